@@ -1,0 +1,30 @@
+"""fedlsa: federated linear stochastic approximation, simulated fast and checked against exact theory."""
+
+from importlib.metadata import version as _version
+
+from . import errors, problems, results, theory
+from .algorithms import SCAFFLSA, Algorithm, FedLSA, PowerStep, Scaffnew
+from .engine import simulate, simulate_grid
+from .problems import Problem
+from .sampling import IID, Markov, Replay
+
+__version__ = _version("fedlsa")
+
+__all__ = [
+    "IID",
+    "SCAFFLSA",
+    "Algorithm",
+    "FedLSA",
+    "Markov",
+    "PowerStep",
+    "Problem",
+    "Replay",
+    "Scaffnew",
+    "__version__",
+    "errors",
+    "problems",
+    "results",
+    "simulate",
+    "simulate_grid",
+    "theory",
+]

@@ -1,0 +1,36 @@
+"""Scaffnew (appendix, algo:fed-lsa-controlvar-h1): control variates with rounds of random length."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .. import checks
+from ..checks import Floats
+from .base import Algorithm, Lengths
+
+
+@dataclass(frozen=True)
+class Scaffnew(Algorithm):
+    """Scaffnew (algo:fed-lsa-controlvar-h1): after each update one coin for all agents decides whether they communicate.
+
+    Seen from communication to communication, a round has Geometric(probability) updates.
+    """
+
+    probability: float
+    random_lengths = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "probability", checks.real("probability", self.probability, above=0, at_most=1))
+
+    def observations(self, uniform: Floats, thin: int) -> Lengths:
+        p = self.probability
+        if p == 1:
+            return np.full(len(uniform), thin)
+        tails = np.floor(np.log1p(-uniform) / np.log1p(-p))  # P(tails >= k) = (1 - p)^k
+        return thin * (1 + tails.astype(np.int64))
+
+    def gain(self, eta: Floats, updates: Lengths) -> Floats:
+        return self.probability / eta

@@ -1,0 +1,150 @@
+"""Checks at the door: each returns the clean value or raises an error that names argument, rule and value."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import operator
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .errors import ArgumentError, ArgumentTypeError, UnknownNameError
+
+Floats = NDArray[np.float64]
+
+
+def show(value: object) -> str:
+    """The value as an error message shows it: short, on one line."""
+    if isinstance(value, np.ndarray):
+        return f"an array of shape {value.shape} and dtype {value.dtype}"
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def integer(name: str, value: Any, *, at_least: int = 0, at_most: int | None = None) -> int:
+    """An integer in a range; booleans and floats are not integers."""
+    rule = f"an integer of at least {at_least}"
+    if at_least == 1:
+        rule = "a positive integer"
+    elif at_least == 0:
+        rule = "a non-negative integer"
+    if at_most is not None:
+        rule += f" and at most {at_most}"
+    if isinstance(value, (bool, np.bool_)):
+        raise ArgumentTypeError(f"{name} must be {rule}; got {show(value)}")
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise ArgumentTypeError(f"{name} must be {rule}; got {show(value)}") from None
+    if number < at_least or (at_most is not None and number > at_most):
+        raise ArgumentError(f"{name} must be {rule}; got {number}")
+    return number
+
+
+def real(
+    name: str,
+    value: Any,
+    *,
+    above: float | None = None,
+    at_least: float | None = None,
+    at_most: float | None = None,
+    below: float | None = None,
+) -> float:
+    """A finite real number in a range."""
+    bounds = [
+        f"{word} {bound:g}"
+        for word, bound in (("above", above), ("at least", at_least), ("at most", at_most), ("below", below))
+        if bound is not None
+    ]
+    rule = "a finite number" + (" " + " and ".join(bounds) if bounds else "")
+    if isinstance(value, (bool, np.bool_, str, bytes)) or isinstance(value, complex):
+        raise ArgumentTypeError(f"{name} must be {rule}; got {show(value)}")
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise ArgumentTypeError(f"{name} must be {rule}; got {show(value)}") from None
+    good = (
+        math.isfinite(number)
+        and (above is None or number > above)
+        and (at_least is None or number >= at_least)
+        and (at_most is None or number <= at_most)
+        and (below is None or number < below)
+    )
+    if not good:
+        raise ArgumentError(f"{name} must be {rule}; got {number:g}")
+    return number
+
+
+def boolean(name: str, value: Any) -> bool:
+    """True or False, nothing that merely behaves so."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise ArgumentTypeError(f"{name} must be True or False; got {show(value)}")
+    return bool(value)
+
+
+def array(name: str, value: ArrayLike, shape: Sequence[int | str | None]) -> Floats:
+    """A finite float64 array of a given shape; letters in `shape` stand for free lengths."""
+    wanted = "(" + ", ".join("?" if n is None else str(n) for n in shape) + ("," if len(shape) == 1 else "") + ")"
+    rule = f"{name} must be an array of finite numbers of shape {wanted}"
+    try:
+        out = np.asarray(value)
+    except (TypeError, ValueError):
+        raise ArgumentTypeError(f"{rule}; got {show(value)}") from None
+    if out.dtype.kind not in "fiub":
+        raise ArgumentTypeError(f"{rule}; got {show(value)}")
+    out = np.ascontiguousarray(out, np.float64) if out.ndim else out.astype(np.float64)
+    sizes: dict[str, int] = {}
+    fits = out.ndim == len(shape)
+    for have, want in zip(out.shape, shape, strict=False):
+        if isinstance(want, str):
+            fits = fits and sizes.setdefault(want, have) == have
+        elif want is not None:
+            fits = fits and have == want
+    if not fits:
+        raise ArgumentError(f"{rule}; got shape {out.shape}")
+    finite = np.isfinite(out)
+    if not finite.all():
+        where = tuple(int(i) for i in np.argwhere(~finite)[0])
+        raise ArgumentError(f"{rule}; got {out[where]} at {list(where)}")
+    return out
+
+
+def probabilities(name: str, value: ArrayLike, shape: Sequence[int | str | None]) -> Floats:
+    """An array whose last axis holds probabilities: non-negative, summing to one (to 1e-8; then normalised)."""
+    out = array(name, value, shape)
+    if out.size == 0:
+        raise ArgumentError(f"{name} must hold at least one probability; got shape {out.shape}")
+    if (out < 0).any():
+        where = tuple(int(i) for i in np.argwhere(out < 0)[0])
+        raise ArgumentError(f"{name} must hold probabilities of at least 0; got {out[where]:g} at {list(where)}")
+    total = out.sum(axis=-1)
+    bad = np.abs(total - 1) > 1e-8
+    if bad.any():
+        at = tuple(int(i) for i in np.argwhere(bad)[0])
+        value_there = float(total[at]) if at else float(total)
+        place = f" at {list(at)}" if at else ""
+        raise ArgumentError(f"{name} must sum to one over its last axis; got a sum of {value_there:.10g}{place}")
+    return np.asarray(out / total[..., None], np.float64)
+
+
+def choice(name: str, value: Any, options: Iterable[str]) -> str:
+    """One of a fixed list of names; a misspelling is answered with the nearest right one."""
+    names = list(options)
+    if isinstance(value, str) and value in names:
+        return value
+    listed = ", ".join(repr(n) for n in names)
+    if not isinstance(value, str):
+        raise ArgumentTypeError(f"{name} must be one of {listed}; got {show(value)}")
+    close = difflib.get_close_matches(value.lower(), [n.lower() for n in names], n=1, cutoff=0.5)
+    right = next((n for n in names if close and n.lower() == close[0]), None)
+    hint = f"; did you mean {right!r}?" if right else ""
+    raise UnknownNameError(f"{name} must be one of {listed}; got {value!r}{hint}")
+
+
+def instance(name: str, value: Any, kind: type, article: str) -> None:
+    """A value of a given class, e.g. instance("problem", p, Problem, "a fedlsa problem")."""
+    if not isinstance(value, kind):
+        raise ArgumentTypeError(f"{name} must be {article}; got {show(value)}")

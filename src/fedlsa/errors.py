@@ -1,0 +1,47 @@
+"""Everything that fedlsa raises or warns about, under one base class each."""
+
+from __future__ import annotations
+
+
+class FedLSAError(Exception):
+    """Base class of every error that fedlsa raises on purpose."""
+
+
+class ArgumentError(FedLSAError, ValueError):
+    """An argument has the right type but breaks a rule; the message names argument, rule and value."""
+
+
+class ArgumentTypeError(FedLSAError, TypeError):
+    """An argument has the wrong type; the message names argument, rule and value."""
+
+
+class UnknownNameError(ArgumentError):
+    """A name that must come from a fixed list does not; the message offers the nearest right one."""
+
+
+class SingularSystemError(FedLSAError, ArithmeticError):
+    """The averaged system A_bar theta = b_bar has no unique solution."""
+
+
+class StationaryLawError(FedLSAError, ArithmeticError):
+    """An agent's chain has no unique stationary law; the message names the agent."""
+
+
+class ResultFileError(FedLSAError, OSError):
+    """A result file is missing, damaged, or not one of ours."""
+
+
+class MissingExtraError(FedLSAError, ImportError):
+    """A feature needs an optional extra that is not installed; the message says which."""
+
+
+class FedLSAWarning(UserWarning):
+    """Base class of every warning that fedlsa gives."""
+
+
+class DivergenceWarning(FedLSAWarning):
+    """A run left the range of floating-point numbers; its later rounds are NaN."""
+
+
+class TheoryWarning(FedLSAWarning):
+    """A setting lies outside the conditions of the paper's theorems; the run goes on."""

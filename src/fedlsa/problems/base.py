@@ -1,0 +1,227 @@
+"""What is to be solved: finite tables of observations, one per agent or shared, and the systems they average to.
+
+A table lists outcomes z with their probabilities. Outcomes of all M tables stand one after the other in flat arrays;
+`first[m]:first[m + 1]` are those of table m, and `assignment[c]` is the table of agent c. Everything exact follows:
+
+    A_bar_c = sum_z p(z) A(z),   b_bar_c = sum_z p(z) b(z),   (sum_c w_c A_bar_c) theta_star = sum_c w_c b_bar_c.
+
+Arrays with one entry per table (`table_...`) are computed once; arrays with one entry per agent are made when asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .. import checks
+from ..checks import Floats
+from ..errors import ArgumentError, SingularSystemError
+
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class RankOne:
+    """Observations A(z) = u v^T + ridge I and b(z) = y u, as indices into one table of rows: a step costs O(d).
+
+    rows : (n, d); left, right : (K,) row numbers of u and v; y : (K,).
+    """
+
+    rows: Floats
+    left: NDArray[np.uint32]
+    right: NDArray[np.uint32]
+    y: Floats
+    ridge: float = 0.0
+
+    @property
+    def dim(self) -> int:
+        return int(self.rows.shape[1])
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def mean(self, span: slice, prob: Floats) -> tuple[Floats, Floats]:
+        """sum_z p(z) A(z) : (d, d) and sum_z p(z) b(z) : (d,) over the outcomes in `span`."""
+        u, v = self.rows[self.left[span]], self.rows[self.right[span]]
+        pu = prob[:, None] * u
+        return pu.T @ v + self.ridge * np.eye(self.dim), pu.T @ self.y[span]
+
+    def matrices(self, span: slice) -> tuple[Floats, Floats]:
+        """A(z) : (K, d, d) and b(z) : (K, d) of the outcomes in `span`, written out."""
+        u, v = self.rows[self.left[span]], self.rows[self.right[span]]
+        return u[:, :, None] * v[:, None, :] + self.ridge * np.eye(self.dim), self.y[span, None] * u
+
+
+@dataclass(frozen=True, eq=False)
+class Dense:
+    """Observations with any A(z) : (K, d, d) and b(z) : (K, d); a step costs O(d^2)."""
+
+    A: Floats
+    b: Floats
+
+    @property
+    def dim(self) -> int:
+        return int(self.b.shape[1])
+
+    def __len__(self) -> int:
+        return len(self.b)
+
+    def mean(self, span: slice, prob: Floats) -> tuple[Floats, Floats]:
+        """sum_z p(z) A(z) : (d, d) and sum_z p(z) b(z) : (d,) over the outcomes in `span`."""
+        return np.tensordot(prob, self.A[span], 1), prob @ self.b[span]
+
+    def matrices(self, span: slice) -> tuple[Floats, Floats]:
+        """A(z) : (K, d, d) and b(z) : (K, d) of the outcomes in `span`."""
+        return self.A[span], self.b[span]
+
+
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """How observations follow one another on a trajectory (assum:P_pi_ergodicity).
+
+    Outcome k can happen in state origin[k], does so with probability conditional[k], and leads to state successor[k].
+    States are numbered within their table; stationary[first_state[m]:first_state[m + 1]] is the law of table m.
+    """
+
+    origin: Integers  # (K,)
+    successor: Integers  # (K,)
+    conditional: Floats  # (K,)
+    stationary: Floats  # (sum of states,)
+    first_state: Integers  # (M + 1,)
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """A federated linear system (eq:lsa_syst_fed) given by finite tables of observations.
+
+    observations, prob : the outcomes of all tables and their probabilities within their table, (K,)
+    first : (M + 1,) where each table begins; assignment : (N,) table of each agent; weights : (N,), summing to one
+    chain : the trajectories behind the tables, if there are any; ordered : whether each table is a log that can be replayed
+    recipe : the constructor's name and arguments, from which the problem can be made again
+    """
+
+    observations: RankOne | Dense
+    prob: Floats
+    first: Integers
+    assignment: Integers
+    weights: Floats
+    chain: Chain | None = None
+    ordered: bool = False
+    recipe: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        self.theta_star  # noqa: B018  a singular averaged system is an error now, not in the middle of a run
+
+    @property
+    def n_agents(self) -> int:
+        return len(self.assignment)
+
+    @property
+    def n_tables(self) -> int:
+        return len(self.first) - 1
+
+    @property
+    def dim(self) -> int:
+        return self.observations.dim
+
+    def spans(self) -> Iterator[slice]:
+        """The slice of outcomes of each table."""
+        for a, b in zip(self.first[:-1], self.first[1:], strict=True):
+            yield slice(int(a), int(b))
+
+    @cached_property
+    def table_weights(self) -> Floats:
+        """(M,): the total weight of the agents that hold each table."""
+        return np.bincount(self.assignment, self.weights, self.n_tables)
+
+    @cached_property
+    def _table_means(self) -> tuple[Floats, Floats]:
+        means = [self.observations.mean(s, self.prob[s]) for s in self.spans()]
+        return np.stack([A for A, _ in means]), np.stack([b for _, b in means])
+
+    @property
+    def table_A_bar(self) -> Floats:
+        """(M, d, d): the mean matrix of each table."""
+        return self._table_means[0]
+
+    @property
+    def table_b_bar(self) -> Floats:
+        """(M, d): the mean vector of each table."""
+        return self._table_means[1]
+
+    @cached_property
+    def theta_star(self) -> Floats:
+        """(d,): the solution of the averaged system (eq:lsa_syst_fed)."""
+        A = np.tensordot(self.table_weights, self.table_A_bar, 1)
+        b = self.table_weights @ self.table_b_bar
+        smallest, largest = np.linalg.svd(A, compute_uv=False)[[-1, 0]]
+        if not smallest > largest * self.dim * np.finfo(np.float64).eps:
+            raise SingularSystemError(
+                "the averaged matrix A_bar must be invertible for theta_star to exist; "
+                f"got singular values from {smallest:.3g} to {largest:.3g} in dimension {self.dim}"
+            )
+        return np.linalg.solve(A, b)
+
+    @cached_property
+    def table_xi_star(self) -> Floats:
+        """(M, d): the ideal control variate of each table, A_bar_c theta_star - b_bar_c."""
+        return self.table_A_bar @ self.theta_star - self.table_b_bar
+
+    @cached_property
+    def table_theta_star_local(self) -> Floats:
+        """(M, d): the solution of each table's own system; NaN where it has none or many."""
+        out = np.full_like(self.table_b_bar, np.nan)
+        s = np.linalg.svd(self.table_A_bar, compute_uv=False)
+        good = s[:, -1] > s[:, 0] * self.dim * np.finfo(np.float64).eps
+        out[good] = np.linalg.solve(self.table_A_bar[good], self.table_b_bar[good][..., None])[..., 0]
+        return out
+
+    @property
+    def A_bar(self) -> Floats:
+        """(N, d, d): the mean matrix of each agent."""
+        return self.table_A_bar[self.assignment]
+
+    @property
+    def b_bar(self) -> Floats:
+        """(N, d): the mean vector of each agent."""
+        return self.table_b_bar[self.assignment]
+
+    @property
+    def theta_star_local(self) -> Floats:
+        """(N, d): the solution of each agent's own system; NaN where it has none or many."""
+        return self.table_theta_star_local[self.assignment]
+
+    @property
+    def xi_star(self) -> Floats:
+        """(N, d): the ideal control variates xi_star_c = A_bar_c theta_star - b_bar_c; their weighted sum is 0."""
+        return self.table_xi_star[self.assignment]
+
+
+def agents(
+    tables: int, assignment: ArrayLike | None, weights: ArrayLike | None
+) -> tuple[Integers, Floats]:
+    """The assignment (N,) and weights (N,) that every constructor accepts, checked; by default an agent per table."""
+    if tables == 0:
+        raise ArgumentError("a problem needs at least one agent; got an empty list")
+    if assignment is None:
+        held = np.arange(tables)
+    else:
+        given = checks.array("assignment", assignment, ("agents",))
+        held = given.astype(np.int64)
+        if len(held) == 0 or (held != given).any() or held.min() < 0 or held.max() >= tables:
+            bad = given[(held != given) | (held < 0) | (held >= tables)]
+            got = f"{bad[0]:g}" if len(bad) else "an empty array"
+            raise ArgumentError(f"assignment must hold table numbers from 0 to {tables - 1}; got {got}")
+    n = len(held)
+    if weights is None:
+        return held, np.full(n, 1 / n)
+    w = checks.array("weights", weights, (n,))
+    if (w <= 0).any():
+        c = int(np.argmax(w <= 0))
+        raise ArgumentError(f"weights must be positive; got {w[c]:g} for agent {c}")
+    return held, w / w.sum()
