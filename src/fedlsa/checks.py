@@ -60,7 +60,7 @@ def real(
         if bound is not None
     ]
     rule = "a finite number" + (" " + " and ".join(bounds) if bounds else "")
-    if isinstance(value, (bool, np.bool_, str, bytes)) or isinstance(value, complex):
+    if isinstance(value, (bool, np.bool_, str, bytes, complex)):
         raise ArgumentTypeError(f"{name} must be {rule}; got {show(value)}")
     try:
         number = float(value)
@@ -110,6 +110,16 @@ def array(name: str, value: ArrayLike, shape: Sequence[int | str | None]) -> Flo
         where = tuple(int(i) for i in np.argwhere(~finite)[0])
         raise ArgumentError(f"{rule}; got {out[where]} at {list(where)}")
     return out
+
+
+def flags(name: str, value: ArrayLike, shape: Sequence[int | str | None]) -> NDArray[np.bool_]:
+    """An array of booleans, or of the numbers 0 and 1, of a given shape."""
+    out = array(name, value, shape)
+    bad = (out != 0) & (out != 1)
+    if bad.any():
+        where = tuple(int(i) for i in np.argwhere(bad)[0])
+        raise ArgumentError(f"{name} must hold booleans (or 0 and 1); got {out[where]:g} at {list(where)}")
+    return out.astype(np.bool_)
 
 
 def probabilities(name: str, value: ArrayLike, shape: Sequence[int | str | None]) -> Floats:

@@ -5,7 +5,7 @@ A table lists outcomes z with their probabilities. Outcomes of all M tables stan
 
     A_bar_c = sum_z p(z) A(z),   b_bar_c = sum_z p(z) b(z),   (sum_c w_c A_bar_c) theta_star = sum_c w_c b_bar_c.
 
-Arrays with one entry per table (`table_...`) are computed once; arrays with one entry per agent are made when asked for.
+Arrays with one entry per table (`table_...`) are computed once; those with one entry per agent are made when asked for.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Problem:
 
     observations, prob : the outcomes of all tables and their probabilities within their table, (K,)
     first : (M + 1,) where each table begins; assignment : (N,) table of each agent; weights : (N,), summing to one
-    chain : the trajectories behind the tables, if there are any; ordered : whether each table is a log that can be replayed
+    chain : the trajectories behind the tables, if any; ordered : whether each table is a log that can be replayed
     recipe : the constructor's name and arguments, from which the problem can be made again
     """
 
@@ -137,7 +137,7 @@ class Problem:
     @cached_property
     def table_weights(self) -> Floats:
         """(M,): the total weight of the agents that hold each table."""
-        return np.bincount(self.assignment, self.weights, self.n_tables)
+        return np.bincount(self.assignment, self.weights, self.n_tables).astype(np.float64)
 
     @cached_property
     def _table_means(self) -> tuple[Floats, Floats]:
@@ -159,13 +159,13 @@ class Problem:
         """(d,): the solution of the averaged system (eq:lsa_syst_fed)."""
         A = np.tensordot(self.table_weights, self.table_A_bar, 1)
         b = self.table_weights @ self.table_b_bar
-        smallest, largest = np.linalg.svd(A, compute_uv=False)[[-1, 0]]
-        if not smallest > largest * self.dim * np.finfo(np.float64).eps:
+        invertible, (smallest, largest) = _invertible(A)
+        if not invertible:
             raise SingularSystemError(
                 "the averaged matrix A_bar must be invertible for theta_star to exist; "
                 f"got singular values from {smallest:.3g} to {largest:.3g} in dimension {self.dim}"
             )
-        return np.linalg.solve(A, b)
+        return np.asarray(np.linalg.solve(A, b), np.float64)
 
     @cached_property
     def table_xi_star(self) -> Floats:
@@ -176,8 +176,7 @@ class Problem:
     def table_theta_star_local(self) -> Floats:
         """(M, d): the solution of each table's own system; NaN where it has none or many."""
         out = np.full_like(self.table_b_bar, np.nan)
-        s = np.linalg.svd(self.table_A_bar, compute_uv=False)
-        good = s[:, -1] > s[:, 0] * self.dim * np.finfo(np.float64).eps
+        good, _ = _invertible(self.table_A_bar)
         out[good] = np.linalg.solve(self.table_A_bar[good], self.table_b_bar[good][..., None])[..., 0]
         return out
 
@@ -202,9 +201,15 @@ class Problem:
         return self.table_xi_star[self.assignment]
 
 
-def agents(
-    tables: int, assignment: ArrayLike | None, weights: ArrayLike | None
-) -> tuple[Integers, Floats]:
+def _invertible(A: Floats) -> tuple[NDArray[np.bool_], Floats]:
+    """Which of the matrices (..., d, d) are invertible up to rounding, and their extreme singular values (2, ...)."""
+    s = np.linalg.svd(A, compute_uv=False)
+    smallest, largest = s[..., -1], s[..., 0]
+    rounding = 16 * A.shape[-1] * np.finfo(np.float64).eps  # sums over a table leave a few units in the last place
+    return np.asarray(smallest > rounding * largest), np.stack([smallest, largest])
+
+
+def agents(tables: int, assignment: ArrayLike | None, weights: ArrayLike | None) -> tuple[Integers, Floats]:
     """The assignment (N,) and weights (N,) that every constructor accepts, checked; by default an agent per table."""
     if tables == 0:
         raise ArgumentError("a problem needs at least one agent; got an empty list")

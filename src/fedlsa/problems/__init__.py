@@ -1,0 +1,44 @@
+"""What is to be solved: observations per agent, the systems they average to, and ways to make them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .. import checks
+from ..errors import ArgumentTypeError
+from .base import Problem
+from .garnet import garnet
+from .mdp import from_mdps
+from .observations import from_observations
+from .regression import regression
+from .transitions import from_transitions
+
+CONSTRUCTORS: dict[str, Callable[..., Problem]] = {
+    "garnet": garnet,
+    "from_mdps": from_mdps,
+    "from_transitions": from_transitions,
+    "regression": regression,
+    "from_observations": from_observations,
+}
+
+
+def from_recipe(recipe: Mapping[str, Any]) -> Problem:
+    """The problem that `problem.recipe` describes: {"constructor": name, "arguments": {...}}."""
+    if not isinstance(recipe, Mapping) or not {"constructor", "arguments"} <= recipe.keys():
+        rule = "recipe must be a mapping with the keys 'constructor' and 'arguments'"
+        raise ArgumentTypeError(f"{rule}; got {checks.show(recipe)}")
+    name = checks.choice("constructor", recipe["constructor"], CONSTRUCTORS)
+    return CONSTRUCTORS[name](**recipe["arguments"])
+
+
+__all__ = [
+    "CONSTRUCTORS",
+    "Problem",
+    "from_mdps",
+    "from_observations",
+    "from_recipe",
+    "from_transitions",
+    "garnet",
+    "regression",
+]

@@ -1,0 +1,208 @@
+"""Garnet: random Markov decision processes, some of them alike, on which the paper's experiments run.
+
+Agents live in one world or two; each has its own small perturbation of its world. In one world every agent moves along
+the same edges, so a problem is a few arrays: successors (W, S, A, B) of the W worlds, and per table their probabilities
+(M, S, A, B) and rewards (M, S, A). Without perturbation there is one table per world, however many agents.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .. import checks
+from ..checks import Floats
+from .base import Integers, Problem
+from .tables import recipe
+from .td import Edges, temporal_difference
+
+PRESETS = ("paper", "authors")
+WORLD, FEATURES, AGENT = 0, 1, 2  # first entries of the spawn keys: one random stream for each purpose
+
+
+@dataclass(frozen=True)
+class Size:
+    """Agents N, states S, actions A, branching B, features d, worlds W."""
+
+    N: int
+    S: int
+    A: int
+    B: int
+    d: int
+    W: int
+
+
+@dataclass(frozen=True, eq=False)
+class Draw:
+    """A Garnet before it becomes a problem.
+
+    world : (M,) of each table; successors : (W, S, A, B); kernel : (M, S, A, B); reward : (M, S, A)
+    policy : (S, A); features : (S, d); assignment : (N,) table of each agent
+    """
+
+    world: Integers
+    successors: Integers
+    kernel: Floats
+    reward: Floats
+    policy: Floats
+    features: Floats
+    assignment: Integers
+
+
+def garnet(
+    agents: int = 100,
+    states: int = 30,
+    actions: int = 2,
+    branching: int = 2,
+    features: int = 8,
+    discount: float = 0.95,
+    heterogeneous: bool = True,
+    perturbation: float = 0.02,
+    preset: str = "paper",
+    seed: int = 42,
+    *,
+    weights: ArrayLike | None = None,
+) -> Problem:
+    """Federated TD(0) on Garnet problems (sec:appendix_td): the instance of the paper's experiments.
+
+    agents, states, actions : how many; branching : successors of each state and action; features : the dimension d
+    heterogeneous : two worlds, with half of the agents each, instead of one
+    perturbation : each agent adds uniform(0, perturbation) to its world's probabilities (then normalised) and rewards
+    preset : "paper" follows the text, and the problem with more agents contains the one with fewer;
+        "authors" is the instance of the published code, number for number (there theta_star changes with `agents`)
+
+    The agents' worlds are part of the instance, so `weights` is accepted and `assignment` is not.
+    """
+    S = checks.integer("states", states, at_least=1)
+    name = checks.choice("preset", preset, PRESETS)
+    size = Size(
+        N=checks.integer("agents", agents, at_least=1),
+        S=S,
+        A=checks.integer("actions", actions, at_least=2 if name == "authors" else 1),
+        B=checks.integer("branching", branching, at_least=1, at_most=S),
+        d=checks.integer("features", features, at_least=1),
+        W=2 if checks.boolean("heterogeneous", heterogeneous) else 1,
+    )
+    gamma = checks.real("discount", discount, at_least=0, below=1)
+    noise = checks.real("perturbation", perturbation, at_least=0)
+    start = checks.integer("seed", seed)
+    draw = _paper(size, noise, start) if name == "paper" else _authors(size, noise, start)
+    source = recipe(
+        "garnet",
+        weights,
+        None,
+        {
+            "agents": size.N,
+            "states": S,
+            "actions": size.A,
+            "branching": size.B,
+            "features": size.d,
+            "discount": gamma,
+            "heterogeneous": size.W == 2,
+            "perturbation": noise,
+            "preset": name,
+            "seed": start,
+        },
+    )
+    del source["arguments"]["assignment"]
+    M = len(draw.world)
+    return temporal_difference(_edges(draw), M, draw.features, gamma, None, weights, draw.assignment, source)
+
+
+def _edges(draw: Draw) -> Edges:
+    """Every (s, a, s') of every table, with probability policy(a | s) P(s' | s, a)."""
+    shape = draw.kernel.shape
+    table, s, _, _ = (np.broadcast_to(i, shape).ravel() for i in np.ogrid[tuple(slice(n) for n in shape)])
+    return Edges(
+        table,
+        s,
+        draw.successors[draw.world].ravel(),
+        np.broadcast_to(draw.reward[..., None], shape).ravel(),
+        (draw.policy[:, :, None] * draw.kernel).ravel(),
+    )
+
+
+def _normalised(kernel: Floats) -> Floats:
+    return np.asarray(kernel / kernel.sum(axis=-1, keepdims=True), np.float64)
+
+
+def _paper(size: Size, perturbation: float, seed: int) -> Draw:
+    """The text's Garnet; worlds, features and the agents' perturbations come from streams of their own."""
+    N, S, A, B, d, W = size.N, size.S, size.A, size.B, size.d, min(size.W, size.N)
+
+    def stream(*key: int) -> np.random.Generator:
+        return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=key)))
+
+    successors, kernel, reward = np.empty((W, S, A, B), np.int64), np.empty((W, S, A, B)), np.empty((W, S, A))
+    for w in range(W):
+        rng = stream(WORLD, w)
+        successors[w] = np.sort(np.argsort(rng.random((S, A, S)), axis=-1)[..., :B], axis=-1)
+        kernel[w] = _normalised(-np.log1p(-rng.random((S, A, B))))  # uniform on the simplex
+        reward[w] = rng.random((S, A))
+    phi = stream(FEATURES).standard_normal((S, d))
+    phi /= np.linalg.norm(phi, axis=1).max()
+    inhabitants = [N - N // 2, N // 2] if W == 2 else [N]
+    home = np.repeat(np.arange(W), inhabitants)
+    policy = np.full((S, A), 1 / A)
+    if perturbation == 0:
+        return Draw(np.arange(W), successors, kernel, reward, policy, phi, home)
+    noise = np.empty((N, S * A * (B + 1)))
+    for c, (w, i) in enumerate((w, i) for w, n in enumerate(inhabitants) for i in range(n)):
+        stream(AGENT, w, i).random(out=noise[c])
+    noise *= perturbation
+    kernels = _normalised(kernel[home] + noise[:, : S * A * B].reshape(N, S, A, B))
+    rewards = reward[home] + noise[:, S * A * B :].reshape(N, S, A)
+    return Draw(home, successors, kernels, rewards, policy, phi, np.arange(N))
+
+
+def _authors(size: Size, perturbation: float, seed: int) -> Draw:
+    """The published code's Garnet: every draw from one generator, in that code's order."""
+    N, S, A, B, d, W = size.N, size.S, size.A, size.B, size.d, size.W
+    rng = np.random.default_rng(seed)
+
+    successors = np.empty((W, S, A, B), np.int64)
+    for s, a, w in np.ndindex(S, A, W):
+        row = np.arange(S) < B
+        rng.shuffle(row)
+        successors[w, s, a] = np.flatnonzero(row)
+
+    home = np.arange(N) % W
+    same = perturbation == 0
+    noise = np.zeros((1 if same else N, S, A, B))
+    reached = np.zeros((W, S, A, S), np.bool_)
+    np.put_along_axis(reached, successors, True, axis=-1)
+    if same:
+        _skip(rng, N * S * A * S)
+    else:
+        for c in range(N):
+            noise[c] = rng.uniform(0, perturbation, (S, A, S))[reached[home[c]]].reshape(S, A, B)
+
+    reward = rng.uniform(0, 1, S)
+    if same:
+        _skip(rng, N * S)
+    drift = np.zeros((1, S)) if same else rng.uniform(0, perturbation, (N, S))
+
+    phi = rng.uniform(0, 1, (S, d))
+    phi /= phi.sum(axis=1, keepdims=True)
+    policy = np.zeros((S, A))
+    policy[:, : A - 1] = 1 / (A - 1)
+    for s in range(S):
+        rng.shuffle(policy[s])
+
+    world = np.arange(min(W, N)) if same else home
+    sign = np.array([1.0, -1.0])
+    per_table = reward + drift if W == 1 else sign[world][:, None] * reward
+    rewards = np.repeat(per_table[:, :, None], A, axis=2)
+    kernels = np.broadcast_to(_normalised(1 + noise), (len(world), S, A, B))
+    return Draw(world, successors, kernels, rewards, policy, phi, home if same else np.arange(N))
+
+
+def _skip(rng: np.random.Generator, draws: int) -> None:
+    """Pass over uniform draws without making them; the half-used word that shuffles keep stays where it is."""
+    bits = rng.bit_generator
+    assert isinstance(bits, np.random.PCG64)
+    before = bits.state
+    bits.advance(draws)
+    bits.state = {**bits.state, "has_uint32": before["has_uint32"], "uinteger": before["uinteger"]}

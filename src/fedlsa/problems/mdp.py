@@ -1,0 +1,81 @@
+"""Federated TD(0) on Markov decision processes that are given in full."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .. import checks
+from ..errors import ArgumentError
+from .base import Problem
+from .tables import own, recipe
+from .td import Edges, Restarts, temporal_difference
+
+
+def from_mdps(
+    P: ArrayLike,
+    r: ArrayLike,
+    policy: ArrayLike,
+    features: ArrayLike,
+    discount: float,
+    terminal: ArrayLike | None = None,
+    initial: ArrayLike | None = None,
+    *,
+    weights: ArrayLike | None = None,
+    assignment: ArrayLike | None = None,
+) -> Problem:
+    """Federated TD(0) (eq:system_matrix): evaluate one policy in M decision processes with a shared linear model.
+
+    P : (M, S, A, S) transition probabilities; r : (M, S, A) rewards; policy : (S, A); features : (S, d)
+    terminal : (S,) or (M, S) booleans. A transition into a terminal state bootstraps nothing, and the chain restarts
+        from `initial`; rows of P that start in a terminal state are not used
+    initial : (S,) or (M, S) law in which a chain begins. With it, states that cannot be reached do not matter
+
+    Each chain must have one closed class of states (else StationaryLawError); transient states and periods are fine.
+    """
+    kernel = checks.probabilities("P", P, ("M", "S", "A", "S"))
+    M, S, A, _ = kernel.shape
+    reward = checks.array("r", r, (M, S, A))
+    pi = checks.probabilities("policy", policy, (S, A))
+    phi = checks.array("features", features, (S, "d"))
+    if phi.shape[1] == 0:
+        raise ArgumentError(f"features must have at least one column; got shape {phi.shape}")
+    gamma = checks.real("discount", discount, at_least=0, below=1)
+    restarts = _restarts(terminal, initial, M, S)
+    joint = pi[:, :, None] * kernel
+    if restarts is not None:
+        joint[restarts.terminal] = 0
+    table, s, a, s_next = np.nonzero(joint)
+    edges = Edges(table, s, s_next, reward[table, s, a], joint[table, s, a, s_next])
+    arrays = {"P": P, "r": r, "policy": policy, "features": features, "terminal": terminal, "initial": initial}
+    given = {"discount": gamma, **{name: own(value) for name, value in arrays.items()}}
+    source = recipe("from_mdps", weights, assignment, given)
+    return temporal_difference(edges, M, phi, gamma, restarts, weights, assignment, source)
+
+
+def _restarts(terminal: ArrayLike | None, initial: ArrayLike | None, M: int, S: int) -> Restarts | None:
+    """The two arguments, checked, for each table."""
+    if initial is None:
+        if terminal is None:
+            return None
+        raise ArgumentError("initial must be a law over the states when terminal is given; got None")
+    law = np.broadcast_to(checks.probabilities("initial", initial, _shape(initial, M, S)), (M, S))
+    ends = np.zeros((M, S), np.bool_)
+    if terminal is not None:
+        ends |= checks.flags("terminal", terminal, _shape(terminal, M, S))
+    if (law[ends] > 0).any():
+        m, s = (int(i) for i in np.argwhere(ends & (law > 0))[0])
+        raise ArgumentError(
+            f"initial must give terminal states no probability; got {law[m, s]:g} for state {s} of P[{m}]"
+        )
+    return Restarts(ends, law)
+
+
+def _shape(value: Any, M: int, S: int) -> tuple[int, ...]:
+    """(M, S) for an argument with one row per table, else (S,)."""
+    try:
+        return (M, S) if np.ndim(value) == 2 else (S,)
+    except ValueError:  # ragged lists: the check that follows says so
+        return (S,)

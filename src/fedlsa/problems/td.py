@@ -1,0 +1,107 @@
+"""TD(0) as linear stochastic approximation (sec:appendix_td): from the transitions of finite chains to a problem.
+
+An outcome z = (s, a, s') has A(z) = phi(s) (phi(s) - gamma phi(s'))^T and b(z) = r(s, a) phi(s) (eq:matr_A_def_td_app).
+A transition into a terminal state bootstraps nothing, A(z) = phi(s) phi(s)^T, and the chain then restarts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ..checks import Floats
+from .base import Chain, Integers, Problem, RankOne, agents
+from .markov import Flags, stationary_laws
+
+
+@dataclass(frozen=True, eq=False)
+class Edges:
+    """Transitions of all tables: from `origin` to `successor`, reward y, probability `conditional`, each (E,)."""
+
+    table: Integers
+    origin: Integers
+    successor: Integers
+    y: Floats
+    conditional: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Restarts:
+    """What ends an episode, and the law of the state after it; terminal, initial : (M, S)."""
+
+    terminal: Flags
+    initial: Floats
+
+
+def temporal_difference(
+    edges: Edges,
+    tables: int,
+    features: Floats,
+    discount: float,
+    restarts: Restarts | None,
+    weights: ArrayLike | None,
+    assignment: ArrayLike | None,
+    recipe: dict[str, Any],
+) -> Problem:
+    """The federated TD(0) problem (eq:system_matrix) of chains over S states, features : (S, d)."""
+    held, w = agents(tables, assignment, weights)
+    S = len(features)
+    ends = np.zeros(len(edges.y), np.bool_) if restarts is None else restarts.terminal[edges.table, edges.successor]
+    edges, ends = _merged(edges, ends, S)
+    begin = np.ones((tables, S), np.bool_)
+    rows, right = _rows(features, discount, edges, ends)
+    if restarts is not None:
+        edges, right = _restarted(edges, ends, right, restarts.initial)
+        begin = restarts.initial > 0
+    node = edges.table * S + edges.origin
+    mu = stationary_laws(node, edges.table * S + edges.successor, edges.conditional, begin, held).ravel()
+    return Problem(
+        observations=RankOne(rows, edges.origin.astype(np.uint32), right.astype(np.uint32), edges.y),
+        prob=mu[node] * edges.conditional,
+        first=np.searchsorted(edges.table, np.arange(tables + 1)).astype(np.int64),
+        assignment=held,
+        weights=w,
+        chain=Chain(edges.origin, edges.successor, edges.conditional, mu, np.arange(tables + 1) * S),
+        recipe=recipe,
+    )
+
+
+def _merged(edges: Edges, ends: Flags, S: int) -> tuple[Edges, Flags]:
+    """Possible outcomes, sorted by table and origin; those that differ in nothing but the action become one."""
+    target = np.where(ends, S, edges.successor)  # all terminal states are one: what follows does not depend on which
+    key = (edges.table * S + edges.origin) * (S + 1) + target
+    order = np.lexsort((edges.y, key))
+    order = order[edges.conditional[order] > 0]
+    key, y = key[order], edges.y[order]
+    new = np.ones(len(key), np.bool_)
+    new[1:] = (key[1:] != key[:-1]) | (y[1:] != y[:-1])
+    conditional = np.add.reduceat(edges.conditional[order], np.flatnonzero(new))
+    kept = order[new]
+    return Edges(edges.table[kept], edges.origin[kept], edges.successor[kept], edges.y[kept], conditional), ends[kept]
+
+
+def _rows(phi: Floats, gamma: float, edges: Edges, ends: Flags) -> tuple[Floats, Integers]:
+    """phi(s) for every state, then phi(s) - gamma phi(s') once for every pair in use; the row of each outcome's v."""
+    S = len(phi)
+    pair = edges.origin * S + edges.successor
+    used = np.zeros(S * S, np.bool_)
+    used[pair[~ends]] = True
+    s, s_next = np.divmod(np.flatnonzero(used), S)
+    number = np.cumsum(used) + (S - 1)
+    return np.concatenate([phi, phi[s] - gamma * phi[s_next]]), np.where(ends, edges.origin, number[pair])
+
+
+def _restarted(edges: Edges, ends: Flags, right: Integers, initial: Floats) -> tuple[Edges, Integers]:
+    """Each outcome that ends an episode, split into one per state from which the next episode may begin."""
+    table, state = np.nonzero(initial)
+    choices = np.bincount(table, minlength=len(initial))
+    copies = np.where(ends, choices[edges.table], 1)
+    k = np.repeat(np.arange(len(copies)), copies)
+    nth = np.arange(len(k)) - (np.cumsum(copies) - copies)[k]
+    at = np.where(ends[k], (np.cumsum(choices) - choices)[edges.table[k]] + nth, 0)
+    successor = np.where(ends[k], state[at], edges.successor[k])
+    conditional = np.where(ends[k], initial[table[at], state[at]], 1.0) * edges.conditional[k]
+    return Edges(edges.table[k], edges.origin[k], successor, edges.y[k], conditional), right[k]
