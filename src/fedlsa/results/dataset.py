@@ -1,0 +1,134 @@
+"""From arrays to a labelled dataset: which rounds are recorded, and what each number means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, fields
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import ArrayLike, NDArray
+
+from .. import checks
+from ..algorithms import Algorithm
+from ..errors import ArgumentError
+from ..problems.base import Problem
+from ..sampling import Sampling
+from . import recipe
+
+LABELS = {
+    "squared_error": ("squared error", "||theta - theta_star||^2; NaN from the round of divergence on"),
+    "theta": ("server iterate", "theta after each recorded round; NaN from the round of divergence on"),
+    "communications": ("communications", "server averages up to this round"),
+    "uploads": ("uploads", "messages sent to the server up to this round, all agents together"),
+    "samples": ("samples per agent", "observations received up to this round, dropped ones included, mean over agents"),
+    "diverged_at": ("round of divergence", "first round with a number that is not finite; -1 if there is none"),
+    "xi": ("final control variates", "xi_c of each agent after the last round"),
+    "seed": ("seed", "key of the random numbers of the run"),
+    "round": ("round", "number of communications so far; 0 is the start"),
+}
+
+
+def recorded_rounds(record: int | Iterable[int], rounds: int) -> NDArray[np.int64]:
+    """The rounds that are kept of 0 ... rounds: `record` of them, evenly spaced with both ends, or those listed.
+
+    A list is kept exactly as it is given: sorted, without repetition, within 0 ... rounds.
+    """
+    rounds = checks.integer("rounds", rounds)
+    if isinstance(record, (str, bytes)) or not np.iterable(record):
+        count = min(checks.integer("record", record, at_least=2), rounds + 1)
+        gaps = max(count - 1, 1)
+        return (np.arange(count) * rounds + gaps // 2) // gaps  # linspace, rounded in exact arithmetic
+    given: Iterable[Any] = record
+    listed = [checks.integer("record", t, at_most=rounds) for t in given]
+    if not listed:
+        raise ArgumentError("record must hold at least one round; got an empty sequence")
+    out = np.array(listed, np.int64)
+    late = np.flatnonzero(np.diff(out) <= 0)
+    if len(late):
+        t, after = out[late[0]], out[late[0] + 1]
+        raise ArgumentError(f"record must hold distinct rounds in increasing order; got {after} after {t}")
+    return out
+
+
+def method_label(algorithm: Algorithm) -> str:
+    """The method as a reader writes it: its name, its own parameters, then the options that were set."""
+    parts = [f for f in fields(algorithm) if not f.kw_only]
+    parts += [f for f in fields(algorithm) if f.kw_only]
+    shown = [
+        f"{f.name}={getattr(algorithm, f.name)!r}"
+        for f in parts
+        if f.default is MISSING or getattr(algorithm, f.name) != f.default
+    ]
+    return f"{type(algorithm).__name__}({', '.join(shown)})"
+
+
+def assemble(
+    problem: Problem,
+    algorithm: Algorithm,
+    sampling: Sampling,
+    *,
+    rounds: ArrayLike,
+    seeds: ArrayLike,
+    theta: ArrayLike,
+    samples: ArrayLike,
+    uploads: ArrayLike,
+    diverged_at: ArrayLike,
+    xi: ArrayLike | None = None,
+    keep_theta: bool = True,
+    arguments: Mapping[str, Any],
+) -> xr.Dataset:
+    """The result of a run, from plain arrays.
+
+    rounds : (R,) recorded rounds; seeds : (S,); theta : (S, R, d); samples, uploads : (S, R)
+    diverged_at : (S,), -1 if none; xi : (S, N, d) or None
+    arguments : what simulate was called with: rounds, seeds, theta_0, xi_0, record, keep, dtype, engine
+    """
+    rounds, seeds = np.asarray(rounds, np.int64), np.asarray(seeds)
+    diverged_at = np.asarray(diverged_at, np.int64)
+    S, R, N, d = len(seeds), len(rounds), problem.n_agents, problem.dim
+    theta = _shaped("theta", theta, (S, R, d))
+    lost = (diverged_at[:, None] >= 0) & (rounds >= diverged_at[:, None])
+    if lost.any():
+        theta = np.where(lost[..., None], np.asarray(np.nan, theta.dtype), theta)
+    with np.errstate(over="ignore", invalid="ignore"):
+        error = theta.astype(np.float64) - problem.theta_star
+        squared_error = np.einsum("srd,srd->sr", error, error)
+
+    values: dict[str, tuple[tuple[str, ...], Any]] = {"squared_error": (("seed", "round"), squared_error)}
+    if keep_theta:
+        values["theta"] = (("seed", "round", "dim"), theta)
+    values["communications"] = (("seed", "round"), np.tile(rounds, (S, 1)))
+    values["uploads"] = (("seed", "round"), _shaped("uploads", uploads, (S, R)))
+    values["samples"] = (("seed", "round"), _shaped("samples", samples, (S, R)).astype(np.float64))
+    values["diverged_at"] = (("seed",), _shaped("diverged_at", diverged_at, (S,)))
+    if xi is not None:
+        values["xi"] = (("seed", "agent", "dim"), _shaped("xi", xi, (S, N, d)))
+    return xr.Dataset(
+        {name: (dims, value, _label(name)) for name, (dims, value) in values.items()},
+        coords={"seed": ("seed", seeds, _label("seed")), "round": ("round", rounds, _label("round"))},
+        attrs={
+            "method": method_label(algorithm),
+            "agents": N,
+            "dim": d,
+            "theta_star": problem.theta_star.tolist(),
+            "problem": recipe.problem_text(problem),
+            "algorithm": recipe.text(recipe.algorithm_record(algorithm)),
+            "sampling": recipe.text({"name": type(sampling).__name__, **recipe.fields_of(sampling)}),
+            "arguments": recipe.text(dict(arguments)),
+            "versions": recipe.text(recipe.versions()),
+        },
+    )
+
+
+def _shaped(name: str, value: ArrayLike, shape: tuple[int, ...]) -> NDArray[Any]:
+    out = np.asarray(value)
+    if out.shape != shape:
+        raise ArgumentError(f"{name} must be an array of shape {shape}; got shape {out.shape}")
+    return out
+
+
+def _label(name: str) -> dict[str, str]:
+    long_name, description = LABELS[name]
+    return {"long_name": long_name, "description": description}

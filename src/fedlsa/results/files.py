@@ -1,0 +1,122 @@
+"""Results on disk: netCDF-4, written whole or not at all, and checked when read.
+
+HDF5 limits an attribute to 64 KB, so all attributes travel as JSON text in a compressed variable of bytes. A sha256
+over names, dimensions, types, bytes and attributes tells a damaged file from a sound one. Nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from ..errors import ResultFileError
+from . import recipe
+from .recipe import require_result
+
+FORMAT = 1
+ATTRIBUTES = "fedlsa_attributes"
+HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
+
+
+def save(dataset: xr.Dataset, path: str | os.PathLike[str]) -> None:
+    """Write a result; a file that was there before is replaced only once the new one is complete on disk."""
+    require_result("dataset", dataset)
+    target = Path(path)
+    attributes = _attributes(dataset)
+    packed = np.frombuffer(attributes.encode(), np.uint8)
+    bare = dataset.drop_attrs()
+    bare = bare.assign({ATTRIBUTES: ((f"{ATTRIBUTES}_byte",), packed)})
+    bare.attrs = {"fedlsa_format": FORMAT, "fedlsa_sha256": _checksum(dataset, attributes)}
+    for name, variable in bare.variables.items():
+        variable.encoding = {}
+        if name in dataset.variables:  # for other programs, which do not read our attributes
+            labels = dataset.variables[name].attrs
+            variable.attrs = {k: labels[k] for k in ("long_name", "description") if k in labels}
+    part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+    try:
+        bare.to_netcdf(str(part), engine="h5netcdf", encoding={ATTRIBUTES: {"zlib": True}})
+        with open(part, "rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(part, target)
+    except OSError as error:
+        raise ResultFileError(f"cannot write the result file {target}: {_line(error)}") from error
+    finally:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+
+
+def load(path: str | os.PathLike[str]) -> xr.Dataset:
+    """Read a result that `save` wrote; it is identical to the one saved, or there is an error."""
+    target = Path(path)
+    try:
+        with open(target, "rb") as file:
+            magic = file.read(len(HDF5_MAGIC))
+    except FileNotFoundError:
+        raise ResultFileError(f"there is no result file {target}") from None
+    except OSError as error:
+        raise ResultFileError(f"cannot read the result file {target}: {_line(error)}") from error
+    if magic != HDF5_MAGIC:
+        raise ResultFileError(f"{target} is not a result file: it is not netCDF-4")
+    try:
+        # every variable as it is on disk: no masking, no dates
+        with xr.open_dataset(str(target), engine="h5netcdf", mask_and_scale=False, decode_times=False) as opened:
+            dataset = opened.load()
+    except ImportError:  # h5py is missing: no fault of the file
+        raise
+    except Exception as error:  # a damaged file can raise anything at all
+        raise ResultFileError(f"{target} is damaged or cut short: {_line(error)}") from error
+    if "fedlsa_format" not in dataset.attrs or ATTRIBUTES not in dataset:
+        raise ResultFileError(f"{target} is not a result file of fedlsa")
+    written, expected = dataset.attrs["fedlsa_format"], dataset.attrs.get("fedlsa_sha256")
+    if written != FORMAT:
+        raise ResultFileError(f"{target} has format {written}; this version of fedlsa reads format {FORMAT}")
+    packed = dataset[ATTRIBUTES].values
+    dataset = dataset.drop_vars(ATTRIBUTES)
+    try:
+        attributes = packed.tobytes().decode()
+        sound = _checksum(dataset, attributes) == expected
+    except (TypeError, ValueError):
+        sound = False
+    if not sound:
+        raise ResultFileError(f"{target} is damaged: its content does not match its checksum")
+    held = recipe.value(attributes)
+    dataset.attrs, dataset.encoding = held["dataset"], {}
+    for name, variable in dataset.variables.items():
+        variable.attrs, variable.encoding = held["variables"][str(name)], {}
+    return dataset
+
+
+def _attributes(dataset: xr.Dataset) -> str:
+    variables = {str(name): variable.attrs for name, variable in dataset.variables.items()}
+    return recipe.text({"dataset": dataset.attrs, "variables": variables})
+
+
+def _checksum(dataset: xr.Dataset, attributes: str) -> str:
+    digest = hashlib.sha256(attributes.encode())
+    for name in sorted(map(str, dataset.variables)):
+        variable = dataset.variables[name]
+        kind, data = _canonical(variable.values)
+        digest.update(json.dumps([name, variable.dims, variable.shape, kind, name in dataset.coords]).encode())
+        digest.update(data)
+    return digest.hexdigest()
+
+
+def _canonical(values: NDArray[Any]) -> tuple[str, Any]:
+    """A name for the type and the bytes, the same on every machine; text as JSON."""
+    if values.dtype.kind in "OUT":
+        return "text", json.dumps([str(v) for v in values.ravel()]).encode()
+    little = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
+    return little.dtype.str, little.tobytes()
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

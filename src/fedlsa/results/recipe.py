@@ -1,0 +1,197 @@
+"""How a result was made, as JSON text, and back: what `fl.simulate(**fl.results.arguments(r))` needs for the same bits.
+
+Arrays are written as {"array": base64 of their compressed little-endian bytes, "dtype", "shape"}. Problems whose arrays
+exceed `EMBED_LIMIT` bytes, and methods defined outside fedlsa, are only identified, and must be passed again.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import platform
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from importlib.metadata import version
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numba
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from .. import checks, problems
+from ..algorithms import METHODS, Algorithm, PowerStep
+from ..errors import ArgumentError, ArgumentTypeError
+from ..problems.base import Problem
+from ..sampling import IID, Markov, Replay
+
+EMBED_LIMIT = 32 * 2**20
+SAMPLINGS = {kind.__name__: kind for kind in (IID, Markov, Replay)}
+
+_texts: WeakKeyDictionary[Problem, str] = WeakKeyDictionary()  # a grid encodes its problem once
+
+
+def text(value: Any) -> str:
+    """A nest of plain values, arrays and step-size rules as JSON text."""
+    return json.dumps(_encode(value))
+
+
+def value(text: str) -> Any:
+    """The inverse of `text`, up to tuples, which come back as lists."""
+    return json.loads(text, object_hook=_decode)
+
+
+def fields_of(record: Any) -> dict[str, Any]:
+    """The fields of a dataclass, by name."""
+    return {f.name: getattr(record, f.name) for f in fields(record)}
+
+
+def versions() -> dict[str, str]:
+    """The versions that a run depends on."""
+    return {
+        "fedlsa": version("fedlsa"),
+        "numpy": np.__version__,
+        "numba": numba.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def problem_text(problem: Problem) -> str:
+    """The problem's recipe; where it is too large or there is none, a digest of its tables."""
+    if problem not in _texts:
+        size = sum(a.nbytes for a in _arrays(problem.recipe))
+        embedded = bool(problem.recipe) and size <= EMBED_LIMIT
+        if embedded:
+            _texts[problem] = text({"embedded": True, **problem.recipe})
+        else:
+            name = problem.recipe.get("constructor")
+            _texts[problem] = text({"embedded": False, "constructor": name, "digest": problem_digest(problem)})
+    return _texts[problem]
+
+
+def problem_digest(problem: Problem) -> str:
+    """The sha256 of the tables themselves: equal for problems on which every run is the same."""
+    digest = hashlib.sha256()
+    for part in (problem.observations, problem.chain):
+        for name, entry in fields_of(part).items() if part is not None else ():
+            digest.update(name.encode())
+            _feed(digest, np.asarray(entry))
+    for array in (problem.prob, problem.first, problem.assignment, problem.weights):
+        _feed(digest, array)
+    return digest.hexdigest()
+
+
+def algorithm_record(algorithm: Algorithm) -> dict[str, Any]:
+    """The method's name and fields; one from outside fedlsa is identified by its module and qualified name."""
+    kind = type(algorithm)
+    if METHODS.get(kind.__name__.lower()) is kind:
+        return {"name": kind.__name__, **fields_of(algorithm)}
+    return {"module": kind.__module__, "qualname": kind.__qualname__, "repr": repr(algorithm)}
+
+
+def require_result(name: str, value: Any) -> None:
+    """Refuse what is not a result made by `assemble`."""
+    if not isinstance(value, xr.Dataset):
+        raise ArgumentTypeError(f"{name} must be a result of simulate, an xarray.Dataset; got {checks.show(value)}")
+    lacks = [n for n in ("squared_error", "communications", "uploads", "samples", "diverged_at") if n not in value]
+    lacks += [n for n in ("problem", "algorithm", "sampling", "arguments", "method") if n not in value.attrs]
+    if lacks:
+        raise ArgumentError(f"{name} must be a result of simulate; got a dataset without {', '.join(lacks)}")
+
+
+def arguments(
+    dataset: xr.Dataset, problem: Problem | None = None, algorithm: Algorithm | None = None
+) -> dict[str, Any]:
+    """The keyword arguments with which `simulate` gives this result again, bit for bit.
+
+    problem, algorithm : needed only where the result could not hold them; must then be the ones of the run.
+    """
+    require_result("dataset", dataset)
+    sampling = dict(value(dataset.attrs["sampling"]))
+    kind = SAMPLINGS[sampling.pop("name")]
+    return {
+        "problem": _problem(dataset.attrs["problem"], problem),
+        "algorithm": _algorithm(dataset.attrs["algorithm"], algorithm),
+        "sampling": kind(**sampling),
+        **value(dataset.attrs["arguments"]),
+    }
+
+
+def _problem(made: str, given: Problem | None) -> Problem:
+    stored = value(made)
+    if given is not None:
+        checks.instance("problem", given, Problem, "a fedlsa problem")
+        if problem_text(given) != made and problem_digest(given) != stored.get("digest"):
+            raise ArgumentError("problem must be the one this result was made with; got a different one")
+        return given
+    if not stored["embedded"]:
+        what = f"a problem made by {stored['constructor']}" if stored["constructor"] else "a problem without a recipe"
+        raise ArgumentError(f"problem must be passed: the result identifies {what} but does not hold it; got None")
+    return problems.from_recipe(stored)
+
+
+def _algorithm(made: str, given: Algorithm | None) -> Algorithm:
+    stored = dict(value(made))
+    if given is not None:
+        checks.instance("algorithm", given, Algorithm, "a method (fl.Algorithm)")
+        if text(algorithm_record(given)) != made:
+            raise ArgumentError(f"algorithm must be the one this result was made with; got {checks.show(given)}")
+        return given
+    if "name" not in stored:
+        custom = f"{stored['module']}.{stored['qualname']}"
+        raise ArgumentError(
+            f"algorithm must be passed: the result was made with {custom}, not a fedlsa method; got None"
+        )
+    return METHODS[stored.pop("name").lower()](**stored)
+
+
+def _encode(entry: Any) -> Any:
+    if entry is None or isinstance(entry, (bool, int, float, str)):
+        return entry
+    if isinstance(entry, (np.bool_, np.integer, np.floating)):
+        return entry.item()
+    if isinstance(entry, np.ndarray) and entry.dtype.kind in "biuf":
+        flat = _little(entry)
+        packed = base64.b64encode(zlib.compress(flat.tobytes(), 6)).decode("ascii")
+        return {"array": packed, "dtype": flat.dtype.str, "shape": list(entry.shape)}
+    if isinstance(entry, Mapping):
+        return {str(k): _encode(v) for k, v in entry.items()}
+    if isinstance(entry, (list, tuple, range)):
+        return [_encode(v) for v in entry]
+    if isinstance(entry, PowerStep):
+        return {"PowerStep": fields_of(entry)}
+    raise ArgumentTypeError(f"a recipe must hold numbers, strings, arrays and lists of them; got {checks.show(entry)}")
+
+
+def _decode(entry: dict[str, Any]) -> Any:
+    if set(entry) == {"array", "dtype", "shape"}:
+        flat = np.frombuffer(zlib.decompress(base64.b64decode(entry["array"])), entry["dtype"])
+        return flat.reshape(entry["shape"]).astype(flat.dtype.newbyteorder("="))
+    if set(entry) == {"PowerStep"}:
+        return PowerStep(**entry["PowerStep"])
+    return entry
+
+
+def _arrays(entry: Any) -> Iterator[NDArray[Any]]:
+    if isinstance(entry, np.ndarray):
+        yield entry
+    elif isinstance(entry, Mapping):
+        for v in entry.values():
+            yield from _arrays(v)
+    elif isinstance(entry, (list, tuple)):
+        for v in entry:
+            yield from _arrays(v)
+    elif is_dataclass(entry):
+        yield from _arrays(fields_of(entry))
+
+
+def _little(array: NDArray[Any]) -> NDArray[Any]:
+    return np.asarray(array, array.dtype.newbyteorder("<"), order="C")
+
+
+def _feed(digest: Any, array: NDArray[Any]) -> None:
+    digest.update(f"{array.dtype.str}{array.shape}".encode())
+    digest.update(np.ascontiguousarray(_little(array)).reshape(-1).view(np.uint8).data)

@@ -1,0 +1,103 @@
+"""The bias of FedLSA (th:2nd_moment_no_cv): where local training drives the server when agents differ.
+
+With S_H = sum_{h < H} (I - eta A_bar_c)^h, which depends on the agent c,
+
+    I - (I - eta A_bar_c)^H = eta S_H A_bar_c,   A_bar_c (theta_star_c - theta_star) = -xi_star_c,
+
+so both formulas of the paper turn into ones that never ask for theta_star_c, which a singular A_bar_c does not have:
+
+    rho_H = -eta E_c[S_H xi_star_c],   bias = -(E_c[S_H A_bar_c])^{-1} E_c[S_H xi_star_c].
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+
+from .. import checks
+from ..checks import Floats
+from ..errors import TheoryWarning
+from ..problems.base import Problem
+
+
+def round_bias(problem: Problem, step_size: float, local_steps: int) -> Floats:
+    """rho_H (eq:global_iterates_run): the drift that one round of FedLSA adds when it starts at theta_star, (d,).
+
+    rho_H = E_c[(I - (I - eta A_bar_c)^H)(theta_star_c - theta_star)]; 0 for H = 1 and for identical agents.
+    """
+    eta, H = _checked(problem, step_size, local_steps)
+    _, drift = _averages(problem, eta, H)
+    return -eta * drift
+
+
+def bias(problem: Problem, step_size: float, local_steps: int) -> Floats:
+    """The limit bias of FedLSA (th:2nd_moment_no_cv), (d,): its mean tends to theta_star + bias.
+
+    bias = (I - E_c[(I - eta A_bar_c)^H])^{-1} rho_H. Where the mean recursion is unstable there is no limit: a
+    TheoryWarning says so, and the recursion's fixed point is returned (NaN where floating-point numbers have none).
+    """
+    eta, H = _checked(problem, step_size, local_steps)
+    matrix, drift = _averages(problem, eta, H)
+    nowhere = np.full(problem.dim, np.nan)
+    if not (np.isfinite(matrix).all() and np.isfinite(drift).all()):
+        _warn_unstable(eta, H, np.inf)
+        return nowhere
+    radius = float(np.abs(np.linalg.eigvals(np.eye(problem.dim) - eta * matrix)).max())
+    if radius >= 1:
+        _warn_unstable(eta, H, radius)
+    try:
+        return np.asarray(-np.linalg.solve(matrix, drift), np.float64)
+    except np.linalg.LinAlgError:
+        return nowhere
+
+
+def power_sums(A: Floats, eta: float, H: int) -> tuple[Floats, Floats]:
+    """S = sum_{h < H} (I - eta A)^h and D = S - H I for each matrix of A : (M, d, d), in O(log H) products.
+
+    With P_h = (I - eta A)^h = I - eta A S_h, two recurrences reach any H from S_1 = I:
+
+        S_2h = S_h + S_h P_h,   S_{h+1} = S_h + P_h.
+
+    D follows its own, without I on either side, and so keeps all its digits when eta A is small.
+    """
+    identity = np.eye(A.shape[-1])
+    S = np.broadcast_to(identity, A.shape).copy()
+    D = np.zeros_like(S)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for bit in bin(H)[3:]:
+            eta_AS = eta * (A @ S)
+            D = 2 * D - S @ eta_AS
+            S = S + S @ (identity - eta_AS)  # in this order, as in Newton's iteration, rounding errors die out
+            if bit == "1":
+                eta_AS = eta * (A @ S)
+                D = D - eta_AS
+                S = S + (identity - eta_AS)
+    return S, D
+
+
+def _averages(problem: Problem, eta: float, H: int) -> tuple[Floats, Floats]:
+    """E_c[S_H A_bar_c] : (d, d) and E_c[S_H xi_star_c] : (d,)."""
+    held = problem.table_weights > 0
+    w, A = problem.table_weights[held], problem.table_A_bar[held]
+    xi_star = problem.table_xi_star[held]
+    xi_star = xi_star - w @ xi_star  # E_c[xi_star_c] = 0 also in the last digit
+    S, D = power_sums(A, eta, H)
+    # E_c[S xi_star] = E_c[D xi_star]: take the smaller matrix, which loses fewer digits
+    factor = D if np.abs(D).max() < np.abs(S).max() else S
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.einsum("m,mij,mjk->ik", w, S, A, optimize=True), np.einsum("m,mij,mj->i", w, factor, xi_star)
+
+
+def _checked(problem: Problem, step_size: float, local_steps: int) -> tuple[float, int]:
+    checks.instance("problem", problem, Problem, "a fedlsa problem")
+    return checks.real("step_size", step_size, above=0), checks.integer("local_steps", local_steps, at_least=1)
+
+
+def _warn_unstable(eta: float, H: int, radius: float) -> None:
+    warnings.warn(
+        f"FedLSA with step_size={eta:g} and local_steps={H} has no limit on this problem: "
+        f"its mean recursion has spectral radius {radius:.6g}, not below 1",
+        TheoryWarning,
+        stacklevel=3,
+    )

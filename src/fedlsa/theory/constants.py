@@ -1,0 +1,238 @@
+"""The constants of the paper that depend on the problem alone, computed from its tables of observations.
+
+With A~(z) = A(z) - A_bar_c, b~(z) = b(z) - b_bar_c and the noises (eq:def-epsilon-noise)
+
+    eps_c(z) = A~(z) theta_star_c - b~(z),   omega_c(z) = A~(z) theta_star - b~(z),
+
+the covariances (eq:def_covariance_noises) are Sigma_A = E[A~^T A~], the order that the bounds use (the paper prints
+E[A~ A~^T]), Sigma_eps = E[eps eps^T] and Sigma_omega = E[omega omega^T]. Outcomes are visited in chunks: memory is
+linear in the number of tables, and a rank-one outcome is never written out as a matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import scipy.linalg
+
+from .. import checks
+from ..checks import Floats
+from ..problems.base import Dense, Problem, RankOne
+
+CHUNK = 2**20  # numbers held at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Constants:
+    """Named constants of a problem. `table_...` has one entry per table, other arrays one per agent.
+
+    NaN stands for what does not exist: everything about theta_star_c where A_bar_c is singular, L and nu where
+    they have no value.
+    """
+
+    problem: Problem = field(repr=False)
+    table_Sigma_A: Floats = field(repr=False)  # (M, d, d) E[A~^T A~]
+    table_Sigma_A_printed: Floats = field(repr=False)  # (M, d, d) E[A~ A~^T]
+    table_Sigma_eps: Floats = field(repr=False)  # (M, d, d) noise at theta_star_c
+    table_Sigma_omega: Floats = field(repr=False)  # (M, d, d) noise at theta_star
+    C_A: float  # sup_c ||A_bar_c|| (assum:noise-level-flsa)
+    A_sup: float  # sup_c sup_z ||A(z)||, the C_A of assum:P_pi_ergodicity
+    eps_sup: float  # sup_c sup_z ||eps_c(z)|| (assum:P_pi_ergodicity)
+    Sigma_A_mean: float  # E_c ||Sigma_A_c||
+    sigma_eps: float  # E_c tr Sigma_eps_c (eq;definition-kappa)
+    sigma_omega: float  # E_c tr Sigma_omega_c
+    v_heter: float  # E_c ||Sigma_A_c|| ||theta_star_c - theta_star||^2 (eq;definition-kappa)
+    Delta: float  # E_c ||xi_star_c||^2 (eq:heterogeneity-factor)
+    a_sym: float  # min_c of the smallest eigenvalue of E[(A + A^T) / 2] (assum:L-a-constant)
+    L: float  # smallest L with E[A^T A] <= L E[(A + A^T) / 2] for all c (assum:L-a-constant, its inequality put right)
+    nu: float  # min_c of the smallest eigenvalue of E[phi(s) phi(s)^T] (assum:feature_design); NaN unless TD(0)
+
+    @property
+    def A_bar(self) -> Floats:
+        """(N, d, d)"""
+        return self.problem.A_bar
+
+    @property
+    def b_bar(self) -> Floats:
+        """(N, d)"""
+        return self.problem.b_bar
+
+    @property
+    def theta_star(self) -> Floats:
+        """(d,)"""
+        return self.problem.theta_star
+
+    @property
+    def theta_star_local(self) -> Floats:
+        """(N, d)"""
+        return self.problem.theta_star_local
+
+    @property
+    def xi_star(self) -> Floats:
+        """(N, d)"""
+        return self.problem.xi_star
+
+    @property
+    def Sigma_A(self) -> Floats:
+        """(N, d, d)"""
+        return self.table_Sigma_A[self.problem.assignment]
+
+    @property
+    def Sigma_eps(self) -> Floats:
+        """(N, d, d)"""
+        return self.table_Sigma_eps[self.problem.assignment]
+
+    @property
+    def Sigma_omega(self) -> Floats:
+        """(N, d, d)"""
+        return self.table_Sigma_omega[self.problem.assignment]
+
+
+def constants(problem: Problem) -> Constants:
+    """Every constant of the paper that depends on the problem alone."""
+    checks.instance("problem", problem, Problem, "a fedlsa problem")
+    M, d, w = problem.n_tables, problem.dim, problem.table_weights
+    held = w > 0
+    Sigma_A, printed = np.empty((M, d, d)), np.empty((M, d, d))
+    Sigma_eps, Sigma_omega = np.zeros((M, d, d)), np.zeros((M, d, d))
+    A_sup, eps_sup = np.zeros(M), np.zeros(M)
+    for m, span in enumerate(problem.spans()):
+        Sigma_A[m], printed[m] = _matrix_noise(problem, m, span)
+        local, xi = problem.table_theta_star_local[m], problem.table_xi_star[m]
+        for chunk in _chunks(problem, span):
+            p = problem.prob[chunk]
+            eps = _residuals(problem, chunk, local)  # of mean A_bar_c theta_star_c - b_bar_c = 0
+            omega = _residuals(problem, chunk, problem.theta_star) - xi
+            Sigma_eps[m] += (p[:, None] * eps).T @ eps
+            Sigma_omega[m] += (p[:, None] * omega).T @ omega
+            possible = p > 0
+            A_sup[m] = max(A_sup[m], _norms(problem, chunk)[possible].max(initial=0))
+            eps_sup[m] = np.maximum(eps_sup[m], np.linalg.norm(eps[possible], axis=1).max(initial=0))
+    A_bar, xi_star = problem.table_A_bar, problem.table_xi_star
+    noise = np.linalg.norm(Sigma_A, 2, axis=(1, 2))
+    distance = np.sum((problem.table_theta_star_local - problem.theta_star) ** 2, axis=1)
+    a_sym, L = _cocoercivity(A_bar[held], Sigma_A[held])
+    return Constants(
+        problem=problem,
+        table_Sigma_A=Sigma_A,
+        table_Sigma_A_printed=printed,
+        table_Sigma_eps=Sigma_eps,
+        table_Sigma_omega=Sigma_omega,
+        C_A=float(np.linalg.norm(A_bar[held], 2, axis=(1, 2)).max()),
+        A_sup=float(A_sup[held].max()),
+        eps_sup=float(eps_sup[held].max()),
+        Sigma_A_mean=float(w @ noise),
+        sigma_eps=float(w[held] @ np.trace(Sigma_eps[held], axis1=1, axis2=2)),
+        sigma_omega=float(w @ np.trace(Sigma_omega, axis1=1, axis2=2)),
+        v_heter=float(w[held] @ (noise * distance)[held]),
+        Delta=float(w @ np.sum(xi_star**2, axis=1)),
+        a_sym=a_sym,
+        L=L,
+        nu=_feature_eigenvalue(problem),
+    )
+
+
+def stability(problem: Problem, step_size: float) -> float:
+    """The largest a of assum:exp_stability at this step size, over all agents; NaN if none is positive.
+
+    E^{1/2} ||(I - eta A(z)) u||^2 <= (1 - eta a) ||u||, that is a = min_c (1 - lambda_max^{1/2}) / eta
+    with lambda_max the largest eigenvalue of
+
+        E[(I - eta A)^T (I - eta A)] = (I - eta A_bar_c)^T (I - eta A_bar_c) + eta^2 Sigma_A_c.
+    """
+    checks.instance("problem", problem, Problem, "a fedlsa problem")
+    eta = checks.real("step_size", step_size, above=0)
+    worst = np.inf
+    for m, span in enumerate(problem.spans()):
+        if problem.table_weights[m] > 0:
+            contraction = np.eye(problem.dim) - eta * problem.table_A_bar[m]
+            second = contraction.T @ contraction + eta**2 * _matrix_noise(problem, m, span)[0]
+            worst = min(worst, (1 - np.sqrt(np.linalg.eigvalsh(second)[-1])) / eta)
+    return float(worst) if worst > 0 else float("nan")
+
+
+def _matrix_noise(problem: Problem, m: int, span: slice) -> tuple[Floats, Floats]:
+    """E[A~^T A~] and E[A~ A~^T] of one table, (d, d) each; the ridge drops out of A~."""
+    d, mean = problem.dim, problem.table_A_bar[m]
+    inner, outer = np.zeros((d, d)), np.zeros((d, d))
+    obs = problem.observations
+    for chunk in _chunks(problem, span):
+        p = problem.prob[chunk]
+        if isinstance(obs, RankOne):
+            u, v = obs.rows[obs.left[chunk]], obs.rows[obs.right[chunk]]
+            inner += ((p * np.sum(u * u, axis=1))[:, None] * v).T @ v
+            outer += ((p * np.sum(v * v, axis=1))[:, None] * u).T @ u
+        else:
+            noise = obs.A[chunk] - mean
+            weighted = p[:, None, None] * noise
+            inner += np.tensordot(weighted, noise, ((0, 1), (0, 1)))
+            outer += np.tensordot(weighted, noise, ((0, 2), (0, 2)))
+    if isinstance(obs, RankOne):
+        U = mean - obs.ridge * np.eye(d)  # E[u v^T]
+        inner, outer = inner - U.T @ U, outer - U @ U.T
+    return inner, outer
+
+
+def _residuals(problem: Problem, chunk: slice, theta: Floats) -> Floats:
+    """A(z) theta - b(z) : (chunk, d)."""
+    obs = problem.observations
+    if isinstance(obs, Dense):
+        return obs.A[chunk] @ theta - obs.b[chunk]
+    u, v = obs.rows[obs.left[chunk]], obs.rows[obs.right[chunk]]
+    return (v @ theta - obs.y[chunk])[:, None] * u + obs.ridge * theta
+
+
+def _norms(problem: Problem, chunk: slice) -> Floats:
+    """||A(z)|| : (chunk,)."""
+    obs = problem.observations
+    if isinstance(obs, Dense):
+        return np.asarray(np.linalg.norm(obs.A[chunk], 2, axis=(1, 2)))
+    u, v, r = obs.rows[obs.left[chunk]], obs.rows[obs.right[chunk]], obs.ridge
+    dot = np.sum(u * v, axis=1)
+    if problem.dim == 1:
+        return np.asarray(np.abs(dot + r))
+    # A^T A - r^2 I acts on span(u, v) alone, where its two eigenvalues have this sum and the product -r^2 area
+    squares = np.sum(u * u, axis=1) * np.sum(v * v, axis=1)
+    total, area = 2 * r * dot + squares, np.maximum(squares - dot**2, 0)
+    return np.asarray(np.sqrt(r**2 + (total + np.sqrt(total**2 + 4 * r**2 * area)) / 2))
+
+
+def _cocoercivity(A_bar: Floats, Sigma_A: Floats) -> tuple[float, float]:
+    """a and L of assum:L-a-constant; there is no L unless every symmetric part is positive definite."""
+    symmetric = (A_bar + A_bar.swapaxes(1, 2)) / 2
+    a = float(np.linalg.eigvalsh(symmetric)[:, 0].min())
+    if a <= 0:
+        return a, float("nan")
+    second = Sigma_A + A_bar.swapaxes(1, 2) @ A_bar  # E[A^T A]
+    try:
+        L = max(scipy.linalg.eigh(E, S, eigvals_only=True)[-1] for E, S in zip(second, symmetric, strict=True))
+    except np.linalg.LinAlgError:
+        return a, float("nan")
+    return a, float(L)
+
+
+def _feature_eigenvalue(problem: Problem) -> float:
+    """nu (assum:feature_design): u is phi(s) in TD(0), which has a chain or a log of transitions, and no trace."""
+    obs, made = problem.observations, problem.recipe
+    logged = made.get("constructor") == "from_transitions"
+    trace = made.get("arguments", {}).get("trace")
+    if not isinstance(obs, RankOne) or trace or not (logged or problem.chain is not None):
+        return float("nan")
+    nu = np.inf
+    for weight, span in zip(problem.table_weights, problem.spans(), strict=True):
+        if weight > 0:
+            covariance = np.zeros((obs.dim, obs.dim))
+            for chunk in _chunks(problem, span):
+                phi = obs.rows[obs.left[chunk]]
+                covariance += (problem.prob[chunk, None] * phi).T @ phi
+            nu = min(nu, np.linalg.eigvalsh(covariance)[0])
+    return float(nu)
+
+
+def _chunks(problem: Problem, span: slice) -> Iterator[slice]:
+    d = problem.dim
+    size = max(1, CHUNK // (d * d if isinstance(problem.observations, Dense) else d))
+    for start in range(span.start, span.stop, size):
+        yield slice(start, min(start + size, span.stop))

@@ -1,0 +1,432 @@
+"""Results: recorded rounds, labels, files that survive accidents, and the arguments to run again."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import xarray as xr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fedlsa as fl
+from fedlsa import results
+from fedlsa.errors import ArgumentError, ArgumentTypeError, ResultFileError
+from fedlsa.results import files, recipe
+
+
+@dataclass(frozen=True)
+class Homemade(fl.Algorithm):
+    """A method that fedlsa does not know."""
+
+    def observations(self, uniform, thin):
+        return np.full(len(uniform), thin)
+
+    def gain(self, eta, updates):
+        return np.zeros_like(eta)
+
+
+def sites(rows=4, seed=0):
+    rng = np.random.default_rng(seed)
+    return [(rng.standard_normal((rows, 2)), rng.standard_normal(rows)) for _ in range(3)]
+
+
+def a_problem(rows=4, seed=0):
+    return fl.problems.regression(sites(rows, seed), ridge=0.5)
+
+
+def a_result(
+    problem=None, algorithm=None, sampling=None, keep_theta=True, with_xi=True, diverged=(-1, -1, -1), **changes
+):
+    """A result of the right form whose numbers are drawn, not simulated."""
+    problem = problem or a_problem()
+    S, rng = len(diverged), np.random.default_rng(1)
+    rounds = results.recorded_rounds(4, 9)
+    arguments = {
+        "rounds": 9,
+        "seeds": list(range(S)),
+        "theta_0": None,
+        "xi_0": None,
+        "record": 4,
+        "keep": ("theta", "xi"),
+        "dtype": "float64",
+        "engine": "cpu",
+    }
+    return results.assemble(
+        problem,
+        algorithm or fl.SCAFFLSA(step_size=0.1, local_steps=10),
+        sampling or fl.IID(),
+        rounds=rounds,
+        seeds=np.arange(S),
+        theta=rng.standard_normal((S, 4, problem.dim)),
+        samples=np.tile(10.0 * rounds, (S, 1)),
+        uploads=np.tile(3 * rounds, (S, 1)),
+        diverged_at=np.array(diverged),
+        xi=rng.standard_normal((S, problem.n_agents, problem.dim)) if with_xi else None,
+        keep_theta=keep_theta,
+        arguments={**arguments, **changes},
+    )
+
+
+# Recorded rounds
+
+
+@given(record=st.integers(2, 400), rounds=st.integers(0, 10**6))
+def test_a_count_keeps_both_ends_and_spaces_the_rest_evenly(record, rounds):
+    kept = results.recorded_rounds(record, rounds)
+    assert kept.dtype == np.int64
+    assert len(kept) == min(record, rounds + 1)
+    assert kept[0] == 0
+    assert kept[-1] == rounds
+    gaps = np.diff(kept)
+    assert (gaps > 0).all()
+    assert len(gaps) == 0 or gaps.max() - gaps.min() <= 1
+    assert np.array_equal(kept, results.recorded_rounds(record, rounds))
+
+
+@given(st.sets(st.integers(0, 50), min_size=1))
+def test_a_list_of_rounds_is_kept_as_it_is(listed):
+    assert results.recorded_rounds(sorted(listed), 50).tolist() == sorted(listed)
+    assert results.recorded_rounds(np.array(sorted(listed)), 50).tolist() == sorted(listed)
+
+
+@pytest.mark.parametrize(
+    ("record", "error", "message"),
+    [
+        (1, ArgumentError, "record must be an integer of at least 2; got 1"),
+        (2.0, ArgumentTypeError, "record must be an integer of at least 2; got 2.0"),
+        ("all", ArgumentTypeError, "record must be an integer of at least 2; got 'all'"),
+        ([], ArgumentError, "record must hold at least one round; got an empty sequence"),
+        ([0, 3, 3], ArgumentError, "record must hold distinct rounds in increasing order; got 3 after 3"),
+        ([5, 2], ArgumentError, "in increasing order; got 2 after 5"),
+        ([0, 11], ArgumentError, "record must be a non-negative integer and at most 10; got 11"),
+        ([0.5], ArgumentTypeError, "got 0.5"),
+    ],
+)
+def test_impossible_records_are_refused(record, error, message):
+    with pytest.raises(error) as caught:
+        results.recorded_rounds(record, 10)
+    assert message in str(caught.value)
+
+
+# Datasets
+
+
+def test_a_result_has_the_dimensions_and_labels_of_the_contract():
+    r = a_result()
+    assert (
+        r["squared_error"].dims
+        == r["communications"].dims
+        == r["uploads"].dims
+        == r["samples"].dims
+        == ("seed", "round")
+    )
+    assert r["theta"].dims == ("seed", "round", "dim")
+    assert r["xi"].dims == ("seed", "agent", "dim")
+    assert r["diverged_at"].dims == ("seed",)
+    assert r["round"].values.tolist() == [0, 3, 6, 9]
+    assert all(v.attrs["long_name"] and v.attrs["description"] for v in r.variables.values())
+    assert (r["communications"] == r["round"]).all()
+    assert r.attrs["method"] == "SCAFFLSA(step_size=0.1, local_steps=10)"
+    assert r.attrs["agents"] == 3
+    assert r.attrs["dim"] == 2
+    assert set(json.loads(r.attrs["versions"])) == {"fedlsa", "numpy", "numba", "python"}
+
+
+def test_squared_error_is_the_distance_to_theta_star():
+    problem = a_problem()
+    r = a_result(problem)
+    expected = np.sum((r["theta"].values - problem.theta_star) ** 2, axis=-1)
+    np.testing.assert_allclose(r["squared_error"].values, expected, rtol=1e-14)
+
+
+def test_theta_and_xi_can_be_left_out():
+    assert {"theta", "xi"}.isdisjoint(a_result(keep_theta=False, with_xi=False).variables)
+
+
+def test_a_diverged_seed_is_nan_from_its_round_on_and_the_others_are_not():
+    r = a_result(diverged=(-1, 4, 0))
+    assert np.isnan(r["squared_error"].values).tolist() == [[False] * 4, [False, False, True, True], [True] * 4]
+    assert np.isnan(r["theta"].values[1]).any(axis=-1).tolist() == [False, False, True, True]
+    assert r["diverged_at"].values.tolist() == [-1, 4, 0]
+
+
+def test_arrays_of_the_wrong_shape_are_refused():
+    with pytest.raises(ArgumentError, match=r"theta must be an array of shape \(1, 2, 2\); got shape \(1, 2, 3\)"):
+        results.assemble(
+            a_problem(),
+            fl.FedLSA(0.1, 1),
+            fl.IID(),
+            rounds=[0, 1],
+            seeds=[0],
+            theta=np.zeros((1, 2, 3)),
+            samples=np.zeros((1, 2)),
+            uploads=np.zeros((1, 2)),
+            diverged_at=[-1],
+            arguments={},
+        )
+
+
+def test_a_label_shows_the_options_that_were_set_and_no_others():
+    method = fl.FedLSA(fl.PowerStep(0.5, 0.75), 3, participation=2)
+    assert (
+        results.method_label(method)
+        == "FedLSA(step_size=PowerStep(eta_0=0.5, power=0.75), local_steps=3, participation=2)"
+    )
+
+
+# Running again
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        fl.FedLSA(0.1, 5, projection=3.0, average_after=2),
+        fl.SCAFFLSA(fl.PowerStep(0.3, 0.5), 7, participation=0.5),
+        fl.Scaffnew(0.1 + 0.2, 0.3),
+    ],
+)
+@pytest.mark.parametrize("sampling", [fl.IID(), fl.Markov(thin=2, start=(0, 1, 0)), fl.Replay(3)])
+def test_arguments_hold_equal_method_and_sampling(algorithm, sampling):
+    again = results.arguments(a_result(algorithm=algorithm, sampling=sampling))
+    assert again["algorithm"] == algorithm
+    assert again["sampling"] == sampling
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        a_problem(),
+        fl.problems.garnet(agents=4, states=6, features=3, seed=3),
+        fl.problems.from_observations(
+            [([0.5, 0.5], np.stack([np.eye(2), 2 * np.eye(2)]), np.ones((2, 2)))], assignment=[0, 0]
+        ),
+        fl.problems.from_transitions(
+            [(np.eye(3), np.ones(3), np.roll(np.eye(3), 1, 0), np.zeros(3, bool))], discount=0.5, trace=0.5
+        ),
+    ],
+    ids=["regression", "garnet", "from_observations", "from_transitions"],
+)
+def test_arguments_make_the_same_problem_again(problem, tmp_path):
+    results.save(a_result(problem), tmp_path / "r.nc")
+    again = results.arguments(results.load(tmp_path / "r.nc"))["problem"]
+    assert recipe.problem_digest(again) == recipe.problem_digest(problem)
+
+
+def test_arguments_hold_start_values_bit_for_bit():
+    theta_0, xi_0 = np.random.default_rng(2).standard_normal(2), np.zeros((3, 2))
+    again = results.arguments(a_result(theta_0=theta_0, xi_0=xi_0, seeds=[4, 2**62], record=[0, 9]))
+    assert np.array_equal(again["theta_0"], theta_0)
+    assert np.array_equal(again["xi_0"], xi_0)
+    assert again["seeds"] == [4, 2**62]
+    assert (again["rounds"], again["record"], again["engine"], again["theta_0"].dtype) == (9, [0, 9], "cpu", np.float64)
+
+
+def test_a_large_problem_is_identified_and_must_be_passed_again(monkeypatch):
+    monkeypatch.setattr(recipe, "EMBED_LIMIT", 100)
+    problem = a_problem()
+    r = a_result(problem)
+    assert json.loads(r.attrs["problem"])["embedded"] is False
+    with pytest.raises(ArgumentError, match=r"problem must be passed: .* a problem made by regression"):
+        results.arguments(r)
+    assert results.arguments(r, problem=problem)["problem"] is problem
+    assert results.arguments(r, problem=a_problem())["problem"] is not problem
+    with pytest.raises(ArgumentError, match="problem must be the one this result was made with"):
+        results.arguments(r, problem=a_problem(seed=1))
+
+
+def test_a_method_from_elsewhere_must_be_passed_again():
+    r = a_result(algorithm=Homemade(0.25))
+    with pytest.raises(ArgumentError, match=r"algorithm must be passed: .*Homemade"):
+        results.arguments(r)
+    assert results.arguments(r, algorithm=Homemade(0.25))["algorithm"] == Homemade(0.25)
+    with pytest.raises(ArgumentError, match="algorithm must be the one this result was made with"):
+        results.arguments(r, algorithm=Homemade(0.5))
+
+
+@settings(max_examples=30)
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+        max_leaves=8,
+    )
+)
+def test_plain_values_survive_their_text(entry):
+    assert recipe.value(recipe.text(entry)) == entry
+
+
+@pytest.mark.parametrize("dtype", [">f8", "<f4", "u4", "i8", "?"])
+def test_arrays_survive_their_text(dtype):
+    array = np.arange(6).reshape(2, 3).T.astype(dtype)
+    again = recipe.value(recipe.text({"x": array}))["x"]
+    assert again.dtype == array.dtype.newbyteorder("=")
+    assert np.array_equal(again, array)
+
+
+def test_what_has_no_text_is_refused():
+    with pytest.raises(ArgumentTypeError, match="a recipe must hold numbers"):
+        recipe.text(object())
+
+
+# Files
+
+
+def test_a_loaded_result_is_identical_to_the_saved_one(tmp_path):
+    r = a_result(diverged=(-1, 3, -1))
+    results.save(r, tmp_path / "r.nc")
+    again = results.load(tmp_path / "r.nc")
+    xr.testing.assert_identical(again, r)
+    assert all(again[n].dtype == r[n].dtype for n in r.variables)
+    assert [p.name for p in tmp_path.iterdir()] == ["r.nc"]
+    results.save(again, tmp_path / "r.nc")  # over itself
+    xr.testing.assert_identical(results.load(tmp_path / "r.nc"), r)
+
+
+def test_a_recipe_of_200_kilobytes_survives(tmp_path):
+    r = a_result(a_problem(rows=4500))
+    assert len(r.attrs["problem"]) > 200_000
+    results.save(r, tmp_path / "r.nc")
+    xr.testing.assert_identical(results.load(tmp_path / "r.nc"), r)
+
+
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # h5netcdf, closing what it could not open
+def test_a_flipped_byte_is_noticed_wherever_it_changes_anything(tmp_path):
+    r = a_result()
+    results.save(r, tmp_path / "r.nc")
+    sound = (tmp_path / "r.nc").read_bytes()
+    messages = []
+    for at in np.linspace(0, len(sound) - 1, 40).astype(int):
+        damaged = bytearray(sound)
+        damaged[at] ^= 0x10
+        (tmp_path / "d.nc").write_bytes(damaged)
+        try:
+            again = results.load(tmp_path / "d.nc")
+        except ResultFileError as error:
+            messages.append(str(error))
+        else:
+            xr.testing.assert_identical(again, r)  # the byte was one that HDF5 does not use
+    assert messages
+    assert all("d.nc" in message and "\n" not in message for message in messages)
+
+
+def test_a_flipped_byte_in_the_data_fails_the_checksum(tmp_path):
+    r = a_result()
+    results.save(r, tmp_path / "r.nc")
+    damaged = bytearray((tmp_path / "r.nc").read_bytes())
+    damaged[damaged.index(r["theta"].values.tobytes()) + 5] ^= 1
+    (tmp_path / "r.nc").write_bytes(damaged)
+    with pytest.raises(ResultFileError, match=r"r\.nc is damaged: its content does not match its checksum"):
+        results.load(tmp_path / "r.nc")
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 0.9, 0.999])
+def test_a_truncated_file_is_noticed(tmp_path, share):
+    results.save(a_result(), tmp_path / "r.nc")
+    whole = (tmp_path / "r.nc").read_bytes()
+    (tmp_path / "r.nc").write_bytes(whole[: int(share * len(whole))])
+    with pytest.raises(ResultFileError, match=r"r\.nc"):
+        results.load(tmp_path / "r.nc")
+
+
+def test_files_that_are_not_ours_are_refused(tmp_path):
+    with pytest.raises(ResultFileError, match=r"there is no result file .*none\.nc"):
+        results.load(tmp_path / "none.nc")
+    with pytest.raises(ResultFileError, match="cannot read the result file"):
+        results.load(tmp_path)
+    (tmp_path / "text.nc").write_text("hello")
+    with pytest.raises(ResultFileError, match=r"text\.nc is not a result file: it is not netCDF-4"):
+        results.load(tmp_path / "text.nc")
+    xr.Dataset({"x": ("t", np.arange(3))}).to_netcdf(tmp_path / "other.nc", engine="h5netcdf")
+    with pytest.raises(ResultFileError, match=r"other\.nc is not a result file of fedlsa"):
+        results.load(tmp_path / "other.nc")
+
+
+def test_a_file_of_a_later_format_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "FORMAT", 2)
+    results.save(a_result(), tmp_path / "r.nc")
+    monkeypatch.setattr(files, "FORMAT", 1)
+    with pytest.raises(ResultFileError, match="has format 2; this version of fedlsa reads format 1"):
+        results.load(tmp_path / "r.nc")
+
+
+@pytest.mark.parametrize("place", ["replace", "fsync"])
+@pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()])
+def test_an_interrupted_save_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch, place, error):
+    old = a_result()
+    results.save(old, tmp_path / "r.nc")
+
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(files.os, place, fail)
+    with pytest.raises(ResultFileError if isinstance(error, OSError) else KeyboardInterrupt):
+        results.save(a_result(algorithm=fl.FedLSA(0.5, 2)), tmp_path / "r.nc")
+    monkeypatch.undo()
+    assert [p.name for p in tmp_path.iterdir()] == ["r.nc"]
+    xr.testing.assert_identical(results.load(tmp_path / "r.nc"), old)
+
+
+def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
+    old = a_result()
+    results.save(old, tmp_path / "r.nc")
+
+    def half(self, path, **_):
+        with open(path, "wb") as file:
+            file.write(b"half")
+        raise OSError("disk full")
+
+    monkeypatch.setattr(xr.Dataset, "to_netcdf", half)
+    with pytest.raises(ResultFileError, match=r"cannot write the result file .*r\.nc: disk full"):
+        results.save(old, tmp_path / "r.nc")
+    monkeypatch.undo()
+    assert [p.name for p in tmp_path.iterdir()] == ["r.nc"]
+    xr.testing.assert_identical(results.load(tmp_path / "r.nc"), old)
+
+
+def test_saving_into_a_folder_that_does_not_exist_is_a_clear_error(tmp_path):
+    with pytest.raises(ResultFileError, match=r"cannot write the result file .*nowhere"):
+        results.save(a_result(), tmp_path / "nowhere" / "r.nc")
+
+
+def test_what_is_not_a_result_is_not_saved(tmp_path):
+    with pytest.raises(
+        ArgumentError, match="dataset must be a result of simulate; got a dataset without squared_error"
+    ):
+        results.save(xr.Dataset({"x": ("t", np.arange(3))}), tmp_path / "x.nc")
+    with pytest.raises(ArgumentTypeError, match="dataset must be a result of simulate"):
+        results.save({"x": 1}, tmp_path / "x.nc")
+    assert not list(tmp_path.iterdir())
+
+
+# Summaries
+
+
+def test_a_summary_averages_over_the_seeds_that_did_not_diverge():
+    r = a_result(diverged=(-1, 4, -1))
+    (row,) = results.summary(r)
+    final = r["squared_error"].values[[0, 2], -1]
+    assert row["mse"] == pytest.approx(final.mean())
+    assert row["standard_error"] == pytest.approx(abs(final[0] - final[1]) / 2)
+    assert (row["diverged"], row["seeds"], row["rounds"], row["communications"], row["samples"]) == (1, 3, 9, 9, 90)
+    assert row["method"] == r.attrs["method"]
+
+
+def test_a_summary_of_no_sound_seed_is_nan_and_of_one_has_no_standard_error():
+    none, one = results.summary([a_result(diverged=(0, 0)), a_result(diverged=(0, -1))])
+    assert np.isnan([none["mse"], none["standard_error"], one["standard_error"]]).all()
+    assert np.isfinite(one["mse"])
+
+
+def test_a_table_has_a_heading_and_aligned_columns():
+    rows = results.summary([a_result(), a_result(algorithm=fl.FedLSA(0.1, 1000), diverged=(0, 0, 0))])
+    lines = results.table(rows).splitlines()
+    assert len(lines) == 3
+    assert lines[0].split()[:3] == ["method", "rounds", "communications"]
+    assert len({len(line) for line in lines}) == 1
+    assert " - " in lines[2]
+    assert results.table([]) == ""

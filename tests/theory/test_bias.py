@@ -1,0 +1,145 @@
+"""The limit bias of FedLSA against the mean recursion written out, and against what the paper says of it."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+import fedlsa as fl
+from fedlsa.errors import ArgumentError, TheoryWarning
+from fedlsa.theory.bias import power_sums
+
+
+def exact_systems(A, b, **options):
+    """A problem whose agents have the systems A : (N, d, d), b : (N, d), each observed without noise."""
+    return fl.problems.from_observations([(np.ones(1), A[c : c + 1], b[c : c + 1]) for c in range(len(A))], **options)
+
+
+def random_systems(seed, agents=3, dim=3, **options):
+    rng = np.random.default_rng(seed)
+    A = np.eye(dim) + 0.4 * rng.standard_normal((agents, dim, dim))
+    return exact_systems(A, rng.standard_normal((agents, dim)), **options)
+
+
+def mean_round(problem, theta, eta, H):
+    """One round of FedLSA without noise (Algorithm 1), literally."""
+    out = np.zeros(problem.dim)
+    for weight, A, b in zip(problem.weights, problem.A_bar, problem.b_bar, strict=True):
+        theta_hat = theta
+        for _ in range(H):
+            theta_hat = theta_hat - eta * (A @ theta_hat - b)
+        out += weight * theta_hat
+    return out
+
+
+@pytest.mark.parametrize("H", [2, 3, 7, 10])
+def test_mean_recursion_tends_to_theta_star_plus_bias(H):
+    problem = random_systems(1, weights=[1.0, 2.0, 3.0])
+    theta = problem.theta_star + 1
+    for _ in range(3000 // H):
+        theta = mean_round(problem, theta, 0.05, H)
+    np.testing.assert_allclose(theta, problem.theta_star + fl.theory.bias(problem, 0.05, H), atol=1e-12)
+
+
+@pytest.mark.parametrize("H", [1, 2, 9])
+def test_round_bias_is_the_drift_of_one_round_from_theta_star(H):
+    problem = random_systems(2)
+    drift = mean_round(problem, problem.theta_star, 0.1, H) - problem.theta_star
+    np.testing.assert_allclose(fl.theory.round_bias(problem, 0.1, H), drift, atol=1e-14)
+
+
+def test_bias_is_the_formula_of_the_first_theorem():
+    problem, eta, H = random_systems(3), 0.1, 12
+    powers = np.stack([np.linalg.matrix_power(np.eye(3) - eta * A, H) for A in problem.A_bar])
+    rho = np.mean((np.eye(3) - powers) @ (problem.theta_star_local - problem.theta_star)[..., None], axis=0)[:, 0]
+    np.testing.assert_allclose(fl.theory.round_bias(problem, eta, H), rho, rtol=1e-12)
+    expected = np.linalg.solve(np.eye(3) - powers.mean(axis=0), rho)
+    np.testing.assert_allclose(fl.theory.bias(problem, eta, H), expected, rtol=1e-11)
+
+
+def test_bias_vanishes_when_local_steps_is_one():
+    assert np.array_equal(fl.theory.bias(random_systems(4), 0.1, 1), np.zeros(3))
+
+
+@pytest.mark.parametrize("H", [2, 100, 10**6])
+def test_bias_vanishes_when_agents_are_identical(H):
+    rng = np.random.default_rng(5)
+    A, b = np.eye(4) + 0.3 * rng.standard_normal((4, 4)), rng.standard_normal(4)
+    problem = exact_systems(np.stack([A] * 3), np.stack([b] * 3))
+    np.testing.assert_allclose(fl.theory.bias(problem, 0.05, H), 0, atol=1e-14)
+
+
+def test_bias_exists_when_an_agent_alone_is_singular():
+    A = np.stack([np.diag([1.0, 0.0]), np.array([[1.0, 0.2], [0.0, 2.0]])])
+    problem = exact_systems(A, np.array([[1.0, 0.5], [0.3, -1.0]]))
+    assert np.isnan(problem.theta_star_local[0]).all()
+    fixed = problem.theta_star + fl.theory.bias(problem, 0.1, 6)
+    np.testing.assert_allclose(mean_round(problem, fixed, 0.1, 6), fixed, atol=1e-14)
+
+
+def test_bias_tends_to_its_first_order_formula_at_the_rate_of_the_step_size():
+    problem, H = random_systems(6), 8
+    gap = (problem.theta_star_local - problem.theta_star)[..., None]
+    slope = np.mean(problem.A_bar @ problem.A_bar @ gap, axis=0)[:, 0]
+    direction = -(H - 1) / 2 * np.linalg.solve(problem.A_bar.mean(axis=0), slope)
+    steps = 10.0 ** -np.arange(3, 9)
+    errors = np.array([np.linalg.norm(fl.theory.bias(problem, eta, H) / eta - direction) for eta in steps])
+    np.testing.assert_allclose(errors[:-1] / errors[1:], 10, rtol=0.05)  # the relative error is of order eta, to 1e-8
+
+
+def test_bias_of_many_steps_is_the_distance_to_the_mean_of_the_local_solutions():
+    problem = random_systems(7)
+    expected = problem.theta_star_local.mean(axis=0) - problem.theta_star
+    np.testing.assert_allclose(fl.theory.bias(problem, 0.05, 10**9), expected, rtol=1e-9)
+
+
+def test_agents_that_share_a_table_count_by_their_weights():
+    problem = random_systems(8, agents=2, assignment=[0, 1, 1], weights=[1.0, 0.5, 2.5])
+    apart = random_systems(8, agents=2, weights=[1.0, 3.0])
+    np.testing.assert_allclose(fl.theory.bias(problem, 0.1, 5), fl.theory.bias(apart, 0.1, 5), rtol=1e-12)
+
+
+@pytest.mark.parametrize("H", [1, 2, 3, 6, 13, 64, 100])
+def test_power_sums_are_the_sums_of_powers(H):
+    A = np.random.default_rng(9).standard_normal((2, 3, 3))
+    expected = sum(np.stack([np.linalg.matrix_power(np.eye(3) - 0.1 * a, h) for a in A]) for h in range(H))
+    S, D = power_sums(A, 0.1, H)
+    np.testing.assert_allclose(S, expected, rtol=1e-10)
+    np.testing.assert_allclose(D, expected - H * np.eye(3), rtol=1e-10, atol=1e-9)
+
+
+def test_an_unstable_recursion_is_reported_once_and_its_fixed_point_returned():
+    problem = random_systems(10)
+    with pytest.warns(TheoryWarning, match="spectral radius") as caught:
+        fixed = problem.theta_star + fl.theory.bias(problem, 3.0, 2)
+    assert len(caught) == 1
+    np.testing.assert_allclose(mean_round(problem, fixed, 3.0, 2), fixed, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(("eta", "H"), [(3.0, 10**6), (2.0, 2)])
+def test_where_the_recursion_has_no_fixed_point_in_floats_the_bias_is_nan(eta, H):
+    problem = exact_systems(np.ones((2, 1, 1)), np.array([[1.0], [2.0]]))
+    with pytest.warns(TheoryWarning):
+        assert np.isnan(fl.theory.bias(problem, eta, H)).all()
+
+
+def test_a_stable_recursion_warns_of_nothing():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fl.theory.bias(random_systems(11), 0.05, 10**4)
+
+
+def test_the_nearly_homogeneous_garnet_has_a_tiny_bias_and_the_heterogeneous_one_a_large_one():
+    same, other = (fl.problems.garnet(agents=10, heterogeneous=h, seed=1) for h in (False, True))
+    small, large = (np.linalg.norm(fl.theory.bias(p, 0.1, 1000)) for p in (same, other))
+    assert 0 < small < 0.1 * large
+
+
+def test_bias_refuses_steps_that_are_not_positive():
+    problem = random_systems(12)
+    with pytest.raises(ArgumentError, match="step_size must be a finite number above 0; got 0"):
+        fl.theory.bias(problem, 0, 3)
+    with pytest.raises(ArgumentError, match="local_steps must be a positive integer; got 0"):
+        fl.theory.bias(problem, 0.1, 0)

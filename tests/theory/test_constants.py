@@ -1,0 +1,175 @@
+"""The constants of the paper against their definitions, outcome by outcome."""
+
+from __future__ import annotations
+
+import importlib
+
+import numpy as np
+import pytest
+
+import fedlsa as fl
+from fedlsa.problems.base import RankOne
+
+module = importlib.import_module("fedlsa.theory.constants")
+
+
+def dense(seed=0):
+    rng = np.random.default_rng(seed)
+    tables = []
+    for outcomes in (4, 7):
+        prob = rng.dirichlet(np.ones(outcomes))
+        A = 2 * np.eye(3) + 0.5 * rng.standard_normal((outcomes, 3, 3))
+        tables.append((prob, A, rng.standard_normal((outcomes, 3))))
+    return fl.problems.from_observations(tables, weights=[1.0, 3.0])
+
+
+def ridged(seed=1):
+    rng = np.random.default_rng(seed)
+    sites = [(rng.standard_normal((n, 3)), rng.standard_normal(n)) for n in (5, 9, 6)]
+    return fl.problems.regression(sites, ridge=0.3, assignment=[0, 1, 2, 2])
+
+
+def temporal(seed=2):
+    return fl.problems.garnet(agents=4, states=6, features=3, discount=0.9, seed=seed)
+
+
+def skewed(seed=3):
+    """Rank-one outcomes with u and v of their own, some at an obtuse angle, and a ridge."""
+    rng = np.random.default_rng(seed)
+    left, right = np.arange(12, dtype=np.uint32), np.arange(12, 24, dtype=np.uint32)
+    observations = RankOne(rng.standard_normal((24, 2)), left, right, rng.standard_normal(12), ridge=1.5)
+    prob = np.concatenate([rng.dirichlet(np.ones(n)) for n in (5, 7)])
+    return fl.problems.Problem(observations, prob, np.array([0, 5, 12]), np.arange(2), np.array([0.25, 0.75]))
+
+
+PROBLEMS = [dense, ridged, temporal, skewed]
+
+
+def literal(problem):
+    """Every constant by its definition, with every A(z) written out."""
+    agents = []
+    for m, span in enumerate(problem.spans()):
+        (A, b), p = problem.observations.matrices(span), problem.prob[span]
+        A_bar, b_bar = np.einsum("k,kij->ij", p, A), p @ b
+        local = np.linalg.solve(A_bar, b_bar)
+        noise = A - A_bar
+        eps, omega = (noise @ theta - (b - b_bar) for theta in (local, problem.theta_star))
+        Sigma_A = sum(q * X.T @ X for q, X in zip(p, noise, strict=True))
+        second = sum(q * X.T @ X for q, X in zip(p, A, strict=True))
+        symmetric = (A_bar + A_bar.T) / 2
+        agents.append(
+            {
+                "w": problem.weights[problem.assignment == m].sum(),
+                "p": p,
+                "A": A,
+                "Sigma_A": Sigma_A,
+                "Sigma_A_printed": sum(q * X @ X.T for q, X in zip(p, noise, strict=True)),
+                "Sigma_eps": sum(q * np.outer(e, e) for q, e in zip(p, eps, strict=True)),
+                "Sigma_omega": sum(q * np.outer(e, e) for q, e in zip(p, omega, strict=True)),
+                "C_A": np.linalg.norm(A_bar, 2),
+                "A_sup": max(np.linalg.norm(X, 2) for X in A),
+                "eps_sup": max(np.linalg.norm(e) for e in eps),
+                "Sigma_A_mean": np.linalg.norm(Sigma_A, 2),
+                "v_heter": np.linalg.norm(Sigma_A, 2) * np.sum((local - problem.theta_star) ** 2),
+                "Delta": np.sum((A_bar @ (local - problem.theta_star)) ** 2),
+                "a_sym": np.linalg.eigvalsh(symmetric)[0],
+                "L": np.linalg.eigvals(np.linalg.solve(symmetric, second)).real.max(),
+            }
+        )
+    return agents
+
+
+@pytest.mark.parametrize("make", PROBLEMS)
+@pytest.mark.parametrize("name", ["Sigma_A", "Sigma_A_printed", "Sigma_eps", "Sigma_omega"])
+def test_covariances_are_sums_over_outcomes(make, name):
+    problem = make()
+    expected = np.stack([agent[name] for agent in literal(problem)])
+    np.testing.assert_allclose(getattr(fl.theory.constants(problem), f"table_{name}"), expected, atol=1e-13)
+
+
+@pytest.mark.parametrize("make", PROBLEMS)
+def test_scalars_are_averages_and_extremes_over_agents(make):
+    problem = make()
+    agents, got = literal(problem), fl.theory.constants(problem)
+    for name in ("Sigma_A_mean", "v_heter", "Delta"):
+        assert getattr(got, name) == pytest.approx(sum(a["w"] * a[name] for a in agents), rel=1e-10), name
+    for name in ("C_A", "A_sup", "eps_sup"):
+        assert getattr(got, name) == pytest.approx(max(a[name] for a in agents), rel=1e-10), name
+    assert got.sigma_eps == pytest.approx(sum(a["w"] * np.trace(a["Sigma_eps"]) for a in agents), rel=1e-10)
+    assert got.sigma_omega == pytest.approx(sum(a["w"] * np.trace(a["Sigma_omega"]) for a in agents), rel=1e-10)
+    assert got.a_sym == pytest.approx(min(a["a_sym"] for a in agents), rel=1e-9)
+    if got.a_sym > 0:
+        assert pytest.approx(max(a["L"] for a in agents), rel=1e-8) == got.L
+    else:
+        assert np.isnan(got.L)
+
+
+@pytest.mark.parametrize("make", PROBLEMS)
+@pytest.mark.parametrize("chunk", [1, 12])
+def test_chunks_do_not_change_the_constants(make, chunk, monkeypatch):
+    problem = make()
+    whole = fl.theory.constants(problem)
+    monkeypatch.setattr(module, "CHUNK", chunk)
+    parts = fl.theory.constants(problem)
+    np.testing.assert_allclose(parts.table_Sigma_A, whole.table_Sigma_A, atol=1e-13)
+    np.testing.assert_allclose(parts.table_Sigma_eps, whole.table_Sigma_eps, atol=1e-13)
+    assert parts.A_sup == pytest.approx(whole.A_sup)
+
+
+@pytest.mark.parametrize("make", PROBLEMS)
+def test_stability_is_the_contraction_in_mean_square(make):
+    problem, eta = make(), 0.01
+    rates = []
+    for agent in literal(problem):
+        steps = np.eye(problem.dim) - eta * agent["A"]
+        second = sum(q * X.T @ X for q, X in zip(agent["p"], steps, strict=True))
+        rates.append((1 - np.sqrt(np.linalg.eigvalsh(second)[-1])) / eta)
+    expected = min(rates) if min(rates) > 0 else np.nan
+    assert fl.theory.stability(problem, eta) == pytest.approx(expected, rel=1e-9, nan_ok=True)
+
+
+def test_there_is_no_stability_when_the_symmetric_part_is_indefinite():
+    problem = fl.problems.from_observations([([1.0], [[[1.0, 9.0], [0.0, 1.0]]], [[1.0, 1.0]])])
+    assert np.isnan(fl.theory.stability(problem, 0.01))  # although -A is Hurwitz
+    assert np.isnan(fl.theory.constants(problem).L)
+
+
+def test_claim_on_td_bounds_the_constants_of_garnet():
+    gamma = 0.9
+    problem = temporal()
+    got = fl.theory.constants(problem)
+    a, eta_inf = (1 - gamma) * got.nu / 2, (1 - gamma) / 4
+    assert got.nu > 0
+    assert got.A_sup <= 1 + gamma
+    assert np.linalg.norm(got.Sigma_A, 2, axis=(1, 2)).max() <= 2 * (1 + gamma) ** 2
+    assert fl.theory.stability(problem, eta_inf) >= a
+    assert (1 + gamma) / ((1 - gamma) ** 2 * got.nu) >= got.L
+    traces = np.trace(got.Sigma_eps, axis1=1, axis2=2)
+    assert (traces <= 2 * (1 + gamma) ** 2 * (np.sum(got.theta_star_local**2, axis=1) + 1)).all()
+
+
+def test_feature_eigenvalue_is_known_for_td_alone():
+    assert np.isnan(fl.theory.constants(ridged()).nu)
+    assert np.isnan(fl.theory.constants(dense()).nu)
+
+
+def test_a_singular_agent_has_no_noise_at_its_solution_but_has_noise_at_the_common_one():
+    singular = (np.array([0.5, 0.5]), np.array([np.diag([1.0, 1.0]), np.diag([1.0, -1.0])]), np.ones((2, 2)))
+    regular = (np.array([1.0]), np.eye(2)[None], np.ones((1, 2)))
+    got = fl.theory.constants(fl.problems.from_observations([singular, regular]))
+    assert np.isnan(got.sigma_eps)
+    assert np.isnan(got.v_heter)
+    assert np.isfinite([got.sigma_omega, got.Delta, got.Sigma_A_mean, got.A_sup, got.C_A]).all()
+
+
+def test_norm_of_a_ridged_outcome_in_one_dimension():
+    problem = fl.problems.regression([(np.array([[0.5], [2.0]]), np.array([1.0, 1.0]))], ridge=0.25)
+    assert fl.theory.constants(problem).A_sup == pytest.approx(4.25)
+
+
+def test_constants_of_agents_are_those_of_their_tables():
+    got = fl.theory.constants(ridged())
+    assert got.Sigma_A.shape == got.Sigma_eps.shape == got.Sigma_omega.shape == got.A_bar.shape == (4, 3, 3)
+    assert np.array_equal(got.Sigma_A[2], got.Sigma_A[3])
+    assert got.b_bar.shape == got.xi_star.shape == got.theta_star_local.shape == (4, 3)
+    assert np.array_equal(got.theta_star, got.problem.theta_star)
