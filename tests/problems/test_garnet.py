@@ -96,6 +96,12 @@ def test_authors_agents_alternate_between_worlds_with_opposite_rewards():
     assert (table(p, 1)[2] <= 0).all()
 
 
+def test_outcomes_of_actions_that_the_policy_never_takes_are_left_out():
+    p = garnet(agents=3, actions=2, branching=2, preset="authors")  # their policy is deterministic for two actions
+    assert np.diff(p.first).tolist() == [60, 60, 60]
+    assert (p.chain.conditional > 0).all()
+
+
 def test_a_larger_problem_contains_the_smaller_one_world_by_world():
     small, large = garnet(agents=10), garnet(agents=100)
     for i in range(5):
