@@ -7,7 +7,7 @@ from typing import Any
 
 from .. import checks
 from ..errors import ArgumentTypeError
-from .base import Problem
+from .base import Chain, Dense, Problem, RankOne
 from .garnet import garnet
 from .mdp import from_mdps
 from .observations import from_observations
@@ -34,7 +34,10 @@ def from_recipe(recipe: Mapping[str, Any]) -> Problem:
 
 __all__ = [
     "CONSTRUCTORS",
+    "Chain",
+    "Dense",
     "Problem",
+    "RankOne",
     "from_mdps",
     "from_observations",
     "from_recipe",

@@ -1,0 +1,160 @@
+"""Random numbers as a function of (seed, agent, step): Philox4x32-10, alias tables, who takes part, how long a round is.
+
+A counter-based generator has no state to carry. The random word of an agent's step is word step % 4 of the Philox block
+with key = seed and counter = (step // 4, agent, stream, 0), whatever the engine, the threads or the grouping of seeds.
+Every function here works on Python integers and NumPy scalars as well as compiled, so that all engines share it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+from numba.extending import overload, register_jitable
+from numpy.typing import NDArray
+
+from ..checks import Floats
+from .vectors import Vec, wide_product
+
+Words = NDArray[np.uint32]
+
+OBSERVATION, START, PARTICIPATION, LENGTH = 0, 1, 2, 3  # streams: what a random word is for
+
+_M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
+_W0, _W1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
+_LOW, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
+
+
+def product_halves(x: Any, m: Any) -> Any:
+    """The upper and lower 32 bits of x * m; on 64-bit values the lower half carries junk above bit 31."""
+    p = (x & _LOW) * m
+    return p >> _HALF, p
+
+
+@overload(product_halves)
+def _product_halves(x, m):
+    if isinstance(x, Vec) and x.element == types.uint32:
+        return lambda x, m: wide_product(x, m)
+
+    def on_64_bits(x, m):
+        p = (x & _LOW) * m
+        return p >> _HALF, p
+
+    return on_64_bits
+
+
+@register_jitable
+def philox(c0, c1, c2, c3, k0, k1):  # type: ignore[no-untyped-def]
+    """Philox4x32-10 on 64-bit integers (only their lower 32 bits count, of results too) or on vectors of lanes."""
+    for _ in range(10):
+        high0, low0 = product_halves(c0, _M0)
+        high1, low1 = product_halves(c2, _M1)
+        c0, c1, c2, c3 = high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0
+        k0, k1 = k0 + _W0, k1 + _W1
+    return c0, c1, c2, c3
+
+
+@njit(cache=True, error_model="numpy")
+def block(seed, agent, stream, index):  # type: ignore[no-untyped-def]
+    """The four 32-bit words of block `index` of a stream, as 64-bit integers."""
+    key, zero = np.uint64(seed), np.uint64(0)
+    x = philox(np.uint64(index), np.uint64(agent), np.uint64(stream), zero, key & _LOW, key >> _HALF)
+    return x[0] & _LOW, x[1] & _LOW, x[2] & _LOW, x[3] & _LOW
+
+
+@njit(cache=True, error_model="numpy")
+def words(seed, agent, stream, first, count):  # type: ignore[no-untyped-def]
+    """The random words `first`, ..., `first + count - 1` of a stream : (count,) uint64 below 2^32."""
+    out = np.empty(count, np.uint64)
+    for i in range(count):
+        out[i] = block(seed, agent, stream, (first + i) // 4)[(first + i) % 4]
+    return out
+
+
+@njit(cache=True, error_model="numpy")
+def uniforms(seed, first, count):  # type: ignore[no-untyped-def]
+    """One number in [0, 1) with 53 random bits for each of `count` rounds from round `first` on."""
+    out = np.empty(count)
+    for i in range(count):
+        x = block(seed, 0, LENGTH, first + i)
+        out[i] = ((x[0] >> np.uint64(5)) * 67108864.0 + (x[1] >> np.uint64(6))) / 9007199254740992.0
+    return out
+
+
+@njit(cache=True, error_model="numpy")
+def participants(seed, first, agents, out):  # type: ignore[no-untyped-def]
+    """out[i] = the sorted agents that take part in round first + i, drawn without replacement; out : (rounds, m)."""
+    order = np.arange(agents)
+    rounds, m = out.shape
+    for i in range(rounds):
+        for j in range(m):
+            word = block(seed, first + i, PARTICIPATION, j // 4)[j % 4]
+            k = j + np.int64((word * np.uint64(agents - j)) >> _HALF)
+            order[j], order[k] = order[k], order[j]
+        out[i] = np.sort(order[:m])
+        for j in range(m):  # back to the identity: only these places can have moved
+            order[out[i, j]] = out[i, j]
+        for j in range(m):
+            order[j] = j
+
+
+def alias_bits(outcomes: int) -> int:
+    """The number of bits b, at least 1, for which 2^b slots hold `outcomes` outcomes."""
+    return max(1, int(outcomes - 1).bit_length())
+
+
+@njit(cache=True, error_model="numpy")
+def alias_table(prob, bits, out):  # type: ignore[no-untyped-def]
+    """Fill out : (2^bits,) so that `choose` draws outcome k with probability prob[k], rounded to a multiple of 2^-32.
+
+    A slot holds alias << (32 - bits) | threshold, in exact integers; a full slot has threshold 0 and itself as alias.
+    """
+    size, shift = 1 << bits, 32 - bits
+    unit = np.int64(1) << shift
+    share = np.zeros(size, np.int64)  # in units of 2^-32; all of them together are 2^32
+    total, before = 0.0, np.int64(0)
+    for k in range(len(prob)):
+        total += prob[k]
+        edge = np.int64(np.floor(min(total, 1.0) * 4294967296.0 + 0.5)) if k < len(prob) - 1 else np.int64(1) << 32
+        share[k] = edge - before
+        before = edge
+    small, large, n_small, n_large = np.empty(size, np.int64), np.empty(size, np.int64), 0, 0
+    for k in range(size):
+        out[k] = np.uint32(k << shift)
+        if share[k] < unit:
+            small[n_small] = k
+            n_small += 1
+        else:
+            large[n_large] = k
+            n_large += 1
+    while n_small:
+        n_small -= 1
+        s, g = small[n_small], large[n_large - 1]
+        out[s] = np.uint32((g << shift) | share[s])
+        share[g] -= unit - share[s]
+        if share[g] < unit:
+            n_large -= 1
+            small[n_small] = g
+            n_small += 1
+
+
+@register_jitable
+def choose(word, entry, shift):  # type: ignore[no-untyped-def]
+    """The outcome that a random word picks in an alias table, given the slot's entry; without a branch.
+
+    The slot is word >> shift; the lower bits of the word are the coin: below the threshold the slot's own outcome.
+    """
+    low = (np.uint64(1) << shift) - np.uint64(1)
+    return (word >> shift) if (word & low) < (entry & low) else (entry >> shift)
+
+
+def alias_probabilities(table: Words, bits: int) -> Floats:
+    """The probabilities that an alias table really draws : (2^bits,); for tests and for the curious."""
+    unit = 1 << (32 - bits)
+    out = np.zeros(1 << bits)
+    for slot, entry in enumerate(table.tolist()):
+        threshold = entry & (unit - 1)
+        out[slot] += threshold
+        out[entry >> (32 - bits)] += unit - threshold
+    return out / 2.0**32

@@ -1,0 +1,130 @@
+"""The recursion in plain NumPy, written to be read beside the paper; every other engine is held to it by tests.
+
+It draws the same random numbers as the compiled engine, one at a time, and keeps nothing clever.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..algorithms import Algorithm
+from ..checks import Floats
+from ..problems import Problem
+from ..sampling import Markov, Replay, Sampling
+from .random import OBSERVATION, choose, participants, uniforms, words
+from .tables import Layout, first_states
+
+Integers = NDArray[np.int64]
+
+
+@dataclass
+class Observer:
+    """One agent's stream of observations for one seed: `receive` gives (A(z), b(z)) of the next one."""
+
+    problem: Problem
+    sampling: Sampling
+    where: Layout
+    seed: int
+    agent: int
+    state: int | None  # of its trajectory, if it follows one
+    step: int = 0  # how many observations it has received
+
+    def __post_init__(self) -> None:
+        self.table = int(self.problem.assignment[self.agent])
+        self.shift = np.uint64(self.where.shift[self.table])
+        if self.state is not None:
+            self.position = self.where.row[self.table] + (self.state << (32 - int(self.shift)))
+
+    def receive(self) -> tuple[Floats, Floats]:
+        """A(z) : (d, d) and b(z) : (d,) of the next observation."""
+        where, m = self.where, self.table
+        if isinstance(self.sampling, Replay):
+            k = where.row[m] + self.step % where.length[m]
+        else:
+            word = words(self.seed, self.agent, OBSERVATION, self.step, 1)[0]
+            if isinstance(self.sampling, Markov):
+                entry = np.uint64(where.slots[self.position + int(word >> self.shift)])
+                k = self.position + int(choose(word, entry, self.shift))
+                self.position = int(where.successor[k])
+            else:
+                entry = np.uint64(where.slots[where.slot[m] + int(word >> self.shift)])
+                k = where.row[m] + int(choose(word, entry, self.shift))
+        self.step += 1
+        z = int(where.order[k])
+        A, b = self.problem.observations.matrices(slice(z, z + 1))
+        return A[0], b[0]
+
+
+@dataclass
+class Trajectory:
+    """What one seed leaves behind: theta at the recorded rounds, final control variates, where it diverged."""
+
+    theta: Floats  # (records, d)
+    xi: Floats  # (N, d)
+    observations: Integers  # (rounds,)
+    diverged_at: int
+
+
+def run_seed(
+    problem: Problem,
+    algorithm: Algorithm,
+    sampling: Sampling,
+    where: Layout,
+    rounds: int,
+    recorded: Integers,
+    seed: int,
+    theta_0: Floats,
+    xi_0: Floats,
+    dtype: str = "float64",
+) -> Trajectory:
+    """One run of a method: Algorithm 1 (algo:fed-lsa), Algorithm 2 (algo:fed-lsa-controlvar-h2), Scaffnew
+    (algo:fed-lsa-controlvar-h1), with i.i.d., Markov (algo:fed-lsa-markov) or replayed observations."""
+    N, q, w = problem.n_agents, sampling.thin, problem.weights
+    m = algorithm.participants(N)
+    lengths = algorithm.observations(uniforms(seed, 0, rounds), q)
+    etas = algorithm.eta(np.arange(rounds))
+    gains = algorithm.gain(etas, lengths // q)
+    everyone = np.arange(N)
+    states = first_states(problem, sampling, where, seed) if isinstance(sampling, Markov) else None
+    agents = [
+        Observer(problem, sampling, where, seed, c, None if states is None else int(states[c])) for c in range(N)
+    ]
+
+    theta, xi = theta_0.astype(dtype), xi_0.astype(dtype)
+    average, diverged_at, out = theta.copy(), -1, {0: theta.copy()}
+    for t in range(rounds):
+        eta, gain, H = etas[t].astype(dtype), gains[t].astype(dtype), int(lengths[t])
+        active = everyone
+        if m < N:
+            chosen = np.empty((1, m), np.int64)
+            participants(seed, t, N, chosen)
+            active = chosen[0]
+        theta_hat = np.empty_like(xi)
+        for c in active:
+            theta_hat[c] = theta
+            for h in range(1, H + 1):
+                A, b = agents[c].receive()
+                if h % q == 0:
+                    theta_hat[c] = theta_hat[c] - eta * (A.astype(dtype) @ theta_hat[c] - b.astype(dtype) - xi[c])
+        share = w[active] / w[active].sum()
+        mean = (share @ theta_hat[active]).astype(dtype)
+        xi[active] += gain * (mean - theta_hat[active])  # keeps sum_c w_c xi_c = 0
+        if algorithm.server_step is None:
+            theta = mean
+        else:
+            theta = theta.copy()
+            type(algorithm).server_step(theta, mean, np.array(algorithm.server_parameters(), dtype))  # type: ignore[misc]
+        norm = np.sqrt(np.sum(theta.astype(np.float64) ** 2))
+        if algorithm.projection is not None and norm > algorithm.projection:
+            theta = (theta * (algorithm.projection / norm)).astype(dtype)
+        if not np.isfinite(norm) and diverged_at < 0:
+            diverged_at = t + 1
+        best = theta
+        if algorithm.average_after is not None and t + 1 >= algorithm.average_after:
+            average = average + (theta - average) / (t + 2 - algorithm.average_after)
+            best = average
+        out[t + 1] = best.copy()
+    return Trajectory(np.stack([out[int(r)] for r in recorded]), xi, lengths, diverged_at)

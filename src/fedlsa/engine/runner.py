@@ -1,0 +1,66 @@
+"""Many tasks on few threads: compile first, then let threads take tasks, longest first, segment by segment."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+
+from numba import typeof
+
+from . import kernel
+from .progress import Progress, notice
+from .task import Run
+
+COMPILING = "fedlsa: compiling the engine for parameters of {D} numbers (once; the result is cached on disk)"
+
+
+def compile_for(run: Run) -> None:
+    """Have the kernel for this kind of task ready, from the disk cache or by compiling it."""
+    arguments = (run.shape, run.one, run.sampler, run.tables, run.task, run.schedule(1), run.state, run.hook)
+    signature = tuple(typeof(a) for a in (*arguments, 0, 0, 0, 0, True))
+    if signature not in kernel.run.overloads:
+        with notice(COMPILING.format(D=run.task.D)):
+            kernel.run.compile(signature)
+
+
+def run_all(runs: list[Run], threads: int, report: Progress | None) -> None:
+    """Bring all tasks to their end. An interruption lets the segments under way finish and then goes up."""
+    for run in runs:
+        compile_for(run)
+    total = sum(run.cost for run in runs)
+    stop = threading.Event()
+
+    def work(run: Run, pool: ThreadPoolExecutor | None, share: int) -> None:
+        while run.done < run.rounds and not stop.is_set():
+            run.advance(pool, share)
+
+    def tell() -> None:
+        if report:
+            report(sum(run.progress for run in runs), total)
+
+    tell()
+    if threads == 1:
+        for run in runs:
+            while run.done < run.rounds:
+                run.advance()
+                tell()
+        return
+    share = max(1, threads // len(runs))  # threads that one task may use inside its rounds
+    with ThreadPoolExecutor(threads) as pool, ThreadPoolExecutor(threads) as inner:
+        queue = sorted(runs, key=lambda run: -run.cost)
+        futures = [pool.submit(work, run, inner if share > 1 else None, share) for run in queue]
+        try:
+            while True:
+                done, pending = wait(futures, timeout=0.05, return_when=FIRST_EXCEPTION)
+                tell()
+                for future in done:
+                    future.result()
+                if not pending:
+                    return
+        except BaseException:
+            stop.set()
+            for future in futures:
+                future.cancel()
+            raise
+
+

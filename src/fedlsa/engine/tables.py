@@ -1,0 +1,149 @@
+"""A problem's tables as engines read them: alias tables to draw from, and where each outcome stands.
+
+Both engines draw from these, so that they see the same observations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from ..errors import ArgumentError
+from ..problems import Problem
+from ..sampling import Markov, Replay, Sampling
+from .random import START, alias_bits, alias_table, choose, words
+
+Words = NDArray[np.uint32]
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Where the engines find what an agent of table m draws.
+
+    order : (L,) the problem's outcomes in the engines' order. The outcomes of table m begin at row[m].
+    i.i.d. : slots[slot[m]:] is the alias table of table m, with 2^(32 - shift[m]) slots.
+    Markov : the alias tables of the states of table m follow one another from slots[row[m]] on; outcomes stand at their
+        slots, and successor[k] is where the table of the next state begins. start : each table's law of the first state.
+    Replay : observation n of table m is the outcome row[m] + n % length[m].
+    """
+
+    order: Integers
+    row: Integers  # (M,)
+    length: Integers  # (M,)
+    slots: Words
+    slot: Integers  # (M,)
+    shift: Integers  # (M,)
+    successor: Words
+    start: Layout | None = None
+
+
+@njit(cache=True, error_model="numpy")
+def _fill(prob, first, length, bits, slot, slots):  # type: ignore[no-untyped-def]
+    for m in range(len(first)):
+        a, s = first[m], slot[m]
+        alias_table(prob[a : a + length[m]], bits[m], slots[s : s + (1 << bits[m])])
+
+
+def _alias_tables(prob: NDArray[np.float64], first: Integers, length: Integers, bits: Integers) -> tuple[Words, Integers]:
+    """The alias tables of many laws, one after the other, and where each begins."""
+    ends = np.cumsum(1 << bits)
+    if ends[-1] >= 2**32 or len(prob) >= 2**32:
+        raise ArgumentError(f"a problem must have fewer than 2**32 outcomes; got {len(prob)}")
+    slots, slot = np.empty(int(ends[-1]), np.uint32), ends - (1 << bits)
+    _fill(prob, first, length, bits, slot, slots)
+    return slots, slot
+
+
+_NONE = np.empty(0, np.uint32)
+
+
+def _independent(prob: NDArray[np.float64], first: Integers) -> Layout:
+    length = np.diff(first)
+    bits = np.array([alias_bits(n) for n in length])
+    slots, slot = _alias_tables(prob, first[:-1], length, bits)
+    return Layout(np.arange(len(prob)), first[:-1], length, slots, slot, 32 - bits, _NONE)
+
+
+def _trajectory(problem: Problem) -> Layout:
+    chain = problem.chain
+    if chain is None:
+        raise ArgumentError(
+            "sampling must be IID() or Replay() for a problem without a transition kernel; got Markov() "
+            f"for a problem made by {problem.recipe.get('constructor', 'hand')}"
+        )
+    tables, states = problem.n_tables, np.diff(chain.first_state)
+    table = np.repeat(np.arange(tables), np.diff(problem.first))
+    state = chain.first_state[table] + chain.origin  # numbered over all tables
+    by_state = np.argsort(state, kind="stable")
+    degree = np.bincount(state, minlength=chain.first_state[-1])
+    first = np.cumsum(degree) - degree
+    rank = np.empty(len(state), np.int64)
+    rank[by_state] = np.arange(len(state)) - first[state[by_state]]
+    table_of_state = np.repeat(np.arange(tables), states)
+    widest = np.zeros(tables, np.int64)
+    np.maximum.at(widest, table_of_state, degree)
+    bits = np.array([alias_bits(n) for n in widest])
+    prob = chain.conditional[by_state]
+    slots, begin = _alias_tables(prob, first, np.maximum(degree, 1), bits[table_of_state])
+    order, successor = np.zeros(len(slots), np.int64), np.zeros(len(slots), np.uint32)
+    place = begin[state] + rank
+    order[place] = np.arange(len(state))
+    successor[place] = begin[chain.first_state[table] + chain.successor]
+    row = begin[chain.first_state[:-1]]
+    start = _independent(chain.stationary, chain.first_state)
+    return Layout(order, row, states, slots, row, 32 - bits, successor, start)
+
+
+def layout(problem: Problem, sampling: Sampling) -> Layout:
+    """The layout of a problem under a way of sampling."""
+    if isinstance(sampling, Markov):
+        if sampling.start is not None:
+            _check_start(problem, sampling.start)
+        return _trajectory(problem)
+    if isinstance(sampling, Replay) and not problem.ordered:
+        raise ArgumentError(
+            "sampling must be IID() or Markov() for a problem that is not a log; got Replay() "
+            f"for a problem made by {problem.recipe.get('constructor', 'hand')}"
+        )
+    return _independent(problem.prob, problem.first)
+
+
+def _check_start(problem: Problem, start: tuple[int, ...]) -> None:
+    if len(start) != problem.n_agents:
+        raise ArgumentError(f"start must hold one state per agent, {problem.n_agents}; got {len(start)}")
+    if problem.chain is not None:
+        states = np.diff(problem.chain.first_state)[problem.assignment]
+        for c, (s, n) in enumerate(zip(start, states, strict=True)):
+            if s >= n:
+                raise ArgumentError(f"start must hold states from 0 to {n - 1} for agent {c}; got {s}")
+            if not np.any(_outgoing(problem, c) == s):
+                raise ArgumentError(f"start must hold states that are not terminal; got {s} for agent {c}")
+
+
+def _outgoing(problem: Problem, agent: int) -> Integers:
+    assert problem.chain is not None
+    m = problem.assignment[agent]
+    return problem.chain.origin[problem.first[m] : problem.first[m + 1]]
+
+
+def first_states(problem: Problem, sampling: Markov, where: Layout, seed: int) -> Integers:
+    """(N,): the state in which each agent's trajectory starts, as given or drawn from its stationary law."""
+    if sampling.start is not None:
+        return np.array(sampling.start)
+    law = where.start
+    assert law is not None
+    out = np.empty(problem.n_agents, np.int64)
+    _draw_states(seed, problem.assignment, law.slots, law.slot, law.shift, out)
+    return out
+
+
+@njit(cache=True, error_model="numpy")
+def _draw_states(seed, assignment, slots, slot, shift, out):  # type: ignore[no-untyped-def]
+    for c in range(len(out)):
+        m, word = assignment[c], words(seed, c, START, 0, 1)[0]
+        s = np.uint64(shift[m])
+        out[c] = choose(word, np.uint64(slots[slot[m] + np.int64(word >> s)]), s)

@@ -1,0 +1,222 @@
+"""Tasks: one configuration and some of its seeds, laid out for the compiled kernel and run segment by segment."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from llvmlite import binding
+from numba import cfunc, from_dtype, types
+from numpy.typing import NDArray
+
+from ..algorithms import Algorithm
+from ..checks import Floats
+from ..problems import Dense, Problem
+from ..sampling import Markov, Replay, Sampling
+from . import kernel
+from .draws import LANES, IIDSampler, MarkovSampler, ReplaySampler
+from .random import participants, uniforms
+from .steps import DenseTables, RankOneTables, RidgeTables
+from .tables import Layout, first_states
+from .vectors import Shape
+
+Integers = NDArray[np.int64]
+LONGEST_ROW = 32  # longer parameters do not fit in registers and are worked through in pieces of 16
+SEGMENT = 1.5e8  # multiply-adds between two looks at the clock: about a tenth of a second
+SHORT = 16  # rounds of at most this many observations draw ahead
+
+
+@functools.cache
+def register_lanes() -> int:
+    """How many float64 lanes this processor's vector registers hold together."""
+    features = binding.get_host_cpu_features()
+    return 256 if features.get("avx512f") else 64
+
+
+def shapes(problem: Problem, dtype: str) -> tuple[Shape, Shape, int]:
+    """Rows and the chains that step together, one row alone, and the padded dimension."""
+    d = max(2, 1 << (problem.dim - 1).bit_length())
+    if isinstance(problem.observations, Dense) or d > LONGEST_ROW:
+        piece = min(d, 16)
+        D = -(-problem.dim // piece) * piece
+        return Shape(piece, 1, True), Shape(piece, 1, True), D
+    lanes = register_lanes() * (2 if dtype == "float32" else 1)
+    G = max(1, min(LANES, lanes // (2 * d)))  # half the registers hold theta_hat, half the rest
+    return Shape(d, G), Shape(d, 1), d
+
+
+def _padded(rows: Floats, D: int, dtype: str) -> NDArray[Any]:
+    out = np.zeros((*rows.shape[:-1], D), dtype)
+    out[..., : rows.shape[-1]] = rows
+    return out
+
+
+def observation_tables(problem: Problem, where: Layout, D: int, dtype: str) -> RankOneTables | RidgeTables | DenseTables:
+    """The observations as the kernel reads them, in the layout's order."""
+    z = problem.observations
+    if isinstance(z, Dense):
+        columns = np.zeros((len(where.order), D, D), dtype)
+        columns[:, : problem.dim, : problem.dim] = z.A[where.order].transpose(0, 2, 1)
+        return DenseTables(columns.ravel(), _padded(-z.b[where.order], D, dtype).ravel())
+    rows = _padded(z.rows, D, dtype).ravel()
+    if len(rows) >= 2**32:
+        raise MemoryError(f"{len(z.rows)} rows of {D} numbers are more than the engine can address")
+    pair = np.stack([z.left[where.order], z.right[where.order]], 1).ravel() * np.uint32(D)
+    minus_y = (-z.y[where.order]).astype(dtype)
+    if z.ridge:
+        return RidgeTables(rows, pair, minus_y, np.dtype(dtype).type(z.ridge))
+    return RankOneTables(rows, pair, minus_y)
+
+
+@functools.cache
+def compiled_hook(step: Callable[..., None] | None, dtype: str) -> Any:
+    """The server's hook as a compiled function of (theta, mean, parameters); of no effect if there is none."""
+    vector = types.Array(from_dtype(np.dtype(dtype)), 1, "C")
+    return cfunc(types.void(vector, vector, vector))(step or (lambda theta, mean, parameters: None))
+
+
+@dataclass(eq=False)
+class Run:
+    """One configuration with some of its seeds, ready to go: `advance` does the next segment of rounds."""
+
+    problem: Problem
+    algorithm: Algorithm
+    sampling: Sampling
+    where: Layout
+    tables: Any
+    seeds: NDArray[np.uint64]
+    rounds: int
+    recorded: Integers
+    theta_0: Floats
+    xi_0: Floats | None
+    dtype: str
+
+    def __post_init__(self) -> None:
+        N, R, dim = self.problem.n_agents, len(self.seeds), self.problem.dim
+        self.shape, self.one, D = shapes(self.problem, self.dtype)
+        self.active = self.algorithm.participants(N)
+        self.done = 0
+        self.samples = np.zeros((R, len(self.recorded)))
+        self.received = 0.0
+        chains = -(-N * R // LANES) * LANES + LANES  # whole groups, and a group of idle lanes for partial participation
+        agent = np.minimum(np.arange(chains) // R, N - 1)
+        seed = self.seeds[np.arange(chains) % R]
+        keys = np.stack([seed & np.uint64(0xFFFFFFFF), seed >> np.uint64(32)], 1).astype(np.uint32).ravel()
+        self.groups = -(-(N * R if self.active == N else self.active) // LANES)
+        self.sampler = self._sampler(agent)
+        after = self.algorithm.average_after
+        mean_length = float(np.mean(self.algorithm.observations(np.arange(0.5, 64) / 64, self.sampling.thin)))
+        ahead = self.active == N and mean_length <= SHORT
+        self.updates_per_round = self.active * R * mean_length
+        self.task = kernel.Task(
+            dim=dim,
+            D=D,
+            seeds=R,
+            agents=agent.astype(np.uint32),
+            keys=keys,
+            weights=self.problem.weights.astype(self.dtype),
+            ahead=ahead,
+            has_hook=self.algorithm.server_step is not None,
+            parameters=np.array(self.algorithm.server_parameters(), self.dtype),
+            radius=float(self.algorithm.projection or 0),
+            average_after=-1 if after is None else after,
+            recorded_rounds=np.append(self.recorded, -1),
+        )
+        theta = np.tile(_padded(self.theta_0, D, self.dtype), R)
+        xi = np.zeros((chains, D), self.dtype)
+        if self.xi_0 is not None:
+            xi[: N * R, :dim] = np.repeat(self.xi_0, R, axis=0)
+        room = int(np.clip(131072 // chains, 16, kernel.AT_ONCE)) if ahead else 0
+        self.state = kernel.State(
+            theta=theta,
+            mean=np.zeros_like(theta),
+            running=theta.copy(),
+            hat=np.zeros(chains * D, self.dtype),
+            xi=xi.ravel(),
+            steps=np.zeros(chains, np.int64),
+            drawn=np.empty((self.groups if ahead else 0, room * LANES), np.uint32),
+            left=np.zeros((self.groups if ahead else 0, 2), np.int64),
+            diverged=np.full(R, -1),
+            record=np.zeros((R, len(self.recorded), D), self.dtype),
+            recorded=np.zeros(1, np.int64),
+        )
+        if self.recorded[0] == 0:
+            self.state.record[:, 0, :dim] = self.theta_0
+            self.state.recorded[0] = 1
+        self.hook = compiled_hook(type(self.algorithm).server_step, self.dtype)
+
+    def _sampler(self, agent: Integers) -> IIDSampler | MarkovSampler | ReplaySampler:
+        where, R = self.where, len(self.seeds)
+        table = self.problem.assignment[agent]
+        row, shift = where.row[table].astype(np.uint32), where.shift[table].astype(np.uint32)
+        if isinstance(self.sampling, Replay):
+            return ReplaySampler(row, where.length[table].astype(np.uint32))
+        if not isinstance(self.sampling, Markov):
+            return IIDSampler(where.slots, where.slot[table].astype(np.uint32), row, shift)
+        starts = np.stack([first_states(self.problem, self.sampling, where, int(s)) for s in self.seeds], 1)
+        state = starts[agent, np.arange(len(agent)) % R]
+        position = (row + (state << (32 - shift.astype(np.int64)))).astype(np.uint32)
+        return MarkovSampler(where.slots, where.successor, position, shift)
+
+    @property
+    def cost(self) -> float:
+        """Agent updates in the whole run, in expectation."""
+        return self.updates_per_round * self.rounds
+
+    @property
+    def progress(self) -> float:
+        """Agent updates done, in expectation."""
+        return self.updates_per_round * self.done
+
+    def schedule(self, rounds: int) -> kernel.Schedule:
+        """The next `rounds` rounds as data."""
+        N, m, first = self.problem.n_agents, self.active, self.done
+        t = np.arange(first, first + rounds)
+        uniform = uniforms(int(self.seeds[0]), first, rounds) if self.algorithm.random_lengths else np.zeros(rounds)
+        observations = np.asarray(self.algorithm.observations(uniform, self.sampling.thin), np.int64)
+        eta = self.algorithm.eta(t)
+        gain = self.algorithm.gain(eta, observations // self.sampling.thin)
+        active = np.empty((rounds, 0 if m == N else m), np.int64)
+        if m < N:
+            participants(int(self.seeds[0]), first, N, active)
+        return kernel.Schedule(
+            first, self.sampling.thin, observations, eta.astype(self.dtype), np.asarray(gain, self.dtype), active
+        )
+
+    def advance(self, pool: Executor | None = None, threads: int = 1) -> None:
+        """Do the next segment: many short rounds in one call, or one long round in pieces shared by `threads`."""
+        D = self.task.D
+        work = self.updates_per_round * (D if not isinstance(self.problem.observations, Dense) else D * D)
+        rounds = int(max(1, min(self.rounds - self.done, SEGMENT // work)))
+        if self.active < self.problem.n_agents:
+            rounds = min(rounds, max(1, 4_000_000 // self.active))
+        plan = self.schedule(rounds)
+        call = functools.partial(
+            kernel.run, self.shape, self.one, self.sampler, self.tables, self.task, plan, self.state, self.hook
+        )
+        if rounds > 1 or work < SEGMENT / 100 or (pool is None and work < SEGMENT):
+            call(0, rounds, 0, self.groups, True)
+        else:  # one round at a time; its groups of chains are independent
+            pieces = max(threads, min(self.groups, int(work // SEGMENT) + 1))
+            edges = np.unique(np.linspace(0, self.groups, pieces + 1).astype(int)).tolist()
+            spans = list(zip(edges[:-1], edges[1:], strict=True))
+            if pool is None:
+                for a, b in spans:
+                    call(0, 1, a, b, False)
+            else:
+                list(pool.map(lambda span: call(0, 1, *span, False), spans))
+            call(0, 1, 0, 0, True)
+        self._count(plan.observations)
+
+    def _count(self, observations: Integers) -> None:
+        """Note the observations received up to each recorded round of the segment that was just done."""
+        share = self.active / self.problem.n_agents
+        total = self.received + share * np.cumsum(observations)
+        low, high = np.searchsorted(self.recorded, [self.done + 1, self.done + len(observations) + 1])
+        self.samples[:, low:high] = total[self.recorded[low:high] - self.done - 1]
+        self.received = float(total[-1])
+        self.done += len(observations)
