@@ -1,0 +1,40 @@
+# `make demo` and `make test` are all the set-up there is: both build a virtual environment in .venv when it is missing.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint bench clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.installed-cli ## FedLSA against SCAFFLSA: a table, and the picture out/demo.png
+	@$(BIN)/python examples/demo.py
+
+test: lint ## lint, then all tests
+	@$(BIN)/python -m pytest
+
+lint: $(VENV)/.installed-test ## style and types
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+bench: $(VENV)/.installed-bench ## nanoseconds per agent update, beside NumPy and JAX
+	@$(BIN)/python benchmarks/speed.py
+
+clean: ## remove the virtual environment and all caches; out/ stays
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A stamp per extra: pip runs again only when pyproject.toml has changed. The package itself is installed in place.
+$(VENV)/.installed-%: pyproject.toml | $(BIN)/python
+	@echo "installing fedlsa[$*] into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
+	@touch $@
+
+$(BIN)/python:
+	@echo "creating $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+
+.PRECIOUS: $(VENV)/.installed-%

@@ -1,0 +1,261 @@
+"""The commands `fedlsa simulate` and `fedlsa plot`."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .. import __version__, checks, engine, figures, problems, results
+from ..errors import FedLSAError
+from ..figures.curves import AXES, SCALES
+from ..figures.files import checked_path
+from . import options, report
+
+PROBLEM, METHOD, RUN, OUTPUT = "Problem", "Method", "Run", "Output"
+INTERRUPTED = 130
+ClickException: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def run(arguments: list[str]) -> int:
+    """The exit code of a command line; whatever the user can cause ends as one line on standard error."""
+    try:
+        with report.warnings_as_lines():
+            command = shlex.join(["fedlsa", *arguments])
+            code = app(arguments, prog_name="fedlsa", standalone_mode=False, obj=command)
+        if code == INTERRUPTED:  # typer has caught the interruption itself
+            raise KeyboardInterrupt
+        return code if isinstance(code, int) else 0
+    except (KeyboardInterrupt, typer.Abort):
+        return _complain("interrupted", INTERRUPTED)
+    except FedLSAError as error:
+        return _complain(options.in_words_of_the_command(str(error)), 2)
+    except ClickException as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # the help has been shown
+            return 2
+        return _complain(_usage(error, arguments), 2)
+    except (OSError, MemoryError) as error:
+        return _complain(str(error) or type(error).__name__, 2)
+
+
+def _usage(error: Any, arguments: list[str]) -> str:
+    """What is wrong with the command line, with the value that was given."""
+    message = str(error.format_message())
+    for option in getattr(getattr(error, "param", None), "opts", ()):
+        given = [b for a, b in pairwise(arguments) if a == option]
+        given += [a.partition("=")[2] for a in arguments if a.startswith(f"{option}=")]
+        if given and repr(given[-1]) not in message:
+            return f"{message}; got {given[-1]!r}"
+    return message
+
+
+def _complain(message: str, code: int) -> int:
+    print(f"fedlsa: {' '.join(message.split())}", file=sys.stderr)
+    return code
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"fedlsa {__version__}")
+        raise typer.Exit
+
+
+@app.callback(
+    help=(
+        "Federated linear stochastic approximation: many agents, one linear system, few communications.\n\n"
+        "[bold]FedLSA[/bold] averages what agents learn locally, and stalls at a bias when they differ; "
+        "[bold]SCAFFLSA[/bold] and [bold]Scaffnew[/bold] remove it with control variates. "
+        "Simulate them here, save the results, draw the figures."
+    ),
+    epilog="""[bold]Try this[/bold]
+
+fedlsa simulate --agents 10 --local-steps 100 --rounds 200 --out out/first --plot out/first.png
+
+fedlsa plot out/first/*.nc --x samples --scale log --out out/samples.pdf
+
+fedlsa simulate --method scaffnew --probability 0.01 --sampling markov --thin 5""",
+)
+def fedlsa(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and leave.")
+    ] = False,
+) -> None:
+    """What all commands share."""
+
+
+@app.command(
+    epilog="""[bold]Examples[/bold]
+
+fedlsa simulate --local-steps 1000 --plot drift.png
+
+fedlsa simulate --method fedlsa --method scafflsa --method scaffnew --seeds 20 --out out/three
+
+fedlsa simulate --method fedlsa --step-size 0.5 --power 0.7 --participation 0.3 --out run.nc"""
+)
+def simulate(
+    context: typer.Context,
+    problem: Annotated[str, typer.Option(help="Family of problems: garnet.", rich_help_panel=PROBLEM)] = "garnet",
+    agents: Annotated[int, typer.Option(help="Number of agents N.", rich_help_panel=PROBLEM)] = 100,
+    states: Annotated[int, typer.Option(help="States of each agent's world.", rich_help_panel=PROBLEM)] = 30,
+    actions: Annotated[int, typer.Option(help="Actions in each state.", rich_help_panel=PROBLEM)] = 2,
+    branching: Annotated[int, typer.Option(help="Successors of a state and action.", rich_help_panel=PROBLEM)] = 2,
+    features: Annotated[int, typer.Option(help="Features, the dimension d.", rich_help_panel=PROBLEM)] = 8,
+    discount: Annotated[float, typer.Option(help="Discount factor, below 1.", rich_help_panel=PROBLEM)] = 0.95,
+    heterogeneous: Annotated[
+        bool,
+        typer.Option("--heterogeneous/--homogeneous", help="Two worlds or one.", rich_help_panel=PROBLEM),
+    ] = True,
+    perturbation: Annotated[
+        float, typer.Option(help="How much agents of one world differ.", rich_help_panel=PROBLEM)
+    ] = 0.02,
+    preset: Annotated[
+        str,
+        typer.Option(help="paper: as its text says; authors: as their code does.", rich_help_panel=PROBLEM),
+    ] = "paper",
+    problem_seed: Annotated[int, typer.Option(help="Seed of the problem itself.", rich_help_panel=PROBLEM)] = 42,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="fedlsa, scafflsa or scaffnew; repeat it to compare. By default fedlsa and scafflsa.",
+            rich_help_panel=METHOD,
+            show_default=False,
+        ),
+    ] = None,
+    step_size: Annotated[float, typer.Option(help="Step size eta.", rich_help_panel=METHOD)] = 0.1,
+    power: Annotated[
+        float | None,
+        typer.Option(help="Decrease the step: eta / (t + 1)^power in round t.", rich_help_panel=METHOD),
+    ] = None,
+    local_steps: Annotated[
+        int, typer.Option(help="Observations between communications, H.", rich_help_panel=METHOD)
+    ] = 10,
+    probability: Annotated[
+        float | None,
+        typer.Option(help="Scaffnew: chance to communicate. By default 1 / local steps.", rich_help_panel=METHOD),
+    ] = None,
+    participation: Annotated[
+        str,
+        typer.Option(
+            help="Who takes part in a round: a share with a point (0.3; 1.0 is all), or a count without (3; 1 is one).",
+            rich_help_panel=METHOD,
+        ),
+    ] = "1.0",
+    projection: Annotated[
+        float | None, typer.Option(help="Radius of the ball that holds theta.", rich_help_panel=METHOD)
+    ] = None,
+    average_after: Annotated[
+        int | None, typer.Option(help="Report the mean of iterates from this round on.", rich_help_panel=METHOD)
+    ] = None,
+    rounds: Annotated[int, typer.Option(help="Communications T.", rich_help_panel=RUN)] = 500,
+    seeds: Annotated[str, typer.Option(help="A count (10) or a list (3,5,8).", rich_help_panel=RUN)] = "10",
+    sampling: Annotated[
+        str, typer.Option(help="iid, markov (one trajectory per agent) or replay.", rich_help_panel=RUN)
+    ] = "iid",
+    thin: Annotated[
+        int | None,
+        typer.Option(help="markov, replay: use every thin-th observation.", rich_help_panel=RUN),
+    ] = None,
+    engine_name: Annotated[
+        str, typer.Option("--engine", help="cpu (compiled) or reference (to be read).", rich_help_panel=RUN)
+    ] = "cpu",
+    dtype: Annotated[str, typer.Option(help="float64 or float32.", rich_help_panel=RUN)] = "float64",
+    threads: Annotated[int | None, typer.Option(help="By default all cores.", rich_help_panel=RUN)] = None,
+    record: Annotated[
+        str, typer.Option(help="Rounds to keep: how many (200), or which (0,10,100).", rich_help_panel=RUN)
+    ] = "200",
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Save results: FILE.nc, or a folder with a file per method.", rich_help_panel=OUTPUT),
+    ] = None,
+    plot_to: Annotated[
+        Path | None, typer.Option("--plot", help="Draw the error curves: .png, .pdf or .svg.", rich_help_panel=OUTPUT)
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace files that exist.", rich_help_panel=OUTPUT)] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No bar and no table.", rich_help_panel=OUTPUT)] = False,
+) -> None:
+    """Run methods on a problem, all on the same random numbers; show, save and draw how far they get."""
+    checks.choice("--problem", problem, ("garnet",))
+    names = method or ["fedlsa", "scafflsa"]
+    chosen = options.algorithms(
+        names, step_size, power, local_steps, probability, participation, projection, average_after
+    )
+    how = options.sampling(sampling, thin)
+    seed_list, kept = options.count_or_list("--seeds", seeds), options.count_or_list("--record", record)
+    files = [] if out is None else options.result_paths(out, names)
+    pictures = [] if plot_to is None else [checked_path(plot_to)]
+    options.refuse_to_overwrite(files + pictures, force)
+    instance = problems.garnet(
+        agents, states, actions, branching, features, discount, heterogeneous, perturbation, preset, problem_seed
+    )
+    compiled = engine_name != "reference"
+    with report.live_bar(" + ".join(names), shown=not quiet, updates=compiled) as progress:
+        runs = engine.simulate_grid(
+            instance,
+            chosen,
+            rounds=rounds,
+            seeds=seed_list,
+            sampling=how,
+            engine=engine_name,
+            record=kept,
+            dtype=dtype,
+            threads=threads,
+            progress=progress,
+        )
+    bias = [figures.predicted_bias(r, instance) for r in runs]
+    if not quiet:
+        report.print_table(runs, bias)
+    for result, path in zip(runs, files, strict=False):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        results.save(result, path)
+    for path in pictures:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figures.save(figures.error_curves(runs, bias=bias), path, command=context.obj)
+    if not quiet:
+        for path in files + pictures:
+            print(f"saved {path}")
+        if files:
+            print(f"draw it:  fedlsa plot {shlex.join(map(str, files))}")
+        elif not pictures:
+            print("nothing saved: --out FILE.nc keeps the results, --plot FILE.png draws them")
+
+
+@app.command(
+    epilog="""[bold]Examples[/bold]
+
+fedlsa plot fedlsa.nc scafflsa.nc
+
+fedlsa plot out/*.nc --x samples --scale log --title "Error against data" --out figure.pdf"""
+)
+def plot(
+    context: typer.Context,
+    result: Annotated[list[Path], typer.Argument(help="Files that fedlsa simulate --out wrote.", show_default=False)],
+    out: Annotated[Path, typer.Option(help="The figure: .png, .pdf or .svg; one that exists is replaced.")] = Path(
+        "figure.png"
+    ),
+    x: Annotated[str, typer.Option(help="communications, samples (per agent) or uploads (messages).")] = (
+        "communications"
+    ),
+    scale: Annotated[str, typer.Option(help="Of the horizontal axis: linear or log.")] = "linear",
+    title: Annotated[str | None, typer.Option(help="A line above the figure.", show_default=False)] = None,
+) -> None:
+    """Draw the error of saved results against their cost, with the bias that theory predicts for FedLSA."""
+    checks.choice("--x", x, AXES)
+    checks.choice("--scale", scale, SCALES)
+    target = checked_path(out)
+    runs = [results.load(path) for path in result]
+    figure = figures.error_curves(runs, bias=[figures.predicted_bias(r) for r in runs], title=title, x=x, scale=scale)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    figures.save(figure, target, command=context.obj)
+    print(f"saved {target}")

@@ -1,0 +1,224 @@
+"""Error against cost: the mean squared error of each result, its spread over seeds, and the predicted bias."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+
+from .. import checks
+from ..checks import Floats
+from ..errors import ArgumentError, ArgumentTypeError
+from ..results.recipe import require_result
+from . import style
+from .labels import common_setting, describe, method_name, names
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+AXES = {
+    "communications": "communications",
+    "samples": "observations per agent",
+    "uploads": "messages to the server, all agents",
+}
+SCALES = ("linear", "log")
+HEADROOM = 30.0  # how far above the largest sound error the axis may reach for runs that diverge
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """What is drawn of one result: x, mean, low, high (R,); the runs that diverged, (k, R), NaN from there on."""
+
+    x: Floats
+    mean: Floats
+    low: Floats
+    high: Floats
+    lost: Floats
+    seeds: int
+    first_lost: int
+
+
+def curve(result: xr.Dataset, band: tuple[float, float], x: str) -> Curve:
+    """The mean and two quantiles over the seeds that did not diverge; if all did, of all up to the first that did."""
+    error = result["squared_error"].values
+    at = result["diverged_at"].values
+    sound = error[at < 0] if (at < 0).any() else error
+    with np.errstate(invalid="ignore", over="ignore"):
+        mean = sound.mean(axis=0)
+        low, high = np.quantile(sound, band, axis=0)
+    first = int(at[at >= 0].min()) if (at >= 0).any() else -1
+    return Curve(result[x].values.mean(axis=0), mean, low, high, error[at >= 0], len(error), first)
+
+
+def error_curves(
+    results: xr.Dataset | Iterable[xr.Dataset],
+    *,
+    bias: float | Sequence[float] | None = None,
+    title: str | None = None,
+    band: tuple[float, float] = (0.1, 0.9),
+    x: str = "communications",
+    scale: str = "linear",
+) -> Figure:
+    """The mean squared error of each result against what it cost, on a logarithmic axis.
+
+    bias : ||bias||^2 as predicted for each result (NaN for none; see `predicted_bias`), drawn as a dashed line
+    band : the two quantiles over seeds between which the area is tinted; the figure says which
+    x : "communications", "samples" (per agent) or "uploads" (messages); scale : of this axis, "linear" or "log"
+
+    A seed that diverges leaves the mean and is drawn on its own, with a cross where it leaves the figure.
+    """
+    held = _checked_results(results)
+    levels = _checked_levels(bias, len(held))
+    quantiles = _checked_band(band)
+    checks.choice("x", x, AXES)
+    checks.choice("scale", scale, SCALES)
+    matplotlib = style.matplotlib()
+    curves = [curve(r, quantiles, x) for r in held]
+    labels, methods = names(held), [method_name(r) for r in held]
+    others = list(dict.fromkeys(m for m in methods if m not in style.METHODS))
+    with matplotlib.rc_context(style.RC):
+        figure, axes = style.canvas()
+        axes.set_yscale("log", nonpositive="mask")
+        ceiling = _ceiling(curves)
+        ends: list[tuple[float, str, Any]] = []
+        for i, (c, label, method) in enumerate(zip(curves, labels, methods, strict=True)):
+            twin = methods[:i].count(method)
+            hue = style.shade(style.colour(method, others), twin)
+            axes.fill_between(c.x, c.low, c.high, color=hue, alpha=0.2, linewidth=0, zorder=2)
+            axes.plot(c.x, c.mean, color=hue, linestyle=style.STROKES[twin % len(style.STROKES)], label=label, zorder=4)
+            _draw_lost(axes, c, hue, ceiling)
+            ends.append((_last(c.mean, ceiling), label, hue))
+            if levels[i] > 0:
+                axes.axhline(levels[i], color=style.INK, linestyle=style.DASHED, linewidth=1.2, zorder=5)
+                ends.append((levels[i], f"predicted ‖bias‖²\nof {label}", style.INK))
+        _finish_axes(axes, curves, AXES[x], scale, ceiling)
+        left, top, notes = 0.095, 0.86 if title else 0.93, _notes(curves, labels, quantiles)
+        longest = max(len(line) for _, text, _ in ends for line in text.split("\n"))
+        right = max(0.6, 0.985 - 0.0095 * longest)
+        figure.subplots_adjust(left=left, right=right, top=top, bottom=0.135 + 0.04 * len(notes))
+        _label_ends(axes, ends)
+        if title:
+            figure.text(left, 0.985, title, fontsize=11.5, fontweight="bold", va="top")
+        figure.text(left, top + 0.02, common_setting(held), fontsize=8.5, color=style.SOFT, va="bottom")
+        figure.text(left, 0.012, "\n".join(notes), fontsize=7.5, color=style.SOFT, va="bottom", linespacing=1.4)
+        figure.set_label(describe(held))  # `save` writes it into the file
+    return figure
+
+
+def _draw_lost(axes: Axes, c: Curve, hue: Any, ceiling: float) -> None:
+    for run in c.lost:
+        inside = np.flatnonzero(run <= ceiling)  # NaN is not
+        if len(inside):
+            until = int(inside[-1])
+            axes.plot(c.x[: until + 2], run[: until + 2], color=hue, linewidth=0.7, alpha=0.7, zorder=3)
+            axes.plot(c.x[until], run[until], "x", color=hue, markersize=6, markeredgewidth=1.6, zorder=6)
+
+
+def _finish_axes(axes: Axes, curves: list[Curve], label: str, scale: str, ceiling: float) -> None:
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
+    axes.set_xlabel(label)
+    axes.set_ylabel("mean squared error  ‖θ \u2212 θ*‖²")
+    plain = FuncFormatter(lambda v, _: f"{v:,.0f}".replace(",", "\u2009"))  # thin spaces between thousands
+    start, end = min(float(c.x[0]) for c in curves), max(float(c.x[-1]) for c in curves)
+    if scale == "log":  # linear up to the first recorded cost, so that the start, at 0, is seen
+        first = min((float(c.x[c.x > 0].min()) for c in curves if (c.x > 0).any()), default=1.0)
+        axes.set_xscale("symlog", linthresh=first, linscale=0.35)
+        decades = 10.0 ** np.arange(math.ceil(math.log10(first)), math.log10(max(end, first)) - 0.25)
+        axes.set_xticks([start, *decades, end])
+        axes.set_xticks([d * k for d in decades for k in range(2, 10) if d * k < end], minor=True)
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.xaxis.set_major_formatter(plain)
+    axes.set_xlim(start, end if end > start else start + 1)
+    bottom, top = axes.get_ylim()
+    if any(len(c.lost) for c in curves):
+        axes.set_ylim(bottom, min(top, 2 * ceiling))
+
+
+def _ceiling(curves: list[Curve]) -> float:
+    """The largest error worth showing: runs that diverge pass every scale."""
+    kept = [c.mean[np.isfinite(c.mean)] for c in curves if len(c.lost) < c.seeds]
+    kept += [c.mean[:1][np.isfinite(c.mean[:1])] for c in curves]
+    return HEADROOM * max((float(k.max()) for k in kept if len(k)), default=1.0)
+
+
+def _last(mean: Floats, ceiling: float) -> float:
+    inside = mean[mean <= ceiling]
+    return float(inside[-1]) if len(inside) else math.nan
+
+
+def _label_ends(axes: Axes, ends: list[tuple[float, str, Any]]) -> None:
+    """Names beside the ends of their lines, moved apart where they would overlap."""
+    bottom, top = (math.log10(y) for y in axes.get_ylim())
+    height = axes.get_position().height * axes.figure.get_size_inches()[1]  # type: ignore[union-attr]
+    line = 8.5 * 1.3 / 72 / height  # of text, in parts of the axis
+    wanted = []
+    for value, text, hue in ends:
+        share = (math.log10(value) - bottom) / (top - bottom) if value > 0 else 0.5
+        wanted.append((min(max(share, 0.0), 1.0), (text.count("\n") + 1) * line, text, hue))
+    wanted.sort(key=lambda w: w[0])
+    places = [w[0] for w in wanted]
+    for _ in range(200):  # each pass pushes overlapping neighbours apart by half their overlap
+        for i in range(len(places) - 1):
+            overlap = (wanted[i][1] + wanted[i + 1][1]) / 2 - (places[i + 1] - places[i])
+            if overlap > 1e-4:
+                places[i] -= overlap / 2
+                places[i + 1] += overlap / 2
+    for place, (_, _, text, hue) in zip(places, wanted, strict=True):
+        axes.text(1.015, place, text, color=hue, fontsize=8.5, va="center", linespacing=1.2, transform=axes.transAxes)
+
+
+def _notes(curves: list[Curve], labels: list[str], band: tuple[float, float]) -> list[str]:
+    low, high = (f"{100 * q:g}%" for q in band)
+    counts = sorted({c.seeds for c in curves})
+    seeds = f"{counts[0]} seeds" if len(counts) == 1 else "the seeds"
+    notes = [
+        "One seed: no band."
+        if counts == [1]
+        else f"Line: mean over {seeds}. Band: from their {low} to their {high} quantile."
+    ]
+    for c, label in zip(curves, labels, strict=True):
+        if len(c.lost):
+            many = f"{len(c.lost)} of {c.seeds} seeds of {label} diverged (\u00d7), the first in round {c.first_lost}"
+            notes.append(many + ("; they are not in the mean." if len(c.lost) < c.seeds else "."))
+    return notes
+
+
+def _checked_results(results: Any) -> list[xr.Dataset]:
+    held = [results] if isinstance(results, xr.Dataset) else results
+    if isinstance(held, (str, bytes)) or not isinstance(held, Iterable):
+        raise ArgumentTypeError(f"results must be results of simulate; got {checks.show(results)}")
+    held = list(held)
+    if not held:
+        raise ArgumentError("results must hold at least one result; got an empty sequence")
+    for r in held:
+        require_result("results", r)
+    return held
+
+
+def _checked_levels(bias: Any, count: int) -> list[float]:
+    if bias is None:
+        return [math.nan] * count
+    levels = list(bias) if isinstance(bias, Iterable) and not isinstance(bias, (str, bytes)) else [bias]
+    if len(levels) != count:
+        raise ArgumentError(f"bias must hold one number per result, {count}; got {len(levels)}")
+    return [
+        math.nan
+        if isinstance(b, (float, np.floating)) and math.isnan(b)
+        else checks.real("bias", b, at_least=0)
+        for b in levels
+    ]  # fmt: skip
+
+
+def _checked_band(band: Any) -> tuple[float, float]:
+    if isinstance(band, (str, bytes)) or not isinstance(band, Sequence) or len(band) != 2:
+        raise ArgumentTypeError(f"band must be two quantiles such as (0.1, 0.9); got {checks.show(band)}")
+    low, high = (checks.real("band", q, at_least=0, at_most=1) for q in band)
+    if low >= high:
+        raise ArgumentError(f"band must be two increasing quantiles; got ({low:g}, {high:g})")
+    return low, high

@@ -1,0 +1,63 @@
+"""Figures on disk: written whole or not at all, with the same bytes for the same figure, and with how it was made."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .. import checks
+from ..errors import ResultFileError
+from . import style
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SUFFIXES = (".png", ".pdf", ".svg")
+
+
+def checked_path(path: str | os.PathLike[str]) -> Path:
+    """A path with a suffix that `save` knows."""
+    target = Path(path)
+    checks.choice(f"the suffix of {str(target)!r}", target.suffix.lower(), SUFFIXES)
+    return target
+
+
+def save(figure: Figure, path: str | os.PathLike[str], *, command: str | None = None) -> None:
+    """Write a figure as PNG, PDF or SVG, by the suffix of `path`.
+
+    The file's metadata holds the figure's description (results, problem, seeds, versions) and `command`, what a reader
+    types to draw it again; there is no date, so equal figures give equal bytes.
+    """
+    matplotlib = style.matplotlib()
+    checks.instance("figure", figure, matplotlib.figure.Figure, "a matplotlib figure")
+    target = checked_path(path)
+    kind = target.suffix.lower()[1:]
+    part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+    try:
+        with matplotlib.rc_context(style.RC):
+            figure.savefig(part, format=kind, metadata=_metadata(kind, str(figure.get_label()), command))
+        with open(part, "rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(part, target)
+    except OSError as error:
+        why = error.strerror or " ".join(str(error).split())
+        raise ResultFileError(f"cannot write the figure {target}: {why}") from error
+    finally:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+
+
+def _metadata(kind: str, description: str, command: str | None) -> dict[str, str | None]:
+    maker = f"fedlsa {version('fedlsa')}"
+    if kind == "png":
+        entries = {"Software": maker, "Description": description, "Source": command}
+    elif kind == "pdf":
+        entries = {"Creator": maker, "Subject": description, "Keywords": command, "CreationDate": None}
+    else:
+        entries = {"Creator": maker, "Description": description, "Source": command, "Date": None}
+    dates = {"CreationDate", "Date"}  # None takes a date out
+    return {k: v for k, v in entries.items() if v or k in dates}

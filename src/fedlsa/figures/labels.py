@@ -1,0 +1,95 @@
+"""Words for figures and tables: what each result is called, what they share, and how they were made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from ..algorithms import PowerStep
+from ..results import recipe
+
+SYMBOLS = {"step_size": "η", "local_steps": "H", "probability": "p", "agents": "N"}
+UNSET = {"sampling": "i.i.d. sampling", "participation": "all agents", "average_after": "last iterate"}
+
+
+def method_name(result: xr.Dataset) -> str:
+    """FedLSA, SCAFFLSA, ...: the name without its parameters."""
+    return str(result.attrs["method"]).partition("(")[0]
+
+
+def names(results: Sequence[xr.Dataset]) -> list[str]:
+    """A short name for each result: its method and, where a method occurs more than once, what sets it apart."""
+    out = []
+    for r in results:
+        mine, kin = settings(r), [settings(k) for k in results if method_name(k) == method_name(r)]
+        apart = [k for k in mine if any(other.get(k) != mine[k] for other in kin)]
+        out.append(", ".join([method_name(r), *(_shown(k, mine[k]) for k in apart)]))
+    return [f"{n} ({out[:i].count(n) + 1})" if out.count(n) > 1 else n for i, n in enumerate(out)]
+
+
+def common_setting(results: Sequence[xr.Dataset]) -> str:
+    """What all results share, in one line: N = 100, η = 0.1, ..."""
+    each = [settings(r) for r in results]
+    shared = {k: v for k, v in each[0].items() if all(other.get(k, v) == v for other in each)}
+    return ",  ".join(_shown(k, v) for k, v in shared.items() if v is not None)
+
+
+def settings(result: xr.Dataset) -> dict[str, Any]:
+    """The facts of a result that a reader compares, by name."""
+    method = recipe.value(result.attrs["algorithm"])
+    sampling = recipe.value(result.attrs["sampling"])
+    kind, thin = sampling["name"], sampling.get("thin", 1)
+    facts: dict[str, Any] = {"agents": result.attrs["agents"]}
+    if "repr" in method:  # from outside fedlsa
+        facts["method"] = result.attrs["method"]
+    facts |= {k: v for k, v in method.items() if k not in ("name", "repr", "module", "qualname")}
+    if facts.get("participation") == 1.0 and isinstance(facts["participation"], float):
+        facts["participation"] = None
+    facts["sampling"] = None if kind == "IID" else f"{kind} sampling" + (f", every {thin}th" if thin > 1 else "")
+    facts["problem"] = _problem(result)
+    return facts
+
+
+def describe(results: Sequence[xr.Dataset]) -> str:
+    """How the results were made, as JSON text for the metadata of a file; large arrays are left out."""
+    runs = []
+    for r in results:
+        asked = recipe.value(r.attrs["arguments"])
+        made = recipe.value(r.attrs["problem"])
+        problem = {"constructor": made["constructor"], **_plain(made.get("arguments", {}))}
+        run = {"method": r.attrs["method"], "problem": problem, "sampling": recipe.value(r.attrs["sampling"])}
+        runs.append({**run, **_plain(asked), "versions": recipe.value(r.attrs["versions"])})
+    return recipe.text(runs)
+
+
+def _problem(result: xr.Dataset) -> str | None:
+    made = recipe.value(result.attrs["problem"])
+    facts = {k: v for k, v in _plain(made.get("arguments", {})).items() if k not in ("agents", "weights")}
+    if made["constructor"] == "garnet":
+        kind = "heterogeneous" if facts["heterogeneous"] else "homogeneous"
+        return f"{kind} Garnet, preset {facts['preset']}"
+    return str(made["constructor"]) if made["constructor"] else None
+
+
+def _plain(arguments: dict[str, Any]) -> dict[str, Any]:
+    def small(entry: Any) -> bool:
+        if isinstance(entry, list):
+            return len(entry) <= 1000 and all(map(small, entry))
+        return not isinstance(entry, (np.ndarray, dict))
+
+    return {k: v for k, v in arguments.items() if v is not None and small(v)}
+
+
+def _shown(name: str, value: Any) -> str:
+    if isinstance(value, PowerStep):
+        return f"η = {value.eta_0:g}/(t+1)^{value.power:g}"
+    if value is None:
+        return UNSET.get(name, f"no {name.replace('_', ' ')}")
+    if isinstance(value, str):
+        return value
+    if name in SYMBOLS:
+        return f"{SYMBOLS[name]} = {value:g}" if isinstance(value, float) else f"{SYMBOLS[name]} = {value}"
+    return f"{name.replace('_', ' ')} {value:g}"

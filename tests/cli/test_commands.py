@@ -1,0 +1,278 @@
+"""The command `fedlsa`: from options to files and figures, and one line for everything that can go wrong."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import xarray as xr
+from PIL import Image
+
+import fedlsa as fl
+from fedlsa import engine
+from fedlsa.cli import main, options
+from fedlsa.errors import DivergenceWarning
+
+SMALL = ["simulate", "--agents", "4", "--states", "12", "--rounds", "20", "--seeds", "3", "--local-steps", "5"]
+
+
+@pytest.fixture
+def fedlsa(capsys, tmp_path, monkeypatch):
+    """Run a command in an empty folder: its exit code, what it printed, what it complained of."""
+    monkeypatch.chdir(tmp_path)
+
+    def command(*arguments):
+        code = main([str(a) for a in arguments])
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return command
+
+
+def test_what_is_simulated_can_be_plotted(fedlsa, tmp_path):
+    code, out, err = fedlsa(*SMALL, "--out", "run", "--plot", "curves.svg")
+    assert (code, err) == (0, "")
+    assert "FedLSA" in out
+    assert "SCAFFLSA" in out
+    assert "predicted" in out
+    assert "fedlsa plot run/fedlsa.nc run/scafflsa.nc" in out
+    problem = fl.problems.garnet(agents=4, states=12)
+    alone = fl.simulate(problem, fl.SCAFFLSA(0.1, 5), rounds=20, seeds=3)
+    xr.testing.assert_identical(fl.results.load("run/scafflsa.nc"), alone)
+
+    code, out, err = fedlsa("plot", "run/fedlsa.nc", "run/scafflsa.nc", "--x", "samples", "--title", "A title")
+    assert (code, out, err) == (0, "saved figure.png\n", "")
+    with Image.open("figure.png") as image:
+        assert image.width >= 1000
+        assert image.text["Source"] == "fedlsa plot run/fedlsa.nc run/scafflsa.nc --x samples --title 'A title'"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["curves.svg", "figure.png", "run"]
+
+
+def test_the_table_shows_the_bias_that_theory_predicts_for_fedlsa(fedlsa):
+    _, out, _ = fedlsa(*SMALL)
+    bias = fl.theory.bias(fl.problems.garnet(agents=4, states=12), 0.1, 5)
+    assert f"{bias @ bias:.3g}" in out
+    assert "nothing saved" in out
+
+
+def test_every_option_reaches_the_library(fedlsa):
+    options = "--method scaffnew --step-size 0.2 --power 0.5 --probability 0.3 --participation 2 --projection 9"
+    options += " --average-after 4 --sampling markov --thin 2 --engine reference --record 0,5,20 --seeds 7,"
+    options += " --homogeneous --preset authors --problem-seed 5 --discount 0.8 --features 2 --quiet --out r.nc"
+    assert fedlsa(*SMALL, *options.split()) == (0, "", "")
+    r = fl.results.load("r.nc")
+    made = fl.results.arguments(r)
+    expected = fl.Scaffnew(fl.PowerStep(0.2, 0.5), 0.3, participation=2, projection=9.0, average_after=4)
+    assert made["algorithm"] == expected
+    assert made["sampling"] == fl.Markov(thin=2)
+    assert (made["engine"], made["record"], made["seeds"]) == ("reference", [0, 5, 20], [7])
+    asked = made["problem"].recipe["arguments"]
+    assert (asked["heterogeneous"], asked["preset"], asked["seed"], asked["discount"]) == (False, "authors", 5, 0.8)
+
+
+def test_scaffnew_communicates_as_often_as_the_others_unless_told(fedlsa):
+    fedlsa(*SMALL, "--method", "scaffnew", "--engine", "reference", "--out", "r.nc", "--quiet")
+    assert fl.results.arguments(fl.results.load("r.nc"))["algorithm"] == fl.Scaffnew(0.1, 0.2)
+
+
+def test_a_number_of_agents_is_a_count_and_a_number_with_a_point_is_a_share():
+    assert [options.share_or_count(t) for t in ("1", "1.0", "0.3", "3")] == [1, 1.0, 0.3, 3]
+    assert isinstance(options.share_or_count("1"), int)
+    assert isinstance(options.share_or_count("1.0"), float)
+
+
+def test_several_methods_and_one_file_name_give_a_file_each(fedlsa, tmp_path):
+    assert fedlsa(*SMALL, "--out", "deep/run.nc", "--quiet")[0] == 0
+    assert sorted(p.name for p in (tmp_path / "deep").iterdir()) == ["run-fedlsa.nc", "run-scafflsa.nc"]
+
+
+def test_files_that_exist_are_replaced_only_by_force(fedlsa, tmp_path):
+    (tmp_path / "r.nc").write_text("precious")
+    arguments = [*SMALL, "--method", "fedlsa", "--out", "r.nc"]
+    assert fedlsa(*arguments) == (2, "", "fedlsa: r.nc exists; --force replaces it\n")
+    assert (tmp_path / "r.nc").read_text() == "precious"
+    assert fedlsa(*arguments, "--force")[0] == 0
+    assert fl.results.load("r.nc").attrs["agents"] == 4
+
+
+def test_divergence_is_one_line(fedlsa):
+    code, out, err = fedlsa(*SMALL, "--method", "fedlsa", "--step-size", "1e6", "--rounds", "200")
+    assert code == 0
+    assert err.startswith("fedlsa: warning: 3 runs diverged, the first at round ")
+    assert err.count("\n") == 1
+    assert "3 of 3" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--step-size", "nan"], ["--step-size", "nan"]),
+        (["--step-size", "inf"], ["--step-size", "inf"]),
+        (["--step-size", "-0.1"], ["--step-size", "-0.1"]),
+        (["--step-size", "inf", "--power", "0.5"], ["--step-size", "inf"]),
+        (["--power", "-1"], ["--power", "-1"]),
+        (["--local-steps", "0", "--method", "scaffnew"], ["--local-steps", "0"]),
+        (["--local-steps", "many"], ["--local-steps", "'many'"]),
+        (["--probability", "1.5", "--method", "scaffnew"], ["--probability", "1.5"]),
+        (["--probability", "0.5"], ["--probability", "scaffnew"]),
+        (["--participation", "0"], ["--participation", "0"]),
+        (["--participation", "9"], ["--participation", "9"]),
+        (["--participation", "nan"], ["--participation", "nan"]),
+        (["--participation", "half"], ["--participation", "'half'"]),
+        (["--projection", "0"], ["--projection", "0"]),
+        (["--average-after", "-1"], ["--average-after", "-1"]),
+        (["--method", "scaflsa"], ["--method", "'scaflsa'", "did you mean 'scafflsa'"]),
+        (["--method", "fedlsa", "--method", "fedlsa"], ["--method", "2 times"]),
+        (["--problem", "garnett"], ["--problem", "did you mean 'garnet'"]),
+        (["--preset", "author"], ["--preset", "did you mean 'authors'"]),
+        (["--agents", "0"], ["--agents", "0"]),
+        (["--agents", "2.5"], ["--agents", "'2.5'"]),
+        (["--branching", "13"], ["--branching", "13"]),
+        (["--discount", "1"], ["--discount", "1"]),
+        (["--perturbation", "nan"], ["--perturbation", "nan"]),
+        (["--problem-seed", "-3"], ["--problem-seed", "-3"]),
+        (["--rounds", "0"], ["--rounds", "0"]),
+        (["--seeds", "0"], ["--seeds", "0"]),
+        (["--seeds", "1,1"], ["--seeds", "[1, 1]"]),
+        (["--seeds", "a,b"], ["--seeds", "'a,b'"]),
+        (["--record", "9,3"], ["--record", "3 after 9"]),
+        (["--record", "all"], ["--record", "'all'"]),
+        (["--sampling", "marko"], ["--sampling", "did you mean 'markov'"]),
+        (["--sampling", "replay"], ["eplay"]),
+        (["--thin", "2"], ["--thin", "2"]),
+        (["--sampling", "markov", "--thin", "0"], ["--thin", "0"]),
+        (["--engine", "gpu"], ["--engine", "'gpu'"]),
+        (["--dtype", "float16"], ["--dtype", "'float16'"]),
+        (["--threads", "0"], ["--threads", "0"]),
+        (["--out", "r.txt"], ["--out", "'r.txt'"]),
+        (["--plot", "f.pgn"], ["f.pgn", "did you mean '.png'"]),
+        (["--rounds"], ["--rounds"]),
+        (["--roundz", "3"], ["--roundz"]),
+        (["extra"], ["extra"]),
+    ],
+    ids=" ".join,
+)
+def test_a_bad_option_is_one_line_that_names_it_and_exit_code_2(fedlsa, tmp_path, arguments, words):
+    code, out, err = fedlsa(*SMALL, *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("fedlsa: ")
+    assert err.count("\n") == 1
+    assert "Traceback" not in err
+    assert all(word in err for word in words), err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["plot"], ["Missing argument"]),
+        (["plot", "none.nc"], ["there is no result file none.nc"]),
+        (["plot", "text.nc"], ["text.nc is not a result file"]),
+        (["plot", "."], ["cannot read the result file"]),
+        (["plot", "text.nc", "--x", "rounds"], ["--x", "'rounds'"]),
+        (["plot", "text.nc", "--scale", "logg"], ["--scale", "did you mean 'log'"]),
+        (["plot", "text.nc", "--out", "f.jpeg"], ["f.jpeg"]),
+        (["plt"], ["plt"]),
+        (["--nonsense"], ["--nonsense"]),
+    ],
+    ids=" ".join,
+)
+def test_a_bad_command_is_one_line_and_exit_code_2(fedlsa, tmp_path, arguments, words):
+    (tmp_path / "text.nc").write_text("hello")
+    code, out, err = fedlsa(*arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("fedlsa: ")
+    assert err.count("\n") == 1
+    assert all(word in err for word in words), err
+
+
+def test_a_folder_that_cannot_be_written_to_is_found_before_the_run(fedlsa, tmp_path, monkeypatch):
+    monkeypatch.setattr(engine, "simulate_grid", lambda *_, **__: pytest.fail("it ran"))
+    (tmp_path / "file").write_text("not a folder")
+    code, _, err = fedlsa(*SMALL, "--out", "file/run.nc")
+    assert code == 2
+    assert "file is not a folder" in err
+
+
+def test_help_teaches_and_version_tells(fedlsa):
+    code, out, _ = fedlsa("--help")
+    assert code == 0
+    assert "fedlsa simulate --agents 10" in out
+    code, out, _ = fedlsa("simulate", "--help")
+    assert code == 0
+    assert all(panel in out for panel in ("Problem", "Method", "Run", "Output", "Examples"))
+    assert fedlsa("--version") == (0, f"fedlsa {fl.__version__}\n", "")
+
+
+def test_an_interruption_leaves_no_file_and_exit_code_130(fedlsa, tmp_path, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(engine, "simulate_grid", interrupted)
+    assert fedlsa(*SMALL, "--out", "run", "--plot", "f.png") == (130, "", "fedlsa: interrupted\n")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_real_interrupt_stops_a_real_run(tmp_path):
+    script = "import sys; from fedlsa.cli import main; print('go', flush=True); sys.exit(main())"
+    arguments = ["simulate", "--agents", "50", "--local-steps", "1000", "--rounds", "1000000", "--out", "run"]
+    with subprocess.Popen(
+        [sys.executable, "-c", script, *arguments],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout.readline() == "go\n"
+        time.sleep(3)
+        os.kill(process.pid, signal.SIGINT)
+        _, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert err.splitlines()[-1] == "fedlsa: interrupted"
+    assert "Traceback" not in err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("missing", ["typer", "rich"])
+def test_without_the_extra_the_command_says_what_to_install(fedlsa, monkeypatch, missing):
+    monkeypatch.setitem(sys.modules, missing, None)
+    code, out, err = fedlsa("--help")
+    assert (code, out) == (2, "")
+    assert err == "fedlsa: the command line needs typer and rich: pip install 'fedlsa[cli]'\n"
+
+
+def test_without_matplotlib_a_plot_is_one_line(fedlsa, monkeypatch):
+    fedlsa(*SMALL, "--out", "run", "--quiet")
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    code, _, err = fedlsa("plot", "run/fedlsa.nc")
+    assert (code, err) == (2, "fedlsa: figures need matplotlib: pip install 'fedlsa[plot]'\n")
+
+
+def test_a_warning_and_an_error_are_one_line_each(monkeypatch, fedlsa):
+    def warned(*_, **__):
+        import warnings
+
+        warnings.warn("lost", DivergenceWarning, stacklevel=1)
+        raise fl.errors.ArgumentError("rounds must be odd; got 20")
+
+    monkeypatch.setattr(engine, "simulate_grid", warned)
+    code, _, err = fedlsa(*SMALL)
+    assert (code, err.splitlines()) == (2, ["fedlsa: warning: lost", "fedlsa: --rounds must be odd; got 20"])
+
+
+def test_the_demo_saves_its_picture_and_results(tmp_path, capsys, monkeypatch):
+    from importlib.util import module_from_spec, spec_from_file_location
+    from pathlib import Path
+
+    spec = spec_from_file_location("demo", Path(__file__).parents[2] / "examples" / "demo.py")
+    demo = module_from_spec(spec)
+    spec.loader.exec_module(demo)
+    demo.main(tmp_path / "out", rounds=6, seeds=2)
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["demo-fedlsa.nc", "demo-scafflsa.nc", "demo.png"]
+    r = fl.results.load(tmp_path / "out" / "demo-fedlsa.nc")
+    assert r.attrs["method"] == "FedLSA(step_size=0.1, local_steps=1000)"
+    assert np.array_equal(r["round"].values, np.arange(7))
+    assert "1.24" in capsys.readouterr().out  # the predicted ||bias||^2 of the authors' instance
