@@ -86,20 +86,28 @@ def error_curves(
         axes.set_yscale("log", nonpositive="mask")
         ceiling = _ceiling(curves)
         ends: list[tuple[float, str, Any]] = []
+        several = sum(level > 0 for level in levels) > 1
         for i, (c, label, method) in enumerate(zip(curves, labels, methods, strict=True)):
             twin = methods[:i].count(method)
             hue = style.shade(style.colour(method, others), twin)
-            axes.fill_between(c.x, c.low, c.high, color=hue, alpha=0.2, linewidth=0, zorder=2)
-            axes.plot(c.x, c.mean, color=hue, linestyle=style.STROKES[twin % len(style.STROKES)], label=label, zorder=4)
+            low, mean, high = (np.minimum(v, 100 * ceiling) for v in (c.low, c.mean, c.high))
+            axes.fill_between(c.x, low, high, color=hue, alpha=0.2, linewidth=0, zorder=2)
+            axes.plot(c.x, mean, color=hue, linestyle=style.STROKES[twin % len(style.STROKES)], label=label, zorder=4)
             _draw_lost(axes, c, hue, ceiling)
             ends.append((_last(c.mean, ceiling), label, hue))
             if levels[i] > 0:
-                axes.axhline(levels[i], color=style.INK, linestyle=style.DASHED, linewidth=1.2, zorder=5)
-                ends.append((levels[i], f"predicted ‖bias‖²\nof {label}", style.INK))
-        _finish_axes(axes, curves, AXES[x], scale, ceiling)
+                axes.axhline(
+                    levels[i], color=hue if several else style.INK, linestyle=style.DASHED, linewidth=1.2, zorder=5
+                )
+                if not several:
+                    ends.append((levels[i], f"predicted ‖bias‖²\nof {label}", style.INK))
+        _finish_axes(axes, curves, AXES[x], scale)
+        axes.set_ylim(*_limits(curves, levels, ceiling))
         left, top, notes = 0.095, 0.86 if title else 0.93, _notes(curves, labels, quantiles)
+        if several:
+            notes.append("Dashed: predicted ‖bias‖² of the run of the same colour.")
         longest = max(len(line) for _, text, _ in ends for line in text.split("\n"))
-        right = max(0.6, 0.985 - 0.0095 * longest)
+        right = max(0.6, 0.98 - 0.0097 * longest)
         figure.subplots_adjust(left=left, right=right, top=top, bottom=0.135 + 0.04 * len(notes))
         _label_ends(axes, ends)
         if title:
@@ -115,11 +123,18 @@ def _draw_lost(axes: Axes, c: Curve, hue: Any, ceiling: float) -> None:
         inside = np.flatnonzero(run <= ceiling)  # NaN is not
         if len(inside):
             until = int(inside[-1])
-            axes.plot(c.x[: until + 2], run[: until + 2], color=hue, linewidth=0.7, alpha=0.7, zorder=3)
+            axes.plot(
+                c.x[: until + 2],
+                np.minimum(run[: until + 2], 100 * ceiling),
+                color=hue,
+                linewidth=0.7,
+                alpha=0.7,
+                zorder=3,
+            )
             axes.plot(c.x[until], run[until], "x", color=hue, markersize=6, markeredgewidth=1.6, zorder=6)
 
 
-def _finish_axes(axes: Axes, curves: list[Curve], label: str, scale: str, ceiling: float) -> None:
+def _finish_axes(axes: Axes, curves: list[Curve], label: str, scale: str) -> None:
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
     axes.set_xlabel(label)
@@ -135,9 +150,16 @@ def _finish_axes(axes: Axes, curves: list[Curve], label: str, scale: str, ceilin
         axes.xaxis.set_minor_formatter(NullFormatter())
     axes.xaxis.set_major_formatter(plain)
     axes.set_xlim(start, end if end > start else start + 1)
-    bottom, top = axes.get_ylim()
-    if any(len(c.lost) for c in curves):
-        axes.set_ylim(bottom, min(top, 2 * ceiling))
+
+
+def _limits(curves: list[Curve], levels: list[float], ceiling: float) -> tuple[float, float]:
+    """The vertical axis: all bands, means and predictions, as far as the ceiling, with a little room on both sides."""
+    shown = np.concatenate([v for c in curves for v in (c.low, c.mean, c.high, c.lost.ravel())] + [np.array(levels)])
+    shown = np.minimum(shown[np.isfinite(shown) & (shown > 0)], ceiling)
+    if not len(shown):
+        return 0.1, 10.0
+    room = max((shown.max() / shown.min()) ** 0.05, 1.05)
+    return float(shown.min() / room), float(shown.max() * room)
 
 
 def _ceiling(curves: list[Curve]) -> float:
@@ -169,6 +191,7 @@ def _label_ends(axes: Axes, ends: list[tuple[float, str, Any]]) -> None:
             if overlap > 1e-4:
                 places[i] -= overlap / 2
                 places[i + 1] += overlap / 2
+        places[0], places[-1] = max(places[0], 0.0), min(places[-1], 1.0)
     for place, (_, _, text, hue) in zip(places, wanted, strict=True):
         axes.text(1.015, place, text, color=hue, fontsize=8.5, va="center", linespacing=1.2, transform=axes.transAxes)
 
