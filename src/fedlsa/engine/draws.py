@@ -1,7 +1,8 @@
 """Which outcome each chain sees next, for 16 chains (lanes) at a time: i.i.d., along a trajectory, or from a log.
 
 A chain is an (agent, seed) pair. What it needs to draw stands in per-chain arrays; a sampler carries them, and its type
-selects the code. Random words come first, vectorised over lanes; outcomes are then picked from them without a branch.
+selects the code. Random words come first, vectorised over lanes; outcomes are
+then picked from them without a branch, since a coin cannot be predicted.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from numba import njit
 from numba.extending import overload
 from numpy.typing import NDArray
 
-from .random import OBSERVATION, choose, philox
-from .vectors import load, store
+from .random import OBSERVATION, philox
+from .vectors import gather, load, load_words, store
 
 Words = NDArray[np.uint32]
 LANES = 16  # chains that draw together; a multiple of every number of chains that step together
@@ -48,37 +49,56 @@ class ReplaySampler(NamedTuple):
     length: Words  # (P,)
 
 
-@njit(cache=True, error_model="numpy")
-def fill_words(out, keys, agents, chains, start, count):  # type: ignore[no-untyped-def]
-    """out[i * 16 + lane] = random word 4 (start[lane] // 4) + i of chains[lane]'s agent, for the first `count` i at least.
+@njit(error_model="numpy", forceinline=True, _nrt=False)
+def fill_words(words, lanes, keys, agents, chains, start, count):  # type: ignore[no-untyped-def]
+    """words[(o + i) * 16 + lane] = the random word of chains[lane] at its step start[lane] + i, for i < count; returns o.
 
-    out : (words, 16) flat; keys : (P, 2) flat; agents : (P,); start : (16,), the lanes' own step counters.
+    words : (count + 8, 16) flat; lanes : (>= 4, 16) flat, scratch; keys : (P, 2) flat; agents : (P,); chains, start : (16,).
     """
-    agent, key0, key1, counter = np.empty(64, np.uint32), np.empty(16, np.uint32), np.empty(16, np.uint32), start >> 2
-    c0 = np.empty(16, np.uint32)
+    together = True
     for lane in range(LANES):
         q = chains[lane]
-        agent[lane], key0[lane], key1[lane], c0[lane] = agents[q], keys[2 * q], keys[2 * q + 1], counter[lane]
-    c1, k0, k1 = load(agent, 0, 16), load(key0, 0, 16), load(key1, 0, 16)
-    c, zero = load(c0, 0, 16), load(agent, 0, 16) ^ load(agent, 0, 16)
-    for i in range((count + 3) // 4):
-        x = philox(c + np.uint32(i), c1, zero + np.uint32(OBSERVATION), zero, k0, k1)
-        store(out, 64 * i, x[0])
-        store(out, 64 * i + 16, x[1])
-        store(out, 64 * i + 32, x[2])
-        store(out, 64 * i + 48, x[3])
+        lanes[lane], lanes[16 + lane] = start[lane] >> 2, agents[q]
+        lanes[32 + lane], lanes[48 + lane] = keys[2 * q], keys[2 * q + 1]
+        together = together and start[lane] & 3 == start[0] & 3
+    c0, c1 = load_words(lanes, 0, 16), load_words(lanes, 16, 16)
+    k0, k1 = load_words(lanes, 32, 16), load_words(lanes, 48, 16)
+    zero = c0 ^ c0
+    for i in range((count + 6) // 4):
+        x = philox(c0 + np.uint64(i), c1, zero + np.uint64(OBSERVATION), zero, k0, k1)
+        store(words, 64 * i, x[0])
+        store(words, 64 * i + 16, x[1])
+        store(words, 64 * i + 32, x[2])
+        store(words, 64 * i + 48, x[3])
+    if together:
+        return start[0] & 3
+    for lane in range(LANES):  # lanes that stand at different places in their blocks: bring each to the front
+        o = (start[lane] & 3) * LANES
+        for i in range(lane, lane + count * LANES, LANES):
+            words[i] = words[i + o]
+    return 0
 
 
-def draw(sampler: Any, scratch: Any, keys: Any, agents: Any, chains: Any, start: Any, count: int, out: Any) -> None:
-    """out[i * 16 + lane] = the outcome that chains[lane] sees at its step start[lane] + i, for i < count.
+@njit(error_model="numpy", forceinline=True, _nrt=False)
+def pick(word, entry, shift, low):  # type: ignore[no-untyped-def]
+    """`choose` of engine/random.py on 16 lanes: the slot's own outcome if the coin is below the threshold, else the alias."""
+    own = (word ^ word) - (((word & low) - (entry & low)) >> np.uint32(31))  # all ones or 0
+    return (entry ^ ((entry ^ word) & own)) >> shift
 
-    chains, start : (16,); scratch : room for (count + 6) * 16 words; out : (count, 16) flat.
+
+def draw(
+    sampler: Any, words: Any, lanes: Any, keys: Any, agents: Any, chains: Any, start: Any, count: int,
+    out: Any, at: int, stride: int,
+) -> None:  # fmt: skip
+    """out[at + i * stride + lane] = the outcome that chains[lane] sees at its step start[lane] + i, for i < count.
+
+    chains, start : (16,); words, lanes : scratch as in fill_words.
     """
     raise NotImplementedError("draw runs compiled; engine/reference.py says what it means")
 
 
-@overload(draw, jit_options={"error_model": "numpy"})
-def _draw(sampler, scratch, keys, agents, chains, start, count, out):
+@overload(draw, jit_options={"error_model": "numpy", "_nrt": False, "forceinline": True})
+def _draw(sampler, words, lanes, keys, agents, chains, start, count, out, at, stride):
     kind = getattr(sampler, "instance_class", None)
     if kind is IIDSampler:
         return _independent
@@ -89,42 +109,44 @@ def _draw(sampler, scratch, keys, agents, chains, start, count, out):
     return None
 
 
-def _independent(sampler, scratch, keys, agents, chains, start, count, out):  # type: ignore[no-untyped-def]
-    fill_words(scratch, keys, agents, chains, start, count + 3)
+def _independent(sampler, words, lanes, keys, agents, chains, start, count, out, at, stride):  # type: ignore[no-untyped-def]
+    o = fill_words(words, lanes, keys, agents, chains, start, count)
     for lane in range(LANES):
         q = chains[lane]
-        slot, row, shift = sampler.slot[q], sampler.row[q], np.uint64(sampler.shift[q])
-        o = (start[lane] & 3) * LANES + lane
-        for i in range(count):
-            word = np.uint64(scratch[o + i * LANES])
-            entry = np.uint64(sampler.slots[slot + (word >> shift)])
-            out[i * LANES + lane] = row + choose(word, entry, shift)
-
-
-def _trajectory(sampler, scratch, keys, agents, chains, start, count, out):  # type: ignore[no-untyped-def]
-    fill_words(scratch, keys, agents, chains, start, count + 3)
-    position, shift, o = np.empty(LANES, np.uint32), np.empty(LANES, np.uint32), np.empty(LANES, np.int64)
-    for lane in range(LANES):
-        q = chains[lane]
-        position[lane], shift[lane], o[lane] = sampler.position[q], sampler.shift[q], (start[lane] & 3) * LANES + lane
+        lanes[lane], lanes[16 + lane], lanes[32 + lane] = sampler.slot[q], sampler.row[q], sampler.shift[q]
+        lanes[48 + lane] = (1 << np.int64(sampler.shift[q])) - 1
+    slot, row, shift, low = load(lanes, 0, 16), load(lanes, 16, 16), load(lanes, 32, 16), load(lanes, 48, 16)
     for i in range(count):
-        for lane in range(LANES):  # lanes inside: a state depends on the one before, so only lanes can overlap
-            word, s = np.uint64(scratch[o[lane] + i * LANES]), np.uint64(shift[lane])
-            entry = np.uint64(sampler.slots[position[lane] + (word >> s)])
-            k = position[lane] + choose(word, entry, s)
-            out[i * LANES + lane] = k
-            position[lane] = sampler.successor[k]
+        word = load(words, (o + i) * LANES, 16)
+        entry = gather(sampler.slots, slot + (word >> shift))
+        store(out, at + i * stride, row + pick(word, entry, shift, low))
+
+
+def _trajectory(sampler, words, lanes, keys, agents, chains, start, count, out, at, stride):  # type: ignore[no-untyped-def]
+    o = fill_words(words, lanes, keys, agents, chains, start, count)
     for lane in range(LANES):
-        sampler.position[chains[lane]] = position[lane]
+        q = chains[lane]
+        lanes[lane], lanes[16 + lane] = sampler.position[q], sampler.shift[q]
+        lanes[32 + lane] = (1 << np.int64(sampler.shift[q])) - 1
+    position, shift, low = load(lanes, 0, 16), load(lanes, 16, 16), load(lanes, 32, 16)
+    for i in range(count):
+        word = load(words, (o + i) * LANES, 16)
+        entry = gather(sampler.slots, position + (word >> shift))
+        outcome = position + pick(word, entry, shift, low)
+        store(out, at + i * stride, outcome)
+        position = gather(sampler.successor, outcome)
+    store(lanes, 0, position)
+    for lane in range(LANES):
+        sampler.position[chains[lane]] = lanes[lane]
 
 
-def _log(sampler, scratch, keys, agents, chains, start, count, out):  # type: ignore[no-untyped-def]
+def _log(sampler, words, lanes, keys, agents, chains, start, count, out, at, stride):  # type: ignore[no-untyped-def]
     for lane in range(LANES):
         q = chains[lane]
         row, length = sampler.row[q], np.int64(sampler.length[q])
-        at = start[lane] % length
+        n = start[lane] % length
         for i in range(count):
-            out[i * LANES + lane] = row + at
-            at += 1
-            if at == length:
-                at = 0
+            out[at + i * stride + lane] = row + n
+            n += 1
+            if n == length:
+                n = 0

@@ -33,8 +33,11 @@ class Task(NamedTuple):
     seeds: int
     agents: NDArray[np.uint32]  # (P,)
     keys: NDArray[np.uint32]  # (P, 2), flat: the seed of each chain, lower half first
+    place: Integers  # (P,): where each chain's row begins in hat and xi
+    start: Integers  # (P,): where the row of its seed begins in theta
     weights: Array  # (N,)
     ahead: bool  # whether groups keep what they drew from round to round: pays when rounds are short
+    stride: int  # of what they drew: from one step to the next
     has_hook: bool
     parameters: Floats  # what the server's hook receives
     radius: float  # of the projection; 0: none
@@ -62,63 +65,90 @@ class State(NamedTuple):
     hat: Array  # (P, D): local parameters
     xi: Array  # (P, D): control variates
     steps: Integers  # (P,): observations that each chain has drawn
-    drawn: NDArray[np.uint32]  # (groups, ahead * 16) when drawing ahead: outcomes
+    drawn: NDArray[np.uint32]  # (room, stride) flat, when drawing ahead: the outcomes of all groups, step by step
     left: Integers  # (groups, 2): which of them are still to be used
     diverged: Integers  # (seeds,): first round whose theta is not finite, or -1
     record: Array  # (seeds, records, D)
     recorded: Integers  # (1,): how many rounds are recorded
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
-def run(shape, one, sampler, tables, task, schedule, state, hook, t0, t1, g0, g1, serving):  # type: ignore[no-untyped-def]
+class Scratch(NamedTuple):
+    """Working memory of one call: random words, outcomes, and what the 16 lanes of a group are."""
+
+    words: NDArray[np.uint32]
+    lanes: NDArray[np.uint32]
+    drawn: NDArray[np.uint32]
+    old: Array
+    chains: Integers
+    begin: Integers
+    place: Integers
+    start: Integers
+
+
+def scratch(state: State) -> Scratch:
+    """Working memory for one call of `run`, which allocates nothing itself."""
+    words, drawn = np.empty((AT_ONCE + 8) * LANES, np.uint32), np.empty(AT_ONCE * LANES, np.uint32)
+    lanes, old = np.empty(4 * LANES, np.uint32), np.empty(state.record.shape[2], state.record.dtype)
+    return Scratch(words, lanes, drawn, old, *np.zeros((4, LANES), np.int64))
+
+
+@njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
+def run(shape, one, sampler, tables, task, schedule, state, hook, scratch, t0, t1, g0, g1, serving):  # type: ignore[no-untyped-def]
     """Rounds t0, ..., t1 - 1 of the schedule for groups g0, ..., g1 - 1, and the server's part if `serving`.
 
-    shape : rows of d lanes and the G chains that step together; one : the same rows, one at a time.
+    shape : rows of d lanes and the G chains that step together; one : the same rows, one at a time;
+    scratch : working memory of this call alone.
     """
     align_stack()
+    chains, place = scratch.chains, scratch.place
     for t in range(t0, t1):
-        local_steps(shape, sampler, tables, task, schedule, state, t, g0, g1)
-        if serving:
-            serve(one, task, schedule, state, hook, t)
-
-
-@njit(cache=True, error_model="numpy", nogil=True)
-def local_steps(shape, sampler, tables, task, schedule, state, t, g0, g1):  # type: ignore[no-untyped-def]
-    """Every chain of the groups g0, ..., g1 - 1 does the local steps of round t."""
-    H, eta, thin, D = schedule.observations[t], schedule.eta[t], schedule.thin, task.D
-    Q, m = len(task.weights) * task.seeds, schedule.active.shape[1]
-    chains, begin = np.empty(LANES, np.int64), np.empty(LANES, np.int64)
-    place, start = np.empty(LANES, np.int64), np.empty(LANES, np.int64)
-    room = state.drawn.shape[1] // LANES if task.ahead else AT_ONCE
-    scratch, buffer = np.empty((room + 8) * LANES, np.uint32), np.empty(0 if task.ahead else room * LANES, np.uint32)
-    for g in range(g0, g1):
-        drawn = state.drawn[g] if task.ahead else buffer
-        for lane in range(LANES):
-            q = g * LANES + lane
+        m = schedule.active.shape[1]
+        for g in range(g0, g1):
             if m:  # only some take part, and then there is one seed; lanes beyond them idle in the padding
-                q = schedule.active[t, q] if q < m else Q + lane
-            chains[lane], place[lane], start[lane] = q, q * D, (q % task.seeds) * D
-        done, low, high = 0, 0, 0
-        if task.ahead:
-            low, high = state.left[g]
-        while done < H:
-            if low == high:
-                low, high = 0, room if task.ahead else min(room, H - done)
                 for lane in range(LANES):
-                    begin[lane] = state.steps[chains[lane]]
-                    state.steps[chains[lane]] += high
-                draw(sampler, scratch, task.keys, task.agents, chains, begin, high, drawn)
-            n = min(high - low, H - done)
-            source, places = (state.theta, start) if done == 0 else (state.hat, place)
-            first = low + thin - 1 - done % thin  # the paper skips observations that are not multiples of thin
-            for lane in range(0, LANES, chains_at_once(shape)):
-                advance(
-                    shape, tables, eta, D, source, places, state.hat, state.xi, place, lane, drawn, first, low + n, thin
+                    a = g * LANES + lane
+                    chains[lane] = schedule.active[t, a] if a < m else len(task.weights) + lane
+                    place[lane] = chains[lane] * task.D
+                local_steps(shape, sampler, tables, task, schedule, state, scratch, t, g, 0, place, scratch.start)
+            else:
+                local_steps(
+                    shape, sampler, tables, task, schedule, state, scratch, t, g, g * LANES, task.place, task.start
                 )
-            done += n
-            low += n
-        if task.ahead:
-            state.left[g, 0], state.left[g, 1] = low, high
+        if serving:
+            serve(shape, one, task, schedule, state, hook, t)
+
+
+@njit(error_model="numpy", forceinline=True, _nrt=False)
+def local_steps(shape, sampler, tables, task, schedule, state, scratch, t, g, at, place, start):  # type: ignore[no-untyped-def]
+    """The 16 chains of group g do the local steps of round t; at : where their offsets begin in place and start."""
+    H, eta, thin = schedule.observations[t], schedule.eta[t], schedule.thin
+    chains, begin, partial = scratch.chains, scratch.begin, schedule.active.shape[1] > 0
+    drawn, stride, at_lane, room = scratch.drawn, LANES, 0, AT_ONCE
+    done, low, high = 0, 0, 0
+    if task.ahead:
+        drawn, stride, at_lane, room = state.drawn, task.stride, g * LANES, len(state.drawn) // task.stride
+        low, high = state.left[g, 0], state.left[g, 1]
+    while done < H:
+        if low == high:
+            low, high = 0, room if task.ahead else min(room, H - done)
+            for lane in range(LANES):
+                if not partial:
+                    chains[lane] = g * LANES + lane
+                begin[lane] = state.steps[chains[lane]]
+                state.steps[chains[lane]] += high
+            draw(sampler, scratch.words, scratch.lanes, task.keys, task.agents, chains, begin, high, drawn, at_lane, stride)
+        n = min(high - low, H - done)
+        source, places = (state.theta, start) if done == 0 else (state.hat, place)
+        first = low + (thin - 1 - done % thin if thin > 1 else 0)  # the paper skips observations that are not multiples of thin
+        for lane in range(0, LANES, chains_at_once(shape)):
+            advance(
+                shape, tables, eta, task.D, source, places, state.hat, state.xi, place, at + lane,
+                drawn, at_lane + lane, stride, first, low + n, thin, scratch.old,
+            )  # fmt: skip
+        done += n
+        low += n
+    if task.ahead:
+        state.left[g, 0], state.left[g, 1] = low, high
 
 
 def chains_at_once(shape: Any) -> int:
@@ -134,42 +164,63 @@ def _chains_at_once(shape):
     return None
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
-def serve(one, task, schedule, state, hook, t):  # type: ignore[no-untyped-def]
+@njit(error_model="numpy", forceinline=True, _nrt=False)
+def serve(shape, one, task, schedule, state, hook, t):  # type: ignore[no-untyped-def]
     """The server's part of round t: average, correct the control variates, step, project, look, record."""
-    D, R, W, m = task.D, task.seeds, len(one), schedule.active.shape[1]
-    N, gain, now = len(task.weights), schedule.gain[t], schedule.first + t + 1
-    count = m if m else N
-    total = task.weights[0] * 0
-    for a in range(count):
-        total += task.weights[schedule.active[t, a] if m else a]
+    D, R, G, now = task.D, task.seeds, chains_at_once(shape), schedule.first + t + 1
+    r = 0
+    while r + G <= R:  # the rows of neighbouring seeds stand side by side: G of them at a time, then one by one
+        average(shape, task, schedule, state, t, r * D, r * D + D if G == 1 else r * D + len(shape))
+        r += G
+    while r < R:
+        average(one, task, schedule, state, t, r * D, r * D + D)
+        r += 1
     recording = task.recorded_rounds[state.recorded[0]] == now
     for r in range(R):
-        for j in range(r * D, r * D + D, W):
-            c = schedule.active[t, 0] if m else 0
-            mean = task.weights[c] * load_block(one, state.hat, c * R * D + j)
-            for a in range(1, count):
-                c = schedule.active[t, a] if m else a
-                mean = fma(task.weights[c], load_block(one, state.hat, c * R * D + j), mean)
-            if m:
-                mean = mean * (1 / total)
-            store(state.mean, j, mean)
-            if gain != 0:
-                for a in range(count):
-                    c = (schedule.active[t, a] if m else a) * R * D + j
-                    change = mean - load_block(one, state.hat, c)
-                    store(state.xi, c, fma(gain, change, load_block(one, state.xi, c)))  # keeps sum_c w_c xi_c = 0
-        theta, mean_r = state.theta[r * D : r * D + task.dim], state.mean[r * D : r * D + task.dim]
+        theta, mean = state.theta[r * D : r * D + task.dim], state.mean[r * D : r * D + task.dim]
         if task.has_hook:
-            hook(theta, mean_r, task.parameters)
+            hook(theta, mean, task.parameters)
         else:
-            theta[:] = mean_r
+            for i in range(task.dim):
+                theta[i] = mean[i]
         finish(task, state, theta, r, now, recording)
     if recording:
         state.recorded[0] += 1
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
+@njit(error_model="numpy", forceinline=True, _nrt=False)
+def average(shape, task, schedule, state, t, first, last):  # type: ignore[no-untyped-def]
+    """Average over agents, in their order, and correct, for the places first, ..., last - 1 of a row of theta."""
+    m, N, stride, gain = schedule.active.shape[1], len(task.weights), task.seeds * task.D, schedule.gain[t]
+    for j in range(first, last, len(shape)):
+        if m:
+            total = task.weights[schedule.active[t, 0]]
+            mean = total * load_block(shape, state.hat, schedule.active[t, 0] * stride + j)
+            for a in range(1, m):
+                c = schedule.active[t, a]
+                total += task.weights[c]
+                mean = fma(task.weights[c], load_block(shape, state.hat, c * stride + j), mean)
+            mean = mean * (1 / total)  # weights renormalised over those who took part
+            for a in range(m):
+                correct(shape, state, gain, mean, schedule.active[t, a] * stride + j)
+        else:
+            mean = task.weights[0] * load_block(shape, state.hat, j)
+            for c in range(1, N):
+                mean = fma(task.weights[c], load_block(shape, state.hat, c * stride + j), mean)
+            if gain != 0:
+                for c in range(N):
+                    correct(shape, state, gain, mean, c * stride + j)
+        store(state.mean, j, mean)
+
+
+@njit(error_model="numpy", forceinline=True, _nrt=False)
+def correct(shape, state, gain, mean, at):  # type: ignore[no-untyped-def]
+    """xi <- xi + gain (mean - theta_hat), which keeps sum_c w_c xi_c = 0."""
+    change = mean - load_block(shape, state.hat, at)
+    store(state.xi, at, fma(gain, change, load_block(shape, state.xi, at)))
+
+
+@njit(error_model="numpy", forceinline=True, _nrt=False)
 def finish(task, state, theta, r, now, recording):  # type: ignore[no-untyped-def]
     """Project, notice divergence, average and record the theta of seed r after round `now`."""
     square = 0.0
@@ -187,4 +238,5 @@ def finish(task, state, theta, r, now, recording):  # type: ignore[no-untyped-de
         for i in range(task.dim):
             best[i] += (theta[i] - best[i]) / n
     if recording:
-        state.record[r, state.recorded[0], : task.dim] = best
+        for i in range(task.dim):
+            state.record[r, state.recorded[0], i] = best[i]

@@ -141,12 +141,12 @@ def alias_table(prob, bits, out):  # type: ignore[no-untyped-def]
 
 @register_jitable
 def choose(word, entry, shift):  # type: ignore[no-untyped-def]
-    """The outcome that a random word picks in an alias table, given the slot's entry; without a branch.
+    """The outcome that a random word picks in an alias table, given the entry of its slot, word >> shift.
 
-    The slot is word >> shift; the lower bits of the word are the coin: below the threshold the slot's own outcome.
+    The lower bits of the word are the coin: below the threshold it is the slot's own outcome, else the alias.
     """
-    low = (np.uint64(1) << shift) - np.uint64(1)
-    return (word >> shift) if (word & low) < (entry & low) else (entry >> shift)
+    low = (1 << shift) - 1
+    return word >> shift if word & low < entry & low else entry >> shift
 
 
 def alias_probabilities(table: Words, bits: int) -> Floats:

@@ -34,9 +34,9 @@ class Observer:
 
     def __post_init__(self) -> None:
         self.table = int(self.problem.assignment[self.agent])
-        self.shift = np.uint64(self.where.shift[self.table])
+        self.shift = int(self.where.shift[self.table])
         if self.state is not None:
-            self.position = self.where.row[self.table] + (self.state << (32 - int(self.shift)))
+            self.position = self.where.row[self.table] + (self.state << (32 - self.shift))
 
     def receive(self) -> tuple[Floats, Floats]:
         """A(z) : (d, d) and b(z) : (d,) of the next observation."""
@@ -44,14 +44,14 @@ class Observer:
         if isinstance(self.sampling, Replay):
             k = where.row[m] + self.step % where.length[m]
         else:
-            word = words(self.seed, self.agent, OBSERVATION, self.step, 1)[0]
+            word = int(words(self.seed, self.agent, OBSERVATION, self.step, 1)[0])
             if isinstance(self.sampling, Markov):
-                entry = np.uint64(where.slots[self.position + int(word >> self.shift)])
-                k = self.position + int(choose(word, entry, self.shift))
+                entry = int(where.slots[self.position + (word >> self.shift)])
+                k = self.position + choose(word, entry, self.shift)
                 self.position = int(where.successor[k])
             else:
-                entry = np.uint64(where.slots[where.slot[m] + int(word >> self.shift)])
-                k = where.row[m] + int(choose(word, entry, self.shift))
+                entry = int(where.slots[where.slot[m] + (word >> self.shift)])
+                k = where.row[m] + choose(word, entry, self.shift)
         self.step += 1
         z = int(where.order[k])
         A, b = self.problem.observations.matrices(slice(z, z + 1))

@@ -16,8 +16,7 @@ COMPILING = "fedlsa: compiling the engine for parameters of {D} numbers (once; t
 
 def compile_for(run: Run) -> None:
     """Have the kernel for this kind of task ready, from the disk cache or by compiling it."""
-    arguments = (run.shape, run.one, run.sampler, run.tables, run.task, run.schedule(1), run.state, run.hook)
-    signature = tuple(typeof(a) for a in (*arguments, 0, 0, 0, 0, True))
+    signature = tuple(typeof(a) for a in (*run.arguments(run.schedule(1)), 0, 0, 0, 0, True))
     if signature not in kernel.run.overloads:
         with notice(COMPILING.format(D=run.task.D)):
             kernel.run.compile(signature)

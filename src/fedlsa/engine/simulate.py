@@ -25,6 +25,7 @@ from .task import Run, observation_tables, shapes
 
 ENGINES = ("cpu", "reference")
 KEEP = ("theta", "xi")
+MOST_CHAINS = 2048  # agents times seeds in a task: their parameters then stay in the second-level cache
 MOST_OBSERVATIONS = 2**34  # per agent and seed: the counter of the random numbers
 
 
@@ -168,7 +169,8 @@ def _run_compiled(jobs: list[Job], threads: int | None, report: Progress | None)
         if key not in tables:
             tables[key] = observation_tables(job.problem, job.where, shapes(job.problem, job.dtype)[2], job.dtype)
         alone = job.algorithm.random_lengths or job.algorithm.participants(job.problem.n_agents) < job.problem.n_agents
-        parts = len(job.seeds) if alone else min(len(job.seeds), -(-cores // len(jobs)))
+        wanted = max(-(-cores // len(jobs)), job.problem.n_agents * len(job.seeds) // MOST_CHAINS)
+        parts = len(job.seeds) if alone else min(len(job.seeds), wanted)
         runs.append(
             [
                 Run(

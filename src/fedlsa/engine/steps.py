@@ -13,7 +13,6 @@ import numpy as np
 from numba.extending import overload
 from numpy.typing import NDArray
 
-from .draws import LANES
 from .vectors import (
     first_lane,
     fma,
@@ -54,18 +53,19 @@ class DenseTables(NamedTuple):
 
 def advance(
     shape: Any, tables: Any, eta: Any, d: int, theta: Any, start: Any, hat: Any, xi: Any, place: Any,
-    lane: int, drawn: Any, first: int, last: int, thin: int,
+    at: int, drawn: Any, lane: int, stride: int, first: int, last: int, thin: int, old: Any,
 ) -> None:  # fmt: skip
-    """Let the G chains in lanes lane, ..., lane + G - 1 do the steps drawn[i], i = first, first + thin, ... < last.
+    """Let G chains do the steps i = first, first + thin, ... < last; the g-th sees outcome drawn[i * stride + lane + g].
 
-    place : (16,) offsets of the lanes' rows in hat and xi; start : (16,) offsets of their starting points in theta,
-    which is theta itself at the beginning of a round and hat later on; drawn : (steps, 16) flat.
+    place[at], ..., place[at + G - 1] : offsets of their rows in hat and xi; start[at], ... : of their starting points in
+    theta, which is the shared theta at the beginning of a round and hat later on;
+    old : (d,), scratch.
     """
     raise NotImplementedError("advance runs compiled; engine/reference.py says what it means")
 
 
-@overload(advance, jit_options={"error_model": "numpy"})
-def _advance(shape, tables, eta, d, theta, start, hat, xi, place, lane, drawn, first, last, thin):
+@overload(advance, jit_options={"error_model": "numpy", "_nrt": False, "forceinline": True})
+def _advance(shape, tables, eta, d, theta, start, hat, xi, place, at, drawn, lane, stride, first, last, thin, old):
     if tables.instance_class is DenseTables:
         return _dense
     return _in_pieces if shape.pieces else _in_registers
@@ -76,53 +76,59 @@ def decay(tables: Any, eta: Any, theta_hat: Any, drift: Any) -> Any:
     raise NotImplementedError("decay runs compiled")
 
 
-@overload(decay, jit_options={"error_model": "numpy"})
+@overload(decay, jit_options={"error_model": "numpy", "_nrt": False, "forceinline": True})
 def _decay(tables, eta, theta_hat, drift):
     if tables.instance_class is RidgeTables:
         return lambda tables, eta, theta_hat, drift: fma(1 - eta * tables.ridge, theta_hat, drift)
     return lambda tables, eta, theta_hat, drift: theta_hat + drift
 
 
-def _in_registers(shape, tables, eta, d, theta, start, hat, xi, place, lane, drawn, first, last, thin):  # type: ignore[no-untyped-def]
-    at = integers(shape, place, lane, 1)
-    theta_hat = rows(shape, theta, integers(shape, start, lane, 1))
-    drift = eta * rows(shape, xi, at)
-    for i in range(first, last, thin):
-        k = integers(shape, drawn, i * LANES + lane, 1)
+def _in_registers(shape, tables, eta, d, theta, start, hat, xi, place, at, drawn, lane, stride, first, last, thin, old):  # type: ignore[no-untyped-def]
+    here = integers(shape, place, at, 1)
+    theta_hat = rows(shape, theta, integers(shape, start, at, 1))
+    drift = eta * rows(shape, xi, here)
+    i = first
+    while i < last:  # not a range: its length would cost a division
+        k = integers(shape, drawn, i * stride + lane, 1)
         u = rows(shape, tables.rows, look_up(tables.pair, k, 2, 0))
         v = rows(shape, tables.rows, look_up(tables.pair, k, 2, 1))
         error = fold(shape, fma(v, theta_hat, first_lane(shape, tables.minus_y, k)))  # v . theta_hat - y
         theta_hat = fma(spread(shape, (-eta) * error), u, decay(tables, eta, theta_hat, drift))
-    store_rows(shape, hat, at, theta_hat)
+        i += thin
+    store_rows(shape, hat, here, theta_hat)
 
 
-def _in_pieces(shape, tables, eta, d, theta, start, hat, xi, place, lane, drawn, first, last, thin):  # type: ignore[no-untyped-def]
-    W, at, s = len(shape), place[lane], start[lane]
+def _in_pieces(shape, tables, eta, d, theta, start, hat, xi, place, at, drawn, lane, stride, first, last, thin, old):  # type: ignore[no-untyped-def]
+    W, here, s = len(shape), place[at], start[at]
     for j in range(0, d, W):
-        store(hat, at + j, load_block(shape, theta, s + j))
-    for i in range(first, last, thin):
-        k = np.int64(drawn[i * LANES + lane])
+        store(hat, here + j, load_block(shape, theta, s + j))
+    i = first
+    while i < last:  # not a range: its length would cost a division
+        k = np.int64(drawn[i * stride + lane])
         u, v = np.int64(tables.pair[2 * k]), np.int64(tables.pair[2 * k + 1])
-        total = load_block(shape, tables.rows, v) * load_block(shape, hat, at)
+        total = load_block(shape, tables.rows, v) * load_block(shape, hat, here)
         for j in range(W, d, W):
-            total = fma(load_block(shape, tables.rows, v + j), load_block(shape, hat, at + j), total)
+            total = fma(load_block(shape, tables.rows, v + j), load_block(shape, hat, here + j), total)
         step = spread(shape, (-eta) * (fold(shape, total) + tables.minus_y[k]))
         for j in range(0, d, W):
-            moved = decay(tables, eta, load_block(shape, hat, at + j), eta * load_block(shape, xi, at + j))
-            store(hat, at + j, fma(step, load_block(shape, tables.rows, u + j), moved))
+            moved = decay(tables, eta, load_block(shape, hat, here + j), eta * load_block(shape, xi, here + j))
+            store(hat, here + j, fma(step, load_block(shape, tables.rows, u + j), moved))
+        i += thin
 
 
-def _dense(shape, tables, eta, d, theta, start, hat, xi, place, lane, drawn, first, last, thin):  # type: ignore[no-untyped-def]
-    W, at, s, old = len(shape), place[lane], start[lane], np.empty(d, hat.dtype)
+def _dense(shape, tables, eta, d, theta, start, hat, xi, place, at, drawn, lane, stride, first, last, thin, old):  # type: ignore[no-untyped-def]
+    W, here, s = len(shape), place[at], start[at]
     for j in range(0, d, W):
-        store(hat, at + j, load_block(shape, theta, s + j))
-    for i in range(first, last, thin):
-        k = np.int64(drawn[i * LANES + lane])
+        store(hat, here + j, load_block(shape, theta, s + j))
+    i = first
+    while i < last:  # not a range: its length would cost a division
+        k = np.int64(drawn[i * stride + lane])
         for j in range(d):
-            old[j] = hat[at + j]
+            old[j] = hat[here + j]
         for i0 in range(0, d, W):
             total = load_block(shape, tables.minus_b, k * d + i0)
             for j in range(d):
                 total = fma(old[j], load_block(shape, tables.columns, (k * d + j) * d + i0), total)
-            moved = fma(eta, load_block(shape, xi, at + i0), load_block(shape, hat, at + i0))
-            store(hat, at + i0, fma(-eta, total, moved))
+            moved = fma(eta, load_block(shape, xi, here + i0), load_block(shape, hat, here + i0))
+            store(hat, here + i0, fma(-eta, total, moved))
+        i += thin

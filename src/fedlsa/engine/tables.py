@@ -144,6 +144,5 @@ def first_states(problem: Problem, sampling: Markov, where: Layout, seed: int) -
 @njit(cache=True, error_model="numpy")
 def _draw_states(seed, assignment, slots, slot, shift, out):  # type: ignore[no-untyped-def]
     for c in range(len(out)):
-        m, word = assignment[c], words(seed, c, START, 0, 1)[0]
-        s = np.uint64(shift[m])
-        out[c] = choose(word, np.uint64(slots[slot[m] + np.int64(word >> s)]), s)
+        m, word = assignment[c], np.int64(words(seed, c, START, 0, 1)[0])
+        out[c] = choose(word, np.int64(slots[slot[m] + (word >> shift[m])]), shift[m])

@@ -118,8 +118,11 @@ class Run:
             seeds=R,
             agents=agent.astype(np.uint32),
             keys=keys,
+            place=np.arange(chains) * D,
+            start=np.arange(chains) % R * D,
             weights=self.problem.weights.astype(self.dtype),
             ahead=ahead,
+            stride=(self.groups + 1) * LANES,  # one more, so that steps do not stand at multiples of a page
             has_hook=self.algorithm.server_step is not None,
             parameters=np.array(self.algorithm.server_parameters(), self.dtype),
             radius=float(self.algorithm.projection or 0),
@@ -138,7 +141,7 @@ class Run:
             hat=np.zeros(chains * D, self.dtype),
             xi=xi.ravel(),
             steps=np.zeros(chains, np.int64),
-            drawn=np.empty((self.groups if ahead else 0, room * LANES), np.uint32),
+            drawn=np.empty(room * self.task.stride, np.uint32),
             left=np.zeros((self.groups if ahead else 0, 2), np.int64),
             diverged=np.full(R, -1),
             record=np.zeros((R, len(self.recorded), D), self.dtype),
@@ -187,6 +190,11 @@ class Run:
             first, self.sampling.thin, observations, eta.astype(self.dtype), np.asarray(gain, self.dtype), active
         )
 
+    def arguments(self, plan: kernel.Schedule) -> tuple[Any, ...]:
+        """What the kernel takes, less the range of rounds and groups."""
+        fixed = (self.shape, self.one, self.sampler, self.tables, self.task)
+        return (*fixed, plan, self.state, self.hook, kernel.scratch(self.state))
+
     def advance(self, pool: Executor | None = None, threads: int = 1) -> None:
         """Do the next segment: many short rounds in one call, or one long round in pieces shared by `threads`."""
         D = self.task.D
@@ -195,9 +203,10 @@ class Run:
         if self.active < self.problem.n_agents:
             rounds = min(rounds, max(1, 4_000_000 // self.active))
         plan = self.schedule(rounds)
-        call = functools.partial(
-            kernel.run, self.shape, self.one, self.sampler, self.tables, self.task, plan, self.state, self.hook
-        )
+
+        def call(t0: int, t1: int, g0: int, g1: int, serving: bool) -> None:
+            kernel.run(*self.arguments(plan), t0, t1, g0, g1, serving)
+
         if rounds > 1 or work < SEGMENT / 100 or (pool is None and work < SEGMENT):
             call(0, rounds, 0, self.groups, True)
         else:  # one round at a time; its groups of chains are independent
