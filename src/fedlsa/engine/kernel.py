@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ..checks import Floats
 from .draws import LANES, draw
 from .steps import advance
-from .vectors import ShapeType, align_stack, fma, load_block, store
+from .vectors import ShapeType, align_stack, fma, fold, load_block, load_few, store
 
 Array = NDArray[Any]
 Integers = NDArray[np.int64]
@@ -61,6 +61,7 @@ class State(NamedTuple):
 
     theta: Array  # (seeds, D): the shared parameter
     mean: Array  # (seeds, D): the last average
+    square: Array  # (seeds,): its squared norm
     running: Array  # (seeds, D): the average of iterates
     hat: Array  # (P, D): local parameters
     xi: Array  # (P, D): control variates
@@ -167,32 +168,28 @@ def _chains_at_once(shape):
 @njit(error_model="numpy", forceinline=True, _nrt=False)
 def serve(shape, one, task, schedule, state, hook, t):  # type: ignore[no-untyped-def]
     """The server's part of round t: average, correct the control variates, step, project, look, record."""
-    D, R, G, now = task.D, task.seeds, chains_at_once(shape), schedule.first + t + 1
+    R, G, now = task.seeds, chains_at_once(shape), schedule.first + t + 1
     r = 0
     while r + G <= R:  # the rows of neighbouring seeds stand side by side: G of them at a time, then one by one
-        average(shape, task, schedule, state, t, r * D, r * D + D if G == 1 else r * D + len(shape))
+        average(shape, task, schedule, state, t, r)
         r += G
     while r < R:
-        average(one, task, schedule, state, t, r * D, r * D + D)
+        average(one, task, schedule, state, t, r)
         r += 1
     recording = task.recorded_rounds[state.recorded[0]] == now
+    plain = not (recording or task.has_hook or task.radius > 0 or task.average_after >= 0)
     for r in range(R):
-        theta, mean = state.theta[r * D : r * D + task.dim], state.mean[r * D : r * D + task.dim]
-        if task.has_hook:
-            hook(theta, mean, task.parameters)
-        else:
-            for i in range(task.dim):
-                theta[i] = mean[i]
-        finish(task, state, theta, r, now, recording)
+        if not (plain and np.isfinite(state.square[r])):
+            finish(task, state, hook, r, now, recording)
     if recording:
         state.recorded[0] += 1
 
 
 @njit(error_model="numpy", forceinline=True, _nrt=False)
-def average(shape, task, schedule, state, t, first, last):  # type: ignore[no-untyped-def]
-    """Average over agents, in their order, and correct, for the places first, ..., last - 1 of a row of theta."""
+def average(shape, task, schedule, state, t, r):  # type: ignore[no-untyped-def]
+    """Average over agents, in their order, and correct, for seed r and the G - 1 seeds beside it."""
     m, N, stride, gain = schedule.active.shape[1], len(task.weights), task.seeds * task.D, schedule.gain[t]
-    for j in range(first, last, len(shape)):
+    for j in range(r * task.D, (r + 1) * task.D, len(shape)):  # one piece, unless rows are long
         if m:
             total = task.weights[schedule.active[t, 0]]
             mean = total * load_block(shape, state.hat, schedule.active[t, 0] * stride + j)
@@ -211,6 +208,10 @@ def average(shape, task, schedule, state, t, first, last):  # type: ignore[no-un
                 for c in range(N):
                     correct(shape, state, gain, mean, c * stride + j)
         store(state.mean, j, mean)
+        if not task.has_hook:
+            store(state.theta, j, mean)
+        square = fold(shape, mean * mean)
+        store(state.square, r, square if j == r * task.D else square + load_few(shape, state.square, r))
 
 
 @njit(error_model="numpy", forceinline=True, _nrt=False)
@@ -221,11 +222,15 @@ def correct(shape, state, gain, mean, at):  # type: ignore[no-untyped-def]
 
 
 @njit(error_model="numpy", forceinline=True, _nrt=False)
-def finish(task, state, theta, r, now, recording):  # type: ignore[no-untyped-def]
-    """Project, notice divergence, average and record the theta of seed r after round `now`."""
-    square = 0.0
-    for x in theta:
-        square += np.float64(x) * np.float64(x)
+def finish(task, state, hook, r, now, recording):  # type: ignore[no-untyped-def]
+    """The rest of the server's part for seed r, where there is any: hook, projection, divergence, averaging, record."""
+    theta = state.theta[r * task.D : r * task.D + task.dim]
+    square = state.square[r]
+    if task.has_hook:
+        hook(theta, state.mean[r * task.D : r * task.D + task.dim], task.parameters)
+        square *= 0
+        for x in theta:
+            square += x * x
     if task.radius > 0 and square > task.radius * task.radius:
         for i in range(task.dim):
             theta[i] *= task.radius / np.sqrt(square)

@@ -117,7 +117,7 @@ def run_seed(
         else:
             theta = theta.copy()
             type(algorithm).server_step(theta, mean, np.array(algorithm.server_parameters(), dtype))  # type: ignore[misc]
-        norm = np.sqrt(np.sum(theta.astype(np.float64) ** 2))
+        norm = np.sqrt(theta @ theta)
         if algorithm.projection is not None and norm > algorithm.projection:
             theta = (theta * (algorithm.projection / norm)).astype(dtype)
         if not np.isfinite(norm) and diverged_at < 0:

@@ -137,6 +137,7 @@ class Run:
         self.state = kernel.State(
             theta=theta,
             mean=np.zeros_like(theta),
+            square=np.zeros(R, self.dtype),
             running=theta.copy(),
             hat=np.zeros(chains * D, self.dtype),
             xi=xi.ravel(),

@@ -208,6 +208,14 @@ def load_block(context: Any, shape: Any, array: Any, offset: Any) -> Any:
     return _op(v, (shape, array, types.intp), emit)
 
 
+@intrinsic
+def load_few(context: Any, shape: Any, array: Any, offset: Any) -> Any:
+    """array[offset : offset + G]: one number for each of G chains."""
+    v = Vec(array.dtype, shape.G)
+    emit = lambda b, _, p, i: b.load(_pointer(b, p, i, v.n), align=_align(v.ir))  # noqa: E731
+    return _op(v, (shape, array, types.intp), emit)
+
+
 @intrinsic(prefer_literal=True)
 def load_wide(context: Any, array: Any, offset: Any, n: Any) -> Any:
     """array[offset : offset + n] of 32-bit integers, on 64-bit lanes."""
