@@ -154,7 +154,7 @@ def choice(name: str, value: Any, options: Iterable[str]) -> str:
     raise UnknownNameError(f"{name} must be one of {listed}; got {value!r}{hint}")
 
 
-def instance(name: str, value: Any, kind: type, article: str) -> None:
+def instance(name: str, value: Any, kind: type | tuple[type, ...], article: str) -> None:
     """A value of a given class, e.g. instance("problem", p, Problem, "a fedlsa problem")."""
     if not isinstance(value, kind):
         raise ArgumentTypeError(f"{name} must be {article}; got {show(value)}")

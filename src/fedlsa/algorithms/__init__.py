@@ -7,4 +7,4 @@ from .scaffnew import Scaffnew
 
 METHODS: dict[str, type[Algorithm]] = {"fedlsa": FedLSA, "scafflsa": SCAFFLSA, "scaffnew": Scaffnew}
 
-__all__ = ["METHODS", "Algorithm", "FedLSA", "PowerStep", "SCAFFLSA", "Scaffnew"]
+__all__ = ["METHODS", "SCAFFLSA", "Algorithm", "FedLSA", "PowerStep", "Scaffnew"]

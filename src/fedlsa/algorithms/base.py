@@ -12,9 +12,8 @@ A new method says how long its rounds are and what its gain is; docs/extending.m
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +23,6 @@ from ..checks import Floats
 from ..errors import ArgumentError
 
 Lengths = NDArray[np.int64]
-ServerStep = Callable[[Floats, Floats, Floats], None]
 
 
 @dataclass(frozen=True)
@@ -55,7 +53,7 @@ class Algorithm(ABC):
     average_after: int | None = field(default=None, kw_only=True)
 
     random_lengths: ClassVar[bool] = False  # whether `observations` looks at its `uniform`
-    server_step: ClassVar[ServerStep | None] = None  # a plain function (theta, mean, parameters) that overwrites theta
+    server_step: ClassVar[Any] = None  # a plain function (theta, mean, parameters) that overwrites theta
 
     def __post_init__(self) -> None:
         if not isinstance(self.step_size, PowerStep):
@@ -113,6 +111,3 @@ def fixed_lengths(steps: int, uniform: Floats, thin: int) -> Lengths:
     if steps < thin:
         raise ArgumentError(f"local_steps must be at least thin, {thin}, or a round makes no update; got {steps}")
     return np.full(len(uniform), steps)
-
-
-

@@ -13,7 +13,7 @@ from .base import Algorithm, Lengths
 
 @dataclass(frozen=True)
 class Scaffnew(Algorithm):
-    """Scaffnew (algo:fed-lsa-controlvar-h1): after each update one coin for all agents decides whether they communicate.
+    """Scaffnew (algo:fed-lsa-controlvar-h1): after each update one coin decides whether all agents communicate.
 
     Seen from communication to communication, a round has Geometric(probability) updates.
     """

@@ -14,8 +14,9 @@ from numba import njit
 from numba.extending import overload
 from numpy.typing import NDArray
 
+from .memory import gather, load, load_words, store
 from .random import OBSERVATION, philox
-from .vectors import gather, load, load_words, store
+from .vectors import INLINED
 
 Words = NDArray[np.uint32]
 LANES = 16  # chains that draw together; a multiple of every number of chains that step together
@@ -31,7 +32,7 @@ class IIDSampler(NamedTuple):
 
 
 class MarkovSampler(NamedTuple):
-    """Trajectories: every state has an alias table; outcome k of the laid-out tables leads to the table at successor[k].
+    """Trajectories: every state has an alias table; outcome k leads to the state whose table begins at successor[k].
 
     Tables of all states have 2^bits slots and outcomes stand at their slots, so one number is both.
     """
@@ -49,11 +50,12 @@ class ReplaySampler(NamedTuple):
     length: Words  # (P,)
 
 
-@njit(error_model="numpy", forceinline=True, _nrt=False)
-def fill_words(words, lanes, keys, agents, chains, start, count):  # type: ignore[no-untyped-def]
-    """words[(o + i) * 16 + lane] = the random word of chains[lane] at its step start[lane] + i, for i < count; returns o.
+@njit(**INLINED)
+def fill_words(words, lanes, keys, agents, chains, start, count):
+    """words[(o + i) * 16 + lane] = the random word of chains[lane] at step start[lane] + i, for i < count; returns o.
 
-    words : (count + 8, 16) flat; lanes : (>= 4, 16) flat, scratch; keys : (P, 2) flat; agents : (P,); chains, start : (16,).
+    words : (count + 8, 16) flat; lanes : (4, 16) flat, scratch; keys : (P, 2) flat; agents : (P,);
+    chains, start : (16,).
     """
     together = True
     for lane in range(LANES):
@@ -79,9 +81,9 @@ def fill_words(words, lanes, keys, agents, chains, start, count):  # type: ignor
     return 0
 
 
-@njit(error_model="numpy", forceinline=True, _nrt=False)
-def pick(word, entry, shift, low):  # type: ignore[no-untyped-def]
-    """`choose` of engine/random.py on 16 lanes: the slot's own outcome if the coin is below the threshold, else the alias."""
+@njit(**INLINED)
+def pick(word, entry, shift, low):
+    """`choose` of engine/random.py on lanes: the slot's own outcome if the coin is below its threshold."""
     own = (word ^ word) - (((word & low) - (entry & low)) >> np.uint32(31))  # all ones or 0
     return (entry ^ ((entry ^ word) & own)) >> shift
 
@@ -97,7 +99,7 @@ def draw(
     raise NotImplementedError("draw runs compiled; engine/reference.py says what it means")
 
 
-@overload(draw, jit_options={"error_model": "numpy", "_nrt": False, "forceinline": True})
+@overload(draw, jit_options=INLINED)
 def _draw(sampler, words, lanes, keys, agents, chains, start, count, out, at, stride):
     kind = getattr(sampler, "instance_class", None)
     if kind is IIDSampler:
@@ -109,7 +111,7 @@ def _draw(sampler, words, lanes, keys, agents, chains, start, count, out, at, st
     return None
 
 
-def _independent(sampler, words, lanes, keys, agents, chains, start, count, out, at, stride):  # type: ignore[no-untyped-def]
+def _independent(sampler, words, lanes, keys, agents, chains, start, count, out, at, stride):
     o = fill_words(words, lanes, keys, agents, chains, start, count)
     for lane in range(LANES):
         q = chains[lane]
@@ -122,7 +124,7 @@ def _independent(sampler, words, lanes, keys, agents, chains, start, count, out,
         store(out, at + i * stride, row + pick(word, entry, shift, low))
 
 
-def _trajectory(sampler, words, lanes, keys, agents, chains, start, count, out, at, stride):  # type: ignore[no-untyped-def]
+def _trajectory(sampler, words, lanes, keys, agents, chains, start, count, out, at, stride):
     o = fill_words(words, lanes, keys, agents, chains, start, count)
     for lane in range(LANES):
         q = chains[lane]
@@ -140,7 +142,7 @@ def _trajectory(sampler, words, lanes, keys, agents, chains, start, count, out, 
         sampler.position[chains[lane]] = lanes[lane]
 
 
-def _log(sampler, words, lanes, keys, agents, chains, start, count, out, at, stride):  # type: ignore[no-untyped-def]
+def _log(sampler, words, lanes, keys, agents, chains, start, count, out, at, stride):
     for lane in range(LANES):
         q = chains[lane]
         row, length = sampler.row[q], np.int64(sampler.length[q])

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from ..checks import Floats
 from .draws import LANES, draw
+from .memory import load_block, load_few, store
 from .steps import advance
-from .vectors import ShapeType, align_stack, fma, fold, load_block, load_few, store
+from .vectors import INLINED, ShapeType, align_stack, fma, fold
 
 Array = NDArray[Any]
 Integers = NDArray[np.int64]
@@ -94,7 +95,7 @@ def scratch(state: State) -> Scratch:
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-def run(shape, one, sampler, tables, task, schedule, state, hook, scratch, t0, t1, g0, g1, serving):  # type: ignore[no-untyped-def]
+def run(shape, one, sampler, tables, task, schedule, state, hook, scratch, t0, t1, g0, g1, serving):
     """Rounds t0, ..., t1 - 1 of the schedule for groups g0, ..., g1 - 1, and the server's part if `serving`.
 
     shape : rows of d lanes and the G chains that step together; one : the same rows, one at a time;
@@ -119,8 +120,8 @@ def run(shape, one, sampler, tables, task, schedule, state, hook, scratch, t0, t
             serve(shape, one, task, schedule, state, hook, t)
 
 
-@njit(error_model="numpy", forceinline=True, _nrt=False)
-def local_steps(shape, sampler, tables, task, schedule, state, scratch, t, g, at, place, start):  # type: ignore[no-untyped-def]
+@njit(**INLINED)
+def local_steps(shape, sampler, tables, task, schedule, state, scratch, t, g, at, place, start):
     """The 16 chains of group g do the local steps of round t; at : where their offsets begin in place and start."""
     H, eta, thin = schedule.observations[t], schedule.eta[t], schedule.thin
     chains, begin, partial = scratch.chains, scratch.begin, schedule.active.shape[1] > 0
@@ -137,10 +138,24 @@ def local_steps(shape, sampler, tables, task, schedule, state, scratch, t, g, at
                     chains[lane] = g * LANES + lane
                 begin[lane] = state.steps[chains[lane]]
                 state.steps[chains[lane]] += high
-            draw(sampler, scratch.words, scratch.lanes, task.keys, task.agents, chains, begin, high, drawn, at_lane, stride)
+            draw(
+                sampler,
+                scratch.words,
+                scratch.lanes,
+                task.keys,
+                task.agents,
+                chains,
+                begin,
+                high,
+                drawn,
+                at_lane,
+                stride,
+            )
         n = min(high - low, H - done)
         source, places = (state.theta, start) if done == 0 else (state.hat, place)
-        first = low + (thin - 1 - done % thin if thin > 1 else 0)  # the paper skips observations that are not multiples of thin
+        first = low + (
+            thin - 1 - done % thin if thin > 1 else 0
+        )  # the paper skips observations that are not multiples of thin
         for lane in range(0, LANES, chains_at_once(shape)):
             advance(
                 shape, tables, eta, task.D, source, places, state.hat, state.xi, place, at + lane,
@@ -165,8 +180,8 @@ def _chains_at_once(shape):
     return None
 
 
-@njit(error_model="numpy", forceinline=True, _nrt=False)
-def serve(shape, one, task, schedule, state, hook, t):  # type: ignore[no-untyped-def]
+@njit(**INLINED)
+def serve(shape, one, task, schedule, state, hook, t):
     """The server's part of round t: average, correct the control variates, step, project, look, record."""
     R, G, now = task.seeds, chains_at_once(shape), schedule.first + t + 1
     r = 0
@@ -185,8 +200,8 @@ def serve(shape, one, task, schedule, state, hook, t):  # type: ignore[no-untype
         state.recorded[0] += 1
 
 
-@njit(error_model="numpy", forceinline=True, _nrt=False)
-def average(shape, task, schedule, state, t, r):  # type: ignore[no-untyped-def]
+@njit(**INLINED)
+def average(shape, task, schedule, state, t, r):
     """Average over agents, in their order, and correct, for seed r and the G - 1 seeds beside it."""
     m, N, stride, gain = schedule.active.shape[1], len(task.weights), task.seeds * task.D, schedule.gain[t]
     for j in range(r * task.D, (r + 1) * task.D, len(shape)):  # one piece, unless rows are long
@@ -214,15 +229,15 @@ def average(shape, task, schedule, state, t, r):  # type: ignore[no-untyped-def]
         store(state.square, r, square if j == r * task.D else square + load_few(shape, state.square, r))
 
 
-@njit(error_model="numpy", forceinline=True, _nrt=False)
-def correct(shape, state, gain, mean, at):  # type: ignore[no-untyped-def]
+@njit(**INLINED)
+def correct(shape, state, gain, mean, at):
     """xi <- xi + gain (mean - theta_hat), which keeps sum_c w_c xi_c = 0."""
     change = mean - load_block(shape, state.hat, at)
     store(state.xi, at, fma(gain, change, load_block(shape, state.xi, at)))
 
 
-@njit(error_model="numpy", forceinline=True, _nrt=False)
-def finish(task, state, hook, r, now, recording):  # type: ignore[no-untyped-def]
+@njit(**INLINED)
+def finish(task, state, hook, r, now, recording):
     """The rest of the server's part for seed r, where there is any: hook, projection, divergence, averaging, record."""
     theta = state.theta[r * task.D : r * task.D + task.dim]
     square = state.square[r]

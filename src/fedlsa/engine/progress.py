@@ -41,7 +41,7 @@ def reporter(progress: Any) -> Progress | None:
         return Bar()
     if not callable(progress):
         raise ArgumentTypeError(f"progress must be True, None or a function of (done, total); got {progress!r}")
-    return progress  # type: ignore[no-any-return]
+    return progress
 
 
 @contextmanager

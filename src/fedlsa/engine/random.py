@@ -1,4 +1,4 @@
-"""Random numbers as a function of (seed, agent, step): Philox4x32-10, alias tables, who takes part, how long a round is.
+"""Random numbers as a function of (seed, agent, step): Philox4x32-10, alias tables, who takes part, lengths of rounds.
 
 A counter-based generator has no state to carry. The random word of an agent's step is word step % 4 of the Philox block
 with key = seed and counter = (step // 4, agent, stream, 0), whatever the engine, the threads or the grouping of seeds.
@@ -45,7 +45,7 @@ def _product_halves(x, m):
 
 
 @register_jitable
-def philox(c0, c1, c2, c3, k0, k1):  # type: ignore[no-untyped-def]
+def philox(c0, c1, c2, c3, k0, k1):
     """Philox4x32-10 on 64-bit integers (only their lower 32 bits count, of results too) or on vectors of lanes."""
     for _ in range(10):
         high0, low0 = product_halves(c0, _M0)
@@ -56,7 +56,7 @@ def philox(c0, c1, c2, c3, k0, k1):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, error_model="numpy")
-def block(seed, agent, stream, index):  # type: ignore[no-untyped-def]
+def block(seed, agent, stream, index):
     """The four 32-bit words of block `index` of a stream, as 64-bit integers."""
     key, zero = np.uint64(seed), np.uint64(0)
     x = philox(np.uint64(index), np.uint64(agent), np.uint64(stream), zero, key & _LOW, key >> _HALF)
@@ -64,7 +64,7 @@ def block(seed, agent, stream, index):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, error_model="numpy")
-def words(seed, agent, stream, first, count):  # type: ignore[no-untyped-def]
+def words(seed, agent, stream, first, count):
     """The random words `first`, ..., `first + count - 1` of a stream : (count,) uint64 below 2^32."""
     out = np.empty(count, np.uint64)
     for i in range(count):
@@ -73,7 +73,7 @@ def words(seed, agent, stream, first, count):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, error_model="numpy")
-def uniforms(seed, first, count):  # type: ignore[no-untyped-def]
+def uniforms(seed, first, count):
     """One number in [0, 1) with 53 random bits for each of `count` rounds from round `first` on."""
     out = np.empty(count)
     for i in range(count):
@@ -83,7 +83,7 @@ def uniforms(seed, first, count):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, error_model="numpy")
-def participants(seed, first, agents, out):  # type: ignore[no-untyped-def]
+def participants(seed, first, agents, out):
     """out[i] = the sorted agents that take part in round first + i, drawn without replacement; out : (rounds, m)."""
     order = np.arange(agents)
     rounds, m = out.shape
@@ -105,7 +105,7 @@ def alias_bits(outcomes: int) -> int:
 
 
 @njit(cache=True, error_model="numpy")
-def alias_table(prob, bits, out):  # type: ignore[no-untyped-def]
+def alias_table(prob, bits, out):
     """Fill out : (2^bits,) so that `choose` draws outcome k with probability prob[k], rounded to a multiple of 2^-32.
 
     A slot holds alias << (32 - bits) | threshold, in exact integers; a full slot has threshold 0 and itself as alias.
@@ -140,7 +140,7 @@ def alias_table(prob, bits, out):  # type: ignore[no-untyped-def]
 
 
 @register_jitable
-def choose(word, entry, shift):  # type: ignore[no-untyped-def]
+def choose(word, entry, shift):
     """The outcome that a random word picks in an alias table, given the entry of its slot, word >> shift.
 
     The lower bits of the word are the coin: below the threshold it is the slot's own outcome, else the alias.

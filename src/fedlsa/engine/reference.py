@@ -89,9 +89,7 @@ def run_seed(
     gains = algorithm.gain(etas, lengths // q)
     everyone = np.arange(N)
     states = first_states(problem, sampling, where, seed) if isinstance(sampling, Markov) else None
-    agents = [
-        Observer(problem, sampling, where, seed, c, None if states is None else int(states[c])) for c in range(N)
-    ]
+    agents = [Observer(problem, sampling, where, seed, c, None if states is None else int(states[c])) for c in range(N)]
 
     theta, xi = theta_0.astype(dtype), xi_0.astype(dtype)
     average, diverged_at, out = theta.copy(), -1, {0: theta.copy()}
@@ -116,7 +114,7 @@ def run_seed(
             theta = mean
         else:
             theta = theta.copy()
-            type(algorithm).server_step(theta, mean, np.array(algorithm.server_parameters(), dtype))  # type: ignore[misc]
+            type(algorithm).server_step(theta, mean, np.array(algorithm.server_parameters(), dtype))
         norm = np.sqrt(theta @ theta)
         if algorithm.projection is not None and norm > algorithm.projection:
             theta = (theta * (algorithm.projection / norm)).astype(dtype)

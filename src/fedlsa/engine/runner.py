@@ -61,5 +61,3 @@ def run_all(runs: list[Run], threads: int, report: Progress | None) -> None:
             for future in futures:
                 future.cancel()
             raise
-
-

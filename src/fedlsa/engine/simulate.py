@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,19 +15,19 @@ from numpy.typing import ArrayLike, NDArray
 from .. import checks, results
 from ..algorithms import Algorithm
 from ..checks import Floats
-from ..errors import ArgumentError, ArgumentTypeError, DivergenceWarning
+from ..errors import DivergenceWarning
 from ..problems import Problem
 from ..sampling import IID, Markov, Replay, Sampling
+from . import jobs
+from .jobs import Job
 from .progress import Progress, reporter
 from .reference import run_seed
 from .runner import run_all
-from .tables import Layout, layout
+from .tables import layout
 from .task import Run, observation_tables, shapes
 
 ENGINES = ("cpu", "reference")
-KEEP = ("theta", "xi")
 MOST_CHAINS = 2048  # agents times seeds in a task: their parameters then stay in the second-level cache
-MOST_OBSERVATIONS = 2**34  # per agent and seed: the counter of the random numbers
 
 
 def simulate(
@@ -79,47 +80,25 @@ def simulate_grid(
     rounds : one number for all, or one per algorithm. The other arguments are those of `simulate`, for all alike.
     Returns one dataset per pair, the algorithms of the first problem first.
     """
-    if isinstance(problems, Problem):
-        problems = [problems]
-    configurations = _configurations(problems, algorithms, rounds)
-    seed_list = _seeds(seeds)
+    chosen = jobs.configurations([problems] if isinstance(problems, Problem) else problems, algorithms, rounds)
+    seeds = jobs.seed_list(seeds)
     checks.choice("engine", engine, ENGINES)
     checks.choice("dtype", dtype, ("float64", "float32"))
     checks.instance("sampling", sampling, (IID, Markov, Replay), "fl.IID(), fl.Markov() or fl.Replay()")
-    if isinstance(keep, str) or not all(isinstance(k, str) for k in keep):
-        raise ArgumentTypeError(f"keep must be a sequence of names out of {KEEP}; got {checks.show(keep)}")
-    for name in keep:
-        checks.choice("keep", name, KEEP)
-    threads = None if threads is None else checks.integer("threads", threads, at_least=1)
-    arguments = dict(seeds=seed_list, record=record, keep=list(keep), dtype=dtype, engine=engine)
-
-    jobs, made = [], {}
-    for p, a, T in configurations:
-        if id(p) not in made:
-            made[id(p)] = layout(p, sampling)
-        jobs.append(_job(p, a, sampling, made[id(p)], T, seed_list, theta_0, xi_0, record, dtype, arguments))
+    keep = jobs.kept(keep)
+    threads = available_cores() if threads is None else checks.integer("threads", threads, at_least=1)
     report = reporter(progress)
-    outcomes = (_run_reference if engine == "reference" else _run_compiled)(jobs, threads, report)
-    out = [_result(job, outcome, keep) for job, outcome in zip(jobs, outcomes, strict=True)]
+
+    arguments = {"seeds": seeds, "record": record, "keep": keep, "dtype": dtype, "engine": engine}
+    where = {id(p): layout(p, sampling) for p, _, _ in chosen}
+    work = [
+        jobs.make_job(p, a, sampling, where[id(p)], T, seeds, theta_0, xi_0, record, dtype, arguments)
+        for p, a, T in chosen
+    ]
+    outcomes = _run_reference(work, report) if engine == "reference" else _run_compiled(work, threads, report)
+    out = [_result(job, outcome, keep) for job, outcome in zip(work, outcomes, strict=True)]
     _warn_of_divergence(out)
     return out
-
-
-@dataclass(frozen=True, eq=False)
-class Job:
-    """One configuration with all its arguments, checked."""
-
-    problem: Problem
-    algorithm: Algorithm
-    sampling: Sampling
-    where: Layout
-    rounds: int
-    seeds: NDArray[np.uint64]
-    recorded: NDArray[np.int64]
-    theta_0: Floats
-    xi_0: Floats | None
-    dtype: str
-    arguments: dict[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,9 +111,9 @@ class Outcome:
     xi: NDArray[Any]
 
 
-def _run_reference(jobs: list[Job], threads: int | None, report: Progress | None) -> list[Outcome]:
-    out, done, total = [], 0, sum(len(job.seeds) for job in jobs)
-    for job in jobs:
+def _run_reference(work: list[Job], report: Progress | None) -> list[Outcome]:
+    out, done, total = [], 0, sum(len(job.seeds) for job in work)
+    for job in work:
         share = job.algorithm.participants(job.problem.n_agents) / job.problem.n_agents
         xi_0 = np.zeros((job.problem.n_agents, job.problem.dim)) if job.xi_0 is None else job.xi_0
         runs = []
@@ -160,16 +139,15 @@ def _run_reference(jobs: list[Job], threads: int | None, report: Progress | None
     return out
 
 
-def _run_compiled(jobs: list[Job], threads: int | None, report: Progress | None) -> list[Outcome]:
-    cores = threads or available_cores()
+def _run_compiled(work: list[Job], threads: int, report: Progress | None) -> list[Outcome]:
     tables: dict[int, Any] = {}
     runs: list[list[Run]] = []
-    for job in jobs:
+    for job in work:
         key = id(job.problem)
         if key not in tables:
             tables[key] = observation_tables(job.problem, job.where, shapes(job.problem, job.dtype)[2], job.dtype)
         alone = job.algorithm.random_lengths or job.algorithm.participants(job.problem.n_agents) < job.problem.n_agents
-        wanted = max(-(-cores // len(jobs)), job.problem.n_agents * len(job.seeds) // MOST_CHAINS)
+        wanted = max(-(-threads // len(work)), job.problem.n_agents * len(job.seeds) // MOST_CHAINS)
         parts = len(job.seeds) if alone else min(len(job.seeds), wanted)
         runs.append(
             [
@@ -180,7 +158,7 @@ def _run_compiled(jobs: list[Job], threads: int | None, report: Progress | None)
                 for part in np.array_split(job.seeds, parts)
             ]
         )  # fmt: skip
-    run_all([r for group in runs for r in group], cores, report)
+    run_all([r for group in runs for r in group], threads, report)
     return [_collect(group) for group in runs]
 
 
@@ -200,8 +178,6 @@ def _collect(runs: list[Run]) -> Outcome:
 
 def available_cores() -> int:
     """The processor cores that this process may use."""
-    import os
-
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -232,71 +208,3 @@ def _warn_of_divergence(out: list[xr.Dataset]) -> None:
         more = "" if len(lost) == 1 else f" and {len(lost) - 1} more"
         text = f"{runs} diverged, the first at round {first} of {method}{more}: try a smaller step_size"
         warnings.warn(text, DivergenceWarning, stacklevel=4)
-
-
-# ---------------------------------------------------------------- the door
-
-
-def _configurations(problems: Any, algorithms: Any, rounds: Any) -> list[tuple[Problem, Algorithm, int]]:
-    for name, value, kind, article in (
-        ("problem", problems, Problem, "a fedlsa problem or a sequence of them"),
-        ("algorithm", algorithms, Algorithm, "a sequence of methods such as fl.FedLSA(...)"),
-    ):
-        if isinstance(value, kind) or isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
-            raise ArgumentTypeError(f"{name}s must be {article}; got {checks.show(value)}")
-        if not list(value):
-            raise ArgumentError(f"{name}s must not be empty; got {checks.show(value)}")
-        for v in value:
-            checks.instance(name, v, kind, "a fedlsa problem" if kind is Problem else "a method such as fl.FedLSA(...)")
-    each = [rounds] * len(algorithms)
-    if isinstance(rounds, Iterable) and not isinstance(rounds, (str, bytes)):
-        each = list(rounds)
-        if len(each) != len(algorithms):
-            raise ArgumentError(f"rounds must be one number per algorithm, {len(algorithms)}; got {len(each)}")
-    each = [checks.integer("rounds", T, at_least=1) for T in each]
-    return [(p, a, T) for p in problems for a, T in zip(algorithms, each, strict=True)]
-
-
-def _seeds(seeds: Any) -> list[int]:
-    if isinstance(seeds, Iterable) and not isinstance(seeds, (str, bytes)):
-        out = [checks.integer("seeds", s, at_most=2**64 - 1) for s in seeds]
-        if not out:
-            raise ArgumentError("seeds must hold at least one seed; got an empty sequence")
-        if len(set(out)) < len(out):
-            raise ArgumentError(f"seeds must be distinct; got {checks.show(out)}")
-        return out
-    return list(range(checks.integer("seeds", seeds, at_least=1)))
-
-
-def _job(
-    problem: Problem,
-    algorithm: Algorithm,
-    sampling: Sampling,
-    where: Layout,
-    rounds: int,
-    seeds: list[int],
-    theta_0: ArrayLike | None,
-    xi_0: ArrayLike | None,
-    record: int | Sequence[int],
-    dtype: str,
-    arguments: dict[str, Any],
-) -> Job:
-    N, d = problem.n_agents, problem.dim
-    algorithm.participants(N)
-    lengths = algorithm.observations(np.arange(0.5, 64) / 64, sampling.thin)
-    if rounds * float(np.mean(lengths)) >= MOST_OBSERVATIONS:
-        raise ArgumentError(f"rounds times observations per round must be below 2**34; got {rounds} rounds")
-    start = problem.theta_star + 1 if theta_0 is None else checks.array("theta_0", theta_0, (d,))
-    drift = None
-    if xi_0 is not None:
-        drift = checks.array("xi_0", xi_0, (N, d))
-        total = np.abs(problem.weights @ drift).max()
-        if total > 1e-8 * max(1.0, float(np.abs(drift).max())):
-            raise ArgumentError(f"xi_0 must have a weighted sum of 0 over agents; got a sum of size {total:g}")
-    mine = dict(arguments, rounds=rounds, theta_0=None if theta_0 is None else start, xi_0=drift)
-    recorded = results.recorded_rounds(record, rounds)
-    return Job(
-        problem, algorithm, sampling, where, rounds, np.array(seeds, np.uint64), recorded, start, drift, dtype, mine
-    )
-
-

@@ -13,18 +13,8 @@ import numpy as np
 from numba.extending import overload
 from numpy.typing import NDArray
 
-from .vectors import (
-    first_lane,
-    fma,
-    fold,
-    integers,
-    load_block,
-    look_up,
-    rows,
-    spread,
-    store,
-    store_rows,
-)
+from .memory import first_lane, integers, load_block, look_up, rows, store, store_rows
+from .vectors import INLINED, fma, fold, spread
 
 
 class RankOneTables(NamedTuple):
@@ -55,16 +45,16 @@ def advance(
     shape: Any, tables: Any, eta: Any, d: int, theta: Any, start: Any, hat: Any, xi: Any, place: Any,
     at: int, drawn: Any, lane: int, stride: int, first: int, last: int, thin: int, old: Any,
 ) -> None:  # fmt: skip
-    """Let G chains do the steps i = first, first + thin, ... < last; the g-th sees outcome drawn[i * stride + lane + g].
+    """Let G chains do the steps i = first, first + thin, ... < last, of outcomes drawn[i * stride + lane + g].
 
-    place[at], ..., place[at + G - 1] : offsets of their rows in hat and xi; start[at], ... : of their starting points in
+    place[at], ..., place[at + G - 1] : offsets of their rows in hat and xi; start[at], ... : of where they start in
     theta, which is the shared theta at the beginning of a round and hat later on;
     old : (d,), scratch.
     """
     raise NotImplementedError("advance runs compiled; engine/reference.py says what it means")
 
 
-@overload(advance, jit_options={"error_model": "numpy", "_nrt": False, "forceinline": True})
+@overload(advance, jit_options=INLINED)
 def _advance(shape, tables, eta, d, theta, start, hat, xi, place, at, drawn, lane, stride, first, last, thin, old):
     if tables.instance_class is DenseTables:
         return _dense
@@ -76,14 +66,14 @@ def decay(tables: Any, eta: Any, theta_hat: Any, drift: Any) -> Any:
     raise NotImplementedError("decay runs compiled")
 
 
-@overload(decay, jit_options={"error_model": "numpy", "_nrt": False, "forceinline": True})
+@overload(decay, jit_options=INLINED)
 def _decay(tables, eta, theta_hat, drift):
     if tables.instance_class is RidgeTables:
-        return lambda tables, eta, theta_hat, drift: fma(1 - eta * tables.ridge, theta_hat, drift)
+        return lambda tables, eta, theta_hat, drift: fma((-eta) * tables.ridge, theta_hat, theta_hat + drift)
     return lambda tables, eta, theta_hat, drift: theta_hat + drift
 
 
-def _in_registers(shape, tables, eta, d, theta, start, hat, xi, place, at, drawn, lane, stride, first, last, thin, old):  # type: ignore[no-untyped-def]
+def _in_registers(shape, tables, eta, d, theta, start, hat, xi, place, at, drawn, lane, stride, first, last, thin, old):
     here = integers(shape, place, at, 1)
     theta_hat = rows(shape, theta, integers(shape, start, at, 1))
     drift = eta * rows(shape, xi, here)
@@ -98,7 +88,7 @@ def _in_registers(shape, tables, eta, d, theta, start, hat, xi, place, at, drawn
     store_rows(shape, hat, here, theta_hat)
 
 
-def _in_pieces(shape, tables, eta, d, theta, start, hat, xi, place, at, drawn, lane, stride, first, last, thin, old):  # type: ignore[no-untyped-def]
+def _in_pieces(shape, tables, eta, d, theta, start, hat, xi, place, at, drawn, lane, stride, first, last, thin, old):
     W, here, s = len(shape), place[at], start[at]
     for j in range(0, d, W):
         store(hat, here + j, load_block(shape, theta, s + j))
@@ -116,7 +106,7 @@ def _in_pieces(shape, tables, eta, d, theta, start, hat, xi, place, at, drawn, l
         i += thin
 
 
-def _dense(shape, tables, eta, d, theta, start, hat, xi, place, at, drawn, lane, stride, first, last, thin, old):  # type: ignore[no-untyped-def]
+def _dense(shape, tables, eta, d, theta, start, hat, xi, place, at, drawn, lane, stride, first, last, thin, old):
     W, here, s = len(shape), place[at], start[at]
     for j in range(0, d, W):
         store(hat, here + j, load_block(shape, theta, s + j))

@@ -27,7 +27,7 @@ class Layout:
     order : (L,) the problem's outcomes in the engines' order. The outcomes of table m begin at row[m].
     i.i.d. : slots[slot[m]:] is the alias table of table m, with 2^(32 - shift[m]) slots.
     Markov : the alias tables of the states of table m follow one another from slots[row[m]] on; outcomes stand at their
-        slots, and successor[k] is where the table of the next state begins. start : each table's law of the first state.
+        slots, and successor[k] is where the table of the next state begins. start : the laws of the first state.
     Replay : observation n of table m is the outcome row[m] + n % length[m].
     """
 
@@ -42,13 +42,15 @@ class Layout:
 
 
 @njit(cache=True, error_model="numpy")
-def _fill(prob, first, length, bits, slot, slots):  # type: ignore[no-untyped-def]
+def _fill(prob, first, length, bits, slot, slots):
     for m in range(len(first)):
         a, s = first[m], slot[m]
         alias_table(prob[a : a + length[m]], bits[m], slots[s : s + (1 << bits[m])])
 
 
-def _alias_tables(prob: NDArray[np.float64], first: Integers, length: Integers, bits: Integers) -> tuple[Words, Integers]:
+def _alias_tables(
+    prob: NDArray[np.float64], first: Integers, length: Integers, bits: Integers
+) -> tuple[Words, Integers]:
     """The alias tables of many laws, one after the other, and where each begins."""
     ends = np.cumsum(1 << bits)
     if ends[-1] >= 2**32 or len(prob) >= 2**32:
@@ -63,7 +65,7 @@ _NONE = np.empty(0, np.uint32)
 
 def _independent(prob: NDArray[np.float64], first: Integers) -> Layout:
     length = np.diff(first)
-    bits = np.array([alias_bits(n) for n in length])
+    bits = np.array([alias_bits(int(n)) for n in length])
     slots, slot = _alias_tables(prob, first[:-1], length, bits)
     return Layout(np.arange(len(prob)), first[:-1], length, slots, slot, 32 - bits, _NONE)
 
@@ -86,7 +88,7 @@ def _trajectory(problem: Problem) -> Layout:
     table_of_state = np.repeat(np.arange(tables), states)
     widest = np.zeros(tables, np.int64)
     np.maximum.at(widest, table_of_state, degree)
-    bits = np.array([alias_bits(n) for n in widest])
+    bits = np.array([alias_bits(int(n)) for n in widest])
     prob = chain.conditional[by_state]
     slots, begin = _alias_tables(prob, first, np.maximum(degree, 1), bits[table_of_state])
     order, successor = np.zeros(len(slots), np.int64), np.zeros(len(slots), np.uint32)
@@ -142,7 +144,7 @@ def first_states(problem: Problem, sampling: Markov, where: Layout, seed: int) -
 
 
 @njit(cache=True, error_model="numpy")
-def _draw_states(seed, assignment, slots, slot, shift, out):  # type: ignore[no-untyped-def]
+def _draw_states(seed, assignment, slots, slot, shift, out):
     for c in range(len(out)):
         m, word = assignment[c], np.int64(words(seed, c, START, 0, 1)[0])
         out[c] = choose(word, np.int64(slots[slot[m] + (word >> shift[m])]), shift[m])

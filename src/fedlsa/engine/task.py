@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -55,7 +56,9 @@ def _padded(rows: Floats, D: int, dtype: str) -> NDArray[Any]:
     return out
 
 
-def observation_tables(problem: Problem, where: Layout, D: int, dtype: str) -> RankOneTables | RidgeTables | DenseTables:
+def observation_tables(
+    problem: Problem, where: Layout, D: int, dtype: str
+) -> RankOneTables | RidgeTables | DenseTables:
     """The observations as the kernel reads them, in the layout's order."""
     z = problem.observations
     if isinstance(z, Dense):
@@ -213,12 +216,12 @@ class Run:
         else:  # one round at a time; its groups of chains are independent
             pieces = max(threads, min(self.groups, int(work // SEGMENT) + 1))
             edges = np.unique(np.linspace(0, self.groups, pieces + 1).astype(int)).tolist()
-            spans = list(zip(edges[:-1], edges[1:], strict=True))
+            spans = list(itertools.pairwise(edges))
             if pool is None:
                 for a, b in spans:
                     call(0, 1, a, b, False)
             else:
-                list(pool.map(lambda span: call(0, 1, *span, False), spans))
+                list(pool.map(lambda span: call(0, 1, span[0], span[1], False), spans))
             call(0, 1, 0, 0, True)
         self._count(plan.observations)
 

@@ -1,0 +1,111 @@
+"""The door of the engine: the arguments of `simulate`, checked once, as jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .. import checks, results
+from ..algorithms import Algorithm
+from ..checks import Floats
+from ..errors import ArgumentError, ArgumentTypeError
+from ..problems import Problem
+from ..sampling import Sampling
+from .tables import Layout
+
+KEEP = ("theta", "xi")
+MOST_OBSERVATIONS = 2**34  # per agent and seed: the counter of the random numbers
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """One configuration with all its arguments, checked."""
+
+    problem: Problem
+    algorithm: Algorithm
+    sampling: Sampling
+    where: Layout
+    rounds: int
+    seeds: NDArray[np.uint64]
+    recorded: NDArray[np.int64]
+    theta_0: Floats
+    xi_0: Floats | None
+    dtype: str
+    arguments: dict[str, Any]
+
+
+def configurations(problems: Any, algorithms: Any, rounds: Any) -> list[tuple[Problem, Algorithm, int]]:
+    """Every problem with every algorithm and its rounds, checked."""
+    for name, value, kind, article in (
+        ("problem", problems, Problem, "a fedlsa problem or a sequence of them"),
+        ("algorithm", algorithms, Algorithm, "a sequence of methods such as fl.FedLSA(...)"),
+    ):
+        if isinstance(value, (kind, str, bytes)) or not isinstance(value, Iterable):
+            raise ArgumentTypeError(f"{name}s must be {article}; got {checks.show(value)}")
+        if not list(value):
+            raise ArgumentError(f"{name}s must not be empty; got {checks.show(value)}")
+        for v in value:
+            checks.instance(name, v, kind, "a fedlsa problem" if kind is Problem else "a method such as fl.FedLSA(...)")
+    each = [rounds] * len(algorithms)
+    if isinstance(rounds, Iterable) and not isinstance(rounds, (str, bytes)):
+        each = list(rounds)
+        if len(each) != len(algorithms):
+            raise ArgumentError(f"rounds must be one number per algorithm, {len(algorithms)}; got {len(each)}")
+    each = [checks.integer("rounds", T, at_least=1) for T in each]
+    return [(p, a, T) for p in problems for a, T in zip(algorithms, each, strict=True)]
+
+
+def kept(keep: Any) -> list[str]:
+    """The names in `keep`, checked."""
+    if isinstance(keep, str) or not isinstance(keep, Iterable):
+        raise ArgumentTypeError(f"keep must be a sequence of names out of {KEEP}; got {checks.show(keep)}")
+    return [checks.choice("keep", name, KEEP) for name in keep]
+
+
+def seed_list(seeds: Any) -> list[int]:
+    """The seeds behind a count or an iterable, checked."""
+    if isinstance(seeds, Iterable) and not isinstance(seeds, (str, bytes)):
+        out = [checks.integer("seeds", s, at_most=2**64 - 1) for s in seeds]
+        if not out:
+            raise ArgumentError("seeds must hold at least one seed; got an empty sequence")
+        if len(set(out)) < len(out):
+            raise ArgumentError(f"seeds must be distinct; got {checks.show(out)}")
+        return out
+    return list(range(checks.integer("seeds", seeds, at_least=1)))
+
+
+def make_job(
+    problem: Problem,
+    algorithm: Algorithm,
+    sampling: Sampling,
+    where: Layout,
+    rounds: int,
+    seeds: list[int],
+    theta_0: ArrayLike | None,
+    xi_0: ArrayLike | None,
+    record: int | Sequence[int],
+    dtype: str,
+    arguments: dict[str, Any],
+) -> Job:
+    """One configuration with its start and its recorded rounds, checked."""
+    N, d = problem.n_agents, problem.dim
+    algorithm.participants(N)
+    lengths = algorithm.observations(np.arange(0.5, 64) / 64, sampling.thin)
+    if rounds * float(np.mean(lengths)) >= MOST_OBSERVATIONS:
+        raise ArgumentError(f"rounds times observations per round must be below 2**34; got {rounds} rounds")
+    start = problem.theta_star + 1 if theta_0 is None else checks.array("theta_0", theta_0, (d,))
+    drift = None
+    if xi_0 is not None:
+        drift = checks.array("xi_0", xi_0, (N, d))
+        total = np.abs(problem.weights @ drift).max()
+        if total > 1e-8 * max(1.0, float(np.abs(drift).max())):
+            raise ArgumentError(f"xi_0 must have a weighted sum of 0 over agents; got a sum of size {total:g}")
+    mine = dict(arguments, rounds=rounds, theta_0=None if theta_0 is None else start, xi_0=drift)
+    recorded = results.recorded_rounds(record, rounds)
+    return Job(
+        problem, algorithm, sampling, where, rounds, np.array(seeds, np.uint64), recorded, start, drift, dtype, mine
+    )

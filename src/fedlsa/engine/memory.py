@@ -1,0 +1,154 @@
+"""Wide vectors and memory: loads, stores, look-ups and gathers, whole rows at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import binding, ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from .vectors import I1, I32, I64, Vec, call, mix, operation, splat
+
+
+def _concat(b: Any, parts: list[Any]) -> Any:
+    while len(parts) > 1:
+        width = 2 * parts[0].type.count
+        mask = ir.Constant(ir.VectorType(I32, width), list(range(width)))
+        parts = [b.shuffle_vector(p, q, mask) for p, q in zip(parts[::2], parts[1::2], strict=True)]
+    return parts[0]
+
+
+def _pointer(b: Any, base: Any, index: Any, lanes: int | None = None, offset: int = 0) -> Any:
+    """Pointer to base[index + offset], as one element or as a vector of `lanes` of them."""
+    if offset:
+        index = b.add(index, I64(offset))
+    q = b.gep(base, [index])
+    return q if lanes is None else b.bitcast(q, ir.VectorType(base.type.pointee, lanes).as_pointer())
+
+
+def _align(vector: Any) -> int:
+    return 8 if vector.element in (ir.DoubleType(), I64) else 4
+
+
+@intrinsic(prefer_literal=True)
+def load(context: Any, array: Any, offset: Any, n: Any) -> Any:
+    """array[offset : offset + n]."""
+    v = Vec(array.dtype, n.literal_value)
+    return operation(v, (array, types.intp, n), lambda b, p, i, _: b.load(_pointer(b, p, i, v.n), align=_align(v.ir)))
+
+
+@intrinsic
+def load_block(context: Any, shape: Any, array: Any, offset: Any) -> Any:
+    """array[offset : offset + G d]: the parameters of G chains that stand one after the other."""
+    v = Vec(array.dtype, shape.G * shape.d)
+    emit = lambda b, _, p, i: b.load(_pointer(b, p, i, v.n), align=_align(v.ir))  # noqa: E731
+    return operation(v, (shape, array, types.intp), emit)
+
+
+@intrinsic
+def load_few(context: Any, shape: Any, array: Any, offset: Any) -> Any:
+    """array[offset : offset + G]: one number for each of G chains."""
+    v = Vec(array.dtype, shape.G)
+    emit = lambda b, _, p, i: b.load(_pointer(b, p, i, v.n), align=_align(v.ir))  # noqa: E731
+    return operation(v, (shape, array, types.intp), emit)
+
+
+@intrinsic(prefer_literal=True)
+def load_wide(context: Any, array: Any, offset: Any, n: Any) -> Any:
+    """array[offset : offset + n] of 32-bit integers, on 64-bit lanes."""
+    v = Vec(types.uint64, n.literal_value)
+    emit = lambda b, p, i, _: b.zext(b.load(_pointer(b, p, i, v.n), align=4), v.ir)  # noqa: E731
+    return operation(v, (array, types.intp, n), emit)
+
+
+# Products of 32-bit words: x86 multiplies the lower halves of 64-bit lanes in one instruction, Arm packed 32-bit lanes.
+load_words = load_wide if "x86" in binding.get_process_triple() else load
+
+
+@intrinsic
+def store(context: Any, array: Any, offset: Any, v: Any) -> Any:
+    """array[offset : offset + n] = v; 64-bit lanes are cut when the array holds 32-bit integers."""
+
+    def emit(b: Any, p: Any, i: Any, x: Any) -> None:
+        element = p.type.pointee
+        x = x if element == x.type.element else b.trunc(x, ir.VectorType(element, v.n))
+        b.store(x, _pointer(b, p, i, v.n), align=_align(x.type))
+
+    return operation(types.void, (array, types.intp, v), emit)
+
+
+@intrinsic
+def gather(context: Any, table: Any, index: Any) -> Any:
+    """table[index], lane by lane; index on 32-bit lanes, table of 32-bit integers."""
+
+    def emit(b: Any, p: Any, i: Any) -> Any:
+        n, wide = index.n, ir.VectorType(I64, index.n)
+        start = splat(b, b.ptrtoint(p, I64), n)
+        address = b.add(start, b.shl(b.zext(i, wide), ir.Constant(wide, [2] * n)))
+        pointers = b.inttoptr(address, ir.VectorType(p.type, n))
+        args = [pointers, I32(4), ir.Constant(ir.VectorType(I1, n), [1] * n), ir.Constant(index.ir, ir.Undefined)]
+        return call(b, f"llvm.masked.gather.v{n}i32.v{n}p0", index.ir, args)
+
+    return operation(index, (table, index), emit)
+
+
+@intrinsic
+def integers(context: Any, shape: Any, array: Any, offset: Any, stride: Any) -> Any:
+    """The tuple of G integers array[offset + g * stride], g = 0 ... G - 1."""
+
+    def emit(b: Any, _: Any, p: Any, i: Any, s: Any) -> Any:
+        values = []
+        for _g in range(shape.G):
+            values.append(b.zext(b.load(_pointer(b, p, i)), I64))
+            i = b.add(i, s)
+        return cgutils.pack_array(b, values)
+
+    return operation(types.UniTuple(types.intp, shape.G), (shape, array, types.intp, types.intp), emit)
+
+
+@intrinsic(prefer_literal=True)
+def look_up(context: Any, table: Any, index: Any, width: Any, column: Any) -> Any:
+    """The tuple of integers table[index[g] * width + column]."""
+    w, c = width.literal_value, column.literal_value
+
+    def emit(b: Any, p: Any, k: Any, *_: Any) -> Any:
+        return cgutils.pack_array(b, [b.zext(b.load(_pointer(b, p, b.mul(i, I64(w)), offset=c)), I64) for i in k])
+
+    return operation(index, (table, index, width, column), emit)
+
+
+@intrinsic
+def rows(context: Any, shape: Any, table: Any, index: Any) -> Any:
+    """The rows table[index[g] : index[g] + d], one after the other: G d lanes."""
+    v = Vec(table.dtype, shape.d * len(index))
+
+    def emit(b: Any, _: Any, p: Any, k: Any) -> Any:
+        return _concat(b, [b.load(_pointer(b, p, i, shape.d), align=_align(v.ir)) for i in k])
+
+    return operation(v, (shape, table, index), emit)
+
+
+@intrinsic
+def store_rows(context: Any, shape: Any, table: Any, index: Any, v: Any) -> Any:
+    """table[index[g] : index[g] + d] = the g-th row of v."""
+
+    def emit(b: Any, _: Any, p: Any, k: Any, x: Any) -> None:
+        for g, i in enumerate(k):
+            row = mix(b, x, list(range(g * shape.d, (g + 1) * shape.d)))
+            b.store(row, _pointer(b, p, i, shape.d), align=_align(v.ir))
+
+    return operation(types.void, (shape, table, index, v), emit)
+
+
+@intrinsic
+def first_lane(context: Any, shape: Any, table: Any, index: Any) -> Any:
+    """Rows (table[index[g]], 0, ..., 0): adding y to a dot product before its fold costs nothing."""
+    v = Vec(table.dtype, shape.d * len(index))
+
+    def emit(b: Any, _: Any, p: Any, k: Any) -> Any:
+        zero = ir.Constant(ir.VectorType(v.ir.element, shape.d), [0.0] * shape.d)
+        return _concat(b, [b.insert_element(zero, b.load(_pointer(b, p, i)), I32(0)) for i in k])
+
+    return operation(v, (shape, table, index), emit)
