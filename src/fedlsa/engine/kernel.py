@@ -102,20 +102,16 @@ def run(shape, one, sampler, tables, task, schedule, state, hook, scratch, t0, t
     scratch : working memory of this call alone.
     """
     align_stack()
-    chains, place = scratch.chains, scratch.place
+    m = schedule.active.shape[1]
+    place, start = (scratch.place, scratch.start) if m else (task.place, task.start)
     for t in range(t0, t1):
-        m = schedule.active.shape[1]
         for g in range(g0, g1):
-            if m:  # only some take part, and then there is one seed; lanes beyond them idle in the padding
-                for lane in range(LANES):
-                    a = g * LANES + lane
-                    chains[lane] = schedule.active[t, a] if a < m else len(task.weights) + lane
-                    place[lane] = chains[lane] * task.D
-                local_steps(shape, sampler, tables, task, schedule, state, scratch, t, g, 0, place, scratch.start)
-            else:
-                local_steps(
-                    shape, sampler, tables, task, schedule, state, scratch, t, g, g * LANES, task.place, task.start
-                )
+            for lane in range(LANES if m else 0):  # only some take part; there is one seed, and spare lanes idle
+                a = g * LANES + lane
+                scratch.chains[lane] = schedule.active[t, a] if a < m else len(task.weights) + lane
+                place[lane] = scratch.chains[lane] * task.D
+            at = 0 if m else g * LANES
+            local_steps(shape, sampler, tables, task, schedule, state, scratch, t, g, at, place, start)
         if serving:
             serve(shape, one, task, schedule, state, hook, t)
 
@@ -212,7 +208,7 @@ def average(shape, task, schedule, state, t, r):
                 c = schedule.active[t, a]
                 total += task.weights[c]
                 mean = fma(task.weights[c], load_block(shape, state.hat, c * stride + j), mean)
-            mean = mean * (1 / total)  # weights renormalised over those who took part
+            mean = mean * (task.weights.dtype.type(1) / total)  # weights renormalised over those who took part
             for a in range(m):
                 correct(shape, state, gain, mean, schedule.active[t, a] * stride + j)
         else:

@@ -85,16 +85,21 @@ def uniforms(seed, first, count):
 @njit(cache=True, error_model="numpy")
 def participants(seed, first, agents, out):
     """out[i] = the sorted agents that take part in round first + i, drawn without replacement; out : (rounds, m)."""
-    order = np.arange(agents)
+    order, chosen = np.arange(agents), np.zeros(agents, np.bool_)
     rounds, m = out.shape
     for i in range(rounds):
         for j in range(m):
             word = block(seed, first + i, PARTICIPATION, j // 4)[j % 4]
             k = j + np.int64((word * np.uint64(agents - j)) >> _HALF)
             order[j], order[k] = order[k], order[j]
-        out[i] = np.sort(order[:m])
-        for j in range(m):  # back to the identity: only these places can have moved
-            order[out[i, j]] = out[i, j]
+        for j in range(m):
+            chosen[order[j]] = True
+        n = 0
+        for c in range(agents):
+            if chosen[c]:
+                out[i, n], chosen[c] = c, False
+                order[c] = c  # back to the identity: besides the first m places only these have moved
+                n += 1
         for j in range(m):
             order[j] = j
 

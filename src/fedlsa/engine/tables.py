@@ -89,7 +89,7 @@ def _trajectory(problem: Problem) -> Layout:
     widest = np.zeros(tables, np.int64)
     np.maximum.at(widest, table_of_state, degree)
     bits = np.array([alias_bits(int(n)) for n in widest])
-    prob = chain.conditional[by_state]
+    prob = np.append(chain.conditional[by_state], 1.0)  # a state without outcomes reads one entry, whichever it is
     slots, begin = _alias_tables(prob, first, np.maximum(degree, 1), bits[table_of_state])
     order, successor = np.zeros(len(slots), np.int64), np.zeros(len(slots), np.uint32)
     place = begin[state] + rank
