@@ -28,6 +28,7 @@ from .vectors import Shape
 Integers = NDArray[np.int64]
 LONGEST_ROW = 32  # longer parameters do not fit in registers and are worked through in pieces of 16
 SEGMENT = 1.5e8  # multiply-adds between two looks at the clock: about a tenth of a second
+SHARED = 4e6  # multiply-adds in a round that are worth sharing among threads
 SHORT = 16  # rounds of at most this many observations draw ahead
 
 
@@ -200,29 +201,25 @@ class Run:
         return (*fixed, plan, self.state, self.hook, kernel.scratch(self.state))
 
     def advance(self, pool: Executor | None = None, threads: int = 1) -> None:
-        """Do the next segment: many short rounds in one call, or one long round in pieces shared by `threads`."""
+        """Do the next segment of rounds; with a pool, `threads` share the work inside each round where that pays."""
         D = self.task.D
-        work = self.updates_per_round * (D if not isinstance(self.problem.observations, Dense) else D * D)
+        work = self.updates_per_round * (D * D if isinstance(self.problem.observations, Dense) else D)
         rounds = int(max(1, min(self.rounds - self.done, SEGMENT // work)))
         if self.active < self.problem.n_agents:
             rounds = min(rounds, max(1, 4_000_000 // self.active))
         plan = self.schedule(rounds)
-
-        def call(t0: int, t1: int, g0: int, g1: int, serving: bool) -> None:
-            kernel.run(*self.arguments(plan), t0, t1, g0, g1, serving)
-
-        if rounds > 1 or work < SEGMENT / 100 or (pool is None and work < SEGMENT):
-            call(0, rounds, 0, self.groups, True)
-        else:  # one round at a time; its groups of chains are independent
+        if work > SEGMENT or (pool is not None and work > SHARED):
             pieces = max(threads, min(self.groups, int(work // SEGMENT) + 1))
             edges = np.unique(np.linspace(0, self.groups, pieces + 1).astype(int)).tolist()
-            spans = list(itertools.pairwise(edges))
-            if pool is None:
-                for a, b in spans:
-                    call(0, 1, a, b, False)
-            else:
-                list(pool.map(lambda span: call(0, 1, span[0], span[1], False), spans))
-            call(0, 1, 0, 0, True)
+            for t in range(rounds):  # groups of chains are independent within a round
+
+                def piece(span: tuple[int, int], t: int = t) -> None:
+                    kernel.run(*self.arguments(plan), t, t + 1, *span, False)
+
+                list((pool.map if pool else map)(piece, itertools.pairwise(edges)))
+                kernel.run(*self.arguments(plan), t, t + 1, 0, 0, True)
+        else:
+            kernel.run(*self.arguments(plan), 0, rounds, 0, self.groups, True)
         self._count(plan.observations)
 
     def _count(self, observations: Integers) -> None:
