@@ -101,13 +101,18 @@ class Algorithm(ABC):
         return self.participation
 
 
-def local_steps(value: object) -> int:
-    """The check that methods with a fixed number of local steps share."""
-    return checks.integer("local_steps", value, at_least=1)
+@dataclass(frozen=True)
+class FixedRounds(Algorithm):
+    """Methods whose rounds all have the same length: `local_steps` observations, the paper's H."""
 
+    local_steps: int
 
-def fixed_lengths(steps: int, uniform: Floats, thin: int) -> Lengths:
-    """Rounds of `steps` observations each (the paper's H); fewer than `thin` of them would never make an update."""
-    if steps < thin:
-        raise ArgumentError(f"local_steps must be at least thin, {thin}, or a round makes no update; got {steps}")
-    return np.full(len(uniform), steps)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "local_steps", checks.integer("local_steps", self.local_steps, at_least=1))
+
+    def observations(self, uniform: Floats, thin: int) -> Lengths:
+        H = self.local_steps
+        if H < thin:
+            raise ArgumentError(f"local_steps must be at least thin, {thin}, or a round makes no update; got {H}")
+        return np.full(len(uniform), H)
