@@ -1,0 +1,269 @@
+"""Every method on every kind of problem, sampling and option: what holds for one holds for all.
+
+A new method takes part by being listed in METHODS: name -> a function of (step size, local steps, options).
+"""
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+from new_method import ServerStepSCAFFLSA
+
+import fedlsa as fl
+from fedlsa.engine.random import uniforms
+
+METHODS = {
+    "FedLSA": fl.FedLSA,
+    "SCAFFLSA": fl.SCAFFLSA,
+    "Scaffnew": lambda step_size, local_steps, **options: fl.Scaffnew(step_size, 1 / local_steps, **options),
+    "ServerStepSCAFFLSA": lambda *given, **options: ServerStepSCAFFLSA(*given, server_step_size=0.6, **options),
+}
+SEEDS = (3, 2**40 + 1)  # the second needs both halves of the key
+
+
+def rows(generator, K, d):
+    """Rows of length at most 1: steps of size 1 are stable."""
+    x = generator.normal(size=(K, d))
+    return x / np.linalg.norm(x, axis=1).max()
+
+
+def decision_processes():
+    """Two processes with episodes; the last state is terminal, no outcome begins in it."""
+    g = np.random.default_rng(2)
+    P = g.dirichlet(np.full(9, 0.3), size=(2, 9, 2))
+    policy = g.dirichlet([1.0, 1.0], size=9)
+    terminal = np.arange(9) == 8
+    initial = np.array([0.5, 0.5, 0, 0, 0, 0, 0, 0, 0])
+    r = g.normal(size=(2, 9, 2))
+    return fl.problems.from_mdps(P, r, policy, rows(g, 9, 6), 0.9, terminal, initial, assignment=[0, 1, 1, 0])
+
+
+def logs():
+    """Episodes of unequal logs with traces; truncation is not termination."""
+    g = np.random.default_rng(3)
+    sites = []
+    for K in (7, 23, 11):
+        phi = rows(g, K + 1, 5)
+        sites.append((phi[:-1], g.normal(size=K), phi[1:], g.random(K) < 0.2, g.random(K) < 0.2))
+    return fl.problems.from_transitions(sites, 0.8, trace=0.5)
+
+
+def sites():
+    """Ridge regression: tables of very different sizes, shared by agents of unequal weights."""
+    g = np.random.default_rng(4)
+    tables = [(rows(g, K, 7), g.normal(size=K)) for K in (1, 30, 9)]
+    return fl.problems.regression(tables, 0.3, weights=[1, 5, 2, 1, 3, 1], assignment=[1, 0, 2, 1, 2, 0])
+
+
+def dense():
+    g = np.random.default_rng(5)
+    tables = []
+    for K in (3, 1, 6):
+        A = 0.5 * np.eye(6) + 0.15 * g.normal(size=(K, 6, 6))
+        tables.append((g.dirichlet(np.ones(K)), A, g.normal(size=(K, 6))))
+    return fl.problems.from_observations(tables, weights=[0.5, 0.2, 0.3])
+
+
+def long_rows():
+    g = np.random.default_rng(6)
+    return fl.problems.regression([(rows(g, 30, 40), g.normal(size=30)) for _ in range(3)])
+
+
+PROBLEMS = {
+    "garnet": lambda: fl.problems.garnet(agents=5, states=12, seed=1),
+    "mdps": decision_processes,
+    "transitions": logs,
+    "regression": sites,
+    "dense": dense,
+    "long": long_rows,
+}
+problem = cache(lambda name: PROBLEMS[name]())
+
+OPTIONS = {
+    "plain": {},
+    "count": {"participation": 2},
+    "share": {"participation": 0.6, "projection": 1.5},
+    "projection": {"projection": 0.7},
+    "average": {"average_after": 4},
+    "average from the start": {"average_after": 0, "participation": 2},
+    "power": {"step_size": fl.PowerStep(0.5, 0.6)},
+    "all": {"step_size": fl.PowerStep(0.5, 0.3), "participation": 2, "projection": 1.0, "average_after": 3},
+}
+
+# problem, sampling, local steps, rounds, options: every problem, sampling and option, and the pairs that meet in the code
+CASES = [
+    ("garnet", fl.IID(), 7, 12, "plain"),
+    ("garnet", fl.IID(), 150, 2, "plain"),  # rounds longer than what is drawn at once
+    ("garnet", fl.IID(), 7, 12, "count"),
+    ("garnet", fl.IID(), 7, 12, "share"),
+    ("garnet", fl.IID(), 7, 12, "projection"),
+    ("garnet", fl.IID(), 7, 12, "average"),
+    ("garnet", fl.IID(), 3, 12, "average from the start"),
+    ("garnet", fl.IID(), 7, 12, "power"),
+    ("garnet", fl.IID(), 7, 12, "all"),
+    ("garnet", fl.Markov(), 7, 12, "plain"),
+    ("garnet", fl.Markov(thin=3), 8, 12, "plain"),
+    ("garnet", fl.Markov(thin=3), 70, 2, "count"),
+    ("garnet", fl.Markov(start=(0, 3, 11, 5, 7)), 4, 8, "power"),
+    ("mdps", fl.IID(), 5, 10, "plain"),
+    ("mdps", fl.Markov(), 5, 10, "all"),
+    ("mdps", fl.Markov(thin=3), 7, 10, "average"),
+    ("transitions", fl.IID(), 5, 10, "share"),
+    ("transitions", fl.Replay(), 5, 10, "plain"),
+    ("transitions", fl.Replay(thin=2), 7, 10, "count"),
+    ("transitions", fl.Replay(thin=2), 70, 2, "plain"),
+    ("regression", fl.IID(), 6, 10, "plain"),
+    ("regression", fl.IID(), 6, 10, "all"),
+    ("dense", fl.IID(), 5, 10, "plain"),
+    ("dense", fl.IID(), 5, 10, "all"),
+    ("long", fl.IID(), 5, 8, "plain"),
+    ("long", fl.IID(), 5, 8, "all"),
+]
+
+
+def name(case):
+    kind, sampling, H, _, options = case
+    thin = f"-thin{sampling.thin}" if sampling.thin > 1 else ""
+    return f"{kind}-{type(sampling).__name__}{thin}-H{H}-{options}"
+
+
+def method(kind, local_steps, options):
+    given = {"step_size": 0.3, **OPTIONS[options]}
+    return METHODS[kind](given.pop("step_size"), local_steps, **given)
+
+
+def run(kind, case, **changes):
+    p, sampling, H, T, options = case
+    arguments = {"rounds": T, "seeds": SEEDS, "sampling": sampling, "keep": ("theta", "xi"), "record": T + 1, **changes}
+    return fl.simulate(problem(p), method(kind, H, options), **arguments)
+
+
+every_method = pytest.mark.parametrize("kind", METHODS)
+every_case = pytest.mark.parametrize("case", CASES, ids=name)
+every_engine = pytest.mark.parametrize("engine", ["cpu", "reference"])
+
+
+@every_method
+@every_case
+def test_the_compiled_engine_agrees_with_the_reference_over_a_whole_run(kind, case):
+    fast, slow = run(kind, case), run(kind, case, engine="reference")
+    for variable in ("theta", "xi"):
+        a, b = fast[variable].values, slow[variable].values
+        size = np.maximum(1, np.linalg.norm(b, axis=-1))
+        assert (np.linalg.norm(a - b, axis=-1) <= 1e-9 * size).all()
+    assert np.ptp(slow["theta"].values, axis=1).max() > 1e-3  # something has moved
+    for variable in ("samples", "uploads", "communications", "diverged_at"):
+        np.testing.assert_allclose(fast[variable].values, slow[variable].values, rtol=1e-13)
+
+
+@every_method
+@every_engine
+@pytest.mark.parametrize("case", [CASES[0], CASES[2], CASES[9], CASES[21], CASES[23]], ids=name)
+def test_the_weighted_sum_of_control_variates_is_zero_after_every_round(kind, engine, case):
+    for T in range(1, 7):
+        xi = run(kind, case, engine=engine, rounds=T, record=[T])["xi"].values
+        assert np.abs(problem(case[0]).weights @ xi).max() <= 1e-13 * max(1, np.abs(xi).max())
+
+
+@every_method
+def test_control_variates_of_agents_that_sit_out_stand_still(kind):
+    p = problem("garnet")
+    xi_0 = np.random.default_rng(0).normal(size=(p.n_agents, p.dim))
+    xi_0 -= xi_0.mean(0)
+    algorithm = method(kind, 7, "count")
+    r = fl.simulate(p, algorithm, rounds=1, seeds=SEEDS, xi_0=xi_0, keep=("xi",))
+    moved = (r["xi"].values != xi_0).any(axis=2).sum(axis=1)
+    corrects = algorithm.gain(np.array([0.3]), np.array([7]))[0] > 0
+    assert (moved == (2 if corrects else 0)).all()
+
+
+@every_method
+@every_engine
+def test_results_carry_their_labels(kind, engine):
+    case = CASES[0]
+    p, r = problem(case[0]), run(kind, case, engine=engine)
+    S, R, N, d = len(SEEDS), case[3] + 1, p.n_agents, p.dim
+    expected = {
+        "squared_error": (("seed", "round"), (S, R), np.float64),
+        "theta": (("seed", "round", "dim"), (S, R, d), np.float64),
+        "communications": (("seed", "round"), (S, R), np.int64),
+        "uploads": (("seed", "round"), (S, R), np.int64),
+        "samples": (("seed", "round"), (S, R), np.float64),
+        "diverged_at": (("seed",), (S,), np.int64),
+        "xi": (("seed", "agent", "dim"), (S, N, d), np.float64),
+    }
+    assert {k: (v.dims, v.shape, v.dtype) for k, v in r.data_vars.items()} == expected
+    assert r["seed"].values.tolist() == list(SEEDS)
+    assert r["round"].values.tolist() == list(range(R))
+    assert (r["theta"].values[:, 0] == p.theta_star + 1).all()
+    error = r["theta"].values - p.theta_star
+    np.testing.assert_allclose(r["squared_error"].values, (error**2).sum(-1), rtol=1e-12)
+    assert r.attrs["method"].startswith(kind)
+    assert set(fl.simulate(p, method(kind, 7, "plain"), rounds=1, seeds=1, keep=("xi",), engine=engine).data_vars) == (
+        set(expected) - {"theta"}
+    )
+
+
+@every_method
+@every_engine
+@pytest.mark.parametrize("case", [CASES[0], CASES[2], CASES[3], CASES[10], CASES[18]], ids=name)
+def test_communications_uploads_and_samples_count_what_is_sent_and_received(kind, engine, case):
+    p, sampling, H, T, options = case
+    algorithm, N = method(kind, H, options), problem(p).n_agents
+    recorded = [0, 1, 4, T]
+    r = run(kind, case, engine=engine, record=recorded)
+    m = {"plain": N, "count": 2, "share": 3}[options]
+    assert r["communications"].values.tolist() == [recorded] * 2
+    assert r["uploads"].values.tolist() == [[t * m for t in recorded]] * 2
+    for s, seed in enumerate(SEEDS):
+        lengths = algorithm.observations(uniforms(seed, 0, T), sampling.thin)
+        received = [lengths[:t].sum() * m / N for t in recorded]
+        np.testing.assert_allclose(r["samples"].values[s], received, rtol=1e-13)
+
+
+@every_method
+@every_engine
+@pytest.mark.parametrize("case", [CASES[8], CASES[14]], ids=name)
+def test_the_same_run_gives_the_same_bits(kind, engine, case):
+    first, second = run(kind, case, engine=engine), run(kind, case, engine=engine)
+    assert first.identical(second)
+
+
+@every_method
+@every_case
+def test_with_one_local_step_control_variates_change_nothing(kind, case):
+    """H = 1: sum_c w_c xi_c = 0 drops out of the average, so a method is FedLSA with its own server step."""
+    p, sampling, _, T, options = case
+    if "participation" in OPTIONS[options]:
+        options = "plain"
+    H = sampling.thin
+    algorithm = method(kind, H, options)
+    plain = method("FedLSA", H, options)
+    if type(algorithm).server_step is not None:
+        plain = type("Plain", (type(algorithm),), {"gain": lambda self, eta, updates: 0 * eta})(**vars(algorithm))
+    if kind == "Scaffnew":
+        algorithm = replace(algorithm, probability=1.0)
+    a, b = (fl.simulate(problem(p), m, rounds=T, seeds=SEEDS, sampling=sampling) for m in (algorithm, plain))
+    np.testing.assert_allclose(a["theta"].values, b["theta"].values, rtol=0, atol=1e-11)
+    assert a["samples"].values.tolist() == b["samples"].values.tolist()
+
+
+def test_a_server_step_of_one_is_the_mean_itself():
+    p = problem("garnet")
+    a = fl.simulate(p, ServerStepSCAFFLSA(0.3, 7), rounds=20, seeds=2)["theta"].values
+    b = fl.simulate(p, fl.SCAFFLSA(0.3, 7), rounds=20, seeds=2)["theta"].values
+    np.testing.assert_allclose(a, b, rtol=0, atol=1e-12)
+
+
+def test_the_example_of_a_new_method_runs_and_fits_its_page(capsys):
+    import new_method
+
+    new_method.main(rounds=5, seeds=2)
+    printed = capsys.readouterr().out
+    assert printed.count("ServerStepSCAFFLSA(") == 3
+    assert "server_step_size=0.1" in printed
+    with open(new_method.__file__) as file:
+        assert len(file.readlines()) <= 50
+    with pytest.raises(fl.errors.ArgumentError, match=r"server_step_size must be .*; got 1\.5"):
+        ServerStepSCAFFLSA(0.1, 10, server_step_size=1.5)
