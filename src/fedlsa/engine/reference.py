@@ -44,7 +44,7 @@ class Observer:
         if isinstance(self.sampling, Replay):
             k = where.row[m] + self.step % where.length[m]
         else:
-            word = int(words(self.seed, self.agent, OBSERVATION, self.step, 1)[0])
+            word = int(words(np.uint64(self.seed), self.agent, OBSERVATION, self.step, 1)[0])
             if isinstance(self.sampling, Markov):
                 entry = int(where.slots[self.position + (word >> self.shift)])
                 k = self.position + choose(word, entry, self.shift)
@@ -84,7 +84,7 @@ def run_seed(
     (algo:fed-lsa-controlvar-h1), with i.i.d., Markov (algo:fed-lsa-markov) or replayed observations."""
     N, q, w = problem.n_agents, sampling.thin, problem.weights
     m = algorithm.participants(N)
-    lengths = algorithm.observations(uniforms(seed, 0, rounds), q)
+    lengths = algorithm.observations(uniforms(np.uint64(seed), 0, rounds), q)
     etas = algorithm.eta(np.arange(rounds))
     gains = algorithm.gain(etas, lengths // q)
     everyone = np.arange(N)
@@ -98,7 +98,7 @@ def run_seed(
         active = everyone
         if m < N:
             chosen = np.empty((1, m), np.int64)
-            participants(seed, t, N, chosen)
+            participants(np.uint64(seed), t, N, chosen)
             active = chosen[0]
         theta_hat = np.empty_like(xi)
         for c in active:

@@ -139,7 +139,7 @@ def first_states(problem: Problem, sampling: Markov, where: Layout, seed: int) -
     law = where.start
     assert law is not None
     out = np.empty(problem.n_agents, np.int64)
-    _draw_states(seed, problem.assignment, law.slots, law.slot, law.shift, out)
+    _draw_states(np.uint64(seed), problem.assignment, law.slots, law.slot, law.shift, out)
     return out
 
 

@@ -184,13 +184,13 @@ class Run:
         """The next `rounds` rounds as data."""
         N, m, first = self.problem.n_agents, self.active, self.done
         t = np.arange(first, first + rounds)
-        uniform = uniforms(int(self.seeds[0]), first, rounds) if self.algorithm.random_lengths else np.zeros(rounds)
+        uniform = uniforms(self.seeds[0], first, rounds) if self.algorithm.random_lengths else np.zeros(rounds)
         observations = np.asarray(self.algorithm.observations(uniform, self.sampling.thin), np.int64)
         eta = self.algorithm.eta(t)
         gain = self.algorithm.gain(eta, observations // self.sampling.thin)
         active = np.empty((rounds, 0 if m == N else m), np.int64)
         if m < N:
-            participants(int(self.seeds[0]), first, N, active)
+            participants(self.seeds[0], first, N, active)
         return kernel.Schedule(
             first, self.sampling.thin, observations, eta.astype(self.dtype), np.asarray(gain, self.dtype), active
         )
