@@ -113,6 +113,6 @@ class FixedRounds(Algorithm):
 
     def observations(self, uniform: Floats, thin: int) -> Lengths:
         H = self.local_steps
-        if H < thin:
+        if thin > H:
             raise ArgumentError(f"local_steps must be at least thin, {thin}, or a round makes no update; got {H}")
         return np.full(len(uniform), H)
