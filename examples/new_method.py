@@ -1,6 +1,6 @@
 """A new method in one file: SCAFFLSA whose server takes a step of its own size towards the average.
 
-In a round the agents do what SCAFFLSA says; the server then does not jump to their mean but moves a share beta of the way,
+In a round the agents do what SCAFFLSA says; the server then moves only a share beta of the way to their mean,
 
     theta <- theta + beta (mean - theta),
 

@@ -91,7 +91,7 @@ OPTIONS = {
     "all": {"step_size": fl.PowerStep(0.5, 0.3), "participation": 2, "projection": 1.0, "average_after": 3},
 }
 
-# problem, sampling, local steps, rounds, options: every problem, sampling and option, and the pairs that meet in the code
+# problem, sampling, local steps, rounds, options: each of them, and the pairs that meet in the code
 CASES = [
     ("garnet", fl.IID(), 7, 12, "plain"),
     ("garnet", fl.IID(), 150, 2, "plain"),  # rounds longer than what is drawn at once

@@ -1,0 +1,107 @@
+"""The same bits for any number of threads, any grouping of seeds, any cut of the work."""
+
+import numpy as np
+import pytest
+
+import fedlsa as fl
+from fedlsa.engine import task
+
+SEEDS = [5, 0, 2**63 + 5, 17, 9, 2, 31]
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return fl.problems.garnet(agents=40, states=12, seed=1)  # three groups of sixteen, the last with a half
+
+
+METHODS = {
+    "FedLSA": fl.FedLSA(0.3, 5),
+    "SCAFFLSA, long rounds": fl.SCAFFLSA(0.3, 70),
+    "Scaffnew": fl.Scaffnew(0.3, 0.2),
+    "partial": fl.SCAFFLSA(0.3, 5, participation=19),
+    "all options": fl.SCAFFLSA(fl.PowerStep(0.5, 0.2), 5, participation=0.5, projection=2.0, average_after=3),
+}
+every_method = pytest.mark.parametrize("algorithm", METHODS.values(), ids=METHODS)
+every_sampling = pytest.mark.parametrize("sampling", [fl.IID(), fl.Markov(thin=2)], ids=["IID", "Markov"])
+
+
+def run(problem, algorithm, **changes):
+    arguments = {"rounds": 9, "seeds": SEEDS, "keep": ("theta", "xi"), "record": 10, "threads": 1, **changes}
+    return fl.simulate(problem, algorithm, **arguments)
+
+
+def same(a, b):
+    for name in ("theta", "xi", "samples"):
+        np.testing.assert_array_equal(a[name].values, b[name].values)
+
+
+@every_method
+@every_sampling
+def test_threads_do_not_change_a_bit(problem, algorithm, sampling):
+    alone = run(problem, algorithm, sampling=sampling)
+    for threads in (2, 3):
+        assert alone.identical(run(problem, algorithm, sampling=sampling, threads=threads))
+
+
+@every_method
+@every_sampling
+def test_a_seed_gives_the_same_bits_alone_in_company_and_in_any_order(problem, algorithm, sampling):
+    together = run(problem, algorithm, sampling=sampling)
+    same(run(problem, algorithm, sampling=sampling, seeds=SEEDS[::-1]), together.sel(seed=SEEDS[::-1]))
+    many = [*range(100, 130), *SEEDS]  # more seeds than step together
+    same(run(problem, algorithm, sampling=sampling, seeds=many, threads=2).sel(seed=SEEDS), together)
+    for s in SEEDS[:3]:
+        same(run(problem, algorithm, sampling=sampling, seeds=[s]), together.sel(seed=[s]))
+
+
+def test_different_seeds_and_agents_see_different_observations(problem):
+    theta = run(problem, METHODS["FedLSA"])["theta"].values[:, -1]
+    assert len({t.tobytes() for t in theta}) == len(SEEDS)
+
+
+def test_a_grid_gives_what_each_of_its_runs_gives_alone(problem):
+    other = fl.problems.garnet(agents=3, states=12, seed=2)
+    algorithms = list(METHODS.values())
+    rounds = [9, 3, 9, 5, 4]
+    grid = fl.simulate_grid([problem, other], algorithms[:3], rounds[:3], SEEDS, keep=("theta", "xi"), threads=3)
+    for r, (p, i) in zip(grid, [(p, i) for p in (problem, other) for i in range(3)], strict=True):
+        assert r.identical(fl.simulate(p, algorithms[i], rounds[i], SEEDS, keep=("theta", "xi"), threads=1))
+
+
+@every_method
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("limit", ["SEGMENT", "SHARED"])
+def test_rounds_shared_by_threads_give_the_same_bits(problem, algorithm, threads, limit, monkeypatch):
+    whole = run(problem, algorithm, seeds=[17])
+    monkeypatch.setattr(task, limit, 1.0)  # every round is too long for one call, or long enough to share
+    assert whole.identical(run(problem, algorithm, seeds=[17], threads=threads))
+
+
+@every_method
+@every_sampling
+def test_runs_cut_into_segments_give_the_same_bits(problem, algorithm, sampling, monkeypatch):
+    whole = run(problem, algorithm, sampling=sampling)
+    calls, advance = [], task.Run.advance
+
+    def two_rounds(self, *rest):
+        calls.append(id(self))
+        monkeypatch.setattr(task, "SEGMENT", 2.5 * self.updates_per_round * self.task.D)
+        advance(self, *rest)
+
+    monkeypatch.setattr(task.Run, "advance", two_rounds)
+    assert whole.identical(run(problem, algorithm, sampling=sampling))
+    assert len(calls) == 5 * len(set(calls))  # nine rounds, two at a time
+
+
+def test_the_number_of_chains_that_step_together_changes_nothing(problem, monkeypatch):
+    algorithm = fl.SCAFFLSA(0.3, 5)
+    wide = run(problem, algorithm)
+    monkeypatch.setattr(task, "register_lanes", lambda: 32)
+    assert task.shapes(problem, "float64")[0].G == 2
+    assert wide.identical(run(problem, algorithm))
+
+
+def test_methods_on_one_seed_see_the_same_observations(problem):
+    """A round of FedLSA and the first round of SCAFFLSA are the same: control variates start at 0."""
+    a, b = (run(problem, m(0.3, 5), rounds=1, record=2) for m in (fl.FedLSA, fl.SCAFFLSA))
+    np.testing.assert_array_equal(a["theta"].values, b["theta"].values)
