@@ -68,6 +68,7 @@ class Trajectory:
     diverged_at: int
 
 
+@np.errstate(over="ignore", invalid="ignore")  # a run that diverges says so itself
 def run_seed(
     problem: Problem,
     algorithm: Algorithm,
