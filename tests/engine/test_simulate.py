@@ -109,6 +109,13 @@ def test_a_trajectory_needs_a_chain_and_a_grid_needs_a_list(problem, log):
         fl.simulate_grid([problem, None], [fl.FedLSA(0.1, 10)], 5, 1)
 
 
+def test_a_grid_takes_any_iterable_of_problems_and_algorithms(problem):
+    algorithms = [fl.FedLSA(0.1, 2), fl.SCAFFLSA(0.1, 2)]
+    lists = fl.simulate_grid([problem], algorithms, [3, 4], 2)
+    streams = fl.simulate_grid(iter([problem]), iter(algorithms), iter([3, 4]), iter(range(2)))
+    assert all(a.identical(b) for a, b in zip(lists, streams, strict=True))
+
+
 def test_recorded_rounds_are_a_count_with_both_ends_or_those_listed(problem):
     def recorded(record):
         return fl.simulate(problem, fl.FedLSA(0.1, 2), 20, 1, record=record)["round"].values.tolist()

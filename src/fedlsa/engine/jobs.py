@@ -46,10 +46,15 @@ def configurations(problems: Any, algorithms: Any, rounds: Any) -> list[tuple[Pr
     ):
         if isinstance(value, (kind, str, bytes)) or not isinstance(value, Iterable):
             raise ArgumentTypeError(f"{name}s must be {article}; got {checks.show(value)}")
-        if not list(value):
+    problems, algorithms = list(problems), list(algorithms)
+    for name, value, kind, article in (
+        ("problem", problems, Problem, "a fedlsa problem"),
+        ("algorithm", algorithms, Algorithm, "a method such as fl.FedLSA(...)"),
+    ):
+        if not value:
             raise ArgumentError(f"{name}s must not be empty; got {checks.show(value)}")
         for v in value:
-            checks.instance(name, v, kind, "a fedlsa problem" if kind is Problem else "a method such as fl.FedLSA(...)")
+            checks.instance(name, v, kind, article)
     each = [rounds] * len(algorithms)
     if isinstance(rounds, Iterable) and not isinstance(rounds, (str, bytes)):
         each = list(rounds)
