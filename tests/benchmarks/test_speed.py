@@ -1,0 +1,155 @@
+"""The benchmark runs and its numbers are well formed; no test reads anything into a timing."""
+
+import json
+import math
+from dataclasses import replace
+
+import cells
+import documents
+import machine
+import measure
+import pytest
+import report
+import speed
+
+TINY = cells.Cell(N=4, H=2, seeds=2)
+PLAN = replace(
+    cells.QUICK,
+    headline=TINY,
+    grid=(TINY, cells.Cell(N=4, H=3, seeds=2)),
+    with_rivals=(TINY,),
+    growth={"seeds": (TINY, replace(TINY, seeds=1))},
+    kinds=(replace(TINY, sampling="markov"),),
+    seconds=0.002,
+    cores=("one",),
+    rivals=(cells.NUMPY,),
+    memory_agents=1000,
+)
+DOCUMENT = (
+    "Before.\n\n<!-- bench:grid -->\nold\n<!-- /bench -->\nBetween.\n<!-- bench:goals -->\n<!-- /bench -->\nAfter.\n"
+)
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory):
+    """A quick run of the whole script at the smallest sizes: its raw numbers and where they are."""
+    path = tmp_path_factory.mktemp("out") / "bench.json"
+    patch = pytest.MonkeyPatch()
+    patch.setattr(speed, "QUICK", PLAN)
+    speed.main(["--quick", "--out", str(path)])
+    yield path
+    patch.undo()
+
+
+def test_quick_run_measures_every_entry_of_its_plan(quick):
+    measured = speed.load(quick)
+    assert {r.entry for r in measured.records} == {e for group in PLAN.groups() for e in group}
+    for r in measured.records:
+        assert len(r.ns) == 2
+        assert all(math.isfinite(x) and x > 0 for x in r.ns)
+        assert r.updates > 0
+        assert r.updates % r.entry.cell.N == 0
+        assert r.compile >= 0
+        assert r.spread >= 0
+    assert math.isfinite(measured.memory["MB"])
+    assert measured.starts is None
+
+
+def test_raw_numbers_say_where_they_come_from(quick):
+    raw = json.loads(quick.read_text())
+    assert set(raw["machine"]) == {"commit", "processor", "vectors", "cores", "load", "versions", "date"}
+    assert set(raw["machine"]["versions"]) == {"python", "numpy", "numba", "jax"}
+    assert raw["machine"]["processor"]
+    assert machine.sentence(raw["machine"]).count(raw["machine"]["commit"]) == 1
+
+
+def test_tables_are_rectangular_and_mark_what_is_missing(quick):
+    blocks = report.blocks(speed.load(quick))
+    assert set(blocks) == set(report.BLOCKS)
+    for name, text in blocks.items():
+        rows = [line for line in text.splitlines() if line.startswith("|")]
+        assert len(rows) > 2, name
+        assert len({line.count("|") for line in rows}) == 1, name
+    assert report.MISSING in blocks["headline"]  # this plan has no JAX
+    assert blocks["goals"].count("met |") + blocks["goals"].count(f"{report.MISSING} |") >= 8
+
+
+def test_tables_of_an_earlier_run_are_the_same(quick, capsys):
+    speed.main(["--from", str(quick)])
+    printed = capsys.readouterr().out
+    for text in report.blocks(speed.load(quick)).values():
+        assert text in printed
+
+
+def test_worker_that_fails_says_why(tmp_path):
+    request = {"do": "prepare", "id": 0, "who": cells.NUMPY, "seconds": 0.01}
+    with measure.Worker(measure.core_sets()["one"], tmp_path) as worker:
+        with pytest.raises(RuntimeError, match="does not run"):
+            worker.ask(**request, cell=vars(replace(TINY, dtype="float32")))
+        assert worker.ask(do="drop") == {}
+
+
+def test_full_plan_covers_what_was_promised():
+    grid = {(c.d, c.N, c.H) for c in cells.FULL.grid}
+    assert grid == {(d, N, H) for d in (8, 32, 128) for N in (10, 100, 1000) for H in (1, 10, 1000)}
+    assert all(c.seeds == 10 for c in cells.FULL.grid)
+    entries = [e for group in cells.FULL.groups() for e in group]
+    assert len(entries) == len(set(entries))
+    for who in (cells.FEDLSA, *cells.RIVALS):
+        for cores in ("one", "all"):
+            assert cells.Entry(cells.HEADLINE, who, cores) in entries
+    assert set(cells.FULL.growth) == {"N", "H", "d", "seeds"}
+
+
+def test_rewriting_fills_every_place_and_twice_is_once():
+    once = documents.rewrite(DOCUMENT, {"grid": "| a |", "goals": "| b |"}, "X.md")
+    assert once == (
+        "Before.\n\n<!-- bench:grid -->\n| a |\n<!-- /bench -->\nBetween.\n"
+        "<!-- bench:goals -->\n| b |\n<!-- /bench -->\nAfter.\n"
+    )
+    assert documents.rewrite(once, {"grid": "| a |", "goals": "| b |"}, "X.md") == once
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("no marker\n", r"X.md must hold a line <!-- bench:grid -->"),
+        ("<!-- bench:grid -->\nopen\n", r"must close <!-- bench:grid -->"),
+        ("<!-- bench:grid -->\n<!-- bench:goals -->\n<!-- /bench -->\n", r"must close <!-- bench:grid -->"),
+        (DOCUMENT + DOCUMENT, r"one marker for each of goals, grid; got goals, goals, grid, grid"),
+        (DOCUMENT + "<!-- bench:gird -->\n<!-- /bench -->\n", r"got gird, goals, grid"),
+    ],
+)
+def test_rewriting_refuses_places_that_are_missing_doubled_open_or_unknown(text, message):
+    if "bench:goals" not in text:
+        text += "<!-- bench:goals -->\n<!-- /bench -->\n"
+    with pytest.raises(documents.MarkerError, match=message):
+        documents.rewrite(text, {"grid": "a", "goals": "b"}, "X.md")
+
+
+def test_documents_change_all_together_or_not_at_all(tmp_path):
+    blocks = dict.fromkeys(report.BLOCKS, "| new |")
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "README.md").write_text("<!-- bench:headline -->\n<!-- /bench -->\n")
+    (tmp_path / "docs" / "performance.md").write_text("nothing here\n")
+    with pytest.raises(documents.MarkerError, match=r"docs/performance\.md"):
+        speed.update_documents(blocks, tmp_path)
+    assert "new" not in (tmp_path / "README.md").read_text()
+    places = "".join(f"<!-- bench:{name} -->\n<!-- /bench -->\n" for name in report.BLOCKS)
+    (tmp_path / "docs" / "performance.md").write_text(places)
+    speed.update_documents(blocks, tmp_path)
+    assert (tmp_path / "docs" / "performance.md").read_text().count("| new |") == len(report.BLOCKS)
+    assert (tmp_path / "README.md").read_text() == "<!-- bench:headline -->\n| new |\n<!-- /bench -->\n"
+
+
+def test_quick_numbers_never_reach_the_documents(quick, capsys):
+    for arguments in (["--quick", "--write"], ["--from", str(quick), "--write"]):
+        with pytest.raises(SystemExit):
+            speed.main(arguments)
+    assert "--write" in capsys.readouterr().err
+
+
+def test_page_on_performance_has_a_place_for_every_table():
+    for name, wanted in speed.PLACES.items():
+        if name.startswith("docs"):
+            documents.check((speed.ROOT / name).read_text(encoding="utf-8"), wanted, name)
