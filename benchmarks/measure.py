@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -68,14 +67,14 @@ def core_sets() -> dict[str, list[int]]:
 class Worker:
     """A worker process and its line of requests."""
 
-    def __init__(self, cores: list[int], folder: Path) -> None:
+    def __init__(self, cores: list[int]) -> None:
         n = str(len(cores))
         threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), n)
         flags = [f"--xla_force_host_platform_device_count={n}"]
         if len(cores) == 1:
             flags.append("--xla_cpu_multi_thread_eigen=false")
         environment = {**os.environ, **threads, "XLA_FLAGS": " ".join(flags), "JAX_PLATFORMS": "cpu"}
-        command = [sys.executable, str(WORKER), ",".join(map(str, cores)), str(folder)]
+        command = [sys.executable, str(WORKER), ",".join(map(str, cores))]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1, env=environment
         )
@@ -103,12 +102,8 @@ class Worker:
 @contextmanager
 def workers(plan: Plan) -> Iterator[dict[str, Worker]]:
     """One worker for each set of cores that the plan asks for and the machine has."""
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        yield {
-            name: stack.enter_context(Worker(cores, Path(folder)))
-            for name, cores in core_sets().items()
-            if name in plan.cores
-        }
+    with ExitStack() as stack:
+        yield {name: stack.enter_context(Worker(cores)) for name, cores in core_sets().items() if name in plan.cores}
 
 
 def time_in_turns(group: list[Entry], team: dict[str, Worker], seconds: float, repeats: int) -> list[Record]:

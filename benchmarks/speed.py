@@ -4,6 +4,7 @@
     python benchmarks/speed.py --quick         the same path through the code in under a minute; its numbers mean little
     python benchmarks/speed.py --write         also rewrite the tables in README.md and docs/performance.md
     python benchmarks/speed.py --from out/bench.json --write     rewrite them from an earlier run
+    ... --page docs/performance-avx512.md      rewrite the tables of that page instead: another processor's
 
 Every row's contenders run in one process per set of cores and take turns; the best of several repeats counts. Times are
 those of whole public calls, long enough for set-up to be at most a twentieth of them; compilation is reported apart.
@@ -27,7 +28,8 @@ from cells import FULL, NUMPY, QUICK, Plan
 from measure import Record, Say, measure
 
 ROOT = Path(__file__).resolve().parents[1]
-PLACES = {"README.md": ("headline",), "docs/performance.md": tuple(report.BLOCKS)}
+Places = dict[str, tuple[str, ...]]
+PLACES: Places = {"README.md": ("headline",), "docs/performance.md": tuple(report.BLOCKS)}
 BUSY = 0.5  # a load above this spoils a measurement
 
 
@@ -68,10 +70,10 @@ def load(path: Path) -> report.Measured:
     return report.Measured(QUICK if raw["quick"] else FULL, raw["machine"], records, raw["memory"], raw["starts"])
 
 
-def update_documents(blocks: dict[str, str], root: Path = ROOT) -> None:
+def update_documents(blocks: dict[str, str], places: Places = PLACES, root: Path = ROOT) -> None:
     """All documents or none: markers are checked before the first file changes."""
     texts = {}
-    for name, wanted in PLACES.items():
+    for name, wanted in places.items():
         text = (root / name).read_text(encoding="utf-8")
         texts[name] = documents.rewrite(text, {k: blocks[k] for k in wanted}, name)
     for name, text in texts.items():
@@ -85,13 +87,15 @@ def main(arguments: list[str] | None = None) -> None:
     size.add_argument("--quick", action="store_true", help="tiny sizes, to see that all of it works")
     size.add_argument("--from", dest="source", type=Path, metavar="FILE", help="the tables of an earlier run")
     parser.add_argument("--write", action="store_true", help="rewrite the tables in README.md and docs/performance.md")
+    parser.add_argument("--page", metavar="FILE", help="with --write: the one page to rewrite, instead of those two")
     parser.add_argument("--out", type=Path, help="raw numbers (default: out/bench.json, out/bench-quick.json)")
     options = parser.parse_args(arguments)
+    places = {options.page: tuple(report.BLOCKS)} if options.page else PLACES
     if options.write:
         if options.quick:
             parser.error("--write takes the numbers of a full run; a quick one's mean nothing")
         try:
-            for name, wanted in PLACES.items():  # before the first minute, not after the last
+            for name, wanted in places.items():  # before the first minute, not after the last
                 documents.check((ROOT / name).read_text(encoding="utf-8"), wanted, name)
         except (OSError, documents.MarkerError) as error:
             parser.error(str(error))
@@ -107,7 +111,7 @@ def main(arguments: list[str] | None = None) -> None:
     for name, text in blocks.items():
         print(f"\n## {name}\n\n{text}")
     if options.write:
-        update_documents(blocks)
+        update_documents(blocks, places)
 
 
 if __name__ == "__main__":

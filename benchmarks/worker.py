@@ -1,7 +1,6 @@
 """A process pinned to some cores that times what it is told to: one request per line in, one answer per line out.
 
-All contenders of a row run in the same process on the same cores. Arguments: the cores, and a folder where problems
-once built are kept for the other workers. Requests are JSON objects:
+All contenders of a row run in the same process on the same cores. Argument: the cores. Requests are JSON objects:
 
     {"do": "prepare", "id": 3, "cell": {...}, "who": "fedlsa", "seconds": 0.25}  ->  {"updates": ..., "compile": ...}
     {"do": "time", "id": 3}  ->  {"seconds": ...}
@@ -10,17 +9,16 @@ once built are kept for the other workers. Requests are JSON objects:
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import os
-import pickle
 import sys
 import time
 import traceback
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from cells import FEDLSA, JAX_ALIAS, NUMPY, STEP_SIZE, Cell
@@ -56,17 +54,14 @@ def _seconds(call: Callable[..., Any], *arguments: Any) -> float:
     return time.perf_counter() - start
 
 
-def problem(cell: Cell, folder: Path) -> Any:
-    """The cell's problem, built once and then read from the folder."""
-    path = folder / f"d{cell.d}-N{cell.N}-{cell.observations}.pickle"
-    if path.exists():
-        return pickle.loads(path.read_bytes())
+@functools.lru_cache(maxsize=1)  # the cells of a size follow one another
+def problem(N: int, d: int, states: int, observations: str) -> Any:
+    """A problem of the cells of this size."""
     import fedlsa as fl
 
-    made = fl.problems.garnet(agents=cell.N, states=cell.states, features=cell.d, preset="paper")
-    if cell.observations == "dense":
+    made = fl.problems.garnet(agents=N, states=states, features=d, preset="paper")
+    if observations == "dense":
         made = fl.problems.from_observations([(made.prob[s], *made.observations.matrices(s)) for s in made.spans()])
-    path.write_bytes(pickle.dumps(made, protocol=5))
     return made
 
 
@@ -114,11 +109,11 @@ def _jax(cell: Cell, p: Any, draw: str) -> list[Contender]:
     return [Contender(lambda n, s=s: loop(n, s).block_until_ready(), updates) for s in seeds]
 
 
-def prepare(cell: Cell, who: str, seconds: float, threads: int, folder: Path) -> Ready:
+def prepare(cell: Cell, who: str, seconds: float, threads: int) -> Ready:
     """Build, compile, warm up, and find out how much work takes about `seconds`."""
     if who != FEDLSA and (cell.sampling, cell.dtype, cell.observations) != ("iid", "float64", "rank-one"):
         raise ValueError(f"{who} does not run {cell}")
-    p = problem(cell, folder)
+    p = problem(cell.N, cell.d, cell.states, cell.observations)
     if who == FEDLSA:
         contenders = _fedlsa(cell, p, threads)
     elif who == NUMPY:
@@ -142,7 +137,7 @@ def _calibrated(contender: Contender, seconds: float) -> Ready:
     return Ready(contender, max(1, round(seconds / pace)), compile_time, pace)
 
 
-def main(cores: str, folder: str) -> None:
+def main(cores: str) -> None:
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever libraries print goes to standard error
     own = {int(c) for c in cores.split(",")}
@@ -154,7 +149,7 @@ def main(cores: str, folder: str) -> None:
         try:
             answer: dict[str, Any] = {}
             if request["do"] == "prepare":
-                made = prepare(Cell(**request["cell"]), request["who"], request["seconds"], len(own), Path(folder))
+                made = prepare(Cell(**request["cell"]), request["who"], request["seconds"], len(own))
                 ready[request["id"]] = made
                 answer = {"updates": made.units * made.contender.updates, "compile": made.compile}
             elif request["do"] == "time":

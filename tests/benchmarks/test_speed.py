@@ -81,9 +81,9 @@ def test_tables_of_an_earlier_run_are_the_same(quick, capsys):
         assert text in printed
 
 
-def test_worker_that_fails_says_why(tmp_path):
+def test_worker_that_fails_says_why():
     request = {"do": "prepare", "id": 0, "who": cells.NUMPY, "seconds": 0.01}
-    with measure.Worker(measure.core_sets()["one"], tmp_path) as worker:
+    with measure.Worker(measure.core_sets()["one"]) as worker:
         with pytest.raises(RuntimeError, match="does not run"):
             worker.ask(**request, cell=vars(replace(TINY, dtype="float32")))
         assert worker.ask(do="drop") == {}
@@ -133,11 +133,11 @@ def test_documents_change_all_together_or_not_at_all(tmp_path):
     (tmp_path / "README.md").write_text("<!-- bench:headline -->\n<!-- /bench -->\n")
     (tmp_path / "docs" / "performance.md").write_text("nothing here\n")
     with pytest.raises(documents.MarkerError, match=r"docs/performance\.md"):
-        speed.update_documents(blocks, tmp_path)
+        speed.update_documents(blocks, root=tmp_path)
     assert "new" not in (tmp_path / "README.md").read_text()
     places = "".join(f"<!-- bench:{name} -->\n<!-- /bench -->\n" for name in report.BLOCKS)
     (tmp_path / "docs" / "performance.md").write_text(places)
-    speed.update_documents(blocks, tmp_path)
+    speed.update_documents(blocks, root=tmp_path)
     assert (tmp_path / "docs" / "performance.md").read_text().count("| new |") == len(report.BLOCKS)
     assert (tmp_path / "README.md").read_text() == "<!-- bench:headline -->\n| new |\n<!-- /bench -->\n"
 
