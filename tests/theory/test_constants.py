@@ -134,18 +134,72 @@ def test_there_is_no_stability_when_the_symmetric_part_is_indefinite():
     assert np.isnan(fl.theory.constants(problem).L)
 
 
-def test_claim_on_td_bounds_the_constants_of_garnet():
-    gamma = 0.9
-    problem = temporal()
-    got = fl.theory.constants(problem)
-    a, eta_inf = (1 - gamma) * got.nu / 2, (1 - gamma) / 4
-    assert got.nu > 0
-    assert got.A_sup <= 1 + gamma
-    assert np.linalg.norm(got.Sigma_A, 2, axis=(1, 2)).max() <= 2 * (1 + gamma) ** 2
-    assert fl.theory.stability(problem, eta_inf) >= a
-    assert (1 + gamma) / ((1 - gamma) ** 2 * got.nu) >= got.L
+@pytest.mark.parametrize("gamma", [0.0, 0.5, 0.9, 0.99])
+@pytest.mark.parametrize("seed", range(5))
+def test_claim_on_td_bounds_the_constants_of_garnet(gamma, seed):
+    problem = fl.problems.garnet(agents=4, states=6, features=3, discount=gamma, perturbation=0.0, seed=seed)
+    got, claim = fl.theory.constants(problem), fl.theory.td_claim(problem)
+    assert all(claim.conditions.values())
+    assert claim.nu == got.nu > 0
+    assert got.discount == gamma
+    assert got.C_A <= got.A_sup <= claim.C_A == 1 + gamma
+    assert got.Sigma_A_norm <= claim.Sigma_A_norm == 2 * (1 + gamma) ** 2
+    for eta in (1e-6, claim.eta_inf / 2, claim.eta_inf):
+        assert fl.theory.stability(problem, eta) >= claim.a == (1 - gamma) * got.nu / 2
+    assert claim.eta_inf * claim.a <= 0.5
+    assert got.L_td == claim.L == pytest.approx((1 + gamma) / ((1 - gamma) ** 2 * got.nu))
+    assert got.L_td >= got.L
     traces = np.trace(got.Sigma_eps, axis1=1, axis2=2)
-    assert (traces <= 2 * (1 + gamma) ** 2 * (np.sum(got.theta_star_local**2, axis=1) + 1)).all()
+    assert (traces <= claim.trace_Sigma_eps).all()
+    assert np.trace(got.Sigma_omega, axis1=1, axis2=2).max() <= claim.trace_Sigma_omega
+    np.testing.assert_allclose(
+        claim.trace_Sigma_eps, 2 * (1 + gamma) ** 2 * (np.sum(got.theta_star_local**2, axis=1) + 1)
+    )
+
+
+def test_claim_says_when_rewards_or_features_are_too_large_for_it():
+    ok = "E[phi phi^T] positive definite (assum:feature_design)"
+    P, policy = np.full((1, 2, 1, 2), 0.5), np.ones((2, 1))
+    large = fl.problems.from_mdps(P, np.full((1, 2, 1), 3.0), policy, 2 * np.eye(2), 0.5)
+    met = fl.theory.td_claim(large).conditions
+    assert met[ok]
+    assert not met["||phi(s)|| <= 1 (assum:feature_design)"]
+    assert not met["|r(s, a)| <= 1"]
+
+
+@pytest.mark.parametrize("make", [dense, ridged, skewed])
+def test_there_is_no_claim_outside_td(make):
+    problem = make()
+    with pytest.raises(fl.errors.ArgumentError, match=r"problem must be one of TD\(0\)"):
+        fl.theory.td_claim(problem)
+    assert np.isnan([fl.theory.constants(problem).L_td, fl.theory.constants(problem).discount]).all()
+
+
+@pytest.mark.parametrize("make", PROBLEMS)
+def test_norms_without_an_index_are_the_largest_over_agents(make):
+    problem = make()
+    agents, got = literal(problem), fl.theory.constants(problem)
+    for name in ("Sigma_A", "Sigma_eps", "Sigma_omega"):
+        expected = max(np.linalg.norm(agent[name], 2) for agent in agents)
+        assert getattr(got, f"{name}_norm") == pytest.approx(expected, rel=1e-10), name
+
+
+@pytest.mark.parametrize("make", PROBLEMS)
+def test_distances_of_the_local_solutions(make):
+    problem = make()
+    got, w = fl.theory.constants(problem), problem.weights
+    gap = problem.theta_star_local - problem.theta_star
+    assert got.distance == pytest.approx(w @ np.linalg.norm(gap, axis=1))
+    mean_square = w @ np.sum(gap**2, axis=1)
+    assert got.chi == pytest.approx(max(mean_square, 1 + w @ np.sum(problem.theta_star_local**2, axis=1)))
+
+
+def test_stability_keeps_its_digits_at_tiny_steps():
+    problem = dense()
+    limit = fl.theory.constants(problem).a_sym  # a(eta) tends to it
+    assert fl.theory.stability(problem, 1e-13) == pytest.approx(limit, rel=1e-10)
+    assert fl.theory.constants(problem).stability(0.01) == pytest.approx(fl.theory.stability(problem, 0.01))
+    assert np.isnan(fl.theory.stability(problem, 1e300))
 
 
 def test_feature_eigenvalue_is_known_for_td_alone():

@@ -48,6 +48,38 @@ class Constants:
     a_sym: float  # min_c of the smallest eigenvalue of E[(A + A^T) / 2] (assum:L-a-constant)
     L: float  # smallest L with E[A^T A] <= L E[(A + A^T) / 2] for all c (assum:L-a-constant, its inequality put right)
     nu: float  # min_c of the smallest eigenvalue of E[phi(s) phi(s)^T] (assum:feature_design); NaN unless TD(0)
+    distance: float  # E_c ||theta_star_c - theta_star|| (th:2nd_moment_no_cv)
+    chi: float  # E_c ||theta_star_c - theta_star||^2 or 1 + E_c ||theta_star_c||^2, the larger (th:cor_fed_td_no_cv)
+    discount: float  # gamma; NaN unless TD(0)
+
+    @property
+    def L_td(self) -> float:
+        """The L that the paper gives for TD(0), (1 + gamma) / ((1 - gamma)^2 nu) (below assum:L-a-constant); or NaN."""
+        return (1 + self.discount) / ((1 - self.discount) ** 2 * self.nu) if self.nu > 0 else float("nan")
+
+    @property
+    def Sigma_A_norm(self) -> float:
+        """||Sigma_A|| without an agent's index (thm:upper-bound-dist-param-scafflsa): the largest over agents."""
+        return self._largest(self.table_Sigma_A)
+
+    @property
+    def Sigma_eps_norm(self) -> float:
+        """||Sigma_eps|| without an agent's index: the largest over agents."""
+        return self._largest(self.table_Sigma_eps)
+
+    @property
+    def Sigma_omega_norm(self) -> float:
+        """||Sigma_omega|| without an agent's index (thm:upper-bound-dist-param-scafflsa): the largest over agents."""
+        return self._largest(self.table_Sigma_omega)
+
+    def stability(self, step_size: float) -> float:
+        """a(eta), as `stability` gives it, without a new pass over the outcomes."""
+        held = self.problem.table_weights > 0
+        return _rate(self.problem.table_A_bar[held], self.table_Sigma_A[held], step_size)
+
+    def _largest(self, table_Sigma: Floats) -> float:
+        norms = [_spectral_norm(Sigma) for Sigma in table_Sigma[self.problem.table_weights > 0]]
+        return float(np.max(norms))
 
     @property
     def A_bar(self) -> Floats:
@@ -112,8 +144,10 @@ def constants(problem: Problem) -> Constants:
             eps_sup[m] = np.maximum(eps_sup[m], np.linalg.norm(eps[possible], axis=1).max(initial=0))
     A_bar, xi_star = problem.table_A_bar, problem.table_xi_star
     noise = np.linalg.norm(Sigma_A, 2, axis=(1, 2))
-    distance = np.sum((problem.table_theta_star_local - problem.theta_star) ** 2, axis=1)
+    local = problem.table_theta_star_local
+    distance = np.sum((local - problem.theta_star) ** 2, axis=1)
     a_sym, L = _cocoercivity(A_bar[held], Sigma_A[held])
+    nu = _feature_eigenvalue(problem)
     return Constants(
         problem=problem,
         table_Sigma_A=Sigma_A,
@@ -130,7 +164,10 @@ def constants(problem: Problem) -> Constants:
         Delta=float(w @ np.sum(xi_star**2, axis=1)),
         a_sym=a_sym,
         L=L,
-        nu=_feature_eigenvalue(problem),
+        nu=nu,
+        distance=float(w[held] @ np.sqrt(distance[held])),
+        chi=float(np.maximum(w[held] @ distance[held], 1 + w[held] @ np.sum(local[held] ** 2, axis=1))),
+        discount=float(problem.recipe["arguments"]["discount"]) if nu == nu else nu,
     )
 
 
@@ -144,13 +181,26 @@ def stability(problem: Problem, step_size: float) -> float:
     """
     checks.instance("problem", problem, Problem, "a fedlsa problem")
     eta = checks.real("step_size", step_size, above=0)
-    worst = np.inf
-    for m, span in enumerate(problem.spans()):
-        if problem.table_weights[m] > 0:
-            contraction = np.eye(problem.dim) - eta * problem.table_A_bar[m]
-            second = contraction.T @ contraction + eta**2 * _matrix_noise(problem, m, span)[0]
-            worst = min(worst, (1 - np.sqrt(np.linalg.eigvalsh(second)[-1])) / eta)
-    return float(worst) if worst > 0 else float("nan")
+    held = problem.table_weights > 0
+    noise = [_matrix_noise(problem, m, span)[0] for m, span in enumerate(problem.spans()) if held[m]]
+    return _rate(problem.table_A_bar[held], np.stack(noise), eta)
+
+
+def _rate(A_bar: Floats, Sigma_A: Floats, eta: float) -> float:
+    """min over tables of (1 - lambda_max^{1/2}) / eta; NaN if not positive.
+
+    With mu = lambda_min(A_bar + A_bar^T - eta E[A^T A]), lambda_max = 1 - eta mu: no digits are lost at small steps.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        gain = A_bar + A_bar.swapaxes(1, 2) - eta * (A_bar.swapaxes(1, 2) @ A_bar + Sigma_A)
+    if not np.isfinite(gain).all():
+        return float("nan")
+    mu = float(np.linalg.eigvalsh(gain)[:, 0].min())
+    return mu / (1 + np.sqrt(max(1 - eta * mu, 0))) if mu > 0 else float("nan")
+
+
+def _spectral_norm(matrix: Floats) -> float:
+    return float(np.linalg.norm(matrix, 2)) if np.isfinite(matrix).all() else float("nan")
 
 
 def _matrix_noise(problem: Problem, m: int, span: slice) -> tuple[Floats, Floats]:
