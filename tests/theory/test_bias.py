@@ -143,3 +143,84 @@ def test_bias_refuses_steps_that_are_not_positive():
         fl.theory.bias(problem, 0, 3)
     with pytest.raises(ArgumentError, match="local_steps must be a positive integer; got 0"):
         fl.theory.bias(problem, 0.1, 0)
+
+
+@pytest.mark.parametrize("H", [1, 2, 7])
+@pytest.mark.parametrize("t", [0, 1, 2, 5, 64])
+def test_finite_time_bias_is_the_mean_recursion_started_at_theta_star(H, t):
+    problem = random_systems(13, weights=[1.0, 2.0, 3.0])
+    theta = problem.theta_star
+    for _ in range(t):
+        theta = mean_round(problem, theta, 0.1, H)
+    np.testing.assert_allclose(fl.theory.bias_at(problem, 0.1, H, t), theta - problem.theta_star, atol=1e-13)
+
+
+def test_finite_time_bias_is_the_printed_sum_and_tends_to_the_limit():
+    problem, eta, H, t = random_systems(14), 0.1, 6, 9
+    Gamma = np.mean([np.linalg.matrix_power(np.eye(3) - eta * A, H) for A in problem.A_bar], axis=0)
+    rho = fl.theory.round_bias(problem, eta, H)
+    printed = sum(np.linalg.matrix_power(Gamma, t - s) @ rho for s in range(1, t + 1))
+    np.testing.assert_allclose(fl.theory.bias_at(problem, eta, H, t), printed, rtol=1e-11)
+    np.testing.assert_allclose(fl.theory.bias_at(problem, eta, H, 10**6), fl.theory.bias(problem, eta, H), rtol=1e-11)
+
+
+@pytest.mark.parametrize("H", [2, 5, 40])
+def test_first_order_bias_is_the_limit_of_the_bias_for_small_steps(H):
+    problem = random_systems(15, weights=[3.0, 1.0, 1.0])
+    exact = fl.theory.bias(problem, 1e-8, H)
+    np.testing.assert_allclose(fl.theory.first_order_bias(problem, 1e-8, H), exact, rtol=1e-4)
+    assert np.array_equal(fl.theory.first_order_bias(problem, 0.1, 1), np.zeros(3))
+
+
+def test_first_order_bias_is_the_formula_with_the_local_solutions():
+    problem, eta, H = random_systems(16), 0.1, 4
+    gap = (problem.theta_star_local - problem.theta_star)[..., None]
+    slope = np.mean(problem.A_bar @ problem.A_bar @ gap, axis=0)[:, 0]
+    expected = -eta * (H - 1) / 2 * np.linalg.solve(problem.A_bar.mean(axis=0), slope)
+    np.testing.assert_allclose(fl.theory.first_order_bias(problem, eta, H), expected, rtol=1e-10)
+
+
+def test_the_lemma_bounds_the_drift_of_a_round_in_240_settings():
+    checked = 0
+    for seed in range(20):
+        for scale in (0.1, 1.0, 10.0):
+            rng = np.random.default_rng(seed)
+            A = scale * rng.standard_normal((3, 2, 2))
+            problem = exact_systems(A, rng.standard_normal((3, 2)), weights=[1.0, 2.0, 3.0])
+            for eta, H in ((0.1, 2), (0.01, 30), (1e-3, 1000), (0.3, 4)):
+                drift = np.linalg.norm(fl.theory.round_bias(problem, eta, H))
+                assert drift <= fl.theory.round_bias_bound(problem, eta, H) * (1 + 1e-9)
+                checked += 1
+    assert checked == 240
+
+
+def test_the_lemma_on_the_drift_fails_as_printed_for_it_lacks_the_norm_of_the_matrices():
+    problem = exact_systems(np.array([[[10.0]], [[20.0]]]), np.array([[10.0], [-20.0]]))
+    eta, H = 1e-3, 2
+    gap = np.abs(problem.theta_star_local - problem.theta_star)[:, 0]
+    printed = (eta * H) ** 2 * np.mean(np.exp(eta * H * problem.A_bar[:, 0, 0]) * gap)
+    drift = np.linalg.norm(fl.theory.round_bias(problem, eta, H))
+    assert printed < drift <= fl.theory.round_bias_bound(problem, eta, H)
+
+
+def test_the_lemma_bounds_the_distance_of_the_bias_from_its_limit_in_200_settings():
+    checked = 0
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        problem = exact_systems(np.eye(2) + 0.2 * rng.standard_normal((3, 2, 2)), rng.standard_normal((3, 2)))
+        for eta, H in ((0.1, 2), (0.02, 10), (0.3, 3), (0.01, 1)):
+            limit = fl.theory.bias(problem, eta, H)
+            for t in (0, 1, 3, 10, 50):
+                gap = np.linalg.norm(fl.theory.bias_at(problem, eta, H, t) - limit)
+                assert gap <= fl.theory.bias_gap_bound(problem, eta, H, t) * (1 + 1e-9) + 1e-15
+                checked += 1
+    assert checked == 200
+
+
+def test_bounds_on_the_bias_are_nan_where_their_constants_do_not_exist():
+    A = np.stack([np.diag([1.0, 0.0]), np.diag([1.0, 2.0])])
+    singular = exact_systems(A, np.array([[1.0, 0.5], [0.3, -1.0]]))
+    assert np.isnan(fl.theory.round_bias_bound(singular, 0.1, 5))
+    assert np.isnan(fl.theory.bias_gap_bound(singular, 0.1, 5, 3))  # its a(eta) is 0
+    same = exact_systems(np.ones((2, 1, 1)), np.ones((2, 1)))
+    assert fl.theory.round_bias_bound(same, 100.0, 10**6) == 0

@@ -1,7 +1,19 @@
 """What must come out: the constants of the paper and the bias of FedLSA, computed from the tables of a problem."""
 
-from .bias import bias, round_bias
+from .bias import bias, bias_at, bias_gap_bound, first_order_bias, round_bias, round_bias_bound
 from .bounds import TDClaim, td_claim
 from .constants import Constants, constants, stability
 
-__all__ = ["Constants", "TDClaim", "bias", "constants", "round_bias", "stability", "td_claim"]
+__all__ = [
+    "Constants",
+    "TDClaim",
+    "bias",
+    "bias_at",
+    "bias_gap_bound",
+    "constants",
+    "first_order_bias",
+    "round_bias",
+    "round_bias_bound",
+    "stability",
+    "td_claim",
+]

@@ -19,6 +19,7 @@ from .. import checks
 from ..checks import Floats
 from ..errors import TheoryWarning
 from ..problems.base import Problem
+from .constants import stability
 
 
 def round_bias(problem: Problem, step_size: float, local_steps: int) -> Floats:
@@ -50,6 +51,59 @@ def bias(problem: Problem, step_size: float, local_steps: int) -> Floats:
         return np.asarray(-np.linalg.solve(matrix, drift), np.float64)
     except np.linalg.LinAlgError:
         return nowhere
+
+
+def bias_at(problem: Problem, step_size: float, local_steps: int, rounds: int) -> Floats:
+    """The bias after t rounds (th:2nd_moment_no_cv), (d,): FedLSA started at theta_star has mean theta_star + bias_t.
+
+    bias_t = sum_{s <= t} Gamma^{t-s} rho_H with Gamma = E_c[(I - eta A_bar_c)^H]; 0 for t = 0, and it tends to `bias`.
+    """
+    eta, H = _checked(problem, step_size, local_steps)
+    t = checks.integer("rounds", rounds)
+    if t == 0:
+        return np.zeros(problem.dim)
+    matrix, drift = _averages(problem, eta, H)  # Gamma = I - eta matrix
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.asarray(-eta * (power_sums(matrix[None], eta, t)[0][0] @ drift), np.float64)
+
+
+def first_order_bias(problem: Problem, step_size: float, local_steps: int) -> Floats:
+    """The limit bias to first order in the step size, (d,); it too never asks for theta_star_c.
+
+    -eta (H-1)/2 A_bar^{-1} E_c[A_bar_c^2 (theta_star_c - theta_star)] = eta (H-1)/2 A_bar^{-1} E_c[A_bar_c xi_star_c].
+    """
+    eta, H = _checked(problem, step_size, local_steps)
+    w, A, xi_star = problem.table_weights, problem.table_A_bar, problem.table_xi_star
+    slope = np.einsum("m,mij,mj->i", w, A, xi_star)
+    return np.asarray(eta * (H - 1) / 2 * np.linalg.solve(np.tensordot(w, A, 1), slope), np.float64)
+
+
+def round_bias_bound(problem: Problem, step_size: float, local_steps: int) -> float:
+    """The bound on ||rho_H|| of lem:bound-bias, mended: its proof needs a factor ||A_bar_c||^2 / 2 that is not printed.
+
+    eta^2 H^2 / 2 E_c[||A_bar_c||^2 exp(eta H ||A_bar_c||) ||theta_star_c - theta_star||]; NaN without a theta_star_c.
+    """
+    eta, H = _checked(problem, step_size, local_steps)
+    held = problem.table_weights > 0
+    norm = np.linalg.norm(problem.table_A_bar[held], 2, axis=(1, 2))
+    gap = np.linalg.norm(problem.table_theta_star_local[held] - problem.theta_star, axis=1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        each = norm**2 * np.exp(eta * H * norm) * gap
+    each[gap == 0] = 0  # also where the exponential overflows
+    return float((eta * H) ** 2 / 2 * (problem.table_weights[held] @ each))
+
+
+def bias_gap_bound(problem: Problem, step_size: float, local_steps: int, rounds: int) -> float:
+    """How far bias_t can be from its limit (lem:bias_bias_bound, eq:theta_bias_bias_bound); NaN where a(eta) is.
+
+    (1 - eta a)^{t H} ||(I - Gamma)^{-1}|| ||rho_H|| with Gamma = E_c[(I - eta A_bar_c)^H] and a = a(eta).
+    """
+    eta, H = _checked(problem, step_size, local_steps)
+    t, a = checks.integer("rounds", rounds), stability(problem, eta)
+    matrix, drift = _averages(problem, eta, H)  # I - Gamma = eta matrix, rho_H = -eta drift
+    smallest = np.linalg.svd(matrix, compute_uv=False)[-1] if np.isfinite(matrix).all() else np.nan
+    rate = max(1 - eta * a, 0.0) if a == a else a
+    return float(rate ** (t * H) * np.linalg.norm(drift) / smallest) if smallest > 0 else float("nan")
 
 
 def power_sums(A: Floats, eta: float, H: int) -> tuple[Floats, Floats]:
