@@ -1,19 +1,22 @@
 """What must come out: the constants of the paper and the bias of FedLSA, computed from the tables of a problem."""
 
 from .bias import bias, bias_at, bias_gap_bound, first_order_bias, round_bias, round_bias_bound
-from .bounds import TDClaim, td_claim
+from .bounds import Bound, TDClaim, bound, td_bound, td_claim
 from .constants import Constants, constants, stability
 
 __all__ = [
+    "Bound",
     "Constants",
     "TDClaim",
     "bias",
     "bias_at",
     "bias_gap_bound",
+    "bound",
     "constants",
     "first_order_bias",
     "round_bias",
     "round_bias_bound",
     "stability",
+    "td_bound",
     "td_claim",
 ]

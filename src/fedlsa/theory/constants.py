@@ -196,7 +196,7 @@ def _rate(A_bar: Floats, Sigma_A: Floats, eta: float) -> float:
     if not np.isfinite(gain).all():
         return float("nan")
     mu = float(np.linalg.eigvalsh(gain)[:, 0].min())
-    return mu / (1 + np.sqrt(max(1 - eta * mu, 0))) if mu > 0 else float("nan")
+    return float(mu / (1 + np.sqrt(max(1 - eta * mu, 0)))) if mu > 0 else float("nan")
 
 
 def _spectral_norm(matrix: Floats) -> float:

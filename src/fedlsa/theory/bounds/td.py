@@ -10,6 +10,7 @@ from ...checks import Floats
 from ...errors import ArgumentError
 from ...problems.base import Problem, RankOne
 from ..constants import constants
+from .base import Inputs, Numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,4 +55,26 @@ def td_claim(problem: Problem) -> TDClaim:
             "||phi(s)|| <= 1 (assum:feature_design)": phi_sup <= 1 + 1e-12,
             "|r(s, a)| <= 1": bool(np.abs(obs.y[possible]).max() <= 1),
         },
+    )
+
+
+def claim_inputs(problem: Problem, eta: float) -> Inputs:
+    """What the Claim promises of a TD(0) problem, in the place of the computed numbers."""
+    claim = td_claim(problem)
+    w2 = problem.weights**2
+    gap = np.sum((problem.theta_star_local - problem.theta_star) ** 2, axis=1)
+    extra: Numbers = {rule: (float(not met), 0.0) for rule, met in claim.conditions.items()}
+    extra["eta <= (1 - gamma) / 4"] = (eta, claim.eta_inf)
+    return Inputs(
+        a=claim.a if claim.a > 0 else float("nan"),
+        C_A=claim.C_A,
+        Sigma_A_norm=claim.Sigma_A_norm,
+        eps=float(w2 @ claim.trace_Sigma_eps),
+        heter=float(w2 @ gap) * claim.Sigma_A_norm,
+        Sigma_A=float(w2.sum()) * claim.Sigma_A_norm,
+        Sigma_omega_norm=claim.trace_Sigma_omega,
+        sigma_omega=claim.trace_Sigma_omega,
+        a_sym=claim.a,
+        L=claim.L,
+        extra=extra,
     )

@@ -1,0 +1,71 @@
+"""From a method and a way of sampling to the theorem that speaks of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numpy.typing import ArrayLike
+
+from ... import checks
+from ...algorithms import SCAFFLSA, FedLSA, Scaffnew
+from ...algorithms.base import Algorithm
+from ...errors import ArgumentError, ArgumentTypeError
+from ...problems.base import Problem
+from ...sampling import IID, Sampling
+from ..constants import constants
+from .base import Bound, computed_inputs, constant_step, start_distance
+from .td import claim_inputs
+from .theorems import fedlsa_bound, scafflsa_bound, scaffnew_bound
+
+THEOREMS: dict[type[Algorithm], tuple[Callable[..., Bound], str, str]] = {
+    FedLSA: (fedlsa_bound, "th:2nd_moment_no_cv_constants", "th:cor_fed_td_no_cv"),
+    SCAFFLSA: (scafflsa_bound, "thm:upper-bound-dist-param-scafflsa", "cor:iteration-complexity-fed-td"),
+    Scaffnew: (scaffnew_bound, "thm:potential_psi_t_sto_com_appendix", "thm:potential_psi_t_sto_com_appendix"),
+}
+
+
+def bound(
+    problem: Problem,
+    algorithm: Algorithm,
+    rounds: int,
+    theta_0: ArrayLike | None = None,
+    sampling: Sampling = IID(),  # noqa: B008  frozen
+) -> Bound:
+    """The theorem on this method after `rounds` communications: what it bounds, its value, terms and conditions.
+
+    FedLSA (th:2nd_moment_no_cv_constants), SCAFFLSA (thm:upper-bound-dist-param-scafflsa), Scaffnew
+    (thm:potential_psi_t_sto_com_appendix). theta_0 : (d,), by default theta_star + 1; control variates start at 0.
+    Where conditions fail a TheoryWarning says which, and the number is returned all the same.
+    """
+    eta, t = _checked(problem, algorithm, rounds)
+    if not isinstance(sampling, IID):
+        raise ArgumentError(f"the theorem on {type(algorithm).__name__} needs i.i.d. sampling; got {sampling!r}")
+    function, label, _ = theorem(algorithm)
+    given = computed_inputs(constants(problem), eta)
+    return function(problem, algorithm, t, start_distance(problem, theta_0), given, label)
+
+
+def td_bound(problem: Problem, algorithm: Algorithm, rounds: int, theta_0: ArrayLike | None = None) -> Bound:
+    """The same theorem for TD(0) with the Claim's constants in the place of the computed ones (prop:condition_check).
+
+    For FedLSA this is th:cor_fed_td_no_cv with its constants, a = (1 - gamma) nu / 2.
+    """
+    eta, t = _checked(problem, algorithm, rounds)
+    function, _, label = theorem(algorithm)
+    return function(problem, algorithm, t, start_distance(problem, theta_0), claim_inputs(problem, eta), label)
+
+
+def _checked(problem: Problem, algorithm: Any, rounds: int) -> tuple[float, int]:
+    checks.instance("problem", problem, Problem, "a fedlsa problem")
+    theorem(algorithm)
+    return constant_step(algorithm), checks.integer("rounds", rounds)
+
+
+def theorem(algorithm: Any) -> tuple[Callable[..., Bound], str, str]:
+    """The function of a method's theorem, its label, and its label for TD(0)."""
+    try:
+        return THEOREMS[type(algorithm)]
+    except KeyError:
+        names = ", ".join(kind.__name__ for kind in THEOREMS)
+        raise ArgumentTypeError(f"algorithm must be one of {names}; got {checks.show(algorithm)}") from None

@@ -1,0 +1,305 @@
+"""Each theorem against the exact second moments, on problems built so that its conditions hold; all checks counted."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+
+import numpy as np
+import pytest
+
+import fedlsa as fl
+from fedlsa.errors import ArgumentError, ArgumentTypeError, TheoryWarning
+
+STARTS = ([1.0, 1.0], [0.0, 0.0], [-3.0, 5.0])  # theta_0 - theta_star
+
+
+class Moments:
+    """E[y y^T] with y = (u_1 ... u_N, x_1 ... x_N, 1): u_c = theta_c - theta_star, x_c = xi_c - xi_star_c.
+
+    A local step is y <- M y with agents drawn independently; `mix` averages the u_c and corrects the x_c.
+    """
+
+    def __init__(self, problem, eta, gain):
+        self.N, self.d, self.w = problem.n_agents, problem.dim, problem.weights
+        N, d = self.N, self.d
+        self.size = n = 2 * N * d + 1
+        mean = np.eye(n)
+        agents = []
+        for c, m in enumerate(problem.assignment):
+            span = list(problem.spans())[m]
+            (A, b), p = problem.observations.matrices(span), problem.prob[span]
+            u, x = slice(c * d, (c + 1) * d), slice((N + c) * d, (N + c + 1) * d)
+            steps = np.zeros((len(p), d, n))
+            steps[:, :, u] = np.eye(d) - eta * A
+            steps[:, :, x] = eta * np.eye(d)
+            steps[:, :, -1] = -eta * (A @ problem.theta_star - b - problem.xi_star[c])
+            mean[u] = np.einsum("k,kin->in", p, steps)
+            agents.append((u, p, steps - mean[u]))
+        self.local = np.kron(mean, mean).reshape(n, n, n, n)  # [i, k, j, l]: entry (i, k) from entry (j, l)
+        for u, p, noise in agents:
+            self.local[u, u] += np.einsum("z,zij,zkl->ikjl", p, noise, noise)
+        self.local = self.local.reshape(n * n, n * n)
+        mix = np.eye(n)
+        for c in range(N):
+            u, x = slice(c * d, (c + 1) * d), slice((N + c) * d, (N + c + 1) * d)
+            mix[u] = 0
+            for e in range(N):
+                mix[u, e * d : (e + 1) * d] = self.w[e] * np.eye(d)
+                mix[x, e * d : (e + 1) * d] += gain * self.w[e] * np.eye(d)
+            mix[x, u] -= gain * np.eye(d)
+        self.mix = np.kron(mix, mix)
+        self.xi_star = problem.xi_star
+
+    def start(self, offset):
+        y = np.concatenate([np.tile(offset, self.N), -self.xi_star.ravel(), [1.0]])  # xi_0 = 0
+        return np.outer(y, y).ravel()
+
+    def after(self, operator, times, offset):
+        return (np.linalg.matrix_power(operator, times) @ self.start(offset)).reshape(self.size, self.size)
+
+    def server(self, second, shift=0.0):
+        """E||mean_c u_c - shift||^2."""
+        d, shift = self.d, np.zeros(self.d) + shift
+        average = np.zeros((d, self.size))
+        for c in range(self.N):
+            average[:, c * d : (c + 1) * d] = self.w[c] * np.eye(d)
+        average[:, -1] = -shift
+        return np.trace(average @ second @ average.T)
+
+    def psi(self, second, scale):
+        parts = np.diag(second)[:-1].reshape(2, self.N, self.d).sum(axis=2) @ self.w
+        return parts[0] + scale * parts[1]
+
+
+def well(seed, agents=2, spread=0.3, **options):
+    """Three outcomes per agent, A(z) near the identity."""
+    rng = np.random.default_rng(seed)
+    tables = []
+    for _ in range(agents):
+        A = (1 + rng.random()) * np.eye(2) + spread * rng.standard_normal((3, 2, 2))
+        tables.append((rng.dirichlet(np.ones(3)), A, rng.standard_normal((3, 2))))
+    return fl.problems.from_observations(tables, **options)
+
+
+def noiseless_at_home(seed):
+    """b(z) = A(z) theta_c: no noise at the local solutions, Sigma_eps = 0, but noise at theta_star."""
+    rng = np.random.default_rng(seed)
+    tables = []
+    for theta in ([2.0, 0.0], [-2.0, 1.0]):
+        A = 1.5 * np.eye(2) + 0.5 * rng.standard_normal((3, 2, 2))
+        tables.append((np.full(3, 1 / 3), A, A @ theta))
+    return fl.problems.from_observations(tables)
+
+
+def problems():
+    for seed in range(8):
+        yield well(seed, agents=1 + seed % 3)
+    yield noiseless_at_home(0)
+    yield fl.problems.garnet(agents=2, states=4, features=2, discount=0.5, perturbation=0.0, seed=3)
+
+
+@pytest.mark.parametrize("gain", [0.0, 2.5])
+def test_the_second_moments_of_this_file_are_those_of_all_outcome_sequences(gain):
+    problem, eta, H, offset = well(5, weights=[1.0, 3.0]), 0.2, 2, np.array([1.0, -2.0])
+    (A, b), w = problem.observations.matrices(slice(0, 6)), problem.weights
+    first, second = 0.0, 0.0
+    for sequence in itertools.product(range(3), repeat=2 * H):
+        chance, theta, xi = 1.0, problem.theta_star + offset, np.zeros((2, 2))
+        theta_hat = np.stack([theta, theta])
+        for c, z in zip([0, 0, 1, 1], sequence, strict=True):
+            k = 3 * c + z
+            chance *= problem.prob[k]
+            theta_hat[c] = theta_hat[c] - eta * (A[k] @ theta_hat[c] - b[k] - xi[c])
+        theta = w @ theta_hat
+        xi = xi + gain * (theta - theta_hat)
+        first += chance * np.sum((theta - problem.theta_star) ** 2)
+        second += chance * (w @ np.sum((xi - problem.xi_star) ** 2, axis=1))
+    moments = Moments(problem, eta, gain)
+    got = moments.after(moments.mix @ moments.local @ moments.local, 1, offset)
+    assert moments.server(got) == pytest.approx(first, rel=1e-12)
+    assert moments.psi(got, 1.0) == pytest.approx(first + second, rel=1e-12)
+
+
+def silently(problem, algorithm, rounds, offset, find=fl.theory.bound):
+    """The bound, which must give no warning: its conditions hold."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        out = find(problem, algorithm, rounds, problem.theta_star + offset)
+    assert out.holds
+    assert sum(out.terms.values()) == pytest.approx(out.value)
+    return out
+
+
+def fedlsa_checks(problem, find, settings, rounds):
+    checked = 0
+    for eta, H in settings:
+        moments = Moments(problem, eta, 0.0)
+        one = moments.mix @ np.linalg.matrix_power(moments.local, H)
+        for t in rounds:
+            bias = fl.theory.bias_at(problem, eta, H, t)
+            for offset in STARTS:
+                got = silently(problem, fl.FedLSA(eta, H), t, offset, find)
+                second = moments.after(one, t, offset)
+                assert np.sqrt(max(moments.server(second, bias), 0)) <= got.value * (1 + 1e-9)
+                assert moments.server(second) <= got.mse * (1 + 1e-9)
+                checked += 1
+    return checked
+
+
+def test_the_theorem_on_fedlsa_holds_in_270_settings_and_more_with_weights():
+    settings = ((0.1, 1), (0.05, 4), (0.01, 50))
+    assert sum(fedlsa_checks(p, fl.theory.bound, settings, (0, 2, 30)) for p in problems()) == 270
+    weighted = well(11, agents=3, weights=[1.0, 5.0, 2.0])
+    assert fedlsa_checks(weighted, fl.theory.bound, settings, (0, 2, 30)) == 27
+
+
+def scafflsa_setting(problem, fraction, H):
+    """A step size at `fraction` of the largest that the theorem allows for H."""
+    known = fl.theory.constants(problem)
+    eta = fraction * known.a_sym / (240 * H * (known.C_A**2 + known.Sigma_A_norm))
+    return fl.SCAFFLSA(eta, H)
+
+
+def test_the_theorem_on_scafflsa_holds_in_240_settings():
+    checked = 0
+    for problem in problems():
+        for fraction, H in ((0.95, 1), (0.9, 3), (0.5, 8), (0.1, 20)):
+            algorithm = scafflsa_setting(problem, fraction, H)
+            moments = Moments(problem, algorithm.step_size, 1 / (algorithm.step_size * H))
+            one = moments.mix @ np.linalg.matrix_power(moments.local, H)
+            for t in (1, 30, 3000):
+                for offset in STARTS[:2]:
+                    got = silently(problem, algorithm, t, offset)
+                    mse = moments.server(moments.after(one, t, offset))
+                    assert mse <= got.value * (1 + 1e-9)
+                    assert got.mse == got.value
+                    checked += 1
+    assert checked == 240
+
+
+def scaffnew_settings(problem):
+    known = fl.theory.constants(problem)
+    for share in (1.0, 0.3, 0.01):
+        eta = share / (2 * known.L)
+        for p in (1.0, np.sqrt(eta * known.a_sym), 0.05):
+            yield fl.Scaffnew(eta, float(p))
+
+
+def test_the_mended_theorem_on_scaffnew_holds_in_360_settings_and_more_with_weights():
+    checked = 0
+    for problem in [*problems(), well(12, agents=3, weights=[1.0, 5.0, 2.0])]:
+        for algorithm in scaffnew_settings(problem):
+            eta, p = algorithm.step_size, algorithm.probability
+            moments = Moments(problem, eta, p / eta)
+            one = (1 - p) * moments.local + p * moments.mix @ moments.local
+            for rounds in (1, 40):
+                K = int(np.ceil(rounds / p - 1e-9))
+                for offset in STARTS[:2]:
+                    got = silently(problem, algorithm, rounds, offset)
+                    second = moments.after(one, K, offset)
+                    assert moments.psi(second, eta**2 / p**2) <= got.value * (1 + 1e-9)
+                    assert moments.server(second) <= got.mse * (1 + 1e-9)
+                    checked += 1
+    assert checked == 360 + 36
+
+
+def test_scaffnew_at_a_communication_has_the_error_of_the_average_at_that_iteration():
+    problem, algorithm = well(1), fl.Scaffnew(0.1, 0.3)
+    moments = Moments(problem, 0.1, 3.0)
+    one = 0.7 * moments.local + 0.3 * moments.mix @ moments.local
+    before = moments.after(one, 6, STARTS[0]).ravel()
+    apart, together = ((op @ before).reshape(moments.size, -1) for op in (moments.local, moments.mix @ moments.local))
+    assert moments.server(apart) == pytest.approx(moments.server(together), rel=1e-12)
+    assert algorithm.probability == 0.3
+
+
+def test_scaffnew_fails_as_printed_for_sigma_eps_can_be_zero_while_psi_is_not():
+    problem = noiseless_at_home(0)
+    known = fl.theory.constants(problem)
+    assert known.sigma_eps == pytest.approx(0, abs=1e-25)
+    eta, p, rounds = 1 / (2 * known.L), 0.5, 2000
+    moments = Moments(problem, eta, p / eta)
+    one = (1 - p) * moments.local + p * moments.mix @ moments.local
+    psi = moments.psi(moments.after(one, int(rounds / p), [1.0, 1.0]), eta**2 / p**2)
+    got = silently(problem, fl.Scaffnew(eta, p), rounds, [1.0, 1.0])
+    printed = got.terms["transient"] + 2 * eta**2 / min(eta * known.a_sym, p**2) * known.sigma_eps
+    assert printed < 1e-12 < 1e-3 < psi <= got.value
+
+
+def test_fedlsa_fails_with_the_printed_order_of_sigma_a():
+    """A~(z) = s e_j e_1^T, j uniform: E[A~^T A~] = s^2 e_1 e_1^T, but the printed E[A~ A~^T] = s^2 / d I."""
+    d, s, eta = 16, 0.1, 0.01
+    noise = np.zeros((2 * d, d, d))
+    noise[np.arange(2 * d), np.arange(2 * d) % d, 0] = np.repeat([s, -s], d)
+    A = np.eye(d) + noise
+    first = np.eye(d)[0]
+    law = np.full(2 * d, 0.5 / d)
+    problem = fl.problems.from_observations([(law, A, A @ first), (law, A, -A @ first)])  # eps = 0, theta_star = 0
+    got = silently(problem, fl.FedLSA(eta, 1), 5000, np.zeros(d))
+    mean_square, first_square = 0.0, 0.0  # E||u||^2 and E u_1^2, from the recursion of the average of the two agents
+    for _ in range(5000):
+        growth = eta**2 * s**2 / 2 * (1 + first_square)  # two agents, w_c^2 = 1/4, at distance 1 from theta_star
+        mean_square = (1 - eta) ** 2 * mean_square + growth
+        first_square = (1 - eta) ** 2 * first_square + growth / d
+    known = fl.theory.constants(problem)
+    printed_norm = max(np.linalg.norm(S, 2) for S in known.table_Sigma_A_printed)
+    assert printed_norm == pytest.approx(s**2 / d)
+    assert known.Sigma_A_norm == pytest.approx(s**2)
+    printed = got.value * np.sqrt(printed_norm / known.Sigma_A_norm)  # heterogeneity is its only term
+    assert got.terms["heterogeneity"] == pytest.approx(got.value)
+    assert printed < np.sqrt(mean_square) <= got.value
+
+
+def test_the_td_corollaries_hold_with_the_constants_of_the_claim_in_216_settings():
+    checked = 0
+    for seed in range(8):
+        problem = fl.problems.garnet(agents=2, states=4, features=2, discount=0.5, perturbation=0.0, seed=seed)
+        eta_inf = fl.theory.td_claim(problem).eta_inf
+        checked += fedlsa_checks(problem, fl.theory.td_bound, ((eta_inf, 1), (0.1, 5), (0.01, 20)), (0, 5, 50))
+        ours = fl.theory.bound(problem, fl.FedLSA(0.1, 5), 100)
+        assert ours.value <= fl.theory.td_bound(problem, fl.FedLSA(0.1, 5), 100).value
+    assert checked == 216
+
+
+def test_the_td_corollary_of_scafflsa_and_scaffnew_is_weaker_than_the_theorem():
+    problem = fl.problems.garnet(agents=2, states=4, features=2, discount=0.5, perturbation=0.0, seed=1)
+    claim = fl.theory.td_claim(problem)
+    eta = claim.a / (240 * 2 * (claim.C_A**2 + claim.Sigma_A_norm))
+    for algorithm in (fl.SCAFFLSA(eta, 2), fl.Scaffnew(1 / (2 * claim.L), 0.1)):
+        theirs = silently(problem, algorithm, 100, [1.0, 1.0], fl.theory.td_bound)
+        assert silently(problem, algorithm, 100, [1.0, 1.0]).value <= theirs.value
+
+
+def test_conditions_that_fail_are_warned_of_once_and_the_number_is_returned():
+    with pytest.warns(TheoryWarning, match=r"H <= a / \(240 eta") as caught:
+        got = fl.theory.bound(well(0), fl.SCAFFLSA(0.1, 10), 5)
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+    assert not got.holds
+    assert got.conditions["a(eta) exists"]
+    assert got.numbers["H <= a / (240 eta (C_A^2 + ||Sigma_A||))"][0] == 10
+    assert np.isfinite(got.value)
+
+
+@pytest.mark.parametrize("algorithm", [fl.FedLSA(0.01, 3), fl.SCAFFLSA(0.01, 3), fl.Scaffnew(0.01, 0.3)])
+def test_without_stability_every_bound_is_nan_and_says_so(algorithm):
+    problem = fl.problems.from_observations([([1.0], [[[1.0, 9.0], [0.0, 1.0]]], [[1.0, 1.0]])])
+    with pytest.warns(TheoryWarning, match="exist"):
+        got = fl.theory.bound(problem, algorithm, 10)
+    assert np.isnan([got.value, got.mse]).all()
+
+
+def test_bounds_say_what_they_do_not_cover():
+    problem = well(0)
+    for options in ({"participation": 0.5}, {"projection": 1.0}, {"average_after": 3}):
+        with pytest.raises(ArgumentError, match="the theorems"):
+            fl.theory.bound(problem, fl.FedLSA(0.1, 2, **options), 3)
+    with pytest.raises(ArgumentError, match="constant step_size"):
+        fl.theory.bound(problem, fl.FedLSA(fl.PowerStep(0.1, 0.5), 2), 3)
+    with pytest.raises(ArgumentError, match="equal weights"):
+        fl.theory.bound(well(0, weights=[1.0, 2.0]), fl.SCAFFLSA(0.1, 2), 3)
+    with pytest.raises(ArgumentError, match=r"i\.i\.d\. sampling"):
+        fl.theory.bound(problem, fl.SCAFFLSA(0.1, 2), 3, sampling=fl.Markov())
+    with pytest.raises(ArgumentTypeError, match="algorithm must be one of FedLSA, SCAFFLSA, Scaffnew"):
+        fl.theory.bound(problem, "FedLSA", 3)
