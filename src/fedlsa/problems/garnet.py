@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from .. import checks
 from ..checks import Floats
 from .base import Integers, Problem
+from .base import agents as agents_of
 from .tables import recipe
 from .td import Edges, temporal_difference
 
@@ -64,6 +65,7 @@ def garnet(
     seed: int = 42,
     *,
     weights: ArrayLike | None = None,
+    assignment: ArrayLike | None = None,
 ) -> Problem:
     """Federated TD(0) on Garnet problems (sec:appendix_td): the instance of the paper's experiments.
 
@@ -73,7 +75,7 @@ def garnet(
     preset : "paper" follows the text, and the problem with more agents contains the one with fewer;
         "authors" is the instance of the published code, number for number (there theta_star changes with `agents`)
 
-    The agents' worlds are part of the instance, so `weights` is accepted and `assignment` is not.
+    assignment : with it, `agents` counts the tables that are drawn, and agent c holds the one of number assignment[c]
     """
     S = checks.integer("states", states, at_least=1)
     name = checks.choice("preset", preset, PRESETS)
@@ -89,10 +91,11 @@ def garnet(
     noise = checks.real("perturbation", perturbation, at_least=0)
     start = checks.integer("seed", seed)
     draw = _paper(size, noise, start) if name == "paper" else _authors(size, noise, start)
+    held, w = agents_of(size.N, assignment, weights)
     source = recipe(
         "garnet",
         weights,
-        None,
+        assignment,
         {
             "agents": size.N,
             "states": S,
@@ -106,9 +109,8 @@ def garnet(
             "seed": start,
         },
     )
-    del source["arguments"]["assignment"]
     M = len(draw.world)
-    return temporal_difference(_edges(draw), M, draw.features, gamma, None, weights, draw.assignment, source)
+    return temporal_difference(_edges(draw), M, draw.features, gamma, None, draw.assignment[held], w, source)
 
 
 def _edges(draw: Draw) -> Edges:

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from .. import checks
 from ..errors import ArgumentError
-from .base import Problem
+from .base import Problem, agents
 from .tables import own, recipe
 from .td import Edges, Restarts, temporal_difference
 
@@ -44,6 +44,7 @@ def from_mdps(
         raise ArgumentError(f"features must have at least one column; got shape {phi.shape}")
     gamma = checks.real("discount", discount, at_least=0, below=1)
     restarts = _restarts(terminal, initial, M, S)
+    held, w = agents(M, assignment, weights)
     joint = pi[:, :, None] * kernel
     if restarts is not None:
         joint[restarts.terminal] = 0
@@ -52,7 +53,7 @@ def from_mdps(
     arrays = {"P": P, "r": r, "policy": policy, "features": features, "terminal": terminal, "initial": initial}
     given = {"discount": gamma, **{name: own(value) for name, value in arrays.items()}}
     source = recipe("from_mdps", weights, assignment, given)
-    return temporal_difference(edges, M, phi, gamma, restarts, weights, assignment, source)
+    return temporal_difference(edges, M, phi, gamma, restarts, held, w, source)
 
 
 def _restarts(terminal: ArrayLike | None, initial: ArrayLike | None, M: int, S: int) -> Restarts | None:

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from ..checks import Floats
-from .base import Chain, Integers, Problem, RankOne, agents
+from .base import Chain, Integers, Problem, RankOne
 from .markov import Flags, stationary_laws
 
 
@@ -42,12 +41,11 @@ def temporal_difference(
     features: Floats,
     discount: float,
     restarts: Restarts | None,
-    weights: ArrayLike | None,
-    assignment: ArrayLike | None,
+    assignment: Integers,
+    weights: Floats,
     recipe: dict[str, Any],
 ) -> Problem:
     """The federated TD(0) problem (eq:system_matrix) of chains over S states, features : (S, d)."""
-    held, w = agents(tables, assignment, weights)
     S = len(features)
     ends = np.zeros(len(edges.y), np.bool_) if restarts is None else restarts.terminal[edges.table, edges.successor]
     edges, ends = _merged(edges, ends, S)
@@ -57,13 +55,13 @@ def temporal_difference(
         edges, right = _restarted(edges, ends, right, restarts.initial)
         begin = restarts.initial > 0
     node = edges.table * S + edges.origin
-    mu = stationary_laws(node, edges.table * S + edges.successor, edges.conditional, begin, held).ravel()
+    mu = stationary_laws(node, edges.table * S + edges.successor, edges.conditional, begin, assignment).ravel()
     return Problem(
         observations=RankOne(rows, edges.origin.astype(np.uint32), right.astype(np.uint32), edges.y),
         prob=mu[node] * edges.conditional,
         first=np.searchsorted(edges.table, np.arange(tables + 1)).astype(np.int64),
-        assignment=held,
-        weights=w,
+        assignment=assignment,
+        weights=weights,
         chain=Chain(edges.origin, edges.successor, edges.conditional, mu, np.arange(tables + 1) * S),
         recipe=recipe,
     )
