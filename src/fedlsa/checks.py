@@ -5,7 +5,9 @@ from __future__ import annotations
 import difflib
 import math
 import operator
+import os
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -66,6 +68,8 @@ def real(
         number = float(value)
     except (TypeError, ValueError):
         raise ArgumentTypeError(f"{name} must be {rule}; got {show(value)}") from None
+    except OverflowError:  # an integer beyond every float
+        raise ArgumentError(f"{name} must be {rule}; got {show(value)}") from None
     good = (
         math.isfinite(number)
         and (above is None or number > above)
@@ -83,6 +87,18 @@ def boolean(name: str, value: Any) -> bool:
     if not isinstance(value, (bool, np.bool_)):
         raise ArgumentTypeError(f"{name} must be True or False; got {show(value)}")
     return bool(value)
+
+
+def is_sequence(value: object) -> bool:
+    """Whether a value can be gone through entry by entry: text cannot, nor an array without axes."""
+    return not isinstance(value, (str, bytes)) and bool(np.iterable(value))
+
+
+def path(name: str, value: Any) -> Path:
+    """A path to a file, as text or as a path object."""
+    if not isinstance(value, (str, os.PathLike)) or "\0" in str(value):
+        raise ArgumentTypeError(f"{name} must be a path; got {show(value)}")
+    return Path(value)
 
 
 def array(name: str, value: ArrayLike, shape: Sequence[int | str | None]) -> Floats:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -32,7 +31,7 @@ class Markov:
         checks.integer("thin", self.thin, at_least=1)
         if self.start is None:
             return
-        if isinstance(self.start, (str, bytes)) or not isinstance(self.start, Iterable):
+        if not checks.is_sequence(self.start):
             rule = "start must be a sequence of states, one per agent"
             raise ArgumentTypeError(f"{rule}; got {checks.show(self.start)}")
         object.__setattr__(self, "start", tuple(checks.integer("start", s) for s in self.start))

@@ -10,6 +10,8 @@ from .. import checks
 from ..checks import Floats
 from .base import Algorithm, Lengths
 
+LONGEST = 2**53  # observations in a round, counted exactly in floating point; no engine runs that many
+
 
 @dataclass(frozen=True)
 class Scaffnew(Algorithm):
@@ -28,9 +30,10 @@ class Scaffnew(Algorithm):
     def observations(self, uniform: Floats, thin: int) -> Lengths:
         p = self.probability
         if p == 1:
-            return np.full(len(uniform), thin)
+            return np.full(len(uniform), min(thin, LONGEST))
         tails = np.floor(np.log1p(-uniform) / np.log1p(-p))  # P(tails >= k) = (1 - p)^k
-        return thin * (1 + tails.astype(np.int64))
+        received = min(thin, LONGEST) * (1 + tails)
+        return np.minimum(received, LONGEST).astype(np.int64)
 
     def gain(self, eta: Floats, updates: Lengths) -> Floats:
         return self.probability / eta

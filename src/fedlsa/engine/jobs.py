@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from ..sampling import Sampling
 from .tables import Layout
 
 KEEP = ("theta", "xi")
+MOST_SEEDS = 2**31
 MOST_OBSERVATIONS = 2**34  # per agent and seed: the counter of the random numbers
 
 
@@ -44,7 +45,7 @@ def configurations(problems: Any, algorithms: Any, rounds: Any) -> list[tuple[Pr
         ("problem", problems, Problem, "a fedlsa problem or a sequence of them"),
         ("algorithm", algorithms, Algorithm, "a sequence of methods such as fl.FedLSA(...)"),
     ):
-        if isinstance(value, (kind, str, bytes)) or not isinstance(value, Iterable):
+        if isinstance(value, kind) or not checks.is_sequence(value):
             raise ArgumentTypeError(f"{name}s must be {article}; got {checks.show(value)}")
     problems, algorithms = list(problems), list(algorithms)
     for name, value, kind, article in (
@@ -56,7 +57,7 @@ def configurations(problems: Any, algorithms: Any, rounds: Any) -> list[tuple[Pr
         for v in value:
             checks.instance(name, v, kind, article)
     each = [rounds] * len(algorithms)
-    if isinstance(rounds, Iterable) and not isinstance(rounds, (str, bytes)):
+    if checks.is_sequence(rounds):
         each = list(rounds)
         if len(each) != len(algorithms):
             raise ArgumentError(f"rounds must be one number per algorithm, {len(algorithms)}; got {len(each)}")
@@ -66,21 +67,24 @@ def configurations(problems: Any, algorithms: Any, rounds: Any) -> list[tuple[Pr
 
 def kept(keep: Any) -> list[str]:
     """The names in `keep`, checked."""
-    if isinstance(keep, str) or not isinstance(keep, Iterable):
+    if not checks.is_sequence(keep):
         raise ArgumentTypeError(f"keep must be a sequence of names out of {KEEP}; got {checks.show(keep)}")
     return [checks.choice("keep", name, KEEP) for name in keep]
 
 
 def seed_list(seeds: Any) -> list[int]:
     """The seeds behind a count or an iterable, checked."""
-    if isinstance(seeds, Iterable) and not isinstance(seeds, (str, bytes)):
+    if checks.is_sequence(seeds):
         out = [checks.integer("seeds", s, at_most=2**64 - 1) for s in seeds]
         if not out:
             raise ArgumentError("seeds must hold at least one seed; got an empty sequence")
         if len(set(out)) < len(out):
             raise ArgumentError(f"seeds must be distinct; got {checks.show(out)}")
         return out
-    return list(range(checks.integer("seeds", seeds, at_least=1)))
+    count = checks.integer("seeds", seeds, at_least=1)
+    if count > MOST_SEEDS:
+        raise ArgumentError(f"seeds must be at most {MOST_SEEDS} in number; got {count}")
+    return list(range(count))
 
 
 def make_job(
@@ -100,7 +104,7 @@ def make_job(
     N, d = problem.n_agents, problem.dim
     algorithm.participants(N)
     lengths = algorithm.observations(np.arange(0.5, 64) / 64, sampling.thin)
-    if rounds * float(np.mean(lengths)) >= MOST_OBSERVATIONS:
+    if rounds * sum(map(int, lengths)) >= MOST_OBSERVATIONS * len(lengths):  # exact, however long rounds are
         raise ArgumentError(f"rounds times observations per round must be below 2**34; got {rounds} rounds")
     start = problem.theta_star + 1 if theta_0 is None else checks.array("theta_0", theta_0, (d,))
     drift = None

@@ -88,6 +88,7 @@ def simulate_grid(
     keep = jobs.kept(keep)
     threads = available_cores() if threads is None else checks.integer("threads", threads, at_least=1)
     report = reporter(progress)
+    record = list(record) if checks.is_sequence(record) else record  # type: ignore[arg-type]
 
     arguments = {"seeds": seeds, "record": record, "keep": keep, "dtype": dtype, "engine": engine}
     where = {id(p): layout(p, sampling) for p, _, _ in chosen}

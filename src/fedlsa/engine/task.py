@@ -130,7 +130,7 @@ class Run:
             has_hook=self.algorithm.server_step is not None,
             parameters=np.array(self.algorithm.server_parameters(), self.dtype),
             radius=float(self.algorithm.projection or 0),
-            average_after=-1 if after is None else after,
+            average_after=-1 if after is None or after > self.rounds else after,
             recorded_rounds=np.append(self.recorded, -1),
         )
         theta = np.tile(_padded(self.theta_0, D, self.dtype), R)
@@ -209,7 +209,7 @@ class Run:
             rounds = min(rounds, max(1, 4_000_000 // self.active))
         plan = self.schedule(rounds)
         if work > SEGMENT or (pool is not None and work > SHARED):
-            pieces = max(threads, min(self.groups, int(work // SEGMENT) + 1))
+            pieces = min(self.groups, max(threads, int(work // SEGMENT) + 1))
             edges = np.unique(np.linspace(0, self.groups, pieces + 1).astype(int)).tolist()
             for t in range(rounds):  # groups of chains are independent within a round
 

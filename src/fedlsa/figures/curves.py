@@ -214,7 +214,7 @@ def _notes(curves: list[Curve], labels: list[str], band: tuple[float, float]) ->
 
 def _checked_results(results: Any) -> list[xr.Dataset]:
     held = [results] if isinstance(results, xr.Dataset) else results
-    if isinstance(held, (str, bytes)) or not isinstance(held, Iterable):
+    if not checks.is_sequence(held):
         raise ArgumentTypeError(f"results must be results of simulate; got {checks.show(results)}")
     held = list(held)
     if not held:
@@ -227,7 +227,7 @@ def _checked_results(results: Any) -> list[xr.Dataset]:
 def _checked_levels(bias: Any, count: int) -> list[float]:
     if bias is None:
         return [math.nan] * count
-    levels = list(bias) if isinstance(bias, Iterable) and not isinstance(bias, (str, bytes)) else [bias]
+    levels = list(bias) if checks.is_sequence(bias) else [bias]
     if len(levels) != count:
         raise ArgumentError(f"bias must hold one number per result, {count}; got {len(levels)}")
     return [

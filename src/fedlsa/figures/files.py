@@ -21,7 +21,7 @@ SUFFIXES = (".png", ".pdf", ".svg")
 
 def checked_path(path: str | os.PathLike[str]) -> Path:
     """A path with a suffix that `save` knows."""
-    target = Path(path)
+    target = checks.path("path", path)
     checks.choice(f"the suffix of {str(target)!r}", target.suffix.lower(), SUFFIXES)
     return target
 

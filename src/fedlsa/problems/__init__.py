@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from .. import checks
-from ..errors import ArgumentTypeError
+from ..errors import ArgumentError, ArgumentTypeError
 from .base import Chain, Dense, Problem, RankOne
 from .garnet import garnet
 from .mdp import from_mdps
@@ -29,7 +30,15 @@ def from_recipe(recipe: Mapping[str, Any]) -> Problem:
         rule = "recipe must be a mapping with the keys 'constructor' and 'arguments'"
         raise ArgumentTypeError(f"{rule}; got {checks.show(recipe)}")
     name = checks.choice("constructor", recipe["constructor"], CONSTRUCTORS)
-    return CONSTRUCTORS[name](**recipe["arguments"])
+    made_of, known = recipe["arguments"], inspect.signature(CONSTRUCTORS[name]).parameters
+    if not isinstance(made_of, Mapping):
+        raise ArgumentTypeError(f"arguments must be a mapping; got {checks.show(made_of)}")
+    for key in made_of:
+        checks.choice(f"an argument of {name}", key, known)
+    for key, parameter in known.items():
+        if parameter.default is parameter.empty and key not in made_of:
+            raise ArgumentError(f"arguments must hold {key!r} for {name}; got {checks.show(list(made_of))}")
+    return CONSTRUCTORS[name](**made_of)
 
 
 __all__ = [

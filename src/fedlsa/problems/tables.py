@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from .base import Integers
 def tuples(name: str, value: Any, fields: Sequence[str], optional: int = 0) -> list[tuple[Any, ...]]:
     """A list with one tuple per table; the last `optional` fields may be missing."""
     form = f"({', '.join(fields)})"
-    if not isinstance(value, Iterable) or isinstance(value, (str, bytes, Mapping)):
+    if not checks.is_sequence(value) or isinstance(value, Mapping):
         raise ArgumentTypeError(f"{name} must be a list of tuples {form}, one per table; got {checks.show(value)}")
     out = []
     for m, entry in enumerate(value):

@@ -36,12 +36,11 @@ def recorded_rounds(record: int | Iterable[int], rounds: int) -> NDArray[np.int6
     A list is kept exactly as it is given: sorted, without repetition, within 0 ... rounds.
     """
     rounds = checks.integer("rounds", rounds)
-    if isinstance(record, (str, bytes)) or not np.iterable(record):
+    if not checks.is_sequence(record):
         count = min(checks.integer("record", record, at_least=2), rounds + 1)
         gaps = max(count - 1, 1)
         return (np.arange(count) * rounds + gaps // 2) // gaps  # linspace, rounded in exact arithmetic
-    given: Iterable[Any] = record
-    listed = [checks.integer("record", t, at_most=rounds) for t in given]
+    listed = [checks.integer("record", t, at_most=rounds) for t in record]  # type: ignore[union-attr]
     if not listed:
         raise ArgumentError("record must hold at least one round; got an empty sequence")
     out = np.array(listed, np.int64)
@@ -54,6 +53,7 @@ def recorded_rounds(record: int | Iterable[int], rounds: int) -> NDArray[np.int6
 
 def method_label(algorithm: Algorithm) -> str:
     """The method as a reader writes it: its name, its own parameters, then the options that were set."""
+    checks.instance("algorithm", algorithm, Algorithm, "a method (fl.Algorithm)")
     parts = [f for f in fields(algorithm) if not f.kw_only]
     parts += [f for f in fields(algorithm) if f.kw_only]
     shown = [

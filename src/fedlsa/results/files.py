@@ -11,13 +11,13 @@ import hashlib
 import json
 import os
 import secrets
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from .. import checks
 from ..errors import ResultFileError
 from . import recipe
 from .recipe import require_result
@@ -30,7 +30,7 @@ HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 def save(dataset: xr.Dataset, path: str | os.PathLike[str]) -> None:
     """Write a result; a file that was there before is replaced only once the new one is complete on disk."""
     require_result("dataset", dataset)
-    target = Path(path)
+    target = checks.path("path", path)
     attributes = _attributes(dataset)
     packed = np.frombuffer(attributes.encode(), np.uint8)
     bare = dataset.drop_attrs()
@@ -56,7 +56,7 @@ def save(dataset: xr.Dataset, path: str | os.PathLike[str]) -> None:
 
 def load(path: str | os.PathLike[str]) -> xr.Dataset:
     """Read a result that `save` wrote; it is identical to the one saved, or there is an error."""
-    target = Path(path)
+    target = checks.path("path", path)
     try:
         with open(target, "rb") as file:
             magic = file.read(len(HDF5_MAGIC))
