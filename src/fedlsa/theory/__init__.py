@@ -2,16 +2,19 @@
 
 from .bias import bias, bias_at, bias_gap_bound, first_order_bias, round_bias, round_bias_bound
 from .bounds import Bound, TDClaim, bound, td_bound, td_claim
+from .complexity import Complexity, complexity
 from .constants import Constants, constants, stability
 
 __all__ = [
     "Bound",
+    "Complexity",
     "Constants",
     "TDClaim",
     "bias",
     "bias_at",
     "bias_gap_bound",
     "bound",
+    "complexity",
     "constants",
     "first_order_bias",
     "round_bias",

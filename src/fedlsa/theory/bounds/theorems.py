@@ -30,7 +30,7 @@ def fedlsa_bound(problem: Problem, algorithm: FedLSA, rounds: int, start: float,
         "noise": _root(eta * given.eps / (a * (1 - math.exp(-2)))),
         "heterogeneity": _root(2 * eta * given.heter / a),
         "bias fluctuation": 2 * _root(given.Sigma_A / H) * rho / a,
-        "transient": _power(1 - eta * a, t * H) * start,
+        "transient": _left(eta * a, t * H) * start,
     }
     offset = float(np.linalg.norm(bias_at(problem, eta, H, t)))
     conditions = _stable(eta, given)
@@ -59,7 +59,7 @@ def scafflsa_bound(
     eta, H, a, t, d = _step(algorithm), algorithm.local_steps, given.a, rounds, problem.dim
     psi_0 = start**2 + (eta * H) ** 2 * float(problem.table_weights @ np.sum(problem.table_xi_star**2, axis=1))
     terms = {
-        "transient": _power(1 - eta * a * H / 2, t) * 2 * psi_0,
+        "transient": _left(eta * a * H / 2, t) * 2 * psi_0,
         "noise": 36 * d * eta / (problem.n_agents * a) * given.Sigma_omega_norm,
     }
     conditions = _stable(eta, given)
@@ -85,7 +85,7 @@ def scaffnew_bound(
     Delta = float(problem.table_weights @ np.sum(problem.table_xi_star**2, axis=1))
     exists = given.a_sym > 0 and not math.isnan(given.L)
     terms = {
-        "transient": _power(1 - zeta, K) * (start**2 + eta**2 / p**2 * Delta) if exists else math.nan,
+        "transient": _left(zeta, K) * (start**2 + eta**2 / p**2 * Delta) if exists else math.nan,
         "noise": 2 * eta**2 / zeta * given.sigma_omega if exists else math.nan,
     }
     conditions = dict(given.extra)
@@ -115,6 +115,8 @@ def _root(x: float) -> float:
     return math.nan if math.isnan(x) else math.sqrt(max(x, 0.0))
 
 
-def _power(base: float, exponent: int) -> float:
-    """base^exponent, 0 for a negative base: there the theorem's condition fails anyway."""
-    return math.nan if math.isnan(base) else max(base, 0.0) ** exponent
+def _left(rate: float, times: int) -> float:
+    """(1 - rate)^times, without loss of digits at tiny rates; 0 for a rate above one, where conditions fail anyway."""
+    if math.isnan(rate) or times == 0:
+        return 1.0 if times == 0 else math.nan
+    return math.exp(times * math.log1p(-rate)) if rate < 1 else 0.0

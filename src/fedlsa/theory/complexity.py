@@ -1,0 +1,185 @@
+"""Sample and communication complexities, by solving the explicit theorems for a target accuracy.
+
+No corollary is copied, for several have wrong constants. Each recipe takes the largest step size at which the noise
+term is its share of the target, the most local steps that the theorem allows, and then as few rounds as make the
+transient small; the bound of the result is at most epsilon^2.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .. import checks
+from ..algorithms import SCAFFLSA, FedLSA, Scaffnew
+from ..errors import ArgumentError
+from ..problems.base import Problem
+from .bias import round_bias
+from .bounds.base import Bound, computed_inputs, equal_weights, start_distance
+from .bounds.dispatch import theorem
+from .bounds.theorems import iterations
+from .constants import Constants, constants
+
+NOISE, BIAS, TRANSIENT = 0.5, 0.25, 0.25  # shares of epsilon in FedLSA's theorem, which bounds the RMS error
+Plan = tuple[FedLSA | SCAFFLSA | Scaffnew, int]
+
+
+@dataclass(frozen=True, eq=False)
+class Complexity:
+    """A setting that a theorem promises to reach E||theta_T - theta_star||^2 <= epsilon^2, and what it costs."""
+
+    method: str
+    epsilon: float
+    algorithm: FedLSA | SCAFFLSA | Scaffnew
+    rounds: int  # communications T
+    samples: int  # observations per agent, T H or (for Scaffnew, K = T / p) K
+    bound: Bound = field(repr=False)
+
+    @property
+    def step_size(self) -> float:
+        assert isinstance(self.algorithm.step_size, float)
+        return self.algorithm.step_size
+
+    @property
+    def local_steps(self) -> float:
+        """H, or its mean 1/p for Scaffnew."""
+        return 1 / self.algorithm.probability if isinstance(self.algorithm, Scaffnew) else self.algorithm.local_steps
+
+
+def complexity(problem: Problem, method: str, epsilon: float, theta_0: ArrayLike | None = None) -> Complexity:
+    """Step size, local steps and rounds with which a method's theorem reaches the accuracy epsilon (RMSE).
+
+    method : "fedlsa" (cor:sample_complexity_lsa), "synchronous", which is FedLSA with H = 1
+        (cor:sample_compl_h_1_proof), "scafflsa" (cor:iteration-complexity-fed-lsa-constant) or "scaffnew"
+        (cor:scaffnew-complexity)
+    theta_0 : (d,), by default theta_star + 1
+    """
+    checks.instance("problem", problem, Problem, "a fedlsa problem")
+    name = checks.choice("method", method, RECIPES)
+    eps = checks.real("epsilon", epsilon, above=0)
+    known, start = constants(problem), start_distance(problem, theta_0)
+    if not known.L > 0:
+        raise ArgumentError(
+            "problem must have agents with positive definite symmetric parts, or no theorem gives a step size; "
+            f"got a smallest eigenvalue of {known.a_sym:.3g}"
+        )
+    algorithm, rounds = RECIPES[name](known, eps, start)
+    if isinstance(algorithm, Scaffnew):
+        samples = iterations(rounds, algorithm.probability)
+    else:
+        samples = rounds * algorithm.local_steps
+    function, label, _ = theorem(algorithm)
+    eta = algorithm.step_size
+    assert isinstance(eta, float)
+    result = function(problem, algorithm, rounds, start, computed_inputs(known, eta), label)
+    return Complexity(name, eps, algorithm, rounds, samples, result)
+
+
+def _fedlsa(known: Constants, eps: float, start: float) -> Plan:
+    """The terms of th:2nd_moment_no_cv_constants, and ||bias_t|| <= ||rho_H|| / (1 - (1 - eta a)^H) for all t."""
+    eta, a, steps = _synchronous_parts(known, eps, start)
+    spread = computed_inputs(known, eta).Sigma_A
+
+    def allowed(H: int) -> bool:
+        rho = float(np.linalg.norm(round_bias(known.problem, eta, H)))
+        return rho / -math.expm1(H * math.log1p(-eta * a)) + 2 * math.sqrt(spread / H) * rho / a <= BIAS * eps
+
+    H = _last(allowed, steps)
+    return FedLSA(eta, H), math.ceil(steps / H)
+
+
+def _synchronous(known: Constants, eps: float, start: float) -> Plan:
+    eta, _, steps = _synchronous_parts(known, eps, start)
+    return FedLSA(eta, 1), steps
+
+
+def _synchronous_parts(known: Constants, eps: float, start: float) -> tuple[float, float, int]:
+    """eta from the two noise terms, a(eta), and the local steps in all, T H, from the transient."""
+    if math.isnan(known.sigma_eps):
+        raise ArgumentError("every agent must have a theta_star_c for th:2nd_moment_no_cv_constants; one has none")
+
+    def quiet(eta: float) -> bool:
+        given = computed_inputs(known, eta)
+        root = math.sqrt(given.eps / (1 - math.exp(-2))) + math.sqrt(2 * given.heter)
+        return math.sqrt(eta / given.a) * root <= NOISE * eps
+
+    eta = _largest_step(known, quiet)
+    a = known.stability(eta)
+    return eta, a, _decay(math.log1p(-eta * a), start / (TRANSIENT * eps))
+
+
+def _scafflsa(known: Constants, eps: float, start: float) -> Plan:
+    """Half of epsilon^2 for each of the two terms of thm:upper-bound-dist-param-scafflsa."""
+    problem = known.problem
+    equal_weights(problem)
+    noise = 36 * problem.dim * known.Sigma_omega_norm / problem.n_agents
+    stiffness = 240 * (known.C_A**2 + known.Sigma_A_norm)
+
+    def allowed(eta: float) -> bool:
+        a = known.stability(eta)
+        return noise * eta <= a * eps**2 / 2 and eta * stiffness <= a
+
+    eta = _largest_step(known, allowed)
+    a = known.stability(eta)
+    H = max(1, math.floor(a / (eta * stiffness)))
+    psi_0 = start**2 + (eta * H) ** 2 * known.Delta
+    return SCAFFLSA(eta, H), _decay(math.log1p(-eta * a * H / 2), 4 * psi_0 / eps**2)
+
+
+def _scaffnew(known: Constants, eps: float, start: float) -> Plan:
+    """p^2 = eta a balances the two rates of thm:potential_psi_t_sto_com_appendix; half of epsilon^2 for each term."""
+    a, eta = known.a_sym, 1 / (2 * known.L)
+    if known.sigma_omega > 0:
+        eta = min(eta, eps**2 * a / (4 * known.sigma_omega))
+    p = math.sqrt(eta * a)
+    K = _decay(math.log1p(-min(eta * a, p**2)), 2 * (start**2 + eta**2 / p**2 * known.Delta) / eps**2)
+    return Scaffnew(eta, p), max(1, math.ceil(K * p))
+
+
+RECIPES: dict[str, Callable[[Constants, float, float], Plan]] = {
+    "fedlsa": _fedlsa,
+    "synchronous": _synchronous,
+    "scafflsa": _scafflsa,
+    "scaffnew": _scaffnew,
+}
+
+
+def _largest_step(known: Constants, allowed: Callable[[float], bool]) -> float:
+    """The largest step size up to 1/L with eta a(eta) <= 1/2 that is allowed, to 12 digits; both are monotone there."""
+
+    def good(eta: float) -> bool:
+        return eta * known.stability(eta) <= 0.5 and allowed(eta)
+
+    high = 1 / known.L
+    if good(high):
+        return high
+    low = high / 2
+    while not good(low):
+        low, high = low / 2, low
+        if low < 1e-300:
+            raise ArgumentError("epsilon must be larger for a step size to exist in floating-point numbers")
+    while high - low > 1e-12 * low:
+        middle = (low + high) / 2
+        low, high = (middle, high) if good(middle) else (low, middle)
+    return low
+
+
+def _last(allowed: Callable[[int], bool], limit: int) -> int:
+    """The largest H <= limit found by doubling and bisection; H = 1 is always allowed."""
+    low, high = 1, 2
+    while high < limit and allowed(high):
+        low, high = high, 2 * high
+    high = min(high, limit + 1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if allowed(middle) else (low, middle)
+    return low
+
+
+def _decay(log_rate: float, factor: float) -> int:
+    """The fewest steps (at least one) in which exp(log_rate) shrinks `factor` to one."""
+    return max(1, math.ceil(math.log(factor) / -log_rate)) if factor > 1 else 1

@@ -1,0 +1,125 @@
+"""Complexities: every setting that is promised keeps its promise, in the theorem and in the exact second moments."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+
+import fedlsa as fl
+from fedlsa.errors import ArgumentError, UnknownNameError
+
+METHODS = ("fedlsa", "synchronous", "scafflsa", "scaffnew")
+
+
+def well(seed, agents=2, **options):
+    rng = np.random.default_rng(seed)
+    tables = []
+    for _ in range(agents):
+        A = (1 + rng.random()) * np.eye(2) + 0.3 * rng.standard_normal((3, 2, 2))
+        tables.append((rng.dirichlet(np.ones(3)), A, rng.standard_normal((3, 2))))
+    return fl.problems.from_observations(tables, **options)
+
+
+def quietly(problem, method, epsilon, theta_0=None):
+    """The complexity, whose theorem must hold without a warning."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return fl.theory.complexity(problem, method, epsilon, theta_0)
+
+
+def test_every_complexity_satisfies_its_theorem_in_240_settings():
+    checked = 0
+    for seed in range(10):
+        problem = well(seed, agents=1 + seed % 3)
+        for method in METHODS:
+            for epsilon in (10.0, 1.0, 0.1, 0.01, 1e-3, 1e-5):
+                got = quietly(problem, method, epsilon)
+                again = fl.theory.bound(problem, got.algorithm, got.rounds)
+                assert again.mse == pytest.approx(got.bound.mse, rel=1e-12)
+                assert again.mse <= epsilon**2 * (1 + 1e-9)
+                assert again.holds
+                checked += 1
+    assert checked == 240
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_garnet_has_complexities_too_and_a_start_at_the_solution_costs_one_transient_step(method):
+    problem = fl.problems.garnet(agents=10, discount=0.5, seed=1)
+    got = quietly(problem, method, 0.1, problem.theta_star)
+    assert got.bound.mse <= 0.01 * (1 + 1e-9)
+    assert got.samples >= got.rounds >= 1
+    assert quietly(problem, method, 0.1).rounds >= got.rounds
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_fewer_rounds_do_not_satisfy_the_share_of_the_transient(method):
+    problem, epsilon = well(3), 0.01
+    got = quietly(problem, method, epsilon)
+    share = epsilon / 4 if method in ("fedlsa", "synchronous") else epsilon**2 / 2
+    fewer = fl.theory.bound(problem, got.algorithm, got.rounds - 1)
+    assert got.bound.terms["transient"] <= share * (1 + 1e-9) < fewer.terms["transient"] * (1 + 1e-6)
+
+
+def test_communications_grow_as_the_paper_says():
+    problem = well(4)
+    rounds = {m: [quietly(problem, m, e).rounds for e in (1e-2, 1e-3, 1e-4)] for m in METHODS}
+    log = math.log(10)
+    # up to logarithms: 1/epsilon for FedLSA, 1/epsilon^2 at H = 1, constant for SCAFFLSA, 1/epsilon for Scaffnew
+    for method, power in (("fedlsa", 1), ("synchronous", 2), ("scafflsa", 0), ("scaffnew", 1)):
+        slope = math.log(rounds[method][2] / rounds[method][1]) / log
+        assert power <= slope + 0.05 <= power + 0.3, (method, slope)
+
+
+def test_more_agents_need_fewer_samples():
+    one = fl.problems.from_observations([([0.5, 0.5], np.stack([np.eye(2)] * 2), [[1.0, 0.0], [-1.0, 0.0]])])
+    A, b = one.observations.A, one.observations.b
+    many = fl.problems.from_observations([([0.5, 0.5], A, b)], assignment=[0] * 10)
+    for method in ("fedlsa", "synchronous", "scafflsa"):
+        assert 8 < quietly(one, method, 1e-3).samples / quietly(many, method, 1e-3).samples < 12
+
+
+def test_identical_agents_need_one_round_of_fedlsa():
+    rng = np.random.default_rng(0)
+    table = ([0.5, 0.5], np.eye(2) + 0.1 * rng.standard_normal((2, 2, 2)), rng.standard_normal((2, 2)))
+    got = quietly(fl.problems.from_observations([table], assignment=[0, 0, 0]), "fedlsa", 0.01)
+    assert got.rounds == 1
+    assert got.local_steps == got.samples
+
+
+def test_the_printed_rounds_of_scafflsa_lack_a_factor_two():
+    problem, epsilon = well(5), 0.01
+    got, known = quietly(problem, "scafflsa", epsilon), fl.theory.constants(problem)
+    eta, H = got.step_size, got.algorithm.local_steps
+    a = fl.theory.stability(problem, eta)
+    psi_0 = 2 + (eta * H) ** 2 * known.Delta
+    printed = 240 * (known.C_A**2 + known.Sigma_A_norm) / a**2 * math.log(4 * psi_0 / epsilon**2)
+    assert got.rounds == pytest.approx(2 * printed, rel=0.01)
+    assert fl.theory.bound(problem, got.algorithm, math.ceil(printed)).value > epsilon**2
+
+
+def test_the_printed_iterations_of_scaffnew_are_too_few():
+    problem, epsilon = well(6), 0.01
+    known = fl.theory.constants(problem)
+    a, sigma = known.a_sym, known.sigma_omega
+    eta = min(1 / (2 * known.L), epsilon**2 * a / (8 * sigma))
+    p = math.sqrt(eta * a)
+    X = 2 + min(1 / (2 * a * known.L), epsilon**2 / (8 * sigma)) * known.Delta
+    printed = max(2 * known.L / a, 4 * sigma / (epsilon * a) ** 2) * math.log(X / (2 * epsilon**2))
+    mended = max(2 * known.L / a, 8 * sigma / (epsilon * a) ** 2) * math.log(2 * X / epsilon**2)
+    algorithm = fl.Scaffnew(eta, p)
+    assert fl.theory.bound(problem, algorithm, math.floor(printed * p)).value > epsilon**2
+    assert fl.theory.bound(problem, algorithm, math.ceil(mended * p)).value <= epsilon**2
+
+
+def test_complexities_refuse_what_no_theorem_covers():
+    indefinite = fl.problems.from_observations([([1.0], [[[1.0, 9.0], [0.0, 1.0]]], [[1.0, 1.0]])])
+    with pytest.raises(ArgumentError, match="positive definite symmetric parts"):
+        fl.theory.complexity(indefinite, "fedlsa", 0.1)
+    with pytest.raises(UnknownNameError, match="did you mean 'scafflsa'"):
+        fl.theory.complexity(well(0), "SCAFFLSA", 0.1)
+    with pytest.raises(ArgumentError, match="equal weights"):
+        fl.theory.complexity(well(0, weights=[1.0, 2.0]), "scafflsa", 0.1)
+    assert quietly(well(0, weights=[1.0, 2.0]), "fedlsa", 0.1).bound.holds
