@@ -45,6 +45,7 @@ def test_what_only_looks_right_is_refused_at_the_door(call):
     [
         (fl.FedLSA(0.1, 10**400), 1, fl.IID()),
         (METHOD, 10**400, fl.IID()),
+        (fl.SCAFFLSA(0.1, 10**400), 1, fl.IID()),
         (fl.Scaffnew(0.1, 1e-300), 1, fl.IID()),
         (fl.Scaffnew(0.1, 0.5), 1, fl.Markov(2**62)),
         (fl.Scaffnew(0.1, 1.0), 1, fl.Markov(2**70)),
@@ -76,3 +77,24 @@ def test_agents_share_the_tables_of_a_garnet():
         fl.problems.garnet(agents=4, states=6, features=2, assignment=[4])
     with pytest.raises(ArgumentTypeError):
         fl.problems.garnet(agents=4, states=6, features=2, assignment="x")
+
+
+class NoUpdates(fl.FedLSA):
+    def observations(self, uniform, thin):
+        return np.zeros(len(uniform), np.int64)
+
+
+class TooFewRounds(fl.FedLSA):
+    def observations(self, uniform, thin):
+        return np.full(3, 2)
+
+
+class OneGain(fl.FedLSA):
+    def gain(self, eta, updates):
+        return np.zeros(1)
+
+
+@pytest.mark.parametrize("method", [NoUpdates(0.1, 2), TooFewRounds(0.1, 2), OneGain(0.1, 2)])
+def test_a_method_whose_arrays_do_not_fit_never_reaches_compiled_code(method):
+    with pytest.raises(ArgumentError, match=type(method).__name__):
+        fl.simulate(P, method, 20, 1)

@@ -103,9 +103,7 @@ def make_job(
     """One configuration with its start and its recorded rounds, checked."""
     N, d = problem.n_agents, problem.dim
     algorithm.participants(N)
-    lengths = algorithm.observations(np.arange(0.5, 64) / 64, sampling.thin)
-    if rounds * sum(map(int, lengths)) >= MOST_OBSERVATIONS * len(lengths):  # exact, however long rounds are
-        raise ArgumentError(f"rounds times observations per round must be below 2**34; got {rounds} rounds")
+    _check_rounds(algorithm, sampling.thin, rounds)
     start = problem.theta_star + 1 if theta_0 is None else checks.array("theta_0", theta_0, (d,))
     drift = None
     if xi_0 is not None:
@@ -118,3 +116,19 @@ def make_job(
     return Job(
         problem, algorithm, sampling, where, rounds, np.array(seeds, np.uint64), recorded, start, drift, dtype, mine
     )
+
+
+def _check_rounds(algorithm: Algorithm, thin: int, rounds: int) -> None:
+    """What a method says of its rounds, tried on 64 of them: compiled code trusts the arrays that it gets."""
+    uniform, name = np.arange(0.5, 64) / 64, type(algorithm).__name__
+    lengths = np.asarray(algorithm.observations(uniform, thin))
+    if lengths.shape != uniform.shape:
+        raise ArgumentError(f"observations of {name} must be one number per round; got shape {lengths.shape} for 64")
+    if rounds * sum(map(int, lengths)) >= MOST_OBSERVATIONS * len(lengths):  # exact, however long rounds are
+        raise ArgumentError(f"rounds times observations per round must be below 2**34; got {rounds} rounds")
+    if (lengths < thin).any():
+        least = int(lengths.min())
+        raise ArgumentError(f"observations of {name} must be at least {thin}, or a round makes no update; got {least}")
+    gain = np.asarray(algorithm.gain(algorithm.eta(np.arange(64)), lengths // thin))
+    if gain.shape != lengths.shape:
+        raise ArgumentError(f"gain of {name} must be one number per round; got shape {gain.shape} for 64")
