@@ -12,9 +12,11 @@ from ...algorithms import SCAFFLSA, FedLSA, Scaffnew
 from ...algorithms.base import Algorithm
 from ...errors import ArgumentError, ArgumentTypeError
 from ...problems.base import Problem
-from ...sampling import IID, Sampling
+from ...sampling import IID, Markov, Sampling
 from ..constants import constants
+from ..markov import markov_constants
 from .base import Bound, computed_inputs, constant_step, start_distance
+from .markov import coupled_bound, last_iterate_bound
 from .td import claim_inputs
 from .theorems import fedlsa_bound, scafflsa_bound, scaffnew_bound
 
@@ -35,10 +37,14 @@ def bound(
     """The theorem on this method after `rounds` communications: what it bounds, its value, terms and conditions.
 
     FedLSA (th:2nd_moment_no_cv_constants), SCAFFLSA (thm:upper-bound-dist-param-scafflsa), Scaffnew
-    (thm:potential_psi_t_sto_com_appendix). theta_0 : (d,), by default theta_star + 1; control variates start at 0.
+    (thm:potential_psi_t_sto_com_appendix), FedLSA on trajectories (lem:last_iterate_bound).
+    theta_0 : (d,), by default theta_star + 1; control variates start at 0.
     Where conditions fail a TheoryWarning says which, and the number is returned all the same.
     """
     eta, t = _checked(problem, algorithm, rounds)
+    if isinstance(sampling, Markov) and isinstance(algorithm, FedLSA):
+        known, q = constants(problem), thinned(algorithm, sampling.thin)
+        return last_iterate_bound(known, markov_constants(problem), algorithm, t, start_distance(problem, theta_0), q)
     if not isinstance(sampling, IID):
         raise ArgumentError(f"the theorem on {type(algorithm).__name__} needs i.i.d. sampling; got {sampling!r}")
     function, label, _ = theorem(algorithm)
@@ -54,6 +60,24 @@ def td_bound(problem: Problem, algorithm: Algorithm, rounds: int, theta_0: Array
     eta, t = _checked(problem, algorithm, rounds)
     function, _, label = theorem(algorithm)
     return function(problem, algorithm, t, start_distance(problem, theta_0), claim_inputs(problem, eta), label)
+
+
+def markov_bound(
+    problem: Problem, algorithm: FedLSA, rounds: int, thin: int, theta_0: ArrayLike | None = None
+) -> Bound:
+    """A bound on the MSE of FedLSA on trajectories that are thinned, from coupling (eq:last_iter_bound)."""
+    checks.instance("algorithm", algorithm, FedLSA, "a FedLSA")
+    _, t = _checked(problem, algorithm, rounds)
+    q = thinned(algorithm, checks.integer("thin", thin, at_least=1))
+    start = start_distance(problem, theta_0)
+    return coupled_bound(constants(problem), markov_constants(problem), algorithm, t, start, q)
+
+
+def thinned(algorithm: FedLSA, thin: int) -> int:
+    """`thin`, if a round then still makes an update."""
+    if thin > algorithm.local_steps:
+        raise ArgumentError(f"thin must be at most local_steps, {algorithm.local_steps}; got {thin}")
+    return thin
 
 
 def _checked(problem: Problem, algorithm: Any, rounds: int) -> tuple[float, int]:

@@ -1,0 +1,109 @@
+"""FedLSA on trajectories (algo:fed-lsa-markov): the last-iterate lemma, coupling, and block sizes."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ... import checks
+from ...algorithms import FedLSA
+from ...algorithms.base import Algorithm, FixedRounds
+from ...errors import ArgumentError, ArgumentTypeError, TheoryWarning
+from ...problems.base import Problem
+from ..constants import Constants, constants
+from ..markov import MarkovConstants, mixing_times
+from .base import Bound, Numbers, computed_inputs, constant_step, finished, start_distance
+from .theorems import fedlsa_bound
+
+
+@dataclass(frozen=True)
+class MarkovBlock:
+    """The block of cor:sample_complexity_lsa_Markov: of q observations in a row one makes an update."""
+
+    delta: float  # probability that the run differs from one with independent observations
+    Delta_corr: float  # eq:delta_corr
+    q: int  # eq:q_block_size
+    delta_printed: float  # with Delta_corr where its square is needed
+
+
+def last_iterate_bound(
+    known: Constants, markov: MarkovConstants, algorithm: FedLSA, rounds: int, start: float, q: int
+) -> Bound:
+    """lem:last_iterate_bound: the fourth moment of the error, on trajectories of which every q-th observation is used.
+
+    ||theta_0 - theta_star|| + 2 t E_c||theta_star_c - theta_star|| + eta t H sup||eps|| bounds its fourth root.
+    """
+    eta, H = algorithm.step_size, algorithm.local_steps
+    assert isinstance(eta, float)
+    terms = {
+        "start": start,
+        "heterogeneity": 2 * rounds * known.distance,
+        "noise": eta * rounds * H * known.eps_sup,
+    }
+    needed = 12 / markov.a_tilde * (2 + math.log(known.problem.dim) / 2 + math.log(markov.kappa_Q) / 2)
+    conditions: Numbers = {
+        "-A_bar_c is Hurwitz": (float(math.isnan(markov.a_tilde)), 0.0),
+        "tau_mix <= q": (markov.tau_mix, float(q)),
+        "eta <= eta_inf^(M)": (eta, markov.eta_inf_M),
+        "12 / a~ (2 + log(d kappa_Q) / 2) <= eta H / q": (needed, eta * H / q),
+    }
+    value = sum(terms.values())
+    return finished(
+        "FedLSA on trajectories",
+        "lem:last_iterate_bound",
+        "E^{1/4} ||theta_t - theta_star||^4",
+        terms,
+        conditions,
+        mse=value**2,
+    )
+
+
+def coupled_bound(
+    known: Constants, markov: MarkovConstants, algorithm: FedLSA, rounds: int, start: float, q: int
+) -> Bound:
+    """The inequality behind cor:sample_complexity_lsa_Markov (eq:last_iter_bound), with an MSE on its left.
+
+    Every q-th observation is an independent one, except with probability delta <= N n (1/4)^{floor(q / tau_mix)}, n
+    the updates of an agent; so the MSE is at most that of floor(H / q) independent local steps + sqrt(delta) times
+    the square of the lemma's bound. Its conditions are those of theorem and lemma together.
+    """
+    eta, updates, problem = algorithm.step_size, algorithm.local_steps // q, known.problem
+    assert isinstance(eta, float)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TheoryWarning)
+        worst = last_iterate_bound(known, markov, algorithm, rounds, start, q)
+        apart = fedlsa_bound(problem, FedLSA(eta, updates), rounds, start, computed_inputs(known, eta), "")
+    blocks = q // markov.tau_mix if math.isfinite(markov.tau_mix) else 0.0
+    delta = min(1.0, problem.n_agents * updates * rounds * 0.25**blocks)
+    terms = {"independent": apart.mse, "coupling": math.sqrt(delta) * worst.mse}
+    label = "cor:sample_complexity_lsa_Markov"
+    conditions = apart.numbers | worst.numbers
+    return finished("FedLSA on trajectories", label, "E ||theta_t - theta_star||^2", terms, conditions)
+
+
+def markov_block(
+    problem: Problem, algorithm: Algorithm, rounds: int, epsilon: float, theta_0: ArrayLike | None = None
+) -> MarkovBlock:
+    """delta, Delta_corr (eq:delta_corr) and q (eq:q_block_size) for H = local_steps and T = rounds.
+
+    sqrt(delta) times the bound of lem:last_iterate_bound on E^{1/2}||theta_T - theta_star||^4, which is at most
+    (H T)^2 Delta_corr, must be epsilon^2: so delta = epsilon^4 / ((H T)^4 Delta_corr^2); the square is not printed.
+    """
+    checks.instance("problem", problem, Problem, "a fedlsa problem")
+    eta = constant_step(algorithm)
+    if not isinstance(algorithm, FixedRounds):
+        raise ArgumentTypeError(f"algorithm must have rounds of fixed length; got {checks.show(algorithm)}")
+    T, eps = checks.integer("rounds", rounds, at_least=1), checks.real("epsilon", epsilon, above=0)
+    known, steps = constants(problem), algorithm.local_steps * T
+    Delta_corr = (start_distance(problem, theta_0) + 2 * known.distance + eta * known.eps_sup) ** 2
+    with np.errstate(divide="ignore"):
+        delta, printed = (float(min(1.0, np.float64(eps / steps) ** 4 / np.float64(Delta_corr) ** k)) for k in (2, 1))
+    tau = float(mixing_times(problem)[problem.assignment].max())
+    if not math.isfinite(tau * math.log(2 * problem.n_agents * steps / delta)):
+        raise ArgumentError(f"chains must mix and every theta_star_c exist for a block size; got tau_mix = {tau:g}")
+    q = math.ceil(tau * math.log(2 * problem.n_agents * steps / delta) / math.log(4))
+    return MarkovBlock(delta, Delta_corr, max(q, 1), printed)

@@ -1,0 +1,140 @@
+"""Constants of the Markovian case (sec:proof_markov_sampling): mixing times, Lyapunov matrices.
+
+An observation is z = (s, a, s'), and the next one starts in s'. So k >= 1 steps after z the law of the observation is
+that of a chain of states k - 1 steps after s', and two such laws are as far apart as the laws of their states:
+
+    d(k) = max_{z, z'} TV(Q^k(. | z), Q^k(. | z')) = max_{s, s'} TV(P^{k-1}(. | s), P^{k-1}(. | s')).
+
+d never grows and d(j + k) <= d(j) d(k): the least tau with d(k) <= (1/4)^{floor(k / tau)} for all k
+(eq:drift-condition-main) is the least with d(tau) <= 1/4.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+from scipy.spatial.distance import pdist
+
+from .. import checks
+from ..checks import Floats
+from ..errors import ArgumentError
+from ..problems.base import Problem
+from .constants import constants
+
+LONGEST = 2**40  # a chain that has not mixed by then counts as periodic
+
+
+@dataclass(frozen=True, eq=False)
+class MarkovConstants:
+    """Constants of assum:P_pi_ergodicity, eq:condition_number_contraction_rates and eq:alpha_infty_makov.
+
+    Arrays have one entry per agent. NaN stands for what does not exist, where some -A_bar_c is not Hurwitz.
+    """
+
+    tau_mix_local: Floats  # (N,) mixing time of each agent's chain of observations; inf if periodic
+    Q: Floats = field(repr=False)  # (N, d, d) with A_bar^T Q + Q A_bar = I (eq:Lyapunov)
+    a_local: Floats = field(repr=False)  # (N,) ||Q_c||^-1 / 2
+    eta_tilde_inf_local: Floats = field(repr=False)  # (N,)
+    kappa_Q_local: Floats = field(repr=False)  # (N,) condition number of Q_c
+    tau_mix: float  # max over agents
+    kappa_Q: float  # max over agents
+    a_tilde: float  # min over agents
+    eta_tilde_inf: float  # min over agents
+    b_Q: float  # 2 kappa_Q^{1/2} C_A
+    C_A: float  # sup_z ||A(z)||
+    C_Gamma: float
+    c_A_M: float  # a_tilde / (12 C_Gamma)
+    eta_inf_M: float  # largest step size of lem:matr_product_upd
+
+
+def markov_constants(problem: Problem) -> MarkovConstants:
+    """Every constant of the Markovian case; the problem must have been made from chains."""
+    tau = mixing_times(problem)
+    A_bar = problem.table_A_bar
+    Q = np.stack([_lyapunov(A) for A in A_bar])
+    norm, kappa, weighted = (np.full(len(Q), np.nan) for _ in range(3))
+    for m, (A, X) in enumerate(zip(A_bar, Q, strict=True)):
+        if np.isfinite(X).all():
+            spectrum = np.linalg.eigvalsh(X)
+            root = np.linalg.cholesky(X).T  # ||x||_Q = ||root x||
+            norm[m], kappa[m] = spectrum[-1], spectrum[-1] / spectrum[0]
+            weighted[m] = np.linalg.norm(root @ A @ np.linalg.inv(root), 2)
+    a = 1 / (2 * norm)
+    eta_tilde = np.minimum(1 / (2 * weighted**2 * norm), norm)
+    held = problem.table_weights > 0
+    C_A, kappa_Q, a_tilde = constants(problem).A_sup, float(kappa[held].max()), float(a[held].min())
+    eta_tilde_inf = float(eta_tilde[held].min())
+    root_kappa = math.sqrt(kappa_Q)
+    blocks = float(np.ceil(8 * root_kappa * C_A / a_tilde))
+    C_Gamma = 4 * (root_kappa * C_A + a_tilde / 6) ** 2 * blocks
+    c_A_M = a_tilde / (12 * C_Gamma)
+    small = np.min([eta_tilde_inf, 1 / (root_kappa * C_A), a_tilde / (6 * math.e * kappa_Q * C_A)])
+    each = problem.assignment
+    return MarkovConstants(
+        tau_mix_local=tau[each],
+        Q=Q[each],
+        a_local=a[each],
+        eta_tilde_inf_local=eta_tilde[each],
+        kappa_Q_local=kappa[each],
+        tau_mix=float(tau[held].max()),
+        kappa_Q=kappa_Q,
+        a_tilde=a_tilde,
+        eta_tilde_inf=eta_tilde_inf,
+        b_Q=2 * root_kappa * C_A,
+        C_A=C_A,
+        C_Gamma=C_Gamma,
+        c_A_M=c_A_M,
+        eta_inf_M=float(np.minimum(small / blocks, c_A_M / 2)),
+    )
+
+
+def mixing_times(problem: Problem) -> Floats:
+    """tau_mix of each table's chain of observations (eq:drift-condition-main), (M,); inf for a periodic chain.
+
+    The chain lives where its stationary law does: transient states do not count.
+    """
+    checks.instance("problem", problem, Problem, "a fedlsa problem")
+    return np.array([_mixing_time(P) for P in state_kernels(problem)])
+
+
+def state_kernels(problem: Problem) -> list[NDArray[np.float64]]:
+    """P(s' | s) on the recurrent states of each table's chain."""
+    chain = problem.chain
+    if chain is None:
+        raise ArgumentError("problem must have been made from chains (from_mdps, garnet) to have a mixing time")
+    kernels = []
+    for span, a, b in zip(problem.spans(), chain.first_state[:-1], chain.first_state[1:], strict=True):
+        recurrent = chain.stationary[a:b] > 0
+        P = np.zeros((b - a, b - a))
+        np.add.at(P, (chain.origin[span], chain.successor[span]), chain.conditional[span])
+        kernels.append(P[np.ix_(recurrent, recurrent)])
+    return kernels
+
+
+def _mixing_time(P: Floats) -> float:
+    """The least k >= 1 with d(k) <= 1/4, by doubling and bisection."""
+    if len(P) == 1:
+        return 1.0
+    powers = [P]  # P^(2^i)
+    while pdist(powers[-1], "cityblock").max() / 2 > 0.25:
+        if 2 ** len(powers) > LONGEST:
+            return math.inf
+        powers.append(powers[-1] @ powers[-1])
+    steps, reached = 0, np.eye(len(P))  # P^steps is still too far; grow it greedily
+    for i in reversed(range(len(powers))):
+        further = reached @ powers[i]
+        if pdist(further, "cityblock").max() / 2 > 0.25:
+            steps, reached = steps + 2**i, further
+    return float(steps + 2)  # P^(steps + 1) is near enough, and d(k) looks at P^(k - 1)
+
+
+def _lyapunov(A: Floats) -> Floats:
+    """Q with A^T Q + Q A = I (eq:Lyapunov); NaN unless -A is Hurwitz."""
+    if np.linalg.eigvals(A).real.min() <= 0:
+        return np.full_like(A, np.nan)
+    Q = np.asarray(scipy.linalg.solve_continuous_lyapunov(A.T, np.eye(len(A))), np.float64)
+    return (Q + Q.T) / 2
