@@ -178,7 +178,7 @@ def setting(problem, share=1.0):
 def test_the_last_iterate_lemma_holds_in_216_settings():
     checked = 0
     for seed in range(9):
-        problem = chains(seed, agents=1 + seed % 2)
+        problem = chains(seed, agents=2 if seed % 3 == 0 else 1)
         for share in (1.0, 0.2):
             eta, updates, tau = setting(problem, share)
             for q in (tau, 2 * tau + 1):
@@ -197,7 +197,7 @@ def test_the_last_iterate_lemma_holds_in_216_settings():
 
 def test_the_bound_by_coupling_holds_and_tends_to_that_of_independent_observations():
     checked = 0
-    for seed in range(4):
+    for seed in range(2):
         for same in (False, True):
             problem = chains(seed, same=same)
             eta, updates, tau = setting(problem)
@@ -209,7 +209,7 @@ def test_the_bound_by_coupling_holds_and_tends_to_that_of_independent_observatio
                 checked += 1
             apart = fl.theory.bound(problem, fl.FedLSA(eta, updates), 3)
             assert got.value == pytest.approx(apart.mse, rel=1e-3)
-    assert checked == 24
+    assert checked == 12
 
 
 def test_block_size_makes_the_coupling_term_as_small_as_asked():

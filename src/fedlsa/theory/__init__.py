@@ -5,6 +5,7 @@ from .bounds import Bound, MarkovBlock, TDClaim, bound, markov_block, markov_bou
 from .complexity import Complexity, complexity
 from .constants import Constants, constants, stability
 from .markov import MarkovConstants, markov_constants, mixing_times
+from .virtual import VirtualMDP, virtual_mdp
 
 __all__ = [
     "Bound",
@@ -13,6 +14,7 @@ __all__ = [
     "MarkovBlock",
     "MarkovConstants",
     "TDClaim",
+    "VirtualMDP",
     "bias",
     "bias_at",
     "bias_gap_bound",
@@ -29,4 +31,5 @@ __all__ = [
     "stability",
     "td_bound",
     "td_claim",
+    "virtual_mdp",
 ]
