@@ -114,6 +114,34 @@ def test_the_printed_iterations_of_scaffnew_are_too_few():
     assert fl.theory.bound(problem, algorithm, math.ceil(mended * p)).value <= epsilon**2
 
 
+def trajectories(seed, difference):
+    """Two agents whose rewards differ a little, TD(0) with one feature per state."""
+    rng = np.random.default_rng(seed)
+    P, r = rng.dirichlet(5 * np.ones(2), (1, 2, 1)), rng.random((1, 2, 1))
+    P, r = np.concatenate([P, P]), np.concatenate([r, r + difference])
+    P[1, 0, 0] += difference * np.array([1.0, -1.0])
+    return fl.problems.from_mdps(P, r, np.ones((2, 1)), np.eye(2), 0.3)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("difference", "epsilon"), [(0.0, 0.3), (0.0, 0.01), (0.01, 0.5), (0.001, 0.1)])
+def test_complexities_on_trajectories_satisfy_theorem_and_lemma(seed, difference, epsilon):
+    problem = trajectories(seed, difference)
+    got = quietly(problem, "markov", epsilon)
+    again = fl.theory.markov_bound(problem, got.algorithm, got.rounds, got.thin)
+    assert again.holds
+    assert again.mse <= epsilon**2
+    assert got.samples == got.rounds * got.algorithm.local_steps
+    assert got.algorithm.local_steps % got.thin == 0
+
+
+def test_on_trajectories_long_rounds_and_a_small_bias_exclude_each_other():
+    problem = trajectories(0, 0.2)
+    with pytest.raises(ArgumentError, match=r"epsilon must be larger.*eq:block_size_relation"):
+        fl.theory.complexity(problem, "markov", 1e-3)
+    assert fl.theory.complexity(problem, "fedlsa", 1e-3).bound.holds
+
+
 def test_complexities_refuse_what_no_theorem_covers():
     indefinite = fl.problems.from_observations([([1.0], [[[1.0, 9.0], [0.0, 1.0]]], [[1.0, 1.0]])])
     with pytest.raises(ArgumentError, match="positive definite symmetric parts"):

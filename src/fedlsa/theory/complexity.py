@@ -8,6 +8,7 @@ transient small; the bound of the result is at most epsilon^2.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -16,16 +17,18 @@ from numpy.typing import ArrayLike
 
 from .. import checks
 from ..algorithms import SCAFFLSA, FedLSA, Scaffnew
-from ..errors import ArgumentError
+from ..errors import ArgumentError, TheoryWarning
 from ..problems.base import Problem
 from .bias import round_bias
 from .bounds.base import Bound, computed_inputs, equal_weights, start_distance
 from .bounds.dispatch import theorem
+from .bounds.markov import coupled_bound, round_length
 from .bounds.theorems import iterations
 from .constants import Constants, constants
+from .markov import markov_constants
 
 NOISE, BIAS, TRANSIENT = 0.5, 0.25, 0.25  # shares of epsilon in FedLSA's theorem, which bounds the RMS error
-Plan = tuple[FedLSA | SCAFFLSA | Scaffnew, int]
+Plan = tuple[FedLSA | SCAFFLSA | Scaffnew, int, int]  # method, rounds, thin
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +41,7 @@ class Complexity:
     rounds: int  # communications T
     samples: int  # observations per agent, T H or (for Scaffnew, K = T / p) K
     bound: Bound = field(repr=False)
+    thin: int = 1  # q: on trajectories, one of this many observations is used
 
     @property
     def step_size(self) -> float:
@@ -54,7 +58,8 @@ def complexity(problem: Problem, method: str, epsilon: float, theta_0: ArrayLike
     """Step size, local steps and rounds with which a method's theorem reaches the accuracy epsilon (RMSE).
 
     method : "fedlsa" (cor:sample_complexity_lsa), "synchronous", which is FedLSA with H = 1
-        (cor:sample_compl_h_1_proof), "scafflsa" (cor:iteration-complexity-fed-lsa-constant) or "scaffnew"
+        (cor:sample_compl_h_1_proof), "markov", which is FedLSA on thinned trajectories
+        (cor:sample_complexity_lsa_Markov), "scafflsa" (cor:iteration-complexity-fed-lsa-constant) or "scaffnew"
         (cor:scaffnew-complexity)
     theta_0 : (d,), by default theta_star + 1
     """
@@ -67,37 +72,78 @@ def complexity(problem: Problem, method: str, epsilon: float, theta_0: ArrayLike
             "problem must have agents with positive definite symmetric parts, or no theorem gives a step size; "
             f"got a smallest eigenvalue of {known.a_sym:.3g}"
         )
-    algorithm, rounds = RECIPES[name](known, eps, start)
+    algorithm, rounds, thin = RECIPES[name](known, eps, start)
     if isinstance(algorithm, Scaffnew):
         samples = iterations(rounds, algorithm.probability)
     else:
         samples = rounds * algorithm.local_steps
-    function, label, _ = theorem(algorithm)
-    eta = algorithm.step_size
-    assert isinstance(eta, float)
-    result = function(problem, algorithm, rounds, start, computed_inputs(known, eta), label)
-    return Complexity(name, eps, algorithm, rounds, samples, result)
+    if name == "markov":
+        assert isinstance(algorithm, FedLSA)
+        result = coupled_bound(known, markov_constants(problem), algorithm, rounds, start, thin)
+    else:
+        function, label, _ = theorem(algorithm)
+        eta = algorithm.step_size
+        assert isinstance(eta, float)
+        result = function(problem, algorithm, rounds, start, computed_inputs(known, eta), label)
+    return Complexity(name, eps, algorithm, rounds, samples, result, thin)
 
 
 def _fedlsa(known: Constants, eps: float, start: float) -> Plan:
-    """The terms of th:2nd_moment_no_cv_constants, and ||bias_t|| <= ||rho_H|| / (1 - (1 - eta a)^H) for all t."""
+    """The terms of th:2nd_moment_no_cv_constants."""
     eta, a, steps = _synchronous_parts(known, eps, start)
+    H = _last(_unbiased(known, eps, eta, a), steps)
+    return FedLSA(eta, H), math.ceil(steps / H), 1
+
+
+def _synchronous(known: Constants, eps: float, start: float) -> Plan:
+    eta, _, steps = _synchronous_parts(known, eps, start)
+    return FedLSA(eta, 1), steps, 1
+
+
+def _markov(known: Constants, eps: float, start: float) -> Plan:
+    """Half of epsilon^2 for independent observations, half for the event that thinned trajectories differ from them.
+
+    The lemma on that event asks for long rounds (eq:block_size_relation), the bias for short ones.
+    """
+    markov, problem = markov_constants(known.problem), known.problem
+    if not math.isfinite(markov.tau_mix):
+        raise ArgumentError("chains must mix for the corollary on trajectories; one is periodic")
+    eta, a, steps = _synchronous_parts(known, eps / math.sqrt(2), start, markov.eta_inf_M)
+    unbiased = _unbiased(known, eps / math.sqrt(2), eta, a)
+    fewest = math.ceil(round_length(markov, problem.dim) / eta)
+    if not unbiased(fewest):
+        raise ArgumentError(
+            f"epsilon must be larger, for the corollary on trajectories needs rounds of at least {fewest} updates at "
+            f"step size {eta:.3g} (eq:block_size_relation) and then FedLSA's bias is too large; got {eps:g}"
+        )
+    updates = max(fewest, _last(unbiased, steps))
+    T = math.ceil(steps / updates)
+    q = int(markov.tau_mix)
+
+    def coupling(q: int) -> float:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", TheoryWarning)
+            return coupled_bound(known, markov, FedLSA(eta, q * updates), T, start, q).terms["coupling"]
+
+    while coupling(q) > eps**2 / 2:
+        q += int(markov.tau_mix)
+    return FedLSA(eta, q * updates), T, q
+
+
+def _unbiased(known: Constants, eps: float, eta: float, a: float) -> Callable[[int], bool]:
+    """Whether H local steps keep the bias to its share: ||bias_t|| <= ||rho_H|| / (1 - (1 - eta a)^H) for all t."""
     spread = computed_inputs(known, eta).Sigma_A
 
     def allowed(H: int) -> bool:
         rho = float(np.linalg.norm(round_bias(known.problem, eta, H)))
         return rho / -math.expm1(H * math.log1p(-eta * a)) + 2 * math.sqrt(spread / H) * rho / a <= BIAS * eps
 
-    H = _last(allowed, steps)
-    return FedLSA(eta, H), math.ceil(steps / H)
+    return allowed
 
 
-def _synchronous(known: Constants, eps: float, start: float) -> Plan:
-    eta, _, steps = _synchronous_parts(known, eps, start)
-    return FedLSA(eta, 1), steps
-
-
-def _synchronous_parts(known: Constants, eps: float, start: float) -> tuple[float, float, int]:
+def _synchronous_parts(
+    known: Constants, eps: float, start: float, at_most: float = math.inf
+) -> tuple[float, float, int]:
     """eta from the two noise terms, a(eta), and the local steps in all, T H, from the transient."""
     if math.isnan(known.sigma_eps):
         raise ArgumentError("every agent must have a theta_star_c for th:2nd_moment_no_cv_constants; one has none")
@@ -105,7 +151,7 @@ def _synchronous_parts(known: Constants, eps: float, start: float) -> tuple[floa
     def quiet(eta: float) -> bool:
         given = computed_inputs(known, eta)
         root = math.sqrt(given.eps / (1 - math.exp(-2))) + math.sqrt(2 * given.heter)
-        return math.sqrt(eta / given.a) * root <= NOISE * eps
+        return eta <= at_most and math.sqrt(eta / given.a) * root <= NOISE * eps
 
     eta = _largest_step(known, quiet)
     a = known.stability(eta)
@@ -127,7 +173,7 @@ def _scafflsa(known: Constants, eps: float, start: float) -> Plan:
     a = known.stability(eta)
     H = max(1, math.floor(a / (eta * stiffness)))
     psi_0 = start**2 + (eta * H) ** 2 * known.Delta
-    return SCAFFLSA(eta, H), _decay(math.log1p(-eta * a * H / 2), 4 * psi_0 / eps**2)
+    return SCAFFLSA(eta, H), _decay(math.log1p(-eta * a * H / 2), 4 * psi_0 / eps**2), 1
 
 
 def _scaffnew(known: Constants, eps: float, start: float) -> Plan:
@@ -137,12 +183,13 @@ def _scaffnew(known: Constants, eps: float, start: float) -> Plan:
         eta = min(eta, eps**2 * a / (4 * known.sigma_omega))
     p = math.sqrt(eta * a)
     K = _decay(math.log1p(-min(eta * a, p**2)), 2 * (start**2 + eta**2 / p**2 * known.Delta) / eps**2)
-    return Scaffnew(eta, p), max(1, math.ceil(K * p))
+    return Scaffnew(eta, p), max(1, math.ceil(K * p)), 1
 
 
 RECIPES: dict[str, Callable[[Constants, float, float], Plan]] = {
     "fedlsa": _fedlsa,
     "synchronous": _synchronous,
+    "markov": _markov,
     "scafflsa": _scafflsa,
     "scaffnew": _scaffnew,
 }

@@ -44,7 +44,7 @@ def last_iterate_bound(
         "heterogeneity": 2 * rounds * known.distance,
         "noise": eta * rounds * H * known.eps_sup,
     }
-    needed = 12 / markov.a_tilde * (2 + math.log(known.problem.dim) / 2 + math.log(markov.kappa_Q) / 2)
+    needed = round_length(markov, known.problem.dim)
     conditions: Numbers = {
         "-A_bar_c is Hurwitz": (float(math.isnan(markov.a_tilde)), 0.0),
         "tau_mix <= q": (markov.tau_mix, float(q)),
@@ -60,6 +60,11 @@ def last_iterate_bound(
         conditions,
         mse=value**2,
     )
+
+
+def round_length(markov: MarkovConstants, d: int) -> float:
+    """The least eta H / q (eq:block_size_relation)."""
+    return 12 / markov.a_tilde * (2 + math.log(d) / 2 + math.log(markov.kappa_Q) / 2)
 
 
 def coupled_bound(
