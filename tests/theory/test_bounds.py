@@ -55,8 +55,12 @@ class Moments:
         y = np.concatenate([np.tile(offset, self.N), -self.xi_star.ravel(), [1.0]])  # xi_0 = 0
         return np.outer(y, y).ravel()
 
-    def after(self, operator, times, offset):
-        return (np.linalg.matrix_power(operator, times) @ self.start(offset)).reshape(self.size, self.size)
+    def after(self, operator, times, *offsets):
+        """E[y y^T] after `times` applications of an operator; one for each start, a single one by itself."""
+        start = np.stack([self.start(offset) for offset in offsets], axis=1)
+        end = np.linalg.matrix_power(operator, times) @ start
+        out = [column.reshape(self.size, self.size) for column in end.T]
+        return out if len(out) > 1 else out[0]
 
     def server(self, second, shift=0.0):
         """E||mean_c u_c - shift||^2."""
@@ -138,9 +142,8 @@ def fedlsa_checks(problem, find, settings, rounds):
         one = moments.mix @ np.linalg.matrix_power(moments.local, H)
         for t in rounds:
             bias = fl.theory.bias_at(problem, eta, H, t)
-            for offset in STARTS:
+            for offset, second in zip(STARTS, moments.after(one, t, *STARTS), strict=True):
                 got = silently(problem, fl.FedLSA(eta, H), t, offset, find)
-                second = moments.after(one, t, offset)
                 assert np.sqrt(max(moments.server(second, bias), 0)) <= got.value * (1 + 1e-9)
                 assert moments.server(second) <= got.mse * (1 + 1e-9)
                 checked += 1
@@ -169,10 +172,9 @@ def test_the_theorem_on_scafflsa_holds_in_240_settings():
             moments = Moments(problem, algorithm.step_size, 1 / (algorithm.step_size * H))
             one = moments.mix @ np.linalg.matrix_power(moments.local, H)
             for t in (1, 30, 3000):
-                for offset in STARTS[:2]:
+                for offset, second in zip(STARTS[:2], moments.after(one, t, *STARTS[:2]), strict=True):
                     got = silently(problem, algorithm, t, offset)
-                    mse = moments.server(moments.after(one, t, offset))
-                    assert mse <= got.value * (1 + 1e-9)
+                    assert moments.server(second) <= got.value * (1 + 1e-9)
                     assert got.mse == got.value
                     checked += 1
     assert checked == 240
@@ -195,9 +197,8 @@ def test_the_mended_theorem_on_scaffnew_holds_in_360_settings_and_more_with_weig
             one = (1 - p) * moments.local + p * moments.mix @ moments.local
             for rounds in (1, 40):
                 K = int(np.ceil(rounds / p - 1e-9))
-                for offset in STARTS[:2]:
+                for offset, second in zip(STARTS[:2], moments.after(one, K, *STARTS[:2]), strict=True):
                     got = silently(problem, algorithm, rounds, offset)
-                    second = moments.after(one, K, offset)
                     assert moments.psi(second, eta**2 / p**2) <= got.value * (1 + 1e-9)
                     assert moments.server(second) <= got.mse * (1 + 1e-9)
                     checked += 1
@@ -225,6 +226,47 @@ def test_scaffnew_fails_as_printed_for_sigma_eps_can_be_zero_while_psi_is_not():
     got = silently(problem, fl.Scaffnew(eta, p), rounds, [1.0, 1.0])
     printed = got.terms["transient"] + 2 * eta**2 / min(eta * known.a_sym, p**2) * known.sigma_eps
     assert printed < 1e-12 < 1e-3 < psi <= got.value
+
+
+def rademacher(agents):
+    """The example of thm:no-speed-up-proxskip with a = 1: A(z) = I, b(z) = (b_c +- 1) (1, 1)."""
+    A, u = np.stack([np.eye(2)] * 2), np.ones(2)
+    return fl.problems.from_observations([([0.5, 0.5], A, np.stack([(c + 1) * u, (c - 1) * u])) for c in range(agents)])
+
+
+def scaffnew_example(agents, eta, p, K):
+    """psi and the MSE of the average at iteration K, from theta_star + 1."""
+    moments = Moments(rademacher(agents), eta, p / eta)
+    second = moments.after((1 - p) * moments.local + p * moments.mix @ moments.local, K, [1.0, 1.0])
+    return moments.psi(second, eta**2 / p**2), moments.server(second)
+
+
+def test_in_the_lower_bound_psi_does_not_fall_with_the_agents_but_the_error_of_the_server_does():
+    psi, server = np.array([scaffnew_example(N, 0.05, 0.2, 20000) for N in (1, 2, 3, 4)]).T
+    assert (np.diff(psi) > 0).all()
+    np.testing.assert_allclose(server * [1, 2, 3, 4], server[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("agents", [1, 2, 3])
+@pytest.mark.parametrize("K", [0, 1, 10, 1000])
+def test_the_lower_bound_is_an_equality_without_its_factor_two_where_both_rates_agree(agents, K):
+    eta = 0.05
+    zeta = 1 - (1 - eta) ** 2  # the rate of theta; p^2 = zeta makes it that of the control variates too
+    known = fl.theory.constants(rademacher(agents))
+    psi, _ = scaffnew_example(agents, eta, np.sqrt(zeta), K)
+    start = 2 + eta**2 / zeta * known.Delta
+    left = (1 - zeta) ** K
+    assert psi == pytest.approx(left * start + (1 - left) * eta**2 / zeta * known.sigma_eps, rel=1e-9)
+    printed = left * start + 2 * eta**2 / zeta * known.sigma_eps
+    assert psi < printed  # so the printed equality is none
+
+
+def test_a_singular_agent_leaves_fedlsa_without_a_bound():
+    singular = ([1.0], [np.diag([1.0, 0.0])], [[1.0, 1.0]])
+    regular = ([1.0], [np.diag([1.0, 2.0])], [[1.0, 0.0]])
+    with pytest.warns(TheoryWarning, match="every agent has a theta_star_c"):
+        got = fl.theory.bound(fl.problems.from_observations([singular, regular]), fl.FedLSA(0.1, 2), 3)
+    assert np.isnan(got.value)
 
 
 def test_fedlsa_fails_with_the_printed_order_of_sigma_a():
