@@ -2,17 +2,25 @@
 
 from .bias import bias, bias_at, bias_gap_bound, first_order_bias, round_bias, round_bias_bound
 from .bounds import Bound, MarkovBlock, TDClaim, bound, markov_block, markov_bound, td_bound, td_claim
+from .bounds.parts import FedLSAParts, SCAFFLSAParts, fedlsa_parts, scafflsa_parts
 from .complexity import Complexity, complexity
 from .constants import Constants, constants, stability
+from .exact import exact
 from .markov import MarkovConstants, markov_constants, mixing_times
+from .moments import Moments, moments
+from .stationary import Stationary, radius, stability_limit, stationary
 from .virtual import VirtualMDP, virtual_mdp
 
 __all__ = [
     "Bound",
     "Complexity",
     "Constants",
+    "FedLSAParts",
     "MarkovBlock",
     "MarkovConstants",
+    "Moments",
+    "SCAFFLSAParts",
+    "Stationary",
     "TDClaim",
     "VirtualMDP",
     "bias",
@@ -21,14 +29,21 @@ __all__ = [
     "bound",
     "complexity",
     "constants",
+    "exact",
+    "fedlsa_parts",
     "first_order_bias",
     "markov_block",
     "markov_bound",
     "markov_constants",
     "mixing_times",
+    "moments",
+    "radius",
     "round_bias",
     "round_bias_bound",
+    "scafflsa_parts",
     "stability",
+    "stability_limit",
+    "stationary",
     "td_bound",
     "td_claim",
     "virtual_mdp",

@@ -1,0 +1,180 @@
+"""Exact moments of methods with control variates (SCAFFLSA, Scaffnew), group by group.
+
+In centred coordinates a round takes (u, x_1, ..., x_N) to u+ = sum_c w_c u_hat_c and x_c+ = x_c + gain (u+ - u_hat_c).
+Agents of a group are exchangeable, so what evolves is small: E[u], E[x_k]; U = E[u u^T]; per group X_k = E[u x^T] and
+V_k = E[x x^T] of one agent; per pair of groups W_kl = E[x y^T] of two different agents. Given (u, x) agents are
+independent, except that all of them share the length of the round, which Scaffnew draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..checks import Floats
+from .local import one_step, repeated
+from .moments import Moments
+from .symmetric import smat, svec, symkron, within
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """Moments of the centred (u, x): u (d,), x (K, d), U (d, d), X, V (K, d, d), W (K, d, K, d), as above."""
+
+    u: Floats
+    x: Floats
+    U: Floats
+    X: Floats
+    V: Floats
+    W: Floats
+
+    def flat(self) -> Floats:
+        """All numbers in one vector."""
+        return np.concatenate([a.ravel() for a in (self.u, self.x, self.U, self.X, self.V, self.W)])
+
+
+@dataclass(frozen=True, eq=False)
+class Round:
+    """What a round does to an agent of each group. u_hat = P u + Q x in the mean (over the length of the round too).
+
+    P, Q : (K, d, d); second : (K, s, S), svec E[w w^T] of one agent, w = (u, x, 1), to svec E[u_hat u_hat^T]
+    cross : (U, X, W, E[u_hat y^T]) -> E[u_hat u_hat'^T], where y and u_hat' are of another agent, (K, d, K, d)
+    """
+
+    moments: Moments
+    gain: float
+    P: Floats
+    Q: Floats
+    second: Floats
+    cross: Callable[[Floats, Floats, Floats, Floats], Floats]
+
+
+def start(u: Floats, x: Floats) -> State:
+    """The state of known (u, x_k): x : (K, d)."""
+    own = x[:, :, None] * x[:, None, :]
+    return State(u, x, np.outer(u, u), u[:, None] * x[:, None, :], own, np.multiply.outer(x, x))
+
+
+def unflatten(flat: Floats, K: int, d: int) -> State:
+    """The inverse of `State.flat`."""
+    shapes = [(d,), (K, d), (d, d), (K, d, d), (K, d, d), (K, d, K, d)]
+    ends = np.cumsum([int(np.prod(s)) for s in shapes])
+    return State(*(part.reshape(s) for part, s in zip(np.split(flat, ends[:-1]), shapes, strict=True)))
+
+
+def _rows(F: Floats, W: Floats) -> Floats:
+    """F_k W_kl for all pairs : (K, d, d), (K, d, K, d) -> (K, d, K, d)."""
+    K, d = W.shape[:2]
+    return (F @ W.reshape(K, d, K * d)).reshape(W.shape)
+
+
+def _columns(W: Floats, F: Floats) -> Floats:
+    """W_kl F_l^T for all pairs."""
+    K, d = W.shape[:2]
+    return (W.reshape(K * d, K, d).transpose(1, 0, 2) @ F.transpose(0, 2, 1)).transpose(1, 0, 2).reshape(W.shape)
+
+
+def _outer(F: Floats, G: Floats) -> Floats:
+    """F_k G_l^T for all pairs : (K, d, d), (K, d, d) -> (K, d, K, d)."""
+    K, d, r = F.shape
+    return (F.reshape(K * d, r) @ G.reshape(K * d, r).T).reshape(K, d, K, d)
+
+
+def fixed_round(moments: Moments, eta: float, H: int, gain: float) -> Round:
+    """A round of H local steps (SCAFFLSA)."""
+    steps = repeated(one_step(moments, eta), H)
+    d = moments.dim
+    P, Q = steps.M[moments.table, :d, :d], steps.M[moments.table, :d, d : 2 * d]
+
+    def cross(U: Floats, X: Floats, W: Floats, hat_y: Floats) -> Floats:
+        hat_u = P @ U + Q @ X.transpose(0, 2, 1)  # E[u_hat u^T]
+        return _outer(hat_u, P) + _columns(hat_y, Q)
+
+    second = symkron(steps.M)[:, within(d, 2 * d + 1)] + steps.D
+    return Round(moments, gain, P, Q, second[moments.table], cross)
+
+
+def geometric_round(moments: Moments, eta: float, p: float, gain: float) -> Round:
+    """A round of Geometric(p) local steps, the same number for all agents (Scaffnew).
+
+    One agent: the second moments of w obey a linear recursion, summed over the length by one solve. Two agents share
+    the length L: in the eigenbases of their matrices, with l, l' the eigenvalues of I - eta A and q = 1 - p,
+
+        E[l^L l'^L] = p l l' / (1 - q l l'),   E[l^L kappa'] = eta p l / ((1 - q l)(1 - q l l')),
+        E[kappa kappa'] = eta^2 (1 - q^2 l l') / ((1 - q l)(1 - q l')(1 - q l l')),   kappa = eta sum_{h < L} l^h.
+    """
+    d, n, q, t = moments.dim, 2 * moments.dim + 1, 1 - p, moments.table
+    one = one_step(moments, eta)
+    full = symkron(one.M)
+    full[:, within(d, n)] += one.D  # the map of svec E[w w^T] over one step
+    if q and np.abs(np.linalg.eigvals(one.G)).max() * q >= 1:
+        second = np.full((len(full), d * (d + 1) // 2, full.shape[-1]), np.inf)  # lengths are unbounded: no moment
+    else:
+        turned = full.transpose(0, 2, 1)
+        second = p * np.linalg.solve(np.eye(full.shape[-1]) - q * turned, turned).transpose(0, 2, 1)[:, within(d, n)]
+    mean = np.asarray(p * np.linalg.solve(np.eye(n) - q * one.M, one.M), np.float64)
+    value, basis = np.linalg.eig(moments.A_bar)
+    kept, E, F = 1 - eta * value[t], basis[t], np.linalg.inv(basis)[t]
+    a, b = kept[:, :, None, None], kept[None, None]
+    both = 1 - q * a * b
+    uu, uk = p * a * b / both, eta * p * a / ((1 - q * a) * both)
+    ku, kk = eta * p * b / ((1 - q * b) * both), eta**2 * (1 - q**2 * a * b) / ((1 - q * a) * (1 - q * b) * both)
+
+    def cross(U: Floats, X: Floats, W: Floats, hat_y: Floats) -> Floats:
+        FX = F @ X.transpose(0, 2, 1)  # x in its own basis, u in the common one
+        total = uu * _outer(F @ U, F) + uk * _outer(F, FX) + ku * _outer(FX, F) + kk * _columns(_rows(F, W), F)
+        return _columns(_rows(E, total), E).real
+
+    return Round(moments, gain, mean[t, :d, :d], mean[t, :d, d : 2 * d], second[t], cross)
+
+
+def advance(step: Round, s: State, constant: float = 1.0) -> State:
+    """The state one round later; constant = 0 leaves the noise out, which makes the map of second moments linear."""
+    m, k, P, Q = step.moments, step.gain, step.P, step.Q
+    K, d = s.x.shape
+    own = np.empty((K, 2 * d + 1, 2 * d + 1))
+    own[:, :d, :d], own[:, d : 2 * d, d : 2 * d] = s.U, s.V
+    own[:, :d, d : 2 * d] = s.X
+    own[:, d : 2 * d, :d] = s.X.transpose(0, 2, 1)
+    own[:, :d, -1] = own[:, -1, :d] = s.u
+    own[:, d : 2 * d, -1] = own[:, -1, d : 2 * d] = s.x
+    own[:, -1, -1] = constant
+    alone = smat((step.second @ svec(own)[..., None])[..., 0], d)  # E[u_hat u_hat^T]
+    hat_x = P @ s.X + Q @ s.V  # E[u_hat x^T] of one agent
+    pair_x = _outer(P, s.X.transpose(0, 2, 1)) + _rows(Q, s.W)  # E[u_hat y^T]
+    pair = step.cross(s.U, s.X, s.W, pair_x)  # E[u_hat u_hat'^T]
+
+    Y, Z = _with_mean(m, alone, pair), _with_mean(m, hat_x, pair_x)  # E[u+ u_hat^T], E[u+ x^T]
+    U = np.tensordot(m.count * m.weight, Y, 1)
+    U = (U + U.T) / 2
+    hat = (P @ s.u) + (Q @ s.x[..., None])[..., 0]
+    u = (m.count * m.weight) @ hat
+    moved = k * (Z - hat_x)
+    V = s.V + moved + moved.transpose(0, 2, 1) + k**2 * (U - Y - Y.transpose(0, 2, 1) + alone)
+    apart = k * (Z.transpose(1, 0, 2) - pair_x) - k**2 * Y.transpose(1, 0, 2)
+    W = s.W + apart + apart.transpose(2, 3, 0, 1) + k**2 * (U[:, None] + pair)
+    return conserve(m, State(u, s.x + k * (u - hat), U, Z + k * (U - Y), V, W))
+
+
+def _with_mean(m: Moments, one: Floats, two: Floats) -> Floats:
+    """E[f_bar g^T] for f_bar = sum_c w_c f_c, from E[f g^T] of one agent and of two different ones : (K, d, d)."""
+    K = len(one)
+    share = m.count * m.weight
+    others = np.tensordot(share, two, 1).transpose(1, 0, 2)
+    return others + m.weight[:, None, None] * (one - two[np.arange(K), :, np.arange(K)])
+
+
+def conserve(m: Moments, s: State) -> State:
+    """Undo what rounding does to two facts: x_bar = sum_c w_c x_c is 0, and second moments are symmetric.
+
+    The map of a round keeps both, but damps neither kind of error.
+    """
+    share = m.count * m.weight
+    ux, mixed = np.tensordot(share, s.X, 1), _with_mean(m, s.V, s.W)  # E[u x_bar^T], E[x_bar x^T]
+    bar = np.tensordot(share, mixed, 1)
+    V = s.V - mixed - mixed.transpose(0, 2, 1) + bar
+    W = s.W - mixed.transpose(1, 0, 2) - mixed.transpose(0, 2, 1)[:, :, None, :] + bar[:, None]
+    V, W = (V + V.transpose(0, 2, 1)) / 2, (W + W.transpose(2, 3, 0, 1)) / 2
+    return State(s.u, s.x - share @ s.x, s.U, s.X - ux, V, W)

@@ -1,0 +1,170 @@
+"""Exact expected error of every method, without simulation: E[theta_t] and E||theta_t - theta_star||^2 per round.
+
+For i.i.d. observations from finite tables a round is a random linear map, so first and second moments obey linear
+recursions (theory/fedlsa.py, theory/controlled.py). What the recursions do not cover is refused, never approximated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import xarray as xr
+from numpy.typing import ArrayLike, NDArray
+
+from .. import checks, results
+from ..algorithms import SCAFFLSA, Algorithm, FedLSA, PowerStep, Scaffnew
+from ..checks import Floats
+from ..errors import ArgumentError
+from ..problems.base import Problem
+from ..sampling import IID, Markov, Replay, Sampling
+from . import controlled, fedlsa
+from .moments import Moments, moments
+
+SETTLED = 1e-15  # relative change in a round below which a recursion has reached its limit
+
+
+def exact(
+    problem: Problem | Moments,
+    algorithm: Algorithm,
+    rounds: int = 500,
+    theta_0: ArrayLike | None = None,
+    xi_0: ArrayLike | None = None,
+    sampling: Sampling = IID(),  # noqa: B008  immutable
+    record: int | Sequence[int] = 200,
+) -> xr.Dataset:
+    """The exact mean and mean squared error of a method at the rounds that `simulate` would record.
+
+    problem : a problem, or its moments (estimated ones serve as well); the other arguments are those of `simulate`.
+    Returns a dataset over round: mean (round, dim), mse, squared_bias = ||mean - theta_star||^2 and variance, their
+    difference; for methods with control variates also psi, eq:definition:lyapunov_app at communications.
+
+    FedLSA allows partial participation (with equal weights) and averaged iterates; SCAFFLSA and Scaffnew allow neither.
+    """
+    m, x = _centred_start(problem, xi_0)
+    rounds = checks.integer("rounds", rounds, at_least=1)
+    recorded = results.recorded_rounds(record, rounds)
+    check_method(m, algorithm, sampling)
+    start = np.ones(m.dim) if theta_0 is None else checks.array("theta_0", theta_0, (m.dim,)) - m.theta_star
+    psi = None
+    with np.errstate(over="ignore", invalid="ignore"):
+        if isinstance(algorithm, FedLSA):
+            mean, mse = _fedlsa(m, algorithm, start, x, recorded)
+        else:
+            mean, mse, psi = _controlled(m, algorithm, start, x, recorded)
+    mse = np.where(np.isnan(mse), np.inf, mse)
+    squared_bias = np.sum(mean**2, axis=1)
+    values = {
+        "mse": (("round",), mse, {"long_name": "mean squared error", "description": "E||theta - theta_star||^2"}),
+        "mean": (("round", "dim"), mean + m.theta_star, {"long_name": "mean iterate", "description": "E[theta]"}),
+        "squared_bias": (("round",), squared_bias, {"description": "||E[theta] - theta_star||^2"}),
+        "variance": (("round",), mse - squared_bias, {"description": "mse - squared_bias"}),
+    }
+    if psi is not None:
+        values["psi"] = (("round",), psi, {"description": "E of the Lyapunov function, eq:definition:lyapunov_app"})
+    attrs = {"method": results.method_label(algorithm), "agents": m.n_agents, "dim": m.dim, "sampling": "IID"}
+    return xr.Dataset(values, coords={"round": recorded}, attrs=attrs)
+
+
+def _centred_start(problem: Problem | Moments, xi_0: ArrayLike | None) -> tuple[Moments, Floats]:
+    """The moments, and xi_0 - xi_star of each group : (K, d); agents with different xi_0 are in different groups."""
+    if isinstance(problem, Moments):
+        if xi_0 is not None:
+            raise ArgumentError("xi_0 must be None where only moments are given: agents have no numbers; got an array")
+        return problem, -problem.xi_star[problem.table]
+    m = moments(problem)
+    if xi_0 is None:
+        return m, -m.xi_star[m.table]
+    xi = checks.array("xi_0", xi_0, (problem.n_agents, problem.dim))
+    if np.abs(problem.weights @ xi).max() > 1e-8 * max(1.0, float(np.abs(xi).max())):
+        raise ArgumentError("xi_0 must have a weighted sum of 0 over agents; got another one")
+    _, table = np.unique(problem.assignment, return_inverse=True)
+    rows = np.column_stack([table, problem.weights, xi])
+    groups, count = np.unique(rows, axis=0, return_counts=True)
+    split = replace(m, table=groups[:, 0].astype(np.int64), weight=groups[:, 1], count=count.astype(np.int64))
+    return split, groups[:, 2:] - m.xi_star[split.table]
+
+
+def check_method(m: Moments, algorithm: Algorithm, sampling: Sampling) -> None:
+    """Refuse what has no exact moments here."""
+    checks.instance("algorithm", algorithm, (FedLSA, SCAFFLSA, Scaffnew), "fl.FedLSA, fl.SCAFFLSA or fl.Scaffnew")
+    if type(algorithm) not in (FedLSA, SCAFFLSA, Scaffnew):
+        raise ArgumentError(f"algorithm must be FedLSA, SCAFFLSA or Scaffnew itself; got {type(algorithm).__name__}")
+    if isinstance(sampling, (Markov, Replay)):
+        raise ArgumentError(f"sampling must be IID() for exact moments; got {type(sampling).__name__}()")
+    if algorithm.projection is not None:
+        raise ArgumentError(f"projection must be None: a projected method is not linear; got {algorithm.projection}")
+    taking_part = algorithm.participants(m.n_agents)
+    if taking_part < m.n_agents:
+        if not isinstance(algorithm, FedLSA):
+            raise ArgumentError("participation must be 1.0 for exact moments with control variates; got less")
+        if np.ptp(m.weight) > 1e-12 * m.weight.max():
+            raise ArgumentError("participation must be 1.0 for exact moments with unequal weights; got less")
+    if algorithm.average_after is not None and not isinstance(algorithm, FedLSA):
+        raise ArgumentError("average_after must be None for exact moments with control variates; got a round")
+
+
+def _fedlsa(m: Moments, a: FedLSA, start: Floats, x: Floats, recorded: NDArray[np.int64]) -> tuple[Floats, Floats]:
+    m, x = _one_table_per_group(m, x)
+    taking_part, v = a.participants(m.n_agents), np.append(start, 1.0)
+    last = int(recorded[-1])
+    etas = a.eta(np.arange(max(last, 1)))
+    if isinstance(a.step_size, PowerStep) and a.step_size.power > 0:
+        steps = [fedlsa.round_map(m, float(eta), a.local_steps, x, taking_part) for eta in etas]
+        never = last + 1
+        return fedlsa.averaged_curve(steps, v, never if a.average_after is None else a.average_after, recorded)
+    step = fedlsa.round_map(m, float(etas[0]), a.local_steps, x, taking_part)
+    if a.average_after is not None:
+        return fedlsa.averaged_curve([step], v, a.average_after, recorded)
+    return fedlsa.curve(step, v, recorded)
+
+
+def _one_table_per_group(m: Moments, x: Floats) -> tuple[Moments, Floats]:
+    """The same moments with as many tables as needed for frozen control variates to belong to tables."""
+    if np.array_equal(x, -m.xi_star[m.table]):
+        return m, -m.xi_star
+    t = m.table
+    return replace(m, A_bar=m.A_bar[t], b_bar=m.b_bar[t], noise=m.noise[t], table=np.arange(len(t))), x
+
+
+def controlled_round(m: Moments, a: Algorithm, eta: float) -> controlled.Round:
+    """A round of SCAFFLSA or Scaffnew at step size eta."""
+    if isinstance(a, Scaffnew):
+        return controlled.geometric_round(m, eta, a.probability, a.probability / eta)
+    assert isinstance(a, SCAFFLSA)
+    return controlled.fixed_round(m, eta, a.local_steps, 1 / (eta * a.local_steps))
+
+
+def _controlled(
+    m: Moments, a: Algorithm, start: Floats, x: Floats, recorded: NDArray[np.int64]
+) -> tuple[Floats, Floats, Floats]:
+    last = int(recorded[-1])
+    etas = a.eta(np.arange(max(last, 1)))
+    state, step, share = controlled.start(start, x), None, m.count * m.weight
+    mean, mse, psi = np.empty((len(recorded), m.dim)), np.empty(len(recorded)), np.empty(len(recorded))
+    i = 0
+    for t in range(last + 1):
+        if t > 0:
+            if step is None or etas[t - 1] != etas[t - 2]:
+                step = controlled_round(m, a, float(etas[t - 1]))
+            before, state = state, controlled.advance(step, state)
+            if isinstance(a.step_size, float) and _settled(before, state):
+                recorded = recorded.copy()
+                recorded[i:] = t  # from here on nothing changes
+        while i < len(recorded) and recorded[i] == t:
+            H = 1 / a.probability if isinstance(a, Scaffnew) else a.local_steps  # type: ignore[attr-defined]
+            mean[i], mse[i] = state.u, np.trace(state.U)
+            spread = share @ np.trace(state.V, axis1=1, axis2=2)
+            psi[i] = mse[i] + (etas[max(t - 1, 0)] * H) ** 2 * spread
+            i += 1
+        if i == len(recorded):
+            break
+    return mean, mse, psi
+
+
+def _settled(before: controlled.State, after: controlled.State) -> bool:
+    def still(a: Floats, b: Floats) -> bool:
+        return bool(np.abs(a - b).max() <= SETTLED * np.abs(b).max())
+
+    return still(before.U, after.U) and still(before.V, after.V) and float(np.abs(after.u).max()) < SETTLED

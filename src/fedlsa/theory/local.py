@@ -1,0 +1,70 @@
+"""What one agent does between two communications, in expectation: exact first and second moments of its local steps.
+
+Coordinates are centred: u = theta - theta_star, x = xi - xi_star, and a local step is
+
+    u' = (I - eta A(z)) u + eta x - eta omega(z).
+
+With the lifted state w = (u, x, 1), M the mean map of w, G the map E[(I - eta A) X (I - eta A)^T] on svec and D_h the
+map from svec(w w^T) to the covariance of u after h steps given w, steps compose as (a first, then b)
+
+    M_{a+b} = M_b M_a,   G_{a+b} = G_b G_a,   D_{a+b} = G_b D_a + D_b symkron(M_a),
+
+so H steps cost O(log H) products, and only positive terms are ever added.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..checks import Floats
+from .moments import Moments
+from .symmetric import symkron, within
+
+
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """Some number of local steps of every table: M : (M, n, n), G : (M, s, s), D : (M, s, S), n the size of w."""
+
+    M: Floats
+    G: Floats
+    D: Floats
+
+    def then(self, later: Steps) -> Steps:
+        """These steps, and then those."""
+        return Steps(later.M @ self.M, later.G @ self.G, later.G @ self.D + later.D @ symkron(self.M))
+
+
+def one_step(moments: Moments, eta: float) -> Steps:
+    """A single local step, w = (u, x, 1)."""
+    d, n = moments.dim, 2 * moments.dim + 1
+    tables = len(moments.A_bar)
+    M = np.tile(np.eye(n), (tables, 1, 1))
+    M[:, :d, :d] -= eta * moments.A_bar
+    M[:, :d, d : 2 * d] = eta * np.eye(d)
+    place = np.zeros((d + 1, n))  # v = (theta, 1) in terms of w
+    place[:d, :d], place[:d, -1], place[d, -1] = np.eye(d), moments.theta_star, 1
+    D = eta**2 * (moments.noise @ symkron(place))
+    G = symkron(M[:, :d, :d]) + D[:, :, within(d, n)]
+    return Steps(M, G, D)
+
+
+def frozen(steps: Steps, x: Floats) -> Steps:
+    """The same steps for control variates that never change: x : (M, d) goes into the constant, w = (u, 1)."""
+    d = x.shape[1]
+    lift = np.zeros((len(x), 2 * d + 1, d + 1))
+    lift[:, :d, :d], lift[:, -1, -1] = np.eye(d), 1
+    lift[:, d : 2 * d, -1] = x
+    keep = [*range(d), 2 * d]
+    return Steps((steps.M @ lift)[:, keep], steps.G, steps.D @ symkron(lift))
+
+
+def repeated(step: Steps, H: int) -> Steps:
+    """H times the same step, in O(log H) products."""
+    out = step
+    for bit in bin(H)[3:]:
+        out = out.then(out)
+        if bit == "1":
+            out = out.then(step)
+    return out

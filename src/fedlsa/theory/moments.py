@@ -1,0 +1,96 @@
+"""First and second moments of observations: all that exact error curves and the planner need to know of a problem.
+
+They are kept apart from the problem so that estimated moments serve as well. For each table, with v = (theta, 1),
+
+    Cov(A(z) theta - b(z)) = noise[svec(v v^T)],
+
+a linear map that holds every second moment of (A(z), b(z)). Agents with the same table and weight form a group.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import checks
+from ..checks import Floats
+from ..problems.base import Problem, RankOne
+from .symmetric import folded
+
+CHUNK = 2**22  # numbers held at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Moments of M tables and the K groups of identical agents that hold them.
+
+    A_bar : (M, d, d); b_bar : (M, d); noise : (M, d (d + 1) / 2, (d + 1) (d + 2) / 2)
+    table, count : (K,); weight : (K,), of each agent of the group; sum_k count_k weight_k = 1
+    """
+
+    A_bar: Floats
+    b_bar: Floats
+    noise: Floats
+    table: NDArray[np.int64]
+    weight: Floats
+    count: NDArray[np.int64]
+
+    @property
+    def dim(self) -> int:
+        return int(self.b_bar.shape[1])
+
+    @property
+    def n_agents(self) -> int:
+        return int(self.count.sum())
+
+    @cached_property
+    def theta_star(self) -> Floats:
+        """(d,): the solution of the averaged system (eq:lsa_syst_fed)."""
+        w = self.count * self.weight
+        A = np.tensordot(w, self.A_bar[self.table], 1)
+        return np.asarray(np.linalg.solve(A, w @ self.b_bar[self.table]), np.float64)
+
+    @cached_property
+    def xi_star(self) -> Floats:
+        """(M, d): the ideal control variate of each table."""
+        return self.A_bar @ self.theta_star - self.b_bar
+
+
+def moments(problem: Problem) -> Moments:
+    """The moments of a problem, from its tables; a table that nobody holds is left out."""
+    checks.instance("problem", problem, Problem, "a fedlsa problem")
+    held, table = np.unique(problem.assignment, return_inverse=True)
+    pairs, count = np.unique(np.stack([table.astype(np.float64), problem.weights], 1), axis=0, return_counts=True)
+    spans = list(problem.spans())
+    return Moments(
+        A_bar=problem.table_A_bar[held],
+        b_bar=problem.table_b_bar[held],
+        noise=np.stack([_noise(problem, int(m), spans[m]) for m in held]),
+        table=pairs[:, 0].astype(np.int64),
+        weight=pairs[:, 1],
+        count=count.astype(np.int64),
+    )
+
+
+def _noise(problem: Problem, m: int, span: slice) -> Floats:
+    """The map svec(v v^T) -> svec(Cov(A(z) theta - b(z))) of one table: E[B~ v v^T B~^T] with B = (A, -b)."""
+    d, prob = problem.dim, problem.prob
+    centre = np.column_stack([problem.table_A_bar[m], -problem.table_b_bar[m]])
+    total = np.zeros((d * (d + 1), d * (d + 1)))
+    step = max(1, CHUNK // total.shape[0])
+    for start in range(span.start, span.stop, step):
+        part = slice(start, min(span.stop, start + step))
+        z = problem.observations
+        if isinstance(z, RankOne):
+            v = np.column_stack([z.rows[z.right[part]], -z.y[part]])
+            B = z.rows[z.left[part]][:, :, None] * v[:, None, :]
+            B[:, range(d), range(d)] += z.ridge
+        else:
+            A, b = z.matrices(part)
+            B = np.concatenate([A, -b[:, :, None]], axis=2)
+        flat = (B - centre).reshape(len(B), -1)
+        total += (prob[part, None] * flat).T @ flat
+    return folded(total.reshape(d, d + 1, d, d + 1))

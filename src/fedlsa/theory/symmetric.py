@@ -1,0 +1,59 @@
+"""Symmetric matrices as vectors: svec is the upper triangle, symkron(M) the map svec(X) -> svec(M X M^T)."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..checks import Floats
+
+Index = NDArray[np.intp]
+
+
+@functools.cache
+def triangle(n: int) -> tuple[Index, Index]:
+    """Row and column of each entry of svec in dimension n; there are n (n + 1) / 2."""
+    return np.triu_indices(n)
+
+
+def svec(X: Floats) -> Floats:
+    """The upper triangle of each symmetric matrix : (..., n, n) -> (..., n (n + 1) / 2)."""
+    i, j = triangle(X.shape[-1])
+    return X[..., i, j]
+
+
+def smat(x: Floats, n: int) -> Floats:
+    """The inverse of `svec`."""
+    i, j = triangle(n)
+    out = np.empty((*x.shape[:-1], n, n), x.dtype)
+    out[..., i, j] = x
+    out[..., j, i] = x
+    return out
+
+
+def symkron(M: Floats) -> Floats:
+    """The matrix of X -> M X M^T on svec, for each M : (..., m, n) -> (..., m (m + 1) / 2, n (n + 1) / 2)."""
+    i, j = triangle(M.shape[-2])
+    k, q = triangle(M.shape[-1])
+    first, second = M[..., i, :], M[..., j, :]
+    out = first[..., k] * second[..., q]
+    out += np.where(k == q, 0.0, first[..., q] * second[..., k])
+    return out
+
+
+def folded(T: Floats) -> Floats:
+    """The matrix on svec of X -> sum_kl T[i, k, j, l] X[k, l], for a T that keeps symmetry; T : (..., m, n, m, n)."""
+    m, n = T.shape[-4], T.shape[-3]
+    i, j = triangle(m)
+    k, q = triangle(n)
+    direct = T[..., i[:, None], k, j[:, None], q]
+    crossed = T[..., i[:, None], q, j[:, None], k]
+    return np.where(k == q, direct, direct + crossed)
+
+
+def within(inner: int, outer: int) -> Index:
+    """Where the entries of the leading inner x inner block stand in svec of dimension `outer`."""
+    _, j = triangle(outer)
+    return np.flatnonzero(j < inner)
