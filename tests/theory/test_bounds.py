@@ -345,3 +345,84 @@ def test_bounds_say_what_they_do_not_cover():
         fl.theory.bound(problem, fl.SCAFFLSA(0.1, 2), 3, sampling=fl.Markov())
     with pytest.raises(ArgumentTypeError, match="algorithm must be one of FedLSA, SCAFFLSA, Scaffnew"):
         fl.theory.bound(problem, "FedLSA", 3)
+
+
+def test_parts_of_fedlsa_add_up_and_keep_to_their_lemmas_in_240_settings():
+    checked = 0
+    for problem in problems():
+        parts = fl.theory.fedlsa_parts(problem)
+        for eta, H in ((0.1, 1), (0.05, 4), (0.01, 50)):
+            rounds = {name: Moments(getattr(parts, name), eta, 0.0) for name in ("transient", "noise", "heterogeneity")}
+            one = {name: m.mix @ np.linalg.matrix_power(m.local, H) for name, m in rounds.items()}
+            for t in (1, 30):
+                lemma = fl.theory.bound(problem, fl.FedLSA(eta, H), t).terms  # from theta_star + 1
+                bias = fl.theory.bias_at(problem, eta, H, t)
+                np.testing.assert_allclose(fl.theory.bias_at(parts.heterogeneity, eta, H, t), bias, atol=1e-13)
+                square = {}
+                for name, start, shift in (("transient", 1.0, 0.0), ("noise", 0.0, 0.0), ("heterogeneity", 0.0, bias)):
+                    second = rounds[name].after(one[name], t, np.full(2, start))
+                    square[name] = rounds[name].server(second, shift)
+                    checked += 1
+                slack = 1 + 1e-9
+                assert square["transient"] <= lemma["transient"] ** 2 * slack  # lem:transient_term_bound
+                assert square["noise"] <= lemma["noise"] ** 2 * slack  # lem:fluctuation_term_bound
+                fluctuation = lemma["heterogeneity"] + lemma["bias fluctuation"]
+                assert square["heterogeneity"] <= fluctuation**2 * slack + 1e-18  # lem:bounding_flbi
+                checked += 1  # lem:bias_bias_bound
+                gap = np.linalg.norm(bias - fl.theory.bias(problem, eta, H))
+                assert gap <= fl.theory.bias_gap_bound(problem, eta, H, t) * slack + 1e-15
+    assert checked == 240
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_parts_add_up_to_the_error_on_every_path(seed):
+    problem = fl.problems.regression(
+        [(np.random.default_rng(seed + c).standard_normal((6, 2)), np.arange(6.0)) for c in range(2)], ridge=0.2 * seed
+    )
+    theta_0 = problem.theta_star + np.array([1.0, -2.0])
+    parts = fl.theory.fedlsa_parts(problem)
+    fed, scaff = fl.FedLSA(0.05, 4), fl.SCAFFLSA(0.05, 4)
+
+    def error(part, method, start):
+        run = fl.simulate(part, method, rounds=9, seeds=2, theta_0=start, engine="reference")
+        return run.theta.values - part.theta_star
+
+    zero = np.zeros(2)
+    total = (
+        error(parts.transient, fed, theta_0 - problem.theta_star)
+        + error(parts.noise, fed, zero)
+        + error(parts.heterogeneity, fed, problem.theta_star)
+    )
+    np.testing.assert_allclose(total, error(problem, fed, theta_0), atol=1e-12)
+    two = fl.theory.scafflsa_parts(problem)
+    total = error(two.virtual, scaff, theta_0) + error(two.fluctuation, scaff, zero)
+    np.testing.assert_allclose(total, error(problem, scaff, theta_0), atol=1e-12)
+
+
+def test_parts_of_scafflsa_keep_to_their_lemmas_in_240_settings():
+    checked = 0
+    for problem in problems():
+        parts = fl.theory.scafflsa_parts(problem)
+        assert fl.theory.constants(parts.virtual).sigma_omega == pytest.approx(0, abs=1e-24)
+        for fraction, H in ((0.95, 1), (0.9, 3), (0.5, 8), (0.1, 20)):
+            algorithm = scafflsa_setting(problem, fraction, H)
+            eta = algorithm.step_size
+            virtual, noise = (Moments(p, eta, 1 / (eta * H)) for p in (parts.virtual, parts.fluctuation))
+            for t in (1, 30, 3000):
+                lemma = fl.theory.bound(problem, algorithm, t).terms
+                one = virtual.mix @ np.linalg.matrix_power(virtual.local, H)
+                psi = virtual.psi(virtual.after(one, t, [1.0, 1.0]), (eta * H) ** 2)
+                assert psi <= lemma["transient"] / 2 * (1 + 1e-9)  # with the rate of the final theorem
+                one = noise.mix @ np.linalg.matrix_power(noise.local, H)
+                assert noise.server(noise.after(one, t, [0.0, 0.0])) <= lemma["noise"] / 2 * (1 + 1e-9)
+                checked += 2
+    assert checked == 240
+
+
+def test_parts_of_fedlsa_need_local_solutions():
+    singular = ([1.0], [np.diag([1.0, 0.0])], [[1.0, 1.0]])
+    regular = ([1.0], [np.diag([1.0, 2.0])], [[1.0, 0.0]])
+    problem = fl.problems.from_observations([singular, regular])
+    with pytest.raises(ArgumentError, match="every agent must have a theta_star_c"):
+        fl.theory.fedlsa_parts(problem)
+    assert fl.theory.scafflsa_parts(problem).virtual.theta_star == pytest.approx(problem.theta_star)

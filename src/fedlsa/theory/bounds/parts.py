@@ -45,7 +45,7 @@ class SCAFFLSAParts:
 
 
 def fedlsa_parts(problem: Problem) -> FedLSAParts:
-    """The decomposition of FedLSA (eq:FLSA_recursion_expanded_notations_appendix); every agent must have a theta_star_c.
+    """The decomposition of FedLSA (eq:FLSA_recursion_expanded_notations_appendix); it needs every theta_star_c.
 
     With eps(z) = A(z) theta_star_c - b(z): b = 0 for the transient, -eps for the noise, A(z) theta_star_c for the rest.
     """
