@@ -56,9 +56,68 @@ def test_a_run_longer_than_the_random_numbers_last_is_refused(method, rounds, sa
         fl.simulate(P, method, rounds, 1, sampling=sampling)
 
 
-def test_an_average_that_never_begins_leaves_the_last_iterate():
-    late = fl.simulate(P, fl.FedLSA(0.1, 3, average_after=2**70), 5, 1)
-    assert np.array_equal(late.theta, fl.simulate(P, fl.FedLSA(0.1, 3), 5, 1).theta)
+@pytest.mark.parametrize("engine", ["cpu", "reference"])
+@pytest.mark.parametrize("after", [6, 2**70])
+def test_an_average_that_would_never_begin_is_refused(engine, after):
+    with pytest.raises(ArgumentError, match=f"^average_after must be at most rounds, 5; got {after}$"):
+        fl.simulate(P, fl.FedLSA(0.1, 3, average_after=after), 5, 1, engine=engine)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("engine", ["cpu", "reference"])
+@pytest.mark.parametrize(
+    ("step_size", "dtype", "value"),
+    [
+        (fl.PowerStep(0.1, 2000), "float64", "0 in round 4"),
+        (fl.PowerStep(0.1, 440), "float64", "2.83921e-309 in round 4"),  # its inverse is infinite
+        (fl.PowerStep(0.1, 60), "float32", "1.15292e-43 in round 4"),
+        (fl.PowerStep(1e300, 500), "float32", r"1e\+300 in round 0"),
+        (1e-50, "float32", "1e-50 in round 0"),
+    ],
+)
+def test_a_step_size_that_vanishes_or_overflows_is_refused(engine, step_size, dtype, value):
+    with pytest.raises(ArgumentError, match=f"^step_size must give a positive finite {dtype} .*; got {value}"):
+        fl.simulate(P, fl.SCAFFLSA(step_size, 3), 5, 1, engine=engine, dtype=dtype)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("engine", ["cpu", "reference"])
+def test_a_step_size_that_vanishes_only_after_the_last_round_is_accepted(engine):
+    r = fl.simulate(P, fl.SCAFFLSA(fl.PowerStep(0.1, 400), 3), 5, 1, engine=engine)
+    assert np.isfinite(r["theta"].values).all()
+
+
+class WithSelf(fl.FedLSA):
+    def server_step(self, theta, mean, parameters):
+        theta[:] = mean
+
+
+class NoFunction(fl.FedLSA):
+    server_step = 3
+
+
+class NotCompilable(fl.FedLSA):
+    @staticmethod
+    def server_step(theta, mean, parameters):
+        theta[:] = sorted(mean, key=str)
+
+
+@pytest.mark.parametrize("engine", ["cpu", "reference"])
+@pytest.mark.parametrize(
+    ("method", "value"), [(WithSelf(0.1, 3), r"one of \(self, theta, mean, parameters\)"), (NoFunction(0.1, 3), "3")]
+)
+def test_a_server_step_that_does_not_take_its_three_arguments_is_refused(engine, method, value):
+    rule = r"a plain function or staticmethod of \(theta, mean, parameters\) that Numba can compile"
+    with pytest.raises(ArgumentError, match=rf"^server_step of {type(method).__name__} must be {rule}; got {value}$"):
+        fl.simulate(P, method, 5, 1, engine=engine)
+
+
+def test_a_server_step_that_numba_cannot_compile_is_refused_in_one_line():
+    with pytest.raises(ArgumentError, match=r"^server_step of NotCompilable must be .*; got from Numba: \S+") as caught:
+        fl.simulate(P, NotCompilable(0.1, 3), 5, 1)
+    assert "\n" not in str(caught.value)
+    assert "Failed in" not in str(caught.value)
+    assert fl.simulate(P, NotCompilable(0.1, 3), 5, 1, engine="reference").sizes["round"] == 6
 
 
 def test_recorded_rounds_may_come_from_any_iterable():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,7 @@ from .tables import Layout
 KEEP = ("theta", "xi")
 MOST_SEEDS = 2**31
 MOST_OBSERVATIONS = 2**34  # per agent and seed: the counter of the random numbers
+SERVER_STEP = "a plain function or staticmethod of (theta, mean, parameters) that Numba can compile"
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +105,8 @@ def make_job(
     """One configuration with its start and its recorded rounds, checked."""
     N, d = problem.n_agents, problem.dim
     algorithm.participants(N)
-    _check_rounds(algorithm, sampling.thin, rounds)
+    _check_server_step(algorithm)
+    _check_rounds(algorithm, sampling.thin, rounds, dtype)
     start = problem.theta_star + 1 if theta_0 is None else checks.array("theta_0", theta_0, (d,))
     drift = None
     if xi_0 is not None:
@@ -118,7 +121,22 @@ def make_job(
     )
 
 
-def _check_rounds(algorithm: Algorithm, thin: int, rounds: int) -> None:
+def _check_server_step(algorithm: Algorithm) -> None:
+    """Whether the server's hook, where there is one, takes its three arguments: it gets no self."""
+    step, name = type(algorithm).server_step, type(algorithm).__name__
+    if step is None:
+        return
+    try:
+        signature = inspect.signature(step)
+    except (TypeError, ValueError):
+        raise ArgumentError(f"server_step of {name} must be {SERVER_STEP}; got {checks.show(step)}") from None
+    try:
+        signature.bind("theta", "mean", "parameters")
+    except TypeError:
+        raise ArgumentError(f"server_step of {name} must be {SERVER_STEP}; got one of {signature}") from None
+
+
+def _check_rounds(algorithm: Algorithm, thin: int, rounds: int, dtype: str) -> None:
     """What a method says of its rounds, tried on 64 of them: compiled code trusts the arrays that it gets."""
     uniform, name = np.arange(0.5, 64) / 64, type(algorithm).__name__
     lengths = np.asarray(algorithm.observations(uniform, thin))
@@ -129,6 +147,23 @@ def _check_rounds(algorithm: Algorithm, thin: int, rounds: int) -> None:
     if (lengths < thin).any():
         least = int(lengths.min())
         raise ArgumentError(f"observations of {name} must be at least {thin}, or a round makes no update; got {least}")
-    gain = np.asarray(algorithm.gain(algorithm.eta(np.arange(64)), lengths // thin))
+    if algorithm.average_after is not None and algorithm.average_after > rounds:
+        raise ArgumentError(f"average_after must be at most rounds, {rounds}; got {algorithm.average_after}")
+    _check_step_size(algorithm, rounds, dtype)
+    gain = np.asarray(algorithm.gain(algorithm.eta(np.minimum(np.arange(64), rounds - 1)), lengths // thin))
     if gain.shape != lengths.shape:
         raise ArgumentError(f"gain of {name} must be one number per round; got shape {gain.shape} for 64")
+
+
+def _check_step_size(algorithm: Algorithm, rounds: int, dtype: str) -> None:
+    """The first and the last step size, between which a rule that is monotone keeps all others."""
+    ends = np.array([0, rounds - 1])
+    with np.errstate(over="ignore", under="ignore"):
+        etas = algorithm.eta(ends)
+    held = np.finfo(dtype)  # below its smallest normal number 1 / eta, a gain, may be infinite
+    for t, eta in zip(ends, etas, strict=True):
+        if not held.tiny <= eta <= held.max:
+            raise ArgumentError(
+                f"step_size must give a positive finite {dtype} in every round, {held.tiny:.2g} to {held.max:.2g}; "
+                f"got {eta:g} in round {t} from {algorithm.step_size!r}"
+            )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
@@ -16,10 +15,12 @@ from numpy.typing import NDArray
 
 from ..algorithms import Algorithm
 from ..checks import Floats
+from ..errors import ArgumentError
 from ..problems import Dense, Problem
 from ..sampling import Markov, Replay, Sampling
 from . import kernel
 from .draws import LANES, IIDSampler, MarkovSampler, ReplaySampler
+from .jobs import SERVER_STEP
 from .random import participants, uniforms
 from .steps import DenseTables, RankOneTables, RidgeTables
 from .tables import Layout, first_states
@@ -77,10 +78,17 @@ def observation_tables(
 
 
 @functools.cache
-def compiled_hook(step: Callable[..., None] | None, dtype: str) -> Any:
-    """The server's hook as a compiled function of (theta, mean, parameters); of no effect if there is none."""
+def compiled_hook(kind: type[Algorithm], dtype: str) -> Any:
+    """The method's server_step as a compiled function of (theta, mean, parameters); of no effect if there is none."""
     vector = types.Array(from_dtype(np.dtype(dtype)), 1, "C")
-    return cfunc(types.void(vector, vector, vector))(step or (lambda theta, mean, parameters: None))
+    step = kind.server_step or (lambda theta, mean, parameters: None)
+    try:
+        return cfunc(types.void(vector, vector, vector))(step)
+    except Exception as error:  # Numba raises many kinds for a function that it cannot compile
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        told = [line for line in lines if not line.startswith("Failed in ")]  # which step of Numba's: not the cause
+        cause = (told or lines or [type(error).__name__])[0]
+        raise ArgumentError(f"server_step of {kind.__name__} must be {SERVER_STEP}; got from Numba: {cause}") from error
 
 
 @dataclass(eq=False)
@@ -112,7 +120,6 @@ class Run:
         keys = np.stack([seed & np.uint64(0xFFFFFFFF), seed >> np.uint64(32)], 1).astype(np.uint32).ravel()
         self.groups = -(-(N * R if self.active == N else self.active) // LANES)
         self.sampler = self._sampler(agent)
-        after = self.algorithm.average_after
         mean_length = float(np.mean(self.algorithm.observations(np.arange(0.5, 64) / 64, self.sampling.thin)))
         ahead = self.active == N and mean_length <= SHORT
         self.updates_per_round = self.active * R * mean_length
@@ -130,7 +137,7 @@ class Run:
             has_hook=self.algorithm.server_step is not None,
             parameters=np.array(self.algorithm.server_parameters(), self.dtype),
             radius=float(self.algorithm.projection or 0),
-            average_after=-1 if after is None or after > self.rounds else after,
+            average_after=-1 if self.algorithm.average_after is None else self.algorithm.average_after,
             recorded_rounds=np.append(self.recorded, -1),
         )
         theta = np.tile(_padded(self.theta_0, D, self.dtype), R)
@@ -155,7 +162,7 @@ class Run:
         if self.recorded[0] == 0:
             self.state.record[:, 0, :dim] = self.theta_0
             self.state.recorded[0] = 1
-        self.hook = compiled_hook(type(self.algorithm).server_step, self.dtype)
+        self.hook = compiled_hook(type(self.algorithm), self.dtype)
 
     def _sampler(self, agent: Integers) -> IIDSampler | MarkovSampler | ReplaySampler:
         where, R = self.where, len(self.seeds)
