@@ -224,6 +224,18 @@ def test_arguments_hold_start_values_bit_for_bit():
     assert (again["rounds"], again["record"], again["engine"], again["theta_0"].dtype) == (9, [0, 9], "cpu", np.float64)
 
 
+def test_a_grid_writes_the_text_of_each_problem_once_and_results_are_those_of_simulate(monkeypatch):
+    written, problem_text = [], recipe.problem_text
+    monkeypatch.setattr(results, "problem_text", lambda p: (written.append(p), problem_text(p))[1])
+    p, q = a_problem(), a_problem(seed=1)
+    algorithms = [fl.FedLSA(0.1, 2), fl.SCAFFLSA(0.1, 2)]
+    grid = fl.simulate_grid([p, q], algorithms, 3, 1, engine="reference")
+    assert [id(each) for each in written] == [id(p), id(q)]
+    alone = [fl.simulate(each, a, 3, 1, engine="reference") for each in (p, q) for a in algorithms]
+    assert all(a.identical(b) for a, b in zip(grid, alone, strict=True))
+    assert [r.attrs["problem"] for r in grid] == [problem_text(each) for each in (p, p, q, q)]
+
+
 def test_a_large_problem_is_identified_and_must_be_passed_again(monkeypatch):
     monkeypatch.setattr(recipe, "EMBED_LIMIT", 100)
     problem = a_problem()

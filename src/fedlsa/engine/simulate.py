@@ -97,7 +97,8 @@ def simulate_grid(
         for p, a, T in chosen
     ]
     outcomes = _run_reference(work, report) if engine == "reference" else _run_compiled(work, threads, report)
-    out = [_result(job, outcome, keep) for job, outcome in zip(work, outcomes, strict=True)]
+    texts = {p: results.problem_text(p) for p in dict.fromkeys(p for p, _, _ in chosen)}
+    out = [_result(job, outcome, keep, texts[job.problem]) for job, outcome in zip(work, outcomes, strict=True)]
     _warn_of_divergence(out)
     return out
 
@@ -182,7 +183,7 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _result(job: Job, outcome: Outcome, keep: Sequence[str]) -> xr.Dataset:
+def _result(job: Job, outcome: Outcome, keep: Sequence[str], problem_text: str) -> xr.Dataset:
     uploads = job.recorded * job.algorithm.participants(job.problem.n_agents)
     return results.assemble(
         job.problem,
@@ -197,6 +198,7 @@ def _result(job: Job, outcome: Outcome, keep: Sequence[str]) -> xr.Dataset:
         xi=outcome.xi if "xi" in keep else None,
         keep_theta="theta" in keep,
         arguments=job.arguments,
+        problem_text=problem_text,
     )
 
 

@@ -78,12 +78,14 @@ def assemble(
     xi: ArrayLike | None = None,
     keep_theta: bool = True,
     arguments: Mapping[str, Any],
+    problem_text: str | None = None,
 ) -> xr.Dataset:
     """The result of a run, from plain arrays.
 
     rounds : (R,) recorded rounds; seeds : (S,); theta : (S, R, d); samples, uploads : (S, R)
     diverged_at : (S,), -1 if none; xi : (S, N, d) or None
     arguments : what simulate was called with: rounds, seeds, theta_0, xi_0, record, keep, dtype, engine
+    problem_text : the text of the problem, where the caller has it already: a grid makes it once for all its results
     """
     rounds, seeds = np.asarray(rounds, np.int64), np.asarray(seeds)
     diverged_at = np.asarray(diverged_at, np.int64)
@@ -113,7 +115,7 @@ def assemble(
             "agents": N,
             "dim": d,
             "theta_star": problem.theta_star.tolist(),
-            "problem": recipe.problem_text(problem),
+            "problem": recipe.problem_text(problem) if problem_text is None else problem_text,
             "algorithm": recipe.text(recipe.algorithm_record(algorithm)),
             "sampling": recipe.text({"name": type(sampling).__name__, **recipe.fields_of(sampling)}),
             "arguments": recipe.text(dict(arguments)),

@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from importlib.metadata import version
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numba
 import numpy as np
@@ -30,8 +29,6 @@ from ..sampling import IID, Markov, Replay
 
 EMBED_LIMIT = 32 * 2**20
 SAMPLINGS = {kind.__name__: kind for kind in (IID, Markov, Replay)}
-
-_texts: WeakKeyDictionary[Problem, str] = WeakKeyDictionary()  # a grid encodes its problem once
 
 
 def text(value: Any) -> str:
@@ -61,15 +58,11 @@ def versions() -> dict[str, str]:
 
 def problem_text(problem: Problem) -> str:
     """The problem's recipe; where it is too large or there is none, a digest of its tables."""
-    if problem not in _texts:
-        size = sum(a.nbytes for a in _arrays(problem.recipe))
-        embedded = bool(problem.recipe) and size <= EMBED_LIMIT
-        if embedded:
-            _texts[problem] = text({"embedded": True, **problem.recipe})
-        else:
-            name = problem.recipe.get("constructor")
-            _texts[problem] = text({"embedded": False, "constructor": name, "digest": problem_digest(problem)})
-    return _texts[problem]
+    size = sum(a.nbytes for a in _arrays(problem.recipe))
+    if problem.recipe and size <= EMBED_LIMIT:
+        return text({"embedded": True, **problem.recipe})
+    name = problem.recipe.get("constructor")
+    return text({"embedded": False, "constructor": name, "digest": problem_digest(problem)})
 
 
 def problem_digest(problem: Problem) -> str:
