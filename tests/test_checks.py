@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 import fedlsa as fl
-from fedlsa.errors import ArgumentError, ArgumentTypeError, FedLSAError
+from fedlsa import checks
+from fedlsa.engine import task
+from fedlsa.errors import ArgumentError, ArgumentTypeError, FedLSAError, UnknownNameError
 
 P = fl.problems.garnet(agents=4, states=6, features=2)
 METHOD = fl.SCAFFLSA(0.1, 3)
@@ -157,3 +159,40 @@ class OneGain(fl.FedLSA):
 def test_a_method_whose_arrays_do_not_fit_never_reaches_compiled_code(method):
     with pytest.raises(ArgumentError, match=type(method).__name__):
         fl.simulate(P, method, 20, 1)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "accepted", "refused"), [(np.float64, 1e-9, 1e-7), (np.float32, 1e-6, 1e-4), (np.float16, 0, 1e-2)]
+)
+def test_laws_sum_to_one_as_closely_as_their_precision_allows(dtype, accepted, refused):
+    law = np.array([0.5, 0.25, 0.25 + accepted], dtype)
+    np.testing.assert_allclose(checks.probabilities("law", law, (3,)).sum(), 1, rtol=1e-15)
+    with pytest.raises(ArgumentError, match="law must sum to one over its last axis; got a sum of"):
+        checks.probabilities("law", np.array([0.5, 0.25, 0.25 + refused], dtype), (3,))
+
+
+def test_a_kernel_in_single_precision_is_as_good_as_one_in_double_precision():
+    g = np.random.default_rng(0)
+    kernel, policy = g.dirichlet(np.ones(40), (2, 40, 3)), g.dirichlet(np.ones(3), 40)
+    r, features = g.normal(size=(2, 40, 3)), np.eye(40)[:, :3]
+    assert np.abs(kernel.astype(np.float32).astype(np.float64).sum(axis=-1) - 1).max() > 1e-8
+    double = fl.problems.from_mdps(kernel, r, policy, features, 0.9)
+    single = fl.problems.from_mdps(kernel.astype(np.float32), r, policy.astype(np.float32), features, 0.9)
+    np.testing.assert_allclose(single.theta_star, double.theta_star, rtol=1e-4)
+    again = fl.problems.from_recipe(single.recipe)
+    np.testing.assert_array_equal(again.theta_star, single.theta_star)
+
+
+def test_a_table_beyond_the_places_of_the_engine_is_refused(monkeypatch):
+    rows, D = P.observations.rows.shape
+    fl.simulate(P, METHOD, 2, 1)
+    monkeypatch.setattr(task, "MOST_NUMBERS", rows * D)
+    with pytest.raises(ArgumentError, match=f"^problem must have below {rows * D} numbers .*; got {rows} rows of {D}$"):
+        fl.simulate(P, METHOD, 2, 1)
+
+
+def test_a_choice_of_one_is_not_called_one_of():
+    with pytest.raises(UnknownNameError, match=r"^problem must be 'garnet'; got 'x'$"):
+        checks.choice("problem", "x", ["garnet"])
+    with pytest.raises(ArgumentTypeError, match=r"^problem must be one of 'a', 'b'; got 3$"):
+        checks.choice("problem", 3, ["a", "b"])

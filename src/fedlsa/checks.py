@@ -139,15 +139,20 @@ def flags(name: str, value: ArrayLike, shape: Sequence[int | str | None]) -> NDA
 
 
 def probabilities(name: str, value: ArrayLike, shape: Sequence[int | str | None]) -> Floats:
-    """An array whose last axis holds probabilities: non-negative, summing to one (to 1e-8; then normalised)."""
+    """An array whose last axis holds probabilities: non-negative, summing to one up to rounding; then normalised.
+
+    Sums may be off by 1e-8, and by 1e-5 where the array was given in single or half precision.
+    """
     out = array(name, value, shape)
+    given = np.asarray(value).dtype
+    tolerance = 1e-5 if given.kind == "f" and given.itemsize < 8 else 1e-8
     if out.size == 0:
         raise ArgumentError(f"{name} must hold at least one probability; got shape {out.shape}")
     if (out < 0).any():
         where = tuple(int(i) for i in np.argwhere(out < 0)[0])
         raise ArgumentError(f"{name} must hold probabilities of at least 0; got {out[where]:g} at {list(where)}")
     total = out.sum(axis=-1)
-    bad = np.abs(total - 1) > 1e-8
+    bad = np.abs(total - 1) > tolerance
     if bad.any():
         at = tuple(int(i) for i in np.argwhere(bad)[0])
         value_there = float(total[at]) if at else float(total)
@@ -161,13 +166,13 @@ def choice(name: str, value: Any, options: Iterable[str]) -> str:
     names = list(options)
     if isinstance(value, str) and value in names:
         return value
-    listed = ", ".join(repr(n) for n in names)
+    rule = ("one of " if len(names) > 1 else "") + ", ".join(repr(n) for n in names)
     if not isinstance(value, str):
-        raise ArgumentTypeError(f"{name} must be one of {listed}; got {show(value)}")
+        raise ArgumentTypeError(f"{name} must be {rule}; got {show(value)}")
     close = difflib.get_close_matches(value.lower(), [n.lower() for n in names], n=1, cutoff=0.5)
     right = next((n for n in names if close and n.lower() == close[0]), None)
     hint = f"; did you mean {right!r}?" if right else ""
-    raise UnknownNameError(f"{name} must be one of {listed}; got {value!r}{hint}")
+    raise UnknownNameError(f"{name} must be {rule}; got {value!r}{hint}")
 
 
 def instance(name: str, value: Any, kind: type | tuple[type, ...], article: str) -> None:

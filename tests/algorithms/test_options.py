@@ -30,6 +30,12 @@ WRONG = [
     (lambda: fl.FedLSA(0.1, 10, participation=0), ArgumentError, "participation", "got 0"),
     (lambda: fl.SCAFFLSA(0.1, 10, participation=-2), ArgumentError, "participation", "got -2"),
     (lambda: fl.FedLSA(0.1, 10, participation="all"), ArgumentTypeError, "participation", "got 'all'"),
+    (
+        lambda: fl.FedLSA(0.1, 10, participation="x"),
+        ArgumentTypeError,
+        "participation must be a share (a float above 0 and at most 1) or a count (a positive integer)",
+        "got 'x'",
+    ),
     (lambda: fl.FedLSA(0.1, 10, participation=True), ArgumentTypeError, "participation", "got True"),
     (lambda: fl.FedLSA(0.1, 10, projection=0), ArgumentError, "projection", "got 0"),
     (lambda: fl.Scaffnew(0.1, 0.1, projection=-1.0), ArgumentError, "projection", "got -1"),

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from .. import checks
 from ..checks import Floats
-from ..errors import ArgumentError
+from ..errors import ArgumentError, ArgumentTypeError
 
 Lengths = NDArray[np.int64]
 
@@ -62,7 +62,13 @@ class Algorithm(ABC):
             share = checks.real("participation", self.participation, above=0, at_most=1)
             object.__setattr__(self, "participation", share)
         else:
-            count = checks.integer("participation", self.participation, at_least=1)
+            try:
+                count = checks.integer("participation", self.participation, at_least=1)
+            except ArgumentTypeError:
+                rule = "a share (a float above 0 and at most 1) or a count (a positive integer)"
+                raise ArgumentTypeError(
+                    f"participation must be {rule}; got {checks.show(self.participation)}"
+                ) from None
             object.__setattr__(self, "participation", count)
         if self.projection is not None:
             object.__setattr__(self, "projection", checks.real("projection", self.projection, above=0))

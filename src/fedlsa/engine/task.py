@@ -30,6 +30,7 @@ Integers = NDArray[np.int64]
 LONGEST_ROW = 32  # longer parameters do not fit in registers and are worked through in pieces of 16
 SEGMENT = 1.5e8  # multiply-adds between two looks at the clock: about a tenth of a second
 SHARED = 4e6  # multiply-adds in a round that are worth sharing among threads
+MOST_NUMBERS = 2**32  # in the table of rows: its places are 32-bit words
 SHORT = 16  # rounds of at most this many observations draw ahead
 
 
@@ -67,9 +68,10 @@ def observation_tables(
         columns = np.zeros((len(where.order), D, D), dtype)
         columns[:, : problem.dim, : problem.dim] = z.A[where.order].transpose(0, 2, 1)
         return DenseTables(columns.ravel(), _padded(-z.b[where.order], D, dtype).ravel())
+    if len(z.rows) * D >= MOST_NUMBERS:
+        rule = f"below {MOST_NUMBERS} numbers in the rows of its observations"
+        raise ArgumentError(f"problem must have {rule}; got {len(z.rows)} rows of {D}")
     rows = _padded(z.rows, D, dtype).ravel()
-    if len(rows) >= 2**32:
-        raise MemoryError(f"{len(z.rows)} rows of {D} numbers are more than the engine can address")
     pair = np.stack([z.left[where.order], z.right[where.order]], 1).ravel() * np.uint32(D)
     minus_y = (-z.y[where.order]).astype(dtype)
     if z.ridge:
