@@ -4,6 +4,8 @@ import ast
 import importlib
 import inspect
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -97,3 +99,9 @@ def test_everything_public_has_a_docstring(module):
             own = thing.__dict__.get("__doc__") if inspect.isclass(thing) else thing.__doc__
             assert own, f"{module}.{name} lacks a docstring"
             assert not own.startswith(f"{name}("), f"{module}.{name} has the docstring that dataclass makes"
+
+
+def test_figures_stand_at_the_front_door_and_matplotlib_waits_until_one_is_drawn():
+    script = "import sys, fedlsa as fl; fl.figures.error_curves; sys.exit('matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script]).returncode == 0
+    assert "figures" in fedlsa.__all__

@@ -2,7 +2,7 @@
 
 from importlib.metadata import version as _version
 
-from . import errors, problems, results, theory
+from . import errors, figures, problems, results, theory
 from .algorithms import SCAFFLSA, Algorithm, FedLSA, PowerStep, Scaffnew
 from .engine import simulate, simulate_grid
 from .problems import Problem
@@ -22,6 +22,7 @@ __all__ = [
     "Scaffnew",
     "__version__",
     "errors",
+    "figures",
     "problems",
     "results",
     "simulate",
