@@ -40,7 +40,8 @@ class Round:
     """What a round does to an agent of each group. u_hat = P u + Q x in the mean (over the length of the round too).
 
     P, Q : (K, d, d); second : (K, s, S), svec E[w w^T] of one agent, w = (u, x, 1), to svec E[u_hat u_hat^T]
-    cross : (U, X, W, E[u_hat y^T]) -> E[u_hat u_hat'^T], where y and u_hat' are of another agent, (K, d, K, d)
+    cross : (U, X, W) -> E[u_hat u_hat'^T] of two different agents, (K, d, K, d); None where they are independent given
+        (u, x), as they are when the length of the round is known: it is then made of P and Q
     """
 
     moments: Moments
@@ -48,7 +49,7 @@ class Round:
     P: Floats
     Q: Floats
     second: Floats
-    cross: Callable[[Floats, Floats, Floats, Floats], Floats]
+    cross: Callable[[Floats, Floats, Floats], Floats] | None = None
 
 
 def start(u: Floats, x: Floats) -> State:
@@ -88,12 +89,8 @@ def fixed_round(moments: Moments, eta: float, H: int, gain: float) -> Round:
     d = moments.dim
     P, Q = steps.M[moments.table, :d, :d], steps.M[moments.table, :d, d : 2 * d]
 
-    def cross(U: Floats, X: Floats, W: Floats, hat_y: Floats) -> Floats:
-        hat_u = P @ U + Q @ X.transpose(0, 2, 1)  # E[u_hat u^T]
-        return _outer(hat_u, P) + _columns(hat_y, Q)
-
-    second = symkron(steps.M)[:, within(d, 2 * d + 1)] + steps.D
-    return Round(moments, gain, P, Q, second[moments.table], cross)
+    second = symkron(steps.M[:, :d]) + steps.noise()
+    return Round(moments, gain, P, Q, second[moments.table])
 
 
 def geometric_round(moments: Moments, eta: float, p: float, gain: float) -> Round:
@@ -108,7 +105,7 @@ def geometric_round(moments: Moments, eta: float, p: float, gain: float) -> Roun
     d, n, q, t = moments.dim, 2 * moments.dim + 1, 1 - p, moments.table
     one = one_step(moments, eta)
     full = symkron(one.M)
-    full[:, within(d, n)] += one.D  # the map of svec E[w w^T] over one step
+    full[:, within(d, n)] += one.noise()  # the map of svec E[w w^T] over one step
     if q and np.abs(np.linalg.eigvals(one.G)).max() * q >= 1:
         second = np.full((len(full), d * (d + 1) // 2, full.shape[-1]), np.inf)  # lengths are unbounded: no moment
     else:
@@ -122,7 +119,7 @@ def geometric_round(moments: Moments, eta: float, p: float, gain: float) -> Roun
     uu, uk = p * a * b / both, eta * p * a / ((1 - q * a) * both)
     ku, kk = eta * p * b / ((1 - q * b) * both), eta**2 * (1 - q**2 * a * b) / ((1 - q * a) * (1 - q * b) * both)
 
-    def cross(U: Floats, X: Floats, W: Floats, hat_y: Floats) -> Floats:
+    def cross(U: Floats, X: Floats, W: Floats) -> Floats:
         FX = F @ X.transpose(0, 2, 1)  # x in its own basis, u in the common one
         total = uu * _outer(F @ U, F) + uk * _outer(F, FX) + ku * _outer(FX, F) + kk * _columns(_rows(F, W), F)
         return _columns(_rows(E, total), E).real
@@ -133,6 +130,7 @@ def geometric_round(moments: Moments, eta: float, p: float, gain: float) -> Roun
 def advance(step: Round, s: State, constant: float = 1.0) -> State:
     """The state one round later; constant = 0 leaves the noise out, which makes the map of second moments linear."""
     m, k, P, Q = step.moments, step.gain, step.P, step.Q
+    share = m.count * m.weight
     K, d = s.x.shape
     own = np.empty((K, 2 * d + 1, 2 * d + 1))
     own[:, :d, :d], own[:, d : 2 * d, d : 2 * d] = s.U, s.V
@@ -143,27 +141,38 @@ def advance(step: Round, s: State, constant: float = 1.0) -> State:
     own[:, -1, -1] = constant
     alone = smat((step.second @ svec(own)[..., None])[..., 0], d)  # E[u_hat u_hat^T]
     hat_x = P @ s.X + Q @ s.V  # E[u_hat x^T] of one agent
-    pair_x = _outer(P, s.X.transpose(0, 2, 1)) + _rows(Q, s.W)  # E[u_hat y^T]
-    pair = step.cross(s.U, s.X, s.W, pair_x)  # E[u_hat u_hat'^T]
-
-    Y, Z = _with_mean(m, alone, pair), _with_mean(m, hat_x, pair_x)  # E[u+ u_hat^T], E[u+ x^T]
-    U = np.tensordot(m.count * m.weight, Y, 1)
+    hat_y = _rows(Q, s.W) + _outer(P, s.X.transpose(0, 2, 1))  # E[u_hat y^T] of two
+    Z = _with_mean(m, hat_x, *_summary(m, hat_y))  # E[u+ x^T]
+    if step.cross is None:  # E[u_hat u_hat'^T] = hat_u P'^T + hat_y Q'^T is never written out
+        hat_u = P @ s.U + Q @ s.X.transpose(0, 2, 1)  # E[u_hat u^T]
+        total, own_pair = _summary(m, hat_y)
+        total = total @ Q.transpose(0, 2, 1) + np.tensordot(share, hat_u, 1) @ P.transpose(0, 2, 1)
+        own_pair = own_pair @ Q.transpose(0, 2, 1) + hat_u @ P.transpose(0, 2, 1)
+        Y = _with_mean(m, alone, total, own_pair)
+        W = s.W + _columns(hat_y, k**2 * Q - 2 * k * np.eye(d)) + _outer(k**2 * hat_u, P)
+    else:
+        pair = step.cross(s.U, s.X, s.W)
+        Y = _with_mean(m, alone, *_summary(m, pair))
+        W = s.W + k**2 * pair - 2 * k * hat_y
+    U = np.tensordot(share, Y, 1)  # Y is E[u+ u_hat^T]
     U = (U + U.T) / 2
+    W += (2 * k * Z - 2 * k**2 * Y + k**2 * U).transpose(1, 0, 2)
     hat = (P @ s.u) + (Q @ s.x[..., None])[..., 0]
-    u = (m.count * m.weight) @ hat
+    u = share @ hat
     moved = k * (Z - hat_x)
     V = s.V + moved + moved.transpose(0, 2, 1) + k**2 * (U - Y - Y.transpose(0, 2, 1) + alone)
-    apart = k * (Z.transpose(1, 0, 2) - pair_x) - k**2 * Y.transpose(1, 0, 2)
-    W = s.W + apart + apart.transpose(2, 3, 0, 1) + k**2 * (U[:, None] + pair)
     return conserve(m, State(u, s.x + k * (u - hat), U, Z + k * (U - Y), V, W))
 
 
-def _with_mean(m: Moments, one: Floats, two: Floats) -> Floats:
-    """E[f_bar g^T] for f_bar = sum_c w_c f_c, from E[f g^T] of one agent and of two different ones : (K, d, d)."""
-    K = len(one)
-    share = m.count * m.weight
-    others = np.tensordot(share, two, 1).transpose(1, 0, 2)
-    return others + m.weight[:, None, None] * (one - two[np.arange(K), :, np.arange(K)])
+def _summary(m: Moments, two: Floats) -> tuple[Floats, Floats]:
+    """Of E[f g^T] of two different agents, (K, d, K, d): its sum over f with the groups' shares, and its diagonal."""
+    same = np.arange(len(two))
+    return np.tensordot(m.count * m.weight, two, 1).transpose(1, 0, 2), two[same, :, same]
+
+
+def _with_mean(m: Moments, one: Floats, total: Floats, own: Floats) -> Floats:
+    """E[f_bar g^T], f_bar = sum_c w_c f_c : (K, d, d), from E[f g^T] of one agent and what `_summary` says of two."""
+    return total + m.weight[:, None, None] * (one - own)
 
 
 def conserve(m: Moments, s: State) -> State:
@@ -171,10 +180,13 @@ def conserve(m: Moments, s: State) -> State:
 
     The map of a round keeps both, but damps neither kind of error.
     """
-    share = m.count * m.weight
-    ux, mixed = np.tensordot(share, s.X, 1), _with_mean(m, s.V, s.W)  # E[u x_bar^T], E[x_bar x^T]
+    share, (K, d) = m.count * m.weight, s.x.shape
+    flat = s.W.reshape(K * d, K * d)
+    W = ((flat + flat.T) / 2).reshape(K, d, K, d)
+    V = (s.V + s.V.transpose(0, 2, 1)) / 2
+    ux, mixed = np.tensordot(share, s.X, 1), _with_mean(m, V, *_summary(m, W))  # E[u x_bar^T], E[x_bar x^T]
     bar = np.tensordot(share, mixed, 1)
-    V = s.V - mixed - mixed.transpose(0, 2, 1) + bar
-    W = s.W - mixed.transpose(1, 0, 2) - mixed.transpose(0, 2, 1)[:, :, None, :] + bar[:, None]
-    V, W = (V + V.transpose(0, 2, 1)) / 2, (W + W.transpose(2, 3, 0, 1)) / 2
+    V = V - mixed - mixed.transpose(0, 2, 1) + bar
+    W -= mixed.transpose(1, 0, 2)
+    W -= (mixed.transpose(0, 2, 1) - bar.T)[:, :, None, :]
     return State(s.u, s.x - share @ s.x, s.U, s.X - ux, V, W)

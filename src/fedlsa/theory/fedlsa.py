@@ -36,7 +36,7 @@ def round_map(moments: Moments, eta: float, H: int, x: Floats, participants: int
     """
     d, N = moments.dim, moments.n_agents
     steps = repeated(frozen(one_step(moments, eta), x), H)
-    M, D = steps.M[moments.table], steps.D[moments.table]
+    M, D = steps.M[moments.table], steps.noise()[moments.table]
     share = moments.count * moments.weight
     mean = np.tensordot(share, M, 1)
     block = within(d, d + 1)

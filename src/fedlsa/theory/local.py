@@ -9,7 +9,8 @@ map from svec(w w^T) to the covariance of u after h steps given w, steps compose
 
     M_{a+b} = M_b M_a,   G_{a+b} = G_b G_a,   D_{a+b} = G_b D_a + D_b symkron(M_a),
 
-so H steps cost O(log H) products, and only positive terms are ever added.
+so H steps cost O(log H) products, and only positive terms are ever added. Each row of D is kept as a symmetric matrix,
+for which composing with symkron(M) means M^T D M.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ import numpy as np
 
 from ..checks import Floats
 from .moments import Moments
-from .symmetric import symkron, within
+from .symmetric import functionals, rows_of, symkron
 
 
 @dataclass(frozen=True, eq=False)
 class Steps:
-    """Some number of local steps of every table: M : (M, n, n), G : (M, s, s), D : (M, s, S), n the size of w."""
+    """Some number of local steps of every table: M : (M, n, n), G : (M, s, s), D : (M, s, n, n), n the size of w."""
 
     M: Floats
     G: Floats
@@ -33,7 +34,18 @@ class Steps:
 
     def then(self, later: Steps) -> Steps:
         """These steps, and then those."""
-        return Steps(later.M @ self.M, later.G @ self.G, later.G @ self.D + later.D @ symkron(self.M))
+        tables, s, n = self.D.shape[:3]
+        carried = (later.G @ self.D.reshape(tables, s, n * n)).reshape(self.D.shape)
+        return Steps(later.M @ self.M, later.G @ self.G, carried + _pulled(later.D, self.M))
+
+    def noise(self) -> Floats:
+        """D as a matrix on svec(w w^T) : (M, s, S)."""
+        return rows_of(self.D)
+
+
+def _pulled(D: Floats, M: Floats) -> Floats:
+    """M^T D M for each row of D."""
+    return M.transpose(0, 2, 1)[:, None] @ D @ M[:, None]
 
 
 def one_step(moments: Moments, eta: float) -> Steps:
@@ -45,9 +57,8 @@ def one_step(moments: Moments, eta: float) -> Steps:
     M[:, :d, d : 2 * d] = eta * np.eye(d)
     place = np.zeros((d + 1, n))  # v = (theta, 1) in terms of w
     place[:d, :d], place[:d, -1], place[d, -1] = np.eye(d), moments.theta_star, 1
-    D = eta**2 * (moments.noise @ symkron(place))
-    G = symkron(M[:, :d, :d]) + D[:, :, within(d, n)]
-    return Steps(M, G, D)
+    D = eta**2 * _pulled(functionals(moments.noise, d + 1), place[None])
+    return Steps(M, symkron(M[:, :d, :d]) + rows_of(D[..., :d, :d]), D)
 
 
 def frozen(steps: Steps, x: Floats) -> Steps:
@@ -57,7 +68,7 @@ def frozen(steps: Steps, x: Floats) -> Steps:
     lift[:, :d, :d], lift[:, -1, -1] = np.eye(d), 1
     lift[:, d : 2 * d, -1] = x
     keep = [*range(d), 2 * d]
-    return Steps((steps.M @ lift)[:, keep], steps.G, steps.D @ symkron(lift))
+    return Steps((steps.M @ lift)[:, keep], steps.G, _pulled(steps.D, lift))
 
 
 def repeated(step: Steps, H: int) -> Steps:

@@ -53,6 +53,18 @@ def folded(T: Floats) -> Floats:
     return np.where(k == q, direct, direct + crossed)
 
 
+def functionals(C: Floats, n: int) -> Floats:
+    """Rows of a matrix on svec as symmetric matrices: C svec(X) = sum_kl T[..., k, l] X[k, l], T : (..., n, n)."""
+    k, q = triangle(n)
+    return smat(np.where(k == q, C, C / 2), n)
+
+
+def rows_of(T: Floats) -> Floats:
+    """The inverse of `functionals`."""
+    k, q = triangle(T.shape[-1])
+    return np.where(k == q, 1.0, 2.0) * svec(T)
+
+
 def within(inner: int, outer: int) -> Index:
     """Where the entries of the leading inner x inner block stand in svec of dimension `outer`."""
     _, j = triangle(outer)
