@@ -126,7 +126,7 @@ def test_divergence_is_one_line(fedlsa):
         (["--average-after", "-1"], ["--average-after", "-1"]),
         (["--method", "scaflsa"], ["--method", "'scaflsa'", "did you mean 'scafflsa'"]),
         (["--method", "fedlsa", "--method", "fedlsa"], ["--method", "2 times"]),
-        (["--problem", "garnett"], ["--problem", "did you mean 'garnet'"]),
+        (["--problem", "garnett"], ["--problem must be 'garnet'; got 'garnett'"]),
         (["--preset", "author"], ["--preset", "did you mean 'authors'"]),
         (["--agents", "0"], ["--agents", "0"]),
         (["--agents", "2.5"], ["--agents", "'2.5'"]),
@@ -141,7 +141,7 @@ def test_divergence_is_one_line(fedlsa):
         (["--record", "9,3"], ["--record", "3 after 9"]),
         (["--record", "all"], ["--record", "'all'"]),
         (["--sampling", "marko"], ["--sampling", "did you mean 'markov'"]),
-        (["--sampling", "replay"], ["eplay"]),
+        (["--sampling", "replay"], ["--sampling must be one of 'iid', 'markov'; got 'replay'"]),
         (["--thin", "2"], ["--thin", "2"]),
         (["--sampling", "markov", "--thin", "0"], ["--thin", "0"]),
         (["--engine", "gpu"], ["--engine", "'gpu'"]),
@@ -175,6 +175,10 @@ def test_a_bad_option_is_one_line_that_names_it_and_exit_code_2(fedlsa, tmp_path
         (["plot", "text.nc", "--x", "rounds"], ["--x", "'rounds'"]),
         (["plot", "text.nc", "--scale", "logg"], ["--scale", "did you mean 'log'"]),
         (["plot", "text.nc", "--out", "f.jpeg"], ["f.jpeg"]),
+        (
+            ["plot", "text.nc", "--out", "text.nc/f.png"],
+            ["--out cannot write text.nc/f.png", "text.nc is not a folder"],
+        ),
         (["plt"], ["plt"]),
         (["--nonsense"], ["--nonsense"]),
     ],
@@ -192,9 +196,11 @@ def test_a_bad_command_is_one_line_and_exit_code_2(fedlsa, tmp_path, arguments, 
 def test_a_folder_that_cannot_be_written_to_is_found_before_the_run(fedlsa, tmp_path, monkeypatch):
     monkeypatch.setattr(engine, "simulate_grid", lambda *_, **__: pytest.fail("it ran"))
     (tmp_path / "file").write_text("not a folder")
-    code, _, err = fedlsa(*SMALL, "--out", "file/run.nc")
-    assert code == 2
-    assert "file is not a folder" in err
+    for option, path in (("--out", "file/run.nc"), ("--plot", "file/run.png")):
+        code, _, err = fedlsa(*SMALL, option, path)
+        assert code == 2
+        assert f"{option} cannot write file/run" in err
+        assert "file is not a folder" in err
 
 
 def test_help_teaches_and_version_tells(fedlsa):
@@ -204,6 +210,7 @@ def test_help_teaches_and_version_tells(fedlsa):
     code, out, _ = fedlsa("simulate", "--help")
     assert code == 0
     assert all(panel in out for panel in ("Problem", "Method", "Run", "Output", "Examples"))
+    assert "replay" not in out
     assert fedlsa("--version") == (0, f"fedlsa {fl.__version__}\n", "")
 
 

@@ -161,11 +161,11 @@ def simulate(
     rounds: Annotated[int, typer.Option(help="Communications T.", rich_help_panel=RUN)] = 500,
     seeds: Annotated[str, typer.Option(help="A count (10) or a list (3,5,8).", rich_help_panel=RUN)] = "10",
     sampling: Annotated[
-        str, typer.Option(help="iid, markov (one trajectory per agent) or replay.", rich_help_panel=RUN)
+        str, typer.Option(help="iid or markov (one trajectory per agent).", rich_help_panel=RUN)
     ] = "iid",
     thin: Annotated[
         int | None,
-        typer.Option(help="markov, replay: use every thin-th observation.", rich_help_panel=RUN),
+        typer.Option(help="markov: use every thin-th observation.", rich_help_panel=RUN),
     ] = None,
     engine_name: Annotated[
         str, typer.Option("--engine", help="cpu (compiled) or reference (to be read).", rich_help_panel=RUN)
@@ -196,6 +196,9 @@ def simulate(
     files = [] if out is None else options.result_paths(out, names)
     pictures = [] if plot_to is None else [checked_path(plot_to)]
     options.refuse_to_overwrite(files + pictures, force)
+    for option, paths in (("--out", files), ("--plot", pictures)):
+        for path in paths:
+            options.check_folder(option, path)
     instance = problems.garnet(
         agents, states, actions, branching, features, discount, heterogeneous, perturbation, preset, problem_seed
     )
@@ -254,6 +257,7 @@ def plot(
     checks.choice("--x", x, AXES)
     checks.choice("--scale", scale, SCALES)
     target = checked_path(out)
+    options.check_folder("--out", target)
     runs = [results.load(path) for path in result]
     figure = figures.error_curves(runs, bias=[figures.predicted_bias(r) for r in runs], title=title, x=x, scale=scale)
     target.parent.mkdir(parents=True, exist_ok=True)

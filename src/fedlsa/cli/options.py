@@ -9,9 +9,9 @@ from pathlib import Path
 from .. import checks
 from ..algorithms import METHODS, Algorithm, PowerStep
 from ..errors import ArgumentError, ArgumentTypeError, ResultFileError
-from ..sampling import IID, Markov, Replay, Sampling
+from ..sampling import IID, Markov, Sampling
 
-SAMPLINGS = ("iid", "markov", "replay")
+SAMPLINGS = ("iid", "markov")  # no problem of the command line is a log that could be replayed
 SAME = (
     "agents", "states", "actions", "branching", "features", "discount", "perturbation", "preset", "step_size",
     "power", "local_steps", "probability", "participation", "projection", "average_after", "rounds",
@@ -80,13 +80,13 @@ def algorithms(
 
 
 def sampling(name: str, thin: int | None) -> Sampling:
-    """The sampling of that name; only trajectories and logs can be thinned."""
+    """The sampling of that name; only trajectories can be thinned."""
     kind = checks.choice("--sampling", name, SAMPLINGS)
     if kind == "iid":
         if thin is not None:
-            raise ArgumentError(f"--thin needs --sampling markov or --sampling replay; got --thin {thin} with iid")
+            raise ArgumentError(f"--thin needs --sampling markov; got --thin {thin} with iid")
         return IID()
-    return (Markov if kind == "markov" else Replay)(thin=1 if thin is None else thin)
+    return Markov(thin=1 if thin is None else thin)
 
 
 def result_paths(out: Path, names: list[str]) -> list[Path]:
@@ -101,10 +101,14 @@ def result_paths(out: Path, names: list[str]) -> list[Path]:
 
 
 def refuse_to_overwrite(paths: list[Path], force: bool) -> None:
-    """Complain now, not after the run, about files that exist and folders that cannot be written to."""
+    """Complain now, not after the run, about files that exist."""
     for path in paths:
         if path.exists() and not force:
             raise ArgumentError(f"{path} exists; --force replaces it")
-        home = next(p for p in path.absolute().parents if p.exists())
-        if not home.is_dir() or not os.access(home, os.W_OK):
-            raise ResultFileError(f"cannot write {path}: {home} is not a folder that can be written to")
+
+
+def check_folder(option: str, path: Path) -> None:
+    """Complain now, not after the work, about a folder that cannot be made or written to."""
+    home = next(p for p in path.absolute().parents if p.exists())
+    if not home.is_dir() or not os.access(home, os.W_OK):
+        raise ResultFileError(f"{option} cannot write {path}: {home} is not a folder that can be written to")
