@@ -136,7 +136,10 @@ def method(kind, local_steps, options):
 def run(kind, case, **changes):
     p, sampling, H, T, options = case
     arguments = {"rounds": T, "seeds": SEEDS, "sampling": sampling, "keep": ("theta", "xi"), "record": T + 1, **changes}
-    return fl.simulate(problem(p), method(kind, H, options), **arguments)
+    algorithm = method(kind, H, options)
+    if algorithm.average_after is not None:  # a run cut short averages its last round at least
+        algorithm = replace(algorithm, average_after=min(algorithm.average_after, arguments["rounds"]))
+    return fl.simulate(problem(p), algorithm, **arguments)
 
 
 every_method = pytest.mark.parametrize("kind", METHODS)
