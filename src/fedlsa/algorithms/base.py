@@ -43,8 +43,8 @@ class Algorithm(ABC):
 
     participation : share (float) or number (int) of agents, drawn without replacement, that take part in a round
     projection : radius of the ball around 0 onto which the server projects theta after each average
-    average_after : round, at most the last, from which the result is the running mean of theta instead of the last theta
-        (Polyak-Ruppert); the recursion itself goes on unchanged
+    average_after : round, at most the last, from which the result is the running mean of theta instead of the last
+        theta (Polyak-Ruppert); the recursion itself goes on unchanged
     """
 
     step_size: float | PowerStep
