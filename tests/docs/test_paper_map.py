@@ -1,0 +1,82 @@
+"""The paper map names functions and tests that exist, each label once, and leaves no row without an answer."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import fedlsa
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "docs" / "paper-map.md").read_text(encoding="utf8")
+HEADING = ["label", "what it says", "function", "test"]
+
+
+class Row(NamedTuple):
+    label: str
+    says: str
+    function: str
+    test: str
+
+
+def table_lines() -> list[list[str]]:
+    lines = [line for line in TEXT.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+ROWS = [Row(*cells) for cells in table_lines() if cells != HEADING and set("".join(cells)) != {"-"}]
+FUNCTIONS = sorted(set(re.findall(r"`((?:fl|fedlsa)\.[\w.]+)`", TEXT)))
+TESTS = sorted(set(re.findall(r"`(tests/[^`]+)`", TEXT)))
+
+
+def resolve(name: str) -> object:
+    """What a dotted name stands for. A function comes before the module of its name, as it does for a user."""
+    found: object = fedlsa
+    path = "fedlsa"
+    for part in name.split(".")[1:]:
+        path = f"{path}.{part}"
+        found = getattr(found, part) if hasattr(found, part) else importlib.import_module(path)
+    return found
+
+
+def test_every_table_has_the_same_four_columns() -> None:
+    assert [cells for cells in table_lines() if len(cells) != 4] == []
+    assert table_lines().count(HEADING) == len(re.findall(r"^## ", TEXT, re.M))
+    assert len(ROWS) > 60  # the walk over the tables sees what is there
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_function_of_the_map_exists(name: str) -> None:
+    assert callable(resolve(name))
+
+
+@pytest.mark.parametrize("named", TESTS)
+def test_every_test_of_the_map_exists(named: str) -> None:
+    file, _, function = named.partition("::")
+    tree = ast.parse((ROOT / file).read_text(encoding="utf8"))
+    defined = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    assert not function or function in defined
+
+
+def test_no_label_occurs_twice() -> None:
+    labels = [row.label for row in ROWS]
+    assert sorted({label for label in labels if labels.count(label) > 1}) == []
+
+
+def test_every_row_has_a_function_or_says_why_not() -> None:
+    answered = re.compile(r"`(fl|fedlsa)\.[\w.]+`|^proof device|^not yet")
+    assert [row.label for row in ROWS if not (row.label and row.says and answered.search(row.function))] == []
+
+
+def test_a_row_with_a_function_has_a_test() -> None:
+    assert [row.label for row in ROWS if "`" in row.function and "`tests/" not in row.test] == []
+
+
+def test_every_entry_in_code_type_is_a_function_or_a_test() -> None:
+    spoken = {entry for row in ROWS for entry in re.findall(r"`([^`]*)`", row.function + row.test)}
+    assert sorted(spoken - set(FUNCTIONS) - set(TESTS)) == []
