@@ -1,4 +1,4 @@
-"""What must come out: the constants of the paper and the bias of FedLSA, computed from the tables of a problem."""
+"""What must come out: constants, bias, bounds, complexities, and exact error curves, from the tables of a problem."""
 
 from .bias import bias, bias_at, bias_gap_bound, first_order_bias, round_bias, round_bias_bound
 from .bounds import Bound, MarkovBlock, TDClaim, bound, markov_block, markov_bound, td_bound, td_claim

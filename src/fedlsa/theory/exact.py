@@ -19,9 +19,10 @@ from ..checks import Floats
 from ..errors import ArgumentError
 from ..problems.base import Problem
 from ..sampling import IID, Markov, Replay, Sampling
-from . import controlled, fedlsa
+from . import controlled, fedlsa, limits
 from .moments import Moments, moments
 
+FEW = 100  # rounds that are simply gone through one by one
 SETTLED = 1e-15  # relative change in a round below which a recursion has reached its limit
 
 
@@ -141,7 +142,12 @@ def _controlled(
 ) -> tuple[Floats, Floats, Floats]:
     last = int(recorded[-1])
     etas = a.eta(np.arange(max(last, 1)))
+    H = 1 / a.probability if isinstance(a, Scaffnew) else a.local_steps  # type: ignore[attr-defined]
     state, step, share = controlled.start(start, x), None, m.count * m.weight
+    if isinstance(a.step_size, float) and last > FEW:
+        found = limits.curve(controlled_round(m, a, a.step_size), state, recorded)
+        if found is not None:
+            return found[0], found[1], found[1] + (a.step_size * H) ** 2 * found[2]
     mean, mse, psi = np.empty((len(recorded), m.dim)), np.empty(len(recorded)), np.empty(len(recorded))
     i = 0
     for t in range(last + 1):
@@ -153,7 +159,6 @@ def _controlled(
                 recorded = recorded.copy()
                 recorded[i:] = t  # from here on nothing changes
         while i < len(recorded) and recorded[i] == t:
-            H = 1 / a.probability if isinstance(a, Scaffnew) else a.local_steps  # type: ignore[attr-defined]
             mean[i], mse[i] = state.u, np.trace(state.U)
             spread = share @ np.trace(state.V, axis1=1, axis2=2)
             psi[i] = mse[i] + (etas[max(t - 1, 0)] * H) ** 2 * spread

@@ -5,20 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigs, gmres
 
 from .. import checks
 from ..algorithms import Algorithm, FedLSA, PowerStep
 from ..checks import Floats
-from ..errors import ArgumentError, FedLSAError
+from ..errors import ArgumentError
 from ..problems.base import Problem
 from ..sampling import IID
-from . import controlled, fedlsa
+from . import fedlsa, limits
 from .exact import check_method, controlled_round
 from .moments import Moments, moments
-
-TOLERANCE = 1e-12
-DENSE = 700  # second moments up to which a round is written out as a matrix
 
 
 @dataclass(frozen=True)
@@ -40,14 +36,16 @@ def stationary(problem: Problem | Moments, algorithm: Algorithm) -> Stationary:
     """The first two moments of the stationary law (FedLSA: th:2nd_moment_no_cv; control variates: no bias), i.i.d."""
     m, eta = _checked(problem, algorithm)
     if isinstance(algorithm, FedLSA):
-        step = fedlsa.round_map(m, eta, algorithm.local_steps, -m.xi_star, algorithm.participants(m.n_agents))
-        u, second, radius = fedlsa.limit(step)
+        fed = fedlsa.round_map(m, eta, algorithm.local_steps, -m.xi_star, algorithm.participants(m.n_agents))
+        u, second, size = fedlsa.limit(fed)
     else:
-        u, second, radius = _controlled_limit(controlled_round(m, algorithm, eta))
-    if not radius < 1:
-        return Stationary(m.theta_star + u, u, second, np.inf, np.inf, radius)
+        step = controlled_round(m, algorithm, eta)
+        size, settled = limits.radius(step), limits.fixed_point(step)
+        u, second = np.zeros(m.dim), np.full((m.dim, m.dim), np.inf) if settled is None else settled.U
+    if not size < 1:
+        return Stationary(m.theta_star + u, u, second, np.inf, np.inf, size)
     covariance = second - np.outer(u, u)
-    return Stationary(m.theta_star + u, u, covariance, float(np.trace(covariance)), float(np.trace(second)), radius)
+    return Stationary(m.theta_star + u, u, covariance, float(np.trace(covariance)), float(np.trace(second)), size)
 
 
 def radius(problem: Problem | Moments, algorithm: Algorithm) -> float:
@@ -56,7 +54,7 @@ def radius(problem: Problem | Moments, algorithm: Algorithm) -> float:
     if isinstance(algorithm, FedLSA):
         step = fedlsa.round_map(m, eta, algorithm.local_steps, -m.xi_star, algorithm.participants(m.n_agents))
         return fedlsa.limit(step)[2]
-    return _radius(controlled_round(m, algorithm, eta))
+    return limits.radius(controlled_round(m, algorithm, eta))
 
 
 def stability_limit(problem: Problem | Moments, algorithm: Algorithm, tolerance: float = 1e-6) -> float:
@@ -97,58 +95,3 @@ def _checked(problem: Problem | Moments, algorithm: Algorithm) -> tuple[Moments,
     if algorithm.average_after is not None:
         raise ArgumentError("average_after must be None: averages have no stationary law; got a round")
     return m, float(algorithm.step_size)
-
-
-def _linear(step: controlled.Round) -> tuple[LinearOperator, int]:
-    """The linear part of a round on the second moments of centred states of mean zero, as an operator on vectors."""
-    K, d = len(step.P), step.moments.dim
-    first = d + K * d  # the means stand in front, and are zero
-
-    def apply(y: Floats) -> Floats:
-        state = controlled.unflatten(np.concatenate([np.zeros(first), y.ravel()]), K, d)
-        return controlled.advance(step, controlled.conserve(step.moments, state), 0.0).flat()[first:]
-
-    size = d * d + 2 * K * d * d + (K * d) ** 2
-    return LinearOperator((size, size), matvec=apply, dtype=np.float64), first
-
-
-def _radius(step: controlled.Round) -> float:
-    """The largest eigenvalue of the linear part on what keeps symmetry and sum_c w_c x_c = 0.
-
-    The map takes positive matrices to positive matrices, so a positive one as start finds it.
-    """
-    if not np.isfinite(step.second).all():
-        return np.inf
-    K, d = len(step.P), step.moments.dim
-    operator, first = _linear(step)
-    if operator.shape[0] <= DENSE:
-        matrix = np.stack([operator @ row for row in np.eye(operator.shape[0])], 1)
-        return float(np.abs(np.linalg.eigvals(matrix)).max())
-    one = replace(controlled.start(np.zeros(d), np.zeros((K, d))), U=np.eye(d), V=np.tile(np.eye(d), (K, 1, 1)))
-    begin = controlled.conserve(step.moments, one).flat()[first:]
-    try:
-        largest = eigs(operator, k=1, v0=begin, ncv=20, tol=1e-5, maxiter=5, return_eigenvectors=False)
-        return float(np.abs(largest).max())
-    except ArpackNoConvergence:  # close eigenvalues: a power iteration gives the same number of digits
-        y = begin / np.linalg.norm(begin)
-        for _ in range(100):
-            z = operator @ y
-            size = float(np.linalg.norm(z))
-            y = z / size
-        return size
-
-
-def _controlled_limit(step: controlled.Round) -> tuple[Floats, Floats, float]:
-    """E[u] = 0, E[u u^T] and the radius: (I - linear part) y = noise, by GMRES."""
-    K, d = len(step.P), step.moments.dim
-    size = _radius(step)
-    if not size < 1:
-        return np.zeros(d), np.full((d, d), np.inf), size
-    operator, first = _linear(step)
-    noise = controlled.advance(step, controlled.start(np.zeros(d), np.zeros((K, d)))).flat()[first:]
-    rest = LinearOperator(operator.shape, matvec=lambda y: y.ravel() - operator @ y, dtype=np.float64)
-    y, failed = gmres(rest, noise, rtol=TOLERANCE, atol=0.0, restart=50, maxiter=40)
-    if failed:
-        raise FedLSAError(f"the stationary moments did not converge; the mean-square radius is {size:.8g}")
-    state = controlled.unflatten(np.concatenate([np.zeros(first), y]), K, d)
-    return np.zeros(d), (state.U + state.U.T) / 2, size
