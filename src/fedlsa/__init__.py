@@ -7,6 +7,7 @@ from .algorithms import SCAFFLSA, Algorithm, FedLSA, PowerStep, Scaffnew
 from .engine import simulate, simulate_grid
 from .problems import Problem
 from .sampling import IID, Markov, Replay
+from .theory import plan
 
 __version__ = _version("fedlsa")
 
@@ -23,6 +24,7 @@ __all__ = [
     "__version__",
     "errors",
     "figures",
+    "plan",
     "problems",
     "results",
     "simulate",

@@ -8,6 +8,7 @@ from .constants import Constants, constants, stability
 from .exact import exact
 from .markov import MarkovConstants, markov_constants, mixing_times
 from .moments import Moments, moments
+from .planner import Plan, plan
 from .stationary import Stationary, radius, stability_limit, stationary
 from .virtual import VirtualMDP, virtual_mdp
 
@@ -19,6 +20,7 @@ __all__ = [
     "MarkovBlock",
     "MarkovConstants",
     "Moments",
+    "Plan",
     "SCAFFLSAParts",
     "Stationary",
     "TDClaim",
@@ -37,6 +39,7 @@ __all__ = [
     "markov_constants",
     "mixing_times",
     "moments",
+    "plan",
     "radius",
     "round_bias",
     "round_bias_bound",

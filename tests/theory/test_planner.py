@@ -1,0 +1,98 @@
+"""Plans reach their target exactly, within their cap, and no coarser search does better."""
+
+import numpy as np
+import pytest
+
+import fedlsa as fl
+
+METHODS = ("fedlsa", "scafflsa", "scaffnew")
+
+
+@pytest.fixture(scope="module")
+def two_worlds() -> fl.Problem:
+    return fl.problems.garnet(agents=10, perturbation=0, preset="authors")
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("epsilon", [0.5, 0.1])
+def test_a_plan_reaches_its_accuracy_and_one_round_fewer_does_not(two_worlds, method, epsilon):
+    plan = fl.plan(two_worlds, epsilon=epsilon, method=method)
+    curve = fl.theory.exact(two_worlds, plan.algorithm, rounds=plan.rounds, record=[plan.rounds - 1, plan.rounds])
+    before, after = curve["mse"].values
+    assert after <= epsilon**2 < before
+    assert plan.rmse == pytest.approx(np.sqrt(after), rel=1e-9)
+    assert plan.uploads == 10 * plan.rounds
+    assert plan.bytes == 2 * 8 * two_worlds.dim * plan.uploads
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_no_choice_on_a_grid_needs_fewer_communications(two_worlds, method):
+    epsilon = 0.2
+    plan = fl.plan(two_worlds, epsilon=epsilon, method=method, max_samples=20_000)
+    assert plan.samples <= 20_000
+    for H in (20_000 // (plan.rounds - 1) // k for k in (1, 2, 4, 8)):
+        for eta in np.geomspace(0.005, 1.0, 25):
+            a = fl.Scaffnew(eta, 1 / H) if method == "scaffnew" else getattr(fl, _name(method))(eta, H)
+            rounds = list(range(1, plan.rounds))
+            with np.errstate(all="ignore"):
+                mse = fl.theory.exact(two_worlds, a, rounds=plan.rounds, record=rounds)["mse"].values
+            assert not (mse <= epsilon**2 * (1 - 0.05)).any(), (H, eta)
+
+
+def _name(method: str) -> str:
+    return {"fedlsa": "FedLSA", "scafflsa": "SCAFFLSA"}[method]
+
+
+def test_rounds_grow_like_one_over_epsilon_for_fedlsa_and_like_its_logarithm_for_scafflsa(two_worlds):
+    fed, scaff = ([fl.plan(two_worlds, epsilon=e, method=m).rounds for e in (0.2, 0.05)] for m in METHODS[:2])
+    assert fed[1] > 3 * fed[0]  # four times the accuracy
+    assert scaff[1] <= scaff[0] + 4
+
+
+def test_a_simulated_run_of_the_plan_has_the_predicted_error(two_worlds):
+    plan = fl.plan(two_worlds, epsilon=0.3)
+    run = fl.simulate(two_worlds, plan.algorithm, rounds=plan.rounds, seeds=400, record=[plan.rounds])
+    error = run["squared_error"].values[:, 0]
+    assert abs(error.mean() - plan.rmse**2) <= 4.5 * error.std(ddof=1) / np.sqrt(len(error))
+
+
+def test_budgets_are_spent_and_more_of_them_is_better(two_worlds):
+    small = fl.plan(two_worlds, rounds=5, max_samples=2_000)
+    large = fl.plan(two_worlds, rounds=10, max_samples=8_000)
+    assert small.rounds == 5
+    assert large.rounds == 10
+    assert small.samples <= 2_000
+    assert large.rmse < small.rmse
+    data = [fl.plan(two_worlds, samples=S).rmse for S in (500, 4_000)]
+    assert data[1] < data[0]
+
+
+def test_moments_serve_as_well_as_the_problem(two_worlds):
+    one, other = fl.plan(two_worlds, epsilon=0.4), fl.plan(fl.theory.moments(two_worlds), epsilon=0.4)
+    assert one.algorithm == other.algorithm
+    assert one.rounds == other.rounds
+
+
+def test_a_plan_prints_as_a_table(two_worlds):
+    text = str(fl.plan(two_worlds, epsilon=0.5))
+    for word in ("SCAFFLSA(step_size=", "rounds", "samples per agent", "predicted RMSE", "bytes"):
+        assert word in text
+
+
+@pytest.mark.parametrize(
+    ("keywords", "named"),
+    [
+        ({}, "exactly one of epsilon, rounds and samples"),
+        ({"epsilon": 0.1, "rounds": 3}, "exactly one of epsilon, rounds and samples"),
+        ({"epsilon": -1.0}, "epsilon"),
+        ({"epsilon": 1e9}, "epsilon"),
+        ({"epsilon": 0.1, "method": "scaflsa"}, "did you mean 'scafflsa'"),
+        ({"epsilon": 0.1, "max_samples": 3}, "max_samples"),
+        ({"rounds": 3}, "max_samples"),
+        ({"rounds": 10, "max_samples": 5}, "max_samples"),
+        ({"epsilon": 0.1, "theta_0": [1.0]}, "theta_0"),
+    ],
+)
+def test_bad_targets_are_refused_by_name(two_worlds, keywords, named):
+    with pytest.raises(fl.errors.ArgumentError, match=named):
+        fl.plan(two_worlds, **keywords)
