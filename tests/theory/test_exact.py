@@ -212,6 +212,7 @@ def test_records_are_those_of_simulate():
         (fl.SCAFFLSA(0.1, 2, average_after=1), {}, "average_after"),
         (fl.FedLSA(0.1, 2), {"sampling": fl.Markov()}, "sampling"),
         (fl.FedLSA(0.1, 2), {"rounds": 0}, "rounds"),
+        (fl.FedLSA(0.1, 2, average_after=9), {"rounds": 8}, "average_after"),
         (fl.FedLSA(0.1, 2), {"theta_0": [1.0]}, "theta_0"),
         (fl.FedLSA(0.1, 2), {"xi_0": np.ones((2, 2))}, "xi_0"),
     ],

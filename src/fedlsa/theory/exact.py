@@ -47,6 +47,8 @@ def exact(
     rounds = checks.integer("rounds", rounds, at_least=1)
     recorded = results.recorded_rounds(record, rounds)
     check_method(m, algorithm, sampling)
+    if algorithm.average_after is not None and algorithm.average_after > rounds:
+        raise ArgumentError(f"average_after must be at most rounds, {rounds}; got {algorithm.average_after}")
     start = np.ones(m.dim) if theta_0 is None else checks.array("theta_0", theta_0, (m.dim,)) - m.theta_star
     psi = None
     with np.errstate(over="ignore", invalid="ignore"):

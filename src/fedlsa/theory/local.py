@@ -44,8 +44,10 @@ class Steps:
 
 
 def _pulled(D: Floats, M: Floats) -> Floats:
-    """M^T D M for each row of D."""
-    return M.transpose(0, 2, 1)[:, None] @ D @ M[:, None]
+    """M^T D M for each row of D, which is symmetric: both products in the one form that is a few large ones."""
+    (tables, s, n, _), new = D.shape, M.shape[2]
+    half = (D.reshape(tables, s * n, n) @ M).reshape(tables, s, n, new)
+    return (half.transpose(0, 1, 3, 2).reshape(tables, s * new, n) @ M).reshape(tables, s, new, new)
 
 
 def one_step(moments: Moments, eta: float) -> Steps:
