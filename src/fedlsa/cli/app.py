@@ -1,22 +1,25 @@
-"""The commands `fedlsa simulate` and `fedlsa plot`."""
+"""The commands `fedlsa simulate` and `fedlsa plot`, and the door to those of `predict`."""
 
 from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from .. import __version__, checks, engine, figures, problems, results
+from .. import __version__, checks, engine, figures, results
 from ..errors import FedLSAError
 from ..figures.curves import AXES, SCALES
 from ..figures.files import checked_path
-from . import options, report
+from ..problems import Problem
+from . import options, predict, report
+from .problem import takes_problem
 
-PROBLEM, METHOD, RUN, OUTPUT = "Problem", "Method", "Run", "Output"
+METHOD, RUN, OUTPUT = "Method", "Run", "Output"
 INTERRUPTED = 130
 ClickException: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
@@ -77,7 +80,7 @@ def _version(asked: bool) -> None:
         "Federated linear stochastic approximation: many agents, one linear system, few communications.\n\n"
         "[bold]FedLSA[/bold] averages what agents learn locally, and stalls at a bias when they differ; "
         "[bold]SCAFFLSA[/bold] and [bold]Scaffnew[/bold] remove it with control variates. "
-        "Simulate them here, save the results, draw the figures."
+        "Simulate them here, save the results, draw the figures, or have the exact errors without a simulation."
     ),
     epilog="""[bold]Try this[/bold]
 
@@ -85,7 +88,11 @@ fedlsa simulate --agents 10 --local-steps 100 --rounds 200 --out out/first --plo
 
 fedlsa plot out/first/*.nc --x samples --scale log --out out/samples.pdf
 
-fedlsa simulate --method scaffnew --probability 0.01 --sampling markov --thin 5""",
+fedlsa simulate --method scaffnew --probability 0.01 --sampling markov --thin 5
+
+fedlsa theory --agents 10 --perturbation 0 --local-steps 100 --plot out/parts.png
+
+fedlsa plan --agents 10 --perturbation 0 --epsilon 0.1 --method fedlsa --method scafflsa""",
 )
 def fedlsa(
     version: Annotated[
@@ -104,27 +111,10 @@ fedlsa simulate --method fedlsa --method scafflsa --method scaffnew --seeds 20 -
 
 fedlsa simulate --method fedlsa --step-size 0.5 --power 0.7 --participation 0.3 --out run.nc"""
 )
+@takes_problem
 def simulate(
     context: typer.Context,
-    problem: Annotated[str, typer.Option(help="Family of problems: garnet.", rich_help_panel=PROBLEM)] = "garnet",
-    agents: Annotated[int, typer.Option(help="Number of agents N.", rich_help_panel=PROBLEM)] = 100,
-    states: Annotated[int, typer.Option(help="States of each agent's world.", rich_help_panel=PROBLEM)] = 30,
-    actions: Annotated[int, typer.Option(help="Actions in each state.", rich_help_panel=PROBLEM)] = 2,
-    branching: Annotated[int, typer.Option(help="Successors of a state and action.", rich_help_panel=PROBLEM)] = 2,
-    features: Annotated[int, typer.Option(help="Features, the dimension d.", rich_help_panel=PROBLEM)] = 8,
-    discount: Annotated[float, typer.Option(help="Discount factor, below 1.", rich_help_panel=PROBLEM)] = 0.95,
-    heterogeneous: Annotated[
-        bool,
-        typer.Option("--heterogeneous/--homogeneous", help="Two worlds or one.", rich_help_panel=PROBLEM),
-    ] = True,
-    perturbation: Annotated[
-        float, typer.Option(help="How much agents of one world differ.", rich_help_panel=PROBLEM)
-    ] = 0.02,
-    preset: Annotated[
-        str,
-        typer.Option(help="paper: as its text says; authors: as their code does.", rich_help_panel=PROBLEM),
-    ] = "paper",
-    problem_seed: Annotated[int, typer.Option(help="Seed of the problem itself.", rich_help_panel=PROBLEM)] = 42,
+    instance: Callable[[], Problem],
     method: Annotated[
         list[str] | None,
         typer.Option(
@@ -186,7 +176,6 @@ def simulate(
     quiet: Annotated[bool, typer.Option("--quiet", help="No bar and no table.", rich_help_panel=OUTPUT)] = False,
 ) -> None:
     """Run methods on a problem, all on the same random numbers; show, save and draw how far they get."""
-    checks.choice("--problem", problem, ("garnet",))
     names = method or ["fedlsa", "scafflsa"]
     chosen = options.algorithms(
         names, step_size, power, local_steps, probability, participation, projection, average_after
@@ -199,13 +188,11 @@ def simulate(
     for option, paths in (("--out", files), ("--plot", pictures)):
         for path in paths:
             options.check_folder(option, path)
-    instance = problems.garnet(
-        agents, states, actions, branching, features, discount, heterogeneous, perturbation, preset, problem_seed
-    )
+    made = instance()
     compiled = engine_name != "reference"
     with report.live_bar(" + ".join(names), shown=not quiet, updates=compiled) as progress:
         runs = engine.simulate_grid(
-            instance,
+            made,
             chosen,
             rounds=rounds,
             seeds=seed_list,
@@ -216,7 +203,7 @@ def simulate(
             threads=threads,
             progress=progress,
         )
-    bias = [figures.predicted_bias(r, instance) for r in runs]
+    bias = [figures.predicted_bias(r, made) for r in runs]
     if not quiet:
         report.print_table(runs, bias)
     for result, path in zip(runs, files, strict=False):
@@ -263,3 +250,7 @@ def plot(
     target.parent.mkdir(parents=True, exist_ok=True)
     figures.save(figure, target, command=context.obj)
     print(f"saved {target}")
+
+
+app.command(epilog=predict.THEORY_EXAMPLES)(takes_problem(predict.theory))
+app.command(epilog=predict.PLAN_EXAMPLES)(takes_problem(predict.plan))

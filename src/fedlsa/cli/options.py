@@ -15,7 +15,8 @@ SAMPLINGS = ("iid", "markov")  # no problem of the command line is a log that co
 SAME = (
     "agents", "states", "actions", "branching", "features", "discount", "perturbation", "preset", "step_size",
     "power", "local_steps", "probability", "participation", "projection", "average_after", "rounds",
-    "seeds", "thin", "engine", "dtype", "threads", "record", "sampling",
+    "seeds", "thin", "engine", "dtype", "threads", "record", "sampling", "epsilon", "samples",
+    "max_samples",
 )  # fmt: skip
 OPTIONS = {name: "--" + name.replace("_", "-") for name in SAME} | {"eta_0": "--step-size", "seed": "--problem-seed"}
 
@@ -46,6 +47,15 @@ def share_or_count(text: str) -> float | int:
         raise ArgumentTypeError(f"{rule}; got {text!r}") from None
 
 
+def check_methods(names: list[str]) -> None:
+    """Known names, each once."""
+    for name in names:
+        checks.choice("--method", name, METHODS)
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise ArgumentError(f"--method must name each method once; got {twice[0]!r} {names.count(twice[0])} times")
+
+
 def algorithms(
     names: list[str],
     step_size: float,
@@ -57,11 +67,7 @@ def algorithms(
     average_after: int | None,
 ) -> list[Algorithm]:
     """One method for each name, all with the same parameters; Scaffnew communicates as often as the others."""
-    for name in names:
-        checks.choice("--method", name, METHODS)
-    twice = [name for name in names if names.count(name) > 1]
-    if twice:
-        raise ArgumentError(f"--method must name each method once; got {twice[0]!r} {names.count(twice[0])} times")
+    check_methods(names)
     if probability is not None and "scaffnew" not in names:
         raise ArgumentError(f"--probability is a parameter of scaffnew; got the methods {', '.join(names)}")
     checks.integer("--local-steps", local_steps, at_least=1)

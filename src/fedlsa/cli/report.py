@@ -17,8 +17,11 @@ from rich.table import Table
 from rich.text import Text
 
 from .. import results
+from ..algorithms import Scaffnew
 from ..errors import FedLSAWarning
-from ..figures.labels import common_setting, names
+from ..figures.labels import common_setting, method_name, names
+from ..theory.planner import Plan
+from ..theory.stationary import Stationary
 
 
 class Speed(ProgressColumn):
@@ -71,10 +74,7 @@ def warnings_as_lines() -> Iterator[None]:
 def print_table(runs: Sequence[xr.Dataset], bias: Sequence[float]) -> None:
     """One row per result: what it cost, its final error with a standard error, and what theory predicts for FedLSA."""
     rows = results.summary(runs)
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("method")
-    for heading in ("communi-\ncations", "samples\nper agent", "final MSE ±\nstandard error", "predicted\n‖bias‖²"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    table = _table("communi-\ncations", "samples\nper agent", "final MSE ±\nstandard error", "predicted\n‖bias‖²")
     lost = any(row["diverged"] for row in rows)
     if lost:
         table.add_column("seeds that\ndiverged", justify="right", no_wrap=True)
@@ -87,11 +87,69 @@ def print_table(runs: Sequence[xr.Dataset], bias: Sequence[float]) -> None:
             _number(level),
         ]
         table.add_row(*cells, *([f"{row['diverged']} of {row['seeds']}"] if lost else []))
+    _print(table, common_setting(runs))
+
+
+def print_exact(
+    curves: Sequence[xr.Dataset], ends: Sequence[Stationary], limits: Sequence[float], steps: Sequence[float]
+) -> None:
+    """One row per method: its exact error at the last round and in the limit, and how far it is from unstable."""
+    last = int(curves[0]["round"][-1])
+    table = _table(
+        f"exact MSE,\nround {last:,}", "stationary\nMSE", "squared\nbias", "variance", "mean-square\nradius",
+        "unstable from\nstep size",
+    )  # fmt: skip
+    notes = []
+    for c, end, limit, eta in zip(curves, ends, limits, steps, strict=True):
+        name, stable = method_name(c), end.radius < 1
+        from_where = f"> {eta:g}" if stable and limit <= eta else _number(limit)  # a limit below a stable step is wrong
+        parts = [_number(end.mse), _number(float(end.bias @ end.bias)), _number(end.variance)] if stable else ["-"] * 3
+        table.add_row(name, _number(float(c["mse"][-1])), *parts, f"{end.radius:.6g}", from_where)
+        if not stable:
+            notes.append(
+                f"{name} is unstable with step size {eta:g}: its second moment grows without bound"
+                f" (mean-square radius {end.radius:.4g}, not below 1)."
+            )
+    if any(math.isnan(limit) for limit in limits):
+        notes.append("Step sizes that take minutes to find are left out; --limit finds them.")
+    attrs = curves[0].attrs
+    _print(table, f"N = {attrs['agents']},  d = {attrs['dim']},  i.i.d. sampling,  exact", notes)
+
+
+def print_plans(plans: Sequence[Plan]) -> None:
+    """One row per plan: how to run it, what it costs, and how close it gets."""
+    table = _table(
+        "step size",
+        "local steps or\nprobability",
+        "communi-\ncations",
+        "samples\nper agent",
+        "predicted\nRMSE",
+        "bytes",
+    )
+    for p in plans:
+        a = p.algorithm
+        length = f"p = {a.probability:.4g}" if isinstance(a, Scaffnew) else f"{a.local_steps:,}"  # type: ignore[attr-defined]
+        cells = [f"{a.step_size:.4g}", length, f"{p.rounds:,}", f"{p.samples:,.0f}", _number(p.rmse), f"{p.bytes:,}"]
+        table.add_row(type(a).__name__, *cells)
+    _print(table, "by exact errors,  i.i.d. sampling")
+
+
+def _table(*headings: str) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("method")
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+    return table
+
+
+def _print(table: Table, heading: str, notes: Sequence[str] = ()) -> None:
     console = Console(file=sys.stdout, highlight=False)
     if not console.is_terminal:
         console = Console(file=sys.stdout, highlight=False, width=120)  # a file has no right edge
-    console.print(common_setting(runs), style="dim", markup=False)
+    console.print(heading, style="dim", markup=False)
     console.print(table)
+    for note in notes:
+        console.print(note, markup=False)
 
 
 def _number(value: float, digits: int = 3) -> str:

@@ -2,6 +2,8 @@
 
 from .curves import error_curves
 from .files import save
+from .parts import exact_parts
 from .prediction import predicted_bias
+from .tradeoff import trade_off
 
-__all__ = ["error_curves", "predicted_bias", "save"]
+__all__ = ["error_curves", "exact_parts", "predicted_bias", "save", "trade_off"]
