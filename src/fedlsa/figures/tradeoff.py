@@ -48,16 +48,15 @@ def trade_off(plans: Sequence[Plan], epsilon: float, *, title: str | None = None
         plain = FuncFormatter(lambda v, _: f"{v:,.0f}".replace(",", "\u2009"))
         for axis in (axes.xaxis, axes.yaxis):
             first, last = axis.get_view_interval()
-            axis.set_major_locator(
-                LogLocator(subs=(1.0, 2.0, 5.0) if last > 8 * first else (1.0, 1.5, 2.0, 3.0, 5.0, 7.0))
-            )
+            between = (1.0, 2.0, 5.0) if last > 8 * first else (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0)
+            axis.set_major_locator(LogLocator(subs=between))
             axis.set_minor_locator(NullLocator())
             axis.set_major_formatter(plain)
         axes.set_xlabel("observations per agent")
         axes.set_ylabel("communications")
-        low, high = axes.get_ylim()
-        axes.set_ylim(min(low, 0.8), max(high, 2.5))
-        axes.legend(loc="upper right")
+        high = axes.get_ylim()[1]
+        axes.set_ylim(0.92, max(high, 2.5))
+        axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=3, borderaxespad=0.2)
         top = 0.86 if title else 0.93
         figure.subplots_adjust(left=0.095, right=0.97, top=top, bottom=0.18)
         if title:
