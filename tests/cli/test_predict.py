@@ -59,12 +59,6 @@ def test_theory_says_in_words_that_a_setting_is_unstable(fedlsa):
     assert row(out, "FedLSA")[1:4] == ["-"] * 3
 
 
-def test_theory_never_prints_a_limit_below_a_step_size_that_is_stable(fedlsa, monkeypatch):
-    monkeypatch.setattr(theory, "stability_limit", lambda *_, **__: 1e-5)
-    _, out, _ = fedlsa(*THEORY, "--method", "scaffnew", "--rounds", "5")
-    assert row(out, "Scaffnew")[-2:] == [">", "0.1"]
-
-
 def test_theory_leaves_out_a_limit_that_takes_minutes_unless_asked(fedlsa, monkeypatch):
     monkeypatch.setattr("fedlsa.cli.predict.MANY_GROUPS", 1)
     _, out, _ = fedlsa(*THEORY, "--method", "scafflsa", "--rounds", "5")

@@ -220,3 +220,11 @@ def test_records_are_those_of_simulate():
 def test_what_has_no_exact_moments_is_refused_by_name(a, keywords, named):
     with pytest.raises(fl.errors.ArgumentError, match=named):
         fl.theory.exact(tiny(2, 2, 2, 0), a, **keywords)
+
+
+def test_the_stability_limit_of_scaffnew_is_not_lost_among_tiny_steps():
+    p = fl.problems.garnet(agents=4, perturbation=0)
+    edge = fl.theory.stability_limit(p, fl.Scaffnew(0.1, 0.1))
+    assert edge > 0.5
+    assert fl.theory.stationary(p, fl.Scaffnew(0.98 * edge, 0.1)).mse < np.inf
+    assert fl.theory.stationary(p, fl.Scaffnew(1.02 * edge, 0.1)).mse == np.inf

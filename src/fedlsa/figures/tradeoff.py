@@ -48,7 +48,7 @@ def trade_off(plans: Sequence[Plan], epsilon: float, *, title: str | None = None
         plain = FuncFormatter(lambda v, _: f"{v:,.0f}".replace(",", "\u2009"))
         for axis in (axes.xaxis, axes.yaxis):
             first, last = axis.get_view_interval()
-            between = (1.0, 2.0, 5.0) if last > 8 * first else (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0)
+            between = (1.0, 2.0, 5.0) if last > 8 * first else (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0)
             axis.set_major_locator(LogLocator(subs=between))
             axis.set_minor_locator(NullLocator())
             axis.set_major_formatter(plain)

@@ -169,11 +169,19 @@ class _Search:
                 for e in (eta / width, eta, eta * width):
                     best = self._try(best, e, h, target, most) or best
             T, H, eta = best
-        low, high = 0, H  # the same number of rounds with fewer observations
+        shortest = [(self.shortest(e, H, target, T), e) for e in (eta * 1.3**k for k in range(-1, 5)) if e < self.edge]
+        H, eta = min(shortest)
+        return self.result(eta, H, T)
+
+    def shortest(self, eta: float, H: int, target: float, T: int) -> int:
+        """The shortest rounds, up to H, with which T of them reach the target; beyond H if not even those do."""
+        if not self.reach(eta, H, target, T):
+            return LONGEST
+        low, high = 0, H
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (low, middle) if self.reach(eta, middle, target, T) else (middle, high)
-        return self.result(eta, high, T)
+        return high
 
     def _try(
         self, best: tuple[int, int, float] | None, eta: float, H: int, target: float, most: int

@@ -58,9 +58,9 @@ def radius(problem: Problem | Moments, algorithm: Algorithm) -> float:
 
 
 def stability_limit(problem: Problem | Moments, algorithm: Algorithm, tolerance: float = 1e-6) -> float:
-    """The smallest step size at which the second moment of the method no longer converges, to a relative tolerance.
+    """The step size at which the second moment of the method stops converging, to a relative tolerance.
 
-    The algorithm's own step size is not used. 0 if no step size is stable, infinity if none is unstable below 2^40.
+    The algorithm's own step size is not used. 0 if no step size is found to be stable, infinity if all are.
     """
     tolerance = checks.real("tolerance", tolerance, above=0, below=1)
     m, _ = _checked(problem, algorithm)
@@ -72,15 +72,17 @@ def stability_limit(problem: Problem | Moments, algorithm: Algorithm, tolerance:
             except np.linalg.LinAlgError:
                 return True
 
-    high = 2.0**-20 / max(float(np.linalg.norm(m.A_bar, 2, axis=(1, 2)).max()), 1e-300)
-    if unstable(high):
-        return 0.0
-    for _ in range(60):
+    size = float(np.linalg.norm(m.A_bar, 2, axis=(1, 2)).max())
+    start = 1 / max(size, 1e-300)  # from here down, since tiny steps are stable by too little to tell
+    low = high = start
+    while unstable(low):
+        low, high = low / 2, low
+        if low < 1e-9 * start:
+            return 0.0
+    while low == high or not unstable(high):
         low, high = high, high * 2
-        if unstable(high):
-            break
-    else:
-        return np.inf
+        if high > 1e9 * start:
+            return np.inf
     while high - low > tolerance * high:
         middle = (low + high) / 2
         low, high = (low, middle) if unstable(middle) else (middle, high)
