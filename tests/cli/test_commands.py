@@ -13,23 +13,10 @@ from PIL import Image
 
 import fedlsa as fl
 from fedlsa import engine
-from fedlsa.cli import main, options
+from fedlsa.cli import options
 from fedlsa.errors import DivergenceWarning
 
 SMALL = ["simulate", "--agents", "4", "--states", "12", "--rounds", "20", "--seeds", "3", "--local-steps", "5"]
-
-
-@pytest.fixture
-def fedlsa(capsys, tmp_path, monkeypatch):
-    """Run a command in an empty folder: its exit code, what it printed, what it complained of."""
-    monkeypatch.chdir(tmp_path)
-
-    def command(*arguments):
-        code = main([str(a) for a in arguments])
-        printed = capsys.readouterr()
-        return code, printed.out, printed.err
-
-    return command
 
 
 def test_what_is_simulated_can_be_plotted(fedlsa, tmp_path):

@@ -7,7 +7,6 @@ from PIL import Image
 
 import fedlsa as fl
 from fedlsa import theory
-from fedlsa.cli import main
 from fedlsa.cli.problem import as_options
 
 PROBLEM = ["--agents", "4", "--perturbation", "0", "--features", "8"]
@@ -17,19 +16,6 @@ THEORY, PLAN = ["theory", *PROBLEM], ["plan", *PROBLEM]
 @pytest.fixture
 def problem():
     return fl.problems.garnet(agents=4, perturbation=0.0, features=8)
-
-
-@pytest.fixture
-def fedlsa(capsys, tmp_path, monkeypatch):
-    """Run a command in an empty folder: its exit code, what it printed, what it complained of."""
-    monkeypatch.chdir(tmp_path)
-
-    def command(*arguments):
-        code = main([str(a) for a in arguments])
-        printed = capsys.readouterr()
-        return code, printed.out, printed.err
-
-    return command
 
 
 def row(out, name):

@@ -17,9 +17,10 @@ from ..figures.curves import AXES, SCALES
 from ..figures.files import checked_path
 from ..problems import Problem
 from . import options, predict, report
+from .method import METHOD, LocalSteps, Probability, StepSize, method_option
 from .problem import takes_problem
 
-METHOD, RUN, OUTPUT = "Method", "Run", "Output"
+RUN, OUTPUT = "Run", "Output"
 INTERRUPTED = 130
 ClickException: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
@@ -115,26 +116,14 @@ fedlsa simulate --method fedlsa --step-size 0.5 --power 0.7 --participation 0.3 
 def simulate(
     context: typer.Context,
     instance: Callable[[], Problem],
-    method: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="fedlsa, scafflsa or scaffnew; repeat it to compare. By default fedlsa and scafflsa.",
-            rich_help_panel=METHOD,
-            show_default=False,
-        ),
-    ] = None,
-    step_size: Annotated[float, typer.Option(help="Step size eta.", rich_help_panel=METHOD)] = 0.1,
+    method: Annotated[list[str] | None, method_option("fedlsa and scafflsa")] = None,
+    step_size: StepSize = 0.1,
     power: Annotated[
         float | None,
         typer.Option(help="Decrease the step: eta / (t + 1)^power in round t.", rich_help_panel=METHOD),
     ] = None,
-    local_steps: Annotated[
-        int, typer.Option(help="Observations between communications, H.", rich_help_panel=METHOD)
-    ] = 10,
-    probability: Annotated[
-        float | None,
-        typer.Option(help="Scaffnew: chance to communicate. By default 1 / local steps.", rich_help_panel=METHOD),
-    ] = None,
+    local_steps: LocalSteps = 10,
+    probability: Probability = None,
     participation: Annotated[
         str,
         typer.Option(

@@ -21,9 +21,10 @@ from ..figures.files import checked_path
 from ..problems import Problem
 from ..theory.planner import Plan
 from . import options, report
+from .method import METHOD, LocalSteps, Probability, StepSize, method_option
 from .problem import as_options
 
-METHOD, TARGET, OUTPUT = "Method", "Target", "Output"
+TARGET, OUTPUT = "Target", "Output"
 DIGITS = 5e-4  # relative, of the stability limit: as many as the table shows
 EARLY = 50  # rounds that are all drawn: on a logarithmic axis they take most of the room
 CAPS = (1.2, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)  # times the fewest observations: the points of the trade-off
@@ -48,22 +49,10 @@ Force = Annotated[bool, typer.Option("--force", help="Replace a file that exists
 def theory(
     context: typer.Context,
     instance: Callable[[], Problem],
-    method: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="fedlsa, scafflsa or scaffnew; repeat it to compare. By default fedlsa and scafflsa.",
-            rich_help_panel=METHOD,
-            show_default=False,
-        ),
-    ] = None,
-    step_size: Annotated[float, typer.Option(help="Step size eta.", rich_help_panel=METHOD)] = 0.1,
-    local_steps: Annotated[
-        int, typer.Option(help="Observations between communications, H.", rich_help_panel=METHOD)
-    ] = 10,
-    probability: Annotated[
-        float | None,
-        typer.Option(help="Scaffnew: chance to communicate. By default 1 / local steps.", rich_help_panel=METHOD),
-    ] = None,
+    method: Annotated[list[str] | None, method_option("fedlsa and scafflsa")] = None,
+    step_size: StepSize = 0.1,
+    local_steps: LocalSteps = 10,
+    probability: Probability = None,
     rounds: Annotated[int, typer.Option(help="Communications T.", rich_help_panel=METHOD)] = 500,
     plot_to: Annotated[
         Path | None,
@@ -121,14 +110,7 @@ def plan(
             rich_help_panel=TARGET,
         ),
     ] = None,
-    method: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="fedlsa, scafflsa or scaffnew; repeat it to compare. By default all three.",
-            rich_help_panel=METHOD,
-            show_default=False,
-        ),
-    ] = None,
+    method: Annotated[list[str] | None, method_option("all three")] = None,
     plot_to: Annotated[
         Path | None,
         typer.Option(
