@@ -5,21 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tables import tiny
 
 import fedlsa as fl
 from fedlsa.theory import controlled, moments
 
 BEYOND = 4.5  # standard errors that a simulated mean may lie off
-
-
-def tiny(agents: int, dim: int, outcomes: int, seed: int, **keywords) -> fl.Problem:
-    """Dense random tables whose averaged matrix is close to the identity."""
-    rng = np.random.default_rng(seed)
-    tables = []
-    for _ in range(agents):
-        A = np.eye(dim) + 0.4 * rng.standard_normal((outcomes, dim, dim))
-        tables.append((rng.dirichlet(np.ones(outcomes)), A, rng.standard_normal((outcomes, dim))))
-    return fl.problems.from_observations(tables, **keywords)
 
 
 def local_laws(problem, c, theta, xi, eta, H):

@@ -6,6 +6,7 @@ from .bounds.parts import FedLSAParts, SCAFFLSAParts, fedlsa_parts, scafflsa_par
 from .complexity import Complexity, complexity
 from .constants import Constants, constants, stability
 from .exact import exact
+from .iterations import exact_iterations
 from .markov import MarkovConstants, markov_constants, mixing_times
 from .moments import Moments, moments
 from .planner import Plan, plan
@@ -32,6 +33,7 @@ __all__ = [
     "complexity",
     "constants",
     "exact",
+    "exact_iterations",
     "fedlsa_parts",
     "first_order_bias",
     "markov_block",

@@ -43,7 +43,7 @@ def exact(
 
     FedLSA allows partial participation (with equal weights) and averaged iterates; SCAFFLSA and Scaffnew allow neither.
     """
-    m, x = _centred_start(problem, xi_0)
+    m, x = centred_start(problem, xi_0)
     rounds = checks.integer("rounds", rounds, at_least=1)
     recorded = results.recorded_rounds(record, rounds)
     check_method(m, algorithm, sampling)
@@ -70,7 +70,7 @@ def exact(
     return xr.Dataset(values, coords={"round": recorded}, attrs=attrs)
 
 
-def _centred_start(problem: Problem | Moments, xi_0: ArrayLike | None) -> tuple[Moments, Floats]:
+def centred_start(problem: Problem | Moments, xi_0: ArrayLike | None) -> tuple[Moments, Floats]:
     """The moments, and xi_0 - xi_star of each group : (K, d); agents with different xi_0 are in different groups."""
     if isinstance(problem, Moments):
         if xi_0 is not None:

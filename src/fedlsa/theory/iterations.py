@@ -1,0 +1,131 @@
+"""Exact moments of Scaffnew iteration by iteration, where agents have drifted apart since they last communicated.
+
+In centred coordinates agent c holds w_c = (u_c, x_c). An iteration is a local step of everybody and then, with
+probability p and for all at once, a communication:
+
+    u_c <- M_c (u_c, x_c) + noise;   u_bar = sum_c w_c u_c,   x_c <- x_c + (p / eta) (u_bar - u_c),   u_c <- u_bar,
+
+so second moments obey S+ = (1 - p) L S + p C (L S) C^T. What evolves is S_k = E[w w^T] of one agent of each group and
+T_kl = E[w w'^T] of two different agents of each pair of groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import xarray as xr
+from numpy.typing import ArrayLike
+
+from .. import checks, results
+from ..algorithms import Scaffnew
+from ..checks import Floats
+from ..errors import ArgumentError
+from ..problems.base import Problem
+from ..sampling import IID
+from .exact import centred_start, check_method
+from .local import one_step
+from .moments import Moments
+from .symmetric import smat, svec, symkron, within
+
+
+@dataclass(frozen=True, eq=False)
+class _State:
+    """m (K, 2d) = E[w], S (K, 2d, 2d), T (K, 2d, K, 2d)."""
+
+    m: Floats
+    S: Floats
+    T: Floats
+
+
+def exact_iterations(
+    problem: Problem | Moments,
+    algorithm: Scaffnew,
+    iterations: int = 1000,
+    theta_0: ArrayLike | None = None,
+    xi_0: ArrayLike | None = None,
+    record: int | Sequence[int] = 200,
+) -> xr.Dataset:
+    """Scaffnew's exact errors per iteration k, not per communication (algo:fed-lsa-controlvar-h1), i.i.d. sampling.
+
+    Returns a dataset over iteration: psi (eq:definition:lyapunov_app; bounded by thm:potential_psi_t_sto_com_appendix),
+    agents_mse = E_c E||theta^c - theta_star||^2, its first part; mse and mean (iteration, dim) of the average of the
+    agents, which is what a server would hold if it asked. A curve costs as many steps as its last iteration.
+    """
+    checks.instance("algorithm", algorithm, Scaffnew, "a Scaffnew: other methods have nothing between communications")
+    m, x = centred_start(problem, xi_0)
+    check_method(m, algorithm, IID())
+    if not isinstance(algorithm.step_size, float):
+        raise ArgumentError(f"step_size must be constant for moments per iteration; got {algorithm.step_size!r}")
+    eta, p, d = algorithm.step_size, algorithm.probability, m.dim
+    last = checks.integer("iterations", iterations, at_least=1)
+    recorded = results.recorded_rounds(record, last)
+    u = np.ones(d) if theta_0 is None else checks.array("theta_0", theta_0, (d,)) - m.theta_star
+    w = np.concatenate([np.tile(u, (len(x), 1)), x], axis=1)
+    state = _State(w, w[:, :, None] * w[:, None, :], np.multiply.outer(w, w))
+    step, share = _Iteration(m, eta, p), m.count * m.weight
+    found: dict[int, tuple[Floats, float, float, float]] = {}
+    wanted = set(recorded.tolist())
+    with np.errstate(over="ignore", invalid="ignore"):
+        for k in range(last + 1):
+            if k:
+                state = step(state)
+            if k in wanted:
+                own = np.trace(state.S[:, :d, :d], axis1=1, axis2=2)
+                spread = np.trace(state.S[:, d:, d:], axis1=1, axis2=2)
+                average = np.tensordot(share, step.mean_with(state.S, state.T), 1)[:d, :d]
+                agents = float(share @ own)
+                psi = agents + (eta / p) ** 2 * float(share @ spread)
+                found[k] = share @ state.m[:, :d], float(np.trace(average)), agents, psi
+    columns = [np.array(part) for part in zip(*(found[k] for k in recorded.tolist()), strict=True)]
+    values = {
+        "psi": ("iteration", columns[3], {"description": "E of the Lyapunov function, eq:definition:lyapunov_app"}),
+        "agents_mse": ("iteration", columns[2], {"description": "mean over agents of E||theta^c - theta_star||^2"}),
+        "mse": ("iteration", columns[1], {"description": "E||mean of the agents - theta_star||^2"}),
+        "mean": (("iteration", "dim"), columns[0] + m.theta_star, {"description": "E of the mean of the agents"}),
+    }
+    attrs = {"method": results.method_label(algorithm), "agents": m.n_agents, "dim": d, "sampling": "IID"}
+    return xr.Dataset(values, coords={"iteration": recorded}, attrs=attrs)
+
+
+class _Iteration:
+    """S+ = (1 - p) L S + p C (L S) C^T."""
+
+    def __init__(self, m: Moments, eta: float, p: float) -> None:
+        d, t = m.dim, m.table
+        one = one_step(m, eta)
+        self.moments, self.p = m, p
+        self.L = one.M[t, : 2 * d, : 2 * d]
+        full = symkron(one.M)
+        full[:, within(d, 2 * d + 1)] += one.noise()
+        self.second = full[t]
+        self.keep, self.move = np.zeros((2 * d, 2 * d)), np.zeros((2 * d, 2 * d))  # C w_c = keep w_c + move w_bar
+        gain = p / eta
+        self.keep[d:, d:], self.keep[d:, :d] = np.eye(d), -gain * np.eye(d)
+        self.move[:d, :d], self.move[d:, :d] = np.eye(d), gain * np.eye(d)
+
+    def mean_with(self, S: Floats, T: Floats) -> Floats:
+        """E[w_bar w_k^T] of one agent of each group : (K, 2d, 2d)."""
+        m, same = self.moments, np.arange(len(S))
+        total = np.tensordot(m.count * m.weight, T, 1).transpose(1, 0, 2)
+        return np.asarray(total + m.weight[:, None, None] * (S - T[same, :, same]), np.float64)
+
+    def __call__(self, s: _State) -> _State:
+        K, n = s.m.shape
+        share, keep, move, p = self.moments.count * self.moments.weight, self.keep, self.move, self.p
+        lifted = np.empty((K, n + 1, n + 1))
+        lifted[:, :n, :n], lifted[:, :n, n], lifted[:, n, :n], lifted[:, n, n] = s.S, s.m, s.m, 1
+        S = smat((self.second @ svec(lifted)[..., None])[..., 0], n + 1)[:, :n, :n]
+        mean = (self.L @ s.m[..., None])[..., 0]
+        T: Floats = (self.L @ s.T.reshape(K, n, K * n)).reshape(K * n, K, n)
+        T = (T.transpose(1, 0, 2) @ self.L.transpose(0, 2, 1)).transpose(1, 0, 2).reshape(K, n, K, n)
+        T = (T + T.transpose(2, 3, 0, 1)) / 2  # an asymmetry by rounding would grow
+        with_mean = self.mean_with(S, T)
+        shared = move @ np.tensordot(share, with_mean, 1) @ move.T
+        mixed = move @ with_mean @ keep.T  # E[move w_bar (keep w_k)^T]
+        S_after = keep @ S @ keep.T + mixed + mixed.transpose(0, 2, 1) + shared
+        kept = (keep @ T.reshape(K, n, K * n)).reshape(K, n, K, n) @ keep.T
+        T_after = kept + mixed.transpose(1, 0, 2) + mixed.transpose(0, 2, 1)[:, :, None, :] + shared[:, None, :]
+        mean_after = mean @ keep.T + share @ mean @ move.T
+        return _State((1 - p) * mean + p * mean_after, (1 - p) * S + p * S_after, (1 - p) * T + p * T_after)
