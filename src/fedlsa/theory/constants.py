@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import scipy.linalg
@@ -57,17 +58,17 @@ class Constants:
         """The L that the paper gives for TD(0), (1 + gamma) / ((1 - gamma)^2 nu) (below assum:L-a-constant); or NaN."""
         return (1 + self.discount) / ((1 - self.discount) ** 2 * self.nu) if self.nu > 0 else float("nan")
 
-    @property
+    @cached_property
     def Sigma_A_norm(self) -> float:
         """||Sigma_A|| without an agent's index (thm:upper-bound-dist-param-scafflsa): the largest over agents."""
         return self._largest(self.table_Sigma_A)
 
-    @property
+    @cached_property
     def Sigma_eps_norm(self) -> float:
         """||Sigma_eps|| without an agent's index: the largest over agents."""
         return self._largest(self.table_Sigma_eps)
 
-    @property
+    @cached_property
     def Sigma_omega_norm(self) -> float:
         """||Sigma_omega|| without an agent's index (thm:upper-bound-dist-param-scafflsa): the largest over agents."""
         return self._largest(self.table_Sigma_omega)
@@ -123,8 +124,15 @@ class Constants:
 
 
 def constants(problem: Problem) -> Constants:
-    """Every constant of the paper that depends on the problem alone."""
+    """Every constant of the paper that depends on the problem alone; the problem keeps them for the next call."""
     checks.instance("problem", problem, Problem, "a fedlsa problem")
+    kept: dict[str, Constants] = problem.__dict__  # beside its cached properties
+    if "_constants" not in kept:
+        kept["_constants"] = _computed(problem)
+    return kept["_constants"]
+
+
+def _computed(problem: Problem) -> Constants:
     M, d, w = problem.n_tables, problem.dim, problem.table_weights
     held = w > 0
     Sigma_A, printed = np.empty((M, d, d)), np.empty((M, d, d))
@@ -142,6 +150,8 @@ def constants(problem: Problem) -> Constants:
             possible = p > 0
             A_sup[m] = max(A_sup[m], _norms(problem, chunk)[possible].max(initial=0))
             eps_sup[m] = np.maximum(eps_sup[m], np.linalg.norm(eps[possible], axis=1).max(initial=0))
+    for table in (Sigma_A, printed, Sigma_eps, Sigma_omega):
+        table.setflags(write=False)
     A_bar, xi_star = problem.table_A_bar, problem.table_xi_star
     noise = np.linalg.norm(Sigma_A, 2, axis=(1, 2))
     local = problem.table_theta_star_local

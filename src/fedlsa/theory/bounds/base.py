@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from ... import checks
 from ...algorithms.base import Algorithm
@@ -16,6 +17,8 @@ from ...problems.base import Problem
 from ..constants import Constants
 
 Numbers = dict[str, tuple[float, float]]  # condition -> (left side, right side)
+Rounds: TypeAlias = int | NDArray[np.int64]
+Value: TypeAlias = Any  # a float; where several rounds were asked for, an array with one entry for each
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,15 +27,17 @@ class Bound:
 
     `terms` add up to `value`; `numbers` holds the two sides of each condition; `mse` is the bound on
     E||theta_t - theta_star||^2 that follows. NaN where a constant does not exist, such as a(eta).
+    For several `rounds`, `value`, `mse` and each term are arrays over them; conditions do not depend on rounds.
     """
 
     name: str
     label: str  # of the paper's LaTeX source
     bounds: str
-    value: float
-    terms: dict[str, float]
+    rounds: Rounds
+    value: Value
+    terms: dict[str, Value]
     conditions: dict[str, bool]
-    mse: float
+    mse: Value
     numbers: Numbers = field(repr=False)
 
     @property
@@ -114,13 +119,24 @@ def equal_weights(problem: Problem) -> None:
 
 
 def finished(
-    name: str, label: str, bounds: str, terms: dict[str, float], at_most: Numbers, mse: float | None = None
+    name: str,
+    label: str,
+    bounds: str,
+    rounds: Rounds,
+    terms: dict[str, Value],
+    at_most: Numbers,
+    mse: Value | None = None,
 ) -> Bound:
     """The bound with its conditions left <= right decided; a TheoryWarning, once, names those that fail."""
-    terms = {term: float(value) for term, value in terms.items()}
+    terms = {term: _like(rounds, value) for term, value in terms.items()}
     value = sum(terms.values())
     met = {rule: bool(left <= right) for rule, (left, right) in at_most.items()}
     failed = [f"{rule} ({at_most[rule][0]:.4g} against {at_most[rule][1]:.4g})" for rule, ok in met.items() if not ok]
     if failed:
         warnings.warn(f"{name} ({label}): conditions not met: {'; '.join(failed)}", TheoryWarning, stacklevel=4)
-    return Bound(name, label, bounds, value, terms, met, value if mse is None else float(mse), at_most)
+    return Bound(name, label, bounds, rounds, value, terms, met, value if mse is None else _like(rounds, mse), at_most)
+
+
+def _like(rounds: Rounds, value: Value) -> Value:
+    """A float for one round; for several an array of their number."""
+    return float(value) if isinstance(rounds, int) else np.broadcast_to(value, rounds.shape).astype(np.float64)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from numpy.typing import ArrayLike
 
-from ... import checks
+from ... import checks, results
 from ...algorithms import SCAFFLSA, FedLSA, Scaffnew
 from ...algorithms.base import Algorithm
 from ...errors import ArgumentError, ArgumentTypeError
@@ -15,7 +15,7 @@ from ...problems.base import Problem
 from ...sampling import IID, Markov, Sampling
 from ..constants import constants
 from ..markov import markov_constants
-from .base import Bound, computed_inputs, constant_step, start_distance
+from .base import Bound, Rounds, computed_inputs, constant_step, start_distance
 from .markov import coupled_bound, last_iterate_bound
 from .td import claim_inputs
 from .theorems import fedlsa_bound, scafflsa_bound, scaffnew_bound
@@ -30,18 +30,21 @@ THEOREMS: dict[type[Algorithm], tuple[Callable[..., Bound], str, str]] = {
 def bound(
     problem: Problem,
     algorithm: Algorithm,
-    rounds: int,
+    rounds: int | Sequence[int],
     theta_0: ArrayLike | None = None,
     sampling: Sampling = IID(),  # noqa: B008  frozen
+    record: int | Sequence[int] | None = None,
 ) -> Bound:
     """The theorem on this method after `rounds` communications: what it bounds, its value, terms and conditions.
 
     FedLSA (th:2nd_moment_no_cv_constants), SCAFFLSA (thm:upper-bound-dist-param-scafflsa), Scaffnew
     (thm:potential_psi_t_sto_com_appendix), FedLSA on trajectories (lem:last_iterate_bound).
     theta_0 : (d,), by default theta_star + 1; control variates start at 0.
+    record : None for the last round alone; a count or a list of rounds, as in `simulate` and `exact`, for a curve.
+    A list in the place of `rounds` is short for recording that list; constants are computed once for all rounds.
     Where conditions fail a TheoryWarning says which, and the number is returned all the same.
     """
-    eta, t = _checked(problem, algorithm, rounds)
+    eta, t = _checked(problem, algorithm, rounds, record)
     if isinstance(sampling, Markov) and isinstance(algorithm, FedLSA):
         known, q = constants(problem), thinned(algorithm, sampling.thin)
         return last_iterate_bound(known, markov_constants(problem), algorithm, t, start_distance(problem, theta_0), q)
@@ -52,22 +55,33 @@ def bound(
     return function(problem, algorithm, t, start_distance(problem, theta_0), given, label)
 
 
-def td_bound(problem: Problem, algorithm: Algorithm, rounds: int, theta_0: ArrayLike | None = None) -> Bound:
+def td_bound(
+    problem: Problem,
+    algorithm: Algorithm,
+    rounds: int | Sequence[int],
+    theta_0: ArrayLike | None = None,
+    record: int | Sequence[int] | None = None,
+) -> Bound:
     """The same theorem for TD(0) with the Claim's constants in the place of the computed ones (prop:condition_check).
 
     For FedLSA this is th:cor_fed_td_no_cv with its constants, a = (1 - gamma) nu / 2.
     """
-    eta, t = _checked(problem, algorithm, rounds)
+    eta, t = _checked(problem, algorithm, rounds, record)
     function, _, label = theorem(algorithm)
     return function(problem, algorithm, t, start_distance(problem, theta_0), claim_inputs(problem, eta), label)
 
 
 def markov_bound(
-    problem: Problem, algorithm: FedLSA, rounds: int, thin: int, theta_0: ArrayLike | None = None
+    problem: Problem,
+    algorithm: FedLSA,
+    rounds: int | Sequence[int],
+    thin: int,
+    theta_0: ArrayLike | None = None,
+    record: int | Sequence[int] | None = None,
 ) -> Bound:
     """A bound on the MSE of FedLSA on trajectories that are thinned, from coupling (eq:last_iter_bound)."""
     checks.instance("algorithm", algorithm, FedLSA, "a FedLSA")
-    _, t = _checked(problem, algorithm, rounds)
+    _, t = _checked(problem, algorithm, rounds, record)
     q = thinned(algorithm, checks.integer("thin", thin, at_least=1))
     start = start_distance(problem, theta_0)
     return coupled_bound(constants(problem), markov_constants(problem), algorithm, t, start, q)
@@ -80,10 +94,17 @@ def thinned(algorithm: FedLSA, thin: int) -> int:
     return thin
 
 
-def _checked(problem: Problem, algorithm: Any, rounds: int) -> tuple[float, int]:
+def _checked(problem: Problem, algorithm: Any, rounds: Any, record: Any) -> tuple[float, Rounds]:
     checks.instance("problem", problem, Problem, "a fedlsa problem")
     theorem(algorithm)
-    return constant_step(algorithm), checks.integer("rounds", rounds)
+    eta = constant_step(algorithm)
+    if checks.is_sequence(rounds):
+        if record is not None:
+            raise ArgumentError("record must be None where rounds is a list of rounds; got both")
+        listed = list(rounds)
+        return eta, results.recorded_rounds(listed, checks.integer("rounds", listed[-1]) if listed else 0)
+    t = checks.integer("rounds", rounds)
+    return eta, t if record is None else results.recorded_rounds(record, t)
 
 
 def theorem(algorithm: Any) -> tuple[Callable[..., Bound], str, str]:

@@ -16,7 +16,7 @@ from ...errors import ArgumentError, ArgumentTypeError, TheoryWarning
 from ...problems.base import Problem
 from ..constants import Constants, constants
 from ..markov import MarkovConstants, mixing_times
-from .base import Bound, Numbers, computed_inputs, constant_step, finished, start_distance
+from .base import Bound, Numbers, Rounds, computed_inputs, constant_step, finished, start_distance
 from .theorems import fedlsa_bound
 
 
@@ -31,7 +31,7 @@ class MarkovBlock:
 
 
 def last_iterate_bound(
-    known: Constants, markov: MarkovConstants, algorithm: FedLSA, rounds: int, start: float, q: int
+    known: Constants, markov: MarkovConstants, algorithm: FedLSA, rounds: Rounds, start: float, q: int
 ) -> Bound:
     """lem:last_iterate_bound: the fourth moment of the error, on trajectories of which every q-th observation is used.
 
@@ -42,7 +42,7 @@ def last_iterate_bound(
     terms = {
         "start": start,
         "heterogeneity": 2 * rounds * known.distance,
-        "noise": eta * rounds * H * known.eps_sup,
+        "noise": eta * H * rounds * known.eps_sup,
     }
     needed = round_length(markov, known.problem.dim)
     conditions: Numbers = {
@@ -56,6 +56,7 @@ def last_iterate_bound(
         "FedLSA on trajectories",
         "lem:last_iterate_bound",
         "E^{1/4} ||theta_t - theta_star||^4",
+        rounds,
         terms,
         conditions,
         mse=value**2,
@@ -68,7 +69,7 @@ def round_length(markov: MarkovConstants, d: int) -> float:
 
 
 def coupled_bound(
-    known: Constants, markov: MarkovConstants, algorithm: FedLSA, rounds: int, start: float, q: int
+    known: Constants, markov: MarkovConstants, algorithm: FedLSA, rounds: Rounds, start: float, q: int
 ) -> Bound:
     """The inequality behind cor:sample_complexity_lsa_Markov (eq:last_iter_bound), with an MSE on its left.
 
@@ -83,11 +84,11 @@ def coupled_bound(
         worst = last_iterate_bound(known, markov, algorithm, rounds, start, q)
         apart = fedlsa_bound(problem, FedLSA(eta, updates), rounds, start, computed_inputs(known, eta), "")
     blocks = q // markov.tau_mix if math.isfinite(markov.tau_mix) else 0.0
-    delta = min(1.0, problem.n_agents * updates * rounds * 0.25**blocks)
-    terms = {"independent": apart.mse, "coupling": math.sqrt(delta) * worst.mse}
+    delta = np.minimum(1.0, problem.n_agents * updates * 0.25**blocks * np.float64(rounds))
+    terms = {"independent": apart.mse, "coupling": np.sqrt(delta) * worst.mse}
     label = "cor:sample_complexity_lsa_Markov"
     conditions = apart.numbers | worst.numbers
-    return finished("FedLSA on trajectories", label, "E ||theta_t - theta_star||^2", terms, conditions)
+    return finished("FedLSA on trajectories", label, "E ||theta_t - theta_star||^2", rounds, terms, conditions)
 
 
 def markov_block(

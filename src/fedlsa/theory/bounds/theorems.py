@@ -12,11 +12,11 @@ import numpy as np
 
 from ...algorithms import SCAFFLSA, FedLSA, Scaffnew
 from ...problems.base import Problem
-from ..bias import bias_at, round_bias
-from .base import Bound, Inputs, Numbers, equal_weights, finished
+from ..bias import bias_at, power_sums, round_bias
+from .base import Bound, Inputs, Numbers, Rounds, Value, equal_weights, finished
 
 
-def fedlsa_bound(problem: Problem, algorithm: FedLSA, rounds: int, start: float, given: Inputs, label: str) -> Bound:
+def fedlsa_bound(problem: Problem, algorithm: FedLSA, rounds: Rounds, start: float, given: Inputs, label: str) -> Bound:
     """FedLSA (th:2nd_moment_no_cv_constants): the RMS distance of theta_t to theta_star + bias_t.
 
     sqrt(eta sigma_eps / (a N (1 - e^-2))) + sqrt(2 eta v_heter / (N a))
@@ -30,15 +30,16 @@ def fedlsa_bound(problem: Problem, algorithm: FedLSA, rounds: int, start: float,
         "noise": _root(eta * given.eps / (a * (1 - math.exp(-2)))),
         "heterogeneity": _root(2 * eta * given.heter / a),
         "bias fluctuation": 2 * _root(given.Sigma_A / H) * rho / a,
-        "transient": _left(eta * a, t * H) * start,
+        "transient": _left(eta * a, H * np.float64(t)) * start,
     }
-    offset = float(np.linalg.norm(bias_at(problem, eta, H, t)))
+    offset = _bias_norms(problem, eta, H, t)
     conditions = _stable(eta, given)
     conditions["every agent has a theta_star_c"] = (float(np.isnan(given.heter)), 0.0)
     return finished(
         "FedLSA",
         label,
         "E^{1/2} ||theta_t - theta_star - bias_t||^2",
+        t,
         terms,
         conditions,
         mse=(sum(terms.values()) + offset) ** 2,
@@ -46,7 +47,7 @@ def fedlsa_bound(problem: Problem, algorithm: FedLSA, rounds: int, start: float,
 
 
 def scafflsa_bound(
-    problem: Problem, algorithm: SCAFFLSA, rounds: int, start: float, given: Inputs, label: str
+    problem: Problem, algorithm: SCAFFLSA, rounds: Rounds, start: float, given: Inputs, label: str
 ) -> Bound:
     """SCAFFLSA from xi_0 = 0 (thm:upper-bound-dist-param-scafflsa): the MSE.
 
@@ -66,11 +67,11 @@ def scafflsa_bound(
     conditions["eta a H <= 1"] = (eta * a * H, 1.0)
     limit = a / (240 * eta * (given.C_A**2 + given.Sigma_A_norm))
     conditions["H <= a / (240 eta (C_A^2 + ||Sigma_A||))"] = (float(H), limit)
-    return finished("SCAFFLSA", label, "E ||theta_t - theta_star||^2", terms, conditions)
+    return finished("SCAFFLSA", label, "E ||theta_t - theta_star||^2", t, terms, conditions)
 
 
 def scaffnew_bound(
-    problem: Problem, algorithm: Scaffnew, rounds: int, start: float, given: Inputs, label: str
+    problem: Problem, algorithm: Scaffnew, rounds: Rounds, start: float, given: Inputs, label: str
 ) -> Bound:
     """Scaffnew from xi_0 = 0 (thm:potential_psi_t_sto_com_appendix): psi (eq:definition:lyapunov_app) at iteration K.
 
@@ -91,12 +92,30 @@ def scaffnew_bound(
     conditions = dict(given.extra)
     conditions["symmetric parts positive definite, L exists"] = (float(not exists), 0.0)
     conditions["eta <= 1 / (2 L)"] = (eta, 1 / (2 * given.L))
-    return finished("Scaffnew", label, f"E psi_K at iteration K = {K}", terms, conditions)
+    which = K if isinstance(K, int) else "rounds / p"
+    return finished("Scaffnew", label, f"E psi_K at iteration K = {which}", rounds, terms, conditions)
 
 
-def iterations(rounds: int, p: float) -> int:
+def iterations(rounds: Rounds, p: float) -> Value:
     """K = T / p, rounded up: the iterations in which `rounds` communications are expected."""
-    return math.ceil(rounds / p - 1e-9)
+    return math.ceil(rounds / p - 1e-9) if isinstance(rounds, int) else np.ceil(rounds / p - 1e-9).astype(np.int64)
+
+
+def _bias_norms(problem: Problem, eta: float, H: int, rounds: Rounds) -> Value:
+    """||bias_t|| at the given rounds; from one to the next, bias_{t+s} = Gamma^s bias_t + bias_s."""
+    if isinstance(rounds, int):
+        return np.linalg.norm(bias_at(problem, eta, H, rounds))
+    w, A, norms = problem.table_weights, problem.table_A_bar, np.empty(len(rounds))
+    S, _ = power_sums(A, eta, H)
+    leaps, bias = {}, np.zeros(problem.dim)
+    with np.errstate(over="ignore", invalid="ignore"):
+        Gamma = np.eye(problem.dim) - eta * np.einsum("m,mij,mjk->ik", w, S, A, optimize=True)
+        for i, s in enumerate(np.diff(rounds, prepend=0).tolist()):
+            if s not in leaps:
+                leaps[s] = np.linalg.matrix_power(Gamma, s), bias_at(problem, eta, H, s)
+            bias = leaps[s][0] @ bias + leaps[s][1]
+            norms[i] = np.linalg.norm(bias)
+    return norms
 
 
 def _stable(eta: float, given: Inputs) -> Numbers:
@@ -115,8 +134,8 @@ def _root(x: float) -> float:
     return math.nan if math.isnan(x) else math.sqrt(max(x, 0.0))
 
 
-def _left(rate: float, times: int) -> float:
+def _left(rate: float, times: Value) -> Value:
     """(1 - rate)^times, without loss of digits at tiny rates; 0 for a rate above one, where conditions fail anyway."""
-    if math.isnan(rate) or times == 0:
-        return 1.0 if times == 0 else math.nan
-    return math.exp(times * math.log1p(-rate)) if rate < 1 else 0.0
+    if rate < 1:
+        return np.exp(times * math.log1p(-rate))
+    return np.where(np.equal(times, 0), 1.0, math.nan if math.isnan(rate) else 0.0)
