@@ -34,6 +34,7 @@ class Bound:
     label: str  # of the paper's LaTeX source
     bounds: str
     rounds: Rounds
+    samples: Value  # observations of an agent by then; for Scaffnew the iterations K
     value: Value
     terms: dict[str, Value]
     conditions: dict[str, bool]
@@ -123,6 +124,7 @@ def finished(
     label: str,
     bounds: str,
     rounds: Rounds,
+    samples: Value,
     terms: dict[str, Value],
     at_most: Numbers,
     mse: Value | None = None,
@@ -134,7 +136,8 @@ def finished(
     failed = [f"{rule} ({at_most[rule][0]:.4g} against {at_most[rule][1]:.4g})" for rule, ok in met.items() if not ok]
     if failed:
         warnings.warn(f"{name} ({label}): conditions not met: {'; '.join(failed)}", TheoryWarning, stacklevel=4)
-    return Bound(name, label, bounds, rounds, value, terms, met, value if mse is None else _like(rounds, mse), at_most)
+    mse = value if mse is None else _like(rounds, mse)
+    return Bound(name, label, bounds, rounds, samples, value, terms, met, mse, at_most)
 
 
 def _like(rounds: Rounds, value: Value) -> Value:

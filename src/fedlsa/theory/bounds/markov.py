@@ -57,6 +57,7 @@ def last_iterate_bound(
         "lem:last_iterate_bound",
         "E^{1/4} ||theta_t - theta_star||^4",
         rounds,
+        rounds * H,
         terms,
         conditions,
         mse=value**2,
@@ -88,7 +89,8 @@ def coupled_bound(
     terms = {"independent": apart.mse, "coupling": np.sqrt(delta) * worst.mse}
     label = "cor:sample_complexity_lsa_Markov"
     conditions = apart.numbers | worst.numbers
-    return finished("FedLSA on trajectories", label, "E ||theta_t - theta_star||^2", rounds, terms, conditions)
+    samples = rounds * algorithm.local_steps
+    return finished("FedLSA on trajectories", label, "E ||theta_t - theta_star||^2", rounds, samples, terms, conditions)
 
 
 def markov_block(

@@ -40,6 +40,7 @@ def fedlsa_bound(problem: Problem, algorithm: FedLSA, rounds: Rounds, start: flo
         label,
         "E^{1/2} ||theta_t - theta_star - bias_t||^2",
         t,
+        t * H,
         terms,
         conditions,
         mse=(sum(terms.values()) + offset) ** 2,
@@ -67,7 +68,7 @@ def scafflsa_bound(
     conditions["eta a H <= 1"] = (eta * a * H, 1.0)
     limit = a / (240 * eta * (given.C_A**2 + given.Sigma_A_norm))
     conditions["H <= a / (240 eta (C_A^2 + ||Sigma_A||))"] = (float(H), limit)
-    return finished("SCAFFLSA", label, "E ||theta_t - theta_star||^2", t, terms, conditions)
+    return finished("SCAFFLSA", label, "E ||theta_t - theta_star||^2", t, t * H, terms, conditions)
 
 
 def scaffnew_bound(
@@ -93,7 +94,7 @@ def scaffnew_bound(
     conditions["symmetric parts positive definite, L exists"] = (float(not exists), 0.0)
     conditions["eta <= 1 / (2 L)"] = (eta, 1 / (2 * given.L))
     which = K if isinstance(K, int) else "rounds / p"
-    return finished("Scaffnew", label, f"E psi_K at iteration K = {which}", rounds, terms, conditions)
+    return finished("Scaffnew", label, f"E psi_K at iteration K = {which}", rounds, K, terms, conditions)
 
 
 def iterations(rounds: Rounds, p: float) -> Value:
