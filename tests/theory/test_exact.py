@@ -140,6 +140,39 @@ def test_simulation_agrees_with_the_exact_mean_and_error(a):
     assert (off <= BEYOND * theta.std(0, ddof=1) / np.sqrt(seeds) + 1e-12).all()
 
 
+def random_problem(seed: int) -> tuple[fl.Problem, list[fl.algorithms.Algorithm]]:
+    """A problem of a random kind with random agents, tables and weights, and the methods at random settings."""
+    rng = np.random.default_rng(seed)
+    tables, agents, dim = int(rng.integers(1, 4)), int(rng.integers(3, 7)), 5
+    shared = {"weights": rng.uniform(1, 3, agents), "assignment": rng.integers(0, tables, agents)}
+    if seed % 3 == 0:
+        prob = rng.dirichlet(np.ones(6), tables)
+        A = np.eye(dim) + 0.3 * rng.standard_normal((tables, 6, dim, dim))
+        b = rng.standard_normal((tables, 6, dim))
+        p = fl.problems.from_observations(list(zip(prob, A, b, strict=True)), **shared)
+    elif seed % 3 == 1:
+        sites = [(rng.standard_normal((30, dim)), rng.standard_normal(30)) for _ in range(tables)]
+        p = fl.problems.regression(sites, ridge=float(rng.uniform(0, 0.2)), **shared)
+    else:
+        p = fl.problems.garnet(
+            agents=agents, states=10, features=dim, discount=0.6, weights=shared["weights"], seed=seed
+        )
+    H, share = int(rng.integers(2, 9)), rng.uniform(0.05, 0.4)
+    eta = float(share * fl.theory.stability_limit(p, fl.Scaffnew(0.1, 1 / H), tolerance=0.01))  # the frailest
+    return p, [fl.FedLSA(eta, H), fl.SCAFFLSA(eta, H), fl.Scaffnew(eta, 1 / H)]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_simulation_agrees_on_random_problems(seed):
+    p, methods = random_problem(seed)
+    runs = fl.simulate_grid(p, methods, rounds=9, seeds=1500, record=[2, 9])
+    for run, a in zip(runs, methods, strict=True):
+        found = fl.theory.exact(p, a, rounds=9, record=[2, 9])
+        for got, expected in ((run["squared_error"], found["mse"]), (run["theta"], found["mean"])):
+            off = np.abs(got.values.mean(0) - expected.values) / (got.values.std(0, ddof=1) / np.sqrt(1500))
+            assert off.max() <= BEYOND, (a, off)
+
+
 @pytest.mark.parametrize("a", [fl.FedLSA(0.2, 4), fl.SCAFFLSA(0.2, 4), fl.Scaffnew(0.2, 0.25)], ids=repr)
 def test_stationary_limit_by_solving_equals_the_limit_by_iterating(a):
     p = tiny(3, 2, 3, 11, weights=[1.0, 2.0, 1.5])

@@ -67,6 +67,37 @@ def test_budgets_are_spent_and_more_of_them_is_better(two_worlds):
     assert data[1] < data[0]
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_a_plan_in_many_dimensions_comes_from_a_theorem_and_says_so(method):
+    rng = np.random.default_rng(5)
+    sites = [(rng.standard_normal((200, 40)), rng.standard_normal(200)) for _ in range(3)]
+    problem = fl.problems.regression(sites, ridge=1.0)
+    plan = fl.plan(problem, epsilon=2.0, method=method)
+    assert plan.basis.startswith("theorem ")
+    assert plan.basis.split()[1] in str(plan)
+    bound = fl.theory.bound(problem, plan.algorithm, plan.rounds)
+    assert bound.holds
+    assert bound.mse == pytest.approx(plan.rmse**2, rel=1e-9)
+    assert plan.rmse <= 2.0
+    with pytest.raises(fl.errors.ArgumentError, match="max_samples"):
+        fl.plan(problem, epsilon=2.0, method=method, max_samples=plan.samples / 2)
+    back = fl.plan(problem, samples=plan.samples, method=method)
+    assert back.samples <= plan.samples
+    assert back.rmse <= plan.rmse * 1.001
+    again = fl.plan(problem, rounds=plan.rounds, max_samples=plan.samples, method=method)
+    assert again.rounds <= plan.rounds
+    assert again.rmse <= plan.rmse * 1.001
+
+
+def test_many_different_agents_are_planned_as_well_as_few(two_worlds):
+    apart = fl.problems.garnet(agents=10, perturbation=1e-9, preset="authors")
+    assert apart.n_tables == 10
+    many, few = fl.plan(apart, epsilon=0.4), fl.plan(two_worlds, epsilon=0.4)
+    assert many.rounds == few.rounds
+    assert many.samples == pytest.approx(few.samples, rel=0.03)
+    assert many.basis == "exact moments"
+
+
 def test_moments_serve_as_well_as_the_problem(two_worlds):
     one, other = fl.plan(two_worlds, epsilon=0.4), fl.plan(fl.theory.moments(two_worlds), epsilon=0.4)
     assert one.algorithm == other.algorithm

@@ -19,7 +19,7 @@ from ..errors import ArgumentError
 from ..figures.curves import SCALES
 from ..figures.files import checked_path
 from ..problems import Problem
-from ..theory.planner import Plan
+from ..theory.planner import LARGEST, Plan
 from . import options, report
 from .method import METHOD, LocalSteps, Probability, StepSize, method_option
 from .problem import as_options
@@ -132,8 +132,7 @@ def plan(
         raise ArgumentError(f"--plot needs --epsilon: the trade-off is that of an accuracy; got {given[0]}")
     pictures = _pictures(plot_to, force)
     problem = instance()
-    moments = exactly.moments(problem)
-    caps = [] if epsilon is None or not pictures else _caps(moments, names, epsilon)
+    caps = [] if epsilon is None or not pictures else _caps(problem, names, epsilon)
     found: dict[str, Plan] = {}
     refused: list[ArgumentError] = []
     points: list[Plan] = []
@@ -142,7 +141,7 @@ def plan(
         for i, name in enumerate(names):
             try:
                 found[name] = exactly.plan(
-                    moments, epsilon, method=name, rounds=rounds, samples=samples, max_samples=max_samples
+                    problem, epsilon, method=name, rounds=rounds, samples=samples, max_samples=max_samples
                 )
             except ArgumentError as error:
                 refused.append(error)
@@ -152,7 +151,7 @@ def plan(
             raise refused[0]
         for i, (name, cap) in enumerate(caps):
             with contextlib.suppress(ArgumentError):  # so few observations may not be enough for this method
-                points.append(exactly.plan(moments, epsilon, method=name, max_samples=cap))
+                points.append(exactly.plan(problem, epsilon, method=name, max_samples=cap))
             if progress is not None:
                 progress(len(names) + i + 1, total)
     for why in refused:
@@ -183,20 +182,26 @@ def _cost(plan: Plan, by_rounds: bool) -> tuple[float, float, float]:
     return (plan.rounds, plan.samples, rmse) if by_rounds else (rmse, plan.rounds, plan.samples)
 
 
-def _caps(moments: exactly.Moments, names: list[str], epsilon: float) -> list[tuple[str, float]]:
-    """The caps on observations at which each method is planned: some multiples of the fewest that reach epsilon."""
-    fewest = _fewest(moments, epsilon)
-    quick = len(moments.table) <= MANY_GROUPS
+def _caps(problem: Problem, names: list[str], epsilon: float) -> list[tuple[str, float]]:
+    """The caps on observations at which each method is planned: some multiples of the fewest that reach epsilon.
+
+    None where theorems plan: they promise one setting for an accuracy, whatever the cap.
+    """
+    names = [n for n in names if problem.dim <= LARGEST[n]]
+    if not names:
+        return []
+    fewest = _fewest(problem, epsilon)
+    quick = problem.n_tables <= MANY_GROUPS
     return [(n, f * fewest) for n in names for f in (CAPS if quick and n != "scaffnew" else FEW_CAPS)]
 
 
-def _fewest(moments: exactly.Moments, epsilon: float) -> float:
+def _fewest(problem: Problem, epsilon: float) -> float:
     """The fewest observations per agent with which epsilon is reached, to within 5 %."""
 
     def reached(samples: float) -> bool:
-        return exactly.plan(moments, method="fedlsa", samples=samples).rmse <= epsilon
+        return exactly.plan(problem, method="fedlsa", samples=samples).rmse <= epsilon
 
-    high = exactly.plan(moments, epsilon, method="fedlsa").samples
+    high = exactly.plan(problem, epsilon, method="fedlsa").samples
     low = high
     while low > 1 and reached(low):
         high, low = low, low / 2

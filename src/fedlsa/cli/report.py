@@ -131,7 +131,7 @@ def print_plans(plans: Sequence[Plan]) -> None:
         length = f"p = {a.probability:.4g}" if isinstance(a, Scaffnew) else f"{a.local_steps:,}"  # type: ignore[attr-defined]
         cells = [f"{a.step_size:.4g}", length, f"{p.rounds:,}", f"{p.samples:,.0f}", _number(p.rmse), f"{p.bytes:,}"]
         table.add_row(type(a).__name__, *cells)
-    _print(table, "by exact errors,  i.i.d. sampling")
+    _print(table, f"by {', '.join(dict.fromkeys(p.basis for p in plans))},  i.i.d. sampling")
 
 
 def _table(*headings: str) -> Table:
