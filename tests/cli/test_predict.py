@@ -1,6 +1,8 @@
 """`fedlsa theory` and `fedlsa plan` print and draw what the library computes."""
 
+import csv
 import shlex
+from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -36,6 +38,22 @@ def test_theory_prints_the_exact_moments_of_each_method_and_draws_them(fedlsa, p
     with Image.open("deep/parts.png") as image:
         assert image.width >= 1000
         assert image.text["Source"].startswith("fedlsa theory --agents 4")
+
+
+def test_theory_saves_its_curves_with_the_command_that_makes_them(fedlsa, problem):
+    words = ["--method", "scafflsa", "--local-steps", "20", "--rounds", "6", "--out", "deep/curve.csv"]
+    assert fedlsa(*THEORY, *words)[0] == 0
+    first, head, *rows = Path("deep/curve.csv").read_text().splitlines()
+    assert first.startswith("# fedlsa theory --agents 4")
+    assert head == "method,round,mse,squared_bias,variance,psi"
+    expected = theory.exact(problem, fl.SCAFFLSA(0.1, 20), rounds=6, record=range(7))
+    for line, t in zip(csv.reader(rows), range(7), strict=True):
+        assert int(line[1]) == t
+        assert [float(v) for v in line[2:]] == [float(expected[n][t]) for n in head.split(",")[2:]]
+    code, _, err = fedlsa(*THEORY, *words)
+    assert code != 0
+    assert "--force" in err
+    assert fedlsa(*THEORY, "--out", "curve.xlsx")[0] != 0
 
 
 def test_theory_says_in_words_that_a_setting_is_unstable(fedlsa):

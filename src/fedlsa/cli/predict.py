@@ -58,6 +58,9 @@ def theory(
         Path | None,
         typer.Option("--plot", help="Draw the exact error and its parts: .png, .pdf, .svg.", rich_help_panel=OUTPUT),
     ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Save the curves: FILE.csv, a row per method and round.", rich_help_panel=OUTPUT)
+    ] = None,
     scale: Annotated[str, typer.Option(help="Of the horizontal axis: linear or log.", rich_help_panel=OUTPUT)] = "log",
     limit: Annotated[
         bool,
@@ -71,6 +74,10 @@ def theory(
     checks.integer("--rounds", rounds, at_least=1)
     checks.choice("--scale", scale, SCALES)
     pictures = _pictures(plot_to, force)
+    if out is not None:
+        checks.choice(f"the suffix of {str(out)!r}", out.suffix.lower(), (".csv",))
+        options.refuse_to_overwrite([out], force)
+        options.check_folder("--out", out)
     moments = exactly.moments(instance())
     kept = sorted({*range(min(rounds, EARLY) + 1), *(round(k * rounds / 200) for k in range(201))})
     curves, ends, limits = [], [], []
@@ -84,6 +91,10 @@ def theory(
             if progress is not None:
                 progress(i + 1, len(chosen))
     report.print_exact(curves, ends, limits, [step_size] * len(chosen))
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        report.save_curves(curves, out, context.obj)
+        print(f"saved {out}")
     for path in pictures:
         path.parent.mkdir(parents=True, exist_ok=True)
         figures.save(figures.exact_parts(curves, ends, scale=scale), path, command=context.obj)

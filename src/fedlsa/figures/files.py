@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import secrets
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import checks
-from ..errors import ResultFileError
+from ..files import replacing
 from . import style
 
 if TYPE_CHECKING:
@@ -36,19 +34,8 @@ def save(figure: Figure, path: str | os.PathLike[str], *, command: str | None = 
     checks.instance("figure", figure, matplotlib.figure.Figure, "a matplotlib figure")
     target = checked_path(path)
     kind = target.suffix.lower()[1:]
-    part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
-    try:
-        with matplotlib.rc_context(style.RC):
-            figure.savefig(part, format=kind, metadata=_metadata(kind, str(figure.get_label()), command))
-        with open(part, "rb+") as file:
-            os.fsync(file.fileno())
-        os.replace(part, target)
-    except OSError as error:
-        why = error.strerror or " ".join(str(error).split())
-        raise ResultFileError(f"cannot write the figure {target}: {why}") from error
-    finally:
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
+    with replacing(target, "the figure") as part, matplotlib.rc_context(style.RC):
+        figure.savefig(part, format=kind, metadata=_metadata(kind, str(figure.get_label()), command))
 
 
 def _metadata(kind: str, description: str, command: str | None) -> dict[str, str | None]:

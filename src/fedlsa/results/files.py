@@ -6,11 +6,9 @@ over names, dimensions, types, bytes and attributes tells a damaged file from a 
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
-import secrets
 from typing import Any
 
 import numpy as np
@@ -19,6 +17,7 @@ from numpy.typing import NDArray
 
 from .. import checks
 from ..errors import ResultFileError
+from ..files import reason, replacing
 from . import recipe
 from .recipe import require_result
 
@@ -41,17 +40,8 @@ def save(dataset: xr.Dataset, path: str | os.PathLike[str]) -> None:
         if name in dataset.variables:  # for other programs, which do not read our attributes
             labels = dataset.variables[name].attrs
             variable.attrs = {k: labels[k] for k in ("long_name", "description") if k in labels}
-    part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
-    try:
+    with replacing(target, "the result file") as part:
         bare.to_netcdf(str(part), engine="h5netcdf", encoding={ATTRIBUTES: {"zlib": True}})
-        with open(part, "rb+") as file:
-            os.fsync(file.fileno())
-        os.replace(part, target)
-    except OSError as error:
-        raise ResultFileError(f"cannot write the result file {target}: {_line(error)}") from error
-    finally:
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
 
 
 def load(path: str | os.PathLike[str]) -> xr.Dataset:
@@ -63,7 +53,7 @@ def load(path: str | os.PathLike[str]) -> xr.Dataset:
     except FileNotFoundError:
         raise ResultFileError(f"there is no result file {target}") from None
     except OSError as error:
-        raise ResultFileError(f"cannot read the result file {target}: {_line(error)}") from error
+        raise ResultFileError(f"cannot read the result file {target}: {reason(error)}") from error
     if magic != HDF5_MAGIC:
         raise ResultFileError(f"{target} is not a result file: it is not netCDF-4")
     try:
@@ -73,7 +63,7 @@ def load(path: str | os.PathLike[str]) -> xr.Dataset:
     except ImportError:  # h5py is missing: no fault of the file
         raise
     except Exception as error:  # a damaged file can raise anything at all
-        raise ResultFileError(f"{target} is damaged or cut short: {_line(error)}") from error
+        raise ResultFileError(f"{target} is damaged or cut short: {reason(error)}") from error
     if "fedlsa_format" not in dataset.attrs or ATTRIBUTES not in dataset:
         raise ResultFileError(f"{target} is not a result file of fedlsa")
     written, expected = dataset.attrs["fedlsa_format"], dataset.attrs.get("fedlsa_sha256")
@@ -116,7 +106,3 @@ def _canonical(values: NDArray[Any]) -> tuple[str, Any]:
         return "text", json.dumps([str(v) for v in values.ravel()]).encode()
     little = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
     return little.dtype.str, little.tobytes()
-
-
-def _line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
