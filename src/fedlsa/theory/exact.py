@@ -1,7 +1,9 @@
 """Exact expected error of every method, without simulation: E[theta_t] and E||theta_t - theta_star||^2 per round.
 
 For i.i.d. observations from finite tables a round is a random linear map, so first and second moments obey linear
-recursions (theory/fedlsa.py, theory/controlled.py). What the recursions do not cover is refused, never approximated.
+recursions (theory/fedlsa.py, theory/controlled.py); along trajectories so do moments indexed by the state of a chain
+(theory/trajectories). What the recursions do not cover is refused; where moments are closed by an approximation, the
+result says so and carries an estimate of its error.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from ..checks import Floats
 from ..errors import ArgumentError
 from ..problems.base import Problem
 from ..sampling import IID, Markov, Replay, Sampling
-from . import controlled, fedlsa, limits
+from . import controlled, fedlsa, limits, trajectories
 from .moments import Moments, moments
 
 FEW = 100  # rounds that are simply gone through one by one
@@ -42,21 +44,50 @@ def exact(
     difference; for methods with control variates also psi, eq:definition:lyapunov_app at communications.
 
     FedLSA allows partial participation (with equal weights) and averaged iterates; SCAFFLSA and Scaffnew allow neither.
+
+    With sampling=Markov() (algo:fed-lsa-markov) everyone takes part and iterates are not averaged. The attribute
+    `moments` says how the result was found: "exact" (i.i.d. observations, or one agent), "exact on the product of
+    chains" (a few agents, small chains), or "closure over pairs of agents" (FedLSA; then `mse_error` estimates the
+    error of mse, see theory/trajectories/closure.py).
     """
     m, x = centred_start(problem, xi_0)
     rounds = checks.integer("rounds", rounds, at_least=1)
     recorded = results.recorded_rounds(record, rounds)
-    check_method(m, algorithm, sampling)
+    checks.instance("sampling", sampling, (IID, Markov, Replay), "fl.IID(), fl.Markov() or fl.Replay()")
+    check_method(m, algorithm, IID() if isinstance(sampling, Markov) else sampling)
     if algorithm.average_after is not None and algorithm.average_after > rounds:
         raise ArgumentError(f"average_after must be at most rounds, {rounds}; got {algorithm.average_after}")
     start = np.ones(m.dim) if theta_0 is None else checks.array("theta_0", theta_0, (m.dim,)) - m.theta_star
-    psi = None
     with np.errstate(over="ignore", invalid="ignore"):
-        if isinstance(algorithm, FedLSA):
-            mean, mse = _fedlsa(m, algorithm, start, x, recorded)
+        if isinstance(sampling, Markov):
+            found = _trajectories(problem, algorithm, sampling, start, xi_0, recorded)
+        elif isinstance(algorithm, FedLSA):
+            found = trajectories.Found(*_fedlsa(m, algorithm, start, x, recorded), trajectories.EXACT)
         else:
             mean, mse, psi = _controlled(m, algorithm, start, x, recorded)
-    mse = np.where(np.isnan(mse), np.inf, mse)
+            found = trajectories.Found(mean, mse, trajectories.EXACT, psi)
+    return _dataset(m, algorithm, sampling, recorded, found)
+
+
+def _trajectories(
+    problem: Problem | Moments,
+    a: Algorithm,
+    sampling: Markov,
+    start: Floats,
+    xi_0: ArrayLike | None,
+    recorded: NDArray[np.int64],
+) -> trajectories.Found:
+    if isinstance(problem, Moments):
+        raise ArgumentError("sampling must be IID() where only moments are given: they have no chain; got Markov()")
+    xi = np.zeros((problem.n_agents, problem.dim)) if xi_0 is None else np.array(xi_0, np.float64)
+    return trajectories.curve(problem, a, sampling, start, xi, recorded)
+
+
+def _dataset(
+    m: Moments, algorithm: Algorithm, sampling: Sampling, recorded: NDArray[np.int64], found: trajectories.Found
+) -> xr.Dataset:
+    mean = found.mean
+    mse = np.where(np.isnan(found.mse), np.inf, found.mse)
     squared_bias = np.sum(mean**2, axis=1)
     values = {
         "mse": (("round",), mse, {"long_name": "mean squared error", "description": "E||theta - theta_star||^2"}),
@@ -64,10 +95,22 @@ def exact(
         "squared_bias": (("round",), squared_bias, {"description": "||E[theta] - theta_star||^2"}),
         "variance": (("round",), mse - squared_bias, {"description": "mse - squared_bias"}),
     }
-    if psi is not None:
-        values["psi"] = (("round",), psi, {"description": "E of the Lyapunov function, eq:definition:lyapunov_app"})
-    attrs = {"method": results.method_label(algorithm), "agents": m.n_agents, "dim": m.dim, "sampling": "IID"}
+    if found.psi is not None:
+        text = "E of the Lyapunov function, eq:definition:lyapunov_app"
+        values["psi"] = (("round",), found.psi, {"description": text})
+    if found.error is not None:
+        text = "estimate of the error of mse: what dropping the memory of whole rounds changes in E[u u^T]"
+        values["mse_error"] = (("round",), found.error, {"description": text})
+    attrs = {"method": results.method_label(algorithm), "agents": m.n_agents, "dim": m.dim}
+    attrs |= {"sampling": _label(sampling), "moments": found.moments}
     return xr.Dataset(values, coords={"round": recorded}, attrs=attrs)
+
+
+def _label(sampling: Sampling) -> str:
+    if not isinstance(sampling, Markov):
+        return "IID"
+    start = "" if sampling.start is None else f", start={sampling.start}"
+    return f"Markov(thin={sampling.thin}{start})"
 
 
 def centred_start(problem: Problem | Moments, xi_0: ArrayLike | None) -> tuple[Moments, Floats]:

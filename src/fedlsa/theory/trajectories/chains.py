@@ -1,0 +1,124 @@
+"""What one agent does in a round along its trajectory (algo:fed-lsa-markov): moments indexed by the state of its chain.
+
+With w = (u, x, 1) as in theory/local.py, or w = (u, 1) where the control variates never change, an observation that is
+used takes state s to s' and w to B(z) w. What follows one from the other, linearly, is
+
+    P(S = s),   E[w 1{S = s}],   svec E[w w^T 1{S = s}];
+
+an observation that is dropped moves the state alone. Maps of several observations are products of these matrices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from ...checks import Floats
+from ...problems.base import Problem
+from ..symmetric import symkron, within
+
+CHUNK = 2**22  # numbers held at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Local:
+    """Some observations of one agent: K : (S, S), M : (S n, S n), T : (S q, S q), from columns to rows.
+
+    S states, n the size of w and q = n (n + 1) / 2; entry (s, i) stands at s n + i.
+    """
+
+    K: Floats
+    M: Floats
+    T: Floats
+    d: int
+
+    @property
+    def states(self) -> int:
+        return len(self.K)
+
+    @property
+    def n(self) -> int:
+        return len(self.M) // len(self.K)
+
+    def then(self, later: Local) -> Local:
+        """These observations, and then those."""
+        return Local(later.K @ self.K, later.M @ self.M, later.T @ self.T, self.d)
+
+    @cached_property
+    def mean(self) -> Floats:
+        """M with its axes apart and only what becomes of u : (S, d, S, n)."""
+        S, n = self.states, self.n
+        return np.ascontiguousarray(self.M.reshape(S, n, S, n)[:, : self.d])
+
+    @cached_property
+    def second(self) -> Floats:
+        """T with its axes apart and only what becomes of u u^T : (S, d (d + 1) / 2, S, q)."""
+        S, n = self.states, self.n
+        q = n * (n + 1) // 2
+        return np.ascontiguousarray(self.T.reshape(S, q, S, q)[:, within(self.d, n)])
+
+
+def used(problem: Problem, table: int, eta: float, xi: Floats | None) -> Local:
+    """One observation that makes an update; xi : (d,) for control variates that never change, then w = (u, 1)."""
+    chain, d = problem.chain, problem.dim
+    assert chain is not None
+    span = slice(int(problem.first[table]), int(problem.first[table + 1]))
+    S = int(chain.first_state[table + 1] - chain.first_state[table])
+    n = d + 1 if xi is not None else 2 * d + 1
+    pulled = problem.table_xi_star[table] if xi is None else xi
+    q = n * (n + 1) // 2
+    K, M, T = np.zeros((S, S)), np.zeros((S, S, n, n)), np.zeros((S, S, q, q))
+    step = max(1, CHUNK // q**2)
+    for first in range(span.start, span.stop, step):
+        part = slice(first, min(span.stop, first + step))
+        A, b = problem.observations.matrices(part)
+        B = np.tile(np.eye(n), (len(b), 1, 1))
+        B[:, :d, :d] -= eta * A
+        B[:, :d, -1] = -eta * (A @ problem.theta_star - b - pulled)
+        if xi is None:
+            B[:, :d, d : 2 * d] = eta * np.eye(d)
+        p, where = chain.conditional[part], (chain.successor[part], chain.origin[part])
+        np.add.at(K, where, p)
+        np.add.at(M, where, p[:, None, None] * B)
+        np.add.at(T, where, p[:, None, None] * symkron(B))
+    return Local(
+        K, M.transpose(0, 2, 1, 3).reshape(S * n, S * n), T.transpose(0, 2, 1, 3).reshape(S * q, S * q), d
+    )  # fmt: skip
+
+
+def dropped(like: Local, count: int) -> Local:
+    """Observations that are received and dropped: the chain moves, w does not."""
+    n = like.n
+    K = np.linalg.matrix_power(like.K, count)
+    return Local(K, np.kron(K, np.eye(n)), np.kron(K, np.eye(n * (n + 1) // 2)), like.d)
+
+
+def one_update(problem: Problem, table: int, eta: float, thin: int, xi: Floats | None) -> Local:
+    """The observations up to and with the first that makes an update: thin - 1 are dropped, one is used."""
+    step = used(problem, table, eta, xi)
+    return step if thin == 1 else dropped(step, thin - 1).then(step)
+
+
+def whole_round(problem: Problem, table: int, eta: float, H: int, thin: int, xi: Floats | None) -> Local:
+    """H observations, of which every `thin`-th makes an update; the last H mod thin are dropped too."""
+    step = one_update(problem, table, eta, thin, xi)
+    out = step
+    for bit in bin(H // thin)[3:]:
+        out = out.then(out)
+        if bit == "1":
+            out = out.then(step)
+    return out if H % thin == 0 else out.then(dropped(used(problem, table, eta, xi), H % thin))
+
+
+def first_law(problem: Problem, agent: int, start: tuple[int, ...] | None) -> Floats:
+    """(S,): the law of the state in which an agent's trajectory starts."""
+    chain, m = problem.chain, int(problem.assignment[agent])
+    assert chain is not None
+    law = chain.stationary[chain.first_state[m] : chain.first_state[m + 1]]
+    if start is None:
+        return law
+    out = np.zeros(len(law))
+    out[start[agent]] = 1
+    return out

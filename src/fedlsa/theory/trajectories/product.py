@@ -1,0 +1,136 @@
+"""Exact moments of trajectories (algo:fed-lsa-markov) on the product of the agents' chains.
+
+The state is E[y y^T 1{S_1 = s_1, ..., S_N = s_N}] with y = (u_hat_1, ..., u_hat_N, x_1, ..., x_N, 1), without the x
+where control variates never change. Given where a round begins agents are independent, so their local steps may be
+taken one agent after the other; the server's average and the correction of the x are one matrix on y.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...checks import Floats
+from ..symmetric import smat, svec
+from .chains import Local
+
+NEGLIGIBLE = 1e-17  # share of a sum below which its further terms are left out
+MOST_TERMS = 100_000  # of the sum over the length of a random round
+SETTLED = 1e-15  # relative change in a round below which the recursion has reached its limit
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Where things stand in y: N agents of dimension d, with or without control variates that change."""
+
+    N: int
+    d: int
+    controlled: bool
+
+    @property
+    def size(self) -> int:
+        return self.N * self.d * (2 if self.controlled else 1) + 1
+
+    def hat(self, c: int) -> list[int]:
+        """The entries of u_hat_c."""
+        return list(range(c * self.d, (c + 1) * self.d))
+
+    def x(self, c: int) -> list[int]:
+        """The entries of x_c."""
+        return self.hat(self.N + c)
+
+    def own(self, c: int) -> list[int]:
+        """The entries of w_c = (u_hat_c, x_c, 1)."""
+        return self.hat(c) + (self.x(c) if self.controlled else []) + [self.size - 1]
+
+    def server(self, weights: Floats, gain: float) -> Floats:
+        """The end of a round on y: every u_hat becomes their mean, x_c moves by gain (mean - u_hat_c)."""
+        out, eye = np.eye(self.size), np.eye(self.d)
+        mean = np.kron(weights, eye)  # (d, N d)
+        hats = slice(0, self.N * self.d)
+        for c in range(self.N):
+            out[self.hat(c), hats] = mean
+            if self.controlled:
+                out[self.x(c), hats] = gain * mean
+                out[np.ix_(self.x(c), self.hat(c))] -= gain * eye
+        return out
+
+
+def local_steps(Y: Floats, where: Layout, agents: Sequence[Local]) -> Floats:
+    """The moments after each agent has taken its observations; Y : (S_1, ..., S_N, size, size)."""
+    for c, local in enumerate(agents):
+        hat, own, d = where.hat(c), where.own(c), where.d
+        rest = [i for i in range(where.size) if i not in hat]
+        moved = np.moveaxis(Y, c, 0)
+        before = moved.reshape(local.states, -1, where.size, where.size)
+        after = np.tensordot(local.K, before, 1)
+        cross = np.tensordot(local.mean, before[:, :, own][..., rest], ([2, 3], [0, 2])).transpose(0, 2, 1, 3)
+        after[:, :, np.array(hat)[:, None], rest] = cross
+        after[:, :, np.array(rest)[:, None], hat] = cross.transpose(0, 1, 3, 2)
+        alone = svec(before[:, :, np.array(own)[:, None], own])
+        alone = np.tensordot(local.second, alone, ([2, 3], [0, 2])).transpose(0, 2, 1)
+        after[:, :, np.array(hat)[:, None], hat] = smat(alone, d)
+        Y = np.moveaxis(after.reshape(moved.shape), 0, c)
+    return Y
+
+
+def random_steps(Y: Floats, where: Layout, agents: Sequence[Local], p: float) -> Floats:
+    """The same for a Geometric(p) number of updates, the same for all agents: the sum over that number, term by term.
+
+    `agents` is one update. The sum is infinite where the moments grow faster than long rounds become rare.
+    """
+    Y = local_steps(Y, where, agents)
+    total, share = p * Y, p
+    for _ in range(MOST_TERMS):
+        share *= 1 - p
+        if share == 0:
+            return total
+        Y = local_steps(Y, where, agents)
+        total += share * Y
+        if share * np.abs(Y).max() <= NEGLIGIBLE * p * np.abs(total).max():
+            return total
+    return np.full_like(Y, np.inf)
+
+
+def curve(
+    where: Layout,
+    laws: Sequence[Floats],
+    u: Floats,
+    x: Floats,
+    weights: Floats,
+    advance: Callable[[int, Floats], tuple[Floats, float]],
+    steady: bool,
+    recorded: NDArray[np.int64],
+) -> tuple[Floats, Floats, Floats]:
+    """E[u] : (R, d), E||u||^2 and sum_c w_c E||x_c||^2 : (R,) at the recorded rounds, from known u and x : (N, d).
+
+    laws : of the first state of each chain; advance(t, Y) : the moments after the local steps of round t, and its gain
+    steady : whether all rounds are alike, so that a state which no longer changes is the last
+    """
+    y = np.append(np.tile(u, where.N), np.append(x.ravel(), 1.0) if where.controlled else 1.0)
+    Y = np.outer(y, y)
+    for law in reversed(laws):
+        Y = np.multiply.outer(law, Y)
+    chains = tuple(range(where.N))
+    mean, mse, spread = np.empty((len(recorded), where.d)), np.empty(len(recorded)), np.zeros(len(recorded))
+    i = 0
+    for t in range(int(recorded[-1]) + 1):
+        if t > 0:
+            before = Y
+            Y, gain = advance(t - 1, Y)
+            end = where.server(weights, gain)
+            Y = end @ Y @ end.T
+            if steady and np.abs(Y - before).max() <= SETTLED * np.abs(Y).max():
+                recorded = np.minimum(recorded, t)  # from here on nothing changes
+        while i < len(recorded) and recorded[i] == t:
+            full = Y.sum(axis=chains)
+            mean[i], mse[i] = full[: where.d, -1], np.trace(full[: where.d, : where.d])
+            if where.controlled:
+                spread[i] = sum(weights[c] * np.diag(full)[where.x(c)].sum() for c in chains)
+            i += 1
+        if i == len(recorded):
+            break
+    return mean, mse, spread

@@ -1,0 +1,202 @@
+"""Moments along trajectories against enumeration of all paths, against simulation; the closure against the truth."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import fedlsa as fl
+from fedlsa.theory import moments, trajectories
+
+BEYOND = 4.5  # standard errors that a simulated mean may lie off
+
+
+def chains(seed: int, agents: int, states: int = 2, stay: float = 0.0, **keywords) -> fl.Problem:
+    """TD(0) on chains that stay where they are with probability `stay` and more."""
+    rng = np.random.default_rng(seed)
+    P = stay * np.eye(states)[None, :, None, :] + (1 - stay) * rng.dirichlet(np.ones(states), (agents, states, 1))
+    phi = rng.standard_normal((states, 2))
+    return fl.problems.from_mdps(P, 2 * rng.random((agents, states, 1)), np.ones((states, 1)), phi, 0.5, **keywords)
+
+
+def paths(problem, c, length, start):
+    """Every sequence of outcomes that an agent can meet, with its probability."""
+    m, chain = problem.assignment[c], problem.chain
+    span = range(problem.first[m], problem.first[m + 1])
+    law = chain.stationary[chain.first_state[m] : chain.first_state[m + 1]]
+    out = [(float(p), s, []) for s, p in enumerate(law)] if start is None else [(1.0, start[c], [])]
+    for _ in range(length):
+        out = [
+            (p * chain.conditional[k], chain.successor[k], [*seen, k])
+            for p, s, seen in out
+            for k in span
+            if chain.origin[k] == s
+        ]
+    return [(p, seen) for p, _, seen in out]
+
+
+def enumerated(problem, a, rounds, theta_0, sampling):
+    """E[theta] and E||theta - theta_star||^2 after each round, over all paths of all agents (algo:fed-lsa-markov)."""
+    N, w, H, eta = problem.n_agents, problem.weights, a.local_steps, a.step_size
+    gain = 0.0 if isinstance(a, fl.FedLSA) else 1 / (eta * (H // sampling.thin))
+    A, b = problem.observations.matrices(slice(0, len(problem.prob)))
+    mean, mse = np.zeros((rounds + 1, problem.dim)), np.zeros(rounds + 1)
+    for joint in itertools.product(*(paths(problem, c, rounds * H, sampling.start) for c in range(N))):
+        p = np.prod([chance for chance, _ in joint])
+        theta, xi = theta_0, np.zeros((N, problem.dim))
+        for t in range(rounds + 1):
+            mean[t] += p * theta
+            mse[t] += p * np.sum((theta - problem.theta_star) ** 2)
+            if t < rounds:
+                hat = np.tile(theta, (N, 1))
+                for c in range(N):
+                    for k in joint[c][1][t * H : (t + 1) * H][sampling.thin - 1 :: sampling.thin]:
+                        hat[c] = hat[c] - eta * (A[k] @ hat[c] - b[k] - xi[c])
+                theta = w @ hat
+                xi = xi + gain * (theta - hat)
+    return mean, mse
+
+
+@pytest.mark.parametrize("start", [None, (1, 0)], ids=["stationary", "from states"])
+@pytest.mark.parametrize(("H", "thin"), [(2, 1), (3, 2)])
+@pytest.mark.parametrize("method", [fl.FedLSA, fl.SCAFFLSA])
+@pytest.mark.parametrize("agents", [1, 2])
+def test_moments_equal_those_of_all_paths(agents, method, H, thin, start):
+    p = chains(5, agents, 3 if agents == 1 else 2, weights=[1.0, 3.0][:agents])
+    a, sampling = method(0.3, H), fl.Markov(thin=thin, start=None if start is None else start[:agents])
+    theta_0 = p.theta_star + np.array([1.0, -2.0])
+    mean, mse = enumerated(p, a, 2, theta_0, sampling)
+    found = fl.theory.exact(p, a, rounds=2, theta_0=theta_0, sampling=sampling)
+    np.testing.assert_allclose(found["mean"], mean, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(found["mse"], mse, rtol=1e-12)
+    assert found.attrs["moments"] == ("exact" if agents == 1 else "exact on the product of chains")
+    assert found.attrs["sampling"].startswith(f"Markov(thin={thin}")
+
+
+@pytest.mark.parametrize("thin", [1, 3])
+def test_scaffnew_that_always_communicates_is_scafflsa_with_one_update(thin):
+    p, sampling = chains(1, 2, 3), fl.Markov(thin=thin)
+    new = fl.theory.exact(p, fl.Scaffnew(0.3, 1.0), rounds=20, sampling=sampling)
+    one = fl.theory.exact(p, fl.SCAFFLSA(0.3, thin), rounds=20, sampling=sampling)
+    for name in ("mean", "mse", "psi"):
+        np.testing.assert_allclose(new[name], one[name], rtol=1e-11, atol=1e-13)
+
+
+@pytest.mark.parametrize("thin", [1, 2])
+@pytest.mark.parametrize(
+    "a",
+    [fl.FedLSA(0.5, 5), fl.SCAFFLSA(0.5, 5), fl.Scaffnew(0.5, 0.3), fl.SCAFFLSA(fl.PowerStep(0.8, 0.5), 5)],
+    ids=repr,
+)
+@pytest.mark.parametrize("agents", [1, 2])
+def test_simulation_agrees_with_the_mean_and_the_error(agents, a, thin):
+    seeds, record, sampling = 3000, [0, 1, 4, 9], fl.Markov(thin=thin)
+    p = fl.problems.garnet(agents=agents, states=4, features=2, discount=0.7, seed=3)
+    run = fl.simulate(p, a, rounds=9, seeds=seeds, record=record, sampling=sampling)
+    found = fl.theory.exact(p, a, rounds=9, record=record, sampling=sampling)
+    error, theta = run["squared_error"].values, run["theta"].values
+    off = np.abs(error.mean(0) - found["mse"].values)
+    assert (off <= BEYOND * error.std(0, ddof=1) / np.sqrt(seeds) + 1e-12).all()
+    off = np.abs(theta.mean(0) - found["mean"].values)
+    assert (off <= BEYOND * theta.std(0, ddof=1) / np.sqrt(seeds) + 1e-12).all()
+
+
+def test_simulation_agrees_with_the_closure_from_given_states_and_with_unequal_weights():
+    seeds, record, sampling = 3000, [1, 3, 9], fl.Markov(start=(0, 1, 2, 3, 4))
+    p = fl.problems.garnet(agents=5, states=9, features=3, discount=0.7, seed=3, weights=[1.0, 2.0, 3.0, 1.0, 1.0])
+    a = fl.FedLSA(0.8, 3)
+    run = fl.simulate(p, a, rounds=9, seeds=seeds, record=record, sampling=sampling)
+    found = fl.theory.exact(p, a, rounds=9, record=record, sampling=sampling)
+    assert found.attrs["moments"] == "closure over pairs of agents"
+    error, theta = run["squared_error"].values, run["theta"].values
+    assert (np.abs(error.mean(0) - found["mse"].values) <= BEYOND * error.std(0, ddof=1) / np.sqrt(seeds)).all()
+    assert (np.abs(theta.mean(0) - found["mean"].values) <= BEYOND * theta.std(0, ddof=1) / np.sqrt(seeds)).all()
+
+
+@pytest.mark.parametrize("a", [fl.FedLSA(0.3, 400), fl.SCAFFLSA(0.3, 400), fl.Scaffnew(0.3, 0.4)], ids=repr)
+def test_thinned_so_long_that_chains_forget_trajectories_are_independent_draws(a):
+    p = fl.problems.garnet(agents=2, states=4, features=2, discount=0.7, seed=3)
+    thin = fl.theory.exact(p, a, rounds=15, sampling=fl.Markov(thin=100))
+    b = a if isinstance(a, fl.Scaffnew) else type(a)(0.3, 4)
+    iid = fl.theory.exact(p, b, rounds=15)
+    assert iid.attrs["moments"] == "exact"
+    for name in ("mean", "mse"):
+        np.testing.assert_allclose(thin[name], iid[name], rtol=1e-10, atol=1e-12)
+    if "psi" in iid:
+        np.testing.assert_allclose(thin["psi"], iid["psi"], rtol=1e-10)
+
+
+@pytest.mark.parametrize("start", [False, True], ids=["stationary", "from states"])
+@pytest.mark.parametrize("stay", [0.0, 0.6, 0.9])
+@pytest.mark.parametrize(("seed", "agents", "states"), [(0, 3, 3), (1, 4, 2), (2, 3, 2)])
+def test_the_error_of_the_closure_is_within_its_estimate(seed, agents, states, stay, start, monkeypatch):
+    p = chains(seed, agents, states, stay, weights=np.arange(1.0, agents + 1))
+    sampling = fl.Markov(start=(0,) * agents if start else None)
+    for H, eta in ((1, 0.1), (1, 0.4), (4, 0.2)):
+        a = fl.FedLSA(eta, H)
+        true = fl.theory.exact(p, a, rounds=25, sampling=sampling)
+        with monkeypatch.context() as patch:
+            patch.setattr(trajectories, "MOST_PRODUCT", 0)
+            found = fl.theory.exact(p, a, rounds=25, sampling=sampling)
+        assert true.attrs["moments"] == "exact on the product of chains"
+        off = np.abs(found["mse"] - true["mse"]).values
+        assert (off <= found["mse_error"].values + 1e-12 * true["mse"].values).all()
+        assert (off <= 1e-3 * true["mse"].values).all()
+
+
+@pytest.mark.parametrize("stay", [0.0, 0.9])
+def test_two_agents_are_closed_without_error(stay, monkeypatch):
+    p, a = chains(4, 2, 3, stay, weights=[1.0, 2.0]), fl.FedLSA(0.3, 2)
+    true = fl.theory.exact(p, a, rounds=25, sampling=fl.Markov(thin=2))
+    monkeypatch.setattr(trajectories, "MOST_PRODUCT", 0)
+    found = fl.theory.exact(p, a, rounds=25, sampling=fl.Markov(thin=2))
+    for name in ("mean", "mse"):
+        np.testing.assert_allclose(found[name], true[name], rtol=1e-11, atol=1e-12)
+    assert found.attrs["moments"] == "exact on the product of chains"
+    assert "mse_error" not in found
+
+
+def test_many_agents_with_short_memory_have_a_small_error():
+    p = fl.problems.garnet(agents=6, states=8, features=3, seed=2)
+    short, long = (fl.theory.exact(p, fl.FedLSA(0.1, H), rounds=20, sampling=fl.Markov()) for H in (2, 40))
+    assert short["mse_error"].max() > 100 * long["mse_error"].max()
+    assert (long["mse_error"] < 1e-6 * long["mse"]).all()
+
+
+@pytest.mark.parametrize(
+    ("a", "sampling", "named"),
+    [
+        (fl.FedLSA(0.1, 4, participation=1), fl.Markov(), "participation"),
+        (fl.FedLSA(0.1, 4, average_after=2), fl.Markov(), "average_after"),
+        (fl.FedLSA(0.1, 4, projection=1.0), fl.Markov(), "projection"),
+        (fl.FedLSA(0.1, 4), fl.Replay(), "sampling"),
+        (fl.FedLSA(0.1, 4), fl.Markov(thin=5), "local_steps"),
+        (fl.FedLSA(0.1, 4), fl.Markov(start=(0,)), "start"),
+        (fl.FedLSA(0.1, 4), fl.Markov(start=(0, 9)), "start"),
+    ],
+)
+def test_what_has_no_moments_along_trajectories_is_refused_by_name(a, sampling, named):
+    with pytest.raises(fl.errors.ArgumentError, match=named):
+        fl.theory.exact(chains(0, 2, 3), a, rounds=5, sampling=sampling)
+
+
+def test_moments_and_problems_without_chains_are_refused():
+    p = chains(0, 2, 3)
+    with pytest.raises(fl.errors.ArgumentError, match="sampling must be IID"):
+        fl.theory.exact(moments(p), fl.FedLSA(0.1, 2), sampling=fl.Markov())
+    bare = fl.problems.from_observations([([1.0], np.eye(2)[None], np.ones((1, 2)))])
+    with pytest.raises(fl.errors.ArgumentError, match=r"without a transition kernel.*from_observations"):
+        fl.theory.exact(bare, fl.FedLSA(0.1, 2), sampling=fl.Markov())
+
+
+@pytest.mark.parametrize("a", [fl.SCAFFLSA(0.1, 4), fl.Scaffnew(0.1, 0.5)], ids=repr)
+def test_control_variates_on_too_large_a_product_are_refused(a):
+    p = fl.problems.garnet(agents=5, states=10, features=3, seed=2)
+    with pytest.raises(fl.errors.ArgumentError, match="product of the chains must have at most"):
+        fl.theory.exact(p, a, sampling=fl.Markov())
+
+
+def test_chains_with_too_many_states_are_refused():
+    p = fl.problems.garnet(agents=1, states=400, features=8, seed=2)
+    with pytest.raises(fl.errors.ArgumentError, match="at most 128 states"):
+        fl.theory.exact(p, fl.FedLSA(0.1, 4), sampling=fl.Markov())
