@@ -8,8 +8,8 @@ independent, except that all of them share the length of the round, which Scaffn
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -36,20 +36,54 @@ class State:
 
 
 @dataclass(frozen=True, eq=False)
+class SharedLength:
+    """A round of Geometric(p) steps, the same number for all agents, in the eigenbases of their matrices.
+
+    kept : (K, d), eigenvalues of I - eta A; basis, inverse : (K, d, d), eigenvectors and the inverse of their matrix
+    """
+
+    p: float
+    eta: float
+    kept: Floats
+    basis: Floats
+    inverse: Floats
+
+    def __call__(self, U: Floats, X: Floats, W: Floats) -> Floats:
+        """E[u_hat u_hat'^T] of two different agents : (K, d, K, d)."""
+        p, q, eta, E, F = self.p, 1 - self.p, self.eta, self.basis, self.inverse
+        a, b = self.kept[:, :, None, None], self.kept[None, None]
+        both = 1 - q * a * b
+        uu, uk = p * a * b / both, eta * p * a / ((1 - q * a) * both)
+        ku, kk = eta * p * b / ((1 - q * b) * both), eta**2 * (1 - q**2 * a * b) / ((1 - q * a) * (1 - q * b) * both)
+        FX = F @ X.transpose(0, 2, 1)  # x in its own basis, u in the common one
+        total = uu * _outer(F @ U, F) + uk * _outer(F, FX) + ku * _outer(FX, F) + kk * _columns(_rows(F, W), F)
+        return _columns(_rows(E, total), E).real
+
+
+@dataclass(frozen=True, eq=False)
 class Round:
     """What a round does to an agent of each group. u_hat = P u + Q x in the mean (over the length of the round too).
 
-    P, Q : (K, d, d); second : (K, s, S), svec E[w w^T] of one agent, w = (u, x, 1), to svec E[u_hat u_hat^T]
-    cross : (U, X, W) -> E[u_hat u_hat'^T] of two different agents, (K, d, K, d); None where they are independent given
-        (u, x), as they are when the length of the round is known: it is then made of P and Q
+    P, Q : (K, d, d); noise : (K, s, S), svec E[w w^T] of one agent, w = (u, x, 1), to svec Cov(u_hat) given w
+    cross : what makes u_hat of two agents dependent given (u, x); None when the length of the round is known
     """
 
     moments: Moments
     gain: float
     P: Floats
     Q: Floats
-    second: Floats
-    cross: Callable[[Floats, Floats, Floats], Floats] | None = None
+    noise: Floats
+    cross: SharedLength | None = None
+
+    @cached_property
+    def second(self) -> Floats:
+        """(K, s, S), svec E[w w^T] of one agent to svec E[u_hat u_hat^T]."""
+        return _squared(self.P, self.Q) + self.noise
+
+
+def _squared(P: Floats, Q: Floats) -> Floats:
+    """svec E[w w^T] to svec E[z z^T] for z = P u + Q x."""
+    return symkron(np.concatenate([P, Q, np.zeros((*P.shape[:2], 1))], axis=2))
 
 
 def start(u: Floats, x: Floats) -> State:
@@ -88,9 +122,7 @@ def fixed_round(moments: Moments, eta: float, H: int, gain: float) -> Round:
     steps = repeated(one_step(moments, eta), H)
     d = moments.dim
     P, Q = steps.M[moments.table, :d, :d], steps.M[moments.table, :d, d : 2 * d]
-
-    second = symkron(steps.M[:, :d]) + steps.noise()
-    return Round(moments, gain, P, Q, second[moments.table])
+    return Round(moments, gain, P, Q, steps.noise()[moments.table])
 
 
 def geometric_round(moments: Moments, eta: float, p: float, gain: float) -> Round:
@@ -113,18 +145,9 @@ def geometric_round(moments: Moments, eta: float, p: float, gain: float) -> Roun
         second = p * np.linalg.solve(np.eye(full.shape[-1]) - q * turned, turned).transpose(0, 2, 1)[:, within(d, n)]
     mean = np.asarray(p * np.linalg.solve(np.eye(n) - q * one.M, one.M), np.float64)
     value, basis = np.linalg.eig(moments.A_bar)
-    kept, E, F = 1 - eta * value[t], basis[t], np.linalg.inv(basis)[t]
-    a, b = kept[:, :, None, None], kept[None, None]
-    both = 1 - q * a * b
-    uu, uk = p * a * b / both, eta * p * a / ((1 - q * a) * both)
-    ku, kk = eta * p * b / ((1 - q * b) * both), eta**2 * (1 - q**2 * a * b) / ((1 - q * a) * (1 - q * b) * both)
-
-    def cross(U: Floats, X: Floats, W: Floats) -> Floats:
-        FX = F @ X.transpose(0, 2, 1)  # x in its own basis, u in the common one
-        total = uu * _outer(F @ U, F) + uk * _outer(F, FX) + ku * _outer(FX, F) + kk * _columns(_rows(F, W), F)
-        return _columns(_rows(E, total), E).real
-
-    return Round(moments, gain, mean[t, :d, :d], mean[t, :d, d : 2 * d], second[t], cross)
+    shared = SharedLength(p, eta, 1 - eta * value[t], basis[t], np.linalg.inv(basis)[t])
+    P, Q = mean[t, :d, :d], mean[t, :d, d : 2 * d]
+    return Round(moments, gain, P, Q, second[t] - _squared(P, Q), shared)
 
 
 def advance(step: Round, s: State, constant: float = 1.0) -> State:

@@ -1,8 +1,8 @@
-"""Many rounds of a linear recursion at once: Arnoldi's method on the distance to the limit, restarted as it decays.
+"""Many rounds of a linear recursion at once: Krylov spaces of the distance to the limit, one after another.
 
-After m rounds of a recursion d <- L d the Krylov space knows how d goes on: with an orthonormal basis B of it and the
-small matrix h = B^T L B, L^t d = |d| B h^t e_1 for t < m exactly, and beyond m for as long as two sizes of the space
-agree. What is left of d by then starts the next space.
+After m rounds of a recursion d <- L d the Krylov space knows how d goes on: with a basis B of it and the small matrix
+h of L in it, L^t d = |d| B h^t e_1 for t < m exactly, and beyond m for as long as two sizes of the space agree. The
+space grows until all rounds are reached or it is full; what is left of d by then starts the next one.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..checks import Floats
+from .krylov import Krylov
 
-SIZE, SMALLER = 48, 40  # dimensions of the space, and of the part that must agree with the whole
+STAGE, APART = 24, 8  # dimensions that a space grows by, and by which the space that must agree with it is smaller
 
 
 def leap(
@@ -30,41 +31,43 @@ def leap(
     """
     at, out = 0, list[Floats]()
     while len(out) < len(rounds):
-        basis, h, size = krylov_space(apply, distance)
-        m, small = len(h), min(SMALLER, len(h))
-        seen = np.stack([look(b) for b in basis[:m]], 1)  # (k, m)
-        reach, x, y = 0, size * np.eye(m)[0], size * np.eye(small)[0]
-        for t in rounds[len(out) :] - at:
-            power = np.linalg.matrix_power(h, int(t - reach)), np.linalg.matrix_power(h[:small, :small], int(t - reach))
-            further, check = power[0] @ x, power[1] @ y
-            apart = np.abs(seen @ further - seen[:, :small] @ check)
-            if t >= small and not (apart <= tolerance).all():
+        space, seen = Krylov(apply, distance), list[Floats]()
+        if space.length == 0:
+            return np.stack([*out, *np.zeros((len(rounds) - len(out), len(tolerance)))])
+        ahead = rounds[len(out) :] - at
+        while True:
+            space.grow(space.size + STAGE)
+            seen += [look(b) for b in space.basis[len(seen) :]]
+            found, reach, x = _powers(space, np.stack(seen, 1), ahead, tolerance)
+            if len(found) == len(ahead) or space.closed or space.size == space.most:
                 break
-            reach, x, y = int(t), further, check
-            out.append(seen @ x)
+        out += found
         if len(out) < len(rounds):
-            if reach < small - 1:  # the next round that is asked for is far: go as far as the space is exact
-                x, reach = np.linalg.matrix_power(h, small - 1 - reach) @ x, small - 1
-            distance, at = basis[:m].T @ x, at + reach
+            exact = max(space.size - APART, 1) - 1
+            if reach < exact:  # the next round that is asked for is far: go as far as the space is exact
+                x, reach = np.linalg.matrix_power(space.h, exact - reach) @ x, exact
+            reach, x = max(reach, 1), x if reach else space.h @ x
+            distance, at = x @ space.basis, at + reach
     return np.stack(out)
 
 
-def krylov_space(apply: Callable[[Floats], Floats], start: Floats) -> tuple[Floats, Floats, float]:
-    """An orthonormal basis of start, L start, ... as rows, the map in it, and the length of start."""
-    size = float(np.linalg.norm(start))
-    basis = np.empty((SIZE + 1, len(start)))
-    h = np.zeros((SIZE + 1, SIZE))
-    if size == 0:
-        return basis[:1] * 0, np.zeros((1, 1)), 0.0
-    basis[0] = start / size
-    for j in range(SIZE):
-        image = apply(basis[j])
-        for _ in range(2):  # once more, for orthogonality to the last digit
-            along = basis[: j + 1] @ image
-            h[: j + 1, j] += along
-            image = image - along @ basis[: j + 1]
-        h[j + 1, j] = np.linalg.norm(image)
-        if h[j + 1, j] <= 1e-14 * np.abs(h[: j + 1, j]).max():
-            return basis, h[: j + 1, : j + 1], size
-        basis[j + 1] = image / h[j + 1, j]
-    return basis, h[:SIZE], size
+def _powers(
+    space: Krylov, seen: Floats, rounds: NDArray[np.int64], tolerance: Floats
+) -> tuple[list[Floats], int, Floats]:
+    """Values for as many of the rounds as the space is good for, the last such round, and the state there."""
+    h, m = space.h, space.size
+    small = m if space.closed else max(m - APART, 1)
+    reach, x, y = 0, space.length * np.eye(m)[0], space.length * np.eye(small)[0]
+    powers: dict[int, tuple[Floats, Floats]] = {}
+    out = list[Floats]()
+    for t in rounds:
+        gap = int(t) - reach
+        if gap not in powers:
+            powers[gap] = np.linalg.matrix_power(h, gap), np.linalg.matrix_power(h[:small, :small], gap)
+        further, check = powers[gap][0] @ x, powers[gap][1] @ y
+        apart = np.abs(seen @ further - seen[:, :small] @ check)
+        if t >= small and not (apart <= tolerance).all():
+            break
+        reach, x, y = int(t), further, check
+        out.append(seen @ x)
+    return out, reach, x

@@ -1,32 +1,41 @@
 """Where methods with control variates settle, and how fast: the fixed point of a round and its mean-square radius.
 
-The state of theory/controlled.py is as long as the square of the number of groups, so a round is only ever applied to
-it, never written out: the fixed point is found by GMRES, the radius as the largest Ritz value of a Krylov space.
+The state of theory/pairs.py is as long as the square of the number of groups, so a round is only ever applied to it,
+never written out: the fixed point is the sum of what becomes of one round's noise, the radius the largest Ritz value.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse.linalg import LinearOperator, gmres
 
 from ..checks import Floats
-from .controlled import Round, State, advance, conserve, start, unflatten
-from .leaps import krylov_space, leap
+from .controlled import Round, State
+from .krylov import Krylov
+from .leaps import leap
+from .pairs import PairMap, pair_map
+from .symmetric import smat, svec
 
-TOLERANCE = 1e-13
+TOLERANCE = 1e-13  # of the fixed point, relative
+STEADY = 1e-9  # relative change of the radius over a few more dimensions
+STAGE = 8
 
 
-def linear_part(step: Round, vector: Floats) -> Floats:
-    """A round without its noise, which is linear in (E[u], E[x], second moments), on `State.flat`."""
-    return advance(step, conserve(step.moments, unflatten(vector, *step.P.shape[:2])), 0.0).flat()
+@dataclass(frozen=True, eq=False)
+class Limit:
+    """The moments a round leaves as they are, as a vector of `step`; None where second moments do not converge."""
 
+    step: PairMap
+    vector: Floats | None
+    radius: float
 
-def _nothing(step: Round) -> State:
-    K, d = step.P.shape[:2]
-    return start(np.zeros(d), np.zeros((K, d)))
+    @property
+    def U(self) -> Floats:
+        """E[u u^T] : (d, d), infinite where it does not converge."""
+        d = self.step.shape[1]
+        return np.full((d, d), np.inf) if self.vector is None else self.step.common(self.vector)[1]
 
 
 def radius(step: Round) -> float:
@@ -34,28 +43,83 @@ def radius(step: Round) -> float:
 
     The map takes positive matrices to positive ones, so the space of a positive one holds its largest eigenvalue.
     """
-    if not np.isfinite(step.second).all():
+    if not np.isfinite(step.noise).all():
         return np.inf
-    K, d = step.P.shape[:2]
-    positive = replace(_nothing(step), U=np.eye(d), V=np.tile(np.eye(d), (K, 1, 1)))
-    _, h, _ = krylov_space(lambda v: linear_part(step, v), conserve(step.moments, positive).flat())
-    return float(np.abs(np.linalg.eigvals(h)).max())
+    return _radius(pair_map(step))
+
+
+def _radius(step: PairMap) -> float:
+    d = step.shape[1]
+    positive = np.zeros(step.length)
+    step.parts(positive)[1][:] = svec(np.eye(d))
+    space, last = Krylov(lambda v: step.advance(v, 0.0), positive), np.inf
+    while True:
+        space.grow(space.size + STAGE)
+        largest = _largest(space)
+        if abs(largest - last) <= STEADY * largest or space.closed or space.size == space.most:
+            return largest
+        last = largest
+
+
+def _largest(space: Krylov) -> float:
+    return float(np.abs(np.linalg.eigvals(space.h)).max())
+
+
+def limit(step: Round) -> Limit:
+    """The fixed point of a round and its radius."""
+    if not np.isfinite(step.noise).all():
+        return Limit(pair_map(step), None, np.inf)
+    return _limit(pair_map(step))
+
+
+def _limit(step: PairMap) -> Limit:
+    rest = step.advance(np.zeros(step.length))
+    d = step.shape[1]
+    own = np.linalg.eigvalsh(smat(step.parts(rest)[1], d))
+    # noise in every direction of every agent is as good a positive matrix as any
+    size = None if own.min() > 1e-6 * own.max() > 0 else _radius(step)
+    total, goal, last = np.zeros(step.length), None, np.inf
+    for _ in range(20):
+        if size is not None and not size < 1:
+            return Limit(step, None, size)
+        space = Krylov(lambda v: step.advance(v, 0.0), rest)
+        goal = space.length * TOLERANCE if goal is None else goal
+        while True:
+            space.grow(space.size + STAGE)
+            if space.length == 0:
+                return Limit(step, total, size if size is not None else _radius(step))
+            y = np.linalg.solve(np.eye(space.size) - space.h, space.length * np.eye(space.size)[0])
+            out, along = (0.0, rest) if space.closed else space.rest
+            steady = size is not None
+            if size is None:
+                largest = _largest(space)
+                steady, last = abs(largest - last) <= STEADY * largest or space.closed, largest
+                if steady and not largest < 1:
+                    return Limit(step, None, largest)
+            done = out * abs(y[-1]) <= goal and steady
+            if done or space.closed or space.size == space.most:
+                break
+        if size is None:
+            size = last
+        total += y @ space.basis
+        if done or space.closed:
+            return Limit(step, total, size) if size < 1 and _positive(step, total) else Limit(step, None, size)
+        rest = out * y[-1] * along
+    return Limit(step, None, size if size is not None else np.inf)
+
+
+def _positive(step: PairMap, vector: Floats) -> bool:
+    """A limit of second moments is."""
+    V = smat(step.parts(vector)[1], step.shape[1])
+    U = step.common(vector)[1]
+    scale = np.abs(V).max()
+    return bool(np.linalg.eigvalsh(V).min() >= -1e-9 * scale and np.linalg.eigvalsh(U).min() >= -1e-9 * np.abs(U).max())
 
 
 def fixed_point(step: Round) -> State | None:
     """The moments that a round leaves as they are; None where second moments do not converge."""
-    if not np.isfinite(step.second).all():
-        return None
-    noise = advance(step, _nothing(step)).flat()
-    rest = LinearOperator(
-        (len(noise), len(noise)), matvec=lambda v: v.ravel() - linear_part(step, v.ravel()), dtype=np.float64
-    )
-    found, failed = gmres(rest, noise, rtol=TOLERANCE, atol=0.0, restart=60, maxiter=20)
-    state = unflatten(found, *step.P.shape[:2])
-    smallest = min(np.linalg.eigvalsh(state.U).min(), np.linalg.eigvalsh(state.V).min())
-    if failed or smallest < -1e-9 * np.abs(state.V).max():  # a limit of second moments is positive
-        return None
-    return state
+    found = limit(step)
+    return None if found.vector is None else found.step.unpack(found.vector)
 
 
 def curve(step: Round, begin: State, rounds: NDArray[np.int64]) -> tuple[Floats, Floats, Floats] | None:
@@ -63,17 +127,12 @@ def curve(step: Round, begin: State, rounds: NDArray[np.int64]) -> tuple[Floats,
 
     None where there is no limit to measure the distance from.
     """
-    limit = fixed_point(step)
-    if limit is None:
+    found = limit(step)
+    if found.vector is None:
         return None
-    d, share = len(begin.u), step.moments.count * step.moments.weight
-
-    def look(vector: Floats) -> Floats:
-        s = unflatten(vector, *step.P.shape[:2])
-        return np.array([*s.u, np.trace(s.U), share @ np.trace(s.V, axis1=1, axis2=2)])
-
-    end = look(limit.flat())
+    pairs, d = found.step, len(begin.u)
+    end = pairs.look(found.vector)
     size = np.array([*np.full(d, np.sqrt(end[d])), end[d], end[d + 1]])
-    away = leap(lambda v: linear_part(step, v), look, begin.flat() - limit.flat(), rounds, 1e-12 * size)
+    away = leap(lambda v: pairs.advance(v, 0.0), pairs.look, pairs.pack(begin) - found.vector, rounds, 1e-12 * size)
     values = end + away
     return values[:, :d], values[:, d], values[:, d + 1]

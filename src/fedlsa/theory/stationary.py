@@ -39,9 +39,8 @@ def stationary(problem: Problem | Moments, algorithm: Algorithm) -> Stationary:
         fed = fedlsa.round_map(m, eta, algorithm.local_steps, -m.xi_star, algorithm.participants(m.n_agents))
         u, second, size = fedlsa.limit(fed)
     else:
-        step = controlled_round(m, algorithm, eta)
-        size, settled = limits.radius(step), limits.fixed_point(step)
-        u, second = np.zeros(m.dim), np.full((m.dim, m.dim), np.inf) if settled is None else settled.U
+        settled = limits.limit(controlled_round(m, algorithm, eta))
+        u, second, size = np.zeros(m.dim), settled.U, settled.radius
     if not size < 1:
         return Stationary(m.theta_star + u, u, second, np.inf, np.inf, size)
     covariance = second - np.outer(u, u)

@@ -1,0 +1,152 @@
+"""A round of a method with control variates in coordinates that hold half the numbers and nothing conserved.
+
+Where theory/controlled.py keeps (u, x_1, ..., x_N) with sum_c w_c x_c = 0, this keeps y_c = x_c - gain u alone, for
+
+    y_c+ = x_c - gain u_hat_c = F_c y_c + B_c u - gain n_c,   F = I - gain Q, B = gain (F - P), u = -y_bar / gain,
+
+and the noises n_c of different agents are independent given the past. The vector of a state is E[y_k], svec E[y y^T]
+of one agent per group, and E[y y'^T] of two different agents for groups k <= l, as tiles (theory/tiles.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..checks import Floats
+from . import tiles
+from .controlled import Round, State
+from .symmetric import functionals, rows_of, smat, svec, symkron
+from .threads import cores, share
+
+MANY = 2**16  # numbers per pass below which threads cost more than they bring
+
+
+@dataclass(frozen=True, eq=False)
+class PairMap:
+    """A round on vectors of length `length`. F, B : (K, d, d); own : (K, s, S), svec E[w w^T] to svec E[y+ y+^T]."""
+
+    round: Round
+    F: Floats
+    B: Floats
+    own: Floats
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of groups and dimension."""
+        return int(self.F.shape[0]), int(self.F.shape[1])
+
+    @property
+    def length(self) -> int:
+        """How many numbers a state has."""
+        K, d = self.shape
+        return K * d + K * d * (d + 1) // 2 + K * (K + 1) // 2 * d * d
+
+    def parts(self, vector: Floats) -> tuple[Floats, Floats, Floats]:
+        """Views of E[y] : (K, d), svec E[y y^T] : (K, s) and the tiles : (K (K + 1) / 2, d, d)."""
+        K, d = self.shape
+        a, b = K * d, K * d + K * d * (d + 1) // 2
+        return vector[:a].reshape(K, d), vector[a:b].reshape(K, -1), vector[b:].reshape(-1, d, d)
+
+    def cuts(self, numbers: int) -> list[int]:
+        """Rows of pairs for each thread, with about as many tiles each."""
+        K = self.shape[0]
+        n = min(cores(), K) if numbers > MANY else 1
+        return [0, *(round(K * (1 - np.sqrt(1 - i / n))) for i in range(1, n)), K]
+
+    def common(self, vector: Floats) -> tuple[Floats, Floats, Floats]:
+        """E[u] : (d,), E[u u^T] : (d, d) and E[u y^T] : (K, d, d) of one agent per group."""
+        m, k, (K, d) = self.round.moments, self.round.gain, self.shape
+        y, V, W = self.parts(vector)
+        weights, cuts = m.count * m.weight, self.cuts(W.size)
+        found = np.zeros((len(cuts) - 1, K, d, d))
+        share(lambda a, b: tiles.sums(W, weights, a, b, found[cuts.index(a)]), cuts)
+        same = np.arange(K) * (2 * K - np.arange(K) + 1) // 2
+        mixed = found.sum(0) + m.weight[:, None, None] * (smat(V, d) - W[same])  # E[y_bar y^T]
+        uy = mixed / -k
+        U = np.tensordot(weights, uy, 1) / -k
+        return weights @ y / -k, (U + U.T) / 2, uy
+
+    def advance(self, vector: Floats, constant: float = 1.0) -> Floats:
+        """The vector one round later; constant = 0 leaves the noise out, which makes the map linear."""
+        m, k, F, B, (K, d) = self.round.moments, self.round.gain, self.F, self.B, self.shape
+        u, U, uy = self.common(vector)
+        y, V, W = self.parts(vector)
+        w = np.empty((K, 2 * d + 1, 2 * d + 1))
+        w[:, :d, :d], w[:, d : 2 * d, d : 2 * d] = U, smat(V, d)
+        w[:, :d, d : 2 * d] = uy
+        w[:, :d, -1], w[:, d : 2 * d, -1], w[:, -1, -1] = u, y, constant
+        out = np.empty(self.length)
+        y_out, V_out, W_out = self.parts(out)
+        y_out[:] = (F @ y[..., None])[..., 0] + B @ u
+        V_out[:] = (self.own @ svec(w)[..., None])[..., 0]
+        yu = np.ascontiguousarray(uy.transpose(0, 2, 1))
+        length = self.round.cross
+        if length is None:
+            R = F @ yu + B @ U / 2
+            arrays = (F, _turned(F), R, _turned(R), B, _turned(B), m.count)
+            share(lambda a, b: tiles.fixed(W, *arrays, a, b, W_out), self.cuts(W.size))
+        else:
+            E, inverse = length.basis, length.inverse
+            S = inverse @ yu
+            both = [_split(z) for z in (_turned(E), inverse, _turned(inverse), S, _turned(S), inverse @ U)]
+            held = (*both, length.kept.astype(np.complex128))
+            numbers = (length.p, length.eta, k, m.count)
+            share(lambda a, b: tiles.geometric(W, *held, *numbers, a, b, W_out), self.cuts(8 * W.size))
+        return out
+
+    def look(self, vector: Floats) -> Floats:
+        """(E[u], E||u||^2, sum_c w_c E||x_c||^2) : (d + 2,), which is all that curves show."""
+        m, k, d = self.round.moments, self.round.gain, self.shape[1]
+        u, U, uy = self.common(vector)
+        own = np.trace(smat(self.parts(vector)[1], d) + 2 * k * uy + k**2 * U, axis1=1, axis2=2)
+        return np.array([*u, np.trace(U), (m.count * m.weight) @ own])
+
+    def pack(self, s: State) -> Floats:
+        """The vector of a state of theory/controlled.py."""
+        k, (K, _) = self.round.gain, self.shape
+        out = np.empty(self.length)
+        y, V, W = self.parts(out)
+        y[:] = s.x - k * s.u
+        V[:] = svec(s.V - k * (s.X + s.X.transpose(0, 2, 1)) + k**2 * s.U)
+        i, j = np.triu_indices(K)
+        W[:] = s.W[i, :, j] - k * (s.X.transpose(0, 2, 1)[i] + s.X[j]) + k**2 * s.U
+        W[(i == j) & (self.round.moments.count[i] == 1)] = 0
+        return out
+
+    def unpack(self, vector: Floats) -> State:
+        """The inverse of `pack`."""
+        k, (K, d) = self.round.gain, self.shape
+        u, U, uy = self.common(vector)
+        y, V, W = self.parts(vector)
+        X = uy + k * U
+        i, j = np.triu_indices(K)
+        pairs = W + k * (uy.transpose(0, 2, 1)[i] + uy[j]) + k**2 * U
+        both = np.empty((K, d, K, d))
+        both[j, :, i] = pairs.transpose(0, 2, 1)
+        both[i, :, j] = pairs
+        return State(u, y + k * u, U, X, smat(V, d) + k * (uy + uy.transpose(0, 2, 1)) + k**2 * U, both)
+
+
+def _turned(F: Floats) -> Floats:
+    return np.ascontiguousarray(F.transpose(0, 2, 1))
+
+
+def _split(z: Floats) -> Floats:
+    """Real and imaginary parts : (2, ...)."""
+    return np.stack([z.real, z.imag])
+
+
+def pair_map(step: Round) -> PairMap:
+    """A round of theory/controlled.py in the coordinates y = x - gain u."""
+    k, d = step.gain, step.moments.dim
+    F = np.eye(d) - k * step.Q
+    B = k * (F - step.P)
+    D = functionals(k**2 * step.noise, 2 * d + 1)  # now x = y + gain u in each row
+    x = slice(d, 2 * d)
+    D[..., :d, :] += k * D[..., x, :]
+    D[..., :, :d] += k * D[..., :, x]
+    own = rows_of(D)
+    own += symkron(np.concatenate([B, F, np.zeros((len(F), d, 1))], axis=2))
+    return PairMap(step, F, B, own)
