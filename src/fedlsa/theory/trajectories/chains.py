@@ -17,21 +17,24 @@ import numpy as np
 
 from ...checks import Floats
 from ...problems.base import Problem
-from ..symmetric import symkron, within
+from ..symmetric import Index, symkron, within
 
 CHUNK = 2**22  # numbers held at a time
 
 
 @dataclass(frozen=True, eq=False)
 class Local:
-    """Some observations of one agent: K : (S, S), M : (S n, S n), T : (S q, S q), from columns to rows.
+    """Some observations of one agent: K : (S, S) and M : (S n, S n), from columns to rows; entry (s, i) is at s n + i.
 
-    S states, n the size of w and q = n (n + 1) / 2; entry (s, i) stands at s n + i.
+    Of the second moments u u^T depends on all, the others (u, x and 1 with x and 1) only on one another, so that their
+    map is G : (S e, S e), R : (S e, S f) above 0, Z : (S f, S f); e = d (d + 1) / 2 and e + f = n (n + 1) / 2.
     """
 
     K: Floats
     M: Floats
-    T: Floats
+    G: Floats
+    R: Floats
+    Z: Floats
     d: int
 
     @property
@@ -44,7 +47,19 @@ class Local:
 
     def then(self, later: Local) -> Local:
         """These observations, and then those."""
-        return Local(later.K @ self.K, later.M @ self.M, later.T @ self.T, self.d)
+        R = later.G @ self.R + later.R @ self.Z
+        return Local(later.K @ self.K, later.M @ self.M, later.G @ self.G, R, later.Z @ self.Z, self.d)
+
+    @cached_property
+    def T(self) -> Floats:
+        """The map of svec E[w w^T 1{S = s}], entry (s, i) at s q + i : (S q, S q)."""
+        S, n = self.states, self.n
+        u, other = _parts(self.d, n)
+        T = np.zeros((S, n * (n + 1) // 2, S, n * (n + 1) // 2))
+        T[:, u[:, None], :, u] = self.G.reshape(S, len(u), S, len(u)).transpose(1, 3, 0, 2)
+        T[:, u[:, None], :, other] = self.R.reshape(S, len(u), S, len(other)).transpose(1, 3, 0, 2)
+        T[:, other[:, None], :, other] = self.Z.reshape(S, len(other), S, len(other)).transpose(1, 3, 0, 2)
+        return T.reshape(S * T.shape[1], -1)
 
     @cached_property
     def mean(self) -> Floats:
@@ -58,6 +73,12 @@ class Local:
         S, n = self.states, self.n
         q = n * (n + 1) // 2
         return np.ascontiguousarray(self.T.reshape(S, q, S, q)[:, within(self.d, n)])
+
+
+def _parts(d: int, n: int) -> tuple[Index, Index]:
+    """Where in svec of dimension n the entries of u u^T stand, and where the others."""
+    u = within(d, n)
+    return u, np.setdiff1d(np.arange(n * (n + 1) // 2), u)
 
 
 def used(problem: Problem, table: int, eta: float, xi: Floats | None) -> Local:
@@ -83,16 +104,18 @@ def used(problem: Problem, table: int, eta: float, xi: Floats | None) -> Local:
         np.add.at(K, where, p)
         np.add.at(M, where, p[:, None, None] * B)
         np.add.at(T, where, p[:, None, None] * symkron(B))
-    return Local(
-        K, M.transpose(0, 2, 1, 3).reshape(S * n, S * n), T.transpose(0, 2, 1, 3).reshape(S * q, S * q), d
-    )  # fmt: skip
+    u, other = _parts(d, n)
+    blocks = (M, *(T[:, :, i[:, None], j] for i, j in ((u, u), (u, other), (other, other))))
+    mean, G, R, Z = (x.transpose(0, 2, 1, 3).reshape(S * x.shape[2], -1) for x in blocks)
+    return Local(K, mean, G, R, Z, d)
 
 
 def dropped(like: Local, count: int) -> Local:
     """Observations that are received and dropped: the chain moves, w does not."""
-    n = like.n
-    K = np.linalg.matrix_power(like.K, count)
-    return Local(K, np.kron(K, np.eye(n)), np.kron(K, np.eye(n * (n + 1) // 2)), like.d)
+    S, K = like.states, np.linalg.matrix_power(like.K, count)
+    e, f = len(like.G) // S, len(like.Z) // S
+    M, G, Z = (np.kron(K, np.eye(size)) for size in (like.n, e, f))
+    return Local(K, M, G, np.zeros((S * e, S * f)), Z, like.d)
 
 
 def one_update(problem: Problem, table: int, eta: float, thin: int, xi: Floats | None) -> Local:

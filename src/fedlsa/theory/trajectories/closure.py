@@ -9,9 +9,11 @@ more factors; those are set to zero. As v v^T is a product of two agents' work, 
 through what its chain still remembers from the round before: its distance from stationarity after a round, epsilon.
 What is set to zero is of order epsilon, and acts on what is kept with another factor epsilon.
 
-The estimate of the error compares with the cruder closure in which an agent's chain forgets whole rounds (epsilon = 0)
-wherever the agent's own work is not concerned: it is the sum of the absolute eigenvalues of the difference in
-E[u u^T]. That difference is of order epsilon, one order above the error that it stands for.
+The estimate of the error compares with the cruder closure in which a chain forgets whole rounds (epsilon = 0) unless
+its own agent's work is meant. The difference D obeys the same linear recursion, driven by what is remembered; of its
+pair terms only the newest are followed, the older ones being smaller by the square of the step size. The estimate is
+the sum of the absolute eigenvalues of D in E[u u^T], divided by 1 - epsilon (the largest of all agents) for the orders
+beyond: of order epsilon, one order above the error that it stands for, and infinite for chains that never forget.
 """
 
 from __future__ import annotations
@@ -27,22 +29,26 @@ from ..symmetric import smat, svec, symkron
 from .chains import Local
 from .product import SETTLED
 
-FORGOTTEN = 1e-13  # singular values of a chain's memory that are left out
+ROUNDING = 1e-16  # memory below this is none
+FORGOTTEN = 1e-5  # singular values of a chain's memory, as a share of the largest, that are left out: far below D
 
 
 @dataclass(frozen=True, eq=False)
 class Agent:
     """A round of one agent of weight w, whose chain has the law p : (S,) before and `later` after it.
 
-    M : (S n, S n), T : (S q, S q) as in chains.py; `mean` : (n, S, n) and `square` : (q, S, q) are their sums over the
-    last state, m : (n, n) and `noise` : (q, q) their means, `noise` without m X m^T
+    M : (S n, S n), T : (S q, S q) as in chains.py, but for the last state's indicator less its probability
+    M_p : (S n, n), the mean of M over p; mean : (n, S n) and square : (q, S q), sums over the last state of M and T as
+    they are; m : (n, n), the mean of `mean`; noise : (q, q), that of `square` less the map X -> m X m^T
     back, forth : (S, r), (r, S), K = back forth on what sums to zero over states; r = 0 where nothing is remembered
+    epsilon : the factor by which a round shrinks, in the long run, the distance of the chain from stationarity
     """
 
     w: float
     p: Floats
     later: Floats
     M: Floats
+    M_p: Floats
     T: Floats
     mean: Floats
     square: Floats
@@ -50,51 +56,27 @@ class Agent:
     noise: Floats
     back: Floats
     forth: Floats
+    epsilon: float
 
     @staticmethod
-    def of(local: Local, w: float, p: Floats) -> Agent:
+    def of(local: Local, w: float, p: Floats, forgotten: float) -> Agent:
+        """A round as chains.py gives it; singular values of K below the share `forgotten` are left out."""
         S, n = local.states, local.n
-        q = n * (n + 1) // 2
-        mean, square = local.M.reshape(S, n, S, n).sum(0), local.T.reshape(S, q, S, q).sum(0)
-        m, later = np.tensordot(mean, p, (1, 0)), local.K @ p
-        noise = np.tensordot(square, p, (1, 0)) - symkron(m)
+        q, later = n * (n + 1) // 2, local.K @ p
+        mean, square = local.M.reshape(S, -1).sum(0).reshape(n, -1), local.T.reshape(S, -1).sum(0).reshape(q, -1)
+        m = np.tensordot(mean.reshape(n, S, n), p, (1, 0))
+        noise = np.tensordot(square.reshape(q, S, q), p, (1, 0)) - symkron(m)
+        M, T = local.M - np.kron(later[:, None], mean), local.T - np.kron(later[:, None], square)
+        M_p = np.tensordot(M.reshape(S * n, S, n), p, (1, 0))
         back, size, forth = np.linalg.svd(local.K - later[:, None])
-        r = int((size > FORGOTTEN).sum())
-        return Agent(w, p, later, local.M, local.T, mean, square, m, noise, back[:, :r] * size[:r], forth[:r])
-
-    def worked(self, X: Floats) -> Floats:
-        """M on the state and the left index of X : (S, n, ...)."""
-        return (self.M @ X.reshape(len(self.M), -1)).reshape(X.shape)
-
-    def squared(self, X: Floats) -> Floats:
-        """T on the state and the matrix of X : (S, r, n, n)."""
-        S, r, n, _ = X.shape
-        flat = svec(X).transpose(0, 2, 1).reshape(len(self.T), r)
-        return smat((self.T @ flat).reshape(S, -1, r).transpose(0, 2, 1), n)
-
-    def squared_sum(self, X: Floats) -> Floats:
-        """sum_s T on the matrix of X : (S, r, n, n) -> (r, n, n)."""
-        q = len(self.square)
-        flat = svec(X).transpose(1, 0, 2).reshape(X.shape[1], -1)
-        return smat(flat @ self.square.reshape(q, -1).T, X.shape[-1])
-
-    def summed(self, X: Floats) -> Floats:
-        """sum_s M on the left index : (S, n, ...) -> (n, ...)."""
-        n = X.shape[1]
-        return (self.mean.reshape(n, -1) @ X.reshape(self.mean.shape[1] * n, -1)).reshape(X.shape[1:])
-
-    def centred(self, X: Floats) -> Floats:
-        """X : (S, ...), given with the indicators of states, with those less their probabilities."""
-        return X - np.multiply.outer(self.later, X.sum(0))
-
-    def remembered(self, X: Floats) -> Floats:
-        """K on X : (S, ...), which sums to zero over states."""
-        return np.tensordot(self.back, np.tensordot(self.forth, X, 1), 1)
+        r = int((size > max(ROUNDING, forgotten * size[0])).sum())
+        epsilon = float(np.abs(np.linalg.eigvals(local.K - later[:, None])).max())
+        return Agent(w, p, later, M, M_p, T, mean, square, m, noise, back[:, :r] * size[:r], forth[:r], epsilon)
 
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """F : (n, n); one[c] = x_c : (S, n, n); two[c, e] = x_ce : (S, S', n, n) for c < e."""
+    """F : (n, n); one[c] = x_c : (S, n, n); two[c, e] = x_ce for c < e : (S n, S' n), row s n + i, column s' n + j."""
 
     F: Floats
     one: list[Floats]
@@ -102,15 +84,22 @@ class State:
 
     def pair(self, c: int, e: int) -> Floats:
         """x_ce in either order."""
-        return self.two[c, e] if c < e else self.two[e, c].transpose(1, 0, 2, 3)
-
-
-def _t(X: Floats) -> Floats:
-    return np.swapaxes(X, -1, -2)
+        return self.two[c, e] if c < e else self.two[e, c].T
 
 
 def _both(X: Floats) -> Floats:
-    return X + _t(X)
+    return X + np.swapaxes(X, -1, -2)
+
+
+def _apart(X: Floats, n: int) -> Floats:
+    """(S n, S' n) -> (S, S', n, n)."""
+    return X.reshape(len(X) // n, n, -1, n).transpose(0, 2, 1, 3)
+
+
+def _joined(X: Floats) -> Floats:
+    """The inverse of `_apart`."""
+    S, other, n, _ = X.shape
+    return X.transpose(0, 2, 1, 3).reshape(S * n, other * n)
 
 
 def _mapped(C: Floats, X: Floats) -> Floats:
@@ -118,101 +107,118 @@ def _mapped(C: Floats, X: Floats) -> Floats:
     return smat(svec(X) @ C.T, X.shape[-1])
 
 
-def advance(s: State, agents: Sequence[Agent], memory: bool) -> State:
-    """The state one round later; without `memory`, chains forget whole rounds unless their own agent's work is meant.
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """Sums over agents that many terms share; "hat" is v after an agent's own steps, so that v+ = sum_c w_c hat_c.
 
-    In the comments "hat" is v after an agent's own steps, so that v+ = sum_c w_c hat_c.
+    m : (n, n), noise : (q, q) of all agents, with their weights and squared weights
+    with_other[c, e](s) = E[v hat_e^T (1{S_c = s} - p_c(s))] : (S, n, n), what chain e adds; others[c] = sum_e w_e of it
     """
-    N, n = len(agents), len(s.F)
-    everyone = range(N)
-    all_m = sum((a.w * a.m for a in agents), np.zeros((n, n)))
-    all_noise = sum((a.w**2 * a.noise for a in agents), np.zeros_like(agents[0].noise))
-    with_own = [_t(a.summed(x)) for a, x in zip(agents, s.one, strict=True)]  # E[v hat_c^T], what its chain adds
-    total_own = sum((a.w * r for a, r in zip(agents, with_own, strict=True)), np.zeros((n, n)))
-    with_other = {}  # [c, e](s) = E[v hat_e^T (1{S_c = s} - p_c(s))], what chain e adds
-    for c in everyone:
-        for e in everyone:
-            if e != c:
-                hat = agents[e].summed(s.pair(e, c).transpose(0, 2, 1, 3))  # (n, S_c, n)
-                with_other[c, e] = hat.transpose(1, 2, 0)
-    others = [
-        sum((agents[e].w * with_other[c, e] for e in everyone if e != c), np.zeros_like(s.one[c])) for c in everyone
-    ]
 
+    m: Floats
+    noise: Floats
+    with_other: dict[tuple[int, int], Floats]
+    others: list[Floats]
+
+
+def _sums(s: State, agents: Sequence[Agent]) -> Sums:
+    n, everyone = len(s.F), range(len(agents))
+    with_other = {
+        (c, e): (s.pair(c, e) @ agents[e].mean.T).reshape(-1, n, n) for c in everyone for e in everyone if c != e
+    }
+    return Sums(
+        sum((a.w * a.m for a in agents), np.zeros((n, n))),
+        sum((a.w**2 * a.noise for a in agents), np.zeros_like(agents[0].noise)),
+        with_other,
+        [sum((agents[e].w * with_other[c, e] for e in everyone if e != c), 0 * s.one[c]) for c in everyone],
+    )
+
+
+def work(s: State, agents: Sequence[Agent], sums: Sums) -> State:
+    """F and `one` a round later where chains forget whole rounds unless their own agent's work is meant."""
+    n = len(s.F)
+    with_own = [
+        x.reshape(-1, n).T @ a.mean.T for a, x in zip(agents, s.one, strict=True)
+    ]  # E[v hat_c^T], its chain's part
+    total_own = sum((a.w * x for a, x in zip(agents, with_own, strict=True)), np.zeros((n, n)))
     F, one = np.zeros((n, n)), []
     for g, a in enumerate(agents):
-        x, rest = s.one[g], all_m - a.w * a.m
-        whole = x + np.multiply.outer(a.p, s.F)
-        alone = a.squared(whole[:, None])[:, 0]  # E[hat_g hat_g^T 1{S_g'}]
-        with_rest = whole @ rest.T + np.multiply.outer(a.p, total_own - a.w * with_own[g]) + others[g]
-        both = a.worked(with_rest)  # sum_{e != g} w_e E[hat_g hat_e^T 1{S_g'}]
-        F += a.w**2 * alone.sum(0) + a.w * both.sum(0)
-        new = a.centred(a.w**2 * alone + a.w * _both(both))
-        if memory and len(a.forth):  # sum over c, e other than g of w_c w_e E[hat_c hat_e^T (1{S_g'} - p)]
-            kept = rest @ x @ rest.T + _mapped(all_noise - a.w**2 * a.noise, x) + _both(rest @ others[g])
-            for c, b in enumerate(agents):
-                if c != g:
-                    kept -= b.w**2 * _both(b.m @ with_other[g, c])
-                    kept += b.w**2 * b.squared_sum(s.pair(c, g))
-            new = new + a.remembered(kept)
-        one.append(new)
-
-    two = {}
-    for g, h in s.two:
-        two[g, h] = _joint_work(s, g, h, agents[g], agents[h])
-    if memory:
-        for g in everyone:
-            for h, part in _one_remembers(s, g, agents, all_m, with_other, others):
-                if g < h:
-                    two[g, h] += part
-                else:
-                    two[h, g] += part.transpose(1, 0, 2, 3)
-        for (g, h), x in s.two.items():
-            a, b = agents[g], agents[h]
-            if len(a.forth) and len(b.forth):  # both chains remember, and two others work
-                rest, noise = all_m - a.w * a.m - b.w * b.m, all_noise - a.w**2 * a.noise - b.w**2 * b.noise
-                y = np.einsum("as,bt,stij->abij", a.forth, b.forth, x, optimize=True)
-                y = rest @ y @ rest.T + _mapped(noise, y)
-                two[g, h] += np.einsum("sa,tb,abij->stij", a.back, b.back, y, optimize=True)
-    return State((F + F.T) / 2, one, two)
+        whole = s.one[g] + np.multiply.outer(a.p, s.F)
+        rest = whole @ (sums.m - a.w * a.m).T + np.multiply.outer(a.p, total_own - a.w * with_own[g]) + sums.others[g]
+        own, rest = svec(whole).ravel(), rest.reshape(-1, n)  # E[v hat_e^T 1{S_g = s}], summed over the others e
+        F += a.w**2 * smat(a.square @ own, n) + a.w * (a.mean @ rest)
+        alone = smat((a.T @ own).reshape(len(a.p), -1), n)
+        one.append(a.w**2 * alone + a.w * _both((a.M @ rest).reshape(-1, n, n)))
+    return State((F + F.T) / 2, one, {})
 
 
-def _joint_work(s: State, g: int, h: int, a: Agent, b: Agent) -> Floats:
-    """w_g w_h E[hat_g hat_h^T ...] and its transpose, with the states of both chains."""
+def joint_work(s: State, g: int, h: int, a: Agent, b: Agent) -> Floats:
+    """w_g w_h E[hat_g hat_h^T ...] and its transpose, with the states of both chains : (S_g n, S_h n)."""
     n = len(s.F)
-    x = s.two[g, h] + np.multiply.outer(a.p, s.one[h]) + np.multiply.outer(a.p, np.multiply.outer(b.p, s.F))
-    x += np.multiply.outer(b.p, s.one[g]).transpose(1, 0, 2, 3)
-    left = a.M @ x.transpose(0, 2, 1, 3).reshape(len(a.M), len(b.M))
-    hats = (left @ b.M.T).reshape(len(a.p), n, len(b.p), n).transpose(0, 2, 1, 3)
-    out = a.centred(a.w * b.w * _both(hats))
-    return b.centred(out.transpose(1, 0, 2, 3)).transpose(1, 0, 2, 3)
+    x_g, x_h = s.one[g].reshape(-1, n), s.one[h].reshape(-1, n)
+    hats = a.M @ (s.two[g, h] @ b.M.T) + (a.M @ x_g) @ b.M_p.T + a.M_p @ ((b.M @ x_h).T + s.F @ b.M_p.T)
+    hats *= a.w * b.w
+    return _joined(_both(_apart(hats, n)))
+
+
+def memory(s: State, agents: Sequence[Agent], sums: Sums) -> State:
+    """What chains still remember after a round adds to `one` and to `two`; nothing to F."""
+    n, everyone = len(s.F), range(len(agents))
+    lists = {(g, h): svec(_apart(s.pair(g, h), n)) for g in everyone for h in everyone if g != h}  # (S_g, S_h, q)
+    one, two = [np.zeros_like(x) for x in s.one], {k: np.zeros_like(x) for k, x in s.two.items()}
+    for g, a in enumerate(agents):
+        if len(a.forth):
+            rest = sums.m - a.w * a.m
+            kept = rest @ s.one[g] @ rest.T + _mapped(sums.noise - a.w**2 * a.noise, s.one[g])
+            kept += _both(rest @ sums.others[g])
+            for c, b in enumerate(agents):
+                if c != g:  # hat_c with itself, less what the line above says of it
+                    kept += smat(lists[g, c].reshape(len(a.p), -1) @ (b.w**2 * b.square.T), n)
+                    kept -= b.w**2 * _both(b.m @ sums.with_other[g, c])
+            one[g] = np.tensordot(a.back, np.tensordot(a.forth, kept, 1), 1)
+        for h, part in _one_remembers(s, g, agents, sums, lists):
+            two[min(g, h), max(g, h)] += part if g < h else part.T
+    for g, h in s.two:
+        a, b = agents[g], agents[h]
+        if len(a.forth) and len(b.forth):  # both chains remember, and others work
+            C = symkron(sums.m - a.w * a.m - b.w * b.m) + sums.noise - a.w**2 * a.noise - b.w**2 * b.noise
+            y = b.back @ (np.tensordot(a.forth, b.forth @ lists[g, h], 1) @ C.T)
+            two[g, h] += _joined(smat(np.tensordot(a.back, y, 1), n))
+    return State(np.zeros((n, n)), one, two)
+
+
+def advance(s: State, off: State, agents: Sequence[Agent]) -> tuple[State, State]:
+    """The state one round later, and its difference D from that of the closure that forgets."""
+    sums = _sums(s, agents)
+    worked, kept, carried = work(s, agents, sums), memory(s, agents, sums), work(off, agents, _sums(off, agents))
+    pairs = {(g, h): joint_work(s, g, h, agents[g], agents[h]) + kept.two[g, h] for g, h in s.two}
+    return (
+        State(worked.F, [x + y for x, y in zip(worked.one, kept.one, strict=True)], pairs),
+        State(carried.F, [x + y for x, y in zip(carried.one, kept.one, strict=True)], kept.two),
+    )
 
 
 def _one_remembers(
-    s: State,
-    g: int,
-    agents: Sequence[Agent],
-    all_m: Floats,
-    with_other: dict[tuple[int, int], Floats],
-    others: list[Floats],
+    s: State, g: int, agents: Sequence[Agent], sums: Sums, lists: dict[tuple[int, int], Floats]
 ) -> Iterator[tuple[int, Floats]]:
     """Agent g works, with itself or with a third, and chain h remembers: for each h what that adds to x_gh."""
-    a, squares, lines, held = agents[g], [], [], []
+    n, a = len(s.F), agents[g]
+    squares, lines, held = [], [], []
     for h, b in enumerate(agents):
         if h != g and len(b.forth):
-            x = s.pair(g, h) + np.multiply.outer(a.p, s.one[h])
-            x = np.tensordot(x, b.forth, (1, 1)).transpose(0, 3, 1, 2)  # (S_g, r, n, n)
-            third = np.tensordot(b.forth, others[h] - a.w * with_other[h, g], 1)
-            squares.append(x)
-            lines.append(x @ (all_m - a.w * a.m - b.w * b.m).T + np.multiply.outer(a.p, third))
+            x = b.forth @ (lists[g, h] + np.multiply.outer(a.p, svec(s.one[h])))  # (S_g, r, q)
+            third = np.tensordot(b.forth, sums.others[h] - a.w * sums.with_other[h, g], 1)
+            line = smat(x, n) @ (sums.m - a.w * a.m - b.w * b.m).T + np.multiply.outer(a.p, third)
+            squares.append(x.transpose(0, 2, 1).reshape(len(a.T), -1))
+            lines.append(_joined(line))
             held.append(h)
     if not held:
         return
-    line = a.worked(np.concatenate(lines, 1).transpose(0, 2, 1, 3)).transpose(0, 2, 1, 3)
-    total = a.centred(a.w**2 * a.squared(np.concatenate(squares, 1)) + a.w * _both(line))
-    ends = np.cumsum([x.shape[1] for x in squares])
-    for h, part in zip(held, np.split(total, ends[:-1], axis=1), strict=True):
-        yield h, np.tensordot(part, agents[h].back, (1, 1)).transpose(0, 3, 1, 2)
+    square, line = a.w**2 * (a.T @ np.hstack(squares)), a.w * (a.M @ np.hstack(lines))
+    ends = np.cumsum([len(agents[h].forth) for h in held])[:-1]
+    for h, x, y in zip(held, np.split(square, ends, 1), np.split(line, ends * n, 1), strict=True):
+        part = smat(x.reshape(len(a.p), -1, x.shape[1]).transpose(0, 2, 1), n) + _both(_apart(y, n))
+        yield h, _joined(np.tensordot(part, agents[h].back, (1, 1)).transpose(0, 3, 1, 2))
 
 
 def curve(
@@ -232,27 +238,33 @@ def curve(
     fine = State(
         np.outer(v, v),
         [np.zeros((len(p), n, n)) for p in laws],
-        {(c, e): np.zeros((len(laws[c]), len(laws[e]), n, n)) for c in range(N) for e in range(c + 1, N)},
+        {(c, e): np.zeros((len(laws[c]) * n, len(laws[e]) * n)) for c in range(N) for e in range(c + 1, N)},
     )
-    crude, agents = fine, list[Agent]()
+    off, agents = State(0 * fine.F, fine.one, fine.two), list[Agent]()
+    forgotten = 0.0 if N == 2 else FORGOTTEN  # two agents are closed without error
     mean, mse, error = np.empty((len(recorded), d)), np.empty(len(recorded)), np.empty(len(recorded))
     i = 0
     for t in range(int(recorded[-1]) + 1):
         if t > 0:
             if not (steady and agents and all(np.array_equal(a.p, p) for a, p in zip(agents, laws, strict=True))):
-                agents = [Agent.of(f, w, p) for f, w, p in zip(maps(t - 1), weights, laws, strict=True)]
+                agents = [Agent.of(f, w, p, forgotten) for f, w, p in zip(maps(t - 1), weights, laws, strict=True)]
             laws = [_next(a) for a in agents]
-            before, fine, crude = fine, advance(fine, agents, True), advance(crude, agents, False)
+            before, (fine, off) = fine, advance(fine, off, agents)
             if steady and _still(before, fine):
                 recorded = np.minimum(recorded, t)  # from here on nothing changes
         while i < len(recorded) and recorded[i] == t:
             mean[i], mse[i] = fine.F[:d, d], np.trace(fine.F[:d, :d])
-            off = (fine.F - crude.F)[:d, :d]
-            error[i] = np.abs(np.linalg.eigvalsh(off)).sum() if np.isfinite(off).all() else np.inf
+            error[i] = _estimate(off.F[:d, :d], max((a.epsilon for a in agents), default=0.0))
             i += 1
         if i == len(recorded):
             break
     return mean, mse, error
+
+
+def _estimate(D: Floats, epsilon: float) -> float:
+    if not np.isfinite(D).all() or epsilon > 1 - 1e-12:
+        return np.inf
+    return float(np.abs(np.linalg.eigvalsh(D)).sum()) / (1 - epsilon)
 
 
 def _next(a: Agent) -> Floats:
