@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import fedlsa as fl
-from fedlsa.theory import controlled, limits, moments
+from fedlsa.theory import controlled, limits, local, moments
 from fedlsa.theory.exact import controlled_round
 from fedlsa.theory.krylov import Krylov
 from fedlsa.theory.pairs import pair_map
@@ -98,6 +98,16 @@ def test_a_sketched_krylov_space_reproduces_its_map():
     assert np.linalg.cond(space.basis) < 2
     space.grow(40)
     assert np.abs(np.linalg.eigvals(space.h)).max() == pytest.approx(0.99, abs=1e-8)
+
+
+@pytest.mark.parametrize("H", [2, 7, 1000])
+def test_threads_that_share_the_tables_find_the_same_powers_of_a_local_step(H):
+    m = moments(fl.problems.garnet(agents=25, preset="authors"))
+    for step in (local.one_step(m, 0.1), local.frozen_step(m, 0.1, -m.xi_star)):
+        fast, slow = local.repeated(step, H), local.slowly_repeated(step, H)
+        for name in ("M", "G", "D"):
+            want = getattr(slow, name)
+            np.testing.assert_allclose(getattr(fast, name), want, rtol=0, atol=1e-13 * np.abs(want).max())
 
 
 def test_a_deterministic_problem_has_a_limit_of_no_error():

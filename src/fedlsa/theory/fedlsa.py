@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..checks import Floats
-from .local import frozen, one_step, repeated
+from .local import frozen_step, repeated
 from .moments import Moments
 from .symmetric import smat, svec, symkron, within
 
@@ -35,7 +35,7 @@ def round_map(moments: Moments, eta: float, H: int, x: Floats, participants: int
     participants : how many agents, drawn without replacement, take part; all by default. Needs equal weights.
     """
     d, N = moments.dim, moments.n_agents
-    steps = repeated(frozen(one_step(moments, eta), x), H)
+    steps = repeated(frozen_step(moments, eta, x), H)
     M, D = steps.M[moments.table], steps.noise()[moments.table]
     share = moments.count * moments.weight
     mean = np.tensordot(share, M, 1)

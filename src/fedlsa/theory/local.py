@@ -22,6 +22,10 @@ import numpy as np
 from ..checks import Floats
 from .moments import Moments
 from .symmetric import functionals, rows_of, symkron
+from .threads import cores, share
+
+MANY = 2**16  # numbers in D below which threads cost more than they bring
+AT_ONCE = 16  # tables
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,8 +39,9 @@ class Steps:
     def then(self, later: Steps) -> Steps:
         """These steps, and then those."""
         tables, s, n = self.D.shape[:3]
-        carried = (later.G @ self.D.reshape(tables, s, n * n)).reshape(self.D.shape)
-        return Steps(later.M @ self.M, later.G @ self.G, carried + _pulled(later.D, self.M))
+        D = (later.G @ self.D.reshape(tables, s, n * n)).reshape(self.D.shape)
+        D += _pulled(later.D, self.M)
+        return Steps(later.M @ self.M, later.G @ self.G, D)
 
     def noise(self) -> Floats:
         """D as a matrix on svec(w w^T) : (M, s, S)."""
@@ -63,18 +68,38 @@ def one_step(moments: Moments, eta: float) -> Steps:
     return Steps(M, symkron(M[:, :d, :d]) + rows_of(D[..., :d, :d]), D)
 
 
-def frozen(steps: Steps, x: Floats) -> Steps:
-    """The same steps for control variates that never change: x : (M, d) goes into the constant, w = (u, 1)."""
-    d = x.shape[1]
-    lift = np.zeros((len(x), 2 * d + 1, d + 1))
-    lift[:, :d, :d], lift[:, -1, -1] = np.eye(d), 1
-    lift[:, d : 2 * d, -1] = x
-    keep = [*range(d), 2 * d]
-    return Steps((steps.M @ lift)[:, keep], steps.G, _pulled(steps.D, lift))
+def frozen_step(moments: Moments, eta: float, x: Floats) -> Steps:
+    """A single local step with control variates that never change: x : (M, d) goes into the constant, w = (u, 1)."""
+    d, tables = moments.dim, len(moments.A_bar)
+    M = np.tile(np.eye(d + 1), (tables, 1, 1))
+    M[:, :d, :d] -= eta * moments.A_bar
+    M[:, :d, d] = eta * x
+    place = np.eye(d + 1)  # v = (theta, 1) in terms of w
+    place[:d, d] = moments.theta_star
+    D = eta**2 * _pulled(functionals(moments.noise, d + 1), place[None])
+    return Steps(M, symkron(M[:, :d, :d]) + rows_of(D[..., :d, :d]), D)
 
 
 def repeated(step: Steps, H: int) -> Steps:
-    """H times the same step, in O(log H) products."""
+    """H times the same step, in O(log H) products; threads share the tables, a few at a time to stay in the cache."""
+    tables = len(step.M)
+    if step.D.size < MANY or H == 1:
+        return slowly_repeated(step, H)
+    out = Steps(*(np.empty_like(a) for a in (step.M, step.G, step.D)))
+
+    def work(begin: int, end: int) -> None:
+        for a in range(begin, end, AT_ONCE):
+            b = min(a + AT_ONCE, end)
+            some = slowly_repeated(Steps(step.M[a:b], step.G[a:b], step.D[a:b]), H)
+            out.M[a:b], out.G[a:b], out.D[a:b] = some.M, some.G, some.D
+
+    parts = min(cores(), tables)
+    share(work, [tables * i // parts for i in range(parts + 1)])  # products of arrays let go of the lock
+    return out
+
+
+def slowly_repeated(step: Steps, H: int) -> Steps:
+    """The same, all tables at a time."""
     out = step
     for bit in bin(H)[3:]:
         out = out.then(out)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,9 +60,18 @@ class Moments:
         return self.A_bar @ self.theta_star - self.b_bar
 
 
+_KNOWN: WeakKeyDictionary[Problem, Moments] = WeakKeyDictionary()  # problems do not change, so neither do these
+
+
 def moments(problem: Problem) -> Moments:
-    """The moments of a problem, from its tables; a table that nobody holds is left out."""
+    """The moments of a problem, from its tables; a table that nobody holds is left out. Computed once per problem."""
     checks.instance("problem", problem, Problem, "a fedlsa problem")
+    if problem not in _KNOWN:
+        _KNOWN[problem] = _moments(problem)
+    return _KNOWN[problem]
+
+
+def _moments(problem: Problem) -> Moments:
     held, table = np.unique(problem.assignment, return_inverse=True)
     pairs, count = np.unique(np.stack([table.astype(np.float64), problem.weights], 1), axis=0, return_counts=True)
     spans = list(problem.spans())
