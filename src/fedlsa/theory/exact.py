@@ -99,7 +99,7 @@ def _dataset(
         text = "E of the Lyapunov function, eq:definition:lyapunov_app"
         values["psi"] = (("round",), found.psi, {"description": text})
     if found.error is not None:
-        text = "estimate of the error of mse: what dropping the memory of whole rounds changes in E[u u^T]"
+        text = "estimated error of mse: what chains remember of whole rounds changes in it, over 1 - epsilon"
         values["mse_error"] = (("round",), found.error, {"description": text})
     attrs = {"method": results.method_label(algorithm), "agents": m.n_agents, "dim": m.dim}
     attrs |= {"sampling": _label(sampling), "moments": found.moments}

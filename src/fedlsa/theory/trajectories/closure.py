@@ -164,6 +164,8 @@ def joint_work(s: State, g: int, h: int, a: Agent, b: Agent) -> Floats:
 def memory(s: State, agents: Sequence[Agent], sums: Sums) -> State:
     """What chains still remember after a round adds to `one` and to `two`; nothing to F."""
     n, everyone = len(s.F), range(len(agents))
+    if not any(len(a.forth) for a in agents):
+        return State(0 * s.F, [0 * x for x in s.one], {k: np.zeros_like(x) for k, x in s.two.items()})
     lists = {(g, h): svec(_apart(s.pair(g, h), n)) for g in everyone for h in everyone if g != h}  # (S_g, S_h, q)
     one, two = [np.zeros_like(x) for x in s.one], {k: np.zeros_like(x) for k, x in s.two.items()}
     for g, a in enumerate(agents):
