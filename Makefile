@@ -20,8 +20,9 @@ lint: $(VENV)/.installed-test ## style and types
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-bench: $(VENV)/.installed-bench ## nanoseconds per agent update, beside NumPy and JAX
+bench: $(VENV)/.installed-bench ## nanoseconds per agent update, beside NumPy and JAX; exact curves beside simulation
 	@$(BIN)/python benchmarks/speed.py
+	@$(BIN)/python benchmarks/theory.py
 
 clean: ## remove the virtual environment and all caches; out/ stays
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -17,7 +17,8 @@ from . import tiles
 from .threads import cores, share
 
 MOST = 144  # dimensions
-MEMORY = 2**26  # numbers in a basis
+LEAST = 40  # that there is always room for: restarts of smaller spaces would not converge
+MEMORY = 2**26  # numbers in a basis of more than that
 SKETCH = 4096
 CANCELLED = 1e-3  # what is left of an image when rounding calls for another pass
 
@@ -34,7 +35,7 @@ class Krylov:
 
     def __init__(self, apply: Callable[[Floats], Floats], start: Floats, most: int = MOST) -> None:
         n = len(start)
-        self.most = max(1, min(most, MEMORY // n, n))
+        self.most = min(most, max(LEAST, MEMORY // n), n)
         self.apply, self.size, self.closed = apply, 0, False
         self._basis = np.empty((self.most + 1, n))
         self._h = np.zeros((self.most + 1, self.most))

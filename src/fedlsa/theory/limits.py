@@ -2,6 +2,7 @@
 
 The state of theory/pairs.py is as long as the square of the number of groups, so a round is only ever applied to it,
 never written out: the fixed point is the sum of what becomes of one round's noise, the radius the largest Ritz value.
+With a thousand different agents of dimension 8 a vector takes 260 MB and a Krylov space some tens of them.
 """
 
 from __future__ import annotations
