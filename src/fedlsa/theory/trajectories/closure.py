@@ -29,7 +29,7 @@ from ..symmetric import smat, svec, symkron
 from .chains import Local
 from .product import SETTLED
 
-ROUNDING = 1e-16  # memory below this is none
+ROUNDING = 1e-13  # memory below this is none
 FORGOTTEN = 1e-5  # singular values of a chain's memory, as a share of the largest, that are left out: far below D
 
 
@@ -271,7 +271,7 @@ def _estimate(D: Floats, epsilon: float) -> float:
 
 def _next(a: Agent) -> Floats:
     """The law after a round; one that moves by no more than rounding stays, so that its maps can be kept."""
-    return a.p if np.abs(a.later - a.p).max() < 1e-15 else a.later
+    return a.p if np.abs(a.later - a.p).max() < 1e-12 else a.later
 
 
 def _still(before: State, after: State) -> bool:
