@@ -133,7 +133,7 @@ def table(rows: list[Row], repeats: int) -> str:
         )
     note = (
         f"The simulation (compiled engine, all cores) is scaled up from {SEEDS} seeds, and from 5,000 rounds where "
-        "more are asked for; a limit is compared with 500 rounds, which settle it."
+        "more are asked for; a limit is compared with 500 rounds, which settle it. Seeds are an estimate."
     )
     return "\n".join([*lines, "", note, "", machine.sentence(here)])
 
