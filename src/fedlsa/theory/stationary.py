@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -12,16 +14,21 @@ from ..checks import Floats
 from ..errors import ArgumentError
 from ..problems.base import Problem
 from ..sampling import IID
-from . import fedlsa, limits
+from . import fedlsa, limits, spectrum
+from .controlled import Round
 from .exact import check_method, controlled_round
 from .moments import Moments, moments
+from .spectrum import Spectrum
+
+MANY, VERY_MANY = 24, 300  # groups from which frequencies are quicker than pairs: for the limit, for the radius
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Stationary:
     """What theta tends to in law: mean, bias = mean - theta_star (d,), covariance (d, d), variance = its trace, mse.
 
-    radius : the factor by which the slowest second moment shrinks in a round; at one or above, mse is infinite.
+    radius : the factor by which the slowest second moment shrinks in a round; at one or above, mse is infinite. With
+    many different agents it takes longer than the rest, so it is computed when it is asked for.
     """
 
     mean: Floats
@@ -29,22 +36,36 @@ class Stationary:
     covariance: Floats
     variance: float
     mse: float
-    radius: float
+    _radius: Callable[[], float] = field(repr=False)
+
+    @cached_property
+    def radius(self) -> float:
+        return self._radius()
 
 
 def stationary(problem: Problem | Moments, algorithm: Algorithm) -> Stationary:
     """The first two moments of the stationary law (FedLSA: th:2nd_moment_no_cv; control variates: no bias), i.i.d."""
     m, eta = _checked(problem, algorithm)
+    u, size = np.zeros(m.dim), None
     if isinstance(algorithm, FedLSA):
         fed = fedlsa.round_map(m, eta, algorithm.local_steps, -m.xi_star, algorithm.participants(m.n_agents))
         u, second, size = fedlsa.limit(fed)
+        stable = size < 1
     else:
-        settled = limits.limit(controlled_round(m, algorithm, eta))
-        u, second, size = np.zeros(m.dim), settled.U, settled.radius
-    if not size < 1:
-        return Stationary(m.theta_star + u, u, second, np.inf, np.inf, size)
+        step = controlled_round(m, algorithm, eta)
+        if len(m.table) > MANY and Spectrum.suits(step):
+            found = Spectrum(step).limit()
+            stable = found is not None
+            second = np.full((m.dim, m.dim), np.inf) if found is None else found
+        else:
+            settled = limits.limit(step)
+            second, size = settled.U, settled.radius
+            stable = size < 1
+    rate = (lambda: _radius_with_variates(step)) if size is None else (lambda: size)
+    if not stable:
+        return Stationary(m.theta_star + u, u, second, np.inf, np.inf, rate)
     covariance = second - np.outer(u, u)
-    return Stationary(m.theta_star + u, u, covariance, float(np.trace(covariance)), float(np.trace(second)), size)
+    return Stationary(m.theta_star + u, u, covariance, float(np.trace(covariance)), float(np.trace(second)), rate)
 
 
 def radius(problem: Problem | Moments, algorithm: Algorithm) -> float:
@@ -53,7 +74,14 @@ def radius(problem: Problem | Moments, algorithm: Algorithm) -> float:
     if isinstance(algorithm, FedLSA):
         step = fedlsa.round_map(m, eta, algorithm.local_steps, -m.xi_star, algorithm.participants(m.n_agents))
         return fedlsa.limit(step)[2]
-    return limits.radius(controlled_round(m, algorithm, eta))
+    return _radius_with_variates(controlled_round(m, algorithm, eta))
+
+
+def _radius_with_variates(step: Round) -> float:
+    """By pairs of agents, or by frequency where there are too many pairs."""
+    if len(step.P) > VERY_MANY and Spectrum.suits(step):
+        return spectrum.radius(step)
+    return limits.radius(step)
 
 
 def stability_limit(problem: Problem | Moments, algorithm: Algorithm, tolerance: float = 1e-6) -> float:
