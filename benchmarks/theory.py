@@ -42,12 +42,13 @@ class Row:
     limit: float
     agents: int = 100
     simulated: int = 500  # rounds that the simulation is asked for
+    radius: bool = True  # whether the limit comes with its mean-square radius
 
     @property
     def name(self) -> str:
         a = self.algorithm
         how = f"p = {a.probability}" if isinstance(a, fl.Scaffnew) else f"H = {a.local_steps:,}"
-        what = "limit and radius" if self.rounds is None else f"{self.rounds:,} rounds"
+        what = "limit" + " and radius" * self.radius if self.rounds is None else f"{self.rounds:,} rounds"
         return f"{type(a).__name__}, {how}, N = {self.agents}: {what}"
 
 
@@ -57,6 +58,7 @@ FULL = [
     Row(fl.SCAFFLSA(ETA, 1000), 500, 1.0),
     Row(fl.SCAFFLSA(ETA, 10), 50_000, 5.0, simulated=5_000),
     Row(fl.SCAFFLSA(ETA, 1000), None, 1.0),
+    Row(fl.SCAFFLSA(ETA, 100), None, 10.0, agents=1000, radius=False),
     Row(fl.Scaffnew(ETA, 0.1), 5_000, 5.0, simulated=5_000),
     Row(fl.Scaffnew(ETA, 0.01), 500, 5.0),
 ]
@@ -85,7 +87,9 @@ def exact_seconds(row: Row, repeats: int) -> float:
         problem = fl.problems.garnet(agents=row.agents, preset="authors")
         begin = time.perf_counter()
         if row.rounds is None:
-            fl.theory.stationary(problem, row.algorithm)
+            end = fl.theory.stationary(problem, row.algorithm)
+            if row.radius:
+                assert end.radius < 1
         else:
             fl.theory.exact(problem, row.algorithm, rounds=row.rounds)
         took.append(time.perf_counter() - begin)

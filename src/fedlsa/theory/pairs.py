@@ -10,6 +10,7 @@ of one agent per group, and E[y y'^T] of two different agents for groups k <= l,
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -150,3 +151,12 @@ def pair_map(step: Round) -> PairMap:
     own = rows_of(D)
     own += symkron(np.concatenate([B, F, np.zeros((len(F), d, 1))], axis=2))
     return PairMap(step, F, B, own)
+
+
+def looks(step: Round, begin: State) -> Iterator[Floats]:
+    """What `PairMap.look` sees after 1, 2, ... rounds."""
+    pairs = pair_map(step)
+    vector = pairs.pack(begin)
+    while True:
+        vector = pairs.advance(vector)
+        yield pairs.look(vector)

@@ -7,8 +7,10 @@ the step size alone, starting from the best eta H of the T before.
 
 from __future__ import annotations
 
+import itertools
 import math
 import warnings
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -20,6 +22,7 @@ from ..errors import ArgumentError
 from . import controlled, fedlsa
 from .exact import controlled_round
 from .moments import Moments
+from .pairs import looks
 from .stationary import stability_limit
 
 GENEROUS = 4  # times the fewest observations with which the method gets there: the default cap
@@ -56,12 +59,16 @@ class Search:
                 found = float(fedlsa.curve(step, np.append(self.start, 1.0), np.array([T]))[1][0])
                 return found if found >= 0 else math.inf
             step_of_all = controlled_round(self.m, self.algorithm(eta, H), eta)
-            now = controlled.start(self.start, x[self.m.table])
-            for _ in range(T):
-                now = controlled.advance(step_of_all, now)
-                if not np.trace(now.U) < 1e6 * begin:
+            now, mse = controlled.start(self.start, x[self.m.table]), begin
+            seen: Iterator[float]
+            if len(self.m.table) > FEW_GROUPS:
+                seen = (look[self.m.dim] for look in looks(step_of_all, now))
+            else:
+                seen = _errors(step_of_all, now)
+            for mse in itertools.islice(seen, T):
+                if not mse < 1e6 * begin:
                     return math.inf
-        return float(np.trace(now.U))
+        return float(mse)
 
     def best_step(self, H: int, T: int, guess: float, target: float = 0.0) -> tuple[float, float]:
         """The smallest error after T rounds of H steps over step sizes, and its step size.
@@ -183,6 +190,12 @@ class Search:
     def smallest_error(self, H: int, T: int) -> tuple[float, int, int]:
         """Step size, local steps and rounds with the smallest error after T rounds of H steps."""
         return self.best_step(H, T, self.edge / 8)[1], H, T
+
+
+def _errors(step: controlled.Round, now: controlled.State) -> Iterator[float]:
+    while True:
+        now = controlled.advance(step, now)
+        yield float(np.trace(now.U))
 
 
 def merged(m: Moments, groups: int) -> Moments:
