@@ -246,6 +246,13 @@ def test_what_has_no_exact_moments_is_refused_by_name(a, keywords, named):
         fl.theory.exact(tiny(2, 2, 2, 0), a, **keywords)
 
 
+def test_a_dimension_whose_moments_would_not_fit_is_refused_before_they_are_made():
+    x = np.random.default_rng(0).standard_normal((20, 128))
+    p = fl.problems.regression([(x * k, x[:, 0]) for k in range(1, 12)], ridge=1.0)
+    with pytest.raises(fl.errors.ArgumentError, match=r"dim must be small enough.*got 128"):
+        fl.theory.exact(p, fl.FedLSA(0.1, 2))
+
+
 def test_the_stability_limit_of_scaffnew_is_not_lost_among_tiny_steps():
     p = fl.problems.garnet(agents=4, perturbation=0)
     edge = fl.theory.stability_limit(p, fl.Scaffnew(0.1, 0.1))

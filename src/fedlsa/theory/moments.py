@@ -18,10 +18,12 @@ from numpy.typing import NDArray
 
 from .. import checks
 from ..checks import Floats
+from ..errors import ArgumentError
 from ..problems.base import Problem, RankOne
 from .symmetric import folded
 
 CHUNK = 2**22  # numbers held at a time
+LARGEST = 4 * 2**30  # bytes of second moments
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +76,13 @@ def moments(problem: Problem) -> Moments:
 def _moments(problem: Problem) -> Moments:
     held, table = np.unique(problem.assignment, return_inverse=True)
     pairs, count = np.unique(np.stack([table.astype(np.float64), problem.weights], 1), axis=0, return_counts=True)
-    spans = list(problem.spans())
+    spans, d = list(problem.spans()), problem.dim
+    size = 8 * len(held) * (d * (d + 1) // 2) * ((d + 1) * (d + 2) // 2)
+    if size > LARGEST:
+        raise ArgumentError(
+            f"dim must be small enough for exact moments, which here take {size / 2**30:.0f} GB for {len(held)} tables "
+            f"({LARGEST / 2**30:.0f} at most); got {d}: fl.theory.bound and fl.plan use theorems there"
+        )
     return Moments(
         A_bar=problem.table_A_bar[held],
         b_bar=problem.table_b_bar[held],
