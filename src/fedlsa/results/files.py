@@ -29,6 +29,11 @@ HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 def save(dataset: xr.Dataset, path: str | os.PathLike[str]) -> None:
     """Write a result; a file that was there before is replaced only once the new one is complete on disk."""
     require_result("dataset", dataset)
+    write(dataset, path)
+
+
+def write(dataset: xr.Dataset, path: str | os.PathLike[str]) -> None:
+    """The same for any dataset whose attributes a recipe can hold."""
     target = checks.path("path", path)
     attributes = _attributes(dataset)
     packed = np.frombuffer(attributes.encode(), np.uint8)
