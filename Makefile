@@ -4,10 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench clean
+.PHONY: help demo test lint bench reproduce clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.installed-cli ## FedLSA against SCAFFLSA: a table, and the picture out/demo.png
 	@$(BIN)/python examples/demo.py
@@ -23,6 +23,9 @@ lint: $(VENV)/.installed-test ## style and types
 bench: $(VENV)/.installed-bench ## nanoseconds per agent update, beside NumPy and JAX; exact curves beside simulation
 	@$(BIN)/python benchmarks/speed.py
 	@$(BIN)/python benchmarks/theory.py
+
+reproduce: $(VENV)/.installed-cli ## every figure, table and claim of the paper: out/report/index.html (ARGS="fig1 --quick")
+	@$(BIN)/fedlsa reproduce $(ARGS)
 
 clean: ## remove the virtual environment and all caches; out/ stays
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

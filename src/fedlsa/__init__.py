@@ -2,7 +2,7 @@
 
 from importlib.metadata import version as _version
 
-from . import errors, figures, problems, results, theory
+from . import errors, experiments, figures, problems, results, theory
 from .algorithms import SCAFFLSA, Algorithm, FedLSA, PowerStep, Scaffnew
 from .engine import simulate, simulate_grid
 from .problems import Problem
@@ -23,6 +23,7 @@ __all__ = [
     "Scaffnew",
     "__version__",
     "errors",
+    "experiments",
     "figures",
     "plan",
     "problems",

@@ -35,6 +35,10 @@ class MissingExtraError(FedLSAError, ImportError):
     """A feature needs an optional extra that is not installed; the message says which."""
 
 
+class ClusterError(FedLSAError, RuntimeError):
+    """A cluster cannot be joined, or lost work for good."""
+
+
 class FedLSAWarning(UserWarning):
     """Base class of every warning that fedlsa gives."""
 

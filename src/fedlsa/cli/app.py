@@ -17,6 +17,7 @@ from ..figures.curves import AXES, SCALES
 from ..figures.files import checked_path
 from ..problems import Problem
 from . import options, predict, report
+from . import reproduce as paper
 from .method import METHOD, LocalSteps, Probability, StepSize, method_option
 from .problem import takes_problem
 
@@ -243,3 +244,4 @@ def plot(
 
 app.command(epilog=predict.THEORY_EXAMPLES)(takes_problem(predict.theory))
 app.command(epilog=predict.PLAN_EXAMPLES)(takes_problem(predict.plan))
+app.command(epilog=paper.EXAMPLES)(paper.reproduce)

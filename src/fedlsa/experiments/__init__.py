@@ -4,7 +4,8 @@ from .base import Claim, Experiment, Picture, Scale, Table, Verdict
 from .catalogue import EXPERIMENTS
 from .cells import Cell
 from .compute import compute
-from .reproduce import Outcome, reproduce
+from .outcome import Outcome
+from .reproduce import reproduce
 from .runner import Local, run
 from .store import Store
 

@@ -1,30 +1,24 @@
-"""From names of experiments to files: run what is missing, draw, tabulate, decide."""
+"""From names of experiments to files: run what is missing, draw, tabulate, decide, and write the report."""
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import contextlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from ..figures import save
-from ..files import replacing
-from .base import Experiment, Row, Scale, Table, Verdict
+from ..errors import ResultFileError
+from ..files import reason
+from . import report
+from .base import Experiment, Scale
 from .catalogue import EXPERIMENTS
+from .cells import Cell
+from .outcome import Outcome, show
 from .runner import Executor, Progress, Watch, run
 from .store import Store
+from .studio import Studio
 
-
-@dataclass(frozen=True)
-class Outcome:
-    """What there is to show of one experiment at one scale: files of figures and tables, rows, verdicts."""
-
-    experiment: Experiment
-    scale: Scale
-    figures: dict[str, Path]  # by the name of the picture; the PNG, the PDF stands beside it
-    tables: Mapping[str, Sequence[Row]]
-    verdicts: Sequence[Verdict]
+FOLDERS = ("cells", "figures", "tables", "report")  # of `out`: all that is ever written
 
 
 def reproduce(
@@ -33,52 +27,67 @@ def reproduce(
     out: Path,
     executor: Executor,
     watch: Watch | None = None,
+    *,
+    catalogue: Mapping[str, Experiment] = EXPERIMENTS,
+    drawers: int = 0,
 ) -> tuple[list[Outcome], Progress]:
-    """Everything of the named experiments at the given scales, under `out`: cells, figures, tables.
+    """Everything of the named experiments at the given scales, under `out`: cells, figures, tables and the report.
 
-    Stop it at any moment and call it again: cells that are stored are not computed twice.
+    Stop it at any moment and call it again: cells that are stored are not computed twice, and what is there in the end
+    has the bytes that a run in one go would have given. catalogue : where the names are looked up; drawers : processes
+    that draw what is complete while the rest is computed (0: here, in the end; they know no catalogue but our own).
     """
-    chosen = [(EXPERIMENTS[name], scale) for scale in scales for name in names]
-    store = Store(out / "cells")
-    groups = {k: v for experiment, scale in chosen for k, v in experiment.groups(scale).items()}
-    progress = run(groups, store, executor, watch)
-    return [show(experiment, scale, store, out) for experiment, scale in chosen], progress
+    chosen = [(catalogue[name], scale) for name in names for scale in scales]
+    parts = [experiment.groups(scale) for experiment, scale in chosen]
+    groups: dict[str, list[Cell]] = {name: cells for part in parts for name, cells in part.items()}
+    with alone(out), Studio(drawers, out) as studio:
+        tidy(out)
+        store = Store(out / "cells")
+
+        def looked(progress: Progress) -> None:
+            for (experiment, scale), part in zip(chosen, parts, strict=True):
+                if all(progress.groups[name][0] == progress.groups[name][1] for name in part):
+                    studio.begin(experiment.name, scale)
+            if watch is not None:
+                watch(progress)
+
+        progress = run(groups, store, executor, looked if drawers else watch)
+        if drawers:
+            for experiment, scale in chosen:
+                studio.begin(experiment.name, scale)
+        shown = [studio.drawn(e.name, scale) if drawers else show(e, scale, store, out) for e, scale in chosen]
+        outcomes = [s.of(e, scale) for s, (e, scale) in zip(shown, chosen, strict=True)]
+        report.write(outcomes, out)
+    return outcomes, progress
 
 
-def show(experiment: Experiment, scale: Scale, store: Store, out: Path) -> Outcome:
-    """Draw, tabulate and decide from what is stored."""
-    lookup = store.__getitem__
-    figures, tables = {}, {}
-    folder = out / "figures" / scale.preset
-    folder.mkdir(parents=True, exist_ok=True)
-    for picture in experiment.pictures:
-        figure = picture.draw(picture.cells(scale), lookup, scale)
-        for suffix in (".pdf", ".png"):
-            save(figure, folder / f"{picture.name}{suffix}", command=command(experiment, scale))
-        figures[picture.name] = folder / f"{picture.name}.png"
-    for table in experiment.tables:
-        rows = list(table.rows(table.cells(scale), lookup, scale))
-        write_table(table, rows, out / "tables" / scale.preset, command(experiment, scale))
-        tables[table.name] = rows
-    verdicts = [
-        Verdict(claim, scale, float(claim.measure(claim.cells(scale), lookup, scale))) for claim in experiment.claims
-    ]
-    return Outcome(experiment, scale, figures, tables, verdicts)
+@contextlib.contextmanager
+def alone(out: Path) -> Iterator[None]:
+    """Hold the folder, so that two runs at once do not clear up after one another; the system lets go of the dead."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ResultFileError(f"cannot write to the folder {out}: {reason(error)}") from error
+    try:
+        import fcntl
+    except ImportError:  # Windows: no such lock
+        yield
+        return
+    held = os.open(out, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ResultFileError(f"another run is at work in {out}: wait for it, or choose another folder") from None
+        except OSError:
+            pass  # a file system that knows no locks
+        yield
+    finally:
+        os.close(held)
 
 
-def command(experiment: Experiment, scale: Scale) -> str:
-    """What a reader types to make one experiment alone."""
-    quick = " --quick" if scale.quick else ""
-    return f"fedlsa reproduce {experiment.name} --preset {scale.preset} --seeds {scale.seeds}{quick}"
-
-
-def write_table(table: Table, rows: Sequence[Row], folder: Path, made_by: str) -> None:
-    """A table as CSV, after a comment with the command that makes it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    text = io.StringIO()
-    text.write(f"# {made_by}\n")
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    with replacing(folder / f"{table.name}.csv", "the table") as part:
-        part.write_text(text.getvalue(), encoding="utf-8")
+def tidy(out: Path) -> None:
+    """Remove what an interrupted writer left behind."""
+    for folder in FOLDERS:
+        for part in (out / folder).rglob(".*.part"):
+            part.unlink(missing_ok=True)

@@ -1,0 +1,213 @@
+"""The report: one page that needs nothing but itself, with every figure, table and verdict of a run.
+
+Equal outcomes give equal bytes: there is no date and no duration in it.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from ..files import replacing
+from .base import Claim, Row, Scale, Verdict
+from .outcome import Outcome, command
+from .page import PAGE, STYLE
+
+HOLDS, NOT_AS_STATED, FAILED = "holds", "does not hold as stated", "FAILED"
+MARKS = {HOLDS: "good", NOT_AS_STATED: "note", FAILED: "bad"}
+FEW = 8  # values of a setting that are listed one by one
+Sections = list[tuple[str, list[Outcome]]]  # experiments by name, each with its outcomes at every scale
+
+
+def write(outcomes: Sequence[Outcome], out: Path) -> Path:
+    """Write `out`/report/index.html and, for programs, claims.csv beside it; the path of the page."""
+    folder = out / "report"
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {"index.html": page(outcomes), "claims.csv": claims(outcomes)}
+    for name, text in files.items():
+        with replacing(folder / name, "the report") as part:
+            part.write_bytes(text.encode())
+    return folder / "index.html"
+
+
+def page(outcomes: Sequence[Outcome]) -> str:
+    """The whole page."""
+    sections: Sections = [(name, list(held)) for name, held in groupby(outcomes, lambda o: o.experiment.name)]
+    scales = list(dict.fromkeys(o.scale for o in outcomes))
+    return PAGE.substitute(
+        style=STYLE,
+        lead=_lead(scales),
+        summary=_summary(sections, scales),
+        sections="\n".join(_section(held) for _, held in sections),
+    )
+
+
+def verdict_words(verdict: Verdict) -> str:
+    """What is said of a claim: it holds, it does not hold as stated (as we know), or it came out otherwise."""
+    if not verdict.ok:
+        return FAILED
+    return HOLDS if verdict.holds else NOT_AS_STATED
+
+
+def interval(claim: Claim) -> str:
+    """Where the number of a claim must lie for it to hold."""
+    low, high = number(claim.at_least), number(claim.at_most)
+    if math.isinf(claim.at_least):
+        return "any" if math.isinf(claim.at_most) else f"≤ {high}"
+    return f"≥ {low}" if math.isinf(claim.at_most) else f"{low} … {high}"
+
+
+def number(value: Any) -> str:
+    """A value as the report shows it: four digits of a number that is not whole."""
+    if isinstance(value, bool) or not isinstance(value, float):
+        return f"{value:,}".replace(",", "\u2009") if isinstance(value, int) and abs(value) >= 10_000 else str(value)
+    return f"{value:.4g}"
+
+
+def claims(outcomes: Sequence[Outcome]) -> str:
+    """Every verdict as CSV."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["experiment", "preset", "seeds", "claim", "source", "value", "at_least", "at_most", "verdict"])
+    for o in outcomes:
+        for v in o.verdicts:
+            bounds = [repr(float(x)) for x in (v.value, v.claim.at_least, v.claim.at_most)]
+            first = [o.experiment.name, o.scale.preset, o.scale.seeds, v.claim.name, v.claim.source]
+            writer.writerow([*first, *bounds, verdict_words(v)])
+    return text.getvalue()
+
+
+def parameters(outcome: Outcome) -> dict[str, str]:
+    """Every setting of the experiment's cells, with the values that it takes."""
+    values: dict[str, dict[str, Any]] = {}
+    for cells in outcome.experiment.groups(outcome.scale).values():
+        for cell in cells:
+            for name, value in _flat(cell.settings):
+                values.setdefault(name, {})[number(value)] = value
+    return {name: _listed(list(held.values())) for name, held in sorted(values.items())}
+
+
+def _flat(settings: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value)
+        else:
+            yield name.replace("_", " "), value
+
+
+def _listed(values: list[Any]) -> str:
+    numeric = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
+    ordered = sorted(values) if numeric else sorted(values, key=number)
+    if len(ordered) <= FEW:
+        return ", ".join(map(number, ordered))
+    return f"{len(ordered)} values" + (f" from {number(ordered[0])} to {number(ordered[-1])}" if numeric else "")
+
+
+def _lead(scales: Sequence[Scale]) -> str:
+    seeds = ", ".join(dict.fromkeys(f"{s.seeds} seeds" for s in scales))
+    kinds = " and ".join(dict.fromkeys(s.preset for s in scales))
+    text = f"<p>Instance: {escape(kinds)}; {escape(seeds)} per simulation.</p>"
+    if any(s.quick for s in scales):
+        text += (
+            '<p class="warn"><strong>Quick run.</strong> Few agents and short runs: it shows that everything works, '
+            "not what the paper shows. Leave out <code>--quick</code> for that.</p>"
+        )
+    return text
+
+
+def _summary(sections: Sections, scales: Sequence[Scale]) -> str:
+    kinds = list(dict.fromkeys(s.preset for s in scales))
+    head = "".join(f'<th scope="col">{escape(k)}</th>' for k in kinds)
+    rows, total = [], dict.fromkeys(MARKS, 0)
+    for name, held in sections:
+        by_kind = {o.scale.preset: o for o in held}
+        cells = []
+        for k in kinds:
+            counts = dict.fromkeys(MARKS, 0)
+            for v in by_kind[k].verdicts if k in by_kind else ():
+                counts[verdict_words(v)] += 1
+                total[verdict_words(v)] += 1
+            cells.append(f"<td>{_counts(counts)}</td>")
+        link = f'<a href="#{escape(name)}">{escape(held[0].experiment.title)}</a>'
+        rows.append(f'<tr><th scope="row">{link}</th>{"".join(cells)}</tr>')
+    return (
+        f'<p class="total">{_counts(total)}</p><div class="wide"><table><thead><tr><th scope="col">experiment</th>'
+        f"{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
+    )
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    words = {HOLDS: "hold", NOT_AS_STATED: "not as stated", FAILED: "FAILED"}
+    shown = [f'<span class="{MARKS[k]}">{n} {words[k]}</span>' for k, n in counts.items() if n]
+    return " ".join(shown) or '<span class="soft">no claims</span>'
+
+
+def _section(held: Sequence[Outcome]) -> str:
+    experiment = held[0].experiment
+    labels = ", ".join(f"<code>{escape(label)}</code>" for label in experiment.labels)
+    parts = [f'<section id="{escape(experiment.name)}"><h2>{escape(experiment.title)}</h2>']
+    if labels:
+        parts.append(f'<p class="soft">In the paper: {labels}</p>')
+    if experiment.claims:
+        parts.append(_verdicts(held))
+    parts += map(_at_one_scale, held)
+    return "\n".join([*parts, "</section>"])
+
+
+def _verdicts(held: Sequence[Outcome]) -> str:
+    out = []
+    for i, claim in enumerate(held[0].experiment.claims):
+        verdicts = [o.verdicts[i] for o in held]
+        values = "".join(
+            f'<li><span class="{MARKS[verdict_words(v)]}">{verdict_words(v)}</span> '
+            f"{escape(v.scale.preset)}: <b>{escape(number(v.value))}</b></li>"
+            for v in verdicts
+        )
+        out.append(
+            f'<li><p>{escape(claim.text)} <span class="soft">({escape(claim.source)})</span></p><ul>{values}</ul>'
+            f'<p class="soft">{escape(claim.statistic)}; holds if {escape(interval(claim))}</p></li>'
+        )
+    return f'<h3>Claims</h3><ol class="claims">{"".join(out)}</ol>'
+
+
+def _at_one_scale(outcome: Outcome) -> str:
+    e, scale = outcome.experiment, outcome.scale
+    parts = [f"<h3>Instance: {escape(scale.preset)}</h3>"]
+    for picture in e.pictures:
+        path = outcome.figures[picture.name]
+        image = base64.b64encode(path.read_bytes()).decode()
+        caption, link = escape(_caption(picture.caption, scale)), _link("figures", scale, f"{picture.name}.pdf")
+        parts.append(
+            f'<figure><img alt="{caption}" src="data:image/png;base64,{image}">'
+            f"<figcaption>{caption} {link}</figcaption></figure>"
+        )
+    for table in e.tables:
+        parts.append(_table(_caption(table.caption, scale), outcome.tables[table.name], scale, table.name))
+    settings = "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in parameters(outcome).items())
+    parts.append(f"<details><summary>Parameters</summary><dl>{settings}</dl></details>")
+    parts.append(f'<p class="soft">Made alone by</p><pre>{escape(command(e, scale))}</pre>')
+    return "\n".join(parts)
+
+
+def _table(caption: str, rows: Sequence[Row], scale: Scale, name: str) -> str:
+    head = "".join(f'<th scope="col">{escape(str(k))}</th>' for k in rows[0])
+    body = "".join("<tr>" + "".join(f"<td>{escape(number(v))}</td>" for v in row.values()) + "</tr>" for row in rows)
+    return (
+        f'<div class="wide"><table><caption>{escape(caption)} {_link("tables", scale, f"{name}.csv")}</caption>'
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def _caption(text: str, scale: Scale) -> str:
+    return text.replace("{preset}", scale.preset).replace("{seeds}", str(scale.seeds))
+
+
+def _link(kind: str, scale: Scale, file: str) -> str:
+    return f'<a href="../{kind}/{escape(scale.preset)}/{escape(file)}">{Path(file).suffix[1:].upper()}</a>'
