@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from ..checks import Floats
 from ..figures import style
 from ..figures.panels import Panel, Series, panel_grid
+from . import appendix_claims, curve_claims, speedup, speedup_claims
 from .base import Experiment, Lookup, Panels, Picture, Scale, grid
 from .cells import Cell
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 STEPS, FEWEST = 500_000, 50  # T H of every run, and the fewest rounds (the authors' protocol)
-QUICK_STEPS, QUICK_AGENTS = 2_000, 12  # where only the path through the code matters
+QUICK_STEPS, QUICK_AGENTS = 2_000, 10  # where only the path through the code matters
 RECORD = 200
 NAMES = {"fedlsa": "FedLSA", "scafflsa": "SCAFFLSA"}
 DEBIASED = "FedLSA, bias removed"
@@ -130,6 +131,14 @@ def _lengths(name: str, step_size: float) -> tuple[Picture, ...]:
     )
 
 
+def _together(pictures: Sequence[Picture]) -> Callable[[Scale], Panels]:
+    """The cells of several pictures at once, for a claim about all of them."""
+    return lambda scale: {title: held for p in pictures for title, held in p.cells(scale).items()}
+
+
+FIG1 = Grid(WORLDS, MAIN, {"step_size": 0.1})
+LOCAL, SMALL = _lengths("local-steps", 0.1), _lengths("small-steps", 0.01)
+
 EXPERIMENTS = (
     Experiment(
         "fig1",
@@ -139,21 +148,39 @@ EXPERIMENTS = (
             _picture(
                 "fig1",
                 f"{CURVES} of federated TD(0) with heterogeneous and homogeneous agents, step size 0.1, T H = 500,000.",
-                Grid(WORLDS, MAIN, {"step_size": 0.1}),
+                FIG1,
             ),
         ),
+        claims=curve_claims.main_claims(FIG1.cells),
+    ),
+    Experiment(
+        "fig2",
+        "The more agents, the smaller the error: linear speed-up",
+        ("fig:show-speed-up",),
+        (
+            Picture(
+                "fig2",
+                "Mean squared error in the stationary regime against the number of agents, for four step sizes and "
+                "H = 1, 10 and 100 local steps; dotted: a line that falls like 1/N.",
+                speedup.all_cells,
+                speedup.draw,
+            ),
+        ),
+        claims=speedup_claims.CLAIMS,
     ),
     Experiment(
         "local-steps",
         "From one local step to ten thousand",
         ("fig:show-bias-more-h", "fig:show-bias-more-h-het"),
-        _lengths("local-steps", 0.1),
+        LOCAL,
+        claims=appendix_claims.local_steps_claims(_together(LOCAL)),
     ),
     Experiment(
         "small-steps",
         "The same with a tenth of the step size",
         ("fig:show-bias-more-small-h", "fig:show-bias-more-small-h-het"),
-        _lengths("small-steps", 0.01),
+        SMALL,
+        claims=appendix_claims.small_steps_claims(_together(SMALL)),
     ),
     Experiment(
         "debiased",
@@ -167,5 +194,6 @@ EXPERIMENTS = (
             )
             for eta in (0.1, 0.01)
         ),
+        claims=appendix_claims.debiased_claims(),
     ),
 )
