@@ -9,7 +9,7 @@ from .exact import exact
 from .iterations import exact_iterations
 from .markov import MarkovConstants, markov_constants, mixing_times
 from .moments import Moments, moments
-from .planner import Plan, plan
+from .planner import Plan, plan, synchronous_plan
 from .stationary import Stationary, radius, stability_limit, stationary
 from .virtual import VirtualMDP, virtual_mdp
 
@@ -49,6 +49,7 @@ __all__ = [
     "stability",
     "stability_limit",
     "stationary",
+    "synchronous_plan",
     "td_bound",
     "td_claim",
     "virtual_mdp",

@@ -103,6 +103,20 @@ def plan(
     return _priced(algorithm, T, float(T * H), math.sqrt(search.error(eta, H, T)), m.n_agents, m.dim, "exact moments")
 
 
+def synchronous_plan(problem: Problem | Moments, epsilon: float, theta_0: ArrayLike | None = None) -> Plan:
+    """The fewest observations that reach RMSE <= epsilon, with a communication after each (cor:sample_compl_h_1_proof).
+
+    With one local step all methods are FedLSA. Step sizes are tried on a grid of factor sqrt(2), by exact moments.
+    """
+    target = checks.real("epsilon", epsilon, above=0) ** 2
+    m = problem if isinstance(problem, Moments) else moments(problem)
+    start = np.ones(m.dim) if theta_0 is None else checks.array("theta_0", theta_0, (m.dim,)) - m.theta_star
+    search = Search(m, "fedlsa", start)
+    T, eta = search.fewest_samples(target)
+    rmse = math.sqrt(search.error(eta, 1, T))
+    return _priced(search.algorithm(eta, 1), T, float(T), rmse, m.n_agents, m.dim, "exact moments")
+
+
 def _promised(
     problem: Problem,
     name: str,
