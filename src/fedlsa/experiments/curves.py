@@ -26,8 +26,8 @@ DEBIASED = "FedLSA, bias removed"
 BAND = (0.1, 0.9)
 NOTE = (
     "Line: mean of the squared error over {seeds} seeds; band: from their 10% to their 90% quantile. Thin black line: "
-    "its exact expectation.\nDashed: squared bias of FedLSA as predicted by theory. "
-    "Instance: {preset}; step size η = {step_size}."
+    "its exact expectation.\nDashed: squared bias of FedLSA as predicted by theory; far below the curves, its value is "
+    "in the corner. Instance: {preset}; step size η = {step_size}."
 )
 CURVES = "Mean squared error against communications"
 MAIN = {"agents": (10, 100), "local_steps": (10, 1000)}
@@ -84,7 +84,7 @@ def panel(title: str, cells: Mapping[str, Cell], lookup: Lookup, with_debiased: 
             if with_debiased:
                 error, expected = debiased(run["theta"].values, exact)
                 lines.append(series(DEBIASED, style.OTHERS[0], x, error, (rounds, expected)))
-    return Panel(title, lines, levels)
+    return Panel(title.replace(", N", ",\nN"), lines, levels)  # two lines: long names stay within their panel
 
 
 def series(label: str, colour: str, x: Floats, error: Floats, exact: tuple[Floats, Floats]) -> Series:
@@ -113,6 +113,8 @@ class Grid:
         panels = [panel(title, held, lookup, self.debiased) for title, held in cells.items()]
         wide = len(grid(self.columns))
         note = NOTE.format(seeds=scale.seeds, preset=scale.preset, step_size=self.fixed["step_size"])
+        if scale.quick:
+            note += f" Quick run: at most {QUICK_AGENTS} agents, about {QUICK_STEPS:,} local steps."
         return panel_grid([panels[i : i + wide] for i in range(0, len(panels), wide)], note=note)
 
 

@@ -30,7 +30,7 @@ NOTE = (
     "Lines: exact stationary mean squared error (MSE). Marks: mean over {seeds} simulated runs, with its standard "
     "error. They start at the limit of the mean,\nθ* plus bias or (θ*, ξ*), and take 3/(2ηλ) local steps, at least "
     "{fewest} rounds, with λ the smallest real part of an eigenvalue of the averaged Ā:\nwhat their variance still "
-    "lacks fades like exp(\u22123), 5%. With H = 1 the methods are one.{more} Instance: {preset}."
+    "lacks fades like exp(\u22123), 5%. With H = 1 the methods are one. Instance: {preset}.{more}"
 )
 
 
@@ -138,7 +138,7 @@ def draw(cells: Panels, lookup: Lookup, scale: Scale) -> Figure:
         " ◇: simulating it takes more than 10⁹ updates." if any(len(x.alone) for p in panels for x in p.lines) else ""
     )
     if unstable:
-        more += " Lines end where there is no limit (unstable): " + "; ".join(unstable) + "."
+        more += "\nLines end where there is no limit (unstable): " + "; ".join(unstable) + "."
     wide = len(panels) // 2
     note = NOTE.format(seeds=scale.seeds, preset=scale.preset, fewest=FEWEST, more=more)
     return speed_up([panels[i : i + wide] for i in range(0, len(panels), wide)], note=note)

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-WIDTH, HEIGHT = 1.95, 1.75  # of a panel, in inches
+WIDTH, HEIGHT = 1.95, 1.85  # of a panel, in inches
+FAR = 30  # times below the smallest mean a level is not drawn
+EXACT = "exact expectation"
 SMALL = {"font.size": 8, "axes.labelsize": 8, "xtick.labelsize": 7.5, "ytick.labelsize": 7.5, "lines.linewidth": 1.5}
 
 
@@ -34,7 +36,7 @@ class Series:
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """title : above it; levels : dashed lines by their label."""
+    """title : above it; levels : dashed lines by their label, or a word in a corner if far below all curves."""
 
     title: str
     series: Sequence[Series]
@@ -46,7 +48,7 @@ def panel_grid(rows: Sequence[Sequence[Panel]], *, note: str, x: str = "communic
     matplotlib = style.matplotlib()
     high, wide = len(rows), max(map(len, rows))
     with matplotlib.rc_context({**style.RC, **SMALL}):
-        width, height = 0.75 + WIDTH * wide, 1.15 + HEIGHT * high
+        width, height = 0.75 + WIDTH * wide, 1.25 + HEIGHT * high
         figure = matplotlib.figure.Figure(figsize=(width, height))
         grid = figure.subplots(high, wide, squeeze=False, sharey="row")
         handles: dict[str, Any] = {}
@@ -60,14 +62,15 @@ def panel_grid(rows: Sequence[Sequence[Panel]], *, note: str, x: str = "communic
         figure.subplots_adjust(
             left=0.62 / width,
             right=1 - 0.12 / width,
-            top=1 - 0.62 / height,
-            bottom=0.72 / height,
+            top=1 - 0.68 / height,
+            bottom=0.86 / height,
             wspace=0.12,
-            hspace=0.5,
+            hspace=0.52,
         )
+        order = sorted(handles, key=lambda label: label == EXACT)  # the thin line last
         figure.legend(
-            list(handles.values()),
-            list(handles),
+            [handles[label] for label in order],
+            order,
             loc="upper left",
             bbox_to_anchor=(0.5 / width, 1.0),
             ncols=len(handles),
@@ -83,15 +86,21 @@ def _draw(axes: Axes, panel: Panel, handles: dict[str, Any]) -> None:
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     axes.set_yscale("log", nonpositive="mask")
-    for s in panel.series:
+    widths = np.linspace(2.6, 1.0, max(len(panel.series), 2))  # where lines coincide, all are seen
+    for s, width in zip(panel.series, widths, strict=False):
         axes.fill_between(s.x, s.low, s.high, color=s.colour, alpha=0.22, linewidth=0, zorder=2)
-        (line,) = axes.plot(s.x, s.mean, color=s.colour, zorder=3)
+        (line,) = axes.plot(s.x, s.mean, color=s.colour, linewidth=width, zorder=3)
         handles.setdefault(s.label, line)
         if s.exact is not None:
             (line,) = axes.plot(*s.exact, color=style.INK, linewidth=0.6, zorder=5)
-            handles.setdefault("exact expectation", line)
+            handles.setdefault(EXACT, line)
+    shown = near(panel)
     for label, level in panel.levels.items():
-        if level > 0:
+        if level > 0 and label not in shown:
+            word = f"{label.partition(' of ')[0].removeprefix('predicted ')} = {power(level)}"
+            paper = {"facecolor": "white", "alpha": 0.75, "linewidth": 0, "pad": 1.0}
+            axes.text(0.04, 0.04, word, transform=axes.transAxes, fontsize=6.5, va="bottom", zorder=6, bbox=paper)
+        elif level > 0:
             line = axes.axhline(level, color=style.INK, linestyle=style.DASHED, linewidth=1.1, zorder=4)
             handles.setdefault(label, line)
     axes.set_title(panel.title, fontsize=8, color=style.INK, pad=4)
@@ -101,10 +110,25 @@ def _draw(axes: Axes, panel: Panel, handles: dict[str, Any]) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:,.0f}".replace(",", "\u2009")))
 
 
+def near(panel: Panel) -> dict[str, float]:
+    """The levels that are drawn: those not far below every curve."""
+    curves = np.concatenate([s.mean for s in panel.series])
+    curves = curves[np.isfinite(curves) & (curves > 0)]
+    lowest = float(curves.min()) if len(curves) else 0.0
+    return {label: level for label, level in panel.levels.items() if level > lowest / FAR}
+
+
+def power(value: float) -> str:
+    """A small number in print: 6 × 10⁻¹⁴."""
+    digits, _, exponent = f"{value:.0e}".partition("e")
+    raised = str(int(exponent)).translate(str.maketrans("-0123456789", "\u207b⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    return f"{digits}\u2009·\u200910{raised}"
+
+
 def _limits(row: Sequence[Panel]) -> tuple[float, float]:
     """One scale for a row: every mean, exact curve and level, and bands as far as they stay near them."""
     firm = [v for p in row for s in p.series for v in (s.mean, s.exact[1] if s.exact is not None else s.mean)]
-    values = np.concatenate([*firm, np.array([v for p in row for v in p.levels.values()], dtype=float)])
+    values = np.concatenate([*firm, np.array([v for p in row for v in near(p).values()], dtype=float)])
     values = values[np.isfinite(values) & (values > 0)]
     if not len(values):
         return 0.1, 10.0

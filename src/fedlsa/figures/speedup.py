@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 WIDTH, HEIGHT = 2.35, 2.1  # of a panel, in inches
 RAMP = ("#440154", "#31688e", "#35a06b", "#d9a400")  # dark to light, in grey print too: from small to large
-APART = 1.09  # marks of two methods at one N stand beside each other
+APART = 1.07  # marks of two methods at one N stand beside each other
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +54,8 @@ def speed_up(rows: Sequence[Sequence[SpeedPanel]], *, note: str, title: str = ""
     matplotlib = style.matplotlib()
     high, wide = len(rows), max(map(len, rows))
     with matplotlib.rc_context({**style.RC, **SMALL}):
-        width, height = 0.75 + WIDTH * wide, 1.55 + HEIGHT * high
+        below = 0.52 + 0.14 * (1 + note.count("\n"))
+        width, height = 0.75 + WIDTH * wide, 0.6 + below + HEIGHT * high
         figure = matplotlib.figure.Figure(figsize=(width, height))
         grid = figure.subplots(high, wide, squeeze=False, sharex=True, sharey=True)
         for i, row in enumerate(rows):
@@ -67,7 +68,7 @@ def speed_up(rows: Sequence[Sequence[SpeedPanel]], *, note: str, title: str = ""
             left=0.62 / width,
             right=1 - 0.12 / width,
             top=1 - 0.72 / height,
-            bottom=1.0 / height,
+            bottom=below / height,
             wspace=0.08,
             hspace=0.22,
         )
