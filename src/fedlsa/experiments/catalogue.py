@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from . import curves
+from . import curves, markovian, values
 from .base import Experiment
 
-EXPERIMENTS: dict[str, Experiment] = {e.name: e for e in (*curves.EXPERIMENTS,)}
+EXPERIMENTS: dict[str, Experiment] = {
+    e.name: e for e in (*curves.EXPERIMENTS, *markovian.EXPERIMENTS, *values.EXPERIMENTS)
+}

@@ -18,6 +18,7 @@ from ..checks import Floats
 from ..errors import TheoryWarning
 from ..problems import Problem
 from ..sampling import IID, Markov, Sampling
+from . import markov_cells, value_cells
 from .cells import Cell
 
 Settings = Mapping[str, Any]
@@ -101,15 +102,18 @@ KINDS: dict[str, Callable[[Settings, Mapping[str, Any], Report | None], xr.Datas
     "simulate": simulated,
     "exact": exact,
     "stationary": stationary,
+    "markov": markov_cells.simulated,
+    "markov-exact": markov_cells.exact,
+    "values": value_cells.value_errors,
 }
 
 
 def updates(cell: Cell) -> float:
     """How many agent updates a cell makes: what its share of the progress is measured in."""
     s = cell.settings
-    if cell.kind != "simulate":
+    if cell.kind not in ("simulate", "markov"):
         return 0.0
-    length = s["local_steps"] // s.get("thin", 1) if "local_steps" in s else 1 / s["probability"]
+    length = 1 / s["probability"] if "probability" in s else s.get("updates") or s["local_steps"] // s.get("thin", 1)
     return float(s["problem"]["agents"]) * s["rounds"] * length * s["seeds"]
 
 

@@ -1,0 +1,70 @@
+"""Skipping resolved to numbers, costs to a level, and the claims of `markov` at the quick scale."""
+
+import math
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import fedlsa as fl
+from fedlsa.experiments import EXPERIMENTS, Cell, Local, Scale, compute, reproduce
+from fedlsa.experiments.markov_cells import block, skipping
+from fedlsa.experiments.markovian import likelihood, rounds_to
+
+SETTINGS = {
+    "problem": {"agents": 2, "features": 3},
+    "method": "fedlsa",
+    "step_size": 0.1,
+    "updates": 2,
+    "rounds": 5,
+    "record": 6,
+}
+
+
+@pytest.mark.filterwarnings("ignore::fedlsa.errors.TheoryWarning")
+def test_the_theorems_block_is_its_own_block():
+    p = fl.problems.garnet(agents=2, features=3)
+    q = block(p, "fedlsa", 0.1, updates=10, rounds=100, epsilon=0.1)
+    assert q == fl.theory.markov_block(p, fl.FedLSA(0.1, 10 * q), 100, 0.1).q
+    assert q > skipping(p, {"skip": "tau_mix"}) > skipping(p, {"skip": "none"}) == 1
+
+
+def test_a_round_takes_q_times_its_updates():
+    got = compute(Cell("markov", {**SETTINGS, "skip": "tau_mix", "seeds": 2}))
+    q = int(got["q"])
+    assert q == fl.theory.mixing_times(fl.problems.garnet(agents=2, features=3)).max()
+    np.testing.assert_array_equal(got["samples"].values, np.tile(2 * q * np.arange(6), (2, 1)))
+    same = fl.simulate(
+        fl.problems.garnet(agents=2, features=3), fl.FedLSA(0.1, 2 * q), rounds=5, seeds=2, sampling=fl.Markov(q)
+    )
+    np.testing.assert_array_equal(got["theta"].values, same["theta"].values)
+
+
+def test_rounds_to_a_level_lie_between_recorded_rounds_by_the_logarithm():
+    curve = xr.Dataset({"mse": ("round", 100.0 ** -np.arange(4.0))}, coords={"round": [0, 10, 20, 30]})
+    assert rounds_to(curve, 1e-3) == pytest.approx(15)
+    assert rounds_to(curve, 2.0) == 0
+    assert rounds_to(curve, 1e-9) == math.inf
+
+
+def made_up(level):
+    """Three seeds that scatter by a tenth about a level, beside an exact curve at 1."""
+    error = level * np.array([0.9, 1.0, 1.1])[:, None] * np.ones(5)
+    run = xr.Dataset({"squared_error": (("seed", "round"), error)}, coords={"round": range(5), "seed": range(3)})
+    exact = xr.Dataset({"mse": ("round", np.ones(5))}, coords={"round": range(5)})
+    cells = {role: Cell(role, {}) for role in ("tau_mix", "theorem", "exact")}
+    held = {cells["tau_mix"]: run, cells["theorem"]: run, cells["exact"]: exact}
+    return likelihood({"x": cells}, held.__getitem__, Scale())
+
+
+def test_an_error_far_from_the_iid_one_is_unlikely_and_a_near_one_is_not():
+    assert made_up(1.04) == 1.0
+    assert made_up(100.0) < 0.01
+
+
+@pytest.mark.parametrize("preset", ["paper", "authors"])
+def test_claims_on_trajectories_turn_out_as_expected(preset, tmp_path):
+    (outcome,), _ = reproduce(["markov"], [Scale(preset, 4, quick=True)], tmp_path, Local())
+    assert {v.claim.name for v in outcome.verdicts} == {c.name for c in EXPERIMENTS["markov"].claims}
+    assert all(v.ok for v in outcome.verdicts), {v.claim.name: v.value for v in outcome.verdicts}
+    assert outcome.figures["markov"].exists()
