@@ -387,12 +387,12 @@ def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(tmp_path, mon
     old = a_result()
     results.save(old, tmp_path / "r.nc")
 
-    def half(self, path, **_):
+    def half(dataset, path, *_):
         with open(path, "wb") as file:
             file.write(b"half")
         raise OSError("disk full")
 
-    monkeypatch.setattr(xr.Dataset, "to_netcdf", half)
+    monkeypatch.setattr("fedlsa.results.netcdf.write", half)
     with pytest.raises(ResultFileError, match=r"cannot write the result file .*r\.nc: disk full"):
         results.save(old, tmp_path / "r.nc")
     monkeypatch.undo()
@@ -442,3 +442,20 @@ def test_a_table_has_a_heading_and_aligned_columns():
     assert len({len(line) for line in lines}) == 1
     assert " - " in lines[2]
     assert results.table([]) == ""
+
+
+def test_equal_results_give_equal_bytes_and_other_programs_can_read_them(tmp_path):
+    for name in ("a.nc", "b.nc"):
+        results.save(a_result(), tmp_path / name)
+    assert (tmp_path / "a.nc").read_bytes() == (tmp_path / "b.nc").read_bytes()
+    with xr.open_dataset(tmp_path / "a.nc", engine="h5netcdf", mask_and_scale=False) as seen:
+        for name, variable in a_result().variables.items():
+            assert seen.variables[name].dims == variable.dims
+            np.testing.assert_array_equal(seen.variables[name].values, variable.values)
+        assert seen["squared_error"].attrs["long_name"] == a_result()["squared_error"].attrs["long_name"]
+
+
+def test_text_takes_the_way_of_xarray_and_comes_back(tmp_path):
+    words = xr.Dataset({"word": ("k", np.array(["a", "bc"])), "x": ("k", [1.0, 2.0])}, attrs={"title": "two"})
+    files.write(words, tmp_path / "w.nc")
+    xr.testing.assert_identical(results.load(tmp_path / "w.nc"), words)

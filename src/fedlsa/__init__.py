@@ -1,8 +1,10 @@
 """fedlsa: federated linear stochastic approximation, simulated fast and checked against exact theory."""
 
+from importlib import import_module as _import_module
 from importlib.metadata import version as _version
+from typing import Any as _Any
 
-from . import errors, experiments, figures, problems, results, theory
+from . import errors, figures, problems, results, theory
 from .algorithms import SCAFFLSA, Algorithm, FedLSA, PowerStep, Scaffnew
 from .engine import simulate, simulate_grid
 from .problems import Problem
@@ -32,3 +34,10 @@ __all__ = [
     "simulate_grid",
     "theory",
 ]
+
+
+def __getattr__(name: str) -> _Any:
+    """The experiments of the paper are loaded when they are first asked for."""
+    if name == "experiments":
+        return _import_module(".experiments", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

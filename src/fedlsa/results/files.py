@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from .. import checks
 from ..errors import ResultFileError
 from ..files import reason, replacing
-from . import recipe
+from . import netcdf, recipe
 from .recipe import require_result
 
 FORMAT = 1
@@ -46,7 +47,10 @@ def write(dataset: xr.Dataset, path: str | os.PathLike[str]) -> None:
             labels = dataset.variables[name].attrs
             variable.attrs = {k: labels[k] for k in ("long_name", "description") if k in labels}
     with replacing(target, "the result file") as part:
-        bare.to_netcdf(str(part), engine="h5netcdf", encoding={ATTRIBUTES: {"zlib": True}})
+        if netcdf.plain(bare):
+            netcdf.write(bare, part, bare.attrs, ATTRIBUTES)
+        else:
+            bare.to_netcdf(str(part), engine="h5netcdf", encoding={ATTRIBUTES: {"zlib": True}})
 
 
 def load(path: str | os.PathLike[str]) -> xr.Dataset:
@@ -62,9 +66,7 @@ def load(path: str | os.PathLike[str]) -> xr.Dataset:
     if magic != HDF5_MAGIC:
         raise ResultFileError(f"{target} is not a result file: it is not netCDF-4")
     try:
-        # every variable as it is on disk: no masking, no dates
-        with xr.open_dataset(str(target), engine="h5netcdf", mask_and_scale=False, decode_times=False) as opened:
-            dataset = opened.load()
+        dataset = _read(target)
     except ImportError:  # h5py is missing: no fault of the file
         raise
     except Exception as error:  # a damaged file can raise anything at all
@@ -88,6 +90,15 @@ def load(path: str | os.PathLike[str]) -> xr.Dataset:
     for name, variable in dataset.variables.items():
         variable.attrs, variable.encoding = held["variables"][str(name)], {}
     return dataset
+
+
+def _read(path: Path) -> xr.Dataset:
+    """Every variable as it is on disk: no masking, no dates."""
+    fast = netcdf.read(path)
+    if fast is not None:
+        return fast
+    with xr.open_dataset(str(path), engine="h5netcdf", mask_and_scale=False, decode_times=False) as opened:
+        return opened.load()
 
 
 def _attributes(dataset: xr.Dataset) -> str:
