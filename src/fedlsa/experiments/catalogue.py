@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from . import curves, markovian, values
+from . import complexities, curves, markovian, one_shot, values
 from .base import Experiment
 
 EXPERIMENTS: dict[str, Experiment] = {
-    e.name: e for e in (*curves.EXPERIMENTS, *markovian.EXPERIMENTS, *values.EXPERIMENTS)
+    e.name: e
+    for e in (
+        *curves.EXPERIMENTS,
+        *complexities.EXPERIMENTS,
+        *one_shot.EXPERIMENTS,
+        *markovian.EXPERIMENTS,
+        *values.EXPERIMENTS,
+    )
 }

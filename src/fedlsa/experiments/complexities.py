@@ -123,9 +123,9 @@ class Study:
             label = "tab:summary-of-results-TD" if self.perturbed else "tab:summary-of-results"
             return Claim(f"{self.name}-{name}", text, label, statistic, self.cells, value, **k)
 
-        ratio = "residual of the logarithm over that of the power, root mean square of log T"
+        ratio = "residual of the logarithm over that of the power, root mean square in T"
         half = "exponent of 1/ε in T over the smaller half of the accuracies"
-        better = "residual of the power over that of the logarithm, root mean square of log T"
+        better = "residual of the power over that of the logarithm, root mean square in T"
         grows = "FedLSA's communications grow like 1/ε, up to a logarithm"
         log = "communications grow like log 1/ε"
         beats = "Scaffnew needs fewer communications than its row says: far fewer than 1/ε"
@@ -152,8 +152,8 @@ def power_wins(x: Floats, y: Floats) -> float:
 
 def _note(scale: Scale) -> str:
     return (
-        f"Marks: {RULE},\nby exact moments, instance: {scale.preset}. "
-        "Lines through communications: the better of a power and a logarithm of 1/ε."
+        f"Marks: {RULE}, by exact moments.\nLines through "
+        f"communications: a power or a logarithm of 1/ε, whichever fits T better. Instance: {scale.preset}."
     )
 
 

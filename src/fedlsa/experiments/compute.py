@@ -18,7 +18,7 @@ from ..checks import Floats
 from ..errors import TheoryWarning
 from ..problems import Problem
 from ..sampling import IID, Markov, Sampling
-from . import markov_cells, value_cells
+from . import markov_cells, planning, rivals, value_cells
 from .cells import Cell
 
 Settings = Mapping[str, Any]
@@ -102,6 +102,10 @@ KINDS: dict[str, Callable[[Settings, Mapping[str, Any], Report | None], xr.Datas
     "simulate": simulated,
     "exact": exact,
     "stationary": stationary,
+    "plan": planning.planned,
+    "promise": planning.promised,
+    "lower-bound": planning.lower_bound,
+    "one-shot": rivals.one_shot,
     "markov": markov_cells.simulated,
     "markov-exact": markov_cells.exact,
     "values": value_cells.value_errors,

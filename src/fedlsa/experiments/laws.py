@@ -1,7 +1,8 @@
 """Two laws for how a cost grows with the accuracy: a power and a logarithm of x = 1/epsilon, and which fits better.
 
-The power y = a x^b is fitted by least squares on log y, the logarithm y = a + b log x by least squares on y. Both have
-two parameters, so the one with the smaller root mean square residual of log y also has the smaller AIC.
+Both are fitted by least squares on y itself: communications are whole numbers, and rounding shifts a small and a large
+one alike. (On log y the rounding of the smallest counts most, and four accuracies may be too few to tell a logarithm
+from a small power.) Both have two parameters, so the smaller residual is also the smaller AIC.
 """
 
 from __future__ import annotations
@@ -11,13 +12,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.optimize import minimize_scalar
 
 from ..checks import Floats
+
+TIGHT = {"xatol": 1e-10}  # of exponents
 
 
 @dataclass(frozen=True)
 class Law:
-    """name : "power" or "logarithm"; residual : root mean square of log y minus log of the fit."""
+    """name : "power" or "logarithm"; residual : root mean square of y minus the fit."""
 
     name: str
     a: float
@@ -33,15 +37,18 @@ class Law:
 
 
 def _law(name: str, a: float, b: float, x: Floats, y: Floats) -> Law:
-    fit = Law(name, a, b, math.inf)(x)
-    residual = math.sqrt(np.mean((np.log(y) - np.log(fit)) ** 2)) if (fit > 0).all() else math.inf
-    return Law(name, a, b, residual)
+    return Law(name, a, b, float(np.sqrt(np.mean((y - Law(name, a, b, 0.0)(x)) ** 2))))
 
 
 def power(x: Floats, y: Floats) -> Law:
-    """y = a x^b."""
-    b, log_a = np.polyfit(np.log(x), np.log(y), 1)
-    return _law("power", math.exp(log_a), float(b), x, y)
+    """y = a x^b: for each b the best a is known, and b is near that of the straight line through the logarithms."""
+
+    def best(b: float) -> Law:
+        return _law("power", float(y @ x**b / (x**b @ x**b)), b, x, y)
+
+    near = slope(x, y)
+    found = minimize_scalar(lambda b: best(b).residual, bounds=(near - 1, near + 1), method="bounded", options=TIGHT)
+    return best(float(found.x))
 
 
 def logarithm(x: Floats, y: Floats) -> Law:
@@ -57,8 +64,8 @@ def better(x: Floats, y: Floats) -> Law:
 
 
 def slope(x: Floats, y: Floats) -> float:
-    """The exponent of the power."""
-    return power(x, y).b
+    """The slope of log y against log x."""
+    return float(np.polyfit(np.log(x), np.log(y), 1)[0])
 
 
 def final_slope(x: Floats, y: Floats) -> float:

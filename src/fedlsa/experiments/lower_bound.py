@@ -48,9 +48,9 @@ def draw(cells: Panels, lookup: Lookup, scale: Scale) -> Figure:
     guide = {"1/N": (N, mse[0] / N / 2)}
     note = (
         "Scaffnew, exact values after {iterations} iterations; η = {step_size}, p = {probability}.\n"
-        "ψ: mean squared error of the agents, each where it is,\nplus (η/p)² times that of their control variates."
+        "ψ: mean squared error of the agents, each where it is, plus (η/p)²\ntimes that of their control variates."
     ).format(**SETTINGS)
-    return cost_panels([CostPanel("", "agents N", "exact value", marks, guide)], note=note)
+    return cost_panels([CostPanel("", "agents N", "exact value", marks, guide)], note=note, width=4.6)
 
 
 def least_psi(cells: Panels, lookup: Lookup, scale: Scale) -> float:

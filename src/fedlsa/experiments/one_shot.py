@@ -67,10 +67,9 @@ def draw(cells: Panels, lookup: Lookup, scale: Scale) -> Figure:
         inside = samples <= 2 * n[-1]
         marks.append(marks_of(NAMES[method], samples[inside], x[inside] ** -2.0))
     note = (
-        f"Rivals: mean of the squared error over {squared.shape[1]} draws; band: from their 10% to their 90% quantile; "
-        "line: its limit for many observations.\n"
-        "FedLSA, SCAFFLSA: exact MSE and samples of the plans with the fewest communications. "
-        f"Instance: {scale.preset}, N = {LSA.agents(scale)}, d = {dim(scale)}."
+        f"Rivals: mean of the squared error over {squared.shape[1]} draws; band: their 10% to 90% quantile;\n"
+        "line: its limit for many observations. FedLSA, SCAFFLSA: exact MSE and samples of the plans with\n"
+        f"the fewest communications. Instance: {scale.preset}, N = {LSA.agents(scale)}, d = {dim(scale)}."
     )
     return cost_panels(
         [CostPanel("", "observations per agent", "mean squared error", marks)], note=note, width=6.2, legend=2

@@ -35,7 +35,7 @@ class Marks:
 
 @dataclass(frozen=True, eq=False)
 class CostPanel:
-    """guides : dotted lines by what is written at their end; levels : dashed ones, by their label in the legend."""
+    """guides : dotted lines by what is written beside them; levels : dashed ones, by their label in the legend."""
 
     title: str
     x: str
@@ -59,7 +59,8 @@ def cost_panels(panels: Sequence[CostPanel], *, note: str, width: float = WIDTH,
     wide = len(panels)
     lines = note.count("\n") + 1
     with matplotlib.rc_context(style.RC):
-        gap, foot, head = 0.72, 0.68 + 0.155 * lines, 0.52 + 0.2 * legend
+        gap, foot = 0.72, 0.66 + 0.155 * lines
+        head = 0.22 + 0.2 * legend + (0.25 if any(p.title for p in panels) else 0.0)
         across, height = 0.25 + (width + gap) * wide, HEIGHT + head + foot
         figure = matplotlib.figure.Figure(figsize=(across, height))
         handles: dict[str, Any] = {}
@@ -104,11 +105,11 @@ def _draw(axes: Axes, panel: CostPanel, handles: dict[str, Any]) -> None:
         handles.setdefault(m.label, line)
     for text, (x, y) in panel.guides.items():
         axes.plot(x, y, color=style.SOFT, linestyle=GUIDE, linewidth=1.2, zorder=2)
-        up = y[-1] >= y[0]
+        middle, up = len(x) // 2, y[-1] >= y[0]
         axes.annotate(
             text,
-            (x[-1], y[-1]),
-            (-2, 5 if up else -5),
+            (x[middle], y[middle]),
+            (-4, 2 if up else -4),
             textcoords="offset points",
             fontsize=8,
             color=style.SOFT,
