@@ -83,7 +83,7 @@ def single_cells(scale: Scale) -> Panels:
         "method": "fedlsa",
         "step_size": STEP_SIZE,
         "rounds": rounds,
-        "record": rounds + 1,  # all of them: one by one is the cheapest way
+        "record": rounds + 1,  # all of them
     }
     cells = {"iid": Cell("exact", {**common, "local_steps": UPDATES})}
     for skip in SKIPS:
