@@ -135,10 +135,14 @@ def draw(cells: Panels, lookup: Lookup, scale: Scale) -> Figure:
         height = float(lines[1].mse[middle] * numbers[middle])
         panels.append(SpeedPanel(title, lines, math.sqrt(10) * height))
     more = (
-        " ◇: simulating it takes more than 10⁹ updates." if any(len(x.alone) for p in panels for x in p.lines) else ""
+        "\n◇: no simulation, which would take more than 10⁹ updates."
+        if any(len(x.alone) for p in panels for x in p.lines)
+        else ""
     )
     if unstable:
         more += "\nLines end where there is no limit (unstable): " + "; ".join(unstable) + "."
     wide = len(panels) // 2
+    if scale.preset == "authors":
+        more = f" For each N it is another one.{more}"
     note = NOTE.format(seeds=scale.seeds, preset=scale.preset, fewest=FEWEST, more=more)
     return speed_up([panels[i : i + wide] for i in range(0, len(panels), wide)], note=note)

@@ -65,16 +65,15 @@ def speed_up_ends(cells: Panels, lookup: Lookup, scale: Scale) -> float:
 
 
 def larger_steps(cells: Panels, lookup: Lookup, scale: Scale) -> float:
-    """The furthest from 1, as a factor: MSE with (10 eta, 10 N) over MSE with (eta, N); homogeneous, eta <= 0.01."""
+    """MSE with (10 eta, 10 N) over MSE with (eta, N), homogeneous, eta <= 0.01: a mean over N, the furthest from 1."""
     plain = {k: v for k, v in cells.items() if k.startswith("homogeneous")}
     found = {(t, m, eta): mse for t, m, eta, mse in _limits(plain, lookup, scale)}
-    pairs = [
-        found[t, m, 0.1 if eta == 0.01 else 0.01][10 * n] / mse[n]
-        for (t, m, eta), mse in found.items()
-        for n in mse
-        if eta <= 0.01 and 10 * n in mse
-    ]
-    return max(max(r, 1 / r) for r in pairs)
+    means = []
+    for (t, m, eta), mse in found.items():
+        if eta <= 0.01:
+            larger = found[t, m, 0.1 if eta == 0.01 else 0.01]
+            means.append(math.exp(np.mean([math.log(larger[10 * n] / mse[n]) for n in mse if 10 * n in mse])))
+    return max(max(r, 1 / r) for r in means)
 
 
 def furthest(cells: Panels, lookup: Lookup, scale: Scale) -> float:
@@ -137,8 +136,9 @@ CLAIMS = (
         "larger-steps",
         "With homogeneous agents the same precision is reached with a step size that grows with their number.",
         SOURCE,
-        "stationary MSE with 10 N agents and step size 10 eta over that with N and eta, up to 10 eta = 0.1, both "
-        "methods, all H: the one furthest from 1, as a factor",
+        "stationary MSE with 10 N agents and step size 10 eta over that with N and eta, up to 10 eta = 0.1: geometric "
+        "mean over N (the authors' instance is another one for each N); of both methods and all H the one furthest "
+        "from 1, as a factor",
         all_cells,
         larger_steps,
         1.0,
