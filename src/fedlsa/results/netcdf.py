@@ -29,8 +29,8 @@ def write(dataset: xr.Dataset, path: Path, attributes: Mapping[str, Any], compre
 
     layout = {str(k): [list(map(str, v.dims)), k in dataset.coords] for k, v in dataset.variables.items()}
     with h5py.File(path, "w", track_order=True) as file:
-        for name, value in {**attributes, LAYOUT: json.dumps(layout)}.items():
-            file.attrs[name] = value
+        for key, value in {**attributes, LAYOUT: json.dumps(layout)}.items():
+            file.attrs[key] = value
         scales: dict[Any, Any] = {}
         for i, (name, size) in enumerate(dataset.sizes.items()):
             if name in dataset.variables:

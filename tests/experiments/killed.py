@@ -1,0 +1,101 @@
+"""A script: run the tiny catalogue in children that are killed (signal 9) at seeded random moments, until 20 have been.
+
+Prints what the test asserts: how often it was killed, when, how many runs came to an end, and what was wrong.
+"""
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import tiny
+
+from fedlsa.errors import ResultFileError
+from fedlsa.experiments import Local, compute, reproduce
+from fedlsa.results import load
+
+KILLS, CHAIN = 20, 5  # in all, and between two runs that may come to their end
+
+
+def complete(out):
+    """Keys of the cells whose files are whole."""
+    keys = set()
+    for path in (out / "cells").glob("*.nc"):
+        try:
+            load(path)
+        except ResultFileError:
+            continue
+        keys.add(path.stem)
+    return keys
+
+
+def content(out):
+    return {str(p.relative_to(out)): p.read_bytes() for p in sorted(out.rglob("*")) if p.is_file()}
+
+
+def once(out):
+    reproduce(["one", "two"], tiny.SCALES, out, Local({"threads": 2}), catalogue=tiny.CATALOGUE)
+
+
+def attempt(out, moment):
+    """Run in a child; kill it after so many seconds. Whether it was killed before its end."""
+    child = os.fork()
+    if child == 0:
+        try:
+            once(out)
+            os._exit(0)
+        finally:
+            os._exit(1)
+    deadline = time.monotonic() + moment
+    while time.monotonic() < deadline:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            assert os.waitstatus_to_exitcode(status) == 0
+            return False
+        time.sleep(0.001)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return True
+
+
+def main(folder):
+    tiny.log_to(folder / "warm")
+    compute(tiny.real(tiny.SCALES[0]))  # compiled here: the children have it
+    once(folder / "warm up")
+    tiny.log_to(folder / "clean.log")
+    began = time.monotonic()
+    attempt(folder / "clean", 1e9)
+    whole = time.monotonic() - began
+    expected = content(folder / "clean")
+    draw, kills, ends, wrong, stored = random.Random(4), 0, 0, [], []
+    while kills < KILLS or ends < KILLS // CHAIN:
+        out, log = folder / f"out {ends}", folder / "log"
+        before = complete(out)
+        tiny.log_to(log)
+        log.write_text("")
+        spared = kills >= CHAIN * (ends + 1)
+        killed = attempt(out, 1e9 if spared else draw.uniform(0, 0.4 * whole))
+        made = Counter(log.read_text().split())
+        wrong += [f"computed again: {key}" for key in before & made.keys()]
+        wrong += [f"computed twice: {key}" for key, n in made.items() if n > 1]
+        after = complete(out)
+        wrong += [f"damaged: {p.name}" for p in (out / "cells").glob("*.nc") if p.stem not in after]
+        wrong += [f"lost: {key}" for key in before - after]
+        if killed:
+            kills += 1
+            stored.append(len(after))
+        else:
+            found = content(out)
+            names = expected.keys() | found.keys()
+            wrong += [f"differs: {name}" for name in names if expected.get(name) != found.get(name)]
+            ends += 1
+    cells = sum(name.endswith(".nc") for name in expected)
+    print(json.dumps({"kills": kills, "ends": ends, "wrong": wrong, "stored": stored, "cells": cells}))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,136 @@
+"""The runner: each cell once, kept at once, and the same files however often it was killed on the way."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tiny
+import xarray as xr
+
+import fedlsa as fl
+from fedlsa.errors import ResultFileError
+from fedlsa.experiments import Cell, Local, Scale, Store, reproduce, run
+
+HERE = Path(__file__).parent
+QUICK = Scale("paper", 3, True)
+
+
+@pytest.fixture
+def log(tmp_path):
+    path = tmp_path / "log"
+    path.write_text("")
+    tiny.log_to(path)
+    yield lambda: path.read_text().split()
+    tiny.log_to(Path(os.devnull))
+
+
+def groups(*names):
+    return {k: v for name in names for k, v in tiny.CATALOGUE[name].groups(QUICK).items()}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="children are made by fork")
+def test_killed_at_twenty_random_moments_it_ends_with_the_bytes_of_a_run_in_one_go(tmp_path):
+    done = subprocess.run(
+        [sys.executable, str(HERE / "killed.py"), str(tmp_path)], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told["wrong"] == []
+    assert (told["kills"], told["ends"], told["cells"]) == (20, 4, 26)
+    assert len(set(told["stored"])) > 3, "the kills must fall at different stages"
+
+
+def test_a_cell_that_several_panels_share_is_computed_once(tmp_path, log):
+    progress = run(groups("one", "two"), Store(tmp_path / "cells"), Local())
+    cells = {cell for held in groups("one", "two").values() for cell in held}
+    assert sorted(log()) == sorted(cell.key for cell in cells)
+    assert progress.computed == len(cells) == 13
+    assert all(done == total for done, total in progress.groups.values())
+
+
+def test_what_is_stored_is_not_computed_again_and_what_is_damaged_is(tmp_path, log):
+    first = run(groups("one"), Store(tmp_path / "cells"), Local())
+    store, victim = Store(tmp_path / "cells"), tiny.place(QUICK, 3)
+    raw = bytearray(store.path(victim).read_bytes())
+    raw[len(raw) // 2 :] = b""
+    store.path(victim).write_bytes(raw)
+    before = len(log())
+    again = run(groups("one", "two"), store, Local())
+    assert log()[before:] == [victim.key, *(tiny.place(QUICK, i).key for i in range(8, 12))]
+    assert (first.computed, again.computed) == (9, 5)
+
+
+def test_a_file_of_another_cell_does_not_count(tmp_path, log):
+    store, here, there = Store(tmp_path), tiny.place(QUICK, 0), tiny.place(QUICK, 1)
+    store[here] = tiny.KINDS["tiny"](here.settings, {}, None)
+    os.rename(store.path(here), store.path(there))
+    fresh = Store(tmp_path)
+    assert not fresh.has(there)
+    assert not fresh.has(here)
+    with pytest.raises(KeyError):
+        fresh[there]
+
+
+def test_the_store_keeps_no_more_in_memory_than_it_may_and_forgets_nothing(tmp_path, log):
+    store = Store(tmp_path, kept=3 * 3 * 20 * 8)
+    cells = [tiny.place(QUICK, i) for i in range(8)]
+    for cell in cells:
+        store[cell] = tiny.KINDS["tiny"](cell.settings, {}, None)
+        assert sum(held.nbytes for held in store._recent.values()) <= store.kept
+    assert len(store._recent) == 3
+    for cell in cells:
+        assert store[cell].attrs["place"] == cell.settings["place"]
+
+
+def test_a_result_from_the_store_is_the_one_that_was_computed(tmp_path, log):
+    cell = tiny.real(QUICK)
+    run({"one": [cell]}, Store(tmp_path), Local())
+    settings = cell.settings
+    p = fl.problems.garnet(**settings["problem"])
+    alone = fl.simulate(p, fl.SCAFFLSA(0.1, 10), rounds=20, record=20, seeds=3)
+    xr.testing.assert_identical(Store(tmp_path)[cell].drop_attrs(), alone.drop_attrs())
+
+
+def test_an_error_in_a_cell_leaves_what_was_done_before_it(tmp_path, log):
+    bad = Cell("tiny", {"place": "nowhere", "seeds": 3})
+    store = Store(tmp_path)
+    with pytest.raises(TypeError):
+        run({"one": [tiny.place(QUICK, 0), bad, tiny.place(QUICK, 1)]}, store, Local())
+    assert Store(tmp_path).has(tiny.place(QUICK, 0))
+    assert not Store(tmp_path).has(tiny.place(QUICK, 1))
+
+
+def test_two_runs_do_not_work_in_one_folder_at_once(tmp_path, log):
+    def while_running(progress):
+        with pytest.raises(ResultFileError, match="another run is at work"):
+            reproduce(["two"], [QUICK], tmp_path / "out", Local(), catalogue=tiny.CATALOGUE)
+
+    reproduce(["one"], [QUICK], tmp_path / "out", Local(), while_running, catalogue=tiny.CATALOGUE)
+    reproduce(["one"], [QUICK], tmp_path / "out", Local(), catalogue=tiny.CATALOGUE)
+
+
+def test_what_an_interrupted_writer_left_is_cleared_away(tmp_path, log):
+    for folder in ("cells", "figures/paper", "report"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / ".x.nc.1234.part").write_text("half")
+    reproduce(["one"], [QUICK], tmp_path, Local(), catalogue=tiny.CATALOGUE)
+    assert not list(tmp_path.rglob("*.part"))
+
+
+def test_time_left_weighs_simulations_by_updates_and_other_cells_by_their_mean_time(tmp_path, monkeypatch):
+    from fedlsa.experiments.runner import Progress
+
+    def simulation(rounds):
+        problem = {"agents": 10}
+        return Cell("simulate", {"problem": problem, "local_steps": 10, "rounds": rounds, "seeds": 1})
+
+    waiting = {simulation(30): 0.0, simulation(20): 0.5, Cell("exact", {}): 0.0, Cell("stationary", {}): 0.0}
+    progress = Progress({}, waiting, started=-1e9)
+    assert math.isnan(progress.seconds_left)
+    progress.updates, progress.spent = 1000.0, {"simulate": [1, 2.0], "exact": [3, 6.0]}
+    assert progress.seconds_left == pytest.approx(2.0 * 3 + 2.0 * 1 + 2.0 + 2.0)
+    assert progress.made == 1000 + 1000

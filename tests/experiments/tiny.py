@@ -1,0 +1,87 @@
+"""A private catalogue of small experiments, one cell of which is a real simulation; every computation is logged."""
+
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import xarray as xr
+
+from fedlsa.experiments import Cell, Claim, Experiment, Picture, Scale, Table
+from fedlsa.experiments.compute import KINDS
+
+PAUSE = 0.01
+LOG = Path(os.devnull)  # a line per cell that is computed
+
+
+def log_to(path):
+    global LOG
+    LOG = path
+
+
+def _logged(kind):
+    def compute(settings, how, report):
+        time.sleep(PAUSE)
+        with open(LOG, "a") as log:
+            log.write(Cell("tiny" if kind is None else "tiny simulate", settings).key + "\n")
+        if kind is not None:
+            return kind(settings, how, report)
+        draws = np.random.default_rng(settings["place"]).normal(settings["place"], 1, (settings["seeds"], 20))
+        return xr.Dataset({"value": (("seed", "round"), draws)}, attrs={"place": settings["place"]})
+
+    return compute
+
+
+KINDS["tiny"] = _logged(None)
+KINDS["tiny simulate"] = _logged(KINDS["simulate"])
+
+
+def place(scale, i):
+    return Cell("tiny", {"place": i, "seeds": scale.seeds, "preset": scale.preset})
+
+
+def real(scale):
+    run = {"method": "scafflsa", "step_size": 0.1, "local_steps": 10, "rounds": 20, "record": 20, "seeds": scale.seeds}
+    return Cell("tiny simulate", {"problem": {"agents": 2, "states": 12, "preset": scale.preset}, **run})
+
+
+def cells(first, last):
+    return lambda scale: {f"panel {i}": {"it": place(scale, i), "real": real(scale)} for i in range(first, last)}
+
+
+def draw(panels, lookup, scale):
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(2, 1))
+    axes = figure.subplots()
+    axes.set_axis_off()  # no text: drawn quickly
+    for held in panels.values():
+        axes.plot(lookup(held["it"])["value"].mean("seed"), label="<mean> & more")
+    axes.plot(lookup(held["real"])["squared_error"].mean("seed"))
+    return figure
+
+
+def rows(panels, lookup, scale):
+    return [{"panel": k, "mean <i>": float(lookup(v["it"])["value"].mean())} for k, v in panels.items()]
+
+
+def mean(panels, lookup, scale):
+    return float(np.mean([lookup(v["it"])["value"].mean() for v in panels.values()]))
+
+
+def claim(name, **bounds):
+    return Claim(name, f"the mean is <right> & {name}", "sec:tiny", "mean of all draws", cells(0, 4), mean, **bounds)
+
+
+ONE = Experiment(
+    "one",
+    "First & foremost",
+    ("fig:one",),
+    (Picture("one", "Means of {seeds} seeds, <{preset}>", cells(0, 8), draw),),
+    (Table("one", "The means & more", cells(0, 8), rows),),
+    (claim("near", at_least=1, at_most=2), claim("false", at_most=0.0, expected=False)),
+)
+TWO = Experiment("two", "Second", (), (Picture("two", "More", cells(4, 12), draw),))
+WRONG = Experiment("wrong", "A claim that fails", (), claims=(claim("missed", at_least=5.0),))
+CATALOGUE = {e.name: e for e in (ONE, TWO)}
+SCALES = (Scale("paper", 3, True), Scale("authors", 3, True))
