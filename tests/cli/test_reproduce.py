@@ -1,0 +1,142 @@
+"""The command `fedlsa reproduce`: what it makes, what it says, and how it goes on after it was stopped."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fedlsa.cli import live
+from fedlsa.experiments import EXPERIMENTS, Claim, Experiment, Scale
+from fedlsa.experiments.runner import Progress
+
+QUICK = ["reproduce", "fig1", "--quick", "--preset", "authors", "--seeds", "2"]
+
+
+def content(out):
+    return {str(p.relative_to(out)): p.read_bytes() for p in sorted(Path(out).rglob("*")) if p.is_file()}
+
+
+def start(out):
+    script = (
+        f"import sys; from fedlsa.cli import main\nif __name__ == '__main__': sys.exit(main({[*QUICK, '--out', out]}))"
+    )
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen([sys.executable, "-c", script], text=True, start_new_session=True, **pipes)
+
+
+def wait_for_cells(process, out, count):
+    """Until so many cells are stored, and the next is being computed."""
+    until = time.monotonic() + 60
+    while len(list(Path(out).glob("cells/*.nc"))) < count and process.poll() is None and time.monotonic() < until:
+        time.sleep(0.005)
+    assert process.poll() is None, "it ended before it could be stopped"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there is no signal 9")
+def test_stopped_and_killed_it_goes_on_and_ends_with_the_same_files(fedlsa, tmp_path):
+    process = start("out")
+    wait_for_cells(process, "out", 2)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "what is done is kept in out; the same command goes on from there" in err
+    assert "Traceback" not in err
+    stopped = len(list(Path("out/cells").glob("*.nc")))
+    process = start("out")
+    wait_for_cells(process, "out", stopped + 2)
+    process.kill()
+    process.communicate()
+    times = {p: p.stat().st_mtime_ns for p in Path("out/cells").glob("*.nc")}
+    code, out, err = fedlsa(*QUICK, "--out", "out")
+    assert code == 0, err
+    assert {p: p.stat().st_mtime_ns for p in times} == times
+    total = len(list(Path("out/cells").glob("*.nc")))
+    assert f"{total - len(times)} cells computed" in out
+    assert "report: out/report/index.html" in out
+    assert fedlsa(*QUICK, "--out", "clean", "--threads", "1")[0] == 0
+    assert content("out") == content("clean")
+    assert {"figures/authors/fig1.png", "figures/authors/fig1.pdf", "report/index.html"} <= content("out").keys()
+
+
+def claim(value, **bounds):
+    return Claim("it", "a claim", "sec:x", "a number", lambda scale: {}, lambda *_: value, **bounds)
+
+
+def test_a_claim_that_comes_out_otherwise_is_exit_code_one(fedlsa, monkeypatch):
+    claims = (claim(3.0, at_most=5.0), claim(7.0, at_most=5.0, expected=False), claim(9.5, at_most=5.0))
+    monkeypatch.setitem(EXPERIMENTS, "mine", Experiment("mine", "Mine", (), claims=claims))
+    monkeypatch.setattr("fedlsa.experiments.studio.Studio.begin", lambda *_: None)
+    monkeypatch.setattr("fedlsa.cli.reproduce.MOST_DRAWERS", 0)
+    code, out, err = fedlsa("reproduce", "mine", "--preset", "paper")
+    assert code == 1
+    assert "1 claim came out otherwise than expected" in err
+    (row,) = [line for line in out.splitlines() if "FAILED" in line]
+    assert "9.5" in row
+    assert "≤ 5" in row
+    assert "does not hold as stated" in out
+    monkeypatch.setitem(EXPERIMENTS, "mine", Experiment("mine", "Mine", (), claims=claims[:2]))
+    assert fedlsa("reproduce", "mine", "--preset", "paper")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["fig11"], "NAME must be one of"),
+        (["fig11"], "did you mean 'fig1'?"),
+        (["fig1", "--preset", "author"], "did you mean 'authors'?"),
+        (["fig1", "--seeds", "0"], "--seeds must be a positive integer; got 0"),
+        (["fig1", "--engine", "cuba"], "--engine must be"),
+        (["fig1", "--threads", "-1"], "--threads must be a positive integer"),
+    ],
+)
+def test_what_is_misspelt_is_one_line_and_nothing_is_begun(fedlsa, tmp_path, arguments, complaint):
+    code, out, err = fedlsa("reproduce", *arguments)
+    assert (code, out) == (2, "")
+    assert complaint in err
+    assert err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_names_of_the_issue_are_known():
+    assert {
+        "fig1",
+        "fig2",
+        "local-steps",
+        "small-steps",
+        "debiased",
+        "table1",
+        "table2",
+        "markov",
+    } <= EXPERIMENTS.keys()
+
+
+def test_the_quick_scale_is_asked_for_with_three_seeds_and_both_presets(fedlsa, monkeypatch):
+    asked = []
+
+    def reproduce(names, scales, *_, **__):
+        asked.append((names, scales))
+        return [], Progress({}, {})
+
+    monkeypatch.setattr("fedlsa.experiments.reproduce", reproduce)
+    assert fedlsa("reproduce", "--quick")[0] == 0
+    assert fedlsa("reproduce", "debiased", "fig1", "--preset", "paper")[0] == 0
+    assert asked[0] == (list(EXPERIMENTS), [Scale("paper", 3, True), Scale("authors", 3, True)])
+    assert asked[1] == (["fig1", "debiased"], [Scale("paper", 10, False)])
+
+
+def test_the_display_has_a_row_per_experiment_and_the_panels_of_the_one_in_work():
+    from rich.console import Console
+
+    groups = {"fig1, paper: left": [2, 2], "fig1, paper: right": [1, 4], "fig2, paper: only": [0, 3]}
+    progress = Progress(groups, {}, "fig1, paper: right", updates=4e8, computed=3, spent={"simulate": [2, 2.0]})
+    console = Console(width=100, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
+    console.print(live.view(progress, 30))
+    lines = console.export_text().splitlines()
+    assert [line.split()[-1] for line in lines[:4]] == ["3/6", "2/2", "1/4", "0/3"]
+    assert "1 of 3 panels" in lines[4]
+    assert "M updates/s" in lines[4]
+    assert live.duration(125) == "2 min 05 s"
