@@ -69,6 +69,7 @@ def test_a_factor_log_adds_less_to_the_last_exponent_than_to_the_whole():
         (1.0, "power", 2.0, "more than stated"),
         (0.0, "logarithm", 0.2, "as stated"),
         (0.0, "power", 1.0, "more than stated"),
+        (0.0, "power", 0.2, "close to stated"),
     ],
 )
 def test_the_verdict_compares_with_what_is_stated(stated, law, exponent, said):
