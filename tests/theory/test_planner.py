@@ -49,6 +49,14 @@ def test_rounds_grow_like_one_over_epsilon_for_fedlsa_and_like_its_logarithm_for
     assert scaff[1] <= scaff[0] + 4
 
 
+def test_small_accuracies_do_not_lose_the_best_step_size():
+    """Towards small epsilon the error falls steeply in the step size; a search that gives up early jumps over it."""
+    problem = fl.problems.garnet(agents=8, states=10, features=3, preset="authors", perturbation=0)
+    rounds = [fl.plan(problem, epsilon=e, method="fedlsa").rounds for e in (0.004, 0.002, 0.001)]
+    assert 1.8 < rounds[1] / rounds[0] < 2.6
+    assert 1.8 < rounds[2] / rounds[1] < 2.6
+
+
 def test_a_simulated_run_of_the_plan_has_the_predicted_error(two_worlds):
     plan = fl.plan(two_worlds, epsilon=0.3)
     run = fl.simulate(two_worlds, plan.algorithm, rounds=plan.rounds, seeds=400, record=[plan.rounds])

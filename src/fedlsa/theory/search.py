@@ -28,7 +28,7 @@ from .stationary import stability_limit
 GENEROUS = 4  # times the fewest observations with which the method gets there: the default cap
 LONGEST = 2**31
 WIDE, NARROW = math.log(2.0), math.log(1.02)  # steps in log eta: the first, and where the search ends
-HOPELESS = 1.5  # an error at a bracketed minimum beyond this many times the target will not get below it
+HOPELESS, NEAR = 1.5, math.log(1.3)  # an error that is this many times the target this near to its minimum is above it
 TYPICAL = 8  # rounds, where the search for their number begins
 FEW_GROUPS = 8  # beyond these the best step sizes are those of a similar problem with as many
 ALIKE = 0.05  # relative difference of the two errors up to which its step size is taken as it is
@@ -95,18 +95,17 @@ class Search:
         x = math.log(min(guess, 0.9 * self.edge))
         while not math.isfinite(at(x)):  # down to where it is stable
             x -= WIDE
-        bracketed = False
         while width > NARROW and seen[best()] > target:
             left, right = at(x - width), at(x + width)
             if best() != x:
                 x = best()  # walk on
                 continue
-            if bracketed and at(x) > HOPELESS * target > 0:
+            if width < NEAR and at(x) > HOPELESS * target > 0:
                 break
             low, here, high = (math.log(max(value, 1e-300)) for value in (left, at(x), right))
             if math.isfinite(high) and low + high > 2 * here:  # the bottom of the parabola through the three
                 at(x + width / 2 * (low - high) / (low - 2 * here + high))
-            x, width, bracketed = best(), width / 2, True
+            x, width = best(), width / 2
         return seen[best()], math.exp(best())
 
     def fewest_samples(self, target: float) -> tuple[int, float]:
@@ -124,7 +123,10 @@ class Search:
                     return best, at
             eta /= math.sqrt(2)
             if eta < 1e-9 * self.edge:
-                raise ArgumentError(f"epsilon must be one that some step size reaches; got {math.sqrt(target):g}")
+                raise ArgumentError(
+                    f"epsilon must be one that some step size reaches within {LONGEST:.1e} observations; "
+                    f"got {math.sqrt(target):g}"
+                )
 
     def for_accuracy(self, epsilon: float, cap: float | None) -> tuple[float, int, int]:
         """Step size, local steps and rounds with an error of at most epsilon and the fewest rounds."""
