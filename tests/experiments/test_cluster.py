@@ -60,12 +60,13 @@ def two_nodes():
 
 
 @needs_ray
-def test_an_address_where_no_cluster_answers_is_one_line(tmp_path):
+@pytest.mark.parametrize("address", ["nowhere", "127.0.0.1:9"])
+def test_an_address_where_no_cluster_answers_is_one_line(tmp_path, address):
     import ray
 
     assert not ray.is_initialized()  # stands before the tests that hold a cluster
-    with pytest.raises(ClusterError, match="no Ray cluster can be joined at 'nowhere'"):
-        run({"all": CELLS}, Store(tmp_path), Cluster("nowhere"))
+    with pytest.raises(ClusterError, match=f"no Ray cluster can be joined at '{address}'"):
+        run({"all": CELLS}, Store(tmp_path), Cluster(address))
 
 
 @needs_ray

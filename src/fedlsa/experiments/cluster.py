@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -21,6 +22,7 @@ from .runner import Done, Tick
 
 LOCAL = "local"
 RETRIES = 20  # of a cell whose worker dies
+PATIENCE = 10.0  # seconds that a cluster has to answer
 AHEAD = 2  # tasks submitted per core: none waits for work, and results do not pile up
 
 
@@ -82,6 +84,7 @@ class Cluster:
             if self.address == LOCAL:
                 ray.init(address="local", include_dashboard=False, **quiet)
             else:
+                _knock(self.address)
                 ray.init(address=self.address, **quiet)
         except (ConnectionError, TimeoutError, ValueError, RuntimeError, OSError) as error:
             raise ClusterError(f"no Ray cluster can be joined at {self.address!r}: {reason(error)}") from error
@@ -89,6 +92,13 @@ class Cluster:
             yield
         finally:
             ray.shutdown()
+
+
+def _knock(address: str) -> None:
+    """An error at once where nobody listens at HOST:PORT: Ray itself would go on trying for many minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdecimal():
+        socket.create_connection((host, int(port)), timeout=PATIENCE).close()
 
 
 def _task(text: str, how: Mapping[str, Any]) -> tuple[xr.Dataset, float]:
