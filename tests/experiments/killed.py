@@ -18,7 +18,7 @@ from fedlsa.errors import ResultFileError
 from fedlsa.experiments import Local, compute, reproduce
 from fedlsa.results import load
 
-KILLS, CHAIN = 20, 5  # in all, and between two runs that may come to their end
+KILLS, CHAIN, CELLS = 20, 5, 26  # in all, between two runs that may come to their end, and files in the end
 
 
 def complete(out):
@@ -41,8 +41,8 @@ def once(out):
     reproduce(["one", "two"], tiny.SCALES, out, Local({"threads": 2}), catalogue=tiny.CATALOGUE)
 
 
-def attempt(out, moment):
-    """Run in a child; kill it after so many seconds. Whether it was killed before its end."""
+def attempt(out, moment, files=10**9):
+    """Run in a child; kill it after so many seconds, or with so many cells stored. Whether it was before its end."""
     child = os.fork()
     if child == 0:
         try:
@@ -51,7 +51,7 @@ def attempt(out, moment):
         finally:
             os._exit(1)
     deadline = time.monotonic() + moment
-    while time.monotonic() < deadline:
+    while time.monotonic() < deadline and sum(1 for _ in (out / "cells").glob("*.nc")) < files:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
             assert os.waitstatus_to_exitcode(status) == 0
@@ -78,7 +78,12 @@ def main(folder):
         tiny.log_to(log)
         log.write_text("")
         spared = kills >= CHAIN * (ends + 1)
-        killed = attempt(out, 1e9 if spared else draw.uniform(0, 0.4 * whole))
+        if spared:
+            killed = attempt(out, 1e9)
+        elif kills % 2:  # at any moment
+            killed = attempt(out, draw.uniform(0, 0.4 * whole))
+        else:  # while cells are computed
+            killed = attempt(out, 1e9, draw.randint(len(before), min(len(before) + 9, CELLS)))
         made = Counter(log.read_text().split())
         wrong += [f"computed again: {key}" for key in before & made.keys()]
         wrong += [f"computed twice: {key}" for key, n in made.items() if n > 1]
