@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench reproduce clean
+.PHONY: help demo test test-gpu lint bench reproduce clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -12,8 +12,12 @@ help: ## show this list
 demo: $(VENV)/.installed-cli ## FedLSA against SCAFFLSA: a table, and the picture out/demo.png
 	@$(BIN)/python examples/demo.py
 
-test: lint ## lint, then all tests
-	@$(BIN)/python -m pytest
+test: lint ## lint, then all tests; those of the GPU engine on Numba's CUDA simulator
+	@$(BIN)/python -m pytest --ignore=tests/gpu
+	@NUMBA_ENABLE_CUDASIM=1 $(BIN)/python -m pytest tests/gpu
+
+test-gpu: $(VENV)/.installed-test $(VENV)/.installed-cuda ## the tests of the GPU engine on a real GPU
+	@$(BIN)/python -m pytest tests/gpu
 
 lint: $(VENV)/.installed-test ## style and types
 	@$(BIN)/ruff check .

@@ -148,7 +148,12 @@ def simulate(
         typer.Option(help="markov: use every thin-th observation.", rich_help_panel=RUN),
     ] = None,
     engine_name: Annotated[
-        str, typer.Option("--engine", help="cpu (compiled) or reference (to be read).", rich_help_panel=RUN)
+        str,
+        typer.Option(
+            "--engine",
+            help="cpu, cuda (an NVIDIA GPU), auto (whichever is quicker) or reference (to be read).",
+            rich_help_panel=RUN,
+        ),
     ] = "cpu",
     dtype: Annotated[str, typer.Option(help="float64 or float32.", rich_help_panel=RUN)] = "float64",
     threads: Annotated[int | None, typer.Option(help="By default all cores.", rich_help_panel=RUN)] = None,

@@ -21,7 +21,7 @@ from ..theory.threads import cores
 from . import live, options
 
 PRESETS = ("paper", "authors")
-ENGINES = ("cpu",)
+ENGINES = ("cpu", "cuda", "auto")
 SEEDS, QUICK_SEEDS = 10, 3
 MOST_DRAWERS = 4
 RUN, OUTPUT = "Run", "Output"
@@ -54,7 +54,12 @@ def reproduce(
         bool,
         typer.Option("--quick", help="Few agents, short runs: all of it in under a minute.", rich_help_panel=RUN),
     ] = False,
-    engine: Annotated[str, typer.Option(help="What simulates: cpu.", rich_help_panel=RUN)] = "cpu",
+    engine: Annotated[
+        str,
+        typer.Option(
+            help="What simulates: cpu, cuda (an NVIDIA GPU), or auto: whichever is quicker.", rich_help_panel=RUN
+        ),
+    ] = "cpu",
     threads: Annotated[
         int | None,
         typer.Option(

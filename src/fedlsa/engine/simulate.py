@@ -18,7 +18,7 @@ from ..checks import Floats
 from ..errors import DivergenceWarning
 from ..problems import Problem
 from ..sampling import IID, Markov, Replay, Sampling
-from . import jobs
+from . import cuda, jobs
 from .jobs import Job
 from .progress import Progress, reporter
 from .reference import run_seed
@@ -26,7 +26,7 @@ from .runner import run_all
 from .tables import layout
 from .task import Run, observation_tables, shapes
 
-ENGINES = ("cpu", "reference")
+ENGINES = ("cpu", "cuda", "auto", "reference")
 MOST_CHAINS = 2048  # agents times seeds in a task: their parameters then stay in the second-level cache
 
 
@@ -49,6 +49,7 @@ def simulate(
 
     seeds : a count (0 ... n - 1) or the seeds themselves; theta_0 : (d,), by default theta_star + 1;
     xi_0 : (N, d), by default 0, its weighted sum must be 0; record : a count of rounds, or the rounds to record;
+    engine : "cpu", "cuda" (an NVIDIA GPU), "auto" (whichever is quicker) or "reference" (to be read);
     keep : "theta" and "xi" (the final control variates); threads : by default all cores;
     progress : True for a bar, or a function of (updates done, updates in all).
 
@@ -96,7 +97,16 @@ def simulate_grid(
         jobs.make_job(p, a, sampling, where[id(p)], T, seeds, theta_0, xi_0, record, dtype, arguments)
         for p, a, T in chosen
     ]
-    outcomes = _run_reference(work, report) if engine == "reference" else _run_compiled(work, threads, report)
+    if engine == "auto":
+        engine = _quicker(work)
+        for job in work:
+            job.arguments["engine"] = engine
+    if engine == "cuda":
+        outcomes = [Outcome(*arrays) for arrays in cuda.run_all(work, report)]
+    elif engine == "reference":
+        outcomes = _run_reference(work, report)
+    else:
+        outcomes = _run_compiled(work, threads, report)
     texts = {p: results.problem_text(p) for p in dict.fromkeys(p for p, _, _ in chosen)}
     out = [_result(job, outcome, keep, texts[job.problem]) for job, outcome in zip(work, outcomes, strict=True)]
     _warn_of_divergence(out)
@@ -111,6 +121,15 @@ class Outcome:
     samples: Floats
     diverged_at: NDArray[np.int64]
     xi: NDArray[Any]
+
+
+def _quicker(work: list[Job]) -> str:
+    """The GPU, where there is one and enough to do."""
+    updates = 0.0
+    for job in work:
+        length = np.mean(job.algorithm.observations(np.arange(0.5, 64) / 64, job.sampling.thin))
+        updates += job.algorithm.participants(job.problem.n_agents) * float(length) * job.rounds * len(job.seeds)
+    return "cuda" if updates > cuda.WORTH_IT and cuda.available() else "cpu"
 
 
 def _run_reference(work: list[Job], report: Progress | None) -> list[Outcome]:

@@ -30,6 +30,8 @@ class RankOne:
     """Observations A(z) = u v^T + ridge I and b(z) = y u, as indices into one table of rows: a step costs O(d).
 
     rows : (n, d); left, right : (K,) row numbers of u and v; y : (K,).
+    following, discount : of temporal differences, where v = u - discount rows[following] and the first `features` rows
+        are those of u; following = features where nothing follows. An engine may use either form of v.
     """
 
     rows: Floats
@@ -37,6 +39,9 @@ class RankOne:
     right: NDArray[np.uint32]
     y: Floats
     ridge: float = 0.0
+    following: NDArray[np.uint32] | None = None
+    discount: float = 0.0
+    features: int = 0
 
     @property
     def dim(self) -> int:

@@ -51,13 +51,22 @@ def temporal_difference(
     edges, ends = _merged(edges, ends, S)
     begin = np.ones((tables, S), np.bool_)
     rows, right = _rows(features, discount, edges, ends)
+    following = np.where(ends, S, edges.successor)
     if restarts is not None:
-        edges, right = _restarted(edges, ends, right, restarts.initial)
+        edges, right, following = _restarted(edges, ends, right, following, restarts.initial)
         begin = restarts.initial > 0
     node = edges.table * S + edges.origin
     mu = stationary_laws(node, edges.table * S + edges.successor, edges.conditional, begin, assignment).ravel()
     return Problem(
-        observations=RankOne(rows, edges.origin.astype(np.uint32), right.astype(np.uint32), edges.y),
+        observations=RankOne(
+            rows,
+            edges.origin.astype(np.uint32),
+            right.astype(np.uint32),
+            edges.y,
+            following=following.astype(np.uint32),
+            discount=discount,
+            features=S,
+        ),
         prob=mu[node] * edges.conditional,
         first=np.searchsorted(edges.table, np.arange(tables + 1)).astype(np.int64),
         assignment=assignment,
@@ -92,7 +101,9 @@ def _rows(phi: Floats, gamma: float, edges: Edges, ends: Flags) -> tuple[Floats,
     return np.concatenate([phi, phi[s] - gamma * phi[s_next]]), np.where(ends, edges.origin, number[pair])
 
 
-def _restarted(edges: Edges, ends: Flags, right: Integers, initial: Floats) -> tuple[Edges, Integers]:
+def _restarted(
+    edges: Edges, ends: Flags, right: Integers, following: Integers, initial: Floats
+) -> tuple[Edges, Integers, Integers]:
     """Each outcome that ends an episode, split into one per state from which the next episode may begin."""
     table, state = np.nonzero(initial)
     choices = np.bincount(table, minlength=len(initial))
@@ -102,4 +113,4 @@ def _restarted(edges: Edges, ends: Flags, right: Integers, initial: Floats) -> t
     at = np.where(ends[k], (np.cumsum(choices) - choices)[edges.table[k]] + nth, 0)
     successor = np.where(ends[k], state[at], edges.successor[k])
     conditional = np.where(ends[k], initial[table[at], state[at]], 1.0) * edges.conditional[k]
-    return Edges(edges.table[k], edges.origin[k], successor, edges.y[k], conditional), right[k]
+    return Edges(edges.table[k], edges.origin[k], successor, edges.y[k], conditional), right[k], following[k]

@@ -70,8 +70,9 @@ def problem_digest(problem: Problem) -> str:
     digest = hashlib.sha256()
     for part in (problem.observations, problem.chain):
         for name, entry in fields_of(part).items() if part is not None else ():
-            digest.update(name.encode())
-            _feed(digest, np.asarray(entry))
+            if entry is not None:
+                digest.update(name.encode())
+                _feed(digest, np.asarray(entry))
     for array in (problem.prob, problem.first, problem.assignment, problem.weights):
         _feed(digest, array)
     return digest.hexdigest()

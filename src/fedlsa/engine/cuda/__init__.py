@@ -1,0 +1,53 @@
+"""The engine on an NVIDIA GPU (numba-cuda): the same recursion, random numbers and tables as on the CPU.
+
+Nothing here is imported before it is asked for: a machine without a GPU, or without the extra, needs none of it.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from ...errors import MissingExtraError
+from ..jobs import Job
+from ..progress import Progress
+
+WORTH_IT = 1e9  # agent updates from which a GPU beats starting one
+
+
+@functools.cache
+def why_not() -> str | None:
+    """Why no GPU can be used here, in one line; None where one can."""
+    from numba import config
+
+    if config.ENABLE_CUDASIM:
+        return None
+    try:
+        from numba import cuda
+    except Exception as error:  # a broken driver can raise anything while its bindings are imported
+        return f"numba-cuda cannot be loaded ({_line(error)}): pip install 'fedlsa[cuda]'"
+    try:
+        if cuda.is_available():
+            return None
+    except Exception as error:
+        return f"the GPU's driver cannot be used ({_line(error)})"
+    return "there is no NVIDIA GPU here that numba-cuda can use: pip install 'fedlsa[cuda]', or engine='cpu'"
+
+
+def available() -> bool:
+    """Whether a GPU can be used."""
+    return why_not() is None
+
+
+def run_all(jobs: list[Job], report: Progress | None) -> list[Any]:
+    """Bring all jobs to their end: theta (S, R, d), samples (S, R), diverged_at (S,), xi (S, N, d) of each."""
+    reason = why_not()
+    if reason is not None:
+        raise MissingExtraError(f"engine='cuda' needs a GPU: {reason}")
+    from . import run
+
+    return run.run_all(jobs, report)
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:120] or type(error).__name__

@@ -1,0 +1,223 @@
+"""Jobs on a GPU: what they share is sent once, each (job, seed) becomes a block, and launches are cut into segments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numba import cuda
+
+from ...problems import Dense
+from ...sampling import Markov, Replay
+from ..jobs import Job
+from ..random import participants
+from ..tables import first_states
+from . import kernel as k
+from .layout import Array, Lengths, Shared, joined, row_table
+from .steps import IID, MARKOV, REPLAY, E
+from .warp import MOST_THREADS, WARP, device
+
+SHARED = 40_000  # bytes of shared memory for rows: several blocks then fit on a multiprocessor
+BANKS = 128  # bytes that shared memory serves at once
+SCHEDULE = 2**27  # bytes of what varies from round to round, per launch
+SPEED = 2e10  # agent updates per second to expect, for the length of a launch
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What decides which kernel runs a job, and with how many threads."""
+
+    L: int
+    sampling: int
+    differences: int
+    ridged: int
+    dense: int
+    copies: int
+    stay: int
+    extras: int
+    threads: int
+    dtype: str
+    hook: Any
+
+
+def kind_of(job: Job) -> Kind:
+    """The kind of a job."""
+    p, z = job.problem, job.problem.observations
+    dense = isinstance(z, Dense)
+    L = max(1, 1 << (-(-p.dim // E) - 1).bit_length())
+    size = np.dtype(job.dtype).itemsize
+    differences = not dense and z.following is not None  # type: ignore[union-attr]
+    rows = 0 if dense else len(row_table(p))
+    copies = 0 if dense else max(1, BANKS // size // L)
+    while copies and rows * E * L * copies * size + rows * size > SHARED:
+        copies //= 2
+    active = job.algorithm.participants(p.n_agents)
+    stay = active == p.n_agents and p.n_agents * L <= MOST_THREADS
+    threads = min(-(-active * L // WARP) * WARP, MOST_THREADS)
+    sampling = REPLAY if isinstance(job.sampling, Replay) else MARKOV if isinstance(job.sampling, Markov) else IID
+    ridged = not dense and z.ridge != 0  # type: ignore[union-attr]
+    a = job.algorithm
+    varying = a.random_lengths or not isinstance(a.step_size, float) or active < p.n_agents
+    extras = varying or job.sampling.thin > 1 or a.projection is not None or a.average_after is not None
+    hook = None if job.algorithm.server_step is None else type(job.algorithm)
+    return Kind(
+        L, sampling, int(differences), int(ridged), int(dense), copies, int(stay), int(extras), threads,
+        job.dtype, hook,
+    )  # fmt: skip
+
+
+class Group:
+    """Jobs of one kind, laid out on the device; `advance` brings all of them some rounds further."""
+
+    def __init__(self, kind: Kind, jobs: list[Job]) -> None:
+        self.kind, self.jobs = kind, jobs
+        # rounds cost more than steps, and what takes longest must begin first
+        self.order = sorted(jobs, key=lambda job: -job.rounds)
+        self.blocks = [(job, int(seed)) for job in self.order for seed in job.seeds]
+        self.rounds = max(job.rounds for job in jobs)
+        self.done, self.D = 0, E * kind.L
+        self.lengths = [Lengths(job, seed) for job, seed in self.blocks]
+        self.varying = [n.varying or job.algorithm.participants(job.problem.n_agents) < job.problem.n_agents
+                        for n, (job, _) in zip(self.lengths, self.blocks, strict=True)]  # fmt: skip
+        self._lay_out()
+        self.stream = cuda.stream()
+        hook = None if kind.hook is None else device(kind.hook.server_step)  # type: ignore[no-untyped-call]
+        self.kernel = k.build(
+            kind.L, kind.sampling, kind.differences, kind.ridged, kind.dense, kind.copies, kind.stay, kind.extras, hook
+        )
+
+    @property
+    def cost(self) -> float:
+        """Agent updates in all, in expectation."""
+        return sum(n.updates for n in self.lengths)
+
+    def _lay_out(self) -> None:
+        kind, D, dtype = self.kind, self.D, self.kind.dtype
+        shared = Shared(kind, D)
+        ints = np.zeros((len(self.blocks), k.INTEGERS), np.int64)
+        floats = np.zeros((len(self.blocks), k.NUMBERS), dtype)
+        chains = np.cumsum([0, *(job.problem.n_agents for job, _ in self.blocks)])
+        outs = np.cumsum([0, *(len(job.recorded) for job, _ in self.blocks)])
+        marks = np.cumsum([0, *(len(job.recorded) + 1 for job, _ in self.blocks)])
+        records = np.concatenate([np.append(job.recorded, -1) for job, _ in self.blocks])
+        steps, position = np.zeros(chains[-1], np.int64), np.zeros(chains[-1], np.uint32)
+        xi, theta = np.zeros((chains[-1], D), dtype), np.zeros((len(self.blocks), D), dtype)
+        recorded, out = np.zeros(len(self.blocks), np.int64), np.zeros((outs[-1], D), dtype)
+        for b, (job, seed) in enumerate(self.blocks):
+            p, a = job.problem, job.algorithm
+            rows, own, count = shared.add(job)
+            mine = slice(chains[b], chains[b + 1])
+            eta = a.eta(np.arange(1))
+            H = self.lengths[b].observations(0, 1)
+            values = {
+                k.AGENTS: p.n_agents, k.ACTIVE: a.participants(p.n_agents), k.THIN: job.sampling.thin,
+                k.ROWS: rows, k.ROW_COUNT: count, k.CHAINS: chains[b], k.OWN: own,
+                k.LENGTH: H[0], k.RECORDS: marks[b], k.OUT: outs[b],
+                k.AVERAGE: -1 if a.average_after is None else a.average_after, k.VARYING: self.varying[b],
+                k.DIM: p.dim, k.ROUNDS: job.rounds,
+            }  # fmt: skip
+            for column, value in values.items():
+                ints[b, column] = value
+            floats[b, k.ETA], floats[b, k.GAIN] = eta[0], a.gain(eta, H // job.sampling.thin)[0]
+            floats[b, k.RADIUS] = a.projection or 0
+            z = p.observations
+            if not isinstance(z, Dense):
+                floats[b, k.DISCOUNT], floats[b, k.RIDGE] = z.discount, z.ridge
+            theta[b, : p.dim] = job.theta_0
+            if job.xi_0 is not None:
+                xi[mine, : p.dim] = job.xi_0
+            if isinstance(job.sampling, Markov):
+                position[mine] = shared.positions(job, own, first_states(p, job.sampling, job.where, seed))
+            if job.recorded[0] == 0:
+                out[outs[b], : p.dim] = job.theta_0
+                recorded[b] = 1
+        self.ints, self.outs = ints, outs
+        hat = np.zeros(1 if kind.stay else xi.size, dtype)
+        parameters = np.array(self.jobs[0].algorithm.server_parameters(), dtype)
+        if kind.hook is not None and len({job.algorithm.server_parameters() for job in self.jobs}) > 1:
+            raise AssertionError("jobs with different parameters of a hook are different groups")
+        diverged = np.full(len(self.blocks), -1, np.int64)
+        state = (
+            steps,
+            position,
+            xi.ravel(),
+            hat,
+            theta.ravel(),
+            theta.ravel().copy(),
+            diverged,
+            recorded,
+            records,
+            out.ravel(),
+        )
+        keys = np.array([seed for _, seed in self.blocks], np.uint64)
+        self.on_device = [cuda.to_device(x) for x in (keys, floats, *shared.arrays(), *state)]
+        self.parameters = cuda.to_device(parameters if len(parameters) else np.zeros(1, dtype))
+
+    def segment(self) -> int:
+        """How many rounds the next launch does: all, unless what varies would not fit or nobody would see it move."""
+        left = self.rounds - self.done
+        wide = sum(4 * 8 + 8 * int(self.ints[b, k.ACTIVE]) * (self.ints[b, k.ACTIVE] < self.ints[b, k.AGENTS])
+                   for b in range(len(self.blocks)) if self.varying[b])  # fmt: skip
+        if wide:
+            left = min(left, max(1, SCHEDULE // wide))
+        per_round = self.cost / self.rounds
+        return max(1, min(left, int(SPEED / per_round)))
+
+    def advance(self, rounds: int) -> None:
+        """The next `rounds` rounds of every job, on the group's own stream."""
+        dtype, t0 = self.kind.dtype, self.done
+        etas, gains, scales, lengths, active = [], [], [], [], []
+        at = part = 0
+        for b, (job, seed) in enumerate(self.blocks):
+            count = min(rounds, max(0, job.rounds - t0))
+            if not self.varying[b] or count == 0:
+                continue
+            p, a = job.problem, job.algorithm
+            eta, observed = a.eta(np.arange(t0, t0 + count)), self.lengths[b].observations(t0, count)
+            self.ints[b, k.SCHEDULE], self.ints[b, k.PART] = at, part
+            etas.append(eta)
+            gains.append(a.gain(eta, observed // job.sampling.thin))
+            lengths.append(observed)
+            m = a.participants(p.n_agents)
+            scale = np.ones(count)
+            if m < p.n_agents:
+                chosen = np.empty((count, m), np.int64)
+                participants(np.uint64(seed), t0, p.n_agents, chosen)
+                scale = 1 / p.weights[chosen].sum(axis=1)
+                active.append(chosen.ravel())
+                part += chosen.size
+            scales.append(scale)
+            at += count
+        varying = [joined(x, d) for x, d in ((etas, dtype), (gains, dtype), (scales, dtype), (lengths, np.int64))]
+        moving = [cuda.to_device(x, self.stream) for x in (*varying, joined(active, np.int64))]
+        ints = cuda.to_device(self.ints, self.stream)
+        kind = self.kind
+        size = np.dtype(dtype).itemsize
+        stride = self.D * kind.copies + (kind.L * kind.copies == 1)
+        memory = int(self.ints[:, k.ROW_COUNT].max()) * stride * size if kind.copies else 0
+        if kind.dense:
+            memory = kind.threads * E * size
+        launch = self.kernel[len(self.blocks), kind.threads, self.stream, memory]
+        launch(ints, *self.on_device, *moving, self.parameters, t0, t0 + rounds)
+        self.done += rounds
+
+    def collect(self) -> list[tuple[Array, Array, Array, Array]]:
+        """theta (S, R, d), samples (S, R), diverged_at (S,), xi (S, N, d) of each job."""
+        self.stream.synchronize()
+        names = [x.copy_to_host(stream=self.stream) for x in (self.on_device[i] for i in (-8, -4, -1))]
+        self.stream.synchronize()
+        xi, diverged, out = names[0].reshape(-1, self.D), names[1], names[2].reshape(-1, self.D)
+        results: dict[int, tuple[Array, Array, Array, Array]] = {}
+        b = 0
+        for job in self.order:
+            theta, samples, variates, lost = [], [], [], []
+            for _ in job.seeds:
+                d, N, first = job.problem.dim, job.problem.n_agents, int(self.ints[b, k.CHAINS])
+                theta.append(out[self.outs[b] : self.outs[b + 1], :d])
+                samples.append(self.lengths[b].received(job))
+                variates.append(xi[first : first + N, :d])
+                lost.append(diverged[b])
+                b += 1
+            results[id(job)] = (np.stack(theta), np.stack(samples), np.array(lost), np.stack(variates))
+        return [results[id(job)] for job in self.jobs]

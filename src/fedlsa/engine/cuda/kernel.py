@@ -1,0 +1,240 @@
+"""The recursion on a GPU: a block per (configuration, seed), L threads per agent, rounds one after the other.
+
+A thread holds E = 8 coordinates of its agent's theta_hat and of eta xi in registers; L = D / 8 threads share an agent.
+Outcomes do not depend on theta, so they are drawn one block of four random words ahead of their use, and four steps at
+a time are written out so that drawing and stepping interleave. Rows of features stand in shared memory, in as many
+copies as fit, so that threads which look up different rows do not meet in one bank. engine/reference.py is the readable
+twin; random words and the choice of an outcome are those of engine/random.py itself.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from numba import cuda, int32, int64, uint32
+
+from .steps import E, dense, draw, look_up
+from .warp import MOST_THREADS, WARP, block_sum, fold, kernel
+
+# columns of the table of integers that describes a block, and of the table of numbers
+(AGENTS, ACTIVE, THIN, ROWS, ROW_COUNT, CHAINS, OWN, SCHEDULE, LENGTH, RECORDS, OUT, AVERAGE, PART,
+ VARYING, DIM, ROUNDS, INTEGERS) = range(17)  # fmt: skip
+(ETA, GAIN, RADIUS, DISCOUNT, RIDGE, NUMBERS) = range(6)
+MOST_WARPS = MOST_THREADS // WARP
+
+
+@functools.cache
+def build(
+    L: int,
+    kind: int,
+    differences: int,
+    ridged: int,
+    is_dense: int,
+    copies: int,
+    stay: int,
+    extras: int,
+    hook: Any = None,
+) -> Any:
+    """The kernel for a kind of task; without a hook it depends on small integers alone and is cached on disk.
+
+    L : threads of an agent; kind : of sampling; differences, ridged, is_dense : of observations; copies : of the rows
+    in shared memory, 0 if they are elsewhere; stay : whether every agent has its own threads for the whole run;
+    extras : whether steps vary, observations are skipped, or iterates are projected or averaged.
+    """
+    D = E * L
+    stride = D * copies + (L * copies == 1)
+    hooked = 0 if hook is None else 1
+
+    @kernel
+    def run(
+        ints, keys, floats, rows, pair, minus_y, columns, minus_b, slots, successor, own_row, own_slot, own_shift,
+        own_length, weights, steps, position, xi, hat, theta_state, running, diverged, recorded, record_rounds, out,
+        etas, gains, scales, lengths, active, parameters, t0, t1,
+    ):  # fmt: skip
+        b, tid, size = cuda.blockIdx.x, cuda.threadIdx.x, cuda.blockDim.x
+        at, mine, places = tid % L, tid // L, size // L
+        N, m = int32(ints[b, AGENTS]), int32(ints[b, ACTIVE])
+        thin, varying = int32(ints[b, THIN]), ints[b, VARYING] != 0
+        key, own, chains = keys[b], ints[b, OWN], ints[b, CHAINS]
+        schedule, average_after = ints[b, SCHEDULE] - t0, int32(ints[b, AVERAGE])
+        discount, ridge, radius = floats[b, DISCOUNT], floats[b, RIDGE], floats[b, RADIUS]
+        begin = ints[b, ROWS]
+        number = theta_state.dtype
+        memory = cuda.shared.array(0, number)
+        meet = cuda.shared.array((2, MOST_WARPS, D), number)
+        asked = cuda.shared.array((2, D), number)
+        if copies:
+            for i in range(tid, ints[b, ROW_COUNT] * D * copies, size):
+                place = i // copies
+                memory[place // D * stride + place % D * copies + i % copies] = rows[begin + place]
+            table, begin = memory, int64(at * copies + tid % copies)
+        else:
+            table, begin = rows, begin + at
+        for i in range(tid, 2 * MOST_WARPS * D, size):
+            meet[i // (MOST_WARPS * D), i // D % MOST_WARPS, i % D] = floats[b, ETA] - floats[b, ETA]
+        cuda.syncthreads()
+        theta, drift = cuda.local.array(E, number), cuda.local.array(E, number)
+        mean, part = cuda.local.array(E, number), cuda.local.array(E, number)
+        u, product = cuda.local.array(E, number), cuda.local.array(E, number)
+        for i in range(E):
+            mean[i] = theta_state[b * D + i * L + at]
+        eta, gain, scale, H = floats[b, ETA], floats[b, GAIN], floats[b, ETA], int32(ints[b, LENGTH])
+        partial, turns = not stay and m < N, 1 if stay else (m + places - 1) // places
+        agent, live, q, before = int32(0), False, int64(0), eta
+        nth, lost, square = int32(recorded[b]), int32(diverged[b]), eta - eta
+        next_record = int32(record_rounds[ints[b, RECORDS] + nth])
+        for t in range(int32(t0), int32(min(t1, ints[b, ROUNDS]))):
+            if extras and varying:
+                eta, gain, scale = etas[schedule + t], gains[schedule + t], scales[schedule + t]
+                H = int32(lengths[schedule + t])
+            if not stay:
+                for i in range(E):
+                    part[i] = eta - eta
+            for turn in range(turns):
+                if not stay or t == t0:  # take an agent up; threads without one follow another's and count for nothing
+                    live = turn * places + mine < m
+                    agent = int32(min(turn * places + mine, m - 1))
+                    if partial:
+                        agent = int32(active[ints[b, PART] + (t - t0) * m + agent])
+                    q, before = chains + agent, eta
+                    row, slot = own_row[own + agent], own_slot[own + agent]
+                    shift, length = own_shift[own + agent], own_length[own + agent]
+                    weight = weights[own + agent] if live else eta - eta
+                    index, phase, p0 = uint32(steps[q] >> 2), int32(steps[q] & 3), position[q]
+                    for i in range(E):
+                        drift[i] = eta * xi[q * D + i * L + at]
+                    a0, a1, a2, a3, p1 = draw(kind, key, agent, index, slots, successor, slot, row, shift, length, p0)
+                    y0, y1, y2, y3 = minus_y[uint32(a0)], minus_y[uint32(a1)], minus_y[uint32(a2)], minus_y[uint32(a3)]
+                    a0, a1, a2, a3 = pair[uint32(a0)], pair[uint32(a1)], pair[uint32(a2)], pair[uint32(a3)]
+                    for _ in range(phase):  # those of the block that were used before
+                        a0, a1, a2, y0, y1, y2 = a1, a2, a3, y1, y2, y3
+                    b0, b1, b2, b3, p2 = draw(
+                        kind, key, agent, index + uint32(1), slots, successor, slot, row, shift, length, p1
+                    )
+                    z0, z1, z2, z3 = minus_y[uint32(b0)], minus_y[uint32(b1)], minus_y[uint32(b2)], minus_y[uint32(b3)]
+                    b0, b1, b2, b3 = pair[uint32(b0)], pair[uint32(b1)], pair[uint32(b2)], pair[uint32(b3)]
+                if extras and before != eta:
+                    for i in range(E):
+                        drift[i] *= eta / before
+                    before = eta
+                for i in range(E):
+                    theta[i] = mean[i]
+                h, wait, decay = int32(0), int32(0), eta * ridge
+                how = (table, begin, eta, discount, decay)
+                while h < H:
+                    if phase == 0 and H - h >= 4 and (not extras or thin == 1) and not partial and not is_dense:
+                        b0, b1, b2, b3, p2 = draw(
+                            kind, key, agent, index + uint32(1), slots, successor, slot, row, shift, length, p1
+                        )
+                        z0, z1, z2, z3 = (
+                            minus_y[uint32(b0)],
+                            minus_y[uint32(b1)],
+                            minus_y[uint32(b2)],
+                            minus_y[uint32(b3)],
+                        )
+                        b0, b1, b2, b3 = pair[uint32(b0)], pair[uint32(b1)], pair[uint32(b2)], pair[uint32(b3)]
+                        look_up(theta, drift, u, product, a0, y0, how, L, copies, differences, ridged)
+                        look_up(theta, drift, u, product, a1, y1, how, L, copies, differences, ridged)
+                        look_up(theta, drift, u, product, a2, y2, how, L, copies, differences, ridged)
+                        look_up(theta, drift, u, product, a3, y3, how, L, copies, differences, ridged)
+                        h += int32(4)
+                        phase = int32(4)
+                    else:
+                        if phase == 0:
+                            b0, b1, b2, b3, p2 = draw(
+                                kind, key, agent, index + uint32(1), slots, successor, slot, row, shift, length, p1
+                            )
+                            z0, z1, z2, z3 = (
+                                minus_y[uint32(b0)],
+                                minus_y[uint32(b1)],
+                                minus_y[uint32(b2)],
+                                minus_y[uint32(b3)],
+                            )
+                            b0, b1, b2, b3 = pair[uint32(b0)], pair[uint32(b1)], pair[uint32(b2)], pair[uint32(b3)]
+                        h += int32(1)
+                        wait += int32(1)
+                        if not extras or wait == thin:  # one in `thin` is used; counting costs less than dividing
+                            wait = int32(0)
+                            if is_dense:
+                                dense(theta, drift, columns, minus_b, a0, at, eta, memory, mine * D, L)
+                            else:
+                                look_up(theta, drift, u, product, a0, y0, how, L, copies, differences, ridged)
+                        a0, a1, a2, y0, y1, y2 = a1, a2, a3, y1, y2, y3
+                        phase += int32(1)
+                    if phase == 4:
+                        index, phase = uint32(index + uint32(1)), int32(0)
+                        a0, a1, a2, a3, y0, y1, y2, y3, p0, p1 = b0, b1, b2, b3, z0, z1, z2, z3, p1, p2
+                for i in range(E):
+                    part[i] = weight * theta[i] if stay else part[i] + weight * theta[i]
+                if not stay and live:
+                    for i in range(E):
+                        hat[q * D + i * L + at] = theta[i]
+                    if at == 0:
+                        steps[q], position[q] = 4 * int64(index) + phase, p0
+            if lost < 0 and not square < float("inf"):  # of the round before: by now it is known
+                lost = int32(t)
+            block_sum(part, mean, meet, t & 1, L, tid, size)
+            if partial:
+                for i in range(E):
+                    mean[i] *= scale
+            if stay:
+                for i in range(E):
+                    drift[i] += eta * gain * (mean[i] - theta[i])
+            else:
+                for turn in range(turns):
+                    if turn * places + mine < m:
+                        c = turn * places + mine
+                        if partial:
+                            c = active[ints[b, PART] + (t - t0) * m + c]
+                        for i in range(E):
+                            j = (chains + c) * D + i * L + at
+                            xi[j] += gain * (mean[i] - hat[j])
+            if hooked:
+                for i in range(E):
+                    if mine == 0:
+                        asked[0, i * L + at], asked[1, i * L + at] = theta_state[b * D + i * L + at], mean[i]
+                cuda.syncthreads()
+                if tid == 0:
+                    hook(asked[0, : ints[b, DIM]], asked[1, : ints[b, DIM]], parameters)
+                cuda.syncthreads()
+                for i in range(E):
+                    mean[i] = asked[0, i * L + at]
+                    if mine == 0:
+                        theta_state[b * D + i * L + at] = mean[i]
+            square = fold(
+                ((mean[0] * mean[0] + mean[1] * mean[1]) + (mean[2] * mean[2] + mean[3] * mean[3]))
+                + ((mean[4] * mean[4] + mean[5] * mean[5]) + (mean[6] * mean[6] + mean[7] * mean[7])),
+                L,
+            )
+            if extras and radius > 0 and square > radius * radius:
+                for i in range(E):
+                    mean[i] *= radius / square**0.5
+                    if hooked and mine == 0:
+                        theta_state[b * D + i * L + at] = mean[i]
+            if extras and 0 <= average_after <= t + 1 and mine == 0:
+                for i in range(E):
+                    j = b * D + i * L + at
+                    running[j] += (mean[i] - running[j]) / (t + 2 - average_after)
+            if next_record == t + 1:
+                if mine == 0:
+                    for i in range(E):
+                        j = i * L + at
+                        best = running[b * D + j] if extras and 0 <= average_after <= t + 1 else mean[i]
+                        out[(ints[b, OUT] + nth) * D + j] = best
+                nth += int32(1)
+                next_record = int32(record_rounds[ints[b, RECORDS] + nth])
+        if stay and live and t0 < ints[b, ROUNDS]:  # leave everything as the next launch takes it up
+            for i in range(E):
+                xi[q * D + i * L + at] = drift[i] / before
+            if at == 0:
+                steps[q], position[q] = 4 * int64(index) + phase, p0
+        if mine == 0 and t0 < ints[b, ROUNDS]:
+            for i in range(E):
+                theta_state[b * D + i * L + at] = mean[i]
+        if lost < 0 and not square < float("inf"):
+            lost = int32(min(t1, ints[b, ROUNDS]))
+        if tid == 0:
+            recorded[b], diverged[b] = nth, lost
+
+    return run

@@ -1,0 +1,173 @@
+"""engine="cuda" against engine="cpu", run by run: on Numba's CUDA simulator (NUMBA_ENABLE_CUDASIM=1), or on a real GPU.
+
+`make test` runs this file on the simulator, `make test-gpu` on a GPU, where the same cases are larger.
+"""
+
+import numpy as np
+import pytest
+from numba import config
+
+import fedlsa as fl
+from fedlsa.engine import cuda
+
+SIMULATED = bool(config.ENABLE_CUDASIM)
+REAL = not SIMULATED and cuda.available()
+pytestmark = pytest.mark.skipif(
+    not (SIMULATED or REAL), reason="needs NUMBA_ENABLE_CUDASIM=1 or an NVIDIA GPU: make test runs it on the simulator"
+)
+AGENTS, SEEDS, LONGER = (3, 2, 1) if SIMULATED else (100, 5, 20)  # the simulator takes milliseconds per step and agent
+
+
+def garnet(**keywords):
+    return fl.problems.garnet(agents=AGENTS, states=12, features=8, discount=0.8, seed=1, **keywords)
+
+
+def regression(dim, **keywords):
+    rng = np.random.default_rng(0)
+    sites = [(rng.standard_normal((12, dim)), rng.standard_normal(12)) for _ in range(AGENTS)]
+    return fl.problems.regression(sites, **keywords)
+
+
+def dense(dim):
+    rng = np.random.default_rng(1)
+    A = np.eye(dim) + 0.3 * rng.standard_normal((AGENTS, 4, dim, dim))
+    return fl.problems.from_observations([(np.ones(4) / 4, a, rng.standard_normal((4, dim))) for a in A])
+
+
+def episodes():
+    """Chains that end and start again."""
+    rng = np.random.default_rng(2)
+    P, r, ends = rng.dirichlet(np.ones(10), (AGENTS, 10, 2)), rng.random((AGENTS, 10, 2)), np.arange(10) == 9
+    return fl.problems.from_mdps(
+        P,
+        r,
+        np.full((10, 2), 0.5),
+        rng.random((10, 8)),
+        0.9,
+        terminal=ends,
+        initial=np.append(np.ones(9) / 9, 0),
+    )
+
+
+WEIGHTS = np.arange(1.0, AGENTS + 1)
+CASES = {
+    "scafflsa": (garnet, fl.SCAFFLSA(0.1, 7), {}),
+    "fedlsa, averaged and projected": (garnet, fl.FedLSA(0.5, 2, projection=0.5, average_after=2), {}),
+    "scaffnew, decreasing steps, weights": (
+        lambda: garnet(weights=WEIGHTS), fl.Scaffnew(fl.PowerStep(0.2, 0.5), 0.4), {"xi_0": True},
+    ),
+    "trajectories, thinned": (episodes, fl.SCAFFLSA(0.1, 5), {"sampling": fl.Markov(thin=2)}),
+    "some take part": (lambda: garnet(weights=WEIGHTS), fl.SCAFFLSA(0.1, 3, participation=2), {}),
+    "some take part on trajectories": (garnet, fl.FedLSA(0.1, 2, participation=2), {"sampling": fl.Markov()}),
+    "ridge, two threads per agent": (lambda: regression(10, ridge=0.1), fl.SCAFFLSA(0.05, 5), {}),
+    "replay": (lambda: regression(10), fl.FedLSA(0.02, 5), {"sampling": fl.Replay(thin=2)}),
+    "dense": (lambda: dense(3), fl.SCAFFLSA(0.05, 5), {}),
+    "dense, two threads per agent": (lambda: dense(9), fl.FedLSA(0.02, 3), {}),
+    "single precision": (garnet, fl.SCAFFLSA(0.1, 5), {"dtype": "float32"}),
+}  # fmt: skip
+
+
+def both(problem, algorithm, rounds, **keywords):
+    """The same run on the GPU and on the CPU."""
+    keywords = {"seeds": SEEDS, "record": 4, "keep": ("theta", "xi"), **keywords}
+    if keywords.get("xi_0") is True:
+        xi = np.random.default_rng(3).standard_normal((problem.n_agents, problem.dim))
+        keywords["xi_0"] = xi - problem.weights @ xi
+    return [fl.simulate(problem, algorithm, rounds, engine=engine, **keywords) for engine in ("cuda", "cpu")]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_whole_runs_agree_with_the_cpu(name):
+    make, algorithm, keywords = CASES[name]
+    on_gpu, on_cpu = both(make(), algorithm, 3 * LONGER, **keywords)
+    tolerance = 1e-3 if keywords.get("dtype") == "float32" else 1e-9
+    for part in ("theta", "xi"):
+        size = max(1.0, float(np.abs(on_cpu[part]).max()))
+        np.testing.assert_allclose(on_gpu[part], on_cpu[part], rtol=0, atol=tolerance * size)
+    for part in ("samples", "communications", "uploads", "diverged_at"):
+        np.testing.assert_array_equal(on_gpu[part], on_cpu[part])
+    assert on_gpu.attrs["arguments"] == on_cpu.attrs["arguments"].replace('"cpu"', '"cuda"')
+
+
+def test_launches_that_are_cut_short_go_on_where_they_were(monkeypatch):
+    from fedlsa.engine.cuda import host
+
+    monkeypatch.setattr(host, "SPEED", 1.0)  # one round per launch
+    told = []
+    problem = garnet()
+    for a, keywords in (
+        (fl.SCAFFLSA(0.1, 3), {"sampling": fl.Markov()}),
+        (fl.Scaffnew(fl.PowerStep(0.2, 0.5), 0.5), {}),
+    ):
+        run = {"rounds": 4, "seeds": 1, "record": 5, **keywords}
+        cut = fl.simulate(problem, a, engine="cuda", progress=lambda *now: told.append(now), **run)
+        np.testing.assert_allclose(
+            cut["theta"], fl.simulate(problem, a, engine="cpu", **run)["theta"], rtol=0, atol=1e-12
+        )
+    assert len(told) >= 8
+    assert told[-1][0] == pytest.approx(told[-1][1])
+
+
+def test_a_grid_gives_what_each_run_gives_alone_also_where_memory_is_short(monkeypatch):
+    from fedlsa.engine.cuda import run
+
+    problems = [garnet(), garnet(preset="authors")]
+    methods = [fl.FedLSA(0.1, 2), fl.SCAFFLSA(0.1, 3)]
+    arguments = {"rounds": [2, 3], "seeds": 1, "record": 2}
+    together = fl.simulate_grid(problems, methods, engine="cuda", **arguments)
+    alone = fl.simulate_grid(problems, methods, engine="cpu", **arguments)
+    for one, other in zip(together, alone, strict=True):
+        np.testing.assert_allclose(one["theta"], other["theta"], rtol=0, atol=1e-12)
+    parts = []
+    monkeypatch.setattr(run, "_run_together", lambda jobs, report: parts.append(len(jobs)) or [None] * len(jobs))
+    jobs = [_job(p, a) for p in problems for a in methods]
+    one = sum(run._bytes(jobs[0]))
+    monkeypatch.setattr(run, "_free", lambda: int(1.2 * one))
+    run.run_all(jobs, None)
+    assert sum(parts) == 4
+    assert len(parts) >= 2
+    monkeypatch.setattr(run, "_free", lambda: one // 2)
+    with pytest.raises(fl.errors.ArgumentError, match=r"memory.*fewer seeds"):
+        run.run_all(jobs, None)
+
+
+def _job(problem, algorithm):
+    from fedlsa.engine import jobs
+    from fedlsa.engine.tables import layout
+
+    where = layout(problem, fl.IID())
+    return jobs.make_job(problem, algorithm, fl.IID(), where, 2, [0], None, None, 2, "float64", {})
+
+
+def test_a_method_of_ones_own_runs_with_its_server_step():
+    import new_method
+
+    a = new_method.ServerStepSCAFFLSA(step_size=0.1, local_steps=3)
+    on_gpu, on_cpu = both(garnet(), a, 3, seeds=1)
+    np.testing.assert_allclose(on_gpu["theta"], on_cpu["theta"], rtol=0, atol=1e-12)
+
+
+def test_runs_that_diverge_say_when():
+    on_gpu, on_cpu = both(garnet(), fl.FedLSA(1e160, 1), 3, seeds=1)
+    assert on_gpu["diverged_at"].values.tolist() == on_cpu["diverged_at"].values.tolist() != [-1]
+
+
+def test_more_dimensions_than_threads_can_share_are_refused():
+    with pytest.raises(fl.errors.ArgumentError, match=r"dim must be at most 128 .*got 200"):
+        fl.simulate(regression(200, ridge=1.0), fl.FedLSA(0.01, 2), rounds=1, seeds=1, engine="cuda")
+
+
+def test_auto_takes_the_gpu_only_for_what_is_worth_it():
+    short = fl.simulate(garnet(), fl.FedLSA(0.1, 1), rounds=1, seeds=1, engine="auto")
+    assert '"engine": "cpu"' in short.attrs["arguments"]
+
+
+@pytest.mark.skipif(SIMULATED, reason="sizes for a real GPU")
+@pytest.mark.parametrize(
+    ("agents", "features"), [(1, 8), (33, 8), (512, 8), (513, 8), (3000, 8), (20, 32), (20, 128), (100_000, 8)]
+)
+def test_sizes_from_one_agent_to_many_and_from_few_dimensions_to_128(agents, features):
+    problem = fl.problems.garnet(agents=agents, states=max(30, 2 * features), features=features, perturbation=0)
+    on_gpu, on_cpu = both(problem, fl.SCAFFLSA(0.1, 6), 20, seeds=3)
+    size = max(1.0, float(np.abs(on_cpu["theta"]).max()))
+    np.testing.assert_allclose(on_gpu["theta"], on_cpu["theta"], rtol=0, atol=1e-9 * size)
