@@ -36,6 +36,7 @@ class Kind:
     copies: int
     stay: int
     extras: int
+    single: int
     threads: int
     dtype: str
     hook: Any
@@ -60,10 +61,11 @@ def kind_of(job: Job) -> Kind:
     a = job.algorithm
     varying = a.random_lengths or not isinstance(a.step_size, float) or active < p.n_agents
     extras = varying or job.sampling.thin > 1 or a.projection is not None or a.average_after is not None
+    single = not extras and int(a.observations(np.zeros(1), 1)[0]) == 1
     hook = None if job.algorithm.server_step is None else type(job.algorithm)
     return Kind(
-        L, sampling, int(differences), int(ridged), int(dense), copies, int(stay), int(extras), threads,
-        job.dtype, hook,
+        L, sampling, int(differences), int(ridged), int(dense), copies, int(stay), int(extras), int(single),
+        threads, job.dtype, hook,
     )  # fmt: skip
 
 
@@ -84,7 +86,16 @@ class Group:
         self.stream = cuda.stream()
         hook = None if kind.hook is None else device(kind.hook.server_step)  # type: ignore[no-untyped-call]
         self.kernel = k.build(
-            kind.L, kind.sampling, kind.differences, kind.ridged, kind.dense, kind.copies, kind.stay, kind.extras, hook
+            kind.L,
+            kind.sampling,
+            kind.differences,
+            kind.ridged,
+            kind.dense,
+            kind.copies,
+            kind.stay,
+            kind.extras,
+            kind.single,
+            hook,
         )
 
     @property

@@ -34,13 +34,15 @@ def build(
     copies: int,
     stay: int,
     extras: int,
+    single: int,
     hook: Any = None,
 ) -> Any:
     """The kernel for a kind of task; without a hook it depends on small integers alone and is cached on disk.
 
     L : threads of an agent; kind : of sampling; differences, ridged, is_dense : of observations; copies : of the rows
     in shared memory, 0 if they are elsewhere; stay : whether every agent has its own threads for the whole run;
-    extras : whether steps vary, observations are skipped, or iterates are projected or averaged.
+    extras : whether steps vary, observations are skipped, or iterates are projected or averaged; single : whether all
+    rounds have one step, which is then known when compiling.
     """
     D = E * L
     stride = D * copies + (L * copies == 1)
@@ -79,7 +81,7 @@ def build(
         u, product = cuda.local.array(E, number), cuda.local.array(E, number)
         for i in range(E):
             mean[i] = theta_state[b * D + i * L + at]
-        eta, gain, scale, H = floats[b, ETA], floats[b, GAIN], floats[b, ETA], int32(ints[b, LENGTH])
+        eta, gain, scale, H = floats[b, ETA], floats[b, GAIN], floats[b, ETA], int32(1 if single else ints[b, LENGTH])
         partial, turns = not stay and m < N, 1 if stay else (m + places - 1) // places
         agent, live, q, before = int32(0), False, int64(0), eta
         nth, lost, square = int32(recorded[b]), int32(diverged[b]), eta - eta
@@ -122,8 +124,15 @@ def build(
                     theta[i] = mean[i]
                 h, wait, decay = int32(0), int32(0), eta * ridge
                 how = (table, begin, eta, discount, decay)
-                while h < H:
-                    if phase == 0 and H - h >= 4 and (not extras or thin == 1) and not partial and not is_dense:
+                while h < (int32(1) if single else H):
+                    if (
+                        phase == 0
+                        and not single
+                        and H - h >= 4
+                        and (not extras or thin == 1)
+                        and not partial
+                        and not is_dense
+                    ):
                         b0, b1, b2, b3, p2 = draw(
                             kind, key, agent, index + uint32(1), slots, successor, slot, row, shift, length, p1
                         )

@@ -63,6 +63,7 @@ def _run_together(jobs: list[Job], report: Callable[[float], None] | None) -> li
     for i, job in enumerate(jobs):
         members[kind_of(job), job.algorithm.server_parameters() if job.algorithm.server_step else ()].append(i)
     clock = time.perf_counter()
+    members = dict(sorted(members.items(), key=lambda m: -max(jobs[i].rounds for i in m[1])))  # longest first
     groups = [Group(kind, [jobs[i] for i in which]) for (kind, _), which in members.items()]
     cuda.synchronize()
     last.sending += time.perf_counter() - clock
