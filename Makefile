@@ -27,6 +27,7 @@ lint: $(VENV)/.installed-test ## style and types
 bench: $(VENV)/.installed-bench ## nanoseconds per agent update, beside NumPy and JAX; exact curves beside simulation
 	@$(BIN)/python benchmarks/speed.py
 	@$(BIN)/python benchmarks/theory.py
+	@$(BIN)/python benchmarks/reproduction.py
 
 reproduce: $(VENV)/.installed-cli ## every figure, table and claim of the paper: out/report/index.html (ARGS="fig1 --quick")
 	@$(BIN)/fedlsa reproduce $(ARGS)

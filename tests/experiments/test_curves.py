@@ -77,6 +77,13 @@ def test_a_level_far_below_the_curves_is_a_word_and_does_not_stretch_the_axis():
     assert any(np.allclose(drawn.get_ydata(), 5e-3) for drawn in second.get_lines())
 
 
+def test_a_line_that_ends_far_above_the_others_is_not_cut_off():
+    figure = panel_grid(
+        [[Panel("low", [line(1e-4), line(1e-4)]), Panel("high", [line(7.0), line(1e-4)])]], note="a note"
+    )
+    assert figure.axes[0].get_ylim()[1] > 7
+
+
 def test_powers_of_ten_are_printed_as_such():
     assert power(6e-14).replace("\u2009", "") == "6·10⁻¹⁴"
     assert power(0.03).replace("\u2009", "") == "3·10⁻²"

@@ -136,4 +136,6 @@ def _limits(row: Sequence[Panel]) -> tuple[float, float]:
     bands = bands[np.isfinite(bands) & (bands > values.min() / 4) & (bands < values.max() * 4)]
     shown = np.concatenate([values, bands])
     room = max((shown.max() / shown.min()) ** 0.05, 1.05)
-    return float(shown.min() / room), float(min(shown.max(), 1e3 * np.median(values)) * room)
+    ends = [float(s.mean[-1]) for p in row for s in p.series if np.isfinite(s.mean[-1])]  # where a line ends is seen
+    top = max(1e3 * float(np.median(values)), 1.5 * max(ends, default=0.0))
+    return float(shown.min() / room), float(min(shown.max(), top) * room)
