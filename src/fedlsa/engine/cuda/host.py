@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numba import cuda
+from numba.core.errors import NumbaPerformanceWarning
 
 from ...problems import Dense
 from ...sampling import Markov, Replay
@@ -210,7 +212,9 @@ class Group:
         if kind.dense:
             memory = kind.threads * E * size
         launch = self.kernel[len(self.blocks), kind.threads, self.stream, memory]
-        launch(ints, *self.on_device, *moving, self.parameters, t0, t0 + rounds)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NumbaPerformanceWarning)  # of few blocks: that is what was asked for
+            launch(ints, *self.on_device, *moving, self.parameters, t0, t0 + rounds)
         self.done += rounds
 
     def collect(self) -> list[tuple[Array, Array, Array, Array]]:
