@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from numba import cuda
-from numba.core.errors import NumbaPerformanceWarning
 
 from ...problems import Dense
 from ...sampling import Markov, Replay
@@ -213,7 +212,7 @@ class Group:
             memory = kind.threads * E * size
         launch = self.kernel[len(self.blocks), kind.threads, self.stream, memory]
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", NumbaPerformanceWarning)  # of few blocks: that is what was asked for
+            warnings.filterwarnings("ignore", message=r"(?s).*Grid size")  # few blocks are what was asked for
             launch(ints, *self.on_device, *moving, self.parameters, t0, t0 + rounds)
         self.done += rounds
 
