@@ -16,9 +16,10 @@ from ..random import participants
 from ..tables import first_states
 from . import kernel as k
 from .layout import Array, Lengths, Shared, joined, row_table
-from .steps import IID, MARKOV, REPLAY, E
+from .steps import IID, MARKOV, PACKED, REPLAY, E
 from .warp import MOST_THREADS, WARP, device
 
+FEW_ROWS = 256  # whose numbers fit into a byte
 SHARED = 40_000  # bytes of shared memory for rows: several blocks then fit on a multiprocessor
 BANKS = 128  # bytes that shared memory serves at once
 SCHEDULE = 2**27  # bytes of what varies from round to round, per launch
@@ -58,6 +59,8 @@ def kind_of(job: Job) -> Kind:
     stay = active == p.n_agents and p.n_agents * L <= MOST_THREADS
     threads = min(-(-active * L // WARP) * WARP, MOST_THREADS)
     sampling = REPLAY if isinstance(job.sampling, Replay) else MARKOV if isinstance(job.sampling, Markov) else IID
+    if sampling == IID and copies and rows <= FEW_ROWS:
+        sampling = PACKED
     ridged = not dense and z.ridge != 0  # type: ignore[union-attr]
     a = job.algorithm
     varying = a.random_lengths or not isinstance(a.step_size, float) or active < p.n_agents

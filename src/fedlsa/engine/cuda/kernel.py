@@ -14,7 +14,7 @@ from typing import Any
 
 from numba import cuda, int32, int64, uint32
 
-from .steps import E, dense, draw, look_up
+from .steps import PACKED, E, dense, look_up, next_block
 from .warp import MOST_THREADS, WARP, block_sum, fold, kernel
 
 # columns of the table of integers that describes a block, and of the table of numbers
@@ -47,6 +47,7 @@ def build(
     D = E * L
     stride = D * copies + (L * copies == 1)
     hooked = 0 if hook is None else 1
+    half = 8 if kind == PACKED else 16  # bits of a row's number in a pair, where rows are in shared memory
 
     @kernel
     def run(
@@ -106,16 +107,15 @@ def build(
                     index, phase, p0 = uint32(steps[q] >> 2), int32(steps[q] & 3), position[q]
                     for i in range(E):
                         drift[i] = eta * xi[q * D + i * L + at]
-                    a0, a1, a2, a3, p1 = draw(kind, key, agent, index, slots, successor, slot, row, shift, length, p0)
-                    y0, y1, y2, y3 = minus_y[uint32(a0)], minus_y[uint32(a1)], minus_y[uint32(a2)], minus_y[uint32(a3)]
-                    a0, a1, a2, a3 = pair[uint32(a0)], pair[uint32(a1)], pair[uint32(a2)], pair[uint32(a3)]
+                    a0, a1, a2, a3, y0, y1, y2, y3, p1 = next_block(
+                        kind, key, agent, index, slots, successor, pair, minus_y, slot, row, shift, length, p0
+                    )
                     for _ in range(phase):  # those of the block that were used before
                         a0, a1, a2, y0, y1, y2 = a1, a2, a3, y1, y2, y3
-                    b0, b1, b2, b3, p2 = draw(
-                        kind, key, agent, index + uint32(1), slots, successor, slot, row, shift, length, p1
-                    )
-                    z0, z1, z2, z3 = minus_y[uint32(b0)], minus_y[uint32(b1)], minus_y[uint32(b2)], minus_y[uint32(b3)]
-                    b0, b1, b2, b3 = pair[uint32(b0)], pair[uint32(b1)], pair[uint32(b2)], pair[uint32(b3)]
+                    b0, b1, b2, b3, z0, z1, z2, z3, p2 = next_block(
+                        kind, key, agent, index + uint32(1), slots, successor, pair, minus_y, slot, row, shift,
+                        length, p1,
+                    )  # fmt: skip
                 if extras and before != eta:
                     for i in range(E):
                         drift[i] *= eta / before
@@ -133,34 +133,22 @@ def build(
                         and not partial
                         and not is_dense
                     ):
-                        b0, b1, b2, b3, p2 = draw(
-                            kind, key, agent, index + uint32(1), slots, successor, slot, row, shift, length, p1
-                        )
-                        z0, z1, z2, z3 = (
-                            minus_y[uint32(b0)],
-                            minus_y[uint32(b1)],
-                            minus_y[uint32(b2)],
-                            minus_y[uint32(b3)],
-                        )
-                        b0, b1, b2, b3 = pair[uint32(b0)], pair[uint32(b1)], pair[uint32(b2)], pair[uint32(b3)]
-                        look_up(theta, drift, u, product, a0, y0, how, L, copies, differences, ridged)
-                        look_up(theta, drift, u, product, a1, y1, how, L, copies, differences, ridged)
-                        look_up(theta, drift, u, product, a2, y2, how, L, copies, differences, ridged)
-                        look_up(theta, drift, u, product, a3, y3, how, L, copies, differences, ridged)
+                        b0, b1, b2, b3, z0, z1, z2, z3, p2 = next_block(
+                            kind, key, agent, index + uint32(1), slots, successor, pair, minus_y, slot, row, shift,
+                            length, p1,
+                        )  # fmt: skip
+                        look_up(theta, drift, u, product, a0, y0, how, L, copies, half, differences, ridged)
+                        look_up(theta, drift, u, product, a1, y1, how, L, copies, half, differences, ridged)
+                        look_up(theta, drift, u, product, a2, y2, how, L, copies, half, differences, ridged)
+                        look_up(theta, drift, u, product, a3, y3, how, L, copies, half, differences, ridged)
                         h += int32(4)
                         phase = int32(4)
                     else:
                         if phase == 0:
-                            b0, b1, b2, b3, p2 = draw(
-                                kind, key, agent, index + uint32(1), slots, successor, slot, row, shift, length, p1
-                            )
-                            z0, z1, z2, z3 = (
-                                minus_y[uint32(b0)],
-                                minus_y[uint32(b1)],
-                                minus_y[uint32(b2)],
-                                minus_y[uint32(b3)],
-                            )
-                            b0, b1, b2, b3 = pair[uint32(b0)], pair[uint32(b1)], pair[uint32(b2)], pair[uint32(b3)]
+                            b0, b1, b2, b3, z0, z1, z2, z3, p2 = next_block(
+                                kind, key, agent, index + uint32(1), slots, successor, pair, minus_y, slot, row, shift,
+                                length, p1,
+                            )  # fmt: skip
                         h += int32(1)
                         wait += int32(1)
                         if not extras or wait == thin:  # one in `thin` is used; counting costs less than dividing
@@ -168,7 +156,7 @@ def build(
                             if is_dense:
                                 dense(theta, drift, columns, minus_b, a0, at, eta, memory, mine * D, L)
                             else:
-                                look_up(theta, drift, u, product, a0, y0, how, L, copies, differences, ridged)
+                                look_up(theta, drift, u, product, a0, y0, how, L, copies, half, differences, ridged)
                         a0, a1, a2, y0, y1, y2 = a1, a2, a3, y1, y2, y3
                         phase += int32(1)
                     if phase == 4:

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from ...problems import Dense, Problem
 from ..jobs import Job
 from ..random import uniforms
-from .steps import IID, MARKOV
+from ..tables import Layout
+from .steps import IID, MARKOV, PACKED
 
 Array = NDArray[Any]
 
@@ -32,6 +33,20 @@ def outcome_pairs(p: Problem, half: int) -> NDArray[np.int64]:
         return np.arange(len(z), dtype=np.int64)
     second = z.right if z.following is None else z.following
     return (z.left.astype(np.int64) << half) | second.astype(np.int64)
+
+
+def packed_slots(p: Problem, where: Layout) -> NDArray[np.uint64]:
+    """Alias tables of i.i.d. draws with the rows at hand: entry, then the pairs of its own outcome and of its alias."""
+    size = np.int64(1) << (32 - where.shift.astype(np.int64))
+    table = np.repeat(np.arange(len(size)), size)
+    entry = where.slots.astype(np.int64)
+    own = np.arange(len(entry)) - where.slot[table]
+    alias = entry >> where.shift[table].astype(np.int64)
+    pair = outcome_pairs(p, 8)[where.order]
+    first, last = where.row[table], where.length[table] - 1  # slots beyond the outcomes are never their own choice
+    mine, other = pair[first + np.minimum(own, last)], pair[first + np.minimum(alias, last)]
+    words = entry.astype(np.uint64), mine.astype(np.uint64), other.astype(np.uint64)
+    return words[0] | (words[1] << np.uint64(32)) | (words[2] << np.uint64(48))
 
 
 def joined(parts: list[Array], dtype: Any) -> Array:
@@ -103,12 +118,14 @@ class Shared:
             rows, count = self._add("rows", table.ravel()), len(table)
             self._add("minus_y", (-z.y[where.order]).astype(dtype))
         self._add("pair", pair.astype(np.int32 if self.kind.copies else np.int64))
-        slot = self._add("slots", where.slots)
+        slot = self._add("slots", packed_slots(p, where) if self.kind.sampling == PACKED else where.slots)
         self._add("successor", where.successor.astype(np.int64) + slot)
         m = p.assignment
         shift_by = slot if self.kind.sampling == MARKOV else first
         own = self._add("own_row", where.row[m] + shift_by)
-        self._add("own_slot", (where.slot[m] if self.kind.sampling == IID else np.zeros(len(m), np.int64)) + slot)
+        self._add(
+            "own_slot", (where.slot[m] if self.kind.sampling in (IID, PACKED) else np.zeros(len(m), np.int64)) + slot
+        )
         self._add("own_shift", where.shift[m].astype(np.int64))
         self._add("own_length", where.length[m].astype(np.int64))
         self._add("weights", p.weights.astype(dtype))
@@ -124,7 +141,12 @@ class Shared:
         """Everything in the order in which the kernel takes it."""
         names = ["rows", "pair", "minus_y", "columns", "minus_b", "slots", "successor"]
         names += ["own_row", "own_slot", "own_shift", "own_length", "weights"]
-        kinds = {"slots": np.uint32, "rows": self.kind.dtype, "columns": self.kind.dtype, "minus_b": self.kind.dtype}
+        kinds = {
+            "slots": np.uint64 if self.kind.sampling == PACKED else np.uint32,
+            "rows": self.kind.dtype,
+            "columns": self.kind.dtype,
+            "minus_b": self.kind.dtype,
+        }
         kinds |= dict.fromkeys(("successor", "own_row", "own_slot", "own_length", "own_shift"), np.uint32)
         for name in names:
             yield joined(self.parts[name], kinds.get(name, self.parts[name][0].dtype if self.parts[name] else np.int64))

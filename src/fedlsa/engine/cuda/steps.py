@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from numba import uint32, uint64
+from numba import int32, uint32, uint64
 
 from ..random import OBSERVATION, block, choose
 from .warp import device, fold, together
 
 E = 8
-IID, MARKOV, REPLAY = 0, 1, 2
+IID, MARKOV, REPLAY, PACKED = 0, 1, 2, 3  # packed : i.i.d., with the rows of outcomes in the alias tables
 
 
 @device
@@ -40,18 +40,46 @@ def draw(kind, key, agent, index, slots, successor, slot, row, shift, length, po
 
 
 @device
-def look_up(theta, drift, u, part, pair, minus_y, how, threads, copies, differences, ridged):
+def packed(word, slots, table, shift):
+    """The same with the outcome's pair of rows, in a table of 64-bit slots: entry, its own pair, its alias's pair."""
+    word = uint32(word)
+    own = uint32(word >> shift)
+    slot = slots[uint32(table + own)]
+    k = uint32(choose(word, uint32(slot), shift))
+    return k, int32((slot >> uint64(32)) & uint64(0xFFFF)) if k == own else int32(slot >> uint64(48))
+
+
+@device
+def next_block(
+    kind, key, agent, index, slots, successor, pair, minus_y, slot, row, shift, length, position
+):  # fmt: skip
+    """The pairs of rows and -y of the steps 4 index, ..., 4 index + 3, and where a trajectory stands after them."""
+    if kind == PACKED:
+        x = block(key, agent, OBSERVATION, index)
+        k0, a0 = packed(x[0], slots, slot, shift)
+        k1, a1 = packed(x[1], slots, slot, shift)
+        k2, a2 = packed(x[2], slots, slot, shift)
+        k3, a3 = packed(x[3], slots, slot, shift)
+        y0, y1 = minus_y[uint32(row + k0)], minus_y[uint32(row + k1)]
+        return a0, a1, a2, a3, y0, y1, minus_y[uint32(row + k2)], minus_y[uint32(row + k3)], position
+    k0, k1, k2, k3, position = draw(kind, key, agent, index, slots, successor, slot, row, shift, length, position)
+    y0, y1, y2, y3 = minus_y[uint32(k0)], minus_y[uint32(k1)], minus_y[uint32(k2)], minus_y[uint32(k3)]
+    return pair[uint32(k0)], pair[uint32(k1)], pair[uint32(k2)], pair[uint32(k3)], y0, y1, y2, y3, position
+
+
+@device
+def look_up(theta, drift, u, part, pair, minus_y, how, threads, copies, half, differences, ridged):
     """theta <- theta + drift - eta (u (v . theta - y) + ridge theta), the rows of u and v in the halves of `pair`.
 
     differences : v is u - discount times the second row (temporal differences), so that features alone are looked up.
-    copies : of the rows in shared memory, 0 if they are elsewhere; coordinate i of the thread stands
-    i * threads * copies numbers after its first. u, part : (E,), scratch.
+    half : the bits of its lower half; copies : of the rows in shared memory, 0 if they are elsewhere; coordinate i of
+    the thread stands i * threads * copies numbers after its first. u, part : (E,), scratch.
     """
     table, begin, eta, discount, decay = how
     wide = threads * max(copies, 1)
     if copies:  # few rows, in shared memory
         stride = uint32(E * wide + (wide == 1))
-        first, second = uint32((pair >> 16) * stride + begin), uint32((pair & 0xFFFF) * stride + begin)
+        first, second = uint32((pair >> half) * stride + begin), uint32((pair & ((1 << half) - 1)) * stride + begin)
     else:
         first, second = uint64((pair >> 32) * E * threads + begin), uint64((pair & 0xFFFFFFFF) * E * threads + begin)
     for i in range(E):
