@@ -7,7 +7,7 @@ import pytest
 import xarray as xr
 
 import fedlsa as fl
-from fedlsa.experiments import EXPERIMENTS, Cell, Local, Scale, compute, reproduce
+from fedlsa.experiments import Cell, Scale, compute
 from fedlsa.experiments.markov_cells import block, skipping
 from fedlsa.experiments.markovian import likelihood, rounds_to
 
@@ -60,11 +60,3 @@ def made_up(level):
 def test_an_error_far_from_the_iid_one_is_unlikely_and_a_near_one_is_not():
     assert made_up(1.04) == 1.0
     assert made_up(100.0) < 0.01
-
-
-@pytest.mark.parametrize("preset", ["paper", "authors"])
-def test_claims_on_trajectories_turn_out_as_expected(preset, tmp_path):
-    (outcome,), _ = reproduce(["markov"], [Scale(preset, 4, quick=True)], tmp_path, Local())
-    assert {v.claim.name for v in outcome.verdicts} == {c.name for c in EXPERIMENTS["markov"].claims}
-    assert all(v.ok for v in outcome.verdicts), {v.claim.name: v.value for v in outcome.verdicts}
-    assert outcome.figures["markov"].exists()
