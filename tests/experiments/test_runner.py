@@ -128,7 +128,7 @@ def test_time_left_weighs_simulations_by_updates_and_other_cells_by_their_mean_t
         problem = {"agents": 10}
         return Cell("simulate", {"problem": problem, "local_steps": 10, "rounds": rounds, "seeds": 1})
 
-    waiting = {simulation(30): 0.0, simulation(20): 0.5, Cell("exact", {}): 0.0, Cell("stationary", {}): 0.0}
+    waiting = {simulation(30): 0.0, simulation(20): 0.5, Cell("exact", {}): 0.0, Cell("limit", {}): 0.0}
     progress = Progress({}, waiting, started=-1e9)
     assert math.isnan(progress.seconds_left)
     progress.updates, progress.spent = 1000.0, {"simulate": [1, 2.0], "exact": [3, 6.0]}

@@ -6,10 +6,12 @@ A setting "problem" holds the arguments of `fl.problems.garnet`; "method" and it
 from __future__ import annotations
 
 import functools
+import math
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import xarray as xr
 
 from .. import engine, problems, theory
@@ -86,22 +88,22 @@ def exact(settings: Settings, how: Mapping[str, Any], report: Report | None) -> 
     return curve
 
 
-def stationary(settings: Settings, how: Mapping[str, Any], report: Report | None) -> xr.Dataset:
-    """The limit: mse, squared bias, variance and the mean-square radius."""
+def limit(settings: Settings, how: Mapping[str, Any], report: Report | None) -> xr.Dataset:
+    """The stationary law without its radius: mse, squared bias, variance, and the spread of the squared error.
+
+    spread : standard deviation of ||theta - theta_star||^2 for a normal law with these two moments
+    """
     end = theory.stationary(problem(settings), algorithm(settings))
-    values = {
-        "mse": end.mse,
-        "squared_bias": float(end.bias @ end.bias),
-        "variance": end.variance,
-        "radius": end.radius,
-    }
+    b, C = end.bias, end.covariance
+    spread = math.sqrt(2 * np.sum(C * C) + 4 * b @ C @ b) if math.isfinite(end.mse) else math.inf
+    values = {"mse": end.mse, "squared_bias": float(b @ b), "variance": end.variance, "spread": spread}
     return xr.Dataset({k: ((), v) for k, v in values.items()})
 
 
 KINDS: dict[str, Callable[[Settings, Mapping[str, Any], Report | None], xr.Dataset]] = {
     "simulate": simulated,
     "exact": exact,
-    "stationary": stationary,
+    "limit": limit,
     "plan": planning.planned,
     "promise": planning.promised,
     "lower-bound": planning.lower_bound,

@@ -3,33 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import xarray as xr
 
-from .. import theory
 from .base import Scale
 from .cells import Cell
-from .compute import KINDS, Report, Settings, algorithm, problem
 
 WITHIN = 4.5  # standard errors: of a hundred sound comparisons none is further off but once in a thousand
-
-
-def limit(settings: Settings, how: Mapping[str, Any], report: Report | None) -> xr.Dataset:
-    """The stationary law without its radius: mse, squared bias, variance, and the spread of the squared error.
-
-    spread : standard deviation of ||theta - theta_star||^2 for a normal law with these two moments
-    """
-    end = theory.stationary(problem(settings), algorithm(settings))
-    b, C = end.bias, end.covariance
-    spread = math.sqrt(2 * np.sum(C * C) + 4 * b @ C @ b) if math.isfinite(end.mse) else math.inf
-    values = {"mse": end.mse, "squared_bias": float(b @ b), "variance": end.variance, "spread": spread}
-    return xr.Dataset({k: ((), v) for k, v in values.items()})
-
-
-KINDS["limit"] = limit
 
 
 def settings_at(

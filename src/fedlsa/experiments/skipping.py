@@ -13,7 +13,8 @@ import numpy as np
 import xarray as xr
 
 from ..figures import style
-from ..figures.trajectories import Costs, Line, costs_grid
+from ..figures.panels import Series
+from ..figures.trajectories import Costs, costs_grid
 from .base import Lookup, Panels, Row, Scale
 from .cells import Cell
 
@@ -118,7 +119,7 @@ def _costs(title: str, per: str, factor: int, held: Mapping[str, xr.Dataset]) ->
         q = int(run["q"]) if "q" in run else 1
         error = run["squared_error"].values[:, seen]
         low, high = np.quantile(error, BAND, axis=0)
-        lines.append(Line(label, HUES[role], t[seen] * (factor * q or 1), error.mean(axis=0), low, high))
+        lines.append(Series(label, HUES[role], t[seen] * (factor * q or 1), error.mean(axis=0), low, high))
     t = held["exact"]["round"].values
     return Costs(title, per, lines, (t[1:] * (factor or 1), held["exact"]["mse"].values[1:]))
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 WIDTH, HEIGHT = 1.95, 1.85  # of a panel, in inches
 FAR = 30  # times below the smallest mean a level is not drawn
 EXACT = "exact expectation"
-SMALL = {"font.size": 8, "axes.labelsize": 8, "xtick.labelsize": 7.5, "ytick.labelsize": 7.5, "lines.linewidth": 1.5}
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +46,7 @@ def panel_grid(rows: Sequence[Sequence[Panel]], *, note: str, x: str = "communic
     """A figure of panels; note : what lines, bands and dashes mean, under it."""
     matplotlib = style.matplotlib()
     high, wide = len(rows), max(map(len, rows))
-    with matplotlib.rc_context({**style.RC, **SMALL}):
+    with matplotlib.rc_context({**style.RC, **style.SMALL}):
         width, height = 0.75 + WIDTH * wide, 1.25 + HEIGHT * high
         figure = matplotlib.figure.Figure(figsize=(width, height))
         grid = figure.subplots(high, wide, squeeze=False, sharey="row")

@@ -10,7 +10,6 @@ import numpy as np
 
 from ..checks import Floats
 from . import style
-from .panels import SMALL
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,7 +52,7 @@ def speed_up(rows: Sequence[Sequence[SpeedPanel]], *, note: str, title: str = ""
     """fig:show-speed-up: stationary error against agents; colour : step size; solid : SCAFFLSA, dashed : FedLSA."""
     matplotlib = style.matplotlib()
     high, wide = len(rows), max(map(len, rows))
-    with matplotlib.rc_context({**style.RC, **SMALL}):
+    with matplotlib.rc_context({**style.RC, **style.SMALL}):
         below = 0.52 + 0.14 * (1 + note.count("\n"))
         width, height = 0.75 + WIDTH * wide, 0.6 + below + HEIGHT * high
         figure = matplotlib.figure.Figure(figsize=(width, height))

@@ -57,6 +57,14 @@ RC = {
     "svg.hashsalt": "fedlsa",  # equal figures give equal files
 }
 
+SMALL = {  # on top of it, for figures of many panels
+    "font.size": 8,
+    "axes.labelsize": 8,
+    "xtick.labelsize": 7.5,
+    "ytick.labelsize": 7.5,
+    "lines.linewidth": 1.5,
+}
+
 
 def matplotlib() -> Any:
     """The matplotlib package, or an error that says how to get it."""

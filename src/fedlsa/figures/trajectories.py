@@ -10,25 +10,13 @@ import numpy as np
 
 from ..checks import Floats
 from . import style
+from .panels import Series
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 WIDTH, HEIGHT = 1.95, 1.8  # of a panel, in inches
-SMALL = {"font.size": 8, "axes.labelsize": 8, "xtick.labelsize": 7.5, "ytick.labelsize": 7.5, "lines.linewidth": 1.4}
-
-
-@dataclass(frozen=True, eq=False)
-class Line:
-    """A mean with its band against a cost, each (R,)."""
-
-    label: str
-    colour: str
-    x: Floats
-    mean: Floats
-    low: Floats
-    high: Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +25,7 @@ class Costs:
 
     title: str
     cost: str
-    lines: Sequence[Line]
+    lines: Sequence[Series]
     exact: tuple[Floats, Floats]
 
 
@@ -45,7 +33,7 @@ def costs_grid(rows: Sequence[Sequence[Costs]], *, note: str) -> Figure:
     """Rows of panels that share their vertical scale; note : what lines and bands mean, under it."""
     matplotlib = style.matplotlib()
     high, wide = len(rows), max(map(len, rows))
-    with matplotlib.rc_context({**style.RC, **SMALL}):
+    with matplotlib.rc_context({**style.RC, **style.SMALL}):
         width, height = 0.75 + WIDTH * wide, 1.4 + HEIGHT * high
         figure = matplotlib.figure.Figure(figsize=(width, height))
         grid = figure.subplots(high, wide, squeeze=False, sharey="row", sharex="col")
