@@ -31,6 +31,10 @@ class ResultFileError(FedLSAError, OSError):
     """A result file is missing, damaged, or not one of ours."""
 
 
+class SiteDataError(FedLSAError, ValueError):
+    """A site's file or arrays cannot be used; the message names the file, the column and the rule."""
+
+
 class MissingExtraError(FedLSAError, ImportError):
     """A feature needs an optional extra that is not installed; the message says which."""
 

@@ -11,11 +11,12 @@ from numpy.typing import ArrayLike
 
 from .. import checks
 from ..checks import Floats
+from ..errors import ArgumentError
 from .base import Problem, RankOne, agents
 from .markov import Flags
 from .tables import not_empty, offsets, recipe, tuples
 
-FIELDS = ("phi", "r", "phi_next", "terminated", "truncated")
+FIELDS = ("phi", "r", "phi_next", "terminated", "truncated", "importance")
 
 
 def from_transitions(
@@ -28,14 +29,15 @@ def from_transitions(
 ) -> Problem:
     """TD(lambda) on recorded transitions (eq:matr_A_def_td_app; trace is lambda, 0 gives the paper's TD(0)).
 
-    logs : tuples (phi, r, phi_next, terminated[, truncated]) of K rows in the order in which they were recorded,
-    phi, phi_next : (K, d), r : (K,), terminated, truncated : (K,) booleans. Each row has probability 1/K and
+    logs : tuples (phi, r, phi_next, terminated[, truncated[, importance]]) of K rows in the order in which they were
+    recorded, phi, phi_next : (K, d), r : (K,), terminated, truncated : (K,) booleans (truncated may be None),
+    importance : (K,) ratios rho_k = pi(a|s) / behaviour(a|s), by default 1. Each row has probability 1/K and
 
-        u = e_k = phi_k + discount trace e_{k-1},    v = phi_k - discount phi_next_k,    y = r_k.
+        u = e_k = rho_k (phi_k + discount trace e_{k-1}),    v = phi_k - discount phi_next_k,    y = r_k.
 
     The trace e starts afresh after termination and after truncation; only termination stops the bootstrap (v = phi_k).
     """
-    given = tuples("logs", logs, FIELDS, optional=1)
+    given = tuples("logs", logs, FIELDS, optional=2)
     gamma = checks.real("discount", discount, at_least=0, below=1)
     lam = checks.real("trace", trace, at_least=0, at_most=1)
     own_logs: list[tuple[Any, ...]] = []
@@ -43,7 +45,7 @@ def from_transitions(
         own_logs.append(_checked(f"logs[{m}]", entry, own_logs[0][0].shape[1] if own_logs else "d"))
     held, w = agents(len(given), assignment, weights)
     first = offsets([len(log[1]) for log in own_logs])
-    u = [_traces(log[0], _breaks(log), gamma * lam) for log in own_logs]
+    u = [traces(log[0], _breaks(log), gamma * lam, log[5] if len(log) > 5 else None) for log in own_logs]
     v = [phi - gamma * np.where(ended[:, None], 0, phi_next) for phi, _, phi_next, ended, *_ in own_logs]
     K = int(first[-1])
     return Problem(
@@ -68,27 +70,43 @@ def _checked(name: str, entry: tuple[Any, ...], d: int | str) -> tuple[Any, ...]
     not_empty(f"phi in {name}", phi.shape)
     r = checks.array(f"r in {name}", entry[1], (len(phi),))
     phi_next = checks.array(f"phi_next in {name}", entry[2], phi.shape)
-    flags = [checks.flags(f"{f} in {name}", x, (len(phi),)) for f, x in zip(FIELDS[3:], entry[3:], strict=False)]
-    return phi.copy(), r.copy(), phi_next.copy(), *flags
+    ended = checks.flags(f"terminated in {name}", entry[3], (len(phi),))
+    out: list[Any] = [phi.copy(), r.copy(), phi_next.copy(), ended]
+    if len(entry) > 4:
+        cut = entry[4]
+        out.append(None if cut is None else checks.flags(f"truncated in {name}", cut, (len(phi),)))
+    if len(entry) > 5:
+        rho = checks.array(f"importance in {name}", entry[5], (len(phi),))
+        if (rho < 0).any():
+            k = int(np.argmax(rho < 0))
+            raise ArgumentError(f"importance in {name} must be at least 0; got {rho[k]:g} at [{k}]")
+        out.append(rho.copy())
+    return tuple(out)
 
 
 def _breaks(log: tuple[Any, ...]) -> Flags:
     """(K,): after which rows a new episode begins."""
-    return log[3] if len(log) == 4 else log[3] | log[4]
+    return log[3] if len(log) == 4 or log[4] is None else log[3] | log[4]
 
 
-def _traces(phi: Floats, breaks: Flags, decay: float) -> Floats:
-    """(K, d): e_k = phi_k + decay e_{k-1}, starting afresh after a break."""
-    if decay == 0:
+def traces(
+    phi: Floats, breaks: Flags, decay: float, importance: Floats | None = None, before: Floats | None = None
+) -> Floats:
+    """(K, d): e_k = rho_k (phi_k + decay e_{k-1}), starting afresh after a break; before : (d,) the trace before row 0."""
+    if importance is None and decay == 0:
         return phi
     e = phi.copy()
-    _accumulate(e, breaks, decay)
+    rho = np.ones(len(phi)) if importance is None else importance
+    _accumulate(e, breaks, decay, rho, np.zeros(phi.shape[1]) if before is None else before)
     return e
 
 
 @numba.njit(cache=True)
-def _accumulate(e: Floats, breaks: Flags, decay: float) -> None:
-    for k in range(1, e.shape[0]):
-        if not breaks[k - 1]:
-            for i in range(e.shape[1]):
+def _accumulate(e: Floats, breaks: Flags, decay: float, rho: Floats, before: Floats) -> None:
+    for k in range(e.shape[0]):
+        for i in range(e.shape[1]):
+            if k == 0:
+                e[k, i] += decay * before[i]
+            elif not breaks[k - 1]:
                 e[k, i] += decay * e[k - 1, i]
+            e[k, i] *= rho[k]

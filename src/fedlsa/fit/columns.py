@@ -1,0 +1,107 @@
+"""Which columns of the sites a task needs; every site must have the same ones."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..errors import SiteDataError
+from .sites import Site
+from .tasks import Names, Regression, Task, Value
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns that a task reads, the same at every site. Those of `state` and `next_state` stand in one order.
+
+    regression : state are the features, reward is the target; the others are empty or None
+    """
+
+    state: tuple[str, ...]
+    next_state: tuple[str, ...]
+    reward: str
+    terminated: str | None = None
+    truncated: str | None = None
+    importance: str | None = None
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """Every column once, in the order in which they are read."""
+        rest = (self.reward, self.terminated, self.truncated, self.importance)
+        return tuple(dict.fromkeys([*self.state, *self.next_state, *(c for c in rest if c is not None)]))
+
+
+def chosen(task: Task, sites: Sequence[Site]) -> Columns:
+    """The columns that the task reads, found at the first site and checked at all."""
+    first = sites[0]
+    columns = _regression(task, first) if isinstance(task, Regression) else _value(task, first)
+    for site in sites[1:]:
+        for column in columns.all:
+            if column not in site.columns:
+                raise SiteDataError(f"{site.name} lacks the column {column!r} that {first.name} has")
+        if isinstance(task, Regression) and task.features is None:
+            for extra in sorted(set(site.columns) - set(columns.all)):
+                raise SiteDataError(f"{site.name} has a column {extra!r} that {first.name} lacks; name the features")
+        for option in ("truncated", "importance"):
+            if isinstance(task, Value) and getattr(columns, option) is None and getattr(task, option) in site.columns:
+                raise SiteDataError(f"{site.name} has a column {getattr(task, option)!r} that {first.name} lacks")
+    return columns
+
+
+def _regression(task: Regression, site: Site) -> Columns:
+    features = [c for c in site.columns if c != task.target] if task.features is None else task.features
+    for column in (task.target, *features):
+        require(site, column)
+    if task.target in features:
+        raise SiteDataError(f"{site.name}: the target {task.target!r} must not be a feature as well")
+    if not features:
+        raise SiteDataError(f"{site.name} must have at least one column beside the target {task.target!r}")
+    return Columns(tuple(features), (), task.target)
+
+
+def _value(task: Value, site: Site) -> Columns:
+    before, after = _group(site, task.state, "state"), _group(site, task.next_state, "next_state")
+    if len(before) != len(after):
+        raise SiteDataError(
+            f"{site.name} must have as many columns of the next state as of the state, {len(before)}; got {len(after)}"
+        )
+    if isinstance(task.state, str) and isinstance(task.next_state, str):  # by what follows the prefix
+        tails = [c.removeprefix(task.next_state) for c in after]
+        for column in before:
+            if column.removeprefix(task.state) not in tails:
+                raise SiteDataError(f"{site.name} has {column!r} but no {task.next_state}{column[len(task.state):]!s}")
+        after = [task.next_state + c.removeprefix(task.state) for c in before]
+    require(site, task.reward)
+    require(site, task.terminated)
+    optional = {c: (getattr(task, c) if getattr(task, c) in site.columns else None) for c in ("truncated", "importance")}
+    return Columns(tuple(before), tuple(after), task.reward, task.terminated, **optional)
+
+
+def _group(site: Site, names: Names, what: str) -> list[str]:
+    """A list of columns as it is; for a prefix, all columns that begin with it, numbers in their order."""
+    if not isinstance(names, str):
+        for column in names:
+            require(site, column)
+        return list(names)
+    found = [c for c in site.columns if c.startswith(names)]
+    if not found:
+        raise SiteDataError(
+            f"{site.name} has no column that begins with {names!r} ({what}); it has {_listed(site.columns)}"
+        )
+    return sorted(found, key=lambda c: [int(t) if t.isdigit() else t for t in re.split(r"(\d+)", c)])
+
+
+def require(site: Site, column: str) -> None:
+    """Refuse a site that lacks the column, and offer the nearest name."""
+    if column in site.columns:
+        return
+    close = difflib.get_close_matches(column, site.columns, n=1, cutoff=0.6)
+    hint = f"did you mean {close[0]!r}?" if close else f"it has {_listed(site.columns)}"
+    raise SiteDataError(f"{site.name} has no column {column!r}; {hint}")
+
+
+def _listed(columns: Sequence[str]) -> str:
+    text = ", ".join(columns[:8])
+    return text + (f" and {len(columns) - 8} more" if len(columns) > 8 else "")

@@ -1,0 +1,90 @@
+"""What is to be estimated from the sites' columns: a linear model of a target, or the value function of a policy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .. import checks
+from ..errors import ArgumentTypeError
+
+Names = str | Sequence[str]
+
+
+@dataclass(frozen=True)
+class Regression:
+    """Least squares of a target on features: A(z) = x x^T + ridge I and b(z) = y x (eq:lsa_syst_fed).
+
+    target : the column to be explained; features : the columns that explain it, by default all others
+    intercept : a constant term; standardise : run on features and target of mean 0 and variance 1, which sites compute
+    from sums and counts; coefficients are reported on the original scale. ridge : of the standardised problem.
+    """
+
+    target: str
+    features: Names | None = None
+    intercept: bool = True
+    standardise: bool = True
+    ridge: float = 0.0
+
+    def __post_init__(self) -> None:
+        _name("target", self.target)
+        if self.features is not None:
+            object.__setattr__(self, "features", _names("features", self.features))
+        checks.boolean("intercept", self.intercept)
+        checks.boolean("standardise", self.standardise)
+        object.__setattr__(self, "ridge", checks.real("ridge", self.ridge, at_least=0))
+
+
+@dataclass(frozen=True)
+class Value:
+    """The value function of the policy that made the logs, by TD(0) or TD(lambda) (eq:matr_A_def_td_app).
+
+    discount : gamma; trace : lambda
+    state, next_state : columns before and after a transition: a list of names, or the prefix that they share. They are
+        the features themselves, or what `features` maps to them (one of fl.problems.features, anything callable, a
+        fitted scikit-learn transformer, or an array (S, d) of one row per state)
+    reward, terminated, truncated, importance : columns; those of `truncated` and `importance` may be missing.
+        Only termination stops the bootstrap; traces start afresh after both. importance : pi(a|s) / behaviour(a|s)
+    intercept : a constant feature; standardise : divide each feature by its root mean square while running
+    """
+
+    discount: float
+    trace: float = 0.0
+    state: Names = "state"
+    next_state: Names = "next_state"
+    reward: str = "reward"
+    terminated: str = "terminated"
+    truncated: str = "truncated"
+    importance: str = "importance"
+    features: Any = None
+    intercept: bool = False
+    standardise: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "discount", checks.real("discount", self.discount, at_least=0, below=1))
+        object.__setattr__(self, "trace", checks.real("trace", self.trace, at_least=0, at_most=1))
+        for field in ("state", "next_state"):
+            given = getattr(self, field)
+            object.__setattr__(self, field, given if isinstance(given, str) else _names(field, given))
+        for field in ("reward", "terminated", "truncated", "importance"):
+            _name(field, getattr(self, field))
+        checks.boolean("intercept", self.intercept)
+        checks.boolean("standardise", self.standardise)
+
+
+Task = Regression | Value
+
+
+def _name(argument: str, value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise ArgumentTypeError(f"{argument} must be the name of a column; got {checks.show(value)}")
+    return value
+
+
+def _names(argument: str, value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        value = [value]
+    if not checks.is_sequence(value) or not len(value):
+        raise ArgumentTypeError(f"{argument} must be names of columns; got {checks.show(value)}")
+    return tuple(_name(f"each of {argument}", entry) for entry in value)
