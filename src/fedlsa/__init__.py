@@ -7,6 +7,7 @@ from typing import Any as _Any
 from . import errors, figures, problems, results, theory
 from .algorithms import SCAFFLSA, Algorithm, FedLSA, PowerStep, Scaffnew
 from .engine import simulate, simulate_grid
+from .fit import Fit, Regression, Value, fit
 from .problems import Problem
 from .sampling import IID, Markov, Replay
 from .theory import plan
@@ -18,15 +19,19 @@ __all__ = [
     "SCAFFLSA",
     "Algorithm",
     "FedLSA",
+    "Fit",
     "Markov",
     "PowerStep",
     "Problem",
+    "Regression",
     "Replay",
     "Scaffnew",
+    "Value",
     "__version__",
     "errors",
     "experiments",
     "figures",
+    "fit",
     "plan",
     "problems",
     "results",

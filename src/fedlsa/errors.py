@@ -39,6 +39,10 @@ class MissingExtraError(FedLSAError, ImportError):
     """A feature needs an optional extra that is not installed; the message says which."""
 
 
+class DivergenceError(FedLSAError, ArithmeticError):
+    """A fit's run left the range of floating-point numbers; the message says when."""
+
+
 class ClusterError(FedLSAError, RuntimeError):
     """A cluster cannot be joined, or lost work for good."""
 

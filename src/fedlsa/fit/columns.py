@@ -71,11 +71,13 @@ def _value(task: Value, site: Site) -> Columns:
         tails = [c.removeprefix(task.next_state) for c in after]
         for column in before:
             if column.removeprefix(task.state) not in tails:
-                raise SiteDataError(f"{site.name} has {column!r} but no {task.next_state}{column[len(task.state):]!s}")
+                raise SiteDataError(f"{site.name} has {column!r} but no {task.next_state}{column[len(task.state) :]!s}")
         after = [task.next_state + c.removeprefix(task.state) for c in before]
     require(site, task.reward)
     require(site, task.terminated)
-    optional = {c: (getattr(task, c) if getattr(task, c) in site.columns else None) for c in ("truncated", "importance")}
+    optional = {
+        c: (getattr(task, c) if getattr(task, c) in site.columns else None) for c in ("truncated", "importance")
+    }
     return Columns(tuple(before), tuple(after), task.reward, task.terminated, **optional)
 
 

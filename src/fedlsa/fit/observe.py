@@ -15,7 +15,7 @@ from ..problems.markov import Flags
 from ..problems.transitions import traces
 from .columns import Columns
 from .sites import Site
-from .tasks import Regression, Task, Value
+from .tasks import Regression, Task
 
 
 @dataclass(frozen=True, eq=False)

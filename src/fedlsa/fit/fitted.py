@@ -1,0 +1,112 @@
+"""What a fit gives back: coefficients with error bars, what they cost, and how each site stands to the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.stats import norm
+
+from .. import checks
+from ..checks import Floats
+from ..problems import features as maps
+from ..theory.planner import Plan
+from .tasks import Regression, Task
+
+
+class Prediction(NamedTuple):
+    """Values of n points with their standard errors and interval, each (n,)."""
+
+    value: Floats
+    standard_error: Floats
+    low: Floats
+    high: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class SiteReport:
+    """How one site stands to the shared answer, on the original scale.
+
+    theta : its own solution, NaN where its data leave it open; distance : ||theta_c - theta||
+    pull : ||w_c A^-1 xi_star_c||, how far the site draws the shared solution its way: what drift is made of
+    noise : root mean squared error that its draws put into the run; finite_data : that its finite data put into theta
+    """
+
+    name: str
+    rows: int
+    weight: float
+    theta: Floats
+    distance: float
+    pull: float
+    noise: float
+    finite_data: float
+    window: int
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """A shared linear model estimated from the data of all sites, on the original scale of the columns.
+
+    theta : (d,) coefficients of `names`; covariance : (d, d) of the data's own solution about the truth
+    solution : (d,) the data's own solution, which the run approaches
+    optimisation : (d,) root mean squared distance of theta from it, at most, as exact theory says (or as it came out)
+    error : root mean squared errors of theta by origin: "drift", "noise" (both of the run) and "finite data"
+    local : what a local step uses: "rows" drawn at random, or the site's "means"
+    """
+
+    task: Task
+    names: tuple[str, ...]
+    theta: Floats
+    covariance: Floats
+    solution: Floats
+    optimisation: Floats
+    plan: Plan
+    epsilon: float | None
+    error: dict[str, float]
+    per_site: tuple[SiteReport, ...]
+    weight: str
+    local: str
+    centred: bool
+    rivals: dict[str, Any] = field(default_factory=dict)
+    bootstrap: Any = None
+    made_by: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def standard_error(self) -> Floats:
+        """(d,): of each coefficient, from finite data and from the run together."""
+        return np.sqrt(np.diag(self.covariance) + self.optimisation**2)
+
+    @property
+    def communications(self) -> int:
+        """Server averages."""
+        return self.plan.rounds
+
+    def confidence_interval(self, level: float = 0.95) -> Floats:
+        """(d, 2): intervals that cover each true coefficient with probability `level`, in large samples."""
+        z = _quantile(level)
+        return np.stack([self.theta - z * self.standard_error, self.theta + z * self.standard_error], axis=1)
+
+    def value(self, features: ArrayLike, level: float = 0.95) -> Prediction:
+        """The model at given points with pointwise intervals of `level`: (n, k) columns of the task (or states that its
+        feature map takes); the intercept is added here."""
+        x = self.design(features)
+        z = _quantile(level)
+        # the run's error in a coefficient may go along with that in any other: their sum bounds it
+        deviation = np.sqrt(np.einsum("ni,ij,nj->n", x, self.covariance, x) + (np.abs(x) @ self.optimisation) ** 2)
+        v = x @ self.theta
+        return Prediction(v, deviation, v - z * deviation, v + z * deviation)
+
+    def design(self, features: ArrayLike) -> Floats:
+        """(n, d): the rows with which coefficients are multiplied."""
+        d = len(self.theta) - self.task.intercept
+        if not isinstance(self.task, Regression) and self.task.features is not None:
+            x = maps.apply(self.task.features, np.asarray(features), "features")
+        else:
+            x = checks.array("features", features, ("n", d))
+        return np.column_stack([x, np.ones(len(x))]) if self.task.intercept else x
+
+
+def _quantile(level: float) -> float:
+    return float(norm.ppf(0.5 + checks.real("level", level, above=0, below=1) / 2))
