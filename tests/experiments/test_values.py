@@ -5,7 +5,7 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.experiments import EXPERIMENTS, Cell, Local, Scale, compute, reproduce
-from fedlsa.experiments.value_cells import squared_errors, value_functions
+from fedlsa.experiments.value_cells import squared_errors, values
 
 
 def two_states():
@@ -15,14 +15,14 @@ def two_states():
 
 
 def test_value_function_of_two_states_in_turn_is_the_geometric_series():
-    V, mu, phi = value_functions(two_states(), 0.5)
+    V, mu, phi = values(two_states())
     np.testing.assert_allclose(V, [[4 / 3, 2 / 3]], rtol=1e-12)  # 1 + 1/4 + 1/16 + ..., and half of it
     np.testing.assert_allclose(mu, [[0.5, 0.5]], rtol=1e-12)
     np.testing.assert_allclose(phi, [[1.0], [0.0]])
 
 
 def test_squared_error_is_weighed_by_the_stationary_law():
-    V, mu, phi = value_functions(two_states(), 0.5)
+    V, mu, phi = values(two_states())
     np.testing.assert_allclose(squared_errors(V, mu, phi, np.array([[1.0], [0.0]])), [[5 / 18], [10 / 9]], rtol=1e-12)
 
 

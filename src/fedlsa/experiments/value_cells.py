@@ -14,20 +14,11 @@ from ..problems import Problem
 from ..problems.base import RankOne
 
 
-def value_functions(p: Problem, discount: float) -> tuple[Floats, Floats, Floats]:
-    """V_c = (I - gamma P_c)^{-1} r_c and mu_c of every agent, (N, S), and the features Phi, (S, d)."""
-    chain, obs = p.chain, p.observations
-    assert chain is not None
-    assert isinstance(obs, RankOne)
-    S = int(chain.first_state[1])
-    V = np.empty((p.n_tables, S))
-    for m, span in enumerate(p.spans()):
-        P, r = np.zeros((S, S)), np.zeros(S)
-        np.add.at(P, (chain.origin[span], chain.successor[span]), chain.conditional[span])
-        np.add.at(r, chain.origin[span], chain.conditional[span] * obs.y[span])
-        V[m] = np.linalg.solve(np.eye(S) - discount * P, r)
-    mu = chain.stationary.reshape(p.n_tables, S)
-    return V[p.assignment], mu[p.assignment], obs.rows[:S]
+def values(p: Problem) -> tuple[Floats, Floats, Floats]:
+    """V_c and mu_c of every agent, (N, S), and the features Phi, (S, d)."""
+    V = theory.value_functions(p)
+    assert isinstance(p.observations, RankOne)
+    return V, theory.stationary_law(p), p.observations.rows[: V.shape[1]]
 
 
 def squared_errors(V: Floats, mu: Floats, phi: Floats, theta: Floats) -> Floats:
@@ -49,7 +40,7 @@ def value_errors(settings: Mapping[str, Any], how: Mapping[str, Any], report: An
     Beside them, as ends of the scale: the zero function, the best shared parameter and each agent's own best.
     """
     problem = problems.garnet(**settings["problem"])
-    V, mu, phi = value_functions(problem, float(problem.recipe["arguments"]["discount"]))
+    V, mu, phi = values(problem)
     shared = {
         "shared": problem.theta_star,
         "virtual": theory.virtual_mdp(problem).theta_tilde,
@@ -57,8 +48,8 @@ def value_errors(settings: Mapping[str, Any], how: Mapping[str, Any], report: An
         "zero": np.zeros(problem.dim),
     }
     errors = squared_errors(V, mu, phi, np.stack(list(shared.values())))
-    values: dict[str, Any] = {name: ("world", e) for name, e in zip(shared, errors, strict=True)}
-    values["local"] = (("agent", "world"), squared_errors(V, mu, phi, problem.theta_star_local))
+    out: dict[str, Any] = {name: ("world", e) for name, e in zip(shared, errors, strict=True)}
+    out["local"] = (("agent", "world"), squared_errors(V, mu, phi, problem.theta_star_local))
     best = np.stack([_closest(V[c : c + 1], mu[c : c + 1], phi) for c in range(problem.n_agents)])
-    values["best_local"] = ("world", np.diagonal(squared_errors(V, mu, phi, best)).copy())
-    return xr.Dataset(values)
+    out["best_local"] = ("world", np.diagonal(squared_errors(V, mu, phi, best)).copy())
+    return xr.Dataset(out)

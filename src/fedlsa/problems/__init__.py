@@ -8,7 +8,9 @@ from typing import Any
 
 from .. import checks
 from ..errors import ArgumentError, ArgumentTypeError
+from . import features
 from .base import Chain, Dense, Problem, RankOne
+from .chains import from_chains
 from .garnet import garnet
 from .mdp import from_mdps
 from .observations import from_observations
@@ -18,6 +20,7 @@ from .transitions import from_transitions
 CONSTRUCTORS: dict[str, Callable[..., Problem]] = {
     "garnet": garnet,
     "from_mdps": from_mdps,
+    "from_chains": from_chains,
     "from_transitions": from_transitions,
     "regression": regression,
     "from_observations": from_observations,
@@ -47,6 +50,8 @@ __all__ = [
     "Dense",
     "Problem",
     "RankOne",
+    "features",
+    "from_chains",
     "from_mdps",
     "from_observations",
     "from_recipe",

@@ -8,10 +8,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .. import checks
+from ..checks import Floats
 from ..errors import ArgumentError
 from .base import Problem, agents
+from .markov import Flags
 from .tables import own, recipe
-from .td import Edges, Restarts, temporal_difference
+from .td import Edges, temporal_difference
 
 
 def from_mdps(
@@ -43,27 +45,26 @@ def from_mdps(
     if phi.shape[1] == 0:
         raise ArgumentError(f"features must have at least one column; got shape {phi.shape}")
     gamma = checks.real("discount", discount, at_least=0, below=1)
-    restarts = _restarts(terminal, initial, M, S)
+    ends, law = _episodes(terminal, initial, M, S)
     held, w = agents(M, assignment, weights)
     joint = pi[:, :, None] * kernel
-    if restarts is not None:
-        joint[restarts.terminal] = 0
+    joint[ends] = 0
     table, s, a, s_next = np.nonzero(joint)
-    edges = Edges(table, s, s_next, reward[table, s, a], joint[table, s, a, s_next])
+    edges = Edges(table, s, s_next, reward[table, s, a], joint[table, s, a, s_next], ends[table, s_next])
     arrays = {"P": P, "r": r, "policy": policy, "features": features, "terminal": terminal, "initial": initial}
     given = {"discount": gamma, **{name: own(value) for name, value in arrays.items()}}
     source = recipe("from_mdps", weights, assignment, given)
-    return temporal_difference(edges, M, phi, gamma, restarts, held, w, source)
+    return temporal_difference(edges, M, phi, gamma, law, held, w, source)
 
 
-def _restarts(terminal: ArrayLike | None, initial: ArrayLike | None, M: int, S: int) -> Restarts | None:
-    """The two arguments, checked, for each table."""
+def _episodes(terminal: ArrayLike | None, initial: ArrayLike | None, M: int, S: int) -> tuple[Flags, Floats | None]:
+    """Which states end an episode, and where the next one begins, for each table: (M, S) both."""
+    ends = np.zeros((M, S), np.bool_)
     if initial is None:
         if terminal is None:
-            return None
+            return ends, None
         raise ArgumentError("initial must be a law over the states when terminal is given; got None")
     law = np.broadcast_to(checks.probabilities("initial", initial, _shape(initial, M, S)), (M, S))
-    ends = np.zeros((M, S), np.bool_)
     if terminal is not None:
         ends |= checks.flags("terminal", terminal, _shape(terminal, M, S))
     if (law[ends] > 0).any():
@@ -71,7 +72,7 @@ def _restarts(terminal: ArrayLike | None, initial: ArrayLike | None, M: int, S: 
         raise ArgumentError(
             f"initial must give terminal states no probability; got {law[m, s]:g} for state {s} of P[{m}]"
         )
-    return Restarts(ends, law)
+    return ends, law
 
 
 def _shape(value: Any, M: int, S: int) -> tuple[int, ...]:

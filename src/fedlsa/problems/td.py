@@ -18,21 +18,17 @@ from .markov import Flags, stationary_laws
 
 @dataclass(frozen=True, eq=False)
 class Edges:
-    """Transitions of all tables: from `origin` to `successor`, reward y, probability `conditional`, each (E,)."""
+    """Transitions of all tables: from `origin` to `successor`, reward y, probability `conditional`, each (E,).
+
+    ends : (E,) which of them end an episode, where any does
+    """
 
     table: Integers
     origin: Integers
     successor: Integers
     y: Floats
     conditional: Floats
-
-
-@dataclass(frozen=True, eq=False)
-class Restarts:
-    """What ends an episode, and the law of the state after it; terminal, initial : (M, S)."""
-
-    terminal: Flags
-    initial: Floats
+    ends: Flags | None = None
 
 
 def temporal_difference(
@@ -40,21 +36,23 @@ def temporal_difference(
     tables: int,
     features: Floats,
     discount: float,
-    restarts: Restarts | None,
+    initial: Floats | None,
     assignment: Integers,
     weights: Floats,
     recipe: dict[str, Any],
 ) -> Problem:
-    """The federated TD(0) problem (eq:system_matrix) of chains over S states, features : (S, d)."""
+    """The federated TD(0) problem (eq:system_matrix) of chains over S states, features : (S, d).
+
+    initial : (M, S) law of a chain's first state, and of the state after the end of an episode; None if nothing ends
+    """
     S = len(features)
-    ends = np.zeros(len(edges.y), np.bool_) if restarts is None else restarts.terminal[edges.table, edges.successor]
-    edges, ends = _merged(edges, ends, S)
+    edges, ends = _merged(edges, np.zeros(len(edges.y), np.bool_) if edges.ends is None else edges.ends, S)
     begin = np.ones((tables, S), np.bool_)
     rows, right = _rows(features, discount, edges, ends)
     following = np.where(ends, S, edges.successor)
-    if restarts is not None:
-        edges, right, following = _restarted(edges, ends, right, following, restarts.initial)
-        begin = restarts.initial > 0
+    if initial is not None:
+        edges, right, following = _restarted(edges, ends, right, following, initial)
+        begin = initial > 0
     node = edges.table * S + edges.origin
     mu = stationary_laws(node, edges.table * S + edges.successor, edges.conditional, begin, assignment).ravel()
     return Problem(

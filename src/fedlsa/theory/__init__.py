@@ -11,6 +11,7 @@ from .markov import MarkovConstants, markov_constants, mixing_times
 from .moments import Moments, moments
 from .planner import Plan, plan, synchronous_plan
 from .stationary import Stationary, radius, stability_limit, stationary
+from .values import stationary_law, value_error, value_functions
 from .virtual import VirtualMDP, virtual_mdp
 
 __all__ = [
@@ -49,8 +50,11 @@ __all__ = [
     "stability",
     "stability_limit",
     "stationary",
+    "stationary_law",
     "synchronous_plan",
     "td_bound",
     "td_claim",
+    "value_error",
+    "value_functions",
     "virtual_mdp",
 ]

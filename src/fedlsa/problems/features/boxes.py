@@ -1,0 +1,162 @@
+"""Features of states in a box: tiles, cosines and bumps. States outside are taken as the nearest point of the box."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ... import checks
+from ...checks import Floats
+from ...errors import ArgumentError
+from ..base import Integers
+from .base import FeatureMap, box, counts, unit
+
+
+@dataclass(frozen=True)
+class TileCoding(FeatureMap):
+    """Tile coding: `tilings` grids over the box, each displaced by another part of a tile; one tile of each is active.
+
+    tiles : along each coordinate, one number for all or one each. An active tile has the value 1/sqrt(tilings).
+    d = tilings prod(tiles) - (tilings - 1): in every grid the tiles add up to a constant, so all grids but the first
+    leave out their last tile. What can be represented is the same, and the system stays invertible.
+    """
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    tiles: int | tuple[int, ...]
+    tilings: int = 1
+
+    def __post_init__(self) -> None:
+        low, high = box(self.low, self.high)
+        object.__setattr__(self, "low", low)
+        object.__setattr__(self, "high", high)
+        object.__setattr__(self, "tiles", counts("tiles", self.tiles, len(low)))
+        object.__setattr__(self, "tilings", checks.integer("tilings", self.tilings, at_least=1))
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        return counts("tiles", self.tiles, len(self.low))
+
+    @property
+    def dim(self) -> int:
+        return self.tilings * (math.prod(self._shape) - 1) + 1
+
+    @cached_property
+    def _shifts(self) -> Floats:
+        """(tilings, k): displacements in tiles; along each coordinate every grid has its own."""
+        T, k = self.tilings, len(self.low)
+        strides = [n for n in range(1, T * (k + 1) + 2) if math.gcd(n, T) == 1][:k]
+        return np.asarray(np.arange(T)[:, None] * np.array(strides) % T / T, np.float64)
+
+    def __call__(self, states: ArrayLike) -> Floats:
+        x, shape = unit(states, self.low, self.high), np.array(self._shape)
+        per_tiling = int(shape.prod())
+        out = np.zeros((len(x), self.tilings * per_tiling))
+        for t, shift in enumerate(self._shifts):
+            cell = np.minimum((x * shape + shift).astype(np.int64), shape - 1)  # tiles at the upper edge are wider
+            out[np.arange(len(x)), t * per_tiling + np.ravel_multi_index(tuple(cell.T), self._shape)] = 1
+        last = np.arange(2, self.tilings + 1) * per_tiling - 1
+        return np.asarray(np.delete(out, last, axis=1) / math.sqrt(self.tilings), np.float64)
+
+
+@dataclass(frozen=True)
+class Fourier(FeatureMap):
+    """The Fourier basis: cos(pi c . x) / sqrt(d) with x the state scaled to [0, 1]^k, c from {0, ..., order}^k.
+
+    total : keep only those c whose entries add up to at most `order`. Then d = binomial(order + k, k), else
+    d = (order + 1)^k
+    """
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    order: int
+    total: bool = False
+
+    def __post_init__(self) -> None:
+        low, high = box(self.low, self.high)
+        object.__setattr__(self, "low", low)
+        object.__setattr__(self, "high", high)
+        object.__setattr__(self, "order", checks.integer("order", self.order))
+        object.__setattr__(self, "total", checks.boolean("total", self.total))
+
+    @property
+    def dim(self) -> int:
+        k = len(self.low)
+        return int(math.comb(self.order + k, k) if self.total else (self.order + 1) ** k)
+
+    @cached_property
+    def frequencies(self) -> Integers:
+        """(d, k): the vectors c, the constant first."""
+        c = np.indices((self.order + 1,) * len(self.low)).reshape(len(self.low), -1).T
+        return np.ascontiguousarray(c[c.sum(axis=1) <= self.order] if self.total else c, np.int64)
+
+    def __call__(self, states: ArrayLike) -> Floats:
+        x = unit(states, self.low, self.high)
+        return np.asarray(np.cos(math.pi * (x @ self.frequencies.T)) / math.sqrt(self.dim), np.float64)
+
+
+@dataclass(frozen=True)
+class RadialBasis(FeatureMap):
+    """Normalised radial basis functions: Gaussian bumps around centres, divided by their sum, so that they add up to 1.
+
+    centres : points (d, k) in the units of a state, or a number of grid points along each coordinate (one for all or
+    one each; d is their product). width : standard deviation of a bump in units of the box's sides; None is the
+    distance of neighbours on the grid, and for explicit centres d^(-1/k)
+    """
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    centres: int | tuple[int, ...] | tuple[tuple[float, ...], ...]
+    width: float | None = None
+
+    def __post_init__(self) -> None:
+        low, high = box(self.low, self.high)
+        object.__setattr__(self, "low", low)
+        object.__setattr__(self, "high", high)
+        if np.ndim(self.centres) == 2:
+            points = checks.array("centres", self.centres, ("d", len(low)))
+            if len(points) == 0:
+                raise ArgumentError("centres must hold at least one point; got none")
+            object.__setattr__(self, "centres", tuple(map(tuple, points.tolist())))
+        else:
+            object.__setattr__(self, "centres", counts("centres", self.centres, len(low)))
+        if self.width is not None:
+            object.__setattr__(self, "width", checks.real("width", self.width, above=0))
+
+    @cached_property
+    def _points(self) -> Floats:
+        """(d, k): centres in units of the box."""
+        if np.ndim(self.centres) == 2:
+            a, b = np.array(self.low), np.array(self.high)
+            return np.asarray((np.array(self.centres) - a) / (b - a), np.float64)
+        sides = [np.linspace(0, 1, n) if n > 1 else np.array([0.5]) for n in self._grid]
+        return np.stack(np.meshgrid(*sides, indexing="ij"), axis=-1).reshape(-1, len(self.low))
+
+    @property
+    def _grid(self) -> tuple[int, ...]:
+        return counts("centres", self.centres, len(self.low))
+
+    @property
+    def dim(self) -> int:
+        return len(self._points)
+
+    @property
+    def _widths(self) -> Floats:
+        """(k,): standard deviations along the sides of the box."""
+        k = len(self.low)
+        if self.width is not None:
+            return np.full(k, self.width)
+        if np.ndim(self.centres) == 2:
+            return np.full(k, self.dim ** (-1 / k))
+        return np.array([1 / max(n - 1, 1) for n in self._grid])
+
+    def __call__(self, states: ArrayLike) -> Floats:
+        x = unit(states, self.low, self.high)
+        gap = (x[:, None, :] - self._points[None]) / self._widths
+        exponent = -0.5 * np.sum(gap**2, axis=-1)
+        bump = np.exp(exponent - exponent.max(axis=1, keepdims=True))  # the nearest centre never underflows
+        return np.asarray(bump / bump.sum(axis=1, keepdims=True), np.float64)
