@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,12 +13,17 @@ from .. import checks
 from ..algorithms import METHODS
 from ..checks import Floats
 from ..errors import ArgumentError
+from ..problems import Problem
+from ..results.recipe import versions
 from ..theory.planner import LARGEST
 from . import columns as chosen_columns
+from .bootstrap import Bootstrap
+from .bootstrap import bootstrap as run_replicas
 from .columns import Columns
 from .covariance import Scores, sandwich, scores
 from .fitted import Fit, SiteReport
 from .observe import Piece, Scale, observations, raw
+from .rivals import compare
 from .run import Outcome, Settings, means_problem, rows_problem, run
 from .sites import Site, open_sites
 from .summaries import scale_of, summary
@@ -64,6 +69,8 @@ def fit(
     lag: int | None = None,
     centred: bool = True,
     seed: int = 0,
+    bootstrap: int | None = None,
+    rivals: bool = False,
     memory: float = MEMORY,
     progress: Progress | None = None,
 ) -> Fit:
@@ -79,6 +86,8 @@ def fit(
         (A_c and b_c, no noise), or "auto": rows where they fit into memory and exact theory can plan for them
     lag : how many rows apart scores may be correlated; None chooses it for a value function, and is 0 for a regression
     centred : covariances about each site's own mean score (sites are fixed, rows random), or about 0 (HC0)
+    bootstrap : how many replicas of the run on reweighted rows give error bars of their own; needs rows
+    rivals : compare with the one-shot system and with the average of the sites' own solutions
     seed : of the run's draws; memory : bytes of rows to keep; progress : called with (what, done, in all)
     """
     checks.instance("task", task, (Regression, Value), "fl.Regression(...) or fl.Value(...)")
@@ -87,6 +96,9 @@ def fit(
     checks.choice("local", local, ("auto", "rows", "log", "means"))
     window = checks.integer("lag", lag) if lag is not None else (0 if isinstance(task, Regression) else None)
     checks.boolean("centred", centred)
+    checks.boolean("rivals", rivals)
+    if bootstrap is not None:
+        checks.integer("bootstrap", bootstrap, at_least=2)
     tell = progress or (lambda what, done, total: None)
 
     data, weights = _read(open_sites(sites, task), task, weight, checks.real("memory", memory, above=0), tell)
@@ -101,11 +113,32 @@ def fit(
     rows = local in ("rows", "log") or (local == "auto" and data.kept is not None and len(A) <= LARGEST[method])
     if rows and data.kept is None:
         raise ArgumentError(f"local must be 'means' where rows take more than memory, {memory:g} bytes; got {local!r}")
+    if bootstrap is not None and (not rows or settings.in_order):
+        drawn = "log" if rows else "means"
+        raise ArgumentError(f"bootstrap must go with steps on rows drawn at random; got local={drawn!r}")
     problem = rows_problem(data.kept or [], weights, data.ridge) if rows else means_problem(systems, weights)
     outcome = run(problem, settings, lambda done, total: tell("running", done, total))
-    return _assembled(
-        data, systems, found, weights, A, theta_data, covariance, outcome, settings, weight, rows, centred
+    out = _assembled(data, systems, found, weights, A, theta_data, covariance, outcome, settings, weight, rows, centred)
+    original = data.scale.original()
+    if rivals:
+        others = compare(out.theta, out.solution, out.covariance, out.plan, systems, weights, original)
+        out = replace(out, rivals=others)
+    if bootstrap is not None:
+        tell("bootstrap", 0, 1)
+        blocks = 1 + max(s.window for s in found)
+        out = replace(out, bootstrap=_replicas(problem, outcome, bootstrap, blocks, settings.seed, centred, original))
+    return out
+
+
+def _replicas(
+    problem: Problem, outcome: Outcome, count: int, blocks: int, seed: int, centred: bool, original: tuple[Any, Any]
+) -> Bootstrap:
+    """The run on reweighted rows, on the original scale; rows of a window share their weight."""
+    made, (T, t) = outcome.plan, original
+    found = run_replicas(
+        problem, made.algorithm, made.rounds, replicas=count, run_seed=seed, blocks=blocks, centred=centred
     )
+    return Bootstrap(T @ found.theta + t, found.replicas @ T.T + t)
 
 
 def _settings(
@@ -236,4 +269,5 @@ def _assembled(
         weight=weight,
         local=("log" if settings.in_order else "rows") if rows else "means",
         centred=centred,
+        made_by={"versions": versions()},
     )

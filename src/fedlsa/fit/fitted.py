@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -13,6 +14,9 @@ from .. import checks
 from ..checks import Floats
 from ..problems import features as maps
 from ..theory.planner import Plan
+from .bootstrap import Bootstrap
+from .models import read_model, write_model
+from .rivals import Rival
 from .tasks import Regression, Task
 
 
@@ -53,7 +57,9 @@ class Fit:
     solution : (d,) the data's own solution, which the run approaches
     optimisation : (d,) root mean squared distance of theta from it, at most, as exact theory says (or as it came out)
     error : root mean squared errors of theta by origin: "drift", "noise" (both of the run) and "finite data"
-    local : what a local step uses: "rows" drawn at random, or the site's "means"
+    local : what a local step uses: "rows" drawn at random, the "log" in its order, or the site's "means"
+    rivals : other ways to an answer, where asked for; bootstrap : replicas of the run, where asked for
+    made_by : the versions that it depends on, and the command where there was one
     """
 
     task: Task
@@ -69,8 +75,8 @@ class Fit:
     weight: str
     local: str
     centred: bool
-    rivals: dict[str, Any] = field(default_factory=dict)
-    bootstrap: Any = None
+    rivals: tuple[Rival, ...] = ()
+    bootstrap: Bootstrap | None = None
     made_by: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -87,6 +93,18 @@ class Fit:
         """(d, 2): intervals that cover each true coefficient with probability `level`, in large samples."""
         z = _quantile(level)
         return np.stack([self.theta - z * self.standard_error, self.theta + z * self.standard_error], axis=1)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write it all as JSON, which `Fit.load` and `fedlsa evaluate` read.
+
+        Features that are a function or a transformer cannot be written; there is a warning, and `load` asks for them.
+        """
+        write_model(self, checks.path("path", path))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], features: Any = None) -> Fit:
+        """Read what `save` wrote: the same to the last bit. features : those that the file could not hold."""
+        return cls(**read_model(checks.path("path", path), cls, SiteReport, features))
 
     def value(self, features: ArrayLike, level: float = 0.95) -> Prediction:
         """The model at given points with pointwise intervals of `level`: (n, k) columns of the task (or states that its
