@@ -1,8 +1,9 @@
-"""What came out: labelled datasets over (seed, round), saved, loaded, run again and summed up."""
+"""What came out: labelled datasets over (seed, round), saved, loaded, run again, combined and summed up."""
 
 from .dataset import assemble, method_label, recorded_rounds
 from .files import load, save
 from .recipe import arguments, problem_text
+from .romberg import richardson_romberg
 from .summary import summary, table
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "method_label",
     "problem_text",
     "recorded_rounds",
+    "richardson_romberg",
     "save",
     "summary",
     "table",

@@ -1,0 +1,100 @@
+"""Federated Richardson-Romberg: two runs of one method, at step sizes eta and 2 eta, combined into one estimate.
+
+The bias of FedLSA begins with a term proportional to eta (theory.first_order_bias). It is twice as large in the run at
+2 eta, so 2 theta_eta - theta_2eta is without it; what is left falls like (eta H)^2 while eta H is small.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from ..algorithms import PowerStep
+from ..errors import ArgumentError
+from . import recipe
+
+SAME = ("rounds", "theta_0", "xi_0", "dtype")  # of the arguments of a run; the engine does not matter
+
+
+def richardson_romberg(fine: xr.Dataset, coarse: xr.Dataset) -> xr.Dataset:
+    """2 theta_eta - theta_2eta, in the form of a result.
+
+    fine, coarse : results of simulate on one problem with one method, sampling, start, seeds and recorded rounds, where
+        coarse has twice the step size of fine. Equal seeds see equal observations, which keeps the variance down.
+
+    Uploads and samples are those of both runs together. Communications are those of one: the runs are independent of
+    each other, so they can share their rounds. A seed has diverged where either run has. Control variates are dropped.
+    """
+    for name, result in (("fine", fine), ("coarse", coarse)):
+        recipe.require_result(name, result)
+        if "theta" not in result:
+            raise ArgumentError(f'{name} must hold theta, so run simulate with keep=("theta",); got none')
+    _check_pair(fine, coarse)
+    theta = 2 * fine["theta"].values - coarse["theta"].values
+    error = theta.astype(np.float64) - np.asarray(fine.attrs["theta_star"])
+    first, second = fine["diverged_at"].values, coarse["diverged_at"].values
+    earliest = np.where((first < 0) | (second < 0), np.maximum(first, second), np.minimum(first, second))
+    both = fine.drop_vars("xi", errors="ignore").copy()
+    for name, values in (
+        ("theta", theta),
+        ("squared_error", np.einsum("srd,srd->sr", error, error)),
+        ("uploads", fine["uploads"].values + coarse["uploads"].values),
+        ("samples", fine["samples"].values + coarse["samples"].values),
+        ("diverged_at", earliest),
+    ):
+        both[name] = both[name].copy(data=values)
+    both.attrs = dict(fine.attrs)
+    label = f"Richardson-Romberg({fine.attrs['method']})"
+    runs = {name: recipe.value(r.attrs["algorithm"]) for name, r in (("fine", fine), ("coarse", coarse))}
+    settings = {k: v for k, v in runs["fine"].items() if k != "name"}
+    made_by = {"module": "fedlsa.results", "qualname": "richardson_romberg", "repr": label}
+    both.attrs["method"] = label
+    both.attrs["algorithm"] = recipe.text({**settings, **made_by})  # named, so that nobody takes it for one run
+    both.attrs["runs"] = recipe.text({"theta": "2 fine - coarse", **runs})
+    return both
+
+
+def _check_pair(fine: xr.Dataset, coarse: xr.Dataset) -> None:
+    """Refuse two results that differ in anything but a step size twice as large."""
+    one, two = (dict(recipe.value(r.attrs["algorithm"])) for r in (fine, coarse))
+    if "name" not in one or "name" not in two:
+        strange = one if "name" not in one else two
+        made = f"{strange['module']}.{strange['qualname']}"
+        raise ArgumentError(f"fine and coarse must be runs of methods of fedlsa, whose step size is known; got {made}")
+    eta, twice = one.pop("step_size"), two.pop("step_size")
+    _same("the method", one.pop("name"), two.pop("name"))
+    for option in one:
+        _same(option, one[option], two[option])
+    if not _is_double(eta, twice):
+        raise ArgumentError(f"coarse must have twice the step_size of fine; got {twice} and {eta}")
+    for name in ("problem", "sampling"):
+        if fine.attrs[name] != coarse.attrs[name]:
+            raise ArgumentError(f"fine and coarse must be runs with one {name}; got two different ones")
+    mine, other = (recipe.value(r.attrs["arguments"]) for r in (fine, coarse))
+    for name in SAME:
+        _same(name, mine.get(name), other.get(name))
+    for name in ("seed", "round"):
+        if not np.array_equal(fine[name], coarse[name]):
+            what = "seeds" if name == "seed" else "recorded rounds"
+            raise ArgumentError(
+                f"fine and coarse must have the same {what}; got {_few(fine[name])} and {_few(coarse[name])}"
+            )
+
+
+def _same(what: str, one: Any, two: Any) -> None:
+    if not np.array_equal(one, two):
+        raise ArgumentError(f"fine and coarse must agree in {what}; got {one!r} and {two!r}")
+
+
+def _is_double(eta: float | PowerStep, twice: float | PowerStep) -> bool:
+    if isinstance(eta, PowerStep) or isinstance(twice, PowerStep):
+        powers = isinstance(eta, PowerStep) and isinstance(twice, PowerStep)
+        return powers and eta.power == twice.power and _is_double(eta.eta_0, twice.eta_0)  # type: ignore[union-attr]
+    return bool(np.isclose(twice, 2 * eta, rtol=1e-12, atol=0))
+
+
+def _few(values: xr.DataArray) -> str:
+    shown = values.values[:4].tolist()
+    return f"{shown}" if values.size <= 4 else f"{str(shown)[:-1]}, ... ({values.size} of them)"
