@@ -106,10 +106,11 @@ def advance(data, method, weights, state, begin, end):
             participants(method.seed, t, N, chosen)
             active = chosen[0]
         for c in active:
-            m, hat = data.assignment[c], state.hat[c]
-            hat[:] = state.theta
-            drift[:] = eta * state.xi[c]
-            full[:] = -eta * weights.scale[m]
+            m, hat, xi = data.assignment[c], state.hat[c], state.xi[c]
+            for i in range(dW):
+                hat[i], drift[i] = state.theta[i], eta * xi[i]
+            for b in range(W):
+                full[b] = -eta * weights.scale[m, b]
             left = method.lengths[t]
             while left > 0:
                 count = min(left, AHEAD)
@@ -126,19 +127,26 @@ def advance(data, method, weights, state, begin, end):
         total = 0.0
         for c in active:
             total += data.shares[c]
-        mean[:] = 0
+        for i in range(dW):
+            mean[i] = 0.0
         for c in active:
-            mean += (data.shares[c] / total) * state.hat[c]
+            share, hat = data.shares[c] / total, state.hat[c]
+            for i in range(dW):
+                mean[i] += share * hat[i]
         if method.gains[t] != 0:
             for c in active:
-                state.xi[c] += method.gains[t] * (mean - state.hat[c])  # keeps sum_c w_c xi_c = 0
-        state.theta[:] = mean
+                xi, hat = state.xi[c], state.hat[c]
+                for i in range(dW):
+                    xi[i] += method.gains[t] * (mean[i] - hat[i])  # keeps sum_c w_c xi_c = 0
+        for i in range(dW):
+            state.theta[i] = mean[i]
         if method.radius < np.inf:
             _project(state.theta, W, method.radius)
-        if t + 1 >= method.average_after:
-            state.best[:] += (state.theta - state.best) / (t + 2 - method.average_after)
-        elif method.average_after > len(method.etas):
-            state.best[:] = state.theta
+        for i in range(dW):
+            if t + 1 >= method.average_after:
+                state.best[i] += (state.theta[i] - state.best[i]) / (t + 2 - method.average_after)
+            elif method.average_after > len(method.etas):
+                state.best[i] = state.theta[i]
 
 
 @njit(**INLINED)
