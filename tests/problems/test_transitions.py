@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedlsa.errors import ArgumentError
 from fedlsa.problems import from_mdps, from_transitions
 
 
@@ -109,3 +110,57 @@ def test_the_callers_arrays_are_left_alone(trace):
     p.observations.rows[:] = 0
     for x, y in zip(log, before, strict=True):
         np.testing.assert_array_equal(x, y)
+
+
+def off_policy():
+    """Three states, two actions; counts of (s, a, s') in proportion to mu(s) behaviour(a|s) P(s'|s, a), all exact."""
+    P = np.array([[[0, 0.5, 0.5], [1, 0, 0]], [[0.25, 0.5, 0.25], [0, 0, 1.0]], [[0.5, 0, 0.5], [0, 1, 0]]])
+    behaviour, target = np.array([[0.5, 0.5]] * 3), np.array([[0.25, 0.75], [1, 0], [0.5, 0.5]])
+    r = np.array([[1.0, 0], [2, -1], [0, 3]])
+    K = np.einsum("sa,sat->st", behaviour, P)
+    mu = np.linalg.solve(np.vstack([(K.T - np.eye(3))[:2], np.ones(3)]), [0, 0, 1])
+    joint = mu[:, None, None] * behaviour[:, :, None] * P
+    smallest = min(x for x in joint.ravel() if x > 0)
+    scale = next(
+        n for n in range(1, 500) if np.allclose(joint * n / smallest, np.round(joint * n / smallest), atol=1e-9)
+    )
+    counts = np.round(joint * scale / smallest).astype(int)
+    s, a, t = (np.repeat(x.ravel(), counts.ravel()) for x in np.indices((3, 2, 3)))
+    return P, r, behaviour, target, mu, (s, a, t)
+
+
+def test_importance_weights_turn_the_behaviours_log_into_the_targets_system():
+    P, r, behaviour, target, mu, (s, a, t) = off_policy()
+    phi, gamma = np.array([[1.0, 0.5], [0, 1], [0.3, -1]]), 0.8
+    rho = target[s, a] / behaviour[s, a]
+    p = from_transitions([(phi[s], r[s, a], phi[t], np.zeros(len(s)), None, rho)], gamma)
+    K, reward = np.einsum("sa,sat->st", target, P), (target * r).sum(axis=1)
+    A = np.einsum("s,si,sj->ij", mu, phi, phi - gamma * K @ phi)
+    np.testing.assert_allclose(p.A_bar[0], A, atol=1e-13)
+    np.testing.assert_allclose(p.b_bar[0], (mu * reward) @ phi, atol=1e-13)
+    values = from_transitions([(np.eye(3)[s], r[s, a], np.eye(3)[t], np.zeros(len(s)), None, rho)], gamma).theta_star
+    np.testing.assert_allclose(values, np.linalg.solve(np.eye(3) - gamma * K, reward), rtol=1e-12)
+
+
+@pytest.mark.parametrize("lam", [0.0, 0.6, 1.0])
+def test_weighted_traces_are_those_of_the_recursion_written_out(lam):
+    log, gamma = random_log(5), 0.9
+    rho = np.random.default_rng(6).random(12) * 2
+    p = from_transitions([(*log, rho)], gamma, trace=lam)
+    e = np.zeros(3)
+    for k in range(12):
+        e = rho[k] * (log[0][k] + gamma * lam * e)
+        np.testing.assert_allclose(p.observations.rows[p.observations.left[k]], e, rtol=1e-12)
+        if log[3][k] or log[4][k]:
+            e = np.zeros(3)
+    plain, ones = from_transitions([log], gamma, trace=lam), from_transitions([(*log, np.ones(12))], gamma, trace=lam)
+    np.testing.assert_array_equal(plain.A_bar, ones.A_bar)
+
+
+@pytest.mark.parametrize(
+    ("rho", "message"), [(-np.ones(12), "got -1 at"), (np.full(12, np.inf), "got inf"), ([1], "shape")]
+)
+def test_weights_that_are_no_ratios_are_refused(rho, message):
+    with pytest.raises(ArgumentError, match=r"importance in logs\[0\] must") as caught:
+        from_transitions([(*random_log(0), rho)], 0.9)
+    assert message in str(caught.value)

@@ -12,9 +12,13 @@ from . import features
 from .base import Chain, Dense, Problem, RankOne
 from .chains import from_chains
 from .garnet import garnet
+from .gymnasium import from_gymnasium
+from .logs import Log, from_logs
 from .mdp import from_mdps
+from .minari import from_minari
 from .observations import from_observations
 from .regression import regression
+from .rollouts import rollout
 from .transitions import from_transitions
 
 CONSTRUCTORS: dict[str, Callable[..., Problem]] = {
@@ -48,14 +52,19 @@ __all__ = [
     "CONSTRUCTORS",
     "Chain",
     "Dense",
+    "Log",
     "Problem",
     "RankOne",
     "features",
     "from_chains",
+    "from_gymnasium",
+    "from_logs",
     "from_mdps",
+    "from_minari",
     "from_observations",
     "from_recipe",
     "from_transitions",
     "garnet",
     "regression",
+    "rollout",
 ]

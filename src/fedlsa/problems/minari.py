@@ -1,0 +1,115 @@
+"""Federated policy evaluation on Minari data sets: one site per data set, none of them leaves the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .. import checks
+from ..checks import Floats
+from ..errors import ArgumentError, ArgumentTypeError, MissingExtraError
+from .base import Problem
+from .logs import Log, from_logs
+
+
+def from_minari(
+    datasets: Any,
+    features: Any,
+    discount: float,
+    *,
+    trace: float = 0.0,
+    importance: Callable[[Any, Any], ArrayLike] | Sequence[ArrayLike] | None = None,
+    weights: ArrayLike | None = None,
+    assignment: ArrayLike | None = None,
+) -> Problem:
+    """TD(lambda) on recorded episodes (eq:matr_A_def_td_app): one data set per site, the value of who acted.
+
+    datasets : ids or folders of local data sets (or loaded ones); nothing is downloaded. Observations are numbered
+        states (Discrete) or vectors (Box)
+    features : a map of fl.problems.features, a callable, a fitted scikit-learn transformer, or an array (S, d)
+    importance : for the value of another policy, pi(a | s) over the probability of the policy that acted: a function of
+        the states and actions of a data set, or an array (K,) per data set
+
+    An episode that stops without termination counts as truncated.
+    """
+    held = list(datasets) if isinstance(datasets, (list, tuple)) else [datasets]  # one can be gone through too
+    if not held:
+        raise ArgumentError("datasets must hold at least one data set; got an empty list")
+    if importance is not None and not callable(importance):
+        importance = list(importance) if checks.is_sequence(importance) else importance
+        if not isinstance(importance, list) or len(importance) != len(held):
+            rule = f"importance must be a function of states and actions, or one array per data set ({len(held)})"
+            raise ArgumentTypeError(f"{rule}; got {checks.show(importance)}")
+    logs = [_log(f"datasets[{m}]", entry, m, importance) for m, entry in enumerate(held)]
+    return from_logs(logs, features, discount, trace=trace, weights=weights, assignment=assignment)
+
+
+def _minari() -> Any:
+    try:
+        import minari
+    except ImportError:
+        raise MissingExtraError("Minari data sets need minari: pip install 'fedlsa[gym]'") from None
+    return minari
+
+
+def _loaded(name: str, entry: Any) -> Any:
+    """The data set that a path or an id stands for."""
+    minari = _minari()
+    if isinstance(entry, minari.MinariDataset):
+        return entry
+    folder = checks.path(name, entry)
+    if folder.is_dir():
+        return minari.MinariDataset(folder / "data" if (folder / "data").is_dir() else folder)
+    try:
+        return minari.load_dataset(str(entry))
+    except (FileNotFoundError, ValueError):
+        local = ", ".join(sorted(minari.list_local_datasets())) or "none"
+        rule = f"{name} must be a folder or the id of a local data set ({local})"
+        raise ArgumentError(f"{rule}; got {str(Path(entry))!r}") from None
+
+
+def _log(name: str, entry: Any, m: int, importance: Any) -> Log:
+    """All episodes of a data set, one after the other."""
+    dataset = _loaded(name, entry)
+    space, spaces = dataset.observation_space, _spaces()
+    if not isinstance(space, spaces.Discrete) and not (isinstance(space, spaces.Box) and len(space.shape) == 1):
+        raise ArgumentError(
+            f"{name} must have numbered states or vectors as observations (Discrete or Box); got {space}"
+        )
+    parts: list[tuple[NDArray[Any], ...]] = []
+    for episode in dataset.iterate_episodes():
+        if len(episode) == 0:
+            continue
+        seen, over = np.asarray(episode.observations), np.asarray(episode.terminations, np.bool_)
+        cut = np.asarray(episode.truncations, np.bool_).copy()
+        cut[-1] |= not over[-1]
+        parts.append((seen[:-1], np.asarray(_array(name, episode.actions)), episode.rewards, seen[1:], over, cut))
+    if not parts:
+        raise ArgumentError(f"{name} must hold at least one transition; got none")
+    state, action, reward, after, over, cut = (np.concatenate(column) for column in zip(*parts, strict=True))
+    kind = np.int64 if isinstance(space, spaces.Discrete) else np.float64
+    rho = None
+    if importance is not None:
+        rho = _weights(f"importance for {name}", importance, m, state, action)
+    return Log(state.astype(kind), action, reward.astype(np.float64), after.astype(kind), over, cut, rho)
+
+
+def _array(name: str, actions: Any) -> Any:
+    if isinstance(actions, (dict, tuple)):
+        raise ArgumentError(f"{name} must have actions that are numbers or vectors; got {type(actions).__name__}")
+    return actions
+
+
+def _weights(name: str, importance: Any, m: int, state: Any, action: Any) -> Floats:
+    rho = importance(state, action) if callable(importance) else importance[m]
+    return checks.array(name, rho, (len(state),))
+
+
+def _spaces() -> Any:
+    import gymnasium
+
+    return gymnasium.spaces

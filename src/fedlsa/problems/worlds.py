@@ -1,0 +1,139 @@
+"""Gymnasium environments that differ from agent to agent, and the transition tables that some of them carry."""
+
+from __future__ import annotations
+
+import inspect
+import numbers
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import checks
+from ..checks import Floats
+from ..errors import ArgumentError, ArgumentTypeError, MissingExtraError
+
+DERIVED: dict[
+    str, tuple[str, str, Callable[[float, float], float]]
+] = {  # attributes that a constructor computes from others: they follow when those are changed
+    "total_mass": ("masspole", "masscart", lambda a, b: a + b),
+    "polemass_length": ("masspole", "length", lambda a, b: a * b),
+}
+RESETS = 50  # how often an environment that does not tell its initial law is reset to see whether there is one state
+
+
+def gymnasium() -> Any:
+    """The gymnasium package, or an error that says how to get it."""
+    try:
+        import gymnasium
+        import gymnasium.vector
+    except ImportError:
+        raise MissingExtraError("environments need gymnasium: pip install 'fedlsa[gym]'") from None
+    return gymnasium
+
+
+def environments(envs: Any, variations: Sequence[Mapping[str, Any]] | None) -> list[Any]:
+    """One environment per agent: those given, or one id made with a mapping of settings for each."""
+    if isinstance(envs, str):
+        if variations is None:
+            variations = [{}]
+        if not checks.is_sequence(variations) or isinstance(variations, Mapping) or not len(variations):
+            raise ArgumentTypeError(
+                f"variations must be a list of mappings, one per agent; got {checks.show(variations)}"
+            )
+        return [_varied(envs, settings, f"variations[{c}]") for c, settings in enumerate(variations)]
+    if variations is not None:
+        raise ArgumentError(f"variations must be None unless envs is one id; got {checks.show(variations)}")
+    held = list(envs) if checks.is_sequence(envs) else [envs]
+    if not held:
+        raise ArgumentError("envs must hold at least one environment; got an empty list")
+    return [_one(env, f"envs[{c}]") for c, env in enumerate(held)]
+
+
+def _one(env: Any, name: str) -> Any:
+    if isinstance(env, str):
+        return _made(env, {})
+    if not isinstance(env, gymnasium().Env):
+        raise ArgumentTypeError(
+            f"{name} must be the id of a gymnasium environment or one itself; got {checks.show(env)}"
+        )
+    return env
+
+
+def _made(name: str, settings: Mapping[str, Any]) -> Any:
+    gym = gymnasium()
+    try:
+        return gym.make(name, disable_env_checker=True, **settings)
+    except (gym.error.Error, ImportError) as error:
+        raise ArgumentError(f"envs must name a gymnasium environment; got {name!r}: {error}") from None
+    except (TypeError, ValueError, AssertionError, KeyError) as error:
+        raise ArgumentError(
+            f"variations must hold settings that {name} accepts; got {dict(settings)}: {error}"
+        ) from None
+
+
+def _varied(name: str, settings: Any, where: str) -> Any:
+    """An environment with settings: arguments of its constructor, or attributes such as CartPole's length."""
+    if not isinstance(settings, Mapping):
+        raise ArgumentTypeError(f"{where} must be a mapping of settings; got {checks.show(settings)}")
+    known, open_ended = _arguments(name)
+    arguments = {k: v for k, v in settings.items() if k in known}
+    rest = {k: v for k, v in settings.items() if k not in known}
+    if open_ended and rest:
+        plain = _made(name, {}).unwrapped
+        arguments |= {k: v for k, v in rest.items() if not hasattr(plain, k)}
+        rest = {k: v for k, v in rest.items() if k not in arguments}
+    env = _made(name, arguments)
+    world = env.unwrapped
+    # a table was computed when the environment was made: attributes that are changed later would not reach it
+    attributes = {} if table_of(env) is not None else _numbers(world)
+    for key, value in rest.items():
+        if key not in attributes:
+            listed = ", ".join(sorted(known | attributes.keys()))
+            raise ArgumentError(f"{where} must name what {name} lets one set ({listed}); got {key!r}")
+        setattr(world, key, checks.real(f"{key} in {where}", value))
+    for key, (a, b, rule) in DERIVED.items():
+        if key in attributes and key not in rest and (a in rest or b in rest):
+            setattr(world, key, rule(getattr(world, a), getattr(world, b)))
+    return env
+
+
+def _arguments(name: str) -> tuple[set[str], bool]:
+    """What the constructor of an environment takes, and whether it takes more than it says."""
+    gym = gymnasium()
+    try:
+        spec = gym.spec(name)
+    except (gym.error.Error, ImportError) as error:
+        raise ArgumentError(f"envs must name a gymnasium environment; got {name!r}: {error}") from None
+    entry = spec.entry_point
+    creator = gym.envs.registration.load_env_creator(entry) if isinstance(entry, str) else entry
+    parameters = inspect.signature(creator).parameters.values()
+    open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    named = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    return (named | {"max_episode_steps"}) - {"render_mode"}, open_ended
+
+
+def _numbers(world: Any) -> dict[str, Any]:
+    """The numeric attributes of an environment, by name, less what changes as it runs."""
+    held = {k: getattr(world, k) for k in dir(type(world)) + list(vars(world)) if not k.startswith("_")}
+    changing = {"state", "steps_beyond_terminated", "isopen", "screen", "clock", "np_random_seed"}
+    return {
+        k: v for k, v in held.items() if isinstance(v, numbers.Real) and not isinstance(v, bool) and k not in changing
+    }
+
+
+def table_of(env: Any) -> Any:
+    """P[state][action] = [(probability, next state, reward, terminated), ...] of an environment; None if none."""
+    table = getattr(env.unwrapped, "P", None)
+    return table if isinstance(table, Mapping) and len(table) else None
+
+
+def initial_law(env: Any, S: int, name: str) -> Floats:
+    """(S,): the law of an environment's first state, as it tells it; else the one state in which it always begins."""
+    told = getattr(env.unwrapped, "initial_state_distrib", None)
+    if told is not None:
+        return checks.probabilities(f"the initial law of {name}", told, (S,))
+    seen = {int(env.reset(seed=i)[0]) for i in range(RESETS)}
+    if len(seen) > 1:
+        raise ArgumentError(f"initial must be given for {name}, which begins in {len(seen)} states or more; got None")
+    return np.asarray(np.eye(S)[seen.pop()], np.float64)
