@@ -92,7 +92,7 @@ def _breaks(log: tuple[Any, ...]) -> Flags:
 def traces(
     phi: Floats, breaks: Flags, decay: float, importance: Floats | None = None, before: Floats | None = None
 ) -> Floats:
-    """(K, d): e_k = rho_k (phi_k + decay e_{k-1}), starting afresh after a break; before : (d,) the trace before row 0."""
+    """(K, d): e_k = rho_k (phi_k + decay e_{k-1}), afresh after a break; before : (d,) the trace before row 0."""
     if importance is None and decay == 0:
         return phi
     e = phi.copy()
