@@ -1,44 +1,106 @@
-"""How far the data's solution is from the truth: the sandwich covariance from each site's scores."""
+"""How far the data's solution is from the truth: the sandwich covariance from each site's scores.
+
+The data's solution is off by A^-1 sum_c w_c (mean of g_i at site c) to first order, with the scores
+g_i = A(z_i) theta_star - b(z_i); sites are independent, so
+
+    Cov(theta) = A^-1 (sum_c w_c^2 Omega_c / n_c) A^-T,   Omega_c = sum over lags h of Cov(g_i, g_{i+h}).
+
+No small-sample factor is applied for independent rows: with one weight per row and second moments about 0 this is HC0.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 
 from ..checks import Floats
+from ..errors import ArgumentError
 from .observe import Piece
+from .systems import System
+from .window import PILOT, Bartlett, chosen
 
 
 @dataclass(frozen=True, eq=False)
 class Scores:
     """Of one site's scores g_i = A(z_i) theta - b(z_i), i = 1 ... n.
 
-    mean : (d,), the site's ideal control variate xi_star; row : (d, d) covariance of one score (Sigma_omega);
-    long_run : (d, d) sum over lags of autocovariances, so that Cov(mean) = long_run / n; window : lags that count
+    mean : (d,), the site's ideal control variate xi_star; row : (d, d) covariance of one score (Sigma_omega), or its
+    second moment where covariances are not centred; window : M, up to which lags count in full
+    long_run : (d, d) sum over lags of autocovariances by the flat-top window, so that Cov(mean) = long_run / n
+    bartlett : (d, d) the same by Bartlett's window of 2 M lags, which is smaller and has no negative eigenvalue
     """
 
     n: int
     mean: Floats
     row: Floats
     long_run: Floats
+    bartlett: Floats
     window: int
 
 
-def scores(pieces: Iterable[Piece], theta: Floats, ridge: float, window: int | None, centred: bool) -> Scores:
-    """Moments of a site's scores at theta; window : 0 for independent rows, None to choose it from the data."""
-    n, total, square = 0, np.zeros(len(theta)), np.zeros((len(theta), len(theta)))
-    for p in pieces:
-        g = p.u * (p.v @ theta - p.y)[:, None] + ridge * theta
-        n, total, square = n + len(g), total + g.sum(axis=0), square + g.T @ g
-    mean = total / n
-    row = square / n - (np.outer(mean, mean) if centred else 0.0)
-    return Scores(n, mean, row, row, 0)
+def scores(
+    pieces: Iterable[Piece],
+    own: System,
+    theta: Floats,
+    influence: Floats,
+    ridge: float,
+    window: int | None,
+    centred: bool,
+) -> Scores:
+    """Moments of a site's scores at theta, in one pass over its pieces.
+
+    own : the site's system, whose A theta - b is the mean score; window : M, 0 for independent rows. None chooses it
+    from the first PILOT rows, as seen by the coefficients: influence : (k, d) times a score is a row's pull on them.
+    """
+    mean = own.A @ theta - own.b
+    stream = (p.u * (p.v @ theta - p.y)[:, None] + (ridge * theta - mean) for p in pieces)
+    first, held = [], 0
+    while window is None and held < PILOT and (g := next(stream, None)) is not None:
+        first.append(g)
+        held += len(g)
+    M = chosen(np.concatenate(first)[:PILOT] @ influence.T) if window is None else window
+    if own.n < 6 * M:
+        raise ArgumentError(f"lag must be at most a sixth of the rows of every site, and one has {own.n}; got {M}")
+    row, short, long = (Bartlett(lags, len(mean)) for lags in (1, max(M, 1), max(2 * M, 1)))
+    for g in chain(first, stream):
+        row.add(g)
+        if M > 1:
+            short.add(g)
+        if M > 0:
+            long.add(g)
+    square = np.outer(mean, mean) if not centred else np.zeros_like(own.A)
+    one = row.total() / own.n
+    if M == 0:
+        return Scores(own.n, mean, one + square, one + square, one + square, 0)
+    # rows are about their own mean, which takes the window's other lags, of total weight 3 M - 1, from its expectation
+    kept = own.n - (3 * M - 1)
+    near = short.total() / kept if M > 1 else row.total() / kept
+    far = long.total() / kept
+    return Scores(own.n, mean, one + square, 2 * far - near + square, far + square, M)
 
 
-def sandwich(A: Floats, sites: list[Scores], weights: Floats) -> Floats:
+def positive(sites: Sequence[Scores], weights: Floats) -> list[Scores]:
+    """The sites' scores, with Bartlett's window in place of the flat-top one where the latter's sum over sites is not
+    positive semidefinite, which can happen in short logs."""
+    total = _meat(sites, weights)
+    lowest = np.linalg.eigvalsh(total)
+    if lowest[0] >= -1e-12 * max(lowest[-1], 0.0) and lowest[-1] >= 0:
+        return list(sites)
+    return [replace(s, long_run=s.bartlett) for s in sites]
+
+
+def sandwich(A: Floats, sites: Sequence[Scores], weights: Floats) -> Floats:
     """Cov(theta) = A^-1 (sum_c w_c^2 long_run_c / n_c) A^-T : (d, d)."""
-    S = sum(w**2 * s.long_run / s.n for w, s in zip(weights, sites, strict=True))
-    left = np.linalg.solve(A, S)
-    return np.asarray(np.linalg.solve(A, left.T).T, np.float64)
+    left = np.linalg.solve(A, _meat(sites, weights))
+    out = np.linalg.solve(A, left.T)
+    return np.asarray((out + out.T) / 2, np.float64)
+
+
+def _meat(sites: Sequence[Scores], weights: Floats) -> Floats:
+    S = np.zeros_like(sites[0].row)
+    for w, s in zip(weights, sites, strict=True):
+        S += w**2 / s.n * s.long_run
+    return S

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,42 +15,21 @@ from ..errors import ArgumentError
 from ..problems import Problem
 from ..results.recipe import versions
 from ..theory.planner import LARGEST
-from . import columns as chosen_columns
 from .bootstrap import Bootstrap
 from .bootstrap import bootstrap as run_replicas
-from .columns import Columns
-from .covariance import Scores, sandwich, scores
-from .fitted import Fit, SiteReport
-from .observe import Piece, Scale, observations, raw
+from .covariance import Scores, positive, sandwich, scores
+from .fitted import Fit
+from .observe import Piece
+from .parts import by_origin, of_the_run, site_reports
+from .passes import Data, Progress, read
 from .rivals import compare
 from .run import Outcome, Settings, means_problem, rows_problem, run
-from .sites import Site, open_sites
-from .summaries import scale_of, summary
-from .systems import System, own_solution, solution, system
+from .sites import open_sites
+from .systems import System, solution
 from .tasks import Regression, Task, Value
 
 MEMORY = 2**30  # bytes of rows that are kept between passes; larger files are read again, and steps use means
 TENTH = 0.1  # of the mean standard error: the accuracy of the run unless another is asked for
-Progress = Callable[[str, float, float], None]  # what is being done, how much of it, out of how much
-
-
-@dataclass(frozen=True, eq=False)
-class Data:
-    """The sites with what their passes need; `kept` holds the pieces of each site where they fit into memory."""
-
-    sites: list[Site]
-    task: Task
-    columns: Columns
-    scale: Scale
-    kept: list[list[Piece]] | None
-
-    def pieces(self, c: int) -> Iterator[Piece]:
-        """The observations of site c, from memory or from its file."""
-        return iter(self.kept[c]) if self.kept else observations(self.sites[c], self.task, self.columns, self.scale)
-
-    @property
-    def ridge(self) -> float:
-        return self.task.ridge if isinstance(self.task, Regression) else 0.0
 
 
 def fit(
@@ -101,11 +79,15 @@ def fit(
         checks.integer("bootstrap", bootstrap, at_least=2)
     tell = progress or (lambda what, done, total: None)
 
-    data, weights = _read(open_sites(sites, task), task, weight, checks.real("memory", memory, above=0), tell)
-    systems = _each(data, "solving", tell, lambda c: system(data.pieces(c), data.ridge))
-    names = coefficient_names(data)
-    A, theta_data = solution(systems, weights, names)
-    found = _each(data, "error bars", tell, lambda c: scores(data.pieces(c), theta_data, data.ridge, window, centred))
+    room = checks.real("memory", memory, above=0)
+    data, weights, systems = read(open_sites(sites, task), task, weight, room, tell)
+    A, theta_data = solution(systems, weights, data.names)
+    influence = data.scale.original()[0] @ np.linalg.inv(A)  # of the mean score on the coefficients
+
+    def noise(c: int, pieces: Iterator[Piece]) -> Scores:
+        return scores(pieces, systems[c], theta_data, influence, data.ridge, window, centred)
+
+    found = positive(data.each("error bars", tell, noise), weights)
     covariance = sandwich(A, found, weights)
 
     if settings.epsilon is None and not settings.by_hand:
@@ -177,46 +159,6 @@ def _with_default_accuracy(s: Settings, covariance: Floats, theta: Floats) -> Se
     return Settings(**{**vars(s), "epsilon": min(epsilon, 0.5 * float(np.linalg.norm(theta)))})
 
 
-def _read(sites: list[Site], task: Task, weight: str, memory: float, tell: Progress) -> tuple[Data, Floats]:
-    """The first pass: columns, counts and scale; and the rows themselves where they fit into memory."""
-    columns = chosen_columns.chosen(task, sites)
-    parts = []
-    for c, site in enumerate(sites):
-        tell("reading", c, len(sites))
-        parts.append(summary(raw(site, task, columns), site.name))
-    counts = np.array([p.n for p in parts], np.float64)
-    weights = np.full(len(sites), 1 / len(sites)) if weight == "sites" else counts / counts.sum()
-    k = len(parts[0].mean) - 1
-    scale = scale_of(task, parts, weights, _feature_names(columns, k), [s.name for s in sites])
-    size = 8 * counts.sum() * (scale.dim * (1 if isinstance(task, Regression) else 2) + 1)
-    data = Data(sites, task, columns, scale, None)
-    if size > memory:
-        return data, weights
-    kept = []
-    for c in range(len(sites)):
-        tell("reading", c, len(sites))
-        kept.append(list(data.pieces(c)))
-    return Data(sites, task, columns, scale, kept), weights
-
-
-def _each(data: Data, what: str, tell: Progress, work: Callable[[int], Any]) -> list[Any]:
-    out = []
-    for c in range(len(data.sites)):
-        tell(what, c, len(data.sites))
-        out.append(work(c))
-    return out
-
-
-def _feature_names(columns: Columns, k: int) -> tuple[str, ...]:
-    return columns.state if k == len(columns.state) else tuple(f"feature {j}" for j in range(k))
-
-
-def coefficient_names(data: Data) -> tuple[str, ...]:
-    """The features' names, then "intercept" where there is one."""
-    names = _feature_names(data.columns, len(data.scale.centre))
-    return (*names, "intercept") if data.scale.intercept else names
-
-
 def _assembled(
     data: Data,
     systems: list[System],
@@ -234,38 +176,19 @@ def _assembled(
     """The outcome on the original scale, with the parts of its error and each site's share in them."""
     T, t = data.scale.original()
     theta = T @ outcome.theta + t
-    inverse = T @ np.linalg.inv(A)
-    mse = outcome.squared_bias + outcome.variance
-    shares = np.array([w**2 * np.trace(inverse @ s.row @ inverse.T) for w, s in zip(weights, found, strict=True)])
-    factor = float(np.linalg.norm(T, 2))
-    noise = factor * math.sqrt(outcome.variance)
-    reports = []
-    for site, own, s, w, share in zip(data.sites, systems, found, weights, shares, strict=True):
-        home = T @ own_solution(own) + t
-        reports.append(
-            SiteReport(
-                site.name, s.n, float(w), home, float(np.linalg.norm(home - theta)),
-                float(np.linalg.norm(w * inverse @ s.mean)),
-                noise * math.sqrt(share / shares.sum()) if shares.sum() > 0 else 0.0,
-                float(w * math.sqrt(max(np.trace(inverse @ s.long_run @ inverse.T) / s.n, 0.0))), s.window,
-            )
-        )  # fmt: skip
+    reports = site_reports([site.name for site in data.sites], systems, found, weights, A, (T, t), outcome, theta)
     original = T @ covariance @ T.T
     return Fit(
         task=data.task,
-        names=coefficient_names(data),
+        names=data.names,
         theta=theta,
         covariance=original,
         solution=T @ theta_data + t,
-        optimisation=np.linalg.norm(T, axis=1) * math.sqrt(mse),
+        optimisation=of_the_run(outcome, T),
         plan=outcome.plan,
         epsilon=settings.epsilon,
-        error={
-            "drift": factor * math.sqrt(outcome.squared_bias),
-            "noise": noise,
-            "finite data": math.sqrt(float(np.trace(original))),
-        },
-        per_site=tuple(reports),
+        error=by_origin(outcome, T, original),
+        per_site=reports,
         weight=weight,
         local=("log" if settings.in_order else "rows") if rows else "means",
         centred=centred,

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..algorithms import METHODS, Algorithm
+from ..algorithms import METHODS, Algorithm, FedLSA
 from ..checks import Floats
 from ..engine import simulate
-from ..errors import ArgumentError, DivergenceError
+from ..errors import ArgumentError, DivergenceError, DivergenceWarning, TheoryWarning
 from ..problems import from_observations
 from ..problems.base import Problem, RankOne
 from ..problems.tables import offsets
 from ..sampling import IID, Replay
-from ..theory import exact, plan
+from ..theory import bias as limit_bias
+from ..theory import exact, plan, stability_limit
 from ..theory.planner import LARGEST, Plan
 from .observe import Piece
 from .systems import System
 
 Progress = Callable[[float, float], None]
+CHEAP, FEW = 8, 100  # dimension and number of sites up to which the largest stable step size is quickly found
 
 
 @dataclass(frozen=True)
@@ -45,13 +48,18 @@ class Settings:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """Where the run ended : (d,), what it was, and the parts of its mean squared error about the data's solution."""
+    """Where the run ended : (d,), what it was, and its error about the data's solution.
+
+    bias : (d,) mean of theta minus the data's solution; drift : (d,) the part of it that more rounds do not remove
+    variance : E||theta - E theta||^2; sure : whether it is known, else it is the square of how the run came out
+    """
 
     theta: Floats
     plan: Plan
-    squared_bias: float
+    bias: Floats
+    drift: Floats
     variance: float
-    sure: bool  # whether the two come from exact theory; else from how the run came out
+    sure: bool
 
 
 def rows_problem(sites: Sequence[Sequence[Piece]], weights: Floats, ridge: float) -> Problem:
@@ -85,20 +93,61 @@ def run(problem: Problem, s: Settings, progress: Progress | None = None) -> Outc
         made = plan(problem, s.epsilon, method=s.method, max_samples=s.max_samples, theta_0=zero)
         algorithm, rounds = made.algorithm, made.rounds
     sampling = Replay() if s.in_order else IID()
-    r = simulate(problem, algorithm, rounds, [s.seed], zero, sampling=sampling, record=[0, rounds], progress=progress)
-    if int(r["diverged_at"][0]) >= 0:
-        raise DivergenceError(
-            f"the run left the range of numbers at round {int(r['diverged_at'][0])}: "
-            f"step_size must be smaller; got {algorithm.step_size:g}"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DivergenceWarning)  # here it is an error
+        r = simulate(
+            problem, algorithm, rounds, [s.seed], zero, sampling=sampling, record=[0, rounds], progress=progress
         )
+    if int(r["diverged_at"][0]) >= 0:
+        raise _diverged(problem, algorithm, f"left the range of numbers at round {int(r['diverged_at'][0])}")
     theta = np.asarray(r["theta"].values[0, -1], np.float64)
-    if not s.in_order and problem.dim <= LARGEST[s.method]:
-        found = exact(problem, algorithm, rounds, zero, record=[0, rounds]).isel(round=-1)
-        bias, variance = float(found["squared_bias"]), max(float(found["variance"]), 0.0)
-        sure = True
-    else:
-        bias, variance, sure = float(np.sum((theta - problem.theta_star) ** 2)), 0.0, False
-    return Outcome(theta, made, bias, variance, sure)
+    bias, variance, sure = _error(problem, algorithm, rounds, s, theta)
+    if not (math.isfinite(variance) and np.isfinite(bias).all()):
+        raise _diverged(problem, algorithm, f"has an infinite mean squared error after {rounds} rounds")
+    if s.by_hand:
+        basis = "given by hand, " + ("exact moments" if sure else "as the run came out")
+        made = replace(made, rmse=math.sqrt(float(bias @ bias) + variance), basis=basis)
+    return Outcome(theta, made, bias, _drift(problem, algorithm), variance, sure)
+
+
+def _error(
+    problem: Problem, algorithm: Algorithm, rounds: int, s: Settings, theta: Floats
+) -> tuple[Floats, float, bool]:
+    """The mean of theta minus the data's solution : (d,), its variance, and whether exact theory knows both.
+
+    Where it knows only the mean (a log in its order) the variance is the square of what came out beside it; where it
+    knows nothing (rows in large dimensions), of all that came out.
+    """
+    off, zero = theta - problem.theta_star, np.zeros(problem.dim)
+    if s.method != "scaffnew" and len(problem.prob) == problem.n_tables:  # one outcome each: nothing is random
+        return off, 0.0, True
+    if problem.dim > LARGEST[s.method]:
+        return zero, float(off @ off), False
+    found = exact(problem, algorithm, rounds, zero, record=[0, rounds]).isel(round=-1)
+    bias = found["mean"].values - problem.theta_star
+    if not s.in_order:
+        return bias, max(float(found["variance"]), 0.0), True
+    if not np.isfinite(bias).all():  # a log may be kinder than rows at random
+        bias = zero
+    return bias, float(np.sum((off - bias) ** 2)), False
+
+
+def _drift(problem: Problem, algorithm: Algorithm) -> Floats:
+    """The limit bias of FedLSA (th:2nd_moment_no_cv) : (d,); 0 for methods with control variates."""
+    if not isinstance(algorithm, FedLSA):
+        return np.zeros(problem.dim)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TheoryWarning)
+        found = limit_bias(problem, float(algorithm.step_size), algorithm.local_steps)  # type: ignore[arg-type]
+    return found if np.isfinite(found).all() else np.zeros(problem.dim)
+
+
+def _diverged(problem: Problem, algorithm: Algorithm, what: str) -> DivergenceError:
+    """The error for a run that is not stable; in small dimensions it says which step sizes are."""
+    rule = "smaller"
+    if problem.dim <= CHEAP and problem.n_agents <= FEW:
+        rule = f"below {stability_limit(problem, algorithm, tolerance=1e-2):.3g}, where its error stays finite"
+    return DivergenceError(f"the run {what}: step_size must be {rule}; got {algorithm.step_size:g}")
 
 
 def _by_hand(s: Settings) -> tuple[Algorithm, int]:
