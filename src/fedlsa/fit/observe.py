@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from .. import checks
 from ..checks import Floats
 from ..errors import SiteDataError
 from ..problems import features as maps
 from ..problems.markov import Flags
 from ..problems.transitions import traces
 from .columns import Columns
+from .numbers import piece_rows
 from .sites import Site
-from .tasks import Regression, Task
+from .tasks import Regression, Task, Value
+
+MAPPED = 512  # numbers that a feature map of unknown dimension is thought to make of a row
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +27,17 @@ class Piece:
     u: Floats
     v: Floats
     y: Floats
+
+    @property
+    def nbytes(self) -> int:
+        """What it takes in memory."""
+        return self.y.nbytes + self.u.nbytes + (0 if self.v is self.u else self.v.nbytes)
+
+    def scaled(self, scale: Scale, by_rows: bool = False) -> Piece:
+        """The piece in the run's coordinates; by_rows : with each row in one place, for steps on single rows."""
+        u = scale.applied(self.u, by_rows)
+        v = u if self.v is self.u else scale.applied(self.v, by_rows)
+        return Piece(u, v, self.y if scale.trivial else (self.y - scale.y_centre) / scale.y_spread)
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +57,23 @@ class Scale:
     def dim(self) -> int:
         return len(self.centre) + self.intercept
 
+    @property
+    def trivial(self) -> bool:
+        """Whether the run's coordinates are the original ones."""
+        same = not self.centre.any() and bool((self.spread == 1).all())
+        return same and self.y_centre == 0 and self.y_spread == 1
+
+    def applied(self, x: Floats, by_rows: bool) -> Floats:
+        """Rows (n, d), which end in a 1 where there is an intercept, in the run's coordinates."""
+        if self.trivial:
+            return np.ascontiguousarray(x) if by_rows else x
+        k = len(self.centre)
+        out = np.empty(x.shape, order="C" if by_rows else "F")
+        np.subtract(x[:, :k], self.centre, out=out[:, :k])
+        out[:, :k] /= self.spread
+        out[:, k:] = x[:, k:]
+        return out
+
     def original(self) -> tuple[Floats, Floats]:
         """(T, t) with theta on the original scale = T theta + t : (d, d) and (d,)."""
         d = self.dim
@@ -57,58 +87,85 @@ class Scale:
 
 
 def raw(site: Site, task: Task, columns: Columns) -> Iterator[tuple[Floats, Floats]]:
-    """Features : (n, k) and target or reward : (n,) of each piece, as they are recorded: what standardisation sums."""
+    """Features : (n, k) and target or reward : (n,) of each piece, as they are recorded, without the intercept."""
     wanted = (*columns.state, columns.reward)
-    for piece in site.pieces(wanted):
-        yield mapped(site, task, columns.state, piece), piece[columns.reward]
+    for piece in site.pieces(wanted, _rows(task, wanted)):
+        x = _features(site, task, columns.state, piece)
+        yield x[:, : x.shape[1] - task.intercept], piece[columns.reward]
 
 
 def observations(site: Site, task: Task, columns: Columns, scale: Scale) -> Iterator[Piece]:
     """The observations of a site in the run's coordinates, piece by piece; a log's traces go on across pieces."""
-    if isinstance(task, Regression):
-        for x, y in raw(site, task, columns):
-            z = _scaled(x, scale)
-            yield Piece(z, z, (y - scale.y_centre) / scale.y_spread)
-        return
-    carried = np.zeros(scale.dim)
-    for piece in site.pieces(columns.all):
-        phi = _scaled(mapped(site, task, columns.state, piece), scale)
-        following = _scaled(mapped(site, task, columns.next_state, piece), scale)
-        ended = _flags(site, columns.terminated, piece)
-        cut = ended if columns.truncated is None else ended | _flags(site, columns.truncated, piece)
-        rho = None if columns.importance is None else _weights(site, columns.importance, piece)
-        v = phi - task.discount * np.where(ended[:, None], 0.0, following)
+    for _, piece in recorded(site, task, columns):
+        yield piece.scaled(scale)
+
+
+def recorded(site: Site, task: Task, columns: Columns) -> Iterator[tuple[Floats, Piece]]:
+    """Features (n, d), and observations made of them, in the original coordinates; with an intercept they end in 1."""
+    return _pairs(site, task, columns) if isinstance(task, Regression) else _transitions(site, task, columns)
+
+
+def _pairs(site: Site, task: Regression, columns: Columns) -> Iterator[tuple[Floats, Piece]]:
+    for piece in site.pieces(columns.all, _rows(task, columns.all)):
+        x = _features(site, task, columns.state, piece)
+        yield x, Piece(x, x, piece[columns.reward])
+
+
+def _transitions(site: Site, task: Value, columns: Columns) -> Iterator[tuple[Floats, Piece]]:
+    carried: Floats | None = None  # the trace at the end of the last piece
+    row = 0
+    for piece in site.pieces(columns.all, _rows(task, columns.all)):
+        phi = _features(site, task, columns.state, piece)
+        ended = _flags(site, columns.terminated, piece, row)
+        cut = ended if columns.truncated is None else ended | _flags(site, columns.truncated, piece, row)
+        rho = None if columns.importance is None else _weights(site, columns.importance, piece, row)
+        v = _features(site, task, columns.next_state, piece)
+        v *= np.where(ended, 0.0, -task.discount)[:, None]
+        v += phi
         u = traces(phi, cut, task.discount * task.trace, rho, carried)
-        carried = np.zeros(scale.dim) if cut[-1] else u[-1].copy()
-        yield Piece(u, v, piece[columns.reward] / scale.y_spread)
+        carried = None if cut[-1] else u[-1].copy()
+        row += len(phi)
+        yield phi, Piece(u, v, piece[columns.reward])
 
 
-def mapped(site: Site, task: Task, names: tuple[str, ...], piece: dict[str, Floats]) -> Floats:
-    """The features (n, k) of a piece: its columns, or what the task's feature map makes of them."""
-    columns = np.column_stack([piece[c] for c in names])
+def _rows(task: Task, columns: Sequence[str]) -> int:
+    """How many rows to read at a time: fewer where a feature map makes many numbers of them."""
     if isinstance(task, Regression) or task.features is None:
-        return columns
-    states = columns[:, 0] if columns.shape[1] == 1 else columns
-    return maps.apply(task.features, states, f"features of {site.name}")
+        return piece_rows(len(columns))
+    return piece_rows(2 * task.features.dim if isinstance(task.features, maps.FeatureMap) else MAPPED)
 
 
-def _scaled(x: Floats, scale: Scale) -> Floats:
-    z = np.ones((len(x), scale.dim))
-    np.divide(x - scale.centre, scale.spread, out=z[:, : x.shape[1]])
-    return z
+def _features(site: Site, task: Task, names: tuple[str, ...], piece: dict[str, Floats]) -> Floats:
+    """The features (n, d) of a piece: its columns, or what the task's feature map makes of them; last the intercept.
+
+    They are a new array that lies column by column, as columns come: filling it and sums over rows run along memory.
+    """
+    if isinstance(task, Regression) or task.features is None:
+        found = [piece[c] for c in names]
+    else:
+        states = piece[names[0]] if len(names) == 1 else np.column_stack([piece[c] for c in names])
+        found = list(maps.apply(task.features, states, f"features of {site.name}").T)
+    out = np.empty((len(found) + task.intercept, len(found[0])))
+    np.stack(found, out=out[: len(found)])
+    out[len(found) :] = 1.0
+    return out.T
 
 
-def _flags(site: Site, column: str | None, piece: dict[str, Floats]) -> Flags:
+def _flags(site: Site, column: str | None, piece: dict[str, Floats], start: int) -> Flags:
     assert column is not None
     flags = piece[column]
-    if ((flags != 0) & (flags != 1)).any():
-        bad = flags[(flags != 0) & (flags != 1)][0]
-        raise SiteDataError(f"{site.name}: column {column!r} must hold true and false, or 0 and 1; got {bad:g}")
+    bad = (flags != 0) & (flags != 1)
+    if bad.any():
+        at = int(np.argmax(bad))
+        rule = f"{site.name}: column {column!r} must hold true and false, or 0 and 1"
+        raise SiteDataError(f"{rule}; got {flags[at]:g} in row {start + at + 1} of the data")
     return flags.astype(np.bool_)
 
 
-def _weights(site: Site, column: str, piece: dict[str, Floats]) -> Floats:
-    if (piece[column] < 0).any():
-        worst = float(piece[column].min())
-        raise SiteDataError(f"{site.name}: column {column!r} must hold weights of at least 0; got {worst:g}")
-    return checks.array(column, piece[column], (None,))
+def _weights(site: Site, column: str, piece: dict[str, Floats], start: int) -> Floats:
+    rho = piece[column]
+    if (rho < 0).any():
+        at = int(np.argmax(rho < 0))
+        rule = f"{site.name}: column {column!r} must hold weights of at least 0"
+        raise SiteDataError(f"{rule}; got {rho[at]:g} in row {start + at + 1} of the data")
+    return np.ascontiguousarray(rho)

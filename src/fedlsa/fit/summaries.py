@@ -22,6 +22,15 @@ class Summary:
     scatter: Floats
     largest: Floats  # (k + 1,) of the absolute values, against which a scatter of rounding errors is told
 
+    @classmethod
+    def of(cls, x: Floats, y: Floats) -> Summary:
+        """The summary of features (n, k) and targets (n,)."""
+        mean = np.append(x.mean(axis=0), y.mean())
+        off, y_off = x - mean[:-1], y - mean[-1]
+        scatter = np.append(np.einsum("nk,nk->k", off, off), y_off @ y_off)
+        largest = np.append(np.maximum(x.max(axis=0), -x.min(axis=0)), np.abs(y).max())
+        return cls(len(y), mean, scatter, largest)
+
     def __add__(self, other: Summary) -> Summary:
         """The summary of the rows of both."""
         n = self.n + other.n
@@ -38,13 +47,20 @@ def summary(pieces: Iterable[tuple[Floats, Floats]], name: str) -> Summary:
     """The summary of one site's features (n, k) and targets (n,), from its pieces; name : of the site, for errors."""
     total: Summary | None = None
     for x, y in pieces:
-        rows = np.column_stack([x, y])
-        mean = rows.mean(axis=0)
-        part = Summary(len(rows), mean, ((rows - mean) ** 2).sum(axis=0), np.abs(rows).max(axis=0))
-        total = part if total is None else total + part
+        total = Summary.of(x, y) if total is None else total + Summary.of(x, y)
     if total is None:
-        raise SiteDataError(f"{name} must have at least one row; it has none")
+        raise none_there(name)
     return total
+
+
+def none_there(site: str) -> SiteDataError:
+    """The error for a site without rows."""
+    return SiteDataError(f"{site} must have at least one row; it has none")
+
+
+def unscaled(k: int, intercept: bool) -> Scale:
+    """The original coordinates of k features."""
+    return Scale(np.zeros(k), np.ones(k), 0.0, 1.0, intercept)
 
 
 def scale_of(
@@ -69,7 +85,7 @@ def scale_of(
         if largest[j] == 0:
             raise SiteDataError(f"column {names[j]!r} is 0 in every row of {where}; leave it out")
     if not task.standardise:
-        return Scale(np.zeros(k), np.ones(k), 0.0, 1.0, task.intercept)
+        return unscaled(k, task.intercept)
     root_mean_square = np.sqrt(variance[:k] + mean[:k] ** 2)
     if not isinstance(task, Regression) or not task.intercept:  # without a constant term features cannot be shifted
         y_spread = np.sqrt(variance[k] + mean[k] ** 2) if isinstance(task, Regression) else 1.0

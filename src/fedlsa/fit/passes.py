@@ -1,0 +1,156 @@
+"""Passes over the data of all sites: rows are kept where they fit into memory, and otherwise read again."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ..checks import Floats
+from ..engine.simulate import available_cores
+from ..problems.features import FeatureMap
+from .columns import Columns, chosen
+from .observe import Piece, Scale, observations, recorded
+from .sites import Site
+from .summaries import Summary, none_there, scale_of
+from .systems import Sums, System, system
+from .tasks import Regression, Task
+
+Progress = Callable[[str, float, float], None]  # what is being done, how much of it, out of how much
+T = TypeVar("T")
+Watch = Callable[[Iterable[T]], Iterator[T]]
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """The sites with what their passes need; `kept` holds the pieces of each site where they fit into memory."""
+
+    sites: list[Site]
+    task: Task
+    columns: Columns
+    scale: Scale
+    kept: list[list[Piece]] | None
+
+    def pieces(self, c: int) -> Iterator[Piece]:
+        """The observations of site c, from memory or from its file."""
+        return iter(self.kept[c]) if self.kept else observations(self.sites[c], self.task, self.columns, self.scale)
+
+    def each(self, what: str, tell: Progress, work: Callable[[int, Iterator[Piece]], T]) -> list[T]:
+        """work(c, the pieces of site c) for every site."""
+        return _each(self.sites, self.task, what, tell, lambda c, watch: work(c, watch(self.pieces(c))))
+
+    @property
+    def ridge(self) -> float:
+        return self.task.ridge if isinstance(self.task, Regression) else 0.0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the coefficients: the features' names, then "intercept" where there is one."""
+        names = _feature_names(self.task, self.columns, len(self.scale.centre))
+        return (*names, "intercept") if self.scale.intercept else names
+
+
+def read(
+    sites: list[Site], task: Task, weight: str, memory: float, tell: Progress
+) -> tuple[Data, Floats, list[System]]:
+    """The data with their scale, the weights of the sites, and their systems in the run's coordinates.
+
+    One pass over the files, and a second one where features are to be standardised and do not fit into memory.
+    """
+    columns = chosen(task, sites)
+    room = _Room(memory)
+
+    def first(c: int, watch: Watch[Any]) -> tuple[Summary, Sums | None, list[Piece]]:
+        total: Summary | None = None
+        sums: Sums | None = None
+        held: list[Piece] = []
+        for x, p in watch(recorded(sites[c], task, columns)):
+            part = Summary.of(x[:, : x.shape[1] - task.intercept], p.y)
+            total = part if total is None else total + part
+            if not task.standardise:
+                sums = Sums.of(p) if sums is None else sums + Sums.of(p)
+            held.append(p)
+            if not room.take(p.nbytes):
+                held.clear()
+        if total is None:
+            raise none_there(sites[c].name)
+        return total, sums, held
+
+    found = _each(sites, task, "reading", tell, first)
+    parts = [part for part, _, _ in found]
+    counts = np.array([p.n for p in parts], np.float64)
+    weights = np.full(len(sites), 1 / len(sites)) if weight == "sites" else counts / counts.sum()
+    k = len(parts[0].mean) - 1
+    scale = scale_of(task, parts, weights, _feature_names(task, columns, k), [s.name for s in sites])
+    data = Data(sites, task, columns, scale, None)
+    if room.left >= 0:
+        kept = []
+        for _, _, held in found:
+            kept.append([p.scaled(scale, by_rows=True) for p in held])
+            held.clear()  # never all rows in both coordinates
+        data = replace(data, kept=kept)
+    if not task.standardise:
+        return data, weights, [sums.system(data.ridge) for _, sums, _ in found if sums is not None]
+    return data, weights, data.each("solving", tell, lambda c, pieces: system(pieces, data.ridge))
+
+
+class _Room:
+    """Bytes that are left for rows; below 0, none are kept."""
+
+    def __init__(self, size: float) -> None:
+        self.left = size
+        self.lock = threading.Lock()
+
+    def take(self, size: int) -> bool:
+        with self.lock:
+            self.left -= size
+            return self.left >= 0
+
+
+class _Stopped(Exception):
+    """Another site's pass has failed, or was interrupted: this one need not go on."""
+
+
+def _each(sites: list[Site], task: Task, what: str, tell: Progress, work: Callable[[int, Watch[Any]], T]) -> list[T]:
+    """work(c, watch) for every site, several at a time where the machine has the cores; errors in the sites' order.
+
+    watch : goes round what the work goes through, so that it ends soon after an error or an interruption
+    """
+    N = len(sites)
+    stop = threading.Event()
+
+    def watch(items: Iterable[Any]) -> Iterator[Any]:
+        for item in items:
+            if stop.is_set():
+                raise _Stopped
+            yield item
+
+    out = []
+    with ThreadPoolExecutor(_threads(task, N)) as pool:
+        futures = [pool.submit(work, c, watch) for c in range(N)]
+        try:
+            for c, future in enumerate(futures):
+                tell(what, c, N)
+                out.append(future.result())
+        except BaseException:
+            stop.set()
+            pool.shutdown(cancel_futures=True)
+            raise
+    tell(what, N, N)
+    return out
+
+
+def _threads(task: Task, N: int) -> int:
+    """A feature map of the user's own is called by one thread: it may not bear more."""
+    own = None if isinstance(task, Regression) else task.features
+    return min(N, available_cores()) if own is None or isinstance(own, (FeatureMap, np.ndarray)) else 1
+
+
+def _feature_names(task: Task, columns: Columns, k: int) -> tuple[str, ...]:
+    if isinstance(task, Regression) or task.features is None:
+        return columns.state
+    return tuple(f"feature {j}" for j in range(k))
