@@ -9,6 +9,7 @@ a linear map that holds every second moment of (A(z), b(z)). Agents with the sam
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from weakref import WeakKeyDictionary
@@ -20,9 +21,10 @@ from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError
 from ..problems.base import Problem, RankOne
-from .symmetric import folded
+from .symmetric import folded, symkron, triangle
 
 CHUNK = 2**22  # numbers held at a time
+CACHED = 2**18  # of them, where they are used at once
 LARGEST = 4 * 2**30  # bytes of second moments
 
 
@@ -48,6 +50,13 @@ class Moments:
     @property
     def n_agents(self) -> int:
         return int(self.count.sum())
+
+    @cached_property
+    def quiet(self) -> bool:
+        """Whether no observation is random: then second moments are squares of means (theory/quiet.py)."""
+        if not any(self.noise.strides):  # one number, shown many times
+            return not self.noise.size or not self.noise.flat[0]
+        return not self.noise.any()
 
     @cached_property
     def theta_star(self) -> Floats:
@@ -76,39 +85,74 @@ def moments(problem: Problem) -> Moments:
 def _moments(problem: Problem) -> Moments:
     held, table = np.unique(problem.assignment, return_inverse=True)
     pairs, count = np.unique(np.stack([table.astype(np.float64), problem.weights], 1), axis=0, return_counts=True)
-    spans, d = list(problem.spans()), problem.dim
-    size = 8 * len(held) * (d * (d + 1) // 2) * ((d + 1) * (d + 2) // 2)
-    if size > LARGEST:
-        raise ArgumentError(
-            f"dim must be small enough for exact moments, which here take {size / 2**30:.0f} GB for {len(held)} tables "
-            f"({LARGEST / 2**30:.0f} at most); got {d}: fl.theory.bound and fl.plan use theorems there"
-        )
     return Moments(
         A_bar=problem.table_A_bar[held],
         b_bar=problem.table_b_bar[held],
-        noise=np.stack([_noise(problem, int(m), spans[m]) for m in held]),
+        noise=_all_noise(problem, held.tolist()),
         table=pairs[:, 0].astype(np.int64),
         weight=pairs[:, 1],
         count=count.astype(np.int64),
     )
 
 
+def random(problem: Problem) -> bool:
+    """Whether some table that an agent holds has more than one outcome."""
+    possible = np.add.reduceat(problem.prob > 0, problem.first[:-1], dtype=np.int64)
+    return bool((possible[problem.assignment] > 1).any())
+
+
+def _all_noise(problem: Problem, held: list[int]) -> Floats:
+    """(M, s, S) of the held tables; where none of them is random, one zero that takes no memory in any dimension."""
+    spans, d = list(problem.spans()), problem.dim
+    shape = (len(held), d * (d + 1) // 2, (d + 1) * (d + 2) // 2)
+    if not random(problem):
+        return np.broadcast_to(np.float64(0), shape)
+    size = 8 * math.prod(shape)
+    if size > LARGEST:
+        raise ArgumentError(
+            f"dim must be small enough for exact moments, which here take {size / 2**30:.0f} GB for {len(held)} tables "
+            f"({LARGEST / 2**30:.0f} at most); got {d}: fl.theory.bound and fl.plan use theorems there"
+        )
+    noise = np.zeros(shape)
+    for row, m in zip(noise, held, strict=True):
+        if np.count_nonzero(problem.prob[spans[m]]) > 1:
+            row[:] = _noise(problem, m, spans[m])
+    return noise
+
+
 def _noise(problem: Problem, m: int, span: slice) -> Floats:
     """The map svec(v v^T) -> svec(Cov(A(z) theta - b(z))) of one table: E[B~ v v^T B~^T] with B = (A, -b)."""
+    z, prob = problem.observations, problem.prob
+    return _rank_one_noise(z, prob, span) if isinstance(z, RankOne) else _dense_noise(problem, m, span)
+
+
+def _rank_one_noise(z: RankOne, prob: Floats, span: slice) -> Floats:
+    """B = u w^T with w = (v, -y), so B X B^T = u u^T (w^T X w): a quarter of the work. The ridge is no noise.
+
+    Columns are observations, so that a row of either factor is made from two rows that stand in memory as they are.
+    """
+    d = z.dim
+    (i, j), (k, q) = triangle(d), triangle(d + 1)
+    mean, total = np.zeros((d, d + 1)), np.zeros((len(i), len(k)))
+    step = max(1, CACHED // (len(i) + len(k)))
+    for start in range(span.start, span.stop, step):
+        part = slice(start, min(span.stop, start + step))
+        u = np.ascontiguousarray(z.rows[z.left[part]].T)
+        w = np.vstack([z.rows[z.right[part]].T, -z.y[part]])
+        mean += (prob[part] * u) @ w.T
+        total += (u[i] * u[j] * prob[part]) @ (w[k] * w[q]).T
+    return np.where(k == q, 1.0, 2.0) * total - symkron(mean)
+
+
+def _dense_noise(problem: Problem, m: int, span: slice) -> Floats:
+    """The same for observations of any kind, as the definition has it."""
     d, prob = problem.dim, problem.prob
     centre = np.column_stack([problem.table_A_bar[m], -problem.table_b_bar[m]])
     total = np.zeros((d * (d + 1), d * (d + 1)))
     step = max(1, CHUNK // total.shape[0])
     for start in range(span.start, span.stop, step):
         part = slice(start, min(span.stop, start + step))
-        z = problem.observations
-        if isinstance(z, RankOne):
-            v = np.column_stack([z.rows[z.right[part]], -z.y[part]])
-            B = z.rows[z.left[part]][:, :, None] * v[:, None, :]
-            B[:, range(d), range(d)] += z.ridge
-        else:
-            A, b = z.matrices(part)
-            B = np.concatenate([A, -b[:, :, None]], axis=2)
-        flat = (B - centre).reshape(len(B), -1)
+        A, b = problem.observations.matrices(part)
+        flat = (np.concatenate([A, -b[:, :, None]], axis=2) - centre).reshape(len(A), -1)
         total += (prob[part, None] * flat).T @ flat
     return folded(total.reshape(d, d + 1, d, d + 1))

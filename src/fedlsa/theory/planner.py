@@ -18,8 +18,9 @@ from ..algorithms import METHODS, Algorithm
 from ..errors import ArgumentError
 from ..problems.base import Problem
 from . import promises
-from .moments import Moments, moments
+from .moments import Moments, moments, random
 from .search import Search
+from .search import method as method_of
 
 LARGEST = {"fedlsa": 32, "scafflsa": 20, "scaffnew": 20}  # dimensions in which exact moments are quick enough
 
@@ -71,7 +72,8 @@ def plan(
     theta_0 : where the run starts, by default theta_star + 1.
 
     Exact moments decide up to dimension 20 (32 for FedLSA); beyond it, the explicit theorems, whose promise may be far
-    below what the run does: `basis` says which, and for theorems max_samples has no default.
+    below what the run does: `basis` says which, and for theorems max_samples has no default. Where no observation is
+    random (each site steps with its own means), FedLSA and SCAFFLSA are planned exactly in any dimension.
     """
     name = checks.choice("method", method, METHODS)
     targets = {"epsilon": epsilon, "rounds": rounds, "samples": samples}
@@ -86,7 +88,7 @@ def plan(
             raise ArgumentError("max_samples must be given with rounds, or rounds of any length would do; got None")
         if cap < rounds:
             raise ArgumentError(f"max_samples must be at least rounds, {rounds}; got {cap:g}")
-    if isinstance(problem, Problem) and problem.dim > LARGEST[name]:
+    if isinstance(problem, Problem) and problem.dim > LARGEST[name] and (name == "scaffnew" or random(problem)):
         return _promised(problem, name, epsilon, rounds, samples, cap, theta_0)
     m = problem if isinstance(problem, Moments) else moments(problem)
     start = np.ones(m.dim) if theta_0 is None else checks.array("theta_0", theta_0, (m.dim,)) - m.theta_star
@@ -99,8 +101,8 @@ def plan(
         assert rounds is not None
         assert cap is not None
         eta, H, T = search.smallest_error(int(cap) // rounds, rounds)
-    algorithm = search.algorithm(eta, H)
-    return _priced(algorithm, T, float(T * H), math.sqrt(search.error(eta, H, T)), m.n_agents, m.dim, "exact moments")
+    rmse = math.sqrt(search.law.error(eta, H, T))
+    return _priced(method_of(name, eta, H), T, float(T * H), rmse, m.n_agents, m.dim, "exact moments")
 
 
 def synchronous_plan(problem: Problem | Moments, epsilon: float, theta_0: ArrayLike | None = None) -> Plan:
@@ -113,8 +115,8 @@ def synchronous_plan(problem: Problem | Moments, epsilon: float, theta_0: ArrayL
     start = np.ones(m.dim) if theta_0 is None else checks.array("theta_0", theta_0, (m.dim,)) - m.theta_star
     search = Search(m, "fedlsa", start)
     T, eta = search.fewest_samples(target)
-    rmse = math.sqrt(search.error(eta, 1, T))
-    return _priced(search.algorithm(eta, 1), T, float(T), rmse, m.n_agents, m.dim, "exact moments")
+    rmse = math.sqrt(search.law.error(eta, 1, T))
+    return _priced(method_of("fedlsa", eta, 1), T, float(T), rmse, m.n_agents, m.dim, "exact moments")
 
 
 def _promised(

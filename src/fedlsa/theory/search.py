@@ -23,6 +23,7 @@ from . import controlled, fedlsa
 from .exact import controlled_round
 from .moments import Moments
 from .pairs import looks
+from .quiet import Quiet, first_below
 from .stationary import stability_limit
 
 GENEROUS = 4  # times the fewest observations with which the method gets there: the default cap
@@ -34,21 +35,15 @@ FEW_GROUPS = 8  # beyond these the best step sizes are those of a similar proble
 ALIKE = 0.05  # relative difference of the two errors up to which its step size is taken as it is
 
 
-class Search:
-    """Step sizes, round lengths and rounds of one method on given moments, from u_0 = theta_0 - theta_star."""
+class Noisy:
+    """Errors of one method by exact second moments, from u_0 = theta_0 - theta_star; quiet.Quiet is its like.
+
+    edge : the largest step size below which single steps of all agents together converge
+    """
 
     def __init__(self, m: Moments, name: str, start: Floats) -> None:
         self.m, self.name, self.start = m, name, start
-        self.scout = Search(merged(m, FEW_GROUPS), name, start) if len(m.table) > FEW_GROUPS else None
         self.edge = stability_limit(m, FedLSA(0.1, 1), tolerance=1e-3)
-        if self.edge == 0 or not math.isfinite(self.edge):
-            raise ArgumentError(f"problem must have a largest stable step size above 0; got {self.edge:g}")
-
-    def algorithm(self, eta: float, H: int) -> Algorithm:
-        """The method with rounds of H observations, in the mean for Scaffnew."""
-        if self.name == "scaffnew":
-            return METHODS[self.name](step_size=eta, probability=1 / H)  # type: ignore[call-arg]
-        return METHODS[self.name](step_size=eta, local_steps=H)  # type: ignore[call-arg]
 
     def error(self, eta: float, H: int, T: int) -> float:
         """E||theta_T - theta_star||^2, infinite where it overflows."""
@@ -58,7 +53,7 @@ class Search:
                 step = fedlsa.round_map(self.m, eta, H, x)
                 found = float(fedlsa.curve(step, np.append(self.start, 1.0), np.array([T]))[1][0])
                 return found if found >= 0 else math.inf
-            step_of_all = controlled_round(self.m, self.algorithm(eta, H), eta)
+            step_of_all = controlled_round(self.m, method(self.name, eta, H), eta)
             now, mse = controlled.start(self.start, x[self.m.table]), begin
             seen: Iterator[float]
             if len(self.m.table) > FEW_GROUPS:
@@ -70,6 +65,27 @@ class Search:
                     return math.inf
         return float(mse)
 
+    def first_below(self, eta: float, target: float, most: int) -> int | None:
+        """The first round of one local step at which the error is at most `target`, if within about `most`."""
+        step, v = fedlsa.round_map(self.m, eta, 1, -self.m.xi_star), np.append(self.start, 1.0)
+        _, second, radius = fedlsa.limit(step)
+        if not (radius < 1 and np.trace(second) < target):
+            return None
+        return first_below(lambda t: float(fedlsa.curve(step, v, np.array([t]))[1][0]), target, most)
+
+
+class Search:
+    """Step sizes, round lengths and rounds of one method on given moments, from u_0 = theta_0 - theta_star."""
+
+    def __init__(self, m: Moments, name: str, start: Floats) -> None:
+        self.name, self.start = name, start
+        quiet = m.quiet and name != "scaffnew"
+        self.scout = Search(merged(m, FEW_GROUPS), name, start) if len(m.table) > FEW_GROUPS and not quiet else None
+        self.law = Quiet(m, name, start) if quiet else Noisy(m, name, start)
+        self.edge = self.law.edge
+        if self.edge == 0 or not math.isfinite(self.edge):
+            raise ArgumentError(f"problem must have a largest stable step size above 0; got {self.edge:g}")
+
     def best_step(self, H: int, T: int, guess: float, target: float = 0.0) -> tuple[float, float]:
         """The smallest error after T rounds of H steps over step sizes, and its step size.
 
@@ -79,14 +95,14 @@ class Search:
         width = WIDE
         if self.scout is not None:
             expected, guess = self.scout.best_step(H, T, guess)
-            error, width = self.error(guess, H, T), math.log(1.1)
+            error, width = self.law.error(guess, H, T), math.log(1.1)
             if abs(error - expected) < ALIKE * expected or (target and not target < error < 2 * target):
                 return error, guess
         seen: dict[float, float] = {}
 
         def at(x: float) -> float:
             if x not in seen:
-                seen[x] = self.error(math.exp(x), H, T) if math.exp(x) < self.edge else math.inf
+                seen[x] = self.law.error(math.exp(x), H, T) if math.exp(x) < self.edge else math.inf
             return seen[x]
 
         def best() -> float:
@@ -100,7 +116,7 @@ class Search:
             if best() != x:
                 x = best()  # walk on
                 continue
-            if width < NEAR and at(x) > HOPELESS * target > 0:
+            if width < NEAR and at(x) > self._hopeless(target) * target > 0:
                 break
             low, here, high = (math.log(max(value, 1e-300)) for value in (left, at(x), right))
             if math.isfinite(high) and low + high > 2 * here:  # the bottom of the parabola through the three
@@ -112,15 +128,11 @@ class Search:
         """The fewest observations with which the target is reached, one local step at a time, and the step size."""
         best, eta = LONGEST, self.edge / 2
         while True:
-            v, last = np.append(self.start, 1.0), None
-            step = fedlsa.round_map(self.m, eta, 1, -self.m.xi_star)
-            limit = fedlsa.limit(step)
-            if limit[2] < 1 and np.trace(limit[1]) < target:
-                last = _first_below(step, v, target, best)
-                if last is not None and last < best:
-                    best, at = last, eta
-                elif best < LONGEST:
-                    return best, at
+            last = self.law.first_below(eta, target, best)
+            if last is not None and last < best:
+                best, at = last, eta
+            elif best < LONGEST:
+                return best, at
             eta /= math.sqrt(2)
             if eta < 1e-9 * self.edge:
                 raise ArgumentError(
@@ -143,19 +155,35 @@ class Search:
         T = min(TYPICAL, most)
         if self.scout is not None:
             eta, _, T = self.scout.for_accuracy(epsilon, most)
-        eta, T = self._fewest_rounds(T, eta, target, most)
-        eta, H = self._shortest(T, eta, max(1, most // T), target)
+        eta, H, T = self._fewest_rounds(T, eta, target, most)
+        eta, H = self._shortest(T, eta, H, target)
+        if isinstance(self.law, Quiet):  # without noise an error may rise again for some rounds
+            T = self.law.first_round(eta, H, T, target)
         return eta, H, T
 
-    def _fewest_rounds(self, T: int, eta: float, target: float, most: int) -> tuple[float, int]:
-        """From a guess: the fewest rounds with which the target is reached within the cap, and the step size."""
-        known = {0: math.nan}  # step size for each T that is enough; NaN where it is not
+    def _lengths(self, H: int) -> list[int]:
+        """Local steps to try where at most H are allowed: without noise there is none to average away over many."""
+        return [*(H >> k for k in range(0, H.bit_length() - 1, 2)), 1] if isinstance(self.law, Quiet) and H > 1 else [H]
+
+    def _hopeless(self, target: float) -> float:
+        """How many times the target an error may be, this near to its minimum, and still come down to it."""
+        if target and isinstance(self.law, Quiet):  # it falls exponentially in the step size, up to a cliff
+            return max(HOPELESS, float(self.start @ self.start / target) ** (1 - math.exp(-NEAR)))
+        return HOPELESS
+
+    def _fewest_rounds(self, T: int, eta: float, target: float, most: int) -> tuple[float, int, int]:
+        """From a guess: step size, local steps and the fewest rounds with which the target is reached in the cap."""
+        known: dict[int, tuple[float, int]] = {}  # step size and local steps for each T that is enough
 
         def enough(T: int) -> bool:
-            guess = next((e for e in reversed(known.values()) if e == e), eta)
-            error, best = self.best_step(min(most // T, LONGEST), T, guess, target)
-            known[T] = best if error <= target else math.nan
-            return error <= target
+            guess, usual = next(reversed(known.values()), (eta, 1))
+            lengths = self._lengths(min(most // T, LONGEST))
+            for H in sorted(lengths, key=lambda H: abs(math.log(H / usual))) if known else lengths:
+                error, best = self.best_step(H, T, guess, target)
+                if error <= target:
+                    known[T] = best, H
+                    return True
+            return False
 
         low, high, stride = 0, 0, 1
         if enough(T):
@@ -175,7 +203,7 @@ class Search:
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (low, middle) if enough(middle) else (middle, high)
-        return known[high], high
+        return *known[high], high
 
     def _shortest(self, T: int, eta: float, H: int, target: float) -> tuple[float, int]:
         """The shortest rounds, to a fiftieth, with which T of them reach the target, and the step size."""
@@ -191,7 +219,16 @@ class Search:
 
     def smallest_error(self, H: int, T: int) -> tuple[float, int, int]:
         """Step size, local steps and rounds with the smallest error after T rounds of H steps."""
-        return self.best_step(H, T, self.edge / 8)[1], H, T
+        found = [(*self.best_step(h, T, self.edge / 8), h) for h in self._lengths(H)]
+        _, eta, H = min(found)
+        return eta, H, T
+
+
+def method(name: str, eta: float, H: int) -> Algorithm:
+    """The method with rounds of H observations, in the mean for Scaffnew."""
+    if name == "scaffnew":
+        return METHODS[name](step_size=eta, probability=1 / H)  # type: ignore[call-arg]
+    return METHODS[name](step_size=eta, local_steps=H)  # type: ignore[call-arg]
 
 
 def _errors(step: controlled.Round, now: controlled.State) -> Iterator[float]:
@@ -221,21 +258,3 @@ def merged(m: Moments, groups: int) -> Moments:
         weight=np.array([s @ m.weight[g] for g, s in zip(kept, share, strict=True)]),
         count=np.array([m.count[g].sum() for g in kept]),
     )
-
-
-def _first_below(step: fedlsa.Round, v: Floats, target: float, most: int) -> int | None:
-    """The first round at which FedLSA's error is at most `target`, by doubling and halving, if within `most`."""
-
-    def error(t: int) -> float:
-        return float(fedlsa.curve(step, v, np.array([t]))[1][0])
-
-    high = 1
-    while error(high) > target:
-        high *= 2
-        if high > 2 * most:
-            return None
-    low = high // 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if error(middle) <= target else (middle, high)
-    return high

@@ -1,0 +1,136 @@
+"""Problems without noise: every site steps with its own means, and plans are exact in any dimension."""
+
+import importlib
+
+import numpy as np
+import pytest
+
+import fedlsa as fl
+from fedlsa.theory.moments import Moments
+from fedlsa.theory.quiet import Modes, Powers, Quiet, local_steps
+from fedlsa.theory.search import Noisy
+
+moments_file = importlib.import_module("fedlsa.theory.moments")  # the package's name for it is the function
+METHODS = ("fedlsa", "scafflsa")
+
+
+def quiet(kind: str, agents: int, dim: int, seed: int = 3, **keywords) -> fl.Problem:
+    """One outcome per table; a site's own matrix is symmetric, or has complex eigenvalues, or no eigenvectors."""
+    rng = np.random.default_rng(seed)
+    tables = []
+    for _ in range(agents):
+        if kind == "symmetric":
+            X = rng.standard_normal((dim // 2, dim)) * np.geomspace(1, 0.2, dim)  # each alone is singular
+            A = X.T @ X / dim
+        elif kind == "rotating":
+            A = np.diag(np.geomspace(1, 0.2, dim)) + 0.5 / np.sqrt(dim) * rng.standard_normal((dim, dim))
+        else:
+            A = np.eye(dim) + np.diag(np.full(dim - 1, 0.3 * rng.random()), 1)
+        tables.append(([1.0], A[None], rng.standard_normal((1, dim))))
+    return fl.problems.from_observations(tables, **keywords)
+
+
+KINDS = ("symmetric", "rotating", "defective")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_powers_of_a_round_are_those_of_the_matrices(kind):
+    problem, rng = quiet(kind, 3, 6), np.random.default_rng(0)
+    A, share, eta, H = problem.A_bar, np.array([0.2, 0.3, 0.5]), 0.3, 7
+    local = local_steps(A, share)
+    assert isinstance(local, Powers if kind == "defective" else Modes)
+    power, kappa = local.powers(eta, H)
+    step = np.eye(6) - eta * A
+    u, x = rng.standard_normal(6), rng.standard_normal((3, 6))
+    kept = local.mean(local.times(power, local.seen(u)))
+    moved = local.mean(local.times(kappa, local.own(x)))
+    slow = sum(np.linalg.matrix_power(step, h) for h in range(H))
+    np.testing.assert_allclose(kept, np.einsum("k,kij,j", share, np.linalg.matrix_power(step, H), u), atol=1e-13)
+    np.testing.assert_allclose(moved, np.einsum("k,kij,kj", share, eta * slow, x), atol=1e-13)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_errors_are_those_of_exact_second_moments(kind, method):
+    weights = [1.0, 2.0, 1.0, 0.5]
+    problem = quiet(kind, 3, 6, assignment=[0, 1, 2, 1], weights=weights)
+    m, start = fl.theory.moments(problem), np.linspace(-1, 2, 6)
+    assert m.quiet
+    assert not any(m.noise.strides)  # nothing is allocated
+    fast, slow = Quiet(m, method, start), Noisy(m, method, start)
+    assert fast.edge == pytest.approx(slow.edge, rel=2e-3)
+    for eta, H, T in ((0.3, 1, 20), (0.3, 4, 1), (0.05, 31, 9), (0.01, 200, 300)):
+        assert fast.error(eta, H, T) == pytest.approx(slow.error(eta, H, T), rel=1e-9, abs=1e-24), (eta, H, T)
+    assert fast.first_below(0.3, 1e-4, 2**31) == slow.first_below(0.3, 1e-4, 2**31)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("dim", "engine"), [(8, "cpu"), (40, "reference")])
+def test_the_planned_run_lands_where_the_plan_says(kind, method, dim, engine):
+    problem, zero, epsilon = quiet(kind, 12, dim), np.zeros(dim), 0.01
+    plan = fl.plan(problem, epsilon=epsilon, method=method, theta_0=zero)
+    run = fl.simulate(problem, plan.algorithm, rounds=plan.rounds, seeds=1, theta_0=zero, engine=engine)
+    error = np.sqrt(run["squared_error"].values[0])
+    assert error[-1] <= epsilon < error[-2]
+    assert error[-1] == pytest.approx(plan.rmse, rel=1e-9)
+    assert plan.basis == "exact moments"
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_budgets_of_rounds_and_of_steps_are_planned_in_many_dimensions(method):
+    problem = quiet("symmetric", 12, 40)
+    few, many = (fl.plan(problem, rounds=T, max_samples=20 * T, method=method) for T in (5, 20))
+    assert (few.rounds, many.rounds) == (5, 20)
+    assert many.rmse < few.rmse
+    assert many.samples <= 400
+    small, large = (fl.plan(problem, samples=S, method=method) for S in (100, 1_000))
+    assert large.rmse < small.rmse
+    assert large.samples == 1_000
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_no_choice_on_a_grid_needs_fewer_communications(method):
+    problem, epsilon, most = quiet("rotating", 5, 8), 0.01, 100
+    plan = fl.plan(problem, epsilon=epsilon, max_samples=most, method=method)
+    law = Quiet(fl.theory.moments(problem), method, np.ones(8))
+    for T in range(1, plan.rounds):
+        for H in (h for h in (1, 2, 3, 5, 8, 13, 21, 34) if h * T <= most):
+            errors = [law.error(eta, H, T) for eta in np.geomspace(0.01, 1, 40) * law.edge]
+            assert min(errors) > epsilon**2 * 0.95, (T, H)
+
+
+def test_an_averaged_system_that_no_step_size_makes_stable_is_refused():
+    tables = [([1.0], np.diag([1.0, -0.5])[None], np.ones((1, 2)))]
+    with pytest.raises(fl.errors.ArgumentError, match="stable step size"):
+        fl.plan(fl.problems.from_observations(tables), epsilon=0.1)
+
+
+def test_outcomes_that_never_happen_are_no_noise():
+    A, b = np.stack([np.eye(3), 2 * np.eye(3)]), np.ones((2, 3))
+    never = fl.theory.moments(fl.problems.from_observations([([1.0, 0.0], A, b)]))
+    sometimes = fl.theory.moments(fl.problems.from_observations([([0.9, 0.1], A, b), ([1.0, 0.0], A, b)]))
+    assert never.quiet
+    assert not sometimes.quiet
+    assert not sometimes.noise[1].any()
+
+
+def test_estimated_moments_without_noise_are_quiet_too():
+    m = fl.theory.moments(quiet("rotating", 2, 4))
+    written_out = Moments(m.A_bar, m.b_bar, np.zeros(m.noise.shape), m.table, m.weight, m.count)
+    assert written_out.quiet
+    one, other = (fl.plan(moments, epsilon=0.1) for moments in (m, written_out))
+    assert one.algorithm == other.algorithm
+
+
+@pytest.mark.parametrize("ridge", [0.0, 0.7])
+def test_moments_of_rank_one_tables_are_those_of_the_written_out_matrices(ridge, monkeypatch):
+    rng = np.random.default_rng(1)
+    sites = [(rng.standard_normal((300, 5)) + 1, rng.standard_normal(300) - 2) for _ in range(2)]
+    logs = [(rng.random((200, 4)), rng.random(200), rng.random((200, 4)), rng.random(200) < 0.1)]
+    monkeypatch.setattr(moments_file, "CACHED", 2_000)  # several pieces per table
+    for problem in (fl.problems.regression(sites, ridge=ridge), fl.problems.from_transitions(logs, 0.9, trace=0.5)):
+        for m, span in enumerate(problem.spans()):
+            slow = moments_file._dense_noise(problem, m, span)
+            fast = moments_file._noise(problem, m, span)
+            np.testing.assert_allclose(fast, slow, rtol=0, atol=1e-12 * np.abs(slow).max())
