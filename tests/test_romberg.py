@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -141,3 +142,16 @@ def test_what_is_no_result_is_refused() -> None:
     assert recipe.value(again.attrs["algorithm"])["qualname"] == "richardson_romberg"
     with pytest.raises(ArgumentError, match=r"methods of fedlsa.*richardson_romberg"):
         richardson_romberg(again, coarse)
+
+
+def test_the_table_of_the_page_is_what_its_script_prints() -> None:
+    docs = Path(__file__).parents[1] / "docs"
+    spec = importlib.util.spec_from_file_location("make_romberg_picture", docs / "make_romberg_picture.py")
+    assert spec is not None
+    assert spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    problem = script.instance()
+    made = script.table(problem, script.side_by_side(problem))
+    assert made.count("\n") == 3
+    assert made in (docs / "richardson-romberg.md").read_text(encoding="utf8")
