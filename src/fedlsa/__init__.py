@@ -7,7 +7,7 @@ from typing import Any as _Any
 from . import errors, figures, problems, results, theory
 from .algorithms import SCAFFLSA, Algorithm, FedLSA, PowerStep, Scaffnew
 from .engine import simulate, simulate_grid
-from .fit import Fit, Regression, Value, fit
+from .fit import Fit, Regression, Value, evaluate, fit
 from .problems import Problem
 from .sampling import IID, Markov, Replay
 from .theory import plan
@@ -29,6 +29,7 @@ __all__ = [
     "Value",
     "__version__",
     "errors",
+    "evaluate",
     "experiments",
     "figures",
     "fit",

@@ -16,15 +16,19 @@ SAME = (
     "agents", "states", "actions", "branching", "features", "discount", "perturbation", "preset", "step_size",
     "power", "local_steps", "probability", "participation", "projection", "average_after", "rounds",
     "seeds", "thin", "engine", "dtype", "threads", "record", "sampling", "epsilon", "samples",
-    "max_samples",
+    "max_samples", "trace", "target", "ridge", "state", "next_state", "reward", "terminated", "truncated", "importance",
+    "weight", "local", "lag", "memory", "bootstrap", "level",
 )  # fmt: skip
 OPTIONS = {name: "--" + name.replace("_", "-") for name in SAME} | {"eta_0": "--step-size", "seed": "--problem-seed"}
 
 
 def in_words_of_the_command(message: str) -> str:
     """An error of the library with its argument named as the option that set it: step_size -> --step-size."""
-    name, must, rest = message.partition(" must ")
-    return OPTIONS.get(name, name) + must + rest
+    named, must, rest = message.partition(" must ")
+    words = re.split(r"(, | and )", named)
+    if all(w in OPTIONS for w in words[::2]):
+        named = "".join(OPTIONS.get(w, w) for w in words)
+    return named + must + rest
 
 
 def count_or_list(option: str, text: str) -> int | list[int]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
-from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from .. import checks, problems
 from ..problems import Problem
+from .merged import takes
 
 PANEL = "Problem"
 
@@ -43,22 +42,7 @@ def from_options(
     )
 
 
-def takes_problem(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with its argument `instance` replaced by the options of `from_options`, which make it."""
-    made = inspect.signature(from_options, eval_str=True).parameters
-    own = inspect.signature(command, eval_str=True).parameters
-
-    @functools.wraps(command)
-    def with_options(**given: Any) -> None:
-        chosen = {name: given.pop(name) for name in made}
-        command(instance=functools.partial(from_options, **chosen), **given)
-
-    merged = [p for name, p in own.items() if name == "context"] + [*made.values()]
-    merged += [p for name, p in own.items() if name not in ("context", "instance")]
-    merged = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in merged]
-    with_options.__signature__ = inspect.Signature(merged)  # type: ignore[attr-defined]
-    with_options.__annotations__ = {p.name: p.annotation for p in merged}
-    return with_options
+takes_problem = takes("instance", from_options)
 
 
 def as_options(instance: Problem) -> list[str]:

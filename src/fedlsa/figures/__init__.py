@@ -3,8 +3,9 @@
 from .bounds import bound_and_curve
 from .curves import error_curves
 from .files import save
+from .fits import coefficients
 from .parts import exact_parts
 from .prediction import predicted_bias
 from .tradeoff import trade_off
 
-__all__ = ["bound_and_curve", "error_curves", "exact_parts", "predicted_bias", "save", "trade_off"]
+__all__ = ["bound_and_curve", "coefficients", "error_curves", "exact_parts", "predicted_bias", "save", "trade_off"]

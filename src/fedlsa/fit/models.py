@@ -46,7 +46,7 @@ def write_model(fit: Any, path: Path) -> None:
 
 
 def read_model(path: Path, whole: type, site: type, features: Any = None) -> dict[str, Any]:
-    """The fields of the fit (of the class `whole`, with sites of the class `site`) that `write_model` wrote to a file."""
+    """The fields of a fit (class `whole`, its sites of class `site`) that `write_model` wrote."""
     held = _held(path)
     try:
         task = _task(held["task"], path, features)

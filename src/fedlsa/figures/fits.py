@@ -1,0 +1,165 @@
+"""A fit in one picture: coefficients with intervals before the sites' own solutions, and where the error comes from.
+
+A fit is made of things that stand further right, so what is drawn is only looked at: names, theta, standard_error,
+confidence_interval(level), error, and of each site theta, pull, noise and finite_data.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import checks
+from ..checks import Floats
+from . import style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+SHARED, OWN = style.METHODS["SCAFFLSA"], style.OTHERS[1]
+ALIKE = 30.0  # coefficients whose standard errors differ by more do not share a scale
+NAMED = 40  # so many coefficients can still be named
+WIDTH = 7.6
+SITES = (("pull", "pull", "o", style.METHODS["FedLSA"]), ("noise", "noise", "^", style.METHODS["Scaffnew"]),
+         ("finite_data", "finite data", "s", SHARED))  # fmt: skip
+
+
+def coefficients(fit: Any, *, level: float = 0.95) -> Figure:
+    """Coefficients with intervals of `level`, the parts of the error, and what each site adds to them.
+
+    Dots behind a coefficient are the sites' own solutions, a triangle at the edge those further out. Coefficients of
+    very different sizes are each divided by their standard error.
+    """
+    level = checks.real("level", level, above=0, below=1)
+    matplotlib = style.matplotlib()
+    d = len(fit.names)
+    height = max(3.7, 1.25 + d * (0.3 if d <= 12 else 0.17 if d <= NAMED else 6.8 / d))
+    with matplotlib.rc_context({**style.RC, **style.SMALL}):
+        figure = matplotlib.figure.Figure(figsize=(WIDTH, height))
+        longest = max(len(_short(n)) for n in fit.names) if d <= NAMED else 5
+        left, top, bottom = 0.3 + 0.066 * longest, 0.5, 0.55
+        middle = 0.62 * WIDTH
+        main = figure.add_axes(
+            (left / WIDTH, bottom / height, (middle - left) / WIDTH, (height - top - bottom) / height)
+        )
+        x, room = (middle + 1.3) / WIDTH, (WIDTH - middle - 1.45) / WIDTH
+        parts = figure.add_axes((x, 1 - (top + 1.05) / height, room, 1.05 / height))
+        high = min(height - top - bottom - 1.65, 2.4)
+        sites = figure.add_axes((x, 1 - (top + 1.65 + high) / height, room, high / height))
+        _coefficients(main, fit, level)
+        _parts(parts, fit.error)
+        _sites(sites, fit.per_site)
+        figure.legend(
+            *main.get_legend_handles_labels(),
+            loc="upper left",
+            bbox_to_anchor=(0.1 / WIDTH, 1 - 0.02 / height),
+            ncols=3,
+            columnspacing=1.3,
+            handletextpad=0.4,
+            fontsize=8,
+        )
+        figure.set_label(f"coefficients of a fit to {len(fit.per_site)} sites with {100 * level:g}% intervals")
+    return figure
+
+
+def _coefficients(axes: Axes, fit: Any, level: float) -> None:
+    d = len(fit.names)
+    theta, deviation = np.asarray(fit.theta), np.asarray(fit.standard_error)
+    known = deviation[deviation > 0]
+    alike = not len(known) or known.max() <= ALIKE * known.min()
+    unit: Floats = np.ones(d) if alike else np.where(deviation > 0, deviation, 1.0)
+    interval = np.asarray(fit.confidence_interval(level)) / unit[:, None]
+    own = np.stack([s.theta for s in fit.per_site]) / unit  # (N, d), NaN where a site leaves it open
+    low, high = _limits(interval, own)
+    row = np.arange(d)
+    dot = 3.2 if len(own) <= 20 else 2.2
+    inside = (own >= low) & (own <= high)
+    spread = 0.24 * np.linspace(-1, 1, len(own))[:, None] * (len(own) > 1)  # so that dots do not hide one another
+    y = np.broadcast_to(row, own.shape) + spread
+    look: dict[str, Any] = {"linestyle": "none", "markeredgewidth": 0, "color": OWN, "zorder": 2}
+    axes.plot(own[inside], y[inside], "o", markersize=dot, alpha=0.65, label="site's own solution", **look)
+    for edge, mark, beyond in ((low, "<", own < low), (high, ">", own > high)):
+        out = np.flatnonzero(beyond.any(axis=0))
+        axes.plot(np.full(len(out), edge), out, mark, markersize=4.5, clip_on=False, **look)
+    thick = 2.2 if d <= NAMED else 1.2
+    axes.hlines(row, *interval.T, color=SHARED, linewidth=thick, zorder=4, label=f"{100 * level:g}% interval")
+    axes.plot(
+        theta / unit, row, "D" if d <= NAMED else "|", color=SHARED, markersize=4.4, markeredgecolor="white",
+        markeredgewidth=0.6 if d <= NAMED else 0, linestyle="none", zorder=5, label="shared estimate",
+    )  # fmt: skip
+    if low < 0 < high:
+        axes.axvline(0, color=style.SOFT, linewidth=0.8, zorder=1)
+    axes.set_xlim(low, high)
+    axes.set_ylim(d - 0.4, -0.6)
+    axes.grid(visible=False, axis="y")
+    if d <= NAMED:
+        axes.set_yticks(row, [_short(n) for n in fit.names])
+        for j in range(d):
+            text = f"{theta[j]:.3g}".replace("-", "\u2212")
+            axes.text(1.015, j, text, transform=axes.get_yaxis_transform(), va="center", fontsize=7, color=style.SOFT)
+        axes.tick_params(axis="y", length=0)
+    else:
+        axes.set_ylabel("coefficient")
+    axes.set_xlabel("coefficient" if alike else "coefficient / its standard error")
+
+
+def _limits(interval: Floats, own: Floats) -> tuple[float, float]:
+    """All intervals, and the sites' solutions as far as they lie within one and a half times the intervals' range."""
+    low, high = float(interval.min()), float(interval.max())
+    seen = own[np.isfinite(own)]
+    if len(seen):
+        reach = 1.5 * max(high - low, 1e-300)
+        low, high = min(low, max(float(seen.min()), low - reach)), max(high, min(float(seen.max()), high + reach))
+    room = 0.04 * (high - low) or 0.5
+    return low - room, high + room
+
+
+def _parts(axes: Axes, error: dict[str, float]) -> None:
+    names, values = list(error), np.array(list(error.values()))
+    row = np.arange(len(names))
+    axes.barh(row, values, height=0.62, color=[SHARED if n == "finite data" else OWN for n in names], zorder=3)
+    for j, v in zip(row, values, strict=True):
+        axes.annotate(
+            f"{v:.2g}", (v, j), xytext=(3, 0), textcoords="offset points", va="center", fontsize=7, color=style.SOFT
+        )
+    axes.set_yticks(row, names)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.set_xlim(0, 1.28 * max(float(values.max(initial=0)), 1e-300))
+    axes.tick_params(axis="y", length=0)
+    axes.set_xticks([])
+    axes.spines["bottom"].set_visible(False)
+    axes.grid(visible=False)
+    axes.set_title("error of the estimate (RMS)", fontsize=8, loc="left", color=style.INK, pad=3)
+
+
+def _sites(axes: Axes, per_site: Any) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+    order = sorted(per_site, key=lambda s: -s.pull)
+    place = np.arange(1, len(order) + 1)
+    size = 4.0 if len(order) <= 20 else 2.6
+    largest = max((getattr(s, name) for s in order for name, *_ in SITES), default=0.0)
+    for name, label, mark, hue in SITES:
+        values = np.array([getattr(s, name) for s in order])
+        if values.max(initial=0) > 1e-6 * largest:  # steps on means have no noise
+            axes.plot(place, values, mark, color=hue, markersize=size, markeredgewidth=0, linestyle="none", label=label)
+    if largest > 0:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=8))
+        axes.yaxis.set_minor_locator(NullLocator())
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
+    axes.set_xlim(0.4, len(order) + 0.6)
+    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    axes.set_xlabel("sites, by their pull")
+    axes.grid(visible=False, axis="x")
+    axes.set_title("each site's pull and errors", fontsize=8, loc="left", color=style.INK, pad=14)
+    axes.legend(
+        loc="lower left", bbox_to_anchor=(-0.04, 0.985), ncols=3, fontsize=7, columnspacing=0.8, handletextpad=0.1,
+        borderaxespad=0, borderpad=0, handlelength=1.2,
+    )  # fmt: skip
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 24 else name[:21] + "..."
