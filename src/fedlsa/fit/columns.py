@@ -36,18 +36,20 @@ class Columns:
 def chosen(task: Task, sites: Sequence[Site]) -> Columns:
     """The columns that the task reads, found at the first site and checked at all."""
     first = sites[0]
-    columns = _regression(task, first) if isinstance(task, Regression) else _value(task, first)
+    columns = _own(task, first)
     for site in sites[1:]:
         for column in columns.all:
             if column not in site.columns:
                 raise SiteDataError(f"{site.name} lacks the column {column!r} that {first.name} has")
-        if isinstance(task, Regression) and task.features is None:
-            for extra in sorted(set(site.columns) - set(columns.all)):
-                raise SiteDataError(f"{site.name} has a column {extra!r} that {first.name} lacks; name the features")
-        for option in ("truncated", "importance"):
-            if isinstance(task, Value) and getattr(columns, option) is None and getattr(task, option) in site.columns:
-                raise SiteDataError(f"{site.name} has a column {getattr(task, option)!r} that {first.name} lacks")
+        for extra in (c for c in _own(task, site).all if c not in columns.all):
+            hint = "; name the features" if isinstance(task, Regression) else ""
+            raise SiteDataError(f"{site.name} has a column {extra!r} that {first.name} lacks{hint}")
     return columns
+
+
+def _own(task: Task, site: Site) -> Columns:
+    """The columns that the task reads at one site."""
+    return _regression(task, site) if isinstance(task, Regression) else _value(task, site)
 
 
 def _regression(task: Regression, site: Site) -> Columns:
@@ -56,51 +58,67 @@ def _regression(task: Regression, site: Site) -> Columns:
         require(site, column)
     if task.target in features:
         raise SiteDataError(f"{site.name}: the target {task.target!r} must not be a feature as well")
+    for column in features:
+        if list(features).count(column) > 1:
+            raise SiteDataError(f"{site.name}: features must be named once each; {column!r} is named twice")
     if not features:
         raise SiteDataError(f"{site.name} must have at least one column beside the target {task.target!r}")
     return Columns(tuple(features), (), task.target)
 
 
 def _value(task: Value, site: Site) -> Columns:
-    before, after = _group(site, task.state, "state"), _group(site, task.next_state, "next_state")
-    if len(before) != len(after):
-        raise SiteDataError(
-            f"{site.name} must have as many columns of the next state as of the state, {len(before)}; got {len(after)}"
-        )
-    if isinstance(task.state, str) and isinstance(task.next_state, str):  # by what follows the prefix
-        tails = [c.removeprefix(task.next_state) for c in after]
-        for column in before:
-            if column.removeprefix(task.state) not in tails:
-                raise SiteDataError(f"{site.name} has {column!r} but no {task.next_state}{column[len(task.state) :]!s}")
-        after = [task.next_state + c.removeprefix(task.state) for c in before]
     require(site, task.reward)
     require(site, task.terminated)
+    before = _group(site, task, task.state, task.next_state, "state")
+    after = _group(site, task, task.next_state, task.state, "next_state")
+    if len(before) != len(after):
+        raise SiteDataError(
+            f"{site.name} must have as many columns of the next state as of the state, "
+            f"{len(before)} ({_listed(before)}); got {len(after)} ({_listed(after)})"
+        )
+    if isinstance(task.state, str) and isinstance(task.next_state, str):  # in one order, by what follows the prefix
+        tails = {c.removeprefix(task.next_state) for c in after}
+        for column in before:
+            tail = column.removeprefix(task.state)
+            if tail not in tails:
+                raise SiteDataError(f"{site.name} has {column!r} but no {task.next_state + tail!r} for the next state")
+        after = [task.next_state + c.removeprefix(task.state) for c in before]
     optional = {
         c: (getattr(task, c) if getattr(task, c) in site.columns else None) for c in ("truncated", "importance")
     }
     return Columns(tuple(before), tuple(after), task.reward, task.terminated, **optional)
 
 
-def _group(site: Site, names: Names, what: str) -> list[str]:
-    """A list of columns as it is; for a prefix, all columns that begin with it, numbers in their order."""
+def _group(site: Site, task: Value, names: Names, others: Names, what: str) -> list[str]:
+    """A list of columns as it is; a column of just this name; else all columns that begin so, numbers in their order.
+
+    others : the names or prefix of the other state. Where one prefix begins with the other, the longer takes its own.
+    """
     if not isinstance(names, str):
         for column in names:
             require(site, column)
         return list(names)
-    found = [c for c in site.columns if c.startswith(names)]
+    if names in site.columns:
+        return [names]
+    taken = {task.reward, task.terminated, task.truncated, task.importance}
+    taken |= {others} if isinstance(others, str) else set(others)
+    longer = isinstance(others, str) and len(others) > len(names) and others.startswith(names)
+    found = [
+        c for c in site.columns if c.startswith(names) and c not in taken and not (longer and c.startswith(str(others)))
+    ]
     if not found:
-        raise SiteDataError(
-            f"{site.name} has no column that begins with {names!r} ({what}); it has {_listed(site.columns)}"
-        )
-    return sorted(found, key=lambda c: [int(t) if t.isdigit() else t for t in re.split(r"(\d+)", c)])
+        rule = f"{site.name} has no column {names!r}, nor any that begins so, for {what}"
+        raise SiteDataError(f"{rule}; it has {_listed(site.columns)}")
+    return sorted(found, key=lambda c: [int(t) if t.isdecimal() else t for t in re.split(r"(\d+)", c)])
 
 
 def require(site: Site, column: str) -> None:
     """Refuse a site that lacks the column, and offer the nearest name."""
     if column in site.columns:
         return
-    close = difflib.get_close_matches(column, site.columns, n=1, cutoff=0.6)
-    hint = f"did you mean {close[0]!r}?" if close else f"it has {_listed(site.columns)}"
+    lower = {c.lower(): c for c in site.columns}
+    close = difflib.get_close_matches(column.lower(), lower, n=1, cutoff=0.6)
+    hint = f"did you mean {lower[close[0]]!r}?" if close else f"it has {_listed(site.columns)}"
     raise SiteDataError(f"{site.name} has no column {column!r}; {hint}")
 
 

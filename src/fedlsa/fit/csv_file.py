@@ -60,9 +60,6 @@ def open_csv(name: str, path: Path) -> CSVSite:
             flags = frozenset(f.name for f in reader.schema if pa.types.is_boolean(f.type))
     except (OSError, pa.ArrowException) as error:
         raise _explained(blank, (), error) from error
-    for mark, called in ((";", "';'"), ("\t", "tabs"), ("|", "'|'")):
-        if len(columns) == 1 and mark in columns[0]:
-            raise SiteDataError(f"{name} must have fields separated by commas; its header has {called} instead")
     return CSVSite(name, path, columns, flags)
 
 
@@ -85,7 +82,7 @@ def _text(path: Path) -> io.TextIOWrapper:
 
 
 def _check_text(site: CSVSite) -> None:
-    """Refuse a header that is not text in UTF-8, or not there."""
+    """Refuse a header that is not there, not text in UTF-8, or not separated by commas."""
     try:
         with _text(site.path) as file:
             header = next(csv.reader(file), None)
@@ -97,6 +94,9 @@ def _check_text(site: CSVSite) -> None:
         raise SiteDataError(f"{site.name} must begin with a line that names its columns; its first line is empty")
     if any("\0" in h or re.search("[\udc80-\udcff]", h) for h in header):
         raise SiteDataError(f"{site.name} must be text in UTF-8; its first line is not")
+    for mark, called in ((";", "';'"), ("\t", "tabs"), ("|", "'|'")):
+        if len(header) == 1 and mark in header[0]:
+            raise SiteDataError(f"{site.name} must have fields separated by commas; its header has {called} instead")
 
 
 def _explained(site: CSVSite, columns: Sequence[str], error: Exception) -> SiteDataError:

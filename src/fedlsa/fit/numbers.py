@@ -58,7 +58,7 @@ def from_array(site: str, column: str, values: Any) -> Floats:
     if given.dtype.kind not in "fiub":
         if not len(given):
             raise SiteDataError(f"{site}: column {column!r} must hold numbers; got dtype {given.dtype}")
-        raise not_a_number(site, column, checks.show(given[0].item()), 0)
+        raise not_a_number(site, column, _shown(given[0].item()), 0)
     return finite(site, column, given.astype(np.float64, copy=False))
 
 
@@ -74,8 +74,13 @@ def from_arrow(site: str, column: str, values: Any, start: int) -> Floats:
     if pa.types.is_decimal(kind) or pa.types.is_float16(kind):
         values = values.cast(pa.float64(), safe=False)
     elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
-        raise not_a_number(site, column, f"{checks.show(values[0].as_py())} ({kind})", start)
+        raise not_a_number(site, column, f"{_shown(values[0].as_py())} ({kind})", start)
     return finite(site, column, values.to_numpy(zero_copy_only=False).astype(np.float64, copy=False), start)
+
+
+def _shown(value: Any) -> str:
+    """Text in quotes, dates as they are written."""
+    return checks.show(value) if isinstance(value, (str, bytes, list, dict, complex)) else str(value)
 
 
 def _from_objects(site: str, column: str, given: NDArray[Any]) -> Floats:
@@ -88,5 +93,5 @@ def _from_objects(site: str, column: str, given: NDArray[Any]) -> Floats:
                 raise TypeError
             out[i] = float(entry)
         except (TypeError, ValueError, OverflowError):
-            raise not_a_number(site, column, checks.show(entry), i) from None
+            raise not_a_number(site, column, _shown(entry), i) from None
     return out

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..checks import Floats
-from ..errors import SiteDataError
+from ..errors import ArgumentError, ArgumentTypeError, SiteDataError
 from ..problems import features as maps
 from ..problems.markov import Flags
 from ..problems.transitions import traces
@@ -115,11 +115,11 @@ def _transitions(site: Site, task: Value, columns: Columns) -> Iterator[tuple[Fl
     carried: Floats | None = None  # the trace at the end of the last piece
     row = 0
     for piece in site.pieces(columns.all, _rows(task, columns.all)):
-        phi = _features(site, task, columns.state, piece)
+        phi = _features(site, task, columns.state, piece, row)
         ended = _flags(site, columns.terminated, piece, row)
         cut = ended if columns.truncated is None else ended | _flags(site, columns.truncated, piece, row)
         rho = None if columns.importance is None else _weights(site, columns.importance, piece, row)
-        v = _features(site, task, columns.next_state, piece)
+        v = _features(site, task, columns.next_state, piece, row)
         v *= np.where(ended, 0.0, -task.discount)[:, None]
         v += phi
         u = traces(phi, cut, task.discount * task.trace, rho, carried)
@@ -135,16 +135,20 @@ def _rows(task: Task, columns: Sequence[str]) -> int:
     return piece_rows(2 * task.features.dim if isinstance(task.features, maps.FeatureMap) else MAPPED)
 
 
-def _features(site: Site, task: Task, names: tuple[str, ...], piece: dict[str, Floats]) -> Floats:
+def _features(site: Site, task: Task, names: tuple[str, ...], piece: dict[str, Floats], start: int = 0) -> Floats:
     """The features (n, d) of a piece: its columns, or what the task's feature map makes of them; last the intercept.
 
-    They are a new array that lies column by column, as columns come: filling it and sums over rows run along memory.
+    start : the row where the piece begins. The array is new and lies column by column, as columns come: filling it and
+    sums over rows run along memory.
     """
     if isinstance(task, Regression) or task.features is None:
         found = [piece[c] for c in names]
     else:
         states = piece[names[0]] if len(names) == 1 else np.column_stack([piece[c] for c in names])
-        found = list(maps.apply(task.features, states, f"features of {site.name}").T)
+        try:
+            found = list(maps.apply(task.features, states).T)
+        except (ArgumentError, ArgumentTypeError) as error:
+            raise SiteDataError(f"{site.name}, columns {', '.join(names)} from row {start + 1} on: {error}") from error
     out = np.empty((len(found) + task.intercept, len(found[0])))
     np.stack(found, out=out[: len(found)])
     out[len(found) :] = 1.0

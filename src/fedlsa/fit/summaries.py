@@ -10,7 +10,7 @@ import numpy as np
 from ..checks import Floats
 from ..errors import SiteDataError
 from .observe import Scale
-from .tasks import Regression, Task
+from .tasks import Regression, Task, Value
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,14 +74,16 @@ def scale_of(
     within = weights @ np.stack([p.scatter / p.n for p in parts])
     between = weights @ np.stack([(p.mean - mean) ** 2 for p in parts])
     variance, largest = within + between, np.max([p.largest for p in parts], axis=0)
-    k = len(names)
+    k, mapped = len(names), isinstance(task, Value) and task.features is not None
     constant = variance <= (1e-12 * np.maximum(largest, 1e-300)) ** 2
     where = sites[0] if len(sites) == 1 else f"all {len(sites)} sites ({sites[0]}, ...)"
     for j in np.flatnonzero(constant[:k]).tolist():
-        if task.intercept:
+        if task.intercept and (largest[j] > 0 or not mapped):
             raise SiteDataError(
                 f"column {names[j]!r} has the same value, {mean[j]:g}, in every row of {where}; leave it out"
             )
+        if largest[j] == 0 and mapped:
+            raise SiteDataError(f"{names[j]} is 0 in every row of {where}: no state there has it; use a smaller map")
         if largest[j] == 0:
             raise SiteDataError(f"column {names[j]!r} is 0 in every row of {where}; leave it out")
     if not task.standardise:
