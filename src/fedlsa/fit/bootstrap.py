@@ -92,8 +92,8 @@ def bootstrap(
     theta_0 : (d,), zeros by default. threads : does not change a bit of the result
 
     Steps on a row of weight 2 are twice as long, so the step size must be stable with a factor 2 (and a little more
-    where a site is small). A constant step leaves noise in the replicas that widens the error; average_after removes
-    most of it.
+    where a site is small). A constant step leaves noise in the replicas, which widens the error: with average_after and
+    several times as many steps as a site has rows, what is left of it is small.
     """
     data, method, start = _checked(problem, algorithm, rounds, run_seed, theta_0)
     B = checks.integer("replicas", replicas, at_least=2)
@@ -124,7 +124,10 @@ def bootstrap(
 
 def row_weights(problem: Problem, replica: int, *, seed: int = 0, blocks: int = 1, centred: bool = True) -> Floats:
     """W_b / w_bar_b of every row of every table in replica b, (K,)."""
-    weights = _weights(problem, np.uint64(seed), blocks, centred, replica, 1)
+    checks.instance("problem", problem, Problem, "a fedlsa problem")
+    b, blocks = checks.integer("replica", replica), checks.integer("blocks", blocks, at_least=1)
+    key = np.uint64(checks.integer("seed", seed, at_most=2**64 - 1))
+    weights = _weights(problem, key, blocks, checks.boolean("centred", centred), b, 1)
     out = []
     for m, span in enumerate(problem.spans()):
         j = weights.first_block[m] + np.arange(span.stop - span.start) // blocks
