@@ -20,7 +20,7 @@ from .bootstrap import bootstrap as run_replicas
 from .covariance import Scores, positive, sandwich, scores
 from .fitted import Fit
 from .observe import Piece
-from .parts import by_origin, of_the_run, site_reports
+from .parts import by_origin, mean_error, of_the_run, site_reports, warn_if_coarse
 from .passes import Data, Progress, read
 from .rivals import compare
 from .run import Outcome, Settings, means_problem, rows_problem, run
@@ -30,6 +30,7 @@ from .tasks import Regression, Task, Value
 
 MEMORY = 2**30  # bytes of rows that are kept between passes; larger files are read again, and steps use means
 TENTH = 0.1  # of the mean standard error: the accuracy of the run unless another is asked for
+SMALLEST = 1e-9  # accuracy that is asked for by itself, relative to the answer; data without noise have no error at all
 
 
 def fit(
@@ -100,6 +101,7 @@ def fit(
         raise ArgumentError(f"bootstrap must go with steps on rows drawn at random; got local={drawn!r}")
     problem = rows_problem(data.kept or [], weights, data.ridge) if rows else means_problem(systems, weights)
     outcome = run(problem, settings, lambda done, total: tell("running", done, total))
+    warn_if_coarse(outcome, settings, covariance)
     out = _assembled(data, systems, found, weights, A, theta_data, covariance, outcome, settings, weight, rows, centred)
     original = data.scale.original()
     if rivals:
@@ -154,9 +156,9 @@ def _settings(
 
 
 def _with_default_accuracy(s: Settings, covariance: Floats, theta: Floats) -> Settings:
-    """A tenth of the mean standard error; less where the start is already as near as that."""
-    epsilon = TENTH * float(np.mean(np.sqrt(np.diag(covariance))))
-    return Settings(**{**vars(s), "epsilon": min(epsilon, 0.5 * float(np.linalg.norm(theta)))})
+    """A tenth of the mean standard error; less where the start is already as near as that, but never nothing."""
+    size = float(np.linalg.norm(theta))
+    return replace(s, epsilon=max(min(TENTH * mean_error(covariance), 0.5 * size), SMALLEST * (size or 1.0)))
 
 
 def _assembled(

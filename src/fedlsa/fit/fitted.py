@@ -56,7 +56,8 @@ class Fit:
     theta : (d,) coefficients of `names`; covariance : (d, d) of the data's own solution about the truth
     solution : (d,) the data's own solution, which the run approaches
     optimisation : (d,) root mean squared distance of theta from it, at most, as exact theory says (or as it came out)
-    error : root mean squared errors of theta by origin: "drift", "noise" (both of the run) and "finite data"
+    error : root mean squared errors of theta by origin: "start" (what is left of it), "drift" (FedLSA's limit bias) and
+        "noise" (at most), all three of the run; and "finite data"
     local : what a local step uses: "rows" drawn at random, the "log" in its order, or the site's "means"
     rivals : other ways to an answer, where asked for; bootstrap : replicas of the run, where asked for
     made_by : the versions that it depends on, and the command where there was one

@@ -8,16 +8,51 @@ original ones, theta -> T theta + t.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 
 import numpy as np
 from scipy.linalg import solve_continuous_lyapunov
 
 from ..checks import Floats
+from ..errors import FedLSAWarning
 from .covariance import Scores
 from .fitted import SiteReport
-from .run import Outcome
+from .run import Outcome, Settings
 from .systems import System, own_solution
+
+TWICE = 2  # epsilon: one run may well come out this far, since epsilon is a root mean square
+
+
+def mean_error(covariance: Floats) -> float:
+    """The mean standard error of the data's solution, in the coordinates of its covariance : (d, d)."""
+    return float(np.mean(np.sqrt(np.maximum(np.diag(covariance), 0.0))))
+
+
+def warn_if_coarse(outcome: Outcome, settings: Settings, covariance: Floats) -> None:
+    """Say so where the run's error is more than was asked for, or, by hand, more than that of the data.
+
+    covariance : of the data's solution, in the run's coordinates
+    """
+    rmse = math.sqrt(float(outcome.bias @ outcome.bias) + outcome.variance)
+    kind = "predicted" if outcome.sure else "realised"
+    advice = "more rounds or a smaller step_size would help"
+    if settings.by_hand:
+        error = mean_error(covariance)
+        if rmse > error:
+            warnings.warn(
+                f"the run ends at a {kind} distance of {rmse:.3g} from the data's solution, more than its mean "
+                f"standard error, {error:.3g} (in the run's coordinates): {advice}",
+                FedLSAWarning,
+                stacklevel=3,
+            )
+    elif settings.epsilon is not None and rmse > TWICE * settings.epsilon:
+        warnings.warn(
+            f"the run ends at a {kind} distance of {rmse:.3g} from the data's solution, more than epsilon, "
+            f"{settings.epsilon:.3g}: the plan is for rows drawn at random",
+            FedLSAWarning,
+            stacklevel=3,
+        )
 
 
 def of_the_run(outcome: Outcome, T: Floats) -> Floats:

@@ -1,0 +1,202 @@
+"""Sandwich covariances: windows against their definition, HC0 against statsmodels, shares that add up."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import fedlsa as fl
+from fedlsa.fit import window
+from fedlsa.fit.covariance import Scores, positive, sandwich, scores
+from fedlsa.fit.observe import Piece
+from fedlsa.fit.systems import System
+
+
+def normals(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def by_definition(g, weight):
+    """sum_h weight(h) sum_i g_i g_{i+h}^T, lag by lag."""
+    n = len(g)
+    out = np.zeros((g.shape[1], g.shape[1]))
+    for h in range(-n + 1, n):
+        a, b = g[max(0, -h) : n - max(0, h)], g[max(0, h) : n + min(0, h)]
+        out += weight(abs(h)) * a.T @ b
+    return out
+
+
+def flat_top(M):
+    return lambda h: np.clip(2 - h / M, 0, 1) if M else float(h == 0)
+
+
+def cut(g, at):
+    return np.split(g, at)
+
+
+@pytest.mark.parametrize("lags", [1, 2, 7, 40, 100])
+@pytest.mark.parametrize("at", [[], [1], [3, 4, 50], list(range(1, 60))])
+def test_block_sums_are_bartletts_window_however_rows_come(lags, at):
+    g = normals(60, 3)
+    sums = window.Bartlett(lags, 3)
+    for piece in cut(g, at):
+        sums.add(piece)
+    assert_allclose(sums.total(), by_definition(g, lambda h: max(0, 1 - h / lags)), atol=1e-12)
+
+
+def test_block_sums_of_many_rows_go_through_chunks():
+    g = normals(2 * window.CHUNK + 5, 1)
+    sums = window.Bartlett(3, 1)
+    sums.add(g)
+    x = g[:, 0]
+    expected = x @ x + 2 * (2 / 3 * x[1:] @ x[:-1] + 1 / 3 * x[2:] @ x[:-2])
+    assert_allclose(sums.total()[0, 0], expected, rtol=1e-10)
+
+
+def pieces_of(u, v, y, at=()):
+    return [Piece(*parts) for parts in zip(cut(u, at), cut(v, at), cut(y, at), strict=True)]
+
+
+def made_up(n=240, d=3):
+    u, v, y, theta = normals(n, d), normals(n, d, seed=1), normals(n, seed=2), normals(d, seed=3)
+    g = u * (v @ theta - y)[:, None]
+    return u, v, y, theta, g, System(n, u.T @ v / n, u.T @ y / n)
+
+
+@pytest.mark.parametrize("M", [0, 1, 2, 9])
+@pytest.mark.parametrize("at", [(), (1, 2, 100)])
+def test_long_run_covariance_is_the_flat_top_window_of_centred_scores(M, at):
+    u, v, y, theta, g, own = made_up()
+    found = scores(pieces_of(u, v, y, at), own, theta, np.eye(3), 0.0, M, True)
+    g0 = g - g.mean(axis=0)
+    kept = len(g) - (3 * M - 1 if M else 0)
+    assert_allclose(found.mean, g.mean(axis=0), atol=1e-13)
+    assert_allclose(found.row, g0.T @ g0 / len(g), atol=1e-12)
+    assert_allclose(found.long_run, by_definition(g0, flat_top(M)) / kept, atol=1e-12)
+    assert found.window == M
+
+
+def test_the_factor_for_centring_is_the_weight_of_the_other_lags():
+    for M in (1, 2, 9):
+        assert sum(flat_top(M)(abs(h)) for h in range(-2 * M, 2 * M + 1) if h) == pytest.approx(3 * M - 1)
+
+
+def test_uncentred_covariances_add_the_square_of_the_mean_once():
+    u, v, y, theta, g, own = made_up()
+    for M in (0, 4):
+        about_mean, about_zero = (
+            scores(pieces_of(u, v, y), own, theta, np.eye(3), 0.0, M, centred) for centred in (True, False)
+        )
+        assert_allclose(about_zero.long_run - about_mean.long_run, np.outer(g.mean(0), g.mean(0)), atol=1e-12)
+    assert_allclose(about_zero.row, g.T @ g / len(g), atol=1e-12)
+
+
+def test_a_large_mean_score_leaves_covariances_their_digits():
+    """Scores of mean 1e8 and variance 1: one pass of plain sums of squares would lose every digit."""
+    n = 2000
+    noise = normals(n)
+    u, v, y, theta = np.ones((n, 1)), np.ones((n, 1)), noise - 1e8, np.zeros(1)
+    y = np.round(y * 2**10) / 2**10
+    own = System(n, np.ones((1, 1)), np.array([y.mean()]))
+    found = scores(pieces_of(u, v, y), own, theta, np.eye(1), 0.0, 0, True)
+    assert found.row[0, 0] == pytest.approx(np.var(y), rel=1e-6)
+
+
+def ar1(n, rho, d=2, seed=0):
+    e = normals(n, d, seed=seed)
+    for i in range(1, n):
+        e[i] += rho * e[i - 1]
+    return e
+
+
+def test_the_window_of_independent_rows_is_short_and_that_of_correlated_rows_long_enough():
+    for seed in range(10):
+        assert window.chosen(normals(3000, 4, seed=seed)) <= 5
+    assert np.median([window.chosen(normals(3000, 4, seed=s)) for s in range(40)]) == 0
+    for rho in (0.5, 0.9, 0.95):
+        found = np.median([window.chosen(ar1(5000, rho, seed=s)) for s in range(10)])
+        assert rho**found < 0.2  # what lies beyond the full lags
+        assert found < 12 / (1 - rho)
+
+
+def test_the_window_of_a_periodic_chain_goes_beyond_the_lags_at_which_it_happens_to_be_zero():
+    wave = np.cos(np.pi / 2 * np.arange(4000))[:, None] + 0.1 * normals(4000, 1)
+    assert window.chosen(wave) == 4000 // window.SHARE
+
+
+def test_scores_that_are_all_zero_and_tiny_sites_have_no_window():
+    assert window.chosen(np.zeros((100, 2))) == 0
+    assert window.chosen(np.ones((3, 2))) == 0
+
+
+def test_flat_top_windows_are_nearer_the_truth_than_bartletts_and_centring_is_paid_for():
+    """AR(1) with rho = 0.9: the long-run variance is 1/(1 - rho)^2 = 100; n = 1000, 200 sequences of 2."""
+    M, n, runs = 30, 1000, 200
+    flat, bartlett = [], []
+    for seed in range(runs):
+        g = ar1(n + 100, 0.9, seed=seed)[100:]
+        own = System(n, np.zeros((2, 2)), -g.mean(axis=0))
+        pieces = [Piece(g, np.zeros((n, 2)), -np.ones(n))]
+        found = scores(pieces, own, np.zeros(2), np.eye(2), 0.0, M, True)
+        flat.append(np.diag(found.long_run))
+        bartlett.append(np.diag(found.bartlett))
+    error = np.std(flat) / np.sqrt(2 * runs)
+    rest = sum(2 * 0.9**h * (1 - flat_top(M)(h)) for h in range(M, 500)) / (1 - 0.81)  # beyond the window
+    assert abs(np.mean(flat) - (100 - rest)) < 4 * error
+    assert np.mean(bartlett) < 90
+
+
+def test_a_sum_that_is_not_positive_falls_back_to_bartletts_window():
+    def site(long_run):
+        return Scores(10, np.zeros(2), np.eye(2), np.diag(long_run), np.eye(2), 3)
+
+    weights = np.array([0.5, 0.5])
+    good = [site([3.0, -1.0]), site([1.0, 2.0])]  # one site alone may be indefinite
+    assert [s.long_run is g.long_run for s, g in zip(positive(good, weights), good, strict=True)] == [True, True]
+    repaired = positive([site([3.0, -1.0]), site([1.0, 0.5])], weights)
+    assert_allclose(sandwich(np.eye(2), repaired, weights), np.eye(2) / 20)
+
+
+def test_a_lag_longer_than_a_sixth_of_a_site_is_refused():
+    sites = [(normals(50, 2), normals(50, seed=1))] * 2
+    with pytest.raises(fl.errors.ArgumentError, match=r"lag must be at most a sixth of the rows .* 50; got 9"):
+        fl.fit(sites, fl.Regression("y"), lag=9)
+
+
+# against statsmodels -------------------------------------------------------------------------------------------------
+
+MEANS = {"step_size": 0.3, "local_steps": 5, "rounds": 400, "local": "means"}
+
+
+def panel(sizes=(40, 90, 200), d=3):
+    rng, out = np.random.default_rng(0), []
+    for c, n in enumerate(sizes):
+        x = 3.0 + rng.normal(size=(n, d)) * (1 + c)
+        out.append((x, 2.0 + x @ np.arange(1.0, d + 1) + (1 + np.abs(x[:, 0])) * rng.normal(size=n) + c))
+    return out
+
+
+def test_uncentred_covariances_with_one_weight_per_row_are_hc0_of_statsmodels():
+    sm = pytest.importorskip("statsmodels.api")
+    sites = panel()
+    x, y = np.concatenate([s[0] for s in sites]), np.concatenate([s[1] for s in sites])
+    them = sm.OLS(y, np.column_stack([x, np.ones(len(x))])).fit(cov_type="HC0")
+    us = fl.fit(sites, fl.Regression("y"), weight="samples", centred=False, **MEANS)
+    assert_allclose(us.solution, them.params, rtol=1e-10)
+    assert_allclose(us.covariance, them.cov_params(), rtol=1e-10, atol=1e-10 * np.abs(them.cov_params()).max())
+    assert_allclose(us.standard_error, them.bse, rtol=1e-8)  # the run's own error is below rounding
+
+
+def test_centred_covariances_are_smaller_by_what_sites_differ():
+    sites = panel()
+    a, b = (fl.fit(sites, fl.Regression("y"), weight="samples", centred=c, **MEANS) for c in (True, False))
+    pulls = np.array([s.pull for s in a.per_site])
+    rows = np.array([s.rows for s in a.per_site])
+    assert_allclose(np.trace(b.covariance) - np.trace(a.covariance), np.sum(pulls**2 / rows), rtol=1e-9)
+
+
+def test_finite_data_of_the_sites_add_up_to_the_trace_of_the_covariance():
+    for task, sites in ((fl.Regression("y"), panel()), (fl.Regression("y", intercept=False, ridge=0.1), panel(d=4))):
+        for weight in ("sites", "samples"):
+            found = fl.fit(sites, task, weight=weight, **MEANS)
+            assert_allclose(sum(s.finite_data**2 for s in found.per_site), np.trace(found.covariance), rtol=1e-10)
+            assert found.error["finite data"] == pytest.approx(np.sqrt(np.trace(found.covariance)))
