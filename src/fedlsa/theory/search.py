@@ -7,6 +7,7 @@ the step size alone, starting from the best eta H of the T before.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import warnings
@@ -86,15 +87,15 @@ class Search:
         if self.edge == 0 or not math.isfinite(self.edge):
             raise ArgumentError(f"problem must have a largest stable step size above 0; got {self.edge:g}")
 
-    def best_step(self, H: int, T: int, guess: float, target: float = 0.0) -> tuple[float, float]:
+    def best_step(self, H: int, T: int, guess: float, target: float = 0.0, width: float = WIDE) -> tuple[float, float]:
         """The smallest error after T rounds of H steps over step sizes, and its step size.
 
         With a target, the first that is found below it, or any above it when none can be. Of many different agents the
         error is looked at where that of a similar problem with few is smallest, and around it where the two differ.
+        width : of the first steps in log eta.
         """
-        width = WIDE
         if self.scout is not None:
-            expected, guess = self.scout.best_step(H, T, guess)
+            expected, guess = self.scout.best_step(H, T, guess, width=width)
             error, width = self.law.error(guess, H, T), math.log(1.1)
             if abs(error - expected) < ALIKE * expected or (target and not target < error < 2 * target):
                 return error, guess
@@ -154,7 +155,8 @@ class Search:
             )
         T = min(TYPICAL, most)
         if self.scout is not None:
-            eta, _, T = self.scout.for_accuracy(epsilon, most)
+            with contextlib.suppress(ArgumentError):  # where it does not get there, the problem itself still may
+                eta, _, T = self.scout._fewest_rounds(T, eta, target, most)
         eta, H, T = self._fewest_rounds(T, eta, target, most)
         eta, H = self._shortest(T, eta, H, target)
         if isinstance(self.law, Quiet):  # without noise an error may rise again for some rounds
@@ -210,7 +212,7 @@ class Search:
         low, high = 0, H
         while high - low > max(1, high // 50):
             middle = max((low + high) // 2, high * 2 // 3)
-            error, best = self.best_step(middle, T, eta * high / middle, target)
+            error, best = self.best_step(middle, T, eta * high / middle, target, NEAR)
             if error <= target:
                 high, eta = middle, best
             else:
