@@ -11,7 +11,7 @@ import numpy as np
 from .. import checks
 from ..algorithms import METHODS
 from ..checks import Floats
-from ..errors import ArgumentError
+from ..errors import ArgumentError, SiteDataError
 from ..problems import Problem
 from ..results.recipe import versions
 from ..theory.planner import LARGEST
@@ -158,7 +158,11 @@ def _settings(
 def _with_default_accuracy(s: Settings, covariance: Floats, theta: Floats) -> Settings:
     """A tenth of the mean standard error; less where the start is already as near as that, but never nothing."""
     size = float(np.linalg.norm(theta))
-    return replace(s, epsilon=max(min(TENTH * mean_error(covariance), 0.5 * size), SMALLEST * (size or 1.0)))
+    if size == 0:
+        raise SiteDataError(
+            "the data must not have 0 for every coefficient, where a run starts; is the target constant?"
+        )
+    return replace(s, epsilon=max(min(TENTH * mean_error(covariance), 0.5 * size), SMALLEST * size))
 
 
 def _assembled(

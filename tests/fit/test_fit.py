@@ -1,0 +1,261 @@
+"""fl.fit from arrays to intervals: what it solves, on which scale, how near, and what it says of wrong arguments."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import fedlsa as fl
+from fedlsa.errors import ArgumentError, DivergenceError, FedLSAWarning, SiteDataError, UnknownNameError
+
+MEANS = {"step_size": 0.3, "local_steps": 5, "rounds": 500, "local": "means"}
+COEFFICIENTS = np.array([1.0, -2.0, 0.5])
+
+
+def panel(sizes=(60, 110, 200), seed=0, shift=3.0):
+    """Sites with covariates of mean `shift` and coefficients of their own."""
+    rng, out = np.random.default_rng(seed), []
+    for c, n in enumerate(sizes):
+        x = shift + rng.normal(size=(n, 3)) * [1.0, 2.0, 0.5]
+        out.append((x, 4.0 + x @ (COEFFICIENTS + 0.3 * c) + rng.normal(size=n)))
+    return out
+
+
+def with_ones(sites):
+    return [(np.column_stack([x, np.ones(len(x))]), y) for x, y in sites]
+
+
+def averaged_solution(sites, weights, ridge=0.0):
+    A = sum(w * (x.T @ x / len(x) + ridge * np.eye(x.shape[1])) for w, (x, _) in zip(weights, sites, strict=True))
+    b = sum(w * x.T @ y / len(x) for w, (x, y) in zip(weights, sites, strict=True))
+    return np.linalg.solve(A, b)
+
+
+def transitions(n=400, d=4, seed=0, sites=3):
+    rng, out = np.random.default_rng(seed), []
+    for _ in range(sites):
+        phi = rng.normal(size=(n + 1, d)) / 2
+        out.append((phi[:-1], rng.normal(size=n) + phi[:-1, 0], phi[1:], rng.random(n) < 0.05))
+    return out
+
+
+# what is solved ------------------------------------------------------------------------------------------------------
+
+
+def test_a_weight_per_row_gives_pooled_least_squares():
+    sites = panel()
+    x, y = (np.concatenate(parts) for parts in zip(*with_ones(sites), strict=True))
+    found = fl.fit(sites, fl.Regression("y"), weight="samples", **MEANS)
+    assert_allclose(found.solution, np.linalg.lstsq(x, y)[0], rtol=1e-10)
+    assert_allclose(found.theta, found.solution, rtol=1e-8)
+    assert found.names == ("x0", "x1", "x2", "intercept")
+
+
+def test_a_weight_per_site_solves_the_averaged_system():
+    sites = panel()
+    found = fl.fit(sites, fl.Regression("y"), **MEANS)
+    assert_allclose(found.solution, averaged_solution(with_ones(sites), np.full(3, 1 / 3)), rtol=1e-10)
+    assert_allclose(found.theta, found.solution, rtol=1e-8)
+    assert [s.weight for s in found.per_site] == pytest.approx([1 / 3] * 3)
+
+
+def test_a_ridge_is_that_of_the_coordinates_of_the_run():
+    sites = panel()
+    task = fl.Regression("y", intercept=False, standardise=False, ridge=0.5)
+    found = fl.fit(sites, task, step_size=0.02, local_steps=5, rounds=2000, local="means")
+    assert_allclose(found.solution, averaged_solution(sites, np.full(3, 1 / 3), 0.5), rtol=1e-10)
+    assert_allclose(found.theta, found.solution, rtol=1e-8)
+
+
+def test_values_with_traces_and_importance_solve_the_system_of_the_logs():
+    rng = np.random.default_rng(5)
+    logs = [(*log, None, rng.uniform(0.5, 1.5, len(log[1]))) for log in transitions()]
+    p = fl.problems.from_transitions(logs, 0.9, trace=0.6)
+    columns = [
+        {f"state{j}": phi[:, j] for j in range(4)}
+        | {f"next_state{j}": after[:, j] for j in range(4)}
+        | {"reward": r, "terminated": ended, "importance": rho}
+        for phi, r, after, ended, _, rho in logs
+    ]
+    found = fl.fit(columns, fl.Value(0.9, trace=0.6), **MEANS)
+    assert_allclose(found.solution, p.theta_star, rtol=1e-10)
+    assert_allclose(found.theta, p.theta_star, rtol=1e-8)
+
+
+# scales --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+def test_coefficients_and_their_errors_do_not_depend_on_standardisation(intercept):
+    sites = panel(shift=0.5)
+    a = fl.fit(sites, fl.Regression("y", intercept=intercept), **MEANS)
+    by_hand = {"step_size": 0.05, "local_steps": 5, "rounds": 6000, "local": "means"}
+    b = fl.fit(sites, fl.Regression("y", intercept=intercept, standardise=False), **by_hand)
+    assert_allclose(a.theta, b.theta, rtol=1e-8)
+    assert_allclose(a.covariance, b.covariance, rtol=1e-8, atol=1e-12)
+    assert_allclose(a.confidence_interval(), b.confidence_interval(), rtol=1e-7)
+    for one, other in zip(a.per_site, b.per_site, strict=True):
+        assert (one.distance, one.pull, one.finite_data) == pytest.approx(
+            (other.distance, other.pull, other.finite_data), rel=1e-6
+        )
+
+
+def test_intervals_follow_a_change_of_units():
+    """x in thousandths and y in thousands: coefficients a millionth as large, intercepts a thousandth."""
+    sites = panel()
+    a = fl.fit(sites, fl.Regression("y"), **MEANS)
+    b = fl.fit([(1000 * x, y / 1000) for x, y in sites], fl.Regression("y"), **MEANS)
+    factor = np.array([1e-6, 1e-6, 1e-6, 1e-3])
+    assert_allclose(b.confidence_interval(), factor[:, None] * a.confidence_interval(), rtol=1e-8)
+    assert_allclose(b.optimisation, factor * a.optimisation, atol=1e-10 * factor.max())
+
+
+def test_a_value_has_the_interval_of_the_delta_method():
+    found = fl.fit(panel(), fl.Regression("y"), **MEANS)
+    points = np.array([[0.0, 0.0, 0.0], [3.0, 2.0, 1.0]])
+    x = np.column_stack([points, np.ones(2)])
+    value = found.value(points, level=0.9)
+    assert_allclose(value.value, x @ found.theta)
+    assert_allclose(value.standard_error, np.sqrt(np.diag(x @ found.covariance @ x.T)), rtol=1e-9)
+    assert_allclose(value.high - value.low, 2 * 1.6448536269514722 * value.standard_error)
+    low, high = found.confidence_interval(0.9)[3]
+    assert (value.low[0], value.high[0]) == pytest.approx((low, high))  # at 0 it is the intercept
+
+
+# accuracy ------------------------------------------------------------------------------------------------------------
+
+
+def test_epsilon_bounds_the_exact_error_about_the_datas_solution():
+    sites = panel()
+    found = fl.fit(sites, fl.Regression("y"), epsilon=0.05, seed=3)
+    assert found.epsilon == 0.05
+    assert found.plan.rmse <= 0.05
+    assert found.local == "rows"
+    off = found.theta - found.solution
+    assert (np.abs(off) < 5 * found.optimisation).all()
+    assert not np.array_equal(off, np.zeros(4))
+
+
+def test_by_default_the_run_is_ten_times_as_accurate_as_the_data():
+    found = fl.fit(transitions(), fl.Value(0.9))
+    assert found.epsilon == pytest.approx(0.1 * np.mean(np.sqrt(np.diag(found.covariance))))
+    assert found.plan.rmse <= found.epsilon
+    assert (found.standard_error <= np.sqrt(np.diag(found.covariance) + found.epsilon**2) * (1 + 1e-12)).all()
+
+
+def test_data_without_noise_can_be_fitted_by_default():
+    x = np.random.default_rng(0).normal(size=(50, 3))
+    found = fl.fit([(x, x @ COEFFICIENTS), (2 * x, 2 * x @ COEFFICIENTS)], fl.Regression("y"))
+    assert_allclose(found.theta, [*COEFFICIENTS, 0.0], atol=1e-6)
+    with pytest.raises(SiteDataError, match=r"is the target constant\?"):
+        fl.fit([(x, np.ones(50)), (2 * x, np.ones(50))], fl.Regression("y"))
+
+
+def test_what_is_given_by_hand_is_run_and_priced_by_exact_theory():
+    sites = panel()
+    by_hand = {"step_size": 0.02, "local_steps": 10, "rounds": 60}
+    with pytest.warns(FedLSAWarning, match="more rounds or a smaller step_size would help"):
+        found = fl.fit(sites, fl.Regression("y", intercept=False, standardise=False), method="fedlsa", **by_hand)
+    p = fl.problems.regression(sites)
+    exact = fl.theory.exact(p, fl.FedLSA(0.02, 10), 60, theta_0=np.zeros(3)).isel(round=-1)
+    assert found.plan.algorithm == fl.FedLSA(0.02, 10)
+    assert found.communications == 60
+    assert found.epsilon is None
+    assert found.plan.rmse == pytest.approx(float(np.sqrt(exact["mse"])))
+    bias, drift = exact["mean"].values - p.theta_star, fl.theory.bias(p, 0.02, 10)
+    assert found.error["drift"] == pytest.approx(np.linalg.norm(drift))
+    assert found.error["start"] == pytest.approx(np.linalg.norm(bias - drift))
+    assert found.error["noise"] == pytest.approx(float(np.sqrt(exact["variance"])))
+    assert_allclose(found.optimisation, np.sqrt(bias**2 + float(exact["variance"])))
+
+
+@pytest.mark.parametrize("method", ["fedlsa", "scafflsa"])
+def test_steps_on_means_have_no_noise_and_their_error_is_what_came_out(method):
+    found = fl.fit(panel(), fl.Regression("y"), method=method, step_size=0.1, local_steps=8, rounds=40, local="means")
+    assert found.error["noise"] == 0
+    assert all(s.noise == 0 for s in found.per_site)
+    assert_allclose(found.optimisation, np.abs(found.theta - found.solution), atol=1e-14)
+    if method == "scafflsa":
+        assert found.error["drift"] == 0
+        assert found.error["start"] == pytest.approx(np.linalg.norm(found.theta - found.solution))
+    else:
+        assert found.error["drift"] > 0
+
+
+def test_the_sites_share_the_noise_of_the_run():
+    sites = panel()
+    sites[2] = (sites[2][0], sites[2][1] + 20 * np.random.default_rng(1).normal(size=200))
+    found = fl.fit(sites, fl.Regression("y"), step_size=0.001, local_steps=5, rounds=2000)
+    noise = np.array([s.noise for s in found.per_site])
+    assert np.sqrt(np.sum(noise**2)) == pytest.approx(found.error["noise"])
+    assert noise[2] > 2 * noise[:2].max()
+
+
+def test_distance_and_pull_of_a_site_are_those_of_its_own_system():
+    sites = panel()
+    found = fl.fit(sites, fl.Regression("y"), **MEANS)
+    full = with_ones(sites)
+    A = sum(x.T @ x / len(x) for x, _ in full) / 3
+    for (x, y), site in zip(full, found.per_site, strict=True):
+        alone = np.linalg.lstsq(x, y)[0]
+        assert_allclose(site.theta, alone, rtol=1e-8)
+        assert site.distance == pytest.approx(np.linalg.norm(alone - found.theta), rel=1e-6)
+        xi = x.T @ (x @ found.solution - y) / len(x)
+        assert site.pull == pytest.approx(np.linalg.norm(np.linalg.solve(A, xi)) / 3, rel=1e-6)
+
+
+def test_a_coarse_run_says_so():
+    with pytest.warns(FedLSAWarning, match="predicted distance of .* more than its mean standard error"):
+        found = fl.fit(panel(), fl.Regression("y"), step_size=0.05, local_steps=2, rounds=3)
+    assert (found.standard_error > np.sqrt(np.diag(found.covariance))).all()
+
+
+# seeds and arguments -------------------------------------------------------------------------------------------------
+
+
+def test_the_same_seed_gives_the_same_answer_and_another_seed_another():
+    a, b, c = (
+        fl.fit(panel(), fl.Regression("y"), step_size=0.002, local_steps=5, rounds=600, seed=seed) for seed in (1, 1, 2)
+    )
+    assert_allclose(a.theta, b.theta, rtol=0, atol=0)
+    assert (a.theta != c.theta).all()
+    assert_allclose(a.optimisation, c.optimisation, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "kind", "words"),
+    [
+        ({"epsilon": 0.1, "step_size": 0.1}, ArgumentError, "epsilon and step_size must not both be given"),
+        ({"step_size": 0.1, "rounds": 3}, ArgumentError, "must be given together; got no local_steps"),
+        ({"epsilon": 0.0}, ArgumentError, "epsilon must be a finite number above 0; got 0"),
+        ({"weight": "rows"}, UnknownNameError, "weight must be one of 'sites', 'samples'"),
+        ({"local": "mean"}, UnknownNameError, "did you mean 'means'"),
+        ({"method": "scaflsa"}, UnknownNameError, "did you mean 'scafflsa'"),
+        ({"lag": -1}, ArgumentError, "lag must be a non-negative integer; got -1"),
+        ({"lag": 30}, ArgumentError, "lag must be at most a sixth of the rows of every site, and one has 60; got 30"),
+        ({"memory": 100.0, "local": "rows"}, ArgumentError, "local must be 'means' where rows take more than memory"),
+    ],
+)
+def test_wrong_arguments_are_named(wrong, kind, words):
+    with pytest.raises(kind, match=words):
+        fl.fit(panel(), fl.Regression("y"), **wrong)
+
+
+def test_a_site_in_which_columns_determine_one_another_is_an_error_only_where_all_are():
+    sites = panel()
+    twice = [(np.column_stack([x, 2 * x[:, 0]]), y) for x, y in sites]
+    with pytest.raises(SiteDataError, match="determine one another"):
+        fl.fit(twice, fl.Regression("y"), **MEANS)
+    sites[0] = (np.column_stack([sites[0][0][:, :2], sites[0][0][:, 0]]), sites[0][1])
+    found = fl.fit(sites, fl.Regression("y"), **MEANS)
+    assert np.isnan(found.per_site[0].theta).all()
+    assert np.isfinite(found.standard_error).all()
+
+
+def test_an_unstable_step_size_is_an_error_that_names_a_stable_one():
+    with pytest.raises(DivergenceError, match=r"step_size must be below 0\.\d+, .*; got 3") as error:
+        fl.fit(panel(), fl.Regression("y"), step_size=3.0, local_steps=5, rounds=3000)
+    limit = float(str(error.value).split("below ")[1].split(",")[0])
+    with pytest.warns(FedLSAWarning, match="more than its mean standard error"):  # stable, and noisy
+        fl.fit(panel(), fl.Regression("y"), step_size=0.97 * limit, local_steps=5, rounds=100)
+    with pytest.raises(DivergenceError, match="left the range of numbers at round"):
+        fl.fit(panel(), fl.Regression("y"), step_size=9.0, local_steps=5, rounds=3000, local="means")
