@@ -11,7 +11,7 @@ from .. import checks
 from ..checks import Floats
 from ..errors import SiteDataError
 
-NUMBERS = 2**22  # that a piece of a site holds at most, as long as it has some hundred rows
+NUMBERS = 2**21  # that a piece of a site holds at most, as long as it has some hundred rows
 ROWS = 2**16  # of a piece, at most
 
 

@@ -21,6 +21,7 @@ from .systems import Sums, System, system
 from .tasks import Regression, Task
 
 Progress = Callable[[str, float, float], None]  # what is being done, how much of it, out of how much
+MOST = 8  # sites that are read at the same time
 T = TypeVar("T")
 Watch = Callable[[Iterable[T]], Iterator[T]]
 
@@ -145,9 +146,10 @@ def _each(sites: list[Site], task: Task, what: str, tell: Progress, work: Callab
 
 
 def _threads(task: Task, N: int) -> int:
-    """A feature map of the user's own is called by one thread: it may not bear more."""
+    """As many as there are cores, but pieces of few sites in memory at a time; one for a feature map of the user's own,
+    which may not bear more."""
     own = None if isinstance(task, Regression) else task.features
-    return min(N, available_cores()) if own is None or isinstance(own, (FeatureMap, np.ndarray)) else 1
+    return min(N, available_cores(), MOST) if own is None or isinstance(own, (FeatureMap, np.ndarray)) else 1
 
 
 def _feature_names(task: Task, columns: Columns, k: int) -> tuple[str, ...]:

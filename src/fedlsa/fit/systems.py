@@ -73,13 +73,16 @@ def own_solution(s: System) -> Floats:
 
 
 def null_space(A: Floats) -> Floats:
-    """(k, d): k independent directions x with A x = 0 up to rounding errors, none for a regular matrix."""
+    """(k, d): k independent directions with A x = 0 up to rounding errors, none for a regular matrix.
+
+    They are those of A with its rows and columns scaled to one size, so that the units of columns play no part.
+    """
     rows = np.abs(A).max(axis=1, keepdims=True)
     even = A / np.where(rows == 0, 1.0, rows)
     columns = np.abs(even).max(axis=0)
     columns[columns == 0] = 1.0
     _, values, directions = np.linalg.svd(even / columns)
-    return np.asarray(directions[values <= SINGULAR * values[0]] / columns, np.float64)
+    return np.asarray(directions[values <= SINGULAR * values[0]], np.float64)
 
 
 def _undetermined(free: Floats, names: Sequence[str], n: int) -> str:
