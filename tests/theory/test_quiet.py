@@ -77,6 +77,48 @@ def test_the_planned_run_lands_where_the_plan_says(kind, method, dim, engine):
     assert plan.basis == "exact moments"
 
 
+@pytest.mark.parametrize("algorithm", [fl.FedLSA(0.2, 5), fl.SCAFFLSA(0.2, 5)], ids=METHODS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_exact_curves_without_noise_are_those_of_second_moments_and_of_the_run(kind, algorithm):
+    rng = np.random.default_rng(2)
+    problem, record = quiet(kind, 3, 8), [0, 1, 7, 10]
+    xi = rng.standard_normal((3, 8))
+    keywords = {"rounds": 10, "record": record, "theta_0": np.zeros(8), "xi_0": xi - xi.mean(0)}
+    fast = fl.theory.exact(problem, algorithm, **keywords)
+    run = fl.simulate(problem, algorithm, seeds=1, engine="reference", **keywords)
+    np.testing.assert_allclose(fast["mean"], run["theta"][0], atol=1e-12)
+    np.testing.assert_allclose(fast["mse"], run["squared_error"][0], rtol=1e-9)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fedlsa.theory.quiet.suits", lambda *_: False)
+        slow = fl.theory.exact(problem, algorithm, **keywords)
+    for name in set(slow) - {"variance"}:  # 0 here, and rounding there
+        np.testing.assert_allclose(fast[name], slow[name], rtol=1e-9, atol=1e-12)
+
+
+def test_exact_curves_without_noise_need_no_second_moments_in_many_dimensions():
+    problem = quiet("rotating", 3, 150)
+    curve = fl.theory.exact(problem, fl.SCAFFLSA(0.2, 5), rounds=200)
+    assert curve["mse"][-1] < 1e-6 * curve["mse"][0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_limit_of_fedlsa_without_noise_is_its_bias(kind):
+    problem, algorithm = quiet(kind, 3, 8), fl.FedLSA(0.2, 5)
+    found = fl.theory.stationary(problem, algorithm)
+    np.testing.assert_allclose(found.bias, fl.theory.bias(problem, 0.2, 5), atol=1e-12)
+    assert found.mse == pytest.approx(found.bias @ found.bias, rel=1e-12)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fedlsa.theory.quiet.suits", lambda *_: False)
+        slow = fl.theory.stationary(problem, algorithm)
+    assert found.radius == pytest.approx(slow.radius, rel=1e-6 if kind != "defective" else 1e-2)
+    assert fl.theory.stationary(quiet(kind, 3, 8), fl.FedLSA(50.0, 5)).mse == np.inf
+
+
+def test_second_moments_too_large_for_memory_are_refused_though_there_is_no_noise():
+    with pytest.raises(fl.errors.ArgumentError, match=r"dim must be small enough .* got 200"):
+        fl.theory.stationary(quiet("rotating", 3, 200), fl.Scaffnew(0.1, 0.1))
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_budgets_of_rounds_and_of_steps_are_planned_in_many_dimensions(method):
     problem = quiet("symmetric", 12, 40)

@@ -21,7 +21,7 @@ from ..checks import Floats
 from ..errors import ArgumentError
 from ..problems.base import Problem
 from ..sampling import IID, Markov, Replay, Sampling
-from . import controlled, fedlsa, limits, trajectories
+from . import controlled, fedlsa, limits, quiet, trajectories
 from .moments import Moments, moments
 
 FEW = 100  # rounds that are simply gone through one by one
@@ -61,12 +61,24 @@ def exact(
     with np.errstate(over="ignore", invalid="ignore"):
         if isinstance(sampling, Markov):
             found = _trajectories(problem, algorithm, sampling, start, xi_0, recorded)
+        elif quiet.suits(m, algorithm):
+            found = _quiet(m, algorithm, start, x, recorded)
         elif isinstance(algorithm, FedLSA):
             found = trajectories.Found(*_fedlsa(m, algorithm, start, x, recorded), trajectories.EXACT)
         else:
             mean, mse, psi = _controlled(m, algorithm, start, x, recorded)
             found = trajectories.Found(mean, mse, trajectories.EXACT, psi)
     return _dataset(m, algorithm, sampling, recorded, found)
+
+
+def _quiet(m: Moments, a: Algorithm, start: Floats, x: Floats, recorded: NDArray[np.int64]) -> trajectories.Found:
+    """Where nothing is random, moments are those of the one run there is, in any dimension."""
+    assert isinstance(a, (FedLSA, SCAFFLSA))
+    assert isinstance(a.step_size, float)
+    u, spread = quiet.curve(m, a, start, x, recorded)
+    mse = np.sum(u**2, axis=1)
+    psi = None if spread is None else mse + (a.step_size * a.local_steps) ** 2 * spread
+    return trajectories.Found(u, mse, trajectories.EXACT, psi)
 
 
 def _trajectories(

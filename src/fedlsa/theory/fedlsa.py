@@ -117,6 +117,16 @@ def limit(step: Round) -> tuple[Floats, Floats, float]:
     return mean, smat(second, d), radius
 
 
+def mean_limit(mean: Floats) -> tuple[Floats, Floats, float]:
+    """The same from the mean of a round, (d + 1, d + 1), where nothing is random."""
+    d = len(mean) - 1
+    radius = float(np.abs(np.linalg.eigvals(mean[:d, :d])).max()) ** 2
+    if not radius < 1:
+        return np.full(d, np.nan), np.full((d, d), np.inf), radius
+    u = _fixed_point(mean)
+    return u, np.outer(u, u), radius
+
+
 def _fixed_point(mean: Floats) -> Floats:
     """The u with mean (u, 1) = (u, 1)."""
     d = len(mean) - 1

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..checks import Floats
-from .moments import Moments
+from .moments import Moments, check_size
 from .symmetric import functionals, rows_of, symkron
 from .threads import cores, share
 
@@ -57,6 +57,7 @@ def _pulled(D: Floats, M: Floats) -> Floats:
 
 def one_step(moments: Moments, eta: float) -> Steps:
     """A single local step, w = (u, x, 1)."""
+    check_size(moments.noise.shape)  # which may be a zero that takes no memory itself
     d, n = moments.dim, 2 * moments.dim + 1
     tables = len(moments.A_bar)
     M = np.tile(np.eye(n), (tables, 1, 1))
@@ -70,6 +71,7 @@ def one_step(moments: Moments, eta: float) -> Steps:
 
 def frozen_step(moments: Moments, eta: float, x: Floats) -> Steps:
     """A single local step with control variates that never change: x : (M, d) goes into the constant, w = (u, 1)."""
+    check_size(moments.noise.shape)
     d, tables = moments.dim, len(moments.A_bar)
     M = np.tile(np.eye(d + 1), (tables, 1, 1))
     M[:, :d, :d] -= eta * moments.A_bar

@@ -107,17 +107,23 @@ def _all_noise(problem: Problem, held: list[int]) -> Floats:
     shape = (len(held), d * (d + 1) // 2, (d + 1) * (d + 2) // 2)
     if not random(problem):
         return np.broadcast_to(np.float64(0), shape)
-    size = 8 * math.prod(shape)
-    if size > LARGEST:
-        raise ArgumentError(
-            f"dim must be small enough for exact moments, which here take {size / 2**30:.0f} GB for {len(held)} tables "
-            f"({LARGEST / 2**30:.0f} at most); got {d}: fl.theory.bound and fl.plan use theorems there"
-        )
+    check_size(shape)
     noise = np.zeros(shape)
     for row, m in zip(noise, held, strict=True):
         if np.count_nonzero(problem.prob[spans[m]]) > 1:
             row[:] = _noise(problem, m, spans[m])
     return noise
+
+
+def check_size(shape: tuple[int, ...]) -> None:
+    """Refuse second moments of more memory than there may be; shape : that of Moments.noise."""
+    size = 8 * math.prod(shape)
+    if size > LARGEST:
+        dim = math.isqrt(2 * shape[1])  # of d (d + 1) / 2
+        raise ArgumentError(
+            f"dim must be small enough for exact moments, which here take {size / 2**30:.0f} GB for {shape[0]} tables "
+            f"({LARGEST / 2**30:.0f} at most); got {dim}: fl.theory.bound and fl.plan use theorems there"
+        )
 
 
 def _noise(problem: Problem, m: int, span: slice) -> Floats:

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..algorithms import SCAFFLSA, Algorithm, FedLSA
 from ..checks import Floats
 from .moments import Moments
 
@@ -73,6 +74,11 @@ class Modes:
         K, d = self.value.shape
         return np.asarray((self.to.reshape(K, d, d) @ x[..., None])[..., 0])
 
+    def written(self, y: Floats) -> Floats:
+        """A vector of each group, from its basis : (K, d) -> (K, d)."""
+        K, d = self.value.shape
+        return np.asarray(np.einsum("ikj,kj->ki", self.back.reshape(d, K, d), y), np.float64)
+
     def mean(self, y: Floats) -> Floats:
         """sum_k share_k of vectors in the bases : (K, d) -> (d,), (K, d, n) -> (d, n)."""
         weighted = self.share.reshape(-1, *[1] * (y.ndim - 1)) * y
@@ -112,6 +118,10 @@ class Powers:
     def own(self, x: Floats) -> Floats:
         """x, as it is."""
         return x
+
+    def written(self, y: Floats) -> Floats:
+        """y, as it is."""
+        return y
 
     def mean(self, y: Floats) -> Floats:
         """sum_k share_k y_k."""
@@ -199,6 +209,30 @@ def edge(A: Floats) -> float:
     if value.real.min() <= 0:
         return 0.0
     return float((2 * value.real / np.abs(value) ** 2).min())
+
+
+def suits(m: Moments, a: Algorithm) -> bool:
+    """Whether a run is of the kind that this file knows: nothing is random, and every round is like the first."""
+    alike = isinstance(a.step_size, float) and a.average_after is None and a.participants(m.n_agents) == m.n_agents
+    return m.quiet and alike and isinstance(a, (FedLSA, SCAFFLSA))
+
+
+def curve(
+    m: Moments, a: FedLSA | SCAFFLSA, start: Floats, x: Floats, recorded: NDArray[np.int64]
+) -> tuple[Floats, Floats | None]:
+    """u at the given rounds : (R, d), and for SCAFFLSA sum_c w_c ||x_c||^2 : (R,); x : (K, d) at the start."""
+    share, eta, wanted = m.count * m.weight, float(a.eta(np.zeros(1, np.int64))[0]), set(recorded.tolist())
+    local = local_steps(m.A_bar[m.table], share)
+    u: dict[int, Floats] = {0: start}
+    if isinstance(a, FedLSA):
+        steps = _orbit(fedlsa_round(local, eta, a.local_steps, x), np.append(start, 1.0))
+        u |= {t: now for t, now in enumerate(islice(steps, recorded[-1]), 1) if t in wanted}
+        return np.stack([u[t] for t in recorded.tolist()]), None
+    spread = {0: float(share @ np.sum(x**2, axis=1))}
+    for t, (now, y) in enumerate(islice(rounds_of_scafflsa(local, eta, a.local_steps, start, x), recorded[-1]), 1):
+        if t in wanted:
+            u[t], spread[t] = now, float(share @ np.sum(local.written(y) ** 2, axis=1))
+    return np.stack([u[t] for t in recorded.tolist()]), np.array([spread[t] for t in recorded.tolist()])
 
 
 def rounds_of_scafflsa(local: Local, eta: float, H: int, u: Floats, x: Floats) -> Iterator[tuple[Floats, Floats]]:
