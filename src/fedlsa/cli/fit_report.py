@@ -42,7 +42,7 @@ def print_fit(fit: Fit, level: float) -> None:
     console = _console()
     rows = sum(s.rows for s in fit.per_site)
     weights = "a site counts as 1/N" if fit.weight == "sites" else "a site counts as its share of rows"
-    console.print(f"{len(fit.per_site)} sites, {rows:,} rows; {weights}", style="dim")
+    console.print(f"{_many(len(fit.per_site), 'site')}, {_many(rows, 'row')}; {weights}", style="dim")
     console.print(_coefficients(fit, level))
     if len(fit.names) > COEFFICIENTS:
         console.print(f"and {len(fit.names) - COEFFICIENTS} more; --out keeps all")
@@ -72,11 +72,11 @@ def _coefficients(fit: Fit, level: float) -> Table:
 
 def _run(fit: Fit) -> str:
     p, a = fit.plan, fit.plan.algorithm
-    steps = f"probability {a.probability:.4g}" if isinstance(a, Scaffnew) else f"{a.local_steps:,} local steps"  # type: ignore[attr-defined]
+    steps = f"probability {a.probability:.4g}" if isinstance(a, Scaffnew) else _many(a.local_steps, "local step")  # type: ignore[attr-defined]
     by = p.basis if fit.epsilon is None else f"planned by {p.basis} for epsilon = {fit.epsilon:.3g}"
     return (
         f"{type(a).__name__} from 0 on {LOCAL[fit.local]}: step size {a.step_size:.4g}, {steps}, "
-        f"{p.rounds:,} communications, {p.uploads:,} messages, {p.bytes:,} bytes up and down; {by}"
+        f"{_many(p.rounds, 'communication')}, {_many(p.uploads, 'message')}, {p.bytes:,} bytes up and down; {by}"
     )
 
 
@@ -160,6 +160,10 @@ def save_evaluation(found: Sequence[Residuals] | Sequence[TDErrors], path: Path,
 def number(value: float, digits: int = 3) -> str:
     """A number to so many digits; a dash for none."""
     return "-" if math.isnan(value) else f"{value:.{digits}g}"
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count:,} {what}" + ("s" if count != 1 else "")
 
 
 def _table(first: str, *headings: str) -> Table:

@@ -86,8 +86,9 @@ def _coefficients(axes: Axes, fit: Any, level: float) -> None:
     thick = 2.2 if d <= NAMED else 1.2
     axes.hlines(row, *interval.T, color=SHARED, linewidth=thick, zorder=4, label=f"{100 * level:g}% interval")
     axes.plot(
-        theta / unit, row, "D" if d <= NAMED else "|", color=SHARED, markersize=4.4, markeredgecolor="white",
-        markeredgewidth=0.6 if d <= NAMED else 0, linestyle="none", zorder=5, label="shared estimate",
+        theta / unit, row, "D", color=SHARED, markersize=4.4 if d <= 12 else 3.4 if d <= NAMED else 2.2,
+        markeredgecolor="white", markeredgewidth=0.6 if d <= NAMED else 0, linestyle="none", zorder=5,
+        label="shared estimate",
     )  # fmt: skip
     if low < 0 < high:
         axes.axvline(0, color=style.SOFT, linewidth=0.8, zorder=1)
@@ -101,7 +102,7 @@ def _coefficients(axes: Axes, fit: Any, level: float) -> None:
             axes.text(1.015, j, text, transform=axes.get_yaxis_transform(), va="center", fontsize=7, color=style.SOFT)
         axes.tick_params(axis="y", length=0)
     else:
-        axes.set_ylabel("coefficient")
+        axes.set_ylabel("its number")
     axes.set_xlabel("coefficient" if alike else "coefficient / its standard error")
 
 
@@ -147,7 +148,8 @@ def _sites(axes: Axes, per_site: Any) -> None:
             axes.plot(place, values, mark, color=hue, markersize=size, markeredgewidth=0, linestyle="none", label=label)
     if largest > 0:
         axes.set_yscale("log")
-        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=8))
+        first, last = axes.get_ylim()
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0,) if last > 30 * first else (1.0, 2.0, 5.0), numticks=6))
         axes.yaxis.set_minor_locator(NullLocator())
         axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
     axes.set_xlim(0.4, len(order) + 0.6)

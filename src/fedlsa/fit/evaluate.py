@@ -22,7 +22,8 @@ from ..checks import Floats
 from ..errors import SiteDataError
 from .columns import Columns, chosen
 from .fitted import Fit
-from .observe import Scale, observations, raw
+from .numbers import piece_rows
+from .observe import raw, recorded
 from .sites import Site, open_sites
 from .summaries import Summary, summary
 from .tasks import Regression, Task, Value
@@ -124,9 +125,8 @@ class _Sums:
 
 
 def _sums(fit: Fit, task: Value, columns: Columns, site: Site) -> _Sums:
-    n, squares, update, k = 0, 0.0, np.zeros(len(fit.theta)), len(fit.theta) - task.intercept
-    unscaled = Scale(np.zeros(k), np.ones(k), 0.0, 1.0, task.intercept)
-    for piece in observations(site, task, columns, unscaled):
+    n, squares, update = 0, 0.0, np.zeros(len(fit.theta))
+    for _, piece in recorded(site, task, columns):
         delta = piece.y - piece.v @ fit.theta
         n, squares, update = n + len(delta), squares + float(delta @ delta), update + delta @ piece.u
     if n == 0:
@@ -140,7 +140,7 @@ def _sums(fit: Fit, task: Value, columns: Columns, site: Site) -> _Sums:
 def _episodes(fit: Fit, task: Value, columns: Columns, site: Site) -> Iterator[tuple[Floats, Floats]]:
     """V(s) less the discounted return from s on (n, 1), and that return (n,), for each episode that terminates."""
     held: list[Floats] = []  # (n, 2) values and rewards of the episode that is going on
-    for piece in site.pieces(columns.all):
+    for piece in site.pieces(columns.all, piece_rows(2 * len(fit.theta))):
         states = np.column_stack([piece[c] for c in columns.state])
         given = states[:, 0] if states.shape[1] == 1 and task.features is not None else states
         rows = np.column_stack([fit.design(given) @ fit.theta, piece[columns.reward]])

@@ -80,7 +80,9 @@ def _held(path: Path) -> dict[str, Any]:
         raise ResultFileError(f"there is no model file {path}") from None
     except OSError as error:
         raise ResultFileError(f"cannot read the model file {path}: {reason(error)}") from error
-    except (ValueError, RecursionError) as error:  # not text, not JSON, cut short
+    except UnicodeDecodeError:
+        raise ResultFileError(f"{path} is not a model file: it is not text") from None
+    except (ValueError, RecursionError) as error:
         raise ResultFileError(f"{path} is not a model file, or is cut short: {reason(error)}") from error
     if not isinstance(held, dict) or held.get("format") != FORMAT:
         raise ResultFileError(f"{path} is not a model file of fedlsa fit")

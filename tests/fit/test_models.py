@@ -1,0 +1,149 @@
+"""Model files: what is saved comes back to the last bit, and what is no model says so in one line."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+import fedlsa as fl
+from fedlsa.errors import ArgumentError, FedLSAWarning, ResultFileError
+from fedlsa.problems import features
+
+
+def same(a, b):
+    """Whether two values agree in every field, in type and to the last bit; NaN is equal to itself."""
+    if dataclasses.is_dataclass(a):
+        return type(a) is type(b) and all(same(getattr(a, f.name), getattr(b, f.name)) for f in dataclasses.fields(a))
+    if isinstance(a, np.ndarray):
+        return isinstance(b, np.ndarray) and a.dtype == b.dtype and np.array_equal(a, b, equal_nan=True)
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
+    if isinstance(a, tuple):
+        return isinstance(b, tuple) and len(a) == len(b) and all(map(same, a, b))
+    return type(a) is type(b) and (a == b or (a != a and b != b))
+
+
+def regression_sites(rows=30, sites=3, d=3):
+    rng = np.random.default_rng(5)
+    draws = [rng.normal(size=(rows, d)) for _ in range(sites)]
+    return [(x, x @ np.arange(1.0, d + 1) + rng.normal(size=rows)) for x in draws]
+
+
+def walk(states=4, rows=200, seed=0):
+    """A log of a random walk on a line that ends at both sides."""
+    rng, s, out = np.random.default_rng(seed), 1, []
+    for _ in range(rows):
+        after = s + int(rng.choice([-1, 1]))
+        ended = not 0 <= after < states
+        out.append((s, 0 if ended else after, float(after == states), float(ended)))
+        s = int(rng.integers(states)) if ended else after
+    return dict(zip(("state", "next_state", "reward", "terminated"), np.array(out).T, strict=True))
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    """A fit with everything in it: rivals, replicas, and a site whose own solution is open."""
+    sites = [*regression_sites(), (np.eye(3)[:2], np.ones(2))]
+    return fl.fit(sites, fl.Regression("y"), 0.2, rivals=True, bootstrap=8, centred=False)
+
+
+def test_a_fit_comes_back_to_the_last_bit(fitted, tmp_path):
+    assert np.isnan(fitted.per_site[3].theta).all()
+    assert fitted.bootstrap is not None
+    fitted.save(tmp_path / "model.json")
+    again = fl.Fit.load(tmp_path / "model.json")
+    assert same(fitted, again)
+    again.save(tmp_path / "again.json")
+    assert (tmp_path / "model.json").read_bytes() == (tmp_path / "again.json").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "phi",
+    [
+        None,
+        features.OneHot(4),
+        features.Aggregation(4, (0, 0, 1, 2)),
+        features.Fourier(0.0, 3.0, order=3),
+        features.TileCoding(0.0, 4.0, tiles=4),
+        features.RadialBasis(0.0, 3.0, centres=4, width=0.4),
+    ],
+    ids=lambda phi: type(phi).__name__,
+)
+def test_a_task_with_its_feature_map_comes_back_and_values_the_same(phi, tmp_path):
+    sites = [walk(seed=c) for c in range(2)]
+    task = fl.Value(0.9, features=phi, intercept=phi is None)
+    fit = fl.fit(sites, task, 0.05, local="means", method="scaffnew" if phi is None else "scafflsa")
+    fit.save(tmp_path / "model.json")
+    again = fl.Fit.load(tmp_path / "model.json")
+    assert same(fit, again)
+    states = np.arange(4.0)[:, None]
+    assert all(map(np.array_equal, fit.value(states), again.value(states)))
+
+
+def test_a_table_of_features_comes_back(tmp_path):
+    table = np.random.default_rng(1).normal(size=(4, 4))
+    fit = fl.fit([walk()], fl.Value(0.9, features=table), 0.05, local="means")
+    fit.save(tmp_path / "model.json")
+    assert np.array_equal(fl.Fit.load(tmp_path / "model.json").task.features, table)
+
+
+def test_features_that_are_code_are_missed_at_both_ends(tmp_path):
+    def phi(states):
+        return np.eye(4)[states.astype(int)]
+
+    fit = fl.fit([walk()], fl.Value(0.9, features=phi), 0.05, local="means")
+    with pytest.warns(FedLSAWarning, match="cannot hold the features, phi"):
+        fit.save(tmp_path / "model.json")
+    with pytest.raises(ResultFileError, match=r"features that are code \(phi\)"):
+        fl.Fit.load(tmp_path / "model.json")
+    again = fl.Fit.load(tmp_path / "model.json", features=phi)
+    assert np.array_equal(again.value([1, 2]).value, fit.value([1, 2]).value)
+
+
+def test_features_are_not_taken_where_the_file_has_its_own(fitted, tmp_path):
+    fitted.save(tmp_path / "model.json")
+    with pytest.raises(ArgumentError, match="holds its own"):
+        fl.Fit.load(tmp_path / "model.json", features=np.eye(3))
+
+
+def test_the_file_is_for_people_and_other_programs(fitted, tmp_path):
+    fitted.save(tmp_path / "model.json")
+    text = (tmp_path / "model.json").read_text()
+    held = json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
+    assert (held["format"], held["version"]) == ("fedlsa-fit", 1)
+    assert held["per_site"][3]["theta"] == [None] * 4
+    assert max(map(len, text.splitlines())) < 250  # a row of a table has a line
+
+
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    [
+        (lambda text: text[: len(text) // 2], "is not a model file, or is cut short"),
+        (lambda text: "[1, 2]", "is not a model file of fedlsa"),
+        (lambda text: text.replace('"fedlsa-fit"', '"other"'), "is not a model file of fedlsa"),
+        (lambda text: text.replace('"version": 1', '"version": 2'), "has version 2; this fedlsa reads version 1"),
+        (lambda text: text.replace('"theta":', '"thetas":', 1), "is damaged"),
+        (lambda text: text.replace('"names": ["x0", ', '"names": ['), "is damaged: 3 names"),
+        (lambda text: text.replace('"SCAFFLSA"', '"SGD"'), "is damaged"),
+        (lambda text: text.replace('"Regression"', '"Classification"'), "is damaged"),
+    ],
+)
+def test_a_file_that_is_no_model_is_told_in_a_line(fitted, tmp_path, spoil, why):
+    path = tmp_path / "model.json"
+    fitted.save(path)
+    path.write_text(spoil(path.read_text()))
+    with pytest.raises(ResultFileError, match=why) as caught:
+        fl.Fit.load(path)
+    assert "\n" not in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_a_missing_file_and_a_picture_are_told_in_a_line(tmp_path):
+    with pytest.raises(ResultFileError, match="there is no model file"):
+        fl.Fit.load(tmp_path / "nothing.json")
+    (tmp_path / "picture.json").write_bytes(b"\x89PNG\r\n\x1a\n\xff")
+    with pytest.raises(ResultFileError, match="it is not text"):
+        fl.Fit.load(tmp_path / "picture.json")
+    with pytest.raises(ResultFileError, match="cannot write the model"):
+        fl.fit(regression_sites(), fl.Regression("y"), local="means").save(tmp_path / "no" / "folder" / "m.json")
