@@ -25,6 +25,7 @@ from .observe import Piece
 from .systems import System
 
 Progress = Callable[[float, float], None]
+QUICK = 1e6  # local steps of all sites that are done before threads have started
 CHEAP, FEW = 8, 100  # dimension and number of sites up to which the largest stable step size is quickly found
 
 
@@ -95,9 +96,11 @@ def run(problem: Problem, s: Settings, progress: Progress | None = None) -> Outc
     sampling = Replay() if s.in_order else IID()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DivergenceWarning)  # here it is an error
+        threads = 1 if problem.n_agents * made.samples < QUICK else None
         r = simulate(
-            problem, algorithm, rounds, [s.seed], zero, sampling=sampling, record=[0, rounds], progress=progress
-        )
+            problem, algorithm, rounds, [s.seed], zero,
+            sampling=sampling, record=[0, rounds], threads=threads, progress=progress,
+        )  # fmt: skip
     if int(r["diverged_at"][0]) >= 0:
         raise _diverged(problem, algorithm, f"left the range of numbers at round {int(r['diverged_at'][0])}")
     theta = np.asarray(r["theta"].values[0, -1], np.float64)
