@@ -1,4 +1,4 @@
-"""The benchmark of a large fit runs, solves what its alternative solves, and cleans up; nothing is read into a timing."""
+"""The benchmark of a large fit runs, solves what its alternative solves, and cleans up; no test reads a timing."""
 
 import re
 from pathlib import Path

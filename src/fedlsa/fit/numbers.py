@@ -71,7 +71,7 @@ def from_arrow(site: str, column: str, values: Any, start: int) -> Floats:
         values, kind = values.dictionary_decode(), kind.value_type
     if values.null_count:
         raise missing(site, column, start + int(np.argmax(values.is_null().to_numpy(zero_copy_only=False))))
-    if pa.types.is_decimal(kind) or pa.types.is_float16(kind):
+    if pa.types.is_decimal(kind):
         values = values.cast(pa.float64(), safe=False)
     elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
         raise not_a_number(site, column, f"{_shown(values[0].as_py())} ({kind})", start)
