@@ -19,7 +19,8 @@ from ..problems import features as maps
 from . import options
 
 RUN, ERRORS, OUTPUT = "Run", "Error bars", "Output"
-UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+UNITS = {"": 1, "b": 1} | {f"{k}b": 1000**i for i, k in enumerate("kmgt", 1)}
+UNITS |= {f"{k}ib": 1024**i for i, k in enumerate("kmgt", 1)}
 
 
 @dataclass(frozen=True)
@@ -190,12 +191,12 @@ def prefix_or_names(option: str, given: list[str]) -> str | list[str]:
 def size(option: str, text: str) -> float:
     """Bytes, from a number with an optional unit."""
     found = re.fullmatch(r"\s*([\d.]+(?:e\d+)?)\s*([a-z]*)\s*", text.lower())
-    unit = found[2].replace("ib", "b") if found else ""
     try:
-        assert found
-        return checks.real(option, float(found[1]) * UNITS[unit], above=0)
-    except (AssertionError, KeyError, ValueError):
-        raise ArgumentTypeError(f"{option} must be a size above 0 such as 500MB or 8GB; got {text!r}") from None
+        if found and float(found[1]) > 0:
+            return float(found[1]) * UNITS[found[2]]
+    except (KeyError, ValueError):
+        pass
+    raise ArgumentTypeError(f"{option} must be a size above 0 such as 500MB or 8GB; got {text!r}")
 
 
 def feature_map(text: str) -> maps.FeatureMap:

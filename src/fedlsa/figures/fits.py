@@ -157,10 +157,11 @@ def _sites(axes: Axes, per_site: Any) -> None:
     axes.set_xlabel("sites, by their pull")
     axes.grid(visible=False, axis="x")
     axes.set_title("each site's pull and errors", fontsize=8, loc="left", color=style.INK, pad=14)
-    axes.legend(
-        loc="lower left", bbox_to_anchor=(-0.04, 0.985), ncols=3, fontsize=7, columnspacing=0.8, handletextpad=0.1,
-        borderaxespad=0, borderpad=0, handlelength=1.2,
-    )  # fmt: skip
+    if axes.lines:
+        axes.legend(
+            loc="lower left", bbox_to_anchor=(-0.04, 0.985), ncols=3, fontsize=7, columnspacing=0.8, handletextpad=0.1,
+            borderaxespad=0, borderpad=0, handlelength=1.2,
+        )  # fmt: skip
 
 
 def _short(name: str) -> str:

@@ -1,0 +1,209 @@
+"""`fedlsa fit` and `fedlsa evaluate` print, save and draw what the library computes; wrong input gets one line."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import fedlsa as fl
+from fedlsa.cli.fit_options import feature_map, prefix_or_names, size
+from fedlsa.errors import FedLSAError
+
+D = 3  # features; with the intercept 4 coefficients
+
+
+def write(path, columns):
+    with open(path, "w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(columns)
+        rows.writerows(zip(*(map(repr, map(float, v)) for v in columns.values()), strict=True))
+
+
+@pytest.fixture
+def firms(tmp_path):
+    """Three sites of a regression: firm-0.csv, ..."""
+    rng = np.random.default_rng(7)
+    for c in range(3):
+        x = rng.normal(size=(20 + 10 * c, D))
+        y = x @ [1.0, -2, 0.5] + c + 0.3 * rng.normal(size=len(x))
+        write(tmp_path / f"firm-{c}.csv", {"a": x[:, 0], "b": x[:, 1], "c": x[:, 2], "invest": y})
+    return [f"firm-{c}.csv" for c in range(3)]
+
+
+@pytest.fixture
+def walks(tmp_path):
+    """Two logs of a random walk on four states."""
+    for c in range(2):
+        rng, s, out = np.random.default_rng(c), 1, []
+        for _ in range(150):
+            after = s + int(rng.choice([-1, 1]))
+            ended = not 0 <= after < 4
+            out.append((s, 0 if ended else after, float(after == 4), float(ended)))
+            s = int(rng.integers(4)) if ended else after
+        columns = ("state", "next_state", "reward", "terminated")
+        write(tmp_path / f"walk-{c}.csv", dict(zip(columns, np.array(out).T, strict=True)))
+    return ["walk-0.csv", "walk-1.csv"]
+
+
+def row(out, name):
+    return next(line.split()[1:] for line in out.splitlines() if line.split()[:1] == [name])
+
+
+def test_a_regression_is_fitted_printed_saved_and_drawn(fedlsa, firms):
+    words = ["--target", "invest", "--local", "means", "--epsilon", "0.01", "--level", "0.9", "--rivals"]
+    code, out, err = fedlsa("fit", "regression", *firms, *words, "--out", "deep/model.json", "--plot", "deep/fit.png")
+    assert (code, err) == (0, "")
+    expected = fl.fit(firms, fl.Regression("invest"), 0.01, local="means", rivals=True)
+    for j, name in enumerate(("a", "b", "c", "intercept")):
+        low, high = expected.confidence_interval(0.9)[j]
+        numbers = (expected.theta[j], expected.standard_error[j], low, high)
+        assert row(out, name) == [f"{v:.5g}" for v in numbers]
+    for site in expected.per_site:
+        assert row(out, site.name) == [f"{site.rows}", *(f"{v:.3g}" for v in (
+            site.weight, site.distance, site.pull, site.noise, site.finite_data))]  # fmt: skip
+    assert f"{expected.communications} communication" in out
+    assert "second moments of its features" in out
+    held = fl.Fit.load("deep/model.json")
+    assert np.array_equal(held.theta, expected.theta)
+    assert held.made_by["command"].startswith("fedlsa fit regression firm-0.csv")
+    with Image.open("deep/fit.png") as image:
+        assert image.width >= 1000
+        assert image.text["Source"].startswith("fedlsa fit regression")
+
+
+def test_a_value_function_with_a_feature_map_and_its_hold_out(fedlsa, walks):
+    words = ["--discount", "0.9", "--features", "OneHot(4)", "--trace", "0.5", "--local", "means", "--lag", "2"]
+    code, out, err = fedlsa("fit", "value", walks[0], *words, "--epsilon", "0.01", "--out", "v.json")
+    assert (code, err) == (0, "")
+    assert "fedlsa evaluate v.json" in out
+    task = fl.Value(0.9, 0.5, features=fl.problems.features.OneHot(4))
+    model = fl.fit(walks[:1], task, 0.01, local="means", lag=2)
+    code, out, err = fedlsa("evaluate", "v.json", *walks, "--out", "table.csv")
+    assert (code, err) == (0, "")
+    assert "not the error of the values" in out
+    first, head, *rows = Path("table.csv").read_text().splitlines()
+    assert first == "# fedlsa evaluate v.json walk-0.csv walk-1.csv --out table.csv"
+    assert head.split(",") == list(vars(fl.evaluate(model, walks)[0]))
+    for line, r in zip(csv.reader(rows), fl.evaluate(model, walks), strict=True):
+        assert line[0] == r.name
+        assert [float(v) for v in line[1:]] == [float(v) for v in list(vars(r).values())[1:]]
+        assert row(out, r.name)[1] == f"{r.td_error:.3g}"
+
+
+def test_a_hold_out_of_a_regression(fedlsa, firms):
+    assert fedlsa("fit", "regression", *firms[:2], "--target", "invest", "--local", "means", "--out", "m.json")[0] == 0
+    code, out, _ = fedlsa("evaluate", "m.json", firms[2])
+    (r,) = fl.evaluate(fl.Fit.load("m.json"), firms[2:])
+    assert code == 0
+    assert row(out, "firm-2.csv") == ["40", *(f"{v:.3g}" for v in (r.r_squared, r.rmse, r.spread, r.mean))]
+
+
+def test_every_option_reaches_the_library(fedlsa, firms, monkeypatch):
+    seen = {}
+
+    def fit(sites, task, **given):
+        seen.update(given, sites=sites, task=task)
+        raise FedLSAError("seen enough")
+
+    monkeypatch.setattr("fedlsa.cli.fit.fit_sites", fit)
+    options = "--step-size 0.1 --local-steps 5 --rounds 7 --max-samples 99 --weight samples --local rows --lag 3 "
+    options += "--uncentred --seed 4 --bootstrap 50 --method fedlsa --memory 2MB --rivals "
+    options += "--no-intercept --no-standardise --ridge 0.5 --features a,b --features c"
+    code, _, err = fedlsa("fit", "regression", "firm-[01].csv", "--target", "invest", *options.split())
+    assert (code, err) == (2, "fedlsa: seen enough\n")
+    assert seen.pop("sites") == [Path("firm-0.csv"), Path("firm-1.csv")]  # a pattern that the shell left alone
+    assert seen.pop("task") == fl.Regression("invest", ("a", "b", "c"), False, False, 0.5)
+    assert seen == {
+        "epsilon": None, "method": "fedlsa", "step_size": 0.1, "local_steps": 5, "rounds": 7, "max_samples": 99.0,
+        "weight": "samples", "local": "rows", "lag": 3, "centred": False, "seed": 4, "bootstrap": 50, "rivals": True,
+        "memory": 2e6, "progress": None,
+    }  # fmt: skip
+    names = "--state x,y --next-state x2,y2 --reward r --terminated end --truncated cut --importance w --intercept"
+    fedlsa("fit", "value", "firm-0.csv", "--discount", "0.5", "--trace", "0.3", "--standardise", *names.split())
+    assert seen["task"] == fl.Value(
+        0.5, 0.3, ("x", "y"), ("x2", "y2"), "r", "end", "cut", "w", None, intercept=True, standardise=True
+    )
+
+
+def test_bootstrap_errors_stand_beside_the_others(fedlsa, firms):
+    words = ["--target", "invest", "--features", "a,b,c", "--epsilon", "0.05", "--bootstrap", "16"]
+    code, out, err = fedlsa("fit", "regression", *firms, *words, "--out", "m.json")
+    assert (code, err) == (0, "")
+    replicas = fl.Fit.load("m.json").bootstrap
+    low, high = replicas.interval(0.95)[1]
+    assert row(out, "b")[4:] == [f"{v:.5g}" for v in (replicas.standard_error[1], low, high)]
+
+
+def test_the_same_command_writes_the_same_bytes(fedlsa, firms):
+    words = ["fit", "regression", *firms, "--target", "invest", "--epsilon", "0.05", "--out", "m.json"]
+    assert fedlsa(*words)[0] == 0
+    first = Path("m.json").read_bytes()
+    assert fedlsa(*words, "--force")[0] == 0
+    second = json.loads(Path("m.json").read_text())
+    second["made_by"]["command"] = second["made_by"]["command"].removesuffix(" --force")
+    assert json.loads(first) == second
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ("fit regression x-*.csv --target invest", "no file is called 'x-*.csv', and none matches it"),
+        ("fit regression nothing.csv --target invest", "there is no nothing.csv"),
+        ("fit regression . --target invest", ". is a folder; name the files in it"),
+        ("fit regression firm-0.csv firm-0.csv --target invest", "must be named once"),
+        ("fit regression firm-0.csv --target inves", "did you mean 'invest'?"),
+        ("fit regression firm-0.csv", "Missing option '--target'"),
+        ("fit regression firm-0.csv --target invest --method adam", "--method must be one of"),
+        ("fit regression firm-0.csv --target invest --epsilon 0", "--epsilon must be"),
+        ("fit regression firm-0.csv --target invest --step-size 1", "--step-size, --local-steps and --rounds must be"),
+        ("fit regression firm-0.csv --target invest --weight rows", "--weight must be"),
+        ("fit regression firm-0.csv --target invest --out there.json", "there.json exists; --force replaces it"),
+        ("fit regression firm-0.csv --target invest --out m.pkl", "must be '.json'"),
+        ("fit regression firm-0.csv --target invest --plot m.gif", "must be one of '.png'"),
+        ("fit regression firm-0.csv --target invest --memory much", "--memory must be a size"),
+        ("fit regression firm-0.csv --target invest --bootstrap 9 --local means", "--bootstrap must go with"),
+        ("fit value walk-0.csv", "Missing option '--discount'"),
+        ("fit value walk-0.csv --discount 1", "--discount must be"),
+        ("fit value walk-0.csv --discount 0.9 --features OneHat(4)", "did you mean 'OneHot'?"),
+        ("fit value walk-0.csv --discount 0.9 --features OneHot(2)", "states must be integers from 0 to 1"),
+        ("evaluate there.json firm-0.csv", "there.json is not a model file"),
+        ("evaluate nothing.json firm-0.csv", "there is no model file nothing.json"),
+        ("evaluate firm-0.csv there.json", "the model must come first"),
+    ],
+)  # fmt: skip
+def test_what_a_user_can_get_wrong_is_one_line_and_exit_code_2(fedlsa, firms, walks, words, why):
+    Path("there.json").write_text("{}")
+    code, out, err = fedlsa(*words.split())
+    assert (code, out) == (2, "")
+    assert err.startswith("fedlsa: ")
+    assert why in err
+    assert len(err.splitlines()) == 1
+
+
+def test_files_are_refused_before_any_work(fedlsa, firms, monkeypatch):
+    monkeypatch.setattr("fedlsa.cli.fit.fit_sites", lambda *a, **k: pytest.fail("it began to work"))
+    Path("fit.png").touch()
+    assert fedlsa("fit", "regression", *firms, "--target", "invest", "--plot", "fit.png")[0] == 2
+
+
+def test_feature_maps_are_written_as_in_python():
+    maps = fl.problems.features
+    assert feature_map("OneHot(64)") == maps.OneHot(64)
+    assert feature_map("Fourier([0, -1], high=[1, 1], order=2, total=True)") == maps.Fourier((0, -1), (1, 1), 2, True)
+    assert feature_map("TileCoding(low=0, high=1, tiles=8, tilings=4)") == maps.TileCoding(0, 1, 8, 4)
+    for text in ("OneHot", "OneHot(", "64", "OneHot(open('x'))", "os.system('x')", "OneHot(1, 2, 3)", "OneHot(*[4])"):
+        with pytest.raises(FedLSAError, match="--features"):
+            feature_map(text)
+
+
+def test_sizes_and_lists_are_understood():
+    assert [size("--memory", t) for t in ("100", "2MB", "1.5 GiB", "3e6")] == [100, 2e6, 1.5 * 2**30, 3e6]
+    for text in ("0", "GB", "1 parsec", "1.2.3MB"):
+        with pytest.raises(FedLSAError, match="--memory must be a size above 0"):
+            size("--memory", text)
+    assert prefix_or_names("--state", ["s"]) == "s"
+    assert prefix_or_names("--state", ["s,"]) == ["s"]
+    assert prefix_or_names("--state", ["x,y", "z"]) == ["x", "y", "z"]
