@@ -1,0 +1,159 @@
+"""Twenty slippery lakes: one value function for all, how local steps bias it, and how control variates cure that.
+
+Every agent walks on a lake of its own, which lets a step succeed with its own probability. The transition tables are
+known, so everything here can be compared with dynamic programming and with exact curves. Run it with
+`python examples/lakes.py`; it leaves out/lakes.png. docs/environments.md explains it.
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+
+import fedlsa as fl
+from fedlsa.figures import style
+from fedlsa.problems.features import Aggregation
+
+LAKES, ROUNDS, SEEDS, DISCOUNT = 20, 50, 20, 0.95
+RATES = np.linspace(0.34, 0.95, LAKES)
+MAP = "SFFFFHFHFFFHHFFG"
+LEFT, DOWN, RIGHT, UP = range(4)
+#        S     F     F     F     F     H     F     H     F      F     F     H     H     F      F      G
+WALK = [DOWN, LEFT, LEFT, LEFT, DOWN, LEFT, LEFT, LEFT, RIGHT, DOWN, LEFT, LEFT, LEFT, RIGHT, RIGHT, LEFT]
+POLICY = 0.05 + 0.8 * np.eye(4)[WALK]  # four steps in five along the shore to the goal, else any of the four
+# one value per cell on the way; the corner that is seldom visited shares one, and nothing begins in holes or the goal
+FEATURES = Aggregation(16, [0, 1, 1, 1, 2, -1, 1, -1, 3, 4, 5, -1, -1, 6, 7, -1])
+METHODS = [fl.FedLSA(step_size=0.02, local_steps=5000), fl.SCAFFLSA(step_size=0.02, local_steps=5000)]
+
+
+def lakes() -> fl.Problem:
+    """The exact problem: TD(0) on twenty chains that restart when somebody falls or arrives."""
+    variations = [{"success_rate": rate} for rate in RATES]
+    return fl.problems.from_gymnasium("FrozenLake-v1", POLICY, FEATURES, DISCOUNT, variations=variations)
+
+
+def main(out: Path = Path("out/lakes.png"), rounds: int = ROUNDS, seeds: int = SEEDS) -> None:
+    problem = lakes()
+    start, record = np.zeros(problem.dim), np.unique(np.geomspace(1, rounds, 40).round()).astype(int)
+    record = [0, *record.tolist()]
+    runs = fl.simulate_grid(problem, METHODS, rounds=rounds, seeds=seeds, theta_0=start, record=record)
+    curves = [fl.theory.exact(problem, m, rounds=rounds, theta_0=start, record=record) for m in METHODS]
+    biases = [float(np.linalg.norm(fl.theory.stationary(problem, m).bias)) for m in METHODS]
+    found = [run["theta"].isel(round=-1).mean("seed").values for run in runs]
+
+    print(
+        f"{LAKES} lakes, success rates {RATES[0]:.2f} to {RATES[-1]:.2f}; {rounds} rounds of 5000 steps, {seeds} seeds"
+    )
+    print(f"{'':<12}{'V(start)':>9}{'error':>9}{'exact':>9}{'bias':>9}{'value error':>13}")
+    shared = problem.theta_star
+    print(f"{'shared':<12}{shared[0]:>9.3f}{'':>27}{_value_error(problem, shared):>13.4f}")
+    for method, run, curve, bias, theta in zip(METHODS, runs, curves, biases, found, strict=True):
+        error, exact = np.sqrt(run["squared_error"].values[:, -1].mean()), np.sqrt(float(curve["mse"][-1]))
+        row = f"{theta[0]:>9.3f}{error:>9.4f}{exact:>9.4f}{bias:>9.4f}{_value_error(problem, theta):>13.4f}"
+        print(f"{type(method).__name__:<12}{row}")
+    V = fl.theory.value_functions(problem)
+    print(f"by dynamic programming, V(start) goes from {V[:, 0].min():.3f} to {V[:, 0].max():.3f} over the lakes")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    fl.figures.save(draw(problem, runs, curves, biases, found), out, command="python examples/lakes.py")
+    print(f"picture: {out}")
+
+
+def _value_error(problem: fl.Problem, theta: np.ndarray) -> float:
+    """Root mean square over the lakes of the error against dynamic programming."""
+    return float(np.sqrt(np.mean(fl.theory.value_error(problem, theta) ** 2)))
+
+
+def draw(problem, runs, curves, biases, found):
+    """The shared values on the map; the lakes' own values of the start; error against communications."""
+    matplotlib = style.matplotlib()
+    with matplotlib.rc_context({**style.RC, **style.SMALL}):
+        figure = matplotlib.figure.Figure(figsize=(9.6, 3.7))
+        board, middle, right = figure.subplots(1, 3, width_ratios=(1, 1.05, 1.25))
+        figure.subplots_adjust(left=0.012, right=0.985, top=0.8, bottom=0.235, wspace=0.24)
+        _draw_map(board, problem, found[0])
+        _draw_start(middle, problem, found)
+        _draw_errors(right, runs, curves, biases)
+        figure.text(
+            0.012, 0.955, "Twenty slippery lakes, one value function", fontsize=11.5, fontweight="bold", va="top"
+        )
+        note = (
+            "Left: in small type what FedLSA's local steps add to a shared value, mean over seeds; the four cells in "
+            "the upper right share one value; dark cells are holes.\nRight: lines are simulated (root mean square over "
+            "seeds), dots are the exact curves of fl.theory.exact, dashed is the predicted bias."
+        )
+        figure.text(0.012, 0.02, note, fontsize=7, color=style.SOFT, va="bottom", linespacing=1.4)
+    return figure
+
+
+def _draw_map(axes, problem, theta):
+    values, drift = FEATURES(np.arange(16)) @ problem.theta_star, FEATURES(np.arange(16)) @ (theta - problem.theta_star)
+    blues = style.matplotlib().colormaps["Blues"]
+    for s, letter in enumerate(MAP):
+        x, y = s % 4, s // 4
+        shade = style.SOFT if letter == "H" else "#fff3d6" if letter == "G" else blues(0.1 + 0.55 * values[s])
+        axes.add_patch(
+            style.matplotlib().patches.Rectangle((x, y), 1, 1, facecolor=shade, edgecolor="white", linewidth=2)
+        )
+        if letter == "G":
+            axes.text(x + 0.5, y + 0.5, "goal", ha="center", va="center", fontsize=8)
+        elif letter != "H":
+            axes.text(x + 0.5, y + 0.4, f"{values[s]:.2f}", ha="center", va="center", fontsize=9)
+            axes.text(
+                x + 0.5, y + 0.74, f"{drift[s]:+.3f}".replace("-", "\u2212"), ha="center", va="center", fontsize=7,
+                color=style.METHODS["FedLSA"],
+            )  # fmt: skip
+        if letter == "S":
+            axes.text(x + 0.07, y + 0.19, "start", fontsize=6.5, color=style.INK)
+    axes.set(xlim=(0, 4), ylim=(4, 0), aspect="equal")
+    axes.axis("off")
+    axes.set_title("shared values θ*, and FedLSA's drift", fontsize=8.5, loc="left")
+
+
+def _draw_start(axes, problem, found):
+    V = fl.theory.value_functions(problem)[:, 0]
+    axes.plot(RATES, V, "o", color=style.INK, markersize=3.6)
+    axes.annotate("each lake's own,\nby dynamic programming", (RATES[13], V[13]), (0.345, 0.44), fontsize=7.5)
+    levels = [("θ*", problem.theta_star[0], style.INK), ("FedLSA", found[0][0], style.METHODS["FedLSA"])]
+    levels.append(("SCAFFLSA", found[1][0], style.METHODS["SCAFFLSA"]))
+    for name, value, hue in levels:
+        axes.axhline(value, color=hue, linewidth=1.3, linestyle="-" if name != "θ*" else style.DASHED, zorder=1)
+    axes.text(
+        0.36,
+        levels[1][1] + (0.008 if levels[1][1] > levels[0][1] else -0.032),
+        "FedLSA",
+        fontsize=7.5,
+        color=levels[1][2],
+    )
+    axes.text(
+        0.36,
+        levels[0][1] + (-0.032 if levels[1][1] > levels[0][1] else 0.008),
+        "θ* and SCAFFLSA",
+        fontsize=7.5,
+        color=levels[2][2],
+    )
+    axes.set(xlabel="probability that a step succeeds", ylim=(0, None))
+    axes.set_title("value of the start", fontsize=8.5, loc="left")
+
+
+def _draw_errors(axes, runs, curves, biases):
+    for method, run, curve, bias in zip(METHODS, runs, curves, biases, strict=True):
+        name = type(method).__name__
+        hue, t = style.METHODS[name], run["round"].values
+        axes.plot(t, np.sqrt(run["squared_error"].mean("seed").values), color=hue, zorder=3)
+        axes.plot(t, np.sqrt(curve["mse"].values), ".", color=hue, markersize=4.5, zorder=4)
+        if bias > 0:
+            axes.axhline(bias, color=hue, linestyle=style.DASHED, linewidth=1.1)
+        end = float(np.sqrt(curve["mse"][-1]))
+        axes.text(t[-1], end * 1.22, name, color=hue, ha="right", fontsize=8.5, fontweight="bold")
+    axes.set_xscale("symlog", linthresh=1, linscale=0.3)
+    axes.set_yscale("log")
+    last = int(runs[0]["round"][-1])
+    axes.set_xticks(ticks := [t for t in (0, 1, 10, 50, 1000) if t <= last], [str(t) for t in ticks])
+    axes.set(xlabel="communications", xlim=(0, last))
+    axes.set_title("‖θ \u2212 θ*‖, 5000 local steps in a round", fontsize=8.5, loc="left")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=Path("out/lakes.png"), help="the picture (.png, .pdf or .svg)")
+    main(parser.parse_args().out)
