@@ -19,6 +19,14 @@ MADE = {
         **MDPS, discount=0.9, terminal=[False, False, False, True], initial=[0.3, 0.3, 0.4, 0]
     ),
     "from_transitions": problems.from_transitions([LOG, (*LOG, LOG[3][::-1])], 0.9, trace=0.4, weights=[1, 3]),
+    "importance": problems.from_transitions([(*LOG, None, RNG.random(9))], 0.9, trace=0.4),
+    "from_chains": problems.from_chains(
+        [([0, 0, 1, 2, 2], [1, 2, 2, 0, 1], RNG.normal(size=5), [0.3, 0.7, 1, 0.25, 0.75], [0, 1, 0, 0, 0])] * 2,
+        RNG.normal(size=(3, 2)),
+        0.9,
+        [0.5, 0.5, 0],
+        weights=[1, 2],
+    ),
     "regression": problems.regression([(LOG[0], LOG[1]), (LOG[2], LOG[1])], 0.1, assignment=[1, 0, 0]),
     "from_observations": problems.from_observations([(P[0, 0, 0], RNG.normal(size=(4, 2, 2)), np.ones((4, 2)))]),
 }
