@@ -167,6 +167,13 @@ def test_numbered_states_with_a_feature_map_are_a_log_of_features(kind):
     assert data.names == ("feature 0", "feature 1", "feature 2", "feature 3")
 
 
+def test_a_feature_map_must_give_as_many_features_at_every_site():
+    task = fl.Value(GAMMA, features=lambda s: np.ones((len(s), 1 + int(s.max()))))
+    entries = [([s, s], [1.0, 2.0], [s, s], [0, 0]) for s in (0, 1)]
+    with pytest.raises(SiteDataError, match="as many features at every site, 1 at site 0; got 2 at site 1"):
+        read(entries, task)
+
+
 def complaint(entries, task=None):
     with pytest.raises(SiteDataError) as caught:
         fl.fit(entries, task or fl.Regression("y"), local="means", **QUIET)

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..checks import Floats
 from ..engine.simulate import available_cores
+from ..errors import SiteDataError
 from ..problems.features import FeatureMap
 from .columns import Columns, chosen
 from .observe import Piece, Scale, observations, recorded
@@ -86,13 +87,17 @@ def read(
     counts = np.array([p.n for p in parts], np.float64)
     weights = np.full(len(sites), 1 / len(sites)) if weight == "sites" else counts / counts.sum()
     k = len(parts[0].mean) - 1
+    for site, part in zip(sites, parts, strict=True):
+        if len(part.mean) - 1 != k:
+            rule = f"the feature map must give as many features at every site, {k} at {sites[0].name}"
+            raise SiteDataError(f"{rule}; got {len(part.mean) - 1} at {site.name}")
     scale = scale_of(task, parts, weights, _feature_names(task, columns, k), [s.name for s in sites])
     data = Data(sites, task, columns, scale, None)
+    kept = []
+    for _, _, held in found:
+        kept.append([p.scaled(scale, by_rows=True) for p in held] if room.left >= 0 else [])
+        held.clear()  # never all rows in both coordinates
     if room.left >= 0:
-        kept = []
-        for _, _, held in found:
-            kept.append([p.scaled(scale, by_rows=True) for p in held])
-            held.clear()  # never all rows in both coordinates
         data = replace(data, kept=kept)
     if not task.standardise:
         return data, weights, [sums.system(data.ridge) for _, sums, _ in found if sums is not None]
