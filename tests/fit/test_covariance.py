@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 
 import fedlsa as fl
 from fedlsa.fit import window
-from fedlsa.fit.covariance import Scores, positive, sandwich, scores
+from fedlsa.fit.covariance import Scores, block_length, positive, sandwich, scores
 from fedlsa.fit.observe import Piece
 from fedlsa.fit.systems import System
 
@@ -200,3 +200,13 @@ def test_finite_data_of_the_sites_add_up_to_the_trace_of_the_covariance():
             found = fl.fit(sites, task, weight=weight, **MEANS)
             assert_allclose(sum(s.finite_data**2 for s in found.per_site), np.trace(found.covariance), rtol=1e-10)
             assert found.error["finite data"] == pytest.approx(np.sqrt(np.trace(found.covariance)))
+
+
+def test_blocks_of_a_bootstrap_are_long_enough_for_the_window_and_many_enough_for_the_site():
+    def site(n, M):
+        return Scores(n, np.zeros(1), np.eye(1), np.eye(1), np.eye(1), M)
+
+    assert block_length([site(500, 0), site(40, 0)]) == 1
+    assert block_length([site(5000, 3), site(9000, 10)]) == 40
+    assert block_length([site(640, 10), site(9000, 10)]) == 20
+    assert block_length([site(10, 1)]) == 1

@@ -22,6 +22,8 @@ from .observe import Piece
 from .systems import System
 from .window import PILOT, Bartlett, chosen
 
+BLOCKS = 32  # of a site's rows in a bootstrap, at least: one in 2^32 replicas drops them all
+
 
 @dataclass(frozen=True, eq=False)
 class Scores:
@@ -90,6 +92,16 @@ def positive(sites: Sequence[Scores], weights: Floats) -> list[Scores]:
     if lowest[0] >= -1e-12 * max(lowest[-1], 0.0) and lowest[-1] >= 0:
         return list(sites)
     return [replace(s, long_run=s.bartlett) for s in sites]
+
+
+def block_length(sites: Sequence[Scores]) -> int:
+    """How many consecutive rows share a weight in a bootstrap: 1 for independent rows.
+
+    Blocks of L rows are Bartlett's window B(L), whose bias falls like 1/L: four times the lags of the flat-top window
+    leave little of it. Every site keeps BLOCKS of them, or replicas would drop whole sites.
+    """
+    M, fewest = max(s.window for s in sites), min(s.n for s in sites)
+    return max(1, min(4 * M, fewest // BLOCKS))
 
 
 def sandwich(A: Floats, sites: Sequence[Scores], weights: Floats) -> Floats:

@@ -17,7 +17,7 @@ from ..results.recipe import versions
 from ..theory.planner import LARGEST
 from .bootstrap import Bootstrap
 from .bootstrap import bootstrap as run_replicas
-from .covariance import Scores, positive, sandwich, scores
+from .covariance import Scores, block_length, positive, sandwich, scores
 from .fitted import Fit
 from .observe import Piece
 from .parts import by_origin, mean_error, of_the_run, site_reports, warn_if_coarse
@@ -109,7 +109,7 @@ def fit(
         out = replace(out, rivals=others)
     if bootstrap is not None:
         tell("bootstrap", 0, 1)
-        blocks = 1 + max(s.window for s in found)
+        blocks = block_length(found)
         out = replace(out, bootstrap=_replicas(problem, outcome, bootstrap, blocks, settings.seed, centred, original))
     return out
 
