@@ -101,7 +101,7 @@ def plan(
         assert rounds is not None
         assert cap is not None
         eta, H, T = search.smallest_error(int(cap) // rounds, rounds)
-    rmse = math.sqrt(search.law.error(eta, H, T))
+    rmse = math.sqrt(max(search.law.error(eta, H, T), 0.0))  # rounding may leave less than nothing
     return _priced(method_of(name, eta, H), T, float(T * H), rmse, m.n_agents, m.dim, "exact moments")
 
 
@@ -115,7 +115,7 @@ def synchronous_plan(problem: Problem | Moments, epsilon: float, theta_0: ArrayL
     start = np.ones(m.dim) if theta_0 is None else checks.array("theta_0", theta_0, (m.dim,)) - m.theta_star
     search = Search(m, "fedlsa", start)
     T, eta = search.fewest_samples(target)
-    rmse = math.sqrt(search.law.error(eta, 1, T))
+    rmse = math.sqrt(max(search.law.error(eta, 1, T), 0.0))
     return _priced(method_of("fedlsa", eta, 1), T, float(T), rmse, m.n_agents, m.dim, "exact moments")
 
 
