@@ -13,6 +13,7 @@ import platform
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
+from functools import cache
 from importlib.metadata import version
 from typing import Any
 
@@ -49,11 +50,16 @@ def fields_of(record: Any) -> dict[str, Any]:
 def versions() -> dict[str, str]:
     """The versions that a run depends on."""
     return {
-        "fedlsa": version("fedlsa"),
+        "fedlsa": _own_version(),
         "numpy": np.__version__,
         "numba": numba.__version__,
         "python": platform.python_version(),
     }
+
+
+@cache
+def _own_version() -> str:
+    return version("fedlsa")  # from a file, which takes milliseconds
 
 
 def problem_text(problem: Problem) -> str:
