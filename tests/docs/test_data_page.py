@@ -1,0 +1,60 @@
+"""docs/data.md is one session: its blocks run in their order, in one folder, and its numbers are the example's."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import panel
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import fedlsa as fl
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "data.md").read_text(encoding="utf8")
+
+
+def test_blocks_and_commands_of_the_page_run_in_their_order(shell):
+    blocks = re.findall(r"^```(python)?\n(.*?)^```", PAGE, re.S | re.M)
+    assert len(blocks) == 3
+    for python, text in blocks:
+        if python:
+            exec(compile(text, "docs/data.md", "exec"), {})
+            continue
+        for line in text.splitlines():
+            code, printed = shell(line)
+            assert (code, printed.err) == (0, ""), line
+    assert Path("fit.png").stat().st_size > 20_000
+    first, again = (fl.Fit.load(name) for name in ("values.json", "values-again.json"))
+    assert np.array_equal(first.theta, again.theta)
+
+
+def test_the_fit_commands_of_the_readme_run(shell, tmp_path):
+    text = (ROOT / "README.md").read_text(encoding="utf8")
+    lines = re.findall(r"^(fedlsa (?:fit|evaluate) .+)$", text, re.M)
+    assert len(lines) == 3
+    rng = np.random.default_rng(0)
+    for c in range(2):
+        x = rng.normal(size=(50, 3))
+        rows = np.column_stack([x @ [1, 2, 3] + rng.normal(size=50), x])
+        np.savetxt(tmp_path / f"firm-{c}.csv", rows, delimiter=",", header="invest,a,b,c", comments="")
+        s = rng.normal(size=(301, 4)) / 2
+        columns = {f"state_{j}": s[:-1, j] for j in range(4)} | {f"next_state_{j}": s[1:, j] for j in range(4)}
+        columns |= {"reward": rng.normal(size=300), "terminated": np.zeros(300, bool)}
+        pq.write_table(pa.table(columns), tmp_path / f"hospital-{c}.parquet")
+    (tmp_path / "holdout.csv").write_bytes((tmp_path / "firm-1.csv").read_bytes())
+    for line in lines:
+        code, printed = shell(line)
+        assert (code, printed.err) == (0, ""), line
+
+
+def test_the_pages_numbers_of_the_panel_are_those_of_the_fit(tmp_path):
+    fit = fl.fit(panel.write_sites(tmp_path), panel.TASK, weight="samples", rivals=True)
+    p = fit.plan
+    assert f"| SCAFFLSA | {p.rounds} | {p.samples:,.0f} | {p.bytes:,} |" in PAGE
+    assert f"SCAFFLSA {p.algorithm.local_steps:,}" in PAGE
+    _, system, average = fit.rivals
+    assert f"costs {system.bytes:,} bytes" in PAGE
+    assert f"off by {average.distance:.1f} standard errors" in PAGE
+    assert fit.epsilon == pytest.approx(0.0038, abs=5e-5)
