@@ -1,4 +1,4 @@
-"""The commands `fedlsa simulate` and `fedlsa plot`, and the door to those of `predict`."""
+"""The commands `fedlsa simulate` and `fedlsa plot`, and the door to those of other files."""
 
 from __future__ import annotations
 
@@ -82,7 +82,8 @@ def _version(asked: bool) -> None:
         "Federated linear stochastic approximation: many agents, one linear system, few communications.\n\n"
         "[bold]FedLSA[/bold] averages what agents learn locally, and stalls at a bias when they differ; "
         "[bold]SCAFFLSA[/bold] and [bold]Scaffnew[/bold] remove it with control variates. "
-        "Simulate them here, save the results, draw the figures, or have the exact errors without a simulation."
+        "Simulate them here, save the results, draw the figures, have the exact errors without a simulation, or fit one "
+        "model to the files of many sites."
     ),
     epilog="""[bold]Try this[/bold]
 
@@ -94,7 +95,9 @@ fedlsa simulate --method scaffnew --probability 0.01 --sampling markov --thin 5
 
 fedlsa theory --agents 10 --perturbation 0 --local-steps 100 --plot out/parts.png
 
-fedlsa plan --agents 10 --perturbation 0 --epsilon 0.1 --method fedlsa --method scafflsa""",
+fedlsa plan --agents 10 --perturbation 0 --epsilon 0.1 --method fedlsa --method scafflsa
+
+fedlsa fit regression firm-*.csv --target invest --out model.json""",
 )
 def fedlsa(
     version: Annotated[

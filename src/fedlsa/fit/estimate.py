@@ -100,6 +100,7 @@ def fit(
         drawn = "log" if rows else "means"
         raise ArgumentError(f"bootstrap must go with steps on rows drawn at random; got local={drawn!r}")
     problem = rows_problem(data.kept or [], weights, data.ridge) if rows else means_problem(systems, weights)
+    tell("planning", 0, 1)
     outcome = run(problem, settings, lambda done, total: tell("running", done, total))
     warn_if_coarse(outcome, settings, covariance)
     out = _assembled(data, systems, found, weights, A, theta_data, covariance, outcome, settings, weight, rows, centred)
