@@ -82,8 +82,8 @@ def _version(asked: bool) -> None:
         "Federated linear stochastic approximation: many agents, one linear system, few communications.\n\n"
         "[bold]FedLSA[/bold] averages what agents learn locally, and stalls at a bias when they differ; "
         "[bold]SCAFFLSA[/bold] and [bold]Scaffnew[/bold] remove it with control variates. "
-        "Simulate them here, save the results, draw the figures, have the exact errors without a simulation, or fit one "
-        "model to the files of many sites."
+        "Simulate them here, save the results, draw the figures, have the exact errors without a simulation, or fit "
+        "one model to the files of many sites."
     ),
     epilog="""[bold]Try this[/bold]
 
