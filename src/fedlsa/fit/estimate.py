@@ -14,7 +14,7 @@ from ..checks import Floats
 from ..errors import ArgumentError, SiteDataError
 from ..problems import Problem
 from ..results.recipe import versions
-from ..theory.planner import LARGEST
+from ..theory.planner import LARGEST, Plan
 from .bootstrap import Bootstrap
 from .bootstrap import bootstrap as run_replicas
 from .covariance import Scores, block_length, positive, sandwich, scores
@@ -23,12 +23,14 @@ from .observe import Piece
 from .parts import by_origin, mean_error, of_the_run, site_reports, warn_if_coarse
 from .passes import Data, Progress, read
 from .rivals import compare
-from .run import Outcome, Settings, means_problem, rows_problem, run
+from .run import Outcome, Settings, means_problem, planned, rows_problem, run
 from .sites import open_sites
 from .systems import System, solution
 from .tasks import Regression, Task, Value
 
 MEMORY = 2**30  # bytes of rows that are kept between passes; larger files are read again, and steps use means
+LONG = 1e8  # steps of all sites on rows: several seconds. Where more are needed, steps use means unless told otherwise
+QUARTER = 0.25  # of the mean standard error: how exact the runs of a bootstrap are
 TENTH = 0.1  # of the mean standard error: the accuracy of the run unless another is asked for
 SMALLEST = 1e-9  # accuracy that is asked for by itself, relative to the answer; data without noise have no error at all
 
@@ -62,7 +64,8 @@ def fit(
         be given instead
     weight : "sites" (w_c = 1/N, as in the paper) or "samples" (w_c = n_c/n) in (sum_c w_c A_c) theta = sum_c w_c b_c
     local : what a local step uses: "rows" of the site drawn at random, "log" (rows in their order), the site's "means"
-        (A_c and b_c, no noise), or "auto": rows where they fit into memory and exact theory can plan for them
+        (A_c and b_c, no noise), or "auto": rows where they fit into memory, exact theory can plan for them, and all
+        sites together need at most 1e8 steps; else means
     lag : how many rows apart scores may be correlated; None chooses it for a value function, and is 0 for a regression
     centred : covariances about each site's own mean score (sites are fixed, rows random), or about 0 (HC0)
     bootstrap : how many replicas of the run on reweighted rows give error bars of their own; needs rows
@@ -101,7 +104,11 @@ def fit(
         raise ArgumentError(f"bootstrap must go with steps on rows drawn at random; got local={drawn!r}")
     problem = rows_problem(data.kept or [], weights, data.ridge) if rows else means_problem(systems, weights)
     tell("planning", 0, 1)
-    outcome = run(problem, settings, lambda done, total: tell("running", done, total))
+    made = planned(problem, settings)
+    if rows and local == "auto" and bootstrap is None and len(weights) * made.samples > LONG:
+        rows, problem = False, means_problem(systems, weights)
+        made = planned(problem, settings)
+    outcome = run(problem, made, settings, lambda done, total: tell("running", done, total))
     warn_if_coarse(outcome, settings, covariance)
     out = _assembled(data, systems, found, weights, A, theta_data, covariance, outcome, settings, weight, rows, centred)
     original = data.scale.original()
@@ -111,15 +118,24 @@ def fit(
     if bootstrap is not None:
         tell("bootstrap", 0, 1)
         blocks = block_length(found)
-        out = replace(out, bootstrap=_replicas(problem, outcome, bootstrap, blocks, settings.seed, centred, original))
+        coarse = _coarser(problem, outcome, settings, covariance)
+        out = replace(out, bootstrap=_replicas(problem, coarse, bootstrap, blocks, settings.seed, centred, original))
     return out
 
 
+def _coarser(problem: Problem, outcome: Outcome, s: Settings, covariance: Floats) -> Plan:
+    """The run of the replicas: as planned, but no finer than a spread needs, which a quarter widens by 3%."""
+    epsilon = min(QUARTER * mean_error(covariance), 0.5 * float(np.linalg.norm(problem.theta_star)))
+    if s.epsilon is None or epsilon <= s.epsilon:
+        return outcome.plan
+    return planned(problem, replace(s, epsilon=epsilon))
+
+
 def _replicas(
-    problem: Problem, outcome: Outcome, count: int, blocks: int, seed: int, centred: bool, original: tuple[Any, Any]
+    problem: Problem, made: Plan, count: int, blocks: int, seed: int, centred: bool, original: tuple[Any, Any]
 ) -> Bootstrap:
     """The run on reweighted rows, on the original scale; rows of a window share their weight."""
-    made, (T, t) = outcome.plan, original
+    T, t = original
     found = run_replicas(
         problem, made.algorithm, made.rounds, replicas=count, run_seed=seed, blocks=blocks, centred=centred
     )

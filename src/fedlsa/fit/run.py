@@ -84,15 +84,16 @@ def means_problem(systems: Sequence[System], weights: Floats) -> Problem:
     return from_observations(tables, weights=weights)
 
 
-def run(problem: Problem, s: Settings, progress: Progress | None = None) -> Outcome:
-    """Plan where an accuracy is asked for, run from 0, and say how far from the data's solution that is."""
-    zero = np.zeros(problem.dim)
+def planned(problem: Problem, s: Settings) -> Plan:
+    """The run that reaches the accuracy asked for from 0, or the one that is given by hand."""
     if s.by_hand:
-        algorithm, rounds = _by_hand(s)
-        made = _priced(problem, algorithm, rounds)
-    else:
-        made = plan(problem, s.epsilon, method=s.method, max_samples=s.max_samples, theta_0=zero)
-        algorithm, rounds = made.algorithm, made.rounds
+        return _priced(problem, *_by_hand(s))
+    return plan(problem, s.epsilon, method=s.method, max_samples=s.max_samples, theta_0=np.zeros(problem.dim))
+
+
+def run(problem: Problem, made: Plan, s: Settings, progress: Progress | None = None) -> Outcome:
+    """Run from 0 as planned, and say how far from the data's solution that is."""
+    algorithm, rounds, zero = made.algorithm, made.rounds, np.zeros(problem.dim)
     sampling = Replay() if s.in_order else IID()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DivergenceWarning)  # here it is an error
