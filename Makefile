@@ -13,8 +13,8 @@ demo: $(VENV)/.installed-cli ## FedLSA against SCAFFLSA: a table, and the pictur
 	@$(BIN)/python examples/demo.py
 
 test: lint ## lint, then all tests; those of the GPU engine on Numba's CUDA simulator
-	@$(BIN)/python -m pytest --ignore=tests/gpu
-	@NUMBA_ENABLE_CUDASIM=1 $(BIN)/python -m pytest tests/gpu
+	@$(BIN)/python -m pytest -n auto --dist worksteal --ignore=tests/gpu
+	@NUMBA_ENABLE_CUDASIM=1 $(BIN)/python -m pytest -n auto --dist worksteal tests/gpu
 
 test-gpu: $(VENV)/.installed-test $(VENV)/.installed-cuda ## the tests of the GPU engine on a real GPU
 	@$(BIN)/python -m pytest tests/gpu
@@ -24,10 +24,12 @@ lint: $(VENV)/.installed-test ## style and types
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-bench: $(VENV)/.installed-bench ## nanoseconds per agent update, beside NumPy and JAX; exact curves beside simulation
+bench: $(VENV)/.installed-bench ## nanoseconds per agent update, beside NumPy and JAX; exact curves beside simulation; fits
 	@$(BIN)/python benchmarks/speed.py
 	@$(BIN)/python benchmarks/theory.py
 	@$(BIN)/python benchmarks/reproduction.py
+	@$(BIN)/python benchmarks/bootstrap.py
+	@$(BIN)/python benchmarks/fit.py --rows 10000
 
 reproduce: $(VENV)/.installed-cli ## every figure, table and claim of the paper: out/report/index.html (ARGS="fig1 --quick")
 	@$(BIN)/fedlsa reproduce $(ARGS)

@@ -259,3 +259,23 @@ def test_an_unstable_step_size_is_an_error_that_names_a_stable_one():
         fl.fit(panel(), fl.Regression("y"), step_size=0.97 * limit, local_steps=5, rounds=100)
     with pytest.raises(DivergenceError, match="left the range of numbers at round"):
         fl.fit(panel(), fl.Regression("y"), step_size=9.0, local_steps=5, rounds=3000, local="means")
+
+
+def test_where_rows_would_need_very_many_steps_the_choice_falls_on_means():
+    rng = np.random.default_rng(5)
+    sites = [(X := rng.normal(size=(60, 3)), X @ [1.0, 2.0, 3.0] + c + rng.normal(size=60)) for c in range(3)]
+    task = fl.Regression("y")
+    near, far, beyond = (fl.fit(sites, task, epsilon=epsilon) for epsilon in (1e-2, 1e-4, 1e-9))
+    assert near.local == "rows"
+    assert len(sites) * near.plan.samples <= 1e8
+    assert far.local == "means"
+    assert len(sites) * fl.plan(_rows(sites), 1e-4, theta_0=np.zeros(4)).samples > 1e8
+    assert beyond.local == "means"  # no step size gets there on rows
+    assert np.abs(beyond.theta - beyond.solution).max() < 1e-7
+
+
+def _rows(sites):
+    """The standardised rows of all sites as a problem, written out."""
+    X, y = np.concatenate([X for X, _ in sites]), np.concatenate([y for _, y in sites])
+    z = [np.column_stack([(own - X.mean(axis=0)) / X.std(axis=0), np.ones(len(own))]) for own, _ in sites]
+    return fl.problems.regression([(u, (own - y.mean()) / y.std()) for u, (_, own) in zip(z, sites, strict=True)])

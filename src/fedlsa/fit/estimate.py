@@ -104,8 +104,8 @@ def fit(
         raise ArgumentError(f"bootstrap must go with steps on rows drawn at random; got local={drawn!r}")
     problem = rows_problem(data.kept or [], weights, data.ridge) if rows else means_problem(systems, weights)
     tell("planning", 0, 1)
-    made = planned(problem, settings)
-    if rows and local == "auto" and bootstrap is None and len(weights) * made.samples > LONG:
+    made = _short(problem, settings) if rows and local == "auto" and bootstrap is None else planned(problem, settings)
+    if made is None:
         rows, problem = False, means_problem(systems, weights)
         made = planned(problem, settings)
     outcome = run(problem, made, settings, lambda done, total: tell("running", done, total))
@@ -121,6 +121,15 @@ def fit(
         coarse = _coarser(problem, outcome, settings, covariance)
         out = replace(out, bootstrap=_replicas(problem, coarse, bootstrap, blocks, settings.seed, centred, original))
     return out
+
+
+def _short(problem: Problem, s: Settings) -> Plan | None:
+    """A plan on rows that takes seconds; None where they cannot reach the accuracy so soon."""
+    try:
+        made = planned(problem, s)
+    except ArgumentError:  # out of reach for any step size
+        return None
+    return made if problem.n_agents * made.samples <= LONG else None
 
 
 def _coarser(problem: Problem, outcome: Outcome, s: Settings, covariance: Floats) -> Plan:
