@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from .. import checks
 from ..checks import Floats
@@ -128,4 +128,4 @@ class Fit:
 
 
 def _quantile(level: float) -> float:
-    return float(norm.ppf(0.5 + checks.real("level", level, above=0, below=1) / 2))
+    return float(ndtri(0.5 + checks.real("level", level, above=0, below=1) / 2))
