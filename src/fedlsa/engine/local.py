@@ -1,0 +1,116 @@
+"""One agent's local steps of one round, compiled: what a site of a network does between two messages.
+
+The draws are those of the engines, a function of (seed, agent, step), so rounds done one at a time, each in a process
+of its own, make the run that `simulate` makes. The dimension is a number like any other here: one function is
+compiled, once, and a new process loads it from Numba's cache. `reference.Observer` is the readable twin.
+"""
+
+# Numba infers the types of these functions itself.
+# mypy: disallow-untyped-defs=False, disallow-untyped-decorators=False, disallow-untyped-calls=False
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from ..checks import Floats
+from ..errors import ArgumentError
+from .random import OBSERVATION, alias_bits, alias_table, block, choose
+
+Words = NDArray[np.uint32]
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """A site's observations A(z) = u v^T + ridge I and b(z) = y u, each drawn with the same probability.
+
+    u, v : (n, d) with rows in one place; y : (n,); slots : the alias table of `alias_slots`
+    """
+
+    u: Floats
+    v: Floats
+    y: Floats
+    ridge: float
+    slots: Words
+
+    def __call__(
+        self, theta: Floats, xi: Floats, eta: float, steps: int, first_step: int, seed: int, agent: int
+    ) -> Floats:
+        """theta_hat : (d,) after `steps` local steps on the agent's observations first_step, first_step + 1, ..."""
+        u = _shown(self.u)
+        v = u if self.v is self.u else _shown(self.v)
+        hat = np.array(theta, np.float64)
+        drawn = np.uint64(seed), np.int64(agent), np.int64(first_step), np.int64(steps)
+        _on_rows(u, v, _shown(self.y), float(self.ridge), _shown(self.slots), *drawn, _shown(xi), float(eta), hat)
+        return hat
+
+
+@dataclass(frozen=True, eq=False)
+class Means:
+    """A site's means A_c : (d, d) and b_c : (d,): local steps without noise."""
+
+    A: Floats
+    b: Floats
+
+    def __call__(
+        self, theta: Floats, xi: Floats, eta: float, steps: int, first_step: int, seed: int, agent: int
+    ) -> Floats:
+        """theta_hat : (d,) after `steps` local steps; nothing is drawn."""
+        hat = np.array(theta, np.float64)
+        _on_means(_shown(self.A), _shown(np.asarray(self.b) + xi), float(eta), np.int64(steps), hat)
+        return hat
+
+
+def alias_slots(n: int) -> Words:
+    """The alias table from which all engines draw one of n rows with the same probability : (2^bits,)."""
+    if not 0 < n < 2**32:
+        raise ArgumentError(f"a site must have between 1 and 2**32 - 1 rows; got {n}")
+    bits = alias_bits(n)
+    out = np.empty(1 << bits, np.uint32)
+    alias_table(np.full(n, 1 / n), bits, out)
+    return out
+
+
+def _shown(values: Any) -> Any:
+    """The same numbers as a plain array that cannot be written to, as a mapped file cannot: one signature for all."""
+    out = np.ascontiguousarray(values).view(np.ndarray)
+    out.flags.writeable = False
+    return out
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def _on_rows(u, v, y, ridge, slots, seed, agent, first, steps, xi, eta, hat):
+    """theta_hat <- theta_hat - eta (u (v . theta_hat - y) + ridge theta_hat - xi), on rows that are drawn one by one."""
+    d, size, shift = len(hat), len(slots), 32
+    while size > 1:
+        size >>= 1
+        shift -= 1
+    x = block(seed, agent, OBSERVATION, first // 4)
+    for step in range(first, first + steps):
+        if step % 4 == 0:
+            x = block(seed, agent, OBSERVATION, step // 4)
+        word = np.int64(x[step % 4])
+        k = choose(word, np.int64(slots[word >> shift]), shift)
+        error = -y[k]
+        for i in range(d):
+            error += v[k, i] * hat[i]
+        for i in range(d):
+            hat[i] -= eta * (u[k, i] * error + ridge * hat[i] - xi[i])
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def _on_means(A, b, eta, steps, hat):
+    """theta_hat <- theta_hat - eta (A theta_hat - b), with the control variate in b."""
+    d = len(hat)
+    change = np.empty(d)
+    for _ in range(steps):
+        for i in range(d):
+            total = -b[i]
+            for j in range(d):
+                total += A[i, j] * hat[j]
+            change[i] = total
+        for i in range(d):
+            hat[i] -= eta * change[i]
