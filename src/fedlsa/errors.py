@@ -47,6 +47,10 @@ class ClusterError(FedLSAError, RuntimeError):
     """A cluster cannot be joined, or lost work for good."""
 
 
+class NetworkError(FedLSAError, RuntimeError):
+    """A network's folder, bundle or process cannot be used; the message says why and what to do."""
+
+
 class FedLSAWarning(UserWarning):
     """Base class of every warning that fedlsa gives."""
 
