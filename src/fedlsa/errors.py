@@ -51,6 +51,10 @@ class NetworkError(FedLSAError, RuntimeError):
     """A network's folder, bundle or process cannot be used; the message says why and what to do."""
 
 
+class MessageError(FedLSAError, ValueError):
+    """A message of the network is not what it claims to be; the message of the error names the field and the rule."""
+
+
 class FedLSAWarning(UserWarning):
     """Base class of every warning that fedlsa gives."""
 
