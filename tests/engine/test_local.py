@@ -105,8 +105,9 @@ def test_a_round_cut_in_two_is_the_same_round_to_the_last_bit():
 
 def test_steps_on_means_are_those_of_simulate_and_of_the_closed_form():
     problem = transitions(trace=0.0)
-    means = fl.problems.from_observations([([1.0], A[None], b[None]) for A, b in zip(problem.A_bar, problem.b_bar)])
-    local = [Means(A, b) for A, b in zip(problem.A_bar, problem.b_bar)]
+    pairs = list(zip(problem.A_bar, problem.b_bar, strict=True))
+    means = fl.problems.from_observations([([1.0], A[None], b[None]) for A, b in pairs])
+    local = [Means(A, b) for A, b in pairs]
     algorithm = fl.SCAFFLSA(0.1, 9)
     theta, xi = network(means, local, algorithm, 20, seed=1)
     r = fl.simulate(means, algorithm, 20, [1], np.zeros(D), keep=("theta", "xi"))

@@ -83,7 +83,7 @@ def _shown(values: Any) -> Any:
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def _on_rows(u, v, y, ridge, slots, seed, agent, first, steps, xi, eta, hat):
-    """theta_hat <- theta_hat - eta (u (v . theta_hat - y) + ridge theta_hat - xi), on rows that are drawn one by one."""
+    """theta_hat <- theta_hat - eta (u (v . theta_hat - y) + ridge theta_hat - xi), on rows drawn one by one."""
     d, size, shift = len(hat), len(slots), 32
     while size > 1:
         size >>= 1

@@ -1,0 +1,278 @@
+"""What a site says of its data, against the same numbers computed from all rows at once."""
+
+import json
+import stat
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import fedlsa as fl
+from fedlsa.errors import ArgumentError, SiteDataError
+from fedlsa.fit.observe import Scale
+from fedlsa.fit.sites import open_sites
+from fedlsa.fit.summaries import Summary, scale_of, unscaled
+from fedlsa.network import site as sites
+from fedlsa.network.coding import Coding
+from fedlsa.network.messages import Description, Measurement
+from fedlsa.theory.moments import moments
+
+D = 4
+REGRESSION = fl.Regression(target="y", ridge=0.1)
+VALUE = fl.Value(discount=0.9, trace=0.5)
+
+
+def write(path, columns):
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+@pytest.fixture
+def regression(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, D)) * [1, 2, 3, 4] + 5
+    columns = {f"x{j}": X[:, j] for j in range(D)} | {"y": X @ [1.0, 0, -1, 2] + rng.normal(size=200)}
+    return columns, sites.open_data(write(tmp_path / "site.parquet", columns), None, REGRESSION)
+
+
+@pytest.fixture
+def log(tmp_path):
+    rng = np.random.default_rng(1)
+    phi, n = rng.normal(size=(301, D)), 300
+    columns = {f"state{j}": phi[:-1, j] for j in range(D)} | {f"next_state{j}": phi[1:, j] for j in range(D)}
+    columns |= {"reward": rng.normal(size=n), "terminated": rng.random(n) < 0.1, "importance": rng.uniform(0, 2, n)}
+    return columns, sites.open_data(write(tmp_path / "log.parquet", columns), None, VALUE)
+
+
+def problem_of(site, task, scale, tmp_path):
+    """The site alone as a problem, from its prepared rows."""
+    rows = sites.prepared(site, task, scale, tmp_path / "other")
+    if isinstance(task, fl.Regression):
+        return fl.problems.regression([(np.array(rows.u), np.array(rows.y))], rows.ridge)
+    A = rows.u[:, :, None] * rows.v[:, None, :]
+    return fl.problems.from_observations([(np.full(len(A), 1 / len(A)), A, rows.u * rows.y[:, None])])
+
+
+def test_a_description_holds_the_sums_and_names_and_passes_its_own_reader(regression):
+    columns, site = regression
+    said = Description.from_record(sites.describe(site, REGRESSION, "run-1").record())
+    X = np.column_stack([columns[f"x{j}"] for j in range(D)])
+    assert said.rows == 200
+    assert json.loads(said.names) == ["x0", "x1", "x2", "x3", "intercept"]
+    both = np.column_stack([X, columns["y"]])
+    np.testing.assert_allclose(said.mean, both.mean(axis=0), rtol=1e-14)
+    np.testing.assert_allclose(said.scatter, 200 * both.var(axis=0), rtol=1e-12)
+    np.testing.assert_array_equal(said.largest, np.abs(both).max(axis=0))
+
+
+def test_a_task_that_does_not_standardise_sends_no_sums(log):
+    said = Description.from_record(sites.describe(log[1], VALUE, "run-1").record())
+    assert said.mean.shape == said.scatter.shape == said.largest.shape == (0,)
+    assert json.loads(said.names) == ["state0", "state1", "state2", "state3"]
+
+
+def own_scale(site, task):
+    said = sites.describe(site, task, "r")
+    parts = [Summary(said.rows, said.mean, said.scatter, said.largest)]
+    return scale_of(task, parts, np.ones(1), json.loads(said.names)[:D], ["site"])
+
+
+@pytest.mark.parametrize("which", ["regression", "log"])
+def test_the_three_scalars_and_the_moments_are_those_of_the_site_as_a_problem(which, request, tmp_path):
+    _, site = request.getfixturevalue(which)
+    task = REGRESSION if which == "regression" else VALUE
+    scale = own_scale(site, task) if which == "regression" else unscaled(D, False)
+    said = Measurement.from_record(sites.measure(site, task, scale, "r", share_moments=True).record())
+    p = problem_of(site, task, scale, tmp_path)
+    m = moments(p)
+    np.testing.assert_allclose(said.A, p.A_bar[0], atol=1e-12)
+    np.testing.assert_allclose(said.b, p.b_bar[0], atol=1e-12)
+    np.testing.assert_allclose(said.noise_map, m.noise[0], atol=1e-10)
+    values = np.linalg.eigvalsh((p.A_bar[0] + p.A_bar[0].T) / 2)
+    np.testing.assert_allclose([said.lowest, said.highest], values[[0, -1]], rtol=1e-10)
+    A, b = p.observations.matrices(slice(0, said.rows))
+    traces = [np.cov(A @ theta - b, rowvar=False, bias=True).trace() for theta in (p.theta_star, 0 * p.theta_star)]
+    assert said.noise == pytest.approx(max(traces), rel=1e-10)
+    bare = sites.measure(site, task, scale, "r")
+    assert bare.A is None
+    assert (bare.lowest, bare.highest, bare.noise) == (said.lowest, said.highest, said.noise)
+
+
+def test_rows_with_heavy_tails_get_a_larger_highest_than_their_eigenvalue():
+    X = np.random.default_rng(2).normal(size=(400, D))
+    X[0] = [300, 0, 0, 0]
+    site = sites.open_data(None, "x:y", fl.Regression("y", intercept=False, standardise=False))
+    site.__dict__["opened"] = open_sites([(X, X.sum(axis=1))], site.task)[0]
+    said = sites.measure(site, site.task, unscaled(D, False), "r")
+    A = X.T @ X / 400
+    squares = (X * (X**2).sum(axis=1)[:, None]).T @ X / 400
+    assert said.highest == pytest.approx(np.sqrt(np.linalg.eigvalsh(squares)[-1] / (4 * (D + 2))), rel=1e-10)
+    assert said.highest > np.linalg.eigvalsh(A)[-1]
+
+
+def test_prepared_rows_are_made_once_private_and_again_when_the_file_changes(regression, tmp_path, monkeypatch):
+    columns, site = regression
+    scale, folder = own_scale(site, REGRESSION), tmp_path / "site"
+    rows = sites.prepared(site, REGRESSION, scale, folder)
+    X = (np.column_stack([columns[f"x{j}"] for j in range(D)]) - scale.centre) / scale.spread
+    np.testing.assert_allclose(rows.u, np.column_stack([X, np.ones(200)]), rtol=1e-14)
+    assert rows.v is rows.u
+    assert rows.ridge == 0.1
+    for path in (folder / "prepared").rglob("*"):
+        assert not stat.S_IMODE(path.stat().st_mode) & 0o077
+
+    again = sites.open_data(site.path, None, REGRESSION)
+    monkeypatch.setattr(type(again), "opened", property(lambda self: pytest.fail("the file was read again")))
+    np.testing.assert_array_equal(sites.prepared(again, REGRESSION, scale, folder).u, rows.u)
+    monkeypatch.undo()
+
+    write(site.path, {name: values[:150] for name, values in columns.items()})
+    changed = sites.open_data(site.path, None, REGRESSION)
+    assert sites.prepared(changed, REGRESSION, scale, folder).u.shape == (150, D + 1)
+    other = Scale(scale.centre, 2 * scale.spread, scale.y_centre, scale.y_spread, True)
+    np.testing.assert_allclose(
+        2 * sites.prepared(changed, REGRESSION, other, folder).u[:, :D], rows.u[:150, :D], rtol=1e-14
+    )
+
+
+def test_damaged_or_half_written_rows_are_made_again_and_old_ones_go(regression, tmp_path):
+    _, site = regression
+    scale = own_scale(site, REGRESSION)
+    before = np.array(sites.prepared(site, REGRESSION, scale, tmp_path).u)
+    (place,) = (tmp_path / "prepared").iterdir()
+    (place / "y").write_bytes(b"1234")
+    np.testing.assert_array_equal(sites.prepared(site, REGRESSION, scale, tmp_path).u, before)
+    (place / "about.json").write_text("{")
+    np.testing.assert_array_equal(sites.prepared(site, REGRESSION, scale, tmp_path).u, before)
+    for factor in range(2, 8):
+        wider = Scale(scale.centre, factor * scale.spread, scale.y_centre, scale.y_spread, True)
+        sites.prepared(site, REGRESSION, wider, tmp_path)
+    assert len(list((tmp_path / "prepared").iterdir())) == 4
+    sites.clear(tmp_path)
+    assert not (tmp_path / "prepared").exists()
+
+
+def test_prepared_means_are_the_system_of_the_site(log, tmp_path):
+    _, site = log
+    means = sites.prepared(site, VALUE, unscaled(D, False), tmp_path, "means")
+    p = problem_of(site, VALUE, unscaled(D, False), tmp_path)
+    np.testing.assert_allclose(means.A, p.A_bar[0], atol=1e-13)
+    np.testing.assert_allclose(means.b, p.b_bar[0], atol=1e-13)
+
+
+def test_a_round_of_prepared_rows_is_a_round_of_simulate(log, tmp_path):
+    _, site = log
+    rows = sites.prepared(site, VALUE, unscaled(D, False), tmp_path)
+    A = rows.u[:, :, None] * rows.v[:, None, :]
+    p = fl.problems.from_observations([(np.full(len(A), 1 / len(A)), A, rows.u * rows.y[:, None])])
+    r = fl.simulate(p, fl.FedLSA(0.01, 40), 1, [3], np.zeros(D))
+    theta = rows(np.zeros(D), np.zeros(D), 0.01, 40, 0, 3, 0)
+    np.testing.assert_allclose(theta, r["theta"].values[0, -1], atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("scale", "words"),
+    [
+        (Scale(np.zeros(3), np.ones(3), 0.0, 1.0, True), "scale must be that of 4 features; got one of 3"),
+        (Scale(np.zeros(4), np.zeros(4), 0.0, 1.0, True), "positive spreads"),
+        (Scale(np.zeros(4), np.ones(4), 0.0, 1.0, False), "scale must be that of 4 features"),
+    ],
+)
+def test_coordinates_that_do_not_fit_the_task_are_refused(regression, tmp_path, scale, words):
+    with pytest.raises(ArgumentError, match=words):
+        sites.measure(regression[1], REGRESSION, scale, "r")
+    with pytest.raises(ArgumentError, match=words):
+        sites.prepared(regression[1], REGRESSION, scale, tmp_path / "site")
+
+
+def test_checking_says_in_words_what_was_found(regression, log):
+    lines = sites.check(regression[1], REGRESSION)
+    assert lines[0].startswith("site.parquet: 200 rows")
+    assert "Target 'y'; features x0, x1, x2, x3." in lines
+    assert "5 coefficients: x0, x1, x2, x3, intercept." in lines
+    assert any("Importance weights" in line for line in sites.check(log[1], VALUE))
+
+
+def test_checking_notes_what_this_site_alone_cannot_tell(tmp_path):
+    data = {"a": [1.0, 1, 1], "b": [1.0, 2, 4], "y": [0.0, 1, 2]}
+    site = sites.open_data(write(tmp_path / "s.parquet", data), None, fl.Regression("y"))
+    assert "Note: a never varies here; other sites must vary it." in sites.check(site, site.task)
+    data["a"] = [2.0, 4, 8]
+    site = sites.open_data(write(tmp_path / "s.parquet", data), None, fl.Regression("y"))
+    assert any("alone do not determine" in line for line in sites.check(site, site.task))
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"x": [1.0, np.nan], "y": [0.0, 1]}, "column 'x' must hold finite numbers; got nan in row 2"),
+        ({"x": [1.0, 2], "z": [0.0, 1]}, "no column 'y'"),
+        ({"x": ["a", "b"], "y": [0.0, 1]}, "column 'x' must hold numbers"),
+        ({"x": [1e200, 2], "y": [0.0, 1]}, "leave the range of numbers"),
+        ({"x": pa.array([], pa.float64()), "y": pa.array([], pa.float64())}, "must have at least one row"),
+    ],
+)
+def test_data_that_cannot_be_used_are_refused_in_one_line(tmp_path, columns, words):
+    site = sites.open_data(write(tmp_path / "s.parquet", columns), None, fl.Regression("y"))
+    with pytest.raises(SiteDataError, match=words) as caught:
+        sites.check(site, site.task)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_loader_gives_arrays_columns_or_a_path(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    file = write(tmp_path / "s.parquet", {"x0": [1.0, 2, 3], "y": [1.0, 0, 1]})
+    (tmp_path / "hospital.py").write_text(
+        "import numpy as np\n"
+        "def pair(): return np.array([[1.0], [2], [3]]), np.array([1.0, 0, 1])\n"
+        "def columns(): return {'x0': [1.0, 2, 3], 'y': [1, 0, 1]}\n"
+        f"def path(): return {str(file)!r}\n"
+        "def broken(): return 1 / 0\n"
+        "def nothing(): return None\n"
+    )
+    task = fl.Regression("y")
+    said = [
+        sites.describe(sites.open_data(None, loader, task), task, "r")
+        for loader in ("hospital:pair", "hospital:columns", "hospital:path", f"{tmp_path / 'hospital.py'}:pair")
+    ]
+    for other in said[1:]:
+        assert (other.rows, other.names) == (said[0].rows, said[0].names)
+        np.testing.assert_array_equal(other.mean, said[0].mean)
+    for loader, words in (
+        ("hospital:broken", "hospital:broken failed with ZeroDivisionError: division by zero"),
+        ("hospital:nothing", "must return a path, a mapping of columns, or a tuple of arrays; got None"),
+        ("hospital:missing", "hospital has no function 'missing'"),
+        ("clinic:pair", "clinic cannot: ModuleNotFoundError"),
+    ):
+        with pytest.raises(SiteDataError, match=words):
+            sites.check(sites.open_data(None, loader, task), task)
+    for loader in ("hospital", ":pair", "hospital:", "hospital:1"):
+        with pytest.raises(ArgumentError, match=r"loader must be package\.module:function"):
+            sites.open_data(None, loader, task)
+    with pytest.raises(ArgumentError, match="exactly one of data and loader"):
+        sites.open_data(file, "hospital:pair", task)
+
+
+def test_a_file_that_is_gone_is_told(tmp_path):
+    site = sites.open_data(tmp_path / "gone.parquet", None, REGRESSION)
+    with pytest.raises(SiteDataError, match="does not exist"):
+        sites.check(site, REGRESSION)
+    with pytest.raises(SiteDataError, match="cannot be read"):
+        sites.prepared(site, REGRESSION, unscaled(D, True), tmp_path)
+
+
+def test_what_leaves_is_counted_and_named():
+    said = sites.leaves(REGRESSION, 5, names=["x0", "x1", "x2", "x3", "intercept"])
+    assert said[0].startswith("In every round: 5 numbers (how far the site's parameter moved), 40 bytes")
+    assert "5 means, 5 sums of squares and 5 largest absolute values for standardisation of x0, x1, x2, x3" in said[1]
+    assert "3 numbers for planning" in said[1]
+    assert said[-1] == "Never: rows, A_c, b_c, or the control variate itself."
+    shared = sites.leaves(VALUE, 4, share_moments=True, coding=Coding(bits=8, clip=2.0, noise=0.5))
+    assert "shortened to at most 2, with Gaussian noise of standard deviation 1 on each, rounded to 8 bits" in shared[0]
+    assert "12 bytes" in shared[0]
+    assert "standardisation" not in shared[1]
+    assert "A_c (16 numbers), b_c (4 numbers)" in shared[2]
+    assert "150 numbers" in shared[2]
+    assert shared[-1] == "Never: rows, or the control variate itself."
+    assert any("not shared" in line for line in sites.leaves(VALUE, 40, share_moments=True))
