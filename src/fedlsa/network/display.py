@@ -1,0 +1,140 @@
+"""What is seen of a run: a live table on a terminal, lines elsewhere, all of it from the run's events."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from .runs import Run
+
+EVERY = 0.3  # seconds between looks
+SHOWN = 12  # rounds in the live table
+HEADS = ("round", "sites", "missing", "drift", "estimated error", "up", "down", "seconds")
+
+
+def follow(run: Run, say: Callable[[str], None] = print) -> None:
+    """Show a run until it is over; Ctrl-C ends the showing alone."""
+    try:
+        if sys.stdout.isatty():
+            _live(run)
+        else:
+            _lines(run, say)
+    except KeyboardInterrupt:
+        say(f"{run.name} goes on; fedlsa network status shows it, fedlsa network stop ends it")
+        return
+    for text in standing(run):
+        say(text)
+
+
+def _lines(run: Run, say: Callable[[str], None]) -> None:
+    place, over = 0, False
+    while True:
+        for after, event in run.events(place):
+            place = after
+            say(line(event))
+        if over:
+            return
+        over = run.over  # one more look after the end: the last events are written before it
+        time.sleep(EVERY)
+
+
+def _live(run: Run) -> None:
+    from rich.live import Live
+
+    place, events, over = 0, list[dict[str, Any]](), False
+    with Live(table(run.name, events), refresh_per_second=4) as live:
+        while not over:
+            over = run.over
+            for after, event in run.events(place):
+                place = after
+                events.append(event)
+            live.update(table(run.name, events))
+            time.sleep(EVERY)
+
+
+def table(name: str, events: list[dict[str, Any]]) -> Any:
+    """The last rounds, and under them the last word that was said."""
+    from rich.table import Table
+
+    rounds = [e for e in events if e["event"] == "round"]
+    words = [e for e in events if e["event"] != "round"]
+    planned = next((e["rounds"] for e in reversed(events) if e["event"] == "planned"), None)
+    done = rounds[-1]["averages"] if rounds else 0
+    caption = line(words[-1]) if words else "waiting for the coordinator"
+    out = Table(title=f"{name}: {done} of {planned or '?'} rounds", caption=caption)
+    for head in HEADS:
+        out.add_column(head, justify="right")
+    for event in rounds[-SHOWN:]:
+        out.add_row(*_cells(event))
+    return out
+
+
+def _cells(event: dict[str, Any]) -> tuple[str, ...]:
+    error = "-" if event["error"] is None else f"{event['error']:.2e}"
+    return (
+        str(event["averages"]) if event["averaged"] else "in vain",
+        f"{len(event['sites'])} of {event['present']}",
+        ", ".join(event["missing"]) or "-",
+        f"{event['drift']:.3e}",
+        error,
+        amount(event["up"]),
+        amount(event["down"]),
+        f"{event['seconds']:.1f}",
+    )
+
+
+def line(event: dict[str, Any]) -> str:
+    """An event in a line."""
+    if event["event"] != "round":
+        site = f"{event['site']}: " if "site" in event else ""
+        if event["event"] == "resumed":
+            return f"taken up again after {event['averages']} rounds"
+        return f"{event['event']}: {site}{event.get('text', '')}"
+    done, sites, missing, drift, error, up, down, seconds = _cells(event)
+    head = f"round {done}" if event["averaged"] else f"a round in vain ({event['round']})"
+    gone = f", gone: {', '.join(event['gone'])}" if event["gone"] else ""
+    lost = f", missing: {missing}" if event["missing"] else ""
+    return f"{head}: {sites} sites{lost}{gone}, drift {drift}, error {error}, up {up}, down {down}, {seconds} s"
+
+
+def standing(run: Run) -> list[str]:
+    """Where a run stands: its last words, its last round, its end."""
+    events = [event for _, event in run.events()]
+    out = [f"{run.name}: {'over' if run.over else 'stopping' if run.stopping else 'not over'}"]
+    for kind in ("planned", "round"):
+        last = [e for e in events if e["event"] == kind]
+        out += [line(last[-1])] if last else []
+    if events and events[-1]["event"] not in ("planned", "round"):
+        out.append(line(events[-1]))
+    return out
+
+
+def summary(held: dict[str, Any]) -> list[str]:
+    """A result in lines: coefficients on the original scale, rounds, messages and bytes per site."""
+    out = [f"{held['experiment']}: {held['over']}"]
+    if "names" not in held:
+        return out
+    width = max(len(n) for n in held["names"])
+    shot = held.get("one_shot")
+    out.append(f"{'coefficient':<{max(width, 11)}}  {'estimate':>14}" + ("        one shot" if shot else ""))
+    for i, (name, value) in enumerate(zip(held["names"], held["coefficients"], strict=True)):
+        out.append(f"{name:<{max(width, 11)}}  {value:>14.8g}" + (f"  {shot[i]:>14.8g}" if shot else ""))
+    if shot:
+        out.append("one shot: the solution of the averaged moments, which all sites shared")
+    out.append(
+        f"{held['averages']} rounds averaged, {held['rounds_opened']} opened; |sum of xi| {held['sum_of_xi']:.1e}"
+    )
+    for site, (down, down_bytes, up, up_bytes) in held["traffic"].items():
+        out.append(f"{site}: {up} messages up ({amount(up_bytes)}), {down} down ({amount(down_bytes)})")
+    return out
+
+
+def amount(count: int) -> str:
+    """Bytes for people."""
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}" if unit != "B" else f"{count} B"
+        count = count / 1000  # type: ignore[assignment]
+    return f"{count:.3g} GB"

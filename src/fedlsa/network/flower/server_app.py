@@ -1,0 +1,85 @@
+"""The coordinator's side of the wire: the post that carries records to sites and answers back, over Flower's Grid."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import MessageError, NetworkError
+from ..records import Record
+from .content import from_content, to_content
+
+PULL = 0.25  # seconds between looks for answers
+AGAIN = 15.0  # seconds after which an order is sent again: who was restarted in between has lost it, and twice is once
+
+
+@dataclass
+class Post:
+    """Carries records. names : site by node id."""
+
+    grid: Any
+    names: Mapping[int, str]
+    pull: float = PULL
+    again: float = AGAIN
+
+    def present(self) -> tuple[str, ...]:
+        """The sites that are connected now, or were heard of within the last minute."""
+        return tuple(sorted(self.names[int(n)] for n in self.grid.get_node_ids() if int(n) in self.names))
+
+    def ask(self, orders: Mapping[str, Record], deadline: float) -> Iterator[tuple[str, Record | MessageError]]:
+        """Send each site its order and yield what comes back, until all have answered or `deadline` seconds passed.
+
+        An answer is given out once per site. One that cannot be read is given out as the error that says so.
+        """
+        node = {site: n for n, site in self.names.items()}
+        end, next_send = time.monotonic() + deadline, 0.0
+        waiting, sent = set(orders), {}
+        while waiting and (left := end - time.monotonic()) > 0:
+            if time.monotonic() >= next_send:
+                here = sorted(waiting & set(self.present()))
+                sent.update(self._send({node[site]: orders[site] for site in here}, left))
+                next_send = time.monotonic() + self.again
+            for message in self.grid.pull_messages(list(sent)) if sent else ():
+                site = sent.pop(message.metadata.reply_to_message_id, None)
+                # An error that Flower itself makes (a node that is gone) is no answer of the site's.
+                if site is None or site not in waiting or message.has_error():
+                    continue
+                if self.names.get(int(message.metadata.src_node_id)) != site:
+                    continue
+                waiting.discard(site)
+                try:
+                    yield site, from_content(message.content)
+                except MessageError as error:
+                    yield site, error
+            time.sleep(min(self.pull, max(0.0, left)))
+
+    def _send(self, orders: Mapping[int, Record], ttl: float) -> dict[str, str]:
+        """Push one message per node; the site by message id. ttl : seconds after which the message is dropped."""
+        from flwr.app import Message
+
+        if not orders:
+            return {}
+        messages = [
+            Message(to_content(record), dst_node_id=n, message_type="train", ttl=max(ttl, 1.0))
+            for n, record in orders.items()
+        ]
+        ids = list(self.grid.push_messages(messages))
+        return {str(i): self.names[n] for i, n in zip(ids, orders, strict=False) if i}
+
+
+def refuse_foreign(*_: Any) -> None:
+    """This app is run by `fedlsa network serve` alone."""
+    raise NetworkError("this app is run by `fedlsa network serve`, which needs no flower-superexec")
+
+
+def __getattr__(name: str) -> Any:
+    """`app`, made when it is asked for: Flower's own tools look for it, and are told who runs it."""
+    if name != "app":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from flwr.serverapp import ServerApp
+
+    app = ServerApp()
+    app.main()(refuse_foreign)
+    return app

@@ -1,0 +1,111 @@
+"""The public door: passes on what a site may ask of the SuperLink, POST /v1/fleet/..., and nothing else.
+
+Flower answers control, fleet and runtime requests on one port, and without a log-in: whoever reaches that port can submit
+a run. So the SuperLink listens on loopback alone, and the world sees this door. It speaks TLS, refuses everything that
+is not on the list with 403, and logs it. Who a site is, the SuperLink itself checks by the site's signature.
+The coordinator runs this page as a file of its own (flower/launch.py): it must not import the rest of fedlsa.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import ssl
+from typing import Any
+
+FLEET = ("activate-node", "deactivate-node", "send-node-heartbeat", "pull-messages", "push-messages")
+FLEET += ("get-run", "get-fab", "push-object", "pull-object", "confirm-message-received")
+UNSIGNED = ("register-node", "unregister-node")  # how sites come and go where there are no keys: with --insecure only
+MOST = 64 * 2**20  # bytes of one request
+HOP = {
+    "connection",
+    "keep-alive",
+    "te",
+    "trailer",
+    "trailers",
+    "transfer-encoding",
+    "upgrade",
+    "host",
+    "content-length",
+}
+HOP |= {"proxy-authenticate", "proxy-authorization", "expect", "forwarded", "x-forwarded-for"}
+
+log = logging.getLogger("fedlsa.gate")
+
+
+def create(inner: str, verify: Any, *, unsigned: bool = False, most: int = MOST) -> Any:
+    """The application. inner : the SuperLink's address with its scheme; verify : how its certificate is checked."""
+    import httpx
+    from starlette.applications import Starlette
+    from starlette.requests import ClientDisconnect, Request
+    from starlette.responses import Response
+    from starlette.routing import Route
+
+    allowed = frozenset(f"/v1/fleet/{name}".encode() for name in FLEET + (UNSIGNED if unsigned else ()))
+    client = httpx.AsyncClient(base_url=inner, verify=verify, timeout=60.0, follow_redirects=False, trust_env=False)
+
+    def refuse(request: Request, status: int, why: str) -> Response:
+        who = request.client.host if request.client else "?"
+        log.warning("refused %s: %s %.200r: %s", who, request.method, request.scope.get("raw_path", b""), why)
+        return Response(why + "\n", status, media_type="text/plain")
+
+    async def door(request: Request) -> Response:
+        # The path as it came on the wire: nothing encoded, doubled or climbing can equal an entry of the list.
+        path = request.scope.get("raw_path", b"")
+        if request.method != "POST" or path not in allowed or request.scope.get("query_string"):
+            return refuse(request, 403, "only sites' requests pass this door")
+        body = bytearray()
+        try:
+            async for part in request.stream():
+                body += part
+                if len(body) > most:
+                    return refuse(request, 413, f"a request must have at most {most} bytes")
+        except ClientDisconnect:
+            return Response(status_code=400)
+        headers = [(k, v) for k, v in request.headers.items() if k.lower() not in HOP]
+        try:
+            answer = await client.post(path.decode("ascii"), content=bytes(body), headers=headers)
+        except httpx.HTTPError as error:  # the SuperLink is away; sites try again after 502
+            log.warning("no answer from the SuperLink: %s", type(error).__name__)
+            return Response("the coordinator is starting or away\n", 502, media_type="text/plain")
+        kept = {
+            k: v for k, v in answer.headers.items() if k.lower() not in HOP | {"content-encoding", "server", "date"}
+        }
+        return Response(answer.content, answer.status_code, kept)
+
+    every = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"]
+    return Starlette(routes=[Route("/{path:path}", door, methods=every)])
+
+
+def main() -> None:
+    """Run the door until the process is ended."""
+    import uvicorn
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--host", required=True)
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--inner", required=True, help="host:port of the SuperLink, on loopback")
+    parser.add_argument("--ca", help="the CA that signed the SuperLink's certificate")
+    parser.add_argument("--certificate")
+    parser.add_argument("--key")
+    parser.add_argument("--insecure", action="store_true", help="plain text and no keys")
+    given = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    scheme, verify = ("http", True) if given.insecure else ("https", ssl.create_default_context(cafile=given.ca))
+    app = create(f"{scheme}://{given.inner}", verify, unsigned=given.insecure)
+    tls = {} if given.insecure else {"ssl_certfile": given.certificate, "ssl_keyfile": given.key}
+    uvicorn.run(
+        app,
+        host=given.host,
+        port=given.port,
+        access_log=False,
+        server_header=False,
+        limit_concurrency=1024,
+        timeout_keep_alive=30,
+        **tls,
+    )
+
+
+if __name__ == "__main__":
+    main()

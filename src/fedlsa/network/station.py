@@ -1,0 +1,167 @@
+"""A site's desk: a record comes in, a record goes out. What must not be forgotten is on the site's disk before that.
+
+    <site's folder>/state/EXPERIMENT.json   what the run is: how uploads are coded, the run's coordinates
+    <site's folder>/state/EXPERIMENT.npz    the control variate and the last answer (client.py)
+    <site's folder>/results/EXPERIMENT.json the estimate, when the run is over
+
+The desk does what these four orders say and nothing else: no code comes over the wire, and a run about another task than
+the one the site agreed to when it joined is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import FedLSAError, MessageError
+from ..files import replacing
+from ..fit.observe import Scale
+from ..fit.tasks import Task
+from .client import ClientState, client_finish, client_step
+from .coding import Coding
+from .config import plain_name
+from .entries import task_text
+from .messages import Describe, Finish, Finished, Measure, Refusal, Work, read
+from .prepared import prepared
+from .records import Message, Record
+from .site import describe, measure
+from .source import SiteData
+from .stored import load_state, save_state
+
+
+def terms(task: Task, coding: Coding, local: str) -> str:
+    """What Describe says of a run (JSON): the task, how uploads are coded, and what local steps read."""
+    return json.dumps({"task": task_text(task), "coding": asdict(coding), "local": local}, sort_keys=True)
+
+
+class Desk:
+    """Answers one record at a time."""
+
+    def __init__(self, folder: Path, data: SiteData, task: Task, share_moments: bool = False) -> None:
+        self.folder, self.data, self.task, self.share_moments = folder, data, task, share_moments
+        self.secret = np.random.default_rng(int.from_bytes(os.urandom(32), "big"))  # of privacy noise; never stored
+        self.local: dict[str, Any] = {}
+
+    def answer(self, record: Record) -> Record:
+        """The answer; an order that cannot be followed is answered with a refusal that says why."""
+        message: Message | None = None
+        try:
+            message = read(record)
+            plain_name("experiment", message.experiment)  # it becomes a file's name
+            return self._answer(message).record()
+        except (FedLSAError, OSError, ValueError) as error:
+            reason = "other" if message is None or isinstance(error, MessageError) else "data"
+            round_ = message.round if isinstance(message, Work) else 0
+            generation = message.generation if isinstance(message, Work | Finish) else 0
+            name = message.experiment if message is not None else ""
+            return Refusal(name, generation, round_, reason, str(error)[:500]).record()
+
+    def _answer(self, message: Message) -> Message:
+        match message:
+            case Describe():
+                return self._describe(message)
+            case Measure():
+                return self._measure(message)
+            case Work():
+                return self._work(message)
+            case Finish():
+                return self._finish(message)
+        raise MessageError(f"a site answers orders; got a {message.KIND}")
+
+    def _describe(self, message: Describe) -> Message:
+        said = json.loads(message.task)
+        if not isinstance(said, dict) or said.get("task") != task_text(self.task):
+            raise MessageError("the run must be about the task that this site was sent when it joined; it is not")
+        if said.get("local") not in ("rows", "means"):
+            raise MessageError("the run must say whether local steps read rows or means")
+        Coding(**said["coding"])
+        held = self._terms(message.experiment)
+        if held is None or held["said"] != said:
+            self._write_terms(message.experiment, {"said": said, "scale": None})
+        return describe(self.data, self.task, message.experiment)
+
+    def _measure(self, message: Measure) -> Message:
+        held = self._known(message.experiment)
+        scale = Scale(message.centre, message.spread, message.y_centre, message.y_spread, message.intercept)
+        held["scale"] = {k: np.asarray(v).tolist() for k, v in asdict(scale).items()}
+        self._write_terms(message.experiment, held)
+        self.local.pop(message.experiment, None)
+        self._steps(message.experiment, held)  # rows are made ready now, not in the first round
+        shared = self.share_moments and message.moments
+        return measure(self.data, self.task, scale, shared, message.experiment)
+
+    def _work(self, message: Work) -> Message:
+        held = self._known(message.experiment)
+        if held["scale"] is None:
+            raise FedLSAError("this site does not know the run's coordinates")
+        path = self._path(message.experiment, "npz")
+        state = _state(path)
+        coding = Coding(**held["said"]["coding"])
+        new, answer = client_step(state, message, self._steps(message.experiment, held), coding, self.secret)
+        if new is not None and new is not state:
+            save_state(path, new.arrays())  # on the disk before the answer leaves
+        return answer
+
+    def _finish(self, message: Finish) -> Message:
+        held = self._known(message.experiment)
+        path = self._path(message.experiment, "npz")
+        state = _state(path)
+        new = client_finish(state, message)
+        if new is not None and new is not state:
+            save_state(path, new.arrays())
+        out: dict[str, Any] = {"names": json.loads(message.names), "theta": message.theta.tolist()}
+        if held["scale"] is not None:
+            T, t = _scale(held["scale"]).original()
+            out["coefficients"] = (T @ message.theta + t).tolist()
+        results = self.folder / "results"
+        results.mkdir(exist_ok=True)
+        _write(results / f"{message.experiment}.json", out)
+        return Finished(message.experiment)
+
+    def _steps(self, experiment: str, held: dict[str, Any]) -> Any:
+        if experiment not in self.local:
+            scale = _scale(held["scale"])
+            self.local = {experiment: prepared(self.data, self.task, scale, self.folder, held["said"]["local"])}
+        return self.local[experiment]
+
+    def _path(self, experiment: str, kind: str) -> Path:
+        (self.folder / "state").mkdir(exist_ok=True, mode=0o700)
+        return self.folder / "state" / f"{experiment}.{kind}"
+
+    def _terms(self, experiment: str) -> dict[str, Any] | None:
+        path = self._path(experiment, "json")
+        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+    def _known(self, experiment: str) -> dict[str, Any]:
+        held = self._terms(experiment)
+        if held is None:
+            raise FedLSAError(f"this site does not know the run {experiment}")
+        return held
+
+    def _write_terms(self, experiment: str, held: dict[str, Any]) -> None:
+        _write(self._path(experiment, "json"), held)
+
+
+def _state(path: Path) -> ClientState | None:
+    arrays = load_state(path)
+    return None if arrays is None else ClientState.from_arrays(arrays)
+
+
+def _scale(held: dict[str, Any]) -> Scale:
+    return Scale(
+        np.array(held["centre"], np.float64),
+        np.array(held["spread"], np.float64),
+        float(held["y_centre"]),
+        float(held["y_spread"]),
+        bool(held["intercept"]),
+    )
+
+
+def _write(path: Path, held: dict[str, Any]) -> None:
+    with replacing(path, "a site's note") as part:
+        part.write_text(json.dumps(held, indent=1) + "\n", encoding="utf-8")
