@@ -2,9 +2,9 @@
 
 The correction xi_c <- xi_c + gain (mean - sent_c) keeps sum_c w_c xi_c = 0 because mean is the weighted mean of what
 was sent. With a trimmed mean the sum moves in each round by gain W (trimmed - mean), W the weight of those averaged:
-the control variates then tend to what makes the trimmed mean stand still, and the limit is no longer theta_star exactly.
-That is the price of robustness; honest sites that are alike pay little. Shortening a long reply (`clip`) costs nothing
-of the kind, because the site is told the factor and corrects xi with the shortened reply.
+the control variates then tend to what makes the trimmed mean stand still, and the limit is not theta_star exactly. That
+is the price of robustness; honest sites that are alike pay little. Shortening a long reply (`clip`) costs nothing of
+the kind, because the site is told the factor and corrects xi with the shortened reply.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any, ClassVar, Self, get_type_hints
@@ -17,6 +18,7 @@ VERSION = 1
 FIELDS, LETTERS, NUMBERS = 32, 1_000_000, 2**24  # the most fields, characters and numbers that a message may have
 HIGHEST = 2**63 - 1  # of integers
 
+field_types: Callable[[type], dict[str, Any]] = cache(get_type_hints)  # of a message's fields
 Scalar = int | float | str | bool
 Payload = dict[str, np.ndarray[Any, Any]]  # the arrays of a coded upload (coding.py)
 
@@ -78,7 +80,7 @@ class Message:
         """The message as a transport carries it."""
         meta: dict[str, Scalar] = {"version": VERSION, "kind": self.KIND}
         arrays: Payload = {}
-        hints = _types(type(self))
+        hints = field_types(type(self))
         for field in fields(self):
             value = getattr(self, field.name)
             if hints[field.name] in (int, float, str, bool):
@@ -95,7 +97,7 @@ class Message:
         record = structure(record)
         if record.kind != cls.KIND:
             raise MessageError(f"'kind' must be {cls.KIND!r}; got {record.kind[:40]!r}")
-        hints, sizes = _types(cls), {} if dim is None else {"d": dim}
+        hints, sizes = field_types(cls), {} if dim is None else {"d": dim}
         names = {f.name for f in fields(cls)}
         free = any(hints[n] == Payload for n in names)  # the rest of the arrays is the payload
         unknown = {*record.meta} - names - {"version", "kind"} | (set() if free else {*record.arrays} - names)
@@ -118,12 +120,6 @@ class Message:
 
     def check(self) -> None:
         """Rules beyond types, shapes and finiteness."""
-
-
-@cache
-def _types(kind: type) -> dict[str, Any]:
-    """The types of a message's fields."""
-    return get_type_hints(kind)
 
 
 def _scalar(name: str, value: Scalar | None, kind: type) -> Scalar:

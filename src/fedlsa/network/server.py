@@ -11,9 +11,9 @@ present, so that a server which died before it could store a round gives out the
 
 A site that misses `patience` averaged rounds in a row is gone. Policy "spread": w_c xi_c is shared out over those who
 stay (each adds the same vector to its `shift`), so that the sum over those who belong stays 0; the site's generation
-ends, and if it returns it begins at xi = 0. Policy "freeze": nothing moves, and the sum is 0 over all sites, gone or not.
-A site that says "forgot" has lost its xi: it is treated as gone and back at once (under "freeze" `lost` keeps what it
-lost).
+ends, and if it returns it begins at xi = 0. Policy "freeze": nothing moves, and the sum is 0 over all sites, gone or
+not. A site that says "forgot" has lost its xi: it is treated as gone and back at once (under "freeze" its xi goes to
+`lost`).
 """
 
 from __future__ import annotations

@@ -1,0 +1,105 @@
+"""States on disk come back as they were, or not at all."""
+
+import os
+import stat
+
+import numpy as np
+import pytest
+
+from fedlsa.errors import MessageError, ResultFileError
+from fedlsa.network.client import ClientState
+from fedlsa.network.server import ServerState, Settings, open_round
+from fedlsa.network.stored import load_state, save_state
+
+
+@pytest.fixture
+def server():
+    settings = Settings(
+        experiment="e", method="scafflsa", step_size=0.1, local_steps=3, rounds=9, sites=("north", "süd"), stop=1e-3
+    )
+    return open_round(ServerState.start(settings, 3), ["north"])[0]
+
+
+def same(one, other):
+    assert one.keys() == other.keys()
+    for name in one:
+        assert one[name].dtype == other[name].dtype
+        np.testing.assert_array_equal(one[name], other[name])
+
+
+def test_a_server_state_with_an_open_round_survives_the_disk(tmp_path, server):
+    save_state(tmp_path / "server.npz", server.arrays())
+    back = ServerState.from_arrays(load_state(tmp_path / "server.npz"))
+    same(back.arrays(), server.arrays())
+    assert back.settings == server.settings
+    assert back.pending.round == 1
+    assert type(back.opened) is int
+
+
+def test_a_client_state_survives_the_disk(tmp_path):
+    v = np.arange(3.0)
+    payload = {"codes": np.array([1, 2, 3], np.int8), "scale": np.array([0.5])}
+    state = ClientState("expérience", 1, 7, 5, 6, 3, 2.5, v, v + 1, v + 2, v + 3, v + 4, v + 5, payload)
+    save_state(tmp_path / "site.npz", state.arrays())
+    back = ClientState.from_arrays(load_state(tmp_path / "site.npz"))
+    same(back.arrays(), state.arrays())
+    assert (back.experiment, back.generation, back.round, back.releases) == ("expérience", 1, 7, 3)
+
+
+def test_a_file_that_is_not_there_is_none_and_one_that_is_replaced_leaves_nothing_behind(tmp_path):
+    path = tmp_path / "state.npz"
+    assert load_state(path) is None
+    for i in range(3):
+        save_state(path, {"x": np.full(4, float(i))})
+    assert load_state(path)["x"][0] == 2
+    assert os.listdir(tmp_path) == ["state.npz"]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_file_cut_short_or_changed_in_any_byte_of_its_data_is_an_error_or_the_same_state(tmp_path):
+    path, x = tmp_path / "state.npz", np.arange(5.0)
+    save_state(path, {"x": x})
+    whole = path.read_bytes()
+    damaged = 0
+    for i in range(len(whole)):
+        for bad in (whole[:i], whole[:i] + bytes([whole[i] ^ 0x41]) + whole[i + 1 :]):
+            path.write_bytes(bad)
+            try:
+                back = load_state(path)
+            except ResultFileError as error:
+                assert "is damaged" in str(error)
+                damaged += 1
+            else:
+                same(back, {"x": x})  # some bytes of a zip file, such as dates, mean nothing
+    assert damaged > 1.5 * len(whole)
+
+
+def test_pickles_are_neither_written_nor_read(tmp_path):
+    with pytest.raises(ResultFileError, match="plain"):
+        save_state(tmp_path / "a.npz", {"x": np.array([{}], object)})
+    np.savez(tmp_path / "b.npz", x=np.array([{}], object))
+    with pytest.raises(ResultFileError, match="damaged"):
+        load_state(tmp_path / "b.npz")
+
+
+def test_a_folder_that_refuses_is_a_clear_error(tmp_path):
+    with pytest.raises(ResultFileError, match="cannot write state"):
+        save_state(tmp_path / "nowhere" / "state.npz", {"x": np.zeros(1)})
+    with pytest.raises(ResultFileError, match="damaged"):
+        load_state(tmp_path)
+
+
+@pytest.mark.parametrize("missing", ["theta", "xi", "settings", "opened", "pending_delta"])
+def test_states_with_a_part_missing_are_refused(server, missing):
+    arrays = server.arrays()
+    del arrays[missing]
+    with pytest.raises(MessageError, match="must have all its parts"):
+        ServerState.from_arrays(arrays)
+
+
+def test_a_client_state_with_a_part_missing_is_refused():
+    arrays = ClientState.fresh("e", 0, 2).arrays()
+    for name in arrays:
+        rest = {n: a for n, a in arrays.items() if n != name}
+        with pytest.raises(MessageError, match="must have all its parts"):
+            ClientState.from_arrays(rest)
