@@ -16,7 +16,7 @@ from ..errors import FedLSAError
 from ..figures.curves import AXES, SCALES
 from ..figures.files import checked_path
 from ..problems import Problem
-from . import fit, options, predict, report
+from . import fit, network, options, predict, report
 from . import reproduce as paper
 from .method import METHOD, LocalSteps, Probability, StepSize, method_option
 from .problem import takes_problem
@@ -82,8 +82,8 @@ def _version(asked: bool) -> None:
         "Federated linear stochastic approximation: many agents, one linear system, few communications.\n\n"
         "[bold]FedLSA[/bold] averages what agents learn locally, and stalls at a bias when they differ; "
         "[bold]SCAFFLSA[/bold] and [bold]Scaffnew[/bold] remove it with control variates. "
-        "Simulate them here, save the results, draw the figures, have the exact errors without a simulation, or fit "
-        "one model to the files of many sites."
+        "Simulate them here, save the results, draw the figures, have the exact errors without a simulation, fit "
+        "one model to the files of many sites, or run across real sites whose data stay with them."
     ),
     epilog="""[bold]Try this[/bold]
 
@@ -97,7 +97,9 @@ fedlsa theory --agents 10 --perturbation 0 --local-steps 100 --plot out/parts.pn
 
 fedlsa plan --agents 10 --perturbation 0 --epsilon 0.1 --method fedlsa --method scafflsa
 
-fedlsa fit regression firm-*.csv --target invest --out model.json""",
+fedlsa fit regression firm-*.csv --target invest --out model.json
+
+fedlsa network demo""",
 )
 def fedlsa(
     version: Annotated[
@@ -254,4 +256,5 @@ app.command(epilog=predict.THEORY_EXAMPLES)(takes_problem(predict.theory))
 app.command(epilog=predict.PLAN_EXAMPLES)(takes_problem(predict.plan))
 app.command(epilog=paper.EXAMPLES)(paper.reproduce)
 app.add_typer(fit.app, name="fit", help=fit.FIT_HELP)
+app.add_typer(network.app, name="network", help=network.NETWORK_HELP)
 app.command(epilog=fit.EVALUATE_EXAMPLES)(fit.evaluate)

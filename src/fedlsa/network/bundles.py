@@ -74,7 +74,7 @@ def _checked(file: zipfile.ZipFile, path: Path) -> dict[str, bytes]:
             raise NetworkError(f"the bundle {path} holds {name[:80]!r}, which no bundle does; nothing was unpacked")
         if name in out:
             raise NetworkError(f"the bundle {path} holds {name!r} twice; nothing was unpacked")
-        if mode and not stat.S_ISREG(mode):
+        if stat.S_IFMT(mode) not in (0, stat.S_IFREG):  # 0: the kind was not written down
             raise NetworkError(f"the bundle {path} holds {name!r} as a link or a folder; nothing was unpacked")
         if name in SECRETS and (not mode or mode & private.OTHERS):
             raise NetworkError(

@@ -33,7 +33,7 @@ def site_names(given: Any) -> tuple[str, ...]:
     """Names of sites, each once, also where upper and lower case are the same."""
     if not checks.is_sequence(given) or not len(given):
         raise ArgumentTypeError(f"sites must be a count or a list of names; got {checks.show(given)}")
-    names = tuple(plain_name("each name of sites", name) for name in given)
+    names = tuple(plain_name("each of sites", name) for name in given)
     twice = [n for n in names if [m.lower() for m in names].count(n.lower()) > 1]
     if twice:
         raise ArgumentError(f"sites must have each name once; got {twice[0]!r} twice")

@@ -1,0 +1,260 @@
+"""The commands `fedlsa network ...`: a coordinator, its sites, and runs across them."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .. import checks
+from ..errors import ArgumentError
+from ..fit import Regression
+from ..fit.tasks import Task
+from ..network.config import PORT, Network, StartOptions
+from . import network_options, options
+from .merged import takes
+
+NETWORK_HELP = """Run the same recursion across real sites, whose data stay with them.
+
+The [bold]coordinator[/bold] runs init, serve, start, status, stop and result; a [bold]site[/bold] runs join. \
+TLS and a key per site are the rule. See docs/network.md."""
+INIT_EXAMPLES = """[bold]Examples[/bold]
+
+fedlsa network init net --sites 4 --host fl.example.org --target charges
+
+fedlsa network init net --site lisbon --site oslo --host 192.0.2.7 --discount 0.95 --features 'OneHot(64)'"""
+START_EXAMPLES = """[bold]Examples[/bold]
+
+fedlsa network start net --epsilon 0.02
+
+fedlsa network start net --method scaffnew --step-size 0.01 --local-steps 500 --rounds 40 --name trial --detach
+
+fedlsa network start net --epsilon 0.05 --clip 1 --noise 0.5 --quantise 16"""
+JOIN_EXAMPLES = """[bold]Examples[/bold]
+
+fedlsa network join site-1.zip --data site.parquet
+
+fedlsa network join site-1.zip --loader hospital.records:load --folder /srv/fedlsa/site-1 --yes"""
+
+Folder = Annotated[Path, typer.Argument(help="What fedlsa network init made.", show_default=False, metavar="DIR")]
+Site = Annotated[str, typer.Argument(help="Its name.", show_default=False, metavar="SITE")]
+Experiment = Annotated[str | None, typer.Option("--name", help="Of the experiment.", show_default="the latest")]
+Insecure = Annotated[
+    bool, typer.Option("--insecure", help="Plain text, no keys: for trials on one machine. Said loudly.")
+]
+takes_task = takes("task", network_options.task)
+takes_run = takes("run", network_options.run)
+app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
+
+
+def say(line: str) -> None:
+    """Print a line at once, also into a file or a journal; what is dangerous goes to standard error."""
+    loud = line.startswith("INSECURE")
+    print(f"fedlsa: WARNING: {line}" if loud else line, file=sys.stderr if loud else sys.stdout, flush=True)
+
+
+@app.command(epilog=INIT_EXAMPLES)
+@takes_task
+def init(
+    folder: Annotated[Path, typer.Argument(help="A new folder.", show_default=False, metavar="DIR")],
+    host: Annotated[str, typer.Option(help="Address or name by which sites reach the coordinator.")],
+    task: Callable[[], Task | None],
+    sites: Annotated[int | None, typer.Option(help="How many: site-1, site-2, ...", show_default=False)] = None,
+    site: Annotated[list[str] | None, typer.Option(help="Or their names, one option each.", show_default=False)] = None,
+    port: Annotated[int, typer.Option(help="That sites reach.")] = PORT,
+    inner_port: Annotated[
+        int | None, typer.Option(help="Flower's own, on loopback only.", show_default="the next one")
+    ] = None,
+) -> None:
+    """Make a network: certificates, a key and a bundle per site, service files, and a README for both roles."""
+    from ..network import setup
+
+    if (sites is None) == (not site):
+        raise ArgumentError(
+            f"--sites or --site must be given, one of them; got {'neither' if sites is None else 'both'}"
+        )
+    chosen = task()
+    options.check_folder("the folder", folder)
+    with network_options.option_names():
+        made = setup.init(
+            folder,
+            checks.integer("sites", sites, at_least=1, at_most=setup.MOST) if sites is not None else list(site or ()),
+            host,
+            port,
+            task=Regression("y") if chosen is None else chosen,
+            inner_port=inner_port,
+        )
+    if chosen is None:
+        say("the task: a regression of the column 'y' on all others; --target or --discount choose another")
+    here = shlex.quote(str(folder))
+    say(f"made {folder} for {len(made.sites)} site{'s' * (len(made.sites) > 1)}: {', '.join(made.sites)}")
+    say(f"send each site its bundle, {folder / 'bundles'}/NAME.zip, over a safe channel: it holds a private key")
+    say(f"how to go on: {folder / 'README.md'}")
+    say(f"start the coordinator:  fedlsa network serve {here}")
+    say(f"at a site:              fedlsa network join {made.sites[0]}.zip --data FILE.parquet")
+
+
+@app.command()
+def serve(
+    folder: Folder,
+    no_gate: Annotated[
+        bool,
+        typer.Option("--no-gate", help="Without the built-in gate: nginx or Caddy holds the address (see proxy/)."),
+    ] = False,
+    insecure: Insecure = False,
+) -> None:
+    """Run the coordinator until it is interrupted; an unfinished run goes on where it was."""
+    from ..network import coordinator
+
+    coordinator.serve(folder, gate=not no_gate, insecure=insecure, say=say)
+
+
+@app.command(epilog=START_EXAMPLES)
+@takes_run
+def start(
+    folder: Folder,
+    run: Callable[[], StartOptions],
+    detach: Annotated[bool, typer.Option("--detach", help="Start it and leave; status shows it.")] = False,
+) -> None:
+    """Start a run across the sites that have joined, and show it: rounds, sites, drift, error, bytes."""
+    from ..network import coordinator
+
+    asked = run()
+    with network_options.option_names():
+        asked.least(len(Network.load(folder).sites))
+    coordinator.start(folder, asked, detach=detach, say=say)
+
+
+@app.command()
+def status(folder: Folder, name: Experiment = None) -> None:
+    """Where a run stands, and which sites are there."""
+    from ..network import coordinator
+
+    say(coordinator.status(folder, name))
+
+
+@app.command()
+def stop(folder: Folder, name: Experiment = None) -> None:
+    """End a run after the round that is open; what it has so far is its result."""
+    from ..network import coordinator
+
+    say(coordinator.stop(folder, name))
+
+
+@app.command()
+def result(
+    folder: Folder,
+    name: Experiment = None,
+    out: Annotated[Path | None, typer.Option(help="Save it: FILE.json.", show_default=False)] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
+) -> None:
+    """The estimate of a run, on the original scale, with rounds, messages and bytes per site."""
+    from ..network import coordinator
+
+    if out is not None:
+        checks.choice(f"the suffix of {str(out)!r}", out.suffix.lower(), (".json",))
+        options.refuse_to_overwrite([out], force)
+        options.check_folder("--out", out)
+        out.parent.mkdir(parents=True, exist_ok=True)
+    say(coordinator.result(folder, name, out=out))
+    if out is not None:
+        say(f"saved {out}")
+
+
+@app.command(epilog=JOIN_EXAMPLES)
+def join(
+    bundle: Annotated[
+        Path,
+        typer.Argument(help="What the coordinator sent, or the folder it was unpacked to.", show_default=False),
+    ],
+    data: Annotated[Path | None, typer.Option(help="The site's .parquet or .csv file.", show_default=False)] = None,
+    loader: Annotated[
+        str | None,
+        typer.Option(help="Or a function that returns the columns: package.module:function.", show_default=False),
+    ] = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="Where the site keeps key and state.", show_default="the bundle's name")
+    ] = None,
+    share_moments: Annotated[
+        bool,
+        typer.Option("--share-moments", help="Let the site's averages of products leave too: exact plans."),
+    ] = False,
+    new_key: Annotated[
+        bool, typer.Option("--new-key", help="The bundle brings a rotated key; the state stays.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before joining.")] = False,
+    insecure: Insecure = False,
+) -> None:
+    """Join a network as a site: check the data, say what leaves the site, and take part until interrupted."""
+    from ..network import join as joining
+
+    if (data is None) == (loader is None):
+        got = "neither" if data is None else "both"
+        raise ArgumentError(f"--data or --loader must be given, one of them; got {got}")
+
+    def agree() -> bool:
+        return yes or typer.confirm("join?", default=False)
+
+    joining.join(
+        bundle,
+        data=data,
+        loader=loader,
+        folder=folder,
+        share_moments=share_moments,
+        new_key=new_key,
+        insecure=insecure,
+        agree=agree,
+        say=say,
+    )
+
+
+@app.command()
+def demo(
+    folder: Annotated[
+        Path | None, typer.Option(help="Keep everything there.", show_default="a temporary folder, removed")
+    ] = None,
+) -> None:
+    """Try it on this machine: a coordinator and four sites over TLS, one of them killed and brought back."""
+    from ..network import demo as trial
+
+    trial.demo(folder, say=say)
+
+
+@app.command("rotate-key")
+def rotate_key(folder: Folder, site: Site) -> None:
+    """Give a site a new key, and a new bundle to be sent to it."""
+    from ..network import setup
+
+    made = setup.rotate_key(folder, site)
+    say(f"new key for {site}: send it {made}, and restart serve; the old key is refused from then on")
+
+
+@app.command("add-site")
+def add_site(folder: Folder, site: Site) -> None:
+    """Add a site; runs that have begun go on without it."""
+    from ..network import setup
+
+    made = setup.add_site(folder, site)
+    say(f"added {site}: send it {made}, and restart serve")
+
+
+@app.command("remove-site")
+def remove_site(folder: Folder, site: Site) -> None:
+    """Take a site off the list; its key is refused."""
+    from ..network import setup
+
+    left = setup.remove_site(folder, site)
+    say(f"removed {site}; {', '.join(left.sites)} stay. Restart serve: its key is refused from then on")
+
+
+@app.command()
+def renew(folder: Folder) -> None:
+    """A new server certificate from the same authority; sites need nothing new."""
+    from ..network import certificates, setup
+
+    end = certificates.expires(setup.renew(folder).certificate.read_bytes())
+    say(f"new certificate, good until {end:%Y-%m-%d}; restart serve")
