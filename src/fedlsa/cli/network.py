@@ -190,11 +190,14 @@ def join(
     insecure: Insecure = False,
 ) -> None:
     """Join a network as a site: check the data, say what leaves the site, and take part until interrupted."""
+    from ..network import coordinator
     from ..network import join as joining
 
     if (data is None) == (loader is None):
         got = "neither" if data is None else "both"
         raise ArgumentError(f"--data or --loader must be given, one of them; got {got}")
+    if insecure:
+        say(coordinator.LOUD)
 
     def agree() -> bool:
         return yes or typer.confirm("join?", default=False)

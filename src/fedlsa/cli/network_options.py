@@ -117,6 +117,10 @@ def _refuse(given: dict[str, Any], why: str) -> None:
             raise ArgumentError(f"{option} must not be given: it is an option of {why}; got {checks.show(value)}")
 
 
+def _option(word: re.Match[str]) -> str:
+    return OPTIONS.get(word[0], word[0])
+
+
 @contextmanager
 def option_names() -> Iterator[None]:
     """Errors of the library with arguments named as options: min_sites -> --min-sites."""
@@ -124,7 +128,9 @@ def option_names() -> Iterator[None]:
         yield
     except (ArgumentError, ArgumentTypeError) as error:
         named, must, rest = str(error).partition(" must ")
-        named = re.sub(r"\w+", lambda word: OPTIONS.get(word[0], word[0]), named)
+        named = re.sub(r"\w+", _option, named)
+        if rest.startswith("be given"):  # what follows are arguments too, not values
+            rest = re.sub(r"\w+", _option, rest)
         raise type(error)(named + must + rest) from None
 
 
