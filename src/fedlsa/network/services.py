@@ -44,7 +44,7 @@ def coordinator_unit(network: Network) -> str:
     command = str(beside) if beside.is_file() else shutil.which("fedlsa")
     program = "@FEDLSA@" if command is None else str(Path(command).absolute())
     return f"""# systemd unit of the coordinator. Replace whatever stands between @ signs; check User and the paths.
-# A folder below /tmp would be hidden by PrivateTmp: move it first.
+# A network that lies in the folder for temporary files would be hidden by PrivateTmp: move it first.
 [Unit]
 Description=fedlsa coordinator
 Wants=network-online.target
