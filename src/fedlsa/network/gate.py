@@ -1,9 +1,9 @@
 """The public door: passes on what a site may ask of the SuperLink, POST /v1/fleet/..., and nothing else.
 
-Flower answers control, fleet and runtime requests on one port, and without a log-in: whoever reaches that port can submit
-a run. So the SuperLink listens on loopback alone, and the world sees this door. It speaks TLS, refuses everything that
-is not on the list with 403, and logs it. Who a site is, the SuperLink itself checks by the site's signature.
-The coordinator runs this page as a file of its own (flower/launch.py): it must not import the rest of fedlsa.
+Flower answers control, fleet and runtime requests on one port, and without a log-in: whoever reaches that port can
+submit a run. So the SuperLink listens on loopback alone, and the world sees this door. It speaks TLS, refuses
+everything that is not on the list with 403, and logs it. Who a site is, the SuperLink itself checks by the
+site's signature. The coordinator runs this page as a file of its own (flower/launch.py): it must not import the rest of fedlsa.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import logging
 import ssl
 from typing import Any
 
-FLEET = ("activate-node", "deactivate-node", "send-node-heartbeat", "pull-messages", "push-messages")
-FLEET += ("get-run", "get-fab", "push-object", "pull-object", "confirm-message-received")
+FLEET = ("activate-node", "deactivate-node", "send-node-heartbeat", "pull-messages", "push-messages", "get-run")
+OBJECTS = ("get-fab", "push-object", "pull-object", "confirm-message-received")
 UNSIGNED = ("register-node", "unregister-node")  # how sites come and go where there are no keys: with --insecure only
 MOST = 64 * 2**20  # bytes of one request
 HOP = {
@@ -41,7 +41,8 @@ def create(inner: str, verify: Any, *, unsigned: bool = False, most: int = MOST)
     from starlette.responses import Response
     from starlette.routing import Route
 
-    allowed = frozenset(f"/v1/fleet/{name}".encode() for name in FLEET + (UNSIGNED if unsigned else ()))
+    names = (*FLEET, *OBJECTS, *(UNSIGNED if unsigned else ()))
+    allowed = frozenset(f"/v1/fleet/{name}".encode() for name in names)
     client = httpx.AsyncClient(base_url=inner, verify=verify, timeout=60.0, follow_redirects=False, trust_env=False)
 
     def refuse(request: Request, status: int, why: str) -> Response:

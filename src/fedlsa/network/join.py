@@ -41,7 +41,6 @@ class Member:
             "data": None if data.path is None else str(data.path.resolve()),
             "loader": data.loader,
             "share_moments": share_moments,
-            "name": site.name,
         }
         with replacing(self.job, "the site's job") as part:
             part.write_text(json.dumps(held, indent=1), encoding="utf-8")

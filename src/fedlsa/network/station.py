@@ -4,14 +4,15 @@
     <site's folder>/state/EXPERIMENT.npz    the control variate and the last answer (client.py)
     <site's folder>/results/EXPERIMENT.json the estimate, when the run is over
 
-The desk does what these four orders say and nothing else: no code comes over the wire, and a run about another task than
-the one the site agreed to when it joined is refused.
+The desk does what these four orders say and nothing else: no code comes over the wire, and a run about another task
+than the one the site agreed to when it joined is refused.
 """
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,7 @@ from ..fit.observe import Scale
 from ..fit.tasks import Task
 from .client import ClientState, client_finish, client_step
 from .coding import Coding
-from .config import plain_name
-from .entries import task_text
+from .entries import plain_name, task_text
 from .messages import Describe, Finish, Finished, Measure, Refusal, Work, read
 from .prepared import prepared
 from .records import Message, Record
@@ -42,8 +42,8 @@ def terms(task: Task, coding: Coding, local: str) -> str:
 class Desk:
     """Answers one record at a time."""
 
-    def __init__(self, folder: Path, data: SiteData, task: Task, share_moments: bool = False) -> None:
-        self.folder, self.data, self.task, self.share_moments = folder, data, task, share_moments
+    def __init__(self, name: str, folder: Path, data: SiteData, task: Task, share_moments: bool = False) -> None:
+        self.name, self.folder, self.data, self.task, self.share_moments = name, folder, data, task, share_moments
         self.secret = np.random.default_rng(int.from_bytes(os.urandom(32), "big"))  # of privacy noise; never stored
         self.local: dict[str, Any] = {}
 
@@ -88,12 +88,12 @@ class Desk:
     def _measure(self, message: Measure) -> Message:
         held = self._known(message.experiment)
         scale = Scale(message.centre, message.spread, message.y_centre, message.y_spread, message.intercept)
-        held["scale"] = {k: np.asarray(v).tolist() for k, v in asdict(scale).items()}
+        held["scale"] = scale_text(scale)
         self._write_terms(message.experiment, held)
         self.local.pop(message.experiment, None)
         self._steps(message.experiment, held)  # rows are made ready now, not in the first round
         shared = self.share_moments and message.moments
-        return measure(self.data, self.task, scale, shared, message.experiment)
+        return measure(self.data, self.task, scale, message.experiment, share_moments=shared)
 
     def _work(self, message: Work) -> Message:
         held = self._known(message.experiment)
@@ -116,7 +116,7 @@ class Desk:
             save_state(path, new.arrays())
         out: dict[str, Any] = {"names": json.loads(message.names), "theta": message.theta.tolist()}
         if held["scale"] is not None:
-            T, t = _scale(held["scale"]).original()
+            T, t = scale_read(held["scale"]).original()
             out["coefficients"] = (T @ message.theta + t).tolist()
         results = self.folder / "results"
         results.mkdir(exist_ok=True)
@@ -125,7 +125,7 @@ class Desk:
 
     def _steps(self, experiment: str, held: dict[str, Any]) -> Any:
         if experiment not in self.local:
-            scale = _scale(held["scale"])
+            scale = scale_read(held["scale"])
             self.local = {experiment: prepared(self.data, self.task, scale, self.folder, held["said"]["local"])}
         return self.local[experiment]
 
@@ -152,14 +152,15 @@ def _state(path: Path) -> ClientState | None:
     return None if arrays is None else ClientState.from_arrays(arrays)
 
 
-def _scale(held: dict[str, Any]) -> Scale:
-    return Scale(
-        np.array(held["centre"], np.float64),
-        np.array(held["spread"], np.float64),
-        float(held["y_centre"]),
-        float(held["y_spread"]),
-        bool(held["intercept"]),
-    )
+def scale_text(scale: Scale) -> dict[str, Any]:
+    """A scale as JSON holds it, to the last bit."""
+    return {k: np.asarray(v).tolist() for k, v in asdict(scale).items()}
+
+
+def scale_read(held: Mapping[str, Any]) -> Scale:
+    """The scale that `scale_text` wrote."""
+    centre, spread = (np.array(held[k], np.float64) for k in ("centre", "spread"))
+    return Scale(centre, spread, float(held["y_centre"]), float(held["y_spread"]), bool(held["intercept"]))
 
 
 def _write(path: Path, held: dict[str, Any]) -> None:

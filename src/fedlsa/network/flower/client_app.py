@@ -18,6 +18,7 @@ from ..messages import Refusal
 from .content import from_content, to_content
 from .launch import end_with, hasten
 from .runtime import Door, acquire
+from .server_app import WHO
 
 POLL = 0.1  # seconds between questions to the SuperNode, on loopback
 
@@ -31,13 +32,15 @@ def desk(job: Path) -> Any:
     held = json.loads(job.read_text(encoding="utf-8"))
     site = Bundle.load(held["folder"])
     data = open_data(held["data"], held["loader"], site.task)
-    return Desk(site.folder, data, site.task, bool(held["share_moments"]))
+    return Desk(site.name, site.folder, data, site.task, bool(held["share_moments"]))
 
 
 def answered(message: Any, at: Any) -> Any:
     """Flower's reply to Flower's message."""
-    from flwr.app import Message
+    from flwr.app import ConfigRecord, Message, RecordDict
 
+    if WHO in message.content:  # where there are no keys, names are asked for
+        return Message(RecordDict({WHO: ConfigRecord({"site": at.name})}), reply_to=message)
     try:
         record = at.answer(from_content(message.content))
     except MessageError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +104,5 @@ def stop_run(client: Any, run: int) -> None:
     import httpx
     from flwr.proto.control_pb2 import StopRunRequest
 
-    try:
+    with suppress(httpx.HTTPError):
         client.StopRun(StopRunRequest(run_id=run))
-    except httpx.HTTPError:
-        pass

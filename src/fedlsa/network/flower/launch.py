@@ -4,8 +4,8 @@
     python launch.py node PARENT POLL FOLDER -- ARGUMENTS OF flower-supernode
     python launch.py gate PARENT -- ARGUMENTS OF gate.py
 
-Three things differ from Flower's own commands. The process ends when its parent does, also when the parent was killed. A
-node asks for work every POLL seconds instead of every 3. And a node that takes the place of one that was killed says
+Three things differ from Flower's own commands. The process ends when its parent does, also when the parent was killed.
+A node asks for work every POLL seconds instead of every 3. And a node that takes the place of one that was killed says
 goodbye for its predecessor first, with the site's own key; without that it is refused for about 50 seconds.
 Written for Flower 1.41: `fedlsa.network.flower.version` refuses any other.
 """
@@ -15,8 +15,10 @@ import runpy
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 
 def end_with(parent: int) -> None:
@@ -34,7 +36,8 @@ def hasten() -> None:
     """Ask again soon for a part of a message that is still under way: Flower waits a second, twice a round."""
     from flwr.supercore.inflatable.inflatable_utils import pull_objects
 
-    pull_objects.__kwdefaults__.update(initial_backoff=0.05, backoff_cap=2.0)
+    defaults: Any = pull_objects.__kwdefaults__
+    defaults.update(initial_backoff=0.05, backoff_cap=2.0)
 
 
 def link(arguments: list[str]) -> None:
@@ -55,19 +58,18 @@ def node(poll: float, folder: Path, arguments: list[str]) -> None:
 
     known = folder / "node.id"
 
-    class Returning(FleetHttpClient):  # type: ignore[misc]
-        def ActivateNode(self, request: object) -> object:
-            if known.exists():
-                try:
-                    self.DeactivateNode(DeactivateNodeRequest(node_id=int(known.read_text())))
-                except (httpx.HTTPError, RuntimeError, ValueError):
-                    pass  # it was offline already, or registered anew
+    class Returning(FleetHttpClient):
+        def ActivateNode(self, request: Any) -> Any:
+            with suppress(FileNotFoundError, ValueError, httpx.HTTPError, RuntimeError):  # it may be offline, or new
+                self.DeactivateNode(DeactivateNodeRequest(node_id=int(known.read_text())))
             answer = super().ActivateNode(request)
             known.write_text(str(answer.node_id))
             return answer
 
-    fleet_http_connection.FleetHttpClient = Returning
-    start_client_internal.time = SimpleNamespace(sleep=lambda seconds: time.sleep(min(seconds, poll)))
+    patched: Any = fleet_http_connection
+    patched.FleetHttpClient = Returning
+    patched = start_client_internal
+    patched.time = SimpleNamespace(sleep=lambda seconds: time.sleep(min(seconds, poll)))
     hasten()
     sys.argv = ["flower-supernode", *arguments]
     flower_supernode()

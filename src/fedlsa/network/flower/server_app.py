@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ...errors import MessageError, NetworkError
@@ -12,21 +12,44 @@ from ..records import Record
 from .content import from_content, to_content
 
 PULL = 0.25  # seconds between looks for answers
+WHO = "who"
 AGAIN = 15.0  # seconds after which an order is sent again: who was restarted in between has lost it, and twice is once
 
 
 @dataclass
 class Post:
-    """Carries records. names : site by node id."""
+    """Carries records. names : site by node id, from the sites' keys.
+
+    trusting : the names that nodes may give themselves where there are no keys (--insecure); else none
+    """
 
     grid: Any
-    names: Mapping[int, str]
+    names: dict[int, str]
+    trusting: frozenset[str] = frozenset()
     pull: float = PULL
     again: float = AGAIN
+    asked: dict[str, int] = field(default_factory=dict)
 
     def present(self) -> tuple[str, ...]:
         """The sites that are connected now, or were heard of within the last minute."""
-        return tuple(sorted(self.names[int(n)] for n in self.grid.get_node_ids() if int(n) in self.names))
+        ids = {int(n) for n in self.grid.get_node_ids()}
+        if self.trusting:
+            self._meet(ids)
+        return tuple(sorted(self.names[n] for n in ids if n in self.names))
+
+    def _meet(self, ids: set[int]) -> None:
+        """Ask nodes without keys for their names; the latest to give a name has it."""
+        from flwr.app import ConfigRecord, Message, RecordDict
+
+        new = sorted(ids - set(self.names) - set(self.asked.values()))
+        hello = [Message(RecordDict({WHO: ConfigRecord({})}), dst_node_id=n, message_type="train") for n in new]
+        if hello:
+            self.asked.update({str(i): n for i, n in zip(self.grid.push_messages(hello), new, strict=True) if i})
+        for message in self.grid.pull_messages(list(self.asked)) if self.asked else ():
+            node = self.asked.pop(message.metadata.reply_to_message_id, 0)
+            name = None if message.has_error() else message.content.get(WHO, {}).get("site")
+            if name in self.trusting:
+                self.names = {n: s for n, s in self.names.items() if s != name} | {node: name}
 
     def ask(self, orders: Mapping[str, Record], deadline: float) -> Iterator[tuple[str, Record | MessageError]]:
         """Send each site its order and yield what comes back, until all have answered or `deadline` seconds passed.

@@ -3,8 +3,8 @@
     python -m fedlsa.network.flower.worker PARENT FOLDER PLAIN
 
 PLAIN : 1 where the network was started with --insecure, else 0.
-It holds nothing that is not on the disk: killed at any time and started again, it takes the run up where the last stored
-round left it, under a new run of Flower's. Sites know a run by the experiment's name, not by Flower's number.
+It holds nothing that is not on the disk: killed at any time and started again, it takes the run up where the last
+stored round left it, under a new run of Flower's. Sites know a run by the experiment's name, not by Flower's number.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def carry(network: Network, run: Run, names: Mapping[int, str], ca: Path | None)
     note.write_text(str(number))
     with _grid(Door(inner(network), network.secret, ca), number) as grid:
         try:
-            conduct(network, run, Post(grid, names))
+            conduct(network, run, Post(grid, dict(names), frozenset(network.sites) if ca is None else frozenset()))
         except FedLSAError as error:
             run.fail(str(error))
 
@@ -89,6 +89,8 @@ def _grid(door: Door, number: int) -> Iterator[Any]:
 
 def serve(folder: Path, plain: bool) -> None:
     """Take up runs, for ever."""
+    import httpx
+
     names: Mapping[int, str] = {}
     registered = -REGISTER
     while True:
@@ -104,6 +106,9 @@ def serve(folder: Path, plain: bool) -> None:
                 time.sleep(POLL)
             else:
                 carry(network, run, names, ca)
+        except httpx.TransportError as error:
+            print(f"the SuperLink does not answer ({type(error).__name__}); trying again", flush=True)
+            time.sleep(1.0)
         except Exception:  # whatever the transport does, the run on the disk is taken up again
             traceback.print_exc()
             sys.stderr.flush()
