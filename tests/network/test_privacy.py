@@ -1,5 +1,6 @@
 """Privacy: the accounting is the Gaussian mechanism's, and the noise is inside what the site corrects xi with."""
 
+import itertools
 import math
 import sys
 
@@ -30,9 +31,9 @@ def test_one_mechanism_with_multiplier_one_costs_the_known_epsilon():
 def test_more_replies_cost_more_and_more_noise_costs_less():
     by_releases = [privacy_spent(20, k, 1e-6) for k in (0, 1, 2, 10, 100)]
     assert by_releases[0] == 0
-    assert all(a < b for a, b in zip(by_releases, by_releases[1:], strict=False))
+    assert all(a < b for a, b in itertools.pairwise(by_releases))
     by_noise = [privacy_spent(z, 10, 1e-6) for z in (2, 4, 8, 16)]
-    assert all(a > b for a, b in zip(by_noise, by_noise[1:], strict=False))
+    assert all(a > b for a, b in itertools.pairwise(by_noise))
 
 
 def test_the_noise_for_an_epsilon_spends_that_epsilon():

@@ -2,7 +2,7 @@
 
 The promise is the site's own and trusts nobody outside: whatever two data sets the site might hold, what it sends in
 all its replies is nearly as likely under one as under the other. Two clipped replies are at most 2 clip apart, so noise
-of standard deviation noise * clip is a Gaussian mechanism with noise multiplier noise / 2, and k of them, each chosen in
+of standard deviation noise * clip is a Gaussian mechanism with noise multiplier noise / 2, and k of them, each made in
 view of the last, are one with noise multiplier noise / (2 sqrt(k)). Replies count when they leave, averaged or not
 (ClientState.releases). The control variate needs no noise of its own: it is computed from what was sent and from what
 the server said. Not covered: the sums and scalars that a site sends when it joins, which have no noise.

@@ -18,7 +18,7 @@ VERSION = 1
 FIELDS, LETTERS, NUMBERS = 32, 1_000_000, 2**24  # the most fields, characters and numbers that a message may have
 HIGHEST = 2**63 - 1  # of integers
 
-field_types: Callable[[type], dict[str, Any]] = cache(get_type_hints)  # of a message's fields
+SCALARS = (int, float, str, bool)
 Scalar = int | float | str | bool
 Payload = dict[str, np.ndarray[Any, Any]]  # the arrays of a coded upload (coding.py)
 
@@ -80,15 +80,14 @@ class Message:
         """The message as a transport carries it."""
         meta: dict[str, Scalar] = {"version": VERSION, "kind": self.KIND}
         arrays: Payload = {}
-        hints = field_types(type(self))
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if hints[field.name] in (int, float, str, bool):
-                meta[field.name] = hints[field.name](value)
-            elif hints[field.name] == Payload:
+        for name, kind in message_fields(type(self)).items():
+            value = getattr(self, name)
+            if kind in SCALARS:
+                meta[name] = kind(value)
+            elif kind == Payload:
                 arrays.update(value)
             elif value is not None:
-                arrays[field.name] = np.array(value, np.float64)
+                arrays[name] = np.array(value, np.float64)
         return Record(self.KIND, meta, arrays)
 
     @classmethod
@@ -97,29 +96,37 @@ class Message:
         record = structure(record)
         if record.kind != cls.KIND:
             raise MessageError(f"'kind' must be {cls.KIND!r}; got {record.kind[:40]!r}")
-        hints, sizes = field_types(cls), {} if dim is None else {"d": dim}
-        names = {f.name for f in fields(cls)}
-        free = any(hints[n] == Payload for n in names)  # the rest of the arrays is the payload
-        unknown = {*record.meta} - names - {"version", "kind"} | (set() if free else {*record.arrays} - names)
+        kinds, sizes = message_fields(cls), {} if dim is None else {"d": dim}
+        free = Payload in kinds.values()  # the rest of the arrays is the payload
+        unknown = record.meta.keys() - kinds.keys() - {"version", "kind"}
+        unknown |= set() if free else record.arrays.keys() - kinds.keys()
         if unknown:
             raise MessageError(f"a {cls.KIND} has no field {min(unknown)!r}")
         values: dict[str, Any] = {}
-        for field in fields(cls):
-            kind = hints[field.name]
-            if kind in (int, float, str, bool):
-                values[field.name] = _scalar(field.name, record.meta.get(field.name), kind)
+        for name, kind in kinds.items():
+            if kind in SCALARS:
+                values[name] = _scalar(name, record.meta.get(name), kind)
             elif kind == Payload:
-                values[field.name] = {n: a for n, a in record.arrays.items() if n not in names}
-            elif field.name not in record.arrays and kind != Floats:
-                values[field.name] = None
+                values[name] = {n: a for n, a in record.arrays.items() if n not in kinds}
+            elif name not in record.arrays and kind != Floats:
+                values[name] = None
             else:
-                values[field.name] = _array(field.name, record.arrays.get(field.name), cls.SHAPES[field.name], sizes)
+                values[name] = _array(name, record.arrays.get(name), cls.SHAPES[name], sizes)
         message = cls(**values)
         message.check()
         return message
 
     def check(self) -> None:
         """Rules beyond types, shapes and finiteness."""
+
+
+def _typed(cls: type[Any]) -> dict[str, Any]:
+    """The fields of a message and their types, in order."""
+    hints = get_type_hints(cls)
+    return {field.name: hints[field.name] for field in fields(cls)}
+
+
+message_fields: Callable[[type], dict[str, Any]] = cache(_typed)
 
 
 def _scalar(name: str, value: Scalar | None, kind: type) -> Scalar:

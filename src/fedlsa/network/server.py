@@ -18,7 +18,7 @@ not. A site that says "forgot" has lost its xi: it is treated as gone and back a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -36,7 +36,6 @@ from .server_state import (
     UP_BYTES,
     UP_MESSAGES,
     Flags,
-    Integers,
     Pending,
     ServerState,
 )
@@ -128,7 +127,7 @@ def accept(state: ServerState, site: object, record: object) -> tuple[ServerStat
             return _refused(state, c, Refusal.from_record(good))
         return _counted(state, c, good), None
     except MessageError as error:
-        return _with(state, "refused", c, state.refused[c] + 1), str(error)
+        return _with(state, c, {"refused": state.refused[c] + 1}), str(error)
 
 
 def _current(state: ServerState, c: int, answer: Reply | Refusal) -> Pending:
@@ -156,9 +155,9 @@ def _counted(state: ServerState, c: int, record: Record) -> ServerState:
     delta = coding.decode(reply.payload, state.dim)
     clip = state.settings.clip
     scale = 1.0 if clip is None else coding.shortening(delta, clip)
-    pending = _with(_with(pending, "accepted", c, True), "delta", c, scale * delta)
-    pending = _with(_with(pending, "scale", c, scale), "mark", c, coding.mark(reply.payload))
-    return replace(state, pending=pending)
+    entries: dict[str, float | Floats] = {"accepted": True, "delta": scale * delta, "scale": scale}
+    entries["mark"] = coding.mark(reply.payload)
+    return replace(state, pending=_with(pending, c, entries))
 
 
 def _refused(state: ServerState, c: int, refusal: Refusal) -> tuple[ServerState, str | None]:
@@ -169,7 +168,7 @@ def _refused(state: ServerState, c: int, refusal: Refusal) -> tuple[ServerState,
         leaving = np.arange(len(state.gone)) == c
         pending = replace(pending, invited=pending.invited & ~leaving, accepted=pending.accepted & ~leaving)
         state = _lost(replace(state, pending=pending), leaving)
-    return _with(state, "refused", c, state.refused[c] + 1), f"the site refused ({refusal.reason}): {said}"
+    return _with(state, c, {"refused": state.refused[c] + 1}), f"the site refused ({refusal.reason}): {said}"
 
 
 def waiting(state: ServerState) -> tuple[str, ...]:
@@ -282,9 +281,9 @@ def _names(state: ServerState, which: Flags) -> tuple[str, ...]:
     return tuple(state.settings.sites[c] for c in np.flatnonzero(which).tolist())
 
 
-def _with(value: _T, name: str, c: int, entry: float | Floats) -> _T:
-    """The value with entry c of one of its arrays replaced."""
-    array: Floats | Integers = getattr(value, name).copy()
-    array[c] = entry
-    changed: dict[str, Any] = {name: array}
+def _with(value: _T, c: int, entries: Mapping[str, float | Floats]) -> _T:
+    """The value with entry c of some of its arrays replaced."""
+    changed: dict[str, Any] = {name: getattr(value, name).copy() for name in entries}
+    for name, entry in entries.items():
+        changed[name][c] = entry
     return replace(value, **changed)

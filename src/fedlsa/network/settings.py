@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Self
+
+import numpy as np
 
 from .. import checks
 from ..algorithms import METHODS, Algorithm
@@ -98,10 +101,10 @@ class Settings:
         length = {"probability": self.probability} if self.method == "scaffnew" else {"local_steps": self.local_steps}
         return METHODS[self.method](self.step_size, **length)
 
-    @property
+    @cached_property
     def shares(self) -> Floats:
         """The weights (N,), which sum to 1."""
-        return checks.array("weights", self.weights or (), (len(self.sites),))
+        return np.array(self.weights)
 
     def text(self) -> str:
         """The settings as JSON."""

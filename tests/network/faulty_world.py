@@ -1,0 +1,278 @@
+"""A small world that goes wrong: sites, a server and a wire between them, all driven by one seed.
+
+Messages are lost, doubled, reordered and late; sites die before they store, after they store, and after they answer,
+some lose their disk, some leave; the server dies at every step and goes on from what it stored. After every event the
+world checks that the control variates balance. `twin` is the same recursion in plain NumPy, told only who was averaged.
+"""
+
+from collections import Counter
+
+import numpy as np
+
+from fedlsa.network.client import ClientState, client_step
+from fedlsa.network.coding import Coding, mark
+from fedlsa.network.messages import Record, Refusal, Work
+from fedlsa.network.server import ServerState, Settings, accept, close_round, finished, open_round, waiting
+
+DEADLINE = 4  # ticks
+TOLERANCE = 1e-12
+
+
+def problem(rng, N, d, K=5):
+    """A table of K observations A (N, K, d, d), b (N, K, d); sites differ."""
+    A = np.eye(d) * rng.uniform(0.5, 1.5, (N, K, 1, 1)) + 0.3 * rng.standard_normal((N, K, d, d))
+    return A, rng.standard_normal((N, K, d))
+
+
+def local_steps(A, b):
+    """The local steps on the tables, as a site runs them: observation `step` is a function of (seed, agent, step)."""
+    K = A.shape[1]
+
+    def local(theta, xi, eta, steps, first, seed, agent):
+        for step in range(first, first + steps):
+            z = (7 * step + 3 * agent + seed) % K
+            theta = theta - eta * (A[agent, z] @ theta - b[agent, z] - xi)
+        return theta
+
+    return local
+
+
+def random_settings(rng, **fixed):
+    """Settings of a small run, with every option of the protocol in turn."""
+    N = int(rng.integers(3, 6))
+    method = fixed.pop("method", None) or str(rng.choice(["fedlsa", "scafflsa", "scafflsa", "scaffnew"]))
+    lengths = {"probability": 0.5} if method == "scaffnew" else {"local_steps": int(rng.integers(1, 4))}
+    options = {
+        "participation": None if rng.random() < 0.6 else N - 1,
+        "min_sites": int(rng.integers(1, 3)),
+        "clip": None if rng.random() < 0.7 else 0.5,
+        "policy": "spread" if rng.random() < 0.7 else "freeze",
+        "patience": int(rng.integers(1, 4)),
+    }
+    return Settings(
+        experiment="world", method=method, step_size=0.2, **lengths, rounds=int(rng.integers(3, 6)),
+        seed=int(rng.integers(100)), sites=tuple("abcde"[:N]), weights=tuple(rng.uniform(0.5, 2, N)),
+        **(options | fixed),
+    )  # fmt: skip
+
+
+class World:
+    """One schedule; `rough` scales how much goes wrong."""
+
+    def __init__(self, seed, rough=1.0, coding=None, **fixed):
+        self.rng = np.random.default_rng(seed)
+        self.settings = random_settings(self.rng, **fixed)
+        self.N, self.d, self.rough = len(self.settings.sites), 2, rough
+        self.shares = np.array(self.settings.weights)
+        self.A, self.b = problem(self.rng, self.N, self.d)
+        self.local = local_steps(self.A, self.b)
+        self.coding = coding or Coding()
+        self.eager = self.rng.random() < 0.5  # the server also stores open rounds and replies
+        self.server, self.log = ServerState.start(self.settings, self.d), ()
+        self.stored = (self.server, self.log)
+        self.sites = dict.fromkeys(self.settings.sites)  # what each has on disk
+        self.back = dict.fromkeys(self.settings.sites, 0)  # the tick at which each is up again
+        self.wiped = dict.fromkeys(self.settings.sites, -1)  # the last generation whose state was lost with a disk
+        self.wire, self.tick, self.happened = [], 0, Counter()
+
+    def chance(self, p, name):
+        """Whether something of this name happens now."""
+        if self.rng.random() < p * self.rough:
+            self.happened[name] += 1
+            return True
+        return False
+
+    # the wire
+
+    def send(self, to_server, site, record):
+        if self.chance(0.12, "lost"):
+            return
+        copies = 2 if self.chance(0.12, "doubled") else 1
+        for _ in range(copies):
+            late = 12 if self.chance(0.08, "late") else 3
+            self.wire.append((self.tick + int(self.rng.integers(1, late)), to_server, site, record))
+
+    def deliver(self):
+        """One tick: what is due arrives, in any order. False if the server died."""
+        self.tick += 1
+        due = [m for m in self.wire if m[0] <= self.tick]
+        self.wire = [m for m in self.wire if m[0] > self.tick]
+        for i in self.rng.permutation(len(due)):
+            _, to_server, site, record = due[i]
+            if not to_server:
+                self.site_receives(site, record)
+            elif not self.server_receives(site, record):
+                return False
+        return True
+
+    # a site
+
+    def site_receives(self, site, record):
+        if self.back[site] > self.tick:
+            return
+        work = Work.from_record(record) if isinstance(record, Record) else record
+        new, answer = client_step(self.sites[site], work, self.local, self.coding, self.rng)
+        if self.chance(0.03, "site died before storing"):
+            return self.kill(site)
+        if new is not None:
+            self.sites[site] = new if self.rng.random() < 0.9 else ClientState.from_arrays(new.arrays())
+        self.check()
+        if self.chance(0.03, "site died before answering"):
+            return self.kill(site)
+        self.happened[answer.reason if isinstance(answer, Refusal) else "answered"] += 1
+        self.send(True, site, answer.record())
+        if self.chance(0.03, "site died after answering"):
+            self.kill(site)
+
+    def kill(self, site):
+        self.back[site] = self.tick + int(self.rng.integers(1, 10))
+        if self.chance(0.3, "disk lost"):
+            self.sites[site] = None
+            self.wiped[site] = int(self.server.generation[self.server.agent(site)])
+        if self.chance(0.2, "left"):
+            self.back[site] = self.tick + int(self.rng.integers(10, 40))
+
+    # the server
+
+    def store(self):
+        state, log = self.server, self.log
+        self.stored = (state if self.rng.random() < 0.9 else ServerState.from_arrays(state.arrays()), log)
+
+    def server_dies(self, p, name):
+        if not self.chance(p, "server died " + name):
+            return False
+        self.server, self.log = self.stored
+        self.check()
+        return True
+
+    def server_receives(self, site, record):
+        before = self.server
+        self.server, reason = accept(before, site, record)
+        c = before.agent(site)
+        assert np.array_equal(self.server.theta, before.theta)
+        if self.server.generation[c] > before.generation[c]:
+            self.log += (("forgot", (c,)),)
+        if reason is not None:
+            self.happened["refused: " + reason.split(";")[0].split(":")[0]] += 1
+        self.check()
+        if self.eager:
+            self.store()
+        return not self.server_dies(0.02, "after a reply")
+
+    def round(self):
+        """Open, wait, close and store, unless the server dies on the way."""
+        seen = [s for s in self.settings.sites if self.back[s] <= self.tick or self.rng.random() < 0.2]
+        before = self.server
+        self.server, orders = open_round(before, seen)
+        returned = tuple(np.flatnonzero(before.gone & ~self.server.gone).tolist())
+        self.happened["returned"] += len(returned)
+        self.log += (("open", returned),)
+        if self.eager:
+            self.store()
+        for site, work in orders.items():
+            self.send(False, site, work if self.rng.random() < 0.8 else work.record())
+        self.check()
+        if self.server_dies(0.05, "after opening"):
+            return
+        for _ in range(DEADLINE):
+            if not self.deliver():
+                return
+            if not waiting(self.server):
+                break
+        before = self.server
+        self.server, closed = close_round(before)
+        if closed.averaged:
+            took = tuple(before.agent(s) for s in closed.sites)
+            self.log += (("average", took, before.pending.round), ("left", tuple(map(before.agent, closed.gone))))
+            self.happened["gone"] += len(closed.gone)
+        else:
+            assert np.array_equal(self.server.theta, before.theta)
+            self.happened["in vain"] += 1
+        self.check()
+        if self.server_dies(0.05, "before storing"):
+            return
+        self.store()
+        self.server_dies(0.05, "after storing")
+
+    def run(self, most=200):
+        for _ in range(most):
+            if finished(self.server):
+                return self
+            self.round()
+        raise AssertionError("the run does not end")
+
+    # what must hold
+
+    def effective(self, c):
+        """The control variate of site c with acknowledgement and shift that are on their way; None: it is lost."""
+        server, state, acked = self.server, self.sites[self.settings.sites[c]], self.server.ack_round[c]
+        if state is None or state.generation != server.generation[c]:
+            return server.shift[c] if acked == 0 else None
+        xi = state.xi + server.shift[c] - state.applied
+        if acked == state.round > state.acked:
+            if server.ack_mark[c] != mark(state.payload):
+                return None
+            return xi + server.ack_gain[c] * (server.ack_mean[c] - state.start - server.ack_scale[c] * state.delta)
+        return xi if acked == state.acked else None
+
+    def check(self):
+        """The sites' control variates are what the server believes, and balance over those who belong."""
+        server, xi = self.server, self.server.xi.copy()
+        spread = self.settings.policy == "spread"
+        for c, site in enumerate(self.settings.sites):
+            if not (spread and server.gone[c]):
+                real = self.effective(c)
+                if real is not None:
+                    xi[c] = real
+                else:
+                    assert server.generation[c] <= self.wiped[site], f"{site} lost its state, but not its disk"
+        assert np.abs(xi - server.xi).max() < TOLERANCE
+        if spread:
+            assert not server.xi[server.gone].any()
+            assert np.abs(server.lost).max() < TOLERANCE
+        if self.settings.trim == 0:
+            assert np.abs(self.shares @ xi + server.lost).max() < TOLERANCE
+
+    def twin(self):
+        """theta, xi and step counts of the recursion in which exactly the same sites were averaged each time."""
+        s, w, N = self.settings, self.settings.shares, self.N
+        theta, xi, step, gone = np.zeros(self.d), np.zeros((N, self.d)), np.zeros(N, int), np.zeros(N, bool)
+        held, t = xi.copy(), 0
+        for event, who, *_ in self.log:
+            if event == "open":
+                gone[list(who)] = False
+                held = xi.copy()  # the orders of this round know of nothing later
+            elif event == "average":
+                H, gain = lengths(s)[t]
+                hat = np.zeros((N, self.d))
+                for c in who:
+                    delta = self.local(theta, held[c], s.step_size, H, step[c], s.seed, c) - theta
+                    if s.clip is not None and np.linalg.norm(delta) > s.clip:
+                        delta *= s.clip / np.linalg.norm(delta)
+                    hat[c] = theta + delta
+                theta = sum(w[c] * hat[c] for c in who) / sum(w[c] for c in who)
+                for c in who:
+                    xi[c] += gain * (theta - hat[c])
+                    step[c] += H
+                t += 1
+            elif event in ("left", "forgot"):
+                if event == "left":
+                    gone[list(who)] = True
+                if event == "forgot" or s.policy == "spread":
+                    given = sum((w[c] * xi[c] for c in who), np.zeros(self.d))
+                    xi[list(who)] = 0
+                    heirs = [c for c in range(N) if not gone[c] and c not in who]
+                    if s.policy == "spread" and heirs:
+                        xi[heirs] += given / w[heirs].sum()
+        return theta, xi, step
+
+
+def lengths(settings):
+    """(steps, gain) of each average, as the paper states them."""
+    if settings.method == "scaffnew":
+        from fedlsa.engine.random import uniforms
+
+        u, p = uniforms(np.uint64(settings.seed), 0, settings.rounds), settings.probability
+        return [(1 + int(np.floor(np.log1p(-x) / np.log1p(-p))), p / settings.step_size) for x in u]
+    H = settings.local_steps
+    return [(H, 1 / (settings.step_size * H) if settings.method == "scafflsa" else 0.0)] * settings.rounds
