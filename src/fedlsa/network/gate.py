@@ -3,7 +3,7 @@
 Flower answers control, fleet and runtime requests on one port, and without a log-in: whoever reaches that port can
 submit a run. So the SuperLink listens on loopback alone, and the world sees this door. It speaks TLS, refuses
 everything that is not on the list with 403, and logs it. Who a site is, the SuperLink itself checks by the
-site's signature. The coordinator runs this page as a file of its own (flower/launch.py): it must not import the rest of fedlsa.
+site's signature. The coordinator runs this page as a file of its own: it must not import the rest of fedlsa.
 """
 
 from __future__ import annotations

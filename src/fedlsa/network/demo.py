@@ -1,0 +1,161 @@
+"""Try it now: a coordinator and four sites as processes of this machine, with TLS and keys, over files made here.
+
+One site is killed with -9 in the middle and brought back. At the end the network's estimate stands beside the pooled
+solution, which needs all rows in one place, and beside the simulation of the same run.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..algorithms import SCAFFLSA
+from ..checks import Floats
+from ..engine import simulate
+from ..errors import NetworkError
+from ..files import reason
+from ..fit import Regression
+from ..problems import regression
+from .config import Network, StartOptions
+from .coordinator import outcome
+from .display import amount, line
+from .processes import Child, environment, free_port
+from .runs import Run
+from .setup import init
+from .station import scale_read
+
+SITES, ROWS, COLUMNS = 4, 500, ("age", "dose", "weight", "visits", "delay")
+ETA, H, ROUNDS, SEED = 1e-3, 500, 12, 7
+KILLED, AFTER = "site-3", 4  # which site is killed, and after which round
+COMMAND = "import sys; from fedlsa.cli import main; sys.exit(main())"
+LONGEST = 600.0  # seconds after which the demonstration gives up
+
+Say = Callable[[str], None]
+
+
+def demo(folder: Path | str | None = None, *, say: Say = print) -> float:
+    """Run the demonstration in a folder, by default a temporary one; the largest difference to the simulation."""
+    from .flower.version import require_flower
+
+    require_flower()
+    where = Path(tempfile.mkdtemp(prefix="fedlsa-demo-")) if folder is None else Path(folder)
+    try:
+        where.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise NetworkError(f"cannot make the folder {where}: {reason(error)}") from error
+    if any(where.iterdir()):
+        raise NetworkError(f"folder must be a new or an empty one; {where} has files in it")
+    try:
+        return _demo(where.resolve(), say)
+    finally:
+        if folder is None:
+            shutil.rmtree(where, ignore_errors=True)
+
+
+def _demo(where: Path, say: Say) -> float:
+    data = [_rows(c) for c in range(SITES)]
+    for c, (X, y) in enumerate(data):
+        head = ",".join((*COLUMNS, "outcome"))
+        table = np.column_stack([X, y])
+        np.savetxt(where / f"site-{c + 1}.csv", table, delimiter=",", header=head, comments="", fmt="%.17g")
+    network = init(where / "net", SITES, "127.0.0.1", free_port(), task=Regression("outcome"), inner_port=free_port())
+    say(f"{SITES} sites with {ROWS} rows each, {len(COLUMNS)} columns; a network in {where / 'net'}")
+    with _children() as start:
+        start("serve", where, ["serve", str(network.folder)])
+        joins = {site: _join(start, where, network, site) for site in network.sites}
+        say(f"started the coordinator and {SITES} sites, each a process of its own; TLS and a key per site")
+        options = StartOptions(step_size=ETA, local_steps=H, rounds=ROUNDS, seed=SEED, deadline=60, name="demo")
+        run = Run.create(network, options)
+        _watch(run, network, joins, lambda: _join(start, where, network, KILLED), say)
+    return _compare(outcome(network.folder), data, say)
+
+
+def _rows(c: int) -> tuple[Floats, Floats]:
+    """The rows of site c, whose columns and outcome follow laws of their own."""
+    rng = np.random.default_rng([SEED, c])
+    X = rng.normal(size=(ROWS, len(COLUMNS))) * (1 + 0.4 * c) + rng.normal(size=len(COLUMNS))
+    theta = np.linspace(-1, 1, len(COLUMNS)) + 0.5 * rng.normal(size=len(COLUMNS))
+    return X, X @ theta + 2.0 + c + rng.normal(size=ROWS)
+
+
+@contextmanager
+def _children() -> Iterator[Callable[[str, Path, list[str]], Child]]:
+    """A function that starts a command of ours; at the end all of them are ended, each by its own id."""
+    children: list[Child] = []
+
+    def start(name: str, where: Path, arguments: list[str]) -> Child:
+        command = [sys.executable, "-c", COMMAND, "network", *arguments]
+        child = Child(name, lambda: command, where / "logs" / f"{name}.log", environment(where / "flower"))
+        child.start()
+        children.append(child)
+        return child
+
+    try:
+        yield start
+    finally:
+        for child in children:
+            if child.pid is not None:
+                os.kill(child.pid, signal.SIGTERM)
+        for child in children:
+            child.end(patience=20.0)
+
+
+def _join(start: Callable[[str, Path, list[str]], Child], where: Path, network: Network, site: str) -> Child:
+    data = str(where / f"{site}.csv")
+    at = ["--folder", str(where / "places" / site), "--yes"]
+    return start(site, where, ["join", str(network.bundle(site)), "--data", data, *at])
+
+
+def _watch(run: Run, network: Network, joins: dict[str, Child], again: Callable[[], Child], say: Say) -> None:
+    """Show the run; kill a site in the middle and bring it back."""
+    place, killed, end = 0, False, time.monotonic() + LONGEST
+    while not run.over:
+        if time.monotonic() > end:
+            raise NetworkError(f"the demonstration must end within {LONGEST:g} s; see the logs in {network.folder}")
+        for after, event in run.events(place):
+            place = after
+            say(line(event))
+            if not killed and event["event"] == "round" and event["averages"] >= AFTER:
+                killed = True
+                child = joins[KILLED]
+                if child.pid is not None:
+                    say(f"{KILLED} is killed with -9 (process {child.pid}) and brought back")
+                    os.kill(child.pid, signal.SIGKILL)
+                child.end()
+                joins[KILLED] = again()
+        time.sleep(0.2)
+
+
+def _compare(held: dict[str, Any], data: list[tuple[Floats, Floats]], say: Say) -> float:
+    """The table at the end: network, pooled solution, simulation."""
+    scale = scale_read(held["scale"])
+    T, t = scale.original()
+    rows = [
+        (np.column_stack([(X - scale.centre) / scale.spread, np.ones(len(X))]), (y - scale.y_centre) / scale.y_spread)
+        for X, y in data
+    ]
+    problem = regression(rows)
+    ran = simulate(problem, SCAFFLSA(ETA, H), rounds=ROUNDS, seeds=[SEED], theta_0=np.zeros(problem.dim), record=2)
+    estimate = np.array(held["coefficients"])
+    pooled, simulated = T @ problem.theta_star + t, T @ ran.theta.values[0, -1] + t
+    say("")
+    say(f"{'coefficient':<12}{'network':>14}{'pooled':>14}{'simulation':>14}")
+    for name, *values in zip(held["names"], estimate, pooled, simulated, strict=True):
+        say(f"{name:<12}" + "".join(f"{v:>14.8f}" for v in values))
+    gap = float(np.abs(estimate - simulated).max())
+    say(f"largest difference to the pooled solution {np.abs(estimate - pooled).max():.1e}, to the simulation {gap:.1e}")
+    if held["rounds_opened"] != ROUNDS or any(row[2] != ROUNDS for row in held["traffic"].values()):
+        say("a site missed a round while it was down; the simulation has all sites in all rounds")
+    up, down = (sum(row[i] for row in held["traffic"].values()) for i in (3, 1))
+    say(f"{held['averages']} rounds, {amount(up)} up, {amount(down)} down; |sum of xi| {held['sum_of_xi']:.1e}")
+    return gap
