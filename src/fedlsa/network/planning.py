@@ -11,10 +11,10 @@ slowest direction. In a direction where A_c has eigenvalue l, a round also teach
 what it lacks, x = eta H l: about 1 while x <= 1, and 1 / x beyond. So rounds should be long for theta, short for xi,
 and the slower of the rates eta H a and 1 / (eta H L) is largest for
 
-    eta H = 1 / sqrt(a L),   which gives   r = (1 - exp(-sqrt(a / L))) / 2 per round,
+    eta H = 1 / sqrt(a L),   which gives   r = (1 - exp(-sqrt(a / L))) / 3 per round,
 
-half of it for safety, since the two are coupled. Where some l_c <= 0, a site drifts away by itself in some direction:
-then eta H = 1 / L. Scaffnew communicates with probability 1 / H.
+a third of it for safety, since the two are coupled and Scaffnew's rounds are uneven. Where some l_c <= 0, a site drifts
+away by itself in some direction: then eta H = 1 / L. Scaffnew communicates with probability 1 / H.
 
 Noise. Single steps are stable for eta E[A(z)^T A(z)] <= a / 2; sites report L_c so that E[A(z)^T A(z)] is at most
 4 (d + 2) L^2 (site.measure). The error that noise sustains is at most about eta sigma^2 / (2 a). It shall be
@@ -54,8 +54,8 @@ from ..theory.planner import LARGEST, Plan, plan
 from .messages import Description, Measurement
 
 WINDOW = 3  # movements that must be small before a run stops
-STEP_TIME = 5e-9  # seconds per local step and coefficient, about, to say what rounds cost
-LONGEST = 2**40  # local steps of a round; what needs more is out of reach
+STEP_TIME = 1e-8  # seconds per local step and coefficient, about, to say what rounds cost
+LONGEST = 2**31  # local steps of a round, a minute or more; what needs more is out of reach
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class RunPlan:
     def algorithm(self) -> Algorithm:
         """The method as fl.simulate knows it."""
         length = {"probability": self.probability} if self.method == "scaffnew" else {"local_steps": self.local_steps}
-        return METHODS[self.method](self.step_size, **length)  # type: ignore[arg-type]
+        return METHODS[self.method](self.step_size, **length)
 
 
 def weights_of(descriptions: Sequence[Description], weight: str) -> Floats:
@@ -138,14 +138,14 @@ def plan_from_scalars(
             f"got {a:.3g} from {checks.show([float(f'{x:.3g}') for x in lowest])}"
         )
     length = 1 / math.sqrt(a * L) if lowest.min() > 0 else 1 / L  # eta H
-    r = -math.expm1(-length * a) / 2
+    r = -math.expm1(-length * a) / 3
     stable, quiet = a / (8 * (dim + 2) * L**2), r * a * epsilon**2 / (2 * sigma2) if sigma2 > 0 else math.inf
     eta = min(stable, quiet)
-    H = max(1, round(length / eta)) if length / eta < LONGEST else LONGEST
-    if H >= LONGEST:
+    if length / eta > LONGEST:
         raise ArgumentError(
             f"epsilon must be larger: rounds would have {length / eta:.1g} local steps; got {epsilon:g}"
         )
+    H = max(1, round(length / eta))
     far = max(1.0, 1 / a, checks.real("distance", distance, at_least=0))
     rounds = WINDOW + math.ceil(math.log(max(2.0, 2 * far / (r * epsilon))) / r)
     sentence = (

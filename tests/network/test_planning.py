@@ -1,0 +1,267 @@
+"""Plans from three scalars per site, held to exact theory; plans from moments, held to fl.plan."""
+
+import json
+import math
+import warnings
+
+import numpy as np
+import pytest
+
+import fedlsa as fl
+from fedlsa.errors import ArgumentError, SiteDataError
+from fedlsa.fit.passes import read
+from fedlsa.fit.sites import open_sites
+from fedlsa.network import planning, site
+from fedlsa.network.messages import Description, Measurement
+from fedlsa.theory.moments import moments
+
+D, N = 4, 3
+
+
+def regression(seed, rows=(40, 200), spread=0.4):
+    """Sites with features and coefficients of their own, scaled as a standardised task scales them."""
+    rng = np.random.default_rng(seed)
+    common, sites = rng.normal(size=D), []
+    for _ in range(N):
+        X = rng.normal(size=(int(rng.integers(*rows)), D)) @ (np.eye(D) + spread * rng.normal(size=(D, D)))
+        y = X @ (common + rng.normal(size=D)) + rng.uniform(0.1, 2) * rng.normal(size=len(X))
+        sites.append((X, y))
+    size = np.sqrt(np.mean([(X**2).mean(axis=0) for X, _ in sites], axis=0))
+    unit = np.sqrt(np.mean([(y**2).mean() for _, y in sites]))
+    return fl.problems.regression([(X / size, y / unit) for X, y in sites])
+
+
+def garnet(seed):
+    return fl.problems.garnet(
+        agents=N + 1, states=12, actions=2, branching=3, features=D, discount=(0.5, 0.8, 0.95)[seed % 3], seed=seed,
+        heterogeneous=True, perturbation=0.02, preset="paper",
+    )  # fmt: skip
+
+
+PROBLEMS = [regression(seed) for seed in range(16)] + [garnet(seed) for seed in range(16)]
+
+
+def measured(p):
+    """What the agents of a problem would say as sites, by the definitions."""
+    out = []
+    for c in range(p.n_agents):
+        span = list(p.spans())[p.assignment[c]]
+        (A, b), prob, A_c, b_c = p.observations.matrices(span), p.prob[span], p.A_bar[c], p.b_bar[c]
+        values = np.linalg.eigvalsh((A_c + A_c.T) / 2)
+        squares = np.linalg.eigvalsh(np.einsum("k,kij,kil->jl", prob, A, A))[-1]
+        own = np.linalg.lstsq(A_c, b_c, rcond=1e-12)[0]
+        noise = [prob @ ((A @ t - b - A_c @ t + b_c) ** 2).sum(axis=1) for t in (own, np.zeros(p.dim))]
+        highest = max(values[-1], math.sqrt(squares / (4 * (p.dim + 2))))
+        out.append(Measurement("r", len(prob), float(values[0]), highest, float(max(noise))))
+    return out
+
+
+def planned(p, method, relative=0.15):
+    epsilon = relative * float(np.linalg.norm(p.theta_star))
+    return planning.plan_from_scalars(measured(p), p.weights, epsilon, method, p.dim)
+
+
+def exact(p, run):
+    """The root mean squared error : (rounds + 1,) and the movements of the mean : (rounds,)."""
+    m = fl.theory.exact(p, run.algorithm, run.rounds, np.zeros(p.dim), record=range(run.rounds + 1))
+    return np.sqrt(m["mse"].values), np.linalg.norm(np.diff(m["mean"].values, axis=0), axis=1)
+
+
+def exact_error(p, run):
+    return exact(p, run)[0]
+
+
+@pytest.mark.parametrize("method", ["scafflsa", "scaffnew"])
+@pytest.mark.parametrize("relative", [0.15, 0.02])
+def test_exact_theory_says_that_planned_runs_reach_epsilon_and_stay_there_once_they_may_stop(method, relative):
+    for p in PROBLEMS:
+        run = planned(p, method, relative)
+        error, movement = exact(p, run)
+        stop = next(t for t in range(1, run.rounds + 1) if planning.settled(movement[:t], run))
+        assert (error[stop:] <= run.epsilon).all()
+        assert error[-1] <= run.epsilon / 4
+
+
+def test_planned_runs_need_few_more_rounds_than_those_of_a_planner_that_knows_everything():
+    ratios = []
+    for p in PROBLEMS[:3] + PROBLEMS[16:19]:
+        run = planned(p, "scafflsa", 0.1)
+        first = int(np.argmax(exact_error(p, run) <= run.epsilon))
+        ratios.append(first / fl.plan(p, run.epsilon, theta_0=np.zeros(p.dim)).rounds)
+    assert np.median(ratios) <= 2
+    assert max(ratios) <= 6
+
+
+@pytest.mark.parametrize("method", ["scafflsa", "scaffnew"])
+def test_runs_that_stop_by_their_movements_are_within_epsilon(method):
+    for p in PROBLEMS[:4] + PROBLEMS[16:22]:
+        run = planned(p, method, 0.3)
+        R = min(run.rounds, 25)
+        theta = fl.simulate(p, run.algorithm, R, [1], np.zeros(p.dim), record=range(R + 1))["theta"].values[0]
+        movement = np.linalg.norm(np.diff(theta, axis=0), axis=1)
+        stop = next(t for t in range(1, R + 1) if planning.settled(movement[:t], run))
+        assert np.linalg.norm(theta[stop] - p.theta_star) <= run.epsilon
+
+
+def test_a_site_that_cannot_determine_all_coefficients_is_planned_for():
+    rng = np.random.default_rng(5)
+    sites = [(rng.normal(size=(n, D)), rng.normal(size=n)) for n in (D - 1, 60, 60)]
+    p = fl.problems.regression(sites)
+    said = measured(p)
+    assert said[0].lowest < 1e-12
+    run = planning.plan_from_scalars(said, p.weights, 0.05, "scafflsa", D)
+    assert run.step_size * run.local_steps * max(m.highest for m in said) == pytest.approx(1, rel=1e-3)
+    assert exact_error(p, run)[-1] <= 0.05
+
+
+def test_the_plan_follows_its_formulas():
+    said = [Measurement("r", 10, 0.25, 1.0, 8.0), Measurement("r", 10, 0.75, 2.0, 16.0)]
+    run = planning.plan_from_scalars(said, np.array([0.5, 0.5]), 0.01, "scafflsa", 6)
+    r = (1 - math.exp(-0.5)) / 3  # a = 0.5, L = 2
+    assert run.rate == pytest.approx(r, rel=1e-14)
+    assert run.step_size == pytest.approx(r * 0.5 * 1e-4 / (2 * 6.0), rel=1e-14)  # sigma^2 = (8 + 16) / 4
+    assert run.local_steps == round(1 / run.step_size)
+    quiet = planning.plan_from_scalars(said[:1], np.ones(1), 100.0, "scaffnew", 6)
+    assert quiet.step_size == pytest.approx(0.25 / (8 * 8), rel=1e-14)
+    assert quiet.probability == 1 / quiet.local_steps
+    assert isinstance(quiet.algorithm, fl.Scaffnew)
+    further = planning.plan_from_scalars(said, np.array([0.5, 0.5]), 0.01, "scafflsa", 6, distance=1e6)
+    assert further.rounds > run.rounds
+    assert (further.step_size, further.local_steps) == (run.step_size, run.local_steps)
+    assert f"at most {run.rounds} rounds" in run.sentence
+
+
+def test_the_stop_rule_waits_for_three_small_movements():
+    run = planning.RunPlan("scafflsa", 0.1, 10, 100, 0.5, 0.2, "")
+    assert planning.error_left([0.0, 0.0], 0.2) == math.inf
+    assert planning.error_left([9.0, 0.3, 0.4, 0.5], 0.2) == pytest.approx(math.sqrt(0.5 / 3) / 0.2)
+    assert not planning.settled([1.0, 0.01, 0.01], run)
+    assert planning.settled([1.0, 0.1, 0.1, 0.1], run)
+    assert not planning.settled([0.0] * 5, planning.RunPlan("scafflsa", 0.1, 10, 100, 0.5, None, ""))
+
+
+def test_what_scalars_cannot_promise_is_refused_with_a_way_out():
+    said = [Measurement("r", 10, 0.5, 1.0, 1.0)]
+    with pytest.raises(ArgumentError, match=r"cannot bound FedLSA's bias .*--share-moments.*; got 'fedlsa'"):
+        planning.plan_from_scalars(said, np.ones(1), 0.1, "fedlsa", D)
+    with pytest.raises(ArgumentError, match=r"must have a positive mean .*--share-moments.*; got -0.5 from"):
+        planning.plan_from_scalars([Measurement("r", 10, -0.5, 1.0, 1.0)], np.ones(1), 0.1, "scafflsa", D)
+    with pytest.raises(ArgumentError, match=r"epsilon must be larger: rounds would have .* local steps; got 1e-08"):
+        planning.plan_from_scalars(said, np.ones(1), 1e-8, "scafflsa", D)
+    with pytest.raises(ArgumentError, match="epsilon must be a finite number above 0; got 0"):
+        planning.plan_from_scalars(said, np.ones(1), 0, "scafflsa", D)
+    with pytest.raises(ArgumentError, match=r"weights must be .* of shape \(1,\)"):
+        planning.plan_from_scalars(said, np.ones(2), 0.1, "scafflsa", D)
+    with pytest.raises(ArgumentError, match="site 0 does not"):
+        planning.plan_from_moments(said, np.ones(1), 0.1, "scafflsa")
+
+
+def with_moments(p):
+    m = moments(p)
+    row = [int(np.flatnonzero(np.unique(p.assignment) == t)[0]) for t in p.assignment]
+    return [
+        Measurement("r", s.rows, s.lowest, s.highest, s.noise, m.A_bar[t], m.b_bar[t], m.noise[t])
+        for s, t in zip(measured(p), row, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("method", ["fedlsa", "scafflsa"])
+def test_with_moments_the_plan_is_that_of_fl_plan_and_the_solution_is_known(method):
+    p = PROBLEMS[1]
+    said, epsilon = with_moments(p), 0.1 * float(np.linalg.norm(p.theta_star))
+    run = planning.plan_from_moments(said, p.weights, epsilon, method)
+    best = fl.plan(p, epsilon, method=method, theta_0=np.zeros(D))
+    assert (run.rounds, run.local_steps) == (best.rounds, best.algorithm.local_steps)
+    assert run.step_size == pytest.approx(best.algorithm.step_size, rel=1e-9)
+    assert exact_error(p, run)[-1] <= epsilon
+    assert run.rate is None
+    np.testing.assert_allclose(planning.one_shot(said, p.weights, list("abcd")), p.theta_star, rtol=1e-10)
+
+
+def test_steps_on_means_are_planned_without_noise():
+    p = PROBLEMS[2]
+    run = planning.plan_from_moments(with_moments(p), p.weights, 1e-6, "scafflsa", local="means")
+    means = fl.problems.from_observations([([1.0], A[None], b[None]) for A, b in zip(p.A_bar, p.b_bar, strict=True)])
+    assert exact_error(means, run)[-1] <= 1e-6
+
+
+def test_beyond_exact_moments_a_plan_from_moments_is_the_one_from_scalars():
+    d = 24
+    A, noise = np.eye(d), np.zeros((d * (d + 1) // 2, (d + 1) * (d + 2) // 2))
+    noise[0, -1] = 1.0
+    said = [Measurement("r", 100, 1.0, 1.0, 1.0, A, np.ones(d), noise)] * 2
+    half = np.array([0.5, 0.5])
+    run = planning.plan_from_moments(said, half, 0.1, "scafflsa")
+    assert run == planning.plan_from_scalars(said, half, 0.1, "scafflsa", d, math.sqrt(d))
+
+
+def test_coordinates_from_descriptions_are_those_of_a_fit():
+    rng = np.random.default_rng(0)
+    data = [
+        {"x": rng.normal(c, 1 + c, 50 + c), "z": rng.normal(size=50 + c), "y": rng.normal(size=50 + c)} for c in (0, 1)
+    ]
+    task = fl.Regression("y")
+    for weight in ("sites", "samples"):
+        fitted, weights, _ = read(open_sites(data, task), task, weight, 1e9, lambda *_: None)
+        said = []
+        for columns in data:
+            held = site.open_data(None, "in:memory", task)
+            held.__dict__["opened"] = open_sites([columns], task)[0]
+            said.append(site.describe(held, task, "r"))
+        np.testing.assert_allclose(planning.weights_of(said, weight), weights, rtol=1e-15)
+        scale = planning.scale_from(said, task, weights, ["site-1", "site-2"])
+        np.testing.assert_allclose(scale.centre, fitted.scale.centre, rtol=1e-14)
+        np.testing.assert_allclose(scale.spread, fitted.scale.spread, rtol=1e-14)
+        assert (scale.y_spread, scale.intercept) == (pytest.approx(fitted.scale.y_spread, rel=1e-14), True)
+    plain = planning.scale_from(
+        [Description("r", 5, '["a"]', *np.empty((3, 0)))] * 2, fl.Value(0.9), np.array([0.5, 0.5]), ["s1", "s2"]
+    )
+    assert plain.trivial
+
+
+@pytest.mark.parametrize(
+    ("names", "length", "words"),
+    [
+        (["z", "x", "intercept"], 3, r"site-2 has coefficients in another order of site-1 \(z, x, intercept against"),
+        (["x", "w", "intercept"], 3, "site-2 has coefficients other than those of site-1"),
+        (["x", "z", "intercept"], 2, "site-2 sent sums of 2 columns for 3 coefficients"),
+    ],
+)
+def test_sites_that_do_not_fit_together_are_told_apart(names, length, words):
+    good = Description("r", 5, json.dumps(["x", "z", "intercept"]), *np.ones((3, 3)))
+    bad = Description("r", 5, json.dumps(names), *np.ones((3, length)))
+    with pytest.raises(SiteDataError, match=words):
+        planning.scale_from([good, bad], fl.Regression("y"), np.array([0.5, 0.5]), ["site-1", "site-2"])
+
+
+def test_from_data_to_a_run_that_stops_by_itself_beside_the_pooled_solution(tmp_path):
+    rng = np.random.default_rng(3)
+    task, data = fl.Regression("y"), []
+    for c in range(N):
+        X = rng.normal(c, 2, size=(120 + 40 * c, D - 1))
+        data.append((X, X @ [1.0, -1, 0.5] + c + rng.normal(size=len(X))))
+    held = []
+    for c, entry in enumerate(data):
+        held.append(site.open_data(None, f"in:memory{c}", task))
+        held[-1].__dict__["opened"] = open_sites([entry], task)[0]
+    said = [site.describe(h, task, "r") for h in held]
+    w = planning.weights_of(said, "sites")
+    scale = planning.scale_from(said, task, w, ["a", "b", "c"])
+    numbers = [site.measure(h, task, scale, "r", share_moments=True) for h in held]
+    run = planning.plan_from_scalars(numbers, w, 0.05, "scafflsa", D)
+    local = [site.prepared(h, task, scale, tmp_path / str(c)) for c, h in enumerate(held)]
+    theta, xi, movement, H = np.zeros(D), np.zeros((N, D)), [], run.local_steps
+    while not planning.settled(movement, run):
+        assert len(movement) < run.rounds
+        first = len(movement) * H
+        hat = np.stack([local[c](theta, xi[c], run.step_size, H, first, 0, c) for c in range(N)])
+        xi += (w @ hat - hat) / (run.step_size * H)
+        movement.append(float(np.linalg.norm(w @ hat - theta)))
+        theta = w @ hat
+    best = planning.one_shot(numbers, w, ["x0", "x1", "x2", "intercept"])
+    assert np.linalg.norm(theta - best) <= 0.05
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fitted = fl.fit(data, task, 0.05)
+    T, t = scale.original()
+    np.testing.assert_allclose(T @ best + t, fitted.solution, rtol=1e-9)
