@@ -1,23 +1,29 @@
 """`fedlsa network` parses, calls one function and prints; wrong input gets one line, and danger is said loudly."""
 
+import shutil
 import stat
 import sys
 
 import pytest
 
 import fedlsa as fl
-from fedlsa.network import coordinator
+from fedlsa.network import coordinator, setup
 from fedlsa.network import join as joining
 from fedlsa.network.config import Bundle, Network, StartOptions
 
 pytest.importorskip("cryptography")
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A network of four sites that nobody changes."""
+    return setup.init(tmp_path_factory.mktemp("made") / "net", 4, "127.0.0.1", task=fl.Regression("charges"))
+
+
 @pytest.fixture
-def net(fedlsa):
-    """The name of a folder that init made."""
-    code, _, err = fedlsa("network", "init", "net", "--sites", 4, "--host", "127.0.0.1", "--target", "charges")
-    assert (code, err) == (0, "")
+def net(made, fedlsa, tmp_path):
+    """The name of a copy of it in the folder where commands run."""
+    shutil.copytree(made.folder, tmp_path / "net")
     return "net"
 
 

@@ -4,6 +4,7 @@ import configparser
 import io
 import ipaddress
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -26,10 +27,17 @@ x509 = pytest.importorskip("cryptography.x509")
 SECRETS = {"ca.key", "server.key", "superexec.secret"}
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A network of three sites that nobody changes."""
+    return setup.init(tmp_path_factory.mktemp("made") / "net", 3, "fl.example.org", task=fl.Regression("charges"))
+
+
 @pytest.fixture
-def network(tmp_path):
-    """A network of three sites."""
-    return setup.init(tmp_path / "net", 3, "fl.example.org", task=fl.Regression("charges"))
+def network(made, tmp_path):
+    """A copy of it that a test may change."""
+    shutil.copytree(made.folder, tmp_path / "net")
+    return Network.load(tmp_path / "net")
 
 
 @pytest.fixture
@@ -422,8 +430,8 @@ def test_a_bundle_that_is_none_is_refused(bundle, tmp_path):
         Bundle.open(tmp_path)
 
 
-def test_units_parse_restart_and_may_write_to_the_folder_alone(network, bundle):
-    site = Bundle.open(bundle)
+def test_units_parse_restart_and_may_write_to_the_folder_alone(made, bundle):
+    network, site = made, Bundle.open(bundle)
     for path in (network.folder / "systemd" / "fedlsa-coordinator.service", site.folder / "fedlsa-site.service"):
         unit = configparser.ConfigParser(interpolation=None)
         unit.optionxform = str

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from . import readmes
 from .config import Network
+from .entries import host_kind
 
 FLEET = "/v1/fleet/"  # the one path that sites need; control and runtime interfaces share Flower's port
 LARGEST_BODY = "16m"
@@ -136,12 +137,14 @@ server {{
 
 
 def caddy(network: Network) -> str:
-    """The same rule for Caddy."""
-    return f"""# Caddy in front of the SuperLink. `fedlsa network serve` has such a gate built in; use this file
-# instead, with `fedlsa network serve --no-gate`, where Caddy already holds the address.
+    """The same rule for Caddy (2.8 or newer)."""
+    # clients that call an address by its number name no server, so Caddy is told which one is meant
+    named = f"\n\tdefault_sni {network.host}" if host_kind(network.host) == "ip" else ""
+    return f"""# Caddy (2.8 or newer) in front of the SuperLink. `fedlsa network serve` has such a gate built in;
+# use this file instead, with `fedlsa network serve --no-gate`, where Caddy already holds the address.
 # Caddy must be able to read server.key.
 {{
-	auto_https off
+	auto_https off{named}
 }}
 
 https://{_bracketed(network.host)}:{network.port} {{
