@@ -116,6 +116,29 @@ def test_a_frozen_site_comes_back_with_the_control_variate_it_had():
     world.check()
 
 
+def test_a_site_that_answers_a_round_anew_with_other_noise_after_losing_its_disk_finds_out():
+    world = World(3, rough=0.0, method="scafflsa", participation=None, clip=None, min_sites=1, policy="spread")
+    first, *_ = world.settings.sites
+    world.server, orders = open_round(world.server, world.settings.sites)
+    noisy, secret = Coding(clip=1.0, noise=1.0), np.random.default_rng(8)
+    for site, work in orders.items():
+        world.sites[site], answer = client_step(None, work, world.local, noisy, secret)
+        world.server, reason = accept(world.server, site, answer.record())
+        assert reason is None
+    world.sites[first], other = client_step(None, orders[first], world.local, noisy, secret)  # the disk was lost
+    world.server, reason = accept(world.server, first, other.record())
+    assert "counted already" in reason
+    world.server, _ = close_round(world.server)
+    world.wiped[first] = 0
+    world.check()
+    world.server, orders = open_round(world.server, world.settings.sites)
+    _, answer = client_step(world.sites[first], orders[first], world.local, noisy, secret)
+    assert (type(answer), answer.reason) == (Refusal, "forgot")
+    world.server, _ = accept(world.server, first, answer.record())
+    world.check()
+    assert world.server.generation.tolist() == [1] + [0] * (world.N - 1)
+
+
 def test_an_outage_of_the_whole_network_sends_nobody_away():
     world = quiet(clip=None, min_sites=1, patience=1, policy="spread")
     for _ in range(5):
