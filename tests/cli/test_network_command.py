@@ -7,6 +7,7 @@ import sys
 import pytest
 
 import fedlsa as fl
+from fedlsa.errors import ArgumentError
 from fedlsa.network import coordinator, setup
 from fedlsa.network import join as joining
 from fedlsa.network.config import Bundle, Network, StartOptions
@@ -203,6 +204,17 @@ def test_join_passes_on_what_was_given(fedlsa, net, called):
     assert err.startswith("fedlsa: WARNING: INSECURE")
     refused(fedlsa("network", "join", "b.zip"), "--data or --loader must be given, one of them; got neither")
     refused(fedlsa("network", "join", "b.zip", "--data", "d.csv", "--loader", "m:f"), "got both")
+
+
+def test_join_asks_unless_told_and_says_so_where_nobody_can_answer(fedlsa, net, called, monkeypatch):
+    assert fedlsa("network", "join", "b.zip", "--data", "d.csv")[0] == 0
+    agree = called[0][-1]["agree"]
+    with pytest.raises(ArgumentError, match="--yes must be given"):
+        agree()
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    for answer in (True, False):
+        monkeypatch.setattr("typer.confirm", lambda text, default, answer=answer: answer)
+        assert agree() is answer
 
 
 def test_join_names_a_bundle_that_is_missing_or_none(fedlsa, tmp_path):

@@ -200,6 +200,8 @@ def join(
         say(coordinator.LOUD)
 
     def agree() -> bool:
+        if not yes and not sys.stdin.isatty():
+            raise ArgumentError("--yes must be given where nobody can be asked; got no terminal")
         return yes or typer.confirm("join?", default=False)
 
     joining.join(
