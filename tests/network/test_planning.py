@@ -183,6 +183,14 @@ def test_steps_on_means_are_planned_without_noise():
     run = planning.plan_from_moments(with_moments(p), p.weights, 1e-6, "scafflsa", local="means")
     means = fl.problems.from_observations([([1.0], A[None], b[None]) for A, b in zip(p.A_bar, p.b_bar, strict=True)])
     assert exact_error(means, run)[-1] <= 1e-6
+    for method in ("scafflsa", "scaffnew"):  # Scaffnew's mean shrinks faster than its runs do, so runs are looked at
+        run = planning.plan_from_scalars(measured(p), p.weights, 1e-6, method, D, local="means")
+        R = min(run.rounds, 80)
+        r = fl.simulate(means, run.algorithm, R, 4, np.zeros(D), record=range(R + 1))
+        for theta in r["theta"].values:
+            movement = np.linalg.norm(np.diff(theta, axis=0), axis=1)
+            stop = next(t for t in range(1, R + 1) if planning.settled(movement[:t], run))
+            assert np.linalg.norm(theta[stop] - p.theta_star) <= 1e-6
 
 
 def test_beyond_exact_moments_a_plan_from_moments_is_the_one_from_scalars():

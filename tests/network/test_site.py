@@ -1,7 +1,9 @@
 """What a site says of its data, against the same numbers computed from all rows at once."""
 
 import json
+import os
 import stat
+import time
 
 import numpy as np
 import pyarrow as pa
@@ -148,7 +150,12 @@ def test_damaged_or_half_written_rows_are_made_again_and_old_ones_go(regression,
     for factor in range(2, 8):
         wider = Scale(scale.centre, factor * scale.spread, scale.y_centre, scale.y_spread, True)
         sites.prepared(site, REGRESSION, wider, tmp_path)
-    assert len(list((tmp_path / "prepared").iterdir())) == 4
+    for name, age in ((".a.part", 10**6), (".b.part", 0)):
+        (tmp_path / "prepared" / name).mkdir()
+        os.utime(tmp_path / "prepared" / name, (time.time() - age,) * 2)
+    sites.prepared(site, REGRESSION, unscaled(D, True), tmp_path)
+    assert sum(p.suffix != ".part" for p in (tmp_path / "prepared").iterdir()) == 4
+    assert [p.name for p in (tmp_path / "prepared").glob("*.part")] == [".b.part"]
     sites.clear(tmp_path)
     assert not (tmp_path / "prepared").exists()
 
@@ -276,3 +283,21 @@ def test_what_leaves_is_counted_and_named():
     assert "150 numbers" in shared[2]
     assert shared[-1] == "Never: rows, or the control variate itself."
     assert any("not shared" in line for line in sites.leaves(VALUE, 40, share_moments=True))
+
+
+def test_a_log_in_a_csv_file_with_a_feature_map_goes_all_the_way(tmp_path):
+    rng = np.random.default_rng(7)
+    task = fl.Value(discount=0.9, features=fl.problems.features.OneHot(3), intercept=False)
+    lines = ["state,next_state,reward,terminated"]
+    lines += [f"{rng.integers(3)},{rng.integers(3)},{rng.normal()},{rng.random() < 0.1}" for _ in range(100)]
+    path = tmp_path / "log.csv"
+    path.write_text("\n".join(lines))
+    site = sites.open_data(path, None, task)
+    assert "3 coefficients: feature 0, feature 1, feature 2." in sites.check(site, task)
+    said = sites.measure(site, task, unscaled(3, False), "r")
+    rows = sites.prepared(site, task, unscaled(3, False), tmp_path)
+    np.testing.assert_array_equal(rows.u.sum(axis=1), np.ones(100))
+    A = rows.u.T @ rows.v / 100
+    assert said.lowest == pytest.approx(np.linalg.eigvalsh((A + A.T) / 2)[0], rel=1e-10)
+    with pytest.raises(ArgumentError, match="that of 3 features; got one of 4"):
+        sites.measure(site, task, unscaled(4, False), "r")

@@ -114,11 +114,18 @@ def scale_from(descriptions: Sequence[Description], task: Task, weights: Floats,
 
 
 def plan_from_scalars(
-    measurements: Sequence[Measurement], weights: Floats, epsilon: float, method: str, dim: int, distance: float = 0.0
+    measurements: Sequence[Measurement],
+    weights: Floats,
+    epsilon: float,
+    method: str,
+    dim: int,
+    distance: float = 0.0,
+    local: str = "rows",
 ) -> RunPlan:
     """A run to error epsilon, in the run's coordinates, from three scalars per site: see the module's text.
 
     distance : a bound on ||theta_star||, where one is known; it raises the limit on rounds, nothing else
+    local : what steps use, "rows" drawn at random or the site's "means", which have no noise
     """
     checks.choice("method", method, METHODS)
     epsilon = checks.real("epsilon", epsilon, above=0)
@@ -131,6 +138,8 @@ def plan_from_scalars(
     w = checks.array("weights", weights, (len(measurements),))
     lowest, highest, noise = (np.array([getattr(m, f) for m in measurements]) for f in ("lowest", "highest", "noise"))
     a, L, sigma2 = float(w @ lowest), float(highest.max()), float(w**2 @ noise)
+    if checks.choice("local", local, ("rows", "means")) == "means":
+        sigma2 = 0.0
     if not a > 1e-12 * L:
         raise ArgumentError(
             "the sites' smallest eigenvalues must have a positive mean for a plan from three scalars per site "
@@ -185,7 +194,7 @@ def plan_from_moments(
     m = shared(measurements, weights, local)
     if m.dim > LARGEST[checks.choice("method", method, METHODS)] and not m.quiet:
         distance = float(np.linalg.norm(m.theta_star))
-        return plan_from_scalars(measurements, weights, epsilon, method, m.dim, distance)
+        return plan_from_scalars(measurements, weights, epsilon, method, m.dim, distance, local)
     found: Plan = plan(m, epsilon, method=method, max_samples=max_samples, theta_0=np.zeros(m.dim))
     eta, H = float(found.algorithm.step_size), round(found.samples / found.rounds)  # type: ignore[arg-type]
     sentence = (

@@ -13,6 +13,7 @@ import os
 import secrets
 import shutil
 import sys
+import time
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -35,6 +36,7 @@ from .source import SiteData
 FORMAT = 1
 HELD = 4  # prepared data that are kept: of the latest runs
 FOLDER = "prepared"
+ABANDONED = 86400  # seconds after which an unfinished folder is nobody's
 
 
 def prepared(site: SiteData, task: Task, scale: Scale, folder: Path, local: str = "rows") -> Rows | Means:
@@ -120,15 +122,29 @@ def _write(site: SiteData, task: Task, scale: Scale, home: Path, place: Path, lo
         for name in os.listdir(part):
             with open(part / name, "rb+") as file:
                 os.fsync(file.fileno())
-        shutil.rmtree(place, ignore_errors=True)  # what is there could not be read
-        os.rename(part, place)
-        for old in sorted((p for p in home.iterdir() if p.suffix != ".part"), key=lambda p: -p.stat().st_mtime)[HELD:]:
-            shutil.rmtree(old, ignore_errors=True)
+        if _load(place, local) is None:  # else another process was as quick, with the same rows
+            shutil.rmtree(place, ignore_errors=True)
+            os.rename(part, place)
+        _tidy(home)
     except OSError as error:
         raise SiteDataError(f"cannot keep the prepared rows in {home}: {reason(error)}") from error
     finally:
         with contextlib.suppress(OSError):
             shutil.rmtree(part)
+
+
+def _tidy(home: Path) -> None:
+    """Leave the latest runs' rows, and nothing of processes that died while they wrote."""
+    finished: list[tuple[float, Path]] = []
+    parts: list[tuple[float, Path]] = []
+    for path in home.iterdir():
+        with contextlib.suppress(OSError):  # gone meanwhile
+            (parts if path.suffix == ".part" else finished).append((path.stat().st_mtime, path))
+    for _, path in sorted(finished, reverse=True)[HELD:]:
+        shutil.rmtree(path, ignore_errors=True)
+    for changed, path in parts:
+        if changed < time.time() - ABANDONED:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _rows(pieces: Iterable[Piece], name: str, ridge: float, part: Path) -> dict[str, Any]:
