@@ -111,15 +111,15 @@ def client_step(
     if state is not None and work.generation < state.generation:
         return state, _refusal(work, "forgot", "this site is in a later generation")
     if state is None or work.generation > state.generation:
-        if work.acked > 0:
-            return state, _refusal(work, "forgot", "this site does not have the state that the server speaks of")
         held = ClientState.fresh(work.experiment, work.generation, d, 0 if state is None else state.releases)
     elif work.round < state.round:
         return state, _refusal(work, "stale", f"this site has answered round {state.round} already")
     else:
         held = state
     if not _same_past(held, work):
-        return state, _refusal(work, "forgot", f"this site cannot have been averaged last in round {work.acked}")
+        return state, _refusal(
+            work, "forgot", f"this site has no reply to round {work.acked} as the server averaged it"
+        )
     held = corrected(held, work)
     theta_hat = np.asarray(
         local(work.theta, held.xi, work.eta, work.steps, work.step, work.seed, work.agent), np.float64

@@ -4,8 +4,9 @@ The promise is the site's own and trusts nobody outside: whatever two data sets 
 all its replies is nearly as likely under one as under the other. Two clipped replies are at most 2 clip apart, so noise
 of standard deviation noise * clip is a Gaussian mechanism with noise multiplier noise / 2, and k of them, each made in
 view of the last, are one with noise multiplier noise / (2 sqrt(k)). Replies count when they leave, averaged or not
-(ClientState.releases). The control variate needs no noise of its own: it is computed from what was sent and from what
-the server said. Not covered: the sums and scalars that a site sends when it joins, which have no noise.
+(ClientState.releases; a site that loses its disk loses the count and must add it by hand). The control variate needs
+no noise of its own: it is computed from what was sent and from what the server said. Not covered: the sums and scalars
+that a site sends when it joins, which have no noise.
 """
 
 from __future__ import annotations

@@ -166,8 +166,8 @@ def _refused(state: ServerState, c: int, refusal: Refusal) -> tuple[ServerState,
     said = "".join(letter if letter.isprintable() else " " for letter in refusal.text[:200])
     if refusal.reason == "forgot":
         leaving = np.arange(len(state.gone)) == c
-        pending = replace(pending, invited=pending.invited & ~leaving, accepted=pending.accepted & ~leaving)
-        state = _lost(replace(state, pending=pending), leaving)
+        left = {name: getattr(pending, name) & ~leaving for name in ("invited", "expected", "accepted")}
+        state = _lost(replace(state, pending=replace(pending, **left)), leaving)
     return _with(state, c, {"refused": state.refused[c] + 1}), f"the site refused ({refusal.reason}): {said}"
 
 
