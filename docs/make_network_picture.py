@@ -104,18 +104,18 @@ def table(found: dict[str, tuple[Floats, float]]) -> list[str]:
     return out
 
 
-def measured() -> dict[str, tuple[Floats, float]]:
+def measured(codings: dict[str, Coding]) -> dict[str, tuple[Floats, float]]:
     """For each way to write uploads: the root mean squared distance over seeds per round, and bytes of a vector."""
     means, theta = sites()
     found = {}
-    for name, coding in CODINGS.items():
+    for name, coding in codings.items():
         runs = [run(means, theta, coding, seed) for seed in range(SEEDS)]
         found[name] = (np.sqrt(np.mean([curve**2 for curve, _ in runs], axis=0)), runs[0][1])
     return found
 
 
 def main() -> None:
-    found = measured()
+    found = measured(CODINGS)
     print("\n".join(table(found)))
     picture = draw({name: curve for name, (curve, _) in found.items()})
     figures.save(picture, PICTURE, command="python docs/make_network_picture.py")

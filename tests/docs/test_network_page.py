@@ -1,0 +1,30 @@
+"""The network page shows the numbers that its script measures, and names commands and options that exist."""
+
+import re
+import runpy
+from pathlib import Path
+
+from fedlsa.cli import main
+
+DOCS = Path(__file__).parents[2] / "docs"
+TEXT = (DOCS / "network.md").read_text(encoding="utf-8")
+
+
+def test_the_table_of_uploads_is_what_the_script_measures():
+    script = runpy.run_path(str(DOCS / "make_network_picture.py"))
+    shown = TEXT.split("<!-- uploads -->\n")[1].split("<!-- /uploads -->")[0].splitlines()
+    assert [line.split(" | ")[0].strip("| ") for line in shown[2:]] == list(script["CODINGS"])
+    some = {name: script["CODINGS"][name] for name in ("8 bits", "noise 0.1")}  # the others take as long again each
+    lines = script["table"](script["measured"](some))
+    assert set(lines) <= set(shown)
+
+
+def test_every_command_and_option_of_the_page_exists(capsys, monkeypatch):
+    commands = set(re.findall(r"fedlsa network ([a-z-]+)", TEXT))
+    assert {"init", "serve", "start", "status", "result", "join", "demo"} <= commands
+    monkeypatch.setenv("COLUMNS", "200")
+    for command in sorted(commands):
+        assert main(["network", command, "--help"]) == 0
+    known = capsys.readouterr().out
+    for option in sorted(set(re.findall(r"`(--[a-z-]+)", TEXT))):
+        assert option in known, option
