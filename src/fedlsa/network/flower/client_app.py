@@ -20,7 +20,7 @@ from .launch import end_with, hasten
 from .runtime import Door, acquire
 from .server_app import WHO
 
-POLL = 0.1  # seconds between questions to the SuperNode, on loopback
+POLL = 0.2  # seconds between questions to the SuperNode, on loopback
 
 
 def desk(job: Path) -> Any:

@@ -13,7 +13,10 @@ from .content import from_content, to_content
 
 PULL = 0.25  # seconds between looks for answers
 WHO = "who"
-AGAIN = 15.0  # seconds after which an order is sent again: who was restarted in between has lost it, and twice is once
+AGAIN, SELDOM = (
+    6.0,
+    60.0,
+)  # seconds after which an order is sent again, at first and later: who was restarted has lost it
 
 
 @dataclass
@@ -27,7 +30,6 @@ class Post:
     names: dict[int, str]
     trusting: frozenset[str] = frozenset()
     pull: float = PULL
-    again: float = AGAIN
     asked: dict[str, int] = field(default_factory=dict)
 
     def present(self) -> tuple[str, ...]:
@@ -54,16 +56,17 @@ class Post:
     def ask(self, orders: Mapping[str, Record], deadline: float) -> Iterator[tuple[str, Record | MessageError]]:
         """Send each site its order and yield what comes back, until all have answered or `deadline` seconds passed.
 
+        An order without an answer is sent again now and then: a site answers the same again, so twice is once.
         An answer is given out once per site. One that cannot be read is given out as the error that says so.
         """
         node = {site: n for n, site in self.names.items()}
-        end, next_send = time.monotonic() + deadline, 0.0
+        end, next_send, pause = time.monotonic() + deadline, 0.0, AGAIN
         waiting, sent = set(orders), {}
         while waiting and (left := end - time.monotonic()) > 0:
             if time.monotonic() >= next_send:
                 here = sorted(waiting & set(self.present()))
                 sent.update(self._send({node[site]: orders[site] for site in here}, left))
-                next_send = time.monotonic() + self.again
+                next_send, pause = time.monotonic() + pause, min(2 * pause, SELDOM)
             for message in self.grid.pull_messages(list(sent)) if sent else ():
                 site = sent.pop(message.metadata.reply_to_message_id, None)
                 # An error that Flower itself makes (a node that is gone) is no answer of the site's.

@@ -1,0 +1,97 @@
+"""The public door on its own: what passes, what does not, and that nothing of a refused request reaches the inside."""
+
+import asyncio
+
+import httpx
+import pytest
+
+pytest.importorskip("starlette")
+
+from starlette.applications import Starlette
+from starlette.responses import Response
+from starlette.routing import Route
+
+from fedlsa.network import gate
+
+
+class Door:
+    """Knocks at the door with exactly the path that is given."""
+
+    build = httpx.AsyncClient
+
+    def __init__(self, app):
+        self.app = app
+
+    def request(self, method, path, **options):
+        async def knock():
+            async with self.build(transport=httpx.ASGITransport(self.app)) as client:
+                return await client.request(method, f"http://door{path}", **options)
+
+        return asyncio.run(knock())
+
+    def post(self, path, **options):
+        return self.request("POST", path, **options)
+
+
+@pytest.fixture
+def inside(monkeypatch):
+    """(door, seen): the door before an inside that notes what reaches it."""
+    seen = []
+
+    async def note(request):
+        seen.append((request.method, request.url.path, await request.body(), dict(request.headers)))
+        return Response(b"answer", 202, {"x-kept": "yes", "connection": "close"})
+
+    app = Starlette(routes=[Route("/{path:path}", note, methods=["GET", "POST", "PUT"])])
+
+    def client(**options):
+        options.pop("verify")
+        return Door.build(transport=httpx.ASGITransport(app), **options)
+
+    monkeypatch.setattr(httpx, "AsyncClient", client)
+    return Door(gate.create("http://inside", True, most=1000)), seen
+
+
+@pytest.mark.parametrize("name", [*gate.FLEET, *gate.OBJECTS])
+def test_what_a_site_asks_passes_with_body_and_signature(inside, name):
+    door, seen = inside
+    answer = door.post(f"/v1/fleet/{name}", content=b"body", headers={"flwr-signature": "s", "x-forwarded-for": "me"})
+    assert (answer.status_code, answer.content, answer.headers["x-kept"]) == (202, b"answer", "yes")
+    [(method, path, body, headers)] = seen
+    assert (method, path, body) == ("POST", f"/v1/fleet/{name}", b"body")
+    assert headers["flwr-signature"] == "s"
+    assert "x-forwarded-for" not in headers
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/", "/docs", "/openapi.json", "/health", "/v1/control/start-run", "/v1/runtime/acquire-task", "/v1/fleet",
+        "/v1/fleet/", "/v1/fleet/register-node", "/v1/fleet/unregister-node", "/v1/fleet/get-run/",
+        "//v1/fleet/get-run", "/v1/fleet/%67et-run", "/v1/fleet/..%2fcontrol/start-run", "/V1/fleet/get-run",
+        "/v1/fleet/get-run?x=1", "/v1/fleet/get-run%00", "/v1//fleet/get-run",
+    ],
+)  # fmt: skip
+def test_everything_else_is_refused_and_reaches_nobody(inside, path):
+    door, seen = inside
+    assert door.post(path, content=b"body").status_code == 403
+    assert not seen
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH"])
+def test_only_post_passes(inside, method):
+    door, seen = inside
+    assert door.request(method, "/v1/fleet/pull-messages").status_code == 403
+    assert not seen
+
+
+def test_a_request_that_is_too_long_is_refused(inside):
+    door, seen = inside
+    assert door.post("/v1/fleet/push-object", content=b"x" * 1001).status_code == 413
+    assert door.post("/v1/fleet/push-object", content=b"x" * 1000).status_code == 202
+    assert len(seen) == 1
+
+
+def test_sites_are_told_to_try_again_while_the_inside_is_away():
+    door = Door(gate.create("http://127.0.0.1:9", True))
+    assert door.post("/v1/fleet/pull-messages").status_code == 502
