@@ -2,7 +2,7 @@
 
 One flat record is three objects on the wire where arrays of Flower's own would be seven, and each costs a request.
 What arrives is not trusted: a type outside the list, a shape that does not fit the bytes, or a value of another kind
-than the schema's is a MessageError, found before memory is taken.
+than the schema's is a MessageError. How much may arrive is settled before: by the gate, and by pulling.py.
 """
 
 from __future__ import annotations
@@ -61,4 +61,7 @@ def _array(name: str, data: bytes, described: Any) -> np.ndarray:
     shape = tuple(int(n) for n in lengths)
     if math.prod(shape) * np.dtype(TYPES[kind]).itemsize != len(data):
         raise MessageError(f"{rule}; got {described[:40]!r}")
-    return np.frombuffer(data, dtype=TYPES[kind]).reshape(shape).copy()
+    try:
+        return np.frombuffer(data, dtype=TYPES[kind]).reshape(shape).copy()
+    except ValueError:  # lengths around a zero that no array can have
+        raise MessageError(f"{rule}; got {described[:40]!r}") from None

@@ -10,8 +10,10 @@ from typing import Any
 from ...errors import MessageError, NetworkError
 from ..records import Record
 from .content import from_content, to_content
+from .pulling import Replies
 
 PULL = 0.25  # seconds between looks for answers
+SOON = 0.05  # seconds until the next look for an answer of which a part is still under way
 WHO = "who"
 AGAIN, SELDOM = (
     6.0,
@@ -31,6 +33,10 @@ class Post:
     trusting: frozenset[str] = frozenset()
     pull: float = PULL
     asked: dict[str, int] = field(default_factory=dict)
+    replies: Replies = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.replies = Replies(self.grid)
 
     def present(self) -> tuple[str, ...]:
         """The sites that are connected now, or were heard of within the last minute."""
@@ -47,9 +53,8 @@ class Post:
         hello = [Message(RecordDict({WHO: ConfigRecord({})}), dst_node_id=n, message_type="train") for n in new]
         if hello:
             self.asked.update({str(i): n for i, n in zip(self.grid.push_messages(hello), new, strict=True) if i})
-        for message in self.grid.pull_messages(list(self.asked)) if self.asked else ():
-            node = self.asked.pop(message.metadata.reply_to_message_id, 0)
-            name = None if message.has_error() else message.content.get(WHO, {}).get("site")
+        for order, _, content in self.replies.look(list(self.asked)):
+            node, name = self.asked.pop(order), _name(content)
             if name in self.trusting:
                 self.names = {n: s for n, s in self.names.items() if s != name} | {node: name}
 
@@ -59,27 +64,25 @@ class Post:
         An order without an answer is sent again now and then: a site answers the same again, so twice is once.
         An answer is given out once per site. One that cannot be read is given out as the error that says so.
         """
-        node = {site: n for n, site in self.names.items()}
         end, next_send, pause = time.monotonic() + deadline, 0.0, AGAIN
-        waiting, sent = set(orders), {}
-        while waiting and (left := end - time.monotonic()) > 0:
-            if time.monotonic() >= next_send:
-                here = sorted(waiting & set(self.present()))
-                sent.update(self._send({node[site]: orders[site] for site in here}, left))
-                next_send, pause = time.monotonic() + pause, min(2 * pause, SELDOM)
-            for message in self.grid.pull_messages(list(sent)) if sent else ():
-                site = sent.pop(message.metadata.reply_to_message_id, None)
-                # An error that Flower itself makes (a node that is gone) is no answer of the site's.
-                if site is None or site not in waiting or message.has_error():
-                    continue
-                if self.names.get(int(message.metadata.src_node_id)) != site:
-                    continue
-                waiting.discard(site)
-                try:
-                    yield site, from_content(message.content)
-                except MessageError as error:
-                    yield site, error
-            time.sleep(min(self.pull, max(0.0, left)))
+        waiting, sent = set(orders), dict[str, str]()
+        try:
+            while waiting and (left := end - time.monotonic()) > 0:
+                if time.monotonic() >= next_send:
+                    here = set(self.present())  # without keys, a site that returns has a new node
+                    node = {site: n for n, site in self.names.items()}
+                    sent.update(self._send({node[site]: orders[site] for site in sorted(waiting & here)}, left))
+                    next_send, pause = time.monotonic() + pause, min(2 * pause, SELDOM)
+                for order, source, content in self.replies.look(list(sent)):
+                    site = sent.pop(order)
+                    # An error that Flower itself makes (a node that is gone) is no answer of the site's.
+                    if site not in waiting or content is None or self.names.get(source) != site:
+                        continue
+                    waiting.discard(site)
+                    yield site, _read(content)
+                time.sleep(min(SOON if self.replies.arriving else self.pull, max(0.0, left)))
+        finally:
+            self.replies.forget(sent)
 
     def _send(self, orders: Mapping[int, Record], ttl: float) -> dict[str, str]:
         """Push one message per node; the site by message id. ttl : seconds after which the message is dropped."""
@@ -93,6 +96,22 @@ class Post:
         ]
         ids = list(self.grid.push_messages(messages))
         return {str(i): self.names[n] for i, n in zip(ids, orders, strict=False) if i}
+
+
+def _read(content: Any) -> Record | MessageError:
+    try:
+        return content if isinstance(content, MessageError) else from_content(content)
+    except MessageError as error:
+        return error
+
+
+def _name(content: Any) -> str | None:
+    """The name that a node without a key gives itself."""
+    try:
+        name = content[WHO]["site"]
+    except (LookupError, TypeError):  # an error, nothing, or something else
+        return None
+    return name if isinstance(name, str) else None
 
 
 def refuse_foreign(*_: Any) -> None:

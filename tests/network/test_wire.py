@@ -1,0 +1,222 @@
+"""The wire on its own, without Flower's processes: what a site may push, which errors end a run, who carries it."""
+
+import time
+from types import SimpleNamespace
+
+import httpx
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr")
+
+from flwr.app import ConfigRecord, RecordDict
+from flwr.app.message import make_message
+from flwr.app.metadata import Metadata
+from flwr.proto.message_pb2 import ObjectTree
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
+
+from fedlsa.errors import MessageError
+from fedlsa.network.flower import pulling
+from fedlsa.network.flower.content import to_content
+from fedlsa.network.flower.server_app import WHO, Post
+from fedlsa.network.messages import Refusal
+
+
+@pytest.fixture(autouse=True)
+def identity(monkeypatch):
+    """Who this process is to Flower, which its messages note."""
+    from flwr.supercore.task_identity import TaskIdentity
+
+    for name in ("_task_id", "_run_id", "_node_id"):
+        monkeypatch.setattr(TaskIdentity, name, 1)
+
+
+def reply(content, node, order):
+    """A site's reply to the message `order`."""
+    about = Metadata(
+        run_id=1, message_id="", src_node_id=node, dst_node_id=1, message_type="train", group_id="", ttl=60.0,
+        reply_to_message_id=order, created_at=time.time(),
+    )  # fmt: skip
+    return make_message(metadata=about, content=content)
+
+
+class Grid:
+    """A SuperLink that holds what sites pushed: answers[node] makes (root id, tree, objects) from an order's id."""
+
+    node, run = None, SimpleNamespace(run_id=1)
+
+    def __init__(self, answers):
+        self.answers, self.sent, self.objects, self.confirmed, self.pulled = answers, {}, {}, [], []
+        self._runtime_client = self
+
+    def get_node_ids(self):
+        return list(self.answers)
+
+    def push_messages(self, messages):
+        ids = [f"order-{len(self.sent) + k}" for k, _ in enumerate(messages)]
+        self.sent |= {i: message.metadata.dst_node_id for i, message in zip(ids, messages, strict=True)}
+        return ids
+
+    def PullMessages(self, request):
+        found = SimpleNamespace(messages_list=[], message_object_trees=[])
+        for order in request.message_ids:
+            node = self.sent.get(order)
+            made = self.answers.get(node) and self.answers[node](order)
+            if made is None:
+                continue
+            del self.sent[order]
+            root, tree, objects = made
+            self.objects |= objects
+            about = SimpleNamespace(message_id=root, reply_to_message_id=order, src_node_id=node)
+            found.messages_list.append(SimpleNamespace(metadata=about))
+            found.message_object_trees.append(tree)
+        return found
+
+    def PullObject(self, request):
+        self.pulled.append(request.object_id)
+        held = self.objects.get(request.object_id)
+        if isinstance(held, Exception):
+            raise held
+        return SimpleNamespace(
+            object_found=request.object_id in self.objects, object_available=held is not None, object_content=held
+        )
+
+    def ConfirmMessageReceived(self, request):
+        self.confirmed.append(request.message_object_id)
+
+
+def pushed(thing):
+    """What an honest SuperNode pushes of an object: its id, its tree, its parts."""
+    parts = {i: part.deflate() for i, part in get_all_nested_objects(thing).items()}
+    return thing.object_id, get_object_tree(thing), parts
+
+
+def honest(node):
+    return lambda order: pushed(reply(to_content(Refusal("e", 1, 0, "other", f"no {node}").record()), node, order))
+
+
+ORDER = Refusal("e", 1, 0, "other", "an order").record()
+
+
+def ask(grid, names, deadline=5.0, **options):
+    post = Post(grid, names, pull=0.01, **options)
+    return dict(post.ask(dict.fromkeys(names.values(), ORDER), deadline))
+
+
+def bare(order):
+    """Not a message: a ConfigRecord as the root."""
+    return pushed(ConfigRecord({"a": 1}))
+
+
+def lying(order):
+    """A tree that holds less than the message needs."""
+    root, _, parts = pushed(reply(to_content(ORDER), 7, order))
+    return root, ObjectTree(object_id=root), {root: parts[root]}
+
+
+def garbage(order):
+    return "x", ObjectTree(object_id="x"), {"x": b"\xff" * 50}
+
+
+def forest(order):
+    tree = ObjectTree(object_id="r", children=[ObjectTree(object_id=str(k)) for k in range(pulling.OBJECTS)])
+    return "r", tree, {str(k): b"x" for k in range(pulling.OBJECTS)}
+
+
+def deep(order):
+    tree = ObjectTree(object_id="0")
+    for k in range(pulling.OBJECTS):
+        tree = ObjectTree(object_id=str(k + 1), children=[tree])
+    return tree.object_id, tree, {}
+
+
+@pytest.mark.parametrize("push", [bare, lying, garbage, forest, deep])
+def test_a_reply_that_cannot_be_read_is_that_sites_error_alone(push):
+    found = ask(Grid({7: push, 8: honest(8)}), {7: "bad", 8: "good"})
+    assert isinstance(found["bad"], MessageError)
+    assert found["good"].meta["text"] == "no 8"
+
+
+def test_a_tree_that_is_too_large_is_refused_before_any_of_it_is_fetched():
+    grid = Grid({7: forest})
+    assert "at most 16 objects" in str(ask(grid, {7: "bad"})["bad"])
+    assert not grid.pulled
+    assert grid.confirmed == ["r"]
+
+
+def test_a_reply_with_too_many_bytes_is_refused(monkeypatch):
+    monkeypatch.setattr(pulling, "BYTES", 100)
+    assert "at most 100 bytes" in str(ask(Grid({7: honest(7)}), {7: "a"})["a"])
+
+
+def test_a_site_that_holds_a_part_back_keeps_nobody_waiting_and_is_heard_when_it_sends_it():
+    late = {}
+
+    def slow(order):
+        root, tree, parts = honest(7)(order)
+        late.update(parts)
+        return root, tree, dict.fromkeys(parts)
+
+    grid = Grid({7: slow, 8: honest(8)})
+    post = Post(grid, {7: "slow", 8: "prompt"}, pull=0.01)
+    answers = post.ask({"slow": ORDER, "prompt": ORDER}, 10.0)
+    assert next(answers)[0] == "prompt"
+    grid.objects |= late
+    assert next(answers)[0] == "slow"
+    assert not post.replies.arriving
+
+
+def test_what_was_not_completed_in_time_is_forgotten():
+    grid = Grid({7: lambda order: ("r", ObjectTree(object_id="r"), {"r": None})})
+    post = Post(grid, {7: "a"}, pull=0.01)
+    assert dict(post.ask({"a": ORDER}, 0.2)) == {}
+    assert not post.replies.arriving
+
+
+def test_who_replied_is_what_the_superlink_noted_not_what_the_reply_says():
+    grid = Grid({7: lambda order: honest(8)(order), 8: lambda order: None})
+    found = ask(grid, {7: "a", 8: "b"}, deadline=0.3)
+    assert list(found) == ["a"]
+
+
+def test_trouble_of_the_transport_is_raised():
+    def broken(order):
+        return "r", ObjectTree(object_id="r"), {"r": httpx.ConnectError("away")}
+
+    with pytest.raises(httpx.ConnectError):
+        ask(Grid({7: broken}), {7: "a"})
+
+
+def test_without_keys_a_site_that_returns_as_another_node_is_asked_there():
+    def says(node, name, later):
+        def answer(order):
+            if not later:
+                later.append(order)
+                return pushed(reply(RecordDict({WHO: ConfigRecord({"site": name})}), node, order))
+            return honest(node)(order) if node == 9 else None
+
+        return answer
+
+    grid = Grid({7: says(7, "a", [])})
+    post = Post(grid, {}, frozenset({"a"}), pull=0.01)
+    assert post.present() == ("a",)
+    del grid.answers[7]
+    grid.answers[9] = says(9, "a", [])
+    assert [site for site, _ in post.ask({"a": ORDER}, 5.0)] == ["a"]
+    assert post.names == {9: "a"}
+
+
+@pytest.mark.parametrize("given", [["a"], 3, b"a", "stranger"])
+def test_without_keys_a_name_that_is_no_name_of_a_site_is_not_taken(given):
+    grid = Grid({7: lambda order: pushed(reply(RecordDict({WHO: ConfigRecord({"site": given})}), 7, order))})
+    assert Post(grid, {}, frozenset({"a"})).present() == ()
+
+
+def test_a_shape_that_no_array_can_have_is_a_message_error():
+    from fedlsa.network.flower.content import from_content
+
+    held = {"kind": "k", "array.a": b"", "shape.a": "float64:0:99999999999:99999999999"}
+    with pytest.raises(MessageError, match="shape that fits"):
+        from_content(RecordDict({"fedlsa": ConfigRecord(held)}))
+    whole = from_content(RecordDict({"fedlsa": ConfigRecord(held | {"shape.a": "float64:0"})}))
+    np.testing.assert_array_equal(whole.arrays["a"], np.zeros(0))
