@@ -197,7 +197,8 @@ def test_join_passes_on_what_was_given(fedlsa, net, called):
     given = called[0][-1]
     assert given.pop("agree")() is True
     assert {k: v if v is None or isinstance(v, bool) else str(v) for k, v in given.items()} == {
-        "data": "d.csv", "loader": None, "folder": "s", "share_moments": True, "new_key": True, "insecure": False,
+        "data": "d.csv", "loader": None, "folder": "s", "share_moments": True, "least_noise": None,
+        "new_key": True, "insecure": False,
     }  # fmt: skip
     code, _, err = fedlsa("network", "join", "b.zip", "--loader", "m:f", "--insecure", "--yes")
     assert code == 0

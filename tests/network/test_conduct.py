@@ -10,12 +10,15 @@ from deployment import D, site_data, write_csv
 import fedlsa as fl
 from fedlsa.errors import MessageError, NetworkError
 from fedlsa.network import setup
+from fedlsa.network.coding import Coding
 from fedlsa.network.conduct import conduct
 from fedlsa.network.config import StartOptions
 from fedlsa.network.coordinator import result, status, stop
-from fedlsa.network.display import amount, line, standing
+from fedlsa.network.display import amount, line, standing, summary, table
+from fedlsa.network.messages import Describe, Refusal
 from fedlsa.network.records import Record
 from fedlsa.network.runs import Run, unfinished
+from fedlsa.network.site import describe
 from fedlsa.network.source import open_data
 from fedlsa.network.station import Desk
 from fedlsa.network.stored import load_state
@@ -38,6 +41,7 @@ class World:
         for name, (X, y) in zip(self.network.sites, self.data, strict=True):
             write_csv(root / f"{name}.csv", X, y)
         self.absent, self.meddle = set(), lambda site, answer: answer
+        self.least_noise = None
 
     def folder(self, site):
         out = self.root / "places" / site
@@ -52,7 +56,7 @@ class World:
             if site in self.absent:
                 continue
             data = open_data(self.root / f"{site}.csv", None, self.task)
-            desk = Desk(site, self.folder(site), data, self.task, self.share_moments)  # a new process each time
+            desk = Desk(site, self.folder(site), data, self.task, self.share_moments, self.least_noise)  # a new process
             answer = self.meddle(site, desk.answer(record))
             if answer is not None:
                 yield site, answer
@@ -227,7 +231,94 @@ def test_every_event_reads_as_a_line(world):
     assert lines[0] == "planned: as asked for"
     assert lines[1].startswith("round 1: 4 of 4 sites, drift ")
     assert lines[-1] == "finished: all 3 rounds are done"
-    assert standing(run) == ["trial: over", *lines[:1], lines[-2], lines[-1]]
+    shown = standing(run)
+    assert [shown[0], *shown[1:3], shown[-1]] == ["trial: over", lines[0], lines[-2], lines[-1]]
+    assert [words.split(",")[0].strip() for words in shown[3:-1]] == [f"site-{c}: answered" for c in (1, 2, 3, 4)]
+
+
+def test_another_run_under_an_old_name_begins_afresh_at_the_sites(world):
+    first = world.start(**by_hand(2, seed=1))
+    conduct(world.network, first, world)
+    shutil.rmtree(first.folder)
+    again = world.start(**by_hand(2, seed=5))
+    conduct(world.network, again, world)
+    assert np.abs(np.array(again.read("result.json")["theta"]) - world.simulated(2, seed=5)).max() <= 1e-12
+
+
+def test_a_damaged_state_is_put_aside_and_the_site_begins_again(world):
+    run, spoilt = world.start(**by_hand(5)), []
+
+    def spoil(site, answer):
+        if site == "site-3" and answer.kind == "reply" and answer.meta["round"] == 2 and not spoilt:
+            spoilt.append(world.folder(site) / "state" / "trial.npz")
+            spoilt[0].write_bytes(b"nonsense")
+        return answer
+
+    world.meddle = spoil
+    conduct(world.network, run, world)
+    assert spoilt[0].with_suffix(".damaged").read_bytes() == b"nonsense"
+    rounds = [event for _, event in run.events() if event["event"] == "round"]
+    assert "site-3" in rounds[-1]["sites"]
+    assert np.abs(world.xi().sum(axis=0)).max() <= 1e-12
+
+
+def test_noised_replies_are_not_shortened_and_their_promise_is_told(world):
+    run = world.start(**by_hand(2, clip=1.0, noise=2.0))
+    conduct(world.network, run, world)
+    found = run.read("result.json")
+    assert found["settings"]["clip"] is None
+    assert "differentially private" in found["privacy"]
+    told = json.loads((world.folder("site-1") / "results" / "trial.json").read_text())
+    assert told["privacy"] == found["privacy"]
+    assert any("privacy of each site" in words for words in summary(found))
+
+
+def test_a_site_that_wants_noise_refuses_runs_without_it(world):
+    world.least_noise = 1.0
+    with pytest.raises(NetworkError, match=r"site-1 refused: .*noise of at least 1 times the clip"):
+        conduct(world.network, world.start(**by_hand(2)), world)
+
+
+def test_answers_before_the_first_round_take_one_pass_over_the_data(world, monkeypatch):
+    from fedlsa.network import station
+
+    passes = []
+    monkeypatch.setattr(station, "describe", lambda *given: passes.append(given) or describe(*given))
+    data = open_data(world.root / "site-1.csv", None, world.task)
+    desk = Desk("site-1", world.folder("site-1"), data, world.task)
+    order = Describe("trial", station.terms(world.task, Coding(), "rows", "token")).record()
+    assert [desk.answer(order).kind for _ in range(3)] == ["description"] * 3
+    assert len(passes) == 1
+
+
+def test_a_measurement_that_cannot_be_is_named_and_asked_for_again(world):
+    seen = []
+
+    def lie(site, answer):
+        if site == "site-4" and answer.kind == "measurement" and len(seen) < 2:
+            seen.append(site)
+            return Record(answer.kind, answer.meta | {"noise": -1.0}, answer.arrays)
+        return answer
+
+    world.meddle = lie
+    run = world.start(**by_hand(1))
+    conduct(world.network, run, world)
+    refused = [event for _, event in run.events() if event["event"] == "refused"]
+    assert [event["site"] for event in refused] == ["site-4"] * 2
+    assert run.read("result.json")["averages"] == 1
+
+
+def test_what_a_stranger_writes_cannot_reach_a_terminal(world):
+    def curse(site, answer):
+        return Refusal("trial", 0, 0, "data", "\x1b[2J[/foo]" + "x" * 5000).record()
+
+    world.meddle = curse
+    with pytest.raises(NetworkError) as error:
+        conduct(world.network, world.start(**by_hand(1)), world)
+    assert "\x1b" not in str(error.value)
+    assert len(str(error.value)) < 300
+    drawn = table("trial", [{"event": "refused", "site": "site-1", "text": "[/foo]"}])
+    assert "[/foo]" in str(drawn.caption)
 
 
 def test_a_half_written_event_is_left_for_later(world):

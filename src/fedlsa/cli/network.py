@@ -183,6 +183,10 @@ def join(
         bool,
         typer.Option("--share-moments", help="Let the site's averages of products leave too: exact plans."),
     ] = False,
+    least_noise: Annotated[
+        float | None,
+        typer.Option(help="Refuse runs whose privacy noise, in units of their clip, is below this.", min=0),
+    ] = None,
     new_key: Annotated[
         bool, typer.Option("--new-key", help="The bundle brings a rotated key; the state stays.")
     ] = False,
@@ -210,6 +214,7 @@ def join(
         loader=loader,
         folder=folder,
         share_moments=share_moments,
+        least_noise=least_noise,
         new_key=new_key,
         insecure=insecure,
         agree=agree,

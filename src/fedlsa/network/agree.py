@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from ..checks import Floats
@@ -14,7 +15,7 @@ from .config import Network, StartOptions
 from .messages import Describe, Description, Measure, Measurement, Refusal
 from .planning import one_shot, plan_from_moments, plan_from_scalars, scale_from, weights_of
 from .post import Post, wait_for
-from .records import Message, Record
+from .records import Message, Record, printable
 from .runs import Run
 from .server_state import ServerState
 from .settings import Settings
@@ -36,14 +37,21 @@ def agree(network: Network, run: Run, post: Post, options: StartOptions) -> tupl
     weights = weights_of(described, options.weight)
     scale = scale_from(described, network.task, weights, sites)
     names = [str(n) for n in json.loads(described[0].names)]
-    answers = _all(run, post, options, dict.fromkeys(sites, _measure(run, scale)), Measurement.from_record)
+    heard = partial(Measurement.from_record, dim=scale.dim)
+    answers = _all(run, post, options, dict.fromkeys(sites, _measure(run, scale)), heard)
     if answers is None:
         return None
     measured = [answers[s] for s in sites]
-    settings, plan = _settings(run, options, network, measured, weights, scale.dim)
+    try:
+        settings, plan = _settings(run, options, network, measured, weights, scale.dim)
+    except (ValueError, ArithmeticError) as error:
+        raise NetworkError(f"no plan follows from what the sites say: {printable(error)}") from error
     held = {"names": names, "scale": scale_text(scale), "rows": {s: found[s].rows for s in sites}, **plan}
     if all(m.A is not None for m in measured):
         held["one_shot"] = one_shot(measured, weights, names).tolist()
+        T, t = scale.original()
+        shot = ", ".join(f"{n} {v:.6g}" for n, v in zip(names, T @ held["one_shot"] + t, strict=True))
+        run.note("one shot", text=printable(f"from the moments that all sites share, without a round: {shot}", 2000))
     run.keep_terms(held)
     state = ServerState.start(settings, scale.dim)
     run.save(state)
@@ -58,12 +66,12 @@ def introduce(
     for order in (_describe(network, run, options), _measure(run, scale)):
         for site, answer in post.ask(dict.fromkeys(sites, order), options.deadline):
             if isinstance(answer, Record) and answer.kind == Refusal.KIND:
-                run.note("refused", site=site, text=str(answer.meta.get("text"))[:200])
+                run.note("refused", site=site, text=printable(answer.meta.get("text")))
 
 
 def _describe(network: Network, run: Run, options: StartOptions) -> Record:
     coding = Coding(options.quantise, options.clip, options.noise)
-    return Describe(run.name, terms(network.task, coding, options.local)).record()
+    return Describe(run.name, terms(network.task, coding, options.local, run.token)).record()
 
 
 def _measure(run: Run, scale: Scale) -> Record:
@@ -75,7 +83,7 @@ def _measure(run: Run, scale: Scale) -> Record:
 def _all(
     run: Run, post: Post, options: StartOptions, orders: Mapping[str, Record], read: Callable[[Record], M]
 ) -> dict[str, M] | None:
-    """One good answer of every site, however long it takes; a site that refuses ends the run. None: stopped."""
+    """One good answer of every site, however long it takes; a site that says no ends the run. None: stopped."""
     out: dict[str, M] = {}
     while not run.stopping:
         left = {site: order for site, order in orders.items() if site not in out}
@@ -84,10 +92,10 @@ def _all(
                 if isinstance(answer, MessageError):
                     raise answer
                 if answer.kind == Refusal.KIND:
-                    raise NetworkError(f"{site} refused: {Refusal.from_record(answer).text}")
+                    raise NetworkError(f"{site} refused: {printable(Refusal.from_record(answer).text)}")
                 out[site] = read(answer)
-            except MessageError as error:
-                raise NetworkError(f"{site} sent an answer that cannot be used: {error}") from error
+            except MessageError as error:  # it is asked again; who looks sees which site holds the run up
+                run.note("refused", site=site, text=printable(error))
         if len(out) == len(orders):
             return out
         wait_for(run, ", ".join(s for s in orders if s not in out), post.present())
@@ -104,7 +112,7 @@ def _settings(
         if all(m.A is not None for m in measured):
             made = plan_from_moments(measured, weights, options.epsilon, options.method, options.local)
         else:
-            made = plan_from_scalars(measured, weights, options.epsilon, options.method, dim)
+            made = plan_from_scalars(measured, weights, options.epsilon, options.method, dim, local=options.local)
         eta, H, rounds = made.step_size, made.local_steps, made.rounds
         plan |= {"plan": made.sentence, "rate": made.rate}
     if eta is None or H is None or rounds is None:
@@ -122,7 +130,7 @@ def _settings(
         weights=tuple(weights.tolist()),
         participation=options.participants(N),
         min_sites=options.least(N),
-        clip=options.clip,
+        clip=None if options.noise is not None else options.clip,  # noise makes honest replies longer than the clip
         trim=options.trim,
         patience=options.patience,
         policy=options.policy,

@@ -19,6 +19,7 @@ from .config import Network, StartOptions
 from .messages import Refusal
 from .planning import error_left
 from .post import Post, wait_for
+from .privacy import promised
 from .records import Record
 from .runs import Run
 from .server import accept, close_round, drift_norm, estimated_error, finish, finished, open_round
@@ -81,6 +82,8 @@ def _round(
     if run.stopping:
         return state
     began = time.monotonic()
+    if state.opened % state.settings.patience:  # who is gone and connected is asked again, but not in every round
+        here = tuple(s for s in here if not state.gone[state.settings.sites.index(s)]) or here
     state, orders = open_round(state, here)
     for site, answer in post.ask({site: order.record() for site, order in orders.items()}, options.deadline):
         if isinstance(answer, MessageError):
@@ -106,6 +109,7 @@ def _round(
         error=error if np.isfinite(error) else None,
         up=int(state.traffic[:, UP_BYTES].sum()),
         down=int(state.traffic[:, DOWN_BYTES].sum()),
+        moved={site: state.traffic[c, [UP_BYTES, DOWN_BYTES]].tolist() for c, site in enumerate(state.settings.sites)},
         seconds=round(time.monotonic() - began, 3),
     )
     return state
@@ -128,8 +132,12 @@ def _outcome(run: Run, state: ServerState, held: dict[str, Any], over: str) -> d
         "drift": drift_norm(state),
         "traffic": dict(zip(state.settings.sites, state.traffic.tolist(), strict=True)),
         "traffic_columns": ["messages down", "bytes down", "messages up", "bytes up"],
+        "refused": dict(zip(state.settings.sites, state.refused.tolist(), strict=True)),
         "settings": json.loads(state.settings.text()),
     }
+    noise = run.options().noise
+    if noise is not None:
+        out["privacy"] = promised(noise, state.opened)
     if "one_shot" in held:
         out["one_shot"] = (T @ np.array(held["one_shot"]) + t).tolist()
     return out

@@ -57,13 +57,14 @@ def _live(run: Run) -> None:
 def table(name: str, events: list[dict[str, Any]]) -> Any:
     """The last rounds, and under them the last word that was said."""
     from rich.table import Table
+    from rich.text import Text
 
     rounds = [e for e in events if e["event"] == "round"]
     words = [e for e in events if e["event"] != "round"]
     planned = next((e["rounds"] for e in reversed(events) if e["event"] == "planned"), None)
     done = rounds[-1]["averages"] if rounds else 0
     caption = line(words[-1]) if words else "waiting for the coordinator"
-    out = Table(title=f"{name}: {done} of {planned or '?'} rounds", caption=caption)
+    out = Table(title=Text(f"{name}: {done} of {planned or '?'} rounds"), caption=Text(caption))
     for head in HEADS:
         out.add_column(head, justify="right")
     for event in rounds[-SHOWN:]:
@@ -106,6 +107,16 @@ def standing(run: Run) -> list[str]:
     for kind in ("planned", "round"):
         last = [e for e in events if e["event"] == kind]
         out += [line(last[-1])] if last else []
+        if kind == "round" and last:
+            for site, (up, down) in last[-1].get("moved", {}).items():
+                here = (
+                    "answered"
+                    if site in last[-1]["sites"]
+                    else "missing"
+                    if site in last[-1]["missing"]
+                    else "not asked"
+                )
+                out.append(f"  {site}: {here}, up {amount(up)}, down {amount(down)}")
     if events and events[-1]["event"] not in ("planned", "round"):
         out.append(line(events[-1]))
     return out
@@ -127,7 +138,11 @@ def summary(held: dict[str, Any]) -> list[str]:
         f"{held['averages']} rounds averaged, {held['rounds_opened']} opened; |sum of xi| {held['sum_of_xi']:.1e}"
     )
     for site, (down, down_bytes, up, up_bytes) in held["traffic"].items():
-        out.append(f"{site}: {up} messages up ({amount(up_bytes)}), {down} down ({amount(down_bytes)})")
+        refused = held.get("refused", {}).get(site, 0)
+        more = f", {refused} refused" if refused else ""
+        out.append(f"{site}: {up} messages up ({amount(up_bytes)}), {down} down ({amount(down_bytes)}){more}")
+    if "privacy" in held:
+        out.append(f"privacy of each site: {held['privacy']}")
     return out
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from ..errors import NetworkError
 from ..files import replacing
 from .config import Bundle
-from .coordinator import only_one, stopped_by_signals
+from .coordinator import bracketed, only_one, stopped_by_signals
 from .processes import Child, Family, environment, free_port, launched, module
 from .site import check, clear, describe, leaves
 from .source import SiteData, open_data
@@ -27,6 +27,7 @@ class Member:
         data: SiteData,
         *,
         share_moments: bool = False,
+        least_noise: float | None = None,
         insecure: bool = False,
         say: Callable[[str], None] = print,
     ) -> None:
@@ -41,6 +42,7 @@ class Member:
             "data": None if data.path is None else str(data.path.resolve()),
             "loader": data.loader,
             "share_moments": share_moments,
+            "least_noise": least_noise,
         }
         with replacing(self.job, "the site's job") as part:
             part.write_text(json.dumps(held, indent=1), encoding="utf-8")
@@ -53,13 +55,14 @@ class Member:
     def _node(self) -> list[str]:
         self.port = free_port()
         s = self.site
+        host = f"[{s.host}]" if ":" in s.host else s.host  # an address of IPv6
         keys = ["--root-certificates", str(s.ca), "--auth-supernode-private-key", str(s.key)]
         return launched(
             "node",
             str(POLL),
             str(self.folder),
             arguments=[
-                *("--superlink", f"{s.host}:{s.port}", *(["--insecure"] if self.insecure else keys)),
+                *("--superlink", f"{host}:{s.port}", *(["--insecure"] if self.insecure else keys)),
                 *("--isolation", "process", "--superexec-auth-secret-file", str(self.secret)),
                 *("--host", "127.0.0.1", "--port", str(self.port)),
             ],
@@ -85,12 +88,16 @@ def join(
     loader: str | None = None,
     folder: Path | str | None = None,
     share_moments: bool = False,
+    least_noise: float | None = None,
     new_key: bool = False,
     insecure: bool = False,
     agree: Callable[[], bool] = lambda: True,
     say: Callable[[str], None] = print,
 ) -> None:
-    """Join a network as a site, until Ctrl-C or SIGTERM; a killed node or worker is started again."""
+    """Join a network as a site, until Ctrl-C or SIGTERM; a killed node or worker is started again.
+
+    least_noise : runs whose privacy noise, in units of their clip, is below this are refused
+    """
     site = Bundle.open(bundle, folder, new_key=new_key)
     found = open_data(data, loader, site.task)
     for text in check(found, site.task):
@@ -100,12 +107,12 @@ def join(
         say(text)
     if not agree():
         raise NetworkError("not joined: nothing has left this site")
-    if loader is not None:
-        clear(site.folder)
-    member = Member(site, found, share_moments=share_moments, insecure=insecure, say=say)
     with only_one(site.folder / "join.pid", "this site has joined already"):
+        if loader is not None:
+            clear(site.folder)
+        member = Member(site, found, share_moments=share_moments, least_noise=least_noise, insecure=insecure, say=say)
         stop = stopped_by_signals()
-        say(f"{site.name} joins {site.host}:{site.port}; logs in {member.folder / 'logs'}; Ctrl-C leaves")
+        say(f"{site.name} joins {bracketed(site.host)}:{site.port}; logs in {member.folder / 'logs'}; Ctrl-C leaves")
         seen = set(_results(site))
         try:
             while not stop.wait(0.2):

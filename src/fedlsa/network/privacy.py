@@ -17,6 +17,8 @@ from typing import Any
 from .. import checks
 from ..errors import MissingExtraError
 
+DELTA = 1e-5  # of promises that are shown without being asked for
+
 
 def privacy_spent(noise: float, releases: int, delta: float) -> float:
     """The epsilon that `releases` noised replies have cost at a given delta.
@@ -46,6 +48,14 @@ def promise(noise: float, releases: int, delta: float) -> str:
         f"after {releases} replies with noise {noise:g} times the clipping norm, what this site has sent is "
         f"({spent:.3g}, {delta:g})-differentially private about its whole data set"
     )
+
+
+def promised(noise: float, releases: int) -> str:
+    """The promise at delta = DELTA, or why it cannot be computed here."""
+    try:
+        return promise(noise, releases, DELTA)
+    except MissingExtraError as error:
+        return str(error)
 
 
 def _library() -> Any:

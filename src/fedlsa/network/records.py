@@ -23,6 +23,11 @@ Scalar = int | float | str | bool
 Payload = dict[str, np.ndarray[Any, Any]]  # the arrays of a coded upload (coding.py)
 
 
+def printable(text: object, most: int = 200) -> str:
+    """What a stranger wrote, fit for a terminal and a log: one short line without control characters."""
+    return "".join(letter if letter.isprintable() else " " for letter in str(text)[:most])
+
+
 @dataclass(frozen=True, eq=False)
 class Record:
     """What a transport carries: meta always has "version" and "kind"."""

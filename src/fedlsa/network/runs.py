@@ -1,6 +1,7 @@
 """A run's folder at the coordinator: what was asked, where it stands, what came of it. All commands read these files.
 
 runs/EXPERIMENT/options.json   what `fedlsa network start` asked for
+                token          by which sites tell it from an earlier run of the same name
                 events.jsonl   one line per thing that happened, for the display and for people
                 terms.json     names of coefficients, the run's coordinates, the plan: known after all sites were heard
                 state.npz      the server's state (server_state.py), stored after every round
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -50,8 +52,14 @@ class Run:
         if run.folder.exists():
             raise NetworkError(f"name must be that of a new run; {run.name} exists already in {network.runs}")
         run.folder.mkdir(parents=True)
+        (run.folder / "token").write_text(secrets.token_hex(8), encoding="utf-8")
         run._write("options.json", json.loads(options.text()))
         return run
+
+    @property
+    def token(self) -> str:
+        """By which sites tell this run from an earlier one of the same name."""
+        return (self.folder / "token").read_text(encoding="utf-8")
 
     def options(self) -> StartOptions:
         """What was asked for."""

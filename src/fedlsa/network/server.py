@@ -30,6 +30,7 @@ from ..errors import ArgumentError, MessageError
 from . import coding
 from .averaging import average
 from .messages import Finish, Record, Refusal, Reply, Work, structure
+from .records import printable
 from .server_state import (
     DOWN_BYTES,
     DOWN_MESSAGES,
@@ -163,7 +164,7 @@ def _counted(state: ServerState, c: int, record: Record) -> ServerState:
 def _refused(state: ServerState, c: int, refusal: Refusal) -> tuple[ServerState, str | None]:
     """A site's refusal: "forgot" ends its generation, the others are only passed on."""
     pending = _current(state, c, refusal)
-    said = "".join(letter if letter.isprintable() else " " for letter in refusal.text[:200])
+    said = printable(refusal.text)
     if refusal.reason == "forgot":
         leaving = np.arange(len(state.gone)) == c
         left = {name: getattr(pending, name) & ~leaving for name in ("invited", "expected", "accepted")}

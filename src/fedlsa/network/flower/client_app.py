@@ -32,7 +32,7 @@ def desk(job: Path) -> Any:
     held = json.loads(job.read_text(encoding="utf-8"))
     site = Bundle.load(held["folder"])
     data = open_data(held["data"], held["loader"], site.task)
-    return Desk(site.name, site.folder, data, site.task, bool(held["share_moments"]))
+    return Desk(site.name, site.folder, data, site.task, bool(held["share_moments"]), held.get("least_noise"))
 
 
 def answered(message: Any, at: Any) -> Any:
