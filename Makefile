@@ -4,10 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-gpu lint bench reproduce clean
+.PHONY: help demo test test-gpu test-network lint bench reproduce network clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.installed-cli ## FedLSA against SCAFFLSA: a table, and the picture out/demo.png
 	@$(BIN)/python examples/demo.py
@@ -18,6 +18,9 @@ test: lint ## lint, then all tests; those of the GPU engine on Numba's CUDA simu
 
 test-gpu: $(VENV)/.installed-test $(VENV)/.installed-cuda ## the tests of the GPU engine on a real GPU
 	@$(BIN)/python -m pytest tests/gpu
+
+test-network: $(VENV)/.installed-test ## the longer matrix of faults on real processes over loopback: about ten minutes
+	@FEDLSA_TEST_NETWORK=1 $(BIN)/python -m pytest tests/network/long
 
 lint: $(VENV)/.installed-test ## style and types
 	@$(BIN)/ruff check .
@@ -33,6 +36,9 @@ bench: $(VENV)/.installed-bench ## nanoseconds per agent update, beside NumPy an
 
 reproduce: $(VENV)/.installed-cli ## every figure, table and claim of the paper: out/report/index.html (ARGS="fig1 --quick")
 	@$(BIN)/fedlsa reproduce $(ARGS)
+
+network: $(VENV)/.installed-flower ## a coordinator and four sites on this machine; one is killed and brought back
+	@$(BIN)/fedlsa network demo
 
 clean: ## remove the virtual environment and all caches; out/ stays
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

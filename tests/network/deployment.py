@@ -85,7 +85,7 @@ class Deployment:
         for child in self.children:
             child.end()
 
-    def until(self, happens, what, seconds=120):
+    def until(self, happens, what, seconds=300):
         """Wait for something; the logs tell why it did not happen."""
         end = time.monotonic() + seconds
         while not happens():
@@ -107,7 +107,7 @@ class Deployment:
             if pid is not None:
                 os.kill(pid, signal.SIGKILL)
 
-    def run(self, then=lambda event: None, seconds=240, **options):
+    def run(self, then=lambda event: None, seconds=600, **options):
         """A run to its end; `then` sees every event as it comes."""
         run = Run.create(self.network, StartOptions(**options))
         place = 0

@@ -70,7 +70,7 @@ def the_node_of_a_site_gives_tasks_only_to_who_has_its_secret(it):
 
 
 def asked_without_the_secret(it, address, ca):
-    """What requests for a task get that are right in everything but the secret: with another one, or a guessed token."""
+    """What requests for a task get that are right in all but the secret: with another one, or with a guessed token."""
     other = it.root / "other.secret"
     other.write_bytes(os.urandom(32))
     at, out = runtime.Door(address, other, ca), []
@@ -110,7 +110,7 @@ def a_wrong_authority_and_plain_text_are_refused(it):
 
 
 def theta_is_that_of_the_simulation(it):
-    run = it.run(step_size=ETA, local_steps=H, rounds=4, seed=5, deadline=60, name="alike")
+    run = it.run(step_size=ETA, local_steps=H, rounds=4, seed=5, deadline=300, name="alike")
     found = run.read("result.json")
     problem = fl.problems.regression(it.data)
     options = {"rounds": 4, "seeds": [5], "theta_0": np.zeros(D), "keep": ("theta", "xi")}
@@ -132,7 +132,7 @@ def a_run_survives_the_death_of_a_site_and_of_the_whole_coordinator(it):
             killed.add("coordinator")
             it.kill(it.coordinator.worker, it.coordinator.link, it.coordinator.gate)
 
-    run = it.run(kill, step_size=ETA, local_steps=H, rounds=5, seed=6, deadline=45, name="killed")
+    run = it.run(kill, step_size=ETA, local_steps=H, rounds=5, seed=6, deadline=300, name="killed")
     found = run.read("result.json")
     assert killed == {"site", "coordinator"}
     assert found["averages"] == 5
@@ -140,12 +140,10 @@ def a_run_survives_the_death_of_a_site_and_of_the_whole_coordinator(it):
     xi = it.xi("killed")
     assert np.abs(xi).max() > 0.1  # sites differ, and have learned how
     assert np.abs(xi.sum(axis=0)).max() <= 1e-10
-    full = all(len(event["sites"]) == 4 for _, event in run.events() if event["event"] == "round")
-    if full:  # nobody missed a round: then deaths have changed nothing at all
-        problem = fl.problems.regression(it.data)
-        options = {"rounds": 5, "seeds": [6], "theta_0": np.zeros(D)}
-        wanted = fl.simulate(problem, fl.SCAFFLSA(ETA, H), **options)
-        assert np.abs(np.array(found["theta"]) - wanted.theta.values[0, -1]).max() <= 1e-12
+    problem = fl.problems.regression(it.data)
+    options = {"rounds": 5, "seeds": [6], "theta_0": np.zeros(D)}
+    wanted = fl.simulate(problem, fl.SCAFFLSA(ETA, H), **options)
+    assert np.abs(np.array(found["theta"]) - wanted.theta.values[0, -1]).max() <= 1e-12  # deaths have changed nothing
 
 
 def refusals_were_logged(it):

@@ -72,8 +72,9 @@ class Coordinator:
 
     def ready(self) -> bool:
         """Whether the gate and the SuperLink answer."""
-        ports = [(self.link, self.network.inner_port), (self.gate, self.network.port)]
-        return all(child.pid is not None and reachable("127.0.0.1", port) for child, port in ports if child is not None)
+        own = "::1" if ":" in self.network.host else "127.0.0.1"
+        places = [(self.link, "127.0.0.1", self.network.inner_port), (self.gate, own, self.network.port)]
+        return all(child.pid is not None and reachable(host, port) for child, host, port in places if child is not None)
 
     def end(self) -> None:
         """End every process, each by its own id."""
@@ -83,7 +84,14 @@ class Coordinator:
 
 def listening(host: str) -> str:
     """The address to listen on: loopback for loopback, else all, since a host's public name need not be its own."""
+    if ":" in host:
+        return "::1" if host == "::1" else "::"
     return "127.0.0.1" if host in ("127.0.0.1", "localhost") else "0.0.0.0"
+
+
+def bracketed(host: str) -> str:
+    """A host as it stands before a port."""
+    return f"[{host}]" if ":" in host else host
 
 
 def reachable(host: str, port: int) -> bool:
@@ -108,7 +116,7 @@ def serve(folder: Path | str, *, gate: bool = True, insecure: bool = False, say:
     with only_one(it.folder / "serve.pid", "this network is being served already"):
         stop = stopped_by_signals()
         n = it.network
-        where = f"{n.host}:{n.port}" if gate else f"127.0.0.1:{n.inner_port}, for a proxy on this machine"
+        where = f"{bracketed(n.host)}:{n.port}" if gate else f"127.0.0.1:{n.inner_port}, for a proxy on this machine"
         say(f"serving {len(n.sites)} sites at {where}; logs in {it.folder / 'logs'}; Ctrl-C ends it")
         told = False
         try:

@@ -35,7 +35,7 @@ from .setup import init
 from .station import scale_read
 
 SITES, ROWS, COLUMNS = 4, 500, ("age", "dose", "weight", "visits", "delay")
-ETA, H, ROUNDS, SEED = 1e-3, 500, 12, 7
+ETA, H, ROUNDS, SEED = 1e-4, 10_000, 12, 7
 KILLED, AFTER = "site-3", 4  # which site is killed, and after which round
 COMMAND = "import sys; from fedlsa.cli import main; sys.exit(main())"
 LONGEST = 600.0  # seconds after which the demonstration gives up
@@ -118,8 +118,9 @@ def _join(start: Callable[[str, Path, list[str]], Child], where: Path, network: 
 
 def _watch(run: Run, network: Network, joins: dict[str, Child], again: Callable[[], Child], say: Say) -> None:
     """Show the run; kill a site in the middle and bring it back."""
-    place, killed, end = 0, False, time.monotonic() + LONGEST
-    while not run.over:
+    place, killed, over, end = 0, False, False, time.monotonic() + LONGEST
+    while not over:
+        over = run.over  # and then one more look at what was noted before
         if time.monotonic() > end:
             raise NetworkError(f"the demonstration must end within {LONGEST:g} s; see the logs in {network.folder}")
         for after, event in run.events(place):

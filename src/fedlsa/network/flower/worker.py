@@ -9,15 +9,18 @@ stored round left it, under a new run of Flower's. Sites know a run by the exper
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ...errors import FedLSAError
+from ...files import replacing
 from ..conduct import conduct
 from ..config import Network
 from ..runs import Run, unfinished
@@ -28,6 +31,8 @@ from .server_app import Post
 
 POLL = 0.3  # seconds between looks for a new run
 REGISTER = 5.0  # seconds between looks for new and revoked keys while no run is on
+LONGEST = 30.0  # seconds between attempts, at most
+TRIES = 5  # attempts with the same unforeseen error before a run is given up
 
 
 def inner(network: Network) -> str:
@@ -37,17 +42,74 @@ def inner(network: Network) -> str:
 
 def carry(network: Network, run: Run, names: Mapping[int, str], ca: Path | None) -> None:
     """Carry one run on; an error that another attempt would meet again ends it."""
+    with _alone(run):
+        if run.over:  # a process of before ended it while this one waited
+            return
+        number = _numbered(network, run, ca)
+        with _grid(Door(inner(network), network.secret, ca), number) as grid:
+            post = Post(grid, dict(names), frozenset(network.sites) if ca is None else frozenset())
+            try:
+                conduct(network, run, post)
+            except (FedLSAError, ValueError, ArithmeticError) as error:
+                if isinstance(error, OSError):  # a full disk: what the next attempt may not meet
+                    raise
+                run.fail(str(error) if isinstance(error, FedLSAError) else f"{type(error).__name__}: {error}")
+
+
+@contextmanager
+def _alone(run: Run) -> Iterator[None]:
+    """Hold a run's folder, so that two processes never carry one run: a killed coordinator's worker lives a moment."""
+    import fcntl
+
+    folder = os.open(run.folder, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
+
+
+def _numbered(network: Network, run: Run, ca: Path | None) -> int:
+    """The number of a new run of Flower's, noted for the next attempt, which ends it."""
     note = run.folder / "flower-run"
     with connected(inner(network), ca) as control:
-        if note.exists():  # a process that was killed left it behind
-            stop_run(control, int(note.read_text()))
+        with suppress(OSError, ValueError):  # none yet, or one that cannot be read: Flower ends it by its heartbeat
+            stop_run(control, int(note.read_text(encoding="ascii")))
         number = start_run(control, run.name)
-    note.write_text(str(number))
-    with _grid(Door(inner(network), network.secret, ca), number) as grid:
-        try:
-            conduct(network, run, Post(grid, dict(names), frozenset(network.sites) if ca is None else frozenset()))
-        except FedLSAError as error:
-            run.fail(str(error))
+    with replacing(note, "a run's file") as part:
+        part.write_text(str(number), encoding="ascii")
+    return number
+
+
+@dataclass
+class Attempts:
+    """How often in a row the same trouble was met at the same place of a run."""
+
+    last: tuple[str, int] = ("", 0)
+    count: int = 0
+
+    def after(self, error: Exception, run: Run | None) -> float:
+        """Print the trouble and return the seconds to wait; give the run up where trying again does not help."""
+        import httpx
+
+        text, place = f"{type(error).__name__}: {error}", 0
+        if run is not None:
+            with suppress(OSError):
+                place = os.stat(run.folder / "state.npz").st_mtime_ns
+        self.count = self.count + 1 if (text, place) == self.last else 1
+        self.last = text, place
+        if isinstance(error, httpx.TransportError):
+            print(f"the SuperLink does not answer ({type(error).__name__}); trying again", flush=True)
+            return 1.0
+        if isinstance(error, httpx.HTTPError | OSError):
+            print(f"{text}; trying again", flush=True)
+        else:
+            traceback.print_exception(error)
+            sys.stderr.flush()
+            if run is not None and self.count >= TRIES:
+                with suppress(OSError):  # then the next attempt says it
+                    run.fail(f"the same error {self.count} times in a row: {text}")
+        return min(2.0 ** (self.count - 1), LONGEST) if self.count < 10 else LONGEST
 
 
 @contextmanager
@@ -89,11 +151,10 @@ def _grid(door: Door, number: int) -> Iterator[Any]:
 
 def serve(folder: Path, plain: bool) -> None:
     """Take up runs, for ever."""
-    import httpx
-
     names: Mapping[int, str] = {}
-    registered = -REGISTER
+    registered, attempts = -REGISTER, Attempts()
     while True:
+        run = None
         try:
             network = Network.load(folder)
             ca = None if plain else network.ca
@@ -106,13 +167,9 @@ def serve(folder: Path, plain: bool) -> None:
                 time.sleep(POLL)
             else:
                 carry(network, run, names, ca)
-        except httpx.TransportError as error:
-            print(f"the SuperLink does not answer ({type(error).__name__}); trying again", flush=True)
-            time.sleep(1.0)
-        except Exception:  # whatever the transport does, the run on the disk is taken up again
-            traceback.print_exc()
-            sys.stderr.flush()
-            time.sleep(1.0)
+            attempts = Attempts()
+        except Exception as error:  # whatever the transport or the disk does, the run on the disk is taken up again
+            time.sleep(attempts.after(error, run))
 
 
 def main() -> None:
