@@ -1,6 +1,9 @@
 """The wire on its own, without Flower's processes: what a site may push, which errors end a run, who carries it."""
 
+import os
+import threading
 import time
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import httpx
@@ -15,8 +18,15 @@ from flwr.app.metadata import Metadata
 from flwr.proto.message_pb2 import ObjectTree
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 
-from fedlsa.errors import MessageError
-from fedlsa.network.flower import pulling
+from fedlsa.errors import (
+    ArgumentError,
+    MessageError,
+    NetworkError,
+    ResultFileError,
+    SingularSystemError,
+    SiteDataError,
+)
+from fedlsa.network.flower import pulling, worker
 from fedlsa.network.flower.content import to_content
 from fedlsa.network.flower.server_app import WHO, Post
 from fedlsa.network.messages import Refusal
@@ -220,3 +230,115 @@ def test_a_shape_that_no_array_can_have_is_a_message_error():
         from_content(RecordDict({"fedlsa": ConfigRecord(held)}))
     whole = from_content(RecordDict({"fedlsa": ConfigRecord(held | {"shape.a": "float64:0"})}))
     np.testing.assert_array_equal(whole.arrays["a"], np.zeros(0))
+
+
+@pytest.fixture
+def run(tmp_path):
+    from fedlsa.network.runs import Run
+
+    (tmp_path / "e").mkdir()
+    return Run(tmp_path / "e")
+
+
+@pytest.fixture
+def carried(monkeypatch, run):
+    """carried(error): one attempt to carry the run, in which conduct raises; `stopped` lists the runs that it ended."""
+    stopped = []
+
+    @contextmanager
+    def nothing(*_):
+        yield None
+
+    monkeypatch.setattr(worker, "connected", nothing)
+    monkeypatch.setattr(worker, "_grid", nothing)
+    monkeypatch.setattr(worker, "start_run", lambda control, name: 12)
+    monkeypatch.setattr(worker, "stop_run", lambda control, number: stopped.append(number))
+    network = SimpleNamespace(inner_port=1, secret=None, sites=("a",))
+
+    def attempt(error):
+        def conduct(*_):
+            raise error
+
+        monkeypatch.setattr(worker, "conduct", conduct)
+        worker.carry(network, run, {}, None)
+
+    attempt.stopped = stopped
+    return attempt
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ArgumentError("d must be 2"), NetworkError("no"), SiteDataError("no"), SingularSystemError("no"),
+        ValueError("no"), ZeroDivisionError("no"), np.linalg.LinAlgError("Singular matrix"),
+    ],
+)  # fmt: skip
+def test_an_error_that_another_attempt_would_meet_again_ends_the_run(carried, run, error):
+    carried(error)
+    assert str(error) in run.read("failed.json")["error"]
+
+
+@pytest.mark.parametrize(
+    "error", [ResultFileError("disk full"), OSError(28, "disk full"), httpx.ReadTimeout("late"), KeyError("x")]
+)
+def test_a_full_disk_or_a_lost_line_or_an_unforeseen_error_is_tried_again(carried, run, error):
+    with pytest.raises(type(error)):
+        carried(error)
+    assert not run.over
+
+
+def test_a_run_of_flowers_that_was_left_behind_is_ended_and_an_empty_note_is_none(carried, run):
+    note = run.folder / "flower-run"
+    for text, stopped in (("7", [7]), ("", [7]), ("x\xff", [7])):
+        note.write_text(text, encoding="latin-1")
+        with pytest.raises(KeyError):
+            carried(KeyError("x"))
+        assert carried.stopped == stopped
+        assert note.read_text() == "12"
+
+
+def test_a_run_is_carried_by_one_process_at_a_time(carried, run):
+    done = threading.Event()
+
+    def other():
+        carried(NetworkError("from the second"))
+        done.set()
+
+    with worker._alone(run):
+        second = threading.Thread(target=other)
+        second.start()
+        assert not done.wait(0.2)
+        run.fail("from the first")
+    second.join()
+    assert run.read("failed.json") == {"error": "from the first"}
+
+
+def test_the_same_unforeseen_error_five_times_in_a_row_ends_the_run(run, capsys):
+    attempts = worker.Attempts()
+    waits = [attempts.after(KeyError("x"), run) for _ in range(4)]
+    assert waits == [1, 2, 4, 8]
+    assert not run.over
+    attempts.after(KeyError("y"), run)  # another one: the count begins again
+    for _ in range(4):
+        attempts.after(KeyError("x"), run)
+    assert not run.over
+    attempts.after(KeyError("x"), run)
+    assert run.read("failed.json") == {"error": "the same error 5 times in a row: KeyError: 'x'"}
+
+
+def test_the_same_error_at_another_round_is_another_error(run, capsys):
+    attempts = worker.Attempts()
+    for k in range(6):
+        (run.folder / "state.npz").touch()
+        os.utime(run.folder / "state.npz", ns=(k, k))
+        attempts.after(KeyError("x"), run)
+    assert not run.over
+
+
+@pytest.mark.parametrize("error", [ResultFileError("full"), httpx.ConnectError("away"), httpx.HTTPError("500")])
+def test_the_disk_and_the_transport_are_waited_for_without_end(run, capsys, error):
+    attempts = worker.Attempts()
+    waits = [attempts.after(error, run) for _ in range(2000)]
+    assert not run.over
+    assert max(waits) <= worker.LONGEST
+    assert "trying again" in capsys.readouterr().out
