@@ -30,7 +30,6 @@ from .runtime import Door, acquire
 from .server_app import Post
 
 POLL = 0.3  # seconds between looks for a new run
-REGISTER = 5.0  # seconds between looks for new and revoked keys while no run is on
 LONGEST = 30.0  # seconds between attempts, at most
 TRIES = 5  # attempts with the same unforeseen error before a run is given up
 
@@ -152,17 +151,20 @@ def _grid(door: Door, number: int) -> Iterator[Any]:
 def serve(folder: Path, plain: bool) -> None:
     """Take up runs, for ever."""
     names: Mapping[int, str] = {}
-    registered, attempts = -REGISTER, Attempts()
+    known: object = None
+    attempts = Attempts()
     while True:
         run = None
         try:
             network = Network.load(folder)
             ca = None if plain else network.ca
             run = unfinished(network)
-            if not plain and (run is not None or time.monotonic() - registered > REGISTER):
+            keys = {site: network.public_key(site) for site in network.sites}
+            stamp = [(site, path.read_bytes()) for site, path in keys.items()]
+            if not plain and (run is not None or stamp != known):  # sites come and go, and keys are rotated
                 with connected(inner(network), ca) as control:
-                    names = register(control, {site: network.public_key(site) for site in network.sites})
-                registered = time.monotonic()
+                    names = register(control, keys)
+                known = stamp
             if run is None:
                 time.sleep(POLL)
             else:
