@@ -49,7 +49,7 @@ def inside(monkeypatch):
         return Door.build(transport=httpx.ASGITransport(app), **options)
 
     monkeypatch.setattr(httpx, "AsyncClient", client)
-    return Door(gate.create("http://inside", True, most=1000)), seen
+    return Door(gate.create("http://inside", True, most=1000, at_once=1500)), seen
 
 
 @pytest.mark.parametrize("name", [*gate.FLEET, *gate.OBJECTS])
@@ -90,6 +90,70 @@ def test_a_request_that_is_too_long_is_refused(inside):
     assert door.post("/v1/fleet/push-object", content=b"x" * 1001).status_code == 413
     assert door.post("/v1/fleet/push-object", content=b"x" * 1000).status_code == 202
     assert len(seen) == 1
+
+
+def test_a_request_that_announces_too_much_is_refused_before_it_is_read(inside):
+    door, seen = inside
+
+    async def never():
+        raise AssertionError("the body was read")
+        yield b""
+
+    for length, status in (("1001", 413), ("9" * 30, 413), ("-1", 400), ("x", 400)):
+        answer = door.post("/v1/fleet/push-object", content=never(), headers={"content-length": length})
+        assert (answer.status_code, answer.headers["connection"]) == (status, "close")
+    assert not seen
+
+
+def test_a_request_that_does_not_arrive_is_refused(inside):
+    _, seen = inside
+
+    async def never():
+        yield b"begun"
+        await asyncio.Event().wait()
+
+    door = Door(gate.create("http://inside", True, patience=0.05))
+    assert door.post("/v1/fleet/push-object", content=never()).status_code == 408
+    assert not seen
+
+
+def test_all_requests_together_hold_no_more_than_is_allowed_and_give_it_back(inside):
+    door, seen = inside
+
+    async def three():
+        full, release = asyncio.Event(), asyncio.Event()
+
+        async def large():
+            yield b"x" * 1000
+            full.set()
+            await release.wait()
+
+        async def later():
+            await full.wait()
+            yield b"x" * 501
+
+        async with Door.build(transport=httpx.ASGITransport(door.app), base_url="http://door") as client:
+            first = asyncio.create_task(client.post("/v1/fleet/push-object", content=large()))
+            refused = await client.post("/v1/fleet/push-object", content=later())
+            release.set()
+            return (await first).status_code, refused.status_code
+
+    assert asyncio.run(three()) == (202, 503)
+    for _ in range(3):
+        assert door.post("/v1/fleet/push-object", content=b"x" * 1000).status_code == 202
+    assert len(seen) == 4
+
+
+def test_a_header_outside_ascii_is_refused_and_breaks_nothing(inside):
+    door, seen = inside
+    assert door.post("/v1/fleet/get-run", headers=[(b"x-name", b"caf\xe9")]).status_code == 400
+    assert not seen
+
+
+def test_the_proxies_and_the_gate_allow_the_same_size():
+    from fedlsa.network.services import LARGEST_BODY
+
+    assert int(LARGEST_BODY.removesuffix("m")) * 2**20 == gate.MOST
 
 
 def test_sites_are_told_to_try_again_while_the_inside_is_away():

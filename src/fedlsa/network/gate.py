@@ -3,12 +3,14 @@
 Flower answers control, fleet and runtime requests on one port, and without a log-in: whoever reaches that port can
 submit a run. So the SuperLink listens on loopback alone, and the world sees this door. It speaks TLS, refuses
 everything that is not on the list with 403, and logs it. Who a site is, the SuperLink itself checks by the
-site's signature. The coordinator runs this page as a file of its own: it must not import the rest of fedlsa.
+site's signature, so before that no more is held than the limits below allow.
+The coordinator runs this page as a file of its own: it must not import the rest of fedlsa.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import logging
 import ssl
 from typing import Any
@@ -16,7 +18,9 @@ from typing import Any
 FLEET = ("activate-node", "deactivate-node", "send-node-heartbeat", "pull-messages", "push-messages", "get-run")
 OBJECTS = ("get-fab", "push-object", "pull-object", "confirm-message-received")
 UNSIGNED = ("register-node", "unregister-node")  # how sites come and go where there are no keys: with --insecure only
-MOST = 64 * 2**20  # bytes of one request
+MOST = 16 * 2**20  # bytes of one request, as in proxy/: moments of 1400 features (8 d^2 bytes), all else is far smaller
+ALL = 256 * 2**20  # bytes of all requests that are being read or passed on
+PATIENCE, SLOWEST = 30.0, 64 * 2**10  # seconds in which a request must arrive, and bytes per second on top of them
 HOP = {
     "connection",
     "keep-alive",
@@ -33,7 +37,23 @@ HOP |= {"proxy-authenticate", "proxy-authorization", "expect", "forwarded", "x-f
 log = logging.getLogger("fedlsa.gate")
 
 
-def create(inner: str, verify: Any, *, unsigned: bool = False, most: int = MOST) -> Any:
+class Held:
+    """The bytes that all requests together hold."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.now = most, 0
+
+    def take(self, count: int) -> bool:
+        """Whether there is room for so many more; if so they are counted."""
+        if self.now + count > self.most:
+            return False
+        self.now += count
+        return True
+
+
+def create(
+    inner: str, verify: Any, *, unsigned: bool = False, most: int = MOST, at_once: int = ALL, patience: float = PATIENCE
+) -> Any:
     """The application. inner : the SuperLink's address with its scheme; verify : how its certificate is checked."""
     import httpx
     from starlette.applications import Starlette
@@ -44,28 +64,47 @@ def create(inner: str, verify: Any, *, unsigned: bool = False, most: int = MOST)
     names = (*FLEET, *OBJECTS, *(UNSIGNED if unsigned else ()))
     allowed = frozenset(f"/v1/fleet/{name}".encode() for name in names)
     client = httpx.AsyncClient(base_url=inner, verify=verify, timeout=60.0, follow_redirects=False, trust_env=False)
+    held = Held(at_once)
 
     def refuse(request: Request, status: int, why: str) -> Response:
         who = request.client.host if request.client else "?"
         log.warning("refused %s: %s %.200r: %s", who, request.method, request.scope.get("raw_path", b""), why)
-        return Response(why + "\n", status, media_type="text/plain")
+        return Response(why + "\n", status, {"connection": "close"}, "text/plain")  # what is not read yet stays unread
 
     async def door(request: Request) -> Response:
         # The path as it came on the wire: nothing encoded, doubled or climbing can equal an entry of the list.
         path = request.scope.get("raw_path", b"")
         if request.method != "POST" or path not in allowed or request.scope.get("query_string"):
             return refuse(request, 403, "only sites' requests pass this door")
+        headers = [(k, v) for k, v in request.scope["headers"] if k.decode("latin-1").lower() not in HOP]
+        if not all(part.isascii() for pair in headers for part in pair):
+            return refuse(request, 400, "headers must be ASCII")
+        length = request.headers.get("content-length", "0")
+        if not (length.isascii() and length.isdigit()):
+            return refuse(request, 400, "Content-Length must be a number")
+        if len(length) > 12 or int(length) > most:
+            return refuse(request, 413, f"a request must have at most {most} bytes")
         body = bytearray()
         try:
-            async for part in request.stream():
-                body += part
-                if len(body) > most:
-                    return refuse(request, 413, f"a request must have at most {most} bytes")
-        except ClientDisconnect:
-            return Response(status_code=400)
-        headers = [(k, v) for k, v in request.headers.items() if k.lower() not in HOP]
+            try:
+                async with asyncio.timeout(patience + int(length) / SLOWEST):
+                    async for part in request.stream():
+                        if len(body) + len(part) > most:
+                            return refuse(request, 413, f"a request must have at most {most} bytes")
+                        if not held.take(len(part)):
+                            return refuse(request, 503, "too much is arriving at once; try again")
+                        body += part
+            except ClientDisconnect:
+                return Response(status_code=400)
+            except TimeoutError:
+                return refuse(request, 408, "a request must arrive without long pauses")
+            return await passed(path.decode("ascii"), bytes(body), headers)
+        finally:
+            held.now -= len(body)
+
+    async def passed(path: str, body: bytes, headers: list[tuple[bytes, bytes]]) -> Response:
         try:
-            answer = await client.post(path.decode("ascii"), content=bytes(body), headers=headers)
+            answer = await client.post(path, content=body, headers=headers)
         except httpx.HTTPError as error:  # the SuperLink is away; sites try again after 502
             log.warning("no answer from the SuperLink: %s", type(error).__name__)
             return Response("the coordinator is starting or away\n", 502, media_type="text/plain")
@@ -103,7 +142,7 @@ def main() -> None:
         access_log=False,
         server_header=False,
         limit_concurrency=1024,
-        timeout_keep_alive=30,
+        timeout_keep_alive=10,  # a site asks every few seconds; who does not, connects again
         **tls,
     )
 
