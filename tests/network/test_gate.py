@@ -11,7 +11,9 @@ from starlette.applications import Starlette
 from starlette.responses import Response
 from starlette.routing import Route
 
+from fedlsa.errors import NetworkError
 from fedlsa.network import gate
+from fedlsa.network.coordinator import listening
 
 
 class Door:
@@ -159,3 +161,19 @@ def test_the_proxies_and_the_gate_allow_the_same_size():
 def test_sites_are_told_to_try_again_while_the_inside_is_away():
     door = Door(gate.create("http://127.0.0.1:9", True))
     assert door.post("/v1/fleet/pull-messages").status_code == 502
+
+
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [
+        ("127.0.0.1", "127.0.0.1"), ("localhost", "127.0.0.1"), ("127.0.0.2", "127.0.0.2"), ("::1", "::1"),
+        ("10.1.2.3", "0.0.0.0"), ("fl.example.org", "0.0.0.0"), ("2001:db8::1", "::"),
+    ],
+)  # fmt: skip
+def test_loopback_listens_on_loopback_and_plain_text_nowhere_else(host, address):
+    assert listening(host) == address
+    if address in ("0.0.0.0", "::"):
+        with pytest.raises(NetworkError, match="must be a loopback address"):
+            listening(host, insecure=True)
+    else:
+        assert listening(host, insecure=True) == address

@@ -26,8 +26,8 @@ from fedlsa.errors import (
     SingularSystemError,
     SiteDataError,
 )
-from fedlsa.network.flower import pulling, worker
-from fedlsa.network.flower.content import to_content
+from fedlsa.network.flower import client_app, pulling, worker
+from fedlsa.network.flower.content import from_content, to_content
 from fedlsa.network.flower.server_app import WHO, Post
 from fedlsa.network.messages import Refusal
 
@@ -223,8 +223,6 @@ def test_without_keys_a_name_that_is_no_name_of_a_site_is_not_taken(given):
 
 
 def test_a_shape_that_no_array_can_have_is_a_message_error():
-    from fedlsa.network.flower.content import from_content
-
     held = {"kind": "k", "array.a": b"", "shape.a": "float64:0:99999999999:99999999999"}
     with pytest.raises(MessageError, match="shape that fits"):
         from_content(RecordDict({"fedlsa": ConfigRecord(held)}))
@@ -342,3 +340,47 @@ def test_the_disk_and_the_transport_are_waited_for_without_end(run, capsys, erro
     assert not run.over
     assert max(waits) <= worker.LONGEST
     assert "trying again" in capsys.readouterr().out
+
+
+class Asked(Exception):
+    """Ends a site's endless service in a test."""
+
+
+def order(content):
+    """A message as a site receives it, with an id to reply to."""
+    message = reply(content, 1, "")
+    message.metadata.__dict__["_message_id"] = "order-1"
+    return message
+
+
+@pytest.mark.parametrize("error", [KeyError("row 17"), TypeError("row 17"), ValueError("row 17")])
+def test_a_message_that_a_site_cannot_answer_is_refused_without_a_word_of_its_data(error, capsys):
+    def answer(record):
+        raise error
+
+    back = client_app.answered(order(to_content(ORDER)), SimpleNamespace(name="a", answer=answer))
+    record = from_content(back.content)
+    assert (record.kind, record.meta["text"]) == (
+        Refusal.KIND, f"the message could not be answered: {type(error).__name__}",
+    )  # fmt: skip
+    assert capsys.readouterr().out.count("\n") == 1
+
+
+def test_a_site_goes_on_after_a_message_that_cannot_be_unpacked(monkeypatch, capsys):
+    from flwr.supernode.runtime import run_clientapp
+
+    errors = [KeyError("x"), TypeError("x"), ValueError("x"), AttributeError("x"), httpx.ReadError("x"), Asked()]
+    outputs = []
+
+    def pull(working):
+        raise errors.pop(0)
+
+    monkeypatch.setattr(run_clientapp, "pull_task_input", pull)
+    monkeypatch.setattr(run_clientapp, "push_task_output", lambda client, context, status, why: outputs.append(status))
+    monkeypatch.setattr(client_app, "acquire", lambda asking, kind: (1, "token"))
+    monkeypatch.setattr(client_app.time, "sleep", lambda seconds: None)
+    door = SimpleNamespace(asking=lambda: None, working=lambda token, name: SimpleNamespace(close=lambda: None))
+    with pytest.raises(Asked):
+        client_app.serve(door, None)
+    assert outputs == ["failed"] * 4
+    assert capsys.readouterr().out.count("\n") == 5

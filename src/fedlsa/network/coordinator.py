@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
 import signal
@@ -33,6 +34,8 @@ class Coordinator:
 
         require_flower()
         self.network = Network.load(folder)
+        if gate:
+            listening(self.network.host, insecure=insecure)  # refused now, and not when the gate is started
         self.folder, self.insecure, self.say = self.network.folder.resolve(), insecure, say
         env, logs = environment(self.folder / "flower"), self.folder / "logs"
         python = "fedlsa.network.flower.worker"
@@ -62,7 +65,14 @@ class Coordinator:
     def _gate(self) -> list[str]:
         n = self.network
         safe = ["--ca", str(n.ca), "--certificate", str(n.certificate), "--key", str(n.key)]
-        where = ["--host", listening(n.host), "--port", str(n.port), "--inner", f"127.0.0.1:{n.inner_port}"]
+        where = [
+            "--host",
+            listening(n.host, insecure=self.insecure),
+            "--port",
+            str(n.port),
+            "--inner",
+            f"127.0.0.1:{n.inner_port}",
+        ]
         return launched("gate", arguments=[*where, *(["--insecure"] if self.insecure else safe)])
 
     def look(self) -> None:
@@ -72,7 +82,8 @@ class Coordinator:
 
     def ready(self) -> bool:
         """Whether the gate and the SuperLink answer."""
-        own = "::1" if ":" in self.network.host else "127.0.0.1"
+        own = listening(self.network.host)
+        own = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(own, own)
         places = [(self.link, "127.0.0.1", self.network.inner_port), (self.gate, own, self.network.port)]
         return all(child.pid is not None and reachable(host, port) for child, host, port in places if child is not None)
 
@@ -82,11 +93,20 @@ class Coordinator:
             family.end()
 
 
-def listening(host: str) -> str:
-    """The address to listen on: loopback for loopback, else all, since a host's public name need not be its own."""
-    if ":" in host:
-        return "::1" if host == "::1" else "::"
-    return "127.0.0.1" if host in ("127.0.0.1", "localhost") else "0.0.0.0"
+def listening(host: str, *, insecure: bool = False) -> str:
+    """The address to listen on: loopback for loopback, else all, since a host's public name need not be its own.
+
+    insecure : plain text without keys, which listens on loopback alone; for another host it is refused
+    """
+    try:
+        at = ipaddress.ip_address("127.0.0.1" if host.lower() == "localhost" else host)
+    except ValueError:  # a name
+        at = ipaddress.ip_address("0.0.0.0")
+    if at.is_loopback:
+        return str(at)
+    if insecure:
+        raise NetworkError(f"with --insecure the host must be a loopback address such as 127.0.0.1; got {host}")
+    return "::" if at.version == 6 else "0.0.0.0"
 
 
 def bracketed(host: str) -> str:

@@ -39,17 +39,24 @@ def answered(message: Any, at: Any) -> Any:
     """Flower's reply to Flower's message."""
     from flwr.app import ConfigRecord, Message, RecordDict
 
-    if WHO in message.content:  # where there are no keys, names are asked for
-        return Message(RecordDict({WHO: ConfigRecord({"site": at.name})}), reply_to=message)
     try:
+        if WHO in message.content:  # where there are no keys, names are asked for
+            return Message(RecordDict({WHO: ConfigRecord({"site": at.name})}), reply_to=message)
         record = at.answer(from_content(message.content))
     except MessageError as error:
         record = Refusal("", 0, 0, "other", str(error)[:500]).record()
+    except (LookupError, TypeError, ValueError) as error:
+        print(f"a message could not be answered: {type(error).__name__}: {error}", flush=True)
+        why = f"the message could not be answered: {type(error).__name__}"  # the rest may speak of the site's data
+        record = Refusal("", 0, 0, "other", why).record()
     return Message(to_content(record), reply_to=message)
 
 
 def serve(door: Door, at: Any) -> None:
-    """Answer tasks, one after another, for ever. An error of the transport is noted and the next task is taken."""
+    """Answer tasks, one after another, for ever.
+
+    An error of the transport is noted and the next task is taken, and so is a message that cannot even be unpacked.
+    """
     import httpx
     from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
@@ -65,6 +72,9 @@ def serve(door: Door, at: Any) -> None:
                 message, context, _, _ = pull_task_input(working)
                 push_message(working, answered(message, at), context)
                 push_task_output(working, context, "completed", "")
+            except (AttributeError, LookupError, TypeError, ValueError) as error:
+                print(f"a message could not be read: {type(error).__name__}: {error}", flush=True)
+                push_task_output(working, None, "failed", "the message could not be read")
             finally:
                 working.close()
         except (httpx.HTTPError, RuntimeError) as error:
