@@ -19,7 +19,7 @@ test: lint ## lint, then all tests; those of the GPU engine on Numba's CUDA simu
 test-gpu: $(VENV)/.installed-test $(VENV)/.installed-cuda ## the tests of the GPU engine on a real GPU
 	@$(BIN)/python -m pytest tests/gpu
 
-test-network: $(VENV)/.installed-test ## the longer matrix of faults on real processes over loopback: about ten minutes
+test-network: $(VENV)/.installed-test ## the longer matrix of faults on real processes over loopback: about a quarter of an hour
 	@FEDLSA_TEST_NETWORK=1 $(BIN)/python -m pytest tests/network/long
 
 lint: $(VENV)/.installed-test ## style and types
