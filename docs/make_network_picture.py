@@ -19,12 +19,12 @@ from fedlsa import figures
 from fedlsa.checks import Floats
 from fedlsa.engine.local import Means
 from fedlsa.figures import style
-from fedlsa.network.client import ClientState, client_step
-from fedlsa.network.coding import Coding
-from fedlsa.network.messages import Reply
-from fedlsa.network.privacy import privacy_spent
-from fedlsa.network.server import Settings, accept, close_round, open_round
-from fedlsa.network.server_state import ServerState
+from fedlsa.network.protocol.client import ClientState, client_step
+from fedlsa.network.protocol.coding import Coding
+from fedlsa.network.protocol.messages import Reply
+from fedlsa.network.protocol.privacy import privacy_spent
+from fedlsa.network.protocol.server import Settings, accept, close_round, open_round
+from fedlsa.network.protocol.server_state import ServerState
 
 PICTURE = Path(__file__).parent / "images" / "network-uploads.png"
 N, ROWS, D, SEEDS = 10, 2_000, 8, 8

@@ -8,9 +8,10 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError
-from fedlsa.network import coordinator, setup
-from fedlsa.network import join as joining
-from fedlsa.network.config import Bundle, Network, StartOptions
+from fedlsa.network.coordinator import serve as coordinator
+from fedlsa.network.folder import setup
+from fedlsa.network.folder.config import Bundle, Network, StartOptions
+from fedlsa.network.site import join as joining
 
 pytest.importorskip("cryptography")
 

@@ -9,14 +9,14 @@ from contextlib import contextmanager
 import numpy as np
 
 import fedlsa as fl
-from fedlsa.network import setup
-from fedlsa.network.config import Bundle, StartOptions
-from fedlsa.network.coordinator import Coordinator
-from fedlsa.network.join import Member
+from fedlsa.network.coordinator.runs import Run
+from fedlsa.network.coordinator.serve import Coordinator
+from fedlsa.network.folder import setup
+from fedlsa.network.folder.config import Bundle, StartOptions
 from fedlsa.network.processes import free_port
-from fedlsa.network.runs import Run
-from fedlsa.network.source import open_data
-from fedlsa.network.stored import load_state
+from fedlsa.network.protocol.stored import load_state
+from fedlsa.network.site.join import Member
+from fedlsa.network.site.source import open_data
 
 D, ROWS = 8, 60
 

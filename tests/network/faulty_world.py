@@ -9,10 +9,10 @@ from collections import Counter
 
 import numpy as np
 
-from fedlsa.network.client import ClientState, client_step
-from fedlsa.network.coding import Coding, mark
-from fedlsa.network.messages import Record, Refusal, Work
-from fedlsa.network.server import ServerState, Settings, accept, close_round, finished, open_round, waiting
+from fedlsa.network.protocol.client import ClientState, client_step
+from fedlsa.network.protocol.coding import Coding, mark
+from fedlsa.network.protocol.messages import Record, Refusal, Work
+from fedlsa.network.protocol.server import ServerState, Settings, accept, close_round, finished, open_round, waiting
 
 DEADLINE = 4  # ticks
 TOLERANCE = 1e-12

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from fedlsa.errors import ArgumentError, ArgumentTypeError, MessageError
-from fedlsa.network.client import client_finish, client_step
-from fedlsa.network.coding import Coding, decode, encode, mark
-from fedlsa.network.server import ServerState, Settings, accept, close_round, finish, finished, open_round
+from fedlsa.network.protocol.client import client_finish, client_step
+from fedlsa.network.protocol.coding import Coding, decode, encode, mark
+from fedlsa.network.protocol.server import ServerState, Settings, accept, close_round, finish, finished, open_round
 
 D = 2
 

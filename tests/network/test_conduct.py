@@ -9,19 +9,19 @@ from deployment import D, site_data, write_csv
 
 import fedlsa as fl
 from fedlsa.errors import MessageError, NetworkError
-from fedlsa.network import setup
-from fedlsa.network.coding import Coding
-from fedlsa.network.conduct import conduct
-from fedlsa.network.config import StartOptions
-from fedlsa.network.coordinator import result, status, stop
-from fedlsa.network.display import amount, line, standing, summary, table
-from fedlsa.network.messages import Describe, Refusal
-from fedlsa.network.records import Record
-from fedlsa.network.runs import Run, unfinished
-from fedlsa.network.site import describe
-from fedlsa.network.source import open_data
-from fedlsa.network.station import Desk
-from fedlsa.network.stored import load_state
+from fedlsa.network.coordinator.conduct import conduct
+from fedlsa.network.coordinator.display import amount, line, standing, summary, table
+from fedlsa.network.coordinator.runs import Run, unfinished
+from fedlsa.network.coordinator.serve import result, status, stop
+from fedlsa.network.folder import setup
+from fedlsa.network.folder.config import StartOptions
+from fedlsa.network.protocol.coding import Coding
+from fedlsa.network.protocol.messages import Describe, Refusal
+from fedlsa.network.protocol.records import Record
+from fedlsa.network.protocol.stored import load_state
+from fedlsa.network.site.facts import describe
+from fedlsa.network.site.source import open_data
+from fedlsa.network.site.station import Desk
 
 ETA, H = 0.01, 20
 
@@ -170,9 +170,9 @@ def test_a_run_about_another_task_is_refused_by_the_site(world):
 
 @pytest.mark.parametrize("name", ["../escape", "a/b", "", ".hidden"])
 def test_a_desk_writes_no_file_under_a_name_that_climbs(world, name):
-    from fedlsa.network.coding import Coding
-    from fedlsa.network.messages import Describe
-    from fedlsa.network.station import terms
+    from fedlsa.network.protocol.coding import Coding
+    from fedlsa.network.protocol.messages import Describe
+    from fedlsa.network.site.station import terms
 
     data = open_data(world.root / "site-1.csv", None, world.task)
     desk = Desk("site-1", world.folder("site-1"), data, world.task)
@@ -194,7 +194,7 @@ def test_coefficients_are_on_the_original_scale_and_moments_give_the_one_shot_so
 
 
 def _in_run(found, theta):
-    from fedlsa.network.station import scale_read
+    from fedlsa.network.site.station import scale_read
 
     T, t = scale_read(found["scale"]).original()
     return np.linalg.solve(T, theta - t)
@@ -280,7 +280,7 @@ def test_a_site_that_wants_noise_refuses_runs_without_it(world):
 
 
 def test_answers_before_the_first_round_take_one_pass_over_the_data(world, monkeypatch):
-    from fedlsa.network import station
+    from fedlsa.network.site import station
 
     passes = []
     monkeypatch.setattr(station, "describe", lambda *given: passes.append(given) or describe(*given))

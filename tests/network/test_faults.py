@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from faulty_world import World
 
-from fedlsa.network.client import client_step
-from fedlsa.network.coding import Coding
-from fedlsa.network.messages import Record, Refusal, Reply
-from fedlsa.network.server import ServerState, accept, close_round, open_round
+from fedlsa.network.protocol.client import client_step
+from fedlsa.network.protocol.coding import Coding
+from fedlsa.network.protocol.messages import Record, Refusal, Reply
+from fedlsa.network.protocol.server import ServerState, accept, close_round, open_round
 
 CHUNK = 200  # schedules in a test
 

@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from fedlsa.errors import NetworkError
 from fedlsa.network import gate
-from fedlsa.network.coordinator import listening
+from fedlsa.network.coordinator.serve import listening
 
 
 class Door:
@@ -153,7 +153,7 @@ def test_a_header_outside_ascii_is_refused_and_breaks_nothing(inside):
 
 
 def test_the_proxies_and_the_gate_allow_the_same_size():
-    from fedlsa.network.services import LARGEST_BODY
+    from fedlsa.network.folder.services import LARGEST_BODY
 
     assert int(LARGEST_BODY.removesuffix("m")) * 2**20 == gate.MOST
 

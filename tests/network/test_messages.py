@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedlsa.errors import FedLSAError, MessageError
-from fedlsa.network.messages import (
+from fedlsa.network.protocol.messages import (
     KINDS,
     VERSION,
     Describe,

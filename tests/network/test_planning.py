@@ -11,8 +11,9 @@ import fedlsa as fl
 from fedlsa.errors import ArgumentError, SiteDataError
 from fedlsa.fit.passes import read
 from fedlsa.fit.sites import open_sites
-from fedlsa.network import planning, site
-from fedlsa.network.messages import Description, Measurement
+from fedlsa.network.coordinator import planning
+from fedlsa.network.protocol.messages import Description, Measurement
+from fedlsa.network.site import facts as site
 from fedlsa.theory.moments import moments
 
 D, N = 4, 3

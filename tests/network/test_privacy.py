@@ -9,8 +9,8 @@ import pytest
 from scipy.stats import norm
 
 from fedlsa.errors import ArgumentError, ArgumentTypeError, MissingExtraError
-from fedlsa.network.coding import Coding, encode
-from fedlsa.network.privacy import noise_for, privacy_spent, promise
+from fedlsa.network.protocol.coding import Coding, encode
+from fedlsa.network.protocol.privacy import noise_for, privacy_spent, promise
 
 
 def delta_of(epsilon, sigma):

@@ -9,10 +9,10 @@ import fedlsa as fl
 from fedlsa.engine.reference import Observer
 from fedlsa.engine.tables import layout
 from fedlsa.errors import ArgumentError, FedLSAError
-from fedlsa.network.averaging import average
-from fedlsa.network.client import client_finish, client_step
-from fedlsa.network.messages import Finish, Refusal, Work
-from fedlsa.network.server import (
+from fedlsa.network.protocol.averaging import average
+from fedlsa.network.protocol.client import client_finish, client_step
+from fedlsa.network.protocol.messages import Finish, Refusal, Work
+from fedlsa.network.protocol.server import (
     ServerState,
     Settings,
     accept,

@@ -18,9 +18,9 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, FedLSAError, FedLSAWarning, MissingExtraError, NetworkError
-from fedlsa.network import bundles, certificates, private, readmes, services, setup
-from fedlsa.network.config import Bundle, Network, StartOptions
-from fedlsa.network.entries import host_kind, task_from_text, task_text
+from fedlsa.network.folder import bundles, certificates, private, readmes, services, setup
+from fedlsa.network.folder.config import Bundle, Network, StartOptions
+from fedlsa.network.folder.entries import host_kind, task_from_text, task_text
 
 x509 = pytest.importorskip("cryptography.x509")
 

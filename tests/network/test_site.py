@@ -15,9 +15,9 @@ from fedlsa.errors import ArgumentError, SiteDataError
 from fedlsa.fit.observe import Scale
 from fedlsa.fit.sites import open_sites
 from fedlsa.fit.summaries import Summary, scale_of, unscaled
-from fedlsa.network import site as sites
-from fedlsa.network.coding import Coding
-from fedlsa.network.messages import Description, Measurement
+from fedlsa.network.protocol.coding import Coding
+from fedlsa.network.protocol.messages import Description, Measurement
+from fedlsa.network.site import facts as sites
 from fedlsa.theory.moments import moments
 
 D = 4

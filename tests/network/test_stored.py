@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from fedlsa.errors import MessageError, ResultFileError
-from fedlsa.network.client import ClientState
-from fedlsa.network.server import ServerState, Settings, open_round
-from fedlsa.network.stored import load_state, save_state
+from fedlsa.network.protocol.client import ClientState
+from fedlsa.network.protocol.server import ServerState, Settings, open_round
+from fedlsa.network.protocol.stored import load_state, save_state
 
 
 @pytest.fixture

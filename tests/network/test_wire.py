@@ -29,7 +29,7 @@ from fedlsa.errors import (
 from fedlsa.network.flower import client_app, pulling, worker
 from fedlsa.network.flower.content import from_content, to_content
 from fedlsa.network.flower.server_app import WHO, Post
-from fedlsa.network.messages import Refusal
+from fedlsa.network.protocol.messages import Refusal
 
 
 @pytest.fixture(autouse=True)
@@ -232,7 +232,7 @@ def test_a_shape_that_no_array_can_have_is_a_message_error():
 
 @pytest.fixture
 def run(tmp_path):
-    from fedlsa.network.runs import Run
+    from fedlsa.network.coordinator.runs import Run
 
     (tmp_path / "e").mkdir()
     return Run(tmp_path / "e")

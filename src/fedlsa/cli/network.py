@@ -14,7 +14,7 @@ from .. import checks
 from ..errors import ArgumentError
 from ..fit import Regression
 from ..fit.tasks import Task
-from ..network.config import PORT, Network, StartOptions
+from ..network.folder.config import PORT, Network, StartOptions
 from . import network_options, options
 from .merged import takes
 
@@ -71,7 +71,7 @@ def init(
     ] = None,
 ) -> None:
     """Make a network: certificates, a key and a bundle per site, service files, and a README for both roles."""
-    from ..network import setup
+    from ..network.folder import setup
 
     if (sites is None) == (not site):
         raise ArgumentError(
@@ -108,7 +108,7 @@ def serve(
     insecure: Insecure = False,
 ) -> None:
     """Run the coordinator until it is interrupted; an unfinished run goes on where it was."""
-    from ..network import coordinator
+    from ..network.coordinator import serve as coordinator
 
     coordinator.serve(folder, gate=not no_gate, insecure=insecure, say=say)
 
@@ -121,7 +121,7 @@ def start(
     detach: Annotated[bool, typer.Option("--detach", help="Start it and leave; status shows it.")] = False,
 ) -> None:
     """Start a run across the sites that have joined, and show it: rounds, sites, drift, error, bytes."""
-    from ..network import coordinator
+    from ..network.coordinator import serve as coordinator
 
     asked = run()
     with network_options.option_names():
@@ -132,7 +132,7 @@ def start(
 @app.command()
 def status(folder: Folder, name: Experiment = None) -> None:
     """Where a run stands, and which sites are there."""
-    from ..network import coordinator
+    from ..network.coordinator import serve as coordinator
 
     say(coordinator.status(folder, name))
 
@@ -140,7 +140,7 @@ def status(folder: Folder, name: Experiment = None) -> None:
 @app.command()
 def stop(folder: Folder, name: Experiment = None) -> None:
     """End a run after the round that is open; what it has so far is its result."""
-    from ..network import coordinator
+    from ..network.coordinator import serve as coordinator
 
     say(coordinator.stop(folder, name))
 
@@ -153,7 +153,7 @@ def result(
     force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
 ) -> None:
     """The estimate of a run, on the original scale, with rounds, messages and bytes per site."""
-    from ..network import coordinator
+    from ..network.coordinator import serve as coordinator
 
     if out is not None:
         checks.choice(f"the suffix of {str(out)!r}", out.suffix.lower(), (".json",))
@@ -194,8 +194,8 @@ def join(
     insecure: Insecure = False,
 ) -> None:
     """Join a network as a site: check the data, say what leaves the site, and take part until interrupted."""
-    from ..network import coordinator
-    from ..network import join as joining
+    from ..network.coordinator import serve as coordinator
+    from ..network.site import join as joining
 
     if (data is None) == (loader is None):
         got = "neither" if data is None else "both"
@@ -237,7 +237,7 @@ def demo(
 @app.command("rotate-key")
 def rotate_key(folder: Folder, site: Site) -> None:
     """Give a site a new key, and a new bundle to be sent to it."""
-    from ..network import setup
+    from ..network.folder import setup
 
     made = setup.rotate_key(folder, site)
     say(f"new key for {site}: send it {made}, and restart serve; the old key is refused from then on")
@@ -246,7 +246,7 @@ def rotate_key(folder: Folder, site: Site) -> None:
 @app.command("add-site")
 def add_site(folder: Folder, site: Site) -> None:
     """Add a site; runs that have begun go on without it."""
-    from ..network import setup
+    from ..network.folder import setup
 
     made = setup.add_site(folder, site)
     say(f"added {site}: send it {made}, and restart serve")
@@ -255,7 +255,7 @@ def add_site(folder: Folder, site: Site) -> None:
 @app.command("remove-site")
 def remove_site(folder: Folder, site: Site) -> None:
     """Take a site off the list; its key is refused."""
-    from ..network import setup
+    from ..network.folder import setup
 
     left = setup.remove_site(folder, site)
     say(f"removed {site}; {', '.join(left.sites)} stay. Restart serve: its key is refused from then on")
@@ -264,7 +264,7 @@ def remove_site(folder: Folder, site: Site) -> None:
 @app.command()
 def renew(folder: Folder) -> None:
     """A new server certificate from the same authority; sites need nothing new."""
-    from ..network import certificates, setup
+    from ..network.folder import certificates, setup
 
     end = certificates.expires(setup.renew(folder).certificate.read_bytes())
     say(f"new certificate, good until {end:%Y-%m-%d}; restart serve")

@@ -14,7 +14,7 @@ from .. import checks
 from ..errors import ArgumentError, ArgumentTypeError
 from ..fit import Regression, Value
 from ..fit.tasks import Task
-from ..network.config import StartOptions
+from ..network.folder.config import StartOptions
 from . import fit_options, options
 
 REGRESSION, VALUE = "A regression", "Or a value function"

@@ -26,13 +26,13 @@ from ..errors import NetworkError
 from ..files import reason
 from ..fit import Regression
 from ..problems import regression
-from .config import Network, StartOptions
-from .coordinator import outcome
-from .display import amount, line
+from .coordinator.display import amount, line
+from .coordinator.runs import Run
+from .coordinator.serve import outcome
+from .folder.config import Network, StartOptions
+from .folder.setup import init
 from .processes import Child, environment, free_port
-from .runs import Run
-from .setup import init
-from .station import scale_read
+from .site.station import scale_read
 
 SITES, ROWS, COLUMNS = 4, 500, ("age", "dose", "weight", "visits", "delay")
 ETA, H, ROUNDS, SEED = 1e-4, 10_000, 12, 7

@@ -16,11 +16,11 @@ pytest.importorskip("flwr")
 from deployment import D, Deployment, deployed
 
 from fedlsa.network import demo as trial
-from fedlsa.network import setup
-from fedlsa.network.config import StartOptions
+from fedlsa.network.coordinator.runs import Run
 from fedlsa.network.flower import control
+from fedlsa.network.folder import setup
+from fedlsa.network.folder.config import StartOptions
 from fedlsa.network.processes import Child, environment
-from fedlsa.network.runs import Run
 
 ETA, H = 0.01, 20
 pytestmark = pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")  # of a library of Flower's

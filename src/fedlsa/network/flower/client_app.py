@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import MessageError
-from ..messages import Refusal
+from ..protocol.messages import Refusal
 from .content import from_content, to_content
 from .launch import end_with, hasten
 from .runtime import Door, acquire
@@ -25,9 +25,9 @@ POLL = 0.2  # seconds between questions to the SuperNode, on loopback
 
 def desk(job: Path) -> Any:
     """The desk that a job describes."""
-    from ..config import Bundle
-    from ..source import open_data
-    from ..station import Desk
+    from ..folder.config import Bundle
+    from ..site.source import open_data
+    from ..site.station import Desk
 
     held = json.loads(job.read_text(encoding="utf-8"))
     site = Bundle.load(held["folder"])

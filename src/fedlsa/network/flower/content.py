@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import MessageError
-from ..records import Record
+from ..protocol.records import Record
 
 KEY = "fedlsa"
 TYPES = {"float64": np.float64, "int8": np.int8, "int16": np.int16}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...errors import MessageError, NetworkError
-from ..records import Record
+from ..protocol.records import Record
 from .content import from_content, to_content
 from .pulling import Replies
 

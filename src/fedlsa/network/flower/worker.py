@@ -21,9 +21,9 @@ from typing import Any
 
 from ...errors import FedLSAError
 from ...files import replacing
-from ..conduct import conduct
-from ..config import Network
-from ..runs import Run, unfinished
+from ..coordinator.conduct import conduct
+from ..coordinator.runs import Run, unfinished
+from ..folder.config import Network
 from .control import connected, register, start_run, stop_run
 from .launch import end_with, hasten
 from .runtime import Door, acquire

@@ -1,0 +1,258 @@
+"""The coordinator's commands: serve the network, start a run and watch it, its status, its end, its result."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ...errors import NetworkError
+from ...files import replacing
+from ..folder.config import Network, StartOptions
+from ..processes import Child, Family, environment, launched, module
+from .runs import Run, all_runs, chosen
+
+LOUD = (
+    "INSECURE: no TLS and no keys. Anyone who can reach this port reads what is sent and can pose as a site. "
+    "Use it on one machine, for tests, and nowhere else."
+)
+
+
+class Coordinator:
+    """The processes of a coordinator: SuperLink and gate, and the worker that carries runs."""
+
+    def __init__(
+        self, folder: Path | str, *, gate: bool = True, insecure: bool = False, say: Callable[[str], None] = print
+    ) -> None:
+        from ..flower.version import require_flower
+
+        require_flower()
+        self.network = Network.load(folder)
+        if gate:
+            listening(self.network.host, insecure=insecure)  # refused now, and not when the gate is started
+        self.folder, self.insecure, self.say = self.network.folder.resolve(), insecure, say
+        env, logs = environment(self.folder / "flower"), self.folder / "logs"
+        python = "fedlsa.network.flower.worker"
+        self.link = Child("the SuperLink", self._link, logs / "superlink.log", env)
+        self.gate = Child("the gate", self._gate, logs / "gate.log", env) if gate else None
+        self.worker = Child(
+            "the worker", lambda: module(python, str(self.folder), str(int(insecure))), logs / "worker.log", env
+        )
+        self.families = [Family([child], say) for child in (self.link, self.gate, self.worker) if child]
+
+    def _link(self) -> list[str]:
+        n = self.network
+        tls = ["--insecure"]
+        if not self.insecure:
+            tls = ["--ssl-ca-certfile", str(n.ca), "--ssl-certfile", str(n.certificate), "--ssl-keyfile", str(n.key)]
+            tls.append("--enable-supernode-auth")
+        return launched(
+            "link",
+            arguments=[
+                *("--host", "127.0.0.1", "--port", str(n.inner_port), *tls),
+                *("--isolation", "process", "--superexec-auth-secret-file", str(n.secret)),
+                *("--database", str(self.folder / "flower" / "superlink.db")),
+                "--disable-runtime-dependency-installation",
+            ],
+        )
+
+    def _gate(self) -> list[str]:
+        n = self.network
+        safe = ["--ca", str(n.ca), "--certificate", str(n.certificate), "--key", str(n.key)]
+        where = [
+            "--host",
+            listening(n.host, insecure=self.insecure),
+            "--port",
+            str(n.port),
+            "--inner",
+            f"127.0.0.1:{n.inner_port}",
+        ]
+        return launched("gate", arguments=[*where, *(["--insecure"] if self.insecure else safe)])
+
+    def look(self) -> None:
+        """Start what must run and is not running; call this every fraction of a second."""
+        for family in self.families:
+            family.look()
+
+    def ready(self) -> bool:
+        """Whether the gate and the SuperLink answer."""
+        own = listening(self.network.host)
+        own = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(own, own)
+        places = [(self.link, "127.0.0.1", self.network.inner_port), (self.gate, own, self.network.port)]
+        return all(child.pid is not None and reachable(host, port) for child, host, port in places if child is not None)
+
+    def end(self) -> None:
+        """End every process, each by its own id."""
+        for family in reversed(self.families):
+            family.end()
+
+
+def listening(host: str, *, insecure: bool = False) -> str:
+    """The address to listen on: loopback for loopback, else all, since a host's public name need not be its own.
+
+    insecure : plain text without keys, which listens on loopback alone; for another host it is refused
+    """
+    try:
+        at = ipaddress.ip_address("127.0.0.1" if host.lower() == "localhost" else host)
+    except ValueError:  # a name
+        at = ipaddress.ip_address("0.0.0.0")
+    if at.is_loopback:
+        return str(at)
+    if insecure:
+        raise NetworkError(f"with --insecure the host must be a loopback address such as 127.0.0.1; got {host}")
+    return "::" if at.version == 6 else "0.0.0.0"
+
+
+def bracketed(host: str) -> str:
+    """A host as it stands before a port."""
+    return f"[{host}]" if ":" in host else host
+
+
+def reachable(host: str, port: int) -> bool:
+    """Whether someone listens there."""
+    import socket
+
+    try:
+        with socket.create_connection((host, port), timeout=1.0):
+            return True
+    except OSError:
+        return False
+
+
+def serve(folder: Path | str, *, gate: bool = True, insecure: bool = False, say: Callable[[str], None] = print) -> None:
+    """Run the coordinator until Ctrl-C or SIGTERM: children that die are started again, runs go on from the disk.
+
+    gate : whether our own door holds the address, or a proxy of the user's does (proxy/ in the folder)
+    """
+    if insecure:
+        say(LOUD)
+    it = Coordinator(folder, gate=gate, insecure=insecure, say=say)
+    with only_one(it.folder / "serve.pid", "this network is being served already"):
+        stop = stopped_by_signals()
+        n = it.network
+        where = f"{bracketed(n.host)}:{n.port}" if gate else f"127.0.0.1:{n.inner_port}, for a proxy on this machine"
+        say(f"serving {len(n.sites)} sites at {where}; logs in {it.folder / 'logs'}; Ctrl-C ends it")
+        told = False
+        try:
+            while not stop.is_set():
+                it.look()
+                if not told and it.ready():
+                    say("ready: sites can join, runs can start")
+                    told = True
+                stop.wait(0.2)
+        finally:
+            it.end()
+    say("the coordinator has ended; a run that is not over goes on when it is served again")
+
+
+def stopped_by_signals() -> threading.Event:
+    """An event that Ctrl-C and SIGTERM set, where this is the main thread."""
+    stop = threading.Event()
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: stop.set())
+    return stop
+
+
+class only_one:
+    """Holds a lock on a file while the block lasts, so that two processes never serve one folder."""
+
+    def __init__(self, path: Path, what: str) -> None:
+        self.path, self.what = path, what
+
+    def __enter__(self) -> None:
+        import fcntl
+
+        self.file = self.path.open("a+")
+        try:
+            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self.file.seek(0)
+            holder = self.file.read().strip()
+            self.file.close()
+            raise NetworkError(f"{self.what}, by the process {holder or 'that holds ' + str(self.path)}") from None
+        self.file.truncate(0)
+        self.file.write(str(os.getpid()))
+        self.file.flush()
+
+    def __exit__(self, *_: object) -> None:
+        self.file.close()
+
+
+def start(
+    folder: Path | str, options: StartOptions, *, detach: bool = False, say: Callable[[str], None] = print
+) -> Run:
+    """Start a run and show it until it is over (Ctrl-C ends the showing, not the run); detach : leave at once."""
+    from .display import follow
+
+    network = Network.load(folder)
+    options.least(len(network.sites))
+    run = Run.create(network, options)
+    say(f"started {run.name}")
+    if not reachable("127.0.0.1", network.inner_port):
+        say("the coordinator is not running here: the run begins when it is (fedlsa network serve)")
+    if not detach:
+        follow(run, say)
+    return run
+
+
+def status(folder: Path | str, name: str | None = None) -> str:
+    """Where a run stands, and which sites are there."""
+    from .display import standing
+
+    network = Network.load(folder)
+    served = reachable("127.0.0.1", network.inner_port)
+    lines = [f"the coordinator is {'running' if served else 'not running (fedlsa network serve)'}"]
+    if name is None and not all_runs(network):
+        return "\n".join([*lines, "no run yet (fedlsa network start)"])
+    return "\n".join([*lines, *standing(chosen(network, name))])
+
+
+def stop(folder: Path | str, name: str | None = None) -> str:
+    """Ask a run to stop after its open round."""
+    network = Network.load(folder)
+    run = chosen(network, name)
+    if run.over:
+        raise NetworkError(f"{run.name} is over already (fedlsa network result)")
+    run.ask_to_stop()
+    served = reachable("127.0.0.1", network.inner_port)
+    when = "after the round that is open" if served else "when the coordinator is served again"
+    return f"{run.name} will end {when}; what it has so far is its result"
+
+
+def result(folder: Path | str, name: str | None = None, *, out: Path | None = None) -> str:
+    """What came of a run, in words and numbers on the original scale; out : a JSON file to save it in."""
+    from .display import summary
+
+    held = outcome(folder, name)
+    if out is not None:
+        with replacing(out, "the result") as part:
+            part.write_text(json.dumps(held, indent=1) + "\n", encoding="utf-8")
+    return "\n".join(summary(held))
+
+
+def outcome(folder: Path | str, name: str | None = None) -> dict[str, Any]:
+    """The content of a run's result.json."""
+    run = chosen(Network.load(folder), name)
+    failed = run.read("failed.json")
+    if failed is not None:
+        raise NetworkError(f"{run.name} failed: {failed['error']}")
+    held = run.read("result.json")
+    if held is None:
+        raise NetworkError(f"{run.name} is not over yet (fedlsa network status)")
+    return held
+
+
+def wait_until(happens: Callable[[], bool], seconds: float, what: str) -> None:
+    """Wait for something; NetworkError says what did not happen in time."""
+    end = time.monotonic() + seconds
+    while not happens():
+        if time.monotonic() > end:
+            raise NetworkError(f"{what} must happen within {seconds:g} s; it did not")
+        time.sleep(0.1)

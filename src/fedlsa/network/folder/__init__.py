@@ -1,0 +1,1 @@
+"""The network's folders: keys, certificates, bundles, service files, configuration."""

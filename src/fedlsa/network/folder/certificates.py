@@ -1,0 +1,158 @@
+"""Keys and certificates: an authority of the network's own, a server certificate from it, a key pair per site.
+
+The authority lasts ten years and signs nothing but the coordinator's certificate, which lasts 825 days. Both are ECDSA
+P-256. Sites have ECDSA P-384 keys in OpenSSH's format, which is what Flower's SuperNode reads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from ...errors import MissingExtraError, NetworkError
+from .entries import host_kind
+
+if TYPE_CHECKING:
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+AUTHORITY_DAYS, SERVER_DAYS = 3653, 825
+SKEW = timedelta(hours=1)  # clocks of sites may be behind
+
+
+def need() -> None:
+    """Say which extra is missing, before any work."""
+    try:
+        import cryptography  # noqa: F401
+    except ImportError:
+        raise MissingExtraError("a network needs Flower and cryptography: pip install 'fedlsa[flower]'") from None
+
+
+def authority() -> tuple[bytes, bytes]:
+    """A new authority: its certificate and its private key, in PEM."""
+    need()
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = _name("fedlsa network authority")
+    uses = _uses(key_cert_sign=True, crl_sign=True)
+    built = (
+        _begun(name, name, key, datetime.now(UTC) + timedelta(days=AUTHORITY_DAYS))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(uses, critical=True)
+    )
+    return _certificate_pem(built.sign(key, hashes.SHA256())), _pem(key)
+
+
+def server(ca: bytes, ca_key: bytes, host: str) -> tuple[bytes, bytes]:
+    """A new certificate for the coordinator and its private key, in PEM: for the host, localhost and 127.0.0.1."""
+    need()
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    try:
+        parent = x509.load_pem_x509_certificate(ca)
+        signer = load_pem_private_key(ca_key, None)
+    except (ValueError, TypeError) as error:
+        raise NetworkError(f"the authority's certificate or key is damaged: {error}") from error
+    if not isinstance(signer, ec.EllipticCurvePrivateKey) or parent.public_key() != signer.public_key():
+        raise NetworkError("ca.key is not the key of ca.pem")
+    now = datetime.now(UTC)
+    if parent.not_valid_after_utc <= now:
+        raise NetworkError("the authority itself has expired: make a new network with fedlsa network init")
+    key = ec.generate_private_key(ec.SECP256R1())
+    names: list[x509.GeneralName] = []
+    for entry in dict.fromkeys((host, "localhost", "127.0.0.1")):
+        address = host_kind(entry) == "ip"
+        names.append(x509.IPAddress(ipaddress.ip_address(entry)) if address else x509.DNSName(entry))
+    built = (
+        _begun(
+            _name("fedlsa coordinator"),
+            parent.subject,
+            key,
+            min(now + timedelta(days=SERVER_DAYS), parent.not_valid_after_utc),
+        )
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_uses(digital_signature=True), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
+    )
+    return _certificate_pem(built.sign(signer, hashes.SHA256())), _pem(key)
+
+
+def site(name: str) -> tuple[bytes, bytes]:
+    """A site's private key and public key, in OpenSSH's format; the name is the public key's comment."""
+    need()
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP384R1())
+    kind = serialization.PrivateFormat.OpenSSH
+    secret = key.private_bytes(serialization.Encoding.PEM, kind, serialization.NoEncryption())
+    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    return secret, public + f" {name}\n".encode()
+
+
+def fingerprint(content: bytes) -> str:
+    """Sixteen hexadecimal digits that tell public keys or certificates apart, to be read over the telephone."""
+    return hashlib.sha256(content.strip()).hexdigest()[:16]
+
+
+def expires(certificate: bytes) -> datetime:
+    """When a certificate ends."""
+    need()
+    from cryptography import x509
+
+    return x509.load_pem_x509_certificate(certificate).not_valid_after_utc
+
+
+def _begun(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, end: datetime) -> Any:
+    from cryptography import x509
+
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(datetime.now(UTC) - SKEW)
+        .not_valid_after(end)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+
+
+def _name(common: str) -> x509.Name:
+    from cryptography import x509
+
+    return x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, common)])
+
+
+def _uses(**allowed: bool) -> x509.KeyUsage:
+    from cryptography import x509
+
+    every = (
+        "digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement",
+        "key_cert_sign", "crl_sign", "encipher_only", "decipher_only",
+    )  # fmt: skip
+    return x509.KeyUsage(**{use: allowed.get(use, False) for use in every})
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    from cryptography.hazmat.primitives import serialization
+
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def _certificate_pem(certificate: x509.Certificate) -> bytes:
+    from cryptography.hazmat.primitives import serialization
+
+    return certificate.public_bytes(serialization.Encoding.PEM)

@@ -1,0 +1,154 @@
+"""Make and change the coordinator's folder: keys, certificates, bundles, services; all at once or not at all."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ... import checks
+from ...errors import ArgumentError, NetworkError
+from ...files import reason
+from ...fit import Regression
+from ...fit.tasks import Task
+from . import bundles, certificates, private, readmes, services
+from .config import NETWORK_FILE, PORT, Network, site_text
+from .entries import plain_name, site_names, task_text
+
+MOST = 1000  # sites of one network
+
+
+def init(
+    folder: Path | str,
+    sites: int | Sequence[str],
+    host: str,
+    port: int = PORT,
+    *,
+    task: Task | None = None,
+    inner_port: int | None = None,
+) -> Network:
+    """Make a network's folder: authority, server certificate, a key pair and a bundle per site, services, README.
+
+    sites : a count (site-1, site-2, ...) or names; host : the address by which sites reach the coordinator
+    task : what is estimated, by default the regression of the column "y" on all others
+    inner_port : of the SuperLink, on loopback; by default the next one
+    """
+    certificates.need()
+    target = checks.path("folder", folder)
+    names: Sequence[str]
+    if isinstance(sites, int) or not checks.is_sequence(sites):
+        names = [f"site-{c}" for c in range(1, checks.integer("sites", sites, at_least=1, at_most=MOST) + 1)]
+    else:
+        names = sites
+    checks.integer("port", port, at_least=1, at_most=65535)
+    inner = (port + 1 if port < 65535 else port - 1) if inner_port is None else inner_port
+    task = Regression("y") if task is None else task
+    network = Network(target, host, site_names(names), task, port, inner)
+    task_text(network.task)  # complains about features that are code, before anything is made
+    _refuse_existing(target)
+    part = private.folder(target.with_name(f".{target.name}.{secrets.token_hex(4)}.part"))
+    try:
+        _write(replace(network, folder=part), final=target.absolute())
+        private.install(part, target)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    return Network.load(target)
+
+
+def _refuse_existing(target: Path) -> None:
+    try:
+        if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+            raise ArgumentError(f"the folder must be new or empty, for nothing is overwritten; got {str(target)!r}")
+    except OSError as error:
+        raise NetworkError(f"cannot read {target}: {reason(error)}") from error
+
+
+def _write(network: Network, final: Path) -> None:
+    """All files of a new network, in a folder that will be called `final`."""
+    ca, ca_key = certificates.authority()
+    certificate, key = certificates.server(ca, ca_key, network.host)
+    for path, content in ((network.ca, ca), (network.certificate, certificate)):
+        private.create(path, content, secret=False)
+    secret = secrets.token_hex(32).encode()  # both of Flower's processes read the file's bytes as they are
+    for path, content in ((network.ca_key, ca_key), (network.key, key), (network.secret, secret)):
+        private.create(path, content, secret=True)
+    for name in ("sites", "bundles", "revoked", "systemd", "proxy", "runs"):
+        private.folder(network.folder / name)
+    for site in network.sites:
+        _new_key(network, site)
+    for name, text in services.coordinator_files(replace(network, folder=final)).items():
+        private.create(network.folder / name, text.encode(), secret=False)
+    private.create(network.folder / NETWORK_FILE, network.text().encode(), secret=False)
+
+
+def _new_key(network: Network, site: str) -> None:
+    """A key pair and a bundle for a site, in the place of those that it may have; the old key is put on record."""
+    secret, public = certificates.site(site)
+    _revoke(network, site)
+    content = {
+        "site.toml": site_text(site, network).encode(),
+        "site.key": secret,
+        "ca.pem": network.ca.read_bytes(),
+        "fedlsa-site.service": services.site_unit(site).encode(),
+        "README.md": readmes.site(site, network).encode(),
+    }
+    private.replace(network.bundle(site), bundles.pack(content), secret=True)
+    private.replace(network.public_key(site), public, secret=False)
+
+
+def _revoke(network: Network, site: str) -> None:
+    """Keep a copy of a site's public key among those that the SuperLink must forget."""
+    old = network.public_key(site)
+    if old.is_file():
+        content = old.read_bytes()
+        name = f"{site}-{certificates.fingerprint(content)}.pub"
+        private.replace(network.folder / "revoked" / name, content, secret=False)
+
+
+def rotate_key(folder: Path | str, site: str) -> Path:
+    """Give a site a new key pair; its new bundle. The old key is refused once `serve` has started again."""
+    certificates.need()
+    network = Network.load(folder)
+    checks.choice("site", site, network.sites)
+    _new_key(network, site)
+    return network.bundle(site)
+
+
+def add_site(folder: Path | str, site: str) -> Path:
+    """Add a site, with the next number; its bundle. Runs that were started before go on without it."""
+    certificates.need()
+    network = Network.load(folder)
+    plain_name("site", site)
+    larger = replace(network, sites=(*network.sites, site))
+    if len(larger.sites) > MOST:
+        raise ArgumentError(f"a network must have at most {MOST} sites; got {len(larger.sites)}")
+    _new_key(larger, site)
+    private.replace(network.folder / NETWORK_FILE, larger.text().encode(), secret=False)
+    return network.bundle(site)
+
+
+def remove_site(folder: Path | str, site: str) -> Network:
+    """Take a site off the list; its key is refused once `serve` has started again. The last one stays."""
+    network = Network.load(folder)
+    checks.choice("site", site, network.sites)
+    if len(network.sites) == 1:
+        raise ArgumentError(f"a network must keep one site; got its last one, {site!r}")
+    smaller = replace(network, sites=tuple(s for s in network.sites if s != site))
+    _revoke(network, site)
+    private.replace(network.folder / NETWORK_FILE, smaller.text().encode(), secret=False)
+    network.public_key(site).unlink(missing_ok=True)
+    network.bundle(site).unlink(missing_ok=True)
+    return smaller
+
+
+def renew(folder: Path | str) -> Network:
+    """A new server certificate, and a new key for it, from the same authority; sites need nothing new."""
+    certificates.need()
+    network = Network.load(folder)
+    ca_key = private.check(network.ca_key, "the authority's key").read_bytes()
+    certificate, key = certificates.server(network.ca.read_bytes(), ca_key, network.host)
+    private.replace(network.key, key, secret=True)  # interrupted here, the two do not match: renew again
+    private.replace(network.certificate, certificate, secret=False)
+    return network

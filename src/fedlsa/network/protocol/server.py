@@ -1,0 +1,282 @@
+"""The server's side of a round, without network, files or clocks: open_round, accept, close_round, again and again.
+
+A round has a number of its own, never used for two different orders. Its order of work carries theta and what the
+server last averaged of that very site (client.py explains why); it depends on the stored state alone, not on who is
+present, so that a server which died before it could store a round gives out the same orders again. Who calls does so:
+
+    state, orders = open_round(state, present)       send the orders
+    state, reason = accept(state, site, record)      for each answer; a reason says why it does not count
+    state, closed = close_round(state)               at the deadline, or when waiting(state) is empty
+    store the state, and only then open the next round
+
+A site that misses `patience` averaged rounds in a row is gone. Policy "spread": w_c xi_c is shared out over those who
+stay (each adds the same vector to its `shift`), so that the sum over those who belong stays 0; the site's generation
+ends, and if it returns it begins at xi = 0. Policy "freeze": nothing moves, and the sum is 0 over all sites, gone or
+not. A site that says "forgot" has lost its xi: it is treated as gone and back at once (under "freeze" its xi goes to
+`lost`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ...checks import Floats
+from ...engine.random import participants, uniforms
+from ...errors import ArgumentError, MessageError
+from . import coding
+from .averaging import average
+from .messages import Finish, Record, Refusal, Reply, Work, structure
+from .records import printable
+from .server_state import DOWN_BYTES, DOWN_MESSAGES, UP_BYTES, UP_MESSAGES, Flags, Pending, ServerState
+from .settings import Settings
+
+__all__ = [
+    "Closed", "Pending", "ServerState", "Settings", "accept", "close_round", "drift_norm", "estimated_error", "finish",
+    "finished", "open_round", "waiting",
+]  # fmt: skip
+
+_T = TypeVar("_T", ServerState, Pending)
+
+WINDOW = 10  # movements from which the contraction is estimated
+
+
+@dataclass(frozen=True)
+class Closed:
+    """How a round ended.
+
+    averaged : whether theta is a new average, over `sites`; missing : expected, no reply counted; gone : from now on
+    """
+
+    round: int
+    averaged: bool
+    sites: tuple[str, ...]
+    missing: tuple[str, ...]
+    gone: tuple[str, ...]
+
+
+def open_round(state: ServerState, present: Sequence[str]) -> tuple[ServerState, dict[str, Work]]:
+    """A new round and the orders of those invited; present : names of the sites that can be reached now.
+
+    All that are present are invited. With `participation` m below their number, m of them are drawn, with the random
+    numbers of fl.simulate for this average if all N are there; after a round in vain all that are present are invited.
+    A site that was gone and is present belongs again. An open round is given up: its replies will not count.
+    """
+    s = state.settings
+    here = np.array([site in set(present) for site in s.sites])
+    gone = state.gone & ~here
+    t, agents = state.averages, np.flatnonzero(here)
+    m = min(s.participation or len(agents), len(agents))
+    if m < len(agents) and state.attempts == 0:
+        drawn = np.empty((1, m), np.int64)
+        participants(np.uint64(s.seed), t, len(agents), drawn)
+        agents = agents[drawn[0]]
+    invited = np.zeros(len(s.sites), np.bool_)
+    invited[agents] = True
+    algorithm = s.algorithm
+    steps = algorithm.observations(uniforms(np.uint64(s.seed), t, 1), 1)
+    gain = float(algorithm.gain(np.array([s.step_size]), steps)[0])
+    N, d = state.xi.shape
+    pending = Pending(
+        state.opened + 1, int(steps[0]), gain, invited, (invited | ~here) & ~gone, np.zeros(N, np.bool_),
+        np.zeros((N, d)), np.ones(N), np.zeros(N, np.int64),
+    )  # fmt: skip
+    state = replace(state, opened=state.opened + 1, gone=gone, pending=pending)
+    orders = {s.sites[c]: _work(state, pending, int(c)) for c in agents}
+    traffic = state.traffic.copy()
+    for c in agents:
+        traffic[c, DOWN_MESSAGES] += 1
+        traffic[c, DOWN_BYTES] += orders[s.sites[c]].record().size
+    return replace(state, traffic=traffic), orders
+
+
+def _work(state: ServerState, pending: Pending, c: int) -> Work:
+    s = state.settings
+    return Work(
+        s.experiment, int(state.generation[c]), state.theta, int(state.ack_round[c]), state.ack_mean[c],
+        float(state.ack_gain[c]), float(state.ack_scale[c]), int(state.ack_mark[c]), state.shift[c],
+        pending.round, s.step_size, pending.steps, int(state.step[c]), s.seed, c,
+    )  # fmt: skip
+
+
+def accept(state: ServerState, site: object, record: object) -> tuple[ServerState, str | None]:
+    """Take a site's answer to the open round, or say in a sentence why it does not count; never raises.
+
+    site : as the transport has authenticated it. theta does not move here, whatever the answer says.
+    """
+    c = state.agent(site)
+    if c is None:
+        return state, "this sender is not one of the sites"
+    try:
+        good = structure(record)
+        traffic = state.traffic.copy()
+        traffic[c, UP_MESSAGES] += 1
+        traffic[c, UP_BYTES] += good.size
+        state = replace(state, traffic=traffic)
+        if good.kind == Refusal.KIND:
+            return _refused(state, c, Refusal.from_record(good))
+        return _counted(state, c, good), None
+    except MessageError as error:
+        return _with(state, c, {"refused": state.refused[c] + 1}), str(error)
+
+
+def _current(state: ServerState, c: int, answer: Reply | Refusal) -> Pending:
+    """The open round, if the answer belongs to it."""
+    if answer.experiment != state.settings.experiment:
+        raise MessageError("'experiment' must be this one; the answer is to another")
+    if state.pending is None or answer.round != state.pending.round:
+        what = "no round is open" if state.pending is None else f"round {state.pending.round} is open"
+        raise MessageError(f"'round' must be that of the open round: {what}; got {answer.round}")
+    if answer.generation != state.generation[c]:
+        raise MessageError(f"'generation' must be {state.generation[c]}; got {answer.generation}")
+    if not state.pending.invited[c]:
+        raise MessageError("this site was not invited to the open round")
+    return state.pending
+
+
+def _counted(state: ServerState, c: int, record: Record) -> ServerState:
+    """The state with a good reply noted."""
+    reply = Reply.from_record(record)
+    pending = _current(state, c, reply)
+    if pending.accepted[c]:
+        raise MessageError("this site's reply to the open round has been counted already")
+    if reply.norm_of_xi < 0:
+        raise MessageError(f"'norm_of_xi' must be at least 0; got {reply.norm_of_xi}")
+    delta = coding.decode(reply.payload, state.dim)
+    clip = state.settings.clip
+    scale = 1.0 if clip is None else coding.shortening(delta, clip)
+    entries: dict[str, float | Floats] = {"accepted": True, "delta": scale * delta, "scale": scale}
+    entries["mark"] = coding.mark(reply.payload)
+    return replace(state, pending=_with(pending, c, entries))
+
+
+def _refused(state: ServerState, c: int, refusal: Refusal) -> tuple[ServerState, str | None]:
+    """A site's refusal: "forgot" ends its generation, the others are only passed on."""
+    pending = _current(state, c, refusal)
+    said = printable(refusal.text)
+    if refusal.reason == "forgot":
+        leaving = np.arange(len(state.gone)) == c
+        left = {name: getattr(pending, name) & ~leaving for name in ("invited", "expected", "accepted")}
+        state = _lost(replace(state, pending=replace(pending, **left)), leaving)
+    return _with(state, c, {"refused": state.refused[c] + 1}), f"the site refused ({refusal.reason}): {said}"
+
+
+def waiting(state: ServerState) -> tuple[str, ...]:
+    """The invited sites of the open round whose reply has not been counted."""
+    if state.pending is None:
+        return ()
+    return _names(state, state.pending.invited & ~state.pending.accepted)
+
+
+def close_round(state: ServerState) -> tuple[ServerState, Closed]:
+    """End the open round: average what was counted, or with fewer than min_sites replies change nothing."""
+    pending, s, w = state.pending, state.settings, state.settings.shares
+    if pending is None:
+        raise ArgumentError("close_round must follow open_round; got a state without an open round")
+    took = pending.accepted
+    missing = _names(state, pending.expected & ~took)
+    state = replace(state, pending=None)
+    if took.sum() < s.min_sites:
+        return replace(state, attempts=state.attempts + 1), Closed(pending.round, False, (), missing, ())
+    sent = state.theta + pending.delta  # (N, d)
+    mean = average(sent[took], w[took], s.trim)
+    gain = np.where(took, pending.gain, 0.0)
+    missed = np.where(took, 0, state.missed + pending.expected)
+    pick = took[:, None]
+    state = replace(
+        state,
+        theta=mean,
+        averages=state.averages + 1,
+        attempts=0,
+        ack_round=np.where(took, pending.round, state.ack_round),
+        ack_mean=np.where(pick, mean, state.ack_mean),
+        ack_gain=np.where(took, pending.gain, state.ack_gain),
+        ack_scale=np.where(took, pending.scale, state.ack_scale),
+        ack_mark=np.where(took, pending.mark, state.ack_mark),
+        xi=state.xi + gain[:, None] * (mean - sent),  # keeps sum_c w_c xi_c = 0
+        step=state.step + np.where(took, pending.steps, 0),
+        missed=missed,
+        movement=np.append(state.movement, np.linalg.norm(mean - state.theta)),
+    )
+    leaving = (missed >= s.patience) & ~state.gone
+    if leaving.any():
+        state = replace(state, gone=state.gone | leaving, missed=np.where(leaving, 0, missed))
+        if s.policy == "spread":
+            state = _lost(state, leaving)
+    return state, Closed(pending.round, True, _names(state, took), missing, _names(state, leaving))
+
+
+def _lost(state: ServerState, leaving: Flags) -> ServerState:
+    """End the generations of some sites; "spread" gives their control variates to the others that belong."""
+    w, keep = state.settings.shares, ~leaving[:, None]
+    left = (w * leaving) @ state.xi
+    heirs = ~leaving & ~state.gone
+    xi, shift, lost = np.where(keep, state.xi, 0.0), np.where(keep, state.shift, 0.0), state.lost
+    if state.settings.policy == "spread" and heirs.any():
+        gift = np.where(heirs[:, None], left / w[heirs].sum(), 0.0)
+        xi, shift = xi + gift, shift + gift  # sum over those who belong: nothing is gained or lost
+    else:
+        lost = lost + left
+    return replace(
+        state, xi=xi, shift=shift, lost=lost, generation=state.generation + leaving,
+        ack_round=np.where(leaving, 0, state.ack_round),
+    )  # fmt: skip
+
+
+def finish(state: ServerState, names: str = "[]") -> dict[str, Finish]:
+    """The last message to each site that belongs; names : JSON list of the coefficients."""
+    out = {}
+    for c in np.flatnonzero(~state.gone).tolist():
+        out[state.settings.sites[c]] = Finish(
+            state.settings.experiment, int(state.generation[c]), state.theta, int(state.ack_round[c]),
+            state.ack_mean[c], float(state.ack_gain[c]), float(state.ack_scale[c]), int(state.ack_mark[c]),
+            state.shift[c], names,
+        )  # fmt: skip
+    return out
+
+
+def finished(state: ServerState) -> str | None:
+    """Why the run is over, in a sentence; None while it is not."""
+    s = state.settings
+    if state.averages >= s.rounds:
+        return f"all {s.rounds} rounds are done"
+    error = estimated_error(state)
+    if s.stop is not None and error <= s.stop:
+        return f"the estimated error, {error:.3g}, is at most {s.stop:g}"
+    return None
+
+
+def estimated_error(state: ServerState) -> float:
+    """||last movement|| / (1 - contraction), the contraction being the mean shrinkage of the last movements.
+
+    What is still to go if theta keeps moving in the same way, and shrinks as it did: an extrapolation, not a bound. It
+    knows nothing of sampling noise, bias or the error of the data. inf while movements do not shrink or are too few.
+    """
+    last = state.movement[-WINDOW:]
+    if len(last) < 3:
+        return float("inf")
+    if last[-1] == 0:
+        return 0.0
+    contraction = (last[-1] / last[0]) ** (1 / (len(last) - 1)) if last[0] > 0 else float("inf")
+    return float(last[-1] / (1 - contraction)) if contraction < 1 else float("inf")
+
+
+def drift_norm(state: ServerState) -> float:
+    """sqrt(sum_c w_c ||xi_c||^2) over those who belong: how far sites pull apart."""
+    w = state.present_weights
+    return float(np.sqrt(w @ (state.xi**2).sum(axis=1) / w.sum())) if w.any() else 0.0
+
+
+def _names(state: ServerState, which: Flags) -> tuple[str, ...]:
+    return tuple(state.settings.sites[c] for c in np.flatnonzero(which).tolist())
+
+
+def _with(value: _T, c: int, entries: Mapping[str, float | Floats]) -> _T:
+    """The value with entry c of some of its arrays replaced."""
+    changed: dict[str, Any] = {name: getattr(value, name).copy() for name in entries}
+    for name, entry in entries.items():
+        changed[name][c] = entry
+    return replace(value, **changed)

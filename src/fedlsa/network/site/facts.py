@@ -1,0 +1,213 @@
+"""What a site says of its data before a run: that they can be used, sums for standardisation, three scalars to plan by.
+
+With B = (A(z), -b(z)) = u w^T, w = (v, -y), one pass over the rows gives the means A_c, b_c and W = E[|u|^2 w w^T], and
+these the trace of the noise anywhere:  Tr Cov(A(z) theta - b(z)) = h^T W h - |A_c theta - b_c|^2  with h = (theta, 1)
+and A_c, b_c without the ridge, which is no noise.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...checks import Floats
+from ...errors import SiteDataError
+from ...fit.columns import Columns, chosen
+from ...fit.observe import Piece, Scale, observations, recorded
+from ...fit.passes import Data
+from ...fit.summaries import Summary, none_there, unscaled
+from ...fit.systems import Sums, null_space
+from ...fit.tasks import Regression, Task
+from ...theory.moments import CACHED
+from ...theory.symmetric import symkron, triangle
+from ..protocol.coding import Coding
+from ..protocol.messages import Description, Measurement
+from .prepared import check_scale, clear, prepared, ridge_of
+from .source import SiteData, open_data
+
+__all__ = ["MOMENTS", "SiteData", "check", "clear", "describe", "leaves", "measure", "open_data", "prepared"]
+
+MOMENTS = 32  # dimensions up to which noise moments are shared: the exact planner reads no larger ones
+TAILS = 4  # times (d + 2) L^2, as Gaussian rows have it, that E[A(z)^T A(z)] may reach before L is called larger
+
+
+def check(site: SiteData, task: Task) -> list[str]:
+    """Read every row once, as a run would; what was found, in plain words. Data that cannot be used: SiteDataError."""
+    columns = chosen(task, [site])
+    summary, sums = _read(site, task, columns)
+    d = len(sums.b)
+    lines = [
+        f"{site.name}: {summary.n:,} rows, all of them read; every number that the task needs is there and finite."
+    ]
+    if isinstance(task, Regression):
+        lines.append(f"Target {columns.reward!r}; features {_listed(columns.state)}.")
+    else:
+        lines.append(
+            f"State {_listed(columns.state)}; next state {_listed(columns.next_state)}; reward {columns.reward!r}; "
+            f"ends of episodes in {_listed([c for c in (columns.terminated, columns.truncated) if c])}."
+        )
+        if columns.importance is not None:
+            lines.append(f"Importance weights in {columns.importance!r}.")
+    lines.append(f"{d} coefficients: {_listed(_names(site, task, columns, summary))}.")
+    constant = summary.scatter[:-1] <= (1e-12 * np.maximum(summary.largest[:-1], 1e-300)) ** 2 * summary.n
+    if constant.any():
+        same = [n for n, c in zip(_names(site, task, columns, summary), constant, strict=False) if c]
+        lines.append(f"Note: {_listed(same)} never varies here; other sites must vary it.")
+    elif len(null_space(sums.system(ridge_of(task)).A)):
+        lines.append("Note: these rows alone do not determine all coefficients; those of the other sites must help.")
+    return lines
+
+
+def describe(site: SiteData, task: Task, experiment: str) -> Description:
+    """Rows, names of coefficients, and for a task that standardises the sums of its columns (fit/summaries.py)."""
+    columns = chosen(task, [site])
+    summary, _ = _read(site, task, columns)
+    names = json.dumps(_names(site, task, columns, summary))
+    sums = (summary.mean, summary.scatter, summary.largest) if task.standardise else (np.empty(0),) * 3
+    return Description(experiment, summary.n, names, *sums)
+
+
+def measure(site: SiteData, task: Task, scale: Scale, experiment: str, share_moments: bool = False) -> Measurement:
+    """The three scalars, in the run's coordinates, and the moments where the site shares them and d <= MOMENTS.
+
+    lowest, highest : extreme eigenvalues of the symmetric part of A_c. Where rows are so uneven that the eigenvalue
+        would promise too much, (E[A(z)^T A(z)] beyond TAILS (d + 2) highest^2), highest is the number that does not
+    noise : the larger trace of the noise at the site's own solution and at 0, where runs start
+    """
+    columns, ridge, d = chosen(task, [site]), ridge_of(task), scale.dim
+    check_scale(task, columns, scale)
+    m = _moments(observations(site, task, columns, scale), site.name, d)
+    own = m.sums.system(ridge)
+    free = len(null_space(own.A)) > 0
+    theta = np.asarray(
+        np.linalg.lstsq(own.A, own.b, rcond=1e-12)[0] if free else np.linalg.solve(own.A, own.b), np.float64
+    )
+    values = np.linalg.eigvalsh((own.A + own.A.T) / 2)
+    bare = own.A - ridge * np.eye(d)
+    squares = m.W[:d, :d] + ridge * (bare + bare.T) + ridge**2 * np.eye(d)
+    uneven = np.sqrt(max(float(np.linalg.eigvalsh(squares)[-1]), 0.0) / (TAILS * (d + 2)))
+    noise = max(m.noise_at(theta), m.noise_at(np.zeros(d)))
+    scalars = m.sums.n, float(values[0]), float(max(values[-1], uneven)), noise
+    if not share_moments or d > MOMENTS:
+        return Measurement(experiment, *scalars)
+    return Measurement(experiment, *scalars, own.A, own.b, _noise_map(observations(site, task, columns, scale), m.sums))
+
+
+def leaves(
+    task: Task, d: int, share_moments: bool = False, coding: Coding | None = None, names: Sequence[str] = ()
+) -> list[str]:
+    """What leaves the site and what never does, a sentence each; names : of the coefficients, where they are known."""
+    code = coding or Coding()
+    size = 8 * d if code.bits is None else d * code.bits // 8 + 8
+    how = ""
+    if code.clip is not None:
+        how = f", shortened to at most {code.clip:g}"
+    if code.noise is not None:
+        how += f", with Gaussian noise of standard deviation {code.noise * (code.clip or 0.0):g} on each"
+    if code.bits is not None:
+        how += f", rounded to {code.bits} bits each"
+    k = d - task.intercept
+    once = ["the number of rows", "the names of the coefficients"]
+    if task.standardise:
+        target = "target" if isinstance(task, Regression) else "reward"
+        of = f" of {_listed(names[:k])} and the {target}" if names else ""
+        once.append(
+            f"{k + 1} means, {k + 1} sums of squares and {k + 1} largest absolute values for standardisation{of}"
+        )
+    once.append(
+        "3 numbers for planning (the smallest and the largest eigenvalue of the symmetric part of A_c, "
+        "the variance of a row's noise)"
+    )
+    out = [
+        f"In every round: {d} numbers (how far the site's parameter moved{how}), {size} bytes, "
+        "and the length of its control variate.",
+        f"Once, when a run begins: {'; '.join(once)}.",
+    ]
+    if share_moments and d <= MOMENTS:
+        count = d * (d + 1) // 2 * ((d + 1) * (d + 2) // 2)
+        out.append(
+            f"Once, because moments are shared: A_c ({d * d} numbers), b_c ({d} numbers) and the second moments of the "
+            f"noise ({count:,} numbers). From them the coordinator knows the site's own solution."
+        )
+    elif share_moments:
+        out.append(f"Moments are not shared: {d} coefficients are more than the {MOMENTS} that planning can use.")
+    out.append(
+        "Never: rows, or the control variate itself."
+        if share_moments and d <= MOMENTS
+        else "Never: rows, A_c, b_c, or the control variate itself."
+    )
+    return out
+
+
+@dataclass(frozen=True, eq=False)
+class _Moments:
+    """Sums of u v^T and y u, and W = E[|u|^2 w w^T] : (d + 1, d + 1)."""
+
+    sums: Sums
+    W: Floats
+
+    def noise_at(self, theta: Floats) -> float:
+        """Tr Cov(A(z) theta - b(z)); rounding may leave less than nothing."""
+        h = np.append(theta, 1.0)
+        mean = (self.sums.A @ theta - self.sums.b) / self.sums.n
+        return max(float(h @ self.W @ h - mean @ mean), 0.0)
+
+
+def _moments(pieces: Iterable[Piece], name: str, d: int) -> _Moments:
+    total: Sums | None = None
+    W = np.zeros((d + 1, d + 1))
+    for p in pieces:
+        total = Sums.of(p) if total is None else total + Sums.of(p)
+        w = np.column_stack([p.v, -p.y])
+        W += (w * np.einsum("nd,nd->n", p.u, p.u)[:, None]).T @ w
+    if total is None:
+        raise none_there(name)
+    return _Moments(total, W / total.n)
+
+
+def _noise_map(pieces: Iterable[Piece], sums: Sums) -> Floats:
+    """The map svec(h h^T) -> svec(Cov(A(z) theta - b(z))) of theory/moments.py, from the rows piece by piece."""
+    d = len(sums.b)
+    (i, j), (k, q) = triangle(d), triangle(d + 1)
+    total = np.zeros((len(i), len(k)))
+    step = max(1, CACHED // (len(i) + len(k)))
+    for p in pieces:
+        for start in range(0, len(p.y), step):
+            part = slice(start, start + step)
+            u, w = p.u[part].T, np.vstack([p.v[part].T, -p.y[part]])
+            total += (u[i] * u[j]) @ (w[k] * w[q]).T
+    mean = np.column_stack([sums.A, -sums.b]) / sums.n
+    return np.where(k == q, 1.0, 2.0) * (total / sums.n) - symkron(mean)
+
+
+def _read(site: SiteData, task: Task, columns: Columns) -> tuple[Summary, Sums]:
+    """One pass over the rows as they are recorded."""
+    summary: Summary | None = None
+    sums: Sums | None = None
+    for x, p in _all_rows(site, task, columns):
+        part = Summary.of(x[:, : x.shape[1] - task.intercept], p.y)
+        summary = part if summary is None else summary + part
+        sums = Sums.of(p) if sums is None else sums + Sums.of(p)
+    if summary is None or sums is None:
+        raise none_there(site.name)
+    if not np.isfinite(summary.scatter).all() or not np.isfinite(sums.A).all() or not np.isfinite(sums.b).all():
+        raise SiteDataError(f"{site.name} has numbers whose squares leave the range of numbers; rescale its columns")
+    return summary, sums
+
+
+def _all_rows(site: SiteData, task: Task, columns: Columns) -> Iterator[tuple[Floats, Piece]]:
+    with np.errstate(over="ignore", invalid="ignore"):  # told in words
+        yield from recorded(site, task, columns)
+
+
+def _names(site: SiteData, task: Task, columns: Columns, summary: Summary) -> list[str]:
+    scale = unscaled(len(summary.mean) - 1, task.intercept)
+    return list(Data([site], task, columns, scale, None).names)
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(str(n) for n in names[:8])
+    return shown + (f" and {len(names) - 8} more" if len(names) > 8 else "")
