@@ -1,0 +1,161 @@
+"""Where every agent goes within the rounds: the recursion of the reference engine, with its local steps kept.
+
+Without noise the agents follow their mean systems, theta_hat <- theta_hat - eta (A_bar_c theta_hat - b_bar_c - xi_c).
+Several of those steps are one affine map, so long rounds cost no more than short ones. With noise the observations are
+those of `simulate`, drawn one at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .. import checks
+from ..algorithms import Algorithm
+from ..checks import Floats
+from ..problems import Problem
+from ..sampling import IID
+from ..theory.bias import power_sums
+from .random import participants, uniforms
+from .reference import Observer
+from .tables import layout
+
+Integers = NDArray[np.int64]
+Walk = Callable[
+    [Floats, Floats, Integers, float, Integers], Floats
+]  # theta, xi, active, eta, steps -> (N, points+1, d)
+
+
+@dataclass(frozen=True, eq=False)
+class Paths:
+    """One run of a method with what happens inside its rounds.
+
+    theta : (rounds + 1, d), what the server holds after each round (the iterate itself, never a running mean of it)
+    local : (rounds, N, points + 1, d), where each agent is after `steps` of its local steps; NaN if it sat out
+    steps : (rounds, points + 1), from 0 to the length of the round, equally spaced up to rounding
+    xi : (rounds + 1, N, d), the control variates with which each round begins, and the last ones
+    """
+
+    problem: Problem
+    algorithm: Algorithm
+    seed: int
+    noise: bool
+    theta: Floats
+    local: Floats
+    steps: Integers
+    xi: Floats
+
+    @property
+    def rounds(self) -> int:
+        return len(self.local)
+
+
+@np.errstate(over="ignore", invalid="ignore")  # a run that diverges is shown as far as numbers go
+def round_paths(
+    problem: Problem,
+    algorithm: Algorithm,
+    rounds: int = 20,
+    seed: int = 0,
+    theta_0: ArrayLike | None = None,
+    points: int = 40,
+    noise: bool = False,
+) -> Paths:
+    """Run a method (Algorithm 1, Algorithm 2 or Scaffnew) and keep each agent's path at `points` moments of each round.
+
+    theta_0 : (d,), by default theta_star + 1. noise=False : the mean systems; what is drawn from `seed` is then only
+    who takes part and how long Scaffnew's rounds are. noise=True : the run of `simulate` with this seed.
+    """
+    checks.instance("problem", problem, Problem, "a fedlsa problem")
+    checks.instance("algorithm", algorithm, Algorithm, "a method such as fl.SCAFFLSA(0.1, 10)")
+    rounds = checks.integer("rounds", rounds, at_least=1)
+    seed = checks.integer("seed", seed, at_most=2**64 - 1)
+    points = checks.integer("points", points, at_least=1)
+    noise = checks.boolean("noise", noise)
+    N, d, w = problem.n_agents, problem.dim, problem.weights
+    start = problem.theta_star + 1 if theta_0 is None else checks.array("theta_0", theta_0, (d,))
+
+    m = algorithm.participants(N)
+    lengths = algorithm.observations(uniforms(np.uint64(seed), 0, rounds), 1)
+    etas = algorithm.eta(np.arange(rounds))
+    gains = algorithm.gain(etas, lengths)
+    steps = np.array([np.rint(np.linspace(0, H, points + 1)) for H in lengths]).astype(np.int64)
+    walk = _noisy_walk(problem, seed) if noise else _mean_walk(problem)
+
+    theta, xi = np.empty((rounds + 1, d)), np.zeros((rounds + 1, N, d))
+    local = np.empty((rounds, N, points + 1, d))
+    theta[0] = start
+    for t in range(rounds):
+        active = np.arange(N)
+        if m < N:
+            chosen = np.empty((1, m), np.int64)
+            participants(np.uint64(seed), t, N, chosen)
+            active = chosen[0]
+        local[t] = walk(theta[t], xi[t], active, float(etas[t]), steps[t])
+        theta_hat = local[t, :, -1]
+        mean = w[active] / w[active].sum() @ theta_hat[active]
+        xi[t + 1] = xi[t]
+        xi[t + 1, active] += gains[t] * (mean - theta_hat[active])  # keeps sum_c w_c xi_c = 0
+        theta[t + 1] = _server(algorithm, theta[t], mean)
+    return Paths(problem, algorithm, seed, noise, theta, local, steps, xi)
+
+
+def _server(algorithm: Algorithm, theta: Floats, mean: Floats) -> Floats:
+    """What the server makes of the average : (d,)."""
+    out = mean
+    if algorithm.server_step is not None:
+        out = theta.copy()
+        type(algorithm).server_step(out, mean, np.array(algorithm.server_parameters()))
+    norm = np.sqrt(out @ out)
+    if algorithm.projection is not None and norm > algorithm.projection:
+        out = out * (algorithm.projection / norm)
+    return out
+
+
+def _noisy_walk(problem: Problem, seed: int) -> Walk:
+    """Local steps on the observations of the engines."""
+    where = layout(problem, IID())
+    agents = [Observer(problem, IID(), where, seed, c, None) for c in range(problem.n_agents)]
+
+    def walk(theta: Floats, xi: Floats, active: Integers, eta: float, steps: Integers) -> Floats:
+        out = np.full((len(xi), len(steps), len(theta)), np.nan)
+        for c in active:
+            theta_hat, at = theta, 0
+            for k, step in enumerate(steps):
+                for _ in range(at, step):
+                    A, b = agents[c].receive()
+                    theta_hat = theta_hat - eta * (A @ theta_hat - b - xi[c])
+                out[c, k], at = theta_hat, step
+        return out
+
+    return walk
+
+
+def _mean_walk(problem: Problem) -> Walk:
+    """Local steps on the mean systems: h of them are theta_hat + eta S_h (b_bar_c + xi_c - A_bar_c theta_hat)."""
+    A, b, table = problem.table_A_bar, problem.b_bar, problem.assignment
+    known: dict[tuple[float, int], tuple[Floats, Floats]] = {}  # S_h and S_h A_bar_c of each table
+
+    def maps(eta: float, h: int) -> tuple[Floats, Floats]:
+        if (eta, h) not in known:
+            if len(known) > 64:  # random lengths, or a step size that changes: no use for all of them
+                known.clear()
+            S, _ = power_sums(A, eta, h)
+            known[eta, h] = S, S @ A
+        return known[eta, h]
+
+    def walk(theta: Floats, xi: Floats, active: Integers, eta: float, steps: Integers) -> Floats:
+        out = np.full((len(xi), len(steps), len(theta)), np.nan)
+        mine, theta_hat = table[active], np.tile(theta, (len(active), 1))
+        out[active, 0] = theta_hat
+        for k, h in enumerate(np.diff(steps), start=1):
+            if h > 0:
+                S, SA = maps(eta, int(h))
+                pull = np.einsum("cij,cj->ci", S[mine], b[active] + xi[active])
+                theta_hat = theta_hat + eta * (pull - np.einsum("cij,cj->ci", SA[mine], theta_hat))
+            out[active, k] = theta_hat
+        return out
+
+    return walk
