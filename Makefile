@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-gpu test-network lint bench reproduce network clean
+.PHONY: help demo test test-gpu test-network lint bench reproduce network docs clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,6 +39,10 @@ reproduce: $(VENV)/.installed-cli ## every figure, table and claim of the paper:
 
 network: $(VENV)/.installed-flower ## a coordinator and four sites on this machine; one is killed and brought back
 	@$(BIN)/fedlsa network demo
+
+docs: $(VENV)/.installed-docs ## the documentation as a site: out/site/index.html
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict  # not --quiet, with which warnings would not count
+	@echo "open out/site/index.html"
 
 clean: ## remove the virtual environment and all caches; out/ stays
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
