@@ -5,7 +5,17 @@ from .curves import error_curves
 from .files import save
 from .fits import coefficients
 from .parts import exact_parts
+from .plane import agent_paths
 from .prediction import predicted_bias
 from .tradeoff import trade_off
 
-__all__ = ["bound_and_curve", "coefficients", "error_curves", "exact_parts", "predicted_bias", "save", "trade_off"]
+__all__ = [
+    "agent_paths",
+    "bound_and_curve",
+    "coefficients",
+    "error_curves",
+    "exact_parts",
+    "predicted_bias",
+    "save",
+    "trade_off",
+]

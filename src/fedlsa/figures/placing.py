@@ -1,0 +1,72 @@
+"""Where a label beside a point stands best: close to it, clear of what is drawn, and inside the panel."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..checks import Floats
+from . import style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+CLEAR = 0.12  # inches around a label that count as clear; more is no better
+WIDTH, HEIGHT = 0.0088, 0.0185  # of a letter, in inches per point of font size
+COST = 0.05  # of an inch between point and label, in inches of clear space
+DISTANCES = (
+    0.11,
+    0.2,
+    0.35,
+    0.55,
+    0.8,
+    1.1,
+    1.5,
+)  # from the point, in inches; a label further than the second gets a line
+WAYS = [np.array([np.cos(a), np.sin(a)]) for a in np.linspace(0, 2 * np.pi, 16, endpoint=False)]
+
+
+class Placer:
+    """Labels of one panel. box : its limits; inches : of paper for one unit of data; taken : (n, 2) points to avoid."""
+
+    def __init__(self, axes: Axes, box: tuple[float, float, float, float], inches: float, taken: Floats) -> None:
+        self.axes, self.inches = axes, inches
+        self.low, self.high = inches * np.array(box[::2]), inches * np.array(box[1::2])
+        seen = ((taken >= box[::2]) & (taken <= box[1::2])).all(axis=1)  # NaN is not
+        self.taken = np.unique(np.round(inches * taken[seen], 2), axis=0)
+
+    def label(self, at: Floats, text: str, colour: Any, size: float = 8.5, **kind: Any) -> None:
+        """Write `text` beside one of the points `at` : (k, 2), where it disturbs least; none in sight, no label."""
+        from matplotlib.patheffects import withStroke
+
+        lines = text.split("\n")
+        half = size * np.array([WIDTH * max(map(len, lines)), HEIGHT * len(lines)]) / 2
+        grid = np.stack(np.meshgrid(np.linspace(-1, 1, 9), np.linspace(-1, 1, 4)), axis=-1).reshape(-1, 2) * half
+        points = self.inches * np.atleast_2d(at)
+        seen = points[((points >= self.low) & (points <= self.high)).all(axis=1)]
+        found: tuple[float, Floats, Floats, float] | None = None
+        for far, point, way in product(DISTANCES, seen, WAYS):
+            if found is not None and found[0] >= CLEAR - COST * far:
+                break  # no label from here on can be better
+            middle = point + way * far + half * np.clip(way / 0.7, -1, 1)
+            spots = middle + grid
+            outside = float(np.maximum(self.low + 0.04 - spots, spots - self.high + 0.04).max())
+            if outside > 0:
+                continue
+            away = np.sqrt(np.min(np.sum((self.taken[:, None] - spots) ** 2, axis=-1), initial=1.0))
+            score = min(float(away), CLEAR) - COST * far
+            if found is None or score > found[0] + 1e-9:
+                found = score, point, middle, far
+        if found is None:
+            return
+        _, point, middle, far = found
+        self.taken = np.concatenate([self.taken, middle + grid])
+        if far > DISTANCES[1]:
+            toward = np.clip(point - middle, -half, half) + middle
+            self.axes.plot(*np.stack([point, toward]).T / self.inches, color=style.SOFT, linewidth=0.6, zorder=8.5)
+        x, y = middle / self.inches
+        look = {"color": colour, "fontsize": size, "ha": "center", "va": "center", "linespacing": 1.1, "zorder": 10}
+        halo = [withStroke(linewidth=2, foreground="white")]
+        self.axes.text(x, y, text, path_effects=halo, **{**look, **kind})
