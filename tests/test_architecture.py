@@ -106,3 +106,8 @@ def test_figures_stand_at_the_front_door_and_matplotlib_waits_until_one_is_drawn
     script = "import sys, fedlsa as fl; fl.figures.error_curves; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0
     assert "figures" in fedlsa.__all__
+
+
+def test_no_two_test_files_share_a_name():
+    names = [f.name for f in Path(__file__).parent.rglob("test_*.py")]
+    assert sorted(names) == sorted(set(names))  # pytest imports them by name and refuses the second
