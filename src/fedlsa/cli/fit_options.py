@@ -23,6 +23,23 @@ UNITS = {"": 1, "b": 1} | {f"{k}b": 1000**i for i, k in enumerate("kmgt", 1)}
 UNITS |= {f"{k}ib": 1024**i for i, k in enumerate("kmgt", 1)}
 
 
+# of every run on sites' data, here and on a network
+Method = Annotated[str, typer.Option(help="fedlsa, scafflsa or scaffnew.", rich_help_panel=RUN)]
+ByHand = Annotated[
+    float | None,
+    typer.Option(
+        help="Instead of --epsilon, with --local-steps and --rounds: the run by hand.",
+        show_default=False,
+        rich_help_panel=RUN,
+    ),
+]
+Rounds = Annotated[int | None, typer.Option(help="Communications.", show_default=False, rich_help_panel=RUN)]
+Weight = Annotated[
+    str, typer.Option(help="sites: each counts the same; samples: each row counts the same.", rich_help_panel=RUN)
+]
+Seed = Annotated[int, typer.Option(help="Of the rows that steps draw.", rich_help_panel=RUN)]
+
+
 @dataclass(frozen=True)
 class Request:
     """What all fits are asked: arguments of fl.fit by name, and what to show and to keep."""
@@ -44,20 +61,13 @@ def request(
             rich_help_panel=RUN,
         ),
     ] = None,
-    method: Annotated[str, typer.Option(help="fedlsa, scafflsa or scaffnew.", rich_help_panel=RUN)] = "scafflsa",
-    step_size: Annotated[
-        float | None,
-        typer.Option(
-            help="Instead of --epsilon, with --local-steps and --rounds: the run by hand.",
-            show_default=False,
-            rich_help_panel=RUN,
-        ),
-    ] = None,
+    method: Method = "scafflsa",
+    step_size: ByHand = None,
     local_steps: Annotated[
         int | None,
         typer.Option(help="Steps of a site between communications.", show_default=False, rich_help_panel=RUN),
     ] = None,
-    rounds: Annotated[int | None, typer.Option(help="Communications.", show_default=False, rich_help_panel=RUN)] = None,
+    rounds: Rounds = None,
     max_samples: Annotated[
         float | None,
         typer.Option(
@@ -66,9 +76,7 @@ def request(
             rich_help_panel=RUN,
         ),
     ] = None,
-    weight: Annotated[
-        str, typer.Option(help="sites: each counts the same; samples: each row counts the same.", rich_help_panel=RUN)
-    ] = "sites",
+    weight: Weight = "sites",
     local: Annotated[
         str,
         typer.Option(
@@ -76,7 +84,7 @@ def request(
             rich_help_panel=RUN,
         ),
     ] = "auto",
-    seed: Annotated[int, typer.Option(help="Of the rows that steps draw.", rich_help_panel=RUN)] = 0,
+    seed: Seed = 0,
     memory: Annotated[
         str | None,
         typer.Option(

@@ -16,6 +16,7 @@ from ..fit import Regression, Value
 from ..fit.tasks import Task
 from ..network.folder.config import StartOptions
 from . import fit_options, options
+from .fit_options import ByHand, Method, Rounds, Seed, Weight
 
 REGRESSION, VALUE = "A regression", "Or a value function"
 RUN, SITES, PRIVATE = "Run", "Who takes part", "What sites send"
@@ -135,7 +136,7 @@ def option_names() -> Iterator[None]:
 
 
 def run(
-    method: Annotated[str, typer.Option(help="fedlsa, scafflsa or scaffnew.", rich_help_panel=RUN)] = "scafflsa",
+    method: Method = "scafflsa",
     epsilon: Annotated[
         float | None,
         typer.Option(
@@ -145,14 +146,7 @@ def run(
             rich_help_panel=RUN,
         ),
     ] = None,
-    step_size: Annotated[
-        float | None,
-        typer.Option(
-            help="Instead of --epsilon, with --local-steps and --rounds: the run by hand.",
-            show_default=False,
-            rich_help_panel=RUN,
-        ),
-    ] = None,
+    step_size: ByHand = None,
     local_steps: Annotated[
         int | None,
         typer.Option(
@@ -161,14 +155,12 @@ def run(
             rich_help_panel=RUN,
         ),
     ] = None,
-    rounds: Annotated[int | None, typer.Option(help="Communications.", show_default=False, rich_help_panel=RUN)] = None,
-    seed: Annotated[int, typer.Option(help="Of the rows that steps draw.", rich_help_panel=RUN)] = 0,
+    rounds: Rounds = None,
+    seed: Seed = 0,
     local: Annotated[
         str, typer.Option(help="What a step uses: rows at random, or the site's means.", rich_help_panel=RUN)
     ] = "rows",
-    weight: Annotated[
-        str, typer.Option(help="sites: each counts the same; samples: each row counts the same.", rich_help_panel=RUN)
-    ] = "sites",
+    weight: Weight = "sites",
     name: Annotated[
         str | None,
         typer.Option(help="Of the experiment, for status, stop and result.", show_default=False, rich_help_panel=RUN),
