@@ -79,7 +79,7 @@ class Measurement(Message):
     """Three scalars for planning; moments only from a site that shares them.
 
     lowest, highest : extreme eigenvalues of the symmetric part of A_c
-    noise : trace of the covariance of A(z) theta - b(z) at the site's own solution
+    noise : trace of the covariance of A(z) theta - b(z), the larger of that at the site's own solution and at 0
     A : (d, d), b : (d,), noise_map : (d (d + 1) / 2, (d + 1) (d + 2) / 2), as in theory/moments.py
     """
 

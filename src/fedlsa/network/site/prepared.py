@@ -1,4 +1,4 @@
-"""A site's rows as its local steps read them, kept on its own disk: each message is answered by a new process.
+"""A site's rows as its local steps read them, kept on its own disk: a restarted process need not read the data again.
 
 They lie in a folder of their own, mode 700, under a digest of what they were made from: raw float64 numbers that are
 mapped into memory, not read. The folder gets its name only when all of it is on the disk.
