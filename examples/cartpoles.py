@@ -12,29 +12,16 @@ import numpy as np
 
 import fedlsa as fl
 from fedlsa.figures import style
-from fedlsa.problems.features import Fourier
+from fedlsa.problems.families import POLE_BASIS, cartpole_logs, pole_features
 
 SITES, STEPS, ROUNDS, SEEDS, DISCOUNT = 50, 1000, 40, 5, 0.95
 LENGTHS = np.geomspace(0.2, 1.5, SITES)  # half the pole, in metres; CartPole's own is 0.5
-BOX = Fourier(low=[-0.21, -2.5], high=[0.21, 2.5], order=2, total=True)  # angle and angular velocity; d = 6
 METHODS = [fl.FedLSA(step_size=0.05, local_steps=4000), fl.SCAFFLSA(step_size=0.05, local_steps=4000)]
 
 
-def controller(states: np.ndarray) -> np.ndarray:
-    """Pushes to the side to which the pole is falling, but only two times in three; (n, 2) probabilities."""
-    right = np.where(states[:, 2] + 0.35 * states[:, 3] > 0, 0.67, 0.33)
-    return np.stack([1 - right, right], axis=1)
-
-
-def features(states: np.ndarray) -> np.ndarray:
-    """The basis on the pole's angle and angular velocity; where the cart is matters little for a fall."""
-    return BOX(states[:, 2:])
-
-
 def main(out: Path = Path("out/cartpoles.png"), steps: int = STEPS, rounds: int = ROUNDS, seeds: int = SEEDS) -> None:
-    variations = [{"length": length} for length in LENGTHS]
-    logs = fl.problems.rollout("CartPole-v1", controller, steps, seed=0, variations=variations)
-    problem = fl.problems.from_logs(logs, features, DISCOUNT)
+    logs = cartpole_logs(SITES, LENGTHS[0], LENGTHS[-1], steps)  # fl.problems.cartpoles makes the problem alone
+    problem = fl.problems.from_logs(logs, pole_features, DISCOUNT)
     runs = fl.simulate_grid(
         problem, METHODS, rounds=rounds, seeds=seeds, theta_0=np.zeros(problem.dim), record=rounds + 1
     )
@@ -59,7 +46,7 @@ def main(out: Path = Path("out/cartpoles.png"), steps: int = STEPS, rounds: int 
 
 def _upright(theta: np.ndarray) -> np.ndarray:
     """The value of a pole that stands still; theta : (..., d)."""
-    return theta @ BOX([[0.0, 0.0]])[0]
+    return theta @ POLE_BASIS([[0.0, 0.0]])[0]
 
 
 def draw(problem, logs, runs, biases, found):
@@ -84,9 +71,12 @@ def draw(problem, logs, runs, biases, found):
 
 
 def _draw_values(figure, axes, theta, logs):
-    angle, speed = np.linspace(BOX.low[0], BOX.high[0], 121), np.linspace(BOX.low[1], BOX.high[1], 121)
+    angle, speed = (
+        np.linspace(POLE_BASIS.low[0], POLE_BASIS.high[0], 121),
+        np.linspace(POLE_BASIS.low[1], POLE_BASIS.high[1], 121),
+    )
     grid = np.stack(np.meshgrid(angle, speed), axis=-1)
-    value = (BOX(grid.reshape(-1, 2)) @ theta).reshape(121, 121)
+    value = (POLE_BASIS(grid.reshape(-1, 2)) @ theta).reshape(121, 121)
     levels = np.arange(0, 22, 2)
     axes.contourf(np.degrees(angle), speed, value, levels=levels, cmap="Blues", extend="both")
     lines = axes.contour(np.degrees(angle), speed, value, levels=levels[::2], colors=style.INK, linewidths=0.5)
@@ -95,7 +85,7 @@ def _draw_values(figure, axes, theta, logs):
     fell = np.concatenate([log.state[log.terminated][:, 2:] for log in logs])
     (a, c), (b, d) = np.quantile(seen, [0.01, 0.99], axis=0) * [180 / np.pi, 1]
     axes.plot([a, b, b, a, a], [c, c, d, d, c], color=style.INK, linestyle=style.DASHED, linewidth=0.9)
-    inside = (np.abs(fell) < BOX.high).all(axis=1)
+    inside = (np.abs(fell) < POLE_BASIS.high).all(axis=1)
     axes.plot(
         np.degrees(fell[inside, 0]), fell[inside, 1], ".", color=style.METHODS["FedLSA"], markersize=1.8, alpha=0.7
     )

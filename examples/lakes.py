@@ -12,28 +12,15 @@ import numpy as np
 
 import fedlsa as fl
 from fedlsa.figures import style
-from fedlsa.problems.features import Aggregation
+from fedlsa.problems.families import LAKE_CELLS, LAKE_MAP
 
-LAKES, ROUNDS, SEEDS, DISCOUNT = 20, 50, 20, 0.95
+LAKES, ROUNDS, SEEDS = 20, 50, 20
 RATES = np.linspace(0.34, 0.95, LAKES)
-MAP = "SFFFFHFHFFFHHFFG"
-LEFT, DOWN, RIGHT, UP = range(4)
-#        S     F     F     F     F     H     F     H     F      F     F     H     H     F      F      G
-WALK = [DOWN, LEFT, LEFT, LEFT, DOWN, LEFT, LEFT, LEFT, RIGHT, DOWN, LEFT, LEFT, LEFT, RIGHT, RIGHT, LEFT]
-POLICY = 0.05 + 0.8 * np.eye(4)[WALK]  # four steps in five along the shore to the goal, else any of the four
-# one value per cell on the way; the corner that is seldom visited shares one, and nothing begins in holes or the goal
-FEATURES = Aggregation(16, [0, 1, 1, 1, 2, -1, 1, -1, 3, 4, 5, -1, -1, 6, 7, -1])
 METHODS = [fl.FedLSA(step_size=0.02, local_steps=5000), fl.SCAFFLSA(step_size=0.02, local_steps=5000)]
 
 
-def lakes() -> fl.Problem:
-    """The exact problem: TD(0) on twenty chains that restart when somebody falls or arrives."""
-    variations = [{"success_rate": rate} for rate in RATES]
-    return fl.problems.from_gymnasium("FrozenLake-v1", POLICY, FEATURES, DISCOUNT, variations=variations)
-
-
 def main(out: Path = Path("out/lakes.png"), rounds: int = ROUNDS, seeds: int = SEEDS) -> None:
-    problem = lakes()
+    problem = fl.problems.lakes(LAKES, RATES[0], RATES[-1])
     start, record = np.zeros(problem.dim), np.unique(np.geomspace(1, rounds, 40).round()).astype(int)
     record = [0, *record.tolist()]
     runs = fl.simulate_grid(problem, METHODS, rounds=rounds, seeds=seeds, theta_0=start, record=record)
@@ -86,9 +73,10 @@ def draw(problem, runs, curves, biases, found):
 
 
 def _draw_map(axes, problem, theta):
-    values, drift = FEATURES(np.arange(16)) @ problem.theta_star, FEATURES(np.arange(16)) @ (theta - problem.theta_star)
+    cells = LAKE_CELLS(np.arange(16))
+    values, drift = cells @ problem.theta_star, cells @ (theta - problem.theta_star)
     blues = style.matplotlib().colormaps["Blues"]
-    for s, letter in enumerate(MAP):
+    for s, letter in enumerate(LAKE_MAP):
         x, y = s % 4, s // 4
         shade = style.SOFT if letter == "H" else "#fff3d6" if letter == "G" else blues(0.1 + 0.55 * values[s])
         axes.add_patch(

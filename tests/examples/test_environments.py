@@ -16,7 +16,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "environments.md").read_text(encodi
 def test_the_lakes_have_the_values_and_the_bias_that_the_page_states(tmp_path, capsys):
     import lakes
 
-    problem = lakes.lakes()
+    problem = fl.problems.lakes()
     V = fl.theory.value_functions(problem)[:, 0]
     bias = fl.theory.bias(problem, step_size=0.02, local_steps=5000)
     assert f"{V.min():.2f}" in PAGE

@@ -11,6 +11,7 @@ from ..errors import ArgumentError, ArgumentTypeError
 from . import features
 from .base import Chain, Dense, Problem, RankOne
 from .chains import from_chains
+from .families import cartpoles, lakes
 from .garnet import garnet
 from .gymnasium import from_gymnasium
 from .logs import Log, from_logs
@@ -55,6 +56,7 @@ __all__ = [
     "Log",
     "Problem",
     "RankOne",
+    "cartpoles",
     "features",
     "from_chains",
     "from_gymnasium",
@@ -65,6 +67,7 @@ __all__ = [
     "from_recipe",
     "from_transitions",
     "garnet",
+    "lakes",
     "regression",
     "rollout",
 ]

@@ -1,0 +1,108 @@
+"""Two families of environments to begin with: lakes of different slipperiness, and poles of different length.
+
+Each is one Gymnasium environment in many versions, one per agent, with a policy and features that suit it. Agents
+differ as much as `low` and `high` say, so that drift can be dialled. They need the extra gym.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .. import checks
+from ..checks import Floats
+from ..errors import ArgumentError
+from .base import Problem
+from .features import Aggregation, Fourier
+from .gymnasium import from_gymnasium
+from .logs import Log, from_logs
+from .rollouts import rollout
+
+LEFT, DOWN, RIGHT = range(3)
+LAKE_MAP = "SFFFFHFHFFFHHFFG"  # start, frozen, hole, goal: FrozenLake's own 4 x 4
+#             S     F     F     F     F     H     F     H     F      F     F     H     H     F      F      G
+LAKE_WALK = [DOWN, LEFT, LEFT, LEFT, DOWN, LEFT, LEFT, LEFT, RIGHT, DOWN, LEFT, LEFT, LEFT, RIGHT, RIGHT, LEFT]
+# one value per cell on the way; the corner that is seldom visited shares one, and nothing begins in holes or the goal
+LAKE_CELLS = Aggregation(16, (0, 1, 1, 1, 2, -1, 1, -1, 3, 4, 5, -1, -1, 6, 7, -1))
+POLE_BASIS = Fourier(low=(-0.21, -2.5), high=(0.21, 2.5), order=2, total=True)  # angle and angular velocity; d = 6
+
+
+def lakes(
+    agents: int = 20,
+    low: float = 0.34,
+    high: float = 0.95,
+    discount: float = 0.95,
+    *,
+    weights: ArrayLike | None = None,
+    assignment: ArrayLike | None = None,
+) -> Problem:
+    """Federated TD(0) on slippery lakes (eq:system_matrix): FrozenLake, d = 8, exact, without rollouts.
+
+    agents : how many lakes; low, high : a step goes where it was meant to with a probability from `low` on the first
+        lake to `high` on the last, evenly spaced, and sideways otherwise
+
+    Everybody walks along the shore to the goal in four steps of five, and anywhere in the fifth; arriving pays 1.
+    After an arrival or a fall the walk begins anew. The features are indicators of cells. The problem keeps the chains
+    themselves as its recipe, so that a result can be made again without Gymnasium.
+    """
+    N = checks.integer("agents", agents, at_least=1)
+    rates = np.linspace(*_ends(low, high, at_most=1.0), N)
+    variations = [{"success_rate": rate} for rate in rates]
+    policy = 0.05 + 0.8 * np.eye(4)[LAKE_WALK]
+    return from_gymnasium(
+        "FrozenLake-v1", policy, LAKE_CELLS, discount, variations=variations, weights=weights, assignment=assignment
+    )
+
+
+def cartpoles(
+    agents: int = 50,
+    low: float = 0.2,
+    high: float = 1.5,
+    discount: float = 0.95,
+    steps: int = 1000,
+    seed: int = 0,
+    *,
+    weights: ArrayLike | None = None,
+    assignment: ArrayLike | None = None,
+) -> Problem:
+    """Federated TD(0) on logs of poles of different length (eq:matr_A_def_td_app): CartPole, Fourier features, d = 6.
+
+    agents : how many poles; low, high : half the length of the first and the last, in metres, by equal ratios
+    steps : transitions in each log; seed : of the rollouts
+
+    A clumsy controller balances each pole until it falls; the value of a state is the discounted number of steps until
+    then. The problem keeps the logs' features as its recipe, so that a result can be made again without Gymnasium.
+    """
+    gamma = checks.real("discount", discount, at_least=0, below=1)  # before the rollouts, which take their time
+    logs = cartpole_logs(agents, low, high, steps, seed)
+    return from_logs(logs, pole_features, gamma, weights=weights, assignment=assignment)
+
+
+def cartpole_logs(agents: int = 50, low: float = 0.2, high: float = 1.5, steps: int = 1000, seed: int = 0) -> list[Log]:
+    """The logs on which `cartpoles` is built, one per pole."""
+    N = checks.integer("agents", agents, at_least=1)
+    lengths = np.geomspace(*_ends(low, high), N)
+    variations = [{"length": length} for length in lengths]
+    return rollout("CartPole-v1", controller, checks.integer("steps", steps, at_least=1), seed, variations=variations)
+
+
+def controller(states: Any) -> Floats:
+    """Pushes to the side to which the pole is falling, but only two times in three; (n, 4) to (n, 2) probabilities."""
+    right = np.where(states[:, 2] + 0.35 * states[:, 3] > 0, 0.67, 0.33)
+    return np.stack([1 - right, right], axis=1)
+
+
+def pole_features(states: Any) -> Floats:
+    """The basis on the pole's angle and angular velocity, (n, 4) to (n, 6); where the cart is matters little."""
+    return POLE_BASIS(states[:, 2:])
+
+
+def _ends(low: Any, high: Any, at_most: float | None = None) -> tuple[float, float]:
+    """The two ends of a family, in order."""
+    first = checks.real("low", low, above=0, at_most=at_most)
+    last = checks.real("high", high, above=0, at_most=at_most)
+    if first > last:
+        raise ArgumentError(f"low must be at most high, {last:g}; got {first:g}")
+    return first, last
