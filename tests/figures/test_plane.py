@@ -10,7 +10,7 @@ import fedlsa as fl
 from fedlsa import figures
 from fedlsa.engine.paths import round_paths
 from fedlsa.errors import ArgumentError, ArgumentTypeError
-from fedlsa.figures.plane import fixed_point, plane_of
+from fedlsa.figures.scene import fixed_point, plane_of
 
 ROOT = Path(__file__).parents[2]
 

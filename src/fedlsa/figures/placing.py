@@ -31,16 +31,15 @@ WAYS = [np.array([np.cos(a), np.sin(a)]) for a in np.linspace(0, 2 * np.pi, 16, 
 class Placer:
     """Labels of one panel. box : its limits; inches : of paper for one unit of data; taken : (n, 2) points to avoid."""
 
-    def __init__(self, axes: Axes, box: tuple[float, float, float, float], inches: float, taken: Floats) -> None:
-        self.axes, self.inches = axes, inches
+    def __init__(self, box: tuple[float, float, float, float], inches: float, taken: Floats) -> None:
+        self.inches = inches
         self.low, self.high = inches * np.array(box[::2]), inches * np.array(box[1::2])
         seen = ((taken >= box[::2]) & (taken <= box[1::2])).all(axis=1)  # NaN is not
         self.taken = np.unique(np.round(inches * taken[seen], 2), axis=0)
 
-    def label(self, at: Floats, text: str, colour: Any, size: float = 8.5, **kind: Any) -> None:
-        """Write `text` beside one of the points `at` : (k, 2), where it disturbs least; none in sight, no label."""
-        from matplotlib.patheffects import withStroke
-
+    def place(self, at: Floats, text: str, size: float) -> tuple[Floats, Floats | None] | None:
+        """Where the middle of `text` belongs beside one of the points `at` : (k, 2), to disturb least, and, if that is
+        far from its point, the line (2, 2) that joins them; None where no point is in sight or nothing is free."""
         lines = text.split("\n")
         half = size * np.array([WIDTH * max(map(len, lines)), HEIGHT * len(lines)]) / 2
         grid = np.stack(np.meshgrid(np.linspace(-1, 1, 9), np.linspace(-1, 1, 4)), axis=-1).reshape(-1, 2) * half
@@ -60,13 +59,22 @@ class Placer:
             if found is None or score > found[0] + 1e-9:
                 found = score, point, middle, far
         if found is None:
-            return
+            return None
         _, point, middle, far = found
         self.taken = np.concatenate([self.taken, middle + grid])
-        if far > DISTANCES[1]:
-            toward = np.clip(point - middle, -half, half) + middle
-            self.axes.plot(*np.stack([point, toward]).T / self.inches, color=style.SOFT, linewidth=0.6, zorder=8.5)
-        x, y = middle / self.inches
+        toward = np.clip(point - middle, -half, half) + middle
+        return middle / self.inches, np.stack([point, toward]) / self.inches if far > DISTANCES[1] else None
+
+    def label(self, axes: Axes, at: Floats, text: str, colour: Any, size: float = 8.5, **kind: Any) -> None:
+        """Write `text` where it belongs; nowhere to put it, no label."""
+        from matplotlib.patheffects import withStroke
+
+        found = self.place(at, text, size)
+        if found is None:
+            return
+        (x, y), line = found
+        if line is not None:
+            axes.plot(*line.T, color=style.SOFT, linewidth=0.6, zorder=8.5)
         look = {"color": colour, "fontsize": size, "ha": "center", "va": "center", "linespacing": 1.1, "zorder": 10}
         halo = [withStroke(linewidth=2, foreground="white")]
-        self.axes.text(x, y, text, path_effects=halo, **{**look, **kind})
+        axes.text(x, y, text, path_effects=halo, **{**look, **kind})

@@ -1,0 +1,171 @@
+"""What every picture of the agents' paths shares: the plane, its limits, hues, and the words above a panel.
+
+The plane passes through theta_star; its axes are the first two principal directions of theta_star_c - theta_star,
+weighted as the agents are. Agents without a solution of their own have no say in it, but their paths are drawn.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .. import checks, theory
+from ..algorithms import FedLSA
+from ..checks import Floats
+from ..engine.paths import Paths
+from ..errors import ArgumentError, TheoryWarning
+from ..problems import Problem
+from . import style
+
+FEW = 6  # agents, or groups of equal ones, that get a hue each and a name
+HUES = ("#cc79a7", "#e69f00", "#56b4e9", "#009e73", "#8c6bb1", "#7f7f7f")
+WHEEL = ("#b5508a", "#7b5fc0", "#3f8fd2", "#159a8c", "#6f9a1f", "#d99a00", "#d0663f", "#b5508a")  # a closed circle
+FAR = 2.5  # times the typical distance from theta_star: what lies further out may leave the picture
+
+Box = tuple[float, float, float, float]  # left, right, bottom, top
+
+
+@dataclass(frozen=True, eq=False)
+class Plane:
+    """origin : (d,), theta_star; axes : (2, d), orthonormal; share : of the weighted variation of the agents' own
+    solutions around theta_star that the two axes show (1 where the solutions do not differ)."""
+
+    origin: Floats
+    axes: Floats
+    share: float
+
+    def project(self, theta: Floats) -> Floats:
+        """Coordinates (..., 2) of points (..., d) in the plane."""
+        return np.asarray((theta - self.origin) @ self.axes.T, np.float64)
+
+
+def plane_of(problem: Problem, towards: Iterable[Floats] = ()) -> Plane:
+    """The plane of theta_star and the agents' own solutions.
+
+    towards : points (d,) whose directions from theta_star fill up the axes where own solutions span less than a plane
+    """
+    checks.instance("problem", problem, Problem, "a fedlsa problem")
+    d, origin = problem.dim, problem.theta_star
+    if d < 2:
+        raise ArgumentError(f"problem must have at least 2 dimensions to be seen in a plane; got {d}")
+    own = problem.theta_star_local
+    has = np.isfinite(own).all(axis=1)
+    X = np.sqrt(problem.weights[has])[:, None] * (own[has] - origin)
+    _, s, Vt = np.linalg.svd(X, full_matrices=False) if len(X) else (None, np.zeros(0), np.zeros((0, d)))
+    size = float(np.linalg.norm(origin)) + 1
+    kept = [v for v, length in zip(Vt[:2], s[:2], strict=True) if length > 1e-10 * size]
+    total = float(np.sum(s**2))
+    share = float(np.sum(s[:2] ** 2)) / total if kept else 1.0
+    for candidate in (*(np.asarray(p) - origin for p in towards), *np.eye(d)):
+        if len(kept) == 2:
+            break
+        left = candidate - sum((v @ candidate) * v for v in kept)
+        length = float(np.linalg.norm(left))
+        if length > 1e-8 * max(float(np.linalg.norm(candidate)), 1e-300):
+            kept.append(left / length)
+    axes = np.stack([v * np.sign(v[np.argmax(np.abs(v))]) for v in kept])  # a singular vector has no sign of its own
+    return Plane(origin, axes, share)
+
+
+def checked(paths: Sequence[Paths]) -> list[Paths]:
+    """The runs of one picture, all on one problem."""
+    if not paths:
+        raise ArgumentError("paths must hold at least one run of round_paths; got none")
+    for p in paths:
+        checks.instance("paths", p, Paths, "what round_paths returns")
+        if p.problem is not paths[0].problem:
+            raise ArgumentError("paths must all be on the same problem; got different ones")
+    return list(paths)
+
+
+def fixed_point(p: Paths) -> Floats | None:
+    """theta_star + bias (th:2nd_moment_no_cv), where FedLSA ends : (d,); None where the theorem does not speak."""
+    a, problem = p.algorithm, p.problem
+    if not isinstance(a, FedLSA) or not isinstance(a.step_size, float) or a.projection is not None:
+        return None
+    if a.participants(problem.n_agents) < problem.n_agents:
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", TheoryWarning)
+        try:
+            return np.asarray(problem.theta_star + theory.bias(problem, a.step_size, a.local_steps), np.float64)
+        except TheoryWarning:
+            return None
+
+
+def few(problem: Problem) -> bool:
+    """Whether each agent can have a hue and a name of its own."""
+    return problem.n_agents <= FEW
+
+
+def hue(p: Paths) -> str:
+    """The colour of the method."""
+    name = type(p.algorithm).__name__
+    return style.colour(name, [name])
+
+
+def hues(problem: Problem, plane: Plane, steps: int | None = None) -> list[Any]:
+    """A colour for each agent: of its group, if groups of equal agents are few, else by where its own solution lies.
+
+    steps : how many colours there are for directions; None for as many as there are agents
+    """
+    if few(problem):
+        return list(HUES[: problem.n_agents])
+    _, group = np.unique(problem.assignment, return_inverse=True)
+    if group.max() < FEW:
+        return [HUES[g] for g in group]
+    x, y = plane.project(problem.theta_star_local).T
+    turn = np.nan_to_num(np.arctan2(y, x)) / (2 * np.pi) % 1
+    if steps is not None:
+        turn = np.rint(turn * steps) % steps / steps
+    wheel = style.matplotlib().colors.LinearSegmentedColormap.from_list("directions", WHEEL)
+    return [wheel(v) for v in turn]
+
+
+@np.errstate(over="ignore", invalid="ignore")  # of a run that diverges
+def box(held: Sequence[Paths], plane: Plane, rounds: Sequence[int]) -> Box:
+    """Limits that hold what matters in these rounds; what ran away, or lies very far out, does not shrink the rest."""
+    own = plane.project(held[0].problem.theta_star_local)
+    own = own[np.isfinite(own).all(axis=1)]
+    starts = np.array([plane.project(p.theta[0]) for p in held])
+    typical = float(np.median(np.linalg.norm(own, axis=1))) if len(own) else 0.0
+    reach = max(FAR * typical, 1.2 * float(np.linalg.norm(starts, axis=1).max()), 1e-12)
+    seen = [np.zeros((1, 2)), own, starts]
+    for p in held:
+        inside = p.local[np.asarray(rounds) - 1]
+        seen += [plane.project(p.theta), plane.project(inside).reshape(-1, 2)]
+        end = fixed_point(p)
+        if end is not None:
+            seen.append(plane.project(end)[None])
+    points = np.concatenate(seen)
+    points = points[np.abs(points).max(axis=1) <= reach]  # NaN is not
+    low, high = points.min(axis=0), points.max(axis=0)
+    width, height = (high - low) * 1.2
+    width = max(width, height / 1.1) or 1.0  # neither a tower
+    height = max(height, 0.6 * width)  # nor a strip
+    x, y = (low + high) / 2
+    return float(x - width / 2), float(x + width / 2), float(y - height / 2), float(y + height / 2)
+
+
+@np.errstate(over="ignore", invalid="ignore")  # of a run that diverges
+def numbers(p: Paths, round: int) -> str:
+    """What the round did, in numbers: how far agents ended from their average, and it from theta_star."""
+    theta_hat, w = p.local[round - 1, :, -1], p.problem.weights
+    active = ~np.isnan(p.local[round - 1, :, 0, 0])
+    share = w[active] / w[active].sum()
+    spread = share @ np.linalg.norm(theta_hat[active] - share @ theta_hat[active], axis=1)
+    error = np.linalg.norm(p.theta[round] - p.problem.theta_star)
+    return f"round {round}: agents end {spread:.2g} from their average, which is {error:.2g} from θ*"
+
+
+def heading(p: Paths) -> str:
+    """The method with its step size and the length of its rounds."""
+    a = p.algorithm
+    steps, probability = getattr(a, "local_steps", None), getattr(a, "probability", None)
+    inside = [f"η = {a.step_size:g}"] if isinstance(a.step_size, float) else []
+    inside += [f"H = {steps}"] if steps is not None else [f"p = {probability:g}"] if probability is not None else []
+    return f"{type(a).__name__}  ({', '.join(inside)})" if inside else type(a).__name__
