@@ -7,7 +7,7 @@ from typing import Any as _Any
 from . import errors, figures, problems, results, theory
 from .algorithms import SCAFFLSA, Algorithm, FedLSA, PowerStep, Scaffnew
 from .engine import simulate, simulate_grid
-from .fit import Fit, Regression, Value, evaluate, fit
+from .fit import Fit, Regression, Value, evaluate, fit, site_problem
 from .problems import Problem
 from .sampling import IID, Markov, Replay
 from .theory import plan
@@ -38,6 +38,7 @@ __all__ = [
     "results",
     "simulate",
     "simulate_grid",
+    "site_problem",
     "theory",
 ]
 

@@ -14,7 +14,7 @@ import typer
 from .. import checks
 from ..errors import ArgumentError, ArgumentTypeError, SiteDataError
 from ..figures.files import checked_path
-from ..fit.estimate import MEMORY
+from ..fit.problem import MEMORY
 from ..problems import features as maps
 from . import options
 

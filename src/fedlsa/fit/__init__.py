@@ -4,6 +4,7 @@ from .bootstrap import Bootstrap
 from .estimate import fit
 from .evaluate import Residuals, TDErrors, evaluate
 from .fitted import Fit, Prediction, SiteReport
+from .problem import columns_of, site_problem
 from .rivals import Rival
 from .tasks import Regression, Value
 
@@ -17,6 +18,8 @@ __all__ = [
     "SiteReport",
     "TDErrors",
     "Value",
+    "columns_of",
     "evaluate",
     "fit",
+    "site_problem",
 ]

@@ -22,13 +22,13 @@ from .fitted import Fit
 from .observe import Piece
 from .parts import by_origin, mean_error, of_the_run, site_reports, warn_if_coarse
 from .passes import Data, Progress, read
+from .problem import MEMORY, WEIGHTS, problem_of, rows_or_means
 from .rivals import compare
-from .run import Outcome, Settings, means_problem, planned, rows_problem, run
+from .run import Outcome, Settings, planned, run
 from .sites import open_sites
 from .systems import System, solution
 from .tasks import Regression, Task, Value
 
-MEMORY = 2**30  # bytes of rows that are kept between passes; larger files are read again, and steps use means
 LONG = 1e8  # steps of all sites on rows: several seconds. Where more are needed, steps use means unless told otherwise
 QUARTER = 0.25  # of the mean standard error: how exact the runs of a bootstrap are
 TENTH = 0.1  # of the mean standard error: the accuracy of the run unless another is asked for
@@ -74,7 +74,7 @@ def fit(
     """
     checks.instance("task", task, (Regression, Value), "fl.Regression(...) or fl.Value(...)")
     settings = _settings(method, epsilon, step_size, local_steps, rounds, max_samples, local, seed)
-    checks.choice("weight", weight, ("sites", "samples"))
+    checks.choice("weight", weight, WEIGHTS)
     checks.choice("local", local, ("auto", "rows", "log", "means"))
     window = checks.integer("lag", lag) if lag is not None else (0 if isinstance(task, Regression) else None)
     checks.boolean("centred", centred)
@@ -96,17 +96,15 @@ def fit(
 
     if settings.epsilon is None and not settings.by_hand:
         settings = _with_default_accuracy(settings, covariance, theta_data)
-    rows = local in ("rows", "log") or (local == "auto" and data.kept is not None and len(A) <= LARGEST[method])
-    if rows and data.kept is None:
-        raise ArgumentError(f"local must be 'means' where rows take more than memory, {memory:g} bytes; got {local!r}")
+    rows = rows_or_means(data, local, LARGEST[method], memory)
     if bootstrap is not None and (not rows or settings.in_order):
         drawn = "log" if rows else "means"
         raise ArgumentError(f"bootstrap must go with steps on rows drawn at random; got local={drawn!r}")
-    problem = rows_problem(data.kept or [], weights, data.ridge) if rows else means_problem(systems, weights)
+    problem = problem_of(data, systems, weights, rows)
     tell("planning", 0, 1)
     made = _short(problem, settings) if rows and local == "auto" and bootstrap is None else planned(problem, settings)
     if made is None:
-        rows, problem = False, means_problem(systems, weights)
+        rows, problem = False, problem_of(data, systems, weights, False)
         made = planned(problem, settings)
     outcome = run(problem, made, settings, lambda done, total: tell("running", done, total))
     warn_if_coarse(outcome, settings, covariance)

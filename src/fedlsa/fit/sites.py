@@ -65,7 +65,7 @@ def open_sites(sites: Sequence[Any], task: Task) -> list[Site]:
 
 def _opened(name: str, entry: Any, task: Task, argument: str) -> Site:
     if isinstance(entry, (str, os.PathLike)):
-        return _file(name, checks.path(argument, entry))
+        return open_file(name, checks.path(argument, entry))
     if isinstance(entry, Mapping) or (hasattr(entry, "columns") and hasattr(entry, "__getitem__")):
         return from_columns(name, entry)
     if isinstance(entry, (tuple, list)):
@@ -89,7 +89,7 @@ def _names(entries: Sequence[Any]) -> list[str]:
     ]
 
 
-def _file(name: str, path: Path) -> Site:
+def open_file(name: str, path: Path) -> Site:
     """The site in a file, of the kind that its name ends in."""
     kind = next((opener for end, opener in KINDS.items() if path.name.lower().endswith(end)), None)
     try:

@@ -1,0 +1,82 @@
+"""From the sites' data to the problem that a fit runs on, which simulation and theory take like any other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .. import checks
+from ..checks import Floats
+from ..errors import ArgumentError
+from ..problems import Problem
+from ..theory.planner import LARGEST
+from .passes import Data, read
+from .run import means_problem, rows_problem
+from .sites import open_file, open_sites
+from .systems import System, solution
+from .tasks import Regression, Task, Value
+
+MEMORY = 2**30  # bytes of rows that are kept between passes; larger files are read again, and steps use means
+WEIGHTS = ("sites", "samples")
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A problem from site files, and what its coordinates mean.
+
+    names : of the coefficients; rows : whether observations are the sites' rows, else their means
+    original : (T, t) with coefficients on the original scale = T theta + t : (d, d) and (d,)
+    """
+
+    problem: Problem
+    names: tuple[str, ...]
+    rows: bool
+    original: tuple[Floats, Floats]
+
+
+def site_problem(
+    sites: Sequence[Any], task: Task, weight: str = "sites", local: str = "auto", *, memory: float = MEMORY
+) -> Problem:
+    """The problem on which `fl.fit` runs, to simulate and to study; nothing is planned or run (eq:lsa_syst_fed).
+
+    sites, task, weight, memory : as for `fl.fit`
+    local : what an observation is: "rows" of the site drawn at random, the site's "means" (A_c and b_c, no noise), or
+        "auto": rows where they fit into memory and exact theory knows all methods, in up to 20 dimensions; else means
+
+    It is in the run's coordinates: standardised as the task says, and with its ridge; see `prepared` for the way back.
+    """
+    return prepared(sites, task, weight, local, memory=memory).problem
+
+
+def prepared(
+    sites: Sequence[Any], task: Task, weight: str = "sites", local: str = "auto", *, memory: float = MEMORY
+) -> Prepared:
+    """The problem of `site_problem` with the names of its coefficients and the way back to the original scale."""
+    checks.instance("task", task, (Regression, Value), "fl.Regression(...) or fl.Value(...)")
+    checks.choice("weight", weight, WEIGHTS)
+    checks.choice("local", local, ("auto", "rows", "means"))
+    room = checks.real("memory", memory, above=0)
+    data, weights, systems = read(open_sites(sites, task), task, weight, room, lambda what, done, total: None)
+    solution(systems, weights, data.names)  # its error names the columns that determine one another
+    rows = rows_or_means(data, local, min(LARGEST.values()), memory)
+    problem = problem_of(data, systems, weights, rows)
+    return Prepared(problem, data.names, rows, data.scale.original())
+
+
+def rows_or_means(data: Data, local: str, largest: int, memory: float) -> bool:
+    """Whether observations are rows: where they are asked for, or where they are in memory and few-dimensional."""
+    if local in ("rows", "log") and data.kept is None:
+        raise ArgumentError(f"local must be 'means' where rows take more than memory, {memory:g} bytes; got {local!r}")
+    return local in ("rows", "log") or (local == "auto" and data.kept is not None and data.scale.dim <= largest)
+
+
+def problem_of(data: Data, systems: Sequence[System], weights: Floats, rows: bool) -> Problem:
+    """The sites' rows, or their means, as tables of observations."""
+    return rows_problem(data.kept or [], weights, data.ridge) if rows else means_problem(systems, weights)
+
+
+def columns_of(path: Any) -> list[str]:
+    """The names of the columns of a site's file, Parquet or CSV, of which only the beginning or the footer is read."""
+    where = checks.path("path", path)
+    return list(open_file(where.name, where).columns)
