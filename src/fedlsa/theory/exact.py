@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -20,12 +21,10 @@ from ..algorithms import SCAFFLSA, Algorithm, FedLSA, PowerStep, Scaffnew
 from ..checks import Floats
 from ..errors import ArgumentError
 from ..problems.base import Problem
+from ..results import recipe
 from ..sampling import IID, Markov, Replay, Sampling
 from . import controlled, fedlsa, limits, quiet, trajectories
 from .moments import Moments, moments
-
-FEW = 100  # rounds that are simply gone through one by one
-SETTLED = 1e-15  # relative change in a round below which a recursion has reached its limit
 
 
 def exact(
@@ -41,7 +40,8 @@ def exact(
 
     problem : a problem, or its moments (estimated ones serve as well); the other arguments are those of `simulate`.
     Returns a dataset over round: mean (round, dim), mse, squared_bias = ||mean - theta_star||^2 and variance, their
-    difference; for methods with control variates also psi, eq:definition:lyapunov_app at communications.
+    difference; for methods with control variates also psi, eq:definition:lyapunov_app at communications. And what it
+    costs to get there: communications, samples (expected, per agent) and bytes, counted as `simulate` and `plan` do.
 
     FedLSA allows partial participation (with equal weights) and averaged iterates; SCAFFLSA and Scaffnew allow neither.
 
@@ -114,8 +114,24 @@ def _dataset(
         text = "estimated error of mse: what chains remember of whole rounds changes in it, over 1 - epsilon"
         values["mse_error"] = (("round",), found.error, {"description": text})
     attrs = {"method": results.method_label(algorithm), "agents": m.n_agents, "dim": m.dim}
+    attrs |= {"algorithm": recipe.text(recipe.algorithm_record(algorithm))}
     attrs |= {"sampling": _label(sampling), "moments": found.moments}
-    return xr.Dataset(values, coords={"round": recorded}, attrs=attrs)
+    return xr.Dataset(values | _costs(m, algorithm, sampling, recorded), coords={"round": recorded}, attrs=attrs)
+
+
+def _costs(m: Moments, a: Algorithm, sampling: Sampling, recorded: NDArray[np.int64]) -> dict[str, Any]:
+    """What a run has cost at the recorded rounds, as results of `simulate` count it, in expectation."""
+    taking_part = a.participants(m.n_agents)
+    # a coin is tossed after each update, which takes `thin` observations; the H of the others counts observations
+    length = sampling.thin / a.probability if isinstance(a, Scaffnew) else a.local_steps  # type: ignore[attr-defined]
+    samples = recorded * (length * taking_part / m.n_agents)
+    text = "expected observations received per agent, dropped ones included"
+    sent = "up and down, all agents, eight per number"
+    return {
+        "communications": (("round",), recorded.copy(), {"description": "server averages up to this round"}),
+        "samples": (("round",), samples, {"long_name": "samples per agent", "description": text}),
+        "bytes": (("round",), 2 * 8 * m.dim * taking_part * recorded, {"description": sent}),
+    }
 
 
 def _label(sampling: Sampling) -> str:
@@ -201,20 +217,16 @@ def _controlled(
     etas = a.eta(np.arange(max(last, 1)))
     H = 1 / a.probability if isinstance(a, Scaffnew) else a.local_steps  # type: ignore[attr-defined]
     state, step, share = controlled.start(start, x), None, m.count * m.weight
-    if isinstance(a.step_size, float) and last > FEW:
-        found = limits.curve(controlled_round(m, a, a.step_size), state, recorded)
-        if found is not None:
-            return found[0], found[1], found[1] + (a.step_size * H) ** 2 * found[2]
+    if isinstance(a.step_size, float):
+        mean, mse, spread = limits.curve(controlled_round(m, a, a.step_size), state, recorded)
+        return mean, mse, mse + (a.step_size * H) ** 2 * spread
     mean, mse, psi = np.empty((len(recorded), m.dim)), np.empty(len(recorded)), np.empty(len(recorded))
     i = 0
     for t in range(last + 1):
         if t > 0:
             if step is None or etas[t - 1] != etas[t - 2]:
                 step = controlled_round(m, a, float(etas[t - 1]))
-            before, state = state, controlled.advance(step, state)
-            if isinstance(a.step_size, float) and _settled(before, state):
-                recorded = recorded.copy()
-                recorded[i:] = t  # from here on nothing changes
+            state = controlled.advance(step, state)
         while i < len(recorded) and recorded[i] == t:
             mean[i], mse[i] = state.u, np.trace(state.U)
             spread = share @ np.trace(state.V, axis1=1, axis2=2)
@@ -223,10 +235,3 @@ def _controlled(
         if i == len(recorded):
             break
     return mean, mse, psi
-
-
-def _settled(before: controlled.State, after: controlled.State) -> bool:
-    def still(a: Floats, b: Floats) -> bool:
-        return bool(np.abs(a - b).max() <= SETTLED * np.abs(b).max())
-
-    return still(before.U, after.U) and still(before.V, after.V) and float(np.abs(after.u).max()) < SETTLED

@@ -42,15 +42,16 @@ class Krylov:
         self._signs = None
         if n > 2 * SKETCH:  # a sketch is a fixed part of the method, the same in every run
             self._signs = np.random.default_rng(0).choice(np.array([-1.0, 1.0]), n)
-        self._small = np.empty((self.most + 1, min(n, SKETCH) if self._signs is not None else n))
+        self._small = self._basis if self._signs is None else np.empty((self.most + 1, SKETCH))
         first = self._sketch(start)
         self.length = float(np.linalg.norm(first))
         if self.length == 0:
             self.closed = True
             return
-        self._basis[0], self._small[0] = start / self.length, first / self.length
+        self._basis[0], self._small[0] = start / self.length, first / self.length  # one and the same without a sketch
 
     def _sketch(self, vector: Floats) -> Floats:
+        """Of few entries; a short vector is its own, the same array."""
         if self._signs is None:
             return vector
         signed = vector * self._signs
@@ -90,7 +91,9 @@ class Krylov:
                 self.closed = True
                 return
             self._h[j + 1, j] = left
-            self._basis[j + 1], self._small[j + 1] = image / left, small / left
+            np.divide(image, left, out=self._basis[j + 1])
+            if self._signs is not None:
+                np.divide(small, left, out=self._small[j + 1])
 
     def _orthogonal(self, image: Floats, small: Floats, size: int) -> Floats:
         """Take from the image, in place, its parts along the first vectors; what they are is learnt from the sketch."""
@@ -98,7 +101,8 @@ class Krylov:
         for _ in range(2):  # once more, for orthogonality to the last digit
             part = self._small[:size] @ small
             along += part
-            small = small - part @ self._small[:size]
-        n, parts = len(image), cores() if len(image) > 2 * SKETCH else 1
-        share(partial(_subtract, self._basis[:size], along, image), [n * i // parts for i in range(parts + 1)])
+            small -= part @ self._small[:size]
+        if self._signs is not None:
+            n, parts = len(image), cores()
+            share(partial(_subtract, self._basis[:size], along, image), [n * i // parts for i in range(parts + 1)])
         return along

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ..checks import Floats
 from .krylov import Krylov
 
-STAGE, APART = 24, 8  # dimensions that a space grows by, and by which the space that must agree with it is smaller
+STAGE, APART = 8, 8  # dimensions that a space grows by, and by which the space that must agree with it is smaller
 
 
 def leap(
@@ -27,18 +27,18 @@ def leap(
 ) -> Floats:
     """look(L^t distance) at the given rounds t >= 0, in increasing order : (R, k); tolerance : (k,), absolute.
 
-    apply : the linear map L; look : a linear function of the state with k values, the only ones that are asked for.
+    apply : the linear map L; look : a linear function of states, (..., n) to (..., k): all that is asked for.
     """
     at, out = 0, list[Floats]()
     while len(out) < len(rounds):
-        space, seen = Krylov(apply, distance), list[Floats]()
+        space, seen = Krylov(apply, distance), np.empty((0, len(tolerance)))
         if space.length == 0:
             return np.stack([*out, *np.zeros((len(rounds) - len(out), len(tolerance)))])
         ahead = rounds[len(out) :] - at
         while True:
             space.grow(space.size + STAGE)
-            seen += [look(b) for b in space.basis[len(seen) :]]
-            found, reach, x = _powers(space, np.stack(seen, 1), ahead, tolerance)
+            seen = np.concatenate([seen, look(space.basis[len(seen) :])])
+            found, reach, x = _powers(space, seen.T, ahead, tolerance)
             if len(found) == len(ahead) or space.closed or space.size == space.most:
                 break
         out += found
@@ -58,16 +58,23 @@ def _powers(
     h, m = space.h, space.size
     small = m if space.closed else max(m - APART, 1)
     reach, x, y = 0, space.length * np.eye(m)[0], space.length * np.eye(small)[0]
-    powers: dict[int, tuple[Floats, Floats]] = {}
+    squares, fewer = [h], [h[:small, :small]]
     out = list[Floats]()
-    for t in rounds:
-        gap = int(t) - reach
-        if gap not in powers:
-            powers[gap] = np.linalg.matrix_power(h, gap), np.linalg.matrix_power(h[:small, :small], gap)
-        further, check = powers[gap][0] @ x, powers[gap][1] @ y
-        apart = np.abs(seen @ further - seen[:, :small] @ check)
-        if t >= small and not (apart <= tolerance).all():
+    for t in rounds.tolist():
+        further, check = _further(squares, t - reach, x), _further(fewer, t - reach, y)
+        value = seen @ further
+        if t >= small and not (np.abs(value - seen[:, :small] @ check) <= tolerance).all():
             break
-        reach, x, y = int(t), further, check
-        out.append(seen @ x)
+        reach, x, y = t, further, check
+        out.append(value)
     return out, reach, x
+
+
+def _further(squares: list[Floats], rounds: int, x: Floats) -> Floats:
+    """h^rounds x; squares : h, h^2, h^4, ..., as many as were needed so far."""
+    for bit in range(rounds.bit_length()):
+        if bit == len(squares):
+            squares.append(squares[-1] @ squares[-1])
+        if rounds >> bit & 1:
+            x = squares[bit] @ x
+    return x

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from ..checks import Floats
 from . import tiles
 from .controlled import Round, State
-from .symmetric import functionals, rows_of, smat, svec, symkron
+from .symmetric import Index, functionals, rows_of, smat, svec, symkron, triangle
 from .threads import cores, share
 
 MANY = 2**16  # numbers per pass below which threads cost more than they bring
@@ -56,17 +57,40 @@ class PairMap:
         n = min(cores(), K) if numbers > MANY else 1
         return [0, *(round(K * (1 - np.sqrt(1 - i / n))) for i in range(1, n)), K]
 
+    @cached_property
+    def same(self) -> Index:
+        """Which tiles are of two agents of one group : (K,)."""
+        k = np.arange(self.shape[0])
+        return k * (2 * len(k) - k + 1) // 2
+
+    @cached_property
+    def weights(self) -> tuple[Floats, Floats, Floats]:
+        """Those of groups in y_bar, and those of each agent's and of each tile's trace in E||y_bar||^2."""
+        m = self.round.moments
+        total, (i, j) = m.count * m.weight, np.triu_indices(self.shape[0])
+        pairs = 2 * total[i] * total[j]
+        pairs[self.same] = m.count * (m.count - 1) * m.weight**2
+        return total, total * m.weight, pairs
+
+    @cached_property
+    def held(self) -> tuple[Floats, ...]:
+        """What the passes over tiles need of a round: F and B, or the eigenbases, with their transposes."""
+        length = self.round.cross
+        if length is None:
+            return self.F, _turned(self.F), self.B, _turned(self.B)
+        E, inverse = length.basis, length.inverse
+        return *(_split(z) for z in (_turned(E), inverse, _turned(inverse))), length.kept.astype(np.complex128)
+
     def common(self, vector: Floats) -> tuple[Floats, Floats, Floats]:
         """E[u] : (d,), E[u u^T] : (d, d) and E[u y^T] : (K, d, d) of one agent per group."""
-        m, k, (K, d) = self.round.moments, self.round.gain, self.shape
+        k, (K, d) = self.round.gain, self.shape
         y, V, W = self.parts(vector)
-        weights, cuts = m.count * m.weight, self.cuts(W.size)
+        weights, cuts = self.weights[0], self.cuts(W.size)
         found = np.zeros((len(cuts) - 1, K, d, d))
         share(lambda a, b: tiles.sums(W, weights, a, b, found[cuts.index(a)]), cuts)
-        same = np.arange(K) * (2 * K - np.arange(K) + 1) // 2
-        mixed = found.sum(0) + m.weight[:, None, None] * (smat(V, d) - W[same])  # E[y_bar y^T]
+        mixed = found.sum(0) + self.round.moments.weight[:, None, None] * (smat(V, d) - W[self.same])  # E[y_bar y^T]
         uy = mixed / -k
-        U = np.tensordot(weights, uy, 1) / -k
+        U = (weights @ uy.reshape(K, d * d)).reshape(d, d) / -k
         return weights @ y / -k, (U + U.T) / 2, uy
 
     def advance(self, vector: Floats, constant: float = 1.0) -> Floats:
@@ -82,27 +106,34 @@ class PairMap:
         y_out, V_out, W_out = self.parts(out)
         y_out[:] = (F @ y[..., None])[..., 0] + B @ u
         V_out[:] = (self.own @ svec(w)[..., None])[..., 0]
-        yu = np.ascontiguousarray(uy.transpose(0, 2, 1))
+        yu = _turned(uy)
         length = self.round.cross
         if length is None:
+            F, F_t, B, B_t = self.held
             R = F @ yu + B @ U / 2
-            arrays = (F, _turned(F), R, _turned(R), B, _turned(B), m.count)
+            arrays = (F, F_t, R, _turned(R), B, B_t, m.count)
             share(lambda a, b: tiles.fixed(W, *arrays, a, b, W_out), self.cuts(W.size))
         else:
-            E, inverse = length.basis, length.inverse
-            S = inverse @ yu
-            both = [_split(z) for z in (_turned(E), inverse, _turned(inverse), S, _turned(S), inverse @ U)]
-            held = (*both, length.kept.astype(np.complex128))
+            *bases, kept = self.held
+            S = length.inverse @ yu
+            both = [_split(z) for z in (S, _turned(S), length.inverse @ U)]
             numbers = (length.p, length.eta, k, m.count)
-            share(lambda a, b: tiles.geometric(W, *held, *numbers, a, b, W_out), self.cuts(8 * W.size))
+            share(lambda a, b: tiles.geometric(W, *bases, *both, kept, *numbers, a, b, W_out), self.cuts(8 * W.size))
         return out
 
-    def look(self, vector: Floats) -> Floats:
-        """(E[u], E||u||^2, sum_c w_c E||x_c||^2) : (d + 2,), which is all that curves show."""
-        m, k, d = self.round.moments, self.round.gain, self.shape[1]
-        u, U, uy = self.common(vector)
-        own = np.trace(smat(self.parts(vector)[1], d) + 2 * k * uy + k**2 * U, axis1=1, axis2=2)
-        return np.array([*u, np.trace(U), (m.count * m.weight) @ own])
+    def look(self, vectors: Floats) -> Floats:
+        """(E[u], E||u||^2, sum_c w_c E||x_c||^2) : (..., d + 2), all that curves show; vectors : (..., length).
+
+        Since y_bar = -gain u, the last is sum_c w_c E||y_c||^2 - E||y_bar||^2.
+        """
+        k, (K, d), (total, one, two), lead = self.round.gain, self.shape, self.weights, vectors.shape[:-1]
+        a, b = K * d, K * d + K * d * (d + 1) // 2
+        y = total @ vectors[..., :a].reshape(*lead, K, d)
+        diagonal = np.flatnonzero(np.equal(*triangle(d)))
+        V = vectors[..., a:b].reshape(*lead, K, -1)[..., diagonal].sum(-1)
+        W = np.trace(vectors[..., b:].reshape(*lead, -1, d, d), axis1=-2, axis2=-1)
+        square = V @ one + W @ two  # E||y_bar||^2
+        return np.concatenate([y / -k, np.stack([square / k**2, V @ total - square], -1)], -1)
 
     def pack(self, s: State) -> Floats:
         """The vector of a state of theory/controlled.py."""
