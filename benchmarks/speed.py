@@ -2,7 +2,7 @@
 
     python benchmarks/speed.py                 all tables, some minutes on two cores; raw numbers in out/bench.json
     python benchmarks/speed.py --quick         the same path through the code in under a minute; its numbers mean little
-    python benchmarks/speed.py --write         also rewrite the tables in README.md and docs/performance.md
+    python benchmarks/speed.py --write         also rewrite the tables in docs/performance.md
     python benchmarks/speed.py --from out/bench.json --write     rewrite them from an earlier run
     ... --page docs/performance-avx512.md      rewrite the tables of that page instead: another processor's
 
@@ -28,8 +28,7 @@ from cells import FULL, NUMPY, QUICK, Plan
 from measure import Record, Say, measure
 
 ROOT = Path(__file__).resolve().parents[1]
-Places = dict[str, tuple[str, ...]]
-PLACES: Places = {"README.md": ("headline",), "docs/performance.md": tuple(report.BLOCKS)}
+PAGE = "docs/performance.md"
 BUSY = 0.5  # a load above this spoils a measurement
 
 
@@ -70,14 +69,10 @@ def load(path: Path) -> report.Measured:
     return report.Measured(QUICK if raw["quick"] else FULL, raw["machine"], records, raw["memory"], raw["starts"])
 
 
-def update_documents(blocks: dict[str, str], places: Places = PLACES, root: Path = ROOT) -> None:
-    """All documents or none: markers are checked before the first file changes."""
-    texts = {}
-    for name, wanted in places.items():
-        text = (root / name).read_text(encoding="utf-8")
-        texts[name] = documents.rewrite(text, {k: blocks[k] for k in wanted}, name)
-    for name, text in texts.items():
-        documents.write(root / name, text)
+def update_page(blocks: dict[str, str], page: str = PAGE, root: Path = ROOT) -> None:
+    """Every table of the page or none: markers are checked before the file changes."""
+    text = (root / page).read_text(encoding="utf-8")
+    documents.write(root / page, documents.rewrite(text, blocks, page))
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -86,17 +81,16 @@ def main(arguments: list[str] | None = None) -> None:
     size.add_argument("--full", action="store_true", help="everything (the default)")
     size.add_argument("--quick", action="store_true", help="tiny sizes, to see that all of it works")
     size.add_argument("--from", dest="source", type=Path, metavar="FILE", help="the tables of an earlier run")
-    parser.add_argument("--write", action="store_true", help="rewrite the tables in README.md and docs/performance.md")
-    parser.add_argument("--page", metavar="FILE", help="with --write: the one page to rewrite, instead of those two")
+    parser.add_argument("--write", action="store_true", help="rewrite the tables of the page")
+    parser.add_argument("--page", metavar="FILE", default=PAGE, help=f"the page to rewrite (default: {PAGE})")
     parser.add_argument("--out", type=Path, help="raw numbers (default: out/bench.json, out/bench-quick.json)")
     options = parser.parse_args(arguments)
-    places = {options.page: tuple(report.BLOCKS)} if options.page else PLACES
     if options.write:
         if options.quick:
             parser.error("--write takes the numbers of a full run; a quick one's mean nothing")
         try:
-            for name, wanted in places.items():  # before the first minute, not after the last
-                documents.check((ROOT / name).read_text(encoding="utf-8"), wanted, name)
+            text = (ROOT / options.page).read_text(encoding="utf-8")
+            documents.check(text, report.BLOCKS, options.page)  # before the first minute, not after the last
         except (OSError, documents.MarkerError) as error:
             parser.error(str(error))
     if options.source:
@@ -111,7 +105,7 @@ def main(arguments: list[str] | None = None) -> None:
     for name, text in blocks.items():
         print(f"\n## {name}\n\n{text}")
     if options.write:
-        update_documents(blocks, places)
+        update_page(blocks, options.page)
 
 
 if __name__ == "__main__":

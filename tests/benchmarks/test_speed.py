@@ -127,19 +127,18 @@ def test_rewriting_refuses_places_that_are_missing_doubled_open_or_unknown(text,
         documents.rewrite(text, {"grid": "a", "goals": "b"}, "X.md")
 
 
-def test_documents_change_all_together_or_not_at_all(tmp_path):
+def test_a_page_changes_in_all_its_tables_or_not_at_all(tmp_path):
     blocks = dict.fromkeys(report.BLOCKS, "| new |")
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "README.md").write_text("<!-- bench:headline -->\n<!-- /bench -->\n")
-    (tmp_path / "docs" / "performance.md").write_text("nothing here\n")
+    page = tmp_path / "docs" / "performance.md"
+    page.parent.mkdir()
+    some = "<!-- bench:headline -->\n<!-- /bench -->\n"
+    page.write_text(some)
     with pytest.raises(documents.MarkerError, match=r"docs/performance\.md"):
-        speed.update_documents(blocks, root=tmp_path)
-    assert "new" not in (tmp_path / "README.md").read_text()
-    places = "".join(f"<!-- bench:{name} -->\n<!-- /bench -->\n" for name in report.BLOCKS)
-    (tmp_path / "docs" / "performance.md").write_text(places)
-    speed.update_documents(blocks, root=tmp_path)
-    assert (tmp_path / "docs" / "performance.md").read_text().count("| new |") == len(report.BLOCKS)
-    assert (tmp_path / "README.md").read_text() == "<!-- bench:headline -->\n| new |\n<!-- /bench -->\n"
+        speed.update_page(blocks, root=tmp_path)
+    assert page.read_text() == some
+    page.write_text("".join(f"<!-- bench:{name} -->\n<!-- /bench -->\n" for name in report.BLOCKS))
+    speed.update_page(blocks, root=tmp_path)
+    assert page.read_text().count("| new |") == len(report.BLOCKS)
 
 
 def test_quick_numbers_never_reach_the_documents(quick, capsys):
@@ -150,6 +149,4 @@ def test_quick_numbers_never_reach_the_documents(quick, capsys):
 
 
 def test_page_on_performance_has_a_place_for_every_table():
-    for name, wanted in speed.PLACES.items():
-        if name.startswith("docs"):
-            documents.check((speed.ROOT / name).read_text(encoding="utf-8"), wanted, name)
+    documents.check((speed.ROOT / speed.PAGE).read_text(encoding="utf-8"), report.BLOCKS, speed.PAGE)

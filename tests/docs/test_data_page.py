@@ -5,8 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import panel
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import fedlsa as fl
@@ -28,25 +26,6 @@ def test_blocks_and_commands_of_the_page_run_in_their_order(shell):
     assert Path("fit.png").stat().st_size > 20_000
     first, again = (fl.Fit.load(name) for name in ("values.json", "values-again.json"))
     assert np.array_equal(first.theta, again.theta)
-
-
-def test_the_fit_commands_of_the_readme_run(shell, tmp_path):
-    text = (ROOT / "README.md").read_text(encoding="utf8")
-    lines = re.findall(r"^(fedlsa (?:fit|evaluate) .+)$", text, re.M)
-    assert len(lines) == 3
-    rng = np.random.default_rng(0)
-    for c in range(2):
-        x = rng.normal(size=(50, 3))
-        rows = np.column_stack([x @ [1, 2, 3] + rng.normal(size=50), x])
-        np.savetxt(tmp_path / f"firm-{c}.csv", rows, delimiter=",", header="invest,a,b,c", comments="")
-        s = rng.normal(size=(301, 4)) / 2
-        columns = {f"state_{j}": s[:-1, j] for j in range(4)} | {f"next_state_{j}": s[1:, j] for j in range(4)}
-        columns |= {"reward": rng.normal(size=300), "terminated": np.zeros(300, bool)}
-        pq.write_table(pa.table(columns), tmp_path / f"hospital-{c}.parquet")
-    (tmp_path / "holdout.csv").write_bytes((tmp_path / "firm-1.csv").read_bytes())
-    for line in lines:
-        code, printed = shell(line)
-        assert (code, printed.err) == (0, ""), line
 
 
 def test_the_pages_numbers_of_the_panel_are_those_of_the_fit(tmp_path):
