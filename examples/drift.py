@@ -14,23 +14,8 @@ from fedlsa.engine.paths import round_paths
 TITLE = "Local steps pull each agent home; control variates hold them together"
 
 
-def sites(agents: int, seed: int = 0) -> fl.Problem:
-    """Least squares in the plane: each site has its own solution, and sees its own direction best."""
-    rng = np.random.default_rng(seed)
-    angle = 2 * np.pi * np.arange(agents) / agents + (0.3 if agents == 3 else 0) + rng.normal(0, 0.15, agents)
-    radius = np.array([1.0, 1.5, 1.2]) if agents == 3 else rng.uniform(0.6, 1.5, agents)
-    data = []
-    for c in range(agents):
-        own = radius[c] * np.array([np.cos(angle[c]), np.sin(angle[c])])
-        tilt = angle[c] / 2 + 0.9
-        turn = np.array([[np.cos(tilt), -np.sin(tilt)], [np.sin(tilt), np.cos(tilt)]])
-        X = rng.normal(size=(60, 2)) @ np.diag([1.3, 0.35]) @ turn.T
-        data.append((X, X @ own))
-    return fl.problems.regression(data)
-
-
 def main(picture: Path = Path("out/drift.png"), agents: int = 3, round: int = 4, rounds: int = 25) -> None:
-    problem = sites(agents)
+    problem = fl.problems.ring(agents)
     theta_0 = problem.theta_star + np.array([1.2, 1.35])
     runs = [
         round_paths(problem, method, rounds, theta_0=theta_0)

@@ -17,9 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def problem():
-    import drift
-
-    return drift.sites(3)
+    return fl.problems.ring(3)
 
 
 @pytest.fixture(scope="module")
@@ -104,9 +102,7 @@ def test_no_fixed_point_is_claimed_where_there_is_none_and_what_runs_away_is_cut
 
 
 def test_many_agents_are_not_named_one_by_one_and_equal_figures_give_equal_files(tmp_path):
-    import drift
-
-    run = round_paths(drift.sites(50), fl.SCAFFLSA(0.05, 100), rounds=3, points=10)
+    run = round_paths(fl.problems.ring(50), fl.SCAFFLSA(0.05, 100), rounds=3, points=10)
     for name in ("one.png", "two.png"):
         figure = figures.agent_paths(run, round=2)
         figures.save(figure, tmp_path / name)

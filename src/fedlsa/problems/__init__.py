@@ -19,6 +19,7 @@ from .mdp import from_mdps
 from .minari import from_minari
 from .observations import from_observations
 from .regression import regression
+from .ring import ring
 from .rollouts import rollout
 from .transitions import from_transitions
 
@@ -69,5 +70,6 @@ __all__ = [
     "garnet",
     "lakes",
     "regression",
+    "ring",
     "rollout",
 ]
