@@ -14,9 +14,9 @@ from functools import cached_property
 import numpy as np
 
 from ..checks import Floats
-from .local import one_step, repeated
+from .local import Steps, one_step, repeated
 from .moments import Moments
-from .symmetric import smat, svec, symkron, within
+from .symmetric import rows_of, smat, svec, symkron, triangle
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +128,7 @@ def fixed_round(moments: Moments, eta: float, H: int, gain: float) -> Round:
 def geometric_round(moments: Moments, eta: float, p: float, gain: float) -> Round:
     """A round of Geometric(p) local steps, the same number for all agents (Scaffnew).
 
-    One agent: the second moments of w obey a linear recursion, summed over the length by one solve. Two agents share
+    One agent: the second moments of w obey a linear recursion, summed over the length (`_summed`). Two agents share
     the length L: in the eigenbases of their matrices, with l, l' the eigenvalues of I - eta A and q = 1 - p,
 
         E[l^L l'^L] = p l l' / (1 - q l l'),   E[l^L kappa'] = eta p l / ((1 - q l)(1 - q l l')),
@@ -136,18 +136,46 @@ def geometric_round(moments: Moments, eta: float, p: float, gain: float) -> Roun
     """
     d, n, q, t = moments.dim, 2 * moments.dim + 1, 1 - p, moments.table
     one = one_step(moments, eta)
-    full = symkron(one.M)
-    full[:, within(d, n)] += one.noise()  # the map of svec E[w w^T] over one step
-    if q and np.abs(np.linalg.eigvals(one.G)).max() * q >= 1:
-        second = np.full((len(full), d * (d + 1) // 2, full.shape[-1]), np.inf)  # lengths are unbounded: no moment
-    else:
-        turned = full.transpose(0, 2, 1)
-        second = p * np.linalg.solve(np.eye(full.shape[-1]) - q * turned, turned).transpose(0, 2, 1)[:, within(d, n)]
+    second = _summed(one, eta, p)
     mean = np.asarray(p * np.linalg.solve(np.eye(n) - q * one.M, one.M), np.float64)
     value, basis = np.linalg.eig(moments.A_bar)
     shared = SharedLength(p, eta, 1 - eta * value[t], basis[t], np.linalg.inv(basis)[t])
     P, Q = mean[t, :d, :d], mean[t, :d, d : 2 * d]
     return Round(moments, gain, P, Q, second[t] - _squared(P, Q), shared)
+
+
+def _summed(one: Steps, eta: float, p: float) -> Floats:
+    """svec E[w w^T] to svec E[u u^T] after Geometric(p) steps : (M, s, S); infinite where it diverges, for any length.
+
+    With R its rows and T those of one step, R = p T + q R T. In w = (u, z) the moments of z = (x, 1) stay, and those of
+    u and z meet no noise: blocks of R follow one from another.
+    """
+    q, n, d = 1 - p, one.M.shape[-1], (one.M.shape[-1] - 1) // 2
+    T = symkron(one.M[:, :d]) + one.noise()
+    i, j = triangle(n)
+    uu, uz, zz = np.flatnonzero(j < d), np.flatnonzero((i < d) & (j >= d)), np.flatnonzero(i >= d)
+    R = np.full_like(T, np.inf)
+    try:
+        own = p * _over(one.G, np.eye(len(uu)) - q * one.G)
+    except np.linalg.LinAlgError:
+        return R
+    eye = svec(np.eye(d))
+    if not np.linalg.eigvalsh(smat(p * eye + q * own @ eye, d)).min() > 0:  # a sum of positive maps is positive
+        return R
+    R[..., uu] = own
+    known = p * T[..., uz] + q * own @ T[..., uz]
+    turned = known.reshape(*known.shape[:2], d, n - d).transpose(0, 1, 3, 2).reshape(len(T), -1, d)
+    mixed = _over(turned, np.eye(d) - q * one.M[:, :d, :d]).reshape(len(T), -1, n - d, d).transpose(0, 1, 3, 2)
+    R[..., uz] = mixed.reshape(known.shape)
+    fed = np.zeros((len(T), len(uu), n, n))  # E[u z^T] gains eta E[x z^T] in a step
+    fed[..., d : 2 * d, d:] = eta / 2 * mixed
+    R[..., zz] = T[..., zz] + q / p * (own @ T[..., zz] + rows_of(fed + fed.swapaxes(-1, -2))[..., zz])
+    return R
+
+
+def _over(B: Floats, K: Floats) -> Floats:
+    """B K^-1 for each table."""
+    return np.asarray(np.linalg.solve(K.transpose(0, 2, 1), B.transpose(0, 2, 1)).transpose(0, 2, 1), np.float64)
 
 
 def advance(step: Round, s: State, constant: float = 1.0) -> State:

@@ -21,6 +21,7 @@ from .symmetric import smat, svec
 
 TOLERANCE = 1e-13  # of the fixed point, relative
 STEADY = 1e-9  # relative change of the radius over a few more dimensions
+CLEAR = 0.01
 STAGE = 8
 FEW = 100  # rounds that take no longer one by one: the spaces of a limit and of the way there have some 80 dimensions
 
@@ -50,7 +51,13 @@ def radius(step: Round) -> float:
     return _radius(pair_map(step))
 
 
-def _radius(step: PairMap) -> float:
+def settles(step: Round) -> bool:
+    """Whether that factor is below one, for which it need not be known well where it is far from one."""
+    return bool(np.isfinite(step.noise).all()) and _radius(pair_map(step), CLEAR) < 1
+
+
+def _radius(step: PairMap, clear: float = 0.0) -> float:
+    """clear : the change over a few more dimensions, as a share of the distance to one, that is not asked to be less."""
     d = step.shape[1]
     positive = np.zeros(step.length)
     step.parts(positive)[1][:] = svec(np.eye(d))
@@ -58,7 +65,8 @@ def _radius(step: PairMap) -> float:
     while True:
         space.grow(space.size + STAGE)
         largest = _largest(space)
-        if abs(largest - last) <= STEADY * largest or space.closed or space.size == space.most:
+        enough = max(STEADY * largest, clear * abs(1 - largest))
+        if abs(largest - last) <= enough or space.closed or space.size == space.most:
             return largest
         last = largest
 
