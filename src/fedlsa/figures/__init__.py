@@ -2,6 +2,7 @@
 
 from .bounds import bound_and_curve
 from .curves import error_curves
+from .exact_curves import exact_curves
 from .files import save
 from .fits import coefficients
 from .parts import exact_parts
@@ -14,6 +15,7 @@ __all__ = [
     "bound_and_curve",
     "coefficients",
     "error_curves",
+    "exact_curves",
     "exact_parts",
     "predicted_bias",
     "save",

@@ -16,7 +16,7 @@ from ..results import recipe
 from ..results.recipe import require_result
 from ..theory.bounds import Bound
 from . import style
-from .curves import AXES, SCALES, _checked_band, curve
+from .curves import AXES, SCALES, checked_band, curve
 from .labels import common_setting, describe, method_name
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def bound_and_curve(
     held = [bounds] if isinstance(bounds, Bound) else list(bounds)
     _check(held, exact, result, x)
     checks.choice("scale", scale, SCALES)
-    quantiles = _checked_band(band)
+    quantiles = checked_band(band)
     matplotlib = style.matplotlib()
     shown = [d for d in (result, exact) if d is not None]
     name = method_name(shown[0])

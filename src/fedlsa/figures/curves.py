@@ -27,6 +27,7 @@ AXES = {
     "uploads": "messages to the server, all agents",
 }
 SCALES = ("linear", "log")
+NARROW = 20.0  # largest over smallest error up to which powers of ten are too few ticks
 HEADROOM = 30.0  # how far above the largest sound error the axis may reach for runs that diverge
 
 
@@ -72,9 +73,9 @@ def error_curves(
 
     A seed that diverges leaves the mean and is drawn on its own, with a cross where it leaves the figure.
     """
-    held = _checked_results(results)
-    levels = _checked_levels(bias, len(held))
-    quantiles = _checked_band(band)
+    held = checked_results(results)
+    levels = checked_levels(bias, len(held))
+    quantiles = checked_band(band)
     checks.choice("x", x, AXES)
     checks.choice("scale", scale, SCALES)
     matplotlib = style.matplotlib()
@@ -93,7 +94,7 @@ def error_curves(
             low, mean, high = (np.minimum(v, 100 * ceiling) for v in (c.low, c.mean, c.high))
             axes.fill_between(c.x, low, high, color=hue, alpha=0.2, linewidth=0, zorder=2)
             axes.plot(c.x, mean, color=hue, linestyle=style.STROKES[twin % len(style.STROKES)], label=label, zorder=4)
-            _draw_lost(axes, c, hue, ceiling)
+            draw_lost(axes, c, hue, ceiling)
             ends.append((_last(c.mean, ceiling), label, hue))
             if levels[i] > 0:
                 axes.axhline(
@@ -101,24 +102,41 @@ def error_curves(
                 )
                 if not several:
                     ends.append((levels[i], f"predicted ‖bias‖²\nof {label}", style.INK))
-        _finish_axes(axes, curves, AXES[x], scale)
-        axes.set_ylim(*_limits(curves, levels, ceiling))
-        left, top, notes = 0.095, 0.86 if title else 0.93, _notes(curves, labels, quantiles)
+        finish_axes(axes, curves, AXES[x], scale)
+        set_limits(axes, *limits(curves, levels, ceiling))
+        notes = _notes(curves, labels, quantiles)
         if several:
             notes.append("Dashed: predicted ‖bias‖² of the run of the same colour.")
-        longest = max(len(line) for _, text, _ in ends for line in text.split("\n"))
-        right = max(0.6, 0.98 - 0.0097 * longest)
-        figure.subplots_adjust(left=left, right=right, top=top, bottom=0.135 + 0.04 * len(notes))
-        _label_ends(axes, ends)
-        if title:
-            figure.text(left, 0.985, title, fontsize=11.5, fontweight="bold", va="top")
-        figure.text(left, top + 0.02, common_setting(held), fontsize=8.5, color=style.SOFT, va="bottom")
-        figure.text(left, 0.012, "\n".join(notes), fontsize=7.5, color=style.SOFT, va="bottom", linespacing=1.4)
+        frame(axes, ends, title, common_setting(held), notes)
         figure.set_label(describe(held))  # `save` writes it into the file
     return figure
 
 
-def _draw_lost(axes: Axes, c: Curve, hue: Any, ceiling: float) -> None:
+def frame(
+    axes: Axes, ends: list[tuple[float, str, Any]], title: str | None, heading: str, notes: Sequence[str]
+) -> None:
+    """The margins around the axes, and what stands in them: title and heading, names at the ends of lines, notes."""
+    figure: Any = axes.figure
+    left, top = 0.095, 0.86 if title else 0.93
+    longest = max(len(line) for _, text, _ in ends for line in text.split("\n"))
+    right = max(0.6, 0.965 - 0.0097 * longest)
+    figure.subplots_adjust(left=left, right=right, top=top, bottom=0.135 + 0.04 * len(notes))
+    label_ends(axes, ends)
+    if title:
+        figure.text(left, 0.985, title, fontsize=11.5, fontweight="bold", va="top")
+    figure.text(left, top + 0.02, heading, fontsize=8.5, color=style.SOFT, va="bottom")
+    figure.text(left, 0.012, "\n".join(notes), fontsize=7.5, color=style.SOFT, va="bottom", linespacing=1.4)
+
+
+def number(value: float) -> str:
+    """A cost on an axis: thin spaces between thousands, no digits behind the point but for small fractions."""
+    if value < 100 and value != round(value):
+        return f"{value:.3g}"
+    return f"{value:,.0f}".replace(",", "\u2009")
+
+
+def draw_lost(axes: Axes, c: Curve, hue: Any, ceiling: float) -> None:
+    """Each run that diverged as a thin line of its own, with a cross where it leaves the figure."""
     for run in c.lost:
         inside = np.flatnonzero(run <= ceiling)  # NaN is not
         if len(inside):
@@ -134,12 +152,13 @@ def _draw_lost(axes: Axes, c: Curve, hue: Any, ceiling: float) -> None:
             axes.plot(c.x[until], run[until], "x", color=hue, markersize=6, markeredgewidth=1.6, zorder=6)
 
 
-def _finish_axes(axes: Axes, curves: list[Curve], label: str, scale: str) -> None:
+def finish_axes(axes: Axes, curves: Sequence[Curve], label: str, scale: str) -> None:
+    """Names, ticks and limits of the axis of costs, and the name of the axis of errors."""
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
     axes.set_xlabel(label)
     axes.set_ylabel("mean squared error  ‖θ \u2212 θ*‖²")
-    plain = FuncFormatter(lambda v, _: f"{v:,.0f}".replace(",", "\u2009"))  # thin spaces between thousands
+    plain = FuncFormatter(lambda v, _: number(v))
     start, end = min(float(c.x[0]) for c in curves), max(float(c.x[-1]) for c in curves)
     if scale == "log":  # linear up to the first recorded cost, so that the start, at 0, is seen
         first = min((float(c.x[c.x > 0].min()) for c in curves if (c.x > 0).any()), default=1.0)
@@ -152,9 +171,23 @@ def _finish_axes(axes: Axes, curves: list[Curve], label: str, scale: str) -> Non
     axes.set_xlim(start, end if end > start else start + 1)
 
 
-def _limits(curves: list[Curve], levels: list[float], ceiling: float) -> tuple[float, float]:
+def set_limits(axes: Axes, low: float, high: float) -> None:
+    """The limits of the axis of errors; over little more than a decade, its ticks are written as plain numbers."""
+    from matplotlib.ticker import FuncFormatter, LogLocator
+
+    axes.set_ylim(low, high)
+    if high < NARROW * low:
+        for subs, axis in (((1.0,), axes.yaxis.set_major_locator), ((2.0, 3.0, 5.0), axes.yaxis.set_minor_locator)):
+            axis(LogLocator(subs=subs))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
+        axes.yaxis.set_minor_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
+
+
+def limits(curves: Sequence[Curve], levels: Sequence[float], ceiling: float) -> tuple[float, float]:
     """The vertical axis: all bands, means and predictions, as far as the ceiling, with a little room on both sides."""
-    shown = np.concatenate([v for c in curves for v in (c.low, c.mean, c.high, c.lost.ravel())] + [np.array(levels)])
+    shown = np.concatenate(
+        [v for c in curves for v in (c.low, c.mean, c.high, c.lost.ravel())] + [np.array(levels, np.float64)]
+    )
     shown = np.minimum(shown[np.isfinite(shown) & (shown > 0)], ceiling)
     if not len(shown):
         return 0.1, 10.0
@@ -174,7 +207,7 @@ def _last(mean: Floats, ceiling: float) -> float:
     return float(inside[-1]) if len(inside) else math.nan
 
 
-def _label_ends(axes: Axes, ends: list[tuple[float, str, Any]]) -> None:
+def label_ends(axes: Axes, ends: list[tuple[float, str, Any]]) -> None:
     """Names beside the ends of their lines, moved apart where they would overlap."""
     bottom, top = (math.log10(y) for y in axes.get_ylim())
     height = axes.get_position().height * axes.figure.get_size_inches()[1]  # type: ignore[union-attr]
@@ -212,24 +245,26 @@ def _notes(curves: list[Curve], labels: list[str], band: tuple[float, float]) ->
     return notes
 
 
-def _checked_results(results: Any) -> list[xr.Dataset]:
+def checked_results(results: Any, name: str = "results") -> list[xr.Dataset]:
+    """One result of simulate or several, as a list."""
     held = [results] if isinstance(results, xr.Dataset) else results
     if not checks.is_sequence(held):
-        raise ArgumentTypeError(f"results must be results of simulate; got {checks.show(results)}")
+        raise ArgumentTypeError(f"{name} must be results of simulate; got {checks.show(results)}")
     held = list(held)
     if not held:
-        raise ArgumentError("results must hold at least one result; got an empty sequence")
+        raise ArgumentError(f"{name} must hold at least one result; got an empty sequence")
     for r in held:
-        require_result("results", r)
+        require_result(name, r)
     return held
 
 
-def _checked_levels(bias: Any, count: int) -> list[float]:
+def checked_levels(bias: Any, count: int, of: str = "result") -> list[float]:
+    """The levels of dashed lines, one for each result or curve; NaN for none."""
     if bias is None:
         return [math.nan] * count
     levels = list(bias) if checks.is_sequence(bias) else [bias]
     if len(levels) != count:
-        raise ArgumentError(f"bias must hold one number per result, {count}; got {len(levels)}")
+        raise ArgumentError(f"bias must hold one number per {of}, {count}; got {len(levels)}")
     return [
         math.nan
         if isinstance(b, (float, np.floating)) and math.isnan(b)
@@ -238,7 +273,8 @@ def _checked_levels(bias: Any, count: int) -> list[float]:
     ]  # fmt: skip
 
 
-def _checked_band(band: Any) -> tuple[float, float]:
+def checked_band(band: Any) -> tuple[float, float]:
+    """Two increasing quantiles."""
     if isinstance(band, (str, bytes)) or not isinstance(band, Sequence) or len(band) != 2:
         raise ArgumentTypeError(f"band must be two quantiles such as (0.1, 0.9); got {checks.show(band)}")
     low, high = (checks.real("band", q, at_least=0, at_most=1) for q in band)

@@ -33,22 +33,22 @@ def names(results: Sequence[xr.Dataset]) -> list[str]:
 def common_setting(results: Sequence[xr.Dataset]) -> str:
     """What all results share, in one line: N = 100, η = 0.1, ..."""
     each = [settings(r) for r in results]
-    shared = {k: v for k, v in each[0].items() if all(other.get(k, v) == v for other in each)}
+    facts = {k: v for mine in each for k, v in mine.items()}
+    shared = {k: v for k, v in facts.items() if all(other.get(k, v) == v for other in each)}
+    shared = dict(sorted(shared.items(), key=lambda fact: isinstance(fact[1], str)))  # symbols first, then words
     return ",  ".join(_shown(k, v) for k, v in shared.items() if v is not None)
 
 
 def settings(result: xr.Dataset) -> dict[str, Any]:
-    """The facts of a result that a reader compares, by name."""
+    """The facts of a result, or of an exact curve, that a reader compares, by name."""
     method = recipe.value(result.attrs["algorithm"])
-    sampling = recipe.value(result.attrs["sampling"])
-    kind, thin = sampling["name"], sampling.get("thin", 1)
     facts: dict[str, Any] = {"agents": result.attrs["agents"]}
     if "repr" in method:  # from outside fedlsa
         facts["method"] = result.attrs["method"]
     facts |= {k: v for k, v in method.items() if k not in ("name", "repr", "module", "qualname")}
     if facts.get("participation") == 1.0 and isinstance(facts["participation"], float):
         facts["participation"] = None
-    facts["sampling"] = None if kind == "IID" else f"{kind} sampling" + (f", every {thin}th" if thin > 1 else "")
+    facts["sampling"] = _sampling(str(result.attrs["sampling"]))
     facts["problem"] = _problem(result)
     return facts
 
@@ -65,7 +65,24 @@ def describe(results: Sequence[xr.Dataset]) -> str:
     return recipe.text(runs)
 
 
+def _sampling(text: str) -> str | None:
+    """From the JSON text of a result, or from an exact curve's label such as "Markov(thin=3)"; None for i.i.d."""
+    if text.startswith("{"):
+        held = recipe.value(text)
+        kind, thin = str(held["name"]), int(held.get("thin", 1))
+    else:
+        kind, _, rest = text.partition("(thin=")
+        thin = int(rest.rstrip(")").partition(",")[0] or 1)
+    return None if kind == "IID" else f"{kind} sampling" + (f", every {_ordinal(thin)}" if thin > 1 else "")
+
+
+def _ordinal(n: int) -> str:
+    return f"{n}{'th' if n % 100 in (11, 12, 13) else {1: 'st', 2: 'nd', 3: 'rd'}.get(n % 10, 'th')}"
+
+
 def _problem(result: xr.Dataset) -> str | None:
+    if "problem" not in result.attrs:  # an exact curve
+        return None
     made = recipe.value(result.attrs["problem"])
     facts = {k: v for k, v in _plain(made.get("arguments", {})).items() if k not in ("agents", "weights")}
     if made["constructor"] == "garnet":
