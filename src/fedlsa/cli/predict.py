@@ -12,13 +12,14 @@ from typing import Annotated
 
 import typer
 
-from .. import checks, figures
+from .. import checks, figures, results
 from .. import theory as exactly
 from ..algorithms import METHODS, FedLSA, Scaffnew
 from ..errors import ArgumentError
 from ..figures.curves import SCALES
 from ..figures.files import checked_path
 from ..problems import Problem
+from ..results.curves import SUFFIXES
 from ..theory.planner import LARGEST, Plan
 from . import options, report
 from .method import METHOD, LocalSteps, Probability, StepSize, method_option
@@ -59,7 +60,8 @@ def theory(
         typer.Option("--plot", help="Draw the exact error and its parts: .png, .pdf, .svg.", rich_help_panel=OUTPUT),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Save the curves: FILE.csv, a row per method and round.", rich_help_panel=OUTPUT)
+        Path | None,
+        typer.Option(help="Save the curves: a table, FILE.csv, or netCDF, FILE.nc.", rich_help_panel=OUTPUT),
     ] = None,
     scale: Annotated[str, typer.Option(help="Of the horizontal axis: linear or log.", rich_help_panel=OUTPUT)] = "log",
     limit: Annotated[
@@ -75,7 +77,7 @@ def theory(
     checks.choice("--scale", scale, SCALES)
     pictures = _pictures(plot_to, force)
     if out is not None:
-        checks.choice(f"the suffix of {str(out)!r}", out.suffix.lower(), (".csv",))
+        checks.choice(f"the suffix of {str(out)!r}", out.suffix.lower(), SUFFIXES)
         options.refuse_to_overwrite([out], force)
         options.check_folder("--out", out)
     moments = exactly.moments(instance())
@@ -93,7 +95,7 @@ def theory(
     report.print_exact(curves, ends, limits, [step_size] * len(chosen))
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
-        report.save_curves(curves, out, context.obj)
+        results.save_curves(curves, out, command=context.obj)
         print(f"saved {out}")
     for path in pictures:
         path.parent.mkdir(parents=True, exist_ok=True)

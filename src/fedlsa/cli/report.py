@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import xarray as xr
@@ -22,7 +20,6 @@ from .. import results
 from ..algorithms import Scaffnew
 from ..errors import FedLSAWarning
 from ..figures.labels import common_setting, method_name, names
-from ..files import replacing
 from ..theory.planner import Plan
 from ..theory.stationary import Stationary
 
@@ -135,20 +132,6 @@ def print_plans(plans: Sequence[Plan]) -> None:
         cells = [f"{a.step_size:.4g}", length, f"{p.rounds:,}", f"{p.samples:,.0f}", _number(p.rmse), f"{p.bytes:,}"]
         table.add_row(type(a).__name__, *cells)
     _print(table, f"by {', '.join(dict.fromkeys(p.basis for p in plans))},  i.i.d. sampling")
-
-
-def save_curves(curves: Sequence[xr.Dataset], path: Path, command: str) -> None:
-    """Exact curves as CSV, after a comment with the command that makes them."""
-    columns = ("mse", "squared_bias", "variance", "psi")
-    with replacing(path, "the table") as part, open(part, "w", encoding="utf-8", newline="") as file:
-        file.write(f"# {command}\n")
-        rows = csv.writer(file, lineterminator="\n")
-        rows.writerow(["method", "round", *columns])
-        for curve in curves:
-            for t in curve["round"].values:
-                at = curve.sel(round=t)
-                numbers = [repr(float(at[name])) if name in curve else "" for name in columns]
-                rows.writerow([curve.attrs["method"], int(t), *numbers])
 
 
 def _table(*headings: str) -> Table:

@@ -1,5 +1,6 @@
 """What came out: labelled datasets over (seed, round), saved, loaded, run again, combined and summed up."""
 
+from .curves import save_curves
 from .dataset import assemble, method_label, recorded_rounds
 from .files import load, save
 from .recipe import arguments, problem_text
@@ -15,6 +16,7 @@ __all__ = [
     "recorded_rounds",
     "richardson_romberg",
     "save",
+    "save_curves",
     "summary",
     "table",
 ]

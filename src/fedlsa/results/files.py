@@ -24,6 +24,7 @@ from .recipe import require_result
 
 FORMAT = 1
 ATTRIBUTES = "fedlsa_attributes"
+SHORT = 8000  # letters of a command that are shown to other programs, within the limit on an attribute
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 
 
@@ -41,6 +42,8 @@ def write(dataset: xr.Dataset, path: str | os.PathLike[str]) -> None:
     bare = dataset.drop_attrs()
     bare = bare.assign({ATTRIBUTES: ((f"{ATTRIBUTES}_byte",), packed)})
     bare.attrs = {"fedlsa_format": FORMAT, "fedlsa_sha256": _checksum(dataset, attributes)}
+    if dataset.attrs.get("command"):
+        bare.attrs["command"] = str(dataset.attrs["command"])[:SHORT]
     for name, variable in bare.variables.items():
         variable.encoding = {}
         if name in dataset.variables:  # for other programs, which do not read our attributes

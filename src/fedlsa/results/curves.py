@@ -1,0 +1,102 @@
+"""Exact curves on disk, of one method or several: a table as CSV, or labelled arrays as netCDF-4."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import xarray as xr
+
+from .. import checks
+from ..errors import ArgumentError, ArgumentTypeError
+from ..files import replacing
+from . import recipe
+from .files import write
+
+SUFFIXES = (".csv", ".nc")
+COLUMNS = ("mse", "squared_bias", "variance", "psi", "samples", "bytes")
+SHARED = ("agents", "dim")  # attributes of a problem; the others are a method's
+
+
+def save_curves(
+    curves: xr.Dataset | Iterable[xr.Dataset], path: str | os.PathLike[str], *, command: str | None = None
+) -> None:
+    """Write datasets of `theory.exact`, by the suffix of `path`; a file is replaced once the new one is complete.
+
+    .csv : a row per method and round, after a comment with `command`, what a reader types to make it again
+    .nc : netCDF-4 with the dimensions (curve, round, dim), where `curve` holds the methods' names; NaN where a method
+        has no such number or round. Any netCDF program reads it, and `load` gives all its attributes: command,
+        versions, and what each method is
+    """
+    held = _checked(curves)
+    target = checked_path(path)
+    if target.suffix.lower() == ".csv":
+        _write_csv(held, target, command)
+    else:
+        write(_together(held, command), target)
+
+
+def checked_path(path: str | os.PathLike[str]) -> Path:
+    """A path with a suffix that `save_curves` knows."""
+    target = checks.path("path", path)
+    checks.choice(f"the suffix of {str(target)!r}", target.suffix.lower(), SUFFIXES)
+    return target
+
+
+def _write_csv(curves: list[xr.Dataset], target: Path, command: str | None) -> None:
+    with replacing(target, "the table") as part, open(part, "w", encoding="utf-8", newline="") as file:
+        if command:
+            file.write(f"# {' '.join(command.split())}\n")
+        rows = csv.writer(file, lineterminator="\n")
+        names = [*COLUMNS, *(["mse_error"] if any("mse_error" in c for c in curves) else [])]
+        rows.writerow(["method", "round", *names])
+        for c in curves:
+            columns = [c[name].values if name in c else None for name in names]
+            for i, t in enumerate(c["round"].values):
+                numbers = ["" if column is None else repr(column[i].item()) for column in columns]
+                rows.writerow([c.attrs["method"], int(t), *numbers])
+
+
+def _together(curves: list[xr.Dataset], command: str | None) -> xr.Dataset:
+    """One dataset over (curve, round, dim); what the methods' attributes say stands in lists."""
+    for c in curves[1:]:
+        for key in SHARED:
+            if c.attrs[key] != curves[0].attrs[key]:
+                rule = f"curves must be of one problem to share a file, with {key} = {curves[0].attrs[key]}"
+                raise ArgumentError(f"{rule}; got {c.attrs[key]}")
+    # not "method": xarray's own argument of that name would catch d.sel(method=...)
+    labels = xr.Variable("curve", [str(c.attrs["method"]) for c in curves])
+    out = xr.concat(
+        [c.drop_attrs(deep=False) for c in curves],
+        labels,
+        data_vars="all",
+        coords="minimal",
+        compat="override",
+        join="outer",
+        combine_attrs="drop",
+    )
+    for name, variable in out.variables.items():
+        variable.attrs = next((dict(c[name].attrs) for c in curves if name in c), {})  # psi: of those who have it
+    own = {k: [str(c.attrs.get(k, "")) for c in curves] for k in ("algorithm", "sampling", "moments")}
+    out.attrs = {k: curves[0].attrs[k] for k in SHARED} | own
+    out.attrs |= {"command": command or "", "versions": recipe.text(recipe.versions())}
+    return out
+
+
+def _checked(curves: Any) -> list[xr.Dataset]:
+    held = [curves] if isinstance(curves, xr.Dataset) else curves
+    if not checks.is_sequence(held):
+        raise ArgumentTypeError(f"curves must be datasets of theory.exact; got {checks.show(curves)}")
+    held = list(held)
+    if not held:
+        raise ArgumentError("curves must hold at least one dataset; got an empty sequence")
+    for c in held:
+        if not isinstance(c, xr.Dataset):
+            raise ArgumentTypeError(f"curves must be datasets of theory.exact; got {checks.show(c)}")
+        lacks = [n for n in ("mse", "round") if n not in c] + [n for n in ("method", *SHARED) if n not in c.attrs]
+        if lacks:
+            raise ArgumentError(f"curves must be datasets of theory.exact; got one without {', '.join(lacks)}")
+    return held
