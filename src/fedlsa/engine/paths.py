@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from .. import checks
 from ..algorithms import Algorithm
 from ..checks import Floats
+from ..errors import ArgumentError
 from ..problems import Problem
 from ..sampling import IID
 from ..theory.bias import power_sums
@@ -100,6 +101,24 @@ def round_paths(
         xi[t + 1, active] += gains[t] * (mean - theta_hat[active])  # keeps sum_c w_c xi_c = 0
         theta[t + 1] = _server(algorithm, theta[t], mean)
     return Paths(problem, algorithm, seed, noise, theta, local, steps, xi)
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def uncorrected(paths: Paths) -> Floats:
+    """Where agents would go in each round from the same theta without control variates : (rounds, N, points + 1, d).
+
+    Only for paths without noise; NaN for agents that sat out.
+    """
+    checks.instance("paths", paths, Paths, "what round_paths returns")
+    if paths.noise:
+        raise ArgumentError("paths must be without noise to be compared with others; got noise=True")
+    walk, none = _mean_walk(paths.problem), np.zeros_like(paths.xi[0])
+    etas = paths.algorithm.eta(np.arange(paths.rounds))
+    out = np.empty_like(paths.local)
+    for t in range(paths.rounds):
+        active = np.flatnonzero(~np.isnan(paths.local[t, :, 0, 0]))
+        out[t] = walk(paths.theta[t], none, active, float(etas[t]), paths.steps[t])
+    return out
 
 
 def _server(algorithm: Algorithm, theta: Floats, mean: Floats) -> Floats:

@@ -127,14 +127,17 @@ def hues(problem: Problem, plane: Plane, steps: int | None = None) -> list[Any]:
 
 
 @np.errstate(over="ignore", invalid="ignore")  # of a run that diverges
-def box(held: Sequence[Paths], plane: Plane, rounds: Sequence[int]) -> Box:
-    """Limits that hold what matters in these rounds; what ran away, or lies very far out, does not shrink the rest."""
+def box(held: Sequence[Paths], plane: Plane, rounds: Sequence[int], with_own: bool = True) -> Box:
+    """Limits that hold what matters in these rounds; what ran away, or lies very far out, does not shrink the rest.
+
+    with_own : whether the agents' own solutions matter, beside where they go
+    """
     own = plane.project(held[0].problem.theta_star_local)
     own = own[np.isfinite(own).all(axis=1)]
     starts = np.array([plane.project(p.theta[0]) for p in held])
     typical = float(np.median(np.linalg.norm(own, axis=1))) if len(own) else 0.0
     reach = max(FAR * typical, 1.2 * float(np.linalg.norm(starts, axis=1).max()), 1e-12)
-    seen = [np.zeros((1, 2)), own, starts]
+    seen = [np.zeros((1, 2)), starts, *([own] if with_own else [])]
     for p in held:
         inside = p.local[np.asarray(rounds) - 1]
         seen += [plane.project(p.theta), plane.project(inside).reshape(-1, 2)]
