@@ -4,13 +4,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-gpu test-network lint bench reproduce network docs clean
+.PHONY: help demo explore test test-gpu test-network lint bench reproduce network docs clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.installed-cli ## FedLSA against SCAFFLSA: a table, and the picture out/demo.png
 	@$(BIN)/python examples/demo.py
+
+explore: $(VENV)/.installed-explore ## a page in the browser: move a slider, see client drift (ARGS="--port 8000")
+	@$(BIN)/fedlsa explore $(ARGS)
 
 test: lint ## lint, then all tests; those of the GPU engine on Numba's CUDA simulator
 	@$(BIN)/python -m pytest -n auto --dist worksteal --ignore=tests/gpu

@@ -16,7 +16,7 @@ from ..errors import FedLSAError
 from ..figures.curves import AXES, SCALES
 from ..figures.files import checked_path
 from ..problems import Problem
-from . import fit, network, options, predict, report
+from . import explore, fit, network, options, predict, report
 from . import reproduce as paper
 from .method import METHOD, LocalSteps, Probability, StepSize, method_option
 from .problem import takes_problem
@@ -254,6 +254,7 @@ def plot(
 
 app.command(epilog=predict.THEORY_EXAMPLES)(takes_problem(predict.theory))
 app.command(epilog=predict.PLAN_EXAMPLES)(takes_problem(predict.plan))
+app.command(epilog=explore.EXAMPLES)(explore.explore)
 app.command(epilog=paper.EXAMPLES)(paper.reproduce)
 app.add_typer(fit.app, name="fit", help=fit.FIT_HELP)
 app.add_typer(network.app, name="network", help=network.NETWORK_HELP)

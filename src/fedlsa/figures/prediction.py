@@ -9,10 +9,10 @@ import numpy as np
 import xarray as xr
 
 from .. import results, theory
-from ..algorithms import FedLSA
+from ..algorithms import Algorithm, FedLSA
 from ..errors import ArgumentError, TheoryWarning
 from ..problems import Problem
-from ..sampling import IID
+from ..sampling import IID, Sampling
 
 
 def predicted_bias(result: xr.Dataset, problem: Problem | None = None) -> float:
@@ -27,8 +27,12 @@ def predicted_bias(result: xr.Dataset, problem: Problem | None = None) -> float:
         if problem is not None:
             raise
         return math.nan  # a large problem, or a method from elsewhere
-    p, a = made["problem"], made["algorithm"]
-    if not isinstance(a, FedLSA) or not isinstance(a.step_size, float) or not isinstance(made["sampling"], IID):
+    return level(made["problem"], made["algorithm"], made["sampling"])
+
+
+def level(p: Problem, a: Algorithm, sampling: Sampling) -> float:
+    """||bias||^2 of a method on a problem, NaN where the theorem does not speak."""
+    if not isinstance(a, FedLSA) or not isinstance(a.step_size, float) or not isinstance(sampling, IID):
         return math.nan
     if a.projection is not None or (a.participants(p.n_agents) < p.n_agents and np.ptp(p.weights) > 1e-12):
         return math.nan

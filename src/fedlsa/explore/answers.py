@@ -1,0 +1,141 @@
+"""What the page asks for, as functions that a worker runs: curves, limits, paths, simulations and plans."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from .. import theory
+from ..engine import simulate, simulate_grid
+from ..engine.paths import round_paths
+from ..errors import ArgumentError, FedLSAWarning
+from ..figures.prediction import level
+from ..problems import Problem
+from ..theory.planner import Plan
+from .plane import agents_figure
+from .settings import METHODS, Settings
+from .sources import call
+
+Tell = Callable[[float, float], None]
+
+DIGITS = 1e-2  # of a stability limit, relative
+SHOWN = 20  # rounds whose inside is shown
+MOMENTS = 24  # of a round at which agents are shown
+CAPS = (0.3, 0.5, 0.75, 2.0)  # times the observations of a plan: the points of a trade-off
+BLOWN_UP = 1e3  # times the error at the start: nobody waits for such a run to come back
+
+
+@dataclass(frozen=True)
+class Question:
+    """Settings and the files they speak of; what is only about the look of the page is left at its default."""
+
+    settings: Settings
+    files: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, s: Settings, files: tuple[str, ...] = ()) -> Question:
+        return cls(s, files if s.problem == "files" else ()).without("x", "epsilon", "round")
+
+    def without(self, *names: str) -> Question:
+        """The same with some settings at their defaults: what an answer does not depend on is asked once."""
+        start = Settings()
+        return replace(self, settings=replace(self.settings, **{name: getattr(start, name) for name in names}))
+
+    def problem(self) -> Problem:
+        return call(self.settings, self.files).problem()
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """The error of one method: exact, or the runs where there is no exact curve; bias : ||bias||^2 where predicted."""
+
+    method: str
+    exact: xr.Dataset | None
+    runs: xr.Dataset | None
+    bias: float
+
+    @property
+    def blown_up(self) -> int | None:
+        """The first recorded round at which the error is far beyond its start, or not a number."""
+        if self.exact is None:
+            return None
+        mse = self.exact["mse"].values
+        lost = np.flatnonzero(~(mse <= BLOWN_UP * mse[0]))
+        return int(self.exact["round"].values[lost[0]]) if len(lost) else None
+
+
+def curve(q: Question, name: str) -> Curve:
+    """The exact error of a method (fl.theory.exact), or its simulation where trajectories of many agents leave none."""
+    s, p = q.settings, q.problem()
+    m = s.method(name)
+    if s.sampling == "markov" and p.n_agents > 1:
+        return Curve(name, None, simulation(q, name), math.nan)
+    e = theory.exact(p, m, rounds=s.rounds, sampling=s.order(), record=s.record())
+    return Curve(name, e, None, level(p, m, s.order()))
+
+
+def limit(q: Question, name: str) -> float:
+    """The step size below which the second moments of a method stay bounded, to two digits."""
+    return theory.stability_limit(q.problem(), q.settings.method(name), tolerance=DIGITS)
+
+
+def simulation(q: Question, name: str, tell: Tell | None = None) -> xr.Dataset:
+    """The seeds of one method, at the rounds of its curve."""
+    s = q.settings
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FedLSAWarning)  # runs that diverge: the page says so itself
+        return simulate(
+            q.problem(), s.method(name), s.rounds, s.seeds, sampling=s.order(), record=s.record(), progress=tell
+        )
+
+
+def simulations(q: Question, tell: Tell) -> list[xr.Dataset]:
+    """The seeds of all methods; tell : called with updates done and in all."""
+    s = q.settings
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FedLSAWarning)
+        return simulate_grid(
+            q.problem(), s.methods(), s.rounds, s.seeds, sampling=s.order(), record=s.record(), progress=tell
+        )
+
+
+def agents(q: Question, width: str, round: int) -> dict[str, Any]:
+    """Where the agents go, FedLSA beside SCAFFLSA, as the data of a picture that opens with a round."""
+    p, rounds = q.problem(), min(q.settings.rounds, SHOWN)
+    paths = [round_paths(p, m, rounds=rounds, points=MOMENTS) for m in q.settings.methods()[:2]]
+    return agents_figure(paths, round=min(round, rounds), width=width).to_dict()
+
+
+def plan(q: Question, epsilon: float, name: str) -> Plan | str:
+    """The cheapest run of a method that reaches the accuracy, or why there is none."""
+    try:
+        return theory.plan(q.problem(), epsilon, method=name.lower())
+    except ArgumentError as error:
+        return str(error)
+
+
+def plan_within(q: Question, epsilon: float, name: str, most: float) -> Plan | None:
+    """The same with at most so many observations per agent; None where they are too few."""
+    try:
+        return theory.plan(q.problem(), epsilon, method=name.lower(), max_samples=most)
+    except ArgumentError:
+        return None
+
+
+def cost(q: Question) -> float:
+    """Updates that a simulation of all methods takes."""
+    s = q.settings
+    lengths = 2 * s.local_steps * s.order().thin + s.order().thin / s.chance
+    return q.problem().n_agents * s.rounds * s.seeds * lengths
+
+
+def warm(q: Question) -> None:
+    """Load what the first question would otherwise wait for."""
+    for name in METHODS:
+        curve(q, name)

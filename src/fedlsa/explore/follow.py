@@ -1,0 +1,154 @@
+"""What the page knows so far, and the threads that keep it up to date while processes compute.
+
+Each state is a value that is replaced, never changed; marimo draws again whatever reads it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import xarray as xr
+
+from ..theory.planner import Plan
+from . import answers
+from .answers import CAPS, Curve, Question
+from .desk import LONG, Desk
+from .settings import METHODS, Settings
+
+ORDER = ("FedLSA", "Scaffnew", "SCAFFLSA")  # two processes are then busy for the same time
+TOGETHER = 0.2  # seconds within which curves that arrive are drawn together
+REDRAW = 0.2  # seconds between two pictures of progress
+
+Put = Callable[[Any], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Curves:
+    """Curves of one question, as far as they are there; failed : why a method has none."""
+
+    question: Question | None = None
+    settings: Settings = field(default_factory=Settings)
+    shown: dict[str, Curve] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    limits: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def waiting(self) -> list[str]:
+        return [n for n in METHODS if n not in self.shown and n not in self.failed]
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """Where the agents go: the data of a picture, or why there is none."""
+
+    figure: dict[str, Any] | None = None
+    trouble: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Runs:
+    """Simulated seeds of one question; done : the share that is finished, None when nothing runs."""
+
+    question: Question | None = None
+    results: tuple[xr.Dataset, ...] = ()
+    done: float | None = None
+    trouble: str = ""
+
+    def of(self, q: Question | None) -> tuple[xr.Dataset, ...]:
+        return self.results if q is not None and self.question == q else ()
+
+
+@dataclass(frozen=True, eq=False)
+class Plans:
+    """Plans of each method for an accuracy, and points of their trade-off; refused : why a method has none."""
+
+    question: Question | None = None
+    epsilon: float = 0.0
+    found: dict[str, Plan] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+    points: tuple[Plan, ...] = ()
+    busy: str = ""
+
+
+def curves(desk: Desk, owner: str, q: Question, s: Settings, put: Put) -> None:
+    """The three curves, drawn together if they come soon, else as they finish."""
+    state, began, drawn = Curves(q, s), time.monotonic(), False
+    asked = q.without("seeds") if s.sampling == "iid" else q
+    for a in desk.ask(owner, "curves", [(answers.curve, (asked, name)) for name in ORDER], pause=TOGETHER):
+        name = ORDER[a.index]
+        if a.kind == "done":
+            state = replace(state, shown={**state.shown, name: a.value})
+        elif a.kind == "failed":
+            state = replace(state, failed={**state.failed, name: a.value})
+        if a.kind == "pause" or time.monotonic() - began > TOGETHER or not state.waiting:
+            put(state)
+            drawn = True
+    if drawn and state.waiting == [] and s.sampling == "iid":
+        limits(desk, owner, state, put)
+
+
+def limits(desk: Desk, owner: str, state: Curves, put: Put) -> None:
+    """The step sizes below which methods are stable, as they are found."""
+    assert state.question is not None
+    q = state.question.without("step_size", "rounds", "seeds", "scale")
+    asked = [n for n in METHODS if n in state.shown]
+    for a in desk.ask(owner, "limits", [(answers.limit, (q, n)) for n in asked], lane=LONG, pause=TOGETHER):
+        if a.kind == "done":
+            state = replace(state, limits={**state.limits, asked[a.index]: a.value})
+        if a.kind == "pause" or len(state.limits) == len(asked):
+            put(state)
+
+
+def agents(desk: Desk, owner: str, q: Question, width: str, round: int, put: Put) -> None:
+    """The picture of where the agents go."""
+    asked = q.without("seeds", "scale", "sampling", "thin", "probability")
+    for a in desk.ask(owner, "agents", [(answers.agents, (asked, width, round))]):
+        if a.kind == "done":
+            put(Scene(a.value))
+        elif a.kind == "failed":
+            put(Scene(None, a.value))
+
+
+def runs(desk: Desk, owner: str, q: Question, put: Put) -> None:
+    """A simulation with its progress."""
+    put(Runs(q, done=0.0))
+    last = 0.0
+    for a in desk.ask(owner, "runs", [(answers.simulations, (q,))], lane=LONG):
+        if a.kind == "done":
+            put(Runs(q, tuple(a.value)))
+            return
+        if a.kind == "failed":
+            put(Runs(q, trouble=a.value))
+            return
+        now, (done, total) = time.monotonic(), a.value
+        if now - last > REDRAW:
+            last = now
+            put(Runs(q, done=done / total if total else 0.0))
+    put(Runs(q, trouble="Stopped; nothing is kept of it."))
+
+
+def plans(desk: Desk, owner: str, q: Question, epsilon: float, put: Put) -> None:
+    """A plan for each method, then the points of the trade-off between communications and observations."""
+    state = Plans(q, epsilon, busy="Looking for the cheapest run of each method …")
+    put(state)
+    q = q.without("step_size", "local_steps", "probability", "rounds", "seeds", "scale", "sampling", "thin")
+    for a in desk.ask(owner, "plans", [(answers.plan, (q, epsilon, n)) for n in METHODS], lane=LONG):
+        name = METHODS[a.index]
+        if a.kind == "failed" or isinstance(a.value, str):
+            state = replace(state, refused={**state.refused, name: a.value})
+        else:
+            state = replace(state, found={**state.found, name: a.value})
+        put(state)
+    if len(state.found) + len(state.refused) < len(METHODS):
+        return  # another question has come
+    state = replace(state, busy="Looking for the trade-off between communications and observations …")
+    put(state)
+    asked = [(n, cap * p.samples) for n, p in state.found.items() for cap in CAPS]
+    for a in desk.ask(owner, "plans", [(answers.plan_within, (q, epsilon, *one)) for one in asked], lane=LONG):
+        if a.kind == "done" and a.value is not None:
+            state = replace(state, points=(*state.points, a.value))
+            put(state)
+    put(replace(state, busy=""))

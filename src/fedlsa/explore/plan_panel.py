@@ -1,0 +1,89 @@
+"""The plan: an accuracy in, the cheapest run of each method out, and the trade-off between its two costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import marimo as mo
+
+from ..algorithms import Scaffnew
+from ..figures.style import FAINT, INK, SOFT
+from ..figures.style import METHODS as HUES
+from ..figures.tradeoff import front
+from ..theory.planner import Plan
+from .error import FONT, plotly
+from .follow import Plans
+from .layout import BARE, box
+from .settings import METHODS, Settings
+
+
+def plan_panel(c: Any, find: Any, known: Plans, use: Any) -> Any:
+    """The accuracy that is asked for, the plans, the trade-off, and a button that takes a plan over."""
+    heading = mo.md(
+        "## The plan\nSay how accurate the answer must be; exact errors then decide step size, local steps and rounds."
+    )
+    parts: list[Any] = [heading, box("line", c["epsilon"], find)]
+    if known.found or known.refused:
+        parts.append(mo.md(_table(known)))
+        parts += [mo.hstack(list(use.values()), justify="start", gap=1, wrap=True)] if known.found else []
+    if known.points or known.found:
+        parts.append(mo.ui.plotly(_trade_off(known), config=BARE))
+    parts.append(mo.md(known.busy))
+    return mo.vstack(parts)
+
+
+def _table(known: Plans) -> str:
+    rows = [f"| RMSE ≤ {known.epsilon:g} | step size | local steps | rounds | observations per agent | bytes |"]
+    rows += ["|---|---|---|---|---|---|"]
+    for name in METHODS:
+        if name in known.found:
+            p = known.found[name]
+            a: Any = p.algorithm
+            steps = f"1/p = {1 / a.probability:.0f}" if isinstance(a, Scaffnew) else str(a.local_steps)
+            rows.append(f"| **{name}** | {a.step_size:.3g} | {steps} | {p.rounds} | {p.samples:.3g} | {p.bytes:,} |")
+        elif name in known.refused:
+            rows.append(f"| **{name}** | {known.refused[name]} | | | | |")
+    return "\n".join(rows)
+
+
+def use_button(name: str, plan: Plan, s: Settings, put: Callable[[Settings], None]) -> Any:
+    """One click carries the plan into the sliders."""
+    return mo.ui.button(label=f"Use {name}'s plan", on_change=lambda _: put(adopted(s, plan)))
+
+
+def adopted(s: Settings, p: Plan) -> Settings:
+    """The settings with those of a plan."""
+    a: Any = p.algorithm
+    eta: float = a.step_size
+    if isinstance(a, Scaffnew):
+        steps = max(1, round(1 / a.probability))
+        return replace(s, step_size=eta, local_steps=steps, probability=a.probability, rounds=p.rounds)
+    return replace(s, step_size=eta, local_steps=a.local_steps, probability=None, rounds=p.rounds)
+
+
+def _trade_off(known: Plans) -> Any:
+    traces = []
+    for name in METHODS:
+        mine = [p for p in (*known.points, *known.found.values()) if type(p.algorithm).__name__ == name]
+        kept = front(mine)
+        traces.append(
+            {
+                "type": "scatter", "name": name, "mode": "lines+markers",
+                "x": [p.samples for p in kept], "y": [p.rounds for p in kept],
+                "line": {"color": HUES[name], "shape": "hv"}, "marker": {"size": 8},
+                "hovertemplate": "%{y} communications, %{x:.3g} observations<extra>" + name + "</extra>",
+            }
+        )  # fmt: skip
+    axis = {"type": "log", "gridcolor": FAINT, "linecolor": SOFT, "ticks": "outside", "automargin": True}
+    return plotly().Figure(
+        data=traces,
+        layout={
+            "xaxis": {**axis, "title": {"text": "observations per agent"}},
+            "yaxis": {**axis, "title": {"text": "communications"}},
+            "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
+            "height": 340, "margin": {"l": 8, "r": 12, "t": 8, "b": 8}, "dragmode": False,
+            "font": {"family": FONT, "size": 13, "color": INK}, "plot_bgcolor": "white", "paper_bgcolor": "white",
+        },
+    )  # fmt: skip

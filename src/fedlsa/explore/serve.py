@@ -1,0 +1,119 @@
+"""The page served from the user's machine: on loopback unless told otherwise, with nothing fetched from elsewhere."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import webbrowser
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from .. import checks
+from ..errors import ArgumentError, MissingExtraError
+from ..files import replacing
+from .settings import Settings
+
+NOTEBOOK, STYLE = (Path(__file__).with_name(name) for name in ("app.py", "explore.css"))
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+# the page's own files, and nothing from another host: no fonts, no scripts, no pictures
+POLICY = (
+    "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self' ws: wss: blob: data:; "
+    "worker-src 'self' blob:"
+)
+
+
+def serve(
+    settings: Settings,
+    files: Sequence[str] = (),
+    host: str = "127.0.0.1",
+    port: int = 0,
+    browser: bool = True,
+) -> None:
+    """Serve the page until interrupted; port 0 takes a free one, settings and files are what it opens with."""
+    try:
+        import marimo
+        import plotly.graph_objects  # noqa: F401  the page needs it: complain here
+        import uvicorn
+    except ImportError:
+        raise MissingExtraError("the explorer needs marimo and plotly: pip install 'fedlsa[explore]'") from None
+    from . import panels, sites
+
+    sites.name_files(files)
+    listening = _listen(host, port)
+    address = f"http://{_shown(host)}:{listening.getsockname()[1]}/"
+    query = settings.address()
+    link = address + (f"?{query}" if query else "")
+    builder = marimo.create_asgi_app(quiet=True).with_app(path="", root=str(NOTEBOOK))
+    server = uvicorn.Server(uvicorn.Config(Guard(builder.build(), host), log_level="warning", ws_max_size=2**27))
+    desk = panels.desk()  # its processes start while the page loads
+    print(f"fedlsa explore: {link}  (Ctrl-C ends it)", flush=True)
+    if browser:
+        threading.Timer(0.5, webbrowser.open, (link,)).start()
+    try:
+        server.run(sockets=[listening])
+    except KeyboardInterrupt:
+        pass
+    finally:
+        desk.close()
+
+
+def copy_notebook(path: Path) -> None:
+    """The page as a notebook of the user's own, with its style sheet beside it."""
+    checks.choice(f"the suffix of {str(path)!r}", path.suffix, (".py",))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for source, target in ((NOTEBOOK, path), (STYLE, path.with_name(STYLE.name))):
+        with replacing(target, "the notebook") as part:
+            part.write_text(source.read_text(encoding="utf-8"), encoding="utf-8")
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((host, port))
+    except OSError as error:
+        sock.close()
+        raise ArgumentError(f"host and port must be free to listen on; got {host}:{port} ({error.strerror})") from None
+    return sock
+
+
+def _shown(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+class Guard:
+    """What stands before the page: forbids it outside hosts, and on loopback refuses pages of others that pose as it.
+
+    A page elsewhere could let its own name point at this machine and then read the answers; it would still send its
+    own name along, which is refused here.
+    """
+
+    def __init__(self, app: Any, host: str) -> None:
+        self.app, self.alone = app, host in LOOPBACK
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] in ("http", "websocket") and self.alone and not self._at_home(scope):
+            if scope["type"] == "http":
+                await send(
+                    {"type": "http.response.start", "status": 403, "headers": [(b"content-type", b"text/plain")]}
+                )
+                await send({"type": "http.response.body", "body": b"this page answers to localhost alone\n"})
+            else:
+                await send({"type": "websocket.close", "code": 1008})
+            return
+
+        async def answer(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", []), (b"content-security-policy", POLICY.encode())]
+            await send(message)
+
+        await self.app(scope, receive, answer)
+
+    def _at_home(self, scope: Any) -> bool:
+        """Whether the address in the request, and the page it comes from, are names of this machine's loopback."""
+        headers = {k: v.decode("latin-1") for k, v in scope["headers"]}
+        names = [headers.get(b"host", ""), headers.get(b"origin", "").split("://")[-1]]
+        return all(not n or n.rsplit(":", 1)[0].strip("[]") in LOOPBACK or n.strip("[]") in LOOPBACK for n in names)

@@ -1,0 +1,194 @@
+"""Everything that the page lets one choose, as one value that fits into the page's address."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+import numpy as np
+
+from .. import checks
+from ..algorithms import SCAFFLSA, Algorithm, FedLSA, Scaffnew
+from ..errors import ArgumentError, ArgumentTypeError, FedLSAError
+from ..sampling import IID, Markov, Sampling
+
+PROBLEMS = {"ring": "Sites in a plane", "garnet": "Garnet worlds", "lakes": "Frozen lakes", "cartpoles": "CartPoles"}
+PROBLEMS |= {"files": "Your files"}
+METHODS = ("FedLSA", "SCAFFLSA", "Scaffnew")
+AXES = {"communications": "communications", "samples": "observations per agent", "bytes": "bytes sent, all agents"}
+TASKS = {"regression": "a linear model", "value": "a value function"}
+STARTS: dict[str, dict[str, Any]] = {  # settings at which each problem shows drift
+    "ring": {},
+    "garnet": {"agents": 10, "step_size": 0.1, "local_steps": 1000},
+    "lakes": {"agents": 10, "step_size": 0.02, "local_steps": 5000},
+    "cartpoles": {"agents": 10, "step_size": 0.05, "local_steps": 5000},
+    "files": {"agents": 2},
+}
+POINTS = 120  # recorded rounds on a logarithmic axis
+
+Rule = Callable[[str, Any], Any]
+_unit = partial(checks.real, above=0, at_most=1)
+_text: Rule = lambda name, value: str(value)  # noqa: E731
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One setting of the page. Fields of other kinds of problems than the chosen one play no part.
+
+    spread : 0 for equal sites, lakes or poles, 1 for those of the examples; noise : of the sites in a plane;
+    probability : None for 1 / local_steps
+    x, scale : the horizontal axis of the error; epsilon : the accuracy that a plan is asked for
+    round : the round whose inside is shown first, and saved
+    """
+
+    problem: str = "ring"
+    agents: int = 5
+    noise: float = 0.2
+    preset: str = "authors"
+    heterogeneous: bool = True
+    perturbation: float = 0.02
+    discount: float = 0.95
+    features: int = 8
+    seed: int = 42
+    spread: float = 1.0
+    task: str = "regression"
+    target: str = ""
+    state: str = "state"
+    next_state: str = "next_state"
+    weight: str = "sites"
+    step_size: float = 0.05
+    local_steps: int = 100
+    probability: float | None = None
+    rounds: int = 50
+    sampling: str = "iid"
+    thin: int = 1
+    seeds: int = 20
+    x: str = "communications"
+    scale: str = "linear"
+    epsilon: float = 0.1
+    round: int = 3
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            object.__setattr__(self, field.name, RULES[field.name](field.name, getattr(self, field.name)))
+
+    def methods(self) -> list[Algorithm]:
+        """FedLSA, SCAFFLSA and Scaffnew, which communicates as often unless told otherwise."""
+        eta, H = self.step_size, self.local_steps
+        return [FedLSA(eta, H), SCAFFLSA(eta, H), Scaffnew(eta, self.chance)]
+
+    def method(self, name: str) -> Algorithm:
+        return self.methods()[METHODS.index(name)]
+
+    @property
+    def chance(self) -> float:
+        """Scaffnew's probability to communicate."""
+        return 1 / self.local_steps if self.probability is None else self.probability
+
+    def order(self) -> Sampling:
+        """How agents meet their observations."""
+        return IID() if self.sampling == "iid" else Markov(thin=self.thin)
+
+    def record(self) -> list[int] | int:
+        """The rounds at which errors are known."""
+        if self.scale == "linear":
+            return 200
+        return [0, *(int(t) for t in np.unique(np.geomspace(1, self.rounds, POINTS).round()))]
+
+    def query(self) -> dict[str, str]:
+        """What differs from the defaults, as text: the settings' part of the address."""
+        start = Settings()
+        changed = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {k: _as_text(v) for k, v in changed.items() if v != getattr(start, k)}
+
+    def address(self) -> str:
+        """The same, as it stands behind the question mark."""
+        return urlencode(self.query())
+
+    @classmethod
+    def start(cls, problem: str) -> Settings:
+        """Where the page begins with a problem."""
+        return cls(problem=problem, **STARTS[problem])
+
+    @classmethod
+    def from_query(cls, query: Mapping[str, Any]) -> tuple[Settings, list[str]]:
+        """Settings from the parts of an address, and a line for each part that could not be used."""
+        found, complaints = cls(), []
+        for name, text in query.items():
+            try:
+                found = replace(found, **{name: _parsed(name, text[-1] if isinstance(text, list) else text)})
+            except FedLSAError as error:
+                complaints.append(str(error))
+        return found, complaints
+
+    @classmethod
+    def from_address(cls, text: str) -> Settings:
+        """Settings from an address of the page, or from what stands behind its question mark."""
+        query = urlsplit(text).query if "?" in text else text
+        if query and "=" not in query:
+            raise ArgumentError(f"settings must be an address of the page, or name=value&name=value; got {text!r}")
+        found, complaints = cls.from_query(dict(parse_qsl(query, keep_blank_values=True)))
+        if complaints:
+            raise ArgumentError(complaints[0])
+        return found
+
+
+def _probability(name: str, value: Any) -> float | None:
+    return None if value is None else _unit(name, value)
+
+
+RULES: dict[str, Rule] = {
+    "problem": partial(checks.choice, options=PROBLEMS),
+    "agents": partial(checks.integer, at_least=1, at_most=200),
+    "noise": partial(checks.real, at_least=0, at_most=10),
+    "preset": partial(checks.choice, options=("paper", "authors")),
+    "heterogeneous": checks.boolean,
+    "perturbation": partial(checks.real, at_least=0, at_most=10),
+    "discount": partial(checks.real, at_least=0, below=1),
+    "features": partial(checks.integer, at_least=1, at_most=16),
+    "seed": partial(checks.integer, at_most=2**31 - 1),
+    "spread": partial(checks.real, at_least=0, at_most=1),
+    "task": partial(checks.choice, options=TASKS),
+    "target": _text,
+    "state": _text,
+    "next_state": _text,
+    "weight": partial(checks.choice, options=("sites", "samples")),
+    "step_size": partial(checks.real, above=0, at_most=100),
+    "local_steps": partial(checks.integer, at_least=1, at_most=1_000_000),
+    "probability": _probability,
+    "rounds": partial(checks.integer, at_least=1, at_most=100_000),
+    "sampling": partial(checks.choice, options=("iid", "markov")),
+    "thin": partial(checks.integer, at_least=1, at_most=1000),
+    "seeds": partial(checks.integer, at_least=1, at_most=1000),
+    "x": partial(checks.choice, options=AXES),
+    "scale": partial(checks.choice, options=("linear", "log")),
+    "epsilon": partial(checks.real, above=0),
+    "round": partial(checks.integer, at_least=1, at_most=20),
+}
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return repr(value) if isinstance(value, float) else str(value)
+
+
+def _parsed(name: str, text: str) -> Any:
+    """The value that the text stands for; its range is checked by `Settings`."""
+    if name not in RULES:
+        raise ArgumentError(f"{name} must be one of the page's settings; got {name}={text}")
+    kind = type(getattr(Settings(), name))
+    if kind is bool:
+        if text not in ("yes", "no"):
+            raise ArgumentTypeError(f"{name} must be yes or no; got {text!r}")
+        return text == "yes"
+    if kind is str:
+        return text
+    try:
+        return int(text) if kind is int else float(text)
+    except ValueError:
+        what = "an integer" if kind is int else "a number"
+        raise ArgumentTypeError(f"{name} must be {what}; got {text!r}") from None

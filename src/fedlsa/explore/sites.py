@@ -1,0 +1,72 @@
+"""Files of sites: those named on the command line, and those that the reader gives to the page."""
+
+from __future__ import annotations
+
+import atexit
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import FedLSAError, SiteDataError
+from ..fit import columns_of
+
+SUFFIXES = (".csv", ".parquet")
+LARGEST = 64 * 2**20  # bytes of one upload
+_named: tuple[str, ...] = ()
+_kept = tempfile.TemporaryDirectory(prefix="fedlsa-explore-", ignore_cleanup_errors=True)
+atexit.register(_kept.cleanup)
+
+
+@dataclass(frozen=True)
+class Sites:
+    """files : one per site; columns : those that all have; trouble : one line about a file that cannot be used."""
+
+    files: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    trouble: str = ""
+
+
+def name_files(files: Sequence[str]) -> None:
+    """The files of the command line; the page reads no others, save those that its reader uploads."""
+    global _named
+    for file in files:
+        columns_of(file)  # complain now, not on the page
+    _named = tuple(str(Path(f).absolute()) for f in files)
+
+
+def sites(owner: str, uploads: Sequence[Any]) -> Sites:
+    """The uploaded files if there are any, else those of the command line; never an error."""
+    try:
+        files = _stored(owner, uploads) if uploads else _named
+        shared = [columns_of(f) for f in files]
+    except FedLSAError as error:
+        return Sites(trouble=str(error))
+    except Exception as error:  # whatever a file's bytes can do to a reader of files
+        return Sites(trouble=f"the file cannot be read: {type(error).__name__}")
+    first = shared[0] if shared else []
+    common = tuple(name for name in first if all(name in names for names in shared))
+    if files and not common:
+        return Sites(trouble="the files must have columns in common; got none")
+    return Sites(files, common)
+
+
+def _stored(owner: str, uploads: Sequence[Any]) -> tuple[str, ...]:
+    """Uploads under names of their own in a folder that goes with the process."""
+    folder = Path(_kept.name) / owner
+    folder.mkdir(exist_ok=True)
+    files = []
+    for upload in uploads:
+        name = Path(str(upload.name).replace("\\", "/")).name
+        if Path(name).suffix.lower() not in SUFFIXES:
+            raise SiteDataError(f"{name} must be a CSV or Parquet file, by its name's ending; got another kind")
+        if len(upload.contents) > LARGEST:
+            size = f"{LARGEST // 2**20} MB; name it on the command line instead"
+            raise SiteDataError(f"{name} must have at most {size}; got {len(upload.contents) / 2**20:.0f} MB")
+        path = folder / name
+        if str(path) in files:
+            raise SiteDataError(f"files must have different names, one per site; got {name} twice")
+        path.write_bytes(upload.contents)
+        files.append(str(path))
+    return tuple(files)

@@ -1,0 +1,65 @@
+"""What the pictures show, said in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from .answers import Curve
+from .settings import METHODS, Settings
+
+
+def verdict(s: Settings, curves: Mapping[str, Curve], limits: Mapping[str, float]) -> list[str]:
+    """A line for each method whose curve is there: how it ends, or that it does not, as Markdown."""
+    return [_line(s, curves[name], limits.get(name)) for name in METHODS if name in curves]
+
+
+def _line(s: Settings, c: Curve, limit: float | None) -> str:
+    if c.exact is None:
+        return _simulated(c)
+    unstable = limit is not None and s.sampling == "iid" and s.step_size >= limit
+    if c.blown_up is not None or unstable:
+        when = "" if c.blown_up is None else f" The error is a thousand times its start after {c.blown_up} rounds."
+        return f"**{c.method} is unstable** at step size {s.step_size:g}.{when} {_cure(limit)}"
+    end = c.exact.isel(round=-1)
+    mse, bias = float(end["mse"]), float(end["squared_bias"])
+    share = bias / mse if mse > 0 else 0.0
+    text = f"**{c.method}** ends at {mse:.3g} after {s.rounds} rounds"
+    if c.method != "FedLSA":
+        return f"{text}, {share:.0%} of it bias, which more rounds remove."
+    if math.isnan(c.bias):
+        return text + "."
+    return f"{text}, {share:.0%} of it bias; more rounds lead to a squared bias of {c.bias:.3g}, not to 0."
+
+
+def _cure(limit: float | None) -> str:
+    if limit is None:
+        return "Looking for the step size at which it becomes stable …"
+    if limit <= 0:
+        return "No step size makes it stable."
+    return f"It becomes stable below {_below(limit)}."
+
+
+def _simulated(c: Curve) -> str:
+    assert c.runs is not None
+    error, at = c.runs["squared_error"].values, c.runs["diverged_at"].values
+    if (at >= 0).any():
+        lost = at[at >= 0]
+        return f"**{c.method}**: {len(lost)} of {len(at)} seeds diverged, the first in round {lost.min()}."
+    last = error[:, -1]
+    spread = f" ± {last.std(ddof=1) / math.sqrt(len(last)):.1g}" if len(last) > 1 else ""
+    return f"**{c.method}** ends at {last.mean():.3g}{spread}, the mean of {len(last)} simulated seeds."
+
+
+def limits_line(limits: Mapping[str, float]) -> str:
+    """The stable step sizes in one line, as far as they are known."""
+    known = [f"{name} {_below(limits[name])}" for name in METHODS if name in limits]
+    return "Stable below: " + " · ".join(known) if known else ""
+
+
+def _below(limit: float) -> str:
+    """A limit to two digits, rounded down: what is printed is stable."""
+    if not math.isfinite(limit) or limit <= 0:
+        return f"{limit:g}"
+    power = 10.0 ** (math.floor(math.log10(limit)) - 1)
+    return f"{math.floor(limit / power) * power:.2g}"

@@ -1,0 +1,94 @@
+"""A process that answers one question at a time and drops it when told to.
+
+Work is dropped by raising an exception between two instructions of the main thread, so that no call has to ask whether
+it is still wanted; messages therefore go out through a thread of their own, which nothing interrupts.
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+import queue
+import signal
+import threading
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from typing import Any
+
+from ..errors import FedLSAError
+
+
+class Dropped(KeyboardInterrupt):
+    """The question is no longer of interest."""
+
+
+@dataclass
+class Bench:
+    """What the threads of a worker share; `armed` is read and written by the main thread alone."""
+
+    unwanted: set[int] = field(default_factory=set)
+    current: int = -1
+    armed: bool = False
+
+    def stop(self, *signal_and_frame: Any) -> None:
+        """Drop the question at hand, if it is one of those that are not wanted."""
+        if self.armed and self.current in self.unwanted:
+            self.armed = False
+            raise Dropped
+
+
+def main(line: Connection) -> None:
+    """Answer until the line to the page's process is cut."""
+    bench, questions = Bench(), queue.SimpleQueue[tuple[int, Any, tuple[Any, ...]]]()
+    answers = queue.SimpleQueue[tuple[int, str, Any]]()
+    signal.signal(signal.SIGINT, bench.stop)
+    threading.Thread(target=_listen, args=(line, bench, questions), daemon=True).start()
+    threading.Thread(target=_speak, args=(line, answers), daemon=True).start()
+    while True:
+        number, function, arguments = questions.get()
+        answers.put((number, *_answer(bench, number, function, arguments, answers)))
+
+
+def _answer(bench: Bench, number: int, function: Any, arguments: tuple[Any, ...], answers: Any) -> tuple[str, Any]:
+    def tell(done: float, total: float) -> None:
+        answers.put((number, "progress", (done, total)))
+
+    try:
+        bench.current, bench.armed = number, True
+        if number in bench.unwanted:  # since before it began
+            raise Dropped
+        wants = "tell" in function.__code__.co_varnames[: function.__code__.co_argcount]
+        found = function(*arguments, tell) if wants else function(*arguments)
+        bench.armed = False
+        return "done", found
+    except Dropped:
+        return "dropped", None
+    except FedLSAError as error:
+        return "failed", str(error)
+    except Exception as error:  # a fault of ours: the page says so and lives on
+        return "failed", f"{type(error).__name__}: {error}"
+    finally:
+        bench.armed = False
+        bench.unwanted.discard(number)
+
+
+def _listen(line: Connection, bench: Bench, questions: Any) -> None:
+    while True:
+        try:
+            kind, number, *rest = line.recv()
+        except (EOFError, OSError):
+            os._exit(0)  # the page is gone
+        if kind == "ask":
+            questions.put((number, *rest))
+        else:
+            bench.unwanted.add(number)
+            _thread.interrupt_main()  # runs Bench.stop in the main thread
+
+
+def _speak(line: Connection, answers: Any) -> None:
+    while True:
+        message = answers.get()
+        try:
+            line.send(message)
+        except OSError:
+            os._exit(0)
