@@ -1,16 +1,63 @@
-"""What MkDocs is told beyond mkdocs.yml: links to files outside docs/ read as plain text on the site."""
+"""What MkDocs is told beyond mkdocs.yml, so that pages written for a repository's browser read well on the site."""
 
 import re
+import sys
+from pathlib import Path
 from typing import Any
 
+sys.path.append(str(Path(__file__).parent))
+from formulas import mathml
+
 OUTSIDE = re.compile(r"(?<!!)\[([^\]]+)\]\((\.\./[^)#]+)(?:#[^)]*)?\)")
+FORMULA = re.compile(r"^\$\$(.*?)\$\$$", re.S | re.M)
+CODE = re.compile(r"(<pre.*?</pre>|<code.*?</code>|<math.*?</math>|<[^>]+>)", re.S)
+UPPER = re.compile(r"(?<=\S)\^(?:\{([^}]*)\}|(\(\w+\)|\w))")
+LOWER = re.compile(
+    r"(?<![A-Za-z_:-])(\w\u0304?⋆?|min|sup|bias)_(?:\{([^}]*)\}|(heter|corr|mix|2η|[\w∞]))(?![A-Za-z0-9_])"
+)
+BRACED = re.compile(r"_\{([^}]*)\}")
+ARGUMENT = re.compile(r"\n(?=\*{0,2}\w+(?:, \*{0,2}\w+)* : )|\n(?=Returns? )")
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """`[text](../src/file.py)`, a link in the repository, becomes text and `src/file.py`: the site has no such page.
+    """Formulas are drawn; `[text](../src/file.py)`, a link in the repository, becomes text: the site has no such page.
 
     Pages in a folder of docs/ link to their neighbours with `../`, so only those at the top are changed.
     """
     if "/" in page.file.src_uri:
         return markdown
-    return OUTSIDE.sub(lambda link: f"{link[1]} (`{link[2].removeprefix('../')}`)", markdown)
+    markdown = FORMULA.sub(lambda found: f'<div class="formula">{mathml(found[1])}</div>', markdown)
+    return OUTSIDE.sub(_as_text, markdown)
+
+
+def _as_text(link: re.Match[str]) -> str:
+    text, path = link[1], link[2].removeprefix("../")
+    return f"`{path}`" if path.endswith(text.rstrip("/")) else f"{text} (`{path}`)"
+
+
+def on_page_content(html: str, page: Any, **_: Any) -> str:
+    """Indices are set as indices, a docstring's arguments have a line each, long names in tables break after a sign."""
+    if "/" in page.file.src_uri:
+        return re.sub(r"<p>.*?</p>", lambda found: ARGUMENT.sub("<br>", found[0]), html, flags=re.S)
+    parts = CODE.split(html)
+    parts[::2] = [_with_indices(text) for text in parts[::2]]
+    return re.sub(r"<t[dh][ >].*?</t[dh]>", _breakable, "".join(parts), flags=re.S)
+
+
+def _with_indices(text: str) -> str:
+    text = UPPER.sub(lambda found: f"<sup>{found[1] or found[2]}</sup>", text)
+    text = LOWER.sub(lambda found: f"{found[1]}<sub>{found[2] or found[3]}</sub>", text)
+    return BRACED.sub(r"<sub>\1</sub>", text)
+
+
+def _breakable(cell: re.Match[str]) -> str:
+    parts = re.split(r"(<[^>]+>)", cell[0])
+    parts[::2] = [re.sub(r"(?<=\w)(?<!\bfl)(::?|[/._])(?=\w)", r"\1<wbr>", text) for text in parts[::2]]
+    return "".join(parts)
+
+
+def on_post_build(config: Any, **_: Any) -> None:
+    """The search index as a script, which pages opened from the disk can read (see search-from-disk.js)."""
+    folder = Path(config.site_dir) / "search"
+    index = (folder / "search_index.json").read_text(encoding="utf-8")
+    (folder / "search_index.js").write_text(f"var __index = {index}", encoding="utf-8")

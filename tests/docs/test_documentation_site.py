@@ -2,22 +2,17 @@
 
 import html
 import importlib
-import logging
-import os
 import re
+import sys
 from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from mkdocs.config.defaults import MkDocsConfig
 
 import fedlsa
-
-os.environ.setdefault("NO_MKDOCS_2_WARNING", "1")  # read when the theme is imported
-from mkdocs.commands.build import build
-from mkdocs.config import load_config
-from mkdocs.config.defaults import MkDocsConfig
 
 ROOT = Path(__file__).parents[2]
 LOADED = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src", "video": "src"}
@@ -50,17 +45,6 @@ class Page(HTMLParser):
             return
         if address := values.get(LOADED.get(tag, "")):
             self.loaded.append((tag, address))
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> tuple[MkDocsConfig, Path]:
-    folder = tmp_path_factory.mktemp("site")
-    config = load_config(str(ROOT / "mkdocs.yml"), strict=True, site_dir=str(folder))
-    logging.getLogger("mkdocs").setLevel(logging.WARNING)
-    config.plugins.on_startup(command="build", dirty=False)
-    build(config)  # strict: a warning, such as a link between pages that leads nowhere, raises
-    config.plugins.on_shutdown()
-    return config, folder
 
 
 @pytest.fixture(scope="module")
@@ -119,9 +103,10 @@ def test_no_word_of_a_page_is_lost_on_the_way(site):
     """The site's renderer reads emphasis and lists by other rules than those the pages were written for."""
     for page in sorted((ROOT / "docs").glob("*.md")):
         text = re.sub(r"<!--.*?-->|^```\w*|^\d+\.(?= )", "", page.read_text(encoding="utf8"), flags=re.S | re.M)
-        text = re.sub(r"!\[[^\]]*\]\([^)]*\)|(?<=\])\([^)]*\)", "", text)
+        text = re.sub(r"!\[[^\]]*\]\([^)]*\)|(?<=\])\([^)]*\)|^\$\$.*?\$\$$", "", text, flags=re.S | re.M)
         shown = (site[1] / page.name).with_suffix(".html").read_text(encoding="utf8")
-        shown = html.unescape(re.sub(r"<[^>]+>", "", shown[shown.find("<article") : shown.find("</article")]))
+        shown = re.sub(r"</?su[bp]>", " ", shown[shown.find("<article") : shown.find("</article")])
+        shown = html.unescape(re.sub(r"<[^>]+>", "", shown))
         lost = Counter(re.findall(r"[A-Za-z0-9]+", text)) - Counter(re.findall(r"[A-Za-z0-9]+", shown))
         assert not lost, page.name
 
@@ -139,3 +124,50 @@ def test_the_figures_of_the_comparison_are_those_of_the_performance_page():
     assert len(rows) == 4
     for time, ratio in rows:
         assert f"| {time} | {ratio or 1} |" in shown
+
+
+def test_formulas_are_mathml_and_none_is_left_as_latex(site):
+    drawn = 0
+    for page in (ROOT / "docs").glob("*.md"):
+        source = page.read_text(encoding="utf8")
+        shown = (site[1] / page.name).with_suffix(".html").read_text(encoding="utf8")
+        assert "$$" not in re.sub(r"<(pre|code).*?</\1>", "", shown, flags=re.S), page.name
+        assert shown.count('<math display="block"') == len(re.findall(r"^\$\$", source, re.M)), page.name
+        drawn += shown.count("<math ")
+    assert drawn >= 5
+
+
+@pytest.fixture
+def formulas(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    yield importlib.import_module("formulas")
+    del sys.modules["formulas"]
+
+
+def test_a_formula_has_the_structure_that_latex_gives_it(formulas):
+    drawn = formulas.mathml(r"\sqrt{\frac{2\eta}{N}}+x_c^2-\bar\rho_H")
+    body = drawn[drawn.index("<mrow>") :]
+    assert body == (
+        "<mrow><msqrt><mrow><mfrac><mrow><mn>2</mn><mi>&eta;</mi></mrow><mrow><mi>N</mi></mrow></mfrac></mrow></msqrt>"
+        '<mo stretchy="false">+</mo><msubsup><mi>x</mi><mi>c</mi><mn>2</mn></msubsup><mo stretchy="false">&minus;</mo>'
+        '<msub><mover accent="true"><mi>&rho;</mi><mo>¯</mo></mover><mi>H</mi></msub></mrow></math>'
+    )
+
+
+def test_a_command_that_formulas_do_not_know_ends_the_build(formulas):
+    with pytest.raises(ValueError, match=r"docs/formulas.py; got .nabla"):
+        formulas.mathml(r"\nabla f")
+
+
+def test_indices_in_sentences_are_indices_and_labels_stay_labels(site):
+    shown = (site[1] / "theory.html").read_text(encoding="utf8")
+    assert "E<sub>c</sub>[Ā<sub>c</sub>] θ⋆" in shown
+    assert "λ<sub>c</sub><sup>1/2</sup>" in shown
+    assert "(th:2nd_moment_no_cv_constants)" in shown
+
+
+def test_search_has_its_index_as_a_script_for_pages_opened_from_the_disk(site):
+    folder = site[1] / "search"
+    index = (folder / "search_index.json").read_text(encoding="utf8")
+    assert (folder / "search_index.js").read_text(encoding="utf8") == f"var __index = {index}"
+    assert 'src="../search-from-disk.js"' in (site[1] / "api" / "index.html").read_text(encoding="utf8")

@@ -1,0 +1,83 @@
+"""Formulas of the pages as MathML, which browsers draw by themselves: the part of LaTeX that the pages use, no more."""
+
+import html
+import re
+from collections.abc import Iterator
+
+TOKEN = re.compile(r"\\[A-Za-z]+|\\.|\d+(?:\.\d+)?|\S")
+GREEK = ("eta", "sigma", "rho", "theta", "zeta", "omega", "Sigma", "Delta", "Omega")
+SYMBOLS = {name: f"&{name};" for name in GREEK} | {"varepsilon": "&epsilon;", "star": "&sstarf;", "top": "&top;"}
+ACCENTS = {"bar": "¯", "tilde": "~"}
+SPACES = {",": "0.17em", " ": "0.33em", "quad": "1em", "qquad": "2em"}
+SUM = "<mo>∑</mo>"
+SIZES = {"big": "1.2em", "Big": "1.8em"}
+NAMES = ("min", "max")
+
+
+def mathml(latex: str) -> str:
+    """A formula in a line of its own; what is not known here raises, and so ends the build."""
+    tokens = iter(TOKEN.findall(latex))
+    return f'<math display="block" alttext="{html.escape(latex, quote=True)}">{_row(tokens, None)}</math>'
+
+
+def _row(tokens: Iterator[str], end: str | None) -> str:
+    """Atoms with their indices up to `end`."""
+    out: list[tuple[str, str, str]] = []  # atom, lower index, upper index
+    for token in tokens:
+        if token == end:
+            break
+        if token in "_^":
+            atom, low, high = out.pop()
+            index = _atom(next(tokens), tokens)
+            out.append((atom, index, high) if token == "_" else (atom, low, index))
+        else:
+            out.append((_atom(token, tokens), "", ""))
+    return f"<mrow>{''.join(_indexed(*part) for part in out)}</mrow>"
+
+
+def _indexed(atom: str, low: str, high: str) -> str:
+    if atom == SUM and low and not high:
+        return f"<munder>{atom}{low}</munder>"
+    if low and high:
+        return f"<msubsup>{atom}{low}{high}</msubsup>"
+    if low or high:
+        tag = "msub" if low else "msup"
+        return f"<{tag}>{atom}{low or high}</{tag}>"
+    return atom
+
+
+def _atom(token: str, tokens: Iterator[str]) -> str:
+    if token == "{":
+        return _row(tokens, "}")
+    if token[0].isdigit():
+        return f"<mn>{token}</mn>"
+    if token.isalpha():
+        return f"<mi>{token}</mi>"
+    if not token.startswith("\\"):
+        return f'<mo stretchy="false">{html.escape(token).replace("-", "&minus;")}</mo>'
+    return _command(token[1:], tokens)
+
+
+def _command(name: str, tokens: Iterator[str]) -> str:
+    if name in SYMBOLS:
+        return f"<mi>{SYMBOLS[name]}</mi>"
+    if name in NAMES:
+        return f"<mi>{name}</mi>"
+    if name in SPACES:
+        return f'<mspace width="{SPACES[name]}"/>'
+    if name == "sum":
+        return SUM
+    if name == "|":
+        return '<mo stretchy="false" lspace="0" rspace="0">‖</mo>'
+    if name == "mathrm":
+        next(tokens)
+        return f"<mi>{''.join(iter(lambda: next(tokens), '}'))}</mi>"
+    if name in SIZES:
+        return f'<mo minsize="{SIZES[name]}" maxsize="{SIZES[name]}">{next(tokens)}</mo>'
+    if name in ACCENTS:
+        return f'<mover accent="true">{_atom(next(tokens), tokens)}<mo>{ACCENTS[name]}</mo></mover>'
+    if name == "sqrt":
+        return f"<msqrt>{_atom(next(tokens), tokens)}</msqrt>"
+    if name == "frac":
+        return f"<mfrac>{_atom(next(tokens), tokens)}{_atom(next(tokens), tokens)}</mfrac>"
+    raise ValueError(f"a formula must keep to the commands of docs/formulas.py; got \\{name}")

@@ -1,0 +1,65 @@
+"""The site in a real browser, opened from the disk, at the width of a desk and of a telephone."""
+
+import shutil
+
+import pytest
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
+WIDE = "[...document.querySelectorAll('article *')].filter(e => e.getBoundingClientRect().right > innerWidth + 1"
+WIDE += " && !e.closest('.md-typeset__scrollwrap, pre, .formula')).map(e => e.outerHTML.slice(0, 80))"
+BROKEN = "[...document.images].filter(i => !i.complete || !i.naturalWidth || !i.alt).map(i => i.src)"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_api.sync_playwright() as driver:
+        started = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def page(browser):
+    page = browser.new_page()
+    page.complaints = []
+    page.on("pageerror", lambda error: page.complaints.append(str(error)))
+    page.on("console", lambda said: page.complaints.append(said.text) if said.type == "error" else None)
+    page.on("request", lambda asked: page.complaints.append(asked.url) if asked.url.startswith("http") else None)
+    yield page
+    page.close()
+
+
+def test_pages_fit_have_their_pictures_and_ask_no_other_host(site, page):
+    names = [path.name for path in site[1].glob("*.html") if path.name != "404.html"]  # whose addresses are absolute
+    assert len(names) > 15
+    for name in [*sorted(names), "api/theory.html"]:
+        page.set_viewport_size({"width": 1280, "height": 844})
+        page.goto(f"{site[1].as_uri()}/{name}")
+        assert page.evaluate(BROKEN) == [], name
+        for width in (1280, 390):
+            page.set_viewport_size({"width": width, "height": 844})
+            assert page.evaluate("document.scrollingElement.scrollWidth") <= width, name
+            assert page.evaluate(WIDE) == [], name
+    assert page.complaints == []
+
+
+def test_search_finds_a_page_from_the_disk(site, page):
+    page.set_viewport_size({"width": 1280, "height": 844})
+    page.goto(f"{site[1].as_uri()}/index.html")
+    page.click("input.md-search__input")
+    page.keyboard.type("stability_limit")
+    found = page.locator(".md-search-result__link").first
+    found.wait_for(timeout=20_000)
+    assert "api/theory.html" in found.get_attribute("href")
+    assert page.complaints == []
+
+
+def test_a_formula_is_drawn_as_one(site, page):
+    page.set_viewport_size({"width": 1280, "height": 844})
+    page.goto(f"{site[1].as_uri()}/theory.html")
+    drawn = page.evaluate("[...document.querySelectorAll('math')].map(m => m.getBoundingClientRect().height)")
+    line = page.evaluate("parseFloat(getComputedStyle(document.querySelector('article p')).lineHeight)")
+    assert len(drawn) == 3
+    assert min(drawn) > 1.3 * line  # fractions stand above one another
