@@ -57,7 +57,7 @@ def settles(step: Round) -> bool:
 
 
 def _radius(step: PairMap, clear: float = 0.0) -> float:
-    """clear : the change over a few more dimensions, as a share of the distance to one, that is not asked to be less."""
+    """clear : the change over a few more dimensions that will do, as a share of the distance to one."""
     d = step.shape[1]
     positive = np.zeros(step.length)
     step.parts(positive)[1][:] = svec(np.eye(d))
@@ -151,9 +151,13 @@ def curve(step: Round, begin: State, rounds: NDArray[np.int64]) -> tuple[Floats,
 
 
 def _one_by_one(step: PairMap, vector: Floats, rounds: NDArray[np.int64]) -> Floats:
-    values, at, means = list[Floats](), 0, step.parts(vector)[0].size
+    values, at = list[Floats](), 0
+    mean = step.parts(vector)[0]
     for t in rounds.tolist():
-        while at < t and np.isfinite(vector[:means]).all():  # means overflow last
+        while at < t and np.isfinite(vector).all():
             vector, at = step.advance(vector), at + 1
+            mean = step.parts(vector)[0]
+        while at < t and np.isfinite(mean).all():  # second moments overflow first
+            mean[:], at = step.mean(mean), at + 1
         values.append(step.look(vector))
     return np.stack(values)

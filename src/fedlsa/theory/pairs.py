@@ -19,7 +19,7 @@ import numpy as np
 from ..checks import Floats
 from . import tiles
 from .controlled import Round, State
-from .symmetric import Index, functionals, rows_of, smat, svec, symkron, triangle
+from .symmetric import functionals, rows_of, smat, svec, symkron, triangle
 from .threads import cores, share
 
 MANY = 2**16  # numbers per pass below which threads cost more than they bring
@@ -58,18 +58,11 @@ class PairMap:
         return [0, *(round(K * (1 - np.sqrt(1 - i / n))) for i in range(1, n)), K]
 
     @cached_property
-    def same(self) -> Index:
-        """Which tiles are of two agents of one group : (K,)."""
-        k = np.arange(self.shape[0])
-        return k * (2 * len(k) - k + 1) // 2
-
-    @cached_property
     def weights(self) -> tuple[Floats, Floats, Floats]:
         """Those of groups in y_bar, and those of each agent's and of each tile's trace in E||y_bar||^2."""
         m = self.round.moments
         total, (i, j) = m.count * m.weight, np.triu_indices(self.shape[0])
-        pairs = 2 * total[i] * total[j]
-        pairs[self.same] = m.count * (m.count - 1) * m.weight**2
+        pairs = np.where(i == j, (total - m.weight)[i] * total[i], 2 * total[i] * total[j])
         return total, total * m.weight, pairs
 
     @cached_property
@@ -83,29 +76,29 @@ class PairMap:
 
     def common(self, vector: Floats) -> tuple[Floats, Floats, Floats]:
         """E[u] : (d,), E[u u^T] : (d, d) and E[u y^T] : (K, d, d) of one agent per group."""
-        k, (K, d) = self.round.gain, self.shape
+        m, k, (K, d) = self.round.moments, self.round.gain, self.shape
         y, V, W = self.parts(vector)
         weights, cuts = self.weights[0], self.cuts(W.size)
         found = np.zeros((len(cuts) - 1, K, d, d))
-        share(lambda a, b: tiles.sums(W, weights, a, b, found[cuts.index(a)]), cuts)
-        mixed = found.sum(0) + self.round.moments.weight[:, None, None] * (smat(V, d) - W[self.same])  # E[y_bar y^T]
-        uy = mixed / -k
+        share(lambda a, b: tiles.sums(W, V, m.weight, m.count, a, b, found[cuts.index(a)]), cuts)
+        uy = found.sum(0) / -k
         U = (weights @ uy.reshape(K, d * d)).reshape(d, d) / -k
         return weights @ y / -k, (U + U.T) / 2, uy
 
+    def mean(self, y: Floats) -> Floats:
+        """E[y] : (K, d) one round later."""
+        u = self.weights[0] @ y / -self.round.gain
+        return (self.F @ y[..., None])[..., 0] + self.B @ u
+
     def advance(self, vector: Floats, constant: float = 1.0) -> Floats:
         """The vector one round later; constant = 0 leaves the noise out, which makes the map linear."""
-        m, k, F, B, (K, d) = self.round.moments, self.round.gain, self.F, self.B, self.shape
+        m, k = self.round.moments, self.round.gain
         u, U, uy = self.common(vector)
         y, V, W = self.parts(vector)
-        w = np.empty((K, 2 * d + 1, 2 * d + 1))
-        w[:, :d, :d], w[:, d : 2 * d, d : 2 * d] = U, smat(V, d)
-        w[:, :d, d : 2 * d] = uy
-        w[:, :d, -1], w[:, d : 2 * d, -1], w[:, -1, -1] = u, y, constant
         out = np.empty(self.length)
         y_out, V_out, W_out = self.parts(out)
-        y_out[:] = (F @ y[..., None])[..., 0] + B @ u
-        V_out[:] = (self.own @ svec(w)[..., None])[..., 0]
+        y_out[:] = self.mean(y)
+        share(lambda a, b: tiles.alone(y, V, u, U, uy, self.own, constant, a, b, V_out), self.cuts(self.own.size))
         yu = _turned(uy)
         length = self.round.cross
         if length is None:
@@ -179,7 +172,7 @@ def pair_map(step: Round) -> PairMap:
     x = slice(d, 2 * d)
     D[..., :d, :] += k * D[..., x, :]
     D[..., :, :d] += k * D[..., :, x]
-    own = rows_of(D)
+    own = np.ascontiguousarray(rows_of(D))  # which every round reads
     own += symkron(np.concatenate([B, F, np.zeros((len(F), d, 1))], axis=2))
     return PairMap(step, F, B, own)
 

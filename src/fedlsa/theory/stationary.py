@@ -75,11 +75,11 @@ def radius(problem: Problem | Moments, algorithm: Algorithm) -> float:
     return _radius_with_variates(controlled_round(m, algorithm, eta))
 
 
-def _settles(m: Moments, algorithm: Algorithm) -> bool:
+def _settles(m: Moments, algorithm: Algorithm, eta: float) -> bool:
     """Whether the radius is below one; with few enough control variates that is quicker to tell than what it is."""
     if isinstance(algorithm, FedLSA) or len(m.table) > VERY_MANY:
         return radius(m, algorithm) < 1
-    return limits.settles(controlled_round(m, algorithm, float(algorithm.step_size)))
+    return limits.settles(controlled_round(m, algorithm, eta))
 
 
 def _fedlsa_limit(m: Moments, a: FedLSA, eta: float) -> tuple[Floats, Floats, float]:
@@ -108,7 +108,7 @@ def stability_limit(problem: Problem | Moments, algorithm: Algorithm, tolerance:
     def unstable(eta: float) -> bool:
         with np.errstate(all="ignore"):
             try:
-                return not _settles(m, replace(algorithm, step_size=eta))
+                return not _settles(m, replace(algorithm, step_size=eta), eta)
             except np.linalg.LinAlgError:
                 return True
 

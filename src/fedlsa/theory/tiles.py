@@ -112,18 +112,51 @@ def geometric(W, E_t, V, V_t, S, S_t, U, kept, p, eta, gain, count, begin, end, 
 
 
 @njit(**OPTIONS)
-def sums(W, share, begin, end, out):
-    """Add to out_l : (K, d, d) the sum over k of share_k W_kl, as far as rows begin <= k < end know it."""
+def sums(W, V, weight, count, begin, end, out):
+    """Add to out_l : (K, d, d) E[y_bar y^T] for an agent of group l, as far as rows begin <= k < end know it.
+
+    weight : (K,), of each of the `count` agents; V : (K, s), svec E[y y^T] of one of them.
+    """
     K, d = out.shape[0], out.shape[1]
     for k in range(begin, end):
-        first = k * (2 * K - k + 1) // 2
+        first, at = k * (2 * K - k + 1) // 2, 0
+        for i in range(d):
+            for j in range(i, d):
+                out[k, i, j] += weight[k] * V[k, at]
+                if j > i:
+                    out[k, j, i] += weight[k] * V[k, at]
+                at += 1
         for n in range(k, K):
             w = W[first + n - k]
+            mine, other = weight[k] * (count[k] - (n == k)), weight[n] * count[n]
             for i in range(d):
                 for j in range(d):
-                    out[n, i, j] += share[k] * w[i, j]
+                    out[n, i, j] += mine * w[i, j]
                     if n > k:
-                        out[k, j, i] += share[n] * w[i, j]
+                        out[k, j, i] += other * w[i, j]
+
+
+@njit(**OPTIONS)
+def alone(y, V, u, U, uy, own, constant, begin, end, out):
+    """own_k svec E[w w^T] with w = (u, y_k, 1) for the groups begin <= k < end; V : (K, s), svec E[y y^T]."""
+    d, w = len(u), np.empty(own.shape[2])
+    for k in range(begin, end):
+        at, first = 0, 0
+        for i in range(d):
+            w[at : at + d - i] = U[i, i:]
+            w[at + d - i : at + 2 * d - i] = uy[k, i]
+            w[at + 2 * d - i] = u[i]
+            at += 2 * d - i + 1
+        for i in range(d):
+            w[at : at + d - i] = V[k, first : first + d - i]
+            w[at + d - i] = y[k, i]
+            at, first = at + d - i + 1, first + d - i
+        w[at] = constant
+        for row in range(own.shape[1]):
+            total = 0.0
+            for column in range(len(w)):
+                total += own[k, row, column] * w[column]
+            out[k, row] = total
 
 
 @njit(**OPTIONS)
