@@ -161,7 +161,7 @@ def _layout(
     rows = 1 if wide else n
     tall = rows * high + (rows - 1) * (top + 12)
     note = textwrap.wrap(_note(held[0], plane, panels), 144 if wide else 50)
-    below = 16 * len(note) + (86 if wide else 146)
+    below = 16 * len(note) + (86 if wide else 142)
     out: Json = {
         "width": WIDTHS[width], "height": tall + top + below, "autosize": False,
         "margin": {"l": EDGE, "r": EDGE, "t": top, "b": below, "pad": 0},
@@ -221,7 +221,7 @@ def _controls(round: int, stops: list[str], total: float, down: float, wide: boo
     steps = [{"label": f"{t}", "method": "animate", "args": [[stop], moment]} for t, stop in enumerate(stops, 1)]
     font = {"size": 14, "color": style.INK}
     menu = {"type": "buttons", "direction": "left", "x": 0, "y": 0, "xanchor": "left", "yanchor": "top",
-            "pad": {"t": down + (14 if wide else 74), "l": 0, "r": 0, "b": 0}, "showactive": False, "buttons": buttons,
+            "pad": {"t": down + (14 if wide else 84), "l": 0, "r": 0, "b": 0}, "showactive": False, "buttons": buttons,
             "bgcolor": "white", "bordercolor": "#c8c8c8", "font": font}  # fmt: skip
     aside = 200 if wide else 0
     slider = {"active": round - 1, "steps": steps, "x": aside / total, "y": 0, "len": 1 - aside / total,

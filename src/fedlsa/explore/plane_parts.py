@@ -23,7 +23,7 @@ from ..figures.scene import Box, Plane
 Json = dict[str, Any]
 BEYOND = 30.0  # widths of the box: what ran further is drawn there, in its direction
 EDGE = 0.03  # of the box's width: how far inside it marks stand for what lies outside
-NEAR = 6.0  # pixels: points as close as this count as one where names look for room
+NEAR = 4.0  # pixels: points as close as this count as one where names look for room
 COLOURS = 12  # for directions, so that many agents need few traces
 
 
