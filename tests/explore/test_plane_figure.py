@@ -253,10 +253,13 @@ def test_agents_that_sit_a_round_out_are_not_drawn_in_it():
         assert drawn == (~np.isnan(run.local[t - 1, :, 0, 0])).tolist()
 
 
-def test_figures_of_different_runs_share_no_frame_so_that_a_page_starts_the_new_one_anew(runs):
-    names = [{f.name for f in agents_figure([r]).frames} for r in runs]
-    assert all(len(n) == len(names[0]) for n in names)
-    assert not names[0] & names[1]
+def test_play_shows_the_frames_of_this_figure_alone_in_their_order(figure):
+    names = [f.name for f in figure.frames]
+    assert len(set(names)) == len(names) == 5 * (6 + 3)
+    play, pause = figure.to_dict()["layout"]["updatemenus"][0]["buttons"]
+    assert play["args"][0] == names  # a page may still hold frames of the figure before
+    assert pause["args"][0] == [None]
+    assert {name.split()[-1] for name in names} < set("abcdefgh")
 
 
 def test_plotly_accepts_what_was_built_without_its_checks(figure):

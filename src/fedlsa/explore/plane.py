@@ -1,7 +1,7 @@
 """Where the agents go, to step through and to play: the moving twin of `fedlsa.figures.agent_paths`.
 
-A frame is a moment of a round. Frame "3 (...)" is round 3 at its end, where the slider stops; "3.1 (...)" and so on lie
-on the way there and are shown in play alone.
+A frame is a moment of a round. Frame "3 a" is round 3 at its end, where the slider stops; "3.1 a", "3.2 a", ... lie on
+the way there and are shown in play alone.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ MODEBAR = ["toimage", "select2d", "lasso2d", "zoom2d", "pan2d", "zoomin", "zoomo
 PACE, REST = 130, 3  # milliseconds a frame, and frames that a round rests at its end
 DETAIL = ((36, 6), (24, 6), (12, 4), (8, 2), (6, 1))  # points of a path, moments of a round
 CLOSER = 0.6  # of the width that own solutions need: where paths need less, the view leaves own solutions out
+MARKS = "abcdefgh"  # in the names of frames
 ROOM = 60_000  # points that all frames together may have
 
 
@@ -63,11 +64,12 @@ def agents_figure(paths: Sequence[Paths], *, round: int = 1, width: str = "wide"
         first.append(len(data) + still)
         data += traces
     frames = [f for t in range(T) for f in _frames(held, panels, first, t, stops, side)]
-    # a page that shows another figure in place of this one plays on from a frame of the same name: let there be none
-    mark = f" ({crc32(b''.join(p.local.tobytes() for p in held)):08x})"
+    # A page that shows another figure in place of this one keeps the old frames and plays on from one of the same name.
+    # So names differ from figure to figure, but not without end: a frame of the same name is replaced.
+    mark = f" {MARKS[crc32(b''.join(p.local.tobytes() for p in held)) % len(MARKS)]}"
     for f in frames:
         f["name"] += mark
-    layout = _layout(held, panels, plane, box, (side, high), round, [f"{t}{mark}" for t in range(1, T + 1)], width)
+    layout = _layout(held, panels, plane, box, (side, high), round, [f["name"] for f in frames], width)
     figure = graph.Figure(data=data, layout=layout, _validate=False)
     # the public way to set frames checks every number in them again, which takes longer than all the rest
     figure._frame_objs = tuple(graph.Frame(_validate=False, **f) for f in frames)
@@ -152,7 +154,7 @@ def _layout(
     box: Box,
     size: tuple[float, float],
     round: int,
-    stops: list[str],
+    frames: list[str],
     width: str,
 ) -> Json:
     (side, high), n, wide = size, len(panels), width == "wide"
@@ -195,7 +197,7 @@ def _layout(
            "font": {"size": 12, "color": style.SOFT}}  # fmt: skip
     out["annotations"] = [*words, *heads, *labels, key]  # words first: frames give them new text by their place
     out["shapes"] = lines
-    return {**out, **_controls(round, stops, total, 16 * len(note) + 14, wide)}
+    return {**out, **_controls(round, frames, total, 16 * len(note) + 14, wide)}
 
 
 def _note(p: Paths, plane: Plane, panels: list[Panel]) -> str:
@@ -210,14 +212,15 @@ def _note(p: Paths, plane: Plane, panels: list[Panel]) -> str:
     return note
 
 
-def _controls(round: int, stops: list[str], total: float, down: float, wide: bool) -> Json:
+def _controls(round: int, frames: list[str], total: float, down: float, wide: bool) -> Json:
     """Play, pause and the slider, `down` pixels under the panels."""
     moment = {"mode": "immediate", "frame": {"duration": 0, "redraw": True}, "transition": {"duration": 0}}
     play = {**moment, "frame": {"duration": PACE, "redraw": True}, "fromcurrent": True}
     buttons = [
-        {"label": "▶ Play", "method": "animate", "args": [None, play]},
+        {"label": "▶ Play", "method": "animate", "args": [frames, play]},
         {"label": "❚❚ Pause", "method": "animate", "args": [[None], moment]},
     ]
+    stops = [name for name in frames if name.split()[0].isdigit() and len(name.split()) == 2]
     steps = [{"label": f"{t}", "method": "animate", "args": [[stop], moment]} for t, stop in enumerate(stops, 1)]
     font = {"size": 14, "color": style.INK}
     menu = {"type": "buttons", "direction": "left", "x": 0, "y": 0, "xanchor": "left", "yanchor": "top",
