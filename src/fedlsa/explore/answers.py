@@ -20,7 +20,7 @@ from ..problems import Problem
 from ..theory.planner import Plan
 from .plane import agents_figure
 from .settings import METHODS, Settings
-from .sources import call
+from .sources import Stamps, call, stamps
 
 Tell = Callable[[float, float], None]
 
@@ -33,14 +33,19 @@ BLOWN_UP = 1e3  # times the error at the start: nobody waits for such a run to c
 
 @dataclass(frozen=True)
 class Question:
-    """Settings and the files they speak of; what is only about the look of the page is left at its default."""
+    """Settings and the files they speak of; what is only about the look of the page is left at its default.
+
+    changed : when the files were written, so that files with other contents are another question
+    """
 
     settings: Settings
     files: tuple[str, ...] = ()
+    changed: Stamps = ()
 
     @classmethod
     def of(cls, s: Settings, files: tuple[str, ...] = ()) -> Question:
-        return cls(s, files if s.problem == "files" else ()).without("x", "epsilon", "round")
+        named = files if s.problem == "files" else ()
+        return cls(s, named, stamps(named)).without("x", "epsilon", "round")
 
     def without(self, *names: str) -> Question:
         """The same with some settings at their defaults: what an answer does not depend on is asked once."""
@@ -129,9 +134,9 @@ def plan_within(q: Question, epsilon: float, name: str, most: float) -> Plan | N
 
 
 def cost(q: Question) -> float:
-    """Updates that a simulation of all methods takes."""
+    """Observations that a simulation of all methods draws, those that it skips included."""
     s = q.settings
-    lengths = 2 * s.local_steps * s.order().thin + s.order().thin / s.chance
+    lengths = 2 * s.local_steps + s.order().thin / s.chance
     return q.problem().n_agents * s.rounds * s.seeds * lengths
 
 

@@ -127,9 +127,15 @@ class Settings:
     @classmethod
     def from_address(cls, text: str) -> Settings:
         """Settings from an address of the page, or from what stands behind its question mark."""
-        query = urlsplit(text).query if "?" in text else text
+        rule = f"settings must be an address of the page, or name=value&name=value; got {checks.show(text)}"
+        front, mark, _ = text.partition("?")
+        whole = text.startswith(("http://", "https://")) or (mark and "=" not in front)  # else a value has the mark
+        try:
+            query = urlsplit(text).query if whole else text
+        except ValueError:
+            raise ArgumentError(rule) from None
         if query and "=" not in query:
-            raise ArgumentError(f"settings must be an address of the page, or name=value&name=value; got {text!r}")
+            raise ArgumentError(rule)
         found, complaints = cls.from_query(dict(parse_qsl(query, keep_blank_values=True)))
         if complaints:
             raise ArgumentError(complaints[0])
@@ -179,11 +185,11 @@ def _as_text(value: Any) -> str:
 def _parsed(name: str, text: str) -> Any:
     """The value that the text stands for; its range is checked by `Settings`."""
     if name not in RULES:
-        raise ArgumentError(f"{name} must be one of the page's settings; got {name}={text}")
+        raise ArgumentError(f"names must be of the page's settings; got {checks.show(name)}")
     kind = type(getattr(Settings(), name))
     if kind is bool:
         if text not in ("yes", "no"):
-            raise ArgumentTypeError(f"{name} must be yes or no; got {text!r}")
+            raise ArgumentTypeError(f"{name} must be yes or no; got {checks.show(text)}")
         return text == "yes"
     if kind is str:
         return text
@@ -191,4 +197,4 @@ def _parsed(name: str, text: str) -> Any:
         return int(text) if kind is int else float(text)
     except ValueError:
         what = "an integer" if kind is int else "a number"
-        raise ArgumentTypeError(f"{name} must be {what}; got {text!r}") from None
+        raise ArgumentTypeError(f"{name} must be {what}; got {checks.show(text)}") from None

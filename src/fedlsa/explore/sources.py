@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -26,6 +26,8 @@ FUNCTIONS: dict[str, Callable[..., Problem]] = {
 }
 PREFIXES = ("state", "next_state")
 
+Stamps = tuple[tuple[int, int], ...]
+
 
 @dataclass(frozen=True)
 class Call:
@@ -40,7 +42,19 @@ class Call:
     def problem(self) -> Problem:
         """The problem; the same object as long as nothing else is asked for and its files stay as they are."""
         files = next((v for k, v in self.arguments if k == "sites"), ())
-        return _made(self, tuple(os.stat(f).st_mtime_ns for f in files))
+        return _made(self, stamps(files))
+
+
+def stamps(files: Sequence[str]) -> Stamps:
+    """When each file was written, and its length; zeros where there is none, of which its reader complains."""
+    found = []
+    for file in files:
+        try:
+            known = os.stat(file)
+            found.append((known.st_mtime_ns, known.st_size))
+        except OSError:
+            found.append((0, 0))
+    return tuple(found)
 
 
 def call(s: Settings, files: tuple[str, ...] = ()) -> Call:
@@ -89,5 +103,5 @@ def _shown(value: Any) -> str:
 
 
 @lru_cache(maxsize=8)
-def _made(call: Call, changed: tuple[int, ...]) -> Problem:
+def _made(call: Call, changed: Stamps) -> Problem:
     return FUNCTIONS[call.function](**{k: list(v) if isinstance(v, tuple) else v for k, v in call.arguments})

@@ -1,0 +1,155 @@
+"""What the page shows is what the library computes: curves, limits, seeds, paths and plans."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import fedlsa as fl
+from fedlsa.errors import ArgumentError
+from fedlsa.explore import answers
+from fedlsa.explore.answers import Question
+from fedlsa.explore.settings import METHODS, Settings
+
+RING = Settings(agents=3, noise=0.3, local_steps=10, rounds=12, seeds=4)
+GARNET = Settings(problem="garnet", agents=2, features=8, step_size=0.5, local_steps=6, rounds=5, seeds=3)
+
+
+def quiet(done, total):
+    """Progress that nobody looks at."""
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("scale", ["linear", "log"])
+def test_a_curve_is_the_exact_error(name, scale):
+    s = replace(RING, scale=scale)
+    c = answers.curve(Question.of(s), name)
+    expected = fl.theory.exact(
+        fl.problems.ring(agents=3, noise=0.3), s.method(name), rounds=12, record=s.record() if scale == "log" else 200
+    )
+    xr.testing.assert_identical(c.exact, expected)
+    assert (c.method, c.runs, c.blown_up) == (name, None, None)
+
+
+def test_only_the_bias_of_fedlsa_is_predicted():
+    bias = fl.theory.bias(fl.problems.ring(agents=3, noise=0.3), RING.step_size, RING.local_steps)
+    found = {name: answers.curve(Question.of(RING), name).bias for name in METHODS}
+    assert found["FedLSA"] == bias @ bias
+    assert math.isnan(found["SCAFFLSA"])
+    assert math.isnan(found["Scaffnew"])
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_trajectories_of_several_agents_are_simulated(name):
+    s = replace(GARNET, sampling="markov", thin=2)
+    c = answers.curve(Question.of(s), name)
+    expected = fl.simulate(Question.of(s).problem(), s.method(name), 5, 3, sampling=fl.Markov(thin=2))
+    assert c.exact is None
+    xr.testing.assert_identical(c.runs, expected)
+    assert math.isnan(c.bias)
+    assert c.blown_up is None
+
+
+def test_the_trajectory_of_one_agent_has_an_exact_curve():
+    s = replace(GARNET, agents=1, features=2, sampling="markov", thin=2, rounds=3)
+    c = answers.curve(Question.of(s), "FedLSA")
+    expected = fl.theory.exact(Question.of(s).problem(), s.method("FedLSA"), rounds=3, sampling=fl.Markov(thin=2))
+    xr.testing.assert_identical(c.exact, expected)
+    assert c.runs is None
+    assert math.isnan(c.bias)
+
+
+def test_an_unstable_setting_blows_up_at_the_round_that_theory_gives():
+    s = replace(RING, step_size=3.0, local_steps=2)
+    c = answers.curve(Question.of(s), "SCAFFLSA")
+    mse = fl.theory.exact(fl.problems.ring(agents=3, noise=0.3), fl.SCAFFLSA(3.0, 2), rounds=12)["mse"].values
+    first = next(t for t, value in enumerate(mse) if not value <= 1000 * mse[0])
+    assert c.blown_up == first > 0
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_limit_separates_stable_from_unstable_step_sizes(name):
+    q = Question.of(RING)
+    found = answers.limit(q, name)
+    assert found == pytest.approx(fl.theory.stability_limit(q.problem(), RING.method(name)), rel=answers.DIGITS)
+    for share, stable in ((1 - 1.01 * answers.DIGITS, True), (1 + 1e-9, False)):
+        method = replace(RING.method(name), step_size=share * found)
+        assert math.isfinite(fl.theory.stationary(q.problem(), method).mse) == stable
+
+
+def test_the_limit_does_not_depend_on_the_step_size_at_hand():
+    a, b = (answers.limit(Question.of(replace(RING, step_size=eta)), "FedLSA") for eta in (0.01, 50.0))
+    assert a == b
+
+
+def test_seeds_on_top_are_those_of_a_grid():
+    for s in (RING, replace(GARNET, sampling="markov", thin=2, scale="log")):
+        told = []
+        found = answers.simulations(Question.of(s), lambda *now: told.append(now))
+        p = Question.of(s).problem()
+        expected = fl.simulate_grid(p, s.methods(), s.rounds, s.seeds, sampling=s.order(), record=s.record())
+        for a, b in zip(found, expected, strict=True):
+            xr.testing.assert_identical(a, b)
+        assert told
+        assert told[-1][0] == told[-1][1] > 0
+
+
+def test_runs_that_diverge_are_no_warning_of_the_page(recwarn):
+    (run, *_) = answers.simulations(Question.of(replace(RING, step_size=50.0, local_steps=200, seeds=2)), quiet)
+    assert (run["diverged_at"].values >= 0).all()
+    assert not recwarn.list
+
+
+def test_the_picture_of_the_agents_is_one_that_plotly_takes():
+    plotly = pytest.importorskip("plotly.graph_objects", reason="plotly is not installed")
+    s = replace(RING, rounds=4)
+    for width, round in (("wide", 2), ("narrow", 20)):  # a run of 4 rounds has no 20th: the last is shown
+        found = answers.agents(Question.of(s), width, round)
+        figure = plotly.Figure(found)
+        assert len(figure.layout.sliders[0].steps) == 4
+        assert figure.layout.sliders[0].active == min(round, 4) - 1
+        assert figure.frames
+
+
+def test_a_plan_is_that_of_the_library_or_the_reason_why_there_is_none():
+    q = Question.of(RING)
+    found = answers.plan(q, 0.3, "FedLSA")
+    expected = fl.plan(q.problem(), 0.3, method="fedlsa")
+    assert (found.algorithm, found.rounds) == (expected.algorithm, expected.rounds)
+    why = answers.plan(q, 1e-9, "FedLSA")
+    with pytest.raises(ArgumentError) as caught:
+        fl.plan(q.problem(), 1e-9, method="fedlsa")
+    assert why == str(caught.value)
+    assert "\n" not in why
+
+
+def test_a_plan_within_a_budget_keeps_it_or_there_is_none():
+    q = Question.of(RING)
+    most = 2 * answers.plan(q, 0.3, "SCAFFLSA").samples
+    found = answers.plan_within(q, 0.3, "SCAFFLSA", most)
+    assert found.samples <= most
+    assert found.rounds == fl.plan(q.problem(), 0.3, method="scafflsa", max_samples=most).rounds
+    assert answers.plan_within(q, 0.3, "SCAFFLSA", 1.0) is None
+
+
+def test_questions_about_looks_alone_are_one_question():
+    s = replace(RING, x="bytes", epsilon=0.5, round=7)
+    assert Question.of(s) == Question.of(RING)
+    assert hash(Question.of(s)) == hash(Question.of(RING))
+    assert Question.of(replace(RING, rounds=13)) != Question.of(RING)
+    assert Question.of(replace(RING, rounds=13)).without("rounds") == Question.of(RING).without("rounds")
+
+
+def test_the_cost_of_a_simulation_counts_its_observations():
+    s = replace(RING, probability=0.25)
+    assert answers.cost(Question.of(s)) == 3 * 12 * 4 * (10 + 10 + 4)
+    s = replace(GARNET, probability=0.25, sampling="markov", thin=2)  # Scaffnew's rounds have 1 / p updates
+    assert answers.cost(Question.of(s)) == 2 * 5 * 3 * (6 + 6 + 2 * 4)
+
+
+def test_an_error_that_is_no_number_counts_as_blown_up():
+    exact = answers.curve(Question.of(RING), "FedLSA").exact.copy(deep=True)
+    exact["mse"].values[5] = np.nan
+    assert answers.Curve("FedLSA", exact, None, math.nan).blown_up == 5
