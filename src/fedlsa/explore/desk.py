@@ -84,6 +84,8 @@ class Desk:
                 if made.key in self._memory:
                     self._memory.move_to_end(made.key)
                     replies.put(Answer(i, "done", self._memory[made.key]))
+                elif self._closed:
+                    replies.put(Answer(i, "dropped", None))
                 else:
                     self._waiting[lane].append(made)
             self._hand_out()
@@ -103,11 +105,16 @@ class Desk:
                     w.interrupt()
 
     def close(self) -> None:
-        """End all processes."""
+        """End all processes; whoever still waits for an answer waits no longer."""
         with self._lock:
             self._closed = True
+            waiting = [q for lane in self._waiting.values() for q in lane]
+            for q in [*waiting, *(w.question for w in self._workers if w.question is not None)]:
+                q.replies.put(Answer(q.index, "dropped", None))
             for w in self._workers:
                 w.process.kill()
+            for w in self._workers:
+                w.process.join()
 
     def _hand_out(self) -> None:
         for w in self._workers:
@@ -194,6 +201,7 @@ class _Worker:
             try:
                 number, kind, value = self.line.recv()
             except (EOFError, OSError):
+                self.line.close()
                 self.desk.lost(self)
                 return
             self.desk.heard(self, number, kind, value)

@@ -46,7 +46,11 @@ def main(line: Connection) -> None:
     threading.Thread(target=_speak, args=(line, answers), daemon=True).start()
     while True:
         number, function, arguments = questions.get()
-        answers.put((number, *_answer(bench, number, function, arguments, answers)))
+        try:
+            kind, value = _answer(bench, number, function, arguments, answers)
+        except Dropped:  # while it was saying why it had failed
+            kind, value = "dropped", None
+        answers.put((number, kind, value))
 
 
 def _answer(bench: Bench, number: int, function: Any, arguments: tuple[Any, ...], answers: Any) -> tuple[str, Any]:
@@ -92,3 +96,5 @@ def _speak(line: Connection, answers: Any) -> None:
             line.send(message)
         except OSError:
             os._exit(0)
+        except Exception as error:  # an answer that cannot be sent must not keep the page waiting
+            line.send((message[0], "failed", f"{type(error).__name__}: {error}"))
