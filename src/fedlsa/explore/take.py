@@ -16,6 +16,7 @@ import xarray as xr
 
 from .. import checks, figures
 from ..engine.paths import round_paths
+from ..figures.labels import method_name
 from ..files import replacing
 from ..results.recipe import versions
 from . import answers
@@ -31,6 +32,7 @@ PICTURES = (".png", ".svg", ".pdf")
 DATA = (".csv", ".nc")
 COLUMNS = ("communications", "samples", "bytes", "mse", "squared_bias", "variance")
 SEEDS = ("simulated_mean", "simulated_low", "simulated_high")
+MESSAGES = "uploads"  # what figures of seeds alone have in place of bytes: messages, all of one length
 
 
 def script(s: Settings, files: Sequence[str] = (), simulated: bool = False, predicted: bool = True) -> str:
@@ -43,7 +45,8 @@ def script(s: Settings, files: Sequence[str] = (), simulated: bool = False, pred
         lines.append(f"record = {s.record()}")
     seeds = f"runs = fl.simulate_grid(p, methods, rounds={s.rounds}, seeds={s.seeds}{_sampling(s)}{more})"
     look = "".join(f", {k}={v!r}" for k, v in (("x", s.x), ("scale", s.scale)) if v != getattr(Settings(), k))
-    if _trajectories(s):
+    if _trajectories(s, files):
+        look = look.replace("'bytes'", f"'{MESSAGES}'")
         return "\n".join([*lines, seeds, f"figure = fl.figures.error_curves(runs{look})", *_save("error.png")])
     lines.append(f"curves = [fl.theory.exact(p, m, rounds={s.rounds}{_sampling(s)}{more}) for m in methods]")
     drawn = "curves"
@@ -81,9 +84,9 @@ def command(
     return shlex.join(["fedlsa", "explore", *([s.address()] if s.address() else []), *named, "--save", save, *more])
 
 
-def _trajectories(s: Settings) -> bool:
+def _trajectories(s: Settings, files: Sequence[str]) -> bool:
     """Whether there is no exact curve, only seeds."""
-    return s.sampling == "markov" and s.agents > 1
+    return s.sampling == "markov" and (len(files) if s.problem == "files" else s.agents) > 1
 
 
 def _method(a: Any) -> str:
@@ -104,11 +107,16 @@ def picture(s: Settings, curves: Mapping[str, Curve], runs: Sequence[xr.Dataset]
     held = [curves[n] for n in METHODS if n in curves]
     only = [c.runs for c in held if c.runs is not None]
     if only:
-        return figures.error_curves(only, x=s.x, scale=s.scale)
+        return figures.error_curves(only, x=MESSAGES if s.x == "bytes" else s.x, scale=s.scale)
     bias = None if s.sampling == "markov" else [c.bias for c in held]
-    return figures.exact_curves(
-        [c.exact for c in held if c.exact is not None], bias=bias, runs=list(runs) or None, x=s.x, scale=s.scale
-    )
+    exact, seeds = [c.exact for c in held if c.exact is not None], _of(held, runs)
+    return figures.exact_curves(exact, bias=bias, runs=seeds or None, x=s.x, scale=s.scale)
+
+
+def _of(held: Sequence[Curve], runs: Sequence[xr.Dataset]) -> list[xr.Dataset]:
+    """The runs of the methods whose curves are there: others may still be on their way, or have failed."""
+    named = {method_name(r): r for r in runs}
+    return [named[c.method] for c in held if c.method in named]
 
 
 def agents_picture(q: Question, round: int) -> Figure:
@@ -121,7 +129,7 @@ def agents_picture(q: Question, round: int) -> Figure:
 def data(curves: Mapping[str, Curve], runs: Sequence[xr.Dataset], made_by: str) -> xr.Dataset:
     """What the picture shows, over (method, round); attributes say how to make it again."""
     held = [curves[n] for n in METHODS if n in curves]
-    simulated = list(runs) or [c.runs for c in held if c.runs is not None]
+    simulated = _of(held, runs) or [c.runs for c in held if c.runs is not None]
     first = held[0].exact if held[0].exact is not None else held[0].runs
     assert first is not None
     made: dict[str, Any] = {}
@@ -193,7 +201,7 @@ def save_all(
             write_agents(path, q, s)
         return
     curves = {name: answers.curve(q, name) for name in METHODS}
-    runs = answers.simulations(q, lambda done, total: None) if simulated and not _trajectories(s) else []
+    runs = answers.simulations(q, lambda done, total: None) if simulated and not _trajectories(s, files) else []
     for path in paths:
         path.parent.mkdir(parents=True, exist_ok=True)
         write(path, s, files, curves, runs)
