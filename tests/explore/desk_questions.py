@@ -53,3 +53,7 @@ def counted(steps, tell):
 
 def unsendable():
     return lambda: None
+
+
+def rambling():
+    raise ValueError("two\nlines, and half a letter: \udcff")

@@ -144,6 +144,7 @@ def test_a_question_that_waits_is_dropped_before_it_begins(desk, tmp_path):
     [
         (ask.refused, "step_size must be positive; got 0"),
         (ask.broken, "ZeroDivisionError: by nothing"),
+        (ask.rambling, "ValueError: two lines, and half a letter: ?"),
     ],
 )
 def test_a_question_that_fails_is_one_line_and_the_process_lives_on(desk, function, line):

@@ -128,14 +128,13 @@ def test_one_command_writes_pictures_and_data_of_every_kind(capsys):
     names = [f"folder/error{kind}" for kind in (*take.PICTURES, *take.DATA)]
     assert main(["explore", RING.address(), *(w for n in names for w in ("--save", n))]) == 0
     assert capsys.readouterr().out.splitlines() == [f"saved {n}" for n in names]
-    start = {kind: open(f"folder/error{kind}", "rb").read(8) for kind in (*take.PICTURES, *take.DATA)}
+    start = {kind: Path(f"folder/error{kind}").read_bytes()[:8] for kind in (*take.PICTURES, *take.DATA)}
     assert start[".png"] == b"\x89PNG\r\n\x1a\n"
     assert start[".pdf"].startswith(b"%PDF-")
     assert ElementTree.parse("folder/error.svg").getroot().tag == "{http://www.w3.org/2000/svg}svg"
     assert start[".nc"] == b"\x89HDF\r\n\x1a\n"
-    assert open("folder/error.csv", encoding="utf-8").readline() == (
-        f"# fedlsa explore '{RING.address()}' --save error.csv\n"
-    )
+    first = Path("folder/error.csv").read_text(encoding="utf-8").splitlines()[0]
+    assert first == f"# fedlsa explore '{RING.address()}' --save error.csv"
 
 
 def rows(path):
@@ -149,9 +148,9 @@ def test_a_table_holds_the_exact_numbers_and_the_command_that_makes_it(plain, tm
     take.write(tmp_path / "error.csv", RING, (), curves, runs)
     first, table = rows("error.csv")
     again = shlex.split(first.removeprefix("# "))
-    before = open("error.csv", "rb").read()
+    before = Path("error.csv").read_bytes()
     assert main([*again[1:], "--force"]) == 0
-    assert open("error.csv", "rb").read() == before
+    assert Path("error.csv").read_bytes() == before
     p = fl.problems.ring(agents=3, noise=0.3)
     bias = fl.theory.bias(p, RING.step_size, RING.local_steps)
     for name in METHODS:

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FedLSAError, SiteDataError
+from ..files import replacing
 from ..fit import columns_of
 
 SUFFIXES = (".csv", ".parquet")
 LARGEST = 64 * 2**20  # bytes of one upload
+LONGEST = 60  # letters of its name, and of its ending
 _named: tuple[str, ...] = ()
 _kept = tempfile.TemporaryDirectory(prefix="fedlsa-explore-", ignore_cleanup_errors=True)
 atexit.register(_kept.cleanup)
@@ -31,9 +33,10 @@ class Sites:
 def name_files(files: Sequence[str]) -> None:
     """The files of the command line; the page reads no others, save those that its reader uploads."""
     global _named
-    for file in files:
+    whole = tuple(str(Path(f).absolute()) for f in files)
+    for file in whole:
         columns_of(file)  # complain now, not on the page
-    _named = tuple(str(Path(f).absolute()) for f in files)
+    _named = whole
 
 
 def sites(owner: str, uploads: Sequence[Any]) -> Sites:
@@ -58,7 +61,7 @@ def _stored(owner: str, uploads: Sequence[Any]) -> tuple[str, ...]:
     folder.mkdir(exist_ok=True)
     files = []
     for upload in uploads:
-        name = Path(str(upload.name).replace("\\", "/")).name
+        name = _plain(str(upload.name))
         if Path(name).suffix.lower() not in SUFFIXES:
             raise SiteDataError(f"{name} must be a CSV or Parquet file, by its name's ending; got another kind")
         if len(upload.contents) > LARGEST:
@@ -67,6 +70,15 @@ def _stored(owner: str, uploads: Sequence[Any]) -> tuple[str, ...]:
         path = folder / name
         if str(path) in files:
             raise SiteDataError(f"files must have different names, one per site; got {name} twice")
-        path.write_bytes(upload.contents)
+        if not path.exists() or path.read_bytes() != upload.contents:  # else it keeps its time, and its answers
+            with replacing(path, "the upload") as part:
+                part.write_bytes(upload.contents)
         files.append(str(path))
     return tuple(files)
+
+
+def _plain(name: str) -> str:
+    """A file's own name, without folders, on one line, and short."""
+    own = Path(name.replace("\\", "/")).name
+    shown = Path("".join(letter if letter.isprintable() else "_" for letter in own))
+    return shown.stem[:LONGEST] + shown.suffix[:LONGEST] or "a file without a name"

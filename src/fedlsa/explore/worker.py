@@ -68,12 +68,17 @@ def _answer(bench: Bench, number: int, function: Any, arguments: tuple[Any, ...]
     except Dropped:
         return "dropped", None
     except FedLSAError as error:
-        return "failed", str(error)
+        return "failed", _line(error)
     except Exception as error:  # a fault of ours: the page says so and lives on
-        return "failed", f"{type(error).__name__}: {error}"
+        return "failed", f"{type(error).__name__}: {_line(error)}"
     finally:
         bench.armed = False
         bench.unwanted.discard(number)
+
+
+def _line(error: Exception) -> str:
+    """What went wrong, on one line, and with letters that a browser can be sent: files may hold others."""
+    return " ".join(str(error).encode("utf-8", "replace").decode().split())
 
 
 def _listen(line: Connection, bench: Bench, questions: Any) -> None:
@@ -97,4 +102,4 @@ def _speak(line: Connection, answers: Any) -> None:
         except OSError:
             os._exit(0)
         except Exception as error:  # an answer that cannot be sent must not keep the page waiting
-            line.send((message[0], "failed", f"{type(error).__name__}: {error}"))
+            line.send((message[0], "failed", f"{type(error).__name__}: {_line(error)}"))
