@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, FedLSAError
 from ..explore.settings import Settings
 from . import options
 
@@ -62,13 +64,23 @@ def explore(
     """Move sliders and see client drift: a page in your browser, served from this machine alone."""
     from ..explore import serve
 
-    chosen, files = Settings.from_address(settings), [str(f) for f in file or []]
+    with _settings_by_name():
+        chosen = Settings.from_address(settings)
+    files = [str(f) for f in file or []]
     if not 0 <= port <= 65535:
         raise ArgumentError(f"--port must be between 0 and 65535; got {port}")
+    for option, asked in (("--simulated", simulated), ("--agents", agents)):
+        if asked and not save:
+            raise ArgumentError(f"{option} must stand with --save; got no --save")
+    if simulated and agents:
+        raise ArgumentError("--simulated must stand without --agents, whose picture has no seeds; got both")
+    if save and files and chosen.problem != "files":
+        raise ArgumentError(f"--file must stand with the setting problem=files; got problem={chosen.problem}")
     if save and copy:
         raise ArgumentError("--copy must stand without --save; got both")
     if copy is not None:
-        options.refuse_to_overwrite([copy], force)
+        options.refuse_to_overwrite([copy, copy.with_name(serve.STYLE.name)], force)
+        options.check_folder("--copy", copy)
         serve.copy_notebook(copy)
         print(f"saved {copy}; open it with: marimo edit {copy}")
     elif save:
@@ -77,8 +89,20 @@ def explore(
         options.refuse_to_overwrite(list(save), force)
         for path in save:
             options.check_folder("--save", path)
-        take.save_all(chosen, tuple(files), save, simulated, agents)
+        with _settings_by_name():
+            take.save_all(chosen, tuple(files), save, simulated, agents)
         for path in save:
             print(f"saved {path}")
     else:
         serve.serve(chosen, files, host, port, browser)
+
+
+@contextlib.contextmanager
+def _settings_by_name() -> Iterator[None]:
+    """Errors about a setting call it so: here agents=3 is a setting, and --agents something else."""
+    try:
+        yield
+    except FedLSAError as error:
+        if str(error).partition(" must ")[0] in options.OPTIONS:
+            raise ArgumentError(f"the setting {error}") from None
+        raise

@@ -11,7 +11,7 @@ from typing import Any
 
 from .. import checks
 from ..errors import ArgumentError, MissingExtraError
-from ..files import replacing
+from ..files import reason, replacing
 from .settings import Settings
 
 NOTEBOOK, STYLE = (Path(__file__).with_name(name) for name in ("app.py", "explore.css"))
@@ -46,7 +46,11 @@ def serve(
     query = settings.address()
     link = address + (f"?{query}" if query else "")
     builder = marimo.create_asgi_app(quiet=True).with_app(path="", root=str(NOTEBOOK))
-    server = uvicorn.Server(uvicorn.Config(Guard(builder.build(), host), log_level="warning", ws_max_size=2**27))
+    server = uvicorn.Server(
+        uvicorn.Config(
+            Guard(builder.build(), host), log_level="warning", ws_max_size=2**27, timeout_graceful_shutdown=1
+        )
+    )
     desk = panels.desk()  # its processes start while the page loads
     print(f"fedlsa explore: {link}  (Ctrl-C ends it)", flush=True)
     if browser:
@@ -69,14 +73,18 @@ def copy_notebook(path: Path) -> None:
 
 
 def _listen(host: str, port: int) -> socket.socket:
+    rule = "host and port must be free to listen on"
+    if not host:  # would be every address of the machine
+        raise ArgumentError(f"host must be an address or a name, such as 127.0.0.1; got {host!r}")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         sock.bind((host, port))
-    except OSError as error:
+        sock.listen(128)  # a port that another has bound without listening is found out here
+    except (OSError, ValueError, TypeError) as error:
         sock.close()
-        raise ArgumentError(f"host and port must be free to listen on; got {host}:{port} ({error.strerror})") from None
+        raise ArgumentError(f"{rule}; got {checks.show(f'{host}:{port}')} ({reason(error)})") from None
     return sock
 
 
@@ -113,7 +121,8 @@ class Guard:
         await self.app(scope, receive, answer)
 
     def _at_home(self, scope: Any) -> bool:
-        """Whether the address in the request, and the page it comes from, are names of this machine's loopback."""
+        """Whether the request names this machine's loopback, and comes from this page if it comes from a page."""
         headers = {k: v.decode("latin-1") for k, v in scope["headers"]}
-        names = [headers.get(b"host", ""), headers.get(b"origin", "").split("://")[-1]]
-        return all(not n or n.rsplit(":", 1)[0].strip("[]") in LOOPBACK or n.strip("[]") in LOOPBACK for n in names)
+        host, origin = headers.get(b"host", ""), headers.get(b"origin")
+        named = not host or host.rsplit(":", 1)[0].strip("[]") in LOOPBACK or host.strip("[]") in LOOPBACK
+        return named and (origin is None or origin in (f"http://{host}", f"https://{host}"))

@@ -1,0 +1,240 @@
+"""The page is served to this machine alone, and everything that can be wrong with the command is one line."""
+
+import asyncio
+import shlex
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedlsa.cli import main
+from fedlsa.errors import ArgumentError, MissingExtraError, UnknownNameError
+from fedlsa.explore import serve
+from fedlsa.explore.settings import Settings
+
+RING = "agents=2&rounds=3&local_steps=2"
+
+
+async def hello(scope, receive, send):
+    """A page that answers everybody."""
+    if scope["type"] == "http":
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"x-own", b"1")]})
+        await send({"type": "http.response.body", "body": b"hello"})
+    elif scope["type"] == "websocket":
+        await send({"type": "websocket.accept"})
+
+
+def answered(served, kind="http", **headers):
+    """What a guarded page says to a request with these headers."""
+    said = []
+
+    async def send(message):
+        said.append(message)
+
+    scope = {"type": kind, "headers": [(k.encode(), v.encode()) for k, v in headers.items()]}
+    asyncio.run(serve.Guard(hello, served)(scope, None, send))
+    return said
+
+
+def let_in(said):
+    return said[0]["type"] == "websocket.accept" or said[0].get("status") == 200
+
+
+@pytest.mark.parametrize("kind", ["http", "websocket"])
+@pytest.mark.parametrize("name", ["127.0.0.1:8123", "localhost:8123", "localhost", "127.0.0.1", "[::1]:8123", "[::1]"])
+def test_names_of_this_machine_are_let_in(kind, name):
+    for served in serve.LOOPBACK:
+        assert let_in(answered(served, kind, host=name))
+        assert let_in(answered(served, kind, host=name, origin=f"http://{name}"))
+
+
+@pytest.mark.parametrize("kind", ["http", "websocket"])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"host": "evil.example"},
+        {"host": "evil.example:8123"},
+        {"host": "localhost.evil.example:8123"},
+        {"host": "127.0.0.1.evil.example"},
+        {"host": "evil.example:127.0.0.1"},
+        {"host": "127.0.0.1@evil.example"},
+        {"host": "192.168.1.5:8123"},
+        {"host": "localhost:8123", "origin": "http://evil.example"},
+        {"host": "localhost:8123", "origin": "https://evil.example:8123"},
+        {"host": "localhost:8123", "origin": "https://localhost.evil.example"},
+        {"host": "localhost:8123", "origin": "http://evil.example://localhost"},
+        {"host": "localhost:8123", "origin": "http://localhost:8888"},
+        {"host": "localhost:8123", "origin": "localhost:8123"},
+        {"host": "localhost:8123", "origin": ""},
+        {"host": "localhost:8123", "origin": "null"},
+        {"host": "localhost:8123", "origin": "file://"},
+        {"host": "evil.example", "origin": "http://localhost:8123"},
+    ],
+)
+def test_pages_of_others_are_refused(kind, headers):
+    said = answered("127.0.0.1", kind, **headers)
+    assert not let_in(said)
+    if kind == "http":
+        assert said[0]["status"] == 403
+        assert b"hello" not in said[1]["body"]
+    else:
+        assert said == [{"type": "websocket.close", "code": 1008}]
+
+
+def test_every_answer_forbids_the_browser_to_fetch_from_elsewhere():
+    for host in ("127.0.0.1", "0.0.0.0"):
+        headers = dict(answered(host, host="localhost")[0]["headers"])
+        assert headers[b"x-own"] == b"1"
+        policy = headers[b"content-security-policy"].decode()
+        assert "default-src 'self'" in policy
+        assert "http" not in policy
+
+
+@pytest.mark.parametrize("kind", ["http", "websocket"])
+def test_a_host_that_the_user_chose_answers_to_every_name(kind):
+    for headers in ({"host": "lab.example:80"}, {"host": "lab.example", "origin": "http://lab.example"}):
+        assert let_in(answered("0.0.0.0", kind, **headers))
+        assert let_in(answered("192.168.1.5", kind, **headers))
+
+
+def test_what_is_no_request_passes_untouched():
+    assert answered("127.0.0.1", "lifespan") == []
+
+
+def test_a_port_that_is_taken_is_one_line():
+    with socket.socket() as busy:
+        busy.bind(("127.0.0.1", 0))
+        busy.listen()
+        port = busy.getsockname()[1]
+        with pytest.raises(
+            ArgumentError, match=rf"^host and port must be free to listen on; got '127.0.0.1:{port}' \("
+        ):
+            serve._listen("127.0.0.1", port)
+
+
+def test_a_port_is_taken_once():
+    with serve._listen("127.0.0.1", 0) as first, pytest.raises(ArgumentError, match=r"in use"):
+        serve._listen("127.0.0.1", first.getsockname()[1])
+
+
+@pytest.mark.parametrize("host", ["256.1.1.1", "a" * 300, "no such host", "198.51.100.7", "", "fe80::zz", "x\0y"])
+def test_a_host_that_cannot_be_listened_on_is_one_line(host):
+    with pytest.raises(ArgumentError, match=r"^host.* must be .*; got ") as caught:
+        serve._listen(host, 0)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 200
+
+
+def test_the_page_becomes_a_notebook_of_ones_own(tmp_path):
+    serve.copy_notebook(tmp_path / "new" / "mine.py")
+    assert sorted(p.name for p in (tmp_path / "new").iterdir()) == ["explore.css", "mine.py"]
+    text = (tmp_path / "new" / "mine.py").read_text(encoding="utf-8")
+    compile(text, "mine.py", "exec")
+    assert text == serve.NOTEBOOK.read_text(encoding="utf-8")
+    assert (tmp_path / "new" / "explore.css").read_text() == serve.STYLE.read_text()
+    with pytest.raises(UnknownNameError, match=r"the suffix of 'mine\.txt' must be '\.py'"):
+        serve.copy_notebook(Path("mine.txt"))
+
+
+@pytest.mark.parametrize("library", ["marimo", "plotly", "plotly.graph_objects", "uvicorn"])
+def test_a_page_without_its_libraries_says_what_to_install(library, monkeypatch):
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'fedlsa\[explore\]'"):
+        serve.serve(Settings(), browser=False)
+
+
+@pytest.fixture
+def fedlsa(capsys, tmp_path, monkeypatch):
+    """Run `fedlsa explore` in an empty folder: its exit code, what it printed, what it complained of."""
+    monkeypatch.chdir(tmp_path)
+
+    def command(*arguments):
+        code = main(["explore", *arguments])
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return command
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ("nonsense", "settings must be an address of the page"),
+        ("agents=0", "the setting agents must be a positive integer and at most 200; got 0"),
+        ("step_size=fast", "the setting step_size must be a number; got 'fast'"),
+        ("colour=red", "names must be of the page's settings; got 'colour'"),
+        ("--port 70000", "--port must be between 0 and 65535; got 70000"),
+        ("--port -1", "--port must be between 0 and 65535; got -1"),
+        ("--port many", "'many'"),
+        ("--host ''", "host must be an address or a name"),
+        ("--host no.such.host.invalid", "must be free to listen on"),
+        ("--file nowhere.csv", "nowhere.csv"),
+        ("--file .", "must be a file; it is a folder"),
+        ("--save error.jpg", "the suffix of 'error.jpg' must be one of"),
+        ("--save error", "the suffix of 'error' must be one of"),
+        ("--agents --save error.csv", "the suffix of 'error.csv' must be one of"),
+        ("--agents --simulated --save a.png", "--simulated must stand without --agents"),
+        ("--agents", "--agents must stand with --save"),
+        ("--simulated", "--simulated must stand with --save"),
+        ("problem=files --save a.png", "files must hold one file per site"),
+        ("problem=files --file nowhere.csv --save a.png", "target must be the column"),
+        ("'problem=files&target=y' --file nowhere.csv --save a.png", "nowhere.csv"),
+        ("--file nowhere.csv --save a.png", "--file must stand with the setting problem=files; got problem=ring"),
+        ("sampling=markov --save a.png", "the setting sampling must be IID()"),
+        ("--copy mine.txt", "the suffix of 'mine.txt' must be '.py'"),
+        ("--copy mine.py --save a.png", "--copy must stand without --save; got both"),
+        ("--save taken/below/error.png", "--save cannot write"),
+        ("--copy taken/below/mine.py", "cannot write"),
+        ("--colour red", "--colour"),
+        ("a=1 b=2", "b=2"),
+    ],
+)
+def test_a_wrong_option_is_one_line(fedlsa, arguments, complaint):
+    Path("taken").write_text("a file where a folder would have to be")
+    code, out, err = fedlsa(*shlex.split(arguments), "--no-browser")
+    assert (code, out) == (2, "")
+    assert complaint.lower() in err.lower()
+    assert err.startswith("fedlsa: ")
+    assert err.count("\n") == 1
+    assert [p.name for p in Path().iterdir()] == ["taken"]
+
+
+@pytest.mark.parametrize("arguments", [("--save", "error.csv"), ("--copy", "error.py"), ("--copy", "new.py")])
+def test_nothing_is_overwritten_without_force(fedlsa, arguments):
+    names = ("error.csv", "error.py", "explore.css")
+    for name in names:
+        Path(name).write_text("mine")
+    code, out, err = fedlsa(RING, *arguments)
+    assert (code, out) == (2, "")
+    assert "exists; --force replaces it" in err
+    assert [Path(name).read_text() for name in names] == ["mine"] * 3
+    assert not Path("new.py").exists()
+    code, out, err = fedlsa(RING, *arguments, "--force")
+    assert (code, err) == (0, "")
+    assert Path(arguments[1]).read_text() != "mine"
+    assert f"saved {arguments[1]}" in out
+
+
+def test_pictures_can_be_saved_without_the_libraries_of_the_page(fedlsa, monkeypatch):
+    for library in ("marimo", "plotly", "plotly.graph_objects", "uvicorn"):
+        monkeypatch.setitem(sys.modules, library, None)
+    assert fedlsa(RING, "--save", "error.csv", "--save", "error.svg")[0] == 0
+    assert fedlsa(RING, "--save", "agents.svg", "--agents")[0] == 0
+    code, out, err = fedlsa()
+    assert (code, out) == (2, "")
+    assert "pip install 'fedlsa[explore]'" in err
+
+
+def test_other_commands_do_without_the_libraries_of_the_page(tmp_path):
+    code = (
+        "import sys; from fedlsa.cli import main; "
+        "main(['--help']); main(['explore', '--help']); "
+        "main(['simulate', '--agents', '2', '--rounds', '2', '--local-steps', '2', '--seeds', '1', '--quiet']); "
+        "held = {m.split('.')[0] for m in sys.modules} & {'marimo', 'plotly', 'uvicorn', 'starlette'}; "
+        "print('held:', held)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert done.stdout.splitlines()[-1] == "held: set()"
+    assert "explore" in done.stdout
