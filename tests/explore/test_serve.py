@@ -1,7 +1,10 @@
 """The page is served to this machine alone, and everything that can be wrong with the command is one line."""
 
 import asyncio
+import os
+import re
 import shlex
+import signal
 import socket
 import subprocess
 import sys
@@ -225,6 +228,31 @@ def test_pictures_can_be_saved_without_the_libraries_of_the_page(fedlsa, monkeyp
     code, out, err = fedlsa()
     assert (code, out) == (2, "")
     assert "pip install 'fedlsa[explore]'" in err
+
+
+@pytest.mark.parametrize("signal_sent", [signal.SIGINT, signal.SIGTERM])
+def test_the_page_ends_with_pages_open_and_leaves_nothing_behind(signal_sent, tmp_path):
+    client = pytest.importorskip("websockets.sync.client", reason="websockets is not installed")
+    pytest.importorskip("marimo", reason="marimo is not installed")
+    command = [sys.executable, "-c", "import sys; from fedlsa.cli import main; sys.exit(main())"]
+    command += ["explore", "agents=2", "--no-browser"]
+    page = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | {"TMPDIR": str(tmp_path)})
+    try:
+        line = page.stdout.readline()
+        port = int(re.fullmatch(r"fedlsa explore: http://127\.0\.0\.1:(\d+)/\?agents=2  \(Ctrl-C ends it\)\n", line)[1])
+        assert list(tmp_path.glob("fedlsa-explore-*"))
+        address = f"ws://127.0.0.1:{port}/ws?session_id=s_tests1"
+        with pytest.raises(Exception, match=r"403"):
+            client.connect(address, origin="http://evil.example")
+        with client.connect(address, origin=f"http://127.0.0.1:{port}") as open_page:
+            assert open_page.recv(timeout=60)
+            page.send_signal(signal_sent)
+            assert page.wait(timeout=60) == 0
+    finally:
+        page.kill()
+        page.wait()
+        page.stdout.close()
+    assert not list(tmp_path.glob("fedlsa-explore-*"))
 
 
 def test_other_commands_do_without_the_libraries_of_the_page(tmp_path):

@@ -95,6 +95,7 @@ def explore(
             print(f"saved {path}")
     else:
         serve.serve(chosen, files, host, port, browser)
+        serve.leave()
 
 
 @contextlib.contextmanager

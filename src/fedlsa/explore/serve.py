@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import socket
+import sys
 import threading
 import webbrowser
 from collections.abc import Sequence
@@ -55,12 +59,22 @@ def serve(
     print(f"fedlsa explore: {link}  (Ctrl-C ends it)", flush=True)
     if browser:
         threading.Timer(0.5, webbrowser.open, (link,)).start()
+    with contextlib.suppress(ValueError):  # not in the main thread
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # whoever ends it, it tidies up
     try:
         server.run(sockets=[listening])
     except KeyboardInterrupt:
         pass
     finally:
         desk.close()
+        sites.forget()
+
+
+def leave() -> None:
+    """End the process after the page: threads of pages that are still open would keep it for ever."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def copy_notebook(path: Path) -> None:

@@ -55,6 +55,11 @@ def sites(owner: str, uploads: Sequence[Any]) -> Sites:
     return Sites(files, common)
 
 
+def forget() -> None:
+    """Delete what was uploaded."""
+    _kept.cleanup()
+
+
 def _stored(owner: str, uploads: Sequence[Any]) -> tuple[str, ...]:
     """Uploads under names of their own in a folder that goes with the process."""
     folder = Path(_kept.name) / owner
