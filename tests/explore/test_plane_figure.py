@@ -192,7 +192,7 @@ def test_lengths_are_equal_in_both_directions_and_panels_stand_side_by_side_or_o
         assert len(scales) == 1
         starts = {round(layout[f"xaxis{i + 1 if i else ''}"].domain[0], 6) for i in range(count)}
         assert len(starts) == across
-        assert layout.width == (940 if width == "wide" else 358)
+        assert layout.width == (900 if width == "wide" else 358)
 
 
 def test_fifty_agents_and_twenty_rounds_stay_under_two_megabytes():

@@ -1,6 +1,7 @@
 """The explorer as a marimo notebook: `fedlsa explore` serves it; `fedlsa explore --copy mine.py` gives you one to edit.
 
-Cells only arrange: what is computed stands in answers.py and runs in processes of its own (desk.py).
+Cells only arrange: what is computed stands in answers.py and runs in processes of its own (desk.py). Threads of
+follow.py wait for answers and put them into states; the cells that read a state draw it.
 """
 
 import marimo
@@ -10,9 +11,8 @@ app = marimo.App(width="full", app_title="fedlsa: see client drift", css_file="e
 with app.setup:
     import marimo as mo
 
-    from fedlsa.explore import follow, panels, plan_panel, take_panel
+    from fedlsa.explore import controls, follow, panels, plan_panel, take_panel
     from fedlsa.explore.answers import Question
-    from fedlsa.explore.controls import controls, problem_choice, settings
     from fedlsa.explore.settings import Settings
     from fedlsa.explore.sites import sites
 
@@ -41,16 +41,14 @@ def _():
 
 @app.cell
 def _(get_start, set_start):
-    kind, c = problem_choice(get_start(), set_start), controls(get_start())
-    return c, kind
+    kind = controls.problem_choice(get_start(), set_start)
+    return (kind,)
 
 
 @app.cell
 def _():
     upload = mo.ui.file(filetypes=[".csv", ".parquet"], multiple=True, kind="area", label="one file per site")
-    simulate, stop = mo.ui.run_button(label="Simulate"), mo.ui.run_button(label="Stop", kind="danger")
-    find = mo.ui.run_button(label="Find plans")
-    return find, simulate, stop, upload
+    return (upload,)
 
 
 @app.cell
@@ -61,25 +59,22 @@ def _(get_start, owner, upload):
 
 
 @app.cell
-def _(c, complaints, get_start, given, kind, target):
-    # everything below follows from these two: the settings, and the question that they pose
-    s, _trouble = panels.checked(lambda: settings(kind.value, c.value, target and target.value), get_start())
-    q = Question.of(s, given.files)
-    panels.write_address(mo.query_params(), s)
-    panels.notes(*complaints, _trouble, given.trouble)
-    return q, s
+def _(get_start, kind):
+    worlds = controls.group(get_start(), controls.OF_PROBLEM[kind.value])
+    return (worlds,)
 
 
 @app.cell
-def _(c, given, kind, s, target, upload):
-    mo.sidebar(panels.problem_panel(kind, c, s, upload, target, given), width="21rem")
+def _(given, kind, target, upload, worlds):
+    mo.sidebar(panels.problem_panel(kind, worlds, upload, target, given), width="21rem")
     return
 
 
 @app.cell
-def _(c, s):
-    panels.method_panel(c, s)
-    return
+def _(get_start):
+    method = controls.group(get_start(), controls.OF_METHOD)
+    panels.method_panel(method)
+    return (method,)
 
 
 @app.cell
@@ -89,15 +84,36 @@ def _(get_curves):
 
 
 @app.cell
-def _(desk, owner, q, s, set_curves):
-    mo.Thread(target=follow.curves, args=(desk, owner, q, s, set_curves)).start()
+def _(complaints, get_start, given, kind, method, more, target, view, worlds):
+    # everything below follows from these two: the settings, and the question that they pose
+    s, _trouble = panels.checked(
+        lambda: controls.settings(kind.value, target.value, worlds.value, method.value, view.value, more.value),
+        get_start(),
+    )
+    q = Question.of(s, given.files)
+    panels.write_address(mo.query_params(), s)
+    panels.notes(*complaints, _trouble, given.trouble)
+    return q, s
+
+
+@app.cell
+def _(desk, owner, q, s, set_curves, set_scene, width):
+    mo.Thread(target=follow.question, args=(desk, owner, q, s, width, set_curves, set_scene)).start()
     return
 
 
 @app.cell
-def _(desk, owner, q, s, set_scene, width):
-    mo.Thread(target=follow.agents, args=(desk, owner, q, width, s.round, set_scene)).start()
+def _(get_curves, get_runs):
+    panels.error_panel(get_curves(), get_runs())
     return
+
+
+@app.cell
+def _(get_start):
+    view = controls.group(get_start(), controls.OF_VIEW)
+    simulate, stop = mo.ui.run_button(label="Simulate"), mo.ui.run_button(label="Stop", kind="danger")
+    panels.view_panel(view, simulate, stop)
+    return simulate, stop, view
 
 
 @app.cell
@@ -109,14 +125,8 @@ def _(desk, owner, q, set_runs, simulate, stop):
 
 
 @app.cell
-def _(get_curves, get_runs):
-    panels.error_panel(get_curves(), get_runs())
-    return
-
-
-@app.cell
-def _(c, get_runs, simulate, stop):
-    panels.view_panel(c, simulate, stop, get_runs())
+def _(get_runs):
+    panels.runs_line(get_runs())
     return
 
 
@@ -127,27 +137,36 @@ def _(get_scene):
 
 
 @app.cell
+def _(get_start):
+    more = controls.group(get_start(), ("epsilon", "round"))
+    find = mo.ui.run_button(label="Find plans")
+    plan_panel.ask_panel(more, find)
+    return find, more
+
+
+@app.cell
 def _(desk, find, owner, q, s, set_plans):
     if find.value:
-        mo.Thread(target=follow.plans, args=(desk, owner, q, s.epsilon, set_plans)).start()
+        mo.Thread(target=follow.plans, args=(desk, owner, q, s, set_plans)).start()
     return
 
 
 @app.cell
-def _(get_plans, s, set_start):
-    use = {name: plan_panel.use_button(name, plan, s, set_start) for name, plan in get_plans().found.items()}
+def _(get_plans):
+    use = plan_panel.use_buttons(get_plans())
+    plan_panel.plan_panel(get_plans(), use)
     return (use,)
 
 
 @app.cell
-def _(c, find, get_plans, use):
-    plan_panel.plan_panel(c, find, get_plans(), use)
+def _(get_plans, set_start, use):
+    plan_panel.adopt(use.value, get_plans(), set_start)
     return
 
 
 @app.cell
-def _(c, get_curves, get_runs, given, s):
-    take_panel.take_panel(c, s, given.files, get_curves(), get_runs())
+def _(get_curves, get_runs, given):
+    take_panel.take_panel(given.files, get_curves(), get_runs())
     return
 
 

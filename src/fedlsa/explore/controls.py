@@ -1,9 +1,12 @@
-"""The sliders and choices of the page, and settings from their values."""
+"""The sliders and choices of the page, and settings from their values.
+
+They come in groups, each a dictionary that marimo watches: a cell that shows a group and makes it is not run again when
+one of its sliders moves, so that nothing is drawn anew under the reader's finger.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
 from typing import Any
 
 import marimo as mo
@@ -45,21 +48,18 @@ CHOICES: dict[str, tuple[str, Mapping[str, str]]] = {
     "weight": ("sites count", {"sites": "all alike", "samples": "by their rows"}),
     "sampling": ("observations", {"iid": "independent", "markov": "along a trajectory"}),
     "x": ("horizontal axis", AXES),
-    "scale": ("", {"linear": "linear", "log": "logarithmic"}),
+    "scale": ("its scale", {"linear": "linear", "log": "logarithmic"}),
 }
-WORDS = {"target": "column to be explained", "state": "state columns begin with", "next_state": "next-state columns"}
-
-
-def controls(s: Settings) -> Any:
-    """One control per setting, at the values of s, as a dictionary that marimo watches."""
-    made: dict[str, Any] = {name: _slider(label, grid, getattr(s, name)) for name, (label, grid) in GRIDS.items()}
-    made |= {name: _choice(name, getattr(s, name)) for name in CHOICES if name != "problem"}
-    made |= {name: mo.ui.text(getattr(s, name), label=label, full_width=True) for name, label in WORDS.items()}
-    made["heterogeneous"] = mo.ui.switch(s.heterogeneous, label="two different worlds")
-    made["seed"] = mo.ui.number(0, 2**31 - 1, value=s.seed, step=1, label="seed of the worlds")
-    made["own"] = mo.ui.switch(s.probability is not None, label="Scaffnew communicates at its own rate")
-    made["probability"] = _slider("communication probability p", CHANCES, s.chance)
-    return mo.ui.dictionary(made)
+WORDS = {"state": "state columns begin with", "next_state": "next-state columns begin with"}
+OF_PROBLEM = {
+    "ring": ("agents", "spread", "noise"),
+    "garnet": ("preset", "heterogeneous", "perturbation", "agents", "features", "discount", "seed"),
+    "lakes": ("agents", "spread", "discount"),
+    "cartpoles": ("agents", "spread", "discount"),
+    "files": ("task", "state", "next_state", "discount", "weight"),
+}
+OF_METHOD = ("step_size", "local_steps", "rounds", "sampling", "thin", "own", "probability")
+OF_VIEW = ("x", "scale", "seeds")
 
 
 def problem_choice(s: Settings, put: Callable[[Settings], None]) -> Any:
@@ -67,13 +67,33 @@ def problem_choice(s: Settings, put: Callable[[Settings], None]) -> Any:
     return _choice("problem", s.problem, on_change=lambda kind: put(Settings.start(kind)))
 
 
-def settings(problem: str, values: Mapping[str, Any], target: str | None = None) -> Settings:
-    """The settings that the controls show; target : chosen elsewhere, among the columns of uploaded files."""
-    named = {f.name: values[f.name] for f in fields(Settings) if f.name in values}
-    named["probability"] = named["probability"] if values["own"] else None
-    if target is not None:
-        named["target"] = target
-    return Settings(problem=problem, **named)
+def group(s: Settings, names: Sequence[str]) -> Any:
+    """Controls of those names at the values of s, as one dictionary that marimo watches."""
+    return mo.ui.dictionary({name: _control(s, name) for name in names})
+
+
+def settings(problem: str, target: str | None, *groups: Mapping[str, Any]) -> Settings:
+    """The settings that the controls show; target : the column chosen among those of the files."""
+    named = {name: value for values in groups for name, value in values.items()}
+    if not named.pop("own"):
+        named["probability"] = None
+    return Settings(problem=problem, target=target or "", **named)
+
+
+def _control(s: Settings, name: str) -> Any:
+    if name == "heterogeneous":
+        return mo.ui.switch(s.heterogeneous, label="two different worlds")
+    if name == "seed":
+        return mo.ui.number(0, 2**31 - 1, value=s.seed, step=1, label="seed of the worlds")
+    if name == "own":
+        return mo.ui.switch(s.probability is not None, label="Scaffnew at a rate of its own")
+    if name == "probability":
+        return _slider("its communication probability p", CHANCES, s.chance)
+    if name in WORDS:
+        return mo.ui.text(getattr(s, name), label=WORDS[name], full_width=True)
+    if name in CHOICES:
+        return _choice(name, getattr(s, name))
+    return _slider(*GRIDS[name], getattr(s, name))
 
 
 def _slider(label: str, grid: Sequence[float], value: float) -> Any:
@@ -85,6 +105,6 @@ def _slider(label: str, grid: Sequence[float], value: float) -> Any:
 def _choice(name: str, value: str, **more: Any) -> Any:
     label, words = CHOICES[name]
     options = {text: key for key, text in words.items()}
-    element: Callable[..., Any] = mo.ui.dropdown if name in ("problem", "preset", "x") else mo.ui.radio
+    element: Callable[..., Any] = mo.ui.dropdown if name in ("problem", "preset", "x", "scale") else mo.ui.radio
     more |= {"full_width": True} if element is mo.ui.dropdown else {"inline": True}
     return element(options, value=words[value], label=label, **more)

@@ -9,23 +9,13 @@ import numpy as np
 import xarray as xr
 
 from ..checks import Floats
-from ..errors import MissingExtraError
 from ..figures.style import FAINT, INK, METHODS, SOFT
 from .answers import Curve
+from .plots import FONT, unchecked
 from .settings import AXES, Settings
 
-FONT = "Inter, system-ui, sans-serif"
 HEADROOM = 30.0  # how far above the start the axis may reach for methods that diverge
 BAND = (0.1, 0.9)  # quantiles over seeds
-
-
-def plotly() -> Any:
-    """Plotly's graph objects, or an error that says how to get them."""
-    try:
-        import plotly.graph_objects
-    except ImportError:
-        raise MissingExtraError("the explorer needs marimo and plotly: pip install 'fedlsa[explore]'") from None
-    return plotly.graph_objects
 
 
 def error_figure(s: Settings, curves: Mapping[str, Curve], runs: Sequence[xr.Dataset] = ()) -> Any:
@@ -50,7 +40,7 @@ def error_figure(s: Settings, curves: Mapping[str, Curve], runs: Sequence[xr.Dat
             traces.append(_line(label, end, [c.bias] * len(end), INK, 1.4, dash="dash"))
             levels += [np.array([c.bias])]
     levels += [np.quantile(r["squared_error"].values, BAND, axis=0).ravel() for r in simulated.values()]
-    return plotly().Figure(data=traces, layout=_layout(s, _limits(levels, ceiling)))
+    return unchecked(traces, _layout(s, _limits(levels, ceiling)))
 
 
 def _seeds(s: Settings, name: str, result: xr.Dataset, ceiling: float, thick: bool) -> list[dict[str, Any]]:

@@ -63,31 +63,43 @@ class Runs:
 
 @dataclass(frozen=True, eq=False)
 class Plans:
-    """Plans of each method for an accuracy, and points of their trade-off; refused : why a method has none."""
+    """Plans of each method for the accuracy of the settings; points : of the trade-off; refused : why there is none."""
 
-    question: Question | None = None
-    epsilon: float = 0.0
+    settings: Settings = field(default_factory=Settings)
     found: dict[str, Plan] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     points: tuple[Plan, ...] = ()
     busy: str = ""
 
 
-def curves(desk: Desk, owner: str, q: Question, s: Settings, put: Put) -> None:
-    """The three curves, drawn together if they come soon, else as they finish."""
-    state, began, drawn = Curves(q, s), time.monotonic(), False
+def question(desk: Desk, owner: str, q: Question, s: Settings, width: str, put_curves: Put, put_scene: Put) -> None:
+    """All that a setting asks for, what is looked at first before the rest, until a newer question takes over."""
+    known = curves(desk, owner, q, s, put_curves)
+    if known is not None and agents(desk, owner, q, s, width, put_scene) and s.sampling == "iid":
+        limits(desk, owner, known, put_curves)
+
+
+def curves(desk: Desk, owner: str, q: Question, s: Settings, put: Put) -> Curves | None:
+    """The three curves, drawn together if they come soon, else as they finish; None if dropped before the last."""
+    state, began = Curves(q, s), time.monotonic()
     asked = q.without("seeds") if s.sampling == "iid" else q
     for a in desk.ask(owner, "curves", [(answers.curve, (asked, name)) for name in ORDER], pause=TOGETHER):
-        name = ORDER[a.index]
         if a.kind == "done":
-            state = replace(state, shown={**state.shown, name: a.value})
+            state = replace(state, shown={**state.shown, ORDER[a.index]: a.value})
         elif a.kind == "failed":
-            state = replace(state, failed={**state.failed, name: a.value})
+            state = replace(state, failed={**state.failed, ORDER[a.index]: a.value})
         if a.kind == "pause" or time.monotonic() - began > TOGETHER or not state.waiting:
             put(state)
-            drawn = True
-    if drawn and state.waiting == [] and s.sampling == "iid":
-        limits(desk, owner, state, put)
+    return None if state.waiting else state
+
+
+def agents(desk: Desk, owner: str, q: Question, s: Settings, width: str, put: Put) -> bool:
+    """The picture of where the agents go; whether it was not dropped."""
+    asked = q.without("seeds", "scale", "sampling", "thin", "probability")
+    for a in desk.ask(owner, "agents", [(answers.agents, (asked, width, s.round))]):
+        put(Scene(a.value) if a.kind == "done" else Scene(None, a.value))
+        return True
+    return False
 
 
 def limits(desk: Desk, owner: str, state: Curves, put: Put) -> None:
@@ -100,16 +112,6 @@ def limits(desk: Desk, owner: str, state: Curves, put: Put) -> None:
             state = replace(state, limits={**state.limits, asked[a.index]: a.value})
         if a.kind == "pause" or len(state.limits) == len(asked):
             put(state)
-
-
-def agents(desk: Desk, owner: str, q: Question, width: str, round: int, put: Put) -> None:
-    """The picture of where the agents go."""
-    asked = q.without("seeds", "scale", "sampling", "thin", "probability")
-    for a in desk.ask(owner, "agents", [(answers.agents, (asked, width, round))]):
-        if a.kind == "done":
-            put(Scene(a.value))
-        elif a.kind == "failed":
-            put(Scene(None, a.value))
 
 
 def runs(desk: Desk, owner: str, q: Question, put: Put) -> None:
@@ -130,9 +132,10 @@ def runs(desk: Desk, owner: str, q: Question, put: Put) -> None:
     put(Runs(q, trouble="Stopped; nothing is kept of it."))
 
 
-def plans(desk: Desk, owner: str, q: Question, epsilon: float, put: Put) -> None:
+def plans(desk: Desk, owner: str, q: Question, s: Settings, put: Put) -> None:
     """A plan for each method, then the points of the trade-off between communications and observations."""
-    state = Plans(q, epsilon, busy="Looking for the cheapest run of each method …")
+    epsilon = s.epsilon
+    state = Plans(s, busy="Looking for the cheapest run of each method …")
     put(state)
     q = q.without("step_size", "local_steps", "probability", "rounds", "seeds", "scale", "sampling", "thin")
     for a in desk.ask(owner, "plans", [(answers.plan, (q, epsilon, n)) for n in METHODS], lane=LONG):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,9 +10,10 @@ import marimo as mo
 
 from . import words
 from .desk import Desk
-from .error import error_figure, plotly
+from .error import error_figure
 from .follow import Curves, Runs, Scene
 from .layout import BARE, box
+from .plots import unchecked
 from .settings import METHODS, Settings
 from .sites import Sites
 
@@ -24,7 +24,19 @@ Agents in different worlds look for **one** parameter θ⋆ together. Each takes
 Averaging alone (FedLSA) ends beside θ⋆, because each agent walks towards its own solution in between: *drift*. Control
 variates (SCAFFLSA, Scaffnew) take the drift out. Move **local steps**, and watch FedLSA's curve stop at a higher floor.
 """
-UNIT = 4e-9  # seconds that an update takes, about
+EXPLAINED = {
+    "ring": "Least squares with two coefficients. Each site's own solution lies on a ring, and each sees one direction "
+    "better than the other.",
+    "garnet": "Random decision processes of 30 states; TD(0) with random features. Half of the agents live in one "
+    "world, half in another; the perturbation makes each agent's world a little different.",
+    "lakes": "Gymnasium's FrozenLake, a lake per agent, each slippery in its own way; TD(0) with one value per region.",
+    "cartpoles": "Gymnasium's CartPole, a pole of its own length per agent; TD(0) on logs of 1000 steps.",
+    "files": "A CSV or Parquet file per site, read on your machine. Local steps draw rows of the site at random. For a "
+    "value function the columns reward and terminated are needed too.",
+}
+WHERE = """## Where the agents go
+The plane through θ⋆ in which the agents' own solutions differ most. Step through the rounds or let them play: each
+agent walks from the average (the dot) towards its own solution (its circle); then all are averaged."""
 
 _desk: Desk | None = None
 
@@ -58,27 +70,12 @@ def write_address(query: Any, s: Settings) -> None:
             query.set(name, text)
 
 
-def problem_panel(kind: Any, c: Any, s: Settings, upload: Any, target: Any, sites: Sites) -> Any:
+def problem_panel(kind: Any, worlds: Any, upload: Any, target: Any, sites: Sites) -> Any:
     """The sidebar: what the agents' worlds are."""
-    shown: dict[str, list[Any]] = {
-        "ring": [c[k] for k in ("agents", "spread", "noise")],
-        "garnet": [c[k] for k in ("preset", "heterogeneous", "perturbation", "agents", "features", "discount", "seed")],
-        "lakes": [c[k] for k in ("agents", "spread", "discount")],
-        "cartpoles": [c[k] for k in ("agents", "spread", "discount")],
-        "files": [upload, _files(sites), c["task"], *_columns(c, s, target), c["weight"]],
-    }
-    return mo.vstack([mo.md("## The problem"), kind, *shown[s.problem], mo.md(EXPLAINED[s.problem])], gap=1)
-
-
-EXPLAINED = {
-    "ring": "Least squares with two coefficients. Each site's own solution lies on a ring, and each sees one direction "
-    "better than the other.",
-    "garnet": "Random decision processes of 30 states; TD(0) with random features. Half of the agents live in one "
-    "world, half in another; the perturbation makes each agent's world a little different.",
-    "lakes": "Gymnasium's FrozenLake, a lake per agent, each slippery in its own way; TD(0) with one value per region.",
-    "cartpoles": "Gymnasium's CartPole, a pole of its own length per agent; TD(0) on logs of 1000 steps.",
-    "files": "A CSV or Parquet file per site, read on your machine. Local steps draw rows of the site at random.",
-}
+    parts = [worlds[name] for name in worlds]
+    if kind.value == "files":
+        parts = [upload, _files(sites), target, *parts]
+    return mo.vstack([mo.md("## The problem"), kind, *parts, mo.md(EXPLAINED[kind.value])], gap=1)
 
 
 def _files(sites: Sites) -> Any:
@@ -86,18 +83,19 @@ def _files(sites: Sites) -> Any:
     return mo.md(f"{len(sites.files)} sites: {names}" if names else "No files yet: drop some above.")
 
 
-def _columns(c: Any, s: Settings, target: Any) -> list[Any]:
-    if s.task == "value":
-        return [c["state"], c["next_state"], c["discount"]]
-    return [target if target is not None else c["target"]]
+def target_choice(sites: Sites, wanted: str) -> Any:
+    """The column to be explained, among those of the files."""
+    if not sites.columns:
+        return mo.ui.text(wanted, label="column to be explained", full_width=True)
+    value = wanted if wanted in sites.columns else sites.columns[-1]
+    return mo.ui.dropdown(list(sites.columns), value=value, label="column to be explained", full_width=True)
 
 
-def method_panel(c: Any, s: Settings) -> Any:
-    """The sliders of the methods."""
-    rates = [c["own"], *([c["probability"]] if s.probability is not None else [])]
-    order = [c["sampling"], *([c["thin"]] if s.sampling == "markov" else [])]
-    rows = [c["step_size"], c["local_steps"], c["rounds"], mo.vstack(order), mo.vstack(rates)]
-    return box("row", *rows)
+def method_panel(method: Any) -> Any:
+    """The sliders of the methods; what is rarely touched lies behind a fold."""
+    main = box("row", *(method[name] for name in ("step_size", "local_steps", "rounds")))
+    rest = box("row", *(method[name] for name in ("sampling", "thin", "own", "probability")))
+    return mo.vstack([main, mo.accordion({"Trajectories, and Scaffnew's own rate": rest})])
 
 
 def error_panel(known: Curves, runs: Runs) -> Any:
@@ -121,26 +119,25 @@ def limits_line(known: Curves) -> Any:
     return box("quiet", words.limits_line(known.limits))
 
 
-def view_panel(c: Any, simulate: Any, stop: Any, runs: Runs) -> Any:
+def view_panel(view: Any, simulate: Any, stop: Any) -> Any:
     """The axis, and the simulation on top."""
-    state: Any = mo.md("")
-    if runs.done is not None:
-        state = mo.md(f"simulating: {runs.done:.0%}")
-    elif runs.trouble:
-        state = mo.md(runs.trouble)
-    return mo.vstack([box("line", c["x"], c["scale"]), box("line", c["seeds"], simulate, stop, state)])
+    return box("line", view["x"], view["scale"], view["seeds"], simulate, stop)
+
+
+def runs_line(runs: Runs) -> Any:
+    """How far a simulation is."""
+    if runs.done is None:
+        return box("quiet", runs.trouble)
+    bar = f'<progress value="{runs.done:.3f}" max="1"></progress>'
+    return box("quiet", mo.Html(f"simulating {bar} {runs.done:.0%}"))
 
 
 def agents_panel(scene: Scene) -> Any:
     """Where the agents go."""
-    heading = mo.md(
-        "## Where the agents go\nThe plane through θ⋆ in which the agents' own solutions differ most. "
-        "Step through the rounds or let them play: each agent walks from the average (the dot) towards its own "
-        "solution (its circle); then all are averaged."
-    )
     if scene.figure is None:
-        return mo.vstack([heading, mo.md(scene.trouble or "Computing …")])
-    return mo.vstack([heading, mo.ui.plotly(plotly().Figure(scene.figure), config={**BARE, "responsive": False})])
+        return mo.vstack([mo.md(WHERE), mo.md(scene.trouble or "Computing …")])
+    figure = unchecked(scene.figure["data"], scene.figure["layout"], scene.figure["frames"])
+    return mo.vstack([mo.md(WHERE), box("picture", mo.ui.plotly(figure, config={**BARE, "responsive": False}))])
 
 
 def checked(make: Callable[[], Settings], otherwise: Settings) -> tuple[Settings, str]:
@@ -155,23 +152,3 @@ def notes(*lines: str) -> Any:
     """Complaints, one line each; nothing where there are none."""
     kept = [line for line in lines if line]
     return mo.callout(mo.md("\n\n".join(kept)), kind="warn") if kept else None
-
-
-def target_choice(sites: Sites, wanted: str) -> Any:
-    """The column to be explained, among those of the files."""
-    if not sites.columns:
-        return None
-    value = wanted if wanted in sites.columns else sites.columns[-1]
-    return mo.ui.dropdown(list(sites.columns), value=value, label="column to be explained", full_width=True)
-
-
-def duration(updates: float) -> str:
-    """About how long a simulation will take."""
-    seconds = updates * UNIT
-    return (
-        "a moment"
-        if seconds < 1
-        else f"about {seconds:.0f} s"
-        if seconds < 90
-        else f"about {math.ceil(seconds / 60)} min"
-    )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,29 +14,35 @@ from ..figures.style import FAINT, INK, SOFT
 from ..figures.style import METHODS as HUES
 from ..figures.tradeoff import front
 from ..theory.planner import Plan
-from .error import FONT, plotly
 from .follow import Plans
 from .layout import BARE, box
+from .plots import FONT, unchecked
 from .settings import METHODS, Settings
 
 
-def plan_panel(c: Any, find: Any, known: Plans, use: Any) -> Any:
-    """The accuracy that is asked for, the plans, the trade-off, and a button that takes a plan over."""
+def ask_panel(more: Any, find: Any) -> Any:
+    """The accuracy that is asked for."""
     heading = mo.md(
         "## The plan\nSay how accurate the answer must be; exact errors then decide step size, local steps and rounds."
     )
-    parts: list[Any] = [heading, box("line", c["epsilon"], find)]
+    return mo.vstack([heading, box("line", more["epsilon"], find)])
+
+
+def plan_panel(known: Plans, use: Any) -> Any:
+    """The plans, a button for each that takes it over, and the trade-off."""
+    parts: list[Any] = []
     if known.found or known.refused:
         parts.append(mo.md(_table(known)))
-        parts += [mo.hstack(list(use.values()), justify="start", gap=1, wrap=True)] if known.found else []
+        parts += [box("line", *(use[name] for name in known.found))] if known.found else []
     if known.points or known.found:
         parts.append(mo.ui.plotly(_trade_off(known), config=BARE))
-    parts.append(mo.md(known.busy))
-    return mo.vstack(parts)
+    return mo.vstack([*parts, mo.md(known.busy)])
 
 
 def _table(known: Plans) -> str:
-    rows = [f"| RMSE ≤ {known.epsilon:g} | step size | local steps | rounds | observations per agent | bytes |"]
+    rows = [
+        f"| RMSE ≤ {known.settings.epsilon:g} | step size | local steps | rounds | observations per agent | bytes |"
+    ]
     rows += ["|---|---|---|---|---|---|"]
     for name in METHODS:
         if name in known.found:
@@ -48,9 +55,19 @@ def _table(known: Plans) -> str:
     return "\n".join(rows)
 
 
-def use_button(name: str, plan: Plan, s: Settings, put: Callable[[Settings], None]) -> Any:
-    """One click carries the plan into the sliders."""
-    return mo.ui.button(label=f"Use {name}'s plan", on_change=lambda _: put(adopted(s, plan)))
+def use_buttons(known: Plans) -> Any:
+    """A button per plan, which remembers when it was pressed."""
+
+    def button(name: str) -> Any:
+        return mo.ui.button(value=0.0, on_click=lambda _: time.monotonic(), label=f"Use {name}'s plan")
+
+    return mo.ui.dictionary({name: button(name) for name in known.found})
+
+
+def adopt(pressed: Mapping[str, float], known: Plans, put: Callable[[Settings], None]) -> None:
+    """Carry the plan whose button was pressed last, if any was, into the sliders."""
+    if any(pressed.values()):
+        put(adopted(known.settings, known.found[max(pressed, key=lambda name: pressed[name])]))
 
 
 def adopted(s: Settings, p: Plan) -> Settings:
@@ -76,10 +93,10 @@ def _trade_off(known: Plans) -> Any:
                 "hovertemplate": "%{y} communications, %{x:.3g} observations<extra>" + name + "</extra>",
             }
         )  # fmt: skip
-    axis = {"type": "log", "gridcolor": FAINT, "linecolor": SOFT, "ticks": "outside", "automargin": True}
-    return plotly().Figure(
-        data=traces,
-        layout={
+    axis = {"type": "log", "gridcolor": FAINT, "linecolor": SOFT, "ticks": "outside", "automargin": True, "dtick": "D2"}
+    return unchecked(
+        traces,
+        {
             "xaxis": {**axis, "title": {"text": "observations per agent"}},
             "yaxis": {**axis, "title": {"text": "communications"}},
             "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},

@@ -8,25 +8,25 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 import numpy as np
 
 from .. import checks
 from ..engine.paths import Paths
-from ..errors import ArgumentError, MissingExtraError
+from ..errors import ArgumentError
 from ..figures import scene, style
 from ..figures.scene import Box, Plane
 from .plane_parts import Json, Panel, names, packed, panel_of
+from .plots import FONT, unchecked
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-WIDTHS = {"wide": 940, "narrow": 358}  # of the figure, in pixels
+WIDTHS = {"wide": 900, "narrow": 358}  # of the figure, in pixels
 MOST = 3  # panels
 EDGE, GAP = 8, 18  # around all panels, and between two
-FONT = "Inter, system-ui, sans-serif"
 MODEBAR = ["toimage", "select2d", "lasso2d", "zoom2d", "pan2d", "zoomin", "zoomout", "autoscale", "resetscale"]
 PACE, REST = 130, 3  # milliseconds a frame, and frames that a round rests at its end
 DETAIL = ((36, 6), (24, 6), (12, 4), (8, 2), (6, 1))  # points of a path, moments of a round
@@ -47,7 +47,6 @@ def agents_figure(paths: Sequence[Paths], *, round: int = 1, width: str = "wide"
     T = min(p.rounds for p in held)
     round = checks.integer("round", round, at_least=1, at_most=T)
     width = checks.choice("width", width, WIDTHS)
-    graph = _plotly()
     plane = scene.plane_of(held[0].problem, [p.theta[0] for p in held])
     across = len(held) if width == "wide" else 1
     side = (WIDTHS[width] - 2 * EDGE - GAP * (across - 1)) / across  # of a panel
@@ -70,18 +69,7 @@ def agents_figure(paths: Sequence[Paths], *, round: int = 1, width: str = "wide"
     for f in frames:
         f["name"] += mark
     layout = _layout(held, panels, plane, box, (side, high), round, [f["name"] for f in frames], width)
-    figure = graph.Figure(data=data, layout=layout, _validate=False)
-    # the public way to set frames checks every number in them again, which takes longer than all the rest
-    figure._frame_objs = tuple(graph.Frame(_validate=False, **f) for f in frames)
-    return figure
-
-
-def _plotly() -> Any:
-    try:
-        import plotly.graph_objects
-    except ImportError:
-        raise MissingExtraError("the explorer needs plotly and marimo: pip install 'fedlsa[explore]'") from None
-    return plotly.graph_objects
+    return unchecked(data, layout, frames)
 
 
 def _numbered(held: list[Paths]) -> list[tuple[int, Paths]]:

@@ -10,17 +10,16 @@ import marimo as mo
 from . import take
 from .follow import Curves, Runs
 from .layout import box, code
-from .settings import Settings
 
 
-def take_panel(c: Any, s: Settings, files: tuple[str, ...], known: Curves, runs: Runs) -> Any:
+def take_panel(files: tuple[str, ...], known: Curves, runs: Runs) -> Any:
     """The lines, the command, the pictures and the data; files are made when they are asked for."""
     heading = mo.md(
         "## Take it with you\nThe address of this page holds every setting: copy it, and it opens with what you see."
     )
     if known.question is None or not known.shown:
         return heading
-    seeds = runs.of(known.question)
+    s, seeds = known.settings, runs.of(known.question)
     predicted = any(curve.bias > 0 for curve in known.shown.values())
     lines = take.script(s, files, bool(seeds), predicted)
 
@@ -38,7 +37,6 @@ def take_panel(c: Any, s: Settings, files: tuple[str, ...], known: Curves, runs:
         "The error": mo.vstack([code(lines), code(take.command(s, files, bool(seeds))), box("line", *error_files)]),
         "The agents": mo.vstack(
             [
-                c["round"],
                 code(take.agents_script(s, files)),
                 code(take.command(s, files, save="agents.png", agents=True)),
                 box("line", *agents_files),
