@@ -1,24 +1,11 @@
 """The site in a real browser, opened from the disk, at the width of a desk and of a telephone."""
 
-import shutil
-
 import pytest
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
 PAGES = ("index", "tutorial", "data", "network", "theory", "paper-map", "notation", "performance", "api/theory")
 WIDE = "[...document.querySelectorAll('article *')].filter(e => e.getBoundingClientRect().right > innerWidth + 1"
 WIDE += " && !e.closest('.md-typeset__scrollwrap, pre, .formula')).map(e => e.outerHTML.slice(0, 80))"
 BROKEN = "[...document.images].filter(i => !i.complete || !i.naturalWidth || !i.alt).map(i => i.src)"
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with sync_api.sync_playwright() as driver:
-        started = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield started
-        started.close()
 
 
 @pytest.fixture

@@ -98,7 +98,10 @@ def _(complaints, get_start, given, kind, method, more, target, view, worlds):
 
 @app.cell
 def _(desk, owner, q, s, set_curves, set_scene, width):
-    mo.Thread(target=follow.question, args=(desk, owner, q, s, width, set_curves, set_scene)).start()
+    def wanted() -> bool:
+        return not mo.current_thread().should_exit
+
+    mo.Thread(target=follow.question, args=(desk, owner, q, s, width, wanted, set_curves, set_scene)).start()
     return
 
 
@@ -165,8 +168,8 @@ def _(get_plans, set_start, use):
 
 
 @app.cell
-def _(get_curves, get_runs, given):
-    take_panel.take_panel(given.files, get_curves(), get_runs())
+def _(get_runs, get_scene, given):
+    take_panel.take_panel(given.files, get_scene().curves, get_runs())
     return
 
 

@@ -20,6 +20,7 @@ from .settings import METHODS, Settings
 
 ORDER = ("FedLSA", "Scaffnew", "SCAFFLSA")  # two processes are then busy for the same time
 TOGETHER = 0.2  # seconds within which curves that arrive are drawn together
+CALM = 0.4  # seconds without a newer question before the agents are drawn
 REDRAW = 0.2  # seconds between two pictures of progress
 
 Put = Callable[[Any], None]
@@ -42,10 +43,11 @@ class Curves:
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """Where the agents go: the data of a picture, or why there is none."""
+    """What is drawn when sliders rest: where the agents go, or why that cannot be seen; the curves to take along."""
 
     figure: dict[str, Any] | None = None
     trouble: str = ""
+    curves: Curves = field(default_factory=Curves)
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,10 +74,22 @@ class Plans:
     busy: str = ""
 
 
-def question(desk: Desk, owner: str, q: Question, s: Settings, width: str, put_curves: Put, put_scene: Put) -> None:
-    """All that a setting asks for, what is looked at first before the rest, until a newer question takes over."""
+def question(
+    desk: Desk,
+    owner: str,
+    q: Question,
+    s: Settings,
+    width: str,
+    wanted: Callable[[], bool],
+    put_curves: Put,
+    put_scene: Put,
+) -> None:
+    """All that a setting asks for, what is looked at first before the rest, as long as it is wanted."""
     known = curves(desk, owner, q, s, put_curves)
-    if known is not None and agents(desk, owner, q, s, width, put_scene) and s.sampling == "iid":
+    if known is None:
+        return
+    time.sleep(CALM)  # the agents are a large picture: not while a slider is being dragged
+    if wanted() and agents(desk, owner, known, width, put_scene) and s.sampling == "iid":
         limits(desk, owner, known, put_curves)
 
 
@@ -93,11 +107,12 @@ def curves(desk: Desk, owner: str, q: Question, s: Settings, put: Put) -> Curves
     return None if state.waiting else state
 
 
-def agents(desk: Desk, owner: str, q: Question, s: Settings, width: str, put: Put) -> bool:
+def agents(desk: Desk, owner: str, known: Curves, width: str, put: Put) -> bool:
     """The picture of where the agents go; whether it was not dropped."""
-    asked = q.without("seeds", "scale", "sampling", "thin", "probability")
-    for a in desk.ask(owner, "agents", [(answers.agents, (asked, width, s.round))]):
-        put(Scene(a.value) if a.kind == "done" else Scene(None, a.value))
+    assert known.question is not None
+    asked = known.question.without("seeds", "scale", "sampling", "thin", "probability")
+    for a in desk.ask(owner, "agents", [(answers.agents, (asked, width, known.settings.round))]):
+        put(Scene(a.value, "", known) if a.kind == "done" else Scene(None, a.value, known))
         return True
     return False
 

@@ -1,0 +1,137 @@
+"""A server of the explorer, and a page of it that can be asked what it shows."""
+
+import re
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+
+from fedlsa.explore.answers import Question
+from fedlsa.explore.settings import METHODS, Settings
+from fedlsa.theory import exact
+
+PHONE = {"user_agent": "Mozilla/5.0 (Linux; Android 14) Mobile Safari/537.36", "is_mobile": True, "has_touch": True}
+# every Plotly figure of the page, those in shadow trees too, with what it really draws
+FIGURES = """() => {
+  const inside = root => [...root.querySelectorAll('*')].flatMap(
+    e => [...(e._fullData ? [e] : []), ...(e.shadowRoot ? inside(e.shadowRoot) : [])]);
+  return inside(document).map(e => e._fullData.map(t => [t.name, [...(t.x ?? [])], [...(t.y ?? [])]]));
+}"""
+NOTED = "() => addEventListener('keydown', () => { window.pressed = performance.now() }, true)"
+
+
+@dataclass
+class Explorer:
+    """A page of the explorer in a browser."""
+
+    page: Any
+    home: str
+
+    def open(self, settings: Settings | str = "") -> "Explorer":
+        query = settings if isinstance(settings, str) else settings.address()
+        self.page.goto(f"{self.home}?{query}" if query else self.home)
+        self.page.evaluate(NOTED)
+        return self
+
+    def figures(self) -> list[dict[str, tuple[list[float], list[float]]]]:
+        return [{name: (x, y) for name, x, y in traces} for traces in self.page.evaluate(FIGURES)]
+
+    def drawn(self) -> dict[str, tuple[list[float], list[float]]]:
+        """The lines of the picture of the error: name to (x, y)."""
+        return next((f for f in self.figures() if "FedLSA" in f or not f or "trace 0" not in f), {})
+
+    def settings(self) -> Settings:
+        """Those in the page's address."""
+        return Settings.from_address("?" + urlsplit(self.page.url).query)
+
+    def until(self, true: Any, what: str, seconds: float = 30) -> Any:
+        """Wait for something to be so, and return what it says."""
+        end = time.monotonic() + seconds
+        while not (found := true()):
+            assert time.monotonic() < end, f"{what}, in {seconds} s; the page says: {self.words()[-1500:]}"
+            self.page.wait_for_timeout(50)
+        return found
+
+    def shows(self, s: Settings) -> bool:
+        """Whether all three curves are those of fl.theory.exact."""
+        drawn = self.drawn()
+        return all(name in drawn and agrees(drawn[name], s, name) for name in METHODS)
+
+    def answers(self, s: Settings, seconds: float = 30) -> None:
+        self.until(lambda: self.shows(s), f"the curves are those of {s.address() or 'the start'}", seconds)
+
+    def slider(self, label: str) -> Any:
+        return self.page.locator("marimo-slider").filter(has_text=label).get_by_role("slider")
+
+    def press(self, label: str, key: str = "ArrowLeft", times: int = 1) -> None:
+        self.slider(label).focus()
+        for _ in range(times):
+            self.page.keyboard.press(key)
+
+    def button(self, label: str) -> Any:
+        return self.page.get_by_role("button", name=label, exact=True)
+
+    def choose(self, label: str, option: str) -> None:
+        self.page.locator("marimo-dropdown").filter(has_text=label).locator("select").select_option(label=option)
+
+    def words(self) -> str:
+        return self.page.inner_text("#App")
+
+
+_known: dict[Any, Any] = {}
+
+
+def agrees(line: tuple[list[float], list[float]], s: Settings, name: str) -> bool:
+    """Whether a drawn line is the exact error of a method, as far as the picture reaches."""
+    q = Question.of(s)
+    if (q, name) not in _known:
+        _known[q, name] = exact(q.problem(), s.method(name), rounds=s.rounds, record=s.record())
+    e = _known[q, name]
+    x, y = np.array(line[0], float), np.array(line[1], float)
+    if len(x) != e.sizes["round"]:
+        return False
+    return np.allclose(x, e[s.x], rtol=1e-12) and np.allclose(y, e["mse"], rtol=1e-9)
+
+
+@pytest.fixture(scope="session")
+def home():
+    """The address of an explorer that runs as users run it."""
+    command = [sys.executable, "-c", "import sys; from fedlsa.cli import main; sys.exit(main())", "explore"]
+    server = subprocess.Popen([*command, "--no-browser"], stdout=subprocess.PIPE, text=True)
+    try:
+        found = re.search(r"http://\S+", server.stdout.readline())
+        assert found, "the explorer has not said where it is"
+        yield found.group()
+    finally:
+        server.terminate()
+        server.wait(10)
+
+
+@pytest.fixture(scope="module")
+def desk(browser, home):
+    """One page at the width of a desk, for the tests of a file."""
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    yield from _watched(page, home)
+
+
+@pytest.fixture(scope="module")
+def phone(browser, home):
+    """The same at the width of a telephone."""
+    page = browser.new_page(viewport={"width": 390, "height": 844}, device_scale_factor=2, **PHONE)
+    yield from _watched(page, home)
+
+
+def _watched(page, home):
+    faults, outside = [], []
+    page.on("pageerror", lambda error: faults.append(str(error)) if str(error) != "undefined" else None)
+    page.on("requestfinished", lambda r: outside.append(r.url) if urlsplit(r.url).hostname != "127.0.0.1" else None)
+    yield Explorer(page, home)
+    page.close()
+    outside = [url for url in outside if not url.startswith(("data:", "blob:"))]
+    assert not outside, "the page has fetched something from elsewhere"
+    assert not faults, "an error in the browser"
