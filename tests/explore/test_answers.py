@@ -142,13 +142,6 @@ def test_questions_about_looks_alone_are_one_question():
     assert Question.of(replace(RING, rounds=13)).without("rounds") == Question.of(RING).without("rounds")
 
 
-def test_the_cost_of_a_simulation_counts_its_observations():
-    s = replace(RING, probability=0.25)
-    assert answers.cost(Question.of(s)) == 3 * 12 * 4 * (10 + 10 + 4)
-    s = replace(GARNET, probability=0.25, sampling="markov", thin=2)  # Scaffnew's rounds have 1 / p updates
-    assert answers.cost(Question.of(s)) == 2 * 5 * 3 * (6 + 6 + 2 * 4)
-
-
 def test_an_error_that_is_no_number_counts_as_blown_up():
     exact = answers.curve(Question.of(RING), "FedLSA").exact.copy(deep=True)
     exact["mse"].values[5] = np.nan

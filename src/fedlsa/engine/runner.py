@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 
 from numba import typeof
 
@@ -46,9 +46,10 @@ def run_all(runs: list[Run], threads: int, report: Progress | None) -> None:
         return
     share = max(1, threads // len(runs))  # threads that one task may use inside its rounds
     with ThreadPoolExecutor(threads) as pool, ThreadPoolExecutor(threads) as inner:
-        queue = sorted(runs, key=lambda run: -run.cost)
-        futures = [pool.submit(work, run, inner if share > 1 else None, share) for run in queue]
-        try:
+        futures: list[Future[None]] = []
+        try:  # around the first submission too: an interruption may come at once
+            for run in sorted(runs, key=lambda run: -run.cost):
+                futures.append(pool.submit(work, run, inner if share > 1 else None, share))
             while True:
                 done, pending = wait(futures, timeout=0.05, return_when=FIRST_EXCEPTION)
                 tell()

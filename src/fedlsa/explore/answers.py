@@ -133,14 +133,8 @@ def plan_within(q: Question, epsilon: float, name: str, most: float) -> Plan | N
         return None
 
 
-def cost(q: Question) -> float:
-    """Observations that a simulation of all methods draws, those that it skips included."""
-    s = q.settings
-    lengths = 2 * s.local_steps + s.order().thin / s.chance
-    return q.problem().n_agents * s.rounds * s.seeds * lengths
-
-
-def warm(q: Question) -> None:
-    """Load what the first question would otherwise wait for."""
+def warm(process: int) -> None:
+    """Load what the first question would otherwise wait for; process : which of those that start together."""
+    q = Question(Settings(rounds=10))
     for name in METHODS:
         curve(q, name)

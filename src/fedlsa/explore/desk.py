@@ -25,6 +25,8 @@ from . import worker
 
 QUICK, LONG = "quick", "long"
 KEPT = 64  # answers that are remembered
+HELPLESS = "no process can be started to compute this"
+TRIES = 3  # processes that may end before they begin
 THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
 
 
@@ -60,7 +62,7 @@ class Desk:
         self._numbers = itertools.count()
         self._waiting: dict[str, list[_Question]] = {QUICK: [], LONG: []}
         self._memory: OrderedDict[Any, Any] = OrderedDict()
-        self._closed = False
+        self._closed, self._stillborn = False, 0
         self._workers = [_Worker(self, QUICK) for _ in range(quick)] + [_Worker(self, LONG) for _ in range(long)]
 
     def ask(
@@ -86,6 +88,8 @@ class Desk:
                     replies.put(Answer(i, "done", self._memory[made.key]))
                 elif self._closed:
                     replies.put(Answer(i, "dropped", None))
+                elif not any(w.lane == lane for w in self._workers):
+                    replies.put(Answer(i, "failed", HELPLESS))
                 else:
                     self._waiting[lane].append(made)
             self._hand_out()
@@ -146,8 +150,16 @@ class Desk:
             if q is not None:
                 text = "the computation ended unexpectedly, perhaps for want of memory"
                 q.replies.put(Answer(q.index, "failed", text))
-            self._workers[self._workers.index(worker)] = _Worker(self, worker.lane)
-            self._hand_out()
+            if worker.began or self._stillborn < TRIES:
+                self._stillborn += not worker.began
+                self._workers[self._workers.index(worker)] = _Worker(self, worker.lane)
+                self._hand_out()
+                return
+            self._workers.remove(worker)  # whatever keeps it from starting would keep the next from it too
+            if not any(w.lane == worker.lane for w in self._workers):
+                for q in self._waiting[worker.lane]:
+                    q.replies.put(Answer(q.index, "failed", HELPLESS))
+                self._waiting[worker.lane] = []
 
 
 def _until_all(replies: queue.SimpleQueue[Answer], count: int, pause: float | None) -> Iterator[Answer]:
@@ -172,6 +184,7 @@ class _Worker:
     desk: Desk
     lane: str
     question: _Question | None = None
+    began: bool = False
     process: BaseProcess = field(init=False)
     line: Connection = field(init=False)
 
@@ -204,6 +217,7 @@ class _Worker:
                 self.line.close()
                 self.desk.lost(self)
                 return
+            self.began = True
             self.desk.heard(self, number, kind, value)
 
 

@@ -5,6 +5,7 @@ Each state is a value that is replaced, never changed; marimo draws again whatev
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -123,8 +124,9 @@ def limits(desk: Desk, owner: str, state: Curves, put: Put) -> None:
     q = state.question.without("step_size", "rounds", "seeds", "scale")
     asked = [n for n in METHODS if n in state.shown]
     for a in desk.ask(owner, "limits", [(answers.limit, (q, n)) for n in asked], lane=LONG, pause=TOGETHER):
-        if a.kind == "done":
-            state = replace(state, limits={**state.limits, asked[a.index]: a.value})
+        if a.kind != "pause":
+            found = a.value if a.kind == "done" else math.nan
+            state = replace(state, limits={**state.limits, asked[a.index]: found})
         if a.kind == "pause" or len(state.limits) == len(asked):
             put(state)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 from typing import Any
 
 import marimo as mo
@@ -12,6 +14,11 @@ BARE = {"displayModeBar": False, "responsive": True}  # pictures without Plotly'
 def box(kind: str, *parts: Any) -> Any:
     """Parts in a row of the kind that explore.css knows."""
     return mo.Html(f'<div class="explore-{kind}">{"".join(f"<div>{mo.as_html(p).text}</div>" for p in parts)}</div>')
+
+
+def plain(text: str) -> str:
+    """Text from files, links and errors as Markdown that shows it letter by letter."""
+    return re.sub(r"([\\`*_\[\]$|#~])", r"\\\1", html.escape(text, quote=False))
 
 
 def code(text: str) -> Any:

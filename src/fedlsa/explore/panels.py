@@ -8,11 +8,11 @@ from typing import Any
 
 import marimo as mo
 
-from . import words
+from . import answers, words
 from .desk import Desk
 from .error import error_figure
 from .follow import Curves, Runs, Scene
-from .layout import BARE, box
+from .layout import BARE, box, plain
 from .plots import unchecked
 from .settings import METHODS, Settings
 from .sites import Sites
@@ -46,6 +46,7 @@ def desk() -> Desk:
     global _desk
     if _desk is None:
         _desk = Desk()
+        _desk.ask("desk", "warm", [(answers.warm, (i,)) for i in range(2)])
     return _desk
 
 
@@ -80,7 +81,7 @@ def problem_panel(kind: Any, worlds: Any, upload: Any, target: Any, sites: Sites
 
 def _files(sites: Sites) -> Any:
     names = ", ".join(f.replace("\\", "/").rsplit("/", 1)[-1] for f in sites.files)
-    return mo.md(f"{len(sites.files)} sites: {names}" if names else "No files yet: drop some above.")
+    return mo.md(f"{len(sites.files)} sites: {plain(names)}" if names else "No files yet: drop some above.")
 
 
 def target_choice(sites: Sites, wanted: str) -> Any:
@@ -102,7 +103,7 @@ def error_panel(known: Curves, runs: Runs) -> Any:
     """The picture of the error and what it says, in words."""
     figure = mo.ui.plotly(error_figure(known.settings, known.shown, runs.of(known.question)), config=BARE)
     lines = words.verdict(known.settings, known.shown, known.limits)
-    lines += [f"**{n}**: {why}" for n, why in _once(known.failed).items()]
+    lines += [f"**{n}**: {plain(why)}" for n, why in _once(known.failed).items()]
     lines += [f"**{n}**: computing …" for n in known.waiting] if known.question is not None else []
     return mo.vstack([figure, mo.md("\n".join(f"- {line}" for line in lines)) if lines else mo.md("Computing …")])
 
@@ -127,7 +128,7 @@ def view_panel(view: Any, simulate: Any, stop: Any) -> Any:
 def runs_line(runs: Runs) -> Any:
     """How far a simulation is."""
     if runs.done is None:
-        return box("quiet", runs.trouble)
+        return box("quiet", mo.md(plain(runs.trouble)))
     bar = f'<progress value="{runs.done:.3f}" max="1"></progress>'
     return box("quiet", mo.Html(f"simulating {bar} {runs.done:.0%}"))
 
@@ -135,7 +136,7 @@ def runs_line(runs: Runs) -> Any:
 def agents_panel(scene: Scene) -> Any:
     """Where the agents go."""
     if scene.figure is None:
-        return mo.vstack([mo.md(WHERE), mo.md(scene.trouble or "Computing …")])
+        return mo.vstack([mo.md(WHERE), mo.md(plain(scene.trouble) or "Computing …")])
     figure = unchecked(scene.figure["data"], scene.figure["layout"], scene.figure["frames"])
     return mo.vstack([mo.md(WHERE), box("picture", mo.ui.plotly(figure, config={**BARE, "responsive": False}))])
 
@@ -151,4 +152,4 @@ def checked(make: Callable[[], Settings], otherwise: Settings) -> tuple[Settings
 def notes(*lines: str) -> Any:
     """Complaints, one line each; nothing where there are none."""
     kept = [line for line in lines if line]
-    return mo.callout(mo.md("\n\n".join(kept)), kind="warn") if kept else None
+    return mo.callout(mo.md("\n\n".join(map(plain, kept))), kind="warn") if kept else None

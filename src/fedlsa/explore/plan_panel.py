@@ -15,7 +15,7 @@ from ..figures.style import METHODS as HUES
 from ..figures.tradeoff import front
 from ..theory.planner import Plan
 from .follow import Plans
-from .layout import BARE, box
+from .layout import BARE, box, plain
 from .plots import FONT, unchecked
 from .settings import METHODS, Settings
 
@@ -51,7 +51,7 @@ def _table(known: Plans) -> str:
             steps = f"1/p = {1 / a.probability:.0f}" if isinstance(a, Scaffnew) else str(a.local_steps)
             rows.append(f"| **{name}** | {a.step_size:.3g} | {steps} | {p.rounds} | {p.samples:.3g} | {p.bytes:,} |")
         elif name in known.refused:
-            rows.append(f"| **{name}** | {known.refused[name]} | | | | |")
+            rows.append(f"| **{name}** | {plain(known.refused[name])} | | | | |")
     return "\n".join(rows)
 
 

@@ -20,7 +20,7 @@ def _line(s: Settings, c: Curve, limit: float | None) -> str:
     if c.exact is None:
         return _simulated(c)
     # a method that is stable may still settle far above its start, where observations are noisy
-    known = limit if s.sampling == "iid" else None  # trajectories have no known limit
+    known = None if limit is None or math.isnan(limit) or s.sampling != "iid" else limit  # none for trajectories
     unstable = c.blown_up is not None if known is None else s.step_size >= known
     if unstable:
         when = "" if c.blown_up is None else f" The error is a thousand times its start after {c.blown_up} rounds."
@@ -40,6 +40,8 @@ def _line(s: Settings, c: Curve, limit: float | None) -> str:
 def _cure(limit: float | None) -> str:
     if limit is None:
         return "Looking for the step size at which it becomes stable …"
+    if math.isnan(limit):
+        return "The step size at which it becomes stable could not be found."
     if limit <= 0:
         return "No step size makes it stable."
     return f"It becomes stable below {_below(limit)}."
@@ -58,7 +60,7 @@ def _simulated(c: Curve) -> str:
 
 def limits_line(limits: Mapping[str, float]) -> str:
     """The stable step sizes in one line, as far as they are known."""
-    known = [f"{name} {_below(limits[name])}" for name in METHODS if name in limits]
+    known = [f"{name} {_below(limits[name])}" for name in METHODS if not math.isnan(limits.get(name, math.nan))]
     return "Stable below: " + " · ".join(known) if known else ""
 
 

@@ -44,6 +44,7 @@ def main(line: Connection) -> None:
     signal.signal(signal.SIGINT, bench.stop)
     threading.Thread(target=_listen, args=(line, bench, questions), daemon=True).start()
     threading.Thread(target=_speak, args=(line, answers), daemon=True).start()
+    answers.put((-1, "ready", None))
     while True:
         number, function, arguments = questions.get()
         try:
