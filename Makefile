@@ -15,8 +15,9 @@ demo: $(VENV)/.installed-cli ## FedLSA against SCAFFLSA: a table, and the pictur
 explore: $(VENV)/.installed-explore ## a page in the browser: move a slider, see client drift (ARGS="--port 8000")
 	@$(BIN)/fedlsa explore $(ARGS)
 
-test: lint ## lint, then all tests; those of the GPU engine on Numba's CUDA simulator
-	@$(BIN)/python -m pytest -n auto --dist worksteal --ignore=tests/gpu
+test: lint ## lint, then all tests: those of the page alone, in Chromium; those of the GPU engine on a simulator
+	@$(BIN)/python -m pytest -n auto --dist worksteal --ignore=tests/gpu --ignore=tests/browser
+	@$(BIN)/python -m pytest tests/browser
 	@NUMBA_ENABLE_CUDASIM=1 $(BIN)/python -m pytest -n auto --dist worksteal tests/gpu
 
 test-gpu: $(VENV)/.installed-test $(VENV)/.installed-cuda ## the tests of the GPU engine on a real GPU

@@ -27,7 +27,7 @@ Tell = Callable[[float, float], None]
 DIGITS = 1e-2  # of a stability limit, relative
 SHOWN = 20  # rounds whose inside is shown
 MOMENTS = 24  # of a round at which agents are shown
-CAPS = (0.3, 0.5, 0.75, 2.0)  # times the observations of a plan: the points of a trade-off
+CAPS = (0.4, 0.6, 0.8, 1.5, 2.5, 4.0)  # times the observations of a plan: the points of a trade-off
 BLOWN_UP = 1e3  # times the error at the start: nobody waits for such a run to come back
 
 

@@ -18,10 +18,11 @@ HEADROOM = 30.0  # how far above the start the axis may reach for methods that d
 BAND = (0.1, 0.9)  # quantiles over seeds
 
 
-def error_figure(s: Settings, curves: Mapping[str, Curve], runs: Sequence[xr.Dataset] = ()) -> Any:
+def error_figure(s: Settings, curves: Mapping[str, Curve], runs: Sequence[xr.Dataset] = (), width: str = "wide") -> Any:
     """Mean squared error against communications, observations or bytes, as a Plotly figure.
 
     curves : those that are there yet, by method; runs : simulated seeds that are laid on top, one result per method
+    width : "wide" or "narrow", where the legend takes more lines
     """
     ceiling = _ceiling(curves, runs)
     traces: list[dict[str, Any]] = []
@@ -29,7 +30,7 @@ def error_figure(s: Settings, curves: Mapping[str, Curve], runs: Sequence[xr.Dat
     for name, result in simulated.items():
         traces += _seeds(s, name, result, ceiling, thick=name not in curves or curves[name].exact is None)
     levels = []
-    for name, c in curves.items():
+    for name, c in ((name, curves[name]) for name in METHODS if name in curves):
         if c.exact is not None:
             x, y = c.exact[s.x].values, c.exact["mse"].values
             traces.append(_line(name, x, _inside(y, ceiling), METHODS[name], 2.6))
@@ -40,7 +41,7 @@ def error_figure(s: Settings, curves: Mapping[str, Curve], runs: Sequence[xr.Dat
             traces.append(_line(label, end, [c.bias] * len(end), INK, 1.4, dash="dash"))
             levels += [np.array([c.bias])]
     levels += [np.quantile(r["squared_error"].values, BAND, axis=0).ravel() for r in simulated.values()]
-    return unchecked(traces, _layout(s, _limits(levels, ceiling)))
+    return unchecked(traces, _layout(s, _limits(levels, ceiling), _lines(width)))
 
 
 def _seeds(s: Settings, name: str, result: xr.Dataset, ceiling: float, thick: bool) -> list[dict[str, Any]]:
@@ -58,7 +59,10 @@ def _seeds(s: Settings, name: str, result: xr.Dataset, ceiling: float, thick: bo
             "type": "scatter", "x": x, "y": _inside(high, ceiling), **quiet,
             "name": f"{name}, band", "fill": "tonexty", "fillcolor": _tint(hue, 0.2),
         },
-        _line(title, x, _inside(mean, ceiling), hue, 2.6 if thick else 1.2, dash="solid" if thick else "dot"),
+        {
+            **_line(title, x, _inside(mean, ceiling), hue, 2.6 if thick else 1.2, dash="solid" if thick else "dot"),
+            "showlegend": thick,  # on top of an exact curve its colour says whose it is
+        },
     ]  # fmt: skip
 
 
@@ -107,21 +111,29 @@ def _limits(levels: Sequence[Floats], ceiling: float) -> tuple[float, float]:
     return float(low - room), float(high + room)
 
 
-def _layout(s: Settings, limits: tuple[float, float]) -> dict[str, Any]:
+def _lines(width: str) -> int:
+    """Of the legend: three methods and a bias."""
+    return 4 if width == "narrow" else 1
+
+
+def _layout(s: Settings, limits: tuple[float, float], lines: int) -> dict[str, Any]:
     plain = {"linecolor": SOFT, "gridcolor": FAINT, "zeroline": False, "ticks": "outside", "tickcolor": SOFT}
     return {
         "xaxis": {
-            **plain, "title": {"text": AXES[s.x], "standoff": 8}, "type": s.scale, "automargin": True,
+            **plain, "title": {"text": AXES[s.x], "standoff": 8}, "type": s.scale,
             **({"exponentformat": "power"} if s.scale == "log" else {"rangemode": "tozero", "separatethousands": True}),
         },
         "yaxis": {
             **plain, "title": {"text": "mean squared error  ‖θ \u2212 θ⋆‖²", "standoff": 6}, "type": "log",
-            "range": limits, "exponentformat": "power", "automargin": True,
+            "range": limits, "exponentformat": "power",
             "dtick": 1 if limits[1] - limits[0] > 2 else "D2",
         },
-        "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "font": {"size": 12.5}},
-        "margin": {"l": 8, "r": 12, "t": 8, "b": 8},
-        "height": 400, "autosize": True, "hovermode": "x unified", "dragmode": False,
+        "legend": {
+            "orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "font": {"size": 12.5}, "traceorder": "normal",
+        },
+        # margins that are given need no second pass of drawing
+        "margin": {"l": 68, "r": 14, "t": 14 + 20 * lines, "b": 52, "autoexpand": False},
+        "height": 380 + 20 * lines, "autosize": True, "hovermode": "x unified", "dragmode": False,
         "font": {"family": FONT, "size": 13, "color": INK},
         "plot_bgcolor": "white", "paper_bgcolor": "white",
         "uirevision": f"{s.x} {s.scale}",

@@ -36,6 +36,7 @@ class Curves:
     shown: dict[str, Curve] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     limits: dict[str, float] = field(default_factory=dict)
+    width: str = "wide"
 
     @property
     def waiting(self) -> list[str]:
@@ -86,7 +87,7 @@ def question(
     put_scene: Put,
 ) -> None:
     """All that a setting asks for, what is looked at first before the rest, as long as it is wanted."""
-    known = curves(desk, owner, q, s, put_curves)
+    known = curves(desk, owner, q, s, width, put_curves)
     if known is None:
         return
     time.sleep(CALM)  # the agents are a large picture: not while a slider is being dragged
@@ -94,9 +95,9 @@ def question(
         limits(desk, owner, known, put_curves)
 
 
-def curves(desk: Desk, owner: str, q: Question, s: Settings, put: Put) -> Curves | None:
+def curves(desk: Desk, owner: str, q: Question, s: Settings, width: str, put: Put) -> Curves | None:
     """The three curves, drawn together if they come soon, else as they finish; None if dropped before the last."""
-    state, began = Curves(q, s), time.monotonic()
+    state, began = Curves(q, s, width=width), time.monotonic()
     asked = q.without("seeds") if s.sampling == "iid" else q
     for a in desk.ask(owner, "curves", [(answers.curve, (asked, name)) for name in ORDER], pause=TOGETHER):
         if a.kind == "done":

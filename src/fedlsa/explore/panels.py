@@ -101,8 +101,10 @@ def method_panel(method: Any) -> Any:
 
 def error_panel(known: Curves, runs: Runs) -> Any:
     """The picture of the error and what it says, in words."""
-    figure = mo.ui.plotly(error_figure(known.settings, known.shown, runs.of(known.question)), config=BARE)
+    figure = mo.ui.plotly(error_figure(known.settings, known.shown, runs.of(known.question), known.width), config=BARE)
     lines = words.verdict(known.settings, known.shown, known.limits)
+    if runs.of(known.question):
+        lines.append(f"Dotted: the mean of {known.settings.seeds} simulated seeds; tinted: four fifths of them.")
     lines += [f"**{n}**: {plain(why)}" for n, why in _once(known.failed).items()]
     lines += [f"**{n}**: computing …" for n in known.waiting] if known.question is not None else []
     return mo.vstack([figure, mo.md("\n".join(f"- {line}" for line in lines)) if lines else mo.md("Computing …")])

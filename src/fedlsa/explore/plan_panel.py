@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -93,14 +94,23 @@ def _trade_off(known: Plans) -> Any:
                 "hovertemplate": "%{y} communications, %{x:.3g} observations<extra>" + name + "</extra>",
             }
         )  # fmt: skip
-    axis = {"type": "log", "gridcolor": FAINT, "linecolor": SOFT, "ticks": "outside", "automargin": True, "dtick": "D2"}
+    drawn = [*known.points, *known.found.values()]
+    axis = {"type": "log", "gridcolor": FAINT, "linecolor": SOFT, "ticks": "outside"}
+    across, up = _ticks([p.samples for p in drawn]), _ticks([p.rounds for p in drawn])
     return unchecked(
         traces,
         {
-            "xaxis": {**axis, "title": {"text": "observations per agent"}},
-            "yaxis": {**axis, "title": {"text": "communications"}},
+            "xaxis": {**axis, **across, "title": {"text": "observations per agent"}},
+            "yaxis": {**axis, **up, "title": {"text": "communications"}},
             "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
-            "height": 340, "margin": {"l": 8, "r": 12, "t": 8, "b": 8}, "dragmode": False,
+            "height": 340, "margin": {"l": 68, "r": 14, "t": 34, "b": 52}, "dragmode": False,
             "font": {"family": FONT, "size": 13, "color": INK}, "plot_bgcolor": "white", "paper_bgcolor": "white",
         },
     )  # fmt: skip
+
+
+def _ticks(values: Sequence[float]) -> dict[str, Any]:
+    """An axis over the values with plain numbers at 1, 2 and 5 times the powers of ten."""
+    low, high = math.log10(min(values) / 1.25), math.log10(max(values) * 1.25)
+    steps = [k * 10.0**e for e in range(math.floor(low), math.ceil(high) + 1) for k in (1, 2, 5)]
+    return {"range": (low, high), "tickvals": steps, "ticktext": [f"{v:,.0f}" if v >= 1 else f"{v:g}" for v in steps]}
