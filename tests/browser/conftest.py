@@ -1,10 +1,13 @@
 """A server of the explorer, and a page of it that can be asked what it shows."""
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -15,6 +18,7 @@ from fedlsa.explore.answers import Question
 from fedlsa.explore.settings import METHODS, Settings
 from fedlsa.theory import exact
 
+ROOT = Path(__file__).parents[2]
 PHONE = {"user_agent": "Mozilla/5.0 (Linux; Android 14) Mobile Safari/537.36", "is_mobile": True, "has_touch": True}
 # every Plotly figure of the page, those in shadow trees too, with what it really draws
 FIGURES = """() => {
@@ -96,6 +100,35 @@ def agrees(line: tuple[list[float], list[float]], s: Settings, name: str) -> boo
     if len(x) != e.sizes["round"]:
         return False
     return np.allclose(x, e[s.x], rtol=1e-12) and np.allclose(y, e["mse"], rtol=1e-9)
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """Chromium, driven by Playwright; where it is missing, tests that need it are skipped, but fail in CI.
+
+    Playwright keeps an event loop running in this process, so these tests have a process of their own.
+    """
+    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if path is None:
+        missing = "needs Chromium, which is not installed (on Debian: apt-get install chromium)"
+        if os.environ.get("CI") == "true":
+            pytest.fail(missing)
+        pytest.skip(missing)
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as driver:
+        started = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory):
+    """The documentation's site."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    subprocess.run(command, cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, check=True)
+    return folder
 
 
 @pytest.fixture(scope="session")

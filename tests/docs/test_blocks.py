@@ -35,6 +35,10 @@ RUN = {  # the command lines that are run here, in their order; those of data.md
         "fedlsa network init net --sites 4 --host fed.example.org --target outcome",
         "fedlsa network status net",
     ],
+    "docs/explore.md": [
+        'fedlsa explore "agents=8&local_steps=300" --save error.pdf --save error.csv --save error.nc',
+        'fedlsa explore "agents=8&local_steps=300&round=4" --save agents.png --agents',
+    ],
 }
 PARSED = {  # the command lines that are only parsed, by the command's own parser: command, options, types of values
     "fedlsa network demo": "starts five processes for a minute: tests/network",
@@ -42,6 +46,7 @@ PARSED = {  # the command lines that are only parsed, by the command's own parse
     "fedlsa network start net --method scafflsa --epsilon 0.02": "needs a coordinator: tests/network",
     "fedlsa network result net --out result.json": "needs a finished run: tests/network",
     "fedlsa network join site-1.zip --data site.parquet": "needs a coordinator: tests/network",
+    'fedlsa explore "problem=files&target=response" --file north.csv --file south.csv': "serves: tests/browser",
     "fedlsa reproduce --quick": "minutes: tests/experiments runs it smaller still",
     "fedlsa reproduce fig1 debiased --preset paper --seeds 20": "minutes: tests/experiments",
     "fedlsa reproduce all --ray local": "an hour",

@@ -2,7 +2,18 @@
 
 import pytest
 
-PAGES = ("index", "tutorial", "data", "network", "theory", "paper-map", "notation", "performance", "api/theory")
+PAGES = (
+    "index",
+    "tutorial",
+    "data",
+    "network",
+    "explore",
+    "theory",
+    "paper-map",
+    "notation",
+    "performance",
+    "api/theory",
+)
 WIDE = "[...document.querySelectorAll('article *')].filter(e => e.getBoundingClientRect().right > innerWidth + 1"
 WIDE += " && !e.closest('.md-typeset__scrollwrap, pre, .formula')).map(e => e.outerHTML.slice(0, 80))"
 BROKEN = "[...document.images].filter(i => !i.complete || !i.naturalWidth || !i.alt).map(i => i.src)"
@@ -22,7 +33,7 @@ def page(browser):
 def test_pages_fit_have_their_pictures_and_ask_no_other_host(site, page):
     for name in PAGES:
         page.set_viewport_size({"width": 1280, "height": 844})
-        page.goto(f"{site[1].as_uri()}/{name}.html")
+        page.goto(f"{site.as_uri()}/{name}.html")
         assert page.evaluate(BROKEN) == [], name
         for width in (1280, 390):
             page.set_viewport_size({"width": width, "height": 844})
@@ -33,7 +44,7 @@ def test_pages_fit_have_their_pictures_and_ask_no_other_host(site, page):
 
 def test_search_finds_a_page_from_the_disk(site, page):
     page.set_viewport_size({"width": 1280, "height": 844})
-    page.goto(f"{site[1].as_uri()}/index.html")
+    page.goto(f"{site.as_uri()}/index.html")
     page.click("input.md-search__input")
     page.keyboard.type("stability_limit")
     found = page.locator(".md-search-result__link").first
@@ -44,7 +55,7 @@ def test_search_finds_a_page_from_the_disk(site, page):
 
 def test_a_formula_is_drawn_as_one(site, page):
     page.set_viewport_size({"width": 1280, "height": 844})
-    page.goto(f"{site[1].as_uri()}/theory.html")
+    page.goto(f"{site.as_uri()}/theory.html")
     drawn = page.evaluate("[...document.querySelectorAll('math')].map(m => m.getBoundingClientRect().height)")
     line = page.evaluate("parseFloat(getComputedStyle(document.querySelector('article p')).lineHeight)")
     assert len(drawn) == 3
