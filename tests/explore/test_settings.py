@@ -10,7 +10,7 @@ from fedlsa.errors import ArgumentError, ArgumentTypeError, FedLSAError
 from fedlsa.explore.settings import METHODS, PROBLEMS, RULES, STARTS, Settings
 
 OTHERS = {
-    "problem": "garnet", "agents": 7, "noise": 0.123456789012345, "preset": "paper", "heterogeneous": False,
+    "problem": "garnet", "agents": 7, "noise": 0.123456789012345, "preset": "authors", "heterogeneous": False,
     "perturbation": 0.3, "discount": 0.9, "features": 5, "seed": 2**31 - 1, "spread": 0.1 + 0.2, "task": "value",
     "target": "température & more?=#%", "state": "s_", "next_state": "next s", "weight": "samples", "step_size": 1e-3,
     "local_steps": 333, "probability": 1 / 3, "rounds": 1234, "sampling": "markov", "thin": 4, "seeds": 3,

@@ -45,7 +45,7 @@ def test_fedlsa_without_a_bias_is_not_said_to_have_one(more):
 
 def test_an_unstable_method_says_so_before_its_limit_is_known():
     line = only(UNSTABLE, curves(UNSTABLE, "FedLSA"))
-    assert line.startswith("**FedLSA is unstable** at step size 3. The error is a thousand times its start after ")
+    assert line.startswith("**FedLSA is unstable** at step size 3. The error is a thousand times its start by round ")
     assert line.endswith("Looking for the step size at which it becomes stable …")
 
 

@@ -22,7 +22,7 @@ AXES = {"communications": "communications", "samples": "observations per agent",
 TASKS = {"regression": "a linear model", "value": "a value function"}
 STARTS: dict[str, dict[str, Any]] = {  # settings at which each problem shows drift
     "ring": {},
-    "garnet": {"agents": 10, "step_size": 0.1, "local_steps": 1000},
+    "garnet": {"agents": 10, "step_size": 0.03, "local_steps": 3000},
     "lakes": {"agents": 10, "step_size": 0.02, "local_steps": 5000},
     "cartpoles": {"agents": 10, "step_size": 0.05, "local_steps": 5000},
     "files": {"agents": 2},
@@ -47,7 +47,7 @@ class Settings:
     problem: str = "ring"
     agents: int = 5
     noise: float = 0.2
-    preset: str = "authors"
+    preset: str = "paper"
     heterogeneous: bool = True
     perturbation: float = 0.02
     discount: float = 0.95

@@ -13,7 +13,12 @@ ROUNDING = 1e-20  # a squared bias below this share of the error at the start is
 
 def verdict(s: Settings, curves: Mapping[str, Curve], limits: Mapping[str, float]) -> list[str]:
     """A line for each method whose curve is there: how it ends, or that it does not, as Markdown."""
-    return [_line(s, curves[name], limits.get(name)) for name in METHODS if name in curves]
+    lines = [_line(s, curves[name], limits.get(name)) for name in METHODS if name in curves]
+    if s.sampling == "markov" and s.thin > 1 and lines:
+        lines.append(
+            f"H counts the observations that are received, of which one in {s.thin} is used; p is per used one."
+        )
+    return lines
 
 
 def _line(s: Settings, c: Curve, limit: float | None) -> str:
@@ -23,7 +28,7 @@ def _line(s: Settings, c: Curve, limit: float | None) -> str:
     known = None if limit is None or math.isnan(limit) or s.sampling != "iid" else limit  # none for trajectories
     unstable = c.blown_up is not None if known is None else s.step_size >= known
     if unstable:
-        when = "" if c.blown_up is None else f" The error is a thousand times its start after {c.blown_up} rounds."
+        when = "" if c.blown_up is None else f" The error is a thousand times its start by round {c.blown_up}."
         cure = f" {_cure(limit)}" if s.sampling == "iid" else ""
         return f"**{c.method} is unstable** at step size {s.step_size:g}.{when}{cure}"
     end = c.exact.isel(round=-1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from itertools import pairwise
 
 
@@ -15,7 +16,10 @@ def cores() -> int:
 
 def share(work: Callable[[int, int], None], cuts: Sequence[int]) -> None:
     """work(a, b) for each two neighbours a, b of `cuts`: the first here, the others in threads of their own."""
-    others = [threading.Thread(target=work, args=pair) for pair in pairwise(cuts[1:])]
+    here = [copy_context() for _ in cuts[2:]]  # NumPy's treatment of overflow holds in the others too
+    others = [
+        threading.Thread(target=c.run, args=(work, *pair)) for c, pair in zip(here, pairwise(cuts[1:]), strict=True)
+    ]
     for thread in others:
         thread.start()
     work(cuts[0], cuts[1])
