@@ -47,7 +47,7 @@ def test_sliders_move_the_curves_to_the_numbers_of_theory(desk):
 def test_the_newest_setting_wins(desk):
     desk.open(GARNET).answers(GARNET)
     desk.press("local steps H", times=8)
-    desk.answers(replace(GARNET, local_steps=STEPS[STEPS.index(1000) - 8]))
+    desk.answers(replace(GARNET, local_steps=STEPS[STEPS.index(GARNET.local_steps) - 8]))
 
 
 @pytest.mark.parametrize(("s", "goal"), [(GARNET, 0.3), (PAIR, 1.5)], ids=["ten different agents", "two groups"])

@@ -176,7 +176,7 @@ def test_own_solutions_far_out_stand_at_the_edge_in_their_direction():
     assert ((at[:, 0] > left) & (at[:, 0] < right)).all()
     np.testing.assert_allclose(at / np.linalg.norm(at, axis=1)[:, None], own / np.linalg.norm(own, axis=1)[:, None])
     assert set(figure.data[0].marker.symbol) == {"arrow"}
-    assert any("agent 1's own<br>solution, 24 away" in a.text for a in figure.layout.annotations)
+    assert any("agent 1, 24 away" in a.text for a in figure.layout.annotations)
 
 
 def test_lengths_are_equal_in_both_directions_and_panels_stand_side_by_side_or_one_above_the_other(runs):

@@ -30,7 +30,7 @@ EDGE, GAP = 8, 18  # around all panels, and between two
 MODEBAR = ["toimage", "select2d", "lasso2d", "zoom2d", "pan2d", "zoomin", "zoomout", "autoscale", "resetscale"]
 PACE, REST = 130, 3  # milliseconds a frame, and frames that a round rests at its end
 DETAIL = ((36, 6), (24, 6), (12, 4), (8, 2), (6, 1))  # points of a path, moments of a round
-CLOSER = 0.6  # of the width that own solutions need: where paths need less, the view leaves own solutions out
+CLOSER = 0.2  # of the width that own solutions need: where paths need less, the view leaves own solutions out
 MARKS = "abcdefgh"  # in the names of frames
 ROOM = 60_000  # points that all frames together may have
 

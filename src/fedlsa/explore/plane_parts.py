@@ -225,7 +225,7 @@ def names(panel: Panel, box: Box, pixels: float) -> tuple[list[Json], list[Json]
 
 def _own_name(panel: Panel, c: int) -> str:
     name = f"agent {c + 1}"
-    return f"{name}'s own\nsolution, {panel.own_far[c]:.2g} away" if panel.out[c] else name
+    return f"{name}, {panel.own_far[c]:.2g} away" if panel.out[c] else name
 
 
 def _at_edge(own: Floats, box: Box) -> tuple[Floats, NDArray[np.bool_]]:
