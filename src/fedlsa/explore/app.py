@@ -84,12 +84,10 @@ def _(get_curves):
 
 
 @app.cell
-def _(complaints, get_start, given, kind, method, more, target, view, worlds):
+def _(complaints, get_start, given, kind, method, opens, target, target_accuracy, view, worlds):
     # everything below follows from these two: the settings, and the question that they pose
-    s, _trouble = panels.checked(
-        lambda: controls.settings(kind.value, target.value, worlds.value, method.value, view.value, more.value),
-        get_start(),
-    )
+    _shown = [group.value for group in (worlds, method, view, opens, target_accuracy)]
+    s, _trouble = panels.checked(lambda: controls.settings(kind.value, target.value, *_shown), get_start())
     q = Question.of(s, given.files)
     panels.write_address(mo.query_params(), s)
     panels.notes(*complaints, _trouble, given.trouble)
@@ -134,6 +132,13 @@ def _(get_runs):
 
 
 @app.cell
+def _(get_start):
+    opens = controls.group(get_start(), ("round",))
+    panels.where_panel(opens)
+    return (opens,)
+
+
+@app.cell
 def _(get_scene):
     panels.agents_panel(get_scene())
     return
@@ -141,10 +146,10 @@ def _(get_scene):
 
 @app.cell
 def _(get_start):
-    more = controls.group(get_start(), ("epsilon", "round"))
+    target_accuracy = controls.group(get_start(), ("epsilon",))
     find = mo.ui.run_button(label="Find plans")
-    plan_panel.ask_panel(more, find)
-    return find, more
+    plan_panel.ask_panel(target_accuracy, find)
+    return find, target_accuracy
 
 
 @app.cell

@@ -38,7 +38,7 @@ GRIDS: dict[str, tuple[str, Sequence[float]]] = {
     "rounds": ("rounds T", ROUNDS),
     "thin": ("use every q-th observation, q", THINS),
     "seeds": ("seeds", SEEDS),
-    "round": ("opens with round", range(1, 21)),
+    "round": ("opens with round, here and where it is saved", range(1, 21)),
     "epsilon": ("accuracy ε (root mean squared error)", EPSILONS),
 }
 CHOICES: dict[str, tuple[str, Mapping[str, str]]] = {

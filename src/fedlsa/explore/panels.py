@@ -135,12 +135,17 @@ def runs_line(runs: Runs) -> Any:
     return box("quiet", mo.Html(f"simulating {bar} {runs.done:.0%}"))
 
 
+def where_panel(opens: Any) -> Any:
+    """What the next picture shows, and with which round it opens."""
+    return mo.vstack([mo.md(WHERE), box("line", opens["round"])])
+
+
 def agents_panel(scene: Scene) -> Any:
     """Where the agents go."""
     if scene.figure is None:
-        return mo.vstack([mo.md(WHERE), mo.md(plain(scene.trouble) or "Computing …")])
+        return mo.md(plain(scene.trouble) or "Computing …")
     figure = unchecked(scene.figure["data"], scene.figure["layout"], scene.figure["frames"])
-    return mo.vstack([mo.md(WHERE), box("picture", mo.ui.plotly(figure, config={**BARE, "responsive": False}))])
+    return box("picture", mo.ui.plotly(figure, config={**BARE, "responsive": False}))
 
 
 def checked(make: Callable[[], Settings], otherwise: Settings) -> tuple[Settings, str]:

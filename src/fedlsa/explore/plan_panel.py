@@ -21,12 +21,12 @@ from .plots import FONT, unchecked
 from .settings import METHODS, Settings
 
 
-def ask_panel(more: Any, find: Any) -> Any:
+def ask_panel(accuracy: Any, find: Any) -> Any:
     """The accuracy that is asked for."""
     heading = mo.md(
         "## The plan\nSay how accurate the answer must be; exact errors then decide step size, local steps and rounds."
     )
-    return mo.vstack([heading, box("line", more["epsilon"], find)])
+    return mo.vstack([heading, box("line", accuracy["epsilon"], find)])
 
 
 def plan_panel(known: Plans, use: Any) -> Any:
