@@ -105,6 +105,10 @@ def test_a_long_simulation_shows_progress_and_can_be_stopped(desk):
     desk.open(s).answers(s)
     desk.button("Simulate").click()
     desk.until(lambda: re.search(r"simulating\s+\d+%", desk.words()), "progress is shown")
+    desk.choose("horizontal axis", "bytes sent, all agents")  # only the look: it goes on
+    desk.answers(replace(s, x="bytes"))
+    s = replace(s, x="bytes")
+    assert "simulating" in desk.words()
     desk.button("Stop").click()
     desk.until(lambda: "Stopped" in desk.words(), "it has stopped", 5)
     desk.press("local steps H")
@@ -165,9 +169,10 @@ def test_a_plan_goes_into_the_sliders_with_one_click(desk):
     s = desk.settings()
     plan = fl.plan(Question.of(s).problem(), s.epsilon, method="scafflsa")
     desk.until(lambda: desk.button("Use Scaffnew's plan").count(), "all three are planned")
+    desk.choose("horizontal axis", "observations per agent")
     desk.button("Use SCAFFLSA's plan").click()
     a = plan.algorithm
-    s = replace(s, step_size=a.step_size, local_steps=a.local_steps, rounds=plan.rounds)
+    s = replace(s, x="samples", step_size=a.step_size, local_steps=a.local_steps, rounds=plan.rounds)
     desk.answers(s)
     assert desk.settings() == s
     assert float(desk.drawn()["SCAFFLSA"][1][-1]) <= s.epsilon**2
@@ -220,3 +225,23 @@ def test_the_readers_own_files_are_read_and_bad_ones_are_one_line(desk, tmp_path
         return len(line) == len(e["mse"]) and np.allclose(line, e["mse"], rtol=1e-9)
 
     desk.until(there, "the curves are those of the files")
+
+
+def test_plans_go_with_their_problem(desk):
+    desk.open().answers(Settings())
+    desk.button("Find plans").click()
+    desk.button("Use FedLSA's plan").wait_for(timeout=60_000)
+    desk.choose("problem", "Garnet worlds")
+    desk.answers(Settings.start("garnet"))
+    desk.until(lambda: not desk.button("Use FedLSA's plan").count(), "the old plans are gone")
+    assert desk.settings() == Settings.start("garnet")
+
+
+def test_a_page_that_is_closed_frees_the_processes(desk, browser):
+    for rounds in (40, 41, 42):
+        other = browser.new_page()
+        other.goto(f"{desk.home}?problem=garnet&agents=100&features=16&perturbation=0.5&rounds={rounds}")
+        other.wait_for_timeout(2500)
+        other.close()
+    s = replace(Settings(), agents=4, noise=0.5)
+    desk.open(s).answers(s, 20)

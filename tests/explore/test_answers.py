@@ -52,13 +52,20 @@ def test_trajectories_of_several_agents_are_simulated(name):
     assert c.blown_up is None
 
 
-def test_the_trajectory_of_one_agent_has_an_exact_curve():
-    s = replace(GARNET, agents=1, features=2, sampling="markov", thin=2, rounds=3)
-    c = answers.curve(Question.of(s), "FedLSA")
-    expected = fl.theory.exact(Question.of(s).problem(), s.method("FedLSA"), rounds=3, sampling=fl.Markov(thin=2))
-    xr.testing.assert_identical(c.exact, expected)
-    assert c.runs is None
-    assert math.isnan(c.bias)
+def test_sites_without_a_trajectory_say_so():
+    with pytest.raises(ArgumentError, match="observations must be independent for sites without a trajectory"):
+        answers.curve(Question.of(replace(RING, sampling="markov")), "FedLSA")
+
+
+def test_agents_on_trajectories_make_as_many_steps_as_they_use_observations():
+    s = replace(GARNET, sampling="markov", thin=5, local_steps=50)
+    used = answers.agents(Question.of(replace(GARNET, local_steps=10)), "wide", 1)
+    assert answers.agents(Question.of(s), "wide", 1)["data"] == used["data"]
+
+
+def test_a_bias_of_rounding_errors_is_none():
+    equal = replace(GARNET, heterogeneous=False, perturbation=0.0, step_size=0.05, local_steps=500)
+    assert answers.curve(Question.of(equal), "FedLSA").bias == 0
 
 
 def test_an_unstable_setting_blows_up_at_the_round_that_theory_gives():

@@ -244,3 +244,13 @@ def test_processes_end_by_themselves_when_the_page_is_killed(tmp_path):
         page.wait()
         page.stdout.close()
     eventually(lambda: not any(alive(pid) for pid in pids))
+
+
+def test_whoever_leaves_frees_the_process_and_may_come_back(desk, tmp_path):
+    found, _ = begun(desk, tmp_path / "slow", topic="left")
+    desk.leave("me")
+    assert list(found) == []
+    assert list(desk.ask("me", "left", [(ask.double, (10**6,))])) == []  # nobody is there to hear
+    assert [a.value for a in desk.ask("another", "left", [(ask.double, (10**6 + 1,))])] == [2 * 10**6 + 2]
+    desk.come("me")
+    assert one(desk, ask.double, 10**6 + 2) == ("done", 2 * 10**6 + 4)

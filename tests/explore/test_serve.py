@@ -185,7 +185,7 @@ def fedlsa(capsys, tmp_path, monkeypatch):
         ("problem=files --file nowhere.csv --save a.png", "target must be the column"),
         ("'problem=files&target=y' --file nowhere.csv --save a.png", "nowhere.csv"),
         ("--file nowhere.csv --save a.png", "--file must stand with the setting problem=files; got problem=ring"),
-        ("sampling=markov --save a.png", "the setting sampling must be IID()"),
+        ("sampling=markov --save a.png", "observations must be independent"),
         ("--copy mine.txt", "the suffix of 'mine.txt' must be '.py'"),
         ("--copy mine.py --save a.png", "--copy must stand without --save; got both"),
         ("--save taken/below/error.png", "--save cannot write"),
@@ -239,7 +239,6 @@ def test_the_page_ends_when_told_to_although_a_page_is_open_and_leaves_nothing_b
     try:
         line = page.stdout.readline()
         port = int(re.fullmatch(r"fedlsa explore: http://127\.0\.0\.1:(\d+)/\?agents=2  \(Ctrl-C ends it\)\n", line)[1])
-        assert list(tmp_path.glob("fedlsa-explore-*"))
         address = f"ws://127.0.0.1:{port}/ws?session_id=s_tests1"
         with pytest.raises(Exception, match=r"403"):
             client.connect(address, origin="http://evil.example")
@@ -253,6 +252,27 @@ def test_the_page_ends_when_told_to_although_a_page_is_open_and_leaves_nothing_b
         page.wait()
         page.stdout.close()
     assert not list(tmp_path.glob("fedlsa-explore-*"))
+
+
+def test_the_desk_hears_which_pages_come_and_go():
+    heard = []
+
+    class Listener:
+        def come(self, owner):
+            heard.append(("come", owner))
+
+        def leave(self, owner):
+            heard.append(("leave", owner))
+
+    async def app(scope, receive, send):
+        heard.append("served")
+        raise RuntimeError("the page fails")
+
+    guard = serve.Guard(app, "127.0.0.1", Listener())
+    scope = {"type": "websocket", "query_string": b"agents=3&session_id=s_1", "headers": [(b"host", b"localhost")]}
+    with pytest.raises(RuntimeError):
+        asyncio.run(guard(scope, None, None))
+    assert heard == [("come", "s_1"), "served", ("leave", "s_1")]
 
 
 def test_other_commands_do_without_the_libraries_of_the_page(tmp_path):

@@ -1,6 +1,7 @@
 """Whatever is uploaded, the page gets columns or one clear line, and nothing is written outside its folder."""
 
 import tempfile
+from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +15,7 @@ from fedlsa.explore.settings import Settings
 from fedlsa.explore.sites import Sites
 from fedlsa.explore.sources import call
 
+PAGE = sha256(b"page").hexdigest()[:16]  # the folder of the page of that name
 GOOD = b"a,b,y\n1,2,3\n2,1,4\n0,5,1\n4,4,0\n"
 
 
@@ -26,7 +28,7 @@ def folder(tmp_path, monkeypatch):
     """The folder of uploads, and beside it what must stay as it is."""
     inside = tmp_path / "outer" / "kept"
     inside.mkdir(parents=True)
-    monkeypatch.setattr(sites, "_kept", SimpleNamespace(name=str(inside)))
+    monkeypatch.setattr(sites, "_folder", lambda: SimpleNamespace(name=str(inside)))
     monkeypatch.setattr(sites, "_named", ())
     return inside
 
@@ -119,22 +121,22 @@ def test_a_file_that_is_too_large_is_not_stored(folder, monkeypatch):
 )
 def test_a_name_cannot_lead_out_of_the_folder(name, folder, tmp_path):
     found = sites.sites("page", [upload(name)])
-    assert found.files == (str(folder / "page" / "x.csv"),)
-    assert [p for p in tmp_path.rglob("*") if p.is_file()] == [folder / "page" / "x.csv"]
+    assert found.files == (str(folder / PAGE / "x.csv"),)
+    assert [p for p in tmp_path.rglob("*") if p.is_file()] == [folder / PAGE / "x.csv"]
 
 
 @pytest.mark.parametrize("name", ["null\0.csv", "two\nlines.csv", "long" * 100 + ".csv", "é" * 200 + ".csv", "a b.CSV"])
 def test_odd_names_are_made_plain(name, folder):
     (file,) = sites.sites("page", [upload(name)]).files
-    assert Path(file).parent == folder / "page"
+    assert Path(file).parent == folder / PAGE
     assert Path(file).name.isprintable()
     assert len(Path(file).name) < 100
 
 
 def test_an_upload_over_a_link_replaces_the_link_and_not_what_it_leads_to(folder, tmp_path):
-    (folder / "page").mkdir()
+    (folder / PAGE).mkdir()
     (tmp_path / "mine.csv").write_text("mine")
-    (folder / "page" / "x.csv").symlink_to(tmp_path / "mine.csv")
+    (folder / PAGE / "x.csv").symlink_to(tmp_path / "mine.csv")
     sites.sites("page", [upload("x.csv")])
     assert (tmp_path / "mine.csv").read_text() == "mine"
 
@@ -180,6 +182,11 @@ def test_parquet_is_read_as_well(tmp_path):
     np.testing.assert_array_equal(p.theta_star, expected.theta_star)
 
 
-def test_uploads_lie_in_a_temporary_folder_that_goes_with_the_process(monkeypatch):
+def test_uploads_lie_in_a_temporary_folder_that_is_made_with_the_first_and_goes_with_the_page(monkeypatch):
     monkeypatch.undo()
-    assert Path(sites._kept.name).is_relative_to(tempfile.gettempdir())
+    sites.forget()
+    (file,) = sites.sites("../../page", [upload("x.csv")]).files
+    assert Path(file).is_relative_to(sites._folder().name)
+    assert Path(file).is_relative_to(tempfile.gettempdir())
+    sites.forget()
+    assert not Path(file).exists()

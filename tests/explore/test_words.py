@@ -61,7 +61,7 @@ def test_the_step_size_that_is_printed_is_stable(name):
 
 @pytest.mark.parametrize("limit", [0.1, 0.10001, 0.1009, 0.3, 1.0, 1.005, 9.95, 12.34, 1e-7, 1e5, 0.999])
 def test_a_limit_is_printed_below_what_its_tolerance_leaves_open(limit):
-    printed = float(words._below(limit))
+    printed = float(words._below(limit).replace(",", ""))
     assert 0.88 * limit < printed <= (1 - answers.DIGITS) * limit
 
 
@@ -82,13 +82,6 @@ def test_a_stable_method_that_settles_far_above_its_start_is_not_called_unstable
     known = {"SCAFFLSA": Curve("SCAFFLSA", exact, None, math.nan)}
     assert known["SCAFFLSA"].blown_up == 1
     assert "is unstable" not in only(STABLE, known, {"SCAFFLSA": 0.2})
-
-
-def test_a_trajectory_that_blows_up_waits_for_no_limit():
-    exact = curves(UNSTABLE, "FedLSA")["FedLSA"]
-    line = only(replace(UNSTABLE, sampling="markov"), {"FedLSA": exact})
-    assert "is unstable" in line
-    assert "Looking" not in line
 
 
 def simulated(s, name="FedLSA"):

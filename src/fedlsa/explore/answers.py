@@ -28,6 +28,7 @@ DIGITS = 1e-2  # of a stability limit, relative
 SHOWN = 20  # rounds whose inside is shown
 MOMENTS = 24  # of a round at which agents are shown
 CAPS = (0.4, 0.6, 0.8, 1.5, 2.5, 4.0)  # times the observations of a plan: the points of a trade-off
+ROUNDING = 1e-20  # of the error at the start: a squared bias below it is none
 BLOWN_UP = 1e3  # times the error at the start: nobody waits for such a run to come back
 
 
@@ -76,13 +77,17 @@ class Curve:
 
 
 def curve(q: Question, name: str) -> Curve:
-    """The exact error of a method (fl.theory.exact), or its simulation where trajectories of many agents leave none."""
+    """The exact error of a method (fl.theory.exact), or its simulation along trajectories, where exact curves take
+    minutes."""
     s, p = q.settings, q.problem()
     m = s.method(name)
-    if s.sampling == "markov" and p.n_agents > 1:
+    if s.sampling == "markov":
+        if p.chain is None:
+            raise ArgumentError("observations must be independent for sites without a trajectory; got trajectories")
         return Curve(name, None, simulation(q, name), math.nan)
-    e = theory.exact(p, m, rounds=s.rounds, sampling=s.order(), record=s.record())
-    return Curve(name, e, None, level(p, m, s.order()))
+    e = theory.exact(p, m, rounds=s.rounds, record=s.record())
+    bias = level(p, m, s.order())
+    return Curve(name, e, None, 0.0 if bias <= ROUNDING * float(e["mse"][0]) else bias)
 
 
 def limit(q: Question, name: str) -> float:
@@ -112,8 +117,9 @@ def simulations(q: Question, tell: Tell) -> list[xr.Dataset]:
 
 def agents(q: Question, width: str, round: int) -> dict[str, Any]:
     """Where the agents go, FedLSA beside SCAFFLSA, as the data of a picture that opens with a round."""
-    p, rounds = q.problem(), min(q.settings.rounds, SHOWN)
-    paths = [round_paths(p, m, rounds=rounds, points=MOMENTS) for m in q.settings.methods()[:2]]
+    s, p = q.settings, q.problem()
+    rounds, used = min(s.rounds, SHOWN), replace(s, local_steps=s.used_steps)
+    paths = [round_paths(p, m, rounds=rounds, points=MOMENTS) for m in used.methods()[:2]]
     return agents_figure(paths, round=min(round, rounds), width=width).to_dict()
 
 

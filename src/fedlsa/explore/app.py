@@ -13,23 +13,26 @@ with app.setup:
 
     from fedlsa.explore import controls, follow, panels, plan_panel, take_panel
     from fedlsa.explore.answers import Question
-    from fedlsa.explore.settings import Settings
+    from fedlsa.explore.settings import METHODS, Settings
     from fedlsa.explore.sites import sites
 
 
 @app.cell
 def _():
     # one desk of processes for all pages; this page's name at it, and what it knows so far
-    desk, owner, width = panels.desk(), panels.newcomer(), panels.width(mo.app_meta().request)
+    _request = mo.app_meta().request
+    desk, owner, width = panels.desk(), panels.newcomer(_request), panels.width(_request)
     start, complaints = Settings.from_query(mo.query_params().to_dict())
     get_start, set_start = mo.state(start)
     get_curves, set_curves = mo.state(follow.Curves())
+    get_settled, set_settled = mo.state(follow.Curves())
     get_scene, set_scene = mo.state(follow.Scene())
     get_runs, set_runs = mo.state(follow.Runs())
     get_plans, set_plans = mo.state(follow.Plans())
+    now = {"settings": start}  # the newest settings, for what must not follow them
     return (
-        complaints, desk, get_curves, get_plans, get_runs, get_scene, get_start, owner, set_curves, set_plans,
-        set_runs, set_scene, set_start, width,
+        complaints, desk, get_curves, get_plans, get_runs, get_scene, get_settled, get_start, now, owner, set_curves,
+        set_plans, set_runs, set_scene, set_settled, set_start, width,
     )  # fmt: skip
 
 
@@ -84,22 +87,27 @@ def _(get_curves):
 
 
 @app.cell
-def _(complaints, get_start, given, kind, method, opens, target, target_accuracy, view, worlds):
+def _(complaints, get_start, given, kind, method, now, opens, target, target_accuracy, view, worlds):
     # everything below follows from these two: the settings, and the question that they pose
     _shown = [group.value for group in (worlds, method, view, opens, target_accuracy)]
     s, _trouble = panels.checked(lambda: controls.settings(kind.value, target.value, *_shown), get_start())
     q = Question.of(s, given.files)
+    now["settings"] = s
     panels.write_address(mo.query_params(), s)
     panels.notes(*complaints, _trouble, given.trouble)
     return q, s
 
 
 @app.cell
-def _(desk, owner, q, s, set_curves, set_scene, width):
+def _(desk, given, owner, q, s, set_curves, set_scene, set_settled, width):
     def wanted() -> bool:
         return not mo.current_thread().should_exit
 
-    mo.Thread(target=follow.question, args=(desk, owner, q, s, width, wanted, set_curves, set_scene)).start()
+    if given.trouble:  # said above; there is nothing to ask
+        set_curves(follow.Curves(q, s, failed=dict.fromkeys(METHODS, "the files cannot be used")))
+    else:
+        mo.Thread(target=follow.question, args=(desk, owner, q, s, width, wanted, set_curves, set_settled)).start()
+        mo.Thread(target=follow.agents, args=(desk, owner, q, s.round, width, wanted, set_scene)).start()
     return
 
 
@@ -118,16 +126,17 @@ def _(get_start):
 
 
 @app.cell
-def _(desk, owner, q, set_runs, simulate, stop):
-    desk.drop(owner, "runs")  # pressed again, stopped, or about something else now
+def _(desk, get_runs, owner, q, set_runs, simulate, stop):
+    if simulate.value or stop.value or get_runs().question != q:
+        desk.drop(owner, "runs")  # pressed again, stopped, or about something else now
     if simulate.value and not stop.value:
         mo.Thread(target=follow.runs, args=(desk, owner, q, set_runs)).start()
     return
 
 
 @app.cell
-def _(get_runs):
-    panels.runs_line(get_runs())
+def _(get_curves, get_runs):
+    panels.runs_line(get_runs(), get_curves())
     return
 
 
@@ -153,7 +162,10 @@ def _(get_start):
 
 
 @app.cell
-def _(desk, find, owner, q, s, set_plans):
+def _(desk, find, get_plans, owner, q, s, set_plans):
+    if get_plans().question not in (None, follow.plan_question(q)):  # of another problem
+        desk.drop(owner, "plans")
+        set_plans(follow.Plans())
     if find.value:
         mo.Thread(target=follow.plans, args=(desk, owner, q, s, set_plans)).start()
     return
@@ -167,14 +179,14 @@ def _(get_plans):
 
 
 @app.cell
-def _(get_plans, set_start, use):
-    plan_panel.adopt(use.value, get_plans(), set_start)
+def _(get_plans, now, set_start, use):
+    plan_panel.adopt(use.value, get_plans(), now["settings"], set_start)
     return
 
 
 @app.cell
-def _(get_runs, get_scene, given):
-    take_panel.take_panel(given.files, get_scene().curves, get_runs())
+def _(get_runs, get_settled, given):
+    take_panel.take_panel(given.files, get_settled(), get_runs())
     return
 
 

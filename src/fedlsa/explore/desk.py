@@ -24,6 +24,7 @@ from typing import Any
 from . import worker
 
 QUICK, LONG = "quick", "long"
+SESSION = "session_id"  # marimo's name for an open page, in the address of its websocket
 KEPT = 64  # answers that are remembered
 HELPLESS = "no process can be started to compute this"
 TRIES = 3  # processes that may end before they begin
@@ -63,6 +64,7 @@ class Desk:
         self._waiting: dict[str, list[_Question]] = {QUICK: [], LONG: []}
         self._memory: OrderedDict[Any, Any] = OrderedDict()
         self._closed, self._stillborn = False, 0
+        self._gone: set[str] = set()
         self._workers = [_Worker(self, QUICK) for _ in range(quick)] + [_Worker(self, LONG) for _ in range(long)]
 
     def ask(
@@ -86,7 +88,7 @@ class Desk:
                 if made.key in self._memory:
                     self._memory.move_to_end(made.key)
                     replies.put(Answer(i, "done", self._memory[made.key]))
-                elif self._closed:
+                elif self._closed or owner in self._gone:
                     replies.put(Answer(i, "dropped", None))
                 elif not any(w.lane == lane for w in self._workers):
                     replies.put(Answer(i, "failed", HELPLESS))
@@ -107,6 +109,20 @@ class Desk:
                 if w.question is not None and w.question.topic == (owner, topic):
                     w.question.replies.put(Answer(w.question.index, "dropped", None))
                     w.interrupt()
+
+    def leave(self, owner: str) -> None:
+        """Give up everything that somebody has asked for, and what is asked in this name until it comes back."""
+        with self._lock:
+            self._gone.add(owner)
+            open_ones = [q for lane in self._waiting.values() for q in lane]
+            open_ones += [w.question for w in self._workers if w.question is not None]
+            for _, topic in {q.topic for q in open_ones if q.topic[0] == owner}:
+                self.drop(owner, topic)
+
+    def come(self, owner: str) -> None:
+        """Take questions of somebody, who may have left before."""
+        with self._lock:
+            self._gone.discard(owner)
 
     def close(self) -> None:
         """End all processes; whoever still waits for an answer waits no longer."""

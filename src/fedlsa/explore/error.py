@@ -9,6 +9,8 @@ import numpy as np
 import xarray as xr
 
 from ..checks import Floats
+from ..figures.curves import cost
+from ..figures.labels import method_name
 from ..figures.style import FAINT, INK, METHODS, SOFT
 from .answers import Curve
 from .plots import FONT, unchecked
@@ -26,7 +28,7 @@ def error_figure(s: Settings, curves: Mapping[str, Curve], runs: Sequence[xr.Dat
     """
     ceiling = _ceiling(curves, runs)
     traces: list[dict[str, Any]] = []
-    simulated = {_method(r): r for r in runs} | {n: c.runs for n, c in curves.items() if c.runs is not None}
+    simulated = {method_name(r): r for r in runs} | {n: c.runs for n, c in curves.items() if c.runs is not None}
     for name, result in simulated.items():
         traces += _seeds(s, name, result, ceiling, thick=name not in curves or curves[name].exact is None)
     levels = []
@@ -46,7 +48,7 @@ def error_figure(s: Settings, curves: Mapping[str, Curve], runs: Sequence[xr.Dat
 
 def _seeds(s: Settings, name: str, result: xr.Dataset, ceiling: float, thick: bool) -> list[dict[str, Any]]:
     """The mean over seeds and the band between two quantiles."""
-    error, x = result["squared_error"].values, _cost(result, s.x)
+    error, x = result["squared_error"].values, cost(result, s.x)
     with np.errstate(invalid="ignore", over="ignore"):
         low, high = np.quantile(error, BAND, axis=0)
         mean = error.mean(axis=0)
@@ -72,17 +74,6 @@ def _line(name: str, x: Any, y: Any, hue: str, width: float, dash: str = "solid"
         "line": {"color": hue, "width": width, "dash": dash},
         "hovertemplate": f"{name}: %{{y:.3g}}<extra></extra>",
     }  # fmt: skip
-
-
-def _cost(result: xr.Dataset, x: str) -> Floats:
-    """What a simulated result has cost at its recorded rounds, on average over seeds."""
-    if x == "bytes":
-        return 16.0 * result["theta"].sizes["dim"] * result["uploads"].values.mean(axis=0)
-    return np.asarray(result[x].values.mean(axis=0), np.float64)
-
-
-def _method(result: xr.Dataset) -> str:
-    return next(name for name in METHODS if str(result.attrs["method"]).startswith(name + "("))
 
 
 def _inside(y: Floats, ceiling: float) -> list[float | None]:

@@ -21,10 +21,11 @@ from .settings import METHODS, Settings
 
 ORDER = ("FedLSA", "Scaffnew", "SCAFFLSA")  # two processes are then busy for the same time
 TOGETHER = 0.2  # seconds within which curves that arrive are drawn together
-CALM = 0.4  # seconds without a newer question before the agents are drawn
+CALM = 0.4  # seconds without a newer question before the large pictures are drawn
 REDRAW = 0.2  # seconds between two pictures of progress
 
 Put = Callable[[Any], None]
+Wanted = Callable[[], bool]  # whether the question is still the page's
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,11 +46,10 @@ class Curves:
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """What is drawn when sliders rest: where the agents go, or why that cannot be seen; the curves to take along."""
+    """Where the agents go, or why that cannot be seen."""
 
     figure: dict[str, Any] | None = None
     trouble: str = ""
-    curves: Curves = field(default_factory=Curves)
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +69,7 @@ class Runs:
 class Plans:
     """Plans of each method for the accuracy of the settings; points : of the trade-off; refused : why there is none."""
 
+    question: Question | None = None
     settings: Settings = field(default_factory=Settings)
     found: dict[str, Plan] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
@@ -77,22 +78,16 @@ class Plans:
 
 
 def question(
-    desk: Desk,
-    owner: str,
-    q: Question,
-    s: Settings,
-    width: str,
-    wanted: Callable[[], bool],
-    put_curves: Put,
-    put_scene: Put,
+    desk: Desk, owner: str, q: Question, s: Settings, width: str, wanted: Wanted, put: Put, put_settled: Put
 ) -> None:
-    """All that a setting asks for, what is looked at first before the rest, as long as it is wanted."""
-    known = curves(desk, owner, q, s, width, put_curves)
-    if known is None:
+    """The curves of a setting, and when sliders rest also what is taken along and the stable step sizes."""
+    known = curves(desk, owner, q, s, width, put)
+    time.sleep(CALM)
+    if known is None or not wanted():
         return
-    time.sleep(CALM)  # the agents are a large picture: not while a slider is being dragged
-    if wanted() and agents(desk, owner, known, width, put_scene) and s.sampling == "iid":
-        limits(desk, owner, known, put_curves)
+    put_settled(known)
+    if s.sampling == "iid" and known.shown:
+        limits(desk, owner, known, put)
 
 
 def curves(desk: Desk, owner: str, q: Question, s: Settings, width: str, put: Put) -> Curves | None:
@@ -109,14 +104,14 @@ def curves(desk: Desk, owner: str, q: Question, s: Settings, width: str, put: Pu
     return None if state.waiting else state
 
 
-def agents(desk: Desk, owner: str, known: Curves, width: str, put: Put) -> bool:
-    """The picture of where the agents go; whether it was not dropped."""
-    assert known.question is not None
-    asked = known.question.without("seeds", "scale", "sampling", "thin", "probability")
-    for a in desk.ask(owner, "agents", [(answers.agents, (asked, width, known.settings.round))]):
-        put(Scene(a.value, "", known) if a.kind == "done" else Scene(None, a.value, known))
-        return True
-    return False
+def agents(desk: Desk, owner: str, q: Question, round: int, width: str, wanted: Wanted, put: Put) -> None:
+    """The picture of where the agents go: a large one, so not while a slider is being dragged."""
+    time.sleep(CALM)
+    if not wanted():
+        return
+    asked = q.without("seeds", "scale", "probability")
+    for a in desk.ask(owner, "agents", [(answers.agents, (asked, width, round))]):
+        put(Scene(a.value) if a.kind == "done" else Scene(None, a.value))
 
 
 def limits(desk: Desk, owner: str, state: Curves, put: Put) -> None:
@@ -150,12 +145,16 @@ def runs(desk: Desk, owner: str, q: Question, put: Put) -> None:
     put(Runs(q, trouble="Stopped; nothing is kept of it."))
 
 
+def plan_question(q: Question) -> Question:
+    """What a plan depends on: the problem alone. It is made for independent observations."""
+    return q.without("step_size", "local_steps", "probability", "rounds", "seeds", "scale", "sampling", "thin")
+
+
 def plans(desk: Desk, owner: str, q: Question, s: Settings, put: Put) -> None:
     """A plan for each method, then the points of the trade-off between communications and observations."""
-    epsilon = s.epsilon
-    state = Plans(s, busy="Looking for the cheapest run of each method …")
+    q, epsilon = plan_question(q), s.epsilon
+    state = Plans(q, s, busy="Looking for the cheapest run of each method …")
     put(state)
-    q = q.without("step_size", "local_steps", "probability", "rounds", "seeds", "scale", "sampling", "thin")
     for a in desk.ask(owner, "plans", [(answers.plan, (q, epsilon, n)) for n in METHODS], lane=LONG):
         name = METHODS[a.index]
         if a.kind == "failed" or isinstance(a.value, str):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import marimo as mo
 
 from . import answers, words
-from .desk import Desk
+from .desk import SESSION, Desk
 from .error import error_figure
 from .follow import Curves, Runs, Scene
 from .layout import BARE, box, plain
@@ -46,13 +47,15 @@ def desk() -> Desk:
     global _desk
     if _desk is None:
         _desk = Desk()
+        atexit.register(_desk.close)
         _desk.ask("desk", "warm", [(answers.warm, (i,)) for i in range(2)])
     return _desk
 
 
-def newcomer() -> str:
-    """A name for one open page."""
-    return uuid.uuid4().hex
+def newcomer(request: Any) -> str:
+    """A name for one open page: the one under which the server hears that it is closed."""
+    known = {} if request is None else dict(request.query_params)
+    return str(known.get(SESSION, [uuid.uuid4().hex])[0])
 
 
 def width(request: Any) -> str:
@@ -75,13 +78,18 @@ def problem_panel(kind: Any, worlds: Any, upload: Any, target: Any, sites: Sites
     """The sidebar: what the agents' worlds are."""
     parts = [worlds[name] for name in worlds]
     if kind.value == "files":
-        parts = [upload, _files(sites), target, *parts]
+        linear = worlds.value["task"] == "regression"
+        columns = [target] if linear else [worlds[name] for name in ("state", "next_state", "discount")]
+        parts = [upload, *_files(sites), worlds["task"], *columns, worlds["weight"]]
     return mo.vstack([mo.md("## The problem"), kind, *parts, mo.md(EXPLAINED[kind.value])], gap=1)
 
 
-def _files(sites: Sites) -> Any:
+def _files(sites: Sites) -> list[Any]:
+    if sites.trouble:
+        return []  # said at the top of the page
     names = ", ".join(f.replace("\\", "/").rsplit("/", 1)[-1] for f in sites.files)
-    return mo.md(f"{len(sites.files)} sites: {plain(names)}" if names else "No files yet: drop some above.")
+    many = "1 site" if len(sites.files) == 1 else f"{len(sites.files)} sites"
+    return [mo.md(f"{many}: {plain(names)}" if names else "No files yet: drop some above.")]
 
 
 def target_choice(sites: Sites, wanted: str) -> Any:
@@ -127,10 +135,10 @@ def view_panel(view: Any, simulate: Any, stop: Any) -> Any:
     return box("line", view["x"], view["scale"], view["seeds"], simulate, stop)
 
 
-def runs_line(runs: Runs) -> Any:
-    """How far a simulation is."""
-    if runs.done is None:
-        return box("quiet", mo.md(plain(runs.trouble)))
+def runs_line(runs: Runs, known: Curves) -> Any:
+    """How far a simulation is; nothing of one whose question is no longer the page's."""
+    if runs.done is None or runs.question != known.question:
+        return box("quiet", mo.md(plain(runs.trouble)) if runs.question == known.question else "")
     bar = f'<progress value="{runs.done:.3f}" max="1"></progress>'
     return box("quiet", mo.Html(f"simulating {bar} {runs.done:.0%}"))
 
@@ -143,7 +151,7 @@ def where_panel(opens: Any) -> Any:
 def agents_panel(scene: Scene) -> Any:
     """Where the agents go."""
     if scene.figure is None:
-        return mo.md(plain(scene.trouble) or "Computing …")
+        return mo.md(plain(scene.trouble) or "…")
     figure = unchecked(scene.figure["data"], scene.figure["layout"], scene.figure["frames"])
     return box("picture", mo.ui.plotly(figure, config={**BARE, "responsive": False}))
 

@@ -18,7 +18,7 @@ from ..theory.planner import Plan
 from .follow import Plans
 from .layout import BARE, box, plain
 from .plots import FONT, unchecked
-from .settings import METHODS, Settings
+from .settings import METHODS, PROBLEMS, Settings
 
 
 def ask_panel(accuracy: Any, find: Any) -> Any:
@@ -33,7 +33,8 @@ def plan_panel(known: Plans, use: Any) -> Any:
     """The plans, a button for each that takes it over, and the trade-off."""
     parts: list[Any] = []
     if known.found or known.refused:
-        parts.append(mo.md(_table(known)))
+        what = f"For {PROBLEMS[known.settings.problem].lower()}, with independent observations:"
+        parts += [box("quiet", what), mo.md(_table(known))]
         parts += [box("line", *(use[name] for name in known.found))] if known.found else []
     if known.points or known.found:
         parts.append(mo.ui.plotly(_trade_off(known), config=BARE))
@@ -50,7 +51,7 @@ def _table(known: Plans) -> str:
             p = known.found[name]
             a: Any = p.algorithm
             steps = f"1/p = {1 / a.probability:.0f}" if isinstance(a, Scaffnew) else str(a.local_steps)
-            rows.append(f"| **{name}** | {a.step_size:.3g} | {steps} | {p.rounds} | {p.samples:.3g} | {p.bytes:,} |")
+            rows.append(f"| **{name}** | {a.step_size:.3g} | {steps} | {p.rounds} | {p.samples:,.0f} | {p.bytes:,} |")
         elif name in known.refused:
             rows.append(f"| **{name}** | {plain(known.refused[name])} | | | | |")
     return "\n".join(rows)
@@ -65,14 +66,15 @@ def use_buttons(known: Plans) -> Any:
     return mo.ui.dictionary({name: button(name) for name in known.found})
 
 
-def adopt(pressed: Mapping[str, float], known: Plans, put: Callable[[Settings], None]) -> None:
-    """Carry the plan whose button was pressed last, if any was, into the sliders."""
+def adopt(pressed: Mapping[str, float], known: Plans, now: Settings, put: Callable[[Settings], None]) -> None:
+    """Carry the plan whose button was pressed last, if any was, into the sliders; now : what they show otherwise."""
     if any(pressed.values()):
-        put(adopted(known.settings, known.found[max(pressed, key=lambda name: pressed[name])]))
+        put(adopted(now, known.found[max(pressed, key=lambda name: pressed[name])]))
 
 
 def adopted(s: Settings, p: Plan) -> Settings:
-    """The settings with those of a plan."""
+    """The settings with those of a plan, which is made for independent observations."""
+    s = replace(s, sampling="iid")
     a: Any = p.algorithm
     eta: float = a.step_size
     if isinstance(a, Scaffnew):

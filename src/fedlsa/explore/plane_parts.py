@@ -107,7 +107,8 @@ class Panel:
     def walk(self, t: int, k: int) -> list[Json]:
         """The agents' paths up to point k, and their heads: what moves between two points of one round."""
         local = self.local[t, :, : k + 1]
-        way = local[:, k] - local[:, max(k - 1, 0)]
+        with np.errstate(invalid="ignore", over="ignore"):  # of a run that diverges
+            way = local[:, k] - local[:, max(k - 1, 0)]
         marker = {"angle": _angles(way)}
         heads = {**self._xy(local[:, k]), "customdata": _short(self.far[t, :, k]), "marker": marker}
         return [*(self._lines(local, g) for g in self.groups), heads]

@@ -88,6 +88,11 @@ class Settings:
         """Scaffnew's probability to communicate."""
         return 1 / self.local_steps if self.probability is None else self.probability
 
+    @property
+    def used_steps(self) -> int:
+        """Local steps of a round: every thin-th observation of a trajectory makes one."""
+        return self.local_steps if self.sampling == "iid" else max(1, self.local_steps // self.thin)
+
     def order(self) -> Sampling:
         """How agents meet their observations."""
         return IID() if self.sampling == "iid" else Markov(thin=self.thin)

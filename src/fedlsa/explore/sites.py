@@ -6,6 +6,8 @@ import atexit
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,6 @@ SUFFIXES = (".csv", ".parquet")
 LARGEST = 64 * 2**20  # bytes of one upload
 LONGEST = 60  # letters of its name, and of its ending
 _named: tuple[str, ...] = ()
-_kept = tempfile.TemporaryDirectory(prefix="fedlsa-explore-", ignore_cleanup_errors=True)
-atexit.register(_kept.cleanup)
 
 
 @dataclass(frozen=True)
@@ -57,12 +57,22 @@ def sites(owner: str, uploads: Sequence[Any]) -> Sites:
 
 def forget() -> None:
     """Delete what was uploaded."""
-    _kept.cleanup()
+    if _folder.cache_info().currsize:
+        _folder().cleanup()
+        _folder.cache_clear()
+
+
+@cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    """Where uploads are kept, made with the first; it goes with the process."""
+    made = tempfile.TemporaryDirectory(prefix="fedlsa-explore-", ignore_cleanup_errors=True)
+    atexit.register(made.cleanup)
+    return made
 
 
 def _stored(owner: str, uploads: Sequence[Any]) -> tuple[str, ...]:
     """Uploads under names of their own in a folder that goes with the process."""
-    folder = Path(_kept.name) / owner
+    folder = Path(_folder().name) / sha256(owner.encode()).hexdigest()[:16]  # the browser chose the owner's name
     folder.mkdir(exist_ok=True)
     files = []
     for upload in uploads:

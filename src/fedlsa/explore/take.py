@@ -32,7 +32,6 @@ PICTURES = (".png", ".svg", ".pdf")
 DATA = (".csv", ".nc")
 COLUMNS = ("communications", "samples", "bytes", "mse", "squared_bias", "variance")
 SEEDS = ("simulated_mean", "simulated_low", "simulated_high")
-MESSAGES = "uploads"  # what figures of seeds alone have in place of bytes: messages, all of one length
 
 
 def script(s: Settings, files: Sequence[str] = (), simulated: bool = False, predicted: bool = True) -> str:
@@ -45,12 +44,11 @@ def script(s: Settings, files: Sequence[str] = (), simulated: bool = False, pred
         lines.append(f"record = {s.record()}")
     seeds = f"runs = fl.simulate_grid(p, methods, rounds={s.rounds}, seeds={s.seeds}{_sampling(s)}{more})"
     look = "".join(f", {k}={v!r}" for k, v in (("x", s.x), ("scale", s.scale)) if v != getattr(Settings(), k))
-    if _trajectories(s, files):
-        look = look.replace("'bytes'", f"'{MESSAGES}'")
+    if s.sampling == "markov":  # seeds alone
         return "\n".join([*lines, seeds, f"figure = fl.figures.error_curves(runs{look})", *_save("error.png")])
-    lines.append(f"curves = [fl.theory.exact(p, m, rounds={s.rounds}{_sampling(s)}{more}) for m in methods]")
+    lines.append(f"curves = [fl.theory.exact(p, m, rounds={s.rounds}{more}) for m in methods]")
     drawn = "curves"
-    if s.sampling == "iid" and predicted:
+    if predicted:
         lines.append(f"bias = fl.theory.bias(p, {s.step_size!r}, {s.local_steps})")
         drawn += ", bias=[bias @ bias, 0, 0]"
     if simulated:
@@ -84,11 +82,6 @@ def command(
     return shlex.join(["fedlsa", "explore", *([s.address()] if s.address() else []), *named, "--save", save, *more])
 
 
-def _trajectories(s: Settings, files: Sequence[str]) -> bool:
-    """Whether there is no exact curve, only seeds."""
-    return s.sampling == "markov" and (len(files) if s.problem == "files" else s.agents) > 1
-
-
 def _method(a: Any) -> str:
     own = getattr(a, "probability", None) or a.local_steps
     return f"{type(a).__name__}({a.step_size!r}, {own!r})"
@@ -107,8 +100,8 @@ def picture(s: Settings, curves: Mapping[str, Curve], runs: Sequence[xr.Dataset]
     held = [curves[n] for n in METHODS if n in curves]
     only = [c.runs for c in held if c.runs is not None]
     if only:
-        return figures.error_curves(only, x=MESSAGES if s.x == "bytes" else s.x, scale=s.scale)
-    bias = None if s.sampling == "markov" else [c.bias for c in held]
+        return figures.error_curves(only, x=s.x, scale=s.scale)
+    bias = [c.bias for c in held]
     exact, seeds = [c.exact for c in held if c.exact is not None], _of(held, runs)
     return figures.exact_curves(exact, bias=bias, runs=seeds or None, x=s.x, scale=s.scale)
 
@@ -201,7 +194,7 @@ def save_all(
             write_agents(path, q, s)
         return
     curves = {name: answers.curve(q, name) for name in METHODS}
-    runs = answers.simulations(q, lambda done, total: None) if simulated and not _trajectories(s, files) else []
+    runs = answers.simulations(q, lambda done, total: None) if simulated and s.sampling == "iid" else []
     for path in paths:
         path.parent.mkdir(parents=True, exist_ok=True)
         write(path, s, files, curves, runs)

@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from .answers import DIGITS, Curve
 from .settings import METHODS, Settings
 
-ROUNDING = 1e-20  # a squared bias below this share of the error at the start is none
-
 
 def verdict(s: Settings, curves: Mapping[str, Curve], limits: Mapping[str, float]) -> list[str]:
     """A line for each method whose curve is there: how it ends, or that it does not, as Markdown."""
@@ -25,17 +23,16 @@ def _line(s: Settings, c: Curve, limit: float | None) -> str:
     if c.exact is None:
         return _simulated(c)
     # a method that is stable may still settle far above its start, where observations are noisy
-    known = None if limit is None or math.isnan(limit) or s.sampling != "iid" else limit  # none for trajectories
+    known = None if limit is None or math.isnan(limit) else limit
     unstable = c.blown_up is not None if known is None else s.step_size >= known
     if unstable:
         when = "" if c.blown_up is None else f" The error is a thousand times its start by round {c.blown_up}."
-        cure = f" {_cure(limit)}" if s.sampling == "iid" else ""
-        return f"**{c.method} is unstable** at step size {s.step_size:g}.{when}{cure}"
+        return f"**{c.method} is unstable** at step size {s.step_size:g}.{when} {_cure(limit)}"
     end = c.exact.isel(round=-1)
     mse, bias = float(end["mse"]), float(end["squared_bias"])
     share = bias / mse if mse > 0 else 0.0
     text = f"**{c.method}** ends at {mse:.3g} after {s.rounds} rounds"
-    if c.method != "FedLSA" or c.bias <= ROUNDING * float(c.exact["mse"][0]):  # one agent, one step, or equal agents
+    if c.method != "FedLSA" or c.bias == 0:  # control variates, or nothing to correct
         return f"{text}, {share:.0%} of it bias, which more rounds remove."
     if math.isnan(c.bias):
         return text + "."
@@ -75,4 +72,5 @@ def _below(limit: float) -> str:
         return f"{limit:g}"
     sure = limit * (1 - DIGITS)
     power = 10.0 ** (math.floor(math.log10(sure)) - 1)
-    return f"{math.floor(sure / power) * power:.2g}"
+    lower = math.floor(sure / power) * power
+    return f"{lower:,.0f}" if lower >= 100 else f"{lower:.2g}"

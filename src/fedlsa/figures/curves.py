@@ -25,6 +25,7 @@ AXES = {
     "communications": "communications",
     "samples": "observations per agent",
     "uploads": "messages to the server, all agents",
+    "bytes": "bytes, up and down, all agents",
 }
 SCALES = ("linear", "log")
 NARROW = 20.0  # largest over smallest error up to which powers of ten are too few ticks
@@ -53,7 +54,14 @@ def curve(result: xr.Dataset, band: tuple[float, float], x: str) -> Curve:
         mean = sound.mean(axis=0)
         low, high = np.quantile(sound, band, axis=0)
     first = int(at[at >= 0].min()) if (at >= 0).any() else -1
-    return Curve(result[x].values.mean(axis=0), mean, low, high, error[at >= 0], len(error), first)
+    return Curve(cost(result, x), mean, low, high, error[at >= 0], len(error), first)
+
+
+def cost(result: xr.Dataset, x: str) -> Floats:
+    """What a run has cost at its recorded rounds, on average over seeds."""
+    if x == "bytes" and "bytes" not in result:  # eight for each number, up and down
+        return 2 * 8 * int(result.attrs["dim"]) * np.asarray(result["uploads"].values.mean(axis=0), np.float64)
+    return np.asarray(result[x].values.mean(axis=0), np.float64)
 
 
 def error_curves(
@@ -69,7 +77,8 @@ def error_curves(
 
     bias : ||bias||^2 as predicted for each result (NaN for none; see `predicted_bias`), drawn as a dashed line
     band : the two quantiles over seeds between which the area is tinted; the figure says which
-    x : "communications", "samples" (per agent) or "uploads" (messages); scale : of this axis, "linear" or "log"
+    x : "communications", "samples" (per agent), "uploads" (messages) or "bytes" (both ways)
+    scale : of this axis, "linear" or "log"
 
     A seed that diverges leaves the mean and is drawn on its own, with a cross where it leaves the figure.
     """

@@ -12,6 +12,8 @@ from ..errors import SiteDataError
 from .observe import Scale
 from .tasks import Regression, Task, Value
 
+LARGEST = 1e150  # absolute value of a number in a file
+
 
 @dataclass(frozen=True, eq=False)
 class Summary:
@@ -47,6 +49,11 @@ def summary(pieces: Iterable[tuple[Floats, Floats]], name: str) -> Summary:
     """The summary of one site's features (n, k) and targets (n,), from its pieces; name : of the site, for errors."""
     total: Summary | None = None
     for x, y in pieces:
+        largest = max(np.abs(x).max(initial=0.0), np.abs(y).max(initial=0.0))
+        if largest > LARGEST:
+            raise SiteDataError(
+                f"{name} must have values of at most {LARGEST:g}, which can be squared; got {largest:g}"
+            )
         total = Summary.of(x, y) if total is None else total + Summary.of(x, y)
     if total is None:
         raise none_there(name)

@@ -98,6 +98,13 @@ def _trajectories(
 def _dataset(
     m: Moments, algorithm: Algorithm, sampling: Sampling, recorded: NDArray[np.int64], found: trajectories.Found
 ) -> xr.Dataset:
+    with np.errstate(over="ignore", invalid="ignore"):  # of a method that diverges
+        return _assembled(m, algorithm, sampling, recorded, found)
+
+
+def _assembled(
+    m: Moments, algorithm: Algorithm, sampling: Sampling, recorded: NDArray[np.int64], found: trajectories.Found
+) -> xr.Dataset:
     mean = found.mean
     mse = np.where(np.isnan(found.mse), np.inf, found.mse)
     squared_bias = np.sum(mean**2, axis=1)
