@@ -62,7 +62,9 @@ def main(out: Path = IMAGES) -> None:
         page.screenshot(path=out / "explore.png")
         page = opened(browser, f"{home}?{MANY}", 1280, 1000, device_scale_factor=1.25)
         page.locator(".explore-picture").screenshot(path=out / "explore-agents.png")
-        page = opened(browser, f"{home}?problem=garnet&agents=10&perturbation=0.0&step_size=0.1", 1280, 900)
+        page = opened(
+            browser, f"{home}?problem=garnet&preset=authors&agents=10&perturbation=0.0&step_size=0.1", 1280, 900
+        )
         page.get_by_role("button", name="Find plans").click()
         page.get_by_text("Looking for").wait_for()
         page.get_by_text("Looking for").wait_for(state="detached", timeout=300_000)

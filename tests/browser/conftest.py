@@ -81,7 +81,8 @@ class Explorer:
         return self.page.get_by_role("button", name=label, exact=True)
 
     def choose(self, label: str, option: str) -> None:
-        self.page.locator("marimo-dropdown").filter(has_text=label).locator("select").select_option(label=option)
+        boxes = self.page.locator("marimo-dropdown").filter(has_text=label).locator("select")
+        boxes.first.select_option(label=option)  # the sidebar is there twice, once out of sight
 
     def words(self) -> str:
         return self.page.inner_text("#App")

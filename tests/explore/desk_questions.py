@@ -1,6 +1,7 @@
 """Questions for a desk that take a known time, fail, or end their process; they are found by the processes by name."""
 
 import os
+import sys
 import time
 
 from fedlsa.errors import ArgumentError
@@ -57,3 +58,20 @@ def unsendable():
 
 def rambling():
     raise ValueError("two\nlines, and half a letter: \udcff")
+
+
+def loading(path, folder):
+    """Imports a module that takes a second to load and says on disk that it has begun; then goes on for a minute."""
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    import slow_to_load
+
+    patience(path + ".after")
+    return slow_to_load.WHOLE
+
+
+def loaded(folder):
+    """Whether that module is whole in this process."""
+    import slow_to_load
+
+    return slow_to_load.WHOLE

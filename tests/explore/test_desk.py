@@ -254,3 +254,19 @@ def test_whoever_leaves_frees_the_process_and_may_come_back(desk, tmp_path):
     assert [a.value for a in desk.ask("another", "left", [(ask.double, (10**6 + 1,))])] == [2 * 10**6 + 2]
     desk.come("me")
     assert one(desk, ask.double, 10**6 + 2) == ("done", 2 * 10**6 + 4)
+    desk.come("me")  # loaded anew: the old page is heard to leave after the new one has come
+    desk.leave("me")
+    assert one(desk, ask.double, 10**6 + 3) == ("done", 2 * 10**6 + 6)
+
+
+def test_what_is_dropped_while_a_module_loads_leaves_it_whole(desk, tmp_path):
+    begins = tmp_path / "begun"
+    (tmp_path / "slow_to_load.py").write_text(
+        f"import os, time\nopen({str(begins)!r}, 'w').write(str(os.getpid()))\n"
+        "end = time.monotonic() + 1\nwhile time.monotonic() < end:\n    sum(range(1000))\nWHOLE = True\n"
+    )
+    found = desk.ask("me", "import", [(ask.loading, (str(begins), str(tmp_path)))])
+    pid = int(eventually(lambda: begins.exists() and begins.read_text()))
+    assert one(desk, ask.fresh, next(new), topic="import")[1][0] == pid  # dropped, by the same process
+    assert list(found) == []
+    assert one(desk, ask.loaded, str(tmp_path)) == ("done", True)

@@ -144,3 +144,4 @@ def warm(process: int) -> None:
     q = Question(Settings(rounds=10))
     for name in METHODS:
         curve(q, name)
+    agents(q, "wide", 1)

@@ -135,8 +135,8 @@ def _(desk, get_runs, owner, q, set_runs, simulate, stop):
 
 
 @app.cell
-def _(get_curves, get_runs):
-    panels.runs_line(get_runs(), get_curves())
+def _(get_runs, get_settled):
+    panels.runs_line(get_runs(), get_settled())
     return
 
 

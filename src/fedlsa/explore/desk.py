@@ -64,7 +64,7 @@ class Desk:
         self._waiting: dict[str, list[_Question]] = {QUICK: [], LONG: []}
         self._memory: OrderedDict[Any, Any] = OrderedDict()
         self._closed, self._stillborn = False, 0
-        self._gone: set[str] = set()
+        self._here: dict[str, int] = {}  # how often somebody has come and not left; who never came may ask
         self._workers = [_Worker(self, QUICK) for _ in range(quick)] + [_Worker(self, LONG) for _ in range(long)]
 
     def ask(
@@ -88,7 +88,7 @@ class Desk:
                 if made.key in self._memory:
                     self._memory.move_to_end(made.key)
                     replies.put(Answer(i, "done", self._memory[made.key]))
-                elif self._closed or owner in self._gone:
+                elif self._closed or not self._here.get(owner, 1):
                     replies.put(Answer(i, "dropped", None))
                 elif not any(w.lane == lane for w in self._workers):
                     replies.put(Answer(i, "failed", HELPLESS))
@@ -111,9 +111,14 @@ class Desk:
                     w.interrupt()
 
     def leave(self, owner: str) -> None:
-        """Give up everything that somebody has asked for, and what is asked in this name until it comes back."""
+        """Give up everything that somebody has asked for, and what is asked in this name until it comes back.
+
+        A page that is loaded anew may come before it leaves, under the same name: it stays.
+        """
         with self._lock:
-            self._gone.add(owner)
+            self._here[owner] = max(self._here.get(owner, 1) - 1, 0)
+            if self._here[owner]:
+                return
             open_ones = [q for lane in self._waiting.values() for q in lane]
             open_ones += [w.question for w in self._workers if w.question is not None]
             for _, topic in {q.topic for q in open_ones if q.topic[0] == owner}:
@@ -122,7 +127,7 @@ class Desk:
     def come(self, owner: str) -> None:
         """Take questions of somebody, who may have left before."""
         with self._lock:
-            self._gone.discard(owner)
+            self._here[owner] = self._here.get(owner, 0) + 1
 
     def close(self) -> None:
         """End all processes; whoever still waits for an answer waits no longer."""

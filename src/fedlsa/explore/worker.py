@@ -13,9 +13,12 @@ import signal
 import threading
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
+from types import FrameType
 from typing import Any
 
 from ..errors import FedLSAError
+
+LATER = 0.05  # seconds after which an interruption is tried again
 
 
 class Dropped(KeyboardInterrupt):
@@ -30,11 +33,24 @@ class Bench:
     current: int = -1
     armed: bool = False
 
-    def stop(self, *signal_and_frame: Any) -> None:
+    def stop(self, _: int, frame: FrameType | None) -> None:
         """Drop the question at hand, if it is one of those that are not wanted."""
-        if self.armed and self.current in self.unwanted:
-            self.armed = False
-            raise Dropped
+        if not self.armed or self.current not in self.unwanted:
+            return
+        if _importing(frame):
+            threading.Timer(LATER, _thread.interrupt_main).start()
+            return
+        self.armed = False
+        raise Dropped
+
+
+def _importing(frame: FrameType | None) -> bool:
+    """Whether a module is being loaded: one that is left half loaded would stay so for good."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def main(line: Connection) -> None:
