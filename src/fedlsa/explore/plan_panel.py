@@ -33,7 +33,7 @@ def plan_panel(known: Plans, use: Any) -> Any:
     """The plans, a button for each that takes it over, and the trade-off."""
     parts: list[Any] = []
     if known.found or known.refused:
-        what = f"For {PROBLEMS[known.settings.problem].lower()}, with independent observations:"
+        what = f"{PROBLEMS[known.settings.problem]}, independent observations:"
         parts += [box("quiet", what), mo.md(_table(known))]
         parts += [box("line", *(use[name] for name in known.found))] if known.found else []
     if known.points or known.found:
