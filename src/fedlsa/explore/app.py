@@ -81,12 +81,6 @@ def _(get_start):
 
 
 @app.cell
-def _(get_curves):
-    panels.limits_line(get_curves())
-    return
-
-
-@app.cell
 def _(complaints, get_start, given, kind, method, now, opens, target, target_accuracy, view, worlds):
     # everything below follows from these two: the settings, and the question that they pose
     _shown = [group.value for group in (worlds, method, view, opens, target_accuracy)]

@@ -212,7 +212,7 @@ class _Worker:
     def __post_init__(self) -> None:
         context = get_context("spawn")
         self.line, end = context.Pipe()
-        self.process = context.Process(target=worker.main, args=(end,), daemon=True)
+        self.process = context.Process(target=worker.main, args=(end, self.lane == LONG), daemon=True)
         with _one_thread_each():
             self.process.start()
         end.close()  # it is the other side's: when that ends, this side hears of it

@@ -108,14 +108,15 @@ def method_panel(method: Any) -> Any:
 
 
 def error_panel(known: Curves, runs: Runs) -> Any:
-    """The picture of the error and what it says, in words."""
+    """The stable step sizes, small under the sliders, the picture of the error, and what it says, in words."""
     figure = mo.ui.plotly(error_figure(known.settings, known.shown, runs.of(known.question), known.width), config=BARE)
     lines = words.verdict(known.settings, known.shown, known.limits)
     if runs.of(known.question):
         lines.append(f"Dotted: the mean of {known.settings.seeds} simulated seeds; tinted: four fifths of them.")
     lines += [f"**{n}**: {plain(why)}" for n, why in _once(known.failed).items()]
     lines += [f"**{n}**: computing …" for n in known.waiting] if known.question is not None else []
-    return mo.vstack([figure, mo.md("\n".join(f"- {line}" for line in lines)) if lines else mo.md("Computing …")])
+    said = mo.md("\n".join(f"- {line}" for line in lines)) if lines else mo.md("Computing …")
+    return mo.vstack([box("quiet", words.limits_line(known.limits)), figure, said])
 
 
 def _once(failed: Mapping[str, str]) -> dict[str, str]:
@@ -123,11 +124,6 @@ def _once(failed: Mapping[str, str]) -> dict[str, str]:
     if len(failed) == len(METHODS) and len(set(failed.values())) == 1:
         return {"No curves": next(iter(failed.values()))}
     return dict(failed)
-
-
-def limits_line(known: Curves) -> Any:
-    """The stable step sizes, small under the sliders."""
-    return box("quiet", words.limits_line(known.limits))
 
 
 def view_panel(view: Any, simulate: Any, stop: Any) -> Any:

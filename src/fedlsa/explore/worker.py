@@ -53,8 +53,10 @@ def _importing(frame: FrameType | None) -> bool:
     return False
 
 
-def main(line: Connection) -> None:
-    """Answer until the line to the page's process is cut."""
+def main(line: Connection, yielding: bool = False) -> None:
+    """Answer until the line to the page's process is cut; yielding : let others, and the browser, go first."""
+    if yielding and hasattr(os, "nice"):
+        os.nice(10)
     bench, questions = Bench(), queue.SimpleQueue[tuple[int, Any, tuple[Any, ...]]]()
     answers = queue.SimpleQueue[tuple[int, str, Any]]()
     signal.signal(signal.SIGINT, bench.stop)
