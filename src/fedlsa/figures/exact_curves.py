@@ -11,8 +11,9 @@ import xarray as xr
 
 from .. import checks
 from ..checks import Floats
-from ..errors import ArgumentError, ArgumentTypeError
+from ..errors import ArgumentError
 from ..results import recipe
+from ..results.curves import checked_curves
 from . import style
 from .curves import (
     HEADROOM,
@@ -62,7 +63,7 @@ def exact_curves(
 
     A method that diverges leaves the figure at its top, and a note names it.
     """
-    held = _checked_curves(curves)
+    held = checked_curves(curves, ("mse", *AXES), ("method", "algorithm", "sampling", "moments"))
     levels = checked_levels(bias, len(held), "curve")
     simulated = [] if runs is None else checked_results(runs, "runs")
     owners = [_owner(r, held) for r in simulated]
@@ -207,21 +208,3 @@ def _owner(run: xr.Dataset, held: Sequence[xr.Dataset]) -> int:
     listed = "; ".join(f"{c.attrs['method']}, {c.attrs['agents']} agents, d = {c.attrs['dim']}" for c in held)
     got = f"{run.attrs['method']}, {run.attrs['agents']} agents, d = {run.attrs['dim']}"
     raise ArgumentError(f"runs must be of the methods and the problem of the curves ({listed}); got {got}")
-
-
-def _checked_curves(curves: Any) -> list[xr.Dataset]:
-    held = [curves] if isinstance(curves, xr.Dataset) else curves
-    if not checks.is_sequence(held):
-        raise ArgumentTypeError(f"curves must be datasets of theory.exact; got {checks.show(curves)}")
-    held = list(held)
-    if not held:
-        raise ArgumentError("curves must hold at least one dataset; got an empty sequence")
-    for c in held:
-        if not isinstance(c, xr.Dataset):
-            raise ArgumentTypeError(f"curves must be datasets of theory.exact; got {checks.show(c)}")
-        lacks = [n for n in ("mse", *AXES) if n not in c] + [
-            n for n in ("method", "algorithm", "sampling", "moments") if n not in c.attrs
-        ]
-        if lacks:
-            raise ArgumentError(f"curves must be datasets of theory.exact; got one without {', '.join(lacks)}")
-    return held

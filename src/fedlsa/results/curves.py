@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ def save_curves(
         has no such number or round. Any netCDF program reads it, and `load` gives all its attributes: command,
         versions, and what each method is
     """
-    held = _checked(curves)
+    held = checked_curves(curves, ("mse", "round"), ("method", *SHARED))
     target = checked_path(path)
     if target.suffix.lower() == ".csv":
         _write_csv(held, target, command)
@@ -86,7 +86,8 @@ def _together(curves: list[xr.Dataset], command: str | None) -> xr.Dataset:
     return out
 
 
-def _checked(curves: Any) -> list[xr.Dataset]:
+def checked_curves(curves: Any, variables: Sequence[str], attributes: Sequence[str]) -> list[xr.Dataset]:
+    """Datasets of `theory.exact`, each with these variables and attributes; one alone is a list of one."""
     held = [curves] if isinstance(curves, xr.Dataset) else curves
     if not checks.is_sequence(held):
         raise ArgumentTypeError(f"curves must be datasets of theory.exact; got {checks.show(curves)}")
@@ -96,7 +97,7 @@ def _checked(curves: Any) -> list[xr.Dataset]:
     for c in held:
         if not isinstance(c, xr.Dataset):
             raise ArgumentTypeError(f"curves must be datasets of theory.exact; got {checks.show(c)}")
-        lacks = [n for n in ("mse", "round") if n not in c] + [n for n in ("method", *SHARED) if n not in c.attrs]
+        lacks = [n for n in variables if n not in c] + [n for n in attributes if n not in c.attrs]
         if lacks:
             raise ArgumentError(f"curves must be datasets of theory.exact; got one without {', '.join(lacks)}")
     return held
