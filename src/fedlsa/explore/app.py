@@ -29,7 +29,7 @@ def _():
     get_scene, set_scene = mo.state(follow.Scene())
     get_runs, set_runs = mo.state(follow.Runs())
     get_plans, set_plans = mo.state(follow.Plans())
-    now = {"settings": start}  # the newest settings, for what must not follow them
+    now = {"settings": start, "question": None}  # the newest, for what must not run again with them
     return (
         complaints, desk, get_curves, get_plans, get_runs, get_scene, get_settled, get_start, now, owner, set_curves,
         set_plans, set_runs, set_scene, set_settled, set_start, width,
@@ -86,19 +86,22 @@ def _(complaints, get_start, given, kind, method, now, opens, target, target_acc
     _shown = [group.value for group in (worlds, method, view, opens, target_accuracy)]
     s, _trouble = panels.checked(lambda: controls.settings(kind.value, target.value, *_shown), get_start())
     q = Question.of(s, given.files)
-    now["settings"] = s
+    now["settings"], now["question"] = s, q
+    unusable = given.trouble if s.problem == "files" else ""
     panels.write_address(mo.query_params(), s)
-    panels.notes(*complaints, _trouble, given.trouble)
-    return q, s
+    panels.notes(*complaints, _trouble, unusable)
+    return q, s, unusable
 
 
 @app.cell
-def _(desk, given, owner, q, s, set_curves, set_scene, set_settled, width):
+def _(desk, owner, q, s, set_curves, set_scene, set_settled, unusable, width):
     def wanted() -> bool:
         return not mo.current_thread().should_exit
 
-    if given.trouble:  # said above; there is nothing to ask
+    if unusable:  # said above; there is nothing to ask
         set_curves(follow.Curves(q, s, failed=dict.fromkeys(METHODS, "the files cannot be used")))
+        set_settled(follow.Curves())
+        set_scene(follow.Scene())
     else:
         mo.Thread(target=follow.question, args=(desk, owner, q, s, width, wanted, set_curves, set_settled)).start()
         mo.Thread(target=follow.agents, args=(desk, owner, q, s.round, width, wanted, set_scene)).start()
@@ -156,12 +159,15 @@ def _(get_start):
 
 
 @app.cell
-def _(desk, find, get_plans, owner, q, s, set_plans):
+def _(desk, find, get_plans, now, owner, q, s, set_plans):
+    def same_problem() -> bool:
+        return follow.plan_question(now["question"]) == follow.plan_question(q)
+
     if get_plans().question not in (None, follow.plan_question(q)):  # of another problem
         desk.drop(owner, "plans")
         set_plans(follow.Plans())
     if find.value:
-        mo.Thread(target=follow.plans, args=(desk, owner, q, s, set_plans)).start()
+        mo.Thread(target=follow.plans, args=(desk, owner, q, s, same_problem, set_plans)).start()
     return
 
 

@@ -81,6 +81,8 @@ def question(
     desk: Desk, owner: str, q: Question, s: Settings, width: str, wanted: Wanted, put: Put, put_settled: Put
 ) -> None:
     """The curves of a setting, and when sliders rest also what is taken along and the stable step sizes."""
+    put, put_settled = _while(wanted, put), _while(wanted, put_settled)
+    desk.drop(owner, "limits")  # of an older question
     known = curves(desk, owner, q, s, width, put)
     time.sleep(CALM)
     if known is None or not wanted():
@@ -88,6 +90,11 @@ def question(
     put_settled(known)
     if s.sampling == "iid" and known.shown:
         limits(desk, owner, known, put)
+
+
+def _while(wanted: Wanted, put: Put) -> Put:
+    """Puts nothing any more once a newer question has come."""
+    return lambda state: put(state) if wanted() else None
 
 
 def curves(desk: Desk, owner: str, q: Question, s: Settings, width: str, put: Put) -> Curves | None:
@@ -106,6 +113,8 @@ def curves(desk: Desk, owner: str, q: Question, s: Settings, width: str, put: Pu
 
 def agents(desk: Desk, owner: str, q: Question, round: int, width: str, wanted: Wanted, put: Put) -> None:
     """The picture of where the agents go: a large one, so not while a slider is being dragged."""
+    put = _while(wanted, put)
+    desk.drop(owner, "agents")  # of an older question
     time.sleep(CALM)
     if not wanted():
         return
@@ -150,8 +159,9 @@ def plan_question(q: Question) -> Question:
     return q.without("step_size", "local_steps", "probability", "rounds", "seeds", "scale", "sampling", "thin")
 
 
-def plans(desk: Desk, owner: str, q: Question, s: Settings, put: Put) -> None:
+def plans(desk: Desk, owner: str, q: Question, s: Settings, wanted: Wanted, put: Put) -> None:
     """A plan for each method, then the points of the trade-off between communications and observations."""
+    put = _while(wanted, put)
     q, epsilon = plan_question(q), s.epsilon
     state = Plans(q, s, busy="Looking for the cheapest run of each method …")
     put(state)
@@ -162,7 +172,7 @@ def plans(desk: Desk, owner: str, q: Question, s: Settings, put: Put) -> None:
         else:
             state = replace(state, found={**state.found, name: a.value})
         put(state)
-    if len(state.found) + len(state.refused) < len(METHODS):
+    if len(state.found) + len(state.refused) < len(METHODS) or not wanted():
         return  # another question has come
     state = replace(state, busy="Looking for the trade-off between communications and observations …")
     put(state)
