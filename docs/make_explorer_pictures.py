@@ -24,6 +24,11 @@ MANY = "agents=50&noise=0.1&rounds=20&round=4"
 CALM = 2500  # milliseconds in which pictures settle
 
 
+def find_chromium() -> str | None:
+    """The program, under whichever of its names it is installed."""
+    return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
 @contextmanager
 def explorer() -> Iterator[str]:
     """The address of a running explorer."""
@@ -49,7 +54,7 @@ def opened(browser: Any, address: str, width: int, height: int, **more: Any) -> 
 
 
 def main(out: Path = IMAGES) -> None:
-    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    chromium = find_chromium()
     if chromium is None:
         sys.exit("needs Chromium (on Debian: apt-get install chromium)")
     out.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,6 @@
 """A server of the explorer, and a page of it that can be asked what it shows."""
 
 import os
-import re
-import shutil
 import subprocess
 import sys
 import time
@@ -19,7 +17,9 @@ from fedlsa.explore.settings import METHODS, Settings
 from fedlsa.theory import exact
 
 ROOT = Path(__file__).parents[2]
-PHONE = {"user_agent": "Mozilla/5.0 (Linux; Android 14) Mobile Safari/537.36", "is_mobile": True, "has_touch": True}
+sys.path.insert(0, str(ROOT / "docs"))
+from make_explorer_pictures import PHONE, explorer, find_chromium  # noqa: E402
+
 # every Plotly figure of the page, those in shadow trees too, with what it really draws
 FIGURES = """() => {
   const inside = root => [...root.querySelectorAll('*')].flatMap(
@@ -109,7 +109,7 @@ def browser():
 
     Playwright keeps an event loop running in this process, so these tests have a process of their own.
     """
-    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    path = find_chromium()
     if path is None:
         missing = "needs Chromium, which is not installed (on Debian: apt-get install chromium)"
         if os.environ.get("CI") == "true":
@@ -135,15 +135,8 @@ def site(tmp_path_factory):
 @pytest.fixture(scope="session")
 def home():
     """The address of an explorer that runs as users run it."""
-    command = [sys.executable, "-c", "import sys; from fedlsa.cli import main; sys.exit(main())", "explore"]
-    server = subprocess.Popen([*command, "--no-browser"], stdout=subprocess.PIPE, text=True)
-    try:
-        found = re.search(r"http://\S+", server.stdout.readline())
-        assert found, "the explorer has not said where it is"
-        yield found.group()
-    finally:
-        server.terminate()
-        server.wait(10)
+    with explorer() as address:
+        yield address
 
 
 @pytest.fixture(scope="module")
