@@ -34,8 +34,9 @@ class Desk:
             yield Answer(i, "done", function(*arguments))
 
 
-def test_curves_come_before_what_waits_for_calm_and_limits_last(monkeypatch):
+def test_curves_come_together_before_what_waits_for_calm_and_limits_last(monkeypatch):
     monkeypatch.setattr(follow, "CALM", 0)
+    monkeypatch.setattr(follow, "TOGETHER", 3600)  # however slow this machine is now
     page, settled = Page(), []
     desk = Desk(page)
     follow.question(desk, "me", Q, S, "wide", page.wanted, page.put.append, settled.append)
