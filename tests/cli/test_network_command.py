@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import fedlsa as fl
-from fedlsa.errors import ArgumentError
+from fedlsa.errors import ArgumentError, ArgumentTypeError, NetworkError
 from fedlsa.network.coordinator import serve as coordinator
 from fedlsa.network.folder import setup
 from fedlsa.network.folder.config import Bundle, Network, StartOptions
@@ -193,13 +193,13 @@ def test_a_folder_that_is_no_network_is_named(fedlsa, command):
 
 
 def test_join_passes_on_what_was_given(fedlsa, net, called):
-    words = ["--folder", "s", "--share-moments", "--new-key", "--yes"]
+    words = ["--folder", "s", "--trust-coordinator", "--share-moments", "--new-key", "--yes"]
     assert fedlsa("network", "join", "b.zip", "--data", "d.csv", *words) == (0, "", "")
     given = called[0][-1]
     assert given.pop("agree")() is True
     assert {k: v if v is None or isinstance(v, bool) else str(v) for k, v in given.items()} == {
-        "data": "d.csv", "loader": None, "folder": "s", "share_moments": True, "least_noise": None,
-        "new_key": True, "insecure": False,
+        "data": "d.csv", "loader": None, "folder": "s", "trust_coordinator": True, "share_moments": True,
+        "least_noise": None, "new_key": True, "insecure": False,
     }  # fmt: skip
     code, _, err = fedlsa("network", "join", "b.zip", "--loader", "m:f", "--insecure", "--yes")
     assert code == 0
@@ -220,9 +220,20 @@ def test_join_asks_unless_told_and_says_so_where_nobody_can_answer(fedlsa, net, 
 
 
 def test_join_names_a_bundle_that_is_missing_or_none(fedlsa, tmp_path):
-    refused(fedlsa("network", "join", "none.zip", "--data", "d.csv"), "there is no bundle none.zip")
+    words = ["--data", "d.csv", "--trust-coordinator"]
+    refused(fedlsa("network", "join", "none.zip", *words), "there is no bundle none.zip")
     (tmp_path / "b.zip").write_text("hello")
-    refused(fedlsa("network", "join", "b.zip", "--data", "d.csv"), "b.zip is not a bundle")
+    refused(fedlsa("network", "join", "b.zip", *words), "b.zip is not a bundle")
+
+
+def test_a_site_starts_only_if_it_states_that_it_trusts_the_coordinator(fedlsa, net):
+    bundle = Network.load(net).bundle("site-1")
+    refused(fedlsa("network", "join", bundle, "--data", "d.csv", "--yes"), "could compute this site's rows, one by one")
+    assert not bundle.with_suffix("").exists()  # nothing was unpacked
+    with pytest.raises(NetworkError, match="say so with --trust-coordinator"):
+        joining.join(bundle, data="d.csv")
+    with pytest.raises(ArgumentTypeError, match="trust_coordinator must be True or False; got 'yes'"):
+        joining.join(bundle, data="d.csv", trust_coordinator="yes")
 
 
 def test_keys_sites_and_certificates_change_from_the_command_line(fedlsa, net):

@@ -45,7 +45,7 @@ PARSED = {  # the command lines that are only parsed, by the command's own parse
     "fedlsa network serve net": "waits for sites: tests/network",
     "fedlsa network start net --method scafflsa --epsilon 0.02": "needs a coordinator: tests/network",
     "fedlsa network result net --out result.json": "needs a finished run: tests/network",
-    "fedlsa network join site-1.zip --data site.parquet": "needs a coordinator: tests/network",
+    "fedlsa network join site-1.zip --data site.parquet --trust-coordinator": "needs a coordinator: tests/network",
     'fedlsa explore "problem=files&target=response" --file north.csv --file south.csv': "serves: tests/browser",
     "fedlsa reproduce --quick": "minutes: tests/experiments runs it smaller still",
     "fedlsa reproduce fig1 debiased --preset paper --seeds 20": "minutes: tests/experiments",

@@ -274,14 +274,14 @@ def test_what_leaves_is_counted_and_named():
     assert said[0].startswith("In every round: 5 numbers (how far the site's parameter moved), 40 bytes")
     assert "5 means, 5 sums of squares and 5 largest absolute values for standardisation of x0, x1, x2, x3" in said[1]
     assert "3 numbers for planning" in said[1]
-    assert said[-1] == "Never: rows, A_c, b_c, or the control variate itself."
+    assert said[-1].startswith("The rows themselves are not sent, but the coordinator can compute them")
     shared = sites.leaves(VALUE, 4, share_moments=True, coding=Coding(bits=8, clip=2.0, noise=0.5))
     assert "shortened to at most 2, with Gaussian noise of standard deviation 1 on each, rounded to 8 bits" in shared[0]
     assert "12 bytes" in shared[0]
     assert "standardisation" not in shared[1]
     assert "A_c (16 numbers), b_c (4 numbers)" in shared[2]
     assert "150 numbers" in shared[2]
-    assert shared[-1] == "Never: rows, or the control variate itself."
+    assert shared[-1] == f"{said[-1]} The noise blurs what it computes."
     assert any("not shared" in line for line in sites.leaves(VALUE, 40, share_moments=True))
 
 

@@ -18,10 +18,10 @@ from ..network.folder.config import PORT, Network, StartOptions
 from . import network_options, options
 from .merged import takes
 
-NETWORK_HELP = """Run the same recursion across real sites, whose data stay with them.
+NETWORK_HELP = """Run the same recursion across real sites that trust their coordinator.
 
 The [bold]coordinator[/bold] runs init, serve, start, status, stop and result; a [bold]site[/bold] runs join. \
-TLS and a key per site are the rule. See docs/network.md."""
+TLS and a key per site are the rule. The coordinator can read the rows of sites. See docs/network.md."""
 INIT_EXAMPLES = """[bold]Examples[/bold]
 
 fedlsa network init net --sites 4 --host fl.example.org --target charges
@@ -36,9 +36,9 @@ fedlsa network start net --method scaffnew --step-size 0.01 --local-steps 500 --
 fedlsa network start net --epsilon 0.05 --clip 1 --noise 0.5 --quantise 16"""
 JOIN_EXAMPLES = """[bold]Examples[/bold]
 
-fedlsa network join site-1.zip --data site.parquet
+fedlsa network join site-1.zip --data site.parquet --trust-coordinator
 
-fedlsa network join site-1.zip --loader hospital.records:load --folder /srv/fedlsa/site-1 --yes"""
+fedlsa network join site-1.zip --loader hospital.records:load --folder /srv/fedlsa/site-1 --trust-coordinator --yes"""
 
 Folder = Annotated[Path, typer.Argument(help="What fedlsa network init made.", show_default=False, metavar="DIR")]
 Site = Annotated[str, typer.Argument(help="Its name.", show_default=False, metavar="SITE")]
@@ -95,7 +95,7 @@ def init(
     say(f"send each site its bundle, {folder / 'bundles'}/NAME.zip, over a safe channel: it holds a private key")
     say(f"how to go on: {folder / 'README.md'}")
     say(f"start the coordinator:  fedlsa network serve {here}")
-    say(f"at a site:              fedlsa network join {made.sites[0]}.zip --data FILE.parquet")
+    say(f"at a site:              fedlsa network join {made.sites[0]}.zip --data FILE.parquet --trust-coordinator")
 
 
 @app.command()
@@ -179,6 +179,10 @@ def join(
     folder: Annotated[
         Path | None, typer.Option(help="Where the site keeps key and state.", show_default="the bundle's name")
     ] = None,
+    trust_coordinator: Annotated[
+        bool,
+        typer.Option("--trust-coordinator", help="Required: the coordinator can compute the rows from the replies."),
+    ] = False,
     share_moments: Annotated[
         bool,
         typer.Option("--share-moments", help="Let the site's averages of products leave too: exact plans."),
@@ -213,6 +217,7 @@ def join(
         data=data,
         loader=loader,
         folder=folder,
+        trust_coordinator=trust_coordinator,
         share_moments=share_moments,
         least_noise=least_noise,
         new_key=new_key,

@@ -112,7 +112,7 @@ def _children() -> Iterator[Callable[[str, Path, list[str]], Child]]:
 
 def _join(start: Callable[[str, Path, list[str]], Child], where: Path, network: Network, site: str) -> Child:
     data = str(where / f"{site}.csv")
-    at = ["--folder", str(where / "places" / site), "--yes"]
+    at = ["--folder", str(where / "places" / site), "--trust-coordinator", "--yes"]
     return start(site, where, ["join", str(network.bundle(site)), "--data", data, *at])
 
 

@@ -189,7 +189,8 @@ def test_the_commands_serve_and_join_survive_kill_9(tmp_path):
         start("serve", "serve", str(it.network.folder))
 
     def join(site):
-        start(site, "join", str(it.members[site].folder), "--data", str(tmp_path / f"{site}.csv"), "--yes")
+        data = str(tmp_path / f"{site}.csv")
+        start(site, "join", str(it.members[site].folder), "--data", data, "--trust-coordinator", "--yes")
 
     try:
         serve()

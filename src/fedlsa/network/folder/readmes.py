@@ -18,8 +18,9 @@ def coordinator(network: Network) -> str:
 Made by fedlsa {version("fedlsa")}. Sites reach the coordinator at `{network.host}`, port {network.port} (TCP, TLS).
 {_task(network)}
 
-Two roles. The **coordinator** owns this folder, runs the server and starts runs. A **site** has data that stay with
-it; it gets one bundle from you and runs one command. docs/network.md says who sees what, and what is promised.
+Two roles. The **coordinator** owns this folder, runs the server and starts runs. A **site** has data;
+it gets one bundle from you and runs one command. You can compute its rows from its replies, so it must trust you.
+docs/network.md says who sees what, and what is promised.
 
 | agent | site | bundle |
 |---|---|---|
@@ -87,17 +88,21 @@ mode 600, delete the bundle once it is unpacked, and tell the coordinator at onc
 
 ## Step by step
 1. Install: `pip install 'fedlsa[flower]'`, the version that the coordinator has.
-2. `fedlsa network join {name}.zip --data FILE.parquet` (or .csv, or `--loader package.module:function`). It unpacks
-   the bundle to the folder `{name}/`, checks your data, says what will leave your site, asks, and joins. Your
-   machine opens connections to the coordinator; it need not be reachable from outside.
+2. `fedlsa network join {name}.zip --data FILE.parquet --trust-coordinator` (or .csv, or `--loader
+   package.module:function`). It unpacks the bundle to the folder `{name}/`, checks your data, says what will leave your
+   site, asks, and joins. Your machine opens connections to the coordinator; it need not be reachable from outside.
 3. To have it started with the machine: fill in what stands between @ signs in `fedlsa-site.service`, copy it to the
    folder of systemd's units, and `systemctl enable --now fedlsa-site`. It asks nothing (`--yes`).
 
-What leaves: d numbers per round; at joining, three numbers for planning and sums for standardisation. Rows never
-do. With `--share-moments`, averages of products of columns leave too. `join` names each before it begins.
+What leaves: d numbers per round; at joining, three numbers for planning and sums for standardisation. With
+`--share-moments`, averages of products of columns leave too. `join` names each before it begins.
+
+**The coordinator can read your rows.** It chooses where the local steps start and how many there are, and from the
+replies to single steps it can compute your rows one by one. `--trust-coordinator` states that it may: join only if so.
 
 ## From time to time
-- **A new key** from the coordinator: `fedlsa network join {name}.zip --new-key --data FILE`. Your state stays.
+- **A new key** from the coordinator: `fedlsa network join {name}.zip --new-key --data FILE
+  --trust-coordinator`. Your state stays.
 - **Back up** the folder `{name}/`, encrypted. `state/` holds your control variate: losing it costs accuracy for
   some rounds.
 - **Leave**: stop the service and tell the coordinator.

@@ -80,7 +80,7 @@ StartLimitIntervalSec=0
 
 [Service]
 User=@USER@
-ExecStart="@FEDLSA@" network join "@FOLDER@" --data "@DATA@" --yes
+ExecStart="@FEDLSA@" network join "@FOLDER@" --data "@DATA@" --trust-coordinator --yes
 WorkingDirectory=@FOLDER@
 Environment="NUMBA_CACHE_DIR=@FOLDER@/cache" "FLWR_TELEMETRY_ENABLED=0" "FLWR_DISABLE_UPDATE_CHECK=1"
 Restart=always

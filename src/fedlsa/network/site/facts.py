@@ -31,6 +31,10 @@ from .source import SiteData, open_data
 __all__ = ["MOMENTS", "SiteData", "check", "clear", "describe", "leaves", "measure", "open_data", "prepared"]
 
 MOMENTS = 32  # dimensions up to which noise moments are shared: the exact planner reads no larger ones
+READABLE = (
+    "The rows themselves are not sent, but the coordinator can compute them: it chooses where local steps start and "
+    "how many there are, and the reply to a single step holds one row."
+)
 TAILS = 4  # times (d + 2) L^2, as Gaussian rows have it, that E[A(z)^T A(z)] may reach before L is called larger
 
 
@@ -99,7 +103,10 @@ def measure(site: SiteData, task: Task, scale: Scale, experiment: str, share_mom
 def leaves(
     task: Task, d: int, share_moments: bool = False, coding: Coding | None = None, names: Sequence[str] = ()
 ) -> list[str]:
-    """What leaves the site and what never does, a sentence each; names : of the coefficients, where they are known."""
+    """What leaves the site and what can be computed from it, a sentence each.
+
+    names : of the coefficients, where they are known
+    """
     code = coding or Coding()
     size = 8 * d if code.bits is None else d * code.bits // 8 + 8
     how = ""
@@ -134,12 +141,7 @@ def leaves(
         )
     elif share_moments:
         out.append(f"Moments are not shared: {d} coefficients are more than the {MOMENTS} that planning can use.")
-    out.append(
-        "Never: rows, or the control variate itself."
-        if share_moments and d <= MOMENTS
-        else "Never: rows, A_c, b_c, or the control variate itself."
-    )
-    return out
+    return [*out, READABLE if code.noise is None else f"{READABLE} The noise blurs what it computes."]
 
 
 @dataclass(frozen=True, eq=False)

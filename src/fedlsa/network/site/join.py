@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from ... import checks
 from ...errors import NetworkError
 from ...files import replacing
 from ..coordinator.serve import bracketed, only_one, stopped_by_signals
@@ -87,6 +88,7 @@ def join(
     data: Path | str | None = None,
     loader: str | None = None,
     folder: Path | str | None = None,
+    trust_coordinator: bool = False,
     share_moments: bool = False,
     least_noise: float | None = None,
     new_key: bool = False,
@@ -96,8 +98,14 @@ def join(
 ) -> None:
     """Join a network as a site, until Ctrl-C or SIGTERM; a killed node or worker is started again.
 
+    trust_coordinator : must be True; it states that the coordinator may know the rows, which it can compute
     least_noise : runs whose privacy noise, in units of their clip, is below this are refused
     """
+    if not checks.boolean("trust_coordinator", trust_coordinator):
+        raise NetworkError(
+            "not joined: the coordinator could compute this site's rows, one by one, from replies to orders that it "
+            "chooses. If it may know them, say so with --trust-coordinator"
+        )
     site = Bundle.open(bundle, folder, new_key=new_key)
     found = open_data(data, loader, site.task)
     for text in check(found, site.task):
