@@ -97,7 +97,7 @@ def __getattr__(name: str) -> Any:
 
     app = ClientApp()
 
-    @app.train()
+    @app.train()  # type: ignore[untyped-decorator]
     def refuse(message: Any, context: Any) -> Any:
         raise RuntimeError("this app is run by `fedlsa network join`, which needs no flower-superexec")
 

@@ -58,7 +58,7 @@ def node(poll: float, folder: Path, arguments: list[str]) -> None:
 
     known = folder / "node.id"
 
-    class Returning(FleetHttpClient):
+    class Returning(FleetHttpClient):  # type: ignore[misc]
         def ActivateNode(self, request: Any) -> Any:
             with suppress(FileNotFoundError, ValueError, httpx.HTTPError, RuntimeError):  # it may be offline, or new
                 self.DeactivateNode(DeactivateNodeRequest(node_id=int(known.read_text())))
