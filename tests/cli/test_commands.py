@@ -1,10 +1,8 @@
 """The command `fedlsa`: from options to files and figures, and one line for everything that can go wrong."""
 
-import os
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -210,20 +208,33 @@ def test_an_interruption_leaves_no_file_and_exit_code_130(fedlsa, tmp_path, monk
     assert not list(tmp_path.iterdir())
 
 
+SAYS_WHEN_IT_RUNS = """
+import sys
+from fedlsa.cli import main
+from fedlsa.engine.task import Run
+
+def advance(run, *args):
+    Run.advance = real
+    print("go", flush=True)
+    return real(run, *args)
+
+real, Run.advance = Run.advance, advance
+sys.exit(main())
+"""
+
+
 def test_a_real_interrupt_stops_a_real_run(tmp_path):
-    script = "import sys; from fedlsa.cli import main; print('go', flush=True); sys.exit(main())"
     arguments = ["simulate", "--agents", "50", "--local-steps", "1000", "--rounds", "1000000", "--out", "run"]
     with subprocess.Popen(
-        [sys.executable, "-c", script, *arguments],
+        [sys.executable, "-c", SAYS_WHEN_IT_RUNS, *arguments],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
         assert process.stdout.readline() == "go\n"
-        time.sleep(3)
-        os.kill(process.pid, signal.SIGINT)
-        _, err = process.communicate(timeout=20)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert err.splitlines()[-1] == "fedlsa: interrupted"
     assert "Traceback" not in err

@@ -1,6 +1,5 @@
 """The Garnet instances: the authors' numbers, the paper's text, nesting, and size."""
 
-import time
 import tracemalloc
 
 import numpy as np
@@ -192,18 +191,17 @@ def test_rows_are_states_and_pairs_however_many_agents():
 @pytest.mark.parametrize("preset", ["paper", "authors"])
 def test_a_million_agents_in_two_worlds_are_cheap(preset):
     tracemalloc.start()
-    begin = time.perf_counter()
     p = garnet(agents=1_000_000, perturbation=0, preset=preset)
-    spent = time.perf_counter() - begin
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert p.n_agents == 1_000_000
     assert p.n_tables == 2
     assert peak < 60e6
-    assert spent < 5  # generous: tests share the machine
 
 
-def test_a_thousand_perturbed_agents_take_seconds_not_minutes():
-    begin = time.perf_counter()
+def test_a_thousand_perturbed_agents_fit_into_little_memory():
+    tracemalloc.start()
     garnet(agents=1000)
-    assert time.perf_counter() - begin < 5
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 60e6  # of which the kernels (N, S, A, S) are 14e6
