@@ -26,6 +26,7 @@ FIGURES = """() => {
     e => [...(e._fullData ? [e] : []), ...(e.shadowRoot ? inside(e.shadowRoot) : [])]);
   return inside(document).map(e => e._fullData.map(t => [t.name, [...(t.x ?? [])], [...(t.y ?? [])]]));
 }"""
+PATIENCE = 180  # seconds after which a test gives up on the page: far more than it ever takes, on a busy machine too
 NOTED = "() => addEventListener('keydown', () => { window.pressed = performance.now() }, true)"
 
 
@@ -53,11 +54,11 @@ class Explorer:
         """Those in the page's address."""
         return Settings.from_address("?" + urlsplit(self.page.url).query)
 
-    def until(self, true: Any, what: str, seconds: float = 30) -> Any:
+    def until(self, true: Any, what: str) -> Any:
         """Wait for something to be so, and return what it says."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + PATIENCE
         while not (found := true()):
-            assert time.monotonic() < end, f"{what}, in {seconds} s; the page says: {self.words()[-1500:]}"
+            assert time.monotonic() < end, f"{what}, in {PATIENCE} s; the page says: {self.words()[-1500:]}"
             self.page.wait_for_timeout(50)
         return found
 
@@ -66,8 +67,8 @@ class Explorer:
         drawn = self.drawn()
         return all(name in drawn and agrees(drawn[name], s, name) for name in METHODS)
 
-    def answers(self, s: Settings, seconds: float = 30) -> None:
-        self.until(lambda: self.shows(s), f"the curves are those of {s.address() or 'the start'}", seconds)
+    def answers(self, s: Settings) -> None:
+        self.until(lambda: self.shows(s), f"the curves are those of {s.address() or 'the start'}")
 
     def slider(self, label: str) -> Any:
         return self.page.locator("marimo-slider").filter(has_text=label).get_by_role("slider")
@@ -154,6 +155,7 @@ def phone(browser, home):
 
 
 def _watched(page, home):
+    page.set_default_timeout(1000 * PATIENCE)
     faults, outside = [], []
     page.on("pageerror", lambda error: faults.append(str(error)) if str(error) != "undefined" else None)
     page.on("requestfinished", lambda r: outside.append(r.url) if urlsplit(r.url).hostname != "127.0.0.1" else None)

@@ -11,7 +11,7 @@ TOO_WIDE = """() => [...document.querySelectorAll('#App *')].filter(
 
 def test_it_opens_nothing_sticks_out_and_sliders_work(phone):
     s = Settings()
-    phone.open().answers(s, 90)
+    phone.open().answers(s)
     phone.until(lambda: "Stable below" in phone.words(), "all is drawn")
     assert phone.page.evaluate(TOO_WIDE) == []
     phone.press("local steps H")

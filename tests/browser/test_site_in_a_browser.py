@@ -22,6 +22,7 @@ BROKEN = "[...document.images].filter(i => !i.complete || !i.naturalWidth || !i.
 @pytest.fixture
 def page(browser):
     page = browser.new_page()
+    page.set_default_timeout(180_000)
     page.complaints = []
     page.on("pageerror", lambda error: page.complaints.append(str(error)))
     page.on("console", lambda said: page.complaints.append(said.text) if said.type == "error" else None)
@@ -48,7 +49,7 @@ def test_search_finds_a_page_from_the_disk(site, page):
     page.click("input.md-search__input")
     page.keyboard.type("stability_limit")
     found = page.locator(".md-search-result__link").first
-    found.wait_for(timeout=20_000)
+    found.wait_for()
     assert "api/theory.html" in found.get_attribute("href")
     assert page.complaints == []
 

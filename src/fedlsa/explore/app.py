@@ -29,7 +29,7 @@ def _():
     get_scene, set_scene = mo.state(follow.Scene())
     get_runs, set_runs = mo.state(follow.Runs())
     get_plans, set_plans = mo.state(follow.Plans())
-    now = {"settings": start, "question": None}  # the newest, for what must not run again with them
+    now = {"settings": start, "question": None, "plans": follow.Plans()}  # the newest, for what must not run again with them
     return (
         complaints, desk, get_curves, get_plans, get_runs, get_scene, get_settled, get_start, now, owner, set_curves,
         set_plans, set_runs, set_scene, set_settled, set_start, width,
@@ -172,15 +172,16 @@ def _(desk, find, get_plans, now, owner, q, s, set_plans):
 
 
 @app.cell
-def _(get_plans):
-    use = plan_panel.use_buttons(get_plans())
-    plan_panel.plan_panel(get_plans(), use)
+def _(now, set_start):
+    # made once: buttons that were made anew with every answer would lose a click that comes between two of them
+    use = plan_panel.use_buttons(now, set_start)
     return (use,)
 
 
 @app.cell
-def _(get_plans, now, set_start, use):
-    plan_panel.adopt(use.value, get_plans(), now["settings"], set_start)
+def _(get_plans, now, use):
+    now["plans"] = get_plans()
+    plan_panel.plan_panel(get_plans(), use)
     return
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -57,19 +56,17 @@ def _table(known: Plans) -> str:
     return "\n".join(rows)
 
 
-def use_buttons(known: Plans) -> Any:
-    """A button per plan, which remembers when it was pressed."""
+def use_buttons(now: Mapping[str, Any], put: Callable[[Settings], None]) -> Any:
+    """A button per method, which carries its plan into the sliders; now : the page's settings and plans at a click."""
 
     def button(name: str) -> Any:
-        return mo.ui.button(value=0.0, on_click=lambda _: time.monotonic(), label=f"Use {name}'s plan")
+        def adopt(_: int) -> None:
+            if name in now["plans"].found:  # else they went while the click was on its way
+                put(adopted(now["settings"], now["plans"].found[name]))
 
-    return mo.ui.dictionary({name: button(name) for name in known.found})
+        return mo.ui.button(value=0, on_click=lambda n: n + 1, on_change=adopt, label=f"Use {name}'s plan")
 
-
-def adopt(pressed: Mapping[str, float], known: Plans, now: Settings, put: Callable[[Settings], None]) -> None:
-    """Carry the plan whose button was pressed last, if any was, into the sliders; now : what they show otherwise."""
-    if any(pressed.values()):
-        put(adopted(now, known.found[max(pressed, key=lambda name: pressed[name])]))
+    return mo.ui.dictionary({name: button(name) for name in METHODS})
 
 
 def adopted(s: Settings, p: Plan) -> Settings:
