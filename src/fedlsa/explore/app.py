@@ -29,7 +29,7 @@ def _():
     get_scene, set_scene = mo.state(follow.Scene())
     get_runs, set_runs = mo.state(follow.Runs())
     get_plans, set_plans = mo.state(follow.Plans())
-    now = {"settings": start, "question": None, "plans": follow.Plans()}  # the newest, for what must not run again with them
+    now = {"settings": start, "question": None, "plans": follow.Plans()}  # the newest, for what must not run again
     return (
         complaints, desk, get_curves, get_plans, get_runs, get_scene, get_settled, get_start, now, owner, set_curves,
         set_plans, set_runs, set_scene, set_settled, set_start, width,
