@@ -52,7 +52,7 @@ def main(folder: Path = Path("out/panel"), methods: Sequence[str] = METHODS) -> 
         rows.append(
             {
                 "coefficient": name,
-                "fedlsa": float(long_run.theta[j]),
+                "fedlsa": float(long_run.protocol[j]),
                 "pooled least squares": float(theta[j]),
                 "error, uncentred": float(long_run.standard_error[j]),
                 "HC0": float(hc0[j]),
@@ -61,7 +61,9 @@ def main(folder: Path = Path("out/panel"), methods: Sequence[str] = METHODS) -> 
         )
     print(f"{len(files)} firms, {sum(s.rows for s in long_run.per_site)} rows")
     print(fl.results.table(rows))
-    print(f"largest difference from pooled least squares: {np.max(np.abs(long_run.theta / theta - 1)):.1e} of its size")
+    print(
+        f"largest difference from pooled least squares: {np.max(np.abs(long_run.protocol / theta - 1)):.1e} of its size"
+    )
     print(f"largest difference from HC0: {np.max(np.abs(long_run.standard_error / hc0 - 1)):.1e} of its size\n")
 
     costs = []
@@ -78,7 +80,8 @@ def main(folder: Path = Path("out/panel"), methods: Sequence[str] = METHODS) -> 
         )
         if method == "scafflsa":
             fl.figures.save(fl.figures.coefficients(found), folder / "panel.png", command="python examples/panel.py")
-    print(f"communications until the run's error is a tenth of the mean standard error (epsilon = {found.epsilon:.2g})")
+    print("communications until no combination of coefficients is off by a tenth of its standard error")
+    print(f"(in the run's coordinates epsilon = {found.epsilon:.2g})")
     print(fl.results.table(costs))
     print(f"picture: {folder / 'panel.png'}")
 

@@ -59,11 +59,11 @@ def test_a_regression_is_fitted_printed_saved_and_drawn(fedlsa, firms):
     expected = fl.fit(firms, fl.Regression("invest"), 0.01, local="means", rivals=True)
     for j, name in enumerate(("a", "b", "c", "intercept")):
         low, high = expected.confidence_interval(0.9)[j]
-        numbers = (expected.theta[j], expected.standard_error[j], low, high)
+        numbers = (expected.theta[j], expected.standard_error[j], low, high, expected.protocol[j])
         assert row(out, name) == [f"{v:.5g}" for v in numbers]
     for site in expected.per_site:
         assert row(out, site.name) == [f"{site.rows}", *(f"{v:.3g}" for v in (
-            site.weight, site.distance, site.pull, site.noise, site.finite_data))]  # fmt: skip
+            site.weight, site.distance, site.influence, site.noise, site.finite_data))]  # fmt: skip
     assert f"{expected.communications} communication" in out
     assert "second moments of its features" in out
     held = fl.Fit.load("deep/model.json")
@@ -134,7 +134,7 @@ def test_bootstrap_errors_stand_beside_the_others(fedlsa, firms):
     assert (code, err) == (0, "")
     replicas = fl.Fit.load("m.json").bootstrap
     low, high = replicas.interval(0.95)[1]
-    assert row(out, "b")[4:] == [f"{v:.5g}" for v in (replicas.standard_error[1], low, high)]
+    assert row(out, "b")[5:] == [f"{v:.5g}" for v in (replicas.standard_error[1], low, high)]
 
 
 def test_the_same_command_writes_the_same_bytes(fedlsa, firms):

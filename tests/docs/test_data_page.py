@@ -36,4 +36,4 @@ def test_the_pages_numbers_of_the_panel_are_those_of_the_fit(tmp_path):
     _, system, average = fit.rivals
     assert f"costs {system.bytes:,} bytes" in PAGE
     assert f"off by {average.distance:.1f} standard errors" in PAGE
-    assert fit.epsilon == pytest.approx(0.0038, abs=5e-5)
+    assert fit.epsilon == pytest.approx(0.00094, abs=5e-6)

@@ -14,7 +14,7 @@ def fit(d, sites, deviation=None):
     rng = np.random.default_rng(d)
     theta, deviation = rng.normal(size=d), np.full(d, 0.1) if deviation is None else np.asarray(deviation)
     reports = [
-        Plain(name=f"site {c}", theta=theta + rng.normal(size=d), pull=0.1 / (c + 1), noise=0.0, finite_data=0.05)
+        Plain(name=f"site {c}", theta=theta + rng.normal(size=d), influence=0.1 / (c + 1), noise=0.0, finite_data=0.05)
         for c in range(sites)
     ]
     return Plain(
@@ -45,8 +45,8 @@ def test_intervals_estimates_and_every_site_are_drawn(d, sites):
     assert sum(len(t.get_xdata()) for t in triangles) == (own < low).any(0).sum() + (own > high).any(0).sum()
     assert [bar.get_width() for bar in parts.patches] == [0.0, 0.1, 0.4]
     drawn = {line.get_label(): line.get_ydata() for line in by_site.lines}
-    assert drawn.keys() == {"pull", "finite data"}  # no site has noise
-    assert drawn["pull"] == pytest.approx(0.1 / np.arange(1, sites + 1))
+    assert drawn.keys() == {"influence", "finite data"}  # no site has noise
+    assert drawn["influence"] == pytest.approx(0.1 / np.arange(1, sites + 1))
     names = [t.get_text() for t in main.get_yticklabels()]
     assert (names == list(f.names)) == (d <= 40)
 
@@ -69,8 +69,10 @@ def test_a_site_without_a_solution_of_its_own_is_left_out(tmp_path):
 
 def test_sure_coefficients_of_one_site_can_be_drawn(tmp_path):
     f = fit(2, 1, deviation=[0, 0])
-    f.error, f.per_site[0].pull, f.per_site[0].finite_data = {"finite data": 0.0}, 0.0, 0.0
+    f.error, f.per_site[0].influence, f.per_site[0].finite_data = {"finite data": 0.0}, 0.0, 0.0
     figures.save(figures.coefficients(f), tmp_path / "fit.png")
+    f.error["start"], f.per_site[0].influence = np.inf, np.inf  # whatever is not 0 is infinitely many standard errors
+    figures.save(figures.coefficients(f), tmp_path / "fit.svg")
 
 
 def test_a_level_is_a_probability():

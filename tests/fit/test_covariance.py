@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 
 import fedlsa as fl
 from fedlsa.fit import window
-from fedlsa.fit.covariance import Scores, block_length, positive, sandwich, scores
+from fedlsa.fit.covariance import Scores, block_length, degrees_of_freedom, positive, sandwich, scores
 from fedlsa.fit.observe import Piece
 from fedlsa.fit.systems import System
 
@@ -68,26 +68,30 @@ def test_long_run_covariance_is_the_flat_top_window_of_centred_scores(M, at):
     u, v, y, theta, g, own = made_up()
     found = scores(pieces_of(u, v, y, at), own, theta, np.eye(3), 0.0, M, True)
     g0 = g - g.mean(axis=0)
-    kept = len(g) - (3 * M - 1 if M else 0)
+    kept = degrees_of_freedom(len(g), M)
     assert_allclose(found.mean, g.mean(axis=0), atol=1e-13)
     assert_allclose(found.row, g0.T @ g0 / len(g), atol=1e-12)
     assert_allclose(found.long_run, by_definition(g0, flat_top(M)) / kept, atol=1e-12)
     assert found.window == M
 
 
-def test_the_factor_for_centring_is_the_weight_of_the_other_lags():
-    for M in (1, 2, 9):
-        assert sum(flat_top(M)(abs(h)) for h in range(-2 * M, 2 * M + 1) if h) == pytest.approx(3 * M - 1)
+@pytest.mark.parametrize(("n", "M"), [(2, 0), (5, 0), (8, 1), (30, 4), (60, 10)])
+def test_estimates_from_white_noise_about_its_own_mean_are_unbiased(n, M):
+    """E sum_ij w(i - j) g_i g_j of centred white noise is the trace of C W C, with C the matrix that centres."""
+    C = np.eye(n) - 1 / n
+    W = np.array([[float(flat_top(M)(abs(i - j))) for j in range(n)] for i in range(n)])
+    assert np.trace(C @ W @ C) == pytest.approx(degrees_of_freedom(n, M), rel=1e-12)
 
 
 def test_uncentred_covariances_add_the_square_of_the_mean_once():
     u, v, y, theta, g, own = made_up()
-    for M in (0, 4):
-        about_mean, about_zero = (
-            scores(pieces_of(u, v, y), own, theta, np.eye(3), 0.0, M, centred) for centred in (True, False)
-        )
-        assert_allclose(about_zero.long_run - about_mean.long_run, np.outer(g.mean(0), g.mean(0)), atol=1e-12)
+    about_mean, about_zero = (
+        scores(pieces_of(u, v, y), own, theta, np.eye(3), 0.0, 4, centred) for centred in (True, False)
+    )
+    assert_allclose(about_zero.long_run - about_mean.long_run, np.outer(g.mean(0), g.mean(0)), atol=1e-12)
+    plain = scores(pieces_of(u, v, y), own, theta, np.eye(3), 0.0, 0, False)
     assert_allclose(about_zero.row, g.T @ g / len(g), atol=1e-12)
+    assert_allclose(plain.long_run, g.T @ g / len(g), atol=1e-12)
 
 
 def test_a_large_mean_score_leaves_covariances_their_digits():
@@ -186,20 +190,29 @@ def test_uncentred_covariances_with_one_weight_per_row_are_hc0_of_statsmodels():
     assert_allclose(us.standard_error, them.bse, rtol=1e-8)  # the run's own error is below rounding
 
 
-def test_centred_covariances_are_smaller_by_what_sites_differ():
+def by_hand(sites, weights):
+    """A^-1 (sum_c w_c^2 S_c / n_c) A^-T n / (n - d), where S_c is the sample covariance of site c's scores."""
+    full = [(np.column_stack([x, np.ones(len(x))]), y) for x, y in sites]
+    A = sum(w * x.T @ x / len(x) for w, (x, _) in zip(weights, full, strict=True))
+    theta = np.linalg.solve(A, sum(w * x.T @ y / len(x) for w, (x, y) in zip(weights, full, strict=True)))
+    meat = sum(w**2 / len(x) * np.cov(x.T * (x @ theta - y), ddof=1) for w, (x, y) in zip(weights, full, strict=True))
+    n = sum(len(x) for x, _ in full)
+    return np.linalg.solve(A, np.linalg.solve(A, meat).T) * n / (n - len(theta))
+
+
+def test_centred_covariances_are_sample_covariances_of_each_sites_scores():
     sites = panel()
-    a, b = (fl.fit(sites, fl.Regression("y"), weight="samples", centred=c, **MEANS) for c in (True, False))
-    pulls = np.array([s.pull for s in a.per_site])
-    rows = np.array([s.rows for s in a.per_site])
-    assert_allclose(np.trace(b.covariance) - np.trace(a.covariance), np.sum(pulls**2 / rows), rtol=1e-9)
+    for weight, weights in (("sites", np.full(3, 1 / 3)), ("samples", np.array([40, 90, 200]) / 330)):
+        found = fl.fit(sites, fl.Regression("y"), weight=weight, **MEANS).covariance
+        assert_allclose(found, by_hand(sites, weights), rtol=1e-9, atol=1e-10 * np.abs(found).max())
 
 
-def test_finite_data_of_the_sites_add_up_to_the_trace_of_the_covariance():
+def test_finite_data_of_the_sites_add_up_to_the_covariance():
     for task, sites in ((fl.Regression("y"), panel()), (fl.Regression("y", intercept=False, ridge=0.1), panel(d=4))):
         for weight in ("sites", "samples"):
             found = fl.fit(sites, task, weight=weight, **MEANS)
-            assert_allclose(sum(s.finite_data**2 for s in found.per_site), np.trace(found.covariance), rtol=1e-10)
-            assert found.error["finite data"] == pytest.approx(np.sqrt(np.trace(found.covariance)))
+            assert_allclose(sum(s.finite_data**2 for s in found.per_site), 1, rtol=1e-9)
+            assert found.error["finite data"] == pytest.approx(1)
 
 
 def test_blocks_of_a_bootstrap_are_long_enough_for_the_window_and_many_enough_for_the_site():

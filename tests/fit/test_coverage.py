@@ -5,19 +5,29 @@ The standard error of a share of 95% over 500 data sets is 1%: 92-98% is three o
 """
 
 import numpy as np
+import pytest
 
 import fedlsa as fl
+from fedlsa.errors import FedLSAWarning, SiteDataError
+from fedlsa.fit.covariance import corrected, sandwich, scores
+from fedlsa.fit.observe import Piece
+from fedlsa.fit.systems import Sums, solution
 
 SETS = 500
+Z = 1.959963984540054
 
 
 def shares(draw, task, theta, **settings):
-    """(d,): in which share of the data sets the 95% interval of each coefficient covers the truth."""
+    """(2, d): in which share of the data sets a 95% interval of each coefficient covers the truth.
+
+    First of the estimate, then of the protocol's answer, whose interval is wider by the error of the run.
+    """
     inside = []
     for k in range(SETS):
         found = fl.fit(draw(k), task, seed=k, **settings)
         low, high = found.confidence_interval(0.95).T
-        inside.append((low <= theta) & (theta <= high))
+        reach = Z * np.sqrt(np.diag(found.covariance) + found.optimisation**2)
+        inside.append([(low <= theta) & (theta <= high), np.abs(found.protocol - theta) <= reach])
     return np.mean(inside, axis=0)
 
 
@@ -77,6 +87,65 @@ def test_regression_with_sites_of_unequal_size_unequal_noise_and_unequal_coeffic
     assert share.min() > 0.1  # of the standard error
     assert one.error["noise"] > 0
     assert_covered(shares(regression_sites, fl.Regression("y"), regression_truth(), **settings))
+
+
+# small sites ---------------------------------------------------------------------------------------------------------
+
+SMALL, FEW = 60, 200  # sites, data sets
+OWN = 0.7 * np.random.default_rng(4).normal(size=(SMALL, 2))
+OWN -= OWN.mean(axis=0)  # what sites differ by; their average is the truth, for all have the same law of features
+
+
+def small_sites(k, rows, differ):
+    """Pieces (rows, 2) of every site: one feature and the intercept, noise that grows with the feature."""
+    rng = np.random.default_rng([31, k, rows])
+    x = np.stack([rng.normal(size=(SMALL, rows)), np.ones((SMALL, rows))], axis=2)
+    y = np.einsum("cij,cj->ci", x, [2.0, 1.0] + differ * OWN)
+    return x, y + (0.5 + np.abs(x[..., 0])) * rng.normal(size=(SMALL, rows))
+
+
+def covariance_of(x, y):
+    """The estimate and its covariance as fl.fit has them, without a run."""
+    pieces, weights = [Piece(u, u, t) for u, t in zip(x, y, strict=True)], np.full(SMALL, 1 / SMALL)
+    systems = [Sums.of(p).system(0.0) for p in pieces]
+    A, theta = solution(systems, weights, ("x", "intercept"))
+    found = [scores([p], s, theta, np.eye(2), 0.0, 0, True) for p, s in zip(pieces, systems, strict=True)]
+    return theta, sandwich(A, corrected(found, 2), weights)
+
+
+@pytest.mark.parametrize(("rows", "differ"), [(1, False), (1, True), (2, True), (3, True), (5, True)])
+def test_intervals_from_many_small_sites_cover_and_their_variances_are_those_of_the_estimates(rows, differ):
+    """Over 200 data sets, within four standard errors of 95%, 6.2%, and of the variance that the estimates have; sites
+    of one row that differ may be too wide, and nothing else."""
+    found = [covariance_of(*small_sites(k, rows, differ)) for k in range(FEW)]
+    theta, estimated = (np.array(part) for part in zip(*((t, np.diag(V)) for t, V in found), strict=True))
+    inside = np.mean(np.abs(theta - [2.0, 1.0]) <= Z * np.sqrt(estimated), axis=0)
+    actual = theta.var(axis=0, ddof=1)
+    off = estimated.mean(axis=0) - actual
+    spread = np.hypot(actual * np.sqrt(2 / (FEW - 1)), estimated.std(axis=0) / np.sqrt(FEW))
+    assert inside.min() >= 0.95 - 4 * np.sqrt(0.05 * 0.95 / FEW)
+    assert (off >= -4 * spread).all()
+    if rows > 1 or not differ:
+        assert (off <= 4 * spread).all()
+
+
+def test_a_fit_of_sites_with_one_row_has_these_errors_and_says_so():
+    x, y = small_sites(0, 1, True)
+    theta, covariance = covariance_of(x, y)
+    sites = [(u[:, :1], t) for u, t in zip(x, y, strict=True)]
+    with pytest.warns(FedLSAWarning, match="60 of 60 sites .* with one row: one row has no spread"):
+        found = fl.fit(sites, fl.Regression("y"), **(BY_HAND | {"step_size": 0.1}))
+    np.testing.assert_allclose(found.theta, theta, rtol=1e-9)
+    np.testing.assert_allclose(found.covariance, covariance, rtol=1e-8, atol=1e-12)
+    with pytest.raises(SiteDataError, match=r"error bars need more rows than coefficients, 2; .* have 2"):
+        fl.fit(sites[:2], fl.Regression("y"), step_size=0.1, local_steps=1, rounds=1)
+
+
+def test_a_log_too_short_to_show_its_correlations_is_said_to_be():
+    log = {"state": [0.1, 0.5, -0.3, 0.2, 0.9], "next_state": [0.5, -0.3, 0.2, 0.9, 0.4], "reward": [1, 2, 0, 1, 1]}
+    log |= {"terminated": np.zeros(5)}
+    with pytest.warns(FedLSAWarning, match="1 of 1 sites .* logs too short to see how far apart rows are correlated"):
+        fl.fit([log], fl.Value(0.5), 0.01, local="means")
 
 
 # temporal differences ------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from numpy.testing import assert_allclose
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, DivergenceError, FedLSAWarning, SiteDataError, UnknownNameError
+from fedlsa.fit.problem import prepared
 
 MEANS = {"step_size": 0.3, "local_steps": 5, "rounds": 500, "local": "means"}
 COEFFICIENTS = np.array([1.0, -2.0, 0.5])
@@ -46,7 +47,7 @@ def test_a_weight_per_row_gives_pooled_least_squares():
     x, y = (np.concatenate(parts) for parts in zip(*with_ones(sites), strict=True))
     found = fl.fit(sites, fl.Regression("y"), weight="samples", **MEANS)
     assert_allclose(found.solution, np.linalg.lstsq(x, y)[0], rtol=1e-10)
-    assert_allclose(found.theta, found.solution, rtol=1e-8)
+    assert_allclose(found.protocol, found.theta, rtol=1e-8)
     assert found.names == ("x0", "x1", "x2", "intercept")
 
 
@@ -54,7 +55,7 @@ def test_a_weight_per_site_solves_the_averaged_system():
     sites = panel()
     found = fl.fit(sites, fl.Regression("y"), **MEANS)
     assert_allclose(found.solution, averaged_solution(with_ones(sites), np.full(3, 1 / 3)), rtol=1e-10)
-    assert_allclose(found.theta, found.solution, rtol=1e-8)
+    assert_allclose(found.protocol, found.theta, rtol=1e-8)
     assert [s.weight for s in found.per_site] == pytest.approx([1 / 3] * 3)
 
 
@@ -63,7 +64,7 @@ def test_a_ridge_is_that_of_the_coordinates_of_the_run():
     task = fl.Regression("y", intercept=False, standardise=False, ridge=0.5)
     found = fl.fit(sites, task, step_size=0.02, local_steps=5, rounds=2000, local="means")
     assert_allclose(found.solution, averaged_solution(sites, np.full(3, 1 / 3), 0.5), rtol=1e-10)
-    assert_allclose(found.theta, found.solution, rtol=1e-8)
+    assert_allclose(found.protocol, found.theta, rtol=1e-8)
 
 
 def test_values_with_traces_and_importance_solve_the_system_of_the_logs():
@@ -78,7 +79,7 @@ def test_values_with_traces_and_importance_solve_the_system_of_the_logs():
     ]
     found = fl.fit(columns, fl.Value(0.9, trace=0.6), **MEANS)
     assert_allclose(found.solution, p.theta_star, rtol=1e-10)
-    assert_allclose(found.theta, p.theta_star, rtol=1e-8)
+    assert_allclose(found.protocol, p.theta_star, rtol=1e-8)
 
 
 # scales --------------------------------------------------------------------------------------------------------------
@@ -94,8 +95,8 @@ def test_coefficients_and_their_errors_do_not_depend_on_standardisation(intercep
     assert_allclose(a.covariance, b.covariance, rtol=1e-8, atol=1e-12)
     assert_allclose(a.confidence_interval(), b.confidence_interval(), rtol=1e-7)
     for one, other in zip(a.per_site, b.per_site, strict=True):
-        assert (one.distance, one.pull, one.finite_data) == pytest.approx(
-            (other.distance, other.pull, other.finite_data), rel=1e-6
+        assert (one.distance, one.influence, one.finite_data) == pytest.approx(
+            (other.distance, other.influence, other.finite_data), rel=1e-6
         )
 
 
@@ -130,22 +131,50 @@ def test_epsilon_bounds_the_exact_error_about_the_datas_solution():
     assert found.epsilon == 0.05
     assert found.plan.rmse <= 0.05
     assert found.local == "rows"
-    off = found.theta - found.solution
+    off = found.protocol - found.theta
     assert (np.abs(off) < 5 * found.optimisation).all()
     assert not np.array_equal(off, np.zeros(4))
 
 
-def test_by_default_the_run_is_ten_times_as_accurate_as_the_data():
-    found = fl.fit(transitions(), fl.Value(0.9))
-    assert found.epsilon == pytest.approx(0.1 * np.mean(np.sqrt(np.diag(found.covariance))))
-    assert found.plan.rmse <= found.epsilon
-    assert (found.standard_error <= np.sqrt(np.diag(found.covariance) + found.epsilon**2) * (1 + 1e-12)).all()
+def correlated(gap):
+    """Sites whose two features differ by `gap` standard deviations: near-collinear where it is small."""
+    rng, out = np.random.default_rng(2), []
+    for n in (60, 110, 200):
+        x = rng.normal(size=(n, 2)) @ [[1.0, 1.0], [0.0, gap]]
+        out.append((x, 1.0 + x @ [2.0, -1.0] + rng.normal(size=n)))
+    return out
+
+
+def test_by_default_no_combination_of_coefficients_is_off_by_more_than_a_tenth_of_its_standard_error():
+    regression = correlated(0.1), fl.Regression("y"), "means"
+    for sites, task, local in ((transitions(n=60), fl.Value(0.9), "auto"), regression):
+        found = fl.fit(sites, task, local=local)
+        assert found.plan.rmse <= found.epsilon
+        assert (found.optimisation <= 0.1 * found.standard_error * (1 + 1e-12)).all()
+        off = found.protocol - found.theta
+        if found.local == "means":  # then nothing is random
+            assert off @ np.linalg.solve(found.covariance, off) <= 0.01 * (1 + 1e-9)
+
+
+def test_intervals_are_about_the_datas_solution_however_coarse_the_run():
+    fine, coarse = (fl.fit(panel(), fl.Regression("y"), epsilon=e, local="means") for e in (1e-6, 0.5))
+    assert_allclose(fine.confidence_interval(), coarse.confidence_interval(), rtol=0, atol=0)
+    assert_allclose(coarse.theta, averaged_solution(with_ones(panel()), np.full(3, 1 / 3)), rtol=1e-10)
+    assert np.abs(coarse.protocol - coarse.theta).max() > 1e3 * np.abs(fine.protocol - fine.theta).max()
+
+
+def test_columns_that_nearly_determine_one_another_are_the_cause_that_is_named():
+    with pytest.raises(SiteDataError, match=r"columns 'x0', 'x1' nearly determine one another .*leave one out"):
+        fl.fit(correlated(1e-5), fl.Regression("y"))
+    with pytest.raises(ArgumentError, match="epsilon"):  # here it was given
+        fl.fit(correlated(1e-5), fl.Regression("y"), epsilon=1e-3)
 
 
 def test_data_without_noise_can_be_fitted_by_default():
     x = np.random.default_rng(0).normal(size=(50, 3))
     found = fl.fit([(x, x @ COEFFICIENTS), (2 * x, 2 * x @ COEFFICIENTS)], fl.Regression("y"))
-    assert_allclose(found.theta, [*COEFFICIENTS, 0.0], atol=1e-6)
+    assert_allclose(found.protocol, [*COEFFICIENTS, 0.0], atol=1e-6)
+    assert_allclose(found.theta, [*COEFFICIENTS, 0.0], atol=1e-12)
     with pytest.raises(SiteDataError, match=r"is the target constant\?"):
         fl.fit([(x, np.ones(50)), (2 * x, np.ones(50))], fl.Regression("y"))
 
@@ -162,9 +191,10 @@ def test_what_is_given_by_hand_is_run_and_priced_by_exact_theory():
     assert found.epsilon is None
     assert found.plan.rmse == pytest.approx(float(np.sqrt(exact["mse"])))
     bias, drift = exact["mean"].values - p.theta_star, fl.theory.bias(p, 0.02, 10)
-    assert found.error["drift"] == pytest.approx(np.linalg.norm(drift))
-    assert found.error["start"] == pytest.approx(np.linalg.norm(bias - drift))
-    assert found.error["noise"] == pytest.approx(float(np.sqrt(exact["variance"])))
+    assert found.error["drift"] == pytest.approx(length(found, drift))
+    assert found.error["start"] == pytest.approx(length(found, bias - drift))
+    largest = np.sqrt(float(exact["variance"]) / np.linalg.eigvalsh(found.covariance)[0] / 3)
+    assert found.error["noise"] == pytest.approx(largest)
     assert_allclose(found.optimisation, np.sqrt(bias**2 + float(exact["variance"])))
 
 
@@ -173,10 +203,10 @@ def test_steps_on_means_have_no_noise_and_their_error_is_what_came_out(method):
     found = fl.fit(panel(), fl.Regression("y"), method=method, step_size=0.1, local_steps=8, rounds=40, local="means")
     assert found.error["noise"] == 0
     assert all(s.noise == 0 for s in found.per_site)
-    assert_allclose(found.optimisation, np.abs(found.theta - found.solution), atol=1e-14)
+    assert_allclose(found.optimisation, np.abs(found.protocol - found.theta), atol=1e-14)
     if method == "scafflsa":
         assert found.error["drift"] == 0
-        assert found.error["start"] == pytest.approx(np.linalg.norm(found.theta - found.solution))
+        assert found.error["start"] == pytest.approx(length(found, found.protocol - found.theta))
     else:
         assert found.error["drift"] > 0
 
@@ -190,7 +220,12 @@ def test_the_sites_share_the_noise_of_the_run():
     assert noise[2] > 2 * noise[:2].max()
 
 
-def test_distance_and_pull_of_a_site_are_those_of_its_own_system():
+def length(found, delta):
+    """In standard errors: sqrt(delta^T Sigma^-1 delta / d)."""
+    return np.sqrt(delta @ np.linalg.solve(found.covariance, delta) / len(delta))
+
+
+def test_distance_and_influence_of_a_site_are_those_of_its_own_system():
     sites = panel()
     found = fl.fit(sites, fl.Regression("y"), **MEANS)
     full = with_ones(sites)
@@ -198,15 +233,30 @@ def test_distance_and_pull_of_a_site_are_those_of_its_own_system():
     for (x, y), site in zip(full, found.per_site, strict=True):
         alone = np.linalg.lstsq(x, y)[0]
         assert_allclose(site.theta, alone, rtol=1e-8)
-        assert site.distance == pytest.approx(np.linalg.norm(alone - found.theta), rel=1e-6)
-        xi = x.T @ (x @ found.solution - y) / len(x)
-        assert site.pull == pytest.approx(np.linalg.norm(np.linalg.solve(A, xi)) / 3, rel=1e-6)
+        assert site.distance == pytest.approx(length(found, alone - found.theta), rel=1e-6)
+        xi = x.T @ (x @ found.theta - y) / len(x)
+        assert site.influence == pytest.approx(length(found, np.linalg.solve(A, xi) / 3), rel=1e-6)
+
+
+@pytest.mark.parametrize("standardise", [True, False])
+def test_units_of_columns_do_not_decide_which_site_looks_odd(standardise):
+    """Years for days, with or without standardisation: every length of every site stays as it is."""
+    task, sites = fl.Regression("y", standardise=standardise), panel(shift=0.2)
+    scaled = [(x * [1.0, 1e-3, 1.0], 7 * y) for x, y in sites]
+    by_hand = {"step_size": 1e-3, "local_steps": 2, "rounds": 10, "local": "means"}
+    with pytest.warns(FedLSAWarning, match="standard errors from the data's solution"):
+        a, b = (fl.fit(s, task, **by_hand) for s in (sites, scaled))
+    for one, other in zip(a.per_site, b.per_site, strict=True):
+        for name in ("distance", "influence", "finite_data"):
+            assert getattr(one, name) == pytest.approx(getattr(other, name), rel=1e-7)
+    if standardise:  # else units change the run itself
+        assert a.error == pytest.approx(b.error, rel=1e-7)
 
 
 def test_a_coarse_run_says_so():
-    with pytest.warns(FedLSAWarning, match="predicted distance of .* more than its mean standard error"):
+    with pytest.warns(FedLSAWarning, match="predicted distance of .* standard errors from the data's solution"):
         found = fl.fit(panel(), fl.Regression("y"), step_size=0.05, local_steps=2, rounds=3)
-    assert (found.standard_error > np.sqrt(np.diag(found.covariance))).all()
+    assert (found.optimisation > 0.1 * found.standard_error).all()
 
 
 # seeds and arguments -------------------------------------------------------------------------------------------------
@@ -216,8 +266,8 @@ def test_the_same_seed_gives_the_same_answer_and_another_seed_another():
     a, b, c = (
         fl.fit(panel(), fl.Regression("y"), step_size=0.002, local_steps=5, rounds=600, seed=seed) for seed in (1, 1, 2)
     )
-    assert_allclose(a.theta, b.theta, rtol=0, atol=0)
-    assert (a.theta != c.theta).all()
+    assert_allclose(a.protocol, b.protocol, rtol=0, atol=0)
+    assert (a.protocol != c.protocol).all()
     assert_allclose(a.optimisation, c.optimisation, rtol=0, atol=0)
 
 
@@ -255,7 +305,7 @@ def test_an_unstable_step_size_is_an_error_that_names_a_stable_one():
     with pytest.raises(DivergenceError, match=r"step_size must be below 0\.\d+, .*; got 3") as error:
         fl.fit(panel(), fl.Regression("y"), step_size=3.0, local_steps=5, rounds=3000)
     limit = float(str(error.value).split("below ")[1].split(",")[0])
-    with pytest.warns(FedLSAWarning, match="more than its mean standard error"):  # stable, and noisy
+    with pytest.warns(FedLSAWarning, match="standard errors from the data's solution"):  # stable, and noisy
         fl.fit(panel(), fl.Regression("y"), step_size=0.97 * limit, local_steps=5, rounds=100)
     with pytest.raises(DivergenceError, match="left the range of numbers at round"):
         fl.fit(panel(), fl.Regression("y"), step_size=9.0, local_steps=5, rounds=3000, local="means")
@@ -271,7 +321,7 @@ def test_where_rows_would_need_very_many_steps_the_choice_falls_on_means():
     assert far.local == "means"
     assert len(sites) * fl.plan(_rows(sites), 1e-4, theta_0=np.zeros(4)).samples > 1e8
     assert beyond.local == "means"  # no step size gets there on rows
-    assert np.abs(beyond.theta - beyond.solution).max() < 1e-7
+    assert np.abs(beyond.protocol - beyond.theta).max() < 1e-7
 
 
 def _rows(sites):
@@ -279,3 +329,46 @@ def _rows(sites):
     X, y = np.concatenate([X for X, _ in sites]), np.concatenate([y for _, y in sites])
     z = [np.column_stack([(own - X.mean(axis=0)) / X.std(axis=0), np.ones(len(own))]) for own, _ in sites]
     return fl.problems.regression([(u, (own - y.mean()) / y.std()) for u, (_, own) in zip(z, sites, strict=True)])
+
+
+# ridge ---------------------------------------------------------------------------------------------------------------
+
+
+def pooled_rows(seed=3):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(90, 3)) * [1.0, 3.0, 0.5] + [0.5, -2.0, 0.0]
+    return X, 100 + X @ [1.0, 2.0, 3.0] + rng.normal(size=90)
+
+
+@pytest.mark.parametrize("standardise", [True, False])
+@pytest.mark.parametrize("intercept", [True, False])
+def test_a_ridge_is_that_of_scikit_learn_and_never_of_the_intercept(standardise, intercept):
+    """min mean (y - X w - w_0)^2 + ridge ||w||^2 is its alpha = n ridge, on standardised columns or as they are."""
+    linear = pytest.importorskip("sklearn.linear_model")
+    X, y = pooled_rows()
+    # without an intercept columns cannot be centred: then the scale is the root mean square
+    spread = (X.std(axis=0) if intercept else np.sqrt(np.mean(X**2, axis=0))) if standardise else np.ones(3)
+    them = linear.Ridge(alpha=0.5 * len(X), fit_intercept=intercept, solver="cholesky").fit(X / spread, y)
+    task = fl.Regression("y", intercept=intercept, standardise=standardise, ridge=0.5)
+    sites = [(X[:20], y[:20]), (X[20:50], y[20:50]), (X[50:], y[50:])]
+    found = fl.fit(sites, task, epsilon=1e-6, weight="samples", local="means")
+    expected = [*(them.coef_ / spread), *([them.intercept_] if intercept else [])]
+    assert_allclose(found.theta, expected, rtol=1e-9)
+    assert_allclose(found.protocol, expected, rtol=1e-4)
+    rows = prepared(sites, task, "samples", "rows")  # whose observations have the ridge of all coefficients alike
+    assert_allclose(rows.original[0] @ rows.problem.theta_star + rows.original[1], expected, rtol=1e-9)
+
+
+def test_a_ridge_leaves_the_error_bar_of_the_intercept_as_it_is():
+    """Features of mean 0 and variance 1 at every site: the intercept is the mean target, whatever the ridge."""
+    x = np.tile([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]], (6, 1))
+    sites = [(x, 100 + x @ [1.0, 2.0] + np.random.default_rng(c).normal(size=24)) for c in range(3)]
+    plain, ridged = (
+        fl.fit(sites, fl.Regression("y", standardise=s, ridge=0.5), 0.1, local="means") for s in (True, False)
+    )
+    assert_allclose(plain.theta, ridged.theta, rtol=1e-10)  # columns are standardised as they are
+    assert_allclose(plain.standard_error, ridged.standard_error, rtol=1e-8)
+    assert ridged.theta[2] == pytest.approx(np.mean([y for _, y in sites]))
+    per_site = [np.var(y - x @ ridged.theta[:2], ddof=1) / 24 for _, y in sites]
+    assert ridged.standard_error[2] == pytest.approx(np.sqrt(np.sum(per_site) / 9 * 72 / 69))
+    assert_allclose([s.theta[2] for s in ridged.per_site], [y.mean() for _, y in sites])  # nor that of a site's own

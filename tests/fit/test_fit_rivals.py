@@ -26,11 +26,11 @@ def test_rivals_solve_what_they_are_said_to_solve(weight, w):
     assert [r.name for r in fit.rivals] == ["iterative", "one-shot system", "average of solutions"]
     assert system.theta == pytest.approx([shared], abs=1e-14)
     assert average.theta == pytest.approx([w @ [1, 3]], abs=1e-14)
-    assert np.array_equal(run.theta, fit.theta)
+    assert np.array_equal(run.theta, fit.protocol)
     deviation = np.sqrt(fit.covariance[0, 0])
     assert average.distance == pytest.approx(abs(w @ [1, 3] - shared) / deviation)
     assert system.distance == 0
-    assert run.distance == pytest.approx(abs(fit.theta[0] - shared) / deviation)
+    assert run.distance == pytest.approx(abs(fit.protocol[0] - shared) / deviation)
 
 
 def test_costs_are_counted_in_numbers_messages_and_bytes():

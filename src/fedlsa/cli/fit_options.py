@@ -56,7 +56,7 @@ def request(
         float | None,
         typer.Option(
             help="Distance (RMSE, in the run's coordinates) from the data's own solution that the run may keep; a plan "
-            "follows from it. By default a tenth of the mean standard error.",
+            "follows from it. By default no combination of coefficients is off by a tenth of its standard error.",
             show_default=False,
             rich_help_panel=RUN,
         ),

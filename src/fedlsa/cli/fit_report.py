@@ -46,9 +46,13 @@ def print_fit(fit: Fit, level: float) -> None:
     console.print(_coefficients(fit, level))
     if len(fit.names) > COEFFICIENTS:
         console.print(f"and {len(fit.names) - COEFFICIENTS} more; --out keeps all")
+    console.print(
+        "The estimate is the solution of all sites' data together. The protocol's answer is where this run ends:"
+    )
     console.print(_run(fit))
     console.print(_parts(fit))
     console.print(_sites(fit))
+    console.print("Distance, influence, noise and finite data are in standard errors of the estimate.")
     if len(fit.per_site) > SITES:
         console.print(f"the {SITES} sites furthest away; {len(fit.per_site) - SITES} more, --out keeps all")
     if fit.rivals:
@@ -59,8 +63,10 @@ def print_fit(fit: Fit, level: float) -> None:
 
 def _coefficients(fit: Fit, level: float) -> Table:
     percent = f"{100 * level:g}%"
-    table = _table("coefficient", "estimate", "standard\nerror", f"{percent} interval,\nfrom", "\nto")
-    columns: list[Any] = [fit.theta, fit.standard_error, *fit.confidence_interval(level).T]
+    table = _table(
+        "coefficient", "estimate", "standard\nerror", f"{percent} interval,\nfrom", "\nto", "by the\nprotocol"
+    )
+    columns: list[Any] = [fit.theta, fit.standard_error, *fit.confidence_interval(level).T, fit.protocol]
     if fit.bootstrap is not None:
         for heading in ("bootstrap\nerror", f"bootstrap {percent},\nfrom", "\nto"):
             table.add_column(heading, justify="right", no_wrap=True)
@@ -82,20 +88,20 @@ def _run(fit: Fit) -> str:
 
 def _parts(fit: Fit) -> Table:
     """The squares of the parts add up, so shares are of squares."""
-    table = _table("error of the estimate, by origin", "root mean\nsquare", "share")
+    table = _table("error of the protocol's answer, by origin", "standard\nerrors", "share")
     total = sum(e**2 for e in fit.error.values())
     for name, e in fit.error.items():
-        table.add_row(name, number(e), f"{100 * e**2 / total:.1f}%" if total > 0 else "-")
+        table.add_row(name, number(e), f"{100 * e**2 / total:.1f}%" if 0 < total < math.inf else "-")
     return table
 
 
 def _sites(fit: Fit) -> Table:
-    table = _table("site", "rows", "weight", "own solution,\ndistance", "pull", "noise", "finite\ndata")
+    table = _table("site", "rows", "weight", "own solution,\ndistance", "influence", "noise", "finite\ndata")
     far = sorted(fit.per_site, key=lambda s: -math.inf if math.isnan(s.distance) else -s.distance)
     kept = {id(s) for s in far[:SITES]}
     for s in fit.per_site:
         if id(s) in kept:
-            values = (number(v) for v in (s.weight, s.distance, s.pull, s.noise, s.finite_data))
+            values = (number(v) for v in (s.weight, s.distance, s.influence, s.noise, s.finite_data))
             table.add_row(s.name, f"{s.rows:,}", *values)
     return table
 

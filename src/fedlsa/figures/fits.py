@@ -1,7 +1,7 @@
 """A fit in one picture: coefficients with intervals before the sites' own solutions, and where the error comes from.
 
 A fit is made of things that stand further right, so what is drawn is only looked at: names, theta, standard_error,
-confidence_interval(level), error, and of each site theta, pull, noise and finite_data.
+confidence_interval(level), error, and of each site theta, influence, noise and finite_data.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SHARED, OWN = style.METHODS["SCAFFLSA"], style.OTHERS[1]
 ALIKE = 30.0  # coefficients whose standard errors differ by more do not share a scale
 NAMED = 40  # so many coefficients can still be named
 WIDTH = 7.6
-SITES = (("pull", "pull", "o", style.METHODS["FedLSA"]), ("noise", "noise", "^", style.METHODS["Scaffnew"]),
+SITES = (("influence", "influence", "o", style.METHODS["FedLSA"]), ("noise", "noise", "^", style.METHODS["Scaffnew"]),
          ("finite_data", "finite data", "s", SHARED))  # fmt: skip
 
 
@@ -120,31 +120,33 @@ def _limits(interval: Floats, own: Floats) -> tuple[float, float]:
 def _parts(axes: Axes, error: dict[str, float]) -> None:
     names, values = list(error), np.array(list(error.values()))
     row = np.arange(len(names))
-    axes.barh(row, values, height=0.62, color=[SHARED if n == "finite data" else OWN for n in names], zorder=3)
-    for j, v in zip(row, values, strict=True):
+    drawn = np.where(np.isfinite(values), values, 0.0)  # data without noise have no standard errors to count in
+    axes.barh(row, drawn, height=0.62, color=[SHARED if n == "finite data" else OWN for n in names], zorder=3)
+    for j, v, end in zip(row, values, drawn, strict=True):
         axes.annotate(
-            f"{v:.2g}", (v, j), xytext=(3, 0), textcoords="offset points", va="center", fontsize=7, color=style.SOFT
+            f"{v:.2g}", (end, j), xytext=(3, 0), textcoords="offset points", va="center", fontsize=7, color=style.SOFT
         )
     axes.set_yticks(row, names)
     axes.set_ylim(len(names) - 0.4, -0.6)
-    axes.set_xlim(0, 1.28 * max(float(values.max(initial=0)), 1e-300))
+    axes.set_xlim(0, 1.28 * max(float(drawn.max(initial=0)), 1e-300))
     axes.tick_params(axis="y", length=0)
     axes.set_xticks([])
     axes.spines["bottom"].set_visible(False)
     axes.grid(visible=False)
-    axes.set_title("error of the estimate (RMS)", fontsize=8, loc="left", color=style.INK, pad=3)
+    axes.set_title("errors, in standard errors", fontsize=8, loc="left", color=style.INK, pad=3)
 
 
 def _sites(axes: Axes, per_site: Any) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-    order = sorted(per_site, key=lambda s: -s.pull)
+    order = sorted(per_site, key=lambda s: -s.influence)
     place = np.arange(1, len(order) + 1)
     size = 4.0 if len(order) <= 20 else 2.6
-    largest = max((getattr(s, name) for s in order for name, *_ in SITES), default=0.0)
+    known = [v for s in order for name, *_ in SITES if np.isfinite(v := getattr(s, name))]
+    largest = max(known, default=0.0)
     for name, label, mark, hue in SITES:
         values = np.array([getattr(s, name) for s in order])
-        if values.max(initial=0) > 1e-6 * largest:  # steps on means have no noise
+        if np.isfinite(values).all() and values.max(initial=0) > 1e-6 * largest:  # steps on means have no noise
             axes.plot(place, values, mark, color=hue, markersize=size, markeredgewidth=0, linestyle="none", label=label)
     if largest > 0:
         axes.set_yscale("log")
@@ -154,12 +156,12 @@ def _sites(axes: Axes, per_site: Any) -> None:
         axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
     axes.set_xlim(0.4, len(order) + 0.6)
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-    axes.set_xlabel("sites, by their pull")
+    axes.set_xlabel("sites, by their influence")
     axes.grid(visible=False, axis="x")
-    axes.set_title("each site's pull and errors", fontsize=8, loc="left", color=style.INK, pad=14)
+    axes.set_title("sites, in standard errors", fontsize=8, loc="left", color=style.INK, pad=14)
     if axes.lines:
         axes.legend(
-            loc="lower left", bbox_to_anchor=(-0.04, 0.985), ncols=3, fontsize=7, columnspacing=0.8, handletextpad=0.1,
+            loc="lower left", bbox_to_anchor=(-0.2, 0.985), ncols=3, fontsize=7, columnspacing=0.6, handletextpad=0.1,
             borderaxespad=0, borderpad=0, handlelength=1.2,
         )  # fmt: skip
 

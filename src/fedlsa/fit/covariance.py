@@ -5,7 +5,9 @@ g_i = A(z_i) theta_star - b(z_i); sites are independent, so
 
     Cov(theta) = A^-1 (sum_c w_c^2 Omega_c / n_c) A^-T,   Omega_c = sum over lags h of Cov(g_i, g_{i+h}).
 
-No small-sample factor is applied for independent rows: with one weight per row and second moments about 0 this is HC0.
+Centred scores lose what their own mean takes from them: n_c independent rows are divided by n_c - 1, not n_c. And the
+residuals of n rows are shorter than the noise, for d coefficients were fitted to them: all is multiplied by
+n / (n - d), as in HC1. Uncentred, with one weight per row, this is HC0 without any factor.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from itertools import chain
 import numpy as np
 
 from ..checks import Floats
-from ..errors import ArgumentError
+from ..errors import ArgumentError, SiteDataError
 from .observe import Piece
 from .systems import System
 from .window import PILOT, Bartlett, chosen
@@ -29,9 +31,11 @@ BLOCKS = 32  # of a site's rows in a bootstrap, at least: one in 2^32 replicas d
 class Scores:
     """Of one site's scores g_i = A(z_i) theta - b(z_i), i = 1 ... n.
 
-    mean : (d,), the site's ideal control variate xi_star; row : (d, d) covariance of one score (Sigma_omega), or its
-    second moment where covariances are not centred; window : M, up to which lags count in full
-    long_run : (d, d) sum over lags of autocovariances by the flat-top window, so that Cov(mean) = long_run / n
+    mean : (d,), the site's ideal control variate xi_star; row : (d, d) covariance of one of these n scores drawn at
+    random (Sigma_omega), or its second moment where covariances are not centred
+    window : M, up to which lags count in full
+    long_run : (d, d) sum over lags of autocovariances by the flat-top window, so that Cov(mean) = long_run / n: an
+    estimate for the law that the rows come from. One row has no spread: its second moment about 0 is taken
     bartlett : (d, d) the same by Bartlett's window of 2 M lags, which is smaller and has no negative eigenvalue
     """
 
@@ -48,14 +52,15 @@ def scores(
     own: System,
     theta: Floats,
     influence: Floats,
-    ridge: float,
+    ridge: Floats | float,
     window: int | None,
     centred: bool,
 ) -> Scores:
     """Moments of a site's scores at theta, in one pass over its pieces.
 
     own : the site's system, whose A theta - b is the mean score; window : M, 0 for independent rows. None chooses it
-    from the first PILOT rows, as seen by the coefficients: influence : (k, d) times a score is a row's pull on them.
+    from the first PILOT rows, as seen by the coefficients: influence : (k, d) times a score is what a row does to them.
+    ridge : of each coefficient, (d,), or of all
     """
     mean = own.A @ theta - own.b
     stream = (p.u * (p.v @ theta - p.y)[:, None] + (ridge * theta - mean) for p in pieces)
@@ -73,15 +78,31 @@ def scores(
             short.add(g)
         if M > 0:
             long.add(g)
-    square = np.outer(mean, mean) if not centred else np.zeros_like(own.A)
-    one = row.total() / own.n
-    if M == 0:
-        return Scores(own.n, mean, one + square, one + square, one + square, 0)
-    # rows are about their own mean, which takes the window's other lags, of total weight 3 M - 1, from its expectation
-    kept = own.n - (3 * M - 1)
+    square = np.zeros_like(own.A) if centred and own.n > 1 else np.outer(mean, mean)
+    kept = degrees_of_freedom(own.n, M) if M > 0 or (centred and own.n > 1) else own.n
+    far = long.total() / kept if M > 0 else row.total() / kept
     near = short.total() / kept if M > 1 else row.total() / kept
-    far = long.total() / kept
-    return Scores(own.n, mean, one + square, 2 * far - near + square, far + square, M)
+    return Scores(own.n, mean, row.total() / own.n + square, 2 * far - near + square, far + square, M)
+
+
+def degrees_of_freedom(n: int, M: int) -> float:
+    """What n rows about their own mean leave of the flat-top window's sum: its expectation for white noise.
+
+    With variance 1, E sum_h w_h sum_i (g_i - mean)(g_{i+h} - mean) = n - sum_h w_h (1 - |h|/n): n - 1 for lag 0 alone.
+    """
+    h = np.arange(1, 2 * M)
+    return n - 1 - 2 * float(np.sum(np.clip(2 - h / max(M, 1), 0, 1) * (1 - h / n)))
+
+
+def corrected(sites: Sequence[Scores], dim: int) -> list[Scores]:
+    """The sites' scores times n / (n - d), n the rows of all of them: for the d coefficients that were fitted."""
+    n = sum(s.n for s in sites)
+    if n <= dim:
+        raise SiteDataError(
+            f"error bars need more rows than coefficients, {dim}; all sites together have {n}, which are fitted exactly"
+        )
+    factor = n / (n - dim)
+    return [replace(s, long_run=factor * s.long_run, bartlett=factor * s.bartlett) for s in sites]
 
 
 def positive(sites: Sequence[Scores], weights: Floats) -> list[Scores]:

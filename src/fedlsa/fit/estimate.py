@@ -17,21 +17,22 @@ from ..results.recipe import versions
 from ..theory.planner import LARGEST, Plan
 from .bootstrap import Bootstrap
 from .bootstrap import bootstrap as run_replicas
-from .covariance import Scores, block_length, positive, sandwich, scores
+from .covariance import Scores, block_length, corrected, positive, sandwich, scores
 from .fitted import Fit
+from .metric import Metric, metric_of
 from .observe import Piece
-from .parts import by_origin, mean_error, of_the_run, site_reports, warn_if_coarse
-from .passes import Data, Progress, read
+from .parts import by_origin, of_the_run, site_reports, warn_if_coarse, warn_if_small
+from .passes import Progress, read
 from .problem import MEMORY, WEIGHTS, problem_of, rows_or_means
 from .rivals import compare
 from .run import Outcome, Settings, planned, run
 from .sites import open_sites
-from .systems import System, solution
+from .systems import solution, unreachable
 from .tasks import Regression, Task, Value
 
 LONG = 1e8  # steps of all sites on rows: several seconds. Where more are needed, steps use means unless told otherwise
-QUARTER = 0.25  # of the mean standard error: how exact the runs of a bootstrap are
-TENTH = 0.1  # of the mean standard error: the accuracy of the run unless another is asked for
+ACCURACY = 0.1  # standard errors of any combination of coefficients: how exact the run is unless told otherwise
+REPLICAS = 0.25  # the same, of the runs of a bootstrap: a quarter widens a spread by 3%
 SMALLEST = 1e-9  # accuracy that is asked for by itself, relative to the answer; data without noise have no error at all
 
 
@@ -57,17 +58,22 @@ def fit(
 ) -> Fit:
     """Estimate one linear model or value function from the data of all sites, with an error bar.
 
+    The estimate is the data's own solution, which this machine can find, for it has all the data. Beside it stands
+    what sites would get that only exchange parameters: a run of the method, planned and simulated, with its error.
+
     sites : paths to Parquet or CSV files, mappings of columns, or tuples of arrays, one per site
     task : fl.Regression(target=...) or fl.Value(discount=...)
-    epsilon : root mean squared distance, in the run's coordinates, of the answer from the data's own solution; by
-        default a tenth of the mean standard error. fl.plan then chooses step_size, local_steps and rounds, which can
-        be given instead
+    epsilon : root mean squared distance, in the run's coordinates, of the run's end from the data's own solution. By
+        default so small that no combination of coefficients is off by more than a tenth of its standard error:
+        delta^T Sigma^-1 delta <= 0.01 with the estimate's covariance Sigma. fl.plan then chooses step_size,
+        local_steps and rounds, which can be given instead
     weight : "sites" (w_c = 1/N, as in the paper) or "samples" (w_c = n_c/n) in (sum_c w_c A_c) theta = sum_c w_c b_c
     local : what a local step uses: "rows" of the site drawn at random, "log" (rows in their order), the site's "means"
         (A_c and b_c, no noise), or "auto": rows where they fit into memory, exact theory can plan for them, and all
         sites together need at most 1e8 steps; else means
     lag : how many rows apart scores may be correlated; None chooses it for a value function, and is 0 for a regression
-    centred : covariances about each site's own mean score (sites are fixed, rows random), or about 0 (HC0)
+    centred : covariances about each site's own mean score (sites are fixed, rows random), or about 0 (HC0). One row has
+        no spread: a site with one is taken about 0, with a warning
     bootstrap : how many replicas of the run on reweighted rows give error bars of their own; needs rows
     rivals : compare with the one-shot system and with the average of the sites' own solutions
     seed : of the run's draws; memory : bytes of rows to keep; progress : called with (what, done, in all)
@@ -89,34 +95,63 @@ def fit(
     influence = data.scale.original()[0] @ np.linalg.inv(A)  # of the mean score on the coefficients
 
     def noise(c: int, pieces: Iterator[Piece]) -> Scores:
-        return scores(pieces, systems[c], theta_data, influence, data.ridge, window, centred)
+        return scores(pieces, systems[c], theta_data, influence, data.penalty, window, centred)
 
     found = positive(data.each("error bars", tell, noise), weights)
+    warn_if_small([site.name for site in data.sites], found, window is None, centred)
+    found = corrected(found, len(A)) if centred else found
     covariance = sandwich(A, found, weights)
+    metric = metric_of(covariance, theta_data)
 
-    if settings.epsilon is None and not settings.by_hand:
-        settings = _with_default_accuracy(settings, covariance, theta_data)
+    by_default = settings.epsilon is None and not settings.by_hand
+    if by_default:
+        settings = _with_default_accuracy(settings, metric, theta_data)
     rows = rows_or_means(data, local, LARGEST[method], memory)
     if bootstrap is not None and (not rows or settings.in_order):
         drawn = "log" if rows else "means"
         raise ArgumentError(f"bootstrap must go with steps on rows drawn at random; got local={drawn!r}")
     problem = problem_of(data, systems, weights, rows)
     tell("planning", 0, 1)
-    made = _short(problem, settings) if rows and local == "auto" and bootstrap is None else planned(problem, settings)
-    if made is None:
-        rows, problem = False, problem_of(data, systems, weights, False)
-        made = planned(problem, settings)
+    try:
+        short = rows and local == "auto" and bootstrap is None
+        made = _short(problem, settings) if short else planned(problem, settings)
+        if made is None:
+            rows, problem = False, problem_of(data, systems, weights, False)
+            made = planned(problem, settings)
+    except ArgumentError as error:
+        if not by_default:
+            raise
+        raise SiteDataError(unreachable(A, data.names, str(error))) from error
     outcome = run(problem, made, settings, lambda done, total: tell("running", done, total))
-    warn_if_coarse(outcome, settings, covariance)
-    out = _assembled(data, systems, found, weights, A, theta_data, covariance, outcome, settings, weight, rows, centred)
+    warn_if_coarse(outcome, settings, metric)
     original = data.scale.original()
+    T, t = original
+    names = [site.name for site in data.sites]
+    out = Fit(
+        task=data.task,
+        names=data.names,
+        theta=T @ theta_data + t,
+        columns=data.columns.state,
+        covariance=T @ covariance @ T.T,
+        protocol=T @ outcome.theta + t,
+        optimisation=of_the_run(outcome, T),
+        plan=outcome.plan,
+        epsilon=settings.epsilon,
+        error=by_origin(outcome, metric, covariance),
+        per_site=site_reports(names, systems, found, weights, A, original, outcome, theta_data, metric),
+        weight=weight,
+        local=("log" if settings.in_order else "rows") if rows else "means",
+        centred=centred,
+        made_by={"versions": versions()},
+    )
     if rivals:
-        others = compare(out.theta, out.solution, out.covariance, out.plan, systems, weights, original)
-        out = replace(out, rivals=others)
+        out = replace(
+            out, rivals=compare(out.protocol, out.theta, out.covariance, out.plan, systems, weights, original)
+        )
     if bootstrap is not None:
         tell("bootstrap", 0, 1)
         blocks = block_length(found)
-        coarse = _coarser(problem, outcome, settings, covariance)
+        coarse = _coarser(problem, outcome, settings, metric)
         out = replace(out, bootstrap=_replicas(problem, coarse, bootstrap, blocks, settings.seed, centred, original))
     return out
 
@@ -130,9 +165,9 @@ def _short(problem: Problem, s: Settings) -> Plan | None:
     return made if problem.n_agents * made.samples <= LONG else None
 
 
-def _coarser(problem: Problem, outcome: Outcome, s: Settings, covariance: Floats) -> Plan:
-    """The run of the replicas: as planned, but no finer than a spread needs, which a quarter widens by 3%."""
-    epsilon = min(QUARTER * mean_error(covariance), 0.5 * float(np.linalg.norm(problem.theta_star)))
+def _coarser(problem: Problem, outcome: Outcome, s: Settings, metric: Metric) -> Plan:
+    """The run of the replicas: as planned, but no finer than a spread needs."""
+    epsilon = min(REPLICAS / metric.stretch, 0.5 * float(np.linalg.norm(problem.theta_star)))
     if s.epsilon is None or epsilon <= s.epsilon:
         return outcome.plan
     return planned(problem, replace(s, epsilon=epsilon))
@@ -179,48 +214,12 @@ def _settings(
     )
 
 
-def _with_default_accuracy(s: Settings, covariance: Floats, theta: Floats) -> Settings:
-    """A tenth of the mean standard error; less where the start is already as near as that, but never nothing."""
+def _with_default_accuracy(s: Settings, metric: Metric, theta: Floats) -> Settings:
+    """epsilon with E delta^T Sigma^-1 delta <= epsilon^2 / (smallest eigenvalue of Sigma) = ACCURACY^2; less where the
+    start is already as near as that, but never nothing."""
     size = float(np.linalg.norm(theta))
     if size == 0:
         raise SiteDataError(
             "the data must not have 0 for every coefficient, where a run starts; is the target constant?"
         )
-    return replace(s, epsilon=max(min(TENTH * mean_error(covariance), 0.5 * size), SMALLEST * size))
-
-
-def _assembled(
-    data: Data,
-    systems: list[System],
-    found: list[Scores],
-    weights: Floats,
-    A: Floats,
-    theta_data: Floats,
-    covariance: Floats,
-    outcome: Outcome,
-    settings: Settings,
-    weight: str,
-    rows: bool,
-    centred: bool,
-) -> Fit:
-    """The outcome on the original scale, with the parts of its error and each site's share in them."""
-    T, t = data.scale.original()
-    theta = T @ outcome.theta + t
-    reports = site_reports([site.name for site in data.sites], systems, found, weights, A, (T, t), outcome, theta)
-    original = T @ covariance @ T.T
-    return Fit(
-        task=data.task,
-        names=data.names,
-        theta=theta,
-        covariance=original,
-        solution=T @ theta_data + t,
-        optimisation=of_the_run(outcome, T),
-        plan=outcome.plan,
-        epsilon=settings.epsilon,
-        error=by_origin(outcome, T, original),
-        per_site=reports,
-        weight=weight,
-        local=("log" if settings.in_order else "rows") if rows else "means",
-        centred=centred,
-        made_by={"versions": versions()},
-    )
+    return replace(s, epsilon=max(min(ACCURACY / metric.stretch, 0.5 * size), SMALLEST * size))

@@ -31,11 +31,13 @@ class Prediction(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class SiteReport:
-    """How one site stands to the shared answer, on the original scale.
+    """How one site stands to the shared answer.
 
-    theta : its own solution, NaN where its data leave it open; distance : ||theta_c - theta||
-    pull : ||w_c A^-1 xi_star_c||, how far the site draws the shared solution its way: what drift is made of
-    noise : root mean squared error that its draws put into the run; finite_data : that its finite data put into theta
+    theta : its own solution, NaN where its data leave it open, on the original scale. All lengths are in standard
+    errors of the shared answer (metric.py), whatever the units of the columns:
+    distance : of theta_c from theta; influence : of w_c A^-1 xi_star_c, how far the site draws the shared answer its
+    way, which is what drift is made of; noise : root mean squared error that its draws put into the run, at most;
+    finite_data : that its finite data put into theta
     """
 
     name: str
@@ -43,7 +45,7 @@ class SiteReport:
     weight: float
     theta: Floats
     distance: float
-    pull: float
+    influence: float
     noise: float
     finite_data: float
     window: int
@@ -53,11 +55,15 @@ class SiteReport:
 class Fit:
     """A shared linear model estimated from the data of all sites, on the original scale of the columns.
 
-    theta : (d,) coefficients of `names`; covariance : (d, d) of the data's own solution about the truth
-    solution : (d,) the data's own solution, which the run approaches
-    optimisation : (d,) root mean squared distance of theta from it, at most, as exact theory says (or as it came out)
-    error : root mean squared errors of theta by origin: "start" (what is left of it), "drift" (FedLSA's limit bias) and
-        "noise" (at most), all three of the run; and "finite data"
+    theta : (d,) coefficients of `names`: the data's own solution, found on this machine, where all the data are
+    covariance : (d, d) of theta about the truth, because data are finite
+    protocol : (d,) where the run ended: the answer that sites would have got by communicating as planned
+    optimisation : (d,) root mean squared distance of protocol from theta, at most, as exact theory says (or as it came
+        out). An interval about `protocol` is wider for it: sqrt(covariance[j, j] + optimisation[j]**2)
+    error : root mean squared errors of protocol by origin, in standard errors of theta: "start" (what is left of it),
+        "drift" (FedLSA's limit bias) and "noise" (at most), all three of the run; and "finite data"
+    epsilon : the accuracy that was asked of the run, in its own coordinates; None for a run by hand
+    columns : that were read as features or states, in the order of `names` where there is no feature map
     local : what a local step uses: "rows" drawn at random, the "log" in its order, or the site's "means"
     rivals : other ways to an answer, where asked for; bootstrap : replicas of the run, where asked for
     made_by : the versions that it depends on, and the command where there was one
@@ -66,8 +72,9 @@ class Fit:
     task: Task
     names: tuple[str, ...]
     theta: Floats
+    columns: tuple[str, ...]
     covariance: Floats
-    solution: Floats
+    protocol: Floats
     optimisation: Floats
     plan: Plan
     epsilon: float | None
@@ -82,8 +89,13 @@ class Fit:
 
     @property
     def standard_error(self) -> Floats:
-        """(d,): of each coefficient, from finite data and from the run together."""
-        return np.sqrt(np.diag(self.covariance) + self.optimisation**2)
+        """(d,): of each coefficient of theta, because data are finite."""
+        return np.sqrt(np.diag(self.covariance))
+
+    @property
+    def solution(self) -> Floats:
+        """(d,): the data's own solution, which is theta."""
+        return self.theta
 
     @property
     def communications(self) -> int:
@@ -112,8 +124,7 @@ class Fit:
         feature map takes); the intercept is added here."""
         x = self.design(features)
         z = _quantile(level)
-        # the run's error in a coefficient may go along with that in any other: their sum bounds it
-        deviation = np.sqrt(np.einsum("ni,ij,nj->n", x, self.covariance, x) + (np.abs(x) @ self.optimisation) ** 2)
+        deviation = np.sqrt(np.maximum(np.einsum("ni,ij,nj->n", x, self.covariance, x), 0.0))
         v = x @ self.theta
         return Prediction(v, deviation, v - z * deviation, v + z * deviation)
 

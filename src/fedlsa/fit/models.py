@@ -24,7 +24,7 @@ from .bootstrap import Bootstrap
 from .rivals import Rival
 from .tasks import Regression, Task, Value
 
-FORMAT, VERSION = "fedlsa-fit", 1
+FORMAT, VERSION = "fedlsa-fit", 2
 KINDS: dict[str, type[Algorithm]] = {kind.__name__: kind for kind in (FedLSA, SCAFFLSA, Scaffnew)}
 LOST = "not in this file"  # in place of features that are code
 
@@ -53,6 +53,7 @@ def read_model(path: Path, whole: type, site: type, features: Any = None) -> dic
         special = {
             "task": task,
             "names": tuple(str(n) for n in held["names"]),
+            "columns": tuple(str(n) for n in held["columns"]),
             "plan": _plan(held["plan"]),
             "epsilon": None if held["epsilon"] is None else _number(held["epsilon"]),
             "per_site": tuple(site(**_typed(site, s)) for s in held["per_site"]),
@@ -88,7 +89,8 @@ def _held(path: Path) -> dict[str, Any]:
         raise ResultFileError(f"{path} is not a model file of fedlsa fit")
     if held.get("version") != VERSION:
         raise ResultFileError(
-            f"{path} has version {held.get('version')!r}; this fedlsa reads version {VERSION}: a newer one wrote it?"
+            f"{path} has version {held.get('version')!r}; this fedlsa reads version {VERSION}: "
+            "fit again, or use the fedlsa that wrote it"
         )
     return held
 

@@ -50,6 +50,11 @@ class Data:
         return self.task.ridge if isinstance(self.task, Regression) else 0.0
 
     @property
+    def penalty(self) -> Floats:
+        """The ridge of each coefficient, (d,): none of the intercept."""
+        return np.append(np.full(len(self.scale.centre), self.ridge), np.zeros(int(self.scale.intercept)))
+
+    @property
     def names(self) -> tuple[str, ...]:
         """Of the coefficients: the features' names, then "intercept" where there is one."""
         names = _feature_names(self.task, self.columns, len(self.scale.centre))
@@ -73,7 +78,7 @@ def read(
         for x, p in watch(recorded(sites[c], task, columns)):
             part = Summary.of(x[:, : x.shape[1] - task.intercept], p.y)
             total = part if total is None else total + part
-            if not task.standardise:
+            if not task.scaled:
                 sums = Sums.of(p) if sums is None else sums + Sums.of(p)
             held.append(p)
             if not room.take(p.nbytes):
@@ -99,9 +104,9 @@ def read(
         held.clear()  # never all rows in both coordinates
     if room.left >= 0:
         data = replace(data, kept=kept)
-    if not task.standardise:
-        return data, weights, [sums.system(data.ridge) for _, sums, _ in found if sums is not None]
-    return data, weights, data.each("solving", tell, lambda c, pieces: system(pieces, data.ridge))
+    if not task.scaled:
+        return data, weights, [sums.system(data.penalty) for _, sums, _ in found if sums is not None]
+    return data, weights, data.each("solving", tell, lambda c, pieces: system(pieces, data.penalty))
 
 
 class _Room:

@@ -49,7 +49,7 @@ def compare(
     weights: Floats,
     original: tuple[Floats, Floats],
 ) -> tuple[Rival, ...]:
-    """The iterative answer theta : (d,) beside the two of one message.
+    """The iterative answer theta : (d,), the protocol's, beside the two of one message.
 
     solution, covariance : of the data, on the original scale like theta
     systems : the sites', in the run's coordinates, which original = (T, t) takes to the original scale

@@ -93,8 +93,10 @@ def scale_of(
             raise SiteDataError(f"{names[j]} is 0 in every row of {where}: no state there has it; use a smaller map")
         if largest[j] == 0:
             raise SiteDataError(f"column {names[j]!r} is 0 in every row of {where}; leave it out")
-    if not task.standardise:
+    if not task.scaled:
         return unscaled(k, task.intercept)
+    if not task.standardise:  # centred for the sake of a ridge
+        return Scale(mean[:k], np.ones(k), float(mean[k]), 1.0, task.intercept)
     root_mean_square = np.sqrt(variance[:k] + mean[:k] ** 2)
     if not isinstance(task, Regression) or not task.intercept:  # without a constant term features cannot be shifted
         y_spread = np.sqrt(variance[k] + mean[k] ** 2) if isinstance(task, Regression) else 1.0

@@ -38,12 +38,12 @@ class Sums:
     def __add__(self, other: Sums) -> Sums:
         return Sums(self.n + other.n, self.A + other.A, self.b + other.b)
 
-    def system(self, ridge: float) -> System:
-        """The means, with the ridge."""
-        return System(self.n, self.A / self.n + ridge * np.eye(len(self.b)), self.b / self.n)
+    def system(self, ridge: Floats | float) -> System:
+        """The means, with the ridge of each coefficient, (d,), or of all."""
+        return System(self.n, self.A / self.n + np.diag(np.broadcast_to(ridge, self.b.shape)), self.b / self.n)
 
 
-def system(pieces: Iterable[Piece], ridge: float) -> System:
+def system(pieces: Iterable[Piece], ridge: Floats) -> System:
     """The system of one site, from its pieces."""
     total: Sums | None = None
     for p in pieces:
@@ -100,6 +100,24 @@ def _undetermined(free: Floats, names: Sequence[str], n: int) -> str:
     return (
         f"columns {listed} determine one another in the data of all sites together: "
         "their coefficients are not unique; leave one of them out"
+    )
+
+
+def unreachable(A: Floats, names: Sequence[str], why: str) -> str:
+    """What to say where no run is near enough to the data's solution: columns that nearly determine one another.
+
+    A : (d, d), of the shared system, in the run's coordinates; why : the planner's own words
+    """
+    scale = 1 / np.sqrt(np.maximum(np.abs(np.diag(A)), 1e-300))
+    _, values, directions = np.linalg.svd(scale[:, None] * A * scale)
+    weakest = np.abs(directions[-1])
+    involved = [repr(names[j]) for j in np.flatnonzero(weakest > 0.1 * weakest.max())[:6]]
+    what = f"columns {', '.join(involved)} nearly determine one another in the data of all sites together"
+    if len(involved) == 1:
+        what = f"the data of all sites together hardly determine the coefficient of {involved[0]}"
+    return (
+        f"{what} (condition number {values[0] / max(values[-1], 1e-300):.2g}), so that no run of local steps comes "
+        f"within a tenth of a standard error of the solution: leave one out, add a ridge, or give epsilon ({why})"
     )
 
 

@@ -18,7 +18,8 @@ class Regression:
 
     target : the column to be explained; features : the columns that explain it, by default all others
     intercept : a constant term; standardise : run on features and target of mean 0 and variance 1, which sites compute
-    from sums and counts; coefficients are reported on the original scale. ridge : of the standardised problem.
+    from sums and counts; coefficients are reported on the original scale
+    ridge : of the coefficients of the standardised features, or of the features as they are; never of the intercept
     """
 
     target: str
@@ -35,6 +36,14 @@ class Regression:
         checks.boolean("standardise", self.standardise)
         object.__setattr__(self, "ridge", checks.real("ridge", self.ridge, at_least=0))
 
+    @property
+    def scaled(self) -> bool:
+        """Whether the run has coordinates of its own, which need sums of the sites' columns.
+
+        With an intercept a ridge needs centred columns: there the intercept is 0, and a penalty on it changes nothing.
+        """
+        return self.standardise or (self.ridge > 0 and self.intercept)
+
 
 @dataclass(frozen=True)
 class Value:
@@ -47,6 +56,7 @@ class Value:
     reward, terminated, truncated, importance : columns; those of `truncated` and `importance` may be missing.
         Only termination stops the bootstrap; traces start afresh after both. importance : pi(a|s) / behaviour(a|s)
     intercept : a constant feature; standardise : divide each feature by its root mean square while running
+    There is no ridge: it would bias values towards 0, by an amount that depends on the features' units.
     """
 
     discount: float
@@ -71,6 +81,11 @@ class Value:
             _name(field, getattr(self, field))
         checks.boolean("intercept", self.intercept)
         checks.boolean("standardise", self.standardise)
+
+    @property
+    def scaled(self) -> bool:
+        """Whether the run has coordinates of its own, which need sums of the sites' columns."""
+        return self.standardise
 
 
 Task = Regression | Value

@@ -104,10 +104,10 @@ def scale_from(descriptions: Sequence[Description], task: Task, weights: Floats,
             raise SiteDataError(
                 f"{site} has coefficients {kind} of {sites[0]} ({listed}); name the columns in the task"
             )
-        if len(said.mean) != (len(names) - task.intercept + 1 if task.standardise else 0):
+        if len(said.mean) != (len(names) - task.intercept + 1 if task.scaled else 0):
             raise SiteDataError(f"{site} sent sums of {len(said.mean)} columns for {len(names)} coefficients")
     k = len(names) - task.intercept
-    if not task.standardise:
+    if not task.scaled:
         return unscaled(k, task.intercept)
     parts = [Summary(said.rows, said.mean, said.scatter, said.largest) for said in descriptions]
     return scale_of(task, parts, weights, names[:k], list(sites))

@@ -66,11 +66,11 @@ def check(site: SiteData, task: Task) -> list[str]:
 
 
 def describe(site: SiteData, task: Task, experiment: str) -> Description:
-    """Rows, names of coefficients, and for a task that standardises the sums of its columns (fit/summaries.py)."""
+    """Rows, names of coefficients, and for a task with a scale the sums of its columns (fit/summaries.py)."""
     columns = chosen(task, [site])
     summary, _ = _read(site, task, columns)
     names = json.dumps(_names(site, task, columns, summary))
-    sums = (summary.mean, summary.scatter, summary.largest) if task.standardise else (np.empty(0),) * 3
+    sums = (summary.mean, summary.scatter, summary.largest) if task.scaled else (np.empty(0),) * 3
     return Description(experiment, summary.n, names, *sums)
 
 
@@ -118,7 +118,7 @@ def leaves(
         how += f", rounded to {code.bits} bits each"
     k = d - task.intercept
     once = ["the number of rows", "the names of the coefficients"]
-    if task.standardise:
+    if task.scaled:
         target = "target" if isinstance(task, Regression) else "reward"
         of = f" of {_listed(names[:k])} and the {target}" if names else ""
         once.append(
