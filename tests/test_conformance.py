@@ -82,13 +82,13 @@ problem = cache(lambda name: PROBLEMS[name]())
 
 OPTIONS = {
     "plain": {},
-    "count": {"participation": 2},
+    "count": {"participants": 2},
     "share": {"participation": 0.6, "projection": 1.5},
     "projection": {"projection": 0.7},
     "average": {"average_after": 4},
-    "average from the start": {"average_after": 0, "participation": 2},
+    "average from the start": {"average_after": 0, "participants": 2},
     "power": {"step_size": fl.PowerStep(0.5, 0.6)},
-    "all": {"step_size": fl.PowerStep(0.5, 0.3), "participation": 2, "projection": 1.0, "average_after": 3},
+    "all": {"step_size": fl.PowerStep(0.5, 0.3), "participants": 2, "projection": 1.0, "average_after": 3},
 }
 
 # problem, sampling, local steps, rounds, options: each of them, and the pairs that meet in the code
@@ -170,15 +170,30 @@ def test_the_weighted_sum_of_control_variates_is_zero_after_every_round(kind, en
 
 
 @every_method
-def test_control_variates_of_agents_that_sit_out_stand_still(kind):
+def test_control_variates_of_agents_that_do_not_take_part_share_one_shift(kind):
+    """xi_c moves by sum_c' w_c' change_c', the same for all who are absent, and not that of those present."""
     p = problem("garnet")
     xi_0 = np.random.default_rng(0).normal(size=(p.n_agents, p.dim))
     xi_0 -= xi_0.mean(0)
     algorithm = method(kind, 7, "count")
     r = fl.simulate(p, algorithm, rounds=1, seeds=SEEDS, xi_0=xi_0, keep=("xi",))
-    moved = (r["xi"].values != xi_0).any(axis=2).sum(axis=1)
+    moved = r["xi"].values - xi_0
+    shift = np.median(moved, axis=1, keepdims=True)  # two of five take part
     corrects = algorithm.gain(np.array([0.3]), np.array([7]))[0] > 0
-    assert (moved == (2 if corrects else 0)).all()
+    assert (np.abs(shift).max() > 1e-3) == corrects
+    assert ((np.abs(moved - shift).max(axis=2) > 1e-12).sum(axis=1) == (2 if corrects else 0)).all()
+
+
+@every_engine
+@pytest.mark.parametrize("options", [{"participation": 0.5}, {"participants": 1}])
+def test_unequal_weights_and_few_participants_solve_the_weighted_system(engine, options):
+    """Weights 9 and 1, solutions 0 and 1, no noise: theta_star = 0.1, and one participant finds it (SAGA at H = 1)."""
+    one = [([1.0], np.eye(6)[None], np.full((1, 6), b)) for b in (0.0, 1.0)]
+    p = fl.problems.from_observations(one, weights=[9, 1])
+    for H in (1, 3):
+        r = fl.simulate(p, fl.SCAFFLSA(0.1, H, **options), 800 // H, 2, np.ones(6), engine=engine, keep=("theta", "xi"))
+        np.testing.assert_allclose(r["theta"].values[:, -1], 0.1, rtol=0, atol=1e-10)
+        np.testing.assert_allclose(r["xi"].values[:, :, 0], [[0.1, -0.9]] * 2, rtol=0, atol=1e-9)
 
 
 @every_method
@@ -238,7 +253,7 @@ def test_the_same_run_gives_the_same_bits(kind, engine, case):
 def test_with_one_local_step_control_variates_change_nothing(kind, case):
     """H = 1: sum_c w_c xi_c = 0 drops out of the average, so a method is FedLSA with its own server step."""
     p, sampling, _, T, options = case
-    if "participation" in OPTIONS[options]:
+    if OPTIONS[options].keys() & {"participation", "participants"}:
         options = "plain"
     H = sampling.thin
     algorithm = method(kind, H, options)

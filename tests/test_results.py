@@ -170,14 +170,31 @@ def test_arrays_of_the_wrong_shape_are_refused():
 
 
 def test_a_label_shows_the_options_that_were_set_and_no_others():
-    method = fl.FedLSA(fl.PowerStep(0.5, 0.75), 3, participation=2)
+    method = fl.FedLSA(fl.PowerStep(0.5, 0.75), 3, participants=2)
     assert (
         results.method_label(method)
-        == "FedLSA(step_size=PowerStep(eta_0=0.5, power=0.75), local_steps=3, participation=2)"
+        == "FedLSA(step_size=PowerStep(eta_0=0.5, power=0.75), local_steps=3, participants=2)"
     )
 
 
 # Running again
+
+
+@pytest.mark.parametrize(
+    ("older", "meant"),
+    [("3", {"participants": 3}), ("1", {"participants": 1}), ("0.5", {"participation": 0.5}), ("1.0", {})],
+)
+def test_in_older_files_a_count_of_participants_is_an_integer_and_a_share_a_float(older, meant):
+    algorithm = fl.SCAFFLSA(0.1, 5, **meant)
+    old = a_result(algorithm=fl.SCAFFLSA(0.1, 5))
+    old.attrs["algorithm"] = (
+        f'{{"name": "SCAFFLSA", "step_size": 0.1, "participation": {older}, "projection": null, '
+        '"average_after": null, "local_steps": 5}'
+    )
+    assert results.arguments(old)["algorithm"] == algorithm
+    assert results.arguments(old, algorithm=algorithm)["algorithm"] == algorithm
+    with pytest.raises(fl.errors.ArgumentError, match="algorithm must be the one"):
+        results.arguments(old, algorithm=fl.SCAFFLSA(0.1, 5, participants=2))
 
 
 @pytest.mark.parametrize(

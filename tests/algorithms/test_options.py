@@ -27,16 +27,26 @@ WRONG = [
     (lambda: fl.Scaffnew(step_size=0.1, probability="p"), ArgumentTypeError, "probability", "got 'p'"),
     (lambda: fl.FedLSA(0.1, 10, participation=0.0), ArgumentError, "participation", "got 0"),
     (lambda: fl.FedLSA(0.1, 10, participation=1.01), ArgumentError, "participation", "got 1.01"),
-    (lambda: fl.FedLSA(0.1, 10, participation=0), ArgumentError, "participation", "got 0"),
-    (lambda: fl.SCAFFLSA(0.1, 10, participation=-2), ArgumentError, "participation", "got -2"),
+    (lambda: fl.FedLSA(0.1, 10, participants=0), ArgumentError, "participants", "got 0"),
+    (lambda: fl.SCAFFLSA(0.1, 10, participants=-2), ArgumentError, "participants", "got -2"),
+    (lambda: fl.SCAFFLSA(0.1, 10, participants=1.0), ArgumentTypeError, "participants", "got 1.0"),
+    (lambda: fl.FedLSA(0.1, 10, participants=True), ArgumentTypeError, "participants", "got True"),
+    (
+        lambda: fl.FedLSA(0.1, 10, participation=0.5, participants=3),
+        ArgumentError,
+        "participation and",
+        "participants=3",
+    ),
     (lambda: fl.FedLSA(0.1, 10, participation="all"), ArgumentTypeError, "participation", "got 'all'"),
     (
         lambda: fl.FedLSA(0.1, 10, participation="x"),
         ArgumentTypeError,
-        "participation must be a share (a float above 0 and at most 1) or a count (a positive integer)",
+        "participation must be a share, a float above 0 and at most 1 (participants= is for a count)",
         "got 'x'",
     ),
     (lambda: fl.FedLSA(0.1, 10, participation=True), ArgumentTypeError, "participation", "got True"),
+    (lambda: fl.FedLSA(0.1, 10, participation=1), ArgumentTypeError, "participation", "got 1"),
+    (lambda: fl.FedLSA(0.1, 10, participation=np.int64(3)), ArgumentTypeError, "participation", "got np.int64(3)"),
     (lambda: fl.FedLSA(0.1, 10, projection=0), ArgumentError, "projection", "got 0"),
     (lambda: fl.Scaffnew(0.1, 0.1, projection=-1.0), ArgumentError, "projection", "got -1"),
     (lambda: fl.FedLSA(0.1, 10, projection=nan), ArgumentError, "projection", "got nan"),
@@ -57,7 +67,7 @@ WRONG = [
     (lambda: fl.Replay(thin=-1), ArgumentError, "thin", "got -1"),
     (lambda: fl.Replay(thin="2"), ArgumentTypeError, "thin", "got '2'"),
     (lambda: fl.FedLSA(0.1, 2).observations(np.zeros(1), 3), ArgumentError, "local_steps must be at least thin", "2"),
-    (lambda: fl.FedLSA(0.1, 2, participation=5).participants(4), ArgumentError, "participation", "got 5"),
+    (lambda: fl.FedLSA(0.1, 2, participants=5).taking_part(4), ArgumentError, "participants", "got 5"),
 ]
 
 
@@ -76,11 +86,18 @@ def test_an_unknown_option_is_a_type_error():
 
 
 @pytest.mark.parametrize(
-    ("participation", "agents", "count"),
-    [(1.0, 7, 7), (0.5, 8, 4), (0.3, 10, 3), (0.01, 10, 1), (0.999, 10, 10), (1, 7, 1), (3, 7, 3), (7, 7, 7)],
+    ("share", "agents", "count"), [(1.0, 7, 7), (0.5, 8, 4), (0.3, 10, 3), (0.01, 10, 1), (0.999, 10, 10)]
 )
-def test_a_float_is_a_share_of_the_agents_and_an_integer_a_count(participation, agents, count):
-    assert fl.FedLSA(0.1, 10, participation=participation).participants(agents) == count
+def test_a_share_of_the_agents_is_rounded_to_a_count_of_at_least_one(share, agents, count):
+    assert fl.FedLSA(0.1, 10, participation=share).taking_part(agents) == count
+
+
+def test_one_agent_and_all_agents_are_two_wishes_with_two_names():
+    one, all_of_them = fl.FedLSA(0.1, 10, participants=1), fl.FedLSA(0.1, 10, participation=1.0)
+    assert (one.taking_part(7), all_of_them.taking_part(7)) == (1, 7)
+    assert fl.FedLSA(0.1, 10, participants=7).taking_part(7) == 7
+    assert one != all_of_them == fl.FedLSA(0.1, 10)
+    assert fl.results.method_label(one) != fl.results.method_label(all_of_them)
 
 
 def test_a_power_step_decreases_from_round_to_round():

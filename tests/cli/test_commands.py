@@ -44,13 +44,13 @@ def test_the_table_shows_the_bias_that_theory_predicts_for_fedlsa(fedlsa):
 
 
 def test_every_option_reaches_the_library(fedlsa):
-    options = "--method scaffnew --step-size 0.2 --power 0.5 --probability 0.3 --participation 2 --projection 9"
+    options = "--method scaffnew --step-size 0.2 --power 0.5 --probability 0.3 --participants 2 --projection 9"
     options += " --average-after 4 --sampling markov --thin 2 --engine reference --record 0,5,20 --seeds 7,"
     options += " --homogeneous --preset authors --problem-seed 5 --discount 0.8 --features 2 --quiet --out r.nc"
     assert fedlsa(*SMALL, *options.split()) == (0, "", "")
     r = fl.results.load("r.nc")
     made = fl.results.arguments(r)
-    expected = fl.Scaffnew(fl.PowerStep(0.2, 0.5), 0.3, participation=2, projection=9.0, average_after=4)
+    expected = fl.Scaffnew(fl.PowerStep(0.2, 0.5), 0.3, participants=2, projection=9.0, average_after=4)
     assert made["algorithm"] == expected
     assert made["sampling"] == fl.Markov(thin=2)
     assert (made["engine"], made["record"], made["seeds"]) == ("reference", [0, 5, 20], [7])
@@ -63,10 +63,10 @@ def test_scaffnew_communicates_as_often_as_the_others_unless_told(fedlsa):
     assert fl.results.arguments(fl.results.load("r.nc"))["algorithm"] == fl.Scaffnew(0.1, 0.2)
 
 
-def test_a_number_of_agents_is_a_count_and_a_number_with_a_point_is_a_share():
-    assert [options.share_or_count(t) for t in ("1", "1.0", "0.3", "3")] == [1, 1.0, 0.3, 3]
-    assert isinstance(options.share_or_count("1"), int)
-    assert isinstance(options.share_or_count("1.0"), float)
+def test_a_share_of_the_agents_is_written_with_a_point():
+    assert [options.share(t) for t in ("1.0", "0.3", None)] == [1.0, 0.3, None]
+    with pytest.raises(fl.errors.ArgumentTypeError, match="--participants is for a count"):
+        options.share("1")
 
 
 def test_several_methods_and_one_file_name_give_a_file_each(fedlsa, tmp_path):
@@ -103,8 +103,10 @@ def test_divergence_is_one_line(fedlsa):
         (["--local-steps", "many"], ["--local-steps", "'many'"]),
         (["--probability", "1.5", "--method", "scaffnew"], ["--probability", "1.5"]),
         (["--probability", "0.5"], ["--probability", "scaffnew"]),
-        (["--participation", "0"], ["--participation", "0"]),
-        (["--participation", "9"], ["--participation", "9"]),
+        (["--participation", "0"], ["--participation", "--participants", "0"]),
+        (["--participation", "1"], ["--participation", "--participants", "1"]),
+        (["--participation", "0.5", "--participants", "2"], ["--participation and --participants", "2"]),
+        (["--participants", "9"], ["--participants", "9"]),
         (["--participation", "nan"], ["--participation", "nan"]),
         (["--participation", "half"], ["--participation", "'half'"]),
         (["--projection", "0"], ["--projection", "0"]),

@@ -133,12 +133,12 @@ def test_serve_says_what_insecure_means_on_standard_error(fedlsa, net, called, m
 
 def test_start_passes_every_option_on(fedlsa, net, called):
     words = ["--method", "scaffnew", "--step-size", 0.1, "--local-steps", 50, "--rounds", 20, "--seed", 3]
-    words += ["--local", "means", "--weight", "samples", "--min-sites", 3, "--deadline", 30, "--participation", "3"]
+    words += ["--local", "means", "--weight", "samples", "--min-sites", 3, "--deadline", 30, "--participants", "3"]
     words += ["--clip", 2, "--trim", 1, "--quantise", 16, "--noise", 0.5, "--patience", 4, "--policy", "freeze"]
     assert fedlsa("network", "start", net, *words, "--name", "trial", "--detach") == (0, "", "")
     asked = StartOptions(
         method="scaffnew", step_size=0.1, local_steps=50, rounds=20, seed=3, local="means", weight="samples",
-        min_sites=3, deadline=30, participation=3, clip=2, trim=1, quantise=16, noise=0.5, patience=4, policy="freeze",
+        min_sites=3, deadline=30, participants=3, clip=2, trim=1, quantise=16, noise=0.5, patience=4, policy="freeze",
         name="trial",
     )  # fmt: skip
     assert fedlsa("network", "start", net, "--epsilon", 0.02)[0] == 0
@@ -160,8 +160,8 @@ def test_start_passes_every_option_on(fedlsa, net, called):
         (["--epsilon", "0.1", "--method", "scafflas"], "did you mean 'scafflsa'?"),
         (["--epsilon", "0.1", "--participation", "half"], "--participation must be a share"),
         (
-            ["--epsilon", "0.1", "--participation", "9"],
-            "--participation must be a positive integer and at most 4; got 9",
+            ["--epsilon", "0.1", "--participants", "9"],
+            "--participants must be a positive integer and at most 4; got 9",
         ),
         (["--epsilon", "0.1", "--seed", "-1"], "--seed must be"),
         (["--epsilon", "0.1", "--name", "a/b"], "--name must be made of letters"),

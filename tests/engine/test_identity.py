@@ -18,7 +18,7 @@ METHODS = {
     "FedLSA": fl.FedLSA(0.3, 5),
     "SCAFFLSA, long rounds": fl.SCAFFLSA(0.3, 70),
     "Scaffnew": fl.Scaffnew(0.3, 0.2),
-    "partial": fl.SCAFFLSA(0.3, 5, participation=19),
+    "partial": fl.SCAFFLSA(0.3, 5, participants=19),
     "all options": fl.SCAFFLSA(fl.PowerStep(0.5, 0.2), 5, participation=0.5, projection=2.0, average_after=3),
 }
 every_method = pytest.mark.parametrize("algorithm", METHODS.values(), ids=METHODS)

@@ -48,7 +48,7 @@ def network(problem, local, algorithm, rounds, seed):
     lengths = algorithm.observations(uniforms(np.uint64(seed), 0, rounds), 1)
     etas = algorithm.eta(np.arange(rounds))
     gains = algorithm.gain(etas, lengths)
-    m = algorithm.participants(N)
+    m = algorithm.taking_part(N)
     for t in range(rounds):
         active = np.arange(N)
         if m < N:
@@ -57,8 +57,10 @@ def network(problem, local, algorithm, rounds, seed):
             active = chosen[0]
         hat = np.stack([local[c](theta, xi[c], etas[t], int(lengths[t]), int(step[c]), seed, c) for c in active])
         step[active] += lengths[t]
-        theta = w[active] / w[active].sum() @ hat
-        xi[active] += gains[t] * (theta - hat)
+        change = np.zeros((N, d))
+        change[active] = hat - theta
+        theta = theta + N / m * (w @ change)
+        xi += gains[t] * (w @ change - change)
     return theta, xi
 
 
@@ -68,7 +70,7 @@ def network(problem, local, algorithm, rounds, seed):
     [
         fl.FedLSA(0.02, 7),
         fl.SCAFFLSA(0.02, 7),
-        fl.SCAFFLSA(0.02, 10, participation=2),
+        fl.SCAFFLSA(0.02, 10, participants=2),
         fl.Scaffnew(0.02, 0.15),
     ],
     ids=["fedlsa", "scafflsa", "partial", "scaffnew"],

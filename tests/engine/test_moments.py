@@ -67,7 +67,7 @@ def test_mean_of_fedlsa_does_not_depend_on_how_many_agents_of_equal_weight_take_
     mean = problem.theta_star + 1
     for _ in range(10):
         mean = np.mean([local(problem, c, ETA, H, mean) for c in range(4)], axis=0)
-    theta = fl.simulate(problem, fl.FedLSA(ETA, H, participation=2), 10, 1500, record=[10])["theta"].values
+    theta = fl.simulate(problem, fl.FedLSA(ETA, H, participants=2), 10, 1500, record=[10])["theta"].values
     assert within(theta[:, 0], mean, 4.5)
 
 

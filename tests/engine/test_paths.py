@@ -17,7 +17,7 @@ def problem():
 
 @pytest.mark.parametrize(
     "method",
-    [*METHODS, fl.SCAFFLSA(fl.PowerStep(0.2, 0.5), 5, participation=2), fl.FedLSA(0.1, 5, projection=2.0)],
+    [*METHODS, fl.SCAFFLSA(fl.PowerStep(0.2, 0.5), 5, participants=2), fl.FedLSA(0.1, 5, projection=2.0)],
     ids=str,
 )
 def test_with_noise_rounds_end_where_the_reference_engine_ends_them(problem, method):
@@ -61,11 +61,15 @@ def test_points_are_equally_spaced_and_repeat_in_a_short_round(problem):
     assert (lengths >= 1).all()
 
 
-def test_agents_that_sit_out_have_no_path_and_keep_their_control_variates(problem):
-    paths = round_paths(problem, fl.SCAFFLSA(0.1, 5, participation=2), rounds=5, points=2)
+def test_agents_that_do_not_take_part_have_no_path_and_share_the_shift_of_their_control_variates(problem):
+    paths = round_paths(problem, fl.SCAFFLSA(0.1, 5, participants=2), rounds=5, points=2)
     away = np.isnan(paths.local).all(axis=(2, 3))
     assert (away.sum(axis=1) == 2).all()
-    np.testing.assert_array_equal(paths.xi[1:][away], paths.xi[:-1][away])
+    for before, after, absent in zip(paths.xi[:-1], paths.xi[1:], away, strict=True):
+        moved = (after - before)[absent]  # two of four agents
+        np.testing.assert_allclose(moved[0], moved[1], rtol=0, atol=1e-14)
+        assert np.abs(moved).max() > 1e-6
+    np.testing.assert_allclose(problem.weights @ paths.xi, 0, atol=1e-14)
     assert np.isfinite(paths.theta).all()
 
 

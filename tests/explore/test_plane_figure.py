@@ -94,7 +94,7 @@ def test_uncorrected_paths_need_paths_without_noise_and_leave_out_who_sat_out():
         uncorrected(round_paths(problem, fl.SCAFFLSA(0.1, 3), 1, noise=True))
     with pytest.raises(ArgumentTypeError, match="paths must be what round_paths returns"):
         uncorrected("paths")
-    some = round_paths(problem, fl.SCAFFLSA(0.1, 3, participation=2), 6)
+    some = round_paths(problem, fl.SCAFFLSA(0.1, 3, participants=2), 6)
     assert (np.isnan(uncorrected(some)) == np.isnan(some.local)).all()
 
 
@@ -246,7 +246,7 @@ def test_agents_without_a_solution_of_their_own_and_equal_agents_are_shown():
 
 @pytest.mark.filterwarnings("error")
 def test_agents_that_sit_a_round_out_are_not_drawn_in_it():
-    (run,) = runs_of(4, [fl.SCAFFLSA(0.1, 20, participation=2)])
+    (run,) = runs_of(4, [fl.SCAFFLSA(0.1, 20, participants=2)])
     shown = sent(agents_figure([run]))
     for t in range(1, 6):
         drawn = [np.isfinite(xy).all() for xy in lines(shown, stop(shown, t), "x")]

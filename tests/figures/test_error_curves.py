@@ -115,8 +115,8 @@ def test_names_show_what_sets_runs_of_one_method_apart_and_the_heading_what_they
     assert common_setting(runs).startswith("N = 4,  η = 0.1,")
     assert "H =" not in common_setting(runs)
     assert names([a_result(), a_result()]) == ["SCAFFLSA (1)", "SCAFFLSA (2)"]
-    odd = [a_result(fl.FedLSA(fl.PowerStep(0.5, 0.7), 10)), a_result(fl.FedLSA(0.1, 10, participation=2))]
-    assert names(odd) == ["FedLSA, η = 0.5/(t+1)^0.7, all agents", "FedLSA, η = 0.1, participation 2"]
+    odd = [a_result(fl.FedLSA(fl.PowerStep(0.5, 0.7), 10)), a_result(fl.FedLSA(0.1, 10, participants=2))]
+    assert names(odd) == ["FedLSA, η = 0.5/(t+1)^0.7, all agents", "FedLSA, η = 0.1, 2 participants"]
 
 
 def test_many_labels_do_not_overlap():
@@ -158,7 +158,7 @@ def test_the_prediction_is_the_squared_norm_of_the_limit_bias():
     r = a_result(fl.FedLSA(0.1, 10), problem=problem)
     assert figures.predicted_bias(r) == pytest.approx(bias @ bias)
     assert figures.predicted_bias(r, problem) == figures.predicted_bias(r)
-    assert figures.predicted_bias(a_result(fl.FedLSA(0.1, 10, participation=2))) == pytest.approx(bias @ bias)
+    assert figures.predicted_bias(a_result(fl.FedLSA(0.1, 10, participants=2))) == pytest.approx(bias @ bias)
 
 
 @pytest.mark.parametrize("algorithm", [fl.SCAFFLSA(0.1, 10), fl.FedLSA(fl.PowerStep(0.1, 0.5), 10), fl.FedLSA(1e4, 10)])

@@ -53,7 +53,7 @@ def sandwich(problem: fl.Problem, *, centred: bool, blocks: int = 1) -> Floats:
     return np.sqrt(np.diag(inverse @ S @ inverse.T))
 
 
-@pytest.mark.parametrize("options", [{}, {"participation": 2, "average_after": 4, "projection": 0.5}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"participants": 2, "average_after": 4, "projection": 0.5}], ids=str)
 @pytest.mark.parametrize("method", METHODS, ids=lambda a: type(a).__name__)
 def test_the_run_itself_is_that_of_simulate(method, options) -> None:
     algorithm = replace(method, **options)

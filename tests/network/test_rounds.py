@@ -1,11 +1,10 @@
 """Without faults the rounds are fl.simulate's; with options they do what they say."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 import fedlsa as fl
+from fedlsa.engine.random import participants
 from fedlsa.engine.reference import Observer
 from fedlsa.engine.tables import layout
 from fedlsa.errors import ArgumentError, FedLSAError
@@ -83,14 +82,12 @@ def play(state, local, clients, present=None, coding=None):
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("participation", [None, 2])
-def test_a_run_without_faults_is_the_simulation_to_the_last_digits(problem, method, participation):
-    algorithm = replace(METHODS[method], participation=participation or 1.0)
+def test_a_run_without_faults_is_the_simulation_to_the_last_digits(problem, method):
     want = fl.simulate(
-        problem, algorithm, rounds=12, seeds=[11], theta_0=np.zeros(3), engine="reference", record=range(13),
+        problem, METHODS[method], rounds=12, seeds=[11], theta_0=np.zeros(3), engine="reference", record=range(13),
         keep=("theta", "xi"),
     )  # fmt: skip
-    state = ServerState.start(settings(method, seed=11, weights=(1, 2, 3, 4), participation=participation), 3)
+    state = ServerState.start(settings(method, seed=11, weights=(1, 2, 3, 4)), 3)
     local, clients, path = observing(problem), {}, [state.theta]
     while not finished(state):
         state = play(state, local, clients)
@@ -101,6 +98,22 @@ def test_a_run_without_faults_is_the_simulation_to_the_last_digits(problem, meth
         clients[site] = client_finish(clients[site], Finish.from_record(last.record()))
         clients[site] = client_finish(clients[site], last)  # a second end changes nothing
         np.testing.assert_allclose(clients[site].xi, want.xi.values[0, c], rtol=0, atol=1e-12)
+
+
+def test_a_run_that_asks_some_sites_draws_those_of_the_simulation_and_scales_their_weights_to_one(problem):
+    s = settings(seed=11, weights=(1, 2, 3, 4), participation=2)
+    state, local, clients = ServerState.start(s, 3), observing(problem), {}
+    theta, xi, step = np.zeros(3), np.zeros((4, 3)), np.zeros(4, int)
+    drawn = np.empty((s.rounds, 2), np.int64)
+    participants(np.uint64(11), 0, 4, drawn)
+    for some in drawn:
+        hat = np.array([local(theta, xi[c], 0.2, 5, int(step[c]), 11, int(c)) for c in some])
+        theta = s.shares[some] / s.shares[some].sum() @ hat
+        xi[some] += (theta - hat) / (0.2 * 5)
+        step[some] += 5
+        state = play(state, local, clients)
+        np.testing.assert_allclose(state.theta, theta, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(state.xi, xi, rtol=0, atol=1e-12)
 
 
 def test_participants_are_drawn_among_those_present_and_all_are_asked_after_a_round_in_vain(problem):

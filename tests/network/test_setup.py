@@ -475,9 +475,11 @@ def test_options_of_a_run_are_checked_together():
     hand = {"step_size": 0.1, "local_steps": 10, "rounds": 5}
     options = StartOptions(**hand, clip=1, noise=0.5, quantise=8, trim=1, name="trial-1", participation=0.5)
     assert StartOptions.from_text(options.text()) == options
-    assert (options.participants(7), options.least(7)) == (4, 3)
+    older = options.text().replace('"participation": 0.5', '"participation": 3').replace('"participants": null,', "")
+    assert StartOptions.from_text(older).taking_part(7) == 3
+    assert (options.taking_part(7), options.least(7)) == (4, 3)
     assert StartOptions(epsilon=0.1).least(5) == 3
-    assert StartOptions(epsilon=0.1, participation=4).participants(4) is None
+    assert StartOptions(epsilon=0.1, participants=4).taking_part(4) is None
     for wrong, what in (
         ({}, "got none of them"),
         ({"epsilon": 0.1, "rounds": 4}, "got epsilon and rounds"),
@@ -489,6 +491,8 @@ def test_options_of_a_run_are_checked_together():
         ({"epsilon": 0.1, "policy": "ignore"}, "policy must be"),
         ({"epsilon": 0.1, "deadline": float("inf")}, "deadline must be"),
         ({"epsilon": 0.1, "participation": 1.5}, "participation must be"),
+        ({"epsilon": 0.1, "participation": 1}, "participants is for a count"),
+        ({"epsilon": 0.1, "participation": 0.5, "participants": 2}, "must not both be given"),
         ({"epsilon": 0.1, "name": "../x"}, "name must be"),
     ):
         with pytest.raises(FedLSAError, match=what):

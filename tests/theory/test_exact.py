@@ -118,7 +118,7 @@ def test_groups_of_identical_agents_change_nothing(a):
     "a",
     [
         fl.FedLSA(0.2, 3),
-        fl.FedLSA(0.2, 3, participation=2),
+        fl.FedLSA(0.2, 3, participants=2),
         fl.FedLSA(0.2, 3, average_after=4),
         fl.FedLSA(fl.PowerStep(0.4, 0.5), 3),
         fl.SCAFFLSA(0.2, 3),
@@ -232,7 +232,7 @@ def test_records_are_those_of_simulate():
     ("a", "keywords", "named"),
     [
         (fl.FedLSA(0.1, 2, projection=1.0), {}, "projection"),
-        (fl.SCAFFLSA(0.1, 2, participation=1), {}, "participation"),
+        (fl.SCAFFLSA(0.1, 2, participants=1), {}, "participation"),
         (fl.SCAFFLSA(0.1, 2, average_after=1), {}, "average_after"),
         (fl.FedLSA(0.1, 2), {"sampling": fl.Markov()}, "sampling"),
         (fl.FedLSA(0.1, 2), {"rounds": 0}, "rounds"),

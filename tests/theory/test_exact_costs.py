@@ -14,7 +14,7 @@ PROBLEM = fl.problems.garnet(agents=6, states=6, features=2, seed=3)
     ("method", "sampling"),
     [
         (fl.FedLSA(0.1, 7), fl.IID()),
-        (fl.FedLSA(0.1, 7, participation=2), fl.IID()),
+        (fl.FedLSA(0.1, 7, participants=2), fl.IID()),
         (fl.SCAFFLSA(0.1, 7), fl.IID()),
         (fl.Scaffnew(0.1, 1.0), fl.IID()),
         (fl.FedLSA(0.1, 7), fl.Markov(thin=3)),

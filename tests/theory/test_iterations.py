@@ -92,7 +92,7 @@ def test_the_theorem_on_psi_holds_at_every_iteration():
     [
         (fl.SCAFFLSA(0.1, 3), {}, "algorithm"),
         (fl.Scaffnew(fl.PowerStep(0.1, 0.5), 0.3), {}, "step_size"),
-        (fl.Scaffnew(0.1, 0.3, participation=1), {}, "participation"),
+        (fl.Scaffnew(0.1, 0.3, participants=1), {}, "participation"),
         (fl.Scaffnew(0.1, 0.3), {"iterations": 0}, "iterations"),
         (fl.Scaffnew(0.1, 0.3), {"theta_0": [1.0]}, "theta_0"),
     ],

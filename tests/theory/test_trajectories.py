@@ -168,7 +168,7 @@ def test_many_agents_with_short_memory_have_a_small_error():
 @pytest.mark.parametrize(
     ("a", "sampling", "named"),
     [
-        (fl.FedLSA(0.1, 4, participation=1), fl.Markov(), "participation"),
+        (fl.FedLSA(0.1, 4, participants=1), fl.Markov(), "participation"),
         (fl.FedLSA(0.1, 4, average_after=2), fl.Markov(), "average_after"),
         (fl.FedLSA(0.1, 4, projection=1.0), fl.Markov(), "projection"),
         (fl.FedLSA(0.1, 4), fl.Replay(), "sampling"),

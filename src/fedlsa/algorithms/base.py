@@ -5,7 +5,18 @@ Every method is the same recursion. In round t each agent c starts from the shar
     theta_hat <- theta_hat - eta_t (A(z) theta_hat - b(z) - xi_c);
 
 the server averages, mean = sum_c w_c theta_hat_c, and takes its step, theta <- server(theta, mean) (by default the mean
-itself); each agent that took part then does xi_c <- xi_c + gain_t (mean - theta_hat_c), which keeps sum_c w_c xi_c = 0.
+itself); each agent then does xi_c <- xi_c + gain_t (mean - theta_hat_c), which keeps sum_c w_c xi_c = 0.
+
+When only m of the N agents take part, they are drawn uniformly without replacement, whatever their weights; it is the
+average that is weighted. With change_c = theta_hat_c - theta for those who take part and 0 for the others,
+
+    mean = theta + (N / m) sum_c w_c change_c,
+    xi_c <- xi_c + gain_t (sum_c' w_c' change_c' - change_c) for every agent, present or not,
+
+which is the rule above when m = N. The expected mean is that of all agents, so unequal weights solve the same system,
+and sum_c w_c xi_c = 0 still. One participant is enough for control variates to find theta_star; with one local step
+this is the SAGA rule.
+
 A new method says how long its rounds are and what its gain is; docs/extending.md shows one in 50 lines.
 """
 
@@ -41,14 +52,17 @@ class PowerStep:
 class Algorithm(ABC):
     """A method of the family. Options, the same for all:
 
-    participation : share (float) or number (int) of agents, drawn without replacement, that take part in a round
+    participation, participants : who takes part in a round, drawn uniformly without replacement: a share of the agents
+        (a float above 0 and at most 1, rounded to a count of at least 1), or their number. At most one of the two; by
+        default all agents
     projection : radius of the ball around 0 onto which the server projects theta after each average
     average_after : round, at most the last, from which the result is the running mean of theta instead of the last
         theta (Polyak-Ruppert); the recursion itself goes on unchanged
     """
 
     step_size: float | PowerStep
-    participation: float | int = field(default=1.0, kw_only=True)
+    participation: float | None = field(default=None, kw_only=True)
+    participants: int | None = field(default=None, kw_only=True)
     projection: float | None = field(default=None, kw_only=True)
     average_after: int | None = field(default=None, kw_only=True)
 
@@ -58,18 +72,7 @@ class Algorithm(ABC):
     def __post_init__(self) -> None:
         if not isinstance(self.step_size, PowerStep):
             object.__setattr__(self, "step_size", checks.real("step_size", self.step_size, above=0))
-        if isinstance(self.participation, (float, np.floating)):
-            share = checks.real("participation", self.participation, above=0, at_most=1)
-            object.__setattr__(self, "participation", share)
-        else:
-            try:
-                count = checks.integer("participation", self.participation, at_least=1)
-            except ArgumentTypeError:
-                rule = "a share (a float above 0 and at most 1) or a count (a positive integer)"
-                raise ArgumentTypeError(
-                    f"participation must be {rule}; got {checks.show(self.participation)}"
-                ) from None
-            object.__setattr__(self, "participation", count)
+        self._check_participation()
         if self.projection is not None:
             object.__setattr__(self, "projection", checks.real("projection", self.projection, above=0))
         if self.average_after is not None:
@@ -96,15 +99,28 @@ class Algorithm(ABC):
             return np.asarray(self.step_size.eta_0 / (rounds + 1.0) ** self.step_size.power)
         return np.full(len(rounds), float(self.step_size))
 
-    def participants(self, agents: int) -> int:
+    def taking_part(self, agents: int) -> int:
         """How many of `agents` agents take part in a round."""
-        if isinstance(self.participation, float):
-            return max(1, round(self.participation * agents))
-        if self.participation > agents:
-            raise ArgumentError(
-                f"participation must be at most the number of agents, {agents}; got {self.participation}"
-            )
-        return self.participation
+        if self.participants is None:
+            return agents if self.participation is None else max(1, round(self.participation * agents))
+        if self.participants > agents:
+            rule = f"participants must be at most the number of agents, {agents}"
+            raise ArgumentError(f"{rule}; got {self.participants}")
+        return self.participants
+
+    def _check_participation(self) -> None:
+        if self.participants is not None:
+            if self.participation is not None:
+                given = f"{checks.show(self.participation)} and {checks.show(self.participants)}"
+                raise ArgumentError(f"participation and participants must not both be given; got {given}")
+            count = checks.integer("participants", self.participants, at_least=1)
+            object.__setattr__(self, "participants", count)
+        elif self.participation is not None:
+            if not isinstance(self.participation, (float, np.floating)):
+                rule = "participation must be a share, a float above 0 and at most 1 (participants= is for a count)"
+                raise ArgumentTypeError(f"{rule}; got {checks.show(self.participation)}")
+            share = checks.real("participation", self.participation, above=0, at_most=1)
+            object.__setattr__(self, "participation", None if share == 1 else share)
 
 
 @dataclass(frozen=True)

@@ -131,12 +131,17 @@ def simulate(
     local_steps: LocalSteps = 10,
     probability: Probability = None,
     participation: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="Who takes part in a round: a share with a point (0.3; 1.0 is all), or a count without (3; 1 is one).",
+            help="Share of the agents that take part in a round, such as 0.3.",
+            show_default="all agents",
             rich_help_panel=METHOD,
         ),
-    ] = "1.0",
+    ] = None,
+    participants: Annotated[
+        int | None,
+        typer.Option(help="The same as a count.", show_default=False, rich_help_panel=METHOD),
+    ] = None,
     projection: Annotated[
         float | None, typer.Option(help="Radius of the ball that holds theta.", rich_help_panel=METHOD)
     ] = None,
@@ -178,7 +183,7 @@ def simulate(
     """Run methods on a problem, all on the same random numbers; show, save and draw how far they get."""
     names = method or ["fedlsa", "scafflsa"]
     chosen = options.algorithms(
-        names, step_size, power, local_steps, probability, participation, projection, average_after
+        names, step_size, power, local_steps, probability, participation, participants, projection, average_after
     )
     how = options.sampling(sampling, thin)
     seed_list, kept = options.count_or_list("--seeds", seeds), options.count_or_list("--record", record)

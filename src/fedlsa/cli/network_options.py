@@ -175,10 +175,13 @@ def run(
     participation: Annotated[
         str | None,
         typer.Option(
-            help="Who takes part in a round: a share with a point (0.5), or a count without (2).",
+            help="Share of the sites that take part in a round, such as 0.5.",
             show_default="all that are present",
             rich_help_panel=SITES,
         ),
+    ] = None,
+    participants: Annotated[
+        int | None, typer.Option(help="The same as a count.", show_default=False, rich_help_panel=SITES)
     ] = None,
     patience: Annotated[
         int, typer.Option(help="Rounds missed in a row after which a site counts as gone.", rich_help_panel=SITES)
@@ -232,7 +235,8 @@ def run(
             weight=weight,
             min_sites=min_sites,
             deadline=deadline,
-            participation=None if participation is None else options.share_or_count(participation),
+            participation=options.share(participation),
+            participants=participants,
             clip=clip,
             trim=trim,
             quantise=quantise,

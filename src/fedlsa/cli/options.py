@@ -14,7 +14,7 @@ from ..sampling import IID, Markov, Sampling
 SAMPLINGS = ("iid", "markov")  # no problem of the command line is a log that could be replayed
 SAME = (
     "agents", "states", "actions", "branching", "features", "discount", "perturbation", "preset", "step_size",
-    "power", "local_steps", "probability", "participation", "projection", "average_after", "rounds",
+    "power", "local_steps", "probability", "participation", "participants", "projection", "average_after", "rounds",
     "seeds", "thin", "engine", "dtype", "threads", "record", "sampling", "epsilon", "samples",
     "max_samples", "trace", "target", "ridge", "state", "next_state", "reward", "terminated", "truncated", "importance",
     "weight", "local", "lag", "memory", "bootstrap", "level",
@@ -42,13 +42,17 @@ def count_or_list(option: str, text: str) -> int | list[int]:
         raise ArgumentTypeError(rule) from None
 
 
-def share_or_count(text: str) -> float | int:
-    """A share if it is written with a point or an exponent (0.3, 1.0), a count of agents if not (3)."""
+def share(text: str | None) -> float | None:
+    """A share, written with a point or an exponent (0.3, 1.0): a plain integer might be meant as a count."""
+    if text is None:
+        return None
     try:
-        return int(text) if re.fullmatch(r"\s*[+-]?\d+\s*", text) else float(text)
+        if not re.fullmatch(r"\s*[+-]?\d+\s*", text):
+            return float(text)
     except ValueError:
-        rule = "--participation must be a share such as 0.3 or a count such as 3"
-        raise ArgumentTypeError(f"{rule}; got {text!r}") from None
+        pass
+    rule = "--participation must be a share such as 0.3 or 1.0 (--participants is for a count)"
+    raise ArgumentTypeError(f"{rule}; got {text!r}")
 
 
 def check_methods(names: list[str]) -> None:
@@ -66,7 +70,8 @@ def algorithms(
     power: float | None,
     local_steps: int,
     probability: float | None,
-    participation: str,
+    participation: str | None,
+    participants: int | None,
     projection: float | None,
     average_after: int | None,
 ) -> list[Algorithm]:
@@ -77,7 +82,8 @@ def algorithms(
     checks.integer("--local-steps", local_steps, at_least=1)
     eta: float | PowerStep = step_size if power is None else PowerStep(step_size, power)
     options = {
-        "participation": share_or_count(participation),
+        "participation": share(participation),
+        "participants": participants,
         "projection": projection,
         "average_after": average_after,
     }

@@ -72,7 +72,7 @@ def theory(
 ) -> None:
     """The exact expected error of methods, round by round and in the limit, for i.i.d. observations."""
     names = method or ["fedlsa", "scafflsa"]
-    chosen = options.algorithms(names, step_size, None, local_steps, probability, "1.0", None, None)
+    chosen = options.algorithms(names, step_size, None, local_steps, probability, None, None, None, None)
     checks.integer("--rounds", rounds, at_least=1)
     checks.choice("--scale", scale, SCALES)
     pictures = _pictures(plot_to, force)

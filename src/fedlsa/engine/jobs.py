@@ -104,7 +104,7 @@ def make_job(
 ) -> Job:
     """One configuration with its start and its recorded rounds, checked."""
     N, d = problem.n_agents, problem.dim
-    algorithm.participants(N)
+    algorithm.taking_part(N)
     _check_server_step(algorithm)
     _check_rounds(algorithm, sampling.thin, rounds, dtype)
     start = problem.theta_star + 1 if theta_0 is None else checks.array("theta_0", theta_0, (d,))

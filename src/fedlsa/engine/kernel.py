@@ -4,6 +4,9 @@ A task is one configuration with some of its seeds. Its chains are numbered q = 
 them to whole groups of 16 lanes. Groups are independent within a round; the server's part is done once for all of them
 and sums agents in their order, so that neither threads nor groupings change a bit. engine/reference.py is the readable
 twin. All parameters are rows of D >= dim numbers, padded with zeros, in flat arrays.
+
+Local steps run in the task's type. What lasts from round to round (theta, its mean, control variates) is float64 and is
+moved by differences from where the agents started, so that sums that must be 0 stay 0 in single precision too.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
+from numba import njit, types
 from numba.extending import overload
 from numpy.typing import NDArray
 
@@ -19,7 +22,7 @@ from ..checks import Floats
 from .draws import LANES, draw
 from .memory import load_block, load_few, store
 from .steps import advance
-from .vectors import INLINED, ShapeType, align_stack, fma, fold
+from .vectors import INLINED, ShapeType, align_stack, fma, fold, widen
 
 Array = NDArray[Any]
 Integers = NDArray[np.int64]
@@ -36,7 +39,7 @@ class Task(NamedTuple):
     keys: NDArray[np.uint32]  # (P, 2), flat: the seed of each chain, lower half first
     place: Integers  # (P,): where each chain's row begins in hat and xi
     start: Integers  # (P,): where the row of its seed begins in theta
-    weights: Array  # (N,)
+    weights: Floats  # (N,)
     ahead: bool  # whether groups keep what they drew from round to round: pays when rounds are short
     stride: int  # of what they drew: from one step to the next
     has_hook: bool
@@ -53,24 +56,27 @@ class Schedule(NamedTuple):
     thin: int
     observations: Integers
     eta: Array
-    gain: Array
+    gain: Floats
     active: NDArray[np.int64]  # (rounds, m) agents that take part; m = 0: all of them
 
 
 class State(NamedTuple):
     """Everything that changes from round to round."""
 
-    theta: Array  # (seeds, D): the shared parameter
-    mean: Array  # (seeds, D): the last average
-    square: Array  # (seeds,): its squared norm
-    running: Array  # (seeds, D): the average of iterates
-    hat: Array  # (P, D): local parameters
-    xi: Array  # (P, D): control variates
+    theta: Floats  # (seeds, D): the shared parameter
+    sent: Array  # (seeds, D): the same as agents receive it, in the type of their steps
+    mean: Floats  # (seeds, D): the last average
+    square: Floats  # (seeds,): its squared norm
+    running: Floats  # (seeds, D): the average of iterates
+    hat: Array  # (P, D): local parameters; when only some take part, of the a-th of them in row a
+    xi: Array  # (P, D): control variates as the steps read them, in the same rows
+    held: Floats  # (N seeds, D): control variates, to which `shift` is added: xi_c = held_c - shift
+    shift: Floats  # (D,): sum_c w_c held_c when only some take part; empty, and held_c = xi_c, otherwise
     steps: Integers  # (P,): observations that each chain has drawn
     drawn: NDArray[np.uint32]  # (room, stride) flat, when drawing ahead: the outcomes of all groups, step by step
     left: Integers  # (groups, 2): which of them are still to be used
     diverged: Integers  # (seeds,): first round whose theta is not finite, or -1
-    record: Array  # (seeds, records, D)
+    record: Floats  # (seeds, records, D)
     recorded: Integers  # (1,): how many rounds are recorded
 
 
@@ -83,15 +89,13 @@ class Scratch(NamedTuple):
     old: Array
     chains: Integers
     begin: Integers
-    place: Integers
-    start: Integers
 
 
 def scratch(state: State) -> Scratch:
     """Working memory for one call of `run`, which allocates nothing itself."""
     words, drawn = np.empty((AT_ONCE + 8) * LANES, np.uint32), np.empty(AT_ONCE * LANES, np.uint32)
-    lanes, old = np.empty(4 * LANES, np.uint32), np.empty(state.record.shape[2], state.record.dtype)
-    return Scratch(words, lanes, drawn, old, *np.zeros((4, LANES), np.int64))
+    lanes, old = np.empty(4 * LANES, np.uint32), np.empty(state.record.shape[2], state.hat.dtype)
+    return Scratch(words, lanes, drawn, old, *np.zeros((2, LANES), np.int64))
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
@@ -102,29 +106,37 @@ def run(shape, one, sampler, tables, task, schedule, state, hook, scratch, t0, t
     scratch : working memory of this call alone.
     """
     align_stack()
-    m = schedule.active.shape[1]
-    place, start = (scratch.place, scratch.start) if m else (task.place, task.start)
     for t in range(t0, t1):
         for g in range(g0, g1):
-            for lane in range(LANES if m else 0):  # only some take part; there is one seed, and spare lanes idle
-                a = g * LANES + lane
-                scratch.chains[lane] = schedule.active[t, a] if a < m else len(task.weights) + lane
-                place[lane] = scratch.chains[lane] * task.D
-            at = 0 if m else g * LANES
-            local_steps(shape, sampler, tables, task, schedule, state, scratch, t, g, at, place, start)
+            if schedule.active.shape[1]:
+                take_up(one, task, schedule, state, scratch, t, g)
+            local_steps(shape, sampler, tables, task, schedule, state, scratch, t, g)
         if serving:
             serve(shape, one, task, schedule, state, hook, t)
 
 
 @njit(**INLINED)
-def local_steps(shape, sampler, tables, task, schedule, state, scratch, t, g, at, place, start):
-    """The 16 chains of group g do the local steps of round t; at : where their offsets begin in place and start."""
+def take_up(one, task, schedule, state, scratch, t, g):
+    """Only some agents take part, with one seed: who the lanes of group g are, and their control variates."""
+    m = schedule.active.shape[1]
+    for lane in range(LANES):
+        a = g * LANES + lane
+        scratch.chains[lane] = schedule.active[t, a] if a < m else len(task.weights) + lane  # spare lanes idle
+        for j in range(0, task.D if a < m else 0, len(one)):
+            xi = load_block(one, state.held, scratch.chains[lane] * task.D + j) - load_block(one, state.shift, j)
+            store(state.xi, a * task.D + j, xi)
+
+
+@njit(**INLINED)
+def local_steps(shape, sampler, tables, task, schedule, state, scratch, t, g):
+    """The 16 chains of group g do the local steps of round t."""
     H, eta, thin = schedule.observations[t], schedule.eta[t], schedule.thin
     chains, begin, partial = scratch.chains, scratch.begin, schedule.active.shape[1] > 0
+    place, at = task.place, g * LANES
     drawn, stride, at_lane, room = scratch.drawn, LANES, 0, AT_ONCE
     done, low, high = 0, 0, 0
     if task.ahead:
-        drawn, stride, at_lane, room = state.drawn, task.stride, g * LANES, len(state.drawn) // task.stride
+        drawn, stride, at_lane, room = state.drawn, task.stride, at, len(state.drawn) // task.stride
         low, high = state.left[g, 0], state.left[g, 1]
     while done < H:
         if low == high:
@@ -148,7 +160,7 @@ def local_steps(shape, sampler, tables, task, schedule, state, scratch, t, g, at
                 stride,
             )
         n = min(high - low, H - done)
-        source, places = (state.theta, start) if done == 0 else (state.hat, place)
+        source, places = (state.sent, task.start) if done == 0 else (state.hat, place)
         first = low + (
             thin - 1 - done % thin if thin > 1 else 0
         )  # the paper skips observations that are not multiples of thin
@@ -198,38 +210,51 @@ def serve(shape, one, task, schedule, state, hook, t):
 
 @njit(**INLINED)
 def average(shape, task, schedule, state, t, r):
-    """Average over agents, in their order, and correct, for seed r and the G - 1 seeds beside it."""
+    """Average over agents, in their order, and correct, for seed r and the G - 1 seeds beside it.
+
+    With change_c = theta_hat_c - theta, mean = theta + (N / m) sum_c w_c change_c over the m who took part, and
+    xi_c <- xi_c - gain (change_c - sum_c' w_c' change_c') for all N, where the change of those who did not is 0.
+    """
     m, N, stride, gain = schedule.active.shape[1], len(task.weights), task.seeds * task.D, schedule.gain[t]
+    count = m if m else N
     for j in range(r * task.D, (r + 1) * task.D, len(shape)):  # one piece, unless rows are long
-        if m:
-            total = task.weights[schedule.active[t, 0]]
-            mean = total * load_block(shape, state.hat, schedule.active[t, 0] * stride + j)
-            for a in range(1, m):
-                c = schedule.active[t, a]
-                total += task.weights[c]
-                mean = fma(task.weights[c], load_block(shape, state.hat, c * stride + j), mean)
-            mean = mean * (task.weights.dtype.type(1) / total)  # weights renormalised over those who took part
-            for a in range(m):
-                correct(shape, state, gain, mean, schedule.active[t, a] * stride + j)
-        else:
-            mean = task.weights[0] * load_block(shape, state.hat, j)
-            for c in range(1, N):
-                mean = fma(task.weights[c], load_block(shape, state.hat, c * stride + j), mean)
-            if gain != 0:
-                for c in range(N):
-                    correct(shape, state, gain, mean, c * stride + j)
+        start = widen(load_block(shape, state.sent, j))
+        moved = start - start
+        for a in range(count):
+            change = widen(load_block(shape, state.hat, a * stride + j)) - start
+            moved = fma(task.weights[schedule.active[t, a] if m else a], change, moved)
+        if gain != 0:
+            for a in range(count):
+                change = widen(load_block(shape, state.hat, a * stride + j)) - start
+                if m:
+                    at = schedule.active[t, a] * stride + j
+                    store(state.held, at, fma(-gain, change, load_block(shape, state.held, at)))
+                else:
+                    at = a * stride + j
+                    xi = fma(gain, moved - change, load_block(shape, state.held, at))  # keeps sum_c w_c xi_c = 0
+                    store(state.held, at, xi)
+                    round_off(state.xi, at, xi)
+            if m:
+                store(state.shift, j, fma(-gain, moved, load_block(shape, state.shift, j)))
+        mean = fma(N / count, moved, load_block(shape, state.theta, j))
         store(state.mean, j, mean)
         if not task.has_hook:
             store(state.theta, j, mean)
+            store(state.sent, j, mean)
         square = fold(shape, mean * mean)
         store(state.square, r, square if j == r * task.D else square + load_few(shape, state.square, r))
 
 
-@njit(**INLINED)
-def correct(shape, state, gain, mean, at):
-    """xi <- xi + gain (mean - theta_hat), which keeps sum_c w_c xi_c = 0."""
-    change = mean - load_block(shape, state.hat, at)
-    store(state.xi, at, fma(gain, change, load_block(shape, state.xi, at)))
+def round_off(xi: Array, at: int, v: Any) -> None:
+    """xi[at : ...] = v in single precision; in double precision the two are the same memory."""
+    raise NotImplementedError("round_off runs compiled")
+
+
+@overload(round_off, jit_options=INLINED)
+def _round_off(xi, at, v):
+    if xi.dtype == types.float32:
+        return lambda xi, at, v: store(xi, at, v)
+    return lambda xi, at, v: None
 
 
 @njit(**INLINED)
@@ -239,12 +264,14 @@ def finish(task, state, hook, r, now, recording):
     square = state.square[r]
     if task.has_hook:
         hook(theta, state.mean[r * task.D : r * task.D + task.dim], task.parameters)
-        square *= 0
+        square = 0.0
         for x in theta:
             square += x * x
     if task.radius > 0 and square > task.radius * task.radius:
         for i in range(task.dim):
             theta[i] *= task.radius / np.sqrt(square)
+    for i in range(task.dim):
+        state.sent[r * task.D + i] = theta[i]
     if not np.isfinite(square) and state.diverged[r] < 0:
         state.diverged[r] = now
     best = theta

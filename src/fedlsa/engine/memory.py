@@ -69,11 +69,12 @@ load_words = load_wide if "x86" in binding.get_process_triple() else load
 
 @intrinsic
 def store(context: Any, array: Any, offset: Any, v: Any) -> Any:
-    """array[offset : offset + n] = v; 64-bit lanes are cut when the array holds 32-bit integers."""
+    """array[offset : offset + n] = v; 64-bit lanes are cut, or rounded, when the array holds 32-bit numbers."""
 
     def emit(b: Any, p: Any, i: Any, x: Any) -> None:
         element = p.type.pointee
-        x = x if element == x.type.element else b.trunc(x, ir.VectorType(element, v.n))
+        if element != x.type.element:
+            x = (b.fptrunc if v.is_float else b.trunc)(x, ir.VectorType(element, v.n))
         b.store(x, _pointer(b, p, i, v.n), align=_align(x.type))
 
     return operation(types.void, (array, types.intp, v), emit)

@@ -35,7 +35,7 @@ class Paths:
     """One run of a method with what happens inside its rounds.
 
     theta : (rounds + 1, d), what the server holds after each round (the iterate itself, never a running mean of it)
-    local : (rounds, N, points + 1, d), where each agent is after `steps` of its local steps; NaN if it sat out
+    local : (rounds, N, points + 1, d), where each agent is after `steps` of its local steps; NaN if it takes no part
     steps : (rounds, points + 1), from 0 to the length of the round, equally spaced up to rounding
     xi : (rounds + 1, N, d), the control variates with which each round begins, and the last ones
     """
@@ -78,7 +78,7 @@ def round_paths(
     N, d, w = problem.n_agents, problem.dim, problem.weights
     start = problem.theta_star + 1 if theta_0 is None else checks.array("theta_0", theta_0, (d,))
 
-    m = algorithm.participants(N)
+    m = algorithm.taking_part(N)
     lengths = algorithm.observations(uniforms(np.uint64(seed), 0, rounds), 1)
     etas = algorithm.eta(np.arange(rounds))
     gains = algorithm.gain(etas, lengths)
@@ -95,10 +95,11 @@ def round_paths(
             participants(np.uint64(seed), t, N, chosen)
             active = chosen[0]
         local[t] = walk(theta[t], xi[t], active, float(etas[t]), steps[t])
-        theta_hat = local[t, :, -1]
-        mean = w[active] / w[active].sum() @ theta_hat[active]
-        xi[t + 1] = xi[t]
-        xi[t + 1, active] += gains[t] * (mean - theta_hat[active])  # keeps sum_c w_c xi_c = 0
+        change = np.zeros((N, d))
+        change[active] = local[t, active, -1] - theta[t]
+        moved = w @ change
+        mean = theta[t] + N / m * moved
+        xi[t + 1] = xi[t] + gains[t] * (moved - change)  # keeps sum_c w_c xi_c = 0
         theta[t + 1] = _server(algorithm, theta[t], mean)
     return Paths(problem, algorithm, seed, noise, theta, local, steps, xi)
 
@@ -107,7 +108,7 @@ def round_paths(
 def uncorrected(paths: Paths) -> Floats:
     """Where agents would go in each round from the same theta without control variates : (rounds, N, points + 1, d).
 
-    Only for paths without noise; NaN for agents that sat out.
+    Only for paths without noise; NaN for agents that do not take part.
     """
     checks.instance("paths", paths, Paths, "what round_paths returns")
     if paths.noise:

@@ -84,7 +84,7 @@ def run_seed(
     """One run of a method: Algorithm 1 (algo:fed-lsa), Algorithm 2 (algo:fed-lsa-controlvar-h2), Scaffnew
     (algo:fed-lsa-controlvar-h1), with i.i.d., Markov (algo:fed-lsa-markov) or replayed observations."""
     N, q, w = problem.n_agents, sampling.thin, problem.weights
-    m = algorithm.participants(N)
+    m = algorithm.taking_part(N)
     lengths = algorithm.observations(uniforms(np.uint64(seed), 0, rounds), q)
     etas = algorithm.eta(np.arange(rounds))
     gains = algorithm.gain(etas, lengths // q)
@@ -92,33 +92,34 @@ def run_seed(
     states = first_states(problem, sampling, where, seed) if isinstance(sampling, Markov) else None
     agents = [Observer(problem, sampling, where, seed, c, None if states is None else int(states[c])) for c in range(N)]
 
-    theta, xi = theta_0.astype(dtype), xi_0.astype(dtype)
+    theta, xi = theta_0.copy(), xi_0.copy()  # what lasts from round to round is float64; local steps are in dtype
     average, diverged_at, out = theta.copy(), -1, {0: theta.copy()}
     for t in range(rounds):
-        eta, gain, H = etas[t].astype(dtype), gains[t].astype(dtype), int(lengths[t])
+        eta, H = etas[t].astype(dtype), int(lengths[t])
         active = everyone
         if m < N:
             chosen = np.empty((1, m), np.int64)
             participants(np.uint64(seed), t, N, chosen)
             active = chosen[0]
-        theta_hat = np.empty_like(xi)
+        start, change = theta.astype(dtype), np.zeros((N, len(theta)))
         for c in active:
-            theta_hat[c] = theta
+            theta_hat = start
             for h in range(1, H + 1):
                 A, b = agents[c].receive()
                 if h % q == 0:
-                    theta_hat[c] = theta_hat[c] - eta * (A.astype(dtype) @ theta_hat[c] - b.astype(dtype) - xi[c])
-        share = w[active] / w[active].sum()
-        mean = (share @ theta_hat[active]).astype(dtype)
-        xi[active] += gain * (mean - theta_hat[active])  # keeps sum_c w_c xi_c = 0
+                    theta_hat = theta_hat - eta * (A.astype(dtype) @ theta_hat - b.astype(dtype) - xi[c].astype(dtype))
+            change[c] = theta_hat.astype(np.float64) - start
+        moved = w @ change
+        mean = theta + N / m * moved
+        xi += gains[t] * (moved - change)  # of all agents, and keeps sum_c w_c xi_c = 0
         if algorithm.server_step is None:
             theta = mean
         else:
             theta = theta.copy()
-            type(algorithm).server_step(theta, mean, np.array(algorithm.server_parameters(), dtype))
+            type(algorithm).server_step(theta, mean, np.array(algorithm.server_parameters(), np.float64))
         norm = np.sqrt(theta @ theta)
         if algorithm.projection is not None and norm > algorithm.projection:
-            theta = (theta * (algorithm.projection / norm)).astype(dtype)
+            theta = theta * (algorithm.projection / norm)
         if not np.isfinite(norm) and diverged_at < 0:
             diverged_at = t + 1
         best = theta

@@ -51,6 +51,7 @@ def simulate(
     xi_0 : (N, d), by default 0, its weighted sum must be 0; record : a count of rounds, or the rounds to record;
     engine : "cpu", "cuda" (an NVIDIA GPU), "auto" (whichever is quicker) or "reference" (to be read);
     keep : "theta" and "xi" (the final control variates); threads : by default all cores;
+    dtype : of the local steps; what the server holds (theta, averages, control variates) is float64 either way;
     progress : True for a bar, or a function of (updates done, updates in all).
 
     Returns a dataset over (seed, round) with squared_error, theta, communications, uploads, samples and diverged_at.
@@ -128,14 +129,14 @@ def _quicker(work: list[Job]) -> str:
     updates = 0.0
     for job in work:
         length = np.mean(job.algorithm.observations(np.arange(0.5, 64) / 64, job.sampling.thin))
-        updates += job.algorithm.participants(job.problem.n_agents) * float(length) * job.rounds * len(job.seeds)
+        updates += job.algorithm.taking_part(job.problem.n_agents) * float(length) * job.rounds * len(job.seeds)
     return "cuda" if updates > cuda.WORTH_IT and cuda.available() else "cpu"
 
 
 def _run_reference(work: list[Job], report: Progress | None) -> list[Outcome]:
     out, done, total = [], 0, sum(len(job.seeds) for job in work)
     for job in work:
-        share = job.algorithm.participants(job.problem.n_agents) / job.problem.n_agents
+        share = job.algorithm.taking_part(job.problem.n_agents) / job.problem.n_agents
         xi_0 = np.zeros((job.problem.n_agents, job.problem.dim)) if job.xi_0 is None else job.xi_0
         runs = []
         for s in job.seeds:
@@ -167,7 +168,7 @@ def _run_compiled(work: list[Job], threads: int, report: Progress | None) -> lis
         key = id(job.problem)
         if key not in tables:
             tables[key] = observation_tables(job.problem, job.where, shapes(job.problem, job.dtype)[2], job.dtype)
-        alone = job.algorithm.random_lengths or job.algorithm.participants(job.problem.n_agents) < job.problem.n_agents
+        alone = job.algorithm.random_lengths or job.algorithm.taking_part(job.problem.n_agents) < job.problem.n_agents
         wanted = max(-(-threads // len(work)), job.problem.n_agents * len(job.seeds) // MOST_CHAINS)
         parts = len(job.seeds) if alone else min(len(job.seeds), wanted)
         runs.append(
@@ -185,15 +186,11 @@ def _run_compiled(work: list[Job], threads: int, report: Progress | None) -> lis
 
 def _collect(runs: list[Run]) -> Outcome:
     p = runs[0].problem
-    xi = [
-        r.state.xi.reshape(-1, r.task.D)[: p.n_agents * len(r.seeds), : p.dim].reshape(p.n_agents, -1, p.dim)
-        for r in runs
-    ]
     return Outcome(
         np.concatenate([r.state.record[:, :, : p.dim] for r in runs]),
         np.concatenate([r.samples for r in runs]),
         np.concatenate([r.state.diverged for r in runs]),
-        np.concatenate(xi, axis=1).transpose(1, 0, 2),
+        np.concatenate([r.xi for r in runs], axis=1).transpose(1, 0, 2),
     )
 
 
@@ -203,7 +200,7 @@ def available_cores() -> int:
 
 
 def _result(job: Job, outcome: Outcome, keep: Sequence[str], problem_text: str) -> xr.Dataset:
-    uploads = job.recorded * job.algorithm.participants(job.problem.n_agents)
+    uploads = job.recorded * job.algorithm.taking_part(job.problem.n_agents)
     return results.assemble(
         job.problem,
         job.algorithm,

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from llvmlite import binding
-from numba import cfunc, from_dtype, types
+from numba import cfunc, types
 from numpy.typing import NDArray
 
 from ..algorithms import Algorithm
@@ -80,9 +80,9 @@ def observation_tables(
 
 
 @functools.cache
-def compiled_hook(kind: type[Algorithm], dtype: str) -> Any:
+def compiled_hook(kind: type[Algorithm]) -> Any:
     """The method's server_step as a compiled function of (theta, mean, parameters); of no effect if there is none."""
-    vector = types.Array(from_dtype(np.dtype(dtype)), 1, "C")
+    vector = types.Array(types.float64, 1, "C")
     step = kind.server_step or (lambda theta, mean, parameters: None)
     try:
         return cfunc(types.void(vector, vector, vector))(step)
@@ -112,7 +112,7 @@ class Run:
     def __post_init__(self) -> None:
         N, R, dim = self.problem.n_agents, len(self.seeds), self.problem.dim
         self.shape, self.one, D = shapes(self.problem, self.dtype)
-        self.active = self.algorithm.participants(N)
+        self.active = self.algorithm.taking_part(N)
         self.done = 0
         self.samples = np.zeros((R, len(self.recorded)))
         self.received = 0.0
@@ -133,38 +133,43 @@ class Run:
             keys=keys,
             place=np.arange(chains) * D,
             start=np.arange(chains) % R * D,
-            weights=self.problem.weights.astype(self.dtype),
+            weights=self.problem.weights,
             ahead=ahead,
             stride=(self.groups + 1) * LANES,  # one more, so that steps do not stand at multiples of a page
             has_hook=self.algorithm.server_step is not None,
-            parameters=np.array(self.algorithm.server_parameters(), self.dtype),
+            parameters=np.array(self.algorithm.server_parameters(), np.float64),
             radius=float(self.algorithm.projection or 0),
             average_after=-1 if self.algorithm.average_after is None else self.algorithm.average_after,
             recorded_rounds=np.append(self.recorded, -1),
         )
-        theta = np.tile(_padded(self.theta_0, D, self.dtype), R)
-        xi = np.zeros((chains, D), self.dtype)
+        theta = np.tile(_padded(self.theta_0, D, "float64"), R)
+        held = np.zeros((chains, D))
         if self.xi_0 is not None:
-            xi[: N * R, :dim] = np.repeat(self.xi_0, R, axis=0)
+            held[: N * R, :dim] = np.repeat(self.xi_0, R, axis=0)
+        partial = self.active < N
+        xi = np.zeros(chains * D, self.dtype) if partial else held.ravel().astype(self.dtype, copy=False)
         room = int(np.clip(131072 // chains, 16, kernel.AT_ONCE)) if ahead else 0
         self.state = kernel.State(
             theta=theta,
+            sent=theta.astype(self.dtype),
             mean=np.zeros_like(theta),
-            square=np.zeros(R, self.dtype),
+            square=np.zeros(R),
             running=theta.copy(),
             hat=np.zeros(chains * D, self.dtype),
-            xi=xi.ravel(),
+            xi=xi,
+            held=held.ravel(),
+            shift=np.zeros(D if partial else 0),
             steps=np.zeros(chains, np.int64),
             drawn=np.empty(room * self.task.stride, np.uint32),
             left=np.zeros((self.groups if ahead else 0, 2), np.int64),
             diverged=np.full(R, -1),
-            record=np.zeros((R, len(self.recorded), D), self.dtype),
+            record=np.zeros((R, len(self.recorded), D)),
             recorded=np.zeros(1, np.int64),
         )
         if self.recorded[0] == 0:
             self.state.record[:, 0, :dim] = self.theta_0
             self.state.recorded[0] = 1
-        self.hook = compiled_hook(type(self.algorithm), self.dtype)
+        self.hook = compiled_hook(type(self.algorithm))
 
     def _sampler(self, agent: Integers) -> IIDSampler | MarkovSampler | ReplaySampler:
         where, R = self.where, len(self.seeds)
@@ -178,6 +183,13 @@ class Run:
         state = starts[agent, np.arange(len(agent)) % R]
         position = (row + (state << (32 - shift.astype(np.int64)))).astype(np.uint32)
         return MarkovSampler(where.slots, where.successor, position, shift)
+
+    @property
+    def xi(self) -> Floats:
+        """(N, seeds, d): the control variates."""
+        N, R, D = self.problem.n_agents, len(self.seeds), self.task.D
+        held = self.state.held.reshape(-1, D)[: N * R].reshape(N, R, D)
+        return (held - self.state.shift if len(self.state.shift) else held)[..., : self.problem.dim]
 
     @property
     def cost(self) -> float:
@@ -201,7 +213,7 @@ class Run:
         if m < N:
             participants(self.seeds[0], first, N, active)
         return kernel.Schedule(
-            first, self.sampling.thin, observations, eta.astype(self.dtype), np.asarray(gain, self.dtype), active
+            first, self.sampling.thin, observations, eta.astype(self.dtype), np.asarray(gain, np.float64), active
         )
 
     def arguments(self, plan: kernel.Schedule) -> tuple[Any, ...]:

@@ -162,6 +162,13 @@ def fma(context: Any, x: Any, y: Any, z: Any) -> Any:
 
 
 @intrinsic
+def widen(context: Any, v: Any) -> Any:
+    """The same numbers as float64, exactly."""
+    wide = Vec(types.float64, v.n)
+    return operation(wide, (v,), lambda b, x: x if v == wide else b.fpext(x, wide.ir))
+
+
+@intrinsic
 def wide_product(context: Any, x: Any, m: Any) -> Any:
     """The upper and lower halves of x * m on 32-bit lanes."""
 

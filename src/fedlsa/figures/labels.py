@@ -46,8 +46,8 @@ def settings(result: xr.Dataset) -> dict[str, Any]:
     if "repr" in method:  # from outside fedlsa
         facts["method"] = result.attrs["method"]
     facts |= {k: v for k, v in method.items() if k not in ("name", "repr", "module", "qualname")}
-    if facts.get("participation") == 1.0 and isinstance(facts["participation"], float):
-        facts["participation"] = None
+    share, count = facts.pop("participation", None), facts.pop("participants", None)
+    facts["participation"] = f"participation {share:g}" if share else f"{count} participants" if count else None
     facts["sampling"] = _sampling(str(result.attrs["sampling"]))
     facts["problem"] = _problem(result)
     return facts

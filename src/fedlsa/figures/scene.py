@@ -87,7 +87,7 @@ def fixed_point(p: Paths) -> Floats | None:
     a, problem = p.algorithm, p.problem
     if not isinstance(a, FedLSA) or not isinstance(a.step_size, float) or a.projection is not None:
         return None
-    if a.participants(problem.n_agents) < problem.n_agents:
+    if a.taking_part(problem.n_agents) < problem.n_agents:
         return None
     with warnings.catch_warnings():
         warnings.simplefilter("error", TheoryWarning)

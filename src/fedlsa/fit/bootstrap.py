@@ -163,7 +163,7 @@ def _checked(
     N, where = problem.n_agents, layout(problem, IID())
     start = np.zeros(problem.dim) if theta_0 is None else theta_0
     job = jobs.make_job(problem, algorithm, IID(), where, T, [run_seed], start, None, 2, "float64", {})
-    seed, m = job.seeds[0], algorithm.participants(N)
+    seed, m = job.seeds[0], algorithm.taking_part(N)
     lengths = np.asarray(algorithm.observations(uniforms(seed, 0, T), 1), np.int64)
     etas = np.asarray(algorithm.eta(np.arange(T)), np.float64)
     data = Data(

@@ -98,7 +98,7 @@ def advance(data, method, weights, state, begin, end):
     """Rounds begin, ..., end - 1 of all replicas."""
     N, dW, W = len(data.assignment), len(state.theta), weights.scale.shape[1]
     drawn, drift, full, factor = np.empty(AHEAD, np.int64), np.empty(dW), np.empty(W), np.empty(W)
-    mean, active = np.empty(dW), np.arange(N)
+    moved, active = np.empty(dW), np.arange(N)
     chosen = np.empty((1, max(method.participants, 1)), np.int64)
     for t in range(begin, end):
         eta = method.etas[t]
@@ -124,22 +124,22 @@ def advance(data, method, weights, state, begin, end):
                     _step(data.rows[data.left[z]], data.rows[data.right[z]], data.y[z], data.ridge, factor, drift, hat)
                 state.received[c] += count
                 left -= count
-        total = 0.0
-        for c in active:
-            total += data.shares[c]
         for i in range(dW):
-            mean[i] = 0.0
+            moved[i] = 0.0
         for c in active:
-            share, hat = data.shares[c] / total, state.hat[c]
+            share, hat = data.shares[c], state.hat[c]
             for i in range(dW):
-                mean[i] += share * hat[i]
+                moved[i] += share * (hat[i] - state.theta[i])
         if method.gains[t] != 0:
             for c in active:
                 xi, hat = state.xi[c], state.hat[c]
                 for i in range(dW):
-                    xi[i] += method.gains[t] * (mean[i] - hat[i])  # keeps sum_c w_c xi_c = 0
+                    xi[i] -= method.gains[t] * (hat[i] - state.theta[i])
+            for xi in state.xi:
+                for i in range(dW):
+                    xi[i] += method.gains[t] * moved[i]  # of all agents, and keeps sum_c w_c xi_c = 0
         for i in range(dW):
-            state.theta[i] = mean[i]
+            state.theta[i] += N / len(active) * moved[i]
         if method.radius < np.inf:
             _project(state.theta, W, method.radius)
         for i in range(dW):

@@ -137,7 +137,7 @@ def _algorithm(made: str, given: Algorithm | None) -> Algorithm:
     stored = dict(value(made))
     if given is not None:
         checks.instance("algorithm", given, Algorithm, "a method (fl.Algorithm)")
-        if text(algorithm_record(given)) != made:
+        if value(text(algorithm_record(given))) != stored:
             raise ArgumentError(f"algorithm must be the one this result was made with; got {checks.show(given)}")
         return given
     if "name" not in stored:
@@ -172,6 +172,11 @@ def _decode(entry: dict[str, Any]) -> Any:
         return flat.reshape(entry["shape"]).astype(flat.dtype.newbyteorder("="))
     if set(entry) == {"PowerStep"}:
         return PowerStep(**entry["PowerStep"])
+    if "participation" in entry and str(entry.get("name")).lower() in METHODS:
+        share = entry["participation"]
+        if isinstance(share, int):  # older files: a count is an integer, all agents are 1.0
+            return {**entry, "participation": None, "participants": share}
+        return {"participants": None, **entry, "participation": None if share == 1 else share}
     return entry
 
 

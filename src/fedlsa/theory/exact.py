@@ -128,7 +128,7 @@ def _assembled(
 
 def _costs(m: Moments, a: Algorithm, sampling: Sampling, recorded: NDArray[np.int64]) -> dict[str, Any]:
     """What a run has cost at the recorded rounds, as results of `simulate` count it, in expectation."""
-    taking_part = a.participants(m.n_agents)
+    taking_part = a.taking_part(m.n_agents)
     # a coin is tossed after each update, which takes `thin` observations; the H of the others counts observations
     length = sampling.thin / a.probability if isinstance(a, Scaffnew) else a.local_steps  # type: ignore[attr-defined]
     samples = recorded * (length * taking_part / m.n_agents)
@@ -176,7 +176,7 @@ def check_method(m: Moments, algorithm: Algorithm, sampling: Sampling) -> None:
         raise ArgumentError(f"sampling must be IID() for exact moments; got {type(sampling).__name__}()")
     if algorithm.projection is not None:
         raise ArgumentError(f"projection must be None: a projected method is not linear; got {algorithm.projection}")
-    taking_part = algorithm.participants(m.n_agents)
+    taking_part = algorithm.taking_part(m.n_agents)
     if taking_part < m.n_agents:
         if not isinstance(algorithm, FedLSA):
             raise ArgumentError("participation must be 1.0 for exact moments with control variates; got less")
@@ -188,7 +188,7 @@ def check_method(m: Moments, algorithm: Algorithm, sampling: Sampling) -> None:
 
 def _fedlsa(m: Moments, a: FedLSA, start: Floats, x: Floats, recorded: NDArray[np.int64]) -> tuple[Floats, Floats]:
     m, x = _one_table_per_group(m, x)
-    taking_part, v = a.participants(m.n_agents), np.append(start, 1.0)
+    taking_part, v = a.taking_part(m.n_agents), np.append(start, 1.0)
     last = int(recorded[-1])
     etas = a.eta(np.arange(max(last, 1)))
     if isinstance(a.step_size, PowerStep) and a.step_size.power > 0:

@@ -213,7 +213,7 @@ def edge(A: Floats) -> float:
 
 def suits(m: Moments, a: Algorithm) -> bool:
     """Whether a run is of the kind that this file knows: nothing is random, and every round is like the first."""
-    alike = isinstance(a.step_size, float) and a.average_after is None and a.participants(m.n_agents) == m.n_agents
+    alike = isinstance(a.step_size, float) and a.average_after is None and a.taking_part(m.n_agents) == m.n_agents
     return m.quiet and alike and isinstance(a, (FedLSA, SCAFFLSA))
 
 

@@ -87,7 +87,7 @@ def _fedlsa_limit(m: Moments, a: FedLSA, eta: float) -> tuple[Floats, Floats, fl
     if quiet.suits(m, a):
         local = quiet.local_steps(m.A_bar[m.table], m.count * m.weight)
         return fedlsa.mean_limit(quiet.fedlsa_round(local, eta, a.local_steps, -m.xi_star[m.table]))
-    return fedlsa.limit(fedlsa.round_map(m, eta, a.local_steps, -m.xi_star, a.participants(m.n_agents)))
+    return fedlsa.limit(fedlsa.round_map(m, eta, a.local_steps, -m.xi_star, a.taking_part(m.n_agents)))
 
 
 def _radius_with_variates(step: Round) -> float:

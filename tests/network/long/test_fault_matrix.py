@@ -114,8 +114,8 @@ def test_other_methods_compute_what_the_simulation_does(net, method):
 
 
 def test_partial_participation_draws_the_simulations_sites(net):
-    run = net.run(**options("partial", 4, participation=2, min_sites=2, seed=8))
-    wanted = fl.SCAFFLSA(ETA, H, participation=2)
+    run = net.run(**options("partial", 4, method="fedlsa", participants=2, min_sites=2, seed=8))
+    wanted = fl.FedLSA(ETA, H, participants=2)
     assert all(len(event["sites"]) == 2 for event in rounds_of(run))
     assert np.abs(np.array(run.read("result.json")["theta"]) - simulated(net, 4, wanted, 8)).max() <= 1e-12
 

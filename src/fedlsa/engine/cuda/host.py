@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 from numba import cuda
 
+from ...algorithms import Algorithm
 from ...problems import Dense
 from ...sampling import Markov, Replay
 from ..jobs import Job
@@ -21,6 +23,7 @@ from .warp import MOST_THREADS, WARP, device
 
 FEW_ROWS = 256  # whose numbers fit into a byte
 SHARED = 40_000  # bytes of shared memory for rows: several blocks then fit on a multiprocessor
+MOST_SHARED = 48 * 1024  # bytes of shared memory that a block may have without asking
 BANKS = 128  # bytes that shared memory serves at once
 SCHEDULE = 2**27  # bytes of what varies from round to round, per launch
 SPEED = 2e10  # agent updates per second to expect, for the length of a launch
@@ -53,11 +56,15 @@ def kind_of(job: Job) -> Kind:
     differences = not dense and z.following is not None  # type: ignore[union-attr]
     rows = 0 if dense else len(row_table(p))
     copies = 0 if dense else max(1, BANKS // size // L)
-    while copies and rows * E * L * copies * size + rows * size > SHARED:
+    room = MOST_SHARED - k.shared_bytes(L)  # for rows, or for what the threads of a dense step tell one another
+    while copies and rows * E * L * copies * size + rows * size > min(SHARED, room):
         copies //= 2
-    active = job.algorithm.participants(p.n_agents)
-    stay = active == p.n_agents and p.n_agents * L <= MOST_THREADS
-    threads = min(-(-active * L // WARP) * WARP, MOST_THREADS)
+    most = MOST_THREADS
+    while dense and most * E * size > room:
+        most //= 2
+    active = job.algorithm.taking_part(p.n_agents)
+    stay = active == p.n_agents and p.n_agents * L <= most
+    threads = min(-(-active * L // WARP) * WARP, most)
     sampling = REPLAY if isinstance(job.sampling, Replay) else MARKOV if isinstance(job.sampling, Markov) else IID
     if sampling == IID and copies and rows <= FEW_ROWS:
         sampling = PACKED
@@ -73,6 +80,12 @@ def kind_of(job: Job) -> Kind:
     )  # fmt: skip
 
 
+@functools.cache
+def device_hook(kind: type[Algorithm]) -> Any:
+    """A method's server_step for the kernel: one object per method, so that a kernel is compiled once."""
+    return device(kind.server_step)  # type: ignore[no-untyped-call]
+
+
 class Group:
     """Jobs of one kind, laid out on the device; `advance` brings all of them some rounds further."""
 
@@ -84,11 +97,10 @@ class Group:
         self.rounds = max(job.rounds for job in jobs)
         self.done, self.D = 0, E * kind.L
         self.lengths = [Lengths(job, seed) for job, seed in self.blocks]
-        self.varying = [n.varying or job.algorithm.participants(job.problem.n_agents) < job.problem.n_agents
+        self.varying = [n.varying or job.algorithm.taking_part(job.problem.n_agents) < job.problem.n_agents
                         for n, (job, _) in zip(self.lengths, self.blocks, strict=True)]  # fmt: skip
         self._lay_out()
         self.stream = cuda.stream()
-        hook = None if kind.hook is None else device(kind.hook.server_step)  # type: ignore[no-untyped-call]
         self.kernel = k.build(
             kind.L,
             kind.sampling,
@@ -99,7 +111,8 @@ class Group:
             kind.stay,
             kind.extras,
             kind.single,
-            hook,
+            int(kind.dtype == "float32"),
+            None if kind.hook is None else device_hook(kind.hook),
         )
 
     @property
@@ -108,17 +121,17 @@ class Group:
         return sum(n.updates for n in self.lengths)
 
     def _lay_out(self) -> None:
-        kind, D, dtype = self.kind, self.D, self.kind.dtype
+        kind, D = self.kind, self.D
         shared = Shared(kind, D)
         ints = np.zeros((len(self.blocks), k.INTEGERS), np.int64)
-        floats = np.zeros((len(self.blocks), k.NUMBERS), dtype)
+        floats = np.zeros((len(self.blocks), k.NUMBERS))
         chains = np.cumsum([0, *(job.problem.n_agents for job, _ in self.blocks)])
         outs = np.cumsum([0, *(len(job.recorded) for job, _ in self.blocks)])
         marks = np.cumsum([0, *(len(job.recorded) + 1 for job, _ in self.blocks)])
         records = np.concatenate([np.append(job.recorded, -1) for job, _ in self.blocks])
         steps, position = np.zeros(chains[-1], np.int64), np.zeros(chains[-1], np.uint32)
-        xi, theta = np.zeros((chains[-1], D), dtype), np.zeros((len(self.blocks), D), dtype)
-        recorded, out = np.zeros(len(self.blocks), np.int64), np.zeros((outs[-1], D), dtype)
+        xi, theta = np.zeros((chains[-1], D)), np.zeros((len(self.blocks), D))
+        recorded, out = np.zeros(len(self.blocks), np.int64), np.zeros((outs[-1], D))
         for b, (job, seed) in enumerate(self.blocks):
             p, a = job.problem, job.algorithm
             rows, own, count = shared.add(job)
@@ -126,7 +139,7 @@ class Group:
             eta = a.eta(np.arange(1))
             H = self.lengths[b].observations(0, 1)
             values = {
-                k.AGENTS: p.n_agents, k.ACTIVE: a.participants(p.n_agents), k.THIN: job.sampling.thin,
+                k.AGENTS: p.n_agents, k.ACTIVE: a.taking_part(p.n_agents), k.THIN: job.sampling.thin,
                 k.ROWS: rows, k.ROW_COUNT: count, k.CHAINS: chains[b], k.OWN: own,
                 k.LENGTH: H[0], k.RECORDS: marks[b], k.OUT: outs[b],
                 k.AVERAGE: -1 if a.average_after is None else a.average_after, k.VARYING: self.varying[b],
@@ -148,8 +161,7 @@ class Group:
                 out[outs[b], : p.dim] = job.theta_0
                 recorded[b] = 1
         self.ints, self.outs = ints, outs
-        hat = np.zeros(1 if kind.stay else xi.size, dtype)
-        parameters = np.array(self.jobs[0].algorithm.server_parameters(), dtype)
+        parameters = np.array(self.jobs[0].algorithm.server_parameters(), np.float64)
         if kind.hook is not None and len({job.algorithm.server_parameters() for job in self.jobs}) > 1:
             raise AssertionError("jobs with different parameters of a hook are different groups")
         diverged = np.full(len(self.blocks), -1, np.int64)
@@ -157,7 +169,7 @@ class Group:
             steps,
             position,
             xi.ravel(),
-            hat,
+            np.zeros_like(theta).ravel(),
             theta.ravel(),
             theta.ravel().copy(),
             diverged,
@@ -167,12 +179,12 @@ class Group:
         )
         keys = np.array([seed for _, seed in self.blocks], np.uint64)
         self.on_device = [cuda.to_device(x) for x in (keys, floats, *shared.arrays(), *state)]
-        self.parameters = cuda.to_device(parameters if len(parameters) else np.zeros(1, dtype))
+        self.parameters = cuda.to_device(parameters if len(parameters) else np.zeros(1))
 
     def segment(self) -> int:
         """How many rounds the next launch does: all, unless what varies would not fit or nobody would see it move."""
         left = self.rounds - self.done
-        wide = sum(4 * 8 + 8 * int(self.ints[b, k.ACTIVE]) * (self.ints[b, k.ACTIVE] < self.ints[b, k.AGENTS])
+        wide = sum(3 * 8 + 8 * int(self.ints[b, k.ACTIVE]) * (self.ints[b, k.ACTIVE] < self.ints[b, k.AGENTS])
                    for b in range(len(self.blocks)) if self.varying[b])  # fmt: skip
         if wide:
             left = min(left, max(1, SCHEDULE // wide))
@@ -182,7 +194,7 @@ class Group:
     def advance(self, rounds: int) -> None:
         """The next `rounds` rounds of every job, on the group's own stream."""
         dtype, t0 = self.kind.dtype, self.done
-        etas, gains, scales, lengths, active = [], [], [], [], []
+        etas, gains, lengths, active = [], [], [], []
         at = part = 0
         for b, (job, seed) in enumerate(self.blocks):
             count = min(rounds, max(0, job.rounds - t0))
@@ -194,17 +206,14 @@ class Group:
             etas.append(eta)
             gains.append(a.gain(eta, observed // job.sampling.thin))
             lengths.append(observed)
-            m = a.participants(p.n_agents)
-            scale = np.ones(count)
+            m = a.taking_part(p.n_agents)
             if m < p.n_agents:
                 chosen = np.empty((count, m), np.int64)
                 participants(np.uint64(seed), t0, p.n_agents, chosen)
-                scale = 1 / p.weights[chosen].sum(axis=1)
                 active.append(chosen.ravel())
                 part += chosen.size
-            scales.append(scale)
             at += count
-        varying = [joined(x, d) for x, d in ((etas, dtype), (gains, dtype), (scales, dtype), (lengths, np.int64))]
+        varying = [joined(x, d) for x, d in ((etas, dtype), (gains, np.float64), (lengths, np.int64))]
         moving = [cuda.to_device(x, self.stream) for x in (*varying, joined(active, np.int64))]
         ints = cuda.to_device(self.ints, self.stream)
         kind = self.kind
@@ -222,9 +231,9 @@ class Group:
     def collect(self) -> list[tuple[Array, Array, Array, Array]]:
         """theta (S, R, d), samples (S, R), diverged_at (S,), xi (S, N, d) of each job."""
         self.stream.synchronize()
-        names = [x.copy_to_host(stream=self.stream) for x in (self.on_device[i] for i in (-8, -4, -1))]
+        xi, shift, diverged, out = (self.on_device[i].copy_to_host(stream=self.stream) for i in (-8, -7, -4, -1))
         self.stream.synchronize()
-        xi, diverged, out = names[0].reshape(-1, self.D), names[1], names[2].reshape(-1, self.D)
+        xi, shift, out = (x.reshape(-1, self.D) for x in (xi, shift, out))
         results: dict[int, tuple[Array, Array, Array, Array]] = {}
         b = 0
         for job in self.order:
@@ -233,7 +242,7 @@ class Group:
                 d, N, first = job.problem.dim, job.problem.n_agents, int(self.ints[b, k.CHAINS])
                 theta.append(out[self.outs[b] : self.outs[b + 1], :d])
                 samples.append(self.lengths[b].received(job))
-                variates.append(xi[first : first + N, :d])
+                variates.append((xi[first : first + N] - shift[b])[:, :d])
                 lost.append(diverged[b])
                 b += 1
             results[id(job)] = (np.stack(theta), np.stack(samples), np.array(lost), np.stack(variates))

@@ -1,6 +1,9 @@
 """The recursion on a GPU: a block per (configuration, seed), L threads per agent, rounds one after the other.
 
 A thread holds E = 8 coordinates of its agent's theta_hat and of eta xi in registers; L = D / 8 threads share an agent.
+Local steps run in the job's type; what lasts from round to round (theta, its mean, control variates) is float64 and is
+moved by differences from where the agents started. Agents without threads of their own keep xi_c + shift, where shift
+is one vector of the server, sum_c w_c (xi_c + shift): a round then writes nothing of agents that do not take part.
 Outcomes do not depend on theta, so they are drawn one block of four random words ahead of their use, and four steps at
 a time are written out so that drawing and stepping interleave. Rows of features stand in shared memory, in as many
 copies as fit, so that threads which look up different rows do not meet in one bank. engine/reference.py is the readable
@@ -12,16 +15,21 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from numba import cuda, int32, int64, uint32
+from numba import cuda, float32, float64, int32, int64, uint32
 
 from .steps import PACKED, E, dense, look_up, next_block
-from .warp import MOST_THREADS, WARP, block_sum, fold, kernel
+from .warp import MOST_THREADS, WARP, barrier, block_sum, fold, kernel
 
 # columns of the table of integers that describes a block, and of the table of numbers
 (AGENTS, ACTIVE, THIN, ROWS, ROW_COUNT, CHAINS, OWN, SCHEDULE, LENGTH, RECORDS, OUT, AVERAGE, PART,
  VARYING, DIM, ROUNDS, INTEGERS) = range(17)  # fmt: skip
 (ETA, GAIN, RADIUS, DISCOUNT, RIDGE, NUMBERS) = range(6)
 MOST_WARPS = MOST_THREADS // WARP
+
+
+def shared_bytes(L: int) -> int:
+    """How much shared memory a kernel has for sums and hooks."""
+    return 8 * (2 * MOST_WARPS + 2) * E * L
 
 
 @functools.cache
@@ -35,6 +43,7 @@ def build(
     stay: int,
     extras: int,
     single: int,
+    narrow: int,
     hook: Any = None,
 ) -> Any:
     """The kernel for a kind of task; without a hook it depends on small integers alone and is cached on disk.
@@ -42,18 +51,18 @@ def build(
     L : threads of an agent; kind : of sampling; differences, ridged, is_dense : of observations; copies : of the rows
     in shared memory, 0 if they are elsewhere; stay : whether every agent has its own threads for the whole run;
     extras : whether steps vary, observations are skipped, or iterates are projected or averaged; single : whether all
-    rounds have one step, which is then known when compiling.
+    rounds have one step, which is then known when compiling; narrow : whether local steps are in float32.
     """
     D = E * L
     stride = D * copies + (L * copies == 1)
-    hooked = 0 if hook is None else 1
+    hooked, number = 0 if hook is None else 1, float32 if narrow else float64
     half = 8 if kind == PACKED else 16  # bits of a row's number in a pair, where rows are in shared memory
 
     @kernel
     def run(
         ints, keys, floats, rows, pair, minus_y, columns, minus_b, slots, successor, own_row, own_slot, own_shift,
-        own_length, weights, steps, position, xi, hat, theta_state, running, diverged, recorded, record_rounds, out,
-        etas, gains, scales, lengths, active, parameters, t0, t1,
+        own_length, weights, steps, position, xi, shifts, theta_state, running, diverged, recorded, record_rounds, out,
+        etas, gains, lengths, active, parameters, t0, t1,
     ):  # fmt: skip
         b, tid, size = cuda.blockIdx.x, cuda.threadIdx.x, cuda.blockDim.x
         at, mine, places = tid % L, tid // L, size // L
@@ -61,12 +70,11 @@ def build(
         thin, varying = int32(ints[b, THIN]), ints[b, VARYING] != 0
         key, own, chains = keys[b], ints[b, OWN], ints[b, CHAINS]
         schedule, average_after = ints[b, SCHEDULE] - t0, int32(ints[b, AVERAGE])
-        discount, ridge, radius = floats[b, DISCOUNT], floats[b, RIDGE], floats[b, RADIUS]
+        discount, ridge, radius = number(floats[b, DISCOUNT]), number(floats[b, RIDGE]), floats[b, RADIUS]
         begin = ints[b, ROWS]
-        number = theta_state.dtype
         memory = cuda.shared.array(0, number)
-        meet = cuda.shared.array((2, MOST_WARPS, D), number)
-        asked = cuda.shared.array((2, D), number)
+        meet = cuda.shared.array((2, MOST_WARPS, D), float64)
+        asked = cuda.shared.array((2, D), float64)
         if copies:
             for i in range(tid, ints[b, ROW_COUNT] * D * copies, size):
                 place = i // copies
@@ -75,25 +83,27 @@ def build(
         else:
             table, begin = rows, begin + at
         for i in range(tid, 2 * MOST_WARPS * D, size):
-            meet[i // (MOST_WARPS * D), i // D % MOST_WARPS, i % D] = floats[b, ETA] - floats[b, ETA]
+            meet[i // (MOST_WARPS * D), i // D % MOST_WARPS, i % D] = 0.0
         cuda.syncthreads()
-        theta, drift = cuda.local.array(E, number), cuda.local.array(E, number)
-        mean, part = cuda.local.array(E, number), cuda.local.array(E, number)
+        theta, moved = cuda.local.array(E, float64), cuda.local.array(E, float64)
+        hat, drift = cuda.local.array(E, number), cuda.local.array(E, number)
         u, product = cuda.local.array(E, number), cuda.local.array(E, number)
+        held = cuda.local.array(E if narrow and stay else 1, float64)  # xi, of which drift is a rounded multiple
+        common = cuda.local.array(1 if stay else E, float64)
         for i in range(E):
-            mean[i] = theta_state[b * D + i * L + at]
-        eta, gain, scale, H = floats[b, ETA], floats[b, GAIN], floats[b, ETA], int32(1 if single else ints[b, LENGTH])
+            theta[i] = theta_state[b * D + i * L + at]
+            if not stay:
+                common[i] = shifts[b * D + i * L + at]
+        eta, gain, H = number(floats[b, ETA]), floats[b, GAIN], int32(1 if single else ints[b, LENGTH])
         partial, turns = not stay and m < N, 1 if stay else (m + places - 1) // places
         agent, live, q, before = int32(0), False, int64(0), eta
-        nth, lost, square = int32(recorded[b]), int32(diverged[b]), eta - eta
+        nth, lost, square, scale = int32(recorded[b]), int32(diverged[b]), 0.0, N / m
         next_record = int32(record_rounds[ints[b, RECORDS] + nth])
         for t in range(int32(t0), int32(min(t1, ints[b, ROUNDS]))):
             if extras and varying:
-                eta, gain, scale = etas[schedule + t], gains[schedule + t], scales[schedule + t]
-                H = int32(lengths[schedule + t])
-            if not stay:
-                for i in range(E):
-                    part[i] = eta - eta
+                eta, gain, H = etas[schedule + t], gains[schedule + t], int32(lengths[schedule + t])
+            for i in range(E):
+                moved[i] = 0.0
             for turn in range(turns):
                 if not stay or t == t0:  # take an agent up; threads without one follow another's and count for nothing
                     live = turn * places + mine < m
@@ -103,10 +113,15 @@ def build(
                     q, before = chains + agent, eta
                     row, slot = own_row[own + agent], own_slot[own + agent]
                     shift, length = own_shift[own + agent], own_length[own + agent]
-                    weight = weights[own + agent] if live else eta - eta
+                    weight = weights[own + agent] if live else 0.0
                     index, phase, p0 = uint32(steps[q] >> 2), int32(steps[q] & 3), position[q]
                     for i in range(E):
-                        drift[i] = eta * xi[q * D + i * L + at]
+                        value = xi[q * D + i * L + at]
+                        if not stay:
+                            value -= common[i]
+                        if narrow and stay:
+                            held[i] = value
+                        drift[i] = eta * value
                     a0, a1, a2, a3, y0, y1, y2, y3, p1 = next_block(
                         kind, key, agent, index, slots, successor, pair, minus_y, slot, row, shift, length, p0
                     )
@@ -118,10 +133,10 @@ def build(
                     )  # fmt: skip
                 if extras and before != eta:
                     for i in range(E):
-                        drift[i] *= eta / before
+                        drift[i] = eta * held[i] if narrow and stay else drift[i] * (eta / before)
                     before = eta
                 for i in range(E):
-                    theta[i] = mean[i]
+                    hat[i] = theta[i]
                 h, wait, decay = int32(0), int32(0), eta * ridge
                 how = (table, begin, eta, discount, decay)
                 while h < (int32(1) if single else H):
@@ -137,10 +152,10 @@ def build(
                             kind, key, agent, index + uint32(1), slots, successor, pair, minus_y, slot, row, shift,
                             length, p1,
                         )  # fmt: skip
-                        look_up(theta, drift, u, product, a0, y0, how, L, copies, half, differences, ridged)
-                        look_up(theta, drift, u, product, a1, y1, how, L, copies, half, differences, ridged)
-                        look_up(theta, drift, u, product, a2, y2, how, L, copies, half, differences, ridged)
-                        look_up(theta, drift, u, product, a3, y3, how, L, copies, half, differences, ridged)
+                        look_up(hat, drift, u, product, a0, y0, how, L, copies, half, differences, ridged)
+                        look_up(hat, drift, u, product, a1, y1, how, L, copies, half, differences, ridged)
+                        look_up(hat, drift, u, product, a2, y2, how, L, copies, half, differences, ridged)
+                        look_up(hat, drift, u, product, a3, y3, how, L, copies, half, differences, ridged)
                         h += int32(4)
                         phase = int32(4)
                     else:
@@ -154,81 +169,77 @@ def build(
                         if not extras or wait == thin:  # one in `thin` is used; counting costs less than dividing
                             wait = int32(0)
                             if is_dense:
-                                dense(theta, drift, columns, minus_b, a0, at, eta, memory, mine * D, L)
+                                dense(hat, drift, columns, minus_b, a0, at, eta, memory, mine * D, L)
                             else:
-                                look_up(theta, drift, u, product, a0, y0, how, L, copies, half, differences, ridged)
+                                look_up(hat, drift, u, product, a0, y0, how, L, copies, half, differences, ridged)
                         a0, a1, a2, y0, y1, y2 = a1, a2, a3, y1, y2, y3
                         phase += int32(1)
                     if phase == 4:
                         index, phase = uint32(index + uint32(1)), int32(0)
                         a0, a1, a2, a3, y0, y1, y2, y3, p0, p1 = b0, b1, b2, b3, z0, z1, z2, z3, p1, p2
                 for i in range(E):
-                    part[i] = weight * theta[i] if stay else part[i] + weight * theta[i]
-                if not stay and live:
-                    for i in range(E):
-                        hat[q * D + i * L + at] = theta[i]
-                    if at == 0:
-                        steps[q], position[q] = 4 * int64(index) + phase, p0
+                    change = float64(hat[i]) - float64(number(theta[i]))
+                    moved[i] += weight * change
+                    if not stay and live and gain != 0:
+                        xi[q * D + i * L + at] -= gain * change
+                if not stay and live and at == 0:
+                    steps[q], position[q] = 4 * int64(index) + phase, p0
             if lost < 0 and not square < float("inf"):  # of the round before: by now it is known
                 lost = int32(t)
-            block_sum(part, mean, meet, t & 1, L, tid, size)
-            if partial:
+            if not stay:
+                barrier()  # in the next round another thread may take up what this one has just left
+            block_sum(moved, moved, meet, t & 1, L, tid, size)
+            if gain != 0:
                 for i in range(E):
-                    mean[i] *= scale
-            if stay:
-                for i in range(E):
-                    drift[i] += eta * gain * (mean[i] - theta[i])
-            else:
-                for turn in range(turns):
-                    if turn * places + mine < m:
-                        c = turn * places + mine
-                        if partial:
-                            c = active[ints[b, PART] + (t - t0) * m + c]
-                        for i in range(E):
-                            j = (chains + c) * D + i * L + at
-                            xi[j] += gain * (mean[i] - hat[j])
+                    if not stay:
+                        common[i] -= gain * moved[i]
+                    else:  # keeps sum_c w_c xi_c = 0
+                        change = gain * (moved[i] - (float64(hat[i]) - float64(number(theta[i]))))
+                        if narrow:
+                            held[i] += change
+                            drift[i] = eta * held[i]
+                        else:
+                            drift[i] += eta * change
             if hooked:
                 for i in range(E):
                     if mine == 0:
-                        asked[0, i * L + at], asked[1, i * L + at] = theta_state[b * D + i * L + at], mean[i]
+                        asked[0, i * L + at], asked[1, i * L + at] = theta[i], theta[i] + scale * moved[i]
                 cuda.syncthreads()
                 if tid == 0:
                     hook(asked[0, : ints[b, DIM]], asked[1, : ints[b, DIM]], parameters)
                 cuda.syncthreads()
-                for i in range(E):
-                    mean[i] = asked[0, i * L + at]
-                    if mine == 0:
-                        theta_state[b * D + i * L + at] = mean[i]
+            for i in range(E):
+                theta[i] = asked[0, i * L + at] if hooked else theta[i] + scale * moved[i]
             square = fold(
-                ((mean[0] * mean[0] + mean[1] * mean[1]) + (mean[2] * mean[2] + mean[3] * mean[3]))
-                + ((mean[4] * mean[4] + mean[5] * mean[5]) + (mean[6] * mean[6] + mean[7] * mean[7])),
+                ((theta[0] * theta[0] + theta[1] * theta[1]) + (theta[2] * theta[2] + theta[3] * theta[3]))
+                + ((theta[4] * theta[4] + theta[5] * theta[5]) + (theta[6] * theta[6] + theta[7] * theta[7])),
                 L,
             )
             if extras and radius > 0 and square > radius * radius:
                 for i in range(E):
-                    mean[i] *= radius / square**0.5
-                    if hooked and mine == 0:
-                        theta_state[b * D + i * L + at] = mean[i]
+                    theta[i] *= radius / square**0.5
             if extras and 0 <= average_after <= t + 1 and mine == 0:
                 for i in range(E):
                     j = b * D + i * L + at
-                    running[j] += (mean[i] - running[j]) / (t + 2 - average_after)
+                    running[j] += (theta[i] - running[j]) / (t + 2 - average_after)
             if next_record == t + 1:
                 if mine == 0:
                     for i in range(E):
                         j = i * L + at
-                        best = running[b * D + j] if extras and 0 <= average_after <= t + 1 else mean[i]
+                        best = running[b * D + j] if extras and 0 <= average_after <= t + 1 else theta[i]
                         out[(ints[b, OUT] + nth) * D + j] = best
                 nth += int32(1)
                 next_record = int32(record_rounds[ints[b, RECORDS] + nth])
         if stay and live and t0 < ints[b, ROUNDS]:  # leave everything as the next launch takes it up
             for i in range(E):
-                xi[q * D + i * L + at] = drift[i] / before
+                xi[q * D + i * L + at] = held[i] if narrow else drift[i] / before
             if at == 0:
                 steps[q], position[q] = 4 * int64(index) + phase, p0
         if mine == 0 and t0 < ints[b, ROUNDS]:
             for i in range(E):
-                theta_state[b * D + i * L + at] = mean[i]
+                theta_state[b * D + i * L + at] = theta[i]
+                if not stay:
+                    shifts[b * D + i * L + at] = common[i]
         if lost < 0 and not square < float("inf"):
             lost = int32(min(t1, ints[b, ROUNDS]))
         if tid == 0:

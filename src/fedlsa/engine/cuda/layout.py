@@ -61,7 +61,7 @@ class Lengths:
         a = job.algorithm
         self.varying = a.random_lengths or not isinstance(a.step_size, float)
         mean = float(np.mean(a.observations(np.arange(0.5, 64) / 64, job.sampling.thin)))
-        self.updates = a.participants(job.problem.n_agents) * mean * job.rounds
+        self.updates = a.taking_part(job.problem.n_agents) * mean * job.rounds
 
     def observations(self, first: int, count: int) -> NDArray[np.int64]:
         a = self.job.algorithm
@@ -69,7 +69,7 @@ class Lengths:
         return np.asarray(a.observations(uniform, self.job.sampling.thin), np.int64)
 
     def received(self, job: Job) -> Array:
-        share = job.algorithm.participants(job.problem.n_agents) / job.problem.n_agents
+        share = job.algorithm.taking_part(job.problem.n_agents) / job.problem.n_agents
         if not job.algorithm.random_lengths:
             return job.recorded * float(self.observations(0, 1)[0]) * share
         total = np.append(0, np.cumsum(self.observations(0, job.rounds)))
@@ -128,7 +128,7 @@ class Shared:
         )
         self._add("own_shift", where.shift[m].astype(np.int64))
         self._add("own_length", where.length[m].astype(np.int64))
-        self._add("weights", p.weights.astype(dtype))
+        self._add("weights", p.weights)
         return rows, own, count
 
     def positions(self, job: Job, own: int, states: NDArray[np.int64]) -> NDArray[np.int64]:

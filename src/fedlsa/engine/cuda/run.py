@@ -134,4 +134,4 @@ def _bytes(job: Job) -> tuple[int, int]:
     tables += (
         outcomes * D * (D + 1) * size if isinstance(p.observations, Dense) else len(p.observations.rows) * D * size
     )
-    return tables, len(job.seeds) * (p.n_agents * (2 * D * size + 12) + len(job.recorded) * D * size)
+    return tables, len(job.seeds) * (p.n_agents * (8 * D + 12) + len(job.recorded) * 8 * D)

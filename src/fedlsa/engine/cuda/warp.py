@@ -89,7 +89,7 @@ def fold(value, threads):
 
 @device
 def block_sum(part, total, meet, turn, threads, tid, size):
-    """total : the sum of part over the agents of a block, for the E = 8 coordinates of this thread.
+    """total : the sum of part over the agents of a block, for the E = 8 coordinates of this thread; may be part itself.
 
     meet : (2, warps, 8 threads) in shared memory, of which `turn` picks the half that nobody reads any more: so one
     barrier is enough. Threads of one agent count as one.

@@ -128,7 +128,7 @@ def _settings(
         seed=options.seed,
         sites=network.sites,
         weights=tuple(weights.tolist()),
-        participation=options.participants(N),
+        participation=options.taking_part(N),
         min_sites=options.least(N),
         clip=None if options.noise is not None else options.clip,  # noise makes honest replies longer than the clip
         trim=options.trim,

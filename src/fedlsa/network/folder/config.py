@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ... import checks
 from ...algorithms import METHODS
-from ...errors import ArgumentError, FedLSAError, NetworkError
+from ...errors import ArgumentError, ArgumentTypeError, FedLSAError, NetworkError
 from ...fit.tasks import Task
 from . import bundles, private
 from .entries import VERSION, host_kind, lack, parse, plain_name, read, site_names, task_from_text, task_text, toml
@@ -162,7 +162,8 @@ class StartOptions:
         communicates with probability 1 / local_steps)
     local : a step uses rows at random, or the site's means; weight : each site counts the same, or each row
     min_sites : replies that close a round at its deadline (seconds), by default half of the sites, rounded up
-    participation : how many sites take part in a round, a count or a share; None is all that are present
+    participation, participants : how many sites take part in a round, as a share or as a count; by default all that
+        are present
     clip : longest difference a site may send; trim : replies left out on each side, coordinate by coordinate
     quantise : bits of a number sent, 8 or 16; noise : standard deviation in units of clip
     patience : rounds missed in a row after which a site counts as gone; policy : what then becomes of its xi
@@ -179,7 +180,8 @@ class StartOptions:
     weight: str = "sites"
     min_sites: int | None = None
     deadline: float = 120.0
-    participation: float | int | None = None
+    participation: float | None = None
+    participants: int | None = None
     clip: float | None = None
     trim: int = 0
     quantise: int | None = None
@@ -216,22 +218,27 @@ class StartOptions:
             raise ArgumentError(f"noise must come with clip, which bounds what one site can change; got {self.noise:g}")
         if self.name is not None:
             plain_name("name", self.name)
-        self.participants(10**6)
+        self.taking_part(10**6)
 
-    def participants(self, sites: int) -> int | None:
+    def taking_part(self, sites: int) -> int | None:
         """How many sites take part in a round; None is all that are present."""
-        given = self.participation
-        if given is None:
+        if self.participants is not None:
+            if self.participation is not None:
+                given = f"{checks.show(self.participation)} and {checks.show(self.participants)}"
+                raise ArgumentError(f"participation and participants must not both be given; got {given}")
+            count = checks.integer("participants", self.participants, at_least=1, at_most=sites)
+            return None if count == sites else count
+        if self.participation is None:
             return None
-        if isinstance(given, float):
-            share = checks.real("participation", given, above=0, at_most=1)
-            return None if share == 1 else max(1, math.floor(share * sites + 0.5))
-        count = checks.integer("participation", given, at_least=1, at_most=sites)
-        return None if count == sites else count
+        if not isinstance(self.participation, float):
+            rule = "participation must be a share, a float above 0 and at most 1 (participants is for a count)"
+            raise ArgumentTypeError(f"{rule}; got {checks.show(self.participation)}")
+        share = checks.real("participation", self.participation, above=0, at_most=1)
+        return None if share == 1 else max(1, math.floor(share * sites + 0.5))
 
     def least(self, sites: int) -> int:
         """How many replies close a round at its deadline; enough that trimming leaves one."""
-        most = self.participants(sites) or sites
+        most = self.taking_part(sites) or sites
         out = max((most + 1) // 2, 2 * self.trim + 1) if self.min_sites is None else self.min_sites
         if not 2 * self.trim < out <= most:
             raise ArgumentError(
@@ -251,4 +258,6 @@ class StartOptions:
         known = {f.name for f in fields(cls)}
         if not isinstance(held, dict) or not held.keys() <= known:
             raise NetworkError(f"these are not the options of a run of this version: {checks.show(text)}")
+        if type(held.get("participation")) is int:  # older files: a count
+            held["participants"] = held.pop("participation")
         return cls(**held)

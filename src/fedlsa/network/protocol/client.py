@@ -7,7 +7,7 @@ that came of it, and the gain. Only if that is the round the site holds, and not
 xi <- xi + gain (mean - sent). So a reply that was lost, late, refused or not averaged never moves xi, and one that was
 averaged moves it exactly once, even if site or server were dead in between: the site stores its state before its answer
 leaves, the server stores its own before the next order leaves. The observations of a reply that was not averaged are
-drawn again, since the server counts them: the run equals fl.simulate with the participation that really happened.
+drawn again, since the server counts them: a run in which all sites reply equals fl.simulate.
 If site and server remember different pasts (a lost disk, an old backup), the site says "forgot" and begins again at
 xi = 0 with a new generation; the server gives what was lost to the others (server.py).
 """

@@ -95,8 +95,9 @@ def constant_step(algorithm: Algorithm) -> float:
     checks.instance("algorithm", algorithm, Algorithm, "a fedlsa algorithm")
     if not isinstance(algorithm.step_size, float):
         raise ArgumentError(f"the theorems need a constant step_size; got {algorithm.step_size!r}")
-    if algorithm.participation != 1.0 or isinstance(algorithm.participation, int):
-        raise ArgumentError(f"the theorems need participation=1.0; got {algorithm.participation!r}")
+    for name in ("participation", "participants"):
+        if getattr(algorithm, name) is not None:
+            raise ArgumentError(f"the theorems need all agents to take part; got {name}={getattr(algorithm, name)!r}")
     if algorithm.projection is not None:
         raise ArgumentError(f"the theorems need projection=None; got {algorithm.projection!r}")
     if algorithm.average_after is not None:

@@ -136,7 +136,7 @@ def _check(problem: Problem, algorithm: Algorithm, sampling: Markov) -> None:
             "sampling must be IID() for exact moments of a problem without a transition kernel; got Markov() "
             f"for a problem made by {problem.recipe.get('constructor', 'hand')}"
         )
-    taking_part = algorithm.participants(N)
+    taking_part = algorithm.taking_part(N)
     if taking_part < N:
         raise ArgumentError(
             f"participation must be 1.0 for exact moments with sampling=Markov(); got {taking_part} of {N}"
