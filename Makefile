@@ -2,9 +2,10 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+BESIDE := $(VENV)/beside.log
 
 .DEFAULT_GOAL := help
-.PHONY: help demo explore test test-gpu test-network lint bench reproduce network docs clean
+.PHONY: help demo explore test test-beside test-gpu test-network lint bench reproduce network docs clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -15,10 +16,13 @@ demo: $(VENV)/.installed-cli ## FedLSA against SCAFFLSA: a table, and the pictur
 explore: $(VENV)/.installed-explore ## a page in the browser: move a slider, see client drift (ARGS="--port 8000")
 	@$(BIN)/fedlsa explore $(ARGS)
 
-test: lint ## lint, then all tests: those of the page alone, in Chromium; those of the GPU engine on a simulator
-	@$(BIN)/python -m pytest -n auto --dist worksteal --ignore=tests/gpu --ignore=tests/browser
-	@$(BIN)/python -m pytest tests/browser
-	@NUMBA_ENABLE_CUDASIM=1 $(BIN)/python -m pytest -n auto --dist worksteal tests/gpu
+test: $(VENV)/.installed-test ## style, types and all tests; what is slow to wait for runs beside the rest
+	@$(MAKE) --no-print-directory test-beside > $(BESIDE) 2>&1 & beside=$$!; \
+	$(BIN)/python -m pytest -n auto --dist worksteal --ignore=tests/gpu --ignore=tests/browser; main=$$?; \
+	wait $$beside || main=1; cat $(BESIDE); exit $$main
+
+test-beside: lint  # the GPU engine on a simulator, and the page in Chromium: both need a process of their own
+	@NUMBA_ENABLE_CUDASIM=1 $(BIN)/python -m pytest tests/gpu; gpu=$$?; $(BIN)/python -m pytest tests/browser && exit $$gpu
 
 test-gpu: $(VENV)/.installed-test $(VENV)/.installed-cuda ## the tests of the GPU engine on a real GPU
 	@$(BIN)/python -m pytest tests/gpu

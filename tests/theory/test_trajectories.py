@@ -104,7 +104,7 @@ def test_simulation_agrees_with_the_mean_and_the_error(agents, a, thin):
 
 def test_simulation_agrees_with_the_closure_from_given_states_and_with_unequal_weights():
     seeds, record, sampling = 3000, [1, 3, 9], fl.Markov(start=(0, 1, 2, 3, 4))
-    p = fl.problems.garnet(agents=5, states=9, features=3, discount=0.7, seed=3, weights=[1.0, 2.0, 3.0, 1.0, 1.0])
+    p = fl.problems.garnet(agents=5, states=9, features=2, discount=0.7, seed=3, weights=[1.0, 2.0, 3.0, 1.0, 1.0])
     a = fl.FedLSA(0.8, 3)
     run = fl.simulate(p, a, rounds=9, seeds=seeds, record=record, sampling=sampling)
     found = fl.theory.exact(p, a, rounds=9, record=record, sampling=sampling)
