@@ -12,18 +12,16 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from .. import checks
 from ..algorithms import SCAFFLSA, FedLSA, Scaffnew
 from ..errors import ArgumentError, TheoryWarning
 from ..problems.base import Problem
-from .bias import round_bias
 from .bounds.base import Bound, computed_inputs, equal_weights, start_distance
 from .bounds.dispatch import theorem
-from .bounds.markov import coupled_bound, round_length
-from .bounds.theorems import iterations
+from .bounds.markov import coupled_bound, round_lengths
+from .bounds.theorems import iterations, largest_bias
 from .constants import Constants, constants
 from .markov import markov_constants
 
@@ -110,7 +108,7 @@ def _markov(known: Constants, eps: float, start: float) -> Plan:
         raise ArgumentError("chains must mix for the corollary on trajectories; one is periodic")
     eta, a, steps = _synchronous_parts(known, eps / math.sqrt(2), start, markov.eta_inf_M)
     unbiased = _unbiased(known, eps / math.sqrt(2), eta, a)
-    fewest = math.ceil(round_length(markov, problem.dim) / eta)
+    fewest, observations = map(math.ceil, round_lengths(markov, problem.dim, eta))
     if not unbiased(fewest):
         raise ArgumentError(
             f"epsilon must be larger, for the corollary on trajectories needs rounds of at least {fewest} updates at "
@@ -125,18 +123,17 @@ def _markov(known: Constants, eps: float, start: float) -> Plan:
             warnings.simplefilter("ignore", TheoryWarning)
             return coupled_bound(known, markov, FedLSA(eta, q * updates), T, start, q).terms["coupling"]
 
-    while coupling(q) > eps**2 / 2:
+    while q * updates < observations or coupling(q) > eps**2 / 2:
         q += int(markov.tau_mix)
     return FedLSA(eta, q * updates), T, q
 
 
 def _unbiased(known: Constants, eps: float, eta: float, a: float) -> Callable[[int], bool]:
-    """Whether H local steps keep the bias to its share: ||bias_t|| <= ||rho_H|| / (1 - (1 - eta a)^H) for all t."""
-    spread = computed_inputs(known, eta).Sigma_A
+    """Whether H local steps keep the bias and its fluctuation to their share, at every round."""
+    fluctuation = math.sqrt(2 * eta * computed_inputs(known, eta).Sigma_A / a)
 
     def allowed(H: int) -> bool:
-        rho = float(np.linalg.norm(round_bias(known.problem, eta, H)))
-        return rho / -math.expm1(H * math.log1p(-eta * a)) + 2 * math.sqrt(spread / H) * rho / a <= BIAS * eps
+        return (1 + fluctuation) * largest_bias(known.problem, eta, H, a) <= BIAS * eps
 
     return allowed
 

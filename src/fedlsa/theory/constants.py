@@ -55,8 +55,8 @@ class Constants:
 
     @property
     def L_td(self) -> float:
-        """The L that the paper gives for TD(0), (1 + gamma) / ((1 - gamma)^2 nu) (below assum:L-a-constant); or NaN."""
-        return (1 + self.discount) / ((1 - self.discount) ** 2 * self.nu) if self.nu > 0 else float("nan")
+        """L for TD(0), ||phi|| <= 1: E[A^T A] <= (1 + gamma)^2 E[phi phi^T] <= L E[(A + A^T) / 2]; or NaN."""
+        return (1 + self.discount) ** 2 / (1 - self.discount) if self.nu > 0 else float("nan")
 
     @cached_property
     def Sigma_A_norm(self) -> float:

@@ -27,6 +27,7 @@ class Bound:
 
     `terms` add up to `value`; `numbers` holds the two sides of each condition; `mse` is the bound on
     E||theta_t - theta_star||^2 that follows. NaN where a constant does not exist, such as a(eta).
+    `proved` is False where the proof rests on a statement that the paper cites and that is not proved here.
     For several `rounds`, `value`, `mse` and each term are arrays over them; conditions do not depend on rounds.
     """
 
@@ -40,6 +41,7 @@ class Bound:
     conditions: dict[str, bool]
     mse: Value
     numbers: Numbers = field(repr=False)
+    proved: bool = True
 
     @property
     def holds(self) -> bool:
@@ -129,6 +131,7 @@ def finished(
     terms: dict[str, Value],
     at_most: Numbers,
     mse: Value | None = None,
+    proved: bool = True,
 ) -> Bound:
     """The bound with its conditions left <= right decided; a TheoryWarning, once, names those that fail."""
     terms = {term: _like(rounds, value) for term, value in terms.items()}
@@ -138,7 +141,7 @@ def finished(
     if failed:
         warnings.warn(f"{name} ({label}): conditions not met: {'; '.join(failed)}", TheoryWarning, stacklevel=4)
     mse = value if mse is None else _like(rounds, mse)
-    return Bound(name, label, bounds, rounds, samples, value, terms, met, mse, at_most)
+    return Bound(name, label, bounds, rounds, samples, value, terms, met, mse, at_most, proved)
 
 
 def _like(rounds: Rounds, value: Value) -> Value:

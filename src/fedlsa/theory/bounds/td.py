@@ -25,7 +25,7 @@ class TDClaim:
     trace_Sigma_omega: float  # 2 (1 + gamma)^2 (||theta_star||^2 + 1), of tr Sigma_omega, by the same proof
     a: float  # (1 - gamma) nu / 2
     eta_inf: float  # (1 - gamma) / 4
-    L: float  # (1 + gamma) / ((1 - gamma)^2 nu), the paper's value below assum:L-a-constant
+    L: float  # (1 + gamma)^2 / (1 - gamma), in the place of the paper's value below assum:L-a-constant
     conditions: dict[str, bool]
 
 
