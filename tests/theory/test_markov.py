@@ -168,11 +168,11 @@ def silently(find, *arguments, **options):
 
 
 def setting(problem, share=1.0):
-    """A step size and a number of updates in a round that the lemma allows."""
+    """A step size, the fewest updates and the fewest observations in a round that the lemma allows."""
     known = fl.theory.markov_constants(problem)
     eta = share * known.eta_inf_M
-    needed = 12 / known.a_tilde * (2 + np.log(problem.dim) / 2 + np.log(known.kappa_Q) / 2)
-    return eta, math.ceil(needed / eta), int(known.tau_mix)
+    rate, C = known.a_tilde * eta / 12, np.exp(2) * np.sqrt(problem.dim * known.kappa_Q)
+    return eta, math.ceil(1 + np.log(C) / rate), 1 - C / np.expm1(-rate), int(known.tau_mix)
 
 
 def test_the_last_iterate_lemma_holds_in_216_settings():
@@ -180,8 +180,9 @@ def test_the_last_iterate_lemma_holds_in_216_settings():
     for seed in range(9):
         problem = chains(seed, agents=2 if seed % 3 == 0 else 1)
         for share in (1.0, 0.2):
-            eta, updates, tau = setting(problem, share)
+            eta, fewest, observations, tau = setting(problem, share)
             for q in (tau, 2 * tau + 1):
+                updates = max(fewest, math.ceil(observations / q))
                 exact = ProductChain(problem, eta, q)
                 one = exact.round(updates)
                 for t in (0, 1, 7):
@@ -200,9 +201,10 @@ def test_the_bound_by_coupling_holds_and_tends_to_that_of_independent_observatio
     for seed in range(2):
         for same in (False, True):
             problem = chains(seed, same=same)
-            eta, updates, tau = setting(problem)
+            eta, fewest, observations, tau = setting(problem)
             for blocks in (1, 5, 100):
                 q = blocks * tau
+                updates = max(fewest, math.ceil(observations / q))
                 got = silently(fl.theory.markov_bound, problem, fl.FedLSA(eta, q * updates), 3, q)
                 exact = ProductChain(problem, eta, q)
                 assert exact.mse(exact.round(updates), 3, np.ones(2)) <= got.value * (1 + 1e-9)
