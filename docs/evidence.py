@@ -1,7 +1,7 @@
-"""The numbers of "Where the paper's statements needed mending" in docs/theory.md: printed against exact.
+"""The numbers of "Where the paper's statements are corrected" in docs/theory.md: printed against exact.
 
 Run `python docs/evidence.py`. Each function returns what the printed statement says, the exact number it speaks of, and
-what the mended statement says or leads to. Nothing is simulated: exact numbers come from recursions of moments.
+what the corrected statement says or leads to. Nothing is simulated: exact numbers come from recursions of moments.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from fedlsa.errors import ArgumentError, TheoryWarning
 
 
 class Row(NamedTuple):
-    """`what` the printed statement is about, its number, the exact one, and the number of the mended statement."""
+    """`what` the printed statement is about, its number, the exact one, and the number of the corrected statement."""
 
     what: str
     printed: float
     exact: float
-    mended: float = math.nan
+    corrected: float = math.nan
 
 
 def well(seed: int, agents: int = 2) -> fl.problems.Problem:
@@ -71,6 +71,96 @@ def order_of_sigma_a() -> Row:
     shrink = max(np.linalg.norm(S, 2) for S in known.table_Sigma_A_printed) / known.Sigma_A_norm
     exact = math.sqrt(theory.exact(problem, method, rounds, start, record=[rounds])["mse"][-1])
     return Row("RMSE, at most", got.value * math.sqrt(shrink), exact, got.value)
+
+
+def fluctuation() -> Row:
+    """lem:bounding_flbi: two agents differ and are not random, the one at theta_star is; so v_heter = Sigma_eps = 0."""
+    random = ([0.5, 0.5], [[[1.9]], [[0.1]]], [[0.0], [0.0]])
+    tables = [([1.0], [[[1.0]]], [[2.0]]), ([1.0], [[[2.0]]], [[-2.0]]), random]
+    problem, eta, H = fl.problems.from_observations(tables), 1e-4, 2
+    rho, a = np.linalg.norm(theory.round_bias(problem, eta, H)), theory.stability(problem, eta)
+    printed = 2 * math.sqrt(theory.constants(problem).Sigma_A_mean / (3 * H)) * rho / a
+    exact = math.sqrt(theory.stationary(problem, fl.FedLSA(eta, H)).variance)
+    corrected = theory.bound(problem, fl.FedLSA(eta, H), 1, problem.theta_star).value
+    return Row("RMS distance from theta_star + bias, at most", printed, exact, corrected)
+
+
+def spiky() -> tuple[float, float]:
+    """E||A||^2 and E||A~||^2 for A(z) = I/10 +- d^{1/2} e_j e_j^T, j uniform, d = 64: here Sigma_A = I."""
+    alpha, s = 0.1, 8.0
+    return ((alpha + s) ** 2 + (s - alpha) ** 2) / 2, s**2
+
+
+def averaged_products() -> Row:
+    """lemma:bound-i-c_sto at H = 2, where I - C / H = eta A(z) / 2; corrected: with ||E[M^T M]|| on the left."""
+    eta, (square, _) = 0.01, spiky()
+    return Row("E||I - C / H||^2, at most", eta**2 * (0.01 + 1), eta**2 / 4 * square, eta**2 / 4 * (0.01 + 1))
+
+
+def centred_products() -> Row:
+    """lemma:bound-c-tilde-sto at H = 2 with one agent, where C - E C = -eta A~(z)."""
+    eta, (_, square) = 0.01, spiky()
+    return Row("E||C - E C||^2, at most", eta**2 * 16 * (0.01 + 1), eta**2 * square, eta**2)
+
+
+def products_apart() -> Row:
+    """lemma:bound-dcprod: A = 0.01 and 0.02 without noise, eta = H = 1; C_A^2 is printed for C_A."""
+    return Row("||G - G_c||, at most", 2 * 0.02**2, 0.005, 2 * 0.02)
+
+
+def first_covariance() -> Row:
+    """After the first round: H = 2, one agent, A(z) = I +- s e_1 e_j^T, Sigma_omega = I; spectral norms (printed) fail.
+
+    E[x x^T] = eta^2 (I + E[(I - eta A)(I - eta A)^T]), and E[A~ A~^T] = s^2 e_1 e_1^T while E[A~^T A~] = s^2 / d I.
+    """
+    eta, s, d = 0.1, 8.0, 4
+    left = (1 - eta) ** 2 + eta**2 * s**2 / d
+    first = eta**2 * (1 + (1 - eta) ** 2 + eta**2 * s**2)
+    rest = eta**2 * (1 + (1 - eta) ** 2)
+    assert left < 1  # assum:exp_stability holds
+    return Row("||E[x x^T]|| (corrected: traces over d)", 2 * eta**2, first, (first + (d - 1) * rest) / d)
+
+
+def covariances(c: float, d: int, eta: float = 1e-3) -> tuple[float, float, float]:
+    """||E[x x^T]|| in the limit and its mean eigenvalue, for H = 1, s^2 = c d / eta in that example; and a(eta)."""
+    square = (1 - eta) ** 2 + eta * c
+    rest = eta**2 / (1 - (1 - eta) ** 2)
+    first = (eta * c * (d - 1) * rest + eta**2) / (1 - square)
+    return first, (first + (d - 1) * rest) / d, (1 - math.sqrt(square)) / eta
+
+
+def next_covariance() -> Row:
+    """lem:ineq-bounds-fluctuations, run to its limit: p <= (1 - eta a)^2 p + 3 eta^2."""
+    eta, (first, mean, a) = 1e-3, covariances(0.6, 16)
+    return Row("||E[x x^T]|| (corrected: traces over d)", 3 * eta**2 / (1 - (1 - eta * a) ** 2), first, mean)
+
+
+def last_covariance() -> Row:
+    """coro:analysis-noise-param: 18 eta / a, with its condition met."""
+    eta, (first, mean, a) = 1e-3, covariances(1 / 400, 40_000)
+    assert eta * (1 + 1 / (400 * eta)) <= a / 240
+    return Row("||E[x x^T]|| (corrected: traces over d)", 18 * eta / a, first, mean)
+
+
+def rate_of_scaffnew() -> Row:
+    """Below assum:L-a-constant: "the same constant a". A is 1 with probability 1/100, else 0: L = 1, a = 1/100.
+
+    At eta = 1 / L one step has E||(I - eta A) u||^2 = (1 - a) ||u||^2.
+    """
+    a = 0.01
+    return Row("E^{1/2}||(I - eta A) u||^2, at most", 1 - a, math.sqrt(1 - a), 1 - a / 2)
+
+
+def short_products() -> Row:
+    """The proof of lem:last_iterate_bound takes short products for contractions; in one state A(z) may be negative."""
+    P, phi = np.array([[[0.1, 0.9], [0.9, 0.1]]])[:, :, None], np.array([[0.2], [1.0]])
+    problem = fl.problems.from_mdps(P, np.zeros((1, 2, 1)), np.ones((2, 1)), phi, 0.5)
+    A = problem.observations.matrices(slice(0, len(problem.prob)))[0][:, 0, 0]
+    eta, chain = theory.markov_constants(problem).eta_inf_M, problem.chain
+    assert chain is not None
+    here = chain.origin == 0
+    fourth = chain.conditional[here] @ (1 - eta * A[here]) ** 4
+    return Row("E^{1/4}||I - eta A(z)||^4 - 1 from one state, at most", 0.0, fourth**0.25 - 1)
 
 
 def transient_rate() -> Row:
@@ -128,12 +218,12 @@ def scafflsa_step() -> Row:
     eta_inf = known.a_sym / (480 * (known.C_A**2 + known.Sigma_A_norm))  # half of what the theorem allows at H = 1
     share = problem.n_agents * known.a_sym * eps**2 / (72 * problem.dim)
     steps = (min(eta_inf, share / max(known.Sigma_eps_norm, 1e-300)), min(eta_inf, share / known.Sigma_omega_norm))
-    exact, mended = (theory.stationary(problem, fl.SCAFFLSA(eta, 1)).mse for eta in steps)
-    return Row("MSE after any number of rounds, at most", eps**2, exact, mended)
+    exact, corrected = (theory.stationary(problem, fl.SCAFFLSA(eta, 1)).mse for eta in steps)
+    return Row("MSE after any number of rounds, at most", eps**2, exact, corrected)
 
 
 def scaffnew_iterations() -> Row:
-    """cor:scaffnew-complexity: psi after the printed iterations (with Sigma_omega, its other mend), and after more."""
+    """cor:scaffnew-complexity: psi after the printed iterations (Sigma_omega corrected), and after more."""
     problem, eps = well(6), 0.1
     known = theory.constants(problem)
     a, sigma = known.a_sym, known.sigma_omega
@@ -141,9 +231,9 @@ def scaffnew_iterations() -> Row:
     p = math.sqrt(eta * a)
     X = 2 + min(1 / (2 * a * known.L), eps**2 / (8 * sigma)) * known.Delta
     printed = max(2 * known.L / a, 4 * sigma / (eps * a) ** 2) * math.log(X / (2 * eps**2))
-    mended = max(2 * known.L / a, 8 * sigma / (eps * a) ** 2) * math.log(2 * X / eps**2)
+    corrected = max(2 * known.L / a, 8 * sigma / (eps * a) ** 2) * math.log(2 * X / eps**2)
     psi = []
-    for K in (math.ceil(printed), math.ceil(mended)):
+    for K in (math.ceil(printed), math.ceil(corrected)):
         psi.append(float(theory.exact_iterations(problem, fl.Scaffnew(eta, p), K, record=[K])["psi"][-1]))
     return Row("psi after K iterations, at most", eps**2, psi[0], psi[1])
 
@@ -161,7 +251,7 @@ def scaffnew_assumption() -> Row:
 
 
 def lower_bound() -> Row:
-    """thm:no-speed-up-proxskip: its right-hand side, taken as an equality, against psi; mended: without the 2."""
+    """thm:no-speed-up-proxskip: its right-hand side, taken as an equality, against psi; corrected: without the 2."""
     eta, K = 0.05, 1000
     zeta = 1 - (1 - eta) ** 2
     problem, method = rademacher(2), fl.Scaffnew(eta, math.sqrt(zeta))
@@ -185,7 +275,7 @@ def speed_up() -> Row:
         e = theory.exact_iterations(rademacher(N), method, 5000, record=[5000])
         ends.append((float(e["psi"][-1]), float(e["mse"][-1])))
     psi, mse = np.divide(ends[1], ends[0])
-    return Row("psi of 4 agents over that of 1 (mended: the server's MSE, likewise)", 1.0, psi, mse)
+    return Row("psi of 4 agents over that of 1 (corrected: the server's MSE, likewise)", 1.0, psi, mse)
 
 
 def coupling() -> Row:
@@ -223,7 +313,9 @@ def hurwitz() -> Row:
     assert np.isnan([theory.stability(problem, eta) for eta in np.geomspace(1e-9, 10, 50)]).all()
     step = np.eye(2) - 0.01 * A
     radius = float(np.abs(np.linalg.eigvals(step)).max())
-    return Row("longest image of a unit vector, below (mended: spectral radius)", 1.0, np.linalg.norm(step, 2), radius)
+    return Row(
+        "longest image of a unit vector, below (corrected: spectral radius)", 1.0, np.linalg.norm(step, 2), radius
+    )
 
 
 def rewards() -> Row:
@@ -244,6 +336,15 @@ def debiased() -> Row:
 ROWS = (
     drift,
     order_of_sigma_a,
+    fluctuation,
+    averaged_products,
+    centred_products,
+    products_apart,
+    first_covariance,
+    next_covariance,
+    last_covariance,
+    rate_of_scaffnew,
+    short_products,
     transient_rate,
     scafflsa_rounds,
     scafflsa_step,
@@ -268,12 +369,12 @@ def cell(row: Row) -> str:
 
 def main() -> None:
     width = max(len(make.__name__) for make in ROWS)
-    print(f"{'':{width}}  {'printed':>10}  {'exact':>10}  {'exact/printed':>13}  {'mended':>10}  what")
+    print(f"{'':{width}}  {'printed':>10}  {'exact':>10}  {'exact/printed':>13}  {'corrected':>10}  what")
     for make in ROWS:
         row = make()
         ratio = row.exact / row.printed if row.printed else math.inf
         print(
-            f"{make.__name__:{width}}  {row.printed:10.4g}  {row.exact:10.4g}  {ratio:13.4g}  {row.mended:10.4g}  "
+            f"{make.__name__:{width}}  {row.printed:10.4g}  {row.exact:10.4g}  {ratio:13.4g}  {row.corrected:10.4g}  "
             f"{row.what}"
         )
 

@@ -83,7 +83,7 @@ def markov() -> Figure:
     problem = two_chains()
     known = theory.markov_constants(problem)
     eta, q = float(f"{0.99 * known.eta_inf_M:.2g}"), 40 * int(known.tau_mix)
-    updates = math.ceil(12 / known.a_tilde * (2 + math.log(problem.dim * known.kappa_Q) / 2) / eta)
+    updates = math.ceil(1 + 12 / known.a_tilde * (2 + math.log(problem.dim * known.kappa_Q) / 2) / eta)
     method, sampling, rounds = fl.FedLSA(eta, q * updates), fl.Markov(thin=q), 3
     bounds = [
         theory.bound(problem, method, rounds, sampling=sampling, record=200),

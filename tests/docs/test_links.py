@@ -44,7 +44,7 @@ def test_links_lead_to_files_and_headings_of_the_repository(page: Path) -> None:
 
 def test_the_walk_sees_links_and_headings() -> None:
     assert sum(len(LINK.findall(prose(page))) for page in PAGES) > 100
-    assert "where-the-papers-statements-needed-mending" in anchors(ROOT / "docs" / "theory.md")
+    assert "where-the-papers-statements-are-corrected" in anchors(ROOT / "docs" / "theory.md")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())

@@ -75,8 +75,8 @@ def test_every_row_has_a_function_or_says_why_not() -> None:
     assert [row.label for row in ROWS if not (row.label and row.says and answered.search(row.function))] == []
 
 
-def test_a_row_with_a_function_has_a_test() -> None:
-    assert [row.label for row in ROWS if "`" in row.function and "`tests/" not in row.test] == []
+def test_every_row_has_a_test() -> None:
+    assert [row.label for row in ROWS if "`tests/" not in row.test] == []
 
 
 def test_every_entry_in_code_type_is_a_function_or_a_test() -> None:

@@ -16,7 +16,7 @@ import fedlsa
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 TEXT = (DOCS / "theory.md").read_text(encoding="utf8")
-MENDED = TEXT.partition("## Where the paper's statements needed mending")[2]
+CORRECTED = TEXT.partition("## Where the paper's statements are corrected")[2]
 
 
 def script(name: str) -> ModuleType:
@@ -63,7 +63,7 @@ def test_every_label_of_the_page_is_in_the_paper_map_or_the_notation() -> None:
 
 
 def test_every_test_that_the_table_names_exists() -> None:
-    named = re.findall(r"`((?:tests/)?[\w/]+\.py)(?:::(\w+))?`", MENDED)
+    named = re.findall(r"`((?:tests/)?[\w/]+\.py)(?:::(\w+))?`", CORRECTED)
     assert len(named) > 15
     for file, function in named:
         path = ROOT / file if file.startswith(("tests/", "docs/")) else ROOT / "tests" / "theory" / file
@@ -74,7 +74,7 @@ def test_every_test_that_the_table_names_exists() -> None:
 
 def test_the_numbers_of_the_table_are_those_of_the_evidence() -> None:
     evidence = script("evidence")
-    shown = dict(re.findall(r"`(\w+)`: (\S+ against \S+(?: \(ratio [^)]+\))?)", MENDED))
+    shown = dict(re.findall(r"`(\w+)`: (\S+ against \S+(?: \(ratio [^)]+\))?)", CORRECTED))
     assert set(shown) == {make.__name__ for make in evidence.ROWS}
     for make in evidence.ROWS:
         row = make()

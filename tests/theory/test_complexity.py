@@ -108,10 +108,10 @@ def test_the_printed_iterations_of_scaffnew_are_too_few():
     p = math.sqrt(eta * a)
     X = 2 + min(1 / (2 * a * known.L), epsilon**2 / (8 * sigma)) * known.Delta
     printed = max(2 * known.L / a, 4 * sigma / (epsilon * a) ** 2) * math.log(X / (2 * epsilon**2))
-    mended = max(2 * known.L / a, 8 * sigma / (epsilon * a) ** 2) * math.log(2 * X / epsilon**2)
+    corrected = max(2 * known.L / a, 8 * sigma / (epsilon * a) ** 2) * math.log(2 * X / epsilon**2)
     algorithm = fl.Scaffnew(eta, p)
     assert fl.theory.bound(problem, algorithm, math.floor(printed * p)).value > epsilon**2
-    assert fl.theory.bound(problem, algorithm, math.ceil(mended * p)).value <= epsilon**2
+    assert fl.theory.bound(problem, algorithm, math.ceil(corrected * p)).value <= epsilon**2
 
 
 def trajectories(seed, difference):

@@ -79,7 +79,7 @@ def first_order_bias(problem: Problem, step_size: float, local_steps: int) -> Fl
 
 
 def round_bias_bound(problem: Problem, step_size: float, local_steps: int) -> float:
-    """The bound on ||rho_H|| of lem:bound-bias, mended: its proof needs a factor ||A_bar_c||^2 / 2 that is not printed.
+    """The bound on ||rho_H|| of lem:bound-bias, corrected: a factor ||A_bar_c||^2 / 2 is not printed.
 
     eta^2 H^2 / 2 E_c[||A_bar_c||^2 exp(eta H ||A_bar_c||) ||theta_star_c - theta_star||]; NaN without a theta_star_c.
     """
