@@ -37,6 +37,9 @@ def a_problem(rows=4, seed=0):
     return fl.problems.regression(sites(rows, seed), ridge=0.5)
 
 
+GARNET = fl.problems.garnet(agents=3, states=4, features=2, seed=1)  # a problem that results can hold
+
+
 def a_result(
     problem=None, algorithm=None, sampling=None, keep_theta=True, with_xi=True, diverged=(-1, -1, -1), **changes
 ):
@@ -207,16 +210,15 @@ def test_in_older_files_a_count_of_participants_is_an_integer_and_a_share_a_floa
 )
 @pytest.mark.parametrize("sampling", [fl.IID(), fl.Markov(thin=2, start=(0, 1, 0)), fl.Replay(3)])
 def test_arguments_hold_equal_method_and_sampling(algorithm, sampling):
-    again = results.arguments(a_result(algorithm=algorithm, sampling=sampling))
+    again = results.arguments(a_result(GARNET, algorithm=algorithm, sampling=sampling))
     assert again["algorithm"] == algorithm
     assert again["sampling"] == sampling
 
 
-@pytest.mark.parametrize(
+DATA = pytest.mark.parametrize(
     "problem",
     [
         a_problem(),
-        fl.problems.garnet(agents=4, states=6, features=3, seed=3),
         fl.problems.from_observations(
             [([0.5, 0.5], np.stack([np.eye(2), 2 * np.eye(2)]), np.ones((2, 2)))], assignment=[0, 0]
         ),
@@ -224,17 +226,70 @@ def test_arguments_hold_equal_method_and_sampling(algorithm, sampling):
             [(np.eye(3), np.ones(3), np.roll(np.eye(3), 1, 0), np.zeros(3, bool))], discount=0.5, trace=0.5
         ),
     ],
-    ids=["regression", "garnet", "from_observations", "from_transitions"],
+    ids=["regression", "from_observations", "from_transitions"],
+)
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        fl.problems.garnet(agents=4, states=6, features=3, seed=3),
+        fl.problems.ring(3, noise=0.1, weights=[1, 2, 3]),
+        fl.problems.from_mdps(np.full((2, 2, 1, 2), 0.5), np.ones((2, 2, 1)), np.ones((2, 1)), np.eye(2), 0.5),
+    ],
+    ids=["garnet", "ring", "from_mdps"],
 )
 def test_arguments_make_the_same_problem_again(problem, tmp_path):
-    results.save(a_result(problem), tmp_path / "r.nc")
+    r = a_result(problem)
+    results.save(r, tmp_path / "r.nc")
     again = results.arguments(results.load(tmp_path / "r.nc"))["problem"]
     assert recipe.problem_digest(again) == recipe.problem_digest(problem)
+    assert "run_again_needs" not in r.attrs
+
+
+@DATA
+def test_rows_of_sites_are_not_held_unless_they_are_asked_for(problem, tmp_path):
+    r = a_result(problem)
+    results.save(r, tmp_path / "r.nc")
+    loaded = results.load(tmp_path / "r.nc")
+    assert '"array"' not in json.dumps(loaded.attrs)
+    assert "rows of the sites" in loaded.attrs["run_again_needs"]
+    with pytest.raises(ArgumentError, match="problem must be passed, for a run needs the rows of the sites"):
+        results.arguments(loaded)
+    assert results.arguments(loaded, problem=problem)["problem"] is problem
+    results.save(loaded, tmp_path / "whole.nc", problem=problem)
+    whole = results.load(tmp_path / "whole.nc")
+    assert "run_again_needs" not in whole.attrs
+    assert recipe.problem_digest(results.arguments(whole)["problem"]) == recipe.problem_digest(problem)
+    assert results.arguments(whole, problem=problem)["problem"] is problem
+    for dataset in (r, whole):
+        with pytest.raises(ArgumentError, match="problem must be the one this result was made with"):
+            results.save(dataset, tmp_path / "other.nc", problem=a_problem(seed=9))
+
+
+def test_no_file_grows_with_the_rows_of_sites(tmp_path):
+    """Whatever is written of 10 rows or of 1,000 has the same length: nothing in it can be the rows."""
+    sizes = []
+    for rows in (10, 1000):
+        data = sites(rows)
+        problem, made = fl.problems.regression(data), fl.FedLSA(0.01, 2)
+        run = fl.simulate(problem, made, 3, 1, theta_0=np.zeros(2), engine="reference", keep=("theta", "xi"))
+        exact = fl.theory.exact(problem, made, 3, theta_0=np.zeros(2))
+        fitted = fl.fit(data, fl.Regression("y"), step_size=0.01, local_steps=2, rounds=3, local="means")
+        results.save(run, tmp_path / "run.nc")
+        results.save_curves(exact, tmp_path / "exact.nc")
+        fl.figures.save(fl.figures.error_curves([run]), tmp_path / "run.svg")
+        fitted.save(tmp_path / "fit.json")
+        sizes.append([(tmp_path / name).stat().st_size for name in ("run.nc", "exact.nc", "run.svg", "fit.json")])
+        sizes[-1].append(len(run._repr_html_()))
+    few, many = np.array(sizes)
+    assert np.abs(few - many).max() < 0.02 * many.max()  # a digit more or less here and there
+    assert (tmp_path / "run.nc").stat().st_size < 8 * 3 * 1000 * 3 / 2
 
 
 def test_arguments_hold_start_values_bit_for_bit():
     theta_0, xi_0 = np.random.default_rng(2).standard_normal(2), np.zeros((3, 2))
-    again = results.arguments(a_result(theta_0=theta_0, xi_0=xi_0, seeds=[4, 2**62], record=[0, 9]))
+    again = results.arguments(a_result(GARNET, theta_0=theta_0, xi_0=xi_0, seeds=[4, 2**62], record=[0, 9]))
     assert np.array_equal(again["theta_0"], theta_0)
     assert np.array_equal(again["xi_0"], xi_0)
     assert again["seeds"] == [4, 2**62]
@@ -254,20 +309,25 @@ def test_a_grid_writes_the_text_of_each_problem_once_and_results_are_those_of_si
 
 
 def test_a_large_problem_is_identified_and_must_be_passed_again(monkeypatch):
-    monkeypatch.setattr(recipe, "EMBED_LIMIT", 100)
-    problem = a_problem()
-    r = a_result(problem)
+    monkeypatch.setattr(recipe, "EMBED_LIMIT", 50)
+
+    def chains(p):
+        return fl.problems.from_mdps(
+            [[[[p, 1 - p]], [[0.5, 0.5]]]], np.ones((1, 2, 1)), np.ones((2, 1)), np.eye(2), 0.5
+        )
+
+    r = a_result(problem := chains(0.5))
     assert json.loads(r.attrs["problem"])["embedded"] is False
-    with pytest.raises(ArgumentError, match=r"problem must be passed: .* a problem made by regression"):
+    with pytest.raises(ArgumentError, match="problem must be passed, for a run needs its problem, which is too large"):
         results.arguments(r)
     assert results.arguments(r, problem=problem)["problem"] is problem
-    assert results.arguments(r, problem=a_problem())["problem"] is not problem
+    assert results.arguments(r, problem=chains(0.5))["problem"] is not problem
     with pytest.raises(ArgumentError, match="problem must be the one this result was made with"):
-        results.arguments(r, problem=a_problem(seed=1))
+        results.arguments(r, problem=chains(0.6))
 
 
 def test_a_method_from_elsewhere_must_be_passed_again():
-    r = a_result(algorithm=Homemade(0.25))
+    r = a_result(GARNET, algorithm=Homemade(0.25))
     with pytest.raises(ArgumentError, match=r"algorithm must be passed: .*Homemade"):
         results.arguments(r)
     assert results.arguments(r, algorithm=Homemade(0.25))["algorithm"] == Homemade(0.25)
@@ -315,10 +375,13 @@ def test_a_loaded_result_is_identical_to_the_saved_one(tmp_path):
 
 
 def test_a_recipe_of_200_kilobytes_survives(tmp_path):
-    r = a_result(a_problem(rows=4500))
-    assert len(r.attrs["problem"]) > 200_000
-    results.save(r, tmp_path / "r.nc")
-    xr.testing.assert_identical(results.load(tmp_path / "r.nc"), r)
+    problem = a_problem(rows=4500)
+    r = a_result(problem)
+    results.save(r, tmp_path / "r.nc", problem=problem)
+    again = results.load(tmp_path / "r.nc")
+    assert len(again.attrs["problem"]) > 200_000
+    xr.testing.assert_equal(again, r)
+    np.testing.assert_array_equal(results.arguments(again)["problem"].prob, problem.prob)
 
 
 @pytest.mark.filterwarnings(

@@ -80,7 +80,7 @@ def test_the_result_says_how_it_was_made_and_goes_where_results_go(tmp_path: Pat
     assert fl.results.summary(made)[0]["samples"] == 120
     assert fl.figures.error_curves([fine, made]).axes
     with pytest.raises(ArgumentError, match=r"made with fedlsa\.results\.richardson_romberg"):
-        fl.results.arguments(made)
+        fl.results.arguments(made, problem=panel())
 
 
 def test_a_seed_diverges_where_the_first_of_its_two_runs_does() -> None:

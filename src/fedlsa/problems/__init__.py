@@ -30,7 +30,10 @@ CONSTRUCTORS: dict[str, Callable[..., Problem]] = {
     "from_transitions": from_transitions,
     "regression": regression,
     "from_observations": from_observations,
+    "ring": ring,
+    "cartpoles": cartpoles,
 }
+DATA = ("regression", "from_transitions", "from_observations")  # whose arguments are rows of sites, or made of them
 
 
 def from_recipe(recipe: Mapping[str, Any]) -> Problem:

@@ -6,6 +6,7 @@ differ as much as `low` and `high` say, so that drift can be dialled. They need 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from .features import Aggregation, Fourier
 from .gymnasium import from_gymnasium
 from .logs import Log, from_logs
 from .rollouts import rollout
+from .tables import recipe
 
 LEFT, DOWN, RIGHT = range(3)
 LAKE_MAP = "SFFFFHFHFFFHHFFG"  # start, frozen, hole, goal: FrozenLake's own 4 x 4
@@ -73,11 +75,13 @@ def cartpoles(
     steps : transitions in each log; seed : of the rollouts
 
     A clumsy controller balances each pole until it falls; the value of a state is the discounted number of steps until
-    then. The problem keeps the logs' features as its recipe, so that a result can be made again without Gymnasium.
+    then. The problem keeps its settings as its recipe: a result is made again by new rollouts from the same seed.
     """
     gamma = checks.real("discount", discount, at_least=0, below=1)  # before the rollouts, which take their time
     logs = cartpole_logs(agents, low, high, steps, seed)
-    return from_logs(logs, pole_features, gamma, weights=weights, assignment=assignment)
+    made = from_logs(logs, pole_features, gamma, weights=weights, assignment=assignment)
+    asked = {"agents": agents, "low": low, "high": high, "discount": gamma, "steps": steps, "seed": seed}
+    return replace(made, recipe=recipe("cartpoles", weights, assignment, asked))
 
 
 def cartpole_logs(agents: int = 50, low: float = 0.2, high: float = 1.5, steps: int = 1000, seed: int = 0) -> list[Log]:

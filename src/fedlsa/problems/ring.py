@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import ArrayLike
 
 from .. import checks
 from .base import Problem
 from .regression import regression
+from .tables import own
 
 ROWS = 60  # of each site
 WIDE, NARROW = 1.3, 0.35  # standard deviations of a site's rows along the direction it sees best, and across it
@@ -36,9 +39,10 @@ def ring(
     radius = size * rng.uniform(0.8, 1.5, N)
     data = []
     for c in range(N):
-        own = radius[c] * np.array([np.cos(angle[c]), np.sin(angle[c])])
+        home = radius[c] * np.array([np.cos(angle[c]), np.sin(angle[c])])
         tilt = angle[c] / 2 + 0.9
         turn = np.array([[np.cos(tilt), -np.sin(tilt)], [np.sin(tilt), np.cos(tilt)]])
         X = rng.normal(size=(ROWS, 2)) @ np.diag([WIDE, NARROW]) @ turn.T
-        data.append((X, X @ own + sigma * rng.normal(size=ROWS)))
-    return regression(data, weights=weights)
+        data.append((X, X @ home + sigma * rng.normal(size=ROWS)))
+    asked = {"agents": N, "spread": size, "noise": sigma, "seed": seed, "weights": own(weights)}
+    return replace(regression(data, weights=weights), recipe={"constructor": "ring", "arguments": asked})

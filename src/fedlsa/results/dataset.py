@@ -16,6 +16,7 @@ from ..errors import ArgumentError
 from ..problems.base import Problem
 from ..sampling import Sampling
 from . import recipe
+from .recipe import NEEDS
 
 LABELS = {
     "squared_error": ("squared error", "||theta - theta_star||^2; NaN from the round of divergence on"),
@@ -87,6 +88,8 @@ def assemble(
     arguments : what simulate was called with: rounds, seeds, theta_0, xi_0, record, keep, dtype, engine
     problem_text : the text of the problem, where the caller has it already: a grid makes it once for all its results
     """
+    made = recipe.problem_text(problem) if problem_text is None else problem_text
+    lacks = recipe.missing(made)
     rounds, seeds = np.asarray(rounds, np.int64), np.asarray(seeds)
     diverged_at = np.asarray(diverged_at, np.int64)
     S, R, N, d = len(seeds), len(rounds), problem.n_agents, problem.dim
@@ -115,11 +118,12 @@ def assemble(
             "agents": N,
             "dim": d,
             "theta_star": problem.theta_star.tolist(),
-            "problem": recipe.problem_text(problem) if problem_text is None else problem_text,
+            "problem": made,
             "algorithm": recipe.text(recipe.algorithm_record(algorithm)),
             "sampling": recipe.text({"name": type(sampling).__name__, **recipe.fields_of(sampling)}),
             "arguments": recipe.text(dict(arguments)),
             "versions": recipe.text(recipe.versions()),
+            **({NEEDS: lacks} if lacks else {}),
         },
     )
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from .. import checks
 from ..errors import ResultFileError
 from ..files import reason, replacing
+from ..problems.base import Problem
 from . import netcdf, recipe
 from .recipe import require_result
 
@@ -28,9 +29,20 @@ SHORT = 8000  # letters of a command that are shown to other programs, within th
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 
 
-def save(dataset: xr.Dataset, path: str | os.PathLike[str]) -> None:
-    """Write a result; a file that was there before is replaced only once the new one is complete on disk."""
+def save(dataset: xr.Dataset, path: str | os.PathLike[str], *, problem: Problem | None = None) -> None:
+    """Write a result; a file that was there before is replaced only once the new one is complete on disk.
+
+    Rows of sites are never written: a problem made of them is identified by a digest, `attrs["run_again_needs"]` says
+    so, and `arguments(result, problem=...)` asks for it.
+    problem : the one of the result, to be written with all that it is made of, RAW ROWS OF SITES INCLUDED, so that the
+        file can be run again by itself
+    """
     require_result("dataset", dataset)
+    if problem is not None:
+        recipe.stored_problem(dataset.attrs["problem"], problem)  # refuses another one
+        dataset = dataset.assign_attrs(problem=recipe.problem_text(problem, with_data=True))
+        if recipe.missing(dataset.attrs["problem"]) is None:
+            dataset.attrs.pop(recipe.NEEDS, None)
     write(dataset, path)
 
 
@@ -57,7 +69,10 @@ def write(dataset: xr.Dataset, path: str | os.PathLike[str]) -> None:
 
 
 def load(path: str | os.PathLike[str]) -> xr.Dataset:
-    """Read a result that `save` wrote; it is identical to the one saved, or there is an error."""
+    """Read a result that `save` wrote; it is identical to the one saved, or there is an error.
+
+    Where it cannot be run again by itself, `attrs["run_again_needs"]` says what is missing.
+    """
     target = checks.path("path", path)
     try:
         with open(target, "rb") as file:

@@ -1,7 +1,8 @@
 """How a result was made, as JSON text, and back: what `fl.simulate(**fl.results.arguments(r))` needs for the same bits.
 
-Arrays are written as {"array": base64 of their compressed little-endian bytes, "dtype", "shape"}. Problems whose arrays
-exceed `EMBED_LIMIT` bytes, and methods defined outside fedlsa, are only identified, and must be passed again.
+Arrays are written as {"array": base64 of their compressed little-endian bytes, "dtype", "shape"}. Problems made of the
+rows of sites are only identified, by a digest, and must be passed again: a result is a thing to share, rows may not be.
+So are problems whose arrays exceed `EMBED_LIMIT` bytes, and methods defined outside fedlsa.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from ..problems.base import Problem
 from ..sampling import IID, Markov, Replay
 
 EMBED_LIMIT = 32 * 2**20
+NEEDS = "run_again_needs"  # the attribute that says what is not in a result
 SAMPLINGS = {kind.__name__: kind for kind in (IID, Markov, Replay)}
 
 
@@ -62,13 +64,27 @@ def _own_version() -> str:
     return version("fedlsa")  # from a file, which takes milliseconds
 
 
-def problem_text(problem: Problem) -> str:
-    """The problem's recipe; where it is too large or there is none, a digest of its tables."""
-    size = sum(a.nbytes for a in _arrays(problem.recipe))
-    if problem.recipe and size <= EMBED_LIMIT:
-        return text({"embedded": True, **problem.recipe})
+def problem_text(problem: Problem, *, with_data: bool = False) -> str:
+    """The problem's recipe; where it is too large, or holds rows of sites, or there is none, a digest of its tables.
+
+    with_data : write the recipe whatever it holds
+    """
     name = problem.recipe.get("constructor")
+    if problem.recipe and (with_data or (name not in problems.DATA and _size(problem.recipe) <= EMBED_LIMIT)):
+        return text({"embedded": True, **problem.recipe})
     return text({"embedded": False, "constructor": name, "digest": problem_digest(problem)})
+
+
+def missing(made: str) -> str | None:
+    """What a result whose problem has this text cannot be run again without; None where it holds the problem."""
+    stored = value(made)
+    if stored["embedded"]:
+        return None
+    if stored["constructor"] in problems.DATA:
+        return f"the rows of the sites (fl.problems.{stored['constructor']}), which results do not hold"
+    return (
+        f"its problem, {'which is too large to be held' if stored['constructor'] else 'for which there is no recipe'}"
+    )
 
 
 def problem_digest(problem: Problem) -> str:
@@ -113,24 +129,34 @@ def arguments(
     sampling = dict(value(dataset.attrs["sampling"]))
     kind = SAMPLINGS[sampling.pop("name")]
     return {
-        "problem": _problem(dataset.attrs["problem"], problem),
+        "problem": stored_problem(dataset.attrs["problem"], problem),
         "algorithm": _algorithm(dataset.attrs["algorithm"], algorithm),
         "sampling": kind(**sampling),
         **value(dataset.attrs["arguments"]),
     }
 
 
-def _problem(made: str, given: Problem | None) -> Problem:
+def stored_problem(made: str, given: Problem | None) -> Problem:
+    """The problem of a text, or the one that is given in its place, which must be the same."""
     stored = value(made)
     if given is not None:
         checks.instance("problem", given, Problem, "a fedlsa problem")
-        if problem_text(given) != made and problem_digest(given) != stored.get("digest"):
+        if problem_text(given) != made and problem_digest(given) != _digest(stored):
             raise ArgumentError("problem must be the one this result was made with; got a different one")
         return given
-    if not stored["embedded"]:
-        what = f"a problem made by {stored['constructor']}" if stored["constructor"] else "a problem without a recipe"
-        raise ArgumentError(f"problem must be passed: the result identifies {what} but does not hold it; got None")
+    lacks = missing(made)
+    if lacks:
+        raise ArgumentError(f"problem must be passed, for a run needs {lacks}; got None")
     return problems.from_recipe(stored)
+
+
+def _digest(stored: dict[str, Any]) -> str:
+    return problem_digest(problems.from_recipe(stored)) if stored["embedded"] else str(stored["digest"])
+
+
+def _size(recipe: Mapping[str, Any]) -> int:
+    """Bytes of all arrays."""
+    return sum(a.nbytes for a in _arrays(recipe))
 
 
 def _algorithm(made: str, given: Algorithm | None) -> Algorithm:
