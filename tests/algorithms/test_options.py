@@ -34,8 +34,8 @@ WRONG = [
     (
         lambda: fl.FedLSA(0.1, 10, participation=0.5, participants=3),
         ArgumentError,
-        "participation and",
-        "participants=3",
+        "participation and participants must not both be given",
+        "0.5 and 3",
     ),
     (lambda: fl.FedLSA(0.1, 10, participation="all"), ArgumentTypeError, "participation", "got 'all'"),
     (

@@ -211,6 +211,16 @@ def test_single_precision_follows_double_precision_to_a_thousandth(problem):
             assert np.abs(a[name].values - c[name].values).max() <= 1e-3 * scale
 
 
+@pytest.mark.parametrize("options", [{}, {"participants": 2}, {"average_after": 0}], ids=str)
+def test_single_precision_does_not_drift_over_1e5_rounds(problem, options):
+    """Rounding the server's sums would move sum_c w_c xi_c linearly, and would stop a running mean after 1e5 terms."""
+    method, arguments = fl.SCAFFLSA(0.1, 1, **options), {"rounds": 100_000, "seeds": 1, "keep": ("theta", "xi")}
+    single = fl.simulate(problem, method, dtype="float32", record=[100_000], **arguments)
+    double = fl.simulate(problem, method, record=[100_000], **arguments)
+    assert np.abs(problem.weights @ single["xi"].values[0]).max() <= 1e-12
+    np.testing.assert_allclose(single["theta"].values, double["theta"].values, rtol=0, atol=1e-4)
+
+
 # ---------------------------------------------------------------- progress, interruption, notices
 
 

@@ -89,6 +89,48 @@ def test_whole_runs_agree_with_the_cpu(name):
     assert on_gpu.attrs["arguments"] == on_cpu.attrs["arguments"].replace('"cpu"', '"cuda"')
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("agents", [60, 600])
+def test_agents_change_threads_from_round_to_round_without_a_race(agents, dtype):
+    """Two thirds take part, over more than one warp: who follows whom must not depend on which warp is quicker."""
+    if SIMULATED and (agents > 60 or dtype == "float32"):
+        pytest.skip("the simulator takes too long")
+    problem = fl.problems.garnet(agents=agents, states=12, seed=1, weights=np.arange(1.0, agents + 1))
+    on_gpu, on_cpu = both(
+        problem, fl.SCAFFLSA(0.3, 1, participants=2 * agents // 3), 4 * LONGER, seeds=SEEDS, dtype=dtype
+    )
+    tolerance = 1e-3 if dtype == "float32" else 1e-12
+    for part in ("theta", "xi"):
+        size = max(1.0, float(np.abs(on_cpu[part]).max()))
+        np.testing.assert_allclose(on_gpu[part], on_cpu[part], rtol=0, atol=tolerance * size)
+    assert np.abs(problem.weights @ on_gpu["xi"].values).max() <= 1e-12
+
+
+@pytest.mark.skipif(SIMULATED, reason="many rounds")
+@pytest.mark.parametrize("options", [{}, {"participants": 2}, {"average_after": 0}], ids=str)
+def test_single_precision_does_not_drift_over_1e5_rounds(options):
+    problem = fl.problems.garnet(agents=5, states=12, seed=1)
+    method = fl.SCAFFLSA(0.1, 1, **options)
+    on_gpu, on_cpu = both(problem, method, 100_000, seeds=1, dtype="float32")
+    assert np.abs(problem.weights @ on_gpu["xi"].values).max() <= 1e-12
+    np.testing.assert_allclose(on_gpu["theta"], on_cpu["theta"], rtol=0, atol=1e-4)
+
+
+@pytest.mark.skipif(SIMULATED, reason="the simulator has no limit of shared memory")
+@pytest.mark.parametrize(("dim", "rows"), [(40, 0), (64, 0), (128, 0), (128, 12), (64, 30), (100, 2)])
+def test_blocks_stay_within_their_shared_memory(dim, rows):
+    """Dense steps of many threads (rows = 0), and few rows that are long."""
+    rng = np.random.default_rng(dim)
+    if rows:
+        sites = [(rng.standard_normal((rows, dim)) / dim, rng.standard_normal(rows)) for _ in range(3)]
+        problem = fl.problems.regression(sites, ridge=0.5)
+    else:
+        A = np.eye(dim) + 0.1 / np.sqrt(dim) * rng.standard_normal((70, 2, dim, dim))
+        problem = fl.problems.from_observations([(np.ones(2) / 2, a, rng.standard_normal((2, dim))) for a in A])
+    on_gpu, on_cpu = both(problem, fl.SCAFFLSA(0.05, 3), 5, seeds=1)
+    np.testing.assert_allclose(on_gpu["theta"], on_cpu["theta"], rtol=0, atol=1e-9)
+
+
 def test_launches_that_are_cut_short_go_on_where_they_were(monkeypatch):
     from fedlsa.engine.cuda import host
 
