@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from ..checks import Floats
 from .draws import LANES, draw
 from .memory import load_block, load_few, store
+from .sources import SOURCES
 from .steps import advance
 from .vectors import INLINED, ShapeType, align_stack, fma, fold, widen
 
@@ -99,7 +100,7 @@ def scratch(state: State) -> Scratch:
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-def run(shape, one, sampler, tables, task, schedule, state, hook, scratch, t0, t1, g0, g1, serving):
+def run(shape, one, sampler, tables, task, schedule, state, hook, scratch, t0, t1, g0, g1, serving, sources=SOURCES):
     """Rounds t0, ..., t1 - 1 of the schedule for groups g0, ..., g1 - 1, and the server's part if `serving`.
 
     shape : rows of d lanes and the G chains that step together; one : the same rows, one at a time;

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from ..checks import Floats
 from ..errors import ArgumentError
 from .random import OBSERVATION, alias_bits, alias_table, block, choose
+from .sources import SOURCES
 
 Words = NDArray[np.uint32]
 
@@ -82,7 +83,7 @@ def _shown(values: Any) -> Any:
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def _on_rows(u, v, y, ridge, slots, seed, agent, first, steps, xi, eta, hat):
+def _on_rows(u, v, y, ridge, slots, seed, agent, first, steps, xi, eta, hat, sources=SOURCES):
     """theta_hat <- theta_hat - eta (u (v . theta_hat - y) + ridge theta_hat - xi), on rows drawn one by one."""
     d, size, shift = len(hat), len(slots), 32
     while size > 1:

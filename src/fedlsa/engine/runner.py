@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 
-from numba import typeof
+from numba import typeof, types
 
 from . import kernel
 from .progress import Progress, notice
+from .sources import SOURCES
 from .task import Run
 
 COMPILING = "fedlsa: compiling the engine for parameters of {D} numbers (once; the result is cached on disk)"
@@ -16,7 +17,8 @@ COMPILING = "fedlsa: compiling the engine for parameters of {D} numbers (once; t
 
 def compile_for(run: Run) -> None:
     """Have the kernel for this kind of task ready, from the disk cache or by compiling it."""
-    signature = tuple(typeof(a) for a in (*run.arguments(run.schedule(1)), 0, 0, 0, 0, True))
+    given = tuple(typeof(a) for a in (*run.arguments(run.schedule(1)), 0, 0, 0, 0, True))
+    signature = (*given, types.Omitted(SOURCES))
     if signature not in kernel.run.overloads:
         with notice(COMPILING.format(D=run.task.D)):
             kernel.run.compile(signature)

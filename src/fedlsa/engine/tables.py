@@ -15,6 +15,7 @@ from ..errors import ArgumentError
 from ..problems import Problem
 from ..sampling import Markov, Replay, Sampling
 from .random import START, alias_bits, alias_table, choose, words
+from .sources import SOURCES
 
 Words = NDArray[np.uint32]
 Integers = NDArray[np.int64]
@@ -42,7 +43,7 @@ class Layout:
 
 
 @njit(cache=True, error_model="numpy")
-def _fill(prob, first, length, bits, slot, slots):
+def _fill(prob, first, length, bits, slot, slots, sources=SOURCES):
     for m in range(len(first)):
         a, s = first[m], slot[m]
         alias_table(prob[a : a + length[m]], bits[m], slots[s : s + (1 << bits[m])])
@@ -144,7 +145,7 @@ def first_states(problem: Problem, sampling: Markov, where: Layout, seed: int) -
 
 
 @njit(cache=True, error_model="numpy")
-def _draw_states(seed, assignment, slots, slot, shift, out):
+def _draw_states(seed, assignment, slots, slot, shift, out, sources=SOURCES):
     for c in range(len(out)):
         m, word = assignment[c], np.int64(words(seed, c, START, 0, 1)[0])
         out[c] = choose(word, np.int64(slots[slot[m] + (word >> shift[m])]), shift[m])

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from ..checks import Floats
 from ..engine.memory import load, store
 from ..engine.random import OBSERVATION, block, choose, participants
+from ..engine.sources import SOURCES
 from ..engine.vectors import INLINED, fma
 
 WEIGHT = 4  # the first stream of random words after those of the engine; replicas 64 i ... 64 i + 63 read WEIGHT + i
@@ -74,7 +75,7 @@ class State(NamedTuple):
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def weight_bits(seed, group, first_block, out):
+def weight_bits(seed, group, first_block, out, sources=SOURCES):
     """Fill out with 64 random bits for each block of rows; first_block : (M + 1,)."""
     for m in range(len(first_block) - 1):
         for j in range(first_block[m], first_block[m + 1]):
@@ -94,7 +95,7 @@ def mean_weights(bits, first_block, rows_per_block, prob, first, out):
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def advance(data, method, weights, state, begin, end):
+def advance(data, method, weights, state, begin, end, sources=SOURCES):
     """Rounds begin, ..., end - 1 of all replicas."""
     N, dW, W = len(data.assignment), len(state.theta), weights.scale.shape[1]
     drawn, drift, full, factor = np.empty(AHEAD, np.int64), np.empty(dW), np.empty(W), np.empty(W)

@@ -17,6 +17,7 @@ from typing import Any
 
 from numba import cuda, float32, float64, int32, int64, uint32
 
+from ..sources import SOURCES
 from .steps import PACKED, E, dense, look_up, next_block
 from .warp import MOST_THREADS, WARP, barrier, block_sum, fold, kernel
 
@@ -56,6 +57,7 @@ def build(
     D = E * L
     stride = D * copies + (L * copies == 1)
     hooked, number = 0 if hook is None else 1, float32 if narrow else float64
+    compiled_from = int(SOURCES, 16) >> 1  # a constant of the kernel: caches know kernels by their constants
     half = 8 if kind == PACKED else 16  # bits of a row's number in a pair, where rows are in shared memory
 
     @kernel
@@ -64,6 +66,7 @@ def build(
         own_length, weights, steps, position, xi, shifts, theta_state, running, diverged, recorded, record_rounds, out,
         etas, gains, lengths, active, parameters, t0, t1,
     ):  # fmt: skip
+        sources = compiled_from  # noqa: F841
         b, tid, size = cuda.blockIdx.x, cuda.threadIdx.x, cuda.blockDim.x
         at, mine, places = tid % L, tid // L, size // L
         N, m = int32(ints[b, AGENTS]), int32(ints[b, ACTIVE])

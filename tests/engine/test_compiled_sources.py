@@ -1,0 +1,92 @@
+"""Compiled code on disk is never older than its sources: cached functions know all files that they are made of."""
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import fedlsa as fl
+from fedlsa.engine import kernel, local, sources, tables
+from fedlsa.fit import replicas
+
+ROOT = Path(fl.__file__).parent
+TREES = {p.relative_to(ROOT): ast.parse(p.read_text()) for p in ROOT.rglob("*.py")}
+
+
+def names_in(node):
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+
+
+COMPILED = {path for path in TREES if re.search(r"^(import|from) numba", (ROOT / path).read_text(), re.MULTILINE)}
+
+
+@cache
+def imported(path):
+    """name -> the module of this package from which it is imported, for relative imports."""
+    out = {}
+    for node in ast.walk(TREES[path]):
+        if isinstance(node, ast.ImportFrom) and node.level and node.module:
+            home = path.parents[node.level - 1] / Path(*node.module.split(".")).with_suffix(".py")
+            out |= {alias.asname or alias.name: home for alias in node.names}
+    return out
+
+
+@cache
+def functions(path):
+    return {n.name: n for n in TREES[path].body if isinstance(n, ast.FunctionDef)}
+
+
+def reached(path, name, seen=None):
+    """Every (file, function) that a function calls, itself included, as far as names tell."""
+    seen = set() if seen is None else seen
+    node = functions(path).get(name)
+    if (path, name) in seen or node is None:
+        return seen
+    seen.add((path, name))
+    overloads = [f for f in functions(path).values() if any(name in names_in(d) for d in f.decorator_list)]
+    for used in set().union(*(names_in(f) for f in [node, *overloads])) | {f.name for f in overloads}:
+        reached(path, used, seen)
+        home = imported(path).get(used)
+        if home in TREES:
+            reached(home, used, seen)
+    return seen
+
+
+def cached():
+    """(file, function) of every function that is cached on disk."""
+    for path in sorted(COMPILED):
+        for name, node in functions(path).items():
+            text = " ".join(ast.unparse(d) for d in node.decorator_list)
+            if "cache=True" in text or "**OPTIONS" in text:
+                yield pytest.param(path, name, id=f"{path}:{name}")
+
+
+@pytest.mark.parametrize(("path", "name"), list(cached()))
+def test_a_cached_function_that_calls_other_files_knows_their_digest(path, name):
+    others = {p for p, _ in reached(path, name)} & COMPILED - {path}
+    listed = {Path("engine") / f for f in sources.FILES}
+    scalar = path.name == "random.py"  # its vectors are used by the kernel alone
+    if others and not scalar:
+        assert others <= listed
+        assert functions(path)[name].args.args[-1].arg == "sources"
+
+
+def test_the_digest_changes_with_each_file_and_is_part_of_the_key_of_every_signature():
+    for name in sources.FILES:
+        assert sources.digest((name,)) != sources.digest(())
+    assert len({sources.digest((name,)) for name in sources.FILES}) == len(sources.FILES)
+    tables.layout(fl.problems.garnet(agents=2, states=4, features=2, branching=2), fl.IID())
+    (signature, *_) = tables._fill.signatures
+    assert sources.SOURCES in str(signature[-1])
+    for function in (
+        kernel.run,
+        local._on_rows,
+        tables._fill,
+        tables._draw_states,
+        replicas.weight_bits,
+        replicas.advance,
+    ):
+        assert function.py_func.__defaults__ == (sources.SOURCES,)
+    assert sources.digest() == sources.SOURCES
