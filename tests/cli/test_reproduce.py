@@ -67,19 +67,28 @@ def claim(value, **bounds):
 
 
 def test_a_claim_that_comes_out_otherwise_is_exit_code_one(fedlsa, monkeypatch):
-    claims = (claim(3.0, at_most=5.0), claim(7.0, at_most=5.0, expected=False), claim(9.5, at_most=5.0))
+    claims = (
+        claim(3.0, at_most=5.0),
+        claim(7.0, at_most=5.0, expected=False, kind="paper", quote="small"),
+        claim(9.5, at_most=5.0, kind="check"),
+    )
     monkeypatch.setitem(EXPERIMENTS, "mine", Experiment("mine", "Mine", (), claims=claims))
     monkeypatch.setattr("fedlsa.experiments.studio.Studio.begin", lambda *_: None)
     monkeypatch.setattr("fedlsa.cli.reproduce.MOST_DRAWERS", 0)
     code, out, err = fedlsa("reproduce", "mine", "--preset", "paper")
     assert code == 1
     assert "1 claim came out otherwise than expected" in err
-    (row,) = [line for line in out.splitlines() if "FAILED" in line]
+    (row,) = [line for line in out.splitlines() if "FAILED" in line and "mine" in line]
     assert "9.5" in row
     assert "≤ 5" in row
     assert "does not hold as stated" in out
+    kinds = ["of the paper: 1 not as stated", "of the library itself: 1 FAILED", "beyond the paper: 1 hold"]
+    assert [line for line in out.splitlines() if line.startswith("claims")] == [f"claims {kind}" for kind in kinds]
     monkeypatch.setitem(EXPERIMENTS, "mine", Experiment("mine", "Mine", (), claims=claims[:2]))
     assert fedlsa("reproduce", "mine", "--preset", "paper")[0] == 0
+    nothing = (claim(float("nan"), at_most=5.0, expected=False),)
+    monkeypatch.setitem(EXPERIMENTS, "mine", Experiment("mine", "Mine", (), claims=nothing))
+    assert fedlsa("reproduce", "mine", "--preset", "paper")[0] == 1
 
 
 @pytest.mark.parametrize(
@@ -91,6 +100,7 @@ def test_a_claim_that_comes_out_otherwise_is_exit_code_one(fedlsa, monkeypatch):
         (["fig1", "--seeds", "0"], "--seeds must be a positive integer; got 0"),
         (["fig1", "--engine", "cuba"], "--engine must be"),
         (["fig1", "--threads", "-1"], "--threads must be a positive integer"),
+        (["fig1", "--instances", "-1"], "--instances must be"),
     ],
 )
 def test_what_is_misspelt_is_one_line_and_nothing_is_begun(fedlsa, tmp_path, arguments, complaint):
@@ -125,7 +135,7 @@ def test_the_quick_scale_is_asked_for_with_three_seeds_and_both_presets(fedlsa, 
     assert fedlsa("reproduce", "--quick")[0] == 0
     assert fedlsa("reproduce", "debiased", "fig1", "--preset", "paper")[0] == 0
     assert asked[0] == (list(EXPERIMENTS), [Scale("paper", 3, True), Scale("authors", 3, True)])
-    assert asked[1] == (["fig1", "debiased"], [Scale("paper", 10, False)])
+    assert asked[1] == (["fig1", "debiased"], [Scale("paper", 10, False, 10)])
 
 
 def test_the_display_has_a_row_per_experiment_and_the_panels_of_the_one_in_work():

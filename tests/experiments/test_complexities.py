@@ -8,25 +8,23 @@ import numpy as np
 import pytest
 
 import fedlsa as fl
-from fedlsa.experiments import EXPERIMENTS, Scale, complexities, compute, laws, lower_bound, one_shot, planning, rivals
+from fedlsa.experiments import (
+    EXPERIMENTS,
+    Scale,
+    complexities,
+    compute,
+    growth,
+    laws,
+    lower_bound,
+    one_shot,
+    planning,
+    rivals,
+)
 from fedlsa.experiments.cells import Cell
 from fedlsa.experiments.stated import verdict
 
 NAMES = ("table1", "table2", "one-shot")
 X = 5.0 * 2 ** np.arange(8)
-
-
-@pytest.fixture(scope="module")
-def lookup():
-    """Results of quick cells, each computed once."""
-    known = {}
-
-    def find(cell):
-        if cell not in known:
-            known[cell] = compute(cell)
-        return known[cell]
-
-    return find
 
 
 def test_a_power_is_found_by_its_exponent_and_a_logarithm_by_its_slope():
@@ -81,6 +79,17 @@ def test_copies_of_agents_change_their_number_and_nothing_else():
     assert (two.n_agents, ten.n_agents) == (2, 10)
     np.testing.assert_allclose(ten.theta_star, two.theta_star)
     np.testing.assert_array_equal(ten.A_bar, np.tile(two.A_bar, (5, 1, 1)))
+
+
+def test_a_smaller_first_feature_lowers_a_and_nu_and_is_a_change_of_coordinates():
+    where = {"agents": 2, "perturbation": 0.0, "states": 5, "features": 2}
+    plain, small = (planning.problem({"problem": {**where, **more}}) for more in ({}, {"shrunk": 0.5}))
+    np.testing.assert_allclose(small.theta_star, plain.theta_star * [2, 1])
+    np.testing.assert_allclose(small.A_bar, plain.A_bar * np.outer([0.5, 1], [0.5, 1]))
+    known = fl.theory.constants(plain)
+    assert planning._least_feature({"problem": where}) == pytest.approx(known.nu)
+    assert planning._least_feature({"problem": {**where, "shrunk": 0.1}}) < 0.02 * known.nu
+    assert fl.theory.constants(small).a_sym < known.a_sym
 
 
 def test_one_step_less_than_the_synchronous_plan_misses_the_target():
@@ -154,33 +163,40 @@ def test_both_rivals_meet_their_limits_for_many_observations():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_tables_have_one_set_of_columns_and_say_which_row_is_beaten(name, lookup):
-    scale = Scale("paper", 2, quick=True)
+def test_tables_have_one_set_of_columns_and_say_which_row_is_beaten(name, look):
+    scale = Scale("paper", 3, quick=True)
     (table,) = EXPERIMENTS[name].tables
-    rows = table.rows(table.cells(scale), lookup, scale)
+    rows = table.rows(table.cells(scale), look, scale)
     assert len({tuple(row) for row in rows}) == 1
     if name == "table1":
         by_name = {row["method"]: row for row in rows}
         assert by_name["Scaffnew"]["communications are"] == "fewer than stated"
         assert by_name["Scaffnew"]["samples with many agents are"] == "fewer than stated"
         assert by_name["SCAFFLSA"]["communications are"] == "as stated"
+        assert by_name["SCAFFLSA"]["local updates, stated"] == "1 / (N ε²)"
+        assert by_name["SCAFFLSA"]["exponent of local updates"] == pytest.approx(2, abs=0.1)
+        assert by_name["FedLSA, H = 1 (Doan)"]["exponent of 1/a in communications"] == pytest.approx(1, abs=0.1)
+        assert by_name["FedLSA"]["exponent of N in local updates"] == pytest.approx(-1, abs=0.2)
+    if name == "table2":
+        wanted = {f"exponent of {x} in communications" for x in ("N", growth.GAMMA.symbol, growth.NU.symbol)}
+        assert wanted <= rows[0].keys()
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_pictures_are_drawn_from_stored_cells(name, lookup):
-    scale = Scale("paper", 2, quick=True)
+def test_pictures_are_drawn_from_stored_cells(name, look):
+    scale = Scale("paper", 3, quick=True)
     for picture in EXPERIMENTS[name].pictures:
         cells = picture.cells(scale)
-        figure = picture.draw(cells, lookup, scale)
+        figure = picture.draw(cells, look, scale)
         assert all(axes.lines for axes in figure.axes)
 
 
-def test_marks_of_the_lower_bound_are_the_stored_values(lookup):
+def test_marks_of_the_lower_bound_are_the_stored_values(look):
     scale = Scale(quick=True)
     cells = lower_bound.cells(scale)
-    figure = lower_bound.draw(cells, lookup, scale)
+    figure = lower_bound.draw(cells, look, scale)
     drawn = {tuple(np.round(line.get_ydata(), 12)) for line in figure.axes[0].lines}
-    stored = tuple(np.round(lower_bound.against_agents("psi", cells, lookup)[1], 12))
+    stored = tuple(np.round(lower_bound.against_agents("psi", cells, look)[1], 12))
     assert stored in drawn
 
 

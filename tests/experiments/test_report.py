@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 import pytest
 import tiny
 
+from fedlsa.errors import ArgumentError, UnknownNameError
 from fedlsa.experiments import Local, Outcome, Verdict, reproduce
 from fedlsa.experiments.report import claims, interval, page, verdict_words
 
@@ -92,7 +93,7 @@ def test_it_shows_titles_labels_parameters_commands_and_verdicts(made):
     text = Reader(made[2]).text
     for words in (
         "fig:one",
-        "fedlsa reproduce one --preset authors --seeds 3 --quick",
+        "fedlsa reproduce one --preset authors --seeds 3 --instances 0 --quick",
         "place 0, 1, 2, 3, 4, 5, 6, 7",
         "mean of all draws; holds if 1 … 2",
         "does not hold as stated",
@@ -105,8 +106,8 @@ def test_it_shows_titles_labels_parameters_commands_and_verdicts(made):
 def test_the_summary_counts_verdicts_of_both_instances(made):
     first = made[2].split("<section", 1)[0]
     text = Reader(first + "</main></body></html>").text
-    assert "2 hold 2 not as stated 2 FAILED" in text
-    assert "First & foremost 1 hold 1 not as stated 1 hold 1 not as stated" in text
+    assert "of the paper: 2 hold 2 not as stated beyond the paper: 2 FAILED" in text
+    assert "First & foremost of the paper: 1 hold 1 not as stated of the paper: 1 hold 1 not as stated" in text
     assert "Second no claims no claims" in text
 
 
@@ -123,10 +124,28 @@ def test_a_verdict_says_holds_not_as_stated_or_failed(made):
 
     assert words(1.0, at_most=2.0) == "holds"
     assert words(3.0, at_most=2.0) == "FAILED"
-    assert words(float("nan"), at_most=2.0) == "FAILED"
     assert words(3.0, at_most=2.0, expected=False) == "does not hold as stated"
     assert words(1.0, at_most=2.0, expected=False) == "FAILED"
     assert interval(tiny.claim("it", at_least=0.5)) == "≥ 0.5"
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("expected", [True, False])
+@pytest.mark.parametrize("bounds", [{"at_most": 2.0}, {"at_least": -1.0}])
+def test_what_is_no_number_is_a_failure_whatever_was_expected(value, expected, bounds):
+    claim = tiny.claim("it", expected=expected, **bounds)
+    here, there = Verdict(claim, tiny.SCALES[0], value), Verdict(claim, tiny.SCALES[0], 0.0, (0.0, value))
+    assert verdict_words(here) == verdict_words(there) == "FAILED"
+    assert (here.holds, there.held) == (False, 1)
+
+
+def test_a_claim_of_the_paper_quotes_it_and_every_claim_could_fail():
+    with pytest.raises(ArgumentError, match="quote must hold the paper's words"):
+        tiny.claim("it", at_most=1.0, kind="paper")
+    with pytest.raises(ArgumentError, match="could not fail"):
+        tiny.claim("it")
+    with pytest.raises(UnknownNameError, match="kind must be one of"):
+        tiny.claim("it", at_most=1.0, kind="papers")
 
 
 def test_claims_are_there_for_programs_too(made):

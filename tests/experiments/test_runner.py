@@ -1,8 +1,10 @@
 """The runner: each cell once, kept at once, and the same files however often it was killed on the way."""
 
+import inspect
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +15,8 @@ import xarray as xr
 
 import fedlsa as fl
 from fedlsa.errors import ResultFileError
-from fedlsa.experiments import Cell, Local, Scale, Store, reproduce, run
+from fedlsa.experiments import Cell, Local, Scale, Store, cells, reproduce, run
+from fedlsa.experiments.compute import KINDS
 
 HERE = Path(__file__).parent
 QUICK = Scale("paper", 3, True)
@@ -46,9 +49,9 @@ def test_killed_at_twenty_random_moments_it_ends_with_the_bytes_of_a_run_in_one_
 
 def test_a_cell_that_several_panels_share_is_computed_once(tmp_path, log):
     progress = run(groups("one", "two"), Store(tmp_path / "cells"), Local())
-    cells = {cell for held in groups("one", "two").values() for cell in held}
-    assert sorted(log()) == sorted(cell.key for cell in cells)
-    assert progress.computed == len(cells) == 13
+    every = {cell for held in groups("one", "two").values() for cell in held}
+    assert sorted(log()) == sorted(cell.key for cell in every)
+    assert progress.computed == len(every) == 13
     assert all(done == total for done, total in progress.groups.values())
 
 
@@ -64,6 +67,36 @@ def test_what_is_stored_is_not_computed_again_and_what_is_damaged_is(tmp_path, l
     assert (first.computed, again.computed) == (9, 5)
 
 
+def test_cells_of_other_code_are_not_used_and_removed_where_that_is_asked_for(tmp_path, log, monkeypatch):
+    def ran(clean=False):
+        return reproduce(["one"], [QUICK], tmp_path, Local(), catalogue=tiny.CATALOGUE, clean=clean)[1].computed
+
+    assert (ran(), ran()) == (9, 0)
+    monkeypatch.setattr("fedlsa.experiments.cells.code", lambda: "other")
+    monkeypatch.setattr("fedlsa.experiments.store.code", lambda: "other")
+    old = Store(tmp_path / "cells").outdated()
+    assert len(old) == 9
+    assert ran() == 9
+    assert all(path.exists() for path in old)
+    assert ran(clean=True) == 0
+    assert not any(path.exists() for path in old)
+
+
+def test_the_digest_follows_every_source_that_computes_cells(tmp_path):
+    package = Path(fl.__file__).parent
+    shutil.copytree(package, tmp_path / "fedlsa", ignore=shutil.ignore_patterns("__pycache__"))
+    seen = {cells.source_digest(package)}
+    assert seen == {cells.source_digest(tmp_path / "fedlsa")}
+    computing = {inspect.unwrap(f).__module__ for f in (*KINDS.values(), fl.simulate, fl.theory.exact, fl.plan)}
+    computing |= {"fedlsa.engine.steps", "fedlsa.problems.garnet", "fedlsa.algorithms.scafflsa", "fedlsa.sampling"}
+    for module in sorted(m for m in computing if m.startswith("fedlsa.")):
+        with (tmp_path / Path(*module.split("."))).with_suffix(".py").open("a") as file:
+            file.write("# changed\n")
+        found = cells.source_digest(tmp_path / "fedlsa")
+        assert found not in seen, module
+        seen.add(found)
+
+
 def test_a_file_of_another_cell_does_not_count(tmp_path, log):
     store, here, there = Store(tmp_path), tiny.place(QUICK, 0), tiny.place(QUICK, 1)
     store[here] = tiny.KINDS["tiny"](here.settings, {}, None)
@@ -77,12 +110,12 @@ def test_a_file_of_another_cell_does_not_count(tmp_path, log):
 
 def test_the_store_keeps_no_more_in_memory_than_it_may_and_forgets_nothing(tmp_path, log):
     store = Store(tmp_path, kept=3 * 3 * 20 * 8)
-    cells = [tiny.place(QUICK, i) for i in range(8)]
-    for cell in cells:
+    several = [tiny.place(QUICK, i) for i in range(8)]
+    for cell in several:
         store[cell] = tiny.KINDS["tiny"](cell.settings, {}, None)
         assert sum(held.nbytes for held in store._recent.values()) <= store.kept
     assert len(store._recent) == 3
-    for cell in cells:
+    for cell in several:
         assert store[cell].attrs["place"] == cell.settings["place"]
 
 

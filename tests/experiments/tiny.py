@@ -79,7 +79,10 @@ ONE = Experiment(
     ("fig:one",),
     (Picture("one", "Means of {seeds} seeds, <{preset}>", cells(0, 8), draw),),
     (Table("one", "The means & more", cells(0, 8), rows),),
-    (claim("near", at_least=1, at_most=2), claim("false", at_most=0.0, expected=False)),
+    (
+        claim("near", at_least=1, at_most=2, kind="paper", quote="means are <near> & dear"),
+        claim("false", at_most=0.0, expected=False, kind="paper", quote="means are small"),
+    ),
 )
 TWO = Experiment("two", "Second", (), (Picture("two", "More", cells(4, 12), draw),))
 WRONG = Experiment("wrong", "A claim that fails", (), claims=(claim("missed", at_least=5.0),))

@@ -12,9 +12,10 @@ from rich.console import Console
 from rich.table import Table
 
 from .. import checks, experiments
-from ..experiments import Local, Outcome, Scale
+from ..experiments import Local, Outcome, Scale, Store
+from ..experiments.base import KINDS
 from ..experiments.cluster import Cluster
-from ..experiments.report import FAILED, interval, number, verdict_words
+from ..experiments.report import COUNTED, FAILED, counts, elsewhere, interval, number, verdict_words
 from ..experiments.runner import Executor
 from ..figures import style
 from ..theory.threads import cores
@@ -23,6 +24,7 @@ from . import live, options
 PRESETS = ("paper", "authors")
 ENGINES = ("cpu", "cuda", "auto")
 SEEDS, QUICK_SEEDS = 10, 3
+INSTANCES, QUICK_INSTANCES = 10, 0
 MOST_DRAWERS = 4
 RUN, OUTPUT = "Run", "Output"
 
@@ -54,6 +56,14 @@ def reproduce(
         bool,
         typer.Option("--quick", help="Few agents, short runs: all of it in under a minute.", rich_help_panel=RUN),
     ] = False,
+    instances: Annotated[
+        int | None,
+        typer.Option(
+            help="Other Garnet problems on which claims without simulations are decided, too.",
+            show_default="10; quick: 0",
+            rich_help_panel=RUN,
+        ),
+    ] = None,
     engine: Annotated[
         str,
         typer.Option(
@@ -78,6 +88,9 @@ def reproduce(
     out: Annotated[
         Path, typer.Option(help="Folder of cells, figures, tables and report.", rich_help_panel=OUTPUT)
     ] = Path("out"),
+    clean: Annotated[
+        bool, typer.Option("--clean", help="Remove cells that other code has computed.", rich_help_panel=OUTPUT)
+    ] = False,
 ) -> None:
     """Reproduce the paper: compute what is missing, draw every figure, decide every claim, write the report.
 
@@ -86,6 +99,8 @@ def reproduce(
     names = chosen(name or ["all"])
     kinds = PRESETS if checks.choice("--preset", preset, (*PRESETS, "both")) == "both" else (preset,)
     count = checks.integer("--seeds", seeds if seeds is not None else QUICK_SEEDS if quick else SEEDS, at_least=1)
+    wanted = instances if instances is not None else QUICK_INSTANCES if quick else INSTANCES
+    many = checks.integer("--instances", wanted, at_least=0)
     checks.choice("--engine", engine, ENGINES)
     how = {
         "engine": engine,
@@ -94,16 +109,19 @@ def reproduce(
     options.check_folder("--out", out / "report")
     style.matplotlib()  # now rather than after minutes of work
     executor: Executor = Local(how) if ray is None else Cluster(ray, how)
-    scales = [Scale(kind, count, quick) for kind in kinds]
+    scales = [Scale(kind, count, quick, many) for kind in kinds]
     try:
         with live.display() as watch:
             outcomes, progress = experiments.reproduce(
-                names, scales, out, executor, watch, drawers=min(cores(), MOST_DRAWERS)
+                names, scales, out, executor, watch, drawers=min(cores(), MOST_DRAWERS), clean=clean
             )
     except KeyboardInterrupt:
         print(f"fedlsa: what is done is kept in {out}; the same command goes on from there", file=sys.stderr)
         raise
     print(f"{len(progress.groups)} panels; {progress.computed} cells computed; {live.duration(progress.seconds)}")
+    outdated = len(Store(out / "cells").outdated())
+    if outdated:
+        print(f"{outdated} cells of other code in {out / 'cells'} are not used; --clean removes them")
     print_verdicts(outcomes)
     print(f"report: {out / 'report' / 'index.html'}")
     failed = sum(not v.ok for o in outcomes for v in o.verdicts)
@@ -122,21 +140,25 @@ def chosen(names: list[str]) -> list[str]:
 
 
 def print_verdicts(outcomes: list[Outcome]) -> None:
-    """A row per claim and instance: its number, where that must lie, and what follows."""
+    """A row per claim and instance: its number, where that must lie, and what follows; then how many there are."""
     verdicts = [(o, v) for o in outcomes for v in o.verdicts]
     if not verdicts:
         return
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("claim", overflow="fold")
+    table.add_column("kind")
     table.add_column("instance")
     for heading in ("value", "holds if"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("verdict")
+    table.add_column("on others")
     for o, v in verdicts:
-        words = verdict_words(v)
-        row = (f"{o.experiment.name}: {v.claim.name}", o.scale.preset, number(v.value), interval(v.claim), words)
+        words, name = verdict_words(v), f"{o.experiment.name}: {v.claim.name}"
+        row = (name, v.claim.kind, o.scale.preset, number(v.value), interval(v.claim), words, elsewhere(v))
         table.add_row(*row, style="bold red" if words == FAILED else None)
     console = Console(file=sys.stdout, highlight=False, markup=False)
     if not console.is_terminal:
-        console = Console(file=sys.stdout, highlight=False, markup=False, width=140)
+        console = Console(file=sys.stdout, highlight=False, markup=False, width=160)
     console.print(table)
+    for kind, found in counts(v for _, v in verdicts).items():
+        print(f"claims {KINDS[kind]}: " + ", ".join(f"{n} {COUNTED[k]}" for k, n in found.items() if n))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from . import complexities, curves, markovian, one_shot, values
+from . import curves, growth, markovian, one_shot, values
 from .base import Experiment
 
 EXPERIMENTS: dict[str, Experiment] = {
     e.name: e
     for e in (
         *curves.EXPERIMENTS,
-        *complexities.EXPERIMENTS,
+        *growth.EXPERIMENTS,
         *one_shot.EXPERIMENTS,
         *markovian.EXPERIMENTS,
         *values.EXPERIMENTS,

@@ -104,7 +104,10 @@ def _knock(address: str) -> None:
 def _task(text: str, how: Mapping[str, Any]) -> tuple[xr.Dataset, float]:
     """One cell, in a worker."""
     began = time.monotonic()
-    result = compute(Cell.from_text(text), how)
+    cell = Cell.from_text(text)
+    if cell.text != text:
+        raise ClusterError("a node of the Ray cluster has another version of fedlsa: install the same one everywhere")
+    result = compute(cell, how)
     return result, time.monotonic() - began
 
 

@@ -16,17 +16,14 @@ import numpy as np
 from ..checks import Floats
 from ..figures.complexities import CostPanel, cost_panels, marks_of
 from . import laws
-from .base import Claim, Experiment, Lookup, Panels, Picture, Row, Scale, Table
+from .base import Claim, Lookup, Panels, Row, Scale
 from .cells import Cell
-from .lower_bound import CLAIMS as LOWER_BOUND_CLAIMS
-from .lower_bound import PICTURE as LOWER_BOUND
-from .stated import LARGE, ROWS_LSA, ROWS_TD, SMALL, Stated, verdict
+from .stated import LARGE, ROWS_LSA, ROWS_TD, Stated, verdict
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NAMES = {"fedlsa": "FedLSA", "scaffnew": "Scaffnew", "scafflsa": "SCAFFLSA"}
-AGENTS = (2, 4, 10, 40, 100)
 QUICK_AGENTS, QUICK_EPSILONS = (2, 8), (0.03, 0.003, 0.0005)
 QUICK_SIZE = {"states": 10, "features": 2}  # plans are quick; nothing is simulated, so nothing is compiled for it
 TITLES = {"synchronous": "FedLSA, H = 1 (Doan)", **NAMES}
@@ -82,6 +79,7 @@ class Study:
         row: dict[str, str | int | float] = {"method": TITLES[method], "communications, stated": stated.rounds}
         x, T = self.measured("plan", method, "rounds", cells, lookup)
         _, n = self.measured("plan", method, "samples", cells, lookup)
+        _, H = self.measured("plan", method, "local_steps", cells, lookup)
         _, bound = self.measured("promise", method, "rounds", cells, lookup)
         for e, i in zip(epsilons, at, strict=True):
             row[f"communications at ε = {e:g}"] = int(T[i])
@@ -89,6 +87,10 @@ class Study:
         found = laws.better(x, T)
         row["law of communications"] = f"{found.name}: {found}"
         row["last exponent"] = round(laws.final_slope(x, T), 2)
+        row["local updates, stated"] = stated.local_steps
+        for e, i in zip(epsilons, at, strict=True):
+            row[f"local updates at ε = {e:g}"] = f"{H[i]:.3g}"
+        row["exponent of local updates"] = round(laws.slope(x, H), 2)
         row["samples per agent, stated"] = stated.samples
         for e, i in zip(epsilons, at, strict=True):
             row[f"samples at ε = {e:g}"] = f"{n[i]:.3g}"
@@ -111,38 +113,84 @@ class Study:
         ]
 
     def draw(self, cells: Panels, lookup: Lookup, scale: Scale) -> Figure:
-        return cost_panels(self.panels(cells, lookup), note=_note(scale))
+        return cost_panels(self.panels(cells, lookup), note=note(scale))
 
     def claims(self) -> tuple[Claim, ...]:
-        def claim(name: str, text: str, statistic: str, measure: Callable[[Floats, Floats], float], **k: Any) -> Claim:
+        label = "tab:summary-of-results-TD" if self.perturbed else "tab:summary-of-results"
+
+        def claim(
+            name: str, text: str, statistic: str, measure: Callable[[Floats, Floats], float], what: str, **k: Any
+        ) -> Claim:
             method = name.split("-")[0]
 
-            def value(cells: Panels, lookup: Lookup, scale: Scale) -> float:
-                return measure(*self.measured("plan", method, "rounds", cells, lookup))
+            def cells(scale: Scale) -> Panels:
+                return {f"plan {method}": self.cells(scale)[f"plan {method}"]}
 
-            label = "tab:summary-of-results-TD" if self.perturbed else "tab:summary-of-results"
-            return Claim(f"{self.name}-{name}", text, label, statistic, self.cells, value, **k)
+            def value(cells: Panels, lookup: Lookup, scale: Scale) -> float:
+                return measure(*self.measured("plan", method, what, cells, lookup))
+
+            kind = "beyond" if method == "scaffnew" else "paper"
+            return Claim(f"{self.name}-{name}", text, label, statistic, cells, value, kind=kind, **k)
 
         ratio = "residual of the logarithm over that of the power, root mean square in T"
         half = "exponent of 1/ε in T over the smaller half of the accuracies"
         better = "residual of the power over that of the logarithm, root mean square in T"
+        steps = "exponent of 1/ε in the local updates H of the plan"
         grows = "FedLSA's communications grow like 1/ε, up to a logarithm"
         log = "communications grow like log 1/ε"
         beats = "Scaffnew needs fewer communications than its row says: far fewer than 1/ε"
+        fed, scaff = self.rows["fedlsa"], self.rows["scafflsa"]
+        said_fed = f"FedLSA: communication O({fed.rounds})"
+        said_scaff = f"SCAFFLSA: communication O({scaff.rounds})"
+        last, T, H = laws.final_slope, "rounds", "local_steps"
         both = (
-            claim("fedlsa-power", grows, half, laws.final_slope, at_least=0.9, at_most=1.0 + LARGE),
+            claim("fedlsa-power", grows, half, last, T, at_least=0.9, at_most=1.0 + LARGE, quote=said_fed),
             claim(
-                "fedlsa-law", "FedLSA's communications follow a power, no logarithm", better, power_wins, at_most=1.0
+                "fedlsa-law",
+                "FedLSA's communications follow a power, no logarithm",
+                better,
+                power_wins,
+                T,
+                at_most=1.0,
+                quote=said_fed,
             ),
-            claim("scafflsa-power", "SCAFFLSA's grow far more slowly than 1/ε", half, laws.final_slope, at_most=0.5),
-            claim("scaffnew-power", beats, half, laws.final_slope, at_most=0.5),
+            claim(
+                "scafflsa-power",
+                "SCAFFLSA's grow far more slowly than 1/ε",
+                half,
+                last,
+                T,
+                at_most=0.5,
+                quote=said_scaff,
+            ),
+            claim("scaffnew-power", beats, half, last, T, at_most=0.5),
+            claim(
+                "fedlsa-local",
+                "FedLSA's local updates grow like 1/ε",
+                steps,
+                laws.slope,
+                H,
+                at_least=1.0 - LARGE,
+                at_most=1.0 + LARGE,
+                quote=f"FedLSA: local updates O({fed.local_steps})",
+            ),
+            claim(
+                "scafflsa-local",
+                "SCAFFLSA's local updates grow like 1/ε²",
+                steps,
+                laws.slope,
+                H,
+                at_least=2.0 - LARGE,
+                at_most=2.0 + LARGE,
+                quote=f"SCAFFLSA: local updates O({scaff.local_steps})",
+            ),
         )
         if self.perturbed:  # four accuracies do not tell a logarithm from a power of 0.2
             return both
         return (
             *both,
-            claim("scafflsa-law", f"SCAFFLSA's {log}", ratio, logarithm_wins, at_most=1.0),
-            claim("scaffnew-law", f"Scaffnew's {log}, too", ratio, logarithm_wins, at_most=1.0),
+            claim("scafflsa-law", f"SCAFFLSA's {log}", ratio, logarithm_wins, T, at_most=1.0, quote=said_scaff),
+            claim("scaffnew-law", f"Scaffnew's {log}, too", ratio, logarithm_wins, T, at_most=1.0),
         )
 
 
@@ -156,7 +204,7 @@ def power_wins(x: Floats, y: Floats) -> float:
     return laws.power(x, y).residual / laws.logarithm(x, y).residual
 
 
-def _note(scale: Scale) -> str:
+def note(scale: Scale) -> str:
     return (
         f"Marks: {RULE}, by exact moments.\nLines through "
         f"communications: a power or a logarithm of 1/ε, whichever fits T better. Instance: {scale.preset}."
@@ -165,92 +213,3 @@ def _note(scale: Scale) -> str:
 
 LSA = Study("table1", ROWS_LSA, tuple(0.2 / 2**k for k in range(8)), perturbed=False)
 TD = Study("table2", ROWS_TD, (0.1, 0.025, 0.00625, 0.0015625), perturbed=True)
-
-
-def speed_up_cells(scale: Scale) -> Panels:
-    """Plans at one accuracy for more and more agents, of the same two worlds."""
-    epsilon = QUICK_EPSILONS[0] if scale.quick else 0.025
-    out: dict[str, dict[str, Cell]] = {}
-    for method in TITLES:
-        out[f"speed-up {method}"] = {
-            str(n): Cell("plan", {"problem": LSA.problem(scale, n), "method": method, "epsilon": epsilon})
-            for n in (QUICK_AGENTS if scale.quick else AGENTS)
-        }
-    return out
-
-
-def speed_up(method: str, cells: Panels, lookup: Lookup) -> tuple[Floats, Floats]:
-    """Numbers of agents and observations of each."""
-    held = cells[f"speed-up {method}"]
-    return np.array([float(n) for n in held]), np.array([float(lookup(c)["samples"]) for c in held.values()])
-
-
-def draw_speed_up(cells: Panels, lookup: Lookup, scale: Scale) -> Figure:
-    """Communications and samples against the accuracy, and samples against the number of agents."""
-    marks = [marks_of(name, *speed_up(method, cells, lookup), joined=True) for method, name in NAMES.items()]
-    N = marks[0].x
-    guide = {"1/N": (N, min(m.y[0] for m in marks) / 2.5 * N[0] / N)}
-    title = f"samples, ε = {next(iter(cells['speed-up fedlsa'].values())).settings['epsilon']:g}"
-    last = CostPanel(title, "agents N", "observations per agent", marks, guide)
-    return cost_panels([*LSA.panels(cells, lookup), last], note=_note(scale))
-
-
-def _speed_up_claim(method: str, text: str, **k: Any) -> Claim:
-    def value(cells: Panels, lookup: Lookup, scale: Scale) -> float:
-        return laws.slope(*speed_up(method, cells, lookup))
-
-    statistic = "exponent of N in the observations per agent, at one accuracy"
-    return Claim(f"speed-up-{method}", text, "tab:summary-of-results", statistic, speed_up_cells, value, **k)
-
-
-def table1_cells(scale: Scale) -> Panels:
-    """Those of the accuracies and those of the numbers of agents."""
-    return {**LSA.cells(scale), **speed_up_cells(scale)}
-
-
-def table1(cells: Panels, lookup: Lookup, scale: Scale) -> list[Row]:
-    """The first table, with how samples depend on N."""
-    rows: list[Row] = []
-    for row, (method, stated) in zip(LSA.table(cells, lookup, scale), LSA.rows.items(), strict=True):
-        exponent = laws.slope(*speed_up(method, cells, lookup))
-        fewer = "fewer than stated" if exponent < stated.agents - SMALL else "as stated"
-        rows.append({**row, "exponent of N in samples": round(exponent, 2), "samples with many agents are": fewer})
-    return rows
-
-
-NEAR: dict[str, Any] = {"at_least": -1.2, "at_most": -0.8}
-EXPERIMENTS = (
-    Experiment(
-        "table1",
-        "What an accuracy costs: communications and samples of each method",
-        ("tab:summary-of-results", "thm:no-speed-up-proxskip"),
-        (
-            Picture(
-                "table1",
-                "What an RMSE of ε costs: communications, samples per agent, and samples against the number of agents.",
-                table1_cells,
-                draw_speed_up,
-            ),
-            LOWER_BOUND,
-        ),
-        (Table("table1", f"Stated and measured costs of an accuracy ε; measured: {RULE}.", table1_cells, table1),),
-        (
-            *LSA.claims(),
-            _speed_up_claim(
-                "synchronous", f"{TITLES['synchronous']}: its samples fall like 1/N, where the table has N²", **NEAR
-            ),
-            _speed_up_claim("fedlsa", "FedLSA's samples fall like 1/N", **NEAR),
-            _speed_up_claim("scafflsa", "SCAFFLSA's samples fall like 1/N", **NEAR),
-            _speed_up_claim("scaffnew", "Scaffnew's samples fall like 1/N, which its row does not say", **NEAR),
-            *LOWER_BOUND_CLAIMS,
-        ),
-    ),
-    Experiment(
-        "table2",
-        "What an accuracy costs in federated TD learning",
-        ("tab:summary-of-results-TD",),
-        (Picture("table2", "What an RMSE of ε costs in federated TD(0) with ten agents.", TD.cells, TD.draw),),
-        (Table("table2", f"Stated and measured costs, federated TD(0); measured: {RULE}.", TD.cells, TD.table),),
-        TD.claims(),
-    ),
-)

@@ -6,7 +6,6 @@ A setting "problem" holds the arguments of `fl.problems.garnet`; "method" and it
 from __future__ import annotations
 
 import functools
-import math
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -20,6 +19,11 @@ from ..checks import Floats
 from ..errors import TheoryWarning
 from ..problems import Problem
 from ..sampling import IID, Markov, Sampling
+from ..theory import controlled, fedlsa
+from ..theory.exact import controlled_round
+from ..theory.moments import moments
+from ..theory.pairs import pair_map
+from ..theory.symmetric import smat, svec
 from . import markov_cells, planning, rivals, value_cells
 from .cells import Cell
 
@@ -89,21 +93,40 @@ def exact(settings: Settings, how: Mapping[str, Any], report: Report | None) -> 
 
 
 def limit(settings: Settings, how: Mapping[str, Any], report: Report | None) -> xr.Dataset:
-    """The stationary law without its radius: mse, squared bias, variance, and the spread of the squared error.
-
-    spread : standard deviation of ||theta - theta_star||^2 for a normal law with these two moments
-    """
+    """The stationary law without its radius: mse, squared bias, variance, mean and covariance."""
     end = theory.stationary(problem(settings), algorithm(settings))
-    b, C = end.bias, end.covariance
-    spread = math.sqrt(2 * np.sum(C * C) + 4 * b @ C @ b) if math.isfinite(end.mse) else math.inf
-    values = {"mse": end.mse, "squared_bias": float(b @ b), "variance": end.variance, "spread": spread}
-    return xr.Dataset({k: ((), v) for k, v in values.items()})
+    values = {"mse": end.mse, "squared_bias": float(end.bias @ end.bias), "variance": end.variance}
+    return _law(end.mean, end.covariance).assign({k: ((), v) for k, v in values.items()})
+
+
+def _law(mean: Floats, covariance: Floats) -> xr.Dataset:
+    return xr.Dataset({"mean": ("dim", mean), "covariance": (("dim", "other"), covariance)})
+
+
+def law(settings: Settings, how: Mapping[str, Any], report: Report | None) -> xr.Dataset:
+    """Exact mean (d,) and covariance (d, d) of theta after the last round; round by round, without any short cut."""
+    p, a, T = problem(settings), algorithm(settings), settings["rounds"]
+    m, eta = moments(p), settings["step_size"]
+    u = np.ones(m.dim)  # where `simulate` begins
+    if isinstance(a, FedLSA):
+        step, v = fedlsa.round_map(m, eta, a.local_steps, -m.xi_star), np.append(u, 1.0)
+        both = smat(np.linalg.matrix_power(step.second, T) @ svec(np.outer(v, v)), m.dim + 1)
+        u, U = both[:-1, -1], both[:-1, :-1]
+    else:
+        pairs = pair_map(controlled_round(m, a, eta))
+        state = pairs.pack(controlled.start(u, -m.xi_star[m.table]))
+        for _ in range(T):
+            state = pairs.advance(state)
+        u, U, _ = pairs.common(state)
+    found = _law(m.theta_star + u, U - np.outer(u, u)).assign(theta_star=("dim", m.theta_star))
+    return found.assign(bias=("dim", _bias(p, a))) if isinstance(a, FedLSA) else found
 
 
 KINDS: dict[str, Callable[[Settings, Mapping[str, Any], Report | None], xr.Dataset]] = {
     "simulate": simulated,
     "exact": exact,
     "limit": limit,
+    "law": law,
     "plan": planning.planned,
     "promise": planning.promised,
     "lower-bound": planning.lower_bound,

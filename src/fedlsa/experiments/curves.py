@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -133,11 +133,6 @@ def _lengths(name: str, step_size: float) -> tuple[Picture, ...]:
     )
 
 
-def _together(pictures: Sequence[Picture]) -> Callable[[Scale], Panels]:
-    """The cells of several pictures at once, for a claim about all of them."""
-    return lambda scale: {title: held for p in pictures for title, held in p.cells(scale).items()}
-
-
 FIG1 = Grid(WORLDS, MAIN, {"step_size": 0.1})
 LOCAL, SMALL = _lengths("local-steps", 0.1), _lengths("small-steps", 0.01)
 
@@ -153,7 +148,7 @@ EXPERIMENTS = (
                 FIG1,
             ),
         ),
-        claims=curve_claims.main_claims(FIG1.cells),
+        claims=curve_claims.main_claims(),
     ),
     Experiment(
         "fig2",
@@ -175,14 +170,14 @@ EXPERIMENTS = (
         "From one local step to ten thousand",
         ("fig:show-bias-more-h", "fig:show-bias-more-h-het"),
         LOCAL,
-        claims=appendix_claims.local_steps_claims(_together(LOCAL)),
+        claims=appendix_claims.local_steps_claims(),
     ),
     Experiment(
         "small-steps",
         "The same with a tenth of the step size",
         ("fig:show-bias-more-small-h", "fig:show-bias-more-small-h-het"),
         SMALL,
-        claims=appendix_claims.small_steps_claims(_together(SMALL)),
+        claims=appendix_claims.small_steps_claims(),
     ),
     Experiment(
         "debiased",

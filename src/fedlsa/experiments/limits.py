@@ -1,16 +1,17 @@
-"""Cells of the limit t -> infinity, and how far simulated errors may be from exact ones."""
+"""Exact laws that claims compare with: the limit t -> infinity, and that of a run, to which simulations are held."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
+import scipy.stats
 
+from ..checks import Floats
 from .base import Scale
 from .cells import Cell
 
-WITHIN = 4.5  # standard errors: of a hundred sound comparisons none is further off but once in a thousand
+LEVEL = 0.001  # at which simulations that are right are taken for wrong, over all comparisons of a claim
 
 
 def settings_at(
@@ -30,19 +31,20 @@ def limit_cell(scale: Scale, method: str, **place: Any) -> Cell:
     return Cell("limit", settings_at(scale, method, **place))
 
 
-def score(mean: float, expected: float, spread: float, seeds: int) -> float:
-    """By how many standard errors the mean of squared errors over seeds is off its expectation.
+def p_values(theta: Floats, mean: Floats, covariance: Floats) -> tuple[float, float]:
+    """How likely simulated parameters, (seed, dim), are under a normal law with exact moments: mean and spread.
 
-    Squared errors are skewed: their cube root is nearly normal, if they are like a sum of squares of normal variables
-    with that expectation and standard deviation `spread` (Wilson and Hilferty).
+    The first is the squared distance of the mean over seeds, the second the sum of the squared distances of the seeds,
+    both in units of the covariance: chi-square variables with d and n d degrees of freedom. The squared error
+    ||theta - theta_star||^2 itself would lose most of that: it hardly sees any direction but the noisiest.
     """
-    if not (math.isfinite(mean) and math.isfinite(expected)):
-        return math.inf
-    shape = seeds * (expected / spread) ** 2
-    return float((np.cbrt(mean / expected) - 1 + 1 / (9 * shape)) * 3 * math.sqrt(shape))
+    n, d = theta.shape
+    away = np.linalg.solve(np.linalg.cholesky(covariance), (theta - mean).T)
+    shift, spread = n * np.sum(away.mean(axis=1) ** 2), np.sum(away**2)
+    tails = scipy.stats.chi2.cdf(spread, n * d), scipy.stats.chi2.sf(spread, n * d)
+    return float(scipy.stats.chi2.sf(shift, d)), min(1.0, 2 * float(min(tails)))
 
 
-def widest(squared_bias: float, variance: float) -> float:
-    """The largest spread of a squared error whose mean and variance are known, but not the covariance."""
-    v = max(variance, 1e-12 * squared_bias)
-    return math.sqrt(2 * v * v + 4 * squared_bias * v)
+def together(p: list[float]) -> float:
+    """The least of several p-values, times their number (Bonferroni)."""
+    return min(1.0, len(p) * float(np.min(p)))

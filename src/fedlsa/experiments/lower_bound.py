@@ -79,6 +79,9 @@ CLAIMS = (
         cells,
         least_psi,
         at_least=1 - 1e-9,
+        kind="paper",
+        quote="The bounds obtained in thm:potential_psi_t_sto_com_appendix are minimax optimal up to constants that "
+        "are independent from the problem",
     ),
     Claim(
         "lower-bound-server",
@@ -89,5 +92,7 @@ CLAIMS = (
         server_slope,
         at_least=-0.5,
         expected=False,
+        kind="paper",
+        quote="No linear speedup in the probabilistic communication setting with control variates",
     ),
 )

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import xarray as xr
+
 from ..figures import save
 from ..files import replacing
-from .base import Experiment, Row, Scale, Table, Verdict
+from .base import Claim, Experiment, Lookup, Row, Scale, Table, Verdict
+from .cells import Cell
 from .store import Store
 
 
@@ -31,11 +36,11 @@ class Shown:
 
     figures: dict[str, Path]
     tables: dict[str, list[dict[str, str | int | float]]]
-    values: list[float]  # of the claims
+    values: list[tuple[float, ...]]  # of the claims: here, and on other instances
 
     def of(self, experiment: Experiment, scale: Scale) -> Outcome:
         """With the experiment that it belongs to."""
-        verdicts = [Verdict(c, scale, v) for c, v in zip(experiment.claims, self.values, strict=True)]
+        verdicts = [Verdict(c, scale, v[0], v[1:]) for c, v in zip(experiment.claims, self.values, strict=True)]
         return Outcome(experiment, scale, self.figures, self.tables, verdicts)
 
 
@@ -54,14 +59,36 @@ def show(experiment: Experiment, scale: Scale, store: Store, out: Path) -> Shown
         rows = [dict(row) for row in table.rows(table.cells(scale), lookup, scale)]
         write_table(table, rows, out / "tables" / scale.preset, command(experiment, scale))
         tables[table.name] = rows
-    values = [float(claim.measure(claim.cells(scale), lookup, scale)) for claim in experiment.claims]
-    return Shown(figures, tables, values)
+    return Shown(figures, tables, [measured(claim, lookup, scale) for claim in experiment.claims])
+
+
+class Undecided(ArithmeticError):
+    """A cell holds something that is no finite number: whatever follows from it decides nothing."""
+
+
+def measured(claim: Claim, lookup: Lookup, scale: Scale) -> tuple[float, ...]:
+    """The number of a claim, and then that on each of the other instances; NaN where a cell is not finite."""
+
+    def finite(cell: Cell) -> xr.Dataset:
+        held = lookup(cell)
+        if not all(np.isfinite(v.values).all() for v in held.values() if v.dtype.kind == "f"):
+            raise Undecided(cell.text)
+        return held
+
+    def value(scale: Scale) -> float:
+        try:
+            return float(claim.measure(claim.cells(scale), finite, scale))
+        except Undecided:
+            return math.nan
+
+    return tuple(map(value, (scale, *claim.other_scales(scale))))
 
 
 def command(experiment: Experiment, scale: Scale) -> str:
     """What a reader types to make one experiment alone."""
     quick = " --quick" if scale.quick else ""
-    return f"fedlsa reproduce {experiment.name} --preset {scale.preset} --seeds {scale.seeds}{quick}"
+    run = f"--seeds {scale.seeds} --instances {scale.instances}{quick}"
+    return f"fedlsa reproduce {experiment.name} --preset {scale.preset} {run}"
 
 
 def write_table(table: Table, rows: Sequence[Row], folder: Path, made_by: str) -> None:

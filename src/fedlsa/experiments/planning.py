@@ -1,7 +1,8 @@
 """Cells of the complexity tables: plans by exact moments, what the theorems promise, and Scaffnew's lower bound.
 
 A setting "problem" holds the arguments of `fl.problems.garnet`, and may hold "copies": then each of the agents that are
-drawn stands for that many, which changes N and nothing else.
+drawn stands for that many, which changes N and nothing else. It may hold "shrunk": by that factor the first feature is
+smaller, which lowers a and nu and leaves the other constants nearly as they are.
 """
 
 from __future__ import annotations
@@ -18,21 +19,41 @@ from .. import problems, theory
 from ..algorithms import Scaffnew
 from ..errors import ArgumentError
 from ..problems import Problem
+from ..problems.base import RankOne
 
 Settings = Mapping[str, Any]
 
 
 @functools.lru_cache(maxsize=8)
-def _garnet(arguments: tuple[tuple[str, Any], ...], copies: int) -> Problem:
+def _garnet(arguments: tuple[tuple[str, Any], ...], copies: int, shrunk: float) -> Problem:
     held = dict(arguments)
-    return problems.garnet(**held, assignment=np.tile(np.arange(held["agents"]), copies))
+    p = problems.garnet(**held, assignment=np.tile(np.arange(held["agents"]), copies))
+    if shrunk == 1:
+        return p
+    scale = np.append(shrunk, np.ones(p.dim - 1))
+    tables = [(p.prob[span], *p.observations.matrices(span)) for span in p.spans()]
+    smaller = [(prob, scale[:, None] * A * scale, b * scale) for prob, A, b in tables]
+    return problems.from_observations(smaller, assignment=p.assignment)
 
 
 def problem(settings: Settings) -> Problem:
-    """The Garnet problem of a cell, with copies of its agents."""
+    """The Garnet problem of a cell, with copies of its agents and its first feature shrunk."""
     arguments = dict(settings["problem"])
-    copies = arguments.pop("copies", 1)
-    return _garnet(tuple(sorted(arguments.items())), copies)
+    copies, shrunk = arguments.pop("copies", 1), arguments.pop("shrunk", 1)
+    return _garnet(tuple(sorted(arguments.items())), copies, shrunk)
+
+
+def _least_feature(settings: Settings) -> float:
+    """nu, the smallest eigenvalue of an agent's E[phi phi^T] (assum:feature_design), with the first feature shrunk."""
+    arguments = dict(settings["problem"])
+    shrunk, plain = arguments.pop("shrunk", 1), problem({"problem": arguments})
+    assert isinstance(plain.observations, RankOne)
+    scale = np.append(shrunk, np.ones(plain.dim - 1))
+    least = []
+    for span in plain.spans():
+        phi = plain.observations.rows[plain.observations.left[span]] * scale
+        least.append(np.linalg.eigvalsh(phi.T @ (plain.prob[span, None] * phi))[0])
+    return float(np.min(least))
 
 
 def planned(settings: Settings, how: Mapping[str, Any], report: object) -> xr.Dataset:
@@ -51,6 +72,8 @@ def planned(settings: Settings, how: Mapping[str, Any], report: object) -> xr.Da
         step_size=eta,
         rmse=found.rmse,
         bytes=found.bytes,
+        a=theory.constants(p).a_sym,
+        nu=_least_feature(settings),
     )
 
 

@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from ..files import replacing
-from .base import Claim, Row, Scale, Verdict
+from .base import KINDS, Claim, Row, Scale, Verdict
 from .outcome import Outcome, command
 from .page import PAGE, STYLE
 
 HOLDS, NOT_AS_STATED, FAILED = "holds", "does not hold as stated", "FAILED"
 MARKS = {HOLDS: "good", NOT_AS_STATED: "note", FAILED: "bad"}
+COUNTED = {HOLDS: "hold", NOT_AS_STATED: "not as stated", FAILED: "FAILED"}
 FEW = 8  # values of a setting that are listed one by one
 Sections = list[tuple[str, list[Outcome]]]  # experiments by name, each with its outcomes at every scale
 
@@ -50,7 +51,10 @@ def page(outcomes: Sequence[Outcome]) -> str:
 
 
 def verdict_words(verdict: Verdict) -> str:
-    """What is said of a claim: it holds, it does not hold as stated (as we know), or it came out otherwise."""
+    """What is said of a claim: it holds, it does not hold as stated (as we know), or it came out otherwise.
+
+    A number that is not finite came out otherwise.
+    """
     if not verdict.ok:
         return FAILED
     return HOLDS if verdict.holds else NOT_AS_STATED
@@ -75,13 +79,28 @@ def claims(outcomes: Sequence[Outcome]) -> str:
     """Every verdict as CSV."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["experiment", "preset", "seeds", "claim", "source", "value", "at_least", "at_most", "verdict"])
+    head = ["experiment", "preset", "seeds", "claim", "kind", "source", "quote"]
+    writer.writerow([*head, "value", "at_least", "at_most", "verdict", "other_instances", "holds_on"])
     for o in outcomes:
         for v in o.verdicts:
-            bounds = [repr(float(x)) for x in (v.value, v.claim.at_least, v.claim.at_most)]
-            first = [o.experiment.name, o.scale.preset, o.scale.seeds, v.claim.name, v.claim.source]
-            writer.writerow([*first, *bounds, verdict_words(v)])
+            c = v.claim
+            bounds = [repr(float(x)) for x in (v.value, c.at_least, c.at_most)]
+            first = [o.experiment.name, o.scale.preset, o.scale.seeds, c.name, c.kind, c.source, c.quote]
+            writer.writerow([*first, *bounds, verdict_words(v), len(v.others), v.held])
     return text.getvalue()
+
+
+def counts(verdicts: Iterable[Verdict]) -> dict[str, dict[str, int]]:
+    """How many claims of each kind hold, do not hold as stated, or came out otherwise."""
+    found: dict[str, dict[str, int]] = {kind: dict.fromkeys(MARKS, 0) for kind in KINDS}
+    for v in verdicts:
+        found[v.claim.kind][verdict_words(v)] += 1
+    return {kind: held for kind, held in found.items() if any(held.values())}
+
+
+def elsewhere(verdict: Verdict) -> str:
+    """On how many other instances a claim holds, in words; nothing where it was not decided on others."""
+    return f"{verdict.held} of {len(verdict.others)}" if verdict.others else ""
 
 
 def parameters(outcome: Outcome) -> dict[str, str]:
@@ -119,34 +138,37 @@ def _lead(scales: Sequence[Scale]) -> str:
             '<p class="warn"><strong>Quick run.</strong> Few agents and short runs: it shows that everything works, '
             "not what the paper shows. Leave out <code>--quick</code> for that.</p>"
         )
+    if any(s.instances for s in scales):
+        text += (
+            "<p>Claims that need no simulation are also decided on other instances: Garnet problems with the seeds 1 "
+            f"to {max(s.instances for s in scales)}, at the size of a quick run.</p>"
+        )
     return text
 
 
 def _summary(sections: Sections, scales: Sequence[Scale]) -> str:
     kinds = list(dict.fromkeys(s.preset for s in scales))
     head = "".join(f'<th scope="col">{escape(k)}</th>' for k in kinds)
-    rows, total = [], dict.fromkeys(MARKS, 0)
+    rows, every = [], list[Verdict]()
     for name, held in sections:
-        by_kind = {o.scale.preset: o for o in held}
-        cells = []
-        for k in kinds:
-            counts = dict.fromkeys(MARKS, 0)
-            for v in by_kind[k].verdicts if k in by_kind else ():
-                counts[verdict_words(v)] += 1
-                total[verdict_words(v)] += 1
-            cells.append(f"<td>{_counts(counts)}</td>")
+        by_kind = {o.scale.preset: o.verdicts for o in held}
+        cells = "".join(f"<td>{_counts(by_kind.get(k, ()))}</td>" for k in kinds)
+        every += [v for verdicts in by_kind.values() for v in verdicts]
         link = f'<a href="#{escape(name)}">{escape(held[0].experiment.title)}</a>'
-        rows.append(f'<tr><th scope="row">{link}</th>{"".join(cells)}</tr>')
+        rows.append(f'<tr><th scope="row">{link}</th>{cells}</tr>')
     return (
-        f'<p class="total">{_counts(total)}</p><div class="wide"><table><thead><tr><th scope="col">experiment</th>'
+        f'<div class="total">{_counts(every)}</div><div class="wide"><table><thead><tr><th scope="col">experiment</th>'
         f"{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
     )
 
 
-def _counts(counts: Mapping[str, int]) -> str:
-    words = {HOLDS: "hold", NOT_AS_STATED: "not as stated", FAILED: "FAILED"}
-    shown = [f'<span class="{MARKS[k]}">{n} {words[k]}</span>' for k, n in counts.items() if n]
-    return " ".join(shown) or '<span class="soft">no claims</span>'
+def _counts(verdicts: Iterable[Verdict]) -> str:
+    """A line per kind of claim."""
+    lines = []
+    for kind, found in counts(verdicts).items():
+        shown = (f'<span class="{MARKS[k]}">{n} {COUNTED[k]}</span>' for k, n in found.items() if n)
+        lines.append(f'<div><span class="soft">{KINDS[kind]}:</span> {" ".join(shown)}</div>')
+    return "".join(lines) or '<span class="soft">no claims</span>'
 
 
 def _section(held: Sequence[Outcome]) -> str:
@@ -167,11 +189,15 @@ def _verdicts(held: Sequence[Outcome]) -> str:
         verdicts = [o.verdicts[i] for o in held]
         values = "".join(
             f'<li><span class="{MARKS[verdict_words(v)]}">{verdict_words(v)}</span> '
-            f"{escape(v.scale.preset)}: <b>{escape(number(v.value))}</b></li>"
+            f"{escape(v.scale.preset)}: <b>{escape(number(v.value))}</b>"
+            + (f'<span class="soft">; holds on {elsewhere(v)} other instances</span>' if v.others else "")
+            + "</li>"
             for v in verdicts
         )
+        said = f'<p class="soft">“{escape(claim.quote)}” ({escape(claim.source)})</p>' if claim.quote else ""
+        note = "" if said else f' <span class="soft">({KINDS[claim.kind]})</span>'
         out.append(
-            f'<li><p>{escape(claim.text)} <span class="soft">({escape(claim.source)})</span></p><ul>{values}</ul>'
+            f"<li><p>{escape(claim.text)}{note}</p>{said}<ul>{values}</ul>"
             f'<p class="soft">{escape(claim.statistic)}; holds if {escape(interval(claim))}</p></li>'
         )
     return f'<h3>Claims</h3><ol class="claims">{"".join(out)}</ol>'

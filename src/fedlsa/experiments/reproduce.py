@@ -30,12 +30,14 @@ def reproduce(
     *,
     catalogue: Mapping[str, Experiment] = EXPERIMENTS,
     drawers: int = 0,
+    clean: bool = False,
 ) -> tuple[list[Outcome], Progress]:
     """Everything of the named experiments at the given scales, under `out`: cells, figures, tables and the report.
 
     Stop it at any moment and call it again: cells that are stored are not computed twice, and what is there in the end
-    has the bytes that a run in one go would have given. catalogue : where the names are looked up; drawers : processes
-    that draw what is complete while the rest is computed (0: here, in the end; they know no catalogue but our own).
+    has the bytes that a run in one go would have given. Cells that other code has computed are not used, and with
+    `clean` removed. catalogue : where the names are looked up; drawers : processes that draw what is complete while the
+    rest is computed (0: here, in the end; they know no catalogue but our own).
     """
     chosen = [(catalogue[name], scale) for name in names for scale in scales]
     parts = [experiment.groups(scale) for experiment, scale in chosen]
@@ -43,6 +45,8 @@ def reproduce(
     with alone(out), Studio(drawers, out) as studio:
         tidy(out)
         store = Store(out / "cells")
+        for path in store.outdated() if clean else ():
+            path.unlink(missing_ok=True)
 
         def looked(progress: Progress) -> None:
             for (experiment, scale), part in zip(chosen, parts, strict=True):

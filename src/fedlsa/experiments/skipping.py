@@ -25,6 +25,7 @@ STEP_SIZE, UPDATES, EPSILON = 0.1, 10, 0.1
 ROUNDS, LONG_ROUNDS = 2_000, 200  # the second for the theorem's q, with which a round takes thousands of observations
 QUICK_ROUNDS, QUICK_AGENTS = 20, {10: 4, 100: 10}
 QUICK_SINGLE, QUICK_FEATURES = 400, 4  # rounds and dimension of one agent, of which everything is known
+RUNS = 20  # of a setting, at least
 AGENTS = (10, 100)
 NAMES = {"fedlsa": "FedLSA", "scafflsa": "SCAFFLSA"}
 SKIPS = {"none": "q = 1", "tau_mix": "q = τ_mix", "theorem": "q of the theorem"}
@@ -50,8 +51,8 @@ def _spread(rounds: int) -> set[int]:
 
 
 def runs(scale: Scale) -> int:
-    """Seeds of a simulation: a standard error needs two."""
-    return max(2, scale.seeds)
+    """Seeds of a simulation: enough to show that two errors are the same."""
+    return max(RUNS, scale.seeds)
 
 
 def _simulated(scale: Scale, agents: int, method: str) -> dict[str, Cell]:

@@ -26,6 +26,7 @@ METHODS = ("scafflsa", "fedlsa")
 RELAXED = 1.5  # times 1 / (eta lambda): the variance is then within exp(-3) of its limit
 FEWEST = 20  # rounds, which control variates need where one round already forgets where it began
 MOST = 1e9  # updates of a simulated point
+RUNS = 30  # of a simulated point, at least: fewer would not tell its variance from twice as much
 NOTE = (
     "Lines: exact stationary mean squared error (MSE). Marks: mean over {seeds} simulated runs, with its standard "
     "error. They start at the limit of the mean,\nθ* plus bias or (θ*, ξ*), and take 3/(2ηλ) local steps, at least "
@@ -58,8 +59,13 @@ def relaxing_rounds(preset: str, agents: int, heterogeneous: bool, step_size: fl
 def simulated_cell(scale: Scale, method: str, **place: Any) -> Cell:
     """A run that starts where the mean rests, until its variance has settled."""
     rounds = relaxing_rounds(scale.preset, **place)
-    settings = {**settings_at(scale, method, **place), "rounds": rounds, "record": 2, "seeds": scale.seeds}
+    settings = {**settings_at(scale, method, **place), "rounds": rounds, "record": 2, "seeds": runs(scale)}
     return Cell("simulate", {**settings, "start": "limit"})
+
+
+def runs(scale: Scale) -> int:
+    """Seeds of a simulated point."""
+    return max(RUNS, scale.seeds)
 
 
 def role(kind: str, method: str, step_size: float, agents: int) -> str:
@@ -67,20 +73,29 @@ def role(kind: str, method: str, step_size: float, agents: int) -> str:
     return f"{kind} {method}, step size {step_size}, N = {agents}"
 
 
-def panel_cells(scale: Scale, heterogeneous: bool, local_steps: int) -> dict[str, Cell]:
-    """Limits for every N; simulations where they take at most a thousand million updates."""
-    numbers, step_sizes, marks = axes(scale)
-    cells = {}
-    for method in METHODS if local_steps > 1 else ("fedlsa",):
-        for eta in step_sizes:
-            for n in numbers:
-                place = {"agents": n, "heterogeneous": heterogeneous, "step_size": eta, "local_steps": local_steps}
-                cells[role("limit", method, eta, n)] = limit_cell(scale, method, **place)
-                if n in marks:
-                    run = simulated_cell(scale, method, **place)
-                    if updates(run) <= MOST:
-                        cells[role("simulated", method, eta, n)] = run
-    return cells
+def limit_cells(scale: Scale, heterogeneous: bool, local_steps: int) -> dict[str, Cell]:
+    """Limits of a panel, for every method, step size and N."""
+    numbers, step_sizes, _ = axes(scale)
+    place = {"heterogeneous": heterogeneous, "local_steps": local_steps}
+    return {
+        role("limit", m, eta, n): limit_cell(scale, m, agents=n, step_size=eta, **place)
+        for m in (METHODS if local_steps > 1 else ("fedlsa",))
+        for eta in step_sizes
+        for n in numbers
+    }
+
+
+def simulated_cells(scale: Scale, heterogeneous: bool, local_steps: int) -> dict[str, Cell]:
+    """Simulations of a panel, where they take at most a thousand million updates."""
+    _, step_sizes, marks = axes(scale)
+    place = {"heterogeneous": heterogeneous, "local_steps": local_steps}
+    cells = {
+        role("simulated", m, eta, n): simulated_cell(scale, m, agents=n, step_size=eta, **place)
+        for m in (METHODS if local_steps > 1 else ("fedlsa",))
+        for eta in step_sizes
+        for n in marks
+    }
+    return {k: cell for k, cell in cells.items() if updates(cell) <= MOST}
 
 
 def panel_name(heterogeneous: bool, local_steps: int) -> str:
@@ -88,10 +103,20 @@ def panel_name(heterogeneous: bool, local_steps: int) -> str:
     return f"{'heterogeneous' if heterogeneous else 'homogeneous'}, H = {local_steps}"
 
 
-def all_cells(scale: Scale) -> Panels:
-    """Rows: settings; columns: local steps."""
+def all_limits(scale: Scale) -> Panels:
+    """Limits of every panel. Rows: settings; columns: local steps."""
     lengths = QUICK_LOCAL_STEPS if scale.quick else LOCAL_STEPS
-    return {panel_name(h, H): panel_cells(scale, h, H) for h in (True, False) for H in lengths}
+    return {panel_name(h, H): limit_cells(scale, h, H) for h in (True, False) for H in lengths}
+
+
+def all_cells(scale: Scale) -> Panels:
+    """Limits and simulations of every panel."""
+    lengths = QUICK_LOCAL_STEPS if scale.quick else LOCAL_STEPS
+    return {
+        panel_name(h, H): {**limit_cells(scale, h, H), **simulated_cells(scale, h, H)}
+        for h in (True, False)
+        for H in lengths
+    }
 
 
 def values(
@@ -144,5 +169,5 @@ def draw(cells: Panels, lookup: Lookup, scale: Scale) -> Figure:
     wide = len(panels) // 2
     if scale.preset == "authors":
         more = f" For each N it is another one.{more}"
-    note = NOTE.format(seeds=scale.seeds, preset=scale.preset, fewest=FEWEST, more=more)
+    note = NOTE.format(seeds=runs(scale), preset=scale.preset, fewest=FEWEST, more=more)
     return speed_up([panels[i : i + wide] for i in range(0, len(panels), wide)], note=note)

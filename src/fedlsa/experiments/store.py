@@ -9,7 +9,7 @@ import xarray as xr
 
 from ..errors import ResultFileError
 from ..results import files
-from .cells import Cell
+from .cells import Cell, code
 
 CELL = "cell"  # the attribute that holds the description
 KEPT = 256 * 2**20  # bytes of results that stay in memory once read
@@ -26,6 +26,10 @@ class Store:
 
     def path(self, cell: Cell) -> Path:
         return self.folder / f"{cell.key}.nc"
+
+    def outdated(self) -> list[Path]:
+        """Files of cells that other code has computed: they are never read."""
+        return sorted(path for path in self.folder.glob("*.nc") if not path.name.startswith(f"{code()}-"))
 
     def has(self, cell: Cell) -> bool:
         """Whether a sound result is there; it is read for that."""

@@ -26,7 +26,7 @@ NOTE = (
     "Crosses: the same parameters as the filled circles, root mean square\nover all agents' worlds. "
     "Short lines: the least error that any parameter has in this world. Instance: {preset}."
 )
-SOURCE = "eq:system_matrix (text after it), sec:numerical"
+SOURCE = "sec:numerical; eq:system_matrix"
 
 
 def _cell(scale: Scale, agents: int, heterogeneous: bool) -> Cell:
@@ -104,33 +104,22 @@ def rows(cells: Panels, lookup: Lookup, scale: Scale) -> list[Row]:
     return out
 
 
-def _worst(cells: Panels, ratio: list[float]) -> float:
-    assert len(ratio) == len(cells)
-    return max(ratio)
-
-
 def shared_to_local(cells: Panels, lookup: Lookup, scale: Scale) -> float:
     """Over all worlds, theta_star's mean squared value error over that of the local solutions."""
     held = [lookup(c["values"]) for c in cells.values()]
-    return _worst(cells, [float(v["shared"].mean() / everywhere(v).mean()) for v in held])
+    return float(np.max([float(v["shared"].mean() / everywhere(v).mean()) for v in held]))
 
 
 def local_to_shared(cells: Panels, lookup: Lookup, scale: Scale) -> float:
     """At home, the local solutions' mean squared value error over that of theta_star."""
     held = [lookup(c["values"]) for c in cells.values()]
-    return _worst(cells, [float(at_home(v).mean() / v["shared"].mean()) for v in held])
+    return float(np.max([float(at_home(v).mean() / v["shared"].mean()) for v in held]))
 
 
 def shared_to_virtual(cells: Panels, lookup: Lookup, scale: Scale) -> float:
     """Over all worlds, theta_star's mean squared value error over that of the virtual MDP's solution."""
     held = [lookup(c["values"]) for c in cells.values()]
-    return _worst(cells, [float(v["shared"].mean() / v["virtual"].mean()) for v in held])
-
-
-def explained(cells: Panels, lookup: Lookup, scale: Scale) -> float:
-    """The least share of the values' mean square, over all worlds, that theta_star explains."""
-    held = [lookup(c["values"]) for c in cells.values()]
-    return -_worst(cells, [float(v["shared"].mean() / v["zero"].mean()) - 1 for v in held])
+    return float(np.max([float(v["shared"].mean() / v["virtual"].mean()) for v in held]))
 
 
 EXPERIMENTS = (
@@ -168,11 +157,13 @@ EXPERIMENTS = (
                 different_cells,
                 shared_to_local,
                 at_most=1.0,
+                kind="paper",
+                quote="learning a shared value function gives a better representation of the overall reality",
             ),
             Claim(
                 "values-home",
                 "In its own world an agent's own parameter is better than the shared one, on average.",
-                SOURCE,
+                "",
                 "mean squared value error at home: the local solutions' over theta_star's (largest over settings)",
                 all_cells,
                 local_to_shared,
@@ -182,23 +173,12 @@ EXPERIMENTS = (
                 "values-virtual",
                 "With different agents, theta_star represents the worlds of all agents at least as well as the "
                 "solution of the virtual MDP.",
-                "eq:td_virtual_iterates",
+                "",
                 "mean squared value error over all worlds: theta_star's over that of the virtual MDP's solution "
                 "(largest over N)",
                 different_cells,
                 shared_to_virtual,
                 at_most=1.0,
-            ),
-            Claim(
-                "values-reality",
-                "The shared function of two different worlds represents the overall reality: it explains at least a "
-                "tenth of the mean square of the agents' values.",
-                SOURCE,
-                "1 minus theta_star's mean squared value error over the mean square of the values (least over N)",
-                different_cells,
-                explained,
-                at_least=0.1,
-                expected=False,
             ),
         ),
     ),

@@ -1,0 +1,140 @@
+"""Every claim of the catalogue: it comes out as expected, and every one of its numbers could have made it fail."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from fedlsa.experiments import EXPERIMENTS, Scale, Verdict, compute, curve_claims, speedup
+from fedlsa.experiments.limits import LEVEL, p_values
+from fedlsa.experiments.outcome import measured
+
+QUICK = Scale("paper", 3, quick=True)
+CLAIMS = {claim.name: claim for experiment in EXPERIMENTS.values() for claim in experiment.claims}
+CHECKS = {name: claim for name, claim in CLAIMS.items() if claim.kind == "check"}
+
+
+def verdict(claim, look):
+    value, *others = measured(claim, look, QUICK)
+    return Verdict(claim, QUICK, value, tuple(others))
+
+
+def cells_of(claim):
+    return list(dict.fromkeys(cell for held in claim.cells(QUICK).values() for cell in held.values()))
+
+
+def changed(look, cells, change):
+    """What is looked up, with a change of some cells."""
+    some = set(cells)
+    return lambda cell: change(look(cell)) if cell in some else look(cell)
+
+
+def times(factor, *names, plus=0.0):
+    return lambda held: held.assign({k: v * factor + plus for k, v in held.items() if k in names})
+
+
+def numbers(held):
+    return [k for k, v in held.items() if v.dtype.kind == "f"]
+
+
+def test_names_are_used_once():
+    assert len(CLAIMS) == sum(len(e.claims) for e in EXPERIMENTS.values())
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_a_claim_comes_out_as_expected_and_depends_on_each_of_its_cells(name, look):
+    claim, cells = CLAIMS[name], cells_of(CLAIMS[name])
+    found = verdict(claim, look)
+    assert found.ok, found.value
+    for cell in cells:
+        for wrong in (np.nan, np.inf):
+            assert not verdict(claim, changed(look, [cell], lambda held, w=wrong: times(w, *numbers(held))(held))).ok
+
+
+def changes(variable, first):
+    """Other numbers that a variable may hold: multiples, something added, and what the first cell holds."""
+    yield from (times(factor, variable) for factor in (1e3, 1e-3, 2.0))
+    yield times(1.0, variable, plus=1.0)
+    same = variable in first
+    yield lambda held: held.assign({variable: first[variable]}) if same and first.sizes == held.sizes else held
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_other_numbers_in_its_cells_turn_a_claim_round(name, look):
+    claim, cells = CLAIMS[name], cells_of(CLAIMS[name])
+    found, variables = verdict(claim, look), sorted(numbers(look(cells[-1])), key=lambda k: look(cells[-1])[k].ndim)
+    for variable in variables:
+        having = [cell for cell in cells if variable in look(cell)]
+        for some in (having[-1:], having[1::2], having):
+            for change in changes(variable, look(cells[0])):
+                other = verdict(claim, changed(look, some, change))
+                if np.isfinite(other.value) and other.holds != found.holds:
+                    assert not other.ok
+                    return
+    pytest.fail("nothing that its cells may hold changes the verdict")
+
+
+@pytest.mark.parametrize("name", CHECKS)
+@pytest.mark.parametrize("ratio", [2.0, 0.5])
+def test_twice_or_half_the_variance_in_any_one_setting_is_found(name, ratio, look):
+    claim = CHECKS[name]
+    for held in claim.cells(QUICK).values():
+        for role, cell in held.items():
+            if cell.kind == "simulate":
+                law = look(held[role.replace("run", "law", 1).replace("simulated", "limit")])
+
+                def wider(run, mean=law["mean"].values):
+                    return run.assign(theta=run["theta"].copy(data=mean + ratio**0.5 * (run["theta"].values - mean)))
+
+                assert not verdict(claim, changed(look, [cell], wider)).ok, role
+
+
+def test_a_bias_of_another_size_is_found(look):
+    claim = CLAIMS["bias-as-predicted"]
+    for factor in (1.5, 0.67, -1.0):
+        assert not verdict(claim, changed(look, cells_of(claim), times(factor, "bias"))).ok
+
+
+def power(runs, dim, comparisons, ratio):
+    """How probable it is that a variance off by a ratio is found."""
+    tail, law = LEVEL / comparisons / 2, scipy.stats.chi2(runs * dim)
+    return law.sf(law.isf(tail) / ratio) + law.cdf(law.ppf(tail) / ratio)
+
+
+def test_the_power_of_the_checks_is_what_they_say():
+    most = 2 * 2 * 2 * 2 * 5  # mean and spread, methods, settings, N, H
+    assert power(curve_claims.RUNS, 8, most, 2.0) > 0.999
+    assert power(curve_claims.RUNS, 8, most, 0.5) > 0.999
+    points = 2 * 4 * 4 * (2 * 2 * 2 + 2)  # mean and spread, step sizes, N, panels and methods
+    assert power(speedup.RUNS, 8, points, 2.0) > 0.99
+    assert power(speedup.RUNS, 8, points, 0.5) > 0.99
+
+
+def test_p_values_of_a_normal_law_are_uniform():
+    rng, covariance = np.random.default_rng(0), np.array([[4.0, 1.0], [1.0, 0.5]])
+    draws = rng.multivariate_normal([1.0, -1.0], covariance, (500, 10))
+    p = np.array([p_values(theta, np.array([1.0, -1.0]), covariance) for theta in draws])
+    for column in p.T:
+        assert scipy.stats.kstest(column, "uniform").pvalue > 0.001
+
+
+def test_the_law_of_a_run_has_the_exact_mean_and_error(look):
+    for cell in cells_of(CLAIMS["simulation-agrees-main"]):
+        if cell.kind == "law":
+            law, T = look(cell), cell.settings["rounds"]
+            exact = compute(type(cell)("exact", {**cell.settings, "record": [0, T]})).isel(round=-1)
+            np.testing.assert_allclose(law["mean"], exact["mean"], rtol=1e-8)
+            np.testing.assert_allclose(np.trace(law["covariance"]), exact["variance"], rtol=1e-6)
+
+
+def test_claims_without_simulations_are_decided_on_other_instances_too(look):
+    scale = replace(QUICK, instances=2)
+    exact = CLAIMS["fedlsa-stalls"]
+    assert [s.garnet(1, True)["seed"] for s in exact.other_scales(scale)] == [1, 2]
+    values = measured(exact, look, scale)
+    assert len(set(values)) == 3
+    for name in ("bias-as-predicted", "one-shot-rate", "markov-iid", "lower-bound-psi"):
+        assert CLAIMS[name].other_scales(scale) == []
+    groups = EXPERIMENTS["fig1"].groups(scale)["fig1, paper: 2 other instances"]
+    assert {cell.settings["problem"]["seed"] for cell in groups} == {1, 2}
