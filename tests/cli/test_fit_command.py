@@ -122,9 +122,10 @@ def test_every_option_reaches_the_library(fedlsa, firms, monkeypatch):
         "memory": 2e6, "progress": None,
     }  # fmt: skip
     names = "--state x,y --next-state x2,y2 --reward r --terminated end --truncated cut --importance w --intercept"
-    fedlsa("fit", "value", "firm-0.csv", "--discount", "0.5", "--trace", "0.3", "--standardise", *names.split())
+    more = ["--trace", "0.3", "--standardise", "--numbers"]
+    fedlsa("fit", "value", "firm-0.csv", "--discount", "0.5", *more, *names.split())
     assert seen["task"] == fl.Value(
-        0.5, 0.3, ("x", "y"), ("x2", "y2"), "r", "end", "cut", "w", None, intercept=True, standardise=True
+        0.5, 0.3, ("x", "y"), ("x2", "y2"), "r", "end", "cut", "w", None, intercept=True, standardise=True, numbers=True
     )
 
 
@@ -167,6 +168,7 @@ def test_the_same_command_writes_the_same_bytes(fedlsa, firms):
         ("fit regression firm-0.csv --target invest --bootstrap 9 --local means", "--bootstrap must go with"),
         ("fit value walk-0.csv", "Missing option '--discount'"),
         ("fit value walk-0.csv --discount 1", "--discount must be"),
+        ("fit value walk-0.csv --discount 0.9", "numbers must be given (--numbers)"),
         ("fit value walk-0.csv --discount 0.9 --features OneHat(4)", "did you mean 'OneHot'?"),
         ("fit value walk-0.csv --discount 0.9 --features OneHot(2)", "states must be integers from 0 to 1"),
         ("evaluate there.json firm-0.csv", "there.json is not a model file"),

@@ -1,12 +1,15 @@
 """Which columns a task reads: exact names before prefixes, the same at every site, and a hint for what is not there."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
+import fedlsa as fl
 from fedlsa import Regression, Value
-from fedlsa.errors import SiteDataError
+from fedlsa.errors import ArgumentError, SiteDataError
 from fedlsa.fit.columns import chosen
 from fedlsa.fit.sites import open_sites
+from fedlsa.network.site import facts
 
 
 def columns(task, *sites):
@@ -110,3 +113,103 @@ def test_truncation_and_importance_may_be_missing_but_at_all_sites():
 def test_columns_of_a_log_that_do_not_fit(sites, complaint):
     with pytest.raises(SiteDataError, match=complaint):
         columns(value(), *sites)
+
+
+# names, not positions ------------------------------------------------------------------------------------------------
+
+BY_HAND = {"step_size": 0.1, "local_steps": 2, "rounds": 300, "local": "means"}
+
+
+def patients(seed=0, n=30):
+    rng = np.random.default_rng(seed)
+    age, dose = rng.uniform(2, 8, n), rng.gamma(2, 5, n)
+    return pd.DataFrame({"age": age, "dose": dose, "response": 5 + 0.1 * age + 2 * dose + rng.normal(size=n)})
+
+
+@pytest.fixture(scope="module")
+def model():
+    return fl.fit([patients(0), patients(1)], Regression("response"), **BY_HAND)
+
+
+def test_values_and_hold_outs_are_matched_by_name(model):
+    table = patients(2)
+    expected = model.value(table[["age", "dose"]].to_numpy()).value
+    for given in (table[["dose", "age"]], table, table.to_dict("list"), {"dose": table["dose"], "age": table["age"]}):
+        np.testing.assert_array_equal(model.value(given).value, expected)
+    (a,), (b,) = (fl.evaluate(model, [t]) for t in (table, table[["response", "dose", "age"]]))
+    assert (a.rmse, a.r_squared) == (b.rmse, b.r_squared)
+    for wrong, words in (
+        (table[["dose"]], r"features must have the columns age, dose, in any order; got none called 'age'"),
+        (table.assign(weight=1.0), "and no others; got 'weight' as well"),
+    ):
+        with pytest.raises(ArgumentError, match=words):
+            model.value(wrong)
+    with pytest.raises(SiteDataError, match="features must have each column once; 'age' appears 2 times"):
+        model.value(table[["age", "age", "dose"]])
+
+
+def test_states_of_a_feature_map_are_matched_by_name():
+    rng = np.random.default_rng(0)
+    log = {"x": rng.uniform(size=40), "y": rng.uniform(size=40), "reward": rng.normal(size=40)}
+    log |= {"x2": np.roll(log["x"], -1), "y2": np.roll(log["y"], -1), "terminated": np.zeros(40)}
+    task = value(
+        state=["x", "y"], next_state=["x2", "y2"], features=fl.problems.features.Fourier((0, 0), (1, 1), order=1)
+    )
+    found = fl.fit([log], task, lag=0, **BY_HAND)
+    assert found.columns == ("x", "y")
+    points = np.column_stack([log["x"], log["y"]])
+    np.testing.assert_array_equal(found.value(log).value, found.value(points).value)
+    np.testing.assert_array_equal(found.value({"y": log["y"], "x": log["x"]}).value, found.value(points).value)
+
+
+def test_data_frames_in_tuples_keep_their_names(model):
+    a, b = patients(0), patients(1)
+    mixed = [(a[["age", "dose"]], a["response"]), (b[["dose", "age"]], b["response"])]
+    found = fl.fit(mixed, Regression("response"), **BY_HAND)
+    np.testing.assert_array_equal(found.theta, model.theta)
+    with pytest.raises(SiteDataError, match="X must have the columns age, dose; got age, weight"):
+        fl.fit([(a[["age"]].assign(weight=1.0), a["response"])], Regression("response", features=["age", "dose"]))
+    with pytest.raises(ArgumentError, match="must have the same columns in the same order in every table, age, dose"):
+        fl.problems.regression(mixed)
+    log = [(a[["age", "dose"]], a["response"], a[["dose", "age"]], np.zeros(30))]
+    assert columns_of_log(log[0]).next_state == ("next_state_age", "next_state_dose")
+    with pytest.raises(ArgumentError, match="phi and phi_next in logs must have the same columns in the same order"):
+        fl.problems.from_transitions(log, 0.9)
+
+
+def columns_of_log(entry):
+    return chosen(value(), open_sites([entry], value()))
+
+
+@pytest.mark.parametrize(("index", "shown"), [("", "without a name"), ("Unnamed: 0", "'Unnamed: 0'"),
+                                              ("__index_level_0__", "'__index_level_0__'")])  # fmt: skip
+def test_an_index_is_not_a_feature_unless_it_is_named(index, shown):
+    sites = open_sites([{index: np.arange(2), "a": np.ones(2), "y": np.ones(2)}], Regression("y"))
+    with pytest.raises(SiteDataError, match=rf"site 0 has a column {shown}, as an index is written: .*index=False"):
+        chosen(Regression("y"), sites)
+    assert chosen(Regression("y", features="a"), sites).state == ("a",)
+
+
+def test_a_file_with_an_index_is_refused(tmp_path):
+    patients().to_csv(tmp_path / "a.csv")
+    with pytest.raises(SiteDataError, match=r"a\.csv has a column without a name"):
+        fl.fit([tmp_path / "a.csv"], Regression("response"), **BY_HAND)
+
+
+def test_columns_of_states_are_named_once():
+    for names in ({"state": ["a", "a"], "next_state": ["b", "c"]}, {"state": ["a"], "next_state": ["a"]}):
+        with pytest.raises(SiteDataError, match="columns of state and next_state must be named once; 'a' is twice"):
+            columns(value(**names), f"a b c {REST}")
+
+
+def test_integer_states_are_asked_about():
+    log = {"state": [0, 1, 2, 1, 0, 2], "next_state": [1, 2, 1, 0, 2, 0], "reward": [1.0, 0, 2, 1, 0, 1]}
+    log |= {"terminated": np.zeros(6)}
+    with pytest.raises(SiteDataError, match=r"column 'state' holds integers alone.*OneHot.*numbers must be given"):
+        fl.fit([log, log], value(), lag=0, **BY_HAND)
+    with pytest.raises(SiteDataError, match="holds integers alone"):
+        facts.describe(open_sites([log], value())[0], value(), "run")  # a site of a network
+    assert fl.fit([log], value(numbers=True), lag=0, **BY_HAND).names == ("state",)
+    assert len(fl.fit([log], value(features=fl.problems.features.OneHot(3)), lag=0, **BY_HAND).theta) == 3
+    half = log | {"state": [0, 1, 2, 1, 0, 0.5]}
+    assert fl.fit([log, half], value(), lag=0, **BY_HAND).names == ("state",)

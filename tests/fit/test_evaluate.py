@@ -94,7 +94,7 @@ def test_returns_of_another_policy_are_left_out(values):
 def test_a_hold_out_must_have_the_columns_of_the_model(line):
     with pytest.raises(SiteDataError, match="has no column 'x'"):
         fl.evaluate(line, [{"z": [1.0], "y": [1.0]}])
-    fit = fl.fit([{"s0": [1.0, 2], "n0": [2.0, 1], "reward": [1.0, 2], "terminated": [0, 0]}],
+    fit = fl.fit([{"s0": [1.5, 2], "n0": [2.0, 1.5], "reward": [1.0, 2], "terminated": [0, 0]}],
                  fl.Value(0.5, state="s", next_state="n"), 0.1, local="means")  # fmt: skip
     with pytest.raises(SiteDataError, match="must have the columns of the model, s0; got s1"):
         fl.evaluate(fit, [{"s1": [1.0], "n1": [2.0], "reward": [1.0], "terminated": [0]}])

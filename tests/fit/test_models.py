@@ -72,7 +72,7 @@ def test_a_fit_comes_back_to_the_last_bit(fitted, tmp_path):
 )
 def test_a_task_with_its_feature_map_comes_back_and_values_the_same(phi, tmp_path):
     sites = [walk(seed=c) for c in range(2)]
-    task = fl.Value(0.9, features=phi, intercept=phi is None)
+    task = fl.Value(0.9, features=phi, numbers=phi is None, intercept=phi is None)
     fit = fl.fit(sites, task, 0.05, local="means", method="scaffnew" if phi is None else "scafflsa")
     fit.save(tmp_path / "model.json")
     again = fl.Fit.load(tmp_path / "model.json")

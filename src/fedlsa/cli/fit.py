@@ -96,6 +96,12 @@ def value(
     standardise: Annotated[
         bool, typer.Option("--standardise", help="Run on features of mean square 1.", rich_help_panel=TASK)
     ] = False,
+    numbers: Annotated[
+        bool,
+        typer.Option(
+            "--numbers", help="A state of one integer column is a number, not a state's.", rich_help_panel=TASK
+        ),
+    ] = False,
 ) -> None:
     """The value function of the policy that made the logs, by TD: columns of states, rewards and ends."""
     task = Value(
@@ -110,6 +116,7 @@ def value(
         features=None if features is None else fit_options.feature_map(features),
         intercept=intercept,
         standardise=standardise,
+        numbers=numbers,
     )
     _fit(context.obj, files, task, request())
 

@@ -77,6 +77,12 @@ def task(
     standardise: Annotated[
         bool, typer.Option("--standardise", help="Run on features of mean square 1.", rich_help_panel=VALUE)
     ] = False,
+    numbers: Annotated[
+        bool,
+        typer.Option(
+            "--numbers", help="A state of one integer column is a number, not a state's.", rich_help_panel=VALUE
+        ),
+    ] = False,
 ) -> Task | None:
     """The task that was chosen; None if none was. Options of the two kinds do not mix."""
     linear: dict[str, Any] = {
@@ -87,7 +93,10 @@ def task(
     }
     columns = {"reward": reward, "terminated": terminated, "truncated": truncated, "importance": importance}
     value: dict[str, Any] = {"--trace": trace, "--state": state, "--next-state": next_state, "--intercept": intercept}
-    value |= {f"--{name}": column for name, column in columns.items()} | {"--standardise": standardise}
+    value |= {f"--{name}": column for name, column in columns.items()} | {
+        "--standardise": standardise,
+        "--numbers": numbers,
+    }
     if discount is not None:
         _refuse(linear, "a regression, and --discount asks for a value function")
         return Value(
@@ -98,6 +107,7 @@ def task(
             features=None if features is None else fit_options.feature_map(",".join(features)),
             intercept=intercept,
             standardise=standardise,
+            numbers=numbers,
             **{name: column for name, column in columns.items() if column is not None},
         )
     _refuse(value, "a value function, which needs --discount")

@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import checks
 from ..checks import Floats
-from ..errors import SiteDataError
+from ..errors import ArgumentError, SiteDataError
 from .numbers import ROWS, from_array
 from .tasks import Names, Regression, Task
 
@@ -54,6 +54,22 @@ class Arrays:
             yield {c: self.checked[c][start : start + rows] for c in columns}
 
 
+def has_names(table: Any) -> bool:
+    """Whether a table gives its columns by name: a mapping, or a data frame."""
+    return isinstance(table, Mapping) or (hasattr(table, "columns") and hasattr(table, "__getitem__"))
+
+
+def by_name(argument: str, table: Any, wanted: Sequence[str], others: Sequence[str]) -> Floats:
+    """(n, k): the wanted columns of a table with names, in the order wanted; others : that may be there as well."""
+    found = from_columns(argument, table)
+    rule = f"{argument} must have the columns {', '.join(wanted)}, in any order"
+    for lacking in (c for c in wanted if c not in found.columns):
+        raise ArgumentError(f"{rule}; got none called {lacking!r}")
+    for extra in (c for c in found.columns if c not in wanted and c not in others):
+        raise ArgumentError(f"{rule}, and no others; got {extra!r} as well")
+    return np.column_stack([from_array(argument, c, found.held[c]) for c in wanted])
+
+
 def from_columns(name: str, table: Any) -> Arrays:
     """A site from a mapping of columns, or from a data frame (whatever has `columns` and gives them by name)."""
     labels = list(table) if isinstance(table, Mapping) else list(getattr(table, "column_names", table.columns))
@@ -81,7 +97,17 @@ def from_tuple(name: str, entry: Sequence[Any], task: Task) -> Arrays:
 
 
 def _spread(site: str, what: str, values: Any, names: Names | None, default: str = "") -> dict[str, Any]:
-    """The columns of a matrix by name: those of a list, else a prefix and their numbers; a vector is one column."""
+    """The columns of a matrix by name: those of a list, else a prefix and their numbers; a vector is one column.
+
+    A data frame has names of its own, which a prefix is put before; its order of columns means nothing.
+    """
+    if has_names(values):
+        held = from_columns(f"{site}: {what}", values).held
+        if isinstance(names, str):
+            return {c if c.startswith(names) else f"{names}_{c}": v for c, v in held.items()}
+        if names is not None and set(names) != set(held):
+            raise SiteDataError(f"{site}: {what} must have the columns {', '.join(names)}; got {', '.join(held)}")
+        return dict(held)
     try:
         given = np.asarray(values) if not isinstance(values, np.ma.MaskedArray) else values
     except ValueError:

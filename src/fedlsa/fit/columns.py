@@ -7,9 +7,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from ..checks import Floats
 from ..errors import SiteDataError
 from .sites import Site
 from .tasks import Names, Regression, Task, Value
+
+INDEX = re.compile(r"(Unnamed: \d+|__index_level_\d+__)?")  # what a data frame's index is called in a file
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,12 @@ def _own(task: Task, site: Site) -> Columns:
 
 def _regression(task: Regression, site: Site) -> Columns:
     features = [c for c in site.columns if c != task.target] if task.features is None else task.features
+    index = next((c for c in features if INDEX.fullmatch(c)), None) if task.features is None else None
+    if index is not None:
+        raise SiteDataError(
+            f"{site.name} has a column {'without a name' if not index else repr(index)}, as an index is written: write "
+            "the file without it (index=False), or name the columns that explain the target (features, --features)"
+        )
     for column in (task.target, *features):
         require(site, column)
     if task.target in features:
@@ -71,6 +82,9 @@ def _value(task: Value, site: Site) -> Columns:
     require(site, task.terminated)
     before = _group(site, task, task.state, task.next_state, "state")
     after = _group(site, task, task.next_state, task.state, "next_state")
+    for column in (*before, *after):
+        if (*before, *after).count(column) > 1:
+            raise SiteDataError(f"{site.name}: columns of state and next_state must be named once; {column!r} is twice")
     if len(before) != len(after):
         raise SiteDataError(
             f"{site.name} must have as many columns of the next state as of the state, "
@@ -110,6 +124,20 @@ def _group(site: Site, task: Value, names: Names, others: Names, what: str) -> l
         rule = f"{site.name} has no column {names!r}, nor any that begins so, for {what}"
         raise SiteDataError(f"{rule}; it has {_listed(site.columns)}")
     return sorted(found, key=lambda c: [int(t) if t.isdecimal() else t for t in re.split(r"(\d+)", c)])
+
+
+def numbers_states(task: Task, columns: Columns, x: Floats) -> bool:
+    """Whether features x : (n, k) are one column of integers of which nobody has said that they are numbers."""
+    asked = isinstance(task, Value) and task.features is None and not task.numbers and len(columns.state) == 1
+    return asked and bool((x[:, 0] == np.rint(x[:, 0])).all())
+
+
+def what_are_they(site: str, column: str) -> SiteDataError:
+    """The error for states that are integers."""
+    return SiteDataError(
+        f"{site}: column {column!r} holds integers alone. Where they number states, features must say so (--features "
+        "'OneHot(64)'); where they are numbers that are their own feature, numbers must be given (--numbers)"
+    )
 
 
 def require(site: Site, column: str) -> None:

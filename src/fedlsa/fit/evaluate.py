@@ -69,9 +69,9 @@ def evaluate(fit: Fit, sites: Sequence[Any]) -> list[Residuals] | list[TDErrors]
     task = _as_fitted(fit)
     opened = open_sites(sites, task)
     columns = chosen(task, opened)
-    if fit.names[: len(columns.state)] != columns.state and not (isinstance(task, Value) and task.features is not None):
+    if columns.state != fit.columns:
         raise SiteDataError(
-            f"{opened[0].name} must have the columns of the model, {', '.join(fit.names[:6])}; "
+            f"{opened[0].name} must have the columns of the model, {', '.join(fit.columns[:6])}; "
             f"got {', '.join(columns.state[:6])}"
         )
     if isinstance(task, Regression):
@@ -91,10 +91,7 @@ def table(found: Sequence[Residuals] | Sequence[TDErrors]) -> list[dict[str, Any
 
 def _as_fitted(fit: Fit) -> Task:
     """The task with its features by name: a hold-out may have more columns than the model has."""
-    if isinstance(fit.task, Regression):
-        d = len(fit.names) - fit.task.intercept
-        return replace(fit.task, features=fit.names[:d])
-    return fit.task
+    return replace(fit.task, features=fit.columns) if isinstance(fit.task, Regression) else fit.task
 
 
 def _residuals(fit: Fit, task: Task, columns: Columns, site: Site) -> Iterator[tuple[Floats, Floats]]:

@@ -14,6 +14,7 @@ from .. import checks
 from ..checks import Floats
 from ..problems import features as maps
 from ..theory.planner import Plan
+from .arrays import by_name, has_names
 from .bootstrap import Bootstrap
 from .models import read_model, write_model
 from .rivals import Rival
@@ -120,8 +121,11 @@ class Fit:
         return cls(**read_model(checks.path("path", path), cls, SiteReport, features))
 
     def value(self, features: ArrayLike, level: float = 0.95) -> Prediction:
-        """The model at given points with pointwise intervals of `level`: (n, k) columns of the task (or states that its
-        feature map takes); the intercept is added here."""
+        """The model at given points with pointwise intervals of `level`; the intercept is added here.
+
+        features : a data frame or mapping with the model's `columns`, matched by name (columns of the task beside them
+            are left alone), or an array (n, k) in their order (or whatever states the task's feature map takes)
+        """
         x = self.design(features)
         z = _quantile(level)
         deviation = np.sqrt(np.maximum(np.einsum("ni,ij,nj->n", x, self.covariance, x), 0.0))
@@ -131,11 +135,23 @@ class Fit:
     def design(self, features: ArrayLike) -> Floats:
         """(n, d): the rows with which coefficients are multiplied."""
         d = len(self.theta) - self.task.intercept
-        if not isinstance(self.task, Regression) and self.task.features is not None:
+        mapped = not isinstance(self.task, Regression) and self.task.features is not None
+        if has_names(features):
+            features = by_name("features", features, self.columns, self._others(features))
+            features = features[:, 0] if mapped and len(self.columns) == 1 else features
+        if not isinstance(self.task, Regression) and mapped:
             x = maps.apply(self.task.features, np.asarray(features), "features")
         else:
             x = checks.array("features", features, ("n", d))
         return np.column_stack([x, np.ones(len(x))]) if self.task.intercept else x
+
+    def _others(self, table: Any) -> list[str]:
+        """The columns of a table that a fit reads beside its features."""
+        if isinstance(self.task, Regression):
+            return [self.task.target]
+        t, after = self.task, self.task.next_state
+        following = [str(c) for c in table if str(c).startswith(after)] if isinstance(after, str) else list(after)
+        return [t.reward, t.terminated, t.truncated, t.importance, *following]
 
 
 def _quantile(level: float) -> float:

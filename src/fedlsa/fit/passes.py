@@ -14,7 +14,7 @@ from ..checks import Floats
 from ..engine.simulate import available_cores
 from ..errors import SiteDataError
 from ..problems.features import FeatureMap
-from .columns import Columns, chosen
+from .columns import Columns, chosen, numbers_states, what_are_they
 from .observe import Piece, Scale, observations, recorded
 from .sites import Site
 from .summaries import Summary, none_there, scale_of
@@ -71,24 +71,28 @@ def read(
     columns = chosen(task, sites)
     room = _Room(memory)
 
-    def first(c: int, watch: Watch[Any]) -> tuple[Summary, Sums | None, list[Piece]]:
+    def first(c: int, watch: Watch[Any]) -> tuple[Summary, Sums | None, list[Piece], bool]:
         total: Summary | None = None
         sums: Sums | None = None
         held: list[Piece] = []
+        integers = True
         for x, p in watch(recorded(sites[c], task, columns)):
             part = Summary.of(x[:, : x.shape[1] - task.intercept], p.y)
             total = part if total is None else total + part
             if not task.scaled:
                 sums = Sums.of(p) if sums is None else sums + Sums.of(p)
+            integers = integers and numbers_states(task, columns, x)
             held.append(p)
             if not room.take(p.nbytes):
                 held.clear()
         if total is None:
             raise none_there(sites[c].name)
-        return total, sums, held
+        return total, sums, held, integers
 
     found = _each(sites, task, "reading", tell, first)
-    parts = [part for part, _, _ in found]
+    if all(integers for _, _, _, integers in found):
+        raise what_are_they(sites[0].name, columns.state[0])
+    parts = [part for part, _, _, _ in found]
     counts = np.array([p.n for p in parts], np.float64)
     weights = np.full(len(sites), 1 / len(sites)) if weight == "sites" else counts / counts.sum()
     k = len(parts[0].mean) - 1
@@ -99,13 +103,13 @@ def read(
     scale = scale_of(task, parts, weights, _feature_names(task, columns, k), [s.name for s in sites])
     data = Data(sites, task, columns, scale, None)
     kept = []
-    for _, _, held in found:
+    for _, _, held, _ in found:
         kept.append([p.scaled(scale, by_rows=True) for p in held] if room.left >= 0 else [])
         held.clear()  # never all rows in both coordinates
     if room.left >= 0:
         data = replace(data, kept=kept)
     if not task.scaled:
-        return data, weights, [sums.system(data.penalty) for _, sums, _ in found if sums is not None]
+        return data, weights, [sums.system(data.penalty) for _, sums, _, _ in found if sums is not None]
     return data, weights, data.each("solving", tell, lambda c, pieces: system(pieces, data.penalty))
 
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError, ArgumentTypeError, MissingExtraError, SiteDataError
-from .arrays import from_columns, from_tuple
+from .arrays import from_columns, from_tuple, has_names
 from .csv_file import open_csv
 from .numbers import ROWS
 from .parquet import open_parquet
@@ -66,7 +66,7 @@ def open_sites(sites: Sequence[Any], task: Task) -> list[Site]:
 def _opened(name: str, entry: Any, task: Task, argument: str) -> Site:
     if isinstance(entry, (str, os.PathLike)):
         return open_file(name, checks.path(argument, entry))
-    if isinstance(entry, Mapping) or (hasattr(entry, "columns") and hasattr(entry, "__getitem__")):
+    if has_names(entry):
         return from_columns(name, entry)
     if isinstance(entry, (tuple, list)):
         return from_tuple(name, entry, task)

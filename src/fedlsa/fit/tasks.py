@@ -56,6 +56,8 @@ class Value:
     reward, terminated, truncated, importance : columns; those of `truncated` and `importance` may be missing.
         Only termination stops the bootstrap; traces start afresh after both. importance : pi(a|s) / behaviour(a|s)
     intercept : a constant feature; standardise : divide each feature by its root mean square while running
+    numbers : a state that is one column of integers is a number, and its own feature. Else a fit refuses it, for such a
+        column mostly numbers states, which asks for features=OneHot(...)
     There is no ridge: it would bias values towards 0, by an amount that depends on the features' units.
     """
 
@@ -70,6 +72,7 @@ class Value:
     features: Any = None
     intercept: bool = False
     standardise: bool = False
+    numbers: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "discount", checks.real("discount", self.discount, at_least=0, below=1))
@@ -81,6 +84,7 @@ class Value:
             _name(field, getattr(self, field))
         checks.boolean("intercept", self.intercept)
         checks.boolean("standardise", self.standardise)
+        checks.boolean("numbers", self.numbers)
 
     @property
     def scaled(self) -> bool:

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from .. import checks
 from ..checks import Floats
 from .base import Problem, RankOne, agents
-from .tables import not_empty, offsets, recipe, tuples
+from .tables import not_empty, offsets, recipe, same_columns, tuples
 
 
 def regression(
@@ -27,6 +27,7 @@ def regression(
     With weights proportional to K, theta_star is the (ridge) estimate from the data of all sites together.
     """
     given = tuples("sites", sites, ("X", "y"))
+    same_columns("X in sites", [features for features, _ in given])
     strength = checks.real("ridge", ridge, at_least=0)
     X: list[Floats] = []
     y: list[Floats] = []

@@ -30,6 +30,15 @@ def tuples(name: str, value: Any, fields: Sequence[str], optional: int = 0) -> l
     return out
 
 
+def same_columns(name: str, tables: Sequence[Any]) -> None:
+    """Refuse data frames whose columns differ or stand in another order: arrays are taken by position."""
+    named = [(m, [str(c) for c in t.columns]) for m, t in enumerate(tables) if hasattr(t, "columns")]
+    for m, columns in named:
+        if columns != named[0][1]:
+            rule = f"{name} must have the same columns in the same order in every table, {', '.join(named[0][1][:8])}"
+            raise ArgumentError(f"{rule}; got {', '.join(columns[:8])} in table {m}")
+
+
 def not_empty(name: str, shape: tuple[int, ...]) -> None:
     """A table has at least one outcome and at least one dimension."""
     if 0 in shape:

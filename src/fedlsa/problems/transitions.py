@@ -14,7 +14,7 @@ from ..checks import Floats
 from ..errors import ArgumentError
 from .base import Problem, RankOne, agents
 from .markov import Flags
-from .tables import not_empty, offsets, recipe, tuples
+from .tables import not_empty, offsets, recipe, same_columns, tuples
 
 FIELDS = ("phi", "r", "phi_next", "terminated", "truncated", "importance")
 
@@ -38,6 +38,7 @@ def from_transitions(
     The trace e starts afresh after termination and after truncation; only termination stops the bootstrap (v = phi_k).
     """
     given = tuples("logs", logs, FIELDS, optional=2)
+    same_columns("phi and phi_next in logs", [part for phi, _, following, *_ in given for part in (phi, following)])
     gamma = checks.real("discount", discount, at_least=0, below=1)
     lam = checks.real("trace", trace, at_least=0, at_most=1)
     own_logs: list[tuple[Any, ...]] = []

@@ -15,7 +15,7 @@ import numpy as np
 
 from ...checks import Floats
 from ...errors import SiteDataError
-from ...fit.columns import Columns, chosen
+from ...fit.columns import Columns, chosen, numbers_states, what_are_they
 from ...fit.observe import Piece, Scale, observations, recorded
 from ...fit.passes import Data
 from ...fit.summaries import Summary, none_there, unscaled
@@ -189,12 +189,16 @@ def _read(site: SiteData, task: Task, columns: Columns) -> tuple[Summary, Sums]:
     """One pass over the rows as they are recorded."""
     summary: Summary | None = None
     sums: Sums | None = None
+    integers = True
     for x, p in _all_rows(site, task, columns):
+        integers = integers and numbers_states(task, columns, x)
         part = Summary.of(x[:, : x.shape[1] - task.intercept], p.y)
         summary = part if summary is None else summary + part
         sums = Sums.of(p) if sums is None else sums + Sums.of(p)
     if summary is None or sums is None:
         raise none_there(site.name)
+    if integers:
+        raise what_are_they(site.name, columns.state[0])
     if not np.isfinite(summary.scatter).all() or not np.isfinite(sums.A).all() or not np.isfinite(sums.b).all():
         raise SiteDataError(f"{site.name} has numbers whose squares leave the range of numbers; rescale its columns")
     return summary, sums

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +15,7 @@ from ... import checks
 from ...checks import Floats
 from ...errors import ArgumentError, SiteDataError
 from ...files import reason
-from ...fit.arrays import from_columns, from_tuple
+from ...fit.arrays import from_columns, from_tuple, has_names
 from ...fit.numbers import ROWS
 from ...fit.sites import Site, open_sites
 from ...fit.tasks import Task
@@ -55,7 +55,7 @@ class SiteData:
         entry = _called(str(self.loader))
         if isinstance(entry, (str, os.PathLike)):
             return open_sites([entry], self.task)[0]
-        if isinstance(entry, Mapping) or (hasattr(entry, "columns") and hasattr(entry, "__getitem__")):
+        if has_names(entry):
             return from_columns(self.name, entry)
         if isinstance(entry, (tuple, list)):
             return from_tuple(self.name, entry, self.task)
