@@ -27,6 +27,10 @@ class StationaryLawError(FedLSAError, ArithmeticError):
     """An agent's chain has no unique stationary law; the message names the agent."""
 
 
+class PrecisionError(FedLSAError, ArithmeticError):
+    """No way to compute a number reaches the accuracy that is promised for it; the message says how near they came."""
+
+
 class ResultFileError(FedLSAError, OSError):
     """A result file is missing, damaged, or not one of ours."""
 

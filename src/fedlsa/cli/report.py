@@ -101,7 +101,7 @@ def print_exact(
     )  # fmt: skip
     notes = []
     for c, end, limit, eta in zip(curves, ends, limits, steps, strict=True):
-        name, stable = method_name(c), end.radius < 1
+        name, stable = method_name(c), end.stable
         from_where = _number(limit)
         parts = [_number(end.mse), _number(float(end.bias @ end.bias)), _number(end.variance)] if stable else ["-"] * 3
         table.add_row(name, _number(float(c["mse"][-1])), *parts, f"{end.radius:.6g}", from_where)

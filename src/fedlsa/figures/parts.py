@@ -91,7 +91,7 @@ def _draw(axes: Axes, c: xr.Dataset, end: Stationary, scale: str) -> None:
     axes.set_yscale("log", nonpositive="mask")
     axes.plot(t, c["mse"].values, color=hue, linewidth=2.2, label="mean squared error", zorder=3)
     axes.plot(t, c["variance"].values, color=style.INK, linestyle=VARIANCE, linewidth=1.2, label="variance", zorder=4)
-    if end.radius < 1:
+    if end.stable:
         fades = transient(c, end)
         axes.plot(t, fades, color=style.INK, linestyle=TRANSIENT, linewidth=1.4, label="transient", zorder=4)
         bias = float(end.bias @ end.bias)
@@ -122,7 +122,7 @@ def _limits(held: Sequence[xr.Dataset], ends: Sequence[Stationary]) -> tuple[flo
     mse = mse[np.isfinite(mse) & (mse > 0)]
     if not len(mse):
         return 0.1, 10.0
-    stays = [v for e in ends if e.radius < 1 for v in (float(e.bias @ e.bias), e.variance)]
+    stays = [v for e in ends if e.stable for v in (float(e.bias @ e.bias), e.variance)]
     low = min([mse.min(), *(v for v in stays if v > NEGLIGIBLE * mse.min())])
     start = max(float(c["mse"][0]) for c in held)
     return float(low / 3), float(min(mse.max(), 1e6 * start) * 2)
@@ -134,11 +134,11 @@ def _notes(held: Sequence[xr.Dataset], ends: Sequence[Stationary]) -> list[str]:
         "Squared bias: ‖limit \u2212 θ*‖².",
     ]
     for c, end in zip(held, ends, strict=True):
-        if not end.radius < 1:
+        if not end.stable:
             notes.append(
                 f"{method_name(c)} is unstable (mean-square radius {end.radius:.4g}): it has no limit and no bias."
             )
-    clean = [method_name(c) for c, e in zip(held, ends, strict=True) if e.radius < 1 and not float(e.bias @ e.bias) > 0]
+    clean = [method_name(c) for c, e in zip(held, ends, strict=True) if e.stable and not float(e.bias @ e.bias) > 0]
     if clean:
         notes.append(f"{' and '.join(clean)}: no bias, so no dashed line.")
     return notes

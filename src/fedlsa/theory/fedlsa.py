@@ -11,11 +11,13 @@ stationary limit is one linear solve.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..checks import Floats
+from .linear import check_accuracy, contracts, refined
 from .local import frozen_step, repeated
 from .moments import Moments
 from .symmetric import smat, svec, symkron, within
@@ -23,10 +25,26 @@ from .symmetric import smat, svec, symkron, within
 
 @dataclass(frozen=True, eq=False)
 class Round:
-    """One round on v = (u, 1): mean : (d + 1, d + 1) maps E[v], second : (S, S) maps svec E[v v^T]."""
+    """One round on v = (u, 1): mean : (d + 1, d + 1) maps E[v], noise : (s, S) maps svec E[v v^T] to what it adds.
+
+    What it adds is svec of the mean covariance of u+ given v.
+    """
 
     mean: Floats
-    second: Floats
+    noise: Floats
+
+    @cached_property
+    def second(self) -> Floats:
+        """(S, S): maps svec E[v v^T]."""
+        out, d = symkron(self.mean), len(self.mean) - 1
+        out[within(d, d + 1)] += self.noise
+        return out
+
+    @cached_property
+    def own(self) -> Floats:
+        """(s, s): maps svec Cov(u), where the mean is what it tends to."""
+        d = len(self.mean) - 1
+        return symkron(self.mean[:d, :d]) + self.noise[:, within(d, d + 1)]
 
 
 def round_map(moments: Moments, eta: float, H: int, x: Floats, participants: int | None = None) -> Round:
@@ -39,17 +57,11 @@ def round_map(moments: Moments, eta: float, H: int, x: Floats, participants: int
     M, D = steps.M[moments.table], steps.noise()[moments.table]
     share = moments.count * moments.weight
     mean = np.tensordot(share, M, 1)
-    block = within(d, d + 1)
-    second = symkron(mean)
     if participants is None or participants == N:
-        second[block] += np.tensordot(share * moments.weight, D, 1)
-    else:
-        m, alone = participants, symkron(M)[:, block]  # E[u u^T] of each agent by itself, given v
-        pair = m * (m - 1) / (N * (N - 1)) if N > 1 else 0.0
-        apart = N**2 * second[block] - np.tensordot(moments.count, alone, 1)
-        together = np.tensordot(moments.count, alone + D, 1)
-        second[block] = (m / N * together + pair * apart) / m**2
-    return Round(mean, second)
+        return Round(mean, np.tensordot(share * moments.weight, D, 1))
+    m = participants  # agents differ from their mean, and of those that are drawn each is drawn once
+    apart = symkron((M - mean)[:, :d]) * ((N - m) / (N - 1))
+    return Round(mean, np.tensordot(moments.count / (N * m), apart + D, 1))
 
 
 def curve(step: Round, v: Floats, rounds: NDArray[np.int64]) -> tuple[Floats, Floats]:
@@ -94,40 +106,62 @@ def averaged_curve(steps: list[Round], v: Floats, after: int, rounds: NDArray[np
     return np.stack([found[t][0] for t in rounds.tolist()]), np.array([found[t][1] for t in rounds.tolist()])
 
 
-def limit(step: Round) -> tuple[Floats, Floats, float]:
-    """E[u] : (d,), E[u u^T] : (d, d) as t goes to infinity, and the mean-square radius of a round.
+@dataclass(frozen=True, eq=False)
+class Limit:
+    """E[u] : (d,) and Cov(u) : (d, d) as t goes to infinity, with its estimated error, relative.
 
-    The radius is that of svec E[u u^T] alone; where it is not below one, the second moment is infinite.
+    Where second moments do not converge the covariance is infinite; where the mean does not either, it is NaN.
     """
+
+    mean: Floats
+    covariance: Floats
+    error: float = 0.0
+
+    @property
+    def stable(self) -> bool:
+        return bool(np.isfinite(self.covariance).all())
+
+
+def limit(step: Round) -> Limit:
+    """What a round leaves as it is: Cov(u) = own(Cov(u)) + noise((E[u], 1)), so it is never a difference of squares."""
     d = len(step.mean) - 1
-    block = within(d, d + 1)
-    own = step.second[np.ix_(block, block)]
-    radius = float(np.abs(np.linalg.eigvals(own)).max())
-    if not radius < 1:
-        with np.errstate(all="ignore"):
-            stable = np.abs(np.linalg.eigvals(step.mean[:d, :d])).max() < 1
-        nowhere = np.full(d, np.nan)
-        return _fixed_point(step.mean) if stable else nowhere, np.full((d, d), np.inf), radius
-    mean = _fixed_point(step.mean)
-    known = smat(np.zeros(step.second.shape[0]), d + 1)
-    known[:d, d] = known[d, :d] = mean
-    known[d, d] = 1
-    source = (step.second @ svec(known))[block]
-    second = np.asarray(np.linalg.solve(np.eye(len(block)) - own, source), np.float64)
-    return mean, smat(second, d), radius
+    if not contracts(step.own):
+        return _without_limit(step.mean)
+    mean, off = _fixed_point(step.mean)
+    v = np.append(mean, 1.0)
+    covariance, error = refined(np.eye(len(step.own)) - step.own, step.noise @ svec(np.outer(v, v)))
+    check_accuracy(max(off, error), "the stationary law")
+    return Limit(mean, smat(covariance, d), max(off, error))
 
 
-def mean_limit(mean: Floats) -> tuple[Floats, Floats, float]:
+def mean_limit(mean: Floats) -> Limit:
     """The same from the mean of a round, (d + 1, d + 1), where nothing is random."""
     d = len(mean) - 1
-    radius = float(np.abs(np.linalg.eigvals(mean[:d, :d])).max()) ** 2
-    if not radius < 1:
-        return np.full(d, np.nan), np.full((d, d), np.inf), radius
-    u = _fixed_point(mean)
-    return u, np.outer(u, u), radius
+    if not contracts(mean[:d, :d]):
+        return _without_limit(mean)
+    u, error = _fixed_point(mean)
+    check_accuracy(error, "the stationary law")
+    return Limit(u, np.zeros((d, d)), error)
 
 
-def _fixed_point(mean: Floats) -> Floats:
-    """The u with mean (u, 1) = (u, 1)."""
+def _without_limit(mean: Floats) -> Limit:
     d = len(mean) - 1
-    return np.asarray(np.linalg.solve(np.eye(d) - mean[:d, :d], mean[:d, d]), np.float64)
+    u = _fixed_point(mean)[0] if contracts(mean[:d, :d]) else np.full(d, np.nan)
+    return Limit(u, np.full((d, d), np.inf))
+
+
+def radius(step: Round) -> float:
+    """The factor by which the slowest second moment shrinks in a round."""
+    return float(np.abs(np.linalg.eigvals(step.own)).max()) if np.isfinite(step.own).all() else np.inf
+
+
+def mean_radius(mean: Floats) -> float:
+    """The same from the mean of a round, where nothing is random."""
+    d = len(mean) - 1
+    return float(np.abs(np.linalg.eigvals(mean[:d, :d])).max()) ** 2 if np.isfinite(mean).all() else np.inf
+
+
+def _fixed_point(mean: Floats) -> tuple[Floats, float]:
+    """The u with mean (u, 1) = (u, 1), and its error."""
+    d = len(mean) - 1
+    return refined(np.eye(d) - mean[:d, :d], mean[:d, d])

@@ -7,24 +7,32 @@ long vectors are read once per step instead of four times. L B_m = B_{m+1} h hol
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 
 from ..checks import Floats
+from ..errors import ArgumentError
 from . import tiles
 from .threads import cores, share
 
 MOST = 144  # dimensions
-LEAST = 40  # that there is always room for: restarts of smaller spaces would not converge
-MEMORY = 2**26  # numbers in a basis of more than that
+LEAST = 40  # that there must be room for: restarts of smaller spaces would not converge
+MEMORY = 2**28  # numbers in a basis: 2 GB
 SKETCH = 4096
 CANCELLED = 1e-3  # what is left of an image when rounding calls for another pass
 
 
 def _subtract(basis: Floats, along: Floats, image: Floats, begin: int, end: int) -> None:
     tiles.subtract(basis, along, begin, end, image)
+
+
+def dimensions(n: int, most: int = MOST) -> int:
+    """How many a space of vectors of n numbers may have within the memory; 0 where these are too few."""
+    room = min(most, MEMORY // n - 1, n)
+    return room if room >= min(LEAST, n) else 0
 
 
 class Krylov:
@@ -35,7 +43,13 @@ class Krylov:
 
     def __init__(self, apply: Callable[[Floats], Floats], start: Floats, most: int = MOST) -> None:
         n = len(start)
-        self.most = min(most, max(LEAST, MEMORY // n), n)
+        self.most = dimensions(n, most)
+        if not self.most:
+            raise ArgumentError(
+                "different groups of agents times dimension must be at most about "
+                f"{math.isqrt(2 * MEMORY // LEAST)} for a Krylov space of second moments to fit into "
+                f"{8 * MEMORY / 2**30:.0f} GB; got about {math.isqrt(2 * n)}"
+            )
         self.apply, self.size, self.closed = apply, 0, False
         self._basis = np.empty((self.most + 1, n))
         self._h = np.zeros((self.most + 1, self.most))

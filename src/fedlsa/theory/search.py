@@ -69,8 +69,8 @@ class Noisy:
     def first_below(self, eta: float, target: float, most: int) -> int | None:
         """The first round of one local step at which the error is at most `target`, if within about `most`."""
         step, v = fedlsa.round_map(self.m, eta, 1, -self.m.xi_star), np.append(self.start, 1.0)
-        _, second, radius = fedlsa.limit(step)
-        if not (radius < 1 and np.trace(second) < target):
+        end = fedlsa.limit(step)
+        if not (end.stable and float(np.trace(end.covariance) + end.mean @ end.mean) < target):
             return None
         return first_below(lambda t: float(fedlsa.curve(step, v, np.array([t]))[1][0]), target, most)
 

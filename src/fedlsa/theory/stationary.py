@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -11,24 +12,29 @@ import numpy as np
 from .. import checks
 from ..algorithms import Algorithm, FedLSA, PowerStep
 from ..checks import Floats
-from ..errors import ArgumentError
+from ..errors import ArgumentError, PrecisionError
 from ..problems.base import Problem
 from ..sampling import IID
-from . import fedlsa, limits, quiet, spectrum
-from .controlled import Round
+from . import fedlsa, limits, quiet
 from .exact import check_method, controlled_round
+from .linear import ACCURATE
 from .moments import Moments, moments
-from .spectrum import Spectrum
 
-MANY, VERY_MANY = 24, 300  # groups from which frequencies are quicker than pairs: for the limit, for the radius
+FINEST = 1e-12  # relative tolerance of a step size: rounding hides what is nearer to the edge
+PER_OCTAVE, OCTAVES = 4, 3  # step sizes below the first unstable one that are looked at for an earlier one
+FARTHEST = 1e9  # times the inverse of the largest ||A_c||: step sizes beyond are not looked at
 
 
 @dataclass(frozen=True, eq=False)
 class Stationary:
     """What theta tends to in law: mean, bias = mean - theta_star (d,), covariance (d, d), variance = its trace, mse.
 
-    radius : the factor by which the slowest second moment shrinks in a round; at one or above, mse is infinite. With
-    many different agents it takes longer than the rest, so it is computed when it is asked for.
+    route : how the covariance was found: "linear system" or "means" (FedLSA), "lyapunov", "krylov" or "dense" (methods
+    with control variates, theory/limits.py), or what shows that there is none: "mean" (it grows already) or "radius"
+    error : the estimated relative error of the covariance, 1e-9 at most, else PrecisionError is raised
+    stable : whether second moments converge; where they do not, mse is infinite
+    radius : the factor by which the slowest second moment shrinks in a round. It takes longer than the rest, so it is
+    computed when it is asked for.
     """
 
     mean: Floats
@@ -36,97 +42,126 @@ class Stationary:
     covariance: Floats
     variance: float
     mse: float
+    route: str
+    error: float
     _radius: Callable[[], float] = field(repr=False)
+
+    @property
+    def stable(self) -> bool:
+        return math.isfinite(self.mse)
 
     @cached_property
     def radius(self) -> float:
-        return self._radius()
+        found = self._radius()
+        if (found < 1) != self.stable:
+            raise PrecisionError(
+                f"the mean-square radius must be {'below' if self.stable else 'at least'} 1, as the limit by "
+                f"{self.route} shows; got {found:.15g}: rounding hides it"
+            )
+        return found
 
 
 def stationary(problem: Problem | Moments, algorithm: Algorithm) -> Stationary:
     """The first two moments of the stationary law (FedLSA: th:2nd_moment_no_cv; control variates: no bias), i.i.d."""
     m, eta = _checked(problem, algorithm)
-    u, size = np.zeros(m.dim), None
-    if isinstance(algorithm, FedLSA):
-        u, second, size = _fedlsa_limit(m, algorithm, eta)
-        stable = size < 1
-    else:
-        step = controlled_round(m, algorithm, eta)
-        if len(m.table) > MANY and Spectrum.suits(step):
-            found = Spectrum(step).limit()
-            stable = found is not None
-            second = np.full((m.dim, m.dim), np.inf) if found is None else found
+    u, rate = np.zeros(m.dim), lambda: radius(m, algorithm)
+    with np.errstate(over="ignore", invalid="ignore"):
+        if isinstance(algorithm, FedLSA):
+            end, route = _fedlsa_limit(m, algorithm, eta)
+            u, covariance, error = end.mean, end.covariance, end.error
         else:
-            settled = limits.limit(step)
-            second, size = settled.U, settled.radius
-            stable = size < 1
-    rate = (lambda: _radius_with_variates(step)) if size is None else (lambda: size)
-    if not stable:
-        return Stationary(m.theta_star + u, u, second, np.inf, np.inf, rate)
-    covariance = second - np.outer(u, u)
-    return Stationary(m.theta_star + u, u, covariance, float(np.trace(covariance)), float(np.trace(second)), rate)
+            found = limits.limit(controlled_round(m, algorithm, eta))
+            covariance, error, route = found.U, found.error, found.route
+    variance = float(np.trace(covariance))
+    if not variance >= 0 or np.diagonal(covariance).min() < -ACCURATE * variance:
+        raise PrecisionError(f"a stationary variance must be at least 0; got {variance:g} by {route}")
+    bias = float(u @ u) if math.isfinite(variance) else 0.0
+    return Stationary(m.theta_star + u, u, covariance, variance, variance + bias, route, error, rate)
 
 
 def radius(problem: Problem | Moments, algorithm: Algorithm) -> float:
     """The mean-square radius of a round: below one, second moments converge."""
     m, eta = _checked(problem, algorithm)
-    if isinstance(algorithm, FedLSA):
-        return _fedlsa_limit(m, algorithm, eta)[2]
-    return _radius_with_variates(controlled_round(m, algorithm, eta))
+    with np.errstate(over="ignore", invalid="ignore"):
+        if not isinstance(algorithm, FedLSA):
+            return limits.radius(controlled_round(m, algorithm, eta))
+        if quiet.suits(m, algorithm):
+            return fedlsa.mean_radius(_quiet_round(m, algorithm, eta))
+        return fedlsa.radius(_round(m, algorithm, eta))
 
 
-def _settles(m: Moments, algorithm: Algorithm, eta: float) -> bool:
-    """Whether the radius is below one; with few enough control variates that is quicker to tell than what it is."""
-    if isinstance(algorithm, FedLSA) or len(m.table) > VERY_MANY:
-        return radius(m, algorithm) < 1
-    return limits.settles(controlled_round(m, algorithm, eta))
+def _quiet_round(m: Moments, a: FedLSA, eta: float) -> Floats:
+    local = quiet.local_steps(m.A_bar[m.table], m.count * m.weight)
+    return quiet.fedlsa_round(local, eta, a.local_steps, -m.xi_star[m.table])
 
 
-def _fedlsa_limit(m: Moments, a: FedLSA, eta: float) -> tuple[Floats, Floats, float]:
-    """What fedlsa.limit says; where nothing is random, from the mean of a round alone, in any dimension."""
+def _round(m: Moments, a: FedLSA, eta: float) -> fedlsa.Round:
+    return fedlsa.round_map(m, eta, a.local_steps, -m.xi_star, a.taking_part(m.n_agents))
+
+
+def _fedlsa_limit(m: Moments, a: FedLSA, eta: float) -> tuple[fedlsa.Limit, str]:
+    """Where nothing is random, from the mean of a round alone, in any dimension."""
     if quiet.suits(m, a):
-        local = quiet.local_steps(m.A_bar[m.table], m.count * m.weight)
-        return fedlsa.mean_limit(quiet.fedlsa_round(local, eta, a.local_steps, -m.xi_star[m.table]))
-    return fedlsa.limit(fedlsa.round_map(m, eta, a.local_steps, -m.xi_star, a.taking_part(m.n_agents)))
+        return fedlsa.mean_limit(_quiet_round(m, a, eta)), "means"
+    return fedlsa.limit(_round(m, a, eta)), "linear system"
 
 
-def _radius_with_variates(step: Round) -> float:
-    """By pairs of agents, or by frequency where there are too many pairs."""
-    if len(step.P) > VERY_MANY and Spectrum.suits(step):
-        return spectrum.radius(step)
-    return limits.radius(step)
+def _stable(m: Moments, a: Algorithm, eta: float) -> bool:
+    a = replace(a, step_size=eta)
+    with np.errstate(all="ignore"):
+        try:
+            if isinstance(a, FedLSA):
+                return _fedlsa_limit(m, a, eta)[0].stable
+            return limits.settles(controlled_round(m, a, eta))
+        except np.linalg.LinAlgError:
+            return False
 
 
 def stability_limit(problem: Problem | Moments, algorithm: Algorithm, tolerance: float = 1e-6) -> float:
     """The step size at which the second moment of the method stops converging, to a relative tolerance.
 
-    The algorithm's own step size is not used. 0 if no step size is found to be stable, infinity if all are.
+    The algorithm's own step size is not used. 0 if no step size is found to be stable, infinity if all are. With one
+    local step the stable step sizes are an interval. Otherwise they need not be: what is returned is the first change
+    from stable to unstable among step sizes on a grid (four in each of the last three octaves), refined by bisection,
+    so every step size of the grid below it is stable; an unstable window between two of them would be missed. A
+    tolerance below 1e-12 is taken as 1e-12.
     """
-    tolerance = checks.real("tolerance", tolerance, above=0, below=1)
+    tolerance = max(checks.real("tolerance", tolerance, above=0, below=1), FINEST)
     m, _ = _checked(problem, algorithm)
-
-    def unstable(eta: float) -> bool:
-        with np.errstate(all="ignore"):
-            try:
-                return not _settles(m, replace(algorithm, step_size=eta), eta)
-            except np.linalg.LinAlgError:
-                return True
-
     size = float(np.linalg.norm(m.A_bar, 2, axis=(1, 2)).max())
     start = 1 / max(size, 1e-300)  # from here down, since tiny steps are stable by too little to tell
     low = high = start
-    while unstable(low):
+    while not _stable(m, algorithm, low):
         low, high = low / 2, low
-        if low < 1e-9 * start:
+        if low < start / FARTHEST:
             return 0.0
-    while low == high or not unstable(high):
+    while low == high or _stable(m, algorithm, high):
         low, high = high, high * 2
-        if high > 1e9 * start:
+        if high > start * FARTHEST:
             return np.inf
+    if getattr(algorithm, "local_steps", 0) != 1:
+        low, high = _first_change(lambda eta: _stable(m, algorithm, eta), high, start / FARTHEST)
     while high - low > tolerance * high:
         middle = (low + high) / 2
-        low, high = (low, middle) if unstable(middle) else (middle, high)
+        try:
+            low, high = (middle, high) if _stable(m, algorithm, middle) else (low, middle)
+        except PrecisionError:  # so near to the edge that rounding hides it
+            break
     return high
+
+
+def _first_change(stable: Callable[[float], bool], high: float, least: float) -> tuple[float, float]:
+    """The first neighbours on a grid up to `high`, which is unstable, that are stable and unstable."""
+    while high > least:
+        last = 0.0
+        for eta in high * 2.0 ** (-np.arange(PER_OCTAVE * OCTAVES, 0, -1) / PER_OCTAVE):
+            if not stable(float(eta)):
+                high = float(eta)
+                break
+            last = float(eta)
+        if last:
+            return last, high
+    return 0.0, 0.0
 
 
 def _checked(problem: Problem | Moments, algorithm: Algorithm) -> tuple[Moments, float]:

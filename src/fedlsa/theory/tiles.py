@@ -173,3 +173,60 @@ def subtract(basis, along, begin, end, image):
             a = along[j]
             for i in range(at, stop):
                 image[i] -= a * basis[j, i]
+
+
+@njit(**OPTIONS)
+def stationary(T, Z, R, B, weight, count, begin, end, out, tiles):
+    """Solve W_kl = F_k W_kl F_l^T + R_k B_l^T + B_k R_l^T for the rows begin <= k < end, F = Z T Z^H, T triangular.
+
+    All arrays : (K, d, d), complex; R and B are multiplied by Z^H from the left. out_l gains E[y_bar y^T] Z of an agent
+    of group l, as far as these rows know it, without what is its own. tiles : the W_kl, real, or empty if not wanted.
+    """
+    K, d = T.shape[0], T.shape[1]
+    X, G, acc = np.empty((d, d), T.dtype), np.empty((d, d), T.dtype), np.empty(d, T.dtype)
+    for k in range(begin, end):
+        first = k * (2 * K - k + 1) // 2
+        for n in range(k, K):
+            if n == k and count[k] == 1:  # a pair that does not exist
+                continue
+            for j in range(d):  # X[j] and G[j] are column j
+                for i in range(d):
+                    G[j, i] = 0.0
+                for m in range(d):
+                    b, r = np.conj(B[n, j, m]), np.conj(R[n, j, m])
+                    for i in range(d):
+                        G[j, i] += R[k, i, m] * b + B[k, i, m] * r
+            for j in range(d - 1, -1, -1):
+                c = np.conj(T[n, j, j])
+                for i in range(d):
+                    acc[i] = 0.0
+                for m in range(j + 1, d):
+                    t = np.conj(T[n, j, m])
+                    for i in range(d):
+                        acc[i] += t * X[m, i]
+                for i in range(d - 1, -1, -1):
+                    total = G[j, i] + T[k, i, i] * acc[i]
+                    for m in range(i + 1, d):
+                        total += T[k, i, m] * (acc[m] + c * X[j, m])
+                    X[j, i] = total / (1.0 - c * T[k, i, i])
+            mine, other = weight[k] * (count[k] - (n == k)), weight[n] * count[n]
+            for i in range(d):
+                for j in range(d):
+                    total = 0.0 * c
+                    for m in range(d):
+                        total += Z[k, i, m] * X[j, m]
+                    out[n, i, j] += mine * total
+                    G[i, j] = total
+            if n > k:
+                for i in range(d):
+                    for m in range(d):
+                        z = other * Z[n, i, m]
+                        for j in range(d):
+                            out[k, i, j] += z * np.conj(X[m, j])
+            if len(tiles):
+                for i in range(d):
+                    for j in range(d):
+                        total = 0.0 * c
+                        for m in range(d):
+                            total += G[i, m] * np.conj(Z[n, j, m])
+                        tiles[first + n - k, i, j] = total.real

@@ -1,0 +1,144 @@
+"""The fixed point of second moments of a round of known length, for any number of different agents.
+
+In the coordinates of theory/pairs.py a fixed point obeys, with S_k = E[u y_k^T] and U = -sum_k w_k S_k / gain,
+
+    V_k = own_k(U, S_k, V_k) + Q_k,   W_kl = F_k W_kl F_l^T + R_k B_l^T + B_k R_l^T,   R_k = F_k S_k^T + B_k U / 2.
+
+Given the S_k, each V_k is a small linear solve and each W_kl a Stein equation, triangular in the Schur bases of the
+F_k: unitary, so nothing depends on how good eigenvectors are. What remains is linear in the S_k alone, K d^2 numbers,
+and GMRES solves it in some 10 to 20 passes over the pairs. It is told of the slow modes that agents have in common by
+the same equation for one agent that is their average. Pairs are summed, not kept: memory grows with K.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import schur
+from scipy.sparse.linalg import LinearOperator, gmres
+
+from ..checks import Floats
+from . import tiles
+from .pairs import PairMap
+from .symmetric import smat, svec, triangle
+from .threads import share
+
+Complexes = NDArray[np.complex128]
+PASSES = 60  # over all pairs, at most, before the residual is computed afresh
+REDUCTION, REFINEMENTS = 1e-8, 4  # of the residual each time, and how often
+SAFE = 10
+
+
+@dataclass(frozen=True, eq=False)
+class Lyapunov:
+    """The equation above for a round of known length; F = Z T Z^H, T and Z : (K, d, d)."""
+
+    pairs: PairMap
+    T: Complexes
+    Z: Complexes
+
+    @cached_property
+    def alone(self) -> Floats:
+        """(I - own)^-1 on svec V_k : (K, s, s)."""
+        d = self.pairs.shape[1]
+        return np.asarray(np.linalg.inv(np.eye(d * (d + 1) // 2) - self.pairs.own[:, :, _of_y(d)]), np.float64)
+
+    def solve(self, source: Floats, goal: float) -> tuple[Floats, float]:
+        """The S : (K, d, d) of a fixed point, and its estimated error; source : (K, s), svec Q_k, what a round adds.
+
+        The error, which ought to be below `goal`, is what the residual amounts to if agents are like their average,
+        relative to S, and SAFE times that.
+        """
+        K, d = self.pairs.shape
+        correct = self._common_modes()
+
+        def rest(v: Floats) -> Floats:
+            S = correct(v)
+            return S.ravel() - self._again(S, 0.0).ravel()
+
+        map_ = LinearOperator((K * d * d, K * d * d), matvec=rest, dtype=np.float64)
+        S, error = np.zeros((K, d, d)), np.inf
+        left = self._again(S, source).ravel()
+        for _ in range(REFINEMENTS):
+            if not left.any():
+                return S, 0.0
+            S = S + correct(gmres(map_, left, rtol=REDUCTION, atol=0.0, restart=PASSES, maxiter=1)[0])
+            left = (self._again(S, source) - S).ravel()
+            error = SAFE * float(np.linalg.norm(correct(left)) / np.linalg.norm(S))
+            if error < goal or not np.isfinite(error):
+                break
+        return S, error
+
+    def own(self, S: Floats, source: Floats | float) -> Floats:
+        """svec V_k : (K, s) for given S."""
+        return _solved(self.pairs.own, self.alone, S, self._U(S), source)
+
+    def vector(self, S: Floats, source: Floats) -> Floats:
+        """The fixed point as a vector of `pairs`, of mean 0."""
+        out = np.zeros(self.pairs.length)
+        _, V, W = self.pairs.parts(out)
+        V[:] = self.own(S, source)
+        self._sums(S, W)
+        return out
+
+    def _U(self, S: Floats) -> Floats:
+        U = np.tensordot(self.pairs.weights[0], S, 1) / -self.pairs.round.gain
+        return np.asarray((U + U.T) / 2)
+
+    def _again(self, S: Floats, source: Floats | float) -> Floats:
+        """The S that belongs to the V and W of a given one."""
+        d, m = self.pairs.shape[1], self.pairs.round.moments
+        total = self._sums(S, np.zeros((0, d, d)))
+        return (total + m.weight[:, None, None] * smat(self.own(S, source), d)) / -self.pairs.round.gain
+
+    def _sums(self, S: Floats, store: Floats) -> Floats:
+        """sum of w_l W_lk over all other agents, for an agent of each group k : (K, d, d); store : for W, or empty."""
+        F, B, m = self.pairs.F, self.pairs.B, self.pairs.round.moments
+        adjoint = self.Z.conj().transpose(0, 2, 1)
+        R, B_turned = adjoint @ (F @ S.transpose(0, 2, 1) + B @ self._U(S) / 2), adjoint @ B
+        cuts = self.pairs.cuts(16 * len(F) ** 2 * F.shape[1] ** 2)
+        found = np.zeros((len(cuts) - 1, *F.shape), np.complex128)
+        arrays = (self.T, self.Z, np.ascontiguousarray(R), np.ascontiguousarray(B_turned), m.weight, m.count)
+        share(lambda a, b: tiles.stationary(*arrays, a, b, found[cuts.index(a)], store), cuts)
+        return np.asarray((found.sum(0) @ adjoint).real)
+
+    def _common_modes(self) -> Callable[[Floats], Floats]:
+        """What GMRES solves for, to S: where all agents are their average, it makes the equation the identity."""
+        (_, d), k, w = self.pairs.shape, self.pairs.round.gain, self.pairs.weights[0]
+        F, B, own = (np.tensordot(w, a, 1) for a in (self.pairs.F, self.pairs.B, self.pairs.own))
+        one = float(w @ self.pairs.round.moments.weight)  # that an agent is met twice
+        alone = np.asarray(np.linalg.inv(np.eye(len(own)) - own[:, _of_y(d)]), np.float64)
+        pair = np.linalg.inv(np.eye(d * d) - np.kron(F, F))
+        S = np.eye(d * d).reshape(-1, d, d)
+        U = (S + S.transpose(0, 2, 1)) / (-2 * k)
+        V = smat(_solved(own, alone, S, U, 0.0), d)
+        R = F @ S.transpose(0, 2, 1) + B @ U / 2
+        W = (R @ B.T + B @ R.transpose(0, 2, 1)).reshape(-1, d * d) @ pair.T
+        again = (one * V.reshape(-1, d * d) + (1 - one) * W) / -k
+        extra = np.linalg.inv(np.eye(d * d) - again.T) - np.eye(d * d)
+        return lambda v: (v.reshape(-1, d * d) + extra @ (w @ v.reshape(-1, d * d))).reshape(-1, d, d)
+
+
+def lyapunov(pairs: PairMap) -> Lyapunov:
+    """The equation of a round of known length."""
+    assert pairs.round.cross is None
+    T, Z = zip(*(schur(F, output="complex") for F in pairs.F), strict=True)
+    return Lyapunov(pairs, np.array(T), np.array(Z))
+
+
+def _of_y(d: int) -> NDArray[np.intp]:
+    """Where E[y y^T] stands in svec E[w w^T], w = (u, y, 1)."""
+    i, j = triangle(2 * d + 1)
+    return np.flatnonzero((i >= d) & (j < 2 * d))
+
+
+def _solved(own: Floats, alone: Floats, S: Floats, U: Floats, source: Floats | float) -> Floats:
+    """svec V = alone (own(U, S) + source), with matrices of one or of several agents : (n, s)."""
+    d = S.shape[-1]
+    w = np.zeros((len(S), 2 * d + 1, 2 * d + 1))
+    w[:, :d, :d], w[:, :d, d : 2 * d] = U, S
+    return np.asarray((alone @ ((own @ svec(w)[..., None])[..., 0] + source)[..., None])[..., 0])

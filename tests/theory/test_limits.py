@@ -1,0 +1,167 @@
+"""Limits, radii and stability limits against the slow twin on problems that break things, by every route."""
+
+import gallery
+import numpy as np
+import pytest
+from twin import Twin
+
+import fedlsa as fl
+from fedlsa.theory import krylov, limits, moments, pairs
+from fedlsa.theory.exact import controlled_round
+
+SLOW = "seventeen dimensions"  # for the twin
+DEFECTIVE = {"jordan block", "nearly defective", "corridor", "singular site", "weights from one to a millionth"}
+ALL = [
+    pytest.param(case, a, id=f"{name}-{type(a).__name__}")
+    for name, case, a in gallery.everything()
+    if name != SLOW and not (isinstance(a, fl.Scaffnew) and name in DEFECTIVE)
+]
+CONTROLLED = [p for p in ALL if not isinstance(p.values[1], fl.FedLSA)]
+
+
+@pytest.mark.parametrize(("case", "a"), ALL)
+def test_limits_and_radii_are_those_of_the_slow_twin(case, a):
+    slow = Twin(case.problem, a)
+    want = slow.radius()
+    found = fl.theory.stationary(case.problem, a)
+    assert found.stable == (want < 1)
+    assert found.radius == pytest.approx(want, abs=1e-3)  # without eigenvectors nobody knows it better
+    if found.stable:
+        bias, covariance = slow.stationary()
+        far, size = np.abs(case.problem.theta_star).max(), np.abs(covariance).max()
+        np.testing.assert_allclose(found.bias, bias, rtol=0, atol=1e-9 * np.abs(bias).max() + 1e-12 * far)
+        # observations are rounded too: by 1e-16, which is not nothing beside noise of 1e-8
+        np.testing.assert_allclose(found.covariance, covariance, rtol=0, atol=1e-9 * size + 1e-16 * far * size**0.5)
+        assert found.error <= 1e-9
+
+
+@pytest.mark.parametrize(("case", "a"), CONTROLLED)
+def test_every_route_finds_one_limit_and_one_answer_where_there_is_none(case, a):
+    m = moments(case.problem)
+    suited = [r for r in limits.ROUTES if r != "lyapunov" or isinstance(a, fl.SCAFFLSA)]
+    if case is gallery.CASES["badly scaled"]():
+        suited.remove("dense")  # which refuses: it knows seven digits
+    ends = [limits.limit(controlled_round(m, a, a.step_size), [r]) for r in suited]
+    assert [e.route for e in ends] == suited
+    for e in ends[1:]:
+        scale = np.abs(ends[0].vector).max()
+        np.testing.assert_allclose(e.vector, ends[0].vector, rtol=0, atol=1e-9 * scale)
+        np.testing.assert_allclose(e.U, ends[0].U, rtol=0, atol=1e-9 * np.abs(ends[0].U).max())
+    step = ends[0].step.round
+    assert all(limits.settles(step, [r]) for r in suited)
+
+
+@pytest.mark.parametrize("factor", [0.99, 1.01, 4.0])
+@pytest.mark.parametrize("H", [2, 20])
+def test_every_route_sees_the_same_instability(factor, H):
+    problem = fl.problems.garnet(agents=3, states=10, features=3, discount=0.6)
+    for make in (lambda eta: fl.SCAFFLSA(eta, H), lambda eta: fl.Scaffnew(eta, 1 / H)):
+        a = make(factor * fl.theory.stability_limit(problem, make(0.1), tolerance=1e-4))
+        step = controlled_round(moments(problem), a, a.step_size)
+        for route in limits.ROUTES[isinstance(a, fl.Scaffnew) :]:
+            assert limits.settles(step, [route]) == (factor < 1), (a, route)
+
+
+def turning(agents, re=0.001, im=0.1):
+    """Many different agents with eigenvalues re +- i im."""
+    rng, tables = np.random.default_rng(0), []
+    for _ in range(agents):
+        A = np.array([[re, im], [-im, re]]) + 0.05 * re * rng.standard_normal((2, 2))
+        E, b, e = 0.05 * re * rng.standard_normal((2, 2)), rng.standard_normal(2), rng.standard_normal(2)
+        tables.append(([0.5, 0.5], np.stack([A + E, A - E]), np.stack([b + e, b - e])))
+    return fl.problems.from_observations(tables)
+
+
+def skewed(agents, delta):
+    """Many different agents whose two eigenvectors are nearly one."""
+    rng, tables = np.random.default_rng(0), []
+    for _ in range(agents):
+        A = (1 + 0.3 * rng.random()) * np.array([[1.0, 1.0], [0.0, 1.0 + delta]])
+        E, b, e = 0.1 * rng.standard_normal((2, 2)), rng.standard_normal(2), rng.standard_normal(2)
+        tables.append(([0.5, 0.5], np.stack([A + E, A - E]), np.stack([b + e, b - e])))
+    return fl.problems.from_observations(tables)
+
+
+@pytest.mark.parametrize(
+    ("problem", "a"),
+    [
+        (turning(30), fl.SCAFFLSA(0.01, 10)),
+        (skewed(26, 1e-5), fl.SCAFFLSA(0.1, 10)),
+        (skewed(26, 0.0), fl.SCAFFLSA(0.1, 10)),
+    ],
+    ids=["turning", "nearly defective", "defective"],
+)
+def test_many_different_agents_have_the_limit_that_their_rounds_tend_to(problem, a):
+    found = fl.theory.stationary(problem, a)
+    assert found.route == "lyapunov"
+    step = controlled_round(moments(problem), a, a.step_size)
+    np.testing.assert_allclose(limits.limit(step, ["krylov"]).U, found.covariance, rtol=1e-9)
+    pair = pairs.pair_map(step)  # and nothing is taken on trust: the moments stay as they are
+    vector = limits.limit(step).vector
+    np.testing.assert_allclose(pair.advance(vector), vector, rtol=0, atol=1e-12 * np.abs(vector).max())
+
+
+def test_a_route_that_is_not_accurate_is_left_for_the_next_and_none_is_a_refusal(monkeypatch):
+    problem = fl.problems.garnet(agents=3, states=10, features=3, discount=0.6)
+    step = controlled_round(moments(problem), fl.SCAFFLSA(0.1, 7), 0.1)
+    right = limits.limit(step)
+    monkeypatch.setitem(limits._SOLVE, "lyapunov", lambda step, source, goal: (2 * right.vector, 1e-3))
+    other = limits.limit(step)
+    assert other.route == "krylov"
+    np.testing.assert_allclose(other.U, right.U, rtol=1e-9)
+    with pytest.raises(fl.errors.PrecisionError, match=r"lyapunov \(error 1.0e-03\)"):
+        limits.limit(step, ["lyapunov"])
+
+
+def test_a_krylov_space_that_would_not_fit_is_refused_and_limits_do_without(monkeypatch):
+    problem = fl.problems.garnet(agents=6, states=10, features=3, discount=0.6)
+    want = fl.theory.stationary(problem, fl.SCAFFLSA(0.1, 7))
+    monkeypatch.setattr(krylov, "MEMORY", 2000)
+    found = fl.theory.stationary(problem, fl.SCAFFLSA(0.1, 7))
+    assert found.mse == pytest.approx(want.mse, rel=1e-9)
+    with pytest.raises(fl.errors.ArgumentError, match="groups of agents times dimension must be at most about"):
+        _ = found.radius
+
+
+@pytest.mark.parametrize("a", [fl.FedLSA(0.3, 5), fl.SCAFFLSA(0.3, 5), fl.Scaffnew(0.3, 0.4)], ids=repr)
+def test_small_noise_keeps_its_digits(a):
+    """A variance of 1e-12 beside a squared bias of 1: a difference of second moments has four digits of it."""
+    A, B = np.array([[1.0, 0.3], [0.0, 0.5]]), np.array([[2.0, 0.0], [-0.4, 0.7]])
+    noisy = [[gallery.shaken(A, [1, 2], 0.0, s), gallery.shaken(B, [0.3, 0.2], 0.0, s)] for s in (1.0, 1e-6)]
+    loud, soft = (fl.theory.stationary(fl.problems.from_observations(t), a).covariance for t in noisy)
+    np.testing.assert_allclose(soft, 1e-12 * loud, rtol=1e-8)
+
+
+@pytest.mark.parametrize("name", ["one dimension", "turning modes", "badly scaled"])
+def test_the_stability_limit_is_that_of_the_slow_twin(name):
+    problem = gallery.CASES[name]().problem
+    for make in (lambda s: fl.FedLSA(s, 3), lambda s: fl.SCAFFLSA(s, 3), lambda s: fl.Scaffnew(s, 0.8)):
+        found = fl.theory.stability_limit(problem, make(0.1))
+        assert [Twin(problem, make(f * found)).radius() < 1 for f in (1 - 1e-5, 1 + 1e-5)] == [True, False]
+
+
+def opposite(noise):
+    """Two agents that turn in opposite directions: FedLSA is stable where H rounds of turning cancel, and again later.
+
+    Its mean contracts by |1 - eta (a + i b)|^H cos(H phi), phi the angle of that number.
+    """
+    A = np.array([[0.01, 1.0], [-1.0, 0.01]])
+    return fl.problems.from_observations([gallery.shaken(A, [1, 0], noise), gallery.shaken(A.T, [0, 1], noise)])
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e-3])
+def test_the_stability_limit_is_the_first_where_stable_step_sizes_are_no_interval(noise):
+    problem = opposite(noise)
+    stable = [fl.theory.stationary(problem, fl.FedLSA(eta, 10)).stable for eta in (0.15, 0.3, 0.5)]
+    assert stable == [True, False, True]
+    found = fl.theory.stability_limit(problem, fl.FedLSA(0.1, 10))
+    r, phi = abs(1 - found * (0.01 + 1j)), np.angle(1 - found * (0.01 + 1j))
+    assert abs(r**10 * np.cos(10 * phi)) == pytest.approx(1, abs=1e-4 if noise == 0 else 1e-2)
+    assert 0.15 < found < 0.3
+
+
+def test_a_tolerance_below_rounding_ends_as_well():
+    problem = gallery.CASES["one dimension"]().problem
+    for a in (fl.FedLSA(0.1, 1), fl.SCAFFLSA(0.1, 3)):
+        found = fl.theory.stability_limit(problem, a, tolerance=1e-300)
+        assert found == pytest.approx(fl.theory.stability_limit(problem, a), rel=1e-5)
