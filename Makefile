@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 BESIDE := $(VENV)/beside.log
 
 .DEFAULT_GOAL := help
-.PHONY: help demo explore test test-beside test-gpu test-network lint bench reproduce network docs clean
+.PHONY: help demo explore test test-beside mutate test-gpu test-network lint bench reproduce network docs clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
