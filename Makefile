@@ -30,6 +30,9 @@ test-gpu: $(VENV)/.installed-test $(VENV)/.installed-cuda ## the tests of the GP
 test-network: $(VENV)/.installed-test ## the longer matrix of faults on real processes over loopback: about a quarter of an hour
 	@FEDLSA_TEST_NETWORK=1 $(BIN)/python -m pytest tests/network/long
 
+mutate: $(VENV)/.installed-test ## break one line at a time and see that tests notice (JOBS=2): docs/mutations.md
+	@$(BIN)/python tests/mutation/run.py --jobs $(or $(JOBS),2)
+
 lint: $(VENV)/.installed-test ## style and types
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .

@@ -1,4 +1,4 @@
-"""The changes of `make mutate`, read from mutations.txt: one line of a kernel or a formula broken, in words and in code.
+"""The changes of `make mutate`, read from mutations.txt: one line of a kernel or a formula broken.
 
 An entry is `file: what is broken`, lines `- ` with a text that stands in the file once, lines `+ ` with what takes its
 place, and a line `! ` with the tests that must fail. Files are those below src/fedlsa.

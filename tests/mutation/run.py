@@ -169,7 +169,7 @@ def _code(text: str) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="entries at a time")
-    parser.add_argument("--only", default="", help="entries in whose file or description this regular expression is found")
+    parser.add_argument("--only", default="", help="entries whose file or words hold this pattern")
     parser.add_argument("--write", action="store_true", help="write docs/mutations.md if every change is noticed")
     asked = parser.parse_args()
     chosen = [m for m in MUTATIONS if re.search(asked.only, f"{m.file}: {m.what}")]
