@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
+from fractions import Fraction
 
 import numpy as np
 import pytest
+from gallery import CASES
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, TheoryWarning
@@ -224,3 +227,49 @@ def test_bounds_on_the_bias_are_nan_where_their_constants_do_not_exist():
     assert np.isnan(fl.theory.bias_gap_bound(singular, 0.1, 5, 3))  # its a(eta) is 0
     same = exact_systems(np.ones((2, 1, 1)), np.ones((2, 1)))
     assert fl.theory.round_bias_bound(same, 100.0, 10**6) == 0
+
+
+def fractions(array):
+    return np.vectorize(Fraction, otypes=[object])(np.asarray(array, float))
+
+
+def solved(A, b):
+    """A^-1 b in fractions, by elimination without rounding."""
+    rows = np.concatenate([A, b[:, None]], axis=1)
+    for i in range(len(b)):
+        j = next(k for k in range(i, len(b)) if rows[k, i] != 0)
+        rows[[i, j]] = rows[[j, i]]
+        rows[i] = rows[i] / rows[i, i]
+        for k in range(len(b)):
+            if k != i:
+                rows[k] = rows[k] - rows[k, i] * rows[i]
+    return rows[:, -1]
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if CASES[name]().problem.dim < 4])
+def test_the_bias_keeps_its_digits_and_its_bounds_on_hostile_problems(name):
+    problem, eta_0 = CASES[name]().problem, CASES[name]().eta
+    A, b, one = fractions(problem.A_bar), fractions(problem.b_bar), fractions(np.eye(problem.dim))
+    w = fractions(problem.weights)
+    w = w / w.sum()
+    star = solved(np.einsum("c,cij->ij", w, A), w @ b)
+    for eta, H in itertools.product((eta_0, 1e-6), (1, 2, 5)):
+        Gamma, there = 0 * one, 0 * star  # a round in the mean is theta -> Gamma theta + there
+        for c in range(problem.n_agents):
+            step, power, reached = one - Fraction(eta) * A[c], one, 0 * star
+            for _ in range(H):
+                power, reached = step.dot(power), step.dot(reached) + Fraction(eta) * b[c]
+            Gamma, there = Gamma + w[c] * power, there + w[c] * reached
+        rho = Gamma.dot(star) + there - star
+        third = rho + Gamma.dot(rho + Gamma.dot(rho))
+        limit = solved(one - Gamma, rho)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", TheoryWarning)
+            got = fl.theory.round_bias(problem, eta, H), fl.theory.bias_at(problem, eta, H, 3)
+            pairs = [*zip(got, (rho, third), strict=True), (fl.theory.bias(problem, eta, H), limit)]
+        for computed, exact in pairs:
+            exact = exact.astype(float)
+            np.testing.assert_allclose(computed, exact, rtol=1e-9, atol=1e-9 * np.abs(exact).max())
+        bound, gap = fl.theory.round_bias_bound(problem, eta, H), fl.theory.bias_gap_bound(problem, eta, H, 3)
+        assert not np.linalg.norm(rho.astype(float)) > bound * (1 + 1e-9)  # NaN where there is no bound
+        assert not np.linalg.norm((third - limit).astype(float)) > gap * (1 + 1e-9)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
-
 import numpy as np
 import pytest
+from gallery import CASES
 
 import fedlsa as fl
 from fedlsa.problems.base import RankOne
-
-module = importlib.import_module("fedlsa.theory.constants")
+from fedlsa.theory import noise
 
 
 def dense(seed=0):
@@ -42,7 +40,16 @@ def skewed(seed=3):
     return fl.problems.Problem(observations, prob, np.array([0, 5, 12]), np.arange(2), np.array([0.25, 0.75]))
 
 
+def hostile(name):
+    def make():
+        return CASES[name]().problem
+
+    make.__name__ = name
+    return make
+
+
 PROBLEMS = [dense, ridged, temporal, skewed]
+HOSTILE = [hostile(name) for name in CASES if np.isfinite(CASES[name]().problem.theta_star_local).all()]
 
 
 def literal(problem):
@@ -67,8 +74,8 @@ def literal(problem):
                 "Sigma_eps": sum(q * np.outer(e, e) for q, e in zip(p, eps, strict=True)),
                 "Sigma_omega": sum(q * np.outer(e, e) for q, e in zip(p, omega, strict=True)),
                 "C_A": np.linalg.norm(A_bar, 2),
-                "A_sup": max(np.linalg.norm(X, 2) for X in A),
-                "eps_sup": max(np.linalg.norm(e) for e in eps),
+                "A_sup": max(np.linalg.norm(X, 2) for X in A[p > 0]),
+                "eps_sup": max(np.linalg.norm(e) for e in eps[p > 0]),
                 "Sigma_A_mean": np.linalg.norm(Sigma_A, 2),
                 "v_heter": np.linalg.norm(Sigma_A, 2) * np.sum((local - problem.theta_star) ** 2),
                 "Delta": np.sum((A_bar @ (local - problem.theta_star)) ** 2),
@@ -79,15 +86,27 @@ def literal(problem):
     return agents
 
 
-@pytest.mark.parametrize("make", PROBLEMS)
-@pytest.mark.parametrize("name", ["Sigma_A", "Sigma_A_printed", "Sigma_eps", "Sigma_omega"])
-def test_covariances_are_sums_over_outcomes(make, name):
+@pytest.mark.parametrize("make", PROBLEMS + HOSTILE)
+def test_covariances_are_sums_over_outcomes(make):
     problem = make()
-    expected = np.stack([agent[name] for agent in literal(problem)])
-    np.testing.assert_allclose(getattr(fl.theory.constants(problem), f"table_{name}"), expected, atol=1e-13)
+    agents, got = literal(problem), fl.theory.constants(problem)
+    for name in ("Sigma_A", "Sigma_A_printed", "Sigma_eps", "Sigma_omega"):
+        expected = np.stack([agent[name] for agent in agents])
+        rounding = 1e-13 * np.abs(expected).max() + 1e-28
+        np.testing.assert_allclose(getattr(got, f"table_{name}"), expected, rtol=1e-7, atol=rounding)
 
 
-@pytest.mark.parametrize("make", PROBLEMS)
+def test_small_noise_keeps_its_digits():
+    """Rows (1 +- h, 1): A~ = +- ((2 h, h), (h, 0)), beside which A itself is of size one."""
+    h = 2.0**-27
+    problem = fl.problems.regression([(np.array([[1 + h, 1.0], [1 - h, 1.0]]), np.zeros(2))], ridge=0.5)
+    expected = h**2 * np.array([[5.0, 2.0], [2.0, 1.0]])
+    got = fl.theory.constants(problem)
+    np.testing.assert_allclose(got.table_Sigma_A[0], expected, rtol=1e-7)
+    np.testing.assert_allclose(got.table_Sigma_A_printed[0], expected, rtol=1e-7)
+
+
+@pytest.mark.parametrize("make", PROBLEMS + HOSTILE)
 def test_scalars_are_averages_and_extremes_over_agents(make):
     problem = make()
     agents, got = literal(problem), fl.theory.constants(problem)
@@ -109,8 +128,9 @@ def test_scalars_are_averages_and_extremes_over_agents(make):
 def test_chunks_do_not_change_the_constants(make, chunk, monkeypatch):
     problem = make()
     whole = fl.theory.constants(problem)
-    monkeypatch.setattr(module, "CHUNK", chunk)
-    parts = fl.theory.constants(problem)
+    monkeypatch.setattr(noise, "CHUNK", chunk)
+    parts = fl.theory.constants(make())
+    assert parts is not whole
     np.testing.assert_allclose(parts.table_Sigma_A, whole.table_Sigma_A, atol=1e-13)
     np.testing.assert_allclose(parts.table_Sigma_eps, whole.table_Sigma_eps, atol=1e-13)
     assert parts.A_sup == pytest.approx(whole.A_sup)

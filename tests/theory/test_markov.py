@@ -9,9 +9,11 @@ import warnings
 import numpy as np
 import pytest
 import scipy.linalg
+from gallery import CASES
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, ArgumentTypeError, TheoryWarning
+from fedlsa.theory.markov import lyapunov
 
 
 def chains(seed, agents=2, states=2, discount=0.3, same=False):
@@ -55,12 +57,21 @@ def test_mixing_time_is_the_least_that_the_definition_allows(seed):
         assert not any(defined(t) for t in range(1, int(tau)))
 
 
-def test_mixing_time_of_a_slow_chain_is_found_without_counting_to_it():
-    stay = 1 - 1e-6
-    P = np.array([[[[stay, 1e-6]], [[1e-6, stay]]]])
+@pytest.mark.parametrize("bits", [20, 33])
+def test_mixing_time_of_a_slow_chain_is_found_without_counting_to_it(bits):
+    leave = 2.0**-bits
+    P = np.array([[[[1 - leave, leave]], [[leave, 1 - leave]]]])
     problem = fl.problems.from_mdps(P, np.ones((1, 2, 1)), np.ones((2, 1)), np.eye(2), 0.5)
-    expected = math.ceil(math.log(0.25) / math.log(1 - 2e-6)) + 1  # d(k) = (1 - 2e-6)^{k-1}
-    assert fl.theory.mixing_times(problem)[0] == pytest.approx(expected, abs=1)
+    expected = math.ceil(math.log(0.25) / math.log1p(-2 * leave)) + 1  # d(k) = (1 - 2 leave)^{k-1}
+    assert fl.theory.mixing_times(problem)[0] == pytest.approx(expected, rel=1e-12, abs=1)
+
+
+@pytest.mark.parametrize("name", ["corridor", "absorbing chain", "periodic chain"])
+def test_mixing_times_of_hostile_chains(name):
+    problem = CASES[name]().problem
+    for m, tau in enumerate(fl.theory.mixing_times(problem)):
+        Q = observation_kernel(problem, m)  # all of it: states that are left for ever are not observed
+        assert tau == next((k for k in range(1, 50) if farthest(Q, k) <= 0.25), math.inf)
 
 
 def test_a_periodic_chain_never_mixes_and_a_single_state_mixes_at_once():
@@ -96,6 +107,14 @@ def test_constants_follow_their_formulas(seed):
     small = min(min(eta), 1 / (root * C_A), low / (6 * np.e * max(kappa) * C_A))
     assert got.eta_inf_M == pytest.approx(min(small / blocks, got.c_A_M / 2))
     assert got.tau_mix == max(fl.theory.mixing_times(problem))
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_lyapunov_equation_that_floating_point_numbers_cannot_solve_has_no_solution():
+    assert np.isnan(lyapunov(np.array([[1e-9, 1e9], [0.0, 1e-9]]))).all()  # although -A is Hurwitz
+    A = np.array([[1.0, 1e6], [0.0, 1.0]])
+    Q = lyapunov(A)
+    np.testing.assert_allclose(A.T @ Q + Q @ A, np.eye(2), atol=1e-6)
 
 
 def test_without_a_hurwitz_matrix_there_are_no_constants_and_without_a_chain_no_mixing_time():

@@ -6,12 +6,11 @@ With A~(z) = A(z) - A_bar_c, b~(z) = b(z) - b_bar_c and the noises (eq:def-epsil
 
 the covariances (eq:def_covariance_noises) are Sigma_A = E[A~^T A~], the order that the bounds use (the paper prints
 E[A~ A~^T]), Sigma_eps = E[eps eps^T] and Sigma_omega = E[omega omega^T]. Outcomes are visited in chunks: memory is
-linear in the number of tables, and a rank-one outcome is never written out as a matrix.
+linear in the number of tables, and a rank-one outcome is never written out as a matrix (theory/noise.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -20,9 +19,8 @@ import scipy.linalg
 
 from .. import checks
 from ..checks import Floats
-from ..problems.base import Dense, Problem, RankOne
-
-CHUNK = 2**20  # numbers held at a time
+from ..problems.base import Problem, RankOne
+from .noise import chunks, matrix_noise, norms, residuals
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,16 +137,17 @@ def _computed(problem: Problem) -> Constants:
     Sigma_eps, Sigma_omega = np.zeros((M, d, d)), np.zeros((M, d, d))
     A_sup, eps_sup = np.zeros(M), np.zeros(M)
     for m, span in enumerate(problem.spans()):
-        Sigma_A[m], printed[m] = _matrix_noise(problem, m, span)
+        Sigma_A[m], printed[m] = matrix_noise(problem, m, span)
         local, xi = problem.table_theta_star_local[m], problem.table_xi_star[m]
-        for chunk in _chunks(problem, span):
+        rest = problem.table_A_bar[m] @ local - problem.table_b_bar[m]  # 0, but for rounding
+        for chunk in chunks(problem, span):
             p = problem.prob[chunk]
-            eps = _residuals(problem, chunk, local)  # of mean A_bar_c theta_star_c - b_bar_c = 0
-            omega = _residuals(problem, chunk, problem.theta_star) - xi
+            eps = residuals(problem, chunk, local) - rest
+            omega = residuals(problem, chunk, problem.theta_star) - xi
             Sigma_eps[m] += (p[:, None] * eps).T @ eps
             Sigma_omega[m] += (p[:, None] * omega).T @ omega
             possible = p > 0
-            A_sup[m] = max(A_sup[m], _norms(problem, chunk)[possible].max(initial=0))
+            A_sup[m] = max(A_sup[m], norms(problem, chunk)[possible].max(initial=0))
             eps_sup[m] = np.maximum(eps_sup[m], np.linalg.norm(eps[possible], axis=1).max(initial=0))
     for table in (Sigma_A, printed, Sigma_eps, Sigma_omega):
         table.setflags(write=False)
@@ -192,7 +191,7 @@ def stability(problem: Problem, step_size: float) -> float:
     checks.instance("problem", problem, Problem, "a fedlsa problem")
     eta = checks.real("step_size", step_size, above=0)
     held = problem.table_weights > 0
-    noise = [_matrix_noise(problem, m, span)[0] for m, span in enumerate(problem.spans()) if held[m]]
+    noise = [matrix_noise(problem, m, span)[0] for m, span in enumerate(problem.spans()) if held[m]]
     return _rate(problem.table_A_bar[held], np.stack(noise), eta)
 
 
@@ -211,52 +210,6 @@ def _rate(A_bar: Floats, Sigma_A: Floats, eta: float) -> float:
 
 def _spectral_norm(matrix: Floats) -> float:
     return float(np.linalg.norm(matrix, 2)) if np.isfinite(matrix).all() else float("nan")
-
-
-def _matrix_noise(problem: Problem, m: int, span: slice) -> tuple[Floats, Floats]:
-    """E[A~^T A~] and E[A~ A~^T] of one table, (d, d) each; the ridge drops out of A~."""
-    d, mean = problem.dim, problem.table_A_bar[m]
-    inner, outer = np.zeros((d, d)), np.zeros((d, d))
-    obs = problem.observations
-    for chunk in _chunks(problem, span):
-        p = problem.prob[chunk]
-        if isinstance(obs, RankOne):
-            u, v = obs.rows[obs.left[chunk]], obs.rows[obs.right[chunk]]
-            inner += ((p * np.sum(u * u, axis=1))[:, None] * v).T @ v
-            outer += ((p * np.sum(v * v, axis=1))[:, None] * u).T @ u
-        else:
-            noise = obs.A[chunk] - mean
-            weighted = p[:, None, None] * noise
-            inner += np.tensordot(weighted, noise, ((0, 1), (0, 1)))
-            outer += np.tensordot(weighted, noise, ((0, 2), (0, 2)))
-    if isinstance(obs, RankOne):
-        U = mean - obs.ridge * np.eye(d)  # E[u v^T]
-        inner, outer = inner - U.T @ U, outer - U @ U.T
-    return inner, outer
-
-
-def _residuals(problem: Problem, chunk: slice, theta: Floats) -> Floats:
-    """A(z) theta - b(z) : (chunk, d)."""
-    obs = problem.observations
-    if isinstance(obs, Dense):
-        return obs.A[chunk] @ theta - obs.b[chunk]
-    u, v = obs.rows[obs.left[chunk]], obs.rows[obs.right[chunk]]
-    return (v @ theta - obs.y[chunk])[:, None] * u + obs.ridge * theta
-
-
-def _norms(problem: Problem, chunk: slice) -> Floats:
-    """||A(z)|| : (chunk,)."""
-    obs = problem.observations
-    if isinstance(obs, Dense):
-        return np.asarray(np.linalg.norm(obs.A[chunk], 2, axis=(1, 2)))
-    u, v, r = obs.rows[obs.left[chunk]], obs.rows[obs.right[chunk]], obs.ridge
-    dot = np.sum(u * v, axis=1)
-    if problem.dim == 1:
-        return np.asarray(np.abs(dot + r))
-    # A^T A - r^2 I acts on span(u, v) alone, where its two eigenvalues have this sum and the product -r^2 area
-    squares = np.sum(u * u, axis=1) * np.sum(v * v, axis=1)
-    total, area = 2 * r * dot + squares, np.maximum(squares - dot**2, 0)
-    return np.asarray(np.sqrt(r**2 + (total + np.sqrt(total**2 + 4 * r**2 * area)) / 2))
 
 
 def _cocoercivity(A_bar: Floats, Sigma_A: Floats) -> tuple[float, float]:
@@ -284,15 +237,8 @@ def _feature_eigenvalue(problem: Problem) -> float:
     for weight, span in zip(problem.table_weights, problem.spans(), strict=True):
         if weight > 0:
             covariance = np.zeros((obs.dim, obs.dim))
-            for chunk in _chunks(problem, span):
+            for chunk in chunks(problem, span):
                 phi = obs.rows[obs.left[chunk]]
                 covariance += (problem.prob[chunk, None] * phi).T @ phi
             nu = min(nu, np.linalg.eigvalsh(covariance)[0])
     return float(nu)
-
-
-def _chunks(problem: Problem, span: slice) -> Iterator[slice]:
-    d = problem.dim
-    size = max(1, CHUNK // (d * d if isinstance(problem.observations, Dense) else d))
-    for start in range(span.start, span.stop, size):
-        yield slice(start, min(start + size, span.stop))

@@ -12,6 +12,7 @@ d never grows and d(j + k) <= d(j) d(k): the least tau with d(k) <= (1/4)^{floor
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -32,7 +33,8 @@ LONGEST = 2**40  # a chain that has not mixed by then counts as periodic
 class MarkovConstants:
     """Constants of assum:P_pi_ergodicity, eq:condition_number_contraction_rates and eq:alpha_infty_makov.
 
-    Arrays have one entry per agent. NaN stands for what does not exist, where some -A_bar_c is not Hurwitz.
+    Arrays have one entry per agent. NaN stands for what does not exist, where some -A_bar_c is not Hurwitz, or where
+    floating-point numbers cannot tell.
     """
 
     tau_mix_local: Floats  # (N,) mixing time of each agent's chain of observations; inf if periodic
@@ -55,7 +57,7 @@ def markov_constants(problem: Problem) -> MarkovConstants:
     """Every constant of the Markovian case; the problem must have been made from chains."""
     tau = mixing_times(problem)
     A_bar = problem.table_A_bar
-    Q = np.stack([_lyapunov(A) for A in A_bar])
+    Q = np.stack([lyapunov(A) for A in A_bar])
     norm, kappa, weighted = (np.full(len(Q), np.nan) for _ in range(3))
     for m, (A, X) in enumerate(zip(A_bar, Q, strict=True)):
         if np.isfinite(X).all():
@@ -123,7 +125,8 @@ def _mixing_time(P: Floats) -> float:
     while pdist(powers[-1], "cityblock").max() / 2 > 0.25:
         if 2 ** len(powers) > LONGEST:
             return math.inf
-        powers.append(powers[-1] @ powers[-1])
+        square = powers[-1] @ powers[-1]
+        powers.append(square / square.sum(axis=1, keepdims=True))  # or rounding errors in the sums would double
     steps, reached = 0, np.eye(len(P))  # P^steps is still too far; grow it greedily
     for i in reversed(range(len(powers))):
         further = reached @ powers[i]
@@ -132,9 +135,14 @@ def _mixing_time(P: Floats) -> float:
     return float(steps + 2)  # P^(steps + 1) is near enough, and d(k) looks at P^(k - 1)
 
 
-def _lyapunov(A: Floats) -> Floats:
-    """Q with A^T Q + Q A = I (eq:Lyapunov); NaN unless -A is Hurwitz."""
+def lyapunov(A: Floats) -> Floats:
+    """Q with A^T Q + Q A = I (eq:Lyapunov); NaN unless -A is Hurwitz and floating-point numbers can tell."""
+    nowhere = np.full_like(A, np.nan)
     if np.linalg.eigvals(A).real.min() <= 0:
-        return np.full_like(A, np.nan)
-    Q = np.asarray(scipy.linalg.solve_continuous_lyapunov(A.T, np.eye(len(A))), np.float64)
-    return (Q + Q.T) / 2
+        return nowhere
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of SciPy, where the equation is nearly singular
+        Q = np.asarray(scipy.linalg.solve_continuous_lyapunov(A.T, np.eye(len(A))), np.float64)
+    Q = (Q + Q.T) / 2
+    solved = np.linalg.norm(A.T @ Q + Q @ A - np.eye(len(A)), 2) < 1e-6
+    return Q if solved and np.linalg.eigvalsh(Q)[0] > 0 else nowhere
