@@ -177,6 +177,18 @@ def test_claim_on_td_bounds_the_constants_of_garnet(gamma, seed):
     )
 
 
+def test_features_that_depend_on_each_other_are_never_positive_definite():
+    """One feature and its multiples: rounding alone would make the smallest eigenvalue 1e-17, of either sign."""
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        features = rng.random((4, 1)) * rng.random((1, 2))
+        data = [(features, np.ones(4), features[::-1], np.zeros(4, bool))]
+        tables = fl.problems.from_transitions([*data, (np.eye(2), np.ones(2), np.eye(2), np.ones(2, bool))], 0.5)
+        got = fl.theory.constants(tables)
+        assert got.nu <= 0
+        assert np.isnan([got.L, got.L_td, fl.theory.stability(tables, 0.1)]).all()
+
+
 def test_claim_says_when_rewards_or_features_are_too_large_for_it():
     ok = "E[phi phi^T] positive definite (assum:feature_design)"
     P, policy = np.full((1, 2, 1, 2), 0.5), np.ones((2, 1))

@@ -204,8 +204,14 @@ def _rate(A_bar: Floats, Sigma_A: Floats, eta: float) -> float:
         gain = A_bar + A_bar.swapaxes(1, 2) - eta * (A_bar.swapaxes(1, 2) @ A_bar + Sigma_A)
     if not np.isfinite(gain).all():
         return float("nan")
-    mu = float(np.linalg.eigvalsh(gain)[:, 0].min())
+    mu = smallest_eigenvalue(gain)
     return float(mu / (1 + np.sqrt(max(1 - eta * mu, 0)))) if mu > 0 else float("nan")
+
+
+def smallest_eigenvalue(matrices: Floats) -> float:
+    """Of symmetric matrices (M, d, d), less what rounding may hide: singular ones are never positive definite."""
+    rounding = 4 * matrices.shape[1] * np.finfo(np.float64).eps * np.abs(matrices).max(axis=(1, 2))
+    return float(np.min(np.linalg.eigvalsh(matrices)[:, 0] - rounding))
 
 
 def _spectral_norm(matrix: Floats) -> float:
@@ -215,7 +221,7 @@ def _spectral_norm(matrix: Floats) -> float:
 def _cocoercivity(A_bar: Floats, Sigma_A: Floats) -> tuple[float, float]:
     """a and L of assum:L-a-constant; there is no L unless every symmetric part is positive definite."""
     symmetric = (A_bar + A_bar.swapaxes(1, 2)) / 2
-    a = float(np.linalg.eigvalsh(symmetric)[:, 0].min())
+    a = smallest_eigenvalue(symmetric)
     if a <= 0:
         return a, float("nan")
     second = Sigma_A + A_bar.swapaxes(1, 2) @ A_bar  # E[A^T A]
@@ -240,5 +246,5 @@ def _feature_eigenvalue(problem: Problem) -> float:
             for chunk in chunks(problem, span):
                 phi = obs.rows[obs.left[chunk]]
                 covariance += (problem.prob[chunk, None] * phi).T @ phi
-            nu = min(nu, np.linalg.eigvalsh(covariance)[0])
+            nu = min(nu, smallest_eigenvalue(covariance[None]))
     return float(nu)
