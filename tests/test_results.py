@@ -157,7 +157,7 @@ def test_a_diverged_seed_is_nan_from_its_round_on_and_the_others_are_not():
 
 
 def test_arrays_of_the_wrong_shape_are_refused():
-    with pytest.raises(ArgumentError, match=r"theta must be an array of shape \(1, 2, 2\); got shape \(1, 2, 3\)"):
+    with pytest.raises(ArgumentError, match=r"theta must be an array of shape \(1, 2, 2\); got .* \(1, 2, 3\)"):
         results.assemble(
             a_problem(),
             fl.FedLSA(0.1, 1),

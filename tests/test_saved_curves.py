@@ -100,11 +100,13 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, name, monkeypatch):
 def test_wrong_arguments_are_named(tmp_path):
     with pytest.raises(UnknownNameError, match=r"the suffix of .* must be one of '\.csv', '\.nc'; got '\.xlsx'"):
         save_curves(CURVES, tmp_path / "a.xlsx")
-    with pytest.raises(ArgumentError, match="curves must hold at least one dataset"):
+    with pytest.raises(
+        ArgumentError, match=r"curves must be a dataset of theory\.exact, or a sequence of them; got none"
+    ):
         save_curves([], tmp_path / "a.nc")
-    with pytest.raises(ArgumentTypeError, match=r"curves must be datasets of theory\.exact; got 'a'"):
+    with pytest.raises(ArgumentTypeError, match=r"curves must be a dataset of theory\.exact; got 'a'"):
         save_curves(["a"], tmp_path / "a.nc")
-    with pytest.raises(ArgumentError, match="got one without method"):
+    with pytest.raises(ArgumentError, match="got a dataset without method"):
         save_curves(CURVES[0].drop_attrs(), tmp_path / "a.nc")
     other = fl.theory.exact(fl.problems.garnet(agents=5, states=6, features=2), fl.FedLSA(0.1, 10), rounds=5)
     with pytest.raises(ArgumentError, match="with agents = 4; got 5"):

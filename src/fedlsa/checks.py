@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import math
 import operator
 import os
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,13 +18,19 @@ from numpy.typing import ArrayLike, NDArray
 from .errors import ArgumentError, ArgumentTypeError, UnknownNameError
 
 Floats = NDArray[np.float64]
+Kind = TypeVar("Kind")
+LARGEST_INTEGER = 2**63 - 1  # of an index, and of arrays of integers
+MOST_ENTRIES = 2**22  # of a sequence that Python goes through one by one: more belong into an array
 
 
 def show(value: object) -> str:
     """The value as an error message shows it: short, on one line."""
     if isinstance(value, np.ndarray):
         return f"an array of shape {value.shape} and dtype {value.dtype}"
-    text = " ".join(repr(value).split())
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # an integer of thousands of digits, or an object that has no text
+        text = f"{'a huge ' if isinstance(value, int) else ''}{type(value).__name__}"
     return text if len(text) <= 80 else text[:77] + "..."
 
 
@@ -41,8 +49,10 @@ def integer(name: str, value: Any, *, at_least: int = 0, at_most: int | None = N
         number = operator.index(value)
     except TypeError:
         raise ArgumentTypeError(f"{name} must be {rule}; got {show(value)}") from None
+    if at_most is None and number > LARGEST_INTEGER:
+        raise ArgumentError(f"{name} must be {rule} below 2**63; got {show(number)}")
     if number < at_least or (at_most is not None and number > at_most):
-        raise ArgumentError(f"{name} must be {rule}; got {number}")
+        raise ArgumentError(f"{name} must be {rule}; got {show(number)}")
     return number
 
 
@@ -94,6 +104,72 @@ def is_sequence(value: object) -> bool:
     return not isinstance(value, (str, bytes)) and bool(np.iterable(value))
 
 
+def entries(name: str, value: Any, rule: str, at_most: int = MOST_ENTRIES) -> list[Any]:
+    """The entries of any iterable but text, as a list; one that is too long, or that never ends, is refused early."""
+    if not is_sequence(value):
+        raise ArgumentTypeError(f"{name} must be {rule}; got {show(value)}")
+    try:
+        endless = hasattr(value, "__len__") and len(value) > at_most
+    except OverflowError:  # a range beyond every index
+        endless = True
+    out = [] if endless else list(islice(value, at_most + 1))
+    if endless or len(out) > at_most:
+        raise ArgumentError(f"{name} must be {rule}, with at most {at_most:,} entries; got more, {show(value)}")
+    return out
+
+
+def instances(name: str, value: Any, kind: type[Kind], article: str) -> list[Kind]:
+    """One value of a class, or a sequence of them that is not empty, as a list."""
+    out = [value] if isinstance(value, kind) else entries(name, value, f"{article}, or a sequence of them")
+    if not out:
+        raise ArgumentError(f"{name} must be {article}, or a sequence of them; got none")
+    for entry in out:
+        instance(name, entry, kind, article)
+    return out
+
+
+def text(name: str, value: Any) -> str | None:
+    """Text, or None where there is none."""
+    if value is not None and not isinstance(value, str):
+        raise ArgumentTypeError(f"{name} must be text or None; got {show(value)}")
+    return value
+
+
+def callback(name: str, value: Any) -> None:
+    """A function that is called as work gets done, or None."""
+    if value is not None and not callable(value):
+        raise ArgumentTypeError(f"{name} must be a function or None; got {show(value)}")
+
+
+def memory(name: str, count: int, each: int, what: str) -> None:
+    """Refuse a size before anything is allocated: `count` of them, with `each` bytes for `what`, must fit into memory.
+
+    That is half of what this process may have: arrays are held twice now and then.
+    """
+    room = memory_limit() // 2
+    if count * each > room:
+        raise ArgumentError(
+            f"{name} must be at most {room // each:,} to fit into {room / 2**30:.3g} GiB of memory "
+            f"({show(each)} bytes each, for {what}); got {show(count)}"
+        )
+
+
+def memory_limit() -> int:
+    """Bytes that this process may have: those of the machine, its container or its own limit; FEDLSA_MEMORY wins."""
+    given = os.environ.get("FEDLSA_MEMORY", "")
+    if given.isdigit():
+        return int(given)
+    limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")] if hasattr(os, "sysconf") else [2**34]
+    with contextlib.suppress(OSError, ValueError):  # no container, or one without a limit
+        limits.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    with contextlib.suppress(ImportError):  # Windows
+        import resource
+
+        own = resource.getrlimit(resource.RLIMIT_AS)[0]
+        limits += [own] if own != resource.RLIM_INFINITY else []
+    return min(limits)
+
+
 def path(name: str, value: Any) -> Path:
     """A path to a file, as text or as a path object."""
     if not isinstance(value, (str, os.PathLike)) or "\0" in str(value):
@@ -101,17 +177,23 @@ def path(name: str, value: Any) -> Path:
     return Path(value)
 
 
+def as_array(name: str, value: Any, rule: str = "an array of numbers") -> NDArray[Any]:
+    """What NumPy makes of a value, numbers or not; what it cannot take, or what would not fit, is refused."""
+    if isinstance(value, range):  # which takes no memory yet
+        memory(f"the length of {name}", max(0, (value.stop - value.start) // value.step), 8, "its entries")
+    try:
+        return np.asarray(value)
+    except Exception:  # whatever the object makes of it
+        raise ArgumentTypeError(f"{name} must be {rule}; got {show(value)}") from None
+
+
 def array(name: str, value: ArrayLike, shape: Sequence[int | str | None]) -> Floats:
     """A finite float64 array of a given shape; letters in `shape` stand for free lengths."""
     wanted = "(" + ", ".join("?" if n is None else str(n) for n in shape) + ("," if len(shape) == 1 else "") + ")"
     rule = f"{name} must be an array of finite numbers of shape {wanted}"
-    try:
-        out = np.asarray(value)
-    except (TypeError, ValueError):
-        raise ArgumentTypeError(f"{rule}; got {show(value)}") from None
+    out = as_array(name, value, f"an array of finite numbers of shape {wanted}")
     if out.dtype.kind not in "fiub":
         raise ArgumentTypeError(f"{rule}; got {show(value)}")
-    out = np.ascontiguousarray(out, np.float64) if out.ndim else out.astype(np.float64)
     sizes: dict[str, int] = {}
     fits = out.ndim == len(shape)
     for have, want in zip(out.shape, shape, strict=False):
@@ -121,6 +203,8 @@ def array(name: str, value: ArrayLike, shape: Sequence[int | str | None]) -> Flo
             fits = fits and have == want
     if not fits:
         raise ArgumentError(f"{rule}; got shape {out.shape}")
+    memory(f"the length of {name}", out.shape[0] if out.ndim else 1, 8 * out[:1].size if out.ndim else 8, "its entries")
+    out = np.ascontiguousarray(out, np.float64) if out.ndim else out.astype(np.float64)
     finite = np.isfinite(out)
     if not finite.all():
         where = tuple(int(i) for i in np.argwhere(~finite)[0])

@@ -17,6 +17,8 @@ def replacing(target: Path, what: str) -> Iterator[Path]:
 
     what : names the file in the error that is raised where the disk refuses.
     """
+    if not target.name:
+        raise ResultFileError(f"cannot write {what} to {str(target)!r}: it names a folder")
     part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     try:
         yield part

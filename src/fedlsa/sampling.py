@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from . import checks
-from .errors import ArgumentTypeError
 
 
 @dataclass(frozen=True)
@@ -31,10 +30,8 @@ class Markov:
         checks.integer("thin", self.thin, at_least=1)
         if self.start is None:
             return
-        if not checks.is_sequence(self.start):
-            rule = "start must be a sequence of states, one per agent"
-            raise ArgumentTypeError(f"{rule}; got {checks.show(self.start)}")
-        object.__setattr__(self, "start", tuple(checks.integer("start", s) for s in self.start))
+        states = checks.entries("start", self.start, "a sequence of states, one per agent")
+        object.__setattr__(self, "start", tuple(checks.integer("start", s) for s in states))
 
 
 @dataclass(frozen=True)

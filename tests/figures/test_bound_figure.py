@@ -72,7 +72,7 @@ def test_wrong_arguments_are_named(problem):
         figures.bound_and_curve(bound)
     with pytest.raises(ArgumentTypeError, match="bounds must be"):
         figures.bound_and_curve([exact], exact)
-    with pytest.raises(ArgumentError, match="it has no mse"):
+    with pytest.raises(ArgumentError, match="got a dataset without mse"):
         figures.bound_and_curve(bound, exact.drop_vars("mse"))
     with pytest.raises(UnknownNameError, match="did you mean 'samples'"):
         figures.bound_and_curve(bound, exact, x="sample")

@@ -134,8 +134,8 @@ def test_drawing_leaves_no_trace_in_matplotlib():
 @pytest.mark.parametrize(
     ("results", "options", "error", "message"),
     [
-        ([], {}, ArgumentError, "results must hold at least one result"),
-        ("run.nc", {}, ArgumentTypeError, "results must be results of simulate; got 'run.nc'"),
+        ([], {}, ArgumentError, "results must be a result of simulate, or a sequence of them; got none"),
+        ("run.nc", {}, ArgumentTypeError, "results must be a result of simulate, or a sequence of them; got 'run.nc'"),
         ([1], {}, ArgumentTypeError, "results must be a result of simulate"),
         (None, {"x": "sample"}, UnknownNameError, "did you mean 'samples'"),
         (None, {"scale": "lin"}, UnknownNameError, "did you mean 'linear'"),

@@ -13,7 +13,8 @@ import typer
 
 from .. import __version__, checks, engine, figures, results
 from ..errors import FedLSAError
-from ..figures.curves import AXES, SCALES
+from ..figures.curves import AXES
+from ..figures.doors import SCALES
 from ..figures.files import checked_path
 from ..problems import Problem
 from . import explore, fit, network, options, predict, report

@@ -16,7 +16,7 @@ from .. import checks, figures, results
 from .. import theory as exactly
 from ..algorithms import METHODS, FedLSA, Scaffnew
 from ..errors import ArgumentError
-from ..figures.curves import SCALES
+from ..figures.doors import SCALES
 from ..figures.files import checked_path
 from ..problems import Problem
 from ..results.curves import SUFFIXES

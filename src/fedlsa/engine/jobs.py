@@ -19,7 +19,6 @@ from ..sampling import Sampling
 from .tables import Layout
 
 KEEP = ("theta", "xi")
-MOST_SEEDS = 2**31
 MOST_OBSERVATIONS = 2**34  # per agent and seed: the counter of the random numbers
 SERVER_STEP = "a plain function or staticmethod of (theta, mean, parameters) that Numba can compile"
 
@@ -49,7 +48,10 @@ def configurations(problems: Any, algorithms: Any, rounds: Any) -> list[tuple[Pr
     ):
         if isinstance(value, kind) or not checks.is_sequence(value):
             raise ArgumentTypeError(f"{name}s must be {article}; got {checks.show(value)}")
-    problems, algorithms = list(problems), list(algorithms)
+    problems, algorithms = (
+        checks.entries(name, value, "a sequence")
+        for name, value in (("problems", problems), ("algorithms", algorithms))
+    )
     for name, value, kind, article in (
         ("problem", problems, Problem, "a fedlsa problem"),
         ("algorithm", algorithms, Algorithm, "a method such as fl.FedLSA(...)"),
@@ -60,7 +62,7 @@ def configurations(problems: Any, algorithms: Any, rounds: Any) -> list[tuple[Pr
             checks.instance(name, v, kind, article)
     each = [rounds] * len(algorithms)
     if checks.is_sequence(rounds):
-        each = list(rounds)
+        each = checks.entries("rounds", rounds, "one number per algorithm")
         if len(each) != len(algorithms):
             raise ArgumentError(f"rounds must be one number per algorithm, {len(algorithms)}; got {len(each)}")
     each = [checks.integer("rounds", T, at_least=1) for T in each]
@@ -69,24 +71,20 @@ def configurations(problems: Any, algorithms: Any, rounds: Any) -> list[tuple[Pr
 
 def kept(keep: Any) -> list[str]:
     """The names in `keep`, checked."""
-    if not checks.is_sequence(keep):
-        raise ArgumentTypeError(f"keep must be a sequence of names out of {KEEP}; got {checks.show(keep)}")
-    return [checks.choice("keep", name, KEEP) for name in keep]
+    return [checks.choice("keep", name, KEEP) for name in checks.entries("keep", keep, f"a sequence of {KEEP}")]
 
 
 def seed_list(seeds: Any) -> list[int]:
     """The seeds behind a count or an iterable, checked."""
     if checks.is_sequence(seeds):
-        out = [checks.integer("seeds", s, at_most=2**64 - 1) for s in seeds]
+        listed = checks.entries("seeds", seeds, "a count or a sequence of integers")
+        out = [checks.integer("seeds", s, at_most=2**64 - 1) for s in listed]
         if not out:
             raise ArgumentError("seeds must hold at least one seed; got an empty sequence")
         if len(set(out)) < len(out):
             raise ArgumentError(f"seeds must be distinct; got {checks.show(out)}")
         return out
-    count = checks.integer("seeds", seeds, at_least=1)
-    if count > MOST_SEEDS:
-        raise ArgumentError(f"seeds must be at most {MOST_SEEDS} in number; got {count}")
-    return list(range(count))
+    return list(range(checks.integer("seeds", seeds, at_least=1, at_most=checks.MOST_ENTRIES)))
 
 
 def make_job(
@@ -116,6 +114,11 @@ def make_job(
             raise ArgumentError(f"xi_0 must have a weighted sum of 0 over agents; got a sum of size {total:g}")
     mine = dict(arguments, rounds=rounds, theta_0=None if theta_0 is None else start, xi_0=drift)
     recorded = results.recorded_rounds(record, rounds)
+    runs = len(seeds)
+    lengths = runs if algorithm.random_lengths else 1
+    checks.memory("rounds", rounds, 32 * lengths, "step sizes and lengths of rounds")
+    numbers = 2 * len(recorded) * (d + 4) + 4 * N * d
+    checks.memory("seeds", runs, 8 * numbers, "recorded iterates and the agents' parameters")
     return Job(
         problem, algorithm, sampling, where, rounds, np.array(seeds, np.uint64), recorded, start, drift, dtype, mine
     )

@@ -7,9 +7,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
-from ..errors import ArgumentTypeError
+from .. import checks
 
 Progress = Callable[[float, float], None]
 
@@ -39,9 +39,8 @@ def reporter(progress: Any) -> Progress | None:
         return None
     if progress is True:
         return Bar()
-    if not callable(progress):
-        raise ArgumentTypeError(f"progress must be True, None or a function of (done, total); got {progress!r}")
-    return progress
+    checks.callback("progress", progress)
+    return cast(Progress, progress)
 
 
 @contextmanager

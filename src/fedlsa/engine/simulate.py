@@ -90,7 +90,8 @@ def simulate_grid(
     keep = jobs.kept(keep)
     threads = available_cores() if threads is None else checks.integer("threads", threads, at_least=1)
     report = reporter(progress)
-    record = list(record) if checks.is_sequence(record) else record  # type: ignore[arg-type]
+    if checks.is_sequence(record):
+        record = checks.entries("record", record, "a count of rounds, or the rounds to record")
 
     arguments = {"seeds": seeds, "record": record, "keep": keep, "dtype": dtype, "engine": engine}
     where = {id(p): layout(p, sampling) for p, _, _ in chosen}

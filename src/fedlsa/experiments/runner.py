@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import xarray as xr
 
+from .. import checks
 from .cells import Cell
 from .compute import compute, updates
 from .store import Store
@@ -85,6 +86,7 @@ class Local:
     """One cell after the other in this process; a simulation uses all threads. how : its engine and threads."""
 
     def __init__(self, how: Mapping[str, Any] | None = None) -> None:
+        checks.instance("how", how, (Mapping, type(None)), "a mapping of simulate's engine and threads, or None")
         self.how = dict(how or {})
 
     def __call__(self, cells: Sequence[Cell], tick: Tick) -> Iterator[Done]:

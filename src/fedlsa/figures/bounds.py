@@ -13,10 +13,12 @@ from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError
 from ..results import recipe
+from ..results.curves import checked_curves
 from ..results.recipe import require_result
 from ..theory.bounds import Bound
 from . import style
-from .curves import AXES, SCALES, checked_band, curve
+from .curves import AXES, curve
+from .doors import checked
 from .labels import common_setting, describe, method_name
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ STROKES = (style.DASHED, DOTTED)
 MARKS = 24  # simulated means that are marked
 
 
+@checked
 def bound_and_curve(
     bounds: Bound | Sequence[Bound],
     exact: xr.Dataset | None = None,
@@ -45,10 +48,8 @@ def bound_and_curve(
     result : of `simulate`: marks at the mean over seeds, and between the two quantiles of `band` the area is tinted
     x : "communications" or "samples" (observations of an agent); scale : of this axis, "linear" or "log"
     """
-    held = [bounds] if isinstance(bounds, Bound) else list(bounds)
+    held = checks.instances("bounds", bounds, Bound, "a bound of fedlsa.theory")
     _check(held, exact, result, x)
-    checks.choice("scale", scale, SCALES)
-    quantiles = checked_band(band)
     matplotlib = style.matplotlib()
     shown = [d for d in (result, exact) if d is not None]
     name = method_name(shown[0])
@@ -66,11 +67,11 @@ def bound_and_curve(
             axes.plot(at, exact["mse"].values, color=hue, label="exact mean squared error", zorder=4)
         end = max(float(_places(b, x)[-1]) for b in held)
         if result is not None:
-            _draw_runs(axes, result, quantiles, x, hue, end)
+            _draw_runs(axes, result, band, x, hue, end)
         rows = math.ceil(len(axes.get_legend_handles_labels()[0]) / 2)
         _finish(axes, end, AXES[x] + (" (iterations)" if psi and x == "samples" else ""), scale)
         axes.set_ylabel("ψ and mean squared error" if psi else "mean squared error  ‖θ \u2212 θ*‖²")
-        notes = _notes(held, result, quantiles, between=psi and x == "samples")
+        notes = _notes(held, result, band, between=psi and x == "samples")
         top, left = 0.85 if title else 0.92, 0.1
         figure.subplots_adjust(left=left, right=0.97, top=top, bottom=0.145 + 0.045 * rows + 0.037 * len(notes))
         figure.legend(
@@ -152,15 +153,12 @@ def _check(held: Sequence[Any], exact: Any, result: Any, x: str) -> None:
     if not 1 <= len(held) <= len(STROKES):
         raise ArgumentError(f"bounds must hold one bound or two; got {len(held)}")
     for b in held:
-        checks.instance("bounds", b, Bound, "a bound of fedlsa.theory")
         if isinstance(b.rounds, int):
             raise ArgumentError("bounds must be computed at several rounds, with record; got a single round")
     if exact is None and result is None:
         raise ArgumentError("exact or result must be given, or there is nothing that the bound bounds; got neither")
     if exact is not None:
-        checks.instance("exact", exact, xr.Dataset, "a dataset of theory.exact")
-        if "mse" not in exact:
-            raise ArgumentError("exact must be a dataset of theory.exact or theory.exact_iterations; it has no mse")
+        checked_curves(exact, ("mse",), ("method", "agents", "dim"), "exact")
         if "iteration" in exact.coords and x != "samples":
             raise ArgumentError('x must be "samples" where exact errors are those per iteration; got "communications"')
     if result is not None:

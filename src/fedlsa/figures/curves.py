@@ -12,9 +12,8 @@ import xarray as xr
 
 from .. import checks
 from ..checks import Floats
-from ..errors import ArgumentError, ArgumentTypeError
-from ..results.recipe import require_result
 from . import style
+from .doors import checked, checked_levels, checked_results
 from .labels import common_setting, describe, method_name, names
 
 if TYPE_CHECKING:
@@ -27,7 +26,6 @@ AXES = {
     "uploads": "messages to the server, all agents",
     "bytes": "bytes, up and down, all agents",
 }
-SCALES = ("linear", "log")
 NARROW = 20.0  # largest over smallest error up to which powers of ten are too few ticks
 HEADROOM = 30.0  # how far above the largest sound error the axis may reach for runs that diverge
 
@@ -64,6 +62,7 @@ def cost(result: xr.Dataset, x: str) -> Floats:
     return np.asarray(result[x].values.mean(axis=0), np.float64)
 
 
+@checked
 def error_curves(
     results: xr.Dataset | Iterable[xr.Dataset],
     *,
@@ -84,11 +83,9 @@ def error_curves(
     """
     held = checked_results(results)
     levels = checked_levels(bias, len(held))
-    quantiles = checked_band(band)
     checks.choice("x", x, AXES)
-    checks.choice("scale", scale, SCALES)
     matplotlib = style.matplotlib()
-    curves = [curve(r, quantiles, x) for r in held]
+    curves = [curve(r, band, x) for r in held]
     labels, methods = names(held), [method_name(r) for r in held]
     others = list(dict.fromkeys(m for m in methods if m not in style.METHODS))
     with matplotlib.rc_context(style.RC):
@@ -113,7 +110,7 @@ def error_curves(
                     ends.append((levels[i], f"predicted ‖bias‖²\nof {label}", style.INK))
         finish_axes(axes, curves, AXES[x], scale)
         set_limits(axes, *limits(curves, levels, ceiling))
-        notes = _notes(curves, labels, quantiles)
+        notes = _notes(curves, labels, band)
         if several:
             notes.append("Dashed: predicted ‖bias‖² of the run of the same colour.")
         frame(axes, ends, title, common_setting(held), notes)
@@ -252,41 +249,3 @@ def _notes(curves: list[Curve], labels: list[str], band: tuple[float, float]) ->
             many = f"{len(c.lost)} of {c.seeds} seeds of {label} diverged (\u00d7), the first in round {c.first_lost}"
             notes.append(many + ("; they are not in the mean." if len(c.lost) < c.seeds else "."))
     return notes
-
-
-def checked_results(results: Any, name: str = "results") -> list[xr.Dataset]:
-    """One result of simulate or several, as a list."""
-    held = [results] if isinstance(results, xr.Dataset) else results
-    if not checks.is_sequence(held):
-        raise ArgumentTypeError(f"{name} must be results of simulate; got {checks.show(results)}")
-    held = list(held)
-    if not held:
-        raise ArgumentError(f"{name} must hold at least one result; got an empty sequence")
-    for r in held:
-        require_result(name, r)
-    return held
-
-
-def checked_levels(bias: Any, count: int, of: str = "result") -> list[float]:
-    """The levels of dashed lines, one for each result or curve; NaN for none."""
-    if bias is None:
-        return [math.nan] * count
-    levels = list(bias) if checks.is_sequence(bias) else [bias]
-    if len(levels) != count:
-        raise ArgumentError(f"bias must hold one number per {of}, {count}; got {len(levels)}")
-    return [
-        math.nan
-        if isinstance(b, (float, np.floating)) and math.isnan(b)
-        else checks.real("bias", b, at_least=0)
-        for b in levels
-    ]  # fmt: skip
-
-
-def checked_band(band: Any) -> tuple[float, float]:
-    """Two increasing quantiles."""
-    if isinstance(band, (str, bytes)) or not isinstance(band, Sequence) or len(band) != 2:
-        raise ArgumentTypeError(f"band must be two quantiles such as (0.1, 0.9); got {checks.show(band)}")
-    low, high = (checks.real("band", q, at_least=0, at_most=1) for q in band)
-    if low >= high:
-        raise ArgumentError(f"band must be two increasing quantiles; got ({low:g}, {high:g})")
-    return low, high

@@ -17,11 +17,7 @@ from ..results.curves import checked_curves
 from . import style
 from .curves import (
     HEADROOM,
-    SCALES,
     Curve,
-    checked_band,
-    checked_levels,
-    checked_results,
     curve,
     draw_lost,
     finish_axes,
@@ -29,6 +25,7 @@ from .curves import (
     limits,
     set_limits,
 )
+from .doors import checked, checked_levels, checked_results
 from .labels import common_setting, describe, method_name, names
 
 if TYPE_CHECKING:
@@ -43,6 +40,7 @@ AXES = {
 UNITS = {"bytes": 1, "kilobytes": 1e3, "megabytes": 1e6, "gigabytes": 1e9, "terabytes": 1e12}
 
 
+@checked
 def exact_curves(
     curves: xr.Dataset | Iterable[xr.Dataset],
     *,
@@ -67,12 +65,10 @@ def exact_curves(
     levels = checked_levels(bias, len(held), "curve")
     simulated = [] if runs is None else checked_results(runs, "runs")
     owners = [_owner(r, held) for r in simulated]
-    quantiles = checked_band(band)
     checks.choice("x", x, AXES)
-    checks.choice("scale", scale, SCALES)
     unit, size = _unit(held) if x == "bytes" else ("", 1.0)
     exact = [_exact(c, x, size) for c in held]
-    seeds = [_simulated(r, quantiles, x, size) for r in simulated]
+    seeds = [_simulated(r, band, x, size) for r in simulated]
     labels, methods = names(held), [method_name(c) for c in held]
     others = list(dict.fromkeys(m for m in methods if m not in style.METHODS))
     several = sum(level > 0 for level in levels) > 1
@@ -100,7 +96,7 @@ def exact_curves(
             _draw_seeds(axes, c, hues[i], ceiling)
         finish_axes(axes, exact, AXES[x].format(unit=unit), scale)
         set_limits(axes, *limits([*exact, *seeds], levels, ceiling))
-        notes = _notes(held, exact, seeds, [labels[i] for i in owners], ceiling, quantiles, several)
+        notes = _notes(held, exact, seeds, [labels[i] for i in owners], ceiling, band, several)
         heading = ",  ".join([common_setting(held), *_foundation(held, simulated)])
         frame(axes, ends, title, heading, notes)
         made = {"curves": [dict(c.attrs) for c in held], "versions": recipe.versions()}

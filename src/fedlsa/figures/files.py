@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from .. import checks
 from ..files import replacing
 from . import style
+from .doors import checked
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,6 +25,7 @@ def checked_path(path: str | os.PathLike[str]) -> Path:
     return target
 
 
+@checked
 def save(figure: Figure, path: str | os.PathLike[str], *, command: str | None = None) -> None:
     """Write a figure as PNG, PDF or SVG, by the suffix of `path`.
 

@@ -12,7 +12,9 @@ import numpy as np
 
 from .. import checks
 from ..checks import Floats
+from ..errors import ArgumentTypeError
 from . import style
+from .doors import checked
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,17 +24,21 @@ SHARED, OWN = style.METHODS["SCAFFLSA"], style.OTHERS[1]
 ALIKE = 30.0  # coefficients whose standard errors differ by more do not share a scale
 NAMED = 40  # so many coefficients can still be named
 WIDTH = 7.6
+DRAWN = ("names", "theta", "standard_error", "confidence_interval", "error", "per_site")
 SITES = (("influence", "influence", "o", style.METHODS["FedLSA"]), ("noise", "noise", "^", style.METHODS["Scaffnew"]),
          ("finite_data", "finite data", "s", SHARED))  # fmt: skip
 
 
+@checked
 def coefficients(fit: Any, *, level: float = 0.95) -> Figure:
     """Coefficients with intervals of `level`, the parts of the error, and what each site adds to them.
 
     Dots behind a coefficient are the sites' own solutions, a triangle at the edge those further out. Coefficients of
     very different sizes are each divided by their standard error.
     """
-    level = checks.real("level", level, above=0, below=1)
+    lacks = [name for name in DRAWN if not hasattr(fit, name)]
+    if lacks:
+        raise ArgumentTypeError(f"fit must be what fl.fit returns; got {checks.show(fit)} without {', '.join(lacks)}")
     matplotlib = style.matplotlib()
     d = len(fit.names)
     height = max(3.7, 1.25 + d * (0.3 if d <= 12 else 0.17 if d <= NAMED else 6.8 / d))

@@ -12,9 +12,10 @@ from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError
 from ..results import recipe
+from ..results.curves import checked_curves
 from ..theory.stationary import Stationary
 from . import style
-from .curves import SCALES
+from .doors import checked
 from .labels import method_name
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ TRANSIENT, VARIANCE = (0, (1, 1.3)), (0, (6, 1.5, 1, 1.5))
 NEGLIGIBLE = 1e-6  # times the smallest error: a bias that is not worth the room below the curve
 
 
+@checked
 def exact_parts(
     curves: xr.Dataset | Sequence[xr.Dataset],
     stationary: Stationary | Sequence[Stationary],
@@ -38,10 +40,9 @@ def exact_parts(
     transient ||m_t - m||^2, the squared bias ||m - theta_star||^2 and the variance; where there is no limit, only the
     variance is drawn. scale : of the horizontal axis, "linear" or "log" (linear up to round 1, so that 0 is seen)
     """
-    checks.choice("scale", scale, SCALES)
-    held = [curves] if isinstance(curves, xr.Dataset) else list(curves)
-    ends = [stationary] if isinstance(stationary, Stationary) else list(stationary)
-    if not held or len(held) != len(ends):
+    held = checked_curves(curves, ("mse", "variance", "mean", "round"), ("method", "agents", "dim"))
+    ends = checks.instances("stationary", stationary, Stationary, "a limit of theory.stationary")
+    if len(held) != len(ends):
         raise ArgumentError(f"stationary must hold one limit per curve, {len(held)}; got {len(ends)}")
     matplotlib = style.matplotlib()
     with matplotlib.rc_context(style.RC):

@@ -11,6 +11,7 @@ from .. import checks
 from ..engine.paths import Paths
 from ..results import recipe
 from . import scene, style
+from .doors import checked
 from .placing import Placer
 from .scene import Box, Plane
 
@@ -22,6 +23,7 @@ PANEL, GAP = 4.3, 0.12  # width of a panel and space between two, in inches
 ARROW = 0.03  # inches of path that give an arrow its direction; a shorter path gets none
 
 
+@checked
 def agent_paths(*paths: Paths, round: int = 1, title: str | None = None) -> Figure:
     """The agents' paths within one round and the path of their average over all, a panel for each of `paths`.
 

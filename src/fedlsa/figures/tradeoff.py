@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from .. import checks
-from ..errors import ArgumentError
 from ..theory.planner import Plan
 from . import style
+from .doors import checked
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -16,15 +16,14 @@ if TYPE_CHECKING:
 MARKERS = {"FedLSA": "o", "SCAFFLSA": "s", "Scaffnew": "^"}
 
 
+@checked
 def trade_off(plans: Sequence[Plan], epsilon: float, *, title: str | None = None) -> Figure:
     """Communications against observations per agent of plans that all reach the RMSE epsilon, a line per method.
 
     Both axes are logarithmic; a plan that another of the same method beats in both is left out.
     """
     epsilon = checks.real("epsilon", epsilon, above=0)
-    plans = list(plans)
-    if not plans:
-        raise ArgumentError("plans must hold at least one plan; got none")
+    plans = checks.instances("plans", plans, Plan, "a plan of fl.plan")
     matplotlib = style.matplotlib()
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 

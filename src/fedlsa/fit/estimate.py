@@ -87,6 +87,7 @@ def fit(
     checks.boolean("rivals", rivals)
     if bootstrap is not None:
         checks.integer("bootstrap", bootstrap, at_least=2)
+    checks.callback("progress", progress)
     tell = progress or (lambda what, done, total: None)
 
     room = checks.real("memory", memory, above=0)

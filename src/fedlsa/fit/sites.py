@@ -56,7 +56,7 @@ def open_sites(sites: Sequence[Any], task: Task) -> list[Site]:
     rule = "sites must be a list with one entry per site: a path, a mapping of columns, or a tuple of arrays"
     if not checks.is_sequence(sites) or isinstance(sites, Mapping) or hasattr(sites, "columns"):
         raise ArgumentTypeError(f"{rule}; got {checks.show(sites)}")
-    entries = list(sites)
+    entries = checks.entries("sites", sites, rule.removeprefix("sites must be "))
     if not entries:
         raise ArgumentError(f"{rule}; got none")
     named = zip(_names(entries), entries, strict=True)

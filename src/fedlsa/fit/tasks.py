@@ -104,6 +104,7 @@ def _name(argument: str, value: Any) -> str:
 def _names(argument: str, value: Any) -> tuple[str, ...]:
     if isinstance(value, str):
         value = [value]
-    if not checks.is_sequence(value) or not len(value):
-        raise ArgumentTypeError(f"{argument} must be names of columns; got {checks.show(value)}")
-    return tuple(_name(f"each of {argument}", entry) for entry in value)
+    listed = checks.entries(argument, value, "names of columns")
+    if not listed:
+        raise ArgumentTypeError(f"{argument} must be names of columns; got none")
+    return tuple(_name(f"each of {argument}", entry) for entry in listed)

@@ -50,9 +50,8 @@ def from_chains(
     chance /= np.bincount(table * S + s, chance, M * S)[table * S + s]
     law = None
     if initial is not None:
-        law = np.broadcast_to(
-            checks.probabilities("initial", initial, (M, S) if np.ndim(initial) == 2 else (S,)), (M, S)
-        )
+        shape = (M, S) if checks.as_array("initial", initial).ndim == 2 else (S,)
+        law = np.broadcast_to(checks.probabilities("initial", initial, shape), (M, S))
     elif ends.any():
         raise ArgumentError("initial must be a law over the states when transitions terminate; got None")
     arguments = {"chains": lists, "features": own(features), "discount": gamma, "initial": own(initial)}

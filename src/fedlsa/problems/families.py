@@ -22,6 +22,7 @@ from .logs import Log, from_logs
 from .rollouts import rollout
 from .tables import recipe
 
+AGENT_BYTES = 20_000  # of an environment with its wrappers, about
 LEFT, DOWN, RIGHT = range(3)
 LAKE_MAP = "SFFFFHFHFFFHHFFG"  # start, frozen, hole, goal: FrozenLake's own 4 x 4
 #             S     F     F     F     F     H     F     H     F      F     F     H     H     F      F      G
@@ -50,6 +51,7 @@ def lakes(
     themselves as its recipe, so that a result can be made again without Gymnasium.
     """
     N = checks.integer("agents", agents, at_least=1)
+    checks.memory("agents", N, AGENT_BYTES, "an environment")
     rates = np.linspace(*_ends(low, high, at_most=1.0), N)
     variations = [{"success_rate": rate} for rate in rates]
     policy = 0.05 + 0.8 * np.eye(4)[LAKE_WALK]
@@ -87,6 +89,7 @@ def cartpoles(
 def cartpole_logs(agents: int = 50, low: float = 0.2, high: float = 1.5, steps: int = 1000, seed: int = 0) -> list[Log]:
     """The logs on which `cartpoles` is built, one per pole."""
     N = checks.integer("agents", agents, at_least=1)
+    checks.memory("agents", N, AGENT_BYTES, "an environment")
     lengths = np.geomspace(*_ends(low, high), N)
     variations = [{"length": length} for length in lengths]
     return rollout("CartPole-v1", controller, checks.integer("steps", steps, at_least=1), seed, variations=variations)

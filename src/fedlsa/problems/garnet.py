@@ -90,6 +90,10 @@ def garnet(
     gamma = checks.real("discount", discount, at_least=0, below=1)
     noise = checks.real("perturbation", perturbation, at_least=0)
     start = checks.integer("seed", seed)
+    tables = size.N if noise > 0 else size.W
+    checks.memory("states", S, 12 * 8 * tables * size.A * size.B + 8 * size.d, "transitions and features")
+    checks.memory("features", size.d, 3 * 8 * tables * size.d, "the systems of agents")
+    checks.memory("agents", size.N, 100, "each of them")
     draw = _paper(size, noise, start) if name == "paper" else _authors(size, noise, start)
     held, w = agents_of(size.N, assignment, weights)
     source = recipe(

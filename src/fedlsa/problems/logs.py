@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .. import checks
 from ..checks import Floats
-from ..errors import ArgumentError, SingularSystemError
+from ..errors import SingularSystemError
 from . import features as maps
 from .base import Problem
 from .markov import Flags
@@ -70,11 +70,8 @@ def from_logs(
 
     features : a map of fl.problems.features, a callable, a fitted scikit-learn transformer, or an array (S, d)
     """
-    if not checks.is_sequence(logs) or not len(logs):
-        raise ArgumentError(f"logs must be a list with at least one log; got {checks.show(logs)}")
     sites = []
-    for m, log in enumerate(logs):
-        checks.instance(f"logs[{m}]", log, Log, "a log of transitions (fl.problems.Log)")
+    for log in checks.instances("logs", logs, Log, "a log of transitions (fl.problems.Log)"):
         both = maps.apply(features, np.concatenate([log.state, log.next_state]))
         phi, phi_next = both[: len(log)], both[len(log) :]
         rest = () if log.importance is None else (log.importance,)

@@ -64,9 +64,9 @@ def _episodes(terminal: ArrayLike | None, initial: ArrayLike | None, M: int, S: 
         if terminal is None:
             return ends, None
         raise ArgumentError("initial must be a law over the states when terminal is given; got None")
-    law = np.broadcast_to(checks.probabilities("initial", initial, _shape(initial, M, S)), (M, S))
+    law = np.broadcast_to(checks.probabilities("initial", initial, _shape("initial", initial, M, S)), (M, S))
     if terminal is not None:
-        ends |= checks.flags("terminal", terminal, _shape(terminal, M, S))
+        ends |= checks.flags("terminal", terminal, _shape("terminal", terminal, M, S))
     if (law[ends] > 0).any():
         m, s = (int(i) for i in np.argwhere(ends & (law > 0))[0])
         raise ArgumentError(
@@ -75,9 +75,6 @@ def _episodes(terminal: ArrayLike | None, initial: ArrayLike | None, M: int, S: 
     return ends, law
 
 
-def _shape(value: Any, M: int, S: int) -> tuple[int, ...]:
+def _shape(name: str, value: Any, M: int, S: int) -> tuple[int, ...]:
     """(M, S) for an argument with one row per table, else (S,)."""
-    try:
-        return (M, S) if np.ndim(value) == 2 else (S,)
-    except ValueError:  # ragged lists: the check that follows says so
-        return (S,)
+    return (M, S) if checks.as_array(name, value).ndim == 2 else (S,)

@@ -40,10 +40,10 @@ def from_minari(
     if not held:
         raise ArgumentError("datasets must hold at least one data set; got an empty list")
     if importance is not None and not callable(importance):
-        importance = list(importance) if checks.is_sequence(importance) else importance
-        if not isinstance(importance, list) or len(importance) != len(held):
-            rule = f"importance must be a function of states and actions, or one array per data set ({len(held)})"
-            raise ArgumentTypeError(f"{rule}; got {checks.show(importance)}")
+        rule = f"a function of states and actions, or one array per data set ({len(held)})"
+        importance = checks.entries("importance", importance, rule)
+        if len(importance) != len(held):
+            raise ArgumentTypeError(f"importance must be {rule}; got {len(importance)}")
     logs = [_log(f"datasets[{m}]", entry, m, importance) for m, entry in enumerate(held)]
     return from_logs(logs, features, discount, trace=trace, weights=weights, assignment=assignment)
 
@@ -62,14 +62,14 @@ def _loaded(name: str, entry: Any) -> Any:
     if isinstance(entry, minari.MinariDataset):
         return entry
     folder = checks.path(name, entry)
-    if folder.is_dir():
-        return minari.MinariDataset(folder / "data" if (folder / "data").is_dir() else folder)
     try:
+        if folder.is_dir():
+            return minari.MinariDataset(folder / "data" if (folder / "data").is_dir() else folder)
         return minari.load_dataset(str(entry))
-    except (FileNotFoundError, ValueError):
+    except (OSError, ValueError):
         local = ", ".join(sorted(minari.list_local_datasets())) or "none"
         rule = f"{name} must be a folder or the id of a local data set ({local})"
-        raise ArgumentError(f"{rule}; got {str(Path(entry))!r}") from None
+        raise ArgumentError(f"{rule}; got {checks.show(str(Path(entry)))}") from None
 
 
 def _log(name: str, entry: Any, m: int, importance: Any) -> Log:

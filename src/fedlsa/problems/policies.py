@@ -27,7 +27,7 @@ def prepared(policy: Any, actions: int, name: str = "policy") -> Callable[[NDArr
         return lambda states: np.full((len(states), actions), 1 / actions)
     if callable(policy):
         return lambda states: _law(_called(policy, states, name), actions, f"what {name} gives", len(states))
-    if np.ndim(policy) not in (1, 2):
+    if checks.as_array(name, policy, RULE).ndim not in (1, 2):
         raise ArgumentTypeError(f"{name} must be {RULE}; got {checks.show(policy)}")
     table = _law(policy, actions, name, "S")
     return lambda states: table[numbered(states, len(table))]
@@ -35,7 +35,7 @@ def prepared(policy: Any, actions: int, name: str = "policy") -> Callable[[NDArr
 
 def _law(value: Any, actions: int, name: str, n: int | str) -> Floats:
     """(n, actions): probabilities as they are, actions as certainties."""
-    if np.ndim(value) == 2:
+    if checks.as_array(name, value).ndim == 2:
         return checks.probabilities(name, value, (n, actions))
     chosen = checks.array(name, value, (n,))
     return np.asarray(np.eye(actions)[numbered(chosen, actions, name)], np.float64)

@@ -33,6 +33,7 @@ def ring(
     well as the solutions, without which there would be no bias (th:2nd_moment_no_cv).
     """
     N = checks.integer("agents", agents, at_least=1)
+    checks.memory("agents", N, 3 * 8 * 3 * ROWS, "the rows of a site")
     size, sigma = checks.real("spread", spread, at_least=0), checks.real("noise", noise, at_least=0)
     rng = np.random.default_rng(checks.integer("seed", seed))
     angle = 2 * np.pi * np.arange(N) / N + 0.3 + rng.normal(0, 0.15, N)

@@ -15,6 +15,8 @@ from . import policies
 from .logs import Log
 from .worlds import environments, gymnasium
 
+STEP_BYTES = 600  # of a transition of one agent, with the objects that hold it
+
 
 def rollout(
     envs: Any,
@@ -50,14 +52,16 @@ def rollout(
 def _steps(steps: Any, agents: int) -> list[int]:
     if not checks.is_sequence(steps):
         return [checks.integer("steps", steps, at_least=1)] * agents
-    if len(steps) != agents:
-        raise ArgumentError(f"steps must be one number, or one per agent ({agents}); got {len(steps)}")
-    return [checks.integer("steps", n, at_least=1) for n in steps]
+    listed = checks.entries("steps", steps, "one number, or one per agent")
+    if len(listed) != agents:
+        raise ArgumentError(f"steps must be one number, or one per agent ({agents}); got {len(listed)}")
+    return [checks.integer("steps", n, at_least=1) for n in listed]
 
 
 def _recorded(envs: list[Any], policy: Any, behaviour: Any, steps: list[int], seed: int) -> list[Log]:
     vector, discrete = _together(envs)
     N, K = len(envs), max(steps)
+    checks.memory("steps", K, STEP_BYTES * N, "the transitions of all agents")
     streams = [np.random.SeedSequence([seed, c]).generate_state(2) for c in range(N)]
     coin = np.stack([np.random.default_rng(int(own)).random(K) for _, own in streams], axis=1)  # (K, N)
     if discrete:

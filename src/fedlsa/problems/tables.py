@@ -16,10 +16,11 @@ from .base import Integers
 def tuples(name: str, value: Any, fields: Sequence[str], optional: int = 0) -> list[tuple[Any, ...]]:
     """A list with one tuple per table; the last `optional` fields may be missing."""
     form = f"({', '.join(fields)})"
-    if not checks.is_sequence(value) or isinstance(value, Mapping):
-        raise ArgumentTypeError(f"{name} must be a list of tuples {form}, one per table; got {checks.show(value)}")
+    rule = f"a list of tuples {form}, one per table"
+    if isinstance(value, Mapping):
+        raise ArgumentTypeError(f"{name} must be {rule}; got {checks.show(value)}")
     out = []
-    for m, entry in enumerate(value):
+    for m, entry in enumerate(checks.entries(name, value, rule)):
         if not isinstance(entry, (tuple, list)):
             raise ArgumentTypeError(f"{name}[{m}] must be a tuple {form}; got {checks.show(entry)}")
         if not len(fields) - optional <= len(entry) <= len(fields):

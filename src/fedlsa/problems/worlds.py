@@ -37,14 +37,14 @@ def environments(envs: Any, variations: Sequence[Mapping[str, Any]] | None) -> l
     if isinstance(envs, str):
         if variations is None:
             variations = [{}]
-        if not checks.is_sequence(variations) or isinstance(variations, Mapping) or not len(variations):
-            raise ArgumentTypeError(
-                f"variations must be a list of mappings, one per agent; got {checks.show(variations)}"
-            )
+        rule = "a list of mappings, one per agent"
+        variations = [] if isinstance(variations, Mapping) else checks.entries("variations", variations, rule)
+        if not variations:
+            raise ArgumentTypeError(f"variations must be {rule}; got none")
         return [_varied(envs, settings, f"variations[{c}]") for c, settings in enumerate(variations)]
     if variations is not None:
         raise ArgumentError(f"variations must be None unless envs is one id; got {checks.show(variations)}")
-    held = list(envs) if checks.is_sequence(envs) else [envs]
+    held = checks.entries("envs", envs, "environments, one per agent") if checks.is_sequence(envs) else [envs]
     if not held:
         raise ArgumentError("envs must hold at least one environment; got an empty list")
     return [_one(env, f"envs[{c}]") for c, env in enumerate(held)]

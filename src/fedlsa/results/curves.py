@@ -11,7 +11,7 @@ from typing import Any
 import xarray as xr
 
 from .. import checks
-from ..errors import ArgumentError, ArgumentTypeError
+from ..errors import ArgumentError
 from ..files import replacing
 from . import recipe
 from .files import write
@@ -31,6 +31,7 @@ def save_curves(
         has no such number or round. Any netCDF program reads it, and `load` gives all its attributes: command,
         versions, and what each method is
     """
+    checks.text("command", command)
     held = checked_curves(curves, ("mse", "round"), ("method", *SHARED))
     target = checked_path(path)
     if target.suffix.lower() == ".csv":
@@ -86,18 +87,11 @@ def _together(curves: list[xr.Dataset], command: str | None) -> xr.Dataset:
     return out
 
 
-def checked_curves(curves: Any, variables: Sequence[str], attributes: Sequence[str]) -> list[xr.Dataset]:
+def checked_curves(
+    curves: Any, variables: Sequence[str], attributes: Sequence[str], name: str = "curves"
+) -> list[xr.Dataset]:
     """Datasets of `theory.exact`, each with these variables and attributes; one alone is a list of one."""
-    held = [curves] if isinstance(curves, xr.Dataset) else curves
-    if not checks.is_sequence(held):
-        raise ArgumentTypeError(f"curves must be datasets of theory.exact; got {checks.show(curves)}")
-    held = list(held)
-    if not held:
-        raise ArgumentError("curves must hold at least one dataset; got an empty sequence")
+    held = checks.instances(name, curves, xr.Dataset, "a dataset of theory.exact")
     for c in held:
-        if not isinstance(c, xr.Dataset):
-            raise ArgumentTypeError(f"curves must be datasets of theory.exact; got {checks.show(c)}")
-        lacks = [n for n in variables if n not in c] + [n for n in attributes if n not in c.attrs]
-        if lacks:
-            raise ArgumentError(f"curves must be datasets of theory.exact; got one without {', '.join(lacks)}")
+        recipe.require_numbers(name, c, "a dataset of theory.exact", variables, attributes)
     return held

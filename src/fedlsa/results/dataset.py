@@ -40,8 +40,11 @@ def recorded_rounds(record: int | Iterable[int], rounds: int) -> NDArray[np.int6
     if not checks.is_sequence(record):
         count = min(checks.integer("record", record, at_least=2), rounds + 1)
         gaps = max(count - 1, 1)
-        return (np.arange(count) * rounds + gaps // 2) // gaps  # linspace, rounded in exact arithmetic
-    listed = [checks.integer("record", t, at_most=rounds) for t in record]  # type: ignore[union-attr]
+        checks.memory("record", count, 4 * 8, "recorded rounds")
+        kind = np.int64 if count * rounds < 2**62 else object
+        return ((np.arange(count).astype(kind) * rounds + gaps // 2) // gaps).astype(np.int64)  # exact, unlike linspace
+    rule = "a count of rounds, or the rounds to record"
+    listed = [checks.integer("record", t, at_most=rounds) for t in checks.entries("record", record, rule)]
     if not listed:
         raise ArgumentError("record must hold at least one round; got an empty sequence")
     out = np.array(listed, np.int64)
@@ -88,10 +91,13 @@ def assemble(
     arguments : what simulate was called with: rounds, seeds, theta_0, xi_0, record, keep, dtype, engine
     problem_text : the text of the problem, where the caller has it already: a grid makes it once for all its results
     """
-    made = recipe.problem_text(problem) if problem_text is None else problem_text
+    checks.instance("problem", problem, Problem, "a fedlsa problem")
+    checks.instance("sampling", sampling, Sampling, "fl.IID(), fl.Markov() or fl.Replay()")  # type: ignore[arg-type]
+    checks.instance("arguments", arguments, Mapping, "a mapping of what simulate was called with")
+    made = checks.text("problem_text", problem_text) or recipe.problem_text(problem)
     lacks = recipe.missing(made)
-    rounds, seeds = np.asarray(rounds, np.int64), np.asarray(seeds)
-    diverged_at = np.asarray(diverged_at, np.int64)
+    rounds, seeds = _integers("rounds", rounds), _integers("seeds", seeds)
+    diverged_at = _integers("diverged_at", diverged_at).astype(np.int64)
     S, R, N, d = len(seeds), len(rounds), problem.n_agents, problem.dim
     theta = _shaped("theta", theta, (S, R, d))
     lost = (diverged_at[:, None] >= 0) & (rounds >= diverged_at[:, None])
@@ -102,7 +108,7 @@ def assemble(
         squared_error = np.einsum("srd,srd->sr", error, error)
 
     values: dict[str, tuple[tuple[str, ...], Any]] = {"squared_error": (("seed", "round"), squared_error)}
-    if keep_theta:
+    if checks.boolean("keep_theta", keep_theta):
         values["theta"] = (("seed", "round", "dim"), theta)
     values["communications"] = (("seed", "round"), np.tile(rounds, (S, 1)))
     values["uploads"] = (("seed", "round"), _shaped("uploads", uploads, (S, R)))
@@ -129,9 +135,16 @@ def assemble(
 
 
 def _shaped(name: str, value: ArrayLike, shape: tuple[int, ...]) -> NDArray[Any]:
-    out = np.asarray(value)
-    if out.shape != shape:
-        raise ArgumentError(f"{name} must be an array of shape {shape}; got shape {out.shape}")
+    out = checks.as_array(name, value)
+    if out.shape != shape or out.dtype.kind not in "fiu":
+        raise ArgumentError(f"{name} must be an array of shape {shape}; got {checks.show(out)}")
+    return out
+
+
+def _integers(name: str, value: ArrayLike) -> NDArray[Any]:
+    out = checks.as_array(name, value)
+    if out.ndim != 1 or out.dtype.kind not in "iu" or out.size > checks.MOST_ENTRIES:
+        raise ArgumentError(f"{name} must be an array of integers, (n,); got {checks.show(out)}")
     return out
 
 

@@ -12,7 +12,7 @@ import hashlib
 import json
 import platform
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
 from importlib.metadata import version
@@ -69,6 +69,7 @@ def problem_text(problem: Problem, *, with_data: bool = False) -> str:
 
     with_data : write the recipe whatever it holds
     """
+    checks.instance("problem", problem, Problem, "a fedlsa problem")
     name = problem.recipe.get("constructor")
     if problem.recipe and (with_data or (name not in problems.DATA and _size(problem.recipe) <= EMBED_LIMIT)):
         return text({"embedded": True, **problem.recipe})
@@ -112,10 +113,25 @@ def require_result(name: str, value: Any) -> None:
     """Refuse what is not a result made by `assemble`."""
     if not isinstance(value, xr.Dataset):
         raise ArgumentTypeError(f"{name} must be a result of simulate, an xarray.Dataset; got {checks.show(value)}")
-    lacks = [n for n in ("squared_error", "communications", "uploads", "samples", "diverged_at") if n not in value]
-    lacks += [n for n in ("problem", "algorithm", "sampling", "arguments", "method") if n not in value.attrs]
+    variables = ("squared_error", "communications", "uploads", "samples", "diverged_at", "seed", "round")
+    attributes = ("problem", "algorithm", "sampling", "arguments", "method")
+    require_numbers(name, value, "a result of simulate", variables, attributes)
+    for n in variables[:5]:
+        wanted = ("seed",) if n == "diverged_at" else ("seed", "round")
+        if value[n].dims != wanted or not value[n].size:
+            raise ArgumentError(f"{name} must be a result of simulate, with {n} over {wanted}; got {value[n].dims}")
+
+
+def require_numbers(
+    name: str, value: xr.Dataset, what: str, variables: Sequence[str], attributes: Sequence[str]
+) -> None:
+    """Refuse a dataset without these variables of real numbers, or without these attributes."""
+    lacks = [n for n in variables if n not in value] + [n for n in attributes if n not in value.attrs]
     if lacks:
-        raise ArgumentError(f"{name} must be a result of simulate; got a dataset without {', '.join(lacks)}")
+        raise ArgumentError(f"{name} must be {what}; got a dataset without {', '.join(lacks)}")
+    for n in variables:
+        if value[n].dtype.kind not in "fiu" or not value[n].size:
+            raise ArgumentTypeError(f"{name} must be {what}, with numbers in {n}; got {value[n].dtype}")
 
 
 def arguments(

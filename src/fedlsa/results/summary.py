@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 
 from .. import checks
-from ..errors import ArgumentError, ArgumentTypeError
+from ..errors import ArgumentError
 from .recipe import require_result
 
 
@@ -19,17 +19,14 @@ def summary(results: xr.Dataset | Iterable[xr.Dataset]) -> list[dict[str, Any]]:
     method, rounds, communications, samples (per agent, mean over seeds), mse and its standard_error (over the seeds
     that did not diverge; NaN where there are too few), diverged (how many seeds did), seeds (how many there are)
     """
-    held = [results] if isinstance(results, xr.Dataset) else results
-    if not checks.is_sequence(held):
-        raise ArgumentTypeError(f"results must be results of simulate; got {checks.show(results)}")
-    return [_row(r) for r in held]
+    return [_row(r) for r in checks.instances("results", results, xr.Dataset, "a result of simulate")]
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Rows with the same keys as text: a line of headings, then a line per row; numbers are aligned to the right."""
-    rows = list(rows) if checks.is_sequence(rows) else rows
-    if not isinstance(rows, list) or not all(isinstance(row, Mapping) for row in rows):
-        raise ArgumentTypeError(f"rows must be mappings such as summary returns; got {checks.show(rows)}")
+    rows = checks.entries("rows", rows, "mappings such as summary returns")
+    for row in rows:
+        checks.instance("rows", row, Mapping, "mappings such as summary returns")
     if len({tuple(row) for row in rows}) > 1:
         raise ArgumentError("rows must all have the same keys; got different ones")
     if not rows:

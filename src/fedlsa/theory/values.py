@@ -36,7 +36,7 @@ def value_functions(problem: Problem) -> Floats:
 def value_error(problem: Problem, theta: ArrayLike) -> Floats:
     """The root mean square of Phi theta - V_c over each agent's stationary law; theta : (..., d) gives (..., N)."""
     S, obs = _states(problem)
-    parameter = checks.array("theta", theta, (*np.shape(theta)[:-1], problem.dim))
+    parameter = checks.array("theta", theta, (*checks.as_array("theta", theta).shape[:-1], problem.dim))
     gap = (parameter @ obs.rows[:S].T)[..., None, :] - value_functions(problem)
     return np.asarray(np.sqrt(np.sum(stationary_law(problem) * gap**2, axis=-1)), np.float64)
 

@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from ... import checks
@@ -43,7 +42,9 @@ def apply(features: Any, states: ArrayLike, name: str = "features") -> Floats:
     features : a map of this module; a callable from the batch to (n, d); a fitted scikit-learn transformer, whose
     output may be sparse; or an array (S, d) with a row for each numbered state. name : how an error calls it
     """
-    batch = np.asarray(states)
+    batch = checks.as_array("states", states)
+    if not batch.ndim:
+        raise ArgumentTypeError(f"states must be a batch, (n,) or (n, k); got {checks.show(states)}")
     if isinstance(features, FeatureMap):
         return features(batch)
     if isinstance(features, type):

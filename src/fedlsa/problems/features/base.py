@@ -28,6 +28,11 @@ class FeatureMap(ABC):
     def __call__(self, states: ArrayLike) -> Floats:
         """Features (n, d) of n states."""
 
+    def _room(self, states: int) -> None:
+        """Refuse a batch whose features, with what they are computed from, would not fit into memory."""
+        coordinates = len(getattr(self, "low", (0,)))
+        checks.memory("the number of states", states, 8 * self.dim * coordinates, "their features")
+
     def settings(self) -> dict[str, Any]:
         """The map's name and fields as plain values, which JSON can hold and `from_settings` understands."""
         return {"name": type(self).__name__} | {f.name: _plain(getattr(self, f.name)) for f in fields(self)}  # type: ignore[arg-type]
@@ -39,7 +44,7 @@ def _plain(value: Any) -> Any:
 
 def numbered(states: ArrayLike, count: int, name: str = "states") -> Integers:
     """(n,) states that are numbers from 0 to count - 1; an array (n, 1) of them is one too."""
-    given = np.asarray(states)
+    given = checks.as_array(name, states)
     if given.ndim == 2 and given.shape[1] == 1:
         given = given[:, 0]
     values = checks.array(name, given, ("n",))
@@ -53,8 +58,8 @@ def numbered(states: ArrayLike, count: int, name: str = "states") -> Integers:
 
 def box(low: Any, high: Any) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """The two corners of a box, k finite numbers each; plain numbers are a box of one dimension."""
-    a = checks.array("low", np.atleast_1d(_numbers("low", low)), ("k",))
-    b = checks.array("high", np.atleast_1d(_numbers("high", high)), (len(a),))
+    a = checks.array("low", np.atleast_1d(checks.as_array("low", low)), ("k",))
+    b = checks.array("high", np.atleast_1d(checks.as_array("high", high)), (len(a),))
     if len(a) == 0:
         raise ArgumentError("low must hold one number per coordinate of a state; got none")
     if (b <= a).any():
@@ -63,17 +68,9 @@ def box(low: Any, high: Any) -> tuple[tuple[float, ...], tuple[float, ...]]:
     return tuple(a.tolist()), tuple(b.tolist())
 
 
-def _numbers(name: str, value: Any) -> Any:
-    try:
-        return np.asarray(value, np.float64)
-    except (TypeError, ValueError):
-        checks.array(name, value, ("k",))  # says what is wrong
-        raise
-
-
 def unit(states: ArrayLike, low: Sequence[float], high: Sequence[float]) -> Floats:
     """(n, k) states clipped to the box and scaled to [0, 1]; (n,) is taken as one coordinate."""
-    given = np.asarray(states)
+    given = checks.as_array("states", states)
     if given.ndim == 1 and len(low) == 1:
         given = given[:, None]
     x = checks.array("states", given, ("n", len(low)))
@@ -84,7 +81,9 @@ def unit(states: ArrayLike, low: Sequence[float], high: Sequence[float]) -> Floa
 def counts(name: str, value: Any, k: int) -> tuple[int, ...]:
     """A positive integer for each of k coordinates, or one for all."""
     if checks.is_sequence(value):
-        if len(value) != k:
-            raise ArgumentError(f"{name} must be one integer, or one per coordinate ({k}); got {checks.show(value)}")
-        return tuple(checks.integer(name, n, at_least=1) for n in value)
+        rule = f"one integer, or one per coordinate ({k})"
+        listed = checks.entries(name, value, rule)
+        if len(listed) != k:
+            raise ArgumentError(f"{name} must be {rule}; got {checks.show(value)}")
+        return tuple(checks.integer(name, n, at_least=1) for n in listed)
     return (checks.integer(name, value, at_least=1),) * k

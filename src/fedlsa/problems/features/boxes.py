@@ -53,7 +53,9 @@ class TileCoding(FeatureMap):
         return np.asarray(np.arange(T)[:, None] * np.array(strides) % T / T, np.float64)
 
     def __call__(self, states: ArrayLike) -> Floats:
-        x, shape = unit(states, self.low, self.high), np.array(self._shape)
+        x = unit(states, self.low, self.high)
+        self._room(len(x))
+        shape = np.array(self._shape)
         per_tiling = int(shape.prod())
         out = np.zeros((len(x), self.tilings * per_tiling))
         for t, shift in enumerate(self._shifts):
@@ -96,6 +98,7 @@ class Fourier(FeatureMap):
 
     def __call__(self, states: ArrayLike) -> Floats:
         x = unit(states, self.low, self.high)
+        self._room(max(len(x), (self.order + 1) ** len(self.low) // self.dim))  # all before some are chosen
         return np.asarray(np.cos(math.pi * (x @ self.frequencies.T)) / math.sqrt(self.dim), np.float64)
 
 
@@ -117,7 +120,7 @@ class RadialBasis(FeatureMap):
         low, high = box(self.low, self.high)
         object.__setattr__(self, "low", low)
         object.__setattr__(self, "high", high)
-        if np.ndim(self.centres) == 2:
+        if checks.as_array("centres", self.centres).ndim == 2:
             points = checks.array("centres", self.centres, ("d", len(low)))
             if len(points) == 0:
                 raise ArgumentError("centres must hold at least one point; got none")
@@ -127,10 +130,15 @@ class RadialBasis(FeatureMap):
         if self.width is not None:
             object.__setattr__(self, "width", checks.real("width", self.width, above=0))
 
+    @property
+    def _listed(self) -> bool:
+        """Whether centres are points, rather than the numbers of a grid."""
+        return isinstance(self.centres, tuple) and isinstance(self.centres[0], tuple)
+
     @cached_property
     def _points(self) -> Floats:
         """(d, k): centres in units of the box."""
-        if np.ndim(self.centres) == 2:
+        if self._listed:
             a, b = np.array(self.low), np.array(self.high)
             return np.asarray((np.array(self.centres) - a) / (b - a), np.float64)
         sides = [np.linspace(0, 1, n) if n > 1 else np.array([0.5]) for n in self._grid]
@@ -142,7 +150,7 @@ class RadialBasis(FeatureMap):
 
     @property
     def dim(self) -> int:
-        return len(self._points)
+        return len(self.centres) if self._listed else math.prod(self._grid)  # type: ignore[arg-type]
 
     @property
     def _widths(self) -> Floats:
@@ -150,12 +158,13 @@ class RadialBasis(FeatureMap):
         k = len(self.low)
         if self.width is not None:
             return np.full(k, self.width)
-        if np.ndim(self.centres) == 2:
+        if self._listed:
             return np.full(k, self.dim ** (-1 / k))
         return np.array([1 / max(n - 1, 1) for n in self._grid])
 
     def __call__(self, states: ArrayLike) -> Floats:
         x = unit(states, self.low, self.high)
+        self._room(len(x))
         gap = (x[:, None, :] - self._points[None]) / self._widths
         exponent = -0.5 * np.sum(gap**2, axis=-1)
         bump = np.exp(exponent - exponent.max(axis=1, keepdims=True))  # the nearest centre never underflows

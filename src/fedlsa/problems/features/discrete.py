@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from ... import checks
 from ...checks import Floats
-from ...errors import ArgumentError, ArgumentTypeError
+from ...errors import ArgumentError
 from .base import FeatureMap, numbered
 
 
@@ -27,9 +26,8 @@ class OneHot(FeatureMap):
 
     def __post_init__(self) -> None:
         S = checks.integer("states", self.states, at_least=1)
-        if not checks.is_sequence(self.without):
-            raise ArgumentTypeError(f"without must be a list of states; got {checks.show(self.without)}")
-        gone = sorted({checks.integer("without", s, at_most=S - 1) for s in self.without})
+        listed = checks.entries("without", self.without, "a list of states")
+        gone = sorted({checks.integer("without", s, at_most=S - 1) for s in listed})
         if len(gone) == S:
             raise ArgumentError(f"without must leave at least one state; got all {S}")
         object.__setattr__(self, "states", S)
@@ -40,8 +38,13 @@ class OneHot(FeatureMap):
         return self.states - len(self.without)
 
     def __call__(self, states: ArrayLike) -> Floats:
-        table = np.delete(np.eye(self.states), self.without, axis=1)
-        return np.asarray(table[numbered(states, self.states)], np.float64)
+        s = numbered(states, self.states)
+        self._room(len(s))
+        gone = np.asarray(self.without, np.int64)
+        out = np.zeros((len(s), self.dim))
+        seen = np.flatnonzero(~np.isin(s, gone))
+        out[seen, s[seen] - np.searchsorted(gone, s[seen])] = 1
+        return out
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,8 @@ class Aggregation(FeatureMap):
         if not checks.is_sequence(self.groups):
             object.__setattr__(self, "groups", checks.integer("groups", self.groups, at_least=1, at_most=S))
             return
-        held = tuple(checks.integer("groups", g, at_least=-1) for g in self._listed())
+        listed = checks.entries("groups", self.groups, f"the group of each of {S} states")
+        held = tuple(checks.integer("groups", g, at_least=-1, at_most=S - 1) for g in listed)
         if len(held) != S:
             raise ArgumentError(f"groups must hold the group of each of {S} states; got {len(held)} entries")
         missing = sorted(set(range(max(held) + 1)) - set(held)) or ([0] if max(held) < 0 else [])
@@ -69,17 +73,14 @@ class Aggregation(FeatureMap):
             raise ArgumentError(f"groups must be numbered from 0 without gaps; got none with number {missing[0]}")
         object.__setattr__(self, "groups", held)
 
-    def _listed(self) -> Sequence[int]:
-        return [] if isinstance(self.groups, int) else self.groups
-
     @property
     def dim(self) -> int:
         return self.groups if isinstance(self.groups, int) else max(self.groups) + 1
 
     def __call__(self, states: ArrayLike) -> Floats:
-        if isinstance(self.groups, int):
-            group = np.arange(self.states) * self.groups // self.states
-        else:
-            group = np.asarray(self.groups)
-        table = np.vstack([np.eye(self.dim), np.zeros(self.dim)])  # group -1 is the last row
-        return np.asarray(table[group[numbered(states, self.states)]], np.float64)
+        s = numbered(states, self.states)
+        self._room(len(s))
+        group = s * self.groups // self.states if isinstance(self.groups, int) else np.asarray(self.groups)[s]
+        out = np.zeros((len(s), self.dim))
+        out[group >= 0, group[group >= 0]] = 1
+        return out

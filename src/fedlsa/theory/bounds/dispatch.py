@@ -49,7 +49,9 @@ def bound(
         known, q = constants(problem), thinned(algorithm, sampling.thin)
         return last_iterate_bound(known, markov_constants(problem), algorithm, t, start_distance(problem, theta_0), q)
     if not isinstance(sampling, IID):
-        raise ArgumentError(f"the theorem on {type(algorithm).__name__} needs i.i.d. sampling; got {sampling!r}")
+        raise ArgumentError(
+            f"the theorem on {type(algorithm).__name__} needs i.i.d. sampling; got {checks.show(sampling)}"
+        )
     function, label, _ = theorem(algorithm)
     given = computed_inputs(constants(problem), eta)
     return function(problem, algorithm, t, start_distance(problem, theta_0), given, label)
@@ -101,7 +103,7 @@ def _checked(problem: Problem, algorithm: Any, rounds: Any, record: Any) -> tupl
     if checks.is_sequence(rounds):
         if record is not None:
             raise ArgumentError("record must be None where rounds is a list of rounds; got both")
-        listed = list(rounds)
+        listed = checks.entries("rounds", rounds, "a number of rounds, or several")
         return eta, results.recorded_rounds(listed, checks.integer("rounds", listed[-1]) if listed else 0)
     t = checks.integer("rounds", rounds)
     return eta, t if record is None else results.recorded_rounds(record, t)

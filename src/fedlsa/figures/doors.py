@@ -1,0 +1,80 @@
+"""The door of the drawing functions: what several of them take is checked here once, by the argument's name."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+import xarray as xr
+
+from .. import checks
+from ..errors import ArgumentError, ArgumentTypeError
+from ..results.recipe import require_result
+
+SCALES = ("linear", "log")
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def checked(draw: Callable[P, R]) -> Callable[P, R]:
+    """A drawing function whose title, command, scale, band and level have been checked before it begins."""
+    signature = inspect.signature(draw)
+    shared = [name for name in CHECKS if name in signature.parameters]
+
+    @functools.wraps(draw)
+    def door(*args: P.args, **named: P.kwargs) -> R:
+        given = signature.bind(*args, **named)
+        given.apply_defaults()
+        for name in shared:
+            given.arguments[name] = CHECKS[name](given.arguments[name])
+        return draw(*given.args, **given.kwargs)
+
+    return door
+
+
+def band(value: Any) -> tuple[float, float]:
+    """Two increasing quantiles."""
+    if isinstance(value, (str, bytes)) or not isinstance(value, Sequence) or len(value) != 2:
+        raise ArgumentTypeError(f"band must be two quantiles such as (0.1, 0.9); got {checks.show(value)}")
+    low, high = (checks.real("band", q, at_least=0, at_most=1) for q in value)
+    if low >= high:
+        raise ArgumentError(f"band must be two increasing quantiles; got ({low:g}, {high:g})")
+    return low, high
+
+
+CHECKS: dict[str, Callable[[Any], Any]] = {
+    "title": lambda value: checks.text("title", value),
+    "command": lambda value: checks.text("command", value),
+    "scale": lambda value: checks.choice("scale", value, SCALES),
+    "level": lambda value: checks.real("level", value, above=0, below=1),
+    "band": band,
+}
+
+
+def checked_results(results: Any, name: str = "results") -> list[xr.Dataset]:
+    """One result of simulate or several, as a list."""
+    held = checks.instances(name, results, xr.Dataset, "a result of simulate")
+    for r in held:
+        require_result(name, r)
+    return held
+
+
+def checked_levels(bias: Any, count: int, of: str = "result") -> list[float]:
+    """The levels of dashed lines, one for each result or curve; NaN for none."""
+    if bias is None:
+        return [math.nan] * count
+    rule = f"one number per {of}, {count}"
+    levels = checks.entries("bias", bias, rule) if checks.is_sequence(bias) else [bias]
+    if len(levels) != count:
+        raise ArgumentError(f"bias must hold {rule}; got {len(levels)}")
+    return [
+        math.nan
+        if isinstance(b, (float, np.floating)) and math.isnan(b)
+        else checks.real("bias", b, at_least=0)
+        for b in levels
+    ]  # fmt: skip

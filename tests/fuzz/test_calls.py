@@ -1,0 +1,38 @@
+"""Whatever a public function is given, it returns, or refuses with an error of fedlsa's own, soon and within memory.
+
+`FEDLSA_FUZZ=40000 pytest tests/fuzz` (or `make fuzz`) makes more calls than the suite does; FEDLSA_SEED draws others.
+"""
+
+import os
+
+import calls
+import pytest
+import worker
+
+import fedlsa as fl
+
+COUNT, SEED = int(os.environ.get("FEDLSA_FUZZ", "1200")), int(os.environ.get("FEDLSA_SEED", "0"))
+
+
+@pytest.mark.parametrize("name", calls.bases())
+def test_the_calls_that_odd_ones_are_made_from_are_valid(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    calls.prepare()
+    function, arguments, named = calls.bases()[name]
+    if name == "from_minari":
+        pytest.skip("needs a data set on disk")
+    function(*arguments, **named)
+
+
+def test_no_public_name_is_forgotten():
+    rooms = (fl, fl.problems, fl.problems.features, fl.theory, fl.results, fl.figures, fl.experiments)
+    public = {name for room in rooms for name in room.__all__ if callable(getattr(room, name))}
+    called = {getattr(function, "__name__", "") for function, _, _ in calls.bases().values()}
+    assert public - called == calls.RECORDS | calls.ABSTRACT | calls.EXPERIMENTS
+
+
+def test_odd_calls_return_or_are_refused():
+    wrong, tally = worker.wrong("calls", COUNT, SEED)
+    assert not wrong, "\n".join(wrong)
+    assert tally["refused"] > 0.5 * COUNT
+    assert tally["returned"] > 0.02 * COUNT
