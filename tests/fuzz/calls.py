@@ -165,14 +165,14 @@ def bases():
     bound = theory.bound(p, m, 6, record=3)
     box = ((0.0, 0.0), (1.0, 1.0))
     start = np.zeros(2)
-    options = {"participation": 1.0, "projection": 1.0, "average_after": 2}
+    options = {"participation": 1.0, "participants": None, "projection": 1.0, "average_after": 2}
     by_hand = {
         "step_size": 0.01,
         "local_steps": 2,
         "rounds": 3,
         "max_samples": None,
         "weight": "sites",
-        "local": "rows",
+        "local": "means",
     }
     regression = fl.Regression("y")
     return {
@@ -185,8 +185,8 @@ def bases():
         "Replay": call(fl.Replay, 1),
         "Regression": call(fl.Regression, "y", ("a", "b"), True, True, 0.1),
         "Value": call(fl.Value, 0.9, 0.5, "s", "n", "r", "e", "t", "i", None, True, True),
-        "fit": call(fl.fit, sites(), regression, 0.3, method="scafflsa", lag=None, centred=True, seed=0, bootstrap=None,
-                    rivals=False, progress=None),
+        "fit": call(fl.fit, sites(), regression, 0.3, method="scafflsa", lag=None, centred=True, seed=0, bootstrap=3,
+                    rivals=False, progress=None, local="means"),
         "fit by hand": call(fl.fit, sites(), regression, None, **by_hand),
         "fit value": call(fl.fit, [log()], fl.Value(0.9), 0.3, max_samples=None, local="means"),
         "site_problem": call(fl.site_problem, sites(), regression, "sites", "rows", memory=2**20),

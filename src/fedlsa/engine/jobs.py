@@ -71,7 +71,9 @@ def configurations(problems: Any, algorithms: Any, rounds: Any) -> list[tuple[Pr
 
 def kept(keep: Any) -> list[str]:
     """The names in `keep`, checked."""
-    return [checks.choice("keep", name, KEEP) for name in checks.entries("keep", keep, f"a sequence of {KEEP}")]
+    return [
+        checks.choice("keep", name, KEEP) for name in checks.entries("keep", keep, f"a sequence of names out of {KEEP}")
+    ]
 
 
 def seed_list(seeds: Any) -> list[int]:
