@@ -62,10 +62,44 @@ def test_td_errors_updates_and_returns_of_a_log(values):
     assert row.td_error == pytest.approx(np.mean(delta[:5] ** 2))
     update = np.array([delta[:5][s[:5] == k].sum() for k in range(4)]) / 5
     assert row.update == pytest.approx(np.linalg.norm(update))
-    gain = np.array([1 + 0.5 * (2 + 0.5 * 4), 2 + 0.5 * 4, 4])  # the second episode is cut off and has no returns
-    assert row.returns == 3
-    assert row.return_rmse == pytest.approx(np.sqrt(np.mean((V[[0, 1, 2]] - gain) ** 2)))
-    assert row.return_spread == pytest.approx(gain.std())
+    put_in = np.array([0, 0, 0, 0.25 * V[3], 0.5 * V[3]])  # the second episode is cut in state 3
+    gain = np.array([1 + 0.5 * (2 + 0.5 * 4), 2 + 0.5 * 4, 4, 8 + 0.5 * 16, 16]) + put_in
+    assert (row.returns, row.episodes, row.cut) == (5, 2, 0.5)
+    assert row.return_rmse == pytest.approx(np.sqrt(np.mean((V[s[:5]] - gain) ** 2)))
+    assert (row.return_spread, row.return_mean) == pytest.approx((gain.std(), gain.mean()))
+    assert row.remainder == pytest.approx(np.sqrt(np.mean(put_in**2)))
+
+
+def test_rows_that_do_not_follow_one_another_are_episodes_of_one_row(values):
+    """Transitions drawn apart: nothing but TD errors can be seen, and all of them are said to be cut."""
+    shuffled = {k: np.array(v)[[3, 0, 5, 0]] for k, v in LOG.items()}
+    (row,) = fl.evaluate(values, [shuffled])
+    assert (row.episodes, row.cut) == (4, 1.0)
+    assert row.return_rmse == pytest.approx(np.sqrt(row.td_error))
+
+
+def test_episodes_that_outlast_the_log_are_not_left_out():
+    """One state, a reward of -1 a step, the end with probability 0.02, a log that gives up after 20 steps.
+
+    The return is -1 / (1 - 0.98 gamma) from every row. Those that end in time alone have far smaller ones.
+    """
+    gamma, rng, rows = 0.99, np.random.default_rng(0), []
+    for _ in range(400):
+        length = int(rng.geometric(0.02))
+        rows += [(k == length - 1, k == 19) for k in range(min(length, 20))]
+    ended, cut = np.array(rows, float).T
+    log = {"state": np.ones(len(rows)), "next_state": np.ones(len(rows)), "reward": -np.ones(len(rows))}
+    log |= {"terminated": ended, "truncated": cut * (1 - ended)}
+    found = fl.fit([log], fl.Value(gamma, numbers=True), 1e-3, lag=0, local="means")
+    truth = -1 / (1 - 0.98 * gamma)
+    (row,) = fl.evaluate(found, [log])
+    error = 4 * found.standard_error[0]
+    assert abs(found.theta[0] - truth) < error
+    assert abs(row.return_mean - truth) < error
+    assert row.episodes == 400
+    assert row.cut == pytest.approx(np.mean((cut * (1 - ended))[(ended + cut) > 0]))
+    assert row.cut > 0.5
+    assert row.remainder > 0.5 * abs(truth)
 
 
 def test_the_mean_update_vanishes_on_the_data_that_were_fitted(values):
@@ -80,15 +114,16 @@ def test_episodes_are_whole_across_pieces_of_a_file(values, monkeypatch):
     monkeypatch.setattr(module, "piece_rows", lambda width: 2)
     for a, b in zip(whole, fl.evaluate(values, [LOG, LOG]), strict=True):
         assert (a.name, a.rows, a.returns) == (b.name, b.rows, b.returns)
-        assert (a.td_error, a.return_rmse, a.return_spread) == pytest.approx(
-            (b.td_error, b.return_rmse, b.return_spread)
+        assert (a.episodes, a.cut) == (b.episodes, b.cut)
+        assert (a.td_error, a.return_rmse, a.return_spread, a.remainder) == pytest.approx(
+            (b.td_error, b.return_rmse, b.return_spread, b.remainder)
         )
 
 
 def test_returns_of_another_policy_are_left_out(values):
     (row,) = fl.evaluate(values, [{**LOG, "importance": [1.0] * 7}])
-    assert row.returns == 0
-    assert np.isnan(row.return_rmse)
+    assert (row.returns, row.episodes) == (0, 0)
+    assert np.isnan([row.return_rmse, row.return_mean, row.cut]).all()
 
 
 def test_a_hold_out_must_have_the_columns_of_the_model(line):

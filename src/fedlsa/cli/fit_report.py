@@ -131,21 +131,23 @@ def print_evaluation(found: Sequence[Residuals] | Sequence[TDErrors]) -> None:
             notes.append("R² is missing where the target does not vary.")
     else:
         table = _table(
-            "hold-out", "rows", "mean squared\nTD error", "norm of mean\nTD update", "rows with\na return",
-            "RMSE against\nreturns", "spread of\nreturns",
+            "hold-out", "rows", "mean squared\nTD error", "norm of mean\nTD update", "RMSE against\nreturns",
+            "spread of\nreturns", "mean\nreturn", "episodes", "of them\ncut", "put in\nfor cuts",
         )  # fmt: skip
         for t in found:
             assert isinstance(t, TDErrors)
             table.add_row(
-                t.name, f"{t.rows:,}", number(t.td_error), number(t.update), f"{t.returns:,}", number(t.return_rmse),
-                number(t.return_spread),
+                t.name, f"{t.rows:,}", *map(number, (t.td_error, t.update, t.return_rmse, t.return_spread)),
+                number(t.return_mean), f"{t.episodes:,}", "-" if math.isnan(t.cut) else f"{t.cut:.0%}",
+                number(t.remainder),
             )  # fmt: skip
         notes.append(
             "The TD error is not the error of the values: it holds the noise of transitions. The update is 0 for the "
             "solution of these data."
         )
         notes.append(
-            "Returns are those of episodes that end in termination; the RMSE against them holds their own noise."
+            "The RMSE against returns holds their own noise. Episodes that were cut before they ended are counted with "
+            "the model's own value of the state at the cut, whose root mean square over all rows is what was put in."
         )
     console.print(table)
     for note in notes:

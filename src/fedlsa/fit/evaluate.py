@@ -2,8 +2,9 @@
 
 A regression is judged by its residuals. A value function has no targets: the TD error delta = r + gamma V(s') - V(s)
 holds the noise of transitions and is not the error of V; the mean TD update, mean of u delta, is 0 at the solution of
-the hold-out's own system; and where whole episodes are there, the discounted returns are targets, with a spread of
-their own.
+the hold-out's own system; and the discounted returns are targets, with a spread of their own. Episodes that are cut
+before they end are part of them, or only those would be judged that ended early: what they lack is put in as the
+model's own value of the state where they were cut, and how much that is stands beside.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from .summaries import Summary, summary
 from .tasks import Regression, Task, Value
 
 ALL = "all"
+LAST, ENDED = 3, 4  # columns of an episode's rows
+SAME = 1e-6  # relative: a state and the same state in the next row may have been rounded
 
 
 @dataclass(frozen=True)
@@ -50,8 +53,12 @@ class TDErrors:
 
     td_error : mean of delta^2, which is not the error of the values; update : ||mean of u delta||, 0 for the solution
     of these data
-    returns : how many rows belong to episodes that end in termination; return_rmse : root mean square of V(s) minus
-    the discounted return that followed, which holds the returns' own noise; return_spread : their standard deviation
+    returns : how many rows have a return, 0 where another policy made the log; return_rmse : root mean square of V(s)
+    minus the discounted return that followed, which holds the returns' own noise; return_spread, return_mean : their
+    standard deviation and mean
+    episodes : in the log; cut : the share of them that did not end in termination. Their returns hold the model's own
+    discounted value of the state at the cut; remainder : root mean square of that part over all rows. Where the model's
+    values are off by a share q, the returns are off by at most q times as much
     """
 
     name: str
@@ -61,6 +68,10 @@ class TDErrors:
     returns: int
     return_rmse: float
     return_spread: float
+    return_mean: float
+    episodes: int
+    cut: float
+    remainder: float
 
 
 def evaluate(fit: Fit, sites: Sequence[Any]) -> list[Residuals] | list[TDErrors]:
@@ -108,17 +119,26 @@ def _regression_row(name: str, s: Summary) -> Residuals:
 
 @dataclass(frozen=True, eq=False)
 class _Sums:
-    """Over transitions: their number, squared TD errors, updates : (d,); and what is known of returns."""
+    """Over transitions: their number, squared TD errors, updates : (d,), episodes and those cut; and what is known of
+    V less the return, of what is put in for cuts, and of returns (a summary of these three)."""
 
     n: int
     delta: float
     update: Floats
-    returns: Summary | None
+    episodes: int = 0
+    cut: int = 0
+    returns: Summary | None = None
 
     def __add__(self, other: _Sums) -> _Sums:
         known = [r for r in (self.returns, other.returns) if r is not None]
-        both = reduce(add, known) if known else None
-        return _Sums(self.n + other.n, self.delta + other.delta, self.update + other.update, both)
+        return _Sums(
+            self.n + other.n,
+            self.delta + other.delta,
+            self.update + other.update,
+            self.episodes + other.episodes,
+            self.cut + other.cut,
+            reduce(add, known) if known else None,
+        )
 
 
 def _sums(fit: Fit, task: Value, columns: Columns, site: Site) -> _Sums:
@@ -129,42 +149,77 @@ def _sums(fit: Fit, task: Value, columns: Columns, site: Site) -> _Sums:
     if n == 0:
         raise SiteDataError(f"{site.name} must have at least one row; it has none")
     if columns.importance is not None:  # returns of the behaviour are not those of the policy
-        return _Sums(n, squares, update, None)
-    episodes = list(_episodes(fit, task, columns, site))
-    return _Sums(n, squares, update, summary(episodes, site.name) if episodes else None)
+        return _Sums(n, squares, update)
+    count = cut = 0
+
+    def targets() -> Iterator[tuple[Floats, Floats]]:
+        nonlocal count, cut
+        for rows in _episodes(fit, task, columns, site):
+            gain, remainder = _returns(rows, task.discount)
+            count, cut = count + int(rows[:, LAST].sum()), cut + int((rows[:, LAST] > rows[:, ENDED]).sum())
+            yield np.column_stack([rows[:, 0] - gain, remainder]), gain
+
+    returns = summary(targets(), site.name)
+    return _Sums(n, squares, update, count, cut, returns)
 
 
-def _episodes(fit: Fit, task: Value, columns: Columns, site: Site) -> Iterator[tuple[Floats, Floats]]:
-    """V(s) less the discounted return from s on (n, 1), and that return (n,), for each episode that terminates."""
-    held: list[Floats] = []  # (n, 2) values and rewards of the episode that is going on
-    for piece in site.pieces(columns.all, piece_rows(2 * len(fit.theta))):
-        states = np.column_stack([piece[c] for c in columns.state])
-        given = states[:, 0] if states.shape[1] == 1 and task.features is not None else states
-        rows = np.column_stack([fit.design(given) @ fit.theta, piece[columns.reward]])
+def _episodes(fit: Fit, task: Value, columns: Columns, site: Site) -> Iterator[Floats]:
+    """Whole episodes of a log, many at a time: (n, 5) value, reward, value of the state that followed, whether a row is
+    its episode's last, and whether it ended in termination.
+
+    An episode is cut where it is truncated, where the log ends, and where the next row does not begin in the state that
+    this one led to.
+    """
+    held: list[Floats] = []  # of the episode that is going on
+    arrived: Floats | None = None  # the state that the last row led to
+    for piece in site.pieces(columns.all, piece_rows(4 * len(fit.theta))):
+        states, following = (
+            np.column_stack([piece[c] for c in names]) for names in (columns.state, columns.next_state)
+        )
         ended = piece[str(columns.terminated)] != 0
-        cut = ended if columns.truncated is None else ended | (piece[columns.truncated] != 0)
-        start = 0
-        for end in np.flatnonzero(cut).tolist():
-            episode = np.concatenate([*held, rows[start : end + 1]])
-            held, start = [], end + 1
-            if ended[end]:
-                gain = _returns(episode[:, 1], task.discount)
-                yield (episode[:, 0] - gain)[:, None], gain
-        held.append(rows[start:])
+        last = ended | (piece[columns.truncated] != 0 if columns.truncated is not None else False)
+        last[:-1] |= ~np.isclose(following[:-1], states[1:], rtol=SAME, atol=0).all(axis=1)
+        before, after = (_values(fit, task, s) for s in (states, following))
+        rows = np.column_stack([before, piece[columns.reward], after, last, ended])
+        if held and arrived is not None and not np.isclose(arrived, states[0], rtol=SAME, atol=0).all():
+            held[-1][-1, LAST] = 1
+        arrived = following[-1]
+        if last.any() or (held and held[-1][-1, LAST]):
+            rows = np.concatenate([*held, rows])
+            whole = int(np.flatnonzero(rows[:, LAST])[-1]) + 1
+            yield rows[:whole]
+            held, rows = [], rows[whole:]
+        held = [*held, rows] if len(rows) else held
+    if held:
+        held[-1][-1, LAST] = 1
+        yield np.concatenate(held)
 
 
-def _returns(rewards: Floats, discount: float) -> Floats:
-    """G_k = r_k + discount G_{k+1}, backwards from the end of an episode."""
-    out, ahead = np.empty(len(rewards)), 0.0
-    for k in range(len(rewards) - 1, -1, -1):
-        ahead = out[k] = rewards[k] + discount * ahead
-    return out
+def _values(fit: Fit, task: Value, states: Floats) -> Floats:
+    given = states[:, 0] if states.shape[1] == 1 and task.features is not None else states
+    return np.asarray(fit.design(given) @ fit.theta, np.float64)
+
+
+def _returns(rows: Floats, discount: float) -> tuple[Floats, Floats]:
+    """G_k = r_k + discount G_{k+1}, backwards from the end of each episode, and the part of it that was not seen:
+    beyond a cut stands the model's own value of the state there."""
+    gains, parts = np.empty(len(rows)), np.empty(len(rows))
+    ahead = part = 0.0
+    for k, (_, reward, following, last, ended) in zip(range(len(rows) - 1, -1, -1), rows[::-1].tolist(), strict=True):
+        if last:
+            ahead = part = 0.0 if ended else following
+        ahead = gains[k] = reward + discount * ahead
+        part = parts[k] = discount * part
+    return gains, parts
 
 
 def _value_row(name: str, s: _Sums) -> TDErrors:
     td, update = s.delta / s.n, float(np.linalg.norm(s.update / s.n))
     if s.returns is None:
-        return TDErrors(name, s.n, td, update, 0, math.nan, math.nan)
+        return TDErrors(name, s.n, td, update, 0, math.nan, math.nan, math.nan, 0, math.nan, math.nan)
     g = s.returns
-    rmse = math.sqrt(g.scatter[0] / g.n + g.mean[0] ** 2)
-    return TDErrors(name, s.n, td, update, g.n, rmse, math.sqrt(g.scatter[1] / g.n))
+    rmse, remainder = np.sqrt(g.scatter[:2] / g.n + g.mean[:2] ** 2).tolist()
+    spread = math.sqrt(g.scatter[2] / g.n)
+    return TDErrors(
+        name, s.n, td, update, g.n, rmse, spread, float(g.mean[2]), s.episodes, s.cut / s.episodes, remainder
+    )
