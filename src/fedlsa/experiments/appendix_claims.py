@@ -187,7 +187,7 @@ def small_steps_claims() -> tuple[Claim, ...]:
             _smaller("squared_bias"),
             at_most=0.5,
             kind="paper",
-            quote="Additionally, FedLSA's bias is smaller than in fig:app-show-bias, which is also in line with the "
+            quote="Additionally, FedLSA's bias is smaller than in [fig:app-show-bias], which is also in line with the "
             "upper bound",
         ),
         agreement("small-steps", source, 0.01, LENGTHS),

@@ -25,7 +25,7 @@ QUICK_AGENTS, QUICK_STEP_SIZES, QUICK_LOCAL_STEPS = (1, 2, 10), (0.01, 0.1), (1,
 METHODS = ("scafflsa", "fedlsa")
 RELAXED = 1.5  # times 1 / (eta lambda): the variance is then within exp(-3) of its limit
 FEWEST = 20  # rounds, which control variates need where one round already forgets where it began
-MOST = 1e9  # updates of a simulated point
+MOST, QUICK_MOST = 1e9, 1e7  # updates of a simulated point
 RUNS = 30  # of a simulated point, at least: fewer would not tell its variance from twice as much
 NOTE = (
     "Lines: exact stationary mean squared error (MSE). Marks: mean over {seeds} simulated runs, with its standard "
@@ -86,7 +86,7 @@ def limit_cells(scale: Scale, heterogeneous: bool, local_steps: int) -> dict[str
 
 
 def simulated_cells(scale: Scale, heterogeneous: bool, local_steps: int) -> dict[str, Cell]:
-    """Simulations of a panel, where they take at most a thousand million updates."""
+    """Simulations of a panel, where they take at most a thousand million updates (quick: ten million)."""
     _, step_sizes, marks = axes(scale)
     place = {"heterogeneous": heterogeneous, "local_steps": local_steps}
     cells = {
@@ -95,7 +95,7 @@ def simulated_cells(scale: Scale, heterogeneous: bool, local_steps: int) -> dict
         for eta in step_sizes
         for n in marks
     }
-    return {k: cell for k, cell in cells.items() if updates(cell) <= MOST}
+    return {k: cell for k, cell in cells.items() if updates(cell) <= (QUICK_MOST if scale.quick else MOST)}
 
 
 def panel_name(heterogeneous: bool, local_steps: int) -> str:
@@ -160,7 +160,7 @@ def draw(cells: Panels, lookup: Lookup, scale: Scale) -> Figure:
         height = float(lines[1].mse[middle] * numbers[middle])
         panels.append(SpeedPanel(title, lines, math.sqrt(10) * height))
     more = (
-        "\n◇: no simulation, which would take more than 10⁹ updates."
+        f"\n◇: no simulation, which would take more than {'10⁷' if scale.quick else '10⁹'} updates."
         if any(len(x.alone) for p in panels for x in p.lines)
         else ""
     )

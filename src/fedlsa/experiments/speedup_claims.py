@@ -133,8 +133,8 @@ CLAIMS = (
         "settings, the slope furthest from -1",
         _only(lambda title: True, lambda name, scale: " scafflsa," in name and _several(name, scale)),
         furthest_slope,
-        quote="Remarkably, and as explained by our theory, SCAFFLSA maintains this speed-up even in heterogeneous "
-        "settings",
+        quote="Remarkably, and as explained by our theory [...], SCAFFLSA maintains this speed-up even in "
+        "heterogeneous settings",
         **NEAR,
     ),
     Claim(
