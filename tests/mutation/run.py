@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -65,7 +65,7 @@ class Slot:
         """The same with the change made; compiled code of a changed engine has a cache of its own."""
         path = self.folder / "src" / "fedlsa" / mutation.file
         whole, before = path.read_text(encoding="utf-8"), path.stat()
-        compiled = mutation.file.startswith("engine/") or "numba" in whole
+        compiled = "numba" in whole and "cuda" not in mutation.file  # what the simulator runs is not compiled
         path.write_text(changed(whole, mutation), encoding="utf-8")
         try:
             with tempfile.TemporaryDirectory(dir=self.folder) as fresh:
@@ -98,7 +98,10 @@ def check_unchanged(slot: Slot, tests: str) -> Outcome:
 
 def check_changed(slot: Slot, mutation: Mutation) -> Outcome:
     """Whether the tests of an entry notice its change."""
-    code, said = slot.test_changed(mutation)
+    try:
+        code, said = slot.test_changed(mutation)
+    except (ValueError, OSError) as error:  # it does not fit any more
+        return Outcome("wrong", str(error))
     if code == PASSED:
         return Outcome("survived")
     if code in (FAILED, BROKEN_BY_THE_CHANGE) or code < 0:
@@ -127,15 +130,17 @@ def run(mutations: list[Mutation], jobs: int) -> dict[Mutation, Outcome]:
             if outcome.kind == "noticed":
                 print(f"    {outcome.note[:110]}", flush=True)
 
+        def one(mutation: Mutation, unchanged: Future[Outcome]) -> None:
+            known = unchanged.result()  # begun before, so that nobody waits for what cannot begin
+            tell(mutation, known if known.kind != "passed" else with_slot(check_changed, mutation))
+
         with ThreadPoolExecutor(jobs) as pool:
-            tests = list(dict.fromkeys(m.tests for m in mutations))
-            before = dict(zip(tests, pool.map(lambda t: with_slot(check_unchanged, t), tests), strict=True))
-
-            def one(mutation: Mutation) -> None:
-                known = before[mutation.tests]
-                tell(mutation, known if known.kind != "passed" else with_slot(check_changed, mutation))
-
-            list(pool.map(one, mutations))
+            waiting: list[Future[None]] = []
+            for tests in dict.fromkeys(m.tests for m in mutations):
+                unchanged = pool.submit(with_slot, check_unchanged, tests)
+                waiting += [pool.submit(one, m, unchanged) for m in mutations if m.tests == tests]
+            for done in waiting:
+                done.result()
     return outcomes
 
 
