@@ -121,9 +121,11 @@ def no_noise():
 
 @case
 def tiny_noise():
-    """Noise of 1e-8: the variance is 1e-16 of the mean squared error."""
-    tables = [shaken([[1, 0.3], [0, 0.5]], [1, 2], 1e-8, 1e-8), shaken([[2, 0], [-0.4, 0.7]], [0.3, 0.2], 1e-8, 1e-8)]
-    return Case(fl.problems.from_observations(tables), 0.3)
+    """Noise of 1e-8: the variance is 1e-16 of the error. Numbers are dyadic, so that they are what they say."""
+    E, e = 2.0**-27 * np.array([[1, -1], [0.5, 1]]), 2.0**-27 * np.array([1, 2])
+    means = ([[1, 0.25], [0, 0.5]], [1, 2]), ([[2, 0], [-0.5, 0.75]], [0.25, 0.5])
+    tables = [([0.5, 0.5], [np.add(A, E), np.subtract(A, E)], [np.add(b, e), np.subtract(b, e)]) for A, b in means]
+    return Case(fl.problems.from_observations(tables), 0.25)
 
 
 @case

@@ -21,7 +21,7 @@ LONGEST = 2**20  # steps of a random length that are summed over
 
 
 class Twin:
-    """Moments of one method on one problem; participants : how many agents take part in a round, all by default."""
+    """Moments of one method on one problem; participants : how many take part, if not as many as the method says."""
 
     def __init__(self, problem, algorithm, participants=None):
         self.p, self.a = problem, algorithm
@@ -31,7 +31,7 @@ class Twin:
         self.u = slice(N * d, N * d + d)
         self.x = [slice((N + 1 + c) * d, (N + 2 + c) * d) for c in range(N)]
         self.sum = slice(self.n - 1 - d, self.n - 1)
-        self.m = N if participants is None else participants
+        self.m = algorithm.taking_part(N) if participants is None else participants
         self.known = {}
 
     # one random linear map after the other: (probabilities, matrices)
@@ -45,13 +45,13 @@ class Twin:
         return np.ones(1), T[None]
 
     def local(self, c, eta):
-        """A step of agent c: h <- h - eta (A(z) (h + theta_star) - b(z) - (x_c + xi_star_c))."""
+        """A step of agent c: h <- h - eta (A(z) h + omega(z) - x_c), omega = A(z) theta_star - b(z) - xi_star_c."""
         span = list(self.p.spans())[self.p.assignment[c]]
         A, b = self.p.observations.matrices(span)
         T = np.tile(np.eye(self.n), (len(b), 1, 1))
         T[:, self.h[c], self.h[c]] -= eta * A
         T[:, self.h[c], self.x[c]] += eta * np.eye(self.d)
-        T[:, self.h[c], -1] -= eta * (A @ self.p.theta_star - b - self.p.xi_star[c])
+        T[:, self.h[c], -1] -= eta * ((A - self.p.A_bar[c]) @ self.p.theta_star - (b - self.p.b_bar[c]))
         return self.p.prob[span], T
 
     def collect(self, gain):
@@ -106,7 +106,7 @@ class Twin:
 
     def random_length(self, m, C, eta, p):
         """After L steps of everybody, P(L = l) = p (1 - p)^(l - 1): the law of total variance, summed over lengths."""
-        last = 1 if p == 1 else min(LONGEST, math.ceil(math.log(1e-22) / math.log1p(-p)))
+        last = 1 if p == 1 else min(LONGEST, math.ceil(math.log(1e-18) / math.log1p(-p)))
         means, total = np.empty((last, self.n)), np.zeros_like(C)
         chance = p * (1 - p) ** np.arange(last)
         for k in range(last):
@@ -213,11 +213,10 @@ class Twin:
 def moved(law, m, C):
     """Mean and covariance of T v; law : probabilities (B,) and matrices (B, n, n) of T; C : (..., n, n)."""
     prob, T = law
-    images = T @ m
-    mean = prob @ images
-    off = images - mean
-    parts = (q * (t @ C @ t.T) for q, t in zip(prob, T, strict=True))
-    return mean, sum(parts) + (prob * off.T) @ off
+    T_bar = np.tensordot(prob, T, 1)
+    off = (T - T_bar) @ m  # of matrices, not of vectors, which would lose the digits of a tiny noise
+    images = T @ C[..., None, :, :] @ T.transpose(0, 2, 1)  # (..., B, n, n)
+    return T_bar @ m, np.einsum("b,...bij->...ij", prob, images) + (prob * off.T) @ off
 
 
 def stability_limit(problem, make, low, high, tolerance=1e-7):

@@ -8,7 +8,7 @@ import pytest
 from tables import tiny
 
 import fedlsa as fl
-from fedlsa.theory import controlled, moments
+from fedlsa.theory import moments
 
 BEYOND = 4.5  # standard errors that a simulated mean may lie off
 
@@ -73,21 +73,6 @@ def test_moments_of_scaffnew_equal_those_of_all_lengths_and_outcomes(seed):
     np.testing.assert_allclose(found["mean"], mean, rtol=0, atol=1e-11)
 
 
-@pytest.mark.parametrize("probability", [0.3, 0.8])
-def test_a_round_of_random_length_is_the_mixture_of_rounds_of_every_length(probability):
-    m = moments(tiny(3, 2, 3, 19, weights=[1.0, 2.0, 3.0], assignment=[0, 1, 2]))
-    eta, q = 0.2, 1 - probability
-    gain = probability / eta
-    state = controlled.start(np.array([1.0, -0.5]), -m.xi_star[m.table])
-    for _ in range(3):
-        mixed = sum(
-            probability * q ** (L - 1) * controlled.advance(controlled.fixed_round(m, eta, L, gain), state).flat()
-            for L in range(1, 150)
-        )
-        state = controlled.advance(controlled.geometric_round(m, eta, probability, gain), state)
-        np.testing.assert_allclose(state.flat(), mixed, rtol=0, atol=1e-12 * np.abs(mixed).max())
-
-
 def test_scaffnew_that_always_communicates_is_scafflsa_with_one_local_step():
     p = tiny(3, 2, 3, 5, weights=[1.0, 2.0, 3.0])
     one = fl.theory.exact(p, fl.SCAFFLSA(0.3, 1), rounds=30)
@@ -123,13 +108,15 @@ def test_groups_of_identical_agents_change_nothing(a):
         fl.FedLSA(fl.PowerStep(0.4, 0.5), 3),
         fl.SCAFFLSA(0.2, 3),
         fl.SCAFFLSA(fl.PowerStep(0.4, 0.5), 3),
+        fl.SCAFFLSA(0.2, 3, participants=2),
         fl.Scaffnew(0.2, 0.3),
+        fl.Scaffnew(0.2, 0.3, participation=0.4),
     ],
     ids=repr,
 )
 def test_simulation_agrees_with_the_exact_mean_and_error(a):
     seeds = 3000
-    p = fl.problems.garnet(agents=3, states=12, features=5, discount=0.7, seed=3)
+    p = fl.problems.garnet(agents=3, states=12, features=5, discount=0.7, weights=[1.0, 2.0, 4.0], seed=3)
     run = fl.simulate(p, a, rounds=12, seeds=seeds, record=[0, 1, 5, 12])
     found = fl.theory.exact(p, a, rounds=12, record=[0, 1, 5, 12])
     error = run["squared_error"].values
@@ -232,7 +219,6 @@ def test_records_are_those_of_simulate():
     ("a", "keywords", "named"),
     [
         (fl.FedLSA(0.1, 2, projection=1.0), {}, "projection"),
-        (fl.SCAFFLSA(0.1, 2, participants=1), {}, "participation"),
         (fl.SCAFFLSA(0.1, 2, average_after=1), {}, "average_after"),
         (fl.FedLSA(0.1, 2), {"sampling": fl.Markov()}, "sampling"),
         (fl.FedLSA(0.1, 2), {"rounds": 0}, "rounds"),

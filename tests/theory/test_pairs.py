@@ -1,13 +1,17 @@
-"""The compiled round of methods with control variates against its readable twin, and leaps against plain iteration."""
+"""The compiled round of methods with control variates against the slow twin, and leaps against plain iteration."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from twin import Twin
 
 import fedlsa as fl
-from fedlsa.theory import controlled, limits, local, moments
+from fedlsa.theory import leaps, limits, local, moments
 from fedlsa.theory.exact import controlled_round
 from fedlsa.theory.krylov import Krylov
 from fedlsa.theory.pairs import pair_map
+from fedlsa.theory.symmetric import smat
 
 METHODS = [fl.SCAFFLSA(0.2, 7), fl.SCAFFLSA(0.2, 1), fl.Scaffnew(0.2, 0.2), fl.Scaffnew(0.2, 1.0)]
 
@@ -25,48 +29,46 @@ def several():
     return fl.problems.from_observations(tables, assignment=[0, 1, 1, 2, 3, 3, 3], weights=weights)
 
 
+@pytest.mark.parametrize("participants", [3, 7])
 @pytest.mark.parametrize("a", METHODS, ids=repr)
-def test_the_compiled_round_and_its_readable_twin_agree(a):
-    m = moments(several())
+def test_the_compiled_round_of_groups_is_that_of_the_twin(a, participants):
+    problem = several()
+    m = moments(problem)
     assert m.count.tolist() == [1, 2, 1, 3]
-    step = controlled_round(m, a, 0.2)
-    pairs = pair_map(step)
-    state = controlled.start(np.array([1.0, -0.5, 2.0]), -m.xi_star[m.table])
-    vector = pairs.pack(state)
-    for _ in range(4):
-        state, vector = controlled.advance(step, state), pairs.advance(vector)
-        found = pairs.unpack(vector)
-        for name in ("u", "x", "U", "X", "V"):
-            want = getattr(state, name)
-            np.testing.assert_allclose(getattr(found, name), want, rtol=0, atol=1e-13 * np.abs(want).max() + 1e-15)
-        exist = (~np.eye(4, dtype=bool)) | (m.count > 1)[:, None]  # pairs of two different agents
-        both = [s.W.transpose(0, 2, 1, 3)[exist] for s in (found, state)]
-        np.testing.assert_allclose(both[0], both[1], rtol=0, atol=1e-13 * np.abs(both[1]).max() + 1e-15)
-        spread = (m.count * m.weight) @ np.trace(state.V, axis1=1, axis2=2)
-        np.testing.assert_allclose(pairs.look(vector), [*state.u, np.trace(state.U), spread], rtol=1e-12, atol=1e-14)
+    step = pair_map(controlled_round(m, replace(a, participants=participants), 0.2))
+    u = np.array([1.0, -0.5, 2.0])
+    vector, twin = step.start(u, -m.xi_star[m.table]), Twin(problem, a, participants)
+    state = twin.start(problem.theta_star + u)
+    for _ in range(2):
+        vector, state = step.advance(vector), twin.round(*state)
+    mean, U, uy = step.common(vector)
+    y, V, W = step.parts(vector)
+    tiles = dict(zip(zip(*np.triu_indices(4), strict=True), W, strict=True))
+    E, C, k = np.eye(twin.n), state[1], step.round.gain
+    one, other = [0, 1, 3, 4], [None, 2, None, 5]  # agents of the groups
+    np.testing.assert_allclose(mean, state[0][twin.u], rtol=1e-12)
+    np.testing.assert_allclose(U, C[twin.u, twin.u], rtol=0, atol=1e-13 * np.abs(U).max())
+    spot = [E[twin.x[c]] - k * E[twin.u] for c in range(7)]  # y of each agent
+    for g, c in enumerate(one):
+        np.testing.assert_allclose(y[g], spot[c] @ state[0], rtol=1e-11)
+        np.testing.assert_allclose(smat(V[g], 3), spot[c] @ C @ spot[c].T, rtol=0, atol=1e-13 * np.abs(V).max())
+        np.testing.assert_allclose(uy[g], C[twin.u] @ spot[c].T, rtol=0, atol=1e-13 * np.abs(uy).max())
+        for h in range(g, 4):
+            e = other[h] if h == g else one[h]
+            want = np.zeros((3, 3)) if e is None else spot[c] @ C @ spot[e].T
+            np.testing.assert_allclose(tiles[g, h], want, rtol=0, atol=1e-13 * np.abs(W).max())
 
 
 @pytest.mark.parametrize("a", [fl.SCAFFLSA(0.1, 20), fl.Scaffnew(0.1, 0.05)], ids=repr)
 def test_threads_and_sketches_of_many_groups_change_nothing(a):
     m = moments(fl.problems.garnet(agents=25, preset="authors"))
     step = controlled_round(m, a, 0.1)
-    pairs = pair_map(step)
-    assert len(pairs.parts(np.zeros(pairs.length))[2]) == 325
-    state = controlled.start(np.ones(8), -m.xi_star[m.table])
-    vector = pairs.pack(state)
-    wanted = np.array([0, 3, 50, 150])
-    found, values = limits.curve(step, state, wanted), []
-    for t in range(151):
-        if t in wanted:
-            values.append(pairs.look(vector))
-        vector = pairs.advance(vector)
-        if t < 2:
-            state = controlled.advance(step, state)
-            np.testing.assert_allclose(pairs.common(vector)[1], state.U, rtol=1e-12)
-    values = np.array(values)
-    np.testing.assert_allclose(found[1], values[:, 8], rtol=1e-10)
-    np.testing.assert_allclose(found[2], values[:, 9], rtol=1e-10)
-    np.testing.assert_allclose(found[0], values[:, :8], rtol=0, atol=1e-11)
+    assert len(pair_map(step).weights[2]) == 325
+    wanted, x = np.array([0, 3, 50, 150]), -m.xi_star[m.table]
+    fast, slow = (leaps.curve(step, np.ones(8), x, wanted, few) for few in (0, 150))
+    assert (fast[-1], slow[-1]) == (leaps.LEAPS, leaps.ONE_BY_ONE)
+    for got, want in zip(fast[:-1], slow[:-1], strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-11)
 
 
 @pytest.mark.parametrize("a", METHODS, ids=repr)

@@ -19,11 +19,12 @@ from ..checks import Floats
 from ..errors import TheoryWarning
 from ..problems import Problem
 from ..sampling import IID, Markov, Sampling
-from ..theory import controlled, fedlsa
+from ..theory import fedlsa
 from ..theory.exact import controlled_round
+from ..theory.local import repeated
 from ..theory.moments import moments
 from ..theory.pairs import pair_map
-from ..theory.symmetric import smat, svec
+from ..theory.symmetric import smat
 from . import markov_cells, planning, rivals, value_cells
 from .cells import Cell
 
@@ -109,16 +110,15 @@ def law(settings: Settings, how: Mapping[str, Any], report: Report | None) -> xr
     m, eta = moments(p), settings["step_size"]
     u = np.ones(m.dim)  # where `simulate` begins
     if isinstance(a, FedLSA):
-        step, v = fedlsa.round_map(m, eta, a.local_steps, -m.xi_star), np.append(u, 1.0)
-        both = smat(np.linalg.matrix_power(step.second, T) @ svec(np.outer(v, v)), m.dim + 1)
-        u, U = both[:-1, -1], both[:-1, :-1]
+        whole, v = repeated(fedlsa.round_map(m, eta, a.local_steps, -m.xi_star).steps, T), np.append(u, 1.0)
+        u, U = (whole.M[0] @ v)[:-1], smat(whole.D[0] @ v @ v, m.dim)
     else:
         pairs = pair_map(controlled_round(m, a, eta))
-        state = pairs.pack(controlled.start(u, -m.xi_star[m.table]))
+        state = pairs.start(u, -m.xi_star[m.table])
         for _ in range(T):
             state = pairs.advance(state)
         u, U, _ = pairs.common(state)
-    found = _law(m.theta_star + u, U - np.outer(u, u)).assign(theta_star=("dim", m.theta_star))
+    found = _law(m.theta_star + u, U).assign(theta_star=("dim", m.theta_star))
     return found.assign(bias=("dim", _bias(p, a))) if isinstance(a, FedLSA) else found
 
 

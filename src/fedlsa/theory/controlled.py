@@ -1,71 +1,54 @@
-"""Exact moments of methods with control variates (SCAFFLSA, Scaffnew), group by group.
+"""A round of methods with control variates (SCAFFLSA, Scaffnew), as one agent of each group sees it.
 
-In centred coordinates a round takes (u, x_1, ..., x_N) to u+ = sum_c w_c u_hat_c and x_c+ = x_c + gain (u+ - u_hat_c).
-Agents of a group are exchangeable, so what evolves is small: E[u], E[x_k]; U = E[u u^T]; per group X_k = E[u x^T] and
-V_k = E[x x^T] of one agent; per pair of groups W_kl = E[x y^T] of two different agents. Given (u, x) agents are
-independent, except that all of them share the length of the round, which Scaffnew draws.
+In centred coordinates agent c ends its local steps at u_hat_c, delta_c = u_hat_c - u away from where the round began.
+With S the m of N agents that take part, drawn without replacement, the server and the control variates go on by
+
+    u+ = u + (N / m) sum_{c in S} w_c delta_c,   x_c+ = x_c - gain 1{c in S} delta_c + gain sum_{e in S} w_e delta_e,
+
+which is u+ = sum_c w_c u_hat_c and x_c+ = x_c + gain (u+ - u_hat_c) where all do. Given (u, x) agents are independent,
+except that they share the set S and the length of the round, which Scaffnew draws. theory/pairs.py makes the moments of
+all agents from what stands here.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ..checks import Floats
 from .local import Steps, one_step, repeated
 from .moments import Moments
-from .symmetric import rows_of, smat, svec, symkron, triangle
+from .symmetric import functionals, rows_of, smat, svec, symkron
 
-
-@dataclass(frozen=True, eq=False)
-class State:
-    """Moments of the centred (u, x): u (d,), x (K, d), U (d, d), X, V (K, d, d), W (K, d, K, d), as above."""
-
-    u: Floats
-    x: Floats
-    U: Floats
-    X: Floats
-    V: Floats
-    W: Floats
-
-    def flat(self) -> Floats:
-        """All numbers in one vector."""
-        return np.concatenate([a.ravel() for a in (self.u, self.x, self.U, self.X, self.V, self.W)])
+FORGOTTEN = 1e-18  # share of a sum over lengths that is left out
+MOST_DOUBLINGS = 64
 
 
 @dataclass(frozen=True, eq=False)
 class SharedLength:
-    """A round of Geometric(p) steps, the same number for all agents, in the eigenbases of their matrices.
+    """What a common length L adds to the covariance of two agents' u_hat, P(L = l) = p q^(l - 1).
 
-    kept : (K, d), eigenvalues of I - eta A; basis, inverse : (K, d, d), eigenvectors and the inverse of their matrix
+    With B = I - eta A_bar an agent's mean path is u_hat = u + sum_{h < L} B^h r, r = eta (x - A_bar u) its first step:
+
+        Cov_L(u_hat, u_hat') = Y = sum_j q^j B^j X B'^jT,   X = p q Psi r r'^T Psi'^T,   Psi = B (I - q B)^-1.
+
+    Nothing is subtracted, and no eigenvectors are needed: 2^j terms are had from the half of them, Y += Q_j Y Q_j'^T.
+    source : (K, d, d) = eta (p q)^(1/2) Psi, of x - A_bar u; powers : (J, K, d, d), Q_j = (q^(1/2) B)^(2^j)
     """
 
-    p: float
-    eta: float
-    kept: Floats
-    basis: Floats
-    inverse: Floats
-
-    def __call__(self, U: Floats, X: Floats, W: Floats) -> Floats:
-        """E[u_hat u_hat'^T] of two different agents : (K, d, K, d)."""
-        p, q, eta, E, F = self.p, 1 - self.p, self.eta, self.basis, self.inverse
-        a, b = self.kept[:, :, None, None], self.kept[None, None]
-        both = 1 - q * a * b
-        uu, uk = p * a * b / both, eta * p * a / ((1 - q * a) * both)
-        ku, kk = eta * p * b / ((1 - q * b) * both), eta**2 * (1 - q**2 * a * b) / ((1 - q * a) * (1 - q * b) * both)
-        FX = F @ X.transpose(0, 2, 1)  # x in its own basis, u in the common one
-        total = uu * _outer(F @ U, F) + uk * _outer(F, FX) + ku * _outer(FX, F) + kk * _columns(_rows(F, W), F)
-        return _columns(_rows(E, total), E).real
+    source: Floats
+    powers: Floats
 
 
 @dataclass(frozen=True, eq=False)
 class Round:
-    """What a round does to an agent of each group. u_hat = P u + Q x in the mean (over the length of the round too).
+    """What a round does to an agent of each group that takes part in it: in the mean, u_hat = P u + Q x.
 
+    gain : m / N times that of the method
     P, Q : (K, d, d); noise : (K, s, S), svec E[w w^T] of one agent, w = (u, x, 1), to svec Cov(u_hat) given w
-    cross : what makes u_hat of two agents dependent given (u, x); None when the length of the round is known
+    cross : what a common length adds to two agents; None when the length of the round is known
+    participants : m
     """
 
     moments: Moments
@@ -73,171 +56,88 @@ class Round:
     P: Floats
     Q: Floats
     noise: Floats
+    participants: int
     cross: SharedLength | None = None
 
-    @cached_property
-    def second(self) -> Floats:
-        """(K, s, S), svec E[w w^T] of one agent to svec E[u_hat u_hat^T]."""
-        return _squared(self.P, self.Q) + self.noise
+    @property
+    def sampled(self) -> tuple[float, float]:
+        """By how much E[1_c 1_e] N^2 / m^2 exceeds one, for c = e and for two different agents."""
+        N, m = self.moments.n_agents, self.participants
+        return (N - m) / m, -(N - m) / (m * (N - 1)) if N > 1 else 0.0
+
+    def with_gain(self, gain: float) -> Round:
+        """The same with control variates of another gain."""
+        return replace(self, gain=gain)
 
 
-def _squared(P: Floats, Q: Floats) -> Floats:
-    """svec E[w w^T] to svec E[z z^T] for z = P u + Q x."""
-    return symkron(np.concatenate([P, Q, np.zeros((*P.shape[:2], 1))], axis=2))
-
-
-def start(u: Floats, x: Floats) -> State:
-    """The state of known (u, x_k): x : (K, d)."""
-    own = x[:, :, None] * x[:, None, :]
-    return State(u, x, np.outer(u, u), u[:, None] * x[:, None, :], own, np.multiply.outer(x, x))
-
-
-def unflatten(flat: Floats, K: int, d: int) -> State:
-    """The inverse of `State.flat`."""
-    shapes = [(d,), (K, d), (d, d), (K, d, d), (K, d, d), (K, d, K, d)]
-    ends = np.cumsum([int(np.prod(s)) for s in shapes])
-    return State(*(part.reshape(s) for part, s in zip(np.split(flat, ends[:-1]), shapes, strict=True)))
-
-
-def _rows(F: Floats, W: Floats) -> Floats:
-    """F_k W_kl for all pairs : (K, d, d), (K, d, K, d) -> (K, d, K, d)."""
-    K, d = W.shape[:2]
-    return (F @ W.reshape(K, d, K * d)).reshape(W.shape)
-
-
-def _columns(W: Floats, F: Floats) -> Floats:
-    """W_kl F_l^T for all pairs."""
-    K, d = W.shape[:2]
-    return (W.reshape(K * d, K, d).transpose(1, 0, 2) @ F.transpose(0, 2, 1)).transpose(1, 0, 2).reshape(W.shape)
-
-
-def _outer(F: Floats, G: Floats) -> Floats:
-    """F_k G_l^T for all pairs : (K, d, d), (K, d, d) -> (K, d, K, d)."""
-    K, d, r = F.shape
-    return (F.reshape(K * d, r) @ G.reshape(K * d, r).T).reshape(K, d, K, d)
-
-
-def fixed_round(moments: Moments, eta: float, H: int, gain: float) -> Round:
-    """A round of H local steps (SCAFFLSA)."""
+def fixed_round(moments: Moments, eta: float, H: int, gain: float, participants: int | None = None) -> Round:
+    """A round of H local steps (SCAFFLSA); all agents take part by default."""
     steps = repeated(one_step(moments, eta), H)
-    d = moments.dim
+    d, N = moments.dim, moments.n_agents
+    m = N if participants is None else participants
     P, Q = steps.M[moments.table, :d, :d], steps.M[moments.table, :d, d : 2 * d]
-    return Round(moments, gain, P, Q, steps.noise()[moments.table])
+    return Round(moments, gain * m / N, P, Q, steps.noise()[moments.table], m)
 
 
-def geometric_round(moments: Moments, eta: float, p: float, gain: float) -> Round:
-    """A round of Geometric(p) local steps, the same number for all agents (Scaffnew).
+def geometric_round(moments: Moments, eta: float, p: float, gain: float, participants: int | None = None) -> Round:
+    """A round of Geometric(p) local steps, the same number for all agents (Scaffnew); noise is infinite if it diverges.
 
-    One agent: the second moments of w obey a linear recursion, summed over the length (`_summed`). Two agents share
-    the length L: in the eigenbases of their matrices, with l, l' the eigenvalues of I - eta A and q = 1 - p,
-
-        E[l^L l'^L] = p l l' / (1 - q l l'),   E[l^L kappa'] = eta p l / ((1 - q l)(1 - q l l')),
-        E[kappa kappa'] = eta^2 (1 - q^2 l l') / ((1 - q l)(1 - q l')(1 - q l l')),   kappa = eta sum_{h < L} l^h.
+    Cov(u_hat) of one agent is that of steps in the mean over lengths, and that of the mean path over lengths.
     """
     d, n, q, t = moments.dim, 2 * moments.dim + 1, 1 - p, moments.table
-    one = one_step(moments, eta)
-    second = _summed(one, eta, p)
+    one, m = one_step(moments, eta), moments.n_agents if participants is None else participants
     mean = np.asarray(p * np.linalg.solve(np.eye(n) - q * one.M, one.M), np.float64)
-    value, basis = np.linalg.eig(moments.A_bar)
-    shared = SharedLength(p, eta, 1 - eta * value[t], basis[t], np.linalg.inv(basis)[t])
     P, Q = mean[t, :d, :d], mean[t, :d, d : 2 * d]
-    return Round(moments, gain, P, Q, second[t] - _squared(P, Q), shared)
+    k = gain * m / moments.n_agents
+    noise, shared = _summed(one, p), _shared(one, eta, p)
+    if noise is None or shared is None:
+        return Round(moments, k, P, Q, np.full((len(t), len(one.G[0]), n * (n + 1) // 2), np.inf), m)
+    first = np.concatenate([-moments.A_bar, np.tile(np.eye(d), (len(one.M), 1, 1)), np.zeros((len(one.M), d, 1))], 2)
+    alone = np.eye(one.G.shape[-1]) - q * symkron(one.M[:, :d, :d])
+    noise += np.linalg.solve(alone, symkron(shared.source @ first))
+    return Round(moments, k, P, Q, noise[t], m, SharedLength(shared.source[t], shared.powers[:, t]))
 
 
-def _summed(one: Steps, eta: float, p: float) -> Floats:
-    """svec E[w w^T] to svec E[u u^T] after Geometric(p) steps : (M, s, S); infinite where it diverges, for any length.
+def _shared(one: Steps, eta: float, p: float) -> SharedLength | None:
+    """Of each table; None where sums over lengths diverge."""
+    d, q = (one.M.shape[-1] - 1) // 2, 1 - p
+    B = one.M[:, :d, :d]
+    source = eta * np.sqrt(p * q) * _over(B, np.eye(d) - q * B)
+    powers = [np.sqrt(q) * B]
+    for _ in range(MOST_DOUBLINGS):
+        size = np.linalg.norm(powers[-1], axis=(1, 2)).max()
+        if size**2 < FORGOTTEN:
+            return SharedLength(source, np.stack(powers))
+        powers.append(powers[-1] @ powers[-1])
+    return None
 
-    With R its rows and T those of one step, R = p T + q R T. In w = (u, z) the moments of z = (x, 1) stay, and those of
-    u and z meet no noise: blocks of R follow one from another.
+
+def _summed(one: Steps, p: float) -> Floats | None:
+    """svec E[w w^T] to the mean over lengths of svec Cov(u_hat | L) : (M, s, S); None where it diverges.
+
+    With D the noise of one step, R = p (I - q G)^-1 D + q R symkron(M). In w = (u, z) the mean of a step is u' = B u +
+    C z and z' = z, so that the blocks of R, rows of which are symmetric matrices, follow one from another.
     """
     q, n, d = 1 - p, one.M.shape[-1], (one.M.shape[-1] - 1) // 2
-    T = symkron(one.M[:, :d]) + one.noise()
-    i, j = triangle(n)
-    uu, uz, zz = np.flatnonzero(j < d), np.flatnonzero((i < d) & (j >= d)), np.flatnonzero(i >= d)
-    R = np.full_like(T, np.inf)
+    tables, s = one.G.shape[:2]
+    B, C = one.M[:, None, :d, :d], one.M[:, None, :d, d:]
     try:
-        own = p * _over(one.G, np.eye(len(uu)) - q * one.G)
+        sums = np.linalg.inv(np.eye(s) - q * one.G)
     except np.linalg.LinAlgError:
-        return R
-    eye = svec(np.eye(d))
-    if not np.linalg.eigvalsh(smat(p * eye + q * own @ eye, d)).min() > 0:  # a sum of positive maps is positive
-        return R
-    R[..., uu] = own
-    known = p * T[..., uz] + q * own @ T[..., uz]
-    turned = known.reshape(*known.shape[:2], d, n - d).transpose(0, 1, 3, 2).reshape(len(T), -1, d)
-    mixed = _over(turned, np.eye(d) - q * one.M[:, :d, :d]).reshape(len(T), -1, n - d, d).transpose(0, 1, 3, 2)
-    R[..., uz] = mixed.reshape(known.shape)
-    fed = np.zeros((len(T), len(uu), n, n))  # E[u z^T] gains eta E[x z^T] in a step
-    fed[..., d : 2 * d, d:] = eta / 2 * mixed
-    R[..., zz] = T[..., zz] + q / p * (own @ T[..., zz] + rows_of(fed + fed.swapaxes(-1, -2))[..., zz])
-    return R
+        return None
+    if not np.linalg.eigvalsh(smat(sums @ svec(np.eye(d)), d)).min() > 0:  # a sum of positive maps is positive
+        return None
+    E = p * (sums @ one.D.reshape(tables, s, n * n)).reshape(one.D.shape)
+    own = _over(rows_of(E[..., :d, :d]), np.eye(s) - q * symkron(one.M[:, :d, :d]))
+    uu, B_t = functionals(own, d), B.swapaxes(-1, -2)
+    uz = np.linalg.solve(np.eye(d) - q * B_t, E[..., :d, d:] + q * B_t @ uu @ C)
+    half = C.swapaxes(-1, -2) @ (uu @ C / 2 + uz)
+    R = np.empty_like(one.D)
+    R[..., :d, :d], R[..., :d, d:], R[..., d:, :d] = uu, uz, uz.swapaxes(-1, -2)
+    R[..., d:, d:] = (E[..., d:, d:] + q * (half + half.swapaxes(-1, -2))) / p
+    return rows_of(R)
 
 
 def _over(B: Floats, K: Floats) -> Floats:
     """B K^-1 for each table."""
     return np.asarray(np.linalg.solve(K.transpose(0, 2, 1), B.transpose(0, 2, 1)).transpose(0, 2, 1), np.float64)
-
-
-def advance(step: Round, s: State, constant: float = 1.0) -> State:
-    """The state one round later; constant = 0 leaves the noise out, which makes the map of second moments linear."""
-    m, k, P, Q = step.moments, step.gain, step.P, step.Q
-    share = m.count * m.weight
-    K, d = s.x.shape
-    own = np.empty((K, 2 * d + 1, 2 * d + 1))
-    own[:, :d, :d], own[:, d : 2 * d, d : 2 * d] = s.U, s.V
-    own[:, :d, d : 2 * d] = s.X
-    own[:, d : 2 * d, :d] = s.X.transpose(0, 2, 1)
-    own[:, :d, -1] = own[:, -1, :d] = s.u
-    own[:, d : 2 * d, -1] = own[:, -1, d : 2 * d] = s.x
-    own[:, -1, -1] = constant
-    alone = smat((step.second @ svec(own)[..., None])[..., 0], d)  # E[u_hat u_hat^T]
-    hat_x = P @ s.X + Q @ s.V  # E[u_hat x^T] of one agent
-    hat_y = _rows(Q, s.W) + _outer(P, s.X.transpose(0, 2, 1))  # E[u_hat y^T] of two
-    Z = _with_mean(m, hat_x, *_summary(m, hat_y))  # E[u+ x^T]
-    if step.cross is None:  # E[u_hat u_hat'^T] = hat_u P'^T + hat_y Q'^T is never written out
-        hat_u = P @ s.U + Q @ s.X.transpose(0, 2, 1)  # E[u_hat u^T]
-        total, own_pair = _summary(m, hat_y)
-        total = total @ Q.transpose(0, 2, 1) + np.tensordot(share, hat_u, 1) @ P.transpose(0, 2, 1)
-        own_pair = own_pair @ Q.transpose(0, 2, 1) + hat_u @ P.transpose(0, 2, 1)
-        Y = _with_mean(m, alone, total, own_pair)
-        W = s.W + _columns(hat_y, k**2 * Q - 2 * k * np.eye(d)) + _outer(k**2 * hat_u, P)
-    else:
-        pair = step.cross(s.U, s.X, s.W)
-        Y = _with_mean(m, alone, *_summary(m, pair))
-        W = s.W + k**2 * pair - 2 * k * hat_y
-    U = np.tensordot(share, Y, 1)  # Y is E[u+ u_hat^T]
-    U = (U + U.T) / 2
-    W += (2 * k * Z - 2 * k**2 * Y + k**2 * U).transpose(1, 0, 2)
-    hat = (P @ s.u) + (Q @ s.x[..., None])[..., 0]
-    u = share @ hat
-    moved = k * (Z - hat_x)
-    V = s.V + moved + moved.transpose(0, 2, 1) + k**2 * (U - Y - Y.transpose(0, 2, 1) + alone)
-    return conserve(m, State(u, s.x + k * (u - hat), U, Z + k * (U - Y), V, W))
-
-
-def _summary(m: Moments, two: Floats) -> tuple[Floats, Floats]:
-    """Of E[f g^T] of two different agents, (K, d, K, d): its sum over f with the groups' shares, and its diagonal."""
-    same = np.arange(len(two))
-    return np.tensordot(m.count * m.weight, two, 1).transpose(1, 0, 2), two[same, :, same]
-
-
-def _with_mean(m: Moments, one: Floats, total: Floats, own: Floats) -> Floats:
-    """E[f_bar g^T], f_bar = sum_c w_c f_c : (K, d, d), from E[f g^T] of one agent and what `_summary` says of two."""
-    return total + m.weight[:, None, None] * (one - own)
-
-
-def conserve(m: Moments, s: State) -> State:
-    """Undo what rounding does to two facts: x_bar = sum_c w_c x_c is 0, and second moments are symmetric.
-
-    The map of a round keeps both, but damps neither kind of error.
-    """
-    share, (K, d) = m.count * m.weight, s.x.shape
-    flat = s.W.reshape(K * d, K * d)
-    W = ((flat + flat.T) / 2).reshape(K, d, K, d)
-    V = (s.V + s.V.transpose(0, 2, 1)) / 2
-    ux, mixed = np.tensordot(share, s.X, 1), _with_mean(m, V, *_summary(m, W))  # E[u x_bar^T], E[x_bar x^T]
-    bar = np.tensordot(share, mixed, 1)
-    V = V - mixed - mixed.transpose(0, 2, 1) + bar
-    W -= mixed.transpose(1, 0, 2)
-    W -= (mixed.transpose(0, 2, 1) - bar.T)[:, :, None, :]
-    return State(s.u, s.x - share @ s.x, s.U, s.X - ux, V, W)

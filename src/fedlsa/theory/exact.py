@@ -9,7 +9,7 @@ result says so and carries an estimate of its error.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,12 +19,30 @@ from numpy.typing import ArrayLike, NDArray
 from .. import checks, results
 from ..algorithms import SCAFFLSA, Algorithm, FedLSA, PowerStep, Scaffnew
 from ..checks import Floats
-from ..errors import ArgumentError
+from ..errors import ArgumentError, PrecisionError
 from ..problems.base import Problem
 from ..results import recipe
 from ..sampling import IID, Markov, Replay, Sampling
-from . import controlled, fedlsa, limits, quiet, trajectories
+from . import controlled, fedlsa, leaps, quiet, trajectories
 from .moments import Moments, moments
+from .pairs import pair_map
+
+NEGATIVE = 1e-9  # share of the mean squared error by which rounding may make a variance negative
+
+
+@dataclass(frozen=True)
+class Routes:
+    """Where one way of computing gives way to another; all give the same numbers.
+
+    noiseless : whether problems without noise are run instead (theory/quiet.py)
+    one_by_one : rounds of control variates that are gone through one by one, in which no Krylov space is sought
+    """
+
+    noiseless: bool = True
+    one_by_one: int = leaps.FEW
+
+
+USUAL = Routes()
 
 
 def exact(
@@ -39,11 +57,12 @@ def exact(
     """The exact mean and mean squared error of a method at the rounds that `simulate` would record.
 
     problem : a problem, or its moments (estimated ones serve as well); the other arguments are those of `simulate`.
-    Returns a dataset over round: mean (round, dim), mse, squared_bias = ||mean - theta_star||^2 and variance, their
-    difference; for methods with control variates also psi, eq:definition:lyapunov_app at communications. And what it
-    costs to get there: communications, samples (expected, per agent) and bytes, counted as `simulate` and `plan` do.
+    Returns a dataset over round: mean (round, dim), squared_bias = ||mean - theta_star||^2, variance, and mse, their
+    sum; for methods with control variates also psi, eq:definition:lyapunov_app at communications. And what it costs to
+    get there: communications, samples (expected, per agent) and bytes, counted as `simulate` and `plan` do. The
+    attribute `route` names the computation.
 
-    FedLSA allows partial participation (with equal weights) and averaged iterates; SCAFFLSA and Scaffnew allow neither.
+    All methods allow partial participation; only FedLSA allows averaged iterates.
 
     With sampling=Markov() (algo:fed-lsa-markov) everyone takes part and iterates are not averaged. The attribute
     `moments` says how the result was found: "exact" (i.i.d. observations, or one agent), "exact on the product of
@@ -61,24 +80,27 @@ def exact(
     with np.errstate(over="ignore", invalid="ignore"):
         if isinstance(sampling, Markov):
             found = _trajectories(problem, algorithm, sampling, start, xi_0, recorded)
-        elif quiet.suits(m, algorithm):
-            found = _quiet(m, algorithm, start, x, recorded)
-        elif isinstance(algorithm, FedLSA):
-            found = trajectories.Found(*_fedlsa(m, algorithm, start, x, recorded), trajectories.EXACT)
         else:
-            mean, mse, psi = _controlled(m, algorithm, start, x, recorded)
-            found = trajectories.Found(mean, mse, trajectories.EXACT, psi)
+            found = curve(m, algorithm, start, x, recorded)
     return _dataset(m, algorithm, sampling, recorded, found)
 
 
-def _quiet(m: Moments, a: Algorithm, start: Floats, x: Floats, recorded: NDArray[np.int64]) -> trajectories.Found:
+def curve(
+    m: Moments, a: Algorithm, u: Floats, x: Floats, recorded: NDArray[np.int64], routes: Routes = USUAL
+) -> trajectories.Found:
+    """Moments at the recorded rounds, i.i.d. sampling, from u = theta_0 - theta_star, x = xi_0 - xi_star : (K, d)."""
+    if routes.noiseless and quiet.suits(m, a):
+        return _noiseless(m, a, u, x, recorded)
+    return _fedlsa(m, a, u, x, recorded) if isinstance(a, FedLSA) else _controlled(m, a, u, x, recorded, routes)
+
+
+def _noiseless(m: Moments, a: Algorithm, start: Floats, x: Floats, recorded: NDArray[np.int64]) -> trajectories.Found:
     """Where nothing is random, moments are those of the one run there is, in any dimension."""
     assert isinstance(a, (FedLSA, SCAFFLSA))
     assert isinstance(a.step_size, float)
     u, spread = quiet.curve(m, a, start, x, recorded)
-    mse = np.sum(u**2, axis=1)
-    psi = None if spread is None else mse + (a.step_size * a.local_steps) ** 2 * spread
-    return trajectories.Found(u, mse, trajectories.EXACT, psi)
+    psi = None if spread is None else np.sum(u**2, axis=1) + (a.step_size * a.local_steps) ** 2 * spread
+    return trajectories.Found(u, np.zeros(len(u)), trajectories.EXACT, "the run without noise", psi)
 
 
 def _trajectories(
@@ -105,14 +127,14 @@ def _dataset(
 def _assembled(
     m: Moments, algorithm: Algorithm, sampling: Sampling, recorded: NDArray[np.int64], found: trajectories.Found
 ) -> xr.Dataset:
-    mean = found.mean
-    mse = np.where(np.isnan(found.mse), np.inf, found.mse)
-    squared_bias = np.sum(mean**2, axis=1)
+    mean, squared_bias = found.mean, np.sum(found.mean**2, axis=1)
+    variance = _checked(np.where(np.isnan(found.variance), np.inf, found.variance), squared_bias, found.route)
+    mse = np.where(np.isnan(squared_bias), np.inf, squared_bias + variance)
     values = {
         "mse": (("round",), mse, {"long_name": "mean squared error", "description": "E||theta - theta_star||^2"}),
         "mean": (("round", "dim"), mean + m.theta_star, {"long_name": "mean iterate", "description": "E[theta]"}),
         "squared_bias": (("round",), squared_bias, {"description": "||E[theta] - theta_star||^2"}),
-        "variance": (("round",), mse - squared_bias, {"description": "mse - squared_bias"}),
+        "variance": (("round",), variance, {"description": "E||theta - E[theta]||^2"}),
     }
     if found.psi is not None:
         text = "E of the Lyapunov function, eq:definition:lyapunov_app"
@@ -122,8 +144,16 @@ def _assembled(
         values["mse_error"] = (("round",), found.error, {"description": text})
     attrs = {"method": results.method_label(algorithm), "agents": m.n_agents, "dim": m.dim}
     attrs |= {"algorithm": recipe.text(recipe.algorithm_record(algorithm))}
-    attrs |= {"sampling": _label(sampling), "moments": found.moments}
+    attrs |= {"sampling": _label(sampling), "moments": found.moments, "route": found.route}
     return xr.Dataset(values | _costs(m, algorithm, sampling, recorded), coords={"round": recorded}, attrs=attrs)
+
+
+def _checked(variance: Floats, squared_bias: Floats, route: str) -> Floats:
+    """Variances, 0 where rounding made them negative; by more than that it is an error."""
+    worst = float(np.min(variance / np.maximum(variance + squared_bias, 1e-300), initial=0.0, where=variance < 0))
+    if worst < -NEGATIVE:
+        raise PrecisionError(f"variances must not be negative; got {worst:.1e} of the squared error by {route}")
+    return np.maximum(variance, 0.0)
 
 
 def _costs(m: Moments, a: Algorithm, sampling: Sampling, recorded: NDArray[np.int64]) -> dict[str, Any]:
@@ -176,29 +206,24 @@ def check_method(m: Moments, algorithm: Algorithm, sampling: Sampling) -> None:
         raise ArgumentError(f"sampling must be IID() for exact moments; got {type(sampling).__name__}()")
     if algorithm.projection is not None:
         raise ArgumentError(f"projection must be None: a projected method is not linear; got {algorithm.projection}")
-    taking_part = algorithm.taking_part(m.n_agents)
-    if taking_part < m.n_agents:
-        if not isinstance(algorithm, FedLSA):
-            raise ArgumentError("participation must be 1.0 for exact moments with control variates; got less")
-        if np.ptp(m.weight) > 1e-12 * m.weight.max():
-            raise ArgumentError("participation must be 1.0 for exact moments with unequal weights; got less")
+    algorithm.taking_part(m.n_agents)  # refuses more participants than there are agents
     if algorithm.average_after is not None and not isinstance(algorithm, FedLSA):
         raise ArgumentError("average_after must be None for exact moments with control variates; got a round")
 
 
-def _fedlsa(m: Moments, a: FedLSA, start: Floats, x: Floats, recorded: NDArray[np.int64]) -> tuple[Floats, Floats]:
+def _fedlsa(m: Moments, a: FedLSA, start: Floats, x: Floats, recorded: NDArray[np.int64]) -> trajectories.Found:
     m, x = _one_table_per_group(m, x)
     taking_part, v = a.taking_part(m.n_agents), np.append(start, 1.0)
     last = int(recorded[-1])
     etas = a.eta(np.arange(max(last, 1)))
+    after = last + 1 if a.average_after is None else a.average_after
     if isinstance(a.step_size, PowerStep) and a.step_size.power > 0:
         steps = [fedlsa.round_map(m, float(eta), a.local_steps, x, taking_part) for eta in etas]
-        never = last + 1
-        return fedlsa.averaged_curve(steps, v, never if a.average_after is None else a.average_after, recorded)
-    step = fedlsa.round_map(m, float(etas[0]), a.local_steps, x, taking_part)
-    if a.average_after is not None:
-        return fedlsa.averaged_curve([step], v, a.average_after, recorded)
-    return fedlsa.curve(step, v, recorded)
+    else:
+        steps = [fedlsa.round_map(m, float(etas[0]), a.local_steps, x, taking_part)]
+    if len(steps) == 1 and after > last:
+        return trajectories.Found(*fedlsa.curve(steps[0], v, recorded), trajectories.EXACT, "powers of a round")
+    return trajectories.Found(*fedlsa.averaged_curve(steps, v, after, recorded), trajectories.EXACT, leaps.ONE_BY_ONE)
 
 
 def _one_table_per_group(m: Moments, x: Floats) -> tuple[Moments, Floats]:
@@ -211,34 +236,39 @@ def _one_table_per_group(m: Moments, x: Floats) -> tuple[Moments, Floats]:
 
 def controlled_round(m: Moments, a: Algorithm, eta: float) -> controlled.Round:
     """A round of SCAFFLSA or Scaffnew at step size eta."""
+    taking_part = a.taking_part(m.n_agents)
     if isinstance(a, Scaffnew):
-        return controlled.geometric_round(m, eta, a.probability, a.probability / eta)
+        return controlled.geometric_round(m, eta, a.probability, a.probability / eta, taking_part)
     assert isinstance(a, SCAFFLSA)
-    return controlled.fixed_round(m, eta, a.local_steps, 1 / (eta * a.local_steps))
+    return controlled.fixed_round(m, eta, a.local_steps, 1 / (eta * a.local_steps), taking_part)
 
 
 def _controlled(
-    m: Moments, a: Algorithm, start: Floats, x: Floats, recorded: NDArray[np.int64]
-) -> tuple[Floats, Floats, Floats]:
-    last = int(recorded[-1])
-    etas = a.eta(np.arange(max(last, 1)))
-    H = 1 / a.probability if isinstance(a, Scaffnew) else a.local_steps  # type: ignore[attr-defined]
-    state, step, share = controlled.start(start, x), None, m.count * m.weight
+    m: Moments, a: Algorithm, start: Floats, x: Floats, recorded: NDArray[np.int64], routes: Routes
+) -> trajectories.Found:
+    etas = a.eta(np.arange(max(int(recorded[-1]), 1)))
     if isinstance(a.step_size, float):
-        mean, mse, spread = limits.curve(controlled_round(m, a, a.step_size), state, recorded)
-        return mean, mse, mse + (a.step_size * H) ** 2 * spread
-    mean, mse, psi = np.empty((len(recorded), m.dim)), np.empty(len(recorded)), np.empty(len(recorded))
-    i = 0
-    for t in range(last + 1):
-        if t > 0:
-            if step is None or etas[t - 1] != etas[t - 2]:
-                step = controlled_round(m, a, float(etas[t - 1]))
-            state = controlled.advance(step, state)
-        while i < len(recorded) and recorded[i] == t:
-            mean[i], mse[i] = state.u, np.trace(state.U)
-            spread = share @ np.trace(state.V, axis1=1, axis2=2)
-            psi[i] = mse[i] + (etas[max(t - 1, 0)] * H) ** 2 * spread
-            i += 1
-        if i == len(recorded):
-            break
-    return mean, mse, psi
+        step = controlled_round(m, a, a.step_size)
+        mean, variance, spread, route = leaps.curve(step, start, x, recorded, routes.one_by_one)
+    else:
+        values = _decreasing_steps(m, a, etas, start, x, recorded)
+        mean, variance, spread, route = values[:, :-2], values[:, -2], values[:, -1], leaps.ONE_BY_ONE
+    H = 1 / a.probability if isinstance(a, Scaffnew) else a.local_steps  # type: ignore[attr-defined]
+    psi = np.sum(mean**2, axis=1) + variance + (etas[np.maximum(recorded - 1, 0)] * H) ** 2 * spread
+    return trajectories.Found(mean, variance, trajectories.EXACT, route, psi)
+
+
+def _decreasing_steps(
+    m: Moments, a: Algorithm, etas: Floats, start: Floats, x: Floats, recorded: NDArray[np.int64]
+) -> Floats:
+    """What PairMap.seen sees at the recorded rounds : (R, d + 2), where every round has its own step size."""
+    step = pair_map(controlled_round(m, a, float(etas[0])))
+    vector, values, at = step.start(start, x), list[Floats](), 0
+    for t in recorded.tolist():
+        while at < t:
+            if at and etas[at] != etas[at - 1]:
+                gain, step = step.round.gain, pair_map(controlled_round(m, a, float(etas[at])))
+                vector = step.regauged(vector, gain)
+            vector, at = step.advance(vector), at + 1
+        values.append(step.seen(vector))
+    return np.stack(values)

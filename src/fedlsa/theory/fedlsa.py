@@ -1,11 +1,13 @@
-"""Exact moments of FedLSA: one matrix per round, whatever the number of agents and local steps.
+"""Exact moments of FedLSA: rounds compose as local steps do, whatever the number of agents and local steps.
 
-With v = (u, 1) and agents independent given v,
+With v = (u, 1) and agents independent given v, a round has the mean map sum_c w_c M_c, and the noise sum_c w_c^2 D_c of
+H local steps (theory/local.py). Where m of N agents take part, drawn without replacement, the server moves by N / m
+times the sum of their a_c = w_c (u_hat_c - u); the noise then has N / m times those of the steps, and that of the draw,
 
-    svec E[v+ v+^T] = R svec E[v v^T],   R = symkron(sum_c w_c M_c) + sum_c w_c^2 D_c,
+    N (N - m) / (m (N - 1)) sum_c (a_c - a_bar)(a_c - a_bar)^T,   a_bar = sum_c a_c / N.
 
-where M_c and D_c are the mean and the noise of H local steps (theory/local.py). Powers of R give any round, and the
-stationary limit is one linear solve.
+Powers of a round give any later one, and the stationary limit is one linear solve. Covariances are sums of positive
+terms, never second moments less squares of means.
 """
 
 from __future__ import annotations
@@ -18,9 +20,9 @@ from numpy.typing import NDArray
 
 from ..checks import Floats
 from .linear import check_accuracy, contracts, refined
-from .local import frozen_step, repeated
+from .local import Steps, frozen_step, repeated
 from .moments import Moments
-from .symmetric import smat, svec, symkron, within
+from .symmetric import functionals, smat, svec, symkron, within
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,75 +36,74 @@ class Round:
     noise: Floats
 
     @cached_property
-    def second(self) -> Floats:
-        """(S, S): maps svec E[v v^T]."""
-        out, d = symkron(self.mean), len(self.mean) - 1
-        out[within(d, d + 1)] += self.noise
-        return out
-
-    @cached_property
     def own(self) -> Floats:
         """(s, s): maps svec Cov(u), where the mean is what it tends to."""
         d = len(self.mean) - 1
         return symkron(self.mean[:d, :d]) + self.noise[:, within(d, d + 1)]
 
+    @property
+    def steps(self) -> Steps:
+        """The round as steps of one table, which compose."""
+        return Steps(self.mean[None], self.own[None], functionals(self.noise, len(self.mean))[None])
+
 
 def round_map(moments: Moments, eta: float, H: int, x: Floats, participants: int | None = None) -> Round:
-    """A round of FedLSA with control variates frozen at xi = xi_star + x; x : (M, d), so -xi_star for xi = 0.
+    """A round of FedLSA on v = (u, 1), with control variates frozen at xi = xi_star + x; x : (M, d), -xi_star for 0.
 
-    participants : how many agents, drawn without replacement, take part; all by default. Needs equal weights.
+    participants : how many agents, drawn without replacement, take part; all by default.
     """
-    d, N = moments.dim, moments.n_agents
+    d, N, weight = moments.dim, moments.n_agents, moments.weight
     steps = repeated(frozen_step(moments, eta, x), H)
     M, D = steps.M[moments.table], steps.noise()[moments.table]
-    share = moments.count * moments.weight
-    mean = np.tensordot(share, M, 1)
-    if participants is None or participants == N:
-        return Round(mean, np.tensordot(share * moments.weight, D, 1))
-    m = participants  # agents differ from their mean, and of those that are drawn each is drawn once
-    apart = symkron((M - mean)[:, :d]) * ((N - m) / (N - 1))
-    return Round(mean, np.tensordot(moments.count / (N * m), apart + D, 1))
+    share = moments.count * weight
+    mean, noise = np.tensordot(share, M, 1), np.tensordot(share * weight, D, 1)
+    m = N if participants is None else participants
+    if m < N:
+        moved = weight[:, None, None] * (M - np.eye(d + 1))[:, :d]
+        moved = moved - np.tensordot(moments.count / N, moved, 1)
+        draw = np.tensordot(moments.count, symkron(moved), 1)
+        noise = N / m * noise + N * (N - m) / (m * (N - 1)) * draw
+    return Round(mean, noise)
 
 
 def curve(step: Round, v: Floats, rounds: NDArray[np.int64]) -> tuple[Floats, Floats]:
-    """E[u] : (R, d) and E||u||^2 : (R,) at the given rounds, from v = (u_0, 1)."""
-    d = len(v) - 1
-    state, at, powers = svec(np.outer(v, v)), 0, {0: step.second}
-    mean, mse = np.empty((len(rounds), d)), np.empty(len(rounds))
+    """E[u] : (R, d) and E||u - E[u]||^2 : (R,) at the given rounds, from v = (u_0, 1)."""
+    d, at, powers = len(v) - 1, 0, [step.steps]
+    C = np.zeros(len(step.own))
+    mean, variance = np.empty((len(rounds), d)), np.empty(len(rounds))
     for i, t in enumerate(rounds):
         gap, bit = int(t) - at, 0
         while gap >> bit:
-            if bit not in powers:
-                powers[bit] = powers[bit - 1] @ powers[bit - 1]
+            if bit == len(powers):
+                powers.append(powers[-1].then(powers[-1]))
             if gap >> bit & 1:
-                state = powers[bit] @ state
+                power = powers[bit]
+                C, v = power.G[0] @ C + power.D[0] @ v @ v, power.M[0] @ v
             bit += 1
         at = int(t)
-        full = smat(state, d + 1)
-        mean[i], mse[i] = full[:d, d], np.trace(full[:d, :d])
-    return mean, mse
+        mean[i], variance[i] = v[:d], np.trace(smat(C, d))
+    return mean, variance
 
 
 def averaged_curve(steps: list[Round], v: Floats, after: int, rounds: NDArray[np.int64]) -> tuple[Floats, Floats]:
     """The same for the running mean of u from round `after` on (Polyak-Ruppert); steps : one, or one per round.
 
-    Beside S = E[v v^T] it carries C = E[a v^T] and Q = E[a a^T] of the running sum a; E[a_t v_{t+1}^T] = C mean^T.
+    Beside C = Cov(u) it carries A = Cov(a, u) and Q = Cov(a) of the running sum a, and its mean.
     """
     d, last = len(v) - 1, int(rounds[-1])
-    S, C, Q, n = np.outer(v, v), np.zeros((d, d + 1)), np.zeros((d, d)), 0
+    C, A, Q, a, n = np.zeros(d * (d + 1) // 2), np.zeros((d, d)), np.zeros((d, d)), np.zeros(d), 0
     found: dict[int, tuple[Floats, float]] = {}
     wanted = set(rounds.tolist())
     for t in range(last + 1):
         if t > 0:
             step = steps[min(t - 1, len(steps) - 1)]
-            S = smat(step.second @ svec(S), d + 1)
-            C = C @ step.mean.T
+            C, v = step.own @ C + step.noise @ svec(np.outer(v, v)), step.mean @ v
+            A = A @ step.mean[:d, :d].T
         if t >= after:
-            Q = Q + C[:, :d] + C[:, :d].T + S[:d, :d]
-            C, n = C + S[:d], n + 1
+            full = smat(C, d)
+            Q, A, a, n = Q + A + A.T + full, A + full, a + v[:d], n + 1
         if t in wanted:
-            sum_mean, square, k = (C[:, d], np.trace(Q), n) if n else (S[:d, d], np.trace(S[:d, :d]), 1)
-            found[t] = (sum_mean / k, float(square) / k**2)
+            found[t] = (a / n, float(np.trace(Q)) / n**2) if n else (v[:d], float(np.trace(smat(C, d))))
     return np.stack([found[t][0] for t in rounds.tolist()]), np.array([found[t][1] for t in rounds.tolist()])
 
 

@@ -5,8 +5,9 @@ probability p and for all at once, a communication:
 
     u_c <- M_c (u_c, x_c) + noise;   u_bar = sum_c w_c u_c,   x_c <- x_c + (p / eta) (u_bar - u_c),   u_c <- u_bar,
 
-so second moments obey S+ = (1 - p) L S + p C (L S) C^T. What evolves is S_k = E[w w^T] of one agent of each group and
-T_kl = E[w w'^T] of two different agents of each pair of groups.
+and communicating is linear too, w_c <- keep w_c + move w_bar. What evolves is the mean m_k, the covariance S_k of one
+agent of each group and that of two different agents, T_kl, of each pair of groups. A coin between m and m' adds
+p (1 - p) (m - m')(m - m')^T to covariances.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ from ..sampling import IID
 from .exact import centred_start, check_method
 from .local import one_step
 from .moments import Moments
-from .symmetric import smat, svec, symkron, within
+from .symmetric import smat, svec
 
 
 @dataclass(frozen=True, eq=False)
 class _State:
-    """m (K, 2d) = E[w], S (K, 2d, 2d), T (K, 2d, K, 2d)."""
+    """m (K, 2d) = E[w]; covariances S (K, 2d, 2d) and T (K, 2d, K, 2d)."""
 
     m: Floats
     S: Floats
@@ -50,12 +51,16 @@ def exact_iterations(
     """Scaffnew's exact errors per iteration k, not per communication (algo:fed-lsa-controlvar-h1), i.i.d. sampling.
 
     Returns a dataset over iteration: psi (eq:definition:lyapunov_app; bounded by thm:potential_psi_t_sto_com_appendix),
-    agents_mse = E_c E||theta^c - theta_star||^2, its first part; mse and mean (iteration, dim) of the average of the
-    agents, which is what a server would hold if it asked. A curve costs as many steps as its last iteration.
+    agents_mse = E_c E||theta^c - theta_star||^2, its first part; mse, variance and mean (iteration, dim) of the average
+    of the agents, which is what a server would hold if it asked. A curve costs as many steps as its last iteration.
+    Everybody takes part.
     """
     checks.instance("algorithm", algorithm, Scaffnew, "a Scaffnew: other methods have nothing between communications")
     m, x = centred_start(problem, xi_0)
     check_method(m, algorithm, IID())
+    taking_part = algorithm.taking_part(m.n_agents)
+    if taking_part < m.n_agents:
+        raise ArgumentError(f"participation must be 1.0 for moments per iteration; got {taking_part} of {m.n_agents}")
     if not isinstance(algorithm.step_size, float):
         raise ArgumentError(f"step_size must be constant for moments per iteration; got {algorithm.step_size!r}")
     eta, p, d = algorithm.step_size, algorithm.probability, m.dim
@@ -63,26 +68,31 @@ def exact_iterations(
     recorded = results.recorded_rounds(record, last)
     u = np.ones(d) if theta_0 is None else checks.array("theta_0", theta_0, (d,)) - m.theta_star
     w = np.concatenate([np.tile(u, (len(x), 1)), x], axis=1)
-    state = _State(w, w[:, :, None] * w[:, None, :], np.multiply.outer(w, w))
+    K, n = w.shape
+    state = _State(w, np.zeros((K, n, n)), np.zeros((K, n, K, n)))
     step, share = _Iteration(m, eta, p), m.count * m.weight
-    found: dict[int, tuple[Floats, float, float, float]] = {}
+    found: dict[int, tuple[Floats, float, float, float, float]] = {}
     wanted = set(recorded.tolist())
     with np.errstate(over="ignore", invalid="ignore"):
         for k in range(last + 1):
             if k:
                 state = step(state)
             if k in wanted:
-                own = np.trace(state.S[:, :d, :d], axis1=1, axis2=2)
-                spread = np.trace(state.S[:, d:, d:], axis1=1, axis2=2)
+                square = np.diagonal(state.S, axis1=1, axis2=2) + state.m**2
                 average = np.tensordot(share, step.mean_with(state.S, state.T), 1)[:d, :d]
-                agents = float(share @ own)
-                psi = agents + (eta / p) ** 2 * float(share @ spread)
-                found[k] = share @ state.m[:, :d], float(np.trace(average)), agents, psi
+                mean, variance, agents = (
+                    share @ state.m[:, :d],
+                    float(np.trace(average)),
+                    float(share @ square[:, :d].sum(1)),
+                )
+                psi = agents + (eta / p) ** 2 * float(share @ square[:, d:].sum(1))
+                found[k] = mean, float(mean @ mean) + variance, variance, agents, psi
     columns = [np.array(part) for part in zip(*(found[k] for k in recorded.tolist()), strict=True)]
     values = {
-        "psi": ("iteration", columns[3], {"description": "E of the Lyapunov function, eq:definition:lyapunov_app"}),
-        "agents_mse": ("iteration", columns[2], {"description": "mean over agents of E||theta^c - theta_star||^2"}),
+        "psi": ("iteration", columns[4], {"description": "E of the Lyapunov function, eq:definition:lyapunov_app"}),
+        "agents_mse": ("iteration", columns[3], {"description": "mean over agents of E||theta^c - theta_star||^2"}),
         "mse": ("iteration", columns[1], {"description": "E||mean of the agents - theta_star||^2"}),
+        "variance": ("iteration", columns[2], {"description": "E||mean of the agents - its expectation||^2"}),
         "mean": (("iteration", "dim"), columns[0] + m.theta_star, {"description": "E of the mean of the agents"}),
     }
     attrs = {"method": results.method_label(algorithm), "agents": m.n_agents, "dim": d, "sampling": "IID"}
@@ -90,42 +100,45 @@ def exact_iterations(
 
 
 class _Iteration:
-    """S+ = (1 - p) L S + p C (L S) C^T."""
+    """A local step of everybody, and a coin."""
 
     def __init__(self, m: Moments, eta: float, p: float) -> None:
         d, t = m.dim, m.table
         one = one_step(m, eta)
         self.moments, self.p = m, p
         self.L = one.M[t, : 2 * d, : 2 * d]
-        full = symkron(one.M)
-        full[:, within(d, 2 * d + 1)] += one.noise()
-        self.second = full[t]
+        self.noise = one.noise()[t]
         self.keep, self.move = np.zeros((2 * d, 2 * d)), np.zeros((2 * d, 2 * d))  # C w_c = keep w_c + move w_bar
         gain = p / eta
         self.keep[d:, d:], self.keep[d:, :d] = np.eye(d), -gain * np.eye(d)
         self.move[:d, :d], self.move[d:, :d] = np.eye(d), gain * np.eye(d)
 
     def mean_with(self, S: Floats, T: Floats) -> Floats:
-        """E[w_bar w_k^T] of one agent of each group : (K, 2d, 2d)."""
+        """Cov(w_bar, w_k) of one agent of each group : (K, 2d, 2d)."""
         m, same = self.moments, np.arange(len(S))
         total = np.tensordot(m.count * m.weight, T, 1).transpose(1, 0, 2)
         return np.asarray(total + m.weight[:, None, None] * (S - T[same, :, same]), np.float64)
 
     def __call__(self, s: _State) -> _State:
-        K, n = s.m.shape
+        (K, n), d = s.m.shape, s.m.shape[1] // 2
         share, keep, move, p = self.moments.count * self.moments.weight, self.keep, self.move, self.p
-        lifted = np.empty((K, n + 1, n + 1))
-        lifted[:, :n, :n], lifted[:, :n, n], lifted[:, n, :n], lifted[:, n, n] = s.S, s.m, s.m, 1
-        S = smat((self.second @ svec(lifted)[..., None])[..., 0], n + 1)[:, :n, :n]
+        second = np.zeros((K, n + 1, n + 1))  # E[(w, 1)(w, 1)^T]
+        second[:, :n, :n] = s.S
+        lifted = np.append(s.m, np.ones((K, 1)), axis=1)
+        second += lifted[:, :, None] * lifted[:, None, :]
+        S = self.L @ s.S @ self.L.transpose(0, 2, 1)
+        S[:, :d, :d] += smat((self.noise @ svec(second)[..., None])[..., 0], d)
         mean = (self.L @ s.m[..., None])[..., 0]
         T: Floats = (self.L @ s.T.reshape(K, n, K * n)).reshape(K * n, K, n)
         T = (T.transpose(1, 0, 2) @ self.L.transpose(0, 2, 1)).transpose(1, 0, 2).reshape(K, n, K, n)
-        T = (T + T.transpose(2, 3, 0, 1)) / 2  # an asymmetry by rounding would grow
+        S, T = (S + S.transpose(0, 2, 1)) / 2, (T + T.transpose(2, 3, 0, 1)) / 2  # an asymmetry by rounding would grow
         with_mean = self.mean_with(S, T)
         shared = move @ np.tensordot(share, with_mean, 1) @ move.T
-        mixed = move @ with_mean @ keep.T  # E[move w_bar (keep w_k)^T]
+        mixed = move @ with_mean @ keep.T  # Cov(move w_bar, keep w_k)
         S_after = keep @ S @ keep.T + mixed + mixed.transpose(0, 2, 1) + shared
         kept = (keep @ T.reshape(K, n, K * n)).reshape(K, n, K, n) @ keep.T
         T_after = kept + mixed.transpose(1, 0, 2) + mixed.transpose(0, 2, 1)[:, :, None, :] + shared[:, None, :]
-        mean_after = mean @ keep.T + share @ mean @ move.T
-        return _State((1 - p) * mean + p * mean_after, (1 - p) * S + p * S_after, (1 - p) * T + p * T_after)
+        off = mean @ keep.T + share @ mean @ move.T - mean  # what communicating does to the mean
+        coin = p * (1 - p) * np.multiply.outer(off, off)
+        own = coin[np.arange(K), :, np.arange(K)]
+        return _State(mean + p * off, (1 - p) * S + p * S_after + own, (1 - p) * T + p * T_after + coin)

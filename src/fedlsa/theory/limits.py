@@ -13,20 +13,18 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import LinAlgError
 
 from ..checks import Floats
 from ..errors import PrecisionError
-from .controlled import Round, State
+from .controlled import Round
 from .krylov import Krylov, dimensions
-from .leaps import leap
 from .linear import ACCURATE, positive, refined
 from .lyapunov import lyapunov
 from .pairs import PairMap, pair_map
 from .symmetric import smat, svec
 
-ROUTES = ("lyapunov", "krylov", "dense")  # the first is quickest by far, but for rounds of known length only
+ROUTES = ("lyapunov", "krylov", "dense")  # the first is quickest by far, but for rounds of known length with all agents
 FINEST, COARSE = 1e-12, 1e-6  # error that a route aims at: of a fixed point, of what decides whether there is one
 RITZ = 1e-10  # residual of the radius, relative
 CLEARLY = 1.01  # radius from which it decides by itself
@@ -34,7 +32,6 @@ STAGE = 8  # dimensions that a space grows by
 RESTARTS = 20
 SMALL = 2000  # numbers of a state up to which a round is written out as a matrix
 DEFINITE = 1e-6  # least eigenvalue of a round's noise, relative, that makes it as good a Q as the identity
-FEW = 100  # rounds that take no longer one by one: the spaces of a limit and of the way there have some 80 dimensions
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +163,11 @@ def _by_matrix(step: PairMap, source: Floats, goal: float) -> tuple[Floats, floa
 
 
 def _matrix(step: PairMap) -> Floats:
-    return np.stack([step.advance(e, 0.0) for e in np.eye(step.length)], axis=1)
+    """(length, length): a round on covariances; means are taken to 0."""
+    out = np.zeros((step.length, step.length))
+    for column, e in list(zip(out.T, np.eye(step.length), strict=True))[step.F.shape[0] * step.F.shape[1] :]:
+        column[:] = step.advance(e, 0.0)
+    return out
 
 
 def _share(step: PairMap, change: Floats, total: Floats) -> float:
@@ -177,7 +178,7 @@ def _share(step: PairMap, change: Floats, total: Floats) -> float:
 
 
 _SUITS: dict[str, Callable[[PairMap], bool]] = {
-    "lyapunov": lambda step: step.round.cross is None,
+    "lyapunov": lambda step: step.round.cross is None and step.round.sampled[0] == 0,
     "krylov": lambda step: dimensions(step.length) > 0,
     "dense": lambda step: step.length <= SMALL,
 }
@@ -252,34 +253,3 @@ def _ritz(space: Krylov) -> tuple[float, float, Floats]:
     vector = vectors[:, k] * np.exp(-1j * np.angle(vectors[0, k]))
     left = 0.0 if space.closed else float(space.rest[0] * abs(vector[-1]))
     return float(abs(values[k])), left, np.asarray(vector.real, np.float64)
-
-
-def curve(step: Round, begin: State, rounds: NDArray[np.int64]) -> tuple[Floats, Floats, Floats]:
-    """E[u] : (R, d), E||u||^2 and E_c E||x_c||^2 : (R,) at the given rounds.
-
-    Few rounds are gone through one by one, and so are those of a round without a limit; the cost of many hardly depends
-    on how many they are, for they are measured by their distance from the limit.
-    """
-    pairs, d = pair_map(step), len(begin.u)
-    vector = pairs.pack(begin)
-    found = _limit(pairs) if rounds[-1] > FEW and np.isfinite(step.noise).all() else None
-    if found is None or found.vector is None:
-        values = _one_by_one(pairs, vector, rounds)
-    else:
-        end = pairs.look(found.vector)
-        size = np.array([*np.full(d, np.sqrt(end[d])), end[d], end[d + 1]])
-        values = end + leap(lambda v: pairs.advance(v, 0.0), pairs.look, vector - found.vector, rounds, 1e-12 * size)
-    return values[:, :d], values[:, d], values[:, d + 1]
-
-
-def _one_by_one(step: PairMap, vector: Floats, rounds: NDArray[np.int64]) -> Floats:
-    values, at = list[Floats](), 0
-    mean = step.parts(vector)[0]
-    for t in rounds.tolist():
-        while at < t and np.isfinite(vector).all():
-            vector, at = step.advance(vector), at + 1
-            mean = step.parts(vector)[0]
-        while at < t and np.isfinite(mean).all():  # second moments overflow first
-            mean[:], at = step.mean(mean), at + 1
-        values.append(step.look(vector))
-    return np.stack(values)

@@ -1,11 +1,13 @@
-"""A round of a method with control variates in coordinates that hold half the numbers and nothing conserved.
+"""Means and covariances of methods with control variates, for all pairs of agents, one round after the other.
 
-Where theory/controlled.py keeps (u, x_1, ..., x_N) with sum_c w_c x_c = 0, this keeps y_c = x_c - gain u alone, for
+Where theory/controlled.py speaks of (u, x_1, ..., x_N) with sum_c w_c x_c = 0, this keeps y_c = x_c - gain u alone, for
+then nothing is conserved: u = -y_bar / gain and y_c+ = y_c - (N / m) 1{c in S} gain delta_c, which in the mean is
 
-    y_c+ = x_c - gain u_hat_c = F_c y_c + B_c u - gain n_c,   F = I - gain Q, B = gain (F - P), u = -y_bar / gain,
+    y_c+ = F_c y_c + B_c u,   F = I - gain Q, B = gain (F - P).
 
-and the noises n_c of different agents are independent given the past. The vector of a state is E[y_k], svec E[y y^T]
-of one agent per group, and E[y y'^T] of two different agents for groups k <= l, as tiles (theory/tiles.py).
+The vector of a state is E[y_k], svec Cov(y) of one agent per group, and Cov(y, y') of two different agents for groups
+k <= l, as tiles (theory/tiles.py). Covariances are carried on by the mean map, and a round adds what fluctuates: a
+linear function of second moments, covariance and square of the mean together. A variance is never a difference.
 """
 
 from __future__ import annotations
@@ -13,26 +15,49 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
 from ..checks import Floats
 from . import tiles
-from .controlled import Round, State
-from .symmetric import functionals, rows_of, smat, svec, symkron, triangle
+from .controlled import Round
+from .symmetric import functionals, rows_of, symkron, triangle
 from .threads import cores, share
 
 MANY = 2**16  # numbers per pass below which threads cost more than they bring
 
 
+class Parts(NamedTuple):
+    """E[y] : (K, d); second moments, or covariances, of y and of u = -y_bar / gain: V : (K, s), W : (pairs, d, d), U :
+    (d, d), uy : (K, d, d); E[u] : (d,)."""
+
+    y: Floats
+    V: Floats
+    W: Floats
+    u: Floats
+    U: Floats
+    uy: Floats
+
+
+class Form(NamedTuple):
+    """The map (y, u) -> F y + B u of each group, as passes over tiles read it."""
+
+    F: Floats
+    F_t: Floats
+    B: Floats
+    B_t: Floats
+
+
 @dataclass(frozen=True, eq=False)
 class PairMap:
-    """A round on vectors of length `length`. F, B : (K, d, d); own : (K, s, S), svec E[w w^T] to svec E[y+ y+^T]."""
+    """A round on vectors of length `length`. F, B : (K, d, d); noise : (K, s, S), svec E[w w^T], w = (u, y, 1), to what
+    fluctuates in y+ of one agent."""
 
     round: Round
     F: Floats
     B: Floats
-    own: Floats
+    noise: Floats
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -46,7 +71,7 @@ class PairMap:
         return K * d + K * d * (d + 1) // 2 + K * (K + 1) // 2 * d * d
 
     def parts(self, vector: Floats) -> tuple[Floats, Floats, Floats]:
-        """Views of E[y] : (K, d), svec E[y y^T] : (K, s) and the tiles : (K (K + 1) / 2, d, d)."""
+        """Views of E[y] : (K, d), svec Cov(y) : (K, s) and the tiles : (K (K + 1) / 2, d, d)."""
         K, d = self.shape
         a, b = K * d, K * d + K * d * (d + 1) // 2
         return vector[:a].reshape(K, d), vector[a:b].reshape(K, -1), vector[b:].reshape(-1, d, d)
@@ -66,16 +91,30 @@ class PairMap:
         return total, total * m.weight, pairs
 
     @cached_property
-    def held(self) -> tuple[Floats, ...]:
-        """What the passes over tiles need of a round: F and B, or the eigenbases, with their transposes."""
-        length = self.round.cross
-        if length is None:
-            return self.F, _turned(self.F), self.B, _turned(self.B)
-        E, inverse = length.basis, length.inverse
-        return *(_split(z) for z in (_turned(E), inverse, _turned(inverse))), length.kept.astype(np.complex128)
+    def own(self) -> Floats:
+        """(K, s, S): svec E[w w^T], w = (u, y, 1), to svec E[y+ y+^T] of one agent."""
+        return self.noise + symkron(np.concatenate([self.B, self.F, np.zeros((*self.F.shape[:2], 1))], axis=2))
 
-    def common(self, vector: Floats) -> tuple[Floats, Floats, Floats]:
-        """E[u] : (d,), E[u u^T] : (d, d) and E[u y^T] : (K, d, d) of one agent per group."""
+    @cached_property
+    def _carried(self) -> Form:
+        return _form(self.F, self.B)
+
+    @cached_property
+    def _moved(self) -> Form:
+        """What a round changes in y, with the opposite sign: gain delta."""
+        return _form(np.eye(self.shape[1]) - self.F, -self.B)
+
+    @cached_property
+    def _length(self) -> tuple[Form, Floats, Floats] | None:
+        """A common length's source, of y and u, and its powers."""
+        shared, m, k = self.round.cross, self.round.moments, self.round.gain
+        if shared is None or not shared.source.any():
+            return None
+        source = k * shared.source
+        return _form(source, source @ (k * np.eye(m.dim) - m.A_bar[m.table])), shared.powers, _turned(shared.powers)
+
+    def second(self, vector: Floats) -> Parts:
+        """All parts of a vector, where `u` and `u y^T` are -y_bar / gain and what comes of it."""
         m, k, (K, d) = self.round.moments, self.round.gain, self.shape
         y, V, W = self.parts(vector)
         weights, cuts = self.weights[0], self.cuts(W.size)
@@ -83,41 +122,83 @@ class PairMap:
         share(lambda a, b: tiles.sums(W, V, m.weight, m.count, a, b, found[cuts.index(a)]), cuts)
         uy = found.sum(0) / -k
         U = (weights @ uy.reshape(K, d * d)).reshape(d, d) / -k
-        return weights @ y / -k, (U + U.T) / 2, uy
+        return Parts(y, V, W, weights @ y / -k, (U + U.T) / 2, uy)
+
+    def common(self, vector: Floats) -> tuple[Floats, Floats, Floats]:
+        """E[u] : (d,), Cov(u) : (d, d) and Cov(u, y) : (K, d, d) of one agent per group."""
+        return self.second(vector)[3:]
 
     def mean(self, y: Floats) -> Floats:
         """E[y] : (K, d) one round later."""
         u = self.weights[0] @ y / -self.round.gain
         return (self.F @ y[..., None])[..., 0] + self.B @ u
 
+    def carry(self, p: Parts) -> Floats:
+        """The vector of the image of y under the mean of a round."""
+        out = np.zeros(self.length)
+        y, V, W = self.parts(out)
+        y[:] = self.mean(p.y)
+        F, R = self._carried, self._mixed(self._carried, p)
+        share(lambda a, b: tiles.alone(p.V, *R, *F, a, b, V), self.cuts(V.size))
+        self._add(W, p.W, F, R, 1.0)
+        return out
+
+    def fluctuate(self, p: Parts, out: Floats) -> None:
+        """Add to a vector what a round adds to covariances for given second moments, which is linear in them."""
+        _, V, W = self.parts(out)
+        share(lambda a, b: tiles.noise(p.y, p.V, p.u, p.U, p.uy, self.noise, a, b, V), self.cuts(self.noise.size))
+        pair = self.round.sampled[1]
+        if pair:
+            self._add(W, p.W, self._moved, self._mixed(self._moved, p), pair)
+        if self._length:
+            X = np.zeros_like(W)
+            self._add(X, p.W, self._length[0], self._mixed(self._length[0], p), 1 + pair)
+            self._sum_lengths(X, W)
+
+    def _sum_lengths(self, X: Floats, out: Floats) -> None:
+        assert self._length
+        _, powers, powers_t = self._length
+        count, cuts = self.round.moments.count, self.cuts(4 * len(powers) * X.size)
+        share(lambda a, b: tiles.doubled(X, powers, powers_t, count, a, b, out), cuts)
+
+    def _fluctuate_around(self, y: Floats, constant: float, out: Floats) -> None:
+        """The same for y that are known. A step goes by x and u themselves, of which y may be a large multiple."""
+        _, V, W = self.parts(out)
+        step, m, k, (own, pair) = self.round, self.round.moments, self.round.gain, self.round.sampled
+        u = self.weights[0] @ y / -k
+        x, moved = y + k * u, y - self.mean(y)
+        w = np.concatenate([np.broadcast_to(u, x.shape), x, np.full((len(x), 1), constant)], axis=1)
+        V += (1 + own) * k**2 * (step.noise @ _squares(w)[..., None])[..., 0] + own * _squares(moved)
+        if not (pair or self._length):
+            return
+        i, j = np.triu_indices(len(y))
+        exist = (i < j) | (m.count[i] > 1)
+        W += (pair * exist)[:, None, None] * moved[i, :, None] * moved[j, None, :]
+        if step.cross is not None and self._length:
+            r = k * (step.cross.source @ (x - m.A_bar[m.table] @ u)[..., None])[..., 0]
+            self._sum_lengths((1 + pair) * r[i, :, None] * r[j, None, :], W)
+
+    def _mixed(self, form: Form, p: Parts) -> tuple[Floats, Floats]:
+        """R = F y u^T + B u u^T / 2 and R^T: for z = F y + B u, E[z z'^T] is F W F'^T + R B'^T + B R'^T."""
+        R = form.F @ p.uy.transpose(0, 2, 1) + form.B @ p.U / 2
+        return R, _turned(R)
+
+    def _add(self, out: Floats, W: Floats, form: Form, R: tuple[Floats, Floats], times: float) -> None:
+        count = self.round.moments.count
+        share(lambda a, b: tiles.pairs(W, *R, *form, count, times, a, b, out), self.cuts(W.size))
+
     def advance(self, vector: Floats, constant: float = 1.0) -> Floats:
-        """The vector one round later; constant = 0 leaves the noise out, which makes the map linear."""
-        m, k = self.round.moments, self.round.gain
-        u, U, uy = self.common(vector)
-        y, V, W = self.parts(vector)
-        out = np.empty(self.length)
-        y_out, V_out, W_out = self.parts(out)
-        y_out[:] = self.mean(y)
-        share(lambda a, b: tiles.alone(y, V, u, U, uy, self.own, constant, a, b, V_out), self.cuts(self.own.size))
-        yu = _turned(uy)
-        length = self.round.cross
-        if length is None:
-            F, F_t, B, B_t = self.held
-            R = F @ yu + B @ U / 2
-            arrays = (F, F_t, R, _turned(R), B, B_t, m.count)
-            share(lambda a, b: tiles.fixed(W, *arrays, a, b, W_out), self.cuts(W.size))
-        else:
-            *bases, kept = self.held
-            S = length.inverse @ yu
-            both = [_split(z) for z in (S, _turned(S), length.inverse @ U)]
-            numbers = (length.p, length.eta, k, m.count)
-            share(lambda a, b: tiles.geometric(W, *bases, *both, kept, *numbers, a, b, W_out), self.cuts(8 * W.size))
+        """The vector one round later; constant = 0 leaves the noise out, which makes the map linear where E[y] = 0."""
+        now = self.second(vector)
+        out = self.carry(now)
+        self.fluctuate(now._replace(y=np.zeros_like(now.y), u=np.zeros_like(now.u)), out)
+        self._fluctuate_around(now.y, constant, out)
         return out
 
     def look(self, vectors: Floats) -> Floats:
-        """(E[u], E||u||^2, sum_c w_c E||x_c||^2) : (..., d + 2), all that curves show; vectors : (..., length).
+        """(u, ||u||^2, sum_c w_c ||x_c||^2) : (..., d + 2) of means and covariances; vectors : (..., length).
 
-        Since y_bar = -gain u, the last is sum_c w_c E||y_c||^2 - E||y_bar||^2.
+        Since y_bar = -gain u, the last is sum_c w_c ||y_c||^2 - ||y_bar||^2.
         """
         k, (K, d), (total, one, two), lead = self.round.gain, self.shape, self.weights, vectors.shape[:-1]
         a, b = K * d, K * d + K * d * (d + 1) // 2
@@ -125,62 +206,70 @@ class PairMap:
         diagonal = np.flatnonzero(np.equal(*triangle(d)))
         V = vectors[..., a:b].reshape(*lead, K, -1)[..., diagonal].sum(-1)
         W = np.trace(vectors[..., b:].reshape(*lead, -1, d, d), axis1=-2, axis2=-1)
-        square = V @ one + W @ two  # E||y_bar||^2
+        square = V @ one + W @ two  # of y_bar
         return np.concatenate([y / -k, np.stack([square / k**2, V @ total - square], -1)], -1)
 
-    def pack(self, s: State) -> Floats:
-        """The vector of a state of theory/controlled.py."""
-        k, (K, _) = self.round.gain, self.shape
-        out = np.empty(self.length)
-        y, V, W = self.parts(out)
-        y[:] = s.x - k * s.u
-        V[:] = svec(s.V - k * (s.X + s.X.transpose(0, 2, 1)) + k**2 * s.U)
-        i, j = np.triu_indices(K)
-        W[:] = s.W[i, :, j] - k * (s.X.transpose(0, 2, 1)[i] + s.X[j]) + k**2 * s.U
-        W[(i == j) & (self.round.moments.count[i] == 1)] = 0
+    def seen(self, vector: Floats) -> Floats:
+        """(E[u], E||u - E[u]||^2, sum_c w_c E||x_c||^2) : (d + 2,), the squares of means included in the last alone."""
+        found, y = self.look(vector), self.parts(vector)[0]
+        x = y + self.round.gain * found[: self.shape[1]]
+        found[-1] += self.weights[0] @ np.sum(x**2, axis=1)
+        return found
+
+    def start(self, u: Floats, x: Floats) -> Floats:
+        """The vector of known u : (d,) and x : (K, d)."""
+        out = np.zeros(self.length)
+        self.parts(out)[0][:] = x - self.round.gain * u
         return out
 
-    def unpack(self, vector: Floats) -> State:
-        """The inverse of `pack`."""
-        k, (K, d) = self.round.gain, self.shape
-        u, U, uy = self.common(vector)
-        y, V, W = self.parts(vector)
-        X = uy + k * U
-        i, j = np.triu_indices(K)
-        pairs = W + k * (uy.transpose(0, 2, 1)[i] + uy[j]) + k**2 * U
-        both = np.empty((K, d, K, d))
-        both[j, :, i] = pairs.transpose(0, 2, 1)
-        both[i, :, j] = pairs
-        return State(u, y + k * u, U, X, smat(V, d) + k * (uy + uy.transpose(0, 2, 1)) + k**2 * U, both)
+    def regauged(self, vector: Floats, gain: float) -> Floats:
+        """The vector for this round of a state whose y was taken with another gain: y + (other - own) u."""
+        other = PairMap(self.round.with_gain(gain), self.F, self.B, self.noise)
+        p, out, change = other.second(vector), np.zeros(self.length), gain - self.round.gain
+        y, V, W = self.parts(out)
+        y[:] = p.y + change * p.u
+        one = np.broadcast_to(np.eye(self.shape[1]), self.F.shape)
+        form = _form(one, change * one)
+        R = self._mixed(form, p)
+        share(lambda a, b: tiles.alone(p.V, *R, *form, a, b, V), self.cuts(V.size))
+        self._add(W, p.W, form, R, 1.0)
+        return out
+
+
+def _squares(w: Floats) -> Floats:
+    """svec(w w^T) of each : (K, n) -> (K, S)."""
+    i, j = triangle(w.shape[1])
+    return w[:, i] * w[:, j]
 
 
 def _turned(F: Floats) -> Floats:
-    return np.ascontiguousarray(F.transpose(0, 2, 1))
+    return np.ascontiguousarray(F.swapaxes(-1, -2))
 
 
-def _split(z: Floats) -> Floats:
-    """Real and imaginary parts : (2, ...)."""
-    return np.stack([z.real, z.imag])
+def _form(F: Floats, B: Floats) -> Form:
+    F, B = np.ascontiguousarray(F), np.ascontiguousarray(B)
+    return Form(F, _turned(F), B, _turned(B))
 
 
 def pair_map(step: Round) -> PairMap:
     """A round of theory/controlled.py in the coordinates y = x - gain u."""
-    k, d = step.gain, step.moments.dim
+    k, d, own = step.gain, step.moments.dim, step.sampled[0]
     F = np.eye(d) - k * step.Q
     B = k * (F - step.P)
-    D = functionals(k**2 * step.noise, 2 * d + 1)  # now x = y + gain u in each row
+    D = functionals((1 + own) * k**2 * step.noise, 2 * d + 1)  # now x = y + gain u in each row
     x = slice(d, 2 * d)
     D[..., :d, :] += k * D[..., x, :]
     D[..., :, :d] += k * D[..., :, x]
-    own = np.ascontiguousarray(rows_of(D))  # which every round reads
-    own += symkron(np.concatenate([B, F, np.zeros((len(F), d, 1))], axis=2))
-    return PairMap(step, F, B, own)
+    noise = np.ascontiguousarray(rows_of(D))  # which every round reads
+    if own:
+        noise += own * symkron(np.concatenate([-B, np.eye(d) - F, np.zeros((len(F), d, 1))], axis=2))
+    return PairMap(step, F, B, noise)
 
 
-def looks(step: Round, begin: State) -> Iterator[Floats]:
-    """What `PairMap.look` sees after 1, 2, ... rounds."""
+def looks(step: Round, u: Floats, x: Floats) -> Iterator[Floats]:
+    """What `PairMap.seen` sees after 1, 2, ... rounds from known u and x."""
     pairs = pair_map(step)
-    vector = pairs.pack(begin)
+    vector = pairs.start(u, x)
     while True:
         vector = pairs.advance(vector)
-        yield pairs.look(vector)
+        yield pairs.seen(vector)

@@ -25,7 +25,7 @@ from ..algorithms import SCAFFLSA, Algorithm, FedLSA
 from ..checks import Floats
 from .moments import Moments
 
-SKEW = 1e6  # condition number of eigenvectors up to which their basis loses few enough digits
+SKEW = 1e4  # condition number of eigenvectors up to which their basis keeps twelve digits
 SMALL = 0.5  # eta lambda up to which 1 - eta lambda is better left unrounded
 HUGE = 1e6  # times the error at the start: it will not come back
 

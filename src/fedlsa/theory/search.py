@@ -11,7 +11,6 @@ import contextlib
 import itertools
 import math
 import warnings
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -20,11 +19,11 @@ from scipy.cluster.vq import kmeans2
 from ..algorithms import METHODS, Algorithm, FedLSA
 from ..checks import Floats
 from ..errors import ArgumentError
-from . import controlled, fedlsa
+from . import fedlsa
 from .exact import controlled_round
 from .moments import Moments
 from .pairs import looks
-from .quiet import Quiet, first_below
+from .quiet import Quiet, finite, first_below
 from .stationary import stability_limit
 
 GENEROUS = 4  # times the fewest observations with which the method gets there: the default cap
@@ -52,27 +51,21 @@ class Noisy:
         with np.errstate(all="ignore"):
             if self.name == "fedlsa" or H == 1:  # with one local step all methods are FedLSA
                 step = fedlsa.round_map(self.m, eta, H, x)
-                found = float(fedlsa.curve(step, np.append(self.start, 1.0), np.array([T]))[1][0])
-                return found if found >= 0 else math.inf
-            step_of_all = controlled_round(self.m, method(self.name, eta, H), eta)
-            now, mse = controlled.start(self.start, x[self.m.table]), begin
-            seen: Iterator[float]
-            if len(self.m.table) > FEW_GROUPS:
-                seen = (look[self.m.dim] for look in looks(step_of_all, now))
-            else:
-                seen = _errors(step_of_all, now)
-            for mse in itertools.islice(seen, T):
+                return finite(_error(step, self.start, T))
+            step_of_all, mse = controlled_round(self.m, method(self.name, eta, H), eta), begin
+            for look in itertools.islice(looks(step_of_all, self.start, x[self.m.table]), T):
+                mse = float(look[:-2] @ look[:-2] + look[-2])
                 if not mse < 1e6 * begin:
                     return math.inf
         return float(mse)
 
     def first_below(self, eta: float, target: float, most: int) -> int | None:
         """The first round of one local step at which the error is at most `target`, if within about `most`."""
-        step, v = fedlsa.round_map(self.m, eta, 1, -self.m.xi_star), np.append(self.start, 1.0)
+        step = fedlsa.round_map(self.m, eta, 1, -self.m.xi_star)
         end = fedlsa.limit(step)
         if not (end.stable and float(np.trace(end.covariance) + end.mean @ end.mean) < target):
             return None
-        return first_below(lambda t: float(fedlsa.curve(step, v, np.array([t]))[1][0]), target, most)
+        return first_below(lambda t: _error(step, self.start, t), target, most)
 
 
 class Search:
@@ -233,10 +226,9 @@ def method(name: str, eta: float, H: int) -> Algorithm:
     return METHODS[name](step_size=eta, local_steps=H)  # type: ignore[call-arg]
 
 
-def _errors(step: controlled.Round, now: controlled.State) -> Iterator[float]:
-    while True:
-        now = controlled.advance(step, now)
-        yield float(np.trace(now.U))
+def _error(step: fedlsa.Round, start: Floats, t: int) -> float:
+    mean, variance = fedlsa.curve(step, np.append(start, 1.0), np.array([t]))
+    return float(mean[0] @ mean[0] + variance[0])
 
 
 def merged(m: Moments, groups: int) -> Moments:

@@ -2,7 +2,7 @@
 
 Pairs k <= l stand one after the other, row by row, as tiles of d x d numbers: pair (k, l) is tile first(k) + l - k,
 first(k) = k (2 K - k + 1) / 2. Each pass reads and writes the tiles once and lets go of the interpreter's lock, so
-plain threads share the rows. theory/controlled.py says the same with whole arrays and is what the tests compare with.
+plain threads share the rows.
 """
 
 from __future__ import annotations
@@ -14,101 +14,52 @@ OPTIONS = {"cache": True, "nogil": True, "error_model": "numpy", "fastmath": {"c
 
 
 @njit(**OPTIONS)
-def fixed(W, F, F_t, R, R_t, B, B_t, count, begin, end, out):
-    """F_k W_kl F_l^T + R_k B_l^T + B_k R_l^T for the rows begin <= k < end; X_t holds transposes of X : (K, d, d)."""
+def pairs(W, R, R_t, F, F_t, B, B_t, count, times, begin, end, out):
+    """Add `times` (F_k W_kl F_l^T + R_k B_l^T + B_k R_l^T) for the rows begin <= k < end; X_t : transposes of X."""
     K, d = F.shape[0], F.shape[1]
     half = np.empty(d)
     for k in range(begin, end):
         first = k * (2 * K - k + 1) // 2
         for n in range(k, K):
-            w, o = W[first + n - k], out[first + n - k]
             if n == k and count[k] == 1:  # a pair that does not exist
-                o[:] = 0.0
                 continue
+            w, o = W[first + n - k], out[first + n - k]
             for i in range(d):
-                for j in range(d):
-                    half[j] = 0.0
-                    o[i, j] = 0.0
+                half[:] = 0.0
                 for m in range(d):
                     f = F[k, i, m]
                     for j in range(d):
                         half[j] += f * w[m, j]
                 for m in range(d):
-                    h, r, b = half[m], R[k, i, m], B[k, i, m]
+                    h, r, b = times * half[m], times * R[k, i, m], times * B[k, i, m]
                     for j in range(d):
                         o[i, j] += h * F_t[n, m, j] + r * B_t[n, m, j] + b * R_t[n, m, j]
 
 
 @njit(**OPTIONS)
-def geometric(W, E_t, V, V_t, S, S_t, U, kept, p, eta, gain, count, begin, end, out):
-    """The same where agents share a length drawn from Geometric(p), elementwise in their eigenbases.
-
-    E_t : (2, K, d, d), real and imaginary parts of the eigenvectors, as rows; V : their inverse; S = V E[y u^T];
-    U = V E[u u^T]; kept : (K, d), eigenvalues of I - eta A. With kappa = eta sum_{h < L} l^h and lambda = l^L,
-    y+ = f y + b u for f = 1 - gain kappa, b = gain (f - lambda).
-    """
-    K, d, q = kept.shape[0], kept.shape[1], 1 - p
-    kappa, lam = eta / (1 - q * kept), p * kept / (1 - q * kept)  # means over the length
-    half, re, im, turned = np.empty((2, d)), np.empty((4, d)), np.empty((4, d)), np.empty((2, d))
+def doubled(X, powers, powers_t, count, begin, end, out):
+    """Add Y_kl = sum_j B_k^j X_kl B_l^jT, by Y += Q_j Y Q_j^T with powers Q_j = B^(2^j) : (J, K, d, d)."""
+    J, K, d = powers.shape[0], powers.shape[1], powers.shape[2]
+    Y, half = np.empty((d, d)), np.empty((d, d))
     for k in range(begin, end):
         first = k * (2 * K - k + 1) // 2
         for n in range(k, K):
-            w, o = W[first + n - k], out[first + n - k]
-            o[:] = 0.0
             if n == k and count[k] == 1:
                 continue
-            for i in range(d):
-                a = kept[k, i]
-                if a.imag < 0:  # its conjugate counts for both
-                    continue
-                re[:], im[:], turned[:] = 0.0, 0.0, 0.0
-                for part in range(1 if a.imag == 0 else 2):
-                    half[part] = 0.0
+            Y[:] = X[first + n - k]
+            for q in range(J):
+                half[:] = 0.0
+                for i in range(d):
                     for m in range(d):
-                        e = V[part, k, i, m]
+                        f = powers[q, k, i, m]
                         for j in range(d):
-                            half[part, j] += e * w[m, j]
-                for m in range(d):
-                    h, s, e, v = half[0, m], S[0, k, i, m], V[0, k, i, m], U[0, k, i, m]
-                    for j in range(d):
-                        re[0, j] += h * V_t[0, n, m, j]
-                        im[0, j] += h * V_t[1, n, m, j]
-                        re[1, j] += s * V_t[0, n, m, j]
-                        im[1, j] += s * V_t[1, n, m, j]
-                        re[2, j] += e * S_t[0, n, m, j]
-                        im[2, j] += e * S_t[1, n, m, j]
-                        re[3, j] += v * V_t[0, n, m, j]
-                        im[3, j] += v * V_t[1, n, m, j]
-                if a.imag > 0:
+                            half[i, j] += f * Y[m, j]
+                for i in range(d):
                     for m in range(d):
-                        h, s, e, v = half[1, m], S[1, k, i, m], V[1, k, i, m], U[1, k, i, m]
+                        h = half[i, m]
                         for j in range(d):
-                            re[0, j] -= h * V_t[1, n, m, j]
-                            im[0, j] += h * V_t[0, n, m, j]
-                            re[1, j] -= s * V_t[1, n, m, j]
-                            im[1, j] += s * V_t[0, n, m, j]
-                            re[2, j] -= e * S_t[1, n, m, j]
-                            im[2, j] += e * S_t[0, n, m, j]
-                            re[3, j] -= v * V_t[1, n, m, j]
-                            im[3, j] += v * V_t[0, n, m, j]
-                ka, la = kappa[k, i], lam[k, i]
-                for m in range(d):
-                    b, kb, lb = kept[n, m], kappa[n, m], lam[n, m]
-                    below = 1 - q * a * b
-                    c = complex(below.real, -below.imag) * (p / (below.real**2 + below.imag**2))
-                    ff = 1 - gain * (ka + kb) + gain**2 * ka * kb * (c + q)
-                    fl, lf = lb - gain * b * kb * c, la - gain * a * ka * c
-                    h = ff * complex(re[0, m], im[0, m]) + gain * (ff - fl) * complex(re[1, m], im[1, m])
-                    h += gain * (ff - lf) * complex(re[2, m], im[2, m])
-                    h += gain**2 * (ff - fl - lf + a * b * c) * complex(re[3, m], im[3, m])
-                    for j in range(d):
-                        turned[0, j] += h.real * E_t[0, n, m, j] - h.imag * E_t[1, n, m, j]
-                        turned[1, j] += h.real * E_t[1, n, m, j] + h.imag * E_t[0, n, m, j]
-                twice = 1.0 if a.imag == 0 else 2.0
-                for m in range(d):
-                    e, f = twice * E_t[0, k, i, m], twice * E_t[1, k, i, m]
-                    for j in range(d):
-                        o[m, j] += e * turned[0, j] - f * turned[1, j]
+                            Y[i, j] += h * powers_t[q, n, m, j]
+            out[first + n - k] += Y
 
 
 @njit(**OPTIONS)
@@ -137,8 +88,34 @@ def sums(W, V, weight, count, begin, end, out):
 
 
 @njit(**OPTIONS)
-def alone(y, V, u, U, uy, own, constant, begin, end, out):
-    """own_k svec E[w w^T] with w = (u, y_k, 1) for the groups begin <= k < end; V : (K, s), svec E[y y^T]."""
+def alone(V, R, R_t, F, F_t, B, B_t, begin, end, out):
+    """svec(F_k V_k F_k^T + R_k B_k^T + B_k R_k^T) for the groups begin <= k < end; V, out : (K, s)."""
+    d = F.shape[1]
+    full, half = np.empty((d, d)), np.empty(d)
+    for k in range(begin, end):
+        at = 0
+        for i in range(d):
+            for j in range(i, d):
+                full[i, j] = full[j, i] = V[k, at]
+                at += 1
+        at = 0
+        for i in range(d):
+            half[:] = 0.0
+            for m in range(d):
+                f = F[k, i, m]
+                for j in range(d):
+                    half[j] += f * full[m, j]
+            for j in range(i, d):
+                total = 0.0
+                for m in range(d):
+                    total += half[m] * F[k, j, m] + R[k, i, m] * B[k, j, m] + B[k, i, m] * R[k, j, m]
+                out[k, at] = total
+                at += 1
+
+
+@njit(**OPTIONS)
+def noise(y, V, u, U, uy, own, begin, end, out):
+    """Add own_k svec E[w w^T], w = (u, y_k, 1), but for 1 with itself; groups begin <= k < end; V : svec E[y y^T]."""
     d, w = len(u), np.empty(own.shape[2])
     for k in range(begin, end):
         at, first = 0, 0
@@ -151,12 +128,12 @@ def alone(y, V, u, U, uy, own, constant, begin, end, out):
             w[at : at + d - i] = V[k, first : first + d - i]
             w[at + d - i] = y[k, i]
             at, first = at + d - i + 1, first + d - i
-        w[at] = constant
+        w[at] = 0.0
         for row in range(own.shape[1]):
             total = 0.0
             for column in range(len(w)):
                 total += own[k, row, column] * w[column]
-            out[k, row] = total
+            out[k, row] += total
 
 
 @njit(**OPTIONS)

@@ -33,11 +33,13 @@ __all__ = ["CLOSURE", "EXACT", "PRODUCT", "Found", "curve"]
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """E[u] : (R, d), E||u||^2 : (R,), how they were found, psi of methods with control variates, error of a closure."""
+    """E[u] : (R, d), E||u - E[u]||^2 : (R,), what kind of moments they are, how they were found, psi of methods with
+    control variates, error of a closure."""
 
     mean: Floats
-    mse: Floats
+    variance: Floats
     moments: str
+    route: str
     psi: Floats | None = None
     error: Floats | None = None
 
@@ -66,8 +68,8 @@ def curve(
             )
         mean, mse, error = closure.curve(laws, u, w, lambda t: agents(float(etas[t])), steady, recorded)
         if N == 2:  # nothing is left out: pairs of agents are all that there is
-            return Found(mean, mse, PRODUCT)
-        return Found(mean, mse, CLOSURE, error=error)
+            return Found(mean, _variance(mean, mse), PRODUCT, "pairs of agents")
+        return Found(mean, _variance(mean, mse), CLOSURE, "pairs of agents", error=error)
 
     def advance(t: int, Y: Floats) -> tuple[Floats, float]:
         eta = float(etas[t])
@@ -79,10 +81,16 @@ def curve(
     mean, mse, spread = product.curve(where, laws, u, x, w, advance, steady, recorded)
     kind = EXACT if N == 1 else PRODUCT
     if isinstance(algorithm, FedLSA):
-        return Found(mean, mse, kind)
+        return Found(mean, _variance(mean, mse), kind, "states of chains")
     if fixed:
         spread = np.full(len(recorded), np.sum(x**2))
-    return Found(mean, mse, kind, psi=mse + (etas[np.maximum(recorded - 1, 0)] * updates) ** 2 * spread)
+    psi = mse + (etas[np.maximum(recorded - 1, 0)] * updates) ** 2 * spread
+    return Found(mean, _variance(mean, mse), kind, "states of chains", psi=psi)
+
+
+def _variance(mean: Floats, mse: Floats) -> Floats:
+    """A difference: where chains have states, second moments are not carried apart from the squares of means."""
+    return np.asarray(mse - np.sum(mean**2, axis=1), np.float64)
 
 
 def _maps(problem: Problem, algorithm: Algorithm, thin: int, xi: Floats | None) -> Callable[[float], list[Local]]:
