@@ -11,6 +11,7 @@ import fedlsa as fl
 from fedlsa.errors import ArgumentError
 from fedlsa.explore import answers
 from fedlsa.explore.answers import Question
+from fedlsa.explore.plane import agents_figure
 from fedlsa.explore.settings import METHODS, Settings
 
 RING = Settings(agents=3, noise=0.3, local_steps=10, rounds=12, seeds=4)
@@ -153,3 +154,26 @@ def test_an_error_that_is_no_number_counts_as_blown_up():
     exact = answers.curve(Question.of(RING), "FedLSA").exact.copy(deep=True)
     exact["mse"].values[5] = np.nan
     assert answers.Curve("FedLSA", exact, None, math.nan).blown_up == 5
+
+
+def test_runs_on_files_start_at_zero_as_fits_do(tmp_path):
+    files = []
+    for name in ("a.csv", "b.csv"):
+        rows = np.random.default_rng(len(files)).normal(size=(9, 2)) @ [[1, 3.0], [0, 1.0]]
+        np.savetxt(tmp_path / name, rows, delimiter=",", header="x,y", comments="")
+        files.append(str(tmp_path / name))
+    s = Settings(problem="files", target="y", agents=2, local_steps=5, rounds=6, seeds=2)
+    q = Question.of(s, tuple(files))
+    p = q.problem()
+    square = float(p.theta_star @ p.theta_star)
+    assert float(answers.curve(q, "FedLSA").exact["mse"][0]) == pytest.approx(square)
+    for r in (answers.simulation(q, "SCAFFLSA"), *answers.simulations(q, quiet)):
+        np.testing.assert_array_equal(r["theta"].values[:, 0], 0)
+    zero = np.zeros(p.dim)
+    expected = fl.plan(p, 0.3, method="fedlsa", theta_0=zero)
+    assert str(answers.plan(q, 0.3, "FedLSA")) == str(expected) != str(fl.plan(p, 0.3, method="fedlsa"))
+    assert answers.plan_within(q, 0.3, "FedLSA", 4 * expected.samples).rounds <= expected.rounds
+    drawn = str(answers.agents(q, "wide", 1))
+    paths = [fl.engine.paths.round_paths(p, m, 6, theta_0=zero, points=answers.MOMENTS) for m in s.methods()[:2]]
+    assert drawn == str(agents_figure(paths, round=1, width="wide").to_dict())
+    assert Question.of(RING).start() is None

@@ -12,6 +12,7 @@ import numpy as np
 import xarray as xr
 
 from .. import theory
+from ..checks import Floats
 from ..engine import simulate, simulate_grid
 from ..engine.paths import round_paths
 from ..errors import ArgumentError, FedLSAWarning
@@ -56,6 +57,10 @@ class Question:
     def problem(self) -> Problem:
         return call(self.settings, self.files).problem()
 
+    def start(self) -> Floats | None:
+        """Where runs start, (d,): at 0 on files, as fits do; None for theta_star + 1, which only a laboratory knows."""
+        return np.zeros(self.problem().dim) if self.settings.problem == "files" else None
+
 
 @dataclass(frozen=True, eq=False)
 class Curve:
@@ -85,7 +90,7 @@ def curve(q: Question, name: str) -> Curve:
         if p.chain is None:
             raise ArgumentError("observations must be independent for sites without a trajectory; got trajectories")
         return Curve(name, None, simulation(q, name), math.nan)
-    e = theory.exact(p, m, rounds=s.rounds, record=s.record())
+    e = theory.exact(p, m, rounds=s.rounds, theta_0=q.start(), record=s.record())
     bias = level(p, m, s.order())
     return Curve(name, e, None, 0.0 if bias <= ROUNDING * float(e["mse"][0]) else bias)
 
@@ -101,7 +106,14 @@ def simulation(q: Question, name: str, tell: Tell | None = None) -> xr.Dataset:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FedLSAWarning)  # runs that diverge: the page says so itself
         return simulate(
-            q.problem(), s.method(name), s.rounds, s.seeds, sampling=s.order(), record=s.record(), progress=tell
+            q.problem(),
+            s.method(name),
+            s.rounds,
+            s.seeds,
+            q.start(),
+            sampling=s.order(),
+            record=s.record(),
+            progress=tell,
         )
 
 
@@ -111,7 +123,14 @@ def simulations(q: Question, tell: Tell) -> list[xr.Dataset]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FedLSAWarning)
         return simulate_grid(
-            q.problem(), s.methods(), s.rounds, s.seeds, sampling=s.order(), record=s.record(), progress=tell
+            q.problem(),
+            s.methods(),
+            s.rounds,
+            s.seeds,
+            q.start(),
+            sampling=s.order(),
+            record=s.record(),
+            progress=tell,
         )
 
 
@@ -119,14 +138,14 @@ def agents(q: Question, width: str, round: int) -> dict[str, Any]:
     """Where the agents go, FedLSA beside SCAFFLSA, as the data of a picture that opens with a round."""
     s, p = q.settings, q.problem()
     rounds, used = min(s.rounds, SHOWN), replace(s, local_steps=s.used_steps)
-    paths = [round_paths(p, m, rounds=rounds, points=MOMENTS) for m in used.methods()[:2]]
+    paths = [round_paths(p, m, rounds=rounds, theta_0=q.start(), points=MOMENTS) for m in used.methods()[:2]]
     return agents_figure(paths, round=min(round, rounds), width=width).to_dict()
 
 
 def plan(q: Question, epsilon: float, name: str) -> Plan | str:
     """The cheapest run of a method that reaches the accuracy, or why there is none."""
     try:
-        return theory.plan(q.problem(), epsilon, method=name.lower())
+        return theory.plan(q.problem(), epsilon, method=name.lower(), theta_0=q.start())
     except ArgumentError as error:
         return str(error)
 
@@ -134,7 +153,7 @@ def plan(q: Question, epsilon: float, name: str) -> Plan | str:
 def plan_within(q: Question, epsilon: float, name: str, most: float) -> Plan | None:
     """The same with at most so many observations per agent; None where they are too few."""
     try:
-        return theory.plan(q.problem(), epsilon, method=name.lower(), max_samples=most)
+        return theory.plan(q.problem(), epsilon, method=name.lower(), max_samples=most, theta_0=q.start())
     except ArgumentError:
         return None
 

@@ -38,9 +38,9 @@ def script(s: Settings, files: Sequence[str] = (), simulated: bool = False, pred
     """The Python lines that draw the picture of the error; predicted : whether there is a bias to be predicted."""
     m = s.methods()
     made = ", ".join(f"fl.{_method(a)}" for a in m)
-    more = "" if s.scale == "linear" else ", record=record"
+    more = _start(s) + ("" if s.scale == "linear" else ", record=record")
     lines = ["import fedlsa as fl", "", f"p = {call(s, tuple(files))}", f"methods = [{made}]"]
-    if more:
+    if s.scale != "linear":
         lines.append(f"record = {s.record()}")
     seeds = f"runs = fl.simulate_grid(p, methods, rounds={s.rounds}, seeds={s.seeds}{_sampling(s)}{more})"
     look = "".join(f", {k}={v!r}" for k, v in (("x", s.x), ("scale", s.scale)) if v != getattr(Settings(), k))
@@ -66,7 +66,7 @@ def agents_script(s: Settings, files: Sequence[str] = ()) -> str:
             "from fedlsa.engine.paths import round_paths",
             "",
             f"p = {call(s, tuple(files))}",
-            f"paths = [round_paths(p, m, rounds={min(s.rounds, SHOWN)}) for m in ({made})]",
+            f"paths = [round_paths(p, m, rounds={min(s.rounds, SHOWN)}{_start(s)}) for m in ({made})]",
             f"figure = fl.figures.agent_paths(*paths, round={min(s.round, s.rounds)})",
             *_save("agents.png"),
         ]
@@ -89,6 +89,11 @@ def _method(a: Any) -> str:
 
 def _sampling(s: Settings) -> str:
     return "" if s.sampling == "iid" else f", sampling=fl.Markov(thin={s.thin})"
+
+
+def _start(s: Settings) -> str:
+    """Fits start at 0; elsewhere it is the default."""
+    return ", theta_0=[0.0] * p.dim" if s.problem == "files" else ""
 
 
 def _save(name: str) -> list[str]:
@@ -115,7 +120,7 @@ def _of(held: Sequence[Curve], runs: Sequence[xr.Dataset]) -> list[xr.Dataset]:
 def agents_picture(q: Question, round: int) -> Figure:
     """Where the agents go in one round, as matplotlib draws it."""
     p, rounds = q.problem(), min(q.settings.rounds, SHOWN)
-    paths = [round_paths(p, m, rounds=rounds) for m in q.settings.methods()[:2]]
+    paths = [round_paths(p, m, rounds=rounds, theta_0=q.start()) for m in q.settings.methods()[:2]]
     return figures.agent_paths(*paths, round=min(round, rounds))
 
 
