@@ -17,6 +17,7 @@ from .. import checks
 from ..algorithms import Algorithm
 from ..checks import Floats
 from ..errors import ArgumentError
+from ..frozen import ReadOnly
 from ..problems import Problem
 from ..sampling import IID
 from ..theory.bias import power_sums
@@ -31,7 +32,7 @@ Walk = Callable[
 
 
 @dataclass(frozen=True, eq=False)
-class Paths:
+class Paths(ReadOnly):
     """One run of a method with what happens inside its rounds.
 
     theta : (rounds + 1, d), what the server holds after each round (the iterate itself, never a running mean of it)

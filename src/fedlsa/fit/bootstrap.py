@@ -29,6 +29,7 @@ from ..engine.random import uniforms
 from ..engine.simulate import available_cores
 from ..engine.tables import layout
 from ..errors import ArgumentError
+from ..frozen import ReadOnly
 from ..problems import Problem
 from ..problems.base import Dense, RankOne
 from ..sampling import IID
@@ -39,7 +40,7 @@ PIECE = 2e8  # numbers that are updated between two looks at the keyboard
 
 
 @dataclass(frozen=True, eq=False)
-class Bootstrap:
+class Bootstrap(ReadOnly):
     """A run and its replicas.
 
     theta : (d,), where the run itself ends; replicas : (B, d), where it ends on the reweighted data.

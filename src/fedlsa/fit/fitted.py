@@ -12,6 +12,7 @@ from scipy.special import ndtri
 
 from .. import checks
 from ..checks import Floats
+from ..frozen import ReadOnly
 from ..problems import features as maps
 from ..theory.planner import Plan
 from .arrays import by_name, has_names
@@ -31,7 +32,7 @@ class Prediction(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class SiteReport:
+class SiteReport(ReadOnly):
     """How one site stands to the shared answer.
 
     theta : its own solution, NaN where its data leave it open, on the original scale. All lengths are in standard
@@ -53,7 +54,7 @@ class SiteReport:
 
 
 @dataclass(frozen=True, eq=False)
-class Fit:
+class Fit(ReadOnly):
     """A shared linear model estimated from the data of all sites, on the original scale of the columns.
 
     theta : (d,) coefficients of `names`: the data's own solution, found on this machine, where all the data are

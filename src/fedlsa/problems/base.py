@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,12 +20,14 @@ from numpy.typing import ArrayLike, NDArray
 from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError, SingularSystemError
+from ..frozen import ReadOnly, frozen_property
+from .invariants import check_problem
 
 Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class RankOne:
+class RankOne(ReadOnly):
     """Observations A(z) = u v^T + ridge I and b(z) = y u, as indices into one table of rows: a step costs O(d).
 
     rows : (n, d); left, right : (K,) row numbers of u and v; y : (K,).
@@ -63,7 +64,7 @@ class RankOne:
 
 
 @dataclass(frozen=True, eq=False)
-class Dense:
+class Dense(ReadOnly):
     """Observations with any A(z) : (K, d, d) and b(z) : (K, d); a step costs O(d^2)."""
 
     A: Floats
@@ -86,7 +87,7 @@ class Dense:
 
 
 @dataclass(frozen=True, eq=False)
-class Chain:
+class Chain(ReadOnly):
     """How observations follow one another on a trajectory (assum:P_pi_ergodicity).
 
     Outcome k can happen in state origin[k], does so with probability conditional[k], and leads to state successor[k].
@@ -101,13 +102,15 @@ class Chain:
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class Problem(ReadOnly):
     """A federated linear system (eq:lsa_syst_fed) given by finite tables of observations.
 
     observations, prob : the outcomes of all tables and their probabilities within their table, (K,)
     first : (M + 1,) where each table begins; assignment : (N,) table of each agent; weights : (N,), summing to one
     chain : the trajectories behind the tables, if any; ordered : whether each table is a log that can be replayed
     recipe : the constructor's name and arguments, from which the problem can be made again
+
+    All arrays are read-only, those that are passed in too; laws and indices are checked.
     """
 
     observations: RankOne | Dense
@@ -120,6 +123,8 @@ class Problem:
     recipe: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
+        check_problem(self)
         self.theta_star  # noqa: B018  a singular averaged system is an error now, not in the middle of a run
 
     @property
@@ -139,12 +144,12 @@ class Problem:
         for a, b in zip(self.first[:-1], self.first[1:], strict=True):
             yield slice(int(a), int(b))
 
-    @cached_property
+    @frozen_property
     def table_weights(self) -> Floats:
         """(M,): the total weight of the agents that hold each table."""
         return np.bincount(self.assignment, self.weights, self.n_tables).astype(np.float64)
 
-    @cached_property
+    @frozen_property
     def _table_means(self) -> tuple[Floats, Floats]:
         means = [self.observations.mean(s, self.prob[s]) for s in self.spans()]
         return np.stack([A for A, _ in means]), np.stack([b for _, b in means])
@@ -159,7 +164,7 @@ class Problem:
         """(M, d): the mean vector of each table."""
         return self._table_means[1]
 
-    @cached_property
+    @frozen_property
     def theta_star(self) -> Floats:
         """(d,): the solution of the averaged system (eq:lsa_syst_fed)."""
         A = np.tensordot(self.table_weights, self.table_A_bar, 1)
@@ -172,12 +177,12 @@ class Problem:
             )
         return np.asarray(np.linalg.solve(A, b), np.float64)
 
-    @cached_property
+    @frozen_property
     def table_xi_star(self) -> Floats:
         """(M, d): the ideal control variate of each table, A_bar_c theta_star - b_bar_c."""
         return self.table_A_bar @ self.theta_star - self.table_b_bar
 
-    @cached_property
+    @frozen_property
     def table_theta_star_local(self) -> Floats:
         """(M, d): the solution of each table's own system; NaN where it has none or many."""
         out = np.full_like(self.table_b_bar, np.nan)

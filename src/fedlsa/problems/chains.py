@@ -76,4 +76,11 @@ def _checked(name: str, entry: tuple[Any, ...], S: int) -> tuple[Any, ...]:
     if wrong.any():
         at = int(np.argmax(wrong))
         raise ArgumentError(f"probability in {name} must sum to one in every state; got {total[at]:.10g} in state {at}")
+    stuck = (np.bincount(s, minlength=S)[s_next] == 0) & ~ends & (chance > 0)
+    if stuck.any():
+        at = int(np.argmax(stuck))
+        raise ArgumentError(
+            f"state in {name} must hold every state that is entered, or the transition must terminate; "
+            f"got none for state {s_next[at]}, entered at [{at}]"
+        )
     return s, s_next, y, chance, ends

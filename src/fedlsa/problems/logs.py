@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from .. import checks
 from ..checks import Floats
 from ..errors import SingularSystemError
+from ..frozen import ReadOnly
 from . import features as maps
 from .base import Problem
 from .markov import Flags
@@ -19,7 +20,7 @@ from .transitions import from_transitions
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Log:
+class Log(ReadOnly):
     """K transitions of one site in the order in which they happened.
 
     state, next_state : (K,) integers or (K, k) numbers; action : (K,) or (K, m); reward : (K,)

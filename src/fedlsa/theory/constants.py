@@ -19,12 +19,13 @@ import scipy.linalg
 
 from .. import checks
 from ..checks import Floats
+from ..frozen import ReadOnly
 from ..problems.base import Problem, RankOne
 from .noise import chunks, matrix_noise, norms, residuals
 
 
 @dataclass(frozen=True, eq=False)
-class Constants:
+class Constants(ReadOnly):
     """Named constants of a problem. `table_...` has one entry per table, other arrays one per agent.
 
     NaN stands for what does not exist: everything about theta_star_c where A_bar_c is singular, L and nu where

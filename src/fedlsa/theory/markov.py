@@ -23,6 +23,7 @@ from scipy.spatial.distance import pdist
 from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError
+from ..frozen import ReadOnly
 from ..problems.base import Problem
 from .constants import constants
 
@@ -30,7 +31,7 @@ LONGEST = 2**40  # a chain that has not mixed by then counts as periodic
 
 
 @dataclass(frozen=True, eq=False)
-class MarkovConstants:
+class MarkovConstants(ReadOnly):
     """Constants of assum:P_pi_ergodicity, eq:condition_number_contraction_rates and eq:alpha_infty_makov.
 
     Arrays have one entry per agent. NaN stands for what does not exist, where some -A_bar_c is not Hurwitz, or where

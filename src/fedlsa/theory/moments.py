@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError
+from ..frozen import ReadOnly, frozen_property
 from ..problems.base import Problem, RankOne
 from .symmetric import folded, symkron, triangle
 
@@ -29,7 +29,7 @@ LARGEST = 4 * 2**30  # bytes of second moments
 
 
 @dataclass(frozen=True, eq=False)
-class Moments:
+class Moments(ReadOnly):
     """Moments of M tables and the K groups of identical agents that hold them.
 
     A_bar : (M, d, d); b_bar : (M, d); noise : (M, d (d + 1) / 2, (d + 1) (d + 2) / 2)
@@ -51,21 +51,21 @@ class Moments:
     def n_agents(self) -> int:
         return int(self.count.sum())
 
-    @cached_property
+    @frozen_property
     def quiet(self) -> bool:
         """Whether no observation is random: then second moments are squares of means (theory/quiet.py)."""
         if not any(self.noise.strides):  # one number, shown many times
             return not self.noise.size or not self.noise.flat[0]
         return not self.noise.any()
 
-    @cached_property
+    @frozen_property
     def theta_star(self) -> Floats:
         """(d,): the solution of the averaged system (eq:lsa_syst_fed)."""
         w = self.count * self.weight
         A = np.tensordot(w, self.A_bar[self.table], 1)
         return np.asarray(np.linalg.solve(A, w @ self.b_bar[self.table]), np.float64)
 
-    @cached_property
+    @frozen_property
     def xi_star(self) -> Floats:
         """(M, d): the ideal control variate of each table."""
         return self.A_bar @ self.theta_star - self.b_bar

@@ -13,6 +13,7 @@ from .. import checks
 from ..algorithms import Algorithm, FedLSA, PowerStep
 from ..checks import Floats
 from ..errors import ArgumentError, PrecisionError
+from ..frozen import ReadOnly
 from ..problems.base import Problem
 from ..sampling import IID
 from . import fedlsa, limits, quiet
@@ -26,7 +27,7 @@ FARTHEST = 1e9  # times the inverse of the largest ||A_c||: step sizes beyond ar
 
 
 @dataclass(frozen=True, eq=False)
-class Stationary:
+class Stationary(ReadOnly):
     """What theta tends to in law: mean, bias = mean - theta_star (d,), covariance (d, d), variance = its trace, mse.
 
     route : how the covariance was found: "linear system" or "means" (FedLSA), "lyapunov", "krylov" or "dense" (methods

@@ -13,12 +13,13 @@ import numpy as np
 from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError, SingularSystemError
+from ..frozen import ReadOnly
 from ..problems.base import Problem, RankOne
 from ..problems.markov import stationary_laws
 
 
 @dataclass(frozen=True, eq=False)
-class VirtualMDP:
+class VirtualMDP(ReadOnly):
     """The averaged process under the shared policy, and its system A_tilde theta_tilde = b_tilde."""
 
     kernel: Floats = field(repr=False)  # (S, S) E_c P_pi^c(s' | s)

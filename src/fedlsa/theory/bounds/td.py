@@ -8,13 +8,14 @@ import numpy as np
 
 from ...checks import Floats
 from ...errors import ArgumentError
+from ...frozen import ReadOnly
 from ...problems.base import Problem, RankOne
 from ..constants import constants
 from .base import Inputs, Numbers
 
 
 @dataclass(frozen=True, eq=False)
-class TDClaim:
+class TDClaim(ReadOnly):
     """The Claim for TD(0) (prop:condition_check), and whether its assumptions hold on the problem."""
 
     discount: float  # gamma

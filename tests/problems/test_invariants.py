@@ -1,0 +1,75 @@
+"""A problem is what it says: its laws sum to one, its indices are in range, its arrays cannot be written to."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import fedlsa as fl
+from fedlsa.errors import ArgumentError
+from fedlsa.problems import Dense
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return fl.problems.garnet(agents=3, states=6, features=2, seed=1)
+
+
+def changed(array, at, value):
+    out = array.copy()
+    out[at] = value
+    return out
+
+
+WRONG = {
+    "prob must sum to one in every table": lambda p: {"prob": 0.5 * p.prob},
+    "prob must hold numbers of at least 0": lambda p: {"prob": changed(p.prob, [0, 1], [-1, 1 + p.prob[:2].sum()])},
+    "prob must hold finite": lambda p: {"prob": changed(p.prob, 0, np.nan)},
+    "prob must have shape": lambda p: {"prob": p.prob[:-1]},
+    "first must rise": lambda p: {"first": p.first[:-1]},
+    "assignment must hold numbers from 0 to": lambda p: {"assignment": changed(p.assignment, 0, 9)},
+    "assignment must be integers": lambda p: {"assignment": p.assignment * 1.0},
+    "weights must sum to one": lambda p: {"weights": 2 * p.weights},
+    "weights must be positive": lambda p: {"weights": np.array([1.0, 0.0, 0.0])},
+    "left must hold numbers": lambda p: {"observations": replace(p.observations, left=p.observations.left + 10**6)},
+    "right must be": lambda p: {"observations": replace(p.observations, right=p.observations.right[1:])},
+    "y must hold finite": lambda p: {"observations": replace(p.observations, y=changed(p.observations.y, 1, np.inf))},
+    "following must hold": lambda p: {"observations": replace(p.observations, features=1)},
+    "origin must hold": lambda p: {"chain": replace(p.chain, origin=p.chain.origin + 6)},
+    "successor must hold": lambda p: {"chain": replace(p.chain, successor=p.chain.successor - 1)},
+    "stationary must sum": lambda p: {"chain": replace(p.chain, stationary=p.chain.stationary / 2)},
+    "conditional must sum": lambda p: {"chain": replace(p.chain, conditional=p.chain.conditional / 2)},
+    "A must have shape": lambda p: {
+        "observations": Dense(np.ones((len(p.prob), 3, 3)), np.ones((len(p.prob), 2))), "chain": None,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", WRONG)
+def test_a_problem_refuses_what_cannot_be(problem, rule):
+    with pytest.raises(ArgumentError, match=f"^{rule}"):
+        replace(problem, **WRONG[rule](problem))
+
+
+def test_a_chain_that_enters_a_state_without_leaving_it_is_refused():
+    """Its law would sum to 0, and outcomes of other tables would be drawn."""
+    chain = ([0, 1], [1, 2], [1.0, 1.0], [1.0, 1.0])
+    with pytest.raises(ArgumentError, match=r"got none for state 2, entered at \[1\]"):
+        fl.problems.from_chains([chain], np.eye(3), 0.9)
+    ends = fl.problems.from_chains([(*chain, [False, True])], np.eye(3)[:, :2], 0.9, initial=[1, 0, 0])
+    np.testing.assert_allclose(ends.prob.sum(), 1)
+
+
+def test_what_a_problem_takes_in_is_frozen_or_copied():
+    A, b = np.eye(2)[None] + 0.0, np.ones((1, 2))
+    base = np.array([0.2, 0.8, 0.5])
+    p = fl.problems.Problem(Dense(A, b), np.ones(1), np.array([0, 1]), np.zeros(2, np.int64), base[:2])
+    base[:2] = 0.5
+    assert p.weights.tolist() == [0.2, 0.8]
+    with pytest.raises(ValueError, match="read-only"):
+        A[0, 0, 0] = 3
+    data = np.ones((4, 2)) + np.eye(4, 2), np.arange(4.0)
+    q = fl.problems.regression([data])
+    truth = q.theta_star.copy()
+    data[0][:] = 7.0  # the caller's own arrays stay the caller's
+    np.testing.assert_array_equal(fl.problems.from_recipe(q.recipe).theta_star, truth)
