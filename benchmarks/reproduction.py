@@ -40,7 +40,8 @@ def numpy_nanoseconds(agents: int, steps: int) -> float:
 
 def report(preset: str, quick: bool) -> str:
     scale = Scale(preset, 10, False)
-    cells = {c: None for n in GRIDS for held in EXPERIMENTS[n].groups(scale).values() for c in held}
+    drawn = [held for n in GRIDS for p in EXPERIMENTS[n].pictures for held in p.cells(scale).values()]
+    cells = {c: None for held in drawn for c in held.values()}
     runs = [c for c in cells if c.kind == "simulate"]
     if quick:
         runs = [type(c)(c.kind, {**c.settings, "rounds": max(1, c.settings["rounds"] // 100)}) for c in runs]
