@@ -7,6 +7,7 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.theory import moments, trajectories
+from fedlsa.theory.trajectories.product import Stillness
 
 BEYOND = 4.5  # standard errors that a simulated mean may lie off
 
@@ -144,6 +145,28 @@ def test_the_error_of_the_closure_is_within_its_estimate(seed, agents, states, s
         assert (off <= found["mse_error"].values + 1e-12 * true["mse"].values).all()
         if stay < 0.9:
             assert (off <= 1e-3 * true["mse"].values).all()
+
+
+@pytest.mark.parametrize("forgotten", [0.3, 1.1], ids=["some", "all"])
+@pytest.mark.parametrize(("agents", "states"), [(3, 3), (4, 2)])
+def test_what_is_left_out_of_memories_is_in_the_estimate(agents, states, forgotten, monkeypatch):
+    p, a = chains(0, agents, states, 0.5, weights=np.arange(1.0, agents + 1)), fl.FedLSA(0.2, 2)
+    true = fl.theory.exact(p, a, rounds=25, sampling=fl.Markov())
+    monkeypatch.setattr(trajectories, "MOST_PRODUCT", 0)
+    monkeypatch.setattr(trajectories.closure, "FORGOTTEN", forgotten)
+    found = fl.theory.exact(p, a, rounds=25, sampling=fl.Markov())
+    off = np.abs(found["mse"] - true["mse"]).values
+    assert (off <= found["mse_error"].values + 1e-12 * true["mse"].values).all()
+    if forgotten > 1:
+        assert off.max() > 1e-4 * float(true["mse"].max())  # it matters
+
+
+@pytest.mark.parametrize("rate", [0.5, 0.99, 0.9995])
+def test_a_recursion_is_still_only_where_nothing_is_left_of_its_way(rate):
+    still, left = Stillness(), 1.0
+    while not still.reached((1 - rate) * left, 1.0):
+        left *= rate
+    assert 1e-17 < left < 1e-13
 
 
 @pytest.mark.parametrize("stay", [0.0, 0.9])

@@ -14,6 +14,9 @@ its own agent's work is meant. The difference D obeys the same linear recursion,
 pair terms only the newest are followed, the older ones being smaller by the square of the step size. The estimate is
 the sum of the absolute eigenvalues of D in E[u u^T], divided by 1 - epsilon (the largest of all agents) for the orders
 beyond: of order epsilon, one order above the error that it stands for, and infinite for chains that never forget.
+
+Of a chain's memory, singular values far below the largest are left out. Agent c then misses at most 2 S^(1/2) sigma of
+F in a round, sigma the largest of them; what is missed goes on by the round's own map, and is added to the estimate.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from numpy.typing import NDArray
 from ...checks import Floats
 from ..symmetric import smat, svec, symkron
 from .chains import Local
-from .product import SETTLED
+from .product import Stillness
 
 ROUNDING = 1e-13  # memory below this is none
 FORGOTTEN = 1e-5  # singular values of a chain's memory, as a share of the largest, that are left out: far below D
@@ -42,6 +45,7 @@ class Agent:
     they are; m : (n, n), the mean of `mean`; noise : (q, q), that of `square` less the map X -> m X m^T
     back, forth : (S, r), (r, S), K = back forth on what sums to zero over states; r = 0 where nothing is remembered
     epsilon : the factor by which a round shrinks, in the long run, the distance of the chain from stationarity
+    missed : 2 S^(1/2) times the largest singular value that is left out of K
     """
 
     w: float
@@ -57,6 +61,7 @@ class Agent:
     back: Floats
     forth: Floats
     epsilon: float
+    missed: float
 
     @staticmethod
     def of(local: Local, w: float, p: Floats, forgotten: float) -> Agent:
@@ -71,7 +76,8 @@ class Agent:
         back, size, forth = np.linalg.svd(local.K - later[:, None])
         r = int((size > max(ROUNDING, forgotten * size[0])).sum())
         epsilon = float(np.abs(np.linalg.eigvals(local.K - later[:, None])).max())
-        return Agent(w, p, later, M, M_p, T, mean, square, m, noise, back[:, :r] * size[:r], forth[:r], epsilon)
+        missed = 2 * float(np.sqrt(S) * size[r]) if r < S else 0.0
+        return Agent(w, p, later, M, M_p, T, mean, square, m, noise, back[:, :r] * size[:r], forth[:r], epsilon, missed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,21 +248,22 @@ def curve(
         [np.zeros((len(p), n, n)) for p in laws],
         {(c, e): np.zeros((len(laws[c]) * n, len(laws[e]) * n)) for c in range(N) for e in range(c + 1, N)},
     )
-    off, agents = State(0 * fine.F, fine.one, fine.two), list[Agent]()
+    off, agents, lost = State(0 * fine.F, fine.one, fine.two), list[Agent](), np.zeros((n, n))
     forgotten = 0.0 if N == 2 else FORGOTTEN  # two agents are closed without error
     mean, mse, error = np.empty((len(recorded), d)), np.empty(len(recorded)), np.empty(len(recorded))
-    i = 0
+    i, still = 0, Stillness()
     for t in range(int(recorded[-1]) + 1):
         if t > 0:
             if not (steady and agents and all(np.array_equal(a.p, p) for a, p in zip(agents, laws, strict=True))):
                 agents = [Agent.of(f, w, p, forgotten) for f, w, p in zip(maps(t - 1), weights, laws, strict=True)]
             laws = [_next(a) for a in agents]
-            before, (fine, off) = fine, advance(fine, off, agents)
-            if steady and _still(before, fine):
+            before, (fine, off) = (fine, off, lost), advance(fine, off, agents)
+            lost = _miss(lost, fine.F, agents)
+            if steady and still.reached(_change(before, (fine, off, lost)), float(np.abs(fine.F).max())):
                 recorded = np.minimum(recorded, t)  # from here on nothing changes
         while i < len(recorded) and recorded[i] == t:
             mean[i], mse[i] = fine.F[:d, d], np.trace(fine.F[:d, :d])
-            error[i] = _estimate(off.F[:d, :d], max((a.epsilon for a in agents), default=0.0))
+            error[i] = _estimate(off.F[:d, :d], max((a.epsilon for a in agents), default=0.0)) + np.trace(lost)
             i += 1
         if i == len(recorded):
             break
@@ -274,6 +281,18 @@ def _next(a: Agent) -> Floats:
     return a.p if np.abs(a.later - a.p).max() < 1e-12 else a.later
 
 
-def _still(before: State, after: State) -> bool:
-    pairs = [(before.F, after.F), *zip(before.one, after.one, strict=True)]
-    return all(bool(np.abs(x - y).max() <= SETTLED * np.abs(after.F).max()) for x, y in pairs)
+def _miss(lost: Floats, F: Floats, agents: Sequence[Agent]) -> Floats:
+    """What leaving out parts of memories may have cost in E[u u^T], one round later : (n, n), nothing for constants."""
+    m = sum((a.w * a.m for a in agents), np.zeros_like(F))
+    out = m @ lost @ m.T + _mapped(sum((a.w**2 * a.noise for a in agents), np.zeros_like(agents[0].noise)), lost)
+    out += sum(a.w * a.missed for a in agents) * F
+    out[-1], out[:, -1] = 0, 0
+    return np.asarray(out, np.float64)
+
+
+def _change(before: tuple[State, State, Floats], after: tuple[State, State, Floats]) -> float:
+    """The largest change of any moment that is followed, estimates of errors included."""
+    arrays = (
+        [x for s in (old, off) for x in (s.F, *s.one, *s.two.values())] + [lost] for old, off, lost in (before, after)
+    )
+    return max(float(np.abs(x - y).max()) for x, y in zip(*arrays, strict=True))

@@ -19,7 +19,8 @@ from .chains import Local
 
 NEGLIGIBLE = 1e-17  # share of a sum below which its further terms are left out
 MOST_TERMS = 100_000  # of the sum over the length of a random round
-SETTLED = 1e-15  # relative change in a round below which the recursion has reached its limit
+SETTLED = 1e-13  # of the way to its limit that a recursion may still have before it, relative
+SLOWING = 1e-9  # change in a round, relative, from which on it is watched
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +58,22 @@ class Layout:
                 out[self.x(c), hats] = gain * mean
                 out[np.ix_(self.x(c), self.hat(c))] -= gain * eye
         return out
+
+
+class Stillness:
+    """Whether a recursion has reached its limit: then nothing more needs to be computed.
+
+    A change that has fallen to what it is in k rounds goes on to fall like that, so that k times it is still to come;
+    a slow mode moves little in a round, and far in many.
+    """
+
+    def __init__(self) -> None:
+        self.rounds = 0
+
+    def reached(self, change: float, size: float) -> bool:
+        """change : of a round, in a state of the given size."""
+        self.rounds = self.rounds + 1 if change <= SLOWING * size else 0
+        return self.rounds > 0 and change * self.rounds <= SETTLED * size
 
 
 def local_steps(Y: Floats, where: Layout, agents: Sequence[Local]) -> Floats:
@@ -116,14 +133,14 @@ def curve(
         Y = np.multiply.outer(law, Y)
     chains = tuple(range(where.N))
     mean, mse, spread = np.empty((len(recorded), where.d)), np.empty(len(recorded)), np.zeros(len(recorded))
-    i = 0
+    i, still = 0, Stillness()
     for t in range(int(recorded[-1]) + 1):
         if t > 0:
             before = Y
             Y, gain = advance(t - 1, Y)
             end = where.server(weights, gain)
             Y = end @ Y @ end.T
-            if steady and np.abs(Y - before).max() <= SETTLED * np.abs(Y).max():
+            if steady and still.reached(float(np.abs(Y - before).max()), float(np.abs(Y).max())):
                 recorded = np.minimum(recorded, t)  # from here on nothing changes
         while i < len(recorded) and recorded[i] == t:
             full = Y.sum(axis=chains)
