@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 BESIDE := $(VENV)/beside.log
 
 .DEFAULT_GOAL := help
-.PHONY: help demo explore test test-beside mutate test-gpu test-network lint bench reproduce network docs clean
+.PHONY: help demo explore test test-beside test-portable fuzz mutate test-gpu test-network lint bench reproduce network docs clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,6 +29,12 @@ test-gpu: $(VENV)/.installed-test $(VENV)/.installed-cuda ## the tests of the GP
 
 test-network: $(VENV)/.installed-test ## the longer matrix of faults on real processes over loopback: about a quarter of an hour
 	@FEDLSA_TEST_NETWORK=1 $(BIN)/python -m pytest tests/network/long
+
+test-portable: $(VENV)/.installed-test ## all tests as older processors, more BLAS threads and busy machines run them (ARGS="tests/theory")
+	@$(BIN)/python tests/portable.py -n auto --dist worksteal $(or $(ARGS),--ignore=tests/gpu --ignore=tests/browser)
+
+fuzz: $(VENV)/.installed-test ## odd calls of every public function, and bad command lines (COUNT=40000 SEED=1)
+	@FEDLSA_FUZZ=$(or $(COUNT),40000) FEDLSA_SEED=$(or $(SEED),1) $(BIN)/python -m pytest tests/fuzz
 
 mutate: $(VENV)/.installed-test ## break one line at a time and see that tests notice (JOBS=2): docs/mutations.md
 	@$(BIN)/python tests/mutation/run.py --jobs $(or $(JOBS),2)

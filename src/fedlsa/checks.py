@@ -20,6 +20,7 @@ from .errors import ArgumentError, ArgumentTypeError, UnknownNameError
 Floats = NDArray[np.float64]
 Kind = TypeVar("Kind")
 LARGEST_INTEGER = 2**63 - 1  # of an index, and of arrays of integers
+LARGEST_REAL = 1e150  # formulas square what they are given, and divide by it
 MOST_ENTRIES = 2**22  # of a sequence that Python goes through one by one: more belong into an array
 
 
@@ -80,6 +81,9 @@ def real(
         raise ArgumentTypeError(f"{name} must be {rule}; got {show(value)}") from None
     except OverflowError:  # an integer beyond every float
         raise ArgumentError(f"{name} must be {rule}; got {show(value)}") from None
+    size = abs(number)
+    if math.isfinite(number) and (size > LARGEST_REAL or (above == 0 and 0 < number < 1 / LARGEST_REAL)):
+        raise ArgumentError(f"{name} must be {rule}, whose square is no less a number; got {number:g}")
     good = (
         math.isfinite(number)
         and (above is None or number > above)

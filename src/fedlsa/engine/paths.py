@@ -29,6 +29,7 @@ Integers = NDArray[np.int64]
 Walk = Callable[
     [Floats, Floats, Integers, float, Integers], Floats
 ]  # theta, xi, active, eta, steps -> (N, points+1, d)
+MOST_STEPS = 10**7  # that are drawn one at a time, about a minute
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,10 +81,16 @@ def round_paths(
     start = problem.theta_star + 1 if theta_0 is None else checks.array("theta_0", theta_0, (d,))
 
     m = algorithm.taking_part(N)
+    checks.memory("rounds", rounds, 64, "step sizes and lengths of rounds")
     lengths = algorithm.observations(uniforms(np.uint64(seed), 0, rounds), 1)
     etas = algorithm.eta(np.arange(rounds))
     gains = algorithm.gain(etas, lengths)
     steps = np.array([np.rint(np.linspace(0, H, points + 1)) for H in lengths]).astype(np.int64)
+    checks.memory("rounds", rounds, 8 * 2 * N * (points + 1) * d, "the agents' paths")
+    if noise and rounds * N * int(lengths.max()) > MOST_STEPS:
+        raise ArgumentError(
+            f"local steps of all agents and rounds must be at most {MOST_STEPS:.0e} with noise; got more"
+        )
     walk = _noisy_walk(problem, seed) if noise else _mean_walk(problem)
 
     theta, xi = np.empty((rounds + 1, d)), np.zeros((rounds + 1, N, d))

@@ -61,4 +61,4 @@ def recipe(
 
 def own(value: ArrayLike | None) -> NDArray[Any] | None:
     """A copy of an array, for the caller may change the original; None stays None."""
-    return None if value is None else np.array(value)
+    return None if value is None else np.array(checks.as_array("an argument", value))

@@ -41,7 +41,10 @@ def text(value: Any) -> str:
 
 def value(text: str) -> Any:
     """The inverse of `text`, up to tuples, which come back as lists."""
-    return json.loads(text, object_hook=_decode)
+    try:
+        return json.loads(text, object_hook=_decode)
+    except (ValueError, TypeError) as error:
+        raise ArgumentError(f"a recipe must be JSON text as results hold it; got {checks.show(text)}") from error
 
 
 def fields_of(record: Any) -> dict[str, Any]:
@@ -120,6 +123,8 @@ def require_result(name: str, value: Any) -> None:
         wanted = ("seed",) if n == "diverged_at" else ("seed", "round")
         if value[n].dims != wanted or not value[n].size:
             raise ArgumentError(f"{name} must be a result of simulate, with {n} over {wanted}; got {value[n].dims}")
+        if n in ("communications", "diverged_at") and value[n].dtype.kind not in "iu":
+            raise ArgumentTypeError(f"{name} must be a result of simulate, with integers in {n}; got {value[n].dtype}")
 
 
 def require_numbers(
