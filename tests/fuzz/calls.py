@@ -137,9 +137,9 @@ ODD = {
     "run of text": lambda: run().assign(squared_error=("round", list("abcdefg"))), "run of NaN": lambda: run() * np.nan,
     "curve of NaN": lambda: curve() * np.nan, "[run]": lambda: [run()], "[run, curve]": lambda: [run(), curve()],
     "problem": problem, "method": lambda: fl.FedLSA(0.1, 3), "plan": plan, "[plan]": lambda: [plan()],
-    "huge method": lambda: fl.FedLSA(1e-300, 10**18), "rare method": lambda: fl.Scaffnew(0.1, 1e-300),
-    "fast method": lambda: fl.SCAFFLSA(1e300, 3), "averaged method": lambda: fl.FedLSA(0.1, 3, average_after=10**18),
-    "fading method": lambda: fl.FedLSA(fl.PowerStep(1e-300, 1e300), 2), "Markov": lambda: fl.Markov(10**18),
+    "huge method": lambda: fl.FedLSA(1e-140, 10**18), "rare method": lambda: fl.Scaffnew(0.1, 1e-140),
+    "fast method": lambda: fl.SCAFFLSA(1e140, 3), "averaged method": lambda: fl.FedLSA(0.1, 3, average_after=10**18),
+    "fading method": lambda: fl.FedLSA(fl.PowerStep(1e-140, 1e140), 2), "Markov": lambda: fl.Markov(10**18),
     "Markov at": lambda: fl.Markov(1, (10**18, 0, 0)), "Replay": lambda: fl.Replay(3),
     "task": lambda: fl.Regression("y"), "fit": fitted, "figure": figure, "path": lambda: Path("nowhere") / "x",
     "folder": lambda: Path("."), "paths": paths,
@@ -334,9 +334,9 @@ def cases(count, seed):
 
 def outcome(function, args, named, changes):
     """ "returned" or "refused", and what is wrong with that, if anything."""
-    values = {place: ODD[odd]() for place, odd in changes.items()}
-    args = [values.get(i, value) for i, value in enumerate(args)]
     try:
+        values = {place: ODD[odd]() for place, odd in changes.items()}
+        args = [values.get(i, value) for i, value in enumerate(args)]
         function(*args, **{key: values.get(key, value) for key, value in named.items()})
     except FedLSAError as error:
         return "refused", None if str(error) and "\n" not in str(error) else f"not one line: {str(error)[:80]!r}"

@@ -31,6 +31,7 @@ from ..sampling import IID, Markov, Replay
 
 EMBED_LIMIT = 32 * 2**20
 NEEDS = "run_again_needs"  # the attribute that says what is not in a result
+COSTS = ("communications", "uploads", "samples", "bytes", "round")
 SAMPLINGS = {kind.__name__: kind for kind in (IID, Markov, Replay)}
 
 
@@ -137,6 +138,8 @@ def require_numbers(
     for n in variables:
         if value[n].dtype.kind not in "fiu" or not value[n].size:
             raise ArgumentTypeError(f"{name} must be {what}, with numbers in {n}; got {value[n].dtype}")
+        if n in COSTS and not np.isfinite(value[n].values).all():
+            raise ArgumentError(f"{name} must be {what}, with finite numbers in {n}; got some that are not")
 
 
 def arguments(

@@ -71,6 +71,7 @@ def exact(
     """
     m, x = centred_start(problem, xi_0)
     rounds = checks.integer("rounds", rounds, at_least=1)
+    checks.memory("rounds", rounds, 16, "the step sizes")
     recorded = results.recorded_rounds(record, rounds)
     checks.instance("sampling", sampling, (IID, Markov, Replay), "fl.IID(), fl.Markov() or fl.Replay()")
     check_method(m, algorithm, IID() if isinstance(sampling, Markov) else sampling)

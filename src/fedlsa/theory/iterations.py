@@ -30,6 +30,8 @@ from .local import one_step
 from .moments import Moments
 from .symmetric import smat, svec
 
+MOST_ITERATIONS = 10**7  # each of which is computed: minutes
+
 
 @dataclass(frozen=True, eq=False)
 class _State:
@@ -64,7 +66,7 @@ def exact_iterations(
     if not isinstance(algorithm.step_size, float):
         raise ArgumentError(f"step_size must be constant for moments per iteration; got {algorithm.step_size!r}")
     eta, p, d = algorithm.step_size, algorithm.probability, m.dim
-    last = checks.integer("iterations", iterations, at_least=1)
+    last = checks.integer("iterations", iterations, at_least=1, at_most=MOST_ITERATIONS)
     recorded = results.recorded_rounds(record, last)
     u = np.ones(d) if theta_0 is None else checks.array("theta_0", theta_0, (d,)) - m.theta_star
     w = np.concatenate([np.tile(u, (len(x), 1)), x], axis=1)
