@@ -36,6 +36,7 @@ from ..sampling import IID
 from .replicas import LANES, Data, Method, State, Weights, advance, mean_weights, weight_bits
 
 GROUP = 64  # replicas that run together at most: the bits of a word
+MOST_WORK = 1e14  # numbers that are updated in all: a day of one core
 PIECE = 2e8  # numbers that are updated between two looks at the keyboard
 
 
@@ -98,6 +99,8 @@ def bootstrap(
     """
     data, method, start = _checked(problem, algorithm, rounds, run_seed, theta_0)
     B = checks.integer("replicas", replicas, at_least=2)
+    checks.memory("replicas", B, 16 * problem.dim, "where a replica ends")
+    check_work("replicas", B, problem, float(method.lengths.sum()))
     key = np.uint64(checks.integer("seed", seed, at_most=2**64 - 1))
     per_block = checks.integer("blocks", blocks, at_least=1)
     centred = checks.boolean("centred", centred)
@@ -121,6 +124,16 @@ def bootstrap(
     theta, held = held[B].copy(), held[:B]
     _check_finite(algorithm, theta, held)
     return Bootstrap(theta, held)
+
+
+def check_work(name: str, replicas: int, problem: Problem, samples: float) -> None:
+    """Refuse replicas of a run of so many steps per site that would take days; name : of the argument."""
+    each = problem.n_agents * problem.dim * samples
+    if replicas * each > MOST_WORK:
+        raise ArgumentError(
+            f"{name} must be at most {MOST_WORK / each:,.0f} for a run of {samples:,.0f} steps at each of "
+            f"{problem.n_agents} sites, {problem.dim} numbers each: more take days; got {replicas}"
+        )
 
 
 def row_weights(problem: Problem, replica: int, *, seed: int = 0, blocks: int = 1, centred: bool = True) -> Floats:

@@ -11,11 +11,11 @@ import numpy as np
 from .. import checks
 from ..algorithms import METHODS
 from ..checks import Floats
-from ..errors import ArgumentError, SiteDataError
+from ..errors import ArgumentError, PrecisionError, SiteDataError
 from ..problems import Problem
 from ..results.recipe import versions
 from ..theory.planner import LARGEST, Plan
-from .bootstrap import Bootstrap
+from .bootstrap import Bootstrap, check_work
 from .bootstrap import bootstrap as run_replicas
 from .covariance import Scores, block_length, corrected, positive, sandwich, scores
 from .fitted import Fit
@@ -86,7 +86,7 @@ def fit(
     checks.boolean("centred", centred)
     checks.boolean("rivals", rivals)
     if bootstrap is not None:
-        checks.integer("bootstrap", bootstrap, at_least=2)
+        checks.memory("bootstrap", checks.integer("bootstrap", bootstrap, at_least=2), 64, "what a replica ends with")
     checks.callback("progress", progress)
     tell = progress or (lambda what, done, total: None)
 
@@ -119,7 +119,7 @@ def fit(
         if made is None:
             rows, problem = False, problem_of(data, systems, weights, False)
             made = planned(problem, settings)
-    except ArgumentError as error:
+    except (ArgumentError, PrecisionError) as error:
         if not by_default:
             raise
         raise SiteDataError(unreachable(A, data.names, str(error))) from error
@@ -153,6 +153,7 @@ def fit(
         tell("bootstrap", 0, 1)
         blocks = block_length(found)
         coarse = _coarser(problem, outcome, settings, metric)
+        check_work("bootstrap", bootstrap, problem, coarse.samples)
         out = replace(out, bootstrap=_replicas(problem, coarse, bootstrap, blocks, settings.seed, centred, original))
     return out
 
@@ -161,7 +162,7 @@ def _short(problem: Problem, s: Settings) -> Plan | None:
     """A plan on rows that takes seconds; None where they cannot reach the accuracy so soon."""
     try:
         made = planned(problem, s)
-    except ArgumentError:  # out of reach for any step size
+    except (ArgumentError, PrecisionError):  # out of reach for any step size, or for exact theory
         return None
     return made if problem.n_agents * made.samples <= LONG else None
 

@@ -77,16 +77,18 @@ def read(
         held: list[Piece] = []
         integers = True
         for x, p in watch(recorded(sites[c], task, columns)):
-            part = Summary.of(x[:, : x.shape[1] - task.intercept], p.y)
-            total = part if total is None else total + part
-            if not task.scaled:
-                sums = Sums.of(p) if sums is None else sums + Sums.of(p)
+            with np.errstate(over="ignore", invalid="ignore"):  # told in words
+                part = Summary.of(x[:, : x.shape[1] - task.intercept], p.y)
+                total = part if total is None else total + part
+                if not task.scaled:
+                    sums = Sums.of(p) if sums is None else sums + Sums.of(p)
             integers = integers and numbers_states(task, columns, x)
             held.append(p)
             if not room.take(p.nbytes):
                 held.clear()
         if total is None:
             raise none_there(sites[c].name)
+        total.check_size(sites[c].name)
         return total, sums, held, integers
 
     found = _each(sites, task, "reading", tell, first)

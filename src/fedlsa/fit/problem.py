@@ -8,7 +8,7 @@ from typing import Any
 
 from .. import checks
 from ..checks import Floats
-from ..errors import ArgumentError
+from ..errors import ArgumentError, SingularSystemError, SiteDataError
 from ..problems import Problem
 from ..theory.planner import LARGEST
 from .passes import Data, read
@@ -73,7 +73,13 @@ def rows_or_means(data: Data, local: str, largest: int, memory: float) -> bool:
 
 def problem_of(data: Data, systems: Sequence[System], weights: Floats, rows: bool) -> Problem:
     """The sites' rows, or their means, as tables of observations."""
-    return rows_problem(data.kept or [], weights, data.ridge) if rows else means_problem(systems, weights)
+    try:
+        return rows_problem(data.kept or [], weights, data.ridge) if rows else means_problem(systems, weights)
+    except SingularSystemError as error:  # `solution` has scaled the columns, and found a regular system
+        raise SiteDataError(
+            "columns must be of comparable sizes for steps on them as they are; got columns so different in size, or "
+            "so far from 0, that no run can be computed: rescale them, or let them be standardised"
+        ) from error
 
 
 def columns_of(path: Any) -> list[str]:

@@ -12,7 +12,7 @@ from ..errors import SiteDataError
 from .observe import Scale
 from .tasks import Regression, Task, Value
 
-LARGEST = 1e150  # absolute value of a number in a file
+LARGEST, LEAST = 1e150, 1e-150  # absolute values of a column's largest number: their squares are numbers too
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +33,13 @@ class Summary:
         largest = np.append(np.maximum(x.max(axis=0), -x.min(axis=0)), np.abs(y).max())
         return cls(len(y), mean, scatter, largest)
 
+    def check_size(self, site: str, least: float = LEAST) -> None:
+        """Refuse columns whose numbers cannot be squared."""
+        for size in self.largest.tolist():
+            if size > LARGEST or 0 < size < least:
+                rule = f"{site} must have columns whose largest number is from {least:g} to {LARGEST:g}, or 0"
+                raise SiteDataError(f"{rule}, so that it can be squared; got {size:g}; rescale the column")
+
     def __add__(self, other: Summary) -> Summary:
         """The summary of the rows of both."""
         n = self.n + other.n
@@ -49,14 +56,11 @@ def summary(pieces: Iterable[tuple[Floats, Floats]], name: str) -> Summary:
     """The summary of one site's features (n, k) and targets (n,), from its pieces; name : of the site, for errors."""
     total: Summary | None = None
     for x, y in pieces:
-        largest = max(np.abs(x).max(initial=0.0), np.abs(y).max(initial=0.0))
-        if largest > LARGEST:
-            raise SiteDataError(
-                f"{name} must have values of at most {LARGEST:g}, which can be squared; got {largest:g}"
-            )
-        total = Summary.of(x, y) if total is None else total + Summary.of(x, y)
+        with np.errstate(over="ignore", invalid="ignore"):  # told in words
+            total = Summary.of(x, y) if total is None else total + Summary.of(x, y)
     if total is None:
         raise none_there(name)
+    total.check_size(name, least=0.0)
     return total
 
 

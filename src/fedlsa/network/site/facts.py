@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...checks import Floats
-from ...errors import SiteDataError
 from ...fit.columns import Columns, chosen, numbers_states, what_are_they
 from ...fit.observe import Piece, Scale, observations, recorded
 from ...fit.passes import Data
@@ -199,8 +198,7 @@ def _read(site: SiteData, task: Task, columns: Columns) -> tuple[Summary, Sums]:
         raise none_there(site.name)
     if integers:
         raise what_are_they(site.name, columns.state[0])
-    if not np.isfinite(summary.scatter).all() or not np.isfinite(sums.A).all() or not np.isfinite(sums.b).all():
-        raise SiteDataError(f"{site.name} has numbers whose squares leave the range of numbers; rescale its columns")
+    summary.check_size(site.name)
     return summary, sums
 
 

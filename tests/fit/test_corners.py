@@ -1,0 +1,119 @@
+"""Corners of fl.fit: each agrees with an independent slow computation, or is refused for its own reason."""
+
+from fractions import Fraction
+from importlib import import_module
+
+import numpy as np
+import pytest
+
+import fedlsa as fl
+from fedlsa.errors import ArgumentError, FedLSAWarning, SiteDataError
+
+COEFFICIENTS = np.array([1.0, -2.0, 0.5])
+
+
+def site(n, seed=0, scale=(1.0, 1.0, 1.0), offset=0.0, noise=1.0):
+    rng = np.random.default_rng(seed)
+    x = (rng.normal(size=(n, 3)) + offset) * scale
+    return x, 3 + x @ (COEFFICIENTS / scale) + noise * rng.normal(size=n)
+
+
+def exactly(sites, weights):
+    """The solution of the averaged normal equations in rational arithmetic: not one rounding error."""
+    d = sites[0][0].shape[1] + 1
+    A, b = [[Fraction(0)] * d for _ in range(d)], [Fraction(0)] * d
+    for (x, y), w in zip(sites, weights, strict=True):
+        for row, target in zip(x.tolist(), y.tolist(), strict=True):
+            z, t, share = [*map(Fraction, row), Fraction(1)], Fraction(target), Fraction(w) / len(y)
+            for i in range(d):
+                b[i] += share * z[i] * t
+                for j in range(d):
+                    A[i][j] += share * z[i] * z[j]
+    for i in range(d):  # A is positive definite: no pivoting is needed where nothing is rounded
+        for k in range(i + 1, d):
+            factor = A[k][i] / A[i][i]
+            A[k] = [p - factor * q for p, q in zip(A[k], A[i], strict=True)]
+            b[k] -= factor * b[i]
+    theta = [Fraction(0)] * d
+    for i in reversed(range(d)):
+        theta[i] = (b[i] - sum(A[i][j] * theta[j] for j in range(i + 1, d))) / A[i][i]
+    return np.array([float(t) for t in theta])
+
+
+CONSTANT = (np.column_stack([np.ones(20), site(20)[0][:, 1:]]), site(20)[1])
+AGREE = {
+    "one site": [site(30)],
+    "one row more than coefficients": [site(5)],
+    "columns of 1e12 and 1e-12": [site(30, 0, (1e12, 1e-12, 1.0)), site(40, 1, (1e12, 1e-12, 1.0))],
+    "columns far from 0": [site(30, offset=1e6), site(40, 1, offset=1e6)],
+    "more columns than rows at one site": [site(2, 3), site(40, 1)],
+    "one row at one site": [site(1, 3), site(40, 1)],
+    "sites of 5 and 500 rows": [site(5, 3), site(500, 1)],
+    "a column that is constant at one site": [CONSTANT, site(30)],
+    "no noise": [site(30, noise=0.0), site(40, 1, noise=0.0)],
+}
+
+
+@pytest.mark.filterwarnings("ignore::fedlsa.errors.FedLSAWarning")
+@pytest.mark.parametrize("weight", ["sites", "samples"])
+@pytest.mark.parametrize("case", AGREE)
+def test_estimates_agree_with_rational_arithmetic(case, weight):
+    sites = AGREE[case]
+    rows = np.array([len(y) for _, y in sites])
+    expected = exactly(sites, np.full(len(sites), 1 / len(sites)) if weight == "sites" else rows / rows.sum())
+    found = fl.fit(sites, fl.Regression("y"), weight=weight, local="means")
+    error = np.maximum(1e-8 * found.standard_error, 1e-9 * np.abs(expected))
+    assert (np.abs(found.theta - expected) <= error).all()
+    assert (np.abs(found.protocol - found.theta) <= np.maximum(found.standard_error, 1e-7 * np.abs(expected))).all()
+
+
+X, Y = site(20)
+REFUSED = {
+    "one row": ([site(1)], "has the same value, .* in every row of site 0; leave it out"),
+    "as many rows as coefficients": ([site(4)], "error bars need more rows than coefficients, 4"),
+    "fewer rows than coefficients": ([site(3)], "at least as many rows as coefficients, 4; they have 3"),
+    "no rows": ([(np.zeros((0, 3)), np.zeros(0))], "must have at least one row"),
+    "a constant column": ([CONSTANT], "column 'x0' has the same value, 1, in every row of site 0"),
+    "a column of zeros": ([(X * [0, 1, 1], Y)], "column 'x0' has the same value, 0, in every row"),
+    "a constant target": ([(X, np.full(20, 7.0))], r"is the target constant\?"),
+    "not a number": ([(np.where(X[3] == X, np.nan, X), Y)], "must hold finite numbers; got nan in row 4"),
+    "an infinite target": (
+        [(X, np.where(Y[2] == Y, np.inf, Y))],
+        "column 'y' must hold finite numbers; got inf in row 3",
+    ),
+    "text": ([{"a": ["high", "low"], "b": [1, 2], "y": [1, 2]}], "column 'a' must hold numbers; got 'high' in row 1"),
+    "numbers beyond squares": ([site(20, scale=(1e200, 1, 1))], "so that it can be squared; got .*e\\+200"),
+    "numbers below squares": ([site(20, scale=(1e-200, 1, 1))], "so that it can be squared; got .*e-200"),
+    "a column twice": ([(X[:, [0, 1, 1]], Y)], "columns 'x1' and 'x2' determine one another"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_estimated_is_refused_for_its_own_reason(case):
+    sites, words = REFUSED[case]
+    for task in (fl.Regression("y"), fl.Regression("y", standardise=False)):
+        if case == "a constant target" and not task.standardise:
+            assert fl.fit(sites, task, local="means").theta == pytest.approx([0, 0, 0, 7], abs=1e-9)
+            continue
+        with pytest.raises(SiteDataError, match=words):
+            fl.fit(sites, task, local="means")
+
+
+def test_columns_too_different_for_steps_on_them_as_they_are_are_told_so():
+    sites = AGREE["columns of 1e12 and 1e-12"]
+    with pytest.raises(SiteDataError, match="columns must be of comparable sizes for steps on them as they are"):
+        fl.fit(sites, fl.Regression("y", standardise=False), local="means")
+
+
+def test_replicas_beyond_all_means_are_refused_with_what_would_fit(monkeypatch):
+    run = {"step_size": 0.01, "local_steps": 10, "rounds": 100}
+    with pytest.raises(ArgumentError, match=r"bootstrap must be at most .* to fit into .* of memory .*; got 10{18}"):
+        fl.fit([site(60)], fl.Regression("y"), **run, bootstrap=10**18)
+    monkeypatch.setattr(import_module("fedlsa.fit.bootstrap"), "MOST_WORK", 1e6)
+    with pytest.raises(ArgumentError, match=r"bootstrap must be at most 250 for a run of 1,000 steps .*; got 1000"):
+        fl.fit([site(60)], fl.Regression("y"), **run, bootstrap=1000)
+
+
+def test_a_site_of_one_row_is_said_to_be_one():
+    with pytest.warns(FedLSAWarning, match=r"1 of 2 sites \(site 0\) with one row"):
+        fl.fit(AGREE["one row at one site"], fl.Regression("y"), local="means")
