@@ -85,6 +85,23 @@ def fluctuation() -> Row:
     return Row("RMS distance from theta_star + bias, at most", printed, exact, corrected)
 
 
+def equal_matrices() -> Row:
+    """Below eq:FLSA_recursion_expanded_appendix: with equal A_bar_c the fluctuation of the bias is said to vanish."""
+    tables = [([0.5, 0.5], [[[1.5]], [[0.5]]], [[1.5 * b], [0.5 * b]]) for b in (1.0, -1.0)]
+    problem, method = fl.problems.from_observations(tables), fl.FedLSA(0.1, 2)
+    exact = math.sqrt(theory.stationary(problem, method).variance)
+    return Row("fluctuation of the bias", 0.0, exact, theory.bound(problem, method, 1, problem.theta_star).value)
+
+
+def dimension() -> Row:
+    """th:scafflsa_MSE_bound leaves out d, which its proof has: A = I, noise in b alone with covariance I, d = 1000.
+
+    One agent, H = 1: E||x||^2 = d eta / (2 - eta). Printed: with 36, as in the appendix, for the unnamed constant.
+    """
+    eta, d = 0.004, 1000
+    return Row("MSE in the limit, at most", 36 * eta, d * eta / (2 - eta), 36 * d * eta)
+
+
 def spiky() -> tuple[float, float]:
     """E||A||^2 and E||A~||^2 for A(z) = I/10 +- d^{1/2} e_j e_j^T, j uniform, d = 64: here Sigma_A = I."""
     alpha, s = 0.1, 8.0
@@ -337,6 +354,8 @@ ROWS = (
     drift,
     order_of_sigma_a,
     fluctuation,
+    equal_matrices,
+    dimension,
     averaged_products,
     centred_products,
     products_apart,

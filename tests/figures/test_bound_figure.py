@@ -1,5 +1,7 @@
 """The figure of a theorem draws the bound, the exact error and the simulations that it was given."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -58,6 +60,9 @@ def test_a_figure_says_which_conditions_fail_and_costs_grow_in_proportion(proble
     figure = figures.bound_and_curve(theory.bound(problem, method, 9, record=10), exact, x="samples")
     assert "conditions not met: H <= a" in texts(figure)
     assert "All conditions" not in texts(figure)
+    assert "Not proved here" not in texts(figure)
+    bound = dataclasses.replace(theory.bound(problem, method, 9, record=10), proved=False)
+    assert "Not proved here" in texts(figures.bound_and_curve(bound, exact, x="samples"))
     np.testing.assert_array_equal(lines(figure)["exact mean squared error"].get_xdata(), 10 * exact["round"])
 
 

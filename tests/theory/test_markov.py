@@ -215,6 +215,19 @@ def test_the_last_iterate_lemma_holds_in_216_settings():
     assert checked == 216
 
 
+def test_rounds_that_are_too_short_for_the_lemma_are_named():
+    problem = chains(0)
+    eta, fewest, observations, tau = setting(problem)
+    q = 9 * tau
+    assert observations < q * fewest
+    silently(fl.theory.bound, problem, fl.FedLSA(eta, q * fewest), 1, sampling=fl.Markov(thin=q))
+    with pytest.warns(TheoryWarning, match=r"not met: 1 \+ 12 / \(a~ eta\) .* <= floor\(H / q\)"):
+        fl.theory.bound(problem, fl.FedLSA(eta, q * fewest - 1), 1, sampling=fl.Markov(thin=q))
+    assert observations > tau * fewest
+    with pytest.warns(TheoryWarning, match=r"not met: 1 \+ e\^2 \(d kappa_Q\)"):
+        fl.theory.bound(problem, fl.FedLSA(eta, tau * fewest), 1, sampling=fl.Markov(thin=tau))
+
+
 def test_the_bound_by_coupling_holds_and_tends_to_that_of_independent_observations():
     checked = 0
     for seed in range(2):

@@ -145,6 +145,8 @@ def _notes(held: Sequence[Bound], result: xr.Dataset | None, band: tuple[float, 
     if not any("not met" in note for note in notes):
         word = "All conditions of the theorem are met." if len(held) == 1 else "All conditions of both bounds are met."
         notes = [*notes[1:], " ".join([*notes[:1], word])]
+    if not all(b.proved for b in held):
+        notes.append("Not proved here: the bound rests on a statement that the paper cites.")
     return notes
 
 
