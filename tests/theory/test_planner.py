@@ -1,9 +1,14 @@
 """Plans reach their target exactly, within their cap, and no coarser search does better."""
 
+import gallery
 import numpy as np
 import pytest
 
 import fedlsa as fl
+from fedlsa.theory import laws
+from fedlsa.theory.lasting import follow
+from fedlsa.theory.laws import checked
+from fedlsa.theory.search import merged
 
 METHODS = ("fedlsa", "scafflsa", "scaffnew")
 
@@ -135,3 +140,91 @@ def test_a_plan_prints_as_a_table(two_worlds):
 def test_bad_targets_are_refused_by_name(two_worlds, keywords, named):
     with pytest.raises(fl.errors.ArgumentError, match=named):
         fl.plan(two_worlds, **keywords)
+
+
+LASTING = ["turning modes", "no noise", "tiny noise", "unstable site", "one dimension", "single steps"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", LASTING)
+def test_the_accuracy_of_a_plan_lasts_on_problems_that_break_things(name, method):
+    """Held to the exact curve beyond the plan, every round of it, and to the limit."""
+    problem = gallery.CASES[name]().problem
+    start, far = problem.theta_star + 1, problem.dim**0.5
+    for epsilon in (0.6 * far, 0.1 * far):
+        plan = fl.plan(problem, epsilon, method=method)
+        rounds = list(range(plan.rounds, plan.rounds + 40))
+        mse = fl.theory.exact(problem, plan.algorithm, rounds[-1], start, record=rounds)["mse"].values
+        assert plan.rmse == pytest.approx(np.sqrt(mse[0]), rel=1e-9)
+        assert np.sqrt(mse.max()) <= plan.later * (1 + 1e-9)
+        assert plan.later <= epsilon
+        assert fl.theory.stationary(problem, plan.algorithm).mse <= epsilon**2
+
+
+def test_a_crossing_of_start_and_drift_is_no_plan():
+    """Two agents that pull apart: on its way from the start to its drift FedLSA passes theta_star, once."""
+    tables = [gallery.shaken([[1.0]], [4.0], 0.0, 0.05), gallery.shaken([[0.1]], [0.2], 0.0, 0.05)]
+    problem = fl.problems.from_observations(tables)
+    epsilon, theta_0 = 0.1, np.array([10.0])
+    lucky = fl.FedLSA(0.3, 20)
+    mse = fl.theory.exact(problem, lucky, 30, theta_0, record=31)["mse"].values
+    stays = fl.theory.stationary(problem, lucky).mse
+    assert stays > epsilon**2
+    plan = fl.plan(problem, epsilon, method="fedlsa", theta_0=theta_0)
+    assert plan.later <= epsilon
+    assert fl.theory.stationary(problem, plan.algorithm).mse <= epsilon**2
+    assert mse.min() < mse[-1]  # while the crossing is there
+
+
+def test_follow_says_since_when_a_target_holds():
+    problem = gallery.CASES["turning modes"]().problem
+    m, a, start = fl.theory.moments(problem), fl.SCAFFLSA(0.01, 3), np.ones(2)
+    mse = fl.theory.exact(problem, a, 400, m.theta_star + start, record=401)["mse"].values
+    target = 1.01 * float(mse[200])
+    last = int(np.flatnonzero(mse > target)[-1])
+    assert fl.theory.stationary(m, a).mse < target
+    for T in (last - 50, last - 3):
+        assert follow(m, a, T, start, target).since == last + 1
+    assert follow(m, a, 3, start, 0.0).since is None
+
+
+def test_a_negative_mean_squared_error_is_an_error():
+    with pytest.raises(fl.errors.PrecisionError, match="at least 0"):
+        checked(-1e-3, 1.0)
+    assert checked(-1e-17, 1.0) >= 0
+
+
+def test_merging_agents_keeps_the_averaged_system_and_the_noise_of_single_steps():
+    rng = np.random.default_rng(2)
+    tables = [gallery.shaken(np.eye(2) + 0.3 * rng.standard_normal((2, 2)), rng.standard_normal(2)) for _ in range(12)]
+    problem = fl.problems.from_observations(tables, weights=rng.uniform(1, 3, 12))
+    m = fl.theory.moments(problem)
+    few = merged(m, 3)
+    assert len(few.table) <= 3
+    np.testing.assert_allclose(few.theta_star, m.theta_star, rtol=1e-12)
+    one, other = (fl.theory.stationary(x, fl.FedLSA(0.2, 1)).covariance for x in (m, few))
+    np.testing.assert_allclose(other, one, rtol=1e-9)
+
+
+def test_many_different_agents_are_looked_at_a_few_times_only(monkeypatch):
+    """The search goes over a problem with 8 groups; the problem itself is followed once or twice."""
+    rng = np.random.default_rng(4)
+    sites = []
+    for _ in range(40):
+        X = rng.standard_normal((30, 2))
+        sites.append((X, X @ (np.ones(2) + 0.2 * rng.standard_normal(2)) + rng.standard_normal(30)))
+    problem, looked = fl.problems.regression(sites), []
+    real = laws.controlled_round
+    monkeypatch.setattr(laws, "controlled_round", lambda m, a, eta: looked.append(len(m.table)) or real(m, a, eta))
+    plan = fl.plan(problem, 0.02, theta_0=np.zeros(2))
+    assert plan.later <= 0.02
+    assert max(looked) <= 8
+
+
+def test_a_badly_conditioned_system_is_named_as_the_cause():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((50, 1))
+    sites = [(np.hstack([x, x + 1e-6 * rng.standard_normal((50, 1))]), rng.standard_normal(50)) for _ in range(2)]
+    problem = fl.problems.regression(sites)
+    with pytest.raises(fl.errors.ArgumentError, match="condition number of"):
+        fl.plan(problem, 0.01 * float(np.linalg.norm(problem.theta_star)), theta_0=np.zeros(2))

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import fedlsa as fl
+from fedlsa.theory.laws import Noisy
 from fedlsa.theory.moments import Moments
 from fedlsa.theory.quiet import Modes, Powers, Quiet, local_steps
-from fedlsa.theory.search import Noisy
 
 moments_file = importlib.import_module("fedlsa.theory.moments")  # the package's name for it is the function
 METHODS = ("fedlsa", "scafflsa")

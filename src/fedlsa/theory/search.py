@@ -7,65 +7,26 @@ the step size alone, starting from the best eta H of the T before.
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import math
 import warnings
+from copy import copy
 from dataclasses import replace
 
 import numpy as np
 from scipy.cluster.vq import kmeans2
 
-from ..algorithms import METHODS, Algorithm, FedLSA
 from ..checks import Floats
 from ..errors import ArgumentError
-from . import fedlsa
-from .exact import controlled_round
+from .laws import Noiseless, Noisy
 from .moments import Moments
-from .pairs import looks
-from .quiet import Quiet, finite, first_below
-from .stationary import stability_limit
 
 GENEROUS = 4  # times the fewest observations with which the method gets there: the default cap
 LONGEST = 2**31
 WIDE, NARROW = math.log(2.0), math.log(1.02)  # steps in log eta: the first, and where the search ends
 HOPELESS, NEAR = 1.5, math.log(1.3)  # an error that is this many times the target this near to its minimum is above it
 TYPICAL = 8  # rounds, where the search for their number begins
-FEW_GROUPS = 8  # beyond these the best step sizes are those of a similar problem with as many
-ALIKE = 0.05  # relative difference of the two errors up to which its step size is taken as it is
-
-
-class Noisy:
-    """Errors of one method by exact second moments, from u_0 = theta_0 - theta_star; quiet.Quiet is its like.
-
-    edge : the largest step size below which single steps of all agents together converge
-    """
-
-    def __init__(self, m: Moments, name: str, start: Floats) -> None:
-        self.m, self.name, self.start = m, name, start
-        self.edge = stability_limit(m, FedLSA(0.1, 1), tolerance=1e-3)
-
-    def error(self, eta: float, H: int, T: int) -> float:
-        """E||theta_T - theta_star||^2, infinite where it overflows."""
-        x, begin = -self.m.xi_star, float(self.start @ self.start)
-        with np.errstate(all="ignore"):
-            if self.name == "fedlsa" or H == 1:  # with one local step all methods are FedLSA
-                step = fedlsa.round_map(self.m, eta, H, x)
-                return finite(_error(step, self.start, T))
-            step_of_all, mse = controlled_round(self.m, method(self.name, eta, H), eta), begin
-            for look in itertools.islice(looks(step_of_all, self.start, x[self.m.table]), T):
-                mse = float(look[:-2] @ look[:-2] + look[-2])
-                if not mse < 1e6 * begin:
-                    return math.inf
-        return float(mse)
-
-    def first_below(self, eta: float, target: float, most: int) -> int | None:
-        """The first round of one local step at which the error is at most `target`, if within about `most`."""
-        step = fedlsa.round_map(self.m, eta, 1, -self.m.xi_star)
-        end = fedlsa.limit(step)
-        if not (end.stable and float(np.trace(end.covariance) + end.mean @ end.mean) < target):
-            return None
-        return first_below(lambda t: _error(step, self.start, t), target, most)
+FEW_GROUPS = 8  # beyond these a plan is that of a similar problem with as many
+LOWEST = 200  # halvings of a step size down to one at which a method is stable
 
 
 class Search:
@@ -75,7 +36,8 @@ class Search:
         self.name, self.start = name, start
         quiet = m.quiet and name != "scaffnew"
         self.scout = Search(merged(m, FEW_GROUPS), name, start) if len(m.table) > FEW_GROUPS and not quiet else None
-        self.law = Quiet(m, name, start) if quiet else Noisy(m, name, start)
+        self.m = m
+        self.law = Noiseless(m, name, start) if quiet else Noisy(m, name, start)
         self.edge = self.law.edge
         if self.edge == 0 or not math.isfinite(self.edge):
             raise ArgumentError(f"problem must have a largest stable step size above 0; got {self.edge:g}")
@@ -83,27 +45,23 @@ class Search:
     def best_step(self, H: int, T: int, guess: float, target: float = 0.0, width: float = WIDE) -> tuple[float, float]:
         """The smallest error after T rounds of H steps over step sizes, and its step size.
 
-        With a target, the first that is found below it, or any above it when none can be. Of many different agents the
-        error is looked at where that of a similar problem with few is smallest, and around it where the two differ.
-        width : of the first steps in log eta.
+        It is the largest of the errors then, one round later and in the limit, so that it lasts. With a target, the
+        first that is found below it, or any above it when none can be. width : of the first steps in log eta.
         """
-        if self.scout is not None:
-            expected, guess = self.scout.best_step(H, T, guess, width=width)
-            error, width = self.law.error(guess, H, T), math.log(1.1)
-            if abs(error - expected) < ALIKE * expected or (target and not target < error < 2 * target):
-                return error, guess
         seen: dict[float, float] = {}
 
         def at(x: float) -> float:
             if x not in seen:
-                seen[x] = self.law.error(math.exp(x), H, T) if math.exp(x) < self.edge else math.inf
+                seen[x] = self.law.worst(math.exp(x), H, T, target) if math.exp(x) < self.edge else math.inf
             return seen[x]
 
         def best() -> float:
             return min(seen, key=seen.__getitem__)
 
         x = math.log(min(guess, 0.9 * self.edge))
-        while not math.isfinite(at(x)):  # down to where it is stable
+        for _ in range(LOWEST):  # down to where it is stable
+            if math.isfinite(at(x)):
+                break
             x -= WIDE
         while width > NARROW and seen[best()] > target:
             left, right = at(x - width), at(x + width)
@@ -114,7 +72,7 @@ class Search:
                 break
             low, here, high = (math.log(max(value, 1e-300)) for value in (left, at(x), right))
             if math.isfinite(high) and low + high > 2 * here:  # the bottom of the parabola through the three
-                at(x + width / 2 * (low - high) / (low - 2 * here + high))
+                at(x + width * float(np.clip((low - high) / (low - 2 * here + high) / 2, -1, 1)))
             x, width = best(), width / 2
         return seen[best()], math.exp(best())
 
@@ -129,40 +87,56 @@ class Search:
                 return best, at
             eta /= math.sqrt(2)
             if eta < 1e-9 * self.edge:
+                w = self.m.count * self.m.weight
+                condition = np.linalg.cond(np.tensordot(w, self.m.A_bar[self.m.table], 1))
                 raise ArgumentError(
-                    f"epsilon must be one that some step size reaches within {LONGEST:.1e} observations; "
-                    f"got {math.sqrt(target):g}"
+                    f"the averaged system must be conditioned well enough to reach an error of {math.sqrt(target):g} "
+                    f"within {LONGEST:.1e} observations by some step size; got a condition number of {condition:.1e}"
                 )
 
-    def for_accuracy(self, epsilon: float, cap: float | None) -> tuple[float, int, int]:
-        """Step size, local steps and rounds with an error of at most epsilon and the fewest rounds."""
-        target = epsilon**2
-        if float(self.start @ self.start) <= target:
+    def without_scout(self) -> Search:
+        """The same search on the problem itself."""
+        out = copy(self)
+        out.scout = None
+        return out
+
+    def observations(self, epsilon: float, cap: float | None) -> tuple[float, int]:
+        """A step size that reaches epsilon with single steps, and the most observations that a plan may use."""
+        if float(self.start @ self.start) <= epsilon**2:
             begin = float(np.linalg.norm(self.start))
             raise ArgumentError(f"epsilon must be below the error at the start, {begin:g}; got {epsilon:g}")
-        least, eta = self.fewest_samples(target)
+        least, eta = (self.scout or self).fewest_samples(epsilon**2)  # which has the same single steps
         most = GENEROUS * least if cap is None else int(cap)
         if most < least:
             raise ArgumentError(
                 f"max_samples must allow {self.name} to reach epsilon, about {least} observations; got {most}"
             )
-        T = min(TYPICAL, most)
+        return eta, most
+
+    def for_accuracy(self, target: float, eta: float, most: int) -> tuple[float, int, int]:
+        """Step size, local steps and rounds with an error of at most `target` that lasts, and the fewest rounds.
+
+        With many different agents they are those of a similar problem with few.
+        """
         if self.scout is not None:
-            with contextlib.suppress(ArgumentError):  # where it does not get there, the problem itself still may
-                eta, _, T = self.scout._fewest_rounds(T, eta, target, most)
-        eta, H, T = self._fewest_rounds(T, eta, target, most)
+            return self.scout.for_accuracy(target, eta, most)
+        eta, H, T = self._fewest_rounds(min(TYPICAL, most), eta, target, most)
         eta, H = self._shortest(T, eta, H, target)
-        if isinstance(self.law, Quiet):  # without noise an error may rise again for some rounds
+        if isinstance(self.law, Noiseless):  # without noise an error may rise again for some rounds
             T = self.law.first_round(eta, H, T, target)
         return eta, H, T
 
     def _lengths(self, H: int) -> list[int]:
         """Local steps to try where at most H are allowed: without noise there is none to average away over many."""
-        return [*(H >> k for k in range(0, H.bit_length() - 1, 2)), 1] if isinstance(self.law, Quiet) and H > 1 else [H]
+        return (
+            [*(H >> k for k in range(0, H.bit_length() - 1, 2)), 1]
+            if isinstance(self.law, Noiseless) and H > 1
+            else [H]
+        )
 
     def _hopeless(self, target: float) -> float:
         """How many times the target an error may be, this near to its minimum, and still come down to it."""
-        if target and isinstance(self.law, Quiet):  # it falls exponentially in the step size, up to a cliff
+        if target and isinstance(self.law, Noiseless):  # it falls exponentially in the step size, up to a cliff
             return max(HOPELESS, float(self.start @ self.start / target) ** (1 - math.exp(-NEAR)))
         return HOPELESS
 
@@ -213,22 +187,13 @@ class Search:
         return eta, high
 
     def smallest_error(self, H: int, T: int) -> tuple[float, int, int]:
-        """Step size, local steps and rounds with the smallest error after T rounds of H steps."""
-        found = [(*self.best_step(h, T, self.edge / 8), h) for h in self._lengths(H)]
+        """Step size, local steps and rounds with the smallest error after T rounds of H steps that lasts."""
+        guess, width = self.edge / 8, WIDE
+        if self.scout is not None:  # near the best step size of a similar problem with few agents
+            guess, width = self.scout.smallest_error(H, T)[0], 4 * NARROW
+        found = [(*self.best_step(h, T, guess, width=width), h) for h in self._lengths(H)]
         _, eta, H = min(found)
         return eta, H, T
-
-
-def method(name: str, eta: float, H: int) -> Algorithm:
-    """The method with rounds of H observations, in the mean for Scaffnew."""
-    if name == "scaffnew":
-        return METHODS[name](step_size=eta, probability=1 / H)  # type: ignore[call-arg]
-    return METHODS[name](step_size=eta, local_steps=H)  # type: ignore[call-arg]
-
-
-def _error(step: fedlsa.Round, start: Floats, t: int) -> float:
-    mean, variance = fedlsa.curve(step, np.append(start, 1.0), np.array([t]))
-    return float(mean[0] @ mean[0] + variance[0])
 
 
 def merged(m: Moments, groups: int) -> Moments:
@@ -238,17 +203,18 @@ def merged(m: Moments, groups: int) -> Moments:
         warnings.simplefilter("ignore", UserWarning)  # of groups that stay empty: fewer will do
         _, label = kmeans2(features, groups, minit="++", rng=0)
     kept = [np.flatnonzero(label == g) for g in np.unique(label)]
-    share = [m.count[g] / m.count[g].sum() for g in kept]
+    total = m.count * m.weight
+    weight = np.array([total[g].sum() / m.count[g].sum() for g in kept])
 
-    def mean(of: Floats) -> Floats:
-        return np.stack([np.tensordot(s, of[m.table[g]], 1) for g, s in zip(kept, share, strict=True)])
+    def mean(of: Floats, share: Floats) -> Floats:
+        return np.stack([np.tensordot(share[g], of[m.table[g]], 1) / total[g].sum() for g in kept])
 
-    return replace(
+    return replace(  # the averaged system and the noise of an average stay what they are
         m,
-        A_bar=mean(m.A_bar),
-        b_bar=mean(m.b_bar),
-        noise=mean(m.noise),
+        A_bar=mean(m.A_bar, total),
+        b_bar=mean(m.b_bar, total),
+        noise=mean(m.noise, total * m.weight) / weight[:, None, None],
         table=np.arange(len(kept)),
-        weight=np.array([s @ m.weight[g] for g, s in zip(kept, share, strict=True)]),
+        weight=weight,
         count=np.array([m.count[g].sum() for g in kept]),
     )

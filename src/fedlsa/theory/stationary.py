@@ -18,7 +18,7 @@ from ..problems.base import Problem
 from ..sampling import IID
 from . import fedlsa, limits, quiet
 from .exact import check_method, controlled_round
-from .linear import ACCURATE
+from .linear import ACCURATE, contracts
 from .moments import Moments, moments
 
 FINEST = 1e-12  # relative tolerance of a step size: rounding hides what is nearer to the edge
@@ -112,7 +112,8 @@ def _stable(m: Moments, a: Algorithm, eta: float) -> bool:
     with np.errstate(all="ignore"):
         try:
             if isinstance(a, FedLSA):
-                return _fedlsa_limit(m, a, eta)[0].stable
+                quiet_round = quiet.suits(m, a)
+                return contracts(_quiet_round(m, a, eta)[:-1, :-1] if quiet_round else _round(m, a, eta).own)
             return limits.settles(controlled_round(m, a, eta))
         except np.linalg.LinAlgError:
             return False

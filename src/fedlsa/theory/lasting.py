@@ -1,0 +1,92 @@
+"""Whether the accuracy of a plan lasts: its exact error at the planned round, at later ones, and in the limit.
+
+An error may cross a target by luck, where what is left of the start and the drift of the method cancel, and exceed it a
+round later. So a plan is held to the exact curve beyond its end.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..algorithms import SCAFFLSA, Algorithm, FedLSA
+from ..checks import Floats
+from ..errors import PrecisionError
+from . import quiet
+from .exact import exact
+from .krylov import Krylov
+from .linear import contracts
+from .moments import Moments
+from .stationary import stationary
+
+EACH = 200  # rounds after the plan's that are looked at one by one
+FURTHER = 1.05  # ratio of later rounds that are looked at
+BEYOND = 32  # times as many rounds as planned, to which the curve is followed
+WORK = 2e9  # multiplications that following it may take
+SMALL = 400  # numbers of a noiseless state up to which its round is written out
+
+
+@dataclass(frozen=True)
+class Lasting:
+    """The error at the planned round, the largest from there on, and the first round from which a target holds."""
+
+    error: float
+    worst: float
+    since: int | None
+
+
+def follow(m: Moments, a: Algorithm, T: int, start: Floats, target: float = math.inf) -> Lasting:
+    """Mean squared errors of a plan from u_0 = start : (d,), and since when they stay within the target.
+
+    Every round up to 2 T + 32 (200 more at most) is looked at, then rounds 5% apart up to 32 T, as far as that takes
+    seconds, and the limit.
+    """
+    rounds = _rounds(m, a, T)
+    found = exact(m, a, int(rounds[-1]), m.theta_star + start, record=rounds.tolist())["mse"].values
+    if found.min() < 0:
+        raise PrecisionError(f"a mean squared error must be at least 0; got {found.min():g}")
+    end = _limit(m, a)
+    over = np.flatnonzero(found > target)
+    since = int(rounds[0]) if not len(over) else None if over[-1] == len(rounds) - 1 else int(rounds[over[-1] + 1])
+    return Lasting(float(found[0]), float(max(found.max(), end)), since if end <= target else None)
+
+
+def _rounds(m: Moments, a: Algorithm, T: int) -> NDArray[np.int64]:
+    """The planned round and those after it that are looked at."""
+    K, d = len(m.table), m.dim
+    cost = max(K * d * d, 5000) if quiet.suits(m, a) else 1 if isinstance(a, FedLSA) else 4 * K * K * d**3
+    most = T + max(4, int(WORK / cost))
+    near = np.arange(T, 1 + min(2 * T + 32, T + EACH, most))
+    far = near[-1] * FURTHER ** np.arange(1, 1 + math.log(max(BEYOND * T / near[-1], 1)) / math.log(FURTHER))
+    return np.unique(np.append(near, far[far <= most].astype(np.int64)))
+
+
+def _limit(m: Moments, a: Algorithm) -> float:
+    """The mean squared error in the limit, infinite where there is none."""
+    if isinstance(a, SCAFFLSA) and quiet.suits(m, a):
+        return 0.0 if _noiseless_settles(m, a) else math.inf
+    return stationary(m, a).mse
+
+
+def _noiseless_settles(m: Moments, a: SCAFFLSA) -> bool:
+    """Whether a noiseless round of SCAFFLSA contracts; with many agents by the largest Ritz value."""
+    K, d, share = len(m.table), m.dim, m.count * m.weight
+    local = quiet.local_steps(m.A_bar[m.table], share)
+    eta = float(a.eta(np.zeros(1, np.int64))[0])
+    (power, kappa), scale = local.powers(eta, a.local_steps), eta * a.local_steps
+
+    def again(y: Floats) -> Floats:
+        """y_c = x_c - u / (eta H), which knows u since sum_c w_c x_c = 0."""
+        bar = share @ y.reshape(K, d)
+        x = y.reshape(K, d) - bar
+        hat = local.times(power, local.seen(-scale * bar)) + local.times(kappa, local.own(x))
+        return np.asarray((x - local.written(hat) / scale).ravel())
+
+    if K * d <= SMALL:
+        return contracts(np.stack([again(e) for e in np.eye(K * d)], axis=1))
+    space = Krylov(again, np.random.default_rng(0).standard_normal(K * d))
+    space.grow(space.most)
+    return bool(np.abs(np.linalg.eigvals(space.h)).max() < 1)
