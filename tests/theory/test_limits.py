@@ -10,11 +10,7 @@ from fedlsa.theory import krylov, limits, moments, pairs
 from fedlsa.theory.exact import controlled_round
 
 SLOW = "seventeen dimensions"  # for the twin
-ALL = [
-    pytest.param(case, a, id=f"{name}-{type(a).__name__}")
-    for name, case, a in gallery.everything()
-    if name != SLOW
-]
+ALL = [pytest.param(case, a, id=f"{name}-{type(a).__name__}") for name, case, a in gallery.everything() if name != SLOW]
 CONTROLLED = [p for p in ALL if not isinstance(p.values[1], fl.FedLSA)]
 
 
