@@ -22,7 +22,7 @@ QUICK = (*PROBLEM, "--local-steps", "2", "--rounds", "4")
 # Commands that are quick as they stand; those that would serve, wait or take minutes have something wrong in them.
 LINES = (
     ("simulate", *QUICK, "--seeds", "2", "--engine", "reference", "--force"),
-    ("simulate", *QUICK, "--method", "scaffnew", "--probability", "0.5", "--sampling", "markov", "--seeds", "1"),
+    ("simulate", *QUICK, "--method", "scaffnew", "--sampling", "markov", "--seeds", "1", "--engine", "reference"),
     ("plot", "run.nc", "--out", "figure.svg"),
     ("theory", *QUICK, "--perturbation", "0", "--limit"),
     ("plan", *PROBLEM, "--perturbation", "0", "--epsilon", "0.3"),

@@ -59,8 +59,8 @@ def test_data_sets_are_read_as_they_were_recorded(recorded):
     names = ["pole/short-v0", "pole/long-v0"]
     p = from_minari([names[0], folder / names[1]], BOX, 0.9, trace=0.7, weights=[1, 2])  # an id and a folder
     q = from_transitions([written_out(rows[name], BOX) for name in names], 0.9, 0.7, weights=[1, 2])
-    np.testing.assert_array_equal(p.A_bar, q.A_bar)
-    np.testing.assert_array_equal(p.b_bar, q.b_bar)
+    np.testing.assert_allclose(p.A_bar, q.A_bar, rtol=1e-13, atol=1e-15)
+    np.testing.assert_allclose(p.b_bar, q.b_bar, rtol=1e-13, atol=1e-15)
     assert p.ordered
     assert rows[names[0]][5].sum() == 3  # truncated every time, and the pole falls in the other
     assert rows[names[1]][4].sum() == 4
@@ -81,7 +81,7 @@ def test_importance_comes_from_a_function_or_as_arrays(recorded):
     expected = from_transitions([written_out(rows["pole/long-v0"], BOX, rho)], 0.9)
     for given in (lambda states, actions: np.where(actions == 1, 0.5, 2.0), [rho]):
         p = from_minari("pole/long-v0", BOX, 0.9, importance=given)
-        np.testing.assert_array_equal(p.A_bar, expected.A_bar)
+        np.testing.assert_allclose(p.A_bar, expected.A_bar, rtol=1e-13, atol=1e-15)
 
 
 def test_bad_data_sets_are_named(recorded):
