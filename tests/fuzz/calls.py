@@ -201,7 +201,6 @@ def bases():
         "plan samples": call(fl.plan, p, samples=1e3),
         "simulate": call(fl.simulate, p, m, 4, 2, start, np.zeros((3, 2)), iid, "reference", 3, ("theta",), "float64",
                          1, None),
-        "simulate on the processor": call(fl.simulate, p, m, 4, 2, None, None, fl.Markov(1), record=3, threads=1),
         "simulate_grid": call(fl.simulate_grid, [p], [m, scaffnew], [2, 3], [0, 1], engine="reference", keep=("xi",)),
         "garnet": call(fl.problems.garnet, 3, 5, 2, 2, 2, 0.9, True, 0.02, "paper", 1, **no),
         "ring": call(fl.problems.ring, 3, 1.0, 0.1, 0, weights=None),

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import warnings
 
-SECONDS = 30.0  # that a case may take, on a busy machine
+SECONDS = 60.0  # that a case may take, on a busy machine
 MEMORY = 3 * 2**30  # bytes of addresses beyond those of the process with its libraries
 
 
