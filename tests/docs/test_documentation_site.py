@@ -163,7 +163,7 @@ def test_indices_in_sentences_are_indices_and_labels_stay_labels(site):
     shown = (site[1] / "theory.html").read_text(encoding="utf8")
     assert "E<sub>c</sub>[Ā<sub>c</sub>] θ⋆" in shown
     assert "λ<sub>c</sub><sup>1/2</sup>" in shown
-    assert "(th:2nd_moment_no_cv_constants)" in shown
+    assert "(th:2nd_moment_no_cv)" in shown
 
 
 def test_search_has_its_index_as_a_script_for_pages_opened_from_the_disk(site):

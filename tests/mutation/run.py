@@ -153,7 +153,7 @@ def page(mutations: Iterable[Mutation]) -> str:
         f"`make mutate` breaks the package in {len(mutations)} places, one at a time, in a copy: a sign, a term, an",
         "index or a weight of a kernel or of a formula. Then the tests named beside it must fail. They were run on the",
         f"unchanged package, where they pass, and on each change: **{len(mutations)} of {len(mutations)} noticed,",
-        "no survivors**. The list is `tests/mutation/mutations.py`; this page is written by the command",
+        "no survivors**. The list is `tests/mutation/mutations.txt`; this page is written by the command",
         "(`python tests/mutation/run.py --write`) after a run without survivors. `make test` checks that every change",
         "can still be made and that this page shows the whole list.",
     ]
@@ -161,7 +161,7 @@ def page(mutations: Iterable[Mutation]) -> str:
         lines += ["", f"## `{file}`", "", "| change | from | to | noticed by |", "|---|---|---|---|"]
         for m in mutations:
             if m.file == file:
-                tests = "<br>".join(f"`{t.removeprefix('tests/')}`" for t in m.tests.split(" "))
+                tests = ", ".join(f"`{t.removeprefix('tests/')}`" for t in m.tests.split(" "))
                 lines.append(f"| {m.what} | {_code(m.old)} | {_code(m.new)} | {tests} |")
     return "\n".join(lines) + "\n"
 
