@@ -30,5 +30,6 @@ def test_a_change_that_fits_nowhere_or_in_two_places_is_refused():
     with pytest.raises(ValueError, match="2 times"):
         changed(2 * MUTATIONS[0].old, MUTATIONS[0])
 
+
 def test_the_page_shows_the_whole_list():
     assert PAGE.read_text(encoding="utf-8") == page(MUTATIONS)
