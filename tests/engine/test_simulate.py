@@ -221,6 +221,54 @@ def test_single_precision_does_not_drift_over_1e5_rounds(problem, options):
     np.testing.assert_allclose(single["theta"].values, double["theta"].values, rtol=0, atol=1e-4)
 
 
+# ---------------------------------------------------------------- the server's own step
+
+
+class Raising(fl.FedLSA):
+    @staticmethod
+    def server_step(theta, mean, parameters):
+        for i in range(len(theta)):
+            theta[i] = mean[i] + 1.0
+        if theta[0] > 3.0:
+            raise ValueError("too far")
+
+
+class OutOfRange(fl.FedLSA):
+    @staticmethod
+    def server_step(theta, mean, parameters):
+        theta[0] = parameters[3]
+
+
+class Dividing(fl.FedLSA):
+    """Divides by zero from the second round on."""
+
+    @staticmethod
+    def server_step(theta, mean, parameters):
+        for i in range(len(theta)):
+            theta[i] = mean[i] + 1.0
+        theta[1] = 1.0 / (theta[1] - theta[1] if theta[0] > 3.0 else 1.0)
+
+
+@pytest.mark.parametrize("engine", ["cpu", "reference"])
+def test_what_a_server_step_raises_ends_the_run_with_its_round(problem, engine):
+    start = np.ones(problem.dim)
+    with pytest.raises(ArgumentError, match=r"^server_step of Raising must .* in round 3 ValueError: too far$"):
+        fl.simulate(problem, Raising(1e-9, 1), 9, 3, start, engine=engine)
+    with pytest.raises(ArgumentError, match="server_step of OutOfRange must not raise; got in round 1 IndexError"):
+        fl.simulate(problem, OutOfRange(0.1, 1), 2, 1, engine=engine)
+    with pytest.warns(fl.errors.DivergenceWarning):
+        r = fl.simulate(problem, Dividing(1e-9, 1), 5, 1, start, engine=engine)
+    assert r["diverged_at"].values.tolist() == [3]
+
+
+def test_a_server_step_that_can_raise_is_refused_where_nothing_can_be_raised():
+    from fedlsa.engine.hooks import refuse_raising
+
+    refuse_raising(Dividing)
+    with pytest.raises(ArgumentError, match="server_step of Raising must not raise with engine='cuda'"):
+        refuse_raising(Raising)
+
+
 # ---------------------------------------------------------------- progress, interruption, notices
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,11 +15,11 @@ from ..checks import Floats
 from ..errors import ArgumentError, ArgumentTypeError
 from ..problems import Problem
 from ..sampling import Sampling
+from .hooks import check_server_step
 from .tables import Layout
 
 KEEP = ("theta", "xi")
 MOST_OBSERVATIONS = 2**34  # per agent and seed: the counter of the random numbers
-SERVER_STEP = "a plain function or staticmethod of (theta, mean, parameters) that Numba can compile"
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,9 +104,9 @@ def make_job(
     """One configuration with its start and its recorded rounds, checked."""
     N, d = problem.n_agents, problem.dim
     algorithm.taking_part(N)
-    _check_server_step(algorithm)
     _check_rounds(algorithm, sampling.thin, rounds, dtype)
     start = problem.theta_star + 1 if theta_0 is None else checks.array("theta_0", theta_0, (d,))
+    check_server_step(algorithm, start)
     drift = None
     if xi_0 is not None:
         drift = checks.array("xi_0", xi_0, (N, d))
@@ -124,21 +123,6 @@ def make_job(
     return Job(
         problem, algorithm, sampling, where, rounds, np.array(seeds, np.uint64), recorded, start, drift, dtype, mine
     )
-
-
-def _check_server_step(algorithm: Algorithm) -> None:
-    """Whether the server's hook, where there is one, takes its three arguments: it gets no self."""
-    step, name = type(algorithm).server_step, type(algorithm).__name__
-    if step is None:
-        return
-    try:
-        signature = inspect.signature(step)
-    except (TypeError, ValueError):
-        raise ArgumentError(f"server_step of {name} must be {SERVER_STEP}; got {checks.show(step)}") from None
-    try:
-        signature.bind("theta", "mean", "parameters")
-    except TypeError:
-        raise ArgumentError(f"server_step of {name} must be {SERVER_STEP}; got one of {signature}") from None
 
 
 def _check_rounds(algorithm: Algorithm, thin: int, rounds: int, dtype: str) -> None:

@@ -77,6 +77,7 @@ class State(NamedTuple):
     drawn: NDArray[np.uint32]  # (room, stride) flat, when drawing ahead: the outcomes of all groups, step by step
     left: Integers  # (groups, 2): which of them are still to be used
     diverged: Integers  # (seeds,): first round whose theta is not finite, or -1
+    failed: Integers  # (seeds,): first round whose hook raised, or 0
     record: Floats  # (seeds, records, D)
     recorded: Integers  # (1,): how many rounds are recorded
 
@@ -264,7 +265,8 @@ def finish(task, state, hook, r, now, recording):
     theta = state.theta[r * task.D : r * task.D + task.dim]
     square = state.square[r]
     if task.has_hook:
-        hook(theta, state.mean[r * task.D : r * task.D + task.dim], task.parameters)
+        if hook(theta, state.mean[r * task.D : r * task.D + task.dim], task.parameters) and not state.failed[r]:
+            state.failed[r] = now
         square = 0.0
         for x in theta:
             square += x * x

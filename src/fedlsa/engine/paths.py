@@ -21,6 +21,7 @@ from ..frozen import ReadOnly
 from ..problems import Problem
 from ..sampling import IID
 from ..theory.bias import power_sums
+from .hooks import apply_server_step
 from .random import participants, uniforms
 from .reference import Observer
 from .tables import layout
@@ -108,7 +109,7 @@ def round_paths(
         moved = w @ change
         mean = theta[t] + N / m * moved
         xi[t + 1] = xi[t] + gains[t] * (moved - change)  # keeps sum_c w_c xi_c = 0
-        theta[t + 1] = _server(algorithm, theta[t], mean)
+        theta[t + 1] = _projected(algorithm, apply_server_step(algorithm, theta[t], mean, t + 1))
     return Paths(problem, algorithm, seed, noise, theta, local, steps, xi)
 
 
@@ -130,16 +131,12 @@ def uncorrected(paths: Paths) -> Floats:
     return out
 
 
-def _server(algorithm: Algorithm, theta: Floats, mean: Floats) -> Floats:
-    """What the server makes of the average : (d,)."""
-    out = mean
-    if algorithm.server_step is not None:
-        out = theta.copy()
-        type(algorithm).server_step(out, mean, np.array(algorithm.server_parameters()))
-    norm = np.sqrt(out @ out)
+def _projected(algorithm: Algorithm, theta: Floats) -> Floats:
+    """theta in the method's ball, where it has one : (d,)."""
+    norm = np.sqrt(theta @ theta)
     if algorithm.projection is not None and norm > algorithm.projection:
-        out = out * (algorithm.projection / norm)
-    return out
+        theta = theta * (algorithm.projection / norm)
+    return theta
 
 
 def _noisy_walk(problem: Problem, seed: int) -> Walk:

@@ -14,6 +14,7 @@ from ..algorithms import Algorithm
 from ..checks import Floats
 from ..problems import Problem
 from ..sampling import Markov, Replay, Sampling
+from .hooks import apply_server_step
 from .random import OBSERVATION, choose, participants, uniforms, words
 from .tables import Layout, first_states
 
@@ -112,11 +113,7 @@ def run_seed(
         moved = w @ change
         mean = theta + N / m * moved
         xi += gains[t] * (moved - change)  # of all agents, and keeps sum_c w_c xi_c = 0
-        if algorithm.server_step is None:
-            theta = mean
-        else:
-            theta = theta.copy()
-            type(algorithm).server_step(theta, mean, np.array(algorithm.server_parameters(), np.float64))
+        theta = apply_server_step(algorithm, theta, mean, t + 1)
         norm = np.sqrt(theta @ theta)
         if algorithm.projection is not None and norm > algorithm.projection:
             theta = theta * (algorithm.projection / norm)

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from llvmlite import binding
-from numba import cfunc, types
 from numpy.typing import NDArray
 
 from ..algorithms import Algorithm
@@ -20,7 +19,7 @@ from ..problems import Dense, Problem
 from ..sampling import Markov, Replay, Sampling
 from . import kernel
 from .draws import LANES, IIDSampler, MarkovSampler, ReplaySampler
-from .jobs import SERVER_STEP
+from .hooks import apply_server_step, compiled_hook, failure, parameters
 from .random import participants, uniforms
 from .steps import DenseTables, RankOneTables, RidgeTables
 from .tables import Layout, first_states
@@ -79,20 +78,6 @@ def observation_tables(
     return RankOneTables(rows, pair, minus_y)
 
 
-@functools.cache
-def compiled_hook(kind: type[Algorithm]) -> Any:
-    """The method's server_step as a compiled function of (theta, mean, parameters); of no effect if there is none."""
-    vector = types.Array(types.float64, 1, "C")
-    step = kind.server_step or (lambda theta, mean, parameters: None)
-    try:
-        return cfunc(types.void(vector, vector, vector))(step)
-    except Exception as error:  # Numba raises many kinds for a function that it cannot compile
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        told = [line for line in lines if not line.startswith("Failed in ")]  # which step of Numba's: not the cause
-        cause = (told or lines or [type(error).__name__])[0]
-        raise ArgumentError(f"server_step of {kind.__name__} must be {SERVER_STEP}; got from Numba: {cause}") from error
-
-
 @dataclass(eq=False)
 class Run:
     """One configuration with some of its seeds, ready to go: `advance` does the next segment of rounds."""
@@ -137,7 +122,7 @@ class Run:
             ahead=ahead,
             stride=(self.groups + 1) * LANES,  # one more, so that steps do not stand at multiples of a page
             has_hook=self.algorithm.server_step is not None,
-            parameters=np.array(self.algorithm.server_parameters(), np.float64),
+            parameters=parameters(self.algorithm),
             radius=float(self.algorithm.projection or 0),
             average_after=-1 if self.algorithm.average_after is None else self.algorithm.average_after,
             recorded_rounds=np.append(self.recorded, -1),
@@ -163,6 +148,7 @@ class Run:
             drawn=np.empty(room * self.task.stride, np.uint32),
             left=np.zeros((self.groups if ahead else 0, 2), np.int64),
             diverged=np.full(R, -1),
+            failed=np.zeros(R, np.int64),
             record=np.zeros((R, len(self.recorded), D)),
             recorded=np.zeros(1, np.int64),
         )
@@ -241,7 +227,17 @@ class Run:
                 kernel.run(*self.arguments(plan), t, t + 1, 0, 0, True)
         else:
             kernel.run(*self.arguments(plan), 0, rounds, 0, self.groups, True)
+        if self.state.failed.any():
+            self._report_failure()
         self._count(plan.observations)
+
+    def _report_failure(self) -> None:
+        """Raise what the server's step raised first."""
+        t = int(self.state.failed[self.state.failed > 0].min())
+        row = slice(int(np.argmax(self.state.failed == t)) * self.task.D, None)
+        theta, mean = (x[row][: self.task.dim].copy() for x in (self.state.theta, self.state.mean))
+        apply_server_step(self.algorithm, theta, mean, t)
+        raise failure(self.algorithm, t, "an exception in compiled code")
 
     def _count(self, observations: Integers) -> None:
         """Note the observations received up to each recorded round of the segment that was just done."""

@@ -13,6 +13,7 @@ from numba import cuda
 from ...algorithms import Algorithm
 from ...problems import Dense
 from ...sampling import Markov, Replay
+from ..hooks import parameters, refuse_raising
 from ..jobs import Job
 from ..random import participants
 from ..tables import first_states
@@ -83,6 +84,7 @@ def kind_of(job: Job) -> Kind:
 @functools.cache
 def device_hook(kind: type[Algorithm]) -> Any:
     """A method's server_step for the kernel: one object per method, so that a kernel is compiled once."""
+    refuse_raising(kind)
     return device(kind.server_step)  # type: ignore[no-untyped-call]
 
 
@@ -161,7 +163,7 @@ class Group:
                 out[outs[b], : p.dim] = job.theta_0
                 recorded[b] = 1
         self.ints, self.outs = ints, outs
-        parameters = np.array(self.jobs[0].algorithm.server_parameters(), np.float64)
+        given = parameters(self.jobs[0].algorithm)
         if kind.hook is not None and len({job.algorithm.server_parameters() for job in self.jobs}) > 1:
             raise AssertionError("jobs with different parameters of a hook are different groups")
         diverged = np.full(len(self.blocks), -1, np.int64)
@@ -179,7 +181,7 @@ class Group:
         )
         keys = np.array([seed for _, seed in self.blocks], np.uint64)
         self.on_device = [cuda.to_device(x) for x in (keys, floats, *shared.arrays(), *state)]
-        self.parameters = cuda.to_device(parameters if len(parameters) else np.zeros(1))
+        self.parameters = cuda.to_device(given if len(given) else np.zeros(1))
 
     def segment(self) -> int:
         """How many rounds the next launch does: all, unless what varies would not fit or nobody would see it move."""

@@ -1,0 +1,94 @@
+"""A method's own server step, the same for every engine: checked at the door, compiled once, its errors reported.
+
+A step works on float64 arrays. Divisions by zero give inf or NaN, as they do in NumPy. An exception ends the run with
+an ArgumentError that names the round; on a GPU nothing can be raised, so a step that raises by itself is refused there.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import inspect
+from typing import Any
+
+import numpy as np
+from numba import cfunc, njit, types
+
+from .. import checks
+from ..algorithms import Algorithm
+from ..checks import Floats
+from ..errors import ArgumentError
+
+SERVER_STEP = "a plain function or staticmethod of (theta, mean, parameters) that Numba can compile"
+
+
+def check_server_step(algorithm: Algorithm, theta: Floats) -> None:
+    """Whether the server's step, where there is one, takes its three arguments (no self) and runs at the start."""
+    step, name = type(algorithm).server_step, type(algorithm).__name__
+    if step is None:
+        return
+    try:
+        signature = inspect.signature(step)
+    except (TypeError, ValueError):
+        raise ArgumentError(f"server_step of {name} must be {SERVER_STEP}; got {checks.show(step)}") from None
+    try:
+        signature.bind("theta", "mean", "parameters")
+    except TypeError:
+        raise ArgumentError(f"server_step of {name} must be {SERVER_STEP}; got one of {signature}") from None
+    apply_server_step(algorithm, theta, theta.copy(), 1)
+
+
+def apply_server_step(algorithm: Algorithm, theta: Floats, mean: Floats, t: int) -> Floats:
+    """What the server makes of the average in round t : (d,); the mean itself if the method has no step of its own."""
+    if algorithm.server_step is None:
+        return mean
+    theta = theta.copy()
+    try:
+        with np.errstate(all="ignore"):
+            type(algorithm).server_step(theta, mean, parameters(algorithm))
+    except Exception as error:  # a user's function
+        raise failure(algorithm, t, f"{type(error).__name__}: {error}") from error
+    return theta
+
+
+def failure(algorithm: Algorithm, t: int, what: str) -> ArgumentError:
+    """The error of a step that raised in round t."""
+    return ArgumentError(f"server_step of {type(algorithm).__name__} must not raise; got in round {t} {what}")
+
+
+def parameters(algorithm: Algorithm) -> Floats:
+    """The third argument of the step."""
+    return np.array(algorithm.server_parameters(), np.float64)
+
+
+def refuse_raising(kind: type[Algorithm]) -> None:
+    """For engines in which nothing can be raised."""
+    code = getattr(kind.server_step, "__code__", None)
+    if code is not None and any(i.opname == "RAISE_VARARGS" for i in dis.get_instructions(code)):
+        raise ArgumentError(f"server_step of {kind.__name__} must not raise with engine='cuda'; got one that can")
+
+
+@functools.cache
+def compiled_hook(kind: type[Algorithm]) -> Any:
+    """The method's server_step as a compiled function of (theta, mean, parameters): 0, or 1 where it raised."""
+    vector = types.Array(types.float64, 1, "C")
+    signature = types.int32(vector, vector, vector)
+    if kind.server_step is None:
+        return cfunc(signature)(lambda theta, mean, parameters: 0)
+    step = njit(error_model="numpy", boundscheck=True)(kind.server_step)
+
+    def guarded(theta, mean, parameters):  # type: ignore[no-untyped-def]
+        try:
+            step(theta, mean, parameters)
+        except Exception:
+            return 1
+        return 0
+
+    try:
+        step.compile((vector, vector, vector))
+        return cfunc(signature)(guarded)
+    except Exception as error:  # Numba raises many kinds for a function that it cannot compile
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        told = [line for line in lines if not line.startswith("Failed in ")]  # which step of Numba's: not the cause
+        cause = (told or lines or [type(error).__name__])[0]
+        raise ArgumentError(f"server_step of {kind.__name__} must be {SERVER_STEP}; got from Numba: {cause}") from error
