@@ -221,6 +221,17 @@ def test_single_precision_does_not_drift_over_1e5_rounds(problem, options):
     np.testing.assert_allclose(single["theta"].values, double["theta"].values, rtol=0, atol=1e-4)
 
 
+def test_work_that_would_never_end_is_refused_at_the_door(problem):
+    with pytest.raises(ArgumentError, match=r"observations of Scaffnew must be at most .* in a round.*got 9"):
+        fl.simulate(problem, fl.Scaffnew(0.1, 1e-9), 3, 1)
+    with pytest.raises(ArgumentError, match="observations of FedLSA must be at most 134,217,728 in a round"):
+        fl.simulate(problem, fl.FedLSA(0.1, 10**9), 3, 1, sampling=fl.Markov(thin=10**9))
+    with pytest.raises(ArgumentError, match=r"which is to be read; got 5e\+09: use engine=.cpu."):
+        fl.simulate(problem, fl.FedLSA(0.1, 10**6), 1000, 1, engine="reference")
+    with pytest.raises(ArgumentError, match=r"start must be .* at most"):
+        fl.Markov(start=range(10**12))
+
+
 # ---------------------------------------------------------------- the server's own step
 
 

@@ -19,6 +19,8 @@ from .hooks import check_server_step
 from .tables import Layout
 
 KEEP = ("theta", "xi")
+MOST_IN_A_ROUND = 2**27  # observations: a few seconds of an agent
+MOST_IN_PYTHON = 1e8  # observations in the readable engine: about half an hour
 MOST_OBSERVATIONS = 2**34  # per agent and seed: the counter of the random numbers
 
 
@@ -103,8 +105,7 @@ def make_job(
 ) -> Job:
     """One configuration with its start and its recorded rounds, checked."""
     N, d = problem.n_agents, problem.dim
-    algorithm.taking_part(N)
-    _check_rounds(algorithm, sampling.thin, rounds, dtype)
+    _check_rounds(algorithm, sampling.thin, rounds, dtype, N, len(seeds), arguments.get("engine", "cpu"))
     start = problem.theta_star + 1 if theta_0 is None else checks.array("theta_0", theta_0, (d,))
     check_server_step(algorithm, start)
     drift = None
@@ -125,7 +126,9 @@ def make_job(
     )
 
 
-def _check_rounds(algorithm: Algorithm, thin: int, rounds: int, dtype: str) -> None:
+def _check_rounds(
+    algorithm: Algorithm, thin: int, rounds: int, dtype: str, agents: int, seeds: int, engine: str
+) -> None:
     """What a method says of its rounds, tried on 64 of them: compiled code trusts the arrays that it gets."""
     uniform, name = np.arange(0.5, 64) / 64, type(algorithm).__name__
     lengths = np.asarray(algorithm.observations(uniform, thin))
@@ -133,6 +136,14 @@ def _check_rounds(algorithm: Algorithm, thin: int, rounds: int, dtype: str) -> N
         raise ArgumentError(f"observations of {name} must be one number per round; got shape {lengths.shape} for 64")
     if rounds * sum(map(int, lengths)) >= MOST_OBSERVATIONS * len(lengths):  # exact, however long rounds are
         raise ArgumentError(f"rounds times observations per round must be below 2**34; got {rounds} rounds")
+    mean = sum(map(int, lengths)) / len(lengths)
+    if mean > MOST_IN_A_ROUND:
+        rule = f"at most {MOST_IN_A_ROUND:,} in a round on average, since nothing interrupts a round"
+        raise ArgumentError(f"observations of {name} must be {rule}; got {mean:.3g}")
+    updates = float(algorithm.taking_part(agents)) * mean * rounds * seeds
+    if engine == "reference" and updates > MOST_IN_PYTHON:
+        rule = f"at most {MOST_IN_PYTHON:.0e} of all agents and seeds with engine='reference', which is to be read"
+        raise ArgumentError(f"observations must be {rule}; got {updates:.3g}: use engine='cpu'")
     if (lengths < thin).any():
         least = int(lengths.min())
         raise ArgumentError(f"observations of {name} must be at least {thin}, or a round makes no update; got {least}")
