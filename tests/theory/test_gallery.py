@@ -70,6 +70,18 @@ def test_moments_with_partial_participation_are_those_of_the_twin(name, i):
         agree(found(problem, a, np.arange(ROUNDS + 1)), expected(name, i, m))
 
 
+@pytest.mark.parametrize("i", range(3))
+@pytest.mark.parametrize("name", ["jordan block", "one dimension", "weights from one to a millionth"])
+def test_limits_with_one_participant_are_those_of_the_twin(name, i):
+    problem, a = method(name, i, participants=1)
+    twin, end = Twin(problem, a), fl.theory.stationary(problem, a)
+    mean, covariance = twin.stationary()
+    np.testing.assert_allclose(end.bias, mean, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(end.covariance, covariance, rtol=0, atol=1e-11 * end.variance)
+    defective = 1e-4 if name == "jordan block" else 1e-9  # threefold eigenvalues are known to a third of the digits
+    assert end.radius == pytest.approx(twin.radius(), rel=defective)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_iterations_of_scaffnew_are_those_of_the_twin(name):
     problem, a = method(name, 2)
