@@ -93,7 +93,7 @@ def test_covariances_are_sums_over_outcomes(make):
     for name in ("Sigma_A", "Sigma_A_printed", "Sigma_eps", "Sigma_omega"):
         expected = np.stack([agent[name] for agent in agents])
         rounding = 1e-13 * np.abs(expected).max() + 1e-28
-        np.testing.assert_allclose(getattr(got, f"table_{name}"), expected, rtol=1e-7, atol=rounding)
+        np.testing.assert_allclose(getattr(got, f"table_{name}"), expected, rtol=1e-6, atol=rounding)
 
 
 def test_small_noise_keeps_its_digits():
@@ -231,7 +231,7 @@ def test_stability_keeps_its_digits_at_tiny_steps():
     limit = fl.theory.constants(problem).a_sym  # a(eta) tends to it
     assert fl.theory.stability(problem, 1e-13) == pytest.approx(limit, rel=1e-10)
     assert fl.theory.constants(problem).stability(0.01) == pytest.approx(fl.theory.stability(problem, 0.01))
-    assert np.isnan(fl.theory.stability(problem, 1e300))
+    assert np.isnan(fl.theory.stability(problem, 1e150))
 
 
 def test_feature_eigenvalue_is_known_for_td_alone():
