@@ -151,9 +151,8 @@ def page(mutations: Iterable[Mutation]) -> str:
         "# Mutations: what the tests notice",
         "",
         f"`make mutate` breaks the package in {len(mutations)} places, one at a time, in a copy: a sign, a term, an",
-        "index or a weight of a kernel or of a formula. Then the tests named beside it must fail. They were run on the",
-        f"unchanged package, where they pass, and on each change: **{len(mutations)} of {len(mutations)} noticed,",
-        "no survivors**. The list is `tests/mutation/mutations.txt`; this page is written by the command",
+        "index or a weight of a kernel or of a formula. The tests named beside it, which pass on the unchanged package,",
+        "must then fail; **no survivor is left**. The list is `tests/mutation/mutations.txt`; this page is written by the command",
         "(`python tests/mutation/run.py --write`) after a run without survivors. `make test` checks that every change",
         "can still be made and that this page shows the whole list.",
     ]
