@@ -189,7 +189,7 @@ def test_a_label_shows_the_options_that_were_set_and_no_others():
 )
 def test_in_older_files_a_count_of_participants_is_an_integer_and_a_share_a_float(older, meant):
     algorithm = fl.SCAFFLSA(0.1, 5, **meant)
-    old = a_result(algorithm=fl.SCAFFLSA(0.1, 5))
+    old = a_result(GARNET, algorithm=fl.SCAFFLSA(0.1, 5))
     old.attrs["algorithm"] = (
         f'{{"name": "SCAFFLSA", "step_size": 0.1, "participation": {older}, "projection": null, '
         '"average_after": null, "local_steps": 5}'
