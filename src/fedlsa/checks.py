@@ -83,7 +83,7 @@ def real(
         raise ArgumentError(f"{name} must be {rule}; got {show(value)}") from None
     size = abs(number)
     if math.isfinite(number) and (size > LARGEST_REAL or (above == 0 and 0 < number < 1 / LARGEST_REAL)):
-        raise ArgumentError(f"{name} must be {rule}, whose square is no less a number; got {number:g}")
+        raise ArgumentError(f"{name} must be {rule} whose square neither overflows nor vanishes; got {number:g}")
     good = (
         math.isfinite(number)
         and (above is None or number > above)
