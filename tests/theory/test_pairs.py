@@ -57,6 +57,10 @@ def test_the_compiled_round_of_groups_is_that_of_the_twin(a, participants):
             e = other[h] if h == g else one[h]
             want = np.zeros((3, 3)) if e is None else spot[c] @ C @ spot[e].T
             np.testing.assert_allclose(tiles[g, h], want, rtol=0, atol=1e-13 * np.abs(W).max())
+    around = [E[twin.x[c]] for c in range(7)]  # x of each agent
+    spread = sum(w * np.trace(x @ C @ x.T) for w, x in zip(problem.weights, around, strict=True))
+    want = [*state[0][twin.u], np.trace(C[twin.u, twin.u]), spread]
+    np.testing.assert_allclose(step.look(vector), want, rtol=1e-11)
 
 
 @pytest.mark.parametrize("a", [fl.SCAFFLSA(0.1, 20), fl.Scaffnew(0.1, 0.05)], ids=repr)
