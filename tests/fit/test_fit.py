@@ -5,7 +5,14 @@ import pytest
 from numpy.testing import assert_allclose
 
 import fedlsa as fl
-from fedlsa.errors import ArgumentError, DivergenceError, FedLSAWarning, SiteDataError, UnknownNameError
+from fedlsa.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    DivergenceError,
+    FedLSAWarning,
+    SiteDataError,
+    UnknownNameError,
+)
 from fedlsa.fit.problem import prepared
 
 MEANS = {"step_size": 0.3, "local_steps": 5, "rounds": 500, "local": "means"}
@@ -279,6 +286,7 @@ def test_the_same_seed_gives_the_same_answer_and_another_seed_another():
         ({"epsilon": 0.0}, ArgumentError, "epsilon must be a finite number above 0; got 0"),
         ({"weight": "rows"}, UnknownNameError, "weight must be one of 'sites', 'samples'"),
         ({"local": "mean"}, UnknownNameError, "did you mean 'means'"),
+        ({"local": np.zeros(2, "i4,f8")}, ArgumentTypeError, "local must be one of 'auto', 'rows', 'log', 'means'"),
         ({"method": "scaflsa"}, UnknownNameError, "did you mean 'scafflsa'"),
         ({"lag": -1}, ArgumentError, "lag must be a non-negative integer; got -1"),
         ({"lag": 30}, ArgumentError, "lag must be at most a sixth of the rows of every site, and one has 60; got 30"),

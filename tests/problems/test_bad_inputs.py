@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedlsa.errors import ArgumentError, ArgumentTypeError, UnknownNameError
-from fedlsa.problems import from_mdps, from_observations, from_transitions, garnet, regression
+from fedlsa.problems import Log, from_mdps, from_observations, from_transitions, garnet, regression
 
 GARNET = [
     ({"agents": 0}, ArgumentError, "agents must be a positive integer; got 0"),
@@ -104,6 +104,9 @@ def test_from_mdps_refuses(changes, error, message):
 
 X, Y = np.eye(2), np.ones(2)
 LOG = (X, Y, X, [False, False])
+RECORD = ([0, 1], [0, 0], Y, [1, 0], [False, False], [False, True])
+ENDLESS = []
+ENDLESS.append(ENDLESS)
 PROB, MATRICES, VECTORS = [0.5, 0.5], np.stack([X, X]), np.ones((2, 2))
 NAN = np.array([[1, np.nan], [0, 1]])
 
@@ -127,6 +130,12 @@ LISTS = [
     (from_transitions, ([LOG, (X[:0], [], X[:0], [])], 0.9), ArgumentError, "phi in logs[1] must have at least one"),
     (from_transitions, ([LOG], 1.0), ArgumentError, "discount must be a finite number at least 0 and below 1; got 1"),
     (from_transitions, ([LOG], 0.9, 1.1), ArgumentError, "trace must be a finite number at least 0 and at most 1; got"),
+    (Log, (ENDLESS, *RECORD[1:]), ArgumentTypeError, "state must be an array of numbers; got [[...]]"),
+    (Log, (["a", "b"], *RECORD[1:]), ArgumentError, "state must be numbers, one row for each of 2 rewards; got an"),
+    (Log, (*RECORD[:3], np.zeros(3), *RECORD[4:]), ArgumentError, "next_state must be numbers, one row for each of 2"),
+    (Log, (*RECORD[:2], ENDLESS, *RECORD[3:]), ArgumentTypeError, "reward must be an array of finite numbers of shape"),
+    (Log, (*RECORD[:4], [0, 3], [0, 1]), ArgumentError, "terminated must hold booleans (or 0 and 1); got 3 at [1]"),
+    (Log, (*RECORD, [1.0]), ArgumentError, "importance must be an array of finite numbers of shape (2,); got shape (1"),
     (from_observations, ([],), ArgumentError, "tables must hold at least one table; got an empty list"),
     (from_observations, ([([0.5, 0.4], MATRICES, VECTORS)],), ArgumentError, "prob in tables[0] must sum to one"),
     (from_observations, ([([], X, Y)],), ArgumentError, "prob in tables[0] must hold at least one probability"),

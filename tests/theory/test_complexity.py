@@ -162,3 +162,14 @@ def test_complexities_refuse_what_no_theorem_covers():
     with pytest.raises(ArgumentError, match="equal weights"):
         fl.theory.complexity(well(0, weights=[1.0, 2.0]), "scafflsa", 0.1)
     assert quietly(well(0, weights=[1.0, 2.0]), "fedlsa", 0.1).bound.holds
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_rounds_are_counted_where_the_square_of_distance_over_epsilon_is_no_number(method):
+    problem = well(0)
+    near, middle, far = (fl.theory.complexity(problem, method, 1e-5, np.full(2, 10.0**k)) for k in (50, 100, 150))
+    gap = middle.samples - near.samples
+    assert gap > 0
+    ceilings = 2 * far.local_steps  # a round more or less in each difference
+    assert far.samples - middle.samples == pytest.approx(gap, rel=1e-9, abs=ceilings)
+    assert math.isfinite(far.bound.mse)

@@ -1,5 +1,7 @@
 """Limits, radii and stability limits against the slow twin on problems that break things, by every route."""
 
+from dataclasses import replace
+
 import gallery
 import numpy as np
 import pytest
@@ -55,6 +57,21 @@ def test_every_route_sees_the_same_instability(factor, H):
         step = controlled_round(moments(problem), a, a.step_size)
         for route in limits.ROUTES[isinstance(a, fl.Scaffnew) :]:
             assert limits.settles(step, [route]) == (factor < 1), (a, route)
+
+
+def test_a_route_whose_divisor_rounds_to_zero_leaves_the_limit_to_the_next(monkeypatch):
+    problem, a = fl.problems.garnet(agents=3, states=10, features=3, discount=0.6), fl.SCAFFLSA(0.1, 2)
+    want, equation = fl.theory.stationary(problem, a), limits.lyapunov
+    assert want.route == "lyapunov"
+
+    def singular(step):
+        found = equation(step)
+        return replace(found, T=np.tile(np.eye(3, dtype=complex), (len(found.T), 1, 1)))
+
+    monkeypatch.setattr(limits, "lyapunov", singular)
+    found = limits.limit(controlled_round(moments(problem), a, a.step_size))
+    assert found.route == "krylov"
+    np.testing.assert_allclose(found.U, want.covariance, rtol=0, atol=1e-9 * np.abs(want.covariance).max())
 
 
 def turning(agents, re=0.001, im=0.1):

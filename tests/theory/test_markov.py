@@ -276,6 +276,12 @@ def test_the_printed_delta_leaves_more_than_epsilon_squared():
 
 def test_what_the_markovian_functions_do_not_cover():
     problem = chains(0)
+    with pytest.raises(ArgumentError, match=r"theta_0 must be so near .* got a distance of 1\.4.*e\+100"):
+        fl.theory.markov_block(problem, fl.FedLSA(0.1, 3), 5, 0.1, np.full(2, 1e100))
+    P = np.array([[[[0.5, 0.5]], [[0.5, 0.5]]], [[[1.0, 0.0]], [[1.0, 0.0]]]])
+    stays = fl.problems.from_mdps(P, np.ones((2, 2, 1)), np.ones((2, 1)), np.eye(2), 0.5)
+    with pytest.raises(ArgumentError, match="every theta_star_c exist"):
+        fl.theory.markov_block(stays, fl.FedLSA(0.1, 3), 5, 0.1)
     with pytest.raises(ArgumentTypeError, match="rounds of fixed length"):
         fl.theory.markov_block(problem, fl.Scaffnew(0.1, 0.1), 5, 0.1)
     with pytest.raises(ArgumentError, match="thin must be at most local_steps, 3; got 4"):

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import fedlsa as fl
+from fedlsa.errors import ArgumentError
 from fedlsa.theory import laws
 from fedlsa.theory.lasting import follow
 from fedlsa.theory.laws import checked
@@ -228,3 +229,20 @@ def test_a_badly_conditioned_system_is_named_as_the_cause():
     problem = fl.problems.regression(sites)
     with pytest.raises(fl.errors.ArgumentError, match="condition number of"):
         fl.plan(problem, 0.01 * float(np.linalg.norm(problem.theta_star)), theta_0=np.zeros(2))
+
+
+@pytest.mark.parametrize("far", [2e150, -1e308])
+def test_a_start_so_far_away_that_its_square_is_no_number_is_refused(far):
+    p, a, theory = fl.problems.garnet(agents=3, states=5, features=2, seed=1), fl.SCAFFLSA(0.1, 3), fl.theory
+    start = np.array([0.0, far])
+    for call in (
+        lambda: fl.plan(p, 0.3, theta_0=start),
+        lambda: theory.synchronous_plan(p, 0.3, start),
+        lambda: theory.exact(p, a, 3, start),
+        lambda: theory.exact_iterations(p, fl.Scaffnew(0.1, 0.5), 3, start),
+        lambda: theory.bound(p, a, 3, start),
+        lambda: theory.markov_block(p, a, 3, 0.1, start),
+        lambda: theory.complexity(p, "scafflsa", 0.1, start),
+    ):
+        with pytest.raises(ArgumentError, match=r"theta_0 must be within 1e\+150 of theta_star"):
+            call()

@@ -79,9 +79,9 @@ def fit(
     seed : of the run's draws; memory : bytes of rows to keep; progress : called with (what, done, in all)
     """
     checks.instance("task", task, (Regression, Value), "fl.Regression(...) or fl.Value(...)")
+    checks.choice("local", local, ("auto", "rows", "log", "means"))
     settings = _settings(method, epsilon, step_size, local_steps, rounds, max_samples, local, seed)
     checks.choice("weight", weight, WEIGHTS)
-    checks.choice("local", local, ("auto", "rows", "log", "means"))
     window = checks.integer("lag", lag) if lag is not None else (0 if isinstance(task, Regression) else None)
     checks.boolean("centred", centred)
     checks.boolean("rivals", rivals)

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .. import checks
 from ..checks import Floats
-from ..errors import SingularSystemError
+from ..errors import ArgumentError, SingularSystemError
 from ..frozen import ReadOnly
 from . import features as maps
 from .base import Problem
@@ -36,6 +36,20 @@ class Log(ReadOnly):
     terminated: Flags
     truncated: Flags
     importance: Floats | None = None
+
+    def __post_init__(self) -> None:
+        reward = checks.array("reward", self.reward, ("K",))
+        rows = (len(reward),)
+        given: dict[str, NDArray[Any]] = {"reward": reward}
+        for name in ("state", "action", "next_state"):
+            given[name] = checks.as_array(name, getattr(self, name))
+            if given[name].dtype.kind not in "fiub" or given[name].shape[:1] != rows:
+                got = checks.show(given[name])
+                raise ArgumentError(f"{name} must be numbers, one row for each of {len(reward)} rewards; got {got}")
+        given |= {name: checks.flags(name, getattr(self, name), rows) for name in ("terminated", "truncated")}
+        if self.importance is not None:
+            given["importance"] = checks.array("importance", self.importance, rows)
+        self.__setstate__(given)
 
     def __len__(self) -> int:
         return len(self.reward)

@@ -152,7 +152,7 @@ def _synchronous_parts(
 
     eta = _largest_step(known, quiet)
     a = known.stability(eta)
-    return eta, a, _decay(math.log1p(-eta * a), start / (TRANSIENT * eps))
+    return eta, a, _decay(math.log1p(-eta * a), start, TRANSIENT * eps)
 
 
 def _scafflsa(known: Constants, eps: float, start: float) -> Plan:
@@ -170,7 +170,7 @@ def _scafflsa(known: Constants, eps: float, start: float) -> Plan:
     a = known.stability(eta)
     H = max(1, math.floor(a / (eta * stiffness)))
     psi_0 = start**2 + (eta * H) ** 2 * known.Delta
-    return SCAFFLSA(eta, H), _decay(math.log1p(-eta * a * H / 2), 4 * psi_0 / eps**2), 1
+    return SCAFFLSA(eta, H), _decay(math.log1p(-eta * a * H / 2), 4 * psi_0, eps**2), 1
 
 
 def _scaffnew(known: Constants, eps: float, start: float) -> Plan:
@@ -179,7 +179,7 @@ def _scaffnew(known: Constants, eps: float, start: float) -> Plan:
     if known.sigma_omega > 0:
         eta = min(eta, eps**2 * a / (4 * known.sigma_omega))
     p = math.sqrt(eta * a)
-    K = _decay(math.log1p(-min(eta * a, p**2)), 2 * (start**2 + eta**2 / p**2 * known.Delta) / eps**2)
+    K = _decay(math.log1p(-min(eta * a, p**2)), 2 * (start**2 + eta**2 / p**2 * known.Delta), eps**2)
     return Scaffnew(eta, p), max(1, math.ceil(K * p)), 1
 
 
@@ -224,6 +224,6 @@ def _last(allowed: Callable[[int], bool], limit: int) -> int:
     return low
 
 
-def _decay(log_rate: float, factor: float) -> int:
-    """The fewest steps (at least one) in which exp(log_rate) shrinks `factor` to one."""
-    return max(1, math.ceil(math.log(factor) / -log_rate)) if factor > 1 else 1
+def _decay(log_rate: float, start: float, end: float) -> int:
+    """The fewest steps (at least one) in which exp(log_rate) shrinks `start` to `end`; their ratio may overflow."""
+    return max(1, math.ceil((math.log(start) - math.log(end)) / -log_rate)) if start > end else 1

@@ -24,7 +24,7 @@ from ..problems.base import Problem
 from ..results import recipe
 from ..sampling import IID, Markov, Replay, Sampling
 from . import controlled, fedlsa, leaps, quiet, trajectories
-from .moments import Moments, moments
+from .moments import Moments, moments, start_error
 from .pairs import pair_map
 
 NEGATIVE = 1e-9  # share of the mean squared error by which rounding may make a variance negative
@@ -77,7 +77,7 @@ def exact(
     check_method(m, algorithm, IID() if isinstance(sampling, Markov) else sampling)
     if algorithm.average_after is not None and algorithm.average_after > rounds:
         raise ArgumentError(f"average_after must be at most rounds, {rounds}; got {algorithm.average_after}")
-    start = np.ones(m.dim) if theta_0 is None else checks.array("theta_0", theta_0, (m.dim,)) - m.theta_star
+    start = start_error(m, theta_0)
     with np.errstate(over="ignore", invalid="ignore"):
         if isinstance(sampling, Markov):
             found = _trajectories(problem, algorithm, sampling, start, xi_0, recorded)

@@ -27,7 +27,7 @@ from ..problems.base import Problem
 from ..sampling import IID
 from .exact import centred_start, check_method
 from .local import one_step
-from .moments import Moments
+from .moments import Moments, start_error
 from .symmetric import smat, svec
 
 MOST_ITERATIONS = 10**7  # each of which is computed: minutes
@@ -68,7 +68,7 @@ def exact_iterations(
     eta, p, d = algorithm.step_size, algorithm.probability, m.dim
     last = checks.integer("iterations", iterations, at_least=1, at_most=MOST_ITERATIONS)
     recorded = results.recorded_rounds(record, last)
-    u = np.ones(d) if theta_0 is None else checks.array("theta_0", theta_0, (d,)) - m.theta_star
+    u = start_error(m, theta_0)
     w = np.concatenate([np.tile(u, (len(x), 1)), x], axis=1)
     K, n = w.shape
     state = _State(w, np.zeros((K, n, n)), np.zeros((K, n, K, n)))

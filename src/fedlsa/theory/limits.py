@@ -113,7 +113,7 @@ def _solved(
         with np.errstate(all="ignore"):
             try:
                 vector, error = _SOLVE[route](step, source, goal)
-            except LinAlgError as e:
+            except (LinAlgError, ZeroDivisionError) as e:  # the latter from compiled divisions of complex numbers
                 tried.append(f"{route} ({e})")
                 continue
         stable = decided(vector) if error <= max(ACCURATE, goal) else None

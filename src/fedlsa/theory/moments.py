@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from .. import checks
 from ..checks import Floats
@@ -80,6 +80,17 @@ def moments(problem: Problem) -> Moments:
     if problem not in _KNOWN:
         _KNOWN[problem] = _moments(problem)
     return _KNOWN[problem]
+
+
+def start_error(problem: Problem | Moments, theta_0: ArrayLike | None) -> Floats:
+    """theta_0 - theta_star : (d,), of which squares are numbers; by default 1 in each coordinate."""
+    if theta_0 is None:
+        return np.ones(problem.dim)
+    start = checks.array("theta_0", theta_0, (problem.dim,)) - problem.theta_star
+    if not (largest := float(np.abs(start).max())) <= checks.LARGEST_REAL:
+        rule = f"theta_0 must be within {checks.LARGEST_REAL:g} of theta_star in each coordinate"
+        raise ArgumentError(f"{rule}; got a distance of {largest:g}")
+    return start
 
 
 def _moments(problem: Problem) -> Moments:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from .. import checks, results
@@ -20,7 +19,7 @@ from ..problems.base import Problem
 from . import promises
 from .lasting import Lasting, follow
 from .laws import method as method_of
-from .moments import Moments, moments, random
+from .moments import Moments, moments, random, start_error
 from .search import Search
 
 ATTEMPTS = 6  # plans that are held to the exact curve before none is found
@@ -102,7 +101,7 @@ def plan(
     if isinstance(problem, Problem) and problem.dim > LARGEST[name] and (name == "scaffnew" or random(problem)):
         return _promised(problem, name, epsilon, rounds, samples, cap, theta_0)
     m = problem if isinstance(problem, Moments) else moments(problem)
-    start = np.ones(m.dim) if theta_0 is None else checks.array("theta_0", theta_0, (m.dim,)) - m.theta_star
+    start = start_error(m, theta_0)
     search = Search(m, name, start)
     if epsilon is not None:
         return _lasting(search, epsilon, cap)
@@ -122,7 +121,7 @@ def synchronous_plan(problem: Problem | Moments, epsilon: float, theta_0: ArrayL
     """
     target = checks.real("epsilon", epsilon, above=0) ** 2
     m = problem if isinstance(problem, Moments) else moments(problem)
-    start = np.ones(m.dim) if theta_0 is None else checks.array("theta_0", theta_0, (m.dim,)) - m.theta_star
+    start = start_error(m, theta_0)
     search = Search(m, "fedlsa", start)
     T, eta = search.fewest_samples(target)
     algorithm = method_of("fedlsa", eta, 1)

@@ -15,6 +15,7 @@ from ...checks import Floats
 from ...errors import ArgumentError, TheoryWarning
 from ...problems.base import Problem
 from ..constants import Constants
+from ..moments import start_error
 
 Numbers = dict[str, tuple[float, float]]  # condition -> (left side, right side)
 Rounds: TypeAlias = int | NDArray[np.int64]
@@ -109,9 +110,7 @@ def constant_step(algorithm: Algorithm) -> float:
 
 def start_distance(problem: Problem, theta_0: ArrayLike | None) -> float:
     """||theta_0 - theta_star||; by default theta_0 = theta_star + 1."""
-    if theta_0 is None:
-        return float(np.sqrt(problem.dim))
-    return float(np.linalg.norm(checks.array("theta_0", theta_0, (problem.dim,)) - problem.theta_star))
+    return float(np.linalg.norm(start_error(problem, theta_0)))
 
 
 def equal_weights(problem: Problem) -> None:

@@ -115,11 +115,15 @@ def markov_block(
         raise ArgumentTypeError(f"algorithm must have rounds of fixed length; got {checks.show(algorithm)}")
     T, eps = checks.integer("rounds", rounds, at_least=1), checks.real("epsilon", epsilon, above=0)
     known, steps = constants(problem), algorithm.local_steps * T
-    Delta_corr = (start_distance(problem, theta_0) + 2 * known.distance + eta * known.eps_sup) ** 2
-    with np.errstate(divide="ignore"):
+    away = np.float64(start_distance(problem, theta_0))
+    with np.errstate(divide="ignore", over="ignore"):
+        Delta_corr = float((away + 2 * known.distance + eta * known.eps_sup) ** 2)
         delta, printed = (float(min(1.0, np.float64(eps / steps) ** 4 / np.float64(Delta_corr) ** k)) for k in (2, 1))
     tau = float(mixing_times(problem)[problem.assignment].max())
-    if not math.isfinite(tau * math.log(2 * problem.n_agents * steps / delta)):
+    if not math.isfinite(tau) or math.isnan(Delta_corr):
         raise ArgumentError(f"chains must mix and every theta_star_c exist for a block size; got tau_mix = {tau:g}")
+    if delta == 0:
+        rule = "theta_0 must be so near to theta_star, and epsilon so large, that delta is a floating-point number"
+        raise ArgumentError(f"{rule}; got a distance of {away:g} and epsilon = {eps:g}")
     q = math.ceil(tau * math.log(2 * problem.n_agents * steps / delta) / math.log(4))
     return MarkovBlock(delta, Delta_corr, max(q, 1), printed)
