@@ -221,6 +221,11 @@ def test_control_variates_on_too_large_a_product_are_refused(a):
         fl.theory.exact(p, a, sampling=fl.Markov())
 
 
+def test_random_rounds_that_are_too_long_to_sum_over_are_refused_rather_than_called_infinite():
+    with pytest.raises(fl.errors.ArgumentError, match=r"probability must be at least 0\.0005 .* got 0\.0001"):
+        fl.theory.exact(chains(0, 1, 2), fl.Scaffnew(1e-4, 1e-4), 1, sampling=fl.Markov())
+
+
 def test_chains_with_too_many_states_are_refused():
     p = fl.problems.garnet(agents=1, states=400, features=8, seed=2)
     with pytest.raises(fl.errors.ArgumentError, match="at most 128 states"):

@@ -152,6 +152,9 @@ def _check(problem: Problem, algorithm: Algorithm, sampling: Markov) -> None:
     if algorithm.average_after is not None:
         got = algorithm.average_after
         raise ArgumentError(f"average_after must be None for exact moments with sampling=Markov(); got {got}")
+    if isinstance(algorithm, Scaffnew) and algorithm.probability < product.LEAST_PROBABILITY:
+        rule = f"probability must be at least {product.LEAST_PROBABILITY:g} for exact moments with sampling=Markov()"
+        raise ArgumentError(f"{rule}; got {algorithm.probability:g}")
     algorithm.observations(np.zeros(1), sampling.thin)  # refuses rounds without an update
     if start is None:
         return

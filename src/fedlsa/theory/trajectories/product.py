@@ -19,6 +19,7 @@ from .chains import Local
 
 NEGLIGIBLE = 1e-17  # share of a sum below which its further terms are left out
 MOST_TERMS = 100_000  # of the sum over the length of a random round
+LEAST_PROBABILITY = 5e-4  # of a round's end: below it, sums that are finite have more terms than that
 SETTLED = 1e-13  # of the way to its limit that a recursion may still have before it, relative
 SLOWING = 1e-9  # change in a round, relative, from which on it is watched
 
