@@ -82,3 +82,18 @@ def test_wrong_arguments_are_named(problem):
         round_paths(problem, METHODS[0], noise=1)
     with pytest.raises(ArgumentTypeError, match="algorithm must be a method"):
         round_paths(problem, "fedlsa")
+
+
+@pytest.mark.parametrize(
+    ("what", "arguments"),
+    [
+        (r"points of all rounds must be at most 10,000,000; got 1e\+0", {"rounds": 10**8, "points": 1}),
+        ("rounds must be at most 0 to fit into", {"points": 10**15}),
+        ("local steps of all agents and rounds with noise=True must be", {"rounds": 10**6, "noise": True, "points": 1}),
+    ],
+)
+def test_work_that_would_never_end_is_refused_before_it_begins(what, arguments, monkeypatch):
+    monkeypatch.setenv("FEDLSA_MEMORY", str(2**40))
+    one = fl.problems.from_observations([([1.0], [[[1.0]]], [[1.0]])])
+    with pytest.raises(ArgumentError, match=what):
+        round_paths(one, fl.FedLSA(0.1, 11), **arguments)

@@ -9,6 +9,7 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.engine import progress, runner
+from fedlsa.engine.simulate import ENGINES
 from fedlsa.errors import ArgumentError, ArgumentTypeError, DivergenceWarning, FedLSAError, UnknownNameError
 
 N, D = 5, 8
@@ -221,9 +222,17 @@ def test_single_precision_does_not_drift_over_1e5_rounds(problem, options):
     np.testing.assert_allclose(single["theta"].values, double["theta"].values, rtol=0, atol=1e-4)
 
 
-def test_work_that_would_never_end_is_refused_at_the_door(problem):
+@pytest.mark.parametrize("engine", ENGINES)
+def test_work_that_would_never_end_is_refused_at_the_door_of_every_engine(problem, engine):
     with pytest.raises(ArgumentError, match=r"observations of Scaffnew must be at most .* in a round.*got 9"):
-        fl.simulate(problem, fl.Scaffnew(0.1, 1e-9), 3, 1)
+        fl.simulate(problem, fl.Scaffnew(0.1, 1e-9), 3, 1, engine=engine)
+    with pytest.raises(ArgumentError, match="rounds times observations per round must be below"):
+        fl.simulate(problem, fl.FedLSA(0.1, 100), 10**9, 1, engine=engine)
+    with pytest.raises(ArgumentError, match=r"observations must be at most .* of all agents and seeds.*got 5e\+15"):
+        fl.simulate(problem, fl.FedLSA(0.1, 1000), 10**6, 10**6, engine=engine, record=2)
+
+
+def test_a_round_or_a_reading_that_would_take_hours_is_refused(problem):
     with pytest.raises(ArgumentError, match="observations of FedLSA must be at most 134,217,728 in a round"):
         fl.simulate(problem, fl.FedLSA(0.1, 10**9), 3, 1, sampling=fl.Markov(thin=10**9))
     with pytest.raises(ArgumentError, match=r"which is to be read; got 5e\+09: use engine=.cpu."):
@@ -334,6 +343,13 @@ def test_a_notice_is_given_once_and_only_when_the_work_takes_long(monkeypatch):
     timer.join(30)  # it has been called off
     assert not timer.is_alive()
     assert said == ["compiling"]
+
+
+def test_kernels_are_looked_up_once_for_a_configuration_however_many_seeds_run_alone(problem, monkeypatch):
+    looked, compile_for = [], runner.compile_for
+    monkeypatch.setattr(runner, "compile_for", lambda run: looked.append(compile_for(run)))
+    fl.simulate_grid(problem, [fl.Scaffnew(0.1, 0.5), fl.SCAFFLSA(0.1, 2, participants=2)], 2, 7)
+    assert len(looked) == 2
 
 
 def test_a_kernel_is_compiled_and_announced_at_most_once(problem, monkeypatch):

@@ -21,6 +21,7 @@ from .tables import Layout
 KEEP = ("theta", "xi")
 MOST_IN_A_ROUND = 2**27  # observations: a few seconds of an agent
 MOST_IN_PYTHON = 1e8  # observations in the readable engine: about half an hour
+MOST_COMPILED = 1e15  # observations in the other engines: a month of one core
 MOST_OBSERVATIONS = 2**34  # per agent and seed: the counter of the random numbers
 
 
@@ -144,6 +145,9 @@ def _check_rounds(
     if engine == "reference" and updates > MOST_IN_PYTHON:
         rule = f"at most {MOST_IN_PYTHON:.0e} of all agents and seeds with engine='reference', which is to be read"
         raise ArgumentError(f"observations must be {rule}; got {updates:.3g}: use engine='cpu'")
+    if updates > MOST_COMPILED:
+        rule = f"at most {MOST_COMPILED:.0e} of all agents and seeds, a month of one core"
+        raise ArgumentError(f"observations must be {rule}; got {updates:.3g}: take fewer rounds or seeds")
     if (lengths < thin).any():
         least = int(lengths.min())
         raise ArgumentError(f"observations of {name} must be at least {thin}, or a round makes no update; got {least}")

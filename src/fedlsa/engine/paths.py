@@ -30,7 +30,7 @@ Integers = NDArray[np.int64]
 Walk = Callable[
     [Floats, Floats, Integers, float, Integers], Floats
 ]  # theta, xi, active, eta, steps -> (N, points+1, d)
-MOST_STEPS = 10**7  # that are drawn one at a time, about a minute
+MOST_STEPS = 10**7  # taken one at a time: a few minutes
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,15 +83,14 @@ def round_paths(
 
     m = algorithm.taking_part(N)
     checks.memory("rounds", rounds, 64, "step sizes and lengths of rounds")
+    checks.memory("rounds", rounds, 8 * 2 * (N * d + 1) * (points + 1), "the agents' paths")
+    _check_work("points of all rounds", rounds * points)
     lengths = algorithm.observations(uniforms(np.uint64(seed), 0, rounds), 1)
     etas = algorithm.eta(np.arange(rounds))
     gains = algorithm.gain(etas, lengths)
-    steps = np.array([np.rint(np.linspace(0, H, points + 1)) for H in lengths]).astype(np.int64)
-    checks.memory("rounds", rounds, 8 * 2 * N * (points + 1) * d, "the agents' paths")
-    if noise and rounds * N * int(lengths.max()) > MOST_STEPS:
-        raise ArgumentError(
-            f"local steps of all agents and rounds must be at most {MOST_STEPS:.0e} with noise; got more"
-        )
+    if noise:
+        _check_work("local steps of all agents and rounds with noise=True", m * sum(map(int, lengths)))
+    steps = np.rint(np.linspace(0, lengths, points + 1, axis=1)).astype(np.int64)
     walk = _noisy_walk(problem, seed) if noise else _mean_walk(problem)
 
     theta, xi = np.empty((rounds + 1, d)), np.zeros((rounds + 1, N, d))
@@ -129,6 +128,12 @@ def uncorrected(paths: Paths) -> Floats:
         active = np.flatnonzero(~np.isnan(paths.local[t, :, 0, 0]))
         out[t] = walk(paths.theta[t], none, active, float(etas[t]), paths.steps[t])
     return out
+
+
+def _check_work(what: str, count: int) -> None:
+    """Refuse what Python would take hours for."""
+    if count > MOST_STEPS:
+        raise ArgumentError(f"{what} must be at most {MOST_STEPS:,}; got {count:.3g}")
 
 
 def _projected(algorithm: Algorithm, theta: Floats) -> Floats:

@@ -26,7 +26,7 @@ def compile_for(run: Run) -> None:
 
 def run_all(runs: list[Run], threads: int, report: Progress | None) -> None:
     """Bring all tasks to their end. An interruption lets the segments under way finish and then goes up."""
-    for run in runs:
+    for run in {(id(run.problem), id(run.algorithm)): run for run in runs}.values():  # seeds do not change a kernel
         compile_for(run)
     total = sum(run.cost for run in runs)
     stop = threading.Event()
