@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import fedlsa as fl
+from fedlsa.theory.symmetric import symkron
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +52,13 @@ def shaken(A, b, noise_A=0.1, noise_b=1.0):
 def sure(A, b):
     """A table of one outcome."""
     return [1.0], np.array([A], float), np.array([b], float)
+
+
+def uncentred(m):
+    """The noise of moments as a function of (theta, 1) instead of (theta - centre, 1)."""
+    shift = np.eye(m.dim + 1)
+    shift[:-1, -1] = -m.centre
+    return m.noise @ symkron(shift)
 
 
 def mdp(P, r, features, **keywords):

@@ -6,6 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
+from gallery import uncentred
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, SiteDataError
@@ -158,10 +159,10 @@ def test_what_scalars_cannot_promise_is_refused_with_a_way_out():
 
 
 def with_moments(p):
-    m = moments(p)
+    m, noise = moments(p), uncentred(moments(p))
     row = [int(np.flatnonzero(np.unique(p.assignment) == t)[0]) for t in p.assignment]
     return [
-        Measurement("r", s.rows, s.lowest, s.highest, s.noise, m.A_bar[t], m.b_bar[t], m.noise[t])
+        Measurement("r", s.rows, s.lowest, s.highest, s.noise, m.A_bar[t], m.b_bar[t], noise[t])
         for s, t in zip(measured(p), row, strict=True)
     ]
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..checks import Floats
+from .linear import check_accuracy
 from .local import Steps, one_step, repeated
 from .moments import Moments
 from .symmetric import functionals, rows_of, smat, svec, symkron
@@ -84,25 +85,32 @@ def geometric_round(moments: Moments, eta: float, p: float, gain: float, partici
 
     Cov(u_hat) of one agent is that of steps in the mean over lengths, and that of the mean path over lengths.
     """
-    d, n, q, t = moments.dim, 2 * moments.dim + 1, 1 - p, moments.table
+    d, n, t = moments.dim, 2 * moments.dim + 1, moments.table
     one, m = one_step(moments, eta), moments.n_agents if participants is None else participants
-    mean = np.asarray(p * np.linalg.solve(np.eye(n) - q * one.M, one.M), np.float64)
-    P, Q = mean[t, :d, :d], mean[t, :d, d : 2 * d]
+    K, alone = _one_less(eta * moments.A_bar, p)
+    P = np.asarray(p * np.linalg.solve(K, one.M[:, :d, :d])[t], np.float64)
+    Q = np.asarray(eta * np.linalg.inv(K)[t], np.float64)
     k = gain * m / moments.n_agents
-    noise, shared = _summed(one, p), _shared(one, eta, p)
+    noise, shared = _summed(one, K, alone, p), _shared(one.M[:, :d, :d], K, eta, p)
     if noise is None or shared is None:
         return Round(moments, k, P, Q, np.full((len(t), len(one.G[0]), n * (n + 1) // 2), np.inf), m)
     first = np.concatenate([-moments.A_bar, np.tile(np.eye(d), (len(one.M), 1, 1)), np.zeros((len(one.M), d, 1))], 2)
-    alone = np.eye(one.G.shape[-1]) - q * symkron(one.M[:, :d, :d])
     noise += np.linalg.solve(alone, symkron(shared.source @ first))
     return Round(moments, k, P, Q, noise[t], m, SharedLength(shared.source[t], shared.powers[:, t]))
 
 
-def _shared(one: Steps, eta: float, p: float) -> SharedLength | None:
-    """Of each table; None where sums over lengths diverge."""
-    d, q = (one.M.shape[-1] - 1) // 2, 1 - p
-    B = one.M[:, :d, :d]
-    source = eta * np.sqrt(p * q) * _over(B, np.eye(d) - q * B)
+def _one_less(Z: Floats, p: float) -> tuple[Floats, Floats]:
+    """I - q B and I - q symkron(B) for B = I - Z, Z : (M, d, d), where neither p nor Z is rounded beside 1."""
+    one, size = np.eye(Z.shape[-1]), max(float(np.abs(Z).max()), 1e-300)
+    linear = size / 2 * (symkron(one + Z / size) - symkron(one - Z / size))
+    s = linear.shape[-1]
+    return p * one + (1 - p) * Z, np.asarray(p * np.eye(s) + (1 - p) * (linear - symkron(Z)), np.float64)
+
+
+def _shared(B: Floats, K: Floats, eta: float, p: float) -> SharedLength | None:
+    """Of each table, with K = I - q B; None where sums over lengths diverge."""
+    q = 1 - p
+    source = eta * np.sqrt(p * q) * _over(B, K)
     powers = [np.sqrt(q) * B]
     for _ in range(MOST_DOUBLINGS):
         size = np.linalg.norm(powers[-1], axis=(1, 2)).max()
@@ -112,7 +120,7 @@ def _shared(one: Steps, eta: float, p: float) -> SharedLength | None:
     return None
 
 
-def _summed(one: Steps, p: float) -> Floats | None:
+def _summed(one: Steps, K: Floats, alone: Floats, p: float) -> Floats | None:
     """svec E[w w^T] to the mean over lengths of svec Cov(u_hat | L) : (M, s, S); None where it diverges.
 
     With D the noise of one step, R = p (I - q G)^-1 D + q R symkron(M). In w = (u, z) the mean of a step is u' = B u +
@@ -121,16 +129,21 @@ def _summed(one: Steps, p: float) -> Floats | None:
     q, n, d = 1 - p, one.M.shape[-1], (one.M.shape[-1] - 1) // 2
     tables, s = one.G.shape[:2]
     B, C = one.M[:, None, :d, :d], one.M[:, None, :d, d:]
-    try:
-        sums = np.linalg.inv(np.eye(s) - q * one.G)
-    except np.linalg.LinAlgError:
+    if not np.isfinite(one.G).all():
         return None
+    whole = alone - q * rows_of(one.D[..., :d, :d])  # I - q G
+    try:
+        sums = np.linalg.inv(whole)
+    except np.linalg.LinAlgError:
+        sums = np.full_like(one.G, np.inf)
+    condition = np.linalg.norm(whole, axis=(1, 2)) * np.linalg.norm(sums, axis=(1, 2))
+    check_accuracy(float(np.finfo(np.float64).eps * condition.max()), f"rounds of {1 / p:.0e} steps in the mean")
     if not np.linalg.eigvalsh(smat(sums @ svec(np.eye(d)), d)).min() > 0:  # a sum of positive maps is positive
         return None
     E = p * (sums @ one.D.reshape(tables, s, n * n)).reshape(one.D.shape)
-    own = _over(rows_of(E[..., :d, :d]), np.eye(s) - q * symkron(one.M[:, :d, :d]))
+    own = _over(rows_of(E[..., :d, :d]), alone)
     uu, B_t = functionals(own, d), B.swapaxes(-1, -2)
-    uz = np.linalg.solve(np.eye(d) - q * B_t, E[..., :d, d:] + q * B_t @ uu @ C)
+    uz = np.linalg.solve(K.swapaxes(-1, -2)[:, None], E[..., :d, d:] + q * B_t @ uu @ C)
     half = C.swapaxes(-1, -2) @ (uu @ C / 2 + uz)
     R = np.empty_like(one.D)
     R[..., :d, :d], R[..., :d, d:], R[..., d:, :d] = uu, uz, uz.swapaxes(-1, -2)

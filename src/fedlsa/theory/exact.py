@@ -19,15 +19,16 @@ from numpy.typing import ArrayLike, NDArray
 from .. import checks, results
 from ..algorithms import SCAFFLSA, Algorithm, FedLSA, PowerStep, Scaffnew
 from ..checks import Floats
-from ..errors import ArgumentError, PrecisionError
+from ..errors import ArgumentError
 from ..problems.base import Problem
 from ..results import recipe
 from ..sampling import IID, Markov, Replay, Sampling
 from . import controlled, fedlsa, leaps, quiet, trajectories
+from .linear import not_negative
 from .moments import Moments, moments, start_error
 from .pairs import pair_map
 
-NEGATIVE = 1e-9  # share of the mean squared error by which rounding may make a variance negative
+NEGATIVE = 1e-9  # share of the squared bias by which rounding may make a variance negative
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,8 @@ def exact(
             found = _trajectories(problem, algorithm, sampling, start, xi_0, recorded)
         else:
             found = curve(m, algorithm, start, x, recorded)
-    return _dataset(m, algorithm, sampling, recorded, found)
+        rounding = m.rounding(start, x, round_length(algorithm))
+        return _dataset(m, algorithm, sampling, recorded, found, rounding)
 
 
 def curve(
@@ -118,18 +120,23 @@ def _trajectories(
     return trajectories.curve(problem, a, sampling, start, xi, recorded)
 
 
+def round_length(a: Algorithm) -> float:
+    """eta H, in the first round, which has the largest step size; Scaffnew's H is its mean."""
+    H = 1 / a.probability if isinstance(a, Scaffnew) else a.local_steps  # type: ignore[attr-defined]
+    return float(a.eta(np.zeros(1, np.int64))[0] * H)
+
+
 def _dataset(
-    m: Moments, algorithm: Algorithm, sampling: Sampling, recorded: NDArray[np.int64], found: trajectories.Found
-) -> xr.Dataset:
-    with np.errstate(over="ignore", invalid="ignore"):  # of a method that diverges
-        return _assembled(m, algorithm, sampling, recorded, found)
-
-
-def _assembled(
-    m: Moments, algorithm: Algorithm, sampling: Sampling, recorded: NDArray[np.int64], found: trajectories.Found
+    m: Moments,
+    algorithm: Algorithm,
+    sampling: Sampling,
+    recorded: NDArray[np.int64],
+    found: trajectories.Found,
+    rounding: float,
 ) -> xr.Dataset:
     mean, squared_bias = found.mean, np.sum(found.mean**2, axis=1)
-    variance = _checked(np.where(np.isnan(found.variance), np.inf, found.variance), squared_bias, found.route)
+    variance = np.where(np.isnan(found.variance), np.inf, found.variance)
+    variance = not_negative(variance, rounding + NEGATIVE * squared_bias, f"variances by {found.route}")
     mse = np.where(np.isnan(squared_bias), np.inf, squared_bias + variance)
     values = {
         "mse": (("round",), mse, {"long_name": "mean squared error", "description": "E||theta - theta_star||^2"}),
@@ -147,14 +154,6 @@ def _assembled(
     attrs |= {"algorithm": recipe.text(recipe.algorithm_record(algorithm))}
     attrs |= {"sampling": _label(sampling), "moments": found.moments, "route": found.route}
     return xr.Dataset(values | _costs(m, algorithm, sampling, recorded), coords={"round": recorded}, attrs=attrs)
-
-
-def _checked(variance: Floats, squared_bias: Floats, route: str) -> Floats:
-    """Variances, 0 where rounding made them negative; by more than that it is an error."""
-    worst = float(np.min(variance / np.maximum(variance + squared_bias, 1e-300), initial=0.0, where=variance < 0))
-    if worst < -NEGATIVE:
-        raise PrecisionError(f"variances must not be negative; got {worst:.1e} of the squared error by {route}")
-    return np.maximum(variance, 0.0)
 
 
 def _costs(m: Moments, a: Algorithm, sampling: Sampling, recorded: NDArray[np.int64]) -> dict[str, Any]:
@@ -254,8 +253,8 @@ def _controlled(
     else:
         values = _decreasing_steps(m, a, etas, start, x, recorded)
         mean, variance, spread, route = values[:, :-2], values[:, -2], values[:, -1], leaps.ONE_BY_ONE
-    H = 1 / a.probability if isinstance(a, Scaffnew) else a.local_steps  # type: ignore[attr-defined]
-    psi = np.sum(mean**2, axis=1) + variance + (etas[np.maximum(recorded - 1, 0)] * H) ** 2 * spread
+    length = etas[np.maximum(recorded - 1, 0)] / etas[0] * round_length(a)
+    psi = np.sum(mean**2, axis=1) + variance + length**2 * spread
     return trajectories.Found(mean, variance, trajectories.EXACT, route, psi)
 
 

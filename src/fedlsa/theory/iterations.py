@@ -25,7 +25,8 @@ from ..checks import Floats
 from ..errors import ArgumentError
 from ..problems.base import Problem
 from ..sampling import IID
-from .exact import centred_start, check_method
+from .exact import NEGATIVE, centred_start, check_method
+from .linear import not_negative
 from .local import one_step
 from .moments import Moments, start_error
 from .symmetric import smat, svec
@@ -73,7 +74,7 @@ def exact_iterations(
     K, n = w.shape
     state = _State(w, np.zeros((K, n, n)), np.zeros((K, n, K, n)))
     step, share = _Iteration(m, eta, p), m.count * m.weight
-    found: dict[int, tuple[Floats, float, float, float, float]] = {}
+    found: dict[int, tuple[Floats, float, float, float]] = {}
     wanted = set(recorded.tolist())
     with np.errstate(over="ignore", invalid="ignore"):
         for k in range(last + 1):
@@ -88,14 +89,18 @@ def exact_iterations(
                     float(share @ square[:, :d].sum(1)),
                 )
                 psi = agents + (eta / p) ** 2 * float(share @ square[:, d:].sum(1))
-                found[k] = mean, float(mean @ mean) + variance, variance, agents, psi
-    columns = [np.array(part) for part in zip(*(found[k] for k in recorded.tolist()), strict=True)]
+                found[k] = mean, variance, agents, psi
+        parts = zip(*(found[k] for k in recorded.tolist()), strict=True)
+        average_mean, variances, agents_mse, psis = (np.array(part) for part in parts)
+        squared_bias = np.sum(average_mean**2, axis=1)
+        rounding = m.rounding(u, x, eta / p) + NEGATIVE * squared_bias
+        variances = not_negative(variances, rounding, "variances, iteration by iteration,")
     values = {
-        "psi": ("iteration", columns[4], {"description": "E of the Lyapunov function, eq:definition:lyapunov_app"}),
-        "agents_mse": ("iteration", columns[3], {"description": "mean over agents of E||theta^c - theta_star||^2"}),
-        "mse": ("iteration", columns[1], {"description": "E||mean of the agents - theta_star||^2"}),
-        "variance": ("iteration", columns[2], {"description": "E||mean of the agents - its expectation||^2"}),
-        "mean": (("iteration", "dim"), columns[0] + m.theta_star, {"description": "E of the mean of the agents"}),
+        "psi": ("iteration", psis, {"description": "E of the Lyapunov function, eq:definition:lyapunov_app"}),
+        "agents_mse": ("iteration", agents_mse, {"description": "mean over agents of E||theta^c - theta_star||^2"}),
+        "mse": ("iteration", squared_bias + variances, {"description": "E||mean of the agents - theta_star||^2"}),
+        "variance": ("iteration", variances, {"description": "E||mean of the agents - its expectation||^2"}),
+        "mean": (("iteration", "dim"), average_mean + m.theta_star, {"description": "E of the mean of the agents"}),
     }
     attrs = {"method": results.method_label(algorithm), "agents": m.n_agents, "dim": d, "sampling": "IID"}
     return xr.Dataset(values, coords={"iteration": recorded}, attrs=attrs)

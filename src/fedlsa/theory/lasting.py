@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from ..algorithms import SCAFFLSA, Algorithm, FedLSA
 from ..checks import Floats
-from ..errors import PrecisionError
 from . import quiet
 from .exact import exact
 from .krylov import Krylov
@@ -46,8 +45,6 @@ def follow(m: Moments, a: Algorithm, T: int, start: Floats, target: float = math
     """
     rounds = _rounds(m, a, T)
     found = exact(m, a, int(rounds[-1]), m.theta_star + start, record=rounds.tolist())["mse"].values
-    if found.min() < 0:
-        raise PrecisionError(f"a mean squared error must be at least 0; got {found.min():g}")
     end = _limit(m, a)
     over = np.flatnonzero(found > target)
     since = int(rounds[0]) if not len(over) else None if over[-1] == len(rounds) - 1 else int(rounds[over[-1] + 1])

@@ -14,13 +14,13 @@ from ..checks import Floats
 from ..errors import PrecisionError
 from . import fedlsa, limits
 from .exact import controlled_round
+from .linear import not_negative
 from .moments import Moments
 from .pairs import looks
 from .quiet import Quiet, fedlsa_round, first_below, rounds_of_scafflsa
 from .stationary import stability_limit
 
 HUGE = 1e6  # times the error at the start: it will not come back
-ROUNDING = 1e-15  # of the error at the start: less than nothing by that much is rounding
 
 
 class Law(ABC):
@@ -62,23 +62,23 @@ class Noisy(Law):
     """
 
     def __init__(self, m: Moments, name: str, start: Floats) -> None:
-        self.m, self.name, self.start = m, name, start
+        self.m, self.name, self.start, self.x = m, name, start, -m.xi_star[m.table]
         self.edge = stability_limit(m, FedLSA(0.1, 1), tolerance=1e-3)
 
     def errors(self, eta: float, H: int, T: int) -> Iterator[float]:
         """See Law."""
         if self.name == "fedlsa" or H == 1:  # with one local step all methods are FedLSA
             step = fedlsa.round_map(self.m, eta, H, -self.m.xi_star)
-            at = [_error(step, self.start, t) for t in (T, T + 1)]
+            at = [self._error(step, t, eta * H) for t in (T, T + 1)]
             yield at[0]
             yield max(at)
             end = fedlsa.limit(step)
             yield max(*at, float(end.mean @ end.mean + np.trace(end.covariance)) if end.stable else math.inf)
             return
         step_of_all, worst = controlled_round(self.m, method(self.name, eta, H), eta), 0.0
-        begin, seen = float(self.start @ self.start), looks(step_of_all, self.start, -self.m.xi_star[self.m.table])
+        begin, seen = float(self.start @ self.start), looks(step_of_all, self.start, self.x)
         for mse in _until_huge((float(v[:-2] @ v[:-2] + v[-2]) for v in seen), T, begin):
-            worst = max(worst, checked(mse, begin))
+            worst = max(worst, self._checked(mse, eta * H))
             yield worst
         if math.isfinite(worst):
             yield max(worst, float(np.trace(limits.limit(step_of_all).U)))
@@ -92,7 +92,18 @@ class Noisy(Law):
             return None
         if not (end.stable and float(np.trace(end.covariance) + end.mean @ end.mean) < target):
             return None
-        return first_below(lambda t: _error(step, self.start, t), target, most)
+        return first_below(lambda t: self._error(step, t, eta), target, most)
+
+    def _error(self, step: fedlsa.Round, t: int, length: float) -> float:
+        mean, variance = fedlsa.curve(step, np.append(self.start, 1.0), np.array([t]))
+        return self._checked(float(mean[0] @ mean[0] + variance[0]), length)
+
+    def _checked(self, mse: float, length: float) -> float:
+        """A mean squared error; length : eta H."""
+        if not math.isfinite(mse):
+            return math.inf
+        rounding = self.m.rounding(self.start, self.x, length)
+        return float(not_negative(np.array([mse]), rounding, "mean squared errors")[0])
 
 
 class Noiseless(Quiet, Law):
@@ -127,16 +138,3 @@ def method(name: str, eta: float, H: int) -> Algorithm:
     if name == "scaffnew":
         return METHODS[name](step_size=eta, probability=1 / H)  # type: ignore[call-arg]
     return METHODS[name](step_size=eta, local_steps=H)  # type: ignore[call-arg]
-
-
-def checked(mse: float, begin: float) -> float:
-    """A mean squared error, which cannot be negative; begin : that of the start, beside which rounding is small."""
-    if mse < -ROUNDING * begin:
-        raise PrecisionError(f"a mean squared error must be at least 0; got {mse:g} from a start of {begin:g}")
-    return max(mse, 0.0)
-
-
-def _error(step: fedlsa.Round, start: Floats, t: int) -> float:
-    mean, variance = fedlsa.curve(step, np.append(start, 1.0), np.array([t]))
-    mse = float(mean[0] @ mean[0] + variance[0])
-    return checked(mse, float(start @ start)) if math.isfinite(mse) else math.inf

@@ -52,6 +52,15 @@ def refined(A: Floats, b: Floats) -> tuple[Floats, float]:
     return np.asarray(x + change, np.float64), float(np.linalg.norm(change) / np.linalg.norm(x)) if b.any() else 0.0
 
 
+def not_negative(values: Floats, rounding: Floats | float, what: str) -> Floats:
+    """Squares and variances, 0 where rounding made them negative; by more than that it is an error."""
+    if (np.isnan(values) | (values < -np.asarray(rounding))).any():
+        worst = int(np.argmin(values + rounding))
+        size = float(np.broadcast_to(rounding, values.shape)[worst])
+        raise PrecisionError(f"{what} must not be negative; got {values[worst]:.1e}, where rounding makes {size:.1e}")
+    return np.maximum(values, 0.0)
+
+
 def check_accuracy(error: float, what: str) -> None:
     """Refuse an estimated error that is too large."""
     if not error <= ACCURATE:

@@ -63,8 +63,8 @@ def one_step(moments: Moments, eta: float) -> Steps:
     M = np.tile(np.eye(n), (tables, 1, 1))
     M[:, :d, :d] -= eta * moments.A_bar
     M[:, :d, d : 2 * d] = eta * np.eye(d)
-    place = np.zeros((d + 1, n))  # v = (theta, 1) in terms of w
-    place[:d, :d], place[:d, -1], place[d, -1] = np.eye(d), moments.theta_star, 1
+    place = np.zeros((d + 1, n))  # v = (theta - centre, 1) in terms of w
+    place[:d, :d], place[:d, -1], place[d, -1] = np.eye(d), moments.offset, 1
     D = eta**2 * _pulled(functionals(moments.noise, d + 1), place[None])
     return Steps(M, symkron(M[:, :d, :d]) + rows_of(D[..., :d, :d]), D)
 
@@ -76,8 +76,8 @@ def frozen_step(moments: Moments, eta: float, x: Floats) -> Steps:
     M = np.tile(np.eye(d + 1), (tables, 1, 1))
     M[:, :d, :d] -= eta * moments.A_bar
     M[:, :d, d] = eta * x
-    place = np.eye(d + 1)  # v = (theta, 1) in terms of w
-    place[:d, d] = moments.theta_star
+    place = np.eye(d + 1)  # v = (theta - centre, 1) in terms of w
+    place[:d, d] = moments.offset
     D = eta**2 * _pulled(functionals(moments.noise, d + 1), place[None])
     return Steps(M, symkron(M[:, :d, :d]) + rows_of(D[..., :d, :d]), D)
 

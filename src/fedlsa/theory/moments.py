@@ -1,10 +1,11 @@
 """First and second moments of observations: all that exact error curves and the planner need to know of a problem.
 
-They are kept apart from the problem so that estimated moments serve as well. For each table, with v = (theta, 1),
+They are kept apart from the problem so that estimated ones serve as well. For each table, with v = (theta - centre, 1),
 
     Cov(A(z) theta - b(z)) = noise[svec(v v^T)],
 
-a linear map that holds every second moment of (A(z), b(z)). Agents with the same table and weight form a group.
+a linear map that holds every second moment of (A(z), b(z)). Around theta_star noise that vanishes there is 0, and not a
+difference of large numbers; estimated moments are around 0. Agents with the same table and weight form a group.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from .symmetric import folded, symkron, triangle
 CHUNK = 2**22  # numbers held at a time
 CACHED = 2**18  # of them, where they are used at once
 LARGEST = 4 * 2**30  # bytes of second moments
+ROUNDING = 1e-15  # of the largest second moments that enter: less than nothing by that much is rounding
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +44,7 @@ class Moments(ReadOnly):
     table: NDArray[np.int64]
     weight: Floats
     count: NDArray[np.int64]
+    centre: Floats | None = None  # (d,), 0 by default
 
     @property
     def dim(self) -> int:
@@ -66,9 +69,19 @@ class Moments(ReadOnly):
         return np.asarray(np.linalg.solve(A, w @ self.b_bar[self.table]), np.float64)
 
     @frozen_property
+    def offset(self) -> Floats:
+        """(d,): theta_star - centre."""
+        return self.theta_star if self.centre is None else self.theta_star - self.centre
+
+    @frozen_property
     def xi_star(self) -> Floats:
         """(M, d): the ideal control variate of each table."""
         return self.A_bar @ self.theta_star - self.b_bar
+
+    def rounding(self, u: Floats, x: Floats, length: float) -> float:
+        """By how much rounding may make second moments negative, in a run from u : (d,), x : (K, d); length = eta H."""
+        spread = float(self.count * self.weight @ np.sum(x**2, axis=1))
+        return ROUNDING * (float(self.theta_star @ self.theta_star + u @ u) + length**2 * spread)
 
 
 _KNOWN: WeakKeyDictionary[Problem, Moments] = WeakKeyDictionary()  # problems do not change, so neither do these
@@ -103,6 +116,7 @@ def _moments(problem: Problem) -> Moments:
         table=pairs[:, 0].astype(np.int64),
         weight=pairs[:, 1],
         count=count.astype(np.int64),
+        centre=problem.theta_star,
     )
 
 
@@ -138,38 +152,40 @@ def check_size(shape: tuple[int, ...]) -> None:
 
 
 def _noise(problem: Problem, m: int, span: slice) -> Floats:
-    """The map svec(v v^T) -> svec(Cov(A(z) theta - b(z))) of one table: E[B~ v v^T B~^T] with B = (A, -b)."""
-    z, prob = problem.observations, problem.prob
-    return _rank_one_noise(z, prob, span) if isinstance(z, RankOne) else _dense_noise(problem, m, span)
+    """The map svec(v v^T) -> svec(Cov(A(z) theta - b(z))) of one table: E[B~ v v^T B~^T], B = (A, A centre - b)."""
+    z = problem.observations
+    return _rank_one_noise(problem, z, span) if isinstance(z, RankOne) else _dense_noise(problem, m, span)
 
 
-def _rank_one_noise(z: RankOne, prob: Floats, span: slice) -> Floats:
-    """B = u w^T with w = (v, -y), so B X B^T = u u^T (w^T X w): a quarter of the work. The ridge is no noise.
+def _rank_one_noise(problem: Problem, z: RankOne, span: slice) -> Floats:
+    """B = u w^T with w = (v, v . centre - y), so B X B^T = u u^T (w^T X w): a quarter of the work.
 
-    Columns are observations, so that a row of either factor is made from two rows that stand in memory as they are.
+    The ridge is no noise. Columns are observations, so that a row of either factor is made from two rows that stand in
+    memory as they are.
     """
-    d = z.dim
+    d, prob = z.dim, problem.prob
     (i, j), (k, q) = triangle(d), triangle(d + 1)
     mean, total = np.zeros((d, d + 1)), np.zeros((len(i), len(k)))
     step = max(1, CACHED // (len(i) + len(k)))
     for start in range(span.start, span.stop, step):
         part = slice(start, min(span.stop, start + step))
         u = np.ascontiguousarray(z.rows[z.left[part]].T)
-        w = np.vstack([z.rows[z.right[part]].T, -z.y[part]])
+        v = z.rows[z.right[part]]
+        w = np.vstack([v.T, v @ problem.theta_star - z.y[part]])
         mean += (prob[part] * u) @ w.T
         total += (u[i] * u[j] * prob[part]) @ (w[k] * w[q]).T
     return np.where(k == q, 1.0, 2.0) * total - symkron(mean)
 
 
 def _dense_noise(problem: Problem, m: int, span: slice) -> Floats:
-    """The same for observations of any kind, as the definition has it."""
-    d, prob = problem.dim, problem.prob
-    centre = np.column_stack([problem.table_A_bar[m], -problem.table_b_bar[m]])
+    """The same for observations of any kind: of what they differ by from their means, so that small noise is exact."""
+    d, prob, theta = problem.dim, problem.prob, problem.theta_star
     total = np.zeros((d * (d + 1), d * (d + 1)))
     step = max(1, CHUNK // total.shape[0])
     for start in range(span.start, span.stop, step):
         part = slice(start, min(span.stop, start + step))
         A, b = problem.observations.matrices(part)
-        flat = (np.concatenate([A, -b[:, :, None]], axis=2) - centre).reshape(len(A), -1)
+        A, b = A - problem.table_A_bar[m], b - problem.table_b_bar[m]
+        flat = np.concatenate([A, (A @ theta - b)[:, :, None]], axis=2).reshape(len(A), -1)
         total += (prob[part, None] * flat).T @ flat
     return folded(total.reshape(d, d + 1, d, d + 1))

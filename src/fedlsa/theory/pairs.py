@@ -22,6 +22,7 @@ import numpy as np
 from ..checks import Floats
 from . import tiles
 from .controlled import Round
+from .linear import check_accuracy
 from .symmetric import functionals, rows_of, symkron, triangle
 from .threads import cores, share
 
@@ -217,7 +218,11 @@ class PairMap:
         return found
 
     def start(self, u: Floats, x: Floats) -> Floats:
-        """The vector of known u : (d,) and x : (K, d)."""
+        """The vector of known u : (d,) and x : (K, d); refused where y = x - gain u has lost too many digits of u."""
+        m, far = self.round.moments, float(np.abs(x).max())
+        size = np.abs(u).max() + np.abs(m.theta_star).max() + far / max(np.abs(m.A_bar).max(), 1e-300)
+        lost = np.finfo(np.float64).eps * far / (self.round.gain * size) if far else 0.0
+        check_accuracy(float(lost), f"runs with eta H = {1 / self.round.gain:.1e}")
         out = np.zeros(self.length)
         self.parts(out)[0][:] = x - self.round.gain * u
         return out

@@ -25,7 +25,8 @@ from ..algorithms import SCAFFLSA, Algorithm, FedLSA
 from ..checks import Floats
 from .moments import Moments
 
-SKEW = 1e4  # condition number of eigenvectors up to which their basis keeps twelve digits
+SKEW = 1e4  # condition number of eigenvectors from which their basis is not tried
+RESIDUAL = 1e-14  # of A in its eigenbasis, relative to its size, up to which the basis is kept
 SMALL = 0.5  # eta lambda up to which 1 - eta lambda is better left unrounded
 HUGE = 1e6  # times the error at the start: it will not come back
 
@@ -150,7 +151,9 @@ def local_steps(A: Floats, share: Floats) -> Local:
     to = np.linalg.inv(basis).reshape(K * d, d)
     back = np.ascontiguousarray(basis.transpose(1, 0, 2)).reshape(d, K * d)
     partner = (np.arange(d) + np.sign(value.imag)).astype(np.intp) if np.iscomplexobj(value) else None
-    return Modes(value, to, back, share, partner)
+    modes = Modes(value, to, back, share, partner)
+    again = back.reshape(d, K, d).transpose(1, 0, 2) @ modes.times(value, modes.identity())
+    return modes if (np.abs(again - A) <= RESIDUAL * np.abs(A).max((1, 2), keepdims=True)).all() else Powers(A, share)
 
 
 class Quiet:

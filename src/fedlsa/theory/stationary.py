@@ -17,8 +17,8 @@ from ..frozen import ReadOnly
 from ..problems.base import Problem
 from ..sampling import IID
 from . import fedlsa, limits, quiet
-from .exact import check_method, controlled_round
-from .linear import ACCURATE, contracts
+from .exact import check_method, controlled_round, round_length
+from .linear import ACCURATE, contracts, not_negative
 from .moments import Moments, moments
 
 FINEST = 1e-12  # relative tolerance of a step size: rounding hides what is nearer to the edge
@@ -73,9 +73,10 @@ def stationary(problem: Problem | Moments, algorithm: Algorithm) -> Stationary:
         else:
             found = limits.limit(controlled_round(m, algorithm, eta))
             covariance, error, route = found.U, found.error, found.route
+    own, covariance = np.diagonal(covariance), covariance.copy()
+    rounding = m.rounding(u, m.xi_star[m.table], round_length(algorithm)) + ACCURATE * abs(float(own.sum()))
+    np.fill_diagonal(covariance, not_negative(own, rounding, f"stationary variances by {route}"))
     variance = float(np.trace(covariance))
-    if not variance >= 0 or np.diagonal(covariance).min() < -ACCURATE * variance:
-        raise PrecisionError(f"a stationary variance must be at least 0; got {variance:g} by {route}")
     bias = float(u @ u) if math.isfinite(variance) else 0.0
     return Stationary(m.theta_star + u, u, covariance, variance, variance + bias, route, error, rate)
 

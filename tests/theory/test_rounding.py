@@ -1,0 +1,140 @@
+"""Where rounding is all that is left: variances of nothing are 0, what lies further below 0 is refused."""
+
+import importlib
+from dataclasses import replace
+from fractions import Fraction
+
+import gallery
+import numpy as np
+import pytest
+
+import fedlsa as fl
+from fedlsa.errors import PrecisionError
+from fedlsa.theory import fedlsa, laws, limits
+from fedlsa.theory.quiet import Modes, Powers, local_steps
+
+exact_file = importlib.import_module("fedlsa.theory.exact")  # the package's name for it is the function
+METHODS = (fl.FedLSA(0.1, 1), fl.SCAFFLSA(0.1, 1), fl.SCAFFLSA(0.1, 3), fl.Scaffnew(0.1, 0.4))
+
+
+def without_noise_at_the_solution(far: float = 1.0) -> fl.Problem:
+    """b(z) = A(z) theta_star - xi_c: matrices are random, the error at theta_star is not. No number is dyadic."""
+    theta, xi = far * np.array([0.1, -0.7]), far * np.array([[0.3, 0.1], [-0.3, -0.1]])
+    tables = []
+    for c in range(2):
+        p, A, _ = gallery.shaken([[1.1, 0.3 * c], [-0.2, 0.7]], [0, 0], 0.3)
+        tables.append((p, A, A @ theta - xi[c]))
+    return fl.problems.from_observations(tables)
+
+
+@pytest.mark.parametrize("far", [1.0, 1e6])
+@pytest.mark.parametrize("a", METHODS, ids=str)
+def test_a_run_from_a_solution_without_noise_stays_there(a, far):
+    """With ideal control variates; with one local step, the same as FedLSA, with any."""
+    problem = without_noise_at_the_solution(far)
+    xi = problem.xi_star
+    e = fl.theory.exact(problem, a, 400, problem.theta_star, xi, record=[1, 50, 200, 400])
+    assert (e["variance"].values >= 0).all()
+    assert (e["mse"].values <= 1e-24 * far**2).all()
+    if not isinstance(a, fl.FedLSA):  # which keeps its control variates at 0
+        limit = fl.theory.stationary(problem, a)
+        assert (np.diagonal(limit.covariance) >= 0).all()
+        assert 0 <= limit.variance <= 1e-24 * far**2
+
+
+def test_estimated_moments_may_be_around_any_point():
+    problem = without_noise_at_the_solution()
+    m = fl.theory.moments(problem)
+    plain = replace(m, noise=gallery.uncentred(m), centre=None)
+    a, theta_0 = fl.SCAFFLSA(0.1, 3), problem.theta_star + 1
+    one, other = (fl.theory.exact(x, a, 30, theta_0)["variance"].values for x in (m, plain))
+    np.testing.assert_allclose(other, one, rtol=1e-10, atol=1e-15)
+    assert fl.theory.stationary(plain, a).variance <= 1e-14
+
+
+@pytest.mark.parametrize(("by", "refused"), [(1e-5, True), (1e-18, False)])
+def test_a_negative_variance_is_refused_unless_it_is_rounding(monkeypatch, by, refused):
+    problem, a = without_noise_at_the_solution(), fl.FedLSA(0.1, 3)
+    start = problem.theta_star + 1
+    m = fl.theory.moments(problem)
+    law = laws.Noisy(m, "fedlsa", np.zeros(2))
+    monkeypatch.setattr(fedlsa, "curve", lambda step, v, t: (np.zeros((len(t), 2)), np.full(len(t), -by)))
+    real = fedlsa.limit
+    monkeypatch.setattr(fedlsa, "limit", lambda step: replace(real(step), covariance=np.diag([1.0, -by])))
+    if not refused:
+        assert (fl.theory.exact(problem, a, 30, start)["variance"].values == 0).all()
+        assert fl.theory.stationary(problem, a).variance == 1
+        assert law.error(0.1, 3, 5) == 0
+        return
+    for find in (lambda: fl.theory.exact(problem, a, 30, start), lambda: fl.theory.stationary(problem, a)):
+        with pytest.raises(PrecisionError, match=r"variances by .* must not be negative; got -1.*e-05"):
+            find()
+    with pytest.raises(PrecisionError, match="mean squared errors must not be negative"):
+        law.error(0.1, 3, 5)
+    assert law.worst(0.1, 3, 5) == np.inf
+
+
+def test_a_negative_variance_of_control_variates_is_refused(monkeypatch):
+    problem, a = without_noise_at_the_solution(), fl.SCAFFLSA(0.1, 3)
+    real = exact_file.leaps.curve
+
+    def wrong(*arguments):
+        mean, variance, spread, route = real(*arguments)
+        return mean, -1e-5 - variance, spread, route
+
+    monkeypatch.setattr(exact_file.leaps, "curve", wrong)
+    with pytest.raises(PrecisionError, match="variances by round by round must not be negative"):
+        fl.theory.exact(problem, a, 30)
+    monkeypatch.setattr(limits.Limit, "U", np.diag([1.0, -1e-5]))
+    with pytest.raises(PrecisionError, match="stationary variances by lyapunov must not be negative"):
+        fl.theory.stationary(problem, a)
+
+
+def test_a_variance_along_trajectories_is_0_or_refused_too(monkeypatch):
+    """It is a difference, mse less squared bias: on a walk without chance it is 0."""
+    problem = gallery.mdp([[[0, 1], [1, 0]]], [[1.0, 0.3]], np.array([[0.7], [1.1]]))
+    a, sampling = fl.FedLSA(0.1, 3), fl.Markov(start=[0])
+    found = fl.theory.exact(problem, a, 100, sampling=sampling)
+    assert (found["variance"].values >= 0).all()
+    assert (found["variance"].values <= 1e-14 * (1 + found["squared_bias"].values)).all()
+    assert (found["mse"].values >= found["squared_bias"].values).all()
+    module = exact_file.trajectories
+    monkeypatch.setattr(module, "_variance", lambda mean, mse: mse - np.sum(mean**2, axis=1) - 1e-5)
+    with pytest.raises(PrecisionError, match="variances by states of chains must not be negative"):
+        fl.theory.exact(problem, a, 100, sampling=sampling)
+
+
+def test_powers_of_nearly_defective_matrices_keep_their_digits():
+    """Against rational arithmetic: a basis of nearly parallel eigenvectors is kept only where it gives A again."""
+    eta, H, kinds = 0.25, 20, set()
+    for gap in (0.3, 1e-3, 4e-4):
+        A = np.array([[1.0, 1.0], [0.0, 1.0 + gap]])
+        assert np.linalg.cond(np.linalg.eig(A)[1]) < 1e4
+        step = [[Fraction(int(i == j)) - Fraction(eta) * Fraction(A[i, j]) for j in range(2)] for i in range(2)]
+        power = step
+        for _ in range(H - 1):
+            power = [[sum(power[i][k] * step[k][j] for k in range(2)) for j in range(2)] for i in range(2)]
+        local, want = local_steps(A[None], np.ones(1)), np.array(power, float)
+        got = local.mean(local.times(local.powers(eta, H)[0], local.identity()))
+        np.testing.assert_allclose(got, want, rtol=0, atol=1e-13 * np.abs(want).max())
+        kinds.add(type(local))
+    assert kinds == {Modes, Powers}
+
+
+@pytest.mark.parametrize("p", [1e-9, 1e-12, 1e-17, 1e-140])
+@pytest.mark.parametrize("name", ["singular site", "one dimension"])
+def test_rounds_longer_than_digits_reach_are_refused(name, p):
+    case = gallery.CASES[name]()
+    with pytest.raises(PrecisionError, match="must be known to 1e-09"):
+        fl.theory.exact(case.problem, fl.Scaffnew(case.eta, p), 3)
+
+
+def test_the_first_long_round_has_its_digits():
+    """E[u] = sum_c w_c (p K^-1 B u + eta K^-1 x), K = p I + (1 - p) eta A_c, for rounds of 100,000 steps."""
+    case, p = gallery.CASES["no noise"](), 1e-5
+    problem, one, want = case.problem, np.eye(2), np.zeros(2)
+    for w, A, xi in zip(problem.weights, problem.A_bar, problem.xi_star, strict=True):
+        K = p * one + (1 - p) * case.eta * A
+        want += w * np.linalg.solve(K, p * (one - case.eta * A) @ np.ones(2) - case.eta * xi)
+    e = fl.theory.exact(problem, fl.Scaffnew(case.eta, p), 1, record=[1])
+    np.testing.assert_allclose(e["mean"].values[0] - problem.theta_star, want, rtol=1e-9)
