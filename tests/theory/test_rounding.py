@@ -138,3 +138,30 @@ def test_the_first_long_round_has_its_digits():
         want += w * np.linalg.solve(K, p * (one - case.eta * A) @ np.ones(2) - case.eta * xi)
     e = fl.theory.exact(problem, fl.Scaffnew(case.eta, p), 1, record=[1])
     np.testing.assert_allclose(e["mean"].values[0] - problem.theta_star, want, rtol=1e-9)
+
+
+def test_what_tiny_steps_lose_to_rounding_is_in_the_error():
+    """To first order in the step size, variances are proportional to it."""
+    problem = fl.problems.garnet(agents=3, states=5, features=2, seed=1)
+    larger = fl.theory.stationary(problem, fl.FedLSA(1e-6, 1))
+    for eta in (1e-10, 1e-11):
+        found = fl.theory.stationary(problem, fl.FedLSA(eta, 1))
+        off = abs(found.variance / eta / (larger.variance / 1e-6) - 1)
+        assert 1e-6 < off <= found.error + 1e-6
+
+
+def test_steps_that_rounding_swallows_are_refused():
+    problem = fl.problems.garnet(agents=3, states=5, features=2, seed=1)
+    for method in (fl.FedLSA(1e-14, 1), fl.FedLSA(1e-16, 1), fl.SCAFFLSA(1e-14, 2 * 10**17), fl.Scaffnew(1e-15, 0.5)):
+        with pytest.raises(fl.errors.PrecisionError, match="step_size must be large enough"):
+            fl.theory.stationary(problem, method)
+    with pytest.raises(fl.errors.PrecisionError, match="step_size must be large enough"):
+        fl.theory.exact(problem, fl.FedLSA(1e-15, 10**15), rounds=10)
+    assert fl.theory.exact(problem, fl.FedLSA(1e-15, 1), rounds=10).attrs["rounding"] < 1e-14
+
+
+def test_a_constant_step_size_needs_no_memory_per_round(monkeypatch):
+    problem = fl.problems.garnet(agents=3, states=5, features=2, seed=1)
+    monkeypatch.setenv("FEDLSA_MEMORY", "100000000")
+    for method in (fl.FedLSA(0.1, 1), fl.SCAFFLSA(0.1, 2), fl.Scaffnew(0.1, 0.5)):
+        assert np.isfinite(fl.theory.exact(problem, method, 10**10, record=2).mse.values).all()

@@ -61,7 +61,7 @@ def exact(
     Returns a dataset over round: mean (round, dim), squared_bias = ||mean - theta_star||^2, variance, and mse, their
     sum; for methods with control variates also psi, eq:definition:lyapunov_app at communications. And what it costs to
     get there: communications, samples (expected, per agent) and bytes, counted as `simulate` and `plan` do. The
-    attribute `route` names the computation.
+    attribute `route` names the computation, `rounding` estimates the relative error that rounding leaves in it.
 
     All methods allow partial participation; only FedLSA allows averaged iterates.
 
@@ -72,7 +72,8 @@ def exact(
     """
     m, x = centred_start(problem, xi_0)
     rounds = checks.integer("rounds", rounds, at_least=1)
-    checks.memory("rounds", rounds, 16, "the step sizes")
+    if not isinstance(getattr(algorithm, "step_size", None), float) or isinstance(sampling, Markov):
+        checks.memory("rounds", rounds, 16, "the step sizes")
     recorded = results.recorded_rounds(record, rounds)
     checks.instance("sampling", sampling, (IID, Markov, Replay), "fl.IID(), fl.Markov() or fl.Replay()")
     check_method(m, algorithm, IID() if isinstance(sampling, Markov) else sampling)
@@ -85,7 +86,9 @@ def exact(
         else:
             found = curve(m, algorithm, start, x, recorded)
         rounding = m.rounding(start, x, round_length(algorithm))
-        return _dataset(m, algorithm, sampling, recorded, found, rounding)
+        result = _dataset(m, algorithm, sampling, recorded, found, rounding)
+    eta = float(algorithm.eta(recorded[-1:])[0])
+    return result.assign_attrs(rounding=m.check_digits(eta, float(result["samples"].values[-1])))
 
 
 def curve(
@@ -215,12 +218,9 @@ def _fedlsa(m: Moments, a: FedLSA, start: Floats, x: Floats, recorded: NDArray[n
     m, x = _one_table_per_group(m, x)
     taking_part, v = a.taking_part(m.n_agents), np.append(start, 1.0)
     last = int(recorded[-1])
-    etas = a.eta(np.arange(max(last, 1)))
     after = last + 1 if a.average_after is None else a.average_after
-    if isinstance(a.step_size, PowerStep) and a.step_size.power > 0:
-        steps = [fedlsa.round_map(m, float(eta), a.local_steps, x, taking_part) for eta in etas]
-    else:
-        steps = [fedlsa.round_map(m, float(etas[0]), a.local_steps, x, taking_part)]
+    different = max(last, 1) if isinstance(a.step_size, PowerStep) and a.step_size.power > 0 else 1
+    steps = [fedlsa.round_map(m, float(eta), a.local_steps, x, taking_part) for eta in a.eta(np.arange(different))]
     if len(steps) == 1 and after > last:
         return trajectories.Found(*fedlsa.curve(steps[0], v, recorded), trajectories.EXACT, "powers of a round")
     return trajectories.Found(*fedlsa.averaged_curve(steps, v, after, recorded), trajectories.EXACT, leaps.ONE_BY_ONE)
@@ -246,14 +246,13 @@ def controlled_round(m: Moments, a: Algorithm, eta: float) -> controlled.Round:
 def _controlled(
     m: Moments, a: Algorithm, start: Floats, x: Floats, recorded: NDArray[np.int64], routes: Routes
 ) -> trajectories.Found:
-    etas = a.eta(np.arange(max(int(recorded[-1]), 1)))
     if isinstance(a.step_size, float):
         step = controlled_round(m, a, a.step_size)
         mean, variance, spread, route = leaps.curve(step, start, x, recorded, routes.one_by_one)
     else:
-        values = _decreasing_steps(m, a, etas, start, x, recorded)
+        values = _decreasing_steps(m, a, a.eta(np.arange(max(int(recorded[-1]), 1))), start, x, recorded)
         mean, variance, spread, route = values[:, :-2], values[:, -2], values[:, -1], leaps.ONE_BY_ONE
-    length = etas[np.maximum(recorded - 1, 0)] / etas[0] * round_length(a)
+    length = a.eta(np.maximum(recorded - 1, 0)) / a.eta(np.zeros(1, np.int64)) * round_length(a)
     psi = np.sum(mean**2, axis=1) + variance + length**2 * spread
     return trajectories.Found(mean, variance, trajectories.EXACT, route, psi)
 

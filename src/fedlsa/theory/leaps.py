@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..checks import Floats
-from ..errors import PrecisionError
+from ..errors import ArgumentError, PrecisionError
 from .controlled import Round
 from .krylov import Krylov
 from .limits import limit
@@ -28,10 +28,13 @@ from .symmetric import svec
 STAGE = 8  # dimensions that a space grows by
 BLOCK = 256  # rounds that a space is followed at a time; more than it has dimensions
 ACCURACY = 1e-12  # of what is shown, relative to the limit and to what is left of the way there
+NOTHING = 1e-30  # of that: no transient brings what is left of a stable way back from there
 KNOWN = 1e-10  # error of a limit from which distances are measured
 MOST_GAIN = 1e3  # times A_bar, beyond which steps of Scaffnew, A u - x, are lost in y = x - gain u
 ONE_BY_ONE, LEAPS = "round by round", "Krylov spaces"
 NEAR = 1e-2  # share of its limit from which on a variance is measured from there
+MOST_WORK = 1e11  # numbers that single rounds may go through: minutes
+SMALL_ROUND = 20_000  # numbers that take no longer than calling a round
 FEW = 100  # rounds that take no longer one by one: the spaces of a limit and of the way there have some 80 dimensions
 
 
@@ -57,6 +60,10 @@ def _one_by_one(step: PairMap, vector: Floats, rounds: NDArray[np.int64]) -> Flo
     mean = step.parts(vector)[0]
     for t in rounds.tolist():
         while at < t and np.isfinite(vector).all():
+            if at * max(vector.size, SMALL_ROUND) > MOST_WORK:
+                raise ArgumentError(
+                    f"rounds must be at most {at} where only single rounds are accurate; got {rounds[-1]}"
+                )
             vector, at = step.advance(vector), at + 1
             mean = step.parts(vector)[0]
         while at < t and np.isfinite(mean).all():  # second moments overflow first
@@ -168,6 +175,8 @@ def _follow(
         rows[s] = rows[s - 1] @ h
     squares, x, at, lost, out = [h], space.length * np.eye(m)[0], 0, 0.0, list[Floats]()
     while len(out) < len(rounds):
+        if np.linalg.norm(x) <= NOTHING * allowed(np.zeros(len(seen))):
+            return out + [np.zeros(len(seen))] * (len(rounds) - len(out)), int(rounds[-1]), 0 * x
         missed = np.append(0, np.cumsum(leads * np.abs(rows @ x)))  # by the end of each round of a block
 
         def good(ahead: int, x: Floats = x, missed: Floats = lost + missed) -> bool:

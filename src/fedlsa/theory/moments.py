@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .. import checks
 from ..checks import Floats
-from ..errors import ArgumentError
+from ..errors import ArgumentError, PrecisionError
 from ..frozen import ReadOnly, frozen_property
 from ..problems.base import Problem, RankOne
 from .symmetric import folded, symkron, triangle
@@ -27,6 +27,8 @@ from .symmetric import folded, symkron, triangle
 CHUNK = 2**22  # numbers held at a time
 CACHED = 2**18  # of them, where they are used at once
 LARGEST = 4 * 2**30  # bytes of second moments
+EPS = float(np.finfo(np.float64).eps)
+MOST_LOST = 1e-3  # relative error by rounding beyond which moments are refused
 ROUNDING = 1e-15  # of the largest second moments that enter: less than nothing by that much is rounding
 
 
@@ -82,6 +84,21 @@ class Moments(ReadOnly):
         """By how much rounding may make second moments negative, in a run from u : (d,), x : (K, d); length = eta H."""
         spread = float(self.count * self.weight @ np.sum(x**2, axis=1))
         return ROUNDING * (float(self.theta_star @ self.theta_star + u @ u) + length**2 * spread)
+
+    def check_digits(self, eta: float, steps: float = np.inf) -> float:
+        """The relative error of moments after so many local steps that rounding I - eta A makes; refused if large.
+
+        It changes eta A by eps, which is eps / (eta s) of the slowest rate, s the smallest singular value of the
+        averaged matrix; and by no more than eps in each step.
+        """
+        slowest = float(np.linalg.svd(np.tensordot(self.count * self.weight, self.A_bar[self.table], 1))[1][-1])
+        error = EPS * min(steps, 1 / max(eta * slowest, EPS**2))
+        if error > MOST_LOST:
+            raise PrecisionError(
+                f"step_size must be large enough for I - step_size A to differ from I by {EPS / MOST_LOST:.0e} in its "
+                f"slowest direction; got {eta:g} times {slowest:.2g}"
+            )
+        return error
 
 
 _KNOWN: WeakKeyDictionary[Problem, Moments] = WeakKeyDictionary()  # problems do not change, so neither do these

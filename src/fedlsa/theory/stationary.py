@@ -65,7 +65,7 @@ class Stationary(ReadOnly):
 def stationary(problem: Problem | Moments, algorithm: Algorithm) -> Stationary:
     """The first two moments of the stationary law (FedLSA: th:2nd_moment_no_cv; control variates: no bias), i.i.d."""
     m, eta = _checked(problem, algorithm)
-    u, rate = np.zeros(m.dim), lambda: radius(m, algorithm)
+    u, rate, lost = np.zeros(m.dim), lambda: radius(m, algorithm), m.check_digits(eta)
     with np.errstate(over="ignore", invalid="ignore"):
         if isinstance(algorithm, FedLSA):
             end, route = _fedlsa_limit(m, algorithm, eta)
@@ -78,7 +78,7 @@ def stationary(problem: Problem | Moments, algorithm: Algorithm) -> Stationary:
     np.fill_diagonal(covariance, not_negative(own, rounding, f"stationary variances by {route}"))
     variance = float(np.trace(covariance))
     bias = float(u @ u) if math.isfinite(variance) else 0.0
-    return Stationary(m.theta_star + u, u, covariance, variance, variance + bias, route, error, rate)
+    return Stationary(m.theta_star + u, u, covariance, variance, variance + bias, route, max(error, lost), rate)
 
 
 def radius(problem: Problem | Moments, algorithm: Algorithm) -> float:
