@@ -16,13 +16,14 @@ demo: $(VENV)/.installed-cli ## FedLSA against SCAFFLSA: a table, and the pictur
 explore: $(VENV)/.installed-explore ## a page in the browser: move a slider, see client drift (ARGS="--port 8000")
 	@$(BIN)/fedlsa explore $(ARGS)
 
-test: $(VENV)/.installed-test ## style, types and all tests; what is slow to wait for runs beside the rest
+test: $(VENV)/.installed-test ## style, types and all tests; the page in Chromium last, when the machine is free
 	@$(MAKE) --no-print-directory test-beside > $(BESIDE) 2>&1 & beside=$$!; \
 	$(BIN)/python -m pytest -n auto --dist worksteal --ignore=tests/gpu --ignore=tests/browser; main=$$?; \
-	wait $$beside || main=1; cat $(BESIDE); exit $$main
+	wait $$beside || main=1; cat $(BESIDE); \
+	$(BIN)/python -m pytest tests/browser && exit $$main
 
-test-beside: lint  # the GPU engine on a simulator, and the page in Chromium: both need a process of their own
-	@NUMBA_ENABLE_CUDASIM=1 $(BIN)/python -m pytest tests/gpu; gpu=$$?; $(BIN)/python -m pytest tests/browser && exit $$gpu
+test-beside: lint  # the GPU engine on a simulator needs a process of its own
+	@NUMBA_ENABLE_CUDASIM=1 $(BIN)/python -m pytest tests/gpu
 
 test-gpu: $(VENV)/.installed-test $(VENV)/.installed-cuda ## the tests of the GPU engine on a real GPU
 	@$(BIN)/python -m pytest tests/gpu

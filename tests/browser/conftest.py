@@ -26,7 +26,7 @@ FIGURES = """() => {
     e => [...(e._fullData ? [e] : []), ...(e.shadowRoot ? inside(e.shadowRoot) : [])]);
   return inside(document).map(e => e._fullData.map(t => [t.name, [...(t.x ?? [])], [...(t.y ?? [])]]));
 }"""
-PATIENCE = 180  # seconds after which a test gives up on the page: far more than it ever takes, on a busy machine too
+PATIENCE = 600  # seconds after which a test gives up on the page: far more than it ever takes, on a busy machine too
 NOTED = "() => addEventListener('keydown', () => { window.pressed = performance.now() }, true)"
 
 

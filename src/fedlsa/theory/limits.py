@@ -26,6 +26,7 @@ from .symmetric import smat, svec
 
 ROUTES = ("lyapunov", "krylov", "dense")  # the first is quickest by far, but for rounds of known length with all agents
 FINEST, COARSE = 1e-12, 1e-6  # error that a route aims at: of a fixed point, of what decides whether there is one
+STATED = 1e-6  # error up to which a fixed point is returned, with that error, where no route is accurate
 RITZ = 1e-10  # residual of the radius, relative
 CLEARLY = 1.01  # radius from which it decides by itself
 STAGE = 8  # dimensions that a space grows by
@@ -106,7 +107,7 @@ def _solved(
     goal: float = FINEST,
 ) -> tuple[Floats, bool, float, str]:
     """The X with X = L X + source by the first route that is accurate enough and decides, with its error and name."""
-    tried = list[str]()
+    tried, best = list[str](), None
     for route in routes:
         if not _SUITS[route](step):
             continue
@@ -116,15 +117,19 @@ def _solved(
             except (LinAlgError, ZeroDivisionError) as e:  # the latter from compiled divisions of complex numbers
                 tried.append(f"{route} ({e})")
                 continue
-        stable = decided(vector) if error <= max(ACCURATE, goal) else None
-        if stable is not None:
-            return vector, stable, error, route
+        stable = decided(vector) if error <= STATED else None
+        if stable is not None and (best is None or error < best[2]):
+            best = vector, stable, error, route
+        if best is not None and best[2] <= max(ACCURATE, goal):
+            return best
         tried.append(f"{route} (error {error:.1e})")
+    if best is not None:  # its error stands beside it
+        return best
     if tried and _radius(step) > CLEARLY:  # where second moments grow fast, their equation is badly conditioned
         return source, False, RITZ, "radius"
     K, d = step.shape
     raise PrecisionError(
-        f"the limit of second moments must be known to {ACCURATE:g}, relative; got {', '.join(tried) or 'no route'} "
+        f"the limit of second moments must be known to {STATED:g}, relative; got {', '.join(tried) or 'no route'} "
         f"for {K} groups of agents in dimension {d}"
     )
 
