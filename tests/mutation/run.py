@@ -152,10 +152,9 @@ def page(mutations: Iterable[Mutation]) -> str:
         "",
         f"`make mutate` breaks the package in {len(mutations)} places, one at a time, in a copy: a sign, a term, an",
         "index or a weight of a kernel or of a formula. The tests named beside it, which pass on the unchanged",
-        "package, must then fail; **no survivor is left**. The list is `tests/mutation/mutations.txt`; this page is",
-        "written by the command (`python tests/mutation/run.py --write`) after a run without survivors. `make test`",
-        "checks that every change",
-        "can still be made and that this page shows the whole list.",
+        "package, must then fail; the command ends with an error if a change survives. The list is",
+        "`tests/mutation/mutations.txt`; `python tests/mutation/run.py --write` writes this page after a run without",
+        "survivors. `make test` checks that every change can still be made and that this page shows the whole list.",
     ]
     for file in dict.fromkeys(m.file for m in mutations):
         lines += ["", f"## `{file}`", "", "| change | from | to | noticed by |", "|---|---|---|---|"]
