@@ -226,7 +226,7 @@ def test_the_readers_own_files_are_read_and_bad_ones_are_one_line(desk, tmp_path
     desk.until(lambda: desk.page.get_by_text("bad.csv").count(), "the bad file is named")
     choose.set_input_files([str(n) for n in names])
     problem = fl.site_problem([str(n) for n in names], fl.Regression(target="y"))
-    e = fl.theory.exact(problem, s.method("SCAFFLSA"), s.rounds)
+    e = fl.theory.exact(problem, s.method("SCAFFLSA"), s.rounds, np.zeros(problem.dim))
 
     def there():
         line = desk.drawn().get("SCAFFLSA", ([], []))[1]
