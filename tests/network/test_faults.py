@@ -15,7 +15,7 @@ from fedlsa.network.protocol.server import ServerState, accept, close_round, ope
 CHUNK = 200  # schedules in a test
 
 
-@pytest.mark.parametrize("chunk", range(4))
+@pytest.mark.parametrize("chunk", range(8))
 def test_after_any_faults_theta_is_that_of_the_run_in_which_the_same_sites_were_averaged(chunk):
     happened = Counter()
     for seed in range(chunk * CHUNK, (chunk + 1) * CHUNK):

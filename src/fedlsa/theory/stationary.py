@@ -32,7 +32,8 @@ class Stationary(ReadOnly):
 
     route : how the covariance was found: "linear system" or "means" (FedLSA), "lyapunov", "krylov" or "dense" (methods
     with control variates, theory/limits.py), or what shows that there is none: "mean" (it grows already) or "radius"
-    error : the estimated relative error of the covariance, 1e-9 at most, else PrecisionError is raised
+    error : the estimated relative error of the covariance: 1e-9 where a route allows it, more where none does or where
+    tiny steps lose digits; beyond 1e-6 (by the digits of the steps alone, 1e-3) PrecisionError is raised
     stable : whether second moments converge; where they do not, mse is infinite
     radius : the factor by which the slowest second moment shrinks in a round. It takes longer than the rest, so it is
     computed when it is asked for.
