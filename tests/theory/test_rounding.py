@@ -165,3 +165,12 @@ def test_a_constant_step_size_needs_no_memory_per_round(monkeypatch):
     monkeypatch.setenv("FEDLSA_MEMORY", "100000000")
     for method in (fl.FedLSA(0.1, 1), fl.SCAFFLSA(0.1, 2), fl.Scaffnew(0.1, 0.5)):
         assert np.isfinite(fl.theory.exact(problem, method, 10**10, record=2).mse.values).all()
+
+
+def test_a_limit_that_no_route_knows_well_is_returned_with_its_error():
+    """With one local step SCAFFLSA is FedLSA, whose variances are proportional to the step size, to first order."""
+    problem = fl.problems.garnet(agents=3, states=5, features=2, seed=1)
+    found = fl.theory.stationary(problem, fl.SCAFFLSA(1e-8, 1))
+    right = fl.theory.stationary(problem, fl.FedLSA(1e-6, 1)).variance / 1e-6
+    assert found.error > 1e-9
+    assert abs(found.variance / 1e-8 / right - 1) <= found.error + 3e-7
