@@ -22,8 +22,8 @@ ETA, H = 0.01, 20
 pytestmark = pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")  # of a library of Flower's
 
 
-def test_a_network_of_three_sites_computes_what_the_simulation_does_refuses_strangers_and_survives_kills(tmp_path):
-    with deployed(tmp_path, sites=3) as it:
+def test_a_network_of_four_sites_computes_what_the_simulation_does_refuses_strangers_and_survives_kills(tmp_path):
+    with deployed(tmp_path) as it:
         an_outsider_cannot_submit_a_run_through_the_public_door(it)
         tasks_are_given_only_to_who_has_the_secret(it)
         a_key_that_is_not_registered_is_refused_and_so_is_no_key(it)
