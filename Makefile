@@ -37,7 +37,7 @@ test-portable: $(VENV)/.installed-test ## all tests as older processors, more BL
 fuzz: $(VENV)/.installed-test ## odd calls of every public function, and bad command lines (COUNT=40000 SEED=1)
 	@FEDLSA_FUZZ=$(or $(COUNT),40000) FEDLSA_SEED=$(or $(SEED),1) $(BIN)/python -m pytest tests/fuzz
 
-mutate: $(VENV)/.installed-test ## break one line at a time and see that tests notice (JOBS=2): docs/mutations.md
+mutate: $(VENV)/.installed-test ## break one line at a time and see that tests notice (JOBS=2): tests/mutation/mutations.txt
 	@$(BIN)/python tests/mutation/run.py --jobs $(or $(JOBS),2)
 
 lint: $(VENV)/.installed-test ## style and types

@@ -51,7 +51,7 @@ class Plan:
 
     headline: Cell
     grid: tuple[Cell, ...]
-    with_rivals: tuple[Cell, ...]  # those cells of the grid that the rivals run too
+    with_baselines: tuple[Cell, ...]  # those cells of the grid that the baselines run too
     growth: dict[str, tuple[Cell, ...]]  # one of N, H, d, seeds varies, the rest is the headline's
     kinds: tuple[Cell, ...]  # other observations, numbers and samplings
     seconds: float  # of one timing
@@ -59,7 +59,7 @@ class Plan:
     headline_repeats: int
     starts: bool  # whether to measure a first start, which compiles
     cores: tuple[str, ...] = CORES
-    rivals: tuple[str, ...] = RIVALS
+    baselines: tuple[str, ...] = RIVALS
     memory_agents: int = 100_000
     quick: bool = field(default=False)
 
@@ -73,13 +73,15 @@ class Plan:
 
     def groups(self) -> list[list[Entry]]:
         """Entries that are timed in turns, group by group; what stands in the tables together stands here together."""
-        first = [Entry(self.headline, who, c) for c in self.cores for who in (FEDLSA, *self.rivals)]
+        first = [Entry(self.headline, who, c) for c in self.cores for who in (FEDLSA, *self.baselines)]
         first = [e for e in first if e.who == FEDLSA or e.cores != "two"]
         first += [Entry(cell, FEDLSA, c) for cell in (self.short_rounds, self.trajectory) for c in self.cores]
         groups, seen = [first], set(first)
         rest = (*self.grid, *(cell for cells in self.growth.values() for cell in cells), *self.kinds)
         for cell in sorted(rest, key=lambda c: (c.observations, c.dtype, c.d, c.N, c.H, c.seeds)):
-            whos = (FEDLSA, *(w for w in self.rivals if w != JAX_ALIAS)) if cell in self.with_rivals else (FEDLSA,)
+            whos = (
+                (FEDLSA, *(w for w in self.baselines if w != JAX_ALIAS)) if cell in self.with_baselines else (FEDLSA,)
+            )
             group = [Entry(cell, who, c) for who in whos for c in self.cores if c != "two"]
             group = [e for e in group if e not in seen]
             seen.update(group)
@@ -95,7 +97,7 @@ def _growth(base: Cell, **values: tuple[int, ...]) -> dict[str, tuple[Cell, ...]
 FULL = Plan(
     headline=HEADLINE,
     grid=tuple(Cell(d, N, H) for d in (8, 32, 128) for N in (10, 100, 1000) for H in (1, 10, 1000)),
-    with_rivals=(
+    with_baselines=(
         *(Cell(8, N, H) for N, H in ((10, 1000), (100, 1), (100, 10), (100, 1000), (1000, 1), (1000, 1000))),
         Cell(32, 100, 1000),
         Cell(128, 100, 1000),
@@ -122,7 +124,7 @@ _TINY = Cell(N=10, H=10, seeds=2)
 QUICK = Plan(
     headline=_TINY,
     grid=tuple(Cell(8, N, H, 2) for N in (10, 100) for H in (1, 10)),
-    with_rivals=(_TINY,),
+    with_baselines=(_TINY,),
     growth=_growth(_TINY, N=(10, 100), H=(1, 10), d=(8,), seeds=(1, 2)),
     kinds=(replace(_TINY, sampling="markov"),),
     seconds=0.02,

@@ -17,10 +17,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+import baselines
 import documents
 import machine
 import numpy as np
-import rivals
 
 import fedlsa as fl
 from fedlsa.engine.cuda import run as gpu
@@ -68,7 +68,7 @@ def on_jax(problem: fl.Problem, a: fl.SCAFFLSA, rounds: int, seeds: int) -> floa
     except ImportError:
         return float("nan")
     jax.config.update("jax_enable_x64", True)
-    loop = rivals.jax_loop(problem, float(a.step_size), a.local_steps)  # type: ignore[arg-type]
+    loop = baselines.jax_loop(problem, float(a.step_size), a.local_steps)  # type: ignore[arg-type]
     loop(1, np.arange(seeds)).block_until_ready()
     begin = time.perf_counter()
     loop(rounds, np.arange(seeds)).block_until_ready()

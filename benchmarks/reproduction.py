@@ -4,7 +4,7 @@
     python benchmarks/reproduction.py --quick    a hundredth of the rounds
     python benchmarks/reproduction.py --write    also rewrite the block <!-- reproduction --> of docs/performance.md
 
-The grids are simulated as `fedlsa reproduce` does it, cell by cell on all cores. The NumPy loop (benchmarks/rivals.py)
+The grids are simulated as `fedlsa reproduce` does it, cell by cell on all cores. The loop of benchmarks/baselines.py
 runs for a second or two in the same process, on N = 10 and on N = 100, and its time per update is scaled up.
 """
 
@@ -15,9 +15,9 @@ import re
 import time
 from pathlib import Path
 
+import baselines
 import documents
 import machine
-import rivals
 
 import fedlsa as fl
 from fedlsa.experiments import EXPERIMENTS, Scale, compute
@@ -31,7 +31,7 @@ GOAL = 60.0
 
 def numpy_nanoseconds(agents: int, steps: int) -> float:
     """Of one agent update in the loop that a researcher would write."""
-    loop = rivals.numpy_loop(fl.problems.garnet(agents=agents, preset="authors"), 0.1, 10)
+    loop = baselines.numpy_loop(fl.problems.garnet(agents=agents, preset="authors"), 0.1, 10)
     loop(100, 0)
     begin = time.perf_counter()
     loop(steps, 0)

@@ -33,11 +33,11 @@ BUSY = 0.5  # a load above this spoils a measurement
 
 
 def without_missing(plan: Plan) -> Plan:
-    """The plan with those rivals that are installed."""
+    """The plan with those baselines that are installed."""
     if importlib.util.find_spec("jax") is not None:
         return plan
     print("JAX is not installed, so its rows are left out; pip install 'fedlsa[bench]' brings it", file=sys.stderr)
-    return replace(plan, rivals=(NUMPY,))
+    return replace(plan, baselines=(NUMPY,))
 
 
 def run(plan: Plan, say: Say) -> report.Measured:

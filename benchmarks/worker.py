@@ -84,7 +84,7 @@ def _fedlsa(cell: Cell, p: Any, threads: int) -> list[Contender]:
 
 
 def _numpy(cell: Cell, p: Any) -> list[Contender]:
-    from rivals import numpy_loop
+    from baselines import numpy_loop
 
     loop = numpy_loop(p, STEP_SIZE, cell.H)
     return [Contender(lambda n: loop(n, 0), cell.N)]
@@ -97,7 +97,7 @@ def _jax(cell: Cell, p: Any, draw: str) -> list[Contender]:
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
     jax.config.update("jax_enable_x64", True)
-    from rivals import jax_loop
+    from baselines import jax_loop
 
     loop = jax_loop(p, STEP_SIZE, cell.H, draw)
     seeds = [jax.numpy.arange(cell.seeds)]

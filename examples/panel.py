@@ -68,14 +68,14 @@ def main(folder: Path = Path("out/panel"), methods: Sequence[str] = METHODS) -> 
 
     costs = []
     for method in methods:
-        found = fl.fit(files, TASK, weight="samples", method=method, rivals=True)
+        found = fl.fit(files, TASK, weight="samples", method=method, baselines=True)
         costs.append(
             {
                 "method": type(found.plan.algorithm).__name__,
                 "communications": found.communications,
                 "local steps of a firm": found.plan.samples,
                 "bytes": found.plan.bytes,
-                "from the data's solution, standard errors": found.rivals[0].distance,
+                "from the data's solution, standard errors": found.baselines[0].distance,
             }
         )
         if method == "scafflsa":

@@ -17,12 +17,12 @@ PLAN = replace(
     cells.QUICK,
     headline=TINY,
     grid=(TINY, cells.Cell(N=4, H=3, seeds=2)),
-    with_rivals=(TINY,),
+    with_baselines=(TINY,),
     growth={"seeds": (TINY, replace(TINY, seeds=1))},
     kinds=(replace(TINY, sampling="markov"),),
     seconds=0.002,
     cores=("one",),
-    rivals=(cells.NUMPY,),
+    baselines=(cells.NUMPY,),
     memory_agents=1000,
 )
 DOCUMENT = (

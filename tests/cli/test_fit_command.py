@@ -53,10 +53,10 @@ def row(out, name):
 
 
 def test_a_regression_is_fitted_printed_saved_and_drawn(fedlsa, firms):
-    words = ["--target", "invest", "--local", "means", "--epsilon", "0.01", "--level", "0.9", "--rivals"]
+    words = ["--target", "invest", "--local", "means", "--epsilon", "0.01", "--level", "0.9", "--baselines"]
     code, out, err = fedlsa("fit", "regression", *firms, *words, "--out", "deep/model.json", "--plot", "deep/fit.png")
     assert (code, err) == (0, "")
-    expected = fl.fit(firms, fl.Regression("invest"), 0.01, local="means", rivals=True)
+    expected = fl.fit(firms, fl.Regression("invest"), 0.01, local="means", baselines=True)
     for j, name in enumerate(("a", "b", "c", "intercept")):
         low, high = expected.confidence_interval(0.9)[j]
         numbers = (expected.theta[j], expected.standard_error[j], low, high, expected.protocol[j])
@@ -110,7 +110,7 @@ def test_every_option_reaches_the_library(fedlsa, firms, monkeypatch):
 
     monkeypatch.setattr("fedlsa.cli.fit.fit_sites", fit)
     options = "--step-size 0.1 --local-steps 5 --rounds 7 --max-samples 99 --weight samples --local rows --lag 3 "
-    options += "--uncentred --seed 4 --bootstrap 50 --method fedlsa --memory 2MB --rivals "
+    options += "--uncentred --seed 4 --bootstrap 50 --method fedlsa --memory 2MB --baselines "
     options += "--no-intercept --no-standardise --ridge 0.5 --features a,b --features c"
     code, _, err = fedlsa("fit", "regression", "firm-[01].csv", "--target", "invest", *options.split())
     assert (code, err) == (2, "fedlsa: seen enough\n")
@@ -118,7 +118,7 @@ def test_every_option_reaches_the_library(fedlsa, firms, monkeypatch):
     assert seen.pop("task") == fl.Regression("invest", ("a", "b", "c"), False, False, 0.5)
     assert seen == {
         "epsilon": None, "method": "fedlsa", "step_size": 0.1, "local_steps": 5, "rounds": 7, "max_samples": 99.0,
-        "weight": "samples", "local": "rows", "lag": 3, "centred": False, "seed": 4, "bootstrap": 50, "rivals": True,
+        "weight": "samples", "local": "rows", "lag": 3, "centred": False, "seed": 4, "bootstrap": 50, "baselines": True,
         "memory": 2e6, "progress": None,
     }  # fmt: skip
     names = "--state x,y --next-state x2,y2 --reward r --terminated end --truncated cut --importance w --intercept"

@@ -29,11 +29,11 @@ def test_blocks_and_commands_of_the_page_run_in_their_order(shell):
 
 
 def test_the_pages_numbers_of_the_panel_are_those_of_the_fit(tmp_path):
-    fit = fl.fit(panel.write_sites(tmp_path), panel.TASK, weight="samples", rivals=True)
+    fit = fl.fit(panel.write_sites(tmp_path), panel.TASK, weight="samples", baselines=True)
     p = fit.plan
     assert f"| SCAFFLSA | {p.rounds} | {p.samples:,.0f} | {p.bytes:,} |" in PAGE
     assert f"SCAFFLSA {p.algorithm.local_steps:,}" in PAGE
-    _, system, average = fit.rivals
+    _, system, average = fit.baselines
     assert f"costs {system.bytes:,} bytes" in PAGE
     assert f"off by {average.distance:.1f} standard errors" in PAGE
     assert fit.epsilon == pytest.approx(0.00094, abs=5e-6)

@@ -1,4 +1,4 @@
-"""Measured complexities, the lower bound and the one-shot rivals: laws that were put in are found, limits are met."""
+"""Measured complexities, the lower bound, the one-shot baselines: laws that were put in are found, limits are met."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import fedlsa as fl
 from fedlsa.experiments import (
     EXPERIMENTS,
     Scale,
+    baselines,
     complexities,
     compute,
     growth,
@@ -18,7 +19,6 @@ from fedlsa.experiments import (
     lower_bound,
     one_shot,
     planning,
-    rivals,
 )
 from fedlsa.experiments.cells import Cell
 from fedlsa.experiments.stated import verdict
@@ -126,37 +126,37 @@ def test_agents_of_the_lower_bound_are_those_of_the_paper():
 
 def test_estimated_systems_are_means_of_observations():
     p = planning.problem({"problem": {"agents": 3, "states": 6, "features": 2}})
-    A, b = rivals.estimated_systems(p, 1, seed=3)
+    A, b = baselines.estimated_systems(p, 1, seed=3)
     for c, span in enumerate(p.spans()):
         every_A, every_b = p.observations.matrices(span)
         z = int(np.argmin(np.abs(every_A - A[c]).sum((1, 2)) + np.abs(every_b - b[c]).sum(1)))
         np.testing.assert_allclose(every_A[z], A[c])
         np.testing.assert_allclose(every_b[z], b[c])
-    many, _ = rivals.estimated_systems(p, 10**9, seed=3)
+    many, _ = baselines.estimated_systems(p, 10**9, seed=3)
     np.testing.assert_allclose(many, p.A_bar, atol=1e-3)
 
 
-def test_with_the_true_systems_one_rival_is_exact_and_the_other_is_off_by_its_bias():
+def test_with_the_true_systems_one_baseline_is_exact_and_the_other_is_off_by_its_bias():
     p = planning.problem({"problem": {"agents": 4, "states": 6, "features": 2}})
-    np.testing.assert_allclose(rivals.averaged_system(p.A_bar, p.b_bar, p.weights), p.theta_star)
-    off = rivals.average_of_solutions(p.A_bar, p.b_bar, p.weights) - p.theta_star
-    assert off @ off == pytest.approx(rivals.limits(p)["solutions_bias"], rel=1e-8)
+    np.testing.assert_allclose(baselines.averaged_system(p.A_bar, p.b_bar, p.weights), p.theta_star)
+    off = baselines.average_of_solutions(p.A_bar, p.b_bar, p.weights) - p.theta_star
+    assert off @ off == pytest.approx(baselines.limits(p)["solutions_bias"], rel=1e-8)
     assert off @ off > 1e-6
 
 
 def test_equal_agents_leave_the_average_of_solutions_without_bias():
     p = planning.problem({"problem": {"agents": 2, "heterogeneous": False, "perturbation": 0.0, "copies": 2}})
-    assert rivals.limits(p)["solutions_bias"] < 1e-20
+    assert baselines.limits(p)["solutions_bias"] < 1e-20
 
 
-def test_both_rivals_meet_their_limits_for_many_observations():
+def test_both_baselines_meet_their_limits_for_many_observations():
     p = planning.problem({"problem": {"agents": 4, "states": 6, "features": 2}})
     n, draws = 10**6, 400
     found = np.empty((2, draws, p.dim))
     for seed in range(draws):
-        A, b = rivals.estimated_systems(p, n, seed)
-        found[:, seed] = [f(A, b, p.weights) for f in (rivals.averaged_system, rivals.average_of_solutions)]
-    known = rivals.limits(p)
+        A, b = baselines.estimated_systems(p, n, seed)
+        found[:, seed] = [f(A, b, p.weights) for f in (baselines.averaged_system, baselines.average_of_solutions)]
+    known = baselines.limits(p)
     for values, name in zip(found, ("system_noise", "solutions_noise"), strict=True):
         spread = np.sum((values - values.mean(axis=0)) ** 2, axis=1) * draws / (draws - 1)
         assert abs(n * spread.mean() - known[name]) < 4 * n * spread.std() / math.sqrt(draws)

@@ -1,11 +1,10 @@
 """Break one line of the package at a time and see that the named tests notice: `make mutate`.
 
-    python tests/mutation/run.py [--jobs 16] [--only PATTERN] [--write]
+    python tests/mutation/run.py [--jobs 16] [--only PATTERN]
 
 Each change of mutations.py is made in a copy of the package, never in the package itself; then the tests that the entry
 names must fail. Before that they must pass on the unchanged copy. What the tests of this machine cannot say, because a
-library is missing, is listed as such. The exit code is 0 only if every change was noticed. --write then writes
-docs/mutations.md.
+library is missing, is listed as such. The exit code is 0 only if every change was noticed.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -28,7 +26,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 from mutations import MUTATIONS, Mutation
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "mutations.md"
 SECONDS = 600  # for the tests of one entry; a change that makes them hang is noticed too
 PASSED, FAILED, BROKEN_BY_THE_CHANGE = 0, 1, 2  # exit codes of pytest; the last: a module could not be imported
 
@@ -144,37 +141,10 @@ def run(mutations: list[Mutation], jobs: int) -> dict[Mutation, Outcome]:
     return outcomes
 
 
-def page(mutations: Iterable[Mutation]) -> str:
-    """docs/mutations.md of a run in which every change was noticed."""
-    mutations = list(mutations)
-    lines = [
-        "# Mutations: what the tests notice",
-        "",
-        f"`make mutate` breaks the package in {len(mutations)} places, one at a time, in a copy: a sign, a term, an",
-        "index or a weight of a kernel or of a formula. The tests named beside it, which pass on the unchanged",
-        "package, must then fail; the command ends with an error if a change survives. The list is",
-        "`tests/mutation/mutations.txt`; `python tests/mutation/run.py --write` writes this page after a run without",
-        "survivors. `make test` checks that every change can still be made and that this page shows the whole list.",
-    ]
-    for file in dict.fromkeys(m.file for m in mutations):
-        lines += ["", f"## `{file}`", "", "| change | from | to | noticed by |", "|---|---|---|---|"]
-        for m in mutations:
-            if m.file == file:
-                tests = ", ".join(f"`{t.removeprefix('tests/')}`" for t in m.tests.split(" "))
-                lines.append(f"| {m.what} | {_code(m.old)} | {_code(m.new)} | {tests} |")
-    return "\n".join(lines) + "\n"
-
-
-def _code(text: str) -> str:
-    """A piece of code in a cell of a table: one line, with the bars that would end the cell escaped."""
-    return f"`{' '.join(text.split())}`".replace("|", "\\|") if text.strip() else "(nothing)"
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="entries at a time")
     parser.add_argument("--only", default="", help="entries whose file or words hold this pattern")
-    parser.add_argument("--write", action="store_true", help="write docs/mutations.md if every change is noticed")
     asked = parser.parse_args()
     chosen = [m for m in MUTATIONS if re.search(asked.only, f"{m.file}: {m.what}")]
     began = time.monotonic()
@@ -186,11 +156,7 @@ def main() -> int:
     noticed = len(chosen) - sum(map(len, groups.values()))
     said = ", ".join(f"{len(found)} {kind}" for kind, found in groups.items())
     print(f"\n{noticed} of {len(chosen)} noticed, {said}; {time.monotonic() - began:.0f} s")
-    if noticed < len(chosen):
-        return 1
-    if asked.write and chosen == list(MUTATIONS):
-        PAGE.write_text(page(MUTATIONS), encoding="utf-8")
-    return 0
+    return int(noticed < len(chosen))
 
 
 if __name__ == "__main__":

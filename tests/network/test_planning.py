@@ -10,7 +10,7 @@ from gallery import uncentred
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, SiteDataError
-from fedlsa.fit.passes import read
+from fedlsa.fit.reading import read
 from fedlsa.fit.sites import open_sites
 from fedlsa.network.coordinator import planning
 from fedlsa.network.protocol.messages import Description, Measurement

@@ -7,7 +7,7 @@ import pytest
 from twin import Twin
 
 import fedlsa as fl
-from fedlsa.theory import leaps, limits, local, moments
+from fedlsa.theory import local_steps, many_rounds, moments, stationary_pairs
 from fedlsa.theory.exact import controlled_round
 from fedlsa.theory.krylov import Krylov
 from fedlsa.theory.pairs import pair_map
@@ -69,8 +69,8 @@ def test_threads_and_sketches_of_many_groups_change_nothing(a):
     step = controlled_round(m, a, 0.1)
     assert len(pair_map(step).weights[2]) == 325
     wanted, x = np.array([0, 3, 50, 150]), -m.xi_star[m.table]
-    fast, slow = (leaps.curve(step, np.ones(8), x, wanted, few) for few in (0, 150))
-    assert (fast[-1], slow[-1]) == (leaps.LEAPS, leaps.ONE_BY_ONE)
+    fast, slow = (many_rounds.curve(step, np.ones(8), x, wanted, few) for few in (0, 150))
+    assert (fast[-1], slow[-1]) == (many_rounds.LEAPS, many_rounds.ONE_BY_ONE)
     for got, want in zip(fast[:-1], slow[:-1], strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-11)
 
@@ -78,12 +78,12 @@ def test_threads_and_sketches_of_many_groups_change_nothing(a):
 @pytest.mark.parametrize("a", METHODS, ids=repr)
 def test_the_limit_is_a_fixed_point_and_the_radius_the_rate_at_which_it_is_approached(a):
     m = moments(several())
-    found = limits.limit(controlled_round(m, a, 0.2))
+    found = stationary_pairs.limit(controlled_round(m, a, 0.2))
     assert found.vector is not None
     np.testing.assert_allclose(
         found.step.advance(found.vector), found.vector, rtol=0, atol=1e-12 * np.abs(found.vector).max()
     )
-    assert found.radius == pytest.approx(limits.radius(found.step.round), rel=1e-8)
+    assert found.radius == pytest.approx(stationary_pairs.radius(found.step.round), rel=1e-8)
     columns = [found.step.advance(e, 0.0) for e in np.eye(found.step.length)]
     second = np.array(columns)[12:, 12:]  # without the means of 4 groups
     assert found.radius == pytest.approx(np.abs(np.linalg.eigvals(second)).max(), rel=1e-6)
@@ -109,8 +109,8 @@ def test_a_sketched_krylov_space_reproduces_its_map():
 @pytest.mark.parametrize("H", [2, 7, 1000])
 def test_threads_that_share_the_tables_find_the_same_powers_of_a_local_step(H):
     m = moments(fl.problems.garnet(agents=25, preset="authors"))
-    for step in (local.one_step(m, 0.1), local.frozen_step(m, 0.1, -m.xi_star)):
-        fast, slow = local.repeated(step, H), local.slowly_repeated(step, H)
+    for step in (local_steps.one_step(m, 0.1), local_steps.frozen_step(m, 0.1, -m.xi_star)):
+        fast, slow = local_steps.repeated(step, H), local_steps.slowly_repeated(step, H)
         for name in ("M", "G", "D"):
             want = getattr(slow, name)
             np.testing.assert_allclose(getattr(fast, name), want, rtol=0, atol=1e-13 * np.abs(want).max())

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import fedlsa as fl
-from fedlsa.theory import leaps, limits, moments
+from fedlsa.theory import many_rounds, moments, stationary_pairs
 from fedlsa.theory.exact import controlled_round
 
 METHODS = [fl.FedLSA(0.1, 20), fl.SCAFFLSA(0.1, 20), fl.Scaffnew(0.1, 0.05)]
@@ -28,7 +28,7 @@ def agree(found, want):
 def test_few_and_many_rounds_agree_on_those_they_share(a, n):
     m = agents(n)
     few = fl.theory.exact(m, a, rounds=SHARED[-1], record=SHARED)
-    for more in (leaps.FEW + 1, 10_000):
+    for more in (many_rounds.FEW + 1, 10_000):
         agree(fl.theory.exact(m, a, rounds=more, record=[*SHARED, more]).sel(round=SHARED), few)
 
 
@@ -46,7 +46,7 @@ def test_whether_a_round_settles_is_whether_its_radius_is_below_one(a, factor):
     m = agents(3)
     eta = factor * fl.theory.stability_limit(m, a, tolerance=1e-5)
     step = controlled_round(m, a, eta)
-    assert limits.settles(step) == (limits.radius(step) < 1) == (factor < 1)
+    assert stationary_pairs.settles(step) == (stationary_pairs.radius(step) < 1) == (factor < 1)
 
 
 def test_an_error_without_a_limit_grows_until_it_is_infinite():
@@ -61,5 +61,5 @@ def test_rounds_of_random_length_have_no_second_moment_beyond_the_step_size_of_a
     m = agents(3)
     alone = controlled_round(m, fl.Scaffnew(3.5, 0.01), 3.5)
     assert not np.isfinite(alone.noise).any()
-    assert limits.radius(alone) == np.inf
-    assert not limits.settles(alone)
+    assert stationary_pairs.radius(alone) == np.inf
+    assert not stationary_pairs.settles(alone)

@@ -10,8 +10,8 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.errors import PrecisionError
-from fedlsa.theory import fedlsa, laws, limits
-from fedlsa.theory.quiet import Modes, Powers, local_steps
+from fedlsa.theory import fedlsa, laws, stationary_pairs
+from fedlsa.theory.noiseless import Modes, Powers, local_steps
 
 exact_file = importlib.import_module("fedlsa.theory.exact")  # the package's name for it is the function
 METHODS = (fl.FedLSA(0.1, 1), fl.SCAFFLSA(0.1, 1), fl.SCAFFLSA(0.1, 3), fl.Scaffnew(0.1, 0.4))
@@ -85,7 +85,7 @@ def test_a_negative_variance_of_control_variates_is_refused(monkeypatch):
     monkeypatch.setattr(exact_file.leaps, "curve", wrong)
     with pytest.raises(PrecisionError, match="variances by round by round must not be negative"):
         fl.theory.exact(problem, a, 30)
-    monkeypatch.setattr(limits.Limit, "U", np.diag([1.0, -1e-5]))
+    monkeypatch.setattr(stationary_pairs.Limit, "U", np.diag([1.0, -1e-5]))
     with pytest.raises(PrecisionError, match="stationary variances by lyapunov must not be negative"):
         fl.theory.stationary(problem, a)
 

@@ -36,7 +36,7 @@ REGRESSION_EXAMPLES = """[bold]Examples[/bold]
 
 fedlsa fit regression firm-*.csv --target invest --out model.json
 
-fedlsa fit regression firm-*.csv --target invest --features value,capital --weight samples --uncentred --rivals"""
+fedlsa fit regression firm-*.csv --target invest --features value,capital --weight samples --uncentred --baselines"""
 EVALUATE_EXAMPLES = """[bold]Examples[/bold]
 
 fedlsa evaluate model.json holdout.parquet

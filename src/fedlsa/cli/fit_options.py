@@ -115,9 +115,9 @@ def request(
             help="Error bars from so many replicas of the run too.", show_default=False, rich_help_panel=ERRORS
         ),
     ] = None,
-    rivals: Annotated[
+    baselines: Annotated[
         bool,
-        typer.Option("--rivals", help="Compare with protocols of one message per site.", rich_help_panel=OUTPUT),
+        typer.Option("--baselines", help="Compare with protocols of one message per site.", rich_help_panel=OUTPUT),
     ] = False,
     out: Annotated[
         Path | None,
@@ -157,7 +157,7 @@ def request(
         "centred": not uncentred,
         "seed": checks.integer("--seed", seed),
         "bootstrap": bootstrap,
-        "rivals": rivals,
+        "baselines": baselines,
     }
     if memory is not None:
         arguments["memory"] = size("--memory", memory)

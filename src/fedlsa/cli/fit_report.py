@@ -18,7 +18,7 @@ from rich.table import Table
 
 from ..algorithms import Scaffnew
 from ..files import replacing
-from ..fit import Fit, Residuals, Rival, TDErrors
+from ..fit import Baseline, Fit, Residuals, TDErrors
 
 COEFFICIENTS, SITES = 64, 20  # rows that are shown at most
 LOCAL = {"rows": "rows at random", "log": "rows in their order", "means": "each site's means"}
@@ -38,7 +38,7 @@ def stages(*, shown: bool = True) -> Iterator[Callable[[str, float, float], None
 
 
 def print_fit(fit: Fit, level: float) -> None:
-    """Coefficients, the run, the parts of the error, the sites, and rivals where there are some."""
+    """Coefficients, the run, the parts of the error, the sites, and baselines where there are some."""
     console = _console()
     rows = sum(s.rows for s in fit.per_site)
     weights = "a site counts as 1/N" if fit.weight == "sites" else "a site counts as its share of rows"
@@ -55,9 +55,9 @@ def print_fit(fit: Fit, level: float) -> None:
     console.print("Distance, influence, noise and finite data are in standard errors of the estimate.")
     if len(fit.per_site) > SITES:
         console.print(f"the {SITES} sites furthest away; {len(fit.per_site) - SITES} more, --out keeps all")
-    if fit.rivals:
-        console.print(_rivals(fit.rivals))
-        for r in fit.rivals:
+    if fit.baselines:
+        console.print(_baselines(fit.baselines))
+        for r in fit.baselines:
             console.print(f"{r.name}: {r.reveals}")
 
 
@@ -106,7 +106,7 @@ def _sites(fit: Fit) -> Table:
     return table
 
 
-def _rivals(rivals: Sequence[Rival]) -> Table:
+def _baselines(baselines: Sequence[Baseline]) -> Table:
     table = _table(
         "way to an answer",
         "from the data's solution,\nstandard errors",
@@ -114,7 +114,7 @@ def _rivals(rivals: Sequence[Rival]) -> Table:
         "messages",
         "bytes",
     )
-    for r in rivals:
+    for r in baselines:
         table.add_row(r.name, number(r.distance), f"{r.numbers:,}", f"{r.messages:,}", f"{r.bytes:,}")
     return table
 

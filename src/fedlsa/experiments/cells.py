@@ -17,7 +17,7 @@ from typing import Any
 PACKAGE = Path(__file__).parents[1]
 # what a result may depend on; drawing, tabulating and deciding are not in it
 COMPUTES = ("checks.py", "sampling.py", "problems", "algorithms", "results", "theory", "engine")
-COMPUTES_CELLS = ("compute.py", "markov_cells.py", "planning.py", "rivals.py", "value_cells.py")
+COMPUTES_CELLS = ("compute.py", "markov_cells.py", "planning.py", "baselines.py", "value_cells.py")
 
 
 def source_digest(package: Path) -> str:

@@ -21,11 +21,11 @@ from ..problems import Problem
 from ..sampling import IID, Markov, Sampling
 from ..theory import fedlsa
 from ..theory.exact import controlled_round
-from ..theory.local import repeated
+from ..theory.local_steps import repeated
 from ..theory.moments import moments
 from ..theory.pairs import pair_map
 from ..theory.symmetric import smat
-from . import markov_cells, planning, rivals, value_cells
+from . import baselines, markov_cells, planning, value_cells
 from .cells import Cell
 
 Settings = Mapping[str, Any]
@@ -130,7 +130,7 @@ KINDS: dict[str, Callable[[Settings, Mapping[str, Any], Report | None], xr.Datas
     "plan": planning.planned,
     "promise": planning.promised,
     "lower-bound": planning.lower_bound,
-    "one-shot": rivals.one_shot,
+    "one-shot": baselines.one_shot,
     "markov": markov_cells.simulated,
     "markov-exact": markov_cells.exact,
     "values": value_cells.value_errors,

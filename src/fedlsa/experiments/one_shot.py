@@ -1,4 +1,4 @@
-"""When one message is enough: one-shot rivals beside plans of FedLSA and SCAFFLSA, on the first table's instance."""
+"""When one message is enough: one-shot baselines beside plans of FedLSA and SCAFFLSA, on the first table's instance."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SAMPLES, QUICK_SAMPLES = tuple(10**k for k in range(2, 8)), (1_000, 10_000, 100_000, 1_000_000)
-DRAWS, FEWEST = 10, 50  # draws of a rival for each seed of a simulation, and the fewest: they cost next to nothing
-SETTLED = 10_000  # observations from which on the limits describe a rival
+DRAWS, FEWEST = 10, 50  # draws of a baseline for each seed of a simulation, and the fewest: they cost next to nothing
+SETTLED = 10_000  # observations from which on the limits describe a baseline
 SYSTEM, SOLUTIONS = "one message: averaged system", "one message: average of local solutions"
 SHOWN = ("fedlsa", "scafflsa")
 DIM = 8  # of the Garnet, where its settings do not say otherwise
 
 
 def cells(scale: Scale) -> Panels:
-    """Rivals by the number of observations; the plans are those of the first table."""
+    """Baselines by the number of observations; the plans are those of the first table."""
     where = {"problem": LSA.problem(scale), "seeds": max(FEWEST, DRAWS * scale.seeds)}
-    rivals = {str(n): Cell("one-shot", {**where, "samples": n}) for n in (QUICK_SAMPLES if scale.quick else SAMPLES)}
-    return {"one-shot": rivals, **{k: v for k, v in LSA.cells(scale).items() if k.startswith("plan")}}
+    baselines = {str(n): Cell("one-shot", {**where, "samples": n}) for n in (QUICK_SAMPLES if scale.quick else SAMPLES)}
+    return {"one-shot": baselines, **{k: v for k, v in LSA.cells(scale).items() if k.startswith("plan")}}
 
 
 def errors(name: str, cells: Panels, lookup: Lookup) -> tuple[Floats, Floats]:
-    """Numbers of observations (n,) and squared errors (n, seed) of a rival, "system" or "solutions"."""
+    """Numbers of observations (n,) and squared errors (n, seed) of a baseline, "system" or "solutions"."""
     held = cells["one-shot"]
     return np.array([float(n) for n in held]), np.stack([lookup(c)[name].values for c in held.values()])
 
@@ -45,13 +45,13 @@ def last(cells: Panels, lookup: Lookup) -> xr.Dataset:
 
 
 def limit(name: str, held: xr.Dataset, n: Floats) -> Floats:
-    """What the MSE of a rival tends to: noise / n, plus the squared bias of the average of solutions."""
+    """What the MSE of a baseline tends to: noise / n, plus the squared bias of the average of solutions."""
     bias = float(held["solutions_bias"]) if name == "solutions" else 0.0
     return np.asarray(bias + float(held[f"{name}_noise"]) / n, np.float64)
 
 
 def draw(cells: Panels, lookup: Lookup, scale: Scale) -> Figure:
-    """MSE against observations per agent, of the rivals and of plans."""
+    """MSE against observations per agent, of the baselines and of plans."""
     held, marks = last(cells, lookup), []
     for name, label, colour, marker in (
         ("system", SYSTEM, style.OTHERS[3], "D"),
@@ -67,7 +67,7 @@ def draw(cells: Panels, lookup: Lookup, scale: Scale) -> Figure:
         inside = samples <= 2 * n[-1]
         marks.append(marks_of(NAMES[method], samples[inside], x[inside] ** -2.0))
     note = (
-        f"Rivals: mean of the squared error over {squared.shape[1]} draws; band: their 10% to 90% quantile;\n"
+        f"Baselines: mean of the squared error over {squared.shape[1]} draws; band: their 10% to 90% quantile;\n"
         "line: its limit for many observations. FedLSA, SCAFFLSA: exact MSE and samples of the plans with\n"
         f"the fewest communications. Instance: {scale.preset}, N = {LSA.agents(scale)}, d = {dim(scale)}."
     )
@@ -128,13 +128,13 @@ def stall(cells: Panels, lookup: Lookup, scale: Scale) -> float:
     return float(squared[-1].mean() / float(last(cells, lookup)["solutions_bias"]))
 
 
-def _of_rivals(scale: Scale) -> Panels:
-    """The rivals alone, without plans."""
+def _of_baselines(scale: Scale) -> Panels:
+    """The baselines alone, without plans."""
     return {"one-shot": cells(scale)["one-shot"]}
 
 
 def _claim(name: str, text: str, statistic: str, measure: Any, **k: Any) -> Claim:
-    return Claim(f"one-shot-{name}", text, "", statistic, _of_rivals, measure, **k)
+    return Claim(f"one-shot-{name}", text, "", statistic, _of_baselines, measure, **k)
 
 
 EXPERIMENTS = (

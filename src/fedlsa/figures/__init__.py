@@ -2,10 +2,10 @@
 
 from .bounds import bound_and_curve
 from .curves import error_curves
+from .error_parts import exact_parts
 from .exact_curves import exact_curves
 from .files import save
 from .fits import coefficients
-from .parts import exact_parts
 from .plane import agent_paths
 from .prediction import predicted_bias
 from .tradeoff import trade_off

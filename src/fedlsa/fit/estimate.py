@@ -15,6 +15,7 @@ from ..errors import ArgumentError, PrecisionError, SiteDataError
 from ..problems import Problem
 from ..results.recipe import versions
 from ..theory.planner import LARGEST, Plan
+from .baselines import compare
 from .bootstrap import Bootstrap, check_work
 from .bootstrap import bootstrap as run_replicas
 from .covariance import Scores, block_length, corrected, positive, sandwich, scores
@@ -22,9 +23,8 @@ from .fitted import Fit
 from .metric import Metric, metric_of
 from .observe import Piece
 from .parts import by_origin, of_the_run, site_reports, warn_if_coarse, warn_if_small
-from .passes import Progress, read
 from .problem import MEMORY, WEIGHTS, problem_of, rows_or_means
-from .rivals import compare
+from .reading import Progress, read
 from .run import Outcome, Settings, planned, run
 from .sites import open_sites
 from .systems import solution, unreachable
@@ -52,7 +52,7 @@ def fit(
     centred: bool = True,
     seed: int = 0,
     bootstrap: int | None = None,
-    rivals: bool = False,
+    baselines: bool = False,
     memory: float = MEMORY,
     progress: Progress | None = None,
 ) -> Fit:
@@ -75,7 +75,7 @@ def fit(
     centred : covariances about each site's own mean score (sites are fixed, rows random), or about 0 (HC0). One row has
         no spread: a site with one is taken about 0, with a warning
     bootstrap : how many replicas of the run on reweighted rows give error bars of their own; needs rows
-    rivals : compare with the one-shot system and with the average of the sites' own solutions
+    baselines : compare with the one-shot system and with the average of the sites' own solutions
     seed : of the run's draws; memory : bytes of rows to keep; progress : called with (what, done, in all)
     """
     checks.instance("task", task, (Regression, Value), "fl.Regression(...) or fl.Value(...)")
@@ -84,7 +84,7 @@ def fit(
     checks.choice("weight", weight, WEIGHTS)
     window = checks.integer("lag", lag) if lag is not None else (0 if isinstance(task, Regression) else None)
     checks.boolean("centred", centred)
-    checks.boolean("rivals", rivals)
+    checks.boolean("baselines", baselines)
     if bootstrap is not None:
         checks.memory("bootstrap", checks.integer("bootstrap", bootstrap, at_least=2), 64, "what a replica ends with")
     checks.callback("progress", progress)
@@ -145,9 +145,9 @@ def fit(
         centred=centred,
         made_by={"versions": versions()},
     )
-    if rivals:
+    if baselines:
         out = replace(
-            out, rivals=compare(out.protocol, out.theta, out.covariance, out.plan, systems, weights, original)
+            out, baselines=compare(out.protocol, out.theta, out.covariance, out.plan, systems, weights, original)
         )
     if bootstrap is not None:
         tell("bootstrap", 0, 1)

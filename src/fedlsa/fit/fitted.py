@@ -16,9 +16,9 @@ from ..frozen import ReadOnly
 from ..problems import features as maps
 from ..theory.planner import Plan
 from .arrays import by_name, has_names
+from .baselines import Baseline
 from .bootstrap import Bootstrap
 from .models import read_model, write_model
-from .rivals import Rival
 from .tasks import Regression, Task
 
 
@@ -67,7 +67,7 @@ class Fit(ReadOnly):
     epsilon : the accuracy that was asked of the run, in its own coordinates; None for a run by hand
     columns : that were read as features or states, in the order of `names` where there is no feature map
     local : what a local step uses: "rows" drawn at random, the "log" in its order, or the site's "means"
-    rivals : other ways to an answer, where asked for; bootstrap : replicas of the run, where asked for
+    baselines : other ways to an answer, where asked for; bootstrap : replicas of the run, where asked for
     made_by : the versions that it depends on, and the command where there was one
     """
 
@@ -85,7 +85,7 @@ class Fit(ReadOnly):
     weight: str
     local: str
     centred: bool
-    rivals: tuple[Rival, ...] = ()
+    baselines: tuple[Baseline, ...] = ()
     bootstrap: Bootstrap | None = None
     made_by: dict[str, Any] = field(default_factory=dict)
 

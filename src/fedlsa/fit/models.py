@@ -20,8 +20,8 @@ from ..errors import ArgumentError, FedLSAError, FedLSAWarning, ResultFileError
 from ..files import reason, replacing
 from ..problems import features as maps
 from ..theory.planner import Plan
+from .baselines import Baseline
 from .bootstrap import Bootstrap
-from .rivals import Rival
 from .tasks import Regression, Task, Value
 
 FORMAT, VERSION = "fedlsa-fit", 2
@@ -57,7 +57,7 @@ def read_model(path: Path, whole: type, site: type, features: Any = None) -> dic
             "plan": _plan(held["plan"]),
             "epsilon": None if held["epsilon"] is None else _number(held["epsilon"]),
             "per_site": tuple(site(**_typed(site, s)) for s in held["per_site"]),
-            "rivals": tuple(Rival(**_typed(Rival, r)) for r in held["rivals"]),
+            "baselines": tuple(Baseline(**_typed(Baseline, r)) for r in held["baselines"]),
             "bootstrap": None if held["bootstrap"] is None else Bootstrap(**_typed(Bootstrap, held["bootstrap"])),
         }
         rest = {k: v for k, v in held.items() if k not in ("format", "version", *special)}

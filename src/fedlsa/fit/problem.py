@@ -11,7 +11,7 @@ from ..checks import Floats
 from ..errors import ArgumentError, SingularSystemError, SiteDataError
 from ..problems import Problem
 from ..theory.planner import LARGEST
-from .passes import Data, read
+from .reading import Data, read
 from .run import means_problem, rows_problem
 from .sites import open_file, open_sites
 from .systems import System, solution

@@ -18,7 +18,7 @@ import numpy as np
 
 from ..checks import Floats
 from .linear import check_accuracy
-from .local import Steps, one_step, repeated
+from .local_steps import Steps, one_step, repeated
 from .moments import Moments
 from .symmetric import functionals, rows_of, smat, svec, symkron
 

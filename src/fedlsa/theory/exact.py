@@ -23,7 +23,7 @@ from ..errors import ArgumentError
 from ..problems.base import Problem
 from ..results import recipe
 from ..sampling import IID, Markov, Replay, Sampling
-from . import controlled, fedlsa, leaps, quiet, trajectories
+from . import controlled, fedlsa, many_rounds, noiseless, trajectories
 from .linear import not_negative
 from .moments import Moments, moments, start_error
 from .pairs import pair_map
@@ -35,12 +35,12 @@ NEGATIVE = 1e-9  # share of the squared bias by which rounding may make a varian
 class Routes:
     """Where one way of computing gives way to another; all give the same numbers.
 
-    noiseless : whether problems without noise are run instead (theory/quiet.py)
+    noiseless : whether problems without noise are run instead (theory/noiseless.py)
     one_by_one : rounds of control variates that are gone through one by one, in which no Krylov space is sought
     """
 
     noiseless: bool = True
-    one_by_one: int = leaps.FEW
+    one_by_one: int = many_rounds.FEW
 
 
 USUAL = Routes()
@@ -95,7 +95,7 @@ def curve(
     m: Moments, a: Algorithm, u: Floats, x: Floats, recorded: NDArray[np.int64], routes: Routes = USUAL
 ) -> trajectories.Found:
     """Moments at the recorded rounds, i.i.d. sampling, from u = theta_0 - theta_star, x = xi_0 - xi_star : (K, d)."""
-    if routes.noiseless and quiet.suits(m, a):
+    if routes.noiseless and noiseless.suits(m, a):
         return _noiseless(m, a, u, x, recorded)
     return _fedlsa(m, a, u, x, recorded) if isinstance(a, FedLSA) else _controlled(m, a, u, x, recorded, routes)
 
@@ -104,7 +104,7 @@ def _noiseless(m: Moments, a: Algorithm, start: Floats, x: Floats, recorded: NDA
     """Where nothing is random, moments are those of the one run there is, in any dimension."""
     assert isinstance(a, (FedLSA, SCAFFLSA))
     assert isinstance(a.step_size, float)
-    u, spread = quiet.curve(m, a, start, x, recorded)
+    u, spread = noiseless.curve(m, a, start, x, recorded)
     psi = None if spread is None else np.sum(u**2, axis=1) + (a.step_size * a.local_steps) ** 2 * spread
     return trajectories.Found(u, np.zeros(len(u)), trajectories.EXACT, "the run without noise", psi)
 
@@ -223,7 +223,9 @@ def _fedlsa(m: Moments, a: FedLSA, start: Floats, x: Floats, recorded: NDArray[n
     steps = [fedlsa.round_map(m, float(eta), a.local_steps, x, taking_part) for eta in a.eta(np.arange(different))]
     if len(steps) == 1 and after > last:
         return trajectories.Found(*fedlsa.curve(steps[0], v, recorded), trajectories.EXACT, "powers of a round")
-    return trajectories.Found(*fedlsa.averaged_curve(steps, v, after, recorded), trajectories.EXACT, leaps.ONE_BY_ONE)
+    return trajectories.Found(
+        *fedlsa.averaged_curve(steps, v, after, recorded), trajectories.EXACT, many_rounds.ONE_BY_ONE
+    )
 
 
 def _one_table_per_group(m: Moments, x: Floats) -> tuple[Moments, Floats]:
@@ -248,10 +250,10 @@ def _controlled(
 ) -> trajectories.Found:
     if isinstance(a.step_size, float):
         step = controlled_round(m, a, a.step_size)
-        mean, variance, spread, route = leaps.curve(step, start, x, recorded, routes.one_by_one)
+        mean, variance, spread, route = many_rounds.curve(step, start, x, recorded, routes.one_by_one)
     else:
         values = _decreasing_steps(m, a, a.eta(np.arange(max(int(recorded[-1]), 1))), start, x, recorded)
-        mean, variance, spread, route = values[:, :-2], values[:, -2], values[:, -1], leaps.ONE_BY_ONE
+        mean, variance, spread, route = values[:, :-2], values[:, -2], values[:, -1], many_rounds.ONE_BY_ONE
     length = a.eta(np.maximum(recorded - 1, 0)) / a.eta(np.zeros(1, np.int64)) * round_length(a)
     psi = np.sum(mean**2, axis=1) + variance + length**2 * spread
     return trajectories.Found(mean, variance, trajectories.EXACT, route, psi)

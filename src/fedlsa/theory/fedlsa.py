@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ..checks import Floats
 from .linear import check_accuracy, contracts, refined
-from .local import Steps, frozen_step, repeated
+from .local_steps import Steps, frozen_step, repeated
 from .moments import Moments
 from .symmetric import functionals, smat, svec, symkron, within
 

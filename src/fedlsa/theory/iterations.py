@@ -27,7 +27,7 @@ from ..problems.base import Problem
 from ..sampling import IID
 from .exact import NEGATIVE, centred_start, check_method
 from .linear import not_negative
-from .local import one_step
+from .local_steps import one_step
 from .moments import Moments, start_error
 from .symmetric import smat, svec
 

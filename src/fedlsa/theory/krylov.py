@@ -15,7 +15,7 @@ import numpy as np
 
 from ..checks import Floats
 from ..errors import ArgumentError
-from . import tiles
+from . import pair_kernels
 from .threads import cores, share
 
 MOST = 144  # dimensions
@@ -26,7 +26,7 @@ CANCELLED = 1e-3  # what is left of an image when rounding calls for another pas
 
 
 def _subtract(basis: Floats, along: Floats, image: Floats, begin: int, end: int) -> None:
-    tiles.subtract(basis, along, begin, end, image)
+    pair_kernels.subtract(basis, along, begin, end, image)
 
 
 def dimensions(n: int, most: int = MOST) -> int:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..algorithms import SCAFFLSA, Algorithm, FedLSA
 from ..checks import Floats
-from . import quiet
+from . import noiseless
 from .exact import exact
 from .krylov import Krylov
 from .linear import contracts
@@ -54,7 +54,7 @@ def follow(m: Moments, a: Algorithm, T: int, start: Floats, target: float = math
 def _rounds(m: Moments, a: Algorithm, T: int) -> NDArray[np.int64]:
     """The planned round and those after it that are looked at."""
     K, d = len(m.table), m.dim
-    cost = max(K * d * d, 5000) if quiet.suits(m, a) else 1 if isinstance(a, FedLSA) else 4 * K * K * d**3
+    cost = max(K * d * d, 5000) if noiseless.suits(m, a) else 1 if isinstance(a, FedLSA) else 4 * K * K * d**3
     most = T + max(4, int(WORK / cost))
     near = np.arange(T, 1 + min(2 * T + 32, T + EACH, most))
     far = near[-1] * FURTHER ** np.arange(1, 1 + math.log(max(BEYOND * T / near[-1], 1)) / math.log(FURTHER))
@@ -63,7 +63,7 @@ def _rounds(m: Moments, a: Algorithm, T: int) -> NDArray[np.int64]:
 
 def _limit(m: Moments, a: Algorithm) -> float:
     """The mean squared error in the limit, infinite where there is none."""
-    if isinstance(a, SCAFFLSA) and quiet.suits(m, a):
+    if isinstance(a, SCAFFLSA) and noiseless.suits(m, a):
         return 0.0 if _noiseless_settles(m, a) else math.inf
     return stationary(m, a).mse
 
@@ -71,7 +71,7 @@ def _limit(m: Moments, a: Algorithm) -> float:
 def _noiseless_settles(m: Moments, a: SCAFFLSA) -> bool:
     """Whether a noiseless round of SCAFFLSA contracts; with many agents by the largest Ritz value."""
     K, d, share = len(m.table), m.dim, m.count * m.weight
-    local = quiet.local_steps(m.A_bar[m.table], share)
+    local = noiseless.local_steps(m.A_bar[m.table], share)
     eta = float(a.eta(np.zeros(1, np.int64))[0])
     (power, kappa), scale = local.powers(eta, a.local_steps), eta * a.local_steps
 

@@ -12,12 +12,12 @@ import numpy as np
 from ..algorithms import METHODS, Algorithm, FedLSA
 from ..checks import Floats
 from ..errors import PrecisionError
-from . import fedlsa, limits
+from . import fedlsa, stationary_pairs
 from .exact import controlled_round
 from .linear import not_negative
 from .moments import Moments
+from .noiseless import Quiet, fedlsa_round, first_below, rounds_of_scafflsa
 from .pairs import looks
-from .quiet import Quiet, fedlsa_round, first_below, rounds_of_scafflsa
 from .stationary import stability_limit
 
 HUGE = 1e6  # times the error at the start: it will not come back
@@ -81,7 +81,7 @@ class Noisy(Law):
             worst = max(worst, self._checked(mse, eta * H))
             yield worst
         if math.isfinite(worst):
-            yield max(worst, float(np.trace(limits.limit(step_of_all).U)))
+            yield max(worst, float(np.trace(stationary_pairs.limit(step_of_all).U)))
 
     def first_below(self, eta: float, target: float, most: int) -> int | None:
         """The first round of one local step at which the error is at most `target`, if within about `most`."""

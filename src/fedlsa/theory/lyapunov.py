@@ -22,7 +22,7 @@ from scipy.linalg import schur
 from scipy.sparse.linalg import LinearOperator, gmres
 
 from ..checks import Floats
-from . import tiles
+from . import pair_kernels
 from .pairs import PairMap
 from .symmetric import smat, svec, triangle
 from .threads import share
@@ -103,7 +103,7 @@ class Lyapunov:
         cuts = self.pairs.cuts(16 * len(F) ** 2 * F.shape[1] ** 2)
         found = np.zeros((len(cuts) - 1, *F.shape), np.complex128)
         arrays = (self.T, self.Z, np.ascontiguousarray(R), np.ascontiguousarray(B_turned), m.weight, m.count)
-        share(lambda a, b: tiles.stationary(*arrays, a, b, found[cuts.index(a)], store), cuts)
+        share(lambda a, b: pair_kernels.stationary(*arrays, a, b, found[cuts.index(a)], store), cuts)
         return np.asarray((found.sum(0) @ adjoint).real)
 
     def _common_modes(self) -> Callable[[Floats], Floats]:

@@ -6,7 +6,7 @@ then nothing is conserved: u = -y_bar / gain and y_c+ = y_c - (N / m) 1{c in S} 
     y_c+ = F_c y_c + B_c u,   F = I - gain Q, B = gain (F - P).
 
 The vector of a state is E[y_k], svec Cov(y) of one agent per group, and Cov(y, y') of two different agents for groups
-k <= l, as tiles (theory/tiles.py). Covariances are carried on by the mean map, and a round adds what fluctuates: a
+k <= l, as tiles (pair_kernels.py). Covariances are carried on by the mean map, and a round adds what fluctuates: a
 linear function of second moments, covariance and square of the mean together. A variance is never a difference.
 """
 
@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..checks import Floats
-from . import tiles
+from . import pair_kernels
 from .controlled import Round
 from .linear import check_accuracy
 from .symmetric import functionals, rows_of, symkron, triangle
@@ -120,7 +120,7 @@ class PairMap:
         y, V, W = self.parts(vector)
         weights, cuts = self.weights[0], self.cuts(W.size)
         found = np.zeros((len(cuts) - 1, K, d, d))
-        share(lambda a, b: tiles.sums(W, V, m.weight, m.count, a, b, found[cuts.index(a)]), cuts)
+        share(lambda a, b: pair_kernels.sums(W, V, m.weight, m.count, a, b, found[cuts.index(a)]), cuts)
         uy = found.sum(0) / -k
         U = (weights @ uy.reshape(K, d * d)).reshape(d, d) / -k
         return Parts(y, V, W, weights @ y / -k, (U + U.T) / 2, uy)
@@ -140,14 +140,16 @@ class PairMap:
         y, V, W = self.parts(out)
         y[:] = self.mean(p.y)
         F, R = self._carried, self._mixed(self._carried, p)
-        share(lambda a, b: tiles.alone(p.V, *R, *F, a, b, V), self.cuts(V.size))
+        share(lambda a, b: pair_kernels.alone(p.V, *R, *F, a, b, V), self.cuts(V.size))
         self._add(W, p.W, F, R, 1.0)
         return out
 
     def fluctuate(self, p: Parts, out: Floats) -> None:
         """Add to a vector what a round adds to covariances for given second moments, which is linear in them."""
         _, V, W = self.parts(out)
-        share(lambda a, b: tiles.noise(p.y, p.V, p.u, p.U, p.uy, self.noise, a, b, V), self.cuts(self.noise.size))
+        share(
+            lambda a, b: pair_kernels.noise(p.y, p.V, p.u, p.U, p.uy, self.noise, a, b, V), self.cuts(self.noise.size)
+        )
         pair = self.round.sampled[1]
         if pair:
             self._add(W, p.W, self._moved, self._mixed(self._moved, p), pair)
@@ -160,7 +162,7 @@ class PairMap:
         assert self._length
         _, powers, powers_t = self._length
         count, cuts = self.round.moments.count, self.cuts(4 * len(powers) * X.size)
-        share(lambda a, b: tiles.doubled(X, powers, powers_t, count, a, b, out), cuts)
+        share(lambda a, b: pair_kernels.doubled(X, powers, powers_t, count, a, b, out), cuts)
 
     def _fluctuate_around(self, y: Floats, constant: float, out: Floats) -> None:
         """The same for y that are known. A step goes by x and u themselves, of which y may be a large multiple."""
@@ -186,7 +188,7 @@ class PairMap:
 
     def _add(self, out: Floats, W: Floats, form: Form, R: tuple[Floats, Floats], times: float) -> None:
         count = self.round.moments.count
-        share(lambda a, b: tiles.pairs(W, *R, *form, count, times, a, b, out), self.cuts(W.size))
+        share(lambda a, b: pair_kernels.pairs(W, *R, *form, count, times, a, b, out), self.cuts(W.size))
 
     def advance(self, vector: Floats, constant: float = 1.0) -> Floats:
         """The vector one round later; constant = 0 leaves the noise out, which makes the map linear where E[y] = 0."""
@@ -236,7 +238,7 @@ class PairMap:
         one = np.broadcast_to(np.eye(self.shape[1]), self.F.shape)
         form = _form(one, change * one)
         R = self._mixed(form, p)
-        share(lambda a, b: tiles.alone(p.V, *R, *form, a, b, V), self.cuts(V.size))
+        share(lambda a, b: pair_kernels.alone(p.V, *R, *form, a, b, V), self.cuts(V.size))
         self._add(W, p.W, form, R, 1.0)
         return out
 

@@ -16,7 +16,7 @@ from .. import checks, results
 from ..algorithms import METHODS, Algorithm
 from ..errors import ArgumentError
 from ..problems.base import Problem
-from . import promises
+from . import theorem_plans
 from .lasting import Lasting, follow
 from .laws import method as method_of
 from .moments import Moments, moments, random, start_error
@@ -174,13 +174,13 @@ def _promised(
     theta_0: ArrayLike | None,
 ) -> Plan:
     if epsilon is not None:
-        found = promises.for_accuracy(problem, name, epsilon, cap, theta_0)
+        found = theorem_plans.for_accuracy(problem, name, epsilon, cap, theta_0)
     elif samples is not None:
-        found = promises.for_budget(problem, name, math.inf, samples, theta_0, "samples")
+        found = theorem_plans.for_budget(problem, name, math.inf, samples, theta_0, "samples")
     else:
         assert rounds is not None
         assert cap is not None
-        found = promises.for_budget(problem, name, rounds, cap, theta_0, "rounds")
+        found = theorem_plans.for_budget(problem, name, rounds, cap, theta_0, "rounds")
     rmse, basis = math.sqrt(found.bound.mse), f"theorem {found.bound.label}"
     return _priced(
         found.algorithm, found.rounds, float(found.samples), rmse, problem.n_agents, problem.dim, basis, rmse

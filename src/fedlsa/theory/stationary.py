@@ -16,7 +16,7 @@ from ..errors import ArgumentError, PrecisionError
 from ..frozen import ReadOnly
 from ..problems.base import Problem
 from ..sampling import IID
-from . import fedlsa, limits, quiet
+from . import fedlsa, noiseless, stationary_pairs
 from .exact import check_method, controlled_round, round_length
 from .linear import ACCURATE, contracts, not_negative
 from .moments import Moments, moments
@@ -31,7 +31,7 @@ class Stationary(ReadOnly):
     """What theta tends to in law: mean, bias = mean - theta_star (d,), covariance (d, d), variance = its trace, mse.
 
     route : how the covariance was found: "linear system" or "means" (FedLSA), "lyapunov", "krylov" or "dense" (methods
-    with control variates, theory/limits.py), or what shows that there is none: "mean" (it grows already) or "radius"
+    with control variates, stationary_pairs.py), or what shows that there is none: "mean" (it grows already) or "radius"
     error : the estimated relative error of the covariance: 1e-9 where a route allows it, more where none does or where
     tiny steps lose digits; beyond 1e-6 (by the digits of the steps alone, 1e-3) PrecisionError is raised
     stable : whether second moments converge; where they do not, mse is infinite
@@ -72,7 +72,7 @@ def stationary(problem: Problem | Moments, algorithm: Algorithm) -> Stationary:
             end, route = _fedlsa_limit(m, algorithm, eta)
             u, covariance, error = end.mean, end.covariance, end.error
         else:
-            found = limits.limit(controlled_round(m, algorithm, eta))
+            found = stationary_pairs.limit(controlled_round(m, algorithm, eta))
             covariance, error, route = found.U, found.error, found.route
     own, covariance = np.diagonal(covariance), covariance.copy()
     rounding = m.rounding(u, m.xi_star[m.table], round_length(algorithm)) + ACCURATE * abs(float(own.sum()))
@@ -87,15 +87,15 @@ def radius(problem: Problem | Moments, algorithm: Algorithm) -> float:
     m, eta = _checked(problem, algorithm)
     with np.errstate(over="ignore", invalid="ignore"):
         if not isinstance(algorithm, FedLSA):
-            return limits.radius(controlled_round(m, algorithm, eta))
-        if quiet.suits(m, algorithm):
+            return stationary_pairs.radius(controlled_round(m, algorithm, eta))
+        if noiseless.suits(m, algorithm):
             return fedlsa.mean_radius(_quiet_round(m, algorithm, eta))
         return fedlsa.radius(_round(m, algorithm, eta))
 
 
 def _quiet_round(m: Moments, a: FedLSA, eta: float) -> Floats:
-    local = quiet.local_steps(m.A_bar[m.table], m.count * m.weight)
-    return quiet.fedlsa_round(local, eta, a.local_steps, -m.xi_star[m.table])
+    local = noiseless.local_steps(m.A_bar[m.table], m.count * m.weight)
+    return noiseless.fedlsa_round(local, eta, a.local_steps, -m.xi_star[m.table])
 
 
 def _round(m: Moments, a: FedLSA, eta: float) -> fedlsa.Round:
@@ -104,7 +104,7 @@ def _round(m: Moments, a: FedLSA, eta: float) -> fedlsa.Round:
 
 def _fedlsa_limit(m: Moments, a: FedLSA, eta: float) -> tuple[fedlsa.Limit, str]:
     """Where nothing is random, from the mean of a round alone, in any dimension."""
-    if quiet.suits(m, a):
+    if noiseless.suits(m, a):
         return fedlsa.mean_limit(_quiet_round(m, a, eta)), "means"
     return fedlsa.limit(_round(m, a, eta)), "linear system"
 
@@ -114,9 +114,9 @@ def _stable(m: Moments, a: Algorithm, eta: float) -> bool:
     with np.errstate(all="ignore"):
         try:
             if isinstance(a, FedLSA):
-                quiet_round = quiet.suits(m, a)
+                quiet_round = noiseless.suits(m, a)
                 return contracts(_quiet_round(m, a, eta)[:-1, :-1] if quiet_round else _round(m, a, eta).own)
-            return limits.settles(controlled_round(m, a, eta))
+            return stationary_pairs.settles(controlled_round(m, a, eta))
         except np.linalg.LinAlgError:
             return False
 

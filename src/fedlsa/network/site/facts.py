@@ -16,7 +16,7 @@ import numpy as np
 from ...checks import Floats
 from ...fit.columns import Columns, chosen, numbers_states, what_are_they
 from ...fit.observe import Piece, Scale, observations, recorded
-from ...fit.passes import Data
+from ...fit.reading import Data
 from ...fit.summaries import Summary, none_there, unscaled
 from ...fit.systems import Sums, null_space
 from ...fit.tasks import Regression, Task

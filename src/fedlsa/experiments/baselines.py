@@ -1,4 +1,4 @@
-"""The one-shot rivals: every site sends one message, made from n observations of its own, and is done.
+"""The one-shot baselines: every site sends one message, made from n observations of its own, and is done.
 
 - The averaged system (federated LSTD, normal equations): sites send estimates of (A_bar_c, b_bar_c), d^2 + d numbers,
   and the server solves their average. Consistent; n times its MSE tends to tr(A^-1 S A^-T), A = sum_c w_c A_bar_c,
@@ -61,7 +61,7 @@ def limits(p: Problem) -> dict[str, float]:
 
 
 def one_shot(settings: Settings, how: Mapping[str, object], report: object) -> xr.Dataset:
-    """Squared errors (seed,) of both rivals with "samples" observations per agent, with their `limits`."""
+    """Squared errors (seed,) of both baselines with "samples" observations per agent, with their `limits`."""
     p, n = problem(settings), settings["samples"]
     errors = np.empty((2, settings["seeds"]))
     for seed in range(settings["seeds"]):

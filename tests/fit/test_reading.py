@@ -10,14 +10,18 @@ from numpy.testing import assert_allclose
 
 import fedlsa as fl
 from fedlsa.errors import SiteDataError
-from fedlsa.fit import numbers, observe, passes
+from fedlsa.fit import numbers, observe, reading
 from fedlsa.fit.arrays import Arrays
 from fedlsa.fit.sites import open_sites
 from fedlsa.fit.systems import solution
 
 GAMMA = 0.9
 D = 4
-QUIET = {"step_size": 1e-6, "local_steps": 2, "rounds": 2}  # a run that costs nothing: passes are in question here
+QUIET = {
+    "step_size": 1e-6,
+    "local_steps": 2,
+    "rounds": 2,
+}  # a run that costs nothing: reading is in question here
 pytestmark = pytest.mark.filterwarnings("ignore:the run ends at:fedlsa.errors.FedLSAWarning")
 
 
@@ -26,7 +30,7 @@ def silent(what, done, total):
 
 
 def read(entries, task, memory=1e9, weight="sites"):
-    return passes.read(open_sites(entries, task), task, weight, memory, silent)
+    return reading.read(open_sites(entries, task), task, weight, memory, silent)
 
 
 def log(n, seed, optional=True):
@@ -272,7 +276,7 @@ def test_errors_come_in_the_order_of_the_sites_and_progress_counts_them():
     sites = open_sites([table(), table(b=[np.nan] * 30), table(a=[np.inf] * 30)], task)
     told = []
     with pytest.raises(SiteDataError, match=r"^site 1: column 'b'"):
-        passes.read(sites, task, "sites", 1e9, lambda *call: told.append(call))
+        reading.read(sites, task, "sites", 1e9, lambda *call: told.append(call))
     assert told == [("reading", 0, 3), ("reading", 1, 3)]
 
 
@@ -284,7 +288,7 @@ def test_an_interruption_ends_every_pass():
     before = threading.active_count()
     task = fl.Regression("y")
     with pytest.raises(KeyboardInterrupt):
-        passes.read(open_sites(FIRMS, task), task, "sites", 1e9, interrupt)
+        reading.read(open_sites(FIRMS, task), task, "sites", 1e9, interrupt)
     assert threading.active_count() == before
 
 

@@ -1,8 +1,8 @@
-"""The rivals of the benchmark solve the problem that fedlsa solves: without that, a comparison is worth nothing."""
+"""The baselines of the benchmark solve the problem that fedlsa solves: without that, a comparison is worth nothing."""
 
+import baselines
 import numpy as np
 import pytest
-import rivals
 
 import fedlsa as fl
 
@@ -49,33 +49,33 @@ def test_fedlsa_itself_follows_the_mean_recursion(problem, ours):
     assert_solves(problem, ours, ours)
 
 
-def test_numpy_rival_follows_the_mean_recursion_and_has_our_error(problem, ours):
-    loop = rivals.numpy_loop(problem, ETA, H)
+def test_numpy_baseline_follows_the_mean_recursion_and_has_our_error(problem, ours):
+    loop = baselines.numpy_loop(problem, ETA, H)
     assert_solves(problem, np.stack([loop(H * ROUNDS, seed) for seed in range(200)]), ours)
 
 
-def test_numpy_rival_stops_within_a_round_at_the_last_average(problem):
-    loop = rivals.numpy_loop(problem, ETA, H)
+def test_numpy_baseline_stops_within_a_round_at_the_last_average(problem):
+    loop = baselines.numpy_loop(problem, ETA, H)
     assert np.array_equal(loop(H + 2, 0), loop(H, 0))
 
 
-@pytest.mark.parametrize("draw", rivals.DRAWS)
-def test_jax_rival_follows_the_mean_recursion_and_has_our_error(problem, ours, draw):
+@pytest.mark.parametrize("draw", baselines.DRAWS)
+def test_jax_baseline_follows_the_mean_recursion_and_has_our_error(problem, ours, draw):
     jax = pytest.importorskip("jax")
     before = jax.config.jax_enable_x64
     jax.config.update("jax_enable_x64", True)
     try:
-        theta = np.asarray(rivals.jax_loop(problem, ETA, H, draw)(ROUNDS, jax.numpy.arange(1000)))
+        theta = np.asarray(baselines.jax_loop(problem, ETA, H, draw)(ROUNDS, jax.numpy.arange(1000)))
     finally:
         jax.config.update("jax_enable_x64", before)
     assert theta.dtype == np.float64
     assert_solves(problem, theta, ours)
 
 
-def test_rivals_refuse_what_they_would_get_wrong(problem):
+def test_baselines_refuse_what_they_would_get_wrong(problem):
     weighted = fl.problems.garnet(agents=2, weights=[1, 3])
     with pytest.raises(ValueError, match="equal weights"):
-        rivals.numpy_loop(weighted, ETA, H)
+        baselines.numpy_loop(weighted, ETA, H)
     ridge = fl.problems.regression([(np.eye(2), np.ones(2))], ridge=0.1)
     with pytest.raises(ValueError, match="rank-one"):
-        rivals.numpy_loop(ridge, ETA, H)
+        baselines.numpy_loop(ridge, ETA, H)

@@ -21,8 +21,8 @@ from ..checks import Floats
 from ..errors import ArgumentError, PrecisionError
 from .controlled import Round
 from .krylov import Krylov
-from .limits import limit
 from .pairs import PairMap, Parts, pair_map
+from .stationary_pairs import limit
 from .symmetric import svec
 
 STAGE = 8  # dimensions that a space grows by

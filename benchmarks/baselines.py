@@ -21,9 +21,9 @@ DRAWS = ("cumulative", "alias")
 def _observations(problem: Problem) -> RankOne:
     z = problem.observations
     if not isinstance(z, RankOne) or z.ridge:
-        raise ValueError("the rivals know rank-one observations without a ridge only")
+        raise ValueError("the baselines know rank-one observations without a ridge only")
     if np.ptp(problem.weights) > 1e-12:
-        raise ValueError("the rivals know equal weights only")
+        raise ValueError("the baselines know equal weights only")
     return z
 
 

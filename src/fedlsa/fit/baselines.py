@@ -24,7 +24,7 @@ REVEALS = {
 
 
 @dataclass(frozen=True, eq=False)
-class Rival:
+class Baseline:
     """A way to an answer theta : (d,), on the original scale, from the same data.
 
     distance : the largest difference of a coefficient from the data's solution, in standard errors of that solution
@@ -48,7 +48,7 @@ def compare(
     systems: Sequence[System],
     weights: Floats,
     original: tuple[Floats, Floats],
-) -> tuple[Rival, ...]:
+) -> tuple[Baseline, ...]:
     """The iterative answer theta : (d,), the protocol's, beside the two of one message.
 
     solution, covariance : of the data, on the original scale like theta
@@ -67,7 +67,7 @@ def compare(
     out = []
     for name, (answer, numbers, messages, size) in answers.items():
         far = _largest(answer - solution, deviation)
-        out.append(Rival(name, answer, far, numbers, messages, size, REVEALS[name]))
+        out.append(Baseline(name, answer, far, numbers, messages, size, REVEALS[name]))
     return tuple(out)
 
 
