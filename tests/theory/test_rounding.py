@@ -76,13 +76,13 @@ def test_a_negative_variance_is_refused_unless_it_is_rounding(monkeypatch, by, r
 
 def test_a_negative_variance_of_control_variates_is_refused(monkeypatch):
     problem, a = without_noise_at_the_solution(), fl.SCAFFLSA(0.1, 3)
-    real = exact_file.leaps.curve
+    real = exact_file.many_rounds.curve
 
     def wrong(*arguments):
         mean, variance, spread, route = real(*arguments)
         return mean, -1e-5 - variance, spread, route
 
-    monkeypatch.setattr(exact_file.leaps, "curve", wrong)
+    monkeypatch.setattr(exact_file.many_rounds, "curve", wrong)
     with pytest.raises(PrecisionError, match="variances by round by round must not be negative"):
         fl.theory.exact(problem, a, 30)
     monkeypatch.setattr(stationary_pairs.Limit, "U", np.diag([1.0, -1e-5]))
