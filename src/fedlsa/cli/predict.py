@@ -20,7 +20,7 @@ from ..figures.doors import SCALES
 from ..figures.files import checked_path
 from ..problems import Problem
 from ..results.curves import SUFFIXES
-from ..theory.planner import LARGEST, Plan
+from ..theory.planner import MAX_EXACT_DIM, Plan
 from . import options, report
 from .method import METHOD, LocalSteps, Probability, StepSize, method_option
 from .problem import as_options
@@ -200,7 +200,7 @@ def _caps(problem: Problem, names: list[str], epsilon: float) -> list[tuple[str,
 
     None where theorems plan: they promise one setting for an accuracy, whatever the cap.
     """
-    names = [n for n in names if problem.dim <= LARGEST[n]]
+    names = [n for n in names if problem.dim <= MAX_EXACT_DIM[n]]
     if not names:
         return []
     fewest = _fewest(problem, epsilon)

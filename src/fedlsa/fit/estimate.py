@@ -14,7 +14,7 @@ from ..checks import Floats
 from ..errors import ArgumentError, PrecisionError, SiteDataError
 from ..problems import Problem
 from ..results.recipe import versions
-from ..theory.planner import LARGEST, Plan
+from ..theory.planner import MAX_EXACT_DIM, Plan
 from .baselines import compare
 from .bootstrap import Bootstrap, check_work
 from .bootstrap import bootstrap as run_replicas
@@ -107,7 +107,7 @@ def fit(
     by_default = settings.epsilon is None and not settings.by_hand
     if by_default:
         settings = _with_default_accuracy(settings, metric, theta_data)
-    rows = rows_or_means(data, local, LARGEST[method], memory)
+    rows = rows_or_means(data, local, MAX_EXACT_DIM[method], memory)
     if bootstrap is not None and (not rows or settings.in_order):
         drawn = "log" if rows else "means"
         raise ArgumentError(f"bootstrap must go with steps on rows drawn at random; got local={drawn!r}")

@@ -10,7 +10,7 @@ from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError, SingularSystemError, SiteDataError
 from ..problems import Problem
-from ..theory.planner import LARGEST
+from ..theory.planner import MAX_EXACT_DIM
 from .reading import Data, read
 from .run import means_problem, rows_problem
 from .sites import open_file, open_sites
@@ -59,7 +59,7 @@ def prepared(
     room = checks.real("memory", memory, above=0)
     data, weights, systems = read(open_sites(sites, task), task, weight, room, lambda what, done, total: None)
     solution(systems, weights, data.names)  # its error names the columns that determine one another
-    rows = rows_or_means(data, local, min(LARGEST.values()), memory)
+    rows = rows_or_means(data, local, min(MAX_EXACT_DIM.values()), memory)
     problem = problem_of(data, systems, weights, rows)
     return Prepared(problem, data.names, rows, data.scale.original())
 

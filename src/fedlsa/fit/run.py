@@ -20,7 +20,7 @@ from ..problems.tables import offsets
 from ..sampling import IID, Replay
 from ..theory import bias as limit_bias
 from ..theory import exact, plan, stability_limit
-from ..theory.planner import LARGEST, Plan
+from ..theory.planner import MAX_EXACT_DIM, Plan
 from .observe import Piece
 from .systems import System
 
@@ -125,7 +125,7 @@ def _error(
     off, zero = theta - problem.theta_star, np.zeros(problem.dim)
     if s.method != "scaffnew" and len(problem.prob) == problem.n_tables:  # one outcome each: nothing is random
         return off, 0.0, True
-    if problem.dim > LARGEST[s.method]:
+    if problem.dim > MAX_EXACT_DIM[s.method]:
         return zero, float(off @ off), False
     found = exact(problem, algorithm, rounds, zero, record=[0, rounds]).isel(round=-1)
     bias = found["mean"].values - problem.theta_star

@@ -23,7 +23,7 @@ from .moments import Moments, moments, random, start_error
 from .search import Search
 
 ATTEMPTS = 6  # plans that are held to the exact curve before none is found
-LARGEST = {"fedlsa": 32, "scafflsa": 20, "scaffnew": 20}  # dimensions in which exact moments are quick enough
+MAX_EXACT_DIM = {"fedlsa": 32, "scafflsa": 20, "scaffnew": 20}  # dimensions in which exact moments are quick enough
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +98,7 @@ def plan(
             raise ArgumentError("max_samples must be given with rounds, or rounds of any length would do; got None")
         if cap < rounds:
             raise ArgumentError(f"max_samples must be at least rounds, {rounds}; got {cap:g}")
-    if isinstance(problem, Problem) and problem.dim > LARGEST[name] and (name == "scaffnew" or random(problem)):
+    if isinstance(problem, Problem) and problem.dim > MAX_EXACT_DIM[name] and (name == "scaffnew" or random(problem)):
         return _promised(problem, name, epsilon, rounds, samples, cap, theta_0)
     m = problem if isinstance(problem, Moments) else moments(problem)
     start = start_error(m, theta_0)

@@ -50,7 +50,7 @@ from ...fit.summaries import Summary, scale_of, unscaled
 from ...fit.systems import System, solution
 from ...fit.tasks import Task
 from ...theory.moments import Moments
-from ...theory.planner import LARGEST, Plan, plan
+from ...theory.planner import MAX_EXACT_DIM, Plan, plan
 from ..protocol.messages import Description, Measurement
 
 WINDOW = 3  # movements that must be small before a run stops
@@ -192,7 +192,7 @@ def plan_from_moments(
     Where the dimension is beyond exact moments the plan is that from scalars; it says so.
     """
     m = shared(measurements, weights, local)
-    if m.dim > LARGEST[checks.choice("method", method, METHODS)] and not m.quiet:
+    if m.dim > MAX_EXACT_DIM[checks.choice("method", method, METHODS)] and not m.quiet:
         distance = float(np.linalg.norm(m.theta_star))
         return plan_from_scalars(measurements, weights, epsilon, method, m.dim, distance, local)
     found: Plan = plan(m, epsilon, method=method, max_samples=max_samples, theta_0=np.zeros(m.dim))
