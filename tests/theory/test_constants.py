@@ -7,7 +7,7 @@ import pytest
 from gallery import CASES
 
 import fedlsa as fl
-from fedlsa.problems.base import RankOne
+from fedlsa.problems import RankOne
 from fedlsa.theory import noise
 
 

@@ -18,8 +18,7 @@ import xarray as xr
 from .. import problems, theory
 from ..algorithms import Scaffnew
 from ..errors import ArgumentError
-from ..problems import Problem
-from ..problems.base import RankOne
+from ..problems import Problem, RankOne
 
 Settings = Mapping[str, Any]
 

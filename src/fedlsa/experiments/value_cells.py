@@ -10,8 +10,7 @@ import xarray as xr
 
 from .. import problems, theory
 from ..checks import Floats
-from ..problems import Problem
-from ..problems.base import RankOne
+from ..problems import Problem, RankOne
 
 
 def values(p: Problem) -> tuple[Floats, Floats, Floats]:

@@ -30,8 +30,7 @@ from ..engine.simulate import available_cores
 from ..engine.tables import layout
 from ..errors import ArgumentError
 from ..frozen import ReadOnly
-from ..problems import Problem
-from ..problems.base import Dense, RankOne
+from ..problems import Dense, Problem, RankOne
 from ..sampling import IID
 from .replicas import LANES, Data, Method, State, Weights, advance, mean_weights, weight_bits
 

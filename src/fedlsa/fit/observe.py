@@ -10,7 +10,7 @@ import numpy as np
 from ..checks import Floats
 from ..errors import ArgumentError, ArgumentTypeError, SiteDataError
 from ..problems import features as maps
-from ..problems.markov import Flags
+from ..problems.system import Flags
 from ..problems.transitions import traces
 from .columns import Columns
 from .numbers import piece_rows

@@ -14,9 +14,8 @@ from ..algorithms import METHODS, Algorithm, FedLSA
 from ..checks import Floats
 from ..engine import simulate
 from ..errors import ArgumentError, DivergenceError, DivergenceWarning, TheoryWarning
-from ..problems import from_observations
-from ..problems.base import Problem, RankOne
-from ..problems.tables import offsets
+from ..problems import Problem, RankOne, from_observations
+from ..problems.arguments import offsets
 from ..sampling import IID, Replay
 from ..theory import bias as limit_bias
 from ..theory import exact, plan, stability_limit

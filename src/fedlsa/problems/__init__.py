@@ -9,19 +9,15 @@ from typing import Any
 from .. import checks
 from ..errors import ArgumentError, ArgumentTypeError
 from . import features
-from .base import Chain, Dense, Problem, RankOne
-from .chains import from_chains
-from .families import cartpoles, lakes
+from .families import cartpoles, lakes, ring
 from .garnet import garnet
 from .gymnasium import from_gymnasium
-from .logs import Log, from_logs
-from .mdp import from_mdps
+from .mdp import from_chains, from_mdps
 from .minari import from_minari
-from .observations import from_observations
-from .regression import regression
-from .ring import ring
+from .observations import from_observations, regression
 from .rollouts import rollout
-from .transitions import from_transitions
+from .system import Chain, Dense, Problem, RankOne
+from .transitions import Log, from_logs, from_transitions
 
 CONSTRUCTORS: dict[str, Callable[..., Problem]] = {
     "garnet": garnet,

@@ -14,10 +14,10 @@ from numpy.typing import ArrayLike
 
 from .. import checks
 from ..checks import Floats
-from .base import Integers, Problem
-from .base import agents as agents_of
-from .tables import recipe
-from .td import Edges, temporal_difference
+from .arguments import recipe
+from .system import Integers, Problem
+from .system import agents as agents_of
+from .temporal_difference import Edges, temporal_difference
 
 PRESETS = ("paper", "authors")
 WORLD, FEATURES, AGENT = 0, 1, 2  # first entries of the spawn keys: one random stream for each purpose

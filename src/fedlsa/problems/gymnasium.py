@@ -12,12 +12,11 @@ from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError, SingularSystemError
 from . import features as maps
-from . import policies
-from .base import Problem
-from .chains import from_chains
-from .logs import from_logs, unseen
+from .environments import environments, initial_law, prepare_policy, table_of
+from .mdp import from_chains
 from .rollouts import rollout
-from .worlds import environments, initial_law, table_of
+from .system import Problem
+from .transitions import from_logs, unseen
 
 
 def from_gymnasium(
@@ -77,7 +76,7 @@ def _exact(
         if (len(table), len(table[0])) != (S, A):
             got = f"{len(table)} states and {len(table[0])} actions for agent {c}"
             raise ArgumentError(f"envs must share their states and actions, {S} and {A}; got {got}")
-    pi = policies.prepared(policy, A)(np.arange(S))
+    pi = prepare_policy(policy, A)(np.arange(S))
     phi = maps.apply(features, np.arange(S))
     begin: Any = initial
     if initial is None:

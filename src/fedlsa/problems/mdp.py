@@ -1,7 +1,8 @@
-"""Federated TD(0) on Markov decision processes that are given in full."""
+"""Federated TD(0) on finite chains that are given in full: decision processes, or lists of transitions."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,12 @@ from numpy.typing import ArrayLike
 from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError
-from .base import Problem, agents
-from .markov import Flags
-from .tables import own, recipe
-from .td import Edges, temporal_difference
+from .arguments import not_empty, own, recipe, tuples
+from .features.maps import numbered
+from .system import Flags, Problem, agents
+from .temporal_difference import Edges, temporal_difference
+
+FIELDS = ("state", "next_state", "reward", "probability", "terminated")  # of a chain
 
 
 def from_mdps(
@@ -78,3 +81,71 @@ def _episodes(terminal: ArrayLike | None, initial: ArrayLike | None, M: int, S: 
 def _shape(name: str, value: Any, M: int, S: int) -> tuple[int, ...]:
     """(M, S) for an argument with one row per table, else (S,)."""
     return (M, S) if checks.as_array(name, value).ndim == 2 else (S,)
+
+
+def from_chains(
+    chains: Iterable[tuple[ArrayLike, ...]],
+    features: ArrayLike,
+    discount: float,
+    initial: ArrayLike | None = None,
+    *,
+    weights: ArrayLike | None = None,
+    assignment: ArrayLike | None = None,
+) -> Problem:
+    """Federated TD(0) (eq:system_matrix) on M chains over S states, each a list of the transitions it can make.
+
+    chains : tuples (state, next_state, reward, probability[, terminated]) of arrays (E,), one tuple per table. The
+        probabilities of the entries with one state sum to one; a state without entries is never visited. A pair of
+        states may occur often, with different rewards. A terminated transition bootstraps nothing, and the chain
+        restarts from `initial`
+    features : (S, d); initial : (S,) or (M, S) law in which a chain begins, needed where something terminates
+
+    It differs from `from_mdps` in that the policy is already in the probabilities, that rewards and ends belong to
+    transitions, and that impossible transitions take no room.
+    """
+    given = tuples("chains", chains, FIELDS, optional=1)
+    phi = checks.array("features", features, ("S", "d"))
+    not_empty("features", phi.shape)
+    M, S = len(given), len(phi)
+    gamma = checks.real("discount", discount, at_least=0, below=1)
+    held, w = agents(M, assignment, weights)
+    lists = [_checked(f"chains[{m}]", entry, S) for m, entry in enumerate(given)]
+    table = np.repeat(np.arange(M), [len(entry[0]) for entry in lists])
+    s, s_next, y, chance, ends = (np.concatenate([entry[i] for entry in lists]) for i in range(5))
+    chance /= np.bincount(table * S + s, chance, M * S)[table * S + s]
+    law = None
+    if initial is not None:
+        shape = (M, S) if checks.as_array("initial", initial).ndim == 2 else (S,)
+        law = np.broadcast_to(checks.probabilities("initial", initial, shape), (M, S))
+    elif ends.any():
+        raise ArgumentError("initial must be a law over the states when transitions terminate; got None")
+    arguments = {"chains": lists, "features": own(features), "discount": gamma, "initial": own(initial)}
+    source = recipe("from_chains", weights, assignment, arguments)
+    return temporal_difference(Edges(table, s, s_next, y, chance, ends), M, phi, gamma, law, held, w, source)
+
+
+def _checked(name: str, entry: tuple[Any, ...], S: int) -> tuple[Any, ...]:
+    """One list with its arrays checked and copied."""
+    E = checks.array(f"state in {name}", entry[0], ("E",)).shape
+    not_empty(f"state in {name}", E)
+    s, s_next = (
+        numbered(checks.array(f"{FIELDS[i]} in {name}", entry[i], E), S, f"{FIELDS[i]} in {name}") for i in (0, 1)
+    )
+    y, chance = (checks.array(f"{FIELDS[i]} in {name}", entry[i], E).copy() for i in (2, 3))
+    ends = checks.flags(f"terminated in {name}", entry[4] if len(entry) > 4 else np.zeros(E), E)
+    if (chance < 0).any():
+        at = int(np.argmax(chance < 0))
+        raise ArgumentError(f"probability in {name} must hold numbers of at least 0; got {chance[at]:g} at [{at}]")
+    total = np.bincount(s, chance, S)
+    wrong = (np.abs(total - 1) > 1e-8) & (np.bincount(s, minlength=S) > 0)
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise ArgumentError(f"probability in {name} must sum to one in every state; got {total[at]:.10g} in state {at}")
+    stuck = (np.bincount(s, minlength=S)[s_next] == 0) & ~ends & (chance > 0)
+    if stuck.any():
+        at = int(np.argmax(stuck))
+        raise ArgumentError(
+            f"state in {name} must hold every state that is entered, or the transition must terminate; "
+            f"got none for state {s_next[at]}, entered at [{at}]"
+        )
+    return s, s_next, y, chance, ends

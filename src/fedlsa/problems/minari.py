@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError, ArgumentTypeError, MissingExtraError
-from .base import Problem
-from .logs import Log, from_logs
+from .system import Problem
+from .transitions import Log, from_logs
 
 
 def from_minari(

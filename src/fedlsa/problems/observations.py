@@ -1,4 +1,4 @@
-"""Problems given outright: every observation's matrix and vector."""
+"""Problems given outright: every observation's matrix and vector, or the rows of a least squares problem."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike
 
 from .. import checks
 from ..checks import Floats
-from .base import Dense, Problem, agents
-from .tables import not_empty, offsets, own, recipe, tuples
+from .arguments import not_empty, offsets, own, recipe, same_columns, tuples
+from .system import Dense, Problem, RankOne, agents
 
 
 def from_observations(
@@ -46,4 +46,41 @@ def from_observations(
         assignment=held,
         weights=w,
         recipe=recipe("from_observations", weights, assignment, {"tables": own_tables}),
+    )
+
+
+def regression(
+    sites: Iterable[tuple[ArrayLike, ArrayLike]],
+    ridge: float = 0.0,
+    *,
+    weights: ArrayLike | None = None,
+    assignment: ArrayLike | None = None,
+) -> Problem:
+    """Least squares as a federated linear system (eq:lsa_syst_fed): A(z) = x x^T + ridge I and b(z) = y x.
+
+    sites : pairs (X, y), X : (K, d) and y : (K,); K may differ from site to site, each row has probability 1/K.
+    With weights proportional to K, theta_star is the (ridge) estimate from the data of all sites together.
+    """
+    given = tuples("sites", sites, ("X", "y"))
+    same_columns("X in sites", [features for features, _ in given])
+    strength = checks.real("ridge", ridge, at_least=0)
+    X: list[Floats] = []
+    y: list[Floats] = []
+    for m, (features, target) in enumerate(given):
+        X.append(checks.array(f"X in sites[{m}]", features, ("K", X[0].shape[1] if X else "d")))
+        not_empty(f"X in sites[{m}]", X[-1].shape)
+        y.append(checks.array(f"y in sites[{m}]", target, (len(X[-1]),)))
+    held, w = agents(len(given), assignment, weights)
+    first = offsets([len(rows) for rows in X])
+    rows, targets = np.concatenate(X), np.concatenate(y)
+    row = np.arange(len(targets), dtype=np.uint32)
+    own_sites = [(rows[a:b], targets[a:b]) for a, b in pairwise(first)]
+    return Problem(
+        observations=RankOne(rows, row, row, targets, strength),
+        prob=np.repeat(1 / np.diff(first), np.diff(first)),
+        first=first,
+        assignment=held,
+        weights=w,
+        ordered=True,
+        recipe=recipe("regression", weights, assignment, {"sites": own_sites, "ridge": strength}),
     )

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError
-from . import policies
-from .logs import Log
-from .worlds import environments, gymnasium
+from .environments import choose_actions, environments, gymnasium, prepare_policy
+from .transitions import Log
 
 STEP_BYTES = 600  # of a transition of one agent, with the objects that hold it
 
@@ -66,8 +65,8 @@ def _recorded(envs: list[Any], policy: Any, behaviour: Any, steps: list[int], se
     coin = np.stack([np.random.default_rng(int(own)).random(K) for _, own in streams], axis=1)  # (K, N)
     if discrete:
         A = int(vector.single_action_space.n)
-        target = policies.prepared(policy, A)
-        acting = target if behaviour is None else policies.prepared(behaviour, A, "behaviour")
+        target = prepare_policy(policy, A)
+        acting = target if behaviour is None else prepare_policy(behaviour, A, "behaviour")
     elif behaviour is not None:
         raise ArgumentError("behaviour must be None where actions are not numbered: weights need probabilities")
     else:
@@ -79,7 +78,7 @@ def _recorded(envs: list[Any], policy: Any, behaviour: Any, steps: list[int], se
         if discrete:
             action, rho = _acted(target(state), None if behaviour is None else acting(state), coin[k])
         else:
-            action, rho = policies.chosen(policy, state, [env.action_space for env in envs]), np.ones(N)
+            action, rho = choose_actions(policy, state, [env.action_space for env in envs]), np.ones(N)
         after, reward, terminated, truncated, _ = vector.step(action)
         rows.append((state, action, reward.copy(), after, terminated.copy(), truncated.copy(), rho))
         over = terminated | truncated

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from .. import checks
 from ..algorithms import Algorithm
 from ..errors import ArgumentError
-from ..problems.base import Problem
+from ..problems import Problem
 from ..sampling import Sampling
 from . import recipe
 from .recipe import NEEDS

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from .. import checks
 from ..errors import ResultFileError
 from ..files import reason, replacing
-from ..problems.base import Problem
+from ..problems import Problem
 from . import netcdf, recipe
 from .recipe import require_result
 

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from .. import checks, problems
 from ..algorithms import METHODS, Algorithm, PowerStep
 from ..errors import ArgumentError, ArgumentTypeError
-from ..problems.base import Problem
+from ..problems import Problem
 from ..sampling import IID, Markov, Replay
 
 EMBED_LIMIT = 32 * 2**20

@@ -18,7 +18,7 @@ import numpy as np
 from .. import checks
 from ..checks import Floats
 from ..errors import TheoryWarning
-from ..problems.base import Problem
+from ..problems import Problem
 from .constants import stability
 
 

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from .. import checks
 from ..algorithms import SCAFFLSA, FedLSA, Scaffnew
 from ..errors import ArgumentError, TheoryWarning
-from ..problems.base import Problem
+from ..problems import Problem
 from .bounds.base import Bound, computed_inputs, equal_weights, start_distance
 from .bounds.dispatch import theorem
 from .bounds.markov import coupled_bound, round_lengths

@@ -20,7 +20,7 @@ import scipy.linalg
 from .. import checks
 from ..checks import Floats
 from ..frozen import ReadOnly
-from ..problems.base import Problem, RankOne
+from ..problems import Problem, RankOne
 from .noise import chunks, matrix_noise, norms, residuals
 
 

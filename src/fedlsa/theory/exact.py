@@ -20,7 +20,7 @@ from .. import checks, results
 from ..algorithms import SCAFFLSA, Algorithm, FedLSA, PowerStep, Scaffnew
 from ..checks import Floats
 from ..errors import ArgumentError
-from ..problems.base import Problem
+from ..problems import Problem
 from ..results import recipe
 from ..sampling import IID, Markov, Replay, Sampling
 from . import controlled, fedlsa, many_rounds, noiseless, trajectories

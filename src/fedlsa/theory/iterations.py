@@ -23,7 +23,7 @@ from .. import checks, results
 from ..algorithms import Scaffnew
 from ..checks import Floats
 from ..errors import ArgumentError
-from ..problems.base import Problem
+from ..problems import Problem
 from ..sampling import IID
 from .exact import NEGATIVE, centred_start, check_method
 from .linear import not_negative

@@ -24,7 +24,7 @@ from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError
 from ..frozen import ReadOnly
-from ..problems.base import Problem
+from ..problems import Problem
 from .constants import constants
 
 LONGEST = 2**40  # a chain that has not mixed by then counts as periodic

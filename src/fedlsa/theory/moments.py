@@ -21,7 +21,7 @@ from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError, PrecisionError
 from ..frozen import ReadOnly, frozen_property
-from ..problems.base import Problem, RankOne
+from ..problems import Problem, RankOne
 from .symmetric import folded, symkron, triangle
 
 CHUNK = 2**22  # numbers held at a time

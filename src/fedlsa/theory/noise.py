@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ..checks import Floats
-from ..problems.base import Dense, Problem, RankOne
+from ..problems import Dense, Problem, RankOne
 
 CHUNK = 2**20  # numbers held at a time
 

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from .. import checks, results
 from ..algorithms import METHODS, Algorithm
 from ..errors import ArgumentError
-from ..problems.base import Problem
+from ..problems import Problem
 from . import theorem_plans
 from .lasting import Lasting, follow
 from .laws import method as method_of

@@ -14,7 +14,7 @@ from ..algorithms import Algorithm, FedLSA, PowerStep
 from ..checks import Floats
 from ..errors import ArgumentError, PrecisionError
 from ..frozen import ReadOnly
-from ..problems.base import Problem
+from ..problems import Problem
 from ..sampling import IID
 from . import fedlsa, noiseless, stationary_pairs
 from .exact import check_method, controlled_round, round_length

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from numpy.typing import ArrayLike
 
 from ..errors import ArgumentError
-from ..problems.base import Problem
+from ..problems import Problem
 from .bounds.base import start_distance
 from .complexity import Complexity, complexity
 

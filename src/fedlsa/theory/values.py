@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError
-from ..problems.base import Problem, RankOne
+from ..problems import Problem, RankOne
 
 
 def value_functions(problem: Problem) -> Floats:

@@ -14,8 +14,8 @@ from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError, SingularSystemError
 from ..frozen import ReadOnly
-from ..problems.base import Problem, RankOne
-from ..problems.markov import stationary_laws
+from ..problems import Problem, RankOne
+from ..problems.temporal_difference import stationary_laws
 
 
 @dataclass(frozen=True, eq=False)

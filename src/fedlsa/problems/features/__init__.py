@@ -11,9 +11,8 @@ from numpy.typing import ArrayLike
 from ... import checks
 from ...checks import Floats
 from ...errors import ArgumentError, ArgumentTypeError
-from .base import FeatureMap, numbered
 from .boxes import Fourier, RadialBasis, TileCoding
-from .discrete import Aggregation, OneHot
+from .maps import Aggregation, FeatureMap, OneHot, numbered
 
 MAPS: dict[str, type[FeatureMap]] = {
     kind.__name__: kind for kind in (OneHot, Aggregation, TileCoding, Fourier, RadialBasis)

@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike
 from ... import checks
 from ...checks import Floats
 from ...errors import ArgumentError
-from ..base import Integers
-from .base import FeatureMap, box, counts, unit
+from ..system import Integers
+from .maps import FeatureMap, box, counts, unit
 
 
 @dataclass(frozen=True)

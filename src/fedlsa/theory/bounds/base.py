@@ -13,7 +13,7 @@ from ... import checks
 from ...algorithms.base import Algorithm
 from ...checks import Floats
 from ...errors import ArgumentError, TheoryWarning
-from ...problems.base import Problem
+from ...problems import Problem
 from ..constants import Constants
 from ..moments import start_error
 

@@ -11,7 +11,7 @@ from ... import checks, results
 from ...algorithms import SCAFFLSA, FedLSA, Scaffnew
 from ...algorithms.base import Algorithm
 from ...errors import ArgumentError, ArgumentTypeError
-from ...problems.base import Problem
+from ...problems import Problem
 from ...sampling import IID, Markov, Sampling
 from ..constants import constants
 from ..markov import markov_constants

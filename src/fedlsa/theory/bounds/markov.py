@@ -13,7 +13,7 @@ from ... import checks
 from ...algorithms import FedLSA
 from ...algorithms.base import Algorithm, FixedRounds
 from ...errors import ArgumentError, ArgumentTypeError, TheoryWarning
-from ...problems.base import Problem
+from ...problems import Problem
 from ..constants import Constants, constants
 from ..markov import MarkovConstants, mixing_times
 from .base import Bound, Numbers, Rounds, computed_inputs, constant_step, finished, start_distance

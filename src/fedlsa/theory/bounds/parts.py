@@ -14,7 +14,7 @@ import numpy as np
 from ... import checks
 from ...checks import Floats
 from ...errors import ArgumentError
-from ...problems.base import Dense, Problem, RankOne
+from ...problems import Dense, Problem, RankOne
 
 
 @dataclass(frozen=True, eq=False)

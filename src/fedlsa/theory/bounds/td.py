@@ -9,7 +9,7 @@ import numpy as np
 from ...checks import Floats
 from ...errors import ArgumentError
 from ...frozen import ReadOnly
-from ...problems.base import Problem, RankOne
+from ...problems import Problem, RankOne
 from ..constants import constants
 from .base import Inputs, Numbers
 

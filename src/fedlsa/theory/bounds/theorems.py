@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from ...algorithms import SCAFFLSA, FedLSA, Scaffnew
-from ...problems.base import Problem
+from ...problems import Problem
 from ..bias import bias_at, power_sums, round_bias
 from .base import Bound, Inputs, Numbers, Rounds, Value, equal_weights, finished
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ...algorithms import Algorithm, FedLSA, FixedRounds, Scaffnew
 from ...checks import Floats
 from ...errors import ArgumentError
-from ...problems.base import Problem
+from ...problems import Problem
 from ...sampling import Markov
 from . import closure, product
 from .chains import Local, first_law, one_update, whole_round

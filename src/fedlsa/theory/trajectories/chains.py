@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from ...checks import Floats
-from ...problems.base import Problem
+from ...problems import Problem
 from ..symmetric import Index, symkron, within
 
 CHUNK = 2**22  # numbers held at a time

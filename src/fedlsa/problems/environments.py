@@ -1,4 +1,4 @@
-"""Gymnasium environments that differ from agent to agent, and the transition tables that some of them carry."""
+"""Gymnasium environments that differ from agent to agent, their transition tables, and policies as users state them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError, ArgumentTypeError, MissingExtraError
+from .features.maps import numbered
 
 DERIVED: dict[
     str, tuple[str, str, Callable[[float, float], float]]
@@ -19,6 +21,7 @@ DERIVED: dict[
     "total_mass": ("masspole", "masscart", lambda a, b: a + b),
     "polemass_length": ("masspole", "length", lambda a, b: a * b),
 }
+POLICY_RULE = "an array (states, actions), a function from a batch of states to probabilities or actions, or 'random'"
 RESETS = 50  # how often an environment that does not tell its initial law is reset to see whether there is one state
 
 
@@ -137,3 +140,50 @@ def initial_law(env: Any, S: int, name: str) -> Floats:
     if len(seen) > 1:
         raise ArgumentError(f"initial must be given for {name}, which begins in {len(seen)} states or more; got None")
     return np.asarray(np.eye(S)[seen.pop()], np.float64)
+
+
+def prepare_policy(policy: Any, actions: int, name: str = "policy") -> Callable[[NDArray[Any]], Floats]:
+    """The policy as a function from a batch of n states to probabilities (n, actions); arrays are checked once.
+
+    policy : (S, actions) probabilities or (S,) actions for numbered states; a function from the batch of states to
+        (n, actions) probabilities or (n,) actions; or "random", all actions alike
+    """
+    if isinstance(policy, str):
+        checks.choice(name, policy, ("random",))
+        return lambda states: np.full((len(states), actions), 1 / actions)
+    if callable(policy):
+        return lambda states: _law(_called(policy, states, name), actions, f"what {name} gives", len(states))
+    if checks.as_array(name, policy, POLICY_RULE).ndim not in (1, 2):
+        raise ArgumentTypeError(f"{name} must be {POLICY_RULE}; got {checks.show(policy)}")
+    table = _law(policy, actions, name, "S")
+    return lambda states: table[numbered(states, len(table))]
+
+
+def _law(value: Any, actions: int, name: str, n: int | str) -> Floats:
+    """(n, actions): probabilities as they are, actions as certainties."""
+    if checks.as_array(name, value).ndim == 2:
+        return checks.probabilities(name, value, (n, actions))
+    chosen = checks.array(name, value, (n,))
+    return np.asarray(np.eye(actions)[numbered(chosen, actions, name)], np.float64)
+
+
+def choose_actions(policy: Any, states: NDArray[Any], spaces: Sequence[Any]) -> NDArray[Any]:
+    """(n, ...): the actions of a policy where they are not numbered; "random" draws from the n spaces themselves."""
+    space = spaces[0]
+    if isinstance(policy, str):
+        checks.choice("policy", policy, ("random",))
+        return np.stack([own.sample() for own in spaces])
+    if not callable(policy):
+        raise ArgumentTypeError(
+            f"policy must be a function of states or 'random' for {space}; got {checks.show(policy)}"
+        )
+    out = checks.array("what policy gives", _called(policy, states, "policy"), (len(states), *space.shape))
+    return np.asarray(out, space.dtype)
+
+
+def _called(policy: Any, batch: NDArray[Any], name: str) -> Any:
+    try:
+        return policy(batch)
+    except (TypeError, ValueError, IndexError) as error:
+        rule = f"{name} must be a function of a batch of states of shape {batch.shape}"
+        raise ArgumentError(f"{rule}; calling it failed: {error}") from error

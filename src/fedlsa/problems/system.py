@@ -24,6 +24,7 @@ from ..frozen import ReadOnly, frozen_property
 from .invariants import check_problem
 
 Integers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)

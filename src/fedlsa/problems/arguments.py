@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .. import checks
 from ..errors import ArgumentError, ArgumentTypeError
-from .base import Integers
+from .system import Integers
 
 
 def tuples(name: str, value: Any, fields: Sequence[str], optional: int = 0) -> list[tuple[Any, ...]]:
