@@ -8,7 +8,7 @@ from gallery import CASES
 
 import fedlsa as fl
 from fedlsa.problems import RankOne
-from fedlsa.theory import noise
+from fedlsa.theory import tuning
 
 
 def dense(seed=0):
@@ -128,7 +128,7 @@ def test_scalars_are_averages_and_extremes_over_agents(make):
 def test_chunks_do_not_change_the_constants(make, chunk, monkeypatch):
     problem = make()
     whole = fl.theory.constants(problem)
-    monkeypatch.setattr(noise, "CHUNK", chunk)
+    monkeypatch.setattr(tuning, "OUTCOMES_AT_ONCE", chunk)
     parts = fl.theory.constants(make())
     assert parts is not whole
     np.testing.assert_allclose(parts.table_Sigma_A, whole.table_Sigma_A, atol=1e-13)

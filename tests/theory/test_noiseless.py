@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import fedlsa as fl
+from fedlsa.theory import tuning
 from fedlsa.theory.laws import Noisy
 from fedlsa.theory.moments import Moments
 from fedlsa.theory.noiseless import Modes, Powers, Quiet, local_steps
@@ -170,7 +171,7 @@ def test_moments_of_rank_one_tables_are_those_of_the_written_out_matrices(ridge,
     rng = np.random.default_rng(1)
     sites = [(rng.standard_normal((300, 5)) + 1, rng.standard_normal(300) - 2) for _ in range(2)]
     logs = [(rng.random((200, 4)), rng.random(200), rng.random((200, 4)), rng.random(200) < 0.1)]
-    monkeypatch.setattr(moments_file, "CACHED", 2_000)  # several pieces per table
+    monkeypatch.setattr(tuning, "CACHED_OUTCOMES", 2_000)  # several pieces per table
     for problem in (fl.problems.regression(sites, ridge=ridge), fl.problems.from_transitions(logs, 0.9, trace=0.5)):
         for m, span in enumerate(problem.spans()):
             slow = moments_file._dense_noise(problem, m, span)

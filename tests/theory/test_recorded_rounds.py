@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import fedlsa as fl
-from fedlsa.theory import many_rounds, moments, stationary_pairs
+from fedlsa.theory import moments, stationary_pairs, tuning
 from fedlsa.theory.exact import controlled_round
 
 METHODS = [fl.FedLSA(0.1, 20), fl.SCAFFLSA(0.1, 20), fl.Scaffnew(0.1, 0.05)]
@@ -28,7 +28,7 @@ def agree(found, want):
 def test_few_and_many_rounds_agree_on_those_they_share(a, n):
     m = agents(n)
     few = fl.theory.exact(m, a, rounds=SHARED[-1], record=SHARED)
-    for more in (many_rounds.FEW + 1, 10_000):
+    for more in (tuning.KRYLOV_FROM + 1, 10_000):
         agree(fl.theory.exact(m, a, rounds=more, record=[*SHARED, more]).sel(round=SHARED), few)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fedlsa as fl
-from fedlsa.theory import moments, trajectories
+from fedlsa.theory import moments, tuning
 from fedlsa.theory.trajectories.product import Stillness
 
 BEYOND = 4.5  # standard errors that a simulated mean may lie off
@@ -138,7 +138,7 @@ def test_the_error_of_the_closure_is_within_its_estimate(seed, agents, states, s
         a = fl.FedLSA(eta, H)
         true = fl.theory.exact(p, a, rounds=25, sampling=sampling)
         with monkeypatch.context() as patch:
-            patch.setattr(trajectories, "MOST_PRODUCT", 0)
+            patch.setattr(tuning, "MAX_PRODUCT_MOMENTS", 0)
             found = fl.theory.exact(p, a, rounds=25, sampling=sampling)
         assert true.attrs["moments"] == "exact on the product of chains"
         off = np.abs(found["mse"] - true["mse"]).values
@@ -152,8 +152,8 @@ def test_the_error_of_the_closure_is_within_its_estimate(seed, agents, states, s
 def test_what_is_left_out_of_memories_is_in_the_estimate(agents, states, forgotten, monkeypatch):
     p, a = chains(0, agents, states, 0.5, weights=np.arange(1.0, agents + 1)), fl.FedLSA(0.2, 2)
     true = fl.theory.exact(p, a, rounds=25, sampling=fl.Markov())
-    monkeypatch.setattr(trajectories, "MOST_PRODUCT", 0)
-    monkeypatch.setattr(trajectories.closure, "FORGOTTEN", forgotten)
+    monkeypatch.setattr(tuning, "MAX_PRODUCT_MOMENTS", 0)
+    monkeypatch.setattr(tuning, "MEMORY_SHARE", forgotten)
     found = fl.theory.exact(p, a, rounds=25, sampling=fl.Markov())
     off = np.abs(found["mse"] - true["mse"]).values
     assert (off <= found["mse_error"].values + 1e-12 * true["mse"].values).all()
@@ -173,7 +173,7 @@ def test_a_recursion_is_still_only_where_nothing_is_left_of_its_way(rate):
 def test_two_agents_are_closed_without_error(stay, monkeypatch):
     p, a = chains(4, 2, 3, stay, weights=[1.0, 2.0]), fl.FedLSA(0.3, 2)
     true = fl.theory.exact(p, a, rounds=25, sampling=fl.Markov(thin=2))
-    monkeypatch.setattr(trajectories, "MOST_PRODUCT", 0)
+    monkeypatch.setattr(tuning, "MAX_PRODUCT_MOMENTS", 0)
     found = fl.theory.exact(p, a, rounds=25, sampling=fl.Markov(thin=2))
     for name in ("mean", "mse"):
         np.testing.assert_allclose(found[name], true[name], rtol=1e-11, atol=1e-12)

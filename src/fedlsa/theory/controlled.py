@@ -17,13 +17,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..checks import Floats
+from . import tuning
 from .linear import check_accuracy
 from .local_steps import Steps, one_step, repeated
 from .moments import Moments
 from .symmetric import functionals, rows_of, smat, svec, symkron
-
-FORGOTTEN = 1e-18  # share of a sum over lengths that is left out
-MOST_DOUBLINGS = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,9 +110,9 @@ def _shared(B: Floats, K: Floats, eta: float, p: float) -> SharedLength | None:
     q = 1 - p
     source = eta * np.sqrt(p * q) * _over(B, K)
     powers = [np.sqrt(q) * B]
-    for _ in range(MOST_DOUBLINGS):
+    for _ in range(tuning.MAX_DOUBLINGS):
         size = np.linalg.norm(powers[-1], axis=(1, 2)).max()
-        if size**2 < FORGOTTEN:
+        if size**2 < tuning.LENGTHS_TAIL:
             return SharedLength(source, np.stack(powers))
         powers.append(powers[-1] @ powers[-1])
     return None

@@ -23,12 +23,10 @@ from ..errors import ArgumentError
 from ..problems import Problem
 from ..results import recipe
 from ..sampling import IID, Markov, Replay, Sampling
-from . import controlled, fedlsa, many_rounds, noiseless, trajectories
+from . import controlled, fedlsa, many_rounds, noiseless, trajectories, tuning
 from .linear import not_negative
 from .moments import Moments, moments, start_error
 from .pairs import pair_map
-
-NEGATIVE = 1e-9  # share of the squared bias by which rounding may make a variance negative
 
 
 @dataclass(frozen=True)
@@ -40,7 +38,7 @@ class Routes:
     """
 
     noiseless: bool = True
-    one_by_one: int = many_rounds.FEW
+    one_by_one: int = tuning.KRYLOV_FROM
 
 
 USUAL = Routes()
@@ -135,11 +133,12 @@ def _dataset(
     sampling: Sampling,
     recorded: NDArray[np.int64],
     found: trajectories.Found,
-    rounding: float,
+    rounding: Floats | float,
 ) -> xr.Dataset:
     mean, squared_bias = found.mean, np.sum(found.mean**2, axis=1)
     variance = np.where(np.isnan(found.variance), np.inf, found.variance)
-    variance = not_negative(variance, rounding + NEGATIVE * squared_bias, f"variances by {found.route}")
+    rounding = rounding + tuning.VARIANCE_ROUNDING * squared_bias
+    variance = not_negative(variance, rounding, f"variances by {found.route}")
     mse = np.where(np.isnan(squared_bias), np.inf, squared_bias + variance)
     values = {
         "mse": (("round",), mse, {"long_name": "mean squared error", "description": "E||theta - theta_star||^2"}),

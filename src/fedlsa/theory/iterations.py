@@ -25,13 +25,12 @@ from ..checks import Floats
 from ..errors import ArgumentError
 from ..problems import Problem
 from ..sampling import IID
-from .exact import NEGATIVE, centred_start, check_method
+from . import tuning
+from .exact import centred_start, check_method
 from .linear import not_negative
 from .local_steps import one_step
 from .moments import Moments, start_error
 from .symmetric import smat, svec
-
-MOST_ITERATIONS = 10**7  # each of which is computed: minutes
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +66,7 @@ def exact_iterations(
     if not isinstance(algorithm.step_size, float):
         raise ArgumentError(f"step_size must be constant for moments per iteration; got {algorithm.step_size!r}")
     eta, p, d = algorithm.step_size, algorithm.probability, m.dim
-    last = checks.integer("iterations", iterations, at_least=1, at_most=MOST_ITERATIONS)
+    last = checks.integer("iterations", iterations, at_least=1, at_most=tuning.MAX_ITERATIONS)
     recorded = results.recorded_rounds(record, last)
     u = start_error(m, theta_0)
     w = np.concatenate([np.tile(u, (len(x), 1)), x], axis=1)
@@ -93,7 +92,7 @@ def exact_iterations(
         parts = zip(*(found[k] for k in recorded.tolist()), strict=True)
         average_mean, variances, agents_mse, psis = (np.array(part) for part in parts)
         squared_bias = np.sum(average_mean**2, axis=1)
-        rounding = m.rounding(u, x, eta / p) + NEGATIVE * squared_bias
+        rounding = m.rounding(u, x, eta / p) + tuning.VARIANCE_ROUNDING * squared_bias
         variances = not_negative(variances, rounding, "variances, iteration by iteration,")
     values = {
         "psi": ("iteration", psis, {"description": "E of the Lyapunov function, eq:definition:lyapunov_app"}),

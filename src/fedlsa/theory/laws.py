@@ -12,15 +12,13 @@ import numpy as np
 from ..algorithms import METHODS, Algorithm, FedLSA
 from ..checks import Floats
 from ..errors import PrecisionError
-from . import fedlsa, stationary_pairs
+from . import fedlsa, stationary_pairs, tuning
 from .exact import controlled_round
 from .linear import not_negative
 from .moments import Moments
 from .noiseless import Quiet, fedlsa_round, first_below, rounds_of_scafflsa
 from .pairs import looks
 from .stationary import stability_limit
-
-HUGE = 1e6  # times the error at the start: it will not come back
 
 
 class Law(ABC):
@@ -126,7 +124,7 @@ class Noiseless(Quiet, Law):
 def _until_huge(errors: Iterator[float], T: int, begin: float) -> Iterator[float]:
     """Those after T and T + 1 rounds, or infinity as soon as one is huge."""
     for t, mse in enumerate(itertools.islice(errors, T + 1), 1):
-        if not mse < HUGE * begin:
+        if not mse < tuning.DIVERGED * begin:
             yield math.inf
             return
         if t >= T:

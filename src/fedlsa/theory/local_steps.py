@@ -20,12 +20,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..checks import Floats
+from . import tuning
 from .moments import Moments, check_size
 from .symmetric import functionals, rows_of, symkron
 from .threads import cores, share
-
-MANY = 2**16  # numbers in D below which threads cost more than they bring
-AT_ONCE = 16  # tables
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,13 +83,13 @@ def frozen_step(moments: Moments, eta: float, x: Floats) -> Steps:
 def repeated(step: Steps, H: int) -> Steps:
     """H times the same step, in O(log H) products; threads share the tables, a few at a time to stay in the cache."""
     tables = len(step.M)
-    if step.D.size < MANY or H == 1:
+    if step.D.size < tuning.THREADS_FROM or H == 1:
         return slowly_repeated(step, H)
     out = Steps(*(np.empty_like(a) for a in (step.M, step.G, step.D)))
 
     def work(begin: int, end: int) -> None:
-        for a in range(begin, end, AT_ONCE):
-            b = min(a + AT_ONCE, end)
+        for a in range(begin, end, tuning.TABLES_AT_ONCE):
+            b = min(a + tuning.TABLES_AT_ONCE, end)
             some = slowly_repeated(Steps(step.M[a:b], step.G[a:b], step.D[a:b]), H)
             out.M[a:b], out.G[a:b], out.D[a:b] = some.M, some.G, some.D
 

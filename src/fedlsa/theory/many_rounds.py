@@ -19,27 +19,18 @@ from numpy.typing import NDArray
 
 from ..checks import Floats
 from ..errors import ArgumentError, PrecisionError
+from . import tuning
 from .controlled import Round
 from .krylov import Krylov
 from .pairs import PairMap, Parts, pair_map
 from .stationary_pairs import limit
 from .symmetric import svec
 
-STAGE = 8  # dimensions that a space grows by
-BLOCK = 256  # rounds that a space is followed at a time; more than it has dimensions
-ACCURACY = 1e-12  # of what is shown, relative to the limit and to what is left of the way there
-NOTHING = 1e-30  # of that: no transient brings what is left of a stable way back from there
-KNOWN = 1e-10  # error of a limit from which distances are measured
-MOST_GAIN = 1e3  # times A_bar, beyond which steps of Scaffnew, A u - x, are lost in y = x - gain u
 ONE_BY_ONE, LEAPS = "round by round", "Krylov spaces"
-NEAR = 1e-2  # share of its limit from which on a variance is measured from there
-MOST_WORK = 1e11  # numbers that single rounds may go through: minutes
-SMALL_ROUND = 20_000  # numbers that take no longer than calling a round
-FEW = 100  # rounds that take no longer one by one: the spaces of a limit and of the way there have some 80 dimensions
 
 
 def curve(
-    step: Round, u: Floats, x: Floats, rounds: NDArray[np.int64], few: int = FEW
+    step: Round, u: Floats, x: Floats, rounds: NDArray[np.int64], few: int = tuning.KRYLOV_FROM
 ) -> tuple[Floats, Floats, Floats, str]:
     """E[u] : (R, d), E||u - E[u]||^2 and sum_c w_c E||x_c||^2 : (R,) at the given rounds, and how they were found.
 
@@ -60,7 +51,7 @@ def _one_by_one(step: PairMap, vector: Floats, rounds: NDArray[np.int64]) -> Flo
     mean = step.parts(vector)[0]
     for t in rounds.tolist():
         while at < t and np.isfinite(vector).all():
-            if at * max(vector.size, SMALL_ROUND) > MOST_WORK:
+            if at * max(vector.size, tuning.ROUND_OVERHEAD) > tuning.MAX_ROUND_WORK:
                 raise ArgumentError(
                     f"rounds must be at most {at} where only single rounds are accurate; got {rounds[-1]}"
                 )
@@ -78,17 +69,17 @@ def _leaps(step: PairMap, vector: Floats, rounds: NDArray[np.int64], few: int) -
     Covariances are divided by their size, so that they are as accurate as the squares, however small the noise is. As
     long as they are a small part of their limit, though not for more than a `few` rounds, it is one round by another.
     """
-    if step.round.cross is not None and step.round.gain > MOST_GAIN * np.abs(step.round.moments.A_bar).max():
+    if step.round.cross is not None and step.round.gain > tuning.MAX_GAIN * np.abs(step.round.moments.A_bar).max():
         return None
     try:
         found, n, d = limit(step.round), step.length, step.shape[1]
     except PrecisionError:
         return None
-    if found.vector is None or found.error > KNOWN:
+    if found.vector is None or found.error > tuning.LIMIT_ERROR:
         return None
     end, at, early = step.look(found.vector), 0, list[Floats]()
     end[:d] = 0
-    while at < few and step.look(vector)[d] < NEAR * end[d]:
+    while at < few and step.look(vector)[d] < tuning.NEAR_LIMIT * end[d]:
         early += [step.seen(vector)] * int((rounds == at).sum())
         vector, at = step.advance(vector), at + 1
     second = vector.copy()  # of the mean, with itself
@@ -117,7 +108,7 @@ def _leaps(step: PairMap, vector: Floats, rounds: NDArray[np.int64], few: int) -
     def allowed(value: Floats) -> float:
         shown = np.abs(end[d:]) + np.abs(value[d:])
         scale = np.array([*np.full(d, np.sqrt(shown[0] + value[:d] @ value[:d])), *shown])
-        return ACCURACY * float(np.min(scale[norms > 0] / norms[norms > 0]))
+        return tuning.CURVE_ACCURACY * float(np.min(scale[norms > 0] / norms[norms > 0]))
 
     values = leap(apply, look, allowed, distance, rounds[rounds >= at] - at)
     return None if values is None else np.concatenate([np.array(early).reshape(-1, d + 2), end + values])
@@ -151,7 +142,7 @@ def leap(
             return np.stack([*out, *np.zeros((len(rounds) - len(out), seen.shape[1]))])
         ahead = rounds[len(out) :] - at
         while True:
-            space.grow(space.size + STAGE)
+            space.grow(space.size + tuning.KRYLOV_STAGE)
             seen = np.concatenate([seen, look(space.basis[len(seen) :])])
             found, reach, x = _follow(space, seen.T, allowed, ahead)
             if len(found) == len(ahead) or space.closed or space.size == space.most:
@@ -169,20 +160,20 @@ def _follow(
     """Values for as many of the rounds as the space is good for, the last round for which it is, the state there."""
     h, m = space.h, space.size
     leads = 0.0 if space.closed else space.rest[0]
-    rows = np.empty((BLOCK, m))  # the last one of h^s, s < BLOCK
+    rows = np.empty((tuning.KRYLOV_ROUNDS, m))  # the last one of h^s
     rows[0] = np.eye(m)[m - 1]
-    for s in range(1, BLOCK):
+    for s in range(1, tuning.KRYLOV_ROUNDS):
         rows[s] = rows[s - 1] @ h
     squares, x, at, lost, out = [h], space.length * np.eye(m)[0], 0, 0.0, list[Floats]()
     while len(out) < len(rounds):
-        if np.linalg.norm(x) <= NOTHING * allowed(np.zeros(len(seen))):
+        if np.linalg.norm(x) <= tuning.VANISHED * allowed(np.zeros(len(seen))):
             return out + [np.zeros(len(seen))] * (len(rounds) - len(out)), int(rounds[-1]), 0 * x
         missed = np.append(0, np.cumsum(leads * np.abs(rows @ x)))  # by the end of each round of a block
 
         def good(ahead: int, x: Floats = x, missed: Floats = lost + missed) -> bool:
             return bool(missed[ahead] <= allowed(seen @ _further(squares, ahead, x)))
 
-        far = min(BLOCK, int(rounds[-1]) - at)
+        far = min(tuning.KRYLOV_ROUNDS, int(rounds[-1]) - at)
         if not good(far):
             near = 0  # good, and `far` is not
             while far - near > 1:
@@ -194,7 +185,7 @@ def _follow(
                 break
             out.append(seen @ _further(squares, int(t) - at, x))
         x, at, lost = _further(squares, far, x), at + far, lost + missed[far]
-        if far < BLOCK:
+        if far < tuning.KRYLOV_ROUNDS:
             break
     return out, at, x
 

@@ -22,14 +22,10 @@ from ..checks import Floats
 from ..errors import ArgumentError, PrecisionError
 from ..frozen import ReadOnly, frozen_property
 from ..problems import Problem, RankOne
+from . import tuning
 from .symmetric import folded, symkron, triangle
 
-CHUNK = 2**22  # numbers held at a time
-CACHED = 2**18  # of them, where they are used at once
-LARGEST = 4 * 2**30  # bytes of second moments
 EPS = float(np.finfo(np.float64).eps)
-MOST_LOST = 1e-3  # relative error by rounding beyond which moments are refused
-ROUNDING = 1e-15  # of the largest second moments that enter: less than nothing by that much is rounding
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +79,7 @@ class Moments(ReadOnly):
     def rounding(self, u: Floats, x: Floats, length: float) -> float:
         """By how much rounding may make second moments negative, in a run from u : (d,), x : (K, d); length = eta H."""
         spread = float(self.count * self.weight @ np.sum(x**2, axis=1))
-        return ROUNDING * (float(self.theta_star @ self.theta_star + u @ u) + length**2 * spread)
+        return tuning.MOMENT_ROUNDING * (float(self.theta_star @ self.theta_star + u @ u) + length**2 * spread)
 
     def check_digits(self, eta: float, steps: float = np.inf) -> float:
         """The relative error of moments after so many local steps that rounding I - eta A makes; refused if large.
@@ -93,10 +89,10 @@ class Moments(ReadOnly):
         """
         slowest = float(np.linalg.svd(np.tensordot(self.count * self.weight, self.A_bar[self.table], 1))[1][-1])
         error = EPS * min(steps, 1 / max(eta * slowest, EPS**2))
-        if error > MOST_LOST:
+        if error > tuning.MAX_ROUNDING_ERROR:
             raise PrecisionError(
-                f"step_size must be large enough for I - step_size A to differ from I by {EPS / MOST_LOST:.0e} in its "
-                f"slowest direction; got {eta:g} times {slowest:.2g}"
+                f"step_size must be large enough for I - step_size A to differ from I by "
+                f"{EPS / tuning.MAX_ROUNDING_ERROR:.0e} in its slowest direction; got {eta:g} times {slowest:.2g}"
             )
         return error
 
@@ -159,12 +155,12 @@ def _all_noise(problem: Problem, held: list[int]) -> Floats:
 
 def check_size(shape: tuple[int, ...]) -> None:
     """Refuse second moments of more memory than there may be; shape : that of Moments.noise."""
-    size = 8 * math.prod(shape)
-    if size > LARGEST:
+    size, most = 8 * math.prod(shape), tuning.MAX_MOMENTS_BYTES
+    if size > most:
         dim = math.isqrt(2 * shape[1])  # of d (d + 1) / 2
         raise ArgumentError(
             f"dim must be small enough for exact moments, which here take {size / 2**30:.0f} GB for {shape[0]} tables "
-            f"({LARGEST / 2**30:.0f} at most); got {dim}: fl.theory.bound and fl.plan use theorems there"
+            f"({most / 2**30:.0f} at most); got {dim}: fl.theory.bound and fl.plan use theorems there"
         )
 
 
@@ -183,7 +179,7 @@ def _rank_one_noise(problem: Problem, z: RankOne, span: slice) -> Floats:
     d, prob = z.dim, problem.prob
     (i, j), (k, q) = triangle(d), triangle(d + 1)
     mean, total = np.zeros((d, d + 1)), np.zeros((len(i), len(k)))
-    step = max(1, CACHED // (len(i) + len(k)))
+    step = max(1, tuning.CACHED_OUTCOMES // (len(i) + len(k)))
     for start in range(span.start, span.stop, step):
         part = slice(start, min(span.stop, start + step))
         u = np.ascontiguousarray(z.rows[z.left[part]].T)
@@ -198,7 +194,7 @@ def _dense_noise(problem: Problem, m: int, span: slice) -> Floats:
     """The same for observations of any kind: of what they differ by from their means, so that small noise is exact."""
     d, prob, theta = problem.dim, problem.prob, problem.theta_star
     total = np.zeros((d * (d + 1), d * (d + 1)))
-    step = max(1, CHUNK // total.shape[0])
+    step = max(1, tuning.OUTCOMES_AT_ONCE // total.shape[0])
     for start in range(span.start, span.stop, step):
         part = slice(start, min(span.stop, start + step))
         A, b = problem.observations.matrices(part)

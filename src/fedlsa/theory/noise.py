@@ -8,8 +8,7 @@ import numpy as np
 
 from ..checks import Floats
 from ..problems import Dense, Problem, RankOne
-
-CHUNK = 2**20  # numbers held at a time
+from . import tuning
 
 
 def matrix_noise(problem: Problem, m: int, span: slice) -> tuple[Floats, Floats]:
@@ -69,8 +68,8 @@ def norms(problem: Problem, chunk: slice) -> Floats:
 
 
 def chunks(problem: Problem, span: slice) -> Iterator[slice]:
-    """Parts of a span of outcomes that hold about CHUNK numbers."""
+    """Parts of a span of outcomes that hold about tuning.OUTCOMES_AT_ONCE numbers."""
     d = problem.dim
-    size = max(1, CHUNK // (d * d if isinstance(problem.observations, Dense) else d))
+    size = max(1, tuning.OUTCOMES_AT_ONCE // (d * d if isinstance(problem.observations, Dense) else d))
     for start in range(span.start, span.stop, size):
         yield slice(start, min(start + size, span.stop))

@@ -23,12 +23,8 @@ from numpy.typing import NDArray
 
 from ..algorithms import SCAFFLSA, Algorithm, FedLSA
 from ..checks import Floats
+from . import tuning
 from .moments import Moments
-
-SKEW = 1e4  # condition number of eigenvectors from which their basis is not tried
-RESIDUAL = 1e-14  # of A in its eigenbasis, relative to its size, up to which the basis is kept
-SMALL = 0.5  # eta lambda up to which 1 - eta lambda is better left unrounded
-HUGE = 1e6  # times the error at the start: it will not come back
 
 Factor = NDArray[Any]  # real or complex
 
@@ -51,7 +47,7 @@ class Modes:
     def powers(self, eta: float, H: int) -> tuple[Factor, Factor]:
         """(1 - eta lambda)^H and kappa for each eigenvalue."""
         z = eta * self.value
-        small = np.abs(z) < SMALL
+        small = np.abs(z) < tuning.LOG1P_BELOW
         logs = H * np.log1p(-np.where(small, z, 0))
         power = np.where(small, np.exp(logs), (1 - z) ** H)
         lost = np.where(small, -np.expm1(logs), 1 - power)  # of a component, in a round
@@ -146,14 +142,15 @@ def local_steps(A: Floats, share: Floats) -> Local:
     value, vectors = np.linalg.eig(A)
     basis = np.where(value.imag[:, None] < 0, vectors.imag, vectors.real)  # u = Re(c v): Re c, Im c have a place each
     with np.errstate(all="ignore"):
-        if not np.linalg.cond(basis).max() < SKEW:
+        if not np.linalg.cond(basis).max() < tuning.MAX_EIGENVECTOR_CONDITION:
             return Powers(A, share)
     to = np.linalg.inv(basis).reshape(K * d, d)
     back = np.ascontiguousarray(basis.transpose(1, 0, 2)).reshape(d, K * d)
     partner = (np.arange(d) + np.sign(value.imag)).astype(np.intp) if np.iscomplexobj(value) else None
     modes = Modes(value, to, back, share, partner)
     again = back.reshape(d, K, d).transpose(1, 0, 2) @ modes.times(value, modes.identity())
-    return modes if (np.abs(again - A) <= RESIDUAL * np.abs(A).max((1, 2), keepdims=True)).all() else Powers(A, share)
+    off, size = np.abs(again - A).max((1, 2)), np.abs(A).max((1, 2))
+    return modes if (off <= tuning.EIGENBASIS_RESIDUAL * size).all() else Powers(A, share)
 
 
 class Quiet:
@@ -181,7 +178,7 @@ class Quiet:
             mse = begin
             for u, _ in islice(rounds_of_scafflsa(self.local, eta, H, self.start, self.x), T):
                 mse = float(u @ u)
-                if not mse < HUGE * begin:
+                if not mse < tuning.DIVERGED * begin:
                     return math.inf
         return mse
 

@@ -20,13 +20,11 @@ from typing import NamedTuple
 import numpy as np
 
 from ..checks import Floats
-from . import pair_kernels
+from . import pair_kernels, tuning
 from .controlled import Round
 from .linear import check_accuracy
 from .symmetric import functionals, rows_of, symkron, triangle
 from .threads import cores, share
-
-MANY = 2**16  # numbers per pass below which threads cost more than they bring
 
 
 class Parts(NamedTuple):
@@ -80,7 +78,7 @@ class PairMap:
     def cuts(self, numbers: int) -> list[int]:
         """Rows of pairs for each thread, with about as many tiles each."""
         K = self.shape[0]
-        n = min(cores(), K) if numbers > MANY else 1
+        n = min(cores(), K) if numbers > tuning.THREADS_FROM else 1
         return [0, *(round(K * (1 - np.sqrt(1 - i / n))) for i in range(1, n)), K]
 
     @cached_property

@@ -20,7 +20,7 @@ from ...fit.reading import Data
 from ...fit.summaries import Summary, none_there, unscaled
 from ...fit.systems import Sums, null_space
 from ...fit.tasks import Regression, Task
-from ...theory.moments import CACHED
+from ...theory import tuning
 from ...theory.symmetric import symkron, triangle
 from ..protocol.coding import Coding
 from ..protocol.messages import Description, Measurement
@@ -174,7 +174,7 @@ def _noise_map(pieces: Iterable[Piece], sums: Sums) -> Floats:
     d = len(sums.b)
     (i, j), (k, q) = triangle(d), triangle(d + 1)
     total = np.zeros((len(i), len(k)))
-    step = max(1, CACHED // (len(i) + len(k)))
+    step = max(1, tuning.CACHED_OUTCOMES // (len(i) + len(k)))
     for p in pieces:
         for start in range(0, len(p.y), step):
             part = slice(start, start + step)

@@ -19,13 +19,10 @@ from ...checks import Floats
 from ...errors import ArgumentError
 from ...problems import Problem
 from ...sampling import Markov
+from .. import tuning
 from . import closure, product
 from .chains import Local, first_law, one_update, whole_round
 
-MOST_PRODUCT = (
-    2**18
-)  # numbers of the moments on a product of chains: the product of the states, times size of y squared
-MOST_LOCAL = 2**25  # numbers of the map of one agent's moments over a round
 EXACT, PRODUCT, CLOSURE = "exact", "exact on the product of chains", "closure over pairs of agents"
 
 __all__ = ["CLOSURE", "EXACT", "PRODUCT", "Found", "curve"]
@@ -59,11 +56,12 @@ def curve(
     agents = _maps(problem, algorithm, thin, xi if fixed else None)
     where = product.Layout(N, problem.dim, not fixed)
     _check_local(problem, where)
-    if _product_size(problem, where) > MOST_PRODUCT and N > 1:
+    if _product_size(problem, where) > tuning.MAX_PRODUCT_MOMENTS and N > 1:
         if not isinstance(algorithm, FedLSA):
+            most, name = tuning.MAX_PRODUCT_MOMENTS, type(algorithm).__name__
             raise ArgumentError(
-                f"the product of the chains must have at most {MOST_PRODUCT} moments for {type(algorithm).__name__} "
-                f"with sampling=Markov(); got {_product_size(problem, where)} (fewer agents, states or features "
+                f"the product of the chains must have at most {most} moments for {name} with "
+                f"sampling=Markov(); got {_product_size(problem, where)} (fewer agents, states or features "
                 "would do; the closure over pairs of agents is for FedLSA, and simulate is for all)"
             )
         mean, mse, error = closure.curve(laws, u, w, lambda t: agents(float(etas[t])), steady, recorded)
@@ -128,7 +126,7 @@ def _product_size(problem: Problem, where: product.Layout) -> int:
 
 def _check_local(problem: Problem, where: product.Layout) -> None:
     n = len(where.own(0))
-    most, states = int(math.sqrt(MOST_LOCAL) / (n * (n + 1) // 2)), max(_states(problem))
+    most, states = int(math.sqrt(tuning.MAX_CHAIN_MAP) / (n * (n + 1) // 2)), max(_states(problem))
     if states > most:
         raise ArgumentError(
             f"the chains must have at most {most} states in dimension {where.d} for exact moments with "
@@ -152,8 +150,8 @@ def _check(problem: Problem, algorithm: Algorithm, sampling: Markov) -> None:
     if algorithm.average_after is not None:
         got = algorithm.average_after
         raise ArgumentError(f"average_after must be None for exact moments with sampling=Markov(); got {got}")
-    if isinstance(algorithm, Scaffnew) and algorithm.probability < product.LEAST_PROBABILITY:
-        rule = f"probability must be at least {product.LEAST_PROBABILITY:g} for exact moments with sampling=Markov()"
+    if isinstance(algorithm, Scaffnew) and algorithm.probability < tuning.MIN_PROBABILITY:
+        rule = f"probability must be at least {tuning.MIN_PROBABILITY:g} for exact moments with sampling=Markov()"
         raise ArgumentError(f"{rule}; got {algorithm.probability:g}")
     algorithm.observations(np.zeros(1), sampling.thin)  # refuses rounds without an update
     if start is None:

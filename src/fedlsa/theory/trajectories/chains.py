@@ -17,9 +17,8 @@ import numpy as np
 
 from ...checks import Floats
 from ...problems import Problem
+from .. import tuning
 from ..symmetric import Index, symkron, within
-
-CHUNK = 2**22  # numbers held at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +90,7 @@ def used(problem: Problem, table: int, eta: float, xi: Floats | None) -> Local:
     pulled = problem.table_xi_star[table] if xi is None else xi
     q = n * (n + 1) // 2
     K, M, T = np.zeros((S, S)), np.zeros((S, S, n, n)), np.zeros((S, S, q, q))
-    step = max(1, CHUNK // q**2)
+    step = max(1, tuning.OUTCOMES_AT_ONCE // q**2)
     for first in range(span.start, span.stop, step):
         part = slice(first, min(span.stop, first + step))
         A, b = problem.observations.matrices(part)

@@ -28,12 +28,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...checks import Floats
+from .. import tuning
 from ..symmetric import smat, svec, symkron
 from .chains import Local
 from .product import Stillness
-
-ROUNDING = 1e-13  # memory below this is none
-FORGOTTEN = 1e-5  # singular values of a chain's memory, as a share of the largest, that are left out: far below D
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +72,7 @@ class Agent:
         M, T = local.M - np.kron(later[:, None], mean), local.T - np.kron(later[:, None], square)
         M_p = np.tensordot(M.reshape(S * n, S, n), p, (1, 0))
         back, size, forth = np.linalg.svd(local.K - later[:, None])
-        r = int((size > max(ROUNDING, forgotten * size[0])).sum())
+        r = int((size > max(tuning.MEMORY_ROUNDING, forgotten * size[0])).sum())
         epsilon = float(np.abs(np.linalg.eigvals(local.K - later[:, None])).max())
         missed = 2 * float(np.sqrt(S) * size[r]) if r < S else 0.0
         return Agent(w, p, later, M, M_p, T, mean, square, m, noise, back[:, :r] * size[:r], forth[:r], epsilon, missed)
@@ -249,7 +247,7 @@ def curve(
         {(c, e): np.zeros((len(laws[c]) * n, len(laws[e]) * n)) for c in range(N) for e in range(c + 1, N)},
     )
     off, agents, lost = State(0 * fine.F, fine.one, fine.two), list[Agent](), np.zeros((n, n))
-    forgotten = 0.0 if N == 2 else FORGOTTEN  # two agents are closed without error
+    forgotten = 0.0 if N == 2 else tuning.MEMORY_SHARE  # two agents are closed without error
     mean, mse, error = np.empty((len(recorded), d)), np.empty(len(recorded)), np.empty(len(recorded))
     i, still = 0, Stillness()
     for t in range(int(recorded[-1]) + 1):

@@ -14,14 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...checks import Floats
+from .. import tuning
 from ..symmetric import smat, svec
 from .chains import Local
-
-NEGLIGIBLE = 1e-17  # share of a sum below which its further terms are left out
-MOST_TERMS = 100_000  # of the sum over the length of a random round
-LEAST_PROBABILITY = 5e-4  # of a round's end: below it, sums that are finite have more terms than that
-SETTLED = 1e-13  # of the way to its limit that a recursion may still have before it, relative
-SLOWING = 1e-9  # change in a round, relative, from which on it is watched
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,8 +68,8 @@ class Stillness:
 
     def reached(self, change: float, size: float) -> bool:
         """change : of a round, in a state of the given size."""
-        self.rounds = self.rounds + 1 if change <= SLOWING * size else 0
-        return self.rounds > 0 and change * self.rounds <= SETTLED * size
+        self.rounds = self.rounds + 1 if change <= tuning.SETTLING * size else 0
+        return self.rounds > 0 and change * self.rounds <= tuning.SETTLED * size
 
 
 def local_steps(Y: Floats, where: Layout, agents: Sequence[Local]) -> Floats:
@@ -102,13 +97,13 @@ def random_steps(Y: Floats, where: Layout, agents: Sequence[Local], p: float) ->
     """
     Y = local_steps(Y, where, agents)
     total, share = p * Y, p
-    for _ in range(MOST_TERMS):
+    for _ in range(tuning.MAX_SERIES_TERMS):
         share *= 1 - p
         if share == 0:
             return total
         Y = local_steps(Y, where, agents)
         total += share * Y
-        if share * np.abs(Y).max() <= NEGLIGIBLE * p * np.abs(total).max():
+        if share * np.abs(Y).max() <= tuning.SERIES_TAIL * p * np.abs(total).max():
             return total
     return np.full_like(Y, np.inf)
 

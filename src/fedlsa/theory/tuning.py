@@ -1,0 +1,54 @@
+"""The constants by which exact theory chooses its ways, each with its reason. None changes a result beyond its error.
+
+Measurements are of one x86 machine with two cores, moments in dimension 8. They say where a constant comes from; it
+need not be chosen again for another machine.
+"""
+
+# --- memory and threads ---------------------------------------------------------------------------------------------
+
+OUTCOMES_AT_ONCE = 2**20  # numbers of outcomes that are held at a time: 8 MB
+CACHED_OUTCOMES = 2**18  # the same where they are used at once: 2 MB stay in the second-level cache
+MAX_MOMENTS_BYTES = 4 * 2**30  # of second moments: compositions need several times as much
+THREADS_FROM = 2**16  # numbers in a pass: a thread starts in 40 us (measured); so many numbers take 300 us
+TABLES_AT_ONCE = 16  # of local steps that are composed: 0.17 s for 100 tables and H = 1000, 0.32 s all at a time
+
+# --- rounding -------------------------------------------------------------------------------------------------------
+
+MAX_ROUNDING_ERROR = 1e-3  # relative error that rounding I - eta A may leave: moments with more are refused
+MOMENT_ROUNDING = 1e-15  # of the largest second moments that enter: less than nothing by that much is rounding
+VARIANCE_ROUNDING = 1e-9  # share of the squared bias by which rounding may make a variance negative
+MAX_EIGENVECTOR_CONDITION = 1e4  # of a basis that is tried: worse ones lose more digits than the residual allows
+EIGENBASIS_RESIDUAL = 1e-14  # of A in its eigenbasis, relative to its size: 50 roundings, as of plain products
+LOG1P_BELOW = 0.5  # |eta lambda| up to which 1 - eta lambda is better left unrounded
+DIVERGED = 1e6  # times the error at the start: a transient of a plan that is any good does not grow as far
+
+# --- random lengths of rounds ---------------------------------------------------------------------------------------
+
+LENGTHS_TAIL = 1e-18  # share of a sum over lengths that is left out: below rounding
+MAX_DOUBLINGS = 64  # of such a sum: 2**64 steps are longer than digits reach
+
+# --- many rounds ----------------------------------------------------------------------------------------------------
+
+KRYLOV_FROM = 100  # rounds that take no longer one by one: spaces of the limit and the way there have 80 dimensions
+KRYLOV_STAGE = 8  # dimensions that a space grows by before it is asked whether it is enough
+KRYLOV_ROUNDS = 256  # that a space is followed at a time; more than it has dimensions
+CURVE_ACCURACY = 1e-12  # of what is shown, relative to the limit and to what is left of the way there
+VANISHED = 1e-30  # of that: no transient brings what is left of a stable way back from there
+LIMIT_ERROR = 1e-10  # of a limit from which distances are measured
+MAX_GAIN = 1e3  # times A_bar: beyond it steps of Scaffnew, A u - x, are lost in y = x - gain u
+NEAR_LIMIT = 1e-2  # share of its limit from which on a variance is measured from there
+MAX_ROUND_WORK = 1e11  # numbers that single rounds may go through: minutes
+ROUND_OVERHEAD = 20_000  # numbers of a state that take no longer than calling a round
+MAX_ITERATIONS = 10**7  # of Scaffnew, each of which is computed: minutes
+
+# --- trajectories ---------------------------------------------------------------------------------------------------
+
+MAX_PRODUCT_MOMENTS = 2**18  # on the product of chains, states times size of y squared: 2 MB that a round goes over
+MAX_CHAIN_MAP = 2**25  # numbers of the map of one agent's moments over a round: 256 MB
+SERIES_TAIL = 1e-17  # share of a sum over the length of a random round below which its terms are left out
+MAX_SERIES_TERMS = 100_000  # of that sum
+MIN_PROBABILITY = 5e-4  # of a round's end: below it, sums that are finite have more terms than that
+SETTLED = 1e-13  # of the way to its limit that a recursion may still have before it, relative
+SETTLING = 1e-9  # change in a round, relative, from which on it is watched
+MEMORY_ROUNDING = 1e-13  # memory of a chain below this is none
+MEMORY_SHARE = 1e-5  # of a chain's largest singular value, below which others are left out: far below the estimate
