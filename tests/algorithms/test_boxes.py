@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import fedlsa as fl
+from fedlsa.algorithms import METHODS, supporting
 from fedlsa.engine.random import uniforms
 from fedlsa.engine.reference import Observer
 from fedlsa.engine.tables import first_states, layout
@@ -152,3 +153,22 @@ def test_td_boxes_computed_from_states_actions_and_features(controlled, sampling
             xi = xi + (theta - hat) / (ETA * H)
         after.append(theta)
     agree(server_iterates(problem, (fl.SCAFFLSA if controlled else fl.FedLSA)(ETA, H), sampling), after)
+
+
+def test_each_method_of_the_registry_says_its_name_what_it_supports_and_how_long_its_rounds_are():
+    for name, kind in METHODS.items():
+        method = kind.with_steps(0.1, 8, participants=2)
+        assert kind.name == name
+        assert method.mean_steps == 8
+        assert getattr(method, kind.length) == (1 / 8 if kind.random_lengths else 8)
+        assert method.participants == 2
+    for room in ("theory", "plan", "fit", "network"):
+        assert list(supporting(room)) == ["fedlsa", "scafflsa", "scaffnew"]
+    assert supporting("anything else") == {}
+
+    class Variation(fl.SCAFFLSA):
+        """A method from outside, of which no theory is known."""
+
+    assert not Variation.supports
+    with pytest.raises(fl.errors.ArgumentError, match="algorithm must be FedLSA, SCAFFLSA or Scaffnew itself"):
+        fl.theory.exact(fl.problems.ring(3), Variation(0.1, 2), rounds=2)

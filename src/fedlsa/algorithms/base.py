@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,7 @@ from ..checks import Floats
 from ..errors import ArgumentError, ArgumentTypeError
 
 Lengths = NDArray[np.int64]
+EVERYTHING = frozenset({"theory", "plan", "fit", "network"})  # what a method can support beyond being simulated
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,15 @@ class Algorithm(ABC):
     projection: float | None = field(default=None, kw_only=True)
     average_after: int | None = field(default=None, kw_only=True)
 
+    name: ClassVar[str] = ""  # by which commands, plans and files call a method of fedlsa
+    supports: ClassVar[frozenset[str]] = frozenset()  # of `EVERYTHING`; a subclass does not inherit it
+    length: ClassVar[str] = ""  # the field that sets how long rounds are
     random_lengths: ClassVar[bool] = False  # whether `observations` looks at its `uniform`
     server_step: ClassVar[Any] = None  # a plain function (theta, mean, parameters) that overwrites theta
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.supports = cls.__dict__.get("supports", frozenset())
 
     def __post_init__(self) -> None:
         if not isinstance(self.step_size, PowerStep):
@@ -88,6 +96,16 @@ class Algorithm(ABC):
     @abstractmethod
     def gain(self, eta: Floats, updates: Lengths) -> Floats:
         """The factor by which control variates are corrected, per round; eta, updates and the result have one shape."""
+
+    @classmethod
+    def with_steps(cls, step_size: float | PowerStep, local_steps: int, **options: Any) -> Self:
+        """The method whose rounds have so many local steps, in the mean where their lengths are random."""
+        raise NotImplementedError(f"{cls.__name__} does not say how its rounds follow from local_steps")
+
+    @property
+    def mean_steps(self) -> float:
+        """Local steps of a round in the mean, where every observation makes one."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how long its rounds are in the mean")
 
     def server_parameters(self) -> tuple[float, ...]:
         """The numbers that `server_step` receives as its third argument."""
@@ -128,6 +146,15 @@ class FixedRounds(Algorithm):
     """Methods whose rounds all have the same length: `local_steps` observations, the paper's H."""
 
     local_steps: int
+    length = "local_steps"
+
+    @classmethod
+    def with_steps(cls, step_size: float | PowerStep, local_steps: int, **options: Any) -> Self:
+        return cls(step_size, local_steps=local_steps, **options)
+
+    @property
+    def mean_steps(self) -> int:
+        return self.local_steps
 
     def __post_init__(self) -> None:
         super().__post_init__()

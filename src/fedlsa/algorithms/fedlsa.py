@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..checks import Floats
-from .base import FixedRounds, Lengths
+from .base import EVERYTHING, FixedRounds, Lengths
 
 
 @dataclass(frozen=True)
@@ -16,6 +16,9 @@ class FedLSA(FixedRounds):
 
     Fast, with linear speed-up in the number of agents, but biased when agents differ and local_steps > 1.
     """
+
+    name = "fedlsa"
+    supports = EVERYTHING
 
     def gain(self, eta: Floats, updates: Lengths) -> Floats:
         return np.zeros_like(eta)  # no control variates

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..checks import Floats
-from .base import FixedRounds, Lengths
+from .base import EVERYTHING, FixedRounds, Lengths
 
 
 @dataclass(frozen=True)
@@ -14,6 +14,9 @@ class SCAFFLSA(FixedRounds):
 
     Free of bias for any number of local steps, and keeps the linear speed-up.
     """
+
+    name = "scafflsa"
+    supports = EVERYTHING
 
     def gain(self, eta: Floats, updates: Lengths) -> Floats:
         return 1 / (eta * updates)

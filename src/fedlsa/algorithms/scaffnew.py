@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 
 from .. import checks
 from ..checks import Floats
-from .base import Algorithm, Lengths
+from .base import EVERYTHING, Algorithm, Lengths, PowerStep
 
 LONGEST = 2**53  # observations in a round, counted exactly in floating point; no engine runs that many
 
@@ -21,7 +22,18 @@ class Scaffnew(Algorithm):
     """
 
     probability: float
+    name = "scaffnew"
+    supports = EVERYTHING
+    length = "probability"
     random_lengths = True
+
+    @classmethod
+    def with_steps(cls, step_size: float | PowerStep, local_steps: int, **options: Any) -> Self:
+        return cls(step_size, probability=1 / local_steps, **options)
+
+    @property
+    def mean_steps(self) -> float:
+        return 1 / self.probability
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..algorithms import SCAFFLSA, Algorithm, FedLSA, Scaffnew
+from ..algorithms import Algorithm, supporting
 from ..errors import ArgumentError, FedLSAError, FedLSAWarning, ResultFileError
 from ..files import reason, replacing
 from ..problems import features as maps
@@ -25,7 +25,7 @@ from .bootstrap import Bootstrap
 from .tasks import Regression, Task, Value
 
 FORMAT, VERSION = "fedlsa-fit", 2
-KINDS: dict[str, type[Algorithm]] = {kind.__name__: kind for kind in (FedLSA, SCAFFLSA, Scaffnew)}
+KINDS = {kind.__name__: kind for kind in supporting("fit").values()}
 LOST = "not in this file"  # in place of features that are code
 
 

@@ -159,13 +159,17 @@ def _by_hand(s: Settings) -> tuple[Algorithm, int]:
             raise ArgumentError(f"step_size, local_steps and rounds must be given together; got no {name}")
     assert s.local_steps is not None
     assert s.rounds is not None
-    length = {"probability": 1 / s.local_steps} if s.method == "scaffnew" else {"local_steps": s.local_steps}
-    return METHODS[s.method](step_size=s.step_size, **length), s.rounds  # type: ignore[arg-type]
+    return METHODS[s.method].with_steps(s.step_size, s.local_steps), s.rounds  # type: ignore[arg-type]
 
 
 def _priced(problem: Problem, algorithm: Algorithm, rounds: int) -> Plan:
-    steps = 1 / algorithm.probability if hasattr(algorithm, "probability") else algorithm.local_steps  # type: ignore[attr-defined]
     uploads = problem.n_agents * rounds
     return Plan(
-        algorithm, rounds, float(rounds * steps), math.nan, uploads, 16 * problem.dim * uploads, "given by hand"
+        algorithm,
+        rounds,
+        float(rounds * algorithm.mean_steps),
+        math.nan,
+        uploads,
+        16 * problem.dim * uploads,
+        "given by hand",
     )

@@ -49,7 +49,7 @@ class Complexity:
     @property
     def local_steps(self) -> float:
         """H, or its mean 1/p for Scaffnew."""
-        return 1 / self.algorithm.probability if isinstance(self.algorithm, Scaffnew) else self.algorithm.local_steps
+        return self.algorithm.mean_steps
 
 
 def complexity(problem: Problem, method: str, epsilon: float, theta_0: ArrayLike | None = None) -> Complexity:

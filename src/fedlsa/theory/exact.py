@@ -17,7 +17,7 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from .. import checks, results
-from ..algorithms import SCAFFLSA, Algorithm, FedLSA, PowerStep, Scaffnew
+from ..algorithms import SCAFFLSA, Algorithm, FedLSA, PowerStep, Scaffnew, supporting
 from ..checks import Floats
 from ..errors import ArgumentError
 from ..problems import Problem
@@ -123,7 +123,7 @@ def _trajectories(
 
 def round_length(a: Algorithm) -> float:
     """eta H, in the first round, which has the largest step size; Scaffnew's H is its mean."""
-    H = 1 / a.probability if isinstance(a, Scaffnew) else a.local_steps  # type: ignore[attr-defined]
+    H = a.mean_steps
     return float(a.eta(np.zeros(1, np.int64))[0] * H)
 
 
@@ -201,9 +201,11 @@ def centred_start(problem: Problem | Moments, xi_0: ArrayLike | None) -> tuple[M
 
 def check_method(m: Moments, algorithm: Algorithm, sampling: Sampling) -> None:
     """Refuse what has no exact moments here."""
-    checks.instance("algorithm", algorithm, (FedLSA, SCAFFLSA, Scaffnew), "fl.FedLSA, fl.SCAFFLSA or fl.Scaffnew")
-    if type(algorithm) not in (FedLSA, SCAFFLSA, Scaffnew):
-        raise ArgumentError(f"algorithm must be FedLSA, SCAFFLSA or Scaffnew itself; got {type(algorithm).__name__}")
+    known = [kind.__name__ for kind in supporting("theory").values()]
+    names = f"{', '.join(known[:-1])} or {known[-1]}"
+    checks.instance("algorithm", algorithm, Algorithm, f"a method such as {names}")
+    if "theory" not in algorithm.supports:
+        raise ArgumentError(f"algorithm must be {names} itself; got {type(algorithm).__name__}")
     if isinstance(sampling, (Markov, Replay)):
         raise ArgumentError(f"sampling must be IID() for exact moments; got {type(sampling).__name__}()")
     if algorithm.projection is not None:

@@ -133,6 +133,4 @@ def _until_huge(errors: Iterator[float], T: int, begin: float) -> Iterator[float
 
 def method(name: str, eta: float, H: int) -> Algorithm:
     """The method with rounds of H observations, in the mean for Scaffnew."""
-    if name == "scaffnew":
-        return METHODS[name](step_size=eta, probability=1 / H)  # type: ignore[call-arg]
-    return METHODS[name](step_size=eta, local_steps=H)  # type: ignore[call-arg]
+    return METHODS[name].with_steps(eta, H)
