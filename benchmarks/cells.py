@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 FEDLSA, NUMPY, JAX, JAX_ALIAS = "fedlsa", "numpy", "jax", "jax with our alias tables"
-RIVALS = (NUMPY, JAX, JAX_ALIAS)
+BASELINES = (NUMPY, JAX, JAX_ALIAS)
 CORES = ("one", "two", "all")
 STEP_SIZE = 0.1
 
@@ -59,7 +59,7 @@ class Plan:
     headline_repeats: int
     starts: bool  # whether to measure a first start, which compiles
     cores: tuple[str, ...] = CORES
-    baselines: tuple[str, ...] = RIVALS
+    baselines: tuple[str, ...] = BASELINES
     memory_agents: int = 100_000
     quick: bool = field(default=False)
 
@@ -79,9 +79,8 @@ class Plan:
         groups, seen = [first], set(first)
         rest = (*self.grid, *(cell for cells in self.growth.values() for cell in cells), *self.kinds)
         for cell in sorted(rest, key=lambda c: (c.observations, c.dtype, c.d, c.N, c.H, c.seeds)):
-            whos = (
-                (FEDLSA, *(w for w in self.baselines if w != JAX_ALIAS)) if cell in self.with_baselines else (FEDLSA,)
-            )
+            others = tuple(w for w in self.baselines if w != JAX_ALIAS) if cell in self.with_baselines else ()
+            whos = (FEDLSA, *others)
             group = [Entry(cell, who, c) for who in whos for c in self.cores if c != "two"]
             group = [e for e in group if e not in seen]
             seen.update(group)

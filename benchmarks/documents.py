@@ -1,54 +1,74 @@
-"""Tables go into documents between two comments, `bench:NAME` and `/bench`; nobody types a number."""
+"""Tables go into docs/performance.md between two comments, `bench:NAME` and `/bench`; nobody types a number."""
 
 from __future__ import annotations
 
-import os
+import argparse
 import re
-import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable
 from pathlib import Path
 
+from fedlsa.files import replacing
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "performance.md"
+PLACES = ("headline", "growth", "theory", "reproduction", "gpu", "starts")  # one for each table of the page
 OPEN = re.compile(r"^<!-- bench:([\w-]+) -->$", re.MULTILINE)
 BLOCK = re.compile(r"^<!-- bench:([\w-]+) -->\n(?:(?!<!-- bench:).*\n)*?<!-- /bench -->$", re.MULTILINE)
 
 
 class MarkerError(ValueError):
-    """A document lacks a place for a table, or has one that does not end."""
+    """The page lacks a place for a table, or has one that does not end."""
 
 
-def check(text: str, names: Iterable[str], where: str) -> None:
-    """Each name has exactly one place in the text, every place ends, and there are no others."""
-    wanted = sorted(names)
-    opened = sorted(OPEN.findall(text))
-    for name in wanted:
-        if name not in opened:
-            raise MarkerError(f"{where} must hold a line <!-- bench:{name} --> and later <!-- /bench -->; got none")
-    if opened != wanted:
-        raise MarkerError(f"{where} must hold one marker for each of {', '.join(wanted)}; got {', '.join(opened)}")
-    closed = sorted(BLOCK.findall(text))
-    for name in wanted:
+def check(text: str) -> None:
+    """Each place stands exactly once in the text, every place ends, and there are no others."""
+    opened, closed = sorted(OPEN.findall(text)), BLOCK.findall(text)
+    if opened != sorted(PLACES):
+        raise MarkerError(f"{PAGE.name} must hold one marker for each of {', '.join(PLACES)}; got {', '.join(opened)}")
+    for name in PLACES:
         if name not in closed:
-            raise MarkerError(f"{where} must close <!-- bench:{name} --> with a line <!-- /bench -->; got none")
+            raise MarkerError(f"{PAGE.name} must close <!-- bench:{name} --> with a line <!-- /bench -->; got none")
 
 
-def rewrite(text: str, blocks: dict[str, str], where: str) -> str:
+def rewrite(text: str, blocks: dict[str, str]) -> str:
     """The text with each block in its place; doing it twice changes nothing."""
-    check(text, blocks, where)
-    return BLOCK.sub(lambda found: f"<!-- bench:{found[1]} -->\n{blocks[found[1]]}\n<!-- /bench -->", text)
+    check(text)
+
+    def block(found: re.Match[str]) -> str:
+        name = found[1]
+        return f"<!-- bench:{name} -->\n{blocks[name]}\n<!-- /bench -->" if name in blocks else found[0]
+
+    return BLOCK.sub(block, text)
+
+
+def update(blocks: dict[str, str], page: Path = PAGE) -> None:
+    """Put tables into the page: all of them, or none where a place is missing."""
+    write(page, rewrite(page.read_text(encoding="utf-8"), blocks))
 
 
 def write(path: Path, text: str) -> None:
     """Replace a file in one go: a reader sees the old one or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        if path.exists():
-            os.chmod(name, path.stat().st_mode)
-        else:
-            os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
+    with replacing(path, "the tables") as part:
+        part.write_text(text, encoding="utf-8")
+
+
+def options(description: str | None) -> argparse.ArgumentParser:
+    """The options of a script that makes one table of the page."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="small sizes, to see that all of it works")
+    parser.add_argument("--write", action="store_true", help="also rewrite the table of docs/performance.md")
+    return parser
+
+
+def publish(parser: argparse.ArgumentParser, place: str, make: Callable[[argparse.Namespace], str]) -> None:
+    """Make a table as the command line asks, print it, and put it into its place on the page if asked to."""
+    chosen = parser.parse_args()
+    if chosen.write and chosen.quick:
+        parser.error("--write takes the numbers of a full run; a quick one's mean nothing")
+    if chosen.write:
+        check(PAGE.read_text(encoding="utf-8"))  # before the first minute, not after the last
+    text = make(chosen)
+    print(text)
+    if chosen.write:
+        update({place: text})

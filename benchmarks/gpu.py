@@ -2,7 +2,7 @@
 
     python benchmarks/gpu.py                 the tables; about two minutes
     python benchmarks/gpu.py --quick         small sizes, to see that all of it works
-    python benchmarks/gpu.py --write         also rewrite the block <!-- gpu --> of docs/performance.md
+    python benchmarks/gpu.py --write         also rewrite the table of docs/performance.md
 
 Kernel times are the engine's own (sending, compiling and fetching stand apart), the best of a few; the CPU's are whole
 calls on all cores. JAX (vmap and scan, as a researcher would write it) runs on the same GPU, compiled before, for a few
@@ -11,10 +11,7 @@ rounds; all are given per agent update. Rows of one table are measured one after
 
 from __future__ import annotations
 
-import argparse
-import re
 import time
-from pathlib import Path
 from typing import Any
 
 import baselines
@@ -25,8 +22,6 @@ import numpy as np
 import fedlsa as fl
 from fedlsa.engine.cuda import run as gpu
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "performance.md"
-BLOCK = re.compile(r"^<!-- gpu -->\n(?:.*\n)*?<!-- /gpu -->$", re.MULTILINE)
 STEPS = 500_000
 TIMES = "\N{MULTIPLICATION SIGN}"
 
@@ -118,17 +113,7 @@ def report(quick: bool) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="small sizes")
-    parser.add_argument("--write", action="store_true", help="rewrite the block <!-- gpu --> of docs/performance.md")
-    options = parser.parse_args()
-    found = report(options.quick)
-    print(found)
-    if options.write:
-        text = PAGE.read_text(encoding="utf-8")
-        if len(BLOCK.findall(text)) != 1:
-            parser.error("docs/performance.md must have one place <!-- gpu --> ... <!-- /gpu -->")
-        documents.write(PAGE, BLOCK.sub(lambda _: f"<!-- gpu -->\n{found}\n<!-- /gpu -->", text))
+    documents.publish(documents.options(__doc__), "gpu", lambda chosen: report(chosen.quick))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -38,6 +39,12 @@ class Measured:
         return None if found is None else found.best
 
     @property
+    def name(self) -> str:
+        """The processor in a few words, for the head of a column."""
+        kind = re.sub(r"\(R\)|\(TM\)|Processor|CPU", "", self.machine["processor"])
+        return f"{' '.join(kind.split())}, {self.machine['vectors']}"
+
+    @property
     def two(self) -> str:
         """The set of cores that is two threads."""
         return "all" if self.machine["cores"] == 2 else "two"
@@ -65,22 +72,51 @@ def ratio(a: float | None, b: float | None) -> float | None:
     return None if a is None or b is None else a / b
 
 
-def headline(m: Measured) -> str:
-    """Who needs how long for an update at the headline cell, and how many times as long as fedlsa."""
-    cell = m.plan.headline
+def _columns(measured: Sequence[Measured]) -> list[str]:
+    return [f"{m.name}: {cores}" for m in measured for cores in ("one core", m.all_cores)]
 
-    def entry(who: str, cores: str) -> str:
+
+def headline(measured: Sequence[Measured]) -> str:
+    """Who needs how long for an update at the headline cell, and how many times as long as fedlsa."""
+    cell = measured[0].plan.headline
+
+    def entry(m: Measured, who: str, cores: str) -> str:
         own, ours = m.best(cell, who, cores), m.best(cell, FEDLSA, cores)
         times = "" if who == FEDLSA or own is None or ours is None else f" ({number(own / ours)}{TIMES})"
         return number(own, " ns") + times
 
-    rows = [[NAMES[who], entry(who, "one"), entry(who, "all")] for who in NAMES]
+    rows = [[NAMES[who], *(entry(m, who, cores) for m in measured for cores in ("one", "all"))] for who in NAMES]
     setting = (
-        f"Time per agent update: d = {cell.d}, N = {cell.N} agents, H = {cell.H} local steps, {cell.seeds} seeds "
-        "(the NumPy loop: one), float64; in brackets, how many times as long as fedlsa on the same cores."
+        f"SCAFFLSA on the paper's Garnet, d = {cell.d}, N = {cell.N} agents, H = {cell.H} local steps, {cell.seeds} "
+        "seeds (the NumPy loop: one), float64; in brackets, how many times as long as fedlsa on the same cores."
     )
-    head = ["SCAFFLSA on the paper's Garnet", "one core", m.all_cores]
-    return "\n\n".join([setting, table(head, rows), machine.sentence(m.machine)])
+    sentences = "\n".join(machine.sentence(m.machine) for m in measured)
+    return "\n\n".join([setting, table(["time per agent update", *_columns(measured)], rows), sentences])
+
+
+def growth(measured: Sequence[Measured]) -> str:
+    """Nanoseconds per update while one of N, H, d, seeds varies, and for other observations, numbers, samplings."""
+    plan = measured[0].plan
+    base = plan.headline
+    cells = [(f"{name} = {getattr(c, name):,}", c) for name, row in plan.growth.items() for c in row]
+    names = {"float32": "float32", "markov": "Markov sampling", "dense": "dense observations"}
+    for c in plan.kinds:
+        cells.append((next(names[v] for v in (c.dtype, c.sampling, c.observations) if v in names), c))
+    rows = [[name, *(number(m.best(c, cores=k)) for m in measured for k in ("one", "all"))] for name, c in cells]
+    setting = f"ns per update; otherwise d = {base.d}, N = {base.N}, H = {base.H}, {base.seeds} seeds"
+    return table([setting, *_columns(measured)], rows)
+
+
+def starts(measured: Sequence[Measured]) -> str:
+    """Seconds until a first small result, without and with a cache on disk; what JAX compiles beside it."""
+    rows = []
+    for name, cached in (("first", "nothing cached"), ("second", "cache on disk")):
+        seconds = [None if m.starts is None else m.starts[name] for m in measured]
+        said = [MISSING if s is None else f"{number(s['import'])} + {number(s['first call'])}" for s in seconds]
+        rows.append([f"{name} start, {cached}: import + first call", *said])
+    compiled = [m.record(m.plan.headline, JAX) for m in measured]
+    rows.append(["JAX compiles the headline cell, without its own cache", *(number(c and c.compile) for c in compiled)])
+    return table(["seconds", *(m.name for m in measured)], rows)
 
 
 def goals(m: Measured) -> str:
@@ -126,47 +162,15 @@ def grid(m: Measured) -> str:
     return table(head, rows) + "\n\n" + note
 
 
-def growth(m: Measured) -> str:
-    """Nanoseconds per update while one of N, H, d, seeds varies."""
-    cell = m.plan.headline
-    rows = []
-    for name, cells in m.plan.growth.items():
-        for c in cells:
-            rows.append([f"{name} = {getattr(c, name):,}", number(m.best(c)), number(m.best(c, cores="all"))])
-    setting = f"ns per update; otherwise d = {cell.d}, N = {cell.N}, H = {cell.H}, {cell.seeds} seeds"
-    return table([setting, "one core", m.all_cores], rows)
+PAGE_BLOCKS = {"headline": headline, "growth": growth, "starts": starts}  # processors are columns
+SCREEN_BLOCKS = {"goals": goals, "grid": grid}  # of the run at hand
 
 
-def kinds(m: Measured) -> str:
-    """Other observations, numbers and ways of sampling at the headline cell."""
-    base = m.best(m.plan.headline)
-    rows = []
-    for c in (m.plan.headline, *m.plan.kinds):
-        name = f"{c.observations}, {c.dtype}, {'Markov' if c.sampling == 'markov' else 'i.i.d.'}"
-        one = m.best(c)
-        rows.append([name, number(one), number(m.best(c, cores="all")), number(ratio(one, base), TIMES)])
-    head = ["ns per update at the headline cell", "one core", m.all_cores, "of the first row"]
-    return table(head, rows)
+def page_blocks(measured: Sequence[Measured]) -> dict[str, str]:
+    """Every table of the page by the name of its place."""
+    return {name: make(measured) for name, make in PAGE_BLOCKS.items()}
 
 
-def starts(m: Measured) -> str:
-    """Seconds until a first small result, without and with a cache on disk; what JAX compiles beside it."""
-    rows = []
-    for name in ("first", "second"):
-        s = None if m.starts is None else m.starts[name]
-        numbers = [MISSING] * 3 if s is None else [number(x) for x in (s["import"], s["first call"], sum(s.values()))]
-        rows.append([f"{name} start, {'nothing cached' if name == 'first' else 'cache on disk'}", *numbers])
-    text = table(["seconds", "import", "first call", "together"], rows)
-    compiled = m.record(m.plan.headline, JAX)
-    if compiled is not None:
-        seconds = number(compiled.compile, " s")
-        text += f"\n\nJAX compiles its version of the headline cell in {seconds}, unless its own cache is on."
-    return text
-
-
-BLOCKS = {"headline": headline, "goals": goals, "grid": grid, "growth": growth, "kinds": kinds, "starts": starts}
-
-
-def blocks(m: Measured) -> dict[str, str]:
-    """Every table by the name of its place in the documents."""
-    return {name: make(m) for name, make in BLOCKS.items()}
+def screen_blocks(m: Measured) -> dict[str, str]:
+    """Every table of one run."""
+    return page_blocks([m]) | {name: make(m) for name, make in SCREEN_BLOCKS.items()}

@@ -2,9 +2,9 @@
 
     python benchmarks/speed.py                 all tables, some minutes on two cores; raw numbers in out/bench.json
     python benchmarks/speed.py --quick         the same path through the code in under a minute; its numbers mean little
-    python benchmarks/speed.py --write         also rewrite the tables in docs/performance.md
-    python benchmarks/speed.py --from out/bench.json --write     rewrite them from an earlier run
-    ... --page docs/performance-avx512.md      rewrite the tables of that page instead: another processor's
+    python benchmarks/speed.py --write NAME    also keep the numbers as benchmarks/measured/NAME.json, a processor each,
+                                               and rewrite the tables of docs/performance.md from all files there
+    python benchmarks/speed.py --from out/bench.json --write NAME     the same from an earlier run
 
 Every row's contenders run in one process per set of cores and take turns; the best of several repeats counts. Times are
 those of whole public calls, long enough for set-up to be at most a twentieth of them; compilation is reported apart.
@@ -28,7 +28,7 @@ from cells import FULL, NUMPY, QUICK, Plan
 from measure import Record, Say, measure
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = "docs/performance.md"
+MEASURED = ROOT / "benchmarks" / "measured"
 BUSY = 0.5  # a load above this spoils a measurement
 
 
@@ -60,7 +60,9 @@ def save(m: report.Measured, path: Path) -> None:
         "memory": m.memory,
         "starts": m.starts,
     }
-    documents.write(path, json.dumps(raw, indent=1) + "\n")
+    rows = ",\n".join(json.dumps(row) for row in raw.pop("records"))
+    head = json.dumps(raw)
+    documents.write(path, f'{head[:-1]}, "records": [\n{rows}\n]}}\n')
 
 
 def load(path: Path) -> report.Measured:
@@ -69,10 +71,11 @@ def load(path: Path) -> report.Measured:
     return report.Measured(QUICK if raw["quick"] else FULL, raw["machine"], records, raw["memory"], raw["starts"])
 
 
-def update_page(blocks: dict[str, str], page: str = PAGE, root: Path = ROOT) -> None:
-    """Every table of the page or none: markers are checked before the file changes."""
-    text = (root / page).read_text(encoding="utf-8")
-    documents.write(root / page, documents.rewrite(text, blocks, page))
+def update_page(measured: report.Measured, name: str, folder: Path = MEASURED, page: Path = documents.PAGE) -> None:
+    """Keep a run as that of a processor, and rewrite the page's tables from all processors' runs."""
+    documents.check(page.read_text(encoding="utf-8"))
+    save(measured, folder / f"{name}.json")
+    documents.update(report.page_blocks([load(path) for path in sorted(folder.glob("*.json"))]), page)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -81,16 +84,14 @@ def main(arguments: list[str] | None = None) -> None:
     size.add_argument("--full", action="store_true", help="everything (the default)")
     size.add_argument("--quick", action="store_true", help="tiny sizes, to see that all of it works")
     size.add_argument("--from", dest="source", type=Path, metavar="FILE", help="the tables of an earlier run")
-    parser.add_argument("--write", action="store_true", help="rewrite the tables of the page")
-    parser.add_argument("--page", metavar="FILE", default=PAGE, help=f"the page to rewrite (default: {PAGE})")
+    parser.add_argument("--write", metavar="NAME", help="keep the numbers under this name and rewrite the page")
     parser.add_argument("--out", type=Path, help="raw numbers (default: out/bench.json, out/bench-quick.json)")
     options = parser.parse_args(arguments)
     if options.write:
         if options.quick:
             parser.error("--write takes the numbers of a full run; a quick one's mean nothing")
         try:
-            text = (ROOT / options.page).read_text(encoding="utf-8")
-            documents.check(text, report.BLOCKS, options.page)  # before the first minute, not after the last
+            documents.check(documents.PAGE.read_text(encoding="utf-8"))  # before the first minute, not after the last
         except (OSError, documents.MarkerError) as error:
             parser.error(str(error))
     if options.source:
@@ -101,11 +102,10 @@ def main(arguments: list[str] | None = None) -> None:
         plan = without_missing(QUICK if options.quick else FULL)
         measured = run(plan, lambda text: print(text, file=sys.stderr, flush=True))
         save(measured, options.out or ROOT / "out" / ("bench-quick.json" if options.quick else "bench.json"))
-    blocks = report.blocks(measured)
-    for name, text in blocks.items():
+    for name, text in report.screen_blocks(measured).items():
         print(f"\n## {name}\n\n{text}")
     if options.write:
-        update_page(blocks, options.page)
+        update_page(measured, options.write)
 
 
 if __name__ == "__main__":

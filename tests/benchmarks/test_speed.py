@@ -25,9 +25,8 @@ PLAN = replace(
     baselines=(cells.NUMPY,),
     memory_agents=1000,
 )
-DOCUMENT = (
-    "Before.\n\n<!-- bench:grid -->\nold\n<!-- /bench -->\nBetween.\n<!-- bench:goals -->\n<!-- /bench -->\nAfter.\n"
-)
+PLACES = documents.PLACES
+DOCUMENT = "Before.\n\n" + "Between.\n".join(f"<!-- bench:{name} -->\nold\n<!-- /bench -->\n" for name in PLACES)
 
 
 @pytest.fixture(scope="module")
@@ -64,9 +63,10 @@ def test_raw_numbers_say_where_they_come_from(quick):
 
 
 def test_tables_are_rectangular_and_mark_what_is_missing(quick):
-    blocks = report.blocks(speed.load(quick))
-    assert set(blocks) == set(report.BLOCKS)
-    for name, text in blocks.items():
+    measured = speed.load(quick)
+    blocks = report.screen_blocks(measured)
+    assert set(blocks) == {*report.PAGE_BLOCKS, *report.SCREEN_BLOCKS}
+    for name, text in (*blocks.items(), *report.page_blocks([measured, measured]).items()):
         rows = [line for line in text.splitlines() if line.startswith("|")]
         assert len(rows) > 2, name
         assert len({line.count("|") for line in rows}) == 1, name
@@ -77,7 +77,7 @@ def test_tables_are_rectangular_and_mark_what_is_missing(quick):
 def test_tables_of_an_earlier_run_are_the_same(quick, capsys):
     speed.main(["--from", str(quick)])
     printed = capsys.readouterr().out
-    for text in report.blocks(speed.load(quick)).values():
+    for text in report.screen_blocks(speed.load(quick)).values():
         assert text in printed
 
 
@@ -95,58 +95,58 @@ def test_full_plan_covers_what_was_promised():
     assert all(c.seeds == 10 for c in cells.FULL.grid)
     entries = [e for group in cells.FULL.groups() for e in group]
     assert len(entries) == len(set(entries))
-    for who in (cells.FEDLSA, *cells.RIVALS):
+    for who in (cells.FEDLSA, *cells.BASELINES):
         for cores in ("one", "all"):
             assert cells.Entry(cells.HEADLINE, who, cores) in entries
     assert set(cells.FULL.growth) == {"N", "H", "d", "seeds"}
 
 
-def test_rewriting_fills_every_place_and_twice_is_once():
-    once = documents.rewrite(DOCUMENT, {"grid": "| a |", "goals": "| b |"}, "X.md")
-    assert once == (
-        "Before.\n\n<!-- bench:grid -->\n| a |\n<!-- /bench -->\nBetween.\n"
-        "<!-- bench:goals -->\n| b |\n<!-- /bench -->\nAfter.\n"
-    )
-    assert documents.rewrite(once, {"grid": "| a |", "goals": "| b |"}, "X.md") == once
+def test_rewriting_fills_places_and_twice_is_once():
+    once = documents.rewrite(DOCUMENT, {PLACES[0]: "| a |", PLACES[-1]: "| b |"})
+    assert once.count("old") == len(PLACES) - 2
+    assert once.startswith(f"Before.\n\n<!-- bench:{PLACES[0]} -->\n| a |\n<!-- /bench -->\nBetween.\n")
+    assert once.endswith(f"<!-- bench:{PLACES[-1]} -->\n| b |\n<!-- /bench -->\n")
+    assert documents.rewrite(once, {PLACES[0]: "| a |", PLACES[-1]: "| b |"}) == once
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("no marker\n", r"X.md must hold a line <!-- bench:grid -->"),
-        ("<!-- bench:grid -->\nopen\n", r"must close <!-- bench:grid -->"),
-        ("<!-- bench:grid -->\n<!-- bench:goals -->\n<!-- /bench -->\n", r"must close <!-- bench:grid -->"),
-        (DOCUMENT + DOCUMENT, r"one marker for each of goals, grid; got goals, goals, grid, grid"),
-        (DOCUMENT + "<!-- bench:gird -->\n<!-- /bench -->\n", r"got gird, goals, grid"),
+        ("no marker\n", "one marker for each of headline"),
+        (DOCUMENT.removesuffix("<!-- /bench -->\n"), rf"must close <!-- bench:{PLACES[-1]} -->"),
+        (DOCUMENT.replace("old\n<!-- /bench -->\n", "", 1), rf"must close <!-- bench:{PLACES[0]} -->"),
+        (DOCUMENT + DOCUMENT, "got .*headline, headline"),
+        (DOCUMENT + "<!-- bench:gird -->\n<!-- /bench -->\n", "got gird|got .*gird"),
     ],
 )
 def test_rewriting_refuses_places_that_are_missing_doubled_open_or_unknown(text, message):
-    if "bench:goals" not in text:
-        text += "<!-- bench:goals -->\n<!-- /bench -->\n"
     with pytest.raises(documents.MarkerError, match=message):
-        documents.rewrite(text, {"grid": "a", "goals": "b"}, "X.md")
+        documents.rewrite(text, {PLACES[0]: "a"})
 
 
-def test_a_page_changes_in_all_its_tables_or_not_at_all(tmp_path):
-    blocks = dict.fromkeys(report.BLOCKS, "| new |")
-    page = tmp_path / "docs" / "performance.md"
-    page.parent.mkdir()
-    some = "<!-- bench:headline -->\n<!-- /bench -->\n"
-    page.write_text(some)
-    with pytest.raises(documents.MarkerError, match=r"docs/performance\.md"):
-        speed.update_page(blocks, root=tmp_path)
-    assert page.read_text() == some
-    page.write_text("".join(f"<!-- bench:{name} -->\n<!-- /bench -->\n" for name in report.BLOCKS))
-    speed.update_page(blocks, root=tmp_path)
-    assert page.read_text().count("| new |") == len(report.BLOCKS)
+def test_a_run_is_kept_as_its_processors_and_the_page_has_a_column_for_each(quick, tmp_path):
+    measured, page = speed.load(quick), tmp_path / "performance.md"
+    page.write_text("<!-- bench:headline -->\n<!-- /bench -->\n")
+    with pytest.raises(documents.MarkerError, match=r"performance\.md"):
+        speed.update_page(measured, "one", tmp_path / "measured", page)
+    assert not (tmp_path / "measured").exists()
+    page.write_text(DOCUMENT)
+    for name in ("one", "two"):
+        speed.update_page(measured, name, tmp_path / "measured", page)
+    headline = page.read_text().partition("<!-- /bench -->")[0]
+    assert headline.count(f"{measured.name}: one core") == 2
+    assert page.read_text().count("old") == len(PLACES) - len(report.PAGE_BLOCKS)
 
 
 def test_quick_numbers_never_reach_the_documents(quick, capsys):
-    for arguments in (["--quick", "--write"], ["--from", str(quick), "--write"]):
+    for arguments in (["--quick", "--write", "x"], ["--from", str(quick), "--write", "x"]):
         with pytest.raises(SystemExit):
             speed.main(arguments)
     assert "--write" in capsys.readouterr().err
 
 
-def test_page_on_performance_has_a_place_for_every_table():
-    documents.check((speed.ROOT / speed.PAGE).read_text(encoding="utf-8"), report.BLOCKS, speed.PAGE)
+def test_the_page_shows_what_was_kept():
+    text = documents.PAGE.read_text(encoding="utf-8")
+    kept = [speed.load(path) for path in sorted(speed.MEASURED.glob("*.json"))]
+    assert len(kept) == 2
+    assert documents.rewrite(text, report.page_blocks(kept)) == text

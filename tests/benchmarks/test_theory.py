@@ -12,7 +12,3 @@ def test_every_row_is_timed_beside_a_simulation(monkeypatch):
     assert len([line for line in lines if line.startswith("| ")]) == 2 + len(rows)
     assert all(line.count("|") == lines[0].count("|") for line in lines[: 2 + len(rows)])
     assert "scaled up" in lines[-3]
-
-
-def test_the_page_has_one_place_for_the_table():
-    assert len(theory.BLOCK.findall(theory.PAGE.read_text(encoding="utf-8"))) == 1
