@@ -10,7 +10,7 @@ from .engine import simulate, simulate_grid
 from .fit import Fit, Regression, Value, evaluate, fit, site_problem
 from .problems import Problem
 from .sampling import IID, Markov, Replay
-from .theory import plan
+from .theory import plan, trade_off
 
 __version__ = _version("fedlsa")
 
@@ -40,6 +40,7 @@ __all__ = [
     "simulate_grid",
     "site_problem",
     "theory",
+    "trade_off",
 ]
 
 

@@ -133,13 +133,10 @@ def test_a_plan_is_that_of_the_library_or_the_reason_why_there_is_none():
     assert "\n" not in why
 
 
-def test_a_plan_within_a_budget_keeps_it_or_there_is_none():
+def test_the_trade_off_is_that_of_the_library():
     q = Question.of(RING)
-    most = 2 * answers.plan(q, 0.3, "SCAFFLSA").samples
-    found = answers.plan_within(q, 0.3, "SCAFFLSA", most)
-    assert found.samples <= most
-    assert found.rounds == fl.plan(q.problem(), 0.3, method="scafflsa", max_samples=most).rounds
-    assert answers.plan_within(q, 0.3, "SCAFFLSA", 1.0) is None
+    found, expected = answers.trade_off(q, 0.3, "SCAFFLSA"), fl.trade_off(q.problem(), 0.3, "scafflsa")
+    assert [(p.algorithm, p.rounds) for p in found] == [(p.algorithm, p.rounds) for p in expected]
 
 
 def test_questions_about_looks_alone_are_one_question():
@@ -172,7 +169,7 @@ def test_runs_on_files_start_at_zero_as_fits_do(tmp_path):
     zero = np.zeros(p.dim)
     expected = fl.plan(p, 0.3, method="fedlsa", theta_0=zero)
     assert str(answers.plan(q, 0.3, "FedLSA")) == str(expected) != str(fl.plan(p, 0.3, method="fedlsa"))
-    assert answers.plan_within(q, 0.3, "FedLSA", 4 * expected.samples).rounds <= expected.rounds
+    assert min(p.rounds for p in answers.trade_off(q, 0.3, "FedLSA")) <= expected.rounds
     drawn = str(answers.agents(q, "wide", 1))
     paths = [fl.engine.paths.round_paths(p, m, 6, theta_0=zero, points=answers.MOMENTS) for m in s.methods()[:2]]
     assert drawn == str(agents_figure(paths, round=1, width="wide").to_dict())

@@ -117,6 +117,36 @@ def test_moments_serve_as_well_as_the_problem(two_worlds):
     assert one.rounds == other.rounds
 
 
+def test_a_trade_off_is_made_of_plans_that_no_other_beats_in_both_costs(two_worlds, monkeypatch):
+    monkeypatch.setattr("fedlsa.theory.planner.BUDGETS", (1.5, 4.0, 8.0))
+    steps = []
+    plans = fl.trade_off(two_worlds, 0.3, ["scafflsa", "fedlsa"], progress=lambda done, total: steps.append(done))
+    assert steps == [1, 2, 3, 4, 5, 6]
+    for kind in (fl.SCAFFLSA, fl.FedLSA):
+        own = [p for p in plans if isinstance(p.algorithm, kind)]
+        assert len(own) > 1
+        assert [p.samples for p in own] == sorted({p.samples for p in own})
+        assert [p.rounds for p in own] == sorted({p.rounds for p in own}, reverse=True)
+        assert all(p.later <= 0.3 for p in own)
+        usual = fl.plan(two_worlds, 0.3, method=kind.__name__.lower())  # with the cap of 4 times the fewest
+        assert any(p.rounds <= usual.rounds and p.samples <= usual.samples for p in own)
+
+
+def test_a_trade_off_of_an_accuracy_that_no_budget_reaches_is_refused(two_worlds):
+    with pytest.raises(ArgumentError, match="epsilon must be below the error at the start"):
+        fl.trade_off(two_worlds, 100.0)
+    with pytest.raises(ArgumentError, match="did you mean 'scafflsa'"):
+        fl.trade_off(two_worlds, 0.1, ["fedlsa", "scaflsa"])
+
+
+def test_theorems_promise_one_point_of_a_trade_off():
+    rng = np.random.default_rng(5)
+    sites = [(rng.standard_normal((200, 40)), rng.standard_normal(200)) for _ in range(3)]
+    problem = fl.problems.regression(sites, ridge=1.0)
+    (only,) = fl.trade_off(problem, 2.0, "fedlsa")
+    assert str(only) == str(fl.plan(problem, 2.0, method="fedlsa"))
+
+
 def test_a_plan_prints_as_a_table(two_worlds):
     text = str(fl.plan(two_worlds, epsilon=0.5))
     for word in ("SCAFFLSA(step_size=", "rounds", "samples per agent", "predicted RMSE", "bytes"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import shlex
 import sys
@@ -20,7 +19,7 @@ from ..figures.doors import SCALES
 from ..figures.files import checked_path
 from ..problems import Problem
 from ..results.curves import SUFFIXES
-from ..theory.planner import MAX_EXACT_DIM, Plan
+from ..theory.planner import Plan
 from . import options, report
 from .method import METHOD, LocalSteps, Probability, StepSize, method_option
 from .problem import as_options
@@ -28,8 +27,6 @@ from .problem import as_options
 TARGET, OUTPUT = "Target", "Output"
 DIGITS = 5e-4  # relative, of the stability limit: as many as the table shows
 EARLY = 50  # rounds that are all drawn: on a logarithmic axis they take most of the room
-CAPS = (1.2, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)  # times the fewest observations: the points of the trade-off
-FEW_CAPS = (1.5, 3.0, 6.0)  # where a plan takes long
 MANY_GROUPS = 8  # of different agents
 THEORY_EXAMPLES = """[bold]Examples[/bold]
 
@@ -145,12 +142,9 @@ def plan(
         raise ArgumentError(f"--plot needs --epsilon: the trade-off is that of an accuracy; got {given[0]}")
     pictures = _pictures(plot_to, force)
     problem = instance()
-    caps = [] if epsilon is None or not pictures else _caps(problem, names, epsilon)
     found: dict[str, Plan] = {}
     refused: list[ArgumentError] = []
-    points: list[Plan] = []
     with report.live_bar("plan " + " + ".join(names), updates=False) as progress:
-        total = len(names) + len(caps)
         for i, name in enumerate(names):
             try:
                 found[name] = exactly.plan(
@@ -159,14 +153,9 @@ def plan(
             except ArgumentError as error:
                 refused.append(error)
             if progress is not None:
-                progress(i + 1, total)
+                progress(i + 1, len(names))
         if not found:
             raise refused[0]
-        for i, (name, cap) in enumerate(caps):
-            with contextlib.suppress(ArgumentError):  # so few observations may not be enough for this method
-                points.append(exactly.plan(problem, epsilon, method=name, max_samples=cap))
-            if progress is not None:
-                progress(len(names) + i + 1, total)
     for why in refused:
         print(f"fedlsa: warning: {options.in_words_of_the_command(str(why))}", file=sys.stderr)
     report.print_plans(list(found.values()))
@@ -176,6 +165,8 @@ def plan(
     for path in pictures:
         path.parent.mkdir(parents=True, exist_ok=True)
         assert epsilon is not None
+        with report.live_bar("trade-off", updates=False) as progress:
+            points = exactly.trade_off(problem, epsilon, list(found), progress=progress)
         figures.save(figures.trade_off([*points, *found.values()], epsilon), path, command=context.obj)
         print(f"saved {path}")
 
@@ -193,35 +184,6 @@ def _cost(plan: Plan, by_rounds: bool) -> tuple[float, float, float]:
     """What the recommended plan has least of; RMSE to three digits, so that noise does not decide."""
     rmse = float(f"{plan.rmse:.3g}")
     return (plan.rounds, plan.samples, rmse) if by_rounds else (rmse, plan.rounds, plan.samples)
-
-
-def _caps(problem: Problem, names: list[str], epsilon: float) -> list[tuple[str, float]]:
-    """The caps on observations at which each method is planned: some multiples of the fewest that reach epsilon.
-
-    None where theorems plan: they promise one setting for an accuracy, whatever the cap.
-    """
-    names = [n for n in names if problem.dim <= MAX_EXACT_DIM[n]]
-    if not names:
-        return []
-    fewest = _fewest(problem, epsilon)
-    quick = problem.n_tables <= MANY_GROUPS
-    return [(n, f * fewest) for n in names for f in (CAPS if quick and n != "scaffnew" else FEW_CAPS)]
-
-
-def _fewest(problem: Problem, epsilon: float) -> float:
-    """The fewest observations per agent with which epsilon is reached, to within 5 %."""
-
-    def reached(samples: float) -> bool:
-        return exactly.plan(problem, method="fedlsa", samples=samples).rmse <= epsilon
-
-    high = exactly.plan(problem, epsilon, method="fedlsa").samples
-    low = high
-    while low > 1 and reached(low):
-        high, low = low, low / 2
-    while high > 1.05 * low:
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if reached(middle) else (middle, high)
-    return high
 
 
 def _simulation(problem: Problem, name: str, plan: Plan) -> list[str]:

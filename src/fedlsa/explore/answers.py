@@ -28,7 +28,6 @@ Tell = Callable[[float, float], None]
 DIGITS = 1e-2  # of a stability limit, relative
 SHOWN = 20  # rounds whose inside is shown
 MOMENTS = 24  # of a round at which agents are shown
-CAPS = (0.4, 0.6, 0.8, 1.5, 2.5, 4.0)  # times the observations of a plan: the points of a trade-off
 ROUNDING = 1e-20  # of the error at the start: a squared bias below it is none
 BLOWN_UP = 1e3  # times the error at the start: nobody waits for such a run to come back
 
@@ -150,12 +149,9 @@ def plan(q: Question, epsilon: float, name: str) -> Plan | str:
         return str(error)
 
 
-def plan_within(q: Question, epsilon: float, name: str, most: float) -> Plan | None:
-    """The same with at most so many observations per agent; None where they are too few."""
-    try:
-        return theory.plan(q.problem(), epsilon, method=name.lower(), max_samples=most, theta_0=q.start())
-    except ArgumentError:
-        return None
+def trade_off(q: Question, epsilon: float, name: str) -> list[Plan]:
+    """Its plans with fewer and with more observations per agent."""
+    return theory.trade_off(q.problem(), epsilon, name.lower(), theta_0=q.start())
 
 
 def warm(process: int) -> None:

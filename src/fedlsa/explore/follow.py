@@ -15,7 +15,7 @@ import xarray as xr
 
 from ..theory.planner import Plan
 from . import answers
-from .answers import CAPS, Curve, Question
+from .answers import Curve, Question
 from .desk import LONG, Desk
 from .settings import METHODS, Settings
 
@@ -176,9 +176,8 @@ def plans(desk: Desk, owner: str, q: Question, s: Settings, wanted: Wanted, put:
         return  # another question has come
     state = replace(state, busy="Looking for the trade-off between communications and observations …")
     put(state)
-    asked = [(n, cap * p.samples) for n, p in state.found.items() for cap in CAPS]
-    for a in desk.ask(owner, "plans", [(answers.plan_within, (q, epsilon, *one)) for one in asked], lane=LONG):
-        if a.kind == "done" and a.value is not None:
-            state = replace(state, points=(*state.points, a.value))
+    for a in desk.ask(owner, "plans", [(answers.trade_off, (q, epsilon, n)) for n in state.found], lane=LONG):
+        if a.kind == "done":
+            state = replace(state, points=(*state.points, *a.value))
             put(state)
     put(replace(state, busy=""))

@@ -12,8 +12,7 @@ import marimo as mo
 from ..algorithms import Scaffnew
 from ..figures.style import FAINT, INK, SOFT
 from ..figures.style import METHODS as HUES
-from ..figures.tradeoff import front
-from ..theory.planner import Plan
+from ..theory.planner import Plan, pareto_front
 from .follow import Plans
 from .layout import BARE, box, plain
 from .plots import FONT, unchecked
@@ -84,7 +83,7 @@ def _trade_off(known: Plans) -> Any:
     traces = []
     for name in METHODS:
         mine = [p for p in (*known.points, *known.found.values()) if type(p.algorithm).__name__ == name]
-        kept = front(mine)
+        kept = pareto_front(mine)
         traces.append(
             {
                 "type": "scatter", "name": name, "mode": "lines+markers",

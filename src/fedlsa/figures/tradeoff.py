@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from .. import checks
-from ..theory.planner import Plan
+from ..theory.planner import Plan, pareto_front
 from . import style
 from .doors import checked
 
@@ -31,7 +31,7 @@ def trade_off(plans: Sequence[Plan], epsilon: float, *, title: str | None = None
         figure, axes = style.canvas()
         methods = list(dict.fromkeys(type(p.algorithm).__name__ for p in plans))
         for i, method in enumerate(methods):
-            kept = front([p for p in plans if type(p.algorithm).__name__ == method])
+            kept = pareto_front([p for p in plans if type(p.algorithm).__name__ == method])
             axes.plot(
                 [p.samples for p in kept],
                 [p.rounds for p in kept],
@@ -68,12 +68,3 @@ def trade_off(plans: Sequence[Plan], epsilon: float, *, title: str | None = None
         figure.text(0.095, 0.012, note, fontsize=7.5, color=style.SOFT, va="bottom")
         figure.set_label(f"trade-off for RMSE {epsilon:g}")
     return figure
-
-
-def front(plans: Sequence[Plan]) -> list[Plan]:
-    """The plans that no other beats in both costs, from the fewest observations to the most."""
-    kept: list[Plan] = []
-    for p in sorted(plans, key=lambda p: (p.samples, p.rounds)):
-        if not kept or p.rounds < kept[-1].rounds:
-            kept.append(p)
-    return kept

@@ -9,7 +9,7 @@ from .exact import exact
 from .iterations import exact_iterations
 from .markov import MarkovConstants, markov_constants, mixing_times
 from .moments import Moments, moments
-from .planner import Plan, plan, synchronous_plan
+from .planner import Plan, plan, synchronous_plan, trade_off
 from .stationary import Stationary, radius, stability_limit, stationary
 from .values import stationary_law, value_error, value_functions
 from .virtual import VirtualMDP, virtual_mdp
@@ -54,6 +54,7 @@ __all__ = [
     "synchronous_plan",
     "td_bound",
     "td_claim",
+    "trade_off",
     "value_error",
     "value_functions",
     "virtual_mdp",

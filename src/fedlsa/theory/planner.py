@@ -8,7 +8,9 @@ is too large for exact moments it solves the explicit theorems instead, and says
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from numpy.typing import ArrayLike
 
@@ -20,10 +22,13 @@ from . import theorem_plans
 from .lasting import Lasting, follow
 from .laws import method as method_of
 from .moments import Moments, moments, random, start_error
-from .search import Search
+from .search import GENEROUS, Search
 
 ATTEMPTS = 6  # plans that are held to the exact curve before none is found
 MAX_EXACT_DIM = {"fedlsa": 32, "scafflsa": 20, "scaffnew": 20}  # dimensions in which exact moments are quick enough
+BUDGETS = (1.2, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)  # times the fewest observations: the points of a trade-off
+SPARSE_BUDGETS = (1.5, 3.0, 6.0)  # where a plan takes long: Scaffnew, and
+QUICK_GROUPS = 8  # more groups of different agents than these
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +103,7 @@ def plan(
             raise ArgumentError("max_samples must be given with rounds, or rounds of any length would do; got None")
         if cap < rounds:
             raise ArgumentError(f"max_samples must be at least rounds, {rounds}; got {cap:g}")
-    if isinstance(problem, Problem) and problem.dim > MAX_EXACT_DIM[name] and (name == "scaffnew" or random(problem)):
+    if _by_theorem(problem, name):
         return _promised(problem, name, epsilon, rounds, samples, cap, theta_0)
     m = problem if isinstance(problem, Moments) else moments(problem)
     start = start_error(m, theta_0)
@@ -131,6 +136,70 @@ def synchronous_plan(problem: Problem | Moments, epsilon: float, theta_0: ArrayL
     if seen.since > T:
         T, seen = seen.since, follow(m, algorithm, seen.since, start, target)
     return _checked(m, algorithm, T, 1, seen)
+
+
+def trade_off(
+    problem: Problem | Moments,
+    epsilon: float,
+    method: str | Sequence[str] = tuple(METHODS),
+    *,
+    theta_0: ArrayLike | None = None,
+    progress: Callable[[float, float], None] | None = None,
+) -> list[Plan]:
+    """What an accuracy costs: communications against observations per agent, for one method or for several.
+
+    Each method is planned for the RMSE epsilon with at most 1.2 to 8 times the fewest observations that reach it, the
+    default cap of `plan`, 4, among them. Of the plans of a method those are returned that no other beats in both costs,
+    from the fewest observations to the most; a method that never gets there has none, and none at all is an error.
+    Theorems, where they plan, promise one setting, whatever the cap. progress : called with plans tried and in all.
+
+    >>> import fedlsa as fl
+    >>> plans = fl.trade_off(fl.problems.ring(agents=4, noise=0.3), 0.1, "scafflsa")
+    >>> [p.rounds for p in plans] == sorted((p.rounds for p in plans), reverse=True)
+    True
+    >>> figure = fl.figures.trade_off(plans, epsilon=0.1)
+    """
+    names = [checks.choice("method", m, METHODS) for m in checks.instances("method", method, str, "a method's name")]
+    epsilon = checks.real("epsilon", epsilon, above=0)
+    asked = [(name, cap) for name in dict.fromkeys(names) for cap in _caps(problem, name, epsilon, theta_0)]
+    found, refused = list[Plan](), list[ArgumentError]()
+    for i, (name, cap) in enumerate(asked, 1):
+        try:
+            found.append(plan(problem, epsilon, method=name, max_samples=cap, theta_0=theta_0))
+        except ArgumentError as error:  # so few observations may not be enough for this method
+            refused.append(error)
+        if progress is not None:
+            progress(i, len(asked))
+    if refused and not found:
+        raise refused[-1]  # of the largest cap
+    kinds = dict.fromkeys(type(p.algorithm) for p in found)
+    return [p for kind in kinds for p in pareto_front([p for p in found if type(p.algorithm) is kind])]
+
+
+def pareto_front(plans: Sequence[Plan]) -> list[Plan]:
+    """The plans that no other beats in both communications and observations, from the fewest observations on."""
+    kept: list[Plan] = []
+    for p in sorted(plans, key=lambda p: (p.samples, p.rounds)):
+        if not kept or p.rounds < kept[-1].rounds:
+            kept.append(p)
+    return kept
+
+
+def _caps(problem: Problem | Moments, name: str, epsilon: float, theta_0: ArrayLike | None) -> list[float | None]:
+    """The most observations that the points of a trade-off may use; None where they are the theorem's."""
+    if _by_theorem(problem, name):
+        return [None]
+    m = problem if isinstance(problem, Moments) else moments(problem)
+    _, most = Search(m, "fedlsa", start_error(m, theta_0)).observations(epsilon, None)  # single steps: all are FedLSA
+    quick = len(m.table) <= QUICK_GROUPS and name != "scaffnew"
+    return [share * most / GENEROUS for share in (BUDGETS if quick else SPARSE_BUDGETS)]
+
+
+def _by_theorem(problem: Problem | Moments, name: str) -> TypeGuard[Problem]:
+    """Whether the dimension is too large for exact moments, where something is random."""
+    if not (isinstance(problem, Problem) and problem.dim > MAX_EXACT_DIM[name]):
+        return False
+    return name == "scaffnew" or random(problem)
 
 
 def _lasting(search: Search, epsilon: float, cap: float | None) -> Plan:
