@@ -14,8 +14,8 @@ import fedlsa
 
 SOURCE = Path(fedlsa.__file__).parent
 ORDER = [
-    "errors", "checks", "frozen", "files", "problems", "sampling", "algorithms", "results", "theory", "engine",
-    "figures", "experiments", "fit", "network", "explore", "cli",
+    "errors", "checks", "formatting", "frozen", "files", "problems", "sampling", "algorithms", "results", "theory",
+    "engine", "figures", "experiments", "fit", "network", "explore", "cli",
 ]  # fmt: skip
 FILES = sorted(SOURCE.rglob("*.py"))
 MODULES = {

@@ -12,6 +12,7 @@ from scipy.special import ndtri
 
 from .. import checks
 from ..checks import Floats
+from ..formatting import Displayed, call
 from ..frozen import ReadOnly
 from ..problems import features as maps
 from ..theory.planner import Plan
@@ -20,6 +21,8 @@ from .baselines import Baseline
 from .bootstrap import Bootstrap
 from .models import read_model, write_model
 from .tasks import Regression, Task
+
+SHOWN = 20  # coefficients in a repr, which is to fit on a screen
 
 
 class Prediction(NamedTuple):
@@ -31,8 +34,8 @@ class Prediction(NamedTuple):
     high: Floats
 
 
-@dataclass(frozen=True, eq=False)
-class SiteReport(ReadOnly):
+@dataclass(frozen=True, eq=False, repr=False)
+class SiteReport(Displayed, ReadOnly):
     """How one site stands to the shared answer.
 
     theta : its own solution, NaN where its data leave it open, on the original scale. All lengths are in standard
@@ -53,8 +56,8 @@ class SiteReport(ReadOnly):
     window: int
 
 
-@dataclass(frozen=True, eq=False)
-class Fit(ReadOnly):
+@dataclass(frozen=True, eq=False, repr=False)
+class Fit(Displayed, ReadOnly):
     """A shared linear model estimated from the data of all sites, on the original scale of the columns.
 
     theta : (d,) coefficients of `names`: the data's own solution, found on this machine, where all the data are
@@ -88,6 +91,19 @@ class Fit(ReadOnly):
     baselines: tuple[Baseline, ...] = ()
     bootstrap: Bootstrap | None = None
     made_by: dict[str, Any] = field(default_factory=dict)
+
+    def _display(self) -> tuple[str, list[tuple[str, Any]]]:
+        about = zip(self.names, self.theta, self.standard_error, self.confidence_interval(), strict=True)
+        listed = [(n, f"{v:.5g} with standard error {s:.2g}, 95% from {a:.5g} to {b:.5g}") for n, v, s, (a, b) in about]
+        if len(listed) > SHOWN:
+            listed = [*listed[:SHOWN], ("...", f"{len(listed) - SHOWN:,} more coefficients")]
+        rows = sum(s.rows for s in self.per_site)
+        return f"Fit of {call(self.task)} on {rows:,} rows of {len(self.per_site):,} sites", [
+            *listed,
+            ("sites count by", self.weight),
+            ("planned run", f"{call(self.plan.algorithm)}, {self.plan.rounds:,} rounds on {self.local}"),
+            ("its error, in standard errors", self.error),
+        ]
 
     @property
     def standard_error(self) -> Floats:

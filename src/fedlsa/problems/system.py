@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError, SingularSystemError
+from ..formatting import Displayed
 from ..frozen import ReadOnly, frozen_property
 from .invariants import check_problem
 
@@ -27,8 +28,8 @@ Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 
-@dataclass(frozen=True, eq=False)
-class RankOne(ReadOnly):
+@dataclass(frozen=True, eq=False, repr=False)
+class RankOne(Displayed, ReadOnly):
     """Observations A(z) = u v^T + ridge I and b(z) = y u, as indices into one table of rows: a step costs O(d).
 
     rows : (n, d); left, right : (K,) row numbers of u and v; y : (K,).
@@ -64,8 +65,8 @@ class RankOne(ReadOnly):
         return u[:, :, None] * v[:, None, :] + self.ridge * np.eye(self.dim), self.y[span, None] * u
 
 
-@dataclass(frozen=True, eq=False)
-class Dense(ReadOnly):
+@dataclass(frozen=True, eq=False, repr=False)
+class Dense(Displayed, ReadOnly):
     """Observations with any A(z) : (K, d, d) and b(z) : (K, d); a step costs O(d^2)."""
 
     A: Floats
@@ -87,8 +88,8 @@ class Dense(ReadOnly):
         return self.A[span], self.b[span]
 
 
-@dataclass(frozen=True, eq=False)
-class Chain(ReadOnly):
+@dataclass(frozen=True, eq=False, repr=False)
+class Chain(Displayed, ReadOnly):
     """How observations follow one another on a trajectory (assum:P_pi_ergodicity).
 
     Outcome k can happen in state origin[k], does so with probability conditional[k], and leads to state successor[k].
@@ -102,8 +103,8 @@ class Chain(ReadOnly):
     first_state: Integers  # (M + 1,)
 
 
-@dataclass(frozen=True, eq=False)
-class Problem(ReadOnly):
+@dataclass(frozen=True, eq=False, repr=False)
+class Problem(Displayed, ReadOnly):
     """A federated linear system (eq:lsa_syst_fed) given by finite tables of observations.
 
     observations, prob : the outcomes of all tables and their probabilities within their table, (K,)
@@ -121,12 +122,29 @@ class Problem(ReadOnly):
     weights: Floats
     chain: Chain | None = None
     ordered: bool = False
-    recipe: dict[str, Any] = field(default_factory=dict, repr=False)
+    recipe: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_problem(self)
         self.theta_star  # noqa: B018  a singular averaged system is an error now, not in the middle of a run
+
+    def _display(self) -> tuple[str, list[tuple[str, Any]]]:
+        given = self.recipe.get("arguments", {}).items()
+        made = ", ".join(f"{k}={v!r}" for k, v in given if isinstance(v, (bool, int, float, str)))
+        w, sizes = self.weights, np.diff(self.first)
+        kind = "rank-one" if isinstance(self.observations, RankOne) else "dense"
+        each = f"{sizes[0]:,}" if (sizes == sizes[0]).all() else f"{sizes.min():,} to {sizes.max():,}"
+        ways = ["IID()", *(["Markov()"] if self.chain is not None else []), *(["Replay()"] if self.ordered else [])]
+        rows = [
+            ("made by", f"{self.recipe['constructor']}({made})" if "constructor" in self.recipe else "hand"),
+            ("tables", f"{self.n_tables:,} with {each} {kind} observations"),
+            ("weights", f"{w[0]:.5g} each" if (w == w[0]).all() else f"from {w.min():.5g} to {w.max():.5g}"),
+            ("sampling", ", ".join(ways)),
+            ("theta_star", self.theta_star),
+            ("largest |xi_star_c|", float(np.linalg.norm(self.table_xi_star, axis=1).max())),
+        ]
+        return f"Problem of {self.n_agents:,} agents in dimension {self.dim:,}", rows
 
     @property
     def n_agents(self) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, fields
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from .. import checks
 from ..algorithms import Algorithm
 from ..errors import ArgumentError
+from ..formatting import call
 from ..problems import Problem
 from ..sampling import Sampling
 from . import recipe
@@ -58,14 +58,7 @@ def recorded_rounds(record: int | Iterable[int], rounds: int) -> NDArray[np.int6
 def method_label(algorithm: Algorithm) -> str:
     """The method as a reader writes it: its name, its own parameters, then the options that were set."""
     checks.instance("algorithm", algorithm, Algorithm, "a method (fl.Algorithm)")
-    parts = [f for f in fields(algorithm) if not f.kw_only]
-    parts += [f for f in fields(algorithm) if f.kw_only]
-    shown = [
-        f"{f.name}={getattr(algorithm, f.name)!r}"
-        for f in parts
-        if f.default is MISSING or getattr(algorithm, f.name) != f.default
-    ]
-    return f"{type(algorithm).__name__}({', '.join(shown)})"
+    return call(algorithm)
 
 
 def assemble(

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 from .. import checks
 from ..algorithms import SCAFFLSA, FedLSA, Scaffnew
 from ..errors import ArgumentError, TheoryWarning
+from ..formatting import Displayed
 from ..problems import Problem
 from .bounds.base import Bound, computed_inputs, equal_weights, start_distance
 from .bounds.dispatch import theorem
@@ -29,8 +30,8 @@ NOISE, BIAS, TRANSIENT = 0.5, 0.25, 0.25  # shares of epsilon in FedLSA's theore
 Plan = tuple[FedLSA | SCAFFLSA | Scaffnew, int, int]  # method, rounds, thin
 
 
-@dataclass(frozen=True, eq=False)
-class Complexity:
+@dataclass(frozen=True, eq=False, repr=False)
+class Complexity(Displayed):
     """A setting that a theorem promises to reach E||theta_T - theta_star||^2 <= epsilon^2, and what it costs."""
 
     method: str

@@ -19,13 +19,14 @@ import scipy.linalg
 
 from .. import checks
 from ..checks import Floats
+from ..formatting import Displayed
 from ..frozen import ReadOnly
 from ..problems import Problem, RankOne
 from .noise import chunks, matrix_noise, norms, residuals
 
 
-@dataclass(frozen=True, eq=False)
-class Constants(ReadOnly):
+@dataclass(frozen=True, eq=False, repr=False)
+class Constants(Displayed, ReadOnly):
     """Named constants of a problem. `table_...` has one entry per table, other arrays one per agent.
 
     NaN stands for what does not exist: everything about theta_star_c where A_bar_c is singular, L and nu where

@@ -23,6 +23,7 @@ from scipy.spatial.distance import pdist
 from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError
+from ..formatting import Displayed
 from ..frozen import ReadOnly
 from ..problems import Problem
 from .constants import constants
@@ -30,8 +31,8 @@ from .constants import constants
 LONGEST = 2**40  # a chain that has not mixed by then counts as periodic
 
 
-@dataclass(frozen=True, eq=False)
-class MarkovConstants(ReadOnly):
+@dataclass(frozen=True, eq=False, repr=False)
+class MarkovConstants(Displayed, ReadOnly):
     """Constants of assum:P_pi_ergodicity, eq:condition_number_contraction_rates and eq:alpha_infty_makov.
 
     Arrays have one entry per agent. NaN stands for what does not exist, where some -A_bar_c is not Hurwitz, or where

@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError, PrecisionError
+from ..formatting import Displayed
 from ..frozen import ReadOnly, frozen_property
 from ..problems import Problem, RankOne
 from . import tuning
@@ -28,8 +29,8 @@ from .symmetric import folded, symkron, triangle
 EPS = float(np.finfo(np.float64).eps)
 
 
-@dataclass(frozen=True, eq=False)
-class Moments(ReadOnly):
+@dataclass(frozen=True, eq=False, repr=False)
+class Moments(Displayed, ReadOnly):
     """Moments of M tables and the K groups of identical agents that hold them.
 
     A_bar : (M, d, d); b_bar : (M, d); noise : (M, d (d + 1) / 2, (d + 1) (d + 2) / 2)

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 from .. import checks, results
 from ..algorithms import METHODS, Algorithm
 from ..errors import ArgumentError
+from ..formatting import Displayed
 from ..problems import Problem
 from . import theorem_plans
 from .lasting import Lasting, follow
@@ -31,8 +32,8 @@ SPARSE_BUDGETS = (1.5, 3.0, 6.0)  # where a plan takes long: Scaffnew, and
 QUICK_GROUPS = 8  # more groups of different agents than these
 
 
-@dataclass(frozen=True, eq=False)
-class Plan:
+@dataclass(frozen=True, eq=False, repr=False)
+class Plan(Displayed):
     """A method that reaches the target, and what it costs; `algorithm` runs as it is for `rounds` rounds.
 
     samples : observations per agent (in expectation for Scaffnew); rmse : sqrt E||theta - theta_star||^2 at the end

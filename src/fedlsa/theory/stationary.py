@@ -13,6 +13,7 @@ from .. import checks
 from ..algorithms import Algorithm, FedLSA, PowerStep
 from ..checks import Floats
 from ..errors import ArgumentError, PrecisionError
+from ..formatting import Displayed
 from ..frozen import ReadOnly
 from ..problems import Problem
 from ..sampling import IID
@@ -26,8 +27,8 @@ PER_OCTAVE, OCTAVES = 4, 3  # step sizes below the first unstable one that are l
 FARTHEST = 1e9  # times the inverse of the largest ||A_c||: step sizes beyond are not looked at
 
 
-@dataclass(frozen=True, eq=False)
-class Stationary(ReadOnly):
+@dataclass(frozen=True, eq=False, repr=False)
+class Stationary(Displayed, ReadOnly):
     """What theta tends to in law: mean, bias = mean - theta_star (d,), covariance (d, d), variance = its trace, mse.
 
     route : how the covariance was found: "linear system" or "means" (FedLSA), "lyapunov", "krylov" or "dense" (methods

@@ -13,13 +13,14 @@ import numpy as np
 from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError, SingularSystemError
+from ..formatting import Displayed
 from ..frozen import ReadOnly
 from ..problems import Problem, RankOne
 from ..problems.temporal_difference import stationary_laws
 
 
-@dataclass(frozen=True, eq=False)
-class VirtualMDP(ReadOnly):
+@dataclass(frozen=True, eq=False, repr=False)
+class VirtualMDP(Displayed, ReadOnly):
     """The averaged process under the shared policy, and its system A_tilde theta_tilde = b_tilde."""
 
     kernel: Floats = field(repr=False)  # (S, S) E_c P_pi^c(s' | s)

@@ -13,6 +13,7 @@ from ... import checks
 from ...algorithms.base import Algorithm
 from ...checks import Floats
 from ...errors import ArgumentError, TheoryWarning
+from ...formatting import Displayed
 from ...problems import Problem
 from ..constants import Constants
 from ..moments import start_error
@@ -22,8 +23,8 @@ Rounds: TypeAlias = int | NDArray[np.int64]
 Value: TypeAlias = Any  # a float; where several rounds were asked for, an array with one entry for each
 
 
-@dataclass(frozen=True, eq=False)
-class Bound:
+@dataclass(frozen=True, eq=False, repr=False)
+class Bound(Displayed):
     """The right-hand side of a theorem: `value` bounds what `bounds` says, if all `conditions` are met.
 
     `terms` add up to `value`; `numbers` holds the two sides of each condition; `mse` is the bound on

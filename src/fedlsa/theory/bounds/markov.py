@@ -13,6 +13,7 @@ from ... import checks
 from ...algorithms import FedLSA
 from ...algorithms.base import Algorithm, FixedRounds
 from ...errors import ArgumentError, ArgumentTypeError, TheoryWarning
+from ...formatting import Displayed
 from ...problems import Problem
 from ..constants import Constants, constants
 from ..markov import MarkovConstants, mixing_times
@@ -20,8 +21,8 @@ from .base import Bound, Numbers, Rounds, computed_inputs, constant_step, finish
 from .theorems import fedlsa_bound
 
 
-@dataclass(frozen=True)
-class MarkovBlock:
+@dataclass(frozen=True, repr=False)
+class MarkovBlock(Displayed):
     """The block of cor:sample_complexity_lsa_Markov: of q observations in a row one makes an update."""
 
     delta: float  # probability that the run differs from one with independent observations

@@ -8,14 +8,15 @@ import numpy as np
 
 from ...checks import Floats
 from ...errors import ArgumentError
+from ...formatting import Displayed
 from ...frozen import ReadOnly
 from ...problems import Problem, RankOne
 from ..constants import constants
 from .base import Inputs, Numbers
 
 
-@dataclass(frozen=True, eq=False)
-class TDClaim(ReadOnly):
+@dataclass(frozen=True, eq=False, repr=False)
+class TDClaim(Displayed, ReadOnly):
     """The Claim for TD(0) (prop:condition_check), and whether its assumptions hold on the problem."""
 
     discount: float  # gamma
