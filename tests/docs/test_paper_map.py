@@ -14,8 +14,6 @@ import fedlsa
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "paper-map.md").read_text(encoding="utf8")
-MAP, _, ITEMS = TEXT.partition("## Every item of the paper")
-MAP_HEADING = ["in the paper", "function", "file", "picture"]
 HEADING = ["label", "what it says", "function", "test"]
 
 
@@ -26,8 +24,8 @@ class Row(NamedTuple):
     test: str
 
 
-def table_lines(text: str = ITEMS) -> list[list[str]]:
-    lines = [line for line in text.splitlines() if line.startswith("|")]
+def table_lines() -> list[list[str]]:
+    lines = [line for line in TEXT.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
@@ -48,7 +46,7 @@ def resolve(name: str) -> object:
 
 def test_every_table_has_the_same_four_columns() -> None:
     assert [cells for cells in table_lines() if len(cells) != 4] == []
-    assert table_lines().count(HEADING) == len(re.findall(r"^### ", ITEMS, re.M))
+    assert table_lines().count(HEADING) == len(re.findall(r"^### ", TEXT, re.M))
     assert len(ROWS) > 60  # the walk over the tables sees what is there
 
 
@@ -82,16 +80,3 @@ def test_every_row_has_a_test() -> None:
 def test_every_entry_in_code_type_is_a_function_or_a_test() -> None:
     spoken = {entry for row in ROWS for entry in re.findall(r"`([^`]*)`", row.function + row.test)}
     assert sorted(spoken - set(FUNCTIONS) - set(TESTS)) == []
-
-
-def test_the_map_has_a_function_and_a_file_for_every_theorem_and_a_picture_for_most() -> None:
-    heading, _, *rows = table_lines(MAP)
-    assert heading == MAP_HEADING
-    assert len(rows) >= 15
-    for says, function, file, picture in rows:
-        assert re.search(r"`fl\.[\w.]+`", function), says
-        assert re.fullmatch(r"\[[\w/.]+\]\(\.\./src/fedlsa/[\w/.]+\)", file), says
-        assert picture, says
-    pictures = re.findall(r"\(images/([\w-]+)\.png\)", MAP)
-    assert len(pictures) >= 9
-    assert {f"theory-{name}" for name in ("fedlsa", "scafflsa", "scaffnew", "markov", "td")} <= set(pictures)
