@@ -8,8 +8,8 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.engine.local import Means, Rows, alias_slots
-from fedlsa.engine.random import participants, uniforms
 from fedlsa.engine.reference import Observer
+from fedlsa.engine.schedule import schedule
 from fedlsa.engine.tables import layout
 
 D, AGENTS = 8, 3
@@ -45,22 +45,15 @@ def network(problem, local, algorithm, rounds, seed):
     """The run as sites and a server do it: every round of every agent is one call."""
     N, d, w = problem.n_agents, problem.dim, problem.weights
     theta, xi, step = np.zeros(d), np.zeros((N, d)), np.zeros(N, np.int64)
-    lengths = algorithm.observations(uniforms(np.uint64(seed), 0, rounds), 1)
-    etas = algorithm.eta(np.arange(rounds))
-    gains = algorithm.gain(etas, lengths)
-    m = algorithm.taking_part(N)
+    plan = schedule(algorithm, fl.IID(), seed, rounds, N)
     for t in range(rounds):
-        active = np.arange(N)
-        if m < N:
-            chosen = np.empty((1, m), np.int64)
-            participants(np.uint64(seed), t, N, chosen)
-            active = chosen[0]
-        hat = np.stack([local[c](theta, xi[c], etas[t], int(lengths[t]), int(step[c]), seed, c) for c in active])
-        step[active] += lengths[t]
+        active, H = plan.active(t), int(plan.observations[t])
+        hat = np.stack([local[c](theta, xi[c], plan.step_sizes[t], H, int(step[c]), seed, c) for c in active])
+        step[active] += H
         change = np.zeros((N, d))
         change[active] = hat - theta
-        theta = theta + N / m * (w @ change)
-        xi += gains[t] * (w @ change - change)
+        theta = theta + N / len(active) * (w @ change)
+        xi += plan.gains[t] * (w @ change - change)
     return theta, xi
 
 

@@ -1,4 +1,4 @@
-"""Paths within rounds are those of the reference engine, and without noise those of the exact mean."""
+"""Paths within rounds are those of the engines, and without noise those of the exact mean."""
 
 import numpy as np
 import pytest
@@ -20,11 +20,12 @@ def problem():
     [*METHODS, fl.SCAFFLSA(fl.PowerStep(0.2, 0.5), 5, participants=2), fl.FedLSA(0.1, 5, projection=2.0)],
     ids=str,
 )
-def test_with_noise_rounds_end_where_the_reference_engine_ends_them(problem, method):
+@pytest.mark.parametrize("engine", ["cpu", "reference"])
+def test_with_noise_rounds_end_where_the_engines_end_them(problem, method, engine):
     paths = round_paths(problem, method, rounds=6, seed=3, points=5, noise=True)
-    run = fl.simulate(
-        problem, method, 6, seeds=[3], engine="reference", record=list(range(7)), keep=("theta", "xi")
-    ).sel(seed=3)
+    run = fl.simulate(problem, method, 6, seeds=[3], engine=engine, record=list(range(7)), keep=("theta", "xi")).sel(
+        seed=3
+    )
     np.testing.assert_allclose(paths.theta, run["theta"].values, rtol=0, atol=1e-12)
     np.testing.assert_allclose(paths.xi[-1], run["xi"].values, rtol=0, atol=1e-12)
 

@@ -16,6 +16,7 @@ from ..errors import ArgumentError, ArgumentTypeError
 from ..problems import Problem
 from ..sampling import Sampling
 from .hooks import check_server_step
+from .schedule import expected_updates, typical_observations
 from .tables import Layout
 
 KEEP = ("theta", "xi")
@@ -40,6 +41,11 @@ class Job:
     xi_0: Floats | None
     dtype: str
     arguments: dict[str, Any]
+
+    @property
+    def updates(self) -> float:
+        """Observations that all agents and seeds receive in the whole run, in expectation."""
+        return expected_updates(self.algorithm, self.sampling, self.problem.n_agents) * self.rounds * len(self.seeds)
 
 
 def configurations(problems: Any, algorithms: Any, rounds: Any) -> list[tuple[Problem, Algorithm, int]]:
@@ -131,9 +137,8 @@ def _check_rounds(
     algorithm: Algorithm, thin: int, rounds: int, dtype: str, agents: int, seeds: int, engine: str
 ) -> None:
     """What a method says of its rounds, tried on 64 of them: compiled code trusts the arrays that it gets."""
-    uniform, name = np.arange(0.5, 64) / 64, type(algorithm).__name__
-    lengths = np.asarray(algorithm.observations(uniform, thin))
-    if lengths.shape != uniform.shape:
+    lengths, name = typical_observations(algorithm, thin), type(algorithm).__name__
+    if lengths.shape != (64,):
         raise ArgumentError(f"observations of {name} must be one number per round; got shape {lengths.shape} for 64")
     if rounds * sum(map(int, lengths)) >= MOST_OBSERVATIONS * len(lengths):  # exact, however long rounds are
         raise ArgumentError(f"rounds times observations per round must be below 2**34; got {rounds} rounds")

@@ -50,17 +50,6 @@ class Task(NamedTuple):
     recorded_rounds: Integers  # ending in -1, a round that never comes
 
 
-class Schedule(NamedTuple):
-    """What the next rounds do, the first of them being round `first`; the other fields have one entry per round."""
-
-    first: int
-    thin: int
-    observations: Integers
-    eta: Array
-    gain: Floats
-    active: NDArray[np.int64]  # (rounds, m) agents that take part; m = 0: all of them
-
-
 class State(NamedTuple):
     """Everything that changes from round to round."""
 
@@ -104,13 +93,14 @@ def scratch(state: State) -> Scratch:
 def run(shape, one, sampler, tables, task, schedule, state, hook, scratch, t0, t1, g0, g1, serving, sources=SOURCES):
     """Rounds t0, ..., t1 - 1 of the schedule for groups g0, ..., g1 - 1, and the server's part if `serving`.
 
+    schedule : of engine/schedule.py, with step sizes in the task's type;
     shape : rows of d lanes and the G chains that step together; one : the same rows, one at a time;
     scratch : working memory of this call alone.
     """
     align_stack()
     for t in range(t0, t1):
         for g in range(g0, g1):
-            if schedule.active.shape[1]:
+            if schedule.participants.shape[1]:
                 take_up(one, task, schedule, state, scratch, t, g)
             local_steps(shape, sampler, tables, task, schedule, state, scratch, t, g)
         if serving:
@@ -120,10 +110,10 @@ def run(shape, one, sampler, tables, task, schedule, state, hook, scratch, t0, t
 @njit(**INLINED)
 def take_up(one, task, schedule, state, scratch, t, g):
     """Only some agents take part, with one seed: who the lanes of group g are, and their control variates."""
-    m = schedule.active.shape[1]
+    m = schedule.participants.shape[1]
     for lane in range(LANES):
         a = g * LANES + lane
-        scratch.chains[lane] = schedule.active[t, a] if a < m else len(task.weights) + lane  # spare lanes idle
+        scratch.chains[lane] = schedule.participants[t, a] if a < m else len(task.weights) + lane  # spare lanes idle
         for j in range(0, task.D if a < m else 0, len(one)):
             xi = load_block(one, state.held, scratch.chains[lane] * task.D + j) - load_block(one, state.shift, j)
             store(state.xi, a * task.D + j, xi)
@@ -132,8 +122,8 @@ def take_up(one, task, schedule, state, scratch, t, g):
 @njit(**INLINED)
 def local_steps(shape, sampler, tables, task, schedule, state, scratch, t, g):
     """The 16 chains of group g do the local steps of round t."""
-    H, eta, thin = schedule.observations[t], schedule.eta[t], schedule.thin
-    chains, begin, partial = scratch.chains, scratch.begin, schedule.active.shape[1] > 0
+    H, eta, thin = schedule.observations[t], schedule.step_sizes[t], schedule.thin
+    chains, begin, partial = scratch.chains, scratch.begin, schedule.participants.shape[1] > 0
     place, at = task.place, g * LANES
     drawn, stride, at_lane, room = scratch.drawn, LANES, 0, AT_ONCE
     done, low, high = 0, 0, 0
@@ -217,19 +207,19 @@ def average(shape, task, schedule, state, t, r):
     With change_c = theta_hat_c - theta, mean = theta + (N / m) sum_c w_c change_c over the m who took part, and
     xi_c <- xi_c - gain (change_c - sum_c' w_c' change_c') for all N, where the change of those who did not is 0.
     """
-    m, N, stride, gain = schedule.active.shape[1], len(task.weights), task.seeds * task.D, schedule.gain[t]
+    m, N, stride, gain = schedule.participants.shape[1], len(task.weights), task.seeds * task.D, schedule.gains[t]
     count = m if m else N
     for j in range(r * task.D, (r + 1) * task.D, len(shape)):  # one piece, unless rows are long
         start = widen(load_block(shape, state.sent, j))
         moved = start - start
         for a in range(count):
             change = widen(load_block(shape, state.hat, a * stride + j)) - start
-            moved = fma(task.weights[schedule.active[t, a] if m else a], change, moved)
+            moved = fma(task.weights[schedule.participants[t, a] if m else a], change, moved)
         if gain != 0:
             for a in range(count):
                 change = widen(load_block(shape, state.hat, a * stride + j)) - start
                 if m:
-                    at = schedule.active[t, a] * stride + j
+                    at = schedule.participants[t, a] * stride + j
                     store(state.held, at, fma(-gain, change, load_block(shape, state.held, at)))
                 else:
                     at = a * stride + j

@@ -1,4 +1,4 @@
-"""Where every agent goes within the rounds: the recursion of the reference engine, with its local steps kept.
+"""Where every agent goes within the rounds: the rounds of engine/reference.py, with their inner points kept.
 
 Without noise the agents follow their mean systems, theta_hat <- theta_hat - eta (A_bar_c theta_hat - b_bar_c - xi_c).
 Several of those steps are one affine map, so long rounds cost no more than short ones. With noise the observations are
@@ -7,7 +7,6 @@ those of `simulate`, drawn one at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,15 +20,11 @@ from ..frozen import ReadOnly
 from ..problems import Problem
 from ..sampling import IID
 from ..theory.bias import power_sums
-from .hooks import apply_server_step
-from .random import participants, uniforms
-from .reference import Observer
+from .reference import Iterate, LocalSteps, observed_steps, observers, run_rounds
+from .schedule import schedule
 from .tables import layout
 
 Integers = NDArray[np.int64]
-Walk = Callable[
-    [Floats, Floats, Integers, float, Integers], Floats
-]  # theta, xi, active, eta, steps -> (N, points+1, d)
 MOST_STEPS = 10**7  # taken one at a time: a few minutes
 
 
@@ -78,37 +73,24 @@ def round_paths(
     seed = checks.integer("seed", seed, at_most=2**64 - 1)
     points = checks.integer("points", points, at_least=1)
     noise = checks.boolean("noise", noise)
-    N, d, w = problem.n_agents, problem.dim, problem.weights
+    N, d = problem.n_agents, problem.dim
     start = problem.theta_star + 1 if theta_0 is None else checks.array("theta_0", theta_0, (d,))
 
     m = algorithm.taking_part(N)
     checks.memory("rounds", rounds, 64, "step sizes and lengths of rounds")
     checks.memory("rounds", rounds, 8 * 2 * (N * d + 1) * (points + 1), "the agents' paths")
     _check_work("points of all rounds", rounds * points)
-    lengths = algorithm.observations(uniforms(np.uint64(seed), 0, rounds), 1)
-    etas = algorithm.eta(np.arange(rounds))
-    gains = algorithm.gain(etas, lengths)
+    plan = schedule(algorithm, IID(), seed, rounds, N)
     if noise:
-        _check_work("local steps of all agents and rounds with noise=True", m * sum(map(int, lengths)))
-    steps = np.rint(np.linspace(0, lengths, points + 1, axis=1)).astype(np.int64)
-    walk = _noisy_walk(problem, seed) if noise else _mean_walk(problem)
+        _check_work("local steps of all agents and rounds with noise=True", m * sum(map(int, plan.observations)))
+    steps = np.rint(np.linspace(0, plan.observations, points + 1, axis=1)).astype(np.int64)
+    walk = observed_steps(observers(problem, IID(), layout(problem, IID()), seed), 1) if noise else mean_steps(problem)
 
     theta, xi = np.empty((rounds + 1, d)), np.zeros((rounds + 1, N, d))
     local = np.empty((rounds, N, points + 1, d))
     theta[0] = start
-    for t in range(rounds):
-        active = np.arange(N)
-        if m < N:
-            chosen = np.empty((1, m), np.int64)
-            participants(np.uint64(seed), t, N, chosen)
-            active = chosen[0]
-        local[t] = walk(theta[t], xi[t], active, float(etas[t]), steps[t])
-        change = np.zeros((N, d))
-        change[active] = local[t, active, -1] - theta[t]
-        moved = w @ change
-        mean = theta[t] + N / m * moved
-        xi[t + 1] = xi[t] + gains[t] * (moved - change)  # keeps sum_c w_c xi_c = 0
-        theta[t + 1] = _projected(algorithm, apply_server_step(algorithm, theta[t], mean, t + 1))
+    for t, (now, inside) in enumerate(run_rounds(problem, algorithm, plan, Iterate.start(start, xi[0]), walk, steps)):
+        theta[t + 1], xi[t + 1], local[t] = now.theta, now.xi, inside
     return Paths(problem, algorithm, seed, noise, theta, local, steps, xi)
 
 
@@ -121,13 +103,11 @@ def uncorrected(paths: Paths) -> Floats:
     checks.instance("paths", paths, Paths, "what round_paths returns")
     if paths.noise:
         raise ArgumentError("paths must be without noise to be compared with others; got noise=True")
-    walk, none = _mean_walk(paths.problem), np.zeros_like(paths.xi[0])
-    etas = paths.algorithm.eta(np.arange(paths.rounds))
-    out = np.empty_like(paths.local)
-    for t in range(paths.rounds):
-        active = np.flatnonzero(~np.isnan(paths.local[t, :, 0, 0]))
-        out[t] = walk(paths.theta[t], none, active, float(etas[t]), paths.steps[t])
-    return out
+    walk, none = mean_steps(paths.problem), np.zeros_like(paths.xi[0])
+    plan = schedule(paths.algorithm, IID(), paths.seed, paths.rounds, paths.problem.n_agents)
+    return np.stack(
+        [walk(paths.theta[t], none, plan.active(t), plan.step_sizes[t], paths.steps[t]) for t in range(paths.rounds)]
+    )
 
 
 def _check_work(what: str, count: int) -> None:
@@ -136,34 +116,7 @@ def _check_work(what: str, count: int) -> None:
         raise ArgumentError(f"{what} must be at most {MOST_STEPS:,}; got {count:.3g}")
 
 
-def _projected(algorithm: Algorithm, theta: Floats) -> Floats:
-    """theta in the method's ball, where it has one : (d,)."""
-    norm = np.sqrt(theta @ theta)
-    if algorithm.projection is not None and norm > algorithm.projection:
-        theta = theta * (algorithm.projection / norm)
-    return theta
-
-
-def _noisy_walk(problem: Problem, seed: int) -> Walk:
-    """Local steps on the observations of the engines."""
-    where = layout(problem, IID())
-    agents = [Observer(problem, IID(), where, seed, c, None) for c in range(problem.n_agents)]
-
-    def walk(theta: Floats, xi: Floats, active: Integers, eta: float, steps: Integers) -> Floats:
-        out = np.full((len(xi), len(steps), len(theta)), np.nan)
-        for c in active:
-            theta_hat, at = theta, 0
-            for k, step in enumerate(steps):
-                for _ in range(at, step):
-                    A, b = agents[c].receive()
-                    theta_hat = theta_hat - eta * (A @ theta_hat - b - xi[c])
-                out[c, k], at = theta_hat, step
-        return out
-
-    return walk
-
-
-def _mean_walk(problem: Problem) -> Walk:
+def mean_steps(problem: Problem) -> LocalSteps:
     """Local steps on the mean systems: h of them are theta_hat + eta S_h (b_bar_c + xi_c - A_bar_c theta_hat)."""
     A, b, table = problem.table_A_bar, problem.b_bar, problem.assignment
     known: dict[tuple[float, int], tuple[Floats, Floats]] = {}  # S_h and S_h A_bar_c of each table
@@ -176,13 +129,13 @@ def _mean_walk(problem: Problem) -> Walk:
             known[eta, h] = S, S @ A
         return known[eta, h]
 
-    def walk(theta: Floats, xi: Floats, active: Integers, eta: float, steps: Integers) -> Floats:
+    def walk(theta: Floats, xi: Floats, active: Integers, eta: np.floating, steps: Integers) -> Floats:
         out = np.full((len(xi), len(steps), len(theta)), np.nan)
         mine, theta_hat = table[active], np.tile(theta, (len(active), 1))
         out[active, 0] = theta_hat
         for k, h in enumerate(np.diff(steps), start=1):
             if h > 0:
-                S, SA = maps(eta, int(h))
+                S, SA = maps(float(eta), int(h))
                 pull = np.einsum("cij,cj->ci", S[mine], b[active] + xi[active])
                 theta_hat = theta_hat + eta * (pull - np.einsum("cij,cj->ci", SA[mine], theta_hat))
             out[active, k] = theta_hat

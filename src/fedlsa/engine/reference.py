@@ -1,11 +1,15 @@
 """The recursion in plain NumPy, written to be read beside the paper; every other engine is held to it by tests.
 
-It draws the same random numbers as the compiled engine, one at a time, and keeps nothing clever.
+It draws the same random numbers as the compiled engine, one at a time, and keeps nothing clever. One round serves all
+that runs in NumPy: whole runs, the agents' paths within their rounds (engine/paths.py), and of it `serve`, the server's
+part, a network.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +19,15 @@ from ..checks import Floats
 from ..problems import Problem
 from ..sampling import Markov, Replay, Sampling
 from .hooks import apply_server_step
-from .random import OBSERVATION, choose, participants, uniforms, words
+from .jobs import Job
+from .random import OBSERVATION, choose, words
+from .schedule import Schedule, schedule
 from .tables import Layout, first_states
 
 Integers = NDArray[np.int64]
+# (theta, xi, agents, eta, moments) -> (N, len(moments), d): where each of the agents is after so many observations of a
+# round that begins at theta; NaN for the others
+LocalSteps = Callable[[Floats, Floats, Integers, np.floating, Integers], Floats]
 
 
 @dataclass
@@ -59,69 +68,127 @@ class Observer:
         return A[0], b[0]
 
 
+def observers(problem: Problem, sampling: Sampling, where: Layout, seed: int) -> list[Observer]:
+    """The streams of all agents."""
+    states = first_states(problem, sampling, where, seed) if isinstance(sampling, Markov) else [None] * problem.n_agents
+    return [Observer(problem, sampling, where, seed, c, None if s is None else int(s)) for c, s in enumerate(states)]
+
+
+def observed_steps(agents: list[Observer], thin: int) -> LocalSteps:
+    """Local steps on observations, of which every thin-th makes an update; in the type of theta."""
+
+    def walk(theta: Floats, xi: Floats, active: Integers, eta: np.floating, moments: Integers) -> Floats:
+        out = np.full((len(agents), len(moments), len(theta)), np.nan, theta.dtype)
+        for c in active:
+            theta_hat, h, dtype = theta, 0, theta.dtype
+            for k, until in enumerate(moments):
+                while h < until:
+                    h += 1
+                    A, b = agents[c].receive()
+                    if h % thin == 0:
+                        residual = A.astype(dtype) @ theta_hat - b.astype(dtype) - xi[c].astype(dtype)
+                        theta_hat = theta_hat - eta * residual
+                out[c, k] = theta_hat
+        return out
+
+    return walk
+
+
+class Iterate(NamedTuple):
+    """What lasts from round to round, in float64.
+
+    theta : (d,), the server's; xi : (N, d), control variates; running : (d,), the mean of theta from `average_after`
+    on, and before that where theta began; estimate : (d,), running or theta, whichever the method gives
+    """
+
+    theta: Floats
+    xi: Floats
+    running: Floats
+    estimate: Floats
+    diverged_at: int = -1  # first round whose theta is not finite
+
+    @classmethod
+    def start(cls, theta: Floats, xi: Floats) -> Iterate:
+        return cls(theta, xi, theta, theta)
+
+
+def serve(
+    now: Iterate,
+    algorithm: Algorithm,
+    t: int,
+    change: Floats,
+    weights: Floats,
+    gain: float | Floats,
+    scale: float = 1.0,
+    average: Callable[[Floats, Floats], Floats] = np.matmul,
+) -> Iterate:
+    """The server's part of round t = 1, 2, ...: average, control variates, server step, projection, running mean.
+
+    change : (N, d), theta_hat_c - theta, and 0 for agents that did not take part
+    weights : (N,), of the average; scale : N / m where m of N took part (algorithms/base.py says why)
+    gain : of the correction, one for all agents or (N, 1); average : of (weights, change), by default the weighted sum
+    """
+    moved = average(weights, change)
+    mean = now.theta + scale * moved
+    xi = now.xi + gain * (moved - change)  # keeps sum_c w_c xi_c = 0
+    theta = apply_server_step(algorithm, now.theta, mean, t)
+    norm = np.sqrt(theta @ theta)
+    if algorithm.projection is not None and norm > algorithm.projection:
+        theta = theta * (algorithm.projection / norm)
+    diverged_at = t if not np.isfinite(norm) and now.diverged_at < 0 else now.diverged_at
+    if algorithm.average_after is None or t < algorithm.average_after:
+        return Iterate(theta, xi, now.running, theta, diverged_at)
+    running = now.running + (theta - now.running) / (t + 1 - algorithm.average_after)
+    return Iterate(theta, xi, running, running, diverged_at)
+
+
+def run_rounds(
+    problem: Problem,
+    algorithm: Algorithm,
+    rounds: Schedule,
+    start: Iterate,
+    local_steps: LocalSteps,
+    moments: Integers,
+    dtype: str = "float64",
+) -> Iterator[tuple[Iterate, Floats]]:
+    """One run of a method: Algorithm 1 (algo:fed-lsa), Algorithm 2 (algo:fed-lsa-controlvar-h2), Scaffnew
+    (algo:fed-lsa-controlvar-h1), round by round.
+
+    moments : (T, points), at which observations of a round to look at the agents; the last is the round's length.
+    Yields what lasts after each round, and where the agents were within it : (N, points, d).
+    """
+    now, N = start, problem.n_agents
+    for t, gain in enumerate(rounds.gains):
+        active, sent = rounds.active(t), now.theta.astype(dtype)  # local steps are in dtype
+        inside = local_steps(sent, now.xi, active, rounds.step_sizes[t].astype(dtype), moments[t])
+        change = np.zeros_like(now.xi)
+        change[active] = inside[active, -1].astype(np.float64) - sent
+        now = serve(now, algorithm, rounds.first + t + 1, change, problem.weights, gain, N / len(active))
+        yield now, inside
+
+
 @dataclass
 class Trajectory:
-    """What one seed leaves behind: theta at the recorded rounds, final control variates, where it diverged."""
+    """What one seed leaves behind."""
 
     theta: Floats  # (records, d)
     xi: Floats  # (N, d)
-    observations: Integers  # (rounds,)
+    observations: Integers  # (records,), received by an agent that always takes part
     diverged_at: int
 
 
 @np.errstate(over="ignore", invalid="ignore")  # a run that diverges says so itself
-def run_seed(
-    problem: Problem,
-    algorithm: Algorithm,
-    sampling: Sampling,
-    where: Layout,
-    rounds: int,
-    recorded: Integers,
-    seed: int,
-    theta_0: Floats,
-    xi_0: Floats,
-    dtype: str = "float64",
-) -> Trajectory:
-    """One run of a method: Algorithm 1 (algo:fed-lsa), Algorithm 2 (algo:fed-lsa-controlvar-h2), Scaffnew
-    (algo:fed-lsa-controlvar-h1), with i.i.d., Markov (algo:fed-lsa-markov) or replayed observations."""
-    N, q, w = problem.n_agents, sampling.thin, problem.weights
-    m = algorithm.taking_part(N)
-    lengths = algorithm.observations(uniforms(np.uint64(seed), 0, rounds), q)
-    etas = algorithm.eta(np.arange(rounds))
-    gains = algorithm.gain(etas, lengths // q)
-    everyone = np.arange(N)
-    states = first_states(problem, sampling, where, seed) if isinstance(sampling, Markov) else None
-    agents = [Observer(problem, sampling, where, seed, c, None if states is None else int(states[c])) for c in range(N)]
-
-    theta, xi = theta_0.copy(), xi_0.copy()  # what lasts from round to round is float64; local steps are in dtype
-    average, diverged_at, out = theta.copy(), -1, {0: theta.copy()}
-    for t in range(rounds):
-        eta, H = etas[t].astype(dtype), int(lengths[t])
-        active = everyone
-        if m < N:
-            chosen = np.empty((1, m), np.int64)
-            participants(np.uint64(seed), t, N, chosen)
-            active = chosen[0]
-        start, change = theta.astype(dtype), np.zeros((N, len(theta)))
-        for c in active:
-            theta_hat = start
-            for h in range(1, H + 1):
-                A, b = agents[c].receive()
-                if h % q == 0:
-                    theta_hat = theta_hat - eta * (A.astype(dtype) @ theta_hat - b.astype(dtype) - xi[c].astype(dtype))
-            change[c] = theta_hat.astype(np.float64) - start
-        moved = w @ change
-        mean = theta + N / m * moved
-        xi += gains[t] * (moved - change)  # of all agents, and keeps sum_c w_c xi_c = 0
-        theta = apply_server_step(algorithm, theta, mean, t + 1)
-        norm = np.sqrt(theta @ theta)
-        if algorithm.projection is not None and norm > algorithm.projection:
-            theta = theta * (algorithm.projection / norm)
-        if not np.isfinite(norm) and diverged_at < 0:
-            diverged_at = t + 1
-        best = theta
-        if algorithm.average_after is not None and t + 1 >= algorithm.average_after:
-            average = average + (theta - average) / (t + 2 - algorithm.average_after)
-            best = average
-        out[t + 1] = best.copy()
-    return Trajectory(np.stack([out[int(r)] for r in recorded]), xi, lengths, diverged_at)
+def run_seed(job: Job, seed: int) -> Trajectory:
+    """One run of a job, with i.i.d., Markov (algo:fed-lsa-markov) or replayed observations."""
+    p, a = job.problem, job.algorithm
+    rounds = schedule(a, job.sampling, seed, job.rounds, p.n_agents)
+    xi_0 = np.zeros((p.n_agents, p.dim)) if job.xi_0 is None else job.xi_0
+    start, recorded = Iterate.start(job.theta_0, xi_0), set(job.recorded.tolist())
+    out, now = [start.estimate] if 0 in recorded else [], start
+    steps = observed_steps(observers(p, job.sampling, job.where, seed), job.sampling.thin)
+    ends = rounds.observations[:, None]
+    for t, (now, _) in enumerate(run_rounds(p, a, rounds, start, steps, ends, job.dtype), start=1):
+        if t in recorded:
+            out.append(now.estimate)
+    received = np.append(0, np.cumsum(rounds.observations))[job.recorded]
+    return Trajectory(np.stack(out), now.xi, received, now.diverged_at)

@@ -17,7 +17,7 @@ COMPILING = "fedlsa: compiling the engine for parameters of {D} numbers (once; t
 
 def compile_for(run: Run) -> None:
     """Have the kernel for this kind of task ready, from the disk cache or by compiling it."""
-    given = tuple(typeof(a) for a in (*run.arguments(run.schedule(1)), 0, 0, 0, 0, True))
+    given = tuple(typeof(a) for a in (*run.arguments(run.next_rounds(1)), 0, 0, 0, 0, True))
     signature = (*given, types.Omitted(SOURCES))
     if signature not in kernel.run.overloads:
         with notice(COMPILING.format(D=run.task.D)):

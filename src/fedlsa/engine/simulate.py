@@ -14,7 +14,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from .. import checks, results
 from ..algorithms import Algorithm
-from ..checks import Floats
 from ..errors import DivergenceWarning
 from ..problems import Problem
 from ..sampling import IID, Markov, Replay, Sampling
@@ -117,44 +116,36 @@ def simulate_grid(
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """Plain arrays of one job: theta (S, R, d), samples (S, R), diverged_at (S,), xi (S, N, d)."""
+    """Plain arrays of one job: theta (S, R, d), diverged_at (S,), xi (S, N, d).
+
+    observed : (S, R), observations received up to a recorded round by an agent that takes part in all
+    """
 
     theta: NDArray[Any]
-    samples: Floats
+    observed: NDArray[np.int64]
     diverged_at: NDArray[np.int64]
     xi: NDArray[Any]
 
 
 def _quicker(work: list[Job]) -> str:
     """The GPU, where there is one and enough to do."""
-    updates = 0.0
-    for job in work:
-        length = np.mean(job.algorithm.observations(np.arange(0.5, 64) / 64, job.sampling.thin))
-        updates += job.algorithm.taking_part(job.problem.n_agents) * float(length) * job.rounds * len(job.seeds)
+    updates = sum(job.updates for job in work)
     return "cuda" if updates > cuda.WORTH_IT and cuda.available() else "cpu"
 
 
 def _run_reference(work: list[Job], report: Progress | None) -> list[Outcome]:
     out, done, total = [], 0, sum(len(job.seeds) for job in work)
     for job in work:
-        share = job.algorithm.taking_part(job.problem.n_agents) / job.problem.n_agents
-        xi_0 = np.zeros((job.problem.n_agents, job.problem.dim)) if job.xi_0 is None else job.xi_0
         runs = []
         for s in job.seeds:
-            runs.append(
-                run_seed(
-                    job.problem, job.algorithm, job.sampling, job.where, job.rounds, job.recorded, int(s),
-                    job.theta_0, xi_0, job.dtype,
-                )
-            )  # fmt: skip
+            runs.append(run_seed(job, int(s)))
             done += 1
             if report:
                 report(done, total)
-        received = [np.append(0, np.cumsum(r.observations))[job.recorded] * share for r in runs]
         out.append(
             Outcome(
                 np.stack([r.theta for r in runs]),
-                np.stack(received),
+                np.stack([r.observations for r in runs]),
                 np.array([r.diverged_at for r in runs]),
                 np.stack([r.xi for r in runs]),
             )
@@ -189,7 +180,7 @@ def _collect(runs: list[Run]) -> Outcome:
     p = runs[0].problem
     return Outcome(
         np.concatenate([r.state.record[:, :, : p.dim] for r in runs]),
-        np.concatenate([r.samples for r in runs]),
+        np.concatenate([np.tile(r.observed, (len(r.seeds), 1)) for r in runs]),
         np.concatenate([r.state.diverged for r in runs]),
         np.concatenate([r.xi for r in runs], axis=1).transpose(1, 0, 2),
     )
@@ -201,7 +192,7 @@ def available_cores() -> int:
 
 
 def _result(job: Job, outcome: Outcome, keep: Sequence[str], problem_text: str) -> xr.Dataset:
-    uploads = job.recorded * job.algorithm.taking_part(job.problem.n_agents)
+    m = job.algorithm.taking_part(job.problem.n_agents)
     return results.assemble(
         job.problem,
         job.algorithm,
@@ -209,8 +200,8 @@ def _result(job: Job, outcome: Outcome, keep: Sequence[str], problem_text: str) 
         rounds=job.recorded,
         seeds=job.seeds.astype(np.int64) if job.seeds.max() < 2**63 else job.seeds,
         theta=outcome.theta,
-        samples=outcome.samples,
-        uploads=np.tile(uploads, (len(job.seeds), 1)),
+        samples=outcome.observed * (m / job.problem.n_agents),
+        uploads=np.tile(job.recorded * m, (len(job.seeds), 1)),
         diverged_at=outcome.diverged_at,
         xi=outcome.xi if "xi" in keep else None,
         keep_theta="theta" in keep,

@@ -20,7 +20,7 @@ from ..sampling import Markov, Replay, Sampling
 from . import kernel
 from .draws import LANES, IIDSampler, MarkovSampler, ReplaySampler
 from .hooks import apply_server_step, compiled_hook, failure, parameters
-from .random import participants, uniforms
+from .schedule import Schedule, expected_updates, schedule
 from .steps import DenseTables, RankOneTables, RidgeTables
 from .tables import Layout, first_states
 from .vectors import Shape
@@ -99,17 +99,17 @@ class Run:
         self.shape, self.one, D = shapes(self.problem, self.dtype)
         self.active = self.algorithm.taking_part(N)
         self.done = 0
-        self.samples = np.zeros((R, len(self.recorded)))
-        self.received = 0.0
+        self.observed = np.zeros(len(self.recorded), np.int64)  # received by an agent that always takes part
+        self.received = 0
         chains = -(-N * R // LANES) * LANES + LANES  # whole groups, and a group of idle lanes for partial participation
         agent = np.minimum(np.arange(chains) // R, N - 1)
         seed = self.seeds[np.arange(chains) % R]
         keys = np.stack([seed & np.uint64(0xFFFFFFFF), seed >> np.uint64(32)], 1).astype(np.uint32).ravel()
         self.groups = -(-(N * R if self.active == N else self.active) // LANES)
         self.sampler = self._sampler(agent)
-        mean_length = float(np.mean(self.algorithm.observations(np.arange(0.5, 64) / 64, self.sampling.thin)))
-        ahead = self.active == N and mean_length <= SHORT
-        self.updates_per_round = self.active * R * mean_length
+        per_seed = expected_updates(self.algorithm, self.sampling, N)
+        ahead = self.active == N and per_seed <= SHORT * N
+        self.updates_per_round = R * per_seed
         self.task = kernel.Task(
             dim=dim,
             D=D,
@@ -187,22 +187,13 @@ class Run:
         """Agent updates done, in expectation."""
         return self.updates_per_round * self.done
 
-    def schedule(self, rounds: int) -> kernel.Schedule:
-        """The next `rounds` rounds as data."""
-        N, m, first = self.problem.n_agents, self.active, self.done
-        t = np.arange(first, first + rounds)
-        uniform = uniforms(self.seeds[0], first, rounds) if self.algorithm.random_lengths else np.zeros(rounds)
-        observations = np.asarray(self.algorithm.observations(uniform, self.sampling.thin), np.int64)
-        eta = self.algorithm.eta(t)
-        gain = self.algorithm.gain(eta, observations // self.sampling.thin)
-        active = np.empty((rounds, 0 if m == N else m), np.int64)
-        if m < N:
-            participants(self.seeds[0], first, N, active)
-        return kernel.Schedule(
-            first, self.sampling.thin, observations, eta.astype(self.dtype), np.asarray(gain, np.float64), active
-        )
+    def next_rounds(self, rounds: int) -> Schedule:
+        """The next `rounds` rounds as data: the same for all seeds, or there is only one."""
+        N, seed = self.problem.n_agents, int(self.seeds[0])
+        plan = schedule(self.algorithm, self.sampling, seed, rounds, N, self.done)
+        return plan._replace(step_sizes=plan.step_sizes.astype(self.dtype))
 
-    def arguments(self, plan: kernel.Schedule) -> tuple[Any, ...]:
+    def arguments(self, plan: Schedule) -> tuple[Any, ...]:
         """What the kernel takes, less the range of rounds and groups."""
         fixed = (self.shape, self.one, self.sampler, self.tables, self.task)
         return (*fixed, plan, self.state, self.hook, kernel.scratch(self.state))
@@ -214,7 +205,7 @@ class Run:
         rounds = int(max(1, min(self.rounds - self.done, SEGMENT // work)))
         if self.active < self.problem.n_agents:
             rounds = min(rounds, max(1, 4_000_000 // self.active))
-        plan = self.schedule(rounds)
+        plan = self.next_rounds(rounds)
         if work > SEGMENT or (pool is not None and work > SHARED):
             pieces = min(self.groups, max(threads, int(work // SEGMENT) + 1))
             edges = np.unique(np.linspace(0, self.groups, pieces + 1).astype(int)).tolist()
@@ -241,9 +232,8 @@ class Run:
 
     def _count(self, observations: Integers) -> None:
         """Note the observations received up to each recorded round of the segment that was just done."""
-        share = self.active / self.problem.n_agents
-        total = self.received + share * np.cumsum(observations)
+        total = self.received + np.cumsum(observations)
         low, high = np.searchsorted(self.recorded, [self.done + 1, self.done + len(observations) + 1])
-        self.samples[:, low:high] = total[self.recorded[low:high] - self.done - 1]
-        self.received = float(total[-1])
+        self.observed[low:high] = total[self.recorded[low:high] - self.done - 1]
+        self.received = int(total[-1])
         self.done += len(observations)

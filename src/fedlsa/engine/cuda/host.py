@@ -15,10 +15,10 @@ from ...problems import Dense
 from ...sampling import Markov, Replay
 from ..hooks import parameters, refuse_raising
 from ..jobs import Job
-from ..random import participants
+from ..schedule import Schedule, schedule
 from ..tables import first_states
 from . import kernel as k
-from .layout import Array, Lengths, Shared, joined, row_table
+from .layout import Array, Shared, joined, row_table
 from .steps import IID, MARKOV, PACKED, REPLAY, E
 from .warp import MOST_THREADS, WARP, device
 
@@ -71,14 +71,27 @@ def kind_of(job: Job) -> Kind:
         sampling = PACKED
     ridged = not dense and z.ridge != 0  # type: ignore[union-attr]
     a = job.algorithm
-    varying = a.random_lengths or not isinstance(a.step_size, float) or active < p.n_agents
-    extras = varying or job.sampling.thin > 1 or a.projection is not None or a.average_after is not None
+    extras = rounds_vary(job) or job.sampling.thin > 1 or a.projection is not None or a.average_after is not None
     single = not extras and int(a.observations(np.zeros(1), 1)[0]) == 1
     hook = None if job.algorithm.server_step is None else type(job.algorithm)
     return Kind(
         L, sampling, int(differences), int(ridged), int(dense), copies, int(stay), int(extras), int(single),
         threads, job.dtype, hook,
     )  # fmt: skip
+
+
+def rounds_vary(job: Job) -> bool:
+    """Whether rounds differ in length, in step size or in who takes part."""
+    a, N = job.algorithm, job.problem.n_agents
+    return a.random_lengths or not isinstance(a.step_size, float) or a.taking_part(N) < N
+
+
+def observations_received(job: Job, seed: int) -> Array:
+    """Observations up to each recorded round of an agent that takes part in all : (R,)."""
+    if not job.algorithm.random_lengths:
+        return np.asarray(job.recorded * schedule(job.algorithm, job.sampling, seed, 1).observations[0])
+    lengths = schedule(job.algorithm, job.sampling, seed, job.rounds).observations
+    return np.asarray(np.append(0, np.cumsum(lengths))[job.recorded])
 
 
 @functools.cache
@@ -98,9 +111,7 @@ class Group:
         self.blocks = [(job, int(seed)) for job in self.order for seed in job.seeds]
         self.rounds = max(job.rounds for job in jobs)
         self.done, self.D = 0, E * kind.L
-        self.lengths = [Lengths(job, seed) for job, seed in self.blocks]
-        self.varying = [n.varying or job.algorithm.taking_part(job.problem.n_agents) < job.problem.n_agents
-                        for n, (job, _) in zip(self.lengths, self.blocks, strict=True)]  # fmt: skip
+        self.varying = [rounds_vary(job) for job, _ in self.blocks]
         self._lay_out()
         self.stream = cuda.stream()
         self.kernel = k.build(
@@ -120,7 +131,7 @@ class Group:
     @property
     def cost(self) -> float:
         """Agent updates in all, in expectation."""
-        return sum(n.updates for n in self.lengths)
+        return sum(job.updates for job in self.jobs)
 
     def _lay_out(self) -> None:
         kind, D = self.kind, self.D
@@ -138,18 +149,17 @@ class Group:
             p, a = job.problem, job.algorithm
             rows, own, count = shared.add(job)
             mine = slice(chains[b], chains[b + 1])
-            eta = a.eta(np.arange(1))
-            H = self.lengths[b].observations(0, 1)
+            first = self.next_rounds(b, 1)
             values = {
                 k.AGENTS: p.n_agents, k.ACTIVE: a.taking_part(p.n_agents), k.THIN: job.sampling.thin,
                 k.ROWS: rows, k.ROW_COUNT: count, k.CHAINS: chains[b], k.OWN: own,
-                k.LENGTH: H[0], k.RECORDS: marks[b], k.OUT: outs[b],
+                k.LENGTH: first.observations[0], k.RECORDS: marks[b], k.OUT: outs[b],
                 k.AVERAGE: -1 if a.average_after is None else a.average_after, k.VARYING: self.varying[b],
                 k.DIM: p.dim, k.ROUNDS: job.rounds,
             }  # fmt: skip
             for column, value in values.items():
                 ints[b, column] = value
-            floats[b, k.ETA], floats[b, k.GAIN] = eta[0], a.gain(eta, H // job.sampling.thin)[0]
+            floats[b, k.ETA], floats[b, k.GAIN] = first.step_sizes[0], first.gains[0]
             floats[b, k.RADIUS] = a.projection or 0
             z = p.observations
             if not isinstance(z, Dense):
@@ -183,6 +193,11 @@ class Group:
         self.on_device = [cuda.to_device(x) for x in (keys, floats, *shared.arrays(), *state)]
         self.parameters = cuda.to_device(given if len(given) else np.zeros(1))
 
+    def next_rounds(self, b: int, rounds: int) -> Schedule:
+        """The next `rounds` rounds of block b."""
+        job, seed = self.blocks[b]
+        return schedule(job.algorithm, job.sampling, seed, rounds, job.problem.n_agents, self.done)
+
     def segment(self) -> int:
         """How many rounds the next launch does: all, unless what varies would not fit or nobody would see it move."""
         left = self.rounds - self.done
@@ -198,22 +213,17 @@ class Group:
         dtype, t0 = self.kind.dtype, self.done
         etas, gains, lengths, active = [], [], [], []
         at = part = 0
-        for b, (job, seed) in enumerate(self.blocks):
+        for b, (job, _) in enumerate(self.blocks):
             count = min(rounds, max(0, job.rounds - t0))
             if not self.varying[b] or count == 0:
                 continue
-            p, a = job.problem, job.algorithm
-            eta, observed = a.eta(np.arange(t0, t0 + count)), self.lengths[b].observations(t0, count)
+            plan = self.next_rounds(b, count)
             self.ints[b, k.SCHEDULE], self.ints[b, k.PART] = at, part
-            etas.append(eta)
-            gains.append(a.gain(eta, observed // job.sampling.thin))
-            lengths.append(observed)
-            m = a.taking_part(p.n_agents)
-            if m < p.n_agents:
-                chosen = np.empty((count, m), np.int64)
-                participants(np.uint64(seed), t0, p.n_agents, chosen)
-                active.append(chosen.ravel())
-                part += chosen.size
+            etas.append(plan.step_sizes)
+            gains.append(plan.gains)
+            lengths.append(plan.observations)
+            active.append(plan.participants.ravel())
+            part += plan.participants.size
             at += count
         varying = [joined(x, d) for x, d in ((etas, dtype), (gains, np.float64), (lengths, np.int64))]
         moving = [cuda.to_device(x, self.stream) for x in (*varying, joined(active, np.int64))]
@@ -231,7 +241,7 @@ class Group:
         self.done += rounds
 
     def collect(self) -> list[tuple[Array, Array, Array, Array]]:
-        """theta (S, R, d), samples (S, R), diverged_at (S,), xi (S, N, d) of each job."""
+        """theta (S, R, d), observations (S, R), diverged_at (S,), xi (S, N, d) of each job."""
         self.stream.synchronize()
         xi, shift, diverged, out = (self.on_device[i].copy_to_host(stream=self.stream) for i in (-8, -7, -4, -1))
         self.stream.synchronize()
@@ -243,7 +253,7 @@ class Group:
             for _ in job.seeds:
                 d, N, first = job.problem.dim, job.problem.n_agents, int(self.ints[b, k.CHAINS])
                 theta.append(out[self.outs[b] : self.outs[b + 1], :d])
-                samples.append(self.lengths[b].received(job))
+                samples.append(observations_received(job, self.blocks[b][1]))
                 variates.append((xi[first : first + N] - shift[b])[:, :d])
                 lost.append(diverged[b])
                 b += 1

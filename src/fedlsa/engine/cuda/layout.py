@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from ...problems import Dense, Problem
 from ..jobs import Job
-from ..random import uniforms
 from ..tables import Layout
 from .steps import IID, MARKOV, PACKED
 
@@ -51,29 +50,6 @@ def packed_slots(p: Problem, where: Layout) -> NDArray[np.uint64]:
 
 def joined(parts: list[Array], dtype: Any) -> Array:
     return np.concatenate(parts).astype(dtype) if parts else np.zeros(1, dtype)
-
-
-class Lengths:
-    """How many observations each round of one run receives."""
-
-    def __init__(self, job: Job, seed: int) -> None:
-        self.job, self.seed = job, np.uint64(seed)
-        a = job.algorithm
-        self.varying = a.random_lengths or not isinstance(a.step_size, float)
-        mean = float(np.mean(a.observations(np.arange(0.5, 64) / 64, job.sampling.thin)))
-        self.updates = a.taking_part(job.problem.n_agents) * mean * job.rounds
-
-    def observations(self, first: int, count: int) -> NDArray[np.int64]:
-        a = self.job.algorithm
-        uniform = uniforms(self.seed, first, count) if a.random_lengths else np.zeros(count)
-        return np.asarray(a.observations(uniform, self.job.sampling.thin), np.int64)
-
-    def received(self, job: Job) -> Array:
-        share = job.algorithm.taking_part(job.problem.n_agents) / job.problem.n_agents
-        if not job.algorithm.random_lengths:
-            return job.recorded * float(self.observations(0, 1)[0]) * share
-        total = np.append(0, np.cumsum(self.observations(0, job.rounds)))
-        return total[job.recorded] * share
 
 
 class Shared:

@@ -16,7 +16,7 @@ from ...problems import Dense
 from ..jobs import Job
 from ..progress import Progress, notice
 from .host import Group, Kind, kind_of
-from .layout import Array, Lengths
+from .layout import Array
 from .steps import E
 from .warp import SIMULATED
 
@@ -46,12 +46,12 @@ def run_all(jobs: list[Job], report: Progress | None) -> list[tuple[Array, Array
     last.__init__()  # type: ignore[misc]
     for job in jobs:
         _check(job)
-    total = sum(Lengths(job, int(s)).updates for job in jobs for s in job.seeds)
+    total = sum(job.updates for job in jobs)
     out: list[Any] = []
     done = 0.0
     for part in _batches(jobs):
         out += _run_together(part, _further(report, done, total))
-        done += sum(Lengths(job, int(s)).updates for job in part for s in job.seeds)
+        done += sum(job.updates for job in part)
     return out
 
 

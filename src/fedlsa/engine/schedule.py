@@ -1,0 +1,78 @@
+"""What each round of a run does, as plain data: its length, its step size, its gain, and who takes part.
+
+Whoever runs a method reads its rounds here: every engine, the agents' paths, the server of a network. The random
+numbers are a function of (seed, round), so the rounds of a run may be asked for all at once or a few at a time.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..algorithms import Algorithm
+from ..checks import Floats
+from ..sampling import Sampling
+from .random import participants, uniforms
+
+Integers = NDArray[np.int64]
+
+
+class Schedule(NamedTuple):
+    """The rounds first, first + 1, ... of a run; arrays have one entry per round. Compiled code takes it as it is.
+
+    thin : every thin-th observation makes an update
+    n_agents : N; participants : (T, m), the agents that take part, in increasing order; (T, 0) where all N do
+    observations : (T,), how many each of them receives; step_sizes, gains : (T,)
+    """
+
+    first: int
+    thin: int
+    n_agents: int
+    observations: Integers
+    step_sizes: NDArray[Any]
+    gains: Floats
+    participants: Integers
+
+    @property
+    def updates(self) -> Integers:
+        """(T,): local steps of each agent that takes part."""
+        return self.observations // self.thin
+
+    def active(self, t: int) -> Integers:
+        """(m,): the agents that take part in the t-th of these rounds."""
+        return self.participants[t] if self.participants.shape[1] else np.arange(self.n_agents)
+
+
+def schedule(
+    algorithm: Algorithm, sampling: Sampling, seed: int, rounds: int, n_agents: int | None = None, first: int = 0
+) -> Schedule:
+    """The rounds first, ..., first + rounds - 1 of the run of a method from a seed; n_agents=None : whoever takes part.
+
+    >>> import fedlsa as fl
+    >>> s = schedule(fl.SCAFFLSA(0.1, 5, participants=2), fl.IID(), seed=0, rounds=3, n_agents=4)
+    >>> s.observations, s.step_sizes, s.gains, s.participants.shape
+    (array([5, 5, 5]), array([0.1, 0.1, 0.1]), array([2., 2., 2.]), (3, 2))
+    """
+    key, thin = np.uint64(seed), sampling.thin
+    uniform = uniforms(key, first, rounds) if algorithm.random_lengths else np.zeros(rounds)
+    observations = np.asarray(algorithm.observations(uniform, thin), np.int64)
+    eta = algorithm.eta(np.arange(first, first + rounds))
+    gain = np.asarray(algorithm.gain(eta, observations // thin), np.float64)
+    N = n_agents or 0
+    m = algorithm.taking_part(N) if N else 0
+    active = np.empty((rounds, m if m < N else 0), np.int64)
+    if m < N:
+        participants(key, first, N, active)
+    return Schedule(first, thin, N, observations, eta, gain, active)
+
+
+def typical_observations(algorithm: Algorithm, thin: int) -> Integers:
+    """(64,): how many observations a round receives, at 64 quantiles of its law."""
+    return np.asarray(algorithm.observations(np.arange(0.5, 64) / 64, thin))
+
+
+def expected_updates(algorithm: Algorithm, sampling: Sampling, n_agents: int) -> float:
+    """Observations that all agents of one seed receive in a round, in expectation: the cost of a round."""
+    return algorithm.taking_part(n_agents) * float(np.mean(typical_observations(algorithm, sampling.thin)))
