@@ -1,16 +1,21 @@
-"""What constructors that take one tuple of arrays per table have in common."""
+"""What constructors of problems have in common: one tuple of arrays per table, recipes, and typed parameters."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ParamSpec
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .. import checks
 from ..errors import ArgumentError, ArgumentTypeError
-from .system import Integers
+from .system import Integers, Problem
+
+P = ParamSpec("P")
 
 
 def tuples(name: str, value: Any, fields: Sequence[str], optional: int = 0) -> list[tuple[Any, ...]]:
@@ -62,3 +67,76 @@ def recipe(
 def own(value: ArrayLike | None) -> NDArray[Any] | None:
     """A copy of an array, for the caller may change the original; None stays None."""
     return None if value is None else np.array(checks.as_array("an argument", value))
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One number, word or switch that a family of problems is made from.
+
+    help : what it is, a sentence for people; at_least, at_most, above, below : of a number; options : the words known
+    kind, default : int, float, bool or str, and the value that is meant without it, both of the family's signature
+    """
+
+    help: str
+    at_least: float | None = None
+    at_most: float | None = None
+    above: float | None = None
+    below: float | None = None
+    options: tuple[str, ...] = ()
+    kind: type = int
+    default: Any = None
+
+    def check(self, name: str, value: Any) -> Any:
+        """The clean value, or an error that says the name, the rule and the value."""
+        if self.kind is bool:
+            return checks.boolean(name, value)
+        if self.kind is str:
+            return checks.choice(name, value, self.options)
+        bounds = {
+            k: getattr(self, k) for k in ("at_least", "at_most", "above", "below") if getattr(self, k) is not None
+        }
+        return checks.integer(name, value, **bounds) if self.kind is int else checks.real(name, value, **bounds)
+
+
+@dataclass(frozen=True)
+class Family:
+    """Problems of one kind, made by `make` from typed parameters; title : a few words that a list of choices shows."""
+
+    name: str
+    title: str
+    make: Callable[..., Problem]
+    parameters: dict[str, Parameter]
+
+
+def family(
+    title: str, /, *, own_recipe: bool = True, **parameters: Parameter
+) -> Callable[[Callable[P, Problem]], Callable[P, Problem]]:
+    """A decorator: the function that makes problems of a family gets checked arguments, and its settings as recipe.
+
+    parameters : of the function, by name; types and defaults are those of its signature
+    own_recipe : False where the problem keeps the recipe of what it is made from
+    """
+
+    def decorate(function: Callable[P, Problem]) -> Callable[P, Problem]:
+        signature = inspect.signature(function, eval_str=True)
+        typed = {
+            name: replace(p, kind=signature.parameters[name].annotation, default=signature.parameters[name].default)
+            for name, p in parameters.items()
+        }
+
+        @functools.wraps(function)
+        def make(*args: P.args, **kwargs: P.kwargs) -> Problem:
+            given = signature.bind(*args, **kwargs)
+            given.apply_defaults()
+            given.arguments |= {name: p.check(name, given.arguments[name]) for name, p in typed.items()}
+            problem = function(*given.args, **given.kwargs)
+            if own_recipe:
+                settings = {name: value if name in typed else own(value) for name, value in given.arguments.items()}
+                # set on the object that was just made: a copy would check all its tables again
+                problem.__setstate__({"recipe": {"constructor": function.__name__, "arguments": settings}})
+            return problem
+
+        vars(make)["family"] = Family(function.__name__, title, make, typed)
+        return make
+
+    return decorate

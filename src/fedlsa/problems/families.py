@@ -1,12 +1,11 @@
-"""Two families of environments to begin with: lakes of different slipperiness, and poles of different length.
+"""Families of problems to begin with, beside Garnet: sites in a plane, slippery lakes, and poles of different length.
 
-Each is one Gymnasium environment in many versions, one per agent, with a policy and features that suit it. Agents
-differ as much as `low` and `high` say, so that drift can be dialled. They need the extra gym.
+Lakes and poles are one Gymnasium environment in many versions, one per agent, with a policy and features that suit it.
+Agents differ as much as `low` and `high` say, so that drift can be dialled. They need the extra gym.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from numpy.typing import ArrayLike
 from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError
-from .arguments import own, recipe
+from .arguments import Parameter, family
 from .features import Aggregation, Fourier
 from .gymnasium import from_gymnasium
 from .observations import regression
@@ -23,6 +22,8 @@ from .rollouts import rollout
 from .system import Problem
 from .transitions import Log, from_logs
 
+ROWS = 60  # of each site
+WIDE, NARROW = 1.3, 0.35  # standard deviations of a site's rows along the direction it sees best, and across it
 AGENT_BYTES = 20_000  # of an environment with its wrappers, about
 LEFT, DOWN, RIGHT = range(3)
 LAKE_MAP = "SFFFFHFHFFFHHFFG"  # start, frozen, hole, goal: FrozenLake's own 4 x 4
@@ -31,8 +32,56 @@ LAKE_WALK = [DOWN, LEFT, LEFT, LEFT, DOWN, LEFT, LEFT, LEFT, RIGHT, DOWN, LEFT, 
 # one value per cell on the way; the corner that is seldom visited shares one, and nothing begins in holes or the goal
 LAKE_CELLS = Aggregation(16, (0, 1, 1, 1, 2, -1, 1, -1, 3, 4, 5, -1, -1, 6, 7, -1))
 POLE_BASIS = Fourier(low=(-0.21, -2.5), high=(0.21, 2.5), order=2, total=True)  # angle and angular velocity; d = 6
+AGENTS = Parameter("Number of agents N.", at_least=1)
+DISCOUNT = Parameter("Discount factor, below 1.", at_least=0, below=1)
 
 
+@family(
+    "Sites in a plane",
+    agents=AGENTS,
+    spread=Parameter("How far the sites' own solutions lie apart.", at_least=0),
+    noise=Parameter("Standard deviation of what is left unexplained.", at_least=0),
+    seed=Parameter("Seed of solutions and rows.", at_least=0),
+)
+def ring(
+    agents: int = 3,
+    spread: float = 1.0,
+    noise: float = 0.0,
+    seed: int = 0,
+    *,
+    weights: ArrayLike | None = None,
+) -> Problem:
+    """Least squares with two coefficients (eq:lsa_syst_fed): each site has its own solution and its own view, d = 2.
+
+    agents : how many sites; spread : the size of the ring on which their solutions lie, 0 for one solution of all
+    noise : standard deviation of what the coefficients leave unexplained; seed : of solutions and rows
+
+    A site sees one direction well and the other badly, and which one differs from site to site. So A_bar_c differ as
+    well as the solutions, without which there would be no bias (th:2nd_moment_no_cv).
+    """
+    N = agents
+    checks.memory("agents", N, 3 * 8 * 3 * ROWS, "the rows of a site")
+    rng = np.random.default_rng(seed)
+    angle = 2 * np.pi * np.arange(N) / N + 0.3 + rng.normal(0, 0.15, N)
+    radius = spread * rng.uniform(0.8, 1.5, N)
+    data = []
+    for c in range(N):
+        home = radius[c] * np.array([np.cos(angle[c]), np.sin(angle[c])])
+        tilt = angle[c] / 2 + 0.9
+        turn = np.array([[np.cos(tilt), -np.sin(tilt)], [np.sin(tilt), np.cos(tilt)]])
+        X = rng.normal(size=(ROWS, 2)) @ np.diag([WIDE, NARROW]) @ turn.T
+        data.append((X, X @ home + noise * rng.normal(size=ROWS)))
+    return regression(data, weights=weights)
+
+
+@family(
+    "Frozen lakes",
+    own_recipe=False,
+    agents=AGENTS,
+    low=Parameter("Chance that a step goes where it was meant to, on the first lake.", above=0, at_most=1),
+    high=Parameter("The same on the last lake.", above=0, at_most=1),
+    discount=DISCOUNT,
+)
 def lakes(
     agents: int = 20,
     low: float = 0.34,
@@ -51,16 +100,23 @@ def lakes(
     After an arrival or a fall the walk begins anew. The features are indicators of cells. The problem keeps the chains
     themselves as its recipe, so that a result can be made again without Gymnasium.
     """
-    N = checks.integer("agents", agents, at_least=1)
-    checks.memory("agents", N, AGENT_BYTES, "an environment")
-    rates = np.linspace(*_ends(low, high, at_most=1.0), N)
-    variations = [{"success_rate": rate} for rate in rates]
+    checks.memory("agents", agents, AGENT_BYTES, "an environment")
+    variations = [{"success_rate": rate} for rate in np.linspace(*_in_order(low, high), agents)]
     policy = 0.05 + 0.8 * np.eye(4)[LAKE_WALK]
     return from_gymnasium(
         "FrozenLake-v1", policy, LAKE_CELLS, discount, variations=variations, weights=weights, assignment=assignment
     )
 
 
+@family(
+    "CartPoles",
+    agents=AGENTS,
+    low=Parameter("Half the length of the first pole, in metres.", above=0),
+    high=Parameter("The same of the last pole.", above=0),
+    discount=DISCOUNT,
+    steps=Parameter("Transitions in each log.", at_least=1),
+    seed=Parameter("Seed of the rollouts.", at_least=0),
+)
 def cartpoles(
     agents: int = 50,
     low: float = 0.2,
@@ -80,19 +136,16 @@ def cartpoles(
     A clumsy controller balances each pole until it falls; the value of a state is the discounted number of steps until
     then. The problem keeps its settings as its recipe: a result is made again by new rollouts from the same seed.
     """
-    gamma = checks.real("discount", discount, at_least=0, below=1)  # before the rollouts, which take their time
     logs = cartpole_logs(agents, low, high, steps, seed)
-    made = from_logs(logs, pole_features, gamma, weights=weights, assignment=assignment)
-    asked = {"agents": agents, "low": low, "high": high, "discount": gamma, "steps": steps, "seed": seed}
-    return replace(made, recipe=recipe("cartpoles", weights, assignment, asked))
+    return from_logs(logs, pole_features, discount, weights=weights, assignment=assignment)
 
 
 def cartpole_logs(agents: int = 50, low: float = 0.2, high: float = 1.5, steps: int = 1000, seed: int = 0) -> list[Log]:
     """The logs on which `cartpoles` is built, one per pole."""
     N = checks.integer("agents", agents, at_least=1)
     checks.memory("agents", N, AGENT_BYTES, "an environment")
-    lengths = np.geomspace(*_ends(low, high), N)
-    variations = [{"length": length} for length in lengths]
+    ends = [checks.real(name, value, above=0) for name, value in (("low", low), ("high", high))]
+    variations = [{"length": length} for length in np.geomspace(*_in_order(*ends), N)]
     return rollout("CartPole-v1", controller, checks.integer("steps", steps, at_least=1), seed, variations=variations)
 
 
@@ -107,47 +160,7 @@ def pole_features(states: Any) -> Floats:
     return POLE_BASIS(states[:, 2:])
 
 
-def _ends(low: Any, high: Any, at_most: float | None = None) -> tuple[float, float]:
-    """The two ends of a family, in order."""
-    first = checks.real("low", low, above=0, at_most=at_most)
-    last = checks.real("high", high, above=0, at_most=at_most)
-    if first > last:
-        raise ArgumentError(f"low must be at most high, {last:g}; got {first:g}")
-    return first, last
-
-
-ROWS = 60  # of each site
-WIDE, NARROW = 1.3, 0.35  # standard deviations of a site's rows along the direction it sees best, and across it
-
-
-def ring(
-    agents: int = 3,
-    spread: float = 1.0,
-    noise: float = 0.0,
-    seed: int = 0,
-    *,
-    weights: ArrayLike | None = None,
-) -> Problem:
-    """Least squares with two coefficients (eq:lsa_syst_fed): each site has its own solution and its own view, d = 2.
-
-    agents : how many sites; spread : the size of the ring on which their solutions lie, 0 for one solution of all
-    noise : standard deviation of what the coefficients leave unexplained; seed : of solutions and rows
-
-    A site sees one direction well and the other badly, and which one differs from site to site. So A_bar_c differ as
-    well as the solutions, without which there would be no bias (th:2nd_moment_no_cv).
-    """
-    N = checks.integer("agents", agents, at_least=1)
-    checks.memory("agents", N, 3 * 8 * 3 * ROWS, "the rows of a site")
-    size, sigma = checks.real("spread", spread, at_least=0), checks.real("noise", noise, at_least=0)
-    rng = np.random.default_rng(checks.integer("seed", seed))
-    angle = 2 * np.pi * np.arange(N) / N + 0.3 + rng.normal(0, 0.15, N)
-    radius = size * rng.uniform(0.8, 1.5, N)
-    data = []
-    for c in range(N):
-        home = radius[c] * np.array([np.cos(angle[c]), np.sin(angle[c])])
-        tilt = angle[c] / 2 + 0.9
-        turn = np.array([[np.cos(tilt), -np.sin(tilt)], [np.sin(tilt), np.cos(tilt)]])
-        X = rng.normal(size=(ROWS, 2)) @ np.diag([WIDE, NARROW]) @ turn.T
-        data.append((X, X @ home + sigma * rng.normal(size=ROWS)))
-    asked = {"agents": N, "spread": size, "noise": sigma, "seed": seed, "weights": own(weights)}
-    return replace(regression(data, weights=weights), recipe={"constructor": "ring", "arguments": asked})
+def _in_order(low: float, high: float) -> tuple[float, float]:
+    if low > high:
+        raise ArgumentError(f"low must be at most high, {high:g}; got {low:g}")
+    return low, high

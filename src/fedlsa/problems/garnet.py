@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from .. import checks
 from ..checks import Floats
-from .arguments import recipe
+from .arguments import Parameter, family
 from .system import Integers, Problem
 from .system import agents as agents_of
 from .temporal_difference import Edges, temporal_difference
@@ -52,6 +52,19 @@ class Draw:
     assignment: Integers
 
 
+@family(
+    "Garnet worlds",
+    agents=Parameter("Number of agents N.", at_least=1),
+    states=Parameter("States of each agent's world.", at_least=1),
+    actions=Parameter("Actions in each state.", at_least=1),
+    branching=Parameter("Successors of a state and action.", at_least=1),
+    features=Parameter("Features, the dimension d.", at_least=1),
+    discount=Parameter("Discount factor, below 1.", at_least=0, below=1),
+    heterogeneous=Parameter("Two worlds or one."),
+    perturbation=Parameter("How much agents of one world differ.", at_least=0),
+    preset=Parameter("paper: as its text says; authors: as their code does.", options=PRESETS),
+    seed=Parameter("Seed of the problem itself.", at_least=0),
+)
 def garnet(
     agents: int = 100,
     states: int = 30,
@@ -77,44 +90,17 @@ def garnet(
 
     assignment : with it, `agents` counts the tables that are drawn, and agent c holds the one of number assignment[c]
     """
-    S = checks.integer("states", states, at_least=1)
-    name = checks.choice("preset", preset, PRESETS)
-    size = Size(
-        N=checks.integer("agents", agents, at_least=1),
-        S=S,
-        A=checks.integer("actions", actions, at_least=2 if name == "authors" else 1),
-        B=checks.integer("branching", branching, at_least=1, at_most=S),
-        d=checks.integer("features", features, at_least=1),
-        W=2 if checks.boolean("heterogeneous", heterogeneous) else 1,
-    )
-    gamma = checks.real("discount", discount, at_least=0, below=1)
-    noise = checks.real("perturbation", perturbation, at_least=0)
-    start = checks.integer("seed", seed)
-    tables = size.N if noise > 0 else size.W
-    checks.memory("states", S, 12 * 8 * tables * size.A * size.B + 8 * size.d, "transitions and features")
-    checks.memory("features", size.d, 3 * 8 * tables * size.d, "the systems of agents")
-    checks.memory("agents", size.N, 100, "each of them")
-    draw = _paper(size, noise, start) if name == "paper" else _authors(size, noise, start)
-    held, w = agents_of(size.N, assignment, weights)
-    source = recipe(
-        "garnet",
-        weights,
-        assignment,
-        {
-            "agents": size.N,
-            "states": S,
-            "actions": size.A,
-            "branching": size.B,
-            "features": size.d,
-            "discount": gamma,
-            "heterogeneous": size.W == 2,
-            "perturbation": noise,
-            "preset": name,
-            "seed": start,
-        },
-    )
+    checks.integer("actions", actions, at_least=2 if preset == "authors" else 1)
+    checks.integer("branching", branching, at_least=1, at_most=states)
+    size = Size(agents, states, actions, branching, features, W=2 if heterogeneous else 1)
+    tables = agents if perturbation > 0 else size.W
+    checks.memory("states", states, 12 * 8 * tables * actions * branching + 8 * features, "transitions and features")
+    checks.memory("features", features, 3 * 8 * tables * features, "the systems of agents")
+    checks.memory("agents", agents, 100, "each of them")
+    draw = (_paper if preset == "paper" else _authors)(size, perturbation, seed)
+    held, w = agents_of(agents, assignment, weights)
     M = len(draw.world)
-    return temporal_difference(_edges(draw), M, draw.features, gamma, None, draw.assignment[held], w, source)
+    return temporal_difference(_edges(draw), M, draw.features, discount, None, draw.assignment[held], w)
 
 
 def _edges(draw: Draw) -> Edges:

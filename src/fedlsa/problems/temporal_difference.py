@@ -47,7 +47,7 @@ def temporal_difference(
     initial: Floats | None,
     assignment: Integers,
     weights: Floats,
-    recipe: dict[str, Any],
+    recipe: dict[str, Any] | None = None,
 ) -> Problem:
     """The federated TD(0) problem (eq:system_matrix) of chains over S states, features : (S, d).
 
@@ -78,7 +78,7 @@ def temporal_difference(
         assignment=assignment,
         weights=weights,
         chain=Chain(edges.origin, edges.successor, edges.conditional, mu, np.arange(tables + 1) * S),
-        recipe=recipe,
+        recipe=recipe or {},
     )
 
 

@@ -1,0 +1,52 @@
+"""The one registry: families of problems by name, with typed parameters, and everything that a recipe can name."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .. import checks
+from ..errors import ArgumentError, ArgumentTypeError
+from .arguments import Family
+from .families import cartpoles, lakes, ring
+from .garnet import garnet
+from .mdp import from_chains, from_mdps
+from .observations import from_observations, regression
+from .system import Problem
+from .transitions import from_transitions
+
+FAMILIES: dict[str, Family] = {make.__name__: vars(make)["family"] for make in (ring, garnet, lakes, cartpoles)}
+DATA = ("regression", "from_transitions", "from_observations")  # whose arguments are rows of sites, or made of them
+CONSTRUCTORS: dict[str, Callable[..., Problem]] = {
+    make.__name__: make for make in (from_mdps, from_chains, from_transitions, regression, from_observations)
+} | {name: family.make for name, family in FAMILIES.items()}
+
+
+def make(family: str, /, **settings: Any) -> Problem:
+    """A problem of a family, by name: make("garnet", agents=10) is fl.problems.garnet(agents=10).
+
+    family : a name of `FAMILIES`, whose entry lists the parameters with their types, defaults, bounds and meaning
+    """
+    return _call(checks.choice("family", family, FAMILIES), settings)
+
+
+def from_recipe(recipe: Mapping[str, Any]) -> Problem:
+    """The problem that `problem.recipe` describes: {"constructor": name, "arguments": {...}}."""
+    if not isinstance(recipe, Mapping) or not {"constructor", "arguments"} <= recipe.keys():
+        rule = "recipe must be a mapping with the keys 'constructor' and 'arguments'"
+        raise ArgumentTypeError(f"{rule}; got {checks.show(recipe)}")
+    if not isinstance(recipe["arguments"], Mapping):
+        raise ArgumentTypeError(f"arguments must be a mapping; got {checks.show(recipe['arguments'])}")
+    return _call(checks.choice("constructor", recipe["constructor"], CONSTRUCTORS), recipe["arguments"])
+
+
+def _call(name: str, arguments: Mapping[str, Any]) -> Problem:
+    """Names that no parameter has, and those that are missing, are refused before the call."""
+    known = inspect.signature(CONSTRUCTORS[name]).parameters
+    for key in arguments:
+        checks.choice(f"an argument of {name}", key, known)
+    for key, parameter in known.items():
+        if parameter.default is parameter.empty and key not in arguments:
+            raise ArgumentError(f"arguments must hold {key!r} for {name}; got {checks.show(list(arguments))}")
+    return CONSTRUCTORS[name](**arguments)
