@@ -9,7 +9,7 @@ import fedlsa as fl
 from fedlsa.errors import ArgumentError, FedLSAError, SiteDataError
 from fedlsa.explore.answers import Question
 from fedlsa.explore.settings import Settings
-from fedlsa.explore.sources import GARNET, call
+from fedlsa.explore.sources import call
 
 
 def same(call):
@@ -47,7 +47,8 @@ def test_garnet_worlds_of_both_presets():
     text = str(call(Settings(problem="garnet", agents=100, preset="paper")))
     assert text == "fl.problems.garnet()"  # the defaults of the library need not be said
     p = eval(text, {"fl": fl})
-    assert {k: v for k, v in p.recipe["arguments"].items() if k in GARNET} == GARNET
+    defaults = {name: p.default for name, p in fl.problems.FAMILIES["garnet"].parameters.items()}
+    assert {k: v for k, v in p.recipe["arguments"].items() if k in defaults} == defaults
 
 
 @pytest.mark.parametrize("problem", ["lakes", "cartpoles"])
@@ -58,7 +59,8 @@ def test_families_of_environments(problem):
     asked = dict(call(s).arguments)
     assert p.n_agents == 2
     assert asked["discount"] == 0.9
-    full = dict(call(Settings(problem=problem, agents=2)).arguments)
+    full = {name: p.default for name, p in fl.problems.FAMILIES[problem].parameters.items()}
+    assert dict(call(Settings(problem=problem, agents=2)).arguments) == {"agents": 2}  # all of the family's range
     assert asked["high"] - asked["low"] == pytest.approx(0.4 * (full["high"] - full["low"]), abs=2e-4)
     none = dict(call(Settings(problem=problem, agents=2, spread=0.0)).arguments)
     assert none["low"] == none["high"]

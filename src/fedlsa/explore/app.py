@@ -13,7 +13,7 @@ with app.setup:
 
     from fedlsa.explore import controls, follow, panels, plan_panel, take_panel
     from fedlsa.explore.answers import Question
-    from fedlsa.explore.settings import METHODS, Settings
+    from fedlsa.explore.settings import METHODS, OF_PROBLEM, Settings
     from fedlsa.explore.sites import sites
 
 
@@ -63,7 +63,7 @@ def _(get_start, owner, upload):
 
 @app.cell
 def _(get_start, kind):
-    worlds = controls.group(get_start(), controls.OF_PROBLEM[kind.value])
+    worlds = controls.group(get_start(), OF_PROBLEM[kind.value])
     return (worlds,)
 
 

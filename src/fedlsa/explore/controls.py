@@ -51,13 +51,6 @@ CHOICES: dict[str, tuple[str, Mapping[str, str]]] = {
     "scale": ("its scale", {"linear": "linear", "log": "logarithmic"}),
 }
 WORDS = {"state": "state columns begin with", "next_state": "next-state columns begin with"}
-OF_PROBLEM = {
-    "ring": ("agents", "spread", "noise"),
-    "garnet": ("preset", "heterogeneous", "perturbation", "agents", "features", "discount", "seed"),
-    "lakes": ("agents", "spread", "discount"),
-    "cartpoles": ("agents", "spread", "discount"),
-    "files": ("task", "state", "next_state", "discount", "weight"),
-}
 OF_METHOD = ("step_size", "local_steps", "rounds", "sampling", "thin", "own", "probability")
 OF_VIEW = ("x", "scale", "seeds")
 

@@ -11,13 +11,13 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import numpy as np
 
 from .. import checks
-from ..algorithms import SCAFFLSA, Algorithm, FedLSA, Scaffnew
+from ..algorithms import Algorithm, Scaffnew, supporting
 from ..errors import ArgumentError, ArgumentTypeError, FedLSAError
+from ..problems import FAMILIES
 from ..sampling import IID, Markov, Sampling
 
-PROBLEMS = {"ring": "Sites in a plane", "garnet": "Garnet worlds", "lakes": "Frozen lakes", "cartpoles": "CartPoles"}
-PROBLEMS |= {"files": "Your files"}
-METHODS = ("FedLSA", "SCAFFLSA", "Scaffnew")
+PROBLEMS = {family.name: family.title for family in FAMILIES.values()} | {"files": "Your files"}
+METHODS = tuple(kind.__name__ for kind in supporting("plan").values())
 AXES = {"communications": "communications", "samples": "observations per agent", "bytes": "bytes sent, all agents"}
 TASKS = {"regression": "a linear model", "value": "a value function"}
 STARTS: dict[str, dict[str, Any]] = {  # settings at which each problem shows drift
@@ -27,6 +27,14 @@ STARTS: dict[str, dict[str, Any]] = {  # settings at which each problem shows dr
     "cartpoles": {"agents": 10, "step_size": 0.05, "local_steps": 5000},
     "files": {"agents": 2},
 }
+OF_PROBLEM = {  # the settings of each problem that the page shows; `spread` is how far apart `low` and `high` lie
+    "ring": ("agents", "spread", "noise"),
+    "garnet": ("preset", "heterogeneous", "perturbation", "agents", "features", "discount", "seed"),
+    "lakes": ("agents", "spread", "discount"),
+    "cartpoles": ("agents", "spread", "discount"),
+    "files": ("task", "state", "next_state", "discount", "weight"),
+}
+MOST = {"agents": 200, "noise": 10, "perturbation": 10, "features": 16, "seed": 2**31 - 1, "spread": 1}  # on the page
 POINTS = 120  # recorded rounds on a logarithmic axis
 
 Rule = Callable[[str, Any], Any]
@@ -76,9 +84,9 @@ class Settings:
             object.__setattr__(self, field.name, RULES[field.name](field.name, getattr(self, field.name)))
 
     def methods(self) -> list[Algorithm]:
-        """FedLSA, SCAFFLSA and Scaffnew, which communicates as often unless told otherwise."""
-        eta, H = self.step_size, self.local_steps
-        return [FedLSA(eta, H), SCAFFLSA(eta, H), Scaffnew(eta, self.chance)]
+        """All methods with equally long rounds, in the mean; Scaffnew has a rate of its own if told so."""
+        fixed = [kind.with_steps(self.step_size, self.local_steps) for kind in supporting("plan").values()]
+        return [replace(m, probability=self.chance) if isinstance(m, Scaffnew) else m for m in fixed]
 
     def method(self, name: str) -> Algorithm:
         return self.methods()[METHODS.index(name)]
@@ -153,15 +161,12 @@ def _probability(name: str, value: Any) -> float | None:
 
 RULES: dict[str, Rule] = {
     "problem": partial(checks.choice, options=PROBLEMS),
-    "agents": partial(checks.integer, at_least=1, at_most=200),
-    "noise": partial(checks.real, at_least=0, at_most=10),
-    "preset": partial(checks.choice, options=("paper", "authors")),
-    "heterogeneous": checks.boolean,
-    "perturbation": partial(checks.real, at_least=0, at_most=10),
-    "discount": partial(checks.real, at_least=0, below=1),
-    "features": partial(checks.integer, at_least=1, at_most=16),
-    "seed": partial(checks.integer, at_most=2**31 - 1),
-    "spread": partial(checks.real, at_least=0, at_most=1),
+    **{
+        name: replace(parameter, at_most=MOST.get(name, parameter.at_most)).check
+        for family in FAMILIES.values()
+        for name, parameter in family.parameters.items()
+        if name in OF_PROBLEM[family.name]
+    },
     "task": partial(checks.choice, options=TASKS),
     "target": _text,
     "state": _text,

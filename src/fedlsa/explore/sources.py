@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -11,19 +11,9 @@ from typing import Any
 
 from ..errors import ArgumentError
 from ..fit import Regression, Value, site_problem
-from ..problems import Problem, cartpoles, garnet, lakes, ring
-from .settings import Settings
+from ..problems import FAMILIES, Problem, make
+from .settings import OF_PROBLEM, Settings
 
-RATES, LENGTHS = (0.34, 0.95), (0.2, 1.5)  # of lakes and poles that differ as much as those of the examples
-GARNET: dict[str, Any] = {"agents": 100, "features": 8, "discount": 0.95, "heterogeneous": True, "perturbation": 0.02}
-GARNET |= {"preset": "paper", "seed": 42}  # the defaults of fl.problems.garnet
-FUNCTIONS: dict[str, Callable[..., Problem]] = {
-    "problems.ring": ring,
-    "problems.garnet": garnet,
-    "problems.lakes": lakes,
-    "problems.cartpoles": cartpoles,
-    "site_problem": site_problem,
-}
 PREFIXES = ("state", "next_state")
 
 Stamps = tuple[tuple[int, int], ...]
@@ -59,17 +49,14 @@ def stamps(files: Sequence[str]) -> Stamps:
 
 def call(s: Settings, files: tuple[str, ...] = ()) -> Call:
     """How the problem of these settings is made; files : those of the sites, named by the user."""
-    if s.problem == "ring":
-        return _call("problems.ring", {"agents": s.agents, "spread": s.spread, "noise": s.noise})
-    if s.problem == "garnet":
-        asked = {name: getattr(s, name) for name in GARNET}
-        return _call("problems.garnet", {k: v for k, v in asked.items() if v != GARNET[k]})
-    if s.problem == "lakes":
-        low, high = _around(*RATES, s.spread)
-        return _call("problems.lakes", {"agents": s.agents, "low": low, "high": high, "discount": s.discount})
-    if s.problem == "cartpoles":
-        low, high = _around(*LENGTHS, s.spread)
-        return _call("problems.cartpoles", {"agents": s.agents, "low": low, "high": high, "discount": s.discount})
+    if s.problem in FAMILIES:
+        known = FAMILIES[s.problem].parameters
+        asked = {name: getattr(s, name) for name in OF_PROBLEM[s.problem]}
+        if "low" in known:
+            asked["low"], asked["high"] = _around(known["low"].default, known["high"].default, asked.pop("spread"))
+        return _call(
+            f"problems.{s.problem}", {k: asked[k] for k in known if k in asked and asked[k] != known[k].default}
+        )
     if not files:
         raise ArgumentError("files must hold one file per site, CSV or Parquet; got none yet")
     if s.task == "regression":
@@ -104,4 +91,6 @@ def _shown(value: Any) -> str:
 
 @lru_cache(maxsize=8)
 def _made(call: Call, changed: Stamps) -> Problem:
-    return FUNCTIONS[call.function](**{k: list(v) if isinstance(v, tuple) else v for k, v in call.arguments})
+    arguments: dict[str, Any] = {k: list(v) if isinstance(v, tuple) else v for k, v in call.arguments}
+    family = call.function.removeprefix("problems.")
+    return make(family, **arguments) if family in FAMILIES else site_problem(**arguments)
