@@ -13,7 +13,7 @@ from gallery import CASES
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, ArgumentTypeError, TheoryWarning
-from fedlsa.theory.markov import lyapunov
+from fedlsa.theory.bounds.trajectory_bounds import lyapunov_matrix
 
 
 def chains(seed, agents=2, states=2, discount=0.3, same=False):
@@ -111,9 +111,9 @@ def test_constants_follow_their_formulas(seed):
 
 @pytest.mark.filterwarnings("error")
 def test_a_lyapunov_equation_that_floating_point_numbers_cannot_solve_has_no_solution():
-    assert np.isnan(lyapunov(np.array([[1e-9, 1e9], [0.0, 1e-9]]))).all()  # although -A is Hurwitz
+    assert np.isnan(lyapunov_matrix(np.array([[1e-9, 1e9], [0.0, 1e-9]]))).all()  # although -A is Hurwitz
     A = np.array([[1.0, 1e6], [0.0, 1.0]])
-    Q = lyapunov(A)
+    Q = lyapunov_matrix(A)
     np.testing.assert_allclose(A.T @ Q + Q @ A, np.eye(2), atol=1e-6)
 
 

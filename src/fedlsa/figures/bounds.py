@@ -15,7 +15,7 @@ from ..errors import ArgumentError
 from ..results import recipe
 from ..results.curves import checked_curves
 from ..results.recipe import require_result
-from ..theory.bounds import Bound
+from ..theory.bounds.theorems import Bound
 from . import style
 from .curves import AXES, curve
 from .doors import checked

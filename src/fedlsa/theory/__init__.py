@@ -1,18 +1,19 @@
 """What must come out: constants, bias, bounds, complexities, and exact error curves, from the tables of a problem."""
 
 from .bias import bias, bias_at, bias_gap_bound, first_order_bias, round_bias, round_bias_bound
-from .bounds import Bound, MarkovBlock, TDClaim, bound, markov_block, markov_bound, td_bound, td_claim
-from .bounds.parts import FedLSAParts, SCAFFLSAParts, fedlsa_parts, scafflsa_parts
+from .bounds import bound, markov_bound, td_bound
+from .bounds.decompositions import FedLSAParts, SCAFFLSAParts, fedlsa_parts, scafflsa_parts
+from .bounds.theorem_inputs import TDClaim, td_claim
+from .bounds.theorems import Bound
+from .bounds.trajectory_bounds import MarkovBlock, MarkovConstants, markov_block, markov_constants, mixing_times
 from .complexity import Complexity, complexity
 from .constants import Constants, constants, stability
+from .decision_processes import VirtualMDP, stationary_law, value_error, value_functions, virtual_mdp
 from .exact import exact
 from .iterations import exact_iterations
-from .markov import MarkovConstants, markov_constants, mixing_times
 from .moments import Moments, moments
 from .planner import Plan, plan, synchronous_plan, trade_off
 from .stationary import Stationary, radius, stability_limit, stationary
-from .values import stationary_law, value_error, value_functions
-from .virtual import VirtualMDP, virtual_mdp
 
 __all__ = [
     "Bound",

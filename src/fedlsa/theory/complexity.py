@@ -8,7 +8,6 @@ transient small; the bound of the result is at most epsilon^2.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -16,18 +15,17 @@ from numpy.typing import ArrayLike
 
 from .. import checks
 from ..algorithms import SCAFFLSA, FedLSA, Scaffnew
-from ..errors import ArgumentError, TheoryWarning
+from ..errors import ArgumentError
 from ..formatting import Displayed
 from ..problems import Problem
-from .bounds.base import Bound, computed_inputs, equal_weights, start_distance
-from .bounds.dispatch import theorem
-from .bounds.markov import coupled_bound, round_lengths
-from .bounds.theorems import iterations, largest_bias
+from .bounds import theorem
+from .bounds.theorem_inputs import computed_inputs, constant_step, equal_weights, start_distance
+from .bounds.theorems import Bound, iterations, largest_bias
+from .bounds.trajectory_bounds import coupled_bound, markov_constants, round_lengths
 from .constants import Constants, constants
-from .markov import markov_constants
 
 NOISE, BIAS, TRANSIENT = 0.5, 0.25, 0.25  # shares of epsilon in FedLSA's theorem, which bounds the RMS error
-Plan = tuple[FedLSA | SCAFFLSA | Scaffnew, int, int]  # method, rounds, thin
+Setting = tuple[FedLSA | SCAFFLSA | Scaffnew, int, int]  # method, rounds, thin
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -44,8 +42,7 @@ class Complexity(Displayed):
 
     @property
     def step_size(self) -> float:
-        assert isinstance(self.algorithm.step_size, float)
-        return self.algorithm.step_size
+        return constant_step(self.algorithm)
 
     @property
     def local_steps(self) -> float:
@@ -80,26 +77,47 @@ def complexity(problem: Problem, method: str, epsilon: float, theta_0: ArrayLike
         assert isinstance(algorithm, FedLSA)
         result = coupled_bound(known, markov_constants(problem), algorithm, rounds, start, thin)
     else:
-        function, label, _ = theorem(algorithm)
-        eta = algorithm.step_size
-        assert isinstance(eta, float)
-        result = function(problem, algorithm, rounds, start, computed_inputs(known, eta), label)
-    return Complexity(name, eps, algorithm, rounds, samples, result, thin)
+        result = theorem(problem, algorithm, rounds, start, computed_inputs(known, constant_step(algorithm)))
+    return Complexity(name, eps, algorithm, rounds, samples, result.warn_unmet(), thin)
 
 
-def _fedlsa(known: Constants, eps: float, start: float) -> Plan:
+def best_within(
+    problem: Problem, method: str, rounds: float, samples: float, theta_0: ArrayLike | None
+) -> Complexity | None:
+    """The best accuracy that a method's theorem promises within so many rounds and observations, to a thousandth."""
+
+    def affordable(epsilon: float) -> Complexity | None:
+        found = complexity(problem, method, epsilon, theta_0)
+        return found if found.rounds <= rounds and found.samples <= samples else None
+
+    high = start_distance(problem, theta_0)
+    best, low = affordable(high), high / 2
+    if best is None:
+        return None
+    while found := affordable(low):
+        best, high, low = found, low, low / 2
+    while high > 1.001 * low:
+        middle = math.sqrt(low * high)
+        if found := affordable(middle):
+            best, high = found, middle
+        else:
+            low = middle
+    return best
+
+
+def _fedlsa(known: Constants, eps: float, start: float) -> Setting:
     """The terms of th:2nd_moment_no_cv_constants."""
     eta, a, steps = _synchronous_parts(known, eps, start)
     H = _last(_unbiased(known, eps, eta, a), steps)
     return FedLSA(eta, H), math.ceil(steps / H), 1
 
 
-def _synchronous(known: Constants, eps: float, start: float) -> Plan:
+def _synchronous(known: Constants, eps: float, start: float) -> Setting:
     eta, _, steps = _synchronous_parts(known, eps, start)
     return FedLSA(eta, 1), steps, 1
 
 
-def _markov(known: Constants, eps: float, start: float) -> Plan:
+def _markov(known: Constants, eps: float, start: float) -> Setting:
     """Half of epsilon^2 for independent observations, half for the event that thinned trajectories differ from them.
 
     The lemma on that event asks for long rounds (eq:block_size_relation), the bias for short ones.
@@ -120,9 +138,7 @@ def _markov(known: Constants, eps: float, start: float) -> Plan:
     q = int(markov.tau_mix)
 
     def coupling(q: int) -> float:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", TheoryWarning)
-            return coupled_bound(known, markov, FedLSA(eta, q * updates), T, start, q).terms["coupling"]
+        return float(coupled_bound(known, markov, FedLSA(eta, q * updates), T, start, q).terms["coupling"])
 
     while q * updates < observations or coupling(q) > eps**2 / 2:
         q += int(markov.tau_mix)
@@ -156,7 +172,7 @@ def _synchronous_parts(
     return eta, a, _decay(math.log1p(-eta * a), start, TRANSIENT * eps)
 
 
-def _scafflsa(known: Constants, eps: float, start: float) -> Plan:
+def _scafflsa(known: Constants, eps: float, start: float) -> Setting:
     """Half of epsilon^2 for each of the two terms of thm:upper-bound-dist-param-scafflsa."""
     problem = known.problem
     equal_weights(problem)
@@ -174,7 +190,7 @@ def _scafflsa(known: Constants, eps: float, start: float) -> Plan:
     return SCAFFLSA(eta, H), _decay(math.log1p(-eta * a * H / 2), 4 * psi_0, eps**2), 1
 
 
-def _scaffnew(known: Constants, eps: float, start: float) -> Plan:
+def _scaffnew(known: Constants, eps: float, start: float) -> Setting:
     """p^2 = eta a balances the two rates of thm:potential_psi_t_sto_com_appendix; half of epsilon^2 for each term."""
     a, eta = known.a_sym, 1 / (2 * known.L)
     if known.sigma_omega > 0:
@@ -184,7 +200,7 @@ def _scaffnew(known: Constants, eps: float, start: float) -> Plan:
     return Scaffnew(eta, p), max(1, math.ceil(K * p)), 1
 
 
-RECIPES: dict[str, Callable[[Constants, float, float], Plan]] = {
+RECIPES: dict[str, Callable[[Constants, float, float], Setting]] = {
     "fedlsa": _fedlsa,
     "synchronous": _synchronous,
     "markov": _markov,

@@ -15,13 +15,12 @@ from typing import TypeGuard
 from numpy.typing import ArrayLike
 
 from .. import checks, results
-from ..algorithms import METHODS, Algorithm
+from ..algorithms import METHODS, Algorithm, FedLSA
 from ..errors import ArgumentError
 from ..formatting import Displayed
 from ..problems import Problem
-from . import theorem_plans
+from .complexity import best_within, complexity
 from .lasting import Lasting, follow
-from .laws import method as method_of
 from .moments import Moments, moments, random, start_error
 from .search import GENEROUS, Search
 
@@ -104,20 +103,20 @@ def plan(
             raise ArgumentError("max_samples must be given with rounds, or rounds of any length would do; got None")
         if cap < rounds:
             raise ArgumentError(f"max_samples must be at least rounds, {rounds}; got {cap:g}")
-    if _by_theorem(problem, name):
-        return _promised(problem, name, epsilon, rounds, samples, cap, theta_0)
+    if _beyond_exact(problem, name):
+        return _by_theorem(problem, name, epsilon, rounds, cap if samples is None else samples, theta_0)
     m = problem if isinstance(problem, Moments) else moments(problem)
     start = start_error(m, theta_0)
     search = Search(m, name, start)
     if epsilon is not None:
         return _lasting(search, epsilon, cap)
     if samples is not None:  # more local steps save communications, not observations
-        eta, H, T = search.smallest_error(1, int(samples))
-    else:
-        assert rounds is not None
-        assert cap is not None
-        eta, H, T = search.smallest_error(int(cap) // rounds, rounds)
-    return _checked(m, method_of(name, eta, H), T, H, follow(m, method_of(name, eta, H), T, start))
+        rounds, cap = int(samples), samples
+    assert rounds is not None
+    assert cap is not None
+    eta, H = search.smallest_error(int(cap) // rounds, rounds)
+    algorithm = METHODS[name].with_steps(eta, H)
+    return _by_exact_errors(m, algorithm, rounds, follow(m, algorithm, rounds, start))
 
 
 def synchronous_plan(problem: Problem | Moments, epsilon: float, theta_0: ArrayLike | None = None) -> Plan:
@@ -130,13 +129,13 @@ def synchronous_plan(problem: Problem | Moments, epsilon: float, theta_0: ArrayL
     start = start_error(m, theta_0)
     search = Search(m, "fedlsa", start)
     T, eta = search.fewest_samples(target)
-    algorithm = method_of("fedlsa", eta, 1)
+    algorithm = FedLSA(eta, 1)
     seen = follow(m, algorithm, T, start, target)
     if seen.since is None:
         raise ArgumentError(f"epsilon must be one that lasts once it is reached; got {epsilon:g}, and later more")
     if seen.since > T:
         T, seen = seen.since, follow(m, algorithm, seen.since, start, target)
-    return _checked(m, algorithm, T, 1, seen)
+    return _by_exact_errors(m, algorithm, T, seen)
 
 
 def trade_off(
@@ -188,7 +187,7 @@ def pareto_front(plans: Sequence[Plan]) -> list[Plan]:
 
 def _caps(problem: Problem | Moments, name: str, epsilon: float, theta_0: ArrayLike | None) -> list[float | None]:
     """The most observations that the points of a trade-off may use; None where they are the theorem's."""
-    if _by_theorem(problem, name):
+    if _beyond_exact(problem, name):
         return [None]
     m = problem if isinstance(problem, Moments) else moments(problem)
     _, most = Search(m, "fedlsa", start_error(m, theta_0)).observations(epsilon, None)  # single steps: all are FedLSA
@@ -196,7 +195,7 @@ def _caps(problem: Problem | Moments, name: str, epsilon: float, theta_0: ArrayL
     return [share * most / GENEROUS for share in (BUDGETS if quick else SPARSE_BUDGETS)]
 
 
-def _by_theorem(problem: Problem | Moments, name: str) -> TypeGuard[Problem]:
+def _beyond_exact(problem: Problem | Moments, name: str) -> TypeGuard[Problem]:
     """Whether the dimension is too large for exact moments, where something is random."""
     if not (isinstance(problem, Problem) and problem.dim > MAX_EXACT_DIM[name]):
         return False
@@ -216,12 +215,12 @@ def _lasting(search: Search, epsilon: float, cap: float | None) -> Plan:
                 if goal == target and searched.scout is None:
                     raise
                 break
-            algorithm = method_of(search.name, best, H)
+            algorithm = METHODS[search.name].with_steps(best, H)
             seen = follow(m, algorithm, T, search.start, target)
             if seen.since is not None and seen.since > T and seen.since * H <= most:  # it holds a little later
                 T, seen = seen.since, follow(m, algorithm, seen.since, search.start, target)
             if seen.since == T:
-                return _checked(m, algorithm, T, H, seen)
+                return _by_exact_errors(m, algorithm, T, seen)
             goal *= min(max(0.98 * target / seen.worst, 0.25), 0.98)
     raise ArgumentError(
         f"max_samples must allow {search.name} to reach an accuracy that lasts; {most} observations were tried, for "
@@ -229,35 +228,41 @@ def _lasting(search: Search, epsilon: float, cap: float | None) -> Plan:
     )
 
 
-def _checked(m: Moments, algorithm: Algorithm, T: int, H: int, seen: Lasting) -> Plan:
-    rmse, later = math.sqrt(seen.error), math.sqrt(seen.worst)
-    return _priced(algorithm, T, float(T * H), rmse, m.n_agents, m.dim, "exact moments", later)
+def _by_exact_errors(m: Moments, algorithm: Algorithm, T: int, seen: Lasting) -> Plan:
+    samples = float(T * round(algorithm.mean_steps))
+    return _priced(m, algorithm, T, samples, math.sqrt(seen.error), math.sqrt(seen.worst), "exact moments")
 
 
-def _promised(
+def _by_theorem(
     problem: Problem,
     name: str,
     epsilon: float | None,
     rounds: int | None,
-    samples: float | None,
-    cap: float | None,
+    most: float | None,
     theta_0: ArrayLike | None,
 ) -> Plan:
+    """most : observations per agent. The theorems ask for far more rounds than are needed."""
     if epsilon is not None:
-        found = theorem_plans.for_accuracy(problem, name, epsilon, cap, theta_0)
-    elif samples is not None:
-        found = theorem_plans.for_budget(problem, name, math.inf, samples, theta_0, "samples")
+        found = complexity(problem, name, epsilon, theta_0)
+        if most is not None and found.samples > most:
+            raise ArgumentError(
+                f"max_samples must be at least {found.samples}, which {found.bound.label} asks for at epsilon = "
+                f"{epsilon:g}; got {most:g}"
+            )
     else:
-        assert rounds is not None
-        assert cap is not None
-        found = theorem_plans.for_budget(problem, name, rounds, cap, theta_0, "rounds")
+        assert most is not None
+        within = best_within(problem, name, math.inf if rounds is None else rounds, most, theta_0)
+        if within is None:
+            budget = f"{most:g}" if rounds is None else f"{rounds:g}"
+            named = "samples" if rounds is None else "rounds"
+            raise ArgumentError(f"{named} must be enough for the theorem to promise any gain at all; got {budget}")
+        found = within
     rmse, basis = math.sqrt(found.bound.mse), f"theorem {found.bound.label}"
-    return _priced(
-        found.algorithm, found.rounds, float(found.samples), rmse, problem.n_agents, problem.dim, basis, rmse
-    )
+    return _priced(problem, found.algorithm, found.rounds, float(found.samples), rmse, rmse, basis)
 
 
 def _priced(
-    algorithm: Algorithm, T: int, samples: float, rmse: float, agents: int, dim: int, basis: str, later: float
+    of: Problem | Moments, algorithm: Algorithm, T: int, samples: float, rmse: float, later: float, basis: str
 ) -> Plan:
-    return Plan(algorithm, T, samples, rmse, agents * T, 2 * 8 * dim * agents * T, basis, later)
+    uploads = of.n_agents * T
+    return Plan(algorithm, T, samples, rmse, uploads, 2 * 8 * of.dim * uploads, basis, later)

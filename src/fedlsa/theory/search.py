@@ -186,14 +186,13 @@ class Search:
                 low = middle
         return eta, high
 
-    def smallest_error(self, H: int, T: int) -> tuple[float, int, int]:
-        """Step size, local steps and rounds with the smallest error after T rounds of H steps that lasts."""
+    def smallest_error(self, H: int, T: int) -> tuple[float, int]:
+        """Step size and local steps with the smallest error after T rounds of at most H steps that lasts."""
         guess, width = self.edge / 8, WIDE
         if self.scout is not None:  # near the best step size of a similar problem with few agents
             guess, width = self.scout.smallest_error(H, T)[0], 4 * NARROW
-        found = [(*self.best_step(h, T, guess, width=width), h) for h in self._lengths(H)]
-        _, eta, H = min(found)
-        return eta, H, T
+        _, eta, H = min((*self.best_step(h, T, guess, width=width), h) for h in self._lengths(H))
+        return eta, H
 
 
 def merged(m: Moments, groups: int) -> Moments:

@@ -7,13 +7,72 @@ each theorem is evaluated with a = a(eta), the largest that holds there, and ask
 from __future__ import annotations
 
 import math
+import warnings
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...algorithms import SCAFFLSA, FedLSA, Scaffnew
+from ...errors import TheoryWarning
+from ...formatting import Displayed
 from ...problems import Problem
 from ..bias import bias_at, power_sums, round_bias
-from .base import Bound, Inputs, Numbers, Rounds, Value, equal_weights, finished
+from .theorem_inputs import Conditions, Inputs, equal_weights
+
+Rounds: TypeAlias = int | NDArray[np.int64]
+Value: TypeAlias = Any  # a float; where several rounds were asked for, an array with one entry for each
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Bound(Displayed):
+    """The right-hand side of a theorem: `value` bounds what `bounds` says, if all `conditions` are met.
+
+    `terms` add up to `value`; `numbers` holds the two sides of each condition; `mse` is the bound on
+    E||theta_t - theta_star||^2 that follows. NaN where a constant does not exist, such as a(eta).
+    `proved` is False where the proof rests on a statement that the paper cites and that is not proved here.
+    For several `rounds`, `value`, `mse` and each term are arrays over them; conditions do not depend on rounds.
+    """
+
+    label: str  # of the paper's LaTeX source
+    name: str
+    bounds: str
+    rounds: Rounds
+    samples: Value  # observations of an agent by then; for Scaffnew the iterations K
+    terms: dict[str, Value]
+    numbers: Conditions = field(repr=False)
+    mse: Value = None  # by default the value
+    proved: bool = True
+    value: Value = field(init=False)
+    conditions: dict[str, bool] = field(init=False)
+
+    def __post_init__(self) -> None:
+        terms = {term: self._each_round(value) for term, value in self.terms.items()}
+        value = sum(terms.values())
+        mse = value if self.mse is None else self._each_round(self.mse)
+        met = {rule: bool(left <= right) for rule, (left, right) in self.numbers.items()}
+        vars(self).update(terms=terms, value=value, mse=mse, conditions=met)
+
+    def _each_round(self, value: Value) -> Value:
+        """A float for one round; for several an array of their number."""
+        if isinstance(self.rounds, int):
+            return float(value)
+        return np.broadcast_to(value, self.rounds.shape).astype(np.float64)
+
+    @property
+    def holds(self) -> bool:
+        """Whether every condition of the theorem is met."""
+        return all(self.conditions.values())
+
+    def warn_unmet(self) -> Bound:
+        """The bound itself; where conditions fail, a TheoryWarning at the line that called the caller names them."""
+        failed = [f"{rule} ({left:.4g} against {right:.4g})" for rule, (left, right) in self.numbers.items()]
+        failed = [text for text, met in zip(failed, self.conditions.values(), strict=True) if not met]
+        if failed:
+            text = f"{self.name} ({self.label}): conditions not met: {'; '.join(failed)}"
+            warnings.warn(text, TheoryWarning, stacklevel=3)
+        return self
 
 
 def fedlsa_bound(problem: Problem, algorithm: FedLSA, rounds: Rounds, start: float, given: Inputs, label: str) -> Bound:
@@ -37,26 +96,17 @@ def fedlsa_bound(problem: Problem, algorithm: FedLSA, rounds: Rounds, start: flo
     Last, ||u_sc|| <= ||theta_star_c - theta_star|| + ||rho_H|| / (1 - q^H), and Minkowski's inequality gives two terms.
     Any weights: 1/N E_c[...] is then sum_c w_c^2 [...].
     """
-    eta, H, a, t = _step(algorithm), algorithm.local_steps, given.a, rounds
+    eta, H, a, t = given.eta, algorithm.local_steps, given.a, rounds
     terms = {
         "noise": _root(eta * given.eps / (a * (1 - math.exp(-2)))),
         "heterogeneity": _root(2 * eta * given.heter / a),
         "bias fluctuation": _root(2 * eta * given.Sigma_A / a) * largest_bias(problem, eta, H, a),
         "transient": _left(eta * a, H * np.float64(t)) * start,
     }
-    offset = _bias_norms(problem, eta, H, t)
-    conditions = _stable(eta, given)
+    conditions = _stable(given)
     conditions["every agent has a theta_star_c"] = (float(np.isnan(given.heter)), 0.0)
-    return finished(
-        "FedLSA",
-        label,
-        "E^{1/2} ||theta_t - theta_star - bias_t||^2",
-        t,
-        t * H,
-        terms,
-        conditions,
-        mse=(sum(terms.values()) + offset) ** 2,
-    )
+    mse = (sum(terms.values()) + _bias_norms(problem, eta, H, t)) ** 2
+    return Bound(label, "FedLSA", "E^{1/2} ||theta_t - theta_star - bias_t||^2", t, t * H, terms, conditions, mse)
 
 
 def scafflsa_bound(
@@ -90,17 +140,17 @@ def scafflsa_bound(
     |E_c| <= beta / 2 the printed proof of thm:transient-without-noise holds too, at the rate eta a H / 2 that it finds.
     """
     equal_weights(problem)
-    eta, H, a, t, d = _step(algorithm), algorithm.local_steps, given.a, rounds, problem.dim
+    eta, H, a, t, d = given.eta, algorithm.local_steps, given.a, rounds, problem.dim
     psi_0 = start**2 + (eta * H) ** 2 * float(problem.table_weights @ np.sum(problem.table_xi_star**2, axis=1))
     terms = {
         "transient": _left(eta * a * H / 2, t) * 2 * psi_0,
         "noise": 36 * d * eta / (problem.n_agents * a) * given.Sigma_omega_norm,
     }
-    conditions = _stable(eta, given)
+    conditions = _stable(given)
     conditions["eta a H <= 1"] = (eta * a * H, 1.0)
     limit = a / (240 * eta * (given.C_A**2 + given.Sigma_A_norm))
     conditions["H <= a / (240 eta (C_A^2 + ||Sigma_A||))"] = (float(H), limit)
-    return finished("SCAFFLSA", label, "E ||theta_t - theta_star||^2", t, t * H, terms, conditions)
+    return Bound(label, "SCAFFLSA", "E ||theta_t - theta_star||^2", t, t * H, terms, conditions)
 
 
 def scaffnew_bound(
@@ -114,7 +164,7 @@ def scaffnew_bound(
     The average of the agents' iterates is the same whether they communicate at K or not, so by Jensen's inequality psi
     bounds the MSE of the server at a communication at iteration K. Any weights: psi is then the weighted mean.
     """
-    eta, p = _step(algorithm), algorithm.probability
+    eta, p = given.eta, algorithm.probability
     zeta, K = min(eta * given.a_sym, p**2), iterations(rounds, p)
     Delta = float(problem.table_weights @ np.sum(problem.table_xi_star**2, axis=1))
     exists = given.a_sym > 0 and not math.isnan(given.L)
@@ -126,7 +176,7 @@ def scaffnew_bound(
     conditions["symmetric parts positive definite, L exists"] = (float(not exists), 0.0)
     conditions["eta <= 1 / (2 L)"] = (eta, 1 / (2 * given.L))
     which = K if isinstance(K, int) else "rounds / p"
-    return finished("Scaffnew", label, f"E psi_K at iteration K = {which}", rounds, K, terms, conditions)
+    return Bound(label, "Scaffnew", f"E psi_K at iteration K = {which}", rounds, K, terms, conditions)
 
 
 def largest_bias(problem: Problem, eta: float, H: int, a: float) -> float:
@@ -157,16 +207,9 @@ def _bias_norms(problem: Problem, eta: float, H: int, rounds: Rounds) -> Value:
     return norms
 
 
-def _stable(eta: float, given: Inputs) -> Numbers:
-    conditions = dict(given.extra)
-    conditions["a(eta) exists"] = (float(math.isnan(given.a)), 0.0)
-    conditions["eta a <= 1/2"] = (eta * given.a, 0.5)
-    return conditions
-
-
-def _step(algorithm: FedLSA | SCAFFLSA | Scaffnew) -> float:
-    assert isinstance(algorithm.step_size, float)  # `constant_step` has seen to it
-    return algorithm.step_size
+def _stable(given: Inputs) -> Conditions:
+    exists, small = (float(math.isnan(given.a)), 0.0), (given.eta * given.a, 0.5)
+    return {**given.extra, "a(eta) exists": exists, "eta a <= 1/2": small}
 
 
 def _root(x: float) -> float:

@@ -1,0 +1,115 @@
+"""What is exact of problems made from decision processes: value functions, and the virtual MDP of Wang et al.
+
+The value error of theta in agent c's world is the root mean square of Phi theta - V_c over its stationary law mu_c.
+
+The virtual MDP (sec:appendix_td) is the average of the agents' processes; its TD(0) solution theta_tilde is what a
+single agent in the averaged environment would find. In general it is neither theta_star nor the mean of the agents' own
+solutions, for averaging kernels does not average stationary laws.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .. import checks
+from ..checks import Floats
+from ..errors import ArgumentError, SingularSystemError
+from ..formatting import Displayed
+from ..frozen import ReadOnly
+from ..problems import Chain, Problem, RankOne
+from ..problems.temporal_difference import stationary_laws
+
+
+def value_functions(problem: Problem) -> Floats:
+    """V_c : (N, S) of every agent by dynamic programming: V_c = r_c + gamma P_c V_c (sec:appendix_td).
+
+    Nothing follows a transition that ends an episode, though the agent's chain restarts; states that an agent's table
+    does not describe, such as terminal ones, have value 0.
+    """
+    chain, obs, S = _parts(problem, "decision processes or chains")
+    assert obs.following is not None
+    V = np.empty((problem.n_tables, S))
+    for m, span in enumerate(problem.spans()):
+        s, chance, goes_on = chain.origin[span], chain.conditional[span], obs.following[span] < S
+        P = np.zeros((S, S))
+        np.add.at(P, (s[goes_on], obs.following[span][goes_on]), chance[goes_on])
+        V[m] = np.linalg.solve(np.eye(S) - obs.discount * P, np.bincount(s, chance * obs.y[span], S))
+    return V[problem.assignment]
+
+
+def value_error(problem: Problem, theta: ArrayLike) -> Floats:
+    """The root mean square of Phi theta - V_c over each agent's stationary law; theta : (..., d) gives (..., N)."""
+    _, obs, S = _parts(problem, "decision processes or chains")
+    parameter = checks.array("theta", theta, (*checks.as_array("theta", theta).shape[:-1], problem.dim))
+    gap = (parameter @ obs.rows[:S].T)[..., None, :] - value_functions(problem)
+    return np.asarray(np.sqrt(np.sum(stationary_law(problem) * gap**2, axis=-1)), np.float64)
+
+
+def stationary_law(problem: Problem) -> Floats:
+    """mu_c : (N, S), the stationary law of every agent's chain, restarts included."""
+    chain, _, S = _parts(problem, "decision processes or chains")
+    return np.asarray(chain.stationary.reshape(problem.n_tables, S)[problem.assignment], np.float64)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class VirtualMDP(Displayed, ReadOnly):
+    """The averaged process under the shared policy, and its system A_tilde theta_tilde = b_tilde."""
+
+    kernel: Floats = field(repr=False)  # (S, S) E_c P_pi^c(s' | s)
+    reward: Floats = field(repr=False)  # (S,) E_c sum_a pi(a | s) r^c(s, a)
+    stationary: Floats = field(repr=False)  # (S,) invariant law of the averaged kernel
+    A_tilde: Floats = field(repr=False)  # (d, d)
+    b_tilde: Floats = field(repr=False)  # (d,)
+    theta_tilde: Floats  # (d,)
+    theta_star: Floats  # (d,) of the averaged system, for comparison
+    distance: float  # ||theta_tilde - theta_star||
+
+
+def virtual_mdp(problem: Problem) -> VirtualMDP:
+    """The virtual MDP (eq:td_virtual_iterates) of a problem made from decision processes (from_mdps, garnet).
+
+    Agents share the policy, so the averages over actions that the problem's chains keep are all that is needed:
+
+        A_tilde = E[phi(s) (phi(s) - gamma phi(s'))^T],   b_tilde = E[phi(s) r_tilde(s)],
+
+    with s from the averaged kernel's own stationary law mu_tilde, and s' from the averaged kernel.
+
+    Where episodes end, the averaged chain restarts as the agents' chains do.
+    """
+    chain, obs, S = _parts(problem, "decision processes (from_mdps, garnet)")
+    kernel, reward, ahead, mass = np.zeros((S, S)), np.zeros(S), np.zeros((S, problem.dim)), np.zeros(S)
+    for w, span in zip(problem.table_weights, problem.spans(), strict=True):
+        s, chance = chain.origin[span], w * chain.conditional[span]
+        np.add.at(kernel, (s, chain.successor[span]), chance)
+        np.add.at(reward, s, chance * obs.y[span])
+        np.add.at(ahead, s, chance[:, None] * obs.rows[obs.right[span]])  # E_c E[phi(s) - gamma phi(s') | s]
+        np.add.at(mass, s, chance)
+    partial = (mass > 1e-9) & (mass < 1 - 1e-9)
+    if partial.any():
+        state = int(np.argmax(partial))
+        raise ArgumentError(f"states must be terminal for all agents or for none; got state {state} for some")
+    lived_in = np.asarray(chain.stationary.reshape(-1, S).max(axis=0) > 0)  # mu is on what is reached from there
+    origin, successor = np.nonzero(kernel)
+    chances, start = kernel[origin, successor], np.zeros(1, np.int64)
+    mu = stationary_laws(origin, successor, chances, lived_in[None], start)[0]
+    phi = obs.rows[:S]
+    A, b = (mu[:, None] * phi).T @ ahead, (mu * reward) @ phi
+    try:
+        theta = np.asarray(np.linalg.solve(A, b), np.float64)
+    except np.linalg.LinAlgError:
+        raise SingularSystemError("the virtual MDP's matrix A_tilde must be invertible; it is singular") from None
+    gap = float(np.linalg.norm(theta - problem.theta_star))
+    return VirtualMDP(kernel, reward, mu, A, b, theta, problem.theta_star, gap)
+
+
+def _parts(problem: Problem, kind: str) -> tuple[Chain, RankOne, int]:
+    """The chain of a problem made from such a kind, its observations, and the number of states."""
+    checks.instance("problem", problem, Problem, "a fedlsa problem")
+    obs, chain = problem.observations, problem.chain
+    if chain is None or not isinstance(obs, RankOne) or obs.following is None:
+        made = problem.recipe.get("constructor", "an unknown constructor")
+        raise ArgumentError(f"problem must have been made from {kind}; got {made}")
+    return chain, obs, int(chain.first_state[1])
