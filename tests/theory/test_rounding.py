@@ -85,7 +85,7 @@ def test_a_negative_variance_of_control_variates_is_refused(monkeypatch):
     monkeypatch.setattr(exact_file.many_rounds, "curve", wrong)
     with pytest.raises(PrecisionError, match="variances by round by round must not be negative"):
         fl.theory.exact(problem, a, 30)
-    monkeypatch.setattr(stationary_pairs.Limit, "U", np.diag([1.0, -1e-5]))
+    monkeypatch.setattr(stationary_pairs.PairLimit, "U", np.diag([1.0, -1e-5]))
     with pytest.raises(PrecisionError, match="stationary variances by lyapunov must not be negative"):
         fl.theory.stationary(problem, a)
 

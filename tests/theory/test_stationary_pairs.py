@@ -8,7 +8,7 @@ import pytest
 from twin import Twin
 
 import fedlsa as fl
-from fedlsa.theory import krylov, moments, pairs, stationary_pairs
+from fedlsa.theory import moments, pairs, stationary_pairs, tuning
 from fedlsa.theory.exact import controlled_round
 
 SLOW = "seventeen dimensions"  # for the twin
@@ -128,7 +128,7 @@ def test_a_route_that_is_not_accurate_is_left_for_the_next_and_none_is_a_refusal
 def test_a_krylov_space_that_would_not_fit_is_refused_and_limits_do_without(monkeypatch):
     problem = fl.problems.garnet(agents=6, states=10, features=3, discount=0.6)
     want = fl.theory.stationary(problem, fl.SCAFFLSA(0.1, 7))
-    monkeypatch.setattr(krylov, "MEMORY", 2000)
+    monkeypatch.setattr(tuning, "KRYLOV_NUMBERS", 2000)
     found = fl.theory.stationary(problem, fl.SCAFFLSA(0.1, 7))
     assert found.mse == pytest.approx(want.mse, rel=1e-9)
     with pytest.raises(fl.errors.ArgumentError, match="groups of agents times dimension must be at most about"):

@@ -1,4 +1,4 @@
-"""Krylov spaces of a linear map on long vectors, grown as far as they are needed.
+"""Krylov spaces of a linear map L on long vectors: the solution of x = L x + source, and the radius of L.
 
 start, L start, L^2 start, ... are made orthonormal for a sketch of the vectors, a few thousand sums of their entries
 with random signs: inner products of sketches are close to those of the vectors, so the basis is well conditioned, and
@@ -8,31 +8,27 @@ long vectors are read once per step instead of four times. L B_m = B_{m+1} h hol
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy as np
 
 from ..checks import Floats
 from ..errors import ArgumentError
-from . import pair_kernels
+from . import pair_kernels, tuning
 from .threads import cores, share
 
-MOST = 144  # dimensions
-LEAST = 40  # that there must be room for: restarts of smaller spaces would not converge
-MEMORY = 2**28  # numbers in a basis: 2 GB
-SKETCH = 4096
-CANCELLED = 1e-3  # what is left of an image when rounding calls for another pass
+Map = Callable[[Floats], Floats]
 
 
 def _subtract(basis: Floats, along: Floats, image: Floats, begin: int, end: int) -> None:
     pair_kernels.subtract(basis, along, begin, end, image)
 
 
-def dimensions(n: int, most: int = MOST) -> int:
+def dimensions(n: int) -> int:
     """How many a space of vectors of n numbers may have within the memory; 0 where these are too few."""
-    room = min(most, MEMORY // n - 1, n)
-    return room if room >= min(LEAST, n) else 0
+    room = min(tuning.MAX_KRYLOV_DIM, tuning.KRYLOV_NUMBERS // n - 1, n)
+    return room if room >= min(tuning.MIN_KRYLOV_DIM, n) else 0
 
 
 class Krylov:
@@ -41,22 +37,22 @@ class Krylov:
     closed : whether the space maps to itself, so that growing further is neither possible nor needed.
     """
 
-    def __init__(self, apply: Callable[[Floats], Floats], start: Floats, most: int = MOST) -> None:
-        n = len(start)
-        self.most = dimensions(n, most)
+    def __init__(self, apply: Map, start: Floats) -> None:
+        n, room = len(start), tuning.KRYLOV_NUMBERS
+        self.most = dimensions(n)
         if not self.most:
             raise ArgumentError(
                 "different groups of agents times dimension must be at most about "
-                f"{math.isqrt(2 * MEMORY // LEAST)} for a Krylov space of second moments to fit into "
-                f"{8 * MEMORY / 2**30:.0f} GB; got about {math.isqrt(2 * n)}"
+                f"{math.isqrt(2 * room // tuning.MIN_KRYLOV_DIM)} for a Krylov space of second moments to fit into "
+                f"{8 * room / 2**30:.0f} GB; got about {math.isqrt(2 * n)}"
             )
         self.apply, self.size, self.closed = apply, 0, False
         self._basis = np.empty((self.most + 1, n))
         self._h = np.zeros((self.most + 1, self.most))
         self._signs = None
-        if n > 2 * SKETCH:  # a sketch is a fixed part of the method, the same in every run
+        if n > 2 * tuning.SKETCH_SIZE:  # a sketch is a fixed part of the method, the same in every run
             self._signs = np.random.default_rng(0).choice(np.array([-1.0, 1.0]), n)
-        self._small = self._basis if self._signs is None else np.empty((self.most + 1, SKETCH))
+        self._small = self._basis if self._signs is None else np.empty((self.most + 1, tuning.SKETCH_SIZE))
         first = self._sketch(start)
         self.length = float(np.linalg.norm(first))
         if self.length == 0:
@@ -69,8 +65,8 @@ class Krylov:
         if self._signs is None:
             return vector
         signed = vector * self._signs
-        whole = len(signed) // SKETCH * SKETCH
-        out = signed[:whole].reshape(-1, SKETCH).sum(0)
+        whole = len(signed) // tuning.SKETCH_SIZE * tuning.SKETCH_SIZE
+        out = signed[:whole].reshape(-1, tuning.SKETCH_SIZE).sum(0)
         out[: len(signed) - whole] += signed[whole:]
         return out
 
@@ -98,7 +94,7 @@ class Krylov:
                 along += self._orthogonal(image, small, j + 1)
                 small = self._sketch(image)
                 before, left = left, float(np.linalg.norm(small))
-                if again or left > CANCELLED * before:
+                if again or left > tuning.CANCELLATION * before:
                     break
             self._h[: j + 1, j], self.size = along, j + 1
             if not left > 1e-13 * whole:
@@ -120,3 +116,55 @@ class Krylov:
             n, parts = len(image), cores()
             share(partial(_subtract, self._basis[:size], along, image), [n * i // parts for i in range(parts + 1)])
         return along
+
+    def stages(self) -> Iterator[None]:
+        """Grow it a few dimensions at a time, until it is closed or full."""
+        while not self.closed and self.size < self.most:
+            self.grow(self.size + tuning.KRYLOV_STAGE)
+            yield
+
+    def largest(self) -> tuple[float, float, Floats]:
+        """The largest eigenvalue of the map in the space, its residual, and its vector's real part in the basis."""
+        values, vectors = np.linalg.eig(self.h)
+        k = int(np.abs(values).argmax())
+        vector = vectors[:, k] * np.exp(-1j * np.angle(vectors[0, k]))
+        residual = 0.0 if self.closed else float(self.rest[0] * abs(vector[-1]))
+        return float(abs(values[k])), residual, np.asarray(vector.real, np.float64)
+
+
+def solve(apply: Map, source: Floats, goal: float, share: Callable[[Floats, Floats], float]) -> tuple[Floats, float]:
+    """The x with x = L x + source, by full orthogonalisation, restarted from the true residual, and its error.
+
+    share(change, x) : how large a change of x is beside x, in what is asked for. The error ought to be below `goal`.
+    """
+    total, error, rest = np.zeros(len(source)), np.inf, source
+    for attempt in range(tuning.KRYLOV_RESTARTS):
+        space = Krylov(apply, rest)
+        if space.length == 0:
+            return total, 0.0
+        enough, done = goal / 100 if attempt == 0 else 1e-3, False
+        for _ in space.stages():
+            y = np.linalg.solve(np.eye(space.size) - space.h, space.length * np.eye(space.size)[0])
+            done = space.closed or space.rest[0] * abs(y[-1]) <= enough * space.length
+            if done:
+                break
+        change = y @ space.basis
+        total = total + change
+        error = share(change, total)
+        rest = source + apply(total) - total
+        if not np.isfinite(error) or (attempt and done and error < goal):
+            break
+    return total, error
+
+
+def radius(apply: Map, start: Floats, restarts: int = tuning.KRYLOV_RESTARTS) -> tuple[float, float]:
+    """The largest eigenvalue of L in the spaces of `start`, and its residual, which ought to be small beside it."""
+    value = residual = np.inf
+    for _ in range(restarts):
+        space = Krylov(apply, start)
+        for _ in space.stages():
+            value, residual, along = space.largest()
+            if residual <= tuning.RADIUS_RESIDUAL * value:
+                return value, residual
+        start = along @ space.basis
+    return value, residual

@@ -22,15 +22,12 @@ from scipy.linalg import schur
 from scipy.sparse.linalg import LinearOperator, gmres
 
 from ..checks import Floats
-from . import pair_kernels
+from . import pair_kernels, tuning
 from .pairs import PairMap
 from .symmetric import smat, svec, triangle
 from .threads import share
 
 Complexes = NDArray[np.complex128]
-PASSES = 60  # over all pairs, at most, before the residual is computed afresh
-REDUCTION, REFINEMENTS = 1e-8, 4  # of the residual each time, and how often
-SAFE = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +48,7 @@ class Lyapunov:
         """The S : (K, d, d) of a fixed point, and its estimated error; source : (K, s), svec Q_k, what a round adds.
 
         The error, which ought to be below `goal`, is what the residual amounts to if agents are like their average,
-        relative to S, and SAFE times that.
+        relative to S, and ten times that.
         """
         K, d = self.pairs.shape
         correct = self._common_modes()
@@ -63,12 +60,13 @@ class Lyapunov:
         map_ = LinearOperator((K * d * d, K * d * d), matvec=rest, dtype=np.float64)
         S, error = np.zeros((K, d, d)), np.inf
         left = self._again(S, source).ravel()
-        for _ in range(REFINEMENTS):
+        for _ in range(tuning.GMRES_REFINEMENTS):
             if not left.any():
                 return S, 0.0
-            S = S + correct(gmres(map_, left, rtol=REDUCTION, atol=0.0, restart=PASSES, maxiter=1)[0])
+            change = gmres(map_, left, rtol=tuning.GMRES_REDUCTION, atol=0.0, restart=tuning.GMRES_PASSES, maxiter=1)[0]
+            S = S + correct(change)
             left = (self._again(S, source) - S).ravel()
-            error = SAFE * float(np.linalg.norm(correct(left)) / np.linalg.norm(S))
+            error = 10 * float(np.linalg.norm(correct(left)) / np.linalg.norm(S))
             if error < goal or not np.isfinite(error):
                 break
         return S, error

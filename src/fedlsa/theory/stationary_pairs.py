@@ -10,33 +10,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from scipy.linalg import LinAlgError
 
 from ..checks import Floats
 from ..errors import PrecisionError
+from . import krylov, tuning
 from .controlled import Round
-from .krylov import Krylov, dimensions
 from .linear import ACCURATE, positive, refined
 from .lyapunov import lyapunov
 from .pairs import PairMap, pair_map
 from .symmetric import smat, svec
 
 ROUTES = ("lyapunov", "krylov", "dense")  # the first is quickest by far, but for rounds of known length with all agents
-FINEST, COARSE = 1e-12, 1e-6  # error that a route aims at: of a fixed point, of what decides whether there is one
-STATED = 1e-6  # error up to which a fixed point is returned, with that error, where no route is accurate
-RITZ = 1e-10  # residual of the radius, relative
-CLEARLY = 1.01  # radius from which it decides by itself
-STAGE = 8  # dimensions that a space grows by
-RESTARTS = 20
-SMALL = 2000  # numbers of a state up to which a round is written out as a matrix
-DEFINITE = 1e-6  # least eigenvalue of a round's noise, relative, that makes it as good a Q as the identity
 
 
 @dataclass(frozen=True, eq=False)
-class Limit:
+class PairLimit:
     """The moments a round leaves as they are, as a vector of `step`; None where second moments do not converge.
 
     error : the estimated relative error of E[u u^T]; route : how it was found, one of ROUTES, or what shows that
@@ -60,7 +52,7 @@ class Limit:
         return _radius(self.step)
 
 
-def limit(step: Round, routes: Sequence[str] = ROUTES) -> Limit:
+def limit(step: Round, routes: Sequence[str] = ROUTES) -> PairLimit:
     """The fixed point of a round; routes : the ways to it that are tried, in this order."""
     return _limit(pair_map(step), routes)
 
@@ -75,28 +67,26 @@ def radius(step: Round) -> float:
     return _radius(pair_map(step))
 
 
-def _limit(step: PairMap, routes: Sequence[str] = ROUTES) -> Limit:
+def _limit(step: PairMap, routes: Sequence[str] = ROUTES) -> PairLimit:
     source = step.advance(np.zeros(step.length)) if _finite(step) else np.zeros(step.length)
     if _mean_grows(step):
-        return Limit(step, None, 0.0, "mean")
+        return PairLimit(step, None, 0.0, "mean")
     own = np.linalg.eigvalsh(smat(step.parts(source)[1], step.shape[1]))
-    definite = bool((own[:, 0] > DEFINITE * own[:, -1]).all())
+    definite = bool((own[:, 0] > tuning.NOISE_DEFINITE * own[:, -1]).all())
     if not definite and not _stable(step, routes):
-        return Limit(step, None, 0.0, routes[0])
+        return PairLimit(step, None, 0.0, routes[0])
 
     def decided(vector: Floats) -> bool | None:
         return _definite(step, vector) if definite else True
 
     vector, stable, error, route = _solved(step, source, routes, decided)
-    return Limit(step, vector if stable else None, error, route)
+    return PairLimit(step, vector if stable else None, error, route)
 
 
 def _stable(step: PairMap, routes: Sequence[str]) -> bool:
     if _mean_grows(step):
         return False
-    unit = np.zeros(step.length)
-    step.parts(unit)[1][:] = svec(np.eye(step.shape[1]))
-    return _solved(step, unit, routes, lambda vector: _definite(step, vector), COARSE)[1]
+    return _solved(step, _unit(step), routes, lambda vector: _definite(step, vector), tuning.STABILITY_GOAL)[1]
 
 
 def _solved(
@@ -104,7 +94,7 @@ def _solved(
     source: Floats,
     routes: Sequence[str],
     decided: Callable[[Floats], bool | None],
-    goal: float = FINEST,
+    goal: float = tuning.LIMIT_GOAL,
 ) -> tuple[Floats, bool, float, str]:
     """The X with X = L X + source by the first route that is accurate enough and decides, with its error and name."""
     tried, best = list[str](), None
@@ -117,7 +107,7 @@ def _solved(
             except (LinAlgError, ZeroDivisionError) as e:  # the latter from compiled divisions of complex numbers
                 tried.append(f"{route} ({e})")
                 continue
-        stable = decided(vector) if error <= STATED else None
+        stable = decided(vector) if error <= tuning.MAX_LIMIT_ERROR else None
         if stable is not None and (best is None or error < best[2]):
             best = vector, stable, error, route
         if best is not None and best[2] <= max(ACCURATE, goal):
@@ -125,13 +115,13 @@ def _solved(
         tried.append(f"{route} (error {error:.1e})")
     if best is not None:  # its error stands beside it
         return best
-    if tried and _radius(step) > CLEARLY:  # where second moments grow fast, their equation is badly conditioned
-        return source, False, RITZ, "radius"
+    if (
+        tried and _radius(step) > tuning.CLEARLY_UNSTABLE
+    ):  # where second moments grow fast, their equation is badly conditioned
+        return source, False, tuning.RADIUS_RESIDUAL, "radius"
     K, d = step.shape
-    raise PrecisionError(
-        f"the limit of second moments must be known to {STATED:g}, relative; got {', '.join(tried) or 'no route'} "
-        f"for {K} groups of agents in dimension {d}"
-    )
+    rule = f"the limit of second moments must be known to {tuning.MAX_LIMIT_ERROR:g}, relative"
+    raise PrecisionError(f"{rule}; got {', '.join(tried) or 'no route'} for {K} groups of agents in dimension {d}")
 
 
 def _by_lyapunov(step: PairMap, source: Floats, goal: float) -> tuple[Floats, float]:
@@ -141,26 +131,7 @@ def _by_lyapunov(step: PairMap, source: Floats, goal: float) -> tuple[Floats, fl
 
 
 def _by_krylov(step: PairMap, source: Floats, goal: float) -> tuple[Floats, float]:
-    """The sum of what becomes of one round's noise, by full orthogonalisation, restarted from the true residual."""
-    total, error, rest = np.zeros(step.length), np.inf, source
-    for attempt in range(RESTARTS):
-        space = Krylov(lambda v: step.advance(v, 0.0), rest)
-        if space.length == 0:
-            return total, 0.0
-        enough = goal / 100 if attempt == 0 else 1e-3
-        while True:
-            space.grow(space.size + STAGE)
-            y = np.linalg.solve(np.eye(space.size) - space.h, space.length * np.eye(space.size)[0])
-            done = space.closed or space.rest[0] * abs(y[-1]) <= enough * space.length
-            if done or space.size == space.most:
-                break
-        change = y @ space.basis
-        total = total + change
-        error = _share(step, change, total)
-        rest = source + step.advance(total, 0.0) - total
-        if not np.isfinite(error) or (attempt and done and error < goal):
-            break
-    return total, error
+    return krylov.solve(lambda v: step.advance(v, 0.0), source, goal, partial(_share, step))
 
 
 def _by_matrix(step: PairMap, source: Floats, goal: float) -> tuple[Floats, float]:
@@ -184,8 +155,8 @@ def _share(step: PairMap, change: Floats, total: Floats) -> float:
 
 _SUITS: dict[str, Callable[[PairMap], bool]] = {
     "lyapunov": lambda step: step.round.cross is None and step.round.sampled[0] == 0,
-    "krylov": lambda step: dimensions(step.length) > 0,
-    "dense": lambda step: step.length <= SMALL,
+    "krylov": lambda step: krylov.dimensions(step.length) > 0,
+    "dense": lambda step: step.length <= tuning.WRITTEN_OUT,
 }
 _SOLVE = {"lyapunov": _by_lyapunov, "krylov": _by_krylov, "dense": _by_matrix}
 
@@ -199,15 +170,14 @@ def _mean_grows(step: PairMap) -> bool:
     if not _finite(step):
         return True
     (K, d), several = step.shape, step.round.moments.count > 1
-    if several.any() and np.abs(np.linalg.eigvals(step.F[several])).max() > 1 + RITZ:
+    if several.any() and np.abs(np.linalg.eigvals(step.F[several])).max() > 1 + tuning.RADIUS_RESIDUAL:
         return True
-    if K * d <= SMALL // 4:
+    if K * d <= tuning.WRITTEN_OUT // 4:
         mean = np.stack([step.mean(e.reshape(K, d)).ravel() for e in np.eye(K * d)], axis=1)
         return bool(np.abs(np.linalg.eigvals(mean)).max() > 1 + 1e-6)
-    space = Krylov(lambda y: step.mean(y.reshape(K, d)).ravel(), np.random.default_rng(0).standard_normal(K * d))
-    space.grow(space.most)
-    value, left, _ = _ritz(space)
-    return value > 1 + 1e-3 and left < 1e-3 * (value - 1)
+    start = np.random.default_rng(0).standard_normal(K * d)
+    value, residual = krylov.radius(lambda y: step.mean(y.reshape(K, d)).ravel(), start, restarts=1)
+    return value > 1 + 1e-3 and residual < 1e-3 * (value - 1)
 
 
 def _definite(step: PairMap, vector: Floats) -> bool | None:
@@ -231,30 +201,19 @@ def _radius(step: PairMap) -> float:
     """The largest Ritz value of the space of a positive matrix, which holds it, once its residual is small."""
     if not _finite(step):
         return np.inf
-    start, d = np.zeros(step.length), step.shape[1]
-    step.parts(start)[1][:] = svec(np.eye(d))
-    value = left = np.inf
-    for _ in range(RESTARTS):
-        space = Krylov(lambda v: step.advance(v, 0.0), start)
-        while not space.closed and space.size < space.most:
-            space.grow(space.size + STAGE)
-            value, left, along = _ritz(space)
-            if left <= RITZ * value:
-                return value
-        if space.closed:
-            return value
-        start = along @ space.basis
-    if step.length <= SMALL:
+    value, residual = krylov.radius(lambda v: step.advance(v, 0.0), _unit(step))
+    if residual <= tuning.RADIUS_RESIDUAL * value:
+        return value
+    if step.length <= tuning.WRITTEN_OUT:
         return float(np.abs(np.linalg.eigvals(_matrix(step))).max())
     raise PrecisionError(
-        f"the mean-square radius must be known to {RITZ:g}, relative; got {value:.12g} with a residual of {left:.1e}"
+        f"the mean-square radius must be known to {tuning.RADIUS_RESIDUAL:g}, relative; got {value:.12g} with a "
+        f"residual of {residual:.1e}"
     )
 
 
-def _ritz(space: Krylov) -> tuple[float, float, Floats]:
-    """The largest eigenvalue in a space, the residual of its vector, and the vector's real part in the basis."""
-    values, vectors = np.linalg.eig(space.h)
-    k = int(np.abs(values).argmax())
-    vector = vectors[:, k] * np.exp(-1j * np.angle(vectors[0, k]))
-    left = 0.0 if space.closed else float(space.rest[0] * abs(vector[-1]))
-    return float(abs(values[k])), left, np.asarray(vector.real, np.float64)
+def _unit(step: PairMap) -> Floats:
+    """The vector of agents with covariance I that are independent of one another."""
+    out = np.zeros(step.length)
+    step.parts(out)[1][:] = svec(np.eye(step.shape[1]))
+    return out

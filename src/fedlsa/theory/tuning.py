@@ -52,3 +52,20 @@ SETTLED = 1e-13  # of the way to its limit that a recursion may still have befor
 SETTLING = 1e-9  # change in a round, relative, from which on it is watched
 MEMORY_ROUNDING = 1e-13  # memory of a chain below this is none
 MEMORY_SHARE = 1e-5  # of a chain's largest singular value, below which others are left out: far below the estimate
+
+# --- Krylov spaces and limits ---------------------------------------------------------------------------------------
+
+MAX_KRYLOV_DIM = 144  # of a space: more orthogonalisation costs more than a restart
+MIN_KRYLOV_DIM = 40  # that there must be room for: restarts of smaller spaces would not converge
+KRYLOV_NUMBERS = 2**28  # in a basis: 2 GB
+KRYLOV_RESTARTS = 20
+SKETCH_SIZE = 4096  # sums that stand for a long vector in inner products; many times the dimensions of a space
+CANCELLATION = 1e-3  # share of an image that is left when rounding calls for another pass
+RADIUS_RESIDUAL = 1e-10  # of an eigenvalue, relative, from which on it is taken for the radius
+CLEARLY_UNSTABLE = 1.01  # radius from which on it decides by itself
+LIMIT_GOAL, STABILITY_GOAL = 1e-12, 1e-6  # error that routes to a limit aim at; the same where only its sign matters
+MAX_LIMIT_ERROR = 1e-6  # up to which a limit is returned, with that error, where no route is accurate
+WRITTEN_OUT = 2000  # numbers of a state up to which a round is written out as a matrix: 32 MB
+NOISE_DEFINITE = 1e-6  # least eigenvalue of a round's noise, relative, that makes it as good a source as the identity
+GMRES_PASSES = 60  # over all pairs, at most, before the residual is computed afresh
+GMRES_REDUCTION, GMRES_REFINEMENTS = 1e-8, 4  # of the residual each time, and how often
