@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
@@ -19,6 +18,8 @@ from fedlsa import figures
 from fedlsa.checks import Floats
 from fedlsa.engine.local import Means
 from fedlsa.figures import style
+from fedlsa.figures.lines import Chart, Line
+from fedlsa.figures.matplotlib_figures import draw_charts
 from fedlsa.network.protocol.client import ClientState, client_step
 from fedlsa.network.protocol.coding import Coding
 from fedlsa.network.protocol.messages import Reply
@@ -79,19 +80,14 @@ def run(means: list[Means], theta: Floats, coding: Coding, seed: int) -> tuple[F
 
 def draw(curves: dict[str, Floats]) -> Figure:
     """Root mean squared distance against communications, a line for each way to write uploads."""
-    with matplotlib.rc_context(style.RC):
-        figure, axes = style.canvas(7.0, 3.6)
-        hues = (style.METHODS["SCAFFLSA"], style.INK, style.OTHERS[1], style.METHODS["FedLSA"], style.OTHERS[0])
-        shown = [name for name in curves if name != "16 bits"]  # it lies under the line of 8 bits
-        for name, hue in zip(shown, hues, strict=True):
-            stroke, width = ((0, (1, 3)), 2.4) if name == "8 bits" else ("-", 1.8)
-            axes.semilogy(np.arange(ROUNDS + 1), curves[name], color=hue, linestyle=stroke, linewidth=width, label=name)
-        axes.set_xlabel("communications")
-        axes.set_ylabel("distance from the data's solution")
-        axes.set_xlim(0, ROUNDS)
-        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
-        figure.tight_layout()
-        return figure
+    colours = (style.METHODS["SCAFFLSA"], style.INK, style.OTHERS[1], style.METHODS["FedLSA"], style.OTHERS[0])
+    shown = [name for name in curves if name != "16 bits"]  # it lies under the line of 8 bits
+    t = np.arange(ROUNDS + 1.0)
+    lines = [
+        Line(t, curves[name], name, colour, dash="dotted" if name == "8 bits" else "solid")
+        for name, colour in zip(shown, colours, strict=True)
+    ]
+    return draw_charts([[Chart(lines, y="distance from the data's solution")]], legend="right")
 
 
 def table(found: dict[str, tuple[Floats, float]]) -> list[str]:

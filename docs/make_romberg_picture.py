@@ -84,7 +84,7 @@ def picture(problem: fl.Problem, both: fl.Problem) -> Figure:
     curves = Limit(*np.array([limit(problem, both, int(H)) for H in steps]).T)
     red, blue, violet = style.METHODS["FedLSA"], style.METHODS["SCAFFLSA"], style.OTHERS[0]
     light = style.shade(violet, 1)
-    with matplotlib.rc_context({**style.RC, **style.SMALL}):
+    with matplotlib.rc_context({**style.RC, **style.PANELS_RC}):
         figure = Figure(figsize=(7, 2.9), dpi=150)
         left, right = figure.subplots(1, 2)
         left.loglog(x, curves.bias, color=red)
@@ -96,7 +96,7 @@ def picture(problem: fl.Problem, both: fl.Problem) -> Figure:
         ):
             left.text(*at, label, color=colour, fontsize=8)
         left.set_ylabel("norm of the limit bias")
-        right.loglog(x, curves.independent_rmse, color=light, linestyle=style.STROKES[2])
+        right.loglog(x, curves.independent_rmse, color=light, linestyle=style.DASHES["dotted"][0])
         right.loglog(x, curves.rmse, color=red)
         right.loglog(x, curves.combined_rmse, color=violet)
         right.loglog(x, curves.scafflsa_rmse, color=blue)

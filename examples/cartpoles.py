@@ -52,7 +52,7 @@ def _upright(theta: np.ndarray) -> np.ndarray:
 def draw(problem, logs, runs, biases, found):
     """The learnt values; what each site alone would say of the upright pole; error against communications."""
     matplotlib = style.matplotlib()
-    with matplotlib.rc_context({**style.RC, **style.SMALL}):
+    with matplotlib.rc_context({**style.RC, **style.PANELS_RC}):
         figure = matplotlib.figure.Figure(figsize=(9.6, 3.7))
         left, middle, right = figure.subplots(1, 3, width_ratios=(1.15, 1, 1.15))
         figure.subplots_adjust(left=0.052, right=0.985, top=0.8, bottom=0.25, wspace=0.27)

@@ -16,7 +16,7 @@ from fedlsa.engine.paths import round_paths
 from fedlsa.explore.answers import SHOWN, Question
 from fedlsa.explore.controls import STEPS
 from fedlsa.explore.settings import Settings
-from fedlsa.figures.scene import plane_of
+from fedlsa.figures.agent_plane import plane_of
 
 GARNET = Settings.start("garnet")  # ten different agents, d = 8
 PAIR = replace(GARNET, agents=100, perturbation=0.0)  # two groups of equal ones

@@ -10,7 +10,7 @@ import pytest
 import fedlsa as fl
 from fedlsa.engine.paths import round_paths, uncorrected
 from fedlsa.errors import ArgumentError, ArgumentTypeError, MissingExtraError
-from fedlsa.figures import scene, style
+from fedlsa.figures import agent_plane, style
 
 pytest.importorskip("plotly", reason="plotly is not installed")
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
@@ -99,7 +99,7 @@ def test_uncorrected_paths_need_paths_without_noise_and_leave_out_who_sat_out():
 
 
 def test_each_stop_of_the_slider_shows_the_paths_of_its_round_in_the_plane(runs, figure):
-    plane, shown = scene.plane_of(runs[0].problem, [r.theta[0] for r in runs]), sent(figure)
+    plane, shown = agent_plane.plane_of(runs[0].problem, [r.theta[0] for r in runs]), sent(figure)
     assert len(shown["layout"]["sliders"][0]["steps"]) == 5
     for axis, run in zip(("x", "x2"), runs, strict=False):
         for t in range(1, 6):
@@ -112,21 +112,23 @@ def test_each_stop_of_the_slider_shows_the_paths_of_its_round_in_the_plane(runs,
             close(begin, plane.project(run.theta[t - 1 : t]))
             close(end, plane.project(run.theta[t : t + 1]))
             words = frame["layout"]["annotations"][0 if axis == "x" else 1]["text"]
-            assert words == scene.numbers(run, t)
+            assert words == agent_plane.round_summary(run, t)
 
 
 def test_what_is_shown_first_is_the_round_that_was_asked_for(runs, figure):
     shown = sent(figure)
     frame = stop(shown, 2)
     assert shown["layout"]["sliders"][0]["active"] == 1
-    assert [shown["layout"]["annotations"][i]["text"] for i in (0, 1)] == [scene.numbers(r, 2) for r in runs[:2]]
+    assert [shown["layout"]["annotations"][i]["text"] for i in (0, 1)] == [
+        agent_plane.round_summary(r, 2) for r in runs[:2]
+    ]
     for place, new in zip(frame["traces"], frame["data"], strict=True):
         np.testing.assert_array_equal(points(shown["data"][place]), points(new))
 
 
 def test_between_two_stops_the_agents_walk_and_the_average_waits(runs, figure):
     shown = sent(figure)
-    plane = scene.plane_of(runs[0].problem, [r.theta[0] for r in runs])
+    plane = agent_plane.plane_of(runs[0].problem, [r.theta[0] for r in runs])
     walking = [f for f in shown["frames"] if f["name"].startswith("3.")]
     assert len(walking) == 5
     paths = plane.project(runs[1].local[2])
@@ -139,7 +141,7 @@ def test_between_two_stops_the_agents_walk_and_the_average_waits(runs, figure):
 
 def test_dotted_lines_show_the_round_without_control_variates_where_there_are_any(runs, figure):
     shown = sent(figure)
-    plane = scene.plane_of(runs[0].problem, [r.theta[0] for r in runs])
+    plane = agent_plane.plane_of(runs[0].problem, [r.theta[0] for r in runs])
     free = plane.project(uncorrected(runs[1]))
     for t in (1, 4):
         for got, path in zip(lines(shown, stop(shown, t), "x2", "dot"), free[t - 1], strict=True):
@@ -156,7 +158,7 @@ def test_the_end_of_fedlsa_the_solution_and_the_agents_are_named(runs, figure):
         assert text in words
     assert "<b>SCAFFLSA<br>ends here</b>" not in words
     (cross,) = [t for t in figure.data if t.marker.symbol == "x"]
-    plane = scene.plane_of(runs[0].problem, [r.theta[0] for r in runs])
+    plane = agent_plane.plane_of(runs[0].problem, [r.theta[0] for r in runs])
     end = runs[0].problem.theta_star + fl.theory.bias(runs[0].problem, 0.1, 100)
     close(points(cross), plane.project(end)[None])
     own = figure.data[0]
@@ -169,7 +171,7 @@ def test_the_end_of_fedlsa_the_solution_and_the_agents_are_named(runs, figure):
 def test_own_solutions_far_out_stand_at_the_edge_in_their_direction():
     runs = runs_of(2, preset="authors", perturbation=0.02)
     figure = agents_figure(runs)
-    plane = scene.plane_of(runs[0].problem, [r.theta[0] for r in runs])
+    plane = agent_plane.plane_of(runs[0].problem, [r.theta[0] for r in runs])
     own, at = plane.project(runs[0].problem.theta_star_local), points(figure.data[0])
     left, right = figure.layout.xaxis.range
     assert (np.abs(own[:, 0]) > right - left).all()
@@ -201,7 +203,7 @@ def test_fifty_agents_and_twenty_rounds_stay_under_two_megabytes():
     assert len(text) < 2_000_000
     shown = json.loads(text)
     frame = stop(shown, 7)
-    plane = scene.plane_of(runs[0].problem, [r.theta[0] for r in runs])
+    plane = agent_plane.plane_of(runs[0].problem, [r.theta[0] for r in runs])
     heads = [xy for look, xy in moved(shown, frame, "x2") if look["marker"].get("symbol") == "arrow"]
     close(heads[0], plane.project(runs[1].local[6, :, -1]))
     drawn = np.concatenate(lines(shown, frame, "x"))

@@ -38,7 +38,8 @@ def lines_named(figure, label):
 
 
 def texts(figure):
-    return "\n".join(t.get_text() for t in [*figure.texts, *figure.axes[0].texts])
+    axes = figure.axes[0]
+    return "\n".join(t.get_text() for t in [*figure.texts, *axes.texts, *axes.get_legend().get_texts()])
 
 
 @pytest.mark.parametrize("x", ["communications", "samples", "uploads"])
@@ -119,10 +120,19 @@ def test_names_show_what_sets_runs_of_one_method_apart_and_the_heading_what_they
     assert names(odd) == ["FedLSA, η = 0.5/(t+1)^0.7, all agents", "FedLSA, η = 0.1, 2 participants"]
 
 
-def test_many_labels_do_not_overlap():
+def test_many_labels_do_not_overlap_and_nothing_is_cut_off():
     runs = [a_result(fl.FedLSA(0.1, H), seed=0) for H in range(1, 7)]
-    heights = sorted(t.get_position()[1] for t in figures.error_curves(runs).axes[0].texts)
-    assert min(np.diff(heights)) > 0.03
+    figure = figures.error_curves(runs, title="Six", bias=[0.1] * 6)
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    names = [t.get_window_extent() for t in axes.get_legend().get_texts()]
+    around = [t.get_window_extent() for t in (*figure.texts, axes.xaxis.label, axes.yaxis.label) if t.get_text()]
+    boxes = [*names, *around, axes.bbox]
+    assert len(names) == 7
+    for i, one in enumerate(boxes):
+        assert figure.bbox.x0 <= one.x0 < one.x1 <= figure.bbox.x1
+        assert figure.bbox.y0 <= one.y0 < one.y1 <= figure.bbox.y1
+        assert not any(one.overlaps(other) for other in boxes[:i])
 
 
 def test_drawing_leaves_no_trace_in_matplotlib():

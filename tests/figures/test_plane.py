@@ -10,7 +10,7 @@ import fedlsa as fl
 from fedlsa import figures
 from fedlsa.engine.paths import round_paths
 from fedlsa.errors import ArgumentError, ArgumentTypeError
-from fedlsa.figures.scene import fixed_point, plane_of
+from fedlsa.figures.agent_plane import fixed_point, plane_of
 
 ROOT = Path(__file__).parents[2]
 ROUNDING = {"rtol": 1e-12, "atol": 1e-12}

@@ -13,9 +13,9 @@ import typer
 
 from .. import __version__, checks, engine, figures, results
 from ..errors import FedLSAError
-from ..figures.curves import AXES
-from ..figures.doors import SCALES
-from ..figures.files import checked_path
+from ..figures.drawing_checks import SCALES
+from ..figures.lines import COSTS
+from ..figures.matplotlib_figures import checked_path
 from ..problems import Problem
 from . import explore, fit, network, options, predict, report
 from . import reproduce as paper
@@ -247,7 +247,7 @@ def plot(
     title: Annotated[str | None, typer.Option(help="A line above the figure.", show_default=False)] = None,
 ) -> None:
     """Draw the error of saved results against their cost, with the bias that theory predicts for FedLSA."""
-    checks.choice("--x", x, AXES)
+    checks.choice("--x", x, COSTS)
     checks.choice("--scale", scale, SCALES)
     target = checked_path(out)
     options.check_folder("--out", target)

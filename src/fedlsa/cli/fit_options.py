@@ -13,7 +13,7 @@ import typer
 
 from .. import checks
 from ..errors import ArgumentError, ArgumentTypeError, SiteDataError
-from ..figures.files import checked_path
+from ..figures.matplotlib_figures import checked_path
 from ..fit.problem import MEMORY
 from ..problems import features as maps
 from . import options

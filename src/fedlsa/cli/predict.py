@@ -15,8 +15,8 @@ from .. import checks, figures, results
 from .. import theory as exactly
 from ..algorithms import METHODS, FedLSA, Scaffnew
 from ..errors import ArgumentError
-from ..figures.doors import SCALES
-from ..figures.files import checked_path
+from ..figures.drawing_checks import SCALES
+from ..figures.matplotlib_figures import checked_path
 from ..problems import Problem
 from ..results.curves import SUFFIXES
 from ..theory.planner import Plan

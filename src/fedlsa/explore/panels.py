@@ -11,10 +11,10 @@ import marimo as mo
 
 from . import answers, words
 from .desk import SESSION, Desk
-from .error import error_figure
+from .error_figure import error_figure
 from .follow import Curves, Runs, Scene
 from .layout import BARE, box, plain
-from .plots import unchecked
+from .plotly_figures import unchecked
 from .settings import METHODS, Settings
 from .sites import Sites
 

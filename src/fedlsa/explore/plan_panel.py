@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import marimo as mo
 
 from ..algorithms import Scaffnew
-from ..figures.style import FAINT, INK, SOFT
-from ..figures.style import METHODS as HUES
-from ..theory.planner import Plan, pareto_front
+from ..figures.theory_figures import trade_off_chart
+from ..theory.planner import Plan
 from .follow import Plans
 from .layout import BARE, box, plain
-from .plots import FONT, unchecked
+from .plotly_figures import plotly_chart
 from .settings import METHODS, PROBLEMS, Settings
 
 
@@ -35,7 +33,10 @@ def plan_panel(known: Plans, use: Any) -> Any:
         parts += [box("quiet", what), mo.md(_table(known))]
         parts += [box("line", *(use[name] for name in known.found))] if known.found else []
     if known.points or known.found:
-        parts.append(mo.ui.plotly(_trade_off(known), config=BARE))
+        chart = trade_off_chart([*known.points, *known.found.values()])
+        low, high = chart.span
+        chart = replace(chart, x_limits=(low / 1.25, high * 1.25))
+        parts.append(mo.ui.plotly(plotly_chart(chart, height=320), config=BARE))
     return mo.vstack([*parts, mo.md(known.busy)])
 
 
@@ -77,38 +78,3 @@ def adopted(s: Settings, p: Plan) -> Settings:
         steps = max(1, round(1 / a.probability))
         return replace(s, step_size=eta, local_steps=steps, probability=a.probability, rounds=p.rounds)
     return replace(s, step_size=eta, local_steps=a.local_steps, probability=None, rounds=p.rounds)
-
-
-def _trade_off(known: Plans) -> Any:
-    traces = []
-    for name in METHODS:
-        mine = [p for p in (*known.points, *known.found.values()) if type(p.algorithm).__name__ == name]
-        kept = pareto_front(mine)
-        traces.append(
-            {
-                "type": "scatter", "name": name, "mode": "lines+markers",
-                "x": [p.samples for p in kept], "y": [p.rounds for p in kept],
-                "line": {"color": HUES[name], "shape": "hv"}, "marker": {"size": 8},
-                "hovertemplate": "%{y} communications, %{x:.3g} observations<extra>" + name + "</extra>",
-            }
-        )  # fmt: skip
-    drawn = [*known.points, *known.found.values()]
-    axis = {"type": "log", "gridcolor": FAINT, "linecolor": SOFT, "ticks": "outside"}
-    across, up = _ticks([p.samples for p in drawn]), _ticks([p.rounds for p in drawn])
-    return unchecked(
-        traces,
-        {
-            "xaxis": {**axis, **across, "title": {"text": "observations per agent"}},
-            "yaxis": {**axis, **up, "title": {"text": "communications"}},
-            "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
-            "height": 340, "margin": {"l": 68, "r": 14, "t": 34, "b": 52}, "dragmode": False,
-            "font": {"family": FONT, "size": 13, "color": INK}, "plot_bgcolor": "white", "paper_bgcolor": "white",
-        },
-    )  # fmt: skip
-
-
-def _ticks(values: Sequence[float]) -> dict[str, Any]:
-    """An axis over the values with plain numbers at 1, 2 and 5 times the powers of ten."""
-    low, high = math.log10(min(values) / 1.25), math.log10(max(values) * 1.25)
-    steps = [k * 10.0**e for e in range(math.floor(low), math.ceil(high) + 1) for k in (1, 2, 5)]
-    return {"range": (low, high), "tickvals": steps, "ticktext": [f"{v:,.0f}" if v >= 1 else f"{v:g}" for v in steps]}

@@ -16,10 +16,10 @@ import numpy as np
 from .. import checks
 from ..engine.paths import Paths
 from ..errors import ArgumentError
-from ..figures import scene, style
-from ..figures.scene import Box, Plane
+from ..figures import agent_plane, style
+from ..figures.agent_plane import Box, Plane
 from .plane_parts import Json, Panel, names, packed, panel_of
-from .plots import FONT, unchecked
+from .plotly_figures import FONT, unchecked
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -41,13 +41,13 @@ def agents_figure(paths: Sequence[Paths], *, round: int = 1, width: str = "wide"
     paths : up to three runs of `fedlsa.engine.paths.round_paths` on one problem (FedLSA and SCAFFLSA, say)
     round : the round that is shown first; width : "wide", panels side by side, or "narrow", one above the other
     """
-    held = scene.checked(paths)
+    held = agent_plane.checked_paths(paths)
     if len(held) > MOST:
         raise ArgumentError(f"paths must hold at most {MOST} runs; got {len(held)}")
     T = min(p.rounds for p in held)
     round = checks.integer("round", round, at_least=1, at_most=T)
     width = checks.choice("width", width, WIDTHS)
-    plane = scene.plane_of(held[0].problem, [p.theta[0] for p in held])
+    plane = agent_plane.plane_of(held[0].problem, [p.theta[0] for p in held])
     across = len(held) if width == "wide" else 1
     side = (WIDTHS[width] - 2 * EDGE - GAP * (across - 1)) / across  # of a panel
     high = _height(side)
@@ -95,7 +95,7 @@ def _height(side: float) -> float:
 
 def _view(held: list[Paths], plane: Plane, rounds: Sequence[int]) -> Box:
     """Limits that hold own solutions too, unless they lie so far out that nobody could see where agents go."""
-    near, whole = (scene.box(held, plane, rounds, with_own=own) for own in (False, True))
+    near, whole = (agent_plane.view_box(held, plane, rounds, with_own=own) for own in (False, True))
     return near if near[1] - near[0] < CLOSER * (whole[1] - whole[0]) else whole
 
 
@@ -109,7 +109,7 @@ def _fitted(box: Box, ratio: float) -> Box:
 
 def _words(p: Paths, t: int, side: float) -> str:
     """The numbers of round t + 1, on two lines where a panel is small."""
-    said = scene.numbers(p, t + 1)
+    said = agent_plane.round_summary(p, t + 1)
     if "nan" in said or "inf" in said:
         said = f"round {t + 1}: the agents have run away"
     return said if side > 400 else said.replace(", which", ",<br>which")
@@ -175,7 +175,7 @@ def _layout(
         place = {"x": left / total, "y": (floor + high) / tall, "xref": "paper", "yref": "paper", "xanchor": "left",
                  "yanchor": "bottom", "align": "left", "showarrow": False, "borderpad": 0}  # fmt: skip
         words.append({**place, "text": _words(p, round - 1, side), "yshift": 2, "font": {"size": 12}})
-        heads.append({**place, "text": f"<b>{scene.heading(p)}</b>", "yshift": 22 if side > 400 else 38,
+        heads.append({**place, "text": f"<b>{agent_plane.method_heading(p)}</b>", "yshift": 22 if side > 400 else 38,
                       "font": {"size": 16, "color": panel.colour}})  # fmt: skip
         named, joined = names(panel, box, side / (box[1] - box[0]))
         labels += named

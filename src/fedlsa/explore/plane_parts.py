@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from ..checks import Floats
 from ..engine.paths import Paths, uncorrected
-from ..figures import scene, style
-from ..figures.placing import Placer
-from ..figures.scene import Box, Plane
+from ..figures import agent_plane, style
+from ..figures.agent_plane import Box, Plane
+from ..figures.label_placement import Placer
 
 Json = dict[str, Any]
 BEYOND = 30.0  # widths of the box: what ran further is drawn there, in its direction
@@ -132,7 +132,7 @@ class Panel:
 def panel_of(p: Paths, plane: Plane, box: Box, keep: Sequence[int], axis: str) -> Panel:
     """What a panel shows of a run. keep : the points of a round that are drawn."""
     to_hex = style.matplotlib().colors.to_hex
-    colours = [to_hex(h) for h in scene.hues(p.problem, plane, COLOURS)]
+    colours = [to_hex(h) for h in agent_plane.agent_colours(p.problem, plane, COLOURS)]
     groups = [[c for c, one in enumerate(colours) if one == colour] for colour in dict.fromkeys(colours)]
     width = box[1] - box[0]
 
@@ -142,17 +142,17 @@ def panel_of(p: Paths, plane: Plane, box: Box, keep: Sequence[int], axis: str) -
         return np.where(far > BEYOND * width, xy * (BEYOND * width / far), xy)
 
     own, out = _at_edge(plane.project(p.problem.theta_star_local), box)
-    star, end = p.problem.theta_star, scene.fixed_point(p)
+    star, end = p.problem.theta_star, agent_plane.fixed_point(p)
     local = p.local[:, :, keep]
     free = None
-    if len(groups) <= scene.FEW and not p.noise and np.any(np.nan_to_num(p.xi[:-1])):
+    if len(groups) <= agent_plane.MAX_NAMED_AGENTS and not p.noise and np.any(np.nan_to_num(p.xi[:-1])):
         alone = uncorrected(p)[:, :, keep]
         free = seen(np.stack([np.mean(alone[:, g], axis=1) for g in groups], axis=1))
     return Panel(
         name=type(p.algorithm).__name__,
-        colour=scene.hue(p),
+        colour=agent_plane.method_colour(p),
         axis=axis,
-        named=scene.few(p.problem),
+        named=agent_plane.names_agents(p.problem),
         colours=colours,
         groups=groups,
         own=own,

@@ -21,7 +21,7 @@ from ..files import replacing
 from ..results.recipe import versions
 from . import answers
 from .answers import SHOWN, Curve, Question
-from .error import BAND
+from .error_figure import BAND
 from .settings import METHODS, Settings
 from .sources import call
 

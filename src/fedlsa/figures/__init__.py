@@ -1,14 +1,11 @@
 """How it looks: figures take results and return matplotlib figures; they never simulate."""
 
-from .bounds import bound_and_curve
-from .curves import error_curves
-from .error_parts import exact_parts
-from .exact_curves import exact_curves
-from .files import save
+from .agent_paths_figure import agent_paths
+from .cost_curves import error_curves, exact_curves
 from .fits import coefficients
-from .plane import agent_paths
+from .matplotlib_figures import save
 from .prediction import predicted_bias
-from .tradeoff import trade_off
+from .theory_figures import bound_and_curve, exact_parts, trade_off
 
 __all__ = [
     "agent_paths",

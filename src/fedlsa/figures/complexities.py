@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from ..checks import Floats
 from . import style
-from .tradeoff import MARKERS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,7 +46,7 @@ class CostPanel:
 
 def marks_of(method: str, x: Floats, y: Floats, **more: Any) -> Marks:
     """Marks in the colour and shape of a method."""
-    return Marks(method, style.METHODS[method], x, y, MARKERS[method], **more)
+    return Marks(method, style.METHODS[method], x, y, style.MARKERS[style.METHOD_MARKERS[method]][0], **more)
 
 
 def cost_panels(panels: Sequence[CostPanel], *, note: str, width: float = WIDTH, legend: int = 1) -> Figure:

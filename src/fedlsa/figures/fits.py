@@ -14,7 +14,7 @@ from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentTypeError
 from . import style
-from .doors import checked
+from .drawing_checks import checked
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,7 +42,7 @@ def coefficients(fit: Any, *, level: float = 0.95) -> Figure:
     matplotlib = style.matplotlib()
     d = len(fit.names)
     height = max(3.7, 1.25 + d * (0.3 if d <= 12 else 0.17 if d <= NAMED else 6.8 / d))
-    with matplotlib.rc_context({**style.RC, **style.SMALL}):
+    with matplotlib.rc_context({**style.RC, **style.PANELS_RC}):
         figure = matplotlib.figure.Figure(figsize=(WIDTH, height))
         longest = max(len(_short(n)) for n in fit.names) if d <= NAMED else 5
         left, top, bottom = 0.3 + 0.066 * longest, 0.5, 0.55

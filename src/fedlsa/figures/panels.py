@@ -46,7 +46,7 @@ def panel_grid(rows: Sequence[Sequence[Panel]], *, note: str, x: str = "communic
     """A figure of panels; note : what lines, bands and dashes mean, under it."""
     matplotlib = style.matplotlib()
     high, wide = len(rows), max(map(len, rows))
-    with matplotlib.rc_context({**style.RC, **style.SMALL}):
+    with matplotlib.rc_context({**style.RC, **style.PANELS_RC}):
         width, height = 0.75 + WIDTH * wide, 1.25 + HEIGHT * high
         figure = matplotlib.figure.Figure(figsize=(width, height))
         grid = figure.subplots(high, wide, squeeze=False, sharey="row")

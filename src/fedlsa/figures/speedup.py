@@ -52,7 +52,7 @@ def speed_up(rows: Sequence[Sequence[SpeedPanel]], *, note: str, title: str = ""
     """fig:show-speed-up: stationary error against agents; colour : step size; solid : SCAFFLSA, dashed : FedLSA."""
     matplotlib = style.matplotlib()
     high, wide = len(rows), max(map(len, rows))
-    with matplotlib.rc_context({**style.RC, **style.SMALL}):
+    with matplotlib.rc_context({**style.RC, **style.PANELS_RC}):
         below = 0.52 + 0.14 * (1 + note.count("\n"))
         width, height = 0.75 + WIDTH * wide, 0.6 + below + HEIGHT * high
         figure = matplotlib.figure.Figure(figsize=(width, height))
@@ -118,7 +118,7 @@ def _draw(axes: Axes, panel: SpeedPanel) -> None:
         )
     ends = np.array([min(map(_first, panel.lines)), max(float(line.agents[-1]) for line in panel.lines)])
     if np.isfinite(panel.guide):
-        axes.plot(ends, panel.guide / ends, color="black", linestyle=style.STROKES[2], linewidth=1.1, zorder=2)
+        axes.plot(ends, panel.guide / ends, color="black", linestyle=style.DASHES["dotted"][0], linewidth=1.1, zorder=2)
     axes.set_title(panel.title, fontsize=8, color=style.INK, pad=4)
     axes.minorticks_off()
 
@@ -141,5 +141,5 @@ def _handles(matplotlib: Any, lines: Sequence[Line]) -> tuple[dict[str, Any], di
     }
     if any(len(line.alone) for line in lines):
         kinds["exact only"] = mark(color=style.INK, marker="D", markersize=4, mfc="white", linestyle="none")
-    kinds["falls like 1/N"] = mark(color="black", linestyle=style.STROKES[2], linewidth=1.1)
+    kinds["falls like 1/N"] = mark(color="black", linestyle=style.DASHES["dotted"][0], linewidth=1.1)
     return steps, kinds

@@ -1,24 +1,74 @@
 """One style for every figure: a column of a journal, read without colour vision and in grey print.
 
 Hues are those of Okabe and Ito, which all common kinds of colour vision tell apart. A method keeps its colour in every
-figure; several runs of one method differ in line style and lightness.
+figure; several runs of one method differ in dashes and lightness. The tables are read by matplotlib's drawings and by
+Plotly's alike.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 from ..errors import MissingExtraError
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 INK, SOFT, FAINT = "#222222", "#666666", "#e4e4e4"
 METHODS = {"FedLSA": "#d55e00", "SCAFFLSA": "#0072b2", "Scaffnew": "#009e73"}
 OTHERS = ("#cc79a7", "#e69f00", "#56b4e9", "#000000")
-STROKES: tuple[Any, ...] = ("-", (0, (6, 1.5, 1, 1.5)), (0, (1, 1.2)), (0, (6, 1.5, 1, 1.5, 1, 1.5)))
-DASHED = (0, (4.5, 2.5))  # for predictions alone
+
+# What matplotlib and Plotly call the same thing.
+DASHES: dict[str, tuple[Any, str]] = {
+    "solid": ("-", "solid"),
+    "dashed": ((0, (4.5, 2.5)), "dash"),
+    "dotted": ((0, (1, 1.4)), "dot"),
+    "dashdot": ((0, (6, 1.5, 1, 1.5)), "dashdot"),
+    "dashdotdot": ((0, (6, 1.5, 1, 1.5, 1, 1.5)), "longdashdot"),
+    "none": ("none", "solid"),
+}
+MARKERS = {
+    "circle": ("o", "circle"),
+    "square": ("s", "square"),
+    "triangle": ("^", "triangle-up"),
+    "triangle down": ("v", "triangle-down"),
+    "diamond": ("D", "diamond"),
+    "cross": ("x", "x-thin"),
+}
+METHOD_MARKERS = {"FedLSA": "circle", "SCAFFLSA": "square", "Scaffnew": "triangle"}
+DASHED = DASHES["dashed"][0]  # for predictions alone
+TWIN_DASHES = ("solid", "dashdot", "dotted", "dashdotdot")  # of several runs of one method
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a line is drawn. dash : of DASHES; marker : of MARKERS, or "" for none; layer : higher lies on top."""
+
+    dash: str = "solid"
+    width: float = 1.8
+    marker: str = ""
+    size: float = 6.0
+    hollow: bool = False
+    opacity: float = 1.0
+    layer: float = 4
+
+
+ROLES = {  # what a line can be in a figure
+    "curve": Look(),
+    "seeds": Look(width=0.7, layer=6),  # their mean, on the exact curve
+    "expectation": Look(width=0.6, layer=6),  # exact, on the mean of seeds
+    "diverged": Look(width=0.7, opacity=0.7, layer=3),
+    "departure": Look("none", marker="cross", layer=6),  # where a run that diverges leaves the figure
+    "prediction": Look("dashed", 1.2, layer=5),
+    "bound": Look("dashed", layer=3),
+    "second bound": Look("dotted", layer=3),
+    "variance": Look("dashdot", 1.2, layer=5),
+    "transient": Look("dotted", 1.4, layer=5),
+    "guide": Look("dotted", 1.2, layer=2),  # a slope to compare with
+    "law": Look(width=1.2, layer=3),  # fitted to marks
+    "tint": Look("none"),  # its band alone
+    "samples": Look("none", marker="circle", size=3.6, hollow=True, layer=6),  # simulated values on a curve
+    "marks": Look("none", marker="circle"),
+    "joined": Look(width=1.2, marker="circle"),
+}
 
 RC = {
     "font.family": "sans-serif",
@@ -57,7 +107,7 @@ RC = {
     "svg.hashsalt": "fedlsa",  # equal figures give equal files
 }
 
-SMALL = {  # on top of it, for figures of many panels
+PANELS_RC = {  # on top of RC, for figures of many panels
     "font.size": 8,
     "axes.labelsize": 8,
     "xtick.labelsize": 7.5,
@@ -76,19 +126,17 @@ def matplotlib() -> Any:
     return matplotlib
 
 
-def canvas(width: float = 7.0, height: float = 4.0) -> tuple[Figure, Axes]:
-    """A figure of the house, in inches, with one set of axes; it belongs to nobody's global state."""
-    figure = matplotlib().figure.Figure(figsize=(width, height))
-    return figure, figure.add_subplot()
-
-
 def colour(name: str, others: list[str]) -> str:
     """The colour of a method; methods from elsewhere take the free ones in the order of `others`."""
     return METHODS.get(name) or OTHERS[others.index(name) % len(OTHERS)]
 
 
-def shade(hue: str, step: int) -> tuple[float, float, float]:
-    """The hue, lighter by a quarter of the way to white for each step, three at most."""
-    light = 0.25 * min(step, 3)
-    r, g, b = matplotlib().colors.to_rgb(hue)
-    return r + light * (1 - r), g + light * (1 - g), b + light * (1 - b)
+def mix(colour: str, other: str, share: float) -> str:
+    """A colour with a share of another one, both and the result as "#rrggbb"."""
+    pairs = [(int(colour[i : i + 2], 16), int(other[i : i + 2], 16)) for i in (1, 3, 5)]
+    return "#" + "".join(f"{round((1 - share) * a + share * b):02x}" for a, b in pairs)
+
+
+def shade(colour: str, step: int) -> str:
+    """The colour, lighter by a quarter of the way to white for each step, three at most."""
+    return mix(colour, "#ffffff", 0.25 * min(step, 3))

@@ -33,7 +33,7 @@ def costs_grid(rows: Sequence[Sequence[Costs]], *, note: str) -> Figure:
     """Rows of panels that share their vertical scale; note : what lines and bands mean, under it."""
     matplotlib = style.matplotlib()
     high, wide = len(rows), max(map(len, rows))
-    with matplotlib.rc_context({**style.RC, **style.SMALL}):
+    with matplotlib.rc_context({**style.RC, **style.PANELS_RC}):
         width, height = 0.75 + WIDTH * wide, 1.4 + HEIGHT * high
         figure = matplotlib.figure.Figure(figsize=(width, height))
         grid = figure.subplots(high, wide, squeeze=False, sharey="row", sharex="col")

@@ -10,10 +10,10 @@ import numpy as np
 from .. import checks
 from ..engine.paths import Paths
 from ..results import recipe
-from . import scene, style
-from .doors import checked
-from .placing import Placer
-from .scene import Box, Plane
+from . import agent_plane, style
+from .agent_plane import Box, Plane
+from .drawing_checks import checked
+from .label_placement import Placer
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,18 +30,18 @@ def agent_paths(*paths: Paths, round: int = 1, title: str | None = None) -> Figu
     paths : from `fedlsa.engine.paths.round_paths`, all on one problem (FedLSA and SCAFFLSA, say)
     round : the round whose inside is shown, 1 for the first
     """
-    held = scene.checked(paths)
+    held = agent_plane.checked_paths(paths)
     round = checks.integer("round", round, at_least=1, at_most=min(p.rounds for p in held))
     problem = held[0].problem
-    plane = scene.plane_of(problem, [p.theta[0] for p in held])
+    plane = agent_plane.plane_of(problem, [p.theta[0] for p in held])
     matplotlib = style.matplotlib()
     with matplotlib.rc_context(style.RC):
-        box = scene.box(held, plane, [round])
+        box = agent_plane.view_box(held, plane, [round])
         wide, high = PANEL, PANEL * (box[3] - box[2]) / (box[1] - box[0])
         above, below, left = 0.92 if title else 0.5, 0.36, 0.12
         width, height = 2 * left + wide * len(held) + GAP * (len(held) - 1), high + above + below
         figure = matplotlib.figure.Figure(figsize=(width, height))
-        hues = scene.hues(problem, plane)
+        hues = agent_plane.agent_colours(problem, plane)
         for i, p in enumerate(held):
             corner = (left + i * (wide + GAP)) / width, below / height
             axes = figure.add_axes((*corner, wide / width, high / height))
@@ -67,7 +67,7 @@ def _note(p: Paths, plane: Plane, round: int) -> str:
 
 
 def _draw(axes: Axes, p: Paths, plane: Plane, round: int, hues: list[Any], box: Box, inches: float) -> None:
-    hue = scene.hue(p)
+    hue = agent_plane.method_colour(p)
     axes.set(xlim=box[:2], ylim=box[2:], xticks=[], yticks=[])
     axes.set_aspect("equal", adjustable="box")
     axes.spines[["left", "bottom", "top", "right"]].set(visible=True, color=style.FAINT)
@@ -79,19 +79,19 @@ def _draw(axes: Axes, p: Paths, plane: Plane, round: int, hues: list[Any], box: 
               zorder=8, label="round begins")  # fmt: skip
     axes.plot(x[round], y[round], "o", color=hue, markersize=7.5, markeredgecolor="white", zorder=8, label="round ends")
     axes.plot(0, 0, "*", color=style.INK, markersize=14, markeredgecolor="white", zorder=9, label="solution")
-    end = scene.fixed_point(p)
+    end = agent_plane.fixed_point(p)
     if end is not None:
         axes.plot(*plane.project(end), "X", color=hue, markersize=9, markeredgecolor="white", zorder=9,
                   label="fixed point")  # fmt: skip
     _labels(axes, p, plane, round, hues, box, inches)
     above: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points"}
-    axes.annotate(scene.heading(p), (0, 1), (0, 17), color=hue, fontsize=11, fontweight="bold", **above)
-    axes.annotate(scene.numbers(p, round), (0, 1), (0, 5), color=style.INK, fontsize=8.2, **above)
+    axes.annotate(agent_plane.method_heading(p), (0, 1), (0, 17), color=hue, fontsize=11, fontweight="bold", **above)
+    axes.annotate(agent_plane.round_summary(p, round), (0, 1), (0, 5), color=style.INK, fontsize=8.2, **above)
 
 
 @np.errstate(over="ignore", invalid="ignore")
 def _draw_agents(axes: Axes, p: Paths, plane: Plane, round: int, hues: list[Any], inches: float) -> None:
-    few = scene.few(p.problem)
+    few = agent_plane.names_agents(p.problem)
     strength, width = (1.0, 1.5) if few else (0.55, 0.8)
     own = plane.project(p.problem.theta_star_local)
     local = plane.project(p.local[round - 1])
@@ -110,18 +110,18 @@ def _draw_agents(axes: Axes, p: Paths, plane: Plane, round: int, hues: list[Any]
 
 def _labels(axes: Axes, p: Paths, plane: Plane, round: int, hues: list[Any], box: Box, inches: float) -> None:
     """Names beside what is drawn, each once."""
-    problem, hue = p.problem, scene.hue(p)
+    problem, hue = p.problem, agent_plane.method_colour(p)
     own, theta = plane.project(problem.theta_star_local), plane.project(p.theta)
     line = np.concatenate([np.linspace(a, b, 12) for a, b in pairwise(theta)])
     local = plane.project(p.local[round - 1]).reshape(-1, 2)
-    end = scene.fixed_point(p)
+    end = agent_plane.fixed_point(p)
     marks = [np.zeros((1, 2)), *([] if end is None else [plane.project(end)[None]])]
     names = Placer(box, inches, np.concatenate([own, line, local, *marks]))
     names.label(axes, np.zeros(2), "θ*", style.INK, 11, fontweight="bold")
     if end is not None:
         names.label(axes, plane.project(end), "fixed point\nθ* + bias", hue, fontweight="bold")
     names.label(axes, theta[0], "start", hue)
-    if scene.few(problem):
+    if agent_plane.names_agents(problem):
         for c, colour in enumerate(hues):
             names.label(axes, own[c], f"agent {c + 1}", colour)
     else:

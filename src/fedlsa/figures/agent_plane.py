@@ -21,7 +21,7 @@ from ..errors import ArgumentError, TheoryWarning
 from ..problems import Problem
 from . import style
 
-FEW = 6  # agents, or groups of equal ones, that get a hue each and a name
+MAX_NAMED_AGENTS = 6  # agents, or groups of equal ones, that get a hue each and a name
 HUES = ("#cc79a7", "#e69f00", "#56b4e9", "#009e73", "#8c6bb1", "#7f7f7f")
 WHEEL = ("#b5508a", "#7b5fc0", "#3f8fd2", "#159a8c", "#6f9a1f", "#d99a00", "#d0663f", "#b5508a")  # a closed circle
 FAR = 2.5  # times the typical distance from theta_star: what lies further out may leave the picture
@@ -71,7 +71,7 @@ def plane_of(problem: Problem, towards: Iterable[Floats] = ()) -> Plane:
     return Plane(origin, axes, share)
 
 
-def checked(paths: Sequence[Paths]) -> list[Paths]:
+def checked_paths(paths: Sequence[Paths]) -> list[Paths]:
     """The runs of one picture, all on one problem."""
     if not paths:
         raise ArgumentError("paths must hold at least one run of round_paths; got none")
@@ -97,26 +97,26 @@ def fixed_point(p: Paths) -> Floats | None:
             return None
 
 
-def few(problem: Problem) -> bool:
+def names_agents(problem: Problem) -> bool:
     """Whether each agent can have a hue and a name of its own."""
-    return problem.n_agents <= FEW
+    return problem.n_agents <= MAX_NAMED_AGENTS
 
 
-def hue(p: Paths) -> str:
+def method_colour(p: Paths) -> str:
     """The colour of the method."""
     name = type(p.algorithm).__name__
     return style.colour(name, [name])
 
 
-def hues(problem: Problem, plane: Plane, steps: int | None = None) -> list[Any]:
+def agent_colours(problem: Problem, plane: Plane, steps: int | None = None) -> list[Any]:
     """A colour for each agent: of its group, if groups of equal agents are few, else by where its own solution lies.
 
     steps : how many colours there are for directions; None for as many as there are agents
     """
-    if few(problem):
+    if names_agents(problem):
         return list(HUES[: problem.n_agents])
     _, group = np.unique(problem.assignment, return_inverse=True)
-    if group.max() < FEW:
+    if group.max() < MAX_NAMED_AGENTS:
         return [HUES[g] for g in group]
     x, y = plane.project(problem.theta_star_local).T
     turn = np.nan_to_num(np.arctan2(y, x)) / (2 * np.pi) % 1
@@ -127,7 +127,7 @@ def hues(problem: Problem, plane: Plane, steps: int | None = None) -> list[Any]:
 
 
 @np.errstate(over="ignore", invalid="ignore")  # of a run that diverges
-def box(held: Sequence[Paths], plane: Plane, rounds: Sequence[int], with_own: bool = True) -> Box:
+def view_box(held: Sequence[Paths], plane: Plane, rounds: Sequence[int], with_own: bool = True) -> Box:
     """Limits that hold what matters in these rounds; what ran away, or lies very far out, does not shrink the rest.
 
     with_own : whether the agents' own solutions matter, beside where they go
@@ -155,7 +155,7 @@ def box(held: Sequence[Paths], plane: Plane, rounds: Sequence[int], with_own: bo
 
 
 @np.errstate(over="ignore", invalid="ignore")  # of a run that diverges
-def numbers(p: Paths, round: int) -> str:
+def round_summary(p: Paths, round: int) -> str:
     """What the round did, in numbers: how far agents ended from their average, and it from theta_star."""
     theta_hat, w = p.local[round - 1, :, -1], p.problem.weights
     active = ~np.isnan(p.local[round - 1, :, 0, 0])
@@ -165,7 +165,7 @@ def numbers(p: Paths, round: int) -> str:
     return f"round {round}: agents end {spread:.2g} from their average, which is {error:.2g} from θ*"
 
 
-def heading(p: Paths) -> str:
+def method_heading(p: Paths) -> str:
     """The method with its step size and the length of its rounds."""
     a = p.algorithm
     steps, probability = getattr(a, "local_steps", None), getattr(a, "probability", None)

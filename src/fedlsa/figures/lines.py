@@ -1,0 +1,149 @@
+"""Error against cost as plain data: lines, and the axes on which they stand.
+
+`matplotlib_figures.draw_charts` and `explore.plotly_figures.plotly_chart` draw the same `Chart`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..checks import Floats
+from .style import INK, ROLES, Look
+
+COSTS = {
+    "communications": "communications",
+    "samples": "observations per agent",
+    "uploads": "messages to the server, all agents",
+    "bytes": "bytes, up and down, all agents",
+}
+ERROR = "mean squared error  ‖θ \u2212 θ*‖²"
+HEADROOM = 30.0  # how far above the largest sound error the axis may reach for runs that diverge
+OUT_OF_SIGHT = 100.0  # times the ceiling: there what is above it is drawn, so that a line leaves the figure
+FAR_BELOW = 30.0  # times below all lines a level would press them together
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """One line of a figure, or a row of marks.
+
+    x, y : (n,), with NaN where there is a gap; band : lower and upper edge of a tint, (n,) each
+    label : its name in the legend, "" for none; colour : "#rrggbb"; role : what it is, of style.ROLES
+    deviation : (n,), half the length of error bars; dash, marker, width, size : where they differ from the role's
+    steps : whether y holds until the next x
+    """
+
+    x: Floats
+    y: Floats
+    label: str = ""
+    colour: str = INK
+    role: str = "curve"
+    band: tuple[Floats, Floats] | None = None
+    deviation: Floats | None = None
+    dash: str = ""
+    marker: str = ""
+    width: float = 0.0
+    size: float = 0.0
+    steps: bool = False
+
+    @property
+    def look(self) -> Look:
+        """How it is drawn."""
+        own = {"dash": self.dash, "marker": self.marker, "width": self.width, "size": self.size}
+        return replace(ROLES[self.role], **{name: value for name, value in own.items() if value})  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, eq=False)
+class Chart:
+    """Lines on one pair of axes, which x and y name.
+
+    x_scale, y_scale : "linear" or "log"; where costs start at 0, their logarithmic axis is linear up to the first one
+    ceiling : the largest error that is shown; limits, x_limits : of y and x, None for what holds all lines
+    corner : words in the lower left corner; title_colour : of the title, where it names a line
+    """
+
+    lines: Sequence[Line]
+    x: str = COSTS["communications"]
+    y: str = ERROR
+    title: str = ""
+    x_scale: str = "linear"
+    y_scale: str = "log"
+    ceiling: float = math.inf
+    limits: tuple[float, float] | None = None
+    x_limits: tuple[float, float] | None = None
+    corner: str = ""
+    title_colour: str = ""
+
+    @property
+    def span(self) -> tuple[float, float]:
+        """The first x and the last."""
+        if self.x_limits is not None:
+            return self.x_limits
+        x = np.concatenate([line.x for line in self.lines])
+        return float(np.nanmin(x)), float(np.nanmax(x))
+
+
+def level(value: float, lines: Sequence[Line], label: str = "", colour: str = INK) -> Line:
+    """A prediction: a horizontal line as long as the others."""
+    return Line(np.array(Chart(lines).span), np.array([value, value]), label, colour, "prediction")
+
+
+def lies_far_below(value: float, lines: Iterable[Line]) -> bool:
+    """Whether a level would press the lines together, so that it is better told in words."""
+    y = np.concatenate([line.y for line in lines])
+    return bool(value <= y[y > 0].min(initial=math.inf, where=np.isfinite(y[y > 0])) / FAR_BELOW)
+
+
+def error_ceiling(errors: Sequence[Floats], bounded: Sequence[bool] | None = None) -> float:
+    """The largest error worth showing: those that grow without bound pass every scale.
+
+    bounded : which do not grow without bound; if not given, those whose last value is not far above all of the first
+    half of their curve. An error that rises from 0 to its limit is bounded: it has come most of the way by then.
+    """
+    keep = [not _grows(e) for e in errors] if bounded is None else bounded
+    tops = [float(e[0]) for e in errors if 0 < e[0] < math.inf]
+    tops += [float(e.max(initial=0.0, where=np.isfinite(e))) for e, ok in zip(errors, keep, strict=True) if ok]
+    return HEADROOM * (max(tops, default=0.0) or 1.0)
+
+
+def _grows(error: Floats) -> bool:
+    early = float(error[: (len(error) + 1) // 2].max())
+    return not np.isfinite(error).all() or 0 < HEADROOM * early < float(error[-1])
+
+
+def first_beyond(error: Floats, ceiling: float) -> int | None:
+    """The first recorded place at which an error is beyond the ceiling and from which it does not come back."""
+    if error[-1] <= ceiling:
+        return None
+    inside = np.flatnonzero(error <= ceiling)
+    return int(inside[-1]) + 1 if len(inside) else 0
+
+
+def error_limits(charts: Iterable[Chart]) -> tuple[float, float]:
+    """A logarithmic axis for all lines and bands, as far as the ceiling, with a little room on both sides."""
+    shown = [np.empty(0)]
+    for chart in charts:
+        shown += [np.minimum(v, chart.ceiling) for line in chart.lines for v in (line.y, *(line.band or ()))]
+    values = np.concatenate(shown)
+    values = values[np.isfinite(values) & (values > 0)]
+    if not len(values):
+        return 0.1, 10.0
+    room = max((values.max() / values.min()) ** 0.05, 1.05)
+    return float(values.min() / room), float(values.max() * room)
+
+
+def number(value: float) -> str:
+    """A cost on an axis: thin spaces between thousands, no digits behind the point but for small fractions."""
+    if value < 100 and value != round(value):
+        return f"{value:.3g}" if value >= 1e-3 else power(value)
+    return f"{value:,.0f}".replace(",", "\u2009")
+
+
+def power(value: float) -> str:
+    """A small number in print: 6 · 10⁻¹⁴."""
+    digits, _, exponent = f"{value:.0e}".partition("e")
+    raised = str(int(exponent)).translate(str.maketrans("-0123456789", "\u207b⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    return f"{digits}\u2009·\u200910{raised}"

@@ -1,0 +1,264 @@
+"""What theory says, drawn: a theorem's bound beside what happens, the parts of an exact error, and what plans cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+
+from .. import checks
+from ..checks import Floats
+from ..errors import ArgumentError
+from ..results import recipe
+from ..results.curves import checked_curves
+from ..results.recipe import require_result
+from ..theory.bounds.theorems import Bound
+from ..theory.planner import Plan, pareto_front
+from ..theory.stationary import Stationary
+from . import style
+from .cost_curves import summarise_seeds
+from .drawing_checks import checked
+from .labels import SYMBOLS, common_setting, describe, method_name
+from .lines import COSTS, ERROR, Chart, Line, level
+from .matplotlib_figures import draw_charts
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+BOUND_ROLES = ("bound", "second bound")
+SAMPLED_ROUNDS = 24  # at which the mean of simulations is marked: more marks would hide the exact curve
+NEGLIGIBLE = 1e-6  # times the smallest error: a bias that is not worth the room below the curve
+EXPLODED = 1e6  # times the error at the start: no more of an unstable method is shown
+
+
+@checked
+def bound_and_curve(
+    bounds: Bound | Sequence[Bound],
+    exact: xr.Dataset | None = None,
+    result: xr.Dataset | None = None,
+    *,
+    title: str | None = None,
+    band: tuple[float, float] = (0.1, 0.9),
+    x: str = "communications",
+    scale: str = "linear",
+) -> Figure:
+    """The bound of a theorem at several rounds, the exact error, and simulations, on a logarithmic axis.
+
+    bounds : one or two of `theory.bound`, `td_bound` or `markov_bound` with `record`, of which the MSE is drawn
+    exact : of `theory.exact`, or of `theory.exact_iterations` with x="samples"; where a bound is on psi it is drawn too
+    result : of `simulate`: marks at the mean over seeds, and between the two quantiles of `band` the area is tinted
+    x : "communications" or "samples" (observations of an agent); scale : of this axis, "linear" or "log"
+    """
+    drawn = checks.instances("bounds", bounds, Bound, "a bound of fedlsa.theory")
+    _check_bounds(drawn, exact, result, x)
+    data = [d for d in (result, exact) if d is not None]
+    name = method_name(data[0])
+    colour = style.colour(name, [name])
+    lines = [
+        Line(
+            _bound_costs(b, x),
+            b.mse,
+            f"bound on ψ ({b.label})" if "psi" in b.bounds else f"bound ({b.label})",
+            role=role,
+        )
+        for b, role in zip(drawn, BOUND_ROLES, strict=False)
+    ]
+    end = max(float(line.x[-1]) for line in lines)
+    psi = exact is not None and "psi" in drawn[0].bounds and "psi" in exact
+    if exact is not None:
+        at = _exact_costs(drawn[0], exact, x)
+        if psi:
+            lines.append(Line(at, exact["psi"].values, "exact ψ", style.shade(colour, 2)))
+        lines.append(Line(at, exact["mse"].values, "exact mean squared error", colour))
+    if result is not None:
+        s = summarise_seeds(result, band, x)
+        seen = int(np.sum(s.x <= end))
+        some = np.unique(np.linspace(0, seen - 1, min(SAMPLED_ROUNDS, seen)).round().astype(int))
+        lines.append(s.line(f"{s.seeds} simulations", colour, "tint"))
+        lines.append(Line(s.x[some], s.mean[some], "their mean", colour, "samples"))
+    per_iteration = psi and x == "samples"
+    chart = Chart(
+        lines,
+        COSTS[x] + (" (iterations)" if per_iteration else ""),
+        "ψ and mean squared error" if psi else ERROR,
+        x_scale=scale,
+        x_limits=(0.0, end),
+    )
+    return draw_charts(
+        [[chart]],
+        title=title,
+        heading=_heading(data[0]),
+        notes=_bound_notes(drawn, result, band, per_iteration),
+        description=describe([result]) if result is not None else recipe.text(dict(data[0].attrs)),
+    )
+
+
+def _bound_costs(b: Bound, x: str) -> Floats:
+    return np.asarray(b.rounds if x == "communications" else b.samples, np.float64)
+
+
+def _exact_costs(b: Bound, exact: xr.Dataset, x: str) -> Floats:
+    """Where the exact values stand on the axis; both costs grow in proportion."""
+    if "iteration" in exact.coords:
+        return np.asarray(exact["iteration"].values, np.float64)
+    rounds = exact["round"].values.astype(np.float64)
+    return rounds if x == "communications" else rounds * float(b.samples[-1] / _bound_costs(b, "communications")[-1])
+
+
+def _heading(data: xr.Dataset) -> str:
+    if "squared_error" in data:
+        return f"{method_name(data)},  {common_setting([data])}"
+    return f"{data.attrs['method']},  N = {data.attrs['agents']},  d = {data.attrs['dim']}"
+
+
+def _bound_notes(
+    drawn: Sequence[Bound], result: xr.Dataset | None, band: tuple[float, float], per_iteration: bool
+) -> list[str]:
+    notes = []
+    if result is not None:
+        low, high = (f"{100 * q:g}%" for q in band)
+        notes.append(f"Band: from the {low} to the {high} quantile of the squared error over seeds.")
+    if result is not None and per_iteration:
+        notes.append("Simulations: the server's error at its communications, each at its mean iteration.")
+    failed = {b.label: [rule for rule, met in b.conditions.items() if not met] for b in drawn}
+    notes += [f"{label}: conditions not met: {'; '.join(rules)}." for label, rules in failed.items() if rules]
+    if not any(failed.values()):
+        notes.append(f"All conditions of {'the theorem' if len(drawn) == 1 else 'both bounds'} are met.")
+    if not all(b.proved for b in drawn):
+        notes.append("Not proved here: the bound rests on a statement that the paper cites.")
+    return notes
+
+
+def _check_bounds(drawn: Sequence[Any], exact: Any, result: Any, x: str) -> None:
+    checks.choice("x", x, ("communications", "samples"))
+    if not 1 <= len(drawn) <= len(BOUND_ROLES):
+        raise ArgumentError(f"bounds must hold one bound or two; got {len(drawn)}")
+    for b in drawn:
+        if isinstance(b.rounds, int):
+            raise ArgumentError("bounds must be computed at several rounds, with record; got a single round")
+    if exact is None and result is None:
+        raise ArgumentError("exact or result must be given, or there is nothing that the bound bounds; got neither")
+    if exact is not None:
+        checked_curves(exact, ("mse",), ("method", "agents", "dim"), "exact")
+        if "iteration" in exact.coords and x != "samples":
+            raise ArgumentError('x must be "samples" where exact errors are those per iteration; got "communications"')
+    if result is not None:
+        require_result("result", result)
+
+
+@checked
+def exact_parts(
+    curves: xr.Dataset | Sequence[xr.Dataset],
+    stationary: Stationary | Sequence[Stationary],
+    *,
+    title: str | None = None,
+    scale: str = "log",
+) -> Figure:
+    """The exact mean squared error of `theory.exact` with its parts, one panel per method, on a logarithmic axis.
+
+    stationary : the limit of each, from `theory.stationary`. With mean m_t and limit m of the mean, the parts are the
+    transient ||m_t - m||^2, the squared bias ||m - theta_star||^2 and the variance; where there is no limit, only the
+    variance is drawn.
+    scale : of the horizontal axis, "linear" or "log" (linear up to the first round, so that 0 is seen)
+    """
+    exact = checked_curves(curves, ("mse", "variance", "mean", "round"), ("method", "agents", "dim"))
+    ends = checks.instances("stationary", stationary, Stationary, "a limit of theory.stationary")
+    if len(exact) != len(ends):
+        raise ArgumentError(f"stationary must hold one limit per curve, {len(exact)}; got {len(ends)}")
+    limits = _parts_limits(exact, ends)
+    charts = [_parts_chart(c, end, scale, limits) for c, end in zip(exact, ends, strict=True)]
+    return draw_charts(
+        [charts],
+        title=title,
+        heading="N = {agents},  d = {dim},  i.i.d. sampling,  no simulation".format(**exact[0].attrs),
+        notes=_parts_notes(exact, ends),
+        panel=((7.0 if len(charts) < 3 else 9.0) / len(charts), 3.2),
+        description=recipe.text([dict(c.attrs) for c in exact]),
+    )
+
+
+def _parts_chart(c: xr.Dataset, end: Stationary, scale: str, limits: tuple[float, float]) -> Chart:
+    t, name = c["round"].values.astype(np.float64), method_name(c)
+    colour = style.colour(name, [name])
+    lines = [
+        Line(t, c["mse"].values, "mean squared error", colour, width=2.2),
+        Line(t, c["variance"].values, "variance", role="variance"),
+    ]
+    if end.stable:
+        transient = np.sum((c["mean"].values - end.mean) ** 2, axis=1)
+        lines.append(Line(t, transient, "transient", role="transient"))
+        bias = float(end.bias @ end.bias)
+        lines += [level(bias, lines, "squared bias")] if bias > 0 else []
+    title = str(c.attrs["method"]).replace("(", "  (", 1)
+    for word, symbol in SYMBOLS.items():
+        title = title.replace(f"{word}=", f"{symbol} = ")
+    y = "exact mean squared error and its parts"
+    return Chart(lines, y=y, title=title, title_colour=colour, x_scale=scale, limits=limits)
+
+
+def _parts_limits(exact: Sequence[xr.Dataset], ends: Sequence[Stationary]) -> tuple[float, float]:
+    """Room for every error and for every part that stays; the transient may leave below, and what diverges above."""
+    mse = np.concatenate([c["mse"].values for c in exact])
+    mse = mse[np.isfinite(mse) & (mse > 0)]
+    if not len(mse):
+        return 0.1, 10.0
+    stays = [v for e in ends if e.stable for v in (float(e.bias @ e.bias), e.variance)]
+    low = min([mse.min(), *(v for v in stays if v > NEGLIGIBLE * mse.min())])
+    start = max(float(c["mse"][0]) for c in exact)
+    return float(low / 3), float(min(mse.max(), EXPLODED * start) * 2)
+
+
+def _parts_notes(exact: Sequence[xr.Dataset], ends: Sequence[Stationary]) -> list[str]:
+    parts = "Mean squared error = variance + ‖mean \u2212 θ*‖².  Transient: ‖mean \u2212 limit‖²."
+    notes = [f"{parts}  Squared bias: ‖limit \u2212 θ*‖²."]
+    named = [(method_name(c), end) for c, end in zip(exact, ends, strict=True)]
+    for name, end in named:
+        if not end.stable:
+            notes.append(f"{name} is unstable (mean-square radius {end.radius:.4g}): it has no limit and no bias.")
+    unbiased = [name for name, end in named if end.stable and not float(end.bias @ end.bias) > 0]
+    if unbiased:
+        notes.append(f"{' and '.join(unbiased)}: no bias, so no dashed line.")
+    return notes
+
+
+@checked
+def trade_off(plans: Sequence[Plan], epsilon: float, *, title: str | None = None) -> Figure:
+    """Communications against observations per agent of plans that all reach the RMSE epsilon, a line per method.
+
+    Both axes are logarithmic; a plan that another of the same method beats in both is left out.
+    """
+    epsilon = checks.real("epsilon", epsilon, above=0)
+    plans = checks.instances("plans", plans, Plan, "a plan of fl.plan")
+    return draw_charts(
+        [[trade_off_chart(plans)]],
+        title=title,
+        heading=f"What an RMSE of {epsilon:g} costs, by exact errors",
+        notes=[
+            "Mark: the fewest communications found with that many observations; the line holds it until the next mark."
+        ],
+        description=f"trade-off for RMSE {epsilon:g}",
+    )
+
+
+def trade_off_chart(plans: Sequence[Plan]) -> Chart:
+    """The plans that no other of the same method beats in both costs."""
+    methods = list(dict.fromkeys(type(p.algorithm).__name__ for p in plans))
+    lines = []
+    for i, name in enumerate(methods):
+        front = pareto_front([p for p in plans if type(p.algorithm).__name__ == name])
+        lines.append(
+            Line(
+                np.array([float(p.samples) for p in front]),
+                np.array([float(p.rounds) for p in front]),
+                name,
+                style.colour(name, methods),
+                "joined",
+                marker=style.METHOD_MARKERS.get(name, "diamond"),
+                size=7.5 - 2 * min(i, 2),  # methods that agree are all seen
+                steps=True,  # until the next mark nothing better was found
+            )
+        )
+    most = max(float(line.y.max()) for line in lines)
+    return Chart(lines, COSTS["samples"], "communications", x_scale="log", limits=(0.92, max(1.25 * most, 2.5)))
