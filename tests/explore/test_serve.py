@@ -254,15 +254,15 @@ def test_the_page_ends_when_told_to_although_a_page_is_open_and_leaves_nothing_b
     assert not list(tmp_path.glob("fedlsa-explore-*"))
 
 
-def test_the_desk_hears_which_pages_come_and_go():
+def test_the_pool_hears_which_pages_come_and_go():
     heard = []
 
     class Listener:
-        def come(self, owner):
-            heard.append(("come", owner))
+        def connect(self, session):
+            heard.append(("connect", session))
 
-        def leave(self, owner):
-            heard.append(("leave", owner))
+        def disconnect(self, session):
+            heard.append(("disconnect", session))
 
     async def app(scope, receive, send):
         heard.append("served")
@@ -272,7 +272,7 @@ def test_the_desk_hears_which_pages_come_and_go():
     scope = {"type": "websocket", "query_string": b"agents=3&session_id=s_1", "headers": [(b"host", b"localhost")]}
     with pytest.raises(RuntimeError):
         asyncio.run(guard(scope, None, None))
-    assert heard == [("come", "s_1"), "served", ("leave", "s_1")]
+    assert heard == [("connect", "s_1"), "served", ("disconnect", "s_1")]
 
 
 def test_other_commands_do_without_the_libraries_of_the_page(tmp_path):

@@ -85,7 +85,7 @@ def test_a_stable_method_that_settles_far_above_its_start_is_not_called_unstable
 
 
 def simulated(s, name="FedLSA"):
-    return {name: Curve(name, None, answers.simulation(Question.of(s), name), math.nan)}
+    return {name: Curve(name, None, answers.simulations(Question.of(s), [name])[0], math.nan)}
 
 
 def test_seeds_without_an_exact_curve_have_a_mean_and_its_standard_error():

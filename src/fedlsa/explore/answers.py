@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ import xarray as xr
 
 from .. import theory
 from ..checks import Floats
-from ..engine import simulate, simulate_grid
+from ..engine import simulate_grid
 from ..engine.paths import round_paths
 from ..errors import ArgumentError, FedLSAWarning
 from ..figures.prediction import level
@@ -23,7 +23,7 @@ from .plane import agents_figure
 from .settings import METHODS, Settings
 from .sources import Stamps, call, stamps
 
-Tell = Callable[[float, float], None]
+Progress = Callable[[float, float], None]
 
 DIGITS = 1e-2  # of a stability limit, relative
 SHOWN = 20  # rounds whose inside is shown
@@ -88,7 +88,7 @@ def curve(q: Question, name: str) -> Curve:
     if s.sampling == "markov":
         if p.chain is None:
             raise ArgumentError("observations must be independent for sites without a trajectory; got trajectories")
-        return Curve(name, None, simulation(q, name), math.nan)
+        return Curve(name, None, simulations(q, [name])[0], math.nan)
     e = theory.exact(p, m, rounds=s.rounds, theta_0=q.start(), record=s.record())
     bias = level(p, m, s.order())
     return Curve(name, e, None, 0.0 if bias <= ROUNDING * float(e["mse"][0]) else bias)
@@ -99,38 +99,13 @@ def limit(q: Question, name: str) -> float:
     return theory.stability_limit(q.problem(), q.settings.method(name), tolerance=DIGITS)
 
 
-def simulation(q: Question, name: str, tell: Tell | None = None) -> xr.Dataset:
-    """The seeds of one method, at the rounds of its curve."""
+def simulations(q: Question, names: Sequence[str] = METHODS, progress: Progress | None = None) -> list[xr.Dataset]:
+    """The seeds of methods, at the rounds of their curves; progress : called with updates done and in all."""
     s = q.settings
+    how: dict[str, Any] = {"sampling": s.order(), "record": s.record(), "progress": progress}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FedLSAWarning)  # runs that diverge: the page says so itself
-        return simulate(
-            q.problem(),
-            s.method(name),
-            s.rounds,
-            s.seeds,
-            q.start(),
-            sampling=s.order(),
-            record=s.record(),
-            progress=tell,
-        )
-
-
-def simulations(q: Question, tell: Tell) -> list[xr.Dataset]:
-    """The seeds of all methods; tell : called with updates done and in all."""
-    s = q.settings
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FedLSAWarning)
-        return simulate_grid(
-            q.problem(),
-            s.methods(),
-            s.rounds,
-            s.seeds,
-            q.start(),
-            sampling=s.order(),
-            record=s.record(),
-            progress=tell,
-        )
+        return simulate_grid(q.problem(), [s.method(n) for n in names], s.rounds, s.seeds, q.start(), **how)
 
 
 def agents(q: Question, width: str, round: int) -> dict[str, Any]:
@@ -154,8 +129,8 @@ def trade_off(q: Question, epsilon: float, name: str) -> list[Plan]:
     return theory.trade_off(q.problem(), epsilon, name.lower(), theta_0=q.start())
 
 
-def warm(process: int) -> None:
-    """Load what the first question would otherwise wait for; process : which of those that start together."""
+def warm() -> None:
+    """Load what a process's first question would otherwise wait for."""
     q = Question(Settings(rounds=10))
     for name in METHODS:
         curve(q, name)

@@ -1,7 +1,7 @@
 """The explorer as a marimo notebook: `fedlsa explore` serves it; `fedlsa explore --copy mine.py` gives you one to edit.
 
-Cells only arrange: what is computed stands in answers.py and runs in processes of its own (desk.py). Threads of
-follow.py wait for answers and put them into states; the cells that read a state draw it.
+Cells only arrange: what is computed stands in answers.py and runs in processes of its own (pool.py). Threads of
+updates.py wait for answers and put them into states; the cells that read a state draw it.
 """
 
 import marimo
@@ -11,7 +11,7 @@ app = marimo.App(width="full", app_title="fedlsa: see client drift", css_file="e
 with app.setup:
     import marimo as mo
 
-    from fedlsa.explore import controls, follow, panels, plan_panel, take_panel
+    from fedlsa.explore import controls, panels, plan_panel, take_panel, updates
     from fedlsa.explore.answers import Question
     from fedlsa.explore.settings import METHODS, OF_PROBLEM, Settings
     from fedlsa.explore.sites import sites
@@ -19,19 +19,19 @@ with app.setup:
 
 @app.cell
 def _():
-    # one desk of processes for all pages; this page's name at it, and what it knows so far
+    # one pool of processes for all pages; this page's name for it, and what it knows so far
     _request = mo.app_meta().request
-    desk, owner, width = panels.desk(), panels.newcomer(_request), panels.width(_request)
+    pool, session, width = panels.pool(), panels.session(_request), panels.width(_request)
     start, complaints = Settings.from_query(mo.query_params().to_dict())
     get_start, set_start = mo.state(start)
-    get_curves, set_curves = mo.state(follow.Curves())
-    get_settled, set_settled = mo.state(follow.Curves())
-    get_scene, set_scene = mo.state(follow.Scene())
-    get_runs, set_runs = mo.state(follow.Runs())
-    get_plans, set_plans = mo.state(follow.Plans())
-    now = {"settings": start, "question": None, "plans": follow.Plans()}  # the newest, for what must not run again
+    get_curves, set_curves = mo.state(updates.Curves())
+    get_settled, set_settled = mo.state(updates.Curves())
+    get_scene, set_scene = mo.state(updates.Scene())
+    get_runs, set_runs = mo.state(updates.Runs())
+    get_plans, set_plans = mo.state(updates.Plans())
+    now = {"settings": start, "question": None, "plans": updates.Plans()}  # the newest, for what must not run again
     return (
-        complaints, desk, get_curves, get_plans, get_runs, get_scene, get_settled, get_start, now, owner, set_curves,
+        complaints, pool, get_curves, get_plans, get_runs, get_scene, get_settled, get_start, now, session, set_curves,
         set_plans, set_runs, set_scene, set_settled, set_start, width,
     )  # fmt: skip
 
@@ -55,8 +55,8 @@ def _():
 
 
 @app.cell
-def _(get_start, owner, upload):
-    given = sites(owner, upload.value)
+def _(get_start, session, upload):
+    given = sites(session, upload.value)
     target = panels.target_choice(given, get_start().target)
     return given, target
 
@@ -94,17 +94,17 @@ def _(complaints, get_start, given, kind, method, now, opens, target, target_acc
 
 
 @app.cell
-def _(desk, owner, q, s, set_curves, set_scene, set_settled, unusable, width):
+def _(pool, session, q, s, set_curves, set_scene, set_settled, unusable, width):
     def wanted() -> bool:
         return not mo.current_thread().should_exit
 
     if unusable:  # said above; there is nothing to ask
-        set_curves(follow.Curves(q, s, failed=dict.fromkeys(METHODS, "the files cannot be used")))
-        set_settled(follow.Curves())
-        set_scene(follow.Scene())
+        set_curves(updates.Curves(q, s, failed=dict.fromkeys(METHODS, "the files cannot be used")))
+        set_settled(updates.Curves())
+        set_scene(updates.Scene())
     else:
-        mo.Thread(target=follow.question, args=(desk, owner, q, s, width, wanted, set_curves, set_settled)).start()
-        mo.Thread(target=follow.agents, args=(desk, owner, q, s.round, width, wanted, set_scene)).start()
+        mo.Thread(target=updates.question, args=(pool, session, q, s, width, wanted, set_curves, set_settled)).start()
+        mo.Thread(target=updates.agents, args=(pool, session, q, s.round, width, wanted, set_scene)).start()
     return
 
 
@@ -123,11 +123,11 @@ def _(get_start):
 
 
 @app.cell
-def _(desk, get_runs, owner, q, set_runs, simulate, stop):
+def _(pool, get_runs, session, q, set_runs, simulate, stop):
     if simulate.value or stop.value or get_runs().question != q:
-        desk.drop(owner, "runs")  # pressed again, stopped, or about something else now
+        pool.drop(session, "runs")  # pressed again, stopped, or about something else now
     if simulate.value and not stop.value:
-        mo.Thread(target=follow.runs, args=(desk, owner, q, set_runs)).start()
+        mo.Thread(target=updates.runs, args=(pool, session, q, set_runs)).start()
     return
 
 
@@ -159,15 +159,15 @@ def _(get_start):
 
 
 @app.cell
-def _(desk, find, get_plans, now, owner, q, s, set_plans):
+def _(pool, find, get_plans, now, session, q, s, set_plans):
     def same_problem() -> bool:
-        return follow.plan_question(now["question"]) == follow.plan_question(q)
+        return updates.plan_question(now["question"]) == updates.plan_question(q)
 
-    if get_plans().question not in (None, follow.plan_question(q)):  # of another problem
-        desk.drop(owner, "plans")
-        set_plans(follow.Plans())
+    if get_plans().question not in (None, updates.plan_question(q)):  # of another problem
+        pool.drop(session, "plans")
+        set_plans(updates.Plans())
     if find.value:
-        mo.Thread(target=follow.plans, args=(desk, owner, q, s, same_problem, set_plans)).start()
+        mo.Thread(target=updates.plans, args=(pool, session, q, s, same_problem, set_plans)).start()
     return
 
 

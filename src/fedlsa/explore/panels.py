@@ -5,18 +5,19 @@ from __future__ import annotations
 import atexit
 import uuid
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 import marimo as mo
 
 from . import answers, words
-from .desk import SESSION, Desk
 from .error_figure import error_figure
-from .follow import Curves, Runs, Scene
 from .layout import BARE, box, plain
 from .plotly_figures import unchecked
+from .pool import SESSION, Pool
 from .settings import METHODS, Settings
 from .sites import Sites
+from .updates import Curves, Runs, Scene
 
 WELCOME = """
 # See client drift
@@ -39,20 +40,16 @@ WHERE = """## Where the agents go
 The plane through θ⋆ in which the agents' own solutions differ most. Step through the rounds or let them play: each
 agent walks from the average (the dot) towards its own solution (its circle); then all are averaged."""
 
-_desk: Desk | None = None
+
+@cache
+def pool() -> Pool:
+    """The one pool of this process."""
+    made = Pool(warm=answers.warm)
+    atexit.register(made.close)
+    return made
 
 
-def desk() -> Desk:
-    """The one desk of this process."""
-    global _desk
-    if _desk is None:
-        _desk = Desk()
-        atexit.register(_desk.close)
-        _desk.ask("desk", "warm", [(answers.warm, (i,)) for i in range(2)])
-    return _desk
-
-
-def newcomer(request: Any) -> str:
+def session(request: Any) -> str:
     """A name for one open page: the one under which the server hears that it is closed."""
     known = {} if request is None else dict(request.query_params)
     return str(known.get(SESSION, [uuid.uuid4().hex])[0])

@@ -11,10 +11,10 @@ import marimo as mo
 from ..algorithms import Scaffnew
 from ..figures.theory_figures import trade_off_chart
 from ..theory.planner import Plan
-from .follow import Plans
 from .layout import BARE, box, plain
 from .plotly_figures import plotly_chart
 from .settings import METHODS, PROBLEMS, Settings
+from .updates import Plans
 
 
 def ask_panel(accuracy: Any, find: Any) -> Any:

@@ -17,7 +17,7 @@ from urllib.parse import parse_qs
 from .. import checks
 from ..errors import ArgumentError, MissingExtraError
 from ..files import reason, replacing
-from .desk import SESSION, Desk
+from .pool import SESSION, Pool
 from .settings import Settings
 
 NOTEBOOK, STYLE = (Path(__file__).with_name(name) for name in ("app.py", "explore.css"))
@@ -52,10 +52,10 @@ def serve(
     query = settings.address()
     link = address + (f"?{query}" if query else "")
     builder = marimo.create_asgi_app(quiet=True).with_app(path="", root=str(NOTEBOOK))
-    desk = panels.desk()  # its processes start while the page loads
+    pool = panels.pool()  # its processes start while the page loads
     server = uvicorn.Server(
         uvicorn.Config(
-            Guard(builder.build(), host, desk), log_level="warning", ws_max_size=2**27, timeout_graceful_shutdown=1
+            Guard(builder.build(), host, pool), log_level="warning", ws_max_size=2**27, timeout_graceful_shutdown=1
         )
     )
     print(f"fedlsa explore: {link}  (Ctrl-C ends it)", flush=True)
@@ -70,7 +70,7 @@ def serve(
     except KeyboardInterrupt:
         pass
     finally:
-        desk.close()
+        pool.close()
         sites.forget()
 
 
@@ -114,11 +114,11 @@ class Guard:
     """What stands before the page: forbids it outside hosts, and on loopback refuses pages of others that pose as it.
 
     A page elsewhere could let its own name point at this machine and then read the answers; it would still send its
-    own name along, which is refused here. desk : hears which pages come and go.
+    own name along, which is refused here. pool : hears which pages come and go.
     """
 
-    def __init__(self, app: Any, host: str, desk: Desk | None = None) -> None:
-        self.app, self.alone, self.desk = app, host in LOOPBACK, desk
+    def __init__(self, app: Any, host: str, pool: Pool | None = None) -> None:
+        self.app, self.alone, self.pool = app, host in LOOPBACK, pool
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] in ("http", "websocket") and self.alone and not self._at_home(scope):
@@ -136,15 +136,15 @@ class Guard:
                 message["headers"] = [*message.get("headers", []), (b"content-security-policy", POLICY.encode())]
             await send(message)
 
-        if self.desk is None or scope["type"] != "websocket":
+        if self.pool is None or scope["type"] != "websocket":
             await self.app(scope, receive, answer)
             return
-        owner = parse_qs(scope.get("query_string", b"").decode("latin-1")).get(SESSION, [""])[0]
-        self.desk.come(owner)
+        session = parse_qs(scope.get("query_string", b"").decode("latin-1")).get(SESSION, [""])[0]
+        self.pool.connect(session)
         try:
             await self.app(scope, receive, answer)
         finally:
-            self.desk.leave(owner)  # a page that is closed or loaded anew wants no answers
+            self.pool.disconnect(session)  # a page that is closed or loaded anew wants no answers
 
     def _at_home(self, scope: Any) -> bool:
         """Whether the request names this machine's loopback, and comes from this page if it comes from a page."""

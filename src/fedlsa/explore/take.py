@@ -199,7 +199,7 @@ def save_all(
             write_agents(path, q, s)
         return
     curves = {name: answers.curve(q, name) for name in METHODS}
-    runs = answers.simulations(q, lambda done, total: None) if simulated and s.sampling == "iid" else []
+    runs = answers.simulations(q) if simulated and s.sampling == "iid" else []
     for path in paths:
         path.parent.mkdir(parents=True, exist_ok=True)
         write(path, s, files, curves, runs)

@@ -8,8 +8,8 @@ from typing import Any
 import marimo as mo
 
 from . import take
-from .follow import Curves, Runs
 from .layout import box, code
+from .updates import Curves, Runs
 
 
 def take_panel(files: tuple[str, ...], known: Curves, runs: Runs) -> Any:

@@ -1,7 +1,7 @@
-"""Questions for a desk that take a known time, fail, or end their process; they are found by the processes by name."""
+"""Questions for a pool that take a known time, fail, or end their process; they are found by the processes by name."""
 
 import os
-import sys
+import signal
 import time
 
 from fedlsa.errors import ArgumentError
@@ -31,11 +31,9 @@ def patience(path, name=""):
 
 
 def stubborn(path):
-    """Works for a minute, and tries to go on when it is told to stop."""
-    try:
-        patience(path)
-    finally:
-        sum(range(1000))
+    """Works for a minute, and goes on when it is told to stop."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    patience(path)
 
 
 def refused():
@@ -46,9 +44,9 @@ def broken():
     raise ZeroDivisionError("by nothing")
 
 
-def counted(steps, tell):
+def counted(steps, progress):
     for i in range(1, steps + 1):
-        tell(i, steps)
+        progress(i, steps)
     return "counted"
 
 
@@ -60,18 +58,10 @@ def rambling():
     raise ValueError("two\nlines, and half a letter: \udcff")
 
 
-def loading(path, folder):
-    """Imports a module that takes a second to load and says on disk that it has begun; then goes on for a minute."""
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    import slow_to_load
-
-    patience(path + ".after")
-    return slow_to_load.WHOLE
-
-
-def loaded(folder):
-    """Whether that module is whole in this process."""
-    import slow_to_load
-
-    return slow_to_load.WHOLE
+def until(path, go):
+    """Says that it has begun, and works until a file is there."""
+    with open(path, "w") as file:
+        file.write(str(os.getpid()))
+    while not os.path.exists(go):
+        time.sleep(0.01)
+    return os.getpid()

@@ -1,8 +1,8 @@
 """What reaches the page: the newest question's answers, and nothing of an older one."""
 
-from fedlsa.explore import answers, follow
+from fedlsa.explore import answers, updates
 from fedlsa.explore.answers import Question
-from fedlsa.explore.desk import Answer
+from fedlsa.explore.pool import Answer
 from fedlsa.explore.settings import METHODS, Settings
 
 S = Settings(agents=3, rounds=5, local_steps=5)
@@ -19,54 +19,54 @@ class Page:
         return self.heard < self.after
 
 
-class Desk:
+class Pool:
     """Answers in this process, and counts them for the page."""
 
     def __init__(self, page):
         self.page, self.dropped = page, []
 
-    def drop(self, owner, topic):
+    def drop(self, session, topic):
         self.dropped.append(topic)
 
-    def ask(self, owner, topic, questions, lane="quick", pause=None):
+    def ask(self, session, topic, questions, lane="quick", pause=None):
         for i, (function, arguments) in enumerate(questions):
             self.page.heard += 1
             yield Answer(i, "done", function(*arguments))
 
 
 def test_curves_come_together_before_what_waits_for_calm_and_limits_last(monkeypatch):
-    monkeypatch.setattr(follow, "CALM", 0)
-    monkeypatch.setattr(follow, "TOGETHER", 3600)  # however slow this machine is now
+    monkeypatch.setattr(updates, "CALM", 0)
+    monkeypatch.setattr(updates, "TOGETHER", 3600)  # however slow this machine is now
     page, settled = Page(), []
-    desk = Desk(page)
-    follow.question(desk, "me", Q, S, "wide", page.wanted, page.put.append, settled.append)
-    assert list(page.put[0].shown) == list(follow.ORDER)
+    pool = Pool(page)
+    updates.question(pool, "me", Q, S, "wide", page.wanted, page.put.append, settled.append)
+    assert list(page.put[0].shown) == list(updates.ORDER)
     assert not page.put[0].limits
     assert set(page.put[-1].limits) == set(METHODS)
     assert [set(known.shown) for known in settled] == [set(METHODS)]
-    assert desk.dropped == ["limits"]  # those of an older question
+    assert pool.dropped == ["limits"]  # those of an older question
 
 
 def test_limits_of_a_question_that_is_no_longer_the_pages_are_not_shown(monkeypatch):
-    monkeypatch.setattr(follow, "CALM", 0)
+    monkeypatch.setattr(updates, "CALM", 0)
     page = Page(after=len(METHODS) + 1)  # a newer one comes while limits are looked for
-    follow.question(Desk(page), "me", Q, S, "wide", page.wanted, page.put.append, lambda known: None)
+    updates.question(Pool(page), "me", Q, S, "wide", page.wanted, page.put.append, lambda known: None)
     assert all(not known.limits for known in page.put)
 
 
 def test_agents_that_come_too_late_are_not_shown(monkeypatch):
-    monkeypatch.setattr(follow, "CALM", 0)
+    monkeypatch.setattr(updates, "CALM", 0)
     page = Page(after=1)
-    follow.agents(Desk(page), "me", Q, 1, "wide", page.wanted, page.put.append)
+    updates.agents(Pool(page), "me", Q, 1, "wide", page.wanted, page.put.append)
     assert page.put == []
 
 
 def test_plans_of_another_problem_do_not_come_back(monkeypatch):
     monkeypatch.setattr(answers, "plan", lambda q, epsilon, name: f"no plan for {name}")
     page = Page()
-    follow.plans(Desk(page), "me", Q, S, page.wanted, page.put.append)
+    updates.plans(Pool(page), "me", Q, S, page.wanted, page.put.append)
     assert set(page.put[-1].refused) == set(METHODS)
     assert page.put[-1].busy == ""
     late = Page(after=2)
-    follow.plans(Desk(late), "me", Q, S, late.wanted, late.put.append)
+    updates.plans(Pool(late), "me", Q, S, late.wanted, late.put.append)
     assert len(late.put[-1].refused) == 1

@@ -16,7 +16,7 @@ import xarray as xr
 from ..theory.planner import Plan
 from . import answers
 from .answers import Curve, Question
-from .desk import LONG, Desk
+from .pool import LONG, Pool
 from .settings import METHODS, Settings
 
 ORDER = ("FedLSA", "Scaffnew", "SCAFFLSA")  # two processes are then busy for the same time
@@ -78,18 +78,18 @@ class Plans:
 
 
 def question(
-    desk: Desk, owner: str, q: Question, s: Settings, width: str, wanted: Wanted, put: Put, put_settled: Put
+    pool: Pool, session: str, q: Question, s: Settings, width: str, wanted: Wanted, put: Put, put_settled: Put
 ) -> None:
     """The curves of a setting, and when sliders rest also what is taken along and the stable step sizes."""
     put, put_settled = _while(wanted, put), _while(wanted, put_settled)
-    desk.drop(owner, "limits")  # of an older question
-    known = curves(desk, owner, q, s, width, put)
+    pool.drop(session, "limits")  # of an older question
+    known = curves(pool, session, q, s, width, put)
     time.sleep(CALM)
     if known is None or not wanted():
         return
     put_settled(known)
     if s.sampling == "iid" and known.shown:
-        limits(desk, owner, known, put)
+        limits(pool, session, known, put)
 
 
 def _while(wanted: Wanted, put: Put) -> Put:
@@ -97,11 +97,11 @@ def _while(wanted: Wanted, put: Put) -> Put:
     return lambda state: put(state) if wanted() else None
 
 
-def curves(desk: Desk, owner: str, q: Question, s: Settings, width: str, put: Put) -> Curves | None:
+def curves(pool: Pool, session: str, q: Question, s: Settings, width: str, put: Put) -> Curves | None:
     """The three curves, drawn together if they come soon, else as they finish; None if dropped before the last."""
     state, began = Curves(q, s, width=width), time.monotonic()
     asked = q.without("seeds") if s.sampling == "iid" else q
-    for a in desk.ask(owner, "curves", [(answers.curve, (asked, name)) for name in ORDER], pause=TOGETHER):
+    for a in pool.ask(session, "curves", [(answers.curve, (asked, name)) for name in ORDER], pause=TOGETHER):
         if a.kind == "done":
             state = replace(state, shown={**state.shown, ORDER[a.index]: a.value})
         elif a.kind == "failed":
@@ -111,24 +111,24 @@ def curves(desk: Desk, owner: str, q: Question, s: Settings, width: str, put: Pu
     return None if state.waiting else state
 
 
-def agents(desk: Desk, owner: str, q: Question, round: int, width: str, wanted: Wanted, put: Put) -> None:
+def agents(pool: Pool, session: str, q: Question, round: int, width: str, wanted: Wanted, put: Put) -> None:
     """The picture of where the agents go: a large one, so not while a slider is being dragged."""
     put = _while(wanted, put)
-    desk.drop(owner, "agents")  # of an older question
+    pool.drop(session, "agents")  # of an older question
     time.sleep(CALM)
     if not wanted():
         return
     asked = q.without("seeds", "scale", "probability")
-    for a in desk.ask(owner, "agents", [(answers.agents, (asked, width, round))]):
+    for a in pool.ask(session, "agents", [(answers.agents, (asked, width, round))]):
         put(Scene(a.value) if a.kind == "done" else Scene(None, a.value))
 
 
-def limits(desk: Desk, owner: str, state: Curves, put: Put) -> None:
+def limits(pool: Pool, session: str, state: Curves, put: Put) -> None:
     """The step sizes below which methods are stable, as they are found."""
     assert state.question is not None
     q = state.question.without("step_size", "rounds", "seeds", "scale")
     asked = [n for n in METHODS if n in state.shown]
-    for a in desk.ask(owner, "limits", [(answers.limit, (q, n)) for n in asked], lane=LONG, pause=TOGETHER):
+    for a in pool.ask(session, "limits", [(answers.limit, (q, n)) for n in asked], lane=LONG, pause=TOGETHER):
         if a.kind != "pause":
             found = a.value if a.kind == "done" else math.nan
             state = replace(state, limits={**state.limits, asked[a.index]: found})
@@ -136,11 +136,11 @@ def limits(desk: Desk, owner: str, state: Curves, put: Put) -> None:
             put(state)
 
 
-def runs(desk: Desk, owner: str, q: Question, put: Put) -> None:
+def runs(pool: Pool, session: str, q: Question, put: Put) -> None:
     """A simulation with its progress."""
     put(Runs(q, done=0.0))
     last = 0.0
-    for a in desk.ask(owner, "runs", [(answers.simulations, (q,))], lane=LONG):
+    for a in pool.ask(session, "runs", [(answers.simulations, (q, METHODS))], lane=LONG):
         if a.kind == "done":
             put(Runs(q, tuple(a.value)))
             return
@@ -159,13 +159,13 @@ def plan_question(q: Question) -> Question:
     return q.without("step_size", "local_steps", "probability", "rounds", "seeds", "scale", "sampling", "thin")
 
 
-def plans(desk: Desk, owner: str, q: Question, s: Settings, wanted: Wanted, put: Put) -> None:
+def plans(pool: Pool, session: str, q: Question, s: Settings, wanted: Wanted, put: Put) -> None:
     """A plan for each method, then the points of the trade-off between communications and observations."""
     put = _while(wanted, put)
     q, epsilon = plan_question(q), s.epsilon
     state = Plans(q, s, busy="Looking for the cheapest run of each method …")
     put(state)
-    for a in desk.ask(owner, "plans", [(answers.plan, (q, epsilon, n)) for n in METHODS], lane=LONG):
+    for a in pool.ask(session, "plans", [(answers.plan, (q, epsilon, n)) for n in METHODS], lane=LONG):
         name = METHODS[a.index]
         if a.kind == "failed" or isinstance(a.value, str):
             state = replace(state, refused={**state.refused, name: a.value})
@@ -176,7 +176,7 @@ def plans(desk: Desk, owner: str, q: Question, s: Settings, wanted: Wanted, put:
         return  # another question has come
     state = replace(state, busy="Looking for the trade-off between communications and observations …")
     put(state)
-    for a in desk.ask(owner, "plans", [(answers.trade_off, (q, epsilon, n)) for n in state.found], lane=LONG):
+    for a in pool.ask(session, "plans", [(answers.trade_off, (q, epsilon, n)) for n in state.found], lane=LONG):
         if a.kind == "done":
             state = replace(state, points=(*state.points, *a.value))
             put(state)

@@ -1,0 +1,274 @@
+"""A pool of real processes: answers arrive, the newest question wins, and nothing that happens to one blocks it."""
+
+import itertools
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pool_questions as ask
+import pytest
+import xarray as xr
+
+import fedlsa as fl
+from fedlsa.explore import answers
+from fedlsa.explore.answers import Question
+from fedlsa.explore.pool import LONG, QUICK, Pool
+from fedlsa.explore.settings import METHODS, Settings
+
+PATIENCE = 60  # seconds after which a test gives up on another process
+RING = Settings(agents=3, noise=0.3, local_steps=10, rounds=12, seeds=4)
+new = itertools.count()  # questions that were never asked before
+
+
+@pytest.fixture(scope="module")
+def pool():
+    pool = Pool(quick=1, long=1)
+    yield pool
+    pool.close()
+
+
+def eventually(condition):
+    """What a condition gives as soon as it holds."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.01)
+    raise AssertionError("it did not happen")
+
+
+def one(pool, function, *arguments, lane=QUICK, topic="one"):
+    """The last answer to one question."""
+    *_, last = pool.ask("me", topic, [(function, arguments)], lane=lane)
+    return last.kind, last.value
+
+
+def begun(pool, path, function=ask.patience, topic="slow", lane=QUICK):
+    """The answers to a question that would take a minute, after it has begun."""
+    found = pool.ask("me", topic, [(function, (str(path),))], lane=lane)
+    pid = int(eventually(lambda: path.exists() and path.read_text()))
+    return found, pid
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_answers_come_from_another_process(pool):
+    kind, pid = one(pool, ask.process)
+    assert kind == "done"
+    assert pid != os.getpid()
+    assert one(pool, ask.fresh, next(new), lane=LONG)[1][0] != pid
+
+
+def test_each_of_several_questions_is_answered_under_its_index(pool):
+    found = list(pool.ask("me", "several", [(ask.double, (k,)) for k in range(5)]))
+    assert sorted((a.index, a.kind, a.value) for a in found) == [(k, "done", 2 * k) for k in range(5)]
+    assert list(pool.ask("me", "several", [])) == []
+
+
+def test_a_curve_comes_back_as_the_library_computes_it(pool):
+    q = Question.of(RING)
+    found = {METHODS[a.index]: a.value for a in pool.ask("me", "curves", [(answers.curve, (q, n)) for n in METHODS])}
+    for name in METHODS:
+        xr.testing.assert_identical(
+            found[name].exact, fl.theory.exact(fl.problems.ring(agents=3, noise=0.3), RING.method(name), rounds=12)
+        )
+
+
+def test_the_newest_question_wins_although_the_older_one_never_ends(pool, tmp_path):
+    old, pid = begun(pool, tmp_path / "slow", ask.stubborn)
+    value = next(new)
+    newest = pool.ask("me", "slow", [(ask.fresh, (value,))])
+    assert list(old) == []  # ended, without an answer
+    ((kind, (other, same)),) = [(a.kind, a.value) for a in newest]
+    assert (kind, same) == ("done", value)
+    assert other != pid
+    eventually(lambda: not alive(pid))
+
+
+def test_a_quick_question_that_is_dropped_may_end_and_its_process_lives_on(pool, tmp_path, monkeypatch):
+    monkeypatch.setattr("fedlsa.explore.pool.GRACE", PATIENCE)
+    go = tmp_path / "go"
+    found = pool.ask("me", "brief", [(ask.until, (str(tmp_path / "brief"), str(go)))])
+    pid = int(eventually(lambda: (tmp_path / "brief").exists() and (tmp_path / "brief").read_text()))
+    value = next(new)
+    newest = pool.ask("me", "brief", [(ask.fresh, (value,))])
+    assert list(found) == []
+    go.write_text("on")
+    assert [a.value for a in newest] == [(pid, value)]
+    assert one(pool, ask.until, str(tmp_path / "brief"), str(go)) == ("done", pid)  # its answer is remembered
+
+
+def test_of_many_settings_that_a_slider_passes_only_the_last_is_answered(pool, tmp_path):
+    first, _ = begun(pool, tmp_path / "slow", topic="slider")
+    passed = [pool.ask("me", "slider", [(ask.fresh, (("slider", k),))]) for k in range(50)]
+    assert list(first) == []
+    assert [a.value[1] for a in passed[-1]] == [("slider", 49)]
+    assert all(len(list(p)) <= 1 for p in passed[:-1])  # one may have been answered before the next came
+
+
+def test_a_spare_stands_by_and_takes_the_place_of_a_process_that_is_killed(pool, tmp_path):
+    spare = pool.spare.process.pid
+    _, pid = begun(pool, tmp_path / "slow", lane=LONG)
+    pool.drop("me", "slow")
+    assert one(pool, ask.fresh, next(new), lane=LONG)[1][0] == spare
+    assert pool.spare.process.pid not in (spare, pid)
+
+
+def test_other_topics_and_other_pages_are_left_alone(pool, tmp_path):
+    old, pid = begun(pool, tmp_path / "slow")
+    value = next(new)
+    waiting = pool.ask("you", "slow", [(ask.fresh, (value,))])
+    pool.drop("me", "another")
+    pool.drop("you", "another")
+    assert alive(pid)
+    pool.drop("me", "slow")
+    assert list(old) == []
+    assert [a.value[1] for a in waiting] == [value]
+
+
+def test_long_work_does_not_keep_quick_questions_waiting(pool, tmp_path):
+    old, pid = begun(pool, tmp_path / "slow", lane=LONG)
+    kind, (quick, _) = one(pool, ask.fresh, next(new))
+    assert (kind, quick != pid) == ("done", True)
+    pool.drop("me", "slow")
+    assert list(old) == []
+
+
+def test_a_question_that_waits_is_dropped_before_it_begins(pool, tmp_path):
+    old, _ = begun(pool, tmp_path / "slow")
+    waiting = pool.ask("me", "waiting", [(ask.patience, (str(tmp_path / "never"),))])
+    pool.drop("me", "waiting")
+    assert list(waiting) == []
+    pool.drop("me", "slow")
+    assert list(old) == []
+    assert one(pool, ask.fresh, next(new))[0] == "done"
+    assert not (tmp_path / "never").exists()
+
+
+@pytest.mark.parametrize(
+    ("function", "line"),
+    [
+        (ask.refused, "step_size must be positive; got 0"),
+        (ask.broken, "ZeroDivisionError: by nothing"),
+        (ask.rambling, "ValueError: two lines, and half a letter: ?"),
+    ],
+)
+def test_a_question_that_fails_is_one_line_and_the_process_lives_on(pool, function, line):
+    before = one(pool, ask.fresh, next(new))[1][0]
+    assert one(pool, function) == ("failed", line)
+    assert one(pool, ask.fresh, next(new))[1][0] == before
+
+
+def test_an_answer_that_cannot_be_sent_is_one_line_too(pool):
+    kind, line = one(pool, ask.unsendable)
+    assert kind == "failed"
+    assert "\n" not in line
+    assert one(pool, ask.fresh, next(new))[0] == "done"
+
+
+def test_progress_arrives_in_its_order(pool):
+    found = [(a.kind, a.value) for a in pool.ask("me", "count", [(ask.counted, (4,))])]
+    assert found == [*(("progress", (k, 4)) for k in range(1, 5)), ("done", "counted")]
+
+
+def test_a_pause_is_told_once(pool, tmp_path):
+    found = pool.ask("me", "slow", [(ask.patience, (str(tmp_path / "slow"),))], pause=0.01)
+    assert next(found).kind == "pause"
+    eventually((tmp_path / "slow").exists)
+    pool.drop("me", "slow")
+    assert list(found) == []
+
+
+def test_a_simulation_tells_its_progress_and_stops_when_dropped(pool):
+    s = Settings(agents=3, noise=0.3, local_steps=1000, rounds=100_000, seeds=1000)  # far beyond anybody's patience
+    found = pool.ask("me", "runs", [(answers.simulations, (Question.of(s),))], lane=LONG)
+    told = next(found)
+    while told.value[0] == 0:  # until the engine is at work
+        assert told.kind == "progress"
+        told = next(found)
+    assert 0 < told.value[0] < told.value[1]
+    pool.drop("me", "runs")
+    assert {a.kind for a in found} <= {"progress"}
+    assert one(pool, ask.fresh, next(new), lane=LONG)[0] == "done"
+
+
+def test_what_was_answered_before_is_answered_at_once(pool, tmp_path):
+    value = next(new)
+    first = one(pool, ask.fresh, value)
+    old, _ = begun(pool, tmp_path / "slow")  # nobody is free now
+    assert one(pool, ask.fresh, value) == first
+    pool.drop("me", "slow")
+    assert list(old) == []
+
+
+def test_failures_are_not_remembered(pool):
+    assert one(pool, ask.refused)[0] == "failed"
+    assert (ask.refused, ()) not in pool._memory
+
+
+def test_a_process_that_is_killed_is_replaced(pool, tmp_path):
+    old, pid = begun(pool, tmp_path / "slow")
+    next(w for w in pool.workers if w.process.pid == pid).process.kill()
+    line = "the computation ended unexpectedly, perhaps for want of memory"
+    assert [(a.kind, a.value) for a in old] == [("failed", line)]
+    kind, (other, _) = one(pool, ask.fresh, next(new))
+    assert kind == "done"
+    assert other not in (pid, os.getpid())
+
+
+def test_after_closing_no_process_is_left_and_nobody_waits(tmp_path):
+    pool = Pool(quick=1, long=0)
+    old, pid = begun(pool, tmp_path / "slow")
+    waiting = pool.ask("me", "waiting", [(ask.process, ())])
+    pool.close()
+    assert list(old) == list(waiting) == []
+    assert not alive(pid)
+    assert pid not in {p.pid for p in multiprocessing.active_children()}
+    assert list(pool.ask("me", "late", [(ask.process, ())])) == []
+
+
+ALONE = """
+import time
+from fedlsa.explore.pool import Pool
+if __name__ == "__main__":
+    pool = Pool(quick=1, long=0)
+    print(*(w.process.pid for w in pool.workers), flush=True)
+    time.sleep(600)
+"""
+
+
+def test_processes_end_by_themselves_when_the_page_is_killed(tmp_path):
+    (tmp_path / "alone.py").write_text(ALONE)
+    page = subprocess.Popen([sys.executable, tmp_path / "alone.py"], stdout=subprocess.PIPE, text=True)
+    try:
+        pids = [int(word) for word in page.stdout.readline().split()]
+        assert pids
+        assert all(alive(pid) for pid in pids)
+    finally:
+        page.send_signal(signal.SIGKILL)
+        page.wait()
+        page.stdout.close()
+    eventually(lambda: not any(alive(pid) for pid in pids))
+
+
+def test_whoever_disconnects_is_not_answered_and_may_connect_again(pool, tmp_path):
+    found, _ = begun(pool, tmp_path / "slow", topic="left")
+    pool.disconnect("me")
+    assert list(found) == []
+    assert list(pool.ask("me", "left", [(ask.double, (10**6,))])) == []  # nobody is there to hear
+    assert [a.value for a in pool.ask("another", "left", [(ask.double, (10**6 + 1,))])] == [2 * 10**6 + 2]
+    pool.connect("me")
+    assert one(pool, ask.double, 10**6 + 2) == ("done", 2 * 10**6 + 4)
+    pool.connect("me")  # loaded anew: the old page is heard to leave after the new one has come
+    pool.disconnect("me")
+    assert one(pool, ask.double, 10**6 + 3) == ("done", 2 * 10**6 + 6)
