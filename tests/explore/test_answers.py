@@ -95,7 +95,7 @@ def test_the_limit_does_not_depend_on_the_step_size_at_hand():
 @pytest.mark.parametrize("s", [RING, replace(GARNET, sampling="markov", thin=2, scale="log")])
 def test_seeds_on_top_are_those_of_a_grid(s):
     told = []
-    found = answers.simulations(Question.of(s), lambda *now: told.append(now))
+    found = answers.simulations(Question.of(s), progress=lambda *now: told.append(now))
     p = Question.of(s).problem()
     expected = fl.simulate_grid(p, s.methods(), s.rounds, s.seeds, sampling=s.order(), record=s.record())
     for a, b in zip(found, expected, strict=True):
@@ -105,7 +105,9 @@ def test_seeds_on_top_are_those_of_a_grid(s):
 
 
 def test_runs_that_diverge_are_no_warning_of_the_page(recwarn):
-    (run, *_) = answers.simulations(Question.of(replace(RING, step_size=50.0, local_steps=200, seeds=2)), quiet)
+    (run, *_) = answers.simulations(
+        Question.of(replace(RING, step_size=50.0, local_steps=200, seeds=2)), progress=quiet
+    )
     assert (run["diverged_at"].values >= 0).all()
     assert not recwarn.list
 

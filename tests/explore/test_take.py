@@ -44,7 +44,7 @@ def shown(s, simulated=False, files=()):
     """What the page holds: the question, its curves, its seeds."""
     q = Question.of(s, files)
     curves = {name: answers.curve(q, name) for name in METHODS}
-    runs = answers.simulations(q, lambda done, total: None) if simulated else []
+    runs = answers.simulations(q) if simulated else []
     return q, curves, runs
 
 

@@ -264,7 +264,7 @@ def _answer(line: connection.Connection, function: Callable[..., Any], arguments
 
     try:
         wants = "progress" in function.__code__.co_varnames[: function.__code__.co_argcount]
-        return "done", function(*arguments, report_progress) if wants else function(*arguments)
+        return "done", function(*arguments, progress=report_progress) if wants else function(*arguments)
     except FedLSAError as error:
         return "failed", _one_line(error)
     except Exception as error:  # a fault of ours: the page says so and lives on

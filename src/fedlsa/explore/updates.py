@@ -140,7 +140,7 @@ def runs(pool: Pool, session: str, q: Question, put: Put) -> None:
     """A simulation with its progress."""
     put(Runs(q, done=0.0))
     last = 0.0
-    for a in pool.ask(session, "runs", [(answers.simulations, (q, METHODS))], lane=LONG):
+    for a in pool.ask(session, "runs", [(answers.simulations, (q,))], lane=LONG):
         if a.kind == "done":
             put(Runs(q, tuple(a.value)))
             return
