@@ -36,13 +36,12 @@ def numpy_nanoseconds(agents: int, steps: int) -> float:
 
 def report(preset: str, quick: bool) -> str:
     scale = Scale(preset, 10, False)
-    drawn = [held for n in GRIDS for p in EXPERIMENTS[n].pictures for held in p.cells(scale).values()]
-    cells = {c: None for held in drawn for c in held.values()}
-    runs = [c for c in cells if c.kind == "simulate"]
+    drawn = [c for n in GRIDS for p in EXPERIMENTS[n].pictures for c in p.cells(scale)]
+    runs = [c for c in dict.fromkeys(drawn) if c.kind == "simulate"]
     if quick:
-        runs = [type(c)(c.kind, {**c.settings, "rounds": max(1, c.settings["rounds"] // 100)}) for c in runs]
+        runs = [type(c)(c.kind, {**c.settings, "rounds": max(1, c["rounds"] // 100)}) for c in runs]
     compute(type(runs[0])(runs[0].kind, {**runs[0].settings, "rounds": 5}))  # compiles
-    total = {N: sum(updates(c) for c in runs if c.settings["problem"]["agents"] == N) for N in (10, 100)}
+    total = {N: sum(updates(c) for c in runs if c["agents"] == N) for N in (10, 100)}
     begin = time.perf_counter()
     for cell in runs:
         compute(cell)

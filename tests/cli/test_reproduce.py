@@ -11,7 +11,7 @@ import pytest
 
 from fedlsa.cli import live
 from fedlsa.experiments import EXPERIMENTS, Claim, Experiment, Scale
-from fedlsa.experiments.runner import Progress
+from fedlsa.experiments.executor import RunProgress
 
 QUICK = ["reproduce", "fig1", "--quick", "--preset", "authors", "--seeds", "2"]
 
@@ -63,7 +63,7 @@ def test_stopped_and_killed_it_goes_on_and_ends_with_the_same_files(fedlsa, tmp_
 
 
 def claim(value, **bounds):
-    return Claim("it", "a claim", "sec:x", "a number", lambda scale: {}, lambda *_: value, **bounds)
+    return Claim("it", "a claim", "sec:x", "a number", lambda scale: [], lambda _: value, **bounds)
 
 
 def test_a_claim_that_comes_out_otherwise_is_exit_code_one(fedlsa, monkeypatch):
@@ -73,7 +73,7 @@ def test_a_claim_that_comes_out_otherwise_is_exit_code_one(fedlsa, monkeypatch):
         claim(9.5, at_most=5.0, kind="check"),
     )
     monkeypatch.setitem(EXPERIMENTS, "mine", Experiment("mine", "Mine", (), claims=claims))
-    monkeypatch.setattr("fedlsa.experiments.studio.Studio.begin", lambda *_: None)
+    monkeypatch.setattr("fedlsa.experiments.reproduction.Drawers.begin", lambda *_: None)
     monkeypatch.setattr("fedlsa.cli.reproduce.MOST_DRAWERS", 0)
     code, out, err = fedlsa("reproduce", "mine", "--preset", "paper")
     assert code == 1
@@ -129,7 +129,7 @@ def test_the_quick_scale_is_asked_for_with_three_seeds_and_both_presets(fedlsa, 
 
     def reproduce(names, scales, *_, **__):
         asked.append((names, scales))
-        return [], Progress({}, {})
+        return [], RunProgress({}, {})
 
     monkeypatch.setattr("fedlsa.experiments.reproduce", reproduce)
     assert fedlsa("reproduce", "--quick")[0] == 0
@@ -142,7 +142,7 @@ def test_the_display_has_a_row_per_experiment_and_the_panels_of_the_one_in_work(
     from rich.console import Console
 
     groups = {"fig1, paper: left": [2, 2], "fig1, paper: right": [1, 4], "fig2, paper: only": [0, 3]}
-    progress = Progress(groups, {}, "fig1, paper: right", updates=4e8, computed=3, spent={"simulate": [2, 2.0]})
+    progress = RunProgress(groups, {}, "fig1, paper: right", updates=4e8, computed=3, spent={"simulate": [2, 2.0]})
     console = Console(width=100, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
     console.print(live.view(progress, 30))
     lines = console.export_text().splitlines()

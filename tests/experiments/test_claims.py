@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from fedlsa.experiments import EXPERIMENTS, Scale, Verdict, compute, curve_claims, speedup
-from fedlsa.experiments.limits import LEVEL, p_values
-from fedlsa.experiments.outcome import measured
+from fedlsa.experiments import EXPERIMENTS, Results, Scale, Verdict, compute, linear_speedup, paper_curves
+from fedlsa.experiments.claim_statistics import LEVEL, p_values
+from fedlsa.experiments.reproduction import measured
 
 QUICK = Scale("paper", 3, quick=True)
 CLAIMS = {claim.name: claim for experiment in EXPERIMENTS.values() for claim in experiment.claims}
@@ -21,7 +21,7 @@ def verdict(claim, look):
 
 
 def cells_of(claim):
-    return list(dict.fromkeys(cell for held in claim.cells(QUICK).values() for cell in held.values()))
+    return list(dict.fromkeys(claim.cells(QUICK)))
 
 
 def changed(look, cells, change):
@@ -78,16 +78,14 @@ def test_other_numbers_in_its_cells_turn_a_claim_round(name, look):
 @pytest.mark.parametrize("name", CHECKS)
 @pytest.mark.parametrize("ratio", [2.0, 0.5])
 def test_twice_or_half_the_variance_in_any_one_setting_is_found(name, ratio, look):
-    claim = CHECKS[name]
-    for held in claim.cells(QUICK).values():
-        for role, cell in held.items():
-            if cell.kind == "simulate":
-                law = look(held[role.replace("run", "law", 1).replace("simulated", "limit")])
+    claim, results = CHECKS[name], Results(CHECKS[name].cells(QUICK), look)
+    for cell, _ in results.where(kind="simulate"):
+        (law,) = [x for x in (results.partner(cell, kind=kind) for kind in ("law", "limit")) if x is not None]
 
-                def wider(run, mean=law["mean"].values):
-                    return run.assign(theta=run["theta"].copy(data=mean + ratio**0.5 * (run["theta"].values - mean)))
+        def wider(run, mean=law["mean"].values):
+            return run.assign(theta=run["theta"].copy(data=mean + ratio**0.5 * (run["theta"].values - mean)))
 
-                assert not verdict(claim, changed(look, [cell], wider)).ok, role
+        assert not verdict(claim, changed(look, [cell], wider)).ok, cell.text
 
 
 def test_a_bias_of_another_size_is_found(look):
@@ -104,11 +102,11 @@ def power(runs, dim, comparisons, ratio):
 
 def test_the_power_of_the_checks_is_what_they_say():
     most = 2 * 2 * 2 * 2 * 5  # mean and spread, methods, settings, N, H
-    assert power(curve_claims.RUNS, 8, most, 2.0) > 0.999
-    assert power(curve_claims.RUNS, 8, most, 0.5) > 0.999
+    assert power(paper_curves.RUNS, 8, most, 2.0) > 0.999
+    assert power(paper_curves.RUNS, 8, most, 0.5) > 0.999
     points = 2 * 4 * 4 * (2 * 2 * 2 + 2)  # mean and spread, step sizes, N, panels and methods
-    assert power(speedup.RUNS, 8, points, 2.0) > 0.99
-    assert power(speedup.RUNS, 8, points, 0.5) > 0.99
+    assert power(linear_speedup.RUNS, 8, points, 2.0) > 0.99
+    assert power(linear_speedup.RUNS, 8, points, 0.5) > 0.99
 
 
 def test_p_values_of_a_normal_law_are_uniform():

@@ -8,20 +8,9 @@ import numpy as np
 import pytest
 
 import fedlsa as fl
-from fedlsa.experiments import (
-    EXPERIMENTS,
-    Scale,
-    baselines,
-    complexities,
-    compute,
-    growth,
-    laws,
-    lower_bound,
-    one_shot,
-    planning,
-)
-from fedlsa.experiments.cells import Cell
-from fedlsa.experiments.stated import verdict
+from fedlsa.experiments import EXPERIMENTS, Cell, Results, Scale, compute, cost_tables, growth, lower_bound, one_shot
+from fedlsa.experiments import claim_statistics as laws
+from fedlsa.experiments.compute import problem
 
 NAMES = ("table1", "table2", "one-shot")
 X = 5.0 * 2 ** np.arange(8)
@@ -70,12 +59,12 @@ def test_a_factor_log_adds_less_to_the_last_exponent_than_to_the_whole():
     ],
 )
 def test_the_verdict_compares_with_what_is_stated(stated, law, exponent, said):
-    assert verdict(stated, law, exponent) == said
+    assert laws.compare_with_stated(stated, law, exponent) == said
 
 
 def test_copies_of_agents_change_their_number_and_nothing_else():
-    two = planning.problem({"problem": {"agents": 2, "perturbation": 0.0, "states": 5, "features": 2}})
-    ten = planning.problem({"problem": {"agents": 2, "perturbation": 0.0, "states": 5, "features": 2, "copies": 5}})
+    two = problem({"problem": {"agents": 2, "perturbation": 0.0, "states": 5, "features": 2}})
+    ten = problem({"problem": {"agents": 2, "perturbation": 0.0, "states": 5, "features": 2, "copies": 5}})
     assert (two.n_agents, ten.n_agents) == (2, 10)
     np.testing.assert_allclose(ten.theta_star, two.theta_star)
     np.testing.assert_array_equal(ten.A_bar, np.tile(two.A_bar, (5, 1, 1)))
@@ -83,17 +72,17 @@ def test_copies_of_agents_change_their_number_and_nothing_else():
 
 def test_a_smaller_first_feature_lowers_a_and_nu_and_is_a_change_of_coordinates():
     where = {"agents": 2, "perturbation": 0.0, "states": 5, "features": 2}
-    plain, small = (planning.problem({"problem": {**where, **more}}) for more in ({}, {"shrunk": 0.5}))
+    plain, small = (problem({"problem": {**where, **more}}) for more in ({}, {"first_feature": 0.5}))
     np.testing.assert_allclose(small.theta_star, plain.theta_star * [2, 1])
     np.testing.assert_allclose(small.A_bar, plain.A_bar * np.outer([0.5, 1], [0.5, 1]))
     known = fl.theory.constants(plain)
-    assert planning._least_feature({"problem": where}) == pytest.approx(known.nu)
-    assert planning._least_feature({"problem": {**where, "shrunk": 0.1}}) < 0.02 * known.nu
+    assert cost_tables.least_feature({"problem": where}) == pytest.approx(known.nu)
+    assert cost_tables.least_feature({"problem": {**where, "first_feature": 0.1}}) < 0.02 * known.nu
     assert fl.theory.constants(small).a_sym < known.a_sym
 
 
 def test_one_step_less_than_the_synchronous_plan_misses_the_target():
-    p = planning.problem({"problem": complexities.LSA.problem(Scale(quick=True))})
+    p = problem({"problem": cost_tables.LSA.problem(Scale(quick=True))})
     plan = fl.theory.synchronous_plan(p, 0.1)
     assert plan.rounds == plan.samples
     assert plan.algorithm.local_steps == 1
@@ -103,9 +92,9 @@ def test_one_step_less_than_the_synchronous_plan_misses_the_target():
 
 
 def test_a_plan_cell_holds_what_the_planner_says():
-    where = complexities.LSA.problem(Scale(quick=True))
+    where = cost_tables.LSA.problem(Scale(quick=True))
     got = compute(Cell("plan", {"problem": where, "method": "scafflsa", "epsilon": 0.1}))
-    plan = fl.plan(planning.problem({"problem": where}), 0.1, method="scafflsa")
+    plan = fl.plan(problem({"problem": where}), 0.1, method="scafflsa")
     assert (float(got["rounds"]), float(got["samples"])) == (plan.rounds, plan.samples)
     assert float(got["rmse"]) <= 0.1
 
@@ -117,7 +106,7 @@ def test_a_theorem_that_does_not_speak_promises_nothing():
 
 
 def test_agents_of_the_lower_bound_are_those_of_the_paper():
-    p = planning.lower_bound_problem(4)
+    p = lower_bound.example(4)
     np.testing.assert_allclose(p.theta_star, 0, atol=1e-15)
     known = fl.theory.constants(p)
     assert known.sigma_eps == pytest.approx(2)  # tr of the covariance of +-(1, 1)
@@ -125,38 +114,38 @@ def test_agents_of_the_lower_bound_are_those_of_the_paper():
 
 
 def test_estimated_systems_are_means_of_observations():
-    p = planning.problem({"problem": {"agents": 3, "states": 6, "features": 2}})
-    A, b = baselines.estimated_systems(p, 1, seed=3)
+    p = problem({"problem": {"agents": 3, "states": 6, "features": 2}})
+    A, b = one_shot.estimated_systems(p, 1, seed=3)
     for c, span in enumerate(p.spans()):
         every_A, every_b = p.observations.matrices(span)
         z = int(np.argmin(np.abs(every_A - A[c]).sum((1, 2)) + np.abs(every_b - b[c]).sum(1)))
         np.testing.assert_allclose(every_A[z], A[c])
         np.testing.assert_allclose(every_b[z], b[c])
-    many, _ = baselines.estimated_systems(p, 10**9, seed=3)
+    many, _ = one_shot.estimated_systems(p, 10**9, seed=3)
     np.testing.assert_allclose(many, p.A_bar, atol=1e-3)
 
 
 def test_with_the_true_systems_one_baseline_is_exact_and_the_other_is_off_by_its_bias():
-    p = planning.problem({"problem": {"agents": 4, "states": 6, "features": 2}})
-    np.testing.assert_allclose(baselines.averaged_system(p.A_bar, p.b_bar, p.weights), p.theta_star)
-    off = baselines.average_of_solutions(p.A_bar, p.b_bar, p.weights) - p.theta_star
-    assert off @ off == pytest.approx(baselines.limits(p)["solutions_bias"], rel=1e-8)
+    p = problem({"problem": {"agents": 4, "states": 6, "features": 2}})
+    np.testing.assert_allclose(one_shot.averaged_system(p.A_bar, p.b_bar, p.weights), p.theta_star)
+    off = one_shot.average_of_solutions(p.A_bar, p.b_bar, p.weights) - p.theta_star
+    assert off @ off == pytest.approx(one_shot.limits(p)["solutions_bias"], rel=1e-8)
     assert off @ off > 1e-6
 
 
 def test_equal_agents_leave_the_average_of_solutions_without_bias():
-    p = planning.problem({"problem": {"agents": 2, "heterogeneous": False, "perturbation": 0.0, "copies": 2}})
-    assert baselines.limits(p)["solutions_bias"] < 1e-20
+    p = problem({"problem": {"agents": 2, "heterogeneous": False, "perturbation": 0.0, "copies": 2}})
+    assert one_shot.limits(p)["solutions_bias"] < 1e-20
 
 
 def test_both_baselines_meet_their_limits_for_many_observations():
-    p = planning.problem({"problem": {"agents": 4, "states": 6, "features": 2}})
+    p = problem({"problem": {"agents": 4, "states": 6, "features": 2}})
     n, draws = 10**6, 400
     found = np.empty((2, draws, p.dim))
     for seed in range(draws):
-        A, b = baselines.estimated_systems(p, n, seed)
-        found[:, seed] = [f(A, b, p.weights) for f in (baselines.averaged_system, baselines.average_of_solutions)]
-    known = baselines.limits(p)
+        A, b = one_shot.estimated_systems(p, n, seed)
+        found[:, seed] = [f(A, b, p.weights) for f in (one_shot.averaged_system, one_shot.average_of_solutions)]
+    known = one_shot.limits(p)
     for values, name in zip(found, ("system_noise", "solutions_noise"), strict=True):
         spread = np.sum((values - values.mean(axis=0)) ** 2, axis=1) * draws / (draws - 1)
         assert abs(n * spread.mean() - known[name]) < 4 * n * spread.std() / math.sqrt(draws)
@@ -166,7 +155,7 @@ def test_both_baselines_meet_their_limits_for_many_observations():
 def test_tables_have_one_set_of_columns_and_say_which_row_is_beaten(name, look):
     scale = Scale("paper", 3, quick=True)
     (table,) = EXPERIMENTS[name].tables
-    rows = table.rows(table.cells(scale), look, scale)
+    rows = table.rows(Results(table.cells(scale), look), scale)
     assert len({tuple(row) for row in rows}) == 1
     if name == "table1":
         by_name = {row["method"]: row for row in rows}
@@ -186,22 +175,21 @@ def test_tables_have_one_set_of_columns_and_say_which_row_is_beaten(name, look):
 def test_pictures_are_drawn_from_stored_cells(name, look):
     scale = Scale("paper", 3, quick=True)
     for picture in EXPERIMENTS[name].pictures:
-        cells = picture.cells(scale)
-        figure = picture.draw(cells, look, scale)
+        figure = picture.draw(Results(picture.cells(scale), look), scale)
         assert all(axes.lines for axes in figure.axes)
 
 
 def test_marks_of_the_lower_bound_are_the_stored_values(look):
     scale = Scale(quick=True)
-    cells = lower_bound.cells(scale)
-    figure = lower_bound.draw(cells, look, scale)
+    results = Results(lower_bound.cells(scale), look)
+    figure = lower_bound.draw(results, scale)
     drawn = {tuple(np.round(line.get_ydata(), 12)) for line in figure.axes[0].lines}
-    stored = tuple(np.round(lower_bound.against_agents("psi", cells, look)[1], 12))
+    stored = tuple(np.round(results.values("psi"), 12))
     assert stored in drawn
 
 
 def test_more_draws_are_made_for_more_seeds():
     def seeds(n):
-        return next(iter(one_shot.cells(Scale("paper", n))["one-shot"].values())).settings["seeds"]
+        return one_shot.baseline_cells(Scale("paper", n))[0]["seeds"]
 
     assert (seeds(1), seeds(10)) == (50, 100)

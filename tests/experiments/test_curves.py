@@ -2,15 +2,15 @@
 
 import numpy as np
 
-from fedlsa.experiments import Scale, appendix_claims
+from fedlsa.experiments import EXPERIMENTS, Results, Scale
 from fedlsa.figures.panels import Panel, Series, near, panel_grid, power
 
 QUICK = Scale("paper", 3, quick=True)
 
 
 def test_removing_the_bias_twice_is_as_bad_as_not_at_all(look):
-    claims = {c.name: c for c in appendix_claims.debiased_claims()}
-    value = {k: c.measure(c.cells(QUICK), look, QUICK) for k, c in claims.items()}
+    claims = {c.name: c for c in EXPERIMENTS["debiased"].claims}
+    value = {k: c.measure(Results(c.cells(QUICK), look)) for k, c in claims.items()}
     assert 1 <= value["debiased-matches"] < 1.5 < value["debiased-as-printed"]
     assert not claims["debiased-as-printed"].expected
 

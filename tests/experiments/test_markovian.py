@@ -7,9 +7,9 @@ import pytest
 import xarray as xr
 
 import fedlsa as fl
-from fedlsa.experiments import Cell, Scale, compute
-from fedlsa.experiments.markov_cells import block, skipping
-from fedlsa.experiments.markovian import inequivalence, rounds_to
+from fedlsa.experiments import Cell, Results, compute
+from fedlsa.experiments.compute import skipping
+from fedlsa.experiments.skipping import inequivalence, rounds_to
 
 SETTINGS = {
     "problem": {"agents": 2, "features": 8},
@@ -24,13 +24,14 @@ SETTINGS = {
 @pytest.mark.filterwarnings("ignore::fedlsa.errors.TheoryWarning")
 def test_the_theorems_block_is_its_own_block():
     p = fl.problems.garnet(agents=2, features=8)
-    q = block(p, "fedlsa", 0.1, updates=10, rounds=100, epsilon=0.1)
+    theorem = {"skip": "theorem", "planned_rounds": 100, "epsilon": 0.1}
+    q = skipping(p, {"method": "fedlsa", "step_size": 0.1, "updates": 10, **theorem})
     assert q == fl.theory.markov_block(p, fl.FedLSA(0.1, 10 * q), 100, 0.1).q
-    assert q > skipping(p, {"skip": "tau_mix"}) > skipping(p, {"skip": "none"}) == 1
+    assert q > skipping(p, {"skip": "tau_mix"}) > skipping(p, {"skip": 1}) == 1
 
 
 def test_a_round_takes_q_times_its_updates():
-    got = compute(Cell("markov", {**SETTINGS, "skip": "tau_mix", "seeds": 2}))
+    got = compute(Cell("simulate", {**SETTINGS, "skip": "tau_mix", "seeds": 2}))
     q = int(got["q"])
     assert q == fl.theory.mixing_times(fl.problems.garnet(agents=2, features=8)).max()
     np.testing.assert_array_equal(got["samples"].values, np.tile(2 * q * np.arange(6), (2, 1)))
@@ -52,9 +53,9 @@ def made_up(level, noise):
     error = level * (1 + noise * np.linspace(-1, 1, 10))[:, None] * np.ones(5)
     run = xr.Dataset({"squared_error": (("seed", "round"), error)}, coords={"round": range(5), "seed": range(10)})
     exact = xr.Dataset({"mse": ("round", np.ones(5))}, coords={"round": range(5)})
-    cells = {role: Cell(role, {}) for role in ("tau_mix", "theorem", "exact")}
-    held = {cells["tau_mix"]: run, cells["theorem"]: run, cells["exact"]: exact}
-    return inequivalence({"x": cells}, held.__getitem__, Scale())
+    place = {"problem": {"agents": 2}, "method": "fedlsa"}
+    cells = [Cell("exact", place), *(Cell("simulate", {**place, "skip": skip}) for skip in ("tau_mix", "theorem"))]
+    return inequivalence(Results(cells, lambda cell: exact if cell.kind == "exact" else run))
 
 
 def test_errors_are_the_same_where_noise_is_small_enough_to_tell_and_only_there():

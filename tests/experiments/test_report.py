@@ -10,7 +10,7 @@ import tiny
 
 from fedlsa.errors import ArgumentError, UnknownNameError
 from fedlsa.experiments import Local, Outcome, Verdict, reproduce
-from fedlsa.experiments.report import claims, interval, page, verdict_words
+from fedlsa.experiments.report_page import claims, interval, page, verdict_words
 
 VOID = {"meta", "img", "br", "link", "input", "hr"}
 CATALOGUE = {**tiny.CATALOGUE, "wrong": tiny.WRONG}
@@ -136,7 +136,7 @@ def test_what_is_no_number_is_a_failure_whatever_was_expected(value, expected, b
     claim = tiny.claim("it", expected=expected, **bounds)
     here, there = Verdict(claim, tiny.SCALES[0], value), Verdict(claim, tiny.SCALES[0], 0.0, (0.0, value))
     assert verdict_words(here) == verdict_words(there) == "FAILED"
-    assert (here.holds, there.held) == (False, 1)
+    assert (here.holds, there.holds_elsewhere) == (False, 1)
 
 
 def test_a_claim_of_the_paper_quotes_it_and_every_claim_could_fail():

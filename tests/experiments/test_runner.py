@@ -14,9 +14,10 @@ import tiny
 import xarray as xr
 
 import fedlsa as fl
-from fedlsa.errors import ResultFileError
-from fedlsa.experiments import Cell, Local, Scale, Store, cells, reproduce, run
-from fedlsa.experiments.compute import KINDS
+from fedlsa.errors import ResultFileError, UnknownNameError
+from fedlsa.experiments import Cell, Local, Scale, Store, cells, compute, reproduce, run
+from fedlsa.experiments.cells import KINDS
+from fedlsa.experiments.compute import updates
 
 HERE = Path(__file__).parent
 QUICK = Scale("paper", 3, True)
@@ -72,8 +73,7 @@ def test_cells_of_other_code_are_not_used_and_removed_where_that_is_asked_for(tm
         return reproduce(["one"], [QUICK], tmp_path, Local(), catalogue=tiny.CATALOGUE, clean=clean)[1].computed
 
     assert (ran(), ran()) == (9, 0)
-    monkeypatch.setattr("fedlsa.experiments.cells.code", lambda: "other")
-    monkeypatch.setattr("fedlsa.experiments.store.code", lambda: "other")
+    monkeypatch.setattr("fedlsa.experiments.cells.code", lambda kind: f"other {kind}")
     old = Store(tmp_path / "cells").outdated()
     assert len(old) == 9
     assert ran() == 9
@@ -85,21 +85,25 @@ def test_cells_of_other_code_are_not_used_and_removed_where_that_is_asked_for(tm
 def test_the_digest_follows_every_source_that_computes_cells(tmp_path):
     package = Path(fl.__file__).parent
     shutil.copytree(package, tmp_path / "fedlsa", ignore=shutil.ignore_patterns("__pycache__"))
-    seen = {cells.source_digest(package)}
-    assert seen == {cells.source_digest(tmp_path / "fedlsa")}
-    computing = {inspect.unwrap(f).__module__ for f in (*KINDS.values(), fl.simulate, fl.theory.exact, fl.plan)}
-    computing |= {"fedlsa.engine.steps", "fedlsa.problems.garnet", "fedlsa.algorithms.scafflsa", "fedlsa.sampling"}
-    for module in sorted(m for m in computing if m.startswith("fedlsa.")):
+    own = {kind: inspect.unwrap(function).__module__ for kind, function in KINDS.items()}
+    own = {kind: module for kind, module in own.items() if module.startswith("fedlsa.")}
+    shared = {inspect.unwrap(f).__module__ for f in (fl.simulate, fl.theory.exact, fl.plan)}
+    shared |= {"fedlsa.engine.steps", "fedlsa.problems.garnet", "fedlsa.algorithms.scafflsa", "fedlsa.sampling"}
+    shared |= {"fedlsa.experiments.compute", "fedlsa.experiments.counterexamples"}
+    before = {kind: cells.source_digest(package, kind) for kind in own}
+    assert before == {kind: cells.source_digest(tmp_path / "fedlsa", kind) for kind in own}
+    for module in sorted({*shared, *own.values()}):
         with (tmp_path / Path(*module.split("."))).with_suffix(".py").open("a") as file:
             file.write("# changed\n")
-        found = cells.source_digest(tmp_path / "fedlsa")
-        assert found not in seen, module
-        seen.add(found)
+        after = {kind: cells.source_digest(tmp_path / "fedlsa", kind) for kind in own}
+        changed = {kind for kind in own if before[kind] != after[kind]}
+        assert changed == (set(own) if module in shared else {kind for kind in own if own[kind] == module}), module
+        before = after
 
 
 def test_a_file_of_another_cell_does_not_count(tmp_path, log):
     store, here, there = Store(tmp_path), tiny.place(QUICK, 0), tiny.place(QUICK, 1)
-    store[here] = tiny.KINDS["tiny"](here.settings, {}, None)
+    store[here] = tiny.draws(here.settings, {})
     os.rename(store.path(here), store.path(there))
     fresh = Store(tmp_path)
     assert not fresh.has(there)
@@ -112,7 +116,7 @@ def test_the_store_keeps_no_more_in_memory_than_it_may_and_forgets_nothing(tmp_p
     store = Store(tmp_path, kept=3 * 3 * 20 * 8)
     several = [tiny.place(QUICK, i) for i in range(8)]
     for cell in several:
-        store[cell] = tiny.KINDS["tiny"](cell.settings, {}, None)
+        store[cell] = tiny.draws(cell.settings, {})
         assert sum(held.nbytes for held in store._recent.values()) <= store.kept
     assert len(store._recent) == 3
     for cell in several:
@@ -126,6 +130,16 @@ def test_a_result_from_the_store_is_the_one_that_was_computed(tmp_path, log):
     p = fl.problems.garnet(**settings["problem"])
     alone = fl.simulate(p, fl.SCAFFLSA(0.1, 10), rounds=20, record=20, seeds=3)
     xr.testing.assert_identical(Store(tmp_path)[cell].drop_attrs(), alone.drop_attrs())
+
+
+def test_a_cell_can_be_of_any_family_of_problems():
+    settings = {"problem": {"family": "ring", "agents": 3}, "method": "fedlsa", "step_size": 0.1, "local_steps": 2}
+    p = fl.problems.make("ring", agents=3)
+    assert float(compute(Cell("limit", settings))["mse"]) == fl.theory.stationary(p, fl.FedLSA(0.1, 2)).mse
+    run = {"rounds": 5, "record": 2, "seeds": 4}
+    assert updates(Cell("simulate", {**settings, **run})) == 3 * 5 * 2 * 4
+    with pytest.raises(UnknownNameError, match="family must be one of"):
+        compute(Cell("limit", {**settings, "problem": {"family": "rings"}}))
 
 
 def test_an_error_in_a_cell_leaves_what_was_done_before_it(tmp_path, log):
@@ -155,14 +169,14 @@ def test_what_an_interrupted_writer_left_is_cleared_away(tmp_path, log):
 
 
 def test_time_left_weighs_simulations_by_updates_and_other_cells_by_their_mean_time(tmp_path, monkeypatch):
-    from fedlsa.experiments.runner import Progress
+    from fedlsa.experiments.executor import RunProgress
 
     def simulation(rounds):
         problem = {"agents": 10}
         return Cell("simulate", {"problem": problem, "local_steps": 10, "rounds": rounds, "seeds": 1})
 
     waiting = {simulation(30): 0.0, simulation(20): 0.5, Cell("exact", {}): 0.0, Cell("limit", {}): 0.0}
-    progress = Progress({}, waiting, started=-1e9)
+    progress = RunProgress({}, waiting, started=-1e9)
     assert math.isnan(progress.seconds_left)
     progress.updates, progress.spent = 1000.0, {"simulate": [1, 2.0], "exact": [3, 6.0]}
     assert progress.seconds_left == pytest.approx(2.0 * 3 + 2.0 * 1 + 2.0 + 2.0)

@@ -7,20 +7,25 @@ import pytest
 import xarray as xr
 
 import fedlsa as fl
-from fedlsa.experiments import Scale, speedup, speedup_claims
+from fedlsa.experiments import Results, Scale
+from fedlsa.experiments import linear_speedup as speedup
+from fedlsa.experiments.claim_statistics import slope
 from fedlsa.experiments.compute import updates
-from fedlsa.experiments.limits import limit_cell
 
 QUICK = Scale("paper", 3, quick=True)
 PLACE = {"agents": 2, "heterogeneous": True, "step_size": 0.1, "local_steps": 100}
 
 
 def test_points_beyond_a_thousand_million_updates_are_exact_alone():
-    cells = speedup.simulated_cells(Scale("authors", 10), True, 1)
-    assert speedup.role("limit", "fedlsa", 0.001, 1000) in speedup.limit_cells(Scale("authors", 10), True, 1)
-    assert speedup.role("simulated", "fedlsa", 0.001, 1000) not in cells
-    assert speedup.role("simulated", "fedlsa", 1.0, 100) in cells
-    assert max(map(updates, cells.values())) <= speedup.MOST
+    def points(kind):
+        cells = [c for c in speedup.all_cells(Scale("authors", 10)) if c.kind == kind and c["heterogeneous"]]
+        return {(c["step_size"], c["agents"]): c for c in cells if c["local_steps"] == 1}
+
+    limits, simulated = points("limit"), points("simulate")
+    assert (0.001, 1000) in limits
+    assert (0.001, 1000) not in simulated
+    assert (1.0, 100) in simulated
+    assert max(map(updates, simulated.values())) <= speedup.MOST_UPDATES
 
 
 @pytest.mark.parametrize(("step_size", "local_steps"), [(0.01, 1), (0.01, 100)])
@@ -33,18 +38,18 @@ def test_runs_last_three_half_relaxation_times_to_two_digits(step_size, local_st
 
 
 def test_long_rounds_with_large_steps_still_take_some_rounds():
-    assert speedup.relaxing_rounds("paper", 10, True, 1.0, 100) == speedup.FEWEST
+    assert speedup.relaxing_rounds("paper", 10, True, 1.0, 100) == speedup.FEWEST_ROUNDS
 
 
 def test_one_agent_or_one_local_step_makes_the_methods_one_cell():
     for change in ({"agents": 1}, {"local_steps": 1}):
         place = {**PLACE, **change}
-        assert limit_cell(QUICK, "scafflsa", **place) == limit_cell(QUICK, "fedlsa", **place)
-    assert limit_cell(QUICK, "scafflsa", **PLACE) != limit_cell(QUICK, "fedlsa", **PLACE)
+        assert QUICK.cell("limit", method="scafflsa", **place) == QUICK.cell("limit", method="fedlsa", **place)
+    assert QUICK.cell("limit", method="scafflsa", **PLACE) != QUICK.cell("limit", method="fedlsa", **PLACE)
 
 
 def test_slope_of_a_power_is_its_exponent():
-    assert speedup_claims.slope({2: 1.0, 20: 0.1, 200: 0.01}) == pytest.approx(-1)
+    assert slope(np.array([2.0, 20, 200]), np.array([1.0, 0.1, 0.01])) == pytest.approx(-1)
 
 
 def test_figure_is_drawn_from_stored_cells_and_names_what_is_unstable(look):
@@ -55,9 +60,9 @@ def test_figure_is_drawn_from_stored_cells_and_names_what_is_unstable(look):
         return look(cell)
 
     cells = speedup.all_cells(QUICK)
-    assert "unstable" not in speedup.draw(cells, look, QUICK).get_label()
-    figure = speedup.draw(cells, unstable, QUICK)
+    assert "unstable" not in speedup.draw(Results(cells, look), QUICK).get_label()
+    figure = speedup.draw(Results(cells, unstable), QUICK)
     assert "unstable" in figure.get_label()
-    assert len(figure.axes) == len(cells)
+    assert len(figure.axes) == len({(c["heterogeneous"], c["local_steps"]) for c in cells})
     for axes in figure.axes:
         assert np.isfinite(axes.get_ylim()).all()

@@ -5,7 +5,7 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.experiments import Cell, compute
-from fedlsa.experiments.value_cells import squared_errors, values
+from fedlsa.experiments.value_functions import squared_errors, values_and_features
 
 
 def two_states():
@@ -15,23 +15,22 @@ def two_states():
 
 
 def test_value_function_of_two_states_in_turn_is_the_geometric_series():
-    V, mu, phi = values(two_states())
+    V, mu, phi = values_and_features(two_states())
     np.testing.assert_allclose(V, [[4 / 3, 2 / 3]], rtol=1e-12)  # 1 + 1/4 + 1/16 + ..., and half of it
     np.testing.assert_allclose(mu, [[0.5, 0.5]], rtol=1e-12)
     np.testing.assert_allclose(phi, [[1.0], [0.0]])
 
 
 def test_squared_error_is_weighed_by_the_stationary_law():
-    V, mu, phi = values(two_states())
+    V, mu, phi = values_and_features(two_states())
     np.testing.assert_allclose(squared_errors(V, mu, phi, np.array([[1.0], [0.0]])), [[5 / 18], [10 / 9]], rtol=1e-12)
 
 
 @pytest.mark.parametrize("preset", ["paper", "authors"])
 def test_best_parameters_bound_all_others(preset):
     v = compute(Cell("values", {"problem": {"agents": 6, "preset": preset}}))
-    home = np.diagonal(v["local"].values)
-    for error in (home, v["shared"].values, v["virtual"].values, v["zero"].values, v["best_shared"].values):
+    for error in (v["home"].values, v["shared"].values, v["virtual"].values, v["zero"].values, v["best_shared"].values):
         assert (v["best_local"].values <= error * (1 + 1e-9)).all()
     for name in ("shared", "virtual", "zero"):
         assert float(v["best_shared"].mean()) <= float(v[name].mean())
-    assert float(v["best_shared"].mean()) <= v["local"].values.mean(axis=1).min()
+    assert float(v["best_shared"].mean()) <= v["everywhere"].values.min()

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
-from fedlsa.experiments import Cell, Claim, Experiment, Picture, Scale, Table
-from fedlsa.experiments.compute import KINDS
+from fedlsa.experiments import Cell, Claim, Experiment, Picture, Scale, Table, computes
+from fedlsa.experiments.cells import KINDS
 
 PAUSE = 0.01
 LOG = Path(os.devnull)  # a line per cell that is computed
@@ -19,21 +19,23 @@ def log_to(path):
     LOG = path
 
 
-def _logged(kind):
-    def compute(settings, how, report):
-        time.sleep(PAUSE)
-        with open(LOG, "a") as log:
-            log.write(Cell("tiny" if kind is None else "tiny simulate", settings).key + "\n")
-        if kind is not None:
-            return kind(settings, how, report)
-        draws = np.random.default_rng(settings["place"]).normal(settings["place"], 1, (settings["seeds"], 20))
-        return xr.Dataset({"value": (("seed", "round"), draws)}, attrs={"place": settings["place"]})
-
-    return compute
+def _log(kind, settings):
+    time.sleep(PAUSE)
+    with open(LOG, "a") as log:
+        log.write(Cell(kind, settings).key + "\n")
 
 
-KINDS["tiny"] = _logged(None)
-KINDS["tiny simulate"] = _logged(KINDS["simulate"])
+@computes("tiny")
+def draws(settings, how):
+    _log("tiny", settings)
+    values = np.random.default_rng(settings["place"]).normal(settings["place"], 1, (settings["seeds"], 20))
+    return xr.Dataset({"value": (("seed", "round"), values)}, attrs={"place": settings["place"]})
+
+
+@computes("tiny simulate")
+def simulated(settings, how):
+    _log("tiny simulate", settings)
+    return KINDS["simulate"](settings, how)
 
 
 def place(scale, i):
@@ -46,27 +48,28 @@ def real(scale):
 
 
 def cells(first, last):
-    return lambda scale: {f"panel {i}": {"it": place(scale, i), "real": real(scale)} for i in range(first, last)}
+    return lambda scale: [*(place(scale, i) for i in range(first, last)), real(scale)]
 
 
-def draw(panels, lookup, scale):
+def draw(results, scale):
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(2, 1))
     axes = figure.subplots()
     axes.set_axis_off()  # no text: drawn quickly
-    for held in panels.values():
-        axes.plot(lookup(held["it"])["value"].mean("seed"), label="<mean> & more")
-    axes.plot(lookup(held["real"])["squared_error"].mean("seed"))
+    for _, result in results.where(kind="tiny"):
+        axes.plot(result["value"].mean("seed"), label="<mean> & more")
+    axes.plot(results.where(kind="tiny simulate").only()["squared_error"].mean("seed"))
     return figure
 
 
-def rows(panels, lookup, scale):
-    return [{"panel": k, "mean <i>": float(lookup(v["it"])["value"].mean())} for k, v in panels.items()]
+def rows(results, scale):
+    tiny = results.where(kind="tiny")
+    return [{"place": cell["place"], "mean <i>": float(result["value"].mean())} for cell, result in tiny]
 
 
-def mean(panels, lookup, scale):
-    return float(np.mean([lookup(v["it"])["value"].mean() for v in panels.values()]))
+def mean(results):
+    return float(np.mean([result["value"].mean() for _, result in results.where(kind="tiny")]))
 
 
 def claim(name, **bounds):

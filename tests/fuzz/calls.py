@@ -320,7 +320,17 @@ RECORDS = {
     "Verdict",
 }  # fmt: skip
 ABSTRACT = {"Algorithm", "FeatureMap"}
-EXPERIMENTS = {"Claim", "Experiment", "Picture", "Table", "compute", "reproduce", "run"}  # data of the reproduction
+EXPERIMENTS = {
+    "Claim",
+    "Experiment",
+    "Picture",
+    "Results",
+    "Table",
+    "compute",
+    "computes",
+    "reproduce",
+    "run",
+}  # data of the reproduction
 
 
 def prepare():

@@ -14,7 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ..experiments.runner import Progress, Watch
+from ..experiments.executor import RunProgress, Watch
 
 EVERY = 10.0  # seconds between two lines where there is no terminal
 PANELS = 10  # of the experiment in work, at most so many are shown at once
@@ -30,7 +30,7 @@ def display() -> Iterator[Watch]:
     with Live(console=console, auto_refresh=False, transient=True) as live:
         last = 0.0
 
-        def watch(progress: Progress) -> None:
+        def watch(progress: RunProgress) -> None:
             nonlocal last
             now = time.monotonic()
             if now - last > 0.2:
@@ -46,14 +46,14 @@ class Lines:
     def __init__(self) -> None:
         self.last = time.monotonic()
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: RunProgress) -> None:
         now = time.monotonic()
         if now - self.last >= EVERY:
             self.last = now
             print(f"{progress.current}: {line(progress)}", file=sys.stderr, flush=True)
 
 
-def line(progress: Progress) -> str:
+def line(progress: RunProgress) -> str:
     """All of it in a line: cells, updates per second, time left."""
     panels = progress.groups.values()
     full = sum(done == total for done, total in panels)
@@ -71,7 +71,7 @@ def duration(seconds: float) -> str:
     return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60:02d} s"
 
 
-def view(progress: Progress, height: int) -> Group:
+def view(progress: RunProgress, height: int) -> Group:
     """A row per experiment; under the one in work, a row for each of its panels, as many as there is room for."""
     experiments: dict[str, list[tuple[str, int, int]]] = {}
     for name, (done, total) in progress.groups.items():

@@ -13,10 +13,10 @@ from rich.table import Table
 
 from .. import checks, experiments
 from ..experiments import Local, Outcome, Scale, Store
-from ..experiments.base import KINDS
 from ..experiments.cluster import Cluster
-from ..experiments.report import COUNTED, FAILED, counts, elsewhere, interval, number, verdict_words
-from ..experiments.runner import Executor
+from ..experiments.executor import Executor
+from ..experiments.experiment import SOURCES
+from ..experiments.report_page import COUNTED, FAILED, counts, elsewhere, interval, number, verdict_words
 from ..figures import style
 from ..theory.threads import cores
 from . import live, options
@@ -118,7 +118,7 @@ def reproduce(
     except KeyboardInterrupt:
         print(f"fedlsa: what is done is kept in {out}; the same command goes on from there", file=sys.stderr)
         raise
-    print(f"{len(progress.groups)} panels; {progress.computed} cells computed; {live.duration(progress.seconds)}")
+    print(f"{len(progress.groups)} groups; {progress.computed} cells computed; {live.duration(progress.seconds)}")
     outdated = len(Store(out / "cells").outdated())
     if outdated:
         print(f"{outdated} cells of other code in {out / 'cells'} are not used; --clean removes them")
@@ -161,4 +161,4 @@ def print_verdicts(outcomes: list[Outcome]) -> None:
         console = Console(file=sys.stdout, highlight=False, markup=False, width=160)
     console.print(table)
     for kind, found in counts(v for _, v in verdicts).items():
-        print(f"claims {KINDS[kind]}: " + ", ".join(f"{n} {COUNTED[k]}" for k, n in found.items() if n))
+        print(f"claims {SOURCES[kind]}: " + ", ".join(f"{n} {COUNTED[k]}" for k, n in found.items() if n))

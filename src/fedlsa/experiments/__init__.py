@@ -1,13 +1,10 @@
-"""The paper's experiments as data: cells that are computed once, figures, tables and claims that are read from them."""
+"""The paper's experiments as data: cells that are computed once; figures, tables and claims that are read from them."""
 
-from .base import Claim, Experiment, Picture, Scale, Table, Verdict
 from .catalogue import EXPERIMENTS
-from .cells import Cell
-from .compute import compute
-from .outcome import Outcome
-from .reproduce import reproduce
-from .runner import Local, run
-from .store import Store
+from .cells import Cell, Results, Store, compute, computes
+from .executor import Local, run
+from .experiment import Claim, Experiment, Outcome, Picture, Scale, Table, Verdict
+from .reproduction import reproduce
 
 __all__ = [
     "EXPERIMENTS",
@@ -17,11 +14,13 @@ __all__ = [
     "Local",
     "Outcome",
     "Picture",
+    "Results",
     "Scale",
     "Store",
     "Table",
     "Verdict",
     "compute",
+    "computes",
     "reproduce",
     "run",
 ]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from . import curves, growth, markovian, one_shot, values
-from .base import Experiment
+from . import appendix_curves, corrections, growth, linear_speedup, one_shot, paper_curves, skipping, value_functions
+from .experiment import Experiment
 
 EXPERIMENTS: dict[str, Experiment] = {
     e.name: e
     for e in (
-        *curves.EXPERIMENTS,
+        paper_curves.MAIN,
+        linear_speedup.EXPERIMENT,
+        *appendix_curves.EXPERIMENTS,
         *growth.EXPERIMENTS,
-        *one_shot.EXPERIMENTS,
-        *markovian.EXPERIMENTS,
-        *values.EXPERIMENTS,
+        one_shot.EXPERIMENT,
+        skipping.EXPERIMENT,
+        value_functions.EXPERIMENT,
+        corrections.EXPERIMENT,
     )
 }

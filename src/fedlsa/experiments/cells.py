@@ -1,58 +1,109 @@
 """A cell is one computation of an experiment, described by plain values alone; equal descriptions are one cell.
 
 Its key is derived from the description and from the source code that computes it: a result on disk is found by what it
-is, whatever asked for it, and after a change of the code it is not found any more.
+is, whatever asked for it, and after a change of the code it is not found any more. `Store` keeps results on disk;
+`Results` is the tidy table that figures, tables and claims are functions of.
 """
 
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import numpy as np
+import xarray as xr
+
+from .. import checks
+from ..checks import Floats
+from ..errors import ResultFileError
+from ..results import files
+
+Compute = Callable[[Mapping[str, Any], Mapping[str, Any]], xr.Dataset]  # of settings, and of how to simulate
+KINDS: dict[str, Compute] = {}  # what each kind of cell computes
+F = TypeVar("F", bound=Compute)
 
 PACKAGE = Path(__file__).parents[1]
-# what a result may depend on; drawing, tabulating and deciding are not in it
-COMPUTES = ("checks.py", "sampling.py", "problems", "algorithms", "results", "theory", "engine")
-COMPUTES_CELLS = ("compute.py", "markov_cells.py", "planning.py", "baselines.py", "value_cells.py")
+# what every result may depend on; beside them it depends on the file that computes its kind
+ROOMS = ("checks.py", "sampling.py", "problems", "algorithms", "results", "theory", "engine")
+COMPUTES = (*ROOMS, *(f"experiments/{name}.py" for name in ("compute", "counterexamples", "printed_lemmas")))
+CELL = "cell"  # the attribute of a stored result that holds its description
+BYTES_IN_MEMORY = 256 * 2**20  # of results that have been read: a large figure's fit into it
 
 
-def source_digest(package: Path) -> str:
-    """A digest of the source code that computes cells."""
-    found = hashlib.sha256()
-    for name in (*COMPUTES, *(f"experiments/{name}" for name in COMPUTES_CELLS)):
-        place = package / name
-        for file in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
-            text = file.read_bytes().replace(b"\r\n", b"\n")
-            found.update(f"{file.relative_to(package).as_posix()} {len(text)}\n".encode() + text)
-    return found.hexdigest()[:16]
+def computes(kind: str) -> Callable[[F], F]:
+    """Have a function compute the cells of a kind: computes("limit")(function of settings and how)."""
+
+    def register(function: F) -> F:
+        KINDS[kind] = function
+        return function
+
+    return register
+
+
+def source_digest(package: Path, kind: str) -> str:
+    """A digest of the source code, in a folder like `PACKAGE`, that computes a kind of cell."""
+    digest, own = hashlib.sha256(), Path(inspect.getfile(inspect.unwrap(KINDS[kind])))
+    own = package / own.relative_to(PACKAGE) if own.is_relative_to(PACKAGE) else own
+    places = [package / name for name in COMPUTES]
+    every = [file for place in places for file in (sorted(place.rglob("*.py")) if place.is_dir() else [place])]
+    for file in (*every, own):
+        text = file.read_bytes().replace(b"\r\n", b"\n")
+        name = file.relative_to(package).as_posix() if file.is_relative_to(package) else file.name
+        digest.update(f"{name} {len(text)}\n".encode() + text)
+    return digest.hexdigest()[:16]
 
 
 @cache
-def code() -> str:
-    """The digest of the code that runs here."""
-    return source_digest(PACKAGE)
+def code(kind: str) -> str:
+    """The digest of the code that computes a kind of cell here."""
+    return source_digest(PACKAGE, kind)
 
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """kind : a name in `experiments.compute.KINDS`; settings : JSON values, every choice that the result depends on."""
+    """kind : a name in `KINDS`; settings : JSON values, every choice that the result depends on.
+
+    A setting "problem" holds the arguments of the problem. As a row of a table, a cell has its kind, its settings and
+    those of its problem as columns: cell["agents"].
+    """
 
     kind: str
     settings: Mapping[str, Any]
 
+    def __post_init__(self) -> None:
+        checks.choice("kind", self.kind, tuple(KINDS))
+
+    @cached_property
+    def columns(self) -> dict[str, Any]:
+        """Every setting by its name."""
+        own = {name: value for name, value in self.settings.items() if name != "problem"}
+        return {"kind": self.kind, **self.settings.get("problem", {}), **own}
+
+    def __getitem__(self, column: str) -> Any:
+        return self.columns[column]
+
+    def __contains__(self, column: str) -> bool:
+        return column in self.columns
+
     @cached_property
     def text(self) -> str:
         """The description, the same for equal cells of equal code."""
-        return json.dumps({"code": code(), "kind": self.kind, "settings": self.settings}, sort_keys=True)
+        settings = dict(self.settings)
+        if settings.get("method") == "scafflsa" and 1 in (self.columns.get("agents"), settings.get("local_steps")):
+            settings["method"] = "fedlsa"  # one agent, or one local step, makes all methods the same
+        return json.dumps({"code": code(self.kind), "kind": self.kind, "settings": settings}, sort_keys=True)
 
     @cached_property
     def key(self) -> str:
         """What the description's file is called: the code's digest first."""
-        return f"{code()}-{hashlib.sha256(self.text.encode()).hexdigest()[:32]}"
+        return f"{code(self.kind)}-{hashlib.sha256(self.text.encode()).hexdigest()[:32]}"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Cell) and self.text == other.text
@@ -63,5 +114,117 @@ class Cell:
     @staticmethod
     def from_text(text: str) -> Cell:
         """The inverse of `text`; a text that other code has written is another cell's."""
-        held = json.loads(text)
-        return Cell(held["kind"], held["settings"])
+        description = json.loads(text)
+        return Cell(description["kind"], description["settings"])
+
+
+def compute(cell: Cell, how: Mapping[str, Any] | None = None) -> xr.Dataset:
+    """The result of a cell; how : engine, threads and progress of a simulation, on which no result depends."""
+    return KINDS[cell.kind](json.loads(cell.text)["settings"], how or {})
+
+
+class Store:
+    """A folder of cell results. A file that is damaged, or of another cell, counts as missing and is replaced."""
+
+    def __init__(self, folder: Path, kept: int = BYTES_IN_MEMORY) -> None:
+        self.folder, self.kept = folder, kept
+        self._sound: set[str] = set()  # keys of files that were read, or written, and are right
+        self._recent: OrderedDict[str, xr.Dataset] = OrderedDict()
+        self._bytes = 0  # of these
+
+    def path(self, cell: Cell) -> Path:
+        return self.folder / f"{cell.key}.nc"
+
+    def outdated(self) -> list[Path]:
+        """Files of cells that other code has computed: they are never read."""
+        current = {code(kind) for kind in KINDS}
+        return sorted(path for path in self.folder.glob("*.nc") if path.name.partition("-")[0] not in current)
+
+    def has(self, cell: Cell) -> bool:
+        """Whether a sound result is there; it is read for that."""
+        return cell.key in self._sound or self._read(cell) is not None
+
+    def __getitem__(self, cell: Cell) -> xr.Dataset:
+        result = self._recent.get(cell.key)
+        if result is None:
+            result = self._read(cell)
+        if result is None:
+            raise KeyError(cell.text)
+        self._recent.move_to_end(cell.key)
+        return result
+
+    def __setitem__(self, cell: Cell, result: xr.Dataset) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        labelled = result.assign_attrs({CELL: cell.text})
+        files.write(labelled, self.path(cell))
+        self._keep(cell, labelled)
+
+    def _read(self, cell: Cell) -> xr.Dataset | None:
+        if not self.path(cell).exists():
+            return None
+        try:
+            result = files.load(self.path(cell))
+        except ResultFileError:
+            return None
+        if result.attrs.get(CELL) != cell.text:
+            return None
+        self._keep(cell, result)
+        return result
+
+    def _keep(self, cell: Cell, result: xr.Dataset) -> None:
+        self._sound.add(cell.key)
+        old = self._recent.pop(cell.key, None)
+        self._bytes += result.nbytes - (0 if old is None else old.nbytes)
+        self._recent[cell.key] = result
+        while len(self._recent) > 1 and self._bytes > self.kept:
+            self._bytes -= self._recent.popitem(last=False)[1].nbytes
+
+
+Lookup = Callable[[Cell], xr.Dataset]  # the result of a cell
+
+
+class Results:
+    """The tidy table of an experiment: a row per cell, its settings as columns, its result as values."""
+
+    def __init__(self, cells: Iterable[Cell], lookup: Lookup) -> None:
+        self.cells, self._lookup = list(cells), lookup
+
+    def __iter__(self) -> Iterator[tuple[Cell, xr.Dataset]]:
+        """Rows: a cell, for its settings, with its result."""
+        return ((cell, self._lookup(cell)) for cell in self.cells)
+
+    def where(self, **columns: Any) -> Results:
+        """The rows with these values of columns; None : without that column."""
+        kept = [c for c in self.cells if all(c.columns.get(k) == v for k, v in columns.items())]
+        return Results(kept, self._lookup)
+
+    def of(self, cells: Iterable[Cell]) -> Results:
+        """The rows of some cells, in their order."""
+        return Results(cells, self._lookup)
+
+    def by(self, *columns: str) -> dict[Any, Results]:
+        """Tables of the rows that agree in some columns, by these values (one column: by its value), in their order."""
+        groups: dict[Any, list[Cell]] = {}
+        for cell in self.cells:
+            values = tuple(cell.columns.get(name) for name in columns)
+            groups.setdefault(values if len(columns) > 1 else values[0], []).append(cell)
+        return {values: Results(cells, self._lookup) for values, cells in groups.items()}
+
+    def column(self, name: str) -> Floats:
+        """A setting of every row : (rows,)."""
+        return np.array([float(cell[name]) for cell in self.cells])
+
+    def values(self, name: str) -> Floats:
+        """A number of every row's result : (rows,); of a curve, that of the last round."""
+        return np.array([float(np.ravel(result[name].values)[-1]) for _, result in self])
+
+    def partner(self, cell: Cell, **changes: Any) -> xr.Dataset | None:
+        """The result whose row has in all its columns what `cell` has after some changes; None if there is none."""
+        wanted = {**cell.columns, **changes}
+        rows = [c for c in self.cells if all(k in wanted and wanted[k] == v for k, v in c.columns.items())]
+        return self._lookup(rows[0]) if rows else None
+
+    def only(self) -> xr.Dataset:
+        """The result of a table with one row."""
+        (cell,) = self.cells
+        return self._lookup(cell)

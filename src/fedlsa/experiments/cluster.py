@@ -16,9 +16,8 @@ import xarray as xr
 
 from ..errors import ClusterError, MissingExtraError
 from ..files import reason
-from .cells import Cell
-from .compute import compute
-from .runner import Done, Tick
+from .cells import Cell, compute
+from .executor import Done, Tick
 
 LOCAL = "local"
 RETRIES = 20  # of a cell whose worker dies

@@ -1,13 +1,17 @@
-"""What each kind of cell computes: from its settings to a dataset. Plain functions of plain values.
+"""What the kinds of cells that many experiments share compute: runs, exact curves, limits and laws.
 
-A setting "problem" holds the arguments of `fl.problems.garnet`; "method" and its parameters make the algorithm.
+A setting "problem" holds a family of problems and its arguments; "method" and its parameters make the algorithm. A
+setting "skip" makes observations come from trajectories, of which one in q is used: it is q, or "tau_mix" (the longest
+mixing time of the agents' chains), or "theorem" (eq:q_block_size). These follow from the problem when the cell is
+computed, so that listing cells costs nothing; a round then makes "updates" updates and takes q times as many steps.
 """
 
 from __future__ import annotations
 
 import functools
+import json
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -25,32 +29,67 @@ from ..theory.local_steps import repeated
 from ..theory.moments import moments
 from ..theory.pairs import pair_map
 from ..theory.symmetric import smat
-from . import baselines, markov_cells, planning, value_cells
-from .cells import Cell
+from .cells import Cell, computes
 
 Settings = Mapping[str, Any]
-Report = Callable[[float, float], None]
-
-
-@functools.lru_cache(maxsize=8)
-def _garnet(arguments: tuple[tuple[str, Any], ...]) -> Problem:
-    return problems.garnet(**dict(arguments))
+How = Mapping[str, Any]
+GARNET = "garnet"  # the paper's family
+ROUND_LENGTHS = ("local_steps", "probability")  # settings of a method
 
 
 def problem(settings: Settings) -> Problem:
-    """The Garnet problem of a cell; cells of one problem share it while it is in use."""
-    return _garnet(tuple(sorted(settings["problem"].items())))
+    """The problem of a cell; cells of one problem share it while it is in use.
+
+    Its setting "problem" holds a "family" (`problems.FAMILIES`; a Garnet where it says none) and its arguments. It may
+    hold "copies": each agent that is drawn then stands for that many, which changes N and nothing else. And
+    "first_feature": by that factor the first feature is smaller, which lowers a and nu and leaves the other constants
+    nearly as they are.
+    """
+    return _problem(json.dumps(settings["problem"], sort_keys=True))
 
 
-def algorithm(settings: Settings) -> Algorithm:
-    """The method of a cell."""
-    own = {k: settings[k] for k in ("step_size", "local_steps", "probability") if k in settings}
-    return METHODS[settings["method"]](**own)
+@functools.lru_cache(maxsize=8)
+def _problem(description: str) -> Problem:
+    arguments = json.loads(description)
+    copies, factor = arguments.pop("copies", 1), arguments.pop("first_feature", 1)
+    if copies > 1:
+        arguments["assignment"] = np.tile(np.arange(arguments["agents"]), copies)
+    p = problems.make(arguments.pop("family", GARNET), **arguments)
+    if factor == 1:
+        return p
+    scale = np.append(factor, np.ones(p.dim - 1))
+    tables = [(p.prob[span], *p.observations.matrices(span)) for span in p.spans()]
+    smaller = [(prob, scale[:, None] * A * scale, b * scale) for prob, A, b in tables]
+    return problems.from_observations(smaller, assignment=p.assignment)
 
 
-def sampling(settings: Settings) -> Sampling:
-    """i.i.d., or trajectories of which every `thin`-th observation is used."""
-    return Markov(thin=settings["thin"]) if "thin" in settings else IID()
+def run_of(settings: Settings) -> tuple[Problem, Algorithm, Sampling]:
+    """The problem, the method and the sampling of a cell."""
+    p, method, eta = problem(settings), METHODS[settings["method"]], settings["step_size"]
+    if "skip" not in settings:
+        return p, method(step_size=eta, **{k: settings[k] for k in ROUND_LENGTHS if k in settings}), IID()
+    q = skipping(p, settings)
+    return p, method.with_steps(eta, settings["updates"] * q), Markov(thin=q)
+
+
+def skipping(p: Problem, settings: Settings) -> int:
+    """The number q that a cell's "skip" stands for.
+
+    The theorem's q depends on H = updates q through a logarithm: the least q that is its own block is found by
+    substituting it again and again (cor:sample_complexity_lsa_Markov).
+    """
+    if settings["skip"] == "tau_mix":
+        return int(theory.mixing_times(p)[p.assignment].max())
+    if settings["skip"] != "theorem":
+        return int(settings["skip"])
+    q, block, method = 0, 1, METHODS[settings["method"]]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TheoryWarning)
+        while block > q:
+            q = block
+            a = method.with_steps(settings["step_size"], settings["updates"] * q)
+            block = theory.markov_block(p, a, settings["planned_rounds"], settings["epsilon"]).q
+    return q
 
 
 def _bias(p: Problem, a: FedLSA) -> Floats:
@@ -60,9 +99,10 @@ def _bias(p: Problem, a: FedLSA) -> Floats:
         return theory.bias(p, a.step_size, a.local_steps)
 
 
-def simulated(settings: Settings, how: Mapping[str, Any], report: Report | None) -> xr.Dataset:
+@computes("simulate")
+def simulated(settings: Settings, how: How) -> xr.Dataset:
     """A simulation; "start": "limit" begins at theta_star plus the limit bias, with the ideal control variates."""
-    p, a = problem(settings), algorithm(settings)
+    p, a, sampling = run_of(settings)
     start: dict[str, Any] = {}
     if settings.get("start") == "limit":
         start = (
@@ -70,32 +110,30 @@ def simulated(settings: Settings, how: Mapping[str, Any], report: Report | None)
             if isinstance(a, FedLSA)
             else {"theta_0": p.theta_star, "xi_0": p.xi_star}
         )
-    return engine.simulate(
-        p,
-        a,
-        rounds=settings["rounds"],
-        seeds=settings["seeds"],
-        sampling=sampling(settings),
-        record=settings["record"],
-        progress=report,
-        **start,
-        **how,
-    )
+    run = {"rounds": settings["rounds"], "seeds": settings["seeds"], "record": settings["record"]}
+    return _with_q(engine.simulate(p, a, sampling=sampling, **run, **start, **how), sampling)
 
 
-def exact(settings: Settings, how: Mapping[str, Any], report: Report | None) -> xr.Dataset:
+@computes("exact")
+def exact(settings: Settings, how: How) -> xr.Dataset:
     """The exact error curve, with theta_star and, for FedLSA, the limit bias."""
-    p, a = problem(settings), algorithm(settings)
-    curve = theory.exact(p, a, rounds=settings["rounds"], record=settings["record"], sampling=sampling(settings))
+    p, a, sampling = run_of(settings)
+    curve = theory.exact(p, a, rounds=settings["rounds"], record=settings["record"], sampling=sampling)
     curve = curve.assign(theta_star=("dim", p.theta_star))
-    if isinstance(a, FedLSA):
+    if isinstance(a, FedLSA) and isinstance(sampling, IID):
         curve = curve.assign(bias=("dim", _bias(p, a)))
-    return curve
+    return _with_q(curve, sampling)
 
 
-def limit(settings: Settings, how: Mapping[str, Any], report: Report | None) -> xr.Dataset:
+def _with_q(result: xr.Dataset, sampling: Sampling) -> xr.Dataset:
+    return result.assign(q=((), sampling.thin)) if isinstance(sampling, Markov) else result
+
+
+@computes("limit")
+def limit(settings: Settings, how: How) -> xr.Dataset:
     """The stationary law without its radius: mse, squared bias, variance, mean and covariance."""
-    end = theory.stationary(problem(settings), algorithm(settings))
+    p, a, _ = run_of(settings)
+    end = theory.stationary(p, a)
     values = {"mse": end.mse, "squared_bias": float(end.bias @ end.bias), "variance": end.variance}
     return _law(end.mean, end.covariance).assign({k: ((), v) for k, v in values.items()})
 
@@ -104,9 +142,10 @@ def _law(mean: Floats, covariance: Floats) -> xr.Dataset:
     return xr.Dataset({"mean": ("dim", mean), "covariance": (("dim", "other"), covariance)})
 
 
-def law(settings: Settings, how: Mapping[str, Any], report: Report | None) -> xr.Dataset:
+@computes("law")
+def law(settings: Settings, how: How) -> xr.Dataset:
     """Exact mean (d,) and covariance (d, d) of theta after the last round; round by round, without any short cut."""
-    p, a, T = problem(settings), algorithm(settings), settings["rounds"]
+    (p, a, _), T = run_of(settings), settings["rounds"]
     m, eta = moments(p), settings["step_size"]
     u = np.ones(m.dim)  # where `simulate` begins
     if isinstance(a, FedLSA):
@@ -122,30 +161,16 @@ def law(settings: Settings, how: Mapping[str, Any], report: Report | None) -> xr
     return found.assign(bias=("dim", _bias(p, a))) if isinstance(a, FedLSA) else found
 
 
-KINDS: dict[str, Callable[[Settings, Mapping[str, Any], Report | None], xr.Dataset]] = {
-    "simulate": simulated,
-    "exact": exact,
-    "limit": limit,
-    "law": law,
-    "plan": planning.planned,
-    "promise": planning.promised,
-    "lower-bound": planning.lower_bound,
-    "one-shot": baselines.one_shot,
-    "markov": markov_cells.simulated,
-    "markov-exact": markov_cells.exact,
-    "values": value_cells.value_errors,
-}
+def scalars(**values: float) -> xr.Dataset:
+    """A dataset of numbers."""
+    return xr.Dataset({name: ((), float(value)) for name, value in values.items()})
 
 
 def updates(cell: Cell) -> float:
     """How many agent updates a cell makes: what its share of the progress is measured in."""
-    s = cell.settings
-    if cell.kind not in ("simulate", "markov"):
+    if cell.kind != "simulate":
         return 0.0
-    length = 1 / s["probability"] if "probability" in s else s.get("updates") or s["local_steps"] // s.get("thin", 1)
-    return float(s["problem"]["agents"]) * s["rounds"] * length * s["seeds"]
-
-
-def compute(cell: Cell, how: Mapping[str, Any] | None = None, report: Report | None = None) -> xr.Dataset:
-    """The result of a cell; how : engine and threads of a simulation, on which no result depends."""
-    return KINDS[cell.kind](cell.settings, how or {}, report)
+    family = problems.FAMILIES[cell.columns.get("family", GARNET)]
+    agents = cell.columns.get("agents", family.parameters["agents"].default) * cell.columns.get("copies", 1)
+    length = 1 / cell["probability"] if "probability" in cell else cell["updates" if "skip" in cell else "local_steps"]
+    return float(agents) * cell["rounds"] * length * cell["seeds"]

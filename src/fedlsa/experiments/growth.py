@@ -6,177 +6,169 @@ changes a and nu, and another discount changes 1 - gamma (and theta_star with it
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import xarray as xr
 
 from ..checks import Floats
 from ..figures.complexities import CostPanel, cost_panels, marks_of
-from . import laws
-from .base import Claim, Experiment, Lookup, Panels, Picture, Row, Scale, Table
-from .cells import Cell
-from .complexities import LSA, NAMES, QUICK_AGENTS, QUICK_EPSILONS, RULE, TD, TITLES, Study, note
-from .lower_bound import CLAIMS as LOWER_BOUND_CLAIMS
-from .lower_bound import PICTURE as LOWER_BOUND
-from .stated import SMALL
+from . import claim_statistics as laws
+from . import lower_bound
+from .cells import Cell, Results
+from .cost_tables import COSTS, LSA, NAMES, QUICK_AGENTS, QUICK_EPSILONS, RULE, TD, TITLES, CostTable, note
+from .experiment import Claim, Experiment, Picture, Row, Scale, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 EPSILON = 0.025
-COSTS = {"rounds": "communications", "local_steps": "local updates", "samples": "samples"}
 
 
 @dataclass(frozen=True)
 class Axis:
-    """What grows. symbol : in headings; values : of a setting (quick ones are fewer), by which the problem differs."""
+    """What grows. symbol : in headings; x : what it is for a plan; changes : of the problem (quick ones are fewer)."""
 
     name: str
     symbol: str
-    setting: str
-    values: Sequence[float]
-    quick: Sequence[float]
+    x: Callable[[Cell, xr.Dataset], float]
+    changes: Sequence[dict[str, float]]
+    quick: Sequence[dict[str, float]]
 
-    def problems(self, scale: Scale) -> dict[str, dict[str, Any]]:
-        """Problems by the value of the setting."""
-        values = self.quick if scale.quick else self.values
-        if self.setting == "agents":
-            return {f"{n:g}": LSA.problem(scale, int(n)) for n in values}
-        usual = {"shrunk": 1, "discount": 0.95}[self.setting]  # as the other cells, which do not mention them
-        own = {f"{v:g}": {} if v == usual else {self.setting: v} for v in values}
-        return {k: {**LSA.problem(scale), **v} for k, v in own.items()}
+    def cells(self, scale: Scale, *methods: str) -> list[Cell]:
+        """Plans of the methods at one accuracy, along the axis."""
+        settings = {"epsilon": QUICK_EPSILONS[0] if scale.quick else EPSILON}
+        return [
+            Cell("plan", {"problem": {**LSA.problem(scale), **change}, "method": method, **settings})
+            for method in methods or TITLES
+            for change in (self.quick if scale.quick else self.changes)
+        ]
 
-    def cells(self, scale: Scale) -> Panels:
-        """A panel of plans per method."""
-        epsilon = QUICK_EPSILONS[0] if scale.quick else EPSILON
-        return {
-            f"{self.symbol} {method}": {
-                v: Cell("plan", {"problem": problem, "method": method, "epsilon": epsilon})
-                for v, problem in self.problems(scale).items()
-            }
-            for method in TITLES
-        }
+    def against(self, results: Results, what: str) -> tuple[Floats, Floats]:
+        """What grows and a cost of one method."""
+        return np.array([self.x(cell, plan) for cell, plan in results]), results.values(what)
 
-    def measured(self, method: str, what: str, cells: Panels, lookup: Lookup) -> tuple[Floats, Floats]:
-        """What grows and a cost."""
-        held = cells[f"{self.symbol} {method}"]
-        found = [lookup(cell) for cell in held.values()]
-        x = {
-            "agents": lambda: [float(n) for n in held],
-            "a": lambda: [1 / float(f["a"]) for f in found],
-            "discount": lambda: [1 / (1 - float(v)) for v in held],
-            "nu": lambda: [1 / float(f["nu"]) for f in found],
-        }[self.name]()
-        return np.array(x), np.array([float(f[what]) for f in found])
-
-    def exponent(self, method: str, what: str, cells: Panels, lookup: Lookup) -> float:
-        """The slope of the logarithms."""
-        return laws.slope(*self.measured(method, what, cells, lookup))
+    def exponent_claim(self, name: str, text: str, source: str, method: str, what: str, **more: Any) -> Claim:
+        """On the exponent with which a cost of a method grows."""
+        cost = {"rounds": "communications", "samples": "observations per agent"}[what]
+        return Claim(
+            name,
+            text,
+            source,
+            f"exponent of {self.symbol} in the {cost}, at one accuracy",
+            lambda scale: self.cells(scale, method),
+            lambda results: laws.slope(*self.against(results, what)),
+            **more,
+        )
 
 
-N = Axis("agents", "N", "agents", (2, 4, 10, 40, 100), QUICK_AGENTS)
-A = Axis("a", "1/a", "shrunk", (1, 0.5, 0.25), (1, 0.25))
-GAMMA = Axis("discount", "1/(1\u2212\u03b3)", "discount", (0.8, 0.9, 0.95, 0.98), (0.8, 0.95))
-NU = Axis("nu", "1/\u03bd", "shrunk", (1, 0.5, 0.25), (1, 0.25))
+def _copies(*agents: int) -> list[dict[str, float]]:
+    return [{"copies": n // 2} for n in agents]
+
+
+def _features(*factors: float) -> list[dict[str, float]]:
+    return [{"first_feature": factor} for factor in factors]
+
+
+def _discounts(*discounts: float) -> list[dict[str, float]]:
+    return [{"discount": discount} for discount in discounts]
+
+
+FEATURES = (_features(1, 0.5, 0.25), _features(1, 0.25))
+N = Axis("agents", "N", lambda c, _: c["agents"] * c["copies"], _copies(2, 4, 10, 40, 100), _copies(*QUICK_AGENTS))
+A = Axis("a", "1/a", lambda _, plan: 1 / float(plan["a"]), *FEATURES)
+GAMMA = Axis(
+    "discount",
+    "1/(1\u2212\u03b3)",
+    lambda c, _: 1 / (1 - c["discount"]),
+    _discounts(0.8, 0.9, 0.95, 0.98),
+    _discounts(0.8, 0.95),
+)
+NU = Axis("nu", "1/\u03bd", lambda _, plan: 1 / float(plan["nu"]), *FEATURES)
 
 
 @dataclass(frozen=True)
 class Growth:
-    """A table with exponents along some axes."""
+    """A table of costs with exponents along some axes."""
 
-    study: Study
+    table: CostTable
     axes: Sequence[Axis]
 
-    def cells(self, scale: Scale) -> Panels:
-        return {**self.study.cells(scale), **{k: v for axis in self.axes for k, v in axis.cells(scale).items()}}
+    def cells(self, scale: Scale) -> list[Cell]:
+        return [*self.table.cells(scale), *(cell for axis in self.axes for cell in axis.cells(scale))]
 
-    def table(self, cells: Panels, lookup: Lookup, scale: Scale) -> list[Row]:
+    def rows(self, results: Results, scale: Scale) -> list[Row]:
+        """The table's rows, each with the exponents."""
         rows: list[Row] = []
-        for row, (method, stated) in zip(self.study.table(cells, lookup, scale), self.study.rows.items(), strict=True):
-            grown: dict[str, str | int | float] = {
-                f"exponent of {axis.symbol} in {name}": round(axis.exponent(method, what, cells, lookup), 2)
-                for axis in self.axes
-                for what, name in COSTS.items()
-            }
-            exponent = grown["exponent of N in samples"]
-            assert isinstance(exponent, float)
-            fewer = "fewer than stated" if exponent < stated.agents - SMALL else "as stated"
-            rows.append({**row, **grown, "samples with many agents are": fewer})
+        stated = self.table.stated.items()
+        for row, (method, costs) in zip(self.table.rows(results, scale), stated, strict=True):
+            exponents = {}
+            for axis in self.axes:
+                plans = results.of(axis.cells(scale, method))
+                for what, name in COSTS.items():
+                    heading = f"exponent of {axis.symbol} in {name}"
+                    exponents[heading] = round(laws.slope(*axis.against(plans, what)), 2)
+            fewer = exponents["exponent of N in samples"] < costs.agents - laws.CLEARLY_SMALLER
+            rows.append(
+                {**row, **exponents, "samples with many agents are": "fewer than stated" if fewer else "as stated"}
+            )
         return rows
 
     def claims(self) -> tuple[Claim, ...]:
         """Costs grow no faster than stated along the axes."""
-        label = "tab:summary-of-results-TD" if self.study.perturbed else "tab:summary-of-results"
-        found = []
-        for axis in self.axes[1:]:
-            for method in ("fedlsa", "scafflsa"):
-                found.append(
-                    Claim(
-                        f"{self.study.name}-{method}-{axis.name}",
-                        f"{NAMES[method]}'s communications grow no faster than the square of {axis.symbol}",
-                        label,
-                        f"exponent of {axis.symbol} in the communications, at one accuracy",
-                        _of(axis, method),
-                        _exponent(axis, method, "rounds"),
-                        at_most=2.0 + SMALL,
-                        kind="paper",
-                        quote=f"{NAMES[method]}: communication O({self.study.rows[method].rounds})",
-                    )
-                )
-        return tuple(found)
+        return tuple(
+            axis.exponent_claim(
+                f"{self.table.name}-{method}-{axis.name}",
+                f"{NAMES[method]}'s communications grow no faster than the square of {axis.symbol}",
+                self.table.label,
+                method,
+                "rounds",
+                at_most=2.0 + laws.CLEARLY_SMALLER,
+                quote=f"{NAMES[method]}: communication O({self.table.stated[method].rounds})",
+            )
+            for axis in self.axes[1:]
+            for method in ("fedlsa", "scafflsa")
+        )
 
 
-def _of(axis: Axis, method: str) -> Any:
-    return lambda scale: {k: v for k, v in axis.cells(scale).items() if k.endswith(f" {method}")}
+LSA_GROWTH, TD_GROWTH = Growth(LSA, (N, A)), Growth(TD, (N, GAMMA, NU))
 
 
-def _exponent(axis: Axis, method: str, what: str) -> Any:
-    return lambda cells, lookup, scale: axis.exponent(method, what, cells, lookup)
-
-
-ONE, TWO = Growth(LSA, (N, A)), Growth(TD, (N, GAMMA, NU))
-
-
-def draw_speed_up(cells: Panels, lookup: Lookup, scale: Scale) -> Figure:
+def draw_speed_up(results: Results, scale: Scale) -> Figure:
     """Communications and samples against the accuracy, and samples against the number of agents."""
-    marks = [marks_of(name, *N.measured(m, "samples", cells, lookup), joined=True) for m, name in NAMES.items()]
+    along = {name: results.of(N.cells(scale, method)) for method, name in NAMES.items()}
+    marks = [marks_of(name, *N.against(plans, "samples"), joined=True) for name, plans in along.items()]
     x = marks[0].x
     guide = {"1/N": (x, min(m.y[0] for m in marks) / 2.5 * x[0] / x)}
-    title = f"samples, ε = {next(iter(cells['N fedlsa'].values())).settings['epsilon']:g}"
+    title = f"samples, ε = {along['FedLSA'].cells[0]['epsilon']:g}"
     last = CostPanel(title, "agents N", "observations per agent", marks, guide)
-    return cost_panels([*LSA.panels(cells, lookup), last], note=note(scale))
+    return cost_panels([*LSA.panels(results, scale), last], note=note(scale))
 
 
-def _drawn(scale: Scale) -> Panels:
-    return {**LSA.cells(scale), **N.cells(scale)}
+def _speed_up_claim(method: str, text: str, source: str = LSA.label, **more: Any) -> Claim:
+    bounds = {"at_least": -1.2, "at_most": -0.8}
+    return N.exponent_claim(f"speed-up-{method}", text, source, method, "samples", **bounds, **more)
 
 
-def _speed_up_claim(method: str, text: str, label: str = "tab:summary-of-results", **k: Any) -> Claim:
-    statistic = "exponent of N in the observations per agent, at one accuracy"
-    bounds: Mapping[str, Any] = {"at_least": -1.2, "at_most": -0.8}
-    value = _exponent(N, method, "samples")
-    return Claim(f"speed-up-{method}", text, label, statistic, _of(N, method), value, **bounds, **k)
-
-
-def _said(method: str) -> dict[str, str]:
-    return {"kind": "paper", "quote": f"{NAMES[method]}: sample complexity O({LSA.rows[method].samples})"}
+def _stated_samples(method: str) -> str:
+    return f"{NAMES[method]}: sample complexity O({LSA.stated[method].samples})"
 
 
 EXPERIMENTS = (
     Experiment(
         "table1",
         "What an accuracy costs: communications, local updates and samples of each method",
-        ("tab:summary-of-results", "thm:no-speed-up-proxskip"),
+        (LSA.label, "thm:no-speed-up-proxskip"),
         (
             Picture(
                 "table1",
                 "What an RMSE of ε costs: communications, samples per agent, and samples against the number of agents.",
-                _drawn,
+                lambda scale: [*LSA.cells(scale, kinds=("plan",)), *N.cells(scale)],
                 draw_speed_up,
             ),
-            LOWER_BOUND,
+            lower_bound.PICTURE,
         ),
         (
             Table(
@@ -184,41 +176,47 @@ EXPERIMENTS = (
                 f"Stated and measured costs of an accuracy ε; measured: {RULE}. Exponents of N and 1/a: at one "
                 "accuracy; a, the least eigenvalue of the symmetric part of an agent's matrix, is lowered by a smaller "
                 "first feature.",
-                ONE.cells,
-                ONE.table,
+                LSA_GROWTH.cells,
+                LSA_GROWTH.rows,
             ),
         ),
         (
             *LSA.claims(),
-            *ONE.claims(),
+            *LSA_GROWTH.claims(),
             _speed_up_claim(
                 "synchronous",
                 f"{TITLES['synchronous']}: its samples fall like 1/N, where the table's row of earlier work has N²",
                 "cor:sample_compl_h_1_proof",
-                kind="paper",
                 quote="T = O((v_heter or sigma_eps) / (N a² ε²) · log ||theta_0 - theta_star|| / ε)",
             ),
-            _speed_up_claim("fedlsa", "FedLSA's samples fall like 1/N", **_said("fedlsa")),
-            _speed_up_claim("scafflsa", "SCAFFLSA's samples fall like 1/N", **_said("scafflsa")),
+            _speed_up_claim("fedlsa", "FedLSA's samples fall like 1/N", quote=_stated_samples("fedlsa")),
+            _speed_up_claim("scafflsa", "SCAFFLSA's samples fall like 1/N", quote=_stated_samples("scafflsa")),
             _speed_up_claim("scaffnew", "Scaffnew's samples fall like 1/N, which its row does not say"),
-            *LOWER_BOUND_CLAIMS,
+            *lower_bound.CLAIMS,
         ),
     ),
     Experiment(
         "table2",
         "What an accuracy costs in federated TD learning",
-        ("tab:summary-of-results-TD",),
-        (Picture("table2", "What an RMSE of ε costs in federated TD(0) with ten agents.", TD.cells, TD.draw),),
+        (TD.label,),
+        (
+            Picture(
+                "table2",
+                "What an RMSE of ε costs in federated TD(0) with ten agents.",
+                lambda scale: TD.cells(scale, kinds=("plan",)),
+                TD.draw,
+            ),
+        ),
         (
             Table(
                 "table2",
                 f"Stated and measured costs, federated TD(0); measured: {RULE}. Exponents of N, {GAMMA.symbol} and "
                 f"{NU.symbol}: at one accuracy on the first table's instance, for other discounts and with a smaller "
                 "first feature.",
-                TWO.cells,
-                TWO.table,
+                TD_GROWTH.cells,
+                TD_GROWTH.rows,
             ),
         ),
-        (*TD.claims(), *TWO.claims()),
+        (*TD.claims(), *TD_GROWTH.claims()),
     ),
 )

@@ -1,19 +1,35 @@
-"""When one message is enough: one-shot baselines beside plans of FedLSA and SCAFFLSA, on the first table's instance."""
+"""When one message is enough: one-shot baselines beside plans of FedLSA and SCAFFLSA, on the first table's instance.
+
+Every site sends one message, made from n observations of its own, and is done.
+
+- The averaged system (federated LSTD, normal equations): sites send estimates of (A_bar_c, b_bar_c), d^2 + d numbers,
+  and the server solves their average. Consistent; n times its MSE tends to tr(A^-1 S A^-T), A = sum_c w_c A_bar_c,
+  S = sum_c w_c^2 Sigma_omega_c.
+- The average of local solutions: sites send the solutions of their own estimates, d numbers. It tends to the mean of
+  the theta_star_c, which is not theta_star unless agents are alike.
+
+Random numbers: one NumPy generator per seed and number of observations, default_rng([seed, n]); each agent's counts of
+the outcomes of its table are one multinomial draw, agent after agent. Nothing here shares draws with `fl.simulate`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
 
+from .. import theory
 from ..checks import Floats
 from ..figures import style
 from ..figures.complexities import CostPanel, Marks, cost_panels, marks_of
-from . import laws
-from .base import Claim, Experiment, Lookup, Panels, Picture, Row, Scale, Table
-from .cells import Cell
-from .complexities import LSA, NAMES
+from ..problems import Problem
+from . import claim_statistics as laws
+from .cells import Cell, Results, computes
+from .compute import How, Settings, problem
+from .cost_tables import LSA, NAMES
+from .experiment import Claim, Experiment, Picture, Row, Scale, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,159 +38,195 @@ SAMPLES, QUICK_SAMPLES = tuple(10**k for k in range(2, 8)), (1_000, 10_000, 100_
 DRAWS, FEWEST = 10, 50  # draws of a baseline for each seed of a simulation, and the fewest: they cost next to nothing
 SETTLED = 10_000  # observations from which on the limits describe a baseline
 SYSTEM, SOLUTIONS = "one message: averaged system", "one message: average of local solutions"
-SHOWN = ("fedlsa", "scafflsa")
 DIM = 8  # of the Garnet, where its settings do not say otherwise
 
 
-def cells(scale: Scale) -> Panels:
-    """Baselines by the number of observations; the plans are those of the first table."""
+def estimated_systems(p: Problem, n: int, seed: int) -> tuple[Floats, Floats]:
+    """Means of A(z) : (N, d, d) and of b(z) : (N, d) over n i.i.d. observations of each agent."""
+    rng = np.random.default_rng([seed, n])
+    spans = list(p.spans())
+    means = [p.observations.mean(spans[m], rng.multinomial(n, p.prob[spans[m]]) / n) for m in p.assignment]
+    return np.stack([A for A, _ in means]), np.stack([b for _, b in means])
+
+
+def averaged_system(A: Floats, b: Floats, weights: Floats) -> Floats:
+    """The solution (d,) of sum_c w_c A_c theta = sum_c w_c b_c (eq:lsa_syst_fed with estimates)."""
+    return _shortest_solution(np.tensordot(weights, A, 1), weights @ b)
+
+
+def average_of_solutions(A: Floats, b: Floats, weights: Floats) -> Floats:
+    """sum_c w_c theta_c with A_c theta_c = b_c : (d,)."""
+    return np.asarray(weights @ np.stack([_shortest_solution(*own) for own in zip(A, b, strict=True)]), np.float64)
+
+
+def _shortest_solution(A: Floats, b: Floats) -> Floats:
+    """Of all solutions the shortest, for few observations may leave directions that none has shown."""
+    return np.asarray(np.linalg.lstsq(A, b)[0], np.float64)
+
+
+def limits(p: Problem) -> dict[str, float]:
+    """For large n: n times the MSE of the averaged system; squared bias, and n times the variance, of the average."""
+    known, w = theory.constants(p), p.weights
+    inverse = np.linalg.inv(np.tensordot(w, p.A_bar, 1))
+    own = np.linalg.inv(p.A_bar)
+    off = w @ p.theta_star_local - p.theta_star
+    return {
+        "system_bias": 0.0,
+        "system_noise": float(np.trace(inverse @ np.tensordot(w**2, known.Sigma_omega, 1) @ inverse.T)),
+        "solutions_bias": float(off @ off),
+        "solutions_noise": float(np.einsum("c,cij,cjk,cik->", w**2, own, known.Sigma_eps, own)),
+    }
+
+
+@computes("one-shot")
+def squared_errors(settings: Settings, how: How) -> xr.Dataset:
+    """Squared errors (seed,) of both baselines with "samples" observations per agent, with their `limits`."""
+    p, n = problem(settings), settings["samples"]
+    errors = np.empty((2, settings["seeds"]))
+    for seed in range(settings["seeds"]):
+        A, b = estimated_systems(p, n, seed)
+        for row, estimate in zip(errors, (averaged_system, average_of_solutions), strict=True):
+            row[seed] = np.sum((estimate(A, b, p.weights) - p.theta_star) ** 2)
+    return xr.Dataset(
+        {"system": ("seed", errors[0]), "solutions": ("seed", errors[1])}
+        | {name: ((), value) for name, value in limits(p).items()},
+        coords={"seed": np.arange(settings["seeds"])},
+    )
+
+
+def baseline_cells(scale: Scale) -> list[Cell]:
+    """Baselines by the number of observations."""
     where = {"problem": LSA.problem(scale), "seeds": max(FEWEST, DRAWS * scale.seeds)}
-    baselines = {str(n): Cell("one-shot", {**where, "samples": n}) for n in (QUICK_SAMPLES if scale.quick else SAMPLES)}
-    return {"one-shot": baselines, **{k: v for k, v in LSA.cells(scale).items() if k.startswith("plan")}}
+    return [Cell("one-shot", {**where, "samples": n}) for n in (QUICK_SAMPLES if scale.quick else SAMPLES)]
 
 
-def errors(name: str, cells: Panels, lookup: Lookup) -> tuple[Floats, Floats]:
-    """Numbers of observations (n,) and squared errors (n, seed) of a baseline, "system" or "solutions"."""
-    held = cells["one-shot"]
-    return np.array([float(n) for n in held]), np.stack([lookup(c)[name].values for c in held.values()])
+def cells(scale: Scale) -> list[Cell]:
+    """Baselines, and the plans of the first table."""
+    return [*baseline_cells(scale), *LSA.cells(scale, *NAMES, kinds=("plan",))]
 
 
-def last(cells: Panels, lookup: Lookup) -> xr.Dataset:
-    """The result with the most observations."""
-    return lookup(list(cells["one-shot"].values())[-1])
+def limit(name: str, result: xr.Dataset, n: Floats) -> Floats:
+    """What the MSE of a baseline tends to: noise / n, plus the squared bias."""
+    return np.asarray(float(result[f"{name}_bias"]) + float(result[f"{name}_noise"]) / n, np.float64)
 
 
-def limit(name: str, held: xr.Dataset, n: Floats) -> Floats:
-    """What the MSE of a baseline tends to: noise / n, plus the squared bias of the average of solutions."""
-    bias = float(held["solutions_bias"]) if name == "solutions" else 0.0
-    return np.asarray(bias + float(held[f"{name}_noise"]) / n, np.float64)
+def errors_by_samples(results: Results, name: str) -> tuple[Floats, Floats, xr.Dataset]:
+    """Numbers of observations (n,), squared errors (n, seed) of a baseline, and the result with the most."""
+    baselines = results.where(kind="one-shot")
+    found = [result for _, result in baselines]
+    return baselines.column("samples"), np.stack([result[name].values for result in found]), found[-1]
 
 
-def draw(cells: Panels, lookup: Lookup, scale: Scale) -> Figure:
+def draw(results: Results, scale: Scale) -> Figure:
     """MSE against observations per agent, of the baselines and of plans."""
-    held, marks = last(cells, lookup), []
+    marks = []
     for name, label, colour, marker in (
         ("system", SYSTEM, style.OTHERS[3], "D"),
         ("solutions", SOLUTIONS, style.OTHERS[0], "v"),
     ):
-        n, squared = errors(name, cells, lookup)
+        n, squared, last = errors_by_samples(results, name)
         band = (np.quantile(squared, 0.1, axis=1), np.quantile(squared, 0.9, axis=1))
         fine = np.geomspace(n[0], n[-1], 100)
-        law = (fine, limit(name, held, fine))
+        law = (fine, limit(name, last, fine))
         marks.append(Marks(label, colour, n, squared.mean(axis=1), marker, band, law))
-    for method in SHOWN:
-        x, samples = LSA.measured("plan", method, "samples", cells, lookup)
+    for method in ("fedlsa", "scafflsa"):
+        plans = results.where(kind="plan", method=method)
+        samples, epsilon = plans.values("samples"), plans.column("epsilon")
         inside = samples <= 2 * n[-1]
-        marks.append(marks_of(NAMES[method], samples[inside], x[inside] ** -2.0))
+        marks.append(marks_of(NAMES[method], samples[inside], epsilon[inside] ** 2))
+    agents, d = _size(results)
     note = (
         f"Baselines: mean of the squared error over {squared.shape[1]} draws; band: their 10% to 90% quantile;\n"
         "line: its limit for many observations. FedLSA, SCAFFLSA: exact MSE and samples of the plans with\n"
-        f"the fewest communications. Instance: {scale.preset}, N = {LSA.agents(scale)}, d = {dim(scale)}."
+        f"the fewest communications. Instance: {scale.preset}, N = {agents}, d = {d}."
     )
-    return cost_panels(
-        [CostPanel("", "observations per agent", "mean squared error", marks)], note=note, width=6.2, legend=2
-    )
+    panel = CostPanel("", "observations per agent", "mean squared error", marks)
+    return cost_panels([panel], note=note, width=6.2, legend=2)
 
 
-def dim(scale: Scale) -> int:
-    """Of the instance."""
-    return int(LSA.problem(scale).get("features", DIM))
+def _size(results: Results) -> tuple[int, int]:
+    """N and d of the instance."""
+    cell = results.cells[0]
+    return cell["agents"] * cell["copies"], cell.columns.get("features", DIM)
 
 
-def table(cells: Panels, lookup: Lookup, scale: Scale) -> list[Row]:
+def rows(results: Results, scale: Scale) -> list[Row]:
     """Messages, numbers and observations with which each gets to an accuracy."""
-    held, d = last(cells, lookup), dim(scale)
-    rows: list[Row] = []
-    every = LSA.accuracies(scale)
-    for e in (every[0], every[len(every) // 2], every[-1]):
-        for method, name in NAMES.items():
-            found = lookup(cells[f"plan {method}"][f"{e:g}"])
-            T, n = int(found["rounds"]), float(found["samples"])
-            rows.append(_row(e, name, T, 2 * T * d, f"{n:.3g}"))
-        rows.append(_row(e, SYSTEM, 1, d * d + 2 * d, f"{float(held['system_noise']) / e**2:.3g}"))
-        room = e**2 - float(held["solutions_bias"])
-        never = f"never: bias {float(held['solutions_bias']) ** 0.5:.3g}"
-        needed = f"{float(held['solutions_noise']) / room:.3g}" if room > 0 else never
-        rows.append(_row(e, SOLUTIONS, 1, 2 * d, needed))
-    return rows
+    last, (_, d) = errors_by_samples(results, "system")[2], _size(results)
+    found: list[tuple[Any, ...]] = []
+    every = results.where(kind="plan").by("epsilon")
+    epsilons = list(every)
+    for e in (epsilons[0], epsilons[len(epsilons) // 2], epsilons[-1]):
+        for cell, plan in every[e]:
+            T = int(plan["rounds"])
+            found.append((e, NAMES[cell["method"]], T, 2 * T * d, f"{float(plan['samples']):.3g}"))
+        for name, label, numbers in (("system", SYSTEM, d * d + 2 * d), ("solutions", SOLUTIONS, 2 * d)):
+            bias, noise = (float(last[f"{name}_{part}"]) for part in ("bias", "noise"))
+            needed = f"{noise / (e**2 - bias):.3g}" if e**2 > bias else f"never: bias {bias**0.5:.3g}"
+            found.append((e, label, 1, numbers, needed))
+    headings = ("ε", "method", "communications", "numbers up and down, per agent", "observations per agent")
+    return [dict(zip(headings, row, strict=True)) for row in found]
 
 
-def _row(epsilon: float, method: str, rounds: int, numbers: int, samples: str) -> Row:
-    return {
-        "ε": epsilon,
-        "method": method,
-        "communications": rounds,
-        "numbers up and down, per agent": numbers,
-        "observations per agent": samples,
-    }
-
-
-def rate(cells: Panels, lookup: Lookup, scale: Scale) -> float:
+def rate(results: Results) -> float:
     """The exponent of n in the MSE of the averaged system, once it has settled."""
-    n, squared = errors("system", cells, lookup)
+    n, squared, _ = errors_by_samples(results, "system")
     return laws.slope(n[n >= SETTLED], squared.mean(axis=1)[n >= SETTLED])
 
 
-def z_score(cells: Panels, lookup: Lookup, scale: Scale) -> float:
+def z_score(results: Results) -> float:
     """Standard errors between n times the MSE of the averaged system and its limit, at the largest n."""
-    n, squared = errors("system", cells, lookup)
+    n, squared, last = errors_by_samples(results, "system")
     mean, deviation = squared[-1].mean(), squared[-1].std(ddof=1) / len(squared[-1]) ** 0.5
-    return float(abs(mean - limit("system", last(cells, lookup), n[-1:])[0]) / deviation)
+    return float(abs(mean - limit("system", last, n[-1:])[0]) / deviation)
 
 
-def stall(cells: Panels, lookup: Lookup, scale: Scale) -> float:
+def stall(results: Results) -> float:
     """MSE of the average of local solutions at the largest n, relative to its squared bias."""
-    _, squared = errors("solutions", cells, lookup)
-    return float(squared[-1].mean() / float(last(cells, lookup)["solutions_bias"]))
+    _, squared, last = errors_by_samples(results, "solutions")
+    return float(squared[-1].mean() / float(last["solutions_bias"]))
 
 
-def _of_baselines(scale: Scale) -> Panels:
-    """The baselines alone, without plans."""
-    return {"one-shot": cells(scale)["one-shot"]}
+def _claim(name: str, text: str, statistic: str, measure: Callable[[Results], float], **bounds: float) -> Claim:
+    return Claim(f"one-shot-{name}", text, "", statistic, baseline_cells, measure, **bounds)  # type: ignore[arg-type]
 
 
-def _claim(name: str, text: str, statistic: str, measure: Any, **k: Any) -> Claim:
-    return Claim(f"one-shot-{name}", text, "", statistic, _of_baselines, measure, **k)
-
-
-EXPERIMENTS = (
-    Experiment(
-        "one-shot",
-        "When one message is enough",
-        (),
-        (
-            Picture(
-                "one-shot",
-                "Mean squared error against observations per agent: two estimators that need one message, and plans.",
-                cells,
-                draw,
-            ),
+EXPERIMENT = Experiment(
+    "one-shot",
+    "When one message is enough",
+    (),
+    (
+        Picture(
+            "one-shot",
+            "Mean squared error against observations per agent: two estimators that need one message, and plans.",
+            cells,
+            draw,
         ),
-        (Table("one-shot", "What an RMSE of ε costs with one message and with several.", cells, table),),
-        (
-            _claim(
-                "rate",
-                "The error of the averaged system falls like 1/n in the observations per agent",
-                f"exponent of n in the MSE from n = {SETTLED:,} on",
-                rate,
-                at_least=-1.2,
-                at_most=-0.8,
-            ),
-            _claim(
-                "limit",
-                "n times the MSE of the averaged system tends to tr(A^-1 S A^-T), S the noise at theta_star over N",
-                "difference at the largest n, in standard errors over draws",
-                z_score,
-                at_most=4.0,
-            ),
-            _claim(
-                "stall",
-                "The average of local solutions stalls at its bias when agents differ",
-                "MSE at the largest n over the squared bias",
-                stall,
-                at_least=0.9,
-                at_most=1.1,
-            ),
+    ),
+    (Table("one-shot", "What an RMSE of ε costs with one message and with several.", cells, rows),),
+    (
+        _claim(
+            "rate",
+            "The error of the averaged system falls like 1/n in the observations per agent",
+            f"exponent of n in the MSE from n = {SETTLED:,} on",
+            rate,
+            at_least=-1.2,
+            at_most=-0.8,
+        ),
+        _claim(
+            "limit",
+            "n times the MSE of the averaged system tends to tr(A^-1 S A^-T), S the noise at theta_star over N",
+            "difference at the largest n, in standard errors over draws",
+            z_score,
+            at_most=4.0,
+        ),
+        _claim(
+            "stall",
+            "The average of local solutions stalls at its bias when agents differ",
+            "MSE at the largest n over the squared bias",
+            stall,
+            at_least=0.9,
+            at_most=1.1,
         ),
     ),
 )

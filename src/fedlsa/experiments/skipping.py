@@ -1,4 +1,4 @@
-"""Cells, figure and table of the experiment on trajectories (algo:fed-lsa-markov) with observations skipped.
+"""Observations along trajectories (algo:fed-lsa-markov): what skipping costs, and what it is worth.
 
 Every curve makes ten updates a round and uses one observation in q, so that a round takes H = 10 q of them.
 """
@@ -6,31 +6,31 @@ Every curve makes ten updates a round and uses one observation in q, so that a r
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy.stats
 import xarray as xr
 
 from ..figures import style
 from ..figures.panels import Series
 from ..figures.trajectories import Costs, costs_grid
-from .base import Lookup, Panels, Row, Scale
-from .cells import Cell
+from .cells import Cell, Results
+from .experiment import Cells, Claim, Experiment, Picture, Row, Scale, Table, grid
+from .paper_curves import BAND, NAMES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 STEP_SIZE, UPDATES, EPSILON = 0.1, 10, 0.1
-ROUNDS, LONG_ROUNDS = 2_000, 200  # the second for the theorem's q, with which a round takes thousands of observations
-QUICK_ROUNDS, QUICK_AGENTS = 20, {10: 4, 100: 10}
-QUICK_SINGLE, QUICK_FEATURES = 400, 4  # rounds and dimension of one agent, of which everything is known
-RUNS = 20  # of a setting, at least
-AGENTS = (10, 100)
-NAMES = {"fedlsa": "FedLSA", "scafflsa": "SCAFFLSA"}
-SKIPS = {"none": "q = 1", "tau_mix": "q = τ_mix", "theorem": "q of the theorem"}
-HUES = {"iid": style.SOFT, "none": style.OTHERS[0], "tau_mix": style.OTHERS[1], "theorem": style.OTHERS[2]}
-BAND = (0.1, 0.9)
+ROUNDS, QUICK_ROUNDS = 2_000, 20
+THEOREM_ROUNDS = 200  # simulated with the theorem's q, with which a round takes thousands of observations
+AGENTS, QUICK_AGENTS = (10, 100), (4, 10)
+QUICK_SINGLE_ROUNDS, QUICK_FEATURES = 400, 4  # rounds and dimension of one agent, of which everything is known
+RUNS = 20  # of a setting, at least: enough to show that two errors are the same
+LABELS = {None: "i.i.d.", 1: "q = 1", "tau_mix": "q = τ_mix", "theorem": "q of the theorem"}  # by the setting "skip"
+COLOURS = {None: style.SOFT, 1: style.OTHERS[0], "tau_mix": style.OTHERS[1], "theorem": style.OTHERS[2]}
 NOTE = (
     "Line: mean of the squared error over {seeds} seeds; band: from their 10% to their 90% quantile. Thin black line: "
     "its exact expectation for i.i.d. observations.\n"
@@ -39,90 +39,86 @@ NOTE = (
     "only its first {rounds:,} rounds are simulated, and at η = {step_size:g} the theorem's conditions are not met. "
     "Instance: {preset}, heterogeneous."
 )
+ALLOWED = 0.05  # relative difference of exact errors that counts as none
+MARGIN = 0.2  # of simulated ones: runs in the number we make tell this from none
+REACHED = 2.0  # what is to be reached: so many times the last i.i.d. error
+COROLLARY = "cor:sample_complexity_lsa_Markov"
 
 
 def recorded(rounds: int) -> list[int]:
     """Two hundred rounds in equal steps, and some early ones, as a logarithmic axis needs them."""
-    return sorted({*range(0, rounds + 1, max(1, rounds // 200)), *_spread(rounds), rounds})
+    return sorted({*range(0, rounds + 1, max(1, rounds // 200)), *_drawn_rounds(rounds), rounds})
 
 
-def _spread(rounds: int) -> set[int]:
+def _drawn_rounds(rounds: int) -> set[int]:
     return {int(t) for t in np.geomspace(1, rounds, 40).round()}
 
 
-def runs(scale: Scale) -> int:
-    """Seeds of a simulation: enough to show that two errors are the same."""
-    return max(RUNS, scale.seeds)
+def _sampling(skip: int | str | None) -> dict[str, Any]:
+    """Settings of a cell: i.i.d. observations, or one in q of a trajectory."""
+    if skip is None:
+        return {"local_steps": UPDATES}
+    planned = {"planned_rounds": ROUNDS, "epsilon": EPSILON} if skip == "theorem" else {}
+    return {"updates": UPDATES, "skip": skip, **planned}
 
 
-def _simulated(scale: Scale, agents: int, method: str) -> dict[str, Cell]:
-    planned = QUICK_ROUNDS if scale.quick else ROUNDS
-    agents = QUICK_AGENTS[agents] if scale.quick else agents
-    common: dict[str, Any] = {"problem": scale.garnet(agents, True), "method": method, "step_size": STEP_SIZE}
-    plain = {**common, "local_steps": UPDATES, "rounds": planned, "record": recorded(planned)}
-    cells = {"iid": Cell("simulate", {**plain, "seeds": runs(scale)}), "exact": Cell("exact", plain)}
-    for skip in SKIPS:
-        rounds = min(planned, LONG_ROUNDS) if skip == "theorem" else planned
-        same = [t for t in recorded(planned) if t <= rounds]  # as the i.i.d. curve, to which it is compared
-        own = {**common, "updates": UPDATES, "skip": skip, "rounds": rounds, "record": same}
-        if skip == "theorem":
-            own |= {"planned_rounds": ROUNDS, "epsilon": EPSILON}
-        cells[skip] = Cell("markov", {**own, "seeds": runs(scale)})
+def simulated_cells(scale: Scale) -> list[Cell]:
+    """Both methods with both numbers of agents: exact if i.i.d., and simulations with all kinds of sampling."""
+    cells, planned = [], QUICK_ROUNDS if scale.quick else ROUNDS
+    for place in grid(agents=QUICK_AGENTS if scale.quick else AGENTS, method=tuple(NAMES)):
+        place |= {"heterogeneous": True, "step_size": STEP_SIZE}
+        every = recorded(planned)
+        cells.append(scale.cell("exact", rounds=planned, record=every, **_sampling(None), **place))
+        for skip in LABELS:
+            rounds = min(planned, THEOREM_ROUNDS) if skip == "theorem" else planned
+            same = [t for t in every if t <= rounds]  # as the exact curve, to which it is compared
+            run = {**_sampling(skip), "rounds": rounds, "record": same, "seeds": max(RUNS, scale.seeds)}
+            cells.append(scale.cell("simulate", **run, **place))
     return cells
 
 
-def simulated_cells(scale: Scale) -> Panels:
-    """Both methods with both numbers of agents: i.i.d., exact i.i.d., and the three ways of skipping."""
-    return {f"{name}, N = {n}": _simulated(scale, n, method) for n in AGENTS for method, name in NAMES.items()}
-
-
-def single_cells(scale: Scale) -> Panels:
+def single_cells(*skips: int | str | None) -> Cells:
     """One agent, whose errors along trajectories are known exactly (quick: with fewer features)."""
-    problem = scale.garnet(1, True) | ({"features": QUICK_FEATURES} if scale.quick else {})
-    rounds = QUICK_SINGLE if scale.quick else ROUNDS
-    common = {
-        "problem": problem,
-        "method": "fedlsa",
-        "step_size": STEP_SIZE,
-        "rounds": rounds,
-        "record": rounds + 1,  # all of them
-    }
-    cells = {"iid": Cell("exact", {**common, "local_steps": UPDATES})}
-    for skip in SKIPS:
-        own = {"planned_rounds": ROUNDS, "epsilon": EPSILON} if skip == "theorem" else {}
-        cells[skip] = Cell("markov-exact", {**common, "updates": UPDATES, "skip": skip, **own})
-    return {"one agent, exact": cells}
+
+    def cells(scale: Scale) -> list[Cell]:
+        problem = scale.garnet(1, True) | ({"features": QUICK_FEATURES} if scale.quick else {})
+        rounds = QUICK_SINGLE_ROUNDS if scale.quick else ROUNDS
+        run = {"method": "fedlsa", "step_size": STEP_SIZE, "rounds": rounds, "record": rounds + 1}  # all of them
+        return [Cell("exact", {"problem": problem, **run, **_sampling(skip)}) for skip in skips]
+
+    return cells
 
 
-def draw(cells: Panels, lookup: Lookup, scale: Scale) -> Figure:
+def draw(results: Results, scale: Scale) -> Figure:
     """Error against communications and against observations, a row for each number of agents."""
     rows = []
-    for agents in AGENTS:
-        row = []
-        for name in NAMES.values():
-            held = {role: lookup(cell) for role, cell in cells[f"{name}, N = {agents}"].items()}
-            many = QUICK_AGENTS[agents] if scale.quick else agents
-            for per, factor in (("communications", 0), ("observations per agent", UPDATES)):
-                row.append(_costs(f"{name}, N = {many}", per, factor, held))
-        rows.append(row)
-    last = min(LONG_ROUNDS, QUICK_ROUNDS) if scale.quick else LONG_ROUNDS
+    for agents, row in results.by("agents").items():
+        titles = {f"{NAMES[method]}, N = {agents}": part for method, part in row.by("method").items()}
+        axes = (("communications", 0), ("observations per agent", UPDATES))
+        rows.append([_costs(title, cost, per, part) for title, part in titles.items() for cost, per in axes])
+    last = min(THEOREM_ROUNDS, QUICK_ROUNDS) if scale.quick else THEOREM_ROUNDS
     values = {"preset": scale.preset, "planned": ROUNDS, "epsilon": EPSILON, "rounds": last, "step_size": STEP_SIZE}
-    return costs_grid(rows, note=NOTE.format(seeds=runs(scale), **values))
+    return costs_grid(rows, note=NOTE.format(seeds=max(RUNS, scale.seeds), **values))
 
 
-def _costs(title: str, per: str, factor: int, held: Mapping[str, xr.Dataset]) -> Costs:
-    """A panel; factor : observations that an update's round costs with q = 1, or 0 for communications."""
-    lines = []
-    for role, label in {"iid": "i.i.d.", **SKIPS}.items():
-        run, label = held[role], label.replace("τ_mix", "$τ_{\\mathrm{mix}}$")
-        t = run["round"].values
-        seen = (t > 0) & np.isin(t, list(_spread(int(held["iid"]["round"][-1])) | {int(t[-1])}))
-        q = int(run["q"]) if "q" in run else 1
-        error = run["squared_error"].values[:, seen]
+def _costs(title: str, cost: str, per_round: int, results: Results) -> Costs:
+    """A panel; per_round : observations that a round costs with q = 1, or 0 for communications."""
+    lines, exact = [], results.where(kind="exact").only()
+    t = exact["round"].values
+    for cell, run in results.where(kind="simulate"):
+        skip, seen = cell.columns.get("skip"), run["round"].values
+        shown = (seen > 0) & np.isin(seen, list(_drawn_rounds(int(t[-1])) | {int(seen[-1])}))
+        error = run["squared_error"].values[:, shown]
         low, high = np.quantile(error, BAND, axis=0)
-        lines.append(Series(label, HUES[role], t[seen] * (factor * q or 1), error.mean(axis=0), low, high))
-    t = held["exact"]["round"].values
-    return Costs(title, per, lines, (t[1:] * (factor or 1), held["exact"]["mse"].values[1:]))
+        label = LABELS[skip].replace("τ_mix", "$τ_{\\mathrm{mix}}$")
+        x = seen[shown] * (per_round * _block(run) or 1)
+        lines.append(Series(label, COLOURS[skip], x, error.mean(axis=0), low, high))
+    return Costs(title, cost, lines, (t[1:] * (per_round or 1), exact["mse"].values[1:]))
+
+
+def _block(run: xr.Dataset) -> int:
+    """q; 1 if observations are i.i.d."""
+    return int(run["q"]) if "q" in run else 1
 
 
 def late(run: xr.Dataset, exact: xr.Dataset) -> tuple[float, float, float]:
@@ -134,21 +130,18 @@ def late(run: xr.Dataset, exact: xr.Dataset) -> tuple[float, float, float]:
     return float(each.mean()), float(each.std(ddof=1) / math.sqrt(len(each))), expected
 
 
-def rows(cells: Panels, lookup: Lookup, scale: Scale) -> list[Row]:
+def rows(results: Results, scale: Scale) -> list[Row]:
     """The error in the last half of the rounds, beside the exact one of i.i.d. observations; one agent: in the last."""
     out: list[Row] = []
-    for name, held in cells.items():
-        for role, label in {"iid": "i.i.d.", **SKIPS}.items():
-            run = lookup(held[role])
-            if "squared_error" in run:
-                mse, error, expected = late(run, lookup(held["exact"]))
-            else:
-                mse, error, expected = float(run["mse"][-1]), 0.0, float(lookup(held["iid"])["mse"][-1])
-            q = int(run["q"]) if "q" in run else 1
+    for (agents, method), part in results.by("agents", "method").items():
+        exact = part.where(kind="exact", skip=None).only()
+        for cell, run in part.where(kind="exact") if agents == 1 else part.where(kind="simulate"):
+            q, single = _block(run), cell.kind == "exact"
+            mse, error, expected = (float(run["mse"][-1]), 0.0, float(exact["mse"][-1])) if single else late(run, exact)
             out.append(
                 {
-                    "setting": name,
-                    "sampling": label,
+                    "setting": "one agent, exact" if single else f"{NAMES[method]}, N = {agents}",
+                    "sampling": LABELS[cell.columns.get("skip")],
                     "q": q,
                     "observations per round": UPDATES * q,
                     "rounds": int(run["round"][-1]),
@@ -161,6 +154,135 @@ def rows(cells: Panels, lookup: Lookup, scale: Scale) -> list[Row]:
     return out
 
 
-def table_cells(scale: Scale) -> Panels:
-    """The simulated settings and the exact one."""
-    return {**simulated_cells(scale), **single_cells(scale)}
+def _compared(scale: Scale) -> list[Cell]:
+    """The simulations that are compared with the exact i.i.d. error, and that."""
+    wanted = ("tau_mix", "theorem")
+    return [c for c in simulated_cells(scale) if c.kind == "exact" or c.columns.get("skip") in wanted]
+
+
+def inequivalence(results: Results) -> float:
+    """The largest p-value of "the error is off the i.i.d. one by the margin or more" (two one-sided Student tests)."""
+    found = []
+    for part in results.by("agents", "method").values():
+        exact = part.where(kind="exact").only()
+        for _, run in part.where(kind="simulate"):
+            mse, error, expected = late(run, exact)
+            inside = (math.log1p(MARGIN) - abs(math.log(mse / expected))) / (error / mse)
+            found.append(float(scipy.stats.t.sf(inside, len(run["seed"]) - 1)))
+    return float(np.max(found))
+
+
+def difference(skip: int | str) -> Callable[[Results], float]:
+    """|error with this skipping / i.i.d. error - 1| of one agent after the last round, exact."""
+
+    def measure(results: Results) -> float:
+        run, iid = (results.where(skip=s).values("mse")[0] for s in (skip, None))
+        return abs(float(run / iid) - 1)
+
+    return measure
+
+
+def rounds_to(curve: xr.Dataset, level: float) -> float:
+    """When the error first reaches a level, between recorded rounds by the logarithm; infinite if it never does."""
+    t, mse = curve["round"].values, curve["mse"].values
+    below = np.flatnonzero(mse <= level)
+    if not len(below):
+        return math.inf
+    i = int(below[0])
+    if i == 0:
+        return float(t[0])
+    fall = np.log(mse[i - 1 : i + 1])
+    return float(t[i - 1] + (t[i] - t[i - 1]) * (fall[0] - math.log(level)) / (fall[0] - fall[1]))
+
+
+def price(results: Results) -> float:
+    """Observations to twice the last i.i.d. error with q = tau_mix, over tau_mix times those of i.i.d. sampling."""
+    run, iid = (results.where(skip=skip).only() for skip in ("tau_mix", None))
+    level = REACHED * float(iid["mse"][-1])
+    return rounds_to(run, level) / rounds_to(iid, level)
+
+
+ONE = "one agent, exact: |error after the last round / that of i.i.d. observations - 1|, "
+EXPERIMENT = Experiment(
+    "markov",
+    "Trajectories, and the price of skipping",
+    (COROLLARY, "algo:fed-lsa-markov"),
+    (
+        Picture(
+            "markov",
+            "Mean squared error on trajectories of which one observation in q is used, against communications and "
+            "against observations, beside i.i.d. sampling; heterogeneous agents, step size 0.1, ten updates a "
+            "round. With the theorem's q only the first 200 rounds are simulated.",
+            simulated_cells,
+            draw,
+        ),
+    ),
+    (
+        Table(
+            "markov",
+            "Mean squared error in the last half of the rounds and its standard error over seeds, beside the exact "
+            "expectation for i.i.d. observations in the same rounds. One agent: exact values after the last round.",
+            lambda scale: [*simulated_cells(scale), *single_cells(*LABELS)(scale)],
+            rows,
+        ),
+    ),
+    (
+        Claim(
+            "markov-iid",
+            "With one observation in tau_mix, or in the theorem's q, the error is that of i.i.d. observations.",
+            COROLLARY,
+            f"{RUNS} runs or more: p-value of a mean squared error in the last half of the rounds that is off the "
+            f"exact i.i.d. one by {MARGIN:.0%} or more (two one-sided Student tests of its logarithm), the largest "
+            "over methods, N and both q; large where noise hides the answer",
+            _compared,
+            inequivalence,
+            at_most=0.05,
+            quote="with probability at least 1-δ the results of Algorithm algo:fed-lsa-markov are indistinguishable "
+            "from the result of its counterpart Algorithm algo:fed-lsa applied with number of local steps H / q",
+        ),
+        Claim(
+            "markov-mixing-time",
+            "Skipping to the mixing time already makes trajectories as good as i.i.d. observations.",
+            "sec:analysis-fed-lsa-iid, before " + COROLLARY,
+            ONE + "with q = tau_mix",
+            single_cells(None, "tau_mix"),
+            difference("tau_mix"),
+            at_most=ALLOWED,
+            quote="adjusting the number of skipped observations (keeping about 1 observation out of τ_mix(c)) allows "
+            "to control the correlation of successive observations",
+        ),
+        Claim(
+            "markov-theorem",
+            "With the theorem's q trajectories are as good as i.i.d. observations.",
+            "sec:proof_markov_sampling, eq:q_block_size",
+            ONE + "with the theorem's q",
+            single_cells(None, "theorem"),
+            difference("theorem"),
+            at_most=1e-6,
+            quote="setting the block size q as in eq:q_block_size, [...] the results of Algorithm algo:fed-lsa-markov "
+            "are indistinguishable",
+        ),
+        Claim(
+            "markov-whole",
+            "Trajectories that are used whole (q = 1) lead to another error than i.i.d. observations do.",
+            "",
+            ONE + "with q = 1",
+            single_cells(None, 1),
+            difference(1),
+            at_least=0.02,
+        ),
+        Claim(
+            "markov-price",
+            "As many rounds as with i.i.d. observations suffice, each with q times the observations.",
+            "after " + COROLLARY,
+            "one agent, exact: observations with q = tau_mix to twice the last i.i.d. error, over tau_mix times those "
+            "of i.i.d. observations",
+            single_cells(None, "tau_mix"),
+            price,
+            at_least=0.9,
+            at_most=1.1,
+            quote="Most crucially, it shows that the communication complexity is the same, regardless of the type of "
+            "noise",
+        ),
+    ),
+)

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from ...errors import MissingExtraError, NetworkError
-from .config import host_kind
+from .entries import host_kind
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -34,6 +34,7 @@ def authority() -> tuple[bytes, bytes]:
     """A new authority: its certificate and its private key, in PEM."""
     need()
     from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec
 
     key = ec.generate_private_key(ec.SECP256R1())
@@ -44,13 +45,14 @@ def authority() -> tuple[bytes, bytes]:
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(uses, critical=True)
     )
-    return _signed(built, key), _pem(key)
+    return _certificate_pem(built.sign(key, hashes.SHA256())), _pem(key)
 
 
 def server(ca: bytes, ca_key: bytes, host: str) -> tuple[bytes, bytes]:
     """A new certificate for the coordinator and its private key, in PEM: for the host, localhost and 127.0.0.1."""
     need()
     from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
@@ -82,7 +84,7 @@ def server(ca: bytes, ca_key: bytes, host: str) -> tuple[bytes, bytes]:
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
     )
-    return _signed(built, signer), _pem(key)
+    return _certificate_pem(built.sign(signer, hashes.SHA256())), _pem(key)
 
 
 def site(name: str) -> tuple[bytes, bytes]:
@@ -150,8 +152,7 @@ def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     )
 
 
-def _signed(built: Any, signer: ec.EllipticCurvePrivateKey) -> bytes:
-    from cryptography.hazmat.primitives import hashes, serialization
+def _certificate_pem(certificate: x509.Certificate) -> bytes:
+    from cryptography.hazmat.primitives import serialization
 
-    certificate: bytes = built.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
-    return certificate
+    return certificate.public_bytes(serialization.Encoding.PEM)

@@ -1,6 +1,8 @@
-"""What sites and server say to each other: small frozen dataclasses, carried as records (records.py).
+"""What sites and server say to each other: small frozen records, read strictly, with a version.
 
-`from_record` trusts nothing: a field that is missing, unknown, of another type, shape or range is a MessageError.
+A transport carries `Record`s (records.py): scalars and arrays under names. Each message writes itself as one, with
+`record`, and is read back by `from_record`, which trusts nothing: a field that is missing, unknown, of another type,
+shape or range is a MessageError.
 
     server: Describe     Measure      Work              Finish
     site:   Description  Measurement  Reply or Refusal  Finished
@@ -10,11 +12,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Annotated
+from typing import ClassVar
 
 from ...checks import Floats
 from ...errors import MessageError
-from .records import Message, Payload, structure
+from .records import VERSION, Message, Payload, Record, structure
+
+__all__ = [
+    "KINDS", "REASONS", "VERSION", "Acknowledged", "Describe", "Description", "Finish", "Finished", "Measure",
+    "Measurement", "Message", "Payload", "Record", "Refusal", "Reply", "Work", "read", "structure",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,11 +40,12 @@ class Description(Message):
     """
 
     KIND = "description"
+    SHAPES: ClassVar = {"mean": ("k",), "scatter": ("k",), "largest": ("k",)}
     rows: int
     names: str
-    mean: Annotated[Floats, "k"]
-    scatter: Annotated[Floats, "k"]
-    largest: Annotated[Floats, "k"]
+    mean: Floats
+    scatter: Floats
+    largest: Floats
 
     def check(self) -> None:
         if self.rows < 1:
@@ -57,8 +65,9 @@ class Measure(Message):
     """The coordinates of the run (centre, spread : (k,)); moments : whether A_c, b_c and noise are asked for."""
 
     KIND = "measure"
-    centre: Annotated[Floats, "k"]
-    spread: Annotated[Floats, "k"]
+    SHAPES: ClassVar = {"centre": ("k",), "spread": ("k",)}
+    centre: Floats
+    spread: Floats
     y_centre: float
     y_spread: float
     intercept: bool
@@ -75,13 +84,14 @@ class Measurement(Message):
     """
 
     KIND = "measurement"
+    SHAPES: ClassVar = {"A": ("d", "d"), "b": ("d",), "noise_map": ("rows", "columns")}
     rows: int
     lowest: float
     highest: float
     noise: float
-    A: Annotated[Floats, "d", "d"] | None = None
-    b: Annotated[Floats, "d"] | None = None
-    noise_map: Annotated[Floats, "rows", "columns"] | None = None
+    A: Floats | None = None
+    b: Floats | None = None
+    noise_map: Floats | None = None
 
     def check(self) -> None:
         if self.rows < 1 or self.noise < 0 or self.lowest > self.highest:
@@ -104,14 +114,15 @@ class Acknowledged(Message):
     shift : (d,), what those who left have left to xi since the generation began
     """
 
+    SHAPES: ClassVar = {"theta": ("d",), "acked_mean": ("d",), "shift": ("d",)}
     generation: int
-    theta: Annotated[Floats, "d"]
+    theta: Floats
     acked: int
-    acked_mean: Annotated[Floats, "d"]
+    acked_mean: Floats
     acked_gain: float
     acked_scale: float
     acked_mark: int
-    shift: Annotated[Floats, "d"]
+    shift: Floats
 
 
 @dataclass(frozen=True, eq=False)

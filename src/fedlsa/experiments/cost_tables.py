@@ -1,0 +1,276 @@
+"""The paper's complexity tables, measured: what an accuracy costs each method under the planner's rule.
+
+The rule: the fewest communications with an exact MSE of at most epsilon^2, and at most four times as many observations
+per agent as the fewest that suffice. The first table's instance has two tables of observations (agents of a world are
+alike), the second's is the paper's federated TD(0) with an agent per table.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+
+from .. import theory
+from ..checks import Floats
+from ..errors import ArgumentError
+from ..figures.complexities import CostPanel, cost_panels, marks_of
+from ..problems import RankOne
+from . import claim_statistics as laws
+from .cells import Cell, Results, computes
+from .compute import How, Settings, problem, scalars
+from .experiment import Claim, Row, Scale
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+NAMES = {"fedlsa": "FedLSA", "scaffnew": "Scaffnew", "scafflsa": "SCAFFLSA"}
+TITLES = {"synchronous": "FedLSA, H = 1 (Doan)", **NAMES}
+QUICK_AGENTS, QUICK_EPSILONS = (2, 8), (0.03, 0.003, 0.0005)
+QUICK_SIZE = {"states": 10, "features": 2}  # plans are quick; nothing is simulated, so nothing is compiled for it
+RULE = "the fewest communications with MSE ≤ ε² and at most four times the fewest observations"
+UNCHANGED = {"first_feature": 1, "discount": 0.95}  # where these do not vary
+COSTS = {"rounds": "communications", "local_steps": "local updates", "samples": "samples"}
+
+
+@computes("plan")
+def planned(settings: Settings, how: How) -> xr.Dataset:
+    """`fl.plan` for the accuracy "epsilon"; the method "synchronous" is FedLSA with one local step (row of Doan)."""
+    p, epsilon = problem(settings), settings["epsilon"]
+    if settings["method"] == "synchronous":
+        plan = theory.synchronous_plan(p, epsilon)
+    else:
+        plan = theory.plan(p, epsilon, method=settings["method"])
+    return scalars(
+        rounds=plan.rounds,
+        samples=plan.samples,
+        local_steps=plan.samples / plan.rounds,
+        rmse=plan.rmse,
+        a=theory.constants(p).a_sym,
+        nu=least_feature(settings),
+    )
+
+
+def least_feature(settings: Settings) -> float:
+    """nu, the smallest eigenvalue of an agent's E[phi phi^T] (assum:feature_design)."""
+    arguments = dict(settings["problem"])
+    factor = arguments.pop("first_feature", 1)
+    plain = problem({"problem": arguments})
+    assert isinstance(plain.observations, RankOne)
+    scale, least = np.append(factor, np.ones(plain.dim - 1)), []
+    for span in plain.spans():
+        phi = plain.observations.rows[plain.observations.left[span]] * scale
+        least.append(np.linalg.eigvalsh(phi.T @ (plain.prob[span, None] * phi))[0])
+    return float(np.min(least))
+
+
+@computes("promise")
+def promised(settings: Settings, how: How) -> xr.Dataset:
+    """What the method's theorem asks for (`fl.theory.complexity`); NaN where it does not speak of the problem."""
+    try:
+        found = theory.complexity(problem(settings), settings["method"], settings["epsilon"])
+    except ArgumentError:
+        return scalars(rounds=math.nan, samples=math.nan)
+    return scalars(rounds=found.rounds, samples=found.samples)
+
+
+@dataclass(frozen=True)
+class StatedCosts:
+    """A row of the paper's table, up to constants: T, H and T H in words; power : of 1/epsilon in T, 0 for a logarithm;
+    agents : the power of N in the samples."""
+
+    rounds: str
+    local_steps: str
+    samples: str
+    power: float
+    agents: float
+
+
+def _stated(rate: str, alone: str, scaffnew: StatedCosts) -> dict[str, StatedCosts]:
+    """The rows of a table; rate : of contraction, a^2 or its bound in TD learning; alone : as a denominator."""
+    earlier, new = f"N² / ({rate} ε²) · log 1/ε", f"1 / (N {rate} ε²) · log 1/ε"
+    return {
+        "synchronous": StatedCosts(earlier, "1", earlier, 2.0, 2.0),
+        "fedlsa": StatedCosts(f"1 / ({rate} ε) · log 1/ε", "1 / (N ε)", new, 1.0, -1.0),
+        "scaffnew": scaffnew,
+        "scafflsa": StatedCosts(f"1 / {alone} · log 1/ε", "1 / (N ε²)", new, 0.0, -1.0),
+    }
+
+
+@dataclass(frozen=True)
+class CostTable:
+    """One of the two tables: its instance, its accuracies, and what the paper states."""
+
+    name: str
+    label: str
+    stated: Mapping[str, StatedCosts]
+    epsilons: Sequence[float]
+    perturbed: bool
+
+    def problem(self, scale: Scale, agents: int | None = None) -> dict[str, Any]:
+        """Perturbed: the paper's ten agents; otherwise two worlds with half of the agents each."""
+        if self.perturbed and not scale.quick:
+            return scale.garnet(10, heterogeneous=True)
+        copies = (agents or (QUICK_AGENTS[-1] if scale.quick else 10)) // 2
+        size = QUICK_SIZE if scale.quick else {}
+        return {**scale.garnet(2, heterogeneous=True), "perturbation": 0.0, "copies": copies, **UNCHANGED, **size}
+
+    def cells(self, scale: Scale, *methods: str, kinds: Sequence[str] = ("plan", "promise")) -> list[Cell]:
+        """Plans and what theorems promise, by accuracy."""
+        epsilons = QUICK_EPSILONS if scale.quick else self.epsilons
+        return [
+            Cell(kind, {"problem": self.problem(scale), "method": method, "epsilon": e})
+            for method in methods or self.stated
+            for kind in kinds
+            for e in epsilons
+        ]
+
+    def rows(self, results: Results, scale: Scale) -> list[Row]:
+        """What is stated beside what is measured, a row per method."""
+        return [self._row(method, results.of(self.cells(scale, method)).by("kind")) for method in self.stated]
+
+    def _row(self, method: str, kinds: Mapping[str, Results]) -> Row:
+        stated, plans = self.stated[method], kinds["plan"]
+        x, every = against_accuracy(plans, "rounds")[0], plans.column("epsilon")
+        T, H, n = (plans.values(cost) for cost in COSTS)
+        promise = kinds["promise"].values("rounds")
+        shown = [(f" at ε = {every[i]:g}", i) for i in sorted({0, len(every) // 2, len(every) - 1})]
+        law, last = laws.better(x, T), laws.final_slope(x, T)
+        row: dict[str, str | int | float] = {"method": TITLES[method], "communications, stated": stated.rounds}
+        for at, i in shown:
+            row |= {f"communications{at}": int(T[i]), f"promised by its theorem{at}": f"{promise[i]:.3g}"}
+        row |= {"law of communications": f"{law.name}: {law}", "last exponent": round(last, 2)}
+        row |= {"local updates, stated": stated.local_steps, **{f"local updates{at}": f"{H[i]:.3g}" for at, i in shown}}
+        row |= {"exponent of local updates": round(laws.slope(x, H), 2), "samples per agent, stated": stated.samples}
+        row |= {f"samples{at}": f"{n[i]:.3g}" for at, i in shown}
+        row["exponent of samples"] = round(laws.slope(x, n), 2)
+        return {**row, "communications are": laws.compare_with_stated(stated.power, law.name, last)}
+
+    def panels(self, results: Results, scale: Scale) -> list[CostPanel]:
+        """Communications and samples against the accuracy."""
+        rounds, samples = [], []
+        for method, name in NAMES.items():
+            plans = results.of(self.cells(scale, method, kinds=("plan",)))
+            x, T = against_accuracy(plans, "rounds")
+            fine, law = np.geomspace(x[0], x[-1], 100), laws.better(x, T)
+            rounds.append(marks_of(name, x, T, law=(fine, law(fine))))
+            samples.append(marks_of(name, x, plans.values("samples"), joined=True))
+        y = samples[0].y[-1] * 3
+        return [
+            CostPanel("communications", "1 / ε", "communications T", rounds),
+            CostPanel("samples", "1 / ε", "observations per agent", samples, {"1/ε²": (x, y * (x / x[-1]) ** 2)}),
+        ]
+
+    def draw(self, results: Results, scale: Scale) -> Figure:
+        return cost_panels(self.panels(results, scale), note=note(scale))
+
+    def claims(self) -> tuple[Claim, ...]:
+        """How costs grow with the accuracy."""
+
+        def claim(name: str, text: str, statistic: str, measure: laws.Measure, what: str = "rounds", **k: Any) -> Claim:
+            method = name.partition("-")[0]
+            return Claim(
+                f"{self.name}-{name}",
+                text,
+                self.label,
+                statistic,
+                lambda scale: self.cells(scale, method, kinds=("plan",)),
+                lambda results: measure(*against_accuracy(results, what)),
+                **k,
+            )
+
+        fed, scaff, more = self.stated["fedlsa"], self.stated["scafflsa"], laws.CLEARLY_LARGER
+        logarithm = laws.residual_ratio(laws.logarithm, laws.power)
+        ratio = "residual of the logarithm over that of the power, root mean square in T"
+        last = ("exponent of 1/ε in T over the smaller half of the accuracies", laws.final_slope)
+        steps = ("exponent of 1/ε in the local updates H of the plan", laws.slope, "local_steps")
+        both = (
+            claim(
+                "fedlsa-power",
+                "FedLSA's communications grow like 1/ε, up to a logarithm",
+                *last,
+                at_least=0.9,
+                at_most=1.0 + more,
+                quote=f"FedLSA: communication O({fed.rounds})",
+            ),
+            claim(
+                "fedlsa-law",
+                "FedLSA's communications follow a power, no logarithm",
+                "residual of the power over that of the logarithm, root mean square in T",
+                laws.residual_ratio(laws.power, laws.logarithm),
+                at_most=1.0,
+                quote="Importantly, the number of communications T required to achieve precision ε² scales as 1/ε",
+            ),
+            claim(
+                "scafflsa-power",
+                "SCAFFLSA's grow far more slowly than 1/ε",
+                *last,
+                at_most=0.5,
+                quote=f"SCAFFLSA: communication O({scaff.rounds})",
+            ),
+            claim(
+                "scaffnew-power",
+                "Scaffnew needs fewer communications than its row says: far fewer than 1/ε",
+                *last,
+                at_most=0.5,
+            ),
+            claim(
+                "fedlsa-local",
+                "FedLSA's local updates grow like 1/ε",
+                *steps,
+                at_least=1.0 - more,
+                at_most=1.0 + more,
+                quote=f"FedLSA: local updates O({fed.local_steps})",
+            ),
+            claim(
+                "scafflsa-local",
+                "SCAFFLSA's local updates grow like 1/ε²",
+                *steps,
+                at_least=2.0 - more,
+                at_most=2.0 + more,
+                quote=f"SCAFFLSA: local updates O({scaff.local_steps})",
+            ),
+        )
+        if self.perturbed:  # four accuracies do not tell a logarithm from a power of 0.2
+            return both
+        only = "the total number of communications depends only logarithmically on the precision ε"
+        grow = "communications grow like log 1/ε"
+        return (
+            *both,
+            claim("scafflsa-law", f"SCAFFLSA's {grow}", ratio, logarithm, at_most=1.0, quote=only),
+            claim("scaffnew-law", f"Scaffnew's {grow}, too", ratio, logarithm, at_most=1.0),
+        )
+
+
+def against_accuracy(results: Results, what: str) -> tuple[Floats, Floats]:
+    """1/epsilon and a cost of plans."""
+    return 1 / results.column("epsilon"), results.values(what)
+
+
+def note(scale: Scale) -> str:
+    """Under the figures."""
+    return (
+        f"Marks: {RULE}, by exact moments.\nLines through "
+        f"communications: a power or a logarithm of 1/ε, whichever fits T better. Instance: {scale.preset}."
+    )
+
+
+TD_RATE, NO_ROW = "(1\u2212\u03b3)² ν²", "no row; as for LSA"
+LSA = CostTable(
+    "table1",
+    "tab:summary-of-results",
+    _stated("a²", "a²", StatedCosts("1 / (a ε) · log 1/ε", "1 / (a ε)", "1 / (a² ε²) · log 1/ε", 1.0, 0.0)),
+    tuple(0.2 / 2**k for k in range(8)),
+    perturbed=False,
+)
+TD = CostTable(
+    "table2",
+    "tab:summary-of-results-TD",
+    _stated(TD_RATE, f"({TD_RATE})", StatedCosts(NO_ROW, NO_ROW, NO_ROW, 1.0, 0.0)),
+    (0.1, 0.025, 0.00625, 0.0015625),
+    perturbed=True,
+)

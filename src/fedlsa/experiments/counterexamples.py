@@ -1,0 +1,238 @@
+"""Theorems and corollaries of the paper that do not hold as printed: counterexamples, with exact numbers."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import numpy as np
+
+from .. import problems, theory
+from ..algorithms import SCAFFLSA, FedLSA, Scaffnew
+from ..errors import ArgumentError, TheoryWarning
+from ..problems import Problem
+from ..sampling import Markov
+from .printed_lemmas import COUNTEREXAMPLES, Comparison, counterexample
+
+__all__ = ["COUNTEREXAMPLES"]
+
+
+def well(seed: int, agents: int = 2) -> Problem:
+    """Three outcomes per agent, A(z) near the identity."""
+    rng = np.random.default_rng(seed)
+    tables = []
+    for _ in range(agents):
+        A = (1 + rng.random()) * np.eye(2) + 0.3 * rng.standard_normal((3, 2, 2))
+        tables.append((rng.dirichlet(np.ones(3)), A, rng.standard_normal((3, 2))))
+    return problems.from_observations(tables)
+
+
+def chains(seed: int, difference: float | None = None) -> Problem:
+    """Two agents on chains of two states, TD(0) with a feature per state; unrelated, or different by a little."""
+    rng = np.random.default_rng(seed)
+    if difference is None:
+        P, r = rng.dirichlet(np.ones(2), (2, 2, 1)), rng.random((2, 2, 1))
+    else:
+        P, r = rng.dirichlet(5 * np.ones(2), (1, 2, 1)), rng.random((1, 2, 1))
+        P, r = np.concatenate([P, P]), np.concatenate([r, r + difference])
+        P[1, 0, 0] += difference * np.array([1.0, -1.0])
+    return problems.from_mdps(P, r, np.ones((2, 1)), np.eye(2), 0.3)
+
+
+@counterexample
+def drift() -> Comparison:
+    """lem:bound-bias lacks ||A_bar_c||^2 / 2: two scalar agents with A = 10 and 20."""
+    A, b = np.array([[[10.0]], [[20.0]]]), np.array([[10.0], [-20.0]])
+    problem = problems.from_observations([([1.0], A[c : c + 1], b[c : c + 1]) for c in range(2)])
+    eta, H = 1e-3, 2
+    gap = np.abs(problem.theta_star_local - problem.theta_star)[:, 0]
+    printed = (eta * H) ** 2 * np.mean(np.exp(eta * H * A[:, 0, 0]) * gap)
+    exact = float(np.linalg.norm(theory.round_bias(problem, eta, H)))
+    return Comparison("drift, at most", printed, exact, theory.round_bias_bound(problem, eta, H))
+
+
+@counterexample
+def order_of_sigma_a() -> Comparison:
+    """eq:def_covariance_noises: with A~ = s e_j e_1^T the printed E[A~ A~^T] is d times too small in norm."""
+    d, s, eta, rounds = 16, 0.1, 0.01, 5000
+    noise = np.zeros((2 * d, d, d))
+    noise[np.arange(2 * d), np.arange(2 * d) % d, 0] = np.repeat([s, -s], d)
+    A, first, law = np.eye(d) + noise, np.eye(d)[0], np.full(2 * d, 0.5 / d)
+    problem = problems.from_observations([(law, A, A @ first), (law, A, -A @ first)])
+    method, start = FedLSA(eta, 1), problem.theta_star
+    known, got = theory.constants(problem), theory.bound(problem, method, rounds, start)
+    shrink = max(np.linalg.norm(S, 2) for S in known.table_Sigma_A_printed) / known.Sigma_A_norm
+    exact = math.sqrt(theory.exact(problem, method, rounds, start, record=[rounds])["mse"][-1])
+    return Comparison("RMSE, at most", got.value * math.sqrt(shrink), exact, got.value)
+
+
+@counterexample
+def fluctuation() -> Comparison:
+    """lem:bounding_flbi: two agents differ and are not random, the one at theta_star is; so v_heter = Sigma_eps = 0."""
+    random = ([0.5, 0.5], [[[1.9]], [[0.1]]], [[0.0], [0.0]])
+    tables = [([1.0], [[[1.0]]], [[2.0]]), ([1.0], [[[2.0]]], [[-2.0]]), random]
+    problem, eta, H = problems.from_observations(tables), 1e-4, 2
+    rho, a = float(np.linalg.norm(theory.round_bias(problem, eta, H))), theory.stability(problem, eta)
+    printed = 2 * math.sqrt(theory.constants(problem).Sigma_A_mean / (3 * H)) * rho / a
+    exact = math.sqrt(theory.stationary(problem, FedLSA(eta, H)).variance)
+    corrected = theory.bound(problem, FedLSA(eta, H), 1, problem.theta_star).value
+    return Comparison("RMS distance from theta_star + bias, at most", printed, exact, corrected)
+
+
+@counterexample
+def equal_matrices() -> Comparison:
+    """Below eq:FLSA_recursion_expanded_appendix: with equal A_bar_c the fluctuation of the bias is said to vanish."""
+    tables = [([0.5, 0.5], [[[1.5]], [[0.5]]], [[1.5 * b], [0.5 * b]]) for b in (1.0, -1.0)]
+    problem, method = problems.from_observations(tables), FedLSA(0.1, 2)
+    exact = math.sqrt(theory.stationary(problem, method).variance)
+    return Comparison("fluctuation of the bias", 0.0, exact, theory.bound(problem, method, 1, problem.theta_star).value)
+
+
+@counterexample
+def transient_rate() -> Comparison:
+    """thm:transient-without-noise is stated with 1/4 and used with 1/2: factors (1 - eta a H / .)^t at one setting."""
+    problem = well(0)
+    known, H, rounds = theory.constants(problem), 3, 3000
+    eta = 0.9 * known.a_sym / (240 * H * (known.C_A**2 + known.Sigma_A_norm))
+    virtual = theory.scafflsa_parts(problem).virtual
+    a = theory.stability(problem, eta)
+    psi = theory.exact(virtual, SCAFFLSA(eta, H), rounds, record=[0, rounds])["psi"].values
+    slow, fast = ((1 - eta * a * H / k) ** rounds for k in (4, 2))
+    return Comparison("share of psi that is left, at most", slow, psi[1] / psi[0], fast)
+
+
+@counterexample
+def scafflsa_rounds() -> Comparison:
+    """The corollary on SCAFFLSA's rounds lacks a factor two: the theorem's bound after the printed rounds."""
+    problem, eps = well(5), 0.01
+    got, known = theory.complexity(problem, "scafflsa", eps), theory.constants(problem)
+    a = theory.stability(problem, got.step_size)
+    psi_0 = 2 + (got.step_size * got.local_steps) ** 2 * known.Delta
+    T = 240 * (known.C_A**2 + known.Sigma_A_norm) / a**2 * math.log(4 * psi_0 / eps**2)
+    T = math.ceil(T)
+    after = theory.bound(problem, got.algorithm, T).value
+    there = float(theory.exact(problem, got.algorithm, T, record=[T])["mse"][-1])
+    what = f"bound of the theorem after T rounds, at most (exact MSE there: {there:.3g})"
+    return Comparison(what, eps**2, after, got.bound.value)
+
+
+def noiseless_at_home() -> Problem:
+    """b(z) = A(z) theta_c: no noise at the local solutions, so Sigma_eps = 0, but noise at theta_star."""
+    rng = np.random.default_rng(0)
+    tables = []
+    for theta in ([2.0, 0.0], [-2.0, 1.0]):
+        A = 1.5 * np.eye(2) + 0.5 * rng.standard_normal((3, 2, 2))
+        tables.append((np.full(3, 1 / 3), A, A @ theta))
+    return problems.from_observations(tables)
+
+
+@counterexample
+def scaffnew_noise() -> Comparison:
+    """thm:potential_psi_t_sto_com_appendix with Sigma_eps, which is 0 here, while psi is not."""
+    problem = noiseless_at_home()
+    known = theory.constants(problem)
+    eta, p, rounds = 1 / (2 * known.L), 0.5, 2000
+    method = Scaffnew(eta, p)
+    got = theory.bound(problem, method, rounds)
+    psi = float(theory.exact_iterations(problem, method, got.samples, record=[got.samples])["psi"][-1])
+    printed = got.terms["transient"] + 2 * eta**2 / min(eta * known.a_sym, p**2) * known.sigma_eps
+    return Comparison("psi, at most", printed, psi, got.value)
+
+
+@counterexample
+def scafflsa_step() -> Comparison:
+    """The step size of SCAFFLSA's corollary with Sigma_eps: where that is 0, no accuracy makes the step smaller."""
+    problem, eps = noiseless_at_home(), 1e-3
+    known = theory.constants(problem)
+    eta_inf = known.a_sym / (480 * (known.C_A**2 + known.Sigma_A_norm))  # half of what the theorem allows at H = 1
+    share = problem.n_agents * known.a_sym * eps**2 / (72 * problem.dim)
+    steps = (min(eta_inf, share / max(known.Sigma_eps_norm, 1e-300)), min(eta_inf, share / known.Sigma_omega_norm))
+    exact, corrected = (theory.stationary(problem, SCAFFLSA(eta, 1)).mse for eta in steps)
+    return Comparison("MSE after any number of rounds, at most", eps**2, exact, corrected)
+
+
+@counterexample
+def scaffnew_iterations() -> Comparison:
+    """cor:scaffnew-complexity: psi after the printed iterations (Sigma_omega corrected), and after more."""
+    problem, eps = well(6), 0.1
+    known = theory.constants(problem)
+    a, sigma = known.a_sym, known.sigma_omega
+    eta = min(1 / (2 * known.L), eps**2 * a / (8 * sigma))
+    p = math.sqrt(eta * a)
+    X = 2 + min(1 / (2 * a * known.L), eps**2 / (8 * sigma)) * known.Delta
+    printed = max(2 * known.L / a, 4 * sigma / (eps * a) ** 2) * math.log(X / (2 * eps**2))
+    corrected = max(2 * known.L / a, 8 * sigma / (eps * a) ** 2) * math.log(2 * X / eps**2)
+    psi = []
+    for K in (math.ceil(printed), math.ceil(corrected)):
+        psi.append(float(theory.exact_iterations(problem, Scaffnew(eta, p), K, record=[K])["psi"][-1]))
+    return Comparison("psi after K iterations, at most", eps**2, psi[0], psi[1])
+
+
+@counterexample
+def lower_bound() -> Comparison:
+    """thm:no-speed-up-proxskip: its right-hand side, taken as an equality, against psi; corrected: without the 2."""
+    eta, K = 0.05, 1000
+    zeta = 1 - (1 - eta) ** 2
+    problem, method = rademacher(2), Scaffnew(eta, math.sqrt(zeta))
+    known = theory.constants(problem)
+    start, left = 2 + eta**2 / zeta * known.Delta, (1 - zeta) ** K
+    psi = float(theory.exact_iterations(problem, method, K, record=[K])["psi"][-1])
+    noise = eta**2 / zeta * known.sigma_eps
+    return Comparison("psi", left * start + 2 * noise, psi, left * start + (1 - left) * noise)
+
+
+def rademacher(agents: int) -> Problem:
+    """The example of thm:no-speed-up-proxskip with a = 1."""
+    A, u = np.stack([np.eye(2)] * 2), np.ones(2)
+    return problems.from_observations([([0.5, 0.5], A, np.stack([(c + 1) * u, (c - 1) * u])) for c in range(agents)])
+
+
+@counterexample
+def speed_up() -> Comparison:
+    """In that example psi does not fall from one agent to four, but the server's MSE does: ratios four to one."""
+    method, ends = Scaffnew(0.05, 0.2), []
+    for N in (1, 4):
+        e = theory.exact_iterations(rademacher(N), method, 5000, record=[5000])
+        ends.append((float(e["psi"][-1]), float(e["mse"][-1])))
+    psi, mse = np.divide(ends[1], ends[0])
+    return Comparison("psi of 4 agents over that of 1 (corrected: the server's MSE, likewise)", 1.0, psi, mse)
+
+
+@counterexample
+def coupling() -> Comparison:
+    """eq:delta_corr: sqrt(delta) times the lemma's bound must be epsilon^2; the printed delta lacks a square."""
+    problem, eps = chains(3), 0.1
+    far, method = problem.theta_star + 1e4, FedLSA(1e-6, 1)
+    got = theory.markov_block(problem, method, 1, eps, far)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TheoryWarning)
+        lemma = theory.bound(problem, method, 1, far, Markov()).mse
+    left = [math.sqrt(delta) * lemma for delta in (got.delta_printed, got.delta)]
+    return Comparison("what coupling may leave, at most", eps**2, left[0], left[1])
+
+
+@counterexample
+def infeasible() -> Comparison:
+    """cor:sample_complexity_lsa_Markov: at the least round length of the lemma, the bias alone exceeds epsilon."""
+    problem, eps = chains(0, 0.2), 1e-3
+    try:
+        theory.complexity(problem, "markov", eps)
+        raise AssertionError("this setting was feasible")
+    except ArgumentError:
+        pass
+    markov = theory.markov_constants(problem)
+    eta = theory.complexity(problem, "synchronous", eps).step_size
+    eta = min(eta, markov.eta_inf_M)
+    updates = math.ceil(12 / markov.a_tilde * (2 + math.log(problem.dim * markov.kappa_Q) / 2) / eta)
+    bias = float(np.linalg.norm(theory.bias(problem, eta, updates)))
+    return Comparison("RMSE, at most", eps, bias)
+
+
+@counterexample
+def debiased() -> Comparison:
+    """The mean of FedLSA tends to theta_star PLUS the bias: distances of theta +- bias to theta_star."""
+    problem, eta, H = well(0), 0.05, 10
+    bias = theory.bias(problem, eta, H)
+    limit = theory.exact(problem, FedLSA(eta, H), 1000, record=[1000])["mean"].values[-1]
+    plus, minus = (float(np.linalg.norm(limit + s * bias - problem.theta_star)) for s in (1, -1))
+    return Comparison("distance of the corrected mean from theta_star", 0.0, plus, minus)

@@ -1,0 +1,201 @@
+"""What an experiment is: data. Figures, tables and claims, each with its cells and a function of their results.
+
+    Experiment("fig1", "FedLSA stalls, SCAFFLSA does not", ("fig:show-bias",), pictures=(...), claims=(...))
+
+Cells follow from a scale. Their results are one tidy table (`Results`: settings as columns), of which drawing,
+tabulating and deciding are functions; they never compute.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .. import checks
+from ..errors import ArgumentError
+from .cells import Cell, Results
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Row = Mapping[str, str | int | float]  # of a table that is shown: values by the heading of their column
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much of the paper is run: which instance, how many seeds, and whether only to see that all of it works.
+
+    instances : on how many other instances (quick ones) claims without simulations are decided, too
+    garnet_seed : of such an instance; None: the preset's own
+    """
+
+    preset: str = "paper"
+    seeds: int = 10
+    quick: bool = False
+    instances: int = 0
+    garnet_seed: int | None = None
+
+    def garnet(self, agents: int, heterogeneous: bool) -> dict[str, Any]:
+        """The arguments of the paper's Garnet problem (sec:appendix_numerics)."""
+        own = {} if self.garnet_seed is None else {"seed": self.garnet_seed}
+        return {"agents": agents, "heterogeneous": heterogeneous, "preset": self.preset, **own}
+
+    def cell(self, kind: str, agents: int, heterogeneous: bool, **settings: Any) -> Cell:
+        """A cell of the paper's Garnet problem."""
+        return Cell(kind, {"problem": self.garnet(agents, heterogeneous), **settings})
+
+    def others(self) -> list[Scale]:
+        """The other instances: Garnet problems with the seeds 1, 2, ..."""
+        seeds = range(1, self.instances + 1)
+        return [replace(self, quick=True, instances=0, garnet_seed=seed) for seed in seeds]
+
+
+Cells = Callable[[Scale], Iterable[Cell]]
+
+
+def grid(**axes: Sequence[Any]) -> list[dict[str, Any]]:
+    """Every combination of the axes' values, the last axis fastest."""
+    return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure. caption : what a reader sees; {preset} and {seeds} stand for the run's."""
+
+    name: str
+    caption: str
+    cells: Cells
+    draw: Callable[[Results, Scale], Figure]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table, in the report and as CSV. rows : from the results; all rows have the same columns."""
+
+    name: str
+    caption: str
+    cells: Cells
+    rows: Callable[[Results, Scale], Sequence[Row]]
+
+
+SOURCES = {
+    "paper": "of the paper",  # a sentence, a theorem or a table of the paper says it
+    "check": "of the library itself",  # two ways to one number agree
+    "beyond": "beyond the paper",
+}
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Something that is said, as a number that can be wrong.
+
+    text : the claim in words; source : its label in the paper; statistic : its number, in words
+    cells : those that decide it and no others; at_least, at_most : where the number must lie for the claim to hold
+    quote : the paper's own words, for a claim of the paper; kind : who says it, one of `SOURCES`, by default the paper
+        where it is quoted and nobody ("beyond") where it is not
+    expected : False for a claim that is not true as the paper states it: the report says so, with the number
+    """
+
+    name: str
+    text: str
+    source: str
+    statistic: str
+    cells: Cells
+    measure: Callable[[Results], float]
+    at_least: float = -math.inf
+    at_most: float = math.inf
+    expected: bool = True
+    kind: str = ""
+    quote: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.kind:
+            object.__setattr__(self, "kind", "paper" if self.quote else "beyond")
+        checks.choice("kind", self.kind, tuple(SOURCES))
+        if (self.kind == "paper") != bool(self.quote):
+            raise ArgumentError(f"quote must hold the paper's words if kind is 'paper', and nothing else; got {self}")
+        if not self.at_least > -math.inf and not self.at_most < math.inf:
+            raise ArgumentError(f"at_least or at_most must be finite, or the claim could not fail; got {self}")
+
+    def other_scales(self, scale: Scale) -> list[Scale]:
+        """The other instances on which it is decided: none if its cells are random, or the same on all of them."""
+        cells = self.cells(replace(scale, quick=True))
+        return scale.others() if all("problem" in c.settings and "seeds" not in c for c in cells) else []
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A claim with its number. holds : whether that lies where the claim says; ok : whether so it was expected.
+
+    others : the number on other instances; what is expected of the preset's own is not expected of all of them.
+    What is no finite number decides nothing, and is not ok whatever was expected.
+    """
+
+    claim: Claim
+    scale: Scale
+    value: float
+    others: tuple[float, ...] = ()
+
+    @property
+    def holds(self) -> bool:
+        return self._holds(self.value)
+
+    @property
+    def ok(self) -> bool:
+        return all(map(math.isfinite, (self.value, *self.others))) and self.holds == self.claim.expected
+
+    @property
+    def holds_elsewhere(self) -> int:
+        """On how many of the other instances the claim holds."""
+        return sum(map(self._holds, self.others))
+
+    def _holds(self, value: float) -> bool:
+        return math.isfinite(value) and self.claim.at_least <= value <= self.claim.at_most
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """name : what `fedlsa reproduce` is given; labels : what of the paper it reproduces."""
+
+    name: str
+    title: str
+    labels: tuple[str, ...]
+    pictures: tuple[Picture, ...] = ()
+    tables: tuple[Table, ...] = ()
+    claims: tuple[Claim, ...] = ()
+
+    def cells(self, scale: Scale) -> list[Cell]:
+        """All that it needs at a scale, each once; not those of other instances."""
+        parts: tuple[Picture | Table | Claim, ...] = (*self.pictures, *self.tables, *self.claims)
+        return list(dict.fromkeys(cell for part in parts for cell in part.cells(scale)))
+
+    def groups(self, scale: Scale) -> dict[str, list[Cell]]:
+        """All its cells, by the names of groups that a display shows: the kinds of cells, and other instances."""
+        name = f"{self.name}, {scale.preset}"
+        groups: dict[str, list[Cell]] = {}
+        for cell in self.cells(scale):
+            groups.setdefault(f"{name}: {cell.kind}", []).append(cell)
+        others = [cell for claim in self.claims for other in claim.other_scales(scale) for cell in claim.cells(other)]
+        return {**groups, f"{name}: {scale.instances} other instances": others} if others else groups
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What there is to show of one experiment at one scale: files of figures and tables, rows, verdicts."""
+
+    experiment: Experiment
+    scale: Scale
+    figures: dict[str, Path]  # by the name of the picture; the PNG, the PDF stands beside it
+    tables: Mapping[str, Sequence[Row]]  # by the name of the table
+    verdicts: Sequence[Verdict]
+
+
+def command(experiment: Experiment, scale: Scale) -> str:
+    """What a reader types to make one experiment alone."""
+    quick = " --quick" if scale.quick else ""
+    run = f"--seeds {scale.seeds} --instances {scale.instances}{quick}"
+    return f"fedlsa reproduce {experiment.name} --preset {scale.preset} {run}"

@@ -1,0 +1,280 @@
+"""The paper's error curves: how they are drawn, and its main figure with what the paper says about it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+
+from ..checks import Floats
+from ..figures import style
+from ..figures.panels import Panel, Series, panel_grid
+from .cells import Cell, Results
+from .claim_statistics import LEVEL, least_p_value, runs_and_laws
+from .experiment import Cells, Claim, Experiment, Picture, Scale, grid
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+STEPS, FEWEST = 500_000, 50  # T H of every run, and the fewest rounds (the authors' protocol)
+QUICK_STEPS = 2_000  # where only the path through the code matters
+RECORD = 200
+NAMES = {"fedlsa": "FedLSA", "scafflsa": "SCAFFLSA"}
+METHODS = tuple(NAMES)
+DEBIASED = "FedLSA, bias removed"
+BAND = (0.1, 0.9)
+NOTE = (
+    "Line: mean of the squared error over {seeds} seeds; band: from their 10% to their 90% quantile. Thin black line: "
+    "its exact expectation.\nDashed: squared bias of FedLSA as predicted by theory; far below the curves, its value is "
+    "in the corner. Instance: {preset}; step size η = {step_size}."
+)
+CURVES = "Mean squared error against communications"
+LENGTHS = (10, 1000)  # local steps in the main figure
+FORGOTTEN = 200_000  # local steps after which nothing is left of the start
+RUNS = 40  # of a simulation that is held to its exact law: see POWER
+CHECKED_STEPS, FEWEST_CHECKED = 20_000, 5  # local steps of such a run, and the fewest rounds
+SETTLED = 60  # rounds of 1000 local steps after which FedLSA's mean is at its limit
+MARGIN, CONFIDENT = 0.25, 1.645  # of an estimated bias, and the standard errors of a one-sided test at 5%
+POWER = "twice or half the variance in any one setting is found with a probability above 0.999"
+SOURCE = "sec:numerical, fig:show-bias"
+
+
+def sizes(scale: Scale) -> tuple[int, ...]:
+    """Numbers of agents."""
+    return (10,) if scale.quick else (10, 100)
+
+
+def world(heterogeneous: bool) -> str:
+    """The setting in a word."""
+    return "heterogeneous" if heterogeneous else "homogeneous"
+
+
+def curves(
+    name: str,
+    caption: str,
+    axes: Mapping[str, Sequence[Any]],
+    *,
+    rows: str = "heterogeneous",
+    columns: Sequence[str] = ("agents", "local_steps"),
+    debiased: bool = False,
+) -> Picture:
+    """A figure of simulations and exact curves of both methods, with 10 and 100 agents (quick: 10).
+
+    axes : the other settings; rows, columns : what panels differ in; debiased : theta_t minus the limit bias, too
+    """
+
+    def cells(scale: Scale) -> list[Cell]:
+        found = []
+        for place in grid(agents=sizes(scale), method=METHODS, **axes):
+            H = place["local_steps"]
+            place["rounds"] = max(5, QUICK_STEPS // H) if scale.quick else max(FEWEST, STEPS // H)
+            found.append(scale.cell("simulate", record=RECORD, seeds=scale.seeds, **place))
+            found.append(scale.cell("exact", record=RECORD, **place))
+        return found
+
+    def draw(results: Results, scale: Scale) -> Figure:
+        panels = [[_panel(part, debiased) for part in row.by(*columns).values()] for row in results.by(rows).values()]
+        note = NOTE.format(seeds=scale.seeds, preset=scale.preset, step_size=results.cells[0]["step_size"])
+        quick = f" Quick run: about {QUICK_STEPS:,} local steps." if scale.quick else ""
+        return panel_grid(panels, note=note + quick)
+
+    return Picture(name, caption, cells, draw)
+
+
+def _panel(results: Results, with_debiased: bool) -> Panel:
+    lines, levels, cell = [], {}, results.cells[0]
+    for method, name in NAMES.items():
+        run, exact = (results.where(method=method, kind=kind).only() for kind in ("simulate", "exact"))
+        x, rounds = run["round"].values, exact["round"].values
+        lines.append(_series(name, style.METHODS[name], x, run["squared_error"].values, (rounds, exact["mse"].values)))
+        if method == "fedlsa":
+            levels["predicted ‖bias‖² of FedLSA"] = float(np.sum(exact["bias"].values ** 2))
+            if with_debiased:
+                error, expected = _debiased(run["theta"].values, exact)
+                lines.append(_series(DEBIASED, style.OTHERS[0], x, error, (rounds, expected)))
+    title = f"{world(cell['heterogeneous'])},\nN = {cell['agents']}, H = {cell['local_steps']:,}"
+    return Panel(title, lines, levels)
+
+
+def _debiased(theta: Floats, exact: xr.Dataset) -> tuple[Floats, Floats]:
+    """Squared errors (seed, round) of theta_t minus the limit bias, and their exact expectation (round)."""
+    centre = exact["theta_star"].values + exact["bias"].values
+    expected = exact["variance"].values + np.sum((exact["mean"].values - centre) ** 2, axis=-1)
+    return np.sum((theta - centre) ** 2, axis=-1), expected
+
+
+def _series(label: str, colour: str, x: Floats, error: Floats, exact: tuple[Floats, Floats]) -> Series:
+    """The mean and the band of squared errors (seed, round), with the exact curve."""
+    low, high = np.quantile(error, BAND, axis=0)
+    return Series(label, colour, x, error.mean(axis=0), low, high, exact)
+
+
+def limits(**axes: Sequence[Any]) -> Cells:
+    """Exact limits over a grid, with 10 and 100 agents (quick: 10); of both methods unless the grid says otherwise."""
+    return lambda scale: [
+        scale.cell("limit", **place) for place in grid(**{"agents": sizes(scale), "method": METHODS, **axes})
+    ]
+
+
+def method_ratio(measure: Callable[[xr.Dataset], Any]) -> Callable[[Results], float]:
+    """A number of FedLSA's limit over the MSE of SCAFFLSA's: the one furthest from 1, as a factor of at least one."""
+
+    def furthest(results: Results) -> float:
+        logs = []
+        for cell, limit in results.where(method="fedlsa"):
+            partner = results.partner(cell, method="scafflsa")
+            assert partner is not None
+            logs.append(math.log(float(measure(limit) / partner["mse"])))
+        return float(np.exp(np.max(np.abs(logs))))
+
+    return furthest
+
+
+def spread_over_local_steps(results: Results) -> float:
+    """The largest factor between the MSEs of limits that differ in H alone."""
+    groups = [group.values("mse") for group in results.by("method", "agents").values()]
+    return float(np.max([np.max(mse) / np.min(mse) for mse in groups]))
+
+
+def _run_and_law(scale: Scale, **place: Any) -> list[Cell]:
+    run = scale.cell("simulate", record=[0, place["rounds"]], seeds=RUNS, **place)
+    return [run, scale.cell("law", **place)]
+
+
+def agreement(what: str, source: str, step_size: float, lengths: Sequence[int]) -> Claim:
+    """Simulations have the exact mean and covariance: both settings, with 10 and 100 agents (quick: 10)."""
+
+    def cells(scale: Scale) -> list[Cell]:
+        found = []
+        for place in grid(local_steps=lengths, agents=sizes(scale), heterogeneous=(True, False), method=METHODS):
+            if place["local_steps"] > 1 or place["method"] == "fedlsa":
+                steps = QUICK_STEPS if scale.quick else CHECKED_STEPS
+                rounds = max(FEWEST_CHECKED, steps // place["local_steps"])
+                found += _run_and_law(scale, step_size=step_size, rounds=rounds, **place)
+        return found
+
+    H = ", ".join(f"{n:,}" for n in lengths)
+    return Claim(
+        f"simulation-agrees-{what}",
+        "Simulated parameters follow the exact law in every panel.",
+        source,
+        f"{RUNS} runs of each setting (step size {step_size}, H = {H}, N = 10 and 100, quick: 10) of "
+        f"{CHECKED_STEPS:,} local steps (quick: {QUICK_STEPS:,}), at least {FEWEST_CHECKED} rounds: the least p-value "
+        "of their mean and of their spread under the normal law with the exact mean and covariance, times the number "
+        f"of comparisons; {POWER}",
+        cells,
+        least_p_value,
+        at_least=LEVEL,
+        kind="check",
+    )
+
+
+def _biased(scale: Scale) -> list[Cell]:
+    """FedLSA with heterogeneous agents and H = 1000, until its mean has settled."""
+    place = {"method": "fedlsa", "heterogeneous": True, "step_size": 0.1, "local_steps": 1000, "rounds": SETTLED}
+    return [cell for n in sizes(scale) for cell in _run_and_law(scale, agents=n, **place)]
+
+
+def bias_off(results: Results) -> float:
+    """How far the simulated bias along the predicted one may be from it: distance plus 1.645 standard errors."""
+    found = []
+    for theta, law in runs_and_laws(results):
+        b, C = law["bias"].values, law["covariance"].values
+        share = (theta.mean(axis=0) - law["theta_star"].values) @ b / (b @ b)
+        found.append(abs(share - 1) + CONFIDENT * math.sqrt(b @ C @ b / len(theta)) / (b @ b))
+    return float(np.max(found))
+
+
+def _stalled(scale: Scale) -> list[Cell]:
+    place: dict[str, Any] = {"method": "fedlsa", "heterogeneous": True, "step_size": 0.1, "local_steps": 1000}
+    return [scale.cell("limit", agents=sizes(scale)[-1], **place)]
+
+
+def _long_runs(scale: Scale) -> list[Cell]:
+    """SCAFFLSA's exact moments at the end of a run so long that no start is remembered."""
+    place: dict[str, Any] = {"agents": 10, "heterogeneous": True, "method": "scafflsa", "step_size": 0.1}
+    ends = {H: FORGOTTEN // H for H in LENGTHS}
+    return [scale.cell("exact", local_steps=H, rounds=T, record=[0, T], **place) for H, T in ends.items()]
+
+
+def _share_of_bias(results: Results) -> float:
+    return float(np.max(results.values("squared_bias") / results.values("mse")))
+
+
+HOMOGENEOUS = limits(heterogeneous=(False,), step_size=(0.1,), local_steps=LENGTHS)
+MAIN = Experiment(
+    "fig1",
+    "FedLSA stalls at its bias, SCAFFLSA does not",
+    ("fig:show-bias",),
+    (
+        curves(
+            "fig1",
+            f"{CURVES} of federated TD(0) with heterogeneous and homogeneous agents, step size 0.1, T H = 500,000.",
+            {"heterogeneous": (True, False), "local_steps": LENGTHS, "step_size": (0.1,)},
+        ),
+    ),
+    claims=(
+        Claim(
+            "fedlsa-stalls",
+            "FedLSA stalls at its bias when the number of local updates increases.",
+            f"{SOURCE}; th:2nd_moment_no_cv",
+            "share of ||bias||^2 in FedLSA's exact stationary MSE; heterogeneous, N = 100 (quick: 10), H = 1000, step "
+            "size 0.1",
+            _stalled,
+            _share_of_bias,
+            0.5,
+            1.0,
+            quote="As predicted by our theory, FedLSA stalls when the number of local updates increases",
+        ),
+        Claim(
+            "bias-as-predicted",
+            "The level at which FedLSA stalls is in line with the theory.",
+            f"{SOURCE}; th:2nd_moment_no_cv",
+            f"{RUNS} runs, heterogeneous, H = 1000, {SETTLED} rounds: distance from 1 of the simulated bias along the "
+            "predicted one, over that, plus 1.645 standard errors (two one-sided tests at 5%); the largest over N",
+            _biased,
+            bias_off,
+            at_most=MARGIN,
+            quote="its bias (green dashed line) is in line with the value predicted by our theory",
+        ),
+        Claim(
+            "scafflsa-unbiased",
+            "SCAFFLSA's bias correction eliminates all bias (in the stationary limit).",
+            f"{SOURCE}; thm:upper-bound-dist-param-scafflsa",
+            "squared bias over MSE of SCAFFLSA (exact) after 200,000 local steps from theta_star + 1, without control "
+            "variates at first; heterogeneous, N = 10, H = 10 and 1000, step size 0.1: the larger",
+            _long_runs,
+            _share_of_bias,
+            at_most=1e-12,
+            quote="SCAFFLSA's bias-correction mechanism allows to eliminate all bias, improving the MSE until noise "
+            "dominates",
+        ),
+        Claim(
+            "alike-when-homogeneous",
+            "With homogeneous agents SCAFFLSA is on par with FedLSA.",
+            SOURCE,
+            "stationary MSE of SCAFFLSA over that of FedLSA (exact), homogeneous, N = 10 and 100 (quick: 10), H = 10 "
+            "and 1000, step size 0.1: the one furthest from 1, as a factor",
+            HOMOGENEOUS,
+            method_ratio(lambda limit: limit["mse"]),
+            at_most=1.25,
+            quote="Since agents are homogeneous, control variates have virtually no effect, and SCAFFLSA is on par "
+            "with FedLSA",
+        ),
+        Claim(
+            "local-steps-matter-little",
+            "With homogeneous agents the number of local steps has little influence on the final MSE.",
+            f"{SOURCE}; cor:sample_complexity_lsa",
+            "largest over smallest stationary MSE (exact) for H = 10 and 1000, homogeneous, both methods, N = 10 and "
+            "100 (quick: 10), step size 0.1",
+            HOMOGENEOUS,
+            spread_over_local_steps,
+            at_most=1.5,
+            quote="the number of local steps H has little influence on the final MSE",
+        ),
+        agreement("main", SOURCE, 0.1, LENGTHS),
+    ),
+)

@@ -1,0 +1,289 @@
+"""The report: one page that needs nothing but itself, with every figure, table and verdict of a run.
+
+Equal outcomes give equal bytes: there is no date and no duration in it.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+import math
+from collections.abc import Iterable, Sequence
+from html import escape
+from itertools import groupby
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from ..files import replacing
+from .experiment import SOURCES, Claim, Outcome, Row, Scale, Verdict, command
+
+HOLDS, NOT_AS_STATED, FAILED = "holds", "does not hold as stated", "FAILED"
+MARKS = {HOLDS: "good", NOT_AS_STATED: "note", FAILED: "bad"}
+COUNTED = {HOLDS: "hold", NOT_AS_STATED: "not as stated", FAILED: "FAILED"}
+MOST_LISTED = 8  # values of a setting that are listed one by one
+Sections = list[tuple[str, list[Outcome]]]  # experiments by name, each with its outcomes at every scale
+
+STYLE = """\
+:root { --ink: #222; --soft: #666; --line: #ddd; --paper: #fff; --good: #00664a; --note: #8a5a00; --bad: #b00020; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e6e6e6; --soft: #a0a0a0; --line: #444; --paper: #181818;
+          --good: #4fc99f; --note: #e6b450; --bad: #ff7a8a; }
+}
+* { box-sizing: border-box; }
+body { margin: 0 auto; padding: 1rem; max-width: 60rem; background: var(--paper); color: var(--ink);
+       font: 1rem/1.5 system-ui, sans-serif; overflow-wrap: break-word; }
+h1 { font-size: 1.6rem; line-height: 1.2; }
+h2 { margin-top: 3rem; padding-top: 1rem; border-top: 1px solid var(--line); font-size: 1.3rem; line-height: 1.25; }
+h3 { margin-top: 2rem; font-size: 1.05rem; }
+a { color: inherit; text-underline-offset: 0.15em; }
+figure { margin: 1rem 0; }
+img { display: block; max-width: 100%; height: auto; background: #fff; }
+figcaption, caption { padding: 0.4rem 0; text-align: left; color: var(--soft); font-size: 0.9rem; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-size: 0.9rem; font-variant-numeric: tabular-nums; }
+th, td { padding: 0.3rem 0.7rem 0.3rem 0; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
+tbody th { font-weight: normal; }
+pre { overflow-x: auto; padding: 0.6rem; border: 1px solid var(--line); }
+code, pre { font-size: 0.9em; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: 0.2rem 1rem; font-size: 0.9rem; }
+dt { color: var(--soft); } dd { margin: 0; }
+.claims li { margin-bottom: 0.8rem; } .claims p { margin: 0.2rem 0; } .claims ul { list-style: none; padding: 0; }
+.claims ul li { margin: 0.1rem 0; }
+.soft { color: var(--soft); font-size: 0.9rem; }
+.good, .note, .bad { font-weight: 600; white-space: nowrap; margin-right: 0.5rem; }
+.good { color: var(--good); } .note { color: var(--note); } .bad { color: var(--bad); }
+.warn { padding: 0.6rem; border: 1px solid var(--note); }
+"""
+
+PAGE = Template(
+    """\
+<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>fedlsa: the paper, reproduced</title>
+<style>
+$style</style>
+</head>
+<body>
+<header>
+<h1>The paper, reproduced</h1>
+<p>SCAFFLSA: taming heterogeneity in federated linear stochastic approximation and TD learning. Every figure and
+table of its experiments, and for each of its claims the number that decides it.</p>
+$lead
+</header>
+<main>
+$summary
+$sections
+</main>
+</body>
+</html>
+"""
+)
+
+
+def write(outcomes: Sequence[Outcome], out: Path) -> Path:
+    """Write `out`/report/index.html and, for programs, claims.csv beside it; the path of the page."""
+    folder = out / "report"
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {"index.html": page(outcomes), "claims.csv": claims(outcomes)}
+    for name, text in files.items():
+        with replacing(folder / name, "the report") as part:
+            part.write_bytes(text.encode())
+    return folder / "index.html"
+
+
+def page(outcomes: Sequence[Outcome]) -> str:
+    """The whole page."""
+    sections: Sections = [(name, list(held)) for name, held in groupby(outcomes, lambda o: o.experiment.name)]
+    scales = list(dict.fromkeys(o.scale for o in outcomes))
+    return PAGE.substitute(
+        style=STYLE,
+        lead=_lead(scales),
+        summary=_summary(sections, scales),
+        sections="\n".join(_section(held) for _, held in sections),
+    )
+
+
+def verdict_words(verdict: Verdict) -> str:
+    """What is said of a claim: it holds, it does not hold as stated (as we know), or it came out otherwise.
+
+    A number that is not finite came out otherwise.
+    """
+    if not verdict.ok:
+        return FAILED
+    return HOLDS if verdict.holds else NOT_AS_STATED
+
+
+def interval(claim: Claim) -> str:
+    """Where the number of a claim must lie for it to hold."""
+    low, high = number(claim.at_least), number(claim.at_most)
+    if math.isinf(claim.at_least):
+        return "any" if math.isinf(claim.at_most) else f"≤ {high}"
+    return f"≥ {low}" if math.isinf(claim.at_most) else f"{low} … {high}"
+
+
+def number(value: Any) -> str:
+    """A value as the report shows it: four digits of a number that is not whole."""
+    if isinstance(value, bool) or not isinstance(value, float):
+        return f"{value:,}".replace(",", "\u2009") if isinstance(value, int) and abs(value) >= 10_000 else str(value)
+    return f"{value:.4g}"
+
+
+def claims(outcomes: Sequence[Outcome]) -> str:
+    """Every verdict as CSV."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    head = ["experiment", "preset", "seeds", "claim", "kind", "source", "quote"]
+    writer.writerow([*head, "value", "at_least", "at_most", "verdict", "other_instances", "holds_on"])
+    for o in outcomes:
+        for v in o.verdicts:
+            c = v.claim
+            bounds = [repr(float(x)) for x in (v.value, c.at_least, c.at_most)]
+            first = [o.experiment.name, o.scale.preset, o.scale.seeds, c.name, c.kind, c.source, c.quote]
+            writer.writerow([*first, *bounds, verdict_words(v), len(v.others), v.holds_elsewhere])
+    return text.getvalue()
+
+
+def counts(verdicts: Iterable[Verdict]) -> dict[str, dict[str, int]]:
+    """How many claims of each kind hold, do not hold as stated, or came out otherwise."""
+    found: dict[str, dict[str, int]] = {kind: dict.fromkeys(MARKS, 0) for kind in SOURCES}
+    for v in verdicts:
+        found[v.claim.kind][verdict_words(v)] += 1
+    return {kind: held for kind, held in found.items() if any(held.values())}
+
+
+def elsewhere(verdict: Verdict) -> str:
+    """On how many other instances a claim holds, in words; nothing where it was not decided on others."""
+    return f"{verdict.holds_elsewhere} of {len(verdict.others)}" if verdict.others else ""
+
+
+def parameters(outcome: Outcome) -> dict[str, str]:
+    """Every setting of the experiment's cells, with the values that it takes."""
+    values: dict[str, dict[str, Any]] = {}
+    for cells in outcome.experiment.groups(outcome.scale).values():
+        for cell in cells:
+            for name, value in cell.columns.items():
+                values.setdefault(name.replace("_", " "), {})[number(value)] = value
+    return {name: _listed(list(listed.values())) for name, listed in sorted(values.items()) if name != "kind"}
+
+
+def _listed(values: list[Any]) -> str:
+    numeric = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
+    ordered = sorted(values) if numeric else sorted(values, key=number)
+    if len(ordered) <= MOST_LISTED:
+        return ", ".join(map(number, ordered))
+    return f"{len(ordered)} values" + (f" from {number(ordered[0])} to {number(ordered[-1])}" if numeric else "")
+
+
+def _lead(scales: Sequence[Scale]) -> str:
+    seeds = ", ".join(dict.fromkeys(f"{s.seeds} seeds" for s in scales))
+    kinds = " and ".join(dict.fromkeys(s.preset for s in scales))
+    text = f"<p>Instance: {escape(kinds)}; {escape(seeds)} per simulation.</p>"
+    if any(s.quick for s in scales):
+        text += (
+            '<p class="warn"><strong>Quick run.</strong> Few agents and short runs: it shows that everything works, '
+            "not what the paper shows. Leave out <code>--quick</code> for that.</p>"
+        )
+    if any(s.instances for s in scales):
+        text += (
+            "<p>Claims that need no simulation are also decided on other instances: Garnet problems with the seeds 1 "
+            f"to {max(s.instances for s in scales)}, at the size of a quick run.</p>"
+        )
+    return text
+
+
+def _summary(sections: Sections, scales: Sequence[Scale]) -> str:
+    kinds = list(dict.fromkeys(s.preset for s in scales))
+    head = "".join(f'<th scope="col">{escape(k)}</th>' for k in kinds)
+    rows, every = [], list[Verdict]()
+    for name, held in sections:
+        by_kind = {o.scale.preset: o.verdicts for o in held}
+        cells = "".join(f"<td>{_counts(by_kind.get(k, ()))}</td>" for k in kinds)
+        every += [v for verdicts in by_kind.values() for v in verdicts]
+        link = f'<a href="#{escape(name)}">{escape(held[0].experiment.title)}</a>'
+        rows.append(f'<tr><th scope="row">{link}</th>{cells}</tr>')
+    return (
+        f'<div class="total">{_counts(every)}</div><div class="wide"><table><thead><tr><th scope="col">experiment</th>'
+        f"{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
+    )
+
+
+def _counts(verdicts: Iterable[Verdict]) -> str:
+    """A line per kind of claim."""
+    lines = []
+    for kind, found in counts(verdicts).items():
+        shown = (f'<span class="{MARKS[k]}">{n} {COUNTED[k]}</span>' for k, n in found.items() if n)
+        lines.append(f'<div><span class="soft">{SOURCES[kind]}:</span> {" ".join(shown)}</div>')
+    return "".join(lines) or '<span class="soft">no claims</span>'
+
+
+def _section(held: Sequence[Outcome]) -> str:
+    experiment = held[0].experiment
+    labels = ", ".join(f"<code>{escape(label)}</code>" for label in experiment.labels)
+    parts = [f'<section id="{escape(experiment.name)}"><h2>{escape(experiment.title)}</h2>']
+    if labels:
+        parts.append(f'<p class="soft">In the paper: {labels}</p>')
+    if experiment.claims:
+        parts.append(_verdicts(held))
+    parts += map(_at_one_scale, held)
+    return "\n".join([*parts, "</section>"])
+
+
+def _verdicts(held: Sequence[Outcome]) -> str:
+    out = []
+    for i, claim in enumerate(held[0].experiment.claims):
+        verdicts = [o.verdicts[i] for o in held]
+        values = "".join(
+            f'<li><span class="{MARKS[verdict_words(v)]}">{verdict_words(v)}</span> '
+            f"{escape(v.scale.preset)}: <b>{escape(number(v.value))}</b>"
+            + (f'<span class="soft">; holds on {elsewhere(v)} other instances</span>' if v.others else "")
+            + "</li>"
+            for v in verdicts
+        )
+        said = f'<p class="soft">“{escape(claim.quote)}” ({escape(claim.source)})</p>' if claim.quote else ""
+        note = "" if said else f' <span class="soft">({SOURCES[claim.kind]})</span>'
+        out.append(
+            f"<li><p>{escape(claim.text)}{note}</p>{said}<ul>{values}</ul>"
+            f'<p class="soft">{escape(claim.statistic)}; holds if {escape(interval(claim))}</p></li>'
+        )
+    return f'<h3>Claims</h3><ol class="claims">{"".join(out)}</ol>'
+
+
+def _at_one_scale(outcome: Outcome) -> str:
+    e, scale = outcome.experiment, outcome.scale
+    parts = [f"<h3>Instance: {escape(scale.preset)}</h3>"]
+    for picture in e.pictures:
+        path = outcome.figures[picture.name]
+        image = base64.b64encode(path.read_bytes()).decode()
+        caption, link = escape(_caption(picture.caption, scale)), _link("figures", scale, f"{picture.name}.pdf")
+        parts.append(
+            f'<figure><img alt="{caption}" src="data:image/png;base64,{image}">'
+            f"<figcaption>{caption} {link}</figcaption></figure>"
+        )
+    for table in e.tables:
+        parts.append(_table(_caption(table.caption, scale), outcome.tables[table.name], scale, table.name))
+    settings = "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in parameters(outcome).items())
+    parts.append(f"<details><summary>Parameters</summary><dl>{settings}</dl></details>")
+    parts.append(f'<p class="soft">Made alone by</p><pre>{escape(command(e, scale))}</pre>')
+    return "\n".join(parts)
+
+
+def _table(caption: str, rows: Sequence[Row], scale: Scale, name: str) -> str:
+    head = "".join(f'<th scope="col">{escape(str(k))}</th>' for k in rows[0])
+    body = "".join("<tr>" + "".join(f"<td>{escape(number(v))}</td>" for v in row.values()) + "</tr>" for row in rows)
+    return (
+        f'<div class="wide"><table><caption>{escape(caption)} {_link("tables", scale, f"{name}.csv")}</caption>'
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def _caption(text: str, scale: Scale) -> str:
+    return text.replace("{preset}", scale.preset).replace("{seeds}", str(scale.seeds))
+
+
+def _link(kind: str, scale: Scale, file: str) -> str:
+    return f'<a href="../{kind}/{escape(scale.preset)}/{escape(file)}">{Path(file).suffix[1:].upper()}</a>'

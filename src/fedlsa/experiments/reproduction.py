@@ -1,0 +1,219 @@
+"""From names of experiments to files: run what is missing, draw, tabulate, decide, and write the report."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import math
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import xarray as xr
+
+from ..errors import ResultFileError
+from ..figures import save
+from ..files import reason, replacing
+from . import report_page
+from .catalogue import EXPERIMENTS
+from .cells import Cell, Lookup, Results, Store
+from .executor import Executor, RunProgress, Watch, run
+from .experiment import Claim, Experiment, Outcome, Row, Scale, Table, Verdict, command
+
+FOLDERS = ("cells", "figures", "tables", "report")  # of `out`: all that is ever written
+
+
+def reproduce(
+    names: Sequence[str],
+    scales: Sequence[Scale],
+    out: Path,
+    executor: Executor,
+    watch: Watch | None = None,
+    *,
+    catalogue: Mapping[str, Experiment] = EXPERIMENTS,
+    drawers: int = 0,
+    clean: bool = False,
+) -> tuple[list[Outcome], RunProgress]:
+    """Everything of the named experiments at the given scales, under `out`: cells, figures, tables and the report.
+
+    Stop it at any moment and call it again: cells that are stored are not computed twice, and what is there in the end
+    has the bytes that a run in one go would have given. Cells that other code has computed are not used, and with
+    `clean` removed. catalogue : where the names are looked up; drawers : processes that draw what is complete while the
+    rest is computed (0: here, in the end; they know no catalogue but our own).
+    """
+    chosen = [(catalogue[name], scale) for name in names for scale in scales]
+    parts = [experiment.groups(scale) for experiment, scale in chosen]
+    groups: dict[str, list[Cell]] = {name: cells for part in parts for name, cells in part.items()}
+    with alone(out), Drawers(drawers, out) as pool:
+        remove_partial_files(out)
+        store = Store(out / "cells")
+        for path in store.outdated() if clean else ():
+            path.unlink(missing_ok=True)
+
+        def draw_what_is_complete(progress: RunProgress) -> None:
+            for (experiment, scale), part in zip(chosen, parts, strict=True):
+                if all(progress.groups[name][0] == progress.groups[name][1] for name in part):
+                    pool.begin(experiment.name, scale)
+            if watch is not None:
+                watch(progress)
+
+        progress = run(groups, store, executor, draw_what_is_complete if drawers else watch)
+        if drawers:
+            for experiment, scale in chosen:
+                pool.begin(experiment.name, scale)
+        shown = [pool.result(e.name, scale) if drawers else show(e, scale, store, out) for e, scale in chosen]
+        outcomes = [s.of(e, scale) for s, (e, scale) in zip(shown, chosen, strict=True)]
+        report_page.write(outcomes, out)
+    return outcomes, progress
+
+
+@contextlib.contextmanager
+def alone(out: Path) -> Iterator[None]:
+    """Hold the folder, so that two runs at once do not clear up after one another; the system lets go of the dead."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ResultFileError(f"cannot write to the folder {out}: {reason(error)}") from error
+    try:
+        import fcntl
+    except ImportError:  # Windows: no such lock
+        yield
+        return
+    descriptor = os.open(out, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ResultFileError(f"another run is at work in {out}: wait for it, or choose another folder") from None
+        except OSError:
+            pass  # a file system that knows no locks
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def remove_partial_files(out: Path) -> None:
+    """Remove what an interrupted writer left behind."""
+    for folder in FOLDERS:
+        for part in (out / folder).rglob(".*.part"):
+            part.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """The plain values of an outcome: what a process that draws sends back."""
+
+    figures: dict[str, Path]
+    tables: dict[str, list[dict[str, str | int | float]]]
+    values: list[tuple[float, ...]]  # of the claims: here, and on other instances
+
+    def of(self, experiment: Experiment, scale: Scale) -> Outcome:
+        """With the experiment that it belongs to."""
+        verdicts = [Verdict(c, scale, v[0], v[1:]) for c, v in zip(experiment.claims, self.values, strict=True)]
+        return Outcome(experiment, scale, self.figures, self.tables, verdicts)
+
+
+def show(experiment: Experiment, scale: Scale, store: Store, out: Path) -> Shown:
+    """Draw, tabulate and decide from what is stored."""
+    lookup, made_by = store.__getitem__, command(experiment, scale)
+    figures, tables = {}, {}
+    folder = out / "figures" / scale.preset
+    folder.mkdir(parents=True, exist_ok=True)
+    for picture in experiment.pictures:
+        figure = picture.draw(Results(picture.cells(scale), lookup), scale)
+        for suffix in (".pdf", ".png"):
+            save(figure, folder / f"{picture.name}{suffix}", command=made_by)
+        figures[picture.name] = folder / f"{picture.name}.png"
+    for table in experiment.tables:
+        tables[table.name] = [dict(row) for row in table.rows(Results(table.cells(scale), lookup), scale)]
+        write_table(table, tables[table.name], out / "tables" / scale.preset, made_by)
+    return Shown(figures, tables, [measured(claim, lookup, scale) for claim in experiment.claims])
+
+
+class Undecided(ArithmeticError):
+    """A cell holds something that is no finite number: whatever follows from it decides nothing."""
+
+
+def measured(claim: Claim, lookup: Lookup, scale: Scale) -> tuple[float, ...]:
+    """The number of a claim, and then that on each of the other instances; NaN where a cell is not finite."""
+
+    def finite(cell: Cell) -> xr.Dataset:
+        result = lookup(cell)
+        if not all(np.isfinite(v.values).all() for v in result.values() if v.dtype.kind == "f"):
+            raise Undecided(cell.text)
+        return result
+
+    def value(scale: Scale) -> float:
+        try:
+            return float(claim.measure(Results(claim.cells(scale), finite)))
+        except Undecided:
+            return math.nan
+
+    return tuple(map(value, (scale, *claim.other_scales(scale))))
+
+
+def write_table(table: Table, rows: Sequence[Row], folder: Path, made_by: str) -> None:
+    """A table as CSV, after a comment with the command that makes it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    text = io.StringIO()
+    text.write(f"# {made_by}\n")
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    with replacing(folder / f"{table.name}.csv", "the table") as part:
+        part.write_text(text.getvalue(), encoding="utf-8")
+
+
+class Drawers(contextlib.ExitStack):
+    """Processes that draw experiments whose cells are complete, while others are still computed.
+
+    The pool begins with the first experiment that is ready; size 0 has none.
+    """
+
+    def __init__(self, size: int, out: Path) -> None:
+        super().__init__()
+        self.size, self.out = size, out
+        self._pool: ProcessPoolExecutor | None = None
+        self._jobs: dict[tuple[str, Scale], Future[Shown]] = {}
+
+    def begin(self, name: str, scale: Scale) -> None:
+        """Draw an experiment of the catalogue; asked a second time, it is not drawn again."""
+        if (name, scale) in self._jobs:
+            return
+        if self._pool is None:
+            context = multiprocessing.get_context("spawn")  # a copy of this process would copy its locked locks
+            self._pool = ProcessPoolExecutor(self.size, context, _prepare, (os.getpid(),))
+            self.callback(self._pool.shutdown, wait=True, cancel_futures=True)
+        self._jobs[name, scale] = self._pool.submit(_draw, name, scale, self.out)
+
+    def result(self, name: str, scale: Scale) -> Shown:
+        """What was drawn, once it is."""
+        self.begin(name, scale)
+        return self._jobs[name, scale].result()
+
+
+def _draw(name: str, scale: Scale, out: Path) -> Shown:
+    """One experiment of the catalogue, from what is stored under `out`."""
+    return show(EXPERIMENTS[name], scale, Store(out / "cells"), out)
+
+
+def _prepare(parent: int) -> None:
+    """Leave interruptions to the parent, give way to its computations, and end when it has been killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with contextlib.suppress(AttributeError, OSError):
+        os.nice(5)
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

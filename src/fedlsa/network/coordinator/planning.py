@@ -1,0 +1,234 @@
+"""From what sites say of themselves to a run: its coordinates, step size, local steps, and when it may stop.
+
+Three scalars of each site, in the run's coordinates, are l_c <= L_c, the extreme eigenvalues of the symmetric part of
+A_c, and s_c, the trace of its noise. Together they give
+
+    a = sum_c w_c l_c        at most the smallest eigenvalue of the symmetric part of A = sum_c w_c A_c,
+    L = max_c L_c,           sigma^2 = sum_c w_c^2 s_c  (sites draw independently).
+
+Progress. A round moves theta by about eta H A (theta - theta_star), at a rate of at least 1 - exp(-eta H a) in the
+slowest direction. In a direction where A_c has eigenvalue l, a round also teaches xi_c the fraction (1 - e^-x) / x of
+what it lacks, x = eta H l: about 1 while x <= 1, and 1 / x beyond. So rounds should be long for theta, short for xi,
+and the slower of the rates eta H a and 1 / (eta H L) is largest for
+
+    eta H = 1 / sqrt(a L),   which gives   r = (1 - exp(-sqrt(a / L))) / 3 per round,
+
+a third of it for safety, since the two are coupled and Scaffnew's rounds are uneven. Where some l_c <= 0, a site drifts
+away by itself in some direction: then eta H = 1 / L. Scaffnew communicates with probability 1 / H.
+
+Noise. Single steps are stable for eta E[A(z)^T A(z)] <= a / 2; sites report L_c so that E[A(z)^T A(z)] is at most
+4 (d + 2) L^2 (site.measure). The error that noise sustains is at most about eta sigma^2 / (2 a). It shall be
+r epsilon^2 / 4: small enough that movements, too, fall below the threshold of the stop rule. Hence
+
+    eta = min(a / (8 (d + 2) L^2), r a epsilon^2 / (2 sigma^2)).
+
+A small step size costs local steps, H = 1 / (eta sqrt(a L)), which are cheap, and no rounds, which are not.
+
+Stop. ||theta_star|| is not known from scalars, so the run ends by what the server sees: an error e moves theta by at
+least r e in a round, so once the root mean square of the last three movements is at most r epsilon, the error is at
+most epsilon (`error_left`, `settled`). `rounds` is a limit for safety, enough from ||theta_star|| <= max(1, 1 / a).
+
+FedLSA keeps a bias that depends on how the sites' systems differ, which no scalar tells: it needs moments. With moments
+(A_c, b_c and second moments of noise) fl.plan decides exactly, and the coordinator knows the solution at once.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ... import checks
+from ...algorithms import METHODS, Algorithm
+from ...checks import Floats
+from ...errors import ArgumentError, SiteDataError
+from ...fit.observe import Scale
+from ...fit.summaries import Summary, scale_of, unscaled
+from ...fit.systems import System, solution
+from ...fit.tasks import Task
+from ...theory.moments import Moments
+from ...theory.planner import MAX_EXACT_DIM, Plan, plan
+from ..protocol.messages import Description, Measurement
+
+WINDOW = 3  # movements that must be small before a run stops
+STEP_TIME = 1e-8  # seconds per local step and coefficient, about, to say what rounds cost
+LONGEST = 2**31  # local steps of a round, a minute or more; what needs more is out of reach
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """A run that reaches epsilon; local_steps is 1 / probability for Scaffnew.
+
+    rounds : how many, or where `rate` is given, how many at most: the run stops when `settled` says so
+    rate : r, by which an error shrinks in a round at least; None where the number of rounds is exact
+    """
+
+    method: str
+    step_size: float
+    local_steps: int
+    rounds: int
+    epsilon: float
+    rate: float | None
+    sentence: str
+
+    @property
+    def probability(self) -> float | None:
+        """Of a communication after a step, for Scaffnew."""
+        return 1 / self.local_steps if self.method == "scaffnew" else None
+
+    @property
+    def algorithm(self) -> Algorithm:
+        """The method as fl.simulate knows it."""
+        length = {"probability": self.probability} if self.method == "scaffnew" else {"local_steps": self.local_steps}
+        return METHODS[self.method](self.step_size, **length)
+
+
+def weights_of(descriptions: Sequence[Description], weight: str) -> Floats:
+    """w_c : (N,): 1 / N for "sites", proportional to the rows for "samples"."""
+    checks.choice("weight", weight, ("sites", "samples"))
+    rows = np.array([said.rows if weight == "samples" else 1 for said in descriptions], np.float64)
+    return rows / rows.sum()
+
+
+def scale_from(descriptions: Sequence[Description], task: Task, weights: Floats, sites: Sequence[str]) -> Scale:
+    """The coordinates of the run from the sites' sums, as fl.fit has them; sites that do not fit together are told."""
+    names = json.loads(descriptions[0].names)
+    for said, site in zip(descriptions, sites, strict=True):
+        other = json.loads(said.names)
+        if other != names:
+            kind = "in another order" if sorted(other) == sorted(names) else "other than those"
+            listed = f"{', '.join(other[:8])} against {', '.join(names[:8])}"
+            raise SiteDataError(
+                f"{site} has coefficients {kind} of {sites[0]} ({listed}); name the columns in the task"
+            )
+        if len(said.mean) != (len(names) - task.intercept + 1 if task.scaled else 0):
+            raise SiteDataError(f"{site} sent sums of {len(said.mean)} columns for {len(names)} coefficients")
+    k = len(names) - task.intercept
+    if not task.scaled:
+        return unscaled(k, task.intercept)
+    parts = [Summary(said.rows, said.mean, said.scatter, said.largest) for said in descriptions]
+    return scale_of(task, parts, weights, names[:k], list(sites))
+
+
+def plan_from_scalars(
+    measurements: Sequence[Measurement],
+    weights: Floats,
+    epsilon: float,
+    method: str,
+    dim: int,
+    distance: float = 0.0,
+    local: str = "rows",
+) -> RunPlan:
+    """A run to error epsilon, in the run's coordinates, from three scalars per site: see the module's text.
+
+    distance : a bound on ||theta_star||, where one is known; it raises the limit on rounds, nothing else
+    local : what steps use, "rows" drawn at random or the site's "means", which have no noise
+    """
+    checks.choice("method", method, METHODS)
+    epsilon = checks.real("epsilon", epsilon, above=0)
+    if method == "fedlsa":
+        raise ArgumentError(
+            "method must be 'scafflsa' or 'scaffnew' to reach epsilon from three scalars per site, for they cannot "
+            "bound FedLSA's bias (sites can join with --share-moments, or give step_size, local_steps and rounds); "
+            "got 'fedlsa'"
+        )
+    w = checks.array("weights", weights, (len(measurements),))
+    lowest, highest, noise = (np.array([getattr(m, f) for m in measurements]) for f in ("lowest", "highest", "noise"))
+    a, L, sigma2 = float(w @ lowest), float(highest.max()), float(w**2 @ noise)
+    if checks.choice("local", local, ("rows", "means")) == "means":
+        sigma2 = 0.0
+    if not a > 1e-12 * L:
+        raise ArgumentError(
+            "the sites' smallest eigenvalues must have a positive mean for a plan from three scalars per site "
+            "(sites can join with --share-moments, or give step_size, local_steps and rounds); "
+            f"got {a:.3g} from {checks.show([float(f'{x:.3g}') for x in lowest])}"
+        )
+    length = 1 / math.sqrt(a * L) if lowest.min() > 0 else 1 / L  # eta H
+    r = -math.expm1(-length * a) / 3
+    stable, quiet = a / (8 * (dim + 2) * L**2), r * a * epsilon**2 / (2 * sigma2) if sigma2 > 0 else math.inf
+    eta = min(stable, quiet)
+    if length / eta > LONGEST:
+        raise ArgumentError(
+            f"epsilon must be larger: rounds would have {length / eta:.1g} local steps; got {epsilon:g}"
+        )
+    H = max(1, round(length / eta))
+    far = max(1.0, 1 / a, checks.real("distance", distance, at_least=0))
+    rounds = WINDOW + math.ceil(math.log(max(2.0, 2 * far / (r * epsilon))) / r)
+    sentence = (
+        f"From three numbers per site: step size {eta:.3g}, {H:,} local steps a round "
+        f"({_seconds(H * dim * STEP_TIME)} of work at a site), at most {rounds} rounds; the run stops when movements "
+        f"say that the error is at most {epsilon:g}."
+    )
+    return RunPlan(method, eta, H, rounds, epsilon, r, sentence)
+
+
+def error_left(movement: Sequence[float], rate: float) -> float:
+    """About how far theta is from where it goes: the root mean square of the last movements over the rate.
+
+    movement : ||theta_t - theta_{t-1}|| of the rounds so far; inf while there are too few
+    """
+    last = list(movement)[-WINDOW:]
+    return math.sqrt(sum(m * m for m in last) / WINDOW) / rate if len(last) == WINDOW else math.inf
+
+
+def settled(movement: Sequence[float], run: RunPlan) -> bool:
+    """Whether the run may stop; one with an exact number of rounds does all of them."""
+    return run.rate is not None and error_left(movement, run.rate) <= run.epsilon
+
+
+def plan_from_moments(
+    measurements: Sequence[Measurement],
+    weights: Floats,
+    epsilon: float,
+    method: str,
+    local: str = "rows",
+    max_samples: float | None = None,
+) -> RunPlan:
+    """A run to error epsilon from 0 by exact moments (fl.plan), where every site shares them; local : "rows", "means".
+
+    Where the dimension is beyond exact moments the plan is that from scalars; it says so.
+    """
+    m = shared(measurements, weights, local)
+    if m.dim > MAX_EXACT_DIM[checks.choice("method", method, METHODS)] and not m.quiet:
+        distance = float(np.linalg.norm(m.theta_star))
+        return plan_from_scalars(measurements, weights, epsilon, method, m.dim, distance, local)
+    found: Plan = plan(m, epsilon, method=method, max_samples=max_samples, theta_0=np.zeros(m.dim))
+    eta, H = float(found.algorithm.step_size), round(found.samples / found.rounds)  # type: ignore[arg-type]
+    sentence = (
+        f"From the sites' moments, exactly: step size {eta:.3g}, {H:,} local steps a round "
+        f"({_seconds(H * m.dim * STEP_TIME)} of work at a site), {found.rounds} rounds; "
+        f"the expected error is {found.rmse:.3g}."
+    )
+    return RunPlan(method, eta, H, found.rounds, epsilon, None, sentence)
+
+
+def shared(measurements: Sequence[Measurement], weights: Floats, local: str = "rows") -> Moments:
+    """The moments that the sites have shared, as theory reads them; with local steps on means there is no noise."""
+    N = len(measurements)
+    w = checks.array("weights", weights, (N,))
+    checks.choice("local", local, ("rows", "means"))
+    A, b, noise = [], [], []
+    for c, said in enumerate(measurements):
+        if said.A is None or said.b is None or said.noise_map is None:
+            raise ArgumentError(f"every site must share its moments (--share-moments); site {c} does not")
+        A.append(said.A)
+        b.append(said.b)
+        noise.append(said.noise_map)
+    maps = np.stack(noise) if local == "rows" else np.broadcast_to(np.float64(0), (N, *noise[0].shape))
+    return Moments(np.stack(A), np.stack(b), maps, np.arange(N), w, np.ones(N, np.int64))
+
+
+def one_shot(measurements: Sequence[Measurement], weights: Floats, names: Sequence[str]) -> Floats:
+    """The solution (d,), in the run's coordinates, of the system that the sites share, from their moments at once."""
+    m = shared(measurements, weights)
+    systems = [System(said.rows, A, b) for said, A, b in zip(measurements, m.A_bar, m.b_bar, strict=True)]
+    return solution(systems, np.asarray(weights, np.float64), names)[1]
+
+
+def _seconds(value: float) -> str:
+    return (
+        "less than a second" if value < 1 else f"about {value:.0f} s" if value < 120 else f"about {value / 60:.0f} min"
+    )

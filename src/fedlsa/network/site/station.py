@@ -1,0 +1,208 @@
+"""A site's desk: a record comes in, a record goes out. What must not be forgotten is on the site's disk before that.
+
+    <site's folder>/state/EXPERIMENT.json   what the run is: how uploads are coded, the run's coordinates
+    <site's folder>/state/EXPERIMENT.npz    the control variate and the last answer (client.py)
+    <site's folder>/results/EXPERIMENT.json the estimate, when the run is over
+
+The desk does what these four orders say and nothing else: no code comes over the wire, and a run about another task
+than the one the site agreed to when it joined is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...errors import FedLSAError, MessageError, ResultFileError
+from ...files import replacing
+from ...fit.observe import Scale
+from ...fit.tasks import Task
+from ..folder.entries import plain_name, task_text
+from ..protocol.client import ClientState, client_finish, client_step
+from ..protocol.coding import Coding
+from ..protocol.messages import Describe, Finish, Finished, Measure, Refusal, Work, read
+from ..protocol.privacy import promised
+from ..protocol.records import Message, Record
+from ..protocol.stored import load_state, save_state
+from .facts import describe, leaves, measure
+from .prepared import prepared
+from .source import SiteData
+
+
+def terms(task: Task, coding: Coding, local: str, token: str = "") -> str:
+    """What Describe says of a run (JSON): the task, how uploads are coded, what local steps read.
+
+    token : tells the run from an earlier one of the same name
+    """
+    said = {"task": task_text(task), "coding": asdict(coding), "local": local, "token": token}
+    return json.dumps(said, sort_keys=True)
+
+
+class Desk:
+    """Answers one record at a time."""
+
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        data: SiteData,
+        task: Task,
+        share_moments: bool = False,
+        least_noise: float | None = None,
+    ) -> None:
+        """least_noise : the site refuses runs whose privacy noise, in units of their clip, is below it."""
+        self.name, self.folder, self.data, self.task, self.share_moments = name, folder, data, task, share_moments
+        self.least_noise = least_noise
+        self.said: dict[bytes, Message] = {}  # answers before the first round, which each take a pass over the data
+        self.secret = np.random.default_rng(int.from_bytes(os.urandom(32), "big"))  # of privacy noise; never stored
+        self.local: dict[str, Any] = {}
+
+    def answer(self, record: Record) -> Record:
+        """The answer; an order that cannot be followed is answered with a refusal that says why."""
+        message: Message | None = None
+        try:
+            message = read(record)
+            plain_name("experiment", message.experiment)  # it becomes a file's name
+            return self._answer(message).record()
+        except (FedLSAError, OSError, ValueError) as error:
+            reason = "other" if message is None or isinstance(error, MessageError) else "data"
+            round_ = message.round if isinstance(message, Work) else 0
+            generation = message.generation if isinstance(message, Work | Finish) else 0
+            name = message.experiment if message is not None else ""
+            return Refusal(name, generation, round_, reason, str(error)[:500]).record()
+
+    def _answer(self, message: Message) -> Message:
+        match message:
+            case Describe() | Measure():
+                return self._once(message)
+            case Work():
+                return self._work(message)
+            case Finish():
+                return self._finish(message)
+        raise MessageError(f"a site answers orders; got a {message.KIND}")
+
+    def _once(self, message: Describe | Measure) -> Message:
+        """An order that is sent again while the data are being read is answered from memory."""
+        record = message.record()
+        key = repr((record.kind, sorted(record.meta.items()))).encode()
+        key += b"".join(name.encode() + record.arrays[name].tobytes() for name in sorted(record.arrays))
+        if key not in self.said or self._terms(message.experiment) is None:
+            found = self._describe(message) if isinstance(message, Describe) else self._measure(message)
+            self.said = dict([*self.said.items(), (key, found)][-4:])
+        return self.said[key]
+
+    def _describe(self, message: Describe) -> Message:
+        said = json.loads(message.task)
+        if not isinstance(said, dict) or said.get("task") != task_text(self.task):
+            raise MessageError("the run must be about the task that this site was sent when it joined; it is not")
+        if said.get("local") not in ("rows", "means"):
+            raise MessageError("the run must say whether local steps read rows or means")
+        coding = Coding(**said["coding"])
+        if self.least_noise is not None and (coding.noise or 0.0) < self.least_noise:
+            raise MessageError(f"this site takes part only with noise of at least {self.least_noise:g} times the clip")
+        held = self._terms(message.experiment)
+        found = describe(self.data, self.task, message.experiment)
+        if held is None or held["said"] != said:  # a new run, or another one under an old name
+            self._path(message.experiment, "npz").unlink(missing_ok=True)
+            self._write_terms(message.experiment, {"said": said, "scale": None})
+            names = json.loads(found.names)
+            for line in leaves(self.task, len(names), self.share_moments, coding, names):
+                print(f"{message.experiment}: {line}", flush=True)
+        return found
+
+    def _measure(self, message: Measure) -> Message:
+        held = self._known(message.experiment)
+        scale = Scale(message.centre, message.spread, message.y_centre, message.y_spread, message.intercept)
+        held["scale"] = scale_text(scale)
+        self._write_terms(message.experiment, held)
+        self.local.pop(message.experiment, None)
+        self._steps(message.experiment, held)  # rows are made ready now, not in the first round
+        shared = self.share_moments and message.moments
+        return measure(self.data, self.task, scale, message.experiment, share_moments=shared)
+
+    def _work(self, message: Work) -> Message:
+        held = self._known(message.experiment)
+        if held["scale"] is None:
+            raise FedLSAError("this site does not know the run's coordinates")
+        path = self._path(message.experiment, "npz")
+        state = _state(path)
+        coding = Coding(**held["said"]["coding"])
+        new, answer = client_step(state, message, self._steps(message.experiment, held), coding, self.secret)
+        if new is not None and new is not state:
+            save_state(path, new.arrays())  # on the disk before the answer leaves
+        return answer
+
+    def _finish(self, message: Finish) -> Message:
+        held = self._known(message.experiment)
+        path = self._path(message.experiment, "npz")
+        state = _state(path)
+        new = client_finish(state, message)
+        if new is not None and new is not state:
+            save_state(path, new.arrays())
+        out: dict[str, Any] = {"names": json.loads(message.names), "theta": message.theta.tolist()}
+        if held["scale"] is not None:
+            T, t = scale_read(held["scale"]).original()
+            out["coefficients"] = (T @ message.theta + t).tolist()
+        coding = Coding(**held["said"]["coding"])
+        if coding.noise is not None and new is not None:
+            out["privacy"] = promised(coding.noise, new.releases)
+        results = self.folder / "results"
+        results.mkdir(exist_ok=True)
+        _write(results / f"{message.experiment}.json", out)
+        return Finished(message.experiment)
+
+    def _steps(self, experiment: str, held: dict[str, Any]) -> Any:
+        if experiment not in self.local:
+            scale = scale_read(held["scale"])
+            self.local = {experiment: prepared(self.data, self.task, scale, self.folder, held["said"]["local"])}
+        return self.local[experiment]
+
+    def _path(self, experiment: str, kind: str) -> Path:
+        (self.folder / "state").mkdir(exist_ok=True, mode=0o700)
+        return self.folder / "state" / f"{experiment}.{kind}"
+
+    def _terms(self, experiment: str) -> dict[str, Any] | None:
+        path = self._path(experiment, "json")
+        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+    def _known(self, experiment: str) -> dict[str, Any]:
+        held = self._terms(experiment)
+        if held is None:
+            raise FedLSAError(f"this site does not know the run {experiment}")
+        return held
+
+    def _write_terms(self, experiment: str, held: dict[str, Any]) -> None:
+        _write(self._path(experiment, "json"), held)
+
+
+def _state(path: Path) -> ClientState | None:
+    """The stored state; a damaged one is put aside, and the site begins again as one that forgot."""
+    try:
+        arrays = load_state(path)
+    except ResultFileError as error:
+        os.replace(path, path.with_suffix(".damaged"))
+        print(error, flush=True)
+        return None
+    return None if arrays is None else ClientState.from_arrays(arrays)
+
+
+def scale_text(scale: Scale) -> dict[str, Any]:
+    """A scale as JSON holds it, to the last bit."""
+    return {k: np.asarray(v).tolist() for k, v in asdict(scale).items()}
+
+
+def scale_read(held: Mapping[str, Any]) -> Scale:
+    """The scale that `scale_text` wrote."""
+    centre, spread = (np.array(held[k], np.float64) for k in ("centre", "spread"))
+    return Scale(centre, spread, float(held["y_centre"]), float(held["y_spread"]), bool(held["intercept"]))
+
+
+def _write(path: Path, held: dict[str, Any]) -> None:
+    with replacing(path, "a site's note") as part:
+        part.write_text(json.dumps(held, indent=1) + "\n", encoding="utf-8")
