@@ -24,7 +24,8 @@ from fedlsa.network.protocol.client import ClientState, client_step
 from fedlsa.network.protocol.coding import Coding
 from fedlsa.network.protocol.messages import Reply
 from fedlsa.network.protocol.privacy import privacy_spent
-from fedlsa.network.protocol.server import Settings, accept, close_round, open_round
+from fedlsa.network.protocol.run_settings import RunSettings
+from fedlsa.network.protocol.server import accept, close_round, open_round
 from fedlsa.network.protocol.server_state import ServerState
 
 PICTURE = Path(__file__).parent / "images" / "network-uploads.png"
@@ -57,9 +58,7 @@ def sites() -> tuple[list[Means], Floats]:
 def run(means: list[Means], theta: Floats, coding: Coding, seed: int) -> tuple[Floats, float]:
     """Distance from theta after every average : (rounds + 1,); and bytes of the vector that a site sends in a round."""
     names = tuple(f"site-{c}" for c in range(N))
-    settings = Settings(
-        experiment="picture", method="scafflsa", step_size=ETA, local_steps=H, rounds=ROUNDS, seed=seed, sites=names
-    )
+    settings = RunSettings(name="picture", step_size=ETA, local_steps=H, rounds=ROUNDS, seed=seed, sites=names)
     server = ServerState.start(settings, D)
     held: dict[str, ClientState | None] = dict.fromkeys(names)
     secrets = {name: np.random.default_rng([seed, c]) for c, name in enumerate(names)}

@@ -10,7 +10,8 @@ import fedlsa as fl
 from fedlsa.errors import ArgumentError, ArgumentTypeError, NetworkError
 from fedlsa.network.coordinator import serve as coordinator
 from fedlsa.network.folder import setup
-from fedlsa.network.folder.config import Bundle, Network, StartOptions
+from fedlsa.network.folder.config import Bundle, Network
+from fedlsa.network.protocol.run_settings import StartOptions
 from fedlsa.network.site import join as joining
 
 pytest.importorskip("cryptography")

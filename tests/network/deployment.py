@@ -11,10 +11,11 @@ import numpy as np
 import fedlsa as fl
 from fedlsa.network.coordinator.runs import Run
 from fedlsa.network.coordinator.serve import Coordinator
+from fedlsa.network.disk import load_state
 from fedlsa.network.folder import setup
-from fedlsa.network.folder.config import Bundle, StartOptions
+from fedlsa.network.folder.config import Bundle
 from fedlsa.network.processes import free_port
-from fedlsa.network.protocol.stored import load_state
+from fedlsa.network.protocol.run_settings import StartOptions
 from fedlsa.network.site.join import Member
 from fedlsa.network.site.source import open_data
 

@@ -11,8 +11,11 @@ import numpy as np
 
 from fedlsa.network.protocol.client import ClientState, client_step
 from fedlsa.network.protocol.coding import Coding, mark
-from fedlsa.network.protocol.messages import Record, Refusal, Work
-from fedlsa.network.protocol.server import ServerState, Settings, accept, close_round, finished, open_round, waiting
+from fedlsa.network.protocol.messages import Refusal, Work
+from fedlsa.network.protocol.records import Record
+from fedlsa.network.protocol.run_settings import RunSettings
+from fedlsa.network.protocol.server import accept, close_round, finished, open_round, waiting
+from fedlsa.network.protocol.server_state import ServerState
 
 DEADLINE = 4  # ticks
 TOLERANCE = 1e-12
@@ -41,16 +44,16 @@ def random_settings(rng, **fixed):
     """Settings of a small run, with every option of the protocol in turn."""
     N = int(rng.integers(3, 6))
     method = fixed.pop("method", None) or str(rng.choice(["fedlsa", "scafflsa", "scafflsa", "scaffnew"]))
-    lengths = {"probability": 0.5} if method == "scaffnew" else {"local_steps": int(rng.integers(1, 4))}
+    lengths = {"local_steps": 2 if method == "scaffnew" else int(rng.integers(1, 4))}
     options = {
-        "participation": None if rng.random() < 0.6 else N - 1,
+        "participants": None if rng.random() < 0.6 else N - 1,
         "min_sites": int(rng.integers(1, 3)),
         "clip": None if rng.random() < 0.7 else 0.5,
         "policy": "spread" if rng.random() < 0.7 else "freeze",
         "patience": int(rng.integers(1, 4)),
     }
-    return Settings(
-        experiment="world", method=method, step_size=0.2, **lengths, rounds=int(rng.integers(3, 6)),
+    return RunSettings(
+        name="world", method=method, step_size=0.2, **lengths, rounds=int(rng.integers(3, 6)),
         seed=int(rng.integers(100)), sites=tuple("abcde"[:N]), weights=tuple(rng.uniform(0.5, 2, N)),
         **(options | fixed),
     )  # fmt: skip
@@ -272,7 +275,7 @@ def lengths(settings):
     if settings.method == "scaffnew":
         from fedlsa.engine.random import uniforms
 
-        u, p = uniforms(np.uint64(settings.seed), 0, settings.rounds), settings.probability
+        u, p = uniforms(np.uint64(settings.seed), 0, settings.rounds), 1 / settings.local_steps
         return [(1 + int(np.floor(np.log1p(-x) / np.log1p(-p))), p / settings.step_size) for x in u]
     H = settings.local_steps
     return [(H, 1 / (settings.step_size * H) if settings.method == "scafflsa" else 0.0)] * settings.rounds

@@ -6,15 +6,17 @@ import pytest
 from fedlsa.errors import ArgumentError, ArgumentTypeError, MessageError
 from fedlsa.network.protocol.client import client_finish, client_step
 from fedlsa.network.protocol.coding import Coding, decode, encode, mark
-from fedlsa.network.protocol.server import ServerState, Settings, accept, close_round, finish, finished, open_round
+from fedlsa.network.protocol.run_settings import RunSettings
+from fedlsa.network.protocol.server import accept, close_round, finish, finished, open_round
+from fedlsa.network.protocol.server_state import ServerState
 
 D = 2
 
 
 def run(method, local, coding, rounds):
     """All thetas of a run of two sites without faults, the last server state, and the sites'."""
-    settings = Settings(
-        experiment="e", method=method, step_size=0.5, local_steps=5, rounds=rounds, sites=("a", "b"), weights=(1, 2)
+    settings = RunSettings(
+        name="e", method=method, step_size=0.5, local_steps=5, rounds=rounds, sites=("a", "b"), weights=(1, 2)
     )
     state, sites, path = ServerState.start(settings, D), {}, []
     while not finished(state):
@@ -89,7 +91,7 @@ def test_error_feedback_saves_what_rounding_would_lose_where_uploads_do_not_vani
 
 def test_control_variates_sum_to_zero_exactly_with_rounded_and_noised_uploads():
     secret = np.random.default_rng(3)
-    settings = Settings(experiment="e", method="scafflsa", step_size=0.5, local_steps=5, rounds=20, sites=("a", "b"))
+    settings = RunSettings(name="e", method="scafflsa", step_size=0.5, local_steps=5, rounds=20, sites=("a", "b"))
     state, sites = ServerState.start(settings, D), {}
     while not finished(state):
         state, orders = open_round(state, settings.sites)
@@ -106,7 +108,7 @@ def test_control_variates_sum_to_zero_exactly_with_rounded_and_noised_uploads():
 
 
 def test_residuals_of_replies_that_were_not_averaged_are_not_used():
-    settings = Settings(experiment="e", method="fedlsa", step_size=0.5, local_steps=5, rounds=9, sites=("a", "b"))
+    settings = RunSettings(name="e", method="fedlsa", step_size=0.5, local_steps=5, rounds=9, sites=("a", "b"))
     state = ServerState.start(settings, D)
     state, orders = open_round(state, ["a", "b"])
     held, one = client_step(None, orders["a"], pulling_apart, Coding(bits=8))

@@ -16,7 +16,7 @@ pytest.importorskip("flwr")
 
 from deployment import D, deployed
 
-from fedlsa.network.flower import control, runtime
+from fedlsa.network.flower import superlink
 
 ETA, H = 0.01, 20
 pytestmark = pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")  # of a library of Flower's
@@ -43,9 +43,9 @@ def trusted(it):
 
 
 def an_outsider_cannot_submit_a_run_through_the_public_door(it):
-    outsider = control.connected(f"127.0.0.1:{it.network.port}", it.network.ca)
+    outsider = superlink.connected(f"127.0.0.1:{it.network.port}", it.network.ca)
     with outsider as client, pytest.raises(httpx.HTTPStatusError) as refused:
-        control.start_run(client, "intruder")
+        superlink.start_run(client, "intruder")
     assert refused.value.response.status_code == 403
     paths = ["/v1/control/start-run", "/v1/control/list-nodes", "/v1/runtime/acquire-task", "/v1/fleet/register-node"]
     paths += [
@@ -73,10 +73,10 @@ def asked_without_the_secret(it, address, ca):
     """What requests for a task get that are right in all but the secret: with another one, or with a guessed token."""
     other = it.root / "other.secret"
     other.write_bytes(os.urandom(32))
-    at, out = runtime.Door(address, other, ca), []
+    at, out = superlink.TaskSource(address, other, ca), []
     for client in (at.asking(), at.working("guessed", "SuperExec")):
         with pytest.raises(httpx.HTTPStatusError) as refused:
-            runtime.acquire(client, "flwr-clientapp")
+            superlink.acquire(client, "flwr-clientapp")
         client.close()
         out.append(refused.value.response.status_code)
     return out
@@ -91,7 +91,7 @@ def a_key_that_is_not_registered_is_refused_and_so_is_no_key(it):
 
     key = ec.generate_private_key(ec.SECP384R1())
     public = public_key_to_bytes(key.public_key())
-    known = control.key_bytes(it.network.public_key("site-1"))  # a public key is no secret
+    known = superlink.key_bytes(it.network.public_key("site-1"))  # a public key is no secret
     signed = [NodeAuthHttpInterceptor(key, key.public_key())]
     for interceptors, claimed in ((signed, public), ([], public), ([], known), (signed, known)):
         address, ca = f"127.0.0.1:{it.network.port}", it.network.ca.read_bytes()

@@ -9,8 +9,10 @@ from faulty_world import World
 
 from fedlsa.network.protocol.client import client_step
 from fedlsa.network.protocol.coding import Coding
-from fedlsa.network.protocol.messages import Record, Refusal, Reply
-from fedlsa.network.protocol.server import ServerState, accept, close_round, open_round
+from fedlsa.network.protocol.messages import Refusal, Reply
+from fedlsa.network.protocol.records import Record
+from fedlsa.network.protocol.server import accept, close_round, open_round
+from fedlsa.network.protocol.server_state import ServerState
 
 CHUNK = 200  # schedules in a test
 
@@ -45,7 +47,7 @@ def test_control_variates_balance_under_faults_when_uploads_are_rounded_and_nois
 
 def test_a_world_without_faults_averages_everyone_in_every_round():
     for seed in range(20):
-        world = World(seed, rough=0.0, participation=None).run()
+        world = World(seed, rough=0.0, participants=None).run()
         assert set(world.happened) <= {"answered", "gone", "returned"}
         assert world.server.opened == world.server.averages == world.settings.rounds
         everyone = tuple(range(world.N))
@@ -54,7 +56,7 @@ def test_a_world_without_faults_averages_everyone_in_every_round():
 
 def quiet(**fixed):
     """A world that has made two rounds without faults."""
-    world = World(3, rough=0.0, method="scafflsa", participation=None, **fixed)
+    world = World(3, rough=0.0, method="scafflsa", participants=None, **fixed)
     world.round()
     world.round()
     return world
@@ -117,7 +119,7 @@ def test_a_frozen_site_comes_back_with_the_control_variate_it_had():
 
 
 def test_a_site_that_answers_a_round_anew_with_other_noise_after_losing_its_disk_finds_out():
-    world = World(3, rough=0.0, method="scafflsa", participation=None, clip=None, min_sites=1, policy="spread")
+    world = World(3, rough=0.0, method="scafflsa", participants=None, clip=None, min_sites=1, policy="spread")
     first, *_ = world.settings.sites
     world.server, orders = open_round(world.server, world.settings.sites)
     noisy, secret = Coding(clip=1.0, noise=1.0), np.random.default_rng(8)

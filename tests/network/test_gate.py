@@ -1,6 +1,8 @@
 """The public door on its own: what passes, what does not, and that nothing of a refused request reaches the inside."""
 
 import asyncio
+import re
+from pathlib import Path
 
 import httpx
 import pytest
@@ -11,9 +13,12 @@ from starlette.applications import Starlette
 from starlette.responses import Response
 from starlette.routing import Route
 
+import fedlsa as fl
 from fedlsa.errors import NetworkError
 from fedlsa.network import gate
 from fedlsa.network.coordinator.serve import listening
+from fedlsa.network.folder import pages
+from fedlsa.network.folder.config import Network
 
 
 class Door:
@@ -153,9 +158,10 @@ def test_a_header_outside_ascii_is_refused_and_breaks_nothing(inside):
 
 
 def test_the_proxies_and_the_gate_allow_the_same_size():
-    from fedlsa.network.folder.services import LARGEST_BODY
-
-    assert int(LARGEST_BODY.removesuffix("m")) * 2**20 == gate.MOST
+    network = Network(Path("net"), "a", ("s",), fl.Regression("y"))
+    size = re.search(r"client_max_body_size (\d+)m;", pages.render("nginx.conf", network))
+    other = re.search(r"max_size (\d+)MB", pages.render("Caddyfile", network))
+    assert int(size[1]) * 2**20 == int(other[1]) * 2**20 == gate.MOST
 
 
 def test_sites_are_told_to_try_again_while_the_inside_is_away():

@@ -9,19 +9,18 @@ import pytest
 from fedlsa.errors import FedLSAError, MessageError
 from fedlsa.network.protocol.messages import (
     KINDS,
-    VERSION,
     Describe,
     Description,
     Finish,
     Finished,
     Measure,
     Measurement,
-    Record,
     Refusal,
     Reply,
     Work,
     read,
 )
+from fedlsa.network.protocol.records import VERSION, Record
 
 v = np.array([1.5, -2.0])
 EXAMPLES = [

@@ -12,7 +12,7 @@ import fedlsa as fl
 from fedlsa.errors import ArgumentError, SiteDataError
 from fedlsa.fit.reading import read
 from fedlsa.fit.sites import open_sites
-from fedlsa.network.coordinator import planning
+from fedlsa.network.coordinator import run_plan as planning
 from fedlsa.network.protocol.messages import Description, Measurement
 from fedlsa.network.site import facts as site
 from fedlsa.theory.moments import moments
@@ -63,9 +63,21 @@ def planned(p, method, relative=0.15):
     return planning.plan_from_scalars(measured(p), p.weights, epsilon, method, p.dim)
 
 
+def algorithm(run):
+    """A planned method as fl.simulate knows it."""
+    if run.method == "scaffnew":
+        return fl.Scaffnew(run.step_size, 1 / run.local_steps)
+    return {"fedlsa": fl.FedLSA, "scafflsa": fl.SCAFFLSA}[run.method](run.step_size, run.local_steps)
+
+
+def settled(movement, run):
+    """Whether a run may stop; one with an exact number of rounds does all of them."""
+    return run.rate is not None and planning.error_left(movement, run.rate) <= run.epsilon
+
+
 def exact(p, run):
     """The root mean squared error : (rounds + 1,) and the movements of the mean : (rounds,)."""
-    m = fl.theory.exact(p, run.algorithm, run.rounds, np.zeros(p.dim), record=range(run.rounds + 1))
+    m = fl.theory.exact(p, algorithm(run), run.rounds, np.zeros(p.dim), record=range(run.rounds + 1))
     return np.sqrt(m["mse"].values), np.linalg.norm(np.diff(m["mean"].values, axis=0), axis=1)
 
 
@@ -79,7 +91,7 @@ def test_exact_theory_says_that_planned_runs_reach_epsilon_and_stay_there_once_t
     for p in PROBLEMS:
         run = planned(p, method, relative)
         error, movement = exact(p, run)
-        stop = next(t for t in range(1, run.rounds + 1) if planning.settled(movement[:t], run))
+        stop = next(t for t in range(1, run.rounds + 1) if settled(movement[:t], run))
         assert (error[stop:] <= run.epsilon).all()
         assert error[-1] <= run.epsilon / 4
 
@@ -99,9 +111,9 @@ def test_runs_that_stop_by_their_movements_are_within_epsilon(method):
     for p in PROBLEMS[:4] + PROBLEMS[16:22]:
         run = planned(p, method, 0.3)
         R = min(run.rounds, 25)
-        theta = fl.simulate(p, run.algorithm, R, [1], np.zeros(p.dim), record=range(R + 1))["theta"].values[0]
+        theta = fl.simulate(p, algorithm(run), R, [1], np.zeros(p.dim), record=range(R + 1))["theta"].values[0]
         movement = np.linalg.norm(np.diff(theta, axis=0), axis=1)
-        stop = next(t for t in range(1, R + 1) if planning.settled(movement[:t], run))
+        stop = next(t for t in range(1, R + 1) if settled(movement[:t], run))
         assert np.linalg.norm(theta[stop] - p.theta_star) <= run.epsilon
 
 
@@ -125,8 +137,6 @@ def test_the_plan_follows_its_formulas():
     assert run.local_steps == round(1 / run.step_size)
     quiet = planning.plan_from_scalars(said[:1], np.ones(1), 100.0, "scaffnew", 6)
     assert quiet.step_size == pytest.approx(0.25 / (8 * 8), rel=1e-14)
-    assert quiet.probability == 1 / quiet.local_steps
-    assert isinstance(quiet.algorithm, fl.Scaffnew)
     further = planning.plan_from_scalars(said, np.array([0.5, 0.5]), 0.01, "scafflsa", 6, distance=1e6)
     assert further.rounds > run.rounds
     assert (further.step_size, further.local_steps) == (run.step_size, run.local_steps)
@@ -137,9 +147,9 @@ def test_the_stop_rule_waits_for_three_small_movements():
     run = planning.RunPlan("scafflsa", 0.1, 10, 100, 0.5, 0.2, "")
     assert planning.error_left([0.0, 0.0], 0.2) == math.inf
     assert planning.error_left([9.0, 0.3, 0.4, 0.5], 0.2) == pytest.approx(math.sqrt(0.5 / 3) / 0.2)
-    assert not planning.settled([1.0, 0.01, 0.01], run)
-    assert planning.settled([1.0, 0.1, 0.1, 0.1], run)
-    assert not planning.settled([0.0] * 5, planning.RunPlan("scafflsa", 0.1, 10, 100, 0.5, None, ""))
+    assert not settled([1.0, 0.01, 0.01], run)
+    assert settled([1.0, 0.1, 0.1, 0.1], run)
+    assert not settled([0.0] * 5, planning.RunPlan("scafflsa", 0.1, 10, 100, 0.5, None, ""))
 
 
 def test_what_scalars_cannot_promise_is_refused_with_a_way_out():
@@ -188,10 +198,10 @@ def test_steps_on_means_are_planned_without_noise():
     for method in ("scafflsa", "scaffnew"):  # Scaffnew's mean shrinks faster than its runs do, so runs are looked at
         run = planning.plan_from_scalars(measured(p), p.weights, 1e-6, method, D, local="means")
         R = min(run.rounds, 80)
-        r = fl.simulate(means, run.algorithm, R, 4, np.zeros(D), record=range(R + 1))
+        r = fl.simulate(means, algorithm(run), R, 4, np.zeros(D), record=range(R + 1))
         for theta in r["theta"].values:
             movement = np.linalg.norm(np.diff(theta, axis=0), axis=1)
-            stop = next(t for t in range(1, R + 1) if planning.settled(movement[:t], run))
+            stop = next(t for t in range(1, R + 1) if settled(movement[:t], run))
             assert np.linalg.norm(theta[stop] - p.theta_star) <= 1e-6
 
 
@@ -261,7 +271,7 @@ def test_from_data_to_a_run_that_stops_by_itself_beside_the_pooled_solution(tmp_
     run = planning.plan_from_scalars(numbers, w, 0.05, "scafflsa", D)
     local = [site.prepared(h, task, scale, tmp_path / str(c)) for c, h in enumerate(held)]
     theta, xi, movement, H = np.zeros(D), np.zeros((N, D)), [], run.local_steps
-    while not planning.settled(movement, run):
+    while not settled(movement, run):
         assert len(movement) < run.rounds
         first = len(movement) * H
         hat = np.stack([local[c](theta, xi[c], run.step_size, H, first, 0, c) for c in range(N)])

@@ -10,7 +10,7 @@ from scipy.stats import norm
 
 from fedlsa.errors import ArgumentError, ArgumentTypeError, MissingExtraError
 from fedlsa.network.protocol.coding import Coding, encode
-from fedlsa.network.protocol.privacy import noise_for, privacy_spent, promise
+from fedlsa.network.protocol.privacy import privacy_spent, promise
 
 
 def delta_of(epsilon, sigma):
@@ -36,10 +36,6 @@ def test_more_replies_cost_more_and_more_noise_costs_less():
     assert all(a > b for a, b in itertools.pairwise(by_noise))
 
 
-def test_the_noise_for_an_epsilon_spends_that_epsilon():
-    assert privacy_spent(noise_for(1.5, 50, 1e-6), 50, 1e-6) == pytest.approx(1.5, rel=1e-5)
-
-
 def test_the_promise_names_replies_epsilon_and_delta():
     assert "after 10 replies" in promise(10, 10, 1e-5)
     assert "(2.59, 1e-05)" in promise(10, 10, 1e-5)
@@ -53,7 +49,7 @@ def test_wrong_arguments_are_named(arguments, words):
     with pytest.raises(ArgumentError, match=words):
         privacy_spent(*arguments)
     with pytest.raises(ArgumentTypeError, match="releases must be"):
-        noise_for(1.0, 2.5, 1e-5)
+        privacy_spent(1.0, 2.5, 1e-5)
 
 
 def test_without_the_library_the_extra_is_named(monkeypatch):

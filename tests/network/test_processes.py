@@ -9,8 +9,7 @@ import time
 import pytest
 
 from fedlsa.errors import NetworkError
-from fedlsa.network.coordinator.serve import only_one
-from fedlsa.network.processes import LAUNCH, Child, Family, environment
+from fedlsa.network.processes import LAUNCH, Child, Family, environment, only_one
 
 SLEEP = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
 

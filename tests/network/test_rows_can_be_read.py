@@ -6,13 +6,12 @@ from pathlib import Path
 import numpy as np
 
 import fedlsa as fl
-from fedlsa.network.folder import readmes
-from fedlsa.network.folder.services import site_unit
+from fedlsa.network.folder import pages
 from fedlsa.network.folder.setup import init
 from fedlsa.network.protocol.coding import Coding
 from fedlsa.network.protocol.messages import Describe, Measure, Work
+from fedlsa.network.site.orders import OrderHandler, run_terms
 from fedlsa.network.site.source import open_data
-from fedlsa.network.site.station import Desk, terms
 
 ROOT = Path(__file__).parents[2]
 ROWS, COLUMNS = 40, 5
@@ -24,16 +23,18 @@ PROMISE = re.compile(
 )
 
 
-def rows_read(desk, most):
+def rows_read(handler, most):
     """The rows that single steps of size 1 from theta = 0 give away, and how many orders it took to see them all."""
     z = np.zeros(COLUMNS + 1)
-    assert desk.answer(Describe("trial", terms(desk.task, Coding(), "rows", "t")).record()).kind == "description"
+    assert (
+        handler.answer(Describe("trial", run_terms(handler.task, Coding(), "rows", "t")).record()).kind == "description"
+    )
     scale = np.zeros(COLUMNS), np.ones(COLUMNS), 0.0, 1.0
-    assert desk.answer(Measure("trial", *scale, True, False).record()).kind == "measurement"
+    assert handler.answer(Measure("trial", *scale, True, False).record()).kind == "measurement"
     found = set()
     for order in range(most):
         work = Work("trial", 0, z, 0, z, 0.0, 1.0, 0, z, order + 1, 1.0, 1, order, 0, 0)  # nothing is ever averaged
-        reply = desk.answer(work.record()).arrays["delta"]  # y (x, 1)
+        reply = handler.answer(work.record()).arrays["delta"]  # y (x, 1)
         found.add(tuple(np.round(np.append(reply[:-1] / reply[-1], reply[-1]), 9)))
         if len(found) == ROWS:
             return found, order + 1
@@ -47,8 +48,8 @@ def test_a_coordinator_can_read_every_row_by_ordinary_orders_and_the_page_says_s
     head = ",".join([f"x{i}" for i in range(COLUMNS)] + ["y"])
     np.savetxt(tmp_path / "s.csv", rows, delimiter=",", header=head, comments="", fmt="%.17g")
     task = fl.Regression("y")
-    desk = Desk("site-1", tmp_path, open_data(tmp_path / "s.csv", None, task), task)
-    found, orders = rows_read(desk, most=400)
+    handler = OrderHandler("site-1", tmp_path, open_data(tmp_path / "s.csv", None, task), task)
+    found, orders = rows_read(handler, most=400)
     assert found == {tuple(np.round(row, 9)) for row in rows}
     page = (ROOT / "docs" / "network.md").read_text(encoding="utf-8")
     assert f"has all {ROWS} rows of a site after {orders} of them (`tests/network/{Path(__file__).name}`)" in page
@@ -56,14 +57,15 @@ def test_a_coordinator_can_read_every_row_by_ordinary_orders_and_the_page_says_s
 
 def test_no_text_promises_that_rows_cannot_be_read(tmp_path):
     network = init(tmp_path / "net", 1, "fed.example.org", 8000, task=fl.Regression("y"))
-    texts = {"coordinator": readmes.coordinator(network), "site": readmes.site("site-1", network)}
-    pages = [
+    texts = {"coordinator": pages.render("coordinator.md", network), "site": pages.render("site.md", network, "site-1")}
+    files = [
         *ROOT.glob("*.md"),
         *(ROOT / "docs").rglob("*.md"),
         *(ROOT / "src").rglob("*.py"),
+        *(ROOT / "src").rglob("templates/*"),
         *ROOT.glob("examples/*"),
     ]
-    texts |= {str(p.relative_to(ROOT)): p.read_text(encoding="utf-8") for p in pages if p.is_file()}
+    texts |= {str(p.relative_to(ROOT)): p.read_text(encoding="utf-8") for p in files if p.is_file()}
     assert len(texts) > 200
     for name, text in texts.items():
         found = PROMISE.search(" ".join(text.replace("**", "").split()))
@@ -71,7 +73,7 @@ def test_no_text_promises_that_rows_cannot_be_read(tmp_path):
     for text in (texts["site"], texts["docs/network.md"]):
         assert "coordinator can read" in text
         assert "--trust-coordinator" in text
-    assert " --trust-coordinator --yes\n" in site_unit("site-1")
+    assert " --trust-coordinator --yes\n" in pages.render("site.service", network, "site-1")
 
 
 def test_the_search_knows_a_promise_when_it_sees_one():

@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 
 from fedlsa.errors import MessageError, ResultFileError
+from fedlsa.network.disk import load_state, save_state
 from fedlsa.network.protocol.client import ClientState
-from fedlsa.network.protocol.server import ServerState, Settings, open_round
-from fedlsa.network.protocol.stored import load_state, save_state
+from fedlsa.network.protocol.run_settings import RunSettings
+from fedlsa.network.protocol.server import open_round
+from fedlsa.network.protocol.server_state import ServerState
 
 
 @pytest.fixture
 def server():
-    settings = Settings(
-        experiment="e", method="scafflsa", step_size=0.1, local_steps=3, rounds=9, sites=("north", "süd"), stop=1e-3
-    )
+    settings = RunSettings(name="e", step_size=0.1, local_steps=3, rounds=9, sites=("north", "süd"), clip=1e-3)
     return open_round(ServerState.start(settings, 3), ["north"])[0]
 
 

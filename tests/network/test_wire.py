@@ -26,9 +26,9 @@ from fedlsa.errors import (
     SingularSystemError,
     SiteDataError,
 )
-from fedlsa.network.flower import client_app, pulling, worker
-from fedlsa.network.flower.content import from_content, to_content
-from fedlsa.network.flower.server_app import WHO, Post
+from fedlsa.network.flower import coordinator_worker, replies, site_worker
+from fedlsa.network.flower.replies import from_content, to_content
+from fedlsa.network.flower.transport import WHO, FlowerTransport
 from fedlsa.network.protocol.messages import Refusal
 
 
@@ -109,8 +109,8 @@ ORDER = Refusal("e", 1, 0, "other", "an order").record()
 
 
 def ask(grid, names, deadline=5.0, **options):
-    post = Post(grid, names, pull=0.01, **options)
-    return dict(post.ask(dict.fromkeys(names.values(), ORDER), deadline))
+    transport = FlowerTransport(grid, names, pull=0.01, **options)
+    return dict(transport.ask(dict.fromkeys(names.values(), ORDER), deadline))
 
 
 def bare(order):
@@ -129,13 +129,13 @@ def garbage(order):
 
 
 def forest(order):
-    tree = ObjectTree(object_id="r", children=[ObjectTree(object_id=str(k)) for k in range(pulling.OBJECTS)])
-    return "r", tree, {str(k): b"x" for k in range(pulling.OBJECTS)}
+    tree = ObjectTree(object_id="r", children=[ObjectTree(object_id=str(k)) for k in range(replies.MAX_OBJECTS)])
+    return "r", tree, {str(k): b"x" for k in range(replies.MAX_OBJECTS)}
 
 
 def deep(order):
     tree = ObjectTree(object_id="0")
-    for k in range(pulling.OBJECTS):
+    for k in range(replies.MAX_OBJECTS):
         tree = ObjectTree(object_id=str(k + 1), children=[tree])
     return tree.object_id, tree, {}
 
@@ -155,7 +155,7 @@ def test_a_tree_that_is_too_large_is_refused_before_any_of_it_is_fetched():
 
 
 def test_a_reply_with_too_many_bytes_is_refused(monkeypatch):
-    monkeypatch.setattr(pulling, "BYTES", 100)
+    monkeypatch.setattr(replies, "MAX_BYTES", 100)
     assert "at most 100 bytes" in str(ask(Grid({7: honest(7)}), {7: "a"})["a"])
 
 
@@ -168,19 +168,19 @@ def test_a_site_that_holds_a_part_back_keeps_nobody_waiting_and_is_heard_when_it
         return root, tree, dict.fromkeys(parts)
 
     grid = Grid({7: slow, 8: honest(8)})
-    post = Post(grid, {7: "slow", 8: "prompt"}, pull=0.01)
-    answers = post.ask({"slow": ORDER, "prompt": ORDER}, 10.0)
+    transport = FlowerTransport(grid, {7: "slow", 8: "prompt"}, pull=0.01)
+    answers = transport.ask({"slow": ORDER, "prompt": ORDER}, 10.0)
     assert next(answers)[0] == "prompt"
     grid.objects |= late
     assert next(answers)[0] == "slow"
-    assert not post.replies.arriving
+    assert not transport.replies.arriving
 
 
 def test_what_was_not_completed_in_time_is_forgotten():
     grid = Grid({7: lambda order: ("r", ObjectTree(object_id="r"), {"r": None})})
-    post = Post(grid, {7: "a"}, pull=0.01)
-    assert dict(post.ask({"a": ORDER}, 0.2)) == {}
-    assert not post.replies.arriving
+    transport = FlowerTransport(grid, {7: "a"}, pull=0.01)
+    assert dict(transport.ask({"a": ORDER}, 0.2)) == {}
+    assert not transport.replies.arriving
 
 
 def test_who_replied_is_what_the_superlink_noted_not_what_the_reply_says():
@@ -208,18 +208,18 @@ def test_without_keys_a_site_that_returns_as_another_node_is_asked_there():
         return answer
 
     grid = Grid({7: says(7, "a", [])})
-    post = Post(grid, {}, frozenset({"a"}), pull=0.01)
-    assert post.present() == ("a",)
+    transport = FlowerTransport(grid, {}, frozenset({"a"}), pull=0.01)
+    assert transport.present() == ("a",)
     del grid.answers[7]
     grid.answers[9] = says(9, "a", [])
-    assert [site for site, _ in post.ask({"a": ORDER}, 5.0)] == ["a"]
-    assert post.names == {9: "a"}
+    assert [site for site, _ in transport.ask({"a": ORDER}, 5.0)] == ["a"]
+    assert transport.names == {9: "a"}
 
 
 @pytest.mark.parametrize("given", [["a"], 3, b"a", "stranger"])
 def test_without_keys_a_name_that_is_no_name_of_a_site_is_not_taken(given):
     grid = Grid({7: lambda order: pushed(reply(RecordDict({WHO: ConfigRecord({"site": given})}), 7, order))})
-    assert Post(grid, {}, frozenset({"a"})).present() == ()
+    assert FlowerTransport(grid, {}, frozenset({"a"})).present() == ()
 
 
 def test_a_shape_that_no_array_can_have_is_a_message_error():
@@ -240,25 +240,25 @@ def run(tmp_path):
 
 @pytest.fixture
 def carried(monkeypatch, run):
-    """carried(error): one attempt to carry the run, in which conduct raises; `stopped` lists the runs that it ended."""
+    """carried(error): one attempt to carry the run, in which the run raises; `stopped` lists the runs that it ended."""
     stopped = []
 
     @contextmanager
     def nothing(*_):
         yield None
 
-    monkeypatch.setattr(worker, "connected", nothing)
-    monkeypatch.setattr(worker, "_grid", nothing)
-    monkeypatch.setattr(worker, "start_run", lambda control, name: 12)
-    monkeypatch.setattr(worker, "stop_run", lambda control, number: stopped.append(number))
+    monkeypatch.setattr(coordinator_worker, "connected", nothing)
+    monkeypatch.setattr(coordinator_worker, "_grid", nothing)
+    monkeypatch.setattr(coordinator_worker, "start_run", lambda control, name: 12)
+    monkeypatch.setattr(coordinator_worker, "stop_run", lambda control, number: stopped.append(number))
     network = SimpleNamespace(inner_port=1, secret=None, sites=("a",))
 
     def attempt(error):
-        def conduct(*_):
+        def complete_run(*_):
             raise error
 
-        monkeypatch.setattr(worker, "conduct", conduct)
-        worker.carry(network, run, {}, None)
+        monkeypatch.setattr(coordinator_worker, "complete_run", complete_run)
+        coordinator_worker.carry(network, run, {}, None)
 
     attempt.stopped = stopped
     return attempt
@@ -302,7 +302,7 @@ def test_a_run_is_carried_by_one_process_at_a_time(carried, run):
         carried(NetworkError("from the second"))
         done.set()
 
-    with worker._alone(run):
+    with coordinator_worker._alone(run):
         second = threading.Thread(target=other)
         second.start()
         assert not done.wait(0.2)
@@ -312,7 +312,7 @@ def test_a_run_is_carried_by_one_process_at_a_time(carried, run):
 
 
 def test_the_same_unforeseen_error_five_times_in_a_row_ends_the_run(run, capsys):
-    attempts = worker.Attempts()
+    attempts = coordinator_worker.Attempts()
     waits = [attempts.after(KeyError("x"), run) for _ in range(4)]
     assert waits == [1, 2, 4, 8]
     assert not run.over
@@ -325,7 +325,7 @@ def test_the_same_unforeseen_error_five_times_in_a_row_ends_the_run(run, capsys)
 
 
 def test_the_same_error_at_another_round_is_another_error(run, capsys):
-    attempts = worker.Attempts()
+    attempts = coordinator_worker.Attempts()
     for k in range(6):
         (run.folder / "state.npz").touch()
         os.utime(run.folder / "state.npz", ns=(k, k))
@@ -335,10 +335,10 @@ def test_the_same_error_at_another_round_is_another_error(run, capsys):
 
 @pytest.mark.parametrize("error", [ResultFileError("full"), httpx.ConnectError("away"), httpx.HTTPError("500")])
 def test_the_disk_and_the_transport_are_waited_for_without_end(run, capsys, error):
-    attempts = worker.Attempts()
+    attempts = coordinator_worker.Attempts()
     waits = [attempts.after(error, run) for _ in range(2000)]
     assert not run.over
-    assert max(waits) <= worker.LONGEST
+    assert max(waits) <= coordinator_worker.MAX_WAIT
     assert "trying again" in capsys.readouterr().out
 
 
@@ -358,7 +358,7 @@ def test_a_message_that_a_site_cannot_answer_is_refused_without_a_word_of_its_da
     def answer(record):
         raise error
 
-    back = client_app.answered(order(to_content(ORDER)), SimpleNamespace(name="a", answer=answer))
+    back = site_worker.answer_message(order(to_content(ORDER)), SimpleNamespace(name="a", answer=answer))
     record = from_content(back.content)
     assert (record.kind, record.meta["text"]) == (
         Refusal.KIND, f"the message could not be answered: {type(error).__name__}",
@@ -377,10 +377,10 @@ def test_a_site_goes_on_after_a_message_that_cannot_be_unpacked(monkeypatch, cap
 
     monkeypatch.setattr(run_clientapp, "pull_task_input", pull)
     monkeypatch.setattr(run_clientapp, "push_task_output", lambda client, context, status, why: outputs.append(status))
-    monkeypatch.setattr(client_app, "acquire", lambda asking, kind: (1, "token"))
-    monkeypatch.setattr(client_app.time, "sleep", lambda seconds: None)
-    door = SimpleNamespace(asking=lambda: None, working=lambda token, name: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr(site_worker, "acquire", lambda asking, kind: (1, "token"))
+    monkeypatch.setattr(site_worker.time, "sleep", lambda seconds: None)
+    tasks = SimpleNamespace(asking=lambda: None, working=lambda token, name: SimpleNamespace(close=lambda: None))
     with pytest.raises(Asked):
-        client_app.serve(door, None)
+        site_worker.serve(tasks, None)
     assert outputs == ["failed"] * 4
     assert capsys.readouterr().out.count("\n") == 5

@@ -14,7 +14,8 @@ from .. import checks
 from ..errors import ArgumentError
 from ..fit import Regression
 from ..fit.tasks import Task
-from ..network.folder.config import PORT, Network, StartOptions
+from ..network.folder.config import PORT, Network
+from ..network.protocol.run_settings import StartOptions
 from . import network_options, options
 from .merged import takes
 
@@ -82,7 +83,7 @@ def init(
     with network_options.option_names():
         made = setup.init(
             folder,
-            checks.integer("sites", sites, at_least=1, at_most=setup.MOST) if sites is not None else list(site or ()),
+            list(site or ()) if sites is None else checks.integer("sites", sites, at_least=1, at_most=setup.MAX_SITES),
             host,
             port,
             task=Regression("y") if chosen is None else chosen,

@@ -14,7 +14,7 @@ from .. import checks
 from ..errors import ArgumentError, ArgumentTypeError
 from ..fit import Regression, Value
 from ..fit.tasks import Task
-from ..network.folder.config import StartOptions
+from ..network.protocol.run_settings import StartOptions
 from . import fit_options, options
 from .fit_options import ByHand, Method, Rounds, Seed, Weight
 

@@ -29,23 +29,24 @@ from ..problems import regression
 from .coordinator.display import amount, line
 from .coordinator.runs import Run
 from .coordinator.serve import outcome
-from .folder.config import Network, StartOptions
+from .folder.config import Network
 from .folder.setup import init
 from .processes import Child, environment, free_port
-from .site.station import scale_read
+from .protocol.run_settings import StartOptions
+from .site.orders import scale_from_json
 
 SITES, ROWS, COLUMNS = 4, 500, ("age", "dose", "weight", "visits", "delay")
 ETA, H, ROUNDS, SEED = 1e-4, 10_000, 12, 7
 KILLED, AFTER = "site-3", 4  # which site is killed, and after which round
 COMMAND = "import sys; from fedlsa.cli import main; sys.exit(main())"
-LONGEST = 600.0  # seconds after which the demonstration gives up
+MAX_SECONDS = 600.0  # after which the demonstration gives up
 
 Say = Callable[[str], None]
 
 
 def demo(folder: Path | str | None = None, *, say: Say = print) -> float:
     """Run the demonstration in a folder, by default a temporary one; the largest difference to the simulation."""
-    from .flower.version import require_flower
+    from .flower.superlink import require_flower
 
     require_flower()
     where = Path(tempfile.mkdtemp(prefix="fedlsa-demo-")) if folder is None else Path(folder)
@@ -118,13 +119,11 @@ def _join(start: Callable[[str, Path, list[str]], Child], where: Path, network: 
 
 def _watch(run: Run, network: Network, joins: dict[str, Child], again: Callable[[], Child], say: Say) -> None:
     """Show the run; kill a site in the middle and bring it back."""
-    place, killed, over, end = 0, False, False, time.monotonic() + LONGEST
-    while not over:
-        over = run.over  # and then one more look at what was noted before
+    killed, end = False, time.monotonic() + MAX_SECONDS
+    for new in run.follow():
         if time.monotonic() > end:
-            raise NetworkError(f"the demonstration must end within {LONGEST:g} s; see the logs in {network.folder}")
-        for after, event in run.events(place):
-            place = after
+            raise NetworkError(f"the demonstration must end within {MAX_SECONDS:g} s; see the logs in {network.folder}")
+        for event in new:
             say(line(event))
             if not killed and event["event"] == "round" and event["averages"] >= AFTER:
                 killed = True
@@ -134,12 +133,11 @@ def _watch(run: Run, network: Network, joins: dict[str, Child], again: Callable[
                     os.kill(child.pid, signal.SIGKILL)
                 child.end()
                 joins[KILLED] = again()
-        time.sleep(0.2)
 
 
-def _compare(held: dict[str, Any], data: list[tuple[Floats, Floats]], say: Say) -> float:
+def _compare(result: dict[str, Any], data: list[tuple[Floats, Floats]], say: Say) -> float:
     """The table at the end: network, pooled solution, simulation."""
-    scale = scale_read(held["scale"])
+    scale = scale_from_json(result["scale"])
     T, t = scale.original()
     rows = [
         (np.column_stack([(X - scale.centre) / scale.spread, np.ones(len(X))]), (y - scale.y_centre) / scale.y_spread)
@@ -147,16 +145,16 @@ def _compare(held: dict[str, Any], data: list[tuple[Floats, Floats]], say: Say) 
     ]
     problem = regression(rows)
     ran = simulate(problem, SCAFFLSA(ETA, H), rounds=ROUNDS, seeds=[SEED], theta_0=np.zeros(problem.dim), record=2)
-    estimate = np.array(held["coefficients"])
+    estimate = np.array(result["coefficients"])
     pooled, simulated = T @ problem.theta_star + t, T @ ran.theta.values[0, -1] + t
     say("")
     say(f"{'coefficient':<12}{'network':>14}{'pooled':>14}{'simulation':>14}")
-    for name, *values in zip(held["names"], estimate, pooled, simulated, strict=True):
+    for name, *values in zip(result["names"], estimate, pooled, simulated, strict=True):
         say(f"{name:<12}" + "".join(f"{v:>14.8f}" for v in values))
     gap = float(np.abs(estimate - simulated).max())
     say(f"largest difference to the pooled solution {np.abs(estimate - pooled).max():.1e}, to the simulation {gap:.1e}")
-    if held["rounds_opened"] != ROUNDS or any(row[2] != ROUNDS for row in held["traffic"].values()):
+    if result["rounds_opened"] != ROUNDS or any(row[2] != ROUNDS for row in result["traffic"].values()):
         say("a site missed a round while it was down; the simulation has all sites in all rounds")
-    up, down = (sum(row[i] for row in held["traffic"].values()) for i in (3, 1))
-    say(f"{held['averages']} rounds, {amount(up)} up, {amount(down)} down; |sum of xi| {held['sum_of_xi']:.1e}")
+    up, down = (sum(row[i] for row in result["traffic"].values()) for i in (3, 1))
+    say(f"{result['averages']} rounds, {amount(up)} up, {amount(down)} down; |sum of xi| {result['sum_of_xi']:.1e}")
     return gap

@@ -1,4 +1,4 @@
-"""Child processes: each with a log of its own, started again when it dies, and ended by its own id."""
+"""Child processes, each with a log of its own, started again when it dies and ended by its own id; and their ports."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..errors import NetworkError
+
 LAUNCH = Path(__file__).resolve().parent / "flower" / "launch.py"
-LONGEST = 30.0  # seconds between attempts to start again
-SETTLED = 60.0  # a child that lived this long starts with a short wait again
+FIRST_WAIT, MAX_WAIT = 0.5, 30.0  # seconds between attempts to start again: they double
+SETTLED = 60.0  # seconds: a child that lived this long starts with a short wait again
 
 
 def environment(home: Path) -> dict[str, str]:
@@ -57,6 +61,14 @@ class Child:
         """The id of the running process."""
         return self.process.pid if self.process is not None and self.process.poll() is None else None
 
+    @property
+    def cause(self) -> str:
+        """Why it ended."""
+        code = None if self.process is None else self.process.returncode
+        if code is None:
+            return "unknown"
+        return f"signal {-code}" if code < 0 else f"exit code {code}"
+
     def start(self) -> None:
         """Start it, in a process group of its own so that a terminal's Ctrl-C reaches only us."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
@@ -85,7 +97,7 @@ class Family:
 
     children: list[Child]
     say: Callable[[str], None]
-    wait: float = 0.5
+    wait: float = FIRST_WAIT
     due: float | None = field(default=0.0)
 
     def look(self) -> None:
@@ -100,11 +112,10 @@ class Family:
         if not dead:
             return
         if min(time.monotonic() - child.started for child in self.children) > SETTLED:
-            self.wait = 0.5
-        code = dead[0].process.returncode if dead[0].process is not None else None
-        self.say(f"{dead[0].name} ended ({_cause(code)}); starting again in {self.wait:g} s, see {dead[0].log}")
+            self.wait = FIRST_WAIT
+        self.say(f"{dead[0].name} ended ({dead[0].cause}); starting again in {self.wait:g} s, see {dead[0].log}")
         self.end()
-        self.due, self.wait = time.monotonic() + self.wait, min(2 * self.wait, LONGEST)
+        self.due, self.wait = time.monotonic() + self.wait, min(2 * self.wait, MAX_WAIT)
 
     def end(self) -> None:
         """End all, the first started last."""
@@ -115,7 +126,62 @@ class Family:
             child.end()
 
 
-def _cause(code: int | None) -> str:
-    if code is None:
-        return "unknown"
-    return f"signal {-code}" if code < 0 else f"exit code {code}"
+class Supervised:
+    """Families that are started, started again and ended by who owns them."""
+
+    families: list[Family]
+
+    def look(self) -> None:
+        """Start what must run and is not running; call this every fraction of a second."""
+        for family in self.families:
+            family.look()
+
+    def end(self) -> None:
+        """End every process, each by its own id."""
+        for family in reversed(self.families):
+            family.end()
+
+    def run(self, each_time: Callable[[], None]) -> None:
+        """Look after the processes until Ctrl-C or SIGTERM, then end them; each_time : called after every look."""
+        stop = threading.Event()
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, lambda *_: stop.set())
+        try:
+            while not stop.wait(0.2):
+                self.look()
+                each_time()
+        finally:
+            self.end()
+
+
+@contextmanager
+def only_one(path: Path, what: str) -> Iterator[None]:
+    """Hold a lock on a file while the block lasts, so that two processes never serve one folder."""
+    import fcntl
+
+    with path.open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.seek(0)
+            holder = file.read().strip()
+            raise NetworkError(f"{what}, by the process {holder or 'that holds ' + str(path)}") from None
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
+
+
+def bracketed(host: str) -> str:
+    """A host as it stands before a port."""
+    return f"[{host}]" if ":" in host else host
+
+
+def reachable(host: str, port: int) -> bool:
+    """Whether someone listens there."""
+    try:
+        with socket.create_connection((host, port), timeout=1.0):
+            return True
+    except OSError:
+        return False

@@ -8,6 +8,7 @@ transient small; the bound of the result is at most epsilon^2.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -231,14 +232,11 @@ def _largest_step(known: Constants, allowed: Callable[[float], bool]) -> float:
 
 def _last(allowed: Callable[[int], bool], limit: int) -> int:
     """The largest H <= limit found by doubling and bisection; H = 1 is always allowed."""
-    low, high = 1, 2
+    high = 2
     while high < limit and allowed(high):
-        low, high = high, 2 * high
-    high = min(high, limit + 1)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if allowed(middle) else (low, middle)
-    return low
+        high *= 2
+    low = high // 2
+    return low + bisect_left(range(low + 1, min(high, limit + 1)), True, key=lambda H: not allowed(H))
 
 
 def _decay(log_rate: float, start: float, end: float) -> int:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -23,6 +24,25 @@ from ..formatting import Displayed
 from ..frozen import ReadOnly
 from ..problems import Problem, RankOne
 from .noise import chunks, matrix_noise, norms, residuals
+
+
+def _of_problem(name: str, shape: str) -> Any:
+    return property(lambda known: getattr(known.problem, name), doc=f"{shape}, of the problem.")
+
+
+def _per_agent(table: str) -> Any:
+    return property(lambda known: getattr(known, table)[known.problem.assignment], doc=f"(N, d, d), from {table}.")
+
+
+def _largest_norm(table: str) -> Any:
+    """Of covariances without an agent's index (thm:upper-bound-dist-param-scafflsa): the largest over agents."""
+
+    def norm(known: Constants) -> float:
+        held = getattr(known, table)[known.problem.table_weights > 0]
+        finite = np.isfinite(held).all()
+        return float(np.linalg.norm(held, 2, axis=(1, 2)).max()) if finite else float("nan")
+
+    return cached_property(norm)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -58,69 +78,22 @@ class Constants(Displayed, ReadOnly):
         """L for TD(0), ||phi|| <= 1: E[A^T A] <= (1 + gamma)^2 E[phi phi^T] <= L E[(A + A^T) / 2]; or NaN."""
         return (1 + self.discount) ** 2 / (1 - self.discount) if self.nu > 0 else float("nan")
 
-    @cached_property
-    def Sigma_A_norm(self) -> float:
-        """||Sigma_A|| without an agent's index (thm:upper-bound-dist-param-scafflsa): the largest over agents."""
-        return self._largest(self.table_Sigma_A)
-
-    @cached_property
-    def Sigma_eps_norm(self) -> float:
-        """||Sigma_eps|| without an agent's index: the largest over agents."""
-        return self._largest(self.table_Sigma_eps)
-
-    @cached_property
-    def Sigma_omega_norm(self) -> float:
-        """||Sigma_omega|| without an agent's index (thm:upper-bound-dist-param-scafflsa): the largest over agents."""
-        return self._largest(self.table_Sigma_omega)
-
     def stability(self, step_size: float) -> float:
         """a(eta), as `stability` gives it, without a new pass over the outcomes."""
         held = self.problem.table_weights > 0
         return _rate(self.problem.table_A_bar[held], self.table_Sigma_A[held], step_size)
 
-    def _largest(self, table_Sigma: Floats) -> float:
-        norms = [_spectral_norm(Sigma) for Sigma in table_Sigma[self.problem.table_weights > 0]]
-        return float(np.max(norms))
-
-    @property
-    def A_bar(self) -> Floats:
-        """(N, d, d)"""
-        return self.problem.A_bar
-
-    @property
-    def b_bar(self) -> Floats:
-        """(N, d)"""
-        return self.problem.b_bar
-
-    @property
-    def theta_star(self) -> Floats:
-        """(d,)"""
-        return self.problem.theta_star
-
-    @property
-    def theta_star_local(self) -> Floats:
-        """(N, d)"""
-        return self.problem.theta_star_local
-
-    @property
-    def xi_star(self) -> Floats:
-        """(N, d)"""
-        return self.problem.xi_star
-
-    @property
-    def Sigma_A(self) -> Floats:
-        """(N, d, d)"""
-        return self.table_Sigma_A[self.problem.assignment]
-
-    @property
-    def Sigma_eps(self) -> Floats:
-        """(N, d, d)"""
-        return self.table_Sigma_eps[self.problem.assignment]
-
-    @property
-    def Sigma_omega(self) -> Floats:
-        """(N, d, d)"""
-        return self.table_Sigma_omega[self.problem.assignment]
+    A_bar = _of_problem("A_bar", "(N, d, d)")
+    b_bar = _of_problem("b_bar", "(N, d)")
+    theta_star = _of_problem("theta_star", "(d,)")
+    theta_star_local = _of_problem("theta_star_local", "(N, d)")
+    xi_star = _of_problem("xi_star", "(N, d)")
+    Sigma_A = _per_agent("table_Sigma_A")
+    Sigma_eps = _per_agent("table_Sigma_eps")
+    Sigma_omega = _per_agent("table_Sigma_omega")
+    Sigma_A_norm = _largest_norm("table_Sigma_A")
+    Sigma_eps_norm = _largest_norm("table_Sigma_eps")
+    Sigma_omega_norm = _largest_norm("table_Sigma_omega")
 
 
 def constants(problem: Problem) -> Constants:
@@ -153,12 +126,15 @@ def _computed(problem: Problem) -> Constants:
             eps_sup[m] = np.maximum(eps_sup[m], np.linalg.norm(eps[possible], axis=1).max(initial=0))
     for table in (Sigma_A, printed, Sigma_eps, Sigma_omega):
         table.setflags(write=False)
-    A_bar, xi_star = problem.table_A_bar, problem.table_xi_star
-    noise = np.linalg.norm(Sigma_A, 2, axis=(1, 2))
+    A_bar, noise, nu = problem.table_A_bar, np.linalg.norm(Sigma_A, 2, axis=(1, 2)), _feature_eigenvalue(problem)
     local = problem.table_theta_star_local
     distance = np.sum((local - problem.theta_star) ** 2, axis=1)
     a_sym, L = _cocoercivity(A_bar[held], Sigma_A[held])
-    nu = _feature_eigenvalue(problem)
+
+    def mean(each: Floats) -> float:
+        """E_c of one number per table."""
+        return float(w[held] @ each[held])
+
     return Constants(
         problem=problem,
         table_Sigma_A=Sigma_A,
@@ -168,16 +144,16 @@ def _computed(problem: Problem) -> Constants:
         C_A=float(np.linalg.norm(A_bar[held], 2, axis=(1, 2)).max()),
         A_sup=float(A_sup[held].max()),
         eps_sup=float(eps_sup[held].max()),
-        Sigma_A_mean=float(w @ noise),
-        sigma_eps=float(w[held] @ np.trace(Sigma_eps[held], axis1=1, axis2=2)),
-        sigma_omega=float(w @ np.trace(Sigma_omega, axis1=1, axis2=2)),
-        v_heter=float(w[held] @ (noise * distance)[held]),
-        Delta=float(w @ np.sum(xi_star**2, axis=1)),
+        Sigma_A_mean=mean(noise),
+        sigma_eps=mean(np.trace(Sigma_eps, axis1=1, axis2=2)),
+        sigma_omega=mean(np.trace(Sigma_omega, axis1=1, axis2=2)),
+        v_heter=mean(noise * distance),
+        Delta=mean(np.sum(problem.table_xi_star**2, axis=1)),
         a_sym=a_sym,
         L=L,
         nu=nu,
-        distance=float(w[held] @ np.sqrt(distance[held])),
-        chi=float(np.maximum(w[held] @ distance[held], 1 + w[held] @ np.sum(local[held] ** 2, axis=1))),
+        distance=mean(np.sqrt(distance)),
+        chi=float(np.maximum(mean(distance), 1 + mean(np.sum(local**2, axis=1)))),
         discount=float(problem.recipe["arguments"]["discount"]) if nu == nu else nu,
     )
 
@@ -214,10 +190,6 @@ def smallest_eigenvalue(matrices: Floats) -> float:
     """Of symmetric matrices (M, d, d), less what rounding may hide: singular ones are never positive definite."""
     rounding = 4 * matrices.shape[1] * np.finfo(np.float64).eps * np.abs(matrices).max(axis=(1, 2))
     return float(np.min(np.linalg.eigvalsh(matrices)[:, 0] - rounding))
-
-
-def _spectral_norm(matrix: Floats) -> float:
-    return float(np.linalg.norm(matrix, 2)) if np.isfinite(matrix).all() else float("nan")
 
 
 def _cocoercivity(A_bar: Floats, Sigma_A: Floats) -> tuple[float, float]:

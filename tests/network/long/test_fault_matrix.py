@@ -17,10 +17,10 @@ from deployment import D, Deployment, deployed
 
 from fedlsa.network import demo as trial
 from fedlsa.network.coordinator.runs import Run
-from fedlsa.network.flower import control
+from fedlsa.network.flower import superlink
 from fedlsa.network.folder import setup
-from fedlsa.network.folder.config import StartOptions
 from fedlsa.network.processes import Child, environment
+from fedlsa.network.protocol.run_settings import StartOptions
 
 ETA, H = 0.01, 20
 pytestmark = pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")  # of a library of Flower's
@@ -142,14 +142,14 @@ def test_flowers_own_commands_cannot_enter_through_the_public_door(net, tmp_path
     home, app = tmp_path / "home", tmp_path / "app"
     home.mkdir()
     app.mkdir()
-    (app / "pyproject.toml").write_text(control.APP)
+    (app / "pyproject.toml").write_text(superlink.APP)
     where = f'address = "127.0.0.1:{net.network.port}"\nroot-certificates = "{net.network.ca}"\n'
     (home / "config.toml").write_text(f'[superlink]\ndefault = "net"\n[superlink.net]\n{where}')
     command = [sys.executable, "-c", "from flwr.cli.app import app; app()", "run", str(app), "net"]
     ran = subprocess.run(command, env=environment(home), capture_output=True, text=True, timeout=120)
     assert ran.returncode != 0
     assert "403 Forbidden" in ran.stdout + ran.stderr  # it reached the door, and went no further
-    with control.connected(f"127.0.0.1:{net.network.inner_port}", net.network.ca) as inside:
+    with superlink.connected(f"127.0.0.1:{net.network.inner_port}", net.network.ca) as inside:
         from flwr.proto.control_pb2 import ListNodesRequest
 
         assert len(inside.ListNodes(ListNodesRequest()).nodes_info) == 4  # and the inside is well

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
 from .runs import Run
 
-EVERY = 0.3  # seconds between looks
-SHOWN = 12  # rounds in the live table
+SHOWN_ROUNDS = 12  # in the live table
 HEADS = ("round", "sites", "missing", "drift", "estimated error", "up", "down", "seconds")
 
 
@@ -18,9 +16,11 @@ def follow(run: Run, say: Callable[[str], None] = print) -> None:
     """Show a run until it is over; Ctrl-C ends the showing alone."""
     try:
         if sys.stdout.isatty():
-            _live(run)
+            _show_live(run)
         else:
-            _lines(run, say)
+            for new in run.follow():
+                for event in new:
+                    say(line(event))
     except KeyboardInterrupt:
         say(f"{run.name} goes on; fedlsa network status shows it, fedlsa network stop ends it")
         return
@@ -28,30 +28,14 @@ def follow(run: Run, say: Callable[[str], None] = print) -> None:
         say(text)
 
 
-def _lines(run: Run, say: Callable[[str], None]) -> None:
-    place, over = 0, False
-    while True:
-        for after, event in run.events(place):
-            place = after
-            say(line(event))
-        if over:
-            return
-        over = run.over  # one more look after the end: the last events are written before it
-        time.sleep(EVERY)
-
-
-def _live(run: Run) -> None:
+def _show_live(run: Run) -> None:
     from rich.live import Live
 
-    place, events, over = 0, list[dict[str, Any]](), False
+    events: list[dict[str, Any]] = []
     with Live(table(run.name, events), refresh_per_second=4) as live:
-        while not over:
-            over = run.over
-            for after, event in run.events(place):
-                place = after
-                events.append(event)
+        for new in run.follow():
+            events += new
             live.update(table(run.name, events))
-            time.sleep(EVERY)
 
 
 def table(name: str, events: list[dict[str, Any]]) -> Any:
@@ -67,7 +51,7 @@ def table(name: str, events: list[dict[str, Any]]) -> Any:
     out = Table(title=Text(f"{name}: {done} of {planned or '?'} rounds"), caption=Text(caption))
     for head in HEADS:
         out.add_column(head, justify="right")
-    for event in rounds[-SHOWN:]:
+    for event in rounds[-SHOWN_ROUNDS:]:
         out.add_row(*_cells(event))
     return out
 
@@ -109,47 +93,44 @@ def standing(run: Run) -> list[str]:
         out += [line(last[-1])] if last else []
         if kind == "round" and last:
             for site, (up, down) in last[-1].get("moved", {}).items():
-                here = (
-                    "answered"
-                    if site in last[-1]["sites"]
-                    else "missing"
-                    if site in last[-1]["missing"]
-                    else "not asked"
-                )
+                asked = "missing" if site in last[-1]["missing"] else "not asked"
+                here = "answered" if site in last[-1]["sites"] else asked
                 out.append(f"  {site}: {here}, up {amount(up)}, down {amount(down)}")
     if events and events[-1]["event"] not in ("planned", "round"):
         out.append(line(events[-1]))
     return out
 
 
-def summary(held: dict[str, Any]) -> list[str]:
+def summary(result: dict[str, Any]) -> list[str]:
     """A result in lines: coefficients on the original scale, rounds, messages and bytes per site."""
-    out = [f"{held['experiment']}: {held['over']}"]
-    if "names" not in held:
+    out = [f"{result['experiment']}: {result['over']}"]
+    if "names" not in result:
         return out
-    width = max(len(n) for n in held["names"])
-    shot = held.get("one_shot")
-    out.append(f"{'coefficient':<{max(width, 11)}}  {'estimate':>14}" + ("        one shot" if shot else ""))
-    for i, (name, value) in enumerate(zip(held["names"], held["coefficients"], strict=True)):
-        out.append(f"{name:<{max(width, 11)}}  {value:>14.8g}" + (f"  {shot[i]:>14.8g}" if shot else ""))
-    if shot:
+    width = max(11, *(len(n) for n in result["names"]))
+    columns = {"estimate": result["coefficients"]}
+    if "one_shot" in result:
+        columns["one shot"] = result["one_shot"]
+    out.append(f"{'coefficient':<{width}}" + "".join(f"  {head:>14}" for head in columns))
+    for name, *values in zip(result["names"], *columns.values(), strict=True):
+        out.append(f"{name:<{width}}" + "".join(f"  {value:>14.8g}" for value in values))
+    if "one_shot" in result:
         out.append("one shot: the solution of the averaged moments, which all sites shared")
     out.append(
-        f"{held['averages']} rounds averaged, {held['rounds_opened']} opened; |sum of xi| {held['sum_of_xi']:.1e}"
+        f"{result['averages']} rounds averaged, {result['rounds_opened']} opened; |sum of xi| {result['sum_of_xi']:.1e}"
     )
-    for site, (down, down_bytes, up, up_bytes) in held["traffic"].items():
-        refused = held.get("refused", {}).get(site, 0)
+    for site, (down, down_bytes, up, up_bytes) in result["traffic"].items():
+        refused = result.get("refused", {}).get(site, 0)
         more = f", {refused} refused" if refused else ""
         out.append(f"{site}: {up} messages up ({amount(up_bytes)}), {down} down ({amount(down_bytes)}){more}")
-    if "privacy" in held:
-        out.append(f"privacy of each site: {held['privacy']}")
+    if "privacy" in result:
+        out.append(f"privacy of each site: {result['privacy']}")
     return out
 
 
-def amount(count: int) -> str:
+def amount(count: float) -> str:
     """Bytes for people."""
     for unit in ("B", "kB", "MB"):
         if count < 1000:
-            return f"{count:.3g} {unit}" if unit != "B" else f"{count} B"
-        count = count / 1000  # type: ignore[assignment]
+            return f"{count:.3g} {unit}"
+        count /= 1000
     return f"{count:.3g} GB"

@@ -16,15 +16,17 @@ import os
 import secrets
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from ...errors import NetworkError
-from ...files import replacing
-from ..folder.config import Network, StartOptions
+from ..disk import load_state, read_json, save_state, write_json
+from ..folder.config import Network
+from ..protocol.run_settings import StartOptions
 from ..protocol.server_state import ServerState
-from ..protocol.stored import load_state, save_state
+
+EVENTS_POLL = 0.25  # seconds between looks for new events
 
 
 @dataclass(frozen=True)
@@ -36,10 +38,6 @@ class Run:
     @property
     def name(self) -> str:
         return self.folder.name
-
-    @property
-    def events_path(self) -> Path:
-        return self.folder / "events.jsonl"
 
     @classmethod
     def create(cls, network: Network, options: StartOptions) -> Run:
@@ -53,7 +51,7 @@ class Run:
             raise NetworkError(f"name must be that of a new run; {run.name} exists already in {network.runs}")
         run.folder.mkdir(parents=True)
         (run.folder / "token").write_text(secrets.token_hex(8), encoding="utf-8")
-        run._write("options.json", json.loads(options.text()))
+        run.write("options.json", asdict(options))
         return run
 
     @property
@@ -68,14 +66,14 @@ class Run:
     def note(self, event: str, **content: Any) -> None:
         """Add a line to the events."""
         line = json.dumps({"time": round(time.time(), 3), "event": event, **content})
-        with self.events_path.open("a", encoding="utf-8") as file:
+        with (self.folder / "events.jsonl").open("a", encoding="utf-8") as file:
             file.write(line + "\n")
             file.flush()
 
     def events(self, start: int = 0) -> Iterator[tuple[int, dict[str, Any]]]:
         """(place after it, event) for each whole line from a place on; a line still being written is left for later."""
         try:
-            with self.events_path.open("rb") as file:
+            with (self.folder / "events.jsonl").open("rb") as file:
                 file.seek(start)
                 for line in file:
                     if not line.endswith(b"\n"):
@@ -88,6 +86,16 @@ class Run:
         except FileNotFoundError:
             return
 
+    def follow(self) -> Iterator[list[dict[str, Any]]]:
+        """New events, again and again, until the run is over and all of them have been seen."""
+        place, over = 0, False
+        while not over:
+            over = self.over  # the last events are written before the end: one more look after it
+            new = list(self.events(place))
+            place = new[-1][0] if new else place
+            yield [event for _, event in new]
+            time.sleep(0 if over else EVENTS_POLL)
+
     def load(self) -> ServerState | None:
         """The stored state; None before the first."""
         arrays = load_state(self.folder / "state.npz")
@@ -99,27 +107,15 @@ class Run:
 
     def read(self, name: str) -> dict[str, Any] | None:
         """One of the JSON files, or None."""
-        try:
-            held: dict[str, Any] = json.loads((self.folder / name).read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return None
-        return held
+        return read_json(self.folder / name)
 
-    def _write(self, name: str, held: dict[str, Any]) -> None:
-        with replacing(self.folder / name, "a run's file") as part:
-            part.write_text(json.dumps(held, indent=1) + "\n", encoding="utf-8")
-
-    def keep_terms(self, held: dict[str, Any]) -> None:
-        """Store what was agreed with the sites."""
-        self._write("terms.json", held)
-
-    def end(self, result: dict[str, Any]) -> None:
-        """Store the result: the run is over."""
-        self._write("result.json", result)
+    def write(self, name: str, content: dict[str, Any]) -> None:
+        """Store one of the JSON files; with result.json the run is over."""
+        write_json(self.folder / name, content, "a run's file")
 
     def fail(self, why: str) -> None:
         """The run cannot go on, and trying again would not help."""
-        self._write("failed.json", {"error": why})
+        self.write("failed.json", {"error": why})
         self.note("failed", text=why)
 
     @property

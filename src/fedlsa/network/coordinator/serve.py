@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import ipaddress
-import json
-import os
-import signal
-import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ...errors import NetworkError
-from ...files import replacing
-from ..folder.config import Network, StartOptions
-from ..processes import Child, Family, environment, launched, module
+from ..disk import write_json
+from ..folder.config import Network
+from ..processes import Child, Family, Supervised, bracketed, environment, launched, module, only_one, reachable
+from ..protocol.run_settings import StartOptions
+from .display import follow, standing, summary
 from .runs import Run, all_runs, chosen
 
 LOUD = (
@@ -24,13 +21,13 @@ LOUD = (
 )
 
 
-class Coordinator:
+class Coordinator(Supervised):
     """The processes of a coordinator: SuperLink and gate, and the worker that carries runs."""
 
     def __init__(
         self, folder: Path | str, *, gate: bool = True, insecure: bool = False, say: Callable[[str], None] = print
     ) -> None:
-        from ..flower.version import require_flower
+        from ..flower.superlink import require_flower
 
         require_flower()
         self.network = Network.load(folder)
@@ -38,12 +35,9 @@ class Coordinator:
             listening(self.network.host, insecure=insecure)  # refused now, and not when the gate is started
         self.folder, self.insecure, self.say = self.network.folder.resolve(), insecure, say
         env, logs = environment(self.folder / "flower"), self.folder / "logs"
-        python = "fedlsa.network.flower.worker"
         self.link = Child("the SuperLink", self._link, logs / "superlink.log", env)
         self.gate = Child("the gate", self._gate, logs / "gate.log", env) if gate else None
-        self.worker = Child(
-            "the worker", lambda: module(python, str(self.folder), str(int(insecure))), logs / "worker.log", env
-        )
+        self.worker = Child("the worker", self._worker, logs / "worker.log", env)
         self.families = [Family([child], say) for child in (self.link, self.gate, self.worker) if child]
 
     def _link(self) -> list[str]:
@@ -65,20 +59,12 @@ class Coordinator:
     def _gate(self) -> list[str]:
         n = self.network
         safe = ["--ca", str(n.ca), "--certificate", str(n.certificate), "--key", str(n.key)]
-        where = [
-            "--host",
-            listening(n.host, insecure=self.insecure),
-            "--port",
-            str(n.port),
-            "--inner",
-            f"127.0.0.1:{n.inner_port}",
-        ]
+        where = ["--host", listening(n.host, insecure=self.insecure), "--port", str(n.port)]
+        where += ["--inner", f"127.0.0.1:{n.inner_port}"]
         return launched("gate", arguments=[*where, *(["--insecure"] if self.insecure else safe)])
 
-    def look(self) -> None:
-        """Start what must run and is not running; call this every fraction of a second."""
-        for family in self.families:
-            family.look()
+    def _worker(self) -> list[str]:
+        return module("fedlsa.network.flower.coordinator_worker", str(self.folder), str(int(self.insecure)))
 
     def ready(self) -> bool:
         """Whether the gate and the SuperLink answer."""
@@ -86,11 +72,6 @@ class Coordinator:
         own = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(own, own)
         places = [(self.link, "127.0.0.1", self.network.inner_port), (self.gate, own, self.network.port)]
         return all(child.pid is not None and reachable(host, port) for child, host, port in places if child is not None)
-
-    def end(self) -> None:
-        """End every process, each by its own id."""
-        for family in reversed(self.families):
-            family.end()
 
 
 def listening(host: str, *, insecure: bool = False) -> str:
@@ -109,22 +90,6 @@ def listening(host: str, *, insecure: bool = False) -> str:
     return "::" if at.version == 6 else "0.0.0.0"
 
 
-def bracketed(host: str) -> str:
-    """A host as it stands before a port."""
-    return f"[{host}]" if ":" in host else host
-
-
-def reachable(host: str, port: int) -> bool:
-    """Whether someone listens there."""
-    import socket
-
-    try:
-        with socket.create_connection((host, port), timeout=1.0):
-            return True
-    except OSError:
-        return False
-
-
 def serve(folder: Path | str, *, gate: bool = True, insecure: bool = False, say: Callable[[str], None] = print) -> None:
     """Run the coordinator until Ctrl-C or SIGTERM: children that die are started again, runs go on from the disk.
 
@@ -133,64 +98,26 @@ def serve(folder: Path | str, *, gate: bool = True, insecure: bool = False, say:
     if insecure:
         say(LOUD)
     it = Coordinator(folder, gate=gate, insecure=insecure, say=say)
+    told = False
+
+    def tell_when_ready() -> None:
+        nonlocal told
+        if not told and it.ready():
+            say("ready: sites can join, runs can start")
+            told = True
+
     with only_one(it.folder / "serve.pid", "this network is being served already"):
-        stop = stopped_by_signals()
         n = it.network
         where = f"{bracketed(n.host)}:{n.port}" if gate else f"127.0.0.1:{n.inner_port}, for a proxy on this machine"
         say(f"serving {len(n.sites)} sites at {where}; logs in {it.folder / 'logs'}; Ctrl-C ends it")
-        told = False
-        try:
-            while not stop.is_set():
-                it.look()
-                if not told and it.ready():
-                    say("ready: sites can join, runs can start")
-                    told = True
-                stop.wait(0.2)
-        finally:
-            it.end()
+        it.run(tell_when_ready)
     say("the coordinator has ended; a run that is not over goes on when it is served again")
-
-
-def stopped_by_signals() -> threading.Event:
-    """An event that Ctrl-C and SIGTERM set, where this is the main thread."""
-    stop = threading.Event()
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: stop.set())
-    return stop
-
-
-class only_one:
-    """Holds a lock on a file while the block lasts, so that two processes never serve one folder."""
-
-    def __init__(self, path: Path, what: str) -> None:
-        self.path, self.what = path, what
-
-    def __enter__(self) -> None:
-        import fcntl
-
-        self.file = self.path.open("a+")
-        try:
-            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self.file.seek(0)
-            holder = self.file.read().strip()
-            self.file.close()
-            raise NetworkError(f"{self.what}, by the process {holder or 'that holds ' + str(self.path)}") from None
-        self.file.truncate(0)
-        self.file.write(str(os.getpid()))
-        self.file.flush()
-
-    def __exit__(self, *_: object) -> None:
-        self.file.close()
 
 
 def start(
     folder: Path | str, options: StartOptions, *, detach: bool = False, say: Callable[[str], None] = print
 ) -> Run:
     """Start a run and show it until it is over (Ctrl-C ends the showing, not the run); detach : leave at once."""
-    from .display import follow
-
     network = Network.load(folder)
     options.least(len(network.sites))
     run = Run.create(network, options)
@@ -204,8 +131,6 @@ def start(
 
 def status(folder: Path | str, name: str | None = None) -> str:
     """Where a run stands, and which sites are there."""
-    from .display import standing
-
     network = Network.load(folder)
     served = reachable("127.0.0.1", network.inner_port)
     lines = [f"the coordinator is {'running' if served else 'not running (fedlsa network serve)'}"]
@@ -228,13 +153,10 @@ def stop(folder: Path | str, name: str | None = None) -> str:
 
 def result(folder: Path | str, name: str | None = None, *, out: Path | None = None) -> str:
     """What came of a run, in words and numbers on the original scale; out : a JSON file to save it in."""
-    from .display import summary
-
-    held = outcome(folder, name)
+    content = outcome(folder, name)
     if out is not None:
-        with replacing(out, "the result") as part:
-            part.write_text(json.dumps(held, indent=1) + "\n", encoding="utf-8")
-    return "\n".join(summary(held))
+        write_json(out, content, "the result")
+    return "\n".join(summary(content))
 
 
 def outcome(folder: Path | str, name: str | None = None) -> dict[str, Any]:
@@ -243,16 +165,7 @@ def outcome(folder: Path | str, name: str | None = None) -> dict[str, Any]:
     failed = run.read("failed.json")
     if failed is not None:
         raise NetworkError(f"{run.name} failed: {failed['error']}")
-    held = run.read("result.json")
-    if held is None:
+    content = run.read("result.json")
+    if content is None:
         raise NetworkError(f"{run.name} is not over yet (fedlsa network status)")
-    return held
-
-
-def wait_until(happens: Callable[[], bool], seconds: float, what: str) -> None:
-    """Wait for something; NetworkError says what did not happen in time."""
-    end = time.monotonic() + seconds
-    while not happens():
-        if time.monotonic() > end:
-            raise NetworkError(f"{what} must happen within {seconds:g} s; it did not")
-        time.sleep(0.1)
+    return content

@@ -9,16 +9,15 @@ import zipfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from secrets import token_hex
 
 from ...errors import FedLSAWarning, NetworkError
 from ...files import reason
-from . import private
+from .. import disk
 
 SECRETS = ("site.key",)
 MEMBERS = ("site.toml", *SECRETS, "ca.pem", "fedlsa-site.service", "README.md")
-LARGEST, LARGEST_MEMBER = 2**20, 2**18  # bytes: thousands of times what a bundle needs
-FIXED = (1980, 1, 1, 0, 0, 0)  # the same bytes for the same content
+MAX_BYTES, MAX_MEMBER_BYTES = 2**20, 2**18  # thousands of times what a bundle needs
+FIXED_DATE = (1980, 1, 1, 0, 0, 0)  # the same bytes for the same content
 
 
 def pack(content: Mapping[str, bytes]) -> bytes:
@@ -28,7 +27,7 @@ def pack(content: Mapping[str, bytes]) -> bytes:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as file:
         for name in MEMBERS:
-            entry = zipfile.ZipInfo(name, FIXED)
+            entry = zipfile.ZipInfo(name, FIXED_DATE)
             entry.create_system = 3  # Unix: the mode below counts
             entry.external_attr = (stat.S_IFREG | (0o600 if name in SECRETS else 0o644)) << 16
             entry.compress_type = zipfile.ZIP_DEFLATED
@@ -46,24 +45,24 @@ def read(path: Path) -> dict[str, bytes]:
         info = path.stat()
         if not stat.S_ISREG(info.st_mode):
             raise NetworkError(f"the bundle {path} is not a file")
-        if info.st_size > LARGEST:
-            raise NetworkError(f"the bundle {path} must have at most {LARGEST} bytes; got {info.st_size}")
+        if info.st_size > MAX_BYTES:
+            raise NetworkError(f"the bundle {path} must have at most {MAX_BYTES} bytes; got {info.st_size}")
         with zipfile.ZipFile(path) as file:
-            found = _checked(file, path)
+            content = _checked(file, path)
     except FileNotFoundError:
         raise NetworkError(f"there is no bundle {path}") from None
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
         raise NetworkError(f"{path} is not a bundle, or is damaged: {reason(error)}") from error
     except OSError as error:
         raise NetworkError(f"cannot read the bundle {path}: {reason(error)}") from error
-    if private.CHECKED and info.st_mode & private.OTHERS:
+    if disk.CHECKED and info.st_mode & disk.OTHERS:
         warnings.warn(
             f"{path} holds a private key and others on this machine may read it (mode {info.st_mode & 0o777:o}): "
             "chmod 600 it, or delete it once it is unpacked",
             FedLSAWarning,
             stacklevel=3,
         )
-    return found
+    return content
 
 
 def _checked(file: zipfile.ZipFile, path: Path) -> dict[str, bytes]:
@@ -76,7 +75,7 @@ def _checked(file: zipfile.ZipFile, path: Path) -> dict[str, bytes]:
             raise NetworkError(f"the bundle {path} holds {name!r} twice; nothing was unpacked")
         if stat.S_IFMT(mode) not in (0, stat.S_IFREG):  # 0: the kind was not written down
             raise NetworkError(f"the bundle {path} holds {name!r} as a link or a folder; nothing was unpacked")
-        if name in SECRETS and (not mode or mode & private.OTHERS):
+        if name in SECRETS and (not mode or mode & disk.OTHERS):
             raise NetworkError(
                 f"{name} in the bundle {path} must be closed to others (mode 600); got mode {mode & 0o777:o}. "
                 "Was it packed again by hand? Ask the coordinator for a new key"
@@ -84,9 +83,9 @@ def _checked(file: zipfile.ZipFile, path: Path) -> dict[str, bytes]:
         if entry.flag_bits & 1:
             raise NetworkError(f"the bundle {path} is encrypted; decrypt it first")
         with file.open(entry) as stream:
-            content = stream.read(LARGEST_MEMBER + 1)  # whatever size the header claims
-        if len(content) > LARGEST_MEMBER:
-            raise NetworkError(f"{name} in the bundle {path} must have at most {LARGEST_MEMBER} bytes; got more")
+            content = stream.read(MAX_MEMBER_BYTES + 1)  # whatever size the header claims
+        if len(content) > MAX_MEMBER_BYTES:
+            raise NetworkError(f"{name} in the bundle {path} must have at most {MAX_MEMBER_BYTES} bytes; got more")
         out[name] = content
     missing = [name for name in MEMBERS if name not in out]
     if missing:
@@ -99,30 +98,20 @@ def unpack(path: Path, content: Mapping[str, bytes], into: Path, *, new_key: boo
 
     new_key : take the key of a bundle for the same site of the same network; the site's state stays.
     """
-    try:
-        empty = not into.exists() or (into.is_dir() and not any(into.iterdir()))
-    except OSError as error:
-        raise NetworkError(f"cannot read the site's folder {into}: {reason(error)}") from error
-    if empty:
-        part = private.folder(into.with_name(f".{into.name}.{token_hex(4)}.part"))
-        try:
+    if disk.is_new(into):
+        with disk.new_folder(into) as part:
             for name in MEMBERS:
-                private.create(part / name, content[name], secret=name in SECRETS)
-            private.install(part, into)
-        finally:
-            _clear(part)
+                disk.create(part / name, content[name], secret=name in SECRETS)
         return
     if not into.is_dir() or not (into / "site.toml").is_file():
         raise NetworkError(f"{into} exists and is not a site's folder; --folder names another one")
-    same = {name: _bytes(into / name) == content[name] for name in MEMBERS}
-    if same["site.toml"] and same["ca.pem"] and (same["site.key"] or new_key):
-        for name in MEMBERS:
-            if not same[name]:
-                private.replace(into / name, content[name], secret=name in SECRETS)
-        return
-    if same["site.toml"] and same["ca.pem"]:
+    changed = [name for name in MEMBERS if _bytes(into / name) != content[name]]
+    if "site.toml" in changed or "ca.pem" in changed:
+        raise NetworkError(f"{path} is for another site, network or task than {into}; --folder names another folder")
+    if "site.key" in changed and not new_key:
         raise NetworkError(f"{path} holds another key than {into}; --new-key takes it, when the coordinator rotated it")
-    raise NetworkError(f"{path} is for another site, network or task than {into}; --folder names another folder")
+    for name in changed:
+        disk.replace(into / name, content[name], secret=name in SECRETS)
 
 
 def _bytes(path: Path) -> bytes | None:
@@ -130,11 +119,3 @@ def _bytes(path: Path) -> bytes | None:
         return path.read_bytes()
     except OSError:
         return None
-
-
-def _clear(part: Path) -> None:
-    """Remove what an interrupted unpacking left; after a good one there is nothing."""
-    if part.is_dir():
-        for path in part.iterdir():
-            path.unlink()
-        part.rmdir()

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from ...errors import MissingExtraError, NetworkError
-from .entries import host_kind
+from .config import host_kind
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -34,7 +34,6 @@ def authority() -> tuple[bytes, bytes]:
     """A new authority: its certificate and its private key, in PEM."""
     need()
     from cryptography import x509
-    from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec
 
     key = ec.generate_private_key(ec.SECP256R1())
@@ -45,14 +44,13 @@ def authority() -> tuple[bytes, bytes]:
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(uses, critical=True)
     )
-    return _certificate_pem(built.sign(key, hashes.SHA256())), _pem(key)
+    return _signed(built, key), _pem(key)
 
 
 def server(ca: bytes, ca_key: bytes, host: str) -> tuple[bytes, bytes]:
     """A new certificate for the coordinator and its private key, in PEM: for the host, localhost and 127.0.0.1."""
     need()
     from cryptography import x509
-    from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
@@ -84,7 +82,7 @@ def server(ca: bytes, ca_key: bytes, host: str) -> tuple[bytes, bytes]:
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
     )
-    return _certificate_pem(built.sign(signer, hashes.SHA256())), _pem(key)
+    return _signed(built, signer), _pem(key)
 
 
 def site(name: str) -> tuple[bytes, bytes]:
@@ -152,7 +150,8 @@ def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     )
 
 
-def _certificate_pem(certificate: x509.Certificate) -> bytes:
-    from cryptography.hazmat.primitives import serialization
+def _signed(built: Any, signer: ec.EllipticCurvePrivateKey) -> bytes:
+    from cryptography.hazmat.primitives import hashes, serialization
 
-    return certificate.public_bytes(serialization.Encoding.PEM)
+    certificate: bytes = built.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+    return certificate

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import secrets
-import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from ... import checks
-from ...errors import ArgumentError, NetworkError
-from ...files import reason
+from ...errors import ArgumentError
 from ...fit import Regression
 from ...fit.tasks import Task
-from . import bundles, certificates, private, readmes, services
-from .config import NETWORK_FILE, PORT, Network, site_text
-from .entries import plain_name, site_names, task_text
+from .. import disk
+from ..protocol.run_settings import plain_name
+from . import bundles, certificates, pages
+from .config import PORT, Bundle, Network, site_names, task_text
 
-MOST = 1000  # sites of one network
+MAX_SITES = 1000  # of one network
 
 
 def init(
@@ -39,7 +38,7 @@ def init(
     target = checks.path("folder", folder)
     names: Sequence[str]
     if isinstance(sites, int) or not checks.is_sequence(sites):
-        names = [f"site-{c}" for c in range(1, checks.integer("sites", sites, at_least=1, at_most=MOST) + 1)]
+        names = [f"site-{c}" for c in range(1, checks.integer("sites", sites, at_least=1, at_most=MAX_SITES) + 1)]
     else:
         names = sites
     checks.integer("port", port, at_least=1, at_most=65535)
@@ -47,22 +46,11 @@ def init(
     task = Regression("y") if task is None else task
     network = Network(target, host, site_names(names), task, port, inner)
     task_text(network.task)  # complains about features that are code, before anything is made
-    _refuse_existing(target)
-    part = private.folder(target.with_name(f".{target.name}.{secrets.token_hex(4)}.part"))
-    try:
+    if not disk.is_new(target):
+        raise ArgumentError(f"the folder must be new or empty, for nothing is overwritten; got {str(target)!r}")
+    with disk.new_folder(target) as part:
         _write(replace(network, folder=part), final=target.absolute())
-        private.install(part, target)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
     return Network.load(target)
-
-
-def _refuse_existing(target: Path) -> None:
-    try:
-        if target.exists() and not (target.is_dir() and not any(target.iterdir())):
-            raise ArgumentError(f"the folder must be new or empty, for nothing is overwritten; got {str(target)!r}")
-    except OSError as error:
-        raise NetworkError(f"cannot read {target}: {reason(error)}") from error
 
 
 def _write(network: Network, final: Path) -> None:
@@ -70,32 +58,29 @@ def _write(network: Network, final: Path) -> None:
     ca, ca_key = certificates.authority()
     certificate, key = certificates.server(ca, ca_key, network.host)
     for path, content in ((network.ca, ca), (network.certificate, certificate)):
-        private.create(path, content, secret=False)
+        disk.create(path, content, secret=False)
     secret = secrets.token_hex(32).encode()  # both of Flower's processes read the file's bytes as they are
     for path, content in ((network.ca_key, ca_key), (network.key, key), (network.secret, secret)):
-        private.create(path, content, secret=True)
+        disk.create(path, content, secret=True)
     for name in ("sites", "bundles", "revoked", "systemd", "proxy", "runs"):
-        private.folder(network.folder / name)
+        disk.folder(network.folder / name)
     for site in network.sites:
         _new_key(network, site)
-    for name, text in services.coordinator_files(replace(network, folder=final)).items():
-        private.create(network.folder / name, text.encode(), secret=False)
-    private.create(network.folder / NETWORK_FILE, network.text().encode(), secret=False)
+    for name, template in pages.COORDINATOR_PAGES.items():
+        text = pages.render(template, replace(network, folder=final))
+        disk.create(network.folder / name, text.encode(), secret=False)
+    disk.create(network.folder / network.FILE, network.text().encode(), secret=False)
 
 
 def _new_key(network: Network, site: str) -> None:
     """A key pair and a bundle for a site, in the place of those that it may have; the old key is put on record."""
     secret, public = certificates.site(site)
     _revoke(network, site)
-    content = {
-        "site.toml": site_text(site, network).encode(),
-        "site.key": secret,
-        "ca.pem": network.ca.read_bytes(),
-        "fedlsa-site.service": services.site_unit(site).encode(),
-        "README.md": readmes.site(site, network).encode(),
-    }
-    private.replace(network.bundle(site), bundles.pack(content), secret=True)
-    private.replace(network.public_key(site), public, secret=False)
+    toml = Bundle(network.folder, site, network.host, network.port, network.task).text()
+    content = {"site.toml": toml.encode(), "site.key": secret, "ca.pem": network.ca.read_bytes()}
+    content |= {name: pages.render(template, network, site).encode() for name, template in pages.SITE_PAGES.items()}
+    disk.replace(network.bundle(site), bundles.pack(content), secret=True)
+    disk.replace(network.public_key(site), public, secret=False)
 
 
 def _revoke(network: Network, site: str) -> None:
@@ -104,7 +89,7 @@ def _revoke(network: Network, site: str) -> None:
     if old.is_file():
         content = old.read_bytes()
         name = f"{site}-{certificates.fingerprint(content)}.pub"
-        private.replace(network.folder / "revoked" / name, content, secret=False)
+        disk.replace(network.folder / "revoked" / name, content, secret=False)
 
 
 def rotate_key(folder: Path | str, site: str) -> Path:
@@ -122,10 +107,10 @@ def add_site(folder: Path | str, site: str) -> Path:
     network = Network.load(folder)
     plain_name("site", site)
     larger = replace(network, sites=(*network.sites, site))
-    if len(larger.sites) > MOST:
-        raise ArgumentError(f"a network must have at most {MOST} sites; got {len(larger.sites)}")
+    if len(larger.sites) > MAX_SITES:
+        raise ArgumentError(f"a network must have at most {MAX_SITES} sites; got {len(larger.sites)}")
     _new_key(larger, site)
-    private.replace(network.folder / NETWORK_FILE, larger.text().encode(), secret=False)
+    disk.replace(network.folder / network.FILE, larger.text().encode(), secret=False)
     return network.bundle(site)
 
 
@@ -137,7 +122,7 @@ def remove_site(folder: Path | str, site: str) -> Network:
         raise ArgumentError(f"a network must keep one site; got its last one, {site!r}")
     smaller = replace(network, sites=tuple(s for s in network.sites if s != site))
     _revoke(network, site)
-    private.replace(network.folder / NETWORK_FILE, smaller.text().encode(), secret=False)
+    disk.replace(network.folder / network.FILE, smaller.text().encode(), secret=False)
     network.public_key(site).unlink(missing_ok=True)
     network.bundle(site).unlink(missing_ok=True)
     return smaller
@@ -147,8 +132,8 @@ def renew(folder: Path | str) -> Network:
     """A new server certificate, and a new key for it, from the same authority; sites need nothing new."""
     certificates.need()
     network = Network.load(folder)
-    ca_key = private.check(network.ca_key, "the authority's key").read_bytes()
+    ca_key = disk.check_secret(network.ca_key, "the authority's key").read_bytes()
     certificate, key = certificates.server(network.ca.read_bytes(), ca_key, network.host)
-    private.replace(network.key, key, secret=True)  # interrupted here, the two do not match: renew again
-    private.replace(network.certificate, certificate, secret=False)
+    disk.replace(network.key, key, secret=True)  # interrupted here, the two do not match: renew again
+    disk.replace(network.certificate, certificate, secret=False)
     return network

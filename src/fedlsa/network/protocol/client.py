@@ -16,21 +16,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Annotated, Self
 
 import numpy as np
 
 from ...checks import Floats
-from ...errors import MessageError
 from .coding import Coding, encode, mark
-from .messages import Acknowledged, Finish, Payload, Refusal, Reply, Work
+from .messages import Acknowledged, Finish, Refusal, Reply, Work
+from .records import Payload, Stored
 
 # (theta, xi, eta, steps, first_step, seed, agent) -> theta_hat, all vectors (d,)
-Local = Callable[[Floats, Floats, float, int, int, int, int], Floats]
+LocalSteps = Callable[[Floats, Floats, float, int, int, int, int], Floats]
+Vector = Annotated[Floats, "d"]
 
 
 @dataclass(frozen=True, eq=False)
-class ClientState:
+class ClientState(Stored):
     """What a site must not forget.
 
     round : the last one answered; steps : of it; start : (d,), its theta; delta : (d,), what the server can read of it
@@ -46,12 +47,12 @@ class ClientState:
     acked: int
     releases: int
     norm: float
-    xi: Floats
-    start: Floats
-    delta: Floats
-    applied: Floats
-    residual: Floats
-    next_residual: Floats
+    xi: Vector
+    start: Vector
+    delta: Vector
+    applied: Vector
+    residual: Vector
+    next_residual: Vector
     payload: Payload = field(default_factory=dict)
 
     @classmethod
@@ -60,40 +61,11 @@ class ClientState:
         zero = np.zeros(dim)
         return cls(experiment, generation, 0, 0, 0, releases, 0.0, zero, zero, zero, zero, zero, zero)
 
-    def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Plain arrays, to be stored without pickle."""
-        out: dict[str, np.ndarray[Any, Any]] = {
-            "experiment": np.frombuffer(self.experiment.encode(), np.uint8),
-            "numbers": np.array([self.generation, self.round, self.steps, self.acked, self.releases], np.int64),
-            "norm": np.array([self.norm]),
-            **{name: getattr(self, name) for name in VECTORS},
-        }
-        return out | {f"payload_{name}": value for name, value in self.payload.items()}
-
-    @classmethod
-    def from_arrays(cls, arrays: dict[str, np.ndarray[Any, Any]]) -> Self:
-        """The state that `arrays` wrote."""
-        try:
-            generation, round_, steps, acked, releases = (int(n) for n in arrays["numbers"])
-            vectors = {name: np.array(arrays[name], np.float64) for name in VECTORS}
-            if len({v.shape for v in vectors.values()}) > 1:
-                raise ValueError("vectors of several lengths")
-            return cls(
-                bytes(arrays["experiment"]).decode(), generation, round_, steps, acked, releases,
-                float(arrays["norm"][0]), **vectors,
-                payload={n.removeprefix("payload_"): a for n, a in arrays.items() if n.startswith("payload_")},
-            )  # fmt: skip
-        except (KeyError, ValueError, IndexError) as error:
-            raise MessageError(f"the stored state of a site must have all its parts; got {error}") from None
-
-
-VECTORS = ("xi", "start", "delta", "applied", "residual", "next_residual")
-
 
 def client_step(
     state: ClientState | None,
     work: Work,
-    local: Local,
+    local: LocalSteps,
     coding: Coding | None = None,
     secret: np.random.Generator | None = None,
 ) -> tuple[ClientState | None, Reply | Refusal]:

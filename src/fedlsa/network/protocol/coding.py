@@ -16,7 +16,7 @@ import numpy as np
 from ... import checks
 from ...checks import Floats
 from ...errors import ArgumentError, MessageError
-from .messages import Payload
+from .records import Payload
 
 LARGEST = 1e100  # of an upload's entries: what exceeds it would overflow an average sooner or later
 DTYPES: dict[int, Any] = {8: np.int8, 16: np.int16}

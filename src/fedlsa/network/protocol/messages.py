@@ -1,8 +1,6 @@
-"""What sites and server say to each other: small frozen records, read strictly, with a version.
+"""What sites and server say to each other: small frozen dataclasses, carried as records (records.py).
 
-A transport carries `Record`s (records.py): scalars and arrays under names. Each message writes itself as one, with
-`record`, and is read back by `from_record`, which trusts nothing: a field that is missing, unknown, of another type,
-shape or range is a MessageError.
+`from_record` trusts nothing: a field that is missing, unknown, of another type, shape or range is a MessageError.
 
     server: Describe     Measure      Work              Finish
     site:   Description  Measurement  Reply or Refusal  Finished
@@ -12,16 +10,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated
 
 from ...checks import Floats
 from ...errors import MessageError
-from .records import VERSION, Message, Payload, Record, structure
-
-__all__ = [
-    "KINDS", "REASONS", "VERSION", "Acknowledged", "Describe", "Description", "Finish", "Finished", "Measure",
-    "Measurement", "Message", "Payload", "Record", "Refusal", "Reply", "Work", "read", "structure",
-]  # fmt: skip
+from .records import Message, Payload, structure
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,12 +33,11 @@ class Description(Message):
     """
 
     KIND = "description"
-    SHAPES: ClassVar = {"mean": ("k",), "scatter": ("k",), "largest": ("k",)}
     rows: int
     names: str
-    mean: Floats
-    scatter: Floats
-    largest: Floats
+    mean: Annotated[Floats, "k"]
+    scatter: Annotated[Floats, "k"]
+    largest: Annotated[Floats, "k"]
 
     def check(self) -> None:
         if self.rows < 1:
@@ -65,9 +57,8 @@ class Measure(Message):
     """The coordinates of the run (centre, spread : (k,)); moments : whether A_c, b_c and noise are asked for."""
 
     KIND = "measure"
-    SHAPES: ClassVar = {"centre": ("k",), "spread": ("k",)}
-    centre: Floats
-    spread: Floats
+    centre: Annotated[Floats, "k"]
+    spread: Annotated[Floats, "k"]
     y_centre: float
     y_spread: float
     intercept: bool
@@ -84,14 +75,13 @@ class Measurement(Message):
     """
 
     KIND = "measurement"
-    SHAPES: ClassVar = {"A": ("d", "d"), "b": ("d",), "noise_map": ("rows", "columns")}
     rows: int
     lowest: float
     highest: float
     noise: float
-    A: Floats | None = None
-    b: Floats | None = None
-    noise_map: Floats | None = None
+    A: Annotated[Floats, "d", "d"] | None = None
+    b: Annotated[Floats, "d"] | None = None
+    noise_map: Annotated[Floats, "rows", "columns"] | None = None
 
     def check(self) -> None:
         if self.rows < 1 or self.noise < 0 or self.lowest > self.highest:
@@ -114,15 +104,14 @@ class Acknowledged(Message):
     shift : (d,), what those who left have left to xi since the generation began
     """
 
-    SHAPES: ClassVar = {"theta": ("d",), "acked_mean": ("d",), "shift": ("d",)}
     generation: int
-    theta: Floats
+    theta: Annotated[Floats, "d"]
     acked: int
-    acked_mean: Floats
+    acked_mean: Annotated[Floats, "d"]
     acked_gain: float
     acked_scale: float
     acked_mark: int
-    shift: Floats
+    shift: Annotated[Floats, "d"]
 
 
 @dataclass(frozen=True, eq=False)

@@ -33,29 +33,16 @@ def privacy_spent(noise: float, releases: int, delta: float) -> float:
     return float(_library().get_epsilon_gaussian(noise / (2 * math.sqrt(releases)), delta))
 
 
-def noise_for(epsilon: float, releases: int, delta: float) -> float:
-    """The noise with which `releases` replies cost this epsilon at this delta."""
-    epsilon = checks.real("epsilon", epsilon, above=0)
-    releases = checks.integer("releases", releases, at_least=1)
-    delta = checks.real("delta", delta, above=0, below=1)
-    return float(_library().get_sigma_gaussian(epsilon, delta)) * 2 * math.sqrt(releases)
-
-
-def promise(noise: float, releases: int, delta: float) -> str:
-    """The promise in words, for the display."""
-    spent = privacy_spent(noise, releases, delta)
+def promise(noise: float, releases: int, delta: float = DELTA) -> str:
+    """The promise in words, for the display, or why it cannot be computed here."""
+    try:
+        spent = privacy_spent(noise, releases, delta)
+    except MissingExtraError as error:
+        return str(error)
     return (
         f"after {releases} replies with noise {noise:g} times the clipping norm, what this site has sent is "
         f"({spent:.3g}, {delta:g})-differentially private about its whole data set"
     )
-
-
-def promised(noise: float, releases: int) -> str:
-    """The promise at delta = DELTA, or why it cannot be computed here."""
-    try:
-        return promise(noise, releases, DELTA)
-    except MissingExtraError as error:
-        return str(error)
 
 
 def _library() -> Any:

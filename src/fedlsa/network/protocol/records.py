@@ -1,31 +1,64 @@
-"""What a transport carries, and how a message is written as that and read back strictly."""
+"""Frozen dataclasses of scalars and arrays as named values: on the wire (Record) and on the disk (stored.py).
+
+A class says with its annotations what its fields are, shapes included (`theta: Annotated[Floats, "d"]`; equal letters
+are equal lengths). Writing, strict reading and the checks follow from that.
+"""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import Any, ClassVar, Self, get_type_hints
+from typing import Annotated, Any, ClassVar, NamedTuple, Self, get_args, get_origin, get_type_hints
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ...checks import Floats
-from ...errors import MessageError
+from ...errors import FedLSAError, MessageError
 
 VERSION = 1
-FIELDS, LETTERS, NUMBERS = 32, 1_000_000, 2**24  # the most fields, characters and numbers that a message may have
-HIGHEST = 2**63 - 1  # of integers
+MAX_FIELDS, MAX_CHARACTERS, MAX_NUMBERS = 32, 1_000_000, 2**24  # of a message, of a text in it, of an array in it
+MAX_INTEGER = 2**63 - 1
 
 SCALARS = (int, float, str, bool)
 Scalar = int | float | str | bool
+Arrays = dict[str, np.ndarray[Any, Any]]
 Payload = dict[str, np.ndarray[Any, Any]]  # the arrays of a coded upload (coding.py)
+Integers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 
 
 def printable(text: object, most: int = 200) -> str:
-    """What a stranger wrote, fit for a terminal and a log: one short line without control characters."""
+    """What somebody else wrote, fit for a terminal and a log: one short line without control characters."""
     return "".join(letter if letter.isprintable() else " " for letter in str(text)[:most])
+
+
+class FieldType(NamedTuple):
+    """What an annotation says. kind : a scalar's type, Payload, a dataclass, or the dtype of an array of this shape."""
+
+    kind: Any
+    shape: tuple[str, ...] | None = None
+    optional: bool = False
+
+
+def _field_types(cls: Any) -> dict[str, FieldType]:
+    hints = get_type_hints(cls, include_extras=True)
+    return {field.name: _field_type(hints[field.name]) for field in fields(cls)}
+
+
+field_types: Callable[[type], dict[str, FieldType]] = cache(_field_types)  # of a dataclass, in order
+
+
+def _field_type(hint: Any) -> FieldType:
+    options = [kind for kind in get_args(hint) if kind is not type(None)]
+    if type(None) in get_args(hint):
+        return _field_type(options[0])._replace(optional=True)
+    if get_origin(hint) is not Annotated:
+        return FieldType(hint)
+    array, *letters = options
+    return FieldType(np.dtype(get_args(get_args(array)[1])[0]), tuple(letters))  # NDArray[dtype]
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,25 +79,23 @@ def structure(record: object) -> Record:
     """The record, if it is one and of a sane size; its fields are not looked at yet."""
     if type(record) is not Record or type(record.meta) is not dict or type(record.arrays) is not dict:
         raise MessageError("a message must be a record with scalars and arrays")
-    if len(record.meta) > FIELDS or len(record.arrays) > FIELDS:
-        raise MessageError(f"a message must have at most {FIELDS} fields")
+    if len(record.meta) > MAX_FIELDS or len(record.arrays) > MAX_FIELDS:
+        raise MessageError(f"a message must have at most {MAX_FIELDS} fields")
+    if any(type(name) is not str or len(name) > 64 for name in (*record.meta, *record.arrays)):
+        raise MessageError("names of fields and arrays must be short texts")
     for name, value in record.meta.items():
-        if type(name) is not str or len(name) > 64:
-            raise MessageError("names of fields must be short texts")
-        if type(value) not in (int, float, str, bool):
+        if type(value) not in SCALARS:
             raise MessageError(f"{name!r} must be a number, a text or a truth value; got {type(value).__name__}")
-        if type(value) is str and len(value) > LETTERS:
-            raise MessageError(f"{name!r} must have at most {LETTERS} characters; got {len(value)}")
-        if type(value) is int and not -HIGHEST <= value <= HIGHEST:
+        if type(value) is str and len(value) > MAX_CHARACTERS:
+            raise MessageError(f"{name!r} must have at most {MAX_CHARACTERS} characters; got {len(value)}")
+        if type(value) is int and not -MAX_INTEGER <= value <= MAX_INTEGER:
             raise MessageError(f"{name!r} must fit in 64 bits")
     for name, array in record.arrays.items():
-        if type(name) is not str or len(name) > 64:
-            raise MessageError("names of arrays must be short texts")
         kind: type = type(array)  # what came over a wire need not be what is annotated
         if kind is not np.ndarray or array.dtype.kind not in "fi" or not array.dtype.isnative:
             raise MessageError(f"{name!r} must be a plain array of numbers")
-        if array.size > NUMBERS:
-            raise MessageError(f"{name!r} must have at most {NUMBERS} numbers; got {array.size}")
+        if array.size > MAX_NUMBERS:
+            raise MessageError(f"{name!r} must have at most {MAX_NUMBERS} numbers; got {array.size}")
     if type(record.kind) is not str or record.meta.get("kind") != record.kind:
         raise MessageError("'kind' must name the kind of the message")
     if type(record.meta.get("version")) is not int or record.meta["version"] != VERSION:
@@ -74,10 +105,9 @@ def structure(record: object) -> Record:
 
 @dataclass(frozen=True, eq=False)
 class Message:
-    """Base of all messages: scalars and float64 arrays, as annotated; SHAPES gives the arrays' shapes by letters."""
+    """Base of all messages: scalars, float64 arrays and at most one payload, as annotated."""
 
     KIND: ClassVar[str] = ""
-    SHAPES: ClassVar[dict[str, tuple[str, ...]]] = {}
 
     experiment: str
 
@@ -85,12 +115,12 @@ class Message:
         """The message as a transport carries it."""
         meta: dict[str, Scalar] = {"version": VERSION, "kind": self.KIND}
         arrays: Payload = {}
-        for name, kind in message_fields(type(self)).items():
+        for name, (kind, shape, _) in field_types(type(self)).items():
             value = getattr(self, name)
-            if kind in SCALARS:
-                meta[name] = kind(value)
-            elif kind == Payload:
+            if kind == Payload:
                 arrays.update(value)
+            elif shape is None:
+                meta[name] = kind(value)
             elif value is not None:
                 arrays[name] = np.array(value, np.float64)
         return Record(self.KIND, meta, arrays)
@@ -101,37 +131,29 @@ class Message:
         record = structure(record)
         if record.kind != cls.KIND:
             raise MessageError(f"'kind' must be {cls.KIND!r}; got {record.kind[:40]!r}")
-        kinds, sizes = message_fields(cls), {} if dim is None else {"d": dim}
-        free = Payload in kinds.values()  # the rest of the arrays is the payload
-        unknown = record.meta.keys() - kinds.keys() - {"version", "kind"}
-        unknown |= set() if free else record.arrays.keys() - kinds.keys()
+        types, sizes = field_types(cls), {} if dim is None else {"d": dim}
+        payload = {name: array for name, array in record.arrays.items() if name not in types}
+        unknown = record.meta.keys() - types.keys() - {"version", "kind"}
+        if all(kind != Payload for kind, _, _ in types.values()):
+            unknown |= payload.keys()
         if unknown:
             raise MessageError(f"a {cls.KIND} has no field {min(unknown)!r}")
         values: dict[str, Any] = {}
-        for name, kind in kinds.items():
-            if kind in SCALARS:
+        for name, (kind, shape, optional) in types.items():
+            if kind == Payload:
+                values[name] = payload
+            elif shape is None:
                 values[name] = _scalar(name, record.meta.get(name), kind)
-            elif kind == Payload:
-                values[name] = {n: a for n, a in record.arrays.items() if n not in kinds}
-            elif name not in record.arrays and kind != Floats:
+            elif optional and name not in record.arrays:
                 values[name] = None
             else:
-                values[name] = _array(name, record.arrays.get(name), cls.SHAPES[name], sizes)
+                values[name] = read_array(name, record.arrays.get(name), kind, shape, sizes)
         message = cls(**values)
         message.check()
         return message
 
     def check(self) -> None:
         """Rules beyond types, shapes and finiteness."""
-
-
-def _typed(cls: type[Any]) -> dict[str, Any]:
-    """The fields of a message and their types, in order."""
-    hints = get_type_hints(cls)
-    return {field.name: hints[field.name] for field in fields(cls)}
-
-
-message_fields: Callable[[type], dict[str, Any]] = cache(_typed)
 
 
 def _scalar(name: str, value: Scalar | None, kind: type) -> Scalar:
@@ -144,9 +166,10 @@ def _scalar(name: str, value: Scalar | None, kind: type) -> Scalar:
     return value
 
 
-def _array(name: str, value: Any, shape: tuple[str, ...], sizes: dict[str, int]) -> Floats:
-    if value is None or value.dtype != np.float64:
-        raise MessageError(f"{name!r} must be an array of float64; got {None if value is None else value.dtype}")
+def read_array(name: str, value: Any, dtype: Any, shape: tuple[str, ...], sizes: dict[str, int]) -> Any:
+    """A copy of an array of this dtype, finite, of a shape that fits; sizes : of letters seen so far, added to."""
+    if value is None or value.dtype != dtype:
+        raise MessageError(f"{name!r} must be an array of {dtype}; got {None if value is None else value.dtype}")
     fits = value.ndim == len(shape)
     for have, letter in zip(value.shape, shape, strict=False):
         fits = fits and sizes.setdefault(letter, have) == have
@@ -156,3 +179,57 @@ def _array(name: str, value: Any, shape: tuple[str, ...], sizes: dict[str, int])
     if not np.isfinite(value).all():
         raise MessageError(f"{name!r} must hold finite numbers")
     return np.array(value)
+
+
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """Base of states: scalars, texts, arrays, payloads, and parts that are dataclasses or write themselves as text."""
+
+    def arrays(self, prefix: str = "") -> Arrays:
+        """Plain arrays, to be stored without pickle."""
+        out: Arrays = {}
+        for name in field_types(type(self)):
+            value: Any = getattr(self, name)
+            if isinstance(value, dict):
+                out |= {f"{prefix}{name}_{part}": array for part, array in value.items()}
+            elif isinstance(value, Stored):
+                out |= value.arrays(f"{prefix}{name}_")
+            elif value is not None:
+                plain = value.text() if hasattr(value, "text") else value
+                array = np.frombuffer(plain.encode(), np.uint8) if isinstance(plain, str) else np.array(plain)
+                out[prefix + name] = array
+        return out
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray[Any, Any]], prefix: str = "") -> Self:
+        """The state that `arrays` wrote."""
+        values: dict[str, Any] = {}
+        sizes: dict[str, int] = {}
+        try:
+            for name, (kind, shape, _) in field_types(cls).items():
+                key = prefix + name
+                below = {part: array for part, array in arrays.items() if part.startswith(f"{key}_")}
+                if kind == Payload:
+                    values[name] = {part.removeprefix(f"{key}_"): array for part, array in below.items()}
+                elif isinstance(kind, type) and issubclass(kind, Stored):
+                    values[name] = kind.from_arrays(below, f"{key}_") if below else None
+                elif shape is not None:
+                    values[name] = read_array(name, arrays[key], kind, shape, sizes)
+                elif hasattr(kind, "from_text"):
+                    values[name] = kind.from_text(bytes(arrays[key]).decode())
+                else:
+                    values[name] = bytes(arrays[key]).decode() if kind is str else kind(arrays[key].item())
+            state = cls(**values)
+            state.check()
+        except (KeyError, ValueError, TypeError, FedLSAError) as error:
+            raise MessageError(f"a stored state must have all its parts, and they must fit; got {error}") from None
+        return state
+
+    def check(self) -> None:
+        """Rules beyond types, shapes and finiteness."""
+
+
+def zeros(cls: type, sizes: Mapping[str, int]) -> dict[str, Any]:
+    """Arrays of zeros for the fields of a dataclass that have a shape."""
+    shaped = {name: kind for name, kind in field_types(cls).items() if kind.shape is not None}
+    return {name: np.zeros([sizes[x] for x in kind.shape or ()], kind.kind) for name, kind in shaped.items()}

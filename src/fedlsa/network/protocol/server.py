@@ -29,23 +29,17 @@ from ...engine.random import participants, uniforms
 from ...errors import ArgumentError, MessageError
 from . import coding
 from .averaging import average
-from .messages import Finish, Record, Refusal, Reply, Work, structure
-from .records import printable
-from .server_state import DOWN_BYTES, DOWN_MESSAGES, UP_BYTES, UP_MESSAGES, Flags, Pending, ServerState
-from .settings import Settings
+from .messages import Finish, Refusal, Reply, Work
+from .records import Flags, Record, printable, structure
+from .server_state import DOWN_BYTES, DOWN_MESSAGES, UP_BYTES, UP_MESSAGES, OpenRound, ServerState
 
-__all__ = [
-    "Closed", "Pending", "ServerState", "Settings", "accept", "close_round", "drift_norm", "estimated_error", "finish",
-    "finished", "open_round", "waiting",
-]  # fmt: skip
-
-_T = TypeVar("_T", ServerState, Pending)
+_T = TypeVar("_T", ServerState, OpenRound)
 
 WINDOW = 10  # movements from which the contraction is estimated
 
 
 @dataclass(frozen=True)
-class Closed:
+class ClosedRound:
     """How a round ended.
 
     averaged : whether theta is a new average, over `sites`; missing : expected, no reply counted; gone : from now on
@@ -69,7 +63,7 @@ def open_round(state: ServerState, present: Sequence[str]) -> tuple[ServerState,
     here = np.array([site in set(present) for site in s.sites])
     gone = state.gone & ~here
     t, agents = state.averages, np.flatnonzero(here)
-    m = min(s.participation or len(agents), len(agents))
+    m = min(s.taking_part(len(s.sites)) or len(agents), len(agents))
     if m < len(agents) and state.attempts == 0:
         drawn = np.empty((1, m), np.int64)
         participants(np.uint64(s.seed), t, len(agents), drawn)
@@ -80,7 +74,7 @@ def open_round(state: ServerState, present: Sequence[str]) -> tuple[ServerState,
     steps = algorithm.observations(uniforms(np.uint64(s.seed), t, 1), 1)
     gain = float(algorithm.gain(np.array([s.step_size]), steps)[0])
     N, d = state.xi.shape
-    pending = Pending(
+    pending = OpenRound(
         state.opened + 1, int(steps[0]), gain, invited, (invited | ~here) & ~gone, np.zeros(N, np.bool_),
         np.zeros((N, d)), np.ones(N), np.zeros(N, np.int64),
     )  # fmt: skip
@@ -93,13 +87,27 @@ def open_round(state: ServerState, present: Sequence[str]) -> tuple[ServerState,
     return replace(state, traffic=traffic), orders
 
 
-def _work(state: ServerState, pending: Pending, c: int) -> Work:
+def _work(state: ServerState, pending: OpenRound, c: int) -> Work:
     s = state.settings
     return Work(
-        s.experiment, int(state.generation[c]), state.theta, int(state.ack_round[c]), state.ack_mean[c],
-        float(state.ack_gain[c]), float(state.ack_scale[c]), int(state.ack_mark[c]), state.shift[c],
-        pending.round, s.step_size, pending.steps, int(state.step[c]), s.seed, c,
+        **_acknowledged(state, c), round=pending.round, eta=s.step_size, steps=pending.steps, step=int(state.step[c]),
+        seed=s.seed, agent=c,
     )  # fmt: skip
+
+
+def _acknowledged(state: ServerState, c: int) -> dict[str, Any]:
+    """What every order tells site c of the state: theta, and what was last averaged of it (messages.Acknowledged)."""
+    return {
+        "experiment": state.settings.name,
+        "generation": int(state.generation[c]),
+        "theta": state.theta,
+        "acked": int(state.ack_round[c]),
+        "acked_mean": state.ack_mean[c],
+        "acked_gain": float(state.ack_gain[c]),
+        "acked_scale": float(state.ack_scale[c]),
+        "acked_mark": int(state.ack_mark[c]),
+        "shift": state.shift[c],
+    }
 
 
 def accept(state: ServerState, site: object, record: object) -> tuple[ServerState, str | None]:
@@ -123,9 +131,9 @@ def accept(state: ServerState, site: object, record: object) -> tuple[ServerStat
         return _with(state, c, {"refused": state.refused[c] + 1}), str(error)
 
 
-def _current(state: ServerState, c: int, answer: Reply | Refusal) -> Pending:
+def _current(state: ServerState, c: int, answer: Reply | Refusal) -> OpenRound:
     """The open round, if the answer belongs to it."""
-    if answer.experiment != state.settings.experiment:
+    if answer.experiment != state.settings.name:
         raise MessageError("'experiment' must be this one; the answer is to another")
     if state.pending is None or answer.round != state.pending.round:
         what = "no round is open" if state.pending is None else f"round {state.pending.round} is open"
@@ -146,7 +154,7 @@ def _counted(state: ServerState, c: int, record: Record) -> ServerState:
     if reply.norm_of_xi < 0:
         raise MessageError(f"'norm_of_xi' must be at least 0; got {reply.norm_of_xi}")
     delta = coding.decode(reply.payload, state.dim)
-    clip = state.settings.clip
+    clip = state.settings.server_clip
     scale = 1.0 if clip is None else coding.shortening(delta, clip)
     entries: dict[str, float | Floats] = {"accepted": True, "delta": scale * delta, "scale": scale}
     entries["mark"] = coding.mark(reply.payload)
@@ -171,7 +179,7 @@ def waiting(state: ServerState) -> tuple[str, ...]:
     return _names(state, state.pending.invited & ~state.pending.accepted)
 
 
-def close_round(state: ServerState) -> tuple[ServerState, Closed]:
+def close_round(state: ServerState) -> tuple[ServerState, ClosedRound]:
     """End the open round: average what was counted, or with fewer than min_sites replies change nothing."""
     pending, s, w = state.pending, state.settings, state.settings.shares
     if pending is None:
@@ -179,8 +187,8 @@ def close_round(state: ServerState) -> tuple[ServerState, Closed]:
     took = pending.accepted
     missing = _names(state, pending.expected & ~took)
     state = replace(state, pending=None)
-    if took.sum() < s.min_sites:
-        return replace(state, attempts=state.attempts + 1), Closed(pending.round, False, (), missing, ())
+    if took.sum() < s.least(len(s.sites)):
+        return replace(state, attempts=state.attempts + 1), ClosedRound(pending.round, False, (), missing, ())
     sent = state.theta + pending.delta  # (N, d)
     mean = average(sent[took], w[took], s.trim)
     gain = np.where(took, pending.gain, 0.0)
@@ -206,17 +214,17 @@ def close_round(state: ServerState) -> tuple[ServerState, Closed]:
         state = replace(state, gone=state.gone | leaving, missed=np.where(leaving, 0, missed))
         if s.policy == "spread":
             state = _lost(state, leaving)
-    return state, Closed(pending.round, True, _names(state, took), missing, _names(state, leaving))
+    return state, ClosedRound(pending.round, True, _names(state, took), missing, _names(state, leaving))
 
 
 def _lost(state: ServerState, leaving: Flags) -> ServerState:
     """End the generations of some sites; "spread" gives their control variates to the others that belong."""
     w, keep = state.settings.shares, ~leaving[:, None]
     left = (w * leaving) @ state.xi
-    heirs = ~leaving & ~state.gone
+    remaining = ~leaving & ~state.gone
     xi, shift, lost = np.where(keep, state.xi, 0.0), np.where(keep, state.shift, 0.0), state.lost
-    if state.settings.policy == "spread" and heirs.any():
-        gift = np.where(heirs[:, None], left / w[heirs].sum(), 0.0)
+    if state.settings.policy == "spread" and remaining.any():
+        gift = np.where(remaining[:, None], left / w[remaining].sum(), 0.0)
         xi, shift = xi + gift, shift + gift  # sum over those who belong: nothing is gained or lost
     else:
         lost = lost + left
@@ -228,25 +236,14 @@ def _lost(state: ServerState, leaving: Flags) -> ServerState:
 
 def finish(state: ServerState, names: str = "[]") -> dict[str, Finish]:
     """The last message to each site that belongs; names : JSON list of the coefficients."""
-    out = {}
-    for c in np.flatnonzero(~state.gone).tolist():
-        out[state.settings.sites[c]] = Finish(
-            state.settings.experiment, int(state.generation[c]), state.theta, int(state.ack_round[c]),
-            state.ack_mean[c], float(state.ack_gain[c]), float(state.ack_scale[c]), int(state.ack_mark[c]),
-            state.shift[c], names,
-        )  # fmt: skip
-    return out
+    belong = np.flatnonzero(~state.gone).tolist()
+    return {state.settings.sites[c]: Finish(**_acknowledged(state, c), names=names) for c in belong}
 
 
 def finished(state: ServerState) -> str | None:
     """Why the run is over, in a sentence; None while it is not."""
-    s = state.settings
-    if state.averages >= s.rounds:
-        return f"all {s.rounds} rounds are done"
-    error = estimated_error(state)
-    if s.stop is not None and error <= s.stop:
-        return f"the estimated error, {error:.3g}, is at most {s.stop:g}"
-    return None
+    rounds = state.settings.rounds
+    return f"all {rounds} rounds are done" if state.averages >= rounds else None
 
 
 def estimated_error(state: ServerState) -> float:

@@ -9,17 +9,16 @@ from pathlib import Path
 
 from ... import checks
 from ...errors import NetworkError
-from ...files import replacing
-from ..coordinator.serve import bracketed, only_one, stopped_by_signals
+from ..disk import create, write_json
 from ..folder.config import Bundle
-from ..processes import Child, Family, environment, free_port, launched, module
+from ..processes import Child, Family, Supervised, bracketed, environment, free_port, launched, module, only_one
 from .facts import check, clear, describe, leaves
 from .source import SiteData, open_data
 
 POLL = 0.5  # seconds between a node's questions to the coordinator
 
 
-class Member:
+class Member(Supervised):
     """A site's two processes: the node, which speaks with the coordinator, and the one that reads the data."""
 
     def __init__(
@@ -32,38 +31,37 @@ class Member:
         insecure: bool = False,
         say: Callable[[str], None] = print,
     ) -> None:
-        from ..flower.version import require_flower
+        from ..flower.superlink import require_flower
 
         require_flower()
         self.site, self.insecure, self.folder = site, insecure, site.folder.resolve()
         self.secret, self.job = self.folder / "node.secret", self.folder / "job.json"
-        _secret(self.secret)
-        held = {
+        self.secret.unlink(missing_ok=True)
+        create(self.secret, os.urandom(32).hex().encode(), secret=True)  # new, between node and worker
+        job = {
             "folder": str(self.folder),
             "data": None if data.path is None else str(data.path.resolve()),
             "loader": data.loader,
             "share_moments": share_moments,
             "least_noise": least_noise,
         }
-        with replacing(self.job, "the site's job") as part:
-            part.write_text(json.dumps(held, indent=1), encoding="utf-8")
+        write_json(self.job, job, "the site's job")
         env, logs = environment(self.folder / "flower"), self.folder / "logs"
         self.port = 0
         self.node = Child("the node", self._node, logs / "node.log", env)
         self.worker = Child("the worker", self._worker, logs / "worker.log", env)
-        self.family = Family([self.node, self.worker], say)
+        self.families = [Family([self.node, self.worker], say)]
 
     def _node(self) -> list[str]:
         self.port = free_port()
         s = self.site
-        host = f"[{s.host}]" if ":" in s.host else s.host  # an address of IPv6
         keys = ["--root-certificates", str(s.ca), "--auth-supernode-private-key", str(s.key)]
         return launched(
             "node",
             str(POLL),
             str(self.folder),
             arguments=[
-                *("--superlink", f"{host}:{s.port}", *(["--insecure"] if self.insecure else keys)),
+                *("--superlink", f"{bracketed(s.host)}:{s.port}", *(["--insecure"] if self.insecure else keys)),
                 *("--isolation", "process", "--superexec-auth-secret-file", str(self.secret)),
                 *("--host", "127.0.0.1", "--port", str(self.port)),
             ],
@@ -71,15 +69,7 @@ class Member:
 
     def _worker(self) -> list[str]:
         where = f"127.0.0.1:{self.port}"
-        return module("fedlsa.network.flower.client_app", where, str(self.secret), str(self.job))
-
-    def look(self) -> None:
-        """Start what must run and is not running; call this every fraction of a second."""
-        self.family.look()
-
-    def end(self) -> None:
-        """End both processes, each by its own id."""
-        self.family.end()
+        return module("fedlsa.network.flower.site_worker", where, str(self.secret), str(self.job))
 
 
 def join(
@@ -119,26 +109,14 @@ def join(
         if loader is not None:
             clear(site.folder)
         member = Member(site, found, share_moments=share_moments, least_noise=least_noise, insecure=insecure, say=say)
-        stop = stopped_by_signals()
         say(f"{site.name} joins {bracketed(site.host)}:{site.port}; logs in {member.folder / 'logs'}; Ctrl-C leaves")
-        seen = set(_results(site))
-        try:
-            while not stop.wait(0.2):
-                member.look()
-                for path in sorted(set(_results(site)) - seen):
-                    say(f"a run is over: {path}")
-                    seen.add(path)
-        finally:
-            member.end()
+        results = site.folder / "results"
+        seen = set(results.glob("*.json"))
+
+        def tell_results() -> None:
+            for path in sorted(set(results.glob("*.json")) - seen):
+                say(f"a run is over: {path}")
+                seen.add(path)
+
+        member.run(tell_results)
     say(f"{site.name} has left; its state stays in {member.folder}")
-
-
-def _results(site: Bundle) -> list[Path]:
-    return list((site.folder / "results").glob("*.json"))
-
-
-def _secret(path: Path) -> None:
-    """A new secret between node and worker, readable by its owner alone."""
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        file.write(os.urandom(32).hex().encode())
-    os.chmod(path, 0o600)

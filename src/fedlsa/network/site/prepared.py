@@ -30,7 +30,7 @@ from ...fit.summaries import none_there
 from ...fit.systems import Sums
 from ...fit.tasks import Regression, Task
 from ...problems.features import FeatureMap
-from ..folder.entries import task_text
+from ..folder.config import task_text
 from .source import SiteData
 
 FORMAT = 1

@@ -1,4 +1,4 @@
-"""The coordinator's side of the wire: the post that carries records to sites and answers back, over Flower's Grid."""
+"""The coordinator's side of the wire: records to sites and answers back, over Flower's Grid."""
 
 from __future__ import annotations
 
@@ -7,22 +7,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...errors import MessageError, NetworkError
+from ...errors import MessageError
 from ..protocol.records import Record
-from .content import from_content, to_content
-from .pulling import Replies
+from .replies import Replies, from_content, to_content
 
 PULL = 0.25  # seconds between looks for answers
-SOON = 0.05  # seconds until the next look for an answer of which a part is still under way
+PULL_PART = 0.05  # seconds until the next look for an answer of which a part is still under way
 WHO = "who"
-AGAIN, SELDOM = (
-    6.0,
-    60.0,
-)  # seconds after which an order is sent again, at first and later: who was restarted has lost it
+RESEND, MAX_RESEND = 6.0, 60.0  # seconds after which an order is sent again, at first and later: a site may restart
 
 
 @dataclass
-class Post:
+class FlowerTransport:
     """Carries records. names : site by node id, from the sites' keys.
 
     trusting : the names that nodes may give themselves where there are no keys (--insecure); else none
@@ -53,7 +49,7 @@ class Post:
         hello = [Message(RecordDict({WHO: ConfigRecord({})}), dst_node_id=n, message_type="train") for n in new]
         if hello:
             self.asked.update({str(i): n for i, n in zip(self.grid.push_messages(hello), new, strict=True) if i})
-        for order, _, content in self.replies.look(list(self.asked)):
+        for order, _, content in self.replies.collect(list(self.asked)):
             node, name = self.asked.pop(order), _name(content)
             if name in self.trusting:
                 self.names = {n: s for n, s in self.names.items() if s != name} | {node: name}
@@ -64,7 +60,7 @@ class Post:
         An order without an answer is sent again now and then: a site answers the same again, so twice is once.
         An answer is given out once per site. One that cannot be read is given out as the error that says so.
         """
-        end, next_send, pause = time.monotonic() + deadline, 0.0, AGAIN
+        end, next_send, pause = time.monotonic() + deadline, 0.0, RESEND
         waiting, sent = set(orders), dict[str, str]()
         try:
             while waiting and (left := end - time.monotonic()) > 0:
@@ -72,15 +68,15 @@ class Post:
                     here = set(self.present())  # without keys, a site that returns has a new node
                     node = {site: n for n, site in self.names.items()}
                     sent.update(self._send({node[site]: orders[site] for site in sorted(waiting & here)}, left))
-                    next_send, pause = time.monotonic() + pause, min(2 * pause, SELDOM)
-                for order, source, content in self.replies.look(list(sent)):
+                    next_send, pause = time.monotonic() + pause, min(2 * pause, MAX_RESEND)
+                for order, source, content in self.replies.collect(list(sent)):
                     site = sent.pop(order)
                     # An error that Flower itself makes (a node that is gone) is no answer of the site's.
                     if site not in waiting or content is None or self.names.get(source) != site:
                         continue
                     waiting.discard(site)
                     yield site, _read(content)
-                time.sleep(min(SOON if self.replies.arriving else self.pull, max(0.0, left)))
+                time.sleep(min(PULL_PART if self.replies.arriving else self.pull, max(0.0, left)))
         finally:
             self.replies.forget(sent)
 
@@ -112,19 +108,3 @@ def _name(content: Any) -> str | None:
     except (LookupError, TypeError):  # an error, nothing, or something else
         return None
     return name if isinstance(name, str) else None
-
-
-def refuse_foreign(*_: Any) -> None:
-    """This app is run by `fedlsa network serve` alone."""
-    raise NetworkError("this app is run by `fedlsa network serve`, which needs no flower-superexec")
-
-
-def __getattr__(name: str) -> Any:
-    """`app`, made when it is asked for: Flower's own tools look for it, and are told who runs it."""
-    if name != "app":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from flwr.serverapp import ServerApp
-
-    app = ServerApp()
-    app.main()(refuse_foreign)
-    return app

@@ -17,7 +17,7 @@ a third of it for safety, since the two are coupled and Scaffnew's rounds are un
 away by itself in some direction: then eta H = 1 / L. Scaffnew communicates with probability 1 / H.
 
 Noise. Single steps are stable for eta E[A(z)^T A(z)] <= a / 2; sites report L_c so that E[A(z)^T A(z)] is at most
-4 (d + 2) L^2 (site.measure). The error that noise sustains is at most about eta sigma^2 / (2 a). It shall be
+4 (d + 2) L^2 (site/facts.py). The error that noise sustains is at most about eta sigma^2 / (2 a). It shall be
 r epsilon^2 / 4: small enough that movements, too, fall below the threshold of the stop rule. Hence
 
     eta = min(a / (8 (d + 2) L^2), r a epsilon^2 / (2 sigma^2)).
@@ -26,7 +26,7 @@ A small step size costs local steps, H = 1 / (eta sqrt(a L)), which are cheap, a
 
 Stop. ||theta_star|| is not known from scalars, so the run ends by what the server sees: an error e moves theta by at
 least r e in a round, so once the root mean square of the last three movements is at most r epsilon, the error is at
-most epsilon (`error_left`, `settled`). `rounds` is a limit for safety, enough from ||theta_star|| <= max(1, 1 / a).
+most epsilon (`error_left`). `rounds` is a limit for safety, enough from ||theta_star|| <= max(1, 1 / a).
 
 FedLSA keeps a bias that depends on how the sites' systems differ, which no scalar tells: it needs moments. With moments
 (A_c, b_c and second moments of noise) fl.plan decides exactly, and the coordinator knows the solution at once.
@@ -42,7 +42,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ... import checks
-from ...algorithms import METHODS, Algorithm
+from ...algorithms import METHODS
 from ...checks import Floats
 from ...errors import ArgumentError, SiteDataError
 from ...fit.observe import Scale
@@ -55,14 +55,14 @@ from ..protocol.messages import Description, Measurement
 
 WINDOW = 3  # movements that must be small before a run stops
 STEP_TIME = 1e-8  # seconds per local step and coefficient, about, to say what rounds cost
-LONGEST = 2**31  # local steps of a round, a minute or more; what needs more is out of reach
+MAX_LOCAL_STEPS = 2**31  # of a round, a minute or more; what needs more is out of reach
 
 
 @dataclass(frozen=True)
 class RunPlan:
     """A run that reaches epsilon; local_steps is 1 / probability for Scaffnew.
 
-    rounds : how many, or where `rate` is given, how many at most: the run stops when `settled` says so
+    rounds : how many, or where `rate` is given, how many at most: the run stops once `error_left` is at most epsilon
     rate : r, by which an error shrinks in a round at least; None where the number of rounds is exact
     """
 
@@ -73,17 +73,6 @@ class RunPlan:
     epsilon: float
     rate: float | None
     sentence: str
-
-    @property
-    def probability(self) -> float | None:
-        """Of a communication after a step, for Scaffnew."""
-        return 1 / self.local_steps if self.method == "scaffnew" else None
-
-    @property
-    def algorithm(self) -> Algorithm:
-        """The method as fl.simulate knows it."""
-        length = {"probability": self.probability} if self.method == "scaffnew" else {"local_steps": self.local_steps}
-        return METHODS[self.method](self.step_size, **length)
 
 
 def weights_of(descriptions: Sequence[Description], weight: str) -> Floats:
@@ -148,9 +137,9 @@ def plan_from_scalars(
         )
     length = 1 / math.sqrt(a * L) if lowest.min() > 0 else 1 / L  # eta H
     r = -math.expm1(-length * a) / 3
-    stable, quiet = a / (8 * (dim + 2) * L**2), r * a * epsilon**2 / (2 * sigma2) if sigma2 > 0 else math.inf
-    eta = min(stable, quiet)
-    if length / eta > LONGEST:
+    stable, noisy = a / (8 * (dim + 2) * L**2), r * a * epsilon**2 / (2 * sigma2) if sigma2 > 0 else math.inf
+    eta = min(stable, noisy)
+    if length / eta > MAX_LOCAL_STEPS:
         raise ArgumentError(
             f"epsilon must be larger: rounds would have {length / eta:.1g} local steps; got {epsilon:g}"
         )
@@ -172,11 +161,6 @@ def error_left(movement: Sequence[float], rate: float) -> float:
     """
     last = list(movement)[-WINDOW:]
     return math.sqrt(sum(m * m for m in last) / WINDOW) / rate if len(last) == WINDOW else math.inf
-
-
-def settled(movement: Sequence[float], run: RunPlan) -> bool:
-    """Whether the run may stop; one with an exact number of rounds does all of them."""
-    return run.rate is not None and error_left(movement, run.rate) <= run.epsilon
 
 
 def plan_from_moments(
@@ -229,6 +213,6 @@ def one_shot(measurements: Sequence[Measurement], weights: Floats, names: Sequen
 
 
 def _seconds(value: float) -> str:
-    return (
-        "less than a second" if value < 1 else f"about {value:.0f} s" if value < 120 else f"about {value / 60:.0f} min"
-    )
+    if value < 1:
+        return "less than a second"
+    return f"about {value:.0f} s" if value < 120 else f"about {value / 60:.0f} min"

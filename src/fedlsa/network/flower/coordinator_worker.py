@@ -1,6 +1,6 @@
 """The coordinator's own process for runs: looks for a run that is not over, takes it up, and carries it to its end.
 
-    python -m fedlsa.network.flower.worker PARENT FOLDER PLAIN
+    python -m fedlsa.network.flower.coordinator_worker PARENT FOLDER PLAIN
 
 PLAIN : 1 where the network was started with --insecure, else 0.
 It holds nothing that is not on the disk: killed at any time and started again, it takes the run up where the last
@@ -21,17 +21,16 @@ from typing import Any
 
 from ...errors import FedLSAError
 from ...files import replacing
-from ..coordinator.conduct import conduct
+from ..coordinator.run_loop import complete_run
 from ..coordinator.runs import Run, unfinished
 from ..folder.config import Network
-from .control import connected, register, start_run, stop_run
 from .launch import end_with, hasten
-from .runtime import Door, acquire
-from .server_app import Post
+from .superlink import TaskSource, acquire, connected, register, start_run, stop_run
+from .transport import FlowerTransport
 
 POLL = 0.3  # seconds between looks for a new run
-LONGEST = 30.0  # seconds between attempts, at most
-TRIES = 5  # attempts with the same unforeseen error before a run is given up
+MAX_WAIT = 30.0  # seconds between attempts
+MAX_TRIES = 5  # attempts with the same unforeseen error before a run is given up
 
 
 def inner(network: Network) -> str:
@@ -45,10 +44,10 @@ def carry(network: Network, run: Run, names: Mapping[int, str], ca: Path | None)
         if run.over:  # a process of before ended it while this one waited
             return
         number = _numbered(network, run, ca)
-        with _grid(Door(inner(network), network.secret, ca), number) as grid:
-            post = Post(grid, dict(names), frozenset(network.sites) if ca is None else frozenset())
+        with _grid(TaskSource(inner(network), network.secret, ca), number) as grid:
+            transport = FlowerTransport(grid, dict(names), frozenset(network.sites) if ca is None else frozenset())
             try:
-                conduct(network, run, post)
+                complete_run(network, run, transport)
             except (FedLSAError, ValueError, ArithmeticError) as error:
                 if isinstance(error, OSError):  # a full disk: what the next attempt may not meet
                     raise
@@ -105,14 +104,14 @@ class Attempts:
         else:
             traceback.print_exception(error)
             sys.stderr.flush()
-            if run is not None and self.count >= TRIES:
+            if run is not None and self.count >= MAX_TRIES:
                 with suppress(OSError):  # then the next attempt says it
                     run.fail(f"the same error {self.count} times in a row: {text}")
-        return min(2.0 ** (self.count - 1), LONGEST) if self.count < 10 else LONGEST
+        return min(2.0 ** (self.count - 1), MAX_WAIT) if self.count < 10 else MAX_WAIT
 
 
 @contextmanager
-def _grid(door: Door, number: int) -> Iterator[Any]:
+def _grid(tasks: TaskSource, number: int) -> Iterator[Any]:
     """Flower's Grid for one run, whose task this process takes, and its heartbeat."""
     from flwr.common.serde import run_from_proto
     from flwr.proto.runtime_pb2 import PullTaskInputRequest, PushTaskOutputRequest
@@ -120,14 +119,14 @@ def _grid(door: Door, number: int) -> Iterator[Any]:
     from flwr.supercore.task_identity import TaskIdentity
     from flwr.superlink.grid.http_grid import HttpGrid
 
-    asking = door.asking()
+    asking = tasks.asking()
     try:
         while (found := acquire(asking, "flwr-serverapp")) is None or found[0] != number:
             time.sleep(0.1)  # a task of an older run is taken and dropped
     finally:
         asking.close()
-    ca = None if door.ca is None else door.ca.read_bytes()
-    grid = HttpGrid(door.address, door.ca is None, ca, token=found[1])
+    ca = None if tasks.ca is None else tasks.ca.read_bytes()
+    grid = HttpGrid(tasks.address, tasks.ca is None, ca, token=found[1])
     client = grid._runtime_client
     heart = HeartbeatSender(make_task_heartbeat_fn_http(client))
     heart.start()

@@ -1,6 +1,6 @@
-"""The site's side of the wire: a process that stays, takes the SuperNode's tasks, and lets the desk answer them.
+"""The site's side of the wire: a process that stays, takes the SuperNode's tasks and answers them.
 
-    python -m fedlsa.network.flower.client_app PARENT ADDRESS SECRET JOB
+    python -m fedlsa.network.flower.site_worker PARENT ADDRESS SECRET JOB
 
 JOB : a JSON file that `fedlsa network join` wrote: the site's folder, its data, and what it shares.
 """
@@ -14,28 +14,27 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import MessageError
+from ..folder.config import Bundle
 from ..protocol.messages import Refusal
-from .content import from_content, to_content
+from ..site.orders import OrderHandler
+from ..site.source import open_data
 from .launch import end_with, hasten
-from .runtime import Door, acquire
-from .server_app import WHO
+from .replies import from_content, to_content
+from .superlink import TaskSource, acquire
+from .transport import WHO
 
 POLL = 0.2  # seconds between questions to the SuperNode, on loopback
 
 
-def desk(job: Path) -> Any:
-    """The desk that a job describes."""
-    from ..folder.config import Bundle
-    from ..site.source import open_data
-    from ..site.station import Desk
-
-    held = json.loads(job.read_text(encoding="utf-8"))
-    site = Bundle.load(held["folder"])
-    data = open_data(held["data"], held["loader"], site.task)
-    return Desk(site.name, site.folder, data, site.task, bool(held["share_moments"]), held.get("least_noise"))
+def handler(job: Path) -> OrderHandler:
+    """What answers a site's orders, as a job describes it."""
+    said = json.loads(job.read_text(encoding="utf-8"))
+    site = Bundle.load(said["folder"])
+    data = open_data(said["data"], said["loader"], site.task)
+    return OrderHandler(site.name, site.folder, data, site.task, bool(said["share_moments"]), said["least_noise"])
 
 
-def answered(message: Any, at: Any) -> Any:
+def answer_message(message: Any, at: OrderHandler) -> Any:
     """Flower's reply to Flower's message."""
     from flwr.app import ConfigRecord, Message, RecordDict
 
@@ -52,7 +51,7 @@ def answered(message: Any, at: Any) -> Any:
     return Message(to_content(record), reply_to=message)
 
 
-def serve(door: Door, at: Any) -> None:
+def serve(tasks: TaskSource, at: OrderHandler) -> None:
     """Answer tasks, one after another, for ever.
 
     An error of the transport is noted and the next task is taken, and so is a message that cannot even be unpacked.
@@ -60,17 +59,17 @@ def serve(door: Door, at: Any) -> None:
     import httpx
     from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
-    asking = door.asking()
+    asking = tasks.asking()
     while True:
         try:
-            found = acquire(asking, "flwr-clientapp")
-            if found is None:
+            task = acquire(asking, "flwr-clientapp")
+            if task is None:
                 time.sleep(POLL)
                 continue
-            working = door.working(found[1], "flwr-clientapp")
+            working = tasks.working(task[1], "flwr-clientapp")
             try:
                 message, context, _, _ = pull_task_input(working)
-                push_message(working, answered(message, at), context)
+                push_message(working, answer_message(message, at), context)
                 push_task_output(working, context, "completed", "")
             except (AttributeError, LookupError, TypeError, ValueError) as error:
                 print(f"a message could not be read: {type(error).__name__}: {error}", flush=True)
@@ -86,22 +85,7 @@ def main() -> None:
     parent, address, secret, job = sys.argv[1:5]
     end_with(int(parent))
     hasten()
-    serve(Door(address, Path(secret)), desk(Path(job)))
-
-
-def __getattr__(name: str) -> Any:
-    """`app`, made when it is asked for: Flower's own tools look for it, and are told who runs it."""
-    if name != "app":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from flwr.clientapp import ClientApp
-
-    app = ClientApp()
-
-    @app.train()  # type: ignore[untyped-decorator]
-    def refuse(message: Any, context: Any) -> Any:
-        raise RuntimeError("this app is run by `fedlsa network join`, which needs no flower-superexec")
-
-    return app
+    serve(TaskSource(address, Path(secret)), handler(Path(job)))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""A site's desk: a record comes in, a record goes out. What must not be forgotten is on the site's disk before that.
+"""A site's answers: an order comes in, an answer goes out. What must not be forgotten is on the disk before that.
 
     <site's folder>/state/EXPERIMENT.json   what the run is: how uploads are coded, the run's coordinates
     <site's folder>/state/EXPERIMENT.npz    the control variate and the last answer (client.py)
     <site's folder>/results/EXPERIMENT.json the estimate, when the run is over
 
-The desk does what these four orders say and nothing else: no code comes over the wire, and a run about another task
-than the one the site agreed to when it joined is refused.
+A site does what four orders say and nothing else: no code comes over the wire, and a run about another task than the
+one the site agreed to when it joined is refused.
 """
 
 from __future__ import annotations
@@ -19,32 +19,33 @@ from typing import Any
 
 import numpy as np
 
+from ...engine.local import Means, Rows
 from ...errors import FedLSAError, MessageError, ResultFileError
-from ...files import replacing
 from ...fit.observe import Scale
 from ...fit.tasks import Task
-from ..folder.entries import plain_name, task_text
+from ..disk import load_state, read_json, save_state, write_json
+from ..folder.config import task_text
 from ..protocol.client import ClientState, client_finish, client_step
 from ..protocol.coding import Coding
 from ..protocol.messages import Describe, Finish, Finished, Measure, Refusal, Work, read
-from ..protocol.privacy import promised
+from ..protocol.privacy import promise
 from ..protocol.records import Message, Record
-from ..protocol.stored import load_state, save_state
+from ..protocol.run_settings import LOCAL, plain_name
 from .facts import describe, leaves, measure
 from .prepared import prepared
 from .source import SiteData
 
 
-def terms(task: Task, coding: Coding, local: str, token: str = "") -> str:
+def run_terms(task: Task, coding: Coding, local: str, token: str = "") -> str:
     """What Describe says of a run (JSON): the task, how uploads are coded, what local steps read.
 
     token : tells the run from an earlier one of the same name
     """
-    said = {"task": task_text(task), "coding": asdict(coding), "local": local, "token": token}
-    return json.dumps(said, sort_keys=True)
+    terms = {"task": task_text(task), "coding": asdict(coding), "local": local, "token": token}
+    return json.dumps(terms, sort_keys=True)
 
 
-class Desk:
+class OrderHandler:
     """Answers one record at a time."""
 
     def __init__(
@@ -61,7 +62,7 @@ class Desk:
         self.least_noise = least_noise
         self.said: dict[bytes, Message] = {}  # answers before the first round, which each take a pass over the data
         self.secret = np.random.default_rng(int.from_bytes(os.urandom(32), "big"))  # of privacy noise; never stored
-        self.local: dict[str, Any] = {}
+        self.local: dict[str, Rows | Means] = {}
 
     def answer(self, record: Record) -> Record:
         """The answer; an order that cannot be followed is answered with a refusal that says why."""
@@ -92,7 +93,7 @@ class Desk:
         record = message.record()
         key = repr((record.kind, sorted(record.meta.items()))).encode()
         key += b"".join(name.encode() + record.arrays[name].tobytes() for name in sorted(record.arrays))
-        if key not in self.said or self._terms(message.experiment) is None:
+        if key not in self.said or not self._path(message.experiment, "json").exists():
             found = self._describe(message) if isinstance(message, Describe) else self._measure(message)
             self.said = dict([*self.said.items(), (key, found)][-4:])
         return self.said[key]
@@ -101,108 +102,100 @@ class Desk:
         said = json.loads(message.task)
         if not isinstance(said, dict) or said.get("task") != task_text(self.task):
             raise MessageError("the run must be about the task that this site was sent when it joined; it is not")
-        if said.get("local") not in ("rows", "means"):
+        if said.get("local") not in LOCAL:
             raise MessageError("the run must say whether local steps read rows or means")
         coding = Coding(**said["coding"])
         if self.least_noise is not None and (coding.noise or 0.0) < self.least_noise:
             raise MessageError(f"this site takes part only with noise of at least {self.least_noise:g} times the clip")
-        held = self._terms(message.experiment)
+        known = read_json(self._path(message.experiment, "json"))
         found = describe(self.data, self.task, message.experiment)
-        if held is None or held["said"] != said:  # a new run, or another one under an old name
+        if known is None or known["said"] != said:  # a new run, or another one under an old name
             self._path(message.experiment, "npz").unlink(missing_ok=True)
-            self._write_terms(message.experiment, {"said": said, "scale": None})
+            self._remember(message.experiment, {"said": said, "scale": None})
             names = json.loads(found.names)
             for line in leaves(self.task, len(names), self.share_moments, coding, names):
                 print(f"{message.experiment}: {line}", flush=True)
         return found
 
     def _measure(self, message: Measure) -> Message:
-        held = self._known(message.experiment)
+        known = self._known(message.experiment)
         scale = Scale(message.centre, message.spread, message.y_centre, message.y_spread, message.intercept)
-        held["scale"] = scale_text(scale)
-        self._write_terms(message.experiment, held)
+        known["scale"] = scale_to_json(scale)
+        self._remember(message.experiment, known)
         self.local.pop(message.experiment, None)
-        self._steps(message.experiment, held)  # rows are made ready now, not in the first round
+        self._steps(message.experiment, known)  # rows are made ready now, not in the first round
         shared = self.share_moments and message.moments
         return measure(self.data, self.task, scale, message.experiment, share_moments=shared)
 
     def _work(self, message: Work) -> Message:
-        held = self._known(message.experiment)
-        if held["scale"] is None:
+        known = self._known(message.experiment)
+        if known["scale"] is None:
             raise FedLSAError("this site does not know the run's coordinates")
-        path = self._path(message.experiment, "npz")
-        state = _state(path)
-        coding = Coding(**held["said"]["coding"])
-        new, answer = client_step(state, message, self._steps(message.experiment, held), coding, self.secret)
-        if new is not None and new is not state:
-            save_state(path, new.arrays())  # on the disk before the answer leaves
+        state = self._state(message.experiment)
+        coding = Coding(**known["said"]["coding"])
+        new, answer = client_step(state, message, self._steps(message.experiment, known), coding, self.secret)
+        self._store(message.experiment, state, new)  # on the disk before the answer leaves
         return answer
 
     def _finish(self, message: Finish) -> Message:
-        held = self._known(message.experiment)
-        path = self._path(message.experiment, "npz")
-        state = _state(path)
+        known = self._known(message.experiment)
+        state = self._state(message.experiment)
         new = client_finish(state, message)
-        if new is not None and new is not state:
-            save_state(path, new.arrays())
+        self._store(message.experiment, state, new)
         out: dict[str, Any] = {"names": json.loads(message.names), "theta": message.theta.tolist()}
-        if held["scale"] is not None:
-            T, t = scale_read(held["scale"]).original()
+        if known["scale"] is not None:
+            T, t = scale_from_json(known["scale"]).original()
             out["coefficients"] = (T @ message.theta + t).tolist()
-        coding = Coding(**held["said"]["coding"])
+        coding = Coding(**known["said"]["coding"])
         if coding.noise is not None and new is not None:
-            out["privacy"] = promised(coding.noise, new.releases)
+            out["privacy"] = promise(coding.noise, new.releases)
         results = self.folder / "results"
         results.mkdir(exist_ok=True)
-        _write(results / f"{message.experiment}.json", out)
+        write_json(results / f"{message.experiment}.json", out, "a result")
         return Finished(message.experiment)
 
-    def _steps(self, experiment: str, held: dict[str, Any]) -> Any:
+    def _steps(self, experiment: str, known: dict[str, Any]) -> Rows | Means:
         if experiment not in self.local:
-            scale = scale_read(held["scale"])
-            self.local = {experiment: prepared(self.data, self.task, scale, self.folder, held["said"]["local"])}
+            scale = scale_from_json(known["scale"])
+            self.local = {experiment: prepared(self.data, self.task, scale, self.folder, known["said"]["local"])}
         return self.local[experiment]
 
     def _path(self, experiment: str, kind: str) -> Path:
         (self.folder / "state").mkdir(exist_ok=True, mode=0o700)
         return self.folder / "state" / f"{experiment}.{kind}"
 
-    def _terms(self, experiment: str) -> dict[str, Any] | None:
-        path = self._path(experiment, "json")
-        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+    def _state(self, experiment: str) -> ClientState | None:
+        """The stored state; a damaged one is put aside, and the site begins again as one that forgot."""
+        path = self._path(experiment, "npz")
+        try:
+            arrays = load_state(path)
+        except ResultFileError as error:
+            os.replace(path, path.with_suffix(".damaged"))
+            print(error, flush=True)
+            return None
+        return None if arrays is None else ClientState.from_arrays(arrays)
+
+    def _store(self, experiment: str, old: ClientState | None, new: ClientState | None) -> None:
+        if new is not None and new is not old:
+            save_state(self._path(experiment, "npz"), new.arrays())
 
     def _known(self, experiment: str) -> dict[str, Any]:
-        held = self._terms(experiment)
-        if held is None:
+        """What this site has been told of a run."""
+        known = read_json(self._path(experiment, "json"))
+        if known is None:
             raise FedLSAError(f"this site does not know the run {experiment}")
-        return held
+        return known
 
-    def _write_terms(self, experiment: str, held: dict[str, Any]) -> None:
-        _write(self._path(experiment, "json"), held)
-
-
-def _state(path: Path) -> ClientState | None:
-    """The stored state; a damaged one is put aside, and the site begins again as one that forgot."""
-    try:
-        arrays = load_state(path)
-    except ResultFileError as error:
-        os.replace(path, path.with_suffix(".damaged"))
-        print(error, flush=True)
-        return None
-    return None if arrays is None else ClientState.from_arrays(arrays)
+    def _remember(self, experiment: str, known: dict[str, Any]) -> None:
+        write_json(self._path(experiment, "json"), known, "a site's note")
 
 
-def scale_text(scale: Scale) -> dict[str, Any]:
+def scale_to_json(scale: Scale) -> dict[str, Any]:
     """A scale as JSON holds it, to the last bit."""
     return {k: np.asarray(v).tolist() for k, v in asdict(scale).items()}
 
 
-def scale_read(held: Mapping[str, Any]) -> Scale:
-    """The scale that `scale_text` wrote."""
-    centre, spread = (np.array(held[k], np.float64) for k in ("centre", "spread"))
-    return Scale(centre, spread, float(held["y_centre"]), float(held["y_spread"]), bool(held["intercept"]))
-
-
-def _write(path: Path, held: dict[str, Any]) -> None:
-    with replacing(path, "a site's note") as part:
-        part.write_text(json.dumps(held, indent=1) + "\n", encoding="utf-8")
+def scale_from_json(content: Mapping[str, Any]) -> Scale:
+    """The scale that `scale_to_json` wrote."""
+    values: dict[str, Any] = {k: np.array(v, np.float64) if isinstance(v, list) else v for k, v in content.items()}
+    return Scale(**values)

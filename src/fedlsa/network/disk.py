@@ -1,0 +1,156 @@
+"""Files that survive a power cut, and files that only their owner may read.
+
+States are npz without pickle, with a checksum. All is written whole and synced, folder included, before we go on. A
+secret has mode 600 from its first byte, and is refused when it has become open.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import checks
+from ..errors import NetworkError, ResultFileError
+from ..files import reason, replacing
+from .protocol.records import Arrays
+
+CHECKSUM = "checksum"
+OTHERS = 0o077  # what a group and everybody else may do
+CHECKED = os.name == "posix"  # elsewhere modes mean little
+
+
+def create(path: Path, content: bytes, *, secret: bool) -> None:
+    """Write a new file, to the disk; a secret has mode 600 before it holds anything. One that exists is an error."""
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if secret else 0o644)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise NetworkError(f"cannot write {path}: {reason(error)}") from error
+
+
+def replace(path: Path, content: bytes, *, secret: bool) -> None:
+    """Write a file in the place of one that may exist: whole or not at all."""
+    with replacing(path, "the file") as part:
+        create(part, content, secret=secret)
+    sync(path.parent)
+
+
+def folder(path: Path) -> Path:
+    """A new folder of mode 700; those above it are made if need be."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=0o700)
+    except OSError as error:
+        raise NetworkError(f"cannot make the folder {path}: {reason(error)}") from error
+    return path
+
+
+@contextlib.contextmanager
+def new_folder(target: Path) -> Iterator[Path]:
+    """A folder to fill; when the block ends well it gets its name, `target`, which is missing or empty."""
+    part = folder(target.with_name(f".{target.name}.{secrets.token_hex(4)}.part"))
+    try:
+        yield part
+        if target.is_dir():
+            target.rmdir()  # refuses when something has come into it meanwhile
+        os.rename(part, target)
+        sync(target.parent)
+    except OSError as error:
+        raise NetworkError(f"cannot make the folder {target}: {reason(error)}") from error
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def is_new(target: Path) -> bool:
+    """Whether a folder of this name is missing or empty."""
+    try:
+        return not target.exists() or (target.is_dir() and not any(target.iterdir()))
+    except OSError as error:
+        raise NetworkError(f"cannot read the folder {target}: {reason(error)}") from error
+
+
+def sync(path: Path) -> None:
+    """Bring the names in a folder to the disk, where the system can."""
+    with contextlib.suppress(OSError):
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def check_secret(path: Path, what: str) -> Path:
+    """A secret that exists and that only its owner may read."""
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        raise NetworkError(f"cannot read {what} {path}: {reason(error)}") from None
+    if CHECKED and mode & OTHERS:
+        raise NetworkError(
+            f"{what} {path} must be closed to others (mode 600); got mode {mode & 0o777:o}. "
+            f"Close it (chmod 600), and make a new one if somebody may have read it"
+        )
+    return path
+
+
+def write_json(path: Path, content: dict[str, Any], what: str) -> None:
+    """Write a JSON object, whole or not at all; what : names the file in errors."""
+    with replacing(path, what) as part:
+        part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The JSON object in a file; None if there is no file."""
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    return content
+
+
+def save_state(path: str | Path, arrays: Arrays) -> None:
+    """Write arrays to a file, atomically; when this returns, a power cut does not take them back."""
+    target = checks.path("path", path)
+    if CHECKSUM in arrays or any(a.dtype.hasobject for a in arrays.values()):
+        raise ResultFileError(f"cannot write state {target}: names and dtypes must be plain")
+    with replacing(target, "state") as part, open(part, "wb") as file:
+        os.fchmod(file.fileno(), 0o600)  # a control variate is the site's own
+        np.savez(file, **{CHECKSUM: np.frombuffer(_digest(arrays), np.uint8)}, **arrays)  # type: ignore[arg-type]
+    sync(target.parent)
+
+
+def load_state(path: str | Path) -> Arrays | None:
+    """The arrays of a file that `save_state` wrote; None if there is no file; a damaged one is a ResultFileError."""
+    target = checks.path("path", path)
+    try:
+        with np.load(target, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except FileNotFoundError:
+        return None
+    except Exception as error:  # the readers of zip and npy raise errors of many kinds on damaged bytes
+        raise ResultFileError(f"the state {target} is damaged: {reason(error)}") from None
+    stored = arrays.pop(CHECKSUM, None)
+    if stored is None or stored.tobytes() != _digest(arrays):
+        raise ResultFileError(f"the state {target} is damaged: its checksum does not fit")
+    return arrays
+
+
+def _digest(arrays: Arrays) -> bytes:
+    """Over names, dtypes, shapes and bytes."""
+    digest = hashlib.blake2b(digest_size=32)
+    for name in sorted(arrays):
+        value = arrays[name]
+        digest.update(f"{name} {value.dtype.str} {value.shape};".encode() + value.tobytes())
+    return digest.digest()

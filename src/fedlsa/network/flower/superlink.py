@@ -1,0 +1,169 @@
+"""What our processes ask of Flower over loopback: which keys may join, runs to carry messages, and tasks.
+
+Flower starts a new Python process per message and runs in it whatever code came with the run. Here one process stays,
+so that a message costs no start-up, and it runs the installed fedlsa alone: code never travels, and the site runs
+nothing that was sent to it. Tasks are given only to who holds the secret file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...errors import MissingExtraError, NetworkError
+
+WRITTEN_FOR = "1.41"  # Flower's inner interfaces change with every minor version
+ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
+
+APP = """\
+[project]
+name = "fedlsa-network"
+version = "1.0.0"
+license = "MIT"
+dependencies = ["fedlsa[flower]"]
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+[tool.flwr.app]
+publisher = "fedlsa"
+[tool.flwr.app.components]
+serverapp = "fedlsa.network.flower.coordinator_worker:app"
+clientapp = "fedlsa.network.flower.site_worker:app"
+[tool.flwr.app.config]
+experiment = ""
+"""  # what travels is this page; the apps that it names are never loaded, for our own workers take the tasks
+
+
+def require_flower() -> None:
+    """Raise unless Flower 1.41 is installed."""
+    try:
+        from flwr import __version__ as installed
+    except ImportError:
+        raise MissingExtraError("a network needs flwr: pip install 'fedlsa[flower]'") from None
+    if ".".join(str(installed).split(".")[:2]) != WRITTEN_FOR:
+        raise NetworkError(f"flwr must be version {WRITTEN_FOR}, for which this was written; got {installed}")
+
+
+@contextmanager
+def connected(address: str, ca: Path | None) -> Iterator[Any]:
+    """A client of the control interface; ca None is plain text."""
+    from flwr.supercore.control import ControlHttpClient
+    from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+
+    client = ControlHttpClient.from_server_address(
+        server_address=address,
+        insecure=ca is None,
+        root_certificates=None if ca is None else ca.read_bytes(),
+        interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr CLI")],
+    )
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def key_bytes(path: Path) -> bytes:
+    """A public key in OpenSSH format, as Flower writes it on the wire."""
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+
+    try:
+        key = serialization.load_ssh_public_key(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise NetworkError(f"{path} must be a public key in OpenSSH format: {error}") from error
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        raise NetworkError(f"{path} must be an elliptic-curve public key; got another kind")
+    return bytes(public_key_to_bytes(key))
+
+
+def register(client: Any, keys: Mapping[str, Path]) -> dict[int, str]:
+    """Let in the keys of these sites and no others; the site's name by node id."""
+    from flwr.proto.control_pb2 import ListNodesRequest, RegisterNodeRequest, UnregisterNodeRequest
+
+    wanted = {key_bytes(path): site for site, path in keys.items()}
+    known = {
+        bytes(n.public_key): int(n.node_id)
+        for n in client.ListNodes(ListNodesRequest()).nodes_info
+        if not n.unregistered_at
+    }
+    for key in known.keys() - wanted.keys():  # a rotated key, or a site that was removed
+        client.UnregisterNode(UnregisterNodeRequest(node_id=known[key]))
+    for key in wanted.keys() - known.keys():
+        known[key] = int(client.RegisterNode(RegisterNodeRequest(public_key=key, name=wanted[key])).node_id)
+    return {known[key]: site for key, site in wanted.items()}
+
+
+def start_run(client: Any, experiment: str) -> int:
+    """A new run of the app for this experiment; its id."""
+    from hashlib import sha256
+
+    from flwr.cli.build import build_fab_from_files
+    from flwr.common.serde import fab_to_proto, user_config_to_proto
+    from flwr.proto.control_pb2 import StartRunRequest
+    from flwr.supercore.fab import Fab
+
+    content = build_fab_from_files({"pyproject.toml": APP.encode()})[0]
+    answer = client.StartRun(
+        StartRunRequest(
+            fab=fab_to_proto(Fab(sha256(content).hexdigest(), content, {})),
+            override_config=user_config_to_proto({"experiment": experiment}),
+        )
+    )
+    if not answer.HasField("run_id"):
+        raise NetworkError(f"the SuperLink must accept a run for {experiment}; it gave no run id")
+    return int(answer.run_id)
+
+
+def stop_run(client: Any, run: int) -> None:
+    """End a run that an earlier process left behind; one that has ended already is no error."""
+    import httpx
+    from flwr.proto.control_pb2 import StopRunRequest
+
+    with suppress(httpx.HTTPError):
+        client.StopRun(StopRunRequest(run_id=run))
+
+
+@dataclass(frozen=True)
+class TaskSource:
+    """Where tasks are given out. ca None is plain text, for a SuperNode's own loopback port."""
+
+    address: str
+    secret: Path
+    ca: Path | None = None
+
+    def asking(self) -> Any:
+        """A client that may ask for tasks."""
+        from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor, SuperExecAuthHttpInterceptor
+
+        sign = SuperExecAuthHttpInterceptor(master_secret=self.secret.read_bytes(), protected_methods={ACQUIRE})
+        return self._client([RuntimeVersionHttpInterceptor(component_name="SuperExec"), sign])
+
+    def working(self, token: str, name: str) -> Any:
+        """A client for one task, by its token."""
+        from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor, RuntimeVersionHttpInterceptor
+
+        return self._client([RuntimeVersionHttpInterceptor(component_name=name), RuntimeTokenHttpInterceptor(token)])
+
+    def _client(self, interceptors: list[Any]) -> Any:
+        from flwr.supercore.runtime import RuntimeHttpClient
+
+        return RuntimeHttpClient.from_server_address(
+            server_address=self.address,
+            insecure=self.ca is None,
+            root_certificates=None if self.ca is None else self.ca.read_bytes(),
+            interceptors=interceptors,
+        )
+
+
+def acquire(client: Any, kind: str) -> tuple[int, str] | None:
+    """(run id, token) of the oldest waiting task of a kind, or None."""
+    from flwr.proto.runtime_pb2 import AcquireTaskRequest
+
+    answer = client.AcquireTask(AcquireTaskRequest(supported_task_types=[kind]))
+    if not answer.HasField("task") or not answer.token:
+        return None
+    return int(answer.task.run_id), str(answer.token)
