@@ -14,7 +14,7 @@ from fedlsa.network.protocol.coding import Coding, mark
 from fedlsa.network.protocol.messages import Refusal, Work
 from fedlsa.network.protocol.records import Record
 from fedlsa.network.protocol.run_settings import RunSettings
-from fedlsa.network.protocol.server import accept, close_round, finished, open_round, waiting
+from fedlsa.network.protocol.server import accept, close_round, finished, open_round
 from fedlsa.network.protocol.server_state import ServerState
 
 DEADLINE = 4  # ticks
@@ -180,7 +180,7 @@ class World:
         for _ in range(DEADLINE):
             if not self.deliver():
                 return
-            if not waiting(self.server):
+            if not (self.server.pending.invited & ~self.server.pending.accepted).any():
                 break
         before = self.server
         self.server, closed = close_round(before)

@@ -8,7 +8,6 @@ from fedlsa.engine.random import participants
 from fedlsa.engine.reference import Observer
 from fedlsa.engine.tables import layout
 from fedlsa.errors import ArgumentError, FedLSAError
-from fedlsa.network.protocol.averaging import average
 from fedlsa.network.protocol.client import client_finish, client_step
 from fedlsa.network.protocol.messages import Finish, Refusal, Work
 from fedlsa.network.protocol.run_settings import RunSettings
@@ -20,7 +19,7 @@ from fedlsa.network.protocol.server import (
     finish,
     finished,
     open_round,
-    waiting,
+    trimmed_mean,
 )
 from fedlsa.network.protocol.server_state import ServerState
 
@@ -82,7 +81,7 @@ def play(state, local, clients, present=None, coding=None):
         clients[site], answer = client_step(clients.get(site), Work.from_record(work.record()), local, coding)
         state, reason = accept(state, site, answer.record())
         assert reason is None
-    assert waiting(state) == ()
+    assert not (state.pending.invited & ~state.pending.accepted).any()
     return close_round(state)[0]
 
 
@@ -210,23 +209,23 @@ def test_the_trimmed_mean_moves_the_sum_of_control_variates_by_gain_times_its_di
         total, theta = w @ state.xi, state.theta
         state = play(state, means(problem), clients)
         sent = np.stack([theta + clients[s].delta for s in state.settings.sites])
-        want = gain * (average(sent, w, 1) - w @ sent)
+        want = gain * (trimmed_mean(w, sent, 1) - w @ sent)
         np.testing.assert_allclose(w @ state.xi - total, want, rtol=0, atol=1e-13)
         assert np.abs(want).max() > 1e-6
 
 
 def test_the_trimmed_mean_leaves_out_the_ends_of_each_coordinate():
     values = np.array([[0.0, 5.0], [1.0, -99.0], [2.0, 6.0], [1e9, 7.0]])
-    np.testing.assert_allclose(average(values, np.ones(4), 1), [1.5, 5.5])
-    np.testing.assert_allclose(average(values, np.array([1.0, 1.0, 3.0, 1.0]), 1), [1.75, (5 + 18) / 4])
-    np.testing.assert_allclose(average(values[:3], np.array([1.0, 2.0, 1.0])), [1.0, (5 - 198 + 6) / 4])
+    np.testing.assert_allclose(trimmed_mean(np.ones(4), values, 1), [1.5, 5.5])
+    np.testing.assert_allclose(trimmed_mean(np.array([1.0, 1.0, 3.0, 1.0]), values, 1), [1.75, (5 + 18) / 4])
+    np.testing.assert_allclose(trimmed_mean(np.array([1.0, 2.0, 1.0, 0.0]), values, 0), [1.0, (5 - 198 + 6) / 4])
 
 
 def test_one_bad_site_cannot_move_a_trimmed_mean_out_of_the_range_of_the_others():
     rng = np.random.default_rng(1)
     honest = rng.standard_normal((5, 3))
     for lie in (1e50, -1e50, 0.0):
-        out = average(np.vstack([honest, np.full(3, lie)]), np.ones(6), 1)
+        out = trimmed_mean(np.ones(6), np.vstack([honest, np.full(3, lie)]), 1)
         assert (out >= honest.min(axis=0)).all()
         assert (out <= honest.max(axis=0)).all()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...errors import MissingExtraError, NetworkError
 from .config import host_kind
@@ -38,13 +38,8 @@ def authority() -> tuple[bytes, bytes]:
 
     key = ec.generate_private_key(ec.SECP256R1())
     name = _name("fedlsa network authority")
-    uses = _uses(key_cert_sign=True, crl_sign=True)
-    built = (
-        _begun(name, name, key, datetime.now(UTC) + timedelta(days=AUTHORITY_DAYS))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(uses, critical=True)
-    )
-    return _signed(built, key), _pem(key)
+    only = [_uses(key_cert_sign=True, crl_sign=True), x509.BasicConstraints(ca=True, path_length=0)]
+    return _issue(name, key, name, key, datetime.now(UTC) + timedelta(days=AUTHORITY_DAYS), only, [])
 
 
 def server(ca: bytes, ca_key: bytes, host: str) -> tuple[bytes, bytes]:
@@ -64,25 +59,19 @@ def server(ca: bytes, ca_key: bytes, host: str) -> tuple[bytes, bytes]:
     now = datetime.now(UTC)
     if parent.not_valid_after_utc <= now:
         raise NetworkError("the authority itself has expired: make a new network with fedlsa network init")
-    key = ec.generate_private_key(ec.SECP256R1())
     names: list[x509.GeneralName] = []
     for entry in dict.fromkeys((host, "localhost", "127.0.0.1")):
         address = host_kind(entry) == "ip"
         names.append(x509.IPAddress(ipaddress.ip_address(entry)) if address else x509.DNSName(entry))
-    built = (
-        _begun(
-            _name("fedlsa coordinator"),
-            parent.subject,
-            key,
-            min(now + timedelta(days=SERVER_DAYS), parent.not_valid_after_utc),
-        )
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_uses(digital_signature=True), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
-    )
-    return _signed(built, signer), _pem(key)
+    only = [_uses(digital_signature=True), x509.BasicConstraints(ca=False, path_length=None)]
+    also = [
+        x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.SERVER_AUTH]),
+        x509.SubjectAlternativeName(names),
+        x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()),
+    ]
+    key = ec.generate_private_key(ec.SECP256R1())
+    end = min(now + timedelta(days=SERVER_DAYS), parent.not_valid_after_utc)
+    return _issue(_name("fedlsa coordinator"), key, parent.subject, signer, end, only, also)
 
 
 def site(name: str) -> tuple[bytes, bytes]:
@@ -111,19 +100,29 @@ def expires(certificate: bytes) -> datetime:
     return x509.load_pem_x509_certificate(certificate).not_valid_after_utc
 
 
-def _begun(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, end: datetime) -> Any:
+def _issue(
+    subject: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    issuer: x509.Name,
+    signer: ec.EllipticCurvePrivateKey,
+    end: datetime,
+    critical: list[x509.ExtensionType],
+    other: list[x509.ExtensionType],
+) -> tuple[bytes, bytes]:
+    """A certificate for a key, signed, and the key, both in PEM; critical, other : extensions."""
     from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
 
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(datetime.now(UTC) - SKEW)
-        .not_valid_after(end)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-    )
+    built = x509.CertificateBuilder().issuer_name(issuer).subject_name(subject).public_key(key.public_key())
+    built = built.serial_number(x509.random_serial_number())
+    built = built.not_valid_before(datetime.now(UTC) - SKEW).not_valid_after(end)
+    for extension in critical:
+        built = built.add_extension(extension, critical=True)
+    for extension in (x509.SubjectKeyIdentifier.from_public_key(key.public_key()), *other):
+        built = built.add_extension(extension, critical=False)
+    certificate = built.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+    form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    return certificate, key.private_bytes(*form)
 
 
 def _name(common: str) -> x509.Name:
@@ -140,18 +139,3 @@ def _uses(**allowed: bool) -> x509.KeyUsage:
         "key_cert_sign", "crl_sign", "encipher_only", "decipher_only",
     )  # fmt: skip
     return x509.KeyUsage(**{use: allowed.get(use, False) for use in every})
-
-
-def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    from cryptography.hazmat.primitives import serialization
-
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-
-
-def _signed(built: Any, signer: ec.EllipticCurvePrivateKey) -> bytes:
-    from cryptography.hazmat.primitives import hashes, serialization
-
-    certificate: bytes = built.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
-    return certificate

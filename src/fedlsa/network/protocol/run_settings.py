@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 
 from ... import checks
-from ...algorithms import METHODS, Algorithm, FedLSA
+from ...algorithms import METHODS, Algorithm, FedLSA, supporting
 from ...checks import Floats
 from ...errors import ArgumentError, ArgumentTypeError, NetworkError
 from .coding import Coding
@@ -71,7 +71,12 @@ class StartOptions:
     name: str | None = None
 
     def __post_init__(self) -> None:
-        for name, allowed in {"method": METHODS, "local": LOCAL, "weight": WEIGHTS, "policy": POLICIES}.items():
+        for name, allowed in {
+            "method": supporting("network"),
+            "local": LOCAL,
+            "weight": WEIGHTS,
+            "policy": POLICIES,
+        }.items():
             checks.choice(name, getattr(self, name), allowed)
         given = [name for name in ("step_size", "local_steps", "rounds") if getattr(self, name) is not None]
         if (self.epsilon is None) == (not given) or len(given) not in (0, 3):
@@ -166,10 +171,7 @@ class RunSettings(StartOptions):
     @property
     def algorithm(self) -> Algorithm:
         """The method as fl.simulate knows it."""
-        length = 1 / self.local_steps if self.method == "scaffnew" else self.local_steps
-        make: Any = METHODS[self.method]
-        out: Algorithm = make(self.step_size, length)
-        return out
+        return METHODS[self.method].with_steps(self.step_size, self.local_steps)
 
     @cached_property
     def shares(self) -> Floats:

@@ -6,7 +6,7 @@ present, so that a server which died before it could store a round gives out the
 
     state, orders = open_round(state, present)       send the orders
     state, reason = accept(state, site, record)      for each answer; a reason says why it does not count
-    state, closed = close_round(state)               at the deadline, or when waiting(state) is empty
+    state, closed = close_round(state)               at the deadline, or when all who were invited have answered
     store the state, and only then open the next round
 
 A site that misses `patience` averaged rounds in a row is gone. Policy "spread": w_c xi_c is shared out over those who
@@ -14,23 +14,30 @@ stay (each adds the same vector to its `shift`), so that the sum over those who 
 ends, and if it returns it begins at xi = 0. Policy "freeze": nothing moves, and the sum is 0 over all sites, gone or
 not. A site that says "forgot" has lost its xi: it is treated as gone and back at once (under "freeze" its xi goes to
 `lost`).
+
+With a trimmed mean the sum of control variates moves in each round by gain W (trimmed - mean), W the weight of those
+averaged: the control variates then tend to what makes the trimmed mean stand still, and the limit is not theta_star
+exactly. That is the price of robustness; honest sites that are alike pay little. Shortening a long reply (`clip`) costs
+nothing of the kind, because the site is told the factor and corrects xi with the shortened reply.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 
 from ...checks import Floats
-from ...engine.random import participants, uniforms
+from ...engine.reference import Iterate, serve
+from ...engine.schedule import schedule
 from ...errors import ArgumentError, MessageError
+from ...sampling import IID
 from . import coding
-from .averaging import average
 from .messages import Finish, Refusal, Reply, Work
-from .records import Flags, Record, printable, structure
+from .records import Flags, Record, printable, structure, zeros
 from .server_state import DOWN_BYTES, DOWN_MESSAGES, UP_BYTES, UP_MESSAGES, OpenRound, ServerState
 
 _T = TypeVar("_T", ServerState, OpenRound)
@@ -55,29 +62,25 @@ class ClosedRound:
 def open_round(state: ServerState, present: Sequence[str]) -> tuple[ServerState, dict[str, Work]]:
     """A new round and the orders of those invited; present : names of the sites that can be reached now.
 
-    All that are present are invited. With `participation` m below their number, m of them are drawn, with the random
+    All that are present are invited. With m participants, fewer than they are, m of them are drawn, with the random
     numbers of fl.simulate for this average if all N are there; after a round in vain all that are present are invited.
     A site that was gone and is present belongs again. An open round is given up: its replies will not count.
     """
     s = state.settings
     here = np.array([site in set(present) for site in s.sites])
     gone = state.gone & ~here
-    t, agents = state.averages, np.flatnonzero(here)
-    m = min(s.taking_part(len(s.sites)) or len(agents), len(agents))
+    agents = np.flatnonzero(here)
+    algorithm, drawn = s.algorithm, None
+    m = s.taking_part(len(s.sites)) or len(agents)
     if m < len(agents) and state.attempts == 0:
-        drawn = np.empty((1, m), np.int64)
-        participants(np.uint64(s.seed), t, len(agents), drawn)
-        agents = agents[drawn[0]]
-    invited = np.zeros(len(s.sites), np.bool_)
-    invited[agents] = True
-    algorithm = s.algorithm
-    steps = algorithm.observations(uniforms(np.uint64(s.seed), t, 1), 1)
-    gain = float(algorithm.gain(np.array([s.step_size]), steps)[0])
+        algorithm, drawn = replace(algorithm, participants=m), len(agents)
+    plan = schedule(algorithm, IID(), s.seed, 1, drawn, first=state.averages)
+    agents = agents if drawn is None else agents[plan.active(0)]
     N, d = state.xi.shape
-    pending = OpenRound(
-        state.opened + 1, int(steps[0]), gain, invited, (invited | ~here) & ~gone, np.zeros(N, np.bool_),
-        np.zeros((N, d)), np.ones(N), np.zeros(N, np.int64),
-    )  # fmt: skip
+    invited = np.isin(np.arange(N), agents)
+    expected = {"invited": invited, "expected": (invited | ~here) & ~gone}
+    lengths = int(plan.updates[0]), float(plan.gains[0])
+    pending = OpenRound(state.opened + 1, *lengths, **zeros(OpenRound, {"N": N, "d": d}) | expected)
     state = replace(state, opened=state.opened + 1, gone=gone, pending=pending)
     orders = {s.sites[c]: _work(state, pending, int(c)) for c in agents}
     traffic = state.traffic.copy()
@@ -172,16 +175,17 @@ def _refused(state: ServerState, c: int, refusal: Refusal) -> tuple[ServerState,
     return _with(state, c, {"refused": state.refused[c] + 1}), f"the site refused ({refusal.reason}): {said}"
 
 
-def waiting(state: ServerState) -> tuple[str, ...]:
-    """The invited sites of the open round whose reply has not been counted."""
-    if state.pending is None:
-        return ()
-    return _names(state, state.pending.invited & ~state.pending.accepted)
+def trimmed_mean(weights: Floats, values: Floats, trim: int) -> Floats:
+    """The weighted mean (d,) of the values (N, d) with a weight; each coordinate leaves out `trim` at each end."""
+    values, weights = values[weights > 0], weights[weights > 0]
+    order = np.argsort(values, axis=0, kind="stable")[trim : len(values) - trim]
+    kept = weights[order]  # (m - 2 trim, d)
+    return np.asarray((kept * np.take_along_axis(values, order, 0)).sum(axis=0) / kept.sum(axis=0), np.float64)
 
 
 def close_round(state: ServerState) -> tuple[ServerState, ClosedRound]:
     """End the open round: average what was counted, or with fewer than min_sites replies change nothing."""
-    pending, s, w = state.pending, state.settings, state.settings.shares
+    pending, s = state.pending, state.settings
     if pending is None:
         raise ArgumentError("close_round must follow open_round; got a state without an open round")
     took = pending.accepted
@@ -189,25 +193,28 @@ def close_round(state: ServerState) -> tuple[ServerState, ClosedRound]:
     state = replace(state, pending=None)
     if took.sum() < s.least(len(s.sites)):
         return replace(state, attempts=state.attempts + 1), ClosedRound(pending.round, False, (), missing, ())
-    sent = state.theta + pending.delta  # (N, d)
-    mean = average(sent[took], w[took], s.trim)
-    gain = np.where(took, pending.gain, 0.0)
+    weights = np.where(took, s.shares, 0.0)
+    gains = np.where(took, pending.gain, 0.0)
+    average = partial(trimmed_mean, trim=s.trim) if s.trim else np.matmul
+    new = serve(
+        Iterate.start(state.theta, state.xi), s.algorithm, state.averages + 1, pending.delta, weights / weights.sum(),
+        gains[:, None], average=average,
+    )  # fmt: skip
     missed = np.where(took, 0, state.missed + pending.expected)
-    pick = took[:, None]
     state = replace(
         state,
-        theta=mean,
+        theta=new.theta,
+        xi=new.xi,
         averages=state.averages + 1,
         attempts=0,
         ack_round=np.where(took, pending.round, state.ack_round),
-        ack_mean=np.where(pick, mean, state.ack_mean),
+        ack_mean=np.where(took[:, None], new.theta, state.ack_mean),
         ack_gain=np.where(took, pending.gain, state.ack_gain),
         ack_scale=np.where(took, pending.scale, state.ack_scale),
         ack_mark=np.where(took, pending.mark, state.ack_mark),
-        xi=state.xi + gain[:, None] * (mean - sent),  # keeps sum_c w_c xi_c = 0
         step=state.step + np.where(took, pending.steps, 0),
         missed=missed,
-        movement=np.append(state.movement, np.linalg.norm(mean - state.theta)),
+        movement=np.append(state.movement, np.linalg.norm(new.theta - state.theta)),
     )
     leaving = (missed >= s.patience) & ~state.gone
     if leaving.any():

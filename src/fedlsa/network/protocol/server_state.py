@@ -75,12 +75,10 @@ class ServerState(Stored):
     pending: OpenRound | None = None
 
     @classmethod
-    def start(cls, settings: RunSettings, dim: int, theta_0: Floats | None = None) -> Self:
-        """The state before the first round; theta_0 : (dim,), zeros by default."""
+    def start(cls, settings: RunSettings, dim: int) -> Self:
+        """The state before the first round, at theta = 0 : (dim,)."""
         N, d = len(settings.sites), checks.integer("dim", dim, at_least=1)
         arrays = zeros(cls, {"N": N, "d": d, "directions": 4, "averages": 0}) | {"ack_scale": np.ones(N)}
-        if theta_0 is not None:
-            arrays["theta"] = checks.array("theta_0", theta_0, (d,))
         return cls(settings, opened=0, averages=0, attempts=0, **arrays)
 
     def check(self) -> None:
