@@ -11,7 +11,7 @@ from PIL import Image
 
 import fedlsa as fl
 from fedlsa import engine
-from fedlsa.cli import options
+from fedlsa.cli import parsing
 from fedlsa.errors import DivergenceWarning
 
 SMALL = ["simulate", "--agents", "4", "--states", "12", "--rounds", "20", "--seeds", "3", "--local-steps", "5"]
@@ -64,9 +64,9 @@ def test_scaffnew_communicates_as_often_as_the_others_unless_told(fedlsa):
 
 
 def test_a_share_of_the_agents_is_written_with_a_point():
-    assert [options.share(t) for t in ("1.0", "0.3", None)] == [1.0, 0.3, None]
+    assert [parsing.share("--participation", t) for t in ("1.0", "0.3")] == [1.0, 0.3]
     with pytest.raises(fl.errors.ArgumentTypeError, match="--participants is for a count"):
-        options.share("1")
+        parsing.share("--participation", "1")
 
 
 def test_several_methods_and_one_file_name_give_a_file_each(fedlsa, tmp_path):
@@ -113,8 +113,11 @@ def test_divergence_is_one_line(fedlsa):
         (["--average-after", "-1"], ["--average-after", "-1"]),
         (["--method", "scaflsa"], ["--method", "'scaflsa'", "did you mean 'scafflsa'"]),
         (["--method", "fedlsa", "--method", "fedlsa"], ["--method", "2 times"]),
-        (["--problem", "garnett"], ["--problem must be 'garnet'; got 'garnett'"]),
+        (["--problem", "garnett"], ["--problem must be one of 'ring', 'garnet'", "did you mean 'garnet'"]),
         (["--preset", "author"], ["--preset", "did you mean 'authors'"]),
+        (["--problem", "ring"], ["--states must go with --problem garnet; got --problem ring"]),
+        (["--spread", "2"], ["--spread must go with --problem ring; got --problem garnet"]),
+        (["--low", "2"], ["--low must go with --problem lakes, cartpoles; got --problem garnet"]),
         (["--agents", "0"], ["--agents", "0"]),
         (["--agents", "2.5"], ["--agents", "'2.5'"]),
         (["--branching", "13"], ["--branching", "13"]),

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 import fedlsa as fl
-from fedlsa.cli.fit_options import feature_map, prefix_or_names, size
+from fedlsa.cli.parsing import feature_map, prefix_or_names, size
 from fedlsa.errors import FedLSAError
 
 D = 3  # features; with the intercept 4 coefficients
@@ -108,7 +108,7 @@ def test_every_option_reaches_the_library(fedlsa, firms, monkeypatch):
         seen.update(given, sites=sites, task=task)
         raise FedLSAError("seen enough")
 
-    monkeypatch.setattr("fedlsa.cli.fit.fit_sites", fit)
+    monkeypatch.setattr("fedlsa.cli.fit_command.fit_sites", fit)
     options = "--step-size 0.1 --local-steps 5 --rounds 7 --max-samples 99 --weight samples --local rows --lag 3 "
     options += "--uncentred --seed 4 --bootstrap 50 --method fedlsa --memory 2MB --baselines "
     options += "--no-intercept --no-standardise --ridge 0.5 --features a,b --features c"
@@ -186,19 +186,20 @@ def test_what_a_user_can_get_wrong_is_one_line_and_exit_code_2(fedlsa, firms, wa
 
 
 def test_files_are_refused_before_any_work(fedlsa, firms, monkeypatch):
-    monkeypatch.setattr("fedlsa.cli.fit.fit_sites", lambda *a, **k: pytest.fail("it began to work"))
+    monkeypatch.setattr("fedlsa.cli.fit_command.fit_sites", lambda *a, **k: pytest.fail("it began to work"))
     Path("fit.png").touch()
     assert fedlsa("fit", "regression", *firms, "--target", "invest", "--plot", "fit.png")[0] == 2
 
 
 def test_feature_maps_are_written_as_in_python():
     maps = fl.problems.features
-    assert feature_map("OneHot(64)") == maps.OneHot(64)
-    assert feature_map("Fourier([0, -1], high=[1, 1], order=2, total=True)") == maps.Fourier((0, -1), (1, 1), 2, True)
-    assert feature_map("TileCoding(low=0, high=1, tiles=8, tilings=4)") == maps.TileCoding(0, 1, 8, 4)
+    read = lambda text: feature_map("--features", [text])  # noqa: E731
+    assert read("OneHot(64)") == maps.OneHot(64)
+    assert read("Fourier([0, -1], high=[1, 1], order=2, total=True)") == maps.Fourier((0, -1), (1, 1), 2, True)
+    assert read("TileCoding(low=0, high=1, tiles=8, tilings=4)") == maps.TileCoding(0, 1, 8, 4)
     for text in ("OneHot", "OneHot(", "64", "OneHot(open('x'))", "os.system('x')", "OneHot(1, 2, 3)", "OneHot(*[4])"):
         with pytest.raises(FedLSAError, match="--features"):
-            feature_map(text)
+            read(text)
 
 
 def test_sizes_and_lists_are_understood():

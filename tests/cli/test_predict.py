@@ -9,7 +9,7 @@ from PIL import Image
 
 import fedlsa as fl
 from fedlsa import theory
-from fedlsa.cli.problem import as_options
+from fedlsa.cli.choices import as_options
 
 PROBLEM = ["--agents", "4", "--perturbation", "0", "--features", "8"]
 THEORY, PLAN = ["theory", *PROBLEM], ["plan", *PROBLEM]
@@ -68,7 +68,7 @@ def test_theory_says_in_words_that_a_setting_is_unstable(fedlsa):
 
 
 def test_theory_leaves_out_a_limit_that_takes_minutes_unless_asked(fedlsa, monkeypatch):
-    monkeypatch.setattr("fedlsa.cli.predict.MANY_GROUPS", 1)
+    monkeypatch.setattr("fedlsa.cli.predict.MAX_GROUPS", 1)
     _, out, _ = fedlsa(*THEORY, "--method", "scafflsa", "--rounds", "5")
     assert row(out, "SCAFFLSA")[-1] == "-"
     assert "--limit finds them" in out
@@ -129,7 +129,7 @@ def test_a_method_that_cannot_is_a_warning_if_another_can(fedlsa, monkeypatch):
 @pytest.mark.parametrize("options", [[], ["--homogeneous", "--problem-seed", "7", "--preset", "authors"]])
 def test_the_options_of_a_problem_can_be_read_off_it(options):
     p = fl.problems.garnet() if not options else fl.problems.garnet(heterogeneous=False, seed=7, preset="authors")
-    assert sorted(as_options(p)) == sorted(options)
+    assert sorted(as_options("garnet", **p.recipe["arguments"])) == sorted(options)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,10 @@ def test_the_options_of_a_problem_can_be_read_off_it(options):
         ([*THEORY, "--plot", "f.pgn"], ["did you mean '.png'"]),
         ([*THEORY, "--scale", "logg"], ["--scale", "did you mean 'log'"]),
         (["theory", "--agents", "0"], ["--agents", "0"]),
-        (["theory", "--problem", "maze"], ["--problem must be 'garnet'; got 'maze'"]),
+        (
+            ["theory", "--problem", "maze"],
+            ["--problem must be one of 'ring', 'garnet',", "got 'maze'"],
+        ),
         (PLAN, ["exactly one of --epsilon, --rounds and --samples; got none"]),
         ([*PLAN, "--epsilon", "0.1", "--rounds", "3"], ["got --epsilon and --rounds"]),
         ([*PLAN, "--epsilon", "-1"], ["--epsilon", "-1"]),
@@ -179,3 +182,23 @@ def test_a_picture_that_exists_is_replaced_only_by_force(fedlsa, tmp_path):
     arguments = [*THEORY, "--method", "fedlsa", "--rounds", "5", "--plot", "f.png"]
     assert fedlsa(*arguments) == (2, "", "fedlsa: f.png exists; --force replaces it\n")
     assert fedlsa(*arguments, "--force")[0] == 0
+
+
+def test_every_family_of_the_registry_can_be_asked_for(fedlsa):
+    ring = ["--problem", "ring", "--agents", "4", "--noise", "0.3", "--problem-seed", "5"]
+    code, out, err = fedlsa("plan", *ring, "--epsilon", "0.2", "--method", "scafflsa")
+    assert (code, err) == (0, "")
+    (line,) = [line for line in out.splitlines() if line.startswith("fedlsa simulate")]
+    assert fedlsa(*shlex.split(line)[1:], "--quiet", "--seeds", "2", "--out", "r.nc")[0] == 0
+    made = fl.results.arguments(fl.results.load("r.nc"))["problem"]
+    assert made.recipe == fl.problems.ring(4, noise=0.3, seed=5).recipe
+    code, out, _ = fedlsa("theory", "--help")
+    assert all(name in out for name in fl.problems.FAMILIES)
+
+
+def test_a_family_of_environments_is_made_from_its_own_parameters(fedlsa):
+    pytest.importorskip("gymnasium", reason="gymnasium is not installed")
+    words = ["--problem", "lakes", "--agents", "2", "--low", "0.6", "--rounds", "3", "--out", "curve.nc"]
+    assert fedlsa("theory", *words)[0] == 0
+    exact = theory.exact(fl.problems.lakes(2, low=0.6), fl.SCAFFLSA(0.1, 10), rounds=3)
+    assert fl.results.load("curve.nc")["mse"].values[1, -1] == float(exact["mse"][-1])

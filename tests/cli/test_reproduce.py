@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fedlsa.cli import live
+from fedlsa.cli import reproduce_command
 from fedlsa.experiments import EXPERIMENTS, Claim, Experiment, Scale
 from fedlsa.experiments.executor import RunProgress
 
@@ -74,7 +74,7 @@ def test_a_claim_that_comes_out_otherwise_is_exit_code_one(fedlsa, monkeypatch):
     )
     monkeypatch.setitem(EXPERIMENTS, "mine", Experiment("mine", "Mine", (), claims=claims))
     monkeypatch.setattr("fedlsa.experiments.reproduction.Drawers.begin", lambda *_: None)
-    monkeypatch.setattr("fedlsa.cli.reproduce.MOST_DRAWERS", 0)
+    monkeypatch.setattr("fedlsa.cli.reproduce_command.MOST_DRAWERS", 0)
     code, out, err = fedlsa("reproduce", "mine", "--preset", "paper")
     assert code == 1
     assert "1 claim came out otherwise than expected" in err
@@ -144,9 +144,9 @@ def test_the_display_has_a_row_per_experiment_and_the_panels_of_the_one_in_work(
     groups = {"fig1, paper: left": [2, 2], "fig1, paper: right": [1, 4], "fig2, paper: only": [0, 3]}
     progress = RunProgress(groups, {}, "fig1, paper: right", updates=4e8, computed=3, spent={"simulate": [2, 2.0]})
     console = Console(width=100, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
-    console.print(live.view(progress, 30))
+    console.print(reproduce_command.view(progress, 30))
     lines = console.export_text().splitlines()
     assert [line.split()[-1] for line in lines[:4]] == ["3/6", "2/2", "1/4", "0/3"]
     assert "1 of 3 panels" in lines[4]
     assert "M updates/s" in lines[4]
-    assert live.duration(125) == "2 min 05 s"
+    assert reproduce_command.duration(125) == "2 min 05 s"

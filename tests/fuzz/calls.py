@@ -210,6 +210,7 @@ def calls():
                                       keep=("xi",)),
         "garnet": lambda: call(fl.problems.garnet, 3, 5, 2, 2, 2, 0.9, True, 0.02, "paper", 1, **no),
         "ring": lambda: call(fl.problems.ring, 3, 1.0, 0.1, 0, weights=None),
+        "make": lambda: call(fl.problems.make, "ring", agents=3, spread=1.0, noise=0.1, seed=0, weights=None),
         "lakes": lambda: call(fl.problems.lakes, 2, 0.4, 0.9, 0.9, **no),
         "cartpoles": lambda: call(fl.problems.cartpoles, 2, 0.2, 1.5, 0.9, 40, 0, **no),
         "from_mdps": lambda: call(fl.problems.from_mdps, *mdps, None, None, **no),

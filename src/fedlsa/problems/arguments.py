@@ -99,7 +99,7 @@ class Parameter:
 
 
 @dataclass(frozen=True)
-class Family:
+class ProblemFamily:
     """Problems of one kind, made by `make` from typed parameters; title : a few words that a list of choices shows."""
 
     name: str
@@ -136,7 +136,7 @@ def family(
                 problem.__setstate__({"recipe": {"constructor": function.__name__, "arguments": settings}})
             return problem
 
-        vars(make)["family"] = Family(function.__name__, title, make, typed)
+        vars(make)["family"] = ProblemFamily(function.__name__, title, make, typed)
         return make
 
     return decorate

@@ -8,7 +8,7 @@ from typing import Any
 
 from .. import checks
 from ..errors import ArgumentError, ArgumentTypeError
-from .arguments import Family
+from .arguments import ProblemFamily
 from .families import cartpoles, lakes, ring
 from .garnet import garnet
 from .mdp import from_chains, from_mdps
@@ -16,7 +16,7 @@ from .observations import from_observations, regression
 from .system import Problem
 from .transitions import from_transitions
 
-FAMILIES: dict[str, Family] = {make.__name__: vars(make)["family"] for make in (ring, garnet, lakes, cartpoles)}
+FAMILIES: dict[str, ProblemFamily] = {make.__name__: vars(make)["family"] for make in (ring, garnet, lakes, cartpoles)}
 DATA = ("regression", "from_transitions", "from_observations")  # whose arguments are rows of sites, or made of them
 CONSTRUCTORS: dict[str, Callable[..., Problem]] = {
     make.__name__: make for make in (from_mdps, from_chains, from_transitions, regression, from_observations)

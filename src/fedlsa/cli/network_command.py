@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -13,11 +12,11 @@ import typer
 from .. import checks
 from ..errors import ArgumentError
 from ..fit import Regression
-from ..fit.tasks import Task
 from ..network.folder.config import PORT, Network
 from ..network.protocol.run_settings import StartOptions
-from . import network_options, options
-from .merged import takes
+from . import parsing
+from .derived import Given, Option, Options, takes
+from .task_options import BY_HAND, EPSILON, REGRESSION_TASK, VALUE_TASK, chosen_task
 
 NETWORK_HELP = """Run the same recursion across real sites that trust their coordinator.
 
@@ -41,14 +40,41 @@ fedlsa network join site-1.zip --data site.parquet --trust-coordinator
 
 fedlsa network join site-1.zip --loader hospital.records:load --folder /srv/fedlsa/site-1 --trust-coordinator --yes"""
 
+START = Options(
+    StartOptions,
+    {
+        "Run": {
+            "epsilon": EPSILON,
+            **BY_HAND,
+            "local_steps": "Steps of a site between communications (scaffnew: on average).",
+            "local": "What a step uses: rows at random, or the site's means.",
+            "name": "Of the experiment, for status, stop and result.",
+        },
+        "Who takes part": {
+            "min_sites": Option("Replies that close a round at its deadline.", shown="half of the sites"),
+            "deadline": "Seconds that a round may take.",
+            "participation": Option(
+                "Share of the sites that take part in a round, such as 0.5.",
+                shown="all that are present",
+                kind=str,
+                read=parsing.share,
+            ),
+            "participants": "The same as a count.",
+            "patience": "Rounds missed in a row after which a site counts as gone.",
+            "policy": "What becomes of a gone site's control variate: spread over those who stay, or freeze.",
+            "trim": "Robust averaging: leave out so many replies on each side, coordinate by coordinate.",
+        },
+        "What sites send": {
+            "clip": "Longest change that a site may send; longer ones are scaled.",
+            "noise": "Gaussian noise on what sites send: its standard deviation in units of --clip.",
+            "quantise": Option("Bits of a number sent: 8 or 16.", shown="64"),
+        },
+    },
+)
 Folder = Annotated[Path, typer.Argument(help="What fedlsa network init made.", show_default=False, metavar="DIR")]
 Site = Annotated[str, typer.Argument(help="Its name.", show_default=False, metavar="SITE")]
 Experiment = Annotated[str | None, typer.Option("--name", help="Of the experiment.", show_default="the latest")]
-Insecure = Annotated[
-    bool, typer.Option("--insecure", help="Plain text, no keys: for trials on one machine. Said loudly.")
-]
-takes_task = takes("task", network_options.task)
-takes_run = takes("run", network_options.run)
+INSECURE = "Plain text, no keys: for trials on one machine. Said loudly."
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 
 
@@ -59,17 +85,27 @@ def say(line: str) -> None:
 
 
 @app.command(epilog=INIT_EXAMPLES)
-@takes_task
+@takes(
+    {
+        "folder": Option("A new folder.", shown=False, metavar="DIR", positional=True),
+        "host": "Address or name by which sites reach the coordinator.",
+        "sites": "How many: site-1, site-2, ...",
+        "site": "Or their names, one option each.",
+        "port": "That sites reach.",
+        "inner_port": Option("Flower's own, on loopback only.", shown="the next one"),
+    },
+    regression=REGRESSION_TASK,
+    value=VALUE_TASK,
+)
 def init(
-    folder: Annotated[Path, typer.Argument(help="A new folder.", show_default=False, metavar="DIR")],
-    host: Annotated[str, typer.Option(help="Address or name by which sites reach the coordinator.")],
-    task: Callable[[], Task | None],
-    sites: Annotated[int | None, typer.Option(help="How many: site-1, site-2, ...", show_default=False)] = None,
-    site: Annotated[list[str] | None, typer.Option(help="Or their names, one option each.", show_default=False)] = None,
-    port: Annotated[int, typer.Option(help="That sites reach.")] = PORT,
-    inner_port: Annotated[
-        int | None, typer.Option(help="Flower's own, on loopback only.", show_default="the next one")
-    ] = None,
+    folder: Path,
+    host: str,
+    regression: Given,
+    value: Given,
+    sites: int | None = None,
+    site: list[str] | None = None,
+    port: int = PORT,
+    inner_port: int | None = None,
 ) -> None:
     """Make a network: certificates, a key and a bundle per site, service files, and a README for both roles."""
     from ..network.folder import setup
@@ -78,18 +114,13 @@ def init(
         raise ArgumentError(
             f"--sites or --site must be given, one of them; got {'neither' if sites is None else 'both'}"
         )
-    chosen = task()
-    options.check_folder("the folder", folder)
-    with network_options.option_names():
-        made = setup.init(
-            folder,
-            list(site or ()) if sites is None else checks.integer("sites", sites, at_least=1, at_most=setup.MAX_SITES),
-            host,
-            port,
-            task=Regression("y") if chosen is None else chosen,
-            inner_port=inner_port,
-        )
-    if chosen is None:
+    task = chosen_task(regression, value)
+    parsing.check_folder("the folder", folder)
+    named = (
+        checks.integer("sites", sites, at_least=1, at_most=setup.MAX_SITES) if sites is not None else list(site or ())
+    )
+    made = setup.init(folder, named, host, port, task=task or Regression("y"), inner_port=inner_port)
+    if task is None:
         say("the task: a regression of the column 'y' on all others; --target or --discount choose another")
     here = shlex.quote(str(folder))
     say(f"made {folder} for {len(made.sites)} site{'s' * (len(made.sites) > 1)}: {', '.join(made.sites)}")
@@ -100,33 +131,27 @@ def init(
 
 
 @app.command()
-def serve(
-    folder: Folder,
-    no_gate: Annotated[
-        bool,
-        typer.Option("--no-gate", help="Without the built-in gate: nginx or Caddy holds the address (see proxy/)."),
-    ] = False,
-    insecure: Insecure = False,
-) -> None:
+@takes(
+    {
+        "gate": "Without the built-in gate: nginx or Caddy holds the address (see proxy/).",
+        "insecure": INSECURE,
+    }
+)
+def serve(folder: Folder, gate: bool = True, insecure: bool = False) -> None:
     """Run the coordinator until it is interrupted; an unfinished run goes on where it was."""
     from ..network.coordinator import serve as coordinator
 
-    coordinator.serve(folder, gate=not no_gate, insecure=insecure, say=say)
+    coordinator.serve(folder, gate=gate, insecure=insecure, say=say)
 
 
 @app.command(epilog=START_EXAMPLES)
-@takes_run
-def start(
-    folder: Folder,
-    run: Callable[[], StartOptions],
-    detach: Annotated[bool, typer.Option("--detach", help="Start it and leave; status shows it.")] = False,
-) -> None:
+@takes({"detach": "Start it and leave; status shows it."}, run=START)
+def start(folder: Folder, run: Given, detach: bool = False) -> None:
     """Start a run across the sites that have joined, and show it: rounds, sites, drift, error, bytes."""
     from ..network.coordinator import serve as coordinator
 
     asked = run()
-    with network_options.option_names():
-        asked.least(len(Network.load(folder).sites))
+    asked.least(len(Network.load(folder).sites))
     coordinator.start(folder, asked, detach=detach, say=say)
 
 
@@ -147,56 +172,43 @@ def stop(folder: Folder, name: Experiment = None) -> None:
 
 
 @app.command()
-def result(
-    folder: Folder,
-    name: Experiment = None,
-    out: Annotated[Path | None, typer.Option(help="Save it: FILE.json.", show_default=False)] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
-) -> None:
+@takes({"out": "Save it: FILE.json.", "force": "Replace a file that exists."})
+def result(folder: Folder, name: Experiment = None, out: Path | None = None, force: bool = False) -> None:
     """The estimate of a run, on the original scale, with rounds, messages and bytes per site."""
     from ..network.coordinator import serve as coordinator
 
-    if out is not None:
-        checks.choice(f"the suffix of {str(out)!r}", out.suffix.lower(), (".json",))
-        options.refuse_to_overwrite([out], force)
-        options.check_folder("--out", out)
-        out.parent.mkdir(parents=True, exist_ok=True)
-    say(coordinator.result(folder, name, out=out))
-    if out is not None:
-        say(f"saved {out}")
+    file = parsing.target("--out", out, force, (".json",))
+    if file is None:
+        say(coordinator.result(folder, name, out=None))
+    parsing.write(file, lambda path: say(coordinator.result(folder, name, out=path)))
 
 
 @app.command(epilog=JOIN_EXAMPLES)
+@takes(
+    {
+        "bundle": Option("What the coordinator sent, or the folder it was unpacked to.", shown=False, positional=True),
+        "data": "The site's .parquet or .csv file.",
+        "loader": "Or a function that returns the columns: package.module:function.",
+        "folder": Option("Where the site keeps key and state.", shown="the bundle's name"),
+        "trust_coordinator": "Required: the coordinator can compute the rows from the replies.",
+        "share_moments": "Let the site's averages of products leave too: exact plans.",
+        "least_noise": Option("Refuse runs whose privacy noise, in units of their clip, is below this.", least=0),
+        "new_key": "The bundle brings a rotated key; the state stays.",
+        "yes": "Do not ask before joining.",
+        "insecure": INSECURE,
+    }
+)
 def join(
-    bundle: Annotated[
-        Path,
-        typer.Argument(help="What the coordinator sent, or the folder it was unpacked to.", show_default=False),
-    ],
-    data: Annotated[Path | None, typer.Option(help="The site's .parquet or .csv file.", show_default=False)] = None,
-    loader: Annotated[
-        str | None,
-        typer.Option(help="Or a function that returns the columns: package.module:function.", show_default=False),
-    ] = None,
-    folder: Annotated[
-        Path | None, typer.Option(help="Where the site keeps key and state.", show_default="the bundle's name")
-    ] = None,
-    trust_coordinator: Annotated[
-        bool,
-        typer.Option("--trust-coordinator", help="Required: the coordinator can compute the rows from the replies."),
-    ] = False,
-    share_moments: Annotated[
-        bool,
-        typer.Option("--share-moments", help="Let the site's averages of products leave too: exact plans."),
-    ] = False,
-    least_noise: Annotated[
-        float | None,
-        typer.Option(help="Refuse runs whose privacy noise, in units of their clip, is below this.", min=0),
-    ] = None,
-    new_key: Annotated[
-        bool, typer.Option("--new-key", help="The bundle brings a rotated key; the state stays.")
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before joining.")] = False,
-    insecure: Insecure = False,
+    bundle: Path,
+    data: Path | None = None,
+    loader: str | None = None,
+    folder: Path | None = None,
+    trust_coordinator: bool = False,
+    share_moments: bool = False,
+    least_noise: float | None = None,
+    new_key: bool = False,
+    yes: bool = False,
+    insecure: bool = False,
 ) -> None:
     """Join a network as a site: check the data, say what leaves the site, and take part until interrupted."""
     from ..network.coordinator import serve as coordinator
@@ -229,11 +241,8 @@ def join(
 
 
 @app.command()
-def demo(
-    folder: Annotated[
-        Path | None, typer.Option(help="Keep everything there.", show_default="a temporary folder, removed")
-    ] = None,
-) -> None:
+@takes({"folder": Option("Keep everything there.", shown="a temporary folder, removed")})
+def demo(folder: Path | None = None) -> None:
     """Try it on this machine: a coordinator and four sites over TLS, one of them killed and brought back."""
     from ..network import demo as trial
 

@@ -1,0 +1,151 @@
+"""The options that choose a problem and methods, from the two registries: every command that needs one takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .. import checks
+from ..algorithms import METHODS, Algorithm, PowerStep
+from ..errors import ArgumentError
+from ..problems import FAMILIES, Problem, make
+from ..problems.arguments import Parameter
+from .derived import Option, Options, Words
+from .parsing import share
+
+USUAL = "garnet"  # the family that is meant without --problem
+FLAGS = {"heterogeneous": "--heterogeneous/--homogeneous", "seed": "--problem-seed"}
+METHOD_NAMES = f"{', '.join(list(METHODS)[:-1])} or {list(METHODS)[-1]}"
+COMPARED = ("fedlsa", "scafflsa")  # without --method
+
+
+def make_problem(problem: str = USUAL, **settings: Any) -> Problem:
+    """The problem that the options describe; a parameter that its family does not have is an error."""
+    checks.choice("--problem", problem, FAMILIES)
+    return make(problem, **_of_family(problem, settings))
+
+
+def _of_family(family: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that were given, which must be the family's own."""
+    given = {name: value for name, value in settings.items() if value is not None}
+    for name in given.keys() - FAMILIES[family].parameters.keys():
+        owners = ", ".join(_owners(name))
+        raise ArgumentError(f"{_flag(name)} must go with --problem {owners}; got --problem {family}")
+    return given
+
+
+def as_options(problem: str, **settings: Any) -> list[str]:
+    """The options that differ from the defaults: what a reader types to have a problem again."""
+    words = [] if problem == USUAL else ["--problem", problem]
+    for name, parameter in FAMILIES[problem].parameters.items():
+        value = settings.get(name)
+        if value is None or value == parameter.default:
+            continue
+        on, _, off = _flag(name).partition("/")
+        words += [on if value else off] if parameter.kind is bool else [on, str(value)]
+    return words
+
+
+def _owners(name: str) -> dict[str, Parameter]:
+    """The families that have a parameter, the usual one first."""
+    families = sorted(FAMILIES.values(), key=lambda family: family.name != USUAL)
+    return {family.name: family.parameters[name] for family in families if name in family.parameters}
+
+
+def _flag(name: str) -> str:
+    return FLAGS.get(name, "--" + name.replace("_", "-"))
+
+
+def _option(name: str) -> Option:
+    """A parameter of one family or of several; each says what it is where they differ, and its default."""
+    owners = _owners(name)
+    first, kind = next(iter(owners)), next(iter(owners.values())).kind
+    text = owners[first].help
+    if first != USUAL:
+        text = " ".join(f"{family}: {parameter.help}" for family, parameter in owners.items())
+    words = _flag(name).replace("--", "").split("/")
+    defaults = {family: words[not p.default] if kind is bool else str(p.default) for family, p in owners.items()}
+    shown = [value if family == first else f"{family}: {value}" for family, value in defaults.items()]
+    alike = len(set(defaults.values())) == 1
+    return Option(text, _flag(name), shown=shown[0] if alike else ", ".join(shown), kind=kind | None)
+
+
+def _problem_options() -> Options:
+    names = dict.fromkeys(n for f in (FAMILIES[USUAL], *FAMILIES.values()) for n in f.parameters)
+    family = f"Family of problems: {', '.join(FAMILIES)}."
+    return Options(make_problem, {"Problem": {"problem": family} | {name: _option(name) for name in names}})
+
+
+PROBLEM = _problem_options()
+
+
+def make_methods(
+    method: list[str] | None = None,
+    step_size: float = 0.1,
+    power: float | None = None,
+    local_steps: int = 10,
+    probability: float | None = None,
+    participation: float | None = None,
+    participants: int | None = None,
+    projection: float | None = None,
+    average_after: int | None = None,
+) -> list[Algorithm]:
+    """One method for each name, all with the same parameters; rounds of random length are as long in the mean."""
+    names = check_methods(method or COMPARED)
+    random = [name for name in names if METHODS[name].random_lengths]
+    if probability is not None and not random:
+        raise ArgumentError(f"--probability is a parameter of scaffnew; got the methods {', '.join(names)}")
+    checks.integer("--local-steps", local_steps, at_least=1)
+    checks.real("--step-size", step_size, above=0)
+    eta: float | PowerStep = step_size if power is None else PowerStep(step_size, power)
+    options: Any = {
+        "participation": participation,
+        "participants": participants,
+        "projection": projection,
+        "average_after": average_after,
+    }
+    return [
+        METHODS[name].with_steps(eta, local_steps, **options)
+        if probability is None or name not in random
+        else METHODS[name](eta, probability=probability, **options)  # type: ignore[call-arg]
+        for name in names
+    ]
+
+
+def check_methods(names: Any) -> list[str]:
+    """Known names, each once."""
+    for name in names:
+        checks.choice("--method", name, METHODS)
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise ArgumentError(f"--method must name each method once; got {twice[0]!r} {names.count(twice[0])} times")
+    return list(names)
+
+
+def method_option(usual: str) -> Option:
+    """`--method`, which may be repeated; usual : the methods that are meant without it, in words."""
+    return Option(f"{METHOD_NAMES}; repeat it to compare. By default {usual}.", kind=list[str] | None, shown=False)
+
+
+BASIC: Words = {
+    "method": method_option(" and ".join(COMPARED)),
+    "step_size": "Step size eta.",
+    "local_steps": "Observations between communications, H.",
+    "probability": "Scaffnew: chance to communicate. By default 1 / local steps.",
+}
+BASIC_METHODS = Options(make_methods, {"Method": BASIC})
+ALL_METHODS = Options(
+    make_methods,
+    {
+        "Method": {
+            **BASIC,
+            "power": "Decrease the step: eta / (t + 1)^power in round t.",
+            "participation": Option(
+                "Share of the agents that take part in a round, such as 0.3.", shown="all agents", kind=str, read=share
+            ),
+            "participants": "The same as a count.",
+            "projection": "Radius of the ball that holds theta.",
+            "average_after": "Report the mean of iterates from this round on.",
+        }
+    },
+)

@@ -1,0 +1,142 @@
+"""The commands `fedlsa fit value`, `fedlsa fit regression` and `fedlsa evaluate`: from the sites' files to a model."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import typer
+
+from .. import checks, figures
+from ..errors import ArgumentError
+from ..figures import style
+from ..fit import Fit, Regression, Value
+from ..fit import evaluate as on_holdout
+from ..fit import fit as fit_sites
+from ..fit.problem import MEMORY
+from . import parsing
+from .derived import Given, Option, Options, Table, Words, takes
+from .display import stages
+from .summaries import print_evaluation, print_fit, save_evaluation
+from .task_options import BY_HAND, EPSILON, REGRESSION, VALUE
+
+FIT_HELP = """Estimate one model from the files of all sites, with error bars.
+
+A site is a Parquet or CSV file. What is shared is the solution of the averaged system; see docs/data.md."""
+VALUE_EXAMPLES = """[bold]Examples[/bold]
+
+fedlsa fit value hospital-*.parquet --discount 0.95 --epsilon 0.02 --out model.json
+
+fedlsa fit value lake-*.csv --discount 0.9 --features 'OneHot(16)' --trace 0.8 --plot values.png
+
+fedlsa fit value pole-*.parquet --discount 0.99 --features 'Fourier(low=[-2.4, -0.2], high=[2.4, 0.2], order=3)'"""
+REGRESSION_EXAMPLES = """[bold]Examples[/bold]
+
+fedlsa fit regression firm-*.csv --target invest --out model.json
+
+fedlsa fit regression firm-*.csv --target invest --features value,capital --weight samples --uncentred --baselines"""
+EVALUATE_EXAMPLES = """[bold]Examples[/bold]
+
+fedlsa evaluate model.json holdout.parquet
+
+fedlsa evaluate model.json new-*.csv --out table.csv"""
+
+FILES = Option("One file per site: .parquet or .csv.", shown=False, metavar="FILE...", positional=True)
+RUN = Options(
+    fit_sites,
+    {
+        "Run": {
+            "epsilon": f"{EPSILON} By default no combination of coefficients is off by a tenth of its standard error.",
+            **BY_HAND,
+            "local_steps": "Steps of a site between communications (scaffnew: on average).",
+            "max_samples": "Most steps of a site. By default 4 times the fewest that reach epsilon.",
+            "local": "What a step uses: rows at random, the log in its order, the site's means, or auto.",
+            "memory": Option(
+                "For rows; files that need more are read again, and steps use means. Such as 500MB or 8GB.",
+                kind=str,
+                read=parsing.size,
+            ),
+        },
+        "Error bars": {
+            "lag": "How many rows apart scores may be correlated. By default 0 for a regression; chosen for values.",
+            "centred": Option("Score covariances about 0 (HC0), not about each site's mean.", "--uncentred"),
+            "bootstrap": "Error bars from so many replicas of the run too.",
+        },
+        "Output": {"baselines": "Compare with protocols of one message per site."},
+    },
+    defaults={"memory": f"{MEMORY / 2**30:g}GiB"},
+)
+OUTPUT: Table = {
+    "files": FILES,
+    "Error bars": {"level": "Of confidence intervals."},
+    "Output": {
+        "out": "Save the model: FILE.json, for fedlsa evaluate.",
+        "plot": "Draw coefficients and errors: .png, .pdf or .svg.",
+        "force": "Replace files that exist.",
+        "quiet": "No bar and no tables.",
+    },
+}
+app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
+
+
+def fit(
+    context: typer.Context,
+    files: list[Path],
+    task: Given,
+    run: Given,
+    level: float = 0.95,
+    out: Path | None = None,
+    plot: Path | None = None,
+    force: bool = False,
+    quiet: bool = False,
+) -> None:
+    """The fit of a task, shown, saved and drawn as asked."""
+    model, picture = parsing.target("--out", out, force, (".json",)), parsing.target("--plot", plot, force)
+    checks.real("--level", level, above=0, below=1)
+    arguments, wanted, sites = run.arguments, task(), parsing.site_files(files)
+    if picture is not None:
+        style.matplotlib()  # now rather than after the work
+    with stages(shown=not quiet) as progress:
+        fitted = fit_sites(sites, wanted, progress=progress, **arguments)
+    fitted = replace(fitted, made_by={"command": context.obj} | fitted.made_by)
+    if not quiet:
+        print_fit(fitted, level)
+    parsing.write(model, fitted.save, quiet=quiet)
+    draw = partial(figures.coefficients, fitted, level=level)
+    parsing.write_picture(picture, draw, context.obj, quiet=quiet)
+    if model is not None and not quiet:
+        print(f"on other data:  fedlsa evaluate {shlex.quote(str(model))} FILE")
+    elif picture is None and not quiet:
+        print("nothing saved: --out model.json keeps the model, --plot FILE.png draws it")
+
+
+def _of_task(task: type, words: Words) -> Callable[..., None]:
+    return takes(OUTPUT, task=Options(task, {"What to estimate": words}), run=RUN)(fit)
+
+
+VALUE_HELP = "The value function of the policy that made the logs, by TD: columns of states, rewards and ends."
+REGRESSION_HELP = "A linear model of one column by others: least squares over all sites."
+app.command("value", help=VALUE_HELP, epilog=VALUE_EXAMPLES)(_of_task(Value, VALUE))
+app.command("regression", help=REGRESSION_HELP, epilog=REGRESSION_EXAMPLES)(_of_task(Regression, REGRESSION))
+
+
+@takes(
+    {
+        "model": Option("What fedlsa fit --out wrote.", shown=False, metavar="MODEL.json", positional=True),
+        "files": replace(FILES, help="Data that the fit has not seen: .parquet or .csv."),
+        "Output": {"out": "Save the table: FILE.csv.", "force": "Replace a file that exists."},
+    }
+)
+def evaluate(
+    context: typer.Context, model: Path, files: list[Path], out: Path | None = None, force: bool = False
+) -> None:
+    """How a fitted model does on data that it has not seen, file by file and on all together."""
+    table = parsing.target("--out", out, force, (".csv",))
+    if model.suffix.lower() in (".csv", ".parquet"):
+        raise ArgumentError(f"the model must come first, a file of fedlsa fit --out; got {str(model)!r}")
+    found = on_holdout(Fit.load(model), parsing.site_files(files))
+    print_evaluation(found)
+    parsing.write(table, lambda path: save_evaluation(found, path, context.obj))

@@ -1,0 +1,125 @@
+"""The commands `fedlsa simulate` and `fedlsa plot`: runs on one machine, and the figure of saved ones."""
+
+from __future__ import annotations
+
+import shlex
+from functools import partial
+from pathlib import Path
+
+import typer
+
+from .. import checks, engine, figures, results
+from ..figures.drawing_checks import SCALES
+from ..figures.lines import COSTS
+from . import parsing
+from .choices import ALL_METHODS, PROBLEM
+from .derived import Given, Option, Options, takes
+from .display import live_bar
+from .summaries import print_table
+
+SIMULATE_EXAMPLES = """[bold]Examples[/bold]
+
+fedlsa simulate --local-steps 1000 --plot drift.png
+
+fedlsa simulate --method fedlsa --method scafflsa --method scaffnew --seeds 20 --out out/three
+
+fedlsa simulate --method fedlsa --step-size 0.5 --power 0.7 --participation 0.3 --out run.nc"""
+PLOT_EXAMPLES = """[bold]Examples[/bold]
+
+fedlsa plot fedlsa.nc scafflsa.nc
+
+fedlsa plot out/*.nc --x samples --scale log --title "Error against data" --out figure.pdf"""
+RUN = Options(
+    engine.simulate_grid,
+    {
+        "Run": {
+            "rounds": Option("Communications T.", kind=int),
+            "seeds": Option("A count (10) or a list (3,5,8).", kind=str, read=parsing.count_or_list),
+            "engine": "cpu, cuda (an NVIDIA GPU), auto (whichever is quicker) or reference (to be read).",
+            "dtype": "float64 or float32.",
+            "threads": "By default all cores.",
+            "record": Option(
+                "Rounds to keep: how many (200), or which (0,10,100).", kind=str, read=parsing.count_or_list
+            ),
+        }
+    },
+)
+
+
+@takes(
+    {
+        "Run": {
+            "sampling": "iid or markov (one trajectory per agent).",
+            "thin": "markov: use every thin-th observation.",
+        },
+        "Output": {
+            "out": "Save results: FILE.nc, or a folder with a file per method.",
+            "plot": "Draw the error curves: .png, .pdf or .svg.",
+            "force": "Replace files that exist.",
+            "quiet": "No bar and no table.",
+        },
+    },
+    problem=PROBLEM,
+    methods=ALL_METHODS,
+    run=RUN,
+)
+def simulate(
+    context: typer.Context,
+    problem: Given,
+    methods: Given,
+    run: Given,
+    sampling: str = "iid",
+    thin: int | None = None,
+    out: Path | None = None,
+    plot: Path | None = None,
+    force: bool = False,
+    quiet: bool = False,
+) -> None:
+    """Run methods on a problem, all on the same random numbers; show, save and draw how far they get."""
+    chosen, how, arguments = methods(), parsing.make_sampling(sampling, thin), run.arguments
+    names = [algorithm.name for algorithm in chosen]
+    files = [] if out is None else parsing.result_paths(out, names)
+    parsing.refuse_to_overwrite(files, force)
+    for path in files:
+        parsing.check_folder("--out", path)
+    picture = parsing.target("--plot", plot, force)
+    made = problem()
+    compiled = arguments["engine"] != "reference"
+    with live_bar(" + ".join(names), shown=not quiet, updates=compiled) as progress:
+        runs = engine.simulate_grid(made, chosen, sampling=how, progress=progress, **arguments)
+    bias = [figures.predicted_bias(r, made) for r in runs]
+    if not quiet:
+        print_table(runs, bias)
+    for result, path in zip(runs, files, strict=False):
+        parsing.write(path, partial(results.save, result), quiet=quiet)
+    parsing.write_picture(picture, partial(figures.error_curves, runs, bias=bias), context.obj, quiet=quiet)
+    if files and not quiet:
+        print(f"draw it:  fedlsa plot {shlex.join(map(str, files))}")
+    elif not quiet and picture is None:
+        print("nothing saved: --out FILE.nc keeps the results, --plot FILE.png draws them")
+
+
+@takes(
+    {
+        "result": Option("Files that fedlsa simulate --out wrote.", shown=False, positional=True),
+        "out": "The figure: .png, .pdf or .svg; one that exists is replaced.",
+        "x": "communications, samples (per agent) or uploads (messages).",
+        "scale": "Of the horizontal axis: linear or log.",
+        "title": "A line above the figure.",
+    }
+)
+def plot(
+    context: typer.Context,
+    result: list[Path],
+    out: Path = Path("figure.png"),
+    x: str = "communications",
+    scale: str = "linear",
+    title: str | None = None,
+) -> None:
+    """Draw the error of saved results against their cost, with the bias that theory predicts for FedLSA."""
+    checks.choice("--x", x, COSTS)
+    checks.choice("--scale", scale, SCALES)
+    picture = parsing.target("--out", out, force=True)
+    runs = [results.load(path) for path in result]
+    figure = figures.error_curves(runs, bias=[figures.predicted_bias(r) for r in runs], title=title, x=x, scale=scale)
+    parsing.write_picture(picture, lambda: figure, context.obj)

@@ -1,0 +1,203 @@
+"""The tables of commands: results of simulations, exact errors, plans, fits and evaluations."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import xarray as xr
+from rich.table import Table
+
+from .. import results
+from ..algorithms import Algorithm
+from ..figures.labels import common_setting, method_name, names
+from ..files import replacing
+from ..fit import Fit, Residuals, TDErrors
+from ..theory.planner import Plan
+from ..theory.stationary import Stationary
+from .display import counted, number, print_all, table
+
+COEFFICIENTS, SITES = 64, 20  # rows that are shown at most
+LOCAL = {"rows": "rows at random", "log": "rows in their order", "means": "each site's means"}
+
+
+def print_table(runs: Sequence[xr.Dataset], bias: Sequence[float]) -> None:
+    """One row per result: what it cost, its final error with a standard error, and what theory predicts for FedLSA."""
+    rows = results.summary(runs)
+    headings = ["communi-\ncations", "samples\nper agent", "final MSE ±\nstandard error", "predicted\n‖bias‖²"]
+    cells = [
+        [
+            name,
+            f"{row['communications']:,}",
+            f"{row['samples']:,.0f}",
+            number(row["mse"]) + ("" if math.isnan(row["mse"]) else f" ± {number(row['standard_error'], 2)}"),
+            number(level),
+        ]
+        for name, row, level in zip(names(runs), rows, bias, strict=True)
+    ]
+    if any(row["diverged"] for row in rows):
+        headings.append("seeds that\ndiverged")
+        cells = [[*line, f"{row['diverged']} of {row['seeds']}"] for line, row in zip(cells, rows, strict=True)]
+    print_all(table("method", *headings, rows=cells), heading=common_setting(runs))
+
+
+def print_exact(
+    curves: Sequence[xr.Dataset], ends: Sequence[Stationary], limits: Sequence[float], step_size: float
+) -> None:
+    """One row per method: its exact error at the last round and in the limit, and how far it is from unstable."""
+    rows, notes = [], []
+    for c, end, limit in zip(curves, ends, limits, strict=True):
+        name, parts = method_name(c), (end.mse, float(end.bias @ end.bias), end.variance)
+        shown = map(number, parts) if end.stable else ["-"] * 3
+        rows.append([name, number(float(c["mse"][-1])), *shown, f"{end.radius:.6g}", number(limit)])
+        if not end.stable:
+            notes.append(
+                f"{name} is unstable with step size {step_size:g}: its second moment grows without bound"
+                f" (mean-square radius {end.radius:.4g}, not below 1)."
+            )
+    if any(math.isnan(limit) for limit in limits):
+        notes.append("Step sizes that take minutes to find are left out; --limit finds them.")
+    found = table(
+        "method", f"exact MSE,\nround {int(curves[0]['round'][-1]):,}", "stationary\nMSE", "squared\nbias", "variance",
+        "mean-square\nradius", "unstable from\nstep size", rows=rows,
+    )  # fmt: skip
+    attrs = curves[0].attrs
+    print_all(found, *notes, heading=f"N = {attrs['agents']},  d = {attrs['dim']},  i.i.d. sampling,  exact")
+
+
+def print_plans(plans: Sequence[Plan]) -> None:
+    """One row per plan: how to run it, what it costs, and how close it gets."""
+    headings = ["step size", "local steps or\nprobability", "communi-\ncations", "samples\nper agent"]
+    rows = [
+        [
+            type(p.algorithm).__name__,
+            f"{p.algorithm.step_size:.4g}",
+            f"p = {_length(p.algorithm):.4g}" if p.algorithm.random_lengths else f"{_length(p.algorithm):,}",
+            f"{p.rounds:,}",
+            f"{p.samples:,.0f}",
+            number(p.rmse),
+            f"{p.bytes:,}",
+        ]
+        for p in plans
+    ]
+    bases = ", ".join(dict.fromkeys(p.basis for p in plans))
+    found = table("method", *headings, "predicted\nRMSE", "bytes", rows=rows)
+    print_all(found, heading=f"by {bases},  i.i.d. sampling")
+
+
+def _length(algorithm: Algorithm) -> Any:
+    return getattr(algorithm, algorithm.length)
+
+
+def print_fit(fit: Fit, level: float) -> None:
+    """Coefficients, the run, the parts of the error, the sites, and baselines where there are some."""
+    more, far = len(fit.names) - COEFFICIENTS, len(fit.per_site) - SITES
+    weights = "a site counts as 1/N" if fit.weight == "sites" else "a site counts as its share of rows"
+    rows = counted(sum(s.rows for s in fit.per_site), "row")
+    parts: list[str | Table] = [
+        _coefficients(fit, level),
+        *([f"and {more} more; --out keeps all"] if more > 0 else []),
+        "The estimate is the solution of all sites' data together. The protocol's answer is where this run ends:",
+        _run(fit),
+        _parts(fit),
+        _sites(fit),
+        "Distance, influence, noise and finite data are in standard errors of the estimate.",
+        *([f"the {SITES} sites furthest away; {far} more, --out keeps all"] if far > 0 else []),
+    ]
+    if fit.baselines:
+        headings = ["from the data's solution,\nstandard errors", "numbers that\na site sends", "messages", "bytes"]
+        ways = [
+            [r.name, number(r.distance), f"{r.numbers:,}", f"{r.messages:,}", f"{r.bytes:,}"] for r in fit.baselines
+        ]
+        parts += [table("way to an answer", *headings, rows=ways), *(f"{r.name}: {r.reveals}" for r in fit.baselines)]
+    print_all(*parts, heading=f"{counted(len(fit.per_site), 'site')}, {rows}; {weights}")
+
+
+def _coefficients(fit: Fit, level: float) -> Table:
+    percent = f"{100 * level:g}%"
+    headings = ["estimate", "standard\nerror", f"{percent} interval,\nfrom", "\nto", "by the\nprotocol"]
+    columns: list[Any] = [fit.theta, fit.standard_error, *fit.confidence_interval(level).T, fit.protocol]
+    if fit.bootstrap is not None:
+        headings += ["bootstrap\nerror", f"bootstrap {percent},\nfrom", "\nto"]
+        columns += [fit.bootstrap.standard_error, *fit.bootstrap.interval(level).T]
+    named = list(enumerate(fit.names))[:COEFFICIENTS]
+    return table("coefficient", *headings, rows=[[name, *(number(c[j], 5) for c in columns)] for j, name in named])
+
+
+def _run(fit: Fit) -> str:
+    p, a = fit.plan, fit.plan.algorithm
+    steps = f"probability {_length(a):.4g}" if a.random_lengths else counted(_length(a), "local step")
+    by = p.basis if fit.epsilon is None else f"planned by {p.basis} for epsilon = {fit.epsilon:.3g}"
+    return (
+        f"{type(a).__name__} from 0 on {LOCAL[fit.local]}: step size {a.step_size:.4g}, {steps}, "
+        f"{counted(p.rounds, 'communication')}, {counted(p.uploads, 'message')}, {p.bytes:,} bytes up and down; {by}"
+    )
+
+
+def _parts(fit: Fit) -> Table:
+    """The squares of the parts add up, so shares are of squares."""
+    total = sum(e**2 for e in fit.error.values())
+    shares = {n: f"{100 * e**2 / total:.1f}%" if 0 < total < math.inf else "-" for n, e in fit.error.items()}
+    rows = [[name, number(e), shares[name]] for name, e in fit.error.items()]
+    return table("error of the protocol's answer, by origin", "standard\nerrors", "share", rows=rows)
+
+
+def _sites(fit: Fit) -> Table:
+    far = sorted(fit.per_site, key=lambda s: -math.inf if math.isnan(s.distance) else -s.distance)
+    kept = {id(s) for s in far[:SITES]}
+    rows = [
+        [s.name, f"{s.rows:,}", *map(number, (s.weight, s.distance, s.influence, s.noise, s.finite_data))]
+        for s in fit.per_site
+        if id(s) in kept
+    ]
+    headings = ["rows", "weight", "own solution,\ndistance", "influence", "noise", "finite\ndata"]
+    return table("site", *headings, rows=rows)
+
+
+def print_evaluation(found: Sequence[Residuals] | Sequence[TDErrors]) -> None:
+    """A row for each file, and what the columns do not say."""
+    residuals = [r for r in found if isinstance(r, Residuals)]
+    if residuals:
+        headings = ["rows", "R²", "RMSE", "spread of\nthe target", "mean\nresidual"]
+        rows = [[r.name, f"{r.rows:,}", *map(number, (r.r_squared, r.rmse, r.spread, r.mean))] for r in residuals]
+        missing = any(math.isnan(r.r_squared) for r in residuals)
+        notes = ["R² is missing where the target does not vary."] * missing
+    else:
+        headings = [
+            "rows", "mean squared\nTD error", "norm of mean\nTD update", "RMSE against\nreturns", "spread of\nreturns",
+            "mean\nreturn", "episodes", "of them\ncut", "put in\nfor cuts",
+        ]  # fmt: skip
+        rows = [
+            [
+                t.name,
+                f"{t.rows:,}",
+                *map(number, (t.td_error, t.update, t.return_rmse, t.return_spread, t.return_mean)),
+                f"{t.episodes:,}",
+                "-" if math.isnan(t.cut) else f"{t.cut:.0%}",
+                number(t.remainder),
+            ]
+            for t in found
+            if isinstance(t, TDErrors)
+        ]
+        notes = [
+            "The TD error is not the error of the values: it holds the noise of transitions. The update is 0 for the "
+            "solution of these data.",
+            "The RMSE against returns holds their own noise. Episodes that were cut before they ended are counted with "
+            "the model's own value of the state at the cut, whose root mean square over all rows is what was put in.",
+        ]
+    print_all(table("hold-out", *headings, rows=rows), *notes)
+
+
+def save_evaluation(found: Sequence[Residuals] | Sequence[TDErrors], path: Path, command: str) -> None:
+    """The table as CSV, after a comment with the command that makes it."""
+    rows = [asdict(row) for row in found]
+    with replacing(path, "the table") as part, open(part, "w", encoding="utf-8", newline="") as file:
+        file.write(f"# {command}\n")
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(rows[0])
+        for row in rows:
+            writer.writerow("" if isinstance(v, float) and math.isnan(v) else v for v in row.values())
