@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fedlsa.engine.tables import layout
+from fedlsa.engine.outcome_tables import outcome_tables
 from fedlsa.problems import Problem, RankOne
 from fedlsa.sampling import IID
 
@@ -84,7 +84,7 @@ def jax_loop(problem: Problem, eta: float, H: int, draw: str = "cumulative") -> 
             cumulative[m, : span.stop - span.start - 1] = np.cumsum(problem.prob[span])[:-1]
         law = (jnp.asarray(cumulative[table]),)
     else:
-        where = layout(problem, IID())
+        where = outcome_tables(problem, IID())
         law = (jnp.asarray(where.slot[table].astype(np.int32)), jnp.asarray(where.shift[table].astype(np.uint32)))
         slots = jnp.asarray(where.slots)
 

@@ -68,7 +68,7 @@ def test_a_module_imports_only_what_stands_to_its_left(module):
 
 
 def test_the_walk_over_imports_sees_what_is_there():
-    assert {"fedlsa.engine.kernel", "fedlsa.problems", "fedlsa.algorithms"} <= imports("fedlsa.engine.task")
+    assert {"fedlsa.engine.cpu_kernel", "fedlsa.problems", "fedlsa.engine.jobs"} <= imports("fedlsa.engine.cpu")
     assert "fedlsa.engine" in imports("fedlsa")
 
 

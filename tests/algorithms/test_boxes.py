@@ -7,9 +7,9 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.algorithms import METHODS, supporting
+from fedlsa.engine.outcome_tables import first_states, outcome_tables
 from fedlsa.engine.random import uniforms
 from fedlsa.engine.reference import Observer
-from fedlsa.engine.tables import first_states, layout
 
 ETA, N, T, H = 0.3, 4, 8, 6
 SEED = 11
@@ -17,7 +17,7 @@ SEED = 11
 
 def observers(problem, sampling, outcomes_only=False):
     """One stream of observations per agent; with `outcomes_only` they give the numbers of the outcomes instead."""
-    where = layout(problem, sampling)
+    where = outcome_tables(problem, sampling)
     states = first_states(problem, sampling, where, SEED) if isinstance(sampling, fl.Markov) else [None] * N
     if outcomes_only:
         numbered = SimpleNamespace(matrices=lambda span: ([span.start], [None]))

@@ -216,14 +216,14 @@ def test_an_interruption_leaves_no_file_and_exit_code_130(fedlsa, tmp_path, monk
 SAYS_WHEN_IT_RUNS = """
 import sys
 from fedlsa.cli import main
-from fedlsa.engine.task import Run
+from fedlsa.engine.cpu import CpuTask
 
-def advance(run, *args):
-    Run.advance = real
+def advance(task, *args):
+    CpuTask.advance = real
     print("go", flush=True)
-    return real(run, *args)
+    return real(task, *args)
 
-real, Run.advance = Run.advance, advance
+real, CpuTask.advance = CpuTask.advance, advance
 sys.exit(main())
 """
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import fedlsa as fl
-from fedlsa.engine import kernel, local, sources, tables
+from fedlsa.engine import compiled, cpu_kernel, local, outcome_tables
 from fedlsa.fit import replicas
 
 ROOT = Path(fl.__file__).parent
@@ -66,7 +66,7 @@ def cached():
 @pytest.mark.parametrize(("path", "name"), list(cached()))
 def test_a_cached_function_that_calls_other_files_knows_their_digest(path, name):
     others = {p for p, _ in reached(path, name)} & COMPILED - {path}
-    listed = {Path("engine") / f for f in sources.FILES}
+    listed = {Path("engine") / f for f in compiled.FILES}
     scalar = path.name == "random.py"  # its vectors are used by the kernel alone
     if others and not scalar:
         assert others <= listed
@@ -74,19 +74,19 @@ def test_a_cached_function_that_calls_other_files_knows_their_digest(path, name)
 
 
 def test_the_digest_changes_with_each_file_and_is_part_of_the_key_of_every_signature():
-    for name in sources.FILES:
-        assert sources.digest((name,)) != sources.digest(())
-    assert len({sources.digest((name,)) for name in sources.FILES}) == len(sources.FILES)
-    tables.layout(fl.problems.garnet(agents=2, states=4, features=2, branching=2), fl.IID())
-    (signature, *_) = tables._fill.signatures
-    assert sources.SOURCES in str(signature[-1])
+    for name in compiled.FILES:
+        assert compiled.digest((name,)) != compiled.digest(())
+    assert len({compiled.digest((name,)) for name in compiled.FILES}) == len(compiled.FILES)
+    outcome_tables.outcome_tables(fl.problems.garnet(agents=2, states=4, features=2, branching=2), fl.IID())
+    (signature, *_) = outcome_tables._fill.signatures
+    assert compiled.SOURCES in str(signature[-1])
     for function in (
-        kernel.run,
+        cpu_kernel.run,
         local._on_rows,
-        tables._fill,
-        tables._draw_states,
+        outcome_tables._fill,
+        outcome_tables._draw_states,
         replicas.weight_bits,
         replicas.advance,
     ):
-        assert function.py_func.__defaults__ == (sources.SOURCES,)
-    assert sources.digest() == sources.SOURCES
+        assert function.py_func.__defaults__ == (compiled.SOURCES,)
+    assert compiled.digest() == compiled.SOURCES

@@ -6,6 +6,7 @@ from numba import config
 
 import fedlsa as fl
 from fedlsa.engine import cuda
+from fedlsa.engine.jobs import Outcome
 
 PROBLEM = fl.problems.garnet(agents=2, states=12, features=8)
 
@@ -21,7 +22,7 @@ def test_without_a_gpu_one_line_says_what_to_install():
 
 def test_auto_stays_on_the_cpu_where_there_is_no_gpu(monkeypatch):
     monkeypatch.setattr(cuda, "available", lambda: False)
-    monkeypatch.setattr(cuda, "WORTH_IT", 0.0)
+    monkeypatch.setattr(cuda, "LEAST_UPDATES", 0.0)
     run = fl.simulate(PROBLEM, fl.FedLSA(0.1, 2), rounds=3, seeds=1, engine="auto")
     same = fl.simulate(PROBLEM, fl.FedLSA(0.1, 2), rounds=3, seeds=1, engine="cpu")
     assert run.identical(same)
@@ -33,10 +34,11 @@ def test_auto_takes_a_gpu_that_is_there_for_what_is_worth_it(monkeypatch):
     def run_all(jobs, report):
         taken.append(len(jobs))
         d, N = PROBLEM.dim, PROBLEM.n_agents
-        return [(np.zeros((1, 2, d)), np.zeros((1, 2)), np.array([-1]), np.zeros((1, N, d))) for _ in jobs]
+        outcome = Outcome(np.zeros((1, 2, d)), np.zeros((1, 2), np.int64), np.array([-1]), np.zeros((1, N, d)))
+        return [outcome for _ in jobs]
 
     monkeypatch.setattr(cuda, "available", lambda: True)
-    monkeypatch.setattr(cuda, "WORTH_IT", 10.0)
+    monkeypatch.setattr(cuda, "LEAST_UPDATES", 10.0)
     monkeypatch.setattr(cuda, "run_all", run_all)
     run = fl.simulate(PROBLEM, fl.FedLSA(0.1, 2), rounds=3, seeds=1, engine="auto", record=2)
     assert taken == [1]

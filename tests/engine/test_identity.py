@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import fedlsa as fl
-from fedlsa.engine import task
+from fedlsa.engine import cpu
 
 SEEDS = [5, 0, 2**63 + 5, 17, 9, 2, 31]
 
@@ -70,10 +70,10 @@ def test_a_grid_gives_what_each_of_its_runs_gives_alone(problem):
 
 @every_method
 @pytest.mark.parametrize("threads", [1, 2, 3])
-@pytest.mark.parametrize("limit", ["SEGMENT", "SHARED"])
+@pytest.mark.parametrize("limit", ["SEGMENT_WORK", "SHARED_ROUND_WORK"])
 def test_rounds_shared_by_threads_give_the_same_bits(problem, algorithm, threads, limit, monkeypatch):
     whole = run(problem, algorithm, seeds=[17])
-    monkeypatch.setattr(task, limit, 1.0)  # every round is too long for one call, or long enough to share
+    monkeypatch.setattr(cpu, limit, 1.0)  # every round is too long for one call, or long enough to share
     assert whole.identical(run(problem, algorithm, seeds=[17], threads=threads))
 
 
@@ -81,14 +81,14 @@ def test_rounds_shared_by_threads_give_the_same_bits(problem, algorithm, threads
 @every_sampling
 def test_runs_cut_into_segments_give_the_same_bits(problem, algorithm, sampling, monkeypatch):
     whole = run(problem, algorithm, sampling=sampling)
-    calls, advance = [], task.Run.advance
+    calls, advance = [], cpu.CpuTask.advance
 
     def two_rounds(self, *rest):
         calls.append(id(self))
-        monkeypatch.setattr(task, "SEGMENT", 2.5 * self.updates_per_round * self.task.D)
+        monkeypatch.setattr(cpu, "SEGMENT_WORK", 2.5 * self.updates_per_round * self.task.D)
         advance(self, *rest)
 
-    monkeypatch.setattr(task.Run, "advance", two_rounds)
+    monkeypatch.setattr(cpu.CpuTask, "advance", two_rounds)
     assert whole.identical(run(problem, algorithm, sampling=sampling))
     assert len(calls) == 5 * len(set(calls))  # nine rounds, two at a time
 
@@ -96,8 +96,8 @@ def test_runs_cut_into_segments_give_the_same_bits(problem, algorithm, sampling,
 def test_the_number_of_chains_that_step_together_changes_nothing(problem, monkeypatch):
     algorithm = fl.SCAFFLSA(0.3, 5)
     wide = run(problem, algorithm)
-    monkeypatch.setattr(task, "register_lanes", lambda: 32)
-    assert task.shapes(problem, "float64")[0].G == 2
+    monkeypatch.setattr(cpu, "register_lanes", lambda: 32)
+    assert cpu.shapes(problem, "float64")[0].G == 2
     assert wide.identical(run(problem, algorithm))
 
 

@@ -8,9 +8,9 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.engine.local import Means, Rows, alias_slots
+from fedlsa.engine.outcome_tables import outcome_tables
 from fedlsa.engine.reference import Observer
 from fedlsa.engine.schedule import schedule
-from fedlsa.engine.tables import layout
 
 D, AGENTS = 8, 3
 
@@ -82,7 +82,7 @@ def test_steps_are_those_of_the_readable_observer_from_any_step_on():
     theta, xi = rng.normal(size=(2, D))
     local = rows_of(problem, agent)
     for first, steps in ((0, 1), (3, 6), (4, 9), (4098, 5)):
-        observer = Observer(problem, fl.IID(), layout(problem, fl.IID()), seed, agent, None, first)
+        observer = Observer(problem, fl.IID(), outcome_tables(problem, fl.IID()), seed, agent, None, first)
         hat = theta
         for _ in range(steps):
             A, b = observer.receive()

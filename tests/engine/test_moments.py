@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import fedlsa as fl
+from fedlsa.engine.outcome_tables import first_states, outcome_tables
 from fedlsa.engine.reference import Observer
-from fedlsa.engine.tables import first_states, layout
 
 ETA, H, T = 0.4, 5, 30
 
@@ -165,7 +165,7 @@ def chain():
 
 
 def test_trajectories_start_from_the_stationary_law(chain):
-    where, n = layout(chain, fl.Markov()), 20_000
+    where, n = outcome_tables(chain, fl.Markov()), 20_000
     starts = np.array([first_states(chain, fl.Markov(), where, seed) for seed in range(n)])
     for c in range(2):
         law = chain.chain.stationary[12 * c : 12 * (c + 1)]
@@ -175,7 +175,7 @@ def test_trajectories_start_from_the_stationary_law(chain):
 
 def test_trajectories_move_with_the_transition_probabilities(chain):
     sampling = fl.Markov(start=(0, 0))
-    agent = Observer(chain, sampling, layout(chain, sampling), 1, 1, 0)
+    agent = Observer(chain, sampling, outcome_tables(chain, sampling), 1, 1, 0)
     z = {}
     for k in range(chain.first[1], chain.first[2]):
         A, b = chain.observations.matrices(slice(k, k + 1))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numba import njit
 
-from fedlsa.engine import draws
+from fedlsa.engine import cpu_steps
 from fedlsa.engine.memory import load, store
 from fedlsa.engine.random import (
     LENGTH,
@@ -73,7 +73,7 @@ def test_uniforms_lie_in_the_unit_interval_and_hold_53_bits_of_their_block():
 @njit
 def words_by_lanes(keys, agents, chains, start, count):
     out, lanes = np.empty((count + 8) * 16, np.uint32), np.empty(64, np.uint32)
-    o = draws.fill_words(out, lanes, keys, agents, chains, start, count)
+    o = cpu_steps.fill_words(out, lanes, keys, agents, chains, start, count)
     return out[o * 16 : (o + count) * 16].reshape(count, 16)
 
 
@@ -93,7 +93,7 @@ def test_sixteen_lanes_draw_the_words_that_each_would_draw_alone(together):
 @njit
 def picks(word, entry, shift, low):
     out = np.empty(16, np.uint32)
-    store(out, 0, draws.pick(load(word, 0, 16), load(entry, 0, 16), load(shift, 0, 16), load(low, 0, 16)))
+    store(out, 0, cpu_steps.pick(load(word, 0, 16), load(entry, 0, 16), load(shift, 0, 16), load(low, 0, 16)))
     return out
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fedlsa as fl
-from fedlsa.engine import progress, runner
+from fedlsa.engine import cpu, progress
 from fedlsa.engine.simulate import ENGINES
 from fedlsa.errors import ArgumentError, ArgumentTypeError, DivergenceWarning, FedLSAError, UnknownNameError
 
@@ -346,8 +346,8 @@ def test_a_notice_is_given_once_and_only_when_the_work_takes_long(monkeypatch):
 
 
 def test_kernels_are_looked_up_once_for_a_configuration_however_many_seeds_run_alone(problem, monkeypatch):
-    looked, compile_for = [], runner.compile_for
-    monkeypatch.setattr(runner, "compile_for", lambda run: looked.append(compile_for(run)))
+    looked, compile_for = [], cpu.compile_for
+    monkeypatch.setattr(cpu, "compile_for", lambda task: looked.append(compile_for(task)))
     fl.simulate_grid(problem, [fl.Scaffnew(0.1, 0.5), fl.SCAFFLSA(0.1, 2, participants=2)], 2, 7)
     assert len(looked) == 2
 
@@ -355,7 +355,7 @@ def test_kernels_are_looked_up_once_for_a_configuration_however_many_seeds_run_a
 def test_a_kernel_is_compiled_and_announced_at_most_once(problem, monkeypatch):
     said = []
     notice = progress.notice
-    monkeypatch.setattr(runner, "notice", lambda text: (said.append(text), notice(text))[1])
+    monkeypatch.setattr(cpu, "notice", lambda text: (said.append(text), notice(text))[1])
     fl.simulate(problem, fl.FedLSA(0.1, 7), 2, 1)
     assert len(said) <= 1
     first = len(said)

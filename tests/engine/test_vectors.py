@@ -7,6 +7,7 @@ import pytest
 from numba import njit
 
 from fedlsa.engine import memory
+from fedlsa.engine.cpu_steps import RankOneTables, RidgeTables, decay
 from fedlsa.engine.memory import (
     first_lane,
     gather,
@@ -20,7 +21,6 @@ from fedlsa.engine.memory import (
     store,
     store_rows,
 )
-from fedlsa.engine.steps import RankOneTables, RidgeTables, decay
 from fedlsa.engine.vectors import Shape, align_stack, fma, fold, spread, wide_product
 
 g = np.random.default_rng(0)

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import fedlsa as fl
+from fedlsa.engine.outcome_tables import outcome_tables
 from fedlsa.engine.random import participants
 from fedlsa.engine.reference import Observer
-from fedlsa.engine.tables import layout
 from fedlsa.errors import ArgumentError, FedLSAError
 from fedlsa.network.protocol.client import client_finish, client_step
 from fedlsa.network.protocol.messages import Finish, Refusal, Work
@@ -51,7 +51,7 @@ def settings(method="scafflsa", N=4, **options):
 def observing(problem):
     """Local steps on the observations that fl.simulate draws, by the readable engine."""
     sampling = fl.IID()
-    where = layout(problem, sampling)
+    where = outcome_tables(problem, sampling)
 
     def local(theta, xi, eta, steps, first, seed, agent):
         observer = Observer(problem, sampling, where, seed, agent, None, first)

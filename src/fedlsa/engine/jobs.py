@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,8 +16,8 @@ from ..errors import ArgumentError, ArgumentTypeError
 from ..problems import Problem
 from ..sampling import Sampling
 from .hooks import check_server_step
+from .outcome_tables import OutcomeTables
 from .schedule import expected_updates, typical_observations
-from .tables import Layout
 
 KEEP = ("theta", "xi")
 MOST_IN_A_ROUND = 2**27  # observations: a few seconds of an agent
@@ -28,24 +28,52 @@ MOST_OBSERVATIONS = 2**34  # per agent and seed: the counter of the random numbe
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """One configuration with all its arguments, checked."""
+    """One configuration with all its arguments, checked: the one record of a run, in every engine."""
 
     problem: Problem
     algorithm: Algorithm
     sampling: Sampling
-    where: Layout
+    outcomes: OutcomeTables
     rounds: int
     seeds: NDArray[np.uint64]
     recorded: NDArray[np.int64]
     theta_0: Floats
     xi_0: Floats | None
-    dtype: str
-    arguments: dict[str, Any]
+    arguments: dict[str, Any]  # of `simulate`, as a result remembers them
+
+    @property
+    def dtype(self) -> str:
+        """Of the local steps."""
+        return str(self.arguments["dtype"])
+
+    @property
+    def participants(self) -> int:
+        """How many agents take part in a round."""
+        return self.algorithm.taking_part(self.problem.n_agents)
+
+    @property
+    def updates_per_round(self) -> float:
+        """Observations that all agents and seeds receive in a round, in expectation."""
+        return expected_updates(self.algorithm, self.sampling, self.problem.n_agents) * len(self.seeds)
 
     @property
     def updates(self) -> float:
-        """Observations that all agents and seeds receive in the whole run, in expectation."""
-        return expected_updates(self.algorithm, self.sampling, self.problem.n_agents) * self.rounds * len(self.seeds)
+        """The same in the whole run."""
+        return self.updates_per_round * self.rounds
+
+
+class Outcome(NamedTuple):
+    """What an engine makes of a job with S seeds and R recorded rounds."""
+
+    theta: Floats  # (S, R, d)
+    observed: NDArray[np.int64]  # (S, R): observations received so far by an agent that takes part in every round
+    diverged_at: NDArray[np.int64]  # (S,): first round whose theta is not finite, or -1
+    xi: Floats  # (S, N, d): the last control variates
+
+
+def join(parts: Iterable[Outcome]) -> Outcome:
+    """The outcome of a job from those of its seeds."""
+    return Outcome(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
 
 def configurations(problems: Any, algorithms: Any, rounds: Any) -> list[tuple[Problem, Algorithm, int]]:
@@ -100,42 +128,35 @@ def seed_list(seeds: Any) -> list[int]:
 def make_job(
     problem: Problem,
     algorithm: Algorithm,
-    sampling: Sampling,
-    where: Layout,
     rounds: int,
-    seeds: list[int],
+    sampling: Sampling,
+    outcomes: OutcomeTables,
     theta_0: ArrayLike | None,
     xi_0: ArrayLike | None,
-    record: int | Sequence[int],
-    dtype: str,
     arguments: dict[str, Any],
 ) -> Job:
-    """One configuration with its start and its recorded rounds, checked."""
-    N, d = problem.n_agents, problem.dim
-    _check_rounds(algorithm, sampling.thin, rounds, dtype, N, len(seeds), arguments.get("engine", "cpu"))
+    """One configuration with its start and its recorded rounds, checked; arguments : seeds, record, dtype, engine."""
+    N, d, runs = problem.n_agents, problem.dim, len(arguments["seeds"])
+    _check_rounds(algorithm, sampling.thin, rounds, N, arguments)
     start = problem.theta_star + 1 if theta_0 is None else checks.array("theta_0", theta_0, (d,))
     check_server_step(algorithm, start)
-    drift = None
+    xi = None
     if xi_0 is not None:
-        drift = checks.array("xi_0", xi_0, (N, d))
-        total = np.abs(problem.weights @ drift).max()
-        if total > 1e-8 * max(1.0, float(np.abs(drift).max())):
+        xi = checks.array("xi_0", xi_0, (N, d))
+        total = np.abs(problem.weights @ xi).max()
+        if total > 1e-8 * max(1.0, float(np.abs(xi).max())):
             raise ArgumentError(f"xi_0 must have a weighted sum of 0 over agents; got a sum of size {total:g}")
-    mine = dict(arguments, rounds=rounds, theta_0=None if theta_0 is None else start, xi_0=drift)
-    recorded = results.recorded_rounds(record, rounds)
-    runs = len(seeds)
+    own = dict(arguments, rounds=rounds, theta_0=None if theta_0 is None else start, xi_0=xi)
+    recorded = results.recorded_rounds(arguments["record"], rounds)
     lengths = runs if algorithm.random_lengths else 1
     checks.memory("rounds", rounds, 32 * lengths, "step sizes and lengths of rounds")
     numbers = 2 * len(recorded) * (d + 4) + 4 * N * d
     checks.memory("seeds", runs, 8 * numbers, "recorded iterates and the agents' parameters")
-    return Job(
-        problem, algorithm, sampling, where, rounds, np.array(seeds, np.uint64), recorded, start, drift, dtype, mine
-    )
+    seeds = np.array(arguments["seeds"], np.uint64)
+    return Job(problem, algorithm, sampling, outcomes, rounds, seeds, recorded, start, xi, own)
 
 
-def _check_rounds(
-    algorithm: Algorithm, thin: int, rounds: int, dtype: str, agents: int, seeds: int, engine: str
-) -> None:
+def _check_rounds(algorithm: Algorithm, thin: int, rounds: int, agents: int, arguments: dict[str, Any]) -> None:
     """What a method says of its rounds, tried on 64 of them: compiled code trusts the arrays that it gets."""
     lengths, name = typical_observations(algorithm, thin), type(algorithm).__name__
     if lengths.shape != (64,):
@@ -146,8 +167,8 @@ def _check_rounds(
     if mean > MOST_IN_A_ROUND:
         rule = f"at most {MOST_IN_A_ROUND:,} in a round on average, since nothing interrupts a round"
         raise ArgumentError(f"observations of {name} must be {rule}; got {mean:.3g}")
-    updates = float(algorithm.taking_part(agents)) * mean * rounds * seeds
-    if engine == "reference" and updates > MOST_IN_PYTHON:
+    updates = float(algorithm.taking_part(agents)) * mean * rounds * len(arguments["seeds"])
+    if arguments["engine"] == "reference" and updates > MOST_IN_PYTHON:
         rule = f"at most {MOST_IN_PYTHON:.0e} of all agents and seeds with engine='reference', which is to be read"
         raise ArgumentError(f"observations must be {rule}; got {updates:.3g}: use engine='cpu'")
     if updates > MOST_COMPILED:
@@ -158,7 +179,7 @@ def _check_rounds(
         raise ArgumentError(f"observations of {name} must be at least {thin}, or a round makes no update; got {least}")
     if algorithm.average_after is not None and algorithm.average_after > rounds:
         raise ArgumentError(f"average_after must be at most rounds, {rounds}; got {algorithm.average_after}")
-    _check_step_size(algorithm, rounds, dtype)
+    _check_step_size(algorithm, rounds, arguments["dtype"])
     gain = np.asarray(algorithm.gain(algorithm.eta(np.minimum(np.arange(64), rounds - 1)), lengths // thin))
     if gain.shape != lengths.shape:
         raise ArgumentError(f"gain of {name} must be one number per round; got shape {gain.shape} for 64")
@@ -169,10 +190,10 @@ def _check_step_size(algorithm: Algorithm, rounds: int, dtype: str) -> None:
     ends = np.array([0, rounds - 1])
     with np.errstate(over="ignore", under="ignore"):
         etas = algorithm.eta(ends)
-    held = np.finfo(dtype)  # below its smallest normal number 1 / eta, a gain, may be infinite
+    range_ = np.finfo(dtype)  # below its smallest normal number 1 / eta, a gain, may be infinite
     for t, eta in zip(ends, etas, strict=True):
-        if not held.tiny <= eta <= held.max:
+        if not range_.tiny <= eta <= range_.max:
             raise ArgumentError(
-                f"step_size must give a positive finite {dtype} in every round, {held.tiny:.2g} to {held.max:.2g}; "
+                f"step_size must give a positive finite {dtype} in every round, {range_.tiny:.2g} to {range_.max:.2g}; "
                 f"got {eta:g} in round {t} from {algorithm.step_size!r}"
             )

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from ..checks import Floats
 from ..errors import ArgumentError
+from .compiled import SOURCES
 from .random import OBSERVATION, alias_bits, alias_table, block, choose
-from .sources import SOURCES
 
 Words = NDArray[np.uint32]
 

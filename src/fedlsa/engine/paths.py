@@ -20,9 +20,9 @@ from ..frozen import ReadOnly
 from ..problems import Problem
 from ..sampling import IID
 from ..theory.bias import power_sums
+from .outcome_tables import outcome_tables
 from .reference import Iterate, LocalSteps, observed_steps, observers, run_rounds
 from .schedule import schedule
-from .tables import layout
 
 Integers = NDArray[np.int64]
 MOST_STEPS = 10**7  # taken one at a time: a few minutes
@@ -84,7 +84,9 @@ def round_paths(
     if noise:
         _check_work("local steps of all agents and rounds with noise=True", m * sum(map(int, plan.observations)))
     steps = np.rint(np.linspace(0, plan.observations, points + 1, axis=1)).astype(np.int64)
-    walk = observed_steps(observers(problem, IID(), layout(problem, IID()), seed), 1) if noise else mean_steps(problem)
+    walk = mean_steps(problem)
+    if noise:
+        walk = observed_steps(observers(problem, IID(), outcome_tables(problem, IID()), seed), 1)
 
     theta, xi = np.empty((rounds + 1, d)), np.zeros((rounds + 1, N, d))
     local = np.empty((rounds, N, points + 1, d))

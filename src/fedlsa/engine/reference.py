@@ -19,10 +19,11 @@ from ..checks import Floats
 from ..problems import Problem
 from ..sampling import Markov, Replay, Sampling
 from .hooks import apply_server_step
-from .jobs import Job
+from .jobs import Job, Outcome, join
+from .outcome_tables import OutcomeTables, first_states
+from .progress import Progress
 from .random import OBSERVATION, choose, words
 from .schedule import Schedule, schedule
-from .tables import Layout, first_states
 
 Integers = NDArray[np.int64]
 # (theta, xi, agents, eta, moments) -> (N, len(moments), d): where each of the agents is after so many observations of a
@@ -36,7 +37,7 @@ class Observer:
 
     problem: Problem
     sampling: Sampling
-    where: Layout
+    outcomes: OutcomeTables
     seed: int
     agent: int
     state: int | None  # of its trajectory, if it follows one
@@ -44,34 +45,36 @@ class Observer:
 
     def __post_init__(self) -> None:
         self.table = int(self.problem.assignment[self.agent])
-        self.shift = int(self.where.shift[self.table])
+        self.shift = int(self.outcomes.shift[self.table])
         if self.state is not None:
-            self.position = self.where.row[self.table] + (self.state << (32 - self.shift))
+            self.position = self.outcomes.row[self.table] + (self.state << (32 - self.shift))
 
     def receive(self) -> tuple[Floats, Floats]:
         """A(z) : (d, d) and b(z) : (d,) of the next observation."""
-        where, m = self.where, self.table
+        outcomes, m = self.outcomes, self.table
         if isinstance(self.sampling, Replay):
-            k = where.row[m] + self.step % where.length[m]
+            k = outcomes.row[m] + self.step % outcomes.length[m]
         else:
             word = int(words(np.uint64(self.seed), self.agent, OBSERVATION, self.step, 1)[0])
             if isinstance(self.sampling, Markov):
-                entry = int(where.slots[self.position + (word >> self.shift)])
+                entry = int(outcomes.slots[self.position + (word >> self.shift)])
                 k = self.position + choose(word, entry, self.shift)
-                self.position = int(where.successor[k])
+                self.position = int(outcomes.successor[k])
             else:
-                entry = int(where.slots[where.slot[m] + (word >> self.shift)])
-                k = where.row[m] + choose(word, entry, self.shift)
+                entry = int(outcomes.slots[outcomes.slot[m] + (word >> self.shift)])
+                k = outcomes.row[m] + choose(word, entry, self.shift)
         self.step += 1
-        z = int(where.order[k])
+        z = int(outcomes.order[k])
         A, b = self.problem.observations.matrices(slice(z, z + 1))
         return A[0], b[0]
 
 
-def observers(problem: Problem, sampling: Sampling, where: Layout, seed: int) -> list[Observer]:
+def observers(problem: Problem, sampling: Sampling, outcomes: OutcomeTables, seed: int) -> list[Observer]:
     """The streams of all agents."""
-    states = first_states(problem, sampling, where, seed) if isinstance(sampling, Markov) else [None] * problem.n_agents
-    return [Observer(problem, sampling, where, seed, c, None if s is None else int(s)) for c, s in enumerate(states)]
+    states: list[int | None] = [None] * problem.n_agents
+    if isinstance(sampling, Markov):
+        states = first_states(problem, sampling, outcomes, seed).tolist()
+    return [Observer(problem, sampling, outcomes, seed, c, s) for c, s in enumerate(states)]
 
 
 def observed_steps(agents: list[Observer], thin: int) -> LocalSteps:
@@ -167,28 +170,32 @@ def run_rounds(
         yield now, inside
 
 
-@dataclass
-class Trajectory:
-    """What one seed leaves behind."""
-
-    theta: Floats  # (records, d)
-    xi: Floats  # (N, d)
-    observations: Integers  # (records,), received by an agent that always takes part
-    diverged_at: int
-
-
 @np.errstate(over="ignore", invalid="ignore")  # a run that diverges says so itself
-def run_seed(job: Job, seed: int) -> Trajectory:
+def run_seed(job: Job, seed: int) -> Outcome:
     """One run of a job, with i.i.d., Markov (algo:fed-lsa-markov) or replayed observations."""
     p, a = job.problem, job.algorithm
     rounds = schedule(a, job.sampling, seed, job.rounds, p.n_agents)
-    xi_0 = np.zeros((p.n_agents, p.dim)) if job.xi_0 is None else job.xi_0
-    start, recorded = Iterate.start(job.theta_0, xi_0), set(job.recorded.tolist())
-    out, now = [start.estimate] if 0 in recorded else [], start
-    steps = observed_steps(observers(p, job.sampling, job.where, seed), job.sampling.thin)
+    start = Iterate.start(job.theta_0, np.zeros((p.n_agents, p.dim)) if job.xi_0 is None else job.xi_0)
+    steps = observed_steps(observers(p, job.sampling, job.outcomes, seed), job.sampling.thin)
+    recorded, theta, now = set(job.recorded.tolist()), {0: start.estimate}, start
     ends = rounds.observations[:, None]
     for t, (now, _) in enumerate(run_rounds(p, a, rounds, start, steps, ends, job.dtype), start=1):
         if t in recorded:
-            out.append(now.estimate)
-    received = np.append(0, np.cumsum(rounds.observations))[job.recorded]
-    return Trajectory(np.stack(out), now.xi, received, now.diverged_at)
+            theta[t] = now.estimate
+    observed = np.append(0, np.cumsum(rounds.observations))[job.recorded]
+    estimates = np.stack([theta[t] for t in job.recorded.tolist()])
+    return Outcome(estimates[None], observed[None], np.array([now.diverged_at]), now.xi[None])
+
+
+def run_all(jobs: list[Job], report: Progress | None) -> list[Outcome]:
+    """Every seed of every job, one after the other."""
+    out, done, total = [], 0, sum(len(job.seeds) for job in jobs)
+    for job in jobs:
+        runs = []
+        for seed in job.seeds:
+            runs.append(run_seed(job, int(seed)))
+            done += 1
+            if report:
+                report(done, total)
+        out.append(join(runs))
+    return out

@@ -5,28 +5,22 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import xarray as xr
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from .. import checks, results
 from ..algorithms import Algorithm
 from ..errors import DivergenceWarning
 from ..problems import Problem
 from ..sampling import IID, Markov, Replay, Sampling
-from . import cuda, jobs
-from .jobs import Job
+from . import cpu, cuda, jobs, reference
+from .jobs import Job, Outcome, make_job
+from .outcome_tables import outcome_tables
 from .progress import Progress, reporter
-from .reference import run_seed
-from .runner import run_all
-from .tables import layout
-from .task import Run, observation_tables, shapes
 
 ENGINES = ("cpu", "cuda", "auto", "reference")
-MOST_CHAINS = 2048  # agents times seeds in a task: their parameters then stay in the second-level cache
 
 
 def simulate(
@@ -93,97 +87,22 @@ def simulate_grid(
         record = checks.entries("record", record, "a count of rounds, or the rounds to record")
 
     arguments = {"seeds": seeds, "record": record, "keep": keep, "dtype": dtype, "engine": engine}
-    where = {id(p): layout(p, sampling) for p, _, _ in chosen}
-    work = [
-        jobs.make_job(p, a, sampling, where[id(p)], T, seeds, theta_0, xi_0, record, dtype, arguments)
-        for p, a, T in chosen
-    ]
-    if engine == "auto":
-        engine = _quicker(work)
+    outcomes = {id(p): outcome_tables(p, sampling) for p, _, _ in chosen}
+    work = [make_job(p, a, T, sampling, outcomes[id(p)], theta_0, xi_0, arguments) for p, a, T in chosen]
+    if engine == "auto":  # the GPU, where there is one and enough to do
+        engine = "cuda" if sum(job.updates for job in work) > cuda.LEAST_UPDATES and cuda.available() else "cpu"
         for job in work:
             job.arguments["engine"] = engine
     if engine == "cuda":
-        outcomes = [Outcome(*arrays) for arrays in cuda.run_all(work, report)]
+        ended = cuda.run_all(work, report)
     elif engine == "reference":
-        outcomes = _run_reference(work, report)
+        ended = reference.run_all(work, report)
     else:
-        outcomes = _run_compiled(work, threads, report)
+        ended = cpu.run_all(work, threads, report)
     texts = {p: results.problem_text(p) for p in dict.fromkeys(p for p, _, _ in chosen)}
-    out = [_result(job, outcome, keep, texts[job.problem]) for job, outcome in zip(work, outcomes, strict=True)]
+    out = [_result(job, outcome, keep, texts[job.problem]) for job, outcome in zip(work, ended, strict=True)]
     _warn_of_divergence(out)
     return out
-
-
-@dataclass(frozen=True, eq=False)
-class Outcome:
-    """Plain arrays of one job: theta (S, R, d), diverged_at (S,), xi (S, N, d).
-
-    observed : (S, R), observations received up to a recorded round by an agent that takes part in all
-    """
-
-    theta: NDArray[Any]
-    observed: NDArray[np.int64]
-    diverged_at: NDArray[np.int64]
-    xi: NDArray[Any]
-
-
-def _quicker(work: list[Job]) -> str:
-    """The GPU, where there is one and enough to do."""
-    updates = sum(job.updates for job in work)
-    return "cuda" if updates > cuda.WORTH_IT and cuda.available() else "cpu"
-
-
-def _run_reference(work: list[Job], report: Progress | None) -> list[Outcome]:
-    out, done, total = [], 0, sum(len(job.seeds) for job in work)
-    for job in work:
-        runs = []
-        for s in job.seeds:
-            runs.append(run_seed(job, int(s)))
-            done += 1
-            if report:
-                report(done, total)
-        out.append(
-            Outcome(
-                np.stack([r.theta for r in runs]),
-                np.stack([r.observations for r in runs]),
-                np.array([r.diverged_at for r in runs]),
-                np.stack([r.xi for r in runs]),
-            )
-        )
-    return out
-
-
-def _run_compiled(work: list[Job], threads: int, report: Progress | None) -> list[Outcome]:
-    tables: dict[int, Any] = {}
-    runs: list[list[Run]] = []
-    for job in work:
-        key = id(job.problem)
-        if key not in tables:
-            tables[key] = observation_tables(job.problem, job.where, shapes(job.problem, job.dtype)[2], job.dtype)
-        alone = job.algorithm.random_lengths or job.algorithm.taking_part(job.problem.n_agents) < job.problem.n_agents
-        wanted = max(-(-threads // len(work)), job.problem.n_agents * len(job.seeds) // MOST_CHAINS)
-        parts = len(job.seeds) if alone else min(len(job.seeds), wanted)
-        runs.append(
-            [
-                Run(
-                    job.problem, job.algorithm, job.sampling, job.where, tables[key], part, job.rounds, job.recorded,
-                    job.theta_0, job.xi_0, job.dtype,
-                )
-                for part in np.array_split(job.seeds, parts)
-            ]
-        )  # fmt: skip
-    run_all([r for group in runs for r in group], threads, report)
-    return [_collect(group) for group in runs]
-
-
-def _collect(runs: list[Run]) -> Outcome:
-    p = runs[0].problem
-    return Outcome(
-        np.concatenate([r.state.record[:, :, : p.dim] for r in runs]),
-        np.concatenate([np.tile(r.observed, (len(r.seeds), 1)) for r in runs]),
-        np.concatenate([r.state.diverged for r in runs]),
-        np.concatenate([r.xi for r in runs], axis=1).transpose(1, 0, 2),
-    )
 
 
 def available_cores() -> int:
@@ -192,7 +111,6 @@ def available_cores() -> int:
 
 
 def _result(job: Job, outcome: Outcome, keep: Sequence[str], problem_text: str) -> xr.Dataset:
-    m = job.algorithm.taking_part(job.problem.n_agents)
     return results.assemble(
         job.problem,
         job.algorithm,
@@ -200,8 +118,8 @@ def _result(job: Job, outcome: Outcome, keep: Sequence[str], problem_text: str) 
         rounds=job.recorded,
         seeds=job.seeds.astype(np.int64) if job.seeds.max() < 2**63 else job.seeds,
         theta=outcome.theta,
-        samples=outcome.observed * (m / job.problem.n_agents),
-        uploads=np.tile(job.recorded * m, (len(job.seeds), 1)),
+        samples=outcome.observed * (job.participants / job.problem.n_agents),
+        uploads=np.tile(job.recorded * job.participants, (len(job.seeds), 1)),
         diverged_at=outcome.diverged_at,
         xi=outcome.xi if "xi" in keep else None,
         keep_theta="theta" in keep,

@@ -17,10 +17,6 @@ from numba.core import cgutils
 from numba.extending import NativeValue, intrinsic, models, overload, register_model, typeof_impl, unbox
 from numba.np.arrayobj import make_array
 
-# Small functions that the kernel is made of: inlined into it and, like it, without reference counts, which would cost
-# more than a step does. They must not allocate.
-INLINED: dict[str, Any] = {"error_model": "numpy", "forceinline": True, "_nrt": False}
-
 I1, I32, I64 = ir.IntType(1), ir.IntType(32), ir.IntType(64)
 ELEMENT = {types.float64: ir.DoubleType(), types.float32: ir.FloatType(), types.uint64: I64, types.uint32: I32}
 

@@ -25,9 +25,9 @@ from .. import checks
 from ..algorithms import Algorithm
 from ..checks import Floats
 from ..engine import jobs
+from ..engine.outcome_tables import outcome_tables
 from ..engine.random import uniforms
 from ..engine.simulate import available_cores
-from ..engine.tables import layout
 from ..errors import ArgumentError
 from ..frozen import ReadOnly
 from ..problems import Dense, Problem, RankOne
@@ -173,9 +173,10 @@ def _checked(
     if type(algorithm).server_step is not None:
         name = type(algorithm).__name__
         raise ArgumentError(f"algorithm must average plainly for a bootstrap; got {name}, which has a server_step")
-    N, where = problem.n_agents, layout(problem, IID())
+    N, where = problem.n_agents, outcome_tables(problem, IID())
     start = np.zeros(problem.dim) if theta_0 is None else theta_0
-    job = jobs.make_job(problem, algorithm, IID(), where, T, [run_seed], start, None, 2, "float64", {})
+    arguments = {"seeds": [run_seed], "record": 2, "dtype": "float64", "engine": "cpu"}
+    job = jobs.make_job(problem, algorithm, T, IID(), where, start, None, arguments)
     seed, m = job.seeds[0], algorithm.taking_part(N)
     lengths = np.asarray(algorithm.observations(uniforms(seed, 0, T), 1), np.int64)
     etas = np.asarray(algorithm.eta(np.arange(T)), np.float64)

@@ -17,10 +17,10 @@ from numba import njit
 from numpy.typing import NDArray
 
 from ..checks import Floats
+from ..engine.compiled import INLINED, SOURCES
 from ..engine.memory import load, store
 from ..engine.random import OBSERVATION, block, choose, participants
-from ..engine.sources import SOURCES
-from ..engine.vectors import INLINED, fma
+from ..engine.vectors import fma
 
 WEIGHT = 4  # the first stream of random words after those of the engine; replicas 64 i ... 64 i + 63 read WEIGHT + i
 LANES = 16
@@ -28,7 +28,7 @@ AHEAD = 256  # observations of an agent that are drawn before its replicas use t
 
 
 class Data(NamedTuple):
-    """The rows of all tables and how agents draw from them; see problems.RankOne and engine.tables.Layout."""
+    """The rows of all tables and how agents draw from them; see RankOne and OutcomeTables."""
 
     rows: Floats  # (n, d)
     left: NDArray[np.uint32]  # (K,)

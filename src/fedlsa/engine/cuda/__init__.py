@@ -6,13 +6,12 @@ Nothing here is imported before it is asked for: a machine without a GPU, or wit
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 from ...errors import MissingExtraError
-from ..jobs import Job
+from ..jobs import Job, Outcome
 from ..progress import Progress
 
-WORTH_IT = 1e9  # agent updates from which a GPU beats starting one
+LEAST_UPDATES = 1e9  # of all agents: from here on a GPU beats starting one
 
 
 @functools.cache
@@ -39,14 +38,14 @@ def available() -> bool:
     return why_not() is None
 
 
-def run_all(jobs: list[Job], report: Progress | None) -> list[Any]:
-    """Bring all jobs to their end: theta (S, R, d), samples (S, R), diverged_at (S,), xi (S, N, d) of each."""
+def run_all(jobs: list[Job], report: Progress | None) -> list[Outcome]:
+    """Bring all jobs to their end."""
     reason = why_not()
     if reason is not None:
         raise MissingExtraError(f"engine='cuda' needs a GPU: {reason}")
-    from . import run
+    from . import launch
 
-    return run.run_all(jobs, report)
+    return launch.run_all(jobs, report)
 
 
 def _line(error: BaseException) -> str:

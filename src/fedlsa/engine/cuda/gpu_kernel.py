@@ -17,94 +17,66 @@ from typing import Any
 
 from numba import cuda, float32, float64, int32, int64, uint32
 
-from ..sources import SOURCES
-from .steps import PACKED, E, dense, look_up, next_block
-from .warp import MOST_THREADS, WARP, barrier, block_sum, fold, kernel
-
-# columns of the table of integers that describes a block, and of the table of numbers
-(AGENTS, ACTIVE, THIN, ROWS, ROW_COUNT, CHAINS, OWN, SCHEDULE, LENGTH, RECORDS, OUT, AVERAGE, PART,
- VARYING, DIM, ROUNDS, INTEGERS) = range(17)  # fmt: skip
-(ETA, GAIN, RADIUS, DISCOUNT, RIDGE, NUMBERS) = range(6)
-MOST_WARPS = MOST_THREADS // WARP
-
-
-def shared_bytes(L: int) -> int:
-    """How much shared memory a kernel has for sums and hooks."""
-    return 8 * (2 * MOST_WARPS + 2) * E * L
+from ..compiled import SOURCES
+from .blocks import Kind
+from .gpu_steps import MOST_WARPS, PACKED, E, barrier, block_sum, dense, fold, kernel, look_up, next_block, own_entries
 
 
 @functools.cache
-def build(
-    L: int,
-    kind: int,
-    differences: int,
-    ridged: int,
-    is_dense: int,
-    copies: int,
-    stay: int,
-    extras: int,
-    single: int,
-    narrow: int,
-    hook: Any = None,
-) -> Any:
-    """The kernel for a kind of task; without a hook it depends on small integers alone and is cached on disk.
-
-    L : threads of an agent; kind : of sampling; differences, ridged, is_dense : of observations; copies : of the rows
-    in shared memory, 0 if they are elsewhere; stay : whether every agent has its own threads for the whole run;
-    extras : whether steps vary, observations are skipped, or iterates are projected or averaged; single : whether all
-    rounds have one step, which is then known when compiling; narrow : whether local steps are in float32.
-    """
+def build(kind: Kind, hook: Any = None) -> Any:
+    """The kernel for a kind of job; without a hook it depends on small integers alone and is cached on disk."""
+    L, copies, draws, narrow = kind.L, kind.copies, kind.draws, int(kind.dtype == "float32")
+    is_dense, stay, extras, single = (int(x) for x in (kind.is_dense, kind.stay, kind.extras, kind.single))
     D = E * L
     stride = D * copies + (L * copies == 1)
     hooked, number = 0 if hook is None else 1, float32 if narrow else float64
     compiled_from = int(SOURCES, 16) >> 1  # a constant of the kernel: caches know kernels by their constants
-    half = 8 if kind == PACKED else 16  # bits of a row's number in a pair, where rows are in shared memory
+    half = 8 if draws == PACKED else 16  # bits of a row's number in a pair, where rows are in shared memory
+    static = (L, copies, half, int(kind.differences), int(kind.ridged))
 
     @kernel
-    def run(
-        ints, keys, floats, rows, pair, minus_y, columns, minus_b, slots, successor, own_row, own_slot, own_shift,
-        own_length, weights, steps, position, xi, shifts, theta_state, running, diverged, recorded, record_rounds, out,
-        etas, gains, lengths, active, parameters, t0, t1,
-    ):  # fmt: skip
+    def run(blocks, tables, state, rounds, parameters, t0, t1):
         sources = compiled_from  # noqa: F841
         b, tid, size = cuda.blockIdx.x, cuda.threadIdx.x, cuda.blockDim.x
+        block, xi, steps, position = blocks[b], state.xi, state.steps, state.position
         at, mine, places = tid % L, tid // L, size // L
-        N, m = int32(ints[b, AGENTS]), int32(ints[b, ACTIVE])
-        thin, varying = int32(ints[b, THIN]), ints[b, VARYING] != 0
-        key, own, chains = keys[b], ints[b, OWN], ints[b, CHAINS]
-        schedule, average_after = ints[b, SCHEDULE] - t0, int32(ints[b, AVERAGE])
-        discount, ridge, radius = number(floats[b, DISCOUNT]), number(floats[b, RIDGE]), floats[b, RADIUS]
-        begin = ints[b, ROWS]
+        N, m, last = int32(block.agents), int32(block.participants), int32(min(t1, block.rounds))
+        thin, varying = int32(block.thin), block.varying != 0
+        key, own, chains, records = block.key, block.own, block.chains, block.records
+        schedule, average_after = block.schedule - t0, int32(block.average_after)
+        discount, ridge, radius = number(block.discount), number(block.ridge), block.radius
+        begin = block.rows
         memory = cuda.shared.array(0, number)
         meet = cuda.shared.array((2, MOST_WARPS, D), float64)
         asked = cuda.shared.array((2, D), float64)
         if copies:
-            for i in range(tid, ints[b, ROW_COUNT] * D * copies, size):
+            for i in range(tid, block.row_count * D * copies, size):
                 place = i // copies
-                memory[place // D * stride + place % D * copies + i % copies] = rows[begin + place]
+                memory[place // D * stride + place % D * copies + i % copies] = tables.rows[begin + place]
             table, begin = memory, int64(at * copies + tid % copies)
         else:
-            table, begin = rows, begin + at
+            table, begin = tables.rows, begin + at
         for i in range(tid, 2 * MOST_WARPS * D, size):
             meet[i // (MOST_WARPS * D), i // D % MOST_WARPS, i % D] = 0.0
         cuda.syncthreads()
         theta, moved = cuda.local.array(E, float64), cuda.local.array(E, float64)
         hat, drift = cuda.local.array(E, number), cuda.local.array(E, number)
-        u, product = cuda.local.array(E, number), cuda.local.array(E, number)
-        held = cuda.local.array(E if narrow and stay else 1, float64)  # xi, of which drift is a rounded multiple
+        scratch = cuda.local.array(E, number), cuda.local.array(E, number)
+        full = cuda.local.array(E if narrow and stay else 1, float64)  # xi, of which drift is a rounded multiple
         common = cuda.local.array(1 if stay else E, float64)
         for i in range(E):
-            theta[i] = theta_state[b * D + i * L + at]
+            theta[i] = state.theta[b * D + i * L + at]
             if not stay:
-                common[i] = shifts[b * D + i * L + at]
-        eta, gain, H = number(floats[b, ETA]), floats[b, GAIN], int32(1 if single else ints[b, LENGTH])
+                common[i] = state.shift[b * D + i * L + at]
+        eta, gain, H = number(block.eta), block.gain, int32(1 if single else block.observations)
         partial, turns = not stay and m < N, 1 if stay else (m + places - 1) // places
         agent, live, q, before = int32(0), False, int64(0), eta
-        nth, lost, square, scale = int32(recorded[b]), int32(diverged[b]), 0.0, N / m
-        next_record = int32(record_rounds[ints[b, RECORDS] + nth])
-        for t in range(int32(t0), int32(min(t1, ints[b, ROUNDS]))):
+        nth, lost, square, scale = int32(state.recorded[b]), int32(state.diverged[b]), 0.0, N / m
+        next_record = int32(state.record_rounds[records + nth])
+        for t in range(int32(t0), last):
             if extras and varying:
-                eta, gain, H = etas[schedule + t], gains[schedule + t], int32(lengths[schedule + t])
+                eta, gain = rounds.step_sizes[schedule + t], rounds.gains[schedule + t]
+                H = int32(rounds.observations[schedule + t])
             for i in range(E):
                 moved[i] = 0.0
             for turn in range(turns):
@@ -112,31 +84,27 @@ def build(
                     live = turn * places + mine < m
                     agent = int32(min(turn * places + mine, m - 1))
                     if partial:
-                        agent = int32(active[ints[b, PART] + (t - t0) * m + agent])
+                        agent = int32(rounds.participants[block.part + (t - t0) * m + agent])
                     q, before = chains + agent, eta
-                    row, slot = own_row[own + agent], own_slot[own + agent]
-                    shift, length = own_shift[own + agent], own_length[own + agent]
-                    weight = weights[own + agent] if live else 0.0
+                    weight = tables.weights[own + agent] if live else 0.0
+                    source = own_entries(tables, own + agent)
                     index, phase, p0 = uint32(steps[q] >> 2), int32(steps[q] & 3), position[q]
                     for i in range(E):
                         value = xi[q * D + i * L + at]
                         if not stay:
                             value -= common[i]
                         if narrow and stay:
-                            held[i] = value
+                            full[i] = value
                         drift[i] = eta * value
-                    a0, a1, a2, a3, y0, y1, y2, y3, p1 = next_block(
-                        kind, key, agent, index, slots, successor, pair, minus_y, slot, row, shift, length, p0
-                    )
+                    a0, a1, a2, a3, y0, y1, y2, y3, p1 = next_block(draws, key, agent, index, tables, source, p0)
                     for _ in range(phase):  # those of the block that were used before
                         a0, a1, a2, y0, y1, y2 = a1, a2, a3, y1, y2, y3
                     b0, b1, b2, b3, z0, z1, z2, z3, p2 = next_block(
-                        kind, key, agent, index + uint32(1), slots, successor, pair, minus_y, slot, row, shift,
-                        length, p1,
-                    )  # fmt: skip
+                        draws, key, agent, index + uint32(1), tables, source, p1
+                    )
                 if extras and before != eta:
                     for i in range(E):
-                        drift[i] = eta * held[i] if narrow and stay else drift[i] * (eta / before)
+                        drift[i] = eta * full[i] if narrow and stay else drift[i] * (eta / before)
                     before = eta
                 for i in range(E):
                     hat[i] = theta[i]
@@ -152,29 +120,27 @@ def build(
                         and not is_dense
                     ):
                         b0, b1, b2, b3, z0, z1, z2, z3, p2 = next_block(
-                            kind, key, agent, index + uint32(1), slots, successor, pair, minus_y, slot, row, shift,
-                            length, p1,
-                        )  # fmt: skip
-                        look_up(hat, drift, u, product, a0, y0, how, L, copies, half, differences, ridged)
-                        look_up(hat, drift, u, product, a1, y1, how, L, copies, half, differences, ridged)
-                        look_up(hat, drift, u, product, a2, y2, how, L, copies, half, differences, ridged)
-                        look_up(hat, drift, u, product, a3, y3, how, L, copies, half, differences, ridged)
+                            draws, key, agent, index + uint32(1), tables, source, p1
+                        )
+                        look_up(hat, drift, scratch, a0, y0, how, static)
+                        look_up(hat, drift, scratch, a1, y1, how, static)
+                        look_up(hat, drift, scratch, a2, y2, how, static)
+                        look_up(hat, drift, scratch, a3, y3, how, static)
                         h += int32(4)
                         phase = int32(4)
                     else:
                         if phase == 0:
                             b0, b1, b2, b3, z0, z1, z2, z3, p2 = next_block(
-                                kind, key, agent, index + uint32(1), slots, successor, pair, minus_y, slot, row, shift,
-                                length, p1,
-                            )  # fmt: skip
+                                draws, key, agent, index + uint32(1), tables, source, p1
+                            )
                         h += int32(1)
                         wait += int32(1)
                         if not extras or wait == thin:  # one in `thin` is used; counting costs less than dividing
                             wait = int32(0)
                             if is_dense:
-                                dense(hat, drift, columns, minus_b, a0, at, eta, memory, mine * D, L)
+                                dense(hat, drift, tables, a0, at, eta, (memory, mine * D), L)
                             else:
-                                look_up(hat, drift, u, product, a0, y0, how, L, copies, half, differences, ridged)
+                                look_up(hat, drift, scratch, a0, y0, how, static)
                         a0, a1, a2, y0, y1, y2 = a1, a2, a3, y1, y2, y3
                         phase += int32(1)
                     if phase == 4:
@@ -199,8 +165,8 @@ def build(
                     else:  # keeps sum_c w_c xi_c = 0
                         change = gain * (moved[i] - (float64(hat[i]) - float64(number(theta[i]))))
                         if narrow:
-                            held[i] += change
-                            drift[i] = eta * held[i]
+                            full[i] += change
+                            drift[i] = eta * full[i]
                         else:
                             drift[i] += eta * change
             if hooked:
@@ -209,7 +175,7 @@ def build(
                         asked[0, i * L + at], asked[1, i * L + at] = theta[i], theta[i] + scale * moved[i]
                 cuda.syncthreads()
                 if tid == 0:
-                    hook(asked[0, : ints[b, DIM]], asked[1, : ints[b, DIM]], parameters)
+                    hook(asked[0, : block.dim], asked[1, : block.dim], parameters)
                 cuda.syncthreads()
             for i in range(E):
                 theta[i] = asked[0, i * L + at] if hooked else theta[i] + scale * moved[i]
@@ -224,28 +190,28 @@ def build(
             if extras and 0 <= average_after <= t + 1 and mine == 0:
                 for i in range(E):
                     j = b * D + i * L + at
-                    running[j] += (theta[i] - running[j]) / (t + 2 - average_after)
+                    state.running[j] += (theta[i] - state.running[j]) / (t + 2 - average_after)
             if next_record == t + 1:
                 if mine == 0:
                     for i in range(E):
                         j = i * L + at
-                        best = running[b * D + j] if extras and 0 <= average_after <= t + 1 else theta[i]
-                        out[(ints[b, OUT] + nth) * D + j] = best
+                        best = state.running[b * D + j] if extras and 0 <= average_after <= t + 1 else theta[i]
+                        state.out[(block.out + nth) * D + j] = best
                 nth += int32(1)
-                next_record = int32(record_rounds[ints[b, RECORDS] + nth])
-        if stay and live and t0 < ints[b, ROUNDS]:  # leave everything as the next launch takes it up
+                next_record = int32(state.record_rounds[records + nth])
+        if stay and live and t0 < block.rounds:  # leave everything as the next launch takes it up
             for i in range(E):
-                xi[q * D + i * L + at] = held[i] if narrow else drift[i] / before
+                xi[q * D + i * L + at] = full[i] if narrow else drift[i] / before
             if at == 0:
                 steps[q], position[q] = 4 * int64(index) + phase, p0
-        if mine == 0 and t0 < ints[b, ROUNDS]:
+        if mine == 0 and t0 < block.rounds:
             for i in range(E):
-                theta_state[b * D + i * L + at] = theta[i]
+                state.theta[b * D + i * L + at] = theta[i]
                 if not stay:
-                    shifts[b * D + i * L + at] = common[i]
+                    state.shift[b * D + i * L + at] = common[i]
         if lost < 0 and not square < float("inf"):
-            lost = int32(min(t1, ints[b, ROUNDS]))
+            lost = last
         if tid == 0:
-            recorded[b], diverged[b] = nth, lost
+            state.recorded[b], state.diverged[b] = nth, lost
 
     return run

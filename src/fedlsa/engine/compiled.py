@@ -1,4 +1,4 @@
-"""What compiled code is made of, so that a cache on disk is never older than it.
+"""How functions are compiled, and what compiled code is made of, so that a cache on disk is never older than it.
 
 Numba looks for a change only in the file of the function that it caches, not in the files of those that it calls. A
 cached function that calls others across files therefore takes `sources=SOURCES` as its last parameter: a default value
@@ -9,17 +9,22 @@ from __future__ import annotations
 
 import hashlib
 from importlib.resources import files
+from typing import Any
+
+# Small functions that the kernel is made of: inlined into it and, like it, without reference counts, which would cost
+# more than a step does. They must not allocate.
+INLINED: dict[str, Any] = {"error_model": "numpy", "forceinline": True, "_nrt": False}
 
 # every file with functions that cached functions of other files call
-FILES = ("draws.py", "memory.py", "random.py", "steps.py", "vectors.py", "cuda/steps.py", "cuda/warp.py")
+FILES = ("compiled.py", "cpu_steps.py", "memory.py", "random.py", "vectors.py", "cuda/gpu_steps.py")
 
 
 def digest(names: tuple[str, ...] = FILES) -> str:
     """The sha256 of the files of this package, shortened."""
-    held = hashlib.sha256()
+    total = hashlib.sha256()
     for name in names:
-        held.update(files(__package__).joinpath(name).read_bytes() + b"\0")
-    return held.hexdigest()[:16]
+        total.update(files(__package__).joinpath(name).read_bytes() + b"\0")
+    return total.hexdigest()[:16]
 
 
 SOURCES = digest()

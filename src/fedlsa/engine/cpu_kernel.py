@@ -19,20 +19,24 @@ from numba.extending import overload
 from numpy.typing import NDArray
 
 from ..checks import Floats
-from .draws import LANES, draw
+from .compiled import INLINED, SOURCES
+from .cpu_steps import LANES, Drawn, LocalRows, advance, draw
 from .memory import load_block, load_few, store
-from .sources import SOURCES
-from .steps import advance
-from .vectors import INLINED, ShapeType, align_stack, fma, fold, widen
+from .vectors import Shape, ShapeType, align_stack, fma, fold, widen
 
 Array = NDArray[Any]
 Integers = NDArray[np.int64]
-AT_ONCE = 64  # observations that a group draws at once when it does not draw ahead
+DRAWN_AT_ONCE = 64  # observations that a group draws at once: their words stay in the first-level cache
 
 
 class Task(NamedTuple):
-    """What a task is made of: sizes, the chains' agents and keys, and what the server knows."""
+    """What a task is made of and never changes: its code, by types; sizes; the chains; what the server knows."""
 
+    shape: Shape  # rows of d lanes, and the G chains that step together
+    one: Shape  # the same rows, one at a time
+    sampler: Any
+    tables: Any
+    hook: Any  # the method's own server step
     dim: int
     D: int  # dim padded
     seeds: int
@@ -44,13 +48,13 @@ class Task(NamedTuple):
     ahead: bool  # whether groups keep what they drew from round to round: pays when rounds are short
     stride: int  # of what they drew: from one step to the next
     has_hook: bool
-    parameters: Floats  # what the server's hook receives
+    parameters: Floats  # what the hook receives
     radius: float  # of the projection; 0: none
     average_after: int  # -1: never
     recorded_rounds: Integers  # ending in -1, a round that never comes
 
 
-class State(NamedTuple):
+class TaskState(NamedTuple):
     """Everything that changes from round to round."""
 
     theta: Floats  # (seeds, D): the shared parameter
@@ -60,8 +64,8 @@ class State(NamedTuple):
     running: Floats  # (seeds, D): the average of iterates
     hat: Array  # (P, D): local parameters; when only some take part, of the a-th of them in row a
     xi: Array  # (P, D): control variates as the steps read them, in the same rows
-    held: Floats  # (N seeds, D): control variates, to which `shift` is added: xi_c = held_c - shift
-    shift: Floats  # (D,): sum_c w_c held_c when only some take part; empty, and held_c = xi_c, otherwise
+    variates: Floats  # (N seeds, D): control variates of all agents, xi_c + shift
+    shift: Floats  # (D,): sum_c w_c (xi_c + shift) when only some take part; empty, that is 0, otherwise
     steps: Integers  # (P,): observations that each chain has drawn
     drawn: NDArray[np.uint32]  # (room, stride) flat, when drawing ahead: the outcomes of all groups, step by step
     left: Integers  # (groups, 2): which of them are still to be used
@@ -82,50 +86,58 @@ class Scratch(NamedTuple):
     begin: Integers
 
 
-def scratch(state: State) -> Scratch:
+class Span(NamedTuple):
+    """Rounds t0, ..., t1 - 1 of a schedule for groups g0, ..., g1 - 1, and the server's part if `serving`."""
+
+    t0: int
+    t1: int
+    g0: int
+    g1: int
+    serving: bool
+
+
+def scratch(state: TaskState) -> Scratch:
     """Working memory for one call of `run`, which allocates nothing itself."""
-    words, drawn = np.empty((AT_ONCE + 8) * LANES, np.uint32), np.empty(AT_ONCE * LANES, np.uint32)
+    words, drawn = np.empty((DRAWN_AT_ONCE + 8) * LANES, np.uint32), np.empty(DRAWN_AT_ONCE * LANES, np.uint32)
     lanes, old = np.empty(4 * LANES, np.uint32), np.empty(state.record.shape[2], state.hat.dtype)
     return Scratch(words, lanes, drawn, old, *np.zeros((2, LANES), np.int64))
 
 
 @njit(cache=True, error_model="numpy", nogil=True, _nrt=False)
-def run(shape, one, sampler, tables, task, schedule, state, hook, scratch, t0, t1, g0, g1, serving, sources=SOURCES):
-    """Rounds t0, ..., t1 - 1 of the schedule for groups g0, ..., g1 - 1, and the server's part if `serving`.
+def run(task, schedule, state, scratch, span, sources=SOURCES):
+    """Bring a task some rounds further.
 
-    schedule : of engine/schedule.py, with step sizes in the task's type;
-    shape : rows of d lanes and the G chains that step together; one : the same rows, one at a time;
-    scratch : working memory of this call alone.
+    schedule : of engine/schedule.py, with step sizes in the task's type; scratch : working memory of this call alone.
     """
     align_stack()
-    for t in range(t0, t1):
-        for g in range(g0, g1):
+    for t in range(span.t0, span.t1):
+        for g in range(span.g0, span.g1):
             if schedule.participants.shape[1]:
-                take_up(one, task, schedule, state, scratch, t, g)
-            local_steps(shape, sampler, tables, task, schedule, state, scratch, t, g)
-        if serving:
-            serve(shape, one, task, schedule, state, hook, t)
+                take_up(task, schedule, state, scratch, t, g)
+            local_steps(task, schedule, state, scratch, t, g)
+        if span.serving:
+            serve(task, schedule, state, t)
 
 
 @njit(**INLINED)
-def take_up(one, task, schedule, state, scratch, t, g):
+def take_up(task, schedule, state, scratch, t, g):
     """Only some agents take part, with one seed: who the lanes of group g are, and their control variates."""
-    m = schedule.participants.shape[1]
+    m, one = schedule.participants.shape[1], task.one
     for lane in range(LANES):
         a = g * LANES + lane
         scratch.chains[lane] = schedule.participants[t, a] if a < m else len(task.weights) + lane  # spare lanes idle
         for j in range(0, task.D if a < m else 0, len(one)):
-            xi = load_block(one, state.held, scratch.chains[lane] * task.D + j) - load_block(one, state.shift, j)
+            at = scratch.chains[lane] * task.D + j
+            xi = load_block(one, state.variates, at) - load_block(one, state.shift, j)
             store(state.xi, a * task.D + j, xi)
 
 
 @njit(**INLINED)
-def local_steps(shape, sampler, tables, task, schedule, state, scratch, t, g):
+def local_steps(task, schedule, state, scratch, t, g):
     """The 16 chains of group g do the local steps of round t."""
     H, eta, thin = schedule.observations[t], schedule.step_sizes[t], schedule.thin
-    chains, begin, partial = scratch.chains, scratch.begin, schedule.participants.shape[1] > 0
-    place, at = task.place, g * LANES
-    drawn, stride, at_lane, room = scratch.drawn, LANES, 0, AT_ONCE
+    chains, partial, at = scratch.chains, schedule.participants.shape[1] > 0, g * LANES
+    drawn, stride, at_lane, room = scratch.drawn, LANES, 0, DRAWN_AT_ONCE
     done, low, high = 0, 0, 0
     if task.ahead:
         drawn, stride, at_lane, room = state.drawn, task.stride, at, len(state.drawn) // task.stride
@@ -136,31 +148,16 @@ def local_steps(shape, sampler, tables, task, schedule, state, scratch, t, g):
             for lane in range(LANES):
                 if not partial:
                     chains[lane] = g * LANES + lane
-                begin[lane] = state.steps[chains[lane]]
+                scratch.begin[lane] = state.steps[chains[lane]]
                 state.steps[chains[lane]] += high
-            draw(
-                sampler,
-                scratch.words,
-                scratch.lanes,
-                task.keys,
-                task.agents,
-                chains,
-                begin,
-                high,
-                drawn,
-                at_lane,
-                stride,
-            )
+            draw(task.sampler, task, scratch, high, drawn, at_lane, stride)
         n = min(high - low, H - done)
-        source, places = (state.sent, task.start) if done == 0 else (state.hat, place)
-        first = low + (
-            thin - 1 - done % thin if thin > 1 else 0
-        )  # the paper skips observations that are not multiples of thin
-        for lane in range(0, LANES, chains_at_once(shape)):
-            advance(
-                shape, tables, eta, task.D, source, places, state.hat, state.xi, place, at + lane,
-                drawn, at_lane + lane, stride, first, low + n, thin, scratch.old,
-            )  # fmt: skip
+        source, start = (state.sent, task.start) if done == 0 else (state.hat, task.place)
+        local = LocalRows(source, start, state.hat, state.xi, task.place, scratch.old)
+        skipped = thin - 1 - done % thin if thin > 1 else 0  # the paper uses the observations thin, 2 thin, ...
+        steps = Drawn(drawn, stride, low + skipped, low + n, thin)
+        for lane in range(0, LANES, chains_at_once(task.shape)):
+            advance(task.shape, task.tables, eta, task.D, local, at + lane, steps, at_lane + lane)
         done += n
         low += n
     if task.ahead:
@@ -181,21 +178,21 @@ def _chains_at_once(shape):
 
 
 @njit(**INLINED)
-def serve(shape, one, task, schedule, state, hook, t):
+def serve(task, schedule, state, t):
     """The server's part of round t: average, correct the control variates, step, project, look, record."""
-    R, G, now = task.seeds, chains_at_once(shape), schedule.first + t + 1
+    R, G, now = task.seeds, chains_at_once(task.shape), schedule.first + t + 1
     r = 0
     while r + G <= R:  # the rows of neighbouring seeds stand side by side: G of them at a time, then one by one
-        average(shape, task, schedule, state, t, r)
+        average(task.shape, task, schedule, state, t, r)
         r += G
     while r < R:
-        average(one, task, schedule, state, t, r)
+        average(task.one, task, schedule, state, t, r)
         r += 1
     recording = task.recorded_rounds[state.recorded[0]] == now
     plain = not (recording or task.has_hook or task.radius > 0 or task.average_after >= 0)
     for r in range(R):
         if not (plain and np.isfinite(state.square[r])):
-            finish(task, state, hook, r, now, recording)
+            finish(task, state, r, now, recording)
     if recording:
         state.recorded[0] += 1
 
@@ -220,11 +217,11 @@ def average(shape, task, schedule, state, t, r):
                 change = widen(load_block(shape, state.hat, a * stride + j)) - start
                 if m:
                     at = schedule.participants[t, a] * stride + j
-                    store(state.held, at, fma(-gain, change, load_block(shape, state.held, at)))
+                    store(state.variates, at, fma(-gain, change, load_block(shape, state.variates, at)))
                 else:
                     at = a * stride + j
-                    xi = fma(gain, moved - change, load_block(shape, state.held, at))  # keeps sum_c w_c xi_c = 0
-                    store(state.held, at, xi)
+                    xi = fma(gain, moved - change, load_block(shape, state.variates, at))  # keeps sum_c w_c xi_c = 0
+                    store(state.variates, at, xi)
                     round_off(state.xi, at, xi)
             if m:
                 store(state.shift, j, fma(-gain, moved, load_block(shape, state.shift, j)))
@@ -250,12 +247,12 @@ def _round_off(xi, at, v):
 
 
 @njit(**INLINED)
-def finish(task, state, hook, r, now, recording):
+def finish(task, state, r, now, recording):
     """The rest of the server's part for seed r, where there is any: hook, projection, divergence, averaging, record."""
     theta = state.theta[r * task.D : r * task.D + task.dim]
     square = state.square[r]
     if task.has_hook:
-        if hook(theta, state.mean[r * task.D : r * task.D + task.dim], task.parameters) and not state.failed[r]:
+        if task.hook(theta, state.mean[r * task.D : r * task.D + task.dim], task.parameters) and not state.failed[r]:
             state.failed[r] = now
         square = 0.0
         for x in theta:

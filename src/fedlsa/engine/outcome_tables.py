@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 from ..errors import ArgumentError
 from ..problems import Problem
 from ..sampling import Markov, Replay, Sampling
+from .compiled import SOURCES
 from .random import START, alias_bits, alias_table, choose, words
-from .sources import SOURCES
 
 Words = NDArray[np.uint32]
 Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class OutcomeTables:
     """Where the engines find what an agent of table m draws.
 
     order : (L,) the problem's outcomes in the engines' order. The outcomes of table m begin at row[m].
@@ -39,7 +39,7 @@ class Layout:
     slot: Integers  # (M,)
     shift: Integers  # (M,)
     successor: Words
-    start: Layout | None = None
+    start: OutcomeTables | None = None
 
 
 @njit(cache=True, error_model="numpy")
@@ -64,14 +64,14 @@ def _alias_tables(
 _NONE = np.empty(0, np.uint32)
 
 
-def _independent(prob: NDArray[np.float64], first: Integers) -> Layout:
+def _independent(prob: NDArray[np.float64], first: Integers) -> OutcomeTables:
     length = np.diff(first)
     bits = np.array([alias_bits(int(n)) for n in length])
     slots, slot = _alias_tables(prob, first[:-1], length, bits)
-    return Layout(np.arange(len(prob)), first[:-1], length, slots, slot, 32 - bits, _NONE)
+    return OutcomeTables(np.arange(len(prob)), first[:-1], length, slots, slot, 32 - bits, _NONE)
 
 
-def _trajectory(problem: Problem) -> Layout:
+def _trajectory(problem: Problem) -> OutcomeTables:
     chain = problem.chain
     if chain is None:
         raise ArgumentError(
@@ -98,11 +98,11 @@ def _trajectory(problem: Problem) -> Layout:
     successor[place] = begin[chain.first_state[table] + chain.successor]
     row = begin[chain.first_state[:-1]]
     start = _independent(chain.stationary, chain.first_state)
-    return Layout(order, row, states, slots, row, 32 - bits, successor, start)
+    return OutcomeTables(order, row, states, slots, row, 32 - bits, successor, start)
 
 
-def layout(problem: Problem, sampling: Sampling) -> Layout:
-    """The layout of a problem under a way of sampling."""
+def outcome_tables(problem: Problem, sampling: Sampling) -> OutcomeTables:
+    """The tables of a problem under a way of sampling."""
     if isinstance(sampling, Markov):
         if sampling.start is not None:
             _check_start(problem, sampling.start)
@@ -133,11 +133,11 @@ def _outgoing(problem: Problem, agent: int) -> Integers:
     return problem.chain.origin[problem.first[m] : problem.first[m + 1]]
 
 
-def first_states(problem: Problem, sampling: Markov, where: Layout, seed: int) -> Integers:
+def first_states(problem: Problem, sampling: Markov, outcomes: OutcomeTables, seed: int) -> Integers:
     """(N,): the state in which each agent's trajectory starts, as given or drawn from its stationary law."""
     if sampling.start is not None:
         return np.array(sampling.start)
-    law = where.start
+    law = outcomes.start
     assert law is not None
     out = np.empty(problem.n_agents, np.int64)
     _draw_states(np.uint64(seed), problem.assignment, law.slots, law.slot, law.shift, out)

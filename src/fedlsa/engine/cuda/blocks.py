@@ -1,0 +1,243 @@
+"""What jobs are on a GPU: a block per (job, seed), of a kind that decides its kernel, and tables that blocks share."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...problems import Dense, Problem
+from ...sampling import Markov, Replay
+from ..cpu import dense_columns, padded
+from ..jobs import Job
+from ..outcome_tables import OutcomeTables
+from .gpu_steps import INDEPENDENT, LOG, MOST_THREADS, MOST_WARPS, PACKED, TRAJECTORY, WARP, E
+
+Array = NDArray[Any]
+MOST_PACKED_ROWS = 256  # whose numbers fit into a byte
+ROW_BYTES = 40_000  # of shared memory for rows: several blocks then fit on a multiprocessor
+SHARED_BYTES = 48 * 1024  # of shared memory that a block may have without asking
+BANK_BYTES = 128  # that shared memory serves at once
+
+# What describes a block. rows, own, chains, records, out, schedule, part : where its entries begin in other arrays
+BLOCK = np.dtype(
+    [("key", np.uint64)]
+    + [(name, np.int64) for name in (
+        "agents", "participants", "thin", "dim", "rounds", "observations", "varying", "average_after", "row_count",
+        "rows", "own", "chains", "records", "out", "schedule", "part",
+    )]
+    + [(name, np.float64) for name in ("eta", "gain", "radius", "discount", "ridge")]
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What decides which kernel runs a job, and with how many threads.
+
+    L : threads of an agent; draws : how outcomes are drawn; differences, ridged, is_dense : of observations
+    copies : of the rows in shared memory, 0 if they are elsewhere
+    stay : whether every agent has its own threads for the whole run
+    extras : whether steps vary, observations are skipped, or iterates are projected or averaged
+    single : whether all rounds have one step, which is then known when compiling
+    method : whose server step runs, if it has one; threads : of a block
+    """
+
+    L: int
+    draws: int
+    differences: bool
+    ridged: bool
+    is_dense: bool
+    copies: int
+    stay: bool
+    extras: bool
+    single: bool
+    dtype: str
+    method: Any
+    threads: int
+
+
+class DeviceTables(NamedTuple):
+    """What jobs share, the entries of one problem after those of another; own_* and weights : one per agent."""
+
+    rows: Any
+    pair: Any
+    minus_y: Any
+    columns: Any
+    minus_b: Any
+    slots: Any
+    successor: Any
+    own_row: Any
+    own_slot: Any
+    own_shift: Any
+    own_length: Any
+    weights: Any
+
+
+class DeviceState(NamedTuple):
+    """What changes, for all chains (steps, position, xi) or for all blocks; record_rounds end in -1 in each block."""
+
+    steps: Any
+    position: Any
+    xi: Any
+    shift: Any
+    theta: Any
+    running: Any
+    diverged: Any
+    recorded: Any
+    record_rounds: Any
+    out: Any
+
+
+class DeviceRounds(NamedTuple):
+    """The schedules of blocks whose rounds vary, one after the other."""
+
+    step_sizes: Any
+    gains: Any
+    observations: Any
+    participants: Any
+
+
+def shared_bytes(L: int) -> int:
+    """How much shared memory a kernel has for sums and hooks."""
+    return 8 * (2 * MOST_WARPS + 2) * E * L
+
+
+def rounds_vary(job: Job) -> bool:
+    """Whether rounds differ in length, in step size or in who takes part."""
+    a = job.algorithm
+    return a.random_lengths or not isinstance(a.step_size, float) or job.participants < job.problem.n_agents
+
+
+def kind_of(job: Job) -> Kind:
+    """The kind of a job."""
+    p, a, z, m = job.problem, job.algorithm, job.problem.observations, job.participants
+    L = max(1, 1 << (-(-p.dim // E) - 1).bit_length())
+    size = np.dtype(job.dtype).itemsize
+    room = SHARED_BYTES - shared_bytes(L)  # for rows, or for what the threads of a dense step tell one another
+    rows = copies = 0
+    most, differences, ridged = MOST_THREADS, False, False
+    if isinstance(z, Dense):
+        while most * E * size > room:
+            most //= 2
+    else:
+        rows, copies = len(row_table(p)), max(1, BANK_BYTES // size // L)
+        while copies and rows * E * L * copies * size + rows * size > min(ROW_BYTES, room):
+            copies //= 2
+        differences, ridged = z.following is not None, z.ridge != 0
+    draws = LOG if isinstance(job.sampling, Replay) else TRAJECTORY if isinstance(job.sampling, Markov) else INDEPENDENT
+    if draws == INDEPENDENT and copies and rows <= MOST_PACKED_ROWS:
+        draws = PACKED
+    extras = rounds_vary(job) or job.sampling.thin > 1 or a.projection is not None or a.average_after is not None
+    return Kind(
+        L=L,
+        draws=draws,
+        differences=differences,
+        ridged=ridged,
+        is_dense=isinstance(z, Dense),
+        copies=copies,
+        stay=m == p.n_agents and p.n_agents * L <= most,
+        extras=extras,
+        single=not extras and int(a.observations(np.zeros(1), 1)[0]) == 1,
+        dtype=job.dtype,
+        method=None if a.server_step is None else type(a),
+        threads=min(-(-m * L // WARP) * WARP, most),
+    )
+
+
+def row_table(p: Problem) -> Array:
+    """The rows that a problem's steps look up : (R, d); for temporal differences the features and a row of zeros."""
+    z = p.observations
+    if z.following is None:  # type: ignore[union-attr]
+        return z.rows  # type: ignore[union-attr]
+    return np.vstack([z.rows[: z.features], np.zeros((1, p.dim))])  # type: ignore[union-attr]
+
+
+def outcome_pairs(p: Problem, half: int) -> NDArray[np.int64]:
+    """The two rows of each outcome, the first above the lower `half` bits of a word."""
+    z = p.observations
+    if isinstance(z, Dense):
+        return np.arange(len(z), dtype=np.int64)
+    second = z.right if z.following is None else z.following
+    return (z.left.astype(np.int64) << half) | second.astype(np.int64)
+
+
+def packed_slots(p: Problem, outcomes: OutcomeTables) -> NDArray[np.uint64]:
+    """Alias tables of i.i.d. draws with the rows at hand: entry, then the pairs of its own outcome and of its alias."""
+    size = np.int64(1) << (32 - outcomes.shift.astype(np.int64))
+    table = np.repeat(np.arange(len(size)), size)
+    entry = outcomes.slots.astype(np.int64)
+    own = np.arange(len(entry)) - outcomes.slot[table]
+    alias = entry >> outcomes.shift[table].astype(np.int64)
+    pair = outcome_pairs(p, 8)[outcomes.order]
+    first, last = outcomes.row[table], outcomes.length[table] - 1  # slots beyond the outcomes never choose themselves
+    words = entry, pair[first + np.minimum(own, last)], pair[first + np.minimum(alias, last)]
+    entry_, mine, other = (w.astype(np.uint64) for w in words)
+    return entry_ | (mine << np.uint64(32)) | (other << np.uint64(48))
+
+
+class Place(NamedTuple):
+    """Where the entries of a problem begin in the shared tables (rows, agents, outcomes), and how many rows it has."""
+
+    rows: int
+    own: int
+    first: int
+    row_count: int
+
+
+class SharedTables:
+    """The tables of problems under ways of sampling, each of them once."""
+
+    def __init__(self, kind: Kind) -> None:
+        self.kind = kind
+        self.places: dict[tuple[int, int], Place] = {}
+        self.parts: dict[str, list[Array]] = defaultdict(list)
+
+    def place(self, job: Job) -> Place:
+        """Where the entries of the job's problem are; they are added if they are not there yet."""
+        key = (id(job.problem), id(job.outcomes))
+        if key not in self.places:
+            self.places[key] = self._add_problem(job)
+        return self.places[key]
+
+    def arrays(self) -> DeviceTables:
+        """The tables; those without entries, which are in the type of the steps, have one number."""
+        none = [np.zeros(1, self.kind.dtype)]
+        return DeviceTables(*(np.concatenate(self.parts[name] or none) for name in DeviceTables._fields))
+
+    def _add(self, name: str, values: Array, dtype: Any) -> int:
+        begin = sum(map(len, self.parts[name]))
+        self.parts[name].append(values.astype(dtype))
+        return begin
+
+    def _add_problem(self, job: Job) -> Place:
+        kind, p, outcomes, D, dtype = self.kind, job.problem, job.outcomes, E * self.kind.L, self.kind.dtype
+        z, m, rows, count = p.observations, p.assignment, 0, 0
+        minus_y = np.zeros(len(outcomes.order)) if isinstance(z, Dense) else -z.y[outcomes.order]
+        first = self._add("minus_y", minus_y, dtype)
+        if isinstance(z, Dense):
+            columns, minus_b = dense_columns(z, outcomes, D, dtype)
+            self._add("columns", columns, dtype)
+            self._add("minus_b", minus_b, dtype)
+            pair = first + np.arange(len(outcomes.order))
+        else:
+            table = padded(row_table(p), D, dtype)
+            rows, count = self._add("rows", table.ravel(), dtype), len(table)
+            pair = outcome_pairs(p, 16 if kind.copies else 32)[outcomes.order]
+        self._add("pair", pair, np.int32 if kind.copies else np.int64)
+        if kind.draws == PACKED:
+            slot = self._add("slots", packed_slots(p, outcomes), np.uint64)
+        else:
+            slot = self._add("slots", outcomes.slots, np.uint32)
+        self._add("successor", outcomes.successor.astype(np.int64) + slot, np.uint32)
+        if kind.draws == TRAJECTORY:  # outcomes stand at their slots
+            first = slot
+        own = self._add("own_row", outcomes.row[m] + first, np.uint32)
+        alias = outcomes.slot[m] if kind.draws in (INDEPENDENT, PACKED) else np.zeros(len(m), np.int64)
+        self._add("own_slot", alias + slot, np.uint32)
+        self._add("own_shift", outcomes.shift[m], np.uint32)
+        self._add("own_length", outcomes.length[m], np.uint32)
+        self._add("weights", p.weights, np.float64)
+        return Place(rows, own, first, count)
