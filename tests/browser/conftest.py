@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from fedlsa.explore.answers import Question
-from fedlsa.explore.settings import METHODS, Settings
+from fedlsa.explore.page_settings import METHODS, PageSettings
 from fedlsa.theory import exact
 
 ROOT = Path(__file__).parents[2]
@@ -37,7 +37,7 @@ class Explorer:
     page: Any
     home: str
 
-    def open(self, settings: Settings | str = "") -> "Explorer":
+    def open(self, settings: PageSettings | str = "") -> "Explorer":
         query = settings if isinstance(settings, str) else settings.address()
         self.page.goto(f"{self.home}?{query}" if query else self.home)
         self.page.evaluate(NOTED)
@@ -50,9 +50,9 @@ class Explorer:
         """The lines of the picture of the error: name to (x, y)."""
         return next((f for f in self.figures() if "FedLSA" in f or not f or "trace 0" not in f), {})
 
-    def settings(self) -> Settings:
+    def settings(self) -> PageSettings:
         """Those in the page's address."""
-        return Settings.from_address("?" + urlsplit(self.page.url).query)
+        return PageSettings.from_address("?" + urlsplit(self.page.url).query)
 
     def until(self, true: Any, what: str) -> Any:
         """Wait for something to be so, and return what it says."""
@@ -62,12 +62,12 @@ class Explorer:
             self.page.wait_for_timeout(50)
         return found
 
-    def shows(self, s: Settings) -> bool:
+    def shows(self, s: PageSettings) -> bool:
         """Whether all three curves are those of fl.theory.exact."""
         drawn = self.drawn()
         return all(name in drawn and agrees(drawn[name], s, name) for name in METHODS)
 
-    def answers(self, s: Settings) -> None:
+    def answers(self, s: PageSettings) -> None:
         self.until(lambda: self.shows(s), f"the curves are those of {s.address() or 'the start'}")
 
     def slider(self, label: str) -> Any:
@@ -92,7 +92,7 @@ class Explorer:
 _known: dict[Any, Any] = {}
 
 
-def agrees(line: tuple[list[float], list[float]], s: Settings, name: str) -> bool:
+def agrees(line: tuple[list[float], list[float]], s: PageSettings, name: str) -> bool:
     """Whether a drawn line is the exact error of a method, as far as the picture reaches."""
     q = Question.of(s)
     if (q, name) not in _known:

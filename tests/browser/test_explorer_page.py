@@ -15,15 +15,15 @@ import fedlsa as fl
 from fedlsa.engine.paths import round_paths
 from fedlsa.explore.answers import SHOWN, Question
 from fedlsa.explore.controls import STEPS
-from fedlsa.explore.settings import Settings
+from fedlsa.explore.page_settings import PageSettings
 from fedlsa.figures.agent_plane import plane_of
 
-GARNET = Settings.start("garnet")  # ten different agents, d = 8
+GARNET = PageSettings.start("garnet")  # ten different agents, d = 8
 PAIR = replace(GARNET, agents=100, perturbation=0.0)  # two groups of equal ones
 
 
 def test_it_opens_with_the_exact_curves_and_says_what_they_mean(desk):
-    s = Settings()
+    s = PageSettings()
     desk.open().answers(s)
     assert desk.page.title() == "fedlsa: see client drift"
     bias = fl.theory.bias(Question.of(s).problem(), s.step_size, s.local_steps)
@@ -90,7 +90,7 @@ def test_the_axis_can_be_observations_or_bytes(desk):
 
 
 def test_simulated_seeds_are_laid_on_top(desk):
-    s = replace(Settings(), rounds=20)
+    s = replace(PageSettings(), rounds=20)
     desk.open(s).answers(s)
     desk.button("Simulate").click()
     desk.until(lambda: "SCAFFLSA, mean of 20 seeds" in desk.drawn(), "the seeds are there")
@@ -116,7 +116,7 @@ def test_a_long_simulation_shows_progress_and_can_be_stopped(desk):
 
 
 def test_an_unstable_step_size_is_said_in_words_with_the_stable_one(desk):
-    s = replace(Settings(), step_size=1.0)
+    s = replace(PageSettings(), step_size=1.0)
     desk.open(s)
     desk.until(lambda: re.search(r"FedLSA is unstable.*becomes stable below [\d.]+", desk.words()), "it says so")
     said = float(re.search(r"SCAFFLSA is unstable.*becomes stable below ([\d.]+\d)", desk.words()).group(1))
@@ -125,7 +125,7 @@ def test_an_unstable_step_size_is_said_in_words_with_the_stable_one(desk):
 
 
 def test_a_link_restores_every_setting(desk):
-    s = replace(Settings(), agents=8, spread=0.7, step_size=0.0321, local_steps=17, rounds=33, x="samples", round=5)
+    s = replace(PageSettings(), agents=8, spread=0.7, step_size=0.0321, local_steps=17, rounds=33, x="samples", round=5)
     desk.open(s).answers(s)
     assert desk.settings() == s
     assert desk.slider("agents N").get_attribute("aria-valuetext") in ("8", None)
@@ -141,13 +141,13 @@ TEXTS = """() => {
 
 def test_bad_parts_of_a_link_are_one_line_each_and_the_rest_counts(desk):
     desk.open("agents=7&step_size=-1&colour=red")
-    desk.answers(replace(Settings(), agents=7))
+    desk.answers(replace(PageSettings(), agents=7))
     for line in ("step_size must be a finite number above 0", "got 'colour'"):
         assert desk.page.get_by_text(line).count() == 1
 
 
 def test_agents_are_where_theory_says_and_play_moves_them(desk):
-    s = replace(Settings(), agents=3)
+    s = replace(PageSettings(), agents=3)
     desk.open(s).answers(s)
     desk.until(lambda: "round 3: agents end" in str(desk.page.evaluate(TEXTS)), "the agents are there")
     p = Question.of(s).problem()
@@ -164,7 +164,7 @@ def test_agents_are_where_theory_says_and_play_moves_them(desk):
 
 
 def test_a_plan_goes_into_the_sliders_with_one_click_also_while_more_is_searched(desk):
-    s = replace(Settings(), agents=3)
+    s = replace(PageSettings(), agents=3)
     desk.open(s).answers(s)
     desk.button("Find plans").click()
     desk.button("Use SCAFFLSA's plan").click()  # as soon as it is there
@@ -187,7 +187,7 @@ def test_a_plan_goes_into_the_sliders_with_one_click_also_while_more_is_searched
 
 
 def test_pictures_and_data_can_be_taken_along(desk):
-    s = replace(Settings(), rounds=20)
+    s = replace(PageSettings(), rounds=20)
     desk.open(s).answers(s)
     desk.until(lambda: desk.page.get_by_text("error.csv").count(), "there is something to take")
 
@@ -219,7 +219,7 @@ def test_the_readers_own_files_are_read_and_bad_ones_are_one_line(desk, tmp_path
         names[-1].write_text("x,y\n" + "\n".join(f"{a},{b}" for a, b in rows))
     bad = tmp_path / "bad.csv"
     bad.write_bytes(b"\x00\x01\x02")
-    s = replace(Settings.start("files"), target="y")
+    s = replace(PageSettings.start("files"), target="y")
     desk.open(s)
     choose = desk.page.locator(".app-sidebar input[type=file]")
     choose.set_input_files(bad)
@@ -236,13 +236,13 @@ def test_the_readers_own_files_are_read_and_bad_ones_are_one_line(desk, tmp_path
 
 
 def test_plans_go_with_their_problem(desk):
-    desk.open().answers(Settings())
+    desk.open().answers(PageSettings())
     desk.button("Find plans").click()
     desk.button("Use FedLSA's plan").wait_for()
     desk.choose("problem", "Garnet worlds")
-    desk.answers(Settings.start("garnet"))
+    desk.answers(PageSettings.start("garnet"))
     desk.until(lambda: not desk.button("Use FedLSA's plan").count(), "the old plans are gone")
-    assert desk.settings() == Settings.start("garnet")
+    assert desk.settings() == PageSettings.start("garnet")
 
 
 def test_a_page_that_is_closed_frees_the_processes(desk, browser):
@@ -250,5 +250,5 @@ def test_a_page_that_is_closed_frees_the_processes(desk, browser):
     other.goto(f"{desk.home}?problem=garnet&agents=100&features=16&perturbation=0.5&rounds=40")  # a minute of work
     other.get_by_text("computing").first.wait_for()  # both processes are at it
     other.close()
-    s = replace(Settings(), agents=4, noise=0.5)
+    s = replace(PageSettings(), agents=4, noise=0.5)
     desk.open(s).answers(s)

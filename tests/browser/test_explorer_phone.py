@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from fedlsa.explore.settings import Settings
+from fedlsa.explore.page_settings import PageSettings
 
 TOO_WIDE = """() => [...document.querySelectorAll('#App *')].filter(
   e => e.getBoundingClientRect().right > innerWidth + 2 && !e.closest('.explore-picture, table, pre, code, svg')
@@ -10,7 +10,7 @@ TOO_WIDE = """() => [...document.querySelectorAll('#App *')].filter(
 
 
 def test_it_opens_nothing_sticks_out_and_sliders_work(phone):
-    s = Settings()
+    s = PageSettings()
     phone.open().answers(s)
     phone.until(lambda: "Stable below" in phone.words(), "all is drawn")
     assert phone.page.evaluate(TOO_WIDE) == []

@@ -11,11 +11,11 @@ import fedlsa as fl
 from fedlsa.errors import ArgumentError
 from fedlsa.explore import answers
 from fedlsa.explore.answers import Question
+from fedlsa.explore.page_settings import METHODS, PageSettings
 from fedlsa.explore.plane import agents_figure
-from fedlsa.explore.settings import METHODS, Settings
 
-RING = Settings(agents=3, noise=0.3, local_steps=10, rounds=12, seeds=4)
-GARNET = Settings(problem="garnet", agents=2, features=8, step_size=0.5, local_steps=6, rounds=5, seeds=3)
+RING = PageSettings(agents=3, noise=0.3, local_steps=10, rounds=12, seeds=4)
+GARNET = PageSettings(problem="garnet", agents=2, features=8, step_size=0.5, local_steps=6, rounds=5, seeds=3)
 
 
 def quiet(done, total):
@@ -161,7 +161,7 @@ def test_runs_on_files_start_at_zero_as_fits_do(tmp_path):
         rows = np.random.default_rng(len(files)).normal(size=(9, 2)) @ [[1, 3.0], [0, 1.0]]
         np.savetxt(tmp_path / name, rows, delimiter=",", header="x,y", comments="")
         files.append(str(tmp_path / name))
-    s = Settings(problem="files", target="y", agents=2, local_steps=5, rounds=6, seeds=2)
+    s = PageSettings(problem="files", target="y", agents=2, local_steps=5, rounds=6, seeds=2)
     q = Question.of(s, tuple(files))
     p = q.problem()
     square = float(p.theta_star @ p.theta_star)

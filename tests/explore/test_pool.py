@@ -16,11 +16,11 @@ import xarray as xr
 import fedlsa as fl
 from fedlsa.explore import answers
 from fedlsa.explore.answers import Question
+from fedlsa.explore.page_settings import METHODS, PageSettings
 from fedlsa.explore.pool import LONG, QUICK, Pool
-from fedlsa.explore.settings import METHODS, Settings
 
 PATIENCE = 60  # seconds after which a test gives up on another process
-RING = Settings(agents=3, noise=0.3, local_steps=10, rounds=12, seeds=4)
+RING = PageSettings(agents=3, noise=0.3, local_steps=10, rounds=12, seeds=4)
 new = itertools.count()  # questions that were never asked before
 
 
@@ -190,7 +190,7 @@ def test_a_pause_is_told_once(pool, tmp_path):
 
 
 def test_a_simulation_tells_its_progress_and_stops_when_dropped(pool):
-    s = Settings(agents=3, noise=0.3, local_steps=1000, rounds=100_000, seeds=1000)  # far beyond anybody's patience
+    s = PageSettings(agents=3, noise=0.3, local_steps=1000, rounds=100_000, seeds=1000)  # far beyond anybody's patience
     found = pool.ask("me", "runs", [(answers.simulations, (Question.of(s),))], lane=LONG)
     told = next(found)
     while told.value[0] == 0:  # until the engine is at work

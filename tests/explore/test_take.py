@@ -16,15 +16,15 @@ from fedlsa.cli import main
 from fedlsa.errors import ResultFileError, UnknownNameError
 from fedlsa.explore import answers, take
 from fedlsa.explore.answers import Question
-from fedlsa.explore.settings import METHODS, Settings
+from fedlsa.explore.page_settings import METHODS, PageSettings
 from fedlsa.figures import style
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 
 from matplotlib.image import imread
 
-RING = Settings(agents=3, noise=0.3, local_steps=10, rounds=12, seeds=4)
-MARKOV = Settings(
+RING = PageSettings(agents=3, noise=0.3, local_steps=10, rounds=12, seeds=4)
+MARKOV = PageSettings(
     problem="garnet", agents=2, step_size=0.5, local_steps=6, rounds=5, seeds=3, sampling="markov", thin=2
 )
 UNSTABLE = replace(RING, step_size=3.0)
@@ -85,7 +85,7 @@ def test_lines_name_the_files_as_they_are_called_and_not_where_they_lie(tmp_path
     for name in ("north.csv", "south.csv"):
         np.savetxt(name, rng.normal(size=(9, 3)), delimiter=",", header="a,b,y", comments="")
         files.append(str(tmp_path / name))
-    s = Settings(problem="files", target="y", local_steps=5, rounds=6, agents=1)
+    s = PageSettings(problem="files", target="y", local_steps=5, rounds=6, agents=1)
     _, curves, _ = shown(s, files=tuple(files))
     take.write(tmp_path / "saved.png", s, files, curves, [])
     lines = take.script(s, files)
@@ -120,7 +120,7 @@ def test_the_command_draws_where_the_agents_go(tmp_path):
 
 
 def test_settings_of_the_start_need_no_words():
-    assert take.command(Settings()) == "fedlsa explore --save error.png"
+    assert take.command(PageSettings()) == "fedlsa explore --save error.png"
 
 
 def test_one_command_writes_pictures_and_data_of_every_kind(capsys):

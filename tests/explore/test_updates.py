@@ -2,10 +2,10 @@
 
 from fedlsa.explore import answers, updates
 from fedlsa.explore.answers import Question
+from fedlsa.explore.page_settings import METHODS, PageSettings
 from fedlsa.explore.pool import Answer
-from fedlsa.explore.settings import METHODS, Settings
 
-S = Settings(agents=3, rounds=5, local_steps=5)
+S = PageSettings(agents=3, rounds=5, local_steps=5)
 Q = Question.of(S)
 
 

@@ -10,10 +10,10 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.errors import FedLSAError
-from fedlsa.explore import sites
-from fedlsa.explore.settings import Settings
-from fedlsa.explore.sites import Sites
-from fedlsa.explore.sources import call
+from fedlsa.explore import uploads
+from fedlsa.explore.page_problem import call
+from fedlsa.explore.page_settings import PageSettings
+from fedlsa.explore.uploads import Sites
 
 PAGE = sha256(b"page").hexdigest()[:16]  # the folder of the page of that name
 GOOD = b"a,b,y\n1,2,3\n2,1,4\n0,5,1\n4,4,0\n"
@@ -28,14 +28,14 @@ def folder(tmp_path, monkeypatch):
     """The folder of uploads, and beside it what must stay as it is."""
     inside = tmp_path / "outer" / "kept"
     inside.mkdir(parents=True)
-    monkeypatch.setattr(sites, "_folder", lambda: SimpleNamespace(name=str(inside)))
-    monkeypatch.setattr(sites, "_named", ())
+    monkeypatch.setattr(uploads, "_folder", lambda: SimpleNamespace(name=str(inside)))
+    monkeypatch.setattr(uploads, "_named", ())
     return inside
 
 
-def trouble(*uploads):
+def trouble(*given):
     """The one line that is said of uploads that cannot be used."""
-    found = sites.sites("page", uploads)
+    found = uploads.sites("page", given)
     assert (found.files, found.columns) == ((), ())
     assert found.trouble
     assert "\n" not in found.trouble
@@ -44,7 +44,7 @@ def trouble(*uploads):
 
 
 def test_uploads_have_the_columns_that_all_of_them_have(folder):
-    found = sites.sites("page", [upload("north.csv"), upload("south.csv", b"y,c,a\n1,2,3\n")])
+    found = uploads.sites("page", [upload("north.csv"), upload("south.csv", b"y,c,a\n1,2,3\n")])
     assert found.columns == ("a", "y")
     assert [Path(f).name for f in found.files] == ["north.csv", "south.csv"]
     assert all(Path(f).is_relative_to(folder) for f in found.files)
@@ -53,21 +53,21 @@ def test_uploads_have_the_columns_that_all_of_them_have(folder):
 
 
 def test_without_uploads_the_files_of_the_command_line_count(tmp_path):
-    assert sites.sites("page", []) == Sites()
+    assert uploads.sites("page", []) == Sites()
     (tmp_path / "named.csv").write_bytes(GOOD)
-    sites.name_files([str(tmp_path / "named.csv")])
-    assert sites.sites("page", []) == Sites((str(tmp_path / "named.csv"),), ("a", "b", "y"))
-    assert [Path(f).name for f in sites.sites("page", [upload("own.csv")]).files] == ["own.csv"]
+    uploads.name_files([str(tmp_path / "named.csv")])
+    assert uploads.sites("page", []) == Sites((str(tmp_path / "named.csv"),), ("a", "b", "y"))
+    assert [Path(f).name for f in uploads.sites("page", [upload("own.csv")]).files] == ["own.csv"]
 
 
 def test_a_named_file_that_is_missing_is_refused_at_once(tmp_path):
     with pytest.raises(FedLSAError, match=r"nowhere\.csv"):
-        sites.name_files([str(tmp_path / "nowhere.csv")])
+        uploads.name_files([str(tmp_path / "nowhere.csv")])
 
 
 def test_a_named_file_that_vanishes_later_is_one_line(tmp_path):
     (tmp_path / "named.csv").write_bytes(GOOD)
-    sites.name_files([str(tmp_path / "named.csv")])
+    uploads.name_files([str(tmp_path / "named.csv")])
     (tmp_path / "named.csv").unlink()
     assert "named.csv" in trouble()
 
@@ -110,7 +110,7 @@ def test_the_line_says_which_file_and_what_it_must_be():
 
 
 def test_a_file_that_is_too_large_is_not_stored(folder, monkeypatch):
-    monkeypatch.setattr(sites, "LARGEST", 2**20)
+    monkeypatch.setattr(uploads, "MAX_UPLOAD_BYTES", 2**20)
     line = trouble(upload("large.csv", bytes(3 * 2**20)))
     assert line == "large.csv must have at most 1 MB; name it on the command line instead; got 3 MB"
     assert not any(p.is_file() for p in folder.rglob("*"))
@@ -120,14 +120,14 @@ def test_a_file_that_is_too_large_is_not_stored(folder, monkeypatch):
     "name", ["../../x.csv", "/etc/x.csv", "..\\..\\x.csv", "C:\\x.csv", "a/../../../x.csv", "./x.csv"]
 )
 def test_a_name_cannot_lead_out_of_the_folder(name, folder, tmp_path):
-    found = sites.sites("page", [upload(name)])
+    found = uploads.sites("page", [upload(name)])
     assert found.files == (str(folder / PAGE / "x.csv"),)
     assert [p for p in tmp_path.rglob("*") if p.is_file()] == [folder / PAGE / "x.csv"]
 
 
 @pytest.mark.parametrize("name", ["null\0.csv", "two\nlines.csv", "long" * 100 + ".csv", "é" * 200 + ".csv", "a b.CSV"])
 def test_odd_names_are_made_plain(name, folder):
-    (file,) = sites.sites("page", [upload(name)]).files
+    (file,) = uploads.sites("page", [upload(name)]).files
     assert Path(file).parent == folder / PAGE
     assert Path(file).name.isprintable()
     assert len(Path(file).name) < 100
@@ -137,23 +137,23 @@ def test_an_upload_over_a_link_replaces_the_link_and_not_what_it_leads_to(folder
     (folder / PAGE).mkdir()
     (tmp_path / "mine.csv").write_text("mine")
     (folder / PAGE / "x.csv").symlink_to(tmp_path / "mine.csv")
-    sites.sites("page", [upload("x.csv")])
+    uploads.sites("page", [upload("x.csv")])
     assert (tmp_path / "mine.csv").read_text() == "mine"
 
 
 def test_pages_do_not_share_their_uploads():
-    first = sites.sites("one", [upload("x.csv")])
-    other = sites.sites("two", [upload("x.csv", b"q\n1\n")])
+    first = uploads.sites("one", [upload("x.csv")])
+    other = uploads.sites("two", [upload("x.csv", b"q\n1\n")])
     assert first.files != other.files
     assert Path(first.files[0]).read_bytes() == GOOD
 
 
 def test_the_same_upload_is_not_written_again_and_another_replaces_it():
-    (file,) = sites.sites("page", [upload("x.csv")]).files
+    (file,) = uploads.sites("page", [upload("x.csv")]).files
     before = Path(file).stat().st_mtime_ns
-    sites.sites("page", [upload("x.csv")])
+    uploads.sites("page", [upload("x.csv")])
     assert Path(file).stat().st_mtime_ns == before
-    assert sites.sites("page", [upload("x.csv", b"a,z\n1,2\n")]).columns == ("a", "z")
+    assert uploads.sites("page", [upload("x.csv", b"a,z\n1,2\n")]).columns == ("a", "z")
     assert [p.name for p in Path(file).parent.iterdir()] == ["x.csv"]
 
 
@@ -163,11 +163,11 @@ def test_the_same_upload_is_not_written_again_and_another_replaces_it():
      b"one,two,three\n", b"1,2\n1,2,3,4\n", b"1,2,3\n", b"1,1,1\n1,1,1\n1,1,1\n", b"\xff\xfe,1,2\n"],
 )  # fmt: skip
 def test_numbers_that_make_no_problem_are_one_line(rows):
-    found = sites.sites("page", [upload("x.csv", b"a,b,y\n" + rows), upload("good.csv", b"a,b,y\n" + rows)])
+    found = uploads.sites("page", [upload("x.csv", b"a,b,y\n" + rows), upload("good.csv", b"a,b,y\n" + rows)])
     if found.trouble:
         return
     with pytest.raises(FedLSAError) as caught:
-        call(Settings(problem="files", target="y"), found.files).problem()
+        call(PageSettings(problem="files", target="y"), found.files).problem()
     assert "\n" not in str(caught.value)
 
 
@@ -175,18 +175,18 @@ def test_parquet_is_read_as_well(tmp_path):
     pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     parquet = pytest.importorskip("pyarrow.parquet")
     parquet.write_table(pyarrow.table({"a": [1.0, 2.0, 0.5], "y": [1.0, 0.0, 2.0]}), tmp_path / "t.parquet")
-    found = sites.sites("page", [upload("north.PARQUET", (tmp_path / "t.parquet").read_bytes())])
+    found = uploads.sites("page", [upload("north.PARQUET", (tmp_path / "t.parquet").read_bytes())])
     assert found.columns == ("a", "y")
-    p = call(Settings(problem="files", target="y"), found.files).problem()
+    p = call(PageSettings(problem="files", target="y"), found.files).problem()
     expected = fl.site_problem([tmp_path / "t.parquet"], fl.Regression(target="y"))
     np.testing.assert_array_equal(p.theta_star, expected.theta_star)
 
 
 def test_uploads_lie_in_a_temporary_folder_that_is_made_with_the_first_and_goes_with_the_page(monkeypatch):
     monkeypatch.undo()
-    sites.forget()
-    (file,) = sites.sites("../../page", [upload("x.csv")]).files
-    assert Path(file).is_relative_to(sites._folder().name)
+    uploads.forget()
+    (file,) = uploads.sites("../../page", [upload("x.csv")]).files
+    assert Path(file).is_relative_to(uploads._folder().name)
     assert Path(file).is_relative_to(tempfile.gettempdir())
-    sites.forget()
+    uploads.forget()
     assert not Path(file).exists()

@@ -10,9 +10,9 @@ import pytest
 import fedlsa as fl
 from fedlsa.explore import answers, words
 from fedlsa.explore.answers import Curve, Question
-from fedlsa.explore.settings import METHODS, Settings
+from fedlsa.explore.page_settings import METHODS, PageSettings
 
-STABLE = Settings(agents=3, noise=0.3, local_steps=10, rounds=12, seeds=4)
+STABLE = PageSettings(agents=3, noise=0.3, local_steps=10, rounds=12, seeds=4)
 UNSTABLE = replace(STABLE, step_size=3.0)
 
 

@@ -6,7 +6,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from ..errors import ArgumentError
-from ..explore.settings import Settings
+from ..explore.page_settings import PageSettings
 from . import parsing
 from .derived import Option, takes
 
@@ -54,9 +54,9 @@ def explore(
     force: bool = False,
 ) -> None:
     """Move sliders and see client drift: a page in your browser, served from this machine alone."""
-    from ..explore import serve
+    from ..explore import page_server
 
-    chosen = Settings.from_address(settings)
+    chosen = PageSettings.from_address(settings)
     files = [str(f) for f in file or []]
     if not 0 <= port <= 65535:
         raise ArgumentError(f"--port must be between 0 and 65535; got {port}")
@@ -70,9 +70,9 @@ def explore(
     if save and copy:
         raise ArgumentError("--copy must stand without --save; got both")
     if copy is not None:
-        parsing.refuse_to_overwrite([copy, copy.with_name(serve.STYLE.name)], force)
+        parsing.refuse_to_overwrite([copy, copy.with_name(page_server.STYLE.name)], force)
         parsing.check_folder("--copy", copy)
-        serve.copy_notebook(copy)
+        page_server.copy_notebook(copy)
         print(f"saved {copy}; open it with: marimo edit {copy}")
     elif save:
         from ..explore import take
@@ -84,9 +84,9 @@ def explore(
         for path in save:
             print(f"saved {path}")
     else:
-        serve.serve(chosen, files, host, port, browser)
-        serve.leave()
+        page_server.serve(chosen, files, host, port, browser)
+        page_server.leave()
 
 
 # an error about agents=3 is one about a setting of the page: here --agents is something else
-vars(explore)["flags"] = {setting.name: f"the setting {setting.name}" for setting in fields(Settings)}
+vars(explore)["flags"] = {setting.name: f"the setting {setting.name}" for setting in fields(PageSettings)}

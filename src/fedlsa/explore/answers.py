@@ -19,9 +19,9 @@ from ..errors import ArgumentError, FedLSAWarning
 from ..figures.prediction import level
 from ..problems import Problem
 from ..theory.planner import Plan
+from .page_problem import Stamps, call, stamps
+from .page_settings import METHODS, PageSettings
 from .plane import agents_figure
-from .settings import METHODS, Settings
-from .sources import Stamps, call, stamps
 
 Progress = Callable[[float, float], None]
 
@@ -39,18 +39,18 @@ class Question:
     changed : when the files were written, so that files with other contents are another question
     """
 
-    settings: Settings
+    settings: PageSettings
     files: tuple[str, ...] = ()
     changed: Stamps = ()
 
     @classmethod
-    def of(cls, s: Settings, files: tuple[str, ...] = ()) -> Question:
+    def of(cls, s: PageSettings, files: tuple[str, ...] = ()) -> Question:
         named = files if s.problem == "files" else ()
         return cls(s, named, stamps(named)).without("x", "epsilon", "round")
 
     def without(self, *names: str) -> Question:
         """The same with some settings at their defaults: what an answer does not depend on is asked once."""
-        start = Settings()
+        start = PageSettings()
         return replace(self, settings=replace(self.settings, **{name: getattr(start, name) for name in names}))
 
     def problem(self) -> Problem:
@@ -131,7 +131,7 @@ def trade_off(q: Question, epsilon: float, name: str) -> list[Plan]:
 
 def warm() -> None:
     """Load what a process's first question would otherwise wait for."""
-    q = Question(Settings(rounds=10))
+    q = Question(PageSettings(rounds=10))
     for name in METHODS:
         curve(q, name)
     agents(q, "wide", 1)

@@ -12,7 +12,7 @@ from typing import Any
 import marimo as mo
 import numpy as np
 
-from .settings import AXES, PROBLEMS, TASKS, Settings
+from .page_settings import AXES, PROBLEMS, TASKS, PageSettings
 
 ETAS = [float(f"{v:.2g}") for v in np.geomspace(1e-3, 3, 61)]
 STEPS = [1, 2, 3, 5, 7, 10, 20, 30, 50, 70, 100, 200, 300, 500, 700, 1000, 2000, 3000, 5000, 7000, 10000]
@@ -55,25 +55,25 @@ OF_METHOD = ("step_size", "local_steps", "rounds", "sampling", "thin", "own", "p
 OF_VIEW = ("x", "scale", "seeds")
 
 
-def problem_choice(s: Settings, put: Callable[[Settings], None]) -> Any:
+def problem_choice(s: PageSettings, put: Callable[[PageSettings], None]) -> Any:
     """The choice of the problem; another one begins at settings of its own."""
-    return _choice("problem", s.problem, on_change=lambda kind: put(Settings.start(kind)))
+    return _choice("problem", s.problem, on_change=lambda kind: put(PageSettings.start(kind)))
 
 
-def group(s: Settings, names: Sequence[str]) -> Any:
+def group(s: PageSettings, names: Sequence[str]) -> Any:
     """Controls of those names at the values of s, as one dictionary that marimo watches."""
     return mo.ui.dictionary({name: _control(s, name) for name in names})
 
 
-def settings(problem: str, target: str | None, *groups: Mapping[str, Any]) -> Settings:
+def settings(problem: str, target: str | None, *groups: Mapping[str, Any]) -> PageSettings:
     """The settings that the controls show; target : the column chosen among those of the files."""
     named = {name: value for values in groups for name, value in values.items()}
     if not named.pop("own"):
         named["probability"] = None
-    return Settings(problem=problem, target=target or "", **named)
+    return PageSettings(problem=problem, target=target or "", **named)
 
 
-def _control(s: Settings, name: str) -> Any:
+def _control(s: PageSettings, name: str) -> Any:
     if name == "heterogeneous":
         return mo.ui.switch(s.heterogeneous, label="two different worlds")
     if name == "seed":

@@ -12,14 +12,16 @@ from ..figures.labels import method_name
 from ..figures.lines import ERROR, Chart, Line, error_ceiling, level
 from ..figures.style import METHODS
 from .answers import Curve
+from .page_settings import AXES, PageSettings
 from .plotly_figures import plotly_chart
-from .settings import AXES, Settings
 
 BAND = (0.1, 0.9)  # quantiles over seeds
 NARROW_LEGEND_ROWS = 4  # three methods and a bias, one below the other
 
 
-def error_figure(s: Settings, curves: Mapping[str, Curve], runs: Sequence[xr.Dataset] = (), width: str = "wide") -> Any:
+def error_figure(
+    s: PageSettings, curves: Mapping[str, Curve], runs: Sequence[xr.Dataset] = (), width: str = "wide"
+) -> Any:
     """Mean squared error against communications, observations or bytes, as a Plotly figure.
 
     curves : those that are there yet, by method; runs : simulated seeds that are laid on top, one result per method

@@ -30,7 +30,7 @@ NO_PROCESS = "no process can be started to compute this"
 ENDED = "the computation ended unexpectedly, perhaps for want of memory"
 THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
 
-Call = tuple[Callable[..., Any], tuple[Any, ...]]
+Computation = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +47,7 @@ class Answer:
 class _Asked:
     index: int
     topic: tuple[str, str]
-    call: Call
+    call: Computation
     replies: queue.SimpleQueue[Answer]
 
     def reply(self, kind: str, value: Any = None) -> None:
@@ -63,7 +63,7 @@ class Pool:
     def __init__(self, quick: int = 2, long: int = 1, warm: Callable[[], None] | None = None) -> None:
         self._lock, self._warm = threading.RLock(), warm
         self._waiting: dict[str, list[_Asked]] = {QUICK: [], LONG: []}
-        self._memory: OrderedDict[Call, Any] = OrderedDict()
+        self._memory: OrderedDict[Computation, Any] = OrderedDict()
         self._sessions: dict[str, int] = {}  # pages open in a name; who never connected may ask
         self._closed, self._stillborn = False, 0
         for name in THREADS:  # processes compute with one thread each: there are as many as is good for the machine
@@ -72,7 +72,7 @@ class Pool:
         self.spare = _Worker(self, QUICK)
 
     def ask(
-        self, session: str, topic: str, questions: Sequence[Call], lane: str = QUICK, pause: float | None = None
+        self, session: str, topic: str, questions: Sequence[Computation], lane: str = QUICK, pause: float | None = None
     ) -> Iterator[Answer]:
         """Answers as they come, until all are there or a newer question of this session on this topic drops them.
 

@@ -22,8 +22,8 @@ from ..results.recipe import versions
 from . import answers
 from .answers import SHOWN, Curve, Question
 from .error_figure import BAND
-from .settings import METHODS, Settings
-from .sources import call
+from .page_problem import call
+from .page_settings import METHODS, PageSettings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,7 +34,7 @@ COLUMNS = ("communications", "samples", "bytes", "mse", "squared_bias", "varianc
 SEEDS = ("simulated_mean", "simulated_low", "simulated_high")
 
 
-def script(s: Settings, files: Sequence[str] = (), simulated: bool = False, predicted: bool = True) -> str:
+def script(s: PageSettings, files: Sequence[str] = (), simulated: bool = False, predicted: bool = True) -> str:
     """The Python lines that draw the picture of the error; predicted : whether there is a bias to be predicted."""
     m = s.methods()
     made = ", ".join(f"fl.{_method(a)}" for a in m)
@@ -43,7 +43,7 @@ def script(s: Settings, files: Sequence[str] = (), simulated: bool = False, pred
     if s.scale != "linear":
         lines.append(f"record = {s.record()}")
     seeds = f"runs = fl.simulate_grid(p, methods, rounds={s.rounds}, seeds={s.seeds}{_sampling(s)}{more})"
-    look = "".join(f", {k}={v!r}" for k, v in (("x", s.x), ("scale", s.scale)) if v != getattr(Settings(), k))
+    look = "".join(f", {k}={v!r}" for k, v in (("x", s.x), ("scale", s.scale)) if v != getattr(PageSettings(), k))
     if s.sampling == "markov":  # seeds alone
         return "\n".join([*lines, seeds, f"figure = fl.figures.error_curves(runs{look})", *_save("error.png")])
     lines.append(f"curves = [fl.theory.exact(p, m, rounds={s.rounds}{more}) for m in methods]")
@@ -57,7 +57,7 @@ def script(s: Settings, files: Sequence[str] = (), simulated: bool = False, pred
     return "\n".join([*lines, f"figure = fl.figures.exact_curves({drawn}{look})", *_save("error.png")])
 
 
-def agents_script(s: Settings, files: Sequence[str] = ()) -> str:
+def agents_script(s: PageSettings, files: Sequence[str] = ()) -> str:
     """The Python lines that draw where the agents go."""
     made = ", ".join(f"fl.{_method(a)}" for a in s.methods()[:2])
     return "\n".join(
@@ -74,7 +74,7 @@ def agents_script(s: Settings, files: Sequence[str] = ()) -> str:
 
 
 def command(
-    s: Settings, files: Sequence[str] = (), simulated: bool = False, save: str = "error.png", agents: bool = False
+    s: PageSettings, files: Sequence[str] = (), simulated: bool = False, save: str = "error.png", agents: bool = False
 ) -> str:
     """The command that writes the same picture; save : the file, whose ending decides what is written."""
     named = [word for f in files if s.problem == "files" for word in ("--file", Path(f).name)]
@@ -87,11 +87,11 @@ def _method(a: Any) -> str:
     return f"{type(a).__name__}({a.step_size!r}, {own!r})"
 
 
-def _sampling(s: Settings) -> str:
+def _sampling(s: PageSettings) -> str:
     return "" if s.sampling == "iid" else f", sampling=fl.Markov(thin={s.thin})"
 
 
-def _start(s: Settings) -> str:
+def _start(s: PageSettings) -> str:
     """Fits start at 0; elsewhere it is the default."""
     return ", theta_0=[0.0] * p.dim" if s.problem == "files" else ""
 
@@ -100,7 +100,7 @@ def _save(name: str) -> list[str]:
     return [f'fl.figures.save(figure, "{name}")']
 
 
-def picture(s: Settings, curves: Mapping[str, Curve], runs: Sequence[xr.Dataset] = ()) -> Figure:
+def picture(s: PageSettings, curves: Mapping[str, Curve], runs: Sequence[xr.Dataset] = ()) -> Figure:
     """The picture of the error as matplotlib draws it, with the methods whose curves are there."""
     held = [curves[n] for n in METHODS if n in curves]
     only = [c.runs for c in held if c.runs is not None]
@@ -144,7 +144,7 @@ def data(curves: Mapping[str, Curve], runs: Sequence[xr.Dataset], made_by: str) 
     return xr.Dataset(made, {"method": [c.method for c in held], "round": first["round"].values}, attrs)
 
 
-def write(path: Path, s: Settings, files: Sequence[str], curves: Mapping[str, Curve], runs: Sequence[Any]) -> None:
+def write(path: Path, s: PageSettings, files: Sequence[str], curves: Mapping[str, Curve], runs: Sequence[Any]) -> None:
     """The picture or its data, by the ending of the path."""
     made_by = command(s, files, bool(runs), path.name)
     kind = checks.choice(f"the suffix of {str(path)!r}", path.suffix.lower(), (*PICTURES, *DATA))
@@ -159,7 +159,7 @@ def write(path: Path, s: Settings, files: Sequence[str], curves: Mapping[str, Cu
             _write_csv(found, part)
 
 
-def write_agents(path: Path, q: Question, s: Settings) -> None:
+def write_agents(path: Path, q: Question, s: PageSettings) -> None:
     """The picture of where the agents go, in the round of the settings."""
     figures.save(agents_picture(q, s.round), path, command=command(s, q.files, save=path.name, agents=True))
 
@@ -186,7 +186,7 @@ def _write_csv(found: xr.Dataset, path: Path) -> None:
 
 
 def save_all(
-    s: Settings, files: tuple[str, ...], paths: Sequence[Path], simulated: bool = False, agents: bool = False
+    s: PageSettings, files: tuple[str, ...], paths: Sequence[Path], simulated: bool = False, agents: bool = False
 ) -> None:
     """Compute here what the picture shows and write each file; agents : where they go, instead of the error."""
     for path in paths:

@@ -16,8 +16,8 @@ import xarray as xr
 from ..theory.planner import Plan
 from . import answers
 from .answers import Curve, Question
+from .page_settings import METHODS, PageSettings
 from .pool import LONG, Pool
-from .settings import METHODS, Settings
 
 ORDER = ("FedLSA", "Scaffnew", "SCAFFLSA")  # two processes are then busy for the same time
 TOGETHER = 0.2  # seconds within which curves that arrive are drawn together
@@ -33,7 +33,7 @@ class Curves:
     """Curves of one question, as far as they are there; failed : why a method has none."""
 
     question: Question | None = None
-    settings: Settings = field(default_factory=Settings)
+    settings: PageSettings = field(default_factory=PageSettings)
     shown: dict[str, Curve] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     limits: dict[str, float] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class Plans:
     """Plans of each method for the accuracy of the settings; points : of the trade-off; refused : why there is none."""
 
     question: Question | None = None
-    settings: Settings = field(default_factory=Settings)
+    settings: PageSettings = field(default_factory=PageSettings)
     found: dict[str, Plan] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     points: tuple[Plan, ...] = ()
@@ -78,7 +78,7 @@ class Plans:
 
 
 def question(
-    pool: Pool, session: str, q: Question, s: Settings, width: str, wanted: Wanted, put: Put, put_settled: Put
+    pool: Pool, session: str, q: Question, s: PageSettings, width: str, wanted: Wanted, put: Put, put_settled: Put
 ) -> None:
     """The curves of a setting, and when sliders rest also what is taken along and the stable step sizes."""
     put, put_settled = _while(wanted, put), _while(wanted, put_settled)
@@ -97,7 +97,7 @@ def _while(wanted: Wanted, put: Put) -> Put:
     return lambda state: put(state) if wanted() else None
 
 
-def curves(pool: Pool, session: str, q: Question, s: Settings, width: str, put: Put) -> Curves | None:
+def curves(pool: Pool, session: str, q: Question, s: PageSettings, width: str, put: Put) -> Curves | None:
     """The three curves, drawn together if they come soon, else as they finish; None if dropped before the last."""
     state, began = Curves(q, s, width=width), time.monotonic()
     asked = q.without("seeds") if s.sampling == "iid" else q
@@ -159,7 +159,7 @@ def plan_question(q: Question) -> Question:
     return q.without("step_size", "local_steps", "probability", "rounds", "seeds", "scale", "sampling", "thin")
 
 
-def plans(pool: Pool, session: str, q: Question, s: Settings, wanted: Wanted, put: Put) -> None:
+def plans(pool: Pool, session: str, q: Question, s: PageSettings, wanted: Wanted, put: Put) -> None:
     """A plan for each method, then the points of the trade-off between communications and observations."""
     put = _while(wanted, put)
     q, epsilon = plan_question(q), s.epsilon

@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping
 
 from .answers import DIGITS, Curve
-from .settings import METHODS, Settings
+from .page_settings import METHODS, PageSettings
 
 
-def verdict(s: Settings, curves: Mapping[str, Curve], limits: Mapping[str, float]) -> list[str]:
+def verdict(s: PageSettings, curves: Mapping[str, Curve], limits: Mapping[str, float]) -> list[str]:
     """A line for each method whose curve is there: how it ends, or that it does not, as Markdown."""
     lines = [_line(s, curves[name], limits.get(name)) for name in METHODS if name in curves]
     if s.sampling == "markov" and s.thin > 1 and lines:
@@ -19,7 +19,7 @@ def verdict(s: Settings, curves: Mapping[str, Curve], limits: Mapping[str, float
     return lines
 
 
-def _line(s: Settings, c: Curve, limit: float | None) -> str:
+def _line(s: PageSettings, c: Curve, limit: float | None) -> str:
     if c.exact is None:
         return _simulated(c)
     # a method that is stable may still settle far above its start, where observations are noisy

@@ -8,8 +8,8 @@ import pytest
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, FedLSAError, SiteDataError
 from fedlsa.explore.answers import Question
-from fedlsa.explore.settings import Settings
-from fedlsa.explore.sources import call
+from fedlsa.explore.page_problem import call
+from fedlsa.explore.page_settings import PageSettings
 
 
 def same(call):
@@ -34,17 +34,17 @@ def sites(tmp_path, monkeypatch):
 
 
 def test_the_sites_in_a_plane():
-    p = same(call(Settings(agents=4, spread=0.7, noise=0.3)))
+    p = same(call(PageSettings(agents=4, spread=0.7, noise=0.3)))
     assert (p.n_agents, p.dim) == (4, 2)
 
 
 def test_garnet_worlds_of_both_presets():
     own = {"heterogeneous": False, "perturbation": 0.1, "discount": 0.8, "features": 5, "seed": 3}
     for preset in ("paper", "authors"):
-        p = same(call(Settings(problem="garnet", agents=3, preset=preset, **own)))
+        p = same(call(PageSettings(problem="garnet", agents=3, preset=preset, **own)))
         asked = fl.problems.garnet(agents=3, preset=preset, **own)
         np.testing.assert_array_equal(p.theta_star, asked.theta_star)
-    text = str(call(Settings(problem="garnet", agents=100, preset="paper")))
+    text = str(call(PageSettings(problem="garnet", agents=100, preset="paper")))
     assert text == "fl.problems.garnet()"  # the defaults of the library need not be said
     p = eval(text, {"fl": fl})
     defaults = {name: p.default for name, p in fl.problems.FAMILIES["garnet"].parameters.items()}
@@ -54,20 +54,20 @@ def test_garnet_worlds_of_both_presets():
 @pytest.mark.parametrize("problem", ["lakes", "cartpoles"])
 def test_families_of_environments(problem):
     pytest.importorskip("gymnasium", reason="gymnasium is not installed")
-    s = Settings(problem=problem, agents=2, spread=0.4, discount=0.9)
+    s = PageSettings(problem=problem, agents=2, spread=0.4, discount=0.9)
     p = same(call(s))
     asked = dict(call(s).arguments)
     assert p.n_agents == 2
     assert asked["discount"] == 0.9
     full = {name: p.default for name, p in fl.problems.FAMILIES[problem].parameters.items()}
-    assert dict(call(Settings(problem=problem, agents=2)).arguments) == {"agents": 2}  # all of the family's range
+    assert dict(call(PageSettings(problem=problem, agents=2)).arguments) == {"agents": 2}  # all of the family's range
     assert asked["high"] - asked["low"] == pytest.approx(0.4 * (full["high"] - full["low"]), abs=2e-4)
-    none = dict(call(Settings(problem=problem, agents=2, spread=0.0)).arguments)
+    none = dict(call(PageSettings(problem=problem, agents=2, spread=0.0)).arguments)
     assert none["low"] == none["high"]
 
 
 def test_files_of_sites_as_a_regression(sites):
-    asked = call(Settings(problem="files", target="dose", weight="samples"), sites)
+    asked = call(PageSettings(problem="files", target="dose", weight="samples"), sites)
     assert str(asked) == (
         "fl.site_problem(sites=['north.csv', 'south.csv'], task=fl.Regression(target='dose'), weight='samples')"
     )
@@ -76,7 +76,7 @@ def test_files_of_sites_as_a_regression(sites):
 
 
 def test_files_of_sites_as_a_value_function(sites):
-    asked = call(Settings(problem="files", task="value", state="s", next_state="n", discount=0.5), sites)
+    asked = call(PageSettings(problem="files", task="value", state="s", next_state="n", discount=0.5), sites)
     assert "fl.Value(discount=0.5, state='s', next_state='n')" in str(asked)
     p = same(asked)
     expected = fl.site_problem(list(sites), fl.Value(0.5, state="s", next_state="n"))
@@ -84,13 +84,13 @@ def test_files_of_sites_as_a_value_function(sites):
 
 
 def test_a_problem_is_made_once():
-    s = Settings(agents=3, noise=0.25)
-    assert call(s).problem() is call(Settings(agents=3, noise=0.25, rounds=7)).problem()
-    assert call(s).problem() is not call(Settings(agents=3, noise=0.26)).problem()
+    s = PageSettings(agents=3, noise=0.25)
+    assert call(s).problem() is call(PageSettings(agents=3, noise=0.25, rounds=7)).problem()
+    assert call(s).problem() is not call(PageSettings(agents=3, noise=0.26)).problem()
 
 
 def test_files_that_have_changed_are_read_again_and_are_another_question(sites):
-    s = Settings(problem="files", target="dose")
+    s = PageSettings(problem="files", target="dose")
     before, question = call(s, sites).problem(), Question.of(s, sites)
     assert call(s, sites).problem() is before
     assert Question.of(s, sites) == question
@@ -104,18 +104,18 @@ def test_files_that_have_changed_are_read_again_and_are_another_question(sites):
 
 
 def test_files_play_no_part_in_other_problems(sites):
-    assert Question.of(Settings(), sites) == Question.of(Settings())
+    assert Question.of(PageSettings(), sites) == Question.of(PageSettings())
 
 
 def test_what_is_still_missing_is_said_before_any_file_is_read():
     with pytest.raises(ArgumentError, match=r"^files must hold one file per site, CSV or Parquet; got none yet$"):
-        call(Settings(problem="files"))
+        call(PageSettings(problem="files"))
     with pytest.raises(ArgumentError, match=r"^target must be the column to be explained; got none yet$"):
-        call(Settings(problem="files"), ("nowhere.csv",))
+        call(PageSettings(problem="files"), ("nowhere.csv",))
 
 
 def test_a_file_that_is_gone_is_named(sites):
-    asked = call(Settings(problem="files", target="dose"), sites)
+    asked = call(PageSettings(problem="files", target="dose"), sites)
     asked.problem()
     os.remove(sites[1])
     with pytest.raises(SiteDataError, match=r"south"):
@@ -125,5 +125,5 @@ def test_a_file_that_is_gone_is_named(sites):
 @pytest.mark.parametrize("more", [{"target": "nothing"}, {"task": "value", "state": "zz"}])
 def test_columns_that_are_not_there_are_one_line(sites, more):
     with pytest.raises(FedLSAError) as caught:
-        call(Settings(problem="files", **more), sites).problem()
+        call(PageSettings(problem="files", **more), sites).problem()
     assert "\n" not in str(caught.value)

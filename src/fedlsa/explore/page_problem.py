@@ -12,7 +12,7 @@ from typing import Any
 from ..errors import ArgumentError
 from ..fit import Regression, Value, site_problem
 from ..problems import FAMILIES, Problem, make
-from .settings import OF_PROBLEM, Settings
+from .page_settings import OF_PROBLEM, PageSettings
 
 PREFIXES = ("state", "next_state")
 
@@ -32,7 +32,7 @@ class Call:
     def problem(self) -> Problem:
         """The problem; the same object as long as nothing else is asked for and its files stay as they are."""
         files = next((v for k, v in self.arguments if k == "sites"), ())
-        return _made(self, stamps(files))
+        return _build(self, stamps(files))
 
 
 def stamps(files: Sequence[str]) -> Stamps:
@@ -47,7 +47,7 @@ def stamps(files: Sequence[str]) -> Stamps:
     return tuple(found)
 
 
-def call(s: Settings, files: tuple[str, ...] = ()) -> Call:
+def call(s: PageSettings, files: tuple[str, ...] = ()) -> Call:
     """How the problem of these settings is made; files : those of the sites, named by the user."""
     if s.problem in FAMILIES:
         known = FAMILIES[s.problem].parameters
@@ -90,7 +90,7 @@ def _shown(value: Any) -> str:
 
 
 @lru_cache(maxsize=8)
-def _made(call: Call, changed: Stamps) -> Problem:
+def _build(call: Call, changed: Stamps) -> Problem:
     arguments: dict[str, Any] = {k: list(v) if isinstance(v, tuple) else v for k, v in call.arguments}
     family = call.function.removeprefix("problems.")
     return make(family, **arguments) if family in FAMILIES else site_problem(**arguments)

@@ -14,8 +14,8 @@ import pytest
 
 from fedlsa.cli import main
 from fedlsa.errors import ArgumentError, MissingExtraError, UnknownNameError
-from fedlsa.explore import serve
-from fedlsa.explore.settings import Settings
+from fedlsa.explore import page_server
+from fedlsa.explore.page_settings import PageSettings
 
 RING = "agents=2&rounds=3&local_steps=2"
 
@@ -37,7 +37,7 @@ def answered(served, kind="http", **headers):
         said.append(message)
 
     scope = {"type": kind, "headers": [(k.encode(), v.encode()) for k, v in headers.items()]}
-    asyncio.run(serve.Guard(hello, served)(scope, None, send))
+    asyncio.run(page_server.Guard(hello, served)(scope, None, send))
     return said
 
 
@@ -48,7 +48,7 @@ def let_in(said):
 @pytest.mark.parametrize("kind", ["http", "websocket"])
 @pytest.mark.parametrize("name", ["127.0.0.1:8123", "localhost:8123", "localhost", "127.0.0.1", "[::1]:8123", "[::1]"])
 def test_names_of_this_machine_are_let_in(kind, name):
-    for served in serve.LOOPBACK:
+    for served in page_server.LOOPBACK:
         assert let_in(answered(served, kind, host=name))
         assert let_in(answered(served, kind, host=name, origin=f"http://{name}"))
 
@@ -114,38 +114,38 @@ def test_a_port_that_is_taken_is_one_line():
         with pytest.raises(
             ArgumentError, match=rf"^host and port must be free to listen on; got '127.0.0.1:{port}' \("
         ):
-            serve._listen("127.0.0.1", port)
+            page_server._listen("127.0.0.1", port)
 
 
 def test_a_port_is_taken_once():
-    with serve._listen("127.0.0.1", 0) as first, pytest.raises(ArgumentError, match=r"in use"):
-        serve._listen("127.0.0.1", first.getsockname()[1])
+    with page_server._listen("127.0.0.1", 0) as first, pytest.raises(ArgumentError, match=r"in use"):
+        page_server._listen("127.0.0.1", first.getsockname()[1])
 
 
 @pytest.mark.parametrize("host", ["256.1.1.1", "a" * 300, "no such host", "198.51.100.7", "", "fe80::zz", "x\0y"])
 def test_a_host_that_cannot_be_listened_on_is_one_line(host):
     with pytest.raises(ArgumentError, match=r"^host.* must be .*; got ") as caught:
-        serve._listen(host, 0)
+        page_server._listen(host, 0)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 200
 
 
 def test_the_page_becomes_a_notebook_of_ones_own(tmp_path):
-    serve.copy_notebook(tmp_path / "new" / "mine.py")
+    page_server.copy_notebook(tmp_path / "new" / "mine.py")
     assert sorted(p.name for p in (tmp_path / "new").iterdir()) == ["explore.css", "mine.py"]
     text = (tmp_path / "new" / "mine.py").read_text(encoding="utf-8")
     compile(text, "mine.py", "exec")
-    assert text == serve.NOTEBOOK.read_text(encoding="utf-8")
-    assert (tmp_path / "new" / "explore.css").read_text() == serve.STYLE.read_text()
+    assert text == page_server.NOTEBOOK.read_text(encoding="utf-8")
+    assert (tmp_path / "new" / "explore.css").read_text() == page_server.STYLE.read_text()
     with pytest.raises(UnknownNameError, match=r"the suffix of 'mine\.txt' must be '\.py'"):
-        serve.copy_notebook(Path("mine.txt"))
+        page_server.copy_notebook(Path("mine.txt"))
 
 
 @pytest.mark.parametrize("library", ["marimo", "plotly", "plotly.graph_objects", "uvicorn"])
 def test_a_page_without_its_libraries_says_what_to_install(library, monkeypatch):
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(MissingExtraError, match=r"pip install 'fedlsa\[explore\]'"):
-        serve.serve(Settings(), browser=False)
+        page_server.serve(PageSettings(), browser=False)
 
 
 @pytest.fixture
@@ -268,7 +268,7 @@ def test_the_pool_hears_which_pages_come_and_go():
         heard.append("served")
         raise RuntimeError("the page fails")
 
-    guard = serve.Guard(app, "127.0.0.1", Listener())
+    guard = page_server.Guard(app, "127.0.0.1", Listener())
     scope = {"type": "websocket", "query_string": b"agents=3&session_id=s_1", "headers": [(b"host", b"localhost")]}
     with pytest.raises(RuntimeError):
         asyncio.run(guard(scope, None, None))

@@ -16,8 +16,8 @@ from ..files import replacing
 from ..fit import columns_of
 
 SUFFIXES = (".csv", ".parquet")
-LARGEST = 64 * 2**20  # bytes of one upload
-LONGEST = 60  # letters of its name, and of its ending
+MAX_UPLOAD_BYTES = 64 * 2**20  # bytes of one upload
+MAX_NAME_LETTERS = 60  # letters of its name, and of its ending
 _named: tuple[str, ...] = ()
 
 
@@ -79,8 +79,8 @@ def _stored(owner: str, uploads: Sequence[Any]) -> tuple[str, ...]:
         name = _plain(str(upload.name))
         if Path(name).suffix.lower() not in SUFFIXES:
             raise SiteDataError(f"{name} must be a CSV or Parquet file, by its name's ending; got another kind")
-        if len(upload.contents) > LARGEST:
-            size = f"{LARGEST // 2**20} MB; name it on the command line instead"
+        if len(upload.contents) > MAX_UPLOAD_BYTES:
+            size = f"{MAX_UPLOAD_BYTES // 2**20} MB; name it on the command line instead"
             raise SiteDataError(f"{name} must have at most {size}; got {len(upload.contents) / 2**20:.0f} MB")
         path = folder / name
         if str(path) in files:
@@ -96,4 +96,4 @@ def _plain(name: str) -> str:
     """A file's own name, without folders, on one line, and short."""
     own = Path(name.replace("\\", "/")).name
     shown = Path("".join(letter if letter.isprintable() else "_" for letter in own))
-    return shown.stem[:LONGEST] + shown.suffix[:LONGEST] or "a file without a name"
+    return shown.stem[:MAX_NAME_LETTERS] + shown.suffix[:MAX_NAME_LETTERS] or "a file without a name"

@@ -43,7 +43,7 @@ _text: Rule = lambda name, value: str(value)  # noqa: E731
 
 
 @dataclass(frozen=True)
-class Settings:
+class PageSettings:
     """One setting of the page. Fields of other kinds of problems than the chosen one play no part.
 
     spread : 0 for equal sites, lakes or poles, 1 for those of the examples; noise : of the sites in a plane;
@@ -113,7 +113,7 @@ class Settings:
 
     def query(self) -> dict[str, str]:
         """What differs from the defaults, as text: the settings' part of the address."""
-        start = Settings()
+        start = PageSettings()
         changed = {f.name: getattr(self, f.name) for f in fields(self)}
         return {k: _as_text(v) for k, v in changed.items() if v != getattr(start, k)}
 
@@ -122,12 +122,12 @@ class Settings:
         return urlencode(self.query())
 
     @classmethod
-    def start(cls, problem: str) -> Settings:
+    def start(cls, problem: str) -> PageSettings:
         """Where the page begins with a problem."""
         return cls(problem=problem, **STARTS[problem])
 
     @classmethod
-    def from_query(cls, query: Mapping[str, Any]) -> tuple[Settings, list[str]]:
+    def from_query(cls, query: Mapping[str, Any]) -> tuple[PageSettings, list[str]]:
         """Settings from the parts of an address, and a line for each part that could not be used."""
         found, complaints = cls(), []
         for name, text in query.items():
@@ -138,7 +138,7 @@ class Settings:
         return found, complaints
 
     @classmethod
-    def from_address(cls, text: str) -> Settings:
+    def from_address(cls, text: str) -> PageSettings:
         """Settings from an address of the page, or from what stands behind its question mark."""
         rule = f"settings must be an address of the page, or name=value&name=value; got {checks.show(text)}"
         front, mark, _ = text.partition("?")
@@ -193,10 +193,10 @@ def _as_text(value: Any) -> str:
 
 
 def _parsed(name: str, text: str) -> Any:
-    """The value that the text stands for; its range is checked by `Settings`."""
+    """The value that the text stands for; its range is checked by `PageSettings`."""
     if name not in RULES:
         raise ArgumentError(f"names must be of the page's settings; got {checks.show(name)}")
-    kind = type(getattr(Settings(), name))
+    kind = type(getattr(PageSettings(), name))
     if kind is bool:
         if text not in ("yes", "no"):
             raise ArgumentTypeError(f"{name} must be yes or no; got {checks.show(text)}")

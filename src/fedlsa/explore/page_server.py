@@ -17,10 +17,10 @@ from urllib.parse import parse_qs
 from .. import checks
 from ..errors import ArgumentError, MissingExtraError
 from ..files import reason, replacing
+from .page_settings import PageSettings
 from .pool import SESSION, Pool
-from .settings import Settings
 
-NOTEBOOK, STYLE = (Path(__file__).with_name(name) for name in ("app.py", "explore.css"))
+NOTEBOOK, STYLE = (Path(__file__).with_name(name) for name in ("notebook.py", "explore.css"))
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 # the page's own files, and nothing from another host: no fonts, no scripts, no pictures
 POLICY = (
@@ -31,7 +31,7 @@ POLICY = (
 
 
 def serve(
-    settings: Settings,
+    settings: PageSettings,
     files: Sequence[str] = (),
     host: str = "127.0.0.1",
     port: int = 0,
@@ -44,15 +44,15 @@ def serve(
         import uvicorn
     except ImportError:
         raise MissingExtraError("the explorer needs marimo and plotly: pip install 'fedlsa[explore]'") from None
-    from . import panels, sites
+    from . import page_panels, uploads
 
-    sites.name_files(files)
+    uploads.name_files(files)
     listening = _listen(host, port)
     address = f"http://{_shown(host)}:{listening.getsockname()[1]}/"
     query = settings.address()
     link = address + (f"?{query}" if query else "")
     builder = marimo.create_asgi_app(quiet=True).with_app(path="", root=str(NOTEBOOK))
-    pool = panels.pool()  # its processes start while the page loads
+    pool = page_panels.pool()  # its processes start while the page loads
     server = uvicorn.Server(
         uvicorn.Config(
             Guard(builder.build(), host, pool), log_level="warning", ws_max_size=2**27, timeout_graceful_shutdown=1
@@ -71,7 +71,7 @@ def serve(
         pass
     finally:
         pool.close()
-        sites.forget()
+        uploads.forget()
 
 
 def leave() -> None:

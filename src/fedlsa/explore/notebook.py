@@ -11,10 +11,11 @@ app = marimo.App(width="full", app_title="fedlsa: see client drift", css_file="e
 with app.setup:
     import marimo as mo
 
-    from fedlsa.explore import controls, panels, plan_panel, take_panel, updates
+    from fedlsa.explore import controls, updates
+    from fedlsa.explore import page_panels as panels
     from fedlsa.explore.answers import Question
-    from fedlsa.explore.settings import METHODS, OF_PROBLEM, Settings
-    from fedlsa.explore.sites import sites
+    from fedlsa.explore.page_settings import METHODS, OF_PROBLEM, PageSettings
+    from fedlsa.explore.uploads import sites
 
 
 @app.cell
@@ -22,7 +23,7 @@ def _():
     # one pool of processes for all pages; this page's name for it, and what it knows so far
     _request = mo.app_meta().request
     pool, session, width = panels.pool(), panels.session(_request), panels.width(_request)
-    start, complaints = Settings.from_query(mo.query_params().to_dict())
+    start, complaints = PageSettings.from_query(mo.query_params().to_dict())
     get_start, set_start = mo.state(start)
     get_curves, set_curves = mo.state(updates.Curves())
     get_settled, set_settled = mo.state(updates.Curves())
@@ -154,7 +155,7 @@ def _(get_scene):
 def _(get_start):
     target_accuracy = controls.group(get_start(), ("epsilon",))
     find = mo.ui.run_button(label="Find plans")
-    plan_panel.ask_panel(target_accuracy, find)
+    panels.ask_panel(target_accuracy, find)
     return find, target_accuracy
 
 
@@ -174,20 +175,20 @@ def _(pool, find, get_plans, now, session, q, s, set_plans):
 @app.cell
 def _(now, set_start):
     # made once: buttons that were made anew with every answer would lose a click that comes between two of them
-    use = plan_panel.use_buttons(now, set_start)
+    use = panels.use_buttons(now, set_start)
     return (use,)
 
 
 @app.cell
 def _(get_plans, now, use):
     now["plans"] = get_plans()
-    plan_panel.plan_panel(get_plans(), use)
+    panels.plan_panel(get_plans(), use)
     return
 
 
 @app.cell
 def _(get_runs, get_settled, given):
-    take_panel.take_panel(given.files, get_settled(), get_runs())
+    panels.take_panel(given.files, get_settled(), get_runs())
     return
 
 

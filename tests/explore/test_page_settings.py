@@ -7,7 +7,7 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, ArgumentTypeError, FedLSAError
-from fedlsa.explore.settings import METHODS, PROBLEMS, RULES, STARTS, Settings
+from fedlsa.explore.page_settings import METHODS, PROBLEMS, RULES, STARTS, PageSettings
 
 OTHERS = {
     "problem": "garnet", "agents": 7, "noise": 0.123456789012345, "preset": "authors", "heterogeneous": False,
@@ -25,61 +25,61 @@ WRONG = {
 
 
 def test_the_tables_of_these_tests_know_every_setting():
-    names = {f.name for f in fields(Settings)}
+    names = {f.name for f in fields(PageSettings)}
     assert set(OTHERS) == set(RULES) == names
     assert set(WRONG) == names - {"target", "state", "next_state"}  # any text can be the name of a column
-    assert all(OTHERS[name] != getattr(Settings(), name) for name in names)
+    assert all(OTHERS[name] != getattr(PageSettings(), name) for name in names)
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_each_setting_goes_through_the_address_and_comes_back_as_it_was(name):
-    s = Settings(**{name: OTHERS[name]})
+    s = PageSettings(**{name: OTHERS[name]})
     assert list(s.query()) == [name]
-    assert Settings.from_query(s.query()) == (s, [])
-    assert Settings.from_address(s.address()) == s
-    assert type(getattr(Settings.from_address(s.address()), name)) is type(OTHERS[name])
+    assert PageSettings.from_query(s.query()) == (s, [])
+    assert PageSettings.from_address(s.address()) == s
+    assert type(getattr(PageSettings.from_address(s.address()), name)) is type(OTHERS[name])
 
 
 def test_all_settings_go_through_the_address_together():
-    s = Settings(**OTHERS)
-    assert Settings.from_address(s.address()) == s
-    assert Settings.from_query(parse_qs(s.address())) == (s, [])  # a list of texts for each name
+    s = PageSettings(**OTHERS)
+    assert PageSettings.from_address(s.address()) == s
+    assert PageSettings.from_query(parse_qs(s.address())) == (s, [])  # a list of texts for each name
     for start in ("http://127.0.0.1:4321/?", "https://localhost/?", "http://[::1]:80/page?", "?"):
-        assert Settings.from_address(start + s.address()) == s
-    assert Settings.from_address(f"http://127.0.0.1:4321/?{s.address()}#top") == s
+        assert PageSettings.from_address(start + s.address()) == s
+    assert PageSettings.from_address(f"http://127.0.0.1:4321/?{s.address()}#top") == s
 
 
 def test_defaults_need_no_address():
-    assert (Settings().query(), Settings().address()) == ({}, "")
+    assert (PageSettings().query(), PageSettings().address()) == ({}, "")
     for text in ("", "?", "http://127.0.0.1:4321", "http://127.0.0.1:4321/", "http://127.0.0.1:4321/?"):
-        assert Settings.from_address(text) == Settings()
+        assert PageSettings.from_address(text) == PageSettings()
 
 
 def test_a_question_mark_within_a_value_is_part_of_it():
-    assert Settings.from_address("problem=files&target=why?") == Settings(problem="files", target="why?")
+    assert PageSettings.from_address("problem=files&target=why?") == PageSettings(problem="files", target="why?")
 
 
 def test_of_a_name_given_twice_the_last_counts():
-    assert Settings.from_address("agents=3&agents=4").agents == 4
-    assert Settings.from_query({"agents": ["3", "4"]})[0].agents == 4
+    assert PageSettings.from_address("agents=3&agents=4").agents == 4
+    assert PageSettings.from_query({"agents": ["3", "4"]})[0].agents == 4
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_value_is_one_line_and_the_rest_still_counts(name):
     good = {"agents": "9"} if name != "agents" else {"rounds": "9"}
-    s, complaints = Settings.from_query({name: WRONG[name], **good})
-    assert s == Settings(**{k: int(v) for k, v in good.items()})
+    s, complaints = PageSettings.from_query({name: WRONG[name], **good})
+    assert s == PageSettings(**{k: int(v) for k, v in good.items()})
     (line,) = complaints
     assert line.startswith(f"{name} must be ")
     assert f"got {WRONG[name]}" in line or f"got {WRONG[name]!r}" in line
     assert "\n" not in line
     with pytest.raises(ArgumentError, match=f"^{name} must be "):
-        Settings.from_address(f"{name}={WRONG[name]}&target=y")
+        PageSettings.from_address(f"{name}={WRONG[name]}&target=y")
 
 
 def test_every_wrong_part_has_its_own_line():
-    s, complaints = Settings.from_query({**WRONG, "colour": "red", "target": "y"})
-    assert s == Settings(target="y")
+    s, complaints = PageSettings.from_query({**WRONG, "colour": "red", "target": "y"})
+    assert s == PageSettings(target="y")
     assert len(complaints) == len(WRONG) + 1
     assert complaints[-1] == "names must be of the page's settings; got 'colour'"
 
@@ -87,7 +87,7 @@ def test_every_wrong_part_has_its_own_line():
 @pytest.mark.parametrize("text", ["colour=red", "=3", "agents", "http://[oops/?agents=3", "\n\n=1", "x" * 500])
 def test_what_is_no_setting_is_refused_in_one_short_line(text):
     with pytest.raises(ArgumentError) as caught:
-        Settings.from_address(text)
+        PageSettings.from_address(text)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 200
     assert "got " in str(caught.value)
@@ -96,7 +96,7 @@ def test_what_is_no_setting_is_refused_in_one_short_line(text):
 @pytest.mark.parametrize("text", ["agents=" + "9" * 5000, "agents=x" + "y" * 500, "heterogeneous=" + "z" * 500])
 def test_long_values_are_refused_in_one_short_line(text):
     with pytest.raises(FedLSAError) as caught:
-        Settings.from_address(text)
+        PageSettings.from_address(text)
     assert len(str(caught.value)) < 200
 
 
@@ -106,17 +106,17 @@ def test_long_values_are_refused_in_one_short_line(text):
 )
 def test_values_of_a_wrong_type_are_refused(name, value):
     with pytest.raises(ArgumentTypeError, match=f"^{name} must be .*; got "):
-        Settings(**{name: value})
+        PageSettings(**{name: value})
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_each_problem_has_a_start_of_its_own(problem):
-    s = Settings.start(problem)
+    s = PageSettings.start(problem)
     assert (s.problem, {k: getattr(s, k) for k in STARTS[problem]}) == (problem, STARTS[problem])
 
 
 def test_methods_are_those_of_the_library():
-    s = Settings(step_size=0.07, local_steps=40)
+    s = PageSettings(step_size=0.07, local_steps=40)
     assert s.methods() == [fl.FedLSA(0.07, 40), fl.SCAFFLSA(0.07, 40), fl.Scaffnew(0.07, 1 / 40)]
     assert [s.method(name) for name in METHODS] == s.methods()
     assert replace(s, probability=0.5).method("Scaffnew") == fl.Scaffnew(0.07, 0.5)
@@ -126,7 +126,7 @@ def test_methods_are_those_of_the_library():
 @pytest.mark.parametrize("scale", ["linear", "log"])
 @pytest.mark.parametrize("rounds", [1, 2, 50, 99, 100_000])
 def test_recorded_rounds_are_those_that_theory_and_simulation_accept(scale, rounds):
-    s = Settings(rounds=rounds, scale=scale)
+    s = PageSettings(rounds=rounds, scale=scale)
     record = s.record()
     if scale == "log":
         assert (record[0], record[1], record[-1]) == (0, 1, rounds)

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import atexit
+import html
+import re
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import marimo as mo
 
-from . import answers, words
+from ..algorithms import Scaffnew
+from ..figures.theory_figures import trade_off_chart
+from ..theory.planner import Plan
+from . import answers, take, words
 from .error_figure import error_figure
-from .layout import BARE, box, plain
-from .plotly_figures import unchecked
+from .page_settings import METHODS, PROBLEMS, PageSettings
+from .plotly_figures import plotly_chart, unchecked
 from .pool import SESSION, Pool
-from .settings import METHODS, Settings
-from .sites import Sites
-from .updates import Curves, Runs, Scene
+from .updates import Curves, Plans, Runs, Scene
+from .uploads import Sites
 
+BARE = {"displayModeBar": False, "responsive": True}  # pictures without Plotly's own buttons
 WELCOME = """
 # See client drift
 
@@ -44,9 +50,9 @@ agent walks from the average (the dot) towards its own solution (its circle); th
 @cache
 def pool() -> Pool:
     """The one pool of this process."""
-    made = Pool(warm=answers.warm)
-    atexit.register(made.close)
-    return made
+    processes = Pool(warm=answers.warm)
+    atexit.register(processes.close)
+    return processes
 
 
 def session(request: Any) -> str:
@@ -61,7 +67,7 @@ def width(request: Any) -> str:
     return "narrow" if "Mobi" in agent else "wide"
 
 
-def write_address(query: Any, s: Settings) -> None:
+def write_address(query: Any, s: PageSettings) -> None:
     """Put what differs from the defaults into the page's address, and nothing else of ours."""
     wanted = s.query()
     for name in [k for k in query.to_dict() if k not in wanted]:
@@ -149,8 +155,8 @@ def agents_panel(scene: Scene) -> Any:
     return box("picture", mo.ui.plotly(figure, config={**BARE, "responsive": False}))
 
 
-def checked(make: Callable[[], Settings], otherwise: Settings) -> tuple[Settings, str]:
-    """Settings, or the last good ones and why these cannot be."""
+def checked(make: Callable[[], PageSettings], otherwise: PageSettings) -> tuple[PageSettings, str]:
+    """PageSettings, or the last good ones and why these cannot be."""
     try:
         return make(), ""
     except ValueError as error:
@@ -161,3 +167,120 @@ def notes(*lines: str) -> Any:
     """Complaints, one line each; nothing where there are none."""
     kept = [line for line in lines if line]
     return mo.callout(mo.md("\n\n".join(map(plain, kept))), kind="warn") if kept else None
+
+
+def ask_panel(accuracy: Any, find: Any) -> Any:
+    """The accuracy that is asked for."""
+    heading = mo.md(
+        "## The plan\nSay how accurate the answer must be; exact errors then decide step size, local steps and rounds."
+    )
+    return mo.vstack([heading, box("line", accuracy["epsilon"], find)])
+
+
+def plan_panel(known: Plans, use: Any) -> Any:
+    """The plans, a button for each that takes it over, and the trade-off."""
+    parts: list[Any] = []
+    if known.found or known.refused:
+        what = f"{PROBLEMS[known.settings.problem]}, independent observations:"
+        parts += [box("quiet", what), mo.md(_table(known))]
+        parts += [box("line", *(use[name] for name in known.found))] if known.found else []
+    if known.points or known.found:
+        chart = trade_off_chart([*known.points, *known.found.values()])
+        low, high = chart.span
+        chart = replace(chart, x_limits=(low / 1.25, high * 1.25))
+        parts.append(mo.ui.plotly(plotly_chart(chart, height=320), config=BARE))
+    return mo.vstack([*parts, mo.md(known.busy)])
+
+
+def _table(known: Plans) -> str:
+    rows = [
+        f"| RMSE ≤ {known.settings.epsilon:g} | step size | local steps | rounds | observations per agent | bytes |"
+    ]
+    rows += ["|---|---|---|---|---|---|"]
+    for name in METHODS:
+        if name in known.found:
+            p = known.found[name]
+            a: Any = p.algorithm
+            steps = f"1/p = {1 / a.probability:.0f}" if isinstance(a, Scaffnew) else str(a.local_steps)
+            rows.append(f"| **{name}** | {a.step_size:.3g} | {steps} | {p.rounds} | {p.samples:,.0f} | {p.bytes:,} |")
+        elif name in known.refused:
+            rows.append(f"| **{name}** | {plain(known.refused[name])} | | | | |")
+    return "\n".join(rows)
+
+
+def use_buttons(now: Mapping[str, Any], put: Callable[[PageSettings], None]) -> Any:
+    """A button per method, which carries its plan into the sliders; now : the page's settings and plans at a click."""
+
+    def button(name: str) -> Any:
+        def adopt(_: int) -> None:
+            if name in now["plans"].found:  # else they went while the click was on its way
+                put(adopted(now["settings"], now["plans"].found[name]))
+
+        return mo.ui.button(value=0, on_click=lambda n: n + 1, on_change=adopt, label=f"Use {name}'s plan")
+
+    return mo.ui.dictionary({name: button(name) for name in METHODS})
+
+
+def adopted(s: PageSettings, p: Plan) -> PageSettings:
+    """The settings with those of a plan, which is made for independent observations."""
+    s = replace(s, sampling="iid")
+    a: Any = p.algorithm
+    eta: float = a.step_size
+    if isinstance(a, Scaffnew):
+        steps = max(1, round(1 / a.probability))
+        return replace(s, step_size=eta, local_steps=steps, probability=a.probability, rounds=p.rounds)
+    return replace(s, step_size=eta, local_steps=a.local_steps, probability=None, rounds=p.rounds)
+
+
+def take_panel(files: tuple[str, ...], known: Curves, runs: Runs) -> Any:
+    """The lines, the command, the pictures and the data; files are made when they are asked for."""
+    heading = mo.md(
+        "## Take it with you\nThe address of this page holds every setting: copy it, and it opens with what you see."
+    )
+    if known.question is None or not known.shown:
+        return heading
+    s, seeds = known.settings, runs.of(known.question)
+    predicted = any(curve.bias > 0 for curve in known.shown.values())
+    lines = take.script(s, files, bool(seeds), predicted)
+
+    def error(name: str) -> Callable[[], bytes]:
+        return lambda: take.as_bytes(name, lambda path: take.write(path, s, files, known.shown, seeds))
+
+    def agents(name: str) -> Callable[[], bytes]:
+        q = known.question
+        assert q is not None
+        return lambda: take.as_bytes(name, lambda path: take.write_agents(path, q, s))
+
+    error_files = [_file(error, f"error{kind}") for kind in (*take.PICTURES, *take.DATA)]
+    agents_files = [_file(agents, f"agents{kind}") for kind in take.PICTURES]
+    tabs = {
+        "The error": mo.vstack([code(lines), code(take.command(s, files, bool(seeds))), box("line", *error_files)]),
+        "The agents": mo.vstack(
+            [
+                code(take.agents_script(s, files)),
+                code(take.command(s, files, save="agents.png", agents=True)),
+                box("line", *agents_files),
+            ]
+        ),
+    }
+    return mo.vstack([heading, mo.ui.tabs(tabs)])
+
+
+def _file(contents: Callable[[str], Callable[[], bytes]], name: str) -> Any:
+    return mo.download(contents(name), filename=name, label=name)
+
+
+def box(kind: str, *parts: Any) -> Any:
+    """Parts in a row of the kind that explore.css knows."""
+    return mo.Html(f'<div class="explore-{kind}">{"".join(f"<div>{mo.as_html(p).text}</div>" for p in parts)}</div>')
+
+
+def plain(text: str) -> str:
+    """Text from files, links and errors as Markdown that shows it letter by letter."""
+    return re.sub(r"([\\`*_\[\]$|#~])", r"\\\1", html.escape(text, quote=False))
+
+
+def code(text: str) -> Any:
+    """Lines to copy: Python, or a command."""
+    kind = "python" if text.startswith("import") else "bash"
+    return mo.md(f"```{kind}\n{text}\n```")
