@@ -11,15 +11,13 @@ from hypothesis import strategies as st
 from twin import Twin
 
 import fedlsa as fl
-from fedlsa.theory.exact import Routes, centred_start, curve
+from fedlsa.theory import tuning
+from fedlsa.theory.exact import centred_start
+from fedlsa.theory.routes import CurveRequest, compute
 
 CLOSE = 1e-9  # relative: variances to themselves, means to the error they are a part of
 ROUNDS = 3
-ROUTES = {
-    "usual": Routes(),
-    "with noise": Routes(noiseless=False),
-    "leaps": Routes(noiseless=False, one_by_one=0),
-}
+ROUTES = ("usual", "with noise", "Krylov spaces")
 EVERYTHING = [(name, i) for name in CASES for i in range(3)]
 SLOW = ("turning modes", "nearly singular average", "badly scaled", "periodic chain", "at the edge", "corridor")
 
@@ -35,10 +33,16 @@ def expected(name: str, i: int, participants: int | None = None) -> dict[str, np
     return Twin(problem, a, participants).curve(ROUNDS)
 
 
-def found(problem, a, recorded, routes=ROUTES["usual"], theta_0=None, xi_0=None) -> dict[str, np.ndarray]:
+def found(problem, a, recorded, route="usual", theta_0=None, xi_0=None) -> dict[str, np.ndarray]:
+    """By the usual route; or where problems without noise are taken as all others, or by Krylov spaces, or without."""
     m, x = centred_start(problem, xi_0)
     u = np.ones(m.dim) if theta_0 is None else theta_0 - m.theta_star
-    out = curve(m, a, u, x, np.asarray(recorded), routes)
+    with pytest.MonkeyPatch.context() as patch:
+        if route != "usual":
+            patch.setattr("fedlsa.theory.noiseless.suits", lambda *_: False)
+        if route in ("Krylov spaces", "round by round"):
+            patch.setattr(tuning, "KRYLOV_FROM", 0 if route == "Krylov spaces" else 10**9)
+        out = compute(CurveRequest(m, a, u, x, np.asarray(recorded)))
     mse = np.sum(out.mean**2, axis=1) + out.variance
     return {"mean": out.mean, "variance": out.variance, "mse": mse, "psi": out.psi, "route": out.route}
 
@@ -58,8 +62,10 @@ def agree(got, want, limit=0.0) -> None:
 @pytest.mark.parametrize(("name", "i"), EVERYTHING)
 def test_every_route_gives_the_moments_of_the_twin(name, i, route):
     problem, a = method(name, i)
-    limit = fl.theory.stationary(problem, a).variance if route == "leaps" and i else 0.0  # from which they measure
-    agree(found(problem, a, np.arange(ROUNDS + 1), ROUTES[route]), expected(name, i), limit)
+    limit = (
+        fl.theory.stationary(problem, a).variance if route == "Krylov spaces" and i else 0.0
+    )  # from which they measure
+    agree(found(problem, a, np.arange(ROUNDS + 1), route), expected(name, i), limit)
 
 
 @pytest.mark.parametrize(("name", "i"), [(n, i) for n, i in EVERYTHING if CASES[n]().problem.n_agents > 1])
@@ -99,9 +105,9 @@ def test_iterations_of_scaffnew_are_those_of_the_twin(name):
 def test_leaps_over_many_rounds_lead_where_single_rounds_do(name, i):
     problem, a = method(name, i)
     recorded = [0, 1, 60, 299, 300, 600]
-    slow = found(problem, a, recorded, Routes(noiseless=False, one_by_one=10**9))
+    slow = found(problem, a, recorded, "round by round")
     for seen in (recorded, [0, 600], [600]):
-        fast = found(problem, a, seen, ROUTES["leaps"])
+        fast = found(problem, a, seen, "Krylov spaces")
         rows = np.isin(recorded, seen)
         agree(fast, {k: v[rows] for k, v in slow.items() if k != "route"}, slow["variance"].max())
         assert fast["route"] == "Krylov spaces"

@@ -7,15 +7,15 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.theory import tuning
-from fedlsa.theory.laws import Noisy
+from fedlsa.theory.method_errors import MethodErrors
 from fedlsa.theory.moments import Moments
-from fedlsa.theory.noiseless import Modes, Powers, Quiet, local_steps
+from fedlsa.theory.noiseless import Modes, Powers, modes_of
 
 moments_file = importlib.import_module("fedlsa.theory.moments")  # the package's name for it is the function
 METHODS = ("fedlsa", "scafflsa")
 
 
-def quiet(kind: str, agents: int, dim: int, seed: int = 3, **keywords) -> fl.Problem:
+def noiseless(kind: str, agents: int, dim: int, seed: int = 3, **keywords) -> fl.Problem:
     """One outcome per table; a site's own matrix is symmetric, or has complex eigenvalues, or no eigenvectors."""
     rng = np.random.default_rng(seed)
     tables = []
@@ -36,10 +36,10 @@ KINDS = ("symmetric", "rotating", "defective")
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_powers_of_a_round_are_those_of_the_matrices(kind):
-    problem, rng = quiet(kind, 3, 6), np.random.default_rng(0)
+    problem, rng = noiseless(kind, 3, 6), np.random.default_rng(0)
     A, share, eta, H = problem.A_bar, np.array([0.2, 0.3, 0.5]), 0.3, 7
-    local = local_steps(A, share)
-    assert isinstance(local, Powers if kind == "defective" else Modes)
+    local = modes_of(A, share)
+    assert type(local) is (Powers if kind == "defective" else Modes)
     power, kappa = local.powers(eta, H)
     step = np.eye(6) - eta * A
     u, x = rng.standard_normal(6), rng.standard_normal((3, 6))
@@ -54,22 +54,32 @@ def test_powers_of_a_round_are_those_of_the_matrices(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_errors_are_those_of_exact_second_moments(kind, method):
     weights = [1.0, 2.0, 1.0, 0.5]
-    problem = quiet(kind, 3, 6, assignment=[0, 1, 2, 1], weights=weights)
+    problem = noiseless(kind, 3, 6, assignment=[0, 1, 2, 1], weights=weights)
     m, start = fl.theory.moments(problem), np.linspace(-1, 2, 6)
-    assert m.quiet
+    assert m.noiseless
     assert not any(m.noise.strides)  # nothing is allocated
-    fast, slow = Quiet(m, method, start), Noisy(m, method, start)
-    assert fast.edge == pytest.approx(slow.edge, rel=2e-3)
-    for eta, H, T in ((0.3, 1, 20), (0.3, 4, 1), (0.05, 31, 9), (0.01, 200, 300)):
-        assert fast.error(eta, H, T) == pytest.approx(slow.error(eta, H, T), rel=1e-9, abs=1e-24), (eta, H, T)
-    assert fast.first_below(0.3, 1e-4, 2**31) == slow.first_below(0.3, 1e-4, 2**31)
+    settings = ((0.3, 1, 20), (0.3, 4, 1), (0.05, 31, 9), (0.01, 200, 300))
+
+    def found() -> tuple:
+        errors = MethodErrors(m, method, start)
+        at = [errors.error(*s) for s in settings]
+        return errors.noiseless, errors.edge, errors.first_below(0.3, 1e-4, 2**31), at
+
+    fast = found()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fedlsa.theory.noiseless.suits", lambda *_: False)
+        slow = found()
+    assert (fast[0], slow[0]) == (True, False)
+    assert fast[1] == pytest.approx(slow[1], rel=2e-3)
+    assert fast[2] == slow[2]
+    assert fast[3] == pytest.approx(slow[3], rel=1e-9, abs=1e-24)
 
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("dim", "engine"), [(8, "cpu"), (40, "reference")])
 def test_the_planned_run_lands_where_the_plan_says(kind, method, dim, engine):
-    problem, zero, epsilon = quiet(kind, 12, dim), np.zeros(dim), 0.01
+    problem, zero, epsilon = noiseless(kind, 12, dim), np.zeros(dim), 0.01
     plan = fl.plan(problem, epsilon=epsilon, method=method, theta_0=zero)
     run = fl.simulate(problem, plan.algorithm, rounds=plan.rounds, seeds=1, theta_0=zero, engine=engine)
     error = np.sqrt(run["squared_error"].values[0])
@@ -82,7 +92,7 @@ def test_the_planned_run_lands_where_the_plan_says(kind, method, dim, engine):
 @pytest.mark.parametrize("kind", KINDS)
 def test_exact_curves_without_noise_are_those_of_second_moments_and_of_the_run(kind, algorithm):
     rng = np.random.default_rng(2)
-    problem, record = quiet(kind, 3, 8), [0, 1, 7, 10]
+    problem, record = noiseless(kind, 3, 8), [0, 1, 7, 10]
     xi = rng.standard_normal((3, 8))
     keywords = {"rounds": 10, "record": record, "theta_0": np.zeros(8), "xi_0": xi - xi.mean(0)}
     fast = fl.theory.exact(problem, algorithm, **keywords)
@@ -97,14 +107,14 @@ def test_exact_curves_without_noise_are_those_of_second_moments_and_of_the_run(k
 
 
 def test_exact_curves_without_noise_need_no_second_moments_in_many_dimensions():
-    problem = quiet("rotating", 3, 150)
+    problem = noiseless("rotating", 3, 150)
     curve = fl.theory.exact(problem, fl.SCAFFLSA(0.2, 5), rounds=200)
     assert curve["mse"][-1] < 1e-6 * curve["mse"][0]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_limit_of_fedlsa_without_noise_is_its_bias(kind):
-    problem, algorithm = quiet(kind, 3, 8), fl.FedLSA(0.2, 5)
+    problem, algorithm = noiseless(kind, 3, 8), fl.FedLSA(0.2, 5)
     found = fl.theory.stationary(problem, algorithm)
     np.testing.assert_allclose(found.bias, fl.theory.bias(problem, 0.2, 5), atol=1e-12)
     assert found.mse == pytest.approx(found.bias @ found.bias, rel=1e-12)
@@ -112,17 +122,17 @@ def test_the_limit_of_fedlsa_without_noise_is_its_bias(kind):
         patch.setattr("fedlsa.theory.noiseless.suits", lambda *_: False)
         slow = fl.theory.stationary(problem, algorithm)
     assert found.radius == pytest.approx(slow.radius, rel=1e-6 if kind != "defective" else 1e-2)
-    assert fl.theory.stationary(quiet(kind, 3, 8), fl.FedLSA(50.0, 5)).mse == np.inf
+    assert fl.theory.stationary(noiseless(kind, 3, 8), fl.FedLSA(50.0, 5)).mse == np.inf
 
 
 def test_second_moments_too_large_for_memory_are_refused_though_there_is_no_noise():
     with pytest.raises(fl.errors.ArgumentError, match=r"dim must be small enough .* got 200"):
-        fl.theory.stationary(quiet("rotating", 3, 200), fl.Scaffnew(0.1, 0.1))
+        fl.theory.stationary(noiseless("rotating", 3, 200), fl.Scaffnew(0.1, 0.1))
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_budgets_of_rounds_and_of_steps_are_planned_in_many_dimensions(method):
-    problem = quiet("symmetric", 12, 40)
+    problem = noiseless("symmetric", 12, 40)
     few, many = (fl.plan(problem, rounds=T, max_samples=20 * T, method=method) for T in (5, 20))
     assert (few.rounds, many.rounds) == (5, 20)
     assert many.rmse < few.rmse
@@ -134,9 +144,9 @@ def test_budgets_of_rounds_and_of_steps_are_planned_in_many_dimensions(method):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_no_choice_on_a_grid_needs_fewer_communications(method):
-    problem, epsilon, most = quiet("rotating", 5, 8), 0.01, 100
+    problem, epsilon, most = noiseless("rotating", 5, 8), 0.01, 100
     plan = fl.plan(problem, epsilon=epsilon, max_samples=most, method=method)
-    law = Quiet(fl.theory.moments(problem), method, np.ones(8))
+    law = MethodErrors(fl.theory.moments(problem), method, np.ones(8))
     for T in range(1, plan.rounds):
         for H in (h for h in (1, 2, 3, 5, 8, 13, 21, 34) if h * T <= most):
             errors = [law.error(eta, H, T) for eta in np.geomspace(0.01, 1, 40) * law.edge]
@@ -153,15 +163,15 @@ def test_outcomes_that_never_happen_are_no_noise():
     A, b = np.stack([np.eye(3), 2 * np.eye(3)]), np.ones((2, 3))
     never = fl.theory.moments(fl.problems.from_observations([([1.0, 0.0], A, b)]))
     sometimes = fl.theory.moments(fl.problems.from_observations([([0.9, 0.1], A, b), ([1.0, 0.0], A, b)]))
-    assert never.quiet
-    assert not sometimes.quiet
+    assert never.noiseless
+    assert not sometimes.noiseless
     assert not sometimes.noise[1].any()
 
 
-def test_estimated_moments_without_noise_are_quiet_too():
-    m = fl.theory.moments(quiet("rotating", 2, 4))
+def test_estimated_moments_without_noise_are_noiseless_too():
+    m = fl.theory.moments(noiseless("rotating", 2, 4))
     written_out = Moments(m.A_bar, m.b_bar, np.zeros(m.noise.shape), m.table, m.weight, m.count)
-    assert written_out.quiet
+    assert written_out.noiseless
     one, other = (fl.plan(moments, epsilon=0.1) for moments in (m, written_out))
     assert one.algorithm == other.algorithm
 

@@ -7,10 +7,11 @@ import pytest
 from twin import Twin
 
 import fedlsa as fl
-from fedlsa.theory import local_steps, many_rounds, moments, stationary_pairs
-from fedlsa.theory.exact import controlled_round
+from fedlsa.theory import local_steps, many_rounds, moments, stationary_pairs, tuning
+from fedlsa.theory.controlled import controlled_round
 from fedlsa.theory.krylov import Krylov
 from fedlsa.theory.pairs import pair_map
+from fedlsa.theory.recursions import repeat
 from fedlsa.theory.symmetric import smat
 
 METHODS = [fl.SCAFFLSA(0.2, 7), fl.SCAFFLSA(0.2, 1), fl.Scaffnew(0.2, 0.2), fl.Scaffnew(0.2, 1.0)]
@@ -64,15 +65,15 @@ def test_the_compiled_round_of_groups_is_that_of_the_twin(a, participants):
 
 
 @pytest.mark.parametrize("a", [fl.SCAFFLSA(0.1, 20), fl.Scaffnew(0.1, 0.05)], ids=repr)
-def test_threads_and_sketches_of_many_groups_change_nothing(a):
+def test_threads_and_sketches_of_many_groups_change_nothing(a, monkeypatch):
     m = moments(fl.problems.garnet(agents=25, preset="authors"))
-    step = controlled_round(m, a, 0.1)
-    assert len(pair_map(step).weights[2]) == 325
+    step = pair_map(controlled_round(m, a, 0.1))
+    assert len(step.weights[2]) == 325
     wanted, x = np.array([0, 3, 50, 150]), -m.xi_star[m.table]
-    fast, slow = (many_rounds.curve(step, np.ones(8), x, wanted, few) for few in (0, 150))
-    assert (fast[-1], slow[-1]) == (many_rounds.LEAPS, many_rounds.ONE_BY_ONE)
-    for got, want in zip(fast[:-1], slow[:-1], strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-11)
+    monkeypatch.setattr(tuning, "KRYLOV_FROM", 0)
+    fast = many_rounds.krylov_curve(step, np.ones(8), x, wanted)
+    slow = many_rounds.one_by_one(lambda t: step, np.ones(8), x, wanted)
+    np.testing.assert_allclose(fast, slow, rtol=1e-10, atol=1e-11)
 
 
 @pytest.mark.parametrize("a", METHODS, ids=repr)
@@ -109,8 +110,8 @@ def test_a_sketched_krylov_space_reproduces_its_map():
 @pytest.mark.parametrize("H", [2, 7, 1000])
 def test_threads_that_share_the_tables_find_the_same_powers_of_a_local_step(H):
     m = moments(fl.problems.garnet(agents=25, preset="authors"))
-    for step in (local_steps.one_step(m, 0.1), local_steps.frozen_step(m, 0.1, -m.xi_star)):
-        fast, slow = local_steps.repeated(step, H), local_steps.slowly_repeated(step, H)
+    for step in (local_steps.one_step(m, 0.1), local_steps.one_step(m, 0.1, -m.xi_star)):
+        fast, slow = local_steps.repeated(step, H), repeat(step, H, local_steps.LocalSteps.then)
         for name in ("M", "G", "D"):
             want = getattr(slow, name)
             np.testing.assert_allclose(getattr(fast, name), want, rtol=0, atol=1e-13 * np.abs(want).max())

@@ -5,7 +5,7 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.theory import moments, stationary_pairs, tuning
-from fedlsa.theory.exact import controlled_round
+from fedlsa.theory.controlled import controlled_round
 
 METHODS = [fl.FedLSA(0.1, 20), fl.SCAFFLSA(0.1, 20), fl.Scaffnew(0.1, 0.05)]
 SHARED = [0, 1, 2, 3, 10, 50, 99, 100]  # rounds

@@ -1,6 +1,5 @@
 """Where rounding is all that is left: variances of nothing are 0, what lies further below 0 is refused."""
 
-import importlib
 from dataclasses import replace
 from fractions import Fraction
 
@@ -10,10 +9,9 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.errors import PrecisionError
-from fedlsa.theory import fedlsa, laws, stationary_pairs
-from fedlsa.theory.noiseless import Modes, Powers, local_steps
+from fedlsa.theory import fedlsa, many_rounds, method_errors, stationary_pairs, trajectories
+from fedlsa.theory.noiseless import Modes, Powers, modes_of
 
-exact_file = importlib.import_module("fedlsa.theory.exact")  # the package's name for it is the function
 METHODS = (fl.FedLSA(0.1, 1), fl.SCAFFLSA(0.1, 1), fl.SCAFFLSA(0.1, 3), fl.Scaffnew(0.1, 0.4))
 
 
@@ -57,7 +55,7 @@ def test_a_negative_variance_is_refused_unless_it_is_rounding(monkeypatch, by, r
     problem, a = without_noise_at_the_solution(), fl.FedLSA(0.1, 3)
     start = problem.theta_star + 1
     m = fl.theory.moments(problem)
-    law = laws.Noisy(m, "fedlsa", np.zeros(2))
+    law = method_errors.MethodErrors(m, "fedlsa", np.zeros(2))
     monkeypatch.setattr(fedlsa, "curve", lambda step, v, t: (np.zeros((len(t), 2)), np.full(len(t), -by)))
     real = fedlsa.limit
     monkeypatch.setattr(fedlsa, "limit", lambda step: replace(real(step), covariance=np.diag([1.0, -by])))
@@ -76,13 +74,14 @@ def test_a_negative_variance_is_refused_unless_it_is_rounding(monkeypatch, by, r
 
 def test_a_negative_variance_of_control_variates_is_refused(monkeypatch):
     problem, a = without_noise_at_the_solution(), fl.SCAFFLSA(0.1, 3)
-    real = exact_file.many_rounds.curve
+    real = many_rounds.one_by_one
 
     def wrong(*arguments):
-        mean, variance, spread, route = real(*arguments)
-        return mean, -1e-5 - variance, spread, route
+        values = real(*arguments)
+        values[:, -2] = -1e-5 - values[:, -2]
+        return values
 
-    monkeypatch.setattr(exact_file.many_rounds, "curve", wrong)
+    monkeypatch.setattr(many_rounds, "one_by_one", wrong)
     with pytest.raises(PrecisionError, match="variances by round by round must not be negative"):
         fl.theory.exact(problem, a, 30)
     monkeypatch.setattr(stationary_pairs.PairLimit, "U", np.diag([1.0, -1e-5]))
@@ -98,8 +97,7 @@ def test_a_variance_along_trajectories_is_0_or_refused_too(monkeypatch):
     assert (found["variance"].values >= 0).all()
     assert (found["variance"].values <= 1e-14 * (1 + found["squared_bias"].values)).all()
     assert (found["mse"].values >= found["squared_bias"].values).all()
-    module = exact_file.trajectories
-    monkeypatch.setattr(module, "_variance", lambda mean, mse: mse - np.sum(mean**2, axis=1) - 1e-5)
+    monkeypatch.setattr(trajectories, "_variance", lambda mean, mse: mse - np.sum(mean**2, axis=1) - 1e-5)
     with pytest.raises(PrecisionError, match="variances by states of chains must not be negative"):
         fl.theory.exact(problem, a, 100, sampling=sampling)
 
@@ -114,7 +112,7 @@ def test_powers_of_nearly_defective_matrices_keep_their_digits():
         power = step
         for _ in range(H - 1):
             power = [[sum(power[i][k] * step[k][j] for k in range(2)) for j in range(2)] for i in range(2)]
-        local, want = local_steps(A[None], np.ones(1)), np.array(power, float)
+        local, want = modes_of(A[None], np.ones(1)), np.array(power, float)
         got = local.mean(local.times(local.powers(eta, H)[0], local.identity()))
         np.testing.assert_allclose(got, want, rtol=0, atol=1e-13 * np.abs(want).max())
         kinds.add(type(local))

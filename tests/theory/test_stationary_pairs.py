@@ -9,7 +9,7 @@ from twin import Twin
 
 import fedlsa as fl
 from fedlsa.theory import moments, pairs, stationary_pairs, tuning
-from fedlsa.theory.exact import controlled_round
+from fedlsa.theory.controlled import controlled_round
 
 SLOW = "seventeen dimensions"  # for the twin
 ALL = [pytest.param(case, a, id=f"{name}-{type(a).__name__}") for name, case, a in gallery.everything() if name != SLOW]

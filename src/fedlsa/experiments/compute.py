@@ -24,7 +24,7 @@ from ..errors import TheoryWarning
 from ..problems import Problem
 from ..sampling import IID, Markov, Sampling
 from ..theory import fedlsa
-from ..theory.exact import controlled_round
+from ..theory.controlled import controlled_round
 from ..theory.local_steps import repeated
 from ..theory.moments import moments
 from ..theory.pairs import pair_map

@@ -20,6 +20,7 @@ from ..checks import Floats
 from ..errors import TheoryWarning
 from ..problems import Problem
 from .constants import stability
+from .recursions import repeat
 
 
 def round_bias(problem: Problem, step_size: float, local_steps: int) -> Floats:
@@ -109,25 +110,24 @@ def bias_gap_bound(problem: Problem, step_size: float, local_steps: int, rounds:
 def power_sums(A: Floats, eta: float, H: int) -> tuple[Floats, Floats]:
     """S = sum_{h < H} (I - eta A)^h and D = S - H I for each matrix of A : (M, d, d), in O(log H) products.
 
-    With P_h = (I - eta A)^h = I - eta A S_h, two recurrences reach any H from S_1 = I:
+    With P_h = (I - eta A)^h = I - eta A S_h, these reach any H from S_1 = I:
 
-        S_2h = S_h + S_h P_h,   S_{h+1} = S_h + P_h.
+        S_2h = S_h + S_h P_h,   S_{h+1} = S_h + P_h,   in general S_{h+k} = S_h + S_k P_h.
 
     D follows its own, without I on either side, and so keeps all its digits when eta A is small.
     """
     identity = np.eye(A.shape[-1])
     S = np.broadcast_to(identity, A.shape).copy()
     D = np.zeros_like(S)
+
+    def then(first: tuple[Floats, Floats], later: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
+        (S, D), (S_later, D_later) = first, later
+        eta_AS = eta * (A @ S)
+        # in this order, as in Newton's iteration, rounding errors die out
+        return S + S_later @ (identity - eta_AS), D + D_later - S_later @ eta_AS
+
     with np.errstate(over="ignore", invalid="ignore"):
-        for bit in bin(H)[3:]:
-            eta_AS = eta * (A @ S)
-            D = 2 * D - S @ eta_AS
-            S = S + S @ (identity - eta_AS)  # in this order, as in Newton's iteration, rounding errors die out
-            if bit == "1":
-                eta_AS = eta * (A @ S)
-                D = D - eta_AS
-                S = S + (identity - eta_AS)
-    return S, D
+        return repeat((S, D), H, then)
 
 
 def _averages(problem: Problem, eta: float, H: int) -> tuple[Floats, Floats]:

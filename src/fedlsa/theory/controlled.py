@@ -12,14 +12,15 @@ all agents from what stands here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
+from ..algorithms import SCAFFLSA, Algorithm, Scaffnew
 from ..checks import Floats
 from . import tuning
 from .linear import check_accuracy
-from .local_steps import Steps, one_step, repeated
+from .local_steps import LocalSteps, one_step, repeated
 from .moments import Moments
 from .symmetric import functionals, rows_of, smat, svec, symkron
 
@@ -41,7 +42,7 @@ class SharedLength:
 
 
 @dataclass(frozen=True, eq=False)
-class Round:
+class ControlledRound:
     """What a round does to an agent of each group that takes part in it: in the mean, u_hat = P u + Q x.
 
     gain : m / N times that of the method
@@ -64,21 +65,28 @@ class Round:
         N, m = self.moments.n_agents, self.participants
         return (N - m) / m, -(N - m) / (m * (N - 1)) if N > 1 else 0.0
 
-    def with_gain(self, gain: float) -> Round:
-        """The same with control variates of another gain."""
-        return replace(self, gain=gain)
+
+def controlled_round(m: Moments, a: Algorithm, eta: float) -> ControlledRound:
+    """A round of SCAFFLSA or Scaffnew at step size eta."""
+    taking_part = a.taking_part(m.n_agents)
+    if isinstance(a, Scaffnew):
+        return geometric_round(m, eta, a.probability, a.probability / eta, taking_part)
+    assert isinstance(a, SCAFFLSA)
+    return fixed_round(m, eta, a.local_steps, 1 / (eta * a.local_steps), taking_part)
 
 
-def fixed_round(moments: Moments, eta: float, H: int, gain: float, participants: int | None = None) -> Round:
+def fixed_round(moments: Moments, eta: float, H: int, gain: float, participants: int | None = None) -> ControlledRound:
     """A round of H local steps (SCAFFLSA); all agents take part by default."""
     steps = repeated(one_step(moments, eta), H)
     d, N = moments.dim, moments.n_agents
     m = N if participants is None else participants
     P, Q = steps.M[moments.table, :d, :d], steps.M[moments.table, :d, d : 2 * d]
-    return Round(moments, gain * m / N, P, Q, steps.noise()[moments.table], m)
+    return ControlledRound(moments, gain * m / N, P, Q, steps.noise()[moments.table], m)
 
 
-def geometric_round(moments: Moments, eta: float, p: float, gain: float, participants: int | None = None) -> Round:
+def geometric_round(
+    moments: Moments, eta: float, p: float, gain: float, participants: int | None = None
+) -> ControlledRound:
     """A round of Geometric(p) local steps, the same number for all agents (Scaffnew); noise is infinite if it diverges.
 
     Cov(u_hat) of one agent is that of steps in the mean over lengths, and that of the mean path over lengths.
@@ -91,10 +99,10 @@ def geometric_round(moments: Moments, eta: float, p: float, gain: float, partici
     k = gain * m / moments.n_agents
     noise, shared = _summed(one, K, alone, p), _shared(one.M[:, :d, :d], K, eta, p)
     if noise is None or shared is None:
-        return Round(moments, k, P, Q, np.full((len(t), len(one.G[0]), n * (n + 1) // 2), np.inf), m)
+        return ControlledRound(moments, k, P, Q, np.full((len(t), len(one.G[0]), n * (n + 1) // 2), np.inf), m)
     first = np.concatenate([-moments.A_bar, np.tile(np.eye(d), (len(one.M), 1, 1)), np.zeros((len(one.M), d, 1))], 2)
     noise += np.linalg.solve(alone, symkron(shared.source @ first))
-    return Round(moments, k, P, Q, noise[t], m, SharedLength(shared.source[t], shared.powers[:, t]))
+    return ControlledRound(moments, k, P, Q, noise[t], m, SharedLength(shared.source[t], shared.powers[:, t]))
 
 
 def _one_less(Z: Floats, p: float) -> tuple[Floats, Floats]:
@@ -118,7 +126,7 @@ def _shared(B: Floats, K: Floats, eta: float, p: float) -> SharedLength | None:
     return None
 
 
-def _summed(one: Steps, K: Floats, alone: Floats, p: float) -> Floats | None:
+def _summed(one: LocalSteps, K: Floats, alone: Floats, p: float) -> Floats | None:
     """svec E[w w^T] to the mean over lengths of svec Cov(u_hat | L) : (M, s, S); None where it diverges.
 
     With D the noise of one step, R = p (I - q G)^-1 D + q R symkron(M). In w = (u, z) the mean of a step is u' = B u +

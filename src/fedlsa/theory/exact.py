@@ -9,7 +9,7 @@ result says so and carries an estimate of its error.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,31 +17,16 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from .. import checks, results
-from ..algorithms import SCAFFLSA, Algorithm, FedLSA, PowerStep, Scaffnew, supporting
+from ..algorithms import Algorithm, FedLSA, Scaffnew, supporting
 from ..checks import Floats
 from ..errors import ArgumentError
 from ..problems import Problem
 from ..results import recipe
 from ..sampling import IID, Markov, Replay, Sampling
-from . import controlled, fedlsa, many_rounds, noiseless, trajectories, tuning
+from . import trajectories, tuning
 from .linear import not_negative
 from .moments import Moments, moments, start_error
-from .pairs import pair_map
-
-
-@dataclass(frozen=True)
-class Routes:
-    """Where one way of computing gives way to another; all give the same numbers.
-
-    noiseless : whether problems without noise are run instead (theory/noiseless.py)
-    one_by_one : rounds of control variates that are gone through one by one, in which no Krylov space is sought
-    """
-
-    noiseless: bool = True
-    one_by_one: int = tuning.KRYLOV_FROM
-
-
-USUAL = Routes()
+from .routes import CurveRequest, ExactCurve, compute
 
 
 def exact(
@@ -78,47 +63,17 @@ def exact(
     if algorithm.average_after is not None and algorithm.average_after > rounds:
         raise ArgumentError(f"average_after must be at most rounds, {rounds}; got {algorithm.average_after}")
     start = start_error(m, theta_0)
+    asked = CurveRequest(m, algorithm, start, x, recorded, sampling)
+    if isinstance(sampling, Markov):
+        if isinstance(problem, Moments):
+            raise ArgumentError("sampling must be IID() where only moments are given: they have no chain; got Markov()")
+        trajectories.check(problem, algorithm, sampling)
+        xi = np.zeros((problem.n_agents, problem.dim)) if xi_0 is None else np.array(xi_0, np.float64)
+        asked = replace(asked, problem=problem, xi=xi)
     with np.errstate(over="ignore", invalid="ignore"):
-        if isinstance(sampling, Markov):
-            found = _trajectories(problem, algorithm, sampling, start, xi_0, recorded)
-        else:
-            found = curve(m, algorithm, start, x, recorded)
-        rounding = m.rounding(start, x, round_length(algorithm))
-        result = _dataset(m, algorithm, sampling, recorded, found, rounding)
+        result = _dataset(asked, compute(asked), m.rounding(start, x, round_length(algorithm)))
     eta = float(algorithm.eta(recorded[-1:])[0])
     return result.assign_attrs(rounding=m.check_digits(eta, float(result["samples"].values[-1])))
-
-
-def curve(
-    m: Moments, a: Algorithm, u: Floats, x: Floats, recorded: NDArray[np.int64], routes: Routes = USUAL
-) -> trajectories.Found:
-    """Moments at the recorded rounds, i.i.d. sampling, from u = theta_0 - theta_star, x = xi_0 - xi_star : (K, d)."""
-    if routes.noiseless and noiseless.suits(m, a):
-        return _noiseless(m, a, u, x, recorded)
-    return _fedlsa(m, a, u, x, recorded) if isinstance(a, FedLSA) else _controlled(m, a, u, x, recorded, routes)
-
-
-def _noiseless(m: Moments, a: Algorithm, start: Floats, x: Floats, recorded: NDArray[np.int64]) -> trajectories.Found:
-    """Where nothing is random, moments are those of the one run there is, in any dimension."""
-    assert isinstance(a, (FedLSA, SCAFFLSA))
-    assert isinstance(a.step_size, float)
-    u, spread = noiseless.curve(m, a, start, x, recorded)
-    psi = None if spread is None else np.sum(u**2, axis=1) + (a.step_size * a.local_steps) ** 2 * spread
-    return trajectories.Found(u, np.zeros(len(u)), trajectories.EXACT, "the run without noise", psi)
-
-
-def _trajectories(
-    problem: Problem | Moments,
-    a: Algorithm,
-    sampling: Markov,
-    start: Floats,
-    xi_0: ArrayLike | None,
-    recorded: NDArray[np.int64],
-) -> trajectories.Found:
-    if isinstance(problem, Moments):
-        raise ArgumentError("sampling must be IID() where only moments are given: they have no chain; got Markov()")
-    xi = np.zeros((problem.n_agents, problem.dim)) if xi_0 is None else np.array(xi_0, np.float64)
-    return trajectories.curve(problem, a, sampling, start, xi, recorded)
 
 
 def round_length(a: Algorithm) -> float:
@@ -127,14 +82,8 @@ def round_length(a: Algorithm) -> float:
     return float(a.eta(np.zeros(1, np.int64))[0] * H)
 
 
-def _dataset(
-    m: Moments,
-    algorithm: Algorithm,
-    sampling: Sampling,
-    recorded: NDArray[np.int64],
-    found: trajectories.Found,
-    rounding: Floats | float,
-) -> xr.Dataset:
+def _dataset(asked: CurveRequest, found: ExactCurve, rounding: Floats | float) -> xr.Dataset:
+    m, algorithm = asked.moments, asked.algorithm
     mean, squared_bias = found.mean, np.sum(found.mean**2, axis=1)
     variance = np.where(np.isnan(found.variance), np.inf, found.variance)
     rounding = rounding + tuning.VARIANCE_ROUNDING * squared_bias
@@ -154,8 +103,9 @@ def _dataset(
         values["mse_error"] = (("round",), found.error, {"description": text})
     attrs = {"method": results.method_label(algorithm), "agents": m.n_agents, "dim": m.dim}
     attrs |= {"algorithm": recipe.text(recipe.algorithm_record(algorithm))}
-    attrs |= {"sampling": _label(sampling), "moments": found.moments, "route": found.route}
-    return xr.Dataset(values | _costs(m, algorithm, sampling, recorded), coords={"round": recorded}, attrs=attrs)
+    attrs |= {"sampling": _label(asked.sampling), "moments": found.moments, "route": found.route}
+    costs = _costs(m, algorithm, asked.sampling, asked.recorded)
+    return xr.Dataset(values | costs, coords={"round": asked.recorded}, attrs=attrs)
 
 
 def _costs(m: Moments, a: Algorithm, sampling: Sampling, recorded: NDArray[np.int64]) -> dict[str, Any]:
@@ -213,64 +163,3 @@ def check_method(m: Moments, algorithm: Algorithm, sampling: Sampling) -> None:
     algorithm.taking_part(m.n_agents)  # refuses more participants than there are agents
     if algorithm.average_after is not None and not isinstance(algorithm, FedLSA):
         raise ArgumentError("average_after must be None for exact moments with control variates; got a round")
-
-
-def _fedlsa(m: Moments, a: FedLSA, start: Floats, x: Floats, recorded: NDArray[np.int64]) -> trajectories.Found:
-    m, x = _one_table_per_group(m, x)
-    taking_part, v = a.taking_part(m.n_agents), np.append(start, 1.0)
-    last = int(recorded[-1])
-    after = last + 1 if a.average_after is None else a.average_after
-    different = max(last, 1) if isinstance(a.step_size, PowerStep) and a.step_size.power > 0 else 1
-    steps = [fedlsa.round_map(m, float(eta), a.local_steps, x, taking_part) for eta in a.eta(np.arange(different))]
-    if len(steps) == 1 and after > last:
-        return trajectories.Found(*fedlsa.curve(steps[0], v, recorded), trajectories.EXACT, "powers of a round")
-    return trajectories.Found(
-        *fedlsa.averaged_curve(steps, v, after, recorded), trajectories.EXACT, many_rounds.ONE_BY_ONE
-    )
-
-
-def _one_table_per_group(m: Moments, x: Floats) -> tuple[Moments, Floats]:
-    """The same moments with as many tables as needed for frozen control variates to belong to tables."""
-    if np.array_equal(x, -m.xi_star[m.table]):
-        return m, -m.xi_star
-    t = m.table
-    return replace(m, A_bar=m.A_bar[t], b_bar=m.b_bar[t], noise=m.noise[t], table=np.arange(len(t))), x
-
-
-def controlled_round(m: Moments, a: Algorithm, eta: float) -> controlled.Round:
-    """A round of SCAFFLSA or Scaffnew at step size eta."""
-    taking_part = a.taking_part(m.n_agents)
-    if isinstance(a, Scaffnew):
-        return controlled.geometric_round(m, eta, a.probability, a.probability / eta, taking_part)
-    assert isinstance(a, SCAFFLSA)
-    return controlled.fixed_round(m, eta, a.local_steps, 1 / (eta * a.local_steps), taking_part)
-
-
-def _controlled(
-    m: Moments, a: Algorithm, start: Floats, x: Floats, recorded: NDArray[np.int64], routes: Routes
-) -> trajectories.Found:
-    if isinstance(a.step_size, float):
-        step = controlled_round(m, a, a.step_size)
-        mean, variance, spread, route = many_rounds.curve(step, start, x, recorded, routes.one_by_one)
-    else:
-        values = _decreasing_steps(m, a, a.eta(np.arange(max(int(recorded[-1]), 1))), start, x, recorded)
-        mean, variance, spread, route = values[:, :-2], values[:, -2], values[:, -1], many_rounds.ONE_BY_ONE
-    length = a.eta(np.maximum(recorded - 1, 0)) / a.eta(np.zeros(1, np.int64)) * round_length(a)
-    psi = np.sum(mean**2, axis=1) + variance + length**2 * spread
-    return trajectories.Found(mean, variance, trajectories.EXACT, route, psi)
-
-
-def _decreasing_steps(
-    m: Moments, a: Algorithm, etas: Floats, start: Floats, x: Floats, recorded: NDArray[np.int64]
-) -> Floats:
-    """What PairMap.seen sees at the recorded rounds : (R, d + 2), where every round has its own step size."""
-    step = pair_map(controlled_round(m, a, float(etas[0])))
-    vector, values, at = step.start(start, x), list[Floats](), 0
-    for t in recorded.tolist():
-        while at < t:
-            if at and etas[at] != etas[at - 1]:
-                gain, step = step.round.gain, pair_map(controlled_round(m, a, float(etas[at])))
-                vector = step.regauged(vector, gain)
-            vector, at = step.advance(vector), at + 1
-        values.append(step.seen(vector))
-    return np.stack(values)

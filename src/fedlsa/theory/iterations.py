@@ -12,8 +12,7 @@ p (1 - p) (m - m')(m - m')^T to covariances.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import xarray as xr
@@ -30,16 +29,10 @@ from .exact import centred_start, check_method
 from .linear import not_negative
 from .local_steps import one_step
 from .moments import Moments, start_error
+from .recursions import at_rounds
 from .symmetric import smat, svec
 
-
-@dataclass(frozen=True, eq=False)
-class _State:
-    """m (K, 2d) = E[w]; covariances S (K, 2d, 2d) and T (K, 2d, K, 2d)."""
-
-    m: Floats
-    S: Floats
-    T: Floats
+Covariances = tuple[Floats, Floats, Floats]  # m (K, 2d) = E[w], S (K, 2d, 2d) and T (K, 2d, K, 2d)
 
 
 def exact_iterations(
@@ -70,27 +63,18 @@ def exact_iterations(
     recorded = results.recorded_rounds(record, last)
     u = start_error(m, theta_0)
     w = np.concatenate([np.tile(u, (len(x), 1)), x], axis=1)
-    K, n = w.shape
-    state = _State(w, np.zeros((K, n, n)), np.zeros((K, n, K, n)))
     step, share = _Iteration(m, eta, p), m.count * m.weight
-    found: dict[int, tuple[Floats, float, float, float]] = {}
-    wanted = set(recorded.tolist())
+
+    def show(state: Covariances) -> tuple[Floats, float, float, float]:
+        mean, S, T = state
+        square = np.diagonal(S, axis1=1, axis2=2) + mean**2
+        average = np.tensordot(share, step.mean_with(S, T), 1)[:d, :d]
+        agents = float(share @ square[:, :d].sum(1))
+        psi = agents + (eta / p) ** 2 * float(share @ square[:, d:].sum(1))
+        return share @ mean[:, :d], float(np.trace(average)), agents, psi
+
     with np.errstate(over="ignore", invalid="ignore"):
-        for k in range(last + 1):
-            if k:
-                state = step(state)
-            if k in wanted:
-                square = np.diagonal(state.S, axis1=1, axis2=2) + state.m**2
-                average = np.tensordot(share, step.mean_with(state.S, state.T), 1)[:d, :d]
-                mean, variance, agents = (
-                    share @ state.m[:, :d],
-                    float(np.trace(average)),
-                    float(share @ square[:, :d].sum(1)),
-                )
-                psi = agents + (eta / p) ** 2 * float(share @ square[:, d:].sum(1))
-                found[k] = mean, variance, agents, psi
-        parts = zip(*(found[k] for k in recorded.tolist()), strict=True)
-        average_mean, variances, agents_mse, psis = (np.array(part) for part in parts)
+        average_mean, variances, agents_mse, psis = at_rounds(step.states(w), recorded, show)
         squared_bias = np.sum(average_mean**2, axis=1)
         rounding = m.rounding(u, x, eta / p) + tuning.VARIANCE_ROUNDING * squared_bias
         variances = not_negative(variances, rounding, "variances, iteration by iteration,")
@@ -125,17 +109,26 @@ class _Iteration:
         total = np.tensordot(m.count * m.weight, T, 1).transpose(1, 0, 2)
         return np.asarray(total + m.weight[:, None, None] * (S - T[same, :, same]), np.float64)
 
-    def __call__(self, s: _State) -> _State:
-        (K, n), d = s.m.shape, s.m.shape[1] // 2
+    def states(self, w: Floats) -> Iterator[Covariances]:
+        """After 0, 1, 2, ... iterations from known w : (K, 2d)."""
+        K, n = w.shape
+        now = w, np.zeros((K, n, n)), np.zeros((K, n, K, n))
+        while True:
+            yield now
+            now = self.after(*now)
+
+    def after(self, mean: Floats, S: Floats, T: Floats) -> Covariances:
+        """One iteration later."""
+        (K, n), d = mean.shape, mean.shape[1] // 2
         share, keep, move, p = self.moments.count * self.moments.weight, self.keep, self.move, self.p
         second = np.zeros((K, n + 1, n + 1))  # E[(w, 1)(w, 1)^T]
-        second[:, :n, :n] = s.S
-        lifted = np.append(s.m, np.ones((K, 1)), axis=1)
+        second[:, :n, :n] = S
+        lifted = np.append(mean, np.ones((K, 1)), axis=1)
         second += lifted[:, :, None] * lifted[:, None, :]
-        S = self.L @ s.S @ self.L.transpose(0, 2, 1)
+        S = self.L @ S @ self.L.transpose(0, 2, 1)
         S[:, :d, :d] += smat((self.noise @ svec(second)[..., None])[..., 0], d)
-        mean = (self.L @ s.m[..., None])[..., 0]
-        T: Floats = (self.L @ s.T.reshape(K, n, K * n)).reshape(K * n, K, n)
+        mean = (self.L @ mean[..., None])[..., 0]
+        T = (self.L @ T.reshape(K, n, K * n)).reshape(K * n, K, n)
         T = (T.transpose(1, 0, 2) @ self.L.transpose(0, 2, 1)).transpose(1, 0, 2).reshape(K, n, K, n)
         S, T = (S + S.transpose(0, 2, 1)) / 2, (T + T.transpose(2, 3, 0, 1)) / 2  # an asymmetry by rounding would grow
         with_mean = self.mean_with(S, T)
@@ -147,4 +140,4 @@ class _Iteration:
         off = mean @ keep.T + share @ mean @ move.T - mean  # what communicating does to the mean
         coin = p * (1 - p) * np.multiply.outer(off, off)
         own = coin[np.arange(K), :, np.arange(K)]
-        return _State(mean + p * off, (1 - p) * S + p * S_after + own, (1 - p) * T + p * T_after + coin)
+        return (mean + p * off, (1 - p) * S + p * S_after + own, (1 - p) * T + p * T_after + coin)

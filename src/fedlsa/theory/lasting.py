@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..algorithms import SCAFFLSA, Algorithm, FedLSA
+from ..algorithms import SCAFFLSA, Algorithm, FedLSA, Scaffnew
 from ..checks import Floats
 from . import noiseless
 from .exact import exact
@@ -54,7 +54,10 @@ def follow(m: Moments, a: Algorithm, T: int, start: Floats, target: float = math
 def _rounds(m: Moments, a: Algorithm, T: int) -> NDArray[np.int64]:
     """The planned round and those after it that are looked at."""
     K, d = len(m.table), m.dim
-    cost = max(K * d * d, 5000) if noiseless.suits(m, a) else 1 if isinstance(a, FedLSA) else 4 * K * K * d**3
+    if not isinstance(a, Scaffnew) and noiseless.suits(m, a.taking_part(m.n_agents)):
+        cost = max(K * d * d, 5000)
+    else:
+        cost = 1 if isinstance(a, FedLSA) else 4 * K * K * d**3
     most = T + max(4, int(WORK / cost))
     near = np.arange(T, 1 + min(2 * T + 32, T + EACH, most))
     far = near[-1] * FURTHER ** np.arange(1, 1 + math.log(max(BEYOND * T / near[-1], 1)) / math.log(FURTHER))
@@ -63,27 +66,22 @@ def _rounds(m: Moments, a: Algorithm, T: int) -> NDArray[np.int64]:
 
 def _limit(m: Moments, a: Algorithm) -> float:
     """The mean squared error in the limit, infinite where there is none."""
-    if isinstance(a, SCAFFLSA) and noiseless.suits(m, a):
-        return 0.0 if _noiseless_settles(m, a) else math.inf
+    if isinstance(a, SCAFFLSA) and noiseless.suits(m, a.taking_part(m.n_agents)):
+        step = noiseless.NoiselessMap(noiseless.local_powers(m), float(a.eta(np.zeros(1, np.int64))[0]), a.local_steps)
+        return 0.0 if _settles(step) else math.inf
     return stationary(m, a).mse
 
 
-def _noiseless_settles(m: Moments, a: SCAFFLSA) -> bool:
+def _settles(step: noiseless.NoiselessMap) -> bool:
     """Whether a noiseless round of SCAFFLSA contracts; with many agents by the largest Ritz value."""
-    K, d, share = len(m.table), m.dim, m.count * m.weight
-    local = noiseless.local_steps(m.A_bar[m.table], share)
-    eta = float(a.eta(np.zeros(1, np.int64))[0])
-    (power, kappa), scale = local.powers(eta, a.local_steps), eta * a.local_steps
+    shape = step.local.value.shape[:2]
 
     def again(y: Floats) -> Floats:
-        """y_c = x_c - u / (eta H), which knows u since sum_c w_c x_c = 0."""
-        bar = share @ y.reshape(K, d)
-        x = y.reshape(K, d) - bar
-        hat = local.times(power, local.seen(-scale * bar)) + local.times(kappa, local.own(x))
-        return np.asarray((x - local.written(hat) / scale).ravel())
+        return step.mean(y.reshape(shape)).ravel()
 
-    if K * d <= SMALL:
-        return contracts(np.stack([again(e) for e in np.eye(K * d)], axis=1))
-    space = Krylov(again, np.random.default_rng(0).standard_normal(K * d))
+    n = math.prod(shape)
+    if n <= SMALL:
+        return contracts(np.stack([again(e) for e in np.eye(n)], axis=1))
+    space = Krylov(again, np.random.default_rng(0).standard_normal(n))
     space.grow(space.most)
     return bool(np.abs(np.linalg.eigvals(space.h)).max() < 1)

@@ -22,24 +22,25 @@ import numpy as np
 from ..checks import Floats
 from . import tuning
 from .moments import Moments, check_size
+from .recursions import repeat
 from .symmetric import functionals, rows_of, symkron
 from .threads import cores, share
 
 
 @dataclass(frozen=True, eq=False)
-class Steps:
+class LocalSteps:
     """Some number of local steps of every table: M : (M, n, n), G : (M, s, s), D : (M, s, n, n), n the size of w."""
 
     M: Floats
     G: Floats
     D: Floats
 
-    def then(self, later: Steps) -> Steps:
+    def then(self, later: LocalSteps) -> LocalSteps:
         """These steps, and then those."""
         tables, s, n = self.D.shape[:3]
         D = (later.G @ self.D.reshape(tables, s, n * n)).reshape(self.D.shape)
         D += _pulled(later.D, self.M)
-        return Steps(later.M @ self.M, later.G @ self.G, D)
+        return LocalSteps(later.M @ self.M, later.G @ self.G, D)
 
     def noise(self) -> Floats:
         """D as a matrix on svec(w w^T) : (M, s, S)."""
@@ -53,56 +54,36 @@ def _pulled(D: Floats, M: Floats) -> Floats:
     return (half.transpose(0, 1, 3, 2).reshape(tables, s * new, n) @ M).reshape(tables, s, new, new)
 
 
-def one_step(moments: Moments, eta: float) -> Steps:
-    """A single local step, w = (u, x, 1)."""
+def one_step(moments: Moments, eta: float, frozen: Floats | None = None) -> LocalSteps:
+    """A single local step, w = (u, x, 1).
+
+    frozen : (M, d), control variates x that never change; they go into the constant, and w = (u, 1)
+    """
     check_size(moments.noise.shape)  # which may be a zero that takes no memory itself
-    d, n = moments.dim, 2 * moments.dim + 1
-    tables = len(moments.A_bar)
+    d, tables = moments.dim, len(moments.A_bar)
+    n = 2 * d + 1 if frozen is None else d + 1
     M = np.tile(np.eye(n), (tables, 1, 1))
     M[:, :d, :d] -= eta * moments.A_bar
-    M[:, :d, d : 2 * d] = eta * np.eye(d)
+    M[:, :d, d:] += eta * (np.eye(d, d + 1) if frozen is None else frozen[:, :, None])
     place = np.zeros((d + 1, n))  # v = (theta - centre, 1) in terms of w
     place[:d, :d], place[:d, -1], place[d, -1] = np.eye(d), moments.offset, 1
     D = eta**2 * _pulled(functionals(moments.noise, d + 1), place[None])
-    return Steps(M, symkron(M[:, :d, :d]) + rows_of(D[..., :d, :d]), D)
+    return LocalSteps(M, symkron(M[:, :d, :d]) + rows_of(D[..., :d, :d]), D)
 
 
-def frozen_step(moments: Moments, eta: float, x: Floats) -> Steps:
-    """A single local step with control variates that never change: x : (M, d) goes into the constant, w = (u, 1)."""
-    check_size(moments.noise.shape)
-    d, tables = moments.dim, len(moments.A_bar)
-    M = np.tile(np.eye(d + 1), (tables, 1, 1))
-    M[:, :d, :d] -= eta * moments.A_bar
-    M[:, :d, d] = eta * x
-    place = np.eye(d + 1)  # v = (theta - centre, 1) in terms of w
-    place[:d, d] = moments.offset
-    D = eta**2 * _pulled(functionals(moments.noise, d + 1), place[None])
-    return Steps(M, symkron(M[:, :d, :d]) + rows_of(D[..., :d, :d]), D)
-
-
-def repeated(step: Steps, H: int) -> Steps:
+def repeated(step: LocalSteps, H: int) -> LocalSteps:
     """H times the same step, in O(log H) products; threads share the tables, a few at a time to stay in the cache."""
     tables = len(step.M)
     if step.D.size < tuning.THREADS_FROM or H == 1:
-        return slowly_repeated(step, H)
-    out = Steps(*(np.empty_like(a) for a in (step.M, step.G, step.D)))
+        return repeat(step, H, LocalSteps.then)
+    out = LocalSteps(*(np.empty_like(a) for a in (step.M, step.G, step.D)))
 
     def work(begin: int, end: int) -> None:
         for a in range(begin, end, tuning.TABLES_AT_ONCE):
             b = min(a + tuning.TABLES_AT_ONCE, end)
-            some = slowly_repeated(Steps(step.M[a:b], step.G[a:b], step.D[a:b]), H)
+            some = repeat(LocalSteps(step.M[a:b], step.G[a:b], step.D[a:b]), H, LocalSteps.then)
             out.M[a:b], out.G[a:b], out.D[a:b] = some.M, some.G, some.D
 
     parts = min(cores(), tables)
     share(work, [tables * i // parts for i in range(parts + 1)])  # products of arrays let go of the lock
-    return out
-
-
-def slowly_repeated(step: Steps, H: int) -> Steps:
-    """The same, all tables at a time."""
-    out = step
-    for bit in bin(H)[3:]:
-        out = out.then(out)
-        if bit == "1":
-            out = out.then(step)
     return out

@@ -12,7 +12,9 @@ however far they are; it grows until all rounds are reached or it is full, and w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,55 +22,50 @@ from numpy.typing import NDArray
 from ..checks import Floats
 from ..errors import ArgumentError, PrecisionError
 from . import tuning
-from .controlled import Round
 from .krylov import Krylov
-from .pairs import PairMap, Parts, pair_map
+from .noiseless import NoiselessMap
+from .pairs import PairMap, Parts
+from .recursions import Squares, at_rounds
 from .stationary_pairs import limit
 from .symmetric import svec
 
-ONE_BY_ONE, LEAPS = "round by round", "Krylov spaces"
 
+def one_by_one(
+    step_in: Callable[[int], PairMap | NoiselessMap], u: Floats, x: Floats, rounds: NDArray[np.int64]
+) -> Floats:
+    """E[u], E||u - E[u]||^2 and sum_c w_c E||x_c||^2 at the given rounds : (R, d + 2), from known u and x : (K, d).
 
-def curve(
-    step: Round, u: Floats, x: Floats, rounds: NDArray[np.int64], few: int = tuning.KRYLOV_FROM
-) -> tuple[Floats, Floats, Floats, str]:
-    """E[u] : (R, d), E||u - E[u]||^2 and sum_c w_c E||x_c||^2 : (R,) at the given rounds, and how they were found.
-
-    From known u : (d,) and x : (K, d). At most `few` rounds are gone through one by one, and so are those of a round
-    whose limit is not known well; the cost of more hardly depends on how many they are.
+    step_in(t) : what round t does; the same object where nothing changes.
     """
-    pairs, d = pair_map(step), len(u)
-    vector = pairs.start(u, x)
-    values = _leaps(pairs, vector, rounds, few) if rounds[-1] > few and np.isfinite(step.noise).all() else None
-    route = ONE_BY_ONE if values is None else LEAPS
-    if values is None:
-        values = _one_by_one(pairs, vector, rounds)
-    return values[:, :d], values[:, d], values[:, d + 1], route
+
+    def states() -> Iterator[tuple[PairMap | NoiselessMap, Floats]]:
+        step, finite = step_in(0), True
+        vector = step.start(u, x)
+        for t in count():
+            yield step, vector
+            finite = finite and bool(np.isfinite(vector).all())  # second moments overflow first
+            if not (finite or np.isfinite(step.parts(vector)[0]).all()):
+                return
+            if finite and t * max(vector.size, tuning.ROUND_OVERHEAD) > tuning.MAX_ROUND_WORK:
+                most = f"at most {t} where only single rounds are accurate"
+                raise ArgumentError(f"rounds must be {most}; got {rounds[-1]}")
+            before, step = step, step_in(t)
+            if step is not before:
+                vector = step.regauged(vector, before.gain)
+            vector = step.advance(vector) if finite else step.advance_mean(vector)
+
+    return at_rounds(states(), rounds, lambda state: (state[0].seen(state[1]),))[0]
 
 
-def _one_by_one(step: PairMap, vector: Floats, rounds: NDArray[np.int64]) -> Floats:
-    values, at = list[Floats](), 0
-    mean = step.parts(vector)[0]
-    for t in rounds.tolist():
-        while at < t and np.isfinite(vector).all():
-            if at * max(vector.size, tuning.ROUND_OVERHEAD) > tuning.MAX_ROUND_WORK:
-                raise ArgumentError(
-                    f"rounds must be at most {at} where only single rounds are accurate; got {rounds[-1]}"
-                )
-            vector, at = step.advance(vector), at + 1
-            mean = step.parts(vector)[0]
-        while at < t and np.isfinite(mean).all():  # second moments overflow first
-            mean[:], at = step.mean(mean), at + 1
-        values.append(step.seen(vector))
-    return np.stack(values)
+def krylov_curve(step: PairMap, u: Floats, x: Floats, rounds: NDArray[np.int64]) -> Floats | None:
+    """The same, at a cost that hardly depends on how many rounds they are; None where it is not known to be accurate.
 
-
-def _leaps(step: PairMap, vector: Floats, rounds: NDArray[np.int64], few: int) -> Floats | None:
-    """Covariances, measured from their limit, and squares of means on one long vector; None where there is no limit.
-
-    Covariances are divided by their size, so that they are as accurate as the squares, however small the noise is. As
-    long as they are a small part of their limit, though not for more than a `few` rounds, it is one round by another.
+    Covariances, measured from their limit, and squares of means stand on one long vector. Covariances are divided by
+    their size, so that they are as accurate as the squares, however small the noise is. As long as they are a small
+    part of their limit, though not for more rounds than are cheap, it is one round by another.
     """
+    if not np.isfinite(step.noise).all():
+        return None
     if step.round.cross is not None and step.round.gain > tuning.MAX_GAIN * np.abs(step.round.moments.A_bar).max():
         return None
     try:
@@ -77,9 +74,9 @@ def _leaps(step: PairMap, vector: Floats, rounds: NDArray[np.int64], few: int) -
         return None
     if found.vector is None or found.error > tuning.LIMIT_ERROR:
         return None
-    end, at, early = step.look(found.vector), 0, list[Floats]()
+    vector, end, at, early = step.start(u, x), step.look(found.vector), 0, list[Floats]()
     end[:d] = 0
-    while at < few and step.look(vector)[d] < tuning.NEAR_LIMIT * end[d]:
+    while at < tuning.KRYLOV_FROM and step.look(vector)[d] < tuning.NEAR_LIMIT * end[d]:
         early += [step.seen(vector)] * int((rounds == at).sum())
         vector, at = step.advance(vector), at + 1
     second = vector.copy()  # of the mean, with itself
@@ -164,7 +161,7 @@ def _follow(
     rows[0] = np.eye(m)[m - 1]
     for s in range(1, tuning.KRYLOV_ROUNDS):
         rows[s] = rows[s - 1] @ h
-    squares, x, at, lost, out = [h], space.length * np.eye(m)[0], 0, 0.0, list[Floats]()
+    squares, x, at, lost, out = Squares(h, np.matmul), space.length * np.eye(m)[0], 0, 0.0, list[Floats]()
     while len(out) < len(rounds):
         if np.linalg.norm(x) <= tuning.VANISHED * allowed(np.zeros(len(seen))):
             return out + [np.zeros(len(seen))] * (len(rounds) - len(out)), int(rounds[-1]), 0 * x
@@ -175,11 +172,7 @@ def _follow(
 
         far = min(tuning.KRYLOV_ROUNDS, int(rounds[-1]) - at)
         if not good(far):
-            near = 0  # good, and `far` is not
-            while far - near > 1:
-                middle = (near + far) // 2
-                near, far = (middle, far) if good(middle) else (near, middle)
-            far = near
+            far = bisect_left(range(1, far), True, key=lambda ahead: not good(ahead))
         for t in rounds[len(out) :]:
             if t > at + far:
                 break
@@ -190,11 +183,8 @@ def _follow(
     return out, at, x
 
 
-def _further(squares: list[Floats], rounds: int, x: Floats) -> Floats:
-    """h^rounds x; squares : h, h^2, h^4, ..., as many as were needed so far."""
-    for bit in range(rounds.bit_length()):
-        if bit == len(squares):
-            squares.append(squares[-1] @ squares[-1])
-        if rounds >> bit & 1:
-            x = squares[bit] @ x
+def _further(squares: Squares[Floats], rounds: int, x: Floats) -> Floats:
+    """h^rounds x."""
+    for power in squares.of(rounds):
+        x = power @ x
     return x

@@ -54,8 +54,8 @@ class Moments(Displayed, ReadOnly):
         return int(self.count.sum())
 
     @frozen_property
-    def quiet(self) -> bool:
-        """Whether no observation is random: then second moments are squares of means (theory/quiet.py)."""
+    def noiseless(self) -> bool:
+        """Whether no observation is random: then second moments are squares of means (theory/noiseless.py)."""
         if not any(self.noise.strides):  # one number, shown many times
             return not self.noise.size or not self.noise.flat[0]
         return not self.noise.any()

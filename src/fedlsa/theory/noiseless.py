@@ -12,19 +12,18 @@ random lengths, so it is random even here, and theory/controlled.py has its seco
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from functools import cached_property
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..algorithms import SCAFFLSA, Algorithm, FedLSA
 from ..checks import Floats
 from . import tuning
 from .moments import Moments
+from .recursions import repeat
 
 Factor = NDArray[Any]  # real or complex
 
@@ -68,12 +67,12 @@ class Modes:
 
     def own(self, x: Floats) -> Floats:
         """A vector of each group in its basis : (K, d) -> (K, d)."""
-        K, d = self.value.shape
+        K, d = self.value.shape[:2]
         return np.asarray((self.to.reshape(K, d, d) @ x[..., None])[..., 0])
 
     def written(self, y: Floats) -> Floats:
         """A vector of each group, from its basis : (K, d) -> (K, d)."""
-        K, d = self.value.shape
+        K, d = self.value.shape[:2]
         return np.asarray(np.einsum("ikj,kj->ki", self.back.reshape(d, K, d), y), np.float64)
 
     def mean(self, y: Floats) -> Floats:
@@ -83,26 +82,32 @@ class Modes:
 
     def identity(self) -> Floats:
         """I in all bases : (K, d, d)."""
-        return self.to.reshape(*self.value.shape, -1)
+        return self.to.reshape(*self.value.shape[:2], -1)
 
 
-@dataclass(frozen=True, eq=False)
-class Powers:
-    """The same by repeated squaring, for matrices without a good basis of eigenvectors. A : (K, d, d)."""
+class Powers(Modes):
+    """The same by repeated squaring, for matrices A : (K, d, d) without a good basis of eigenvectors: none is changed.
 
-    A: Floats
-    share: Floats
+    Here `value` is A, and the factors of `powers` are matrices.
+    """
+
+    @staticmethod
+    def of(A: Floats, share: Floats) -> Powers:
+        """In the basis that is there."""
+        K, d = A.shape[:2]
+        one = np.eye(d)
+        return Powers(A, np.tile(one, (K, 1)), np.tile(one, K), share, None)
 
     def powers(self, eta: float, H: int) -> tuple[Factor, Factor]:
         """(I - eta A)^H and kappa : (K, d, d)."""
-        one = np.eye(self.A.shape[-1])
-        step = one - eta * self.A
-        power, kappa = step, np.broadcast_to(eta * one, step.shape)
-        for bit in bin(H)[3:]:
-            power, kappa = power @ power, kappa + power @ kappa
-            if bit == "1":
-                power, kappa = power @ step, kappa + eta * power
-        return power, kappa
+        one = np.eye(self.value.shape[-1])
+
+        def then(a: tuple[Factor, Factor], b: tuple[Factor, Factor]) -> tuple[Factor, Factor]:
+            (power, kappa), (power_b, kappa_b) = a, b
+            return power @ power_b, kappa + power @ kappa_b
+
+        step = one - eta * self.value
+        return repeat((step, np.broadcast_to(eta * one, step.shape)), H, then)
 
     def times(self, factor: Factor, y: Floats) -> Floats:
         """factor_k y_k."""
@@ -110,29 +115,14 @@ class Powers:
 
     def seen(self, u: Floats) -> Floats:
         """u for each group."""
-        return np.broadcast_to(u, self.A.shape[:2])
-
-    def own(self, x: Floats) -> Floats:
-        """x, as it is."""
-        return x
-
-    def written(self, y: Floats) -> Floats:
-        """y, as it is."""
-        return y
+        return np.broadcast_to(u, self.value.shape[:2])
 
     def mean(self, y: Floats) -> Floats:
         """sum_k share_k y_k."""
         return np.tensordot(self.share, y, 1)
 
-    def identity(self) -> Floats:
-        """I for each group."""
-        return np.broadcast_to(np.eye(self.A.shape[-1]), self.A.shape)
 
-
-Local = Modes | Powers
-
-
-def local_steps(A: Floats, share: Floats) -> Local:
+def modes_of(A: Floats, share: Floats) -> Modes:
     """Powers of I - eta A_k in the cheapest way that keeps enough digits. A : (K, d, d); share : (K,)."""
     K, d = A.shape[:2]
     if np.abs(A - A.transpose(0, 2, 1)).max() <= 1e-15 * np.abs(A).max():
@@ -143,153 +133,84 @@ def local_steps(A: Floats, share: Floats) -> Local:
     basis = np.where(value.imag[:, None] < 0, vectors.imag, vectors.real)  # u = Re(c v): Re c, Im c have a place each
     with np.errstate(all="ignore"):
         if not np.linalg.cond(basis).max() < tuning.MAX_EIGENVECTOR_CONDITION:
-            return Powers(A, share)
+            return Powers.of(A, share)
     to = np.linalg.inv(basis).reshape(K * d, d)
     back = np.ascontiguousarray(basis.transpose(1, 0, 2)).reshape(d, K * d)
     partner = (np.arange(d) + np.sign(value.imag)).astype(np.intp) if np.iscomplexobj(value) else None
     modes = Modes(value, to, back, share, partner)
     again = back.reshape(d, K, d).transpose(1, 0, 2) @ modes.times(value, modes.identity())
     off, size = np.abs(again - A).max((1, 2)), np.abs(A).max((1, 2))
-    return modes if (off <= tuning.EIGENBASIS_RESIDUAL * size).all() else Powers(A, share)
+    return modes if (off <= tuning.EIGENBASIS_RESIDUAL * size).all() else Powers.of(A, share)
 
 
-class Quiet:
-    """Errors of FedLSA and SCAFFLSA on moments without noise, from u_0 = theta_0 - theta_star; see search.Noisy.
+_KNOWN: WeakKeyDictionary[Moments, Modes] = WeakKeyDictionary()  # moments do not change, so neither do these
 
-    edge : the largest step size below which single steps of all agents together converge
+
+def local_powers(m: Moments) -> Modes:
+    """Powers of the local steps of each group, for any step size. Computed once for given moments."""
+    if m not in _KNOWN:
+        _KNOWN[m] = modes_of(m.A_bar[m.table], m.count * m.weight)
+    return _KNOWN[m]
+
+
+def suits(m: Moments, participants: int) -> bool:
+    """Whether rounds of a known length are of the kind that this file knows: nothing in them is random."""
+    return m.noiseless and participants == m.n_agents
+
+
+@dataclass(frozen=True, eq=False)
+class NoiselessMap:
+    """A round of SCAFFLSA on (u, y_1, ..., y_K): what theory/pairs.py does to means, in any dimension.
+
+    y_k = x_k - gain u is written in the bases of `local`. Then y+ = x - gain u_hat, and nothing is conserved.
     """
 
-    def __init__(self, m: Moments, name: str, start: Floats) -> None:
-        self.name, self.start, self.x = name, start, -m.xi_star[m.table]
-        share = m.count * m.weight
-        self.local = local_steps(m.A_bar[m.table], share)
-        self.together = local_steps(np.tensordot(share, m.A_bar[m.table], 1)[None], np.ones(1))
-        self.edge = edge(np.tensordot(share, m.A_bar[m.table], 1))
+    local: Modes
+    eta: float
+    H: int
 
-    def error(self, eta: float, H: int, T: int) -> float:
-        """||theta_T - theta_star||^2, infinite where it overflows."""
-        begin = float(self.start @ self.start)
-        with np.errstate(all="ignore"):
-            if H == 1:
-                return self.alone(eta, T)
-            if self.name == "fedlsa":
-                u = _repeated(fedlsa_round(self.local, eta, H, self.x), np.append(self.start, 1.0), T)[:-1]
-                return finite(float(u @ u))
-            mse = begin
-            for u, _ in islice(rounds_of_scafflsa(self.local, eta, H, self.start, self.x), T):
-                mse = float(u @ u)
-                if not mse < tuning.DIVERGED * begin:
-                    return math.inf
-        return mse
+    @property
+    def gain(self) -> float:
+        return 1 / (self.eta * self.H)
 
-    def first_round(self, eta: float, H: int, T: int, target: float) -> int:
-        """The first of T rounds at whose end the error is at most `target`; T if it is none before."""
-        with np.errstate(all="ignore"):
-            if self.name == "fedlsa" or H == 1:
-                steps = _orbit(fedlsa_round(self.local, eta, H, self.x), np.append(self.start, 1.0))
-            else:
-                steps = (u for u, _ in rounds_of_scafflsa(self.local, eta, H, self.start, self.x))
-            return next((t for t, u in enumerate(islice(steps, T - 1), 1) if u @ u <= target), T)
+    @cached_property
+    def _powers(self) -> tuple[Factor, Factor]:
+        return self.local.powers(self.eta, self.H)
 
-    def alone(self, eta: float, t: int) -> float:
-        """The error after t rounds of one local step, which are t steps with the averaged matrix."""
-        together = self.together
-        with np.errstate(all="ignore"):
-            u = together.mean(together.times(together.powers(eta, t)[0], together.seen(self.start)))
-            return finite(float(u @ u))
+    def parts(self, vector: Floats) -> tuple[Floats, Floats]:
+        """Views of u : (d,) and of y : (K, d)."""
+        d = self.local.back.shape[0]
+        return vector[:d], vector[d:].reshape(-1, d)
 
-    def first_below(self, eta: float, target: float, most: int) -> int | None:
-        """The first round of one local step at which the error is at most `target`, if within about `most`."""
-        return first_below(lambda t: self.alone(eta, t), target, most) if eta < self.edge else None
+    def start(self, u: Floats, x: Floats) -> Floats:
+        """The vector of u : (d,) and x : (K, d)."""
+        return np.append(u, self.local.own(x) - self.gain * self.local.seen(u))
 
+    def regauged(self, vector: Floats, gain: float) -> Floats:
+        """The vector for this round of a state whose y was taken with another gain."""
+        u, y = self.parts(vector)
+        return np.append(u, y + (gain - self.gain) * self.local.seen(u))
 
-def edge(A: Floats) -> float:
-    """The step size below which all eigenvalues of I - eta A are inside the unit circle; 0 if there is none."""
-    value = np.linalg.eigvals(A)
-    if value.real.min() <= 0:
-        return 0.0
-    return float((2 * value.real / np.abs(value) ** 2).min())
+    def advance(self, vector: Floats) -> Floats:
+        """The vector one round later."""
+        (u, y), (power, kappa), local = self.parts(vector), self._powers, self.local
+        common = local.seen(u)
+        x = y + self.gain * common
+        hat = local.times(power, common) + local.times(kappa, x)
+        return np.append(local.mean(hat), x - self.gain * hat)
 
+    advance_mean = advance
 
-def suits(m: Moments, a: Algorithm) -> bool:
-    """Whether a run is of the kind that this file knows: nothing is random, and every round is like the first."""
-    alike = isinstance(a.step_size, float) and a.average_after is None and a.taking_part(m.n_agents) == m.n_agents
-    return m.quiet and alike and isinstance(a, (FedLSA, SCAFFLSA))
+    def mean(self, y: Floats) -> Floats:
+        """y : (K, d) one round later, where u = -y_bar / gain."""
+        return self.parts(self.advance(np.append(self.local.mean(y) / -self.gain, y)))[1]
 
+    def seen(self, vector: Floats) -> Floats:
+        """(u, 0, sum_c w_c ||x_c||^2) : (d + 2,); the variance is 0."""
+        u, y = self.parts(vector)
+        x = self.local.written(y + self.gain * self.local.seen(u))
+        return np.array([*u, 0.0, self.local.share @ np.sum(x**2, axis=1)])
 
-def curve(
-    m: Moments, a: FedLSA | SCAFFLSA, start: Floats, x: Floats, recorded: NDArray[np.int64]
-) -> tuple[Floats, Floats | None]:
-    """u at the given rounds : (R, d), and for SCAFFLSA sum_c w_c ||x_c||^2 : (R,); x : (K, d) at the start."""
-    share, eta, wanted = m.count * m.weight, float(a.eta(np.zeros(1, np.int64))[0]), set(recorded.tolist())
-    local = local_steps(m.A_bar[m.table], share)
-    u: dict[int, Floats] = {0: start}
-    if isinstance(a, FedLSA):
-        steps = _orbit(fedlsa_round(local, eta, a.local_steps, x), np.append(start, 1.0))
-        u |= {t: now for t, now in enumerate(islice(steps, recorded[-1]), 1) if t in wanted}
-        return np.stack([u[t] for t in recorded.tolist()]), None
-    spread = {0: float(share @ np.sum(x**2, axis=1))}
-    for t, (now, y) in enumerate(islice(rounds_of_scafflsa(local, eta, a.local_steps, start, x), recorded[-1]), 1):
-        if t in wanted:
-            u[t], spread[t] = now, float(share @ np.sum(local.written(y) ** 2, axis=1))
-    return np.stack([u[t] for t in recorded.tolist()]), np.array([spread[t] for t in recorded.tolist()])
-
-
-def rounds_of_scafflsa(local: Local, eta: float, H: int, u: Floats, x: Floats) -> Iterator[tuple[Floats, Floats]]:
-    """u after each round of SCAFFLSA, and x : (K, d) in the bases of `local`, from the given ones."""
-    power, kappa = local.powers(eta, H)
-    y, x = local.seen(u), local.own(x)
-    while True:
-        hat = local.times(power, y) + local.times(kappa, x)
-        u = local.mean(hat)
-        y = local.seen(u)
-        x = x + (y - hat) / (eta * H)  # keeps sum_c w_c x_c = 0
-        yield u, x
-
-
-def fedlsa_round(local: Local, eta: float, H: int, x: Floats) -> Floats:
-    """(d + 1, d + 1): a round of FedLSA on (u, 1), control variates frozen at x : (K, d)."""
-    power, kappa = local.powers(eta, H)
-    d = x.shape[1]
-    out = np.eye(d + 1)
-    out[:d, :d] = local.mean(local.times(power, local.identity()))
-    out[:d, d] = local.mean(local.times(kappa, local.own(x)))
-    return out
-
-
-def _orbit(M: Floats, v: Floats) -> Iterator[Floats]:
-    """u of v = (u, 1) after each round."""
-    while True:
-        v = M @ v
-        yield v[:-1]
-
-
-def _repeated(M: Floats, v: Floats, T: int) -> Floats:
-    """v after T times M, by steps or by squares, whichever is less work."""
-    if len(v) * math.log2(T + 1) >= T:
-        for _ in range(T):
-            v = M @ v
-        return v
-    for bit in bin(T)[:1:-1]:
-        v = M @ v if bit == "1" else v
-        M = M @ M
-    return v
-
-
-def finite(error: float) -> float:
-    """The error, infinite where it overflowed."""
-    return error if math.isfinite(error) else math.inf
-
-
-def first_below(error: Callable[[int], float], target: float, most: int) -> int | None:
-    """The first round at which an error is at most `target`, by doubling and halving, if within about `most`."""
-    high = 1
-    while error(high) > target:
-        high *= 2
-        if high > 2 * most:
-            return None
-    low = high // 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if error(middle) <= target else (middle, high)
-    return high
+    def error(self, vector: Floats) -> float:
+        """||u||^2."""
+        return float(self.parts(vector)[0] @ self.parts(vector)[0])

@@ -12,17 +12,19 @@ linear function of second moments, covariance and square of the mean together. A
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
+from ..algorithms import SCAFFLSA, Algorithm
 from ..checks import Floats
-from . import pair_kernels, tuning
-from .controlled import Round
+from . import noiseless, pair_kernels, tuning
+from .controlled import ControlledRound, controlled_round
 from .linear import check_accuracy
+from .moments import Moments
+from .noiseless import NoiselessMap
 from .symmetric import functionals, rows_of, symkron, triangle
 from .threads import cores, share
 
@@ -53,10 +55,14 @@ class PairMap:
     """A round on vectors of length `length`. F, B : (K, d, d); noise : (K, s, S), svec E[w w^T], w = (u, y, 1), to what
     fluctuates in y+ of one agent."""
 
-    round: Round
+    round: ControlledRound
     F: Floats
     B: Floats
     noise: Floats
+
+    @property
+    def gain(self) -> float:
+        return self.round.gain
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -196,6 +202,12 @@ class PairMap:
         self._fluctuate_around(now.y, constant, out)
         return out
 
+    def advance_mean(self, vector: Floats) -> Floats:
+        """The same vector with means one round later, and second moments as they are: once these have overflowed."""
+        y = self.parts(vector)[0]
+        y[:] = self.mean(y)
+        return vector
+
     def look(self, vectors: Floats) -> Floats:
         """(u, ||u||^2, sum_c w_c ||x_c||^2) : (..., d + 2) of means and covariances; vectors : (..., length).
 
@@ -217,6 +229,11 @@ class PairMap:
         found[-1] += self.weights[0] @ np.sum(x**2, axis=1)
         return found
 
+    def error(self, vector: Floats) -> float:
+        """E||u||^2."""
+        d, shown = self.shape[1], self.look(vector)
+        return float(shown[:d] @ shown[:d] + shown[d])
+
     def start(self, u: Floats, x: Floats) -> Floats:
         """The vector of known u : (d,) and x : (K, d); refused where y = x - gain u has lost too many digits of u."""
         m, far = self.round.moments, float(np.abs(x).max())
@@ -229,7 +246,7 @@ class PairMap:
 
     def regauged(self, vector: Floats, gain: float) -> Floats:
         """The vector for this round of a state whose y was taken with another gain: y + (other - own) u."""
-        other = PairMap(self.round.with_gain(gain), self.F, self.B, self.noise)
+        other = PairMap(replace(self.round, gain=gain), self.F, self.B, self.noise)
         p, out, change = other.second(vector), np.zeros(self.length), gain - self.round.gain
         y, V, W = self.parts(out)
         y[:] = p.y + change * p.u
@@ -256,7 +273,7 @@ def _form(F: Floats, B: Floats) -> Form:
     return Form(F, _turned(F), B, _turned(B))
 
 
-def pair_map(step: Round) -> PairMap:
+def pair_map(step: ControlledRound) -> PairMap:
     """A round of theory/controlled.py in the coordinates y = x - gain u."""
     k, d, own = step.gain, step.moments.dim, step.sampled[0]
     F = np.eye(d) - k * step.Q
@@ -271,10 +288,8 @@ def pair_map(step: Round) -> PairMap:
     return PairMap(step, F, B, noise)
 
 
-def looks(step: Round, u: Floats, x: Floats) -> Iterator[Floats]:
-    """What `PairMap.seen` sees after 1, 2, ... rounds from known u and x."""
-    pairs = pair_map(step)
-    vector = pairs.start(u, x)
-    while True:
-        vector = pairs.advance(vector)
-        yield pairs.seen(vector)
+def round_on_pairs(m: Moments, a: Algorithm, eta: float) -> PairMap | NoiselessMap:
+    """A round of SCAFFLSA or Scaffnew at step size eta; where nothing is random, that of the means alone."""
+    if isinstance(a, SCAFFLSA) and noiseless.suits(m, a.taking_part(m.n_agents)):
+        return NoiselessMap(noiseless.local_powers(m), eta, a.local_steps)
+    return pair_map(controlled_round(m, a, eta))

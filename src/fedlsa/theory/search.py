@@ -17,7 +17,7 @@ from scipy.cluster.vq import kmeans2
 
 from ..checks import Floats
 from ..errors import ArgumentError
-from .laws import Noiseless, Noisy
+from .method_errors import MethodErrors
 from .moments import Moments
 
 GENEROUS = 4  # times the fewest observations with which the method gets there: the default cap
@@ -34,10 +34,9 @@ class Search:
 
     def __init__(self, m: Moments, name: str, start: Floats) -> None:
         self.name, self.start = name, start
-        quiet = m.quiet and name != "scaffnew"
-        self.scout = Search(merged(m, FEW_GROUPS), name, start) if len(m.table) > FEW_GROUPS and not quiet else None
-        self.m = m
-        self.law = Noiseless(m, name, start) if quiet else Noisy(m, name, start)
+        self.m, self.law = m, MethodErrors(m, name, start)
+        many = len(m.table) > FEW_GROUPS and not self.law.noiseless
+        self.scout = Search(merged(m, FEW_GROUPS), name, start) if many else None
         self.edge = self.law.edge
         if self.edge == 0 or not math.isfinite(self.edge):
             raise ArgumentError(f"problem must have a largest stable step size above 0; got {self.edge:g}")
@@ -122,21 +121,17 @@ class Search:
             return self.scout.for_accuracy(target, eta, most)
         eta, H, T = self._fewest_rounds(min(TYPICAL, most), eta, target, most)
         eta, H = self._shortest(T, eta, H, target)
-        if isinstance(self.law, Noiseless):  # without noise an error may rise again for some rounds
+        if self.law.noiseless:  # without noise an error may rise again for some rounds
             T = self.law.first_round(eta, H, T, target)
         return eta, H, T
 
     def _lengths(self, H: int) -> list[int]:
         """Local steps to try where at most H are allowed: without noise there is none to average away over many."""
-        return (
-            [*(H >> k for k in range(0, H.bit_length() - 1, 2)), 1]
-            if isinstance(self.law, Noiseless) and H > 1
-            else [H]
-        )
+        return [*(H >> k for k in range(0, H.bit_length() - 1, 2)), 1] if self.law.noiseless and H > 1 else [H]
 
     def _hopeless(self, target: float) -> float:
         """How many times the target an error may be, this near to its minimum, and still come down to it."""
-        if target and isinstance(self.law, Noiseless):  # it falls exponentially in the step size, up to a cliff
+        if target and self.law.noiseless:  # it falls exponentially in the step size, up to a cliff
             return max(HOPELESS, float(self.start @ self.start / target) ** (1 - math.exp(-NEAR)))
         return HOPELESS
 

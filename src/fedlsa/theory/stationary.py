@@ -17,8 +17,9 @@ from ..formatting import Displayed
 from ..frozen import ReadOnly
 from ..problems import Problem
 from ..sampling import IID
-from . import fedlsa, noiseless, stationary_pairs
-from .exact import check_method, controlled_round, round_length
+from . import fedlsa, stationary_pairs
+from .controlled import controlled_round
+from .exact import check_method, round_length
 from .linear import ACCURATE, contracts, not_negative
 from .moments import Moments, moments
 
@@ -70,7 +71,8 @@ def stationary(problem: Problem | Moments, algorithm: Algorithm) -> Stationary:
     u, rate, lost = np.zeros(m.dim), lambda: radius(m, algorithm), m.check_digits(eta)
     with np.errstate(over="ignore", invalid="ignore"):
         if isinstance(algorithm, FedLSA):
-            end, route = _fedlsa_limit(m, algorithm, eta)
+            step = _round(m, algorithm, eta)
+            end, route = fedlsa.limit(step), "means" if step.noise is None else "linear system"
             u, covariance, error = end.mean, end.covariance, end.error
         else:
             found = stationary_pairs.limit(controlled_round(m, algorithm, eta))
@@ -89,25 +91,11 @@ def radius(problem: Problem | Moments, algorithm: Algorithm) -> float:
     with np.errstate(over="ignore", invalid="ignore"):
         if not isinstance(algorithm, FedLSA):
             return stationary_pairs.radius(controlled_round(m, algorithm, eta))
-        if noiseless.suits(m, algorithm):
-            return fedlsa.mean_radius(_quiet_round(m, algorithm, eta))
         return fedlsa.radius(_round(m, algorithm, eta))
 
 
-def _quiet_round(m: Moments, a: FedLSA, eta: float) -> Floats:
-    local = noiseless.local_steps(m.A_bar[m.table], m.count * m.weight)
-    return noiseless.fedlsa_round(local, eta, a.local_steps, -m.xi_star[m.table])
-
-
-def _round(m: Moments, a: FedLSA, eta: float) -> fedlsa.Round:
+def _round(m: Moments, a: FedLSA, eta: float) -> fedlsa.FedLSARound:
     return fedlsa.round_map(m, eta, a.local_steps, -m.xi_star, a.taking_part(m.n_agents))
-
-
-def _fedlsa_limit(m: Moments, a: FedLSA, eta: float) -> tuple[fedlsa.Limit, str]:
-    """Where nothing is random, from the mean of a round alone, in any dimension."""
-    if noiseless.suits(m, a):
-        return fedlsa.mean_limit(_quiet_round(m, a, eta)), "means"
-    return fedlsa.limit(_round(m, a, eta)), "linear system"
 
 
 def _stable(m: Moments, a: Algorithm, eta: float) -> bool:
@@ -115,8 +103,7 @@ def _stable(m: Moments, a: Algorithm, eta: float) -> bool:
     with np.errstate(all="ignore"):
         try:
             if isinstance(a, FedLSA):
-                quiet_round = noiseless.suits(m, a)
-                return contracts(_quiet_round(m, a, eta)[:-1, :-1] if quiet_round else _round(m, a, eta).own)
+                return contracts(_round(m, a, eta).own)
             return stationary_pairs.settles(controlled_round(m, a, eta))
         except np.linalg.LinAlgError:
             return False

@@ -18,7 +18,7 @@ from scipy.linalg import LinAlgError
 from ..checks import Floats
 from ..errors import PrecisionError
 from . import krylov, tuning
-from .controlled import Round
+from .controlled import ControlledRound
 from .linear import ACCURATE, positive, refined
 from .lyapunov import lyapunov
 from .pairs import PairMap, pair_map
@@ -52,17 +52,17 @@ class PairLimit:
         return _radius(self.step)
 
 
-def limit(step: Round, routes: Sequence[str] = ROUTES) -> PairLimit:
+def limit(step: ControlledRound, routes: Sequence[str] = ROUTES) -> PairLimit:
     """The fixed point of a round; routes : the ways to it that are tried, in this order."""
     return _limit(pair_map(step), routes)
 
 
-def settles(step: Round, routes: Sequence[str] = ROUTES) -> bool:
+def settles(step: ControlledRound, routes: Sequence[str] = ROUTES) -> bool:
     """Whether the mean-square radius is below one."""
     return _stable(pair_map(step), routes)
 
 
-def radius(step: Round) -> float:
+def radius(step: ControlledRound) -> float:
     """The factor by which second moments shrink in a round, in the long run; infinite where one round has none."""
     return _radius(pair_map(step))
 

@@ -176,7 +176,7 @@ def plan_from_moments(
     Where the dimension is beyond exact moments the plan is that from scalars; it says so.
     """
     m = shared(measurements, weights, local)
-    if m.dim > MAX_EXACT_DIM[checks.choice("method", method, METHODS)] and not m.quiet:
+    if m.dim > MAX_EXACT_DIM[checks.choice("method", method, METHODS)] and not m.noiseless:
         distance = float(np.linalg.norm(m.theta_star))
         return plan_from_scalars(measurements, weights, epsilon, method, m.dim, distance, local)
     found: Plan = plan(m, epsilon, method=method, max_samples=max_samples, theta_0=np.zeros(m.dim))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,69 +21,70 @@ from ...problems import Problem
 from ...sampling import Markov
 from .. import tuning
 from . import closure, product
-from .chains import Local, first_law, one_update, whole_round
+from .chains import ChainMap, first_law, whole_round
+from .product import JointLayout
 
 EXACT, PRODUCT, CLOSURE = "exact", "exact on the product of chains", "closure over pairs of agents"
 
-__all__ = ["CLOSURE", "EXACT", "PRODUCT", "Found", "curve"]
-
-
-@dataclass(frozen=True, eq=False)
-class Found:
-    """E[u] : (R, d), E||u - E[u]||^2 : (R,), what kind of moments they are, how they were found, psi of methods with
-    control variates, error of a closure."""
-
-    mean: Floats
-    variance: Floats
-    moments: str
-    route: str
-    psi: Floats | None = None
-    error: Floats | None = None
+__all__ = ["CLOSURE", "EXACT", "PRODUCT", "check", "curve", "fits"]
 
 
 def curve(
-    problem: Problem, algorithm: Algorithm, sampling: Markov, u: Floats, xi: Floats, recorded: NDArray[np.int64]
-) -> Found:
-    """The moments of u = theta - theta_star at the recorded rounds, from known u and control variates xi : (N, d)."""
-    _check(problem, algorithm, sampling)
-    N, w, thin = problem.n_agents, problem.weights, sampling.thin
-    fixed = isinstance(algorithm, FedLSA) or N == 1  # a single agent's control variate stays where it is
+    problem: Problem,
+    algorithm: Algorithm,
+    sampling: Markov,
+    u: Floats,
+    xi: Floats,
+    recorded: NDArray[np.int64],
+    closed: bool,
+) -> tuple[Floats, Floats, Floats | None, Floats | None, str]:
+    """E[u] : (R, d), E||u - E[u]||^2, psi and the error of a closure : (R,) at the recorded rounds, and their kind.
+
+    From known u = theta_0 - theta_star : (d,) and control variates xi : (N, d). closed : over pairs of agents, or
+    else on the product of chains. psi is that of methods with control variates.
+    """
+    N, w, layout = problem.n_agents, problem.weights, _layout(problem, algorithm)
     laws = [first_law(problem, c, sampling.start) for c in range(N)]
-    last = int(recorded[-1])
-    etas = algorithm.eta(np.arange(max(last, 1)))
+    etas = algorithm.eta(np.arange(max(int(recorded[-1]), 1)))
     steady = bool((etas == etas[0]).all())
-    updates = 1 / algorithm.probability if isinstance(algorithm, Scaffnew) else algorithm.local_steps // thin  # type: ignore[attr-defined]
-    agents = _maps(problem, algorithm, thin, xi if fixed else None)
-    where = product.Layout(N, problem.dim, not fixed)
-    _check_local(problem, where)
-    if _product_size(problem, where) > tuning.MAX_PRODUCT_MOMENTS and N > 1:
+    maps = _maps(problem, algorithm, sampling.thin, None if layout.controlled else xi)
+    if closed:
         if not isinstance(algorithm, FedLSA):
             most, name = tuning.MAX_PRODUCT_MOMENTS, type(algorithm).__name__
             raise ArgumentError(
                 f"the product of the chains must have at most {most} moments for {name} with "
-                f"sampling=Markov(); got {_product_size(problem, where)} (fewer agents, states or features "
+                f"sampling=Markov(); got {_product_size(problem, layout)} (fewer agents, states or features "
                 "would do; the closure over pairs of agents is for FedLSA, and simulate is for all)"
             )
-        mean, mse, error = closure.curve(laws, u, w, lambda t: agents(float(etas[t])), steady, recorded)
+        mean, mse, error = closure.curve(laws, u, w, lambda t: maps(float(etas[t])), steady, recorded)
         if N == 2:  # nothing is left out: pairs of agents are all that there is
-            return Found(mean, _variance(mean, mse), PRODUCT, "pairs of agents")
-        return Found(mean, _variance(mean, mse), CLOSURE, "pairs of agents", error=error)
+            return mean, _variance(mean, mse), None, None, PRODUCT
+        return mean, _variance(mean, mse), None, error, CLOSURE
+    updates = algorithm.mean_steps if isinstance(algorithm, Scaffnew) else algorithm.mean_steps // sampling.thin
 
     def advance(t: int, Y: Floats) -> tuple[Floats, float]:
-        eta = float(etas[t])
+        agents, gain = maps(float(etas[t])), 1 / (float(etas[t]) * updates)
         if isinstance(algorithm, Scaffnew):
-            return product.random_steps(Y, where, agents(eta), algorithm.probability), 1 / (eta * updates)
-        return product.local_steps(Y, where, agents(eta)), 1 / (eta * updates)
+            return product.random_steps(Y, layout, agents, algorithm.probability), gain
+        return product.local_steps(Y, layout, agents), gain
 
     x = xi - problem.xi_star
-    mean, mse, spread = product.curve(where, laws, u, x, w, advance, steady, recorded)
-    kind = EXACT if N == 1 else PRODUCT
-    if isinstance(algorithm, FedLSA):
-        return Found(mean, _variance(mean, mse), kind, "states of chains")
-    if fixed:
-        spread = np.full(len(recorded), np.sum(x**2))
-    psi = mse + (etas[np.maximum(recorded - 1, 0)] * updates) ** 2 * spread
-    return Found(mean, _variance(mean, mse), kind, "states of chains", psi=psi)
+    mean, mse, spread = product.curve(layout, laws, u, x, w, advance, steady, recorded)
+    kind, psi = EXACT if N == 1 else PRODUCT, None
+    if not isinstance(algorithm, FedLSA):
+        psi = mse + (etas[np.maximum(recorded - 1, 0)] * updates) ** 2 * spread
+    return mean, _variance(mean, mse), psi, None, kind
+
+
+def fits(problem: Problem, algorithm: Algorithm) -> bool:
+    """Whether the product of the chains is small enough."""
+    small = _product_size(problem, _layout(problem, algorithm)) <= tuning.MAX_PRODUCT_MOMENTS
+    return small or problem.n_agents == 1
+
+
+def _layout(problem: Problem, algorithm: Algorithm) -> JointLayout:
+    """A single agent's control variate stays where it is."""
+    return JointLayout(problem.n_agents, problem.dim, not isinstance(algorithm, FedLSA) and problem.n_agents > 1)
 
 
 def _variance(mean: Floats, mse: Floats) -> Floats:
@@ -91,25 +92,18 @@ def _variance(mean: Floats, mse: Floats) -> Floats:
     return np.asarray(mse - np.sum(mean**2, axis=1), np.float64)
 
 
-def _maps(problem: Problem, algorithm: Algorithm, thin: int, xi: Floats | None) -> Callable[[float], list[Local]]:
+def _maps(problem: Problem, algorithm: Algorithm, thin: int, xi: Floats | None) -> Callable[[float], list[ChainMap]]:
     """What gives the maps of all agents over a round (Scaffnew: over one update) at a step size; the last are kept."""
-    kept: dict[float, list[Local]] = {}
+    received = algorithm.local_steps if isinstance(algorithm, FixedRounds) else thin
 
-    def at(eta: float) -> list[Local]:
-        if eta not in kept:
-            kept.clear()
-            made: dict[tuple[int, bytes], Local] = {}
-            kept[eta] = []
-            for c, m in enumerate(problem.assignment.tolist()):
-                own = None if xi is None else xi[c]
-                key = (m, b"" if own is None else own.tobytes())
-                if key not in made:
-                    if isinstance(algorithm, FixedRounds):
-                        made[key] = whole_round(problem, m, eta, algorithm.local_steps, thin, own)
-                    else:
-                        made[key] = one_update(problem, m, eta, thin, own)
-                kept[eta].append(made[key])
-        return kept[eta]
+    @lru_cache(maxsize=1)
+    def at(eta: float) -> list[ChainMap]:
+        known: dict[tuple[int, bytes], ChainMap] = {}
+        keys = [(m, b"" if xi is None else xi[c].tobytes()) for c, m in enumerate(problem.assignment.tolist())]
+        for c, key in enumerate(keys):
+            if key not in known:
+                known[key] = whole_round(problem, key[0], eta, received, thin, None if xi is None else xi[c])
+        return [known[key] for key in keys]
 
     return at
 
@@ -120,21 +114,11 @@ def _states(problem: Problem) -> list[int]:
     return np.diff(problem.chain.first_state)[problem.assignment].tolist()
 
 
-def _product_size(problem: Problem, where: product.Layout) -> int:
-    return math.prod(_states(problem)) * where.size**2
+def _product_size(problem: Problem, layout: JointLayout) -> int:
+    return math.prod(_states(problem)) * layout.size**2
 
 
-def _check_local(problem: Problem, where: product.Layout) -> None:
-    n = len(where.own(0))
-    most, states = int(math.sqrt(tuning.MAX_CHAIN_MAP) / (n * (n + 1) // 2)), max(_states(problem))
-    if states > most:
-        raise ArgumentError(
-            f"the chains must have at most {most} states in dimension {where.d} for exact moments with "
-            f"sampling=Markov(); got {states}"
-        )
-
-
-def _check(problem: Problem, algorithm: Algorithm, sampling: Markov) -> None:
+def check(problem: Problem, algorithm: Algorithm, sampling: Markov) -> None:
     """Refuse what has no moments along trajectories here, and what `simulate` refuses."""
     chain, N, start = problem.chain, problem.n_agents, sampling.start
     if chain is None:
@@ -154,6 +138,14 @@ def _check(problem: Problem, algorithm: Algorithm, sampling: Markov) -> None:
         rule = f"probability must be at least {tuning.MIN_PROBABILITY:g} for exact moments with sampling=Markov()"
         raise ArgumentError(f"{rule}; got {algorithm.probability:g}")
     algorithm.observations(np.zeros(1), sampling.thin)  # refuses rounds without an update
+    layout = _layout(problem, algorithm)
+    n = len(layout.own(0))
+    most, states = int(math.sqrt(tuning.MAX_CHAIN_MAP) / (n * (n + 1) // 2)), max(_states(problem))
+    if states > most:
+        raise ArgumentError(
+            f"the chains must have at most {most} states in dimension {layout.d} for exact moments with "
+            f"sampling=Markov(); got {states}"
+        )
     if start is None:
         return
     if len(start) != N:

@@ -1,6 +1,6 @@
 """What one agent does in a round along its trajectory (algo:fed-lsa-markov): moments indexed by the state of its chain.
 
-With w = (u, x, 1) as in theory/local.py, or w = (u, 1) where the control variates never change, an observation that is
+With w = (u, x, 1) as in local_steps.py, or w = (u, 1) where the control variates never change, an observation that is
 used takes state s to s' and w to B(z) w. What follows one from the other, linearly, is
 
     P(S = s),   E[w 1{S = s}],   svec E[w w^T 1{S = s}];
@@ -18,11 +18,12 @@ import numpy as np
 from ...checks import Floats
 from ...problems import Problem
 from .. import tuning
+from ..recursions import repeat
 from ..symmetric import Index, symkron, within
 
 
 @dataclass(frozen=True, eq=False)
-class Local:
+class ChainMap:
     """Some observations of one agent: K : (S, S) and M : (S n, S n), from columns to rows; entry (s, i) is at s n + i.
 
     Of the second moments u u^T depends on all, the others (u, x and 1 with x and 1) only on one another, so that their
@@ -44,10 +45,10 @@ class Local:
     def n(self) -> int:
         return len(self.M) // len(self.K)
 
-    def then(self, later: Local) -> Local:
+    def then(self, later: ChainMap) -> ChainMap:
         """These observations, and then those."""
         R = later.G @ self.R + later.R @ self.Z
-        return Local(later.K @ self.K, later.M @ self.M, later.G @ self.G, R, later.Z @ self.Z, self.d)
+        return ChainMap(later.K @ self.K, later.M @ self.M, later.G @ self.G, R, later.Z @ self.Z, self.d)
 
     @cached_property
     def T(self) -> Floats:
@@ -80,7 +81,7 @@ def _parts(d: int, n: int) -> tuple[Index, Index]:
     return u, np.setdiff1d(np.arange(n * (n + 1) // 2), u)
 
 
-def used(problem: Problem, table: int, eta: float, xi: Floats | None) -> Local:
+def used(problem: Problem, table: int, eta: float, xi: Floats | None) -> ChainMap:
     """One observation that makes an update; xi : (d,) for control variates that never change, then w = (u, 1)."""
     chain, d = problem.chain, problem.dim
     assert chain is not None
@@ -106,32 +107,23 @@ def used(problem: Problem, table: int, eta: float, xi: Floats | None) -> Local:
     u, other = _parts(d, n)
     blocks = (M, *(T[:, :, i[:, None], j] for i, j in ((u, u), (u, other), (other, other))))
     mean, G, R, Z = (x.transpose(0, 2, 1, 3).reshape(S * x.shape[2], -1) for x in blocks)
-    return Local(K, mean, G, R, Z, d)
+    return ChainMap(K, mean, G, R, Z, d)
 
 
-def dropped(like: Local, count: int) -> Local:
+def dropped(like: ChainMap, count: int) -> ChainMap:
     """Observations that are received and dropped: the chain moves, w does not."""
     S, K = like.states, np.linalg.matrix_power(like.K, count)
     e, f = len(like.G) // S, len(like.Z) // S
     M, G, Z = (np.kron(K, np.eye(size)) for size in (like.n, e, f))
-    return Local(K, M, G, np.zeros((S * e, S * f)), Z, like.d)
+    return ChainMap(K, M, G, np.zeros((S * e, S * f)), Z, like.d)
 
 
-def one_update(problem: Problem, table: int, eta: float, thin: int, xi: Floats | None) -> Local:
-    """The observations up to and with the first that makes an update: thin - 1 are dropped, one is used."""
-    step = used(problem, table, eta, xi)
-    return step if thin == 1 else dropped(step, thin - 1).then(step)
-
-
-def whole_round(problem: Problem, table: int, eta: float, H: int, thin: int, xi: Floats | None) -> Local:
+def whole_round(problem: Problem, table: int, eta: float, H: int, thin: int, xi: Floats | None) -> ChainMap:
     """H observations, of which every `thin`-th makes an update; the last H mod thin are dropped too."""
-    step = one_update(problem, table, eta, thin, xi)
-    out = step
-    for bit in bin(H // thin)[3:]:
-        out = out.then(out)
-        if bit == "1":
-            out = out.then(step)
-    return out if H % thin == 0 else out.then(dropped(used(problem, table, eta, xi), H % thin))
+    one = used(problem, table, eta, xi)
+    update = one if thin == 1 else dropped(one, thin - 1).then(one)
+    out = repeat(update, H // thin, ChainMap.then)
+    return out if H % thin == 0 else out.then(dropped(one, H % thin))
 
 
 def first_law(problem: Problem, agent: int, start: tuple[int, ...] | None) -> Floats:

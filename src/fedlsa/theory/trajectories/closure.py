@@ -23,14 +23,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...checks import Floats
 from .. import tuning
+from ..recursions import at_rounds
 from ..symmetric import smat, svec, symkron
-from .chains import Local
+from .chains import ChainMap
 from .product import Stillness
 
 
@@ -62,7 +64,7 @@ class Agent:
     missed: float
 
     @staticmethod
-    def of(local: Local, w: float, p: Floats, forgotten: float) -> Agent:
+    def of(local: ChainMap, w: float, p: Floats, forgotten: float) -> Agent:
         """A round as chains.py gives it; singular values of K below the share `forgotten` are left out."""
         S, n = local.states, local.n
         q, later = n * (n + 1) // 2, local.K @ p
@@ -79,7 +81,7 @@ class Agent:
 
 
 @dataclass(frozen=True, eq=False)
-class State:
+class Correlations:
     """F : (n, n); one[c] = x_c : (S, n, n); two[c, e] = x_ce for c < e : (S n, S' n), row s n + i, column s' n + j."""
 
     F: Floats
@@ -89,6 +91,9 @@ class State:
     def pair(self, c: int, e: int) -> Floats:
         """x_ce in either order."""
         return self.two[c, e] if c < e else self.two[e, c].T
+
+
+Closed = tuple[Correlations, Correlations, Floats, float]  # what is kept, its difference D, what is missed, epsilon
 
 
 def _both(X: Floats) -> Floats:
@@ -112,7 +117,7 @@ def _mapped(C: Floats, X: Floats) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class Sums:
+class AgentSums:
     """Sums over agents that many terms share; "hat" is v after an agent's own steps, so that v+ = sum_c w_c hat_c.
 
     m : (n, n), noise : (q, q) of all agents, with their weights and squared weights
@@ -125,12 +130,12 @@ class Sums:
     others: list[Floats]
 
 
-def _sums(s: State, agents: Sequence[Agent]) -> Sums:
+def _sums(s: Correlations, agents: Sequence[Agent]) -> AgentSums:
     n, everyone = len(s.F), range(len(agents))
     with_other = {
         (c, e): (s.pair(c, e) @ agents[e].mean.T).reshape(-1, n, n) for c in everyone for e in everyone if c != e
     }
-    return Sums(
+    return AgentSums(
         sum((a.w * a.m for a in agents), np.zeros((n, n))),
         sum((a.w**2 * a.noise for a in agents), np.zeros_like(agents[0].noise)),
         with_other,
@@ -138,12 +143,11 @@ def _sums(s: State, agents: Sequence[Agent]) -> Sums:
     )
 
 
-def work(s: State, agents: Sequence[Agent], sums: Sums) -> State:
+def work(s: Correlations, agents: Sequence[Agent], sums: AgentSums) -> Correlations:
     """F and `one` a round later where chains forget whole rounds unless their own agent's work is meant."""
     n = len(s.F)
-    with_own = [
-        x.reshape(-1, n).T @ a.mean.T for a, x in zip(agents, s.one, strict=True)
-    ]  # E[v hat_c^T], its chain's part
+    # E[v hat_c^T], its chain's part
+    with_own = [x.reshape(-1, n).T @ a.mean.T for a, x in zip(agents, s.one, strict=True)]
     total_own = sum((a.w * x for a, x in zip(agents, with_own, strict=True)), np.zeros((n, n)))
     F, one = np.zeros((n, n)), []
     for g, a in enumerate(agents):
@@ -153,10 +157,10 @@ def work(s: State, agents: Sequence[Agent], sums: Sums) -> State:
         F += a.w**2 * smat(a.square @ own, n) + a.w * (a.mean @ rest)
         alone = smat((a.T @ own).reshape(len(a.p), -1), n)
         one.append(a.w**2 * alone + a.w * _both((a.M @ rest).reshape(-1, n, n)))
-    return State((F + F.T) / 2, one, {})
+    return Correlations((F + F.T) / 2, one, {})
 
 
-def joint_work(s: State, g: int, h: int, a: Agent, b: Agent) -> Floats:
+def joint_work(s: Correlations, g: int, h: int, a: Agent, b: Agent) -> Floats:
     """w_g w_h E[hat_g hat_h^T ...] and its transpose, with the states of both chains : (S_g n, S_h n)."""
     n = len(s.F)
     x_g, x_h = s.one[g].reshape(-1, n), s.one[h].reshape(-1, n)
@@ -165,12 +169,12 @@ def joint_work(s: State, g: int, h: int, a: Agent, b: Agent) -> Floats:
     return _joined(_both(_apart(hats, n)))
 
 
-def memory(s: State, agents: Sequence[Agent], sums: Sums) -> State:
+def memory(s: Correlations, agents: Sequence[Agent], sums: AgentSums) -> Correlations:
     """What chains still remember after a round adds to `one` and to `two`; nothing to F."""
     n, everyone = len(s.F), range(len(agents))
-    if not any(len(a.forth) for a in agents):
-        return State(0 * s.F, [0 * x for x in s.one], {k: np.zeros_like(x) for k, x in s.two.items()})
-    lists = {(g, h): svec(_apart(s.pair(g, h), n)) for g in everyone for h in everyone if g != h}  # (S_g, S_h, q)
+    remembering = any(len(a.forth) for a in agents)
+    pairs = [(g, h) for g in everyone for h in everyone if g != h and remembering]
+    lists = {(g, h): svec(_apart(s.pair(g, h), n)) for g, h in pairs}  # (S_g, S_h, q)
     one, two = [np.zeros_like(x) for x in s.one], {k: np.zeros_like(x) for k, x in s.two.items()}
     for g, a in enumerate(agents):
         if len(a.forth):
@@ -190,22 +194,22 @@ def memory(s: State, agents: Sequence[Agent], sums: Sums) -> State:
             C = symkron(sums.m - a.w * a.m - b.w * b.m) + sums.noise - a.w**2 * a.noise - b.w**2 * b.noise
             y = b.back @ (np.tensordot(a.forth, b.forth @ lists[g, h], 1) @ C.T)
             two[g, h] += _joined(smat(np.tensordot(a.back, y, 1), n))
-    return State(np.zeros((n, n)), one, two)
+    return Correlations(np.zeros((n, n)), one, two)
 
 
-def advance(s: State, off: State, agents: Sequence[Agent]) -> tuple[State, State]:
+def advance(s: Correlations, off: Correlations, agents: Sequence[Agent]) -> tuple[Correlations, Correlations]:
     """The state one round later, and its difference D from that of the closure that forgets."""
     sums = _sums(s, agents)
     worked, kept, carried = work(s, agents, sums), memory(s, agents, sums), work(off, agents, _sums(off, agents))
     pairs = {(g, h): joint_work(s, g, h, agents[g], agents[h]) + kept.two[g, h] for g, h in s.two}
     return (
-        State(worked.F, [x + y for x, y in zip(worked.one, kept.one, strict=True)], pairs),
-        State(carried.F, [x + y for x, y in zip(carried.one, kept.one, strict=True)], kept.two),
+        Correlations(worked.F, [x + y for x, y in zip(worked.one, kept.one, strict=True)], pairs),
+        Correlations(carried.F, [x + y for x, y in zip(carried.one, kept.one, strict=True)], kept.two),
     )
 
 
 def _one_remembers(
-    s: State, g: int, agents: Sequence[Agent], sums: Sums, lists: dict[tuple[int, int], Floats]
+    s: Correlations, g: int, agents: Sequence[Agent], sums: AgentSums, lists: dict[tuple[int, int], Floats]
 ) -> Iterator[tuple[int, Floats]]:
     """Agent g works, with itself or with a third, and chain h remembers: for each h what that adds to x_gh."""
     n, a = len(s.F), agents[g]
@@ -231,7 +235,7 @@ def curve(
     laws: Sequence[Floats],
     u: Floats,
     weights: Floats,
-    maps: Callable[[int], Sequence[Local]],
+    maps: Callable[[int], Sequence[ChainMap]],
     steady: bool,
     recorded: NDArray[np.int64],
 ) -> tuple[Floats, Floats, Floats]:
@@ -239,32 +243,32 @@ def curve(
 
     laws : of the first state of each chain; maps(t) : what each agent does in round t; steady : whether always the same
     """
-    v, d, N = np.append(u, 1.0), len(u), len(laws)
-    n = d + 1
-    fine = State(
-        np.outer(v, v),
-        [np.zeros((len(p), n, n)) for p in laws],
-        {(c, e): np.zeros((len(laws[c]) * n, len(laws[e]) * n)) for c in range(N) for e in range(c + 1, N)},
-    )
-    off, agents, lost = State(0 * fine.F, fine.one, fine.two), list[Agent](), np.zeros((n, n))
+    d, N = len(u), len(laws)
     forgotten = 0.0 if N == 2 else tuning.MEMORY_SHARE  # two agents are closed without error
-    mean, mse, error = np.empty((len(recorded), d)), np.empty(len(recorded)), np.empty(len(recorded))
-    i, still = 0, Stillness()
-    for t in range(int(recorded[-1]) + 1):
-        if t > 0:
-            if not (steady and agents and all(np.array_equal(a.p, p) for a, p in zip(agents, laws, strict=True))):
-                agents = [Agent.of(f, w, p, forgotten) for f, w, p in zip(maps(t - 1), weights, laws, strict=True)]
-            laws = [_next(a) for a in agents]
-            before, (fine, off) = (fine, off, lost), advance(fine, off, agents)
-            lost = _miss(lost, fine.F, agents)
-            if steady and still.reached(_change(before, (fine, off, lost)), float(np.abs(fine.F).max())):
-                recorded = np.minimum(recorded, t)  # from here on nothing changes
-        while i < len(recorded) and recorded[i] == t:
-            mean[i], mse[i] = fine.F[:d, d], np.trace(fine.F[:d, :d])
-            error[i] = _estimate(off.F[:d, :d], max((a.epsilon for a in agents), default=0.0)) + np.trace(lost)
-            i += 1
-        if i == len(recorded):
-            break
+
+    def states() -> Iterator[Closed]:
+        n, v, p = d + 1, np.append(u, 1.0), laws
+        one = [np.zeros((len(law), n, n)) for law in p]
+        two = {(c, e): np.zeros((len(p[c]) * n, len(p[e]) * n)) for c in range(N) for e in range(c + 1, N)}
+        nothing, agents, still = np.zeros((n, n)), list[Agent](), Stillness()
+        now: Closed = Correlations(np.outer(v, v), one, two), Correlations(nothing, one, two), nothing, 0.0
+        for t in count():
+            yield now
+            if not (steady and agents and all(np.array_equal(a.p, law) for a, law in zip(agents, p, strict=True))):
+                agents = [Agent.of(f, w, law, forgotten) for f, w, law in zip(maps(t), weights, p, strict=True)]
+            p = [_next(a) for a in agents]
+            before, (fine, off) = now, advance(*now[:2], agents)
+            now = fine, off, _miss(now[2], fine.F, agents), max(a.epsilon for a in agents)
+            if steady and still.reached(_change(before, now), float(np.abs(fine.F).max())):
+                yield now  # from here on nothing changes
+                return
+
+    def show(state: Closed) -> tuple[Floats, float, float]:
+        fine, off, lost, epsilon = state
+        error = _estimate(off.F[:d, :d], epsilon) + np.trace(lost)
+        return fine.F[:d, d], float(np.trace(fine.F[:d, :d])), float(error)
+
+    mean, mse, error = at_rounds(states(), recorded, show)
     return mean, mse, error
 
 
@@ -288,9 +292,7 @@ def _miss(lost: Floats, F: Floats, agents: Sequence[Agent]) -> Floats:
     return np.asarray(out, np.float64)
 
 
-def _change(before: tuple[State, State, Floats], after: tuple[State, State, Floats]) -> float:
+def _change(before: Closed, after: Closed) -> float:
     """The largest change of any moment that is followed, estimates of errors included."""
-    arrays = (
-        [x for s in (old, off) for x in (s.F, *s.one, *s.two.values())] + [lost] for old, off, lost in (before, after)
-    )
-    return max(float(np.abs(x - y).max()) for x, y in zip(*arrays, strict=True))
+    old, new = ([x for c in s[:2] for x in (c.F, *c.one, *c.two.values())] + [s[2]] for s in (before, after))
+    return max(float(np.abs(x - y).max()) for x, y in zip(old, new, strict=True))

@@ -7,20 +7,22 @@ taken one agent after the other; the server's average and the correction of the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...checks import Floats
 from .. import tuning
+from ..recursions import at_rounds
 from ..symmetric import smat, svec
-from .chains import Local
+from .chains import ChainMap
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class JointLayout:
     """Where things stand in y: N agents of dimension d, with or without control variates that change."""
 
     N: int
@@ -72,13 +74,13 @@ class Stillness:
         return self.rounds > 0 and change * self.rounds <= tuning.SETTLED * size
 
 
-def local_steps(Y: Floats, where: Layout, agents: Sequence[Local]) -> Floats:
+def local_steps(Y: Floats, layout: JointLayout, agents: Sequence[ChainMap]) -> Floats:
     """The moments after each agent has taken its observations; Y : (S_1, ..., S_N, size, size)."""
     for c, local in enumerate(agents):
-        hat, own, d = where.hat(c), where.own(c), where.d
-        rest = [i for i in range(where.size) if i not in hat]
+        hat, own, d = layout.hat(c), layout.own(c), layout.d
+        rest = [i for i in range(layout.size) if i not in hat]
         moved = np.moveaxis(Y, c, 0)
-        before = moved.reshape(local.states, -1, where.size, where.size)
+        before = moved.reshape(local.states, -1, layout.size, layout.size)
         after = np.tensordot(local.K, before, 1)
         cross = np.tensordot(local.mean, before[:, :, own][..., rest], ([2, 3], [0, 2])).transpose(0, 2, 1, 3)
         after[:, :, np.array(hat)[:, None], rest] = cross
@@ -90,18 +92,18 @@ def local_steps(Y: Floats, where: Layout, agents: Sequence[Local]) -> Floats:
     return Y
 
 
-def random_steps(Y: Floats, where: Layout, agents: Sequence[Local], p: float) -> Floats:
+def random_steps(Y: Floats, layout: JointLayout, agents: Sequence[ChainMap], p: float) -> Floats:
     """The same for a Geometric(p) number of updates, the same for all agents: the sum over that number, term by term.
 
     `agents` is one update. The sum is infinite where the moments grow faster than long rounds become rare.
     """
-    Y = local_steps(Y, where, agents)
+    Y = local_steps(Y, layout, agents)
     total, share = p * Y, p
     for _ in range(tuning.MAX_SERIES_TERMS):
         share *= 1 - p
         if share == 0:
             return total
-        Y = local_steps(Y, where, agents)
+        Y = local_steps(Y, layout, agents)
         total += share * Y
         if share * np.abs(Y).max() <= tuning.SERIES_TAIL * p * np.abs(total).max():
             return total
@@ -109,7 +111,7 @@ def random_steps(Y: Floats, where: Layout, agents: Sequence[Local], p: float) ->
 
 
 def curve(
-    where: Layout,
+    layout: JointLayout,
     laws: Sequence[Floats],
     u: Floats,
     x: Floats,
@@ -123,27 +125,28 @@ def curve(
     laws : of the first state of each chain; advance(t, Y) : the moments after the local steps of round t, and its gain
     steady : whether all rounds are alike, so that a state which no longer changes is the last
     """
-    y = np.append(np.tile(u, where.N), np.append(x.ravel(), 1.0) if where.controlled else 1.0)
-    Y = np.outer(y, y)
-    for law in reversed(laws):
-        Y = np.multiply.outer(law, Y)
-    chains = tuple(range(where.N))
-    mean, mse, spread = np.empty((len(recorded), where.d)), np.empty(len(recorded)), np.zeros(len(recorded))
-    i, still = 0, Stillness()
-    for t in range(int(recorded[-1]) + 1):
-        if t > 0:
-            before = Y
-            Y, gain = advance(t - 1, Y)
-            end = where.server(weights, gain)
+    chains, d = tuple(range(layout.N)), layout.d
+
+    def states() -> Iterator[Floats]:
+        y = np.append(np.tile(u, layout.N), np.append(x.ravel(), 1.0) if layout.controlled else 1.0)
+        Y, still = np.outer(y, y), Stillness()
+        for law in reversed(laws):
+            Y = np.multiply.outer(law, Y)
+        for t in count():
+            yield Y
+            before, (Y, gain) = Y, advance(t, Y)
+            end = layout.server(weights, gain)
             Y = end @ Y @ end.T
             if steady and still.reached(float(np.abs(Y - before).max()), float(np.abs(Y).max())):
-                recorded = np.minimum(recorded, t)  # from here on nothing changes
-        while i < len(recorded) and recorded[i] == t:
-            full = Y.sum(axis=chains)
-            mean[i], mse[i] = full[: where.d, -1], np.trace(full[: where.d, : where.d])
-            if where.controlled:
-                spread[i] = sum(weights[c] * np.diag(full)[where.x(c)].sum() for c in chains)
-            i += 1
-        if i == len(recorded):
-            break
+                yield Y  # from here on nothing changes
+                return
+
+    def show(Y: Floats) -> tuple[Floats, float, float]:
+        full = Y.sum(axis=chains)
+        spread = np.sum(x**2, axis=1) @ weights
+        if layout.controlled:
+            spread = sum(weights[c] * np.diag(full)[layout.x(c)].sum() for c in chains)
+        return full[:d, -1], float(np.trace(full[:d, :d])), float(spread)
+
+    mean, mse, spread = at_rounds(states(), recorded, show)
     return mean, mse, spread

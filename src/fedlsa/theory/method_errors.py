@@ -1,0 +1,164 @@
+"""The errors of one method for any step size, round length and number of rounds: what the planner searches over."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import accumulate, islice
+
+import numpy as np
+
+from ..algorithms import METHODS, Algorithm, FedLSA
+from ..checks import Floats
+from ..errors import PrecisionError
+from . import fedlsa, noiseless, stationary_pairs, tuning
+from .linear import not_negative
+from .moments import Moments
+from .pairs import PairMap, round_on_pairs
+from .stationary import stability_limit
+
+
+class MethodErrors:
+    """Errors of one method by exact moments, from u_0 = theta_0 - theta_star.
+
+    edge : the largest step size below which single steps of all agents together converge
+    noiseless : whether nothing is random; then all is about means, in any dimension
+    """
+
+    def __init__(self, m: Moments, name: str, start: Floats) -> None:
+        self.m, self.name, self.start, self.x = m, name, start, -m.xi_star[m.table]
+        self.noiseless = name != "scaffnew" and noiseless.suits(m, m.n_agents)
+        if self.noiseless:
+            average = np.tensordot(m.count * m.weight, m.A_bar[m.table], 1)
+            self._together = noiseless.modes_of(average[None], np.ones(1))
+            self.edge = _edge(average)
+        else:
+            self.edge = stability_limit(m, FedLSA(0.1, 1), tolerance=1e-3)
+
+    def errors(self, eta: float, H: int, T: int) -> Iterator[float]:
+        """E||theta - theta_star||^2 after T rounds, after T + 1, and in the limit: always the largest so far.
+
+        Without noise the limit of SCAFFLSA is theta_star, if it has one: plans are checked for that at the end.
+        """
+        if self.noiseless and H == 1:
+            yield from accumulate((self._single_steps(eta, t) for t in (T, T + 1)), max)
+        elif self.name == "fedlsa" or H == 1:  # with one local step all methods are FedLSA
+            step = fedlsa.round_map(self.m, eta, H, -self.m.xi_star)
+            at = self._fedlsa(step, [T, T + 1], eta * H)
+            yield from accumulate(at, max)
+            end = fedlsa.limit(step)
+            yield max(*at, float(end.mean @ end.mean + np.trace(end.covariance)) if end.stable else math.inf)
+        else:
+            step_of_all, worst = round_on_pairs(self.m, method(self.name, eta, H), eta), 0.0
+            for mse in self._until_diverged(self._each_round(step_of_all), T):
+                worst = max(worst, self._checked(mse, eta * H))
+                yield worst
+            if math.isfinite(worst) and isinstance(step_of_all, PairMap):
+                yield max(worst, float(np.trace(stationary_pairs.limit(step_of_all.round).U)))
+
+    def worst(self, eta: float, H: int, T: int, target: float = 0.0) -> float:
+        """The largest of these errors; with a target, the first that is above it. Infinite where it is not known."""
+        error = math.inf
+        with np.errstate(all="ignore"):
+            try:
+                for error in self.errors(eta, H, T):
+                    if error > target > 0:
+                        break
+            except PrecisionError:
+                return math.inf
+        return error if math.isfinite(error) else math.inf
+
+    def error(self, eta: float, H: int, T: int) -> float:
+        """The first of them."""
+        with np.errstate(all="ignore"):
+            return next(iter(self.errors(eta, H, T)))
+
+    def first_below(self, eta: float, target: float, most: int) -> int | None:
+        """The first round of one local step at which the error is at most `target`, if within about `most`."""
+        if self.noiseless:
+            with np.errstate(all="ignore"):
+                return _first_below(partial(self._single_steps, eta), target, most) if eta < self.edge else None
+        step = fedlsa.round_map(self.m, eta, 1, -self.m.xi_star)
+        try:
+            end = fedlsa.limit(step)
+        except PrecisionError:  # of a system so badly conditioned that no number of rounds will do
+            return None
+        if not (end.stable and float(np.trace(end.covariance) + end.mean @ end.mean) < target):
+            return None
+        return _first_below(lambda t: self._fedlsa(step, [t], eta)[0], target, most)
+
+    def first_round(self, eta: float, H: int, T: int, target: float) -> int:
+        """The first of T rounds at whose end the error is at most `target`, T if it is none before; without noise."""
+        with np.errstate(all="ignore"):
+            if self.name == "fedlsa" or H == 1:
+                each = self._each_mean(fedlsa.round_map(self.m, eta, H, -self.m.xi_star).mean)
+            else:
+                each = self._each_round(round_on_pairs(self.m, method(self.name, eta, H), eta))
+            return next((t for t, error in enumerate(islice(each, T - 1), 1) if error <= target), T)
+
+    def _fedlsa(self, step: fedlsa.FedLSARound, rounds: list[int], length: float) -> list[float]:
+        mean, variance = fedlsa.curve(step, self.start, np.array(rounds))
+        return [self._checked(float(u @ u + v), length) for u, v in zip(mean, variance, strict=True)]
+
+    def _single_steps(self, eta: float, t: int) -> float:
+        """The error after t rounds of one local step, which without noise are t steps with the averaged matrix."""
+        together = self._together
+        u = together.mean(together.times(together.powers(eta, t)[0], together.seen(self.start)))
+        return self._checked(float(u @ u), eta)
+
+    def _each_mean(self, M: Floats) -> Iterator[float]:
+        """||u||^2 of v = (u, 1) after 1, 2, ... times M."""
+        v = np.append(self.start, 1.0)
+        while True:
+            v = M @ v
+            yield float(v[:-1] @ v[:-1])
+
+    def _each_round(self, step: PairMap | noiseless.NoiselessMap) -> Iterator[float]:
+        """E||u||^2 after 1, 2, ... rounds."""
+        vector = step.start(self.start, self.x)
+        while True:
+            vector = step.advance(vector)
+            yield step.error(vector)
+
+    def _until_diverged(self, errors: Iterator[float], T: int) -> Iterator[float]:
+        """Those after T and T + 1 rounds, or infinity as soon as one is beyond hope."""
+        most = tuning.DIVERGED * float(self.start @ self.start)
+        for t, mse in enumerate(islice(errors, T + 1), 1):
+            if not mse < most:
+                yield math.inf
+                return
+            if t >= T:
+                yield mse
+
+    def _checked(self, mse: float, length: float) -> float:
+        """A mean squared error; length : eta H."""
+        if not math.isfinite(mse):
+            return math.inf
+        rounding = self.m.rounding(self.start, self.x, length)
+        return float(not_negative(np.array([mse]), rounding, "mean squared errors")[0])
+
+
+def _edge(A: Floats) -> float:
+    """The step size below which all eigenvalues of I - eta A are inside the unit circle; 0 if there is none."""
+    value = np.linalg.eigvals(A)
+    return float((2 * value.real / np.abs(value) ** 2).min()) if value.real.min() > 0 else 0.0
+
+
+def _first_below(error: Callable[[int], float], target: float, most: int) -> int | None:
+    """The first round at which an error is at most `target`, by doubling and halving, if within about `most`."""
+    high = 1
+    while error(high) > target:
+        high *= 2
+        if high > 2 * most:
+            return None
+    between = range(high // 2 + 1, high)
+    return between.start + bisect_left(between, True, key=lambda t: error(t) <= target)
+
+
+def method(name: str, eta: float, H: int) -> Algorithm:
+    """The method with rounds of H observations, in the mean for Scaffnew."""
+    if name == "scaffnew":
+        return METHODS[name](step_size=eta, probability=1 / H)  # type: ignore[call-arg]
+    return METHODS[name](step_size=eta, local_steps=H)  # type: ignore[call-arg]

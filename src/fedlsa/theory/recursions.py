@@ -1,0 +1,56 @@
+"""A step that is repeated: many times at once by repeated squaring, or one by one up to the rounds that are wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..checks import Floats
+
+Step = TypeVar("Step")
+State = TypeVar("State")
+
+
+def repeat(step: Step, n: int, then: Callable[[Step, Step], Step]) -> Step:
+    """n >= 1 times the same step in O(log n) compositions; then(a, b) : a, and after it b."""
+    out = step
+    for bit in bin(n)[3:]:
+        out = then(out, out)
+        if bit == "1":
+            out = then(out, step)
+    return out
+
+
+class Squares(Generic[Step]):
+    """A step twice, four times, eight times, ...: as many as were asked for so far. For many numbers of repetitions."""
+
+    def __init__(self, step: Step, then: Callable[[Step, Step], Step]) -> None:
+        self._then, self._known = then, [step]
+
+    def of(self, n: int) -> Iterator[Step]:
+        """Those which, one after the other, are n steps."""
+        for bit in range(n.bit_length()):
+            if bit == len(self._known):
+                self._known.append(self._then(self._known[-1], self._known[-1]))
+            if n >> bit & 1:
+                yield self._known[bit]
+
+
+def at_rounds(
+    states: Iterable[State], rounds: NDArray[np.int64], show: Callable[[State], Sequence[Floats | float]]
+) -> list[Floats]:
+    """What `show` says at the given rounds, in increasing order : one array (R, ...) for each of its values.
+
+    states : after 0, 1, 2, ... rounds; where they end the last one stays.
+    """
+    ahead, at, shown = iter(states), -1, []
+    for t in rounds.tolist():
+        for state in islice(ahead, t - at):
+            now = state
+        at = t
+        shown.append(show(now))
+    return [np.array(column) for column in zip(*shown, strict=True)]
