@@ -109,7 +109,7 @@ def lstd(paths: Sequence[str], features: int, at_once: bool) -> Floats:
 
 def decoding(paths: Sequence[str]) -> float:
     """Processor seconds that one pass spends on nothing but turning files into columns of numbers."""
-    from fedlsa.fit.sites import open_sites
+    from fedlsa.fit.site_readers import open_sites
 
     begin = time.process_time()
     for site in open_sites(paths, fl.Value(discount=GAMMA)):

@@ -136,6 +136,8 @@ def test_bootstrap_errors_stand_beside_the_others(fedlsa, firms):
     replicas = fl.Fit.load("m.json").bootstrap
     low, high = replicas.interval(0.95)[1]
     assert row(out, "b")[5:] == [f"{v:.5g}" for v in (replicas.standard_error[1], low, high)]
+    assert fedlsa("fit", "regression", *firms, *words, "--local", "means", "--out", "n.json")[0] == 0
+    assert np.array_equal(fl.Fit.load("n.json").bootstrap.replicas, replicas.replicas)  # of the data, not of a run
 
 
 def test_the_same_command_writes_the_same_bytes(fedlsa, firms):
@@ -165,7 +167,7 @@ def test_the_same_command_writes_the_same_bytes(fedlsa, firms):
         ("fit regression firm-0.csv --target invest --out m.pkl", "must be '.json'"),
         ("fit regression firm-0.csv --target invest --plot m.gif", "must be one of '.png'"),
         ("fit regression firm-0.csv --target invest --memory much", "--memory must be a size"),
-        ("fit regression firm-0.csv --target invest --bootstrap 9 --local means", "--bootstrap must go with"),
+        ("fit regression firm-0.csv --target invest --bootstrap 1", "--bootstrap must be"),
         ("fit value walk-0.csv", "Missing option '--discount'"),
         ("fit value walk-0.csv --discount 1", "--discount must be"),
         ("fit value walk-0.csv --discount 0.9", "numbers must be given (--numbers)"),

@@ -9,7 +9,6 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.engine import compiled, cpu_kernel, local, outcome_tables
-from fedlsa.fit import replicas
 
 ROOT = Path(fl.__file__).parent
 TREES = {p.relative_to(ROOT): ast.parse(p.read_text()) for p in ROOT.rglob("*.py")}
@@ -85,8 +84,6 @@ def test_the_digest_changes_with_each_file_and_is_part_of_the_key_of_every_signa
         local._on_rows,
         outcome_tables._fill,
         outcome_tables._draw_states,
-        replicas.weight_bits,
-        replicas.advance,
     ):
         assert function.py_func.__defaults__ == (compiled.SOURCES,)
     assert compiled.digest() == compiled.SOURCES

@@ -7,13 +7,13 @@ import pytest
 import fedlsa as fl
 from fedlsa import Regression, Value
 from fedlsa.errors import ArgumentError, SiteDataError
-from fedlsa.fit.columns import chosen
-from fedlsa.fit.sites import open_sites
+from fedlsa.fit.columns import choose_columns
+from fedlsa.fit.site_readers import open_sites
 from fedlsa.network.site import facts
 
 
 def columns(task, *sites):
-    return chosen(task, open_sites([dict.fromkeys(names.split(), np.ones(2)) for names in sites], task))
+    return choose_columns(task, open_sites([dict.fromkeys(names.split(), np.ones(2)) for names in sites], task))
 
 
 def value(**settings):
@@ -178,7 +178,7 @@ def test_data_frames_in_tuples_keep_their_names(model):
 
 
 def columns_of_log(entry):
-    return chosen(value(), open_sites([entry], value()))
+    return choose_columns(value(), open_sites([entry], value()))
 
 
 @pytest.mark.parametrize(("index", "shown"), [("", "without a name"), ("Unnamed: 0", "'Unnamed: 0'"),
@@ -186,8 +186,8 @@ def columns_of_log(entry):
 def test_an_index_is_not_a_feature_unless_it_is_named(index, shown):
     sites = open_sites([{index: np.arange(2), "a": np.ones(2), "y": np.ones(2)}], Regression("y"))
     with pytest.raises(SiteDataError, match=rf"site 0 has a column {shown}, as an index is written: .*index=False"):
-        chosen(Regression("y"), sites)
-    assert chosen(Regression("y", features="a"), sites).state == ("a",)
+        choose_columns(Regression("y"), sites)
+    assert choose_columns(Regression("y", features="a"), sites).state == ("a",)
 
 
 def test_a_file_with_an_index_is_refused(tmp_path):

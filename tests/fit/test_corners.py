@@ -106,12 +106,16 @@ def test_columns_too_different_for_steps_on_them_as_they_are_are_told_so():
 
 
 def test_replicas_beyond_all_means_are_refused_with_what_would_fit(monkeypatch):
+    d = site(60)[0].shape[1] + 1
     run = {"step_size": 0.01, "local_steps": 10, "rounds": 100}
     with pytest.raises(ArgumentError, match=r"bootstrap must be at most .* to fit into .* of memory .*; got 10{18}"):
         fl.fit([site(60)], fl.Regression("y"), **run, bootstrap=10**18)
-    monkeypatch.setattr(import_module("fedlsa.fit.bootstrap"), "MOST_WORK", 1e6)
-    with pytest.raises(ArgumentError, match=r"bootstrap must be at most 250 for a run of 1,000 steps .*; got 1000"):
-        fl.fit([site(60)], fl.Regression("y"), **run, bootstrap=1000)
+    monkeypatch.setattr(import_module("fedlsa.fit.bootstrap"), "MOST_WORK", 1e5)
+    most = round(1e5 / (60 * d * (d + 1)))
+    with pytest.raises(
+        ArgumentError, match=rf"bootstrap must be at most {most} for 60 rows and {d} coefficients: .*; got 100000"
+    ):
+        fl.fit([site(60)], fl.Regression("y"), **run, bootstrap=100_000)
 
 
 def test_a_site_of_one_row_is_said_to_be_one():

@@ -5,10 +5,20 @@ import pytest
 from numpy.testing import assert_allclose
 
 import fedlsa as fl
-from fedlsa.fit import window
-from fedlsa.fit.covariance import Scores, block_length, degrees_of_freedom, positive, sandwich, scores
+from fedlsa.fit.covariance import (
+    CHUNK,
+    SHARE,
+    Bartlett,
+    Scores,
+    block_length,
+    choose_window,
+    degrees_of_freedom,
+    positive,
+    sandwich,
+    scores,
+)
 from fedlsa.fit.observe import Piece
-from fedlsa.fit.systems import System
+from fedlsa.fit.site_sums import System
 
 
 def normals(*shape, seed=0):
@@ -37,15 +47,15 @@ def cut(g, at):
 @pytest.mark.parametrize("at", [[], [1], [3, 4, 50], list(range(1, 60))])
 def test_block_sums_are_bartletts_window_however_rows_come(lags, at):
     g = normals(60, 3)
-    sums = window.Bartlett(lags, 3)
+    sums = Bartlett(lags, 3)
     for piece in cut(g, at):
         sums.add(piece)
     assert_allclose(sums.total(), by_definition(g, lambda h: max(0, 1 - h / lags)), atol=1e-12)
 
 
 def test_block_sums_of_many_rows_go_through_chunks():
-    g = normals(2 * window.CHUNK + 5, 1)
-    sums = window.Bartlett(3, 1)
+    g = normals(2 * CHUNK + 5, 1)
+    sums = Bartlett(3, 1)
     sums.add(g)
     x = g[:, 0]
     expected = x @ x + 2 * (2 / 3 * x[1:] @ x[:-1] + 1 / 3 * x[2:] @ x[:-2])
@@ -114,22 +124,22 @@ def ar1(n, rho, d=2, seed=0):
 
 def test_the_window_of_independent_rows_is_short_and_that_of_correlated_rows_long_enough():
     for seed in range(10):
-        assert window.chosen(normals(3000, 4, seed=seed)) <= 5
-    assert np.median([window.chosen(normals(3000, 4, seed=s)) for s in range(40)]) == 0
+        assert choose_window(normals(3000, 4, seed=seed)) <= 5
+    assert np.median([choose_window(normals(3000, 4, seed=s)) for s in range(40)]) == 0
     for rho in (0.5, 0.9, 0.95):
-        found = np.median([window.chosen(ar1(5000, rho, seed=s)) for s in range(10)])
+        found = np.median([choose_window(ar1(5000, rho, seed=s)) for s in range(10)])
         assert rho**found < 0.2  # what lies beyond the full lags
         assert found < 12 / (1 - rho)
 
 
 def test_the_window_of_a_periodic_chain_goes_beyond_the_lags_at_which_it_happens_to_be_zero():
     wave = np.cos(np.pi / 2 * np.arange(4000))[:, None] + 0.1 * normals(4000, 1)
-    assert window.chosen(wave) == 4000 // window.SHARE
+    assert choose_window(wave) == 4000 // SHARE
 
 
 def test_scores_that_are_all_zero_and_tiny_sites_have_no_window():
-    assert window.chosen(np.zeros((100, 2))) == 0
-    assert window.chosen(np.ones((3, 2))) == 0
+    assert choose_window(np.zeros((100, 2))) == 0
+    assert choose_window(np.ones((3, 2))) == 0
 
 
 def test_flat_top_windows_are_nearer_the_truth_than_bartletts_and_centring_is_paid_for():

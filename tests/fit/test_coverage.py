@@ -11,7 +11,7 @@ import fedlsa as fl
 from fedlsa.errors import FedLSAWarning, SiteDataError
 from fedlsa.fit.covariance import corrected, sandwich, scores
 from fedlsa.fit.observe import Piece
-from fedlsa.fit.systems import Sums, solution
+from fedlsa.fit.site_sums import SystemSums, solution
 
 SETS = 500
 Z = 1.959963984540054
@@ -107,7 +107,7 @@ def small_sites(k, rows, differ):
 def covariance_of(x, y):
     """The estimate and its covariance as fl.fit has them, without a run."""
     pieces, weights = [Piece(u, u, t) for u, t in zip(x, y, strict=True)], np.full(SMALL, 1 / SMALL)
-    systems = [Sums.of(p).system(0.0) for p in pieces]
+    systems = [SystemSums.of(p).system(0.0) for p in pieces]
     A, theta = solution(systems, weights, ("x", "intercept"))
     found = [scores([p], s, theta, np.eye(2), 0.0, 0, True) for p, s in zip(pieces, systems, strict=True)]
     return theta, sandwich(A, corrected(found, 2), weights)

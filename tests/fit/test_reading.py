@@ -10,10 +10,10 @@ from numpy.testing import assert_allclose
 
 import fedlsa as fl
 from fedlsa.errors import SiteDataError
-from fedlsa.fit import numbers, observe, reading
+from fedlsa.fit import arrays, observe, reading
 from fedlsa.fit.arrays import Arrays
-from fedlsa.fit.sites import open_sites
-from fedlsa.fit.systems import solution
+from fedlsa.fit.site_readers import open_sites
+from fedlsa.fit.site_sums import solution
 
 GAMMA = 0.9
 D = 4
@@ -149,9 +149,9 @@ def test_rows_are_kept_as_long_as_they_fit_to_the_byte():
 
 
 def test_pieces_have_fewer_rows_where_they_are_wide():
-    assert numbers.piece_rows(1) == numbers.ROWS
-    assert numbers.piece_rows(1000) * 1000 <= numbers.NUMBERS
-    assert numbers.piece_rows(10**9) == 256
+    assert arrays.piece_rows(1) == arrays.ROWS
+    assert arrays.piece_rows(1000) * 1000 <= arrays.NUMBERS
+    assert arrays.piece_rows(10**9) == 256
 
 
 @pytest.mark.parametrize("kind", ["map", "table", "callable"])

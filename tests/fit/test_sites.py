@@ -13,8 +13,8 @@ import pytest
 
 from fedlsa import Regression, Value
 from fedlsa.errors import ArgumentError, ArgumentTypeError, MissingExtraError, SiteDataError
-from fedlsa.fit import csv_file
-from fedlsa.fit.sites import open_sites
+from fedlsa.fit import site_readers
+from fedlsa.fit.site_readers import open_sites
 
 TASK = Regression(target="y")
 GOOD = "a,b,y\n" + "".join(f"{k},{k * k / 8},{k % 3}\n" for k in range(20))
@@ -145,7 +145,7 @@ def test_what_is_not_a_number_in_parquet_is_refused_with_its_row(parquet, column
 )
 def test_a_bad_row_of_a_csv_file_is_found_wherever_it_stands(write, monkeypatch, row, complaint):
     assert message(write("f.csv", GOOD + "\n" + row + "\n5,6,7\n")) == complaint
-    monkeypatch.setattr(csv_file, "BLOCK", 64)  # blocks of a few lines: the first one knows nothing of it
+    monkeypatch.setattr(site_readers, "BLOCK", 64)  # blocks of a few lines: the first one knows nothing of it
     assert message(write("f.csv", GOOD + "\n" + row + "\n5,6,7\n")) == complaint
 
 

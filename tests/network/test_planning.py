@@ -11,7 +11,7 @@ from gallery import uncentred
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, SiteDataError
 from fedlsa.fit.reading import read
-from fedlsa.fit.sites import open_sites
+from fedlsa.fit.site_readers import open_sites
 from fedlsa.network.coordinator import run_plan as planning
 from fedlsa.network.protocol.messages import Description, Measurement
 from fedlsa.network.site import facts as site

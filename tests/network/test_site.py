@@ -13,9 +13,9 @@ from gallery import uncentred
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, SiteDataError
-from fedlsa.fit.observe import Scale
-from fedlsa.fit.sites import open_sites
-from fedlsa.fit.summaries import Summary, scale_of, unscaled
+from fedlsa.fit.observe import FeatureScale
+from fedlsa.fit.site_readers import open_sites
+from fedlsa.fit.site_sums import Summary, scale_of, unscaled
 from fedlsa.network.protocol.coding import Coding
 from fedlsa.network.protocol.messages import Description, Measurement
 from fedlsa.network.site import facts as sites
@@ -133,7 +133,7 @@ def test_prepared_rows_are_made_once_private_and_again_when_the_file_changes(reg
     write(site.path, {name: values[:150] for name, values in columns.items()})
     changed = sites.open_data(site.path, None, REGRESSION)
     assert sites.prepared(changed, REGRESSION, scale, folder).u.shape == (150, D + 1)
-    other = Scale(scale.centre, 2 * scale.spread, scale.y_centre, scale.y_spread, True)
+    other = FeatureScale(scale.centre, 2 * scale.spread, scale.y_centre, scale.y_spread, True)
     np.testing.assert_allclose(
         2 * sites.prepared(changed, REGRESSION, other, folder).u[:, :D], rows.u[:150, :D], rtol=1e-14
     )
@@ -149,7 +149,7 @@ def test_damaged_or_half_written_rows_are_made_again_and_old_ones_go(regression,
     (place / "about.json").write_text("{")
     np.testing.assert_array_equal(sites.prepared(site, REGRESSION, scale, tmp_path).u, before)
     for factor in range(2, 8):
-        wider = Scale(scale.centre, factor * scale.spread, scale.y_centre, scale.y_spread, True)
+        wider = FeatureScale(scale.centre, factor * scale.spread, scale.y_centre, scale.y_spread, True)
         sites.prepared(site, REGRESSION, wider, tmp_path)
     for name, age in ((".a.part", 10**6), (".b.part", 0)):
         (tmp_path / "prepared" / name).mkdir()
@@ -182,9 +182,9 @@ def test_a_round_of_prepared_rows_is_a_round_of_simulate(log, tmp_path):
 @pytest.mark.parametrize(
     ("scale", "words"),
     [
-        (Scale(np.zeros(3), np.ones(3), 0.0, 1.0, True), "scale must be that of 4 features; got one of 3"),
-        (Scale(np.zeros(4), np.zeros(4), 0.0, 1.0, True), "positive spreads"),
-        (Scale(np.zeros(4), np.ones(4), 0.0, 1.0, False), "scale must be that of 4 features"),
+        (FeatureScale(np.zeros(3), np.ones(3), 0.0, 1.0, True), "scale must be that of 4 features; got one of 3"),
+        (FeatureScale(np.zeros(4), np.zeros(4), 0.0, 1.0, True), "positive spreads"),
+        (FeatureScale(np.zeros(4), np.ones(4), 0.0, 1.0, False), "scale must be that of 4 features"),
     ],
 )
 def test_coordinates_that_do_not_fit_the_task_are_refused(regression, tmp_path, scale, words):

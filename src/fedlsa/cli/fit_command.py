@@ -16,7 +16,7 @@ from ..figures import style
 from ..fit import Fit, Regression, Value
 from ..fit import evaluate as on_holdout
 from ..fit import fit as fit_sites
-from ..fit.problem import MEMORY
+from ..fit.data_problem import MEMORY
 from . import parsing
 from .derived import Given, Option, Options, Table, Words, takes
 from .display import stages
@@ -63,7 +63,7 @@ RUN = Options(
         "Error bars": {
             "lag": "How many rows apart scores may be correlated. By default 0 for a regression; chosen for values.",
             "centred": Option("Score covariances about 0 (HC0), not about each site's mean.", "--uncentred"),
-            "bootstrap": "Error bars from so many replicas of the run too.",
+            "bootstrap": "Error bars from so many reweighted data sets too.",
         },
         "Output": {"baselines": "Compare with protocols of one message per site."},
     },

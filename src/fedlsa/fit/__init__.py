@@ -1,11 +1,11 @@
 """From the data of many sites to one estimate with an error bar."""
 
-from .baselines import Baseline
 from .bootstrap import Bootstrap
+from .data_problem import columns_of, site_problem
 from .estimate import fit
 from .evaluate import Residuals, TDErrors, evaluate
 from .fitted import Fit, Prediction, SiteReport
-from .problem import columns_of, site_problem
+from .one_message import Baseline
 from .tasks import Regression, Value
 
 __all__ = [

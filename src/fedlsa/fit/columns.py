@@ -11,7 +11,7 @@ import numpy as np
 
 from ..checks import Floats
 from ..errors import SiteDataError
-from .sites import Site
+from .site_readers import Site
 from .tasks import Names, Regression, Task, Value
 
 INDEX = re.compile(r"(Unnamed: \d+|__index_level_\d+__)?")  # what a data frame's index is called in a file
@@ -38,7 +38,7 @@ class Columns:
         return tuple(dict.fromkeys([*self.state, *self.next_state, *(c for c in rest if c is not None)]))
 
 
-def chosen(task: Task, sites: Sequence[Site]) -> Columns:
+def choose_columns(task: Task, sites: Sequence[Site]) -> Columns:
     """The columns that the task reads, found at the first site and checked at all."""
     first = sites[0]
     columns = _own(task, first)
@@ -126,13 +126,13 @@ def _group(site: Site, task: Value, names: Names, others: Names, what: str) -> l
     return sorted(found, key=lambda c: [int(t) if t.isdecimal() else t for t in re.split(r"(\d+)", c)])
 
 
-def numbers_states(task: Task, columns: Columns, x: Floats) -> bool:
+def may_number_states(task: Task, columns: Columns, x: Floats) -> bool:
     """Whether features x : (n, k) are one column of integers of which nobody has said that they are numbers."""
     asked = isinstance(task, Value) and task.features is None and not task.numbers and len(columns.state) == 1
     return asked and bool((x[:, 0] == np.rint(x[:, 0])).all())
 
 
-def what_are_they(site: str, column: str) -> SiteDataError:
+def integers_error(site: str, column: str) -> SiteDataError:
     """The error for states that are integers."""
     return SiteDataError(
         f"{site}: column {column!r} holds integers alone. Where they number states, features must say so (--features "

@@ -8,6 +8,14 @@ g_i = A(z_i) theta_star - b(z_i); sites are independent, so
 Centred scores lose what their own mean takes from them: n_c independent rows are divided by n_c - 1, not n_c. And the
 residuals of n rows are shorter than the noise, for d coefficients were fitted to them: all is multiplied by
 n / (n - d), as in HC1. Uncentred, with one weight per row, this is HC0 without any factor.
+
+Lag windows take one pass, whose cost does not grow with the window. Over a sequence that is 0 outside its n rows, with
+S_k the sum of L consecutive rows that ends at row k,
+
+    sum_k S_k S_k^T / L = sum_h (1 - |h|/L)_+ G_h = B(L),   G_h = sum_i g_i g_{i+h}^T,
+
+which is Bartlett's window. The flat-top window 2 B(2 M) - B(M) counts lags up to M in full and fades out at 2 M: its
+bias is that of the correlations beyond M alone (Politis and Romano, 1995), where Bartlett's falls only like 1/L.
 """
 
 from __future__ import annotations
@@ -17,14 +25,18 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 import numpy as np
+from scipy import fft
 
 from ..checks import Floats
 from ..errors import ArgumentError, SiteDataError
 from .observe import Piece
-from .systems import System
-from .window import PILOT, Bartlett, chosen
+from .site_sums import System
 
 BLOCKS = 32  # of a site's rows in a bootstrap, at least: one in 2^32 replicas drops them all
+PILOT = 2**14  # first rows of a site, from which the window is chosen
+ENDING = 5  # lags in a row with negligible correlation that end the search
+SHARE = 8  # rows of a site for each lag that counts, at least
+CHUNK = 2**17  # numbers summed at a time: they stay in the cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,11 +76,10 @@ def scores(
     """
     mean = own.A @ theta - own.b
     stream = (p.u * (p.v @ theta - p.y)[:, None] + (ridge * theta - mean) for p in pieces)
-    first, held = [], 0
-    while window is None and held < PILOT and (g := next(stream, None)) is not None:
+    first: list[Floats] = []
+    while window is None and sum(map(len, first)) < PILOT and (g := next(stream, None)) is not None:
         first.append(g)
-        held += len(g)
-    M = chosen(np.concatenate(first)[:PILOT] @ influence.T) if window is None else window
+    M = choose_window(np.concatenate(first)[:PILOT] @ influence.T) if window is None else window
     if own.n < 6 * M:
         raise ArgumentError(f"lag must be at most a sixth of the rows of every site, and one has {own.n}; got {M}")
     row, short, long = (Bartlett(lags, len(mean)) for lags in (1, max(M, 1), max(2 * M, 1)))
@@ -137,3 +148,56 @@ def _meat(sites: Sequence[Scores], weights: Floats) -> Floats:
     for w, s in zip(weights, sites, strict=True):
         S += w**2 / s.n * s.long_run
     return S
+
+
+class Bartlett:
+    """sum_h (1 - |h|/L)_+ G_h of rows that come in pieces; lags : L, which is 1 for independent rows."""
+
+    def __init__(self, lags: int, dim: int) -> None:
+        self.lags = lags
+        self._before = np.zeros((lags - 1, dim))  # the rows that the next blocks reach back to
+        self._sum = np.zeros((dim, dim))
+
+    def add(self, g: Floats) -> None:
+        """The next rows, (n, d)."""
+        step = max(CHUNK // max(g.shape[1], 1), self.lags)
+        for start in range(0, len(g), step):
+            self._add(g[start : start + step])
+
+    def total(self) -> Floats:
+        """(d, d): of all rows so far; blocks that reach beyond the last row are added without it."""
+        if self.lags == 1:
+            return self._sum
+        S = self._before[::-1].cumsum(axis=0)
+        return (self._sum + S.T @ S) / self.lags
+
+    def _add(self, g: Floats) -> None:
+        if self.lags == 1:
+            self._sum += g.T @ g
+            return
+        rows = np.concatenate([self._before, g])
+        ends = rows.cumsum(axis=0)
+        S = ends[self.lags - 1 :]
+        S[1:] -= ends[: len(g) - 1].copy()
+        self._sum += S.T @ S
+        self._before = rows[len(g) :]
+
+
+def choose_window(psi: Floats) -> int:
+    """M, the lag after which the autocorrelations of all columns of psi : (n, d) are negligible for ENDING lags.
+
+    Negligible is below 2 sqrt(log10(n) / n) (Politis, 2003) or below twice the standard error that Bartlett's formula
+    gives an autocorrelation whose true value is 0, sqrt((1 + 2 sum_{k < h} rho_k^2) / n). 0 for independent rows.
+    """
+    n = len(psi)
+    most = n // SHARE
+    if most == 0:
+        return 0
+    size = fft.next_fast_len(n + most + ENDING, real=True)
+    power = np.abs(fft.rfft(psi - psi.mean(axis=0), size, axis=0)) ** 2
+    G = fft.irfft(power, size, axis=0)[: most + ENDING + 1]
+    rho = G[1:] / np.where(G[0] > 0, G[0], np.inf)
+    spread = np.sqrt((1 + 2 * (np.cumsum(rho**2, axis=0) - rho**2)) / n)
+    negligible = (np.abs(rho) < np.maximum(2 * spread, 2 * np.sqrt(np.log10(n) / n))).all(axis=1)
+    runs = np.convolve(negligible, np.ones(ENDING), "valid") > ENDING - 0.5  # runs[M]: lags M + 1 ... M + ENDING
+    return int(np.argmax(runs)) if runs.any() else most

@@ -9,30 +9,35 @@ from typing import Any
 import numpy as np
 
 from .. import checks
-from ..algorithms import METHODS
 from ..checks import Floats
 from ..errors import ArgumentError, PrecisionError, SiteDataError
 from ..problems import Problem
 from ..results.recipe import versions
 from ..theory.planner import MAX_EXACT_DIM, Plan
-from .baselines import compare
-from .bootstrap import Bootstrap, check_work
-from .bootstrap import bootstrap as run_replicas
+from .bootstrap import Bootstrap, check_work, reweighted_solutions
 from .covariance import Scores, block_length, corrected, positive, sandwich, scores
+from .data_problem import MEMORY, WEIGHTS, make_problem, uses_rows
+from .error_sources import (
+    Estimate,
+    Metric,
+    error_by_origin,
+    metric_of,
+    optimisation_error,
+    site_reports,
+    warn_if_coarse,
+    warn_if_small,
+)
 from .fitted import Fit
-from .metric import Metric, metric_of
 from .observe import Piece
-from .parts import by_origin, of_the_run, site_reports, warn_if_coarse, warn_if_small
-from .problem import MEMORY, WEIGHTS, problem_of, rows_or_means
-from .reading import Progress, read
-from .run import Outcome, Settings, planned, run
-from .sites import open_sites
-from .systems import solution, unreachable
+from .one_message import compare
+from .planned_run import FitSettings, checked_settings, planned, run
+from .reading import FitProgress, PooledData, read
+from .site_readers import open_sites
+from .site_sums import solution, unreachable
 from .tasks import Regression, Task, Value
 
-LONG = 1e8  # steps of all sites on rows: several seconds. Where more are needed, steps use means unless told otherwise
+SECONDS_OF_STEPS = 1e8  # of all sites, on rows. Where more are needed, steps use means unless told otherwise
 ACCURACY = 0.1  # standard errors of any combination of coefficients: how exact the run is unless told otherwise
-REPLICAS = 0.25  # the same, of the runs of a bootstrap: a quarter widens a spread by 3%
 SMALLEST = 1e-9  # accuracy that is asked for by itself, relative to the answer; data without noise have no error at all
 
 
@@ -54,7 +59,7 @@ def fit(
     bootstrap: int | None = None,
     baselines: bool = False,
     memory: float = MEMORY,
-    progress: Progress | None = None,
+    progress: FitProgress | None = None,
 ) -> Fit:
     """Estimate one linear model or value function from the data of all sites, with an error bar.
 
@@ -74,149 +79,116 @@ def fit(
     lag : how many rows apart scores may be correlated; None chooses it for a value function, and is 0 for a regression
     centred : covariances about each site's own mean score (sites are fixed, rows random), or about 0 (HC0). One row has
         no spread: a site with one is taken about 0, with a warning
-    bootstrap : how many replicas of the run on reweighted rows give error bars of their own; needs rows
+    bootstrap : how many solutions of reweighted data give error bars of their own
     baselines : compare with the one-shot system and with the average of the sites' own solutions
-    seed : of the run's draws; memory : bytes of rows to keep; progress : called with (what, done, in all)
+    seed : of the run's draws and of the bootstrap's weights; memory : bytes of rows to keep
+    progress : called with (what, done, in all)
     """
     checks.instance("task", task, (Regression, Value), "fl.Regression(...) or fl.Value(...)")
     checks.choice("local", local, ("auto", "rows", "log", "means"))
-    settings = _settings(method, epsilon, step_size, local_steps, rounds, max_samples, local, seed)
+    by_hand = {"step_size": step_size, "local_steps": local_steps, "rounds": rounds}
+    settings = checked_settings(method, epsilon, by_hand, max_samples, local == "log", seed)
     checks.choice("weight", weight, WEIGHTS)
     window = checks.integer("lag", lag) if lag is not None else (0 if isinstance(task, Regression) else None)
     checks.boolean("centred", centred)
     checks.boolean("baselines", baselines)
     if bootstrap is not None:
-        checks.memory("bootstrap", checks.integer("bootstrap", bootstrap, at_least=2), 64, "what a replica ends with")
+        checks.memory("bootstrap", checks.integer("bootstrap", bootstrap, at_least=2), 64, "a replica's answer")
     checks.callback("progress", progress)
-    tell = progress or (lambda what, done, total: None)
+    report = progress or (lambda what, done, total: None)
 
-    room = checks.real("memory", memory, above=0)
-    data, weights, systems = read(open_sites(sites, task), task, weight, room, tell)
-    A, theta_data = solution(systems, weights, data.names)
+    data, weights, systems = read(open_sites(sites, task), task, weight, checks.real("memory", memory, above=0), report)
+    A, theta = solution(systems, weights, data.names)
     influence = data.scale.original()[0] @ np.linalg.inv(A)  # of the mean score on the coefficients
 
-    def noise(c: int, pieces: Iterator[Piece]) -> Scores:
-        return scores(pieces, systems[c], theta_data, influence, data.penalty, window, centred)
+    def site_scores(c: int, pieces: Iterator[Piece]) -> Scores:
+        return scores(pieces, systems[c], theta, influence, data.penalty, window, centred)
 
-    found = positive(data.each("error bars", tell, noise), weights)
-    warn_if_small([site.name for site in data.sites], found, window is None, centred)
-    found = corrected(found, len(A)) if centred else found
-    covariance = sandwich(A, found, weights)
-    metric = metric_of(covariance, theta_data)
+    noise = positive(data.each("error bars", report, site_scores), weights)
+    names = [site.name for site in data.sites]
+    warn_if_small(names, noise, window is None, centred)
+    noise = corrected(noise, len(A)) if centred else noise
+    covariance = sandwich(A, noise, weights)
+    metric = metric_of(covariance, theta)
+    found = Estimate(names, systems, weights, A, theta, noise, covariance, metric, data.scale.original())
+    T, t = found.original
+    replicas = None
+    if bootstrap is not None:
+        solutions = _replicas(data, found, bootstrap, centred, settings.seed, report)
+        replicas = Bootstrap(T @ theta + t, solutions @ T.T + t)
 
-    by_default = settings.epsilon is None and not settings.by_hand
+    by_default = settings.epsilon is None and settings.by_hand is None
     if by_default:
-        settings = _with_default_accuracy(settings, metric, theta_data)
-    rows = rows_or_means(data, local, MAX_EXACT_DIM[method], memory)
-    if bootstrap is not None and (not rows or settings.in_order):
-        drawn = "log" if rows else "means"
-        raise ArgumentError(f"bootstrap must go with steps on rows drawn at random; got local={drawn!r}")
-    problem = problem_of(data, systems, weights, rows)
-    tell("planning", 0, 1)
+        settings = _with_default_accuracy(settings, metric, theta)
+    rows = uses_rows(data, local, MAX_EXACT_DIM[method], memory)
+    problem = make_problem(data, systems, weights, rows)
+    report("planning", 0, 1)
     try:
-        short = rows and local == "auto" and bootstrap is None
-        made = _short(problem, settings) if short else planned(problem, settings)
-        if made is None:
-            rows, problem = False, problem_of(data, systems, weights, False)
-            made = planned(problem, settings)
+        plan = _quick_plan(problem, settings) if rows and local == "auto" else planned(problem, settings)
+        if plan is None:
+            rows, problem = False, make_problem(data, systems, weights, False)
+            plan = planned(problem, settings)
     except (ArgumentError, PrecisionError) as error:
         if not by_default:
             raise
         raise SiteDataError(unreachable(A, data.names, str(error))) from error
-    outcome = run(problem, made, settings, lambda done, total: tell("running", done, total))
+    outcome = run(problem, plan, settings, lambda done, total: report("running", done, total))
     warn_if_coarse(outcome, settings, metric)
-    original = data.scale.original()
-    T, t = original
-    names = [site.name for site in data.sites]
     out = Fit(
         task=data.task,
         names=data.names,
-        theta=T @ theta_data + t,
+        theta=T @ theta + t,
         columns=data.columns.state,
         covariance=T @ covariance @ T.T,
         protocol=T @ outcome.theta + t,
-        optimisation=of_the_run(outcome, T),
+        optimisation=optimisation_error(outcome, T),
         plan=outcome.plan,
         epsilon=settings.epsilon,
-        error=by_origin(outcome, metric, covariance),
-        per_site=site_reports(names, systems, found, weights, A, original, outcome, theta_data, metric),
+        error=error_by_origin(outcome, found),
+        per_site=site_reports(found, outcome),
         weight=weight,
         local=("log" if settings.in_order else "rows") if rows else "means",
         centred=centred,
+        bootstrap=replicas,
         made_by={"versions": versions()},
     )
-    if baselines:
-        out = replace(
-            out, baselines=compare(out.protocol, out.theta, out.covariance, out.plan, systems, weights, original)
-        )
-    if bootstrap is not None:
-        tell("bootstrap", 0, 1)
-        blocks = block_length(found)
-        coarse = _coarser(problem, outcome, settings, metric)
-        check_work("bootstrap", bootstrap, problem, coarse.samples)
-        out = replace(out, bootstrap=_replicas(problem, coarse, bootstrap, blocks, settings.seed, centred, original))
-    return out
+    if not baselines:
+        return out
+    average = weights @ np.stack([s.theta for s in out.per_site])
+    beside = compare(out.protocol, out.theta, average, out.standard_error, out.plan, len(names))
+    return replace(out, baselines=beside)
 
 
-def _short(problem: Problem, s: Settings) -> Plan | None:
+def _quick_plan(problem: Problem, s: FitSettings) -> Plan | None:
     """A plan on rows that takes seconds; None where they cannot reach the accuracy so soon."""
     try:
-        made = planned(problem, s)
+        plan = planned(problem, s)
     except (ArgumentError, PrecisionError):  # out of reach for any step size, or for exact theory
         return None
-    return made if problem.n_agents * made.samples <= LONG else None
+    return plan if problem.n_agents * plan.samples <= SECONDS_OF_STEPS else None
 
 
-def _coarser(problem: Problem, outcome: Outcome, s: Settings, metric: Metric) -> Plan:
-    """The run of the replicas: as planned, but no finer than a spread needs."""
-    epsilon = min(REPLICAS / metric.stretch, 0.5 * float(np.linalg.norm(problem.theta_star)))
-    if s.epsilon is None or epsilon <= s.epsilon:
-        return outcome.plan
-    return planned(problem, replace(s, epsilon=epsilon))
+def _replicas(data: PooledData, found: Estimate, count: int, centred: bool, seed: int, report: FitProgress) -> Floats:
+    """The solutions of reweighted data : (count, d), in the run's coordinates; rows of a window share their weight."""
+    check_work(count, sum(s.n for s in found.scores), len(found.A))
 
+    def pieces(c: int) -> Iterator[Piece]:
+        report("bootstrap", c, len(found.names))
+        return data.pieces(c)
 
-def _replicas(
-    problem: Problem, made: Plan, count: int, blocks: int, seed: int, centred: bool, original: tuple[Any, Any]
-) -> Bootstrap:
-    """The run on reweighted rows, on the original scale; rows of a window share their weight."""
-    T, t = original
-    found = run_replicas(
-        problem, made.algorithm, made.rounds, replicas=count, run_seed=seed, blocks=blocks, centred=centred
-    )
-    return Bootstrap(T @ found.theta + t, found.replicas @ T.T + t)
-
-
-def _settings(
-    method: str,
-    epsilon: float | None,
-    step_size: float | None,
-    local_steps: int | None,
-    rounds: int | None,
-    max_samples: float | None,
-    local: str,
-    seed: int,
-) -> Settings:
-    checks.choice("method", method, METHODS)
-    by_hand = {"step_size": step_size, "local_steps": local_steps, "rounds": rounds}
-    given = [name for name, value in by_hand.items() if value is not None]
-    if given and epsilon is not None:
-        raise ArgumentError(f"epsilon and {given[0]} must not both be given: one follows from the other; got both")
-    if given and len(given) < 3:
-        lacking = next(name for name in by_hand if name not in given)
-        raise ArgumentError(f"step_size, local_steps and rounds must be given together; got no {lacking}")
-    return Settings(
-        method,
-        None if epsilon is None else checks.real("epsilon", epsilon, above=0),
-        None if step_size is None else checks.real("step_size", step_size, above=0),
-        None if local_steps is None else checks.integer("local_steps", local_steps, at_least=1),
-        None if rounds is None else checks.integer("rounds", rounds, at_least=1),
-        max_samples,
-        local == "log",
-        checks.integer("seed", seed),
+    return reweighted_solutions(
+        pieces,
+        found.weights,
+        data.penalty,
+        found.A,
+        replicas=count,
+        block=block_length(found.scores),
+        centred=centred,
+        seed=seed,
     )
 
 
-def _with_default_accuracy(s: Settings, metric: Metric, theta: Floats) -> Settings:
+def _with_default_accuracy(s: FitSettings, metric: Metric, theta: Floats) -> FitSettings:
     """epsilon with E delta^T Sigma^-1 delta <= epsilon^2 / (smallest eigenvalue of Sigma) = ACCURACY^2; less where the
     start is already as near as that, but never nothing."""
     size = float(np.linalg.norm(theta))

@@ -21,12 +21,12 @@ import numpy as np
 from .. import checks
 from ..checks import Floats
 from ..errors import SiteDataError
-from .columns import Columns, chosen
+from .arrays import piece_rows
+from .columns import Columns, choose_columns
 from .fitted import Fit
-from .numbers import piece_rows
 from .observe import raw, recorded
-from .sites import Site, open_sites
-from .summaries import Summary, summary
+from .site_readers import Site, open_sites
+from .site_sums import Summary, summary
 from .tasks import Regression, Task, Value
 
 ALL = "all"
@@ -79,7 +79,7 @@ def evaluate(fit: Fit, sites: Sequence[Any]) -> list[Residuals] | list[TDErrors]
     checks.instance("fit", fit, Fit, "what fl.fit(...) returns")
     task = _as_fitted(fit)
     opened = open_sites(sites, task)
-    columns = chosen(task, opened)
+    columns = choose_columns(task, opened)
     if columns.state != fit.columns:
         raise SiteDataError(
             f"{opened[0].name} must have the columns of the model, {', '.join(fit.columns[:6])}; "

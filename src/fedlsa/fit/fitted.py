@@ -17,9 +17,9 @@ from ..frozen import ReadOnly
 from ..problems import features as maps
 from ..theory.planner import Plan
 from .arrays import by_name, has_names
-from .baselines import Baseline
 from .bootstrap import Bootstrap
 from .models import read_model, write_model
+from .one_message import Baseline
 from .tasks import Regression, Task
 
 SHOWN = 20  # coefficients in a repr, which is to fit on a screen
@@ -39,7 +39,7 @@ class SiteReport(Displayed, ReadOnly):
     """How one site stands to the shared answer.
 
     theta : its own solution, NaN where its data leave it open, on the original scale. All lengths are in standard
-    errors of the shared answer (metric.py), whatever the units of the columns:
+    errors of the shared answer (error_sources.py), whatever the units of the columns:
     distance : of theta_c from theta; influence : of w_c A^-1 xi_star_c, how far the site draws the shared answer its
     way, which is what drift is made of; noise : root mean squared error that its draws put into the run, at most;
     finite_data : that its finite data put into theta

@@ -20,8 +20,8 @@ from ..errors import ArgumentError, FedLSAError, FedLSAWarning, ResultFileError
 from ..files import reason, replacing
 from ..problems import features as maps
 from ..theory.planner import Plan
-from .baselines import Baseline
 from .bootstrap import Bootstrap
+from .one_message import Baseline
 from .tasks import Regression, Task, Value
 
 FORMAT, VERSION = "fedlsa-fit", 2

@@ -12,9 +12,9 @@ from ..errors import ArgumentError, ArgumentTypeError, SiteDataError
 from ..problems import features as maps
 from ..problems.system import Flags
 from ..problems.transitions import traces
+from .arrays import piece_rows
 from .columns import Columns
-from .numbers import piece_rows
-from .sites import Site
+from .site_readers import Site
 from .tasks import Regression, Task, Value
 
 MAPPED = 512  # numbers that a feature map of unknown dimension is thought to make of a row
@@ -33,7 +33,7 @@ class Piece:
         """What it takes in memory."""
         return self.y.nbytes + self.u.nbytes + (0 if self.v is self.u else self.v.nbytes)
 
-    def scaled(self, scale: Scale, by_rows: bool = False) -> Piece:
+    def scaled(self, scale: FeatureScale, by_rows: bool = False) -> Piece:
         """The piece in the run's coordinates; by_rows : with each row in one place, for steps on single rows."""
         u = scale.applied(self.u, by_rows)
         v = u if self.v is self.u else scale.applied(self.v, by_rows)
@@ -41,7 +41,7 @@ class Piece:
 
 
 @dataclass(frozen=True, eq=False)
-class Scale:
+class FeatureScale:
     """The run's coordinates: feature j is (x_j - centre_j) / spread_j, the target (y - y_centre) / y_spread.
 
     All are computed from sums over the sites. With an intercept the last feature is 1.
@@ -94,7 +94,7 @@ def raw(site: Site, task: Task, columns: Columns) -> Iterator[tuple[Floats, Floa
         yield x[:, : x.shape[1] - task.intercept], piece[columns.reward]
 
 
-def observations(site: Site, task: Task, columns: Columns, scale: Scale) -> Iterator[Piece]:
+def observations(site: Site, task: Task, columns: Columns, scale: FeatureScale) -> Iterator[Piece]:
     """The observations of a site in the run's coordinates, piece by piece; a log's traces go on across pieces."""
     for _, piece in recorded(site, task, columns):
         yield piece.scaled(scale)

@@ -14,34 +14,33 @@ from ..checks import Floats
 from ..engine.simulate import available_cores
 from ..errors import SiteDataError
 from ..problems.features import FeatureMap
-from .columns import Columns, chosen, numbers_states, what_are_they
-from .observe import Piece, Scale, observations, recorded
-from .sites import Site
-from .summaries import Summary, none_there, scale_of
-from .systems import Sums, System, system
+from .columns import Columns, choose_columns, integers_error, may_number_states
+from .observe import FeatureScale, Piece, observations, recorded
+from .site_readers import Site
+from .site_sums import Summary, System, SystemSums, no_rows, scale_of, system
 from .tasks import Regression, Task
 
-Progress = Callable[[str, float, float], None]  # what is being done, how much of it, out of how much
-MOST = 8  # sites that are read at the same time
+FitProgress = Callable[[str, float, float], None]  # what is being done, how much of it, out of how much
+MAX_READERS = 8  # sites that are read at the same time
 T = TypeVar("T")
 Watch = Callable[[Iterable[T]], Iterator[T]]
 
 
 @dataclass(frozen=True, eq=False)
-class Data:
+class PooledData:
     """The sites with what their passes need; `kept` holds the pieces of each site where they fit into memory."""
 
     sites: list[Site]
     task: Task
     columns: Columns
-    scale: Scale
+    scale: FeatureScale
     kept: list[list[Piece]] | None
 
     def pieces(self, c: int) -> Iterator[Piece]:
         """The observations of site c, from memory or from its file."""
         return iter(self.kept[c]) if self.kept else observations(self.sites[c], self.task, self.columns, self.scale)
 
-    def each(self, what: str, tell: Progress, work: Callable[[int, Iterator[Piece]], T]) -> list[T]:
+    def each(self, what: str, tell: FitProgress, work: Callable[[int, Iterator[Piece]], T]) -> list[T]:
         """work(c, the pieces of site c) for every site."""
         return _each(self.sites, self.task, what, tell, lambda c, watch: work(c, watch(self.pieces(c))))
 
@@ -62,18 +61,18 @@ class Data:
 
 
 def read(
-    sites: list[Site], task: Task, weight: str, memory: float, tell: Progress
-) -> tuple[Data, Floats, list[System]]:
+    sites: list[Site], task: Task, weight: str, memory: float, tell: FitProgress
+) -> tuple[PooledData, Floats, list[System]]:
     """The data with their scale, the weights of the sites, and their systems in the run's coordinates.
 
     One pass over the files, and a second one where features are to be standardised and do not fit into memory.
     """
-    columns = chosen(task, sites)
+    columns = choose_columns(task, sites)
     room = _Room(memory)
 
-    def first(c: int, watch: Watch[Any]) -> tuple[Summary, Sums | None, list[Piece], bool]:
+    def first(c: int, watch: Watch[Any]) -> tuple[Summary, SystemSums | None, list[Piece], bool]:
         total: Summary | None = None
-        sums: Sums | None = None
+        sums: SystemSums | None = None
         held: list[Piece] = []
         integers = True
         for x, p in watch(recorded(sites[c], task, columns)):
@@ -81,19 +80,19 @@ def read(
                 part = Summary.of(x[:, : x.shape[1] - task.intercept], p.y)
                 total = part if total is None else total + part
                 if not task.scaled:
-                    sums = Sums.of(p) if sums is None else sums + Sums.of(p)
-            integers = integers and numbers_states(task, columns, x)
+                    sums = SystemSums.of(p) if sums is None else sums + SystemSums.of(p)
+            integers = integers and may_number_states(task, columns, x)
             held.append(p)
             if not room.take(p.nbytes):
                 held.clear()
         if total is None:
-            raise none_there(sites[c].name)
+            raise no_rows(sites[c].name)
         total.check_size(sites[c].name)
         return total, sums, held, integers
 
     found = _each(sites, task, "reading", tell, first)
     if all(integers for _, _, _, integers in found):
-        raise what_are_they(sites[0].name, columns.state[0])
+        raise integers_error(sites[0].name, columns.state[0])
     parts = [part for part, _, _, _ in found]
     counts = np.array([p.n for p in parts], np.float64)
     weights = np.full(len(sites), 1 / len(sites)) if weight == "sites" else counts / counts.sum()
@@ -103,7 +102,7 @@ def read(
             rule = f"the feature map must give as many features at every site, {k} at {sites[0].name}"
             raise SiteDataError(f"{rule}; got {len(part.mean) - 1} at {site.name}")
     scale = scale_of(task, parts, weights, _feature_names(task, columns, k), [s.name for s in sites])
-    data = Data(sites, task, columns, scale, None)
+    data = PooledData(sites, task, columns, scale, None)
     kept = []
     for _, _, held, _ in found:
         kept.append([p.scaled(scale, by_rows=True) for p in held] if room.left >= 0 else [])
@@ -132,7 +131,7 @@ class _Stopped(Exception):
     """Another site's pass has failed, or was interrupted: this one need not go on."""
 
 
-def _each(sites: list[Site], task: Task, what: str, tell: Progress, work: Callable[[int, Watch[Any]], T]) -> list[T]:
+def _each(sites: list[Site], task: Task, what: str, tell: FitProgress, work: Callable[[int, Watch[Any]], T]) -> list[T]:
     """work(c, watch) for every site, several at a time where the machine has the cores; errors in the sites' order.
 
     watch : goes round what the work goes through, so that it ends soon after an error or an interruption
@@ -165,7 +164,7 @@ def _threads(task: Task, N: int) -> int:
     """As many as there are cores, but pieces of few sites in memory at a time; one for a feature map of the user's own,
     which may not bear more."""
     own = None if isinstance(task, Regression) else task.features
-    return min(N, available_cores(), MOST) if own is None or isinstance(own, (FeatureMap, np.ndarray)) else 1
+    return min(N, available_cores(), MAX_READERS) if own is None or isinstance(own, (FeatureMap, np.ndarray)) else 1
 
 
 def _feature_names(task: Task, columns: Columns, k: int) -> tuple[str, ...]:

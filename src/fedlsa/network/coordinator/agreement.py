@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from ...checks import Floats
 from ...errors import MessageError, NetworkError
-from ...fit.observe import Scale
+from ...fit.observe import FeatureScale
 from ..folder.config import Network
 from ..protocol.messages import Describe, Description, Measure, Measurement, Refusal
 from ..protocol.records import Message, Record, printable
@@ -83,7 +83,7 @@ def agree(
 
 
 def introduce(
-    network: Network, run: Run, transport: Transport, options: StartOptions, scale: Scale, sites: Sequence[str]
+    network: Network, run: Run, transport: Transport, options: StartOptions, scale: FeatureScale, sites: Sequence[str]
 ) -> None:
     """Tell sites that have lost it what the run is."""
     for order in (_describe(network, run, options), _measure(run, scale)):
@@ -96,7 +96,7 @@ def _describe(network: Network, run: Run, options: StartOptions) -> Record:
     return Describe(run.name, run_terms(network.task, options.coding, options.local, run.token)).record()
 
 
-def _measure(run: Run, scale: Scale) -> Record:
+def _measure(run: Run, scale: FeatureScale) -> Record:
     return Measure(run.name, **vars(scale), moments=True).record()
 
 

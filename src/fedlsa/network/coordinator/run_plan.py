@@ -45,9 +45,8 @@ from ... import checks
 from ...algorithms import METHODS
 from ...checks import Floats
 from ...errors import ArgumentError, SiteDataError
-from ...fit.observe import Scale
-from ...fit.summaries import Summary, scale_of, unscaled
-from ...fit.systems import System, solution
+from ...fit.observe import FeatureScale
+from ...fit.site_sums import Summary, System, scale_of, solution, unscaled
 from ...fit.tasks import Task
 from ...theory.moments import Moments
 from ...theory.planner import MAX_EXACT_DIM, Plan, plan
@@ -82,7 +81,7 @@ def weights_of(descriptions: Sequence[Description], weight: str) -> Floats:
     return rows / rows.sum()
 
 
-def scale_from(descriptions: Sequence[Description], task: Task, weights: Floats, sites: Sequence[str]) -> Scale:
+def scale_from(descriptions: Sequence[Description], task: Task, weights: Floats, sites: Sequence[str]) -> FeatureScale:
     """The coordinates of the run from the sites' sums, as fl.fit has them; sites that do not fit together are told."""
     names = json.loads(descriptions[0].names)
     for said, site in zip(descriptions, sites, strict=True):

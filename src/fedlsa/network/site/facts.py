@@ -14,11 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...checks import Floats
-from ...fit.columns import Columns, chosen, numbers_states, what_are_they
-from ...fit.observe import Piece, Scale, observations, recorded
-from ...fit.reading import Data
-from ...fit.summaries import Summary, none_there, unscaled
-from ...fit.systems import Sums, null_space
+from ...fit.columns import Columns, choose_columns, integers_error, may_number_states
+from ...fit.observe import FeatureScale, Piece, observations, recorded
+from ...fit.reading import PooledData
+from ...fit.site_sums import Summary, SystemSums, no_rows, null_space, unscaled
 from ...fit.tasks import Regression, Task
 from ...theory import tuning
 from ...theory.symmetric import symkron, triangle
@@ -39,7 +38,7 @@ TAILS = 4  # times (d + 2) L^2, as Gaussian rows have it, that E[A(z)^T A(z)] ma
 
 def check(site: SiteData, task: Task) -> list[str]:
     """Read every row once, as a run would; what was found, in plain words. Data that cannot be used: SiteDataError."""
-    columns = chosen(task, [site])
+    columns = choose_columns(task, [site])
     summary, sums = _read(site, task, columns)
     d = len(sums.b)
     lines = [
@@ -66,21 +65,23 @@ def check(site: SiteData, task: Task) -> list[str]:
 
 def describe(site: SiteData, task: Task, experiment: str) -> Description:
     """Rows, names of coefficients, and for a task with a scale the sums of its columns (fit/summaries.py)."""
-    columns = chosen(task, [site])
+    columns = choose_columns(task, [site])
     summary, _ = _read(site, task, columns)
     names = json.dumps(_names(site, task, columns, summary))
     sums = (summary.mean, summary.scatter, summary.largest) if task.scaled else (np.empty(0),) * 3
     return Description(experiment, summary.n, names, *sums)
 
 
-def measure(site: SiteData, task: Task, scale: Scale, experiment: str, share_moments: bool = False) -> Measurement:
+def measure(
+    site: SiteData, task: Task, scale: FeatureScale, experiment: str, share_moments: bool = False
+) -> Measurement:
     """The three scalars, in the run's coordinates, and the moments where the site shares them and d <= MOMENTS.
 
     lowest, highest : extreme eigenvalues of the symmetric part of A_c. Where rows are so uneven that the eigenvalue
         would promise too much, (E[A(z)^T A(z)] beyond TAILS (d + 2) highest^2), highest is the number that does not
     noise : the larger trace of the noise at the site's own solution and at 0, where runs start
     """
-    columns, ridge, d = chosen(task, [site]), ridge_of(task), scale.dim
+    columns, ridge, d = choose_columns(task, [site]), ridge_of(task), scale.dim
     check_scale(task, columns, scale)
     m = _moments(observations(site, task, columns, scale), site.name, d)
     own = m.sums.system(ridge)
@@ -147,7 +148,7 @@ def leaves(
 class _Moments:
     """Sums of u v^T and y u, and W = E[|u|^2 w w^T] : (d + 1, d + 1)."""
 
-    sums: Sums
+    sums: SystemSums
     W: Floats
 
     def noise_at(self, theta: Floats) -> float:
@@ -158,18 +159,18 @@ class _Moments:
 
 
 def _moments(pieces: Iterable[Piece], name: str, d: int) -> _Moments:
-    total: Sums | None = None
+    total: SystemSums | None = None
     W = np.zeros((d + 1, d + 1))
     for p in pieces:
-        total = Sums.of(p) if total is None else total + Sums.of(p)
+        total = SystemSums.of(p) if total is None else total + SystemSums.of(p)
         w = np.column_stack([p.v, -p.y])
         W += (w * np.einsum("nd,nd->n", p.u, p.u)[:, None]).T @ w
     if total is None:
-        raise none_there(name)
+        raise no_rows(name)
     return _Moments(total, W / total.n)
 
 
-def _noise_map(pieces: Iterable[Piece], sums: Sums) -> Floats:
+def _noise_map(pieces: Iterable[Piece], sums: SystemSums) -> Floats:
     """The map svec(h h^T) -> svec(Cov(A(z) theta - b(z))) of theory/moments.py, from the rows piece by piece."""
     d = len(sums.b)
     (i, j), (k, q) = triangle(d), triangle(d + 1)
@@ -184,20 +185,20 @@ def _noise_map(pieces: Iterable[Piece], sums: Sums) -> Floats:
     return np.where(k == q, 1.0, 2.0) * (total / sums.n) - symkron(mean)
 
 
-def _read(site: SiteData, task: Task, columns: Columns) -> tuple[Summary, Sums]:
+def _read(site: SiteData, task: Task, columns: Columns) -> tuple[Summary, SystemSums]:
     """One pass over the rows as they are recorded."""
     summary: Summary | None = None
-    sums: Sums | None = None
+    sums: SystemSums | None = None
     integers = True
     for x, p in _all_rows(site, task, columns):
-        integers = integers and numbers_states(task, columns, x)
+        integers = integers and may_number_states(task, columns, x)
         part = Summary.of(x[:, : x.shape[1] - task.intercept], p.y)
         summary = part if summary is None else summary + part
-        sums = Sums.of(p) if sums is None else sums + Sums.of(p)
+        sums = SystemSums.of(p) if sums is None else sums + SystemSums.of(p)
     if summary is None or sums is None:
-        raise none_there(site.name)
+        raise no_rows(site.name)
     if integers:
-        raise what_are_they(site.name, columns.state[0])
+        raise integers_error(site.name, columns.state[0])
     summary.check_size(site.name)
     return summary, sums
 
@@ -209,7 +210,7 @@ def _all_rows(site: SiteData, task: Task, columns: Columns) -> Iterator[tuple[Fl
 
 def _names(site: SiteData, task: Task, columns: Columns, summary: Summary) -> list[str]:
     scale = unscaled(len(summary.mean) - 1, task.intercept)
-    return list(Data([site], task, columns, scale, None).names)
+    return list(PooledData([site], task, columns, scale, None).names)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -21,7 +21,7 @@ import numpy as np
 
 from ...engine.local import Means, Rows
 from ...errors import FedLSAError, MessageError, ResultFileError
-from ...fit.observe import Scale
+from ...fit.observe import FeatureScale
 from ...fit.tasks import Task
 from ..disk import load_state, read_json, save_state, write_json
 from ..folder.config import task_text
@@ -119,7 +119,7 @@ class OrderHandler:
 
     def _measure(self, message: Measure) -> Message:
         known = self._known(message.experiment)
-        scale = Scale(message.centre, message.spread, message.y_centre, message.y_spread, message.intercept)
+        scale = FeatureScale(message.centre, message.spread, message.y_centre, message.y_spread, message.intercept)
         known["scale"] = scale_to_json(scale)
         self._remember(message.experiment, known)
         self.local.pop(message.experiment, None)
@@ -190,12 +190,12 @@ class OrderHandler:
         write_json(self._path(experiment, "json"), known, "a site's note")
 
 
-def scale_to_json(scale: Scale) -> dict[str, Any]:
+def scale_to_json(scale: FeatureScale) -> dict[str, Any]:
     """A scale as JSON holds it, to the last bit."""
     return {k: np.asarray(v).tolist() for k, v in asdict(scale).items()}
 
 
-def scale_from_json(content: Mapping[str, Any]) -> Scale:
+def scale_from_json(content: Mapping[str, Any]) -> FeatureScale:
     """The scale that `scale_to_json` wrote."""
     values: dict[str, Any] = {k: np.array(v, np.float64) if isinstance(v, list) else v for k, v in content.items()}
-    return Scale(**values)
+    return FeatureScale(**values)

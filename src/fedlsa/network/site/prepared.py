@@ -24,10 +24,9 @@ import numpy as np
 from ...engine.local import Means, Rows, alias_slots
 from ...errors import ArgumentError, SiteDataError
 from ...files import reason
-from ...fit.columns import Columns, chosen
-from ...fit.observe import Piece, Scale, observations
-from ...fit.summaries import none_there
-from ...fit.systems import Sums
+from ...fit.columns import Columns, choose_columns
+from ...fit.observe import FeatureScale, Piece, observations
+from ...fit.site_sums import SystemSums, no_rows
 from ...fit.tasks import Regression, Task
 from ...problems.features import FeatureMap
 from ..folder.config import task_text
@@ -39,7 +38,7 @@ FOLDER = "prepared"
 ABANDONED = 86400  # seconds after which an unfinished folder is nobody's
 
 
-def prepared(site: SiteData, task: Task, scale: Scale, folder: Path, local: str = "rows") -> Rows | Means:
+def prepared(site: SiteData, task: Task, scale: FeatureScale, folder: Path, local: str = "rows") -> Rows | Means:
     """What the site's local steps run on, in the run's coordinates; local : "rows" drawn at random, or its "means".
 
     folder : the site's own, beneath which the numbers are kept until its file, the task or the scale changes.
@@ -65,7 +64,7 @@ def ridge_of(task: Task) -> float:
     return task.ridge if isinstance(task, Regression) else 0.0
 
 
-def check_scale(task: Task, columns: Columns, scale: Scale) -> None:
+def check_scale(task: Task, columns: Columns, scale: FeatureScale) -> None:
     """Refuse coordinates that are not those of the task's features, for they come over the wire."""
     k = len(columns.state)
     if not isinstance(task, Regression) and task.features is not None:
@@ -76,7 +75,7 @@ def check_scale(task: Task, columns: Columns, scale: Scale) -> None:
         raise ArgumentError("scale must have finite centres and positive spreads; it has others")
 
 
-def _digest(site: SiteData, task: Task, scale: Scale, local: str) -> str:
+def _digest(site: SiteData, task: Task, scale: FeatureScale, local: str) -> str:
     coordinates = {k: np.asarray(v).tolist() for k, v in asdict(scale).items()}
     made_from = [FORMAT, sys.byteorder, local, site.stamp(), task_text(task), coordinates]
     return hashlib.sha256(json.dumps(made_from, sort_keys=True).encode()).hexdigest()[:32]
@@ -104,8 +103,8 @@ def _mapped(path: Path, shape: tuple[int, ...], kind: str = "float64") -> Any:
     return np.memmap(path, kind, "r", shape=shape)
 
 
-def _write(site: SiteData, task: Task, scale: Scale, home: Path, place: Path, local: str) -> None:
-    columns = chosen(task, [site])
+def _write(site: SiteData, task: Task, scale: FeatureScale, home: Path, place: Path, local: str) -> None:
+    columns = choose_columns(task, [site])
     check_scale(task, columns, scale)
     part = home / f".{place.name}.{secrets.token_hex(4)}.part"
     try:
@@ -158,7 +157,7 @@ def _rows(pieces: Iterable[Piece], name: str, ridge: float, part: Path) -> dict[
             np.ascontiguousarray(piece.y).tofile(y)
             n += len(piece.y)
     if n == 0:
-        raise none_there(name)
+        raise no_rows(name)
     slots = alias_slots(n)
     with _new(part / "slots") as file:
         slots.tofile(file)
@@ -166,11 +165,11 @@ def _rows(pieces: Iterable[Piece], name: str, ridge: float, part: Path) -> dict[
 
 
 def _means(pieces: Iterable[Piece], name: str, ridge: float, part: Path) -> dict[str, Any]:
-    total: Sums | None = None
+    total: SystemSums | None = None
     for piece in pieces:
-        total = Sums.of(piece) if total is None else total + Sums.of(piece)
+        total = SystemSums.of(piece) if total is None else total + SystemSums.of(piece)
     if total is None:
-        raise none_there(name)
+        raise no_rows(name)
     means = total.system(ridge)
     for letter, values in (("A", means.A), ("b", means.b)):
         with _new(part / letter) as file:

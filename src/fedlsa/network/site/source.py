@@ -15,9 +15,8 @@ from ... import checks
 from ...checks import Floats
 from ...errors import ArgumentError, SiteDataError
 from ...files import reason
-from ...fit.arrays import from_columns, from_tuple, has_names
-from ...fit.numbers import ROWS
-from ...fit.sites import Site, open_sites
+from ...fit.arrays import ROWS, from_columns, from_tuple, has_names
+from ...fit.site_readers import Site, open_sites
 from ...fit.tasks import Task
 
 FORM = "package.module:function or file.py:function"

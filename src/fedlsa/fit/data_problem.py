@@ -6,15 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError, SingularSystemError, SiteDataError
-from ..problems import Problem
+from ..problems import Problem, RankOne, from_observations
+from ..problems.arguments import offsets
 from ..theory.planner import MAX_EXACT_DIM
-from .reading import Data, read
-from .run import means_problem, rows_problem
-from .sites import open_file, open_sites
-from .systems import System, solution
+from .observe import Piece
+from .reading import PooledData, read
+from .site_readers import open_file, open_sites
+from .site_sums import System, solution
 from .tasks import Regression, Task, Value
 
 MEMORY = 2**30  # bytes of rows that are kept between passes; larger files are read again, and steps use means
@@ -59,22 +63,22 @@ def prepared(
     room = checks.real("memory", memory, above=0)
     data, weights, systems = read(open_sites(sites, task), task, weight, room, lambda what, done, total: None)
     solution(systems, weights, data.names)  # its error names the columns that determine one another
-    rows = rows_or_means(data, local, min(MAX_EXACT_DIM.values()), memory)
-    problem = problem_of(data, systems, weights, rows)
+    rows = uses_rows(data, local, min(MAX_EXACT_DIM.values()), memory)
+    problem = make_problem(data, systems, weights, rows)
     return Prepared(problem, data.names, rows, data.scale.original())
 
 
-def rows_or_means(data: Data, local: str, largest: int, memory: float) -> bool:
+def uses_rows(data: PooledData, local: str, largest: int, memory: float) -> bool:
     """Whether observations are rows: where they are asked for, or where they are in memory and few-dimensional."""
     if local in ("rows", "log") and data.kept is None:
         raise ArgumentError(f"local must be 'means' where rows take more than memory, {memory:g} bytes; got {local!r}")
     return local in ("rows", "log") or (local == "auto" and data.kept is not None and data.scale.dim <= largest)
 
 
-def problem_of(data: Data, systems: Sequence[System], weights: Floats, rows: bool) -> Problem:
+def make_problem(data: PooledData, systems: Sequence[System], weights: Floats, rows: bool) -> Problem:
     """The sites' rows, or their means, as tables of observations."""
     try:
-        return rows_problem(data.kept or [], weights, data.ridge) if rows else means_problem(systems, weights)
+        return _rows_problem(data.kept or [], weights, data.ridge) if rows else _means_problem(systems, weights)
     except SingularSystemError as error:  # `solution` has scaled the columns, and found a regular system
         raise SiteDataError(
             "columns must be of comparable sizes for steps on them as they are; got columns so different in size, or "
@@ -84,5 +88,26 @@ def problem_of(data: Data, systems: Sequence[System], weights: Floats, rows: boo
 
 def columns_of(path: Any) -> list[str]:
     """The names of the columns of a site's file, Parquet or CSV, of which only the beginning or the footer is read."""
-    where = checks.path("path", path)
-    return list(open_file(where.name, where).columns)
+    file = checks.path("path", path)
+    return list(open_file(file.name, file).columns)
+
+
+def _rows_problem(sites: Sequence[Sequence[Piece]], weights: Floats, ridge: float) -> Problem:
+    """The sites' rows as tables of observations, each row with probability 1 / n_c."""
+    counts = [sum(len(p.y) for p in pieces) for pieces in sites]
+    first, K = offsets(counts), sum(counts)
+    left: NDArray[np.uint32] = np.arange(K, dtype=np.uint32)
+    pieces = [p for site in sites for p in site]
+    same = all(p.u is p.v for p in pieces)
+    rows = [p.u for p in pieces] + ([] if same else [p.v for p in pieces])
+    z = RankOne(
+        np.concatenate(rows), left, left if same else left + np.uint32(K), np.concatenate([p.y for p in pieces]), ridge
+    )
+    prob = np.repeat(1 / np.diff(first), np.diff(first))
+    return Problem(z, prob, first, np.arange(len(counts)), weights, ordered=True)
+
+
+def _means_problem(systems: Sequence[System], weights: Floats) -> Problem:
+    """The sites' means as tables of one observation each: local steps without noise."""
+    tables = [(np.ones(1), s.A[None], s.b[None]) for s in systems]
+    return from_observations(tables, weights=weights)

@@ -6,14 +6,13 @@ docs/one-shot.md says when each is the right choice.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ..checks import Floats
+from ..formatting import Displayed
 from ..theory.planner import Plan
-from .systems import System, own_solution
 
 ITERATIVE, ONE_SHOT, AVERAGE = "iterative", "one-shot system", "average of solutions"
 REVEALS = {
@@ -23,8 +22,8 @@ REVEALS = {
 }
 
 
-@dataclass(frozen=True, eq=False)
-class Baseline:
+@dataclass(frozen=True, eq=False, repr=False)
+class Baseline(Displayed):
     """A way to an answer theta : (d,), on the original scale, from the same data.
 
     distance : the largest difference of a coefficient from the data's solution, in standard errors of that solution
@@ -41,34 +40,22 @@ class Baseline:
 
 
 def compare(
-    theta: Floats,
-    solution: Floats,
-    covariance: Floats,
-    plan: Plan,
-    systems: Sequence[System],
-    weights: Floats,
-    original: tuple[Floats, Floats],
+    protocol: Floats, solution: Floats, average: Floats, deviation: Floats, plan: Plan, sites: int
 ) -> tuple[Baseline, ...]:
-    """The iterative answer theta : (d,), the protocol's, beside the two of one message.
+    """The protocol's answer beside the two of one message, each (d,) on the original scale.
 
-    solution, covariance : of the data, on the original scale like theta
-    systems : the sites', in the run's coordinates, which original = (T, t) takes to the original scale
+    solution : of the averaged system, with standard errors deviation : (d,); average : of the sites' own solutions
     """
-    T, t = original
-    N, d = len(systems), len(theta)
-    # weights add up to one, so an average on the original scale is the image of the average
-    average = T @ (weights @ np.stack([own_solution(s) for s in systems])) + t
+    N, d = sites, len(solution)
     answers = {
-        ITERATIVE: (theta, d * plan.rounds, plan.uploads, plan.bytes),
+        ITERATIVE: (protocol, d * plan.rounds, plan.uploads, plan.bytes),
         ONE_SHOT: (solution, d * d + d, N, 8 * N * (d * d + 2 * d)),
         AVERAGE: (average, d, N, 16 * N * d),
     }
-    deviation = np.sqrt(np.diag(covariance))
-    out = []
-    for name, (answer, numbers, messages, size) in answers.items():
-        far = _largest(answer - solution, deviation)
-        out.append(Baseline(name, answer, far, numbers, messages, size, REVEALS[name]))
-    return tuple(out)
+    return tuple(
+        Baseline(name, answer, _largest(answer - solution, deviation), numbers, messages, size, REVEALS[name])
+        for name, (answer, numbers, messages, size) in answers.items()
+    )
 
 
 def _largest(gap: Floats, deviation: Floats) -> float:

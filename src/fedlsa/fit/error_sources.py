@@ -1,0 +1,204 @@
+"""Where the error of an answer comes from, and which site it comes from, in standard errors of the estimate.
+
+The protocol's answer, off the data's solution, is what is left of the start, drift (FedLSA's limit bias) and the noise
+of the run's draws; the data's solution is off the truth because data are finite. All is in the run's coordinates.
+
+With Sigma the covariance of the estimate, a difference delta of d coefficients has the length
+
+    sqrt(delta^T Sigma^-1 delta / d),
+
+the same in every unit of every column, and under every linear change of coordinates: 1 for a difference as large as
+the estimate's own error. No single coefficient is off by more than sqrt(d) lengths, in its own standard errors.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import solve_continuous_lyapunov
+
+from ..checks import Floats
+from ..errors import FedLSAWarning
+from .covariance import PILOT, SHARE, Scores
+from .fitted import SiteReport
+from .planned_run import FitSettings, RunOutcome
+from .site_sums import System, own_solution
+
+NO_SPREAD = 1e-12  # of the largest eigenvalue of the correlation matrix, or of the solution's size: a rounding error
+NO_DIFFERENCE = 1e-9  # of the solution's size: what is below it, in directions without any error, is none
+UNLUCKY = 2  # times epsilon: one run may well come out this far, since epsilon is a root mean square
+
+
+@dataclass(frozen=True, eq=False)
+class Metric:
+    """whiten : (k, d) with whiten Sigma whiten^T = I; exact : (d - k, d), combinations of coefficients without error
+    of their own (data without noise), where every difference beyond `none` is infinitely many standard errors."""
+
+    whiten: Floats
+    exact: Floats
+    none: float
+
+    def length(self, delta: Floats) -> float:
+        """Of one difference : (d,); NaN where it is not known."""
+        if np.isnan(delta).any():
+            return math.nan
+        if len(self.exact) and np.abs(self.exact @ delta).max() > self.none:
+            return math.inf
+        return float(np.linalg.norm(self.whiten @ delta)) / math.sqrt(len(delta))
+
+    def spread(self, covariance: Floats) -> float:
+        """The root mean squared length of a difference with mean 0 and this covariance : (d, d)."""
+        if len(self.exact) and np.abs(self.exact @ covariance @ self.exact.T).max() > self.none**2:
+            return math.inf
+        inside = float(np.einsum("ki,ij,kj->", self.whiten, covariance, self.whiten))
+        return math.sqrt(max(inside, 0.0) / len(covariance))
+
+    def largest_spread(self, variance: float) -> float:
+        """The largest `spread` of a covariance with this trace."""
+        if variance == 0:
+            return 0.0
+        return math.inf if len(self.exact) else math.sqrt(variance / self.whiten.shape[1]) * self.stretch
+
+    @property
+    def stretch(self) -> float:
+        """The most by which a direction is stretched: 1 / sqrt(smallest eigenvalue of Sigma); inf where it is 0."""
+        return math.inf if len(self.exact) else float(np.linalg.norm(self.whiten, 2))
+
+
+def metric_of(covariance: Floats, theta: Floats) -> Metric:
+    """The metric of an estimate theta : (d,) with a covariance : (d, d)."""
+    size = float(np.linalg.norm(theta))
+    error = np.sqrt(np.maximum(np.diag(covariance), 0.0))
+    known = error > NO_SPREAD * size
+    scale = np.where(known, error, 1.0)  # to a correlation matrix: then units play no part
+    correlation = np.where(np.outer(known, known), covariance / np.outer(scale, scale), 0.0)
+    values, directions = np.linalg.eigh(correlation)
+    kept = values > NO_SPREAD * max(values[-1], 0.0) if values[-1] > 0 else np.zeros(len(values), np.bool_)
+    whiten = (directions[:, kept] / np.sqrt(values[kept])).T / scale
+    return Metric(whiten, directions[:, ~kept].T, NO_DIFFERENCE * size)
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """The data's own solution with what is known of its error, in the run's coordinates.
+
+    A : (d, d) of the shared system; theta : (d,); covariance : (d, d); systems, scores, weights : of the N sites
+    original : (T, t) with coefficients on the original scale = T theta + t : (d, d) and (d,)
+    """
+
+    names: Sequence[str]  # of the sites
+    systems: Sequence[System]
+    weights: Floats
+    A: Floats
+    theta: Floats
+    scores: Sequence[Scores]
+    covariance: Floats
+    metric: Metric
+    original: tuple[Floats, Floats]
+
+
+def warn_if_coarse(outcome: RunOutcome, settings: FitSettings, metric: Metric) -> None:
+    """Say so where the run's error is more than was asked for, or, by hand, more than that of the data."""
+    kind = "predicted" if outcome.sure else "realised"
+    rmse = math.sqrt(float(outcome.bias @ outcome.bias) + outcome.variance)
+    if settings.by_hand:
+        error = math.hypot(metric.length(outcome.bias), metric.largest_spread(outcome.variance))
+        if error > 1:
+            _warn(
+                f"the run ends at a {kind} distance of {error:.3g} standard errors from the data's solution: "
+                "more rounds or a smaller step_size would help"
+            )
+    elif settings.epsilon is not None and rmse > UNLUCKY * settings.epsilon:
+        _warn(
+            f"the run ends at a {kind} distance of {rmse:.3g} from the data's solution, more than epsilon, "
+            f"{settings.epsilon:.3g}: the plan is for rows drawn at random"
+        )
+
+
+def warn_if_small(names: Sequence[str], found: Sequence[Scores], chosen: bool, centred: bool) -> None:
+    """Say so where sites are too small for their part of the error bars; chosen : whether windows were."""
+    single = [name for name, s in zip(names, found, strict=True) if s.n == 1]
+    if single and centred:
+        _warn(
+            f"{_sites(single, len(names))} with one row: one row has no spread, so its score is taken about 0, which "
+            "is right where such sites are like the others, and too wide where they differ"
+        )
+    short = [name for name, s in zip(names, found, strict=True) if s.n > 1 and s.window >= min(s.n, PILOT) // SHARE]
+    if short and chosen:
+        _warn(
+            f"{_sites(short, len(names))} with logs too short to see how far apart rows are correlated: standard "
+            "errors may be too small; lag=... says it"
+        )
+
+
+def _sites(which: Sequence[str], count: int) -> str:
+    return f"{len(which)} of {count} sites ({which[0]}{', ...' if len(which) > 1 else ''})"
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, FedLSAWarning, stacklevel=4)
+
+
+def optimisation_error(outcome: RunOutcome, T: Floats) -> Floats:
+    """(d,): a bound on the root mean squared distance of each coefficient from the data's solution.
+
+    The mean of T (theta - solution) is known exactly; its variance in coordinate j is at most ||T_j||^2 times the
+    total variance of the run.
+    """
+    return np.sqrt((T @ outcome.bias) ** 2 + np.sum(T**2, axis=1) * outcome.variance)
+
+
+def error_by_origin(outcome: RunOutcome, found: Estimate) -> dict[str, float]:
+    """Root mean squared errors of all coefficients together, in standard errors.
+
+    "start" and "drift" are lengths of vectors that add up to the mean error of the run; "noise" is at most what is
+    given, for only the total variance of the run is known; "finite data" is 1 unless some have no error at all.
+    """
+    metric = found.metric
+    return {
+        "start": metric.length(outcome.bias - outcome.drift),
+        "drift": metric.length(outcome.drift),
+        "noise": metric.largest_spread(outcome.variance),
+        "finite data": metric.spread(found.covariance),
+    }
+
+
+def site_reports(found: Estimate, outcome: RunOutcome) -> tuple[SiteReport, ...]:
+    """How each site stands to the data's solution."""
+    (T, t), metric, inverse = found.original, found.metric, np.linalg.inv(found.A)
+    noise = metric.largest_spread(outcome.variance)
+    shares = noise_shares(found)
+    out = []
+    for name, own, s, w, share in zip(found.names, found.systems, found.scores, found.weights, shares, strict=True):
+        home = own_solution(own)
+        out.append(
+            SiteReport(
+                name=name,
+                rows=s.n,
+                weight=float(w),
+                theta=T @ home + t,
+                distance=metric.length(home - found.theta),
+                influence=metric.length(w * inverse @ s.mean),
+                noise=noise * math.sqrt(share) if noise > 0 else 0.0,
+                finite_data=metric.spread(w**2 / s.n * inverse @ s.long_run @ inverse.T),
+                window=s.window,
+            )
+        )
+    return tuple(out)
+
+
+def noise_shares(found: Estimate) -> Floats:
+    """(N,): each site's share in the squared noise, in standard errors, that small steps leave; they add up to one.
+
+    With a small step eta the iterates' covariance U solves A U + U A^T = eta sum_c w_c^2 Sigma_c, which is linear in
+    the sites' Sigma_c; so trace(W U W^T) = eta sum_c w_c^2 trace(Q Sigma_c) with A^T Q + Q A = W^T W.
+    """
+    Q = solve_continuous_lyapunov(found.A.T, found.metric.whiten.T @ found.metric.whiten)
+    parts = np.array([w**2 * np.sum(Q * s.row.T) for w, s in zip(found.weights, found.scores, strict=True)])
+    if not (np.isfinite(parts).all() and (parts >= 0).all() and parts.sum() > 0):  # no noise, or no stable small step
+        return np.full(len(parts), 1 / len(parts))
+    return np.asarray(parts / parts.sum(), np.float64)

@@ -1,0 +1,231 @@
+"""What a site's rows add up to: moments of its columns, from which features are standardised, and its linear system.
+
+Each site sends counts, means, scatters and its system's sums, never a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+
+import numpy as np
+
+from ..checks import LARGEST_REAL, Floats
+from ..errors import SiteDataError
+from .observe import FeatureScale, Piece
+from .tasks import Regression, Task, Value
+
+SINGULAR = 1e-12  # of the largest singular value, rows and columns scaled to one size: below it are rounding errors
+
+
+@dataclass(frozen=True, eq=False)
+class Summary:
+    """Of n rows: the mean (k + 1,) and scatter sum (x - mean)^2 (k + 1,) of each feature, and last of the target."""
+
+    n: int
+    mean: Floats
+    scatter: Floats
+    largest: Floats  # (k + 1,) of the absolute values, against which a scatter of rounding errors is told
+
+    @classmethod
+    def of(cls, x: Floats, y: Floats) -> Summary:
+        """The summary of features (n, k) and targets (n,)."""
+        mean = np.append(x.mean(axis=0), y.mean())
+        off, y_off = x - mean[:-1], y - mean[-1]
+        scatter = np.append(np.einsum("nk,nk->k", off, off), y_off @ y_off)
+        largest = np.append(np.maximum(x.max(axis=0), -x.min(axis=0)), np.abs(y).max())
+        return cls(len(y), mean, scatter, largest)
+
+    def check_size(self, site: str, least: float = 1 / LARGEST_REAL) -> None:
+        """Refuse columns whose numbers cannot be squared."""
+        for size in self.largest.tolist():
+            if size > LARGEST_REAL or 0 < size < least:
+                rule = f"{site} must have columns whose largest number is from {least:g} to {LARGEST_REAL:g}, or 0"
+                raise SiteDataError(f"{rule}, so that it can be squared; got {size:g}; rescale the column")
+
+    def __add__(self, other: Summary) -> Summary:
+        """The summary of the rows of both."""
+        n = self.n + other.n
+        gap = other.mean - self.mean
+        return Summary(
+            n,
+            self.mean + gap * (other.n / n),
+            self.scatter + other.scatter + gap**2 * (self.n * other.n / n),
+            np.maximum(self.largest, other.largest),
+        )
+
+
+def summary(pieces: Iterable[tuple[Floats, Floats]], name: str) -> Summary:
+    """The summary of one site's features (n, k) and targets (n,), from its pieces; name : of the site, for errors."""
+    parts = (Summary.of(x, y) for x, y in pieces)
+    with np.errstate(over="ignore", invalid="ignore"):  # check_size says it in words
+        first = next(parts, None)
+        if first is None:
+            raise no_rows(name)
+        total = reduce(add, parts, first)
+    total.check_size(name, least=0.0)
+    return total
+
+
+def no_rows(site: str) -> SiteDataError:
+    """The error for a site without rows."""
+    return SiteDataError(f"{site} must have at least one row; it has none")
+
+
+def unscaled(k: int, intercept: bool) -> FeatureScale:
+    """The original coordinates of k features."""
+    return FeatureScale(np.zeros(k), np.ones(k), 0.0, 1.0, intercept)
+
+
+def scale_of(
+    task: Task, parts: Sequence[Summary], weights: Floats, names: Sequence[str], sites: Sequence[str]
+) -> FeatureScale:
+    """The coordinates of the run: weighted means and variances over the sites' rows (weights : (N,), of the sites).
+
+    A column that is constant at every site, and has no coefficient of its own beside the intercept, is an error.
+    """
+    mean = weights @ np.stack([p.mean for p in parts])
+    within = weights @ np.stack([p.scatter / p.n for p in parts])
+    between = weights @ np.stack([(p.mean - mean) ** 2 for p in parts])
+    variance, largest = within + between, np.max([p.largest for p in parts], axis=0)
+    k, mapped = len(names), isinstance(task, Value) and task.features is not None
+    constant = variance <= (1e-12 * np.maximum(largest, 1e-300)) ** 2
+    where = sites[0] if len(sites) == 1 else f"all {len(sites)} sites ({sites[0]}, ...)"
+    for j in np.flatnonzero(constant[:k]).tolist():
+        if task.intercept and (largest[j] > 0 or not mapped):
+            raise SiteDataError(
+                f"column {names[j]!r} has the same value, {mean[j]:g}, in every row of {where}; leave it out"
+            )
+        if largest[j] == 0 and mapped:
+            raise SiteDataError(f"{names[j]} is 0 in every row of {where}: no state there has it; use a smaller map")
+        if largest[j] == 0:
+            raise SiteDataError(f"column {names[j]!r} is 0 in every row of {where}; leave it out")
+    if not task.scaled:
+        return unscaled(k, task.intercept)
+    if not task.standardise:  # centred for the sake of a ridge
+        return FeatureScale(mean[:k], np.ones(k), float(mean[k]), 1.0, task.intercept)
+    root_mean_square = np.sqrt(variance[:k] + mean[:k] ** 2)
+    if not isinstance(task, Regression) or not task.intercept:  # without a constant term features cannot be shifted
+        y_spread = np.sqrt(variance[k] + mean[k] ** 2) if isinstance(task, Regression) else 1.0
+        return FeatureScale(np.zeros(k), root_mean_square, 0.0, float(y_spread) or 1.0, task.intercept)
+    spread = np.sqrt(variance)
+    return FeatureScale(mean[:k], spread[:k], float(mean[k]), float(spread[k]) or 1.0, task.intercept)
+
+
+@dataclass(frozen=True, eq=False)
+class System:
+    """The means of A(z) : (d, d) and b(z) : (d,) over a site's n rows."""
+
+    n: int
+    A: Floats
+    b: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class SystemSums:
+    """Of u v^T : (d, d) and y u : (d,) over n rows: what pieces of a site add up to."""
+
+    n: int
+    A: Floats
+    b: Floats
+
+    @classmethod
+    def of(cls, p: Piece) -> SystemSums:
+        return cls(len(p.y), p.u.T @ p.v, p.u.T @ p.y)
+
+    def __add__(self, other: SystemSums) -> SystemSums:
+        return SystemSums(self.n + other.n, self.A + other.A, self.b + other.b)
+
+    def system(self, ridge: Floats | float) -> System:
+        """The means, with the ridge of each coefficient, (d,), or of all."""
+        return System(self.n, self.A / self.n + np.diag(np.broadcast_to(ridge, self.b.shape)), self.b / self.n)
+
+
+def system(pieces: Iterable[Piece], ridge: Floats) -> System:
+    """The system of one site, from its pieces, of which there is at least one."""
+    return reduce(add, map(SystemSums.of, pieces)).system(ridge)
+
+
+def solution(systems: Sequence[System], weights: Floats, names: Sequence[str]) -> tuple[Floats, Floats]:
+    """A = sum_c w_c A_c : (d, d), and theta with A theta = sum_c w_c b_c : (d,) (eq:lsa_syst_fed on the data).
+
+    names : of the features. Those that determine one another are an error that names them.
+    """
+    A = np.tensordot(weights, np.stack([s.A for s in systems]), 1)
+    b = weights @ np.stack([s.b for s in systems])
+    free = null_space(A)
+    if len(free):
+        raise SiteDataError(_undetermined(free, names, sum(s.n for s in systems)))
+    return A, np.asarray(np.linalg.solve(A, b), np.float64)
+
+
+def own_solution(s: System) -> Floats:
+    """The solution of a site's own system : (d,); NaN where it has none or many."""
+    if len(null_space(s.A)):
+        return np.full(len(s.b), np.nan)
+    return np.asarray(np.linalg.solve(s.A, s.b), np.float64)
+
+
+def null_space(A: Floats) -> Floats:
+    """(k, d): k independent directions with A x = 0 up to rounding errors, none for a regular matrix.
+
+    They are those of A with its rows and columns scaled to one size, so that the units of columns play no part.
+    """
+    rows = np.abs(A).max(axis=1, keepdims=True)
+    even = A / np.where(rows == 0, 1.0, rows)
+    columns = np.abs(even).max(axis=0)
+    columns[columns == 0] = 1.0
+    _, values, directions = np.linalg.svd(even / columns)
+    return np.asarray(directions[values <= SINGULAR * values[0]], np.float64)
+
+
+def _undetermined(free: Floats, names: Sequence[str], n: int) -> str:
+    """What to say of a system with many solutions: the shortest relation between columns that the data show."""
+    d = len(names)
+    if n < d:
+        return f"all sites together must have at least as many rows as coefficients, {d}; they have {n}"
+    relations = [np.flatnonzero(np.abs(x) > 1e-6 * np.abs(x).max()).tolist() for x in _echelon(free)]
+    involved = [names[j] for j in min(relations, key=len)]
+    if len(involved) == 1:
+        return f"the data of all sites together do not determine the coefficient of {involved[0]!r}; leave it out"
+    listed = ", ".join(repr(name) for name in involved[:6]) + (f" and {len(involved) - 6} more" if d > 6 else "")
+    if len(involved) <= 6:
+        listed = ", ".join(repr(name) for name in involved[:-1]) + f" and {involved[-1]!r}"
+    return (
+        f"columns {listed} determine one another in the data of all sites together: "
+        "their coefficients are not unique; leave one of them out"
+    )
+
+
+def unreachable(A: Floats, names: Sequence[str], why: str) -> str:
+    """What to say where no run is near enough to the data's solution: columns that nearly determine one another.
+
+    A : (d, d), of the shared system, in the run's coordinates; why : the planner's own words
+    """
+    scale = 1 / np.sqrt(np.maximum(np.abs(np.diag(A)), 1e-300))
+    _, values, directions = np.linalg.svd(scale[:, None] * A * scale)
+    weakest = np.abs(directions[-1])
+    involved = [repr(names[j]) for j in np.flatnonzero(weakest > 0.1 * weakest.max())[:6]]
+    what = f"columns {', '.join(involved)} nearly determine one another in the data of all sites together"
+    if len(involved) == 1:
+        what = f"the data of all sites together hardly determine the coefficient of {involved[0]}"
+    return (
+        f"{what} (condition number {values[0] / max(values[-1], 1e-300):.2g}), so that no run of local steps comes "
+        f"within a tenth of a standard error of the solution: leave one out, add a ridge, or give epsilon ({why})"
+    )
+
+
+def _echelon(directions: Floats) -> Floats:
+    """The same space by its reduced echelon form, each row scaled to its pivot: relations of few columns."""
+    out = directions / np.abs(directions).max(axis=1, keepdims=True)
+    for i in range(len(out)):
+        rest = np.abs(out[i:])
+        p, j = (int(q) for q in np.unravel_index(np.argmax(rest), rest.shape))
+        out[[i, i + p]] = out[[i + p, i]]
+        out[i] /= out[i, j]
+        for other in range(len(out)):
+            if other != i:
+                out[other] -= out[other, j] * out[i]
+    return out
