@@ -1,7 +1,9 @@
 """What MkDocs is told beyond mkdocs.yml, so that pages written for a repository's browser read well on the site."""
 
+import csv
 import re
 import sys
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ sys.path.append(str(Path(__file__).parent))
 from formulas import mathml
 
 OUTSIDE = re.compile(r"(?<!!)\[([^\]]+)\]\((\.\./[^)#]+)(?:#[^)]*)?\)")
+TABLE = re.compile(r"^\[([^\]]+)\]\(([\w-]+\.csv)\)$", re.M)
 FORMULA = re.compile(r"^\$\$(.*?)\$\$$", re.S | re.M)
 CODE = re.compile(r"(<pre.*?</pre>|<code.*?</code>|<math.*?</math>|<[^>]+>)", re.S)
 UPPER = re.compile(r"(?<=\S)\^(?:\{([^}]*)\}|(\(\w+\)|\w))")
@@ -20,14 +23,32 @@ ARGUMENT = re.compile(r"\n(?=\*{0,2}\w+(?:, \*{0,2}\w+)* : )|\n(?=Returns? )")
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Formulas are drawn; `[text](../src/file.py)`, a link in the repository, becomes text: the site has no such page.
+    """Formulas are drawn, and a line that is a link to a .csv file is its table.
+
+    `[text](../src/file.py)`, a link in the repository, becomes text: the site has no such page.
 
     Pages in a folder of docs/ link to their neighbours with `../`, so only those at the top are changed.
     """
     if "/" in page.file.src_uri:
         return markdown
+    markdown = TABLE.sub(lambda found: f"{found[1]}:\n\n{table(Path(__file__).with_name(found[2]))}", markdown)
     markdown = FORMULA.sub(lambda found: f'<div class="formula">{mathml(found[1])}</div>', markdown)
     return OUTSIDE.sub(_as_text, markdown)
+
+
+def table(path: Path) -> str:
+    """A .csv file in Markdown; a first column `section` becomes headings."""
+    with open(path, newline="", encoding="utf-8") as file:
+        head, *rows = csv.reader(file)
+    if head[0] != "section":
+        return _rows(head, rows)
+    parts = [(name, [row[1:] for row in part]) for name, part in groupby(rows, key=lambda row: row[0])]
+    return "\n\n".join(f"## {name}\n\n{_rows(head[1:], part)}" for name, part in parts)
+
+
+def _rows(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def _as_text(link: re.Match[str]) -> str:
