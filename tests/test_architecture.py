@@ -1,6 +1,7 @@
 """The shape of the source: imports point one way, files stay short, what is public is explained."""
 
 import ast
+import csv
 import importlib
 import inspect
 import re
@@ -111,3 +112,38 @@ def test_figures_stand_at_the_front_door_and_matplotlib_waits_until_one_is_drawn
 def test_no_two_test_files_share_a_name():
     names = [f.name for f in Path(__file__).parent.rglob("test_*.py")]
     assert sorted(names) == sorted(set(names))  # pytest imports them by name and refuses the second
+
+
+PAGE = (SOURCE.parents[1] / "docs" / "architecture.md").read_text(encoding="utf8")
+
+
+def test_the_page_on_architecture_lists_every_room_and_every_shared_module():
+    rooms = re.findall(r"^\| `(\w+)/` \|", PAGE, re.M)
+    shared = re.search(r"^Beside them stand (.*?), which every room", PAGE, re.M | re.S)[1]
+    files = re.findall(r"`(\w+)\.py`", shared)
+    assert rooms == [name for name in ORDER if name in rooms]  # in the order of imports
+    assert sorted([*rooms, *files]) == sorted(ORDER)
+
+
+def test_the_page_on_architecture_names_files_that_exist():
+    named = set(re.findall(r"`([\w/]+(?:\.py|/))`", PAGE))
+    assert len(named) > 25
+    root = SOURCE.parents[1]
+    assert [name for name in named if not ((SOURCE / name).exists() or (root / name).exists())] == []
+
+
+def test_a_call_passes_through_the_files_of_the_page_in_their_order():
+    life = PAGE.partition("## The life of a call")[2].partition("\n## ")[0]
+    files = re.findall(r"^\d\. `engine/(\w+)\.py`", life, re.M)
+    assert files == ["simulate", "outcome_tables", "jobs", "schedule", "cpu", "cpu_kernel"]
+    assert {"outcome_tables", "jobs", "cpu"} <= {m.rpartition(".")[2] for m in imports("fedlsa.engine.simulate")}
+    assert {"schedule", "cpu_kernel", "cpu_steps"} <= {m.rpartition(".")[2] for m in imports("fedlsa.engine.cpu")}
+
+
+def test_the_table_of_routes_is_that_of_the_code():
+    from fedlsa.theory import routes
+
+    with open(SOURCE.parents[1] / "docs" / "routes.csv", newline="", encoding="utf8") as file:
+        rows = ["| " + " | ".join(row) + " |" for row in csv.reader(file)]
+    head, _, *lines = routes.table().splitlines()
+    assert rows == [head, *lines]
