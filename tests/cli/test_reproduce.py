@@ -73,7 +73,6 @@ def test_a_claim_that_comes_out_otherwise_is_exit_code_one(fedlsa, monkeypatch):
         claim(9.5, at_most=5.0, kind="check"),
     )
     monkeypatch.setitem(EXPERIMENTS, "mine", Experiment("mine", "Mine", (), claims=claims))
-    monkeypatch.setattr("fedlsa.experiments.reproduction.Drawers.begin", lambda *_: None)
     monkeypatch.setattr("fedlsa.cli.reproduce_command.MOST_DRAWERS", 0)
     code, out, err = fedlsa("reproduce", "mine", "--preset", "paper")
     assert code == 1

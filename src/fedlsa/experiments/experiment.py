@@ -189,9 +189,14 @@ class Outcome:
 
     experiment: Experiment
     scale: Scale
-    figures: dict[str, Path]  # by the name of the picture; the PNG, the PDF stands beside it
+    figures: Mapping[str, Path]  # by the name of the picture; the PNG, the PDF stands beside it
     tables: Mapping[str, Sequence[Row]]  # by the name of the table
-    verdicts: Sequence[Verdict]
+    values: Sequence[Sequence[float]]  # of the claims: here, and on other instances
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        pairs = zip(self.experiment.claims, self.values, strict=True)
+        return [Verdict(claim, self.scale, here, tuple(others)) for claim, (here, *others) in pairs]
 
 
 def command(experiment: Experiment, scale: Scale) -> str:

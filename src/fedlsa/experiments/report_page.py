@@ -17,11 +17,14 @@ from string import Template
 from typing import Any
 
 from ..files import replacing
-from .experiment import SOURCES, Claim, Outcome, Row, Scale, Verdict, command
+from .experiment import SOURCES, Claim, Outcome, Scale, Verdict, command
 
 HOLDS, NOT_AS_STATED, FAILED = "holds", "does not hold as stated", "FAILED"
 MARKS = {HOLDS: "good", NOT_AS_STATED: "note", FAILED: "bad"}
 COUNTED = {HOLDS: "hold", NOT_AS_STATED: "not as stated", FAILED: "FAILED"}
+CLAIM_COLUMNS = (
+    "experiment preset seeds claim kind source quote value at_least at_most verdict other_instances holds_on"
+)
 MOST_LISTED = 8  # values of a setting that are listed one by one
 Sections = list[tuple[str, list[Outcome]]]  # experiments by name, each with its outcomes at every scale
 
@@ -44,8 +47,8 @@ figcaption, caption { padding: 0.4rem 0; text-align: left; color: var(--soft); f
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-size: 0.9rem; font-variant-numeric: tabular-nums; }
 th, td { padding: 0.3rem 0.7rem 0.3rem 0; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
-tbody th { font-weight: normal; }
 pre { overflow-x: auto; padding: 0.6rem; border: 1px solid var(--line); }
+tbody th { font-weight: normal; }
 code, pre { font-size: 0.9em; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: 0.2rem 1rem; font-size: 0.9rem; }
 dt { color: var(--soft); } dd { margin: 0; }
@@ -87,13 +90,23 @@ $sections
 
 def write(outcomes: Sequence[Outcome], out: Path) -> Path:
     """Write `out`/report/index.html and, for programs, claims.csv beside it; the path of the page."""
-    folder = out / "report"
-    folder.mkdir(parents=True, exist_ok=True)
-    files = {"index.html": page(outcomes), "claims.csv": claims(outcomes)}
-    for name, text in files.items():
-        with replacing(folder / name, "the report") as part:
-            part.write_bytes(text.encode())
-    return folder / "index.html"
+    write_text(out / "report" / "claims.csv", claims(outcomes), "the report")
+    return write_text(out / "report" / "index.html", page(outcomes), "the report")
+
+
+def write_text(path: Path, text: str, what: str) -> Path:
+    """A text on disk, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path, what) as part:
+        part.write_bytes(text.encode())
+    return path
+
+
+def csv_text(headings: Iterable[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table as CSV."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([list(headings), *rows])
+    return text.getvalue()
 
 
 def page(outcomes: Sequence[Outcome]) -> str:
@@ -135,17 +148,14 @@ def number(value: Any) -> str:
 
 def claims(outcomes: Sequence[Outcome]) -> str:
     """Every verdict as CSV."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    head = ["experiment", "preset", "seeds", "claim", "kind", "source", "quote"]
-    writer.writerow([*head, "value", "at_least", "at_most", "verdict", "other_instances", "holds_on"])
+    rows = []
     for o in outcomes:
         for v in o.verdicts:
             c = v.claim
-            bounds = [repr(float(x)) for x in (v.value, c.at_least, c.at_most)]
             first = [o.experiment.name, o.scale.preset, o.scale.seeds, c.name, c.kind, c.source, c.quote]
-            writer.writerow([*first, *bounds, verdict_words(v), len(v.others), v.holds_elsewhere])
-    return text.getvalue()
+            bounds = [float(x) for x in (v.value, c.at_least, c.at_most)]
+            rows.append([*first, *bounds, verdict_words(v), len(v.others), v.holds_elsewhere])
+    return csv_text(CLAIM_COLUMNS.split(), rows)
 
 
 def counts(verdicts: Iterable[Verdict]) -> dict[str, dict[str, int]]:
@@ -197,19 +207,14 @@ def _lead(scales: Sequence[Scale]) -> str:
 
 
 def _summary(sections: Sections, scales: Sequence[Scale]) -> str:
-    kinds = list(dict.fromkeys(s.preset for s in scales))
-    head = "".join(f'<th scope="col">{escape(k)}</th>' for k in kinds)
-    rows, every = [], list[Verdict]()
+    presets = list(dict.fromkeys(s.preset for s in scales))
+    rows = []
     for name, held in sections:
-        by_kind = {o.scale.preset: o.verdicts for o in held}
-        cells = "".join(f"<td>{_counts(by_kind.get(k, ()))}</td>" for k in kinds)
-        every += [v for verdicts in by_kind.values() for v in verdicts]
+        verdicts = {o.scale.preset: o.verdicts for o in held}
         link = f'<a href="#{escape(name)}">{escape(held[0].experiment.title)}</a>'
-        rows.append(f'<tr><th scope="row">{link}</th>{cells}</tr>')
-    return (
-        f'<div class="total">{_counts(every)}</div><div class="wide"><table><thead><tr><th scope="col">experiment</th>'
-        f"{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
-    )
+        rows.append([link, *(_counts(verdicts.get(preset, ())) for preset in presets)])
+    every = [v for _, held in sections for o in held for v in o.verdicts]
+    return f'<div class="total">{_counts(every)}</div>{_table(["experiment", *presets], rows)}'
 
 
 def _counts(verdicts: Iterable[Verdict]) -> str:
@@ -265,20 +270,23 @@ def _at_one_scale(outcome: Outcome) -> str:
             f"<figcaption>{caption} {link}</figcaption></figure>"
         )
     for table in e.tables:
-        parts.append(_table(_caption(table.caption, scale), outcome.tables[table.name], scale, table.name))
+        rows = outcome.tables[table.name]
+        caption = f"{escape(_caption(table.caption, scale))} {_link('tables', scale, f'{table.name}.csv')}"
+        parts.append(_table(rows[0], [[escape(number(v)) for v in row.values()] for row in rows], caption))
     settings = "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in parameters(outcome).items())
     parts.append(f"<details><summary>Parameters</summary><dl>{settings}</dl></details>")
     parts.append(f'<p class="soft">Made alone by</p><pre>{escape(command(e, scale))}</pre>')
     return "\n".join(parts)
 
 
-def _table(caption: str, rows: Sequence[Row], scale: Scale, name: str) -> str:
-    head = "".join(f'<th scope="col">{escape(str(k))}</th>' for k in rows[0])
-    body = "".join("<tr>" + "".join(f"<td>{escape(number(v))}</td>" for v in row.values()) + "</tr>" for row in rows)
-    return (
-        f'<div class="wide"><table><caption>{escape(caption)} {_link("tables", scale, f"{name}.csv")}</caption>'
-        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
-    )
+def _table(headings: Iterable[str], rows: Iterable[Sequence[str]], caption: str = "") -> str:
+    """caption, rows : HTML."""
+    head = "".join(f'<th scope="col">{escape(heading)}</th>' for heading in headings)
+    body = ""
+    for first, *rest in rows:
+        body += f'<tr><th scope="row">{first}</th>' + "".join(f"<td>{cell}</td>" for cell in rest) + "</tr>"
+    above = f"<caption>{caption}</caption>" if caption else ""
+    return f'<div class="wide"><table>{above}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def _caption(text: str, scale: Scale) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import csv
-import io
+import functools
 import math
 import multiprocessing
 import os
@@ -13,21 +12,22 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from ..errors import ResultFileError
 from ..figures import save
-from ..files import reason, replacing
+from ..files import reason
 from . import report_page
 from .catalogue import EXPERIMENTS
 from .cells import Cell, Lookup, Results, Store
 from .executor import Executor, RunProgress, Watch, run
-from .experiment import Claim, Experiment, Outcome, Row, Scale, Table, Verdict, command
+from .experiment import Claim, Experiment, Outcome, Scale, command
 
+Shown = tuple[dict[str, Path], dict[str, list[dict[str, Any]]], list[tuple[float, ...]]]  # of an outcome, plain values
 FOLDERS = ("cells", "figures", "tables", "report")  # of `out`: all that is ever written
 
 
@@ -52,25 +52,29 @@ def reproduce(
     chosen = [(catalogue[name], scale) for name in names for scale in scales]
     parts = [experiment.groups(scale) for experiment, scale in chosen]
     groups: dict[str, list[Cell]] = {name: cells for part in parts for name, cells in part.items()}
-    with alone(out), Drawers(drawers, out) as pool:
+    with alone(out), _drawing_processes(drawers) as pool:
         remove_partial_files(out)
         store = Store(out / "cells")
         for path in store.outdated() if clean else ():
             path.unlink(missing_ok=True)
 
+        @functools.cache  # asked a second time, it is not drawn again
+        def draw(name: str, scale: Scale) -> Future[Shown]:
+            return pool.submit(_show, name, scale, out)
+
         def draw_what_is_complete(progress: RunProgress) -> None:
             for (experiment, scale), part in zip(chosen, parts, strict=True):
                 if all(progress.groups[name][0] == progress.groups[name][1] for name in part):
-                    pool.begin(experiment.name, scale)
+                    draw(experiment.name, scale)
             if watch is not None:
                 watch(progress)
 
         progress = run(groups, store, executor, draw_what_is_complete if drawers else watch)
         if drawers:
-            for experiment, scale in chosen:
-                pool.begin(experiment.name, scale)
-        shown = [pool.result(e.name, scale) if drawers else show(e, scale, store, out) for e, scale in chosen]
-        outcomes = [s.of(e, scale) for s, (e, scale) in zip(shown, chosen, strict=True)]
+            shown = [job.result() for job in [draw(e.name, scale) for e, scale in chosen]]
+        else:
+            shown = [show(e, scale, store, out) for e, scale in chosen]
+        outcomes = [Outcome(e, scale, *made) for (e, scale), made in zip(chosen, shown, strict=True)]
         report_page.write(outcomes, out)
     return outcomes, progress
 
@@ -107,20 +111,6 @@ def remove_partial_files(out: Path) -> None:
             part.unlink(missing_ok=True)
 
 
-@dataclass(frozen=True)
-class Shown:
-    """The plain values of an outcome: what a process that draws sends back."""
-
-    figures: dict[str, Path]
-    tables: dict[str, list[dict[str, str | int | float]]]
-    values: list[tuple[float, ...]]  # of the claims: here, and on other instances
-
-    def of(self, experiment: Experiment, scale: Scale) -> Outcome:
-        """With the experiment that it belongs to."""
-        verdicts = [Verdict(c, scale, v[0], v[1:]) for c, v in zip(experiment.claims, self.values, strict=True)]
-        return Outcome(experiment, scale, self.figures, self.tables, verdicts)
-
-
 def show(experiment: Experiment, scale: Scale, store: Store, out: Path) -> Shown:
     """Draw, tabulate and decide from what is stored."""
     lookup, made_by = store.__getitem__, command(experiment, scale)
@@ -133,9 +123,11 @@ def show(experiment: Experiment, scale: Scale, store: Store, out: Path) -> Shown
             save(figure, folder / f"{picture.name}{suffix}", command=made_by)
         figures[picture.name] = folder / f"{picture.name}.png"
     for table in experiment.tables:
-        tables[table.name] = [dict(row) for row in table.rows(Results(table.cells(scale), lookup), scale)]
-        write_table(table, tables[table.name], out / "tables" / scale.preset, made_by)
-    return Shown(figures, tables, [measured(claim, lookup, scale) for claim in experiment.claims])
+        rows = [dict(row) for row in table.rows(Results(table.cells(scale), lookup), scale)]
+        text = f"# {made_by}\n" + report_page.csv_text(rows[0], [list(row.values()) for row in rows])
+        report_page.write_text(out / "tables" / scale.preset / f"{table.name}.csv", text, "the table")
+        tables[table.name] = rows
+    return figures, tables, [measured(claim, lookup, scale) for claim in experiment.claims]
 
 
 class Undecided(ArithmeticError):
@@ -160,48 +152,19 @@ def measured(claim: Claim, lookup: Lookup, scale: Scale) -> tuple[float, ...]:
     return tuple(map(value, (scale, *claim.other_scales(scale))))
 
 
-def write_table(table: Table, rows: Sequence[Row], folder: Path, made_by: str) -> None:
-    """A table as CSV, after a comment with the command that makes it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    text = io.StringIO()
-    text.write(f"# {made_by}\n")
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    with replacing(folder / f"{table.name}.csv", "the table") as part:
-        part.write_text(text.getvalue(), encoding="utf-8")
+@contextlib.contextmanager
+def _drawing_processes(count: int) -> Iterator[ProcessPoolExecutor]:
+    """Processes that draw experiments whose cells are complete, while others are still computed; none until asked."""
+    context = multiprocessing.get_context("spawn")  # a copy of this process would copy its locked locks
+    pool = ProcessPoolExecutor(max(1, count), context, _prepare, (os.getpid(),))
+    try:
+        yield pool
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
 
 
-class Drawers(contextlib.ExitStack):
-    """Processes that draw experiments whose cells are complete, while others are still computed.
-
-    The pool begins with the first experiment that is ready; size 0 has none.
-    """
-
-    def __init__(self, size: int, out: Path) -> None:
-        super().__init__()
-        self.size, self.out = size, out
-        self._pool: ProcessPoolExecutor | None = None
-        self._jobs: dict[tuple[str, Scale], Future[Shown]] = {}
-
-    def begin(self, name: str, scale: Scale) -> None:
-        """Draw an experiment of the catalogue; asked a second time, it is not drawn again."""
-        if (name, scale) in self._jobs:
-            return
-        if self._pool is None:
-            context = multiprocessing.get_context("spawn")  # a copy of this process would copy its locked locks
-            self._pool = ProcessPoolExecutor(self.size, context, _prepare, (os.getpid(),))
-            self.callback(self._pool.shutdown, wait=True, cancel_futures=True)
-        self._jobs[name, scale] = self._pool.submit(_draw, name, scale, self.out)
-
-    def result(self, name: str, scale: Scale) -> Shown:
-        """What was drawn, once it is."""
-        self.begin(name, scale)
-        return self._jobs[name, scale].result()
-
-
-def _draw(name: str, scale: Scale, out: Path) -> Shown:
-    """One experiment of the catalogue, from what is stored under `out`."""
+def _show(name: str, scale: Scale, out: Path) -> Shown:
+    """One experiment of the catalogue, in a process that draws."""
     return show(EXPERIMENTS[name], scale, Store(out / "cells"), out)
 
 
