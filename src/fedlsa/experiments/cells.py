@@ -224,6 +224,11 @@ class Results:
         rows = [c for c in self.cells if all(k in wanted and wanted[k] == v for k, v in c.columns.items())]
         return self._lookup(rows[0]) if rows else None
 
+    def pairs(self, changes: Mapping[str, Any], **columns: Any) -> list[tuple[xr.Dataset, xr.Dataset]]:
+        """The results of rows with some values of columns, each beside that of its partner after some changes."""
+        rows = [(result, self.partner(cell, **changes)) for cell, result in self.where(**columns)]
+        return [(result, other) for result, other in rows if other is not None]
+
     def only(self) -> xr.Dataset:
         """The result of a table with one row."""
         (cell,) = self.cells

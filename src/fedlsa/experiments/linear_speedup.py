@@ -141,8 +141,9 @@ def draw(results: Results, scale: Scale) -> Figure:
     return speed_up(rows, note=note)
 
 
-def _limits_where(test: Callable[[Cell], bool]) -> Cells:
-    return lambda scale: [cell for cell in limit_cells(scale) if test(cell)]
+def _from_both_worlds(test: Callable[[Cell], bool]) -> Cells:
+    """Limits with at least one agent of each world."""
+    return lambda scale: [c for c in limit_cells(scale) if c["agents"] >= BOTH_WORLDS and test(c)]
 
 
 def _slopes(results: Results, what: str) -> Sequence[float]:
@@ -213,7 +214,7 @@ EXPERIMENT = Experiment(
             f"{SOURCE}; cor:iteration-complexity-fed-lsa-constant",
             "slope of log stationary MSE (exact) against log N, from N = 2 on: of all step sizes, H = 10 and 100, both "
             "settings, the slope furthest from -1",
-            _limits_where(lambda c: c["method"] == "scafflsa" and c["agents"] >= BOTH_WORLDS),
+            _from_both_worlds(lambda c: c["method"] == "scafflsa"),
             furthest_slope,
             -1 - SLOPE,
             -1 + SLOPE,
@@ -225,13 +226,7 @@ EXPERIMENT = Experiment(
             "FedLSA has linear speed-up if agents are homogeneous or there is one local step.",
             SOURCE,
             "the same slope for FedLSA, of all step sizes, homogeneous agents or H = 1: the one furthest from -1",
-            _limits_where(
-                lambda c: (
-                    c["method"] == "fedlsa"
-                    and (not c["heterogeneous"] or c["local_steps"] == 1)
-                    and c["agents"] >= BOTH_WORLDS
-                )
-            ),
+            _from_both_worlds(lambda c: c["method"] == "fedlsa" and (not c["heterogeneous"] or c["local_steps"] == 1)),
             furthest_slope,
             -1 - SLOPE,
             -1 + SLOPE,
@@ -244,14 +239,7 @@ EXPERIMENT = Experiment(
             SOURCE,
             "slope of log squared bias (exact limit) against log N, from N = 2 on; heterogeneous, H = 100: the "
             "smallest over step sizes",
-            _limits_where(
-                lambda c: (
-                    c["method"] == "fedlsa"
-                    and c["heterogeneous"]
-                    and c["local_steps"] == 100
-                    and c["agents"] >= BOTH_WORLDS
-                )
-            ),
+            _from_both_worlds(lambda c: c["method"] == "fedlsa" and c["heterogeneous"] and c["local_steps"] == 100),
             bias_slope,
             at_least=-SLOPE,
             quote=LOST,

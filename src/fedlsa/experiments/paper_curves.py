@@ -119,16 +119,12 @@ def limits(**axes: Sequence[Any]) -> Cells:
     ]
 
 
-def method_ratio(measure: Callable[[xr.Dataset], Any]) -> Callable[[Results], float]:
-    """A number of FedLSA's limit over the MSE of SCAFFLSA's: the one furthest from 1, as a factor of at least one."""
+def method_ratio(error: Callable[[xr.Dataset], Any]) -> Callable[[Results], float]:
+    """An error from FedLSA's limit over the MSE of SCAFFLSA's: the one furthest from 1, as a factor of at least one."""
 
     def furthest(results: Results) -> float:
-        logs = []
-        for cell, limit in results.where(method="fedlsa"):
-            partner = results.partner(cell, method="scafflsa")
-            assert partner is not None
-            logs.append(math.log(float(measure(limit) / partner["mse"])))
-        return float(np.exp(np.max(np.abs(logs))))
+        pairs = results.pairs({"method": "scafflsa"}, method="fedlsa")
+        return float(np.exp(np.max([abs(math.log(float(error(fed) / scaff["mse"]))) for fed, scaff in pairs])))
 
     return furthest
 
