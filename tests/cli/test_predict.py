@@ -96,7 +96,7 @@ def test_plan_prints_the_plans_and_a_command_that_runs_the_recommended_one(fedls
 
 
 def test_plan_draws_the_trade_off(fedlsa, monkeypatch):
-    monkeypatch.setattr("fedlsa.theory.planner.BUDGETS", (1.5, 4.0))
+    monkeypatch.setattr("fedlsa.theory.tuning.BUDGETS", (1.5, 4.0))
     code, out, err = fedlsa(*PLAN, "--epsilon", "0.2", "--method", "fedlsa", "--plot", "t.png")
     assert (code, err) == (0, "")
     assert "saved t.png" in out

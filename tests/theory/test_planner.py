@@ -118,7 +118,7 @@ def test_moments_serve_as_well_as_the_problem(two_worlds):
 
 
 def test_a_trade_off_is_made_of_plans_that_no_other_beats_in_both_costs(two_worlds, monkeypatch):
-    monkeypatch.setattr("fedlsa.theory.planner.BUDGETS", (1.5, 4.0, 8.0))
+    monkeypatch.setattr("fedlsa.theory.tuning.BUDGETS", (1.5, 4.0, 8.0))
     steps = []
     plans = fl.trade_off(two_worlds, 0.3, ["scafflsa", "fedlsa"], progress=lambda done, total: steps.append(done))
     assert steps == [1, 2, 3, 4, 5, 6]

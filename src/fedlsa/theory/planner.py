@@ -16,19 +16,17 @@ from numpy.typing import ArrayLike
 
 from .. import checks, results
 from ..algorithms import METHODS, Algorithm, FedLSA
+from ..checks import Floats
 from ..errors import ArgumentError
 from ..formatting import Displayed
 from ..problems import Problem
+from . import tuning
 from .complexity import best_within, complexity
 from .lasting import Lasting, follow
 from .moments import Moments, moments, random, start_error
-from .search import GENEROUS, Search
+from .search import Search
 
-ATTEMPTS = 6  # plans that are held to the exact curve before none is found
 MAX_EXACT_DIM = {"fedlsa": 32, "scafflsa": 20, "scaffnew": 20}  # dimensions in which exact moments are quick enough
-BUDGETS = (1.2, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)  # times the fewest observations: the points of a trade-off
-SPARSE_BUDGETS = (1.5, 3.0, 6.0)  # where a plan takes long: Scaffnew, and
-QUICK_GROUPS = 8  # more groups of different agents than these
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -130,11 +128,9 @@ def synchronous_plan(problem: Problem | Moments, epsilon: float, theta_0: ArrayL
     search = Search(m, "fedlsa", start)
     T, eta = search.fewest_samples(target)
     algorithm = FedLSA(eta, 1)
-    seen = follow(m, algorithm, T, start, target)
+    T, seen = _since(m, algorithm, T, start, target)
     if seen.since is None:
         raise ArgumentError(f"epsilon must be one that lasts once it is reached; got {epsilon:g}, and later more")
-    if seen.since > T:
-        T, seen = seen.since, follow(m, algorithm, seen.since, start, target)
     return _by_exact_errors(m, algorithm, T, seen)
 
 
@@ -191,8 +187,8 @@ def _caps(problem: Problem | Moments, name: str, epsilon: float, theta_0: ArrayL
         return [None]
     m = problem if isinstance(problem, Moments) else moments(problem)
     _, most = Search(m, "fedlsa", start_error(m, theta_0)).observations(epsilon, None)  # single steps: all are FedLSA
-    quick = len(m.table) <= QUICK_GROUPS and name != "scaffnew"
-    return [share * most / GENEROUS for share in (BUDGETS if quick else SPARSE_BUDGETS)]
+    quick = len(m.table) <= tuning.SEARCHED_GROUPS and name != "scaffnew"
+    return [share * most / tuning.DEFAULT_BUDGET for share in (tuning.BUDGETS if quick else tuning.SPARSE_BUDGETS)]
 
 
 def _beyond_exact(problem: Problem | Moments, name: str) -> TypeGuard[Problem]:
@@ -208,7 +204,7 @@ def _lasting(search: Search, epsilon: float, cap: float | None) -> Plan:
     eta, most = search.observations(epsilon, cap)
     for searched in (search, search.without_scout()) if search.scout is not None else (search,):
         goal = target
-        for _ in range(ATTEMPTS):
+        for _ in range(tuning.PLAN_ATTEMPTS):
             try:
                 best, H, T = searched.for_accuracy(goal, eta, most)
             except ArgumentError:
@@ -216,9 +212,7 @@ def _lasting(search: Search, epsilon: float, cap: float | None) -> Plan:
                     raise
                 break
             algorithm = METHODS[search.name].with_steps(best, H)
-            seen = follow(m, algorithm, T, search.start, target)
-            if seen.since is not None and seen.since > T and seen.since * H <= most:  # it holds a little later
-                T, seen = seen.since, follow(m, algorithm, seen.since, search.start, target)
+            T, seen = _since(m, algorithm, T, search.start, target, most // H)
             if seen.since == T:
                 return _by_exact_errors(m, algorithm, T, seen)
             goal *= min(max(0.98 * target / seen.worst, 0.25), 0.98)
@@ -226,6 +220,16 @@ def _lasting(search: Search, epsilon: float, cap: float | None) -> Plan:
         f"max_samples must allow {search.name} to reach an accuracy that lasts; {most} observations were tried, for "
         f"epsilon = {epsilon:g}; got {most}"
     )
+
+
+def _since(
+    m: Moments, algorithm: Algorithm, T: int, start: Floats, target: float, latest: float = math.inf
+) -> tuple[int, Lasting]:
+    """The round, T or a little later, since when a target holds, and the errors from there on; T if there is none."""
+    seen = follow(m, algorithm, T, start, target)
+    if seen.since is None or not T < seen.since <= latest:
+        return T, seen
+    return seen.since, follow(m, algorithm, seen.since, start, target)
 
 
 def _by_exact_errors(m: Moments, algorithm: Algorithm, T: int, seen: Lasting) -> Plan:

@@ -19,14 +19,17 @@ from ..checks import Floats
 from ..errors import ArgumentError
 from .method_errors import MethodErrors
 from .moments import Moments
-
-GENEROUS = 4  # times the fewest observations with which the method gets there: the default cap
-LONGEST = 2**31
-WIDE, NARROW = math.log(2.0), math.log(1.02)  # steps in log eta: the first, and where the search ends
-HOPELESS, NEAR = 1.5, math.log(1.3)  # an error that is this many times the target this near to its minimum is above it
-TYPICAL = 8  # rounds, where the search for their number begins
-FEW_GROUPS = 8  # beyond these a plan is that of a similar problem with as many
-LOWEST = 200  # halvings of a step size down to one at which a method is stable
+from .tuning import (
+    DEFAULT_BUDGET,
+    FIRST_STRIDE,
+    LAST_STRIDE,
+    MAX_HALVINGS,
+    MAX_SAMPLES,
+    NEAR_MINIMUM,
+    OUT_OF_REACH,
+    SEARCHED_GROUPS,
+    TYPICAL_ROUNDS,
+)
 
 
 class Search:
@@ -35,13 +38,15 @@ class Search:
     def __init__(self, m: Moments, name: str, start: Floats) -> None:
         self.name, self.start = name, start
         self.m, self.law = m, MethodErrors(m, name, start)
-        many = len(m.table) > FEW_GROUPS and not self.law.noiseless
-        self.scout = Search(merged(m, FEW_GROUPS), name, start) if many else None
+        many = len(m.table) > SEARCHED_GROUPS and not self.law.noiseless
+        self.scout = Search(merged(m, SEARCHED_GROUPS), name, start) if many else None
         self.edge = self.law.edge
         if self.edge == 0 or not math.isfinite(self.edge):
             raise ArgumentError(f"problem must have a largest stable step size above 0; got {self.edge:g}")
 
-    def best_step(self, H: int, T: int, guess: float, target: float = 0.0, width: float = WIDE) -> tuple[float, float]:
+    def best_step(
+        self, H: int, T: int, guess: float, target: float = 0.0, width: float = FIRST_STRIDE
+    ) -> tuple[float, float]:
         """The smallest error after T rounds of H steps over step sizes, and its step size.
 
         It is the largest of the errors then, one round later and in the limit, so that it lasts. With a target, the
@@ -58,16 +63,16 @@ class Search:
             return min(seen, key=seen.__getitem__)
 
         x = math.log(min(guess, 0.9 * self.edge))
-        for _ in range(LOWEST):  # down to where it is stable
+        for _ in range(MAX_HALVINGS):  # down to where it is stable
             if math.isfinite(at(x)):
                 break
-            x -= WIDE
-        while width > NARROW and seen[best()] > target:
+            x -= FIRST_STRIDE
+        while width > LAST_STRIDE and seen[best()] > target:
             left, right = at(x - width), at(x + width)
             if best() != x:
                 x = best()  # walk on
                 continue
-            if width < NEAR and at(x) > self._hopeless(target) * target > 0:
+            if width < NEAR_MINIMUM and at(x) > self._hopeless(target) * target > 0:
                 break
             low, here, high = (math.log(max(value, 1e-300)) for value in (left, at(x), right))
             if math.isfinite(high) and low + high > 2 * here:  # the bottom of the parabola through the three
@@ -77,12 +82,12 @@ class Search:
 
     def fewest_samples(self, target: float) -> tuple[int, float]:
         """The fewest observations with which the target is reached, one local step at a time, and the step size."""
-        best, eta = LONGEST, self.edge / 2
+        best, eta = MAX_SAMPLES, self.edge / 2
         while True:
             last = self.law.first_below(eta, target, best)
             if last is not None and last < best:
                 best, at = last, eta
-            elif best < LONGEST:
+            elif best < MAX_SAMPLES:
                 return best, at
             eta /= math.sqrt(2)
             if eta < 1e-9 * self.edge:
@@ -90,7 +95,8 @@ class Search:
                 condition = np.linalg.cond(np.tensordot(w, self.m.A_bar[self.m.table], 1))
                 raise ArgumentError(
                     f"the averaged system must be conditioned well enough to reach an error of {math.sqrt(target):g} "
-                    f"within {LONGEST:.1e} observations by some step size; got a condition number of {condition:.1e}"
+                    f"within {MAX_SAMPLES:.1e} observations by some step size; got a condition number of "
+                    f"{condition:.1e}"
                 )
 
     def without_scout(self) -> Search:
@@ -105,7 +111,7 @@ class Search:
             begin = float(np.linalg.norm(self.start))
             raise ArgumentError(f"epsilon must be below the error at the start, {begin:g}; got {epsilon:g}")
         least, eta = (self.scout or self).fewest_samples(epsilon**2)  # which has the same single steps
-        most = GENEROUS * least if cap is None else int(cap)
+        most = DEFAULT_BUDGET * least if cap is None else int(cap)
         if most < least:
             raise ArgumentError(
                 f"max_samples must allow {self.name} to reach epsilon, about {least} observations; got {most}"
@@ -119,7 +125,7 @@ class Search:
         """
         if self.scout is not None:
             return self.scout.for_accuracy(target, eta, most)
-        eta, H, T = self._fewest_rounds(min(TYPICAL, most), eta, target, most)
+        eta, H, T = self._fewest_rounds(min(TYPICAL_ROUNDS, most), eta, target, most)
         eta, H = self._shortest(T, eta, H, target)
         if self.law.noiseless:  # without noise an error may rise again for some rounds
             T = self.law.first_round(eta, H, T, target)
@@ -132,8 +138,8 @@ class Search:
     def _hopeless(self, target: float) -> float:
         """How many times the target an error may be, this near to its minimum, and still come down to it."""
         if target and self.law.noiseless:  # it falls exponentially in the step size, up to a cliff
-            return max(HOPELESS, float(self.start @ self.start / target) ** (1 - math.exp(-NEAR)))
-        return HOPELESS
+            return max(OUT_OF_REACH, float(self.start @ self.start / target) ** (1 - math.exp(-NEAR_MINIMUM)))
+        return OUT_OF_REACH
 
     def _fewest_rounds(self, T: int, eta: float, target: float, most: int) -> tuple[float, int, int]:
         """From a guess: step size, local steps and the fewest rounds with which the target is reached in the cap."""
@@ -141,7 +147,7 @@ class Search:
 
         def enough(T: int) -> bool:
             guess, usual = next(reversed(known.values()), (eta, 1))
-            lengths = self._lengths(min(most // T, LONGEST))
+            lengths = self._lengths(min(most // T, MAX_SAMPLES))
             for H in sorted(lengths, key=lambda H: abs(math.log(H / usual))) if known else lengths:
                 error, best = self.best_step(H, T, guess, target)
                 if error <= target:
@@ -174,7 +180,7 @@ class Search:
         low, high = 0, H
         while high - low > max(1, high // 50):
             middle = max((low + high) // 2, high * 2 // 3)
-            error, best = self.best_step(middle, T, eta * high / middle, target, NEAR)
+            error, best = self.best_step(middle, T, eta * high / middle, target, NEAR_MINIMUM)
             if error <= target:
                 high, eta = middle, best
             else:
@@ -183,9 +189,9 @@ class Search:
 
     def smallest_error(self, H: int, T: int) -> tuple[float, int]:
         """Step size and local steps with the smallest error after T rounds of at most H steps that lasts."""
-        guess, width = self.edge / 8, WIDE
+        guess, width = self.edge / 8, FIRST_STRIDE
         if self.scout is not None:  # near the best step size of a similar problem with few agents
-            guess, width = self.scout.smallest_error(H, T)[0], 4 * NARROW
+            guess, width = self.scout.smallest_error(H, T)[0], 4 * LAST_STRIDE
         _, eta, H = min((*self.best_step(h, T, guess, width=width), h) for h in self._lengths(H))
         return eta, H
 

@@ -4,6 +4,8 @@ Measurements are of one x86 machine with two cores, moments in dimension 8. They
 need not be chosen again for another machine.
 """
 
+import math
+
 # --- memory and threads ---------------------------------------------------------------------------------------------
 
 OUTCOMES_AT_ONCE = 2**20  # numbers of outcomes that are held at a time: 8 MB
@@ -69,3 +71,16 @@ WRITTEN_OUT = 2000  # numbers of a state up to which a round is written out as a
 NOISE_DEFINITE = 1e-6  # least eigenvalue of a round's noise, relative, that makes it as good a source as the identity
 GMRES_PASSES = 60  # over all pairs, at most, before the residual is computed afresh
 GMRES_REDUCTION, GMRES_REFINEMENTS = 1e-8, 4  # of the residual each time, and how often
+
+# --- plans ----------------------------------------------------------------------------------------------------------
+
+DEFAULT_BUDGET = 4  # times the fewest observations with which a method gets there: what a plan may use by default
+BUDGETS = (1.2, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)  # times the fewest observations: the points of a trade-off
+SPARSE_BUDGETS = (1.5, 3.0, 6.0)  # the same where a plan takes long: for Scaffnew, and for many different agents
+PLAN_ATTEMPTS = 6  # plans that are held to the exact curve before none is found
+SEARCHED_GROUPS = 8  # of different agents: with more, the search is over a similar problem with as many
+MAX_SAMPLES = 2**31  # of a plan
+TYPICAL_ROUNDS = 8  # where the search for their number begins
+FIRST_STRIDE, LAST_STRIDE = math.log(2.0), math.log(1.02)  # in the logarithm of the step size, of a search for the best
+MAX_HALVINGS = 200  # of a step size, down to one at which a method is stable
+NEAR_MINIMUM, OUT_OF_REACH = math.log(1.3), 1.5  # so near to its minimum, an error so many times the target is above it
