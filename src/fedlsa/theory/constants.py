@@ -6,11 +6,12 @@ With A~(z) = A(z) - A_bar_c, b~(z) = b(z) - b_bar_c and the noises (eq:def-epsil
 
 the covariances (eq:def_covariance_noises) are Sigma_A = E[A~^T A~], the order that the bounds use (the paper prints
 E[A~ A~^T]), Sigma_eps = E[eps eps^T] and Sigma_omega = E[omega omega^T]. Outcomes are visited in chunks: memory is
-linear in the number of tables, and a rank-one outcome is never written out as a matrix (theory/noise.py).
+linear in the number of tables, and a rank-one outcome is never written out as a matrix.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -22,8 +23,8 @@ from .. import checks
 from ..checks import Floats
 from ..formatting import Displayed
 from ..frozen import ReadOnly
-from ..problems import Problem, RankOne
-from .noise import chunks, matrix_noise, norms, residuals
+from ..problems import Dense, Problem, RankOne
+from . import tuning
 
 
 def _of_problem(name: str, shape: str) -> Any:
@@ -112,17 +113,17 @@ def _computed(problem: Problem) -> Constants:
     Sigma_eps, Sigma_omega = np.zeros((M, d, d)), np.zeros((M, d, d))
     A_sup, eps_sup = np.zeros(M), np.zeros(M)
     for m, span in enumerate(problem.spans()):
-        Sigma_A[m], printed[m] = matrix_noise(problem, m, span)
+        Sigma_A[m], printed[m] = _matrix_noise(problem, m, span)
         local, xi = problem.table_theta_star_local[m], problem.table_xi_star[m]
         rest = problem.table_A_bar[m] @ local - problem.table_b_bar[m]  # 0, but for rounding
-        for chunk in chunks(problem, span):
+        for chunk in _chunks(problem, span):
             p = problem.prob[chunk]
-            eps = residuals(problem, chunk, local) - rest
-            omega = residuals(problem, chunk, problem.theta_star) - xi
+            eps = _residuals(problem, chunk, local) - rest
+            omega = _residuals(problem, chunk, problem.theta_star) - xi
             Sigma_eps[m] += (p[:, None] * eps).T @ eps
             Sigma_omega[m] += (p[:, None] * omega).T @ omega
             possible = p > 0
-            A_sup[m] = max(A_sup[m], norms(problem, chunk)[possible].max(initial=0))
+            A_sup[m] = max(A_sup[m], _norms(problem, chunk)[possible].max(initial=0))
             eps_sup[m] = np.maximum(eps_sup[m], np.linalg.norm(eps[possible], axis=1).max(initial=0))
     for table in (Sigma_A, printed, Sigma_eps, Sigma_omega):
         table.setflags(write=False)
@@ -169,7 +170,7 @@ def stability(problem: Problem, step_size: float) -> float:
     checks.instance("problem", problem, Problem, "a fedlsa problem")
     eta = checks.real("step_size", step_size, above=0)
     held = problem.table_weights > 0
-    noise = [matrix_noise(problem, m, span)[0] for m, span in enumerate(problem.spans()) if held[m]]
+    noise = [_matrix_noise(problem, m, span)[0] for m, span in enumerate(problem.spans()) if held[m]]
     return _rate(problem.table_A_bar[held], np.stack(noise), eta)
 
 
@@ -217,8 +218,72 @@ def _feature_eigenvalue(problem: Problem) -> float:
     for weight, span in zip(problem.table_weights, problem.spans(), strict=True):
         if weight > 0:
             covariance = np.zeros((obs.dim, obs.dim))
-            for chunk in chunks(problem, span):
+            for chunk in _chunks(problem, span):
                 phi = obs.rows[obs.left[chunk]]
                 covariance += (problem.prob[chunk, None] * phi).T @ phi
             nu = min(nu, smallest_eigenvalue(covariance[None]))
     return float(nu)
+
+
+def _matrix_noise(problem: Problem, m: int, span: slice) -> tuple[Floats, Floats]:
+    """E[A~^T A~] and E[A~ A~^T] of one table, (d, d) each; the ridge drops out of A~."""
+    obs, d = problem.observations, problem.dim
+    if isinstance(obs, RankOne):
+        return _rank_one_noise(problem, obs, span)
+    inner, outer = np.zeros((d, d)), np.zeros((d, d))
+    for chunk in _chunks(problem, span):
+        noise = obs.A[chunk] - problem.table_A_bar[m]
+        weighted = problem.prob[chunk, None, None] * noise
+        inner += np.tensordot(weighted, noise, ((0, 1), (0, 1)))
+        outer += np.tensordot(weighted, noise, ((0, 2), (0, 2)))
+    return inner, outer
+
+
+def _rank_one_noise(problem: Problem, obs: RankOne, span: slice) -> tuple[Floats, Floats]:
+    """A~ = B - E[B] with B = u_bar v~^T + u~ v^T, all of the size of the noise: small noise keeps its digits."""
+    d = obs.dim
+    u_bar, v_bar = (problem.prob[span] @ obs.rows[side[span]] for side in (obs.left, obs.right))
+    inner, outer, mean = np.zeros((d, d)), np.zeros((d, d)), np.zeros((d, d))
+    for chunk in _chunks(problem, span):
+        p, u, v = problem.prob[chunk], obs.rows[obs.left[chunk]] - u_bar, obs.rows[obs.right[chunk]]
+        w = v - v_bar
+        mean += (p[:, None] * u).T @ v
+        mixed = ((p * (u @ u_bar))[:, None] * w).T @ v
+        inner += mixed + mixed.T + (u_bar @ u_bar) * (p[:, None] * w).T @ w
+        inner += ((p * np.sum(u * u, axis=1))[:, None] * v).T @ v
+        mixed = np.outer(u_bar, (p * np.sum(w * v, axis=1)) @ u)
+        outer += mixed + mixed.T + p @ np.sum(w * w, axis=1) * np.outer(u_bar, u_bar)
+        outer += ((p * np.sum(v * v, axis=1))[:, None] * u).T @ u
+    return inner - mean.T @ mean, outer - mean @ mean.T
+
+
+def _residuals(problem: Problem, chunk: slice, theta: Floats) -> Floats:
+    """A(z) theta - b(z) : (chunk, d)."""
+    obs = problem.observations
+    if isinstance(obs, Dense):
+        return obs.A[chunk] @ theta - obs.b[chunk]
+    u, v = obs.rows[obs.left[chunk]], obs.rows[obs.right[chunk]]
+    return (v @ theta - obs.y[chunk])[:, None] * u + obs.ridge * theta
+
+
+def _norms(problem: Problem, chunk: slice) -> Floats:
+    """||A(z)|| : (chunk,)."""
+    obs = problem.observations
+    if isinstance(obs, Dense):
+        return np.asarray(np.linalg.norm(obs.A[chunk], 2, axis=(1, 2)))
+    u, v, r = obs.rows[obs.left[chunk]], obs.rows[obs.right[chunk]], obs.ridge
+    dot = np.sum(u * v, axis=1)
+    if problem.dim == 1:
+        return np.asarray(np.abs(dot + r))
+    # A^T A - r^2 I acts on span(u, v) alone, where its two eigenvalues have this sum and the product -r^2 area
+    squares = np.sum(u * u, axis=1) * np.sum(v * v, axis=1)
+    total, area = 2 * r * dot + squares, np.maximum(squares - dot**2, 0)
+    return np.asarray(np.sqrt(r**2 + (total + np.sqrt(total**2 + 4 * r**2 * area)) / 2))
+
+
+def _chunks(problem: Problem, span: slice) -> Iterator[slice]:
+    """Parts of a span of outcomes that hold about tuning.OUTCOMES_AT_ONCE numbers."""
+    d = problem.dim
+    size = max(1, tuning.OUTCOMES_AT_ONCE // (d * d if isinstance(problem.observations, Dense) else d))
+    for start in range(span.start, span.stop, size):
+        yield slice(start, min(start + size, span.stop))

@@ -1,6 +1,5 @@
 """FedLSA on trajectories (sec:proof_markov_sampling): mixing times, Lyapunov matrices, and the bounds that they enter.
 
-
 An observation is z = (s, a, s'), and the next one starts in s'. So k >= 1 steps after z the law of the observation is
 that of a chain of states k - 1 steps after s', and two such laws are as far apart as the laws of their states:
 
