@@ -202,13 +202,13 @@ def _lasting(search: Search, epsilon: float, cap: float | None) -> Plan:
     """A plan whose accuracy lasts: those of the search are held to the exact curve until one does."""
     m, target = search.m, epsilon**2
     eta, most = search.observations(epsilon, cap)
-    for searched in (search, search.without_scout()) if search.scout is not None else (search,):
+    for searched in filter(None, (search.scout, search)):
         goal = target
         for _ in range(tuning.PLAN_ATTEMPTS):
             try:
                 best, H, T = searched.for_accuracy(goal, eta, most)
             except ArgumentError:
-                if goal == target and searched.scout is None:
+                if goal == target and searched is search:
                     raise
                 break
             algorithm = METHODS[search.name].with_steps(best, H)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from copy import copy
 from dataclasses import replace
 
 import numpy as np
@@ -33,7 +32,10 @@ from .tuning import (
 
 
 class Search:
-    """Step sizes, round lengths and rounds of one method on given moments, from u_0 = theta_0 - theta_star."""
+    """Step sizes, round lengths and rounds of one method on given moments, from u_0 = theta_0 - theta_star.
+
+    scout : where there are many different agents, the search on a similar problem with few
+    """
 
     def __init__(self, m: Moments, name: str, start: Floats) -> None:
         self.name, self.start = name, start
@@ -99,12 +101,6 @@ class Search:
                     f"{condition:.1e}"
                 )
 
-    def without_scout(self) -> Search:
-        """The same search on the problem itself."""
-        out = copy(self)
-        out.scout = None
-        return out
-
     def observations(self, epsilon: float, cap: float | None) -> tuple[float, int]:
         """A step size that reaches epsilon with single steps, and the most observations that a plan may use."""
         if float(self.start @ self.start) <= epsilon**2:
@@ -119,12 +115,7 @@ class Search:
         return eta, most
 
     def for_accuracy(self, target: float, eta: float, most: int) -> tuple[float, int, int]:
-        """Step size, local steps and rounds with an error of at most `target` that lasts, and the fewest rounds.
-
-        With many different agents they are those of a similar problem with few.
-        """
-        if self.scout is not None:
-            return self.scout.for_accuracy(target, eta, most)
+        """Step size, local steps and rounds with an error of at most `target` that lasts, and the fewest rounds."""
         eta, H, T = self._fewest_rounds(min(TYPICAL_ROUNDS, most), eta, target, most)
         eta, H = self._shortest(T, eta, H, target)
         if self.law.noiseless:  # without noise an error may rise again for some rounds
