@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import fedlsa as fl
 from fedlsa import results
 from fedlsa.errors import ArgumentError, ArgumentTypeError, ResultFileError
-from fedlsa.results import files, recipe
+from fedlsa.results import recipe, result_files
 
 
 @dataclass(frozen=True)
@@ -439,9 +439,9 @@ def test_files_that_are_not_ours_are_refused(tmp_path):
 
 
 def test_a_file_of_a_later_format_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "FORMAT", 2)
+    monkeypatch.setattr(result_files, "FORMAT", 2)
     results.save(a_result(), tmp_path / "r.nc")
-    monkeypatch.setattr(files, "FORMAT", 1)
+    monkeypatch.setattr(result_files, "FORMAT", 1)
     with pytest.raises(ResultFileError, match="has format 2; this version of fedlsa reads format 1"):
         results.load(tmp_path / "r.nc")
 
@@ -455,7 +455,7 @@ def test_an_interrupted_save_leaves_the_old_file_and_nothing_else(tmp_path, monk
     def fail(*_):
         raise error
 
-    monkeypatch.setattr(files.os, place, fail)
+    monkeypatch.setattr(result_files.os, place, fail)
     with pytest.raises(ResultFileError if isinstance(error, OSError) else KeyboardInterrupt):
         results.save(a_result(algorithm=fl.FedLSA(0.5, 2)), tmp_path / "r.nc")
     monkeypatch.undo()
@@ -472,7 +472,7 @@ def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(tmp_path, mon
             file.write(b"half")
         raise OSError("disk full")
 
-    monkeypatch.setattr("fedlsa.results.netcdf.write", half)
+    monkeypatch.setattr("fedlsa.results.result_files.write_plain", half)
     with pytest.raises(ResultFileError, match=r"cannot write the result file .*r\.nc: disk full"):
         results.save(old, tmp_path / "r.nc")
     monkeypatch.undo()
@@ -537,5 +537,5 @@ def test_equal_results_give_equal_bytes_and_other_programs_can_read_them(tmp_pat
 
 def test_text_takes_the_way_of_xarray_and_comes_back(tmp_path):
     words = xr.Dataset({"word": ("k", np.array(["a", "bc"])), "x": ("k", [1.0, 2.0])}, attrs={"title": "two"})
-    files.write(words, tmp_path / "w.nc")
+    result_files.write(words, tmp_path / "w.nc")
     xr.testing.assert_identical(results.load(tmp_path / "w.nc"), words)

@@ -16,7 +16,7 @@ from .. import theory as exactly
 from ..algorithms import FedLSA, supporting
 from ..errors import ArgumentError
 from ..figures.drawing_checks import SCALES
-from ..results.curves import SUFFIXES
+from ..results.curve_files import SUFFIXES
 from ..theory.planner import Plan
 from . import parsing
 from .choices import BASIC_METHODS, PROBLEM, as_options, check_methods, method_option

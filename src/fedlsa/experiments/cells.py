@@ -23,7 +23,7 @@ import xarray as xr
 from .. import checks
 from ..checks import Floats
 from ..errors import ResultFileError
-from ..results import files
+from ..results import result_files
 
 Compute = Callable[[Mapping[str, Any], Mapping[str, Any]], xr.Dataset]  # of settings, and of how to simulate
 KINDS: dict[str, Compute] = {}  # what each kind of cell computes
@@ -156,14 +156,14 @@ class Store:
     def __setitem__(self, cell: Cell, result: xr.Dataset) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         labelled = result.assign_attrs({CELL: cell.text})
-        files.write(labelled, self.path(cell))
+        result_files.write(labelled, self.path(cell))
         self._keep(cell, labelled)
 
     def _read(self, cell: Cell) -> xr.Dataset | None:
         if not self.path(cell).exists():
             return None
         try:
-            result = files.load(self.path(cell))
+            result = result_files.load(self.path(cell))
         except ResultFileError:
             return None
         if result.attrs.get(CELL) != cell.text:

@@ -13,7 +13,7 @@ from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError
 from ..results import recipe
-from ..results.curves import checked_curves
+from ..results.curve_files import checked_curves
 from . import style
 from .drawing_checks import checked, checked_levels, checked_results
 from .labels import common_setting, describe, method_name, names

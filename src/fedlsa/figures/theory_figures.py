@@ -12,7 +12,7 @@ from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError
 from ..results import recipe
-from ..results.curves import checked_curves
+from ..results.curve_files import checked_curves
 from ..results.recipe import require_result
 from ..theory.bounds.theorems import Bound
 from ..theory.planner import Plan, pareto_front

@@ -1,9 +1,9 @@
 """What came out: labelled datasets over (seed, round), saved, loaded, run again, combined and summed up."""
 
-from .curves import save_curves
+from .curve_files import save_curves
 from .dataset import assemble, method_label, recorded_rounds
-from .files import load, save
 from .recipe import arguments, problem_text
+from .result_files import load, save
 from .romberg import richardson_romberg
 from .summary import summary, table
 

@@ -14,11 +14,11 @@ from .. import checks
 from ..errors import ArgumentError
 from ..files import replacing
 from . import recipe
-from .files import write
+from .result_files import write
 
 SUFFIXES = (".csv", ".nc")
 COLUMNS = ("mse", "squared_bias", "variance", "psi", "samples", "bytes")
-SHARED = ("agents", "dim")  # attributes of a problem; the others are a method's
+OF_THE_PROBLEM = ("agents", "dim")  # attributes; the others are a method's
 
 
 def save_curves(
@@ -32,7 +32,7 @@ def save_curves(
         versions, and what each method is
     """
     checks.text("command", command)
-    held = checked_curves(curves, ("mse", "round"), ("method", *SHARED))
+    held = checked_curves(curves, ("mse", "round"), ("method", *OF_THE_PROBLEM))
     target = checked_path(path)
     if target.suffix.lower() == ".csv":
         _write_csv(held, target, command)
@@ -64,7 +64,7 @@ def _write_csv(curves: list[xr.Dataset], target: Path, command: str | None) -> N
 def _together(curves: list[xr.Dataset], command: str | None) -> xr.Dataset:
     """One dataset over (curve, round, dim); what the methods' attributes say stands in lists."""
     for c in curves[1:]:
-        for key in SHARED:
+        for key in OF_THE_PROBLEM:
             if c.attrs[key] != curves[0].attrs[key]:
                 rule = f"curves must be of one problem to share a file, with {key} = {curves[0].attrs[key]}"
                 raise ArgumentError(f"{rule}; got {c.attrs[key]}")
@@ -82,7 +82,7 @@ def _together(curves: list[xr.Dataset], command: str | None) -> xr.Dataset:
     for name, variable in out.variables.items():
         variable.attrs = next((dict(c[name].attrs) for c in curves if name in c), {})  # psi: of those who have it
     own = {k: [str(c.attrs.get(k, "")) for c in curves] for k in ("algorithm", "sampling", "moments")}
-    out.attrs = {k: curves[0].attrs[k] for k in SHARED} | own
+    out.attrs = {k: curves[0].attrs[k] for k in OF_THE_PROBLEM} | own
     out.attrs |= {"command": command or "", "versions": recipe.text(recipe.versions())}
     return out
 
