@@ -20,7 +20,7 @@ import machine
 import numpy as np
 
 import fedlsa as fl
-from fedlsa.engine.cuda import launch as gpu
+from fedlsa.engine.cuda import gpu_launch as gpu
 
 STEPS = 500_000
 TIMES = "\N{MULTIPLICATION SIGN}"

@@ -6,7 +6,7 @@ from numba import config
 
 import fedlsa as fl
 from fedlsa.engine import cuda
-from fedlsa.engine.jobs import Outcome
+from fedlsa.engine.jobs import JobOutcome
 
 PROBLEM = fl.problems.garnet(agents=2, states=12, features=8)
 
@@ -34,7 +34,7 @@ def test_auto_takes_a_gpu_that_is_there_for_what_is_worth_it(monkeypatch):
     def run_all(jobs, report):
         taken.append(len(jobs))
         d, N = PROBLEM.dim, PROBLEM.n_agents
-        outcome = Outcome(np.zeros((1, 2, d)), np.zeros((1, 2), np.int64), np.array([-1]), np.zeros((1, N, d)))
+        outcome = JobOutcome(np.zeros((1, 2, d)), np.zeros((1, 2), np.int64), np.array([-1]), np.zeros((1, N, d)))
         return [outcome for _ in jobs]
 
     monkeypatch.setattr(cuda, "available", lambda: True)

@@ -14,7 +14,6 @@ from fedlsa.engine.random import (
     OBSERVATION,
     PARTICIPATION,
     alias_bits,
-    alias_probabilities,
     alias_table,
     block,
     choose,
@@ -23,6 +22,18 @@ from fedlsa.engine.random import (
     uniforms,
     words,
 )
+
+
+def alias_probabilities(table, bits):
+    """The probabilities that an alias table really draws : (2^bits,)."""
+    unit = 1 << (32 - bits)
+    out = np.zeros(1 << bits)
+    for slot, entry in enumerate(table.tolist()):
+        threshold = entry & (unit - 1)
+        out[slot] += threshold
+        out[entry >> (32 - bits)] += unit - threshold
+    return out / 2.0**32
+
 
 KNOWN_ANSWERS = [  # counter, key, block: Random123's kat_vectors for philox4x32-10
     ((0, 0, 0, 0), (0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),

@@ -132,9 +132,9 @@ def test_blocks_stay_within_their_shared_memory(dim, rows):
 
 
 def test_launches_that_are_cut_short_go_on_where_they_were(monkeypatch):
-    from fedlsa.engine.cuda import launch
+    from fedlsa.engine.cuda import gpu_launch
 
-    monkeypatch.setattr(launch, "EXPECTED_SPEED", 1.0)  # one round per launch
+    monkeypatch.setattr(gpu_launch, "EXPECTED_SPEED", 1.0)  # one round per launch
     told = []
     problem = garnet()
     for a, keywords in (
@@ -151,7 +151,7 @@ def test_launches_that_are_cut_short_go_on_where_they_were(monkeypatch):
 
 
 def test_a_grid_gives_what_each_run_gives_alone_also_where_memory_is_short(monkeypatch):
-    from fedlsa.engine.cuda import launch
+    from fedlsa.engine.cuda import gpu_launch
 
     problems = [garnet(), garnet(preset="authors")]
     methods = [fl.FedLSA(0.1, 1), fl.SCAFFLSA(0.1, 2)]
@@ -161,16 +161,16 @@ def test_a_grid_gives_what_each_run_gives_alone_also_where_memory_is_short(monke
     for one, other in zip(together, alone, strict=True):
         np.testing.assert_allclose(one["theta"], other["theta"], rtol=0, atol=1e-12)
     parts = []
-    monkeypatch.setattr(launch, "_run_together", lambda jobs, report: parts.append(len(jobs)) or [None] * len(jobs))
+    monkeypatch.setattr(gpu_launch, "_run_together", lambda jobs, report: parts.append(len(jobs)) or [None] * len(jobs))
     jobs = [_job(p, a) for p in problems for a in methods]
-    one = sum(launch._bytes(jobs[0]))
-    monkeypatch.setattr(launch, "_free", lambda: int(1.2 * one))
-    launch.run_all(jobs, None)
+    one = sum(gpu_launch._bytes(jobs[0]))
+    monkeypatch.setattr(gpu_launch, "_free", lambda: int(1.2 * one))
+    gpu_launch.run_all(jobs, None)
     assert sum(parts) == 4
     assert len(parts) >= 2
-    monkeypatch.setattr(launch, "_free", lambda: one // 2)
+    monkeypatch.setattr(gpu_launch, "_free", lambda: one // 2)
     with pytest.raises(fl.errors.ArgumentError, match=r"memory.*fewer seeds"):
-        launch.run_all(jobs, None)
+        gpu_launch.run_all(jobs, None)
 
 
 def _job(problem, algorithm):

@@ -22,7 +22,7 @@ from . import cpu_kernel as kernel
 from .compiled import SOURCES
 from .cpu_steps import LANES, DenseTables, IIDSampler, MarkovSampler, RankOneTables, ReplaySampler, RidgeTables
 from .hooks import apply_server_step, compiled_hook, failure, parameters
-from .jobs import Job, Outcome, join
+from .jobs import Job, JobOutcome, join
 from .outcome_tables import OutcomeTables, first_states
 from .progress import Progress, notice
 from .schedule import Schedule, schedule
@@ -169,13 +169,13 @@ class CpuTask:
             self.state.recorded[0] = 1
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> JobOutcome:
         """What has come of it."""
         (N, R), state, D, dim = (self.job.problem.n_agents, self.task.seeds), self.state, self.task.D, self.task.dim
         xi = state.variates.reshape(-1, D)[: N * R].reshape(N, R, D)
         xi = (xi - state.shift if len(state.shift) else xi)[..., :dim]
         observed = np.tile(self.observed, (R, 1))
-        return Outcome(state.record[:, :, :dim], observed, state.diverged, xi.transpose(1, 0, 2))
+        return JobOutcome(state.record[:, :, :dim], observed, state.diverged, xi.transpose(1, 0, 2))
 
     def next_rounds(self, rounds: int) -> Schedule:
         """The next `rounds` rounds as data: the same for all seeds, or there is only one."""
@@ -237,7 +237,7 @@ def compile_for(task: CpuTask) -> None:
             kernel.run.compile(signature)
 
 
-def run_all(jobs: list[Job], threads: int, report: Progress | None) -> list[Outcome]:
+def run_all(jobs: list[Job], threads: int, report: Progress | None) -> list[JobOutcome]:
     """Bring all jobs to their end; seeds of a job share a task unless each has rounds of its own."""
     tables, tasks = {}, []
     for job in jobs:

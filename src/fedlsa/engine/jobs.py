@@ -62,7 +62,7 @@ class Job:
         return self.updates_per_round * self.rounds
 
 
-class Outcome(NamedTuple):
+class JobOutcome(NamedTuple):
     """What an engine makes of a job with S seeds and R recorded rounds."""
 
     theta: Floats  # (S, R, d)
@@ -71,31 +71,16 @@ class Outcome(NamedTuple):
     xi: Floats  # (S, N, d): the last control variates
 
 
-def join(parts: Iterable[Outcome]) -> Outcome:
+def join(parts: Iterable[JobOutcome]) -> JobOutcome:
     """The outcome of a job from those of its seeds."""
-    return Outcome(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+    return JobOutcome(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
 
 def configurations(problems: Any, algorithms: Any, rounds: Any) -> list[tuple[Problem, Algorithm, int]]:
     """Every problem with every algorithm and its rounds, checked."""
-    for name, value, kind, article in (
-        ("problem", problems, Problem, "a fedlsa problem or a sequence of them"),
-        ("algorithm", algorithms, Algorithm, "a sequence of methods such as fl.FedLSA(...)"),
-    ):
-        if isinstance(value, kind) or not checks.is_sequence(value):
-            raise ArgumentTypeError(f"{name}s must be {article}; got {checks.show(value)}")
-    problems, algorithms = (
-        checks.entries(name, value, "a sequence")
-        for name, value in (("problems", problems), ("algorithms", algorithms))
-    )
-    for name, value, kind, article in (
-        ("problem", problems, Problem, "a fedlsa problem"),
-        ("algorithm", algorithms, Algorithm, "a method such as fl.FedLSA(...)"),
-    ):
-        if not value:
-            raise ArgumentError(f"{name}s must not be empty; got {checks.show(value)}")
-        for v in value:
-            checks.instance(name, v, kind, article)
+    problems = _entries("problem", problems, Problem, "a fedlsa problem", "a fedlsa problem or a sequence of them")
+    method = "a method such as fl.FedLSA(...)"
+    algorithms = _entries("algorithm", algorithms, Algorithm, method, "a sequence of methods such as fl.FedLSA(...)")
     each = [rounds] * len(algorithms)
     if checks.is_sequence(rounds):
         each = checks.entries("rounds", rounds, "one number per algorithm")
@@ -103,6 +88,18 @@ def configurations(problems: Any, algorithms: Any, rounds: Any) -> list[tuple[Pr
             raise ArgumentError(f"rounds must be one number per algorithm, {len(algorithms)}; got {len(each)}")
     each = [checks.integer("rounds", T, at_least=1) for T in each]
     return [(p, a, T) for p in problems for a, T in zip(algorithms, each, strict=True)]
+
+
+def _entries(name: str, values: Any, kind: type, one: str, several: str) -> list[Any]:
+    """A sequence of things of one kind, not empty."""
+    if isinstance(values, kind) or not checks.is_sequence(values):
+        raise ArgumentTypeError(f"{name}s must be {several}; got {checks.show(values)}")
+    listed = checks.entries(f"{name}s", values, "a sequence")
+    if not listed:
+        raise ArgumentError(f"{name}s must not be empty; got {checks.show(listed)}")
+    for value in listed:
+        checks.instance(name, value, kind, one)
+    return listed
 
 
 def kept(keep: Any) -> list[str]:

@@ -41,17 +41,17 @@ class Rows:
         self, theta: Floats, xi: Floats, eta: float, steps: int, first_step: int, seed: int, agent: int
     ) -> Floats:
         """theta_hat : (d,) after `steps` local steps on the agent's observations first_step, first_step + 1, ..."""
-        u = _shown(self.u)
-        v = u if self.v is self.u else _shown(self.v)
-        hat = np.array(theta, np.float64)
-        drawn = np.uint64(seed), np.int64(agent), np.int64(first_step), np.int64(steps)
-        _on_rows(u, v, _shown(self.y), float(self.ridge), _shown(self.slots), *drawn, _shown(xi), float(eta), hat)
+        u, hat = _read_only(self.u), np.array(theta, np.float64)
+        v = u if self.v is self.u else _read_only(self.v)
+        rows = u, v, _read_only(self.y), float(self.ridge), _read_only(self.slots)
+        draws = np.uint64(seed), np.int64(agent), np.int64(first_step), np.int64(steps)
+        _on_rows(rows, draws, _read_only(xi), float(eta), hat)
         return hat
 
 
 @dataclass(frozen=True, eq=False)
 class Means:
-    """A site's means A_c : (d, d) and b_c : (d,): local steps without noise."""
+    """A site's means A_c : (d, d) and b_c : (d,): local steps without noise, which draw nothing."""
 
     A: Floats
     b: Floats
@@ -59,9 +59,8 @@ class Means:
     def __call__(
         self, theta: Floats, xi: Floats, eta: float, steps: int, first_step: int, seed: int, agent: int
     ) -> Floats:
-        """theta_hat : (d,) after `steps` local steps; nothing is drawn."""
         hat = np.array(theta, np.float64)
-        _on_means(_shown(self.A), _shown(np.asarray(self.b) + xi), float(eta), np.int64(steps), hat)
+        _on_means(_read_only(self.A), _read_only(np.asarray(self.b) + xi), float(eta), np.int64(steps), hat)
         return hat
 
 
@@ -75,7 +74,7 @@ def alias_slots(n: int) -> Words:
     return out
 
 
-def _shown(values: Any) -> Any:
+def _read_only(values: Any) -> Any:
     """The same numbers as a plain array that cannot be written to, as a mapped file cannot: one signature for all."""
     out = np.ascontiguousarray(values).view(np.ndarray)
     out.flags.writeable = False
@@ -83,8 +82,9 @@ def _shown(values: Any) -> Any:
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def _on_rows(u, v, y, ridge, slots, seed, agent, first, steps, xi, eta, hat, sources=SOURCES):
+def _on_rows(rows, draws, xi, eta, hat, sources=SOURCES):
     """theta_hat <- theta_hat - eta (u (v . theta_hat - y) + ridge theta_hat - xi), on rows drawn one by one."""
+    (u, v, y, ridge, slots), (seed, agent, first, steps) = rows, draws
     d, size, shift = len(hat), len(slots), 32
     while size > 1:
         size >>= 1

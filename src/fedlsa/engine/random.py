@@ -12,24 +12,20 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 from numba.extending import overload, register_jitable
-from numpy.typing import NDArray
 
-from ..checks import Floats
 from .vectors import Vec, wide_product
-
-Words = NDArray[np.uint32]
 
 OBSERVATION, START, PARTICIPATION, LENGTH = 0, 1, 2, 3  # streams: what a random word is for
 
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _W0, _W1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
-_LOW, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
+_LOW, _WORD_BITS = np.uint64(0xFFFFFFFF), np.uint64(32)
 
 
 def product_halves(x: Any, m: Any) -> Any:
     """The upper and lower 32 bits of x * m; on 64-bit values the lower half carries junk above bit 31."""
     p = (x & _LOW) * m
-    return p >> _HALF, p
+    return p >> _WORD_BITS, p
 
 
 @overload(product_halves)
@@ -39,7 +35,7 @@ def _product_halves(x, m):
 
     def on_64_bits(x, m):
         p = (x & _LOW) * m
-        return p >> _HALF, p
+        return p >> _WORD_BITS, p
 
     return on_64_bits
 
@@ -59,7 +55,7 @@ def philox(c0, c1, c2, c3, k0, k1):
 def block(seed, agent, stream, index):
     """The four 32-bit words of block `index` of a stream, as 64-bit integers."""
     key, zero = np.uint64(seed), np.uint64(0)
-    x = philox(np.uint64(index), np.uint64(agent), np.uint64(stream), zero, key & _LOW, key >> _HALF)
+    x = philox(np.uint64(index), np.uint64(agent), np.uint64(stream), zero, key & _LOW, key >> _WORD_BITS)
     return x[0] & _LOW, x[1] & _LOW, x[2] & _LOW, x[3] & _LOW
 
 
@@ -90,7 +86,7 @@ def participants(seed, first, agents, out):
     for i in range(rounds):
         for j in range(m):
             word = block(seed, first + i, PARTICIPATION, j // 4)[j % 4]
-            k = j + np.int64((word * np.uint64(agents - j)) >> _HALF)
+            k = j + np.int64((word * np.uint64(agents - j)) >> _WORD_BITS)
             order[j], order[k] = order[k], order[j]
         for j in range(m):
             chosen[order[j]] = True
@@ -152,14 +148,3 @@ def choose(word, entry, shift):
     """
     low = (1 << shift) - 1
     return word >> shift if word & low < entry & low else entry >> shift
-
-
-def alias_probabilities(table: Words, bits: int) -> Floats:
-    """The probabilities that an alias table really draws : (2^bits,); for tests and for the curious."""
-    unit = 1 << (32 - bits)
-    out = np.zeros(1 << bits)
-    for slot, entry in enumerate(table.tolist()):
-        threshold = entry & (unit - 1)
-        out[slot] += threshold
-        out[entry >> (32 - bits)] += unit - threshold
-    return out / 2.0**32

@@ -19,7 +19,7 @@ from ..checks import Floats
 from ..problems import Problem
 from ..sampling import Markov, Replay, Sampling
 from .hooks import apply_server_step
-from .jobs import Job, Outcome, join
+from .jobs import Job, JobOutcome, join
 from .outcome_tables import OutcomeTables, first_states
 from .progress import Progress
 from .random import OBSERVATION, choose, words
@@ -171,7 +171,7 @@ def run_rounds(
 
 
 @np.errstate(over="ignore", invalid="ignore")  # a run that diverges says so itself
-def run_seed(job: Job, seed: int) -> Outcome:
+def run_seed(job: Job, seed: int) -> JobOutcome:
     """One run of a job, with i.i.d., Markov (algo:fed-lsa-markov) or replayed observations."""
     p, a = job.problem, job.algorithm
     rounds = schedule(a, job.sampling, seed, job.rounds, p.n_agents)
@@ -184,10 +184,10 @@ def run_seed(job: Job, seed: int) -> Outcome:
             theta[t] = now.estimate
     observed = np.append(0, np.cumsum(rounds.observations))[job.recorded]
     estimates = np.stack([theta[t] for t in job.recorded.tolist()])
-    return Outcome(estimates[None], observed[None], np.array([now.diverged_at]), now.xi[None])
+    return JobOutcome(estimates[None], observed[None], np.array([now.diverged_at]), now.xi[None])
 
 
-def run_all(jobs: list[Job], report: Progress | None) -> list[Outcome]:
+def run_all(jobs: list[Job], report: Progress | None) -> list[JobOutcome]:
     """Every seed of every job, one after the other."""
     out, done, total = [], 0, sum(len(job.seeds) for job in jobs)
     for job in jobs:

@@ -16,7 +16,7 @@ from ..errors import DivergenceWarning
 from ..problems import Problem
 from ..sampling import IID, Markov, Replay, Sampling
 from . import cpu, cuda, jobs, reference
-from .jobs import Job, Outcome, make_job
+from .jobs import Job, JobOutcome, make_job
 from .outcome_tables import outcome_tables
 from .progress import Progress, reporter
 
@@ -110,7 +110,7 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _result(job: Job, outcome: Outcome, keep: Sequence[str], problem_text: str) -> xr.Dataset:
+def _result(job: Job, outcome: JobOutcome, keep: Sequence[str], problem_text: str) -> xr.Dataset:
     return results.assemble(
         job.problem,
         job.algorithm,

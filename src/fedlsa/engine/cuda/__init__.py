@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 
 from ...errors import MissingExtraError
-from ..jobs import Job, Outcome
+from ..jobs import Job, JobOutcome
 from ..progress import Progress
 
 LEAST_UPDATES = 1e9  # of all agents: from here on a GPU beats starting one
@@ -38,14 +38,14 @@ def available() -> bool:
     return why_not() is None
 
 
-def run_all(jobs: list[Job], report: Progress | None) -> list[Outcome]:
+def run_all(jobs: list[Job], report: Progress | None) -> list[JobOutcome]:
     """Bring all jobs to their end."""
     reason = why_not()
     if reason is not None:
         raise MissingExtraError(f"engine='cuda' needs a GPU: {reason}")
-    from . import launch
+    from . import gpu_launch
 
-    return launch.run_all(jobs, report)
+    return gpu_launch.run_all(jobs, report)
 
 
 def _line(error: BaseException) -> str:

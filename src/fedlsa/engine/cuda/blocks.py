@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, namedtuple
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -59,45 +59,15 @@ class Kind:
     threads: int
 
 
-class DeviceTables(NamedTuple):
-    """What jobs share, the entries of one problem after those of another; own_* and weights : one per agent."""
-
-    rows: Any
-    pair: Any
-    minus_y: Any
-    columns: Any
-    minus_b: Any
-    slots: Any
-    successor: Any
-    own_row: Any
-    own_slot: Any
-    own_shift: Any
-    own_length: Any
-    weights: Any
-
-
-class DeviceState(NamedTuple):
-    """What changes, for all chains (steps, position, xi) or for all blocks; record_rounds end in -1 in each block."""
-
-    steps: Any
-    position: Any
-    xi: Any
-    shift: Any
-    theta: Any
-    running: Any
-    diverged: Any
-    recorded: Any
-    record_rounds: Any
-    out: Any
-
-
-class DeviceRounds(NamedTuple):
-    """The schedules of blocks whose rounds vary, one after the other."""
-
-    step_sizes: Any
-    gains: Any
-    observations: Any
-    participants: Any
+# What jobs share, the entries of one problem after those of another; own_* and weights : one per agent
+DeviceTables = namedtuple(
+    "DeviceTables",
+    "rows, pair, minus_y, columns, minus_b, slots, successor, own_row, own_slot, own_shift, own_length, weights",
+)
+# What changes, for all chains (steps, position, xi) or for all blocks; record_rounds end in -1 in each block
+DeviceState = namedtuple(
+    "DeviceState", "steps, position, xi, shift, theta, running, diverged, recorded, record_rounds, out"
+)
 
 
 def shared_bytes(L: int) -> int:

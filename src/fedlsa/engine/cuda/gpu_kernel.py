@@ -35,15 +35,15 @@ def build(kind: Kind, hook: Any = None) -> Any:
     static = (L, copies, half, int(kind.differences), int(kind.ridged))
 
     @kernel
-    def run(blocks, tables, state, rounds, parameters, t0, t1):
+    def run(blocks, tables, state, schedule, parameters, t1):
         sources = compiled_from  # noqa: F841
         b, tid, size = cuda.blockIdx.x, cuda.threadIdx.x, cuda.blockDim.x
-        block, xi, steps, position = blocks[b], state.xi, state.steps, state.position
+        block, xi, steps, position, t0 = blocks[b], state.xi, state.steps, state.position, schedule.first
         at, mine, places = tid % L, tid // L, size // L
         N, m, last = int32(block.agents), int32(block.participants), int32(min(t1, block.rounds))
         thin, varying = int32(block.thin), block.varying != 0
         key, own, chains, records = block.key, block.own, block.chains, block.records
-        schedule, average_after = block.schedule - t0, int32(block.average_after)
+        varying_at, average_after = block.schedule - t0, int32(block.average_after)
         discount, ridge, radius = number(block.discount), number(block.ridge), block.radius
         begin = block.rows
         memory = cuda.shared.array(0, number)
@@ -75,8 +75,8 @@ def build(kind: Kind, hook: Any = None) -> Any:
         next_record = int32(state.record_rounds[records + nth])
         for t in range(int32(t0), last):
             if extras and varying:
-                eta, gain = rounds.step_sizes[schedule + t], rounds.gains[schedule + t]
-                H = int32(rounds.observations[schedule + t])
+                eta, gain = schedule.step_sizes[varying_at + t], schedule.gains[varying_at + t]
+                H = int32(schedule.observations[varying_at + t])
             for i in range(E):
                 moved[i] = 0.0
             for turn in range(turns):
@@ -84,7 +84,7 @@ def build(kind: Kind, hook: Any = None) -> Any:
                     live = turn * places + mine < m
                     agent = int32(min(turn * places + mine, m - 1))
                     if partial:
-                        agent = int32(rounds.participants[block.part + (t - t0) * m + agent])
+                        agent = int32(schedule.participants[block.part + (t - t0) * m + agent])
                     q, before = chains + agent, eta
                     weight = tables.weights[own + agent] if live else 0.0
                     source = own_entries(tables, own + agent)

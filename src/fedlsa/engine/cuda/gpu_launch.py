@@ -18,11 +18,11 @@ from ...errors import ArgumentError
 from ...problems import Dense
 from ...sampling import Markov
 from ..hooks import parameters, refuse_raising
-from ..jobs import Job, Outcome
+from ..jobs import Job, JobOutcome
 from ..outcome_tables import first_states
 from ..progress import Progress, notice
 from ..schedule import Schedule, schedule
-from .blocks import BLOCK, Array, DeviceRounds, DeviceState, DeviceTables, Kind, SharedTables, kind_of, rounds_vary
+from .blocks import BLOCK, Array, DeviceState, DeviceTables, Kind, SharedTables, kind_of, rounds_vary
 from .gpu_kernel import build
 from .gpu_steps import SIMULATED, E, device
 
@@ -139,13 +139,9 @@ class Group:
             self.blocks["schedule"][b], self.blocks["part"][b] = at, part
             plans.append(plan)
             at, part = at + len(plan.gains), part + plan.participants.size
-        varying = DeviceRounds(
-            joined([p.step_sizes for p in plans], kind.dtype),
-            joined([p.gains for p in plans], np.float64),
-            joined([p.observations for p in plans], np.int64),
-            joined([p.participants.ravel() for p in plans], np.int64),
-        )
-        on_device = DeviceRounds(*(cuda.to_device(x, self.stream) for x in varying))
+        kinds = {"observations": np.int64, "step_sizes": kind.dtype, "gains": np.float64, "participants": np.int64}
+        arrays = (joined([getattr(p, name).ravel() for p in plans], dtype) for name, dtype in kinds.items())
+        varying = Schedule(t0, 0, 0, *(cuda.to_device(x, self.stream) for x in arrays))  # of all blocks, one by one
         blocks = cuda.to_device(self.blocks, self.stream)
         stride = self.D * kind.copies + (kind.L * kind.copies == 1)
         memory = int(self.blocks["row_count"].max()) * stride * size if kind.copies else 0
@@ -154,17 +150,17 @@ class Group:
         launch = self.kernel[len(self.blocks), kind.threads, self.stream, memory]
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=r"(?s).*Grid size")  # few blocks are what was asked for
-            launch(blocks, self.tables, self.state, on_device, self.parameters, t0, t0 + rounds)
+            launch(blocks, self.tables, self.state, varying, self.parameters, t0 + rounds)
         self.done += rounds
 
-    def collect(self) -> list[Outcome]:
+    def collect(self) -> list[JobOutcome]:
         """What has come of each job."""
         self.stream.synchronize()
         names = ("xi", "shift", "out", "diverged")
         host = {name: getattr(self.state, name).copy_to_host(stream=self.stream) for name in names}
         self.stream.synchronize()
         xi, shift, out = (host[name].reshape(-1, self.D) for name in names[:3])
-        ended: dict[int, Outcome] = {}
+        ended: dict[int, JobOutcome] = {}
         b = 0
         for job in self.order:
             S, R, N, d = len(job.seeds), len(job.recorded), job.problem.n_agents, job.problem.dim
@@ -172,7 +168,7 @@ class Group:
             theta = out[record : record + S * R].reshape(S, R, -1)[..., :d]
             variates = xi[chain : chain + S * N].reshape(S, N, -1) - shift[b : b + S, None]
             observed = np.stack([observations_received(job, int(seed)) for seed in job.seeds])
-            ended[id(job)] = Outcome(theta, observed, host["diverged"][b : b + S], variates[..., :d])
+            ended[id(job)] = JobOutcome(theta, observed, host["diverged"][b : b + S], variates[..., :d])
             b += S
         return [ended[id(job)] for job in self.jobs]
 
@@ -191,7 +187,7 @@ def observations_received(job: Job, seed: int) -> Array:
     return np.asarray(np.append(0, np.cumsum(lengths))[job.recorded])
 
 
-def run_all(jobs: list[Job], report: Progress | None) -> list[Outcome]:
+def run_all(jobs: list[Job], report: Progress | None) -> list[JobOutcome]:
     """Bring all jobs to their end; jobs of one kind share a launch, kinds run beside one another.
 
     What does not fit into the device's memory at once is done in parts, a job at least.
