@@ -6,20 +6,19 @@ weighted as the agents are. Agents without a solution of their own have no say i
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from .. import checks, theory
-from ..algorithms import FedLSA
+from .. import checks
 from ..checks import Floats
 from ..engine.paths import Paths
-from ..errors import ArgumentError, TheoryWarning
+from ..errors import ArgumentError
 from ..problems import Problem
 from . import style
+from .prediction import limit_bias
 
 MAX_NAMED_AGENTS = 6  # agents, or groups of equal ones, that get a hue each and a name
 HUES = ("#cc79a7", "#e69f00", "#56b4e9", "#009e73", "#8c6bb1", "#7f7f7f")
@@ -84,17 +83,10 @@ def checked_paths(paths: Sequence[Paths]) -> list[Paths]:
 
 def fixed_point(p: Paths) -> Floats | None:
     """theta_star + bias (th:2nd_moment_no_cv), where FedLSA ends : (d,); None where the theorem does not speak."""
-    a, problem = p.algorithm, p.problem
-    if not isinstance(a, FedLSA) or not isinstance(a.step_size, float) or a.projection is not None:
+    if p.algorithm.taking_part(p.problem.n_agents) < p.problem.n_agents:
         return None
-    if a.taking_part(problem.n_agents) < problem.n_agents:
-        return None
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", TheoryWarning)
-        try:
-            return np.asarray(problem.theta_star + theory.bias(problem, a.step_size, a.local_steps), np.float64)
-        except TheoryWarning:
-            return None
+    bias = limit_bias(p.problem, p.algorithm)
+    return None if bias is None else np.asarray(p.problem.theta_star + bias, np.float64)
 
 
 def names_agents(problem: Problem) -> bool:

@@ -15,16 +15,18 @@ from ..checks import Floats
 from ..errors import ArgumentTypeError
 from . import style
 from .drawing_checks import checked
+from .matplotlib_figures import set_log_ticks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 SHARED, OWN = style.METHODS["SCAFFLSA"], style.OTHERS[1]
-ALIKE = 30.0  # coefficients whose standard errors differ by more do not share a scale
-NAMED = 40  # so many coefficients can still be named
-WIDTH = 7.6
-DRAWN = ("names", "theta", "standard_error", "confidence_interval", "error", "per_site")
+MAX_SCALE_RATIO = 30.0  # coefficients whose standard errors differ by more do not share a scale
+MAX_NAMED = 40  # so many coefficients can still be named
+WIDTH, HEADER = 7.6, 0.4  # of the figure and of its legend, in inches
+PARTS_HEIGHT, SITES_HEIGHT = 1.5, 3.1  # of the axes in the right column with their labels
+FIT_FIELDS = ("names", "theta", "standard_error", "confidence_interval", "error", "per_site")
 SITES = (("influence", "influence", "o", style.METHODS["FedLSA"]), ("noise", "noise", "^", style.METHODS["Scaffnew"]),
          ("finite_data", "finite data", "s", SHARED))  # fmt: skip
 
@@ -36,36 +38,25 @@ def coefficients(fit: Any, *, level: float = 0.95) -> Figure:
     Dots behind a coefficient are the sites' own solutions, a triangle at the edge those further out. Coefficients of
     very different sizes are each divided by their standard error.
     """
-    lacks = [name for name in DRAWN if not hasattr(fit, name)]
-    if lacks:
-        raise ArgumentTypeError(f"fit must be what fl.fit returns; got {checks.show(fit)} without {', '.join(lacks)}")
+    missing = [name for name in FIT_FIELDS if not hasattr(fit, name)]
+    if missing:
+        raise ArgumentTypeError(f"fit must be what fl.fit returns; got {checks.show(fit)} without {', '.join(missing)}")
     matplotlib = style.matplotlib()
     d = len(fit.names)
-    height = max(3.7, 1.25 + d * (0.3 if d <= 12 else 0.17 if d <= NAMED else 6.8 / d))
+    height = max(3.7, 1.25 + d * (0.3 if d <= 12 else 0.17 if d <= MAX_NAMED else 6.8 / d))
     with matplotlib.rc_context({**style.RC, **style.PANELS_RC}):
-        figure = matplotlib.figure.Figure(figsize=(WIDTH, height))
-        longest = max(len(_short(n)) for n in fit.names) if d <= NAMED else 5
-        left, top, bottom = 0.3 + 0.066 * longest, 0.5, 0.55
-        middle = 0.62 * WIDTH
-        main = figure.add_axes(
-            (left / WIDTH, bottom / height, (middle - left) / WIDTH, (height - top - bottom) / height)
-        )
-        x, room = (middle + 1.3) / WIDTH, (WIDTH - middle - 1.45) / WIDTH
-        parts = figure.add_axes((x, 1 - (top + 1.05) / height, room, 1.05 / height))
-        high = min(height - top - bottom - 1.65, 2.4)
-        sites = figure.add_axes((x, 1 - (top + 1.65 + high) / height, room, high / height))
+        figure = matplotlib.figure.Figure(figsize=(WIDTH, height), layout="constrained")
+        rest = height - HEADER - PARTS_HEIGHT - SITES_HEIGHT  # a tall list of coefficients leaves room below the sites
+        heights = (PARTS_HEIGHT, SITES_HEIGHT, rest) if rest > 0 else (PARTS_HEIGHT, height - HEADER - PARTS_HEIGHT)
+        left, right = figure.subfigures(1, 2, width_ratios=(2, 1))
+        main, grid = left.subplots(), right.add_gridspec(len(heights), 1, height_ratios=heights)
         _coefficients(main, fit, level)
-        _parts(parts, fit.error)
-        _sites(sites, fit.per_site)
+        _parts(right.add_subplot(grid[0]), fit.error)
+        _sites(right.add_subplot(grid[1]), fit.per_site)
         figure.legend(
-            *main.get_legend_handles_labels(),
-            loc="upper left",
-            bbox_to_anchor=(0.1 / WIDTH, 1 - 0.02 / height),
-            ncols=3,
-            columnspacing=1.3,
-            handletextpad=0.4,
+            *main.get_legend_handles_labels(), loc="outside upper left", ncols=3, columnspacing=1.3, handletextpad=0.4,
             fontsize=8,
-        )
+        )  # fmt: skip
         figure.set_label(f"coefficients of a fit to {len(fit.per_site)} sites with {100 * level:g}% intervals")
     return figure
 
@@ -74,7 +65,7 @@ def _coefficients(axes: Axes, fit: Any, level: float) -> None:
     d = len(fit.names)
     theta, deviation = np.asarray(fit.theta), np.asarray(fit.standard_error)
     known = deviation[deviation > 0]
-    alike = not len(known) or known.max() <= ALIKE * known.min()
+    alike = not len(known) or known.max() <= MAX_SCALE_RATIO * known.min()
     unit: Floats = np.ones(d) if alike else np.where(deviation > 0, deviation, 1.0)
     interval = np.asarray(fit.confidence_interval(level)) / unit[:, None]
     own = np.stack([s.theta for s in fit.per_site]) / unit  # (N, d), NaN where a site leaves it open
@@ -89,11 +80,11 @@ def _coefficients(axes: Axes, fit: Any, level: float) -> None:
     for edge, mark, beyond in ((low, "<", own < low), (high, ">", own > high)):
         out = np.flatnonzero(beyond.any(axis=0))
         axes.plot(np.full(len(out), edge), out, mark, markersize=4.5, clip_on=False, **look)
-    thick = 2.2 if d <= NAMED else 1.2
+    thick = 2.2 if d <= MAX_NAMED else 1.2
     axes.hlines(row, *interval.T, color=SHARED, linewidth=thick, zorder=4, label=f"{100 * level:g}% interval")
     axes.plot(
-        theta / unit, row, "D", color=SHARED, markersize=4.4 if d <= 12 else 3.4 if d <= NAMED else 2.2,
-        markeredgecolor="white", markeredgewidth=0.6 if d <= NAMED else 0, linestyle="none", zorder=5,
+        theta / unit, row, "D", color=SHARED, markersize=4.4 if d <= 12 else 3.4 if d <= MAX_NAMED else 2.2,
+        markeredgecolor="white", markeredgewidth=0.6 if d <= MAX_NAMED else 0, linestyle="none", zorder=5,
         label="shared estimate",
     )  # fmt: skip
     if low < 0 < high:
@@ -101,7 +92,7 @@ def _coefficients(axes: Axes, fit: Any, level: float) -> None:
     axes.set_xlim(low, high)
     axes.set_ylim(d - 0.4, -0.6)
     axes.grid(visible=False, axis="y")
-    if d <= NAMED:
+    if d <= MAX_NAMED:
         axes.set_yticks(row, [_short(n) for n in fit.names])
         for j in range(d):
             text = f"{theta[j]:.3g}".replace("-", "\u2212")
@@ -143,7 +134,7 @@ def _parts(axes: Axes, error: dict[str, float]) -> None:
 
 
 def _sites(axes: Axes, per_site: Any) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+    from matplotlib.ticker import MaxNLocator
 
     order = sorted(per_site, key=lambda s: -s.influence)
     place = np.arange(1, len(order) + 1)
@@ -156,10 +147,7 @@ def _sites(axes: Axes, per_site: Any) -> None:
             axes.plot(place, values, mark, color=hue, markersize=size, markeredgewidth=0, linestyle="none", label=label)
     if largest > 0:
         axes.set_yscale("log")
-        first, last = axes.get_ylim()
-        axes.yaxis.set_major_locator(LogLocator(subs=(1.0,) if last > 30 * first else (1.0, 2.0, 5.0), numticks=6))
-        axes.yaxis.set_minor_locator(NullLocator())
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
+        set_log_ticks(axes.yaxis)
     axes.set_xlim(0.4, len(order) + 0.6)
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     axes.set_xlabel("sites, by their influence")
@@ -167,8 +155,8 @@ def _sites(axes: Axes, per_site: Any) -> None:
     axes.set_title("sites, in standard errors", fontsize=8, loc="left", color=style.INK, pad=14)
     if axes.lines:
         axes.legend(
-            loc="lower left", bbox_to_anchor=(-0.2, 0.985), ncols=3, fontsize=7, columnspacing=0.6, handletextpad=0.1,
-            borderaxespad=0, borderpad=0, handlelength=1.2,
+            loc="lower left", bbox_to_anchor=(-0.03, 1.0), ncols=3, fontsize=7, columnspacing=0.6, handletextpad=0.1,
+            borderaxespad=0, borderpad=0.2, handlelength=1.2,
         )  # fmt: skip
 
 
