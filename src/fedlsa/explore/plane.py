@@ -18,7 +18,7 @@ from ..engine.paths import Paths
 from ..errors import ArgumentError
 from ..figures import agent_plane, style
 from ..figures.agent_plane import Box, Plane
-from .plane_parts import Json, Panel, names, packed, panel_of
+from .plane_parts import AgentPanel, Json, names, packed
 from .plotly_figures import FONT, unchecked
 
 if TYPE_CHECKING:
@@ -53,7 +53,8 @@ def agents_figure(paths: Sequence[Paths], *, round: int = 1, width: str = "wide"
     high = _height(side)
     box = _fitted(_view(held, plane, range(1, T + 1)), high / side)
     points, moments = _detail(held, T)
-    panels = [panel_of(p, plane, box, _kept(p, points), str(i or "")) for i, p in _numbered(held)]
+    keep = [np.rint(np.linspace(0, p.local.shape[2] - 1, points + 1)).astype(int).tolist() for p in held]
+    panels = [AgentPanel(p, plane, box, keep[i], f"{i + 1}" if i else "") for i, p in enumerate(held)]
 
     stops = [points * (m + 1) // moments for m in range(moments)]
     data: list[Json] = []
@@ -72,21 +73,11 @@ def agents_figure(paths: Sequence[Paths], *, round: int = 1, width: str = "wide"
     return unchecked(data, layout, frames)
 
 
-def _numbered(held: list[Paths]) -> list[tuple[int, Paths]]:
-    """Runs with the numbers of their axes, as Plotly counts: x, x2, x3."""
-    return [(i + 1 if i else 0, p) for i, p in enumerate(held)]
-
-
 def _detail(held: list[Paths], T: int) -> tuple[int, int]:
     """Points of a path and moments of a round: many for few agents, fewer where there is much to send."""
     agents = len(held) * held[0].problem.n_agents * T
     fits = [(P, M) for P, M in DETAIL if P * (M + 1) // 2 * agents <= ROOM]
     return (fits or [DETAIL[-1]])[0]
-
-
-def _kept(p: Paths, points: int) -> list[int]:
-    """Which points of a path are drawn; short paths repeat some."""
-    return np.rint(np.linspace(0, p.local.shape[2] - 1, points + 1)).astype(int).tolist()
 
 
 def _height(side: float) -> float:
@@ -116,7 +107,7 @@ def _words(p: Paths, t: int, side: float) -> str:
 
 
 def _frames(
-    held: list[Paths], panels: list[Panel], first: list[int], t: int, stops: list[int], side: float
+    held: list[Paths], panels: list[AgentPanel], first: list[int], t: int, stops: list[int], side: float
 ) -> list[Json]:
     """Round t + 1, moment by moment, and a rest at its end. first : each panel's first trace that moves."""
     said = {"annotations": [{"text": _words(p, t, side)} for p in held], "sliders": [{"active": t}]}
@@ -137,7 +128,7 @@ def _frames(
 
 def _layout(
     held: list[Paths],
-    panels: list[Panel],
+    panels: list[AgentPanel],
     plane: Plane,
     box: Box,
     size: tuple[float, float],
@@ -188,7 +179,7 @@ def _layout(
     return {**out, **_controls(round, frames, total, 16 * len(note) + 14, wide)}
 
 
-def _note(p: Paths, plane: Plane, panels: list[Panel]) -> str:
+def _note(p: Paths, plane: Plane, panels: list[AgentPanel]) -> str:
     N = p.problem.n_agents
     curves = "Curve: the agent" if N == 1 else f"Curves: the {N} agents"
     own = "At the edge" if panels[0].out.all() else "Circles"

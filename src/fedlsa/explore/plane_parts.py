@@ -1,13 +1,12 @@
 """One panel of the picture of the agents' paths, as plain Plotly dictionaries: its traces, moment by moment, and names.
 
-Traces keep their places: a moment gives new coordinates to those that move, in the order of `Panel.traces`.
+Traces keep their places: a moment gives new coordinates to those that move, in the order of `AgentPanel.traces`.
 """
 
 from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -21,36 +20,47 @@ from ..figures.agent_plane import Box, Plane
 from ..figures.label_placement import Placer
 
 Json = dict[str, Any]
-BEYOND = 30.0  # widths of the box: what ran further is drawn there, in its direction
-EDGE = 0.03  # of the box's width: how far inside it marks stand for what lies outside
-NEAR = 4.0  # pixels: points as close as this count as one where names look for room
+DRAWN_WIDTHS = 30.0  # widths of the box: what ran further is drawn there, in its direction
+EDGE_INSET = 0.03  # of the box's width: how far inside it marks stand for what lies outside
+SAME_PLACE = 4.0  # pixels: points as close as this count as one where names look for room
 COLOURS = 12  # for directions, so that many agents need few traces
 
 
-@dataclass(frozen=True, eq=False)
-class Panel:
-    """What one method's panel shows, in the plane.
+class AgentPanel:
+    """What one method's panel shows of a run, in the plane.
 
+    keep : the points of a round that are drawn; axis : its number, as Plotly counts
     own : (N, 2), at the edge if out of sight; own_far : (N,), from theta_star; out : (N,), whether out of sight
     theta : (T + 1, 2); local : (T, N, points + 1, 2); far : (T, N, points + 1), from theta_star
     groups : agents of one colour; free : (T, groups, points + 1, 2), their mean path without control variates
     end : (2,), where FedLSA ends
     """
 
-    name: str
-    colour: str
-    axis: str
-    named: bool
-    colours: list[str]
-    groups: list[list[int]]
-    own: Floats
-    own_far: Floats
-    out: NDArray[np.bool_]
-    theta: Floats
-    local: Floats
-    free: Floats | None
-    far: Floats
-    end: Floats | None
+    @np.errstate(over="ignore", invalid="ignore")  # of a run that diverges
+    def __init__(self, p: Paths, plane: Plane, box: Box, keep: Sequence[int], axis: str) -> None:
+        problem, to_hex = p.problem, style.matplotlib().colors.to_hex
+        limit = DRAWN_WIDTHS * (box[1] - box[0])
+
+        def seen(theta: Floats) -> Floats:
+            xy = plane.project(theta)
+            far = np.max(np.abs(xy), axis=-1, keepdims=True)
+            return np.where(far > limit, xy * (limit / far), xy)
+
+        self.name, self.colour, self.axis = type(p.algorithm).__name__, agent_plane.method_colour(p), axis
+        self.named = agent_plane.names_agents(problem)
+        self.colours = [to_hex(c) for c in agent_plane.agent_colours(problem, plane, COLOURS)]
+        self.groups = [[c for c, one in enumerate(self.colours) if one == each] for each in dict.fromkeys(self.colours)]
+        self.own, self.out = _at_edge(plane.project(problem.theta_star_local), box)
+        self.own_far = np.linalg.norm(problem.theta_star_local - problem.theta_star, axis=-1)
+        local, end = p.local[:, :, keep], agent_plane.fixed_point(p)
+        self.theta, self.local = seen(p.theta), seen(local)
+        self.far = np.linalg.norm(local - problem.theta_star, axis=-1)
+        self.end = None if end is None else plane.project(end)
+        self.free: Floats | None = None
+        corrected = not p.noise and np.any(np.nan_to_num(p.xi[:-1]))
+        if len(self.groups) <= agent_plane.MAX_NAMED_AGENTS and corrected:
+            alone = uncorrected(p)[:, :, keep]
+            self.free = seen(np.stack([np.mean(alone[:, g], axis=1) for g in self.groups], axis=1))
 
     def traces(self, t: int, k: int) -> tuple[list[Json], int]:
         """All traces when round t + 1 has come to its point k, and how many of the first ones never move."""
@@ -128,44 +138,6 @@ class Panel:
         return {"x": x.astype(np.float32), "y": y.astype(np.float32)}
 
 
-@np.errstate(over="ignore", invalid="ignore")  # of a run that diverges
-def panel_of(p: Paths, plane: Plane, box: Box, keep: Sequence[int], axis: str) -> Panel:
-    """What a panel shows of a run. keep : the points of a round that are drawn."""
-    to_hex = style.matplotlib().colors.to_hex
-    colours = [to_hex(h) for h in agent_plane.agent_colours(p.problem, plane, COLOURS)]
-    groups = [[c for c, one in enumerate(colours) if one == colour] for colour in dict.fromkeys(colours)]
-    width = box[1] - box[0]
-
-    def seen(theta: Floats) -> Floats:
-        xy = plane.project(theta)
-        far = np.max(np.abs(xy), axis=-1, keepdims=True)
-        return np.where(far > BEYOND * width, xy * (BEYOND * width / far), xy)
-
-    own, out = _at_edge(plane.project(p.problem.theta_star_local), box)
-    star, end = p.problem.theta_star, agent_plane.fixed_point(p)
-    local = p.local[:, :, keep]
-    free = None
-    if len(groups) <= agent_plane.MAX_NAMED_AGENTS and not p.noise and np.any(np.nan_to_num(p.xi[:-1])):
-        alone = uncorrected(p)[:, :, keep]
-        free = seen(np.stack([np.mean(alone[:, g], axis=1) for g in groups], axis=1))
-    return Panel(
-        name=type(p.algorithm).__name__,
-        colour=agent_plane.method_colour(p),
-        axis=axis,
-        named=agent_plane.names_agents(p.problem),
-        colours=colours,
-        groups=groups,
-        own=own,
-        own_far=np.linalg.norm(p.problem.theta_star_local - star, axis=-1),
-        out=out,
-        theta=seen(p.theta),
-        local=seen(local),
-        free=free,
-        far=np.linalg.norm(local - star, axis=-1),
-        end=None if end is None else plane.project(end),
-    )
-
-
 def packed(trace: Json) -> Json:
     """A trace with its arrays as Plotly takes them from JSON; its own way of writing them takes a third of a second."""
 
@@ -179,7 +151,7 @@ def packed(trace: Json) -> Json:
     return {key: pack(value) for key, value in trace.items()}
 
 
-def names(panel: Panel, box: Box, pixels: float) -> tuple[list[Json], list[Json]]:
+def names(panel: AgentPanel, box: Box, pixels: float) -> tuple[list[Json], list[Json]]:
     """Annotations that name what is drawn, each once, and lines to names that stand far from it.
 
     pixels : of the screen for one unit of the plane
@@ -189,7 +161,9 @@ def names(panel: Panel, box: Box, pixels: float) -> tuple[list[Json], list[Json]
     inside = panel.local[rounds][:, :, ::2].reshape(-1, 2)
     ends = [panel.end[None]] if panel.end is not None else []
     taken = np.concatenate([np.zeros((1, 2)), *ends, panel.own, line, inside])
-    coarse = np.unique(np.rint(taken[np.isfinite(taken).all(axis=1)] * pixels / NEAR), axis=0) * NEAR / pixels
+    coarse = (
+        np.unique(np.rint(taken[np.isfinite(taken).all(axis=1)] * pixels / SAME_PLACE), axis=0) * SAME_PLACE / pixels
+    )
     placer = Placer(box, pixels / 72, coarse)  # a point of the font is a pixel here
     wanted: list[tuple[Floats, str, str, int]] = [(np.zeros(2), "θ*", style.INK, 16)]
     if panel.named:
@@ -224,14 +198,14 @@ def names(panel: Panel, box: Box, pixels: float) -> tuple[list[Json], list[Json]
     return out, lines
 
 
-def _own_name(panel: Panel, c: int) -> str:
+def _own_name(panel: AgentPanel, c: int) -> str:
     name = f"agent {c + 1}"
     return f"{name}, {panel.own_far[c]:.2g} away" if panel.out[c] else name
 
 
 def _at_edge(own: Floats, box: Box) -> tuple[Floats, NDArray[np.bool_]]:
     """Own solutions (N, 2), those out of sight drawn in towards theta_star as far as the edge, and which these are."""
-    inset = EDGE * (box[1] - box[0])
+    inset = EDGE_INSET * (box[1] - box[0])
     limits = np.where(own > 0, np.array(box[1::2]) - inset, np.array(box[::2]) + inset)
     with np.errstate(divide="ignore", invalid="ignore"):
         shrink = np.min(np.where(own == 0, np.inf, limits / own), axis=1, keepdims=True)
