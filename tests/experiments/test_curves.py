@@ -3,7 +3,8 @@
 import numpy as np
 
 from fedlsa.experiments import EXPERIMENTS, Results, Scale
-from fedlsa.figures.panels import Panel, Series, near, panel_grid, power
+from fedlsa.figures.lines import Chart, Line, add_prediction, power
+from fedlsa.figures.matplotlib_figures import draw_charts
 
 QUICK = Scale("paper", 3, quick=True)
 
@@ -15,28 +16,28 @@ def test_removing_the_bias_twice_is_as_bad_as_not_at_all(look):
     assert not claims["debiased-as-printed"].expected
 
 
-def line(value):
+LABEL = "predicted ‖bias‖² of FedLSA"
+
+
+def lines(value):
     x, y = np.arange(3.0), np.full(3, value)
-    return Series("FedLSA", "#d55e00", x, y, y / 2, 2 * y, (x, y))
+    mean = Line(x, y, "FedLSA", "#d55e00", band=(y / 2, 2 * y))
+    return [Line(x, y, "exact expectation", role="expectation"), mean]
 
 
 def test_a_level_far_below_the_curves_is_a_word_and_does_not_stretch_the_axis():
-    label = "predicted ‖bias‖² of FedLSA"
-    far, close = Panel("far", [line(0.01)], {label: 6e-14}), Panel("close", [line(0.01)], {label: 5e-3})
-    assert near(far) == {}
-    assert near(close) == close.levels
-    figure = panel_grid([[far], [close]], note="a note")
+    far, close = (add_prediction(Chart(lines(0.01)), level, LABEL, "‖bias‖²") for level in (6e-14, 5e-3))
+    figure = draw_charts([[far], [close]])
     first, second = figure.axes
     assert first.get_ylim()[0] > 1e-3
+    assert len(first.get_lines()) == 2
     assert [t.get_text() for t in first.texts] == [f"‖bias‖² = {power(6e-14)}"]
     assert not second.texts
     assert any(np.allclose(drawn.get_ydata(), 5e-3) for drawn in second.get_lines())
 
 
 def test_a_line_that_ends_far_above_the_others_is_not_cut_off():
-    figure = panel_grid(
-        [[Panel("low", [line(1e-4), line(1e-4)]), Panel("high", [line(7.0), line(1e-4)])]], note="a note"
-    )
+    figure = draw_charts([[Chart([*lines(1e-4), *lines(1e-4)]), Chart([*lines(7.0), *lines(1e-4)])]])
     assert figure.axes[0].get_ylim()[1] > 7
 
 
@@ -46,6 +47,6 @@ def test_powers_of_ten_are_printed_as_such():
 
 
 def test_the_exact_expectation_stands_last_in_the_legend():
-    figure = panel_grid([[Panel("p", [line(0.01)], {"predicted ‖bias‖² of FedLSA": 5e-3})]], note="a note")
+    figure = draw_charts([[add_prediction(Chart(lines(0.01)), 5e-3, LABEL, "‖bias‖²")]])
     (legend,) = figure.legends
-    assert [t.get_text() for t in legend.get_texts()][-1] == "exact expectation"
+    assert [t.get_text() for t in legend.get_texts()] == ["FedLSA", LABEL, "exact expectation"]

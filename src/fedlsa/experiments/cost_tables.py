@@ -18,7 +18,9 @@ import xarray as xr
 from .. import theory
 from ..checks import Floats
 from ..errors import ArgumentError
-from ..figures.complexities import CostPanel, cost_panels, marks_of
+from ..figures import style
+from ..figures.lines import Chart, Line, method_line
+from ..figures.matplotlib_figures import draw_charts
 from ..problems import RankOne
 from . import claim_statistics as laws
 from .cells import Cell, Results, computes
@@ -28,6 +30,7 @@ from .experiment import Claim, Row, Scale
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+COST_PANEL = (3.8, 3.2)  # inches of a chart with its labels
 NAMES = {"fedlsa": "FedLSA", "scaffnew": "Scaffnew", "scafflsa": "SCAFFLSA"}
 TITLES = {"synchronous": "FedLSA, H = 1 (Doan)", **NAMES}
 QUICK_AGENTS, QUICK_EPSILONS = (2, 8), (0.03, 0.003, 0.0005)
@@ -150,23 +153,23 @@ class CostTable:
         row["exponent of samples"] = round(laws.slope(x, n), 2)
         return {**row, "communications are": laws.compare_with_stated(stated.power, law.name, last)}
 
-    def panels(self, results: Results, scale: Scale) -> list[CostPanel]:
+    def charts(self, results: Results, scale: Scale) -> list[Chart]:
         """Communications and samples against the accuracy."""
         rounds, samples = [], []
         for method, name in NAMES.items():
             plans = results.of(self.cells(scale, method, kinds=("plan",)))
             x, T = against_accuracy(plans, "rounds")
             fine, law = np.geomspace(x[0], x[-1], 100), laws.better(x, T)
-            rounds.append(marks_of(name, x, T, law=(fine, law(fine))))
-            samples.append(marks_of(name, x, plans.values("samples"), joined=True))
-        y = samples[0].y[-1] * 3
+            rounds += [method_line(name, x, T), Line(fine, law(fine), colour=style.METHODS[name], role="law")]
+            samples.append(method_line(name, x, plans.values("samples"), "joined"))
+        samples.append(Line(x, samples[0].y[-1] * 3 * (x / x[-1]) ** 2, "grows like 1/ε²", style.SOFT, "guide"))
         return [
-            CostPanel("communications", "1 / ε", "communications T", rounds),
-            CostPanel("samples", "1 / ε", "observations per agent", samples, {"1/ε²": (x, y * (x / x[-1]) ** 2)}),
+            Chart(rounds, "1 / ε", "communications T", "communications", x_scale="log"),
+            Chart(samples, "1 / ε", "observations per agent", "samples", x_scale="log"),
         ]
 
     def draw(self, results: Results, scale: Scale) -> Figure:
-        return cost_panels(self.panels(results, scale), note=note(scale))
+        return draw_charts([self.charts(results, scale)], notes=[note(scale)], panel=COST_PANEL, share="none")
 
     def claims(self) -> tuple[Claim, ...]:
         """How costs grow with the accuracy."""

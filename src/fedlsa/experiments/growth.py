@@ -14,11 +14,13 @@ import numpy as np
 import xarray as xr
 
 from ..checks import Floats
-from ..figures.complexities import CostPanel, cost_panels, marks_of
+from ..figures import style
+from ..figures.lines import Chart, Line, method_line
+from ..figures.matplotlib_figures import draw_charts
 from . import claim_statistics as laws
 from . import lower_bound
 from .cells import Cell, Results
-from .cost_tables import COSTS, LSA, NAMES, QUICK_AGENTS, QUICK_EPSILONS, RULE, TD, TITLES, CostTable, note
+from .cost_tables import COST_PANEL, COSTS, LSA, NAMES, QUICK_AGENTS, QUICK_EPSILONS, RULE, TD, TITLES, CostTable, note
 from .experiment import Claim, Experiment, Picture, Row, Scale, Table
 
 if TYPE_CHECKING:
@@ -139,12 +141,12 @@ LSA_GROWTH, TD_GROWTH = Growth(LSA, (N, A)), Growth(TD, (N, GAMMA, NU))
 def draw_speed_up(results: Results, scale: Scale) -> Figure:
     """Communications and samples against the accuracy, and samples against the number of agents."""
     along = {name: results.of(N.cells(scale, method)) for method, name in NAMES.items()}
-    marks = [marks_of(name, *N.against(plans, "samples"), joined=True) for name, plans in along.items()]
-    x = marks[0].x
-    guide = {"1/N": (x, min(m.y[0] for m in marks) / 2.5 * x[0] / x)}
+    lines = [method_line(name, *N.against(plans, "samples"), "joined") for name, plans in along.items()]
+    x, height = lines[0].x, min(line.y[0] for line in lines) / 2.5
+    lines.append(Line(x, height * x[0] / x, "falls like 1/N", style.SOFT, "guide"))
     title = f"samples, ε = {along['FedLSA'].cells[0]['epsilon']:g}"
-    last = CostPanel(title, "agents N", "observations per agent", marks, guide)
-    return cost_panels([*LSA.panels(results, scale), last], note=note(scale))
+    last = Chart(lines, "agents N", "observations per agent", title, x_scale="log")
+    return draw_charts([[*LSA.charts(results, scale), last]], notes=[note(scale)], panel=COST_PANEL, share="none")
 
 
 def _speed_up_claim(method: str, text: str, source: str = LSA.label, **more: Any) -> Claim:

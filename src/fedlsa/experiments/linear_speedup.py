@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..figures.speedup import Line, SpeedPanel, speed_up
+from ..figures.matplotlib_figures import draw_charts
 from .cells import Cell, Results
 from .claim_statistics import LEVEL, least_p_value, slope
 from .compute import problem, updates
 from .experiment import Cells, Claim, Experiment, Picture, Scale, grid
 from .paper_curves import world
+from .speedup_charts import EXACT_ONLY, speed_up_charts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -96,49 +97,21 @@ def _simulated_and_limits(scale: Scale) -> list[Cell]:
     return [cell for pair in simulated(scale) for cell in pair]
 
 
-def _line(results: Results) -> Line:
-    """One method with one step size."""
-    limits, cell = results.where(kind="limit"), results.cells[0]
-    numbers, mse = limits.column("agents"), limits.values("mse")
-    marked = [n for n, value in zip(numbers, mse, strict=True) if n in SIMULATED and math.isfinite(value)]
-    ends = {c["agents"]: r["squared_error"].values[:, -1] for c, r in results.where(kind="simulate")}
-    ends = {n: ends[n] for n in marked if n in ends}
-    return Line(
-        f"η = {cell['step_size']:g}",
-        STEP_SIZES.index(cell["step_size"]),
-        cell["method"] == "fedlsa",
-        numbers,
-        mse,
-        np.array(list(ends), float),
-        np.array([e.mean() for e in ends.values()]),
-        np.array([e.std(ddof=1) / math.sqrt(len(e)) if len(e) > 1 else 0.0 for e in ends.values()]),
-        np.array([n for n in marked if n not in ends], float),
-    )
-
-
 def draw(results: Results, scale: Scale) -> Figure:
     """The figure from what is stored; settings without a limit are named in the note."""
-    rows, unstable = [], []
-    for heterogeneous, world_results in results.by("heterogeneous").items():
-        panels = []
-        for H, panel in world_results.by("local_steps").items():
-            title = f"{world(heterogeneous)}, H = {H}"
-            lines = {key: _line(part) for key, part in panel.by("method", "step_size").items()}
-            for (method, _), line in lines.items():
-                if not np.isfinite(line.mse).all():
-                    unstable.append(f"{method}, {line.label}, {title}")
-            second = list(lines.values())[1]
-            middle = len(second.agents) // 2
-            guide = math.sqrt(10) * float(second.mse[middle] * second.agents[middle])
-            panels.append(SpeedPanel(title, list(lines.values()), guide))
-        rows.append(panels)
+    charts = speed_up_charts(results, STEP_SIZES, SIMULATED)
     more = " For each N it is another one." if scale.preset == "authors" else ""
-    if any(len(line.alone) for row in rows for panel in row for line in panel.lines):
+    if any(line.label == EXACT_ONLY for line in charts[0][0].lines):
         more += f"\n◇: no simulation, which would take more than {'10⁷' if scale.quick else '10⁹'} updates."
+    unstable = {
+        f"{c['method']}, η = {c['step_size']:g}, {world(c['heterogeneous'])}, H = {c['local_steps']}": None
+        for c, limit in results.where(kind="limit")
+        if not np.isfinite(limit["mse"])
+    }
     if unstable:
         more += "\nLines end where there is no limit (unstable): " + "; ".join(unstable) + "."
     note = NOTE.format(seeds=runs(scale), preset=scale.preset, fewest=FEWEST_ROUNDS, more=more)
-    return speed_up(rows, note=note)
+    return draw_charts(charts, notes=[note], panel=(2.35, 2.1), share="all")
 
 
 def _from_both_worlds(test: Callable[[Cell], bool]) -> Cells:

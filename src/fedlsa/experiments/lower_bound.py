@@ -10,7 +10,8 @@ import xarray as xr
 from .. import problems, theory
 from ..algorithms import Scaffnew
 from ..figures import style
-from ..figures.complexities import CostPanel, Marks, cost_panels
+from ..figures.lines import Chart, Line
+from ..figures.matplotlib_figures import draw_charts
 from . import claim_statistics as laws
 from .cells import Cell, Results, computes
 from .compute import How, Settings, scalars
@@ -47,16 +48,16 @@ def cells(scale: Scale) -> list[Cell]:
 def draw(results: Results, scale: Scale) -> Figure:
     """psi and the server's error against the number of agents."""
     N, psi, mse = results.column("agents"), results.values("psi"), results.values("mse")
-    marks = [
-        Marks("ψ, what the theorem is about", style.OTHERS[0], N, psi, "D", joined=True),
-        Marks("MSE of the server", style.METHODS["Scaffnew"], N, mse, "^", joined=True),
+    lines = [
+        Line(N, psi, "ψ, what the theorem is about", style.OTHERS[0], "joined", marker="diamond"),
+        Line(N, mse, "MSE of the server", style.METHODS["Scaffnew"], "joined", marker="triangle"),
+        Line(N, mse[0] / N / 2, "falls like 1/N", style.SOFT, "guide"),
     ]
     note = (
         "Scaffnew, exact values after {iterations} iterations; η = {step_size}, p = {probability}.\n"
         "ψ: mean squared error of the agents, each where it is, plus (η/p)²\ntimes that of their control variates."
     ).format(**RUN)
-    panel = CostPanel("", "agents N", "exact value", marks, {"1/N": (N, mse[0] / N / 2)})
-    return cost_panels([panel], note=note, width=4.6)
+    return draw_charts([[Chart(lines, "agents N", "exact value", x_scale="log")]], notes=[note], panel=(5.4, 3.2))
 
 
 PICTURE = Picture(

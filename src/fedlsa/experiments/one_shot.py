@@ -23,7 +23,8 @@ import xarray as xr
 from .. import theory
 from ..checks import Floats
 from ..figures import style
-from ..figures.complexities import CostPanel, Marks, cost_panels, marks_of
+from ..figures.lines import Chart, Line, method_line
+from ..figures.matplotlib_figures import draw_charts
 from ..problems import Problem
 from . import claim_statistics as laws
 from .cells import Cell, Results, computes
@@ -119,29 +120,29 @@ def errors_by_samples(results: Results, name: str) -> tuple[Floats, Floats, xr.D
 
 def draw(results: Results, scale: Scale) -> Figure:
     """MSE against observations per agent, of the baselines and of plans."""
-    marks = []
+    lines = []
     for name, label, colour, marker in (
-        ("system", SYSTEM, style.OTHERS[3], "D"),
-        ("solutions", SOLUTIONS, style.OTHERS[0], "v"),
+        ("system", SYSTEM, style.OTHERS[3], "diamond"),
+        ("solutions", SOLUTIONS, style.OTHERS[0], "triangle down"),
     ):
         n, squared, last = errors_by_samples(results, name)
         band = (np.quantile(squared, 0.1, axis=1), np.quantile(squared, 0.9, axis=1))
         fine = np.geomspace(n[0], n[-1], 100)
-        law = (fine, limit(name, last, fine))
-        marks.append(Marks(label, colour, n, squared.mean(axis=1), marker, band, law))
+        lines.append(Line(n, squared.mean(axis=1), label, colour, "marks", band, marker=marker))
+        lines.append(Line(fine, limit(name, last, fine), "", colour, "law"))
     for method in ("fedlsa", "scafflsa"):
         plans = results.where(kind="plan", method=method)
         samples, epsilon = plans.values("samples"), plans.column("epsilon")
         inside = samples <= 2 * n[-1]
-        marks.append(marks_of(NAMES[method], samples[inside], epsilon[inside] ** 2))
+        lines.append(method_line(NAMES[method], samples[inside], epsilon[inside] ** 2))
     agents, d = _size(results)
     note = (
         f"Baselines: mean of the squared error over {squared.shape[1]} draws; band: their 10% to 90% quantile;\n"
         "line: its limit for many observations. FedLSA, SCAFFLSA: exact MSE and samples of the plans with\n"
         f"the fewest communications. Instance: {scale.preset}, N = {agents}, d = {d}."
     )
-    panel = CostPanel("", "observations per agent", "mean squared error", marks)
-    return cost_panels([panel], note=note, width=6.2, legend=2)
+    chart = Chart(lines, "observations per agent", "mean squared error", x_scale="log")
+    return draw_charts([[chart]], notes=[note])
 
 
 def _size(results: Results) -> tuple[int, int]:

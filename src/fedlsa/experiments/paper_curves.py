@@ -11,7 +11,8 @@ import xarray as xr
 
 from ..checks import Floats
 from ..figures import style
-from ..figures.panels import Panel, Series, panel_grid
+from ..figures.lines import Chart, Line, add_prediction, error_ceiling, mean_line
+from ..figures.matplotlib_figures import draw_charts
 from .cells import Cell, Results
 from .claim_statistics import LEVEL, least_p_value, runs_and_laws
 from .experiment import Cells, Claim, Experiment, Picture, Scale, grid
@@ -25,7 +26,6 @@ RECORD = 200
 NAMES = {"fedlsa": "FedLSA", "scafflsa": "SCAFFLSA"}
 METHODS = tuple(NAMES)
 DEBIASED = "FedLSA, bias removed"
-BAND = (0.1, 0.9)
 NOTE = (
     "Line: mean of the squared error over {seeds} seeds; band: from their 10% to their 90% quantile. Thin black line: "
     "its exact expectation.\nDashed: squared bias of FedLSA as predicted by theory; far below the curves, its value is "
@@ -76,27 +76,34 @@ def curves(
         return found
 
     def draw(results: Results, scale: Scale) -> Figure:
-        panels = [[_panel(part, debiased) for part in row.by(*columns).values()] for row in results.by(rows).values()]
+        charts = [[_chart(part, debiased) for part in row.by(*columns).values()] for row in results.by(rows).values()]
         note = NOTE.format(seeds=scale.seeds, preset=scale.preset, step_size=results.cells[0]["step_size"])
         quick = f" Quick run: about {QUICK_STEPS:,} local steps." if scale.quick else ""
-        return panel_grid(panels, note=note + quick)
+        return draw_charts(charts, notes=[note + quick], panel=(1.95, 1.85))
 
     return Picture(name, caption, cells, draw)
 
 
-def _panel(results: Results, with_debiased: bool) -> Panel:
-    lines, levels, cell = [], {}, results.cells[0]
+def _chart(results: Results, with_debiased: bool) -> Chart:
+    means: dict[str, tuple[Floats, Floats]] = {}  # squared errors (seed, round) and their expectation (round)
+    cell = results.cells[0]
     for method, name in NAMES.items():
         run, exact = (results.where(method=method, kind=kind).only() for kind in ("simulate", "exact"))
-        x, rounds = run["round"].values, exact["round"].values
-        lines.append(_series(name, style.METHODS[name], x, run["squared_error"].values, (rounds, exact["mse"].values)))
+        means[name] = run["squared_error"].values, exact["mse"].values
         if method == "fedlsa":
-            levels["predicted ‖bias‖² of FedLSA"] = float(np.sum(exact["bias"].values ** 2))
+            bias = float(np.sum(exact["bias"].values ** 2))
             if with_debiased:
-                error, expected = _debiased(run["theta"].values, exact)
-                lines.append(_series(DEBIASED, style.OTHERS[0], x, error, (rounds, expected)))
+                means[DEBIASED] = _debiased(run["theta"].values, exact)
+    x, rounds = run["round"].values, exact["round"].values
+    lines = []
+    for i, (name, (error, expected)) in enumerate(means.items()):
+        colour = style.METHODS.get(name, style.OTHERS[0])
+        lines.append(mean_line(x, error, name, colour, width=2.6 - 0.7 * i))  # where lines coincide, all are seen
+        lines.append(Line(rounds, expected, "exact expectation", role="expectation"))
     title = f"{world(cell['heterogeneous'])},\nN = {cell['agents']}, H = {cell['local_steps']:,}"
-    return Panel(title, lines, levels)
+    ceiling = error_ceiling([line.y for line in lines])
+    chart = Chart(lines, y="mean squared error", title=title, ceiling=ceiling)
+    return add_prediction(chart, bias, "predicted ‖bias‖² of FedLSA", "‖bias‖²")
 
 
 def _debiased(theta: Floats, exact: xr.Dataset) -> tuple[Floats, Floats]:
@@ -104,12 +111,6 @@ def _debiased(theta: Floats, exact: xr.Dataset) -> tuple[Floats, Floats]:
     centre = exact["theta_star"].values + exact["bias"].values
     expected = exact["variance"].values + np.sum((exact["mean"].values - centre) ** 2, axis=-1)
     return np.sum((theta - centre) ** 2, axis=-1), expected
-
-
-def _series(label: str, colour: str, x: Floats, error: Floats, exact: tuple[Floats, Floats]) -> Series:
-    """The mean and the band of squared errors (seed, round), with the exact curve."""
-    low, high = np.quantile(error, BAND, axis=0)
-    return Series(label, colour, x, error.mean(axis=0), low, high, exact)
 
 
 def limits(**axes: Sequence[Any]) -> Cells:

@@ -14,11 +14,11 @@ import scipy.stats
 import xarray as xr
 
 from ..figures import style
-from ..figures.panels import Series
-from ..figures.trajectories import Costs, costs_grid
+from ..figures.lines import Chart, Line, mean_line
+from ..figures.matplotlib_figures import draw_charts
 from .cells import Cell, Results
 from .experiment import Cells, Claim, Experiment, Picture, Row, Scale, Table, grid
-from .paper_curves import BAND, NAMES
+from .paper_curves import NAMES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -95,25 +95,25 @@ def draw(results: Results, scale: Scale) -> Figure:
     for agents, row in results.by("agents").items():
         titles = {f"{NAMES[method]}, N = {agents}": part for method, part in row.by("method").items()}
         axes = (("communications", 0), ("observations per agent", UPDATES))
-        rows.append([_costs(title, cost, per, part) for title, part in titles.items() for cost, per in axes])
+        rows.append([_chart(title, cost, per, part) for title, part in titles.items() for cost, per in axes])
     last = min(THEOREM_ROUNDS, QUICK_ROUNDS) if scale.quick else THEOREM_ROUNDS
     values = {"preset": scale.preset, "planned": ROUNDS, "epsilon": EPSILON, "rounds": last, "step_size": STEP_SIZE}
-    return costs_grid(rows, note=NOTE.format(seeds=max(RUNS, scale.seeds), **values))
+    note = NOTE.format(seeds=max(RUNS, scale.seeds), **values)
+    return draw_charts(rows, notes=[note], panel=(1.95, 1.85))
 
 
-def _costs(title: str, cost: str, per_round: int, results: Results) -> Costs:
+def _chart(title: str, cost: str, per_round: int, results: Results) -> Chart:
     """A panel; per_round : observations that a round costs with q = 1, or 0 for communications."""
     lines, exact = [], results.where(kind="exact").only()
     t = exact["round"].values
     for cell, run in results.where(kind="simulate"):
         skip, seen = cell.columns.get("skip"), run["round"].values
         shown = (seen > 0) & np.isin(seen, list(_drawn_rounds(int(t[-1])) | {int(seen[-1])}))
-        error = run["squared_error"].values[:, shown]
-        low, high = np.quantile(error, BAND, axis=0)
         label = LABELS[skip].replace("τ_mix", "$τ_{\\mathrm{mix}}$")
         x = seen[shown] * (per_round * _block(run) or 1)
-        lines.append(Series(label, COLOURS[skip], x, error.mean(axis=0), low, high))
-    return Costs(title, cost, lines, (t[1:] * (per_round or 1), exact["mse"].values[1:]))
+        lines.append(mean_line(x, run["squared_error"].values[:, shown], label, COLOURS[skip]))
+    lines.append(Line(t[1:] * (per_round or 1), exact["mse"].values[1:], "exact, i.i.d.", role="expectation"))
+    return Chart(lines, cost, "mean squared error", title, x_scale="log")
 
 
 def _block(run: xr.Dataset) -> int:

@@ -6,6 +6,7 @@ The value error of theta in agent c's world is the root mean square of Phi theta
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,9 @@ import xarray as xr
 
 from .. import theory
 from ..checks import Floats
-from ..figures.values import Dots, dots
+from ..figures import style
+from ..figures.lines import Chart, Line
+from ..figures.matplotlib_figures import draw_charts
 from ..problems import Problem, RankOne
 from .cells import Cell, Results, computes
 from .compute import How, Settings, problem
@@ -95,22 +98,33 @@ def _title(cell: Cell) -> str:
 
 
 def draw(results: Results, scale: Scale) -> Figure:
-    """Dots per agent: own value error with theta_star, its own solution and the virtual MDP's."""
-    panels = []
+    """Marks per agent: own value error with theta_star, its own solution and the virtual MDP's."""
+    charts = []
     for cell, errors in results:
         root = {name: np.sqrt(error.values) for name, error in errors.items()}
         unit, overall = root["zero"], np.sqrt(errors["zero"].values.mean())
-        panels.append(
-            Dots(
-                _title(cell),
-                shared=root["shared"] / unit,
-                local=root["home"] / unit,
-                virtual=root["virtual"] / unit,
-                abroad=root["everywhere"] / overall,
-                least=root["best_local"] / unit,
-            )
+        agent = np.arange(1.0, len(unit) + 1)
+        ends = np.stack([agent - 0.36, agent + 0.36, np.full(len(unit), np.nan)], axis=1).ravel()
+        own, virtual = style.OTHERS[1], style.OTHERS[0]
+        lines = [
+            Line(ends, np.repeat(root["best_local"] / unit, 3), "least possible", style.SOFT, "law"),
+            Line(ends[[0, -2]], np.ones(2), "", style.SOFT, "guide"),
+        ]
+        for shift, label, y, colour, role, marker in (
+            (-0.27, "θ*, shared", root["shared"] / unit, style.INK, "samples", "square"),
+            (-0.09, "own solution, at home", root["home"] / unit, own, "marks", "circle"),
+            (0.09, "own solution, all worlds", root["everywhere"] / overall, own, "marks", "cross"),
+            (0.27, "virtual MDP", root["virtual"] / unit, virtual, "samples", "triangle"),
+        ):
+            lines.append(Line(agent + shift, y, label, colour, role, marker=marker, size=4.2))
+        charts.append(
+            Chart(lines, "agent", "value error / size of the values", _title(cell), y_scale="linear", x_ticks=agent)
         )
-    return dots(panels, note=NOTE.format(preset=scale.preset))
+    values = np.concatenate([line.y for chart in charts for line in chart.lines])
+    low, top = float(values.min()), 1.05 * float(values.max())
+    limits = (0.97 * low if low > 0.5 else -0.04 * top, top)
+    note = NOTE.format(preset=scale.preset)
+    return draw_charts([[replace(chart, limits=limits) for chart in charts]], notes=[note], panel=(3.8, 2.8))
 
 
 def rows(results: Results, scale: Scale) -> list[Row]:

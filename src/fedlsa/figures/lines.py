@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..checks import Floats
-from .style import INK, ROLES, Look
+from .style import INK, METHOD_MARKERS, METHODS, ROLES, Look
 
 COSTS = {
     "communications": "communications",
@@ -62,6 +62,7 @@ class Chart:
 
     x_scale, y_scale : "linear" or "log"; where costs start at 0, their logarithmic axis is linear up to the first one
     ceiling : the largest error that is shown; limits, x_limits : of y and x, None for what holds all lines
+    x_ticks : where numbers stand on the axis of costs, None for round ones
     corner : words in the lower left corner; title_colour : of the title, where it names a line
     """
 
@@ -74,6 +75,7 @@ class Chart:
     ceiling: float = math.inf
     limits: tuple[float, float] | None = None
     x_limits: tuple[float, float] | None = None
+    x_ticks: Floats | None = None
     corner: str = ""
     title_colour: str = ""
 
@@ -91,10 +93,25 @@ def level(value: float, lines: Sequence[Line], label: str = "", colour: str = IN
     return Line(np.array(Chart(lines).span), np.array([value, value]), label, colour, "prediction")
 
 
-def lies_far_below(value: float, lines: Iterable[Line]) -> bool:
-    """Whether a level would press the lines together, so that it is better told in words."""
-    y = np.concatenate([line.y for line in lines])
-    return bool(value <= y[y > 0].min(initial=math.inf, where=np.isfinite(y[y > 0])) / FAR_BELOW)
+def add_prediction(chart: Chart, value: float, label: str, symbol: str) -> Chart:
+    """The chart with a dashed level, or, where that would lie far below all lines, with its value in the corner."""
+    if not value > 0:
+        return chart
+    y = np.concatenate([line.y for line in chart.lines])
+    if value <= y.min(initial=math.inf, where=np.isfinite(y) & (y > 0)) / FAR_BELOW:
+        return replace(chart, corner=f"{symbol} = {power(value)}")
+    return replace(chart, lines=[*chart.lines, level(value, chart.lines, label)])
+
+
+def mean_line(x: Floats, values: Floats, label: str, colour: str, width: float = 0.0) -> Line:
+    """The mean of values (seed, n), with a band from their 10% to their 90% quantile."""
+    low, high = np.quantile(values, (0.1, 0.9), axis=0)
+    return Line(x, values.mean(axis=0), label, colour, band=(low, high), width=width)
+
+
+def method_line(name: str, x: Floats, y: Floats, role: str = "marks") -> Line:
+    """Marks in the colour and shape of a method."""
+    return Line(x, y, name, METHODS[name], role, marker=METHOD_MARKERS[name])
 
 
 def error_ceiling(errors: Sequence[Floats], bounded: Sequence[bool] | None = None) -> float:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 EDGE = 0.1  # inches around text
 TITLE, HEADING, ENTRY, NOTE = 0.27, 0.2, 0.19, 0.146  # heights of a line of each, in inches
-LETTERS = 17.0  # of a note in an inch
+LETTERS = 17.5  # of a note in an inch
 SUFFIXES = (".png", ".pdf", ".svg")
 
 
@@ -58,7 +58,7 @@ def draw_charts(
     with matplotlib.rc_context({**style.RC, **(style.PANELS_RC if high * wide > 2 else {})}):
         entries = _legend_entries(lines)
         columns = _legend_columns(list(entries), width - 2 * EDGE)
-        said = [part for note in notes for part in _wrapped(note, width)]
+        said = [part for note in notes for part in textwrap.wrap(note, int(LETTERS * (width - 2 * EDGE)))]
         above = EDGE + TITLE * bool(title) + HEADING * bool(heading)
         below = EDGE + NOTE * len(said)
         legend_top, above = above, above + (ENTRY * -(-len(entries) // columns) if legend == "above" else 0)
@@ -89,10 +89,6 @@ def draw_charts(
     return figure
 
 
-def _wrapped(note: str, width: float) -> list[str]:
-    return [part for line in note.split("\n") for part in textwrap.wrap(line, int(LETTERS * (width - 2 * EDGE)))]
-
-
 def _legend_entries(lines: Sequence[Line]) -> dict[str, Any]:
     """A handle for each label; grey where lines of one label differ in colour. What lies on top of lines comes last."""
     matplotlib = style.matplotlib()
@@ -111,8 +107,8 @@ def _legend_entries(lines: Sequence[Line]) -> dict[str, Any]:
 
 
 def _legend_columns(labels: Sequence[str], width: float) -> int:
-    """As many as fit: a handle and its spaces take 0.55 inches, a letter 0.07."""
-    needs = [0.55 + 0.07 * len(label) for label in labels]
+    """As many as fit: a handle and its spaces take 0.55 inches, a letter 0.062."""
+    needs = [0.55 + 0.062 * len(label) for label in labels]
     for columns in range(len(labels), 1, -1):
         if sum(float(part.max()) for part in np.array_split(needs, columns)) <= width:
             return columns
@@ -132,7 +128,8 @@ def _look(line: Line, colour: str) -> dict[str, Any]:
     return {
         "color": colour, "linestyle": style.DASHES[look.dash][0], "linewidth": look.width, "alpha": look.opacity,
         "marker": marker, "markersize": look.size, "markeredgewidth": 1.5 if marker == "x" else 1.0, **fill,
-        "zorder": look.layer, "clip_on": line.role != "samples", "drawstyle": "steps-post" if line.steps else "default",
+        "zorder": look.layer, "clip_on": line.role != "samples", "in_layout": False,
+        "drawstyle": "steps-post" if line.steps else "default",
     }  # fmt: skip
 
 
@@ -143,7 +140,7 @@ def draw_line(axes: Axes, line: Line, ceiling: float = np.inf) -> None:
         low, high = (np.minimum(edge, top) for edge in line.band)
         axes.fill_between(line.x, low, high, color=line.colour, alpha=0.2, linewidth=0, zorder=2)
     y = np.minimum(line.y, top)
-    if line.role != "tint":
+    if line.role != "tint" and len(line.x):  # without points there is only its entry in the legend
         axes.plot(line.x, y, label=line.label or None, **_look(line, line.colour))
     if line.deviation is not None:
         axes.errorbar(line.x, y, yerr=line.deviation, color=line.colour, linestyle="none", elinewidth=0.9, zorder=5)
@@ -195,6 +192,8 @@ def _scale_costs(axes: Axes, chart: Chart, width: float) -> None:
         axes.xaxis.set_major_locator(MaxNLocator(max(3, int(1.2 * width)), steps=(1, 2, 2.5, 5, 10), integer=whole))
         if marked:
             axes.set_xlim(start - 0.6, end + 0.6)
+        if chart.x_ticks is not None:
+            axes.set_xticks(chart.x_ticks)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: number(v)))
 
 

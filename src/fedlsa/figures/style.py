@@ -15,6 +15,7 @@ from ..errors import MissingExtraError
 INK, SOFT, FAINT = "#222222", "#666666", "#e4e4e4"
 METHODS = {"FedLSA": "#d55e00", "SCAFFLSA": "#0072b2", "Scaffnew": "#009e73"}
 OTHERS = ("#cc79a7", "#e69f00", "#56b4e9", "#000000")
+SEQUENCE = ("#440154", "#31688e", "#35a06b", "#d9a400")  # dark to light, in grey print too: from small to large
 
 # What matplotlib and Plotly call the same thing.
 DASHES: dict[str, tuple[Any, str]] = {
