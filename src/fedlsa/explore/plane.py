@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 WIDTHS = {"wide": 900, "narrow": 358}  # of the figure, in pixels
-MOST = 3  # panels
+MAX_PANELS = 3
 EDGE, GAP = 8, 18  # around all panels, and between two
 MODEBAR = ["toimage", "select2d", "lasso2d", "zoom2d", "pan2d", "zoomin", "zoomout", "autoscale", "resetscale"]
-PACE, REST = 130, 3  # milliseconds a frame, and frames that a round rests at its end
+FRAME_MS, REST_FRAMES = 130, 3  # milliseconds a frame, and frames that a round rests at its end
 DETAIL = ((36, 6), (24, 6), (12, 4), (8, 2), (6, 1))  # points of a path, moments of a round
-CLOSER = 0.2  # of the width that own solutions need: where paths need less, the view leaves own solutions out
+CLOSE_UP = 0.2  # of the width that own solutions need: where paths need less, the view leaves own solutions out
 MARKS = "abcdefgh"  # in the names of frames
-ROOM = 60_000  # points that all frames together may have
+MAX_POINTS = 60_000  # points that all frames together may have
 
 
 def agents_figure(paths: Sequence[Paths], *, round: int = 1, width: str = "wide") -> Figure:
@@ -41,20 +41,20 @@ def agents_figure(paths: Sequence[Paths], *, round: int = 1, width: str = "wide"
     paths : up to three runs of `fedlsa.engine.paths.round_paths` on one problem (FedLSA and SCAFFLSA, say)
     round : the round that is shown first; width : "wide", panels side by side, or "narrow", one above the other
     """
-    held = agent_plane.checked_paths(paths)
-    if len(held) > MOST:
-        raise ArgumentError(f"paths must hold at most {MOST} runs; got {len(held)}")
-    T = min(p.rounds for p in held)
+    runs = agent_plane.checked_paths(paths)
+    if len(runs) > MAX_PANELS:
+        raise ArgumentError(f"paths must hold at most {MAX_PANELS} runs; got {len(runs)}")
+    T = min(p.rounds for p in runs)
     round = checks.integer("round", round, at_least=1, at_most=T)
     width = checks.choice("width", width, WIDTHS)
-    plane = agent_plane.plane_of(held[0].problem, [p.theta[0] for p in held])
-    across = len(held) if width == "wide" else 1
+    plane = agent_plane.plane_of(runs[0].problem, [p.theta[0] for p in runs])
+    across = len(runs) if width == "wide" else 1
     side = (WIDTHS[width] - 2 * EDGE - GAP * (across - 1)) / across  # of a panel
     high = _height(side)
-    box = _fitted(_view(held, plane, range(1, T + 1)), high / side)
-    points, moments = _detail(held, T)
-    keep = [np.rint(np.linspace(0, p.local.shape[2] - 1, points + 1)).astype(int).tolist() for p in held]
-    panels = [AgentPanel(p, plane, box, keep[i], f"{i + 1}" if i else "") for i, p in enumerate(held)]
+    box = _fitted(_view(runs, plane, range(1, T + 1)), high / side)
+    points, moments = _detail(runs, T)
+    keep = [np.rint(np.linspace(0, p.local.shape[2] - 1, points + 1)).astype(int).tolist() for p in runs]
+    panels = [AgentPanel(p, plane, box, keep[i], f"{i + 1}" if i else "") for i, p in enumerate(runs)]
 
     stops = [points * (m + 1) // moments for m in range(moments)]
     data: list[Json] = []
@@ -63,20 +63,20 @@ def agents_figure(paths: Sequence[Paths], *, round: int = 1, width: str = "wide"
         traces, still = panel.traces(round - 1, points)
         first.append(len(data) + still)
         data += traces
-    frames = [f for t in range(T) for f in _frames(held, panels, first, t, stops, side)]
+    frames = [f for t in range(T) for f in _frames(runs, panels, first, t, stops, side)]
     # A page that shows another figure in place of this one keeps the old frames and plays on from one of the same name.
     # So names differ from figure to figure, but not without end: a frame of the same name is replaced.
-    mark = f" {MARKS[crc32(b''.join(p.local.tobytes() for p in held)) % len(MARKS)]}"
+    mark = f" {MARKS[crc32(b''.join(p.local.tobytes() for p in runs)) % len(MARKS)]}"
     for f in frames:
         f["name"] += mark
-    layout = _layout(held, panels, plane, box, (side, high), round, [f["name"] for f in frames], width)
+    layout = _layout(runs, panels, plane, box, (side, high), round, [f["name"] for f in frames], width)
     return unchecked(data, layout, frames)
 
 
-def _detail(held: list[Paths], T: int) -> tuple[int, int]:
+def _detail(runs: list[Paths], T: int) -> tuple[int, int]:
     """Points of a path and moments of a round: many for few agents, fewer where there is much to send."""
-    agents = len(held) * held[0].problem.n_agents * T
-    fits = [(P, M) for P, M in DETAIL if P * (M + 1) // 2 * agents <= ROOM]
+    agents = len(runs) * runs[0].problem.n_agents * T
+    fits = [(P, M) for P, M in DETAIL if P * (M + 1) // 2 * agents <= MAX_POINTS]
     return (fits or [DETAIL[-1]])[0]
 
 
@@ -84,10 +84,10 @@ def _height(side: float) -> float:
     return side * (0.4 if side > 600 else 0.64 if side > 400 else 0.75)
 
 
-def _view(held: list[Paths], plane: Plane, rounds: Sequence[int]) -> Box:
+def _view(runs: list[Paths], plane: Plane, rounds: Sequence[int]) -> Box:
     """Limits that hold own solutions too, unless they lie so far out that nobody could see where agents go."""
-    near, whole = (agent_plane.view_box(held, plane, rounds, with_own=own) for own in (False, True))
-    return near if near[1] - near[0] < CLOSER * (whole[1] - whole[0]) else whole
+    near, whole = (agent_plane.view_box(runs, plane, rounds, with_own=own) for own in (False, True))
+    return near if near[1] - near[0] < CLOSE_UP * (whole[1] - whole[0]) else whole
 
 
 def _fitted(box: Box, ratio: float) -> Box:
@@ -107,10 +107,10 @@ def _words(p: Paths, t: int, side: float) -> str:
 
 
 def _frames(
-    held: list[Paths], panels: list[AgentPanel], first: list[int], t: int, stops: list[int], side: float
+    runs: list[Paths], panels: list[AgentPanel], first: list[int], t: int, stops: list[int], side: float
 ) -> list[Json]:
     """Round t + 1, moment by moment, and a rest at its end. first : each panel's first trace that moves."""
-    said = {"annotations": [{"text": _words(p, t, side)} for p in held], "sliders": [{"active": t}]}
+    said = {"annotations": [{"text": _words(p, t, side)} for p in runs], "sliders": [{"active": t}]}
     out: list[Json] = []
     for m, k in enumerate(stops):
         whole = m in (0, len(stops) - 1)  # what differs from round to round goes with its first frame and its last
@@ -123,11 +123,11 @@ def _frames(
             places += range(at, at + len(moved))
         name = f"{t + 1}" if k == stops[-1] else f"{t + 1}.{m + 1}"
         out.append({"name": name, "data": data, "traces": places, **({"layout": said} if whole else {})})
-    return out + [{"name": f"{t + 1} rest {r + 1}", "data": [], "traces": []} for r in range(REST)]
+    return out + [{"name": f"{t + 1} rest {r + 1}", "data": [], "traces": []} for r in range(REST_FRAMES)]
 
 
 def _layout(
-    held: list[Paths],
+    runs: list[Paths],
     panels: list[AgentPanel],
     plane: Plane,
     box: Box,
@@ -141,7 +141,11 @@ def _layout(
     top = 50 if side > 400 else 66  # words above a panel
     rows = 1 if wide else n
     tall = rows * high + (rows - 1) * (top + 12)
-    note = textwrap.wrap(_note(held[0], plane, panels), 144 if wide else 50)
+    own = "At the edge" if panels[0].out.all() else "Circles"
+    text = agent_plane.caption(runs[0], plane, "the round", own)
+    if any(panel.free is not None for panel in panels):
+        text += "  Dotted: the round without control variates."
+    note = textwrap.wrap(text.replace("  ", " "), 144 if wide else 50)
     below = 16 * len(note) + (86 if wide else 142)
     out: Json = {
         "width": WIDTHS[width], "height": tall + top + below, "autosize": False,
@@ -157,7 +161,7 @@ def _layout(
     heads: list[Json] = []
     labels: list[Json] = []
     lines: list[Json] = []
-    for i, (p, panel) in enumerate(zip(held, panels, strict=True)):
+    for i, (p, panel) in enumerate(zip(runs, panels, strict=True)):
         left = i * (side + GAP) if wide else 0
         floor = 0 if wide else (n - 1 - i) * (high + top + 12)
         domains = [left / total, (left + side) / total], [floor / tall, (floor + high) / tall]
@@ -179,22 +183,10 @@ def _layout(
     return {**out, **_controls(round, frames, total, 16 * len(note) + 14, wide)}
 
 
-def _note(p: Paths, plane: Plane, panels: list[AgentPanel]) -> str:
-    N = p.problem.n_agents
-    curves = "Curve: the agent" if N == 1 else f"Curves: the {N} agents"
-    own = "At the edge" if panels[0].out.all() else "Circles"
-    note = f"{own}: own solutions. {curves} during the round. Line with dots: their average, round after round."
-    if any(panel.free is not None for panel in panels):
-        note += " Dotted: the round without control variates."
-    if p.problem.dim > 2:
-        note += f" Plane: {100 * plane.share:.0f} % of how own solutions differ."
-    return note
-
-
 def _controls(round: int, frames: list[str], total: float, down: float, wide: bool) -> Json:
     """Play, pause and the slider, `down` pixels under the panels."""
     moment = {"mode": "immediate", "frame": {"duration": 0, "redraw": True}, "transition": {"duration": 0}}
-    play = {**moment, "frame": {"duration": PACE, "redraw": True}, "fromcurrent": True}
+    play = {**moment, "frame": {"duration": FRAME_MS, "redraw": True}, "fromcurrent": True}
     buttons = [
         {"label": "▶ Play", "method": "animate", "args": [frames, play]},
         {"label": "❚❚ Pause", "method": "animate", "args": [[None], moment]},

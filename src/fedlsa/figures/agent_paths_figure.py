@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-PANEL, GAP = 4.3, 0.12  # width of a panel and space between two, in inches
-ARROW = 0.03  # inches of path that give an arrow its direction; a shorter path gets none
+PANEL, GAP, LEFT = 4.3, 0.12, 0.12  # width of a panel, space between two and at the edges, in inches
+LETTERS = 16.5  # of a note in an inch
+ARROW_LENGTH = 0.03  # inches of path that give an arrow its direction; a shorter path gets none
 
 
 @checked
@@ -30,26 +32,28 @@ def agent_paths(*paths: Paths, round: int = 1, title: str | None = None) -> Figu
     paths : from `fedlsa.engine.paths.round_paths`, all on one problem (FedLSA and SCAFFLSA, say)
     round : the round whose inside is shown, 1 for the first
     """
-    held = agent_plane.checked_paths(paths)
-    round = checks.integer("round", round, at_least=1, at_most=min(p.rounds for p in held))
-    problem = held[0].problem
-    plane = agent_plane.plane_of(problem, [p.theta[0] for p in held])
+    runs = agent_plane.checked_paths(paths)
+    round = checks.integer("round", round, at_least=1, at_most=min(p.rounds for p in runs))
+    problem = runs[0].problem
+    plane = agent_plane.plane_of(problem, [p.theta[0] for p in runs])
     matplotlib = style.matplotlib()
     with matplotlib.rc_context(style.RC):
-        box = agent_plane.view_box(held, plane, [round])
+        box = agent_plane.view_box(runs, plane, [round])
         wide, high = PANEL, PANEL * (box[3] - box[2]) / (box[1] - box[0])
-        above, below, left = 0.92 if title else 0.5, 0.36, 0.12
-        width, height = 2 * left + wide * len(held) + GAP * (len(held) - 1), high + above + below
+        width = 2 * LEFT + wide * len(runs) + GAP * (len(runs) - 1)
+        note = textwrap.wrap(agent_plane.caption(runs[0], plane, f"round {round}"), int(LETTERS * width))
+        above, below = 0.92 if title else 0.5, 0.2 + 0.156 * len(note)
+        height = high + above + below
         figure = matplotlib.figure.Figure(figsize=(width, height))
-        hues = agent_plane.agent_colours(problem, plane)
-        for i, p in enumerate(held):
-            corner = (left + i * (wide + GAP)) / width, below / height
+        colours = agent_plane.agent_colours(problem, plane)
+        for i, p in enumerate(runs):
+            corner = (LEFT + i * (wide + GAP)) / width, below / height
             axes = figure.add_axes((*corner, wide / width, high / height))
-            _draw(axes, p, plane, round, hues, box, wide / (box[1] - box[0]))
+            _draw(axes, p, plane, round, colours, box, wide / (box[1] - box[0]))
         if title:
-            figure.text(left / width, 1 - 0.1 / height, title, fontsize=12.5, fontweight="bold", va="top")
-        figure.text(left / width, 0.13 / height, _note(held[0], plane, round), fontsize=8, color=style.SOFT)
-        figure.set_label(recipe.text([_description(p, round) for p in held]))
+            figure.text(LEFT / width, 1 - 0.1 / height, title, fontsize=12.5, fontweight="bold", va="top")
+        figure.text(LEFT / width, 0.1 / height, "\n".join(note), fontsize=8, color=style.SOFT, linespacing=1.4)
+        figure.set_label(recipe.text([_description(p, round) for p in runs]))
     return figure
 
 
@@ -58,59 +62,53 @@ def _description(p: Paths, round: int) -> dict[str, Any]:
     return {"method": repr(p.algorithm), "agents": p.problem.n_agents, "dim": p.problem.dim, "round": round, **noise}
 
 
-def _note(p: Paths, plane: Plane, round: int) -> str:
-    curves = "Curve: the agent" if p.problem.n_agents == 1 else f"Curves: the {p.problem.n_agents} agents"
-    note = f"Circles: own solutions.  {curves} during round {round}.  Line with dots: their average, round after round."
-    if p.problem.dim > 2:
-        note += f"  Plane: {100 * plane.share:.0f} % of how own solutions differ."
-    return note
-
-
-def _draw(axes: Axes, p: Paths, plane: Plane, round: int, hues: list[Any], box: Box, inches: float) -> None:
-    hue = agent_plane.method_colour(p)
+def _draw(axes: Axes, p: Paths, plane: Plane, round: int, colours: list[Any], box: Box, inches: float) -> None:
+    colour = agent_plane.method_colour(p)
     axes.set(xlim=box[:2], ylim=box[2:], xticks=[], yticks=[])
     axes.set_aspect("equal", adjustable="box")
     axes.spines[["left", "bottom", "top", "right"]].set(visible=True, color=style.FAINT)
-    _draw_agents(axes, p, plane, round, hues, inches)
+    _draw_agents(axes, p, plane, round, colours, inches)
     x, y = plane.project(p.theta).T
-    axes.plot(x, y, color=hue, linewidth=2.2, zorder=6, label="average")
-    axes.plot(x, y, "o", color=hue, markersize=4.2, markeredgecolor="white", markeredgewidth=0.7, zorder=7)
-    axes.plot(x[round - 1], y[round - 1], "o", color="white", markersize=6, markeredgecolor=hue, markeredgewidth=1.8,
+    axes.plot(x, y, color=colour, linewidth=2.2, zorder=6, label="average")
+    axes.plot(x, y, "o", color=colour, markersize=4.2, markeredgecolor="white", markeredgewidth=0.7, zorder=7)
+    axes.plot(x[round - 1], y[round - 1], "o", color="white", markersize=6, markeredgecolor=colour, markeredgewidth=1.8,
               zorder=8, label="round begins")  # fmt: skip
-    axes.plot(x[round], y[round], "o", color=hue, markersize=7.5, markeredgecolor="white", zorder=8, label="round ends")
+    axes.plot(
+        x[round], y[round], "o", color=colour, markersize=7.5, markeredgecolor="white", zorder=8, label="round ends"
+    )
     axes.plot(0, 0, "*", color=style.INK, markersize=14, markeredgecolor="white", zorder=9, label="solution")
     end = agent_plane.fixed_point(p)
     if end is not None:
-        axes.plot(*plane.project(end), "X", color=hue, markersize=9, markeredgecolor="white", zorder=9,
+        axes.plot(*plane.project(end), "X", color=colour, markersize=9, markeredgecolor="white", zorder=9,
                   label="fixed point")  # fmt: skip
-    _labels(axes, p, plane, round, hues, box, inches)
+    _labels(axes, p, plane, round, colours, box, inches)
     above: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points"}
-    axes.annotate(agent_plane.method_heading(p), (0, 1), (0, 17), color=hue, fontsize=11, fontweight="bold", **above)
+    axes.annotate(agent_plane.method_heading(p), (0, 1), (0, 17), color=colour, fontsize=11, fontweight="bold", **above)
     axes.annotate(agent_plane.round_summary(p, round), (0, 1), (0, 5), color=style.INK, fontsize=8.2, **above)
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def _draw_agents(axes: Axes, p: Paths, plane: Plane, round: int, hues: list[Any], inches: float) -> None:
-    few = agent_plane.names_agents(p.problem)
-    strength, width = (1.0, 1.5) if few else (0.55, 0.8)
+def _draw_agents(axes: Axes, p: Paths, plane: Plane, round: int, colours: list[Any], inches: float) -> None:
+    named = agent_plane.names_agents(p.problem)
+    strength, width = (1.0, 1.5) if named else (0.55, 0.8)
     own = plane.project(p.problem.theta_star_local)
     local = plane.project(p.local[round - 1])
-    for c, hue in enumerate(hues):
-        axes.plot(*own[c], "o", color="white", markersize=6.5 if few else 4, markeredgecolor=hue,
-                  markeredgewidth=1.5 if few else 0.9, zorder=3)  # fmt: skip
-        axes.plot(*local[c].T, color=hue, linewidth=width, alpha=strength, zorder=4)
+    for c, colour in enumerate(colours):
+        axes.plot(*own[c], "o", color="white", markersize=6.5 if named else 4, markeredgecolor=colour,
+                  markeredgewidth=1.5 if named else 0.9, zorder=3)  # fmt: skip
+        axes.plot(*local[c].T, color=colour, linewidth=width, alpha=strength, zorder=4)
         head = local[c, -1]
-        behind = np.flatnonzero(np.linalg.norm(local[c] - head, axis=1) > ARROW / inches)
+        behind = np.flatnonzero(np.linalg.norm(local[c] - head, axis=1) > ARROW_LENGTH / inches)
         if len(behind):
             tail = local[c, behind[-1]]
-            arrow = {"arrowstyle": "-|>", "color": hue, "lw": 0, "shrinkA": 0, "shrinkB": 0,
-                     "mutation_scale": 11 if few else 7}  # fmt: skip
+            arrow = {"arrowstyle": "-|>", "color": colour, "lw": 0, "shrinkA": 0, "shrinkB": 0,
+                     "mutation_scale": 11 if named else 7}  # fmt: skip
             axes.annotate("", head, tail, arrowprops=arrow, zorder=5)
 
 
-def _labels(axes: Axes, p: Paths, plane: Plane, round: int, hues: list[Any], box: Box, inches: float) -> None:
+def _labels(axes: Axes, p: Paths, plane: Plane, round: int, colours: list[Any], box: Box, inches: float) -> None:
     """Names beside what is drawn, each once."""
-    problem, hue = p.problem, agent_plane.method_colour(p)
+    problem, colour = p.problem, agent_plane.method_colour(p)
     own, theta = plane.project(problem.theta_star_local), plane.project(p.theta)
     line = np.concatenate([np.linspace(a, b, 12) for a, b in pairwise(theta)])
     local = plane.project(p.local[round - 1]).reshape(-1, 2)
@@ -119,10 +117,10 @@ def _labels(axes: Axes, p: Paths, plane: Plane, round: int, hues: list[Any], box
     names = Placer(box, inches, np.concatenate([own, line, local, *marks]))
     names.label(axes, np.zeros(2), "θ*", style.INK, 11, fontweight="bold")
     if end is not None:
-        names.label(axes, plane.project(end), "fixed point\nθ* + bias", hue, fontweight="bold")
-    names.label(axes, theta[0], "start", hue)
+        names.label(axes, plane.project(end), "fixed point\nθ* + bias", colour, fontweight="bold")
+    names.label(axes, theta[0], "start", colour)
     if agent_plane.names_agents(problem):
-        for c, colour in enumerate(hues):
+        for c, colour in enumerate(colours):
             names.label(axes, own[c], f"agent {c + 1}", colour)
     else:
         outer = np.argsort(-np.nan_to_num(np.linalg.norm(own, axis=1)))[:8]

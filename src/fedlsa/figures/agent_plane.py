@@ -1,4 +1,4 @@
-"""What every picture of the agents' paths shares: the plane, its limits, hues, and the words above a panel.
+"""What every picture of the agents' paths shares: the plane, its limits, colours, and the words around a panel.
 
 The plane passes through theta_star; its axes are the first two principal directions of theta_star_c - theta_star,
 weighted as the agents are. Agents without a solution of their own have no say in it, but their paths are drawn.
@@ -20,10 +20,19 @@ from ..problems import Problem
 from . import style
 from .prediction import limit_bias
 
-MAX_NAMED_AGENTS = 6  # agents, or groups of equal ones, that get a hue each and a name
-HUES = ("#cc79a7", "#e69f00", "#56b4e9", "#009e73", "#8c6bb1", "#7f7f7f")
-WHEEL = ("#b5508a", "#7b5fc0", "#3f8fd2", "#159a8c", "#6f9a1f", "#d99a00", "#d0663f", "#b5508a")  # a closed circle
-FAR = 2.5  # times the typical distance from theta_star: what lies further out may leave the picture
+MAX_NAMED_AGENTS = 6  # agents, or groups of equal ones, that get a colour and a name each
+AGENT_COLOURS = ("#cc79a7", "#e69f00", "#56b4e9", "#009e73", "#8c6bb1", "#7f7f7f")
+COLOUR_WHEEL = (
+    "#b5508a",
+    "#7b5fc0",
+    "#3f8fd2",
+    "#159a8c",
+    "#6f9a1f",
+    "#d99a00",
+    "#d0663f",
+    "#b5508a",
+)  # a closed circle
+MAX_REACH = 2.5  # times the typical distance from theta_star: what lies further out may leave the picture
 
 Box = tuple[float, float, float, float]  # left, right, bottom, top
 
@@ -90,7 +99,7 @@ def fixed_point(p: Paths) -> Floats | None:
 
 
 def names_agents(problem: Problem) -> bool:
-    """Whether each agent can have a hue and a name of its own."""
+    """Whether each agent can have a colour and a name of its own."""
     return problem.n_agents <= MAX_NAMED_AGENTS
 
 
@@ -106,31 +115,31 @@ def agent_colours(problem: Problem, plane: Plane, steps: int | None = None) -> l
     steps : how many colours there are for directions; None for as many as there are agents
     """
     if names_agents(problem):
-        return list(HUES[: problem.n_agents])
+        return list(AGENT_COLOURS[: problem.n_agents])
     _, group = np.unique(problem.assignment, return_inverse=True)
     if group.max() < MAX_NAMED_AGENTS:
-        return [HUES[g] for g in group]
+        return [AGENT_COLOURS[g] for g in group]
     x, y = plane.project(problem.theta_star_local).T
     turn = np.nan_to_num(np.arctan2(y, x)) / (2 * np.pi) % 1
     if steps is not None:
         turn = np.rint(turn * steps) % steps / steps
-    wheel = style.matplotlib().colors.LinearSegmentedColormap.from_list("directions", WHEEL)
+    wheel = style.matplotlib().colors.LinearSegmentedColormap.from_list("directions", COLOUR_WHEEL)
     return [wheel(v) for v in turn]
 
 
 @np.errstate(over="ignore", invalid="ignore")  # of a run that diverges
-def view_box(held: Sequence[Paths], plane: Plane, rounds: Sequence[int], with_own: bool = True) -> Box:
+def view_box(runs: Sequence[Paths], plane: Plane, rounds: Sequence[int], with_own: bool = True) -> Box:
     """Limits that hold what matters in these rounds; what ran away, or lies very far out, does not shrink the rest.
 
     with_own : whether the agents' own solutions matter, beside where they go
     """
-    own = plane.project(held[0].problem.theta_star_local)
+    own = plane.project(runs[0].problem.theta_star_local)
     own = own[np.isfinite(own).all(axis=1)]
-    starts = np.array([plane.project(p.theta[0]) for p in held])
+    starts = np.array([plane.project(p.theta[0]) for p in runs])
     typical = float(np.median(np.linalg.norm(own, axis=1))) if len(own) else 0.0
-    reach = max(FAR * typical, 1.2 * float(np.linalg.norm(starts, axis=1).max()), 1e-12)
+    reach = max(MAX_REACH * typical, 1.2 * float(np.linalg.norm(starts, axis=1).max()), 1e-12)
     seen = [np.zeros((1, 2)), starts, *([own] if with_own else [])]
-    for p in held:
+    for p in runs:
         inside = p.local[np.asarray(rounds) - 1]
         seen += [plane.project(p.theta), plane.project(inside).reshape(-1, 2)]
         end = fixed_point(p)
@@ -164,3 +173,12 @@ def method_heading(p: Paths) -> str:
     inside = [f"η = {a.step_size:g}"] if isinstance(a.step_size, float) else []
     inside += [f"H = {steps}"] if steps is not None else [f"p = {probability:g}"] if probability is not None else []
     return f"{type(a).__name__}  ({', '.join(inside)})" if inside else type(a).__name__
+
+
+def caption(p: Paths, plane: Plane, when: str, own: str = "Circles") -> str:
+    """What is drawn. when : the agents' curves are; own : where their own solutions are"""
+    curves = "Curve: the agent" if p.problem.n_agents == 1 else f"Curves: the {p.problem.n_agents} agents"
+    text = f"{own}: own solutions.  {curves} during {when}.  Line with dots: their average, round after round."
+    if p.problem.dim > 2:
+        text += f"  Plane: {100 * plane.share:.0f} % of how own solutions differ."
+    return text

@@ -1,4 +1,4 @@
-"""The door of the drawing functions: what several of them take is checked here once, by the argument's name."""
+"""Checks of the arguments that several drawing functions take, once, by the argument's name."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def checked(draw: Callable[P, R]) -> Callable[P, R]:
     shared = [name for name in CHECKS if name in signature.parameters]
 
     @functools.wraps(draw)
-    def door(*args: P.args, **named: P.kwargs) -> R:
-        given = signature.bind(*args, **named)
-        given.apply_defaults()
+    def check_and_draw(*args: P.args, **named: P.kwargs) -> R:
+        call = signature.bind(*args, **named)
+        call.apply_defaults()
         for name in shared:
-            given.arguments[name] = CHECKS[name](given.arguments[name])
-        return draw(*given.args, **given.kwargs)
+            call.arguments[name] = CHECKS[name](call.arguments[name])
+        return draw(*call.args, **call.kwargs)
 
-    return door
+    return check_and_draw
 
 
 def band(value: Any) -> tuple[float, float]:
@@ -58,10 +58,10 @@ CHECKS: dict[str, Callable[[Any], Any]] = {
 
 def checked_results(results: Any, name: str = "results") -> list[xr.Dataset]:
     """One result of simulate or several, as a list."""
-    held = checks.instances(name, results, xr.Dataset, "a result of simulate")
-    for r in held:
+    runs = checks.instances(name, results, xr.Dataset, "a result of simulate")
+    for r in runs:
         require_result(name, r)
-    return held
+    return runs
 
 
 def checked_levels(bias: Any, count: int, of: str = "result") -> list[float]:
@@ -72,9 +72,5 @@ def checked_levels(bias: Any, count: int, of: str = "result") -> list[float]:
     levels = checks.entries("bias", bias, rule) if checks.is_sequence(bias) else [bias]
     if len(levels) != count:
         raise ArgumentError(f"bias must hold {rule}; got {len(levels)}")
-    return [
-        math.nan
-        if isinstance(b, (float, np.floating)) and math.isnan(b)
-        else checks.real("bias", b, at_least=0)
-        for b in levels
-    ]  # fmt: skip
+    unknown = [isinstance(b, (float, np.floating)) and math.isnan(b) for b in levels]
+    return [math.nan if nan else checks.real("bias", b, at_least=0) for b, nan in zip(levels, unknown, strict=True)]

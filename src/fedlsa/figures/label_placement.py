@@ -13,19 +13,11 @@ from . import style
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-CLEAR = 0.12  # inches around a label that count as clear; more is no better
-WIDTH, HEIGHT = 0.0088, 0.0185  # of a letter, in inches per point of font size
-COST = 0.05  # of an inch between point and label, in inches of clear space
-DISTANCES = (
-    0.11,
-    0.2,
-    0.35,
-    0.55,
-    0.8,
-    1.1,
-    1.5,
-)  # from the point, in inches; a label further than the second gets a line
-WAYS = [np.array([np.cos(a), np.sin(a)]) for a in np.linspace(0, 2 * np.pi, 16, endpoint=False)]
+ENOUGH_ROOM = 0.12  # inches around a label that count as clear; more is no better
+LETTER_WIDTH, LINE_HEIGHT = 0.0088, 0.0185  # of a letter, in inches per point of font size
+DISTANCE_PENALTY = 0.05  # of an inch between point and label, in inches of clear space
+DISTANCES = (0.11, 0.2, 0.35, 0.55, 0.8, 1.1, 1.5)  # from the point, in inches; beyond the second with a line to it
+DIRECTIONS = [np.array([np.cos(a), np.sin(a)]) for a in np.linspace(0, 2 * np.pi, 16, endpoint=False)]
 
 
 class Placer:
@@ -41,13 +33,13 @@ class Placer:
         """Where the middle of `text` belongs beside one of the points `at` : (k, 2), to disturb least, and, if that is
         far from its point, the line (2, 2) that joins them; None where no point is in sight or nothing is free."""
         lines = text.split("\n")
-        half = size * np.array([WIDTH * max(map(len, lines)), HEIGHT * len(lines)]) / 2
+        half = size * np.array([LETTER_WIDTH * max(map(len, lines)), LINE_HEIGHT * len(lines)]) / 2
         grid = np.stack(np.meshgrid(np.linspace(-1, 1, 9), np.linspace(-1, 1, 4)), axis=-1).reshape(-1, 2) * half
         points = self.inches * np.atleast_2d(at)
         seen = points[((points >= self.low) & (points <= self.high)).all(axis=1)]
-        found: tuple[float, Floats, Floats, float] | None = None
-        for far, point, way in product(DISTANCES, seen, WAYS):
-            if found is not None and found[0] >= CLEAR - COST * far:
+        best: tuple[float, Floats, Floats, float] | None = None
+        for far, point, way in product(DISTANCES, seen, DIRECTIONS):
+            if best is not None and best[0] >= ENOUGH_ROOM - DISTANCE_PENALTY * far:
                 break  # no label from here on can be better
             middle = point + way * far + half * np.clip(way / 0.7, -1, 1)
             spots = middle + grid
@@ -55,12 +47,12 @@ class Placer:
             if outside > 0:
                 continue
             away = np.sqrt(np.min(np.sum((self.taken[:, None] - spots) ** 2, axis=-1), initial=1.0))
-            score = min(float(away), CLEAR) - COST * far
-            if found is None or score > found[0] + 1e-9:
-                found = score, point, middle, far
-        if found is None:
+            score = min(float(away), ENOUGH_ROOM) - DISTANCE_PENALTY * far
+            if best is None or score > best[0] + 1e-9:
+                best = score, point, middle, far
+        if best is None:
             return None
-        _, point, middle, far = found
+        _, point, middle, far = best
         self.taken = np.concatenate([self.taken, middle + grid])
         toward = np.clip(point - middle, -half, half) + middle
         return middle / self.inches, np.stack([point, toward]) / self.inches if far > DISTANCES[1] else None
@@ -69,10 +61,10 @@ class Placer:
         """Write `text` where it belongs; nowhere to put it, no label."""
         from matplotlib.patheffects import withStroke
 
-        found = self.place(at, text, size)
-        if found is None:
+        place = self.place(at, text, size)
+        if place is None:
             return
-        (x, y), line = found
+        (x, y), line = place
         if line is not None:
             axes.plot(*line.T, color=style.SOFT, linewidth=0.6, zorder=8.5)
         look = {"color": colour, "fontsize": size, "ha": "center", "va": "center", "linespacing": 1.1, "zorder": 10}
