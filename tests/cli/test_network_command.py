@@ -8,7 +8,7 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, ArgumentTypeError, NetworkError
-from fedlsa.network.coordinator import serve as coordinator
+from fedlsa.network.coordinator import commands as coordinator
 from fedlsa.network.folder import setup
 from fedlsa.network.folder.config import Bundle, Network
 from fedlsa.network.protocol.run_settings import StartOptions

@@ -9,15 +9,15 @@ from contextlib import contextmanager
 import numpy as np
 
 import fedlsa as fl
-from fedlsa.network.coordinator.runs import Run
-from fedlsa.network.coordinator.serve import Coordinator
+from fedlsa.network.coordinator.commands import Coordinator
+from fedlsa.network.coordinator.runs import RunFolder
 from fedlsa.network.disk import load_state
 from fedlsa.network.folder import setup
 from fedlsa.network.folder.config import Bundle
 from fedlsa.network.processes import free_port
 from fedlsa.network.protocol.run_settings import StartOptions
 from fedlsa.network.site.join import Member
-from fedlsa.network.site.source import open_data
+from fedlsa.network.site.site_data import open_data
 
 D, ROWS = 8, 60
 
@@ -110,7 +110,7 @@ class Deployment:
 
     def run(self, then=lambda event: None, seconds=600, **options):
         """A run to its end; `then` sees every event as it comes."""
-        run = Run.create(self.network, StartOptions(**options))
+        run = RunFolder.create(self.network, StartOptions(**options))
         place = 0
 
         def look():

@@ -16,8 +16,8 @@ from starlette.routing import Route
 import fedlsa as fl
 from fedlsa.errors import NetworkError
 from fedlsa.network import gate
-from fedlsa.network.coordinator.serve import listening
-from fedlsa.network.folder import pages
+from fedlsa.network.coordinator.commands import listening
+from fedlsa.network.folder import setup
 from fedlsa.network.folder.config import Network
 
 
@@ -59,7 +59,7 @@ def inside(monkeypatch):
     return Door(gate.create("http://inside", True, most=1000, at_once=1500)), seen
 
 
-@pytest.mark.parametrize("name", [*gate.FLEET, *gate.OBJECTS])
+@pytest.mark.parametrize("name", [*gate.FLEET, *gate.MESSAGE_OBJECTS])
 def test_what_a_site_asks_passes_with_body_and_signature(inside, name):
     door, seen = inside
     answer = door.post(f"/v1/fleet/{name}", content=b"body", headers={"flwr-signature": "s", "x-forwarded-for": "me"})
@@ -159,9 +159,9 @@ def test_a_header_outside_ascii_is_refused_and_breaks_nothing(inside):
 
 def test_the_proxies_and_the_gate_allow_the_same_size():
     network = Network(Path("net"), "a", ("s",), fl.Regression("y"))
-    size = re.search(r"client_max_body_size (\d+)m;", pages.render("nginx.conf", network))
-    other = re.search(r"max_size (\d+)MB", pages.render("Caddyfile", network))
-    assert int(size[1]) * 2**20 == int(other[1]) * 2**20 == gate.MOST
+    size = re.search(r"client_max_body_size (\d+)m;", setup.render("nginx.conf", network))
+    other = re.search(r"max_size (\d+)MB", setup.render("Caddyfile", network))
+    assert int(size[1]) * 2**20 == int(other[1]) * 2**20 == gate.MAX_BYTES
 
 
 def test_sites_are_told_to_try_again_while_the_inside_is_away():

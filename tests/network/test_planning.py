@@ -15,6 +15,7 @@ from fedlsa.fit.site_readers import open_sites
 from fedlsa.network.coordinator import run_plan as planning
 from fedlsa.network.protocol.messages import Description, Measurement
 from fedlsa.network.site import facts as site
+from fedlsa.network.site.site_data import open_data, prepare_steps
 from fedlsa.theory.moments import moments
 
 D, N = 4, 3
@@ -225,7 +226,7 @@ def test_coordinates_from_descriptions_are_those_of_a_fit():
         fitted, weights, _ = read(open_sites(data, task), task, weight, 1e9, lambda *_: None)
         said = []
         for columns in data:
-            held = site.open_data(None, "in:memory", task)
+            held = open_data(None, "in:memory", task)
             held.__dict__["opened"] = open_sites([columns], task)[0]
             said.append(site.describe(held, task, "r"))
         np.testing.assert_allclose(planning.weights_of(said, weight), weights, rtol=1e-15)
@@ -262,14 +263,14 @@ def test_from_data_to_a_run_that_stops_by_itself_beside_the_pooled_solution(tmp_
         data.append((X, X @ [1.0, -1, 0.5] + c + rng.normal(size=len(X))))
     held = []
     for c, entry in enumerate(data):
-        held.append(site.open_data(None, f"in:memory{c}", task))
+        held.append(open_data(None, f"in:memory{c}", task))
         held[-1].__dict__["opened"] = open_sites([entry], task)[0]
     said = [site.describe(h, task, "r") for h in held]
     w = planning.weights_of(said, "sites")
     scale = planning.scale_from(said, task, w, ["a", "b", "c"])
     numbers = [site.measure(h, task, scale, "r", share_moments=True) for h in held]
     run = planning.plan_from_scalars(numbers, w, 0.05, "scafflsa", D)
-    local = [site.prepared(h, task, scale, tmp_path / str(c)) for c, h in enumerate(held)]
+    local = [prepare_steps(h, task, scale, tmp_path / str(c)) for c, h in enumerate(held)]
     theta, xi, movement, H = np.zeros(D), np.zeros((N, D)), [], run.local_steps
     while not settled(movement, run):
         assert len(movement) < run.rounds

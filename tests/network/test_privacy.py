@@ -9,8 +9,7 @@ import pytest
 from scipy.stats import norm
 
 from fedlsa.errors import ArgumentError, ArgumentTypeError, MissingExtraError
-from fedlsa.network.protocol.coding import Coding, encode
-from fedlsa.network.protocol.privacy import privacy_spent, promise
+from fedlsa.network.protocol.coding import Coding, encode, privacy_spent, promise
 
 
 def delta_of(epsilon, sigma):

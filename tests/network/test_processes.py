@@ -9,7 +9,7 @@ import time
 import pytest
 
 from fedlsa.errors import NetworkError
-from fedlsa.network.processes import LAUNCH, Child, Family, environment, only_one
+from fedlsa.network.processes import LAUNCH, Child, ProcessGroup, environment, only_one
 
 SLEEP = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
 
@@ -27,7 +27,7 @@ def until(happens):
 
 def test_a_family_starts_again_together_and_says_why(tmp_path):
     said = []
-    family = Family([child(tmp_path, "one"), child(tmp_path, "two")], said.append, wait=0.05)
+    family = ProcessGroup([child(tmp_path, "one"), child(tmp_path, "two")], said.append, wait=0.05)
     try:
         family.look()
         first = [c.pid for c in family.children]

@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 
 import fedlsa as fl
-from fedlsa.network.folder import pages
+from fedlsa.network.folder import setup
 from fedlsa.network.folder.setup import init
 from fedlsa.network.protocol.coding import Coding
 from fedlsa.network.protocol.messages import Describe, Measure, Work
 from fedlsa.network.site.orders import OrderHandler, run_terms
-from fedlsa.network.site.source import open_data
+from fedlsa.network.site.site_data import open_data
 
 ROOT = Path(__file__).parents[2]
 ROWS, COLUMNS = 40, 5
@@ -57,7 +57,7 @@ def test_a_coordinator_can_read_every_row_by_ordinary_orders_and_the_page_says_s
 
 def test_no_text_promises_that_rows_cannot_be_read(tmp_path):
     network = init(tmp_path / "net", 1, "fed.example.org", 8000, task=fl.Regression("y"))
-    texts = {"coordinator": pages.render("coordinator.md", network), "site": pages.render("site.md", network, "site-1")}
+    texts = {"coordinator": setup.render("coordinator.md", network), "site": setup.render("site.md", network, "site-1")}
     files = [
         *ROOT.glob("*.md"),
         *(ROOT / "docs").rglob("*.md"),
@@ -73,7 +73,7 @@ def test_no_text_promises_that_rows_cannot_be_read(tmp_path):
     for text in (texts["site"], texts["docs/network.md"]):
         assert "coordinator can read" in text
         assert "--trust-coordinator" in text
-    assert " --trust-coordinator --yes\n" in pages.render("site.service", network, "site-1")
+    assert " --trust-coordinator --yes\n" in setup.render("site.service", network, "site-1")
 
 
 def test_the_search_knows_a_promise_when_it_sees_one():

@@ -9,10 +9,9 @@ from deployment import D, site_data, write_csv
 
 import fedlsa as fl
 from fedlsa.errors import MessageError, NetworkError
-from fedlsa.network.coordinator.display import amount, line, standing, summary, table
+from fedlsa.network.coordinator.commands import result, status, stop
 from fedlsa.network.coordinator.run_loop import complete_run
-from fedlsa.network.coordinator.runs import Run, unfinished
-from fedlsa.network.coordinator.serve import result, status, stop
+from fedlsa.network.coordinator.runs import RunFolder, amount, line, standing, summary, table, unfinished
 from fedlsa.network.disk import load_state
 from fedlsa.network.folder import setup
 from fedlsa.network.protocol.coding import Coding
@@ -21,7 +20,7 @@ from fedlsa.network.protocol.records import Record
 from fedlsa.network.protocol.run_settings import StartOptions
 from fedlsa.network.site.facts import describe
 from fedlsa.network.site.orders import OrderHandler
-from fedlsa.network.site.source import open_data
+from fedlsa.network.site.site_data import open_data
 
 ETA, H = 0.01, 20
 
@@ -64,7 +63,7 @@ class World:
                 yield site, answer
 
     def start(self, **options):
-        return Run.create(self.network, StartOptions(**{"deadline": 5, "name": "trial", **options}))
+        return RunFolder.create(self.network, StartOptions(**{"deadline": 5, "name": "trial", **options}))
 
     def xi(self, name="trial"):
         return np.stack([load_state(self.folder(s) / "state" / f"{name}.npz")["xi"] for s in self.network.sites])

@@ -19,7 +19,7 @@ import pytest
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, FedLSAError, FedLSAWarning, MissingExtraError, NetworkError
 from fedlsa.network import disk
-from fedlsa.network.folder import bundles, certificates, pages, setup
+from fedlsa.network.folder import bundles, certificates, setup
 from fedlsa.network.folder.config import Bundle, Network, host_kind, task_from_text, task_text
 from fedlsa.network.protocol.run_settings import StartOptions
 
@@ -157,7 +157,7 @@ def test_certificates_last_as_documented():
     assert abs(certificates.expires(ca) - now - timedelta(days=3653)) < timedelta(minutes=5)
     leaf, _ = certificates.server(ca, ca_key, "a")
     assert abs(certificates.expires(leaf) - now - timedelta(days=825)) < timedelta(minutes=5)
-    page = pages.render("coordinator.md", Network(Path("net"), "a", ("s",), fl.Regression("y")))
+    page = setup.render("coordinator.md", Network(Path("net"), "a", ("s",), fl.Regression("y")))
     assert "825 days" in page
     assert "ten years" in page
 
@@ -253,7 +253,7 @@ def test_nothing_is_overwritten_and_an_empty_folder_will_do(network, tmp_path):
 
 
 def test_what_fails_in_the_middle_leaves_nothing(tmp_path, monkeypatch):
-    monkeypatch.setitem(pages.COORDINATOR_PAGES, "proxy/nginx.conf", "no such template")
+    monkeypatch.setitem(setup.COORDINATOR_PAGES, "proxy/nginx.conf", "no such template")
     with pytest.raises(NetworkError, match="No such file"):
         setup.init(tmp_path / "net", 2, "localhost")
     assert list(tmp_path.iterdir()) == []
@@ -452,7 +452,7 @@ def test_units_parse_restart_and_may_write_to_the_folder_alone(made, bundle):
 
 
 def test_a_unit_quotes_what_systemd_would_read_otherwise():
-    unit = pages.render("coordinator.service", Network(Path('a "b" 100%'), "h", ("s",), fl.Regression("y")))
+    unit = setup.render("coordinator.service", Network(Path('a "b" 100%'), "h", ("s",), fl.Regression("y")))
     assert r'network serve "a \"b\" 100%%"' in unit
 
 

@@ -19,6 +19,7 @@ from fedlsa.fit.site_sums import Summary, scale_of, unscaled
 from fedlsa.network.protocol.coding import Coding
 from fedlsa.network.protocol.messages import Description, Measurement
 from fedlsa.network.site import facts as sites
+from fedlsa.network.site.site_data import clear_prepared, open_data, prepare_steps
 from fedlsa.theory.moments import moments
 
 D = 4
@@ -36,7 +37,7 @@ def regression(tmp_path):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(200, D)) * [1, 2, 3, 4] + 5
     columns = {f"x{j}": X[:, j] for j in range(D)} | {"y": X @ [1.0, 0, -1, 2] + rng.normal(size=200)}
-    return columns, sites.open_data(write(tmp_path / "site.parquet", columns), None, REGRESSION)
+    return columns, open_data(write(tmp_path / "site.parquet", columns), None, REGRESSION)
 
 
 @pytest.fixture
@@ -45,12 +46,12 @@ def log(tmp_path):
     phi, n = rng.normal(size=(301, D)), 300
     columns = {f"state{j}": phi[:-1, j] for j in range(D)} | {f"next_state{j}": phi[1:, j] for j in range(D)}
     columns |= {"reward": rng.normal(size=n), "terminated": rng.random(n) < 0.1, "importance": rng.uniform(0, 2, n)}
-    return columns, sites.open_data(write(tmp_path / "log.parquet", columns), None, VALUE)
+    return columns, open_data(write(tmp_path / "log.parquet", columns), None, VALUE)
 
 
 def problem_of(site, task, scale, tmp_path):
     """The site alone as a problem, from its prepared rows."""
-    rows = sites.prepared(site, task, scale, tmp_path / "other")
+    rows = prepare_steps(site, task, scale, tmp_path / "other")
     if isinstance(task, fl.Regression):
         return fl.problems.regression([(np.array(rows.u), np.array(rows.y))], rows.ridge)
     A = rows.u[:, :, None] * rows.v[:, None, :]
@@ -105,7 +106,7 @@ def test_the_three_scalars_and_the_moments_are_those_of_the_site_as_a_problem(wh
 def test_rows_with_heavy_tails_get_a_larger_highest_than_their_eigenvalue():
     X = np.random.default_rng(2).normal(size=(400, D))
     X[0] = [300, 0, 0, 0]
-    site = sites.open_data(None, "x:y", fl.Regression("y", intercept=False, standardise=False))
+    site = open_data(None, "x:y", fl.Regression("y", intercept=False, standardise=False))
     site.__dict__["opened"] = open_sites([(X, X.sum(axis=1))], site.task)[0]
     said = sites.measure(site, site.task, unscaled(D, False), "r")
     A = X.T @ X / 400
@@ -117,7 +118,7 @@ def test_rows_with_heavy_tails_get_a_larger_highest_than_their_eigenvalue():
 def test_prepared_rows_are_made_once_private_and_again_when_the_file_changes(regression, tmp_path, monkeypatch):
     columns, site = regression
     scale, folder = own_scale(site, REGRESSION), tmp_path / "site"
-    rows = sites.prepared(site, REGRESSION, scale, folder)
+    rows = prepare_steps(site, REGRESSION, scale, folder)
     X = (np.column_stack([columns[f"x{j}"] for j in range(D)]) - scale.centre) / scale.spread
     np.testing.assert_allclose(rows.u, np.column_stack([X, np.ones(200)]), rtol=1e-14)
     assert rows.v is rows.u
@@ -125,45 +126,45 @@ def test_prepared_rows_are_made_once_private_and_again_when_the_file_changes(reg
     for path in (folder / "prepared").rglob("*"):
         assert not stat.S_IMODE(path.stat().st_mode) & 0o077
 
-    again = sites.open_data(site.path, None, REGRESSION)
+    again = open_data(site.path, None, REGRESSION)
     monkeypatch.setattr(type(again), "opened", property(lambda self: pytest.fail("the file was read again")))
-    np.testing.assert_array_equal(sites.prepared(again, REGRESSION, scale, folder).u, rows.u)
+    np.testing.assert_array_equal(prepare_steps(again, REGRESSION, scale, folder).u, rows.u)
     monkeypatch.undo()
 
     write(site.path, {name: values[:150] for name, values in columns.items()})
-    changed = sites.open_data(site.path, None, REGRESSION)
-    assert sites.prepared(changed, REGRESSION, scale, folder).u.shape == (150, D + 1)
+    changed = open_data(site.path, None, REGRESSION)
+    assert prepare_steps(changed, REGRESSION, scale, folder).u.shape == (150, D + 1)
     other = FeatureScale(scale.centre, 2 * scale.spread, scale.y_centre, scale.y_spread, True)
     np.testing.assert_allclose(
-        2 * sites.prepared(changed, REGRESSION, other, folder).u[:, :D], rows.u[:150, :D], rtol=1e-14
+        2 * prepare_steps(changed, REGRESSION, other, folder).u[:, :D], rows.u[:150, :D], rtol=1e-14
     )
 
 
 def test_damaged_or_half_written_rows_are_made_again_and_old_ones_go(regression, tmp_path):
     _, site = regression
     scale = own_scale(site, REGRESSION)
-    before = np.array(sites.prepared(site, REGRESSION, scale, tmp_path).u)
+    before = np.array(prepare_steps(site, REGRESSION, scale, tmp_path).u)
     (place,) = (tmp_path / "prepared").iterdir()
     (place / "y").write_bytes(b"1234")
-    np.testing.assert_array_equal(sites.prepared(site, REGRESSION, scale, tmp_path).u, before)
+    np.testing.assert_array_equal(prepare_steps(site, REGRESSION, scale, tmp_path).u, before)
     (place / "about.json").write_text("{")
-    np.testing.assert_array_equal(sites.prepared(site, REGRESSION, scale, tmp_path).u, before)
+    np.testing.assert_array_equal(prepare_steps(site, REGRESSION, scale, tmp_path).u, before)
     for factor in range(2, 8):
         wider = FeatureScale(scale.centre, factor * scale.spread, scale.y_centre, scale.y_spread, True)
-        sites.prepared(site, REGRESSION, wider, tmp_path)
+        prepare_steps(site, REGRESSION, wider, tmp_path)
     for name, age in ((".a.part", 10**6), (".b.part", 0)):
         (tmp_path / "prepared" / name).mkdir()
         os.utime(tmp_path / "prepared" / name, (time.time() - age,) * 2)
-    sites.prepared(site, REGRESSION, unscaled(D, True), tmp_path)
+    prepare_steps(site, REGRESSION, unscaled(D, True), tmp_path)
     assert sum(p.suffix != ".part" for p in (tmp_path / "prepared").iterdir()) == 4
     assert [p.name for p in (tmp_path / "prepared").glob("*.part")] == [".b.part"]
-    sites.clear(tmp_path)
+    clear_prepared(tmp_path)
     assert not (tmp_path / "prepared").exists()
 
 
 def test_prepared_means_are_the_system_of_the_site(log, tmp_path):
     _, site = log
-    means = sites.prepared(site, VALUE, unscaled(D, False), tmp_path, "means")
+    means = prepare_steps(site, VALUE, unscaled(D, False), tmp_path, "means")
     p = problem_of(site, VALUE, unscaled(D, False), tmp_path)
     np.testing.assert_allclose(means.A, p.A_bar[0], atol=1e-13)
     np.testing.assert_allclose(means.b, p.b_bar[0], atol=1e-13)
@@ -171,7 +172,7 @@ def test_prepared_means_are_the_system_of_the_site(log, tmp_path):
 
 def test_a_round_of_prepared_rows_is_a_round_of_simulate(log, tmp_path):
     _, site = log
-    rows = sites.prepared(site, VALUE, unscaled(D, False), tmp_path)
+    rows = prepare_steps(site, VALUE, unscaled(D, False), tmp_path)
     A = rows.u[:, :, None] * rows.v[:, None, :]
     p = fl.problems.from_observations([(np.full(len(A), 1 / len(A)), A, rows.u * rows.y[:, None])])
     r = fl.simulate(p, fl.FedLSA(0.01, 40), 1, [3], np.zeros(D))
@@ -191,7 +192,7 @@ def test_coordinates_that_do_not_fit_the_task_are_refused(regression, tmp_path, 
     with pytest.raises(ArgumentError, match=words):
         sites.measure(regression[1], REGRESSION, scale, "r")
     with pytest.raises(ArgumentError, match=words):
-        sites.prepared(regression[1], REGRESSION, scale, tmp_path / "site")
+        prepare_steps(regression[1], REGRESSION, scale, tmp_path / "site")
 
 
 def test_checking_says_in_words_what_was_found(regression, log):
@@ -204,10 +205,10 @@ def test_checking_says_in_words_what_was_found(regression, log):
 
 def test_checking_notes_what_this_site_alone_cannot_tell(tmp_path):
     data = {"a": [1.0, 1, 1], "b": [1.0, 2, 4], "y": [0.0, 1, 2]}
-    site = sites.open_data(write(tmp_path / "s.parquet", data), None, fl.Regression("y"))
+    site = open_data(write(tmp_path / "s.parquet", data), None, fl.Regression("y"))
     assert "Note: a never varies here; other sites must vary it." in sites.check(site, site.task)
     data["a"] = [2.0, 4, 8]
-    site = sites.open_data(write(tmp_path / "s.parquet", data), None, fl.Regression("y"))
+    site = open_data(write(tmp_path / "s.parquet", data), None, fl.Regression("y"))
     assert any("alone do not determine" in line for line in sites.check(site, site.task))
 
 
@@ -222,7 +223,7 @@ def test_checking_notes_what_this_site_alone_cannot_tell(tmp_path):
     ],
 )
 def test_data_that_cannot_be_used_are_refused_in_one_line(tmp_path, columns, words):
-    site = sites.open_data(write(tmp_path / "s.parquet", columns), None, fl.Regression("y"))
+    site = open_data(write(tmp_path / "s.parquet", columns), None, fl.Regression("y"))
     with pytest.raises(SiteDataError, match=words) as caught:
         sites.check(site, site.task)
     assert "\n" not in str(caught.value)
@@ -241,7 +242,7 @@ def test_a_loader_gives_arrays_columns_or_a_path(tmp_path, monkeypatch):
     )
     task = fl.Regression("y")
     said = [
-        sites.describe(sites.open_data(None, loader, task), task, "r")
+        sites.describe(open_data(None, loader, task), task, "r")
         for loader in ("hospital:pair", "hospital:columns", "hospital:path", f"{tmp_path / 'hospital.py'}:pair")
     ]
     for other in said[1:]:
@@ -254,20 +255,20 @@ def test_a_loader_gives_arrays_columns_or_a_path(tmp_path, monkeypatch):
         ("clinic:pair", "clinic cannot: ModuleNotFoundError"),
     ):
         with pytest.raises(SiteDataError, match=words):
-            sites.check(sites.open_data(None, loader, task), task)
+            sites.check(open_data(None, loader, task), task)
     for loader in ("hospital", ":pair", "hospital:", "hospital:1"):
         with pytest.raises(ArgumentError, match=r"loader must be package\.module:function"):
-            sites.open_data(None, loader, task)
+            open_data(None, loader, task)
     with pytest.raises(ArgumentError, match="exactly one of data and loader"):
-        sites.open_data(file, "hospital:pair", task)
+        open_data(file, "hospital:pair", task)
 
 
 def test_a_file_that_is_gone_is_told(tmp_path):
-    site = sites.open_data(tmp_path / "gone.parquet", None, REGRESSION)
+    site = open_data(tmp_path / "gone.parquet", None, REGRESSION)
     with pytest.raises(SiteDataError, match="does not exist"):
         sites.check(site, REGRESSION)
     with pytest.raises(SiteDataError, match="cannot be read"):
-        sites.prepared(site, REGRESSION, unscaled(D, True), tmp_path)
+        prepare_steps(site, REGRESSION, unscaled(D, True), tmp_path)
 
 
 def test_what_leaves_is_counted_and_named():
@@ -293,10 +294,10 @@ def test_a_log_in_a_csv_file_with_a_feature_map_goes_all_the_way(tmp_path):
     lines += [f"{rng.integers(3)},{rng.integers(3)},{rng.normal()},{rng.random() < 0.1}" for _ in range(100)]
     path = tmp_path / "log.csv"
     path.write_text("\n".join(lines))
-    site = sites.open_data(path, None, task)
+    site = open_data(path, None, task)
     assert "3 coefficients: feature 0, feature 1, feature 2." in sites.check(site, task)
     said = sites.measure(site, task, unscaled(3, False), "r")
-    rows = sites.prepared(site, task, unscaled(3, False), tmp_path)
+    rows = prepare_steps(site, task, unscaled(3, False), tmp_path)
     np.testing.assert_array_equal(rows.u.sum(axis=1), np.ones(100))
     A = rows.u.T @ rows.v / 100
     assert said.lowest == pytest.approx(np.linalg.eigvalsh((A + A.T) / 2)[0], rel=1e-10)

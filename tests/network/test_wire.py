@@ -26,9 +26,8 @@ from fedlsa.errors import (
     SingularSystemError,
     SiteDataError,
 )
-from fedlsa.network.flower import coordinator_worker, replies, site_worker
-from fedlsa.network.flower.replies import from_content, to_content
-from fedlsa.network.flower.transport import WHO, FlowerTransport
+from fedlsa.network.flower import coordinator_worker, site_worker, transport
+from fedlsa.network.flower.transport import WHO, FlowerTransport, from_content, to_content
 from fedlsa.network.protocol.messages import Refusal
 
 
@@ -109,8 +108,8 @@ ORDER = Refusal("e", 1, 0, "other", "an order").record()
 
 
 def ask(grid, names, deadline=5.0, **options):
-    transport = FlowerTransport(grid, names, pull=0.01, **options)
-    return dict(transport.ask(dict.fromkeys(names.values(), ORDER), deadline))
+    carrier = FlowerTransport(grid, names, pull=0.01, **options)
+    return dict(carrier.ask(dict.fromkeys(names.values(), ORDER), deadline))
 
 
 def bare(order):
@@ -129,13 +128,13 @@ def garbage(order):
 
 
 def forest(order):
-    tree = ObjectTree(object_id="r", children=[ObjectTree(object_id=str(k)) for k in range(replies.MAX_OBJECTS)])
-    return "r", tree, {str(k): b"x" for k in range(replies.MAX_OBJECTS)}
+    tree = ObjectTree(object_id="r", children=[ObjectTree(object_id=str(k)) for k in range(transport.MAX_OBJECTS)])
+    return "r", tree, {str(k): b"x" for k in range(transport.MAX_OBJECTS)}
 
 
 def deep(order):
     tree = ObjectTree(object_id="0")
-    for k in range(replies.MAX_OBJECTS):
+    for k in range(transport.MAX_OBJECTS):
         tree = ObjectTree(object_id=str(k + 1), children=[tree])
     return tree.object_id, tree, {}
 
@@ -155,7 +154,7 @@ def test_a_tree_that_is_too_large_is_refused_before_any_of_it_is_fetched():
 
 
 def test_a_reply_with_too_many_bytes_is_refused(monkeypatch):
-    monkeypatch.setattr(replies, "MAX_BYTES", 100)
+    monkeypatch.setattr(transport, "MAX_BYTES", 100)
     assert "at most 100 bytes" in str(ask(Grid({7: honest(7)}), {7: "a"})["a"])
 
 
@@ -168,19 +167,19 @@ def test_a_site_that_holds_a_part_back_keeps_nobody_waiting_and_is_heard_when_it
         return root, tree, dict.fromkeys(parts)
 
     grid = Grid({7: slow, 8: honest(8)})
-    transport = FlowerTransport(grid, {7: "slow", 8: "prompt"}, pull=0.01)
-    answers = transport.ask({"slow": ORDER, "prompt": ORDER}, 10.0)
+    carrier = FlowerTransport(grid, {7: "slow", 8: "prompt"}, pull=0.01)
+    answers = carrier.ask({"slow": ORDER, "prompt": ORDER}, 10.0)
     assert next(answers)[0] == "prompt"
     grid.objects |= late
     assert next(answers)[0] == "slow"
-    assert not transport.replies.arriving
+    assert not carrier.replies.arriving
 
 
 def test_what_was_not_completed_in_time_is_forgotten():
     grid = Grid({7: lambda order: ("r", ObjectTree(object_id="r"), {"r": None})})
-    transport = FlowerTransport(grid, {7: "a"}, pull=0.01)
-    assert dict(transport.ask({"a": ORDER}, 0.2)) == {}
-    assert not transport.replies.arriving
+    carrier = FlowerTransport(grid, {7: "a"}, pull=0.01)
+    assert dict(carrier.ask({"a": ORDER}, 0.2)) == {}
+    assert not carrier.replies.arriving
 
 
 def test_who_replied_is_what_the_superlink_noted_not_what_the_reply_says():
@@ -208,12 +207,12 @@ def test_without_keys_a_site_that_returns_as_another_node_is_asked_there():
         return answer
 
     grid = Grid({7: says(7, "a", [])})
-    transport = FlowerTransport(grid, {}, frozenset({"a"}), pull=0.01)
-    assert transport.present() == ("a",)
+    carrier = FlowerTransport(grid, {}, frozenset({"a"}), pull=0.01)
+    assert carrier.present() == ("a",)
     del grid.answers[7]
     grid.answers[9] = says(9, "a", [])
-    assert [site for site, _ in transport.ask({"a": ORDER}, 5.0)] == ["a"]
-    assert transport.names == {9: "a"}
+    assert [site for site, _ in carrier.ask({"a": ORDER}, 5.0)] == ["a"]
+    assert carrier.names == {9: "a"}
 
 
 @pytest.mark.parametrize("given", [["a"], 3, b"a", "stranger"])
@@ -232,10 +231,10 @@ def test_a_shape_that_no_array_can_have_is_a_message_error():
 
 @pytest.fixture
 def run(tmp_path):
-    from fedlsa.network.coordinator.runs import Run
+    from fedlsa.network.coordinator.runs import RunFolder
 
     (tmp_path / "e").mkdir()
-    return Run(tmp_path / "e")
+    return RunFolder(tmp_path / "e")
 
 
 @pytest.fixture

@@ -139,7 +139,7 @@ def init(
 )
 def serve(folder: Folder, gate: bool = True, insecure: bool = False) -> None:
     """Run the coordinator until it is interrupted; an unfinished run goes on where it was."""
-    from ..network.coordinator import serve as coordinator
+    from ..network.coordinator import commands as coordinator
 
     coordinator.serve(folder, gate=gate, insecure=insecure, say=say)
 
@@ -148,7 +148,7 @@ def serve(folder: Folder, gate: bool = True, insecure: bool = False) -> None:
 @takes({"detach": "Start it and leave; status shows it."}, run=START)
 def start(folder: Folder, run: Given, detach: bool = False) -> None:
     """Start a run across the sites that have joined, and show it: rounds, sites, drift, error, bytes."""
-    from ..network.coordinator import serve as coordinator
+    from ..network.coordinator import commands as coordinator
 
     asked = run()
     asked.least(len(Network.load(folder).sites))
@@ -158,7 +158,7 @@ def start(folder: Folder, run: Given, detach: bool = False) -> None:
 @app.command()
 def status(folder: Folder, name: Experiment = None) -> None:
     """Where a run stands, and which sites are there."""
-    from ..network.coordinator import serve as coordinator
+    from ..network.coordinator import commands as coordinator
 
     say(coordinator.status(folder, name))
 
@@ -166,7 +166,7 @@ def status(folder: Folder, name: Experiment = None) -> None:
 @app.command()
 def stop(folder: Folder, name: Experiment = None) -> None:
     """End a run after the round that is open; what it has so far is its result."""
-    from ..network.coordinator import serve as coordinator
+    from ..network.coordinator import commands as coordinator
 
     say(coordinator.stop(folder, name))
 
@@ -175,7 +175,7 @@ def stop(folder: Folder, name: Experiment = None) -> None:
 @takes({"out": "Save it: FILE.json.", "force": "Replace a file that exists."})
 def result(folder: Folder, name: Experiment = None, out: Path | None = None, force: bool = False) -> None:
     """The estimate of a run, on the original scale, with rounds, messages and bytes per site."""
-    from ..network.coordinator import serve as coordinator
+    from ..network.coordinator import commands as coordinator
 
     file = parsing.target("--out", out, force, (".json",))
     if file is None:
@@ -211,7 +211,7 @@ def join(
     insecure: bool = False,
 ) -> None:
     """Join a network as a site: check the data, say what leaves the site, and take part until interrupted."""
-    from ..network.coordinator import serve as coordinator
+    from ..network.coordinator import commands as coordinator
     from ..network.site import join as joining
 
     if (data is None) == (loader is None):

@@ -26,9 +26,8 @@ from ..errors import NetworkError
 from ..files import reason
 from ..fit import Regression
 from ..problems import regression
-from .coordinator.display import amount, line
-from .coordinator.runs import Run
-from .coordinator.serve import outcome
+from .coordinator.commands import outcome
+from .coordinator.runs import RunFolder, amount, line
 from .folder.config import Network
 from .folder.setup import init
 from .processes import Child, environment, free_port
@@ -76,7 +75,7 @@ def _demo(where: Path, say: Say) -> float:
         joins = {site: _join(start, where, network, site) for site in network.sites}
         say(f"started the coordinator and {SITES} sites, each a process of its own; TLS and a key per site")
         options = StartOptions(step_size=ETA, local_steps=H, rounds=ROUNDS, seed=SEED, deadline=60, name="demo")
-        run = Run.create(network, options)
+        run = RunFolder.create(network, options)
         _watch(run, network, joins, lambda: _join(start, where, network, KILLED), say)
     return _compare(outcome(network.folder), data, say)
 
@@ -117,7 +116,7 @@ def _join(start: Callable[[str, Path, list[str]], Child], where: Path, network: 
     return start(site, where, ["join", str(network.bundle(site)), "--data", data, *at])
 
 
-def _watch(run: Run, network: Network, joins: dict[str, Child], again: Callable[[], Child], say: Say) -> None:
+def _watch(run: RunFolder, network: Network, joins: dict[str, Child], again: Callable[[], Child], say: Say) -> None:
     """Show the run; kill a site in the middle and bring it back."""
     killed, end = False, time.monotonic() + MAX_SECONDS
     for new in run.follow():

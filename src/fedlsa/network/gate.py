@@ -16,43 +16,27 @@ import ssl
 from typing import Any
 
 FLEET = ("activate-node", "deactivate-node", "send-node-heartbeat", "pull-messages", "push-messages", "get-run")
-OBJECTS = ("get-fab", "push-object", "pull-object", "confirm-message-received")
+MESSAGE_OBJECTS = ("get-fab", "push-object", "pull-object", "confirm-message-received")
 UNSIGNED = ("register-node", "unregister-node")  # how sites come and go where there are no keys: with --insecure only
-MOST = 16 * 2**20  # bytes of one request, as in proxy/: moments of 1400 features (8 d^2 bytes), all else is far smaller
-ALL = 256 * 2**20  # bytes of all requests that are being read or passed on
-PATIENCE, SLOWEST = 30.0, 64 * 2**10  # seconds in which a request must arrive, and bytes per second on top of them
-HOP = {
-    "connection",
-    "keep-alive",
-    "te",
-    "trailer",
-    "trailers",
-    "transfer-encoding",
-    "upgrade",
-    "host",
-    "content-length",
-}
-HOP |= {"proxy-authenticate", "proxy-authorization", "expect", "forwarded", "x-forwarded-for"}
+MAX_BYTES = 16 * 2**20  # of one request, as in proxy/: moments of 1400 features (8 d^2 bytes), all else is far smaller
+MAX_BYTES_AT_ONCE = 256 * 2**20  # bytes of all requests that are being read or passed on
+PATIENCE, MIN_SPEED = 30.0, 64 * 2**10  # seconds in which a request must arrive, and bytes per second on top of them
+HOP_BY_HOP = {
+    "connection", "keep-alive", "te", "trailer", "trailers", "transfer-encoding", "upgrade", "host", "content-length",
+    "proxy-authenticate", "proxy-authorization", "expect", "forwarded", "x-forwarded-for",
+}  # fmt: skip
 
 log = logging.getLogger("fedlsa.gate")
 
 
-class Held:
-    """The bytes that all requests together hold."""
-
-    def __init__(self, most: int) -> None:
-        self.most, self.now = most, 0
-
-    def take(self, count: int) -> bool:
-        """Whether there is room for so many more; if so they are counted."""
-        if self.now + count > self.most:
-            return False
-        self.now += count
-        return True
-
-
 def create(
-    inner: str, verify: Any, *, unsigned: bool = False, most: int = MOST, at_once: int = ALL, patience: float = PATIENCE
+    inner: str,
+    verify: Any,
+    *,
+    unsigned: bool = False,
+    most: int = MAX_BYTES,
+    at_once: int = MAX_BYTES_AT_ONCE,
+    patience: float = PATIENCE,
 ) -> Any:
     """The application. inner : the SuperLink's address with its scheme; verify : how its certificate is checked."""
     import httpx
@@ -61,10 +45,10 @@ def create(
     from starlette.responses import Response
     from starlette.routing import Route
 
-    names = (*FLEET, *OBJECTS, *(UNSIGNED if unsigned else ()))
+    names = (*FLEET, *MESSAGE_OBJECTS, *(UNSIGNED if unsigned else ()))
     allowed = frozenset(f"/v1/fleet/{name}".encode() for name in names)
     client = httpx.AsyncClient(base_url=inner, verify=verify, timeout=60.0, follow_redirects=False, trust_env=False)
-    held = Held(at_once)
+    held = 0  # bytes of all requests together
 
     def refuse(request: Request, status: int, why: str) -> Response:
         who = request.client.host if request.client else "?"
@@ -72,11 +56,12 @@ def create(
         return Response(why + "\n", status, {"connection": "close"}, "text/plain")  # what is not read yet stays unread
 
     async def door(request: Request) -> Response:
+        nonlocal held
         # The path as it came on the wire: nothing encoded, doubled or climbing can equal an entry of the list.
         path = request.scope.get("raw_path", b"")
         if request.method != "POST" or path not in allowed or request.scope.get("query_string"):
             return refuse(request, 403, "only sites' requests pass this door")
-        headers = [(k, v) for k, v in request.scope["headers"] if k.decode("latin-1").lower() not in HOP]
+        headers = [(k, v) for k, v in request.scope["headers"] if k.decode("latin-1").lower() not in HOP_BY_HOP]
         if not all(part.isascii() for pair in headers for part in pair):
             return refuse(request, 400, "headers must be ASCII")
         length = request.headers.get("content-length", "0")
@@ -87,12 +72,13 @@ def create(
         body = bytearray()
         try:
             try:
-                async with asyncio.timeout(patience + int(length) / SLOWEST):
+                async with asyncio.timeout(patience + int(length) / MIN_SPEED):
                     async for part in request.stream():
                         if len(body) + len(part) > most:
                             return refuse(request, 413, f"a request must have at most {most} bytes")
-                        if not held.take(len(part)):
+                        if held + len(part) > at_once:
                             return refuse(request, 503, "too much is arriving at once; try again")
+                        held += len(part)
                         body += part
             except ClientDisconnect:
                 return Response(status_code=400)
@@ -100,7 +86,7 @@ def create(
                 return refuse(request, 408, "a request must arrive without long pauses")
             return await passed(path.decode("ascii"), bytes(body), headers)
         finally:
-            held.now -= len(body)
+            held -= len(body)
 
     async def passed(path: str, body: bytes, headers: list[tuple[bytes, bytes]]) -> Response:
         try:
@@ -109,7 +95,9 @@ def create(
             log.warning("no answer from the SuperLink: %s", type(error).__name__)
             return Response("the coordinator is starting or away\n", 502, media_type="text/plain")
         kept = {
-            k: v for k, v in answer.headers.items() if k.lower() not in HOP | {"content-encoding", "server", "date"}
+            k: v
+            for k, v in answer.headers.items()
+            if k.lower() not in HOP_BY_HOP | {"content-encoding", "server", "date"}
         }
         return Response(answer.content, answer.status_code, kept)
 

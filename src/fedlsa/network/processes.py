@@ -92,7 +92,7 @@ class Child:
 
 
 @dataclass
-class Family:
+class ProcessGroup:
     """Children that live and die together: when one is gone the others are ended and all start again, after a wait."""
 
     children: list[Child]
@@ -129,7 +129,7 @@ class Family:
 class Supervised:
     """Families that are started, started again and ended by who owns them."""
 
-    families: list[Family]
+    families: list[ProcessGroup]
 
     def look(self) -> None:
         """Start what must run and is not running; call this every fraction of a second."""

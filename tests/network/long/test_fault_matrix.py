@@ -16,7 +16,7 @@ pytest.importorskip("flwr")
 from deployment import D, Deployment, deployed
 
 from fedlsa.network import demo as trial
-from fedlsa.network.coordinator.runs import Run
+from fedlsa.network.coordinator.runs import RunFolder
 from fedlsa.network.flower import superlink
 from fedlsa.network.folder import setup
 from fedlsa.network.processes import Child, environment
@@ -196,7 +196,7 @@ def test_the_commands_serve_and_join_survive_kill_9(tmp_path):
         serve()
         for site in it.members:
             join(site)
-        run = Run.create(it.network, StartOptions(**options("commands", 6)))
+        run = RunFolder.create(it.network, StartOptions(**options("commands", 6)))
         killed, place, end = [], 0, time.monotonic() + 240
         while not run.over:
             assert time.monotonic() < end, it.logs()

@@ -22,7 +22,7 @@ from typing import Any
 from ...errors import FedLSAError
 from ...files import replacing
 from ..coordinator.run_loop import complete_run
-from ..coordinator.runs import Run, unfinished
+from ..coordinator.runs import RunFolder, unfinished
 from ..folder.config import Network
 from .launch import end_with, hasten
 from .superlink import TaskSource, acquire, connected, register, start_run, stop_run
@@ -38,7 +38,7 @@ def inner(network: Network) -> str:
     return f"127.0.0.1:{network.inner_port}"
 
 
-def carry(network: Network, run: Run, names: Mapping[int, str], ca: Path | None) -> None:
+def carry(network: Network, run: RunFolder, names: Mapping[int, str], ca: Path | None) -> None:
     """Carry one run on; an error that another attempt would meet again ends it."""
     with _alone(run):
         if run.over:  # a process of before ended it while this one waited
@@ -55,7 +55,7 @@ def carry(network: Network, run: Run, names: Mapping[int, str], ca: Path | None)
 
 
 @contextmanager
-def _alone(run: Run) -> Iterator[None]:
+def _alone(run: RunFolder) -> Iterator[None]:
     """Hold a run's folder, so that two processes never carry one run: a killed coordinator's worker lives a moment."""
     import fcntl
 
@@ -67,7 +67,7 @@ def _alone(run: Run) -> Iterator[None]:
         os.close(folder)
 
 
-def _numbered(network: Network, run: Run, ca: Path | None) -> int:
+def _numbered(network: Network, run: RunFolder, ca: Path | None) -> int:
     """The number of a new run of Flower's, noted for the next attempt, which ends it."""
     note = run.folder / "flower-run"
     with connected(inner(network), ca) as control:
@@ -86,7 +86,7 @@ class Attempts:
     last: tuple[str, int] = ("", 0)
     count: int = 0
 
-    def after(self, error: Exception, run: Run | None) -> float:
+    def after(self, error: Exception, run: RunFolder | None) -> float:
         """Print the trouble and return the seconds to wait; give the run up where trying again does not help."""
         import httpx
 

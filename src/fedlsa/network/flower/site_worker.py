@@ -17,11 +17,10 @@ from ...errors import MessageError
 from ..folder.config import Bundle
 from ..protocol.messages import Refusal
 from ..site.orders import OrderHandler
-from ..site.source import open_data
+from ..site.site_data import open_data
 from .launch import end_with, hasten
-from .replies import from_content, to_content
 from .superlink import TaskSource, acquire
-from .transport import WHO
+from .transport import WHO, from_content, to_content
 
 POLL = 0.2  # seconds between questions to the SuperNode, on loopback
 

@@ -1,22 +1,41 @@
-"""Make and change the coordinator's folder: keys, certificates, bundles, services; all at once or not at all."""
+"""Make and change the coordinator's folder: keys, certificates, bundles, texts; all at once or not at all.
+
+The texts come from templates/: READMEs of both roles, systemd units, rules for nginx and Caddy, which let POST below
+/v1/fleet/ through and nothing else, over TLS that is checked against the network's authority.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import getpass
 import secrets
+import shlex
+import shutil
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib import metadata, resources
 from pathlib import Path
+from string import Template
 
 from ... import checks
 from ...errors import ArgumentError
 from ...fit import Regression
 from ...fit.tasks import Task
 from .. import disk
+from ..processes import bracketed
 from ..protocol.run_settings import plain_name
-from . import bundles, certificates, pages
-from .config import PORT, Bundle, Network, site_names, task_text
+from . import bundles, certificates
+from .config import PORT, Bundle, Network, host_kind, site_names, task_text
 
 MAX_SITES = 1000  # of one network
+COORDINATOR_PAGES = {
+    "README.md": "coordinator.md",
+    "systemd/fedlsa-coordinator.service": "coordinator.service",
+    "proxy/nginx.conf": "nginx.conf",
+    "proxy/Caddyfile": "Caddyfile",
+}  # path in the coordinator's folder: template
+SITE_PAGES = {"README.md": "site.md", "fedlsa-site.service": "site.service"}
 
 
 def init(
@@ -66,8 +85,8 @@ def _write(network: Network, final: Path) -> None:
         disk.folder(network.folder / name)
     for site in network.sites:
         _new_key(network, site)
-    for name, template in pages.COORDINATOR_PAGES.items():
-        text = pages.render(template, replace(network, folder=final))
+    for name, template in COORDINATOR_PAGES.items():
+        text = render(template, replace(network, folder=final))
         disk.create(network.folder / name, text.encode(), secret=False)
     disk.create(network.folder / network.FILE, network.text().encode(), secret=False)
 
@@ -78,7 +97,7 @@ def _new_key(network: Network, site: str) -> None:
     _revoke(network, site)
     toml = Bundle(network.folder, site, network.host, network.port, network.task).text()
     content = {"site.toml": toml.encode(), "site.key": secret, "ca.pem": network.ca.read_bytes()}
-    content |= {name: pages.render(template, network, site).encode() for name, template in pages.SITE_PAGES.items()}
+    content |= {name: render(template, network, site).encode() for name, template in SITE_PAGES.items()}
     disk.replace(network.bundle(site), bundles.pack(content), secret=True)
     disk.replace(network.public_key(site), public, secret=False)
 
@@ -137,3 +156,47 @@ def renew(folder: Path | str) -> Network:
     disk.replace(network.key, key, secret=True)  # interrupted here, the two do not match: renew again
     disk.replace(network.certificate, certificate, secret=False)
     return network
+
+
+class _Page(Template):
+    delimiter = "%"  # nginx has uses of its own for the dollar
+
+
+def render(template: str, network: Network, site: str = "") -> str:
+    """A text for a network, whose folder has its final name already; site : for whom it is."""
+    folder = str(network.folder)
+    values = {name: str(getattr(network, name)) for name in ("host", "port", "inner_port", "ca", "certificate", "key")}
+    values |= {"version": metadata.version("fedlsa"), "task": _task(network), "site": site}
+    values |= {"sites": "\n".join(f"| {c} | {name} | bundles/{name}.zip |" for c, name in enumerate(network.sites))}
+    values |= {"folder": shlex.quote(folder), "bracketed_host": bracketed(network.host)}
+    # clients that call an address by its number name no server, so Caddy is told which one is meant
+    values["default_sni"] = f"\n\tdefault_sni {network.host}" if host_kind(network.host) == "ip" else ""
+    if template.endswith(".service"):
+        beside = Path(sys.executable).with_name("fedlsa")
+        command = str(beside) if beside.is_file() else shutil.which("fedlsa")
+        program = "@FEDLSA@" if command is None else str(Path(command).absolute())
+        values |= {"program": _word(program), "folder": _word(folder), "working_directory": _plain(folder)}
+        values |= {"cache": _word(f"NUMBA_CACHE_DIR={network.folder / 'cache'}"), "user": "@USER@"}
+        with contextlib.suppress(OSError, KeyError, ImportError):
+            values["user"] = getpass.getuser()
+    text = resources.files(__package__).joinpath("templates", template).read_text(encoding="utf-8")
+    return _Page(text).substitute(values)
+
+
+def _plain(text: str) -> str:
+    """Text in a unit, where a percent sign would begin a specifier."""
+    return text.replace("%", "%%")
+
+
+def _word(text: str) -> str:
+    """One word of a command line or a list in a unit."""
+    quoted = _plain(text).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{quoted}"'
+
+
+def _task(network: Network) -> str:
+    task = network.task
+    if isinstance(task, Regression):
+        by = "all other columns" if task.features is None else ", ".join(f"`{n}`" for n in task.features)
+        return f"The task: a linear model of the column `{task.target}` by {by}."
+    return f"The task: the value function of the logged policy, discount {task.discount:g}, trace {task.trace:g}."

@@ -3,11 +3,21 @@
 The site's control variate is corrected with what the server can read back, never with what the site meant to send: so
 sum_c w_c xi_c = 0 stays exact under noise and rounding. A quantised upload is one integer per coordinate and one scale.
 Error feedback adds what rounding took from the last averaged reply to the next, so that nothing is lost for good.
+
+What the noise promises, (epsilon, delta) after so many replies, dp_accounting computes.
+The promise is the site's own and trusts nobody outside: whatever two data sets the site might hold, what it sends in
+all its replies is nearly as likely under one as under the other. Two clipped replies are at most 2 clip apart, so noise
+of standard deviation noise * clip is a Gaussian mechanism with noise multiplier noise / 2, and k of them, each made in
+view of the last, are one with noise multiplier noise / (2 sqrt(k)). Replies count when they leave, averaged or not
+(ClientState.releases; a site that loses its disk loses the count and must add it by hand). The control variate needs
+no noise of its own: it is computed from what was sent and from what the server said. Not covered: the sums and scalars
+that a site sends when it joins, which have no noise.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +25,11 @@ import numpy as np
 
 from ... import checks
 from ...checks import Floats
-from ...errors import ArgumentError, MessageError
+from ...errors import ArgumentError, MessageError, MissingExtraError
 from .records import Payload
 
-LARGEST = 1e100  # of an upload's entries: what exceeds it would overflow an average sooner or later
+MAX_ENTRY = 1e100  # of an upload: what exceeds it would overflow an average sooner or later
+DELTA = 1e-5  # of promises that are shown without being asked for
 DTYPES: dict[int, Any] = {8: np.int8, 16: np.int16}
 
 
@@ -28,7 +39,7 @@ class Coding:
 
     bits : 8 or 16 for quantised uploads, None for float64
     clip : the longest theta_hat - theta that leaves the site; a longer one is shortened
-    noise : standard deviation of the Gaussian noise per coordinate, as a multiple of clip (privacy.py)
+    noise : standard deviation of the Gaussian noise per coordinate, as a multiple of clip (see above)
     feedback : whether rounding errors are carried into the next reply
     """
 
@@ -41,7 +52,7 @@ class Coding:
         if self.bits is not None and self.bits not in DTYPES:
             raise ArgumentError(f"bits must be 8, 16 or None; got {checks.show(self.bits)}")
         if self.clip is not None:
-            object.__setattr__(self, "clip", checks.real("clip", self.clip, above=0, at_most=LARGEST))
+            object.__setattr__(self, "clip", checks.real("clip", self.clip, above=0, at_most=MAX_ENTRY))
         if self.noise is not None:
             object.__setattr__(self, "noise", checks.real("noise", self.noise, above=0))
             if self.clip is None:
@@ -99,15 +110,15 @@ def decode(payload: Payload, dim: int) -> Floats:
             )
         _shape("codes", codes, dim)
         _shape("scale", scale, 1)
-        if not np.isfinite(scale[0]) or not 0 <= scale[0] <= LARGEST:
+        if not np.isfinite(scale[0]) or not 0 <= scale[0] <= MAX_ENTRY:
             raise MessageError("'scale' must be finite, at least 0 and not huge")
         out = codes * scale[0]
     else:
         raise MessageError("the upload must be 'delta', or 'codes' and 'scale'")
     if not np.isfinite(out).all():
         raise MessageError("the upload must hold finite numbers")
-    if np.abs(out).max(initial=0.0) > LARGEST:
-        raise MessageError(f"the upload must hold numbers of at most {LARGEST:g}")
+    if np.abs(out).max(initial=0.0) > MAX_ENTRY:
+        raise MessageError(f"the upload must hold numbers of at most {MAX_ENTRY:g}")
     return np.array(out, np.float64)
 
 
@@ -122,3 +133,36 @@ def mark(payload: Payload) -> int:
     for name in sorted(payload):
         digest.update(name.encode() + payload[name].tobytes())
     return int.from_bytes(digest.digest(), "big")
+
+
+def privacy_spent(noise: float, releases: int, delta: float) -> float:
+    """The epsilon that `releases` noised replies have cost at a given delta.
+
+    noise : standard deviation of the noise as a multiple of the clipping norm (Coding)
+    """
+    noise = checks.real("noise", noise, above=0)
+    releases = checks.integer("releases", releases)
+    delta = checks.real("delta", delta, above=0, below=1)
+    if releases == 0:
+        return 0.0
+    return float(_library().get_epsilon_gaussian(noise / (2 * math.sqrt(releases)), delta))
+
+
+def promise(noise: float, releases: int, delta: float = DELTA) -> str:
+    """The promise in words, for the display, or why it cannot be computed here."""
+    try:
+        spent = privacy_spent(noise, releases, delta)
+    except MissingExtraError as error:
+        return str(error)
+    return (
+        f"after {releases} replies with noise {noise:g} times the clipping norm, what this site has sent is "
+        f"({spent:.3g}, {delta:g})-differentially private about its whole data set"
+    )
+
+
+def _library() -> Any:
+    try:
+        import dp_accounting
+    except ImportError:
+        raise MissingExtraError("accounting of privacy needs dp_accounting: pip install 'fedlsa[privacy]'") from None
+    return dp_accounting

@@ -8,8 +8,7 @@ and A_c, b_c without the ridge, which is no noise.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -17,16 +16,13 @@ from ...checks import Floats
 from ...fit.columns import Columns, choose_columns, integers_error, may_number_states
 from ...fit.observe import FeatureScale, Piece, observations, recorded
 from ...fit.reading import PooledData
-from ...fit.site_sums import Summary, SystemSums, no_rows, null_space, unscaled
+from ...fit.site_sums import Summary, SystemSums, null_space, unscaled
 from ...fit.tasks import Regression, Task
 from ...theory import tuning
 from ...theory.symmetric import symkron, triangle
 from ..protocol.coding import Coding
 from ..protocol.messages import Description, Measurement
-from .prepared import check_scale, clear, prepared, ridge_of
-from .source import SiteData, open_data
-
-__all__ = ["MOMENTS", "SiteData", "check", "clear", "describe", "leaves", "measure", "open_data", "prepared"]
+from .site_data import SiteData, add_up, check_scale, ridge_of
 
 MOMENTS = 32  # dimensions up to which noise moments are shared: the exact planner reads no larger ones
 READABLE = (
@@ -83,21 +79,21 @@ def measure(
     """
     columns, ridge, d = choose_columns(task, [site]), ridge_of(task), scale.dim
     check_scale(task, columns, scale)
-    m = _moments(observations(site, task, columns, scale), site.name, d)
-    own = m.sums.system(ridge)
+    sums, W = _moments(observations(site, task, columns, scale), site.name, d)
+    own = sums.system(ridge)
     free = len(null_space(own.A)) > 0
     theta = np.asarray(
         np.linalg.lstsq(own.A, own.b, rcond=1e-12)[0] if free else np.linalg.solve(own.A, own.b), np.float64
     )
     values = np.linalg.eigvalsh((own.A + own.A.T) / 2)
     bare = own.A - ridge * np.eye(d)
-    squares = m.W[:d, :d] + ridge * (bare + bare.T) + ridge**2 * np.eye(d)
+    squares = W[:d, :d] + ridge * (bare + bare.T) + ridge**2 * np.eye(d)
     uneven = np.sqrt(max(float(np.linalg.eigvalsh(squares)[-1]), 0.0) / (TAILS * (d + 2)))
-    noise = max(m.noise_at(theta), m.noise_at(np.zeros(d)))
-    scalars = m.sums.n, float(values[0]), float(max(values[-1], uneven)), noise
+    noise = max(_noise_at(theta, sums, W), _noise_at(np.zeros(d), sums, W))
+    scalars = sums.n, float(values[0]), float(max(values[-1], uneven)), noise
     if not share_moments or d > MOMENTS:
         return Measurement(experiment, *scalars)
-    return Measurement(experiment, *scalars, own.A, own.b, _noise_map(observations(site, task, columns, scale), m.sums))
+    return Measurement(experiment, *scalars, own.A, own.b, _noise_map(observations(site, task, columns, scale), sums))
 
 
 def leaves(
@@ -144,30 +140,24 @@ def leaves(
     return [*out, READABLE if code.noise is None else f"{READABLE} The noise blurs what it computes."]
 
 
-@dataclass(frozen=True, eq=False)
-class _Moments:
-    """Sums of u v^T and y u, and W = E[|u|^2 w w^T] : (d + 1, d + 1)."""
-
-    sums: SystemSums
-    W: Floats
-
-    def noise_at(self, theta: Floats) -> float:
-        """Tr Cov(A(z) theta - b(z)); rounding may leave less than nothing."""
-        h = np.append(theta, 1.0)
-        mean = (self.sums.A @ theta - self.sums.b) / self.sums.n
-        return max(float(h @ self.W @ h - mean @ mean), 0.0)
-
-
-def _moments(pieces: Iterable[Piece], name: str, d: int) -> _Moments:
-    total: SystemSums | None = None
+def _moments(pieces: Iterable[Piece], name: str, d: int) -> tuple[SystemSums, Floats]:
+    """SystemSums of u v^T and y u, and W : (d + 1, d + 1)."""
     W = np.zeros((d + 1, d + 1))
-    for p in pieces:
-        total = SystemSums.of(p) if total is None else total + SystemSums.of(p)
+
+    def weigh(p: Piece) -> SystemSums:
         w = np.column_stack([p.v, -p.y])
-        W += (w * np.einsum("nd,nd->n", p.u, p.u)[:, None]).T @ w
-    if total is None:
-        raise no_rows(name)
-    return _Moments(total, W / total.n)
+        W[:] += (w * np.einsum("nd,nd->n", p.u, p.u)[:, None]).T @ w
+        return SystemSums.of(p)
+
+    sums = add_up(map(weigh, pieces), name)
+    return sums, W / sums.n
+
+
+def _noise_at(theta: Floats, sums: SystemSums, W: Floats) -> float:
+    """Tr Cov(A(z) theta - b(z)); rounding may leave less than nothing."""
+    h = np.append(theta, 1.0)
+    mean = (sums.A @ theta - sums.b) / sums.n
+    return max(float(h @ W @ h - mean @ mean), 0.0)
 
 
 def _noise_map(pieces: Iterable[Piece], sums: SystemSums) -> Floats:
@@ -187,25 +177,22 @@ def _noise_map(pieces: Iterable[Piece], sums: SystemSums) -> Floats:
 
 def _read(site: SiteData, task: Task, columns: Columns) -> tuple[Summary, SystemSums]:
     """One pass over the rows as they are recorded."""
-    summary: Summary | None = None
-    sums: SystemSums | None = None
+    summaries: list[Summary] = []
     integers = True
-    for x, p in _all_rows(site, task, columns):
+
+    def summarise(x: Floats, p: Piece) -> SystemSums:
+        nonlocal integers
         integers = integers and may_number_states(task, columns, x)
-        part = Summary.of(x[:, : x.shape[1] - task.intercept], p.y)
-        summary = part if summary is None else summary + part
-        sums = SystemSums.of(p) if sums is None else sums + SystemSums.of(p)
-    if summary is None or sums is None:
-        raise no_rows(site.name)
+        summaries.append(Summary.of(x[:, : x.shape[1] - task.intercept], p.y))
+        return SystemSums.of(p)
+
+    with np.errstate(over="ignore", invalid="ignore"):  # told in words
+        sums = add_up((summarise(x, p) for x, p in recorded(site, task, columns)), site.name)
+        summary = add_up(summaries, site.name)
     if integers:
         raise integers_error(site.name, columns.state[0])
     summary.check_size(site.name)
     return summary, sums
-
-
-def _all_rows(site: SiteData, task: Task, columns: Columns) -> Iterator[tuple[Floats, Piece]]:
-    with np.errstate(over="ignore", invalid="ignore"):  # told in words
-        yield from recorded(site, task, columns)
 
 
 def _names(site: SiteData, task: Task, columns: Columns, summary: Summary) -> list[str]:

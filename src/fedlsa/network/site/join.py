@@ -11,9 +11,9 @@ from ... import checks
 from ...errors import NetworkError
 from ..disk import create, write_json
 from ..folder.config import Bundle
-from ..processes import Child, Family, Supervised, bracketed, environment, free_port, launched, module, only_one
-from .facts import check, clear, describe, leaves
-from .source import SiteData, open_data
+from ..processes import Child, ProcessGroup, Supervised, bracketed, environment, free_port, launched, module, only_one
+from .facts import check, describe, leaves
+from .site_data import SiteData, clear_prepared, open_data
 
 POLL = 0.5  # seconds between a node's questions to the coordinator
 
@@ -50,7 +50,7 @@ class Member(Supervised):
         self.port = 0
         self.node = Child("the node", self._node, logs / "node.log", env)
         self.worker = Child("the worker", self._worker, logs / "worker.log", env)
-        self.families = [Family([self.node, self.worker], say)]
+        self.families = [ProcessGroup([self.node, self.worker], say)]
 
     def _node(self) -> list[str]:
         self.port = free_port()
@@ -107,7 +107,7 @@ def join(
         raise NetworkError("not joined: nothing has left this site")
     with only_one(site.folder / "join.pid", "this site has joined already"):
         if loader is not None:
-            clear(site.folder)
+            clear_prepared(site.folder)
         member = Member(site, found, share_moments=share_moments, least_noise=least_noise, insecure=insecure, say=say)
         say(f"{site.name} joins {bracketed(site.host)}:{site.port}; logs in {member.folder / 'logs'}; Ctrl-C leaves")
         results = site.folder / "results"

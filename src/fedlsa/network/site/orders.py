@@ -26,14 +26,12 @@ from ...fit.tasks import Task
 from ..disk import load_state, read_json, save_state, write_json
 from ..folder.config import task_text
 from ..protocol.client import ClientState, client_finish, client_step
-from ..protocol.coding import Coding
+from ..protocol.coding import Coding, promise
 from ..protocol.messages import Describe, Finish, Finished, Measure, Refusal, Work, read
-from ..protocol.privacy import promise
 from ..protocol.records import Message, Record
 from ..protocol.run_settings import LOCAL, plain_name
 from .facts import describe, leaves, measure
-from .prepared import prepared
-from .source import SiteData
+from .site_data import SiteData, prepare_steps
 
 
 def run_terms(task: Task, coding: Coding, local: str, token: str = "") -> str:
@@ -157,7 +155,7 @@ class OrderHandler:
     def _steps(self, experiment: str, known: dict[str, Any]) -> Rows | Means:
         if experiment not in self.local:
             scale = scale_from_json(known["scale"])
-            self.local = {experiment: prepared(self.data, self.task, scale, self.folder, known["said"]["local"])}
+            self.local = {experiment: prepare_steps(self.data, self.task, scale, self.folder, known["said"]["local"])}
         return self.local[experiment]
 
     def _path(self, experiment: str, kind: str) -> Path:

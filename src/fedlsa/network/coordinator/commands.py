@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,9 @@ from typing import Any
 from ...errors import NetworkError
 from ..disk import write_json
 from ..folder.config import Network
-from ..processes import Child, Family, Supervised, bracketed, environment, launched, module, only_one, reachable
+from ..processes import Child, ProcessGroup, Supervised, bracketed, environment, launched, module, only_one, reachable
 from ..protocol.run_settings import StartOptions
-from .display import follow, standing, summary
-from .runs import Run, all_runs, chosen
+from .runs import RunFolder, all_runs, chosen, line, standing, summary, table
 
 LOUD = (
     "INSECURE: no TLS and no keys. Anyone who can reach this port reads what is sent and can pose as a site. "
@@ -38,7 +38,7 @@ class Coordinator(Supervised):
         self.link = Child("the SuperLink", self._link, logs / "superlink.log", env)
         self.gate = Child("the gate", self._gate, logs / "gate.log", env) if gate else None
         self.worker = Child("the worker", self._worker, logs / "worker.log", env)
-        self.families = [Family([child], say) for child in (self.link, self.gate, self.worker) if child]
+        self.families = [ProcessGroup([child], say) for child in (self.link, self.gate, self.worker) if child]
 
     def _link(self) -> list[str]:
         n = self.network
@@ -116,11 +116,11 @@ def serve(folder: Path | str, *, gate: bool = True, insecure: bool = False, say:
 
 def start(
     folder: Path | str, options: StartOptions, *, detach: bool = False, say: Callable[[str], None] = print
-) -> Run:
+) -> RunFolder:
     """Start a run and show it until it is over (Ctrl-C ends the showing, not the run); detach : leave at once."""
     network = Network.load(folder)
     options.least(len(network.sites))
-    run = Run.create(network, options)
+    run = RunFolder.create(network, options)
     say(f"started {run.name}")
     if not reachable("127.0.0.1", network.inner_port):
         say("the coordinator is not running here: the run begins when it is (fedlsa network serve)")
@@ -169,3 +169,29 @@ def outcome(folder: Path | str, name: str | None = None) -> dict[str, Any]:
     if content is None:
         raise NetworkError(f"{run.name} is not over yet (fedlsa network status)")
     return content
+
+
+def follow(run: RunFolder, say: Callable[[str], None] = print) -> None:
+    """Show a run until it is over; Ctrl-C ends the showing alone."""
+    try:
+        if sys.stdout.isatty():
+            _show_live(run)
+        else:
+            for new in run.follow():
+                for event in new:
+                    say(line(event))
+    except KeyboardInterrupt:
+        say(f"{run.name} goes on; fedlsa network status shows it, fedlsa network stop ends it")
+        return
+    for text in standing(run):
+        say(text)
+
+
+def _show_live(run: RunFolder) -> None:
+    from rich.live import Live
+
+    events: list[dict[str, Any]] = []
+    with Live(table(run.name, events), refresh_per_second=4) as live:
+        for new in run.follow():
+            events += new
+            live.update(table(run.name, events))

@@ -1,0 +1,245 @@
+"""A site's data: as their owner names them, a file or a function, and as local steps read them, kept on the disk.
+
+Data are opened when they are first read. What local steps need of them lies in a folder of its own, mode 700, under a
+digest of what it was made from: raw numbers that are mapped into memory, not read, so that a restarted process need not
+read the data again. The folder gets its name only when all of it is on the disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib
+import importlib.util
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ... import checks
+from ...checks import Floats
+from ...engine.local import Means, Rows, alias_slots
+from ...errors import ArgumentError, SiteDataError
+from ...files import reason
+from ...fit.arrays import ROWS, from_columns, from_tuple, has_names
+from ...fit.columns import Columns, choose_columns
+from ...fit.observe import FeatureScale, observations
+from ...fit.site_readers import Site, open_sites
+from ...fit.site_sums import Summary, SystemSums, no_rows
+from ...fit.tasks import Regression, Task
+from ...problems.features import FeatureMap
+from .. import disk
+from ..folder.config import task_text
+
+Added = TypeVar("Added", SystemSums, Summary)
+LOADER_FORM = "package.module:function or file.py:function"
+FORMAT = 2  # of prepared data
+KEPT_PREPARED = 4  # of the latest runs
+PREPARED = "prepared"  # the folder's name
+ABANDONED = 86400  # seconds after which an unfinished folder is nobody's
+
+
+@dataclass(frozen=True)
+class SiteData:
+    """A site (fit/site_readers.py) in a file or from a loader; nothing is read before it is asked for."""
+
+    path: Path | None
+    loader: str | None
+    task: Task
+
+    @property
+    def name(self) -> str:
+        return self.path.name if self.path is not None else str(self.loader)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.opened.columns
+
+    @property
+    def rows(self) -> int | None:
+        return self.opened.rows
+
+    def pieces(self, columns: Sequence[str], rows: int = ROWS) -> Iterator[dict[str, Floats]]:
+        """The columns, at most `rows` rows at a time."""
+        return self.opened.pieces(columns, rows)
+
+    @cached_property
+    def opened(self) -> Site:
+        """The data themselves."""
+        entry = self.path if self.path is not None else _load_entry(str(self.loader))
+        if isinstance(entry, (str, os.PathLike)):
+            return open_sites([entry], self.task)[0]
+        if has_names(entry):
+            return from_columns(self.name, entry)
+        if isinstance(entry, (tuple, list)):
+            return from_tuple(self.name, entry, self.task)
+        rule = f"{self.name} must return a path, a mapping of columns, or a tuple of arrays"
+        raise SiteDataError(f"{rule}; got {checks.show(entry)}")
+
+    def stamp(self) -> list[str | int]:
+        """What tells these data from others without reading them: where they are, their size and when they changed.
+
+        Of a loader it is its name alone: its rows are those of the day on which the site joined (clear_prepared).
+        """
+        if self.path is None:
+            return ["loader", str(self.loader)]
+        try:
+            there = self.path.stat()
+        except OSError as error:
+            raise SiteDataError(f"{self.path} cannot be read: {reason(error)}") from None
+        return ["file", str(self.path.resolve()), there.st_size, there.st_mtime_ns]
+
+
+def open_data(path: Path | str | None, loader: str | None, task: Task) -> SiteData:
+    """A site's data, from a Parquet or CSV file or from a loader; loader : package.module:function or file.py:function.
+
+    A loader takes no arguments and returns what fl.fit takes for one site: columns by name, a tuple of arrays, a path.
+    """
+    if (path is None) == (loader is None):
+        raise ArgumentError(f"exactly one of data and loader must be given; got {path!r} and {loader!r}")
+    if loader is not None:
+        module, _, function = loader.rpartition(":") if isinstance(loader, str) else ("", "", "")
+        if not module or not function.isidentifier():
+            raise ArgumentError(f"loader must be {LOADER_FORM}; got {checks.show(loader)}")
+        return SiteData(None, loader, task)
+    return SiteData(checks.path("data", path), None, task)
+
+
+def _load_entry(loader: str) -> Any:
+    """What a loader returns; code of the site's own, and its import, can fail in any way."""
+    place, _, name = loader.rpartition(":")
+    try:
+        if place.endswith(".py"):
+            spec = importlib.util.spec_from_file_location("fedlsa_site_loader", place)
+            assert spec is not None
+            assert spec.loader is not None
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+        else:
+            module = importlib.import_module(place)
+    except Exception as error:
+        what = f"{type(error).__name__}: {reason(error)}"
+        raise SiteDataError(f"loader must be {LOADER_FORM} that can be imported; {place} cannot: {what}") from error
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise SiteDataError(f"loader must name a function; {place} has no function {name!r}")
+    try:
+        return function()
+    except Exception as error:
+        raise SiteDataError(f"{loader} failed with {type(error).__name__}: {reason(error)}") from error
+
+
+def prepare_steps(site: SiteData, task: Task, scale: FeatureScale, folder: Path, local: str = "rows") -> Rows | Means:
+    """What the site's local steps run on, in the run's coordinates; local : "rows" drawn at random, or its "means".
+
+    folder : the site's own, beneath which the numbers are kept until its file, the task or the scale changes.
+    """
+    coordinates = {k: np.asarray(v).tolist() for k, v in asdict(scale).items()}
+    made_from = [FORMAT, sys.byteorder, local, site.stamp(), task_text(task), coordinates]
+    digest = hashlib.sha256(json.dumps(made_from, sort_keys=True).encode()).hexdigest()[:32]
+    place = folder / PREPARED / digest
+    steps = _load_steps(place, local)
+    if steps is None:
+        _write_steps(site, task, scale, place, local)
+        steps = _load_steps(place, local)
+        if steps is None:
+            raise SiteDataError(f"cannot read the prepared rows back from {place}")
+    return steps
+
+
+def clear_prepared(folder: Path) -> None:
+    """Forget what was prepared: done when a site with a loader joins, for its data may be others than last time."""
+    shutil.rmtree(folder / PREPARED, ignore_errors=True)
+
+
+def ridge_of(task: Task) -> float:
+    """The ridge of the task, in the run's coordinates."""
+    return task.ridge if isinstance(task, Regression) else 0.0
+
+
+def check_scale(task: Task, columns: Columns, scale: FeatureScale) -> None:
+    """Refuse coordinates that are not those of the task's features, for they come over the wire."""
+    k = len(columns.state)
+    if not isinstance(task, Regression) and task.features is not None:
+        k = task.features.dim if isinstance(task.features, FeatureMap) else np.shape(task.features)[-1]
+    if scale.centre.shape != (k,) or scale.spread.shape != (k,) or scale.intercept != task.intercept:
+        raise ArgumentError(f"scale must be that of {k} features; got one of {len(scale.centre)}")
+    if not (np.isfinite(scale.centre).all() and (scale.spread > 0).all() and scale.y_spread > 0):
+        raise ArgumentError("scale must have finite centres and positive spreads; it has others")
+
+
+def add_up(parts: Iterable[Added], name: str) -> Added:
+    """The sum of what the pieces of a site give; a site without rows is a SiteDataError."""
+    total: Added | None = None
+    for part in parts:
+        total = part if total is None else total + part
+    if total is None:
+        raise no_rows(name)
+    return total
+
+
+def _load_steps(place: Path, local: str) -> Rows | Means | None:
+    """What lies there; None where nothing does, or not all of it."""
+    try:
+        about = json.loads((place / "about.json").read_text(encoding="utf-8"))
+        arrays: dict[str, Any] = {}
+        for name, (kind, shape) in about["arrays"].items():
+            if (place / name).stat().st_size != int(np.prod(shape)) * np.dtype(kind).itemsize:
+                return None
+            arrays[name] = np.memmap(place / name, kind, "r", shape=tuple(shape))
+        if local == "means":
+            return Means(**arrays)
+        return Rows(arrays["u"], arrays.get("v", arrays["u"]), arrays["y"], float(about["ridge"]), arrays["slots"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _write_steps(site: SiteData, task: Task, scale: FeatureScale, place: Path, local: str) -> None:
+    columns = choose_columns(task, [site])
+    check_scale(task, columns, scale)
+    pieces, ridge = observations(site, task, columns, scale), ridge_of(task)
+    arrays: dict[str, tuple[str, list[int]]] = {}  # dtype and shape of what each file holds so far
+    shutil.rmtree(place, ignore_errors=True)  # damaged
+    with disk.new_folder(place) as part:
+
+        def append(name: str, values: np.ndarray) -> None:
+            with os.fdopen(os.open(part / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as file:
+                np.ascontiguousarray(values).tofile(file)
+                os.fsync(file.fileno())
+            before = arrays[name][1][0] if name in arrays else 0
+            arrays[name] = str(values.dtype), [before + len(values), *values.shape[1:]]
+
+        if local == "means":
+            means = add_up(map(SystemSums.of, pieces), site.name).system(ridge)
+            append("A", means.A)
+            append("b", means.b)
+        else:
+            for piece in pieces:
+                for name in ("u", "y") if piece.u is piece.v else ("u", "v", "y"):
+                    append(name, getattr(piece, name))
+            if not arrays:
+                raise no_rows(site.name)
+            append("slots", alias_slots(arrays["y"][1][0]))
+        about = json.dumps({"ridge": ridge, "arrays": arrays})
+        disk.create(part / "about.json", about.encode(), secret=True)
+    _tidy(place.parent)
+
+
+def _tidy(home: Path) -> None:
+    """Leave the latest runs' rows, and nothing of processes that died while they wrote."""
+    ages: list[tuple[float, Path]] = []
+    for path in home.iterdir():
+        with contextlib.suppress(OSError):  # gone meanwhile
+            ages.append((path.stat().st_mtime, path))
+    finished = sorted((age for age in ages if age[1].suffix != ".part"), reverse=True)
+    abandoned = [age for age in ages if age[1].suffix == ".part" and age[0] < time.time() - ABANDONED]
+    for _, path in (*finished[KEPT_PREPARED:], *abandoned):
+        shutil.rmtree(path, ignore_errors=True)
