@@ -53,9 +53,9 @@ def test_every_picture_is_described(page: Path) -> None:
 
 
 def made() -> dict[str, str]:
-    """The command that makes each picture, from the table of docs/pictures.md."""
-    text = (ROOT / "docs" / "pictures.md").read_text(encoding="utf8")
-    return dict(re.findall(r"^\| \[(\S+)\]\(images/\S+\) \| `([^`]+)` \|", text, re.M))
+    """The command that makes each picture, from docs/pictures.csv."""
+    text = (ROOT / "docs" / "pictures.csv").read_text(encoding="utf8")
+    return dict(re.findall(r"^\[(\S+)\]\(images/\S+\),`([^`]+)`$", text, re.M))
 
 
 def test_every_picture_is_listed_with_the_command_that_makes_it() -> None:
