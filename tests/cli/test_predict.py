@@ -68,7 +68,7 @@ def test_theory_says_in_words_that_a_setting_is_unstable(fedlsa):
 
 
 def test_theory_leaves_out_a_limit_that_takes_minutes_unless_asked(fedlsa, monkeypatch):
-    monkeypatch.setattr("fedlsa.cli.predict.MAX_GROUPS", 1)
+    monkeypatch.setattr("fedlsa.cli.predict_command.MAX_GROUPS", 1)
     _, out, _ = fedlsa(*THEORY, "--method", "scafflsa", "--rounds", "5")
     assert row(out, "SCAFFLSA")[-1] == "-"
     assert "--limit finds them" in out

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from fedlsa.cli.app import app
+from fedlsa.cli.commands import app
 
 ROOT = Path(__file__).parents[2]
 PAGES = {

@@ -16,6 +16,7 @@ from .parsing import share
 USUAL = "garnet"  # the family that is meant without --problem
 FLAGS = {"heterogeneous": "--heterogeneous/--homogeneous", "seed": "--problem-seed"}
 METHOD_NAMES = f"{', '.join(list(METHODS)[:-1])} or {list(METHODS)[-1]}"
+REPEATED_METHODS = f"{METHOD_NAMES}; repeat it to compare."
 COMPARED = ("fedlsa", "scafflsa")  # without --method
 
 
@@ -122,13 +123,8 @@ def check_methods(names: Any) -> list[str]:
     return list(names)
 
 
-def method_option(usual: str) -> Option:
-    """`--method`, which may be repeated; usual : the methods that are meant without it, in words."""
-    return Option(f"{METHOD_NAMES}; repeat it to compare. By default {usual}.", kind=list[str] | None, shown=False)
-
-
 BASIC: Words = {
-    "method": method_option(" and ".join(COMPARED)),
+    "method": f"{REPEATED_METHODS} By default {' and '.join(COMPARED)}.",
     "step_size": "Step size eta.",
     "local_steps": "Observations between communications, H.",
     "probability": "Scaffnew: chance to communicate. By default 1 / local steps.",

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import fields
 from pathlib import Path
 
+import typer
+
 from ..errors import ArgumentError
 from ..explore.page_settings import PageSettings
 from . import parsing
-from .derived import Option, takes
+from .derived import option, switch
 
 EXAMPLES = """[bold]Examples[/bold]
 
@@ -21,37 +23,21 @@ fedlsa explore --file north.csv --file south.csv "problem=files&target=response"
 fedlsa explore "agents=50&local_steps=300" --save error.pdf --save error.csv"""
 
 
-@takes(
-    {
-        "settings": Option(
-            "Settings to open with: an address of the page, or what follows its question mark.", positional=True
-        ),
-        "Page": {
-            "file": Option("A site's CSV or Parquet file; repeat it, one per site.", "--file -f"),
-            "host": "Address to listen on. Others can reach it only if you change it.",
-            "port": "Port; 0 takes a free one.",
-            "browser": Option("Open the page.", "--browser/--no-browser"),
-        },
-        "Output": {
-            "save": "Write the picture (.png, .svg, .pdf) or its data (.csv, .nc), and open no page; repeat it.",
-            "simulated": "With --save: simulated seeds on top.",
-            "copy": "Write the page as a marimo notebook of your own: FILE.py.",
-            "agents": "With --save: the picture of where the agents go.",
-            "force": "Replace a file that exists.",
-        },
-    }
-)
 def explore(
-    settings: str = "",
-    file: list[Path] | None = None,
-    host: str = "127.0.0.1",
-    port: int = 0,
-    browser: bool = True,
-    save: list[Path] | None = None,
-    simulated: bool = False,
-    copy: Path | None = None,
-    agents: bool = False,
-    force: bool = False,
+    settings: str = typer.Argument("", help="To open with: an address of the page, or what follows its question mark."),
+    file: list[Path] | None = option(
+        "A site's CSV or Parquet file; repeat it, one per site.", None, "Page", "--file", "-f"
+    ),
+    host: str = option("Address to listen on. Others can reach it only if you change it.", "127.0.0.1", "Page"),
+    port: int = option("Port; 0 takes a free one.", 0, "Page"),
+    browser: bool = option("Open the page.", True, "Page"),
+    save: list[Path] | None = option(
+        "Write the picture (.png, .svg, .pdf) or its data (.csv, .nc), and open no page; repeat it.", None, "Output"
+    ),
+    simulated: bool = switch("--simulated", "With --save: simulated seeds on top.", "Output"),
+    copy: Path | None = option("Write the page as a marimo notebook of your own: FILE.py.", None, "Output"),
+    agents: bool = switch("--agents", "With --save: the picture of where the agents go.", "Output"),
+    force: bool = switch("--force", "Replace a file that exists.", "Output"),
 ) -> None:
     """Move sliders and see client drift: a page in your browser, served from this machine alone."""
     from ..explore import page_server
@@ -60,9 +46,9 @@ def explore(
     files = [str(f) for f in file or []]
     if not 0 <= port <= 65535:
         raise ArgumentError(f"--port must be between 0 and 65535; got {port}")
-    for option, asked in (("--simulated", simulated), ("--agents", agents)):
+    for flag, asked in (("--simulated", simulated), ("--agents", agents)):
         if asked and not save:
-            raise ArgumentError(f"{option} must stand with --save; got no --save")
+            raise ArgumentError(f"{flag} must stand with --save; got no --save")
     if simulated and agents:
         raise ArgumentError("--simulated must stand without --agents, whose picture has no seeds; got both")
     if save and files and chosen.problem != "files":
@@ -89,4 +75,4 @@ def explore(
 
 
 # an error about agents=3 is one about a setting of the page: here --agents is something else
-vars(explore)["flags"] = {setting.name: f"the setting {setting.name}" for setting in fields(PageSettings)}
+vars(explore)["called"] = {setting.name: f"the setting {setting.name}" for setting in fields(PageSettings)}

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -18,7 +19,7 @@ from ..fit import evaluate as on_holdout
 from ..fit import fit as fit_sites
 from ..fit.data_problem import MEMORY
 from . import parsing
-from .derived import Given, Option, Options, Table, Words, takes
+from .derived import Given, Option, Options, Words, option, switch, takes
 from .display import stages
 from .summaries import print_evaluation, print_fit, save_evaluation
 from .task_options import BY_HAND, EPSILON, REGRESSION, VALUE
@@ -44,7 +45,8 @@ fedlsa evaluate model.json holdout.parquet
 
 fedlsa evaluate model.json new-*.csv --out table.csv"""
 
-FILES = Option("One file per site: .parquet or .csv.", shown=False, metavar="FILE...", positional=True)
+MANY_FILES: Any = {"show_default": False, "metavar": "FILE..."}
+FILES: Any = typer.Argument(help="One file per site: .parquet or .csv.", **MANY_FILES)
 RUN = Options(
     fit_sites,
     {
@@ -69,29 +71,19 @@ RUN = Options(
     },
     defaults={"memory": f"{MEMORY / 2**30:g}GiB"},
 )
-OUTPUT: Table = {
-    "files": FILES,
-    "Error bars": {"level": "Of confidence intervals."},
-    "Output": {
-        "out": "Save the model: FILE.json, for fedlsa evaluate.",
-        "plot": "Draw coefficients and errors: .png, .pdf or .svg.",
-        "force": "Replace files that exist.",
-        "quiet": "No bar and no tables.",
-    },
-}
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 
 
 def fit(
     context: typer.Context,
-    files: list[Path],
     task: Given,
     run: Given,
-    level: float = 0.95,
-    out: Path | None = None,
-    plot: Path | None = None,
-    force: bool = False,
-    quiet: bool = False,
+    files: list[Path] = FILES,
+    level: float = option("Of confidence intervals.", 0.95, "Error bars"),
+    out: Path | None = option("Save the model: FILE.json, for fedlsa evaluate.", None, "Output"),
+    plot: Path | None = option("Draw coefficients and errors: .png, .pdf or .svg.", None, "Output"),
+    force: bool = switch("--force", "Replace files that exist.", "Output"),
+    quiet: bool = switch("--quiet", "No bar and no tables.", "Output"),
 ) -> None:
     """The fit of a task, shown, saved and drawn as asked."""
     model, picture = parsing.target("--out", out, force, (".json",)), parsing.target("--plot", plot, force)
@@ -114,7 +106,7 @@ def fit(
 
 
 def _of_task(task: type, words: Words) -> Callable[..., None]:
-    return takes(OUTPUT, task=Options(task, {"What to estimate": words}), run=RUN)(fit)
+    return takes(task=Options(task, {"What to estimate": words}), run=RUN)(fit)
 
 
 VALUE_HELP = "The value function of the policy that made the logs, by TD: columns of states, rewards and ends."
@@ -123,15 +115,12 @@ app.command("value", help=VALUE_HELP, epilog=VALUE_EXAMPLES)(_of_task(Value, VAL
 app.command("regression", help=REGRESSION_HELP, epilog=REGRESSION_EXAMPLES)(_of_task(Regression, REGRESSION))
 
 
-@takes(
-    {
-        "model": Option("What fedlsa fit --out wrote.", shown=False, metavar="MODEL.json", positional=True),
-        "files": replace(FILES, help="Data that the fit has not seen: .parquet or .csv."),
-        "Output": {"out": "Save the table: FILE.csv.", "force": "Replace a file that exists."},
-    }
-)
 def evaluate(
-    context: typer.Context, model: Path, files: list[Path], out: Path | None = None, force: bool = False
+    context: typer.Context,
+    model: Path = typer.Argument(help="What fedlsa fit --out wrote.", show_default=False, metavar="MODEL.json"),
+    files: list[Path] = typer.Argument(help="Data that the fit has not seen: .parquet or .csv.", **MANY_FILES),
+    out: Path | None = option("Save the table: FILE.csv.", None, "Output"),
+    force: bool = switch("--force", "Replace a file that exists.", "Output"),
 ) -> None:
     """How a fitted model does on data that it has not seen, file by file and on all together."""
     table = parsing.target("--out", out, force, (".csv",))

@@ -15,7 +15,7 @@ from ..fit import Regression
 from ..network.folder.config import PORT, Network
 from ..network.protocol.run_settings import StartOptions
 from . import parsing
-from .derived import Given, Option, Options, takes
+from .derived import Given, Option, Options, option, switch, takes
 from .task_options import BY_HAND, EPSILON, REGRESSION_TASK, VALUE_TASK, chosen_task
 
 NETWORK_HELP = """Run the same recursion across real sites that trust their coordinator.
@@ -85,27 +85,16 @@ def say(line: str) -> None:
 
 
 @app.command(epilog=INIT_EXAMPLES)
-@takes(
-    {
-        "folder": Option("A new folder.", shown=False, metavar="DIR", positional=True),
-        "host": "Address or name by which sites reach the coordinator.",
-        "sites": "How many: site-1, site-2, ...",
-        "site": "Or their names, one option each.",
-        "port": "That sites reach.",
-        "inner_port": Option("Flower's own, on loopback only.", shown="the next one"),
-    },
-    regression=REGRESSION_TASK,
-    value=VALUE_TASK,
-)
+@takes(regression=REGRESSION_TASK, value=VALUE_TASK)
 def init(
-    folder: Path,
-    host: str,
     regression: Given,
     value: Given,
-    sites: int | None = None,
-    site: list[str] | None = None,
-    port: int = PORT,
-    inner_port: int | None = None,
+    folder: Path = typer.Argument(help="A new folder.", show_default=False, metavar="DIR"),
+    host: str = option("Address or name by which sites reach the coordinator.", ...),
+    sites: int | None = option("How many: site-1, site-2, ..."),
+    site: list[str] | None = option("Or their names, one option each."),
+    port: int = option("That sites reach.", PORT),
+    inner_port: int | None = option("Flower's own, on loopback only.", shown="the next one"),
 ) -> None:
     """Make a network: certificates, a key and a bundle per site, service files, and a README for both roles."""
     from ..network.folder import setup
@@ -131,22 +120,22 @@ def init(
 
 
 @app.command()
-@takes(
-    {
-        "gate": "Without the built-in gate: nginx or Caddy holds the address (see proxy/).",
-        "insecure": INSECURE,
-    }
-)
-def serve(folder: Folder, gate: bool = True, insecure: bool = False) -> None:
+def serve(
+    folder: Folder,
+    no_gate: bool = switch("--no-gate", "Without the built-in gate: nginx or Caddy holds the address (see proxy/)."),
+    insecure: bool = switch("--insecure", INSECURE),
+) -> None:
     """Run the coordinator until it is interrupted; an unfinished run goes on where it was."""
     from ..network.coordinator import commands as coordinator
 
-    coordinator.serve(folder, gate=gate, insecure=insecure, say=say)
+    coordinator.serve(folder, gate=not no_gate, insecure=insecure, say=say)
 
 
 @app.command(epilog=START_EXAMPLES)
-@takes({"detach": "Start it and leave; status shows it."}, run=START)
-def start(folder: Folder, run: Given, detach: bool = False) -> None:
+@takes(run=START)
+def start(
+    folder: Folder, run: Given, detach: bool = switch("--detach", "Start it and leave; status shows it.")
+) -> None:
     """Start a run across the sites that have joined, and show it: rounds, sites, drift, error, bytes."""
     from ..network.coordinator import commands as coordinator
 
@@ -172,8 +161,12 @@ def stop(folder: Folder, name: Experiment = None) -> None:
 
 
 @app.command()
-@takes({"out": "Save it: FILE.json.", "force": "Replace a file that exists."})
-def result(folder: Folder, name: Experiment = None, out: Path | None = None, force: bool = False) -> None:
+def result(
+    folder: Folder,
+    name: Experiment = None,
+    out: Path | None = option("Save it: FILE.json."),
+    force: bool = switch("--force", "Replace a file that exists."),
+) -> None:
     """The estimate of a run, on the original scale, with rounds, messages and bytes per site."""
     from ..network.coordinator import commands as coordinator
 
@@ -184,31 +177,23 @@ def result(folder: Folder, name: Experiment = None, out: Path | None = None, for
 
 
 @app.command(epilog=JOIN_EXAMPLES)
-@takes(
-    {
-        "bundle": Option("What the coordinator sent, or the folder it was unpacked to.", shown=False, positional=True),
-        "data": "The site's .parquet or .csv file.",
-        "loader": "Or a function that returns the columns: package.module:function.",
-        "folder": Option("Where the site keeps key and state.", shown="the bundle's name"),
-        "trust_coordinator": "Required: the coordinator can compute the rows from the replies.",
-        "share_moments": "Let the site's averages of products leave too: exact plans.",
-        "least_noise": Option("Refuse runs whose privacy noise, in units of their clip, is below this.", least=0),
-        "new_key": "The bundle brings a rotated key; the state stays.",
-        "yes": "Do not ask before joining.",
-        "insecure": INSECURE,
-    }
-)
 def join(
-    bundle: Path,
-    data: Path | None = None,
-    loader: str | None = None,
-    folder: Path | None = None,
-    trust_coordinator: bool = False,
-    share_moments: bool = False,
-    least_noise: float | None = None,
-    new_key: bool = False,
-    yes: bool = False,
-    insecure: bool = False,
+    bundle: Path = typer.Argument(
+        help="What the coordinator sent, or the folder it was unpacked to.", show_default=False
+    ),
+    data: Path | None = option("The site's .parquet or .csv file."),
+    loader: str | None = option("Or a function that returns the columns: package.module:function."),
+    folder: Path | None = option("Where the site keeps key and state.", shown="the bundle's name"),
+    trust_coordinator: bool = switch(
+        "--trust-coordinator", "Required: the coordinator can compute the rows from the replies."
+    ),
+    share_moments: bool = switch("--share-moments", "Let the site's averages of products leave too: exact plans."),
+    least_noise: float | None = typer.Option(
+        None, help="Refuse runs whose privacy noise, in units of their clip, is below this.", min=0
+    ),
+    new_key: bool = switch("--new-key", "The bundle brings a rotated key; the state stays."),
+    yes: bool = switch("--yes", "Do not ask before joining."),
+    insecure: bool = switch("--insecure", INSECURE),
 ) -> None:
     """Join a network as a site: check the data, say what leaves the site, and take part until interrupted."""
     from ..network.coordinator import commands as coordinator
@@ -241,8 +226,7 @@ def join(
 
 
 @app.command()
-@takes({"folder": Option("Keep everything there.", shown="a temporary folder, removed")})
-def demo(folder: Path | None = None) -> None:
+def demo(folder: Path | None = option("Keep everything there.", shown="a temporary folder, removed")) -> None:
     """Try it on this machine: a coordinator and four sites over TLS, one of them killed and brought back."""
     from ..network import demo as trial
 

@@ -9,7 +9,7 @@ import math
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import typer
@@ -29,7 +29,7 @@ from ..experiments.report_page import COUNTED, FAILED, counts, elsewhere, interv
 from ..figures import style
 from ..problems.garnet import PRESETS
 from ..theory.threads import cores
-from .derived import Option, takes
+from .derived import option, switch
 from .display import print_all
 from .parsing import check_folder
 
@@ -37,7 +37,7 @@ ENGINES = ("cpu", "cuda", "auto")
 SEEDS, QUICK_SEEDS = 10, 3
 INSTANCES, QUICK_INSTANCES = 10, 0
 MOST_DRAWERS = 4  # processes that draw: each holds matplotlib
-SECONDS_BETWEEN_LINES = 10.0  # where there is no terminal
+SECONDS_BETWEEN_TABLES, SECONDS_BETWEEN_LINES = 0.2, 10.0  # on a terminal, and elsewhere
 MOST_PANELS = 10  # of the experiment in work, shown at once
 EXAMPLES = """[bold]Examples[/bold]
 
@@ -48,57 +48,46 @@ fedlsa reproduce fig1 debiased --preset paper
 fedlsa reproduce all --ray local --out out"""
 
 
-@takes(
-    {
-        "name": Option(
-            f"What to make: all, or any of {', '.join(experiments.EXPERIMENTS)}.",
-            shown="all",
-            metavar="NAME",
-            positional=True,
-        ),
-        "Run": {
-            "preset": "paper: as its text says; authors: as their code does; both.",
-            "seeds": Option("Simulations of each setting.", shown=f"{SEEDS}; quick: {QUICK_SEEDS}"),
-            "quick": "Few agents, short runs: all of it in under a minute.",
-            "instances": Option(
-                "Other Garnet problems on which claims without simulations are decided, too.",
-                shown=f"{INSTANCES}; quick: {QUICK_INSTANCES}",
-            ),
-            "engine": "What simulates: cpu, cuda (an NVIDIA GPU), or auto: whichever is quicker.",
-            "threads": "Of a simulation; by default all cores, on Ray one.",
-            "ray": Option(
-                "Compute on a Ray cluster: its address, or local for one on this machine.", metavar="ADDRESS|local"
-            ),
-        },
-        "Output": {
-            "out": "Folder of cells, figures, tables and report.",
-            "clean": "Remove cells that other code has computed.",
-        },
-    }
-)
 def reproduce(
-    name: list[str] | None = None,
-    preset: str = "both",
-    seeds: int | None = None,
-    quick: bool = False,
-    instances: int | None = None,
-    engine: str = "cpu",
-    threads: int | None = None,
-    ray: str | None = None,
-    out: Path = Path("out"),
-    clean: bool = False,
+    name: list[str] | None = typer.Argument(
+        None,
+        help=f"What to make: all, or any of {', '.join(experiments.EXPERIMENTS)}.",
+        show_default="all",
+        metavar="NAME",
+    ),
+    preset: str = option("paper: as its text says; authors: as their code does; both.", "both", "Run"),
+    seeds: int | None = option("Simulations of each setting.", None, "Run", shown=f"{SEEDS}; quick: {QUICK_SEEDS}"),
+    quick: bool = switch("--quick", "Few agents, short runs: all of it in under a minute.", "Run"),
+    instances: int | None = option(
+        "Other Garnet problems on which claims without simulations are decided, too.",
+        None,
+        "Run",
+        shown=f"{INSTANCES}; quick: {QUICK_INSTANCES}",
+    ),
+    engine: str = option("What simulates: cpu, cuda (an NVIDIA GPU), or auto: whichever is quicker.", "cpu", "Run"),
+    threads: int | None = option("Of a simulation; by default all cores, on Ray one.", None, "Run"),
+    ray: str | None = typer.Option(
+        None,
+        help="Compute on a Ray cluster: its address, or local for one on this machine.",
+        metavar="ADDRESS|local",
+        rich_help_panel="Run",
+    ),
+    out: Path = option("Folder of cells, figures, tables and report.", Path("out"), "Output"),
+    clean: bool = switch("--clean", "Remove cells that other code has computed.", "Output"),
 ) -> None:
     """Reproduce the paper: compute what is missing, draw every figure, decide every claim, write the report.
 
     Stop it at any moment: the same command goes on where it was. Exit code 1: a claim came out otherwise than expected.
     """
-    names = chosen(name or ["all"])
+    known = list(experiments.EXPERIMENTS)
+    asked = {checks.choice("NAME", n, ("all", *known)) for n in name or ["all"]}
+    names = [n for n in known if n in asked or "all" in asked]
     kinds = PRESETS if checks.choice("--preset", preset, (*PRESETS, "both")) == "both" else (preset,)
     count = checks.integer("--seeds", seeds if seeds is not None else QUICK_SEEDS if quick else SEEDS, at_least=1)
     wanted = instances if instances is not None else QUICK_INSTANCES if quick else INSTANCES
     many = checks.integer("--instances", wanted, at_least=0)
     checks.choice("--engine", engine, ENGINES)
-    how = {"engine": engine, "threads": threads and checks.integer("--threads", threads, at_least=1)}
+    how = {"engine": engine, "threads": None if threads is None else checks.integer("--threads", threads, at_least=1)}
     check_folder("--out", out / "report")
     style.matplotlib()  # now rather than after minutes of work
     executor: Executor = Local(how) if ray is None else Cluster(ray, how)
@@ -125,13 +114,6 @@ def reproduce(
         raise typer.Exit(1)
 
 
-def chosen(names: list[str]) -> list[str]:
-    """The experiments that are asked for, each once, in the order of the catalogue."""
-    known = list(experiments.EXPERIMENTS)
-    asked = {checks.choice("NAME", n, ("all", *known)) for n in names}
-    return known if "all" in asked else [n for n in known if n in asked]
-
-
 def print_verdicts(outcomes: list[Outcome]) -> None:
     """A row per claim and instance: its number, where that must lie, and what follows; then how many there are."""
     verdicts = [(o, v) for o in outcomes for v in o.verdicts]
@@ -153,35 +135,24 @@ def print_verdicts(outcomes: list[Outcome]) -> None:
 
 @contextmanager
 def display() -> Iterator[Watch]:
-    """A function that shows the progress it is given, on standard error."""
+    """A function that shows the progress it is given, on standard error: a live table, or lines where nobody looks."""
     console = Console(file=sys.stderr, highlight=False)
-    if not console.is_terminal:
-        yield Lines()
-        return
-    with Live(console=console, auto_refresh=False, transient=True) as live:
-        last = 0.0
+    pause = SECONDS_BETWEEN_TABLES if console.is_terminal else SECONDS_BETWEEN_LINES
+    live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
+    last = time.monotonic()
 
-        def watch(progress: RunProgress) -> None:
-            nonlocal last
-            now = time.monotonic()
-            if now - last > 0.2:
-                last = now
-                live.update(view(progress, console.height), refresh=True)
-
-        yield watch
-
-
-class Lines:
-    """A line every ten seconds."""
-
-    def __init__(self) -> None:
-        self.last = time.monotonic()
-
-    def __call__(self, progress: RunProgress) -> None:
-        now = time.monotonic()
-        if now - self.last >= SECONDS_BETWEEN_LINES:
-            self.last = now
+    def watch(progress: RunProgress) -> None:
+        nonlocal last
+        if time.monotonic() - last < pause:
+            return
+        last = time.monotonic()
+        if live is None:
             print(f"{progress.current}: {line(progress)}", file=sys.stderr, flush=True)
+        else:
+            live.update(view(progress, console.height), refresh=True)
+
+    with live or nullcontext():
+        yield watch
 
 
 def line(progress: RunProgress) -> str:

@@ -13,7 +13,7 @@ from ..figures.drawing_checks import SCALES
 from ..figures.lines import COSTS
 from . import parsing
 from .choices import ALL_METHODS, PROBLEM
-from .derived import Given, Option, Options, takes
+from .derived import Given, Option, Options, option, switch, takes
 from .display import live_bar
 from .summaries import print_table
 
@@ -46,34 +46,18 @@ RUN = Options(
 )
 
 
-@takes(
-    {
-        "Run": {
-            "sampling": "iid or markov (one trajectory per agent).",
-            "thin": "markov: use every thin-th observation.",
-        },
-        "Output": {
-            "out": "Save results: FILE.nc, or a folder with a file per method.",
-            "plot": "Draw the error curves: .png, .pdf or .svg.",
-            "force": "Replace files that exist.",
-            "quiet": "No bar and no table.",
-        },
-    },
-    problem=PROBLEM,
-    methods=ALL_METHODS,
-    run=RUN,
-)
+@takes(problem=PROBLEM, methods=ALL_METHODS, run=RUN)
 def simulate(
     context: typer.Context,
     problem: Given,
     methods: Given,
     run: Given,
-    sampling: str = "iid",
-    thin: int | None = None,
-    out: Path | None = None,
-    plot: Path | None = None,
-    force: bool = False,
-    quiet: bool = False,
+    sampling: str = option("iid or markov (one trajectory per agent).", "iid", "Run"),
+    thin: int | None = option("markov: use every thin-th observation.", None, "Run"),
+    out: Path | None = option("Save results: FILE.nc, or a folder with a file per method.", None, "Output"),
+    plot: Path | None = option("Draw the error curves: .png, .pdf or .svg.", None, "Output"),
+    force: bool = switch("--force", "Replace files that exist.", "Output"),
+    quiet: bool = switch("--quiet", "No bar and no table.", "Output"),
 ) -> None:
     """Run methods on a problem, all on the same random numbers; show, save and draw how far they get."""
     chosen, how, arguments = methods(), parsing.make_sampling(sampling, thin), run.arguments
@@ -99,22 +83,13 @@ def simulate(
         print("nothing saved: --out FILE.nc keeps the results, --plot FILE.png draws them")
 
 
-@takes(
-    {
-        "result": Option("Files that fedlsa simulate --out wrote.", shown=False, positional=True),
-        "out": "The figure: .png, .pdf or .svg; one that exists is replaced.",
-        "x": "communications, samples (per agent) or uploads (messages).",
-        "scale": "Of the horizontal axis: linear or log.",
-        "title": "A line above the figure.",
-    }
-)
 def plot(
     context: typer.Context,
-    result: list[Path],
-    out: Path = Path("figure.png"),
-    x: str = "communications",
-    scale: str = "linear",
-    title: str | None = None,
+    result: list[Path] = typer.Argument(help="Files that fedlsa simulate --out wrote.", show_default=False),
+    out: Path = option("The figure: .png, .pdf or .svg; one that exists is replaced.", Path("figure.png")),
+    x: str = option("communications, samples (per agent) or uploads (messages).", "communications"),
+    scale: str = option("Of the horizontal axis: linear or log.", "linear"),
+    title: str | None = option("A line above the figure."),
 ) -> None:
     """Draw the error of saved results against their cost, with the bias that theory predicts for FedLSA."""
     checks.choice("--x", x, COSTS)

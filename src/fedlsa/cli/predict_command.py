@@ -19,8 +19,8 @@ from ..figures.drawing_checks import SCALES
 from ..results.curve_files import SUFFIXES
 from ..theory.planner import Plan
 from . import parsing
-from .choices import BASIC_METHODS, PROBLEM, as_options, check_methods, method_option
-from .derived import Given, in_words_of, takes
+from .choices import BASIC_METHODS, PROBLEM, REPEATED_METHODS, as_options, check_methods
+from .derived import Given, in_words_of, option, switch, takes
 from .display import live_bar
 from .summaries import print_exact, print_plans
 
@@ -41,30 +41,17 @@ fedlsa plan --perturbation 0 --rounds 50 --max-samples 5000 --method scafflsa
 fedlsa plan --perturbation 0 --samples 10000 --method fedlsa"""
 
 
-@takes(
-    {
-        "Method": {"rounds": "Communications T."},
-        "Output": {
-            "plot": "Draw the exact error and its parts: .png, .pdf, .svg.",
-            "out": "Save the curves: a table, FILE.csv, or netCDF, FILE.nc.",
-            "scale": "Of the horizontal axis: linear or log.",
-            "force": "Replace a file that exists.",
-        },
-        "limit": "Find the unstable step size of many different agents too: minutes.",
-    },
-    problem=PROBLEM,
-    methods=BASIC_METHODS,
-)
+@takes(problem=PROBLEM, methods=BASIC_METHODS)
 def theory(
     context: typer.Context,
     problem: Given,
     methods: Given,
-    rounds: int = 500,
-    plot: Path | None = None,
-    out: Path | None = None,
-    scale: str = "log",
-    limit: bool = False,
-    force: bool = False,
+    rounds: int = option("Communications T.", 500, "Method"),
+    plot: Path | None = option("Draw the exact error and its parts: .png, .pdf, .svg.", None, "Output"),
+    out: Path | None = option("Save the curves: a table, FILE.csv, or netCDF, FILE.nc.", None, "Output"),
+    scale: str = option("Of the horizontal axis: linear or log.", "log", "Output"),
+    limit: bool = switch("--limit", "Find the unstable step size of many different agents too: minutes."),
+    force: bool = switch("--force", "Replace a file that exists.", "Output"),
 ) -> None:
     """The exact expected error of methods, round by round and in the limit, for i.i.d. observations."""
     chosen = methods()
@@ -88,32 +75,19 @@ def theory(
     parsing.write_picture(picture, partial(figures.exact_parts, curves, ends, scale=scale), context.obj)
 
 
-@takes(
-    {
-        "Target": {
-            "epsilon": "Fewest communications with at most this RMSE.",
-            "rounds": "Smallest RMSE with so many communications; needs --max-samples.",
-            "samples": "Smallest RMSE with so many observations per agent.",
-            "max_samples": "Most observations per agent. By default, with --epsilon, 4 times the fewest that reach it.",
-        },
-        "Method": {"method": method_option("all three")},
-        "Output": {
-            "plot": "With --epsilon: draw communications against observations.",
-            "force": "Replace a file that exists.",
-        },
-    },
-    problem=PROBLEM,
-)
+@takes(problem=PROBLEM)
 def plan(
     context: typer.Context,
     problem: Given,
-    epsilon: float | None = None,
-    rounds: int | None = None,
-    samples: float | None = None,
-    max_samples: float | None = None,
-    method: list[str] | None = None,
-    plot: Path | None = None,
-    force: bool = False,
+    epsilon: float | None = option("Fewest communications with at most this RMSE.", None, "Target"),
+    rounds: int | None = option("Smallest RMSE with so many communications; needs --max-samples.", None, "Target"),
+    samples: float | None = option("Smallest RMSE with so many observations per agent.", None, "Target"),
+    max_samples: float | None = option(
+        "Most observations per agent. By default, with --epsilon, 4 times the fewest that reach it.", None, "Target"
+    ),
+    method: list[str] | None = option(f"{REPEATED_METHODS} By default all.", None, "Method"),
+    plot: Path | None = option("With --epsilon: draw communications against observations.", None, "Output"),
+    force: bool = switch("--force", "Replace a file that exists.", "Output"),
 ) -> None:
     """The cheapest run of each method that reaches a target, by exact errors, and the command that runs it."""
     names = check_methods(method or list(supporting("plan")))

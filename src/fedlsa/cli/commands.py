@@ -11,7 +11,7 @@ import typer
 
 from .. import __version__
 from ..errors import FedLSAError
-from . import explore_command, fit_command, network_command, predict, reproduce_command, simulate_command
+from . import explore_command, fit_command, network_command, predict_command, reproduce_command, simulate_command
 from .derived import in_words_of
 from .display import warnings_as_lines
 
@@ -112,8 +112,8 @@ def fedlsa(
 
 app.command(epilog=simulate_command.SIMULATE_EXAMPLES)(simulate_command.simulate)
 app.command(epilog=simulate_command.PLOT_EXAMPLES)(simulate_command.plot)
-app.command(epilog=predict.THEORY_EXAMPLES)(predict.theory)
-app.command(epilog=predict.PLAN_EXAMPLES)(predict.plan)
+app.command(epilog=predict_command.THEORY_EXAMPLES)(predict_command.theory)
+app.command(epilog=predict_command.PLAN_EXAMPLES)(predict_command.plan)
 app.command(epilog=explore_command.EXAMPLES)(explore_command.explore)
 app.command(epilog=reproduce_command.EXAMPLES)(reproduce_command.reproduce)
 app.add_typer(fit_command.app, name="fit", help=fit_command.FIT_HELP)
