@@ -7,7 +7,7 @@ import pytest
 import fedlsa as fl
 from fedlsa.errors import ArgumentError
 from fedlsa.theory import method_errors
-from fedlsa.theory.lasting import follow
+from fedlsa.theory.method_errors import follow
 from fedlsa.theory.search import merged
 
 METHODS = ("fedlsa", "scafflsa", "scaffnew")

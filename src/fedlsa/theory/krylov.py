@@ -1,4 +1,4 @@
-"""Krylov spaces of a linear map L on long vectors: the solution of x = L x + source, and the radius of L.
+"""Krylov spaces of a linear map L on long vectors: what solves x = L x + source, the radius of L, its powers.
 
 start, L start, L^2 start, ... are made orthonormal for a sketch of the vectors, a few thousand sums of their entries
 with random signs: inner products of sketches are close to those of the vectors, so the basis is well conditioned, and
@@ -8,14 +8,17 @@ long vectors are read once per step instead of four times. L B_m = B_{m+1} h hol
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..checks import Floats
 from ..errors import ArgumentError
 from . import pair_kernels, tuning
+from .recursions import Squares
 from .threads import cores, share
 
 Map = Callable[[Floats], Floats]
@@ -168,3 +171,80 @@ def radius(apply: Map, start: Floats, restarts: int = tuning.KRYLOV_RESTARTS) ->
                 return value, residual
         start = along @ space.basis
     return value, residual
+
+
+def powers(
+    apply: Map,
+    look: Map,
+    allowed: Callable[[Floats], float],
+    distance: Floats,
+    rounds: NDArray[np.int64],
+) -> Floats | None:
+    """look(L^t distance) at the given rounds t >= 0, in increasing order : (R, k); None where that leads nowhere.
+
+    apply : the linear map L; look : a linear function of states, (..., n) to (..., k)
+    allowed : how long the error of a state may be for which `look` shows the given values
+
+    With a basis B of the Krylov space of d, the small matrix h of L in it and b the vector that leads out of it,
+    L B x = B h x + b x_m, so that B h^t e_1 |d| misses L^t d by
+
+        sum_{s < t} L^(t - 1 - s) b (h^s e_1)_m |d|.
+
+    The sum of |(h^s e_1)_m| is known: the space is believed for as many rounds as that, times |b|, is allowed, however
+    far they are; it grows until all rounds are reached or it is full, and what is left of d starts the next one.
+    """
+    at, out = 0, list[Floats]()
+    while len(out) < len(rounds):
+        space, seen = Krylov(apply, distance), np.empty((0, len(look(distance))))
+        if space.length == 0:
+            return np.stack([*out, *np.zeros((len(rounds) - len(out), seen.shape[1]))])
+        ahead = rounds[len(out) :] - at
+        for _ in space.stages():
+            seen = np.concatenate([seen, look(space.basis[len(seen) :])])
+            found, reach, x = _follow(space, seen.T, allowed, ahead)
+            if len(found) == len(ahead):
+                break
+        out += found
+        if len(out) < len(rounds) and (reach == 0 or not np.isfinite(x).all()):
+            return None
+        distance, at = x @ space.basis, at + reach
+    return np.stack(out)
+
+
+def _follow(
+    space: Krylov, seen: Floats, allowed: Callable[[Floats], float], rounds: NDArray[np.int64]
+) -> tuple[list[Floats], int, Floats]:
+    """Values for as many of the rounds as the space is good for, the last round for which it is, the state there."""
+    h, m = space.h, space.size
+    leads = 0.0 if space.closed else space.rest[0]
+    rows = np.empty((tuning.KRYLOV_ROUNDS, m))  # the last one of h^s
+    rows[0] = np.eye(m)[m - 1]
+    for s in range(1, tuning.KRYLOV_ROUNDS):
+        rows[s] = rows[s - 1] @ h
+    squares, x, at, lost, out = Squares(h, np.matmul), space.length * np.eye(m)[0], 0, 0.0, list[Floats]()
+    while len(out) < len(rounds):
+        if np.linalg.norm(x) <= tuning.VANISHED * allowed(np.zeros(len(seen))):
+            return out + [np.zeros(len(seen))] * (len(rounds) - len(out)), int(rounds[-1]), 0 * x
+        missed = np.append(0, np.cumsum(leads * np.abs(rows @ x)))  # by the end of each round of a block
+
+        def good(ahead: int, x: Floats = x, missed: Floats = lost + missed) -> bool:
+            return bool(missed[ahead] <= allowed(seen @ _further(squares, ahead, x)))
+
+        far = min(tuning.KRYLOV_ROUNDS, int(rounds[-1]) - at)
+        if not good(far):
+            far = bisect_left(range(1, far), True, key=lambda ahead: not good(ahead))
+        for t in rounds[len(out) :]:
+            if t > at + far:
+                break
+            out.append(seen @ _further(squares, int(t) - at, x))
+        x, at, lost = _further(squares, far, x), at + far, lost + missed[far]
+        if far < tuning.KRYLOV_ROUNDS:
+            break
+    return out, at, x
+
+
+def _further(squares: Squares[Floats], rounds: int, x: Floats) -> Floats:
+    """h^rounds x."""
+    for power in squares.of(rounds):
+        x = power @ x
+    return x

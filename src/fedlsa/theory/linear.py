@@ -7,10 +7,7 @@ from scipy.linalg import LinAlgError, cholesky
 
 from ..checks import Floats
 from ..errors import PrecisionError
-
-ACCURATE = 1e-9  # relative error up to which the solution of a linear system is returned
-SQUARES = 64  # M^(2^64) of a radius below one is 0
-HOPELESS = 1e100  # powers of this size do not come back
+from . import tuning
 
 
 def contracts(M: Floats) -> bool:
@@ -19,9 +16,9 @@ def contracts(M: Floats) -> bool:
     Eigenvalues of a matrix without eigenvectors are known to a few digits only; norms of powers to nearly all.
     """
     with np.errstate(all="ignore"):
-        for _ in range(SQUARES):
+        for _ in range(64):  # M^(2^64) of a radius below one is 0
             size = np.linalg.norm(M)
-            if not size < HOPELESS:
+            if not size < 1e100:  # powers of this size do not come back
                 return False
             if size < 1:
                 return True
@@ -41,7 +38,7 @@ def positive(X: Floats) -> bool | None:
         cholesky(X.T, lower=True, overwrite_a=True, check_finite=False)  # in place: X.T stands as LAPACK wants it
     except LinAlgError:
         np.fill_diagonal(X, 1)
-        return False if np.linalg.eigvalsh(X, UPLO="L")[0] < -ACCURATE else None
+        return False if np.linalg.eigvalsh(X, UPLO="L")[0] < -tuning.SOLUTION_ERROR else None
     return True
 
 
@@ -63,5 +60,7 @@ def not_negative(values: Floats, rounding: Floats | float, what: str) -> Floats:
 
 def check_accuracy(error: float, what: str) -> None:
     """Refuse an estimated error that is too large."""
-    if not error <= ACCURATE:
-        raise PrecisionError(f"{what} must be known to {ACCURATE:g}, relative; got an error of {error:.1e}")
+    if not error <= tuning.SOLUTION_ERROR:
+        raise PrecisionError(
+            f"{what} must be known to {tuning.SOLUTION_ERROR:g}, relative; got an error of {error:.1e}"
+        )

@@ -1,18 +1,7 @@
-"""Curves of methods with control variates: round by round, or many rounds at once by Krylov spaces.
-
-What is left of the way to the limit obeys a linear recursion d <- L d. With a basis B of the Krylov space of d, the
-small matrix h of L in it and b the vector that leads out of it, L B x = B h x + b x_m, so that B h^t e_1 |d| misses
-L^t d by
-
-    sum_{s < t} L^(t - 1 - s) b (h^s e_1)_m |d|.
-
-The sum of |(h^s e_1)_m| is known: the space is believed for as many rounds as that, times |b|, is within the tolerance,
-however far they are; it grows until all rounds are reached or it is full, and what is left of d starts the next one.
-"""
+"""Curves of methods with control variates: round by round, or many rounds at once by Krylov spaces (krylov.py)."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from itertools import count
 
@@ -21,11 +10,10 @@ from numpy.typing import NDArray
 
 from ..checks import Floats
 from ..errors import ArgumentError, PrecisionError
-from . import tuning
-from .krylov import Krylov
+from . import krylov, tuning
 from .noiseless import NoiselessMap
 from .pairs import PairMap, Parts
-from .recursions import Squares, at_rounds
+from .recursions import at_rounds
 from .stationary_pairs import limit
 from .symmetric import svec
 
@@ -69,7 +57,7 @@ def krylov_curve(step: PairMap, u: Floats, x: Floats, rounds: NDArray[np.int64])
     if step.round.cross is not None and step.round.gain > tuning.MAX_GAIN * np.abs(step.round.moments.A_bar).max():
         return None
     try:
-        found, n, d = limit(step.round), step.length, step.shape[1]
+        found, n, d = limit(step), step.length, step.shape[1]
     except PrecisionError:
         return None
     if found.vector is None or found.error > tuning.LIMIT_ERROR:
@@ -107,7 +95,7 @@ def krylov_curve(step: PairMap, u: Floats, x: Floats, rounds: NDArray[np.int64])
         scale = np.array([*np.full(d, np.sqrt(shown[0] + value[:d] @ value[:d])), *shown])
         return tuning.CURVE_ACCURACY * float(np.min(scale[norms > 0] / norms[norms > 0]))
 
-    values = leap(apply, look, allowed, distance, rounds[rounds >= at] - at)
+    values = krylov.powers(apply, look, allowed, distance, rounds[rounds >= at] - at)
     return None if values is None else np.concatenate([np.array(early).reshape(-1, d + 2), end + values])
 
 
@@ -118,73 +106,3 @@ def _norms(step: PairMap, size: float) -> Floats:
     square = np.sqrt(d * (one @ one + two @ two))
     spread = np.sqrt(d * (np.sum((total - one) ** 2) + two @ two))
     return np.array([*np.full(d, u), size * square / k**2, np.hypot(size, 1) * spread])
-
-
-def leap(
-    apply: Callable[[Floats], Floats],
-    look: Callable[[Floats], Floats],
-    allowed: Callable[[Floats], float],
-    distance: Floats,
-    rounds: NDArray[np.int64],
-) -> Floats | None:
-    """look(L^t distance) at the given rounds t >= 0, in increasing order : (R, k); None where that leads nowhere.
-
-    apply : the linear map L; look : a linear function of states, (..., n) to (..., k)
-    allowed : how long the error of a state may be for which `look` shows the given values
-    """
-    at, out = 0, list[Floats]()
-    while len(out) < len(rounds):
-        space, seen = Krylov(apply, distance), np.empty((0, len(look(distance))))
-        if space.length == 0:
-            return np.stack([*out, *np.zeros((len(rounds) - len(out), seen.shape[1]))])
-        ahead = rounds[len(out) :] - at
-        while True:
-            space.grow(space.size + tuning.KRYLOV_STAGE)
-            seen = np.concatenate([seen, look(space.basis[len(seen) :])])
-            found, reach, x = _follow(space, seen.T, allowed, ahead)
-            if len(found) == len(ahead) or space.closed or space.size == space.most:
-                break
-        out += found
-        if len(out) < len(rounds) and (reach == 0 or not np.isfinite(x).all()):
-            return None
-        distance, at = x @ space.basis, at + reach
-    return np.stack(out)
-
-
-def _follow(
-    space: Krylov, seen: Floats, allowed: Callable[[Floats], float], rounds: NDArray[np.int64]
-) -> tuple[list[Floats], int, Floats]:
-    """Values for as many of the rounds as the space is good for, the last round for which it is, the state there."""
-    h, m = space.h, space.size
-    leads = 0.0 if space.closed else space.rest[0]
-    rows = np.empty((tuning.KRYLOV_ROUNDS, m))  # the last one of h^s
-    rows[0] = np.eye(m)[m - 1]
-    for s in range(1, tuning.KRYLOV_ROUNDS):
-        rows[s] = rows[s - 1] @ h
-    squares, x, at, lost, out = Squares(h, np.matmul), space.length * np.eye(m)[0], 0, 0.0, list[Floats]()
-    while len(out) < len(rounds):
-        if np.linalg.norm(x) <= tuning.VANISHED * allowed(np.zeros(len(seen))):
-            return out + [np.zeros(len(seen))] * (len(rounds) - len(out)), int(rounds[-1]), 0 * x
-        missed = np.append(0, np.cumsum(leads * np.abs(rows @ x)))  # by the end of each round of a block
-
-        def good(ahead: int, x: Floats = x, missed: Floats = lost + missed) -> bool:
-            return bool(missed[ahead] <= allowed(seen @ _further(squares, ahead, x)))
-
-        far = min(tuning.KRYLOV_ROUNDS, int(rounds[-1]) - at)
-        if not good(far):
-            far = bisect_left(range(1, far), True, key=lambda ahead: not good(ahead))
-        for t in rounds[len(out) :]:
-            if t > at + far:
-                break
-            out.append(seen @ _further(squares, int(t) - at, x))
-        x, at, lost = _further(squares, far, x), at + far, lost + missed[far]
-        if far < tuning.KRYLOV_ROUNDS:
-            break
-    return out, at, x
-
-
-def _further(squares: Squares[Floats], rounds: int, x: Floats) -> Floats:
-    """h^rounds x."""
-    for power in squares.of(rounds):
-        x = power @ x
-    return x

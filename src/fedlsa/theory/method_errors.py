@@ -1,23 +1,26 @@
-"""The errors of one method for any step size, round length and number of rounds: what the planner searches over."""
+"""Errors of one method for any step size, round length and number of rounds, and whether they last: for the planner."""
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, islice
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ..algorithms import METHODS, Algorithm, FedLSA
+from ..algorithms import METHODS, SCAFFLSA, Algorithm, FedLSA, Scaffnew
 from ..checks import Floats
 from ..errors import PrecisionError
-from . import fedlsa, noiseless, stationary_pairs, tuning
-from .linear import not_negative
+from . import fedlsa, krylov, noiseless, stationary_pairs, tuning
+from .exact import exact
+from .linear import contracts, not_negative
 from .moments import Moments
 from .pairs import PairMap, round_on_pairs
-from .stationary import stability_limit
+from .stationary import stability_limit, stationary
 
 
 class MethodErrors:
@@ -51,12 +54,12 @@ class MethodErrors:
             end = fedlsa.limit(step)
             yield max(*at, float(end.mean @ end.mean + np.trace(end.covariance)) if end.stable else math.inf)
         else:
-            step_of_all, worst = round_on_pairs(self.m, method(self.name, eta, H), eta), 0.0
+            step_of_all, worst = round_on_pairs(self.m, METHODS[self.name].with_steps(eta, H), eta), 0.0
             for mse in self._until_diverged(self._each_round(step_of_all), T):
                 worst = max(worst, self._checked(mse, eta * H))
                 yield worst
             if math.isfinite(worst) and isinstance(step_of_all, PairMap):
-                yield max(worst, float(np.trace(stationary_pairs.limit(step_of_all.round).U)))
+                yield max(worst, float(np.trace(stationary_pairs.limit(step_of_all).U)))
 
     def worst(self, eta: float, H: int, T: int, target: float = 0.0) -> float:
         """The largest of these errors; with a target, the first that is above it. Infinite where it is not known."""
@@ -95,7 +98,7 @@ class MethodErrors:
             if self.name == "fedlsa" or H == 1:
                 each = self._each_mean(fedlsa.round_map(self.m, eta, H, -self.m.xi_star).mean)
             else:
-                each = self._each_round(round_on_pairs(self.m, method(self.name, eta, H), eta))
+                each = self._each_round(round_on_pairs(self.m, METHODS[self.name].with_steps(eta, H), eta))
             return next((t for t, error in enumerate(islice(each, T - 1), 1) if error <= target), T)
 
     def _fedlsa(self, step: fedlsa.FedLSARound, rounds: list[int], length: float) -> list[float]:
@@ -157,8 +160,62 @@ def _first_below(error: Callable[[int], float], target: float, most: int) -> int
     return between.start + bisect_left(between, True, key=lambda t: error(t) <= target)
 
 
-def method(name: str, eta: float, H: int) -> Algorithm:
-    """The method with rounds of H observations, in the mean for Scaffnew."""
-    if name == "scaffnew":
-        return METHODS[name](step_size=eta, probability=1 / H)  # type: ignore[call-arg]
-    return METHODS[name](step_size=eta, local_steps=H)  # type: ignore[call-arg]
+@dataclass(frozen=True)
+class Lasting:
+    """The error at the planned round, the largest from there on, and the first round from which a target holds."""
+
+    error: float
+    worst: float
+    since: int | None
+
+
+def follow(m: Moments, a: Algorithm, T: int, start: Floats, target: float = math.inf) -> Lasting:
+    """Mean squared errors of a plan from u_0 = start : (d,), and since when they stay within the target.
+
+    An error may cross a target by luck, where what is left of the start and the drift of the method cancel, and exceed
+    it a round later. So a plan is held to the exact curve beyond its end.
+
+    Every round up to 2 T + 32 (200 more at most) is looked at, then rounds 5% apart up to 32 T, as far as that takes
+    seconds, and the limit.
+    """
+    rounds = _later_rounds(m, a, T)
+    found = exact(m, a, int(rounds[-1]), m.theta_star + start, record=rounds.tolist())["mse"].values
+    end = _limit(m, a)
+    over = np.flatnonzero(found > target)
+    since = int(rounds[0]) if not len(over) else None if over[-1] == len(rounds) - 1 else int(rounds[over[-1] + 1])
+    return Lasting(float(found[0]), float(max(found.max(), end)), since if end <= target else None)
+
+
+def _later_rounds(m: Moments, a: Algorithm, T: int) -> NDArray[np.int64]:
+    """The planned round and those after it that are looked at."""
+    K, d = len(m.table), m.dim
+    if not isinstance(a, Scaffnew) and noiseless.suits(m, a.taking_part(m.n_agents)):
+        cost = max(K * d * d, 5000)
+    else:
+        cost = 1 if isinstance(a, FedLSA) else 4 * K * K * d**3
+    most = T + max(4, int(tuning.MAX_FOLLOWING_WORK / cost))
+    near = np.arange(T, 1 + min(2 * T + 32, T + tuning.FOLLOWED_ROUNDS, most))
+    ratio, times = tuning.FOLLOWED_RATIO, max(tuning.FOLLOWED_UNTIL * T / near[-1], 1)
+    far = near[-1] * ratio ** np.arange(1, 1 + math.log(times) / math.log(ratio))
+    return np.unique(np.append(near, far[far <= most].astype(np.int64)))
+
+
+def _limit(m: Moments, a: Algorithm) -> float:
+    """The mean squared error in the limit, infinite where there is none."""
+    if isinstance(a, SCAFFLSA) and noiseless.suits(m, a.taking_part(m.n_agents)):
+        step = noiseless.NoiselessMap(noiseless.local_powers(m), float(a.eta(np.zeros(1, np.int64))[0]), a.local_steps)
+        return 0.0 if _settles(step) else math.inf
+    return stationary(m, a).mse
+
+
+def _settles(step: noiseless.NoiselessMap) -> bool:
+    """Whether a noiseless round of SCAFFLSA contracts; with many agents by the largest Ritz value."""
+    shape = step.local.value.shape[:2]
+
+    def again(y: Floats) -> Floats:
+        return step.mean(y.reshape(shape)).ravel()
+
+    n = math.prod(shape)
+    if n <= tuning.NOISELESS_WRITTEN_OUT:
+        return contracts(np.stack([again(e) for e in np.eye(n)], axis=1))
+    return krylov.radius(again, np.random.default_rng(0).standard_normal(n), restarts=1)[0] < 1

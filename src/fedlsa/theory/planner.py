@@ -22,7 +22,7 @@ from ..formatting import Displayed
 from ..problems import Problem
 from . import tuning
 from .complexity import best_within, complexity
-from .lasting import Lasting, follow
+from .method_errors import Lasting, follow
 from .moments import Moments, moments, random, start_error
 from .search import Search
 

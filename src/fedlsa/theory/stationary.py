@@ -17,15 +17,12 @@ from ..formatting import Displayed
 from ..frozen import ReadOnly
 from ..problems import Problem
 from ..sampling import IID
-from . import fedlsa, stationary_pairs
+from . import fedlsa, stationary_pairs, tuning
 from .controlled import controlled_round
 from .exact import check_method, round_length
-from .linear import ACCURATE, contracts, not_negative
+from .linear import contracts, not_negative
 from .moments import Moments, moments
-
-FINEST = 1e-12  # relative tolerance of a step size: rounding hides what is nearer to the edge
-PER_OCTAVE, OCTAVES = 4, 3  # step sizes below the first unstable one that are looked at for an earlier one
-FARTHEST = 1e9  # times the inverse of the largest ||A_c||: step sizes beyond are not looked at
+from .pairs import PairMap, pair_map
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -70,15 +67,17 @@ def stationary(problem: Problem | Moments, algorithm: Algorithm) -> Stationary:
     m, eta = _checked(problem, algorithm)
     u, rate, lost = np.zeros(m.dim), lambda: radius(m, algorithm), m.check_digits(eta)
     with np.errstate(over="ignore", invalid="ignore"):
-        if isinstance(algorithm, FedLSA):
-            step = _round(m, algorithm, eta)
+        step = _round(m, algorithm, eta)
+        if isinstance(step, fedlsa.FedLSARound):
             end, route = fedlsa.limit(step), "means" if step.noise is None else "linear system"
             u, covariance, error = end.mean, end.covariance, end.error
         else:
-            found = stationary_pairs.limit(controlled_round(m, algorithm, eta))
+            found = stationary_pairs.limit(step)
             covariance, error, route = found.U, found.error, found.route
     own, covariance = np.diagonal(covariance), covariance.copy()
-    rounding = m.rounding(u, m.xi_star[m.table], round_length(algorithm)) + ACCURATE * abs(float(own.sum()))
+    rounding = m.rounding(u, m.xi_star[m.table], round_length(algorithm)) + tuning.SOLUTION_ERROR * abs(
+        float(own.sum())
+    )
     np.fill_diagonal(covariance, not_negative(own, rounding, f"stationary variances by {route}"))
     variance = float(np.trace(covariance))
     bias = float(u @ u) if math.isfinite(variance) else 0.0
@@ -89,12 +88,13 @@ def radius(problem: Problem | Moments, algorithm: Algorithm) -> float:
     """The mean-square radius of a round: below one, second moments converge."""
     m, eta = _checked(problem, algorithm)
     with np.errstate(over="ignore", invalid="ignore"):
-        if not isinstance(algorithm, FedLSA):
-            return stationary_pairs.radius(controlled_round(m, algorithm, eta))
-        return fedlsa.radius(_round(m, algorithm, eta))
+        step = _round(m, algorithm, eta)
+        return fedlsa.radius(step) if isinstance(step, fedlsa.FedLSARound) else stationary_pairs.radius(step)
 
 
-def _round(m: Moments, a: FedLSA, eta: float) -> fedlsa.FedLSARound:
+def _round(m: Moments, a: Algorithm, eta: float) -> fedlsa.FedLSARound | PairMap:
+    if not isinstance(a, FedLSA):
+        return pair_map(controlled_round(m, a, eta))
     return fedlsa.round_map(m, eta, a.local_steps, -m.xi_star, a.taking_part(m.n_agents))
 
 
@@ -102,9 +102,8 @@ def _stable(m: Moments, a: Algorithm, eta: float) -> bool:
     a = replace(a, step_size=eta)
     with np.errstate(all="ignore"):
         try:
-            if isinstance(a, FedLSA):
-                return contracts(_round(m, a, eta).own)
-            return stationary_pairs.settles(controlled_round(m, a, eta))
+            step = _round(m, a, eta)
+            return contracts(step.own) if isinstance(step, fedlsa.FedLSARound) else stationary_pairs.settles(step)
         except np.linalg.LinAlgError:
             return False
 
@@ -118,21 +117,21 @@ def stability_limit(problem: Problem | Moments, algorithm: Algorithm, tolerance:
     so every step size of the grid below it is stable; an unstable window between two of them would be missed. A
     tolerance below 1e-12 is taken as 1e-12.
     """
-    tolerance = max(checks.real("tolerance", tolerance, above=0, below=1), FINEST)
+    tolerance = max(checks.real("tolerance", tolerance, above=0, below=1), tuning.STEP_SIZE_DIGITS)
     m, _ = _checked(problem, algorithm)
     size = float(np.linalg.norm(m.A_bar, 2, axis=(1, 2)).max())
     start = 1 / max(size, 1e-300)  # from here down, since tiny steps are stable by too little to tell
     low = high = start
     while not _stable(m, algorithm, low):
         low, high = low / 2, low
-        if low < start / FARTHEST:
+        if low < start / tuning.STEP_SIZE_RANGE:
             return 0.0
     while low == high or _stable(m, algorithm, high):
         low, high = high, high * 2
-        if high > start * FARTHEST:
+        if high > start * tuning.STEP_SIZE_RANGE:
             return np.inf
     if getattr(algorithm, "local_steps", 0) != 1:
-        low, high = _first_change(lambda eta: _stable(m, algorithm, eta), high, start / FARTHEST)
+        low, high = _first_change(lambda eta: _stable(m, algorithm, eta), high, start / tuning.STEP_SIZE_RANGE)
     while high - low > tolerance * high:
         middle = (low + high) / 2
         try:
@@ -146,7 +145,7 @@ def _first_change(stable: Callable[[float], bool], high: float, least: float) ->
     """The first neighbours on a grid up to `high`, which is unstable, that are stable and unstable."""
     while high > least:
         last = 0.0
-        for eta in high * 2.0 ** (-np.arange(PER_OCTAVE * OCTAVES, 0, -1) / PER_OCTAVE):
+        for eta in high * 2.0 ** (-np.arange(4 * 3, 0, -1) / 4):  # four in each of three octaves
             if not stable(float(eta)):
                 high = float(eta)
                 break

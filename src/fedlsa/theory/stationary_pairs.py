@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 
 import numpy as np
 from scipy.linalg import LinAlgError
@@ -18,10 +18,9 @@ from scipy.linalg import LinAlgError
 from ..checks import Floats
 from ..errors import PrecisionError
 from . import krylov, tuning
-from .controlled import ControlledRound
-from .linear import ACCURATE, positive, refined
+from .linear import positive, refined
 from .lyapunov import lyapunov
-from .pairs import PairMap, pair_map
+from .pairs import PairMap
 from .symmetric import smat, svec
 
 ROUTES = ("lyapunov", "krylov", "dense")  # the first is quickest by far, but for rounds of known length with all agents
@@ -46,34 +45,15 @@ class PairLimit:
         d = self.step.shape[1]
         return np.full((d, d), np.inf) if self.vector is None else self.step.common(self.vector)[1]
 
-    @cached_property
-    def radius(self) -> float:
-        """The factor by which second moments shrink in a round, in the long run."""
-        return _radius(self.step)
 
-
-def limit(step: ControlledRound, routes: Sequence[str] = ROUTES) -> PairLimit:
+def limit(step: PairMap, routes: Sequence[str] = ROUTES) -> PairLimit:
     """The fixed point of a round; routes : the ways to it that are tried, in this order."""
-    return _limit(pair_map(step), routes)
-
-
-def settles(step: ControlledRound, routes: Sequence[str] = ROUTES) -> bool:
-    """Whether the mean-square radius is below one."""
-    return _stable(pair_map(step), routes)
-
-
-def radius(step: ControlledRound) -> float:
-    """The factor by which second moments shrink in a round, in the long run; infinite where one round has none."""
-    return _radius(pair_map(step))
-
-
-def _limit(step: PairMap, routes: Sequence[str] = ROUTES) -> PairLimit:
     source = step.advance(np.zeros(step.length)) if _finite(step) else np.zeros(step.length)
     if _mean_grows(step):
         return PairLimit(step, None, 0.0, "mean")
     own = np.linalg.eigvalsh(smat(step.parts(source)[1], step.shape[1]))
     definite = bool((own[:, 0] > tuning.NOISE_DEFINITE * own[:, -1]).all())
-    if not definite and not _stable(step, routes):
+    if not definite and not settles(step, routes):
         return PairLimit(step, None, 0.0, routes[0])
 
     def decided(vector: Floats) -> bool | None:
@@ -83,10 +63,29 @@ def _limit(step: PairMap, routes: Sequence[str] = ROUTES) -> PairLimit:
     return PairLimit(step, vector if stable else None, error, route)
 
 
-def _stable(step: PairMap, routes: Sequence[str]) -> bool:
+def settles(step: PairMap, routes: Sequence[str] = ROUTES) -> bool:
+    """Whether the mean-square radius is below one."""
     if _mean_grows(step):
         return False
     return _solved(step, _unit(step), routes, lambda vector: _definite(step, vector), tuning.STABILITY_GOAL)[1]
+
+
+def radius(step: PairMap) -> float:
+    """The factor by which second moments shrink in a round, in the long run; infinite where one round has none.
+
+    It is the largest Ritz value of the space of a positive matrix, which holds it, once its residual is small.
+    """
+    if not _finite(step):
+        return np.inf
+    value, residual = krylov.radius(lambda v: step.advance(v, 0.0), _unit(step))
+    if residual <= tuning.RADIUS_RESIDUAL * value:
+        return value
+    if step.length <= tuning.WRITTEN_OUT:
+        return float(np.abs(np.linalg.eigvals(_matrix(step))).max())
+    raise PrecisionError(
+        f"the mean-square radius must be known to {tuning.RADIUS_RESIDUAL:g}, relative; got {value:.12g} with a "
+        f"residual of {residual:.1e}"
+    )
 
 
 def _solved(
@@ -110,13 +109,13 @@ def _solved(
         stable = decided(vector) if error <= tuning.MAX_LIMIT_ERROR else None
         if stable is not None and (best is None or error < best[2]):
             best = vector, stable, error, route
-        if best is not None and best[2] <= max(ACCURATE, goal):
+        if best is not None and best[2] <= max(tuning.SOLUTION_ERROR, goal):
             return best
         tried.append(f"{route} (error {error:.1e})")
     if best is not None:  # its error stands beside it
         return best
     if (
-        tried and _radius(step) > tuning.CLEARLY_UNSTABLE
+        tried and radius(step) > tuning.CLEARLY_UNSTABLE
     ):  # where second moments grow fast, their equation is badly conditioned
         return source, False, tuning.RADIUS_RESIDUAL, "radius"
     K, d = step.shape
@@ -195,21 +194,6 @@ def _definite(step: PairMap, vector: Floats) -> bool | None:
     blocks = [joint.reshape(K * d, K * d), *(V - own)[count > 1]]
     verdicts = [positive(b) for b in blocks]
     return False if False in verdicts else None if None in verdicts else True
-
-
-def _radius(step: PairMap) -> float:
-    """The largest Ritz value of the space of a positive matrix, which holds it, once its residual is small."""
-    if not _finite(step):
-        return np.inf
-    value, residual = krylov.radius(lambda v: step.advance(v, 0.0), _unit(step))
-    if residual <= tuning.RADIUS_RESIDUAL * value:
-        return value
-    if step.length <= tuning.WRITTEN_OUT:
-        return float(np.abs(np.linalg.eigvals(_matrix(step))).max())
-    raise PrecisionError(
-        f"the mean-square radius must be known to {tuning.RADIUS_RESIDUAL:g}, relative; got {value:.12g} with a "
-        f"residual of {residual:.1e}"
-    )
 
 
 def _unit(step: PairMap) -> Floats:

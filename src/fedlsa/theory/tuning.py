@@ -23,6 +23,9 @@ MAX_EIGENVECTOR_CONDITION = 1e4  # of a basis that is tried: worse ones lose mor
 EIGENBASIS_RESIDUAL = 1e-14  # of A in its eigenbasis, relative to its size: 50 roundings, as of plain products
 LOG1P_BELOW = 0.5  # |eta lambda| up to which 1 - eta lambda is better left unrounded
 DIVERGED = 1e6  # times the error at the start: a transient of a plan that is any good does not grow as far
+SOLUTION_ERROR = 1e-9  # relative, up to which the solution of a linear system is returned
+STEP_SIZE_DIGITS = 1e-12  # relative tolerance of a step size: rounding hides what is nearer to the edge
+STEP_SIZE_RANGE = 1e9  # around the inverse of the largest ||A_c||: step sizes farther away are not looked at
 
 # --- random lengths of rounds ---------------------------------------------------------------------------------------
 
@@ -84,3 +87,7 @@ TYPICAL_ROUNDS = 8  # where the search for their number begins
 FIRST_STRIDE, LAST_STRIDE = math.log(2.0), math.log(1.02)  # in the logarithm of the step size, of a search for the best
 MAX_HALVINGS = 200  # of a step size, down to one at which a method is stable
 NEAR_MINIMUM, OUT_OF_REACH = math.log(1.3), 1.5  # so near to its minimum, an error so many times the target is above it
+FOLLOWED_ROUNDS, FOLLOWED_RATIO = 200, 1.05  # after a plan's end: so many one by one, then some so far apart
+FOLLOWED_UNTIL = 32  # times as many rounds as planned, to which the curve is followed
+MAX_FOLLOWING_WORK = 2e9  # multiplications that following it may take: seconds
+NOISELESS_WRITTEN_OUT = 400  # numbers of a noiseless state up to which its round is written out
