@@ -1,4 +1,11 @@
-"""Everything that fedlsa raises or warns about, under one base class each."""
+"""Everything that fedlsa raises or warns about, under one base class each.
+
+>>> try:
+...     fl.FedLSA(0.1, local_steps=0)
+... except fl.errors.ArgumentError as error:
+...     print(error)
+local_steps must be a positive integer; got 0
+"""
 
 from __future__ import annotations
 

@@ -10,7 +10,11 @@ from . import checks
 
 @dataclass(frozen=True)
 class IID:
-    """Independent draws from each agent's law (assum:noise-level-flsa, assum:generative_model)."""
+    """Independent draws from each agent's law (assum:noise-level-flsa, assum:generative_model).
+
+    >>> fl.simulate(fl.problems.garnet(agents=2, seed=0), fl.FedLSA(0.1, 10), 5, sampling=fl.IID()).attrs["sampling"]
+    '{"name": "IID"}'
+    """
 
     thin: ClassVar[int] = 1
 
@@ -21,6 +25,11 @@ class Markov:
 
     Every `thin`-th observation (the paper's q) makes an update; the others are received and dropped.
     A chain starts from its stationary law, or from `start`: one state per agent.
+
+    >>> p = fl.problems.garnet(agents=2, seed=0)
+    >>> r = fl.simulate(p, fl.FedLSA(0.1, 12), 5, sampling=fl.Markov(thin=4))  # 3 updates in a round
+    >>> float(r["samples"][0, -1])
+    60.0
     """
 
     thin: int = 1
@@ -36,7 +45,13 @@ class Markov:
 
 @dataclass(frozen=True)
 class Replay:
-    """Each agent's log in its own order, wrapping at its end; every `thin`-th observation makes an update."""
+    """Each agent's log in its own order, wrapping at its end; every `thin`-th observation makes an update.
+
+    >>> log = (np.eye(8), np.ones(8), np.roll(np.eye(8), 1, axis=0), np.zeros(8))  # phi, r, phi_next, terminated
+    >>> p = fl.problems.from_transitions([log], discount=0.5)
+    >>> fl.simulate(p, fl.FedLSA(0.5, 8), 40, sampling=fl.Replay())["theta"].values[0, -1].round(3)
+    array([2., 2., 2., 2., 2., 2., 2., 2.])
+    """
 
     thin: int = 1
 

@@ -39,7 +39,11 @@ EVERYTHING = frozenset({"theory", "plan", "fit", "network"})  # what a method ca
 
 @dataclass(frozen=True)
 class PowerStep:
-    """The decreasing step size eta_t = eta_0 / (t + 1)^power in round t = 0, 1, ..."""
+    """The decreasing step size eta_t = eta_0 / (t + 1)^power in round t = 0, 1, ...
+
+    >>> fl.FedLSA(fl.PowerStep(0.1, 0.5), local_steps=10).eta(np.arange(4)).round(3)
+    array([0.1  , 0.071, 0.058, 0.05 ])
+    """
 
     eta_0: float
     power: float
@@ -59,6 +63,9 @@ class Algorithm(ABC):
     projection : radius of the ball around 0 onto which the server projects theta after each average
     average_after : round, at most the last, from which the result is the running mean of theta instead of the last
         theta (Polyak-Ruppert); the recursion itself goes on unchanged
+
+    >>> isinstance(fl.SCAFFLSA(0.1, 10, participants=3), fl.Algorithm)
+    True
     """
 
     step_size: float | PowerStep

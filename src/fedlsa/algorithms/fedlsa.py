@@ -15,6 +15,10 @@ class FedLSA(FixedRounds):
     """FedLSA (Algorithm 1; with TD observations algo:fed-lsa-td; with Markov sampling algo:fed-lsa-markov).
 
     Fast, with linear speed-up in the number of agents, but biased when agents differ and local_steps > 1.
+
+    >>> p = fl.problems.garnet(agents=10, seed=0)
+    >>> [float(np.linalg.norm(fl.theory.stationary(p, fl.FedLSA(0.1, H)).bias).round(3)) for H in (1, 10, 100)]  # drift
+    [0.0, 0.004, 0.044]
     """
 
     name = "fedlsa"

@@ -19,6 +19,9 @@ class Scaffnew(Algorithm):
     """Scaffnew (algo:fed-lsa-controlvar-h1): after each update one coin decides whether all agents communicate.
 
     Seen from communication to communication, a round has Geometric(probability) updates.
+
+    >>> fl.Scaffnew(step_size=0.1, probability=0.1).mean_steps
+    10.0
     """
 
     probability: float

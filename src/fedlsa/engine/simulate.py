@@ -49,6 +49,11 @@ def simulate(
 
     Returns a dataset over (seed, round) with squared_error, theta, communications, uploads, samples and diverged_at.
     The same arguments give the same bits for any number of threads; its attributes say how to make it again.
+
+    >>> p = fl.problems.garnet(agents=4, seed=1)
+    >>> r = fl.simulate(p, fl.SCAFFLSA(0.1, 10), rounds=50, seeds=3)
+    >>> dict(r.sizes), int(r["communications"][0, -1]), float(r["samples"][0, -1])
+    ({'seed': 3, 'round': 51, 'dim': 8}, 50, 500.0)
     """
     return simulate_grid(
         problem, [algorithm], rounds, seeds, theta_0, xi_0, sampling, engine, record, keep, dtype, threads, progress
@@ -74,6 +79,11 @@ def simulate_grid(
 
     rounds : one number for all, or one per algorithm. The other arguments are those of `simulate`, for all alike.
     Returns one dataset per pair, the algorithms of the first problem first.
+
+    >>> p = fl.problems.garnet(agents=4, seed=1)
+    >>> runs = fl.simulate_grid(p, [fl.FedLSA(0.1, 10), fl.SCAFFLSA(0.1, 10)], rounds=20, seeds=3)
+    >>> [r.attrs["method"] for r in runs]
+    ['FedLSA(step_size=0.1, local_steps=10)', 'SCAFFLSA(step_size=0.1, local_steps=10)']
     """
     chosen = jobs.configurations([problems] if isinstance(problems, Problem) else problems, algorithms, rounds)
     seeds = jobs.seed_list(seeds)

@@ -1,4 +1,8 @@
-"""The paper's experiments as data: cells that are computed once; figures, tables and claims that are read from them."""
+"""The paper's experiments as data: cells that are computed once; figures, tables and claims that are read from them.
+
+>>> "fig1" in fl.experiments.EXPERIMENTS
+True
+"""
 
 from .catalogue import EXPERIMENTS
 from .cells import Cell, Results, Store, compute, computes

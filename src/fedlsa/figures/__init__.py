@@ -1,4 +1,10 @@
-"""How it looks: figures take results and return matplotlib figures; they never simulate."""
+"""How it looks: figures take results and return matplotlib figures; they never simulate.
+
+>>> curve = fl.theory.exact(fl.problems.garnet(agents=4, seed=1), fl.FedLSA(0.1, 10), rounds=20)
+>>> figure = fl.figures.exact_curves([curve])
+>>> type(figure).__name__
+'Figure'
+"""
 
 from .agent_paths_figure import agent_paths
 from .cost_curves import error_curves, exact_curves

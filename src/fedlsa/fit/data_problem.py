@@ -49,6 +49,10 @@ def site_problem(
         "auto": rows where they fit into memory and exact theory knows all methods, in up to 20 dimensions; else means
 
     It is in the run's coordinates: standardised as the task says, and with its ridge; see `prepared` for the way back.
+
+    >>> sites = [(np.eye(3), np.arange(3.0)), (np.eye(3), np.ones(3))]
+    >>> fl.site_problem(sites, fl.Regression("y", intercept=False, standardise=False)).theta_star
+    array([0.5, 1. , 1.5])
     """
     return prepared(sites, task, weight, local, memory=memory).problem
 

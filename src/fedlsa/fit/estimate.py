@@ -83,6 +83,12 @@ def fit(
     baselines : compare with the one-shot system and with the average of the sites' own solutions
     seed : of the run's draws and of the bootstrap's weights; memory : bytes of rows to keep
     progress : called with (what, done, in all)
+
+    >>> x = np.linspace(-1, 1, 20).reshape(20, 1)
+    >>> sites = [(x, 3 * x[:, 0] + 1 + 0.1 * np.sin(np.arange(20) + c)) for c in range(3)]
+    >>> found = fl.fit(sites, fl.Regression("y"), local="means", bootstrap=100)
+    >>> found.theta.round(2), found.protocol.round(2), found.bootstrap.replicas.shape
+    (array([2.99, 1.  ]), array([2.99, 1.  ]), (100, 2))
     """
     checks.instance("task", task, (Regression, Value), "fl.Regression(...) or fl.Value(...)")
     checks.choice("local", local, ("auto", "rows", "log", "means"))

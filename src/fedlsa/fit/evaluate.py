@@ -75,7 +75,14 @@ class TDErrors:
 
 
 def evaluate(fit: Fit, sites: Sequence[Any]) -> list[Residuals] | list[TDErrors]:
-    """A row for each hold-out (path, mapping or tuple of arrays, as in fl.fit); if several, one for all."""
+    """A row for each hold-out (path, mapping or tuple of arrays, as in fl.fit); if several, one for all.
+
+    >>> x = np.linspace(-1, 1, 20).reshape(20, 1)
+    >>> fit = fl.fit([(x, 3 * x[:, 0] + np.sin(np.arange(20)))], fl.Regression("y"), local="means")
+    >>> [row] = fl.evaluate(fit, [(x, 3 * x[:, 0])])
+    >>> row.rows, round(row.r_squared, 2)
+    (20, 0.99)
+    """
     checks.instance("fit", fit, Fit, "what fl.fit(...) returns")
     task = _as_fitted(fit)
     opened = open_sites(sites, task)

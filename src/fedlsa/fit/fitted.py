@@ -72,6 +72,13 @@ class Fit(Displayed, ReadOnly):
     local : what a local step uses: "rows" drawn at random, the "log" in its order, or the site's "means"
     baselines : other ways to an answer, where asked for; bootstrap : replicas of the run, where asked for
     made_by : the versions that it depends on, and the command where there was one
+
+    >>> x = np.arange(12.0).reshape(12, 1)
+    >>> fit = fl.fit([(x, 2 * x[:, 0] + np.cos(x[:, 0]))], fl.Regression("y"), local="means")
+    >>> fit.names, fit.theta.round(2), fit.standard_error.round(2)
+    (('x0', 'intercept'), array([1.94, 0.31]), array([0.05, 0.41]))
+    >>> fit.value([[20.0]]).value.round(1)
+    array([39.1])
     """
 
     task: Task

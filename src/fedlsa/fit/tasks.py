@@ -20,6 +20,9 @@ class Regression:
     intercept : a constant term; standardise : run on features and target of mean 0 and variance 1, which sites compute
     from sums and counts; coefficients are reported on the original scale
     ridge : of the coefficients of the standardised features, or of the features as they are; never of the intercept
+
+    >>> fl.Regression("y", features=["age", "dose"], ridge=0.1).features
+    ('age', 'dose')
     """
 
     target: str
@@ -59,6 +62,9 @@ class Value:
     numbers : a state that is one column of integers is a number, and its own feature. Else a fit refuses it, for such a
         column mostly numbers states, which asks for features=OneHot(...)
     There is no ridge: it would bias values towards 0, by an amount that depends on the features' units.
+
+    >>> fl.Value(discount=0.95, trace=0.5, features=fl.problems.features.OneHot(4)).features.dim
+    4
     """
 
     discount: float

@@ -1,4 +1,9 @@
-"""What is to be solved: observations per agent, the systems they average to, and ways to make them."""
+"""What is to be solved: observations per agent, the systems they average to, and ways to make them.
+
+>>> p = fl.problems.regression([(np.eye(2), [1.0, 2.0]), (np.eye(2), [3.0, 2.0])])
+>>> p.theta_star, p.theta_star_local.tolist()
+(array([2., 2.]), [[1.0, 2.0], [3.0, 2.0]])
+"""
 
 from . import features
 from .families import cartpoles, lakes, ring

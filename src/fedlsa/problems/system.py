@@ -113,6 +113,16 @@ class Problem(Displayed, ReadOnly):
     recipe : the constructor's name and arguments, from which the problem can be made again
 
     All arrays are read-only, those that are passed in too; laws and indices are checked.
+
+    >>> fl.problems.garnet(agents=4, states=5, features=2, seed=1)
+    Problem of 4 agents in dimension 2
+      made by              garnet(agents=4, states=5, actions=2, branching=2, features=2, discount=0.95,
+                           heterogeneous=True, perturbation=0.02, preset='paper', seed=1)
+      tables               4 with 20 rank-one observations
+      weights              0.25 each
+      sampling             IID(), Markov()
+      theta_star           [0.38776, -0.24061]
+      largest |xi_star_c|  0.075934
     """
 
     observations: RankOne | Dense

@@ -1,4 +1,11 @@
-"""What came out: labelled datasets over (seed, round), saved, loaded, run again, combined and summed up."""
+"""What came out: labelled datasets over (seed, round), saved, loaded, run again, combined and summed up.
+
+>>> p = fl.problems.garnet(agents=4, seed=1)
+>>> r = fl.simulate(p, fl.FedLSA(0.1, 10), rounds=5, seeds=2)
+>>> again = fl.simulate(**fl.results.arguments(r))
+>>> r.identical(again)
+True
+"""
 
 from .curve_files import save_curves
 from .dataset import assemble, method_label, recorded_rounds

@@ -87,6 +87,11 @@ def plan(
     Exact moments decide up to dimension 20 (32 for FedLSA); beyond it, the explicit theorems, whose promise may be far
     below what the run does: `basis` says which, and for theorems max_samples has no default. Where no observation is
     random (each site steps with its own means), FedLSA and SCAFFLSA are planned exactly in any dimension.
+
+    >>> p = fl.problems.garnet(agents=4, states=5, features=2, seed=1)
+    >>> plan = fl.plan(p, epsilon=0.1)
+    >>> plan.rounds, plan.rmse <= 0.1
+    (1, True)
     """
     name = checks.choice("method", method, METHODS)
     targets = {"epsilon": epsilon, "rounds": rounds, "samples": samples}
