@@ -65,7 +65,7 @@ def _axis(title: str, scale: str, limits: tuple[float, float] | None) -> dict[st
     if limits is None:
         return {**axis, "exponentformat": "power"}
     low, high = (math.log10(v) for v in limits)
-    axis |= {"range": (low, high), "exponentformat": "power"}
+    axis |= {"range": [low, high], "exponentformat": "power"}
     if high - low > 2:
         return {**axis, "dtick": 1}
     ticks = [k * 10.0**e for e in range(math.floor(low), math.ceil(high) + 1) for k in (1, 2, 5)]

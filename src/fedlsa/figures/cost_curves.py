@@ -114,7 +114,7 @@ def error_curves(
     for s, (colour, _, _) in zip(summaries, looks, strict=True):
         lines += s.diverged_lines(colour, ceiling)
     lines += _bias_lines(levels, lines, labels)
-    notes = [_seeds_note(summaries, band, "One seed: no band.", "Line: mean over {}. Band: from their {} to their {}.")]
+    notes = [_seeds_note(summaries, band, "One seed: no band.", "Line: mean over {seeds}. Band")]
     for s, label in zip(summaries, labels, strict=True):
         notes += s.divergence_notes(label)
     chart = Chart(lines, COSTS[x], x_scale=scale, ceiling=ceiling)
@@ -161,8 +161,7 @@ def exact_curves(
     ]
     lines += _bias_lines(levels, lines, labels)
     summaries = [summarise_seeds(r, band, x, size) for r in simulated]
-    one = "Thick: exact. Thin: one simulated seed."
-    many = "Thick: exact. Thin: mean over {}; tint: from their {} to their {}."
+    one, many = "Thick: exact. Thin: one simulated seed.", "Thick: exact. Thin: mean over {simulated}; tint"
     notes = [_seeds_note(summaries, band, one, many)] if summaries else []
     notes += _leaving_notes(exact, labels, departures)
     for s, i in zip(summaries, owners, strict=True):
@@ -207,11 +206,13 @@ def _bias_lines(levels: Sequence[float], lines: Sequence[Line], labels: Sequence
 
 
 def _seeds_note(summaries: Sequence[SeedSummary], band: tuple[float, float], one: str, several: str) -> str:
-    counts = sorted({s.seeds for s in summaries})
-    seeds = "simulated seeds" if several.startswith("Thick") else "seeds"
-    many = f"{counts[0]} {seeds}" if len(counts) == 1 else f"the {seeds}"
+    counts = {s.seeds for s in summaries}
+    if counts == {1}:
+        return one
+    many = str(*counts) if len(counts) == 1 else "the"
     low, high = (f"{100 * q:g}%" for q in band)
-    return one if counts == [1] else several.format(many, low, f"{high} quantile")
+    who = several.format(seeds=f"{many} seeds", simulated=f"{many} simulated seeds".removeprefix("the "))
+    return f"{who}: from their {low} to their {high} quantile."
 
 
 def _leaving_notes(exact: Sequence[xr.Dataset], labels: Sequence[str], left: Sequence[int | None]) -> list[str]:

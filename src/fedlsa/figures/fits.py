@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-SHARED, OWN = style.METHODS["SCAFFLSA"], style.OTHERS[1]
+ESTIMATE_COLOUR, SITE_COLOUR = style.METHODS["SCAFFLSA"], style.OTHERS[1]
 MAX_SCALE_RATIO = 30.0  # coefficients whose standard errors differ by more do not share a scale
 MAX_NAMED = 40  # so many coefficients can still be named
 WIDTH, HEADER = 7.6, 0.4  # of the figure and of its legend, in inches
 PARTS_HEIGHT, SITES_HEIGHT = 1.5, 3.1  # of the axes in the right column with their labels
 FIT_FIELDS = ("names", "theta", "standard_error", "confidence_interval", "error", "per_site")
 SITES = (("influence", "influence", "o", style.METHODS["FedLSA"]), ("noise", "noise", "^", style.METHODS["Scaffnew"]),
-         ("finite_data", "finite data", "s", SHARED))  # fmt: skip
+         ("finite_data", "finite data", "s", ESTIMATE_COLOUR))  # fmt: skip
 
 
 @checked
@@ -75,15 +75,15 @@ def _coefficients(axes: Axes, fit: Any, level: float) -> None:
     inside = (own >= low) & (own <= high)
     spread = 0.24 * np.linspace(-1, 1, len(own))[:, None] * (len(own) > 1)  # so that dots do not hide one another
     y = np.broadcast_to(row, own.shape) + spread
-    look: dict[str, Any] = {"linestyle": "none", "markeredgewidth": 0, "color": OWN, "zorder": 2}
+    look: dict[str, Any] = {"linestyle": "none", "markeredgewidth": 0, "color": SITE_COLOUR, "zorder": 2}
     axes.plot(own[inside], y[inside], "o", markersize=dot, alpha=0.65, label="site's own solution", **look)
     for edge, mark, beyond in ((low, "<", own < low), (high, ">", own > high)):
         out = np.flatnonzero(beyond.any(axis=0))
         axes.plot(np.full(len(out), edge), out, mark, markersize=4.5, clip_on=False, **look)
     thick = 2.2 if d <= MAX_NAMED else 1.2
-    axes.hlines(row, *interval.T, color=SHARED, linewidth=thick, zorder=4, label=f"{100 * level:g}% interval")
+    axes.hlines(row, *interval.T, color=ESTIMATE_COLOUR, linewidth=thick, zorder=4, label=f"{100 * level:g}% interval")
     axes.plot(
-        theta / unit, row, "D", color=SHARED, markersize=4.4 if d <= 12 else 3.4 if d <= MAX_NAMED else 2.2,
+        theta / unit, row, "D", color=ESTIMATE_COLOUR, markersize=4.4 if d <= 12 else 3.4 if d <= MAX_NAMED else 2.2,
         markeredgecolor="white", markeredgewidth=0.6 if d <= MAX_NAMED else 0, linestyle="none", zorder=5,
         label="shared estimate",
     )  # fmt: skip
@@ -118,7 +118,9 @@ def _parts(axes: Axes, error: dict[str, float]) -> None:
     names, values = list(error), np.array(list(error.values()))
     row = np.arange(len(names))
     drawn = np.where(np.isfinite(values), values, 0.0)  # data without noise have no standard errors to count in
-    axes.barh(row, drawn, height=0.62, color=[SHARED if n == "finite data" else OWN for n in names], zorder=3)
+    axes.barh(
+        row, drawn, height=0.62, color=[ESTIMATE_COLOUR if n == "finite data" else SITE_COLOUR for n in names], zorder=3
+    )
     for j, v, end in zip(row, values, drawn, strict=True):
         axes.annotate(
             f"{v:.2g}", (end, j), xytext=(3, 0), textcoords="offset points", va="center", fontsize=7, color=style.SOFT

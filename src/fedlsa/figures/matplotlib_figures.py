@@ -233,12 +233,9 @@ def save(figure: Figure, path: str | os.PathLike[str], *, command: str | None = 
 
 
 def _metadata(kind: str, description: str, command: str | None) -> dict[str, str | None]:
-    maker = f"fedlsa {version('fedlsa')}"
-    if kind == "png":
-        entries = {"Software": maker, "Description": description, "Source": command}
-    elif kind == "pdf":
-        entries = {"Creator": maker, "Subject": description, "Keywords": command, "CreationDate": None}
-    else:
-        entries = {"Creator": maker, "Description": description, "Source": command, "Date": None}
-    dates = {"CreationDate", "Date"}  # None takes a date out
-    return {k: v for k, v in entries.items() if v or k in dates}
+    """Who made it, from what, by which command, under the names of the format; a date that is None is left out."""
+    names = {"pdf": ("Creator", "Subject", "Keywords"), "svg": ("Creator", "Description", "Source")}
+    maker, about, source = names.get(kind, ("Software", "Description", "Source"))
+    entries = {maker: f"fedlsa {version('fedlsa')}", about: description, source: command}
+    dates = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}
+    return {**{name: text for name, text in entries.items() if text}, **dates.get(kind, {})}
