@@ -9,7 +9,7 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.errors import PrecisionError
-from fedlsa.theory import fedlsa, many_rounds, method_errors, stationary_pairs, trajectories
+from fedlsa.theory import local_steps, many_rounds, method_errors, stationary_pairs, trajectories
 from fedlsa.theory.noiseless import Modes, Powers, modes_of
 
 METHODS = (fl.FedLSA(0.1, 1), fl.SCAFFLSA(0.1, 1), fl.SCAFFLSA(0.1, 3), fl.Scaffnew(0.1, 0.4))
@@ -56,9 +56,9 @@ def test_a_negative_variance_is_refused_unless_it_is_rounding(monkeypatch, by, r
     start = problem.theta_star + 1
     m = fl.theory.moments(problem)
     law = method_errors.MethodErrors(m, "fedlsa", np.zeros(2))
-    monkeypatch.setattr(fedlsa, "curve", lambda step, v, t: (np.zeros((len(t), 2)), np.full(len(t), -by)))
-    real = fedlsa.limit
-    monkeypatch.setattr(fedlsa, "limit", lambda step: replace(real(step), covariance=np.diag([1.0, -by])))
+    monkeypatch.setattr(local_steps, "fedlsa_curve", lambda step, v, t: (np.zeros((len(t), 2)), np.full(len(t), -by)))
+    real = local_steps.fedlsa_limit
+    monkeypatch.setattr(local_steps, "fedlsa_limit", lambda step: replace(real(step), covariance=np.diag([1.0, -by])))
     if not refused:
         assert (fl.theory.exact(problem, a, 30, start)["variance"].values == 0).all()
         assert fl.theory.stationary(problem, a).variance == 1

@@ -35,12 +35,11 @@ ONE_OUTCOME = fl.problems.from_observations([([1.0], A[None], np.ones((1, 2))) f
 def test_a_curve_names_the_first_row_that_suits_it(row, problem, a, rounds, sampling):
     found = fl.theory.exact(problem, a, rounds, sampling=sampling, record=[0, rounds])
     assert found.attrs["route"] == CURVES[row].name
-    name = type(a).__name__
-    assert name in CURVES[row].methods
-    assert CURVES[row].sampling == ("i.i.d." if isinstance(sampling, fl.IID) else "Markov")
+    assert isinstance(a, CURVES[row].methods)
+    assert isinstance(sampling, CURVES[row].sampling)
 
 
-@pytest.mark.parametrize("row", [*CURVES, *LIMITS], ids=lambda row: f"{row.name}, {row.methods}")
+@pytest.mark.parametrize("row", [*CURVES, *LIMITS], ids=lambda row: f"{row.name}, {row.routine}")
 def test_every_row_names_a_routine_that_exists(row):
     module, name = row.routine.split(".")
     assert hasattr(importlib.import_module(f"fedlsa.theory.{module}"), name)

@@ -23,7 +23,7 @@ from ..checks import Floats
 from ..errors import TheoryWarning
 from ..problems import Problem
 from ..sampling import IID, Markov, Sampling
-from ..theory import fedlsa
+from ..theory import local_steps
 from ..theory.controlled import controlled_round
 from ..theory.local_steps import repeated
 from ..theory.moments import moments
@@ -149,7 +149,7 @@ def law(settings: Settings, how: How) -> xr.Dataset:
     m, eta = moments(p), settings["step_size"]
     u = np.ones(m.dim)  # where `simulate` begins
     if isinstance(a, FedLSA):
-        whole, v = repeated(fedlsa.round_map(m, eta, a.local_steps, -m.xi_star).steps, T), np.append(u, 1.0)
+        whole, v = repeated(local_steps.fedlsa_round(m, eta, a.local_steps, -m.xi_star).steps, T), np.append(u, 1.0)
         u, U = (whole.M[0] @ v)[:-1], smat(whole.D[0] @ v @ v, m.dim)
     else:
         pairs = pair_map(controlled_round(m, a, eta))

@@ -1,9 +1,9 @@
 """Exact expected error of every method, without simulation: E[theta_t] and E||theta_t - theta_star||^2 per round.
 
 For i.i.d. observations from finite tables a round is a random linear map, so first and second moments obey linear
-recursions (theory/fedlsa.py, theory/controlled.py); along trajectories so do moments indexed by the state of a chain
-(theory/trajectories). What the recursions do not cover is refused; where moments are closed by an approximation, the
-result says so and carries an estimate of its error.
+recursions; along trajectories so do moments indexed by the state of a chain. theory/routes.py says which way they are
+computed. What the recursions do not cover is refused; where moments are closed by an approximation, the result says so
+and carries an estimate of its error.
 """
 
 from __future__ import annotations

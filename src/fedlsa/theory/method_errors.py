@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ..algorithms import METHODS, SCAFFLSA, Algorithm, FedLSA, Scaffnew
 from ..checks import Floats
 from ..errors import PrecisionError
-from . import fedlsa, krylov, noiseless, stationary_pairs, tuning
+from . import krylov, local_steps, noiseless, stationary_pairs, tuning
 from .exact import exact
 from .linear import contracts, not_negative
 from .moments import Moments
@@ -48,10 +48,10 @@ class MethodErrors:
         if self.noiseless and H == 1:
             yield from accumulate((self._single_steps(eta, t) for t in (T, T + 1)), max)
         elif self.name == "fedlsa" or H == 1:  # with one local step all methods are FedLSA
-            step = fedlsa.round_map(self.m, eta, H, -self.m.xi_star)
+            step = local_steps.fedlsa_round(self.m, eta, H, -self.m.xi_star)
             at = self._fedlsa(step, [T, T + 1], eta * H)
             yield from accumulate(at, max)
-            end = fedlsa.limit(step)
+            end = local_steps.fedlsa_limit(step)
             yield max(*at, float(end.mean @ end.mean + np.trace(end.covariance)) if end.stable else math.inf)
         else:
             step_of_all, worst = round_on_pairs(self.m, METHODS[self.name].with_steps(eta, H), eta), 0.0
@@ -83,9 +83,9 @@ class MethodErrors:
         if self.noiseless:
             with np.errstate(all="ignore"):
                 return _first_below(partial(self._single_steps, eta), target, most) if eta < self.edge else None
-        step = fedlsa.round_map(self.m, eta, 1, -self.m.xi_star)
+        step = local_steps.fedlsa_round(self.m, eta, 1, -self.m.xi_star)
         try:
-            end = fedlsa.limit(step)
+            end = local_steps.fedlsa_limit(step)
         except PrecisionError:  # of a system so badly conditioned that no number of rounds will do
             return None
         if not (end.stable and float(np.trace(end.covariance) + end.mean @ end.mean) < target):
@@ -96,13 +96,13 @@ class MethodErrors:
         """The first of T rounds at whose end the error is at most `target`, T if it is none before; without noise."""
         with np.errstate(all="ignore"):
             if self.name == "fedlsa" or H == 1:
-                each = self._each_mean(fedlsa.round_map(self.m, eta, H, -self.m.xi_star).mean)
+                each = self._each_mean(local_steps.fedlsa_round(self.m, eta, H, -self.m.xi_star).mean)
             else:
                 each = self._each_round(round_on_pairs(self.m, METHODS[self.name].with_steps(eta, H), eta))
             return next((t for t, error in enumerate(islice(each, T - 1), 1) if error <= target), T)
 
-    def _fedlsa(self, step: fedlsa.FedLSARound, rounds: list[int], length: float) -> list[float]:
-        mean, variance = fedlsa.curve(step, self.start, np.array(rounds))
+    def _fedlsa(self, step: local_steps.FedLSARound, rounds: list[int], length: float) -> list[float]:
+        mean, variance = local_steps.fedlsa_curve(step, self.start, np.array(rounds))
         return [self._checked(float(u @ u + v), length) for u, v in zip(mean, variance, strict=True)]
 
     def _single_steps(self, eta: float, t: int) -> float:

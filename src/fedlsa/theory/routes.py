@@ -15,11 +15,11 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..algorithms import Algorithm, FedLSA, PowerStep
+from ..algorithms import SCAFFLSA, Algorithm, FedLSA, PowerStep, Scaffnew
 from ..checks import Floats
 from ..problems import Problem
 from ..sampling import IID, Markov, Sampling
-from . import fedlsa, many_rounds, trajectories, tuning
+from . import local_steps, many_rounds, trajectories, tuning
 from .moments import Moments
 from .noiseless import NoiselessMap
 from .pairs import PairMap, round_on_pairs
@@ -59,7 +59,7 @@ class CurveRequest:
         return self._each(partial(round_on_pairs, self.moments, self.algorithm))
 
     @cached_property
-    def rounds_of_fedlsa(self) -> Callable[[int], fedlsa.FedLSARound]:
+    def rounds_of_fedlsa(self) -> Callable[[int], local_steps.FedLSARound]:
         """What each round of FedLSA does. Control variates that never change go with tables: as many as needed."""
         m, a, x = self.moments, self.algorithm, self.x
         assert isinstance(a, FedLSA)
@@ -69,7 +69,7 @@ class CurveRequest:
             t = m.table
             m = replace(m, A_bar=m.A_bar[t], b_bar=m.b_bar[t], noise=m.noise[t], table=np.arange(len(t)))
         taking_part = a.taking_part(m.n_agents)
-        return self._each(lambda eta: fedlsa.round_map(m, eta, a.local_steps, x, taking_part))
+        return self._each(lambda eta: local_steps.fedlsa_round(m, eta, a.local_steps, x, taking_part))
 
     def _each(self, at: Callable[[float], _Round]) -> Callable[[int], _Round]:
         """Round t from what a round does at a step size; the same object as long as the step size is the same."""
@@ -100,22 +100,24 @@ class Route:
     """One row: for which methods, sampling, sizes and noise which routine serves, at what cost and with what error."""
 
     name: str
-    methods: str
-    sampling: str
+    methods: tuple[type[Algorithm], ...]
     case: str
     routine: str
     cost: str
     error: str
-    suits: Callable[[CurveRequest], bool] = lambda asked: False
+    sampling: type[Sampling] = IID
+    suits: Callable[[CurveRequest], bool] = lambda asked: True
     curve: Callable[[CurveRequest], ExactCurve | None] = lambda asked: None
 
 
 def compute(asked: CurveRequest) -> ExactCurve:
     """The curve by the first row that suits and vouches for it."""
-    for route in CURVES:
-        if route.suits(asked) and (curve := route.curve(asked)) is not None:
-            return replace(curve, route=route.name)
-    raise AssertionError("the last rows suit everything that the checks let through")
+    for row in CURVES:
+        right = isinstance(asked.algorithm, row.methods) and isinstance(asked.sampling, row.sampling)
+        if right and row.suits(asked) and (curve := row.curve(asked)) is not None:
+            return replace(curve, route=row.name)
+    assert asked.problem is not None  # for independent observations there is a row
+    raise trajectories.too_large(asked.problem, asked.algorithm)
 
 
 def table() -> str:
@@ -123,19 +125,20 @@ def table() -> str:
     lines = ["| result | route | methods | sampling | case | routine | cost | error |", "|" + "---|" * 8]
     for result, rows in (("curve", CURVES), ("limit", LIMITS)):
         for r in rows:
-            cells = (result, r.name, r.methods, r.sampling, r.case, f"`theory.{r.routine}`", r.cost, r.error)
+            methods = ", ".join(method.__name__ for method in r.methods)
+            cells = (result, r.name, methods, r.sampling.__name__, r.case, f"`theory.{r.routine}`", r.cost, r.error)
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def _by_powers(asked: CurveRequest) -> ExactCurve:
-    return ExactCurve(*fedlsa.curve(asked.rounds_of_fedlsa(0), asked.u, asked.recorded))
+    return ExactCurve(*local_steps.fedlsa_curve(asked.rounds_of_fedlsa(0), asked.u, asked.recorded))
 
 
 def _by_fedlsa_rounds(asked: CurveRequest) -> ExactCurve:
     after = asked.algorithm.average_after
     after = asked.last + 1 if after is None else after
-    return ExactCurve(*fedlsa.averaged_curve(asked.rounds_of_fedlsa, asked.u, after, asked.recorded))
+    return ExactCurve(*local_steps.averaged_curve(asked.rounds_of_fedlsa, asked.u, after, asked.recorded))
 
 
 def _by_krylov(asked: CurveRequest) -> ExactCurve | None:
@@ -168,107 +171,73 @@ def _by_chains(asked: CurveRequest, closed: bool) -> ExactCurve:
     return ExactCurve(*found)
 
 
-def _independent(asked: CurveRequest, fedlsa: bool) -> bool:
-    return not isinstance(asked.sampling, Markov) and isinstance(asked.algorithm, FedLSA) == fedlsa
-
-
-CONTROLLED = "SCAFFLSA, Scaffnew"
+CONTROLLED = (SCAFFLSA, Scaffnew)
 CURVES = (
     Route(
         "powers of a round",
-        methods="FedLSA",
-        sampling="i.i.d.",
-        case="constant step size; without noise the means alone, in any dimension",
-        routine="fedlsa.curve",
-        cost="K d^6 log H + d^6 log T; without noise K d^3 + d^3 log T",
-        error="rounding",
-        suits=lambda asked: _independent(asked, fedlsa=True) and asked.steady,
+        (FedLSA,),
+        "constant step size; without noise the means alone, in any dimension",
+        "local_steps.fedlsa_curve",
+        "K d^6 log H + d^6 log T; without noise K d^3 + d^3 log T",
+        "rounding",
+        suits=lambda asked: asked.steady,
         curve=_by_powers,
     ),
     Route(
         "round by round",
-        methods="FedLSA",
-        sampling="i.i.d.",
-        case="averaged iterates, decreasing step sizes",
-        routine="fedlsa.averaged_curve",
-        cost="d^4 T; for each step size K d^6 log H",
-        error="rounding",
-        suits=lambda asked: _independent(asked, fedlsa=True),
+        (FedLSA,),
+        "averaged iterates, decreasing step sizes",
+        "local_steps.averaged_curve",
+        "d^4 T; for each step size K d^6 log H",
+        "rounding",
         curve=_by_fedlsa_rounds,
     ),
     Route(
         "Krylov spaces",
-        methods=CONTROLLED,
-        sampling="i.i.d.",
-        case=f"constant step size, more than {tuning.KRYLOV_FROM} rounds, noise, a limit that is known well",
-        routine="many_rounds.krylov_curve",
-        cost="K d^6 log H + some 100 times K^2 d^3",
-        error=f"{tuning.CURVE_ACCURACY:.0e}, by its residual; else the next row",
-        suits=lambda asked: _independent(asked, fedlsa=False) and asked.steady and asked.last > tuning.KRYLOV_FROM,
+        CONTROLLED,
+        f"constant step size, more than {tuning.KRYLOV_FROM} rounds, noise, a limit that is known well",
+        "many_rounds.krylov_curve",
+        "K d^6 log H + some 100 times K^2 d^3",
+        f"{tuning.CURVE_ACCURACY:.0e}, by its residual; else the next row",
+        suits=lambda asked: asked.steady and asked.last > tuning.KRYLOV_FROM,
         curve=_by_krylov,
     ),
     Route(
         "round by round",
-        methods=CONTROLLED,
-        sampling="i.i.d.",
-        case="any; SCAFFLSA without noise by the means alone, in any dimension",
-        routine="many_rounds.one_by_one",
-        cost="K^2 d^3 T; for each step size K d^6 log H; without noise K d^2 T",
-        error="rounding",
-        suits=lambda asked: _independent(asked, fedlsa=False),
+        CONTROLLED,
+        "any; SCAFFLSA without noise by the means alone, in any dimension",
+        "many_rounds.one_by_one",
+        "K^2 d^3 T; for each step size K d^6 log H; without noise K d^2 T",
+        "rounding",
         curve=_by_rounds,
     ),
     Route(
         "states of chains",
-        methods=f"FedLSA, {CONTROLLED}",
-        sampling="Markov",
-        case=f"one agent, or S^N (size of all states)^2 at most {tuning.MAX_PRODUCT_MOMENTS}",
-        routine="trajectories.product",
-        cost="T S^N (N d)^2 times S d^2; Scaffnew: times the terms of a sum over lengths",
-        error="rounding",
+        (FedLSA, *CONTROLLED),
+        f"one agent, or S^N times the joint size squared at most {tuning.MAX_PRODUCT_MOMENTS}",
+        "trajectories.product",
+        "T S^N (N d)^2 times S d^2; Scaffnew: times the terms of a sum over lengths",
+        "rounding",
+        sampling=Markov,
         suits=lambda asked: asked.problem is not None and trajectories.fits(asked.problem, asked.algorithm),
         curve=partial(_by_chains, closed=False),
     ),
     Route(
         "pairs of agents",
-        methods="FedLSA",
-        sampling="Markov",
-        case="larger; exact for two agents",
-        routine="trajectories.closure",
-        cost="T N^2 S^2 d^3, and T N S^2 d^4",
-        error="estimated: `mse_error`",
-        suits=lambda asked: True,
+        (FedLSA,),
+        "larger; exact for two agents",
+        "trajectories.closure",
+        "T N^2 S^2 d^3 + T N S^2 d^4",
+        "estimated: `mse_error`",
+        sampling=Markov,
         curve=partial(_by_chains, closed=True),
     ),
 )
+_REFINED, _RESIDUAL = "estimated by one refinement", "its residual"
 LIMITS = (
-    Route("linear system", "FedLSA", "i.i.d.", "constant step size", "fedlsa.limit", "K d^6 log H", "one refinement"),
-    Route("means", "FedLSA", "i.i.d.", "no noise, any dimension", "fedlsa.limit", "K d^3", "one refinement"),
-    Route(
-        "lyapunov",
-        CONTROLLED,
-        "i.i.d.",
-        "rounds of known length with all agents",
-        "lyapunov.lyapunov",
-        "K^2 d^3 for each of a few steps",
-        "residual",
-    ),
-    Route(
-        "krylov",
-        CONTROLLED,
-        "i.i.d.",
-        "a space fits into memory",
-        "krylov.Krylov",
-        "some 100 times K^2 d^3",
-        "residual",
-    ),
-    Route(
-        "dense",
-        CONTROLLED,
-        "i.i.d.",
-        "few groups in few dimensions",
-        "stationary_pairs.limit",
-        "K^6 d^6",
-        "one refinement",
-    ),
+    Route("linear system", (FedLSA,), "noise", "local_steps.fedlsa_limit", "K d^6 log H", _REFINED),
+    Route("means", (FedLSA,), "no noise, any dimension", "local_steps.fedlsa_limit", "K d^3", _REFINED),
+    Route("lyapunov", CONTROLLED, "all agents, known lengths", "lyapunov.lyapunov", "a few times K^2 d^3", _RESIDUAL),
+    Route("krylov", CONTROLLED, "a space fits into memory", "krylov.Krylov", "some 100 times K^2 d^3", _RESIDUAL),
+    Route("dense", CONTROLLED, "few groups and dimensions", "stationary_pairs.limit", "K^6 d^6", _REFINED),
 )

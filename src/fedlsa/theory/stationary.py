@@ -17,7 +17,7 @@ from ..formatting import Displayed
 from ..frozen import ReadOnly
 from ..problems import Problem
 from ..sampling import IID
-from . import fedlsa, stationary_pairs, tuning
+from . import local_steps, stationary_pairs, tuning
 from .controlled import controlled_round
 from .exact import check_method, round_length
 from .linear import contracts, not_negative
@@ -68,8 +68,8 @@ def stationary(problem: Problem | Moments, algorithm: Algorithm) -> Stationary:
     u, rate, lost = np.zeros(m.dim), lambda: radius(m, algorithm), m.check_digits(eta)
     with np.errstate(over="ignore", invalid="ignore"):
         step = _round(m, algorithm, eta)
-        if isinstance(step, fedlsa.FedLSARound):
-            end, route = fedlsa.limit(step), "means" if step.noise is None else "linear system"
+        if isinstance(step, local_steps.FedLSARound):
+            end, route = local_steps.fedlsa_limit(step), "means" if step.noise is None else "linear system"
             u, covariance, error = end.mean, end.covariance, end.error
         else:
             found = stationary_pairs.limit(step)
@@ -89,13 +89,17 @@ def radius(problem: Problem | Moments, algorithm: Algorithm) -> float:
     m, eta = _checked(problem, algorithm)
     with np.errstate(over="ignore", invalid="ignore"):
         step = _round(m, algorithm, eta)
-        return fedlsa.radius(step) if isinstance(step, fedlsa.FedLSARound) else stationary_pairs.radius(step)
+        return (
+            local_steps.fedlsa_radius(step)
+            if isinstance(step, local_steps.FedLSARound)
+            else stationary_pairs.radius(step)
+        )
 
 
-def _round(m: Moments, a: Algorithm, eta: float) -> fedlsa.FedLSARound | PairMap:
+def _round(m: Moments, a: Algorithm, eta: float) -> local_steps.FedLSARound | PairMap:
     if not isinstance(a, FedLSA):
         return pair_map(controlled_round(m, a, eta))
-    return fedlsa.round_map(m, eta, a.local_steps, -m.xi_star, a.taking_part(m.n_agents))
+    return local_steps.fedlsa_round(m, eta, a.local_steps, -m.xi_star, a.taking_part(m.n_agents))
 
 
 def _stable(m: Moments, a: Algorithm, eta: float) -> bool:
@@ -103,7 +107,7 @@ def _stable(m: Moments, a: Algorithm, eta: float) -> bool:
     with np.errstate(all="ignore"):
         try:
             step = _round(m, a, eta)
-            return contracts(step.own) if isinstance(step, fedlsa.FedLSARound) else stationary_pairs.settles(step)
+            return contracts(step.own) if isinstance(step, local_steps.FedLSARound) else stationary_pairs.settles(step)
         except np.linalg.LinAlgError:
             return False
 

@@ -26,7 +26,7 @@ from .product import JointLayout
 
 EXACT, PRODUCT, CLOSURE = "exact", "exact on the product of chains", "closure over pairs of agents"
 
-__all__ = ["CLOSURE", "EXACT", "PRODUCT", "check", "curve", "fits"]
+__all__ = ["check", "curve", "fits", "too_large"]
 
 
 def curve(
@@ -49,13 +49,6 @@ def curve(
     steady = bool((etas == etas[0]).all())
     maps = _maps(problem, algorithm, sampling.thin, None if layout.controlled else xi)
     if closed:
-        if not isinstance(algorithm, FedLSA):
-            most, name = tuning.MAX_PRODUCT_MOMENTS, type(algorithm).__name__
-            raise ArgumentError(
-                f"the product of the chains must have at most {most} moments for {name} with "
-                f"sampling=Markov(); got {_product_size(problem, layout)} (fewer agents, states or features "
-                "would do; the closure over pairs of agents is for FedLSA, and simulate is for all)"
-            )
         mean, mse, error = closure.curve(laws, u, w, lambda t: maps(float(etas[t])), steady, recorded)
         if N == 2:  # nothing is left out: pairs of agents are all that there is
             return mean, _variance(mean, mse), None, None, PRODUCT
@@ -80,6 +73,16 @@ def fits(problem: Problem, algorithm: Algorithm) -> bool:
     """Whether the product of the chains is small enough."""
     small = _product_size(problem, _layout(problem, algorithm)) <= tuning.MAX_PRODUCT_MOMENTS
     return small or problem.n_agents == 1
+
+
+def too_large(problem: Problem, algorithm: Algorithm) -> ArgumentError:
+    """The error of those that do not fit, where there is no closure."""
+    most, size = tuning.MAX_PRODUCT_MOMENTS, _product_size(problem, _layout(problem, algorithm))
+    return ArgumentError(
+        f"the product of the chains must have at most {most} moments for {type(algorithm).__name__} with "
+        f"sampling=Markov(); got {size} (fewer agents, states or features would do; the closure over pairs of agents "
+        "is for FedLSA, and simulate is for all)"
+    )
 
 
 def _layout(problem: Problem, algorithm: Algorithm) -> JointLayout:
