@@ -17,7 +17,7 @@ import fedlsa as fl
 from fedlsa.explore import answers
 from fedlsa.explore.answers import Question
 from fedlsa.explore.page_settings import METHODS, PageSettings
-from fedlsa.explore.pool import LONG, QUICK, Pool
+from fedlsa.explore.pool import LONG_LANE, QUICK_LANE, Pool
 
 PATIENCE = 60  # seconds after which a test gives up on another process
 RING = PageSettings(agents=3, noise=0.3, local_steps=10, rounds=12, seeds=4)
@@ -42,13 +42,13 @@ def eventually(condition):
     raise AssertionError("it did not happen")
 
 
-def one(pool, function, *arguments, lane=QUICK, topic="one"):
+def one(pool, function, *arguments, lane=QUICK_LANE, topic="one"):
     """The last answer to one question."""
     *_, last = pool.ask("me", topic, [(function, arguments)], lane=lane)
     return last.kind, last.value
 
 
-def begun(pool, path, function=ask.patience, topic="slow", lane=QUICK):
+def begun(pool, path, function=ask.patience, topic="slow", lane=QUICK_LANE):
     """The answers to a question that would take a minute, after it has begun."""
     found = pool.ask("me", topic, [(function, (str(path),))], lane=lane)
     pid = int(eventually(lambda: path.exists() and path.read_text()))
@@ -66,7 +66,7 @@ def test_answers_come_from_another_process(pool):
     kind, pid = one(pool, ask.process)
     assert kind == "done"
     assert pid != os.getpid()
-    assert one(pool, ask.fresh, next(new), lane=LONG)[1][0] != pid
+    assert one(pool, ask.fresh, next(new), lane=LONG_LANE)[1][0] != pid
 
 
 def test_each_of_several_questions_is_answered_under_its_index(pool):
@@ -118,9 +118,9 @@ def test_of_many_settings_that_a_slider_passes_only_the_last_is_answered(pool, t
 
 def test_a_spare_stands_by_and_takes_the_place_of_a_process_that_is_killed(pool, tmp_path):
     spare = pool.spare.process.pid
-    _, pid = begun(pool, tmp_path / "slow", lane=LONG)
+    _, pid = begun(pool, tmp_path / "slow", lane=LONG_LANE)
     pool.drop("me", "slow")
-    assert one(pool, ask.fresh, next(new), lane=LONG)[1][0] == spare
+    assert one(pool, ask.fresh, next(new), lane=LONG_LANE)[1][0] == spare
     assert pool.spare.process.pid not in (spare, pid)
 
 
@@ -137,7 +137,7 @@ def test_other_topics_and_other_pages_are_left_alone(pool, tmp_path):
 
 
 def test_long_work_does_not_keep_quick_questions_waiting(pool, tmp_path):
-    old, pid = begun(pool, tmp_path / "slow", lane=LONG)
+    old, pid = begun(pool, tmp_path / "slow", lane=LONG_LANE)
     kind, (quick, _) = one(pool, ask.fresh, next(new))
     assert (kind, quick != pid) == ("done", True)
     pool.drop("me", "slow")
@@ -191,7 +191,7 @@ def test_a_pause_is_told_once(pool, tmp_path):
 
 def test_a_simulation_tells_its_progress_and_stops_when_dropped(pool):
     s = PageSettings(agents=3, noise=0.3, local_steps=1000, rounds=100_000, seeds=1000)  # far beyond anybody's patience
-    found = pool.ask("me", "runs", [(answers.simulations, (Question.of(s),))], lane=LONG)
+    found = pool.ask("me", "runs", [(answers.simulations, (Question.of(s),))], lane=LONG_LANE)
     told = next(found)
     while told.value[0] == 0:  # until the engine is at work
         assert told.kind == "progress"
@@ -199,7 +199,7 @@ def test_a_simulation_tells_its_progress_and_stops_when_dropped(pool):
     assert 0 < told.value[0] < told.value[1]
     pool.drop("me", "runs")
     assert {a.kind for a in found} <= {"progress"}
-    assert one(pool, ask.fresh, next(new), lane=LONG)[0] == "done"
+    assert one(pool, ask.fresh, next(new), lane=LONG_LANE)[0] == "done"
 
 
 def test_what_was_answered_before_is_answered_at_once(pool, tmp_path):

@@ -21,7 +21,7 @@ from typing import Any
 
 from ..errors import FedLSAError
 
-QUICK, LONG = "quick", "long"
+QUICK_LANE, LONG_LANE = "quick", "long"
 SESSION = "session_id"  # marimo's name for an open page, in the address of its websocket
 GRACE = 0.5  # seconds in which a quick question that nobody wants any more may still end by itself
 REMEMBERED = 64  # answers
@@ -62,17 +62,22 @@ class Pool:
 
     def __init__(self, quick: int = 2, long: int = 1, warm: Callable[[], None] | None = None) -> None:
         self._lock, self._warm = threading.RLock(), warm
-        self._waiting: dict[str, list[_Asked]] = {QUICK: [], LONG: []}
+        self._waiting: dict[str, list[_Asked]] = {QUICK_LANE: [], LONG_LANE: []}
         self._memory: OrderedDict[Computation, Any] = OrderedDict()
         self._sessions: dict[str, int] = {}  # pages open in a name; who never connected may ask
         self._closed, self._stillborn = False, 0
         for name in THREADS:  # processes compute with one thread each: there are as many as is good for the machine
             os.environ.setdefault(name, "1")
-        self.workers = [_Worker(self, lane) for lane in [QUICK] * quick + [LONG] * long]
-        self.spare = _Worker(self, QUICK)
+        self.workers = [_Worker(self, lane) for lane in [QUICK_LANE] * quick + [LONG_LANE] * long]
+        self.spare = _Worker(self, QUICK_LANE)
 
     def ask(
-        self, session: str, topic: str, questions: Sequence[Computation], lane: str = QUICK, pause: float | None = None
+        self,
+        session: str,
+        topic: str,
+        questions: Sequence[Computation],
+        lane: str = QUICK_LANE,
+        pause: float | None = None,
     ) -> Iterator[Answer]:
         """Answers as they come, until all are there or a newer question of this session on this topic drops them.
 
@@ -111,7 +116,7 @@ class Pool:
                 if w.asked is not None and not w.unwanted and meant(w.asked):
                     w.asked.reply("dropped")
                     w.unwanted = True
-                    threading.Timer(0 if w.lane == LONG else GRACE, self._give_up, (w, w.asked)).start()
+                    threading.Timer(0 if w.lane == LONG_LANE else GRACE, self._give_up, (w, w.asked)).start()
 
     def connect(self, session: str) -> None:
         """A page is open in this name."""
@@ -133,7 +138,7 @@ class Pool:
         with self._lock:
             self._closed = True
             running = [w.asked for w in self.workers if w.asked is not None]
-            for asked in [*self._waiting[QUICK], *self._waiting[LONG], *running]:
+            for asked in [*self._waiting[QUICK_LANE], *self._waiting[LONG_LANE], *running]:
                 asked.reply("dropped")
             for w in [*self.workers, self.spare]:
                 w.process.kill()
@@ -156,7 +161,7 @@ class Pool:
         """The spare takes a worker's place; another spare starts."""
         self.spare.lane = worker.lane
         self.workers[self.workers.index(worker)] = self.spare
-        self.spare = _Worker(self, QUICK)
+        self.spare = _Worker(self, QUICK_LANE)
         self._hand_out()
 
     def heard(self, worker: _Worker, kind: str, value: Any) -> None:
@@ -185,11 +190,11 @@ class Pool:
                 worker.asked.reply("failed", ENDED)
             self._stillborn += not worker.began
             if self._stillborn > MAX_STILLBORN:  # whatever keeps it from starting would keep the next from it too
-                for asked in [*self._waiting[QUICK], *self._waiting[LONG]]:
+                for asked in [*self._waiting[QUICK_LANE], *self._waiting[LONG_LANE]]:
                     asked.reply("failed", NO_PROCESS)
-                self._waiting = {QUICK: [], LONG: []}
+                self._waiting = {QUICK_LANE: [], LONG_LANE: []}
             elif worker is self.spare:
-                self.spare = _Worker(self, QUICK)
+                self.spare = _Worker(self, QUICK_LANE)
             else:
                 self._replace(worker)
 
@@ -249,7 +254,7 @@ def _answer_all(line: connection.Connection, warm: Callable[[], None] | None) ->
     yielding = False
     while True:
         lane, function, arguments = line.recv()
-        if lane == LONG and not yielding and hasattr(os, "nice"):
+        if lane == LONG_LANE and not yielding and hasattr(os, "nice"):
             yielding = bool(os.nice(10))  # others, and the browser, go first
         kind, value = _answer(line, function, arguments)
         try:

@@ -17,7 +17,7 @@ from ..theory.planner import Plan
 from . import answers
 from .answers import Curve, Question
 from .page_settings import METHODS, PageSettings
-from .pool import LONG, Pool
+from .pool import LONG_LANE, Pool
 
 ORDER = ("FedLSA", "Scaffnew", "SCAFFLSA")  # two processes are then busy for the same time
 TOGETHER = 0.2  # seconds within which curves that arrive are drawn together
@@ -128,7 +128,7 @@ def limits(pool: Pool, session: str, state: Curves, put: Put) -> None:
     assert state.question is not None
     q = state.question.without("step_size", "rounds", "seeds", "scale")
     asked = [n for n in METHODS if n in state.shown]
-    for a in pool.ask(session, "limits", [(answers.limit, (q, n)) for n in asked], lane=LONG, pause=TOGETHER):
+    for a in pool.ask(session, "limits", [(answers.limit, (q, n)) for n in asked], lane=LONG_LANE, pause=TOGETHER):
         if a.kind != "pause":
             found = a.value if a.kind == "done" else math.nan
             state = replace(state, limits={**state.limits, asked[a.index]: found})
@@ -140,7 +140,7 @@ def runs(pool: Pool, session: str, q: Question, put: Put) -> None:
     """A simulation with its progress."""
     put(Runs(q, done=0.0))
     last = 0.0
-    for a in pool.ask(session, "runs", [(answers.simulations, (q,))], lane=LONG):
+    for a in pool.ask(session, "runs", [(answers.simulations, (q,))], lane=LONG_LANE):
         if a.kind == "done":
             put(Runs(q, tuple(a.value)))
             return
@@ -165,7 +165,7 @@ def plans(pool: Pool, session: str, q: Question, s: PageSettings, wanted: Wanted
     q, epsilon = plan_question(q), s.epsilon
     state = Plans(q, s, busy="Looking for the cheapest run of each method …")
     put(state)
-    for a in pool.ask(session, "plans", [(answers.plan, (q, epsilon, n)) for n in METHODS], lane=LONG):
+    for a in pool.ask(session, "plans", [(answers.plan, (q, epsilon, n)) for n in METHODS], lane=LONG_LANE):
         name = METHODS[a.index]
         if a.kind == "failed" or isinstance(a.value, str):
             state = replace(state, refused={**state.refused, name: a.value})
@@ -176,7 +176,7 @@ def plans(pool: Pool, session: str, q: Question, s: PageSettings, wanted: Wanted
         return  # another question has come
     state = replace(state, busy="Looking for the trade-off between communications and observations …")
     put(state)
-    for a in pool.ask(session, "plans", [(answers.trade_off, (q, epsilon, n)) for n in state.found], lane=LONG):
+    for a in pool.ask(session, "plans", [(answers.trade_off, (q, epsilon, n)) for n in state.found], lane=LONG_LANE):
         if a.kind == "done":
             state = replace(state, points=(*state.points, *a.value))
             put(state)
