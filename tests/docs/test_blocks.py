@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from fedlsa.cli.commands import app
+from fedlsa.cli.command_line import app
 
 ROOT = Path(__file__).parents[2]
 PAGES = {

@@ -14,7 +14,7 @@ import typer
 
 import fedlsa as fl
 from fedlsa.cli import main
-from fedlsa.cli.commands import app
+from fedlsa.cli.command_line import app
 from fedlsa.network.folder.setup import init
 
 PROBLEM = ("--agents", "3", "--states", "5", "--features", "2")

@@ -507,5 +507,7 @@ def test_options_of_a_run_are_checked_together():
 
 
 def test_the_command_line_loads_neither_flower_nor_cryptography():
-    script = "import sys, fedlsa.cli.commands; sys.exit(bool({'flwr', 'cryptography', 'uvicorn'} & set(sys.modules)))"
+    script = (
+        "import sys, fedlsa.cli.command_line; sys.exit(bool({'flwr', 'cryptography', 'uvicorn'} & set(sys.modules)))"
+    )
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0

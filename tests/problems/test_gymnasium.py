@@ -219,7 +219,7 @@ BAD = [
     ),
     ({"steps": 5}, ArgumentError, "seed must be a non-negative integer when steps are rolled out; got None"),
     ({"steps": 0, "seed": 0}, ArgumentError, "steps must be a positive integer; got 0"),
-    ({"steps": [5, 5], "seed": 0}, ArgumentError, "steps must be one number, or one per agent (1); got 2"),
+    ({"steps": [5, 5], "seed": 0}, ArgumentError, "steps must be one integer, or one per agent (1); got [5, 5]"),
     ({"seed": 1}, ArgumentError, "steps must be given with seed or behaviour"),
     ({"trace": 0.5}, ArgumentError, "trace must be 0 without steps: exact problems are of TD(0); got 0.5"),
     ({"steps": 5, "seed": 0, "initial": np.ones(16) / 16}, ArgumentError, "initial must be None with steps"),

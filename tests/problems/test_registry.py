@@ -53,5 +53,5 @@ def test_a_family_is_made_by_name_and_remembers_its_settings():
 def test_unknown_families_and_parameters_are_named():
     with pytest.raises(ArgumentError, match="family must be"):
         make("rings")
-    with pytest.raises(ArgumentError, match="an argument of ring must be"):
+    with pytest.raises(ArgumentError, match="a name among the arguments of ring must be"):
         make("ring", states=3)

@@ -18,7 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("fedlsa: the command line needs typer and rich: pip install 'fedlsa[cli]'", file=sys.stderr)
         return 2
     try:
-        from .commands import run
+        from .command_line import run
 
         return run(sys.argv[1:] if arguments is None else list(arguments))
     except KeyboardInterrupt:  # while loading; `run` sees to the rest

@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ParamSpec
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,6 +16,7 @@ from ..errors import ArgumentError, ArgumentTypeError
 from .system import Integers, Problem
 
 P = ParamSpec("P")
+Made = TypeVar("Made")
 
 
 def tuples(name: str, value: Any, fields: Sequence[str], optional: int = 0) -> list[tuple[Any, ...]]:
@@ -67,6 +68,17 @@ def recipe(
 def own(value: ArrayLike | None) -> NDArray[Any] | None:
     """A copy of an array, for the caller may change the original; None stays None."""
     return None if value is None else np.array(checks.as_array("an argument", value))
+
+
+def call_by_name(function: Callable[..., Made], given: Mapping[str, Any], what: str) -> Made:
+    """Call a function with arguments from elsewhere: unknown names and missing ones are refused before the call."""
+    known = inspect.signature(function).parameters
+    for key in given:
+        checks.choice(f"a name among the {what} of {function.__name__}", key, known)
+    for key, parameter in known.items():
+        if parameter.default is parameter.empty and key not in given:
+            raise ArgumentError(f"{what} must hold {key!r} for {function.__name__}; got {checks.show(list(given))}")
+    return function(**given)
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ def environments(envs: Any, variations: Sequence[Mapping[str, Any]] | None) -> l
 
 def _one(env: Any, name: str) -> Any:
     if isinstance(env, str):
-        return _made(env, {})
+        return _make(env, {})
     if not isinstance(env, gymnasium().Env):
         raise ArgumentTypeError(
             f"{name} must be the id of a gymnasium environment or one itself; got {checks.show(env)}"
@@ -63,7 +63,7 @@ def _one(env: Any, name: str) -> Any:
     return env
 
 
-def _made(name: str, settings: Mapping[str, Any]) -> Any:
+def _make(name: str, settings: Mapping[str, Any]) -> Any:
     gym = gymnasium()
     try:
         return gym.make(name, disable_env_checker=True, **settings)
@@ -83,10 +83,10 @@ def _varied(name: str, settings: Any, where: str) -> Any:
     arguments = {k: v for k, v in settings.items() if k in known}
     rest = {k: v for k, v in settings.items() if k not in known}
     if open_ended and rest:
-        plain = _made(name, {}).unwrapped
+        plain = _make(name, {}).unwrapped
         arguments |= {k: v for k, v in rest.items() if not hasattr(plain, k)}
         rest = {k: v for k, v in rest.items() if k not in arguments}
-    env = _made(name, arguments)
+    env = _make(name, arguments)
     world = env.unwrapped
     # a table was computed when the environment was made: attributes that are changed later would not reach it
     attributes = {} if table_of(env) is not None else _numbers(world)

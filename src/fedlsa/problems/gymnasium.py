@@ -57,20 +57,9 @@ def from_gymnasium(
         raise ArgumentError("steps must be given with seed or behaviour, which belong to rollouts; got None")
     if checks.real("trace", trace, at_least=0, at_most=1) > 0:
         raise ArgumentError(f"trace must be 0 without steps: exact problems are of TD(0); got {trace:g}")
-    return _exact(environments(envs, variations), policy, features, discount, initial, weights, assignment)
-
-
-def _exact(
-    envs: list[Any],
-    policy: Any,
-    features: Any,
-    discount: float,
-    initial: ArrayLike | None,
-    weights: ArrayLike | None,
-    assignment: ArrayLike | None,
-) -> Problem:
-    names = [str(env.spec.id) if env.spec is not None else f"envs[{c}]" for c, env in enumerate(envs)]
-    tables = [_table(env, name) for env, name in zip(envs, names, strict=True)]
+    worlds = environments(envs, variations)
+    names = [str(env.spec.id) if env.spec is not None else f"envs[{c}]" for c, env in enumerate(worlds)]
+    tables = [_table(env, name) for env, name in zip(worlds, names, strict=True)]
     S, A = len(tables[0]), len(tables[0][0])
     for c, table in enumerate(tables):
         if (len(table), len(table[0])) != (S, A):
@@ -80,12 +69,12 @@ def _exact(
     phi = maps.apply(features, np.arange(S))
     begin: Any = initial
     if initial is None:
-        begin = np.stack([initial_law(env, S, name) for env, name in zip(envs, names, strict=True)])
+        begin = np.stack([initial_law(env, S, name) for env, name in zip(worlds, names, strict=True)])
     lists = [_chain(table, pi) for table in tables]
     try:
         return from_chains(lists, phi, discount, begin, weights=weights, assignment=assignment)
     except SingularSystemError as error:
-        at = _visited(lists, np.broadcast_to(np.asarray(begin), (len(envs), S)))
+        at = _visited(lists, np.broadcast_to(np.asarray(begin), (len(worlds), S)))
         hint = unseen(phi[at])
         if hint and isinstance(features, maps.OneHot):
             hint += f", as by features.OneHot({S}, without={np.flatnonzero(~at).tolist()})"

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .. import checks
-from ..checks import Floats
 from ..errors import ArgumentError, ArgumentTypeError, MissingExtraError
+from .environments import gymnasium
 from .system import Problem
 from .transitions import Log, from_logs
 
@@ -48,17 +48,12 @@ def from_minari(
     return from_logs(logs, features, discount, trace=trace, weights=weights, assignment=assignment)
 
 
-def _minari() -> Any:
+def _loaded(name: str, entry: Any) -> Any:
+    """The data set that a path or an id stands for."""
     try:
         import minari
     except ImportError:
         raise MissingExtraError("Minari data sets need minari: pip install 'fedlsa[gym]'") from None
-    return minari
-
-
-def _loaded(name: str, entry: Any) -> Any:
-    """The data set that a path or an id stands for."""
-    minari = _minari()
     if isinstance(entry, minari.MinariDataset):
         return entry
     folder = checks.path(name, entry)
@@ -75,7 +70,7 @@ def _loaded(name: str, entry: Any) -> Any:
 def _log(name: str, entry: Any, m: int, importance: Any) -> Log:
     """All episodes of a data set, one after the other."""
     dataset = _loaded(name, entry)
-    space, spaces = dataset.observation_space, _spaces()
+    space, spaces = dataset.observation_space, gymnasium().spaces
     if not isinstance(space, spaces.Discrete) and not (isinstance(space, spaces.Box) and len(space.shape) == 1):
         raise ArgumentError(
             f"{name} must have numbered states or vectors as observations (Discrete or Box); got {space}"
@@ -87,29 +82,15 @@ def _log(name: str, entry: Any, m: int, importance: Any) -> Log:
         seen, over = np.asarray(episode.observations), np.asarray(episode.terminations, np.bool_)
         cut = np.asarray(episode.truncations, np.bool_).copy()
         cut[-1] |= not over[-1]
-        parts.append((seen[:-1], np.asarray(_array(name, episode.actions)), episode.rewards, seen[1:], over, cut))
+        if isinstance(episode.actions, (dict, tuple)):
+            kind = type(episode.actions).__name__
+            raise ArgumentError(f"{name} must have actions that are numbers or vectors; got {kind}")
+        parts.append((seen[:-1], np.asarray(episode.actions), episode.rewards, seen[1:], over, cut))
     if not parts:
         raise ArgumentError(f"{name} must hold at least one transition; got none")
     state, action, reward, after, over, cut = (np.concatenate(column) for column in zip(*parts, strict=True))
-    kind = np.int64 if isinstance(space, spaces.Discrete) else np.float64
-    rho = None
-    if importance is not None:
-        rho = _weights(f"importance for {name}", importance, m, state, action)
-    return Log(state.astype(kind), action, reward.astype(np.float64), after.astype(kind), over, cut, rho)
-
-
-def _array(name: str, actions: Any) -> Any:
-    if isinstance(actions, (dict, tuple)):
-        raise ArgumentError(f"{name} must have actions that are numbers or vectors; got {type(actions).__name__}")
-    return actions
-
-
-def _weights(name: str, importance: Any, m: int, state: Any, action: Any) -> Floats:
-    rho = importance(state, action) if callable(importance) else importance[m]
-    return checks.array(name, rho, (len(state),))
-
-
-def _spaces() -> Any:
-    import gymnasium
-
-    return gymnasium.spaces
+    number = np.int64 if isinstance(space, spaces.Discrete) else np.float64
+    rho = importance(state, action) if callable(importance) else None if importance is None else importance[m]
+    if rho is not None:
+        rho = checks.array(f"importance for {name}", rho, (len(state),))
+    return Log(state.astype(number), action, reward.astype(np.float64), after.astype(number), over, cut, rho)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from .. import checks
-from ..errors import ArgumentError, ArgumentTypeError
-from .arguments import ProblemFamily
+from ..errors import ArgumentTypeError
+from .arguments import ProblemFamily, call_by_name
 from .families import cartpoles, lakes, ring
 from .garnet import garnet
 from .mdp import from_chains, from_mdps
@@ -28,7 +27,7 @@ def make(family: str, /, **settings: Any) -> Problem:
 
     family : a name of `FAMILIES`, whose entry lists the parameters with their types, defaults, bounds and meaning
     """
-    return _call(checks.choice("family", family, FAMILIES), settings)
+    return call_by_name(FAMILIES[checks.choice("family", family, FAMILIES)].make, settings, "arguments")
 
 
 def from_recipe(recipe: Mapping[str, Any]) -> Problem:
@@ -38,15 +37,5 @@ def from_recipe(recipe: Mapping[str, Any]) -> Problem:
         raise ArgumentTypeError(f"{rule}; got {checks.show(recipe)}")
     if not isinstance(recipe["arguments"], Mapping):
         raise ArgumentTypeError(f"arguments must be a mapping; got {checks.show(recipe['arguments'])}")
-    return _call(checks.choice("constructor", recipe["constructor"], CONSTRUCTORS), recipe["arguments"])
-
-
-def _call(name: str, arguments: Mapping[str, Any]) -> Problem:
-    """Names that no parameter has, and those that are missing, are refused before the call."""
-    known = inspect.signature(CONSTRUCTORS[name]).parameters
-    for key in arguments:
-        checks.choice(f"an argument of {name}", key, known)
-    for key, parameter in known.items():
-        if parameter.default is parameter.empty and key not in arguments:
-            raise ArgumentError(f"arguments must hold {key!r} for {name}; got {checks.show(list(arguments))}")
-    return CONSTRUCTORS[name](**arguments)
+    constructor = CONSTRUCTORS[checks.choice("constructor", recipe["constructor"], CONSTRUCTORS)]
+    return call_by_name(constructor, recipe["arguments"], "arguments")

@@ -12,6 +12,7 @@ from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError
 from .environments import choose_actions, environments, gymnasium, prepare_policy
+from .features.maps import counts
 from .transitions import Log
 
 STEP_BYTES = 600  # of a transition of one agent, with the objects that hold it
@@ -38,7 +39,7 @@ def rollout(
     """
     held = environments(envs, variations)
     made = [isinstance(envs, str) or (checks.is_sequence(envs) and isinstance(envs[c], str)) for c in range(len(held))]
-    number = _steps(steps, len(held))
+    number = counts("steps", steps, len(held), "agent")
     checks.integer("seed", seed)
     try:
         return _recorded(held, policy, behaviour, number, seed)
@@ -48,16 +49,7 @@ def rollout(
                 env.close()
 
 
-def _steps(steps: Any, agents: int) -> list[int]:
-    if not checks.is_sequence(steps):
-        return [checks.integer("steps", steps, at_least=1)] * agents
-    listed = checks.entries("steps", steps, "one number, or one per agent")
-    if len(listed) != agents:
-        raise ArgumentError(f"steps must be one number, or one per agent ({agents}); got {len(listed)}")
-    return [checks.integer("steps", n, at_least=1) for n in listed]
-
-
-def _recorded(envs: list[Any], policy: Any, behaviour: Any, steps: list[int], seed: int) -> list[Log]:
+def _recorded(envs: list[Any], policy: Any, behaviour: Any, steps: Sequence[int], seed: int) -> list[Log]:
     vector, discrete = _together(envs)
     N, K = len(envs), max(steps)
     checks.memory("steps", K, STEP_BYTES * N, "the transitions of all agents")

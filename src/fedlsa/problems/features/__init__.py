@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +10,7 @@ from numpy.typing import ArrayLike
 from ... import checks
 from ...checks import Floats
 from ...errors import ArgumentError, ArgumentTypeError
+from ..arguments import call_by_name
 from .boxes import Fourier, RadialBasis, TileCoding
 from .maps import Aggregation, FeatureMap, OneHot, numbered
 
@@ -26,13 +26,7 @@ def from_settings(settings: Mapping[str, Any]) -> FeatureMap:
         raise ArgumentTypeError(f"{rule}; got {checks.show(settings)}")
     kind = MAPS[checks.choice("the name of features", settings["name"], MAPS)]
     given = {key: value for key, value in settings.items() if key != "name"}
-    known = inspect.signature(kind).parameters
-    for key in given:
-        checks.choice(f"a setting of {kind.__name__}", key, known)
-    for key, parameter in known.items():
-        if parameter.default is parameter.empty and key not in given:
-            raise ArgumentError(f"settings must hold {key!r} for {kind.__name__}; got {checks.show(list(given))}")
-    return kind(**given)
+    return call_by_name(kind, given, "settings")
 
 
 def apply(features: Any, states: ArrayLike, name: str = "features") -> Floats:

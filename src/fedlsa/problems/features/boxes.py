@@ -17,7 +17,19 @@ from .maps import FeatureMap, box, counts, unit
 
 
 @dataclass(frozen=True)
-class TileCoding(FeatureMap):
+class BoxMap(FeatureMap):
+    """Features of states in the box from `low` to `high`."""
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        low, high = box(self.low, self.high)
+        vars(self).update(low=low, high=high)
+
+
+@dataclass(frozen=True)
+class TileCoding(BoxMap):
     """Tile coding: `tilings` grids over the box, each displaced by another part of a tile; one tile of each is active.
 
     tiles : along each coordinate, one number for all or one each. An active tile has the value 1/sqrt(tilings).
@@ -25,25 +37,17 @@ class TileCoding(FeatureMap):
     leave out their last tile. What can be represented is the same, and the system stays invertible.
     """
 
-    low: tuple[float, ...]
-    high: tuple[float, ...]
     tiles: int | tuple[int, ...]
     tilings: int = 1
 
     def __post_init__(self) -> None:
-        low, high = box(self.low, self.high)
-        object.__setattr__(self, "low", low)
-        object.__setattr__(self, "high", high)
-        object.__setattr__(self, "tiles", counts("tiles", self.tiles, len(low)))
-        object.__setattr__(self, "tilings", checks.integer("tilings", self.tilings, at_least=1))
-
-    @property
-    def _shape(self) -> tuple[int, ...]:
-        return counts("tiles", self.tiles, len(self.low))
+        super().__post_init__()
+        tilings = checks.integer("tilings", self.tilings, at_least=1)
+        vars(self).update(tiles=counts("tiles", self.tiles, len(self.low)), tilings=tilings)
 
     @property
     def dim(self) -> int:
-        return self.tilings * (math.prod(self._shape) - 1) + 1
+        return self.tilings * (math.prod(self.tiles) - 1) + 1  # type: ignore[arg-type]
 
     @cached_property
     def _shifts(self) -> Floats:
@@ -55,35 +59,30 @@ class TileCoding(FeatureMap):
     def __call__(self, states: ArrayLike) -> Floats:
         x = unit(states, self.low, self.high)
         self._room(len(x))
-        shape = np.array(self._shape)
+        shape = np.array(self.tiles)
         per_tiling = int(shape.prod())
         out = np.zeros((len(x), self.tilings * per_tiling))
         for t, shift in enumerate(self._shifts):
             cell = np.minimum((x * shape + shift).astype(np.int64), shape - 1)  # tiles at the upper edge are wider
-            out[np.arange(len(x)), t * per_tiling + np.ravel_multi_index(tuple(cell.T), self._shape)] = 1
+            out[np.arange(len(x)), t * per_tiling + np.ravel_multi_index(tuple(cell.T), tuple(shape))] = 1
         last = np.arange(2, self.tilings + 1) * per_tiling - 1
         return np.asarray(np.delete(out, last, axis=1) / math.sqrt(self.tilings), np.float64)
 
 
 @dataclass(frozen=True)
-class Fourier(FeatureMap):
+class Fourier(BoxMap):
     """The Fourier basis: cos(pi c . x) / sqrt(d) with x the state scaled to [0, 1]^k, c from {0, ..., order}^k.
 
     total : keep only those c whose entries add up to at most `order`. Then d = binomial(order + k, k), else
     d = (order + 1)^k
     """
 
-    low: tuple[float, ...]
-    high: tuple[float, ...]
     order: int
     total: bool = False
 
     def __post_init__(self) -> None:
-        low, high = box(self.low, self.high)
-        object.__setattr__(self, "low", low)
-        object.__setattr__(self, "high", high)
-        object.__setattr__(self, "order", checks.integer("order", self.order))
-        object.__setattr__(self, "total", checks.boolean("total", self.total))
+        super().__post_init__()
+        vars(self).update(order=checks.integer("order", self.order), total=checks.boolean("total", self.total))
 
     @property
     def dim(self) -> int:
@@ -103,7 +102,7 @@ class Fourier(FeatureMap):
 
 
 @dataclass(frozen=True)
-class RadialBasis(FeatureMap):
+class RadialBasis(BoxMap):
     """Normalised radial basis functions: Gaussian bumps around centres, divided by their sum, so that they add up to 1.
 
     centres : points (d, k) in the units of a state, or a number of grid points along each coordinate (one for all or
@@ -111,29 +110,29 @@ class RadialBasis(FeatureMap):
     distance of neighbours on the grid, and for explicit centres d^(-1/k)
     """
 
-    low: tuple[float, ...]
-    high: tuple[float, ...]
     centres: int | tuple[int, ...] | tuple[tuple[float, ...], ...]
     width: float | None = None
 
     def __post_init__(self) -> None:
-        low, high = box(self.low, self.high)
-        object.__setattr__(self, "low", low)
-        object.__setattr__(self, "high", high)
+        super().__post_init__()
         if checks.as_array("centres", self.centres).ndim == 2:
-            points = checks.array("centres", self.centres, ("d", len(low)))
+            points = checks.array("centres", self.centres, ("d", len(self.low)))
             if len(points) == 0:
                 raise ArgumentError("centres must hold at least one point; got none")
-            object.__setattr__(self, "centres", tuple(map(tuple, points.tolist())))
+            vars(self).update(centres=tuple(map(tuple, points.tolist())))
         else:
-            object.__setattr__(self, "centres", counts("centres", self.centres, len(low)))
+            vars(self).update(centres=counts("centres", self.centres, len(self.low)))
         if self.width is not None:
-            object.__setattr__(self, "width", checks.real("width", self.width, above=0))
+            vars(self).update(width=checks.real("width", self.width, above=0))
 
     @property
     def _listed(self) -> bool:
         """Whether centres are points, rather than the numbers of a grid."""
-        return isinstance(self.centres, tuple) and isinstance(self.centres[0], tuple)
+        return isinstance(self.centres[0], tuple)  # type: ignore[index]
+
+    @property
+    def _grid(self) -> tuple[int, ...]:
+        return self.centres  # type: ignore[return-value]
 
     @cached_property
     def _points(self) -> Floats:
@@ -143,10 +142,6 @@ class RadialBasis(FeatureMap):
             return np.asarray((np.array(self.centres) - a) / (b - a), np.float64)
         sides = [np.linspace(0, 1, n) if n > 1 else np.array([0.5]) for n in self._grid]
         return np.stack(np.meshgrid(*sides, indexing="ij"), axis=-1).reshape(-1, len(self.low))
-
-    @property
-    def _grid(self) -> tuple[int, ...]:
-        return counts("centres", self.centres, len(self.low))
 
     @property
     def dim(self) -> int:

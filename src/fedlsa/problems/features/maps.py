@@ -78,10 +78,10 @@ def unit(states: ArrayLike, low: Sequence[float], high: Sequence[float]) -> Floa
     return np.asarray((np.clip(x, a, b) - a) / (b - a), np.float64)
 
 
-def counts(name: str, value: Any, k: int) -> tuple[int, ...]:
+def counts(name: str, value: Any, k: int, what: str = "coordinate") -> tuple[int, ...]:
     """A positive integer for each of k coordinates, or one for all."""
     if checks.is_sequence(value):
-        rule = f"one integer, or one per coordinate ({k})"
+        rule = f"one integer, or one per {what} ({k})"
         listed = checks.entries(name, value, rule)
         if len(listed) != k:
             raise ArgumentError(f"{name} must be {rule}; got {checks.show(value)}")
@@ -106,8 +106,7 @@ class OneHot(FeatureMap):
         gone = sorted({checks.integer("without", s, at_most=S - 1) for s in listed})
         if len(gone) == S:
             raise ArgumentError(f"without must leave at least one state; got all {S}")
-        object.__setattr__(self, "states", S)
-        object.__setattr__(self, "without", tuple(gone))
+        vars(self).update(states=S, without=tuple(gone))
 
     @property
     def dim(self) -> int:
@@ -136,9 +135,9 @@ class Aggregation(FeatureMap):
 
     def __post_init__(self) -> None:
         S = checks.integer("states", self.states, at_least=1)
-        object.__setattr__(self, "states", S)
+        vars(self).update(states=S)
         if not checks.is_sequence(self.groups):
-            object.__setattr__(self, "groups", checks.integer("groups", self.groups, at_least=1, at_most=S))
+            vars(self).update(groups=checks.integer("groups", self.groups, at_least=1, at_most=S))
             return
         listed = checks.entries("groups", self.groups, f"the group of each of {S} states")
         held = tuple(checks.integer("groups", g, at_least=-1, at_most=S - 1) for g in listed)
@@ -147,7 +146,7 @@ class Aggregation(FeatureMap):
         missing = sorted(set(range(max(held) + 1)) - set(held)) or ([0] if max(held) < 0 else [])
         if missing:
             raise ArgumentError(f"groups must be numbered from 0 without gaps; got none with number {missing[0]}")
-        object.__setattr__(self, "groups", held)
+        vars(self).update(groups=held)
 
     @property
     def dim(self) -> int:
