@@ -7,9 +7,19 @@
 (True, True)
 """
 
-from .bias import bias, bias_at, bias_gap_bound, first_order_bias, round_bias, round_bias_bound
+from .bias import (
+    FedLSAParts,
+    SCAFFLSAParts,
+    bias,
+    bias_at,
+    bias_gap_bound,
+    fedlsa_parts,
+    first_order_bias,
+    round_bias,
+    round_bias_bound,
+    scafflsa_parts,
+)
 from .bounds import bound, markov_bound, td_bound
-from .bounds.decompositions import FedLSAParts, SCAFFLSAParts, fedlsa_parts, scafflsa_parts
 from .bounds.theorem_inputs import TDClaim, td_claim
 from .bounds.theorems import Bound
 from .bounds.trajectory_bounds import MarkovBlock, MarkovConstants, markov_block, markov_constants, mixing_times

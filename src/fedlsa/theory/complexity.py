@@ -11,6 +11,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from numpy.typing import ArrayLike
 
@@ -106,16 +107,11 @@ def best_within(
     return best
 
 
-def _fedlsa(known: Constants, eps: float, start: float) -> Setting:
+def _fedlsa(known: Constants, eps: float, start: float, single_steps: bool = False) -> Setting:
     """The terms of th:2nd_moment_no_cv_constants."""
     eta, a, steps = _synchronous_parts(known, eps, start)
-    H = _last(_unbiased(known, eps, eta, a), steps)
+    H = 1 if single_steps else _last(_unbiased(known, eps, eta, a), steps)
     return FedLSA(eta, H), math.ceil(steps / H), 1
-
-
-def _synchronous(known: Constants, eps: float, start: float) -> Setting:
-    eta, _, steps = _synchronous_parts(known, eps, start)
-    return FedLSA(eta, 1), steps, 1
 
 
 def _markov(known: Constants, eps: float, start: float) -> Setting:
@@ -203,7 +199,7 @@ def _scaffnew(known: Constants, eps: float, start: float) -> Setting:
 
 RECIPES: dict[str, Callable[[Constants, float, float], Setting]] = {
     "fedlsa": _fedlsa,
-    "synchronous": _synchronous,
+    "synchronous": partial(_fedlsa, single_steps=True),
     "markov": _markov,
     "scafflsa": _scafflsa,
     "scaffnew": _scaffnew,

@@ -19,6 +19,13 @@ from ..moments import start_error
 
 Conditions = dict[str, tuple[float, float]]  # each with its left side and its right side
 
+NOT_IN_THEOREMS = {
+    "participation": "need all agents to take part",
+    "participants": "need all agents to take part",
+    "projection": "need iterates that are not projected",
+    "average_after": "bound the last iterate",
+}
+
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
@@ -38,16 +45,11 @@ class Inputs:
     extra: Conditions = field(default_factory=dict)  # conditions that the numbers themselves rest on
 
 
-def squared_weights(problem: Problem) -> Floats:
-    """sum of w_c^2 over the agents that hold each table, (M,): independent agents average with these."""
-    return np.bincount(problem.assignment, problem.weights**2, problem.n_tables).astype(np.float64)
-
-
 def computed_inputs(known: Constants, eta: float) -> Inputs:
     """Every number from the problem's own tables, with a = a(eta)."""
     problem = known.problem
     held = problem.table_weights > 0
-    w2 = squared_weights(problem)[held]
+    w2 = np.bincount(problem.assignment, problem.weights**2, problem.n_tables)[held]  # as independent agents average
     noise = np.linalg.norm(known.table_Sigma_A[held], 2, axis=(1, 2))
     gap = np.sum((problem.table_theta_star_local[held] - problem.theta_star) ** 2, axis=1)
     return Inputs(
@@ -70,13 +72,9 @@ def constant_step(algorithm: Algorithm) -> float:
     checks.instance("algorithm", algorithm, Algorithm, "a fedlsa algorithm")
     if not isinstance(algorithm.step_size, float):
         raise ArgumentError(f"the theorems need a constant step_size; got {algorithm.step_size!r}")
-    for name in ("participation", "participants"):
+    for name, rule in NOT_IN_THEOREMS.items():
         if getattr(algorithm, name) is not None:
-            raise ArgumentError(f"the theorems need all agents to take part; got {name}={getattr(algorithm, name)!r}")
-    if algorithm.projection is not None:
-        raise ArgumentError(f"the theorems need projection=None; got {algorithm.projection!r}")
-    if algorithm.average_after is not None:
-        raise ArgumentError(f"the theorems bound the last iterate, average_after=None; got {algorithm.average_after!r}")
+            raise ArgumentError(f"the theorems {rule}; got {name}={getattr(algorithm, name)!r}")
     return algorithm.step_size
 
 
