@@ -28,6 +28,7 @@ from fedlsa.errors import (
 )
 from fedlsa.network.flower import coordinator_worker, site_worker, transport
 from fedlsa.network.flower.transport import WHO, FlowerTransport, from_content, to_content
+from fedlsa.network.processes import only_one
 from fedlsa.network.protocol.messages import Refusal
 
 
@@ -301,7 +302,7 @@ def test_a_run_is_carried_by_one_process_at_a_time(carried, run):
         carried(NetworkError("from the second"))
         done.set()
 
-    with coordinator_worker._alone(run):
+    with only_one(run.folder / "worker.pid"):
         second = threading.Thread(target=other)
         second.start()
         assert not done.wait(0.2)

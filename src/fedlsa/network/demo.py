@@ -9,11 +9,9 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,18 +24,19 @@ from ..errors import NetworkError
 from ..files import reason
 from ..fit import Regression
 from ..problems import regression
-from .coordinator.commands import outcome
+from .coordinator.commands import Coordinator, outcome
 from .coordinator.runs import RunFolder, amount, line
-from .folder.config import Network
+from .folder.config import Bundle
 from .folder.setup import init
-from .processes import Child, environment, free_port
+from .processes import free_port
 from .protocol.run_settings import StartOptions
+from .site.join import Member
 from .site.orders import scale_from_json
+from .site.site_data import open_data
 
 SITES, ROWS, COLUMNS = 4, 500, ("age", "dose", "weight", "visits", "delay")
 ETA, H, ROUNDS, SEED = 1e-4, 10_000, 12, 7
 KILLED, AFTER = "site-3", 4  # which site is killed, and after which round
-COMMAND = "import sys; from fedlsa.cli import main; sys.exit(main())"
 MAX_SECONDS = 600.0  # after which the demonstration gives up
 
 Say = Callable[[str], None]
@@ -64,19 +63,17 @@ def demo(folder: Path | str | None = None, *, say: Say = print) -> float:
 
 def _demo(where: Path, say: Say) -> float:
     data = [_rows(c) for c in range(SITES)]
-    for c, (X, y) in enumerate(data):
-        head = ",".join((*COLUMNS, "outcome"))
-        table = np.column_stack([X, y])
-        np.savetxt(where / f"site-{c + 1}.csv", table, delimiter=",", header=head, comments="", fmt="%.17g")
     network = init(where / "net", SITES, "127.0.0.1", free_port(), task=Regression("outcome"), inner_port=free_port())
     say(f"{SITES} sites with {ROWS} rows each, {len(COLUMNS)} columns; a network in {where / 'net'}")
-    with _children() as start:
-        start("serve", where, ["serve", str(network.folder)])
-        joins = {site: _join(start, where, network, site) for site in network.sites}
-        say(f"started the coordinator and {SITES} sites, each a process of its own; TLS and a key per site")
-        options = StartOptions(step_size=ETA, local_steps=H, rounds=ROUNDS, seed=SEED, deadline=60, name="demo")
-        run = RunFolder.create(network, options)
-        _watch(run, network, joins, lambda: _join(start, where, network, KILLED), say)
+    sites: dict[str, Member] = {}
+    for site, (X, y) in zip(network.sites, data, strict=True):
+        file, head = where / f"{site}.csv", ",".join((*COLUMNS, "outcome"))
+        np.savetxt(file, np.column_stack([X, y]), delimiter=",", header=head, comments="", fmt="%.17g")
+        bundle = Bundle.open(network.bundle(site), where / site)
+        sites[site] = Member(bundle, open_data(file, None, bundle.task), say=say)
+    say(f"starting the coordinator and {SITES} sites, each with processes of its own; TLS and a key per site")
+    options = StartOptions(step_size=ETA, local_steps=H, rounds=ROUNDS, seed=SEED, deadline=60, name="demo")
+    _watch(RunFolder.create(network, options), Coordinator(network.folder, say=say), sites, say)
     return _compare(outcome(network.folder), data, say)
 
 
@@ -88,50 +85,28 @@ def _rows(c: int) -> tuple[Floats, Floats]:
     return X, X @ theta + 2.0 + c + rng.normal(size=ROWS)
 
 
-@contextmanager
-def _children() -> Iterator[Callable[[str, Path, list[str]], Child]]:
-    """A function that starts a command of ours; at the end all of them are ended, each by its own id."""
-    children: list[Child] = []
-
-    def start(name: str, where: Path, arguments: list[str]) -> Child:
-        command = [sys.executable, "-c", COMMAND, "network", *arguments]
-        child = Child(name, lambda: command, where / "logs" / f"{name}.log", environment(where / "flower"))
-        child.start()
-        children.append(child)
-        return child
-
+def _watch(run: RunFolder, coordinator: Coordinator, sites: dict[str, Member], say: Say) -> None:
+    """Look after the processes and show the run; kill a site in the middle, which is brought back."""
+    alive, end = True, time.monotonic() + MAX_SECONDS
     try:
-        yield start
+        for new in run.follow():
+            if time.monotonic() > end:
+                raise NetworkError(
+                    f"the demonstration must end within {MAX_SECONDS:g} s; see logs in {run.folder.parents[1]}"
+                )
+            for owner in (coordinator, *sites.values()):
+                owner.look()
+            for event in new:
+                say(line(event))
+                if alive and event["event"] == "round" and event["averages"] >= AFTER:
+                    alive = False
+                    for child in (sites[KILLED].node, sites[KILLED].worker):
+                        if child.pid is not None:
+                            say(f"{KILLED} is killed with -9 (process {child.pid}) and brought back")
+                            os.kill(child.pid, signal.SIGKILL)
     finally:
-        for child in children:
-            if child.pid is not None:
-                os.kill(child.pid, signal.SIGTERM)
-        for child in children:
-            child.end(patience=20.0)
-
-
-def _join(start: Callable[[str, Path, list[str]], Child], where: Path, network: Network, site: str) -> Child:
-    data = str(where / f"{site}.csv")
-    at = ["--folder", str(where / "places" / site), "--trust-coordinator", "--yes"]
-    return start(site, where, ["join", str(network.bundle(site)), "--data", data, *at])
-
-
-def _watch(run: RunFolder, network: Network, joins: dict[str, Child], again: Callable[[], Child], say: Say) -> None:
-    """Show the run; kill a site in the middle and bring it back."""
-    killed, end = False, time.monotonic() + MAX_SECONDS
-    for new in run.follow():
-        if time.monotonic() > end:
-            raise NetworkError(f"the demonstration must end within {MAX_SECONDS:g} s; see the logs in {network.folder}")
-        for event in new:
-            say(line(event))
-            if not killed and event["event"] == "round" and event["averages"] >= AFTER:
-                killed = True
-                child = joins[KILLED]
-                if child.pid is not None:
-                    say(f"{KILLED} is killed with -9 (process {child.pid}) and brought back")
-                    os.kill(child.pid, signal.SIGKILL)
-                child.end()
-                joins[KILLED] = again()
+        for owner in (*sites.values(), coordinator):
+            owner.end()
 
 
 def _compare(result: dict[str, Any], data: list[tuple[Floats, Floats]], say: Say) -> float:

@@ -127,19 +127,19 @@ class ProcessGroup:
 
 
 class Supervised:
-    """Families that are started, started again and ended by who owns them."""
+    """Groups that are started, started again and ended by who owns them."""
 
-    families: list[ProcessGroup]
+    groups: list[ProcessGroup]
 
     def look(self) -> None:
         """Start what must run and is not running; call this every fraction of a second."""
-        for family in self.families:
-            family.look()
+        for group in self.groups:
+            group.look()
 
     def end(self) -> None:
         """End every process, each by its own id."""
-        for family in reversed(self.families):
-            family.end()
+        for group in reversed(self.groups):
+            group.end()
 
     def run(self, each_time: Callable[[], None]) -> None:
         """Look after the processes until Ctrl-C or SIGTERM, then end them; each_time : called after every look."""
@@ -156,17 +156,20 @@ class Supervised:
 
 
 @contextmanager
-def only_one(path: Path, what: str) -> Iterator[None]:
-    """Hold a lock on a file while the block lasts, so that two processes never serve one folder."""
+def only_one(path: Path, refusal: str | None = None) -> Iterator[None]:
+    """Hold a lock on a file while the block lasts, so that two processes never do the same to one folder.
+
+    refusal : what is said where another process holds it; None waits for it
+    """
     import fcntl
 
     with path.open("a+") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if refusal is None else fcntl.LOCK_NB))
         except OSError:
             file.seek(0)
             holder = file.read().strip()
-            raise NetworkError(f"{what}, by the process {holder or 'that holds ' + str(path)}") from None
+            raise NetworkError(f"{refusal}, by the process {holder or 'that holds ' + str(path)}") from None
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()

@@ -33,6 +33,9 @@ def net(tmp_path_factory):
         yield it
 
 
+COMMAND = "import sys; from fedlsa.cli import main; sys.exit(main())"
+
+
 def options(name, rounds, **more):
     return {"step_size": ETA, "local_steps": H, "rounds": rounds, "deadline": 40, "name": name, **more}
 
@@ -181,7 +184,7 @@ def test_the_commands_serve_and_join_survive_kill_9(tmp_path):
     env, children = environment(tmp_path / "home"), {}
 
     def start(name, *arguments):
-        command = [sys.executable, "-c", trial.COMMAND, "network", *arguments]
+        command = [sys.executable, "-c", COMMAND, "network", *arguments]
         children[name] = Child(name, lambda: command, tmp_path / f"{name}.log", env)
         children[name].start()
 

@@ -38,7 +38,7 @@ class Coordinator(Supervised):
         self.link = Child("the SuperLink", self._link, logs / "superlink.log", env)
         self.gate = Child("the gate", self._gate, logs / "gate.log", env) if gate else None
         self.worker = Child("the worker", self._worker, logs / "worker.log", env)
-        self.families = [ProcessGroup([child], say) for child in (self.link, self.gate, self.worker) if child]
+        self.groups = [ProcessGroup([child], say) for child in (self.link, self.gate, self.worker) if child]
 
     def _link(self) -> list[str]:
         n = self.network

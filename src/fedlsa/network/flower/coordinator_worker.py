@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import FedLSAError
-from ...files import replacing
 from ..coordinator.run_loop import complete_run
 from ..coordinator.runs import RunFolder, unfinished
+from ..disk import replace
 from ..folder.config import Network
+from ..processes import only_one
 from .launch import end_with, hasten
 from .superlink import TaskSource, acquire, connected, register, start_run, stop_run
 from .transport import FlowerTransport
@@ -40,7 +41,7 @@ def inner(network: Network) -> str:
 
 def carry(network: Network, run: RunFolder, names: Mapping[int, str], ca: Path | None) -> None:
     """Carry one run on; an error that another attempt would meet again ends it."""
-    with _alone(run):
+    with only_one(run.folder / "worker.pid"):  # a killed coordinator's worker lives a moment
         if run.over:  # a process of before ended it while this one waited
             return
         number = _numbered(network, run, ca)
@@ -54,19 +55,6 @@ def carry(network: Network, run: RunFolder, names: Mapping[int, str], ca: Path |
                 run.fail(str(error) if isinstance(error, FedLSAError) else f"{type(error).__name__}: {error}")
 
 
-@contextmanager
-def _alone(run: RunFolder) -> Iterator[None]:
-    """Hold a run's folder, so that two processes never carry one run: a killed coordinator's worker lives a moment."""
-    import fcntl
-
-    folder = os.open(run.folder, os.O_RDONLY)
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(folder)
-
-
 def _numbered(network: Network, run: RunFolder, ca: Path | None) -> int:
     """The number of a new run of Flower's, noted for the next attempt, which ends it."""
     note = run.folder / "flower-run"
@@ -74,8 +62,7 @@ def _numbered(network: Network, run: RunFolder, ca: Path | None) -> int:
         with suppress(OSError, ValueError):  # none yet, or one that cannot be read: Flower ends it by its heartbeat
             stop_run(control, int(note.read_text(encoding="ascii")))
         number = start_run(control, run.name)
-    with replacing(note, "a run's file") as part:
-        part.write_text(str(number), encoding="ascii")
+    replace(note, str(number).encode(), secret=False)
     return number
 
 

@@ -50,7 +50,7 @@ class Member(Supervised):
         self.port = 0
         self.node = Child("the node", self._node, logs / "node.log", env)
         self.worker = Child("the worker", self._worker, logs / "worker.log", env)
-        self.families = [ProcessGroup([self.node, self.worker], say)]
+        self.groups = [ProcessGroup([self.node, self.worker], say)]
 
     def _node(self) -> list[str]:
         self.port = free_port()
