@@ -367,16 +367,14 @@ def test_a_message_that_a_site_cannot_answer_is_refused_without_a_word_of_its_da
 
 
 def test_a_site_goes_on_after_a_message_that_cannot_be_unpacked(monkeypatch, capsys):
-    from flwr.supernode.runtime import run_clientapp
-
     errors = [KeyError("x"), TypeError("x"), ValueError("x"), AttributeError("x"), httpx.ReadError("x"), Asked()]
     outputs = []
 
     def pull(working):
         raise errors.pop(0)
 
-    monkeypatch.setattr(run_clientapp, "pull_task_input", pull)
-    monkeypatch.setattr(run_clientapp, "push_task_output", lambda client, context, status, why: outputs.append(status))
+    monkeypatch.setattr(site_worker, "pull_task_input", pull)
+    monkeypatch.setattr(site_worker, "push_task_output", lambda client, context, status, why: outputs.append(status))
     monkeypatch.setattr(site_worker, "acquire", lambda asking, kind: (1, "token"))
     monkeypatch.setattr(site_worker.time, "sleep", lambda seconds: None)
     tasks = SimpleNamespace(asking=lambda: None, working=lambda token, name: SimpleNamespace(close=lambda: None))

@@ -26,6 +26,7 @@ from ..fit import Regression
 from ..problems import regression
 from .coordinator.commands import Coordinator, outcome
 from .coordinator.runs import RunFolder, amount, line
+from .flower import require_flower
 from .folder.config import Bundle
 from .folder.setup import init
 from .processes import free_port
@@ -44,8 +45,6 @@ Say = Callable[[str], None]
 
 def demo(folder: Path | str | None = None, *, say: Say = print) -> float:
     """Run the demonstration in a folder, by default a temporary one; the largest difference to the simulation."""
-    from .flower.superlink import require_flower
-
     require_flower()
     where = Path(tempfile.mkdtemp(prefix="fedlsa-demo-")) if folder is None else Path(folder)
     try:

@@ -10,6 +10,7 @@ from typing import Any
 
 from ...errors import NetworkError
 from ..disk import write_json
+from ..flower import require_flower
 from ..folder.config import Network
 from ..processes import Child, ProcessGroup, Supervised, bracketed, environment, launched, module, only_one, reachable
 from ..protocol.run_settings import StartOptions
@@ -27,8 +28,6 @@ class Coordinator(Supervised):
     def __init__(
         self, folder: Path | str, *, gate: bool = True, insecure: bool = False, say: Callable[[str], None] = print
     ) -> None:
-        from ..flower.superlink import require_flower
-
         require_flower()
         self.network = Network.load(folder)
         if gate:

@@ -19,6 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
+from flwr.common.serde import run_from_proto
+from flwr.proto.runtime_pb2 import PullTaskInputRequest, PushTaskOutputRequest
+from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
+from flwr.supercore.task_identity import TaskIdentity
+from flwr.superlink.grid.http_grid import HttpGrid
+
 from ...errors import FedLSAError
 from ..coordinator.run_loop import complete_run
 from ..coordinator.runs import RunFolder, unfinished
@@ -75,8 +82,6 @@ class Attempts:
 
     def after(self, error: Exception, run: RunFolder | None) -> float:
         """Print the trouble and return the seconds to wait; give the run up where trying again does not help."""
-        import httpx
-
         text, place = f"{type(error).__name__}: {error}", 0
         if run is not None:
             with suppress(OSError):
@@ -100,12 +105,6 @@ class Attempts:
 @contextmanager
 def _grid(tasks: TaskSource, number: int) -> Iterator[Any]:
     """Flower's Grid for one run, whose task this process takes, and its heartbeat."""
-    from flwr.common.serde import run_from_proto
-    from flwr.proto.runtime_pb2 import PullTaskInputRequest, PushTaskOutputRequest
-    from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
-    from flwr.supercore.task_identity import TaskIdentity
-    from flwr.superlink.grid.http_grid import HttpGrid
-
     asking = tasks.asking()
     try:
         while (found := acquire(asking, "flwr-serverapp")) is None or found[0] != number:

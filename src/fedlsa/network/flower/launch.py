@@ -7,7 +7,7 @@
 Three things differ from Flower's own commands. The process ends when its parent does, also when the parent was killed.
 A node asks for work every POLL seconds instead of every 3. And a node that takes the place of one that was killed says
 goodbye for its predecessor first, with the site's own key; without that it is refused for about 50 seconds.
-Written for Flower 1.41: `fedlsa.network.flower.superlink` refuses any other.
+Written for Flower 1.41: `fedlsa.network.flower` refuses any other.
 """
 
 import os

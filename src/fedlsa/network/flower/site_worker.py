@@ -13,6 +13,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+import httpx
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
+
 from ...errors import MessageError
 from ..folder.config import Bundle
 from ..protocol.messages import Refusal
@@ -35,8 +39,6 @@ def handler(job: Path) -> OrderHandler:
 
 def answer_message(message: Any, at: OrderHandler) -> Any:
     """Flower's reply to Flower's message."""
-    from flwr.app import ConfigRecord, Message, RecordDict
-
     try:
         if WHO in message.content:  # where there are no keys, names are asked for
             return Message(RecordDict({WHO: ConfigRecord({"site": at.name})}), reply_to=message)
@@ -55,9 +57,6 @@ def serve(tasks: TaskSource, at: OrderHandler) -> None:
 
     An error of the transport is noted and the next task is taken, and so is a message that cannot even be unpacked.
     """
-    import httpx
-    from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
-
     asking = tasks.asking()
     while True:
         try:

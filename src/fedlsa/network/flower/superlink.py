@@ -10,12 +10,35 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from ...errors import MissingExtraError, NetworkError
+import httpx
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from flwr.cli.build import build_fab_from_files
+from flwr.common.serde import fab_to_proto, user_config_to_proto
+from flwr.proto.control_pb2 import (
+    ListNodesRequest,
+    RegisterNodeRequest,
+    StartRunRequest,
+    StopRunRequest,
+    UnregisterNodeRequest,
+)
+from flwr.proto.runtime_pb2 import AcquireTaskRequest
+from flwr.supercore.control import ControlHttpClient
+from flwr.supercore.fab import Fab
+from flwr.supercore.interceptors import (
+    RuntimeTokenHttpInterceptor,
+    RuntimeVersionHttpInterceptor,
+    SuperExecAuthHttpInterceptor,
+)
+from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+from flwr.supercore.runtime import RuntimeHttpClient
 
-WRITTEN_FOR = "1.41"  # Flower's inner interfaces change with every minor version
+from ...errors import NetworkError
+
 ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
 
 APP = """\
@@ -37,22 +60,9 @@ experiment = ""
 """  # what travels is this page; the apps that it names are never loaded, for our own workers take the tasks
 
 
-def require_flower() -> None:
-    """Raise unless Flower 1.41 is installed."""
-    try:
-        from flwr import __version__ as installed
-    except ImportError:
-        raise MissingExtraError("a network needs flwr: pip install 'fedlsa[flower]'") from None
-    if ".".join(str(installed).split(".")[:2]) != WRITTEN_FOR:
-        raise NetworkError(f"flwr must be version {WRITTEN_FOR}, for which this was written; got {installed}")
-
-
 @contextmanager
 def connected(address: str, ca: Path | None) -> Iterator[Any]:
     """A client of the control interface; ca None is plain text."""
-    from flwr.supercore.control import ControlHttpClient
-    from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
-
     client = ControlHttpClient.from_server_address(
         server_address=address,
         insecure=ca is None,
@@ -67,10 +77,6 @@ def connected(address: str, ca: Path | None) -> Iterator[Any]:
 
 def key_bytes(path: Path) -> bytes:
     """A public key in OpenSSH format, as Flower writes it on the wire."""
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from flwr.supercore.primitives.asymmetric import public_key_to_bytes
-
     try:
         key = serialization.load_ssh_public_key(path.read_bytes())
     except (OSError, ValueError) as error:
@@ -82,8 +88,6 @@ def key_bytes(path: Path) -> bytes:
 
 def register(client: Any, keys: Mapping[str, Path]) -> dict[int, str]:
     """Let in the keys of these sites and no others; the site's name by node id."""
-    from flwr.proto.control_pb2 import ListNodesRequest, RegisterNodeRequest, UnregisterNodeRequest
-
     wanted = {key_bytes(path): site for site, path in keys.items()}
     known = {
         bytes(n.public_key): int(n.node_id)
@@ -99,12 +103,6 @@ def register(client: Any, keys: Mapping[str, Path]) -> dict[int, str]:
 
 def start_run(client: Any, experiment: str) -> int:
     """A new run of the app for this experiment; its id."""
-    from hashlib import sha256
-
-    from flwr.cli.build import build_fab_from_files
-    from flwr.common.serde import fab_to_proto, user_config_to_proto
-    from flwr.proto.control_pb2 import StartRunRequest
-    from flwr.supercore.fab import Fab
 
     content = build_fab_from_files({"pyproject.toml": APP.encode()})[0]
     answer = client.StartRun(
@@ -120,9 +118,6 @@ def start_run(client: Any, experiment: str) -> int:
 
 def stop_run(client: Any, run: int) -> None:
     """End a run that an earlier process left behind; one that has ended already is no error."""
-    import httpx
-    from flwr.proto.control_pb2 import StopRunRequest
-
     with suppress(httpx.HTTPError):
         client.StopRun(StopRunRequest(run_id=run))
 
@@ -137,19 +132,14 @@ class TaskSource:
 
     def asking(self) -> Any:
         """A client that may ask for tasks."""
-        from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor, SuperExecAuthHttpInterceptor
-
         sign = SuperExecAuthHttpInterceptor(master_secret=self.secret.read_bytes(), protected_methods={ACQUIRE})
         return self._client([RuntimeVersionHttpInterceptor(component_name="SuperExec"), sign])
 
     def working(self, token: str, name: str) -> Any:
         """A client for one task, by its token."""
-        from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor, RuntimeVersionHttpInterceptor
-
         return self._client([RuntimeVersionHttpInterceptor(component_name=name), RuntimeTokenHttpInterceptor(token)])
 
     def _client(self, interceptors: list[Any]) -> Any:
-        from flwr.supercore.runtime import RuntimeHttpClient
 
         return RuntimeHttpClient.from_server_address(
             server_address=self.address,
@@ -161,8 +151,6 @@ class TaskSource:
 
 def acquire(client: Any, kind: str) -> tuple[int, str] | None:
     """(run id, token) of the oldest waiting task of a kind, or None."""
-    from flwr.proto.runtime_pb2 import AcquireTaskRequest
-
     answer = client.AcquireTask(AcquireTaskRequest(supported_task_types=[kind]))
     if not answer.HasField("task") or not answer.token:
         return None

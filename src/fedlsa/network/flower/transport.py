@@ -17,7 +17,12 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import httpx
 import numpy as np
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, PullObjectRequest
+from flwr.proto.runtime_pb2 import PullAppMessagesRequest
+from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
 from ...errors import MessageError
 from ..protocol.records import Record, Scalar
@@ -34,8 +39,6 @@ RESEND, MAX_RESEND = 6.0, 60.0  # seconds after which an order is sent again, at
 
 def to_content(record: Record) -> Any:
     """The RecordDict that carries a record."""
-    from flwr.app import ConfigRecord, RecordDict
-
     entries: dict[str, Any] = {"kind": record.kind, **{f"meta.{k}": v for k, v in record.meta.items()}}
     for name, array in record.arrays.items():
         a = np.ascontiguousarray(array)
@@ -100,8 +103,6 @@ class Replies:
         content : a RecordDict; a MessageError where it cannot be read; None where there will be none, since the
         objects were lost on the way or Flower itself reports an error. Only trouble of the transport is raised.
         """
-        from flwr.proto.runtime_pb2 import PullAppMessagesRequest
-
         wanted = [i for i in ids if i not in self.arriving]
         if wanted:
             found = self.grid._runtime_client.PullMessages(PullAppMessagesRequest(message_ids=wanted))
@@ -128,10 +129,6 @@ class Replies:
 
     def _content(self, reply: _Arriving) -> Any:
         """What `collect` gives out, or the reply itself while it is not whole."""
-        import httpx
-        from flwr.app import Message, RecordDict
-        from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
-
         try:
             whole = self._fetch(reply)
             if not whole:
@@ -154,8 +151,6 @@ class Replies:
 
     def _fetch(self, reply: _Arriving) -> bool | None:
         """Take the objects that are there by now; whether all are. None: one is lost, its sender was too slow."""
-        from flwr.proto.message_pb2 import PullObjectRequest
-
         for name in list(reply.missing):
             request = PullObjectRequest(node=self.grid.node, run_id=self.grid.run.run_id, object_id=name)
             answer = self.grid._runtime_client.PullObject(request)
@@ -172,8 +167,6 @@ class Replies:
 
     def _confirm(self, root: str) -> None:
         """Let the SuperLink drop a reply's objects."""
-        from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest
-
         request = ConfirmMessageReceivedRequest(
             node=self.grid.node, run_id=self.grid.run.run_id, message_object_id=root
         )
@@ -219,8 +212,6 @@ class FlowerTransport:
 
     def _meet(self, ids: set[int]) -> None:
         """Ask nodes without keys for their names; the latest to give a name has it."""
-        from flwr.app import ConfigRecord, Message, RecordDict
-
         new = sorted(ids - set(self.names) - set(self.asked.values()))
         hello = [Message(RecordDict({WHO: ConfigRecord({})}), dst_node_id=n, message_type="train") for n in new]
         if hello:
@@ -258,8 +249,6 @@ class FlowerTransport:
 
     def _send(self, orders: Mapping[int, Record], ttl: float) -> dict[str, str]:
         """Push one message per node; the site by message id. ttl : seconds after which the message is dropped."""
-        from flwr.app import Message
-
         if not orders:
             return {}
         messages = [

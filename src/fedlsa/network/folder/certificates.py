@@ -9,33 +9,20 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 
-from ...errors import MissingExtraError, NetworkError
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from ...errors import NetworkError
 from .config import host_kind
-
-if TYPE_CHECKING:
-    from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric import ec
 
 AUTHORITY_DAYS, SERVER_DAYS = 3653, 825
 SKEW = timedelta(hours=1)  # clocks of sites may be behind
 
 
-def need() -> None:
-    """Say which extra is missing, before any work."""
-    try:
-        import cryptography  # noqa: F401
-    except ImportError:
-        raise MissingExtraError("a network needs Flower and cryptography: pip install 'fedlsa[flower]'") from None
-
-
 def authority() -> tuple[bytes, bytes]:
     """A new authority: its certificate and its private key, in PEM."""
-    need()
-    from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric import ec
-
     key = ec.generate_private_key(ec.SECP256R1())
     name = _name("fedlsa network authority")
     only = [_uses(key_cert_sign=True, crl_sign=True), x509.BasicConstraints(ca=True, path_length=0)]
@@ -44,14 +31,9 @@ def authority() -> tuple[bytes, bytes]:
 
 def server(ca: bytes, ca_key: bytes, host: str) -> tuple[bytes, bytes]:
     """A new certificate for the coordinator and its private key, in PEM: for the host, localhost and 127.0.0.1."""
-    need()
-    from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.hazmat.primitives.serialization import load_pem_private_key
-
     try:
         parent = x509.load_pem_x509_certificate(ca)
-        signer = load_pem_private_key(ca_key, None)
+        signer = serialization.load_pem_private_key(ca_key, None)
     except (ValueError, TypeError) as error:
         raise NetworkError(f"the authority's certificate or key is damaged: {error}") from error
     if not isinstance(signer, ec.EllipticCurvePrivateKey) or parent.public_key() != signer.public_key():
@@ -76,10 +58,6 @@ def server(ca: bytes, ca_key: bytes, host: str) -> tuple[bytes, bytes]:
 
 def site(name: str) -> tuple[bytes, bytes]:
     """A site's private key and public key, in OpenSSH's format; the name is the public key's comment."""
-    need()
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
     key = ec.generate_private_key(ec.SECP384R1())
     kind = serialization.PrivateFormat.OpenSSH
     secret = key.private_bytes(serialization.Encoding.PEM, kind, serialization.NoEncryption())
@@ -94,9 +72,6 @@ def fingerprint(content: bytes) -> str:
 
 def expires(certificate: bytes) -> datetime:
     """When a certificate ends."""
-    need()
-    from cryptography import x509
-
     return x509.load_pem_x509_certificate(certificate).not_valid_after_utc
 
 
@@ -110,9 +85,6 @@ def _issue(
     other: list[x509.ExtensionType],
 ) -> tuple[bytes, bytes]:
     """A certificate for a key, signed, and the key, both in PEM; critical, other : extensions."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-
     built = x509.CertificateBuilder().issuer_name(issuer).subject_name(subject).public_key(key.public_key())
     built = built.serial_number(x509.random_serial_number())
     built = built.not_valid_before(datetime.now(UTC) - SKEW).not_valid_after(end)
@@ -126,14 +98,10 @@ def _issue(
 
 
 def _name(common: str) -> x509.Name:
-    from cryptography import x509
-
     return x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, common)])
 
 
 def _uses(**allowed: bool) -> x509.KeyUsage:
-    from cryptography import x509
-
     every = (
         "digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement",
         "key_cert_sign", "crl_sign", "encipher_only", "decipher_only",

@@ -19,13 +19,13 @@ from pathlib import Path
 from string import Template
 
 from ... import checks
-from ...errors import ArgumentError
+from ...errors import ArgumentError, MissingExtraError
 from ...fit import Regression
 from ...fit.tasks import Task
 from .. import disk
 from ..processes import bracketed
 from ..protocol.run_settings import plain_name
-from . import bundles, certificates
+from . import bundles
 from .config import PORT, Bundle, Network, host_kind, site_names, task_text
 
 MAX_SITES = 1000  # of one network
@@ -36,6 +36,14 @@ COORDINATOR_PAGES = {
     "proxy/Caddyfile": "Caddyfile",
 }  # path in the coordinator's folder: template
 SITE_PAGES = {"README.md": "site.md", "fedlsa-site.service": "site.service"}
+
+
+def _need() -> None:
+    """Say which extra is missing, before any work."""
+    try:
+        import cryptography  # noqa: F401
+    except ImportError:
+        raise MissingExtraError("a network needs Flower and cryptography: pip install 'fedlsa[flower]'") from None
 
 
 def init(
@@ -53,7 +61,7 @@ def init(
     task : what is estimated, by default the regression of the column "y" on all others
     inner_port : of the SuperLink, on loopback; by default the next one
     """
-    certificates.need()
+    _need()
     target = checks.path("folder", folder)
     names: Sequence[str]
     if isinstance(sites, int) or not checks.is_sequence(sites):
@@ -74,6 +82,8 @@ def init(
 
 def _write(network: Network, final: Path) -> None:
     """All files of a new network, in a folder that will be called `final`."""
+    from . import certificates
+
     ca, ca_key = certificates.authority()
     certificate, key = certificates.server(ca, ca_key, network.host)
     for path, content in ((network.ca, ca), (network.certificate, certificate)):
@@ -93,6 +103,8 @@ def _write(network: Network, final: Path) -> None:
 
 def _new_key(network: Network, site: str) -> None:
     """A key pair and a bundle for a site, in the place of those that it may have; the old key is put on record."""
+    from . import certificates
+
     secret, public = certificates.site(site)
     _revoke(network, site)
     toml = Bundle(network.folder, site, network.host, network.port, network.task).text()
@@ -104,6 +116,8 @@ def _new_key(network: Network, site: str) -> None:
 
 def _revoke(network: Network, site: str) -> None:
     """Keep a copy of a site's public key among those that the SuperLink must forget."""
+    from . import certificates
+
     old = network.public_key(site)
     if old.is_file():
         content = old.read_bytes()
@@ -113,7 +127,7 @@ def _revoke(network: Network, site: str) -> None:
 
 def rotate_key(folder: Path | str, site: str) -> Path:
     """Give a site a new key pair; its new bundle. The old key is refused once `serve` has started again."""
-    certificates.need()
+    _need()
     network = Network.load(folder)
     checks.choice("site", site, network.sites)
     _new_key(network, site)
@@ -122,7 +136,7 @@ def rotate_key(folder: Path | str, site: str) -> Path:
 
 def add_site(folder: Path | str, site: str) -> Path:
     """Add a site, with the next number; its bundle. Runs that were started before go on without it."""
-    certificates.need()
+    _need()
     network = Network.load(folder)
     plain_name("site", site)
     larger = replace(network, sites=(*network.sites, site))
@@ -149,7 +163,9 @@ def remove_site(folder: Path | str, site: str) -> Network:
 
 def renew(folder: Path | str) -> Network:
     """A new server certificate, and a new key for it, from the same authority; sites need nothing new."""
-    certificates.need()
+    from . import certificates
+
+    _need()
     network = Network.load(folder)
     ca_key = disk.check_secret(network.ca_key, "the authority's key").read_bytes()
     certificate, key = certificates.server(network.ca.read_bytes(), ca_key, network.host)

@@ -10,6 +10,7 @@ from pathlib import Path
 from ... import checks
 from ...errors import NetworkError
 from ..disk import create, write_json
+from ..flower import require_flower
 from ..folder.config import Bundle
 from ..processes import Child, ProcessGroup, Supervised, bracketed, environment, free_port, launched, module, only_one
 from .facts import check, describe, leaves
@@ -31,8 +32,6 @@ class Member(Supervised):
         insecure: bool = False,
         say: Callable[[str], None] = print,
     ) -> None:
-        from ..flower.superlink import require_flower
-
         require_flower()
         self.site, self.insecure, self.folder = site, insecure, site.folder.resolve()
         self.secret, self.job = self.folder / "node.secret", self.folder / "job.json"
