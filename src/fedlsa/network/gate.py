@@ -1,7 +1,7 @@
-"""The public door: passes on what a site may ask of the SuperLink, POST /v1/fleet/..., and nothing else.
+"""The public gate: passes on what a site may ask of the SuperLink, POST /v1/fleet/..., and nothing else.
 
 Flower answers control, fleet and runtime requests on one port, and without a log-in: whoever reaches that port can
-submit a run. So the SuperLink listens on loopback alone, and the world sees this door. It speaks TLS, refuses
+submit a run. So the SuperLink listens on loopback alone, and the world sees this gate. It speaks TLS, refuses
 everything that is not on the list with 403, and logs it. Who a site is, the SuperLink itself checks by the
 site's signature, so before that no more is held than the limits below allow.
 The coordinator runs this page as a file of its own: it must not import the rest of fedlsa.
@@ -9,11 +9,19 @@ The coordinator runs this page as a file of its own: it must not import the rest
 
 from __future__ import annotations
 
-import argparse
 import asyncio
+import json
 import logging
 import ssl
+import sys
 from typing import Any
+
+import httpx
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 FLEET = ("activate-node", "deactivate-node", "send-node-heartbeat", "pull-messages", "push-messages", "get-run")
 MESSAGE_OBJECTS = ("get-fab", "push-object", "pull-object", "confirm-message-received")
@@ -39,12 +47,6 @@ def create(
     patience: float = PATIENCE,
 ) -> Any:
     """The application. inner : the SuperLink's address with its scheme; verify : how its certificate is checked."""
-    import httpx
-    from starlette.applications import Starlette
-    from starlette.requests import ClientDisconnect, Request
-    from starlette.responses import Response
-    from starlette.routing import Route
-
     names = (*FLEET, *MESSAGE_OBJECTS, *(UNSIGNED if unsigned else ()))
     allowed = frozenset(f"/v1/fleet/{name}".encode() for name in names)
     client = httpx.AsyncClient(base_url=inner, verify=verify, timeout=60.0, follow_redirects=False, trust_env=False)
@@ -55,12 +57,12 @@ def create(
         log.warning("refused %s: %s %.200r: %s", who, request.method, request.scope.get("raw_path", b""), why)
         return Response(why + "\n", status, {"connection": "close"}, "text/plain")  # what is not read yet stays unread
 
-    async def door(request: Request) -> Response:
+    async def forward_request(request: Request) -> Response:
         nonlocal held
         # The path as it came on the wire: nothing encoded, doubled or climbing can equal an entry of the list.
         path = request.scope.get("raw_path", b"")
         if request.method != "POST" or path not in allowed or request.scope.get("query_string"):
-            return refuse(request, 403, "only sites' requests pass this door")
+            return refuse(request, 403, "only sites' requests pass this gate")
         headers = [(k, v) for k, v in request.scope["headers"] if k.decode("latin-1").lower() not in HOP_BY_HOP]
         if not all(part.isascii() for pair in headers for part in pair):
             return refuse(request, 400, "headers must be ASCII")
@@ -94,44 +96,36 @@ def create(
         except httpx.HTTPError as error:  # the SuperLink is away; sites try again after 502
             log.warning("no answer from the SuperLink: %s", type(error).__name__)
             return Response("the coordinator is starting or away\n", 502, media_type="text/plain")
-        kept = {
-            k: v
-            for k, v in answer.headers.items()
-            if k.lower() not in HOP_BY_HOP | {"content-encoding", "server", "date"}
-        }
+        dropped = HOP_BY_HOP | {"content-encoding", "server", "date"}
+        kept = {k: v for k, v in answer.headers.items() if k.lower() not in dropped}
         return Response(answer.content, answer.status_code, kept)
 
     every = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"]
-    return Starlette(routes=[Route("/{path:path}", door, methods=every)])
+    return Starlette(routes=[Route("/{path:path}", forward_request, methods=every)])
 
 
 def main() -> None:
-    """Run the door until the process is ended."""
-    import uvicorn
+    """Run the gate until the process is ended.
 
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--host", required=True)
-    parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--inner", required=True, help="host:port of the SuperLink, on loopback")
-    parser.add_argument("--ca", help="the CA that signed the SuperLink's certificate")
-    parser.add_argument("--certificate")
-    parser.add_argument("--key")
-    parser.add_argument("--insecure", action="store_true", help="plain text and no keys")
-    given = parser.parse_args()
+    Its argument is a JSON object: host and port to listen on; inner, the SuperLink's host:port on loopback; tls, the
+    files ca, certificate and key, or null for plain text without keys.
+    """
+    given = json.loads(sys.argv[1])
+    tls = given["tls"]
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    scheme, verify = ("http", True) if given.insecure else ("https", ssl.create_default_context(cafile=given.ca))
-    app = create(f"{scheme}://{given.inner}", verify, unsigned=given.insecure)
-    tls = {} if given.insecure else {"ssl_certfile": given.certificate, "ssl_keyfile": given.key}
+    scheme, verify = ("http", True) if tls is None else ("https", ssl.create_default_context(cafile=tls["ca"]))
+    app = create(f"{scheme}://{given['inner']}", verify, unsigned=tls is None)
+    files = {} if tls is None else {"ssl_certfile": tls["certificate"], "ssl_keyfile": tls["key"]}
     uvicorn.run(
         app,
-        host=given.host,
-        port=given.port,
+        host=given["host"],
+        port=given["port"],
         access_log=False,
         server_header=False,
         limit_concurrency=1024,
         timeout_keep_alive=10,  # a site asks every few seconds; who does not, connects again
-        **tls,
+        **files,
     )
 
 

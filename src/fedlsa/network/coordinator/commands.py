@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -57,10 +58,9 @@ class Coordinator(Supervised):
 
     def _gate(self) -> list[str]:
         n = self.network
-        safe = ["--ca", str(n.ca), "--certificate", str(n.certificate), "--key", str(n.key)]
-        where = ["--host", listening(n.host, insecure=self.insecure), "--port", str(n.port)]
-        where += ["--inner", f"127.0.0.1:{n.inner_port}"]
-        return launched("gate", arguments=[*where, *(["--insecure"] if self.insecure else safe)])
+        tls = None if self.insecure else {"ca": str(n.ca), "certificate": str(n.certificate), "key": str(n.key)}
+        given = {"host": listening(n.host, insecure=self.insecure), "port": n.port, "tls": tls}
+        return launched("gate", arguments=[json.dumps(given | {"inner": f"127.0.0.1:{n.inner_port}"})])
 
     def _worker(self) -> list[str]:
         return module("fedlsa.network.flower.coordinator_worker", str(self.folder), str(int(self.insecure)))

@@ -60,15 +60,20 @@ experiment = ""
 """  # what travels is this page; the apps that it names are never loaded, for our own workers take the tasks
 
 
-@contextmanager
-def connected(address: str, ca: Path | None) -> Iterator[Any]:
-    """A client of the control interface; ca None is plain text."""
-    client = ControlHttpClient.from_server_address(
+def _client(kind: Any, address: str, ca: Path | None, name: str, *interceptors: Any) -> Any:
+    """A client of one of Flower's interfaces; name : of the component that we are to it."""
+    return kind.from_server_address(
         server_address=address,
         insecure=ca is None,
         root_certificates=None if ca is None else ca.read_bytes(),
-        interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr CLI")],
+        interceptors=[RuntimeVersionHttpInterceptor(component_name=name), *interceptors],
     )
+
+
+@contextmanager
+def connected(address: str, ca: Path | None) -> Iterator[Any]:
+    """A client of the control interface; ca None is plain text."""
+    client = _client(ControlHttpClient, address, ca, "flwr CLI")
     try:
         yield client
     finally:
@@ -133,20 +138,11 @@ class TaskSource:
     def asking(self) -> Any:
         """A client that may ask for tasks."""
         sign = SuperExecAuthHttpInterceptor(master_secret=self.secret.read_bytes(), protected_methods={ACQUIRE})
-        return self._client([RuntimeVersionHttpInterceptor(component_name="SuperExec"), sign])
+        return _client(RuntimeHttpClient, self.address, self.ca, "SuperExec", sign)
 
     def working(self, token: str, name: str) -> Any:
         """A client for one task, by its token."""
-        return self._client([RuntimeVersionHttpInterceptor(component_name=name), RuntimeTokenHttpInterceptor(token)])
-
-    def _client(self, interceptors: list[Any]) -> Any:
-
-        return RuntimeHttpClient.from_server_address(
-            server_address=self.address,
-            insecure=self.ca is None,
-            root_certificates=None if self.ca is None else self.ca.read_bytes(),
-            interceptors=interceptors,
-        )
+        return _client(RuntimeHttpClient, self.address, self.ca, name, RuntimeTokenHttpInterceptor(token))
 
 
 def acquire(client: Any, kind: str) -> tuple[int, str] | None:
