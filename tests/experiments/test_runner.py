@@ -180,4 +180,3 @@ def test_time_left_weighs_simulations_by_updates_and_other_cells_by_their_mean_t
     assert math.isnan(progress.seconds_left)
     progress.updates, progress.spent = 1000.0, {"simulate": [1, 2.0], "exact": [3, 6.0]}
     assert progress.seconds_left == pytest.approx(2.0 * 3 + 2.0 * 1 + 2.0 + 2.0)
-    assert progress.made == 1000 + 1000

@@ -36,11 +36,6 @@ class RunProgress:
         return time.monotonic() - self.started
 
     @property
-    def made(self) -> float:
-        """Agent updates so far, those of unfinished cells included."""
-        return self.updates + sum(share * updates(cell) for cell, share in self.waiting.items() if share)
-
-    @property
     def speed(self) -> float:
         """Agent updates per second of simulation; while cells run side by side, of all together."""
         seconds = self.spent.get("simulate", [0.0, 0.0])[1]
