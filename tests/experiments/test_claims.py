@@ -79,7 +79,7 @@ def test_other_numbers_in_its_cells_turn_a_claim_round(name, look):
 @pytest.mark.parametrize("ratio", [2.0, 0.5])
 def test_twice_or_half_the_variance_in_any_one_setting_is_found(name, ratio, look):
     claim, results = CHECKS[name], Results(CHECKS[name].cells(QUICK), look)
-    for cell, _ in results.where(kind="simulate"):
+    for cell, _ in results.select(kind="simulate"):
         (law,) = [x for x in (results.partner(cell, kind=kind) for kind in ("law", "limit")) if x is not None]
 
         def wider(run, mean=law["mean"].values):

@@ -57,19 +57,19 @@ def draw(results, scale):
     figure = Figure(figsize=(2, 1))
     axes = figure.subplots()
     axes.set_axis_off()  # no text: drawn quickly
-    for _, result in results.where(kind="tiny"):
+    for _, result in results.select(kind="tiny"):
         axes.plot(result["value"].mean("seed"), label="<mean> & more")
-    axes.plot(results.where(kind="tiny simulate").only()["squared_error"].mean("seed"))
+    axes.plot(results.select(kind="tiny simulate").only()["squared_error"].mean("seed"))
     return figure
 
 
 def rows(results, scale):
-    tiny = results.where(kind="tiny")
+    tiny = results.select(kind="tiny")
     return [{"place": cell["place"], "mean <i>": float(result["value"].mean())} for cell, result in tiny]
 
 
 def mean(results):
-    return float(np.mean([result["value"].mean() for _, result in results.where(kind="tiny")]))
+    return float(np.mean([result["value"].mean() for _, result in results.select(kind="tiny")]))
 
 
 def claim(name, **bounds):

@@ -75,7 +75,7 @@ def _longer(results: Results) -> Iterator[_Longer]:
         end = results.partner(cell, kind="limit", local_steps=local_steps)
         return end is not None and bool(end["squared_bias"] > end["variance"])
 
-    for cell, curve in results.where(kind="exact"):
+    for cell, curve in results.select(kind="exact"):
         H = cell["local_steps"]
         more = results.partner(cell, local_steps=10 * H)
         if more is not None:

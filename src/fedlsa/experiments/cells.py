@@ -193,7 +193,7 @@ class Results:
         """Rows: a cell, for its settings, with its result."""
         return ((cell, self._lookup(cell)) for cell in self.cells)
 
-    def where(self, **columns: Any) -> Results:
+    def select(self, **columns: Any) -> Results:
         """The rows with these values of columns; None : without that column."""
         kept = [c for c in self.cells if all(c.columns.get(k) == v for k, v in columns.items())]
         return Results(kept, self._lookup)
@@ -226,7 +226,7 @@ class Results:
 
     def pairs(self, changes: Mapping[str, Any], **columns: Any) -> list[tuple[xr.Dataset, xr.Dataset]]:
         """The results of rows with some values of columns, each beside that of its partner after some changes."""
-        rows = [(result, self.partner(cell, **changes)) for cell, result in self.where(**columns)]
+        rows = [(result, self.partner(cell, **changes)) for cell, result in self.select(**columns)]
         return [(result, other) for result, other in rows if other is not None]
 
     def only(self) -> xr.Dataset:

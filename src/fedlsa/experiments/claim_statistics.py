@@ -118,7 +118,7 @@ def p_values(theta: Floats, mean: Floats, covariance: Floats) -> tuple[float, fl
 
 def runs_and_laws(results: Results) -> Iterator[tuple[Floats, xr.Dataset]]:
     """Simulated parameters after the last round, (seed, dim), and their exact law: of that round, or the limit."""
-    for cell, run in results.where(kind="simulate"):
+    for cell, run in results.select(kind="simulate"):
         law = results.partner(cell, kind="law")
         law = results.partner(cell, kind="limit") if law is None else law
         assert law is not None

@@ -105,7 +105,7 @@ def draw(results: Results, scale: Scale) -> Figure:
         more += f"\n◇: no simulation, which would take more than {'10⁷' if scale.quick else '10⁹'} updates."
     unstable = {
         f"{c['method']}, η = {c['step_size']:g}, {world(c['heterogeneous'])}, H = {c['local_steps']}": None
-        for c, limit in results.where(kind="limit")
+        for c, limit in results.select(kind="limit")
         if not np.isfinite(limit["mse"])
     }
     if unstable:

@@ -113,7 +113,7 @@ def limit(name: str, result: xr.Dataset, n: Floats) -> Floats:
 
 def errors_by_samples(results: Results, name: str) -> tuple[Floats, Floats, xr.Dataset]:
     """Numbers of observations (n,), squared errors (n, seed) of a baseline, and the result with the most."""
-    baselines = results.where(kind="one-shot")
+    baselines = results.select(kind="one-shot")
     found = [result for _, result in baselines]
     return baselines.column("samples"), np.stack([result[name].values for result in found]), found[-1]
 
@@ -131,7 +131,7 @@ def draw(results: Results, scale: Scale) -> Figure:
         lines.append(Line(n, squared.mean(axis=1), label, colour, "marks", band, marker=marker))
         lines.append(Line(fine, limit(name, last, fine), "", colour, "law"))
     for method in ("fedlsa", "scafflsa"):
-        plans = results.where(kind="plan", method=method)
+        plans = results.select(kind="plan", method=method)
         samples, epsilon = plans.values("samples"), plans.column("epsilon")
         inside = samples <= 2 * n[-1]
         lines.append(method_line(NAMES[method], samples[inside], epsilon[inside] ** 2))
@@ -155,7 +155,7 @@ def rows(results: Results, scale: Scale) -> list[Row]:
     """Messages, numbers and observations with which each gets to an accuracy."""
     last, (_, d) = errors_by_samples(results, "system")[2], _size(results)
     found: list[tuple[Any, ...]] = []
-    every = results.where(kind="plan").by("epsilon")
+    every = results.select(kind="plan").by("epsilon")
     epsilons = list(every)
     for e in (epsilons[0], epsilons[len(epsilons) // 2], epsilons[-1]):
         for cell, plan in every[e]:

@@ -88,7 +88,7 @@ def _chart(results: Results, with_debiased: bool) -> Chart:
     means: dict[str, tuple[Floats, Floats]] = {}  # squared errors (seed, round) and their expectation (round)
     cell = results.cells[0]
     for method, name in NAMES.items():
-        run, exact = (results.where(method=method, kind=kind).only() for kind in ("simulate", "exact"))
+        run, exact = (results.select(method=method, kind=kind).only() for kind in ("simulate", "exact"))
         means[name] = run["squared_error"].values, exact["mse"].values
         if method == "fedlsa":
             bias = float(np.sum(exact["bias"].values ** 2))

@@ -104,9 +104,9 @@ def draw(results: Results, scale: Scale) -> Figure:
 
 def _chart(title: str, cost: str, per_round: int, results: Results) -> Chart:
     """A panel; per_round : observations that a round costs with q = 1, or 0 for communications."""
-    lines, exact = [], results.where(kind="exact").only()
+    lines, exact = [], results.select(kind="exact").only()
     t = exact["round"].values
-    for cell, run in results.where(kind="simulate"):
+    for cell, run in results.select(kind="simulate"):
         skip, seen = cell.columns.get("skip"), run["round"].values
         shown = (seen > 0) & np.isin(seen, list(_drawn_rounds(int(t[-1])) | {int(seen[-1])}))
         label = LABELS[skip].replace("τ_mix", "$τ_{\\mathrm{mix}}$")
@@ -134,8 +134,8 @@ def rows(results: Results, scale: Scale) -> list[Row]:
     """The error in the last half of the rounds, beside the exact one of i.i.d. observations; one agent: in the last."""
     out: list[Row] = []
     for (agents, method), part in results.by("agents", "method").items():
-        exact = part.where(kind="exact", skip=None).only()
-        for cell, run in part.where(kind="exact") if agents == 1 else part.where(kind="simulate"):
+        exact = part.select(kind="exact", skip=None).only()
+        for cell, run in part.select(kind="exact") if agents == 1 else part.select(kind="simulate"):
             q, single = _block(run), cell.kind == "exact"
             mse, error, expected = (float(run["mse"][-1]), 0.0, float(exact["mse"][-1])) if single else late(run, exact)
             out.append(
@@ -164,8 +164,8 @@ def inequivalence(results: Results) -> float:
     """The largest p-value of "the error is off the i.i.d. one by the margin or more" (two one-sided Student tests)."""
     found = []
     for part in results.by("agents", "method").values():
-        exact = part.where(kind="exact").only()
-        for _, run in part.where(kind="simulate"):
+        exact = part.select(kind="exact").only()
+        for _, run in part.select(kind="simulate"):
             mse, error, expected = late(run, exact)
             inside = (math.log1p(MARGIN) - abs(math.log(mse / expected))) / (error / mse)
             found.append(float(scipy.stats.t.sf(inside, len(run["seed"]) - 1)))
@@ -176,7 +176,7 @@ def difference(skip: int | str) -> Callable[[Results], float]:
     """|error with this skipping / i.i.d. error - 1| of one agent after the last round, exact."""
 
     def measure(results: Results) -> float:
-        run, iid = (results.where(skip=s).values("mse")[0] for s in (skip, None))
+        run, iid = (results.select(skip=s).values("mse")[0] for s in (skip, None))
         return abs(float(run / iid) - 1)
 
     return measure
@@ -197,7 +197,7 @@ def rounds_to(curve: xr.Dataset, level: float) -> float:
 
 def price(results: Results) -> float:
     """Observations to twice the last i.i.d. error with q = tau_mix, over tau_mix times those of i.i.d. sampling."""
-    run, iid = (results.where(skip=skip).only() for skip in ("tau_mix", None))
+    run, iid = (results.select(skip=skip).only() for skip in ("tau_mix", None))
     level = REACHED * float(iid["mse"][-1])
     return rounds_to(run, level) / rounds_to(iid, level)
 

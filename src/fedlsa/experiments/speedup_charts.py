@@ -44,10 +44,10 @@ def speed_up_charts(results: Results, step_sizes: Sequence[float], simulated: Se
 
 def _lines(results: Results, colour: str, simulated: Sequence[int]) -> list[Line]:
     """One method with one step size: exact limits, with gaps where there is none, and marks."""
-    limits, method = results.where(kind="limit"), results.cells[0]["method"]
+    limits, method = results.select(kind="limit"), results.cells[0]["method"]
     numbers, mse = limits.column("agents"), limits.values("mse")
     mse = np.where(np.isfinite(mse), mse, np.nan)
-    ends = {cell["agents"]: run["squared_error"].values[:, -1] for cell, run in results.where(kind="simulate")}
+    ends = {cell["agents"]: run["squared_error"].values[:, -1] for cell, run in results.select(kind="simulate")}
     marked = np.isin(numbers, simulated) & np.isfinite(mse)
     run = [n for n in numbers[marked] if n in ends]
     alone = marked & ~np.isin(numbers, run)
