@@ -8,7 +8,7 @@ import pytest
 
 from fedlsa.errors import ClusterError, MissingExtraError, SingularSystemError
 from fedlsa.experiments import Cell, Local, Store, run
-from fedlsa.experiments.cluster import Cluster
+from fedlsa.experiments.executor import Cluster
 
 HERE = importlib.util.find_spec("ray") is not None
 needs_ray = pytest.mark.skipif(not HERE, reason="ray is not installed: pip install 'fedlsa[ray]'")

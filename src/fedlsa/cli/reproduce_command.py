@@ -22,8 +22,7 @@ from rich.text import Text
 
 from .. import checks, experiments
 from ..experiments import Local, Outcome, Scale, Store
-from ..experiments.cluster import Cluster
-from ..experiments.executor import Executor, RunProgress, Watch
+from ..experiments.executor import Cluster, Executor, RunProgress, Watch
 from ..experiments.experiment import SOURCES
 from ..experiments.report_page import COUNTED, FAILED, counts, elsewhere, interval, number, verdict_words
 from ..figures import style

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -25,10 +25,7 @@ from ..problems import RankOne
 from . import claim_statistics as laws
 from .cells import Cell, Results, computes
 from .compute import How, Settings, problem, scalars
-from .experiment import Claim, Row, Scale
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from .experiment import Claim, Figure, Row, Scale
 
 COST_PANEL = (3.8, 3.2)  # inches of a chart with its labels
 NAMES = {"fedlsa": "FedLSA", "scaffnew": "Scaffnew", "scafflsa": "SCAFFLSA"}

@@ -12,7 +12,7 @@ from ..algorithms import SCAFFLSA, FedLSA, Scaffnew
 from ..errors import ArgumentError, TheoryWarning
 from ..problems import Problem
 from ..sampling import Markov
-from .printed_lemmas import COUNTEREXAMPLES, Comparison, counterexample
+from .printed_lemmas import COUNTEREXAMPLES, Comparison, counterexample, no_speed_up_example
 
 __all__ = ["COUNTEREXAMPLES"]
 
@@ -173,7 +173,7 @@ def lower_bound() -> Comparison:
     """thm:no-speed-up-proxskip: its right-hand side, taken as an equality, against psi; corrected: without the 2."""
     eta, K = 0.05, 1000
     zeta = 1 - (1 - eta) ** 2
-    problem, method = rademacher(2), Scaffnew(eta, math.sqrt(zeta))
+    problem, method = no_speed_up_example(2), Scaffnew(eta, math.sqrt(zeta))
     known = theory.constants(problem)
     start, left = 2 + eta**2 / zeta * known.Delta, (1 - zeta) ** K
     psi = float(theory.exact_iterations(problem, method, K, record=[K])["psi"][-1])
@@ -181,18 +181,12 @@ def lower_bound() -> Comparison:
     return Comparison("psi", left * start + 2 * noise, psi, left * start + (1 - left) * noise)
 
 
-def rademacher(agents: int) -> Problem:
-    """The example of thm:no-speed-up-proxskip with a = 1."""
-    A, u = np.stack([np.eye(2)] * 2), np.ones(2)
-    return problems.from_observations([([0.5, 0.5], A, np.stack([(c + 1) * u, (c - 1) * u])) for c in range(agents)])
-
-
 @counterexample
 def speed_up() -> Comparison:
     """In that example psi does not fall from one agent to four, but the server's MSE does: ratios four to one."""
     method, ends = Scaffnew(0.05, 0.2), []
     for N in (1, 4):
-        e = theory.exact_iterations(rademacher(N), method, 5000, record=[5000])
+        e = theory.exact_iterations(no_speed_up_example(N), method, 5000, record=[5000])
         ends.append((float(e["psi"][-1]), float(e["mse"][-1])))
     psi, mse = np.divide(ends[1], ends[0])
     return Comparison("psi of 4 agents over that of 1 (corrected: the server's MSE, likewise)", 1.0, psi, mse)

@@ -20,7 +20,9 @@ from ..errors import ArgumentError
 from .cells import Cell, Results
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Figure
+else:
+    Figure = Any  # matplotlib is loaded when the first figure is drawn
 
 Row = Mapping[str, str | int | float]  # of a table that is shown: values by the heading of their column
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -21,10 +21,7 @@ from . import claim_statistics as laws
 from . import lower_bound
 from .cells import Cell, Results
 from .cost_tables import COST_PANEL, COSTS, LSA, NAMES, QUICK_AGENTS, QUICK_EPSILONS, RULE, TD, TITLES, CostTable, note
-from .experiment import Claim, Experiment, Picture, Row, Scale, Table
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from .experiment import Claim, Experiment, Figure, Picture, Row, Scale, Table
 
 EPSILON = 0.025
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,12 +13,9 @@ from ..figures.matplotlib_figures import draw_charts
 from .cells import Cell, Results
 from .claim_statistics import LEVEL, least_p_value, slope
 from .compute import problem, updates
-from .experiment import Cells, Claim, Experiment, Picture, Scale, grid
+from .experiment import Cells, Claim, Experiment, Figure, Picture, Scale, grid
 from .paper_curves import world
 from .speedup_charts import EXACT_ONLY, speed_up_charts
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 AGENTS, SIMULATED = (1, 3, 10, 30, 100, 300, 1000), (1, 10, 100, 1000)
 STEP_SIZES, LOCAL_STEPS = (0.001, 0.01, 0.1, 1.0), (1, 10, 100)

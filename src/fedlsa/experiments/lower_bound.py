@@ -2,42 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import numpy as np
 import xarray as xr
 
-from .. import problems, theory
+from .. import theory
 from ..algorithms import Scaffnew
 from ..figures import style
 from ..figures.lines import Chart, Line
 from ..figures.matplotlib_figures import draw_charts
-from . import claim_statistics as laws
 from .cells import Cell, Results, computes
+from .claim_statistics import slope
 from .compute import How, Settings, scalars
-from .experiment import Claim, Picture, Scale
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from .experiment import Claim, Figure, Picture, Scale
+from .printed_lemmas import no_speed_up_example
 
 AGENTS, QUICK_AGENTS = (1, 2, 4, 8, 16, 32, 64, 128), (1, 2, 4, 8)
 RUN = {"step_size": 0.05, "probability": 0.2, "iterations": 500}  # what is left of the start: 0.96^500
 LABEL = "thm:no-speed-up-proxskip"
-
-
-def example(agents: int) -> problems.Problem:
-    """The theorem's example with a = 1: A(z) = I and b(z) = (b_c +- 1) (1, 1), here b_c = +-1."""
-    A, u = np.stack([np.eye(2)] * 2), np.ones(2)
-    tables = [([0.5, 0.5], A, np.stack([(b + 1) * u, (b - 1) * u])) for b in (1.0, -1.0)[:agents]]
-    return problems.from_observations(tables, assignment=np.arange(agents) % 2)
+NOTE = """Scaffnew, exact values after {iterations} iterations; η = {step_size}, p = {probability}.
+ψ: mean squared error of the agents, each where it is, plus (η/p)² times that of their control variates."""
 
 
 @computes("lower-bound")
 def errors(settings: Settings, how: How) -> xr.Dataset:
     """psi (all agents, at an iteration) and the server's MSE of Scaffnew in the example, after "iterations"."""
     method, last = Scaffnew(settings["step_size"], settings["probability"]), settings["iterations"]
-    found = theory.exact_iterations(example(settings["agents"]), method, last, record=[0, last])
-    return scalars(psi=float(found["psi"][-1]), mse=float(found["mse"][-1]))
+    curve = theory.exact_iterations(no_speed_up_example(settings["agents"]), method, last, record=[0, last])
+    return scalars(psi=float(curve["psi"][-1]), mse=float(curve["mse"][-1]))
 
 
 def cells(scale: Scale) -> list[Cell]:
@@ -53,11 +43,8 @@ def draw(results: Results, scale: Scale) -> Figure:
         Line(N, mse, "MSE of the server", style.METHODS["Scaffnew"], "joined", marker="triangle"),
         Line(N, mse[0] / N / 2, "falls like 1/N", style.SOFT, "guide"),
     ]
-    note = (
-        "Scaffnew, exact values after {iterations} iterations; η = {step_size}, p = {probability}.\n"
-        "ψ: mean squared error of the agents, each where it is, plus (η/p)²\ntimes that of their control variates."
-    ).format(**RUN)
-    return draw_charts([[Chart(lines, "agents N", "exact value", x_scale="log")]], notes=[note], panel=(5.4, 3.2))
+    chart = Chart(lines, "agents N", "exact value", x_scale="log")
+    return draw_charts([[chart]], notes=[NOTE.format(**RUN)], panel=(5.4, 3.2))
 
 
 PICTURE = Picture(
@@ -84,7 +71,7 @@ CLAIMS = (
         LABEL,
         "exponent of N in the server's MSE",
         cells,
-        lambda results: laws.slope(results.column("agents"), results.values("mse")),
+        lambda results: slope(results.column("agents"), results.values("mse")),
         at_least=-0.5,
         expected=False,
         quote="No linear speedup in the probabilistic communication setting with control variates",

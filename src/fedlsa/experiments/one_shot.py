@@ -15,7 +15,7 @@ the outcomes of its table are one multinomial draw, agent after agent. Nothing h
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -30,10 +30,7 @@ from . import claim_statistics as laws
 from .cells import Cell, Results, computes
 from .compute import How, Settings, problem
 from .cost_tables import LSA, NAMES
-from .experiment import Claim, Experiment, Picture, Row, Scale, Table
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from .experiment import Claim, Experiment, Figure, Picture, Row, Scale, Table
 
 SAMPLES, QUICK_SAMPLES = tuple(10**k for k in range(2, 8)), (1_000, 10_000, 100_000, 1_000_000)
 DRAWS, FEWEST = 10, 50  # draws of a baseline for each seed of a simulation, and the fewest: they cost next to nothing

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -15,10 +15,7 @@ from ..figures.lines import Chart, Line, add_prediction, error_ceiling, mean_lin
 from ..figures.matplotlib_figures import draw_charts
 from .cells import Cell, Results
 from .claim_statistics import LEVEL, least_p_value, runs_and_laws
-from .experiment import Cells, Claim, Experiment, Picture, Scale, grid
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from .experiment import Cells, Claim, Experiment, Figure, Picture, Scale, grid
 
 STEPS, FEWEST = 500_000, 50  # T H of every run, and the fewest rounds (the authors' protocol)
 QUICK_STEPS = 2_000  # where only the path through the code matters

@@ -34,6 +34,13 @@ def counterexample(function: Callable[[], Comparison]) -> Callable[[], Compariso
     return function
 
 
+def no_speed_up_example(agents: int) -> problems.Problem:
+    """The example of thm:no-speed-up-proxskip with a = 1: A(z) = I and b(z) = (b_c +- 1) (1, 1), here b_c = +-1."""
+    A, u = np.stack([np.eye(2)] * 2), np.ones(2)
+    tables = [([0.5, 0.5], A, np.stack([(b + 1) * u, (b - 1) * u])) for b in (1.0, -1.0)[:agents]]
+    return problems.from_observations(tables, assignment=np.arange(agents) % 2)
+
+
 @counterexample
 def dimension() -> Comparison:
     """th:scafflsa_MSE_bound leaves out d, which its proof has: A = I, noise in b alone with covariance I, d = 1000.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import scipy.stats
@@ -17,11 +17,8 @@ from ..figures import style
 from ..figures.lines import Chart, Line, mean_line
 from ..figures.matplotlib_figures import draw_charts
 from .cells import Cell, Results
-from .experiment import Cells, Claim, Experiment, Picture, Row, Scale, Table, grid
+from .experiment import Cells, Claim, Experiment, Figure, Picture, Row, Scale, Table, grid
 from .paper_curves import NAMES
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 STEP_SIZE, UPDATES, EPSILON = 0.1, 10, 0.1
 ROUNDS, QUICK_ROUNDS = 2_000, 20

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -20,11 +20,8 @@ from ..figures.matplotlib_figures import draw_charts
 from ..problems import Problem, RankOne
 from .cells import Cell, Results, computes
 from .compute import How, Settings, problem
-from .experiment import Claim, Experiment, Picture, Row, Scale, Table, grid
+from .experiment import Claim, Experiment, Figure, Picture, Row, Scale, Table, grid
 from .paper_curves import sizes, world
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 DRAWN = 10  # agents in a panel of the figure, a column each
 NOTE = (
