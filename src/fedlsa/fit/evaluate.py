@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
 from typing import Any
@@ -24,9 +24,9 @@ from ..errors import SiteDataError
 from .arrays import piece_rows
 from .columns import Columns, choose_columns
 from .fitted import Fit
-from .observe import raw, recorded
+from .observe import recorded
 from .site_readers import Site, open_sites
-from .site_sums import Summary, summary
+from .site_sums import Summary, no_rows, summary
 from .tasks import Regression, Task, Value
 
 ALL = "all"
@@ -84,7 +84,9 @@ def evaluate(fit: Fit, sites: Sequence[Any]) -> list[Residuals] | list[TDErrors]
     (20, 0.99)
     """
     checks.instance("fit", fit, Fit, "what fl.fit(...) returns")
-    task = _as_fitted(fit)
+    task = fit.task
+    if isinstance(task, Regression):
+        task = replace(task, features=fit.columns)  # by name: a hold-out may have more columns than the model has
     opened = open_sites(sites, task)
     columns = choose_columns(task, opened)
     if columns.state != fit.columns:
@@ -92,30 +94,25 @@ def evaluate(fit: Fit, sites: Sequence[Any]) -> list[Residuals] | list[TDErrors]
             f"{opened[0].name} must have the columns of the model, {', '.join(fit.columns[:6])}; "
             f"got {', '.join(columns.state[:6])}"
         )
+    names = [s.name for s in opened]
     if isinstance(task, Regression):
-        parts = [summary(_residuals(fit, task, columns, site), site.name) for site in opened]
-        named = zip([s.name for s in opened], parts, strict=True)
-        rows = [_regression_row(name, part) for name, part in named]
-        return rows if len(rows) == 1 else [*rows, _regression_row(ALL, reduce(add, parts))]
-    sums = [_sums(fit, task, columns, site) for site in opened]
-    found = [_value_row(site.name, s) for site, s in zip(opened, sums, strict=True)]
-    return found if len(found) == 1 else [*found, _value_row(ALL, reduce(add, sums))]
+        sums = [summary(_residuals(fit, task, columns, site), site.name) for site in opened]
+        return [_regression_row(n, s) for n, s in _with_all(names, sums, reduce(add, sums))]
+    parts = [_transition_sums(fit, task, columns, site) for site in opened]
+    together = tuple(reduce(add, column) for column in zip(*parts, strict=True))
+    return [_value_row(n, *s) for n, s in _with_all(names, parts, together)]
 
 
-def table(found: Sequence[Residuals] | Sequence[TDErrors]) -> list[dict[str, Any]]:
-    """The rows as plain values by name."""
-    return [asdict(row) for row in found]
-
-
-def _as_fitted(fit: Fit) -> Task:
-    """The task with its features by name: a hold-out may have more columns than the model has."""
-    return replace(fit.task, features=fit.columns) if isinstance(fit.task, Regression) else fit.task
+def _with_all(names: list[str], parts: list[Any], together: Any) -> list[tuple[str, Any]]:
+    """The sites' parts by name; of several sites, all together as well."""
+    named = list(zip(names, parts, strict=True))
+    return named if len(named) == 1 else [*named, (ALL, together)]
 
 
 def _residuals(fit: Fit, task: Task, columns: Columns, site: Site) -> Iterator[tuple[Floats, Floats]]:
     """Residuals (n, 1) and targets (n,), piece by piece."""
-    for x, y in raw(site, task, columns):
-        yield (y - fit.design(x) @ fit.theta)[:, None], y
+    for x, piece in recorded(site, task, columns):
+        yield (piece.y - x @ fit.theta)[:, None], piece.y
 
 
 def _regression_row(name: str, s: Summary) -> Residuals:
@@ -124,39 +121,18 @@ def _regression_row(name: str, s: Summary) -> Residuals:
     return Residuals(name, s.n, float(explained), math.sqrt(mse), math.sqrt(variance), float(s.mean[0]))
 
 
-@dataclass(frozen=True, eq=False)
-class _Sums:
-    """Over transitions: their number, squared TD errors, updates : (d,), episodes and those cut; and what is known of
-    V less the return, of what is put in for cuts, and of returns (a summary of these three)."""
-
-    n: int
-    delta: float
-    update: Floats
-    episodes: int = 0
-    cut: int = 0
-    returns: Summary | None = None
-
-    def __add__(self, other: _Sums) -> _Sums:
-        known = [r for r in (self.returns, other.returns) if r is not None]
-        return _Sums(
-            self.n + other.n,
-            self.delta + other.delta,
-            self.update + other.update,
-            self.episodes + other.episodes,
-            self.cut + other.cut,
-            reduce(add, known) if known else None,
-        )
-
-
-def _sums(fit: Fit, task: Value, columns: Columns, site: Site) -> _Sums:
+def _transition_sums(fit: Fit, task: Value, columns: Columns, site: Site) -> tuple[Any, ...]:
+    """Of one site's transitions, what adds up over sites: their number, squared TD errors, updates : (d,), episodes and
+    those cut; and, in a list, a summary of V less the return, of what is put in for cuts, and of returns, where known.
+    """
     n, squares, update = 0, 0.0, np.zeros(len(fit.theta))
     for _, piece in recorded(site, task, columns):
         delta = piece.y - piece.v @ fit.theta
         n, squares, update = n + len(delta), squares + float(delta @ delta), update + delta @ piece.u
     if n == 0:
-        raise SiteDataError(f"{site.name} must have at least one row; it has none")
+        raise no_rows(site.name)
     if columns.importance is not None:  # returns of the behaviour are not those of the policy
-        return _Sums(n, squares, update)
+        return n, squares, update, 0, 0, []
     count = cut = 0
 
     def targets() -> Iterator[tuple[Floats, Floats]]:
@@ -167,7 +143,7 @@ def _sums(fit: Fit, task: Value, columns: Columns, site: Site) -> _Sums:
             yield np.column_stack([rows[:, 0] - gain, remainder]), gain
 
     returns = summary(targets(), site.name)
-    return _Sums(n, squares, update, count, cut, returns)
+    return n, squares, update, count, cut, [returns]
 
 
 def _episodes(fit: Fit, task: Value, columns: Columns, site: Site) -> Iterator[Floats]:
@@ -220,13 +196,13 @@ def _returns(rows: Floats, discount: float) -> tuple[Floats, Floats]:
     return gains, parts
 
 
-def _value_row(name: str, s: _Sums) -> TDErrors:
-    td, update = s.delta / s.n, float(np.linalg.norm(s.update / s.n))
-    if s.returns is None:
-        return TDErrors(name, s.n, td, update, 0, math.nan, math.nan, math.nan, 0, math.nan, math.nan)
-    g = s.returns
+def _value_row(
+    name: str, n: int, squares: float, update: Floats, episodes: int, cut: int, returns: list[Summary]
+) -> TDErrors:
+    td, size = squares / n, float(np.linalg.norm(update / n))
+    if not returns:
+        return TDErrors(name, n, td, size, 0, math.nan, math.nan, math.nan, 0, math.nan, math.nan)
+    g = reduce(add, returns)
     rmse, remainder = np.sqrt(g.scatter[:2] / g.n + g.mean[:2] ** 2).tolist()
     spread = math.sqrt(g.scatter[2] / g.n)
-    return TDErrors(
-        name, s.n, td, update, g.n, rmse, spread, float(g.mean[2]), s.episodes, s.cut / s.episodes, remainder
-    )
+    return TDErrors(name, n, td, size, g.n, rmse, spread, float(g.mean[2]), episodes, cut / episodes, remainder)

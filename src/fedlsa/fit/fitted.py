@@ -142,7 +142,7 @@ class Fit(Displayed, ReadOnly):
     @classmethod
     def load(cls, path: str | os.PathLike[str], features: Any = None) -> Fit:
         """Read what `save` wrote: the same to the last bit. features : those that the file could not hold."""
-        return cls(**read_model(checks.path("path", path), cls, SiteReport, features))
+        return read_model(checks.path("path", path), cls, features)
 
     def value(self, features: ArrayLike, level: float = 0.95) -> Prediction:
         """The model at given points with pointwise intervals of `level`; the intercept is added here.

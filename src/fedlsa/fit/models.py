@@ -9,31 +9,29 @@ import json
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from ..algorithms import Algorithm, supporting
+from ..algorithms import METHODS, Algorithm
+from ..checks import Floats
 from ..errors import ArgumentError, FedLSAError, FedLSAWarning, ResultFileError
 from ..files import reason, replacing
 from ..problems import features as maps
-from ..theory.planner import Plan
-from .bootstrap import Bootstrap
-from .one_message import Baseline
 from .tasks import Regression, Task, Value
 
 FORMAT, VERSION = "fedlsa-fit", 2
-KINDS = {kind.__name__: kind for kind in supporting("fit").values()}
+TASKS: dict[str, type[Task]] = {"Regression": Regression, "Value": Value}
 LOST = "not in this file"  # in place of features that are code
 
 
 def write_model(fit: Any, path: Path) -> None:
     """Write the fields of a fit; a file that was there before is replaced only once the new one is complete."""
-    held: dict[str, Any] = {"format": FORMAT, "version": VERSION}
-    held |= {f.name: _plain(getattr(fit, f.name)) for f in fields(fit)}
-    stored = held["task"]["features"]
+    content = {"format": FORMAT, "version": VERSION, **to_plain(fit)}
+    stored = content["task"]["features"]
     if isinstance(stored, dict) and LOST in stored:
         warnings.warn(
             f"{path} cannot hold the features, {stored[LOST]}, because they are code: it holds "
@@ -42,29 +40,18 @@ def write_model(fit: Any, path: Path) -> None:
             stacklevel=3,
         )
     with replacing(path, "the model") as part:
-        part.write_text(_text(held) + "\n", encoding="utf-8", newline="\n")
+        part.write_text(_text(content) + "\n", encoding="utf-8", newline="\n")
 
 
-def read_model(path: Path, whole: type, site: type, features: Any = None) -> dict[str, Any]:
-    """The fields of a fit (class `whole`, its sites of class `site`) that `write_model` wrote."""
-    held = _held(path)
+def read_model(path: Path, kind: type, features: Any = None) -> Any:
+    """The fit, of class `kind`, that `write_model` wrote."""
+    content = _content(path)
     try:
-        task = _task(held["task"], path, features)
-        special = {
-            "task": task,
-            "names": tuple(str(n) for n in held["names"]),
-            "columns": tuple(str(n) for n in held["columns"]),
-            "plan": _plan(held["plan"]),
-            "epsilon": None if held["epsilon"] is None else _number(held["epsilon"]),
-            "per_site": tuple(site(**_typed(site, s)) for s in held["per_site"]),
-            "baselines": tuple(Baseline(**_typed(Baseline, r)) for r in held["baselines"]),
-            "bootstrap": None if held["bootstrap"] is None else Bootstrap(**_typed(Bootstrap, held["bootstrap"])),
-        }
-        rest = {k: v for k, v in held.items() if k not in ("format", "version", *special)}
-        out = _typed(whole, rest) | special
-        d = len(out["names"])
-        if out["theta"].shape != (d,) or out["covariance"].shape != (d, d):
-            raise ValueError(f"{d} names for coefficients of shape {out['theta'].shape}")
+        task = task_from_plain(content.pop("task"), path, features)
+        out = _record(kind, {k: v for k, v in content.items() if k not in ("format", "version")}, task=task)
+        d = len(out.names)
+        if out.theta.shape != (d,) or out.covariance.shape != (d, d):
+            raise ValueError(f"{d} names for coefficients of shape {out.theta.shape}")
     except FedLSAError:
         raise
     except Exception as error:  # a file that was edited by hand can go wrong anywhere
@@ -73,10 +60,10 @@ def read_model(path: Path, whole: type, site: type, features: Any = None) -> dic
     return out
 
 
-def _held(path: Path) -> dict[str, Any]:
+def _content(path: Path) -> dict[str, Any]:
     """The JSON object in a file, of a format and a version that this program knows."""
     try:
-        held = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ResultFileError(f"there is no model file {path}") from None
     except OSError as error:
@@ -85,52 +72,49 @@ def _held(path: Path) -> dict[str, Any]:
         raise ResultFileError(f"{path} is not a model file: it is not text") from None
     except (ValueError, RecursionError) as error:
         raise ResultFileError(f"{path} is not a model file, or is cut short: {reason(error)}") from error
-    if not isinstance(held, dict) or held.get("format") != FORMAT:
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise ResultFileError(f"{path} is not a model file of fedlsa fit")
-    if held.get("version") != VERSION:
+    if content.get("version") != VERSION:
         raise ResultFileError(
-            f"{path} has version {held.get('version')!r}; this fedlsa reads version {VERSION}: "
+            f"{path} has version {content.get('version')!r}; this fedlsa reads version {VERSION}: "
             "fit again, or use the fedlsa that wrote it"
         )
-    return held
+    return content
 
 
-def _plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
     """Any part of a fit as what JSON has."""
-    if isinstance(value, Regression | Value):
-        out = {"kind": type(value).__name__} | {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
-        return out if isinstance(value, Regression) else out | {"features": _features(value.features)}
-    if isinstance(value, Algorithm):
-        return {"kind": type(value).__name__} | {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+    if is_dataclass(value):
+        kind = {"kind": type(value).__name__} if isinstance(value, Regression | Value | Algorithm) else {}
+        out = kind | {f.name: to_plain(getattr(value, f.name)) for f in fields(value)}
+        return out | {"features": _plain_features(value.features)} if isinstance(value, Value) else out
     if isinstance(value, np.ndarray):
-        return _plain(value.tolist())
+        return to_plain(value.tolist())
     if isinstance(value, np.generic):
-        return _plain(value.item())
+        return to_plain(value.item())
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else str(value)
     if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
+        return {str(k): to_plain(v) for k, v in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_plain(v) for v in value]
-    if hasattr(value, "__dataclass_fields__"):
-        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+        return [to_plain(v) for v in value]
     return value if value is None or isinstance(value, str | bool | int | float) else str(value)
 
 
-def _features(value: Any) -> Any:
+def _plain_features(value: Any) -> Any:
     """A feature map as its settings, a table of features as its rows, code as a word that it is missing."""
     if value is None:
         return None
     if isinstance(value, maps.FeatureMap):
-        return _plain(value.settings())
+        return to_plain(value.settings())
     if callable(value) or hasattr(value, "transform"):
         return {LOST: getattr(value, "__name__", type(value).__name__)}
-    return {"rows": _plain(np.asarray(value))}
+    return {"rows": to_plain(np.asarray(value))}
 
 
-def _task(held: dict[str, Any], path: Path, features: Any) -> Task:
-    given = {k: v for k, v in held.items() if k != "kind"}
-    kind = {"Regression": Regression, "Value": Value}[held["kind"]]
+def task_from_plain(content: dict[str, Any], path: Path, features: Any = None) -> Task:
+    """The inverse of `to_plain` for a task; features : those that the file could not hold."""
+    given = {k: v for k, v in content.items() if k != "kind"}
     stored = given.get("features")
     lost = stored[LOST] if isinstance(stored, dict) and LOST in stored else None
     if features is not None and lost is None:
@@ -144,37 +128,39 @@ def _task(held: dict[str, Any], path: Path, features: Any) -> Task:
         given["features"] = features
     elif isinstance(stored, dict):
         given["features"] = np.array(stored["rows"]) if "rows" in stored else maps.from_settings(stored)
-    return kind(**given)
+    return TASKS[content["kind"]](**given)
 
 
-def _plan(held: dict[str, Any]) -> Plan:
-    method = dict(held["algorithm"])
-    return Plan(**_typed(Plan, {**held, "algorithm": KINDS[method.pop("kind")](**method)}))
+def _record(kind: type, content: dict[str, Any], **known: Any) -> Any:
+    """A dataclass from its entries, each as its annotation wants it."""
+    kinds = get_type_hints(kind)
+    for f in fields(kind):
+        if f.default is f.default_factory is MISSING and f.name not in {**content, **known}:
+            raise KeyError(f.name)
+    return kind(**known, **{name: _typed(kinds[name], value) for name, value in content.items()})
 
 
-def _typed(record: type, held: dict[str, Any]) -> dict[str, Any]:
-    """Entries as the fields of a dataclass want them, by their annotations."""
-    kinds = {f.name: str(f.type) for f in fields(record)}
-    out: dict[str, Any] = {}
-    for name, value in held.items():
-        kind = kinds[name]
-        if kind == "Floats":
-            out[name] = np.array(_numbers(value), np.float64)
-        elif kind == "float":
-            out[name] = _number(value)
-        elif kind == "dict[str, float]":
-            out[name] = {k: _number(v) for k, v in value.items()}
-        else:
-            out[name] = value
-    return out
-
-
-def _number(value: Any) -> float:
-    return math.nan if value is None else float(value)
+def _typed(kind: Any, value: Any) -> Any:
+    """A value as an annotation wants it: numbers for arrays, NaN for null, tuples and records."""
+    if kind == Floats:
+        return np.array(_numbers(value), np.float64)
+    if kind is float:
+        return _numbers(value)
+    if kind is Algorithm:
+        return METHODS[value["kind"].lower()](**{k: v for k, v in value.items() if k != "kind"})
+    if get_origin(kind) is UnionType:  # ... | None
+        return None if value is None else _typed(get_args(kind)[0], value)
+    if get_origin(kind) is tuple:
+        return tuple(_typed(get_args(kind)[0], v) for v in value)
+    if get_origin(kind) is dict:
+        return {k: _typed(get_args(kind)[1], v) for k, v in value.items()}
+    return _record(kind, value) if isinstance(kind, type) and is_dataclass(kind) else value
 
 
 def _numbers(value: Any) -> Any:
-    return [_numbers(v) for v in value] if isinstance(value, list) else _number(value)
+    if isinstance(value, list):
+        return [_numbers(v) for v in value]
+    return math.nan if value is None else float(value)
 
 
 def _text(value: Any, margin: str = "") -> str:

@@ -86,14 +86,6 @@ class FeatureScale:
         return T, t
 
 
-def raw(site: Site, task: Task, columns: Columns) -> Iterator[tuple[Floats, Floats]]:
-    """Features : (n, k) and target or reward : (n,) of each piece, as they are recorded, without the intercept."""
-    wanted = (*columns.state, columns.reward)
-    for piece in site.pieces(wanted, _rows(task, wanted)):
-        x = _features(site, task, columns.state, piece)
-        yield x[:, : x.shape[1] - task.intercept], piece[columns.reward]
-
-
 def observations(site: Site, task: Task, columns: Columns, scale: FeatureScale) -> Iterator[Piece]:
     """The observations of a site in the run's coordinates, piece by piece; a log's traces go on across pieces."""
     for _, piece in recorded(site, task, columns):

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from ..problems.features import FeatureMap
 from .columns import Columns, choose_columns, integers_error, may_number_states
 from .observe import FeatureScale, Piece, observations, recorded
 from .site_readers import Site
-from .site_sums import Summary, System, SystemSums, no_rows, scale_of, system
+from .site_sums import Summary, System, SystemSums, add_up, scale_of
 from .tasks import Regression, Task
 
 FitProgress = Callable[[str, float, float], None]  # what is being done, how much of it, out of how much
@@ -40,9 +40,9 @@ class PooledData:
         """The observations of site c, from memory or from its file."""
         return iter(self.kept[c]) if self.kept else observations(self.sites[c], self.task, self.columns, self.scale)
 
-    def each(self, what: str, tell: FitProgress, work: Callable[[int, Iterator[Piece]], T]) -> list[T]:
+    def each(self, what: str, report: FitProgress, work: Callable[[int, Iterator[Piece]], T]) -> list[T]:
         """work(c, the pieces of site c) for every site."""
-        return _each(self.sites, self.task, what, tell, lambda c, watch: work(c, watch(self.pieces(c))))
+        return _each(self.sites, self.task, what, report, lambda c, watch: work(c, watch(self.pieces(c))))
 
     @property
     def ridge(self) -> float:
@@ -61,7 +61,7 @@ class PooledData:
 
 
 def read(
-    sites: list[Site], task: Task, weight: str, memory: float, tell: FitProgress
+    sites: list[Site], task: Task, weight: str, memory: float, report: FitProgress
 ) -> tuple[PooledData, Floats, list[System]]:
     """The data with their scale, the weights of the sites, and their systems in the run's coordinates.
 
@@ -70,30 +70,23 @@ def read(
     columns = choose_columns(task, sites)
     room = _Room(memory)
 
-    def first(c: int, watch: Watch[Any]) -> tuple[Summary, SystemSums | None, list[Piece], bool]:
-        total: Summary | None = None
-        sums: SystemSums | None = None
-        held: list[Piece] = []
-        integers = True
-        for x, p in watch(recorded(sites[c], task, columns)):
-            with np.errstate(over="ignore", invalid="ignore"):  # told in words
-                part = Summary.of(x[:, : x.shape[1] - task.intercept], p.y)
-                total = part if total is None else total + part
-                if not task.scaled:
-                    sums = SystemSums.of(p) if sums is None else sums + SystemSums.of(p)
-            integers = integers and may_number_states(task, columns, x)
-            held.append(p)
-            if not room.take(p.nbytes):
-                held.clear()
-        if total is None:
-            raise no_rows(sites[c].name)
-        total.check_size(sites[c].name)
-        return total, sums, held, integers
+    def first(c: int, watch: Watch[Any]) -> tuple[FirstPass, list[Piece]]:
+        kept: list[Piece] = []
 
-    found = _each(sites, task, "reading", tell, first)
-    if all(integers for _, _, _, integers in found):
+        def rows() -> Iterator[tuple[Floats, Piece]]:
+            for x, p in watch(recorded(sites[c], task, columns)):
+                kept.append(p)
+                if not room.take(p.nbytes):
+                    kept.clear()
+                yield x, p
+
+        return first_pass(rows(), task, columns, sites[c].name, not task.scaled), kept
+
+    found = _each(sites, task, "reading", report, first)
+    passes = [one for one, _ in found]
+    if all(one.integers for one in passes):
         raise integers_error(sites[0].name, columns.state[0])
-    parts = [part for part, _, _, _ in found]
+    parts = [one.summary for one in passes]
     counts = np.array([p.n for p in parts], np.float64)
     weights = np.full(len(sites), 1 / len(sites)) if weight == "sites" else counts / counts.sum()
     k = len(parts[0].mean) - 1
@@ -103,15 +96,50 @@ def read(
             raise SiteDataError(f"{rule}; got {len(part.mean) - 1} at {site.name}")
     scale = scale_of(task, parts, weights, _feature_names(task, columns, k), [s.name for s in sites])
     data = PooledData(sites, task, columns, scale, None)
-    kept = []
-    for _, _, held, _ in found:
-        kept.append([p.scaled(scale, by_rows=True) for p in held] if room.left >= 0 else [])
-        held.clear()  # never all rows in both coordinates
     if room.left >= 0:
-        data = replace(data, kept=kept)
+        data = replace(data, kept=[_scaled(pieces, scale) for _, pieces in found])
     if not task.scaled:
-        return data, weights, [sums.system(data.penalty) for _, sums, _, _ in found if sums is not None]
-    return data, weights, data.each("solving", tell, lambda c, pieces: system(pieces, data.penalty))
+        return data, weights, [one.sums.system(data.penalty) for one in passes if one.sums is not None]
+
+    def solve(c: int, pieces: Iterator[Piece]) -> System:
+        return add_up(map(SystemSums.of, pieces), sites[c].name).system(data.penalty)
+
+    return data, weights, data.each("solving", report, solve)
+
+
+class FirstPass(NamedTuple):
+    """What one pass over a site's rows gives; sums : where they were asked for; integers : whether states seem so."""
+
+    summary: Summary
+    sums: SystemSums | None
+    integers: bool
+
+
+def first_pass(
+    rows: Iterable[tuple[Floats, Piece]], task: Task, columns: Columns, name: str, with_sums: bool
+) -> FirstPass:
+    """The sums of rows as they are `recorded`, in the original coordinates; name : of the site, for errors."""
+    sums: list[SystemSums] = []
+    integers = True
+
+    def summarise(x: Floats, p: Piece) -> Summary:
+        nonlocal integers
+        integers = integers and may_number_states(task, columns, x)
+        if with_sums:
+            sums[:] = [sums[0] + SystemSums.of(p)] if sums else [SystemSums.of(p)]
+        return Summary.of(x[:, : x.shape[1] - task.intercept], p.y)
+
+    with np.errstate(over="ignore", invalid="ignore"):  # check_size says it in words
+        summary = add_up((summarise(x, p) for x, p in rows), name)
+    summary.check_size(name)
+    return FirstPass(summary, sums[0] if sums else None, integers)
+
+
+def _scaled(pieces: list[Piece], scale: FeatureScale) -> list[Piece]:
+    """The pieces in the run's coordinates, row by row; the given ones are let go: never all rows in both."""
+    out = [p.scaled(scale, by_rows=True) for p in pieces]
+    pieces.clear()
+    return out
 
 
 class _Room:
@@ -131,7 +159,9 @@ class _Stopped(Exception):
     """Another site's pass has failed, or was interrupted: this one need not go on."""
 
 
-def _each(sites: list[Site], task: Task, what: str, tell: FitProgress, work: Callable[[int, Watch[Any]], T]) -> list[T]:
+def _each(
+    sites: list[Site], task: Task, what: str, report: FitProgress, work: Callable[[int, Watch[Any]], T]
+) -> list[T]:
     """work(c, watch) for every site, several at a time where the machine has the cores; errors in the sites' order.
 
     watch : goes round what the work goes through, so that it ends soon after an error or an interruption
@@ -150,13 +180,13 @@ def _each(sites: list[Site], task: Task, what: str, tell: FitProgress, work: Cal
         futures = [pool.submit(work, c, watch) for c in range(N)]
         try:
             for c, future in enumerate(futures):
-                tell(what, c, N)
+                report(what, c, N)
                 out.append(future.result())
         except BaseException:
             stop.set()
             pool.shutdown(cancel_futures=True)
             raise
-    tell(what, N, N)
+    report(what, N, N)
     return out
 
 

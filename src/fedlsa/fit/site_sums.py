@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
+from typing import TypeVar
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from ..errors import SiteDataError
 from .observe import FeatureScale, Piece
 from .tasks import Regression, Task, Value
 
+Added = TypeVar("Added")
 SINGULAR = 1e-12  # of the largest singular value, rows and columns scaled to one size: below it are rounding errors
 
 
@@ -59,14 +61,19 @@ class Summary:
 
 def summary(pieces: Iterable[tuple[Floats, Floats]], name: str) -> Summary:
     """The summary of one site's features (n, k) and targets (n,), from its pieces; name : of the site, for errors."""
-    parts = (Summary.of(x, y) for x, y in pieces)
     with np.errstate(over="ignore", invalid="ignore"):  # check_size says it in words
-        first = next(parts, None)
-        if first is None:
-            raise no_rows(name)
-        total = reduce(add, parts, first)
+        total = add_up((Summary.of(x, y) for x, y in pieces), name)
     total.check_size(name, least=0.0)
     return total
+
+
+def add_up(parts: Iterable[Added], name: str) -> Added:
+    """The sum of what the pieces of a site give; a site without rows is a SiteDataError."""
+    remaining = iter(parts)
+    first = next(remaining, None)
+    if first is None:
+        raise no_rows(name)
+    return reduce(add, remaining, first)
 
 
 def no_rows(site: str) -> SiteDataError:
@@ -141,11 +148,6 @@ class SystemSums:
     def system(self, ridge: Floats | float) -> System:
         """The means, with the ridge of each coefficient, (d,), or of all."""
         return System(self.n, self.A / self.n + np.diag(np.broadcast_to(ridge, self.b.shape)), self.b / self.n)
-
-
-def system(pieces: Iterable[Piece], ridge: Floats) -> System:
-    """The system of one site, from its pieces, of which there is at least one."""
-    return reduce(add, map(SystemSums.of, pieces)).system(ridge)
 
 
 def solution(systems: Sequence[System], weights: Floats, names: Sequence[str]) -> tuple[Floats, Floats]:

@@ -52,7 +52,7 @@ def host_kind(host: Any) -> str:
 def task_text(task: Task) -> str:
     """A task as JSON on one line, every number to its last bit; features that are code cannot be sent."""
     checks.instance("task", task, (Regression, Value), "fl.Regression(...) or fl.Value(...)")
-    content = models._plain(task)
+    content = models.to_plain(task)
     features = content.get("features")
     if isinstance(features, dict) and models.LOST in features:
         raise ArgumentError(
@@ -65,7 +65,7 @@ def task_text(task: Task) -> str:
 def task_from_text(text: str) -> Task:
     """The task that `task_text` wrote."""
     try:
-        return models._task(json.loads(text), Path("task"), None)
+        return models.task_from_plain(json.loads(text), Path("task"))
     except FedLSAError:
         raise
     except Exception as error:  # text that was edited by hand can go wrong anywhere

@@ -13,16 +13,16 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from ...checks import Floats
-from ...fit.columns import Columns, choose_columns, integers_error, may_number_states
+from ...fit.columns import Columns, choose_columns, integers_error
 from ...fit.observe import FeatureScale, Piece, observations, recorded
-from ...fit.reading import PooledData
-from ...fit.site_sums import Summary, SystemSums, null_space, unscaled
+from ...fit.reading import PooledData, first_pass
+from ...fit.site_sums import Summary, SystemSums, add_up, null_space, unscaled
 from ...fit.tasks import Regression, Task
 from ...theory import tuning
 from ...theory.symmetric import symkron, triangle
 from ..protocol.coding import Coding
 from ..protocol.messages import Description, Measurement
-from .site_data import SiteData, add_up, check_scale, ridge_of
+from .site_data import SiteData, check_scale, ridge_of
 
 MOMENTS = 32  # dimensions up to which noise moments are shared: the exact planner reads no larger ones
 READABLE = (
@@ -60,7 +60,7 @@ def check(site: SiteData, task: Task) -> list[str]:
 
 
 def describe(site: SiteData, task: Task, experiment: str) -> Description:
-    """Rows, names of coefficients, and for a task with a scale the sums of its columns (fit/summaries.py)."""
+    """Rows, names of coefficients, and for a task with a scale the sums of its columns (fit/site_sums.py)."""
     columns = choose_columns(task, [site])
     summary, _ = _read(site, task, columns)
     names = json.dumps(_names(site, task, columns, summary))
@@ -141,7 +141,7 @@ def leaves(
 
 
 def _moments(pieces: Iterable[Piece], name: str, d: int) -> tuple[SystemSums, Floats]:
-    """SystemSums of u v^T and y u, and W : (d + 1, d + 1)."""
+    """Sums of u v^T and y u, and W : (d + 1, d + 1)."""
     W = np.zeros((d + 1, d + 1))
 
     def weigh(p: Piece) -> SystemSums:
@@ -177,21 +177,10 @@ def _noise_map(pieces: Iterable[Piece], sums: SystemSums) -> Floats:
 
 def _read(site: SiteData, task: Task, columns: Columns) -> tuple[Summary, SystemSums]:
     """One pass over the rows as they are recorded."""
-    summaries: list[Summary] = []
-    integers = True
-
-    def summarise(x: Floats, p: Piece) -> SystemSums:
-        nonlocal integers
-        integers = integers and may_number_states(task, columns, x)
-        summaries.append(Summary.of(x[:, : x.shape[1] - task.intercept], p.y))
-        return SystemSums.of(p)
-
-    with np.errstate(over="ignore", invalid="ignore"):  # told in words
-        sums = add_up((summarise(x, p) for x, p in recorded(site, task, columns)), site.name)
-        summary = add_up(summaries, site.name)
+    summary, sums, integers = first_pass(recorded(site, task, columns), task, columns, site.name, True)
     if integers:
         raise integers_error(site.name, columns.state[0])
-    summary.check_size(site.name)
+    assert sums is not None
     return summary, sums
 
 

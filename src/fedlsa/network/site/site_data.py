@@ -16,11 +16,11 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -33,13 +33,12 @@ from ...fit.arrays import ROWS, from_columns, from_tuple, has_names
 from ...fit.columns import Columns, choose_columns
 from ...fit.observe import FeatureScale, observations
 from ...fit.site_readers import Site, open_sites
-from ...fit.site_sums import Summary, SystemSums, no_rows
+from ...fit.site_sums import SystemSums, add_up, no_rows
 from ...fit.tasks import Regression, Task
 from ...problems.features import FeatureMap
 from .. import disk
 from ..folder.config import task_text
 
-Added = TypeVar("Added", SystemSums, Summary)
 LOADER_FORM = "package.module:function or file.py:function"
 FORMAT = 2  # of prepared data
 KEPT_PREPARED = 4  # of the latest runs
@@ -174,16 +173,6 @@ def check_scale(task: Task, columns: Columns, scale: FeatureScale) -> None:
         raise ArgumentError(f"scale must be that of {k} features; got one of {len(scale.centre)}")
     if not (np.isfinite(scale.centre).all() and (scale.spread > 0).all() and scale.y_spread > 0):
         raise ArgumentError("scale must have finite centres and positive spreads; it has others")
-
-
-def add_up(parts: Iterable[Added], name: str) -> Added:
-    """The sum of what the pieces of a site give; a site without rows is a SiteDataError."""
-    total: Added | None = None
-    for part in parts:
-        total = part if total is None else total + part
-    if total is None:
-        raise no_rows(name)
-    return total
 
 
 def _load_steps(place: Path, local: str) -> Rows | Means | None:
