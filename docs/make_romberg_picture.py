@@ -11,13 +11,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
 import fedlsa as fl
 from fedlsa import figures, theory
 from fedlsa.figures import style
+from fedlsa.figures.lines import Chart, Line
+from fedlsa.figures.matplotlib_figures import draw_charts
 
 PICTURE = Path(__file__).parent / "images" / "richardson-romberg.png"
 ETA = 0.01
@@ -82,39 +83,24 @@ def picture(problem: fl.Problem, both: fl.Problem) -> Figure:
     steps = np.unique(np.geomspace(3, 30_000, 25).round().astype(int))
     x = ETA * steps
     curves = Limit(*np.array([limit(problem, both, int(H)) for H in steps]).T)
+    combined = "Richardson-Romberg, same observations"
     red, blue, violet = style.METHODS["FedLSA"], style.METHODS["SCAFFLSA"], style.OTHERS[0]
-    light = style.shade(violet, 1)
-    with matplotlib.rc_context({**style.RC, **style.PANELS_RC}):
-        figure = Figure(figsize=(7, 2.9), dpi=150)
-        left, right = figure.subplots(1, 2)
-        left.loglog(x, curves.bias, color=red)
-        left.loglog(x, curves.combined_bias, color=violet)
-        for label, colour, at in (
-            ("FedLSA, falls like ηH", red, (0.035, 6e-2)),
-            ("Richardson-Romberg,\nfalls like (ηH)²", violet, (1.3, 4e-6)),
-            ("SCAFFLSA: none", blue, (1.3, 4e-8)),
-        ):
-            left.text(*at, label, color=colour, fontsize=8)
-        left.set_ylabel("norm of the limit bias")
-        right.loglog(x, curves.independent_rmse, color=light, linestyle=style.DASHES["dotted"][0])
-        right.loglog(x, curves.rmse, color=red)
-        right.loglog(x, curves.combined_rmse, color=violet)
-        right.loglog(x, curves.scafflsa_rmse, color=blue)
-        right.set_ylabel("root of the limit MSE")
-        right.set_ylim(0.022, 2.5)
-        for label, colour, at in (
-            ("Richardson-Romberg,\nindependent observations", light, (0.03, 0.122)),
-            ("FedLSA", red, (3.2, 0.4)),
-            ("SCAFFLSA", blue, (0.03, 0.048)),
-            ("Richardson-Romberg, same observations", violet, (0.03, 0.0275)),
-        ):
-            right.text(*at, label, color=colour, fontsize=8)
-        for axes in (left, right):
-            axes.set_xlabel("ηH")
-            axes.minorticks_off()
-        figure.tight_layout(w_pad=2.5)
-    figure.set_label(f"limits on the authors' heterogeneous Garnet, N = {problem.n_agents}, step size {ETA}")
-    return figure
+    biases = [Line(x, curves.bias, "FedLSA", red), Line(x, curves.combined_bias, combined, violet)]
+    errors = [
+        Line(x, curves.independent_rmse, "Richardson-Romberg, independent observations", violet, dash="dotted"),
+        Line(x, curves.rmse, "FedLSA", red),
+        Line(x, curves.combined_rmse, combined, violet),
+        Line(x, curves.scafflsa_rmse, "SCAFFLSA", blue),
+    ]
+    charts = [Chart(biases, "ηH", "norm of the limit bias", x_scale="log")]
+    charts.append(Chart(errors, "ηH", "root of the limit MSE", x_scale="log", limits=(0.022, 2.5)))
+    return draw_charts(
+        [charts],
+        notes=["The bias of FedLSA falls like ηH, that of Richardson-Romberg like (ηH)²; SCAFFLSA has none."],
+        panel=(3.5, 2.7),
+        share="none",
+        description=f"limits on the authors' heterogeneous Garnet, N = {problem.n_agents}, step size {ETA}",
+    )
 
 
 def main() -> None:
