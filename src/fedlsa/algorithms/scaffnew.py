@@ -11,7 +11,7 @@ from .. import checks
 from ..checks import Floats
 from .base import EVERYTHING, Algorithm, Lengths, PowerStep
 
-LONGEST = 2**53  # observations in a round, counted exactly in floating point; no engine runs that many
+LONGEST_ROUND = 2**53  # observations in a round, counted exactly in floating point; no engine runs that many
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,10 @@ class Scaffnew(Algorithm):
     def observations(self, uniform: Floats, thin: int) -> Lengths:
         p = self.probability
         if p == 1:
-            return np.full(len(uniform), min(thin, LONGEST))
+            return np.full(len(uniform), min(thin, LONGEST_ROUND))
         tails = np.floor(np.log1p(-uniform) / np.log1p(-p))  # P(tails >= k) = (1 - p)^k
-        received = min(thin, LONGEST) * (1 + tails)
-        return np.minimum(received, LONGEST).astype(np.int64)
+        received = min(thin, LONGEST_ROUND) * (1 + tails)
+        return np.minimum(received, LONGEST_ROUND).astype(np.int64)
 
     def gain(self, eta: Floats, updates: Lengths) -> Floats:
         return self.probability / eta

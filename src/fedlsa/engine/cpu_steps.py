@@ -232,12 +232,12 @@ def _decay(tables, eta, theta_hat, drift):
 
 
 def _in_registers(shape, tables, eta, d, local, at, drawn, lane):
-    here = integers(shape, local.place, at, 1)
-    theta_hat = rows(shape, local.theta, integers(shape, local.start, at, 1))
+    here = integers(shape, local.place, at)
+    theta_hat = rows(shape, local.theta, integers(shape, local.start, at))
     drift = eta * rows(shape, local.xi, here)
     i = drawn.first
     while i < drawn.last:  # not a range: its length would cost a division
-        k = integers(shape, drawn.outcomes, i * drawn.stride + lane, 1)
+        k = integers(shape, drawn.outcomes, i * drawn.stride + lane)
         u = rows(shape, tables.rows, look_up(tables.pair, k, 2, 0))
         v = rows(shape, tables.rows, look_up(tables.pair, k, 2, 1))
         error = fold(shape, fma(v, theta_hat, first_lane(shape, tables.minus_y, k)))  # v . theta_hat - y

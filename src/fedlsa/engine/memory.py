@@ -32,27 +32,29 @@ def _align(vector: Any) -> int:
     return 8 if vector.element in (ir.DoubleType(), I64) else 4
 
 
+def _load(b: Any, v: Vec, p: Any, i: Any) -> Any:
+    return b.load(_pointer(b, p, i, v.n), align=_align(v.ir))
+
+
 @intrinsic(prefer_literal=True)
 def load(context: Any, array: Any, offset: Any, n: Any) -> Any:
     """array[offset : offset + n]."""
     v = Vec(array.dtype, n.literal_value)
-    return operation(v, (array, types.intp, n), lambda b, p, i, _: b.load(_pointer(b, p, i, v.n), align=_align(v.ir)))
+    return operation(v, (array, types.intp, n), lambda b, p, i, _: _load(b, v, p, i))
 
 
 @intrinsic
 def load_block(context: Any, shape: Any, array: Any, offset: Any) -> Any:
     """array[offset : offset + G d]: the parameters of G chains that stand one after the other."""
     v = Vec(array.dtype, shape.G * shape.d)
-    emit = lambda b, _, p, i: b.load(_pointer(b, p, i, v.n), align=_align(v.ir))  # noqa: E731
-    return operation(v, (shape, array, types.intp), emit)
+    return operation(v, (shape, array, types.intp), lambda b, _, p, i: _load(b, v, p, i))
 
 
 @intrinsic
 def load_few(context: Any, shape: Any, array: Any, offset: Any) -> Any:
     """array[offset : offset + G]: one number for each of G chains."""
     v = Vec(array.dtype, shape.G)
-    emit = lambda b, _, p, i: b.load(_pointer(b, p, i, v.n), align=_align(v.ir))  # noqa: E731
-    return operation(v, (shape, array, types.intp), emit)
+    return operation(v, (shape, array, types.intp), lambda b, _, p, i: _load(b, v, p, i))
 
 
 @intrinsic(prefer_literal=True)
@@ -96,17 +98,13 @@ def gather(context: Any, table: Any, index: Any) -> Any:
 
 
 @intrinsic
-def integers(context: Any, shape: Any, array: Any, offset: Any, stride: Any) -> Any:
-    """The tuple of G integers array[offset + g * stride], g = 0 ... G - 1."""
+def integers(context: Any, shape: Any, array: Any, offset: Any) -> Any:
+    """The tuple of G integers array[offset : offset + G]."""
 
-    def emit(b: Any, _: Any, p: Any, i: Any, s: Any) -> Any:
-        values = []
-        for _g in range(shape.G):
-            values.append(b.zext(b.load(_pointer(b, p, i)), I64))
-            i = b.add(i, s)
-        return cgutils.pack_array(b, values)
+    def emit(b: Any, _: Any, p: Any, i: Any) -> Any:
+        return cgutils.pack_array(b, [b.zext(b.load(_pointer(b, p, i, offset=g)), I64) for g in range(shape.G)])
 
-    return operation(types.UniTuple(types.intp, shape.G), (shape, array, types.intp, types.intp), emit)
+    return operation(types.UniTuple(types.intp, shape.G), (shape, array, types.intp), emit)
 
 
 @intrinsic(prefer_literal=True)

@@ -6,7 +6,8 @@ import functools
 import time
 import warnings
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,13 +55,11 @@ def device_hook(method: type[Algorithm]) -> Any:
 
 
 class Group:
-    """Jobs of one kind, laid out on the device; `advance` brings all of them some rounds further."""
+    """Jobs of one kind, those of most rounds first, on the device; `advance` brings all of them some rounds further."""
 
     def __init__(self, kind: Kind, jobs: list[Job]) -> None:
         self.kind, self.jobs, self.done, self.D = kind, jobs, 0, E * kind.L
-        # rounds cost more than steps, and what takes longest must begin first
-        self.order = sorted(jobs, key=lambda job: -job.rounds)
-        self.members = [(job, int(seed)) for job in self.order for seed in job.seeds]
+        self.members = [(job, int(seed)) for job in jobs for seed in job.seeds]
         self.rounds = max(job.rounds for job in jobs)
         self.updates = sum(job.updates for job in jobs)  # in expectation
         shared = SharedTables(kind)
@@ -153,24 +152,22 @@ class Group:
             launch(blocks, self.tables, self.state, varying, self.parameters, t0 + rounds)
         self.done += rounds
 
-    def collect(self) -> list[JobOutcome]:
+    def collect(self) -> Iterator[JobOutcome]:
         """What has come of each job."""
         self.stream.synchronize()
         names = ("xi", "shift", "out", "diverged")
         host = {name: getattr(self.state, name).copy_to_host(stream=self.stream) for name in names}
         self.stream.synchronize()
         xi, shift, out = (host[name].reshape(-1, self.D) for name in names[:3])
-        ended: dict[int, JobOutcome] = {}
         b = 0
-        for job in self.order:
+        for job in self.jobs:
             S, R, N, d = len(job.seeds), len(job.recorded), job.problem.n_agents, job.problem.dim
             chain, record = self.blocks["chains"][b], self.blocks["out"][b]
             theta = out[record : record + S * R].reshape(S, R, -1)[..., :d]
             variates = xi[chain : chain + S * N].reshape(S, N, -1) - shift[b : b + S, None]
             observed = np.stack([observations_received(job, int(seed)) for seed in job.seeds])
-            ended[id(job)] = JobOutcome(theta, observed, host["diverged"][b : b + S], variates[..., :d])
+            yield JobOutcome(theta, observed, host["diverged"][b : b + S], variates[..., :d])
             b += S
-        return [ended[id(job)] for job in self.jobs]
 
 
 def joined(parts: list[Array], dtype: Any) -> Array:
@@ -194,57 +191,49 @@ def run_all(jobs: list[Job], report: Progress | None) -> list[JobOutcome]:
     """
     last.__init__()  # type: ignore[misc]
     for job in jobs:
-        _check(job)
-    total = sum(job.updates for job in jobs)
-    out: list[Any] = []
-    done = 0.0
+        if job.problem.dim > MOST_DIMENSIONS:
+            raise ArgumentError(f"dim must be at most {MOST_DIMENSIONS} with engine='cuda'; got {job.problem.dim}")
+    total, done = sum(job.updates for job in jobs), 0.0
+    out: list[JobOutcome] = []
     for part in _batches(jobs):
-        out += _run_together(part, _further(report, done, total))
+        out += _run_together(part, lambda more, before=done: report and report(before + more, total))  # type: ignore[misc]
         done += sum(job.updates for job in part)
     return out
 
 
-def _further(report: Progress | None, base: float, total: float) -> Callable[[float], None] | None:
-    return None if report is None else lambda done: report(base + done, total)
+@contextmanager
+def timed(phase: str) -> Iterator[None]:
+    """Add the seconds of the body to a phase of `last`."""
+    clock = time.perf_counter()
+    yield
+    setattr(last, phase, getattr(last, phase) + time.perf_counter() - clock)
 
 
-def _run_together(jobs: list[Job], report: Callable[[float], None] | None) -> list[Any]:
+def _run_together(jobs: list[Job], report: Callable[[float], None]) -> list[JobOutcome]:
     members: dict[tuple[Kind, Any], list[int]] = defaultdict(list)
-    for i, job in enumerate(jobs):
-        members[kind_of(job), job.algorithm.server_parameters() if job.algorithm.server_step else ()].append(i)
-    clock = time.perf_counter()
-    members = dict(sorted(members.items(), key=lambda m: -max(jobs[i].rounds for i in m[1])))  # longest first
-    groups = [Group(kind, [jobs[i] for i in which]) for (kind, _), which in members.items()]
-    cuda.synchronize()
-    last.sending += time.perf_counter() - clock
-    clock = time.perf_counter()
-    with notice(COMPILING):
+    for i in sorted(range(len(jobs)), key=lambda i: -jobs[i].rounds):  # what takes longest must begin first
+        a = jobs[i].algorithm
+        members[kind_of(jobs[i]), a.server_parameters() if a.server_step else ()].append(i)
+    with timed("sending"):
+        groups = [Group(kind, [jobs[i] for i in which]) for (kind, _), which in members.items()]
+        cuda.synchronize()
+    with timed("compiling"), notice(COMPILING):
         for g in groups if not SIMULATED else ():
             g.advance(0)
         cuda.synchronize()
-    last.compiling += time.perf_counter() - clock
-    clock = time.perf_counter()
-    while any(g.done < g.rounds for g in groups):
-        for g in groups:
-            if g.done < g.rounds:
-                g.advance(g.segment())
-        for g in groups:
-            g.stream.synchronize()
-        if report:
+    with timed("kernels"):
+        while any(g.done < g.rounds for g in groups):
+            for g in groups:
+                if g.done < g.rounds:
+                    g.advance(g.segment())
+            for g in groups:
+                g.stream.synchronize()
             report(sum(g.updates * min(1.0, g.done / g.rounds) for g in groups))
-    last.kernels += time.perf_counter() - clock
-    clock = time.perf_counter()
-    out: list[Any] = [None] * len(jobs)
-    for g, which in zip(groups, members.values(), strict=True):
-        for i, result in zip(which, g.collect(), strict=True):
-            out[i] = result
-    last.fetching += time.perf_counter() - clock
-    return out
-
-
-def _check(job: Job) -> None:
-    if job.problem.dim > MOST_DIMENSIONS:
-        raise ArgumentError(f"dim must be at most {MOST_DIMENSIONS} with engine='cuda'; got {job.problem.dim}")
+    with timed("fetching"):
+        ended: dict[int, JobOutcome] = {}
+        for g, which in zip(groups, members.values(), strict=True):
+            ended.update(zip(which, g.collect(), strict=True))
+    return [ended[i] for i in range(len(jobs))]
 
 
 def _batches(jobs: list[Job]) -> list[list[Job]]:
