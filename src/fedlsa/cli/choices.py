@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from .. import checks
@@ -22,17 +21,13 @@ COMPARED = ("fedlsa", "scafflsa")  # without --method
 
 def make_problem(problem: str = USUAL, **settings: Any) -> Problem:
     """The problem that the options describe; a parameter that its family does not have is an error."""
-    checks.choice("--problem", problem, FAMILIES)
-    return make(problem, **_of_family(problem, settings))
-
-
-def _of_family(family: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that were given, which must be the family's own."""
+    known = FAMILIES[checks.choice("--problem", problem, FAMILIES)].parameters
     given = {name: value for name, value in settings.items() if value is not None}
-    for name in given.keys() - FAMILIES[family].parameters.keys():
-        owners = ", ".join(_owners(name))
-        raise ArgumentError(f"{_flag(name)} must go with --problem {owners}; got --problem {family}")
-    return given
+    for name in given:
+        if name not in known:
+            owners = ", ".join(_owners(name))
+            raise ArgumentError(f"{_flag(name)} must go with --problem {owners}; got --problem {problem}")
+    return make(problem, **given)
 
 
 def as_options(problem: str, **settings: Any) -> list[str]:
@@ -71,13 +66,8 @@ def _option(name: str) -> Option:
     return Option(text, _flag(name), shown=shown[0] if alike else ", ".join(shown), kind=kind | None)
 
 
-def _problem_options() -> Options:
-    names = dict.fromkeys(n for f in (FAMILIES[USUAL], *FAMILIES.values()) for n in f.parameters)
-    family = f"Family of problems: {', '.join(FAMILIES)}."
-    return Options(make_problem, {"Problem": {"problem": family} | {name: _option(name) for name in names}})
-
-
-PROBLEM = _problem_options()
+PARAMETERS = {name: _option(name) for family in (FAMILIES[USUAL], *FAMILIES.values()) for name in family.parameters}
+PROBLEM = Options(make_problem, {"Problem": {"problem": f"Family of problems: {', '.join(FAMILIES)}.", **PARAMETERS}})
 
 
 def make_methods(

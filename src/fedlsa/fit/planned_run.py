@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .. import checks
-from ..algorithms import METHODS, Algorithm, FedLSA
+from ..algorithms import METHODS, Algorithm, FedLSA, supporting
 from ..checks import Floats
 from ..engine import simulate
 from ..engine.progress import Progress
@@ -42,7 +42,7 @@ def checked_settings(
     method: str, epsilon: float | None, by_hand: dict[str, Any], max_samples: float | None, in_order: bool, seed: int
 ) -> FitSettings:
     """FitSettings from the arguments of `fit`; by_hand : step_size, local_steps and rounds, None where not given."""
-    checks.choice("method", method, METHODS)
+    checks.choice("method", method, supporting("fit"))
     given = [name for name, value in by_hand.items() if value is not None]
     if given and epsilon is not None:
         raise ArgumentError(f"epsilon and {given[0]} must not both be given: one follows from the other; got both")

@@ -15,7 +15,7 @@ from typing import TypeGuard
 from numpy.typing import ArrayLike
 
 from .. import checks, results
-from ..algorithms import METHODS, Algorithm, FedLSA
+from ..algorithms import METHODS, Algorithm, FedLSA, supporting
 from ..checks import Floats
 from ..errors import ArgumentError
 from ..formatting import Displayed
@@ -93,7 +93,7 @@ def plan(
     >>> plan.rounds, plan.rmse <= 0.1
     (1, True)
     """
-    name = checks.choice("method", method, METHODS)
+    name = checks.choice("method", method, supporting("plan"))
     targets = {"epsilon": epsilon, "rounds": rounds, "samples": samples}
     if sum(t is not None for t in targets.values()) != 1:
         raise ArgumentError(f"exactly one of epsilon, rounds and samples must be given; got {checks.show(targets)}")
@@ -142,7 +142,7 @@ def synchronous_plan(problem: Problem | Moments, epsilon: float, theta_0: ArrayL
 def trade_off(
     problem: Problem | Moments,
     epsilon: float,
-    method: str | Sequence[str] = tuple(METHODS),
+    method: str | Sequence[str] = tuple(supporting("plan")),
     *,
     theta_0: ArrayLike | None = None,
     progress: Callable[[float, float], None] | None = None,
@@ -160,7 +160,8 @@ def trade_off(
     True
     >>> figure = fl.figures.trade_off(plans, epsilon=0.1)
     """
-    names = [checks.choice("method", m, METHODS) for m in checks.instances("method", method, str, "a method's name")]
+    asked_for = checks.instances("method", method, str, "a method's name")
+    names = [checks.choice("method", m, supporting("plan")) for m in asked_for]
     epsilon = checks.real("epsilon", epsilon, above=0)
     asked = [(name, cap) for name in dict.fromkeys(names) for cap in _caps(problem, name, epsilon, theta_0)]
     found, refused = list[Plan](), list[ArgumentError]()

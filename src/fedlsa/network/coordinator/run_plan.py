@@ -42,7 +42,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ... import checks
-from ...algorithms import METHODS
+from ...algorithms import supporting
 from ...checks import Floats
 from ...errors import ArgumentError, SiteDataError
 from ...fit.observe import FeatureScale
@@ -115,7 +115,7 @@ def plan_from_scalars(
     distance : a bound on ||theta_star||, where one is known; it raises the limit on rounds, nothing else
     local : what steps use, "rows" drawn at random or the site's "means", which have no noise
     """
-    checks.choice("method", method, METHODS)
+    checks.choice("method", method, supporting("network"))
     epsilon = checks.real("epsilon", epsilon, above=0)
     if method == "fedlsa":
         raise ArgumentError(
@@ -175,7 +175,7 @@ def plan_from_moments(
     Where the dimension is beyond exact moments the plan is that from scalars; it says so.
     """
     m = shared(measurements, weights, local)
-    if m.dim > MAX_EXACT_DIM[checks.choice("method", method, METHODS)] and not m.noiseless:
+    if m.dim > MAX_EXACT_DIM[checks.choice("method", method, supporting("network"))] and not m.noiseless:
         distance = float(np.linalg.norm(m.theta_star))
         return plan_from_scalars(measurements, weights, epsilon, method, m.dim, distance, local)
     found: Plan = plan(m, epsilon, method=method, max_samples=max_samples, theta_0=np.zeros(m.dim))
