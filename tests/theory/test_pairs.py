@@ -10,7 +10,6 @@ import fedlsa as fl
 from fedlsa.theory import local_steps, many_rounds, moments, stationary_pairs, tuning
 from fedlsa.theory.controlled import controlled_round
 from fedlsa.theory.krylov import Krylov
-from fedlsa.theory.pairs import pair_map
 from fedlsa.theory.recursions import repeat
 from fedlsa.theory.symmetric import smat
 
@@ -36,7 +35,7 @@ def test_the_compiled_round_of_groups_is_that_of_the_twin(a, participants):
     problem = several()
     m = moments(problem)
     assert m.count.tolist() == [1, 2, 1, 3]
-    step = pair_map(controlled_round(m, replace(a, participants=participants), 0.2))
+    step = controlled_round(m, replace(a, participants=participants), 0.2)
     u = np.array([1.0, -0.5, 2.0])
     vector, twin = step.start(u, -m.xi_star[m.table]), Twin(problem, a, participants)
     state = twin.start(problem.theta_star + u)
@@ -45,7 +44,7 @@ def test_the_compiled_round_of_groups_is_that_of_the_twin(a, participants):
     mean, U, uy = step.common(vector)
     y, V, W = step.parts(vector)
     tiles = dict(zip(zip(*np.triu_indices(4), strict=True), W, strict=True))
-    E, C, k = np.eye(twin.n), state[1], step.round.gain
+    E, C, k = np.eye(twin.n), state[1], step.gain
     one, other = [0, 1, 3, 4], [None, 2, None, 5]  # agents of the groups
     np.testing.assert_allclose(mean, state[0][twin.u], rtol=1e-12)
     np.testing.assert_allclose(U, C[twin.u, twin.u], rtol=0, atol=1e-13 * np.abs(U).max())
@@ -67,7 +66,7 @@ def test_the_compiled_round_of_groups_is_that_of_the_twin(a, participants):
 @pytest.mark.parametrize("a", [fl.SCAFFLSA(0.1, 20), fl.Scaffnew(0.1, 0.05)], ids=repr)
 def test_threads_and_sketches_of_many_groups_change_nothing(a, monkeypatch):
     m = moments(fl.problems.garnet(agents=25, preset="authors"))
-    step = pair_map(controlled_round(m, a, 0.1))
+    step = controlled_round(m, a, 0.1)
     assert len(step.weights[2]) == 325
     wanted, x = np.array([0, 3, 50, 150]), -m.xi_star[m.table]
     monkeypatch.setattr(tuning, "KRYLOV_FROM", 0)
@@ -79,7 +78,7 @@ def test_threads_and_sketches_of_many_groups_change_nothing(a, monkeypatch):
 @pytest.mark.parametrize("a", METHODS, ids=repr)
 def test_the_limit_is_a_fixed_point_and_the_radius_the_rate_at_which_it_is_approached(a):
     m = moments(several())
-    found = stationary_pairs.limit(pair_map(controlled_round(m, a, 0.2)))
+    found = stationary_pairs.limit(controlled_round(m, a, 0.2))
     assert found.vector is not None
     np.testing.assert_allclose(
         found.step.advance(found.vector), found.vector, rtol=0, atol=1e-12 * np.abs(found.vector).max()

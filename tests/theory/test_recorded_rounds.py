@@ -6,7 +6,6 @@ import pytest
 import fedlsa as fl
 from fedlsa.theory import moments, stationary_pairs, tuning
 from fedlsa.theory.controlled import controlled_round
-from fedlsa.theory.pairs import pair_map
 
 METHODS = [fl.FedLSA(0.1, 20), fl.SCAFFLSA(0.1, 20), fl.Scaffnew(0.1, 0.05)]
 SHARED = [0, 1, 2, 3, 10, 50, 99, 100]  # rounds
@@ -46,7 +45,7 @@ def test_a_list_of_rounds_shows_the_values_that_a_count_of_them_does(a):
 def test_whether_a_round_settles_is_whether_its_radius_is_below_one(a, factor):
     m = agents(3)
     eta = factor * fl.theory.stability_limit(m, a, tolerance=1e-5)
-    step = pair_map(controlled_round(m, a, eta))
+    step = controlled_round(m, a, eta)
     assert stationary_pairs.settles(step) == (stationary_pairs.radius(step) < 1) == (factor < 1)
 
 
@@ -62,5 +61,5 @@ def test_rounds_of_random_length_have_no_second_moment_beyond_the_step_size_of_a
     m = agents(3)
     alone = controlled_round(m, fl.Scaffnew(3.5, 0.01), 3.5)
     assert not np.isfinite(alone.noise).any()
-    assert stationary_pairs.radius(pair_map(alone)) == np.inf
-    assert not stationary_pairs.settles(pair_map(alone))
+    assert stationary_pairs.radius(alone) == np.inf
+    assert not stationary_pairs.settles(alone)

@@ -10,7 +10,6 @@ from twin import Twin
 import fedlsa as fl
 from fedlsa.theory import moments, stationary_pairs, tuning
 from fedlsa.theory.controlled import controlled_round
-from fedlsa.theory.pairs import pair_map
 
 SLOW = "seventeen dimensions"  # for the twin
 ALL = [pytest.param(case, a, id=f"{name}-{type(a).__name__}") for name, case, a in gallery.everything() if name != SLOW]
@@ -39,7 +38,7 @@ def test_every_route_finds_one_limit_and_one_answer_where_there_is_none(case, a)
     suited = [r for r in stationary_pairs.ROUTES if r != "lyapunov" or isinstance(a, fl.SCAFFLSA)]
     if case is gallery.CASES["badly scaled"]():
         suited.remove("dense")  # which refuses: it knows seven digits
-    ends = [stationary_pairs.limit(pair_map(controlled_round(m, a, a.step_size)), [r]) for r in suited]
+    ends = [stationary_pairs.limit(controlled_round(m, a, a.step_size), [r]) for r in suited]
     assert [e.route for e in ends] == suited
     for e in ends[1:]:
         scale = np.abs(ends[0].vector).max()
@@ -54,7 +53,7 @@ def test_every_route_sees_the_same_instability(factor, H):
     problem = fl.problems.garnet(agents=3, states=10, features=3, discount=0.6)
     for make in (lambda eta: fl.SCAFFLSA(eta, H), lambda eta: fl.Scaffnew(eta, 1 / H)):
         a = make(factor * fl.theory.stability_limit(problem, make(0.1), tolerance=1e-4))
-        step = pair_map(controlled_round(moments(problem), a, a.step_size))
+        step = controlled_round(moments(problem), a, a.step_size)
         for route in stationary_pairs.ROUTES[isinstance(a, fl.Scaffnew) :]:
             assert stationary_pairs.settles(step, [route]) == (factor < 1), (a, route)
 
@@ -69,7 +68,7 @@ def test_a_route_whose_divisor_rounds_to_zero_leaves_the_limit_to_the_next(monke
         return replace(found, T=np.tile(np.eye(3, dtype=complex), (len(found.T), 1, 1)))
 
     monkeypatch.setattr(stationary_pairs, "lyapunov", singular)
-    found = stationary_pairs.limit(pair_map(controlled_round(moments(problem), a, a.step_size)))
+    found = stationary_pairs.limit(controlled_round(moments(problem), a, a.step_size))
     assert found.route == "krylov"
     np.testing.assert_allclose(found.U, want.covariance, rtol=0, atol=1e-9 * np.abs(want.covariance).max())
 
@@ -106,7 +105,7 @@ def skewed(agents, delta):
 def test_many_different_agents_have_the_limit_that_their_rounds_tend_to(problem, a):
     found = fl.theory.stationary(problem, a)
     assert found.route == "lyapunov"
-    step = pair_map(controlled_round(moments(problem), a, a.step_size))
+    step = controlled_round(moments(problem), a, a.step_size)
     np.testing.assert_allclose(stationary_pairs.limit(step, ["krylov"]).U, found.covariance, rtol=1e-9)
     vector = stationary_pairs.limit(step).vector  # and nothing is taken on trust: the moments stay as they are
     np.testing.assert_allclose(step.advance(vector), vector, rtol=0, atol=1e-12 * np.abs(vector).max())
@@ -114,7 +113,7 @@ def test_many_different_agents_have_the_limit_that_their_rounds_tend_to(problem,
 
 def test_a_route_that_is_not_accurate_is_left_for_the_next_and_none_is_a_refusal(monkeypatch):
     problem = fl.problems.garnet(agents=3, states=10, features=3, discount=0.6)
-    step = pair_map(controlled_round(moments(problem), fl.SCAFFLSA(0.1, 7), 0.1))
+    step = controlled_round(moments(problem), fl.SCAFFLSA(0.1, 7), 0.1)
     right = stationary_pairs.limit(step)
     monkeypatch.setitem(stationary_pairs._SOLVE, "lyapunov", lambda step, source, goal: (2 * right.vector, 1e-3))
     other = stationary_pairs.limit(step)

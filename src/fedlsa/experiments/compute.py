@@ -27,7 +27,6 @@ from ..theory import local_steps
 from ..theory.controlled import controlled_round
 from ..theory.local_steps import repeated
 from ..theory.moments import moments
-from ..theory.pairs import pair_map
 from ..theory.symmetric import smat
 from .cells import Cell, computes
 
@@ -152,7 +151,7 @@ def law(settings: Settings, how: How) -> xr.Dataset:
         whole, v = repeated(local_steps.fedlsa_round(m, eta, a.local_steps, -m.xi_star).steps, T), np.append(u, 1.0)
         u, U = (whole.M[0] @ v)[:-1], smat(whole.D[0] @ v @ v, m.dim)
     else:
-        pairs = pair_map(controlled_round(m, a, eta))
+        pairs = controlled_round(m, a, eta)
         state = pairs.start(u, -m.xi_star[m.table])
         for _ in range(T):
             state = pairs.advance(state)

@@ -6,103 +6,62 @@ With S the m of N agents that take part, drawn without replacement, the server a
     u+ = u + (N / m) sum_{c in S} w_c delta_c,   x_c+ = x_c - gain 1{c in S} delta_c + gain sum_{e in S} w_e delta_e,
 
 which is u+ = sum_c w_c u_hat_c and x_c+ = x_c + gain (u+ - u_hat_c) where all do. Given (u, x) agents are independent,
-except that they share the set S and the length of the round, which Scaffnew draws. theory/pairs.py makes the moments of
-all agents from what stands here.
+except that they share the set S and the length of the round, which Scaffnew draws. pairs.py makes the moments of all
+agents from what stands here.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import numpy as np
 
 from ..algorithms import SCAFFLSA, Algorithm, Scaffnew
 from ..checks import Floats
-from . import tuning
+from . import noiseless, tuning
 from .linear import check_accuracy
 from .local_steps import LocalSteps, one_step, repeated
 from .moments import Moments
+from .noiseless import NoiselessMap
+from .pairs import PairMap
 from .symmetric import functionals, rows_of, smat, svec, symkron
 
 
-@dataclass(frozen=True, eq=False)
-class SharedLength:
-    """What a common length L adds to the covariance of two agents' u_hat, P(L = l) = p q^(l - 1).
-
-    With B = I - eta A_bar an agent's mean path is u_hat = u + sum_{h < L} B^h r, r = eta (x - A_bar u) its first step:
-
-        Cov_L(u_hat, u_hat') = Y = sum_j q^j B^j X B'^jT,   X = p q Psi r r'^T Psi'^T,   Psi = B (I - q B)^-1.
-
-    Nothing is subtracted, and no eigenvectors are needed: 2^j terms are had from the half of them, Y += Q_j Y Q_j'^T.
-    source : (K, d, d) = eta (p q)^(1/2) Psi, of x - A_bar u; powers : (J, K, d, d), Q_j = (q^(1/2) B)^(2^j)
-    """
-
-    source: Floats
-    powers: Floats
+def round_on_pairs(m: Moments, a: Algorithm, eta: float) -> PairMap | NoiselessMap:
+    """A round of SCAFFLSA or Scaffnew at step size eta; where nothing is random, that of the means alone."""
+    if isinstance(a, SCAFFLSA) and noiseless.suits(m, a.taking_part(m.n_agents)):
+        return NoiselessMap(noiseless.local_powers(m), eta, a.local_steps)
+    return controlled_round(m, a, eta)
 
 
-@dataclass(frozen=True, eq=False)
-class ControlledRound:
-    """What a round does to an agent of each group that takes part in it: in the mean, u_hat = P u + Q x.
-
-    gain : m / N times that of the method
-    P, Q : (K, d, d); noise : (K, s, S), svec E[w w^T] of one agent, w = (u, x, 1), to svec Cov(u_hat) given w
-    cross : what a common length adds to two agents; None when the length of the round is known
-    participants : m
-    """
-
-    moments: Moments
-    gain: float
-    P: Floats
-    Q: Floats
-    noise: Floats
-    participants: int
-    cross: SharedLength | None = None
-
-    @property
-    def sampled(self) -> tuple[float, float]:
-        """By how much E[1_c 1_e] N^2 / m^2 exceeds one, for c = e and for two different agents."""
-        N, m = self.moments.n_agents, self.participants
-        return (N - m) / m, -(N - m) / (m * (N - 1)) if N > 1 else 0.0
-
-
-def controlled_round(m: Moments, a: Algorithm, eta: float) -> ControlledRound:
+def controlled_round(m: Moments, a: Algorithm, eta: float) -> PairMap:
     """A round of SCAFFLSA or Scaffnew at step size eta."""
-    taking_part = a.taking_part(m.n_agents)
+    participants, one = a.taking_part(m.n_agents), one_step(m, eta)
+    gain = participants / m.n_agents / (eta * a.mean_steps)
     if isinstance(a, Scaffnew):
-        return geometric_round(m, eta, a.probability, a.probability / eta, taking_part)
+        return PairMap(m, gain, *_random_steps(m, one, eta, a.probability, participants))
     assert isinstance(a, SCAFFLSA)
-    return fixed_round(m, eta, a.local_steps, 1 / (eta * a.local_steps), taking_part)
+    steps, d, t = repeated(one, a.local_steps), m.dim, m.table
+    return PairMap(m, gain, steps.M[t, :d, :d], steps.M[t, :d, d : 2 * d], steps.noise()[t], participants)
 
 
-def fixed_round(moments: Moments, eta: float, H: int, gain: float, participants: int | None = None) -> ControlledRound:
-    """A round of H local steps (SCAFFLSA); all agents take part by default."""
-    steps = repeated(one_step(moments, eta), H)
-    d, N = moments.dim, moments.n_agents
-    m = N if participants is None else participants
-    P, Q = steps.M[moments.table, :d, :d], steps.M[moments.table, :d, d : 2 * d]
-    return ControlledRound(moments, gain * m / N, P, Q, steps.noise()[moments.table], m)
+def _random_steps(
+    m: Moments, one: LocalSteps, eta: float, p: float, participants: int
+) -> tuple[Floats, Floats, Floats, int, tuple[Floats, Floats] | None]:
+    """P, Q, noise, participants and lengths of Geometric(p) local steps, the same number for all agents.
 
-
-def geometric_round(
-    moments: Moments, eta: float, p: float, gain: float, participants: int | None = None
-) -> ControlledRound:
-    """A round of Geometric(p) local steps, the same number for all agents (Scaffnew); noise is infinite if it diverges.
-
-    Cov(u_hat) of one agent is that of steps in the mean over lengths, and that of the mean path over lengths.
+    Cov(u_hat) of one agent is that of steps in the mean over lengths, and that of the mean path over lengths; it is
+    infinite where it diverges.
     """
-    d, n, t = moments.dim, 2 * moments.dim + 1, moments.table
-    one, m = one_step(moments, eta), moments.n_agents if participants is None else participants
-    K, alone = _one_less(eta * moments.A_bar, p)
+    d, n, t = m.dim, 2 * m.dim + 1, m.table
+    K, alone = _one_less(eta * m.A_bar, p)
     P = np.asarray(p * np.linalg.solve(K, one.M[:, :d, :d])[t], np.float64)
     Q = np.asarray(eta * np.linalg.inv(K)[t], np.float64)
-    k = gain * m / moments.n_agents
     noise, shared = _summed(one, K, alone, p), _shared(one.M[:, :d, :d], K, eta, p)
     if noise is None or shared is None:
-        return ControlledRound(moments, k, P, Q, np.full((len(t), len(one.G[0]), n * (n + 1) // 2), np.inf), m)
-    first = np.concatenate([-moments.A_bar, np.tile(np.eye(d), (len(one.M), 1, 1)), np.zeros((len(one.M), d, 1))], 2)
-    noise += np.linalg.solve(alone, symkron(shared.source @ first))
-    return ControlledRound(moments, k, P, Q, noise[t], m, SharedLength(shared.source[t], shared.powers[:, t]))
+        return P, Q, np.full((len(t), len(one.G[0]), n * (n + 1) // 2), np.inf), participants, None
+    source, powers = shared
+    first = np.concatenate([-m.A_bar, np.tile(np.eye(d), (len(one.M), 1, 1)), np.zeros((len(one.M), d, 1))], 2)
+    noise += np.linalg.solve(alone, symkron(source @ first))
+    return P, Q, noise[t], participants, (source[t], powers[:, t])
 
 
 def _one_less(Z: Floats, p: float) -> tuple[Floats, Floats]:
@@ -113,15 +72,24 @@ def _one_less(Z: Floats, p: float) -> tuple[Floats, Floats]:
     return p * one + (1 - p) * Z, np.asarray(p * np.eye(s) + (1 - p) * (linear - symkron(Z)), np.float64)
 
 
-def _shared(B: Floats, K: Floats, eta: float, p: float) -> SharedLength | None:
-    """Of each table, with K = I - q B; None where sums over lengths diverge."""
+def _shared(B: Floats, K: Floats, eta: float, p: float) -> tuple[Floats, Floats] | None:
+    """What a common length L adds to the covariance of two agents' u_hat, P(L = l) = p q^(l - 1); None if it diverges.
+
+    With B = I - eta A_bar an agent's mean path is u_hat = u + sum_{h < L} B^h r, r = eta (x - A_bar u) its first step:
+
+        Cov_L(u_hat, u_hat') = Y = sum_j q^j B^j X B'^jT,   X = p q Psi r r'^T Psi'^T,   Psi = B (I - q B)^-1.
+
+    Nothing is subtracted, and no eigenvectors are needed: 2^j terms are had from the half of them, Y += Q_j Y Q_j'^T.
+    Returns source : (M, d, d) = eta (p q)^(1/2) Psi, of x - A_bar u, and powers : (J, M, d, d) = (q^(1/2) B)^(2^j).
+    K = I - q B.
+    """
     q = 1 - p
     source = eta * np.sqrt(p * q) * _over(B, K)
     powers = [np.sqrt(q) * B]
     for _ in range(tuning.MAX_DOUBLINGS):
         size = np.linalg.norm(powers[-1], axis=(1, 2)).max()
         if size**2 < tuning.LENGTHS_TAIL:
-            return SharedLength(source, np.stack(powers))
+            return source, np.stack(powers)
         powers.append(powers[-1] @ powers[-1])
     return None
 

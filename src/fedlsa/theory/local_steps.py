@@ -37,7 +37,7 @@ from . import noiseless, tuning
 from .linear import check_accuracy, contracts, refined
 from .moments import Moments, check_size
 from .recursions import Squares, at_rounds, repeat
-from .symmetric import functionals, rows_of, smat, svec, symkron, triangle, within
+from .symmetric import functionals, rows_of, smat, squares, svec, symkron, triangle, within
 from .threads import cores, share
 
 
@@ -125,8 +125,7 @@ class FedLSARound:
     def added(self, u: Floats) -> Floats:
         """svec of the covariance that a round adds for a known u : (s,)."""
         assert self.noise is not None
-        v = np.append(u, 1.0)
-        return np.asarray(self.noise @ svec(np.outer(v, v)), np.float64)
+        return np.asarray(self.noise @ squares(np.append(u, 1.0)), np.float64)
 
     @property
     def steps(self) -> LocalSteps:

@@ -84,18 +84,18 @@ class Lyapunov:
         return out
 
     def _U(self, S: Floats) -> Floats:
-        U = np.tensordot(self.pairs.weights[0], S, 1) / -self.pairs.round.gain
+        U = np.tensordot(self.pairs.weights[0], S, 1) / -self.pairs.gain
         return np.asarray((U + U.T) / 2)
 
     def _again(self, S: Floats, source: Floats | float) -> Floats:
         """The S that belongs to the V and W of a given one."""
-        d, m = self.pairs.shape[1], self.pairs.round.moments
+        d, m = self.pairs.shape[1], self.pairs.moments
         total = self._sums(S, np.zeros((0, d, d)))
-        return (total + m.weight[:, None, None] * smat(self.own(S, source), d)) / -self.pairs.round.gain
+        return (total + m.weight[:, None, None] * smat(self.own(S, source), d)) / -self.pairs.gain
 
     def _sums(self, S: Floats, store: Floats) -> Floats:
         """sum of w_l W_lk over all other agents, for an agent of each group k : (K, d, d); store : for W, or empty."""
-        F, B, m = self.pairs.F, self.pairs.B, self.pairs.round.moments
+        F, B, m = self.pairs.F, self.pairs.B, self.pairs.moments
         adjoint = self.Z.conj().transpose(0, 2, 1)
         R, B_turned = adjoint @ (F @ S.transpose(0, 2, 1) + B @ self._U(S) / 2), adjoint @ B
         cuts = self.pairs.cuts(16 * len(F) ** 2 * F.shape[1] ** 2)
@@ -106,9 +106,9 @@ class Lyapunov:
 
     def _common_modes(self) -> Callable[[Floats], Floats]:
         """What GMRES solves for, to S: where all agents are their average, it makes the equation the identity."""
-        (_, d), k, w = self.pairs.shape, self.pairs.round.gain, self.pairs.weights[0]
+        (_, d), k, w = self.pairs.shape, self.pairs.gain, self.pairs.weights[0]
         F, B, own = (np.tensordot(w, a, 1) for a in (self.pairs.F, self.pairs.B, self.pairs.own))
-        one = float(w @ self.pairs.round.moments.weight)  # that an agent is met twice
+        one = float(w @ self.pairs.moments.weight)  # that an agent is met twice
         alone = np.asarray(np.linalg.inv(np.eye(len(own)) - own[:, _of_y(d)]), np.float64)
         pair = np.linalg.inv(np.eye(d * d) - np.kron(F, F))
         S = np.eye(d * d).reshape(-1, d, d)
@@ -123,7 +123,7 @@ class Lyapunov:
 
 def lyapunov(pairs: PairMap) -> Lyapunov:
     """The equation of a round of known length."""
-    assert pairs.round.cross is None
+    assert pairs.lengths is None
     T, Z = zip(*(schur(F, output="complex") for F in pairs.F), strict=True)
     return Lyapunov(pairs, np.array(T), np.array(Z))
 

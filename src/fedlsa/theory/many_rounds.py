@@ -15,7 +15,7 @@ from .noiseless import NoiselessMap
 from .pairs import PairMap, Parts
 from .recursions import at_rounds
 from .stationary_pairs import limit
-from .symmetric import svec
+from .symmetric import squares
 
 
 def one_by_one(
@@ -54,7 +54,7 @@ def krylov_curve(step: PairMap, u: Floats, x: Floats, rounds: NDArray[np.int64])
     """
     if not np.isfinite(step.noise).all():
         return None
-    if step.round.cross is not None and step.round.gain > tuning.MAX_GAIN * np.abs(step.round.moments.A_bar).max():
+    if step.lengths is not None and step.gain > tuning.MAX_GAIN * np.abs(step.moments.A_bar).max():
         return None
     try:
         found, n, d = limit(step), step.length, step.shape[1]
@@ -70,8 +70,8 @@ def krylov_curve(step: PairMap, u: Floats, x: Floats, rounds: NDArray[np.int64])
     second = vector.copy()  # of the mean, with itself
     y, V, W = step.parts(second)
     i, j = np.triu_indices(len(y))
-    V[:], W[:] = svec(y[:, :, None] * y[:, None, :]), y[i, :, None] * y[j, None, :]
-    W[(i == j) & (step.round.moments.count[i] == 1)] = 0
+    V[:], W[:] = squares(y), y[i, :, None] * y[j, None, :]
+    W[(i == j) & (step.moments.count[i] == 1)] = 0
     noise = max(float(np.linalg.norm(v[y.size :])) for v in (found.vector, vector, step.advance(vector)))
     size = noise / max(float(np.linalg.norm(second)), 1e-300) or 1.0
 
@@ -101,7 +101,7 @@ def krylov_curve(step: PairMap, u: Floats, x: Floats, rounds: NDArray[np.int64])
 
 def _norms(step: PairMap, size: float) -> Floats:
     """(d + 2,): of the linear functions that `look` shows, on the long vector."""
-    k, d, (total, one, two) = step.round.gain, step.shape[1], step.weights
+    k, d, (total, one, two) = step.gain, step.shape[1], step.weights
     u = np.linalg.norm(total) / k
     square = np.sqrt(d * (one @ one + two @ two))
     spread = np.sqrt(d * (np.sum((total - one) ** 2) + two @ two))

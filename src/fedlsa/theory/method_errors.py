@@ -16,10 +16,11 @@ from ..algorithms import METHODS, SCAFFLSA, Algorithm, FedLSA, Scaffnew
 from ..checks import Floats
 from ..errors import PrecisionError
 from . import krylov, local_steps, noiseless, stationary_pairs, tuning
+from .controlled import round_on_pairs
 from .exact import exact
 from .linear import contracts, not_negative
 from .moments import Moments
-from .pairs import PairMap, round_on_pairs
+from .pairs import PairMap
 from .stationary import stability_limit, stationary
 
 

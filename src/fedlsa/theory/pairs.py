@@ -1,7 +1,7 @@
 """Means and covariances of methods with control variates, for all pairs of agents, one round after the other.
 
-Where theory/controlled.py speaks of (u, x_1, ..., x_N) with sum_c w_c x_c = 0, this keeps y_c = x_c - gain u alone, for
-then nothing is conserved: u = -y_bar / gain and y_c+ = y_c - (N / m) 1{c in S} gain delta_c, which in the mean is
+Where controlled.py speaks of (u, x_1, ..., x_N) with sum_c w_c x_c = 0, this keeps y_c = x_c - gain u alone, for then
+nothing is conserved: u = -y_bar / gain and y_c+ = y_c - (N / m) 1{c in S} gain delta_c, which in the mean is
 
     y_c+ = F_c y_c + B_c u,   F = I - gain Q, B = gain (F - P).
 
@@ -18,14 +18,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..algorithms import SCAFFLSA, Algorithm
 from ..checks import Floats
-from . import noiseless, pair_kernels, tuning
-from .controlled import ControlledRound, controlled_round
+from . import pair_kernels, tuning
 from .linear import check_accuracy
 from .moments import Moments
-from .noiseless import NoiselessMap
-from .symmetric import functionals, rows_of, symkron, triangle
+from .symmetric import functionals, rows_of, squares, symkron, triangle
 from .threads import cores, share
 
 
@@ -52,22 +49,54 @@ class Form(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PairMap:
-    """A round on vectors of length `length`. F, B : (K, d, d); noise : (K, s, S), svec E[w w^T], w = (u, y, 1), to what
-    fluctuates in y+ of one agent."""
+    """A round on vectors of length `length`, of agents who in the mean end their local steps at u_hat = P u + Q x.
 
-    round: ControlledRound
-    F: Floats
-    B: Floats
-    noise: Floats
+    gain : m / N times that of the method; P, Q : (K, d, d)
+    local_noise : (K, s, S), svec E[w w^T] of one agent, w = (u, x, 1), to svec Cov(u_hat) given w
+    participants : m; lengths : source and powers of a common random length (controlled.py), None where it is known
+    """
+
+    moments: Moments
+    gain: float
+    P: Floats
+    Q: Floats
+    local_noise: Floats
+    participants: int
+    lengths: tuple[Floats, Floats] | None = None
 
     @property
-    def gain(self) -> float:
-        return self.round.gain
+    def sampled(self) -> tuple[float, float]:
+        """By how much E[1_c 1_e] N^2 / m^2 exceeds one, for c = e and for two different agents."""
+        N, m = self.moments.n_agents, self.participants
+        return (N - m) / m, -(N - m) / (m * (N - 1)) if N > 1 else 0.0
+
+    @cached_property
+    def F(self) -> Floats:
+        """(K, d, d): y to y+, in the mean."""
+        return np.eye(self.moments.dim) - self.gain * self.Q
+
+    @cached_property
+    def B(self) -> Floats:
+        """(K, d, d): u to y+, in the mean."""
+        return self.gain * (self.F - self.P)
+
+    @cached_property
+    def noise(self) -> Floats:
+        """(K, s, S): svec E[w w^T], w = (u, y, 1), to what fluctuates in y+ of one agent."""
+        k, d, own = self.gain, self.moments.dim, self.sampled[0]
+        D = functionals((1 + own) * k**2 * self.local_noise, 2 * d + 1)  # now x = y + gain u in each row
+        x = slice(d, 2 * d)
+        D[..., :d, :] += k * D[..., x, :]
+        D[..., :, :d] += k * D[..., :, x]
+        noise = np.ascontiguousarray(rows_of(D))  # which every round reads
+        if own:
+            noise += own * symkron(np.concatenate([-self.B, np.eye(d) - self.F, np.zeros((len(D), d, 1))], axis=2))
+        return noise
 
     @property
     def shape(self) -> tuple[int, int]:
         """Number of groups and dimension."""
-        return int(self.F.shape[0]), int(self.F.shape[1])
+        return int(self.P.shape[0]), int(self.P.shape[1])
 
     @property
     def length(self) -> int:
@@ -90,7 +119,7 @@ class PairMap:
     @cached_property
     def weights(self) -> tuple[Floats, Floats, Floats]:
         """Those of groups in y_bar, and those of each agent's and of each tile's trace in E||y_bar||^2."""
-        m = self.round.moments
+        m = self.moments
         total, (i, j) = m.count * m.weight, np.triu_indices(self.shape[0])
         pairs = np.where(i == j, (total - m.weight)[i] * total[i], 2 * total[i] * total[j])
         return total, total * m.weight, pairs
@@ -112,15 +141,15 @@ class PairMap:
     @cached_property
     def _length(self) -> tuple[Form, Floats, Floats] | None:
         """A common length's source, of y and u, and its powers."""
-        shared, m, k = self.round.cross, self.round.moments, self.round.gain
-        if shared is None or not shared.source.any():
+        m, k = self.moments, self.gain
+        if self.lengths is None or not self.lengths[0].any():
             return None
-        source = k * shared.source
-        return _form(source, source @ (k * np.eye(m.dim) - m.A_bar[m.table])), shared.powers, _turned(shared.powers)
+        source, powers = k * self.lengths[0], self.lengths[1]
+        return _form(source, source @ (k * np.eye(m.dim) - m.A_bar[m.table])), powers, _turned(powers)
 
     def second(self, vector: Floats) -> Parts:
         """All parts of a vector, where `u` and `u y^T` are -y_bar / gain and what comes of it."""
-        m, k, (K, d) = self.round.moments, self.round.gain, self.shape
+        m, k, (K, d) = self.moments, self.gain, self.shape
         y, V, W = self.parts(vector)
         weights, cuts = self.weights[0], self.cuts(W.size)
         found = np.zeros((len(cuts) - 1, K, d, d))
@@ -135,7 +164,7 @@ class PairMap:
 
     def mean(self, y: Floats) -> Floats:
         """E[y] : (K, d) one round later."""
-        u = self.weights[0] @ y / -self.round.gain
+        u = self.weights[0] @ y / -self.gain
         return (self.F @ y[..., None])[..., 0] + self.B @ u
 
     def carry(self, p: Parts) -> Floats:
@@ -154,7 +183,7 @@ class PairMap:
         share(
             lambda a, b: pair_kernels.noise(p.y, p.V, p.u, p.U, p.uy, self.noise, a, b, V), self.cuts(self.noise.size)
         )
-        pair = self.round.sampled[1]
+        pair = self.sampled[1]
         if pair:
             self._add(W, p.W, self._moved, self._mixed(self._moved, p), pair)
         if self._length:
@@ -165,24 +194,24 @@ class PairMap:
     def _sum_lengths(self, X: Floats, out: Floats) -> None:
         assert self._length
         _, powers, powers_t = self._length
-        count, cuts = self.round.moments.count, self.cuts(4 * len(powers) * X.size)
+        count, cuts = self.moments.count, self.cuts(4 * len(powers) * X.size)
         share(lambda a, b: pair_kernels.doubled(X, powers, powers_t, count, a, b, out), cuts)
 
     def _fluctuate_around(self, y: Floats, constant: float, out: Floats) -> None:
         """The same for y that are known. A step goes by x and u themselves, of which y may be a large multiple."""
         _, V, W = self.parts(out)
-        step, m, k, (own, pair) = self.round, self.round.moments, self.round.gain, self.round.sampled
+        m, k, (own, pair) = self.moments, self.gain, self.sampled
         u = self.weights[0] @ y / -k
         x, moved = y + k * u, y - self.mean(y)
         w = np.concatenate([np.broadcast_to(u, x.shape), x, np.full((len(x), 1), constant)], axis=1)
-        V += (1 + own) * k**2 * (step.noise @ _squares(w)[..., None])[..., 0] + own * _squares(moved)
+        V += (1 + own) * k**2 * (self.local_noise @ squares(w)[..., None])[..., 0] + own * squares(moved)
         if not (pair or self._length):
             return
         i, j = np.triu_indices(len(y))
         exist = (i < j) | (m.count[i] > 1)
         W += (pair * exist)[:, None, None] * moved[i, :, None] * moved[j, None, :]
-        if step.cross is not None and self._length:
-            r = k * (step.cross.source @ (x - m.A_bar[m.table] @ u)[..., None])[..., 0]
+        if self.lengths is not None and self._length:
+            r = k * (self.lengths[0] @ (x - m.A_bar[m.table] @ u)[..., None])[..., 0]
             self._sum_lengths((1 + pair) * r[i, :, None] * r[j, None, :], W)
 
     def _mixed(self, form: Form, p: Parts) -> tuple[Floats, Floats]:
@@ -191,7 +220,7 @@ class PairMap:
         return R, _turned(R)
 
     def _add(self, out: Floats, W: Floats, form: Form, R: tuple[Floats, Floats], times: float) -> None:
-        count = self.round.moments.count
+        count = self.moments.count
         share(lambda a, b: pair_kernels.pairs(W, *R, *form, count, times, a, b, out), self.cuts(W.size))
 
     def advance(self, vector: Floats, constant: float = 1.0) -> Floats:
@@ -213,7 +242,7 @@ class PairMap:
 
         Since y_bar = -gain u, the last is sum_c w_c ||y_c||^2 - ||y_bar||^2.
         """
-        k, (K, d), (total, one, two), lead = self.round.gain, self.shape, self.weights, vectors.shape[:-1]
+        k, (K, d), (total, one, two), lead = self.gain, self.shape, self.weights, vectors.shape[:-1]
         a, b = K * d, K * d + K * d * (d + 1) // 2
         y = total @ vectors[..., :a].reshape(*lead, K, d)
         diagonal = np.flatnonzero(np.equal(*triangle(d)))
@@ -225,7 +254,7 @@ class PairMap:
     def seen(self, vector: Floats) -> Floats:
         """(E[u], E||u - E[u]||^2, sum_c w_c E||x_c||^2) : (d + 2,), the squares of means included in the last alone."""
         found, y = self.look(vector), self.parts(vector)[0]
-        x = y + self.round.gain * found[: self.shape[1]]
+        x = y + self.gain * found[: self.shape[1]]
         found[-1] += self.weights[0] @ np.sum(x**2, axis=1)
         return found
 
@@ -236,18 +265,17 @@ class PairMap:
 
     def start(self, u: Floats, x: Floats) -> Floats:
         """The vector of known u : (d,) and x : (K, d); refused where y = x - gain u has lost too many digits of u."""
-        m, far = self.round.moments, float(np.abs(x).max())
+        m, far = self.moments, float(np.abs(x).max())
         size = np.abs(u).max() + np.abs(m.theta_star).max() + far / max(np.abs(m.A_bar).max(), 1e-300)
-        lost = np.finfo(np.float64).eps * far / (self.round.gain * size) if far else 0.0
-        check_accuracy(float(lost), f"runs with eta H = {1 / self.round.gain:.1e}")
+        lost = np.finfo(np.float64).eps * far / (self.gain * size) if far else 0.0
+        check_accuracy(float(lost), f"runs with eta H = {1 / self.gain:.1e}")
         out = np.zeros(self.length)
-        self.parts(out)[0][:] = x - self.round.gain * u
+        self.parts(out)[0][:] = x - self.gain * u
         return out
 
     def regauged(self, vector: Floats, gain: float) -> Floats:
         """The vector for this round of a state whose y was taken with another gain: y + (other - own) u."""
-        other = PairMap(replace(self.round, gain=gain), self.F, self.B, self.noise)
-        p, out, change = other.second(vector), np.zeros(self.length), gain - self.round.gain
+        p, out, change = replace(self, gain=gain).second(vector), np.zeros(self.length), gain - self.gain
         y, V, W = self.parts(out)
         y[:] = p.y + change * p.u
         one = np.broadcast_to(np.eye(self.shape[1]), self.F.shape)
@@ -258,12 +286,6 @@ class PairMap:
         return out
 
 
-def _squares(w: Floats) -> Floats:
-    """svec(w w^T) of each : (K, n) -> (K, S)."""
-    i, j = triangle(w.shape[1])
-    return w[:, i] * w[:, j]
-
-
 def _turned(F: Floats) -> Floats:
     return np.ascontiguousarray(F.swapaxes(-1, -2))
 
@@ -271,25 +293,3 @@ def _turned(F: Floats) -> Floats:
 def _form(F: Floats, B: Floats) -> Form:
     F, B = np.ascontiguousarray(F), np.ascontiguousarray(B)
     return Form(F, _turned(F), B, _turned(B))
-
-
-def pair_map(step: ControlledRound) -> PairMap:
-    """A round of theory/controlled.py in the coordinates y = x - gain u."""
-    k, d, own = step.gain, step.moments.dim, step.sampled[0]
-    F = np.eye(d) - k * step.Q
-    B = k * (F - step.P)
-    D = functionals((1 + own) * k**2 * step.noise, 2 * d + 1)  # now x = y + gain u in each row
-    x = slice(d, 2 * d)
-    D[..., :d, :] += k * D[..., x, :]
-    D[..., :, :d] += k * D[..., :, x]
-    noise = np.ascontiguousarray(rows_of(D))  # which every round reads
-    if own:
-        noise += own * symkron(np.concatenate([-B, np.eye(d) - F, np.zeros((len(F), d, 1))], axis=2))
-    return PairMap(step, F, B, noise)
-
-
-def round_on_pairs(m: Moments, a: Algorithm, eta: float) -> PairMap | NoiselessMap:
-    """A round of SCAFFLSA or Scaffnew at step size eta; where nothing is random, that of the means alone."""
-    if isinstance(a, SCAFFLSA) and noiseless.suits(m, a.taking_part(m.n_agents)):
-        return NoiselessMap(noiseless.local_powers(m), eta, a.local_steps)
-    return pair_map(controlled_round(m, a, eta))

@@ -20,9 +20,10 @@ from ..checks import Floats
 from ..problems import Problem
 from ..sampling import IID, Markov, Sampling
 from . import local_steps, many_rounds, trajectories, tuning
+from .controlled import round_on_pairs
 from .moments import Moments
 from .noiseless import NoiselessMap
-from .pairs import PairMap, round_on_pairs
+from .pairs import PairMap
 
 _Round = TypeVar("_Round")
 

@@ -22,7 +22,7 @@ from .controlled import controlled_round
 from .exact import check_method, round_length
 from .linear import contracts, not_negative
 from .moments import Moments, moments
-from .pairs import PairMap, pair_map
+from .pairs import PairMap
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -98,7 +98,7 @@ def radius(problem: Problem | Moments, algorithm: Algorithm) -> float:
 
 def _round(m: Moments, a: Algorithm, eta: float) -> local_steps.FedLSARound | PairMap:
     if not isinstance(a, FedLSA):
-        return pair_map(controlled_round(m, a, eta))
+        return controlled_round(m, a, eta)
     return local_steps.fedlsa_round(m, eta, a.local_steps, -m.xi_star, a.taking_part(m.n_agents))
 
 

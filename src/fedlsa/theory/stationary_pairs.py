@@ -153,7 +153,7 @@ def _share(step: PairMap, change: Floats, total: Floats) -> float:
 
 
 _SUITS: dict[str, Callable[[PairMap], bool]] = {
-    "lyapunov": lambda step: step.round.cross is None and step.round.sampled[0] == 0,
+    "lyapunov": lambda step: step.lengths is None and step.sampled[0] == 0,
     "krylov": lambda step: krylov.dimensions(step.length) > 0,
     "dense": lambda step: step.length <= tuning.WRITTEN_OUT,
 }
@@ -168,7 +168,7 @@ def _mean_grows(step: PairMap) -> bool:
     """Whether the mean of a round, or the difference of two agents of a group, clearly grows; or has no moments."""
     if not _finite(step):
         return True
-    (K, d), several = step.shape, step.round.moments.count > 1
+    (K, d), several = step.shape, step.moments.count > 1
     if several.any() and np.abs(np.linalg.eigvals(step.F[several])).max() > 1 + tuning.RADIUS_RESIDUAL:
         return True
     if K * d <= tuning.WRITTEN_OUT // 4:
@@ -184,7 +184,7 @@ def _definite(step: PairMap, vector: Floats) -> bool | None:
 
     Agents of a group are exchangeable: it is so for their mean, with all other groups, and for their differences.
     """
-    (K, d), count = step.shape, step.round.moments.count
+    (K, d), count = step.shape, step.moments.count
     _, V, W = step.parts(vector)
     i, j = np.triu_indices(K)
     V, own, n = smat(V, d), W[i == j], count[:, None, None]

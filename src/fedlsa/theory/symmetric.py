@@ -24,6 +24,12 @@ def svec(X: Floats) -> Floats:
     return X[..., i, j]
 
 
+def squares(w: Floats) -> Floats:
+    """svec(w w^T) of each vector : (..., n) -> (..., n (n + 1) / 2)."""
+    i, j = triangle(w.shape[-1])
+    return w[..., i] * w[..., j]
+
+
 def smat(x: Floats, n: int) -> Floats:
     """The inverse of `svec`."""
     i, j = triangle(n)
