@@ -271,7 +271,7 @@ class Dividing(fl.FedLSA):
 
 @pytest.mark.parametrize("engine", ["cpu", "reference"])
 def test_what_a_server_step_raises_ends_the_run_with_its_round(problem, engine):
-    start = np.ones(problem.dim)
+    start = np.full(problem.dim, 0.5)  # 3.5 after three rounds, up to steps of 1e-9
     with pytest.raises(ArgumentError, match=r"^server_step of Raising must .* in round 3 ValueError: too far$"):
         fl.simulate(problem, Raising(1e-9, 1), 9, 3, start, engine=engine)
     with pytest.raises(ArgumentError, match="server_step of OutOfRange must not raise; got in round 1 IndexError"):
