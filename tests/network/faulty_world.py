@@ -208,14 +208,15 @@ class World:
 
     def effective(self, c):
         """The control variate of site c with acknowledgement and shift that are on their way; None: it is lost."""
-        server, state, acked = self.server, self.sites[self.settings.sites[c]], self.server.ack_round[c]
+        server, state, acked = self.server, self.sites[self.settings.sites[c]], self.server.acked[c]
         if state is None or state.generation != server.generation[c]:
             return server.shift[c] if acked == 0 else None
         xi = state.xi + server.shift[c] - state.applied
         if acked == state.round > state.acked:
-            if server.ack_mark[c] != mark(state.payload):
+            if server.acked_mark[c] != mark(state.payload):
                 return None
-            return xi + server.ack_gain[c] * (server.ack_mean[c] - state.start - server.ack_scale[c] * state.delta)
+            sent = state.start + server.acked_scale[c] * state.delta
+            return xi + server.acked_gain[c] * (server.acked_mean[c] - sent)
         return xi if acked == state.acked else None
 
     def check(self):

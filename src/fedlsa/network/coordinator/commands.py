@@ -6,6 +6,7 @@ import ipaddress
 import json
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -171,12 +172,17 @@ def outcome(folder: Path | str, name: str | None = None) -> dict[str, Any]:
 
 
 def follow(run: RunFolder, say: Callable[[str], None] = print) -> None:
-    """Show a run until it is over; Ctrl-C ends the showing alone."""
+    """Show a run until it is over, in a live table on a terminal; Ctrl-C ends the showing alone."""
+    from rich.live import Live
+
+    events: list[dict[str, Any]] = []
     try:
-        if sys.stdout.isatty():
-            _show_live(run)
-        else:
+        with Live(table(run.name, events), refresh_per_second=4) if sys.stdout.isatty() else nullcontext() as live:
             for new in run.follow():
+                events += new
+                if live is not None:
+                    live.update(table(run.name, events))
+                    continue
                 for event in new:
                     say(line(event))
     except KeyboardInterrupt:
@@ -184,13 +190,3 @@ def follow(run: RunFolder, say: Callable[[str], None] = print) -> None:
         return
     for text in standing(run):
         say(text)
-
-
-def _show_live(run: RunFolder) -> None:
-    from rich.live import Live
-
-    events: list[dict[str, Any]] = []
-    with Live(table(run.name, events), refresh_per_second=4) as live:
-        for new in run.follow():
-            events += new
-            live.update(table(run.name, events))

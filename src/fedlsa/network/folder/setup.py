@@ -17,6 +17,7 @@ from dataclasses import replace
 from importlib import metadata, resources
 from pathlib import Path
 from string import Template
+from typing import Any
 
 from ... import checks
 from ...errors import ArgumentError, MissingExtraError
@@ -38,12 +39,15 @@ COORDINATOR_PAGES = {
 SITE_PAGES = {"README.md": "site.md", "fedlsa-site.service": "site.service"}
 
 
-def _need() -> None:
-    """Say which extra is missing, before any work."""
+def _certificates() -> Any:
+    """The module, or which extra is missing, before any work."""
     try:
         import cryptography  # noqa: F401
     except ImportError:
         raise MissingExtraError("a network needs Flower and cryptography: pip install 'fedlsa[flower]'") from None
+    from . import certificates
+
+    return certificates
 
 
 def init(
@@ -61,17 +65,14 @@ def init(
     task : what is estimated, by default the regression of the column "y" on all others
     inner_port : of the SuperLink, on loopback; by default the next one
     """
-    _need()
+    _certificates()
     target = checks.path("folder", folder)
-    names: Sequence[str]
     if isinstance(sites, int) or not checks.is_sequence(sites):
-        names = [f"site-{c}" for c in range(1, checks.integer("sites", sites, at_least=1, at_most=MAX_SITES) + 1)]
-    else:
-        names = sites
+        sites = [f"site-{c}" for c in range(1, checks.integer("sites", sites, at_least=1, at_most=MAX_SITES) + 1)]
     checks.integer("port", port, at_least=1, at_most=65535)
     inner = (port + 1 if port < 65535 else port - 1) if inner_port is None else inner_port
     task = Regression("y") if task is None else task
-    network = Network(target, host, site_names(names), task, port, inner)
+    network = Network(target, host, site_names(sites), task, port, inner)
     task_text(network.task)  # complains about features that are code, before anything is made
     if not disk.is_new(target):
         raise ArgumentError(f"the folder must be new or empty, for nothing is overwritten; got {str(target)!r}")
@@ -82,10 +83,8 @@ def init(
 
 def _write(network: Network, final: Path) -> None:
     """All files of a new network, in a folder that will be called `final`."""
-    from . import certificates
-
-    ca, ca_key = certificates.authority()
-    certificate, key = certificates.server(ca, ca_key, network.host)
+    ca, ca_key = _certificates().authority()
+    certificate, key = _certificates().server(ca, ca_key, network.host)
     for path, content in ((network.ca, ca), (network.certificate, certificate)):
         disk.create(path, content, secret=False)
     secret = secrets.token_hex(32).encode()  # both of Flower's processes read the file's bytes as they are
@@ -103,9 +102,7 @@ def _write(network: Network, final: Path) -> None:
 
 def _new_key(network: Network, site: str) -> None:
     """A key pair and a bundle for a site, in the place of those that it may have; the old key is put on record."""
-    from . import certificates
-
-    secret, public = certificates.site(site)
+    secret, public = _certificates().site(site)
     _revoke(network, site)
     toml = Bundle(network.folder, site, network.host, network.port, network.task).text()
     content = {"site.toml": toml.encode(), "site.key": secret, "ca.pem": network.ca.read_bytes()}
@@ -116,18 +113,16 @@ def _new_key(network: Network, site: str) -> None:
 
 def _revoke(network: Network, site: str) -> None:
     """Keep a copy of a site's public key among those that the SuperLink must forget."""
-    from . import certificates
-
     old = network.public_key(site)
     if old.is_file():
         content = old.read_bytes()
-        name = f"{site}-{certificates.fingerprint(content)}.pub"
+        name = f"{site}-{_certificates().fingerprint(content)}.pub"
         disk.replace(network.folder / "revoked" / name, content, secret=False)
 
 
 def rotate_key(folder: Path | str, site: str) -> Path:
     """Give a site a new key pair; its new bundle. The old key is refused once `serve` has started again."""
-    _need()
+    _certificates()
     network = Network.load(folder)
     checks.choice("site", site, network.sites)
     _new_key(network, site)
@@ -136,7 +131,7 @@ def rotate_key(folder: Path | str, site: str) -> Path:
 
 def add_site(folder: Path | str, site: str) -> Path:
     """Add a site, with the next number; its bundle. Runs that were started before go on without it."""
-    _need()
+    _certificates()
     network = Network.load(folder)
     plain_name("site", site)
     larger = replace(network, sites=(*network.sites, site))
@@ -163,12 +158,10 @@ def remove_site(folder: Path | str, site: str) -> Network:
 
 def renew(folder: Path | str) -> Network:
     """A new server certificate, and a new key for it, from the same authority; sites need nothing new."""
-    from . import certificates
-
-    _need()
+    _certificates()
     network = Network.load(folder)
     ca_key = disk.check_secret(network.ca_key, "the authority's key").read_bytes()
-    certificate, key = certificates.server(network.ca.read_bytes(), ca_key, network.host)
+    certificate, key = _certificates().server(network.ca.read_bytes(), ca_key, network.host)
     disk.replace(network.key, key, secret=True)  # interrupted here, the two do not match: renew again
     disk.replace(network.certificate, certificate, secret=False)
     return network

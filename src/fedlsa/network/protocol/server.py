@@ -42,6 +42,7 @@ from .server_state import DOWN_BYTES, DOWN_MESSAGES, UP_BYTES, UP_MESSAGES, Open
 
 _T = TypeVar("_T", ServerState, OpenRound)
 
+LAST_AVERAGED = ("acked", "acked_mean", "acked_gain", "acked_scale", "acked_mark")  # of the state, and of an order
 WINDOW = 10  # movements from which the contraction is estimated
 
 
@@ -82,35 +83,20 @@ def open_round(state: ServerState, present: Sequence[str]) -> tuple[ServerState,
     lengths = int(plan.updates[0]), float(plan.gains[0])
     pending = OpenRound(state.opened + 1, *lengths, **zeros(OpenRound, {"N": N, "d": d}) | expected)
     state = replace(state, opened=state.opened + 1, gone=gone, pending=pending)
-    orders = {s.sites[c]: _work(state, pending, int(c)) for c in agents}
-    traffic = state.traffic.copy()
-    for c in agents:
-        traffic[c, DOWN_MESSAGES] += 1
-        traffic[c, DOWN_BYTES] += orders[s.sites[c]].record().size
+    common: dict[str, Any] = {"round": pending.round, "eta": s.step_size, "steps": pending.steps, "seed": s.seed}
+    orders, traffic = {}, state.traffic.copy()
+    for c in agents.tolist():
+        order = Work(**_acknowledged(state, c), **common, step=int(state.step[c]), agent=c)
+        orders[s.sites[c]] = order
+        traffic[c, [DOWN_MESSAGES, DOWN_BYTES]] += 1, order.record().size
     return replace(state, traffic=traffic), orders
-
-
-def _work(state: ServerState, pending: OpenRound, c: int) -> Work:
-    s = state.settings
-    return Work(
-        **_acknowledged(state, c), round=pending.round, eta=s.step_size, steps=pending.steps, step=int(state.step[c]),
-        seed=s.seed, agent=c,
-    )  # fmt: skip
 
 
 def _acknowledged(state: ServerState, c: int) -> dict[str, Any]:
     """What every order tells site c of the state: theta, and what was last averaged of it (messages.Acknowledged)."""
-    return {
-        "experiment": state.settings.name,
-        "generation": int(state.generation[c]),
-        "theta": state.theta,
-        "acked": int(state.ack_round[c]),
-        "acked_mean": state.ack_mean[c],
-        "acked_gain": float(state.ack_gain[c]),
-        "acked_scale": float(state.ack_scale[c]),
-        "acked_mark": int(state.ack_mark[c]),
-        "shift": state.shift[c],
-    }
+    told = {name: getattr(state, name)[c] for name in ("generation", *LAST_AVERAGED, "shift")}
+    told = {name: value if value.ndim else value.item() for name, value in told.items()}
+    return {"experiment": state.settings.name, "theta": state.theta, **told}
 
 
 def accept(state: ServerState, site: object, record: object) -> tuple[ServerState, str | None]:
@@ -207,11 +193,11 @@ def close_round(state: ServerState) -> tuple[ServerState, ClosedRound]:
         xi=new.xi,
         averages=state.averages + 1,
         attempts=0,
-        ack_round=np.where(took, pending.round, state.ack_round),
-        ack_mean=np.where(took[:, None], new.theta, state.ack_mean),
-        ack_gain=np.where(took, pending.gain, state.ack_gain),
-        ack_scale=np.where(took, pending.scale, state.ack_scale),
-        ack_mark=np.where(took, pending.mark, state.ack_mark),
+        acked=np.where(took, pending.round, state.acked),
+        acked_mean=np.where(took[:, None], new.theta, state.acked_mean),
+        acked_gain=np.where(took, pending.gain, state.acked_gain),
+        acked_scale=np.where(took, pending.scale, state.acked_scale),
+        acked_mark=np.where(took, pending.mark, state.acked_mark),
         step=state.step + np.where(took, pending.steps, 0),
         missed=missed,
         movement=np.append(state.movement, np.linalg.norm(new.theta - state.theta)),
@@ -237,7 +223,7 @@ def _lost(state: ServerState, leaving: Flags) -> ServerState:
         lost = lost + left
     return replace(
         state, xi=xi, shift=shift, lost=lost, generation=state.generation + leaving,
-        ack_round=np.where(leaving, 0, state.ack_round),
+        acked=np.where(leaving, 0, state.acked),
     )  # fmt: skip
 
 

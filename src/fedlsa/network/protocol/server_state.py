@@ -45,7 +45,7 @@ class ServerState(Stored):
     """The state between two events; arrays are never changed in place. N sites in the order of settings.sites.
 
     opened : the last round ever opened; averages : how many were averaged (t); attempts : rounds in vain since the last
-    ack_round, ack_mean, ack_gain, ack_scale, ack_mark : what was last averaged of each site
+    acked, acked_mean, acked_gain, acked_scale, acked_mark : what was last averaged of each site
     xi : the sites' control variates as they follow from that, shift included
     shift : what each has been left by others since its generation began; lost : weighted, left to nobody
     generation, missed, step, refused : counts; step : observations behind averaged replies; gone : who
@@ -57,11 +57,11 @@ class ServerState(Stored):
     opened: int
     averages: int
     attempts: int
-    ack_round: Counts
-    ack_mean: Vectors
-    ack_gain: PerSite
-    ack_scale: PerSite
-    ack_mark: Counts
+    acked: Counts
+    acked_mean: Vectors
+    acked_gain: PerSite
+    acked_scale: PerSite
+    acked_mark: Counts
     xi: Vectors
     shift: Vectors
     lost: Vector
@@ -78,7 +78,7 @@ class ServerState(Stored):
     def start(cls, settings: RunSettings, dim: int) -> Self:
         """The state before the first round, at theta = 0 : (dim,)."""
         N, d = len(settings.sites), checks.integer("dim", dim, at_least=1)
-        arrays = zeros(cls, {"N": N, "d": d, "directions": 4, "averages": 0}) | {"ack_scale": np.ones(N)}
+        arrays = zeros(cls, {"N": N, "d": d, "directions": 4, "averages": 0}) | {"acked_scale": np.ones(N)}
         return cls(settings, opened=0, averages=0, attempts=0, **arrays)
 
     def check(self) -> None:
