@@ -7,6 +7,7 @@ import inspect
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -147,3 +148,27 @@ def test_the_table_of_routes_is_that_of_the_code():
         rows = ["| " + " | ".join(row) + " |" for row in csv.reader(file)]
     head, _, *lines = routes.table().splitlines()
     assert rows == [head, *lines]
+
+
+def definitions(kind):
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, kind):
+                yield path.relative_to(SOURCE).as_posix(), node
+
+
+def test_no_two_classes_and_no_two_modules_share_a_name():
+    classes = [node.name for _, node in definitions(ast.ClassDef)]
+    assert [name for name, n in Counter(classes).items() if n > 1] == []
+    modules = Counter(path.name for path in FILES if path.name != "__init__.py")
+    assert [name for name, n in modules.items() if n > 1] == []
+
+
+SIZES = re.compile(r"_?(TENTH|QUARTER|HALF|TWICE|MANY|FEW|LONG|SHORT|SMALL|LARGE|BIG|TINY|HUGE|SHARED)")
+
+
+def test_constants_are_named_for_what_they_mean_and_functions_by_verbs():
+    names = [(f, t.id) for f, node in definitions(ast.Assign) for t in node.targets if isinstance(t, ast.Name)]
+    assert [(f, name) for f, name in names if SIZES.fullmatch(name)] == []
+    functions = [(f, node.name) for f, node in definitions(ast.FunctionDef)]
+    assert [(f, n) for f, n in functions if re.fullmatch(r"_?(made|found|tell|held|looks|where)", n)] == []
