@@ -93,7 +93,7 @@ def listening(host: str, *, insecure: bool = False) -> str:
 def serve(folder: Path | str, *, gate: bool = True, insecure: bool = False, say: Callable[[str], None] = print) -> None:
     """Run the coordinator until Ctrl-C or SIGTERM: children that die are started again, runs go on from the disk.
 
-    gate : whether our own door holds the address, or a proxy of the user's does (proxy/ in the folder)
+    gate : whether our own gate holds the address, or a proxy of the user's does (proxy/ in the folder)
     """
     if insecure:
         say(LOUD)

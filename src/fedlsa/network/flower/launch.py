@@ -76,7 +76,7 @@ def node(poll: float, folder: Path, arguments: list[str]) -> None:
 
 
 def gate(arguments: list[str]) -> None:
-    """The public door, network/gate.py."""
+    """The public gate, network/gate.py."""
     path = str(Path(__file__).resolve().parent.parent / "gate.py")
     sys.argv = [path, *arguments]
     runpy.run_path(path, run_name="__main__")

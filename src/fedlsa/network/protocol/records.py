@@ -1,7 +1,7 @@
 """Frozen dataclasses of scalars and arrays as named values: on the wire (Record) and on the disk (stored.py).
 
 A class says with its annotations what its fields are, shapes included (`theta: Annotated[Floats, "d"]`; equal letters
-are equal lengths). Writing, strict reading and the checks follow from that.
+are equal lengths; another dtype than float64 stands before them). Writing, strict reading and checks follow from that.
 """
 
 from __future__ import annotations
@@ -57,8 +57,9 @@ def _field_type(hint: Any) -> FieldType:
         return _field_type(options[0])._replace(optional=True)
     if get_origin(hint) is not Annotated:
         return FieldType(hint)
-    array, *letters = options
-    return FieldType(np.dtype(get_args(get_args(array)[1])[0]), tuple(letters))  # NDArray[dtype]
+    _, *shape = options
+    dtype = np.float64 if isinstance(shape[0], str) else shape.pop(0)
+    return FieldType(np.dtype(dtype), tuple(shape))
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,8 +16,8 @@ from .run_settings import RunSettings
 DOWN_MESSAGES, DOWN_BYTES, UP_MESSAGES, UP_BYTES = range(4)  # columns of `traffic`
 
 PerSite = Annotated[Floats, "N"]
-Counts = Annotated[Integers, "N"]
-Chosen = Annotated[Flags, "N"]
+Counts = Annotated[Integers, np.int64, "N"]
+Chosen = Annotated[Flags, np.bool_, "N"]
 Vectors = Annotated[Floats, "N", "d"]
 Vector = Annotated[Floats, "d"]
 
@@ -70,7 +70,7 @@ class ServerState(Stored):
     step: Counts
     refused: Counts
     gone: Chosen
-    traffic: Annotated[Integers, "N", "directions"]
+    traffic: Annotated[Integers, np.int64, "N", "directions"]
     movement: Annotated[Floats, "averages"]
     pending: OpenRound | None = None
 

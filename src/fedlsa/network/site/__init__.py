@@ -1,1 +1,1 @@
-"""A site's side: its data, what it says of them, the desk that answers orders, the command that joins."""
+"""A site's side: its data, what it says of them, its answers to orders, the command that joins."""
