@@ -101,8 +101,13 @@ class Moments(Displayed, ReadOnly):
 _KNOWN: WeakKeyDictionary[Problem, Moments] = WeakKeyDictionary()  # problems do not change, so neither do these
 
 
-def moments(problem: Problem) -> Moments:
-    """The moments of a problem, from its tables; a table that nobody holds is left out. Computed once per problem."""
+def moments(problem: Problem | Moments) -> Moments:
+    """The moments of a problem, from its tables; a table that nobody holds is left out. Computed once per problem.
+
+    Moments, estimated ones for example, stay what they are.
+    """
+    if isinstance(problem, Moments):
+        return problem
     checks.instance("problem", problem, Problem, "a fedlsa problem")
     if problem not in _KNOWN:
         _KNOWN[problem] = _moments(problem)

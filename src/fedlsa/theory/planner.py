@@ -108,7 +108,7 @@ def plan(
             raise ArgumentError(f"max_samples must be at least rounds, {rounds}; got {cap:g}")
     if _beyond_exact(problem, name):
         return _by_theorem(problem, name, epsilon, rounds, cap if samples is None else samples, theta_0)
-    m = problem if isinstance(problem, Moments) else moments(problem)
+    m = moments(problem)
     start = start_error(m, theta_0)
     search = Search(m, name, start)
     if epsilon is not None:
@@ -128,7 +128,7 @@ def synchronous_plan(problem: Problem | Moments, epsilon: float, theta_0: ArrayL
     With one local step all methods are FedLSA. Step sizes are tried on a grid of factor sqrt(2), by exact moments.
     """
     target = checks.real("epsilon", epsilon, above=0) ** 2
-    m = problem if isinstance(problem, Moments) else moments(problem)
+    m = moments(problem)
     start = start_error(m, theta_0)
     search = Search(m, "fedlsa", start)
     T, eta = search.fewest_samples(target)
@@ -191,7 +191,7 @@ def _caps(problem: Problem | Moments, name: str, epsilon: float, theta_0: ArrayL
     """The most observations that the points of a trade-off may use; None where they are the theorem's."""
     if _beyond_exact(problem, name):
         return [None]
-    m = problem if isinstance(problem, Moments) else moments(problem)
+    m = moments(problem)
     _, most = Search(m, "fedlsa", start_error(m, theta_0)).observations(epsilon, None)  # single steps: all are FedLSA
     quick = len(m.table) <= tuning.SEARCHED_GROUPS and name != "scaffnew"
     return [share * most / tuning.DEFAULT_BUDGET for share in (tuning.BUDGETS if quick else tuning.SPARSE_BUDGETS)]

@@ -39,10 +39,10 @@ class Search:
 
     def __init__(self, m: Moments, name: str, start: Floats) -> None:
         self.name, self.start = name, start
-        self.m, self.law = m, MethodErrors(m, name, start)
-        many = len(m.table) > SEARCHED_GROUPS and not self.law.noiseless
+        self.m, self.errors = m, MethodErrors(m, name, start)
+        many = len(m.table) > SEARCHED_GROUPS and not self.errors.noiseless
         self.scout = Search(merged(m, SEARCHED_GROUPS), name, start) if many else None
-        self.edge = self.law.edge
+        self.edge = self.errors.edge
         if self.edge == 0 or not math.isfinite(self.edge):
             raise ArgumentError(f"problem must have a largest stable step size above 0; got {self.edge:g}")
 
@@ -58,7 +58,7 @@ class Search:
 
         def at(x: float) -> float:
             if x not in seen:
-                seen[x] = self.law.worst(math.exp(x), H, T, target) if math.exp(x) < self.edge else math.inf
+                seen[x] = self.errors.worst(math.exp(x), H, T, target) if math.exp(x) < self.edge else math.inf
             return seen[x]
 
         def best() -> float:
@@ -86,7 +86,7 @@ class Search:
         """The fewest observations with which the target is reached, one local step at a time, and the step size."""
         best, eta = MAX_SAMPLES, self.edge / 2
         while True:
-            last = self.law.first_below(eta, target, best)
+            last = self.errors.first_below(eta, target, best)
             if last is not None and last < best:
                 best, at = last, eta
             elif best < MAX_SAMPLES:
@@ -118,17 +118,17 @@ class Search:
         """Step size, local steps and rounds with an error of at most `target` that lasts, and the fewest rounds."""
         eta, H, T = self._fewest_rounds(min(TYPICAL_ROUNDS, most), eta, target, most)
         eta, H = self._shortest(T, eta, H, target)
-        if self.law.noiseless:  # without noise an error may rise again for some rounds
-            T = self.law.first_round(eta, H, T, target)
+        if self.errors.noiseless:  # without noise an error may rise again for some rounds
+            T = self.errors.first_round(eta, H, T, target)
         return eta, H, T
 
     def _lengths(self, H: int) -> list[int]:
         """Local steps to try where at most H are allowed: without noise there is none to average away over many."""
-        return [*(H >> k for k in range(0, H.bit_length() - 1, 2)), 1] if self.law.noiseless and H > 1 else [H]
+        return [*(H >> k for k in range(0, H.bit_length() - 1, 2)), 1] if self.errors.noiseless and H > 1 else [H]
 
     def _hopeless(self, target: float) -> float:
         """How many times the target an error may be, this near to its minimum, and still come down to it."""
-        if target and self.law.noiseless:  # it falls exponentially in the step size, up to a cliff
+        if target and self.errors.noiseless:  # it falls exponentially in the step size, up to a cliff
             return max(OUT_OF_REACH, float(self.start @ self.start / target) ** (1 - math.exp(-NEAR_MINIMUM)))
         return OUT_OF_REACH
 

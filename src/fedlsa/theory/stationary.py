@@ -160,7 +160,7 @@ def _first_change(stable: Callable[[float], bool], high: float, least: float) ->
 
 
 def _checked(problem: Problem | Moments, algorithm: Algorithm) -> tuple[Moments, float]:
-    m = problem if isinstance(problem, Moments) else moments(problem)
+    m = moments(problem)
     check_method(m, algorithm, IID())
     if isinstance(algorithm.step_size, PowerStep):
         raise ArgumentError(f"step_size must be constant for a stationary limit; got {algorithm.step_size}")
