@@ -181,10 +181,10 @@ def names(panel: AgentPanel, box: Box, pixels: float) -> tuple[list[Json], list[
     out: list[Json] = []
     lines: list[Json] = []
     for at, text, colour, size in wanted:
-        found = placer.place(at, text, size)
-        if found is None:
+        place = placer.place(at, text, size)
+        if place is None:
             continue
-        (x, y), join = found
+        (x, y), join = place
         refs = {"xref": f"x{panel.axis}", "yref": f"y{panel.axis}"}
         if join is not None:
             (x0, y0), (x1, y1) = join.tolist()

@@ -108,10 +108,10 @@ def error_curves(
     levels = checked_levels(bias, len(runs))
     checks.choice("x", x, COSTS)
     summaries = [summarise_seeds(r, band, x) for r in runs]
-    labels, looks = names(runs), _distinct_looks(runs)
+    labels, strokes = names(runs), _distinct_strokes(runs)
     ceiling = error_ceiling([s.mean for s in summaries], [len(s.diverged) < s.seeds for s in summaries])
-    lines = [s.line(n, *look) for s, n, look in zip(summaries, labels, looks, strict=True)]
-    for s, (colour, _, _) in zip(summaries, looks, strict=True):
+    lines = [s.line(n, colour, dash=dash) for s, n, (colour, dash) in zip(summaries, labels, strokes, strict=True)]
+    for s, (colour, _) in zip(summaries, strokes, strict=True):
         lines += s.diverged_lines(colour, ceiling)
     lines += _bias_lines(levels, lines, labels)
     notes = [_seeds_note(summaries, band, "One seed: no band.", "Line: mean over {seeds}. Band")]
@@ -151,13 +151,13 @@ def exact_curves(
     checks.choice("x", x, EXACT_COSTS)
     unit, size = _unit(exact) if x == "bytes" else ("", 1.0)
     errors = [np.asarray(c["mse"].values, np.float64) for c in exact]
-    labels, looks = names(exact), _distinct_looks(exact)
+    labels, strokes = names(exact), _distinct_strokes(exact)
     ceiling = error_ceiling(errors)
     departures = [first_beyond(e, ceiling) for e in errors]
     shown = [n if at is None else f"{n} diverges" for n, at in zip(labels, departures, strict=True)]
     lines = [
-        Line(c[x].values / size, e, n, colour, role, dash=dash)
-        for c, e, n, (colour, role, dash) in zip(exact, errors, shown, looks, strict=True)
+        Line(c[x].values / size, e, n, colour, dash=dash)
+        for c, e, n, (colour, dash) in zip(exact, errors, shown, strokes, strict=True)
     ]
     lines += _bias_lines(levels, lines, labels)
     summaries = [summarise_seeds(r, band, x, size) for r in simulated]
@@ -165,31 +165,31 @@ def exact_curves(
     notes = [_seeds_note(summaries, band, one, many)] if summaries else []
     notes += _leaving_notes(exact, labels, departures)
     for s, i in zip(summaries, owners, strict=True):
-        colour = looks[i][0]
+        colour, _ = strokes[i]
         lines += [s.line("", colour, "tint"), Line(s.x, s.mean, "", style.mix(colour, "#000000", 0.45), "seeds")]
         lines += s.diverged_lines(colour, ceiling)
         notes += s.divergence_notes(labels[i])
     chart = Chart(lines, COSTS[x].replace("bytes", unit), x_scale=scale, ceiling=ceiling)
-    made = {"curves": [dict(c.attrs) for c in exact], "versions": recipe.versions()}
+    origin = {"curves": [dict(c.attrs) for c in exact], "versions": recipe.versions()}
     return draw_charts(
         [[chart]],
         title=title,
         heading=",  ".join([common_setting(exact), *_foundation(exact, simulated)]),
         notes=notes,
         legend="right",
-        description=recipe.text(made | ({"runs": recipe.value(describe(simulated))} if simulated else {})),
+        description=recipe.text(origin | ({"runs": recipe.value(describe(simulated))} if simulated else {})),
     )
 
 
-def _distinct_looks(results: Sequence[xr.Dataset]) -> list[tuple[str, str, str]]:
-    """Colour, role and dash of each: a method has its colour, and its further runs are lighter and dashed."""
+def _distinct_strokes(results: Sequence[xr.Dataset]) -> list[tuple[str, str]]:
+    """Colour and dash of each: a method has its colour, and its further runs are lighter and dashed."""
     methods = [method_name(r) for r in results]
     others = list(dict.fromkeys(m for m in methods if m not in style.METHODS))
     out = []
     for i, method in enumerate(methods):
         twin = methods[:i].count(method)
         dash = style.TWIN_DASHES[twin % len(style.TWIN_DASHES)]
-        out.append((style.shade(style.colour(method, others), twin), "curve", dash))
+        out.append((style.shade(style.colour(method, others), twin), dash))
     return out
 
 

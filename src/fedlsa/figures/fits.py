@@ -1,6 +1,6 @@
 """A fit in one picture: coefficients with intervals before the sites' own solutions, and where the error comes from.
 
-A fit is made of things that stand further right, so what is drawn is only looked at: names, theta, standard_error,
+A fit is of a room further right, so that only these of its fields are read: names, theta, standard_error,
 confidence_interval(level), error, and of each site theta, influence, noise and finite_data.
 """
 
@@ -143,10 +143,12 @@ def _sites(axes: Axes, per_site: Any) -> None:
     size = 4.0 if len(order) <= 20 else 2.6
     known = [v for s in order for name, *_ in SITES if np.isfinite(v := getattr(s, name))]
     largest = max(known, default=0.0)
-    for name, label, mark, hue in SITES:
+    for name, label, mark, colour in SITES:
         values = np.array([getattr(s, name) for s in order])
         if np.isfinite(values).all() and values.max(initial=0) > 1e-6 * largest:  # steps on means have no noise
-            axes.plot(place, values, mark, color=hue, markersize=size, markeredgewidth=0, linestyle="none", label=label)
+            axes.plot(
+                place, values, mark, color=colour, markersize=size, markeredgewidth=0, linestyle="none", label=label
+            )
     if largest > 0:
         axes.set_yscale("log")
         set_log_ticks(axes.yaxis)

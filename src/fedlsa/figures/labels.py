@@ -57,19 +57,20 @@ def describe(results: Sequence[xr.Dataset]) -> str:
     """How the results were made, as JSON text for the metadata of a file; large arrays are left out."""
     runs = []
     for r in results:
-        asked = recipe.value(r.attrs["arguments"])
-        made = recipe.value(r.attrs["problem"])
-        problem = {"constructor": made["constructor"], **_plain(made.get("arguments", {}))}
+        problem = recipe.value(r.attrs["problem"])
+        problem = {"constructor": problem["constructor"], **_plain(problem.get("arguments", {}))}
         run = {"method": r.attrs["method"], "problem": problem, "sampling": recipe.value(r.attrs["sampling"])}
-        runs.append({**run, **_plain(asked), "versions": recipe.value(r.attrs["versions"])})
+        runs.append(
+            {**run, **_plain(recipe.value(r.attrs["arguments"])), "versions": recipe.value(r.attrs["versions"])}
+        )
     return recipe.text(runs)
 
 
 def _sampling(text: str) -> str | None:
     """From the JSON text of a result, or from an exact curve's label such as "Markov(thin=3)"; None for i.i.d."""
     if text.startswith("{"):
-        held = recipe.value(text)
-        kind, thin = str(held["name"]), int(held.get("thin", 1))
+        sampling = recipe.value(text)
+        kind, thin = str(sampling["name"]), int(sampling.get("thin", 1))
     else:
         kind, _, rest = text.partition("(thin=")
         thin = int(rest.rstrip(")").partition(",")[0] or 1)
@@ -83,12 +84,12 @@ def _ordinal(n: int) -> str:
 def _problem(result: xr.Dataset) -> str | None:
     if "problem" not in result.attrs:  # an exact curve
         return None
-    made = recipe.value(result.attrs["problem"])
-    facts = {k: v for k, v in _plain(made.get("arguments", {})).items() if k not in ("agents", "weights")}
-    if made["constructor"] == "garnet":
+    problem = recipe.value(result.attrs["problem"])
+    facts = {k: v for k, v in _plain(problem.get("arguments", {})).items() if k not in ("agents", "weights")}
+    if problem["constructor"] == "garnet":
         kind = "heterogeneous" if facts["heterogeneous"] else "homogeneous"
         return f"{kind} Garnet, preset {facts['preset']}"
-    return str(made["constructor"]) if made["constructor"] else None
+    return str(problem["constructor"]) if problem["constructor"] else None
 
 
 def _plain(arguments: dict[str, Any]) -> dict[str, Any]:
