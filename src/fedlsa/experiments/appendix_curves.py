@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -60,17 +59,10 @@ def _early(heterogeneous: bool, methods: Sequence[str]) -> Cells:
     return cells
 
 
-@dataclass(frozen=True)
-class _Longer:
-    """Ten times the local steps instead of H. noisy : noise dominates with H, after 50 communications; biased : bias
-    dominates in the limit, with H and with 10 H; ratio : of the errors after 50 communications."""
+def _longer(results: Results) -> Iterator[tuple[float, bool, bool, bool]]:
+    """Ten times the local steps instead of H: the ratio of the errors after 50 communications; whether noise dominates
+    with H by then; whether bias dominates in the limit, with H and with 10 H."""
 
-    noisy: bool
-    biased: tuple[bool, bool]
-    ratio: float
-
-
-def _longer(results: Results) -> Iterator[_Longer]:
     def biased(cell: Cell, local_steps: int) -> bool:
         end = results.partner(cell, kind="limit", local_steps=local_steps)
         return end is not None and bool(end["squared_bias"] > end["variance"])
@@ -81,18 +73,17 @@ def _longer(results: Results) -> Iterator[_Longer]:
         if more is not None:
             before, then = curve.isel(round=-1), more.isel(round=-1)
             noisy = bool(before["variance"] > before["squared_bias"])
-            yield _Longer(noisy, (biased(cell, H), biased(cell, 10 * H)), float(then["mse"] / before["mse"]))
+            yield float(then["mse"] / before["mse"]), noisy, biased(cell, H), biased(cell, 10 * H)
 
 
 def _faster(results: Results) -> float:
     """The largest ratio where noise does not dominate yet, nor bias; NaN where one of them does from the beginning."""
-    ratios = [longer.ratio for longer in _longer(results) if not longer.noisy and not any(longer.biased)]
-    return float(np.max(ratios)) if ratios else math.nan
+    return float(np.max([ratio for ratio, *dominated in _longer(results) if not any(dominated)] or [math.nan]))
 
 
 def _stuck(results: Results) -> float:
     """The smallest ratio where bias dominates already; 0 where it does so for no H."""
-    return float(np.min([longer.ratio for longer in _longer(results) if longer.biased[0]] or [0.0]))
+    return float(np.min([ratio for ratio, _, biased, _ in _longer(results) if biased] or [0.0]))
 
 
 def _smaller(what: str) -> Callable[[Results], float]:

@@ -30,7 +30,8 @@ from .experiment import Claim, Figure, Row, Scale
 COST_PANEL = (3.8, 3.2)  # inches of a chart with its labels
 NAMES = {"fedlsa": "FedLSA", "scaffnew": "Scaffnew", "scafflsa": "SCAFFLSA"}
 TITLES = {"synchronous": "FedLSA, H = 1 (Doan)", **NAMES}
-QUICK_AGENTS, QUICK_EPSILONS = (2, 8), (0.03, 0.003, 0.0005)
+COPIES, QUICK_COPIES = 5, (1, 4)  # of two agents, one of each world
+QUICK_EPSILONS = (0.03, 0.003, 0.0005)
 QUICK_SIZE = {"states": 10, "features": 2}  # plans are quick; nothing is simulated, so nothing is compiled for it
 RULE = "the fewest communications with MSE ≤ ε² and at most four times the fewest observations"
 UNCHANGED = {"first_feature": 1, "discount": 0.95}  # where these do not vary
@@ -111,13 +112,12 @@ class CostTable:
     epsilons: Sequence[float]
     perturbed: bool
 
-    def problem(self, scale: Scale, agents: int | None = None) -> dict[str, Any]:
+    def problem(self, scale: Scale) -> dict[str, Any]:
         """Perturbed: the paper's ten agents; otherwise two worlds with half of the agents each."""
         if self.perturbed and not scale.quick:
             return scale.garnet(10, heterogeneous=True)
-        copies = (agents or (QUICK_AGENTS[-1] if scale.quick else 10)) // 2
-        size = QUICK_SIZE if scale.quick else {}
-        return {**scale.garnet(2, heterogeneous=True), "perturbation": 0.0, "copies": copies, **UNCHANGED, **size}
+        size = {"copies": QUICK_COPIES[-1], **QUICK_SIZE} if scale.quick else {"copies": COPIES}
+        return {**scale.garnet(2, heterogeneous=True), "perturbation": 0.0, **UNCHANGED, **size}
 
     def cells(self, scale: Scale, *methods: str, kinds: Sequence[str] = ("plan", "promise")) -> list[Cell]:
         """Plans and what theorems promise, by accuracy."""

@@ -14,7 +14,7 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import xarray as xr
 
@@ -82,12 +82,7 @@ class RunProgress:
 
 
 Watch = Callable[[RunProgress], None]
-
-
-class Executor(Protocol):
-    """Computes cells in some order, and hands each result over once."""
-
-    def __call__(self, cells: Sequence[Cell], tick: Tick) -> Iterator[Done]: ...
+Executor = Callable[[Sequence[Cell], Tick], Iterator[Done]]  # computes cells in some order, and hands each over once
 
 
 class Local:

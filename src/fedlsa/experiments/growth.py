@@ -20,7 +20,7 @@ from ..figures.matplotlib_figures import draw_charts
 from . import claim_statistics as laws
 from . import lower_bound
 from .cells import Cell, Results
-from .cost_tables import COST_PANEL, COSTS, LSA, NAMES, QUICK_AGENTS, QUICK_EPSILONS, RULE, TD, TITLES, CostTable, note
+from .cost_tables import COST_PANEL, COSTS, LSA, NAMES, QUICK_COPIES, QUICK_EPSILONS, RULE, TD, TITLES, CostTable, note
 from .experiment import Claim, Experiment, Figure, Picture, Row, Scale, Table
 
 EPSILON = 0.025
@@ -28,21 +28,22 @@ EPSILON = 0.025
 
 @dataclass(frozen=True)
 class Axis:
-    """What grows. symbol : in headings; x : what it is for a plan; changes : of the problem (quick ones are fewer)."""
+    """What grows. symbol : in headings; setting, values : of the problem (quick ones are fewer); x : of a plan."""
 
     name: str
     symbol: str
+    setting: str
     x: Callable[[Cell, xr.Dataset], float]
-    changes: Sequence[dict[str, float]]
-    quick: Sequence[dict[str, float]]
+    values: Sequence[float]
+    quick: Sequence[float]
 
     def cells(self, scale: Scale, *methods: str) -> list[Cell]:
         """Plans of the methods at one accuracy, along the axis."""
         settings = {"epsilon": QUICK_EPSILONS[0] if scale.quick else EPSILON}
         return [
-            Cell("plan", {"problem": {**LSA.problem(scale), **change}, "method": method, **settings})
+            Cell("plan", {"problem": {**LSA.problem(scale), self.setting: value}, "method": method, **settings})
             for method in methods or TITLES
-            for change in (self.quick if scale.quick else self.changes)
+            for value in (self.quick if scale.quick else self.values)
         ]
 
     def against(self, results: Results, what: str) -> tuple[Floats, Floats]:
@@ -63,29 +64,14 @@ class Axis:
         )
 
 
-def _copies(*agents: int) -> list[dict[str, float]]:
-    return [{"copies": n // 2} for n in agents]
-
-
-def _features(*factors: float) -> list[dict[str, float]]:
-    return [{"first_feature": factor} for factor in factors]
-
-
-def _discounts(*discounts: float) -> list[dict[str, float]]:
-    return [{"discount": discount} for discount in discounts]
-
-
-FEATURES = (_features(1, 0.5, 0.25), _features(1, 0.25))
-N = Axis("agents", "N", lambda c, _: c["agents"] * c["copies"], _copies(2, 4, 10, 40, 100), _copies(*QUICK_AGENTS))
-A = Axis("a", "1/a", lambda _, plan: 1 / float(plan["a"]), *FEATURES)
+FACTORS, QUICK_FACTORS = (1, 0.5, 0.25), (1, 0.25)  # of the first feature
+N = Axis("agents", "N", "copies", lambda c, _: c["agents"] * c["copies"], (1, 2, 5, 20, 50), QUICK_COPIES)
+A = Axis("a", "1/a", "first_feature", lambda _, plan: 1 / float(plan["a"]), FACTORS, QUICK_FACTORS)
+NU = Axis("nu", "1/\u03bd", "first_feature", lambda _, plan: 1 / float(plan["nu"]), FACTORS, QUICK_FACTORS)
+DISCOUNTS, QUICK_DISCOUNTS = (0.8, 0.9, 0.95, 0.98), (0.8, 0.95)
 GAMMA = Axis(
-    "discount",
-    "1/(1\u2212\u03b3)",
-    lambda c, _: 1 / (1 - c["discount"]),
-    _discounts(0.8, 0.9, 0.95, 0.98),
-    _discounts(0.8, 0.95),
+    "discount", "1/(1\u2212\u03b3)", "discount", lambda c, _: 1 / (1 - c["discount"]), DISCOUNTS, QUICK_DISCOUNTS
 )
-NU = Axis("nu", "1/\u03bd", lambda _, plan: 1 / float(plan["nu"]), *FEATURES)
 
 
 @dataclass(frozen=True)

@@ -90,10 +90,6 @@ def all_cells(scale: Scale) -> list[Cell]:
     return [*limit_cells(scale), *(run for _, run in simulated(scale))]
 
 
-def _simulated_and_limits(scale: Scale) -> list[Cell]:
-    return [cell for pair in simulated(scale) for cell in pair]
-
-
 def draw(results: Results, scale: Scale) -> Figure:
     """The figure from what is stored; settings without a limit are named in the note."""
     charts = speed_up_charts(results, STEP_SIZES, SIMULATED)
@@ -125,11 +121,6 @@ def _slopes(results: Results, what: str) -> Sequence[float]:
 def furthest_slope(results: Results) -> float:
     """The slope of the MSE furthest from -1."""
     return max(_slopes(results, "mse"), key=lambda s: abs(s + 1))
-
-
-def bias_slope(results: Results) -> float:
-    """The smallest slope of FedLSA's squared bias against N."""
-    return float(np.min(_slopes(results, "squared_bias")))
 
 
 def _largest_limit(scale: Scale) -> list[Cell]:
@@ -210,7 +201,7 @@ EXPERIMENT = Experiment(
             "slope of log squared bias (exact limit) against log N, from N = 2 on; heterogeneous, H = 100: the "
             "smallest over step sizes",
             _from_both_worlds(lambda c: c["method"] == "fedlsa" and c["heterogeneous"] and c["local_steps"] == 100),
-            bias_slope,
+            lambda results: float(np.min(_slopes(results, "squared_bias"))),
             at_least=-SLOPE,
             quote=LOST,
         ),
@@ -245,7 +236,7 @@ EXPERIMENT = Experiment(
             f"{RUNS} runs or more of each simulated point: the least p-value of their mean and of their spread under "
             "the normal law with the exact stationary mean and covariance, times the number of comparisons; twice the "
             "variance in any one point is found with a probability above 0.99 (the runs' own variance lacks up to 5%)",
-            _simulated_and_limits,
+            lambda scale: [cell for pair in simulated(scale) for cell in pair],
             least_p_value,
             at_least=LEVEL,
             kind="check",

@@ -171,12 +171,9 @@ def inequivalence(results: Results) -> float:
 
 def difference(skip: int | str) -> Callable[[Results], float]:
     """|error with this skipping / i.i.d. error - 1| of one agent after the last round, exact."""
-
-    def measure(results: Results) -> float:
-        run, iid = (results.select(skip=s).values("mse")[0] for s in (skip, None))
-        return abs(float(run / iid) - 1)
-
-    return measure
+    return lambda results: abs(
+        results.select(skip=skip).values("mse")[0] / results.select(skip=None).values("mse")[0] - 1
+    )
 
 
 def rounds_to(curve: xr.Dataset, level: float) -> float:

@@ -75,11 +75,6 @@ def value_errors(settings: Settings, how: How) -> xr.Dataset:
     return xr.Dataset({name: ("agent", errors) for name, errors in out.items()})
 
 
-def drawn_cells(scale: Scale) -> list[Cell]:
-    """Ten agents, in two worlds and in one."""
-    return [scale.cell("values", DRAWN, heterogeneous) for heterogeneous in (True, False)]
-
-
 def all_cells(scale: Scale) -> list[Cell]:
     """Both settings with 10 and 100 agents (quick: 10)."""
     return [scale.cell("values", **place) for place in grid(heterogeneous=(True, False), agents=sizes(scale))]
@@ -162,7 +157,7 @@ EXPERIMENT = Experiment(
             "values",
             "Value error of each of ten agents in its own world with the shared solution theta_star, its own "
             "solution and that of the virtual MDP, in two worlds and in one.",
-            drawn_cells,
+            lambda scale: [cell for cell in all_cells(scale) if cell["agents"] == DRAWN],
             draw,
         ),
     ),
