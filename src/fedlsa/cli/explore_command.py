@@ -56,16 +56,15 @@ def explore(
     if save and copy:
         raise ArgumentError("--copy must stand without --save; got both")
     if copy is not None:
-        parsing.refuse_to_overwrite([copy, copy.with_name(page_server.STYLE.name)], force)
-        parsing.check_folder("--copy", copy)
+        for path in (copy, copy.with_name(page_server.STYLE.name)):
+            parsing.check_target("--copy", path, force)
         page_server.copy_notebook(copy)
         print(f"saved {copy}; open it with: marimo edit {copy}")
     elif save:
         from ..explore import take
 
-        parsing.refuse_to_overwrite(list(save), force)
         for path in save:
-            parsing.check_folder("--save", path)
+            parsing.check_target("--save", path, force)
         take.save_all(chosen, tuple(files), save, simulated, agents)
         for path in save:
             print(f"saved {path}")

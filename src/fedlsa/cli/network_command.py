@@ -104,7 +104,7 @@ def init(
             f"--sites or --site must be given, one of them; got {'neither' if sites is None else 'both'}"
         )
     task = chosen_task(regression, value)
-    parsing.check_folder("the folder", folder)
+    parsing.check_target("the folder", folder)
     named = (
         checks.integer("sites", sites, at_least=1, at_most=setup.MAX_SITES) if sites is not None else list(site or ())
     )

@@ -131,15 +131,10 @@ def result_paths(out: Path, names: list[str]) -> list[Path]:
     return [out / f"{name}.nc" for name in names]
 
 
-def refuse_to_overwrite(paths: list[Path], force: bool) -> None:
-    """Complain now, not after the run, about files that exist."""
-    for path in paths:
-        if path.exists() and not force:
-            raise ArgumentError(f"{path} exists; --force replaces it")
-
-
-def check_folder(option: str, path: Path) -> None:
-    """Complain now, not after the work, about a folder that cannot be made or written to."""
+def check_target(option: str, path: Path, force: bool = True) -> None:
+    """Complain now, not after the work, about a file that exists or a folder that cannot be made or written to."""
+    if path.exists() and not force:
+        raise ArgumentError(f"{path} exists; --force replaces it")
     home = next(p for p in path.absolute().parents if p.exists())
     if not home.is_dir() or not os.access(home, os.W_OK):
         raise ResultFileError(f"{option} cannot write {path}: {home} is not a folder that can be written to")
@@ -153,8 +148,7 @@ def target(option: str, path: Path | None, force: bool, suffixes: Sequence[str] 
         checks.choice(f"the suffix of {str(path)!r}", path.suffix.lower(), suffixes)
     else:
         path = checked_path(path)
-    refuse_to_overwrite([path], force)
-    check_folder(option, path)
+    check_target(option, path, force)
     return path
 
 

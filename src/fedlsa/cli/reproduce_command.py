@@ -30,7 +30,7 @@ from ..problems.garnet import PRESETS
 from ..theory.threads import cores
 from .derived import option, switch
 from .display import print_all
-from .parsing import check_folder
+from .parsing import check_target
 
 ENGINES = ("cpu", "cuda", "auto")
 SEEDS, QUICK_SEEDS = 10, 3
@@ -87,7 +87,7 @@ def reproduce(
     many = checks.integer("--instances", wanted, at_least=0)
     checks.choice("--engine", engine, ENGINES)
     how = {"engine": engine, "threads": None if threads is None else checks.integer("--threads", threads, at_least=1)}
-    check_folder("--out", out / "report")
+    check_target("--out", out / "report")
     style.matplotlib()  # now rather than after minutes of work
     executor: Executor = Local(how) if ray is None else Cluster(ray, how)
     scales = [Scale(kind, count, quick, many) for kind in kinds]
@@ -180,24 +180,18 @@ def view(progress: RunProgress, height: int) -> Group:
         experiments.setdefault(experiment, []).append((panel, done, total))
     at_work, _, panel_at_work = progress.current.partition(": ")
     room = min(MOST_PANELS, max(0, height - len(experiments) - 2))
-    table = Table(box=None, pad_edge=False, show_header=False)
+    rows: list[tuple[str, str, int, int]] = []
     for experiment, panels in experiments.items():
         done, total = sum(p[1] for p in panels), sum(p[2] for p in panels)
-        style = "bold" if experiment == at_work else "dim" if done == total else ""
-        _row(table, Text(experiment, style), done, total)
-        if experiment == at_work:
-            for panel, d, t in _window(panels, panel_at_work, room):
-                _row(table, Text(f"  {panel}", "bold" if panel == panel_at_work else ""), d, t)
+        rows.append((experiment, "bold" if experiment == at_work else "dim" if done == total else "", done, total))
+        if experiment == at_work:  # the panels round the one in work
+            names = [name for name, _, _ in panels]
+            here = names.index(panel_at_work) if panel_at_work in names else 0
+            first = max(0, min(here - room // 2, len(panels) - room))
+            for name, d, t in panels[first : first + room]:
+                rows.append((f"  {name}", "bold" if name == panel_at_work else "", d, t))
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for name, look, done, total in rows:
+        bar = ProgressBar(total=max(total, 1), completed=done, width=24)
+        table.add_row(Text(name, look), bar, Text(f"{done}/{total}"))
     return Group(table, Text(line(progress)))
-
-
-def _row(table: Table, name: Text, done: int, total: int) -> None:
-    table.add_row(name, ProgressBar(total=max(total, 1), completed=done, width=24), Text(f"{done}/{total}"))
-
-
-def _window(panels: list[tuple[str, int, int]], at_work: str, room: int) -> list[tuple[str, int, int]]:
-    """The panels round the one in work."""
-    names = [p[0] for p in panels]
-    here = names.index(at_work) if at_work in names else 0
-    first = max(0, min(here - room // 2, len(panels) - room))
-    return panels[first : first + room]

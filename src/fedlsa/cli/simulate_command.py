@@ -63,9 +63,8 @@ def simulate(
     chosen, how, arguments = methods(), parsing.make_sampling(sampling, thin), run.arguments
     names = [algorithm.name for algorithm in chosen]
     files = [] if out is None else parsing.result_paths(out, names)
-    parsing.refuse_to_overwrite(files, force)
     for path in files:
-        parsing.check_folder("--out", path)
+        parsing.check_target("--out", path, force)
     picture = parsing.target("--plot", plot, force)
     made = problem()
     compiled = arguments["engine"] != "reference"

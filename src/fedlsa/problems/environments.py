@@ -50,17 +50,11 @@ def environments(envs: Any, variations: Sequence[Mapping[str, Any]] | None) -> l
     held = checks.entries("envs", envs, "environments, one per agent") if checks.is_sequence(envs) else [envs]
     if not held:
         raise ArgumentError("envs must hold at least one environment; got an empty list")
-    return [_one(env, f"envs[{c}]") for c, env in enumerate(held)]
-
-
-def _one(env: Any, name: str) -> Any:
-    if isinstance(env, str):
-        return _make(env, {})
-    if not isinstance(env, gymnasium().Env):
-        raise ArgumentTypeError(
-            f"{name} must be the id of a gymnasium environment or one itself; got {checks.show(env)}"
-        )
-    return env
+    for c, env in enumerate(held):
+        if not isinstance(env, (str, gymnasium().Env)):
+            rule = f"envs[{c}] must be the id of a gymnasium environment or one itself"
+            raise ArgumentTypeError(f"{rule}; got {checks.show(env)}")
+    return [_make(env, {}) if isinstance(env, str) else env for env in held]
 
 
 def _make(name: str, settings: Mapping[str, Any]) -> Any:

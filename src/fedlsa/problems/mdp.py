@@ -67,7 +67,7 @@ def _episodes(terminal: ArrayLike | None, initial: ArrayLike | None, M: int, S: 
         if terminal is None:
             return ends, None
         raise ArgumentError("initial must be a law over the states when terminal is given; got None")
-    law = np.broadcast_to(checks.probabilities("initial", initial, _shape("initial", initial, M, S)), (M, S))
+    law = _initial(initial, M, S)
     if terminal is not None:
         ends |= checks.flags("terminal", terminal, _shape("terminal", terminal, M, S))
     if (law[ends] > 0).any():
@@ -76,6 +76,11 @@ def _episodes(terminal: ArrayLike | None, initial: ArrayLike | None, M: int, S: 
             f"initial must give terminal states no probability; got {law[m, s]:g} for state {s} of P[{m}]"
         )
     return ends, law
+
+
+def _initial(initial: ArrayLike, M: int, S: int) -> Floats:
+    """(M, S): the law of the first state of each table."""
+    return np.broadcast_to(checks.probabilities("initial", initial, _shape("initial", initial, M, S)), (M, S))
 
 
 def _shape(name: str, value: Any, M: int, S: int) -> tuple[int, ...]:
@@ -113,12 +118,9 @@ def from_chains(
     table = np.repeat(np.arange(M), [len(entry[0]) for entry in lists])
     s, s_next, y, chance, ends = (np.concatenate([entry[i] for entry in lists]) for i in range(5))
     chance /= np.bincount(table * S + s, chance, M * S)[table * S + s]
-    law = None
-    if initial is not None:
-        shape = (M, S) if checks.as_array("initial", initial).ndim == 2 else (S,)
-        law = np.broadcast_to(checks.probabilities("initial", initial, shape), (M, S))
-    elif ends.any():
+    if initial is None and ends.any():
         raise ArgumentError("initial must be a law over the states when transitions terminate; got None")
+    law = None if initial is None else _initial(initial, M, S)
     arguments = {"chains": lists, "features": own(features), "discount": gamma, "initial": own(initial)}
     source = recipe("from_chains", weights, assignment, arguments)
     return temporal_difference(Edges(table, s, s_next, y, chance, ends), M, phi, gamma, law, held, w, source)
