@@ -209,20 +209,21 @@ def array(name: str, value: ArrayLike, shape: Sequence[int | str | None]) -> Flo
         raise ArgumentError(f"{rule}; got shape {out.shape}")
     memory(f"the length of {name}", out.shape[0] if out.ndim else 1, 8 * out[:1].size if out.ndim else 8, "its entries")
     out = np.ascontiguousarray(out, np.float64) if out.ndim else out.astype(np.float64)
-    finite = np.isfinite(out)
-    if not finite.all():
-        where = tuple(int(i) for i in np.argwhere(~finite)[0])
-        raise ArgumentError(f"{rule}; got {out[where]} at {list(where)}")
+    _refuse(~np.isfinite(out), out, rule)
     return out
+
+
+def _refuse(bad: NDArray[np.bool_], values: Floats, rule: str) -> None:
+    """The error for the first of the bad entries, if there is one."""
+    if bad.any():
+        at = tuple(int(i) for i in np.argwhere(bad)[0])
+        raise ArgumentError(f"{rule}; got {values[at]:g} at {list(at)}")
 
 
 def flags(name: str, value: ArrayLike, shape: Sequence[int | str | None]) -> NDArray[np.bool_]:
     """An array of booleans, or of the numbers 0 and 1, of a given shape."""
     out = array(name, value, shape)
-    bad = (out != 0) & (out != 1)
-    if bad.any():
-        where = tuple(int(i) for i in np.argwhere(bad)[0])
-        raise ArgumentError(f"{name} must hold booleans (or 0 and 1); got {out[where]:g} at {list(where)}")
+    _refuse((out != 0) & (out != 1), out, f"{name} must hold booleans (or 0 and 1)")
     return out.astype(np.bool_)
 
 
@@ -236,9 +237,7 @@ def probabilities(name: str, value: ArrayLike, shape: Sequence[int | str | None]
     tolerance = 1e-5 if given.kind == "f" and given.itemsize < 8 else 1e-8
     if out.size == 0:
         raise ArgumentError(f"{name} must hold at least one probability; got shape {out.shape}")
-    if (out < 0).any():
-        where = tuple(int(i) for i in np.argwhere(out < 0)[0])
-        raise ArgumentError(f"{name} must hold probabilities of at least 0; got {out[where]:g} at {list(where)}")
+    _refuse(out < 0, out, f"{name} must hold probabilities of at least 0")
     total = out.sum(axis=-1)
     bad = np.abs(total - 1) > tolerance
     if bad.any():
@@ -249,6 +248,13 @@ def probabilities(name: str, value: ArrayLike, shape: Sequence[int | str | None]
     return np.asarray(out / total[..., None], np.float64)
 
 
+def nearest(value: str, names: Iterable[str], similarity: float = 0.5) -> str | None:
+    """The name that a misspelling is nearest to, in letters of any size; None where none is near."""
+    lower = {n.lower(): n for n in reversed(list(names))}  # of names that differ in size alone, the first
+    close = difflib.get_close_matches(value.lower(), lower, n=1, cutoff=similarity)
+    return lower[close[0]] if close else None
+
+
 def choice(name: str, value: Any, options: Iterable[str]) -> str:
     """One of a fixed list of names; a misspelling is answered with the nearest right one."""
     names = list(options)
@@ -257,8 +263,7 @@ def choice(name: str, value: Any, options: Iterable[str]) -> str:
     rule = ("one of " if len(names) > 1 else "") + ", ".join(repr(n) for n in names)
     if not isinstance(value, str):
         raise ArgumentTypeError(f"{name} must be {rule}; got {show(value)}")
-    close = difflib.get_close_matches(value.lower(), [n.lower() for n in names], n=1, cutoff=0.5)
-    right = next((n for n in names if close and n.lower() == close[0]), None)
+    right = nearest(value, names)
     hint = f"; did you mean {right!r}?" if right else ""
     raise UnknownNameError(f"{name} must be {rule}; got {value!r}{hint}")
 

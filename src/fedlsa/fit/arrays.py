@@ -161,12 +161,17 @@ def finite(site: str, column: str, values: Floats, start: int = 0) -> Floats:
     with np.errstate(over="ignore", invalid="ignore"):
         total = values.sum()  # finite unless an entry is not, or the sum is beyond all numbers: look only then
     if not np.isfinite(total):
-        bad = ~np.isfinite(values)
-        if bad.any():
-            at = int(np.argmax(bad))
-            rule = f"{site}: column {column!r} must hold finite numbers"
-            raise SiteDataError(f"{rule}; got {values[at]:g} in row {start + at + 1} of the data")
+        refuse(~np.isfinite(values), site, column, values, "finite numbers", start)
     return values
+
+
+def refuse(bad: NDArray[np.bool_], site: str, column: str, values: Floats, rule: str, start: int) -> None:
+    """The error for the first of the bad entries, if there is one; start : the row of the first entry, from 0."""
+    if bad.any():
+        at = int(np.argmax(bad))
+        raise SiteDataError(
+            f"{site}: column {column!r} must hold {rule}; got {values[at]:g} in row {start + at + 1} of the data"
+        )
 
 
 def from_array(site: str, column: str, values: Any) -> Floats:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from .. import checks
 from ..checks import Floats
 from ..errors import SiteDataError
 from .site_readers import Site
@@ -88,7 +88,7 @@ def _value(task: Value, site: Site) -> Columns:
     if len(before) != len(after):
         raise SiteDataError(
             f"{site.name} must have as many columns of the next state as of the state, "
-            f"{len(before)} ({_listed(before)}); got {len(after)} ({_listed(after)})"
+            f"{len(before)} ({listed(before)}); got {len(after)} ({listed(after)})"
         )
     if isinstance(task.state, str) and isinstance(task.next_state, str):  # in one order, by what follows the prefix
         tails = {c.removeprefix(task.next_state) for c in after}
@@ -122,7 +122,7 @@ def _group(site: Site, task: Value, names: Names, others: Names, what: str) -> l
     ]
     if not found:
         rule = f"{site.name} has no column {names!r}, nor any that begins so, for {what}"
-        raise SiteDataError(f"{rule}; it has {_listed(site.columns)}")
+        raise SiteDataError(f"{rule}; it has {listed(site.columns)}")
     return sorted(found, key=lambda c: [int(t) if t.isdecimal() else t for t in re.split(r"(\d+)", c)])
 
 
@@ -144,12 +144,12 @@ def require(site: Site, column: str) -> None:
     """Refuse a site that lacks the column, and offer the nearest name."""
     if column in site.columns:
         return
-    lower = {c.lower(): c for c in site.columns}
-    close = difflib.get_close_matches(column.lower(), lower, n=1, cutoff=0.6)
-    hint = f"did you mean {lower[close[0]]!r}?" if close else f"it has {_listed(site.columns)}"
+    close = checks.nearest(column, site.columns, 0.6)
+    hint = f"did you mean {close!r}?" if close else f"it has {listed(site.columns)}"
     raise SiteDataError(f"{site.name} has no column {column!r}; {hint}")
 
 
-def _listed(columns: Sequence[str]) -> str:
+def listed(columns: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
     text = ", ".join(columns[:8])
     return text + (f" and {len(columns) - 8} more" if len(columns) > 8 else "")

@@ -12,7 +12,7 @@ from ..errors import ArgumentError, ArgumentTypeError, SiteDataError
 from ..problems import features as maps
 from ..problems.system import Flags
 from ..problems.transitions import traces
-from .arrays import piece_rows
+from .arrays import piece_rows, refuse
 from .columns import Columns
 from .site_readers import Site
 from .tasks import Regression, Task, Value
@@ -150,18 +150,11 @@ def _features(site: Site, task: Task, names: tuple[str, ...], piece: dict[str, F
 def _flags(site: Site, column: str | None, piece: dict[str, Floats], start: int) -> Flags:
     assert column is not None
     flags = piece[column]
-    bad = (flags != 0) & (flags != 1)
-    if bad.any():
-        at = int(np.argmax(bad))
-        rule = f"{site.name}: column {column!r} must hold true and false, or 0 and 1"
-        raise SiteDataError(f"{rule}; got {flags[at]:g} in row {start + at + 1} of the data")
+    refuse((flags != 0) & (flags != 1), site.name, column, flags, "true and false, or 0 and 1", start)
     return flags.astype(np.bool_)
 
 
 def _weights(site: Site, column: str, piece: dict[str, Floats], start: int) -> Floats:
     rho = piece[column]
-    if (rho < 0).any():
-        at = int(np.argmax(rho < 0))
-        rule = f"{site.name}: column {column!r} must hold weights of at least 0"
-        raise SiteDataError(f"{rule}; got {rho[at]:g} in row {start + at + 1} of the data")
+    refuse(rho < 0, site.name, column, rho, "weights of at least 0", start)
     return np.ascontiguousarray(rho)

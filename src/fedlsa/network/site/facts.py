@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from ...checks import Floats
-from ...fit.columns import Columns, choose_columns, integers_error
+from ...fit.columns import Columns, choose_columns, integers_error, listed
 from ...fit.observe import FeatureScale, Piece, observations, recorded
 from ...fit.reading import PooledData, first_pass
 from ...fit.site_sums import Summary, SystemSums, add_up, null_space, unscaled
@@ -41,19 +41,19 @@ def check(site: SiteData, task: Task) -> list[str]:
         f"{site.name}: {summary.n:,} rows, all of them read; every number that the task needs is there and finite."
     ]
     if isinstance(task, Regression):
-        lines.append(f"Target {columns.reward!r}; features {_listed(columns.state)}.")
+        lines.append(f"Target {columns.reward!r}; features {listed(columns.state)}.")
     else:
         lines.append(
-            f"State {_listed(columns.state)}; next state {_listed(columns.next_state)}; reward {columns.reward!r}; "
-            f"ends of episodes in {_listed([c for c in (columns.terminated, columns.truncated) if c])}."
+            f"State {listed(columns.state)}; next state {listed(columns.next_state)}; reward {columns.reward!r}; "
+            f"ends of episodes in {listed([c for c in (columns.terminated, columns.truncated) if c])}."
         )
         if columns.importance is not None:
             lines.append(f"Importance weights in {columns.importance!r}.")
-    lines.append(f"{d} coefficients: {_listed(_names(site, task, columns, summary))}.")
+    lines.append(f"{d} coefficients: {listed(_names(site, task, columns, summary))}.")
     constant = summary.scatter[:-1] <= (1e-12 * np.maximum(summary.largest[:-1], 1e-300)) ** 2 * summary.n
     if constant.any():
         same = [n for n, c in zip(_names(site, task, columns, summary), constant, strict=False) if c]
-        lines.append(f"Note: {_listed(same)} never varies here; other sites must vary it.")
+        lines.append(f"Note: {listed(same)} never varies here; other sites must vary it.")
     elif len(null_space(sums.system(ridge_of(task)).A)):
         lines.append("Note: these rows alone do not determine all coefficients; those of the other sites must help.")
     return lines
@@ -116,7 +116,7 @@ def leaves(
     once = ["the number of rows", "the names of the coefficients"]
     if task.scaled:
         target = "target" if isinstance(task, Regression) else "reward"
-        of = f" of {_listed(names[:k])} and the {target}" if names else ""
+        of = f" of {listed(names[:k])} and the {target}" if names else ""
         once.append(
             f"{k + 1} means, {k + 1} sums of squares and {k + 1} largest absolute values for standardisation{of}"
         )
@@ -187,8 +187,3 @@ def _read(site: SiteData, task: Task, columns: Columns) -> tuple[Summary, System
 def _names(site: SiteData, task: Task, columns: Columns, summary: Summary) -> list[str]:
     scale = unscaled(len(summary.mean) - 1, task.intercept)
     return list(PooledData([site], task, columns, scale, None).names)
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(str(n) for n in names[:8])
-    return shown + (f" and {len(names) - 8} more" if len(names) > 8 else "")
