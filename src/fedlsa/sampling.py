@@ -12,7 +12,8 @@ from . import checks
 class IID:
     """Independent draws from each agent's law (assum:noise-level-flsa, assum:generative_model).
 
-    >>> fl.simulate(fl.problems.garnet(agents=2, seed=0), fl.FedLSA(0.1, 10), 5, sampling=fl.IID()).attrs["sampling"]
+    >>> p = fl.problems.garnet(agents=2, seed=0)
+    >>> fl.simulate(p, fl.FedLSA(0.1, 10), 5, sampling=fl.IID(), engine="reference").attrs["sampling"]
     '{"name": "IID"}'
     """
 
@@ -27,7 +28,7 @@ class Markov:
     A chain starts from its stationary law, or from `start`: one state per agent.
 
     >>> p = fl.problems.garnet(agents=2, seed=0)
-    >>> r = fl.simulate(p, fl.FedLSA(0.1, 12), 5, sampling=fl.Markov(thin=4))  # 3 updates in a round
+    >>> r = fl.simulate(p, fl.FedLSA(0.1, 12), 5, sampling=fl.Markov(thin=4), engine="reference")  # 3 updates each
     >>> float(r["samples"][0, -1])
     60.0
     """
@@ -49,7 +50,7 @@ class Replay:
 
     >>> log = (np.eye(8), np.ones(8), np.roll(np.eye(8), 1, axis=0), np.zeros(8))  # phi, r, phi_next, terminated
     >>> p = fl.problems.from_transitions([log], discount=0.5)
-    >>> fl.simulate(p, fl.FedLSA(0.5, 8), 40, sampling=fl.Replay())["theta"].values[0, -1].round(3)
+    >>> fl.simulate(p, fl.FedLSA(0.5, 8), 40, sampling=fl.Replay(), engine="reference")["theta"].values[0, -1].round(3)
     array([2., 2., 2., 2., 2., 2., 2., 2.])
     """
 

@@ -14,11 +14,11 @@ from typing import TypeGuard
 
 from numpy.typing import ArrayLike
 
-from .. import checks, results
+from .. import checks
 from ..algorithms import METHODS, Algorithm, FedLSA, supporting
 from ..checks import Floats
 from ..errors import ArgumentError
-from ..formatting import Displayed
+from ..formatting import Displayed, Rows, fields_of
 from ..problems import Problem
 from . import tuning
 from .complexity import best_within, complexity
@@ -49,16 +49,9 @@ class Plan(Displayed):
     basis: str = "exact moments"
     later: float = math.nan
 
-    def __str__(self) -> str:
-        row = {
-            "method": results.method_label(self.algorithm),
-            "rounds": self.rounds,
-            "samples per agent": float(self.samples),
-            "predicted RMSE": self.rmse,
-            "bytes": self.bytes,
-            "by": self.basis,
-        }
-        return results.table([row])
+    def _display(self) -> tuple[str, Rows]:
+        names = ("method", "rounds", "samples per agent", "predicted RMSE", "uploads", "bytes", "by", "RMSE later")
+        return "Plan", list(zip(names, (value for _, value in fields_of(self)), strict=True))
 
 
 def plan(
