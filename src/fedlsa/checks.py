@@ -1,4 +1,4 @@
-"""Checks at the door: each returns the clean value or raises an error that names argument, rule and value."""
+"""Checks of arguments: each returns the clean value or raises an error that names argument, rule and value."""
 
 from __future__ import annotations
 

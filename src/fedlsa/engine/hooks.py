@@ -1,4 +1,4 @@
-"""A method's own server step, the same for every engine: checked at the door, compiled once, its errors reported.
+"""A method's own server step, the same for every engine: checked first, compiled once, its errors reported.
 
 A step works on float64 arrays. Divisions by zero give inf or NaN, as they do in NumPy. An exception ends the run with
 an ArgumentError that names the round; on a GPU nothing can be raised, so a step that raises by itself is refused there.

@@ -1,4 +1,4 @@
-"""The door of the engine: the arguments of `simulate`, checked once, as jobs."""
+"""How a run begins: the arguments of `simulate`, checked once, as jobs."""
 
 from __future__ import annotations
 

@@ -159,12 +159,12 @@ def _synchronous_parts(
     if math.isnan(known.sigma_eps):
         raise ArgumentError("every agent must have a theta_star_c for th:2nd_moment_no_cv_constants; one has none")
 
-    def quiet(eta: float) -> bool:
+    def noise_is_small(eta: float) -> bool:
         given = computed_inputs(known, eta)
         root = math.sqrt(given.eps / (1 - math.exp(-2))) + math.sqrt(2 * given.heter)
         return eta <= at_most and math.sqrt(eta / given.a) * root <= NOISE * eps
 
-    eta = _largest_step(known, quiet)
+    eta = _largest_step(known, noise_is_small)
     a = known.stability(eta)
     return eta, a, _decay(math.log1p(-eta * a), start, TRANSIENT * eps)
 
