@@ -226,9 +226,7 @@ def test_coordinates_from_descriptions_are_those_of_a_fit():
         fitted, weights, _ = read(open_sites(data, task), task, weight, 1e9, lambda *_: None)
         said = []
         for columns in data:
-            held = open_data(None, "in:memory", task)
-            held.__dict__["opened"] = open_sites([columns], task)[0]
-            said.append(site.describe(held, task, "r"))
+            said.append(site.describe(open_sites([columns], task)[0], task, "r"))
         np.testing.assert_allclose(planning.weights_of(said, weight), weights, rtol=1e-15)
         scale = planning.scale_from(said, task, weights, ["site-1", "site-2"])
         np.testing.assert_allclose(scale.centre, fitted.scale.centre, rtol=1e-14)
@@ -265,10 +263,10 @@ def test_from_data_to_a_run_that_stops_by_itself_beside_the_pooled_solution(tmp_
     for c, entry in enumerate(data):
         held.append(open_data(None, f"in:memory{c}", task))
         held[-1].__dict__["opened"] = open_sites([entry], task)[0]
-    said = [site.describe(h, task, "r") for h in held]
+    said = [site.describe(h.opened, task, "r") for h in held]
     w = planning.weights_of(said, "sites")
     scale = planning.scale_from(said, task, w, ["a", "b", "c"])
-    numbers = [site.measure(h, task, scale, "r", share_moments=True) for h in held]
+    numbers = [site.measure(h.opened, task, scale, "r", share_moments=True) for h in held]
     run = planning.plan_from_scalars(numbers, w, 0.05, "scafflsa", D)
     local = [prepare_steps(h, task, scale, tmp_path / str(c)) for c, h in enumerate(held)]
     theta, xi, movement, H = np.zeros(D), np.zeros((N, D)), [], run.local_steps

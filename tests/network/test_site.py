@@ -60,7 +60,7 @@ def problem_of(site, task, scale, tmp_path):
 
 def test_a_description_holds_the_sums_and_names_and_passes_its_own_reader(regression):
     columns, site = regression
-    said = Description.from_record(sites.describe(site, REGRESSION, "run-1").record())
+    said = Description.from_record(sites.describe(site.opened, REGRESSION, "run-1").record())
     X = np.column_stack([columns[f"x{j}"] for j in range(D)])
     assert said.rows == 200
     assert json.loads(said.names) == ["x0", "x1", "x2", "x3", "intercept"]
@@ -71,13 +71,13 @@ def test_a_description_holds_the_sums_and_names_and_passes_its_own_reader(regres
 
 
 def test_a_task_that_does_not_standardise_sends_no_sums(log):
-    said = Description.from_record(sites.describe(log[1], VALUE, "run-1").record())
+    said = Description.from_record(sites.describe(log[1].opened, VALUE, "run-1").record())
     assert said.mean.shape == said.scatter.shape == said.largest.shape == (0,)
     assert json.loads(said.names) == ["state0", "state1", "state2", "state3"]
 
 
 def own_scale(site, task):
-    said = sites.describe(site, task, "r")
+    said = sites.describe(site.opened, task, "r")
     parts = [Summary(said.rows, said.mean, said.scatter, said.largest)]
     return scale_of(task, parts, np.ones(1), json.loads(said.names)[:D], ["site"])
 
@@ -87,7 +87,7 @@ def test_the_three_scalars_and_the_moments_are_those_of_the_site_as_a_problem(wh
     _, site = request.getfixturevalue(which)
     task = REGRESSION if which == "regression" else VALUE
     scale = own_scale(site, task) if which == "regression" else unscaled(D, False)
-    said = Measurement.from_record(sites.measure(site, task, scale, "r", share_moments=True).record())
+    said = Measurement.from_record(sites.measure(site.opened, task, scale, "r", share_moments=True).record())
     p = problem_of(site, task, scale, tmp_path)
     m = moments(p)
     np.testing.assert_allclose(said.A, p.A_bar[0], atol=1e-12)
@@ -98,7 +98,7 @@ def test_the_three_scalars_and_the_moments_are_those_of_the_site_as_a_problem(wh
     A, b = p.observations.matrices(slice(0, said.rows))
     traces = [np.cov(A @ theta - b, rowvar=False, bias=True).trace() for theta in (p.theta_star, 0 * p.theta_star)]
     assert said.noise == pytest.approx(max(traces), rel=1e-10)
-    bare = sites.measure(site, task, scale, "r")
+    bare = sites.measure(site.opened, task, scale, "r")
     assert bare.A is None
     assert (bare.lowest, bare.highest, bare.noise) == (said.lowest, said.highest, said.noise)
 
@@ -108,7 +108,7 @@ def test_rows_with_heavy_tails_get_a_larger_highest_than_their_eigenvalue():
     X[0] = [300, 0, 0, 0]
     site = open_data(None, "x:y", fl.Regression("y", intercept=False, standardise=False))
     site.__dict__["opened"] = open_sites([(X, X.sum(axis=1))], site.task)[0]
-    said = sites.measure(site, site.task, unscaled(D, False), "r")
+    said = sites.measure(site.opened, site.task, unscaled(D, False), "r")
     A = X.T @ X / 400
     squares = (X * (X**2).sum(axis=1)[:, None]).T @ X / 400
     assert said.highest == pytest.approx(np.sqrt(np.linalg.eigvalsh(squares)[-1] / (4 * (D + 2))), rel=1e-10)
@@ -190,26 +190,26 @@ def test_a_round_of_prepared_rows_is_a_round_of_simulate(log, tmp_path):
 )
 def test_coordinates_that_do_not_fit_the_task_are_refused(regression, tmp_path, scale, words):
     with pytest.raises(ArgumentError, match=words):
-        sites.measure(regression[1], REGRESSION, scale, "r")
+        sites.measure(regression[1].opened, REGRESSION, scale, "r")
     with pytest.raises(ArgumentError, match=words):
         prepare_steps(regression[1], REGRESSION, scale, tmp_path / "site")
 
 
 def test_checking_says_in_words_what_was_found(regression, log):
-    lines = sites.check(regression[1], REGRESSION)
+    lines = sites.check(regression[1].opened, REGRESSION)
     assert lines[0].startswith("site.parquet: 200 rows")
     assert "Target 'y'; features x0, x1, x2, x3." in lines
     assert "5 coefficients: x0, x1, x2, x3, intercept." in lines
-    assert any("Importance weights" in line for line in sites.check(log[1], VALUE))
+    assert any("Importance weights" in line for line in sites.check(log[1].opened, VALUE))
 
 
 def test_checking_notes_what_this_site_alone_cannot_tell(tmp_path):
     data = {"a": [1.0, 1, 1], "b": [1.0, 2, 4], "y": [0.0, 1, 2]}
     site = open_data(write(tmp_path / "s.parquet", data), None, fl.Regression("y"))
-    assert "Note: a never varies here; other sites must vary it." in sites.check(site, site.task)
+    assert "Note: a never varies here; other sites must vary it." in sites.check(site.opened, site.task)
     data["a"] = [2.0, 4, 8]
     site = open_data(write(tmp_path / "s.parquet", data), None, fl.Regression("y"))
-    assert any("alone do not determine" in line for line in sites.check(site, site.task))
+    assert any("alone do not determine" in line for line in sites.check(site.opened, site.task))
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_checking_notes_what_this_site_alone_cannot_tell(tmp_path):
 def test_data_that_cannot_be_used_are_refused_in_one_line(tmp_path, columns, words):
     site = open_data(write(tmp_path / "s.parquet", columns), None, fl.Regression("y"))
     with pytest.raises(SiteDataError, match=words) as caught:
-        sites.check(site, site.task)
+        sites.check(site.opened, site.task)
     assert "\n" not in str(caught.value)
 
 
@@ -242,7 +242,7 @@ def test_a_loader_gives_arrays_columns_or_a_path(tmp_path, monkeypatch):
     )
     task = fl.Regression("y")
     said = [
-        sites.describe(open_data(None, loader, task), task, "r")
+        sites.describe(open_data(None, loader, task).opened, task, "r")
         for loader in ("hospital:pair", "hospital:columns", "hospital:path", f"{tmp_path / 'hospital.py'}:pair")
     ]
     for other in said[1:]:
@@ -255,7 +255,7 @@ def test_a_loader_gives_arrays_columns_or_a_path(tmp_path, monkeypatch):
         ("clinic:pair", "clinic cannot: ModuleNotFoundError"),
     ):
         with pytest.raises(SiteDataError, match=words):
-            sites.check(open_data(None, loader, task), task)
+            sites.check(open_data(None, loader, task).opened, task)
     for loader in ("hospital", ":pair", "hospital:", "hospital:1"):
         with pytest.raises(ArgumentError, match=r"loader must be package\.module:function"):
             open_data(None, loader, task)
@@ -266,7 +266,7 @@ def test_a_loader_gives_arrays_columns_or_a_path(tmp_path, monkeypatch):
 def test_a_file_that_is_gone_is_told(tmp_path):
     site = open_data(tmp_path / "gone.parquet", None, REGRESSION)
     with pytest.raises(SiteDataError, match="does not exist"):
-        sites.check(site, REGRESSION)
+        sites.check(site.opened, REGRESSION)
     with pytest.raises(SiteDataError, match="cannot be read"):
         prepare_steps(site, REGRESSION, unscaled(D, True), tmp_path)
 
@@ -295,11 +295,11 @@ def test_a_log_in_a_csv_file_with_a_feature_map_goes_all_the_way(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text("\n".join(lines))
     site = open_data(path, None, task)
-    assert "3 coefficients: feature 0, feature 1, feature 2." in sites.check(site, task)
-    said = sites.measure(site, task, unscaled(3, False), "r")
+    assert "3 coefficients: feature 0, feature 1, feature 2." in sites.check(site.opened, task)
+    said = sites.measure(site.opened, task, unscaled(3, False), "r")
     rows = prepare_steps(site, task, unscaled(3, False), tmp_path)
     np.testing.assert_array_equal(rows.u.sum(axis=1), np.ones(100))
     A = rows.u.T @ rows.v / 100
     assert said.lowest == pytest.approx(np.linalg.eigvalsh((A + A.T) / 2)[0], rel=1e-10)
     with pytest.raises(ArgumentError, match="that of 3 features; got one of 4"):
-        sites.measure(site, task, unscaled(4, False), "r")
+        sites.measure(site.opened, task, unscaled(4, False), "r")

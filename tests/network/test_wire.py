@@ -173,14 +173,14 @@ def test_a_site_that_holds_a_part_back_keeps_nobody_waiting_and_is_heard_when_it
     assert next(answers)[0] == "prompt"
     grid.objects |= late
     assert next(answers)[0] == "slow"
-    assert not carrier.replies.arriving
+    assert not carrier.arriving
 
 
 def test_what_was_not_completed_in_time_is_forgotten():
     grid = Grid({7: lambda order: ("r", ObjectTree(object_id="r"), {"r": None})})
     carrier = FlowerTransport(grid, {7: "a"}, pull=0.01)
     assert dict(carrier.ask({"a": ORDER}, 0.2)) == {}
-    assert not carrier.replies.arriving
+    assert not carrier.arriving
 
 
 def test_who_replied_is_what_the_superlink_noted_not_what_the_reply_says():
@@ -251,7 +251,7 @@ def carried(monkeypatch, run):
     monkeypatch.setattr(coordinator_worker, "_grid", nothing)
     monkeypatch.setattr(coordinator_worker, "start_run", lambda control, name: 12)
     monkeypatch.setattr(coordinator_worker, "stop_run", lambda control, number: stopped.append(number))
-    network = SimpleNamespace(inner_port=1, secret=None, sites=("a",))
+    network = SimpleNamespace(superlink="127.0.0.1:1", secret=None, sites=("a",))
 
     def attempt(error):
         def complete_run(*_):

@@ -145,7 +145,7 @@ def test_flowers_own_commands_cannot_enter_through_the_public_door(net, tmp_path
     home, app = tmp_path / "home", tmp_path / "app"
     home.mkdir()
     app.mkdir()
-    (app / "pyproject.toml").write_text(superlink.APP)
+    (app / "pyproject.toml").write_bytes(superlink.APP)
     where = f'address = "127.0.0.1:{net.network.port}"\nroot-certificates = "{net.network.ca}"\n'
     (home / "config.toml").write_text(f'[superlink]\ndefault = "net"\n[superlink.net]\n{where}')
     command = [sys.executable, "-c", "from flwr.cli.app import app; app()", "run", str(app), "net"]

@@ -61,7 +61,7 @@ class Coordinator(Supervised):
         n = self.network
         tls = None if self.insecure else {"ca": str(n.ca), "certificate": str(n.certificate), "key": str(n.key)}
         given = {"host": listening(n.host, insecure=self.insecure), "port": n.port, "tls": tls}
-        return launched("gate", arguments=[json.dumps(given | {"inner": f"127.0.0.1:{n.inner_port}"})])
+        return launched("gate", arguments=[json.dumps(given | {"inner": n.superlink})])
 
     def _worker(self) -> list[str]:
         return module("fedlsa.network.flower.coordinator_worker", str(self.folder), str(int(self.insecure)))
@@ -108,7 +108,7 @@ def serve(folder: Path | str, *, gate: bool = True, insecure: bool = False, say:
 
     with only_one(it.folder / "serve.pid", "this network is being served already"):
         n = it.network
-        where = f"{bracketed(n.host)}:{n.port}" if gate else f"127.0.0.1:{n.inner_port}, for a proxy on this machine"
+        where = f"{bracketed(n.host)}:{n.port}" if gate else f"{n.superlink}, for a proxy on this machine"
         say(f"serving {len(n.sites)} sites at {where}; logs in {it.folder / 'logs'}; Ctrl-C ends it")
         it.run(tell_when_ready)
     say("the coordinator has ended; a run that is not over goes on when it is served again")

@@ -41,18 +41,13 @@ MAX_WAIT = 30.0  # seconds between attempts
 MAX_TRIES = 5  # attempts with the same unforeseen error before a run is given up
 
 
-def inner(network: Network) -> str:
-    """The SuperLink's address, on loopback."""
-    return f"127.0.0.1:{network.inner_port}"
-
-
 def carry(network: Network, run: RunFolder, names: Mapping[int, str], ca: Path | None) -> None:
     """Carry one run on; an error that another attempt would meet again ends it."""
     with only_one(run.folder / "worker.pid"):  # a killed coordinator's worker lives a moment
         if run.over:  # a process of before ended it while this one waited
             return
         number = _numbered(network, run, ca)
-        with _grid(TaskSource(inner(network), network.secret, ca), number) as grid:
+        with _grid(TaskSource(network.superlink, network.secret, ca), number) as grid:
             transport = FlowerTransport(grid, dict(names), frozenset(network.sites) if ca is None else frozenset())
             try:
                 complete_run(network, run, transport)
@@ -65,7 +60,7 @@ def carry(network: Network, run: RunFolder, names: Mapping[int, str], ca: Path |
 def _numbered(network: Network, run: RunFolder, ca: Path | None) -> int:
     """The number of a new run of Flower's, noted for the next attempt, which ends it."""
     note = run.folder / "flower-run"
-    with connected(inner(network), ca) as control:
+    with connected(network.superlink, ca) as control:
         with suppress(OSError, ValueError):  # none yet, or one that cannot be read: Flower ends it by its heartbeat
             stop_run(control, int(note.read_text(encoding="ascii")))
         number = start_run(control, run.name)
@@ -147,7 +142,7 @@ def serve(folder: Path, plain: bool) -> None:
             keys = {site: network.public_key(site) for site in network.sites}
             stamp = [(site, path.read_bytes()) for site, path in keys.items()]
             if not plain and (run is not None or stamp != known):  # sites come and go, and keys are rotated
-                with connected(inner(network), ca) as control:
+                with connected(network.superlink, ca) as control:
                     names = register(control, keys)
                 known = stamp
             if run is None:

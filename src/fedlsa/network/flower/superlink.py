@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -41,23 +42,7 @@ from ...errors import NetworkError
 
 ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
 
-APP = """\
-[project]
-name = "fedlsa-network"
-version = "1.0.0"
-license = "MIT"
-dependencies = ["fedlsa[flower]"]
-[build-system]
-requires = ["hatchling"]
-build-backend = "hatchling.build"
-[tool.flwr.app]
-publisher = "fedlsa"
-[tool.flwr.app.components]
-serverapp = "fedlsa.network.flower.coordinator_worker:app"
-clientapp = "fedlsa.network.flower.site_worker:app"
-[tool.flwr.app.config]
-experiment = ""
-"""  # what travels is this page; the apps that it names are never loaded, for our own workers take the tasks
+APP = resources.files(__package__).joinpath("app.toml").read_bytes()
 
 
 def _client(kind: Any, address: str, ca: Path | None, name: str, *interceptors: Any) -> Any:
@@ -109,7 +94,7 @@ def register(client: Any, keys: Mapping[str, Path]) -> dict[int, str]:
 def start_run(client: Any, experiment: str) -> int:
     """A new run of the app for this experiment; its id."""
 
-    content = build_fab_from_files({"pyproject.toml": APP.encode()})[0]
+    content = build_fab_from_files({"pyproject.toml": APP})[0]
     answer = client.StartRun(
         StartRunRequest(
             fab=fab_to_proto(Fab(sha256(content).hexdigest(), content, {})),

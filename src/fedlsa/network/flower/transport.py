@@ -90,14 +90,91 @@ class _Arriving:
     contents: dict[str, bytes] = field(default_factory=dict)
 
 
+def _ids(tree: Any) -> list[str]:
+    """The ids in a tree, each once; MessageError where there are more than an honest reply has."""
+    found: list[str] = []
+    left = [tree]
+    while left:
+        at = left.pop()
+        found.append(str(at.object_id))
+        left.extend(at.children)
+        if len(found) + len(left) > MAX_OBJECTS:
+            raise MessageError(f"a reply must have at most {MAX_OBJECTS} objects; got more")
+    return list(dict.fromkeys(found))
+
+
 @dataclass
-class Replies:
-    """Replies on their way over a grid, by the id of the message that they answer."""
+class FlowerTransport:
+    """Carries records. names : site by node id, from the sites' keys.
+
+    trusting : the names that nodes may give themselves where there are no keys (--insecure); else none
+    asked : nodes that were asked for their names, and arriving : replies on their way, by the id of the message
+    """
 
     grid: Any
+    names: dict[int, str]
+    trusting: frozenset[str] = frozenset()
+    pull: float = PULL
+    asked: dict[str, int] = field(default_factory=dict)
     arriving: dict[str, _Arriving] = field(default_factory=dict)
 
-    def collect(self, ids: Collection[str]) -> Iterator[tuple[str, int, Any]]:
+    def present(self) -> tuple[str, ...]:
+        """The sites that are connected now, or were heard of within the last minute."""
+        ids = {int(n) for n in self.grid.get_node_ids()}
+        if self.trusting:
+            self._meet(ids)
+        return tuple(sorted(self.names[n] for n in ids if n in self.names))
+
+    def _meet(self, ids: set[int]) -> None:
+        """Ask nodes without keys for their names; the latest to give a name has it."""
+        new = sorted(ids - set(self.names) - set(self.asked.values()))
+        hello = [Message(RecordDict({WHO: ConfigRecord({})}), dst_node_id=n, message_type="train") for n in new]
+        if hello:
+            self.asked.update({str(i): n for i, n in zip(self.grid.push_messages(hello), new, strict=True) if i})
+        for order, _, content in self._collect(list(self.asked)):
+            node, name = self.asked.pop(order), _name(content)
+            if name in self.trusting:
+                self.names = {n: s for n, s in self.names.items() if s != name} | {node: name}
+
+    def ask(self, orders: Mapping[str, Record], deadline: float) -> Iterator[tuple[str, Record | MessageError]]:
+        """Send each site its order and yield what comes back, until all have answered or `deadline` seconds passed.
+
+        An order without an answer is sent again now and then: a site answers the same again, so twice is once.
+        An answer is given out once per site. One that cannot be read is given out as the error that says so.
+        """
+        end, next_send, pause = time.monotonic() + deadline, 0.0, RESEND
+        waiting, sent = set(orders), dict[str, str]()
+        try:
+            while waiting and (left := end - time.monotonic()) > 0:
+                if time.monotonic() >= next_send:
+                    here = set(self.present())  # without keys, a site that returns has a new node
+                    node = {site: n for n, site in self.names.items()}
+                    sent.update(self._send({node[site]: orders[site] for site in sorted(waiting & here)}, left))
+                    next_send, pause = time.monotonic() + pause, min(2 * pause, MAX_RESEND)
+                for order, source, content in self._collect(list(sent)):
+                    site = sent.pop(order)
+                    # An error that Flower itself makes (a node that is gone) is no answer of the site's.
+                    if site not in waiting or content is None or self.names.get(source) != site:
+                        continue
+                    waiting.discard(site)
+                    yield site, _read(content)
+                time.sleep(min(PULL_PART if self.arriving else self.pull, max(0.0, left)))
+        finally:
+            for order in sent:  # what has arrived of replies that are no longer wanted
+                self.arriving.pop(order, None)
+
+    def _send(self, orders: Mapping[int, Record], ttl: float) -> dict[str, str]:
+        """Push one message per node; the site by message id. ttl : seconds after which the message is dropped."""
+        if not orders:
+            return {}
+        messages = [
+            Message(to_content(record), dst_node_id=n, message_type="train", ttl=max(ttl, 1.0))
+            for n, record in orders.items()
+        ]
+        ids = list(self.grid.push_messages(messages))
+        return {str(i): self.names[n] for i, n in zip(ids, orders, strict=False) if i}
+
+    def _collect(self, ids: Collection[str]) -> Iterator[tuple[str, int, Any]]:
         """(id, node, content) for each reply that is whole by now; ids : of the messages whose replies are wanted.
 
         content : a RecordDict; a MessageError where it cannot be read; None where there will be none, since the
@@ -122,13 +199,8 @@ class Replies:
                 del self.arriving[order]
                 yield order, reply.node, content
 
-    def forget(self, ids: Collection[str]) -> None:
-        """Drop what has arrived of replies that are no longer wanted."""
-        for order in ids:
-            self.arriving.pop(order, None)
-
     def _content(self, reply: _Arriving) -> Any:
-        """What `collect` gives out, or the reply itself while it is not whole."""
+        """What `_collect` gives out, or the reply itself while it is not whole."""
         try:
             whole = self._fetch(reply)
             if not whole:
@@ -171,92 +243,6 @@ class Replies:
             node=self.grid.node, run_id=self.grid.run.run_id, message_object_id=root
         )
         self.grid._runtime_client.ConfirmMessageReceived(request)
-
-
-def _ids(tree: Any) -> list[str]:
-    """The ids in a tree, each once; MessageError where there are more than an honest reply has."""
-    found: list[str] = []
-    left = [tree]
-    while left:
-        at = left.pop()
-        found.append(str(at.object_id))
-        left.extend(at.children)
-        if len(found) + len(left) > MAX_OBJECTS:
-            raise MessageError(f"a reply must have at most {MAX_OBJECTS} objects; got more")
-    return list(dict.fromkeys(found))
-
-
-@dataclass
-class FlowerTransport:
-    """Carries records. names : site by node id, from the sites' keys.
-
-    trusting : the names that nodes may give themselves where there are no keys (--insecure); else none
-    """
-
-    grid: Any
-    names: dict[int, str]
-    trusting: frozenset[str] = frozenset()
-    pull: float = PULL
-    asked: dict[str, int] = field(default_factory=dict)
-    replies: Replies = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.replies = Replies(self.grid)
-
-    def present(self) -> tuple[str, ...]:
-        """The sites that are connected now, or were heard of within the last minute."""
-        ids = {int(n) for n in self.grid.get_node_ids()}
-        if self.trusting:
-            self._meet(ids)
-        return tuple(sorted(self.names[n] for n in ids if n in self.names))
-
-    def _meet(self, ids: set[int]) -> None:
-        """Ask nodes without keys for their names; the latest to give a name has it."""
-        new = sorted(ids - set(self.names) - set(self.asked.values()))
-        hello = [Message(RecordDict({WHO: ConfigRecord({})}), dst_node_id=n, message_type="train") for n in new]
-        if hello:
-            self.asked.update({str(i): n for i, n in zip(self.grid.push_messages(hello), new, strict=True) if i})
-        for order, _, content in self.replies.collect(list(self.asked)):
-            node, name = self.asked.pop(order), _name(content)
-            if name in self.trusting:
-                self.names = {n: s for n, s in self.names.items() if s != name} | {node: name}
-
-    def ask(self, orders: Mapping[str, Record], deadline: float) -> Iterator[tuple[str, Record | MessageError]]:
-        """Send each site its order and yield what comes back, until all have answered or `deadline` seconds passed.
-
-        An order without an answer is sent again now and then: a site answers the same again, so twice is once.
-        An answer is given out once per site. One that cannot be read is given out as the error that says so.
-        """
-        end, next_send, pause = time.monotonic() + deadline, 0.0, RESEND
-        waiting, sent = set(orders), dict[str, str]()
-        try:
-            while waiting and (left := end - time.monotonic()) > 0:
-                if time.monotonic() >= next_send:
-                    here = set(self.present())  # without keys, a site that returns has a new node
-                    node = {site: n for n, site in self.names.items()}
-                    sent.update(self._send({node[site]: orders[site] for site in sorted(waiting & here)}, left))
-                    next_send, pause = time.monotonic() + pause, min(2 * pause, MAX_RESEND)
-                for order, source, content in self.replies.collect(list(sent)):
-                    site = sent.pop(order)
-                    # An error that Flower itself makes (a node that is gone) is no answer of the site's.
-                    if site not in waiting or content is None or self.names.get(source) != site:
-                        continue
-                    waiting.discard(site)
-                    yield site, _read(content)
-                time.sleep(min(PULL_PART if self.replies.arriving else self.pull, max(0.0, left)))
-        finally:
-            self.replies.forget(sent)
-
-    def _send(self, orders: Mapping[int, Record], ttl: float) -> dict[str, str]:
-        """Push one message per node; the site by message id. ttl : seconds after which the message is dropped."""
-        if not orders:
-            return {}
-        messages = [
-            Message(to_content(record), dst_node_id=n, message_type="train", ttl=max(ttl, 1.0))
-            for n, record in orders.items()
-        ]
-        ids = list(self.grid.push_messages(messages))
-        return {str(i): self.names[n] for i, n in zip(ids, orders, strict=False) if i}
 
 
 def _read(content: Any) -> Record | MessageError:

@@ -173,6 +173,11 @@ class Network(_Folder):
                 raise NetworkError(f"the network's folder {folder} lacks {path.relative_to(out.folder)}")
         return out
 
+    @property
+    def superlink(self) -> str:
+        """Where the SuperLink answers, on loopback."""
+        return f"127.0.0.1:{self.inner_port}"
+
     def public_key(self, site: str) -> Path:
         """The file with a site's public key, for `flwr supernode register`."""
         return self.folder / "sites" / f"{site}.pub"

@@ -23,10 +23,10 @@ nothing of the kind, because the site is told the factor and corrects xi with th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -39,8 +39,6 @@ from . import coding
 from .messages import Finish, Refusal, Reply, Work
 from .records import Flags, Record, printable, structure, zeros
 from .server_state import DOWN_BYTES, DOWN_MESSAGES, UP_BYTES, UP_MESSAGES, OpenRound, ServerState
-
-_T = TypeVar("_T", ServerState, OpenRound)
 
 LAST_AVERAGED = ("acked", "acked_mean", "acked_gain", "acked_scale", "acked_mark")  # of the state, and of an order
 WINDOW = 10  # movements from which the contraction is estimated
@@ -117,7 +115,7 @@ def accept(state: ServerState, site: object, record: object) -> tuple[ServerStat
             return _refused(state, c, Refusal.from_record(good))
         return _counted(state, c, good), None
     except MessageError as error:
-        return _with(state, c, {"refused": state.refused[c] + 1}), str(error)
+        return replace(state, refused=_put(state.refused, c, state.refused[c] + 1)), str(error)
 
 
 def _current(state: ServerState, c: int, answer: Reply | Refusal) -> OpenRound:
@@ -145,9 +143,14 @@ def _counted(state: ServerState, c: int, record: Record) -> ServerState:
     delta = coding.decode(reply.payload, state.dim)
     clip = state.settings.server_clip
     scale = 1.0 if clip is None else coding.shortening(delta, clip)
-    entries: dict[str, float | Floats] = {"accepted": True, "delta": scale * delta, "scale": scale}
-    entries["mark"] = coding.mark(reply.payload)
-    return replace(state, pending=_with(pending, c, entries))
+    pending = replace(
+        pending,
+        accepted=_put(pending.accepted, c, True),
+        delta=_put(pending.delta, c, scale * delta),
+        scale=_put(pending.scale, c, scale),
+        mark=_put(pending.mark, c, coding.mark(reply.payload)),
+    )
+    return replace(state, pending=pending)
 
 
 def _refused(state: ServerState, c: int, refusal: Refusal) -> tuple[ServerState, str | None]:
@@ -158,7 +161,9 @@ def _refused(state: ServerState, c: int, refusal: Refusal) -> tuple[ServerState,
         leaving = np.arange(len(state.gone)) == c
         left = {name: getattr(pending, name) & ~leaving for name in ("invited", "expected", "accepted")}
         state = _lost(replace(state, pending=replace(pending, **left)), leaving)
-    return _with(state, c, {"refused": state.refused[c] + 1}), f"the site refused ({refusal.reason}): {said}"
+    return replace(
+        state, refused=_put(state.refused, c, state.refused[c] + 1)
+    ), f"the site refused ({refusal.reason}): {said}"
 
 
 def trimmed_mean(weights: Floats, values: Floats, trim: int) -> Floats:
@@ -264,9 +269,8 @@ def _names(state: ServerState, which: Flags) -> tuple[str, ...]:
     return tuple(state.settings.sites[c] for c in np.flatnonzero(which).tolist())
 
 
-def _with(value: _T, c: int, entries: Mapping[str, float | Floats]) -> _T:
-    """The value with entry c of some of its arrays replaced."""
-    changed: dict[str, Any] = {name: getattr(value, name).copy() for name in entries}
-    for name, entry in entries.items():
-        changed[name][c] = entry
-    return replace(value, **changed)
+def _put(array: np.ndarray[Any, Any], c: int, value: Any) -> np.ndarray[Any, Any]:
+    """The array with entry c replaced."""
+    out = array.copy()
+    out[c] = value
+    return out

@@ -16,13 +16,14 @@ from ...checks import Floats
 from ...fit.columns import Columns, choose_columns, integers_error, listed
 from ...fit.observe import FeatureScale, Piece, observations, recorded
 from ...fit.reading import PooledData, first_pass
+from ...fit.site_readers import Site
 from ...fit.site_sums import Summary, SystemSums, add_up, null_space, unscaled
 from ...fit.tasks import Regression, Task
 from ...theory import tuning
 from ...theory.symmetric import symkron, triangle
 from ..protocol.coding import Coding
 from ..protocol.messages import Description, Measurement
-from .site_data import SiteData, check_scale, ridge_of
+from .site_data import check_scale, ridge_of
 
 MOMENTS = 32  # dimensions up to which noise moments are shared: the exact planner reads no larger ones
 READABLE = (
@@ -32,7 +33,7 @@ READABLE = (
 TAILS = 4  # times (d + 2) L^2, as Gaussian rows have it, that E[A(z)^T A(z)] may reach before L is called larger
 
 
-def check(site: SiteData, task: Task) -> list[str]:
+def check(site: Site, task: Task) -> list[str]:
     """Read every row once, as a run would; what was found, in plain words. Data that cannot be used: SiteDataError."""
     columns = choose_columns(task, [site])
     summary, sums = _read(site, task, columns)
@@ -59,7 +60,7 @@ def check(site: SiteData, task: Task) -> list[str]:
     return lines
 
 
-def describe(site: SiteData, task: Task, experiment: str) -> Description:
+def describe(site: Site, task: Task, experiment: str) -> Description:
     """Rows, names of coefficients, and for a task with a scale the sums of its columns (fit/site_sums.py)."""
     columns = choose_columns(task, [site])
     summary, _ = _read(site, task, columns)
@@ -68,9 +69,7 @@ def describe(site: SiteData, task: Task, experiment: str) -> Description:
     return Description(experiment, summary.n, names, *sums)
 
 
-def measure(
-    site: SiteData, task: Task, scale: FeatureScale, experiment: str, share_moments: bool = False
-) -> Measurement:
+def measure(site: Site, task: Task, scale: FeatureScale, experiment: str, share_moments: bool = False) -> Measurement:
     """The three scalars, in the run's coordinates, and the moments where the site shares them and d <= MOMENTS.
 
     lowest, highest : extreme eigenvalues of the symmetric part of A_c. Where rows are so uneven that the eigenvalue
@@ -175,7 +174,7 @@ def _noise_map(pieces: Iterable[Piece], sums: SystemSums) -> Floats:
     return np.where(k == q, 1.0, 2.0) * (total / sums.n) - symkron(mean)
 
 
-def _read(site: SiteData, task: Task, columns: Columns) -> tuple[Summary, SystemSums]:
+def _read(site: Site, task: Task, columns: Columns) -> tuple[Summary, SystemSums]:
     """One pass over the rows as they are recorded."""
     summary, sums, integers = first_pass(recorded(site, task, columns), task, columns, site.name, True)
     if integers:
@@ -184,6 +183,6 @@ def _read(site: SiteData, task: Task, columns: Columns) -> tuple[Summary, System
     return summary, sums
 
 
-def _names(site: SiteData, task: Task, columns: Columns, summary: Summary) -> list[str]:
+def _names(site: Site, task: Task, columns: Columns, summary: Summary) -> list[str]:
     scale = unscaled(len(summary.mean) - 1, task.intercept)
     return list(PooledData([site], task, columns, scale, None).names)

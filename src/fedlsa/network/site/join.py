@@ -97,9 +97,9 @@ def join(
         )
     site = Bundle.open(bundle, folder, new_key=new_key)
     found = open_data(data, loader, site.task)
-    for text in check(found, site.task):
+    for text in check(found.opened, site.task):
         say(text)
-    names = json.loads(describe(found, site.task, "check").names)
+    names = json.loads(describe(found.opened, site.task, "check").names)
     for text in leaves(site.task, len(names), share_moments, names=names):
         say(text)
     if not agree():

@@ -106,7 +106,7 @@ class OrderHandler:
         if self.least_noise is not None and (coding.noise or 0.0) < self.least_noise:
             raise MessageError(f"this site takes part only with noise of at least {self.least_noise:g} times the clip")
         known = read_json(self._path(message.experiment, "json"))
-        found = describe(self.data, self.task, message.experiment)
+        found = describe(self.data.opened, self.task, message.experiment)
         if known is None or known["said"] != said:  # a new run, or another one under an old name
             self._path(message.experiment, "npz").unlink(missing_ok=True)
             self._remember(message.experiment, {"said": said, "scale": None})
@@ -123,7 +123,7 @@ class OrderHandler:
         self.local.pop(message.experiment, None)
         self._steps(message.experiment, known)  # rows are made ready now, not in the first round
         shared = self.share_moments and message.moments
-        return measure(self.data, self.task, scale, message.experiment, share_moments=shared)
+        return measure(self.data.opened, self.task, scale, message.experiment, share_moments=shared)
 
     def _work(self, message: Work) -> Message:
         known = self._known(message.experiment)

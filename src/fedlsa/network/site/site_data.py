@@ -16,7 +16,6 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,11 +24,10 @@ from typing import Any
 import numpy as np
 
 from ... import checks
-from ...checks import Floats
 from ...engine.local import Means, Rows, alias_slots
 from ...errors import ArgumentError, SiteDataError
 from ...files import reason
-from ...fit.arrays import ROWS, from_columns, from_tuple, has_names
+from ...fit.arrays import from_columns, from_tuple, has_names
 from ...fit.columns import Columns, choose_columns
 from ...fit.observe import FeatureScale, observations
 from ...fit.site_readers import Site, open_sites
@@ -48,7 +46,7 @@ ABANDONED = 86400  # seconds after which an unfinished folder is nobody's
 
 @dataclass(frozen=True)
 class SiteData:
-    """A site (fit/site_readers.py) in a file or from a loader; nothing is read before it is asked for."""
+    """A site in a file or from a loader; nothing is read before `opened` is asked for."""
 
     path: Path | None
     loader: str | None
@@ -57,18 +55,6 @@ class SiteData:
     @property
     def name(self) -> str:
         return self.path.name if self.path is not None else str(self.loader)
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return self.opened.columns
-
-    @property
-    def rows(self) -> int | None:
-        return self.opened.rows
-
-    def pieces(self, columns: Sequence[str], rows: int = ROWS) -> Iterator[dict[str, Floats]]:
-        """The columns, at most `rows` rows at a time."""
-        return self.opened.pieces(columns, rows)
 
     @cached_property
     def opened(self) -> Site:
@@ -192,9 +178,9 @@ def _load_steps(place: Path, local: str) -> Rows | Means | None:
 
 
 def _write_steps(site: SiteData, task: Task, scale: FeatureScale, place: Path, local: str) -> None:
-    columns = choose_columns(task, [site])
+    columns = choose_columns(task, [site.opened])
     check_scale(task, columns, scale)
-    pieces, ridge = observations(site, task, columns, scale), ridge_of(task)
+    pieces, ridge = observations(site.opened, task, columns, scale), ridge_of(task)
     arrays: dict[str, tuple[str, list[int]]] = {}  # dtype and shape of what each file holds so far
     shutil.rmtree(place, ignore_errors=True)  # damaged
     with disk.new_folder(place) as part:
