@@ -54,13 +54,13 @@ def csv_text(headings: Iterable[str], rows: Iterable[Sequence[object]]) -> str:
 
 def page(outcomes: Sequence[Outcome]) -> str:
     """The whole page."""
-    sections: Sections = [(name, list(held)) for name, held in groupby(outcomes, lambda o: o.experiment.name)]
+    sections: Sections = [(name, list(group)) for name, group in groupby(outcomes, lambda o: o.experiment.name)]
     scales = list(dict.fromkeys(o.scale for o in outcomes))
     frame = Template(resources.files(__package__).joinpath("report.html").read_text(encoding="utf-8"))
     return frame.substitute(
         lead=_lead(scales),
         summary=_summary(sections, scales),
-        sections="\n".join(_section(held) for _, held in sections),
+        sections="\n".join(_section(group) for _, group in sections),
     )
 
 
@@ -106,7 +106,7 @@ def counts(verdicts: Iterable[Verdict]) -> dict[str, dict[str, int]]:
     found: dict[str, dict[str, int]] = {kind: dict.fromkeys(MARKS, 0) for kind in SOURCES}
     for v in verdicts:
         found[v.claim.kind][verdict_words(v)] += 1
-    return {kind: held for kind, held in found.items() if any(held.values())}
+    return {kind: group for kind, group in found.items() if any(group.values())}
 
 
 def elsewhere(verdict: Verdict) -> str:
@@ -152,11 +152,11 @@ def _lead(scales: Sequence[Scale]) -> str:
 def _summary(sections: Sections, scales: Sequence[Scale]) -> str:
     presets = list(dict.fromkeys(s.preset for s in scales))
     rows = []
-    for name, held in sections:
-        verdicts = {o.scale.preset: o.verdicts for o in held}
-        link = f'<a href="#{escape(name)}">{escape(held[0].experiment.title)}</a>'
+    for name, group in sections:
+        verdicts = {o.scale.preset: o.verdicts for o in group}
+        link = f'<a href="#{escape(name)}">{escape(group[0].experiment.title)}</a>'
         rows.append([link, *(_counts(verdicts.get(preset, ())) for preset in presets)])
-    every = [v for _, held in sections for o in held for v in o.verdicts]
+    every = [v for _, group in sections for o in group for v in o.verdicts]
     return f'<div class="total">{_counts(every)}</div>{_table(["experiment", *presets], rows)}'
 
 
@@ -169,22 +169,22 @@ def _counts(verdicts: Iterable[Verdict]) -> str:
     return "".join(lines) or '<span class="soft">no claims</span>'
 
 
-def _section(held: Sequence[Outcome]) -> str:
-    experiment = held[0].experiment
+def _section(group: Sequence[Outcome]) -> str:
+    experiment = group[0].experiment
     labels = ", ".join(f"<code>{escape(label)}</code>" for label in experiment.labels)
     parts = [f'<section id="{escape(experiment.name)}"><h2>{escape(experiment.title)}</h2>']
     if labels:
         parts.append(f'<p class="soft">In the paper: {labels}</p>')
     if experiment.claims:
-        parts.append(_verdicts(held))
-    parts += map(_at_one_scale, held)
+        parts.append(_verdicts(group))
+    parts += map(_at_one_scale, group)
     return "\n".join([*parts, "</section>"])
 
 
-def _verdicts(held: Sequence[Outcome]) -> str:
+def _verdicts(group: Sequence[Outcome]) -> str:
     out = []
-    for i, claim in enumerate(held[0].experiment.claims):
-        verdicts = [o.verdicts[i] for o in held]
+    for i, claim in enumerate(group[0].experiment.claims):
+        verdicts = [o.verdicts[i] for o in group]
         values = "".join(
             f'<li><span class="{MARKS[verdict_words(v)]}">{verdict_words(v)}</span> '
             f"{escape(v.scale.preset)}: <b>{escape(number(v.value))}</b>"
