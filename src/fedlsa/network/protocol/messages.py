@@ -21,18 +21,16 @@ from .records import Message, Payload, structure
 class Describe(Message):
     """Asks for what the columns are; task : JSON."""
 
-    KIND = "describe"
     task: str
 
 
 @dataclass(frozen=True, eq=False)
 class Description(Message):
-    """Rows, names of coefficients (JSON list), and the summary (fit/summaries.py) where the task standardises.
+    """Rows, names of coefficients (JSON list), and the summary (fit/site_sums.py) where the task standardises.
 
     mean, scatter, largest : (k + 1,), of length 0 where the task does not standardise
     """
 
-    KIND = "description"
     rows: int
     names: str
     mean: Annotated[Floats, "k"]
@@ -56,7 +54,6 @@ class Description(Message):
 class Measure(Message):
     """The coordinates of the run (centre, spread : (k,)); moments : whether A_c, b_c and noise are asked for."""
 
-    KIND = "measure"
     centre: Annotated[Floats, "k"]
     spread: Annotated[Floats, "k"]
     y_centre: float
@@ -74,7 +71,6 @@ class Measurement(Message):
     A : (d, d), b : (d,), noise_map : (d (d + 1) / 2, (d + 1) (d + 2) / 2), as in theory/moments.py
     """
 
-    KIND = "measurement"
     rows: int
     lowest: float
     highest: float
@@ -118,7 +114,6 @@ class Acknowledged(Message):
 class Work(Acknowledged):
     """A round's order: `steps` local steps from theta with step size eta, on observations step, step + 1, ..."""
 
-    KIND = "work"
     round: int
     eta: float
     steps: int
@@ -137,7 +132,6 @@ class Work(Acknowledged):
 class Reply(Message):
     """What a site found: theta_hat - theta as coding.py writes it, and the norm of its xi for the display."""
 
-    KIND = "reply"
     generation: int
     round: int
     norm_of_xi: float
@@ -151,7 +145,6 @@ REASONS = ("stale", "forgot", "data", "other")
 class Refusal(Message):
     """A site's no: "stale" (an old round), "forgot" (site and server remember different pasts), "data", "other"."""
 
-    KIND = "refusal"
     generation: int
     round: int
     reason: str
@@ -166,15 +159,12 @@ class Refusal(Message):
 class Finish(Acknowledged):
     """The run is over: the estimate theta in the run's coordinates, and names (JSON list) of its coefficients."""
 
-    KIND = "finish"
     names: str
 
 
 @dataclass(frozen=True, eq=False)
 class Finished(Message):
     """A site has noted the end."""
-
-    KIND = "finished"
 
 
 KINDS: dict[str, type[Message]] = {

@@ -108,9 +108,12 @@ def structure(record: object) -> Record:
 class Message:
     """Base of all messages: scalars, float64 arrays and at most one payload, as annotated."""
 
-    KIND: ClassVar[str] = ""
+    KIND: ClassVar[str]  # the name of the class, in small letters
 
     experiment: str
+
+    def __init_subclass__(cls) -> None:
+        cls.KIND = cls.__name__.lower()
 
     def record(self) -> Record:
         """The message as a transport carries it."""

@@ -68,23 +68,20 @@ class OrderHandler:
         try:
             message = read(record)
             plain_name("experiment", message.experiment)  # it becomes a file's name
-            return self._answer(message).record()
+            match message:
+                case Describe() | Measure():
+                    return self._once(message).record()
+                case Work():
+                    return self._work(message).record()
+                case Finish():
+                    return self._finish(message).record()
+            raise MessageError(f"a site answers orders; got a {message.KIND}")
         except (FedLSAError, OSError, ValueError) as error:
             reason = "other" if message is None or isinstance(error, MessageError) else "data"
             round_ = message.round if isinstance(message, Work) else 0
             generation = message.generation if isinstance(message, Work | Finish) else 0
             name = message.experiment if message is not None else ""
             return Refusal(name, generation, round_, reason, str(error)[:500]).record()
-
-    def _answer(self, message: Message) -> Message:
-        match message:
-            case Describe() | Measure():
-                return self._once(message)
-            case Work():
-                return self._work(message)
-            case Finish():
-                return self._finish(message)
-        raise MessageError(f"a site answers orders; got a {message.KIND}")
 
     def _once(self, message: Describe | Measure) -> Message:
         """An order that is sent again while the data are being read is answered from memory."""
