@@ -81,7 +81,7 @@ def main(folder: Path = Path("out/panel"), methods: Sequence[str] = METHODS) -> 
         if method == "scafflsa":
             fl.figures.save(fl.figures.coefficients(found), folder / "panel.png", command="python examples/panel.py")
     print("communications until no combination of coefficients is off by a tenth of its standard error")
-    print(f"(in the run's coordinates epsilon = {found.epsilon:.2g})")
+    print(f"(on the standardised scale epsilon = {found.epsilon:.2g})")
     print(fl.results.table(costs))
     print(f"picture: {folder / 'panel.png'}")
 
