@@ -65,7 +65,6 @@ def a_result(
         seeds=np.arange(S),
         theta=rng.standard_normal((S, 4, problem.dim)),
         samples=np.tile(10.0 * rounds, (S, 1)),
-        uploads=np.tile(3 * rounds, (S, 1)),
         diverged_at=np.array(diverged),
         xi=rng.standard_normal((S, problem.n_agents, problem.dim)) if with_xi else None,
         keep_theta=keep_theta,
@@ -166,7 +165,6 @@ def test_arrays_of_the_wrong_shape_are_refused():
             seeds=[0],
             theta=np.zeros((1, 2, 3)),
             samples=np.zeros((1, 2)),
-            uploads=np.zeros((1, 2)),
             diverged_at=[-1],
             arguments={},
         )

@@ -27,7 +27,6 @@ def a_result(algorithm=None, seeds=5, rounds=12, diverged=None, seed=0, problem=
         seeds=np.arange(seeds),
         theta=theta,
         samples=np.tile(10.0 * kept, (seeds, 1)),
-        uploads=np.tile(4 * kept, (seeds, 1)),
         diverged_at=np.full(seeds, -1) if diverged is None else np.array(diverged),
         arguments={"rounds": rounds, "seeds": list(range(seeds)), "record": 200, "keep": ["theta"], "dtype": "float64"},
     )

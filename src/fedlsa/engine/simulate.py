@@ -129,7 +129,6 @@ def _result(job: Job, outcome: JobOutcome, keep: Sequence[str], problem_text: st
         seeds=job.seeds.astype(np.int64) if job.seeds.max() < 2**63 else job.seeds,
         theta=outcome.theta,
         samples=outcome.observed * (job.participants / job.problem.n_agents),
-        uploads=np.tile(job.recorded * job.participants, (len(job.seeds), 1)),
         diverged_at=outcome.diverged_at,
         xi=outcome.xi if "xi" in keep else None,
         keep_theta="theta" in keep,

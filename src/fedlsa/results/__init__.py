@@ -1,7 +1,7 @@
 """What came out: labelled datasets over (seed, round), saved, loaded, run again, combined and summed up.
 
 >>> p = fl.problems.garnet(agents=4, seed=1)
->>> r = fl.simulate(p, fl.FedLSA(0.1, 10), rounds=5, seeds=2)
+>>> r = fl.simulate(p, fl.FedLSA(0.1, 10), rounds=5, seeds=2, engine="reference")
 >>> again = fl.simulate(**fl.results.arguments(r))
 >>> r.identical(again)
 True

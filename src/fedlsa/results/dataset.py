@@ -70,8 +70,7 @@ def assemble(
     seeds: ArrayLike,
     theta: ArrayLike,
     samples: ArrayLike,
-    uploads: ArrayLike,
-    diverged_at: ArrayLike,
+    diverged_at: ArrayLike | None = None,
     xi: ArrayLike | None = None,
     keep_theta: bool = True,
     arguments: Mapping[str, Any],
@@ -79,19 +78,20 @@ def assemble(
 ) -> xr.Dataset:
     """The result of a run, from plain arrays.
 
-    rounds : (R,) recorded rounds; seeds : (S,); theta : (S, R, d); samples, uploads : (S, R)
-    diverged_at : (S,), -1 if none; xi : (S, N, d) or None
+    rounds : (R,) recorded rounds; seeds : (S,); theta : (S, R, d); samples : (S, R)
+    diverged_at : (S,), -1 where a seed has not, None where none has; xi : (S, N, d) or None
     arguments : what simulate was called with: rounds, seeds, theta_0, xi_0, record, keep, dtype, engine
     problem_text : the text of the problem, where the caller has it already: a grid makes it once for all its results
     """
     checks.instance("problem", problem, Problem, "a fedlsa problem")
     checks.instance("sampling", sampling, Sampling, "fl.IID(), fl.Markov() or fl.Replay()")  # type: ignore[arg-type]
     checks.instance("arguments", arguments, Mapping, "a mapping of what simulate was called with")
-    made = checks.text("problem_text", problem_text) or recipe.problem_text(problem)
-    lacks = recipe.missing(made)
+    label = method_label(algorithm)
+    origin = checks.text("problem_text", problem_text) or recipe.problem_text(problem)
+    lacks = recipe.missing(origin)
     rounds, seeds = _integers("rounds", rounds), _integers("seeds", seeds)
-    diverged_at = _integers("diverged_at", diverged_at).astype(np.int64)
     S, R, N, d = len(seeds), len(rounds), problem.n_agents, problem.dim
+    diverged_at = np.full(S, -1) if diverged_at is None else _integers("diverged_at", diverged_at).astype(np.int64)
     theta = _shaped("theta", theta, (S, R, d))
     lost = (diverged_at[:, None] >= 0) & (rounds >= diverged_at[:, None])
     if lost.any():
@@ -104,7 +104,7 @@ def assemble(
     if checks.boolean("keep_theta", keep_theta):
         values["theta"] = (("seed", "round", "dim"), theta)
     values["communications"] = (("seed", "round"), np.tile(rounds, (S, 1)))
-    values["uploads"] = (("seed", "round"), _shaped("uploads", uploads, (S, R)))
+    values["uploads"] = (("seed", "round"), np.tile(rounds * algorithm.taking_part(N), (S, 1)))
     values["samples"] = (("seed", "round"), _shaped("samples", samples, (S, R)).astype(np.float64))
     values["diverged_at"] = (("seed",), _shaped("diverged_at", diverged_at, (S,)))
     if xi is not None:
@@ -113,11 +113,11 @@ def assemble(
         {name: (dims, value, _label(name)) for name, (dims, value) in values.items()},
         coords={"seed": ("seed", seeds, _label("seed")), "round": ("round", rounds, _label("round"))},
         attrs={
-            "method": method_label(algorithm),
+            "method": label,
             "agents": N,
             "dim": d,
             "theta_star": problem.theta_star.tolist(),
-            "problem": made,
+            "problem": origin,
             "algorithm": recipe.text(recipe.algorithm_record(algorithm)),
             "sampling": recipe.text({"name": type(sampling).__name__, **recipe.fields_of(sampling)}),
             "arguments": recipe.text(dict(arguments)),
