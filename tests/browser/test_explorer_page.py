@@ -14,8 +14,7 @@ import xarray as xr
 import fedlsa as fl
 from fedlsa.engine.paths import round_paths
 from fedlsa.explore.answers import SHOWN, Question
-from fedlsa.explore.controls import STEPS
-from fedlsa.explore.page_settings import PageSettings
+from fedlsa.explore.page_settings import LOCAL_STEPS, PageSettings
 from fedlsa.figures.agent_plane import plane_of
 
 GARNET = PageSettings.start("garnet")  # ten different agents, d = 8
@@ -35,7 +34,7 @@ def test_it_opens_with_the_exact_curves_and_says_what_they_mean(desk):
 def test_sliders_move_the_curves_to_the_numbers_of_theory(desk):
     s = desk.settings()
     desk.press("local steps H")
-    s = replace(s, local_steps=STEPS[STEPS.index(s.local_steps) - 1])
+    s = replace(s, local_steps=LOCAL_STEPS[LOCAL_STEPS.index(s.local_steps) - 1])
     desk.answers(s)
     assert desk.settings() == s  # the address follows
     desk.press("agents N", "ArrowRight")
@@ -47,7 +46,7 @@ def test_sliders_move_the_curves_to_the_numbers_of_theory(desk):
 def test_the_newest_setting_wins(desk):
     desk.open(GARNET).answers(GARNET)
     desk.press("local steps H", times=8)
-    desk.answers(replace(GARNET, local_steps=STEPS[STEPS.index(GARNET.local_steps) - 8]))
+    desk.answers(replace(GARNET, local_steps=LOCAL_STEPS[LOCAL_STEPS.index(GARNET.local_steps) - 8]))
 
 
 @pytest.mark.parametrize(("s", "goal"), [(GARNET, 0.3), (PAIR, 1.5)], ids=["ten different agents", "two groups"])
@@ -57,7 +56,7 @@ def test_how_soon_a_slider_is_answered(desk, s, goal, capsys):
     desk.page.wait_for_timeout(1000)
     took = []
     for _ in range(2):
-        s = replace(s, local_steps=STEPS[STEPS.index(s.local_steps) - 1])
+        s = replace(s, local_steps=LOCAL_STEPS[LOCAL_STEPS.index(s.local_steps) - 1])
         desk.press("local steps H")
         end = float(fl.theory.exact(Question.of(s).problem(), s.method("SCAFFLSA"), s.rounds)["mse"][-1])
         done = desk.page.wait_for_function(DRAWN, arg=end, polling="raf")

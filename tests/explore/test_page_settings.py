@@ -7,7 +7,7 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, ArgumentTypeError, FedLSAError
-from fedlsa.explore.page_settings import METHODS, PROBLEMS, RULES, STARTS, PageSettings
+from fedlsa.explore.page_settings import METHODS, PROBLEMS, SETTINGS, STARTS, PageSettings
 
 OTHERS = {
     "problem": "garnet", "agents": 7, "noise": 0.123456789012345, "preset": "authors", "heterogeneous": False,
@@ -26,7 +26,7 @@ WRONG = {
 
 def test_the_tables_of_these_tests_know_every_setting():
     names = {f.name for f in fields(PageSettings)}
-    assert set(OTHERS) == set(RULES) == names
+    assert set(OTHERS) == set(SETTINGS) == names
     assert set(WRONG) == names - {"target", "state", "next_state"}  # any text can be the name of a column
     assert all(OTHERS[name] != getattr(PageSettings(), name) for name in names)
 

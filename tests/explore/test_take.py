@@ -66,16 +66,16 @@ def pixels(path):
 @pytest.mark.parametrize("case", PICTURES)
 def test_the_lines_draw_the_picture_that_is_saved(case, tmp_path):
     s, simulated = PICTURES[case]
-    _, curves, runs = shown(s, simulated)
-    take.write(tmp_path / "saved.png", s, (), curves, runs)
-    exec(take.script(s, (), simulated, any(c.bias > 0 for c in curves.values())), {})
+    q, curves, runs = shown(s, simulated)
+    take.write(tmp_path / "saved.png", q, curves, runs)
+    exec(take.script(q, simulated, any(c.bias > 0 for c in curves.values())), {})
     np.testing.assert_array_equal(pixels("error.png"), pixels("saved.png"))
 
 
 @pytest.mark.parametrize("s", [replace(RING, round=20), replace(UNSTABLE, rounds=50)])
 def test_the_lines_draw_where_the_agents_go(s, tmp_path):
-    take.write_agents(tmp_path / "saved.png", Question.of(s), s)
-    exec(take.agents_script(s), {})
+    take.write_agents(tmp_path / "saved.png", Question.of(s))
+    exec(take.agents_script(Question.of(s)), {})
     np.testing.assert_array_equal(pixels("agents.png"), pixels("saved.png"))
 
 
@@ -86,13 +86,13 @@ def test_lines_name_the_files_as_they_are_called_and_not_where_they_lie(tmp_path
         np.savetxt(name, rng.normal(size=(9, 3)), delimiter=",", header="a,b,y", comments="")
         files.append(str(tmp_path / name))
     s = PageSettings(problem="files", target="y", local_steps=5, rounds=6, agents=1)
-    _, curves, _ = shown(s, files=tuple(files))
-    take.write(tmp_path / "saved.png", s, files, curves, [])
-    lines = take.script(s, files)
+    q, curves, _ = shown(s, files=tuple(files))
+    take.write(tmp_path / "saved.png", q, curves, [])
+    lines = take.script(q)
     assert str(tmp_path) not in lines
     exec(lines, {})
     np.testing.assert_array_equal(pixels("error.png"), pixels("saved.png"))
-    asked = take.command(s, files)
+    asked = take.command(q)
     assert asked == "fedlsa explore 'problem=files&agents=1&target=y&local_steps=5&rounds=6' " + (
         "--file north.csv --file south.csv --save error.png"
     )
@@ -103,9 +103,9 @@ def test_lines_name_the_files_as_they_are_called_and_not_where_they_lie(tmp_path
 @pytest.mark.parametrize("case", ["log samples, simulated", "trajectories, log samples"])
 def test_the_command_draws_the_picture_that_is_saved(case, tmp_path, capsys):
     s, simulated = PICTURES[case]
-    _, curves, runs = shown(s, simulated)
-    take.write(tmp_path / "saved.png", s, (), curves, runs)
-    asked = shlex.split(take.command(s, (), simulated))
+    q, curves, runs = shown(s, simulated)
+    take.write(tmp_path / "saved.png", q, curves, runs)
+    asked = shlex.split(take.command(q, simulated))
     assert asked[:2] == ["fedlsa", "explore"]
     assert main(asked[1:]) == 0
     assert "saved error.png" in capsys.readouterr().out
@@ -114,13 +114,13 @@ def test_the_command_draws_the_picture_that_is_saved(case, tmp_path, capsys):
 
 def test_the_command_draws_where_the_agents_go(tmp_path):
     s = replace(RING, round=2)
-    take.write_agents(tmp_path / "saved.png", Question.of(s), s)
-    assert main(shlex.split(take.command(s, save="agents.png", agents=True))[1:]) == 0
+    take.write_agents(tmp_path / "saved.png", Question.of(s))
+    assert main(shlex.split(take.command(Question.of(s), save="agents.png", agents=True))[1:]) == 0
     np.testing.assert_array_equal(pixels("agents.png"), pixels("saved.png"))
 
 
 def test_settings_of_the_start_need_no_words():
-    assert take.command(PageSettings()) == "fedlsa explore --save error.png"
+    assert take.command(Question.of(PageSettings())) == "fedlsa explore --save error.png"
 
 
 def test_one_command_writes_pictures_and_data_of_every_kind(capsys):
@@ -143,8 +143,8 @@ def rows(path):
 
 
 def test_a_table_holds_the_exact_numbers_and_the_command_that_makes_it(plain, tmp_path):
-    _, curves, runs = plain
-    take.write(tmp_path / "error.csv", RING, (), curves, runs)
+    q, curves, runs = plain
+    take.write(tmp_path / "error.csv", q, curves, runs)
     first, table = rows("error.csv")
     again = shlex.split(first.removeprefix("# "))
     before = Path("error.csv").read_bytes()
@@ -164,14 +164,14 @@ def test_a_table_holds_the_exact_numbers_and_the_command_that_makes_it(plain, tm
 @pytest.mark.parametrize("case", ["log samples, simulated", "trajectories, log samples"])
 def test_tables_of_both_kinds_hold_the_seeds_too(case, tmp_path):
     s, simulated = PICTURES[case]
-    _, curves, runs = shown(s, simulated)
+    q, curves, runs = shown(s, simulated)
     for name in ("error.nc", "error.csv"):
-        take.write(tmp_path / name, s, (), curves, runs)
+        take.write(tmp_path / name, q, curves, runs)
     grid = fl.simulate_grid(
         Question.of(s).problem(), s.methods(), s.rounds, s.seeds, sampling=s.order(), record=s.record()
     )
     with xr.open_dataset("error.nc", engine="h5netcdf") as found:
-        assert found.attrs["command"] == take.command(s, (), simulated, "error.nc")
+        assert found.attrs["command"] == take.command(q, simulated, "error.nc")
         assert "fedlsa" in found.attrs["versions"]
         assert found["method"].values.tolist() == list(METHODS)
         for i, result in enumerate(grid):
@@ -183,31 +183,31 @@ def test_tables_of_both_kinds_hold_the_seeds_too(case, tmp_path):
             for i, name in enumerate(METHODS):
                 np.testing.assert_array_equal(found["mse"][i], curves[name].exact["mse"])
         first, table = rows("error.csv")
-        assert first == f"# {take.command(s, (), simulated, 'error.csv')}\n"
+        assert first == f"# {take.command(q, simulated, 'error.csv')}\n"
         assert [float(row["simulated_mean"]) for row in table] == found["simulated_mean"].values.ravel().tolist()
         assert ("mse" in table[0]) == simulated
 
 
 def test_a_method_without_a_curve_is_left_out_of_picture_and_data(tmp_path):
-    _, curves, runs = shown(RING, simulated=True)
+    q, curves, runs = shown(RING, simulated=True)
     del curves["SCAFFLSA"]  # still being computed, or failed
     for name in ("error.png", "error.nc"):
-        take.write(tmp_path / name, RING, (), curves, runs)
+        take.write(tmp_path / name, q, curves, runs)
     with xr.open_dataset("error.nc", engine="h5netcdf") as found:
         assert found["method"].values.tolist() == ["FedLSA", "Scaffnew"]
         np.testing.assert_array_equal(found["simulated_mean"][1], runs[2]["squared_error"].values.mean(axis=0))
 
 
 def test_downloads_are_the_bytes_of_the_file(plain, tmp_path):
-    _, curves, _ = plain
-    made = take.as_bytes("error.csv", lambda path: take.write(path, RING, (), curves, []))
-    take.write(tmp_path / "error.csv", RING, (), curves, [])
+    q, curves, _ = plain
+    made = take.as_bytes("error.csv", lambda path: take.write(path, q, curves, []))
+    take.write(tmp_path / "error.csv", q, curves, [])
     assert made == (tmp_path / "error.csv").read_bytes()
 
 
 @pytest.mark.parametrize("name", ["error.csv", "error.nc", "error.png"])
 def test_a_write_that_fails_leaves_what_was_there(plain, name, tmp_path, monkeypatch):
-    _, curves, _ = plain
+    q, curves, _ = plain
     (tmp_path / name).write_text("before")
 
     def refuse(*arguments):
@@ -215,7 +215,7 @@ def test_a_write_that_fails_leaves_what_was_there(plain, name, tmp_path, monkeyp
 
     monkeypatch.setattr("os.replace", refuse)
     with pytest.raises(ResultFileError, match=f"{re.escape(name)}: No space left on device"):
-        take.write(tmp_path / name, RING, (), curves, [])
+        take.write(tmp_path / name, q, curves, [])
     assert (tmp_path / name).read_text() == "before"
     assert [p.name for p in tmp_path.iterdir()] == [name]
 

@@ -5,8 +5,7 @@ from fedlsa.explore.answers import Question
 from fedlsa.explore.page_settings import METHODS, PageSettings
 from fedlsa.explore.pool import Answer
 
-S = PageSettings(agents=3, rounds=5, local_steps=5)
-Q = Question.of(S)
+Q = Question.of(PageSettings(agents=3, rounds=5, local_steps=5))
 
 
 class Page:
@@ -34,39 +33,43 @@ class Pool:
             yield Answer(i, "done", function(*arguments))
 
 
+def opened(pool):
+    return updates.OpenPage(pool, "me", "wide")
+
+
 def test_curves_come_together_before_what_waits_for_calm_and_limits_last(monkeypatch):
     monkeypatch.setattr(updates, "CALM", 0)
     monkeypatch.setattr(updates, "TOGETHER", 3600)  # however slow this machine is now
     page, settled = Page(), []
     pool = Pool(page)
-    updates.question(pool, "me", Q, S, "wide", page.wanted, page.put.append, settled.append)
-    assert list(page.put[0].shown) == list(updates.ORDER)
+    updates.question(opened(pool), Q, page.wanted, page.put.append, settled.append)
+    assert list(page.put[0].by_method) == list(updates.ORDER)
     assert not page.put[0].limits
     assert set(page.put[-1].limits) == set(METHODS)
-    assert [set(known.shown) for known in settled] == [set(METHODS)]
+    assert [set(known.by_method) for known in settled] == [set(METHODS)]
     assert pool.dropped == ["limits"]  # those of an older question
 
 
 def test_limits_of_a_question_that_is_no_longer_the_pages_are_not_shown(monkeypatch):
     monkeypatch.setattr(updates, "CALM", 0)
     page = Page(after=len(METHODS) + 1)  # a newer one comes while limits are looked for
-    updates.question(Pool(page), "me", Q, S, "wide", page.wanted, page.put.append, lambda known: None)
+    updates.question(opened(Pool(page)), Q, page.wanted, page.put.append, lambda known: None)
     assert all(not known.limits for known in page.put)
 
 
 def test_agents_that_come_too_late_are_not_shown(monkeypatch):
     monkeypatch.setattr(updates, "CALM", 0)
     page = Page(after=1)
-    updates.agents(Pool(page), "me", Q, 1, "wide", page.wanted, page.put.append)
+    updates.agents(opened(Pool(page)), Q, page.wanted, page.put.append)
     assert page.put == []
 
 
 def test_plans_of_another_problem_do_not_come_back(monkeypatch):
     monkeypatch.setattr(answers, "plan", lambda q, epsilon, name: f"no plan for {name}")
     page = Page()
-    updates.plans(Pool(page), "me", Q, S, page.wanted, page.put.append)
-    assert set(page.put[-1].refused) == set(METHODS)
+    updates.plans(opened(Pool(page)), Q, page.wanted, page.put.append)
+    assert set(page.put[-1].failed) == set(METHODS)
     assert page.put[-1].busy == ""
     late = Page(after=2)
-    updates.plans(Pool(late), "me", Q, S, late.wanted, late.put.append)
-    assert len(late.put[-1].refused) == 1
+    updates.plans(opened(Pool(late)), Q, late.wanted, late.put.append)
+    assert len(late.put[-1].failed) == 1

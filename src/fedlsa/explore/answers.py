@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from ..figures.prediction import level
 from ..problems import Problem
 from ..theory.planner import Plan
 from .page_problem import Stamps, call, stamps
-from .page_settings import METHODS, PageSettings
+from .page_settings import METHODS, SETTINGS, PageSettings
 from .plane import agents_figure
 
 Progress = Callable[[float, float], None]
@@ -37,21 +37,23 @@ class Question:
     """Settings and the files they speak of; what is only about the look of the page is left at its default.
 
     changed : when the files were written, so that files with other contents are another question
+    page : all settings of the page, with its look; questions that differ in nothing else are equal
     """
 
     settings: PageSettings
     files: tuple[str, ...] = ()
     changed: Stamps = ()
+    page: PageSettings = field(default=PageSettings(), compare=False)
 
     @classmethod
     def of(cls, s: PageSettings, files: tuple[str, ...] = ()) -> Question:
         named = files if s.problem == "files" else ()
-        return cls(s, named, stamps(named)).without("x", "epsilon", "round")
+        return cls(s, named, stamps(named), s).without("x", "epsilon", "round")
 
     def without(self, *names: str) -> Question:
         """The same with some settings at their defaults: what an answer does not depend on is asked once."""
-        start = PageSettings()
-        return replace(self, settings=replace(self.settings, **{name: getattr(start, name) for name in names}))
+        defaults = {name: SETTINGS[name].default for name in names}
+        return replace(self, settings=replace(self.settings, **defaults))
 
     def problem(self) -> Problem:
         return call(self.settings, self.files).problem()

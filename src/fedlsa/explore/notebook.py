@@ -21,19 +21,18 @@ with app.setup:
 @app.cell
 def _():
     # one pool of processes for all pages; this page's name for it, and what it knows so far
-    _request = mo.app_meta().request
-    pool, session, width = panels.pool(), panels.session(_request), panels.width(_request)
+    page = updates.OpenPage.of(mo.app_meta().request)
     start, complaints = PageSettings.from_query(mo.query_params().to_dict())
     get_start, set_start = mo.state(start)
     get_curves, set_curves = mo.state(updates.Curves())
     get_settled, set_settled = mo.state(updates.Curves())
-    get_scene, set_scene = mo.state(updates.Scene())
+    get_scene, set_scene = mo.state("")
     get_runs, set_runs = mo.state(updates.Runs())
     get_plans, set_plans = mo.state(updates.Plans())
-    now = {"settings": start, "question": None, "plans": updates.Plans()}  # the newest, for what must not run again
+    now = {"question": None, "plans": updates.Plans()}  # the newest, for what must not run again
     return (
-        complaints, pool, get_curves, get_plans, get_runs, get_scene, get_settled, get_start, now, session, set_curves,
-        set_plans, set_runs, set_scene, set_settled, set_start, width,
+        complaints, get_curves, get_plans, get_runs, get_scene, get_settled, get_start, now, page, set_curves,
+        set_plans, set_runs, set_scene, set_settled, set_start,
     )  # fmt: skip
 
 
@@ -56,9 +55,9 @@ def _():
 
 
 @app.cell
-def _(get_start, session, upload):
-    given = sites(session, upload.value)
-    target = panels.target_choice(given, get_start().target)
+def _(get_start, page, upload):
+    given = sites(page.session, upload.value)
+    target = controls.target_choice(get_start(), given.columns)
     return given, target
 
 
@@ -83,35 +82,34 @@ def _(get_start):
 
 @app.cell
 def _(complaints, get_start, given, kind, method, now, opens, target, target_accuracy, view, worlds):
-    # everything below follows from these two: the settings, and the question that they pose
+    # everything below follows from the question that the settings pose
     _shown = [group.value for group in (worlds, method, view, opens, target_accuracy)]
-    s, _trouble = panels.checked(lambda: controls.settings(kind.value, target.value, *_shown), get_start())
-    q = Question.of(s, given.files)
-    now["settings"], now["question"] = s, q
-    unusable = given.trouble if s.problem == "files" else ""
-    panels.write_address(mo.query_params(), s)
+    _settings, _trouble = controls.settings(kind.value, target.value, _shown, get_start())
+    q = now["question"] = Question.of(_settings, given.files)
+    unusable = given.trouble if _settings.problem == "files" else ""
+    panels.write_address(mo.query_params(), _settings)
     panels.notes(*complaints, _trouble, unusable)
-    return q, s, unusable
+    return q, unusable
 
 
 @app.cell
-def _(pool, session, q, s, set_curves, set_scene, set_settled, unusable, width):
+def _(page, q, set_curves, set_scene, set_settled, unusable):
     def wanted() -> bool:
         return not mo.current_thread().should_exit
 
     if unusable:  # said above; there is nothing to ask
-        set_curves(updates.Curves(q, s, failed=dict.fromkeys(METHODS, "the files cannot be used")))
+        set_curves(updates.Curves(q, failed=dict.fromkeys(METHODS, "the files cannot be used")))
         set_settled(updates.Curves())
-        set_scene(updates.Scene())
+        set_scene("")
     else:
-        mo.Thread(target=updates.question, args=(pool, session, q, s, width, wanted, set_curves, set_settled)).start()
-        mo.Thread(target=updates.agents, args=(pool, session, q, s.round, width, wanted, set_scene)).start()
+        mo.Thread(target=updates.question, args=(page, q, wanted, set_curves, set_settled)).start()
+        mo.Thread(target=updates.agents, args=(page, q, wanted, set_scene)).start()
     return
 
 
 @app.cell
-def _(get_curves, get_runs):
-    panels.error_panel(get_curves(), get_runs())
+def _(get_curves, get_runs, page):
+    panels.error_panel(get_curves(), get_runs(), page.width)
     return
 
 
@@ -119,16 +117,16 @@ def _(get_curves, get_runs):
 def _(get_start):
     view = controls.group(get_start(), controls.OF_VIEW)
     simulate, stop = mo.ui.run_button(label="Simulate"), mo.ui.run_button(label="Stop", kind="danger")
-    panels.view_panel(view, simulate, stop)
+    panels.box("line", *(view[name] for name in controls.OF_VIEW), simulate, stop)
     return simulate, stop, view
 
 
 @app.cell
-def _(pool, get_runs, session, q, set_runs, simulate, stop):
+def _(get_runs, page, q, set_runs, simulate, stop):
     if simulate.value or stop.value or get_runs().question != q:
-        pool.drop(session, "runs")  # pressed again, stopped, or about something else now
+        page.drop("runs")  # pressed again, stopped, or about something else now
     if simulate.value and not stop.value:
-        mo.Thread(target=updates.runs, args=(pool, session, q, set_runs)).start()
+        mo.Thread(target=updates.runs, args=(page, q, set_runs)).start()
     return
 
 
@@ -141,7 +139,7 @@ def _(get_runs, get_settled):
 @app.cell
 def _(get_start):
     opens = controls.group(get_start(), ("round",))
-    panels.where_panel(opens)
+    mo.vstack([mo.md(panels.WHERE), panels.box("line", opens["round"])])
     return (opens,)
 
 
@@ -155,20 +153,20 @@ def _(get_scene):
 def _(get_start):
     target_accuracy = controls.group(get_start(), ("epsilon",))
     find = mo.ui.run_button(label="Find plans")
-    panels.ask_panel(target_accuracy, find)
+    mo.vstack([mo.md(panels.PLAN), panels.box("line", target_accuracy["epsilon"], find)])
     return find, target_accuracy
 
 
 @app.cell
-def _(pool, find, get_plans, now, session, q, s, set_plans):
+def _(find, get_plans, now, page, q, set_plans):
     def same_problem() -> bool:
         return updates.plan_question(now["question"]) == updates.plan_question(q)
 
     if get_plans().question not in (None, updates.plan_question(q)):  # of another problem
-        pool.drop(session, "plans")
+        page.drop("plans")
         set_plans(updates.Plans())
     if find.value:
-        mo.Thread(target=updates.plans, args=(pool, session, q, s, same_problem, set_plans)).start()
+        mo.Thread(target=updates.plans, args=(page, q, same_problem, set_plans)).start()
     return
 
 
@@ -187,8 +185,8 @@ def _(get_plans, now, use):
 
 
 @app.cell
-def _(get_runs, get_settled, given):
-    panels.take_panel(given.files, get_settled(), get_runs())
+def _(get_runs, get_settled):
+    panels.take_panel(get_settled(), get_runs())
     return
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import atexit
 import html
 import re
-import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import marimo as mo
@@ -16,12 +15,11 @@ import marimo as mo
 from ..algorithms import Scaffnew
 from ..figures.theory_figures import trade_off_chart
 from ..theory.planner import Plan
-from . import answers, take, words
+from . import take, words
 from .error_figure import error_figure
 from .page_settings import METHODS, PROBLEMS, PageSettings
 from .plotly_figures import plotly_chart, unchecked
-from .pool import SESSION, Pool
-from .updates import Curves, Plans, Runs, Scene
+from .updates import Curves, Plans, Runs
 from .uploads import Sites
 
 BARE = {"displayModeBar": False, "responsive": True}  # pictures without Plotly's own buttons
@@ -45,26 +43,10 @@ EXPLAINED = {
 WHERE = """## Where the agents go
 The plane through θ⋆ in which the agents' own solutions differ most. Step through the rounds or let them play: each
 agent walks from the average (the dot) towards its own solution (its circle); then all are averaged."""
-
-
-@cache
-def pool() -> Pool:
-    """The one pool of this process."""
-    processes = Pool(warm=answers.warm)
-    atexit.register(processes.close)
-    return processes
-
-
-def session(request: Any) -> str:
-    """A name for one open page: the one under which the server hears that it is closed."""
-    known = {} if request is None else dict(request.query_params)
-    return str(known.get(SESSION, [uuid.uuid4().hex])[0])
-
-
-def width(request: Any) -> str:
-    """Panels below each other for those who come with a phone."""
-    agent = "" if request is None else str(dict(request.headers).get("user-agent", ""))
-    return "narrow" if "Mobi" in agent else "wide"
+PLAN = """## The plan
+Say how accurate the answer must be; exact errors then decide step size, local steps and rounds."""
+TAKE = """## Take it with you
+The address of this page holds every setting: copy it, and it opens with what you see."""
 
 
 def write_address(query: Any, s: PageSettings) -> None:
@@ -95,14 +77,6 @@ def _files(sites: Sites) -> list[Any]:
     return [mo.md(f"{many}: {plain(names)}" if names else "No files yet: drop some above.")]
 
 
-def target_choice(sites: Sites, wanted: str) -> Any:
-    """The column to be explained, among those of the files."""
-    if not sites.columns:
-        return mo.ui.text(wanted, label="column to be explained", full_width=True)
-    value = wanted if wanted in sites.columns else sites.columns[-1]
-    return mo.ui.dropdown(list(sites.columns), value=value, label="column to be explained", full_width=True)
-
-
 def method_panel(method: Any) -> Any:
     """The sliders of the methods; what is rarely touched lies behind a fold."""
     main = box("row", *(method[name] for name in ("step_size", "local_steps", "rounds")))
@@ -110,28 +84,20 @@ def method_panel(method: Any) -> Any:
     return mo.vstack([main, mo.accordion({"Trajectories, and Scaffnew's own rate": rest})])
 
 
-def error_panel(known: Curves, runs: Runs) -> Any:
+def error_panel(known: Curves, runs: Runs, width: str) -> Any:
     """The stable step sizes, small under the sliders, the picture of the error, and what it says, in words."""
-    figure = mo.ui.plotly(error_figure(known.settings, known.shown, runs.of(known.question), known.width), config=BARE)
-    lines = words.verdict(known.settings, known.shown, known.limits)
-    if runs.of(known.question):
-        lines.append(f"Dotted: the mean of {known.settings.seeds} simulated seeds; tinted: four fifths of them.")
-    lines += [f"**{n}**: {plain(why)}" for n, why in _once(known.failed).items()]
+    s, seeds = known.settings, runs.of(known.question)
+    figure = mo.ui.plotly(error_figure(s, known.by_method, seeds, width), config=BARE)
+    lines = words.verdict(s, known.by_method, known.limits)
+    if seeds:
+        lines.append(f"Dotted: the mean of {s.seeds} simulated seeds; tinted: four fifths of them.")
+    failed = known.failed
+    if len(failed) == len(METHODS) and len(set(failed.values())) == 1:  # a reason that all share is said once
+        failed = {"No curves": next(iter(failed.values()))}
+    lines += [f"**{n}**: {plain(why)}" for n, why in failed.items()]
     lines += [f"**{n}**: computing …" for n in known.waiting] if known.question is not None else []
     said = mo.md("\n".join(f"- {line}" for line in lines)) if lines else mo.md("Computing …")
     return mo.vstack([box("quiet", words.limits_line(known.limits)), figure, said])
-
-
-def _once(failed: Mapping[str, str]) -> dict[str, str]:
-    """Why methods have no curve; a reason that all share is said once."""
-    if len(failed) == len(METHODS) and len(set(failed.values())) == 1:
-        return {"No curves": next(iter(failed.values()))}
-    return dict(failed)
-
-
-def view_panel(view: Any, simulate: Any, stop: Any) -> Any:
-    """The axis, and the simulation on top."""
-    return box("line", view["x"], view["scale"], view["seeds"], simulate, stop)
 
 
 def runs_line(runs: Runs, known: Curves) -> Any:
@@ -142,25 +108,12 @@ def runs_line(runs: Runs, known: Curves) -> Any:
     return box("quiet", mo.Html(f"simulating {bar} {runs.done:.0%}"))
 
 
-def where_panel(opens: Any) -> Any:
-    """What the next picture shows, and with which round it opens."""
-    return mo.vstack([mo.md(WHERE), box("line", opens["round"])])
-
-
-def agents_panel(scene: Scene) -> Any:
-    """Where the agents go."""
-    if scene.figure is None:
-        return mo.md(plain(scene.trouble) or "…")
-    figure = unchecked(scene.figure["data"], scene.figure["layout"], scene.figure["frames"])
-    return box("picture", mo.ui.plotly(figure, config={**BARE, "responsive": False}))
-
-
-def checked(make: Callable[[], PageSettings], otherwise: PageSettings) -> tuple[PageSettings, str]:
-    """PageSettings, or the last good ones and why these cannot be."""
-    try:
-        return make(), ""
-    except ValueError as error:
-        return otherwise, str(error)
+def agents_panel(figure: dict[str, Any] | str) -> Any:
+    """Where the agents go, or why that cannot be seen."""
+    if isinstance(figure, str):
+        return mo.md(plain(figure) or "…")
+    drawn = unchecked(figure["data"], figure["layout"], figure["frames"])
+    return box("picture", mo.ui.plotly(drawn, config={**BARE, "responsive": False}))
 
 
 def notes(*lines: str) -> Any:
@@ -169,23 +122,15 @@ def notes(*lines: str) -> Any:
     return mo.callout(mo.md("\n\n".join(map(plain, kept))), kind="warn") if kept else None
 
 
-def ask_panel(accuracy: Any, find: Any) -> Any:
-    """The accuracy that is asked for."""
-    heading = mo.md(
-        "## The plan\nSay how accurate the answer must be; exact errors then decide step size, local steps and rounds."
-    )
-    return mo.vstack([heading, box("line", accuracy["epsilon"], find)])
-
-
 def plan_panel(known: Plans, use: Any) -> Any:
     """The plans, a button for each that takes it over, and the trade-off."""
     parts: list[Any] = []
-    if known.found or known.refused:
+    if known.by_method or known.failed:
         what = f"{PROBLEMS[known.settings.problem]}, independent observations:"
         parts += [box("quiet", what), mo.md(_table(known))]
-        parts += [box("line", *(use[name] for name in known.found))] if known.found else []
-    if known.points or known.found:
-        chart = trade_off_chart([*known.points, *known.found.values()])
+        parts += [box("line", *(use[name] for name in known.by_method))] if known.by_method else []
+    if known.points or known.by_method:
+        chart = trade_off_chart([*known.points, *known.by_method.values()])
         low, high = chart.span
         chart = replace(chart, x_limits=(low / 1.25, high * 1.25))
         parts.append(mo.ui.plotly(plotly_chart(chart, height=320), config=BARE))
@@ -198,76 +143,66 @@ def _table(known: Plans) -> str:
     ]
     rows += ["|---|---|---|---|---|---|"]
     for name in METHODS:
-        if name in known.found:
-            p = known.found[name]
-            a: Any = p.algorithm
+        if name in known.by_method:
+            p = known.by_method[name]
+            a = p.algorithm
             steps = f"1/p = {1 / a.probability:.0f}" if isinstance(a, Scaffnew) else str(a.local_steps)
             rows.append(f"| **{name}** | {a.step_size:.3g} | {steps} | {p.rounds} | {p.samples:,.0f} | {p.bytes:,} |")
-        elif name in known.refused:
-            rows.append(f"| **{name}** | {plain(known.refused[name])} | | | | |")
+        elif name in known.failed:
+            rows.append(f"| **{name}** | {plain(known.failed[name])} | | | | |")
     return "\n".join(rows)
 
 
 def use_buttons(now: Mapping[str, Any], put: Callable[[PageSettings], None]) -> Any:
-    """A button per method, which carries its plan into the sliders; now : the page's settings and plans at a click."""
+    """A button per method, which carries its plan into the sliders; now : the page's question and plans at a click."""
 
     def button(name: str) -> Any:
         def adopt(_: int) -> None:
-            if name in now["plans"].found:  # else they went while the click was on its way
-                put(adopted(now["settings"], now["plans"].found[name]))
+            if name in now["plans"].by_method:  # else they went while the click was on its way
+                put(_with_plan(now["question"].page, now["plans"].by_method[name]))
 
         return mo.ui.button(value=0, on_click=lambda n: n + 1, on_change=adopt, label=f"Use {name}'s plan")
 
     return mo.ui.dictionary({name: button(name) for name in METHODS})
 
 
-def adopted(s: PageSettings, p: Plan) -> PageSettings:
+def _with_plan(s: PageSettings, p: Plan) -> PageSettings:
     """The settings with those of a plan, which is made for independent observations."""
-    s = replace(s, sampling="iid")
     a: Any = p.algorithm
-    eta: float = a.step_size
-    if isinstance(a, Scaffnew):
-        steps = max(1, round(1 / a.probability))
-        return replace(s, step_size=eta, local_steps=steps, probability=a.probability, rounds=p.rounds)
-    return replace(s, step_size=eta, local_steps=a.local_steps, probability=None, rounds=p.rounds)
+    probability = a.probability if isinstance(a, Scaffnew) else None
+    steps = a.local_steps if probability is None else max(1, round(1 / probability))
+    own = {"step_size": a.step_size, "local_steps": steps, "probability": probability, "rounds": p.rounds}
+    return replace(s, sampling="iid", **own)
 
 
-def take_panel(files: tuple[str, ...], known: Curves, runs: Runs) -> Any:
+def take_panel(known: Curves, runs: Runs) -> Any:
     """The lines, the command, the pictures and the data; files are made when they are asked for."""
-    heading = mo.md(
-        "## Take it with you\nThe address of this page holds every setting: copy it, and it opens with what you see."
+    q, curves, seeds = known.question, known.by_method, runs.of(known.question)
+    if q is None or not curves:
+        return mo.md(TAKE)
+
+    def tab(name: str, kinds: Sequence[str], script: str, command: str, write: Callable[[Path], None]) -> Any:
+        files = [
+            mo.download(partial(take.as_bytes, name + kind, write), filename=name + kind, label=name + kind)
+            for kind in kinds
+        ]
+        return mo.vstack([mo.md(f"```python\n{script}\n```"), mo.md(f"```bash\n{command}\n```"), box("line", *files)])
+
+    error = tab(
+        "error",
+        (*take.PICTURES, *take.DATA),
+        take.script(q, bool(seeds), any(curve.bias > 0 for curve in curves.values())),
+        take.command(q, bool(seeds)),
+        lambda path: take.write(path, q, curves, seeds),
     )
-    if known.question is None or not known.shown:
-        return heading
-    s, seeds = known.settings, runs.of(known.question)
-    predicted = any(curve.bias > 0 for curve in known.shown.values())
-    lines = take.script(s, files, bool(seeds), predicted)
-
-    def error(name: str) -> Callable[[], bytes]:
-        return lambda: take.as_bytes(name, lambda path: take.write(path, s, files, known.shown, seeds))
-
-    def agents(name: str) -> Callable[[], bytes]:
-        q = known.question
-        assert q is not None
-        return lambda: take.as_bytes(name, lambda path: take.write_agents(path, q, s))
-
-    error_files = [_file(error, f"error{kind}") for kind in (*take.PICTURES, *take.DATA)]
-    agents_files = [_file(agents, f"agents{kind}") for kind in take.PICTURES]
-    tabs = {
-        "The error": mo.vstack([code(lines), code(take.command(s, files, bool(seeds))), box("line", *error_files)]),
-        "The agents": mo.vstack(
-            [
-                code(take.agents_script(s, files)),
-                code(take.command(s, files, save="agents.png", agents=True)),
-                box("line", *agents_files),
-            ]
-        ),
-    }
-    return mo.vstack([heading, mo.ui.tabs(tabs)])
-
-
-def _file(contents: Callable[[str], Callable[[], bytes]], name: str) -> Any:
-    return mo.download(contents(name), filename=name, label=name)
+    agents = tab(
+        "agents",
+        take.PICTURES,
+        take.agents_script(q),
+        take.command(q, save="agents.png", agents=True),
+        lambda path: take.write_agents(path, q),
+    )
+    return mo.vstack([mo.md(TAKE), mo.ui.tabs({"The error": error, "The agents": agents})])
 
 
 def box(kind: str, *parts: Any) -> Any:
@@ -278,9 +213,3 @@ def box(kind: str, *parts: Any) -> Any:
 def plain(text: str) -> str:
     """Text from files, links and errors as Markdown that shows it letter by letter."""
     return re.sub(r"([\\`*_\[\]$|#~])", r"\\\1", html.escape(text, quote=False))
-
-
-def code(text: str) -> Any:
-    """Lines to copy: Python, or a command."""
-    kind = "python" if text.startswith("import") else "bash"
-    return mo.md(f"```{kind}\n{text}\n```")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -13,8 +13,6 @@ from ..errors import ArgumentError
 from ..fit import Regression, Value, site_problem
 from ..problems import FAMILIES, Problem, make
 from .page_settings import OF_PROBLEM, PageSettings
-
-PREFIXES = ("state", "next_state")
 
 Stamps = tuple[tuple[int, int], ...]
 
@@ -54,9 +52,8 @@ def call(s: PageSettings, files: tuple[str, ...] = ()) -> Call:
         asked = {name: getattr(s, name) for name in OF_PROBLEM[s.problem]}
         if "low" in known:
             asked["low"], asked["high"] = _around(known["low"].default, known["high"].default, asked.pop("spread"))
-        return _call(
-            f"problems.{s.problem}", {k: asked[k] for k in known if k in asked and asked[k] != known[k].default}
-        )
+        changed = tuple((k, asked[k]) for k in known if k in asked and asked[k] != known[k].default)
+        return Call(f"problems.{s.problem}", changed)
     if not files:
         raise ArgumentError("files must hold one file per site, CSV or Parquet; got none yet")
     if s.task == "regression":
@@ -65,11 +62,7 @@ def call(s: PageSettings, files: tuple[str, ...] = ()) -> Call:
         task: Regression | Value = Regression(target=s.target)
     else:
         task = Value(s.discount, state=s.state, next_state=s.next_state)
-    return _call("site_problem", {"sites": files, "task": task, "weight": s.weight})
-
-
-def _call(function: str, arguments: Mapping[str, Any]) -> Call:
-    return Call(function, tuple(arguments.items()))
+    return Call("site_problem", (("sites", files), ("task", task), ("weight", s.weight)))
 
 
 def _around(low: float, high: float, spread: float) -> tuple[float, float]:
@@ -82,7 +75,7 @@ def _shown(value: Any) -> str:
     if isinstance(value, Regression):
         return f"fl.Regression(target={value.target!r})"
     if isinstance(value, Value):
-        columns = "".join(f", {k}={getattr(value, k)!r}" for k in PREFIXES if getattr(value, k) != k)
+        columns = "".join(f", {k}={getattr(value, k)!r}" for k in ("state", "next_state") if getattr(value, k) != k)
         return f"fl.Value(discount={value.discount!r}{columns})"
     if isinstance(value, tuple):
         return repr([Path(v).name for v in value])

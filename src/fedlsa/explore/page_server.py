@@ -44,7 +44,7 @@ def serve(
         import uvicorn
     except ImportError:
         raise MissingExtraError("the explorer needs marimo and plotly: pip install 'fedlsa[explore]'") from None
-    from . import page_panels, uploads
+    from . import updates, uploads
 
     uploads.name_files(files)
     listening = _listen(host, port)
@@ -52,7 +52,7 @@ def serve(
     query = settings.address()
     link = address + (f"?{query}" if query else "")
     builder = marimo.create_asgi_app(quiet=True).with_app(path="", root=str(NOTEBOOK))
-    pool = page_panels.pool()  # its processes start while the page loads
+    pool = updates.common_pool()  # its processes start while the page loads
     server = uvicorn.Server(
         uvicorn.Config(
             Guard(builder.build(), host, pool), log_level="warning", ws_max_size=2**27, timeout_graceful_shutdown=1

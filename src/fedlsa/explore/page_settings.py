@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -19,7 +19,6 @@ from ..sampling import IID, Markov, Sampling
 PROBLEMS = {family.name: family.title for family in FAMILIES.values()} | {"files": "Your files"}
 METHODS = tuple(kind.__name__ for kind in supporting("plan").values())
 AXES = {"communications": "communications", "samples": "observations per agent", "bytes": "bytes sent, all agents"}
-TASKS = {"regression": "a linear model", "value": "a value function"}
 STARTS: dict[str, dict[str, Any]] = {  # settings at which each problem shows drift
     "ring": {},
     "garnet": {"agents": 10, "step_size": 0.03, "local_steps": 3000},
@@ -34,12 +33,44 @@ OF_PROBLEM = {  # the settings of each problem that the page shows; `spread` is 
     "cartpoles": ("agents", "spread", "discount"),
     "files": ("task", "state", "next_state", "discount", "weight"),
 }
-MOST = {"agents": 200, "noise": 10, "perturbation": 10, "features": 16, "seed": 2**31 - 1, "spread": 1}  # on the page
+MAX_SEED = 2**31 - 1  # on the page
+PRESETS = {"authors": "of the authors' code", "paper": "of the paper's text"}
+LOCAL_STEPS = (1, 2, 3, 5, 7, 10, 20, 30, 50, 70, 100, 200, 300, 500, 700, 1000, 2000, 3000, 5000, 7000, 10000)
 POINTS = 120  # recorded rounds on a logarithmic axis
 
 Rule = Callable[[str, Any], Any]
-_unit = partial(checks.real, above=0, at_most=1)
+_positive = partial(checks.real, above=0)
 _text: Rule = lambda name, value: str(value)  # noqa: E731
+
+
+def _setting(default: Any, label: str, offers: Any = (), rule: Rule | None = None, element: str = "") -> Any:
+    """All that is to be said about one setting; checks, the address and the controls follow from it.
+
+    offers : places of a slider, or words by value; rule : of any value; element : the control's name in marimo.ui
+    """
+    if isinstance(offers, Mapping):
+        rule, element = rule or partial(checks.choice, options=offers), element or "radio"
+    element = element or ("slider" if offers else "text")
+    about = {"label": label, "offers": offers, "rule": rule or _text, "element": element}
+    return field(default=default, metadata=about)
+
+
+def _family_rule(name: str, at_most: float | None = None) -> Rule:
+    """The rule of the families of problems for one of their parameters; at_most : on the page."""
+    parameter = next(family.parameters[name] for family in FAMILIES.values() if name in family.parameters)
+    return (parameter if at_most is None else replace(parameter, at_most=at_most)).check
+
+
+def _count(at_most: int) -> Rule:
+    return partial(checks.integer, at_least=1, at_most=at_most)
+
+
+def _probability(name: str, value: Any) -> float | None:
+    return None if value is None else _positive(name, value, at_most=1)
+
+
+def _logarithmic(low: float, high: float, places: int) -> list[float]:
+    return [float(f"{value:.2g}") for value in np.geomspace(low, high, places)]
 
 
 @dataclass(frozen=True)
@@ -52,36 +83,47 @@ class PageSettings:
     round : the round whose inside is shown first, and saved
     """
 
-    problem: str = "ring"
-    agents: int = 5
-    noise: float = 0.2
-    preset: str = "paper"
-    heterogeneous: bool = True
-    perturbation: float = 0.02
-    discount: float = 0.95
-    features: int = 8
-    seed: int = 42
-    spread: float = 1.0
-    task: str = "regression"
-    target: str = ""
-    state: str = "state"
-    next_state: str = "next_state"
-    weight: str = "sites"
-    step_size: float = 0.05
-    local_steps: int = 100
-    probability: float | None = None
-    rounds: int = 50
-    sampling: str = "iid"
-    thin: int = 1
-    seeds: int = 20
-    x: str = "communications"
-    scale: str = "linear"
-    epsilon: float = 0.1
-    round: int = 3
+    problem: str = _setting("ring", "problem", PROBLEMS, element="dropdown")
+    agents: int = _setting(
+        5, "agents N", (1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50, 70, 100), _family_rule("agents", 200)
+    )
+    noise: float = _setting(0.2, "noise", (0.0, 0.05, 0.1, 0.2, 0.5, 1.0), _family_rule("noise", 10))
+    preset: str = _setting("paper", "instance", PRESETS, _family_rule("preset"), "dropdown")
+    heterogeneous: bool = _setting(True, "two different worlds", (), _family_rule("heterogeneous"), "switch")
+    perturbation: float = _setting(
+        0.02,
+        "perturbation within a world",
+        (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0),
+        _family_rule("perturbation", 10),
+    )
+    discount: float = _setting(
+        0.95, "discount \u03b3", (0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99), _family_rule("discount")
+    )
+    features: int = _setting(8, "features d", range(2, 17), _family_rule("features", 16))
+    seed: int = _setting(42, "seed of the worlds", (0, MAX_SEED), _family_rule("seed", MAX_SEED), "number")
+    spread: float = _setting(1.0, "how much they differ", [k / 10 for k in range(11)], _family_rule("spread", 1))
+    task: str = _setting("regression", "estimate", {"regression": "a linear model", "value": "a value function"})
+    target: str = _setting("", "column to be explained")
+    state: str = _setting("state", "state columns begin with")
+    next_state: str = _setting("next_state", "next-state columns begin with")
+    weight: str = _setting("sites", "sites count", {"sites": "all alike", "samples": "by their rows"})
+    step_size: float = _setting(0.05, "step size η", _logarithmic(1e-3, 3, 61), partial(_positive, at_most=100))
+    local_steps: int = _setting(100, "local steps H", LOCAL_STEPS, _count(1_000_000))
+    probability: float | None = _setting(
+        None, "its communication probability p", _logarithmic(1e-4, 1, 41), _probability
+    )
+    rounds: int = _setting(50, "rounds T", (5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000), _count(100_000))
+    sampling: str = _setting("iid", "observations", {"iid": "independent", "markov": "along a trajectory"})
+    thin: int = _setting(1, "use every q-th observation, q", (1, 2, 3, 5, 10, 20, 50, 100), _count(1000))
+    seeds: int = _setting(20, "seeds", (1, 5, 10, 20, 50, 100, 200), _count(1000))
+    x: str = _setting("communications", "horizontal axis", AXES, element="dropdown")
+    scale: str = _setting("linear", "its scale", {"linear": "linear", "log": "logarithmic"}, element="dropdown")
+    epsilon: float = _setting(0.1, "accuracy ε (root mean squared error)", _logarithmic(0.01, 1, 21), _positive)
+    round: int = _setting(3, "opens with round, here and where it is saved", range(1, 21), _count(20))
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            object.__setattr__(self, field.name, RULES[field.name](field.name, getattr(self, field.name)))
+        for name, setting in SETTINGS.items():
+            object.__setattr__(self, name, setting.metadata["rule"](name, getattr(self, name)))
 
     def methods(self) -> list[Algorithm]:
         """All methods with equally long rounds, in the mean; Scaffnew has a rate of its own if told so."""
@@ -113,9 +155,7 @@ class PageSettings:
 
     def query(self) -> dict[str, str]:
         """What differs from the defaults, as text: the settings' part of the address."""
-        start = PageSettings()
-        changed = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {k: _as_text(v) for k, v in changed.items() if v != getattr(start, k)}
+        return {k: _as_text(getattr(self, k)) for k, f in SETTINGS.items() if getattr(self, k) != f.default}
 
     def address(self) -> str:
         """The same, as it stands behind the question mark."""
@@ -129,13 +169,13 @@ class PageSettings:
     @classmethod
     def from_query(cls, query: Mapping[str, Any]) -> tuple[PageSettings, list[str]]:
         """Settings from the parts of an address, and a line for each part that could not be used."""
-        found, complaints = cls(), []
+        chosen, complaints = cls(), []
         for name, text in query.items():
             try:
-                found = replace(found, **{name: _parsed(name, text[-1] if isinstance(text, list) else text)})
+                chosen = replace(chosen, **{name: _parsed(name, text[-1] if isinstance(text, list) else text)})
             except FedLSAError as error:
                 complaints.append(str(error))
-        return found, complaints
+        return chosen, complaints
 
     @classmethod
     def from_address(cls, text: str) -> PageSettings:
@@ -149,41 +189,13 @@ class PageSettings:
             raise ArgumentError(rule) from None
         if query and "=" not in query:
             raise ArgumentError(rule)
-        found, complaints = cls.from_query(dict(parse_qsl(query, keep_blank_values=True)))
+        chosen, complaints = cls.from_query(dict(parse_qsl(query, keep_blank_values=True)))
         if complaints:
             raise ArgumentError(complaints[0])
-        return found
+        return chosen
 
 
-def _probability(name: str, value: Any) -> float | None:
-    return None if value is None else _unit(name, value)
-
-
-RULES: dict[str, Rule] = {
-    "problem": partial(checks.choice, options=PROBLEMS),
-    **{
-        name: replace(parameter, at_most=MOST.get(name, parameter.at_most)).check
-        for family in FAMILIES.values()
-        for name, parameter in family.parameters.items()
-        if name in OF_PROBLEM[family.name]
-    },
-    "task": partial(checks.choice, options=TASKS),
-    "target": _text,
-    "state": _text,
-    "next_state": _text,
-    "weight": partial(checks.choice, options=("sites", "samples")),
-    "step_size": partial(checks.real, above=0, at_most=100),
-    "local_steps": partial(checks.integer, at_least=1, at_most=1_000_000),
-    "probability": _probability,
-    "rounds": partial(checks.integer, at_least=1, at_most=100_000),
-    "sampling": partial(checks.choice, options=("iid", "markov")),
-    "thin": partial(checks.integer, at_least=1, at_most=1000),
-    "seeds": partial(checks.integer, at_least=1, at_most=1000),
-    "x": partial(checks.choice, options=AXES),
-    "scale": partial(checks.choice, options=("linear", "log")),
-    "epsilon": partial(checks.real, above=0),
-    "round": partial(checks.integer, at_least=1, at_most=20),
-}
+SETTINGS: dict[str, Any] = {setting.name: setting for setting in fields(PageSettings)}
 
 
 def _as_text(value: Any) -> str:
@@ -194,9 +206,9 @@ def _as_text(value: Any) -> str:
 
 def _parsed(name: str, text: str) -> Any:
     """The value that the text stands for; its range is checked by `PageSettings`."""
-    if name not in RULES:
+    if name not in SETTINGS:
         raise ArgumentError(f"names must be of the page's settings; got {checks.show(name)}")
-    kind = type(getattr(PageSettings(), name))
+    kind = type(SETTINGS[name].default)
     if kind is bool:
         if text not in ("yes", "no"):
             raise ArgumentTypeError(f"{name} must be yes or no; got {checks.show(text)}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 import shlex
@@ -23,7 +22,7 @@ from . import answers
 from .answers import SHOWN, Curve, Question
 from .error_figure import BAND
 from .page_problem import call
-from .page_settings import METHODS, PageSettings
+from .page_settings import METHODS, SETTINGS, PageSettings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,64 +30,48 @@ if TYPE_CHECKING:
 PICTURES = (".png", ".svg", ".pdf")
 DATA = (".csv", ".nc")
 COLUMNS = ("communications", "samples", "bytes", "mse", "squared_bias", "variance")
-SEEDS = ("simulated_mean", "simulated_low", "simulated_high")
 
 
-def script(s: PageSettings, files: Sequence[str] = (), simulated: bool = False, predicted: bool = True) -> str:
+def script(q: Question, simulated: bool = False, predicted: bool = True) -> str:
     """The Python lines that draw the picture of the error; predicted : whether there is a bias to be predicted."""
-    m = s.methods()
-    made = ", ".join(f"fl.{_method(a)}" for a in m)
-    more = _start(s) + ("" if s.scale == "linear" else ", record=record")
-    lines = ["import fedlsa as fl", "", f"p = {call(s, tuple(files))}", f"methods = [{made}]"]
+    s = q.page
+    lines, more = [f"methods = [{_methods(s)}]"], _start(s)
     if s.scale != "linear":
         lines.append(f"record = {s.record()}")
-    seeds = f"runs = fl.simulate_grid(p, methods, rounds={s.rounds}, seeds={s.seeds}{_sampling(s)}{more})"
-    look = "".join(f", {k}={v!r}" for k, v in (("x", s.x), ("scale", s.scale)) if v != getattr(PageSettings(), k))
+        more += ", record=record"
+    sampling = "" if s.sampling == "iid" else f", sampling=fl.Markov(thin={s.thin})"
+    seeds = f"runs = fl.simulate_grid(p, methods, rounds={s.rounds}, seeds={s.seeds}{sampling}{more})"
+    look = "".join(f", {k}={getattr(s, k)!r}" for k in ("x", "scale") if getattr(s, k) != SETTINGS[k].default)
     if s.sampling == "markov":  # seeds alone
-        return "\n".join([*lines, seeds, f"figure = fl.figures.error_curves(runs{look})", *_save("error.png")])
+        return _drawn(q, [*lines, seeds], f"error_curves(runs{look})", "error.png")
     lines.append(f"curves = [fl.theory.exact(p, m, rounds={s.rounds}{more}) for m in methods]")
-    drawn = "curves"
     if predicted:
         lines.append(f"bias = fl.theory.bias(p, {s.step_size!r}, {s.local_steps})")
-        drawn += ", bias=[bias @ bias, 0, 0]"
-    if simulated:
-        lines.append(seeds)
-        drawn += ", runs=runs"
-    return "\n".join([*lines, f"figure = fl.figures.exact_curves({drawn}{look})", *_save("error.png")])
+        look = ", bias=[bias @ bias, 0, 0]" + (", runs=runs" if simulated else "") + look
+    elif simulated:
+        look = ", runs=runs" + look
+    return _drawn(q, [*lines, *([seeds] if simulated else [])], f"exact_curves(curves{look})", "error.png")
 
 
-def agents_script(s: PageSettings, files: Sequence[str] = ()) -> str:
+def agents_script(q: Question) -> str:
     """The Python lines that draw where the agents go."""
-    made = ", ".join(f"fl.{_method(a)}" for a in s.methods()[:2])
-    return "\n".join(
-        [
-            "import fedlsa as fl",
-            "from fedlsa.engine.paths import round_paths",
-            "",
-            f"p = {call(s, tuple(files))}",
-            f"paths = [round_paths(p, m, rounds={min(s.rounds, SHOWN)}{_start(s)}) for m in ({made})]",
-            f"figure = fl.figures.agent_paths(*paths, round={min(s.round, s.rounds)})",
-            *_save("agents.png"),
-        ]
-    )
+    s = q.page
+    paths = f"paths = [round_paths(p, m, rounds={min(s.rounds, SHOWN)}{_start(s)}) for m in ({_methods(s, 2)})]"
+    drawn = f"agent_paths(*paths, round={min(s.round, s.rounds)})"
+    return _drawn(q, [paths], drawn, "agents.png", "from fedlsa.engine.paths import round_paths")
 
 
-def command(
-    s: PageSettings, files: Sequence[str] = (), simulated: bool = False, save: str = "error.png", agents: bool = False
-) -> str:
-    """The command that writes the same picture; save : the file, whose ending decides what is written."""
-    named = [word for f in files if s.problem == "files" for word in ("--file", Path(f).name)]
-    more = (["--simulated"] if simulated else []) + (["--agents"] if agents else [])
-    return shlex.join(["fedlsa", "explore", *([s.address()] if s.address() else []), *named, "--save", save, *more])
+def _drawn(q: Question, lines: Sequence[str], figure: str, name: str, *imports: str) -> str:
+    """Lines about the problem p, with those that make it before them and those that draw and save after them."""
+    problem = f"p = {call(q.page, q.files)}"
+    save = [f"figure = fl.figures.{figure}", f'fl.figures.save(figure, "{name}")']
+    return "\n".join(["import fedlsa as fl", *imports, "", problem, *lines, *save])
 
 
-def _method(a: Any) -> str:
-    own = getattr(a, "probability", None) or a.local_steps
-    return f"{type(a).__name__}({a.step_size!r}, {own!r})"
-
-
-def _sampling(s: PageSettings) -> str:
-    return "" if s.sampling == "iid" else f", sampling=fl.Markov(thin={s.thin})"
+def _methods(s: PageSettings, count: int | None = None) -> str:
+    chosen: list[Any] = s.methods()[:count]
+    rates = [getattr(a, "probability", None) or a.local_steps for a in chosen]
+    return ", ".join(f"fl.{type(a).__name__}({a.step_size!r}, {r!r})" for a, r in zip(chosen, rates, strict=True))
 
 
 def _start(s: PageSettings) -> str:
@@ -96,72 +79,82 @@ def _start(s: PageSettings) -> str:
     return ", theta_0=[0.0] * p.dim" if s.problem == "files" else ""
 
 
-def _save(name: str) -> list[str]:
-    return [f'fl.figures.save(figure, "{name}")']
+def command(q: Question, simulated: bool = False, save: str = "error.png", agents: bool = False) -> str:
+    """The command that writes the same picture; save : the file, whose ending decides what is written."""
+    address = q.page.address()
+    named = [word for file in q.files for word in ("--file", Path(file).name)]
+    more = ["--simulated"] * simulated + ["--agents"] * agents
+    return shlex.join(["fedlsa", "explore", *([address] if address else []), *named, "--save", save, *more])
+
+
+def _parts(
+    curves: Mapping[str, Curve], runs: Sequence[xr.Dataset]
+) -> tuple[list[Curve], list[xr.Dataset], list[xr.Dataset]]:
+    """Curves that are there, those of them that are exact, and their seeds: others may be on their way, or failed."""
+    shown = [curves[n] for n in METHODS if n in curves]
+    seeds = {method_name(r): r for r in runs} | {c.method: c.runs for c in shown if c.runs is not None}
+    return shown, [c.exact for c in shown if c.exact is not None], [seeds[c.method] for c in shown if c.method in seeds]
 
 
 def picture(s: PageSettings, curves: Mapping[str, Curve], runs: Sequence[xr.Dataset] = ()) -> Figure:
     """The picture of the error as matplotlib draws it, with the methods whose curves are there."""
-    held = [curves[n] for n in METHODS if n in curves]
-    only = [c.runs for c in held if c.runs is not None]
-    if only:
-        return figures.error_curves(only, x=s.x, scale=s.scale)
-    bias = [c.bias for c in held]
-    exact, seeds = [c.exact for c in held if c.exact is not None], _of(held, runs)
-    return figures.exact_curves(exact, bias=bias, runs=seeds or None, x=s.x, scale=s.scale)
-
-
-def _of(held: Sequence[Curve], runs: Sequence[xr.Dataset]) -> list[xr.Dataset]:
-    """The runs of the methods whose curves are there: others may still be on their way, or have failed."""
-    named = {method_name(r): r for r in runs}
-    return [named[c.method] for c in held if c.method in named]
-
-
-def agents_picture(q: Question, round: int) -> Figure:
-    """Where the agents go in one round, as matplotlib draws it."""
-    p, rounds = q.problem(), min(q.settings.rounds, SHOWN)
-    paths = [round_paths(p, m, rounds=rounds, theta_0=q.start()) for m in q.settings.methods()[:2]]
-    return figures.agent_paths(*paths, round=min(round, rounds))
+    shown, exact, seeds = _parts(curves, runs)
+    if not exact:
+        return figures.error_curves(seeds, x=s.x, scale=s.scale)
+    return figures.exact_curves(exact, bias=[c.bias for c in shown], runs=seeds or None, x=s.x, scale=s.scale)
 
 
 def data(curves: Mapping[str, Curve], runs: Sequence[xr.Dataset], made_by: str) -> xr.Dataset:
     """What the picture shows, over (method, round); attributes say how to make it again."""
-    held = [curves[n] for n in METHODS if n in curves]
-    simulated = _of(held, runs) or [c.runs for c in held if c.runs is not None]
-    first = held[0].exact if held[0].exact is not None else held[0].runs
-    assert first is not None
-    made: dict[str, Any] = {}
-    if held[0].exact is not None:
-        exact = [c.exact for c in held if c.exact is not None]
-        made = {k: (("method", "round"), np.stack([e[k].values for e in exact])) for k in COLUMNS}
-        made["predicted_squared_bias"] = ("method", np.array([c.bias for c in held]))
-    if simulated:
-        errors = [r["squared_error"].values for r in simulated]
-        made["simulated_mean"] = ("method", "round"), np.stack([e.mean(axis=0) for e in errors])
-        for name, share in zip(SEEDS[1:], BAND, strict=True):
-            made[name] = ("method", "round"), np.stack([np.quantile(e, share, axis=0) for e in errors])
-    attrs = {"command": made_by, "versions": json.dumps(versions())}
-    return xr.Dataset(made, {"method": [c.method for c in held], "round": first["round"].values}, attrs)
+    shown, exact, seeds = _parts(curves, runs)
+    over = ("method", "round")
+    values: dict[str, Any] = {}
+    if exact:
+        values = {k: (over, np.stack([e[k].values for e in exact])) for k in COLUMNS}
+        values["predicted_squared_bias"] = ("method", np.array([c.bias for c in shown]))
+    if seeds:
+        errors = [r["squared_error"].values for r in seeds]
+        values["simulated_mean"] = over, np.stack([e.mean(axis=0) for e in errors])
+        for name, share in zip(("simulated_low", "simulated_high"), BAND, strict=True):
+            values[name] = over, np.stack([np.quantile(e, share, axis=0) for e in errors])
+    labels = {"method": [c.method for c in shown], "round": (exact or seeds)[0]["round"].values}
+    return xr.Dataset(values, labels, {"command": made_by, "versions": json.dumps(versions())})
 
 
-def write(path: Path, s: PageSettings, files: Sequence[str], curves: Mapping[str, Curve], runs: Sequence[Any]) -> None:
+def write(path: Path, q: Question, curves: Mapping[str, Curve], runs: Sequence[xr.Dataset]) -> None:
     """The picture or its data, by the ending of the path."""
-    made_by = command(s, files, bool(runs), path.name)
-    kind = checks.choice(f"the suffix of {str(path)!r}", path.suffix.lower(), (*PICTURES, *DATA))
-    if kind in PICTURES:
-        figures.save(picture(s, curves, runs), path, command=made_by)
+    made_by = command(q, bool(runs), path.name)
+    if _kind(path) in PICTURES:
+        figures.save(picture(q.page, curves, runs), path, command=made_by)
         return
-    found = data(curves, runs, made_by)
+    table = data(curves, runs, made_by)
     with replacing(path, "the data") as part:
-        if kind == ".nc":
-            found.to_netcdf(part, engine="h5netcdf")
+        if _kind(path) == ".nc":
+            table.to_netcdf(part, engine="h5netcdf")
         else:
-            _write_csv(found, part)
+            _write_csv(table, part)
 
 
-def write_agents(path: Path, q: Question, s: PageSettings) -> None:
+def _kind(path: Path, kinds: Sequence[str] = (*PICTURES, *DATA)) -> str:
+    return checks.choice(f"the suffix of {str(path)!r}", path.suffix.lower(), kinds)
+
+
+def _write_csv(table: xr.Dataset, path: Path) -> None:
+    """A row per method and round, all numbers with all their digits; the bias, where one is predicted, comes last."""
+    rows = table.astype(float).to_dataframe(["method", "round"])
+    bias = rows.pop("predicted_squared_bias") if "predicted_squared_bias" in rows else [math.nan] * len(rows)
+    rows["predicted_squared_bias"] = ["" if math.isnan(value) else repr(value) for value in bias]
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        file.write(f"# {table.attrs['command']}\n")
+        rows.to_csv(file, na_rep="nan", lineterminator="\n")
+
+
+def write_agents(path: Path, q: Question) -> None:
     """The picture of where the agents go, in the round of the settings."""
-    figures.save(agents_picture(q, s.round), path, command=command(s, q.files, save=path.name, agents=True))
+    rounds = min(q.page.rounds, SHOWN)
+    paths = [round_paths(q.problem(), m, rounds=rounds, theta_0=q.start()) for m in q.page.methods()[:2]]
+    figure = figures.agent_paths(*paths, round=min(q.page.round, rounds))
+    figures.save(figure, path, command=command(q, save=path.name, agents=True))
 
 
 def as_bytes(name: str, make: Callable[[Path], None]) -> bytes:
@@ -172,34 +165,18 @@ def as_bytes(name: str, make: Callable[[Path], None]) -> bytes:
         return path.read_bytes()
 
 
-def _write_csv(found: xr.Dataset, path: Path) -> None:
-    over = [str(k) for k, v in found.data_vars.items() if v.dims == ("method", "round")]
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        file.write(f"# {found.attrs['command']}\n")
-        rows = csv.writer(file, lineterminator="\n")
-        rows.writerow(["method", "round", *over, "predicted_squared_bias"])
-        bias = found["predicted_squared_bias"].values if "predicted_squared_bias" in found else None
-        for i, method in enumerate(found["method"].values):
-            known = "" if bias is None or math.isnan(bias[i]) else repr(float(bias[i]))
-            for j, t in enumerate(found["round"].values):
-                rows.writerow([method, int(t), *(repr(float(found[k].values[i, j])) for k in over), known])
-
-
 def save_all(
     s: PageSettings, files: tuple[str, ...], paths: Sequence[Path], simulated: bool = False, agents: bool = False
 ) -> None:
     """Compute here what the picture shows and write each file; agents : where they go, instead of the error."""
     for path in paths:
-        kinds = PICTURES if agents else (*PICTURES, *DATA)
-        checks.choice(f"the suffix of {str(path)!r}", path.suffix.lower(), kinds)
+        _kind(path, PICTURES if agents else (*PICTURES, *DATA))
     q = Question.of(s, files)
-    if agents:
-        for path in paths:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_agents(path, q, s)
-        return
-    curves = {name: answers.curve(q, name) for name in METHODS}
+    curves = {} if agents else {name: answers.curve(q, name) for name in METHODS}
     runs = answers.simulations(q) if simulated and s.sampling == "iid" else []
     for path in paths:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write(path, s, files, curves, runs)
+        if agents:
+            write_agents(path, q)
+        else:
+            write(path, q, curves, runs)

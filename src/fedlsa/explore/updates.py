@@ -5,19 +5,22 @@ Each state is a value that is replaced, never changed; marimo draws again whatev
 
 from __future__ import annotations
 
+import atexit
 import math
 import time
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import cache
+from typing import Any, Self
 
 import xarray as xr
 
 from ..theory.planner import Plan
 from . import answers
-from .answers import Curve, Question
+from .answers import Question
 from .page_settings import METHODS, PageSettings
-from .pool import LONG_LANE, Pool
+from .pool import LONG_LANE, SESSION, Answer, Pool
 
 ORDER = ("FedLSA", "Scaffnew", "SCAFFLSA")  # two processes are then busy for the same time
 TOGETHER = 0.2  # seconds within which curves that arrive are drawn together
@@ -28,28 +31,75 @@ Put = Callable[[Any], None]
 Wanted = Callable[[], bool]  # whether the question is still the page's
 
 
+@cache
+def common_pool() -> Pool:
+    """The one pool of this process."""
+    pool = Pool(warm=answers.warm)
+    atexit.register(pool.close)
+    return pool
+
+
+@dataclass(frozen=True)
+class OpenPage:
+    """An open page, which asks the pool under a name of its own; width : "wide", or "narrow" on a phone."""
+
+    pool: Pool
+    session: str
+    width: str
+
+    @classmethod
+    def of(cls, request: Any) -> OpenPage:
+        """The page of a request; its name is the one under which the server hears that it is closed."""
+        known = {} if request is None else dict(request.query_params)
+        browser = "" if request is None else str(dict(request.headers).get("user-agent", ""))
+        session = str(known.get(SESSION, [uuid.uuid4().hex])[0])
+        return cls(common_pool(), session, "narrow" if "Mobi" in browser else "wide")
+
+    def ask(self, topic: str, function: Callable[..., Any], *given: tuple[Any, ...], **how: Any) -> Iterator[Answer]:
+        """Answers of one function to each of the arguments given, as they come; how : see `Pool.ask`."""
+        return self.pool.ask(self.session, topic, [(function, arguments) for arguments in given], **how)
+
+    def drop(self, topic: str) -> None:
+        """Give up what is still open on a topic."""
+        self.pool.drop(self.session, topic)
+
+
 @dataclass(frozen=True, eq=False)
-class Curves:
-    """Curves of one question, as far as they are there; failed : why a method has none."""
+class MethodAnswers:
+    """What is known about one question, by method; failed : why a method has no answer."""
 
     question: Question | None = None
-    settings: PageSettings = field(default_factory=PageSettings)
-    shown: dict[str, Curve] = field(default_factory=dict)
+    by_method: dict[str, Any] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
-    limits: dict[str, float] = field(default_factory=dict)
-    width: str = "wide"
+
+    @property
+    def settings(self) -> PageSettings:
+        return PageSettings() if self.question is None else self.question.page
 
     @property
     def waiting(self) -> list[str]:
-        return [n for n in METHODS if n not in self.shown and n not in self.failed]
+        return [n for n in METHODS if n not in self.by_method and n not in self.failed]
+
+    def with_answer(self, name: str, answer: Any) -> Self:
+        """The same with the answer of one more method; a text says why there is none."""
+        if isinstance(answer, str):
+            return replace(self, failed={**self.failed, name: answer})
+        return replace(self, by_method={**self.by_method, name: answer})
 
 
 @dataclass(frozen=True, eq=False)
-class Scene:
-    """Where the agents go, or why that cannot be seen."""
+class Curves(MethodAnswers):
+    """Curves of one question, and the step sizes below which methods are stable, as far as they are there."""
 
-    figure: dict[str, Any] | None = None
-    trouble: str = ""
+    limits: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Plans(MethodAnswers):
+    """Plans of each method for the accuracy of the settings; points : of the trade-off."""
+
+    points: tuple[Plan, ...] = ()
+    busy: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,31 +115,17 @@ class Runs:
         return self.results if q is not None and self.question == q else ()
 
 
-@dataclass(frozen=True, eq=False)
-class Plans:
-    """Plans of each method for the accuracy of the settings; points : of the trade-off; refused : why there is none."""
-
-    question: Question | None = None
-    settings: PageSettings = field(default_factory=PageSettings)
-    found: dict[str, Plan] = field(default_factory=dict)
-    refused: dict[str, str] = field(default_factory=dict)
-    points: tuple[Plan, ...] = ()
-    busy: str = ""
-
-
-def question(
-    pool: Pool, session: str, q: Question, s: PageSettings, width: str, wanted: Wanted, put: Put, put_settled: Put
-) -> None:
+def question(page: OpenPage, q: Question, wanted: Wanted, put: Put, put_settled: Put) -> None:
     """The curves of a setting, and when sliders rest also what is taken along and the stable step sizes."""
     put, put_settled = _while(wanted, put), _while(wanted, put_settled)
-    pool.drop(session, "limits")  # of an older question
-    known = curves(pool, session, q, s, width, put)
+    page.drop("limits")  # of an older question
+    known = curves(page, q, put)
     time.sleep(CALM)
     if known is None or not wanted():
         return
     put_settled(known)
-    if s.sampling == "iid" and known.shown:
-        limits(pool, session, known, put)
+    if q.settings.sampling == "iid" and known.by_method:
+        limits(page, q, known, put)
 
 
 def _while(wanted: Wanted, put: Put) -> Put:
@@ -97,55 +133,49 @@ def _while(wanted: Wanted, put: Put) -> Put:
     return lambda state: put(state) if wanted() else None
 
 
-def curves(pool: Pool, session: str, q: Question, s: PageSettings, width: str, put: Put) -> Curves | None:
+def curves(page: OpenPage, q: Question, put: Put) -> Curves | None:
     """The three curves, drawn together if they come soon, else as they finish; None if dropped before the last."""
-    state, began = Curves(q, s, width=width), time.monotonic()
-    asked = q.without("seeds") if s.sampling == "iid" else q
-    for a in pool.ask(session, "curves", [(answers.curve, (asked, name)) for name in ORDER], pause=TOGETHER):
-        if a.kind == "done":
-            state = replace(state, shown={**state.shown, ORDER[a.index]: a.value})
-        elif a.kind == "failed":
-            state = replace(state, failed={**state.failed, ORDER[a.index]: a.value})
+    state, began = Curves(q), time.monotonic()
+    asked = q.without("seeds") if q.settings.sampling == "iid" else q
+    for a in page.ask("curves", answers.curve, *((asked, name) for name in ORDER), pause=TOGETHER):
+        if a.kind != "pause":
+            state = state.with_answer(ORDER[a.index], a.value)
         if a.kind == "pause" or time.monotonic() - began > TOGETHER or not state.waiting:
             put(state)
     return None if state.waiting else state
 
 
-def agents(pool: Pool, session: str, q: Question, round: int, width: str, wanted: Wanted, put: Put) -> None:
-    """The picture of where the agents go: a large one, so not while a slider is being dragged."""
+def agents(page: OpenPage, q: Question, wanted: Wanted, put: Put) -> None:
+    """The picture of where the agents go, or why there is none: a large one, so not while a slider is being dragged."""
     put = _while(wanted, put)
-    pool.drop(session, "agents")  # of an older question
+    page.drop("agents")  # of an older question
     time.sleep(CALM)
     if not wanted():
         return
     asked = q.without("seeds", "scale", "probability")
-    for a in pool.ask(session, "agents", [(answers.agents, (asked, width, round))]):
-        put(Scene(a.value) if a.kind == "done" else Scene(None, a.value))
+    for a in page.ask("agents", answers.agents, (asked, page.width, q.page.round)):
+        put(a.value)
 
 
-def limits(pool: Pool, session: str, state: Curves, put: Put) -> None:
+def limits(page: OpenPage, q: Question, state: Curves, put: Put) -> None:
     """The step sizes below which methods are stable, as they are found."""
-    assert state.question is not None
-    q = state.question.without("step_size", "rounds", "seeds", "scale")
-    asked = [n for n in METHODS if n in state.shown]
-    for a in pool.ask(session, "limits", [(answers.limit, (q, n)) for n in asked], lane=LONG_LANE, pause=TOGETHER):
+    q = q.without("step_size", "rounds", "seeds", "scale")
+    asked = [n for n in METHODS if n in state.by_method]
+    for a in page.ask("limits", answers.limit, *((q, n) for n in asked), lane=LONG_LANE, pause=TOGETHER):
         if a.kind != "pause":
-            found = a.value if a.kind == "done" else math.nan
-            state = replace(state, limits={**state.limits, asked[a.index]: found})
+            limit = a.value if a.kind == "done" else math.nan
+            state = replace(state, limits={**state.limits, asked[a.index]: limit})
         if a.kind == "pause" or len(state.limits) == len(asked):
             put(state)
 
 
-def runs(pool: Pool, session: str, q: Question, put: Put) -> None:
+def runs(page: OpenPage, q: Question, put: Put) -> None:
     """A simulation with its progress."""
     put(Runs(q, done=0.0))
     last = 0.0
-    for a in pool.ask(session, "runs", [(answers.simulations, (q,))], lane=LONG_LANE):
-        if a.kind == "done":
-            put(Runs(q, tuple(a.value)))
-            return
-        if a.kind == "failed":
-            put(Runs(q, trouble=a.value))
+    for a in page.ask("runs", answers.simulations, (q,), lane=LONG_LANE):
+        if a.kind != "progress":
+            put(Runs(q, tuple(a.value)) if a.kind == "done" else Runs(q, trouble=a.value))
             return
         now, (done, total) = time.monotonic(), a.value
         if now - last > REDRAW:
@@ -159,24 +189,20 @@ def plan_question(q: Question) -> Question:
     return q.without("step_size", "local_steps", "probability", "rounds", "seeds", "scale", "sampling", "thin")
 
 
-def plans(pool: Pool, session: str, q: Question, s: PageSettings, wanted: Wanted, put: Put) -> None:
+def plans(page: OpenPage, q: Question, wanted: Wanted, put: Put) -> None:
     """A plan for each method, then the points of the trade-off between communications and observations."""
     put = _while(wanted, put)
-    q, epsilon = plan_question(q), s.epsilon
-    state = Plans(q, s, busy="Looking for the cheapest run of each method …")
+    q, epsilon = plan_question(q), q.page.epsilon
+    state = Plans(q, busy="Looking for the cheapest run of each method …")
     put(state)
-    for a in pool.ask(session, "plans", [(answers.plan, (q, epsilon, n)) for n in METHODS], lane=LONG_LANE):
-        name = METHODS[a.index]
-        if a.kind == "failed" or isinstance(a.value, str):
-            state = replace(state, refused={**state.refused, name: a.value})
-        else:
-            state = replace(state, found={**state.found, name: a.value})
+    for a in page.ask("plans", answers.plan, *((q, epsilon, n) for n in METHODS), lane=LONG_LANE):
+        state = state.with_answer(METHODS[a.index], a.value)
         put(state)
-    if len(state.found) + len(state.refused) < len(METHODS) or not wanted():
+    if state.waiting or not wanted():
         return  # another question has come
     state = replace(state, busy="Looking for the trade-off between communications and observations …")
     put(state)
-    for a in pool.ask(session, "plans", [(answers.trade_off, (q, epsilon, n)) for n in state.found], lane=LONG_LANE):
+    for a in page.ask("plans", answers.trade_off, *((q, epsilon, n) for n in state.by_method), lane=LONG_LANE):
         if a.kind == "done":
             state = replace(state, points=(*state.points, *a.value))
             put(state)
