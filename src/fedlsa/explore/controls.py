@@ -49,6 +49,7 @@ def settings(
 
 
 def _control(s: PageSettings, name: str, **more: Any) -> Any:
+    """The control of one setting, at its value in s; more : for the element of marimo."""
     if name == "own":
         return mo.ui.switch(s.probability is not None, label="Scaffnew at a rate of its own")
     about = SETTINGS[name].metadata

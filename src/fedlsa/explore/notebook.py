@@ -20,7 +20,7 @@ with app.setup:
 
 @app.cell
 def _():
-    # one pool of processes for all pages; this page's name for it, and what it knows so far
+    # this page, which asks a pool that all pages share, and what it knows so far
     page = updates.OpenPage.of(mo.app_meta().request)
     start, complaints = PageSettings.from_query(mo.query_params().to_dict())
     get_start, set_start = mo.state(start)
