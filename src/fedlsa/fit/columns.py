@@ -117,13 +117,13 @@ def _group(site: Site, task: Value, names: Names, others: Names, what: str) -> l
     taken = {task.reward, task.terminated, task.truncated, task.importance}
     taken |= {others} if isinstance(others, str) else set(others)
     longer = isinstance(others, str) and len(others) > len(names) and others.startswith(names)
-    found = [
+    matching = [
         c for c in site.columns if c.startswith(names) and c not in taken and not (longer and c.startswith(str(others)))
     ]
-    if not found:
+    if not matching:
         rule = f"{site.name} has no column {names!r}, nor any that begins so, for {what}"
         raise SiteDataError(f"{rule}; it has {listed(site.columns)}")
-    return sorted(found, key=lambda c: [int(t) if t.isdecimal() else t for t in re.split(r"(\d+)", c)])
+    return sorted(matching, key=lambda c: [int(t) if t.isdecimal() else t for t in re.split(r"(\d+)", c)])
 
 
 def may_number_states(task: Task, columns: Columns, x: Floats) -> bool:

@@ -119,15 +119,15 @@ def warn_if_coarse(outcome: RunOutcome, settings: FitSettings, metric: Metric) -
         )
 
 
-def warn_if_small(names: Sequence[str], found: Sequence[Scores], chosen: bool, centred: bool) -> None:
+def warn_if_small(names: Sequence[str], scores: Sequence[Scores], chosen: bool, centred: bool) -> None:
     """Say so where sites are too small for their part of the error bars; chosen : whether windows were."""
-    single = [name for name, s in zip(names, found, strict=True) if s.n == 1]
+    single = [name for name, s in zip(names, scores, strict=True) if s.n == 1]
     if single and centred:
         _warn(
             f"{_sites(single, len(names))} with one row: one row has no spread, so its score is taken about 0, which "
             "is right where such sites are like the others, and too wide where they differ"
         )
-    short = [name for name, s in zip(names, found, strict=True) if s.n > 1 and s.window >= min(s.n, PILOT) // SHARE]
+    short = [name for name, s in zip(names, scores, strict=True) if s.n > 1 and s.window >= min(s.n, PILOT) // SHARE]
     if short and chosen:
         _warn(
             f"{_sites(short, len(names))} with logs too short to see how far apart rows are correlated: standard "
@@ -152,28 +152,29 @@ def optimisation_error(outcome: RunOutcome, T: Floats) -> Floats:
     return np.sqrt((T @ outcome.bias) ** 2 + np.sum(T**2, axis=1) * outcome.variance)
 
 
-def error_by_origin(outcome: RunOutcome, found: Estimate) -> dict[str, float]:
+def error_by_origin(outcome: RunOutcome, estimate: Estimate) -> dict[str, float]:
     """Root mean squared errors of all coefficients together, in standard errors.
 
     "start" and "drift" are lengths of vectors that add up to the mean error of the run; "noise" is at most what is
     given, for only the total variance of the run is known; "finite data" is 1 unless some have no error at all.
     """
-    metric = found.metric
+    metric = estimate.metric
     return {
         "start": metric.length(outcome.bias - outcome.drift),
         "drift": metric.length(outcome.drift),
         "noise": metric.largest_spread(outcome.variance),
-        "finite data": metric.spread(found.covariance),
+        "finite data": metric.spread(estimate.covariance),
     }
 
 
-def site_reports(found: Estimate, outcome: RunOutcome) -> tuple[SiteReport, ...]:
+def site_reports(estimate: Estimate, outcome: RunOutcome) -> tuple[SiteReport, ...]:
     """How each site stands to the data's solution."""
-    (T, t), metric, inverse = found.original, found.metric, np.linalg.inv(found.A)
+    (T, t), metric, inverse = estimate.original, estimate.metric, np.linalg.inv(estimate.A)
     noise = metric.largest_spread(outcome.variance)
-    shares = noise_shares(found)
+    shares = noise_shares(estimate)
     out = []
-    for name, own, s, w, share in zip(found.names, found.systems, found.scores, found.weights, shares, strict=True):
+    sites = zip(estimate.names, estimate.systems, estimate.scores, estimate.weights, shares, strict=True)
+    for name, own, s, w, share in sites:
         home = own_solution(own)
         out.append(
             SiteReport(
@@ -181,7 +182,7 @@ def site_reports(found: Estimate, outcome: RunOutcome) -> tuple[SiteReport, ...]
                 rows=s.n,
                 weight=float(w),
                 theta=T @ home + t,
-                distance=metric.length(home - found.theta),
+                distance=metric.length(home - estimate.theta),
                 influence=metric.length(w * inverse @ s.mean),
                 noise=noise * math.sqrt(share) if noise > 0 else 0.0,
                 finite_data=metric.spread(w**2 / s.n * inverse @ s.long_run @ inverse.T),
@@ -191,14 +192,14 @@ def site_reports(found: Estimate, outcome: RunOutcome) -> tuple[SiteReport, ...]
     return tuple(out)
 
 
-def noise_shares(found: Estimate) -> Floats:
+def noise_shares(estimate: Estimate) -> Floats:
     """(N,): each site's share in the squared noise, in standard errors, that small steps leave; they add up to one.
 
     With a small step eta the iterates' covariance U solves A U + U A^T = eta sum_c w_c^2 Sigma_c, which is linear in
     the sites' Sigma_c; so trace(W U W^T) = eta sum_c w_c^2 trace(Q Sigma_c) with A^T Q + Q A = W^T W.
     """
-    Q = solve_continuous_lyapunov(found.A.T, found.metric.whiten.T @ found.metric.whiten)
-    parts = np.array([w**2 * np.sum(Q * s.row.T) for w, s in zip(found.weights, found.scores, strict=True)])
+    Q = solve_continuous_lyapunov(estimate.A.T, estimate.metric.whiten.T @ estimate.metric.whiten)
+    parts = np.array([w**2 * np.sum(Q * s.row.T) for w, s in zip(estimate.weights, estimate.scores, strict=True)])
     if not (np.isfinite(parts).all() and (parts >= 0).all() and parts.sum() > 0):  # no noise, or no stable small step
         return np.full(len(parts), 1 / len(parts))
     return np.asarray(parts / parts.sum(), np.float64)

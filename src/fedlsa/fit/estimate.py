@@ -116,11 +116,11 @@ def fit(
     noise = corrected(noise, len(A)) if centred else noise
     covariance = sandwich(A, noise, weights)
     metric = metric_of(covariance, theta)
-    found = Estimate(names, systems, weights, A, theta, noise, covariance, metric, data.scale.original())
-    T, t = found.original
+    estimate = Estimate(names, systems, weights, A, theta, noise, covariance, metric, data.scale.original())
+    T, t = estimate.original
     replicas = None
     if bootstrap is not None:
-        solutions = _replicas(data, found, bootstrap, centred, settings.seed, report)
+        solutions = _replicas(data, estimate, bootstrap, centred, settings.seed, report)
         replicas = Bootstrap(T @ theta + t, solutions @ T.T + t)
 
     by_default = settings.epsilon is None and settings.by_hand is None
@@ -150,8 +150,8 @@ def fit(
         optimisation=optimisation_error(outcome, T),
         plan=outcome.plan,
         epsilon=settings.epsilon,
-        error=error_by_origin(outcome, found),
-        per_site=site_reports(found, outcome),
+        error=error_by_origin(outcome, estimate),
+        per_site=site_reports(estimate, outcome),
         weight=weight,
         local=("log" if settings.in_order else "rows") if rows else "means",
         centred=centred,
@@ -174,21 +174,23 @@ def _quick_plan(problem: Problem, s: FitSettings) -> Plan | None:
     return plan if problem.n_agents * plan.samples <= SECONDS_OF_STEPS else None
 
 
-def _replicas(data: PooledData, found: Estimate, count: int, centred: bool, seed: int, report: FitProgress) -> Floats:
+def _replicas(
+    data: PooledData, estimate: Estimate, count: int, centred: bool, seed: int, report: FitProgress
+) -> Floats:
     """The solutions of reweighted data : (count, d), in the run's coordinates; rows of a window share their weight."""
-    check_work(count, sum(s.n for s in found.scores), len(found.A))
+    check_work(count, sum(s.n for s in estimate.scores), len(estimate.A))
 
     def pieces(c: int) -> Iterator[Piece]:
-        report("bootstrap", c, len(found.names))
+        report("bootstrap", c, len(estimate.names))
         return data.pieces(c)
 
     return reweighted_solutions(
         pieces,
-        found.weights,
+        estimate.weights,
         data.penalty,
-        found.A,
+        estimate.A,
         replicas=count,
-        block=block_length(found.scores),
+        block=block_length(estimate.scores),
         centred=centred,
         seed=seed,
     )

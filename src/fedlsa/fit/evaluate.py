@@ -153,7 +153,7 @@ def _episodes(fit: Fit, task: Value, columns: Columns, site: Site) -> Iterator[F
     An episode is cut where it is truncated, where the log ends, and where the next row does not begin in the state that
     this one led to.
     """
-    held: list[Floats] = []  # of the episode that is going on
+    episode: list[Floats] = []  # the one that is going on, from pieces before
     arrived: Floats | None = None  # the state that the last row led to
     for piece in site.pieces(columns.all, piece_rows(4 * len(fit.theta))):
         states, following = (
@@ -164,18 +164,18 @@ def _episodes(fit: Fit, task: Value, columns: Columns, site: Site) -> Iterator[F
         last[:-1] |= ~np.isclose(following[:-1], states[1:], rtol=SAME, atol=0).all(axis=1)
         before, after = (_values(fit, task, s) for s in (states, following))
         rows = np.column_stack([before, piece[columns.reward], after, last, ended])
-        if held and arrived is not None and not np.isclose(arrived, states[0], rtol=SAME, atol=0).all():
-            held[-1][-1, LAST] = 1
+        if episode and arrived is not None and not np.isclose(arrived, states[0], rtol=SAME, atol=0).all():
+            episode[-1][-1, LAST] = 1
         arrived = following[-1]
-        if last.any() or (held and held[-1][-1, LAST]):
-            rows = np.concatenate([*held, rows])
+        if last.any() or (episode and episode[-1][-1, LAST]):
+            rows = np.concatenate([*episode, rows])
             whole = int(np.flatnonzero(rows[:, LAST])[-1]) + 1
             yield rows[:whole]
-            held, rows = [], rows[whole:]
-        held = [*held, rows] if len(rows) else held
-    if held:
-        held[-1][-1, LAST] = 1
-        yield np.concatenate(held)
+            episode, rows = [], rows[whole:]
+        episode = [*episode, rows] if len(rows) else episode
+    if episode:
+        episode[-1][-1, LAST] = 1
+        yield np.concatenate(episode)
 
 
 def _values(fit: Fit, task: Value, states: Floats) -> Floats:

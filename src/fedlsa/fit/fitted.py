@@ -70,7 +70,7 @@ class Fit(Displayed, ReadOnly):
     epsilon : the accuracy that was asked of the run, in its own coordinates; None for a run by hand
     columns : that were read as features or states, in the order of `names` where there is no feature map
     local : what a local step uses: "rows" drawn at random, the "log" in its order, or the site's "means"
-    baselines : other ways to an answer, where asked for; bootstrap : replicas of the run, where asked for
+    baselines : other ways to an answer, where asked for; bootstrap : solutions of reweighted data, where asked for
     made_by : the versions that it depends on, and the command where there was one
 
     >>> x = np.arange(12.0).reshape(12, 1)

@@ -134,16 +134,16 @@ def _features(site: Site, task: Task, names: tuple[str, ...], piece: dict[str, F
     sums over rows run along memory.
     """
     if isinstance(task, Regression) or task.features is None:
-        found = [piece[c] for c in names]
+        columns = [piece[c] for c in names]
     else:
         states = piece[names[0]] if len(names) == 1 else np.column_stack([piece[c] for c in names])
         try:
-            found = list(maps.apply(task.features, states).T)
+            columns = list(maps.apply(task.features, states).T)
         except (ArgumentError, ArgumentTypeError) as error:
             raise SiteDataError(f"{site.name}, columns {', '.join(names)} from row {start + 1} on: {error}") from error
-    out = np.empty((len(found) + task.intercept, len(found[0])))
-    np.stack(found, out=out[: len(found)])
-    out[len(found) :] = 1.0
+    out = np.empty((len(columns) + task.intercept, len(columns[0])))
+    np.stack(columns, out=out[: len(columns)])
+    out[len(columns) :] = 1.0
     return out.T
 
 

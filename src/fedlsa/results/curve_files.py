@@ -32,12 +32,12 @@ def save_curves(
         versions, and what each method is
     """
     checks.text("command", command)
-    held = checked_curves(curves, ("mse", "round"), ("method", *OF_THE_PROBLEM))
+    datasets = checked_curves(curves, ("mse", "round"), ("method", *OF_THE_PROBLEM))
     target = checked_path(path)
     if target.suffix.lower() == ".csv":
-        _write_csv(held, target, command)
+        _write_csv(datasets, target, command)
     else:
-        write(_together(held, command), target)
+        write(_together(datasets, command), target)
 
 
 def checked_path(path: str | os.PathLike[str]) -> Path:
@@ -91,7 +91,7 @@ def checked_curves(
     curves: Any, variables: Sequence[str], attributes: Sequence[str], name: str = "curves"
 ) -> list[xr.Dataset]:
     """Datasets of `theory.exact`, each with these variables and attributes; one alone is a list of one."""
-    held = checks.instances(name, curves, xr.Dataset, "a dataset of theory.exact")
-    for c in held:
+    datasets = checks.instances(name, curves, xr.Dataset, "a dataset of theory.exact")
+    for c in datasets:
         recipe.require_numbers(name, c, "a dataset of theory.exact", variables, attributes)
-    return held
+    return datasets

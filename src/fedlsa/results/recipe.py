@@ -80,9 +80,9 @@ def problem_text(problem: Problem, *, with_data: bool = False) -> str:
     return text({"embedded": False, "constructor": name, "digest": problem_digest(problem)})
 
 
-def missing(made: str) -> str | None:
+def missing(stored_text: str) -> str | None:
     """What a result whose problem has this text cannot be run again without; None where it holds the problem."""
-    stored = value(made)
+    stored = value(stored_text)
     if stored["embedded"]:
         return None
     if stored["constructor"] in problems.DATA:
@@ -160,15 +160,15 @@ def arguments(
     }
 
 
-def stored_problem(made: str, given: Problem | None) -> Problem:
+def stored_problem(stored_text: str, given: Problem | None) -> Problem:
     """The problem of a text, or the one that is given in its place, which must be the same."""
-    stored = value(made)
+    stored = value(stored_text)
     if given is not None:
         checks.instance("problem", given, Problem, "a fedlsa problem")
-        if problem_text(given) != made and problem_digest(given) != _digest(stored):
+        if problem_text(given) != stored_text and problem_digest(given) != _digest(stored):
             raise ArgumentError("problem must be the one this result was made with; got a different one")
         return given
-    lacks = missing(made)
+    lacks = missing(stored_text)
     if lacks:
         raise ArgumentError(f"problem must be passed, for a run needs {lacks}; got None")
     return problems.from_recipe(stored)
@@ -183,8 +183,8 @@ def _size(recipe: Mapping[str, Any]) -> int:
     return sum(a.nbytes for a in _arrays(recipe))
 
 
-def _algorithm(made: str, given: Algorithm | None) -> Algorithm:
-    stored = dict(value(made))
+def _algorithm(stored_text: str, given: Algorithm | None) -> Algorithm:
+    stored = dict(value(stored_text))
     if given is not None:
         checks.instance("algorithm", given, Algorithm, "a method (fl.Algorithm)")
         if value(text(algorithm_record(given))) != stored:

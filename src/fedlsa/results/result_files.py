@@ -107,10 +107,10 @@ def load(path: str | os.PathLike[str]) -> xr.Dataset:
         sound = False
     if not sound:
         raise ResultFileError(f"{target} is damaged: its content does not match its checksum")
-    held = recipe.value(attributes)
-    dataset.attrs, dataset.encoding = held["dataset"], {}
+    content = recipe.value(attributes)
+    dataset.attrs, dataset.encoding = content["dataset"], {}
     for name, variable in dataset.variables.items():
-        variable.attrs, variable.encoding = held["variables"][str(name)], {}
+        variable.attrs, variable.encoding = content["variables"][str(name)], {}
     return dataset
 
 
@@ -148,14 +148,14 @@ def write_plain(dataset: xr.Dataset, path: Path) -> None:
             scale.attrs["_Netcdf4Dimid"] = np.int32(i)
             scales[name] = scale
         for name, variable in dataset.variables.items():
-            held = scales.get(name)
-            if held is None:
+            stored = scales.get(name)
+            if stored is None:
                 options = {"compression": "gzip", "shuffle": True} if name == ATTRIBUTES else {}
-                held = file.create_dataset(name, data=variable.values, **options)
+                stored = file.create_dataset(name, data=variable.values, **options)
                 for i, dim in enumerate(variable.dims):
-                    held.dims[i].attach_scale(scales[dim])
+                    stored.dims[i].attach_scale(scales[dim])
             for key, value in variable.attrs.items():
-                held.attrs[key] = value
+                stored.attrs[key] = value
 
 
 def _read_plain(path: Path) -> xr.Dataset | None:

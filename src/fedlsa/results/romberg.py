@@ -61,8 +61,10 @@ def _check_pair(fine: xr.Dataset, coarse: xr.Dataset) -> None:
     one, two = (dict(recipe.value(r.attrs["algorithm"])) for r in (fine, coarse))
     if "name" not in one or "name" not in two:
         strange = one if "name" not in one else two
-        made = f"{strange['module']}.{strange['qualname']}"
-        raise ArgumentError(f"fine and coarse must be runs of methods of fedlsa, whose step size is known; got {made}")
+        custom = f"{strange['module']}.{strange['qualname']}"
+        raise ArgumentError(
+            f"fine and coarse must be runs of methods of fedlsa, whose step size is known; got {custom}"
+        )
     eta, twice = one.pop("step_size"), two.pop("step_size")
     _same("the method", one.pop("name"), two.pop("name"))
     for option in one:
