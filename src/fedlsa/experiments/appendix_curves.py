@@ -13,7 +13,7 @@ from .experiment import Cells, Claim, Experiment, Picture, Scale, grid
 from .paper_curves import (
     CURVES,
     LENGTHS,
-    METHODS,
+    NAMES,
     agreement,
     curves,
     limits,
@@ -129,7 +129,7 @@ LOCAL_STEPS = Experiment(
         _ratio_claim(
             "speed-up",
             "With homogeneous agents more local steps speed up the training until noise dominates.",
-            _early(False, METHODS),
+            _early(False, tuple(NAMES)),
             "homogeneous, both methods, N = 10 and 100 (quick: 10): the largest where at H the squared bias of the "
             "mean still exceeds the variance",
             "In both methods, increasing the number of local steps speeds-up the training, until the stochastic noise "

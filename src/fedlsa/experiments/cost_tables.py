@@ -16,6 +16,7 @@ import numpy as np
 import xarray as xr
 
 from .. import theory
+from ..algorithms import METHODS
 from ..checks import Floats
 from ..errors import ArgumentError
 from ..figures import style
@@ -28,7 +29,7 @@ from .compute import How, Settings, problem, scalars
 from .experiment import Claim, Figure, Row, Scale
 
 COST_PANEL = (3.8, 3.2)  # inches of a chart with its labels
-NAMES = {"fedlsa": "FedLSA", "scaffnew": "Scaffnew", "scafflsa": "SCAFFLSA"}
+NAMES = {name: METHODS[name].__name__ for name in ("fedlsa", "scaffnew", "scafflsa")}
 TITLES = {"synchronous": "FedLSA, H = 1 (Doan)", **NAMES}
 COPIES, QUICK_COPIES = 5, (1, 4)  # of two agents, one of each world
 QUICK_EPSILONS = (0.03, 0.003, 0.0005)

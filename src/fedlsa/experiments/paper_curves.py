@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from ..algorithms import METHODS
 from ..checks import Floats
 from ..figures import style
 from ..figures.lines import Chart, Line, add_prediction, error_ceiling, mean_line
@@ -20,8 +21,7 @@ from .experiment import Cells, Claim, Experiment, Figure, Picture, Scale, grid
 STEPS, FEWEST = 500_000, 50  # T H of every run, and the fewest rounds (the authors' protocol)
 QUICK_STEPS = 2_000  # where only the path through the code matters
 RECORD = 200
-NAMES = {"fedlsa": "FedLSA", "scafflsa": "SCAFFLSA"}
-METHODS = tuple(NAMES)
+NAMES = {name: METHODS[name].__name__ for name in ("fedlsa", "scafflsa")}
 DEBIASED = "FedLSA, bias removed"
 NOTE = (
     "Line: mean of the squared error over {seeds} seeds; band: from their 10% to their 90% quantile. Thin black line: "
@@ -65,7 +65,7 @@ def curves(
 
     def cells(scale: Scale) -> list[Cell]:
         found = []
-        for place in grid(agents=sizes(scale), method=METHODS, **axes):
+        for place in grid(agents=sizes(scale), method=tuple(NAMES), **axes):
             H = place["local_steps"]
             place["rounds"] = max(5, QUICK_STEPS // H) if scale.quick else max(FEWEST, STEPS // H)
             found.append(scale.cell("simulate", record=RECORD, seeds=scale.seeds, **place))
@@ -113,7 +113,7 @@ def _debiased(theta: Floats, exact: xr.Dataset) -> tuple[Floats, Floats]:
 def limits(**axes: Sequence[Any]) -> Cells:
     """Exact limits over a grid, with 10 and 100 agents (quick: 10); of both methods unless the grid says otherwise."""
     return lambda scale: [
-        scale.cell("limit", **place) for place in grid(**{"agents": sizes(scale), "method": METHODS, **axes})
+        scale.cell("limit", **place) for place in grid(**{"agents": sizes(scale), "method": tuple(NAMES), **axes})
     ]
 
 
@@ -143,7 +143,7 @@ def agreement(what: str, source: str, step_size: float, lengths: Sequence[int]) 
 
     def cells(scale: Scale) -> list[Cell]:
         found = []
-        for place in grid(local_steps=lengths, agents=sizes(scale), heterogeneous=(True, False), method=METHODS):
+        for place in grid(local_steps=lengths, agents=sizes(scale), heterogeneous=(True, False), method=tuple(NAMES)):
             if place["local_steps"] > 1 or place["method"] == "fedlsa":
                 steps = QUICK_STEPS if scale.quick else CHECKED_STEPS
                 rounds = max(FEWEST_CHECKED, steps // place["local_steps"])
