@@ -169,7 +169,7 @@ class NoiselessMap:
     eta: float
     H: int
 
-    @property
+    @cached_property
     def gain(self) -> float:
         return 1 / (self.eta * self.H)
 
@@ -193,11 +193,13 @@ class NoiselessMap:
 
     def advance(self, vector: Floats) -> Floats:
         """The vector one round later."""
-        (u, y), (power, kappa), local = self.parts(vector), self._powers, self.local
+        (u, y), (power, kappa), local, out = self.parts(vector), self._powers, self.local, np.empty_like(vector)
         common = local.seen(u)
         x = y + self.gain * common
         hat = local.times(power, common) + local.times(kappa, x)
-        return np.append(local.mean(hat), x - self.gain * hat)
+        u, y = self.parts(out)
+        u[:], y[:] = local.mean(hat), x - self.gain * hat
+        return out
 
     advance_mean = advance
 
@@ -213,4 +215,5 @@ class NoiselessMap:
 
     def error(self, vector: Floats) -> float:
         """||u||^2."""
-        return float(self.parts(vector)[0] @ self.parts(vector)[0])
+        u, _ = self.parts(vector)
+        return float(u @ u)
