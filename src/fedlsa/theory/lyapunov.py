@@ -100,8 +100,8 @@ class Lyapunov:
         R, B_turned = adjoint @ (F @ S.transpose(0, 2, 1) + B @ self._U(S) / 2), adjoint @ B
         cuts = self.pairs.cuts(16 * len(F) ** 2 * F.shape[1] ** 2)
         found = np.zeros((len(cuts) - 1, *F.shape), np.complex128)
-        arrays = (self.T, self.Z, np.ascontiguousarray(R), np.ascontiguousarray(B_turned), m.weight, m.count)
-        share(lambda a, b: pair_kernels.stationary(*arrays, a, b, found[cuts.index(a)], store), cuts)
+        maps = self.T, self.Z, np.ascontiguousarray(R), np.ascontiguousarray(B_turned)
+        share(lambda a, b: pair_kernels.stationary(maps, m.weight, m.count, a, b, found[cuts.index(a)], store), cuts)
         return np.asarray((found.sum(0) @ adjoint).real)
 
     def _common_modes(self) -> Callable[[Floats], Floats]:

@@ -14,8 +14,12 @@ OPTIONS = {"cache": True, "nogil": True, "error_model": "numpy", "fastmath": {"c
 
 
 @njit(**OPTIONS)
-def pairs(W, R, R_t, F, F_t, B, B_t, count, times, begin, end, out):
-    """Add `times` (F_k W_kl F_l^T + R_k B_l^T + B_k R_l^T) for the rows begin <= k < end; X_t : transposes of X."""
+def pairs(W, mixed, form, count, times, begin, end, out):
+    """Add `times` (F_k W_kl F_l^T + R_k B_l^T + B_k R_l^T) for the rows begin <= k < end.
+
+    mixed : R and its transposes; form : F and B, each with its transposes
+    """
+    (R, R_t), (F, F_t, B, B_t) = mixed, form
     K, d = F.shape[0], F.shape[1]
     half = np.empty(d)
     for k in range(begin, end):
@@ -88,7 +92,7 @@ def sums(W, V, weight, count, begin, end, out):
 
 
 @njit(**OPTIONS)
-def alone(V, R, R_t, F, F_t, B, B_t, begin, end, out):
+def alone(V, R, F, B, begin, end, out):
     """svec(F_k V_k F_k^T + R_k B_k^T + B_k R_k^T) for the groups begin <= k < end; V, out : (K, s)."""
     d = F.shape[1]
     full, half = np.empty((d, d)), np.empty(d)
@@ -114,8 +118,12 @@ def alone(V, R, R_t, F, F_t, B, B_t, begin, end, out):
 
 
 @njit(**OPTIONS)
-def noise(y, V, u, U, uy, own, begin, end, out):
-    """Add own_k svec E[w w^T], w = (u, y_k, 1), but for 1 with itself; groups begin <= k < end; V : svec E[y y^T]."""
+def noise(parts, own, begin, end, out):
+    """Add own_k svec E[w w^T], w = (u, y_k, 1), but for 1 with itself; groups begin <= k < end.
+
+    parts : E[y], svec E[y y^T], E[u], E[u u^T] and E[u y^T], a plain tuple, which is passed on quickly
+    """
+    y, V, u, U, uy = parts
     d, w = len(u), np.empty(own.shape[2])
     for k in range(begin, end):
         at, first = 0, 0
@@ -153,12 +161,14 @@ def subtract(basis, along, begin, end, image):
 
 
 @njit(**OPTIONS)
-def stationary(T, Z, R, B, weight, count, begin, end, out, tiles):
+def stationary(maps, weight, count, begin, end, out, tiles):
     """Solve W_kl = F_k W_kl F_l^T + R_k B_l^T + B_k R_l^T for the rows begin <= k < end, F = Z T Z^H, T triangular.
 
-    All arrays : (K, d, d), complex; R and B are multiplied by Z^H from the left. out_l gains E[y_bar y^T] Z of an agent
-    of group l, as far as these rows know it, without what is its own. tiles : the W_kl, real, or empty if not wanted.
+    maps : T, Z, R, B, (K, d, d) each, complex; R and B are multiplied by Z^H from the left. out_l gains E[y_bar y^T] Z
+    of an agent of group l, as far as these rows know it, without what is its own. tiles : the W_kl, real, or empty if
+    not wanted.
     """
+    T, Z, R, B = maps
     K, d = T.shape[0], T.shape[1]
     X, G, acc = np.empty((d, d), T.dtype), np.empty((d, d), T.dtype), np.empty(d, T.dtype)
     for k in range(begin, end):

@@ -173,16 +173,15 @@ class PairMap:
         y, V, W = self.parts(out)
         y[:] = self.mean(p.y)
         F, R = self._carried, self._mixed(self._carried, p)
-        share(lambda a, b: pair_kernels.alone(p.V, *R, *F, a, b, V), self.cuts(V.size))
+        share(lambda a, b: pair_kernels.alone(p.V, R[0], F.F, F.B, a, b, V), self.cuts(V.size))
         self._add(W, p.W, F, R, 1.0)
         return out
 
     def fluctuate(self, p: Parts, out: Floats) -> None:
         """Add to a vector what a round adds to covariances for given second moments, which is linear in them."""
         _, V, W = self.parts(out)
-        share(
-            lambda a, b: pair_kernels.noise(p.y, p.V, p.u, p.U, p.uy, self.noise, a, b, V), self.cuts(self.noise.size)
-        )
+        parts = p.y, p.V, p.u, p.U, p.uy
+        share(lambda a, b: pair_kernels.noise(parts, self.noise, a, b, V), self.cuts(self.noise.size))
         pair = self.sampled[1]
         if pair:
             self._add(W, p.W, self._moved, self._mixed(self._moved, p), pair)
@@ -221,7 +220,7 @@ class PairMap:
 
     def _add(self, out: Floats, W: Floats, form: Form, R: tuple[Floats, Floats], times: float) -> None:
         count = self.moments.count
-        share(lambda a, b: pair_kernels.pairs(W, *R, *form, count, times, a, b, out), self.cuts(W.size))
+        share(lambda a, b: pair_kernels.pairs(W, R, tuple(form), count, times, a, b, out), self.cuts(W.size))
 
     def advance(self, vector: Floats, constant: float = 1.0) -> Floats:
         """The vector one round later; constant = 0 leaves the noise out, which makes the map linear where E[y] = 0."""
@@ -281,7 +280,7 @@ class PairMap:
         one = np.broadcast_to(np.eye(self.shape[1]), self.F.shape)
         form = _form(one, change * one)
         R = self._mixed(form, p)
-        share(lambda a, b: pair_kernels.alone(p.V, *R, *form, a, b, V), self.cuts(V.size))
+        share(lambda a, b: pair_kernels.alone(p.V, R[0], form.F, form.B, a, b, V), self.cuts(V.size))
         self._add(W, p.W, form, R, 1.0)
         return out
 
