@@ -48,9 +48,8 @@ def serve(
 
     uploads.name_files(files)
     listening = _listen(host, port)
-    address = f"http://{_shown(host)}:{listening.getsockname()[1]}/"
-    query = settings.address()
-    link = address + (f"?{query}" if query else "")
+    named, query = f"[{host}]" if ":" in host else host, settings.address()
+    link = f"http://{named}:{listening.getsockname()[1]}/" + (f"?{query}" if query else "")
     builder = marimo.create_asgi_app(quiet=True).with_app(path="", root=str(NOTEBOOK))
     pool = updates.common_pool()  # its processes start while the page loads
     server = uvicorn.Server(
@@ -91,7 +90,6 @@ def copy_notebook(path: Path) -> None:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    rule = "host and port must be free to listen on"
     if not host:  # would be every address of the machine
         raise ArgumentError(f"host must be an address or a name, such as 127.0.0.1; got {host!r}")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -102,12 +100,9 @@ def _listen(host: str, port: int) -> socket.socket:
         sock.listen(128)  # a port that another has bound without listening is found out here
     except (OSError, ValueError, TypeError) as error:
         sock.close()
-        raise ArgumentError(f"{rule}; got {checks.show(f'{host}:{port}')} ({reason(error)})") from None
+        got = f"{checks.show(f'{host}:{port}')} ({reason(error)})"
+        raise ArgumentError(f"host and port must be free to listen on; got {got}") from None
     return sock
-
-
-def _shown(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
 
 
 class Guard:

@@ -45,12 +45,14 @@ def script(q: Question, simulated: bool = False, predicted: bool = True) -> str:
     if s.sampling == "markov":  # seeds alone
         return _drawn(q, [*lines, seeds], f"error_curves(runs{look})", "error.png")
     lines.append(f"curves = [fl.theory.exact(p, m, rounds={s.rounds}{more}) for m in methods]")
+    drawn = "curves"
     if predicted:
         lines.append(f"bias = fl.theory.bias(p, {s.step_size!r}, {s.local_steps})")
-        look = ", bias=[bias @ bias, 0, 0]" + (", runs=runs" if simulated else "") + look
-    elif simulated:
-        look = ", runs=runs" + look
-    return _drawn(q, [*lines, *([seeds] if simulated else [])], f"exact_curves(curves{look})", "error.png")
+        drawn += ", bias=[bias @ bias, 0, 0]"
+    if simulated:
+        lines.append(seeds)
+        drawn += ", runs=runs"
+    return _drawn(q, lines, f"exact_curves({drawn}{look})", "error.png")
 
 
 def agents_script(q: Question) -> str:
