@@ -111,7 +111,7 @@ def test_the_file_is_for_people_and_other_programs(fitted, tmp_path):
     fitted.save(tmp_path / "model.json")
     text = (tmp_path / "model.json").read_text()
     held = json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
-    assert (held["format"], held["version"]) == ("fedlsa-fit", 2)
+    assert (held["format"], held["version"]) == ("fedlsa-fit", 3)
     assert held["per_site"][3]["theta"] == [None] * 4
     assert max(map(len, text.splitlines())) < 250  # a row of a table has a line
 
@@ -122,7 +122,11 @@ def test_the_file_is_for_people_and_other_programs(fitted, tmp_path):
         (lambda text: text[: len(text) // 2], "is not a model file, or is cut short"),
         (lambda text: "[1, 2]", "is not a model file of fedlsa"),
         (lambda text: text.replace('"fedlsa-fit"', '"other"'), "is not a model file of fedlsa"),
-        (lambda text: text.replace('"version": 2', '"version": 1'), "has version 1; this fedlsa reads version 2"),
+        (lambda text: text.replace('"version": 3', '"version": 1'), "has version 1; this fedlsa reads version 3"),
+        (
+            lambda text: text.replace('"version": 3', '"version": 2').replace('"baselines"', '"rivals"'),
+            "has version 2; this fedlsa reads version 3",
+        ),
         (lambda text: text.replace('"theta":', '"thetas":', 1), "is damaged"),
         (lambda text: text.replace('"names": ["x0", ', '"names": ['), "is damaged: 3 names"),
         (lambda text: text.replace('"SCAFFLSA"', '"SGD"'), "is damaged"),
