@@ -71,11 +71,6 @@ def algorithm(run):
     return {"fedlsa": fl.FedLSA, "scafflsa": fl.SCAFFLSA}[run.method](run.step_size, run.local_steps)
 
 
-def settled(movement, run):
-    """Whether a run may stop; one with an exact number of rounds does all of them."""
-    return run.rate is not None and planning.error_left(movement, run.rate) <= run.epsilon
-
-
 def exact(p, run):
     """The root mean squared error : (rounds + 1,) and the movements of the mean : (rounds,)."""
     m = fl.theory.exact(p, algorithm(run), run.rounds, np.zeros(p.dim), record=range(run.rounds + 1))
@@ -92,7 +87,7 @@ def test_exact_theory_says_that_planned_runs_reach_epsilon_and_stay_there_once_t
     for p in PROBLEMS:
         run = planned(p, method, relative)
         error, movement = exact(p, run)
-        stop = next(t for t in range(1, run.rounds + 1) if settled(movement[:t], run))
+        stop = next(t for t in range(1, run.rounds + 1) if planning.settled(movement[:t], run.rate, run.epsilon))
         assert (error[stop:] <= run.epsilon).all()
         assert error[-1] <= run.epsilon / 4
 
@@ -114,7 +109,7 @@ def test_runs_that_stop_by_their_movements_are_within_epsilon(method):
         R = min(run.rounds, 25)
         theta = fl.simulate(p, algorithm(run), R, [1], np.zeros(p.dim), record=range(R + 1))["theta"].values[0]
         movement = np.linalg.norm(np.diff(theta, axis=0), axis=1)
-        stop = next(t for t in range(1, R + 1) if settled(movement[:t], run))
+        stop = next(t for t in range(1, R + 1) if planning.settled(movement[:t], run.rate, run.epsilon))
         assert np.linalg.norm(theta[stop] - p.theta_star) <= run.epsilon
 
 
@@ -148,9 +143,9 @@ def test_the_stop_rule_waits_for_three_small_movements():
     run = planning.RunPlan("scafflsa", 0.1, 10, 100, 0.5, 0.2, "")
     assert planning.error_left([0.0, 0.0], 0.2) == math.inf
     assert planning.error_left([9.0, 0.3, 0.4, 0.5], 0.2) == pytest.approx(math.sqrt(0.5 / 3) / 0.2)
-    assert not settled([1.0, 0.01, 0.01], run)
-    assert settled([1.0, 0.1, 0.1, 0.1], run)
-    assert not settled([0.0] * 5, planning.RunPlan("scafflsa", 0.1, 10, 100, 0.5, None, ""))
+    assert not planning.settled([1.0, 0.01, 0.01], run.rate, run.epsilon)
+    assert planning.settled([1.0, 0.1, 0.1, 0.1], run.rate, run.epsilon)
+    assert not planning.settled([0.0] * 5, None, 0.5)
 
 
 def test_what_scalars_cannot_promise_is_refused_with_a_way_out():
@@ -202,7 +197,7 @@ def test_steps_on_means_are_planned_without_noise():
         r = fl.simulate(means, algorithm(run), R, 4, np.zeros(D), record=range(R + 1))
         for theta in r["theta"].values:
             movement = np.linalg.norm(np.diff(theta, axis=0), axis=1)
-            stop = next(t for t in range(1, R + 1) if settled(movement[:t], run))
+            stop = next(t for t in range(1, R + 1) if planning.settled(movement[:t], run.rate, run.epsilon))
             assert np.linalg.norm(theta[stop] - p.theta_star) <= 1e-6
 
 
@@ -270,7 +265,7 @@ def test_from_data_to_a_run_that_stops_by_itself_beside_the_pooled_solution(tmp_
     run = planning.plan_from_scalars(numbers, w, 0.05, "scafflsa", D)
     local = [prepare_steps(h, task, scale, tmp_path / str(c)) for c, h in enumerate(held)]
     theta, xi, movement, H = np.zeros(D), np.zeros((N, D)), [], run.local_steps
-    while not settled(movement, run):
+    while not planning.settled(movement, run.rate, run.epsilon):
         assert len(movement) < run.rounds
         first = len(movement) * H
         hat = np.stack([local[c](theta, xi[c], run.step_size, H, first, 0, c) for c in range(N)])

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import norm
 
 from fedlsa.errors import ArgumentError, ArgumentTypeError, MissingExtraError
-from fedlsa.network.protocol.coding import Coding, encode, privacy_spent, promise
+from fedlsa.network.protocol.coding import Coding, encode, noise_for, privacy_spent, promise
 
 
 def delta_of(epsilon, sigma):
@@ -35,6 +35,10 @@ def test_more_replies_cost_more_and_more_noise_costs_less():
     assert all(a > b for a, b in itertools.pairwise(by_noise))
 
 
+def test_the_noise_for_an_epsilon_spends_that_epsilon():
+    assert privacy_spent(noise_for(1.5, 50, 1e-6), 50, 1e-6) == pytest.approx(1.5, rel=1e-5)
+
+
 def test_the_promise_names_replies_epsilon_and_delta():
     assert "after 10 replies" in promise(10, 10, 1e-5)
     assert "(2.59, 1e-05)" in promise(10, 10, 1e-5)
@@ -49,6 +53,8 @@ def test_wrong_arguments_are_named(arguments, words):
         privacy_spent(*arguments)
     with pytest.raises(ArgumentTypeError, match="releases must be"):
         privacy_spent(1.0, 2.5, 1e-5)
+    with pytest.raises(ArgumentTypeError, match="releases must be"):
+        noise_for(1.0, 2.5, 1e-5)
 
 
 def test_without_the_library_the_extra_is_named(monkeypatch):

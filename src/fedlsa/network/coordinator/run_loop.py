@@ -27,7 +27,7 @@ from ..protocol.run_settings import RunSettings, StartOptions
 from ..protocol.server import accept, close_round, drift_norm, estimated_error, finish, finished, open_round
 from ..protocol.server_state import DOWN_BYTES, UP_BYTES, ServerState
 from ..site.orders import run_terms, scale_from_json, scale_to_json
-from .run_plan import error_left, one_shot, plan_from_moments, plan_from_scalars, scale_from, weights_of
+from .run_plan import error_left, one_shot, plan_from_moments, plan_from_scalars, scale_from, settled, weights_of
 from .runs import RunFolder
 
 PRESENCE_POLL = 1.0  # seconds between looks for sites that are not there
@@ -88,7 +88,7 @@ class RunLoop:
         """Why the run is over, or None."""
         if self.run.stopping:
             return "it was stopped"
-        if terms["rate"] is not None and _error(state, terms) <= terms["epsilon"]:
+        if settled(state.movement.tolist(), terms["rate"], terms["epsilon"]):
             return f"movements say that the error is at most {terms['epsilon']:g}"
         return finished(state)
 

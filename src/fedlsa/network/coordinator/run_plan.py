@@ -61,7 +61,7 @@ MAX_LOCAL_STEPS = 2**31  # of a round, a minute or more; what needs more is out 
 class RunPlan:
     """A run that reaches epsilon; local_steps is 1 / probability for Scaffnew.
 
-    rounds : how many, or where `rate` is given, how many at most: the run stops once `error_left` is at most epsilon
+    rounds : how many, or where `rate` is given, how many at most: the run stops once it has `settled`
     rate : r, by which an error shrinks in a round at least; None where the number of rounds is exact
     """
 
@@ -160,6 +160,11 @@ def error_left(movement: Sequence[float], rate: float) -> float:
     """
     last = list(movement)[-WINDOW:]
     return math.sqrt(sum(m * m for m in last) / WINDOW) / rate if len(last) == WINDOW else math.inf
+
+
+def settled(movement: Sequence[float], rate: float | None, epsilon: float) -> bool:
+    """Whether a run may stop; one with an exact number of rounds, whose rate is None, does all of them."""
+    return rate is not None and error_left(movement, rate) <= epsilon
 
 
 def plan_from_moments(

@@ -148,6 +148,14 @@ def privacy_spent(noise: float, releases: int, delta: float) -> float:
     return float(_library().get_epsilon_gaussian(noise / (2 * math.sqrt(releases)), delta))
 
 
+def noise_for(epsilon: float, releases: int, delta: float) -> float:
+    """The noise with which `releases` replies cost this epsilon at this delta."""
+    epsilon = checks.real("epsilon", epsilon, above=0)
+    releases = checks.integer("releases", releases, at_least=1)
+    delta = checks.real("delta", delta, above=0, below=1)
+    return float(_library().get_sigma_gaussian(epsilon, delta)) * 2 * math.sqrt(releases)
+
+
 def promise(noise: float, releases: int, delta: float = DELTA) -> str:
     """The promise in words, for the display, or why it cannot be computed here."""
     try:

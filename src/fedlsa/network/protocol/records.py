@@ -1,4 +1,4 @@
-"""Frozen dataclasses of scalars and arrays as named values: on the wire (Record) and on the disk (stored.py).
+"""Frozen dataclasses of scalars and arrays as named values: on the wire (Record) and on the disk (network/disk.py).
 
 A class says with its annotations what its fields are, shapes included (`theta: Annotated[Floats, "d"]`; equal letters
 are equal lengths; another dtype than float64 stands before them). Writing, strict reading and checks follow from that.
