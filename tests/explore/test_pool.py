@@ -197,8 +197,11 @@ def test_a_simulation_tells_its_progress_and_stops_when_dropped(pool):
         assert told.kind == "progress"
         told = next(found)
     assert 0 < told.value[0] < told.value[1]
+    (pid,) = [w.process.pid for w in pool.workers if w.lane == LONG_LANE]
+    assert alive(pid)
     pool.drop("me", "runs")
     assert {a.kind for a in found} <= {"progress"}
+    eventually(lambda: not alive(pid))
     assert one(pool, ask.fresh, next(new), lane=LONG_LANE)[0] == "done"
 
 
@@ -242,7 +245,7 @@ import time
 from fedlsa.explore.pool import Pool
 if __name__ == "__main__":
     pool = Pool(quick=1, long=0)
-    print(*(w.process.pid for w in pool.workers), flush=True)
+    print(*(w.process.pid for w in [*pool.workers, pool.spare]), flush=True)
     time.sleep(600)
 """
 
@@ -252,7 +255,7 @@ def test_processes_end_by_themselves_when_the_page_is_killed(tmp_path):
     page = subprocess.Popen([sys.executable, tmp_path / "alone.py"], stdout=subprocess.PIPE, text=True)
     try:
         pids = [int(word) for word in page.stdout.readline().split()]
-        assert pids
+        assert len(pids) == 2  # one that answers, and the spare
         assert all(alive(pid) for pid in pids)
     finally:
         page.send_signal(signal.SIGKILL)
