@@ -66,7 +66,7 @@ def test_a_module_imports_only_what_stands_to_its_left(module):
     against = {m for m in imports(module) if room(m) is not None and ORDER.index(room(m)) > here}
     assert not against
     if module != "fedlsa.cli" and not module.startswith("fedlsa.cli."):
-        assert "fedlsa" not in imports(module)  # the front door is for users
+        assert "fedlsa" not in imports(module)  # the package itself is for users
 
 
 def test_the_walk_over_imports_sees_what_is_there():
@@ -104,7 +104,7 @@ def test_everything_public_has_a_docstring(module):
             assert not own.startswith(f"{name}("), f"{module}.{name} has the docstring that dataclass makes"
 
 
-def test_figures_stand_at_the_front_door_and_matplotlib_waits_until_one_is_drawn():
+def test_figures_are_public_and_matplotlib_waits_until_one_is_drawn():
     script = "import sys, fedlsa as fl; fl.figures.error_curves; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0
     assert "figures" in fedlsa.__all__
@@ -167,8 +167,32 @@ def test_no_two_classes_and_no_two_modules_share_a_name():
 SIZES = re.compile(r"_?(TENTH|QUARTER|HALF|TWICE|MANY|FEW|LONG|SHORT|SMALL|LARGE|BIG|TINY|HUGE|SHARED)")
 
 
+def assigned(node):
+    """The names to which an assignment gives values, those in tuples too."""
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    return [part.id for t in targets for part in ast.walk(t) if isinstance(part, ast.Name)]
+
+
+@pytest.mark.parametrize(
+    ("line", "names"), [("A = B = 1", ["A", "B"]), ("A, (B, *C) = x", ["A", "B", "C"]), ("A: int = 1", ["A"])]
+)
+def test_the_walk_over_assignments_sees_chains_tuples_and_annotations(line, names):
+    assert assigned(ast.parse(line).body[0]) == names
+
+
 def test_constants_are_named_for_what_they_mean_and_functions_by_verbs():
-    names = [(f, t.id) for f, node in definitions(ast.Assign) for t in node.targets if isinstance(t, ast.Name)]
+    names = [(f, name) for f, node in definitions(ast.Assign | ast.AnnAssign) for name in assigned(node)]
     assert [(f, name) for f, name in names if SIZES.fullmatch(name)] == []
     functions = [(f, node.name) for f, node in definitions(ast.FunctionDef)]
     assert [(f, n) for f, n in functions if re.fullmatch(r"_?(made|found|tell|held|looks|where)", n)] == []
+
+
+def test_no_function_inside_takes_more_than_eight_arguments():
+    """Public functions and commands may have many options, all with defaults; marimo passes cells theirs."""
+    public = {r: getattr(importlib.import_module(f"fedlsa.{r}"), "__all__", ()) for r in ORDER}
+    for file, node in definitions(ast.FunctionDef):
+        a, here = node.args, file.removesuffix(".py").split("/")[0]
+        required = len(a.posonlyargs) + len(a.args) - len(a.defaults) + a.kw_defaults.count(None)
+        assert required <= 8 or node.name in public.get(here, ()) or file == "explore/notebook.py", (
+            f"{file}: {node.name}"
+        )
