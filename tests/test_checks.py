@@ -1,4 +1,4 @@
-"""The doors: what looks like a number, a list or a path but is none is refused with an error of fedlsa's own."""
+"""Arguments: what looks like a number, a list or a path but is none is refused with an error of fedlsa's own."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""The examples in the docstrings of what stands at the front door run, and give what they say."""
+"""The examples in the docstrings of public names run, and give what they say."""
 
 from __future__ import annotations
 

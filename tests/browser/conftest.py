@@ -141,8 +141,8 @@ def home():
 
 
 @pytest.fixture(scope="module")
-def desk(browser, home):
-    """One page at the width of a desk, for the tests of a file."""
+def wide_page(browser, home):
+    """One page at the width of a desktop, for the tests of a file."""
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     yield from _watched(page, home)
 

@@ -1,4 +1,4 @@
-"""The explorer in a real browser at the width of a desk: what a reader does, and what the page then shows."""
+"""The explorer in a real browser at the width of a desktop: what a reader does, and what the page then shows."""
 
 import csv
 import io
@@ -21,48 +21,48 @@ GARNET = PageSettings.start("garnet")  # ten different agents, d = 8
 PAIR = replace(GARNET, agents=100, perturbation=0.0)  # two groups of equal ones
 
 
-def test_it_opens_with_the_exact_curves_and_says_what_they_mean(desk):
+def test_it_opens_with_the_exact_curves_and_says_what_they_mean(wide_page):
     s = PageSettings()
-    desk.open().answers(s)
-    assert desk.page.title() == "fedlsa: see client drift"
+    wide_page.open().answers(s)
+    assert wide_page.page.title() == "fedlsa: see client drift"
     bias = fl.theory.bias(Question.of(s).problem(), s.step_size, s.local_steps)
-    assert desk.drawn()["predicted ‖bias‖² of FedLSA"][1] == pytest.approx([bias @ bias] * 2, rel=1e-9)
+    assert wide_page.drawn()["predicted ‖bias‖² of FedLSA"][1] == pytest.approx([bias @ bias] * 2, rel=1e-9)
     end = float(fl.theory.exact(Question.of(s).problem(), s.method("SCAFFLSA"), s.rounds)["mse"][-1])
-    assert f"SCAFFLSA ends at {end:.3g} after 50 rounds" in desk.words()
+    assert f"SCAFFLSA ends at {end:.3g} after 50 rounds" in wide_page.words()
 
 
-def test_sliders_move_the_curves_to_the_numbers_of_theory(desk):
-    s = desk.settings()
-    desk.press("local steps H")
+def test_sliders_move_the_curves_to_the_numbers_of_theory(wide_page):
+    s = wide_page.settings()
+    wide_page.press("local steps H")
     s = replace(s, local_steps=LOCAL_STEPS[LOCAL_STEPS.index(s.local_steps) - 1])
-    desk.answers(s)
-    assert desk.settings() == s  # the address follows
-    desk.press("agents N", "ArrowRight")
-    desk.answers(replace(s, agents=6))
-    desk.press("rounds T", "ArrowRight")
-    desk.answers(replace(s, agents=6, rounds=100))
+    wide_page.answers(s)
+    assert wide_page.settings() == s  # the address follows
+    wide_page.press("agents N", "ArrowRight")
+    wide_page.answers(replace(s, agents=6))
+    wide_page.press("rounds T", "ArrowRight")
+    wide_page.answers(replace(s, agents=6, rounds=100))
 
 
-def test_the_newest_setting_wins(desk):
-    desk.open(GARNET).answers(GARNET)
-    desk.press("local steps H", times=8)
-    desk.answers(replace(GARNET, local_steps=LOCAL_STEPS[LOCAL_STEPS.index(GARNET.local_steps) - 8]))
+def test_the_newest_setting_wins(wide_page):
+    wide_page.open(GARNET).answers(GARNET)
+    wide_page.press("local steps H", times=8)
+    wide_page.answers(replace(GARNET, local_steps=LOCAL_STEPS[LOCAL_STEPS.index(GARNET.local_steps) - 8]))
 
 
 @pytest.mark.parametrize(("s", "goal"), [(GARNET, 0.3), (PAIR, 1.5)], ids=["ten different agents", "two groups"])
-def test_how_soon_a_slider_is_answered(desk, s, goal, capsys):
-    desk.open(s).answers(s)
-    desk.until(lambda: "Stable below" in desk.words(), "all the rest is drawn")
-    desk.page.wait_for_timeout(1000)
+def test_how_soon_a_slider_is_answered(wide_page, s, goal, capsys):
+    wide_page.open(s).answers(s)
+    wide_page.until(lambda: "Stable below" in wide_page.words(), "all the rest is drawn")
+    wide_page.page.wait_for_timeout(1000)
     took = []
     for _ in range(2):
         s = replace(s, local_steps=LOCAL_STEPS[LOCAL_STEPS.index(s.local_steps) - 1])
-        desk.press("local steps H")
+        wide_page.press("local steps H")
         end = float(fl.theory.exact(Question.of(s).problem(), s.method("SCAFFLSA"), s.rounds)["mse"][-1])
-        done = desk.page.wait_for_function(DRAWN, arg=end, polling="raf")
+        done = wide_page.page.wait_for_function(DRAWN, arg=end, polling="raf")
         took.append(done.json_value() / 1000)
-        desk.answers(s)
-        desk.page.wait_for_timeout(1000)
+        wide_page.answers(s)
+        wide_page.page.wait_for_timeout(1000)
     with capsys.disabled():  # a measurement for the log; the machine's hour does not decide a test
         shown = ", ".join(f"{t:.2f}" for t in took)
         print(f"\nslider to picture, N = {s.agents}, {len(took)} moves: {shown} s (goal {goal} s)")
@@ -80,55 +80,59 @@ DRAWN = """end => {
 }"""
 
 
-def test_the_axis_can_be_observations_or_bytes(desk):
-    desk.choose("horizontal axis", "bytes sent, all agents")
-    desk.answers(replace(desk.settings(), x="bytes"))
-    desk.choose("its scale", "logarithmic")
-    desk.until(lambda: desk.settings().scale == "log", "the address says log")
-    desk.answers(replace(desk.settings(), scale="log"))
+def test_the_axis_can_be_observations_or_bytes(wide_page):
+    wide_page.choose("horizontal axis", "bytes sent, all agents")
+    wide_page.answers(replace(wide_page.settings(), x="bytes"))
+    wide_page.choose("its scale", "logarithmic")
+    wide_page.until(lambda: wide_page.settings().scale == "log", "the address says log")
+    wide_page.answers(replace(wide_page.settings(), scale="log"))
 
 
-def test_simulated_seeds_are_laid_on_top(desk):
+def test_simulated_seeds_are_laid_on_top(wide_page):
     s = replace(PageSettings(), rounds=20)
-    desk.open(s).answers(s)
-    desk.button("Simulate").click()
-    desk.until(lambda: "SCAFFLSA, mean of 20 seeds" in desk.drawn(), "the seeds are there")
+    wide_page.open(s).answers(s)
+    wide_page.button("Simulate").click()
+    wide_page.until(lambda: "SCAFFLSA, mean of 20 seeds" in wide_page.drawn(), "the seeds are there")
     run = fl.simulate(Question.of(s).problem(), s.method("SCAFFLSA"), s.rounds, s.seeds)
     error = run["squared_error"].values
-    assert desk.drawn()["SCAFFLSA, mean of 20 seeds"][1] == pytest.approx(error.mean(axis=0), rel=1e-9)
-    assert desk.drawn()["SCAFFLSA, band"][1] == pytest.approx(np.quantile(error, 0.9, axis=0), rel=1e-9)
+    assert wide_page.drawn()["SCAFFLSA, mean of 20 seeds"][1] == pytest.approx(error.mean(axis=0), rel=1e-9)
+    assert wide_page.drawn()["SCAFFLSA, band"][1] == pytest.approx(np.quantile(error, 0.9, axis=0), rel=1e-9)
 
 
-def test_a_long_simulation_shows_progress_and_can_be_stopped(desk):
+def test_a_long_simulation_shows_progress_and_can_be_stopped(wide_page):
     s = replace(GARNET, local_steps=10000, rounds=5000, seeds=200)  # an hour of work
-    desk.open(s).answers(s)
-    desk.button("Simulate").click()
-    desk.until(lambda: re.search(r"simulating\s+\d+%", desk.words()), "progress is shown")
-    desk.choose("horizontal axis", "bytes sent, all agents")  # only the look: it goes on
-    desk.answers(replace(s, x="bytes"))
+    wide_page.open(s).answers(s)
+    wide_page.button("Simulate").click()
+    wide_page.until(lambda: re.search(r"simulating\s+\d+%", wide_page.words()), "progress is shown")
+    wide_page.choose("horizontal axis", "bytes sent, all agents")  # only the look: it goes on
+    wide_page.answers(replace(s, x="bytes"))
     s = replace(s, x="bytes")
-    assert "simulating" in desk.words()
-    desk.button("Stop").click()
-    desk.until(lambda: "Stopped" in desk.words(), "it has stopped")
-    desk.press("local steps H")
-    desk.answers(replace(s, local_steps=7000))  # and the page lives on
+    assert "simulating" in wide_page.words()
+    wide_page.button("Stop").click()
+    wide_page.until(lambda: "Stopped" in wide_page.words(), "it has stopped")
+    wide_page.press("local steps H")
+    wide_page.answers(replace(s, local_steps=7000))  # and the page lives on
 
 
-def test_an_unstable_step_size_is_said_in_words_with_the_stable_one(desk):
+def test_an_unstable_step_size_is_said_in_words_with_the_stable_one(wide_page):
     s = replace(PageSettings(), step_size=1.0)
-    desk.open(s)
-    desk.until(lambda: re.search(r"FedLSA is unstable.*becomes stable below [\d.]+", desk.words()), "it says so")
-    said = float(re.search(r"SCAFFLSA is unstable.*becomes stable below ([\d.]+\d)", desk.words()).group(1))
+    wide_page.open(s)
+    wide_page.until(
+        lambda: re.search(r"FedLSA is unstable.*becomes stable below [\d.]+", wide_page.words()), "it says so"
+    )
+    said = float(re.search(r"SCAFFLSA is unstable.*becomes stable below ([\d.]+\d)", wide_page.words()).group(1))
     limit = fl.theory.stability_limit(Question.of(s).problem(), s.method("SCAFFLSA"))
     assert said < limit < 1.1 * said
 
 
-def test_a_link_restores_every_setting(desk):
+def test_a_link_restores_every_setting(wide_page):
     s = replace(PageSettings(), agents=8, spread=0.7, step_size=0.0321, local_steps=17, rounds=33, x="samples", round=5)
-    desk.open(s).answers(s)
-    assert desk.settings() == s
-    assert desk.slider("agents N").get_attribute("aria-valuetext") in ("8", None)
-    desk.until(lambda: "round 5: agents end" in str(desk.page.evaluate(TEXTS)), "the agents are at the link's round")
+    wide_page.open(s).answers(s)
+    assert wide_page.settings() == s
+    assert wide_page.slider("agents N").get_attribute("aria-valuetext") in ("8", None)
+    wide_page.until(
+        lambda: "round 5: agents end" in str(wide_page.page.evaluate(TEXTS)), "the agents are at the link's round"
+    )
 
 
 TEXTS = """() => {
@@ -138,61 +142,63 @@ TEXTS = """() => {
 }"""
 
 
-def test_bad_parts_of_a_link_are_one_line_each_and_the_rest_counts(desk):
-    desk.open("agents=7&step_size=-1&colour=red")
-    desk.answers(replace(PageSettings(), agents=7))
+def test_bad_parts_of_a_link_are_one_line_each_and_the_rest_counts(wide_page):
+    wide_page.open("agents=7&step_size=-1&colour=red")
+    wide_page.answers(replace(PageSettings(), agents=7))
     for line in ("step_size must be a finite number above 0", "got 'colour'"):
-        assert desk.page.get_by_text(line).count() == 1
+        assert wide_page.page.get_by_text(line).count() == 1
 
 
-def test_agents_are_where_theory_says_and_play_moves_them(desk):
+def test_agents_are_where_theory_says_and_play_moves_them(wide_page):
     s = replace(PageSettings(), agents=3)
-    desk.open(s).answers(s)
-    desk.until(lambda: "round 3: agents end" in str(desk.page.evaluate(TEXTS)), "the agents are there")
+    wide_page.open(s).answers(s)
+    wide_page.until(lambda: "round 3: agents end" in str(wide_page.page.evaluate(TEXTS)), "the agents are there")
     p = Question.of(s).problem()
     run = round_paths(p, s.method("SCAFFLSA"), rounds=SHOWN)
     plane = plane_of(p, [run.theta[0]])
     wanted = plane.project(run.theta[3])  # the average after round 3
-    drawn = [(x, y) for f in desk.figures() if "trace 0" in f for x, y in f.values()]
+    drawn = [(x, y) for f in wide_page.figures() if "trace 0" in f for x, y in f.values()]
     ends = np.array([(x[-1], y[-1]) for x, y in drawn if x and x[-1] is not None])
     assert np.abs(ends - wanted).max(axis=1).min() < 1e-4  # numbers in frames have five digits
-    before = desk.figures()[1]
-    desk.page.get_by_text("▶ Play").click()
-    desk.until(lambda: desk.figures()[1] != before, "they move")
-    desk.page.get_by_text("❚❚ Pause").click()
+    before = wide_page.figures()[1]
+    wide_page.page.get_by_text("▶ Play").click()
+    wide_page.until(lambda: wide_page.figures()[1] != before, "they move")
+    wide_page.page.get_by_text("❚❚ Pause").click()
 
 
-def test_a_plan_goes_into_the_sliders_with_one_click_also_while_more_is_searched(desk):
+def test_a_plan_goes_into_the_sliders_with_one_click_also_while_more_is_searched(wide_page):
     s = replace(PageSettings(), agents=3)
-    desk.open(s).answers(s)
-    desk.button("Find plans").click()
-    desk.button("Use SCAFFLSA's plan").click()  # as soon as it is there
+    wide_page.open(s).answers(s)
+    wide_page.button("Find plans").click()
+    wide_page.button("Use SCAFFLSA's plan").click()  # as soon as it is there
     plan = fl.plan(Question.of(s).problem(), s.epsilon, method="scafflsa")
     a = plan.algorithm
     planned = replace(s, step_size=a.step_size, local_steps=a.local_steps, rounds=plan.rounds)
-    desk.answers(planned)
-    assert desk.settings() == planned
-    assert float(desk.drawn()["SCAFFLSA"][1][-1]) <= s.epsilon**2
-    desk.choose("horizontal axis", "observations per agent")
-    desk.press("agents N", "ArrowLeft")
-    desk.press("agents N", "ArrowRight")
-    desk.press("rounds T", "ArrowRight")
-    desk.until(lambda: desk.settings().rounds != plan.rounds, "the rounds have moved")
-    desk.button("Find plans").click()
-    desk.button("Use SCAFFLSA's plan").click()  # a second time
+    wide_page.answers(planned)
+    assert wide_page.settings() == planned
+    assert float(wide_page.drawn()["SCAFFLSA"][1][-1]) <= s.epsilon**2
+    wide_page.choose("horizontal axis", "observations per agent")
+    wide_page.press("agents N", "ArrowLeft")
+    wide_page.press("agents N", "ArrowRight")
+    wide_page.press("rounds T", "ArrowRight")
+    wide_page.until(lambda: wide_page.settings().rounds != plan.rounds, "the rounds have moved")
+    wide_page.button("Find plans").click()
+    wide_page.button("Use SCAFFLSA's plan").click()  # a second time
     planned = replace(planned, x="samples")
-    desk.answers(planned)
-    assert desk.settings() == planned
+    wide_page.answers(planned)
+    assert wide_page.settings() == planned
 
 
-def test_pictures_and_data_can_be_taken_along(desk):
+def test_pictures_and_data_can_be_taken_along(wide_page):
     s = replace(PageSettings(), rounds=20)
-    desk.open(s).answers(s)
-    desk.until(lambda: desk.page.get_by_text("error.csv").count(), "there is something to take")
+    wide_page.open(s).answers(s)
+    wide_page.until(lambda: wide_page.page.get_by_text("error.csv").count(), "there is something to take")
 
     def taken(name):
-        with desk.page.expect_download() as download:
-            desk.page.get_by_role("link", name=name).or_(desk.page.get_by_role("button", name=name)).first.click()
+        with wide_page.page.expect_download() as download:
+            wide_page.page.get_by_role("link", name=name).or_(
+                wide_page.page.get_by_role("button", name=name)
+            ).first.click()
         assert download.value.suggested_filename == name
         return Path(download.value.path())
 
@@ -209,7 +215,7 @@ def test_pictures_and_data_can_be_taken_along(desk):
         assert kept == pytest.approx(exact["mse"].values, rel=1e-12)
 
 
-def test_the_readers_own_files_are_read_and_bad_ones_are_one_line(desk, tmp_path):
+def test_the_readers_own_files_are_read_and_bad_ones_are_one_line(wide_page, tmp_path):
     rng = np.random.default_rng(0)
     names = []
     for site, slope in (("north", 1.0), ("south", -1.0)):
@@ -219,35 +225,35 @@ def test_the_readers_own_files_are_read_and_bad_ones_are_one_line(desk, tmp_path
     bad = tmp_path / "bad.csv"
     bad.write_bytes(b"\x00\x01\x02")
     s = replace(PageSettings.start("files"), target="y")
-    desk.open(s)
-    choose = desk.page.locator(".app-sidebar input[type=file]")
+    wide_page.open(s)
+    choose = wide_page.page.locator(".app-sidebar input[type=file]")
     choose.set_input_files(bad)
-    desk.until(lambda: desk.page.get_by_text("bad.csv").count(), "the bad file is named")
+    wide_page.until(lambda: wide_page.page.get_by_text("bad.csv").count(), "the bad file is named")
     choose.set_input_files([str(n) for n in names])
     problem = fl.site_problem([str(n) for n in names], fl.Regression(target="y"))
     e = fl.theory.exact(problem, s.method("SCAFFLSA"), s.rounds, np.zeros(problem.dim))
 
     def there():
-        line = desk.drawn().get("SCAFFLSA", ([], []))[1]
+        line = wide_page.drawn().get("SCAFFLSA", ([], []))[1]
         return len(line) == len(e["mse"]) and np.allclose(line, e["mse"], rtol=1e-9)
 
-    desk.until(there, "the curves are those of the files")
+    wide_page.until(there, "the curves are those of the files")
 
 
-def test_plans_go_with_their_problem(desk):
-    desk.open().answers(PageSettings())
-    desk.button("Find plans").click()
-    desk.button("Use FedLSA's plan").wait_for()
-    desk.choose("problem", "Garnet worlds")
-    desk.answers(PageSettings.start("garnet"))
-    desk.until(lambda: not desk.button("Use FedLSA's plan").count(), "the old plans are gone")
-    assert desk.settings() == PageSettings.start("garnet")
+def test_plans_go_with_their_problem(wide_page):
+    wide_page.open().answers(PageSettings())
+    wide_page.button("Find plans").click()
+    wide_page.button("Use FedLSA's plan").wait_for()
+    wide_page.choose("problem", "Garnet worlds")
+    wide_page.answers(PageSettings.start("garnet"))
+    wide_page.until(lambda: not wide_page.button("Use FedLSA's plan").count(), "the old plans are gone")
+    assert wide_page.settings() == PageSettings.start("garnet")
 
 
-def test_a_page_that_is_closed_frees_the_processes(desk, browser):
+def test_a_page_that_is_closed_frees_the_processes(wide_page, browser):
     other = browser.new_page()
-    other.goto(f"{desk.home}?problem=garnet&agents=100&features=16&perturbation=0.5&rounds=40")  # a minute of work
+    other.goto(f"{wide_page.home}?problem=garnet&agents=100&features=16&perturbation=0.5&rounds=40")  # a minute of work
     other.get_by_text("computing").first.wait_for()  # both processes are at it
     other.close()
     s = replace(PageSettings(), agents=4, noise=0.5)
-    desk.open(s).answers(s)
+    wide_page.open(s).answers(s)

@@ -1,4 +1,4 @@
-"""The site in a real browser, opened from the disk, at the width of a desk and of a telephone."""
+"""The site in a real browser, opened from the disk, at the width of a desktop and of a telephone."""
 
 import pytest
 

@@ -32,7 +32,7 @@ def read(site, columns=("a", "b", "y"), rows=2**16):
 
 
 def message(entry, task=TASK):
-    """The one line with which a site is refused, at the door or when it is read."""
+    """The one line with which a site is refused, when it is opened or when it is read."""
     with pytest.raises(SiteDataError) as caught:
         read(opened(entry, task))
     text = str(caught.value)

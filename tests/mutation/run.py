@@ -2,7 +2,7 @@
 
     python tests/mutation/run.py [--jobs 16] [--only PATTERN]
 
-Each change of mutations.py is made in a copy of the package, never in the package itself; then the tests that the entry
+Each change of mutations.txt is made in a copy of the package, never in itself; then the tests that the entry
 names must fail. Before that they must pass on the unchanged copy. What the tests of this machine cannot say, because a
 library is missing, is listed as such. The exit code is 0 only if every change was noticed.
 """

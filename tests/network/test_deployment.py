@@ -34,7 +34,7 @@ def test_a_network_of_four_sites_computes_what_the_simulation_does_refuses_stran
         refusals_were_logged(it)
 
 
-def door(it):
+def gate_address(it):
     return f"https://127.0.0.1:{it.network.port}"
 
 
@@ -57,8 +57,8 @@ def an_outsider_cannot_submit_a_run_through_the_public_door(it):
     ]
     with httpx.Client(verify=trusted(it)) as client:
         for path in paths:
-            assert client.post(httpx.URL(door(it)).copy_with(raw_path=path.encode())).status_code == 403
-        assert client.get(door(it) + "/v1/fleet/pull-messages").status_code == 403
+            assert client.post(httpx.URL(gate_address(it)).copy_with(raw_path=path.encode())).status_code == 403
+        assert client.get(gate_address(it) + "/v1/fleet/pull-messages").status_code == 403
 
 
 def tasks_are_given_only_to_who_has_the_secret(it):
@@ -103,10 +103,10 @@ def a_key_that_is_not_registered_is_refused_and_so_is_no_key(it):
 
 def a_wrong_authority_and_plain_text_are_refused(it):
     with httpx.Client(verify=ssl.create_default_context()) as stranger, pytest.raises(httpx.ConnectError) as refused:
-        stranger.post(door(it) + "/v1/fleet/pull-messages")
+        stranger.post(gate_address(it) + "/v1/fleet/pull-messages")
     assert "certificate" in str(refused.value).lower()
     with httpx.Client() as plain, pytest.raises(httpx.TransportError):
-        plain.post(door(it).replace("https", "http") + "/v1/fleet/pull-messages")
+        plain.post(gate_address(it).replace("https", "http") + "/v1/fleet/pull-messages")
 
 
 def theta_is_that_of_the_simulation(it):

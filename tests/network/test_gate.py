@@ -1,4 +1,4 @@
-"""The public door on its own: what passes, what does not, and that nothing of a refused request reaches the inside."""
+"""The gate on its own: what passes, what does not, and that nothing of a refused request reaches the inside."""
 
 import asyncio
 import re
@@ -21,8 +21,8 @@ from fedlsa.network.folder import setup
 from fedlsa.network.folder.config import Network
 
 
-class Door:
-    """Knocks at the door with exactly the path that is given."""
+class Caller:
+    """Sends requests to the gate with exactly the path that is given."""
 
     build = httpx.AsyncClient
 
@@ -30,11 +30,11 @@ class Door:
         self.app = app
 
     def request(self, method, path, **options):
-        async def knock():
+        async def send():
             async with self.build(transport=httpx.ASGITransport(self.app)) as client:
-                return await client.request(method, f"http://door{path}", **options)
+                return await client.request(method, f"http://gate{path}", **options)
 
-        return asyncio.run(knock())
+        return asyncio.run(send())
 
     def post(self, path, **options):
         return self.request("POST", path, **options)
@@ -42,7 +42,7 @@ class Door:
 
 @pytest.fixture
 def inside(monkeypatch):
-    """(door, seen): the door before an inside that notes what reaches it."""
+    """(caller, seen): one who calls at the gate before an inside that notes what reaches it."""
     seen = []
 
     async def note(request):
@@ -53,16 +53,16 @@ def inside(monkeypatch):
 
     def client(**options):
         options.pop("verify")
-        return Door.build(transport=httpx.ASGITransport(app), **options)
+        return Caller.build(transport=httpx.ASGITransport(app), **options)
 
     monkeypatch.setattr(httpx, "AsyncClient", client)
-    return Door(gate.create("http://inside", True, most=1000, at_once=1500)), seen
+    return Caller(gate.create("http://inside", True, most=1000, at_once=1500)), seen
 
 
 @pytest.mark.parametrize("name", [*gate.FLEET, *gate.MESSAGE_OBJECTS])
 def test_what_a_site_asks_passes_with_body_and_signature(inside, name):
-    door, seen = inside
-    answer = door.post(f"/v1/fleet/{name}", content=b"body", headers={"flwr-signature": "s", "x-forwarded-for": "me"})
+    caller, seen = inside
+    answer = caller.post(f"/v1/fleet/{name}", content=b"body", headers={"flwr-signature": "s", "x-forwarded-for": "me"})
     assert (answer.status_code, answer.content, answer.headers["x-kept"]) == (202, b"answer", "yes")
     [(method, path, body, headers)] = seen
     assert (method, path, body) == ("POST", f"/v1/fleet/{name}", b"body")
@@ -80,34 +80,34 @@ def test_what_a_site_asks_passes_with_body_and_signature(inside, name):
     ],
 )  # fmt: skip
 def test_everything_else_is_refused_and_reaches_nobody(inside, path):
-    door, seen = inside
-    assert door.post(path, content=b"body").status_code == 403
+    caller, seen = inside
+    assert caller.post(path, content=b"body").status_code == 403
     assert not seen
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH"])
 def test_only_post_passes(inside, method):
-    door, seen = inside
-    assert door.request(method, "/v1/fleet/pull-messages").status_code == 403
+    caller, seen = inside
+    assert caller.request(method, "/v1/fleet/pull-messages").status_code == 403
     assert not seen
 
 
 def test_a_request_that_is_too_long_is_refused(inside):
-    door, seen = inside
-    assert door.post("/v1/fleet/push-object", content=b"x" * 1001).status_code == 413
-    assert door.post("/v1/fleet/push-object", content=b"x" * 1000).status_code == 202
+    caller, seen = inside
+    assert caller.post("/v1/fleet/push-object", content=b"x" * 1001).status_code == 413
+    assert caller.post("/v1/fleet/push-object", content=b"x" * 1000).status_code == 202
     assert len(seen) == 1
 
 
 def test_a_request_that_announces_too_much_is_refused_before_it_is_read(inside):
-    door, seen = inside
+    caller, seen = inside
 
     async def never():
         raise AssertionError("the body was read")
         yield b""
 
     for length, status in (("1001", 413), ("9" * 30, 413), ("-1", 400), ("x", 400)):
-        answer = door.post("/v1/fleet/push-object", content=never(), headers={"content-length": length})
+        answer = caller.post("/v1/fleet/push-object", content=never(), headers={"content-length": length})
         assert (answer.status_code, answer.headers["connection"]) == (status, "close")
     assert not seen
 
@@ -119,13 +119,13 @@ def test_a_request_that_does_not_arrive_is_refused(inside):
         yield b"begun"
         await asyncio.Event().wait()
 
-    door = Door(gate.create("http://inside", True, patience=0.05))
-    assert door.post("/v1/fleet/push-object", content=never()).status_code == 408
+    caller = Caller(gate.create("http://inside", True, patience=0.05))
+    assert caller.post("/v1/fleet/push-object", content=never()).status_code == 408
     assert not seen
 
 
 def test_all_requests_together_hold_no_more_than_is_allowed_and_give_it_back(inside):
-    door, seen = inside
+    caller, seen = inside
 
     async def three():
         full, release = asyncio.Event(), asyncio.Event()
@@ -139,7 +139,7 @@ def test_all_requests_together_hold_no_more_than_is_allowed_and_give_it_back(ins
             await full.wait()
             yield b"x" * 501
 
-        async with Door.build(transport=httpx.ASGITransport(door.app), base_url="http://door") as client:
+        async with Caller.build(transport=httpx.ASGITransport(caller.app), base_url="http://gate") as client:
             first = asyncio.create_task(client.post("/v1/fleet/push-object", content=large()))
             refused = await client.post("/v1/fleet/push-object", content=later())
             release.set()
@@ -147,13 +147,13 @@ def test_all_requests_together_hold_no_more_than_is_allowed_and_give_it_back(ins
 
     assert asyncio.run(three()) == (202, 503)
     for _ in range(3):
-        assert door.post("/v1/fleet/push-object", content=b"x" * 1000).status_code == 202
+        assert caller.post("/v1/fleet/push-object", content=b"x" * 1000).status_code == 202
     assert len(seen) == 4
 
 
 def test_a_header_outside_ascii_is_refused_and_breaks_nothing(inside):
-    door, seen = inside
-    assert door.post("/v1/fleet/get-run", headers=[(b"x-name", b"caf\xe9")]).status_code == 400
+    caller, seen = inside
+    assert caller.post("/v1/fleet/get-run", headers=[(b"x-name", b"caf\xe9")]).status_code == 400
     assert not seen
 
 
@@ -165,8 +165,8 @@ def test_the_proxies_and_the_gate_allow_the_same_size():
 
 
 def test_sites_are_told_to_try_again_while_the_inside_is_away():
-    door = Door(gate.create("http://127.0.0.1:9", True))
-    assert door.post("/v1/fleet/pull-messages").status_code == 502
+    caller = Caller(gate.create("http://127.0.0.1:9", True))
+    assert caller.post("/v1/fleet/pull-messages").status_code == 502
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Every argument is checked at the door: the right exception, and a message with name, rule and value."""
+"""Every argument is checked at once: the right exception, and a message with name, rule and value."""
 
 import numpy as np
 import pytest

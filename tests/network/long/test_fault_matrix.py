@@ -151,7 +151,7 @@ def test_flowers_own_commands_cannot_enter_through_the_public_door(net, tmp_path
     command = [sys.executable, "-c", "from flwr.cli.app import app; app()", "run", str(app), "net"]
     ran = subprocess.run(command, env=environment(home), capture_output=True, text=True, timeout=120)
     assert ran.returncode != 0
-    assert "403 Forbidden" in ran.stdout + ran.stderr  # it reached the door, and went no further
+    assert "403 Forbidden" in ran.stdout + ran.stderr  # it reached the gate, and went no further
     with superlink.connected(f"127.0.0.1:{net.network.inner_port}", net.network.ca) as inside:
         from flwr.proto.control_pb2 import ListNodesRequest
 

@@ -196,13 +196,13 @@ def _bias_norms(problem: Problem, eta: float, H: int, rounds: Rounds) -> Value:
         return np.linalg.norm(bias_at(problem, eta, H, rounds))
     w, A, norms = problem.table_weights, problem.table_A_bar, np.empty(len(rounds))
     S, _ = power_sums(A, eta, H)
-    leaps, bias = {}, np.zeros(problem.dim)
+    advances, bias = {}, np.zeros(problem.dim)
     with np.errstate(over="ignore", invalid="ignore"):
         Gamma = np.eye(problem.dim) - eta * np.einsum("m,mij,mjk->ik", w, S, A, optimize=True)
         for i, s in enumerate(np.diff(rounds, prepend=0).tolist()):
-            if s not in leaps:
-                leaps[s] = np.linalg.matrix_power(Gamma, s), bias_at(problem, eta, H, s)
-            bias = leaps[s][0] @ bias + leaps[s][1]
+            if s not in advances:
+                advances[s] = np.linalg.matrix_power(Gamma, s), bias_at(problem, eta, H, s)
+            bias = advances[s][0] @ bias + advances[s][1]
             norms[i] = np.linalg.norm(bias)
     return norms
 
