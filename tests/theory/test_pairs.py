@@ -1,4 +1,4 @@
-"""The compiled round of methods with control variates against the slow twin, and leaps against plain iteration."""
+"""The compiled round of control variates against the slow twin, and many rounds at once against plain iteration."""
 
 from dataclasses import replace
 
