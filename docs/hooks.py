@@ -7,6 +7,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from markdown import Extension, Markdown
+from markdown.preprocessors import Preprocessor
+
 sys.path.append(str(Path(__file__).parent))
 from formulas import mathml
 
@@ -20,6 +23,32 @@ LOWER = re.compile(
 )
 BRACED = re.compile(r"_\{([^}]*)\}")
 ARGUMENT = re.compile(r"\n(?=\*{0,2}\w+(?:, \*{0,2}\w+)* : )|\n(?=Returns? )")
+
+
+class Examples(Preprocessor):
+    """An example of a docstring, from `>>>` to the next empty line, is code."""
+
+    def run(self, lines: list[str]) -> list[str]:
+        out, inside = [], False
+        for line in [*lines, ""]:
+            if line.startswith(">>> ") and not inside:
+                out, inside = [*out, "```python"], True
+            elif inside and not line.strip():
+                out, inside = [*out, "```"], False
+            out.append(line)
+        return out
+
+
+class WithExamples(Extension):
+    """Markdown that knows them; before fences are read."""
+
+    def extendMarkdown(self, md: Markdown) -> None:
+        md.preprocessors.register(Examples(md), "examples", 100)
+
+
+def on_config(config: Any, **_: Any) -> None:
+    """Docstrings are read with the extensions of pages."""
+    config.markdown_extensions.append(WithExamples())
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:

@@ -144,6 +144,12 @@ def formulas(monkeypatch):
     del sys.modules["formulas"]
 
 
+def test_examples_of_docstrings_are_code(site):
+    pages = [path.read_text(encoding="utf8") for path in (site[1] / "api").glob("*.html")]
+    assert sum(page.count("&gt;&gt;&gt;") for page in pages) > 30
+    assert not any("<blockquote>" in page for page in pages)
+
+
 def test_a_formula_has_the_structure_that_latex_gives_it(formulas):
     drawn = formulas.mathml(r"\sqrt{\frac{2\eta}{N}}+x_c^2-\bar\rho_H")
     body = drawn[drawn.index("<mrow>") :]
