@@ -84,7 +84,7 @@ def round_paths(
     if noise:
         _check_work("local steps of all agents and rounds with noise=True", m * sum(map(int, plan.observations)))
     steps = np.rint(np.linspace(0, plan.observations, points + 1, axis=1)).astype(np.int64)
-    walk = mean_steps(problem)
+    walk = noiseless_steps(problem)
     if noise:
         walk = observed_steps(observers(problem, IID(), outcome_tables(problem, IID()), seed), 1)
 
@@ -105,7 +105,7 @@ def uncorrected(paths: Paths) -> Floats:
     checks.instance("paths", paths, Paths, "what round_paths returns")
     if paths.noise:
         raise ArgumentError("paths must be without noise to be compared with others; got noise=True")
-    walk, none = mean_steps(paths.problem), np.zeros_like(paths.xi[0])
+    walk, none = noiseless_steps(paths.problem), np.zeros_like(paths.xi[0])
     plan = schedule(paths.algorithm, IID(), paths.seed, paths.rounds, paths.problem.n_agents)
     return np.stack(
         [walk(paths.theta[t], none, plan.active(t), plan.step_sizes[t], paths.steps[t]) for t in range(paths.rounds)]
@@ -118,7 +118,7 @@ def _check_work(what: str, count: int) -> None:
         raise ArgumentError(f"{what} must be at most {MOST_STEPS:,}; got {count:.3g}")
 
 
-def mean_steps(problem: Problem) -> LocalSteps:
+def noiseless_steps(problem: Problem) -> LocalSteps:
     """Local steps on the mean systems: h of them are theta_hat + eta S_h (b_bar_c + xi_c - A_bar_c theta_hat)."""
     A, b, table = problem.table_A_bar, problem.b_bar, problem.assignment
     known: dict[tuple[float, int], tuple[Floats, Floats]] = {}  # S_h and S_h A_bar_c of each table

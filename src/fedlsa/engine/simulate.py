@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Iterable, Sequence
 
@@ -15,6 +14,7 @@ from ..algorithms import Algorithm
 from ..errors import DivergenceWarning
 from ..problems import Problem
 from ..sampling import IID, Markov, Replay, Sampling
+from ..theory.threads import cores
 from . import cpu, cuda, jobs, reference
 from .jobs import Job, JobOutcome, make_job
 from .outcome_tables import outcome_tables
@@ -91,7 +91,7 @@ def simulate_grid(
     checks.choice("dtype", dtype, ("float64", "float32"))
     checks.instance("sampling", sampling, (IID, Markov, Replay), "fl.IID(), fl.Markov() or fl.Replay()")
     keep = jobs.kept(keep)
-    threads = available_cores() if threads is None else checks.integer("threads", threads, at_least=1)
+    threads = cores() if threads is None else checks.integer("threads", threads, at_least=1)
     report = reporter(progress)
     if checks.is_sequence(record):
         record = checks.entries("record", record, "a count of rounds, or the rounds to record")
@@ -113,11 +113,6 @@ def simulate_grid(
     out = [_result(job, outcome, keep, texts[job.problem]) for job, outcome in zip(work, ended, strict=True)]
     _warn_of_divergence(out)
     return out
-
-
-def available_cores() -> int:
-    """The processor cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _result(job: Job, outcome: JobOutcome, keep: Sequence[str], problem_text: str) -> xr.Dataset:

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from ..checks import Floats
-from ..engine.simulate import available_cores
 from ..errors import SiteDataError
 from ..problems.features import FeatureMap
+from ..theory.threads import cores
 from .columns import Columns, choose_columns, integers_error, may_number_states
 from .observe import FeatureScale, Piece, observations, recorded
 from .site_readers import Site
@@ -194,7 +194,7 @@ def _threads(task: Task, N: int) -> int:
     """As many as there are cores, but pieces of few sites in memory at a time; one for a feature map of the user's own,
     which may not bear more."""
     own = None if isinstance(task, Regression) else task.features
-    return min(N, available_cores(), MAX_READERS) if own is None or isinstance(own, (FeatureMap, np.ndarray)) else 1
+    return min(N, cores(), MAX_READERS) if own is None or isinstance(own, (FeatureMap, np.ndarray)) else 1
 
 
 def _feature_names(task: Task, columns: Columns, k: int) -> tuple[str, ...]:
