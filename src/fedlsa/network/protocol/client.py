@@ -2,31 +2,34 @@
 
 The acknowledgement protocol, which keeps sum_c w_c xi_c = 0 whatever the wire does. A site keeps xi, the number of the
 last round it answered, and what it sent. It does not correct xi when it answers: it cannot know whether the answer will
-arrive. With every order of work the server says which of this site's rounds it really averaged last (`acked`), the mean
-that came of it, and the gain. Only if that is the round the site holds, and not yet applied, does the site do
+be averaged. With every order of work the server says which of this site's rounds it really averaged last (`acked`) and
+the mean that came of it. Only if that is the round the site holds, and not yet applied, does the site do
 xi <- xi + gain (mean - sent). So a reply that was lost, late, refused or not averaged never moves xi, and one that was
 averaged moves it exactly once, even if site or server were dead in between: the site stores its state before its answer
-leaves, the server stores its own before the next order leaves. The observations of a reply that was not averaged are
-drawn again, since the server counts them: a run in which all sites reply equals fl.simulate.
-If site and server remember different pasts (a lost disk, an old backup), the site says "forgot" and begins again at
-xi = 0 with a new generation; the server gives what was lost to the others (server.py).
+leaves, the server stores its own before the next order leaves. xi stays at the site: the sum of all corrections is 0
+whatever the server knows of them. The observations of a reply that was not averaged are drawn again, at the site's own
+position of its own random numbers.
+If site and server remember different pasts (a lost disk, an old backup), the site says "forgot"; then all sites begin
+again at xi = 0 with a new generation (server.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Self
 
 import numpy as np
 
 from ...checks import Floats
-from .coding import Coding, encode, mark
-from .messages import Acknowledged, Finish, Refusal, Reply, Work
-from .records import Payload, Stored
+from ...errors import MessageError
+from .coding import Coding, Noise, encode, size_of
+from .messages import Acknowledged, Finish, Finished, Refusal, Reply, Share, Work, mark
+from .records import Stored
+from .ring import VECTORS, Grid, masked, to_integers, to_share
 
-# (theta, xi, eta, steps, first_step, seed, agent) -> theta_hat, all vectors (d,)
-LocalSteps = Callable[[Floats, Floats, float, int, int, int, int], Floats]
+# (theta, xi, eta, steps, first_step) -> theta_hat, all vectors (d,); draws are the site's own
+LocalSteps = Callable[[Floats, Floats, float, int, int], Floats]
 Vector = Annotated[Floats, "d"]
 
 
@@ -34,56 +37,74 @@ Vector = Annotated[Floats, "d"]
 class ClientState(Stored):
     """What a site must not forget.
 
-    round : the last one answered; steps : of it; start : (d,), its theta; delta : (d,), what the server can read of it
-    acked : the last round whose correction is in xi; applied : (d,), the part of the shift that is in xi
+    round : the last one answered, to the order with this digest; steps, gain : of it
+    start : (d,), its theta; delta : (d,), what the server reads of it in the sum
+    acked : the last round whose correction is in xi; step : observations behind averaged replies
     residual, next_residual : (d,), rounding errors as of the last averaged reply, and as of `round` if it is averaged
-    payload, norm : the answer to `round`, for when it is asked again; releases : answers ever made, for privacy
+    size, share : the answer to `round`, for when it is asked again
     """
 
     experiment: str
     generation: int
     round: int
+    digest: str
     steps: int
+    step: int
     acked: int
-    releases: int
-    norm: float
+    gain: float
+    size: float
     xi: Vector
     start: Vector
     delta: Vector
-    applied: Vector
     residual: Vector
     next_residual: Vector
-    payload: Payload = field(default_factory=dict)
+    share: Share
 
     @classmethod
-    def fresh(cls, experiment: str, generation: int, dim: int, releases: int = 0) -> Self:
-        """The state of a site that has not answered yet."""
-        zero = np.zeros(dim)
-        return cls(experiment, generation, 0, 0, 0, releases, 0.0, zero, zero, zero, zero, zero, zero)
+    def fresh(cls, experiment: str, generation: int, dim: int, step: int = 0) -> Self:
+        """The state of a site that has not answered yet in this generation; step : observations used before it."""
+        zero, none = np.zeros(dim), np.zeros((0, 1), np.int16)
+        return cls(experiment, generation, 0, "", 0, step, 0, 0.0, 0.0, zero, zero, zero, zero, zero, none)
 
 
-def client_step(
-    state: ClientState | None,
-    work: Work,
-    local: LocalSteps,
-    coding: Coding | None = None,
-    secret: np.random.Generator | None = None,
-) -> tuple[ClientState | None, Reply | Refusal]:
-    """Answer an order of work. The new state must be on disk before the answer leaves; None: nothing to store yet.
+@dataclass(frozen=True)
+class SiteRun:
+    """What a site knows of a run beside its state: who it is, how uploads are written, and with whom it shares masks.
 
-    local : the local steps; secret : generator of the site's privacy noise, where `coding` asks for noise
+    secrets : of each pair, by the other's name (ring.pair_secret); empty with plain aggregation; noise : where needed
     """
-    d, coding = len(work.theta), coding or Coding()
+
+    name: str
+    token: str
+    local: LocalSteps
+    coding: Coding = field(default_factory=Coding)
+    secrets: Mapping[str, bytes] = field(default_factory=dict)
+    secure: bool = False
+    noise: Noise | None = None
+
+    def hidden(self, integers: list[int], limbs: int, members: tuple[str, ...], label: bytes) -> Share:
+        """The share of these integers in a sum over the members."""
+        share = to_share(integers, limbs, len(members))
+        if not self.secure:
+            return share
+        if missing := [site for site in members if site != self.name and site not in self.secrets]:
+            raise MessageError(f"'sites' must be sites of the run; {missing[0][:64]!r} is none")
+        return masked(share, self.name, {site: self.secrets[site] for site in members if site != self.name}, label)
+
+
+def client_step(state: ClientState | None, work: Work, run: SiteRun) -> tuple[ClientState | None, Reply | Refusal]:
+    """Answer an order of work. The new state must be on disk before the answer leaves; None: nothing to store yet."""
+    d, weight, label = len(work.theta), work.weight(run.name), work.label(run.token)
     if state is not None and (state.experiment != work.experiment or len(state.xi) != d):
         state = None
     if state is not None and work.generation == state.generation and work.round == state.round:
-        if work.steps == state.steps and np.array_equal(work.theta, state.start):
+        if label.hex() == state.digest:
             return state, _reply(state)  # asked again: the same answer, to the bit
-        return state, _refusal(work, "forgot", "the server gives out a round again with another theta")
+        return state, _refusal(work, "forgot", "the server gives out a round again with another order")
     if state is not None and work.generation < state.generation:
         return state, _refusal(work, "forgot", "this site is in a later generation")
     if state is None or work.generation > state.generation:
-        held = ClientState.fresh(work.experiment, work.generation, d, 0 if state is None else state.releases)
+        held = ClientState.fresh(work.experiment, work.generation, d, 0 if state is None else state.step + state.steps)
     elif work.round < state.round:
         return state, _refusal(work, "stale", f"this site has answered round {state.round} already")
     else:
@@ -93,48 +114,56 @@ def client_step(
             work, "forgot", f"this site has no reply to round {work.acked} as the server averaged it"
         )
     held = corrected(held, work)
-    theta_hat = np.asarray(
-        local(work.theta, held.xi, work.eta, work.steps, work.step, work.seed, work.agent), np.float64
-    )
+    theta_hat = np.asarray(run.local(work.theta, held.xi, work.eta, work.steps, held.step), np.float64)
     if theta_hat.shape != (d,) or not np.isfinite(theta_hat).all():
         return state, _refusal(work, "other", "the local steps left the range of floating-point numbers")
-    coded = encode(theta_hat - work.theta, held.residual, coding, secret)
+    grid = Grid(work.unit, work.limbs)
+    upload = encode(theta_hat - work.theta, held.residual, weight, grid, work.clip, run.coding, run.noise)
     new = replace(
-        held, round=work.round, steps=work.steps, start=work.theta, delta=coded.delta, payload=coded.payload,
-        next_residual=coded.residual, norm=float(np.linalg.norm(held.xi)), releases=held.releases + 1,
+        held, round=work.round, digest=label.hex(), steps=work.steps, gain=work.gain, start=work.theta,
+        delta=upload.delta, next_residual=upload.residual,
+        size=0.0 if run.coding.noise is not None else size_of(upload.delta),
+        share=run.hidden(upload.integers, work.limbs, work.members, label),
     )  # fmt: skip
     return new, _reply(new)
 
 
-def client_finish(state: ClientState | None, finish: Finish) -> ClientState | None:
-    """The state with the last acknowledgement applied; one of another past is left as it is."""
-    if state is None or (state.experiment, state.generation) != (finish.experiment, finish.generation):
-        return state
-    if len(state.xi) != len(finish.theta) or not _same_past(state, finish):
-        return state
-    return corrected(state, finish)
+def client_finish(state: ClientState | None, finish: Finish, run: SiteRun) -> tuple[ClientState | None, Finished]:
+    """The state with the last acknowledgement applied, and the share of w_c xi_c; one of another past is left as it is.
+
+    A site with another past has no part of the sum that the server could check: its share is that of a large number.
+    """
+    d, weight = len(finish.theta), finish.weight(run.name)
+    known = state is not None and (state.experiment, state.generation) == (finish.experiment, finish.generation)
+    xi = np.full(d, 2.0**32)
+    if state is None or state.generation < finish.generation:
+        xi = np.zeros(d)  # it took no part in this generation
+    elif known and len(state.xi) == d and _same_past(state, finish):
+        state = corrected(state, finish)
+        xi = state.xi
+    integers = to_integers((weight * xi).tolist(), VECTORS.unit)
+    share = run.hidden(integers, VECTORS.limbs, finish.members, finish.label(run.token))
+    return state, Finished(finish.experiment, share)
 
 
 def _same_past(state: ClientState, said: Acknowledged) -> bool:
     """Whether what the server says it averaged is what this site has applied, or holds to the bit."""
-    if said.acked == state.round and state.acked < state.round:
-        return said.acked_mark == mark(state.payload)
+    if state.acked < said.acked == state.round:
+        return said.acked_mark == mark(state.share)
     return said.acked == state.acked
 
 
 def corrected(state: ClientState, said: Acknowledged) -> ClientState:
-    """xi with the acknowledgement and the shift applied, if they are not in it yet."""
-    xi, residual = state.xi, state.residual
-    if said.acked == state.round and state.acked < state.round:
-        sent = state.start + said.acked_scale * state.delta
-        xi = xi + said.acked_gain * (said.acked_mean - sent)  # keeps sum_c w_c xi_c = 0: all who were averaged do it
-        residual = state.next_residual
-    xi = xi + (said.shift - state.applied)
-    return replace(state, xi=xi, residual=residual, acked=said.acked, applied=said.shift)
+    """xi with the acknowledgement applied, if it is not in it yet."""
+    if not state.acked < said.acked == state.round:
+        return state
+    sent = state.start + state.delta
+    xi = state.xi + state.gain * (said.acked_mean - sent)  # keeps sum_c w_c xi_c = 0: all who were averaged do it
+    return replace(state, xi=xi, residual=state.next_residual, acked=said.acked, step=state.step + state.steps, steps=0)
 
 
 def _reply(state: ClientState) -> Reply:
-    return Reply(state.experiment, state.generation, state.round, state.norm, state.payload)
+    return Reply(state.experiment, state.generation, state.round, state.size, state.share)
 
 
 def _refusal(work: Work, reason: str, text: str) -> Refusal:

@@ -1,92 +1,103 @@
-"""What a site really sends of theta_hat - theta: clipped, noised and quantised inside the site, in this order.
+"""What a site really sends of theta_hat - theta: shortened, rounded to a grid and noised, in this order.
 
-The site's control variate is corrected with what the server can read back, never with what the site meant to send: so
-sum_c w_c xi_c = 0 stays exact under noise and rounding. A quantised upload is one integer per coordinate and one scale.
-Error feedback adds what rounding took from the last averaged reply to the next, so that nothing is lost for good.
-
-What the noise promises, (epsilon, delta) after so many replies, dp_accounting computes.
-The promise is the site's own and trusts nobody outside: whatever two data sets the site might hold, what it sends in
-all its replies is nearly as likely under one as under the other. Two clipped replies are at most 2 clip apart, so noise
-of standard deviation noise * clip is a Gaussian mechanism with noise multiplier noise / 2, and k of them, each made in
-view of the last, are one with noise multiplier noise / (2 sqrt(k)). Replies count when they leave, averaged or not
-(ClientState.releases; a site that loses its disk loses the count and must add it by hand). The control variate needs
-no noise of its own: it is computed from what was sent and from what the server said. Not covered: the sums and scalars
-that a site sends when it joins, which have no noise.
+The site's control variate is corrected with what the server can read of it in the sum, never with what the site meant
+to send: so sum_c w_c xi_c = 0 stays exact under noise and rounding. What rounding took from the last averaged reply is
+added to the next, so that nothing is lost for good. With privacy noise the integers of the grid get discrete Gaussian
+noise (privacy.py): the promise is about integers, and no floating-point number stands between it and the wire.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from fractions import Fraction
 
 import numpy as np
 
 from ... import checks
 from ...checks import Floats
-from ...errors import ArgumentError, MessageError, MissingExtraError
-from .records import Payload
+from ...errors import ArgumentError
+from .ring import VECTORS, Grid, to_floats, to_integers
 
-MAX_ENTRY = 1e100  # of an upload: what exceeds it would overflow an average sooner or later
-DELTA = 1e-5  # of promises that are shown without being asked for
-DTYPES: dict[int, Any] = {8: np.int8, 16: np.int16}
+MAX_ENTRY = 2.0**60  # of a change: what exceeds it has left the range of sums (ring.VECTORS)
+UNITS = ("site", "record")  # what privacy noise hides: all of a site's rows, or any one of them
+GUARD_BITS = 8  # between a quantised number and the sum of all sites': up to 256 of them
+
+Noise = Callable[[Fraction, int], Sequence[int]]  # (variance, how many) -> integers (privacy.discrete_gaussian)
 
 
 @dataclass(frozen=True)
 class Coding:
-    """How a site writes its uploads.
+    """How sites write their uploads.
 
-    bits : 8 or 16 for quantised uploads, None for float64
-    clip : the longest theta_hat - theta that leaves the site; a longer one is shortened
-    noise : standard deviation of the Gaussian noise per coordinate, as a multiple of clip (see above)
-    feedback : whether rounding errors are carried into the next reply
+    clip : the longest theta_hat - theta that leaves a site; a longer one is shortened. None: as the rounds' orders say
+    noise : standard deviation of the privacy noise per coordinate, as a multiple of clip
+    unit : what the noise hides (UNITS); row_clip : the longest step of a single row over eta, for the unit "record"
+    quantise : 8 or 16 bits for a number, None for 64
     """
 
-    bits: int | None = None
     clip: float | None = None
     noise: float | None = None
-    feedback: bool = True
+    unit: str = "site"
+    row_clip: float | None = None
+    quantise: int | None = None
 
     def __post_init__(self) -> None:
-        if self.bits is not None and self.bits not in DTYPES:
-            raise ArgumentError(f"bits must be 8, 16 or None; got {checks.show(self.bits)}")
-        if self.clip is not None:
-            object.__setattr__(self, "clip", checks.real("clip", self.clip, above=0, at_most=MAX_ENTRY))
-        if self.noise is not None:
-            object.__setattr__(self, "noise", checks.real("noise", self.noise, above=0))
-            if self.clip is None:
-                raise ArgumentError("noise must come with clip: without a longest upload it promises nothing; got None")
-        object.__setattr__(self, "feedback", checks.boolean("feedback", self.feedback))
+        if self.quantise not in (None, 8, 16):
+            raise ArgumentError(f"quantise must be 8 or 16 bits; got {checks.show(self.quantise)}")
+        checks.choice("unit", self.unit, UNITS)
+        for name in ("clip", "noise", "row_clip"):
+            if getattr(self, name) is not None:
+                most = MAX_ENTRY if name == "clip" else None
+                object.__setattr__(self, name, checks.real(name, getattr(self, name), above=0, at_most=most))
+        if self.noise is not None and self.clip is None:
+            raise ArgumentError(f"noise must come with clip, which bounds what one site can change; got {self.noise:g}")
+        if self.noise is not None and self.unit == "record" and self.row_clip is None:
+            raise ArgumentError("row_clip must come with the unit 'record', to bound what one row can change; got None")
+
+    def grid(self, bound: float) -> Grid:
+        """The grid of a round in which no change is longer than `bound` (0: not known)."""
+        if self.quantise is None or bound == 0:
+            return VECTORS
+        room = 6.0 * (self.noise or 0.0)  # standard deviations of noise beyond the clip
+        return Grid(bound * (1 + room) / 2 ** (self.quantise - 1), (self.quantise + GUARD_BITS) // 16)
+
+    def longest(self, bound: float, dim: int) -> float:
+        """The longest mean of sites that keep to `bound`, noise included (six standard deviations); 0: any."""
+        return bound + (self.noise or 0.0) * bound * (math.sqrt(dim) + 6) if bound else 0.0
 
 
 @dataclass(frozen=True, eq=False)
-class Coded:
-    """A coded upload: its arrays, the vector (d,) that `decode` reads from them, and what rounding took away (d,)."""
+class Upload:
+    """A coded change: integers that are summed, the vector (d,) they stand for, and what rounding took away (d,)."""
 
-    payload: Payload
+    integers: list[int]
     delta: Floats
     residual: Floats
 
 
-def encode(delta: Floats, residual: Floats, coding: Coding, secret: np.random.Generator | None = None) -> Coded:
-    """Write delta (d,); residual : (d,), left over from before; secret : generator of the noise, kept at the site."""
-    delta = np.array(delta, np.float64)
-    if coding.clip is not None:
-        delta = delta * shortening(delta, coding.clip)
-    if coding.noise is not None and coding.clip is not None:
-        if secret is None:
-            raise ArgumentError("secret must be a random generator where noise is asked for; got None")
-        delta = delta + secret.normal(0.0, coding.noise * coding.clip, len(delta))
-    if coding.bits is None:
-        return Coded({"delta": delta}, delta, np.zeros_like(delta))
-    wanted = delta + residual if coding.feedback else delta
-    levels = 2 ** (coding.bits - 1) - 1
-    scale = float(np.abs(wanted).max(initial=0.0)) / levels
-    codes = np.zeros(len(wanted)) if scale == 0 else np.clip(np.rint(wanted / scale), -levels, levels)
-    payload: Payload = {"codes": codes.astype(DTYPES[coding.bits]), "scale": np.array([scale])}
-    sent = decode(payload, len(delta))
-    return Coded(payload, sent, wanted - sent if coding.feedback else np.zeros_like(delta))
+def encode(
+    delta: Floats, residual: Floats, weight: float, grid: Grid, clip: float, coding: Coding, noise: Noise | None = None
+) -> Upload:
+    """Write weight * delta (d,) on a grid.
+
+    residual : (d,), left over from before; clip : longest change, 0 for any; noise : the site's source of it
+    """
+    bound = coding.clip if coding.clip is not None else clip
+    wanted = np.array(delta, np.float64) + residual
+    if bound:
+        wanted = wanted * shortening(wanted, bound)
+    integers = to_integers((weight * wanted).tolist(), grid.unit)
+    rounded = np.array(to_floats(integers, grid.unit)) / weight
+    if coding.noise is not None:
+        if noise is None:
+            raise ArgumentError("noise must be a source of random integers where the run asks for noise; got None")
+        deviation = Fraction(coding.noise) * Fraction(bound) * Fraction(weight) / Fraction(grid.unit)
+        added = noise(deviation**2, len(integers))
+        integers = [n + e for n, e in zip(integers, added, strict=True)]
+    sent = np.array(to_floats(integers, grid.unit)) / weight
+    return Upload(integers, sent, wanted - rounded if coding.quantise is not None else np.zeros_like(wanted))
 
 
 def shortening(delta: Floats, longest: float) -> float:
@@ -95,82 +106,7 @@ def shortening(delta: Floats, longest: float) -> float:
     return 1.0 if norm <= longest else longest / norm
 
 
-def decode(payload: Payload, dim: int) -> Floats:
-    """The vector (dim,) that a payload holds; anything but an honest payload is a MessageError."""
-    if payload.keys() == {"delta"}:
-        out = payload["delta"]
-        if out.dtype != np.float64:
-            raise MessageError(f"'delta' must be an array of float64; got {out.dtype}")
-        _shape("delta", out, dim)
-    elif payload.keys() == {"codes", "scale"}:
-        codes, scale = payload["codes"], payload["scale"]
-        if codes.dtype not in (np.int8, np.int16) or scale.dtype != np.float64:
-            raise MessageError(
-                f"'codes' must be int8 or int16 and 'scale' float64; got {codes.dtype} and {scale.dtype}"
-            )
-        _shape("codes", codes, dim)
-        _shape("scale", scale, 1)
-        if not np.isfinite(scale[0]) or not 0 <= scale[0] <= MAX_ENTRY:
-            raise MessageError("'scale' must be finite, at least 0 and not huge")
-        out = codes * scale[0]
-    else:
-        raise MessageError("the upload must be 'delta', or 'codes' and 'scale'")
-    if not np.isfinite(out).all():
-        raise MessageError("the upload must hold finite numbers")
-    if np.abs(out).max(initial=0.0) > MAX_ENTRY:
-        raise MessageError(f"the upload must hold numbers of at most {MAX_ENTRY:g}")
-    return np.array(out, np.float64)
-
-
-def _shape(name: str, value: np.ndarray[Any, Any], length: int) -> None:
-    if value.shape != (length,):
-        raise MessageError(f"{name!r} must have shape ({length},); got {value.shape}")
-
-
-def mark(payload: Payload) -> int:
-    """A number that tells payloads apart: with it the server says which reply, to the bit, it averaged."""
-    digest = hashlib.blake2b(digest_size=6)
-    for name in sorted(payload):
-        digest.update(name.encode() + payload[name].tobytes())
-    return int.from_bytes(digest.digest(), "big")
-
-
-def privacy_spent(noise: float, releases: int, delta: float) -> float:
-    """The epsilon that `releases` noised replies have cost at a given delta.
-
-    noise : standard deviation of the noise as a multiple of the clipping norm (Coding)
-    """
-    noise = checks.real("noise", noise, above=0)
-    releases = checks.integer("releases", releases)
-    delta = checks.real("delta", delta, above=0, below=1)
-    if releases == 0:
-        return 0.0
-    return float(_library().get_epsilon_gaussian(noise / (2 * math.sqrt(releases)), delta))
-
-
-def noise_for(epsilon: float, releases: int, delta: float) -> float:
-    """The noise with which `releases` replies cost this epsilon at this delta."""
-    epsilon = checks.real("epsilon", epsilon, above=0)
-    releases = checks.integer("releases", releases, at_least=1)
-    delta = checks.real("delta", delta, above=0, below=1)
-    return float(_library().get_sigma_gaussian(epsilon, delta)) * 2 * math.sqrt(releases)
-
-
-def promise(noise: float, releases: int, delta: float = DELTA) -> str:
-    """The promise in words, for the display, or why it cannot be computed here."""
-    try:
-        spent = privacy_spent(noise, releases, delta)
-    except MissingExtraError as error:
-        return str(error)
-    return (
-        f"after {releases} replies with noise {noise:g} times the clipping norm, what this site has sent is "
-        f"({spent:.3g}, {delta:g})-differentially private about its whole data set"
-    )
-
-
-def _library() -> Any:
-    try:
-        import dp_accounting
-    except ImportError:
-        raise MissingExtraError("accounting of privacy needs dp_accounting: pip install 'fedlsa[privacy]'") from None
-    return dp_accounting
+def size_of(delta: Floats) -> float:
+    """The length of a change, rounded up to a power of two: all that a site says of it in the clear."""
+    norm = float(np.linalg.norm(delta))
+    return 2.0 ** math.ceil(math.log2(norm)) if norm > 0 else 0.0

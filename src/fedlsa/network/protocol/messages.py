@@ -2,60 +2,131 @@
 
 `from_record` trusts nothing: a field that is missing, unknown, of another type, shape or range is a MessageError.
 
-    server: Describe     Measure      Work              Finish
-    site:   Description  Measurement  Reply or Refusal  Finished
+    server: Describe     Scale  Measure      Work              Finish
+    site:   Description  Sums   Measurement  Reply or Refusal  Finished
+
+Every vector that leaves a site is a share (ring.py): with secure aggregation it says nothing by itself, and the server
+learns the sum over the sites of the order. Masks are labelled with what all these sites are told alike (`label`).
+An answer bears the receipt of the site's ledger, a text of the site's own that the server keeps for it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
 
 from ...checks import Floats
 from ...errors import MessageError
-from .records import Message, Payload, structure
+from .records import Message, Record, structure
+from .ring import Limbs
+
+Vector = Annotated[Floats, "d"]
+Columns = Annotated[Floats, "k"]
+Weights = Annotated[Floats, "m"]
+Share = Annotated[Limbs, np.int16, "n", "limbs"]
+
+
+def names_from(text: str, what: str) -> tuple[str, ...]:
+    """A JSON list of texts, at least one."""
+    try:
+        names = json.loads(text)
+    except (ValueError, RecursionError):
+        names = None
+    if type(names) is not list or not names or any(type(name) is not str for name in names):
+        raise MessageError(f"{what!r} must be a JSON list of texts")
+    return tuple(names)
+
+
+def mark(share: Limbs) -> int:
+    """A number that tells shares apart: with it the server says which answer, to the bit, it averaged."""
+    return int.from_bytes(hashlib.blake2b(share.tobytes(), digest_size=6).digest(), "big")
 
 
 @dataclass(frozen=True, eq=False)
 class Describe(Message):
-    """Asks for what the columns are; task : JSON."""
+    """Asks for what the data are; terms : JSON, what the run is (run_settings.py)."""
 
-    task: str
+    terms: str
 
 
 @dataclass(frozen=True, eq=False)
 class Description(Message):
-    """Rows, names of coefficients (JSON list), and the summary (fit/site_sums.py) where the task standardises.
-
-    mean, scatter, largest : (k + 1,), of length 0 where the task does not standardise
-    """
+    """Rows, and the names of the coefficients (JSON list)."""
 
     rows: int
     names: str
-    mean: Annotated[Floats, "k"]
-    scatter: Annotated[Floats, "k"]
-    largest: Annotated[Floats, "k"]
+    receipt: str = ""
 
     def check(self) -> None:
         if self.rows < 1:
             raise MessageError(f"'rows' must be positive; got {self.rows}")
-        try:
-            names = json.loads(self.names)
-        except (ValueError, RecursionError):
-            names = None
-        if type(names) is not list or not names or any(type(n) is not str for n in names):
-            raise MessageError("'names' must be a JSON list of texts")
-        if (self.scatter < 0).any() or (self.largest < 0).any():
-            raise MessageError("'scatter' and 'largest' must be at least 0")
+        names_from(self.names, "names")
 
 
 @dataclass(frozen=True, eq=False)
-class Measure(Message):
+class Summed(Message):
+    """Base of orders that are answered with a share of a sum.
+
+    sites : JSON list of those in the sum; weights : (m,), their weights, in this order
+    """
+
+    APART: ClassVar[tuple[str, ...]] = ()  # fields that each site is told of itself alone
+
+    sites: str
+    weights: Weights
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The sites of the sum."""
+        return names_from(self.sites, "sites")
+
+    def weight(self, site: str) -> float:
+        """The weight of a site; one that is not in the sum is a MessageError."""
+        if site not in self.members:
+            raise MessageError(f"'sites' must name this site, {site}; they do not")
+        return float(self.weights[self.members.index(site)])
+
+    def label(self, token: str) -> bytes:
+        """A digest of what every site of the sum is told alike, in a run with this token: the label of its masks."""
+        digest = hashlib.sha256(token.encode() + b"\n")
+        record = self.record()
+        for name, value in sorted({**record.meta, **record.arrays}.items()):
+            if name not in self.APART:
+                content = value.tobytes() + repr(value.shape).encode() if isinstance(value, np.ndarray) else repr(value)
+                digest.update(f"{name} ".encode() + (content.encode() if isinstance(content, str) else content))
+        return digest.digest()
+
+    def check(self) -> None:
+        members = self.members
+        if len(set(members)) < len(members) or self.weights.shape != (len(members),):
+            raise MessageError("'sites' must be different names with a weight each")
+        if not ((self.weights > 0) & (self.weights <= 1)).all():
+            raise MessageError("'weights' must be above 0 and at most 1")
+
+
+@dataclass(frozen=True, eq=False)
+class Scale(Summed):
+    """Asks for the sums from which the run's coordinates follow (pooled.py)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sums(Message):
+    """A share of the sums that were asked for."""
+
+    share: Share
+    receipt: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Measure(Summed):
     """The coordinates of the run (centre, spread : (k,)); moments : whether A_c, b_c and noise are asked for."""
 
-    centre: Annotated[Floats, "k"]
-    spread: Annotated[Floats, "k"]
+    centre: Columns
+    spread: Columns
     y_centre: float
     y_spread: float
     intercept: bool
@@ -64,24 +135,21 @@ class Measure(Message):
 
 @dataclass(frozen=True, eq=False)
 class Measurement(Message):
-    """Three scalars for planning; moments only from a site that shares them.
+    """A share of the sums from which a plan follows (pooled.py); moments only from a site that shares them.
 
-    lowest, highest : extreme eigenvalues of the symmetric part of A_c
-    noise : trace of the covariance of A(z) theta - b(z), the larger of that at the site's own solution and at 0
     A : (d, d), b : (d,), noise_map : (d (d + 1) / 2, (d + 1) (d + 2) / 2), as in theory/moments.py
     """
 
     rows: int
-    lowest: float
-    highest: float
-    noise: float
+    share: Share
     A: Annotated[Floats, "d", "d"] | None = None
     b: Annotated[Floats, "d"] | None = None
     noise_map: Annotated[Floats, "rows", "columns"] | None = None
+    receipt: str = ""
 
     def check(self) -> None:
-        if self.rows < 1 or self.noise < 0 or self.lowest > self.highest:
-            raise MessageError("'rows' must be positive, 'noise' at least 0, 'lowest' at most 'highest'")
+        if self.rows < 1:
+            raise MessageError(f"'rows' must be positive; got {self.rows}")
         if len({self.A is None, self.b is None, self.noise_map is None}) > 1:
             raise MessageError("'A', 'b' and 'noise_map' must come together")
         if self.b is not None and self.noise_map is not None:
@@ -91,64 +159,79 @@ class Measurement(Message):
 
 
 @dataclass(frozen=True, eq=False)
-class Acknowledged(Message):
+class Acknowledged(Summed):
     """What the server last averaged of this site, so that the site can correct xi (client.py).
 
-    generation : of the site's control variate; a new one begins at xi = 0
-    acked : the round; 0 if none yet. Then acked_mean : (d,) is what came of it, acked_gain the gain of the correction,
-        acked_scale the factor by which the server shortened the reply, acked_mark the mark of the reply (coding.py)
-    shift : (d,), what those who left have left to xi since the generation began
+    generation : of all control variates of the run; a new one begins at xi = 0
+    acked : the round of this generation; 0 if none yet. Then acked_mean : (d,) is the theta that came of it, and
+        acked_mark the mark of the share that was averaged
     """
 
+    APART = ("acked", "acked_mean", "acked_mark")
+
     generation: int
-    theta: Annotated[Floats, "d"]
+    theta: Vector
     acked: int
-    acked_mean: Annotated[Floats, "d"]
-    acked_gain: float
-    acked_scale: float
+    acked_mean: Vector
     acked_mark: int
-    shift: Annotated[Floats, "d"]
 
 
 @dataclass(frozen=True, eq=False)
 class Work(Acknowledged):
-    """A round's order: `steps` local steps from theta with step size eta, on observations step, step + 1, ..."""
+    """A round's order: `steps` local steps from theta with step size eta.
+
+    gain : of the correction, should the answer be averaged; clip : longest change that may be sent, 0 for any
+    unit, limbs : of the share (ring.Grid)
+    """
 
     round: int
     eta: float
     steps: int
-    step: int
-    seed: int
-    agent: int
+    gain: float
+    clip: float
+    unit: float
+    limbs: int
 
     def check(self) -> None:
-        if self.round < 1 or self.steps < 1 or self.eta <= 0:
-            raise MessageError("'round', 'steps' and 'eta' must be positive")
+        super().check()
+        if self.round < 1 or self.steps < 1 or self.eta <= 0 or self.unit <= 0:
+            raise MessageError("'round', 'steps', 'eta' and 'unit' must be positive")
+        if self.gain < 0 or self.clip < 0 or not 1 <= self.limbs <= 8:
+            raise MessageError("'gain' and 'clip' must be at least 0, 'limbs' from 1 to 8")
         if self.acked >= self.round:
             raise MessageError(f"'acked' must be below 'round', {self.round}; got {self.acked}")
 
 
 @dataclass(frozen=True, eq=False)
 class Reply(Message):
-    """What a site found: theta_hat - theta as coding.py writes it, and the norm of its xi for the display."""
+    """A share of w_c (theta_hat_c - theta), and its length without the weight, rounded up to a power of two.
+
+    size : 0 where privacy noise is added, which the length would betray
+    """
 
     generation: int
     round: int
-    norm_of_xi: float
-    payload: Payload
+    size: float
+    share: Share
+    receipt: str = ""
 
 
-REASONS = ("stale", "forgot", "data", "other")
+REASONS = ("stale", "forgot", "data", "policy", "approval", "other")
 
 
 @dataclass(frozen=True, eq=False)
 class Refusal(Message):
-    """A site's no: "stale" (an old round), "forgot" (site and server remember different pasts), "data", "other"."""
+    """A site's no.
+
+    "stale": an old round; "forgot": site and server remember different pasts; "data": the site cannot read its data or
+    does not know the run; "policy": its policy forbids it; "approval": a person has to allow the run first; "other"
+    """
 
     generation: int
     round: int
     reason: str
     text: str
+    receipt: str = ""
 
     def check(self) -> None:
         if self.reason not in REASONS:
@@ -164,17 +247,25 @@ class Finish(Acknowledged):
 
 @dataclass(frozen=True, eq=False)
 class Finished(Message):
-    """A site has noted the end."""
+    """A site has noted the end; share : of w_c xi_c, whose sum over the sites of the order must be 0."""
+
+    share: Share
+    receipt: str = ""
 
 
-KINDS: dict[str, type[Message]] = {
-    kind.KIND: kind for kind in (Describe, Description, Measure, Measurement, Work, Reply, Refusal, Finish, Finished)
-}
+ORDERS: tuple[type[Message], ...] = (Describe, Scale, Measure, Work, Finish)
+ANSWERS: tuple[type[Message], ...] = (Description, Sums, Measurement, Reply, Refusal, Finished)
 
 
-def read(record: object) -> Message:
-    """The message that a record holds, of whatever kind."""
+def read(record: object, kinds: tuple[type[Message], ...] = ORDERS) -> Message:
+    """The message of one of these kinds that a record holds."""
     kind = structure(record).kind
-    if kind not in KINDS:
-        raise MessageError(f"'kind' must be one of {', '.join(KINDS)}; got {kind[:40]!r}")
-    return KINDS[kind].from_record(record)
+    known = {one.KIND: one for one in kinds}
+    if kind not in known:
+        raise MessageError(f"'kind' must be one of {', '.join(known)}; got {kind[:40]!r}")
+    return known[kind].from_record(record)
+
+
+def with_receipt(answer: Any, receipt: str) -> Record:
+    """An answer as a record, with the receipt of the site's ledger."""
+    return replace(answer, receipt=receipt).record()

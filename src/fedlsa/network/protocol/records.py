@@ -18,14 +18,13 @@ from numpy.typing import NDArray
 
 from ...errors import FedLSAError, MessageError
 
-VERSION = 1
+VERSION = 2  # of the messages: sites and coordinator of another version refuse each other
 MAX_FIELDS, MAX_CHARACTERS, MAX_NUMBERS = 32, 1_000_000, 2**24  # of a message, of a text in it, of an array in it
 MAX_INTEGER = 2**63 - 1
 
 SCALARS = (int, float, str, bool)
 Scalar = int | float | str | bool
 Arrays = dict[str, np.ndarray[Any, Any]]
-Payload = dict[str, np.ndarray[Any, Any]]  # the arrays of a coded upload (coding.py)
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
@@ -36,7 +35,7 @@ def printable(text: object, most: int = 200) -> str:
 
 
 class FieldType(NamedTuple):
-    """What an annotation says. kind : a scalar's type, Payload, a dataclass, or the dtype of an array of this shape."""
+    """What an annotation says. kind : a scalar's type, a dataclass, or the dtype of an array of this shape."""
 
     kind: Any
     shape: tuple[str, ...] | None = None
@@ -68,7 +67,7 @@ class Record:
 
     kind: str
     meta: dict[str, Scalar]
-    arrays: Payload
+    arrays: Arrays
 
     @property
     def size(self) -> int:
@@ -106,7 +105,7 @@ def structure(record: object) -> Record:
 
 @dataclass(frozen=True, eq=False)
 class Message:
-    """Base of all messages: scalars, float64 arrays and at most one payload, as annotated."""
+    """Base of all messages: scalars and arrays, as annotated."""
 
     KIND: ClassVar[str]  # the name of the class, in small letters
 
@@ -118,15 +117,13 @@ class Message:
     def record(self) -> Record:
         """The message as a transport carries it."""
         meta: dict[str, Scalar] = {"version": VERSION, "kind": self.KIND}
-        arrays: Payload = {}
+        arrays: Arrays = {}
         for name, (kind, shape, _) in field_types(type(self)).items():
             value = getattr(self, name)
-            if kind == Payload:
-                arrays.update(value)
-            elif shape is None:
+            if shape is None:
                 meta[name] = kind(value)
             elif value is not None:
-                arrays[name] = np.array(value, np.float64)
+                arrays[name] = np.array(value, kind)
         return Record(self.KIND, meta, arrays)
 
     @classmethod
@@ -136,17 +133,11 @@ class Message:
         if record.kind != cls.KIND:
             raise MessageError(f"'kind' must be {cls.KIND!r}; got {record.kind[:40]!r}")
         types, sizes = field_types(cls), {} if dim is None else {"d": dim}
-        payload = {name: array for name, array in record.arrays.items() if name not in types}
-        unknown = record.meta.keys() - types.keys() - {"version", "kind"}
-        if all(kind != Payload for kind, _, _ in types.values()):
-            unknown |= payload.keys()
-        if unknown:
+        if unknown := (record.meta.keys() | record.arrays.keys()) - types.keys() - {"version", "kind"}:
             raise MessageError(f"a {cls.KIND} has no field {min(unknown)!r}")
         values: dict[str, Any] = {}
         for name, (kind, shape, optional) in types.items():
-            if kind == Payload:
-                values[name] = payload
-            elif shape is None:
+            if shape is None:
                 values[name] = _scalar(name, record.meta.get(name), kind)
             elif optional and name not in record.arrays:
                 values[name] = None
@@ -187,16 +178,14 @@ def read_array(name: str, value: Any, dtype: Any, shape: tuple[str, ...], sizes:
 
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """Base of states: scalars, texts, arrays, payloads, and parts that are dataclasses or write themselves as text."""
+    """Base of states: scalars, texts, arrays, and parts that are dataclasses or write themselves as text."""
 
     def arrays(self, prefix: str = "") -> Arrays:
         """Plain arrays, to be stored without pickle."""
         out: Arrays = {}
         for name in field_types(type(self)):
             value: Any = getattr(self, name)
-            if isinstance(value, dict):
-                out |= {f"{prefix}{name}_{part}": array for part, array in value.items()}
-            elif isinstance(value, Stored):
+            if isinstance(value, Stored):
                 out |= value.arrays(f"{prefix}{name}_")
             elif value is not None:
                 plain = value.text() if hasattr(value, "text") else value
@@ -213,9 +202,7 @@ class Stored:
             for name, (kind, shape, _) in field_types(cls).items():
                 key = prefix + name
                 below = {part: array for part, array in arrays.items() if part.startswith(f"{key}_")}
-                if kind == Payload:
-                    values[name] = {part.removeprefix(f"{key}_"): array for part, array in below.items()}
-                elif isinstance(kind, type) and issubclass(kind, Stored):
+                if isinstance(kind, type) and issubclass(kind, Stored):
                     values[name] = kind.from_arrays(below, f"{key}_") if below else None
                 elif shape is not None:
                     values[name] = read_array(name, arrays[key], kind, shape, sizes)

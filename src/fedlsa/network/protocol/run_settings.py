@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from typing import Any, Self
 
@@ -13,11 +13,13 @@ import numpy as np
 from ... import checks
 from ...algorithms import METHODS, Algorithm, FedLSA, supporting
 from ...checks import Floats
-from ...errors import ArgumentError, ArgumentTypeError, NetworkError
+from ...errors import ArgumentError, ArgumentTypeError, MessageError, NetworkError
 from .coding import Coding
 
 LARGEST_COUNT = 2**31  # sites: only to check participation before their number is known
-POLICIES, LOCAL, WEIGHTS = ("spread", "freeze"), ("rows", "means"), ("sites", "samples")
+ABSENCE, LOCAL, WEIGHTS = ("restart", "freeze"), ("rows", "means"), ("sites", "samples")
+AGGREGATIONS = ("secure", "plain")
+SECURE_SITES = 3  # fewer in a sum, and each of two sites computes the other's part from the sum and its own
 
 
 def plain_name(argument: str, value: Any) -> str:
@@ -37,16 +39,23 @@ class StartOptions:
     epsilon : the accuracy, from which a plan follows; or by hand step_size, local_steps and rounds (Scaffnew
         communicates with probability 1 / local_steps)
     local : a step uses rows at random, or the site's means; weight : each site counts the same, or each row
-    min_sites : replies that close a round at its deadline (seconds), by default half of the sites, rounded up; with
-        fewer a round changes nothing
+    max_weight : largest share of one site in the average, whatever it says of its rows
+    aggregation : "secure": the coordinator learns sums over at least three sites; "plain": every site's changes. By
+        default secure where there are three sites or more
+    min_sites : sites of a round, by default half of them, rounded up; with fewer a round changes nothing
+    deadline : seconds in which a round must be answered; grace : seconds for which it waits for a site that is away
     participation, participants : how many sites take part in a round, drawn as fl.simulate draws them, as a share or
         as a count; by default all that are present
-    clip : longest theta_hat - theta that a site may send; a longer one is shortened to it, and its site told so
-    trim : replies left out on each side, coordinate by coordinate
+    clip : longest theta_hat - theta that a site may send; a longer one is shortened by the site
+    outlier : without clip, changes longer than so many times the running median are shortened or refused; 0: none
+    trim : replies left out on each side, coordinate by coordinate; needs plain aggregation
     quantise : bits of a number sent, 8 or 16; noise : standard deviation in units of clip
+    unit, row_clip : what the noise hides, all rows of a site or any one row (coding.py)
     patience : rounds missed in a row, of those that were averaged, after which a site counts as gone
-    policy : "spread": the control variate of a site that is gone is spread over those who stay; it would begin afresh;
-        "freeze": it is kept for the site's return, and the others' sum is not 0 until then
+    absence : "restart": when a site is gone, the others begin again at xi = 0, and it would too; "freeze": control
+        variates are kept for the site's return, and the others' sum is not 0 until then
+    strikes : answers against the protocol after which a site is put aside
+    most_in_vain : rounds in vain, in a row, after which the run ends
     name : of the experiment; None has one made
     """
 
@@ -58,16 +67,24 @@ class StartOptions:
     seed: int = 0
     local: str = "rows"
     weight: str = "sites"
+    max_weight: float = 0.5
+    aggregation: str | None = None
     min_sites: int | None = None
     deadline: float = 120.0
+    grace: float = 20.0
     participation: float | None = None
     participants: int | None = None
     clip: float | None = None
+    outlier: float = 10.0
     trim: int = 0
     quantise: int | None = None
     noise: float | None = None
-    patience: int = 5
-    policy: str = "spread"
+    unit: str = "site"
+    row_clip: float | None = None
+    patience: int = 3
+    absence: str = "restart"
+    strikes: int = 5
+    most_in_vain: int = 20
     name: str | None = None
 
     def __post_init__(self) -> None:
@@ -75,7 +92,8 @@ class StartOptions:
             "method": supporting("network"),
             "local": LOCAL,
             "weight": WEIGHTS,
-            "policy": POLICIES,
+            "absence": ABSENCE,
+            "aggregation": (None, *AGGREGATIONS),
         }.items():
             checks.choice(name, getattr(self, name), allowed)
         given = [name for name in ("step_size", "local_steps", "rounds") if getattr(self, name) is not None]
@@ -85,18 +103,22 @@ class StartOptions:
                 "epsilon alone, or step_size, local_steps and rounds together, must be given; "
                 f"got {' and '.join(got) or 'none of them'}"
             )
-        for name in ("epsilon", "step_size", "clip", "noise", "deadline"):
+        for name in ("epsilon", "step_size", "deadline"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, checks.real(name, getattr(self, name), above=0))
-        for name in ("local_steps", "rounds", "min_sites", "patience"):
+        for name in ("outlier", "grace"):
+            object.__setattr__(self, name, checks.real(name, getattr(self, name), at_least=0))
+        object.__setattr__(self, "max_weight", checks.real("max_weight", self.max_weight, above=0, at_most=1))
+        for name in ("local_steps", "rounds", "min_sites", "patience", "strikes", "most_in_vain"):
             if getattr(self, name) is not None:
                 checks.integer(name, getattr(self, name), at_least=1)
         checks.integer("seed", self.seed)
         checks.integer("trim", self.trim)
-        if self.quantise not in (None, 8, 16):
-            raise ArgumentError(f"quantise must be 8 or 16 bits; got {checks.show(self.quantise)}")
-        if self.noise is not None and self.clip is None:
-            raise ArgumentError(f"noise must come with clip, which bounds what one site can change; got {self.noise:g}")
+        self.coding  # noqa: B018  # checks what concerns uploads
+        if self.trim and self.aggregation == "secure":
+            raise ArgumentError(
+                f"trim must come with the aggregation 'plain', for sums hide single replies; got {self.trim}"
+            )
         if self.name is not None:
             plain_name("name", self.name)
         self.taking_part(LARGEST_COUNT)
@@ -108,21 +130,26 @@ class StartOptions:
         count = FedLSA(1.0, 1, participation=self.participation, participants=self.participants).taking_part(sites)
         return None if count == sites else count
 
+    def secure(self, sites: int) -> bool:
+        """Whether the coordinator learns sums only."""
+        if self.aggregation is None:
+            return sites >= SECURE_SITES and self.trim == 0
+        return self.aggregation == "secure"
+
     def least(self, sites: int) -> int:
-        """How many replies close a round at its deadline; enough that trimming leaves one."""
+        """How many sites a round needs: enough that sums hide them, or that trimming leaves one."""
         most = self.taking_part(sites) or sites
-        out = max((most + 1) // 2, 2 * self.trim + 1) if self.min_sites is None else self.min_sites
-        if not 2 * self.trim < out <= most:
-            raise ArgumentError(
-                f"min_sites must be above twice trim ({2 * self.trim}) and at most the {most} sites of a round; "
-                f"got {out}"
-            )
+        floor = SECURE_SITES if self.secure(sites) else 2 * self.trim + 1
+        out = max((most + 1) // 2, floor) if self.min_sites is None else self.min_sites
+        if not floor <= out <= most:
+            why = "three, for secure aggregation" if self.secure(sites) else f"above twice trim ({2 * self.trim})"
+            raise ArgumentError(f"min_sites must be at least {why}, and at most the {most} sites of a round; got {out}")
         return out
 
     @property
     def coding(self) -> Coding:
         """How sites write their uploads."""
-        return Coding(self.quantise, self.clip, self.noise)
+        return Coding(self.clip, self.noise, self.unit, self.row_clip, self.quantise)
 
     def text(self) -> str:
         """JSON, for a file."""
@@ -178,7 +205,65 @@ class RunSettings(StartOptions):
         """The weights (N,), which sum to 1."""
         return np.array(self.weights)
 
+
+@dataclass(frozen=True, kw_only=True)
+class RunTerms:
+    """What every site is told of a run before it says anything of its data (Describe), and holds the run to.
+
+    task : as task_text writes it; token : tells the run from an earlier one of the same name
+    sites, certificates : of the run, in one order; certificates (PEM, with secure aggregation) hold the mask keys
+    rounds : the most that will be averaged, 0 where a plan decides later; moments : whether A_c and b_c are asked for
+    receipts : what the coordinator keeps of each site's ledger; program : version of the coordinator's fedlsa
+    """
+
+    task: str
+    token: str
+    method: str
+    local: str
+    aggregation: str
+    coding: Coding
+    sites: tuple[str, ...]
+    certificates: tuple[str, ...] = ()
+    rounds: int = 0
+    moments: bool = False
+    receipts: tuple[tuple[str, str], ...] = ()
+    program: str = ""
+
+    def __post_init__(self) -> None:
+        for name, allowed in {
+            "method": supporting("network"),
+            "local": LOCAL,
+            "aggregation": AGGREGATIONS,
+        }.items():
+            checks.choice(name, getattr(self, name), allowed)
+        if not self.sites or len(set(self.sites)) < len(self.sites):
+            raise ArgumentError(f"sites must be different names, at least one; got {checks.show(self.sites)}")
+        if self.aggregation == "secure" and len(self.certificates) != len(self.sites):
+            raise ArgumentError(
+                f"certificates must be one per site with secure aggregation; got {len(self.certificates)}"
+            )
+
     @property
-    def server_clip(self) -> float | None:
-        """The longest change that is averaged; noise makes honest replies longer than the clip."""
-        return None if self.noise is not None else self.clip
+    def secure(self) -> bool:
+        return self.aggregation == "secure"
+
+    def text(self) -> str:
+        """JSON, for the wire."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """What `text` wrote, read strictly: anything else is a MessageError."""
+        try:
+            said = json.loads(text)
+            if type(said) is not dict or said.keys() != {f.name for f in fields(cls)}:
+                raise ValueError("its entries are not those of this version")
+            for name, kind in (("task", str), ("token", str), ("program", str), ("rounds", int), ("moments", bool)):
+                if type(said[name]) is not kind:
+                    raise ValueError(f"{name} must be of type {kind.__name__}")
+            said["sites"] = tuple(plain_name("each of sites", site) for site in said["sites"])
+            said["certificates"] = tuple(str(pem) for pem in said["certificates"])
+            said["receipts"] = tuple((str(site), str(receipt)) for site, receipt in said["receipts"])
+            return cls(**said | {"coding": Coding(**said["coding"])})
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise MessageError(f"'terms' must be those of a run of this version: {str(error)[:200]}") from None

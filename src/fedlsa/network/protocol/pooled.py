@@ -1,0 +1,59 @@
+"""The sums that sites send before the first round, as exact fractions, and what the server reads of them.
+
+Coordinates: sum_c w_c (1, mean_c, mean square_c) of every column. Sums of exact fractions lose nothing, so that the
+pooled variance, a small difference of large numbers, is as exact as the sites' own means and scatters.
+Plan: sum_c w_c l_c, sum_c L_c^p and sum_c w_c^2 s_c of the three numbers of each site (run_plan.py). The p-th root of
+sum_c L_c^p is at least the largest L_c, and at most N^(1/p) times it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+
+from ...errors import MessageError
+from ...fit.site_sums import Summary
+
+POWER = 8  # p: 100 sites make the largest eigenvalue 1.8 times what it is, ten sites 1.3 times
+
+
+def scale_sums(summary: Summary, weight: float) -> list[Fraction]:
+    """(2 k + 3,): w, w mean and w mean square of the k features and the target."""
+    w = Fraction(weight)
+    mean = [Fraction(m) for m in summary.mean.tolist()]
+    scatter = [Fraction(s) / summary.n for s in summary.scatter.tolist()]
+    return [w, *(w * m for m in mean), *(w * (s + m * m) for m, s in zip(mean, scatter, strict=True))]
+
+
+def pooled_summary(sums: Sequence[int]) -> Summary:
+    """The weighted mean and variance of every column over all sites, from integers in any unit, as of one row.
+
+    `largest` is the root mean square, which is what a scatter of rounding errors is compared with.
+    """
+    k, left = divmod(len(sums) - 1, 2)
+    total = sums[0]
+    if left or k < 1 or total <= 0:
+        raise MessageError("the sums of all sites must be those of columns with positive weights; they are not")
+    mean = [Fraction(s, total) for s in sums[1 : k + 1]]
+    square = [Fraction(s, total) for s in sums[k + 1 :]]
+    variance = [e - m * m for e, m in zip(square, mean, strict=True)]
+    if any(float(v) < -1e-9 * float(e) for v, e in zip(variance, square, strict=True)):
+        raise MessageError("the sums of all sites must have mean squares above squared means; they have not")
+    floats = (np.array([float(x) for x in values]) for values in (mean, [max(v, Fraction(0)) for v in variance]))
+    return Summary(1, *floats, largest=np.sqrt([max(float(e), 0.0) for e in square]))
+
+
+def plan_sums(weight: float, lowest: float, highest: float, noise: float) -> list[Fraction]:
+    """(3,): w l, L^p and w^2 s of a site."""
+    w = Fraction(weight)
+    return [w * Fraction(lowest), Fraction(highest) ** POWER, w * w * Fraction(noise)]
+
+
+def plan_numbers(sums: Sequence[float]) -> tuple[float, float, float]:
+    """a, L and sigma^2 of run_plan.py from the sums over all sites."""
+    a, power, sigma2 = sums
+    if power < 0 or sigma2 < 0:
+        raise MessageError("the sums of all sites must have positive eigenvalues and noise; they have not")
+    return a, power ** (1 / POWER), sigma2

@@ -1,0 +1,121 @@
+"""Integers modulo 2^k, in which sites hide what they send: single shares are noise, their complete sum is exact.
+
+A site writes each number as an integer multiple of a unit (fixed point), and adds one mask for every other site of the
+sum. Two sites derive the same mask from a secret that only they share; the one whose name comes first adds it, the
+other subtracts it. So the sum over all sites named in the order is the sum of what they hide, and any smaller sum is
+uniformly random to who does not know the secrets. The masks depend on a label, a digest of what all sites of the sum
+were told: whoever is told something else uses other masks, and no mask is used for two different orders.
+
+A share is an array (n, limbs) of 16-bit limbs, the lowest first, stored as int16 because messages hold signed numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import MessageError
+
+Limbs = NDArray[np.int16]
+LIMB_BITS = 16
+
+
+class Grid(NamedTuple):
+    """The numbers that a share can hold: multiples of `unit`, below 2^(16 limbs - 1) units in the sum."""
+
+    unit: float
+    limbs: int
+
+
+VECTORS = Grid(2.0**-64, 8)  # of rounds: up to 9e18, to 5e-20
+STATISTICS = Grid(2.0**-512, 80)  # of sums of squares: exact for all columns that the library reads
+
+
+def to_integers(values: Iterable[float | Fraction], unit: float) -> list[int]:
+    """The nearest multiples of the unit."""
+    exact = math.frexp(unit)[0] == 0.5  # a power of two: quotients of floats have no rounding error
+    try:
+        if exact:
+            return [round(v * Fraction(1 / unit)) if isinstance(v, Fraction) else round(v / unit) for v in values]
+        return [round(v / unit) for v in values]
+    except (OverflowError, ValueError):
+        raise MessageError("numbers that leave a site must be finite and within the range of sums") from None
+
+
+def to_floats(integers: Iterable[int], unit: float) -> list[float]:
+    """Multiples of the unit, each rounded once where the unit is a power of two."""
+    if math.frexp(unit)[0] == 0.5:
+        scale = round(1 / unit)
+        return [n / scale if scale else n * unit for n in integers]
+    return [n * unit for n in integers]
+
+
+def to_share(integers: Sequence[int], limbs: int, sites: int) -> Limbs:
+    """The share (n, limbs) of integers whose sum over so many sites stays in range; larger ones are a MessageError."""
+    bits = LIMB_BITS * limbs
+    most = 2 ** (bits - 1) // max(sites, 1)
+    if any(abs(n) >= most for n in integers):
+        raise MessageError("numbers that leave a site must be within the range of sums; one is too large")
+    content = b"".join((n % 2**bits).to_bytes(2 * limbs, "little") for n in integers)
+    return np.frombuffer(content, "<i2").astype(np.int16).reshape(len(integers), limbs)
+
+
+def from_share(share: Limbs) -> list[int]:
+    """The integers, of both signs, that a share without masks, or a complete sum, holds."""
+    limbs = share.shape[1]
+    bits = LIMB_BITS * limbs
+    content = share.astype("<i2").tobytes()
+    found = (int.from_bytes(content[k : k + 2 * limbs], "little") for k in range(0, len(content), 2 * limbs))
+    return [n - 2**bits if n >= 2 ** (bits - 1) else n for n in found]
+
+
+def add(shares: Sequence[Limbs]) -> Limbs:
+    """The sum of shares (n, limbs), modulo 2^k."""
+    totals = np.stack([share.view(np.uint16) for share in shares]).sum(axis=0, dtype=np.uint64)
+    carry = np.zeros(len(totals), np.uint64)
+    out = np.empty(totals.shape, np.uint16)
+    for limb in range(totals.shape[1]):
+        total = totals[:, limb] + carry
+        out[:, limb] = total & np.uint64(0xFFFF)
+        carry = total >> np.uint64(LIMB_BITS)
+    return out.view(np.int16)
+
+
+def negative(share: Limbs) -> Limbs:
+    """The share of the negative integers."""
+    one = np.zeros_like(share)
+    one[:, 0] = 1
+    return add([~share, one])
+
+
+def pair_secret(private: Any, public: bytes) -> bytes:
+    """What two sites share: X25519 of one's private key and the other's public key (32 bytes)."""
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
+
+    try:
+        return bytes(private.exchange(X25519PublicKey.from_public_bytes(public)))
+    except ValueError:
+        raise MessageError("the mask key of a site must be an X25519 public key; it is not") from None
+
+
+def masked(share: Limbs, own: str, secrets: Mapping[str, bytes], label: bytes) -> Limbs:
+    """The share with a mask for every other site of the sum; secrets : `pair_secret` with each of them, by name."""
+    masks = [_mask(secret, label, share.shape) for secret in secrets.values()]
+    signed = [mask if own < other else negative(mask) for other, mask in zip(secrets, masks, strict=True)]
+    return add([share, *signed]) if signed else share
+
+
+def _mask(secret: bytes, label: bytes, shape: tuple[int, int]) -> Limbs:
+    """Uniform limbs, a function of secret and label: the key stream of AES-256 in counter mode, its key by HKDF."""
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+    key = HKDF(hashes.SHA256(), 32, salt=None, info=b"fedlsa mask " + label).derive(secret)
+    stream = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+    return np.frombuffer(stream.update(bytes(2 * shape[0] * shape[1])), "<i2").astype(np.int16).reshape(shape)
