@@ -94,7 +94,7 @@ def init(
     sites: int | None = option("How many: site-1, site-2, ..."),
     site: list[str] | None = option("Or their names, one option each."),
     port: int = option("That sites reach.", PORT),
-    inner_port: int | None = option("Flower's own, on loopback only.", shown="the next one"),
+    page_port: int | None = option("Of the coordinator's page, on loopback only.", shown="the next one"),
 ) -> None:
     """Make a network: certificates, a key and a bundle per site, service files, and a README for both roles."""
     from ..network.folder import setup
@@ -108,7 +108,7 @@ def init(
     named = (
         checks.integer("sites", sites, at_least=1, at_most=setup.MAX_SITES) if sites is not None else list(site or ())
     )
-    made = setup.init(folder, named, host, port, task=task or Regression("y"), inner_port=inner_port)
+    made = setup.init(folder, named, host, port, task=task or Regression("y"), page_port=page_port)
     if task is None:
         say("the task: a regression of the column 'y' on all others; --target or --discount choose another")
     here = shlex.quote(str(folder))
@@ -231,15 +231,6 @@ def demo(folder: Path | None = option("Keep everything there.", shown="a tempora
     from ..network import demo as trial
 
     trial.demo(folder, say=say)
-
-
-@app.command("rotate-key")
-def rotate_key(folder: Folder, site: Site) -> None:
-    """Give a site a new key, and a new bundle to be sent to it."""
-    from ..network.folder import setup
-
-    made = setup.rotate_key(folder, site)
-    say(f"new key for {site}: send it {made}, and restart serve; the old key is refused from then on")
 
 
 @app.command("add-site")

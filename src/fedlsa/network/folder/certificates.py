@@ -1,109 +1,252 @@
-"""Keys and certificates: an authority of the network's own, a server certificate from it, a key pair per site.
+"""Keys, requests and certificates, and what they say.
 
-The authority lasts ten years and signs nothing but the coordinator's certificate, which lasts 825 days. Both are ECDSA
-P-256. Sites have ECDSA P-384 keys in OpenSSH's format, which is what Flower's SuperNode reads.
+Keys for TLS and signatures are ECDSA P-256. A site makes two pairs of keys itself: one of these, and an X25519 pair for
+masks. Its request names site and network and holds both public keys; its certificate says the same. The network's id is
+a digest of the public keys of its authority and of its coordinator's signatures: other keys would be another network.
 """
 
 from __future__ import annotations
 
 import hashlib
-import ipaddress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.x509.oid import NameOID
 
-from ...errors import NetworkError
-from .config import host_kind
+from ... import checks
+from ...errors import FedLSAError, NetworkError
+from ...files import reason
+from ..protocol.run_settings import plain_name
 
-AUTHORITY_DAYS, SERVER_DAYS = 3653, 825
-SKEW = timedelta(hours=1)  # clocks of sites may be behind
+WARNED = timedelta(days=30)  # before its end
+MASK = "urn:fedlsa:mask:"  # and the X25519 public key in hexadecimal digits
+DIGITS = 32  # of a fingerprint, 128 bits: nobody finds other keys with the same ones
+HEX = set("0123456789abcdef")
+MAX_BYTES = 2**14  # of a request or a certificate; ours have one thousand
+PEM, DER = serialization.Encoding.PEM, serialization.Encoding.DER
+PUBLIC = serialization.PublicFormat.SubjectPublicKeyInfo
 
 
-def authority() -> tuple[bytes, bytes]:
-    """A new authority: its certificate and its private key, in PEM."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = _name("fedlsa network authority")
-    only = [_uses(key_cert_sign=True, crl_sign=True), x509.BasicConstraints(ca=True, path_length=0)]
-    return _issue(name, key, name, key, datetime.now(UTC) + timedelta(days=AUTHORITY_DAYS), only, [])
+class SiteIdentity(NamedTuple):
+    """Who a site is: what its request and its certificate say alike."""
+
+    name: str
+    network: str
+    key: ec.EllipticCurvePublicKey
+    mask: bytes
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of all of it, to be read over the telephone: eight groups of four hexadecimal digits."""
+        who = f"{self.name} {self.network} ".encode()
+        return grouped(hashlib.sha256(who + self.key.public_bytes(DER, PUBLIC) + self.mask).hexdigest()[:DIGITS])
 
 
-def server(ca: bytes, ca_key: bytes, host: str) -> tuple[bytes, bytes]:
-    """A new certificate for the coordinator and its private key, in PEM: for the host, localhost and 127.0.0.1."""
+def grouped(digits: str) -> str:
+    """Hexadecimal digits in groups of four."""
+    return " ".join(digits[i : i + 4] for i in range(0, len(digits), 4))
+
+
+def network_id(ca: bytes, signing: bytes) -> str:
+    """The id of the network of an authority (certificate) and a coordinator (public key of its signatures)."""
+    keys = b"".join(public_key(pem).public_bytes(DER, PUBLIC) for pem in (ca, signing))
+    return hashlib.sha256(keys).hexdigest()[:DIGITS]
+
+
+def new_key() -> bytes:
+    """A new private key for TLS and signatures, in PEM."""
+    return _private_pem(ec.generate_private_key(ec.SECP256R1()))
+
+
+def new_mask_key() -> bytes:
+    """A new private key for masks, in PEM."""
+    return _private_pem(X25519PrivateKey.generate())
+
+
+def _private_pem(key: ec.EllipticCurvePrivateKey | X25519PrivateKey) -> bytes:
+    return key.private_bytes(PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+
+
+def public_pem(key: bytes) -> bytes:
+    """The public key of a private one, in PEM."""
+    return private_key(key).public_key().public_bytes(PEM, PUBLIC)
+
+
+def private_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
+    """A private key for TLS and signatures, read."""
+    key = _private(pem)
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise NetworkError(f"a private key must be of ECDSA P-256; got {type(key).__name__}")
+    return key
+
+
+def mask_key(pem: bytes) -> X25519PrivateKey:
+    """A private key for masks, read."""
+    key = _private(pem)
+    if not isinstance(key, X25519PrivateKey):
+        raise NetworkError(f"a key for masks must be of X25519; got {type(key).__name__}")
+    return key
+
+
+def _private(pem: bytes) -> object:
     try:
-        parent = x509.load_pem_x509_certificate(ca)
-        signer = serialization.load_pem_private_key(ca_key, None)
-    except (ValueError, TypeError) as error:
-        raise NetworkError(f"the authority's certificate or key is damaged: {error}") from error
-    if not isinstance(signer, ec.EllipticCurvePrivateKey) or parent.public_key() != signer.public_key():
-        raise NetworkError("ca.key is not the key of ca.pem")
+        return serialization.load_pem_private_key(pem, None)
+    except Exception as error:  # damaged bytes raise errors of many kinds
+        raise NetworkError(f"a private key is damaged: {reason(error)}") from None
+
+
+def public_key(pem: bytes) -> ec.EllipticCurvePublicKey:
+    """The public key of a certificate, or one that stands alone (signing.pem)."""
+    try:
+        alone = b"BEGIN PUBLIC KEY" in pem
+        key = serialization.load_pem_public_key(pem) if alone else x509.load_pem_x509_certificate(pem).public_key()
+    except Exception as error:  # damaged bytes raise errors of many kinds
+        raise NetworkError(f"a certificate or public key is damaged: {reason(error)}") from None
+    return _p256(key)
+
+
+def _p256(key: object) -> ec.EllipticCurvePublicKey:
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise NetworkError(f"a public key must be of ECDSA P-256; got {getattr(key, 'curve', key).__class__.__name__}")
+    return key
+
+
+def mask_public(pem: bytes) -> bytes:
+    """The public key for masks in a site's certificate: 32 bytes."""
+    return identity(pem).mask
+
+
+def fingerprint(pem: bytes) -> str:
+    """The fingerprint of a site's request or certificate; those of the same keys have the same."""
+    return identity(pem).fingerprint
+
+
+def identity(pem: bytes) -> SiteIdentity:
+    """Who a request or a certificate is for; one that says anything else than ours do is refused.
+
+    A request must be signed with its own key, which shows that the site has it.
+    """
+    if len(pem) > MAX_BYTES:
+        raise NetworkError(f"a request or certificate must have at most {MAX_BYTES} bytes; got {len(pem)}")
+    try:
+        if b"BEGIN CERTIFICATE REQUEST" in pem:
+            return _from_request(x509.load_pem_x509_csr(pem))
+        found = x509.load_pem_x509_certificate(pem)
+        return _from_names(found.subject, found.extensions, found.public_key())
+    except FedLSAError:
+        raise
+    except Exception as error:  # hostile bytes raise errors of many kinds
+        raise NetworkError(f"this is no request or certificate of a site: {reason(error)}") from None
+
+
+def _from_request(found: x509.CertificateSigningRequest) -> SiteIdentity:
+    key = _p256(found.public_key())
+    if not found.is_signature_valid:
+        raise NetworkError("the request must be signed with its own key; its signature does not fit")
+    kinds = [type(extension.value) for extension in found.extensions]
+    if kinds != [x509.SubjectAlternativeName] or len(list(found.attributes)) != 1:
+        names = ", ".join(kind.__name__ for kind in kinds) or "none"
+        raise NetworkError(f"the request must ask for names and nothing else; got the extensions {names}")
+    return _from_names(found.subject, found.extensions, key)
+
+
+def _from_names(subject: x509.Name, extensions: x509.Extensions, key: object) -> SiteIdentity:
+    entries = [(attribute.oid, str(attribute.value)) for attribute in subject]
+    if [oid for oid, _ in entries] != [NameOID.ORGANIZATION_NAME, NameOID.COMMON_NAME]:
+        raise NetworkError("the subject must hold the network's id and the site's name, and nothing else")
+    (_, network), (_, name) = entries
+    plain_name("the site's name", name)
+    if len(network) != DIGITS or set(network) - HEX:
+        raise NetworkError(f"the network's id must have {DIGITS} hexadecimal digits; got {checks.show(network)}")
+    sans = list(extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
+    masks = [entry.value for entry in sans if isinstance(entry, x509.UniformResourceIdentifier)]
+    if len(sans) != 2 or len(masks) != 1 or x509.DNSName(name) not in sans:
+        raise NetworkError(
+            f"the names must be the site's and one {MASK}...; got {len(sans)}, {len(masks)} of them URIs"
+        )
+    digits = masks[0].removeprefix(MASK)
+    if masks[0] != MASK + digits or len(digits) != 64 or set(digits) - HEX:
+        raise NetworkError(f"the key for masks must be {MASK} and 64 hexadecimal digits; got {masks[0][:99]!r}")
+    mask = bytes.fromhex(digits)
+    try:
+        X25519PrivateKey.generate().exchange(X25519PublicKey.from_public_bytes(mask))
+    except ValueError:  # a point of low order, with which everybody agrees on zero
+        raise NetworkError(f"the key for masks must be a point of full order; got {digits}") from None
+    return SiteIdentity(name, network, _p256(key), mask)
+
+
+def request(name: str, network: str, key: bytes, mask: bytes) -> bytes:
+    """A site's request, in PEM, signed with its key; key, mask : its private keys."""
+    built = x509.CertificateSigningRequestBuilder().subject_name(named(name, network))
+    raw = mask_key(mask).public_key().public_bytes_raw()
+    return (
+        built.add_extension(alternative_names(name, raw), critical=False)
+        .sign(private_key(key), hashes.SHA256())
+        .public_bytes(PEM)
+    )
+
+
+def alternative_names(name: str, mask: bytes) -> x509.SubjectAlternativeName:
+    """The names in a site's request and certificate."""
+    return x509.SubjectAlternativeName([x509.DNSName(name), x509.UniformResourceIdentifier(MASK + mask.hex())])
+
+
+def named(common: str, network: str | None = None) -> x509.Name:
+    """The subject of a certificate."""
+    known = [] if network is None else [x509.NameAttribute(NameOID.ORGANIZATION_NAME, network)]
+    return x509.Name([*known, x509.NameAttribute(NameOID.COMMON_NAME, common)])
+
+
+def check_site(pem: bytes, ca: bytes, network: str, name: str) -> SiteIdentity:
+    """Whose certificate it is, once it is known to be from this authority, for this name, and good today."""
+    found = identity(pem)
+    if (found.name, found.network) != (name, network):
+        raise NetworkError(
+            f"the certificate must be for {name} of network {network}; got {found.name} of {found.network}"
+        )
+    read = x509.load_pem_x509_certificate(pem)
+    try:
+        read.verify_directly_issued_by(x509.load_pem_x509_certificate(ca))
+    except Exception as error:  # another issuer, another algorithm, another key
+        raise NetworkError(f"the certificate of {name} is not from this network's authority: {reason(error)}") from None
     now = datetime.now(UTC)
-    if parent.not_valid_after_utc <= now:
-        raise NetworkError("the authority itself has expired: make a new network with fedlsa network init")
-    names: list[x509.GeneralName] = []
-    for entry in dict.fromkeys((host, "localhost", "127.0.0.1")):
-        address = host_kind(entry) == "ip"
-        names.append(x509.IPAddress(ipaddress.ip_address(entry)) if address else x509.DNSName(entry))
-    only = [_uses(digital_signature=True), x509.BasicConstraints(ca=False, path_length=None)]
-    also = [
-        x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.SERVER_AUTH]),
-        x509.SubjectAlternativeName(names),
-        x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()),
-    ]
-    key = ec.generate_private_key(ec.SECP256R1())
-    end = min(now + timedelta(days=SERVER_DAYS), parent.not_valid_after_utc)
-    return _issue(_name("fedlsa coordinator"), key, parent.subject, signer, end, only, also)
+    if not read.not_valid_before_utc <= now <= read.not_valid_after_utc:
+        raise NetworkError(
+            f"the certificate of {name} holds from {read.not_valid_before_utc:%Y-%m-%d %H:%M} to "
+            f"{read.not_valid_after_utc:%Y-%m-%d %H:%M} UTC; this machine's clock says {now:%Y-%m-%d %H:%M}"
+        )
+    return found
 
 
-def site(name: str) -> tuple[bytes, bytes]:
-    """A site's private key and public key, in OpenSSH's format; the name is the public key's comment."""
-    key = ec.generate_private_key(ec.SECP384R1())
-    kind = serialization.PrivateFormat.OpenSSH
-    secret = key.private_bytes(serialization.Encoding.PEM, kind, serialization.NoEncryption())
-    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-    return secret, public + f" {name}\n".encode()
+def check_own(found: SiteIdentity, key: bytes, mask: bytes) -> None:
+    """Refuse a certificate or request of other keys than these private ones."""
+    own = private_key(key).public_key(), mask_key(mask).public_key().public_bytes_raw()
+    if (found.key, found.mask) != own:
+        raise NetworkError(f"the certificate of {found.name} is for other keys than the site's")
 
 
-def fingerprint(content: bytes) -> str:
-    """Sixteen hexadecimal digits that tell public keys or certificates apart, to be read over the telephone."""
-    return hashlib.sha256(content.strip()).hexdigest()[:16]
-
-
-def expires(certificate: bytes) -> datetime:
+def expires(pem: bytes) -> datetime:
     """When a certificate ends."""
-    return x509.load_pem_x509_certificate(certificate).not_valid_after_utc
+    try:
+        return x509.load_pem_x509_certificate(pem).not_valid_after_utc
+    except Exception as error:  # damaged bytes raise errors of many kinds
+        raise NetworkError(f"a certificate is damaged: {reason(error)}") from None
 
 
-def _issue(
-    subject: x509.Name,
-    key: ec.EllipticCurvePrivateKey,
-    issuer: x509.Name,
-    signer: ec.EllipticCurvePrivateKey,
-    end: datetime,
-    critical: list[x509.ExtensionType],
-    other: list[x509.ExtensionType],
-) -> tuple[bytes, bytes]:
-    """A certificate for a key, signed, and the key, both in PEM; critical, other : extensions."""
-    built = x509.CertificateBuilder().issuer_name(issuer).subject_name(subject).public_key(key.public_key())
-    built = built.serial_number(x509.random_serial_number())
-    built = built.not_valid_before(datetime.now(UTC) - SKEW).not_valid_after(end)
-    for extension in critical:
-        built = built.add_extension(extension, critical=True)
-    for extension in (x509.SubjectKeyIdentifier.from_public_key(key.public_key()), *other):
-        built = built.add_extension(extension, critical=False)
-    certificate = built.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
-    form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    return certificate, key.private_bytes(*form)
-
-
-def _name(common: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, common)])
-
-
-def _uses(**allowed: bool) -> x509.KeyUsage:
-    every = (
-        "digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement",
-        "key_cert_sign", "crl_sign", "encipher_only", "decipher_only",
-    )  # fmt: skip
-    return x509.KeyUsage(**{use: allowed.get(use, False) for use in every})
+def expiring(path: Path, now: datetime | None = None) -> str | None:
+    """A warning, from 30 days before a certificate ends; None until then. now : today, if not given."""
+    try:
+        end = expires(path.read_bytes())
+    except OSError as error:
+        raise NetworkError(f"cannot read the certificate {path}: {reason(error)}") from None
+    left = end - (datetime.now(UTC) if now is None else now)
+    if left > WARNED:
+        return None
+    if left <= timedelta(0):
+        return f"the certificate {path} ended on {end:%Y-%m-%d}: renew it (README.md says how)"
+    return f"the certificate {path} ends on {end:%Y-%m-%d}, in {left.days} days: renew it (README.md says how)"

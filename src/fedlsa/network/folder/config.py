@@ -6,21 +6,29 @@ import ipaddress
 import json
 import re
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from ... import checks
-from ...errors import ArgumentError, ArgumentTypeError, FedLSAError, NetworkError
+from ...errors import ArgumentError, ArgumentTypeError, FedLSAError, MissingExtraError, NetworkError
 from ...files import reason
 from ...fit import Regression, Value, models
 from ...fit.tasks import Task
 from .. import disk
 from ..protocol.run_settings import plain_name
-from . import bundles
 
 PORT = 9092
 VERSION = 1  # of network.toml and site.toml
+
+
+def require_cryptography() -> None:
+    """Say which extra is missing, before any work."""
+    try:
+        import cryptography  # noqa: F401
+    except ImportError:
+        raise MissingExtraError("a network needs cryptography: pip install 'fedlsa[network]'") from None
 
 
 def site_names(given: Any) -> tuple[str, ...]:
@@ -122,84 +130,110 @@ class _Folder:
     def _read(cls, folder: Path) -> Self:
         path = folder / cls.FILE
         try:
-            entries = parse(path.read_bytes(), str(path))
+            content = path.read_bytes()
         except FileNotFoundError:
             raise NetworkError(f"{folder} is not {cls.MADE_BY}: it has no {cls.FILE}") from None
         except OSError as error:
             raise NetworkError(f"cannot read {path}: {reason(error)}") from error
+        return cls._parsed(folder, content, str(path))
+
+    @classmethod
+    def _parsed(cls, folder: Path, content: bytes, where: str) -> Self:
+        entries = parse(content, where)
         try:
             values = {field.name: entries[field.name] for field in fields(cls)[1:]}
             return cls(folder, **values | {"task": task_from_text(values["task"])})
         except (KeyError, TypeError, FedLSAError) as error:
-            raise NetworkError(f"{path} is damaged: {_flaw(error)}") from error
+            raise NetworkError(f"{where} is damaged: {_flaw(error)}") from error
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise NetworkError(
+            f"the folder {path.parent} lacks {path.name}, or it cannot be read: {reason(error)}"
+        ) from None
+
+
+def _check_id(where: Path, given: Any, ca: bytes, signing: bytes) -> None:
+    """The id is a digest of two keys: where one of them was exchanged, nothing is believed."""
+    require_cryptography()
+    from . import certificates
+
+    found = certificates.network_id(ca, signing)
+    if found != given:
+        raise NetworkError(f"{where}: ca.pem and signing.pem are those of network {found}, not of {checks.show(given)}")
 
 
 @dataclass(frozen=True)
 class Network(_Folder):
-    """The coordinator's folder. host, port : where sites connect; inner_port : the SuperLink, on loopback only.
+    """The coordinator's folder. host, port : where sites connect; page_port : the page, on loopback only.
 
-    sites : their names; the order gives the agents their numbers
+    id : a digest of the network's keys; sites : their names, whose order gives the agents their numbers
     """
 
     FILE, MADE_BY = "network.toml", "a network's folder (fedlsa network init makes one)"
     COMMENT = "A network of fedlsa, as its coordinator sees it. The order of sites gives them their numbers."
 
+    id: str
     host: str
     sites: tuple[str, ...]
     task: Task
     port: int = PORT
-    inner_port: int = PORT + 1
+    page_port: int = PORT + 1
 
     ca, ca_key, certificate, key = _file("ca.pem"), _file("ca.key"), _file("server.pem"), _file("server.key")
-    secret, runs = _file("superexec.secret"), _file("runs")
+    signing_key, signing_public = _file("signing.key"), _file("signing.pem")
+    runs, revoked = _file("runs"), _file("revoked")
 
     def __post_init__(self) -> None:
         host_kind(self.host)
         checks.integer("port", self.port, at_least=1, at_most=65535)
-        checks.integer("inner_port", self.inner_port, at_least=1, at_most=65535)
-        if self.port == self.inner_port:
-            raise ArgumentError(f"inner_port must differ from port; got {self.inner_port} for both")
+        checks.integer("page_port", self.page_port, at_least=1, at_most=65535)
+        if self.port == self.page_port:
+            raise ArgumentError(f"page_port must differ from port; got {self.page_port} for both")
         object.__setattr__(self, "sites", site_names(self.sites))
 
     @classmethod
     def load(cls, folder: Path | str) -> Network:
         """Read a folder that `fedlsa network init` made; its secrets must be closed to others."""
         out = cls._read(checks.path("folder", folder))
-        for path, what in ((out.ca_key, "the CA's key"), (out.key, "the server's key"), (out.secret, "the secret")):
-            if path != out.ca_key or path.exists():  # the CA's key may be kept elsewhere between renewals
-                disk.check_secret(path, what)
-        for path in (out.ca, out.certificate, *(out.public_key(site) for site in out.sites)):
-            if not path.is_file():
-                raise NetworkError(f"the network's folder {folder} lacks {path.relative_to(out.folder)}")
+        for path, what in ((out.key, "the server's key"), (out.signing_key, "the signing key")):
+            disk.check_secret(path, what)
+        if out.ca_key.exists():  # it may be kept elsewhere between approvals
+            disk.check_secret(out.ca_key, "the authority's key")
+        if not out.certificate.is_file():
+            raise NetworkError(f"the network's folder {folder} lacks {out.certificate.name}")
+        _check_id(out.folder, out.id, _content(out.ca), _content(out.signing_public))
         return out
 
-    @property
-    def superlink(self) -> str:
-        """Where the SuperLink answers, on loopback."""
-        return f"127.0.0.1:{self.inner_port}"
-
-    def public_key(self, site: str) -> Path:
-        """The file with a site's public key, for `flwr supernode register`."""
-        return self.folder / "sites" / f"{site}.pub"
+    def site_certificate(self, site: str) -> Path:
+        """A site's certificate: the one that counts. Missing until its request was approved."""
+        return self.folder / "sites" / f"{site}.pem"
 
     def bundle(self, site: str) -> Path:
-        """What the site is sent; it holds the site's private key."""
+        """What the site is sent; it holds no secret."""
         return self.folder / "bundles" / f"{site}.zip"
 
 
 @dataclass(frozen=True)
-class Bundle(_Folder):
-    """A site's folder: what the coordinator sent, unpacked, and the site's own state beside it."""
+class SiteFolder(_Folder):
+    """A site's folder: what the coordinator sent, the keys that the site made, its policy, its ledger, its state."""
 
-    FILE, MADE_BY = "site.toml", "a site's folder (fedlsa network join makes one from a bundle)"
+    FILE, MADE_BY = "site.toml", "a site's folder (fedlsa network request makes one from a bundle)"
     COMMENT = "A site of a fedlsa network."
 
     name: str
+    network: str
     host: str
     port: int
     task: Task
 
-    key, ca = _file("site.key"), _file("ca.pem")
+    key, mask_key, certificate = _file("site.key"), _file("mask.key"), _file("site.pem")
+    ca, signing_public = _file("ca.pem"), _file("signing.pem")
+    policy, ledger = _file("policy.toml"), _file("ledger.jsonl")
+    state, results, logs = _file("state"), _file("results"), _file("logs")
 
     def __post_init__(self) -> None:
         site_names([self.name])
@@ -207,26 +241,37 @@ class Bundle(_Folder):
         checks.integer("port", self.port, at_least=1, at_most=65535)
 
     @classmethod
-    def open(cls, path: Path | str, into: Path | str | None = None, *, new_key: bool = False) -> Bundle:
-        """Unpack a bundle and read it; a folder that was unpacked before is read as it is.
-
-        into : the site's folder, by default named as the bundle, beside it. Unpacking the same bundle again changes
-        nothing; another bundle is refused, unless it is the same site's with a new key and new_key says so.
-        """
-        path = checks.path("bundle", path)
-        if path.is_dir():
-            return cls.load(path)
-        target = path.with_suffix("") if into is None else checks.path("folder", into)
-        content = bundles.read(path)
-        parse(content[cls.FILE], f"{cls.FILE} in {path}")  # version, before it unpacks
-        bundles.unpack(path, content, target, new_key=new_key)
-        return cls.load(target)
-
-    @classmethod
-    def load(cls, folder: Path | str) -> Bundle:
-        """Read a site's folder; its key must be closed to others."""
+    def load(cls, folder: Path | str) -> SiteFolder:
+        """Read a site's folder; its keys must be closed to others. Its certificate may be missing still."""
         out = cls._read(checks.path("folder", folder))
         disk.check_secret(out.key, "the site's key")
-        if not out.ca.is_file():
-            raise NetworkError(f"the site's folder {folder} lacks ca.pem")
+        disk.check_secret(out.mask_key, "the site's key for masks")
+        _check_id(out.folder, out.network, _content(out.ca), _content(out.signing_public))
         return out
+
+    @classmethod
+    def from_bundle(cls, content: Mapping[str, bytes], folder: Path, where: Path) -> SiteFolder:
+        """What a bundle says, before it is unpacked to the folder; where : the bundle, for errors."""
+        out = cls._parsed(folder, content[cls.FILE], f"{cls.FILE} in {where}")
+        _check_id(where, out.network, content["ca.pem"], content["signing.pem"])
+        return out
+
+    @property
+    def request(self) -> Path:
+        """What is sent to the coordinator to be approved."""
+        return self.folder / f"{self.name}.csr"
+
+    def check_certificate(self) -> None:
+        """Refuse to go on without a certificate for the site's own keys, from its own network, good today."""
+        from . import certificates
+
+        if not self.certificate.exists():
+            raise NetworkError(
+                f"{self.name} has no certificate yet: send {self.request} to the coordinator, then "
+                f"fedlsa network install {self.folder} {self.name}.pem"
+            )
+        found = certificates.check_site(_content(self.certificate), _content(self.ca), self.network, self.name)
+        certificates.check_own(found, _content(self.key), _content(self.mask_key))
+
+
+Bundle = SiteFolder  # until the last file that uses the old name is gone

@@ -1,0 +1,70 @@
+"""Texts for people and service managers, from templates/: READMEs of both roles, systemd units, the site's policy."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import shlex
+import shutil
+import sys
+from importlib import metadata, resources
+from pathlib import Path
+from string import Template
+
+from ...fit import Regression
+from ...fit.tasks import Task
+from .config import Network
+
+COORDINATOR_PAGES = {
+    "README.md": "coordinator.md",
+    "systemd/fedlsa-coordinator.service": "coordinator.service",
+}  # path in the coordinator's folder: template
+SITE_PAGES = {"README.md": "site.md", "fedlsa-site.service": "site.service"}
+
+
+class _Page(Template):
+    delimiter = "%"  # shells have uses of their own for the dollar
+
+
+def render(template: str, network: Network, site: str = "") -> str:
+    """A text for a network, whose folder has its final name already; site : for whom it is."""
+    from .certificates import grouped
+
+    folder = str(network.folder)
+    values = {name: str(getattr(network, name)) for name in ("host", "port", "page_port")}
+    values |= {"version": metadata.version("fedlsa"), "task": _task(network.task), "site": site}
+    values |= {"sites": "\n".join(f"| {c} | {name} | bundles/{name}.zip |" for c, name in enumerate(network.sites))}
+    values |= {"folder": shlex.quote(folder), "network": grouped(network.id)}
+    if template.endswith(".service"):
+        beside = Path(sys.executable).with_name("fedlsa")
+        command = str(beside) if beside.is_file() else shutil.which("fedlsa")
+        program = "@FEDLSA@" if command is None else str(Path(command).absolute())
+        values |= {"program": _word(program), "folder": _word(folder), "working_directory": _plain(folder)}
+        values |= {"cache": _word(f"NUMBA_CACHE_DIR={network.folder / 'cache'}"), "user": "@USER@"}
+        with contextlib.suppress(OSError, KeyError, ImportError):
+            values["user"] = getpass.getuser()
+    text = resources.files(__package__).joinpath("templates", template).read_text(encoding="utf-8")
+    return _Page(text).substitute(values)
+
+
+def _plain(text: str) -> str:
+    """Text in a unit, where a percent sign would begin a specifier."""
+    return text.replace("%", "%%")
+
+
+def _word(text: str) -> str:
+    """One word of a command line or a list in a unit."""
+    quoted = _plain(text).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{quoted}"'
+
+
+def _task(task: Task) -> str:
+    if isinstance(task, Regression):
+        by = "all other columns" if task.features is None else ", ".join(f"`{n}`" for n in task.features)
+        return f"The task: a linear model of the column `{task.target}` by {by}."
+    return f"The task: the value function of the logged policy, discount {task.discount:g}, trace {task.trace:g}."
+
+
+def policy_text(task: Task) -> str:
+    """The policy that a bundle proposes, for the site to edit."""
+    return "# What may leave this site. See README.md.\n"
