@@ -66,6 +66,10 @@ class MessageError(FedLSAError, ValueError):
     """A message of the network is not what it claims to be; the message of the error names the field and the rule."""
 
 
+class PolicyError(FedLSAError, RuntimeError):
+    """A site's policy does not allow what an order asks for; the message names the entry."""
+
+
 class FedLSAWarning(UserWarning):
     """Base class of every warning that fedlsa gives."""
 

@@ -1,0 +1,149 @@
+"""Orders held against the site's policy, before anything is computed; a refusal is a sentence that names the entry.
+
+Limits that depend on single rows are rounded to powers of two first, so that refusals do not tell what they are.
+
+Why these bounds. An answer is a sum over rows, sum_k u_k (v_k . theta - y_k), that the coordinator steers with theta,
+the step size and the coordinates. With few rows behind it, a step size so large that the last row drawn decides the
+direction, or a row that is alone in some direction, one row could be read from it. So there are at least
+`least_local_steps` rows behind an answer; eta |u| |v| <= `largest_step` for every row; and no row has a larger share
+than `largest_row_share` in any direction: its leverage w^T (sum_k w_k w_k^T)^-1 w, w = (v, y), scaled to the rows that
+are drawn. Leverage is the same in all coordinates, and for every theta.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...checks import Floats
+from ...errors import PolicyError
+from ...fit.observe import FeatureScale
+from ...fit.site_sums import Summary
+from ...fit.tasks import Regression, Task
+from .policy import ANY_COLUMN, TASKS, Policy
+
+COUNTED = 0.1  # of this site's weight: a site of smaller weight hides nothing in a sum
+
+
+@dataclass(frozen=True)
+class TableFacts:
+    """What the policy asks of the table. columns : those that are used; rarest : column with the fewest rows of
+    another value than its most common one, and their number (columns that never vary do not count)."""
+
+    rows: int
+    columns: tuple[str, ...]
+    rarest: tuple[str, int]
+
+
+@dataclass(frozen=True)
+class RowSizes:
+    """What the policy asks of the rows in the run's coordinates.
+
+    largest : of |u| |v|; leverage : the largest share of one row in any direction, of all rows
+    """
+
+    rows: int
+    largest: float
+    leverage: float
+
+
+def check_terms(policy: Policy, terms: Mapping[str, Any], facts: TableFacts, task: Task) -> None:
+    """Refuse a run (its terms, as Describe brings them) that asks for more than the policy allows."""
+    kind = TASKS[not isinstance(task, Regression)]
+    if kind not in policy.tasks:
+        raise _refused("tasks", f"a {kind} task is not among them")
+    for column in facts.columns if ANY_COLUMN not in policy.columns else ():
+        if column not in policy.columns:
+            raise _refused("columns", f"the task uses {column!r}, which is not among them")
+    check_table(policy, facts)
+    if terms["local"] != "means" and not policy.draw_rows:
+        raise _refused("draw_rows", "the run draws single rows; its local steps must use means")
+    if terms["aggregation"] != "secure" and policy.least_sites > 1:
+        raise _refused("least_sites", f"{policy.least_sites} sites must be in a sum; the run asks for single answers")
+    if len(terms["sites"]) < policy.least_sites:
+        raise _refused("least_sites", f"{policy.least_sites} must be in a sum; the run has {len(terms['sites'])}")
+    if terms["rounds"] > policy.most_rounds:
+        raise _refused("most_rounds", f"at most {policy.most_rounds} are allowed; the run asks for {terms['rounds']}")
+
+
+def check_table(policy: Policy, facts: TableFacts) -> None:
+    """Refuse a table with too few rows, or too few behind a column."""
+    if facts.rows < policy.least_rows:
+        raise _refused("least_rows", f"the table must have {policy.least_rows} rows")
+    column, count = facts.rarest
+    if count < policy.least_rows_off_common_value:
+        least = policy.least_rows_off_common_value
+        raise _refused("least_rows_off_common_value", f"{column!r} has fewer than {least} rows off its common value")
+
+
+def check_sum(policy: Policy, own: str, members: Sequence[str], weights: Floats) -> None:
+    """Refuse a sum over too few sites, or one in which the others count too little to hide this site."""
+    weight = float(weights[list(members).index(own)])
+    count = int((weights >= COUNTED * weight).sum())
+    if count < policy.least_sites:
+        raise _refused("least_sites", f"{policy.least_sites} must be in a sum with a weight; this one has {count}")
+    if policy.least_sites > 1 and weight > policy.largest_weight * float(weights.sum()):
+        raise _refused("largest_weight", f"this site may be {policy.largest_weight:g} of a sum; more is asked")
+
+
+def check_coordinates(policy: Policy, scale: FeatureScale, own: Summary, task: Task) -> None:
+    """Refuse coordinates in which this site's own columns (summary : with the target last) lie far out.
+
+    Spreads that a coordinator pools over N sites of equal weight are at least 1 / sqrt(N) of each site's deviation,
+    and centres at most sqrt(N) spreads away: 10 holds for a hundred sites.
+    """
+    k = len(scale.centre)
+    if not task.scaled:
+        if not scale.trivial:
+            raise _refused("largest_deviation", "the task has no coordinates but its own; the run brings others")
+        return
+    shifted = task.intercept and isinstance(task, Regression)
+    if (scale.centre.any() or scale.y_centre) and not shifted:
+        raise _refused("largest_deviation", "columns of a task without an intercept cannot be shifted")
+    if not task.standardise:  # columns are shifted and not stretched: that is a change of theta and no more
+        if (scale.spread != 1).any() or scale.y_spread != 1:
+            raise _refused("largest_deviation", "the task keeps its units; the run brings others")
+        return
+    centre, spread = np.append(scale.centre, scale.y_centre), np.append(scale.spread, scale.y_spread)
+    size = np.sqrt(own.scatter / own.n + (own.mean - centre) ** 2)
+    with np.errstate(over="ignore"):
+        far = 2.0 ** np.ceil(np.log2(np.maximum(size / spread, 2.0**-1000))) > 2 * policy.largest_deviation
+    if not isinstance(task, Regression):
+        far = far[:k]  # rewards have no coordinates of their own
+    if far.any():
+        which = "the target" if np.argmax(far) == k else f"column {int(np.argmax(far)) + 1}"
+        raise _refused("largest_deviation", f"{which} lies beyond {policy.largest_deviation:g} units of the run")
+
+
+def check_steps(policy: Policy, eta: float, steps: int, sizes: RowSizes, drawn: bool) -> None:
+    """Refuse local steps behind which there are too few rows, or one row above all.
+
+    drawn : whether steps draw rows; the averages of all rows are behind every other answer, whatever its step size
+    """
+    if not drawn:
+        if sizes.leverage > policy.largest_row_share:
+            raise _refused(
+                "largest_row_share", "the table has an outlier with a larger share than that in its averages"
+            )
+        return
+    if steps < policy.least_local_steps:
+        raise _refused("least_local_steps", f"{policy.least_local_steps} must be behind an answer; got {steps}")
+    largest = power_of_two(sizes.largest)
+    if eta * largest > policy.largest_step:
+        raise _refused("largest_step", f"the step size must be at most {policy.largest_step / largest:.3g}")
+    least = power_of_two(sizes.leverage * sizes.rows / policy.largest_row_share)  # one row is this share of so many
+    if steps < least:
+        raise _refused("largest_row_share", f"an outlier asks for {least:g} local steps behind an answer; got {steps}")
+
+
+def _refused(name: str, text: str) -> PolicyError:
+    return PolicyError(f"the policy of this site forbids it ({name}): {text}")
+
+
+def power_of_two(value: float) -> float:
+    """The next power of two: what depends on a single row is told no finer."""
+    return 0.0 if value <= 0 else 2.0 ** math.ceil(math.log2(value))

@@ -1,0 +1,209 @@
+"""What a site allows, in a file that belongs to the site (policy.toml); limits.py holds orders against it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import textwrap
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from ... import checks
+from ...errors import ArgumentError, ArgumentTypeError, FedLSAError, NetworkError
+from ...files import reason
+from ...fit.tasks import Regression, Task
+
+POLICY_VERSION = 1
+ANY_COLUMN = "*"
+TASKS, UNITS = ("regression", "value"), ("none", "record", "site")
+HEAD = """\
+# What may leave this site. The file belongs to the site: it is read where the data are, nobody outside can change it,
+# and an order that asks for more is refused and noted in the ledger. Change a value, then start the site again.
+# An entry that is left out has the value that stands here at first."""
+
+
+def entry(default: Any, why: str) -> Any:
+    """An entry with its default and the sentence that stands above it in the file."""
+    return dataclasses.field(default=default, metadata={"why": why})
+
+
+@dataclass(frozen=True)
+class Policy:
+    """The entries of policy.toml; the sentences that explain them are in the file itself (`text`)."""
+
+    tasks: tuple[str, ...] = entry(TASKS, "Kinds of tasks that may be computed: regression, value (of a policy).")
+    columns: tuple[str, ...] = entry(
+        (ANY_COLUMN,), "Columns of the table that may be used; * stands for all that the agreed task names."
+    )
+    least_rows: int = entry(50, "The table must have at least so many rows.")
+    least_rows_off_common_value: int = entry(
+        5, "In every column that varies, at least so many rows must differ from the most common value (small cells)."
+    )
+    draw_rows: bool = entry(
+        True, "true: an answer may rest on rows drawn at random; false: always on the averages of all rows."
+    )
+    least_local_steps: int = entry(20, "At least so many rows, drawn by this site in secret, are behind every answer.")
+    largest_step: float = entry(
+        1.0, "Largest step size times the largest row, so that no single row decides an answer (at most 1)."
+    )
+    largest_row_share: float = entry(
+        0.5, "Largest share of one row in what is behind an answer, in any direction (outliers)."
+    )
+    largest_deviation: float = entry(
+        10.0, "In the coordinates that the coordinator chooses, this site's columns must lie within so many units."
+    )
+    least_sites: int = entry(
+        3, "A sum that leaves must be over at least so many sites; 1: the coordinator may read this site's own answers."
+    )
+    largest_weight: float = entry(0.5, "This site may count for at most this part of a sum.")
+    peers: tuple[str, ...] = entry(
+        (),
+        "Fingerprints of the other sites that a person has compared with theirs. Where there are none, the sites of "
+        "the first run are remembered, and other keys are refused from then on.",
+    )
+    most_rounds: int = entry(2000, "Most rounds that one run may ask for.")
+    most_runs: int = entry(100, "Most runs in all.")
+    most_answers: int = entry(50_000, "Most answers in all, of every kind.")
+    privacy: str = entry(
+        "none", "Differential privacy by noise that this site adds: none, record (of a row) or site (of the table)."
+    )
+    epsilon: float = entry(1.0, "With privacy: the most that all answers of all runs together may spend.")
+    delta: float = entry(1e-5, "With privacy: the probability that goes with epsilon.")
+    noiseless_sums: bool = entry(
+        False, "With privacy: whether sums for standardisation and planning may leave without noise before a run."
+    )
+    share_moments: bool = entry(
+        False, "Whether this site's own averages of products (A_c, b_c and their noise) may leave, for exact plans."
+    )
+    approve_runs: bool = entry(
+        False, "Whether a person must allow each run (fedlsa network allow FOLDER RUN) before it is answered."
+    )
+    ledger_copy: str = entry(
+        "", "A folder outside this one for a copy of the ledger's totals; empty: the state directory of the user."
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("tasks", "columns", "peers"):
+            object.__setattr__(self, name, _texts(name, getattr(self, name)))
+        for name in self.tasks:
+            checks.choice("each of tasks", name, TASKS)
+        for name in self.peers:
+            if not re.fullmatch(r"[0-9a-f]{64}", name.replace(":", "").lower()):
+                raise ArgumentError(
+                    f"each of peers must be a fingerprint of 64 hexadecimal digits; got {checks.show(name)}"
+                )
+        checks.choice("privacy", self.privacy, UNITS)
+        for name in ("least_rows", "least_local_steps", "least_sites", "most_rounds", "most_runs", "most_answers"):
+            checks.integer(name, getattr(self, name), at_least=1)
+        checks.integer("least_rows_off_common_value", self.least_rows_off_common_value, at_least=1)
+        for name, most in (
+            ("largest_step", 1.0), ("largest_row_share", None), ("largest_deviation", None), ("largest_weight", 1.0),
+            ("epsilon", None),
+        ):  # fmt: skip
+            object.__setattr__(self, name, checks.real(name, getattr(self, name), above=0, at_most=most))
+        object.__setattr__(self, "delta", checks.real("delta", self.delta, above=0, below=1))
+        for name in ("draw_rows", "noiseless_sums", "share_moments", "approve_runs"):
+            checks.boolean(name, getattr(self, name))
+        if not isinstance(self.ledger_copy, str) or "\0" in self.ledger_copy:
+            raise ArgumentTypeError(f"ledger_copy must be a path as text; got {checks.show(self.ledger_copy)}")
+
+    @classmethod
+    def load(cls, path: Path | str) -> Self:
+        """Read policy.toml: all of it or nothing; an entry that is unknown or wrong is a NetworkError that names it."""
+        path = checks.path("path", path)
+        try:
+            content: dict[str, Any] = tomllib.loads(path.read_bytes().decode("utf-8"))
+        except FileNotFoundError:
+            raise NetworkError(f"there is no policy {path}: without one nothing may leave this site") from None
+        except OSError as error:
+            raise NetworkError(f"cannot read the policy {path}: {reason(error)}") from error
+        except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise NetworkError(f"the policy {path} is not TOML: {reason(error)}") from None
+        version = content.pop("version", None)
+        if type(version) is not int or version != POLICY_VERSION:
+            raise NetworkError(
+                f"the policy {path} must have version = {POLICY_VERSION}; got {checks.show(version)}: "
+                "what an entry means may have changed"
+            )
+        known = [field.name for field in dataclasses.fields(cls)]
+        for name in content:
+            if name not in known:
+                right = checks.nearest(name, known)
+                hint = f"; did you mean {right!r}?" if right else ""
+                raise NetworkError(f"the policy {path} must have entries of its own only; got {name!r}{hint}")
+        try:
+            return cls(**content)
+        except (FedLSAError, TypeError) as error:
+            raise NetworkError(f"the policy {path}: {error}") from None
+
+    def text(self) -> str:
+        """The content of policy.toml: a sentence above every entry."""
+        lines = [HEAD, f"version = {POLICY_VERSION}"]
+        for field in dataclasses.fields(self):
+            value = json.dumps(getattr(self, field.name), ensure_ascii=False).replace("\x7f", "\\u007f")
+            why = textwrap.fill(field.metadata["why"], 120, initial_indent="# ", subsequent_indent="# ")
+            lines += ["", why, f"{field.name} = {value}"]
+        return "\n".join(lines) + "\n"
+
+
+def template(task: Task) -> str:
+    """The policy.toml with which a site begins."""
+    columns: tuple[str, ...] = (ANY_COLUMN,)
+    if isinstance(task, Regression) and task.features is not None:
+        columns = (*task.features, task.target)
+    return Policy(tasks=(TASKS[not isinstance(task, Regression)],), columns=columns).text()
+
+
+def explain(policy: Policy) -> list[str]:
+    """What may leave the site under this policy, and what is not promised: a sentence each, for who joins."""
+    rows = (
+        f"Behind every answer are at least {policy.least_local_steps} rows, which this site draws in secret"
+        if policy.draw_rows
+        else "Every answer rests on the averages of all rows"
+    )
+    out = [
+        "Rows are never sent. In every round one vector leaves, how far the model moved on this site's rows; before a "
+        "run the number of rows, the names of the coefficients, and sums of columns and of their squares.",
+        f"{rows}; one row is at most {policy.largest_row_share:.0%} of it in any direction.",
+    ]
+    if policy.least_sites > 1:
+        out.append(
+            f"Vectors leave masked: the coordinator can read sums over at least {policy.least_sites} sites only, as "
+            "long as the others of the sum are who they say they are"
+            + (
+                " (their fingerprints have been compared)."
+                if policy.peers
+                else ": compare fingerprints with them and enter them under peers."
+            )
+        )
+    else:
+        out.append("The coordinator may read this site's own answers (least_sites = 1).")
+    if policy.share_moments:
+        out.append("The averages of products of this site's columns leave: the coordinator knows its own solution.")
+    out.append(
+        f"At most {policy.most_runs} runs, {policy.most_rounds} rounds each, {policy.most_answers} answers in all"
+        + (", and a person allows each run." if policy.approve_runs else ".")
+    )
+    if policy.privacy == "none":
+        out.append(
+            "Not promised: without noise, averages over many rows leave exactly, and who asks often and knows much "
+            "can narrow down single rows. Only privacy = record or site bounds that by a number."
+        )
+    else:
+        unit = "a row" if policy.privacy == "record" else "the whole table"
+        out.append(
+            f"All answers of all runs together are ({policy.epsilon:g}, {policy.delta:g})-differentially private about "
+            f"{unit}"
+            + (", except for the sums that leave before a run without noise." if policy.noiseless_sums else ".")
+        )
+    return out
+
+
+def _texts(name: str, value: Any) -> tuple[str, ...]:
+    if isinstance(value, str) or not isinstance(value, Sequence) or any(not isinstance(v, str) or not v for v in value):
+        raise ArgumentTypeError(f"{name} must be a list of texts; got {checks.show(value)}")
+    return tuple(value)

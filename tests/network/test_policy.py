@@ -1,0 +1,215 @@
+"""The site's policy: a file that says what it means, strict reading, and refusals that name the entry."""
+
+import dataclasses
+import tomllib
+
+import numpy as np
+import pytest
+
+import fedlsa as fl
+from fedlsa.errors import NetworkError, PolicyError
+from fedlsa.fit.observe import FeatureScale
+from fedlsa.fit.site_sums import Summary
+from fedlsa.network.site import limits
+from fedlsa.network.site.limits import RowSizes, TableFacts
+from fedlsa.network.site.policy import Policy, explain, template
+
+REGRESSION = fl.Regression("y", features=["age", "dose"])
+FACTS = TableFacts(200, ("age", "dose", "y"), ("dose", 60))
+TERMS = {"local": "rows", "aggregation": "secure", "sites": ["a", "b", "c"], "rounds": 100}
+
+
+def loaded(tmp_path, **changes):
+    path = tmp_path / "policy.toml"
+    lines = template(REGRESSION).splitlines()
+    for name, value in changes.items():
+        (at,) = [i for i, line in enumerate(lines) if line.startswith(f"{name} = ")]
+        lines[at] = f"{name} = {value}"
+    path.write_text("\n".join(lines))
+    return Policy.load(path)
+
+
+def test_the_template_says_every_entry_with_a_sentence_above_it_and_reads_back_as_the_default(tmp_path):
+    text = template(REGRESSION)
+    lines = text.splitlines()
+    names = [field.name for field in dataclasses.fields(Policy)]
+    assert [line.partition(" = ")[0] for line in lines if line and line[0] != "#"] == ["version", *names]
+    for name in names:
+        (at,) = [i for i, line in enumerate(lines) if line.startswith(f"{name} = ")]
+        assert lines[at - 1].startswith("# ")
+    assert max(map(len, lines)) <= 120
+    assert loaded(tmp_path) == Policy(tasks=("regression",), columns=("age", "dose", "y"))
+    assert tomllib.loads(template(fl.Value(0.9)))["columns"] == ["*"]
+
+
+def test_the_default_is_careful():
+    p = Policy()
+    assert (p.least_rows, p.least_rows_off_common_value, p.least_local_steps, p.least_sites) == (50, 5, 20, 3)
+    assert not p.share_moments
+    assert not p.noiseless_sums
+    assert p.largest_step <= 1
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("least_rows", "0", "least_rows must be a positive integer; got 0"),
+        ("least_rows", "50.0", "least_rows must be a positive integer; got 50.0"),
+        ("least_rows", "true", "least_rows must be a positive integer; got True"),
+        ("least_rows", '"fifty"', "least_rows must be a positive integer; got 'fifty'"),
+        ("least_sites", "-1", "least_sites must be a positive integer"),
+        ("largest_step", "1.5", "largest_step must be a finite number above 0 and at most 1; got 1.5"),
+        ("largest_step", "nan", "largest_step must be a finite number"),
+        ("largest_weight", "2", "largest_weight must be a finite number above 0 and at most 1"),
+        ("largest_row_share", "inf", "largest_row_share must be a finite number"),
+        ("draw_rows", "1", "draw_rows must be True or False; got 1"),
+        ("tasks", '"regression"', "tasks must be a list of texts; got 'regression'"),
+        ("tasks", '["regresion"]', "each of tasks must be one of .*did you mean 'regression'"),
+        ("columns", "[1, 2]", "columns must be a list of texts"),
+        ("peers", '["abc"]', "each of peers must be a fingerprint of 64 hexadecimal digits; got 'abc'"),
+        ("privacy", '"rows"', "privacy must be one of 'none', 'record', 'site'; got 'rows'"),
+        ("epsilon", "0", "epsilon must be a finite number above 0"),
+        ("delta", "1", "delta must be a finite number above 0 and below 1"),
+        ("ledger_copy", "3", "ledger_copy must be a path as text; got 3"),
+        ("version", "2", "must have version = 1; got 2"),
+        ("version", "true", "must have version = 1; got True"),
+    ],
+)
+def test_a_wrong_entry_is_refused_by_its_name(tmp_path, name, value, words):
+    with pytest.raises(NetworkError, match=words) as caught:
+        loaded(tmp_path, **{name: value})
+    assert "policy.toml" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_entry_a_missing_file_and_damaged_text_are_refused(tmp_path):
+    path = tmp_path / "policy.toml"
+    path.write_text("version = 1\nleast_row = 3\n")
+    with pytest.raises(NetworkError, match="got 'least_row'; did you mean 'least_rows'"):
+        Policy.load(path)
+    path.write_text("version = 1\n[limits]\nleast_rows = 3\n")
+    with pytest.raises(NetworkError, match="entries of its own only; got 'limits'"):
+        Policy.load(path)
+    path.write_text("version = 1\nleast_rows = 3\nleast_rows = 4\n")
+    with pytest.raises(NetworkError, match="is not TOML"):
+        Policy.load(path)
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(NetworkError, match="is not TOML"):
+        Policy.load(path)
+    with pytest.raises(NetworkError, match="without one nothing may leave"):
+        Policy.load(tmp_path / "gone.toml")
+    with pytest.raises(NetworkError, match="cannot read the policy"):
+        Policy.load(tmp_path)
+    path.write_text("version = 1\nleast_rows = 70\n")
+    assert Policy.load(path) == Policy(least_rows=70)
+
+
+@pytest.mark.parametrize(
+    ("policy", "terms", "facts", "name"),
+    [
+        (Policy(tasks=("value",)), {}, FACTS, "tasks"),
+        (Policy(columns=("age", "y")), {}, FACTS, "columns"),
+        (Policy(least_rows=201), {}, FACTS, "least_rows"),
+        (Policy(least_rows_off_common_value=61), {}, FACTS, "least_rows_off_common_value"),
+        (Policy(draw_rows=False), {}, FACTS, "draw_rows"),
+        (Policy(), {"aggregation": "plain"}, FACTS, "least_sites"),
+        (Policy(), {"sites": ["a", "b"]}, FACTS, "least_sites"),
+        (Policy(most_rounds=99), {}, FACTS, "most_rounds"),
+    ],
+)
+def test_terms_that_ask_for_more_are_refused_by_the_name_of_the_entry(policy, terms, facts, name):
+    with pytest.raises(PolicyError, match=rf"\({name}\)"):
+        limits.check_terms(policy, TERMS | terms, facts, REGRESSION)
+
+
+def test_terms_within_the_policy_pass():
+    limits.check_terms(Policy(), TERMS, FACTS, REGRESSION)
+    limits.check_terms(Policy(draw_rows=False), TERMS | {"local": "means"}, FACTS, REGRESSION)
+    limits.check_terms(Policy(least_sites=1), TERMS | {"aggregation": "plain", "sites": ["a"]}, FACTS, REGRESSION)
+
+
+def test_a_sum_in_which_the_others_hardly_count_is_refused():
+    names = ("a", "b", "c", "d")
+    limits.check_sum(Policy(), "a", names, np.full(4, 0.25))
+    limits.check_sum(Policy(), "b", names, np.array([0.9, 0.05, 0.03, 0.02]))  # drowned by a: nothing to see
+    with pytest.raises(PolicyError, match=r"\(least_sites\).*has 1"):
+        limits.check_sum(Policy(), "a", names, np.array([1.0, 1e-300, 1e-300, 1e-300]))
+    with pytest.raises(PolicyError, match=r"\(least_sites\).*has 2"):
+        limits.check_sum(Policy(), "a", ("a", "b"), np.array([0.5, 0.5]))
+    with pytest.raises(PolicyError, match=r"\(largest_weight\)"):
+        limits.check_sum(Policy(), "a", names, np.array([0.7, 0.1, 0.1, 0.1]))
+    limits.check_sum(Policy(least_sites=1), "a", ("a",), np.ones(1))
+
+
+SUMMARY = Summary(100, np.array([50.0, 2.0, 7.0]), 100 * np.array([100.0, 0.25, 4.0]), np.zeros(3))
+
+
+@pytest.mark.parametrize(
+    ("centre", "spread", "y", "good"),
+    [
+        ([50.0, 2.0], [10.0, 0.5], (7.0, 2.0), True),
+        ([30.0, 2.0], [10.0, 0.5], (7.0, 2.0), True),  # another site's mean is pooled in
+        ([50.0, 2.0], [1e6, 0.5], (7.0, 2.0), True),
+        ([50.0, 2.0], [10.0, 1e-3], (7.0, 2.0), False),
+        ([50.0, 2.0], [10.0, 5e-324], (7.0, 2.0), False),
+        ([1e9, 2.0], [10.0, 0.5], (7.0, 2.0), False),
+        ([50.0, 2.0], [10.0, 0.5], (7.0, 1e-6), False),
+    ],
+)
+def test_coordinates_far_from_the_sites_own_are_refused(centre, spread, y, good):
+    scale = FeatureScale(np.array(centre), np.array(spread), *y, True)
+    if good:
+        limits.check_coordinates(Policy(), scale, SUMMARY, REGRESSION)
+    else:
+        with pytest.raises(PolicyError, match=r"\(largest_deviation\)"):
+            limits.check_coordinates(Policy(), scale, SUMMARY, REGRESSION)
+
+
+def test_a_task_without_coordinates_of_its_own_takes_none():
+    raw, moved = fl.Regression("y", standardise=False), fl.Regression("y", standardise=False, ridge=0.1)
+    own = FeatureScale(np.zeros(2), np.ones(2), 0.0, 1.0, True)
+    other = FeatureScale(np.zeros(2), np.array([1.0, 0.5]), 0.0, 1.0, True)
+    shifted = FeatureScale(np.array([3.0, 1.0]), np.ones(2), 1.0, 1.0, True)
+    limits.check_coordinates(Policy(), own, SUMMARY, raw)
+    limits.check_coordinates(Policy(), shifted, SUMMARY, moved)
+    for scale, task in ((other, raw), (shifted, raw), (other, moved), (shifted, fl.Regression("y", intercept=False))):
+        with pytest.raises(PolicyError, match=r"\(largest_deviation\)"):
+            limits.check_coordinates(Policy(), scale, SUMMARY, task)
+
+
+def test_steps_behind_which_a_row_could_stand_alone_are_refused():
+    sizes = RowSizes(1000, 20.0, 0.01)  # an ordinary table: an outlier is 10 of 1000 rows
+    limits.check_steps(Policy(), 1 / 32, 32, sizes, True)
+    for eta, steps, name in ((1 / 32, 19, "least_local_steps"), (1 / 31, 32, "largest_step"), (1e-9, 31, "share")):
+        with pytest.raises(PolicyError, match=name):
+            limits.check_steps(Policy(), eta, steps, sizes, True)
+    limits.check_steps(Policy(), 1e9, 1, sizes, False)  # all rows are behind it, whatever the step size
+    with pytest.raises(PolicyError, match=r"\(largest_row_share\)"):
+        limits.check_steps(Policy(), 1e-9, 100, RowSizes(1000, 20.0, 0.6), False)
+
+
+def test_refusals_tell_what_depends_on_one_row_to_a_power_of_two_only():
+    def texts(sizes):
+        out = []
+        for eta, steps in ((1.0, 100), (1e-9, 21)):
+            with pytest.raises(PolicyError) as caught:
+                limits.check_steps(Policy(), eta, steps, sizes, True)
+            out.append(str(caught.value))
+        return out
+
+    assert texts(RowSizes(1000, 17.0, 0.017)) == texts(RowSizes(1000, 31.9, 0.031))
+    assert texts(RowSizes(1000, 17.0, 0.017)) != texts(RowSizes(1000, 33.0, 0.017))
+
+
+def test_what_may_leave_is_explained_with_what_is_not_promised():
+    said = " ".join(explain(Policy()))
+    assert "at least 3 sites" in said
+    assert "at least 20 rows" in said
+    assert "Not promised: without noise, averages over many rows leave exactly" in said
+    assert "compare fingerprints" in said
+    assert "the coordinator knows its own solution" in " ".join(explain(Policy(share_moments=True)))
+    assert "may read this site's own answers" in " ".join(explain(Policy(least_sites=1)))
+    private = " ".join(explain(Policy(privacy="site", epsilon=2.0)))
+    assert "(2, 1e-05)-differentially private about the whole table." in private
+    assert "Not promised" not in private
+    assert "except for the sums" in " ".join(explain(Policy(privacy="record", noiseless_sums=True)))
