@@ -21,8 +21,9 @@ from fedlsa.figures import style
 from fedlsa.figures.lines import Chart, Line
 from fedlsa.figures.matplotlib_figures import draw_charts
 from fedlsa.network.protocol.client import ClientState, client_step
-from fedlsa.network.protocol.coding import Coding, privacy_spent
+from fedlsa.network.protocol.coding import Coding
 from fedlsa.network.protocol.messages import Reply
+from fedlsa.network.protocol.privacy import privacy_spent
 from fedlsa.network.protocol.run_settings import RunSettings
 from fedlsa.network.protocol.server import accept, close_round, open_round
 from fedlsa.network.protocol.server_state import ServerState

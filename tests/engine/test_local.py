@@ -2,13 +2,15 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import fedlsa as fl
-from fedlsa.engine.local import Means, Rows, alias_slots
+from fedlsa.engine.local import ClippedMeans, Means, Rows, alias_slots
 from fedlsa.engine.outcome_tables import outcome_tables
+from fedlsa.engine.random import OBSERVATION, choose, words
 from fedlsa.engine.reference import Observer
 from fedlsa.engine.schedule import schedule
 
@@ -131,6 +133,62 @@ def test_arguments_are_left_as_they_were_and_mapped_files_will_do(tmp_path):
     assert (theta == 1).all()
     assert (xi == 0.5).all()
     assert local.u.flags.writeable
+
+
+def clipped_twin(rows, theta, xi, eta, steps, first, seed, agent):
+    """Rows with row_clip, to be read: Huber's residual, and a weight for rows that are too long for the step."""
+    hat, n = np.array(theta), len(rows.y)
+    shift = 32 - (len(rows.slots).bit_length() - 1)
+    for step in range(first, first + steps):
+        word = int(words(np.uint64(seed), agent, OBSERVATION, step, 1)[0])
+        k = choose(word, int(rows.slots[word >> shift]), shift)
+        assert k < n
+        hat = hat - eta * (clipped_gradient(rows, k, hat, eta) + rows.ridge * hat - xi)
+    return hat
+
+
+def clipped_gradient(rows, k, hat, eta):
+    u, length = rows.u[k], np.linalg.norm(rows.u[k])
+    residual = np.clip(u @ hat - rows.y[k], -rows.row_clip / length, rows.row_clip / length)
+    return u * residual * min(1.0, 1 / (eta * length**2))
+
+
+@pytest.mark.parametrize("eta", [0.01, 0.3])
+@pytest.mark.parametrize("clip", [1e-3, 1.0, 1e6])
+def test_clipped_rows_are_those_of_the_readable_twin(clip, eta):
+    rows = replace(rows_of(regression(ridge=0.2), 1), row_clip=clip)
+    theta, xi = np.random.default_rng(6).normal(size=(2, D))
+    for first, steps in ((0, 3), (5, 40)):
+        expected = clipped_twin(rows, theta, xi, eta, steps, first, 11, 1)
+        np.testing.assert_allclose(rows(theta, xi, eta, steps, first, 11, 1), expected, rtol=0, atol=1e-12)
+
+
+def test_a_clip_that_no_row_reaches_changes_no_bit():
+    rows = rows_of(regression(ridge=0.2), 1)
+    theta, xi = np.random.default_rng(6).normal(size=(2, D))
+    free, clipped = (r(theta, xi, 0.01, 60, 0, 3, 1) for r in (rows, replace(rows, row_clip=1e9)))
+    np.testing.assert_array_equal(free, clipped)
+
+
+@pytest.mark.parametrize("clip", [0.1, 2.0])
+def test_steps_on_every_row_are_the_mean_of_clipped_gradients_and_without_clipping_those_of_means(clip):
+    rows = rows_of(regression(ridge=0.2), 1)
+    theta, xi = np.random.default_rng(6).normal(size=(2, D))
+    local = ClippedMeans(rows.u, rows.y, 0.2, clip)
+    hat = theta
+    for _ in range(12):
+        mean = np.mean([clipped_gradient(local, k, hat, 0.3) for k in range(len(rows.y))], axis=0)
+        hat = hat - 0.3 * (mean + 0.2 * hat - xi)
+    np.testing.assert_allclose(local(theta, xi, 0.3, 12, 0, 0, 0), hat, rtol=0, atol=1e-12)
+    n = len(rows.y)
+    means = Means(rows.u.T @ rows.u / n + 0.2 * np.eye(D), rows.u.T @ rows.y / n)
+    free = ClippedMeans(rows.u, rows.y, 0.2, 1e9)(theta, xi, 0.01, 30, 0, 0, 0)
+    np.testing.assert_allclose(free, means(theta, xi, 0.01, 30, 0, 0, 0), rtol=0, atol=1e-12)
+
+
+def test_rows_of_a_value_function_cannot_be_clipped():
+    with pytest.raises(fl.errors.ArgumentError, match="row_clip must be None"):
+        replace(rows_of(transitions(), 0), row_clip=1.0)
 
 
 def test_one_row_is_always_drawn_and_every_row_can_be():

@@ -1,47 +1,188 @@
-"""Privacy: the accounting is the Gaussian mechanism's, and the noise is inside what the site corrects xi with."""
+"""Privacy: integers of exactly the law that is claimed, and an account of them that independent ones confirm."""
 
 import itertools
 import math
-import sys
+import random
+from fractions import Fraction
 
 import numpy as np
 import pytest
-from scipy.stats import norm
+from dp_accounting import GaussianDpEvent
+from dp_accounting.pld import privacy_loss_distribution
+from dp_accounting.rdp import RdpAccountant
+from scipy.stats import chisquare, kstest, norm
 
-from fedlsa.errors import ArgumentError, ArgumentTypeError, MissingExtraError
-from fedlsa.network.protocol.coding import Coding, encode, noise_for, privacy_spent, promise
+from fedlsa.errors import ArgumentError, ArgumentTypeError
+from fedlsa.network.protocol import privacy
+from fedlsa.network.protocol.coding import Coding, encode
+from fedlsa.network.protocol.privacy import (
+    delta_left,
+    discrete_gaussian,
+    epsilon_of,
+    most_draws,
+    noise_for,
+    noise_variance,
+    privacy_spent,
+    promise,
+    rho_for,
+    rho_of,
+    rho_of_answer,
+)
 
 
-def delta_of(epsilon, sigma):
+def chi_square(draws, variance):
+    """The p-value of integers under the discrete Gaussian, its rare values taken together."""
+    reach = math.ceil(12 * math.sqrt(variance)) + 3
+    k = np.arange(-reach, reach + 1)
+    prob = np.exp(-(k**2) / (2 * float(variance)))
+    prob /= prob.sum()
+    common = prob * len(draws) >= 8
+    counts = np.array([np.sum(np.asarray(draws) == i) for i in k[common]])
+    rest = max(1 - prob[common].sum(), 1e-12)
+    return chisquare([*counts, len(draws) - counts.sum()], [*(prob[common] * len(draws)), rest * len(draws)]).pvalue
+
+
+@pytest.mark.parametrize("variance", [Fraction(1, 20), Fraction(1, 3), 1, Fraction(7, 2), 10, Fraction(1000, 7)])
+def test_small_variances_have_the_exact_probabilities(variance):
+    draws = discrete_gaussian(variance, 20_000, random.Random(3).randrange)
+    assert chi_square(draws, variance) > 1e-3
+
+
+@pytest.mark.parametrize("variance", [Fraction(1, 3), 1])
+def test_rounded_floats_would_be_noticed(variance):
+    floats = np.random.default_rng(0).normal(0, math.sqrt(variance), 20_000)
+    assert chi_square(np.rint(floats).astype(int), variance) < 1e-6  # their variance is 1/12 larger
+
+
+@pytest.mark.parametrize("variance", [2**120, Fraction(3**80, 10**3), Fraction(2**120 + 1, 2**40)])
+def test_large_variances_have_the_gaussian_law_and_even_last_bits(variance):
+    n, sigma = 4000, math.sqrt(variance)
+    draws = discrete_gaussian(variance, n, random.Random(5).randrange)
+    z = np.array([k / sigma for k in draws])
+    assert abs(z.mean()) < 4 / math.sqrt(n)
+    assert abs((z**2).mean() - 1) < 4 * math.sqrt(2 / n)
+    assert abs((z**4).mean() - 3) < 4 * math.sqrt(96 / n)
+    assert kstest(z, "norm").pvalue > 1e-3
+    for bit in (0, 1, 30):
+        assert abs(np.mean([k >> bit & 1 for k in draws]) - 0.5) < 4 * 0.5 / math.sqrt(n)
+
+
+def test_the_secret_source_gives_the_same_law_and_never_the_same_numbers():
+    a, b = discrete_gaussian(2**100, 50), discrete_gaussian(2**100, 50)
+    assert not set(a) & set(b)
+    assert chi_square(discrete_gaussian(4, 5000), 4) > 1e-6  # these draws differ from run to run: one in a million
+
+
+def test_no_float_enters_the_sampler(monkeypatch):
+    def refuse(*_):
+        raise AssertionError("a float")
+
+    for name in ("exp", "log", "sqrt", "floor"):
+        monkeypatch.setattr(privacy.math, name, refuse)
+    asked = []
+
+    def randbelow(n):
+        asked.append(n)
+        return random.Random(len(asked)).randrange(n)
+
+    assert all(isinstance(k, int) for k in discrete_gaussian(Fraction(10**40, 3), 20, randbelow))
+    assert all(isinstance(n, int) for n in asked)
+
+
+@pytest.mark.parametrize("variance", [0, -1, Fraction(-1, 2), 1.0, True, "1", None])
+def test_a_variance_that_is_no_positive_rational_is_refused(variance):
+    with pytest.raises((ArgumentError, ArgumentTypeError), match="variance must be"):
+        discrete_gaussian(variance, 1)
+
+
+def test_the_variance_on_the_grid_is_the_rational_that_the_floats_are():
+    assert noise_variance(0.5, 2.0, 2.0**-20) == 2**40
+    assert noise_variance(0.1, 1.0, 1.0) == Fraction(0.1) ** 2
+
+
+# the account
+
+
+def divergence(variance, shift, order):
+    """The Renyi divergence of a discrete Gaussian and the same one moved by an integer, by summing."""
+    k = np.arange(-400, 401)
+    p = np.exp(-(k**2) / (2 * variance))
+    p /= p.sum()
+    q = np.exp(-((k - shift) ** 2) / (2 * variance))
+    q /= q.sum()
+    with np.errstate(divide="ignore", invalid="ignore", under="ignore"):
+        terms = np.where(p > 0, order * np.log(p) + (1 - order) * np.log(q), -np.inf)
+    return float(np.logaddexp.reduce(terms[np.isfinite(terms)])) / (order - 1)
+
+
+@pytest.mark.parametrize(("variance", "shift"), [(0.3, 1), (1.0, 1), (4.0, 3), (50.0, 5)])
+def test_the_divergence_of_moved_integers_is_at_most_the_order_times_rho(variance, shift):
+    rho = rho_of(shift, math.sqrt(variance))
+    found = [divergence(variance, shift, order) for order in (1.25, 1.5, 2.0, 3.0)]
+    bound = [order * rho for order in (1.25, 1.5, 2.0, 3.0)]
+    assert all(f <= b * (1 + 1e-9) for f, b in zip(found, bound, strict=True))
+    assert found[2] == pytest.approx(bound[2], rel=1e-6)  # whole orders move the law by integers: equality
+
+
+def exact_delta(epsilon, sigma):
     """The exact delta of a Gaussian mechanism of sensitivity 1 (Balle and Wang 2018, Theorem 8)."""
-    return norm.cdf(0.5 / sigma - epsilon * sigma) - math.exp(epsilon) * norm.cdf(-0.5 / sigma - epsilon * sigma)
+    log_part = epsilon + norm.logcdf(-0.5 / sigma - epsilon * sigma)
+    return norm.cdf(0.5 / sigma - epsilon * sigma) - math.exp(log_part)
 
 
-@pytest.mark.parametrize(("noise", "releases"), [(2, 1), (8, 1), (10, 10), (40, 300)])
-def test_the_accounting_is_that_of_one_gaussian_mechanism_with_sensitivity_of_twice_the_clip(noise, releases):
-    spent = privacy_spent(noise, releases, 1e-5)
-    assert delta_of(spent, noise / 2 / math.sqrt(releases)) == pytest.approx(1e-5, rel=1e-6)
+@pytest.mark.parametrize("delta", [1e-5, 1e-9])
+@pytest.mark.parametrize(("noise", "releases"), [(2, 1), (8, 1), (10, 10), (40, 300), (1, 60), (0.1, 60)])
+def test_epsilon_is_that_of_independent_accountants(noise, releases, delta):
+    spent = privacy_spent(noise, releases, delta)
+    orders = 1 + np.geomspace(1e-3, 1e3, 1500)
+    other = RdpAccountant(orders=orders).compose(GaussianDpEvent(noise / 2), releases).get_epsilon(delta)
+    assert spent == pytest.approx(other, rel=1e-4)
+    assert spent <= other * (1 + 1e-8)  # all orders are searched
+    assert exact_delta(spent, noise / 2 / math.sqrt(releases)) <= delta  # a true bound of the exact mechanism
 
 
-def test_one_mechanism_with_multiplier_one_costs_the_known_epsilon():
-    assert privacy_spent(2.0, 1, 1e-5) == pytest.approx(4.3772, abs=1e-3)
+@pytest.mark.parametrize(("sigma", "times"), [(3.0, 1), (8.0, 5)])
+def test_the_discrete_gaussian_itself_is_no_less_private_than_stated(sigma, times):
+    law = privacy_loss_distribution.from_discrete_gaussian_mechanism(sigma, value_discretization_interval=1e-3)
+    exact = law.self_compose(times).get_epsilon_for_delta(1e-6)
+    ours = epsilon_of(times * rho_of(1, sigma), 1e-6)
+    assert exact <= ours <= 1.15 * exact
 
 
-def test_more_replies_cost_more_and_more_noise_costs_less():
+def test_the_known_epsilon_of_one_mechanism_is_missed_by_a_tenth_at_most():
+    assert 4.3772 < privacy_spent(2.0, 1, 1e-5) < 1.1 * 4.3772  # exactly 4.3772 for the Gaussian itself
+
+
+@pytest.mark.parametrize("delta", [1e-3, 1e-5, 1e-12])
+@pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1, 10, 1e4])
+def test_the_rho_for_an_epsilon_spends_it_and_no_more(epsilon, delta):
+    rho = rho_for(epsilon, delta)
+    assert epsilon_of(rho, delta) <= epsilon
+    assert epsilon_of(rho * (1 + 1e-9), delta) > epsilon * (1 - 1e-12)
+    assert epsilon_of(rho * 1.001, delta) > epsilon
+
+
+def test_more_replies_cost_more_more_noise_costs_less_and_runs_add_up():
     by_releases = [privacy_spent(20, k, 1e-6) for k in (0, 1, 2, 10, 100)]
     assert by_releases[0] == 0
     assert all(a < b for a, b in itertools.pairwise(by_releases))
     by_noise = [privacy_spent(z, 10, 1e-6) for z in (2, 4, 8, 16)]
     assert all(a > b for a, b in itertools.pairwise(by_noise))
+    each = rho_of_answer("site", 3.0, 20)
+    assert epsilon_of(30 * each + 70 * each, 1e-6) == pytest.approx(privacy_spent(20, 100, 1e-6), rel=1e-12)
 
 
 def test_the_noise_for_an_epsilon_spends_that_epsilon():
-    assert privacy_spent(noise_for(1.5, 50, 1e-6), 50, 1e-6) == pytest.approx(1.5, rel=1e-5)
+    for rounding in (0.0, 0.25):
+        spent = privacy_spent(noise_for(1.5, 50, 1e-6, rounding), 50, 1e-6, rounding)
+        assert spent <= 1.5
+        assert spent == pytest.approx(1.5, rel=1e-9)
 
 
 def test_the_promise_names_replies_epsilon_and_delta():
-    assert "after 10 replies" in promise(10, 10, 1e-5)
-    assert "(2.59, 1e-05)" in promise(10, 10, 1e-5)
+    said = promise(10, 10, 1e-5)
+    assert "after 10 replies" in said
+    assert f"({privacy_spent(10, 10, 1e-5):.3g}, 1e-05)" in said
 
 
 @pytest.mark.parametrize(
@@ -57,24 +198,49 @@ def test_wrong_arguments_are_named(arguments, words):
         noise_for(1.0, 2.5, 1e-5)
 
 
-def test_without_the_library_the_extra_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "dp_accounting", None)
-    with pytest.raises(MissingExtraError, match=r"fedlsa\[privacy\]"):
-        privacy_spent(1.0, 1, 1e-5)
+# rounding, and how often a row is drawn
 
 
-def test_noise_without_clipping_or_without_a_generator_is_refused():
-    with pytest.raises(ArgumentError, match="noise must come with clip"):
-        Coding(noise=1.0)
-    with pytest.raises(ArgumentError, match="secret must be a random generator"):
-        encode(np.ones(3), np.zeros(3), Coding(noise=1.0, clip=1.0))
+def test_rounding_to_the_grid_is_in_the_sensitivity_and_must_be():
+    rng, d, clip, grid, worst = np.random.default_rng(2), 3, 1.0, 0.3, 0.0
+    for _ in range(4000):
+        x = rng.normal(size=d) * [1, 0.05, 0.05]
+        x, y = clip * x / np.linalg.norm(x), -clip * x / np.linalg.norm(x)
+        worst = max(worst, float(np.linalg.norm(grid * (np.rint(x / grid) - np.rint(y / grid)))))
+    assert 2 * clip < worst <= 2 * clip + grid * math.sqrt(d)
+    assert rho_of_answer("site", clip, 1.0, dim=d, grid=grid) >= rho_of(worst, clip)
+    assert rho_of_answer("site", clip, 1.0) < rho_of(worst, clip)
 
 
-def test_what_leaves_is_the_clipped_vector_plus_noise_of_the_stated_size():
-    d, n = 4, 20000
-    secret, delta = np.random.default_rng(5), np.array([3.0, 4.0, 0.0, 0.0])
-    coding = Coding(clip=1.0, noise=0.5)
-    sent = np.stack([encode(delta, np.zeros(d), coding, secret).delta for _ in range(n)])
-    mean, spread = sent.mean(axis=0), sent.std(axis=0)
-    assert np.all(np.abs(mean - [0.6, 0.8, 0, 0]) < 4 * 0.5 / np.sqrt(n))  # four standard errors
-    assert np.all(np.abs(spread - 0.5) < 4 * 0.5 / np.sqrt(2 * n))
+@pytest.mark.parametrize(("H", "n"), [(1, 10), (20, 10), (40, 400), (300, 100)])
+def test_the_most_draws_are_the_exact_binomial_quantile(H, n):
+    tail, p = 1e-7, Fraction(1, n)
+    beyond = [sum(math.comb(H, j) * p**j * (1 - p) ** (H - j) for j in range(k + 1, H + 1)) for k in range(H + 1)]
+    K = most_draws(H, n, tail)
+    assert beyond[K] <= tail
+    assert K == 0 or beyond[K - 1] > tail
+
+
+def test_tails_are_paid_from_delta_and_cannot_exceed_it():
+    assert delta_left("site", 1e-6, 10**6) == 1e-6
+    assert delta_left("record", 1e-6, 1000) == pytest.approx(1e-6 - 1000 * 2.0**-40)
+    with pytest.raises(ArgumentError, match="delta must be above"):
+        delta_left("record", 1e-9, 2000)
+
+
+@pytest.mark.parametrize("quantise", [None, 8])
+def test_what_leaves_is_the_clipped_vector_plus_noise_of_the_stated_size_and_nothing_is_carried(quantise):
+    n, weight, delta = 3000, 0.25, np.array([3.0, 4.0, 0.0, 0.0])
+    coding, source = Coding(clip=1.0, noise=0.5, quantise=quantise), random.Random(5)
+    grid = coding.grid(1.0)
+
+    def noise(variance, size):
+        assert variance == noise_variance(0.5, 1.0, grid.unit / weight)
+        return discrete_gaussian(variance, size, source.randrange)
+
+    uploads = [encode(delta, np.zeros(4), weight, grid, 1.0, coding, noise) for _ in range(n)]
+    sent = np.stack([upload.delta for upload in uploads])
+    room = grid.unit / weight / 2
+    assert np.all(np.abs(sent.mean(axis=0) - [0.6, 0.8, 0, 0]) < 4 * 0.5 / np.sqrt(n) + room)  # four standard errors
+    assert np.all(np.abs(sent.std(axis=0) - 0.5) < 4 * 0.5 / np.sqrt(2 * n))
+    assert not any(upload.residual.any() for upload in uploads)

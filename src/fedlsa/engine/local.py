@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from numba import njit
+from numba.extending import register_jitable
 from numpy.typing import NDArray
 
 from ..checks import Floats
@@ -29,6 +30,7 @@ class Rows:
     """A site's observations A(z) = u v^T + ridge I and b(z) = y u, each drawn with the same probability.
 
     u, v : (n, d) with rows in one place; y : (n,); slots : the alias table of `alias_slots`
+    row_clip : the longest gradient of a row; a longer one is shortened (`_shortened`). Needs v = u, a regression
     """
 
     u: Floats
@@ -36,6 +38,11 @@ class Rows:
     y: Floats
     ridge: float
     slots: Words
+    row_clip: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.row_clip is not None and self.v is not self.u:
+            raise ArgumentError("row_clip must be None where v is not u: only a regression's rows are clipped")
 
     def __call__(
         self, theta: Floats, xi: Floats, eta: float, steps: int, first_step: int, seed: int, agent: int
@@ -45,7 +52,8 @@ class Rows:
         v = u if self.v is self.u else _read_only(self.v)
         rows = u, v, _read_only(self.y), float(self.ridge), _read_only(self.slots)
         draws = np.uint64(seed), np.int64(agent), np.int64(first_step), np.int64(steps)
-        _on_rows(rows, draws, _read_only(xi), float(eta), hat)
+        clip = np.inf if self.row_clip is None else float(self.row_clip)
+        _on_rows(rows, draws, _read_only(xi), float(eta), clip, hat)
         return hat
 
 
@@ -61,6 +69,27 @@ class Means:
     ) -> Floats:
         hat = np.array(theta, np.float64)
         _on_means(_read_only(self.A), _read_only(np.asarray(self.b) + xi), float(eta), np.int64(steps), hat)
+        return hat
+
+
+@dataclass(frozen=True, eq=False)
+class ClippedMeans:
+    """Local steps on the mean of all rows' gradients, each clipped: `Means` where no row is longer than row_clip.
+
+    u : (n, d); y : (n,); as in Rows
+    """
+
+    u: Floats
+    y: Floats
+    ridge: float
+    row_clip: float
+
+    def __call__(
+        self, theta: Floats, xi: Floats, eta: float, steps: int, first_step: int, seed: int, agent: int
+    ) -> Floats:
+        hat = np.array(theta, np.float64)
+        rows = _read_only(self.u), _read_only(self.y), float(self.ridge), float(self.row_clip)
+        _on_every_row(rows, _read_only(xi), float(eta), np.int64(steps), hat)
         return hat
 
 
@@ -81,8 +110,19 @@ def _read_only(values: Any) -> Any:
     return out
 
 
+@register_jitable
+def _shortened(error, norm2, eta, clip):
+    """A row's residual, such that its gradient u error is at most `clip` long and its step takes no two points apart.
+
+    The first is Huber's loss; the second, eta |u|^2 <= 1, holds for every row whose step is stable by itself.
+    """
+    limit = clip / np.sqrt(norm2)
+    error = min(max(error, -limit), limit)
+    return error / (eta * norm2) if eta * norm2 > 1 else error
+
+
 @njit(cache=True, error_model="numpy", nogil=True)
-def _on_rows(rows, draws, xi, eta, hat, sources=SOURCES):
+def _on_rows(rows, draws, xi, eta, clip, hat, sources=SOURCES):
     """theta_hat <- theta_hat - eta (u (v . theta_hat - y) + ridge theta_hat - xi), on rows drawn one by one."""
     (u, v, y, ridge, slots), (seed, agent, first, steps) = rows, draws
     d, size, shift = len(hat), len(slots), 32
@@ -98,6 +138,11 @@ def _on_rows(rows, draws, xi, eta, hat, sources=SOURCES):
         error = -y[k]
         for i in range(d):
             error += v[k, i] * hat[i]
+        if clip < np.inf:
+            norm2 = 0.0
+            for i in range(d):
+                norm2 += u[k, i] ** 2
+            error = _shortened(error, norm2, eta, clip)
         for i in range(d):
             hat[i] -= eta * (u[k, i] * error + ridge * hat[i] - xi[i])
 
@@ -115,3 +160,25 @@ def _on_means(A, b, eta, steps, hat):
             change[i] = total
         for i in range(d):
             hat[i] -= eta * change[i]
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def _on_every_row(rows, xi, eta, steps, hat):
+    """theta_hat <- theta_hat - eta (mean of u error over all rows + ridge theta_hat - xi), with shortened errors."""
+    u, y, ridge, clip = rows
+    n, d = u.shape
+    norm2, change = np.zeros(n), np.empty(d)
+    for k in range(n):
+        for i in range(d):
+            norm2[k] += u[k, i] ** 2
+    for _ in range(steps):
+        change[:] = 0.0
+        for k in range(n):
+            error = -y[k]
+            for i in range(d):
+                error += u[k, i] * hat[i]
+            error = _shortened(error, norm2[k], eta, clip)
+            for i in range(d):
+                change[i] += u[k, i] * error
+        for i in range(d):
+            hat[i] -= eta * (change[i] / n + ridge * hat[i] - xi[i])

@@ -20,8 +20,8 @@ from ...checks import Floats
 from ...errors import MessageError, NetworkError
 from ...fit.observe import FeatureScale
 from ..folder.config import Network
-from ..protocol.coding import promise
 from ..protocol.messages import Describe, Description, Measure, Measurement, Refusal
+from ..protocol.privacy import promise
 from ..protocol.records import Message, Record, printable
 from ..protocol.run_settings import RunSettings, StartOptions
 from ..protocol.server import accept, close_round, drift_norm, estimated_error, finish, finished, open_round

@@ -18,10 +18,10 @@ import numpy as np
 from ... import checks
 from ...checks import Floats
 from ...errors import ArgumentError
+from .privacy import UNITS
 from .ring import VECTORS, Grid, to_floats, to_integers
 
 MAX_ENTRY = 2.0**60  # of a change: what exceeds it has left the range of sums (ring.VECTORS)
-UNITS = ("site", "record")  # what privacy noise hides: all of a site's rows, or any one of them
 GUARD_BITS = 8  # between a quantised number and the sum of all sites': up to 256 of them
 
 Noise = Callable[[Fraction, int], Sequence[int]]  # (variance, how many) -> integers (privacy.discrete_gaussian)
@@ -97,7 +97,8 @@ def encode(
         added = noise(deviation**2, len(integers))
         integers = [n + e for n, e in zip(integers, added, strict=True)]
     sent = np.array(to_floats(integers, grid.unit)) / weight
-    return Upload(integers, sent, wanted - rounded if coding.quantise is not None else np.zeros_like(wanted))
+    carried = coding.quantise is not None and coding.noise is None  # what is carried has no noise: it would cost more
+    return Upload(integers, sent, wanted - rounded if carried else np.zeros_like(wanted))
 
 
 def shortening(delta: Floats, longest: float) -> float:

@@ -26,8 +26,9 @@ from ...fit.tasks import Task
 from ..disk import load_state, read_json, save_state, write_json
 from ..folder.config import task_text
 from ..protocol.client import ClientState, client_finish, client_step
-from ..protocol.coding import Coding, promise
+from ..protocol.coding import Coding
 from ..protocol.messages import Describe, Finish, Finished, Measure, Refusal, Work, read
+from ..protocol.privacy import promise
 from ..protocol.records import Message, Record
 from ..protocol.run_settings import LOCAL, plain_name
 from .facts import describe, leaves, measure
