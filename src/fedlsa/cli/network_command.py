@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from .. import checks
 from ..errors import ArgumentError
-from ..fit import Regression
-from ..network.folder.config import PORT, Network
+from ..network.folder.config import Network
 from ..network.protocol.run_settings import StartOptions
-from . import parsing
+from . import enrolment_command, parsing
 from .derived import Given, Option, Options, option, switch, takes
-from .task_options import BY_HAND, EPSILON, REGRESSION_TASK, VALUE_TASK, chosen_task
+from .enrolment_command import Folder
+from .task_options import BY_HAND, EPSILON
 
 NETWORK_HELP = """Run the same recursion across real sites that trust their coordinator.
 
 The [bold]coordinator[/bold] runs init, serve, start, status, stop and result; a [bold]site[/bold] runs join. \
 TLS and a key per site are the rule. The coordinator can read the rows of sites. See docs/network.md."""
-INIT_EXAMPLES = """[bold]Examples[/bold]
-
-fedlsa network init net --sites 4 --host fl.example.org --target charges
-
-fedlsa network init net --site lisbon --site oslo --host 192.0.2.7 --discount 0.95 --features 'OneHot(64)'"""
 START_EXAMPLES = """[bold]Examples[/bold]
 
 fedlsa network start net --epsilon 0.02
@@ -61,7 +54,7 @@ START = Options(
             ),
             "participants": "The same as a count.",
             "patience": "Rounds missed in a row after which a site counts as gone.",
-            "policy": "What becomes of a gone site's control variate: spread over those who stay, or freeze.",
+            "absence": "When a site is gone: restart all control variates at 0, or freeze them for its return.",
             "trim": "Robust averaging: leave out so many replies on each side, coordinate by coordinate.",
         },
         "What sites send": {
@@ -71,52 +64,16 @@ START = Options(
         },
     },
 )
-Folder = Annotated[Path, typer.Argument(help="What fedlsa network init made.", show_default=False, metavar="DIR")]
-Site = Annotated[str, typer.Argument(help="Its name.", show_default=False, metavar="SITE")]
 Experiment = Annotated[str | None, typer.Option("--name", help="Of the experiment.", show_default="the latest")]
 INSECURE = "Plain text, no keys: for trials on one machine. Said loudly."
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
+app.add_typer(enrolment_command.app)
 
 
 def say(line: str) -> None:
     """Print a line at once, also into a file or a journal; what is dangerous goes to standard error."""
     loud = line.startswith("INSECURE")
     print(f"fedlsa: WARNING: {line}" if loud else line, file=sys.stderr if loud else sys.stdout, flush=True)
-
-
-@app.command(epilog=INIT_EXAMPLES)
-@takes(regression=REGRESSION_TASK, value=VALUE_TASK)
-def init(
-    regression: Given,
-    value: Given,
-    folder: Path = typer.Argument(help="A new folder.", show_default=False, metavar="DIR"),
-    host: str = option("Address or name by which sites reach the coordinator.", ...),
-    sites: int | None = option("How many: site-1, site-2, ..."),
-    site: list[str] | None = option("Or their names, one option each."),
-    port: int = option("That sites reach.", PORT),
-    page_port: int | None = option("Of the coordinator's page, on loopback only.", shown="the next one"),
-) -> None:
-    """Make a network: certificates, a key and a bundle per site, service files, and a README for both roles."""
-    from ..network.folder import setup
-
-    if (sites is None) == (not site):
-        raise ArgumentError(
-            f"--sites or --site must be given, one of them; got {'neither' if sites is None else 'both'}"
-        )
-    task = chosen_task(regression, value)
-    parsing.check_target("the folder", folder)
-    named = (
-        checks.integer("sites", sites, at_least=1, at_most=setup.MAX_SITES) if sites is not None else list(site or ())
-    )
-    made = setup.init(folder, named, host, port, task=task or Regression("y"), page_port=page_port)
-    if task is None:
-        say("the task: a regression of the column 'y' on all others; --target or --discount choose another")
-    here = shlex.quote(str(folder))
-    say(f"made {folder} for {len(made.sites)} site{'s' * (len(made.sites) > 1)}: {', '.join(made.sites)}")
-    say(f"send each site its bundle, {folder / 'bundles'}/NAME.zip, over a safe channel: it holds a private key")
-    say(f"how to go on: {folder / 'README.md'}")
-    say(f"start the coordinator:  fedlsa network serve {here}")
-    say(f"at a site:              fedlsa network join {made.sites[0]}.zip --data FILE.parquet --trust-coordinator")
 
 
 @app.command()
@@ -231,30 +188,3 @@ def demo(folder: Path | None = option("Keep everything there.", shown="a tempora
     from ..network import demo as trial
 
     trial.demo(folder, say=say)
-
-
-@app.command("add-site")
-def add_site(folder: Folder, site: Site) -> None:
-    """Add a site; runs that have begun go on without it."""
-    from ..network.folder import setup
-
-    made = setup.add_site(folder, site)
-    say(f"added {site}: send it {made}, and restart serve")
-
-
-@app.command("remove-site")
-def remove_site(folder: Folder, site: Site) -> None:
-    """Take a site off the list; its key is refused."""
-    from ..network.folder import setup
-
-    left = setup.remove_site(folder, site)
-    say(f"removed {site}; {', '.join(left.sites)} stay. Restart serve: its key is refused from then on")
-
-
-@app.command()
-def renew(folder: Folder) -> None:
-    """A new server certificate from the same authority; sites need nothing new."""
-    from ..network.folder import certificates, setup
-
-    end = certificates.expires(setup.renew(folder).certificate.read_bytes())
-    say(f"new certificate, good until {end:%Y-%m-%d}; restart serve")

@@ -115,9 +115,9 @@ def approve(folder: Path | str, path: Path | str, fingerprint: str, *, renew: bo
     asked = read_request(network, path)
     given = "".join(str(fingerprint).lower().replace(":", " ").replace("-", " ").split())
     if given != asked.fingerprint.replace(" ", ""):
-        raise ArgumentError(
-            f"fingerprint must be that of the request, {asked.fingerprint}; got {checks.show(fingerprint)}. "
-            "If this is what the site reads to you, the request is not the site's"
+        raise ArgumentError(  # what it should be is not said here, lest it be copied
+            f"fingerprint must be that of the request; got {checks.show(fingerprint)}. "
+            f"If {asked.name} read it to you like this, the request is not the site's: do not approve it"
         )
     target = network.site_certificate(asked.name)
     if target.exists() and not renew:

@@ -1,0 +1,183 @@
+"""The commands `fedlsa network ...` with which networks are made and sites come, change their keys, and go."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .. import checks
+from ..errors import ArgumentError, NetworkError
+from ..fit import Regression
+from ..network.folder.config import PORT, Network, require_cryptography
+from . import parsing
+from .derived import Given, option, switch, takes
+from .task_options import REGRESSION_TASK, VALUE_TASK, chosen_task
+
+INIT_EXAMPLES = """[bold]Examples[/bold]
+
+fedlsa network init net --sites 4 --host fl.example.org --target charges
+
+fedlsa network init net --site lisbon --site oslo --host 192.0.2.7 --discount 0.95 --features 'OneHot(64)'"""
+REQUEST_EXAMPLES = """[bold]Examples[/bold]
+
+fedlsa network request site-1.zip
+
+fedlsa network request site-1 --new-key"""
+APPROVE_EXAMPLES = """[bold]Examples[/bold]
+
+fedlsa network approve net site-1.csr
+
+fedlsa network approve net site-1.csr --fingerprint '3f2a 90c1 77de 0b54 a1e8 6c03 d95b 42f7' --renew"""
+Folder = Annotated[Path, typer.Argument(help="What fedlsa network init made.", show_default=False, metavar="DIR")]
+Site = Annotated[str, typer.Argument(help="Its name.", show_default=False, metavar="SITE")]
+app = typer.Typer(rich_markup_mode="rich")
+
+
+def _enrolment() -> Any:
+    """The module behind these commands, or which extra is missing."""
+    require_cryptography()
+    from ..network.folder import enrolment
+
+    return enrolment
+
+
+@app.command(epilog=INIT_EXAMPLES)
+@takes(regression=REGRESSION_TASK, value=VALUE_TASK)
+def init(
+    regression: Given,
+    value: Given,
+    folder: Path = typer.Argument(help="A new folder.", show_default=False, metavar="DIR"),
+    host: str = option("Address or name by which sites reach the coordinator.", ...),
+    sites: int | None = option("How many: site-1, site-2, ..."),
+    site: list[str] | None = option("Or their names, one option each."),
+    port: int = option("That sites reach.", PORT),
+    page_port: int | None = option("Of the coordinator's page, on loopback only.", shown="the next one"),
+) -> None:
+    """Make a network: an authority, the coordinator's keys, a bundle without secrets per site, READMEs, services."""
+    from ..network.folder import setup
+
+    if (sites is None) == (not site):
+        raise ArgumentError(
+            f"--sites or --site must be given, one of them; got {'neither' if sites is None else 'both'}"
+        )
+    task = chosen_task(regression, value)
+    parsing.check_target("the folder", folder)
+    named = (
+        checks.integer("sites", sites, at_least=1, at_most=setup.MAX_SITES) if sites is not None else list(site or ())
+    )
+    made = setup.init(folder, named, host, port, task=task or Regression("y"), page_port=page_port)
+    if task is None:
+        print("the task: a regression of the column 'y' on all others; --target or --discount choose another")
+    here, first = shlex.quote(str(folder)), made.sites[0]
+    print(f"made {folder} for {len(made.sites)} site{'s' * (len(made.sites) > 1)}: {', '.join(made.sites)}")
+    print(f"the network's fingerprint, to be read to every site over the telephone: {_grouped(made.id)}")
+    print(f"send each site its bundle, {folder / 'bundles'}/NAME.zip; it holds no secret")
+    print(f"how to go on: {folder / 'README.md'}")
+    print(f"at a site:              fedlsa network request {first}.zip")
+    print(f"approve what it sends:  fedlsa network approve {here} {first}.csr")
+    print(f"start the coordinator:  fedlsa network serve {here}")
+
+
+def _grouped(digits: str) -> str:
+    from ..network.folder.certificates import grouped
+
+    return grouped(digits)
+
+
+@app.command(epilog=REQUEST_EXAMPLES)
+def request(
+    bundle: Path = typer.Argument(
+        help="What the coordinator sent; or the site's folder, to ask again.", show_default=False, metavar="BUNDLE"
+    ),
+    folder: Path | None = option("Where the site keeps keys, policy and state.", shown="the bundle's name"),
+    new_key: bool = switch("--new-key", "Make new keys; policy, ledger and state stay."),
+) -> None:
+    """At a site: make its keys, which never leave, and a request for the coordinator to approve."""
+    enrolment = _enrolment()
+    site = enrolment.request(bundle, folder, new_key=new_key)
+    asked = enrolment.certificates.identity(site.request.read_bytes())
+    here = shlex.quote(str(site.folder))
+    print(f"the keys of {site.name} are in {site.folder}: nobody else needs them, not even the coordinator")
+    print(f"send this file, and nothing else, to the coordinator: {site.request}")
+    print("then telephone the coordinator, at a number that you know, and compare")
+    print(f"  your fingerprint, which you read to them:           {asked.fingerprint}")
+    print(f"  the network's fingerprint, which they read to you:  {_grouped(site.network)}")
+    print("if one of them differs, stop: a file was exchanged on its way")
+    print(f"install what they send back:  fedlsa network install {here} {site.name}.pem")
+
+
+@app.command(epilog=APPROVE_EXAMPLES)
+def approve(
+    folder: Folder,
+    request: Path = typer.Argument(help="What the site sent: NAME.csr.", show_default=False, metavar="REQUEST"),
+    fingerprint: str | None = option("As the site reads it to you.", shown="it is shown, and you are asked"),
+    renew: bool = switch("--renew", "Replace the certificate that the site has."),
+) -> None:
+    """Give a site its certificate, once a person has compared the fingerprint of its request with the site's own."""
+    enrolment = _enrolment()
+    asked = enrolment.read_request(Network.load(folder), request)
+    if fingerprint is None:
+        if not sys.stdin.isatty():
+            raise ArgumentError("--fingerprint must be given where nobody can be asked; got no terminal")
+        print(f"a request of {asked.name}; its fingerprint is\n  {asked.fingerprint}")
+        print("telephone the site, at a number that you know, and let it read its fingerprint to you")
+        if not typer.confirm("is it the same, in every digit?", default=False):
+            raise NetworkError(f"not approved: {asked.name} has no new certificate")
+        fingerprint = asked.fingerprint
+    made = enrolment.approve(folder, request, fingerprint, renew=renew)
+    end = enrolment.certificates.expires(made.read_bytes())
+    print(f"approved {asked.name} until {end:%Y-%m-%d}: send it {made}, which is no secret")
+
+
+@app.command()
+def install(
+    folder: Path = typer.Argument(help="The site's folder.", show_default=False, metavar="DIR"),
+    certificate: Path = typer.Argument(help="What the coordinator sent: NAME.pem.", show_default=False, metavar="FILE"),
+) -> None:
+    """At a site: put its certificate beside its keys, if it is for them and from this network."""
+    enrolment = _enrolment()
+    site = enrolment.install(folder, certificate)
+    end = enrolment.certificates.expires(site.certificate.read_bytes())
+    here = shlex.quote(str(site.folder))
+    print(f"installed; {site.name} can take part until {end:%Y-%m-%d}")
+    print(f"read and edit what may leave this site: {site.policy}")
+    print(f"then:  fedlsa network join {here} --data FILE.parquet")
+
+
+@app.command()
+def revoke(folder: Folder, site: Site) -> None:
+    """Take a site's certificate away: it is refused from now on, and its keys are never approved again."""
+    _enrolment().revoke(folder, site)
+    print(f"revoked: {site} is refused from now on. To come back it makes new keys (fedlsa network request --new-key)")
+
+
+@app.command()
+def renew(folder: Folder) -> None:
+    """A new server certificate from the same authority; sites need nothing new."""
+    from ..network.folder import setup
+
+    made = setup.renew(folder)
+    end = _enrolment().certificates.expires(made.certificate.read_bytes())
+    print(f"new certificate, good until {end:%Y-%m-%d}; restart serve")
+
+
+@app.command("add-site")
+def add_site(folder: Folder, site: Site) -> None:
+    """Add a site; runs that have begun go on without it."""
+    from ..network.folder import setup
+
+    made = setup.add_site(folder, site)
+    print(f"added {site}: send it {made}, approve its request, and restart serve")
+
+
+@app.command("remove-site")
+def remove_site(folder: Folder, site: Site) -> None:
+    """Take a site off the list; its certificate is revoked."""
+    from ..network.folder import setup
+
+    left = setup.remove_site(folder, site)
+    print(f"removed {site}; {', '.join(left.sites)} stay. Its certificate is refused from now on; restart serve")
