@@ -1,0 +1,27 @@
+"""What moves bytes between coordinator and sites, and nothing else: it reads no message and knows no round.
+
+A carrier says who is there and asks them. What is asked and answered is signed above it (signed.py), so a carrier that
+loses, repeats, delays or changes messages costs time, and never more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Protocol
+
+Answer = Callable[[bytes], bytes]  # the site's side: an order comes in, its answer goes out
+
+
+class Carrier(Protocol):
+    """The coordinator's side of what moves bytes."""
+
+    def present(self) -> tuple[str, ...]:
+        """The sites that can be reached now, in order of their names."""
+        ...
+
+    def ask(self, orders: Mapping[str, bytes], deadline: float) -> Iterator[tuple[str, bytes]]:
+        """Send each site its order; what comes back within `deadline` seconds, each site at most once.
+
+        A site that is away, or leaves before it has answered, is asked when it returns within the deadline.
+        """
+        ...

@@ -1,0 +1,62 @@
+"""What both sides of the gRPC carrier agree on: names, frames and limits; and what is counted of a site's streams."""
+
+from __future__ import annotations
+
+import os
+import ssl
+import struct
+from dataclasses import dataclass
+
+from ...errors import MissingExtraError
+
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # a line for every stranger's handshake would fill the journal
+try:
+    import grpc as grpc  # others take it from here, so that this stands before it
+except ImportError:
+    raise MissingExtraError("a network needs grpcio: pip install 'fedlsa[network]'") from None
+
+MAX_BYTES = 16 * 2**20  # of a message: moments of 1400 features take 8 d^2 bytes, all else is far smaller
+FRAME = struct.Struct(">Q")  # the number of an order
+SERVICE, METHOD = "fedlsa.Site", "Join"
+COORDINATOR, INSTANCE, KNOWN = "fedlsa-coordinator", "fedlsa-instance", "fedlsa-known"  # metadata of a stream
+LIMITS = (
+    ("grpc.max_receive_message_length", MAX_BYTES + FRAME.size),
+    ("grpc.max_send_message_length", MAX_BYTES + FRAME.size),
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.per_message_decompression", 0),  # a small message could become a large one: nothing is unpacked
+)
+SERVER_LIMITS = (
+    *LIMITS,
+    ("grpc.so_reuseport", 0),  # a second coordinator on this port is refused
+    ("grpc.server_handshake_timeout_ms", 5_000),  # who is silent longer is closed
+    ("grpc.max_connection_idle_ms", 15_000),  # who holds no stream
+    ("grpc.max_concurrent_streams", 2),  # of a connection: a site has one
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    ("grpc.max_metadata_size", 8_192),
+    ("grpc.absolute_max_metadata_size", 16_384),
+)
+
+
+@dataclass
+class SiteTraffic:
+    """What a site's streams have carried since this process began, for people and for /metrics."""
+
+    present: bool = False
+    since: float = 0.0  # when the stream was opened, or closed: seconds since 1970
+    peer: str = ""
+    streams: int = 0
+    answers: int = 0
+    dropped: int = 0  # late, unasked, repeated or misformed messages
+    bytes_up: int = 0
+    bytes_down: int = 0
+    alarms: int = 0  # how often a replaced process of this site came back
+
+
+def same_certificate(one: bytes, other: bytes) -> bool:
+    """Whether two PEM texts hold the same certificate."""
+    try:
+        return ssl.PEM_cert_to_DER_cert(one.decode()) == ssl.PEM_cert_to_DER_cert(other.decode())
+    except ValueError:
+        return False
