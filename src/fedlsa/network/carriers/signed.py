@@ -1,0 +1,85 @@
+"""Records over any carrier: every order and every answer is signed, and an answer names the very order it answers.
+
+The coordinator signs with the network's signing key, a site with the key of its certificate. Before an answer's record
+stands the digest of the order, so what a site said to an earlier order, of this run or of another, is no answer to this
+one; and what was signed for one site, or as an order, is nothing for another site, or as an answer (envelope.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+from ...errors import MessageError
+from ..folder.certificates import private_key, public_key
+from ..folder.config import Network, SiteFolder
+from ..protocol.envelope import pack, sign, unpack, verify
+from ..protocol.records import Record
+from . import Carrier
+
+DIGEST_BYTES = hashlib.sha256().digest_size
+_public_key = lru_cache(maxsize=1024)(public_key)  # a certificate is read once, not in every round
+
+
+class SignedTransport:
+    """The run loop's transport: signs orders, and believes answers that the site's approved key has signed.
+
+    certificate : the certificate (PEM) that is approved for a site, None where there is none
+    """
+
+    def __init__(
+        self, carrier: Carrier, network: str, signing_key: bytes, certificate: Callable[[str], bytes | None]
+    ) -> None:
+        self.carrier, self.network, self.certificate = carrier, network, certificate
+        self.key = private_key(signing_key)
+
+    @classmethod
+    def of(cls, carrier: Carrier, network: Network) -> SignedTransport:
+        """With the keys of a network's folder."""
+
+        def certificate(site: str) -> bytes | None:
+            path = network.site_certificate(site)
+            return path.read_bytes() if path.is_file() else None
+
+        return cls(carrier, network.id, network.signing_key.read_bytes(), certificate)
+
+    def present(self) -> tuple[str, ...]:
+        """The sites that can be reached."""
+        return self.carrier.present()
+
+    def ask(self, orders: Mapping[str, Record], deadline: float) -> Iterator[tuple[str, Record | MessageError]]:
+        """Send orders; what comes back, once per site; what cannot be believed is a MessageError."""
+        bodies = {site: pack(record) for site, record in orders.items()}
+        sealed = {site: sign(self.key, "order", self.network, site, body) for site, body in bodies.items()}
+        for site, answer in self.carrier.ask(sealed, deadline):
+            try:
+                yield site, self._read(site, bodies[site], answer)
+            except MessageError as error:
+                yield site, error
+
+    def _read(self, site: str, order: bytes, sealed: bytes) -> Record:
+        certificate = self.certificate(site)
+        if certificate is None:
+            raise MessageError(f"{site} has no approved certificate any more")
+        body = verify(_public_key(certificate), "answer", self.network, site, sealed)
+        if body[:DIGEST_BYTES] != hashlib.sha256(order).digest():
+            raise MessageError(f"the answer of {site} must be to the order that it was sent; it is to another one")
+        return unpack(body[DIGEST_BYTES:])
+
+
+class SignedSite:
+    """A site's answers as a carrier wants them: bytes in, bytes out. Orders that the coordinator did not sign raise."""
+
+    def __init__(self, site: SiteFolder, answer: Callable[[Record], Record]) -> None:
+        self.site, self.answer = site, answer
+        self.key: Any = private_key(site.key.read_bytes())
+        self.coordinator: Any = public_key(site.signing_public.read_bytes())
+
+    def __call__(self, sealed: bytes) -> bytes:
+        """The signed answer to a signed order."""
+        name, network = self.site.name, self.site.network
+        order = verify(self.coordinator, "order", network, name, sealed)
+        body = hashlib.sha256(order).digest() + pack(self.answer(unpack(order)))
+        return sign(self.key, "answer", network, name, body)
