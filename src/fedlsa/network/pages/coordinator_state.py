@@ -1,0 +1,208 @@
+"""What the coordinator's page, /health and /metrics say, from the files of its folder and from who is connected."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from ...errors import FedLSAError
+from ..coordinator.runs import RunFolder, all_runs
+from ..folder.config import Network
+from ..protocol.records import VERSION, printable
+from .exposition import Metric, exposition
+from .http_pages import Shown
+from .run_view import RunView, number
+
+FRESH = 0.5  # seconds for which an answer is given again, however many look
+OTHER_RUNS = 12
+ASKED = ("method", "epsilon", "step_size", "local_steps", "local", "aggregation", "clip", "noise", "unit", "quantise",
+         "deadline", "min_sites", "absence", "trim")  # fmt: skip
+JSON_KIND = "application/json"
+METRICS_KIND = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class CoordinatorState:
+    """Everything that is shown of a network; safe to be asked by many threads.
+
+    present : names of the sites that are connected; alive : whether the run loop is
+    """
+
+    def __init__(self, network: Network, present: Callable[[], Sequence[str]], alive: Callable[[], bool]) -> None:
+        self.network, self.present, self.alive = network, present, alive
+        self._view: RunView | None = None
+        self._guard = threading.Lock()
+        self._last: tuple[float, dict[str, Any]] | None = None
+
+    def content(self) -> dict[str, Any]:
+        """What the page shows, as plain values; put together at most every FRESH seconds."""
+        with self._guard:
+            if self._last is None or time.monotonic() - self._last[0] > FRESH:
+                self._last = time.monotonic(), self._content()
+            return self._last[1]
+
+    def state(self) -> Shown:
+        """For the page."""
+        return Shown(json.dumps(self.content(), allow_nan=False).encode(), JSON_KIND)
+
+    def health(self) -> Shown:
+        """For monitors: 503 when the run loop is dead."""
+        now = self.content()
+        run = now["run"] or {"name": None, "state": "none"}
+        told = {"status": now["status"], "version": now["version"], "protocol": now["protocol"]}
+        told |= {"run": {"name": run["name"], "state": run["state"]}, "why": now["why"]}
+        told |= {"expiring": now["certificates"]}
+        return Shown(json.dumps(told).encode() + b"\n", JSON_KIND, 503 if now["status"] == "dead" else 200)
+
+    def metrics(self) -> Shown:
+        """For Prometheus."""
+        now = self.content()
+        out = [
+            Metric("fedlsa_up", "gauge", "Whether the run loop is alive.", [({}, float(now["status"] != "dead"))]),
+            Metric("fedlsa_sites", "gauge", "Sites of the network.", [({}, len(now["sites"]))]),
+            Metric("fedlsa_sites_present", "gauge", "Sites that are connected.",
+                   [({}, sum(s["present"] for s in now["sites"]))]),
+            Metric("fedlsa_certificates_expiring", "gauge", "Certificates that end within 30 days, or have ended.",
+                   [({}, len(now["certificates"]))]),
+        ]  # fmt: skip
+        run = now["run"]
+        if run is not None:
+            label = {"run": run["name"]}
+            for name, kind, text, value in (
+                ("rounds_total", "counter", "Rounds closed.", run["rounds"]),
+                ("averages_total", "counter", "Rounds averaged.", run["averages"]),
+                ("over", "gauge", "Whether the run has ended.", float(run["state"] in ("over", "failed"))),
+                ("failed", "gauge", "Whether the run has failed.", float(run["state"] == "failed")),
+                ("last_round_seconds", "gauge", "Seconds of the last round.", run["seconds"]),
+                ("estimated_error", "gauge", "Estimated distance from the solution.", run["error"]),
+                ("alarms_total", "counter", "Things that a person should look at.", len(now["alarms"])),
+            ):
+                if value is not None:
+                    out.append(Metric(f"fedlsa_run_{name}", kind, text, [(label, value)]))
+            moved = [({**label, "site": s["name"], "direction": d}, s[d]) for s in now["sites"] for d in ("up", "down")]
+            out.append(Metric("fedlsa_run_bytes_total", "counter", "Bytes moved; up: from the site.", moved))
+            refused = [({**label, "site": s["name"]}, s["refused"]) for s in now["sites"]]
+            out.append(Metric("fedlsa_run_refused_total", "counter", "Answers and orders refused.", refused))
+            spent = [({**label, "site": s["name"]}, s["rho"]) for s in now["sites"] if s["rho"] is not None]
+            if spent:
+                out.append(Metric("fedlsa_privacy_rho", "gauge", "Privacy spent (zCDP), by the site's receipt.", spent))
+        return Shown(exposition(out).encode(), METRICS_KIND)
+
+    # what it is made of
+
+    def _content(self) -> dict[str, Any]:
+        network, here = self.network, {str(name) for name in self.present()}
+        runs = all_runs(network)
+        view = self._viewed(runs)
+        alive = self.alive()
+        certificates = self._certificates()
+        alarms = list(view.alarms) if view else []
+        away = [site for site in network.sites if site not in here]
+        why = [] if alive else ["the run loop has ended; start the coordinator again"]
+        if view is not None and view.state not in ("over", "failed") and away:
+            why.append(f"not connected: {', '.join(away)}")
+        why += [text for text in certificates] + [f"alarm: {a['text']}" for a in alarms[-1:]]
+        terms = (view.run.read("terms.json") if view else None) or {}
+        return {
+            "now": time.time(),
+            "version": metadata.version("fedlsa"),
+            "protocol": VERSION,
+            "network": network.id,
+            "status": "dead" if not alive else "degraded" if why else "ok",
+            "why": why,
+            "run": None if view is None else self._run(view, terms),
+            "sites": [self._site(site, site in here, view, terms) for site in network.sites],
+            "events": [] if view is None else list(view.events)[::-1],
+            "alarms": alarms[::-1],
+            "certificates": certificates,
+            "other_runs": [
+                {"name": run.name, "end": _end(run)} for run in runs[-1 - OTHER_RUNS : -1][::-1]
+            ],
+        }
+
+    def _viewed(self, runs: list[RunFolder]) -> RunView | None:
+        """The latest run, with its events read."""
+        if not runs:
+            self._view = None
+        elif self._view is None or self._view.run != runs[-1]:
+            self._view = RunView(runs[-1])
+        if self._view is not None:
+            self._view.read()
+        return self._view
+
+    def _run(self, view: RunView, terms: dict[str, Any]) -> dict[str, Any]:
+        asked = view.run.read("options.json") or {}
+        rounds, last = number(view.planned.get("rounds")), view.last
+        return {
+            "name": view.run.name,
+            "state": view.state,
+            "end": _end(view.run),
+            "plan": printable(terms.get("plan", ""), 600),
+            "asked": {name: asked[name] for name in ASKED if asked.get(name) is not None},
+            "planned": rounds,
+            "rounds": view.rounds,
+            "averages": number(last.get("averages")) or 0,
+            "seconds": number(last.get("seconds")),
+            "error": number(last.get("error")),
+            "epsilon": number(terms.get("epsilon")),
+            "up": number(last.get("up")) or 0,
+            "down": number(last.get("down")) or 0,
+            "curve": view.curve,
+            "prediction": view.prediction(terms, None if rounds is None else int(rounds)),
+        }
+
+    def _site(self, name: str, present: bool, view: RunView | None, terms: dict[str, Any]) -> dict[str, Any]:
+        """One site: where it stands, in words and in numbers."""
+        last = view.last if view else {}
+        up, down = (*last.get("moved", {}).get(name, ()), 0, 0)[:2]
+        return {
+            "name": name,
+            "present": present,
+            "standing": _standing(name, last),
+            "missed": view.misses.get(name, 0) if view else 0,
+            "up": number(up) or 0,
+            "down": number(down) or 0,
+            "refused": view.refused.get(name, 0) if view else 0,
+            "rho": number(last.get("rho", {}).get(name)) if isinstance(last.get("rho"), dict) else None,
+            "budget": number(terms.get("budgets", {}).get(name)) if isinstance(terms.get("budgets"), dict) else None,
+        }
+
+    def _certificates(self) -> list[str]:
+        """Those that end soon, in words."""
+        from ..folder.certificates import expiring
+
+        out = []
+        paths: list[Path] = [self.network.ca, self.network.certificate]
+        paths += [p for p in map(self.network.site_certificate, self.network.sites) if p.exists()]
+        for path in paths:
+            try:
+                text = expiring(path)
+            except FedLSAError as error:
+                text = str(error)
+            if text is not None:
+                out.append(printable(text.replace(f"{self.network.folder}/", ""), 300))
+        return out
+
+
+def _standing(site: str, last: dict[str, Any]) -> str:
+    """What a site did in the last round."""
+    for key, word in (("gone", "gone"), ("sites", "answered"), ("missing", "late")):
+        if site in last.get(key, ()):
+            return word
+    return "not asked" if last else "no round yet"
+
+
+def _end(run: RunFolder) -> str | None:
+    """Why a run is over, or None."""
+    for name, key in (("failed.json", "error"), ("result.json", "over")):
+        try:
+            content = run.read(name)
+        except (OSError, ValueError):
+            content = None
+        if content is not None:
+            return printable(content.get(key, "it is over"), 300)
+    return None

@@ -1,0 +1,31 @@
+"""Prometheus' text format (version 0.0.4), written by hand: a name, a kind, a sentence, and samples with labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+
+class Metric(NamedTuple):
+    """One family; samples : (labels, value)."""
+
+    name: str
+    kind: str
+    text: str
+    samples: list[tuple[Mapping[str, str], float]]
+
+
+def exposition(metrics: Iterable[Metric]) -> str:
+    """The families as a monitor reads them."""
+    lines = []
+    for metric in metrics:
+        text = metric.text.replace("\\", "\\\\").replace("\n", "\\n")
+        lines += [f"# HELP {metric.name} {text}", f"# TYPE {metric.name} {metric.kind}"]
+        for labels, value in metric.samples:
+            inside = ",".join(f'{name}="{_escaped(label)}"' for name, label in labels.items())
+            lines.append(f"{metric.name}{{{inside}}} {value!r}" if inside else f"{metric.name} {value!r}")
+    return "\n".join(lines) + "\n"
+
+
+def _escaped(label: str) -> str:
+    return label.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')

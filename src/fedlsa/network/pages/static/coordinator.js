@@ -1,0 +1,103 @@
+// The coordinator's page: where the run stands, who is there, who is late, what needs a person.
+
+import { brief, budget, byId, bytes, card, clock, fill, make, pill, show, watch } from "./page.js";
+import { chart, key } from "./chart.js";
+
+const STATES = { running: "good", over: "calm", failed: "bad", stopping: "fair", waiting: "fair", planning: "calm" };
+const STANDINGS = { answered: "good", late: "fair", gone: "bad" };
+const HEALTH = { ok: ["all well", "good"], degraded: ["look here", "fair"], dead: ["run loop dead", "bad"] };
+const NAMES = { local_steps: "local steps", step_size: "step size", min_sites: "least sites of a round" };
+let last = null;
+
+function drawRun(run, sites) {
+  const here = sites.filter((site) => site.present).length;
+  const cards = [card("sites connected", `${here} of ${sites.length}`, late(sites))];
+  if (run !== null) {
+    const planned = run.planned === null ? "" : `of at most ${run.planned}`;
+    const vain = run.rounds - run.averages;
+    cards.unshift(card("rounds averaged", run.averages, [planned, vain > 0 ? `${vain} in vain` : ""].filter(Boolean).join(", ")));
+    cards.push(card("estimated error", brief(run.error), run.epsilon === null ? "" : `asked for: ${brief(run.epsilon)}`));
+    cards.push(card("last round", run.seconds === null ? "–" : `${brief(run.seconds)} s`));
+    cards.push(card("moved", bytes(run.up + run.down), `${bytes(run.up)} up, ${bytes(run.down)} down`));
+    cards.push(card("privacy budget left", ...leastBudget(sites, run)));
+  }
+  fill(byId("run-head"), run === null ? "No run yet" : make("bdi", "", run.name));
+  fill(byId("run-end"), run === null ? "fedlsa network start begins one." : (run.end ?? ""));
+  show(byId("run-state"), run !== null);
+  if (run !== null) pill(byId("run-state"), run.state, STATES[run.state] ?? "calm");
+  const bar = byId("progress");
+  show(bar, run !== null && run.planned > 0);
+  if (run !== null && run.planned > 0) {
+    bar.max = run.planned;
+    bar.value = run.averages;
+  }
+  fill(byId("cards"), ...cards);
+}
+
+function late(sites) {
+  const names = sites.filter((site) => site.standing === "late").map((site) => site.name);
+  return names.length === 0 ? "none late" : `late: ${names.slice(0, 4).join(", ")}${names.length > 4 ? ", ..." : ""}`;
+}
+
+function leastBudget(sites, run) {
+  const known = sites.filter((site) => site.budget !== null && site.rho !== null);
+  if (known.length === 0) return ["–", run.asked.noise === undefined ? "this run adds no noise" : "no site has said yet"];
+  const least = known.reduce((a, b) => (a.budget - a.rho < b.budget - b.rho ? a : b));
+  return [brief(Math.max(0, least.budget - least.rho)), `of ρ = ${brief(least.budget)}, least at ${least.name}`];
+}
+
+function drawSites(sites) {
+  const rows = sites.map((site) => {
+    const head = make("th", "", make("bdi", "", site.name));
+    head.scope = "row";
+    const left = site.budget !== null && site.rho !== null ? budget(site.budget - site.rho, site.budget) : "–";
+    return make("tr", "", head,
+      make("td", "", make("span", `pill ${site.present ? "good" : "bad"}`, site.present ? "yes" : "no")),
+      make("td", "", make("span", `pill ${STANDINGS[site.standing] ?? "calm"}`, site.standing)),
+      make("td", "number", site.missed), make("td", "number", site.refused),
+      make("td", "number", bytes(site.up)), make("td", "number", bytes(site.down)), make("td", "", left));
+  });
+  fill(byId("sites").tBodies[0], ...rows);
+}
+
+function drawChart(run) {
+  const box = byId("chart"), note = byId("chart-note");
+  if (run === null || run.curve.length === 0) {
+    fill(box);
+    fill(note, "No estimate yet: it takes a few rounds.");
+    return;
+  }
+  const lines = [{ name: "estimate", points: run.curve }];
+  const words = [make("span", "key", key("estimate"), "estimated, from how far θ still moves")];
+  if (run.prediction !== null) {
+    lines.unshift({ name: "prediction", points: run.prediction.points });
+    words.push(make("span", "key", key("prediction"), run.prediction.label));
+  }
+  if (run.epsilon !== null) words.push(make("span", "key", key("target"), `asked for: ${brief(run.epsilon)}`));
+  const [from, to] = [run.curve[0], run.curve[run.curve.length - 1]];
+  const label = `Estimated error on a logarithmic scale: ${brief(from[1])} after round ${from[0]}, ${brief(to[1])} after round ${to[0]}.`;
+  fill(box, chart(lines, run.epsilon, Math.max(280, box.clientWidth), label));
+  fill(note, ...words);
+}
+
+function draw(now) {
+  last = now;
+  fill(byId("whose"), `network ${now.network.slice(0, 16)} · fedlsa ${now.version}`);
+  pill(byId("status"), ...(HEALTH[now.status] ?? [now.status, "calm"]));
+  show(byId("warnings"), now.why.length > 0 || now.alarms.length > 0);
+  const alarms = now.alarms.map((alarm) => make("li", "", clock(alarm.time), " ", alarm.text));
+  const others = now.why.filter((text) => !text.startsWith("alarm: ")).map((text) => make("li", "", text));
+  fill(byId("warnings").querySelector("ul"), ...others, ...alarms);
+  drawRun(now.run, now.sites);
+  drawSites(now.sites);
+  drawChart(now.run);
+  fill(byId("events"), ...now.events.map((event) => make("li", `event ${event.kind === "refused" || event.kind === "alarm" || event.kind === "failed" ? "warn" : ""}`, clock(event.time), make("span", "", event.text))));
+  fill(byId("plan"), now.run === null ? "" : now.run.plan);
+  const asked = now.run === null ? [] : Object.entries(now.run.asked);
+  fill(byId("facts"), ...asked.map(([name, value]) => make("div", "", make("dt", "", NAMES[name] ?? name), make("dd", "", value))));
+  show(byId("others-box"), now.other_runs.length > 0);
+  fill(byId("others"), ...now.other_runs.map((run) => make("li", "", make("b", "", run.name), run.end === null ? "" : `: ${run.end}`)));
+}
+
+addEventListener("resize", () => last !== null && drawChart(last.run));
+watch(draw);

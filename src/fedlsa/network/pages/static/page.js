@@ -1,0 +1,92 @@
+// What both pages share. Whatever others wrote goes into the page as text, never as markup.
+
+const PERIOD = 2000; // milliseconds between two looks
+const PATIENCE = 10000; // milliseconds that an answer may take
+
+export const byId = (id) => document.getElementById(id);
+
+/** A new element: its class, and children that are elements or text. */
+export function make(tag, name, ...children) {
+  const element = document.createElement(tag);
+  if (name) element.className = name;
+  element.append(...children.map((child) => (child instanceof Node ? child : String(child))));
+  return element;
+}
+
+/** Replace what an element holds, unless it is the same already: what a reader has marked stays marked. */
+export function fill(element, ...children) {
+  const next = element.cloneNode(false);
+  next.append(...children.map((child) => (child instanceof Node ? child : String(child))));
+  if (!element.isEqualNode(next)) element.replaceChildren(...next.childNodes);
+}
+
+export function show(element, shown) {
+  if (element.hidden === shown) element.hidden = !shown;
+}
+
+/** A pill with a word in it; kind: good, fair, bad or calm. */
+export function pill(element, word, kind) {
+  fill(element, word);
+  element.className = `pill ${kind}`;
+}
+
+/** A card: what it is, its value, and a smaller line. */
+export function card(label, value, more = "") {
+  return make("div", "card", make("dt", "", label), make("dd", "", make("b", "", value), make("span", "soft", more)));
+}
+
+export function bytes(count) {
+  for (const unit of ["B", "kB", "MB"]) {
+    if (count < 1000) return `${Number(count.toPrecision(3))} ${unit}`;
+    count /= 1000;
+  }
+  return `${Number(count.toPrecision(3))} GB`;
+}
+
+export function brief(value) {
+  if (value === null || value === undefined) return "–";
+  const small = value !== 0 && (Math.abs(value) < 1e-3 || Math.abs(value) >= 1e5);
+  return small ? value.toExponential(1) : String(Number(value.toPrecision(3)));
+}
+
+/** A time of day; with the date where it is not today. */
+export function clock(seconds) {
+  if (seconds === null) return "";
+  const at = new Date(1000 * seconds), today = new Date().toDateString() === at.toDateString();
+  const text = today ? at.toLocaleTimeString("en-GB") : `${at.toLocaleDateString("en-CA")} ${at.toLocaleTimeString("en-GB")}`;
+  const element = make("time", "", text);
+  element.dateTime = at.toISOString();
+  return element;
+}
+
+/** A bar for a budget: how much is left of it, in words beside it. */
+export function budget(left, total) {
+  const bar = make("meter");
+  bar.min = 0;
+  bar.max = total;
+  bar.low = total / 10;
+  bar.optimum = total;
+  bar.value = Math.max(0, left);
+  bar.setAttribute("aria-label", "privacy budget left");
+  return make("span", "budget", bar, ` ${brief(Math.max(0, left))} of ${brief(total)}`);
+}
+
+/** Ask for the state again and again, and draw it; say so where nobody answers. */
+export async function watch(draw) {
+  for (;;) {
+    const lost = byId("lost");
+    try {
+      const answer = await fetch("/state.json", { signal: AbortSignal.timeout(PATIENCE), cache: "no-store" });
+      if (!answer.ok) throw new Error(`the answer was ${answer.status}`);
+      draw(await answer.json());
+      show(lost, false);
+      fill(byId("updated"), `Updated ${new Date().toLocaleTimeString("en-GB")}.`);
+    } catch (error) {
+      console.warn(error);
+      fill(lost, "No answer from the program behind this page: what stands here is old.");
+      show(lost, true);
+      pill(byId("status"), "no answer", "bad");
+    }
+    await new Promise((done) => setTimeout(done, PERIOD));
+  }
+}
