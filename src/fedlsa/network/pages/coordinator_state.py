@@ -105,7 +105,7 @@ class CoordinatorState:
         why = [] if alive else ["the run loop has ended; start the coordinator again"]
         if view is not None and view.state not in ("over", "failed") and away:
             why.append(f"not connected: {', '.join(away)}")
-        why += [text for text in certificates] + [f"alarm: {a['text']}" for a in alarms[-1:]]
+        why += [*certificates, *(a["text"] for a in alarms[-1:])]
         terms = (view.run.read("terms.json") if view else None) or {}
         return {
             "now": time.time(),
@@ -119,9 +119,7 @@ class CoordinatorState:
             "events": [] if view is None else list(view.events)[::-1],
             "alarms": alarms[::-1],
             "certificates": certificates,
-            "other_runs": [
-                {"name": run.name, "end": _end(run)} for run in runs[-1 - OTHER_RUNS : -1][::-1]
-            ],
+            "other_runs": [{"name": run.name, "end": _end(run)} for run in runs[-1 - OTHER_RUNS : -1][::-1]],
         }
 
     def _viewed(self, runs: list[RunFolder]) -> RunView | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 
@@ -12,7 +12,7 @@ class Metric(NamedTuple):
     name: str
     kind: str
     text: str
-    samples: list[tuple[Mapping[str, str], float]]
+    samples: Sequence[tuple[Mapping[str, str], float]]
 
 
 def exposition(metrics: Iterable[Metric]) -> str:

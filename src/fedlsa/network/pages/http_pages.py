@@ -84,9 +84,7 @@ class Page:
 
 def static(name: str) -> Callable[[], Shown]:
     """A file of static/, read once."""
-    shown = Shown(
-        resources.files(__package__).joinpath("static", name).read_bytes(), KINDS[name.rpartition(".")[2]]
-    )
+    shown = Shown(resources.files(__package__).joinpath("static", name).read_bytes(), KINDS[name.rpartition(".")[2]])
     return lambda: shown
 
 
@@ -96,9 +94,7 @@ class _ReadOnlyServer(ThreadingHTTPServer):
     daemon_threads, block_on_close = True, False
     request_queue_size = 64
 
-    def __init__(
-        self, place: tuple[str, int], routes: Mapping[str, Callable[[], Shown]], allowed: set[str]
-    ) -> None:
+    def __init__(self, place: tuple[str, int], routes: Mapping[str, Callable[[], Shown]], allowed: set[str]) -> None:
         self.routes, self.allowed = dict(routes), allowed
         self.connected: dict[Any, None] = {}  # sockets, the oldest first
         self.guard = threading.Lock()
@@ -192,7 +188,8 @@ class _ReadOnlyHandler(BaseHTTPRequestHandler):
         if len(given) != 1:
             return False
         name = given[0].strip().lower()
-        host, _, port = name.rpartition(":") if name.rpartition(":")[2].isdecimal() else (name, "", "0")
+        before, _, port = name.rpartition(":")
+        host = before if before and port.isdecimal() else name
         try:
             ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
         except ValueError:

@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..coordinator.runs import RunFolder, line
+from ..coordinator.runs import RunFolder
 from ..protocol.records import printable
 
 SHOWN_EVENTS = 60
@@ -43,7 +43,8 @@ class RunView:
 
     def read(self) -> None:
         """Take in the events that have come since the last time."""
-        for self.place, event in self.run.events(self.place):
+        for place, event in self.run.events(self.place):
+            self.place = place
             if isinstance(event, dict) and isinstance(event.get("event"), str):
                 self._take(event)
 
@@ -57,11 +58,7 @@ class RunView:
         elif kind == "refused":
             site = printable(event.get("site", ""), 60)
             self.refused[site] = self.refused.get(site, 0) + 1
-        try:
-            text = line(event)
-        except (KeyError, TypeError, ValueError):  # an event of another version
-            text = f"{kind}: {event.get('text', '')}"
-        shown = {"time": number(event.get("time")), "kind": printable(kind, 40), "text": printable(text, 400)}
+        shown = {"time": number(event.get("time")), "kind": printable(kind, 40), "text": printable(_text(event), 400)}
         self.events.append(shown)
         if kind in ALARMS:
             self.alarms.append(shown)
@@ -105,8 +102,24 @@ class RunView:
         if rate is None or not 0 < rate < 1 or not self.curve:
             return None
         first, error = self.curve[0]
-        end = max(self.curve[-1][0], min(rounds or 0, 4 * self.curve[-1][0]), first + 1)
+        goal = number(terms.get("epsilon")) or error
+        needed = math.ceil(math.log(min(1.0, goal / error)) / math.log1p(-rate)) if goal > 0 < error else 0
+        end = max(self.curve[-1][0], first + min(needed, rounds or needed), first + 1)
         steps = sorted({first + round((end - first) * k / PREDICTED_POINTS) for k in range(PREDICTED_POINTS + 1)})
         points = [[k, error * (1 - rate) ** (k - first)] for k in steps]
         label = f"at most, by the plan's rate: {100 * rate:.2g}% less with every round, from the first estimate on"
         return {"label": label, "points": [p for p in points if p[1] > 0]}
+
+
+def _text(event: dict[str, Any]) -> str:
+    """An event in a line: short for rounds, whose numbers stand elsewhere."""
+    kind, names = event["event"], {key: ", ".join(map(str, event.get(key) or ())) for key in ("missing", "gone")}
+    if kind == "round":
+        head = f"round {event.get('averages')}" if event.get("averaged") else "a round in vain"
+        answered = f"{len(event.get('sites') or ())} of {event.get('present')} sites"
+        rest = "".join(f"; {word}: {names[key]}" for key, word in (("missing", "late"), ("gone", "gone")) if names[key])
+        return f"{head}: {answered}{rest}"
+    if kind == "resumed":
+        return f"taken up again after {event.get('averages')} rounds"
+    site = f"{event['site']}: " if "site" in event else ""
+    return f"{kind}: {site}{event.get('text', '')}"

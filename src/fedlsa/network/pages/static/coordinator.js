@@ -6,6 +6,7 @@ import { chart, key } from "./chart.js";
 const STATES = { running: "good", over: "calm", failed: "bad", stopping: "fair", waiting: "fair", planning: "calm" };
 const STANDINGS = { answered: "good", late: "fair", gone: "bad" };
 const HEALTH = { ok: ["all well", "good"], degraded: ["look here", "fair"], dead: ["run loop dead", "bad"] };
+const LOUD = ["refused", "alarm", "failed"];
 const NAMES = { local_steps: "local steps", step_size: "step size", min_sites: "least sites of a round" };
 let last = null;
 
@@ -86,12 +87,14 @@ function draw(now) {
   pill(byId("status"), ...(HEALTH[now.status] ?? [now.status, "calm"]));
   show(byId("warnings"), now.why.length > 0 || now.alarms.length > 0);
   const alarms = now.alarms.map((alarm) => make("li", "", clock(alarm.time), " ", alarm.text));
-  const others = now.why.filter((text) => !text.startsWith("alarm: ")).map((text) => make("li", "", text));
+  const told = new Set(now.alarms.map((alarm) => alarm.text));
+  const others = now.why.filter((text) => !told.has(text)).map((text) => make("li", "", text));
   fill(byId("warnings").querySelector("ul"), ...others, ...alarms);
   drawRun(now.run, now.sites);
   drawSites(now.sites);
   drawChart(now.run);
-  fill(byId("events"), ...now.events.map((event) => make("li", `event ${event.kind === "refused" || event.kind === "alarm" || event.kind === "failed" ? "warn" : ""}`, clock(event.time), make("span", "", event.text))));
+  const kind = (event) => (LOUD.includes(event.kind) ? "event warn" : "event");
+  fill(byId("events"), ...now.events.map((event) => make("li", kind(event), clock(event.time), make("span", "", event.text))));
   fill(byId("plan"), now.run === null ? "" : now.run.plan);
   const asked = now.run === null ? [] : Object.entries(now.run.asked);
   fill(byId("facts"), ...asked.map(([name, value]) => make("div", "", make("dt", "", NAMES[name] ?? name), make("dd", "", value))));
