@@ -5,16 +5,17 @@ some lose their disk, some leave; the server dies at every step and goes on from
 world checks that the control variates balance. `twin` is the same recursion in plain NumPy, told only who was averaged.
 """
 
+import hashlib
 from collections import Counter
 
 import numpy as np
 
-from fedlsa.network.protocol.client import ClientState, client_step
-from fedlsa.network.protocol.coding import Coding, mark
-from fedlsa.network.protocol.messages import Refusal, Work
+from fedlsa.network.protocol.client import ClientState, SiteRun, client_step
+from fedlsa.network.protocol.closing import close_round, finished
+from fedlsa.network.protocol.messages import Refusal, Work, mark
 from fedlsa.network.protocol.records import Record
 from fedlsa.network.protocol.run_settings import RunSettings
-from fedlsa.network.protocol.server import accept, close_round, finished, open_round
+from fedlsa.network.protocol.server import accept, open_round, resumed
 from fedlsa.network.protocol.server_state import ServerState
 
 DEADLINE = 4  # ticks
@@ -27,34 +28,44 @@ def problem(rng, N, d, K=5):
     return A, rng.standard_normal((N, K, d))
 
 
-def local_steps(A, b):
-    """The local steps on the tables, as a site runs them: observation `step` is a function of (seed, agent, step)."""
+def local_steps(A, b, agent):
+    """The local steps of an agent on its table, as a site runs them: which row is a function of (agent, step)."""
     K = A.shape[1]
 
-    def local(theta, xi, eta, steps, first, seed, agent):
+    def local(theta, xi, eta, steps, first):
         for step in range(first, first + steps):
-            z = (7 * step + 3 * agent + seed) % K
+            z = (7 * step + 3 * agent) % K
             theta = theta - eta * (A[agent, z] @ theta - b[agent, z] - xi)
         return theta
 
     return local
 
 
+def pair_secrets(names):
+    """Of each site: a secret with every other one, by name."""
+    return {a: {b: hashlib.sha256("".join(sorted((a, b))).encode()).digest() for b in names if b != a} for a in names}
+
+
 def random_settings(rng, **fixed):
     """Settings of a small run, with every option of the protocol in turn."""
-    N = int(rng.integers(3, 6))
+    N = int(rng.integers(3, 7))
     method = fixed.pop("method", None) or str(rng.choice(["fedlsa", "scafflsa", "scafflsa", "scaffnew"]))
     lengths = {"local_steps": 2 if method == "scaffnew" else int(rng.integers(1, 4))}
+    aggregation = fixed.pop("aggregation", None) or str(rng.choice(["secure", "plain"]))
+    least = 3 if aggregation == "secure" else int(rng.integers(1, 3))
     options = {
-        "participants": None if rng.random() < 0.6 else N - 1,
-        "min_sites": int(rng.integers(1, 3)),
+        "aggregation": aggregation,
+        "participants": None if rng.random() < 0.6 or least > N - 1 else N - 1,
+        "min_sites": least,
         "clip": None if rng.random() < 0.7 else 0.5,
-        "policy": "spread" if rng.random() < 0.7 else "freeze",
+        "outlier": 0.0 if rng.random() < 0.5 else 10.0,
+        "absence": "restart" if rng.random() < 0.7 else "freeze",
         "patience": int(rng.integers(1, 4)),
+        "strikes": 1000,
     }
     return RunSettings(
         name="world", method=method, step_size=0.2, **lengths, rounds=int(rng.integers(3, 6)),
-        seed=int(rng.integers(100)), sites=tuple("abcde"[:N]), weights=tuple(rng.uniform(0.5, 2, N)),
+        seed=int(rng.integers(100)), sites=tuple("abcdef"[:N]), weights=tuple(rng.uniform(0.5, 2, N)),
         **(options | fixed),
     )  # fmt: skip
 
@@ -68,8 +79,12 @@ class World:
         self.N, self.d, self.rough = len(self.settings.sites), 2, rough
         self.shares = np.array(self.settings.weights)
         self.A, self.b = problem(self.rng, self.N, self.d)
-        self.local = local_steps(self.A, self.b)
-        self.coding = coding or Coding()
+        self.coding = coding or self.settings.coding
+        secure, secrets = self.settings.secure(self.N), pair_secrets(self.settings.sites)
+        self.runs = {
+            site: SiteRun(site, "token", local_steps(self.A, self.b, c), self.coding, secrets[site], secure, self.noise)
+            for c, site in enumerate(self.settings.sites)
+        }
         self.eager = self.rng.random() < 0.5  # the server also stores open rounds and replies
         self.server, self.log = ServerState.start(self.settings, self.d), ()
         self.stored = (self.server, self.log)
@@ -77,6 +92,11 @@ class World:
         self.back = dict.fromkeys(self.settings.sites, 0)  # the tick at which each is up again
         self.wiped = dict.fromkeys(self.settings.sites, -1)  # the last generation whose state was lost with a disk
         self.wire, self.tick, self.happened = [], 0, Counter()
+        self.first = {}  # the first observation behind an answer, by the mark of its share
+
+    def noise(self, variance, size):
+        """Rounded Gaussian integers: the protocol's faults do not depend on the law of the noise."""
+        return [round(float(e) * float(variance) ** 0.5) for e in self.rng.standard_normal(size)]
 
     def chance(self, p, name):
         """Whether something of this name happens now."""
@@ -114,7 +134,7 @@ class World:
         if self.back[site] > self.tick:
             return
         work = Work.from_record(record) if isinstance(record, Record) else record
-        new, answer = client_step(self.sites[site], work, self.local, self.coding, self.rng)
+        new, answer = client_step(self.sites[site], work, self.runs[site])
         if self.chance(0.03, "site died before storing"):
             return self.kill(site)
         if new is not None:
@@ -122,6 +142,8 @@ class World:
         self.check()
         if self.chance(0.03, "site died before answering"):
             return self.kill(site)
+        if not isinstance(answer, Refusal):
+            self.first[mark(answer.share)] = new.step
         self.happened[answer.reason if isinstance(answer, Refusal) else "answered"] += 1
         self.send(True, site, answer.record())
         if self.chance(0.03, "site died after answering"):
@@ -131,7 +153,7 @@ class World:
         self.back[site] = self.tick + int(self.rng.integers(1, 10))
         if self.chance(0.3, "disk lost"):
             self.sites[site] = None
-            self.wiped[site] = int(self.server.generation[self.server.agent(site)])
+            self.wiped[site] = self.server.generation
         if self.chance(0.2, "left"):
             self.back[site] = self.tick + int(self.rng.integers(10, 40))
 
@@ -144,17 +166,18 @@ class World:
     def server_dies(self, p, name):
         if not self.chance(p, "server died " + name):
             return False
-        self.server, self.log = self.stored
+        stored, self.log = self.stored
+        self.server = resumed(stored)
+        self.store()
         self.check()
         return True
 
     def server_receives(self, site, record):
         before = self.server
         self.server, reason = accept(before, site, record)
-        c = before.agent(site)
         assert np.array_equal(self.server.theta, before.theta)
-        if self.server.generation[c] > before.generation[c]:
-            self.log += (("forgot", (c,)),)
+        if self.server.generation > before.generation:
+            self.log += (("restart", ()),)
         if reason is not None:
             self.happened["refused: " + reason.split(";")[0].split(":")[0]] += 1
         self.check()
@@ -167,9 +190,7 @@ class World:
         seen = [s for s in self.settings.sites if self.back[s] <= self.tick or self.rng.random() < 0.2]
         before = self.server
         self.server, orders = open_round(before, seen)
-        returned = tuple(np.flatnonzero(before.gone & ~self.server.gone).tolist())
-        self.happened["returned"] += len(returned)
-        self.log += (("open", returned),)
+        self.happened["returned"] += int((before.gone & ~self.server.gone).sum())
         if self.eager:
             self.store()
         for site, work in orders.items():
@@ -186,8 +207,11 @@ class World:
         self.server, closed = close_round(before)
         if closed.averaged:
             took = tuple(before.agent(s) for s in closed.sites)
-            self.log += (("average", took, before.pending.round), ("left", tuple(map(before.agent, closed.gone))))
+            first = {c: self.first[int(before.pending.marks[c])] for c in took}
+            self.log += (("average", first, before.pending.round, before.pending.clip),)
             self.happened["gone"] += len(closed.gone)
+            if self.server.generation > before.generation:
+                self.log += (("restart", ()),)
         else:
             assert np.array_equal(self.server.theta, before.theta)
             self.happened["in vain"] += 1
@@ -207,68 +231,57 @@ class World:
     # what must hold
 
     def effective(self, c):
-        """The control variate of site c with acknowledgement and shift that are on their way; None: it is lost."""
+        """The control variate of site c with the acknowledgement that is on its way; None: it is lost."""
         server, state, acked = self.server, self.sites[self.settings.sites[c]], self.server.acked[c]
-        if state is None or state.generation != server.generation[c]:
-            return server.shift[c] if acked == 0 else None
-        xi = state.xi + server.shift[c] - state.applied
-        if acked == state.round > state.acked:
-            if server.acked_mark[c] != mark(state.payload):
+        if state is None or state.generation < server.generation:
+            return np.zeros(self.d) if acked == 0 else None
+        if state.generation > server.generation:
+            return None
+        if state.acked < acked == state.round:
+            if server.acked_mark[c] != mark(state.share):
                 return None
-            sent = state.start + server.acked_scale[c] * state.delta
-            return xi + server.acked_gain[c] * (server.acked_mean[c] - sent)
-        return xi if acked == state.acked else None
+            return state.xi + state.gain * (server.acked_mean[c] - state.start - state.delta)
+        return state.xi if acked == state.acked else None
 
     def check(self):
-        """The sites' control variates are what the server believes, and balance over those who belong."""
-        server, xi = self.server, self.server.xi.copy()
-        spread = self.settings.policy == "spread"
+        """The sites' control variates sum to 0, unless a disk was lost of which the server does not know yet."""
+        xi = np.zeros((self.N, self.d))
         for c, site in enumerate(self.settings.sites):
-            if not (spread and server.gone[c]):
-                real = self.effective(c)
-                if real is not None:
-                    xi[c] = real
-                else:
-                    assert server.generation[c] <= self.wiped[site], f"{site} lost its state, but not its disk"
-        assert np.abs(xi - server.xi).max() < TOLERANCE
-        if spread:
-            assert not server.xi[server.gone].any()
-            assert np.abs(server.lost).max() < TOLERANCE
+            real = self.effective(c)
+            if real is None:
+                assert self.server.generation <= self.wiped[site], f"{site} lost its state, but not its disk"
+                return
+            xi[c] = real
         if self.settings.trim == 0:
-            assert np.abs(self.shares @ xi + server.lost).max() < TOLERANCE
+            assert np.abs(self.shares @ xi).max() < TOLERANCE
 
     def twin(self):
-        """theta, xi and step counts of the recursion in which exactly the same sites were averaged each time."""
+        """theta of the recursion in which exactly the same sites were averaged each time, on the same observations.
+
+        Checks on the way that no site used an observation for two averages, unless it lost its disk.
+        """
         s, w, N = self.settings, self.settings.shares, self.N
-        theta, xi, step, gone = np.zeros(self.d), np.zeros((N, self.d)), np.zeros(N, int), np.zeros(N, bool)
-        held, t = xi.copy(), 0
-        for event, who, *_ in self.log:
-            if event == "open":
-                gone[list(who)] = False
-                held = xi.copy()  # the orders of this round know of nothing later
-            elif event == "average":
-                H, gain = lengths(s)[t]
-                hat = np.zeros((N, self.d))
-                for c in who:
-                    delta = self.local(theta, held[c], s.step_size, H, step[c], s.seed, c) - theta
-                    if s.clip is not None and np.linalg.norm(delta) > s.clip:
-                        delta *= s.clip / np.linalg.norm(delta)
-                    hat[c] = theta + delta
-                theta = sum(w[c] * hat[c] for c in who) / sum(w[c] for c in who)
-                for c in who:
-                    xi[c] += gain * (theta - hat[c])
-                    step[c] += H
-                t += 1
-            elif event in ("left", "forgot"):
-                if event == "left":
-                    gone[list(who)] = True
-                if event == "forgot" or s.policy == "spread":
-                    given = sum((w[c] * xi[c] for c in who), np.zeros(self.d))
-                    xi[list(who)] = 0
-                    heirs = [c for c in range(N) if not gone[c] and c not in who]
-                    if s.policy == "spread" and heirs:
-                        xi[heirs] += given / w[heirs].sum()
-        return theta, xi, step
+        theta, xi, t, used = np.zeros(self.d), np.zeros((N, self.d)), 0, set()
+        for event, who, *about in self.log:
+            if event == "restart":
+                xi = np.zeros((N, self.d))
+                continue
+            (H, gain), hat = lengths(s)[t], np.zeros((N, self.d))
+            clip = s.clip if s.clip is not None else about[1]
+            for c, first in who.items():
+                delta = self.runs[s.sites[c]].local(theta, xi[c], s.step_size, H, first) - theta
+                if clip and np.linalg.norm(delta) > clip:
+                    delta *= clip / np.linalg.norm(delta)
+                hat[c] = theta + delta
+                if self.wiped[s.sites[c]] < 0:
+                    drawn = {(c, k) for k in range(first, first + H)}
+                    assert not drawn & used
+                    used |= drawn
+            theta = sum(w[c] * hat[c] for c in who) / sum(w[c] for c in who)
+            for c in who:
+                xi[c] += gain * (theta - hat[c])
+            t += 1
+        return theta
 
 
 def lengths(settings):

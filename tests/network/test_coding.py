@@ -5,9 +5,10 @@ import pytest
 
 from fedlsa.errors import ArgumentError, ArgumentTypeError, MessageError
 from fedlsa.network.protocol.client import client_finish, client_step
+from fedlsa.network.protocol.closing import close_round, finish, finished
 from fedlsa.network.protocol.coding import Coding, decode, encode, mark
 from fedlsa.network.protocol.run_settings import RunSettings
-from fedlsa.network.protocol.server import accept, close_round, finish, finished, open_round
+from fedlsa.network.protocol.server import accept, open_round
 from fedlsa.network.protocol.server_state import ServerState
 
 D = 2

@@ -1,10 +1,10 @@
 """From what sites say of themselves to a run: its coordinates, step size, local steps, and when it may stop.
 
 Three scalars of each site, in the run's coordinates, are l_c <= L_c, the extreme eigenvalues of the symmetric part of
-A_c, and s_c, the trace of its noise. Together they give
+A_c, and s_c, the trace of its noise. The coordinator learns sums of them (protocol/pooled.py), which give
 
     a = sum_c w_c l_c        at most the smallest eigenvalue of the symmetric part of A = sum_c w_c A_c,
-    L = max_c L_c,           sigma^2 = sum_c w_c^2 s_c  (sites draw independently).
+    L >= max_c L_c,          sigma^2 = sum_c w_c^2 s_c  (sites draw independently).
 
 Progress. A round moves theta by about eta H A (theta - theta_star), at a rate of at least 1 - exp(-eta H a) in the
 slowest direction. In a direction where A_c has eigenvalue l, a round also teaches xi_c the fraction (1 - e^-x) / x of
@@ -46,11 +46,14 @@ from ...algorithms import supporting
 from ...checks import Floats
 from ...errors import ArgumentError, SiteDataError
 from ...fit.observe import FeatureScale
-from ...fit.site_sums import Summary, System, scale_of, solution, unscaled
+from ...fit.site_sums import System, scale_of, solution, unscaled
 from ...fit.tasks import Task
 from ...theory.moments import Moments
 from ...theory.planner import MAX_EXACT_DIM, Plan, plan
 from ..protocol.messages import Description, Measurement
+from ..protocol.pooled import PlanNumbers, pooled_summary
+from ..protocol.records import printable
+from ..protocol.run_settings import SECURE_SITES
 
 WINDOW = 3  # movements that must be small before a run stops
 STEP_TIME = 1e-8  # seconds per local step and coefficient, about, to say what rounds cost
@@ -74,36 +77,49 @@ class RunPlan:
     sentence: str
 
 
-def weights_of(descriptions: Sequence[Description], weight: str) -> Floats:
-    """w_c : (N,): 1 / N for "sites", proportional to the rows for "samples"."""
+def weights_of(rows: Sequence[int], weight: str, max_weight: float | None = None) -> Floats:
+    """w_c : (N,): 1 / N for "sites", proportional to the rows for "samples", but none above max_weight.
+
+    max_weight : by default a half where there are three sites or more. What is above it goes to the others.
+    """
     checks.choice("weight", weight, ("sites", "samples"))
-    rows = np.array([said.rows if weight == "samples" else 1 for said in descriptions], np.float64)
-    return rows / rows.sum()
+    w = np.array(rows if weight == "samples" else np.ones(len(rows)), np.float64)
+    w /= w.sum()
+    most = (0.5 if len(w) >= SECURE_SITES else 1.0) if max_weight is None else max_weight
+    most = max(most, 1 / len(w))
+    while (w > most * (1 + 1e-12)).any():
+        high = w >= most
+        w = np.where(high, most, w * (1 - most * high.sum()) / w[~high].sum())
+    return w
 
 
-def scale_from(descriptions: Sequence[Description], task: Task, weights: Floats, sites: Sequence[str]) -> FeatureScale:
-    """The coordinates of the run from the sites' sums, as fl.fit has them; sites that do not fit together are told."""
+def common_names(descriptions: Sequence[Description], sites: Sequence[str]) -> list[str]:
+    """The names of the coefficients, which must be the same at all sites; those that do not fit together are told."""
     names = json.loads(descriptions[0].names)
     for said, site in zip(descriptions, sites, strict=True):
         other = json.loads(said.names)
         if other != names:
             kind = "in another order" if sorted(other) == sorted(names) else "other than those"
-            listed = f"{', '.join(other[:8])} against {', '.join(names[:8])}"
+            listed = printable(f"{', '.join(other[:8])} against {', '.join(names[:8])}", 500)
             raise SiteDataError(
                 f"{site} has coefficients {kind} of {sites[0]} ({listed}); name the columns in the task"
             )
-        if len(said.mean) != (len(names) - task.intercept + 1 if task.scaled else 0):
-            raise SiteDataError(f"{site} sent sums of {len(said.mean)} columns for {len(names)} coefficients")
+    return [printable(name) for name in names]
+
+
+def scale_from(sums: Sequence[int] | None, task: Task, names: Sequence[str], sites: Sequence[str]) -> FeatureScale:
+    """The coordinates of the run, as fl.fit has them; sums : of all sites (pooled.py), None where none are needed."""
     k = len(names) - task.intercept
-    if not task.scaled:
+    if sums is None:
         return unscaled(k, task.intercept)
-    parts = [Summary(said.rows, said.mean, said.scatter, said.largest) for said in descriptions]
-    return scale_of(task, parts, weights, names[:k], list(sites))
+    pooled = pooled_summary(sums)
+    if len(pooled.mean) != k + 1:
+        raise SiteDataError(f"the sites sent sums of {len(pooled.mean)} columns for {len(names)} coefficients")
+    return scale_of(task, [pooled], np.ones(1), list(names[:k]), [f"all {len(sites)} sites ({sites[0]}, ...)"])
 
 
 def plan_from_scalars(
-    measurements: Sequence[Measurement],
-    weights: Floats,
+    numbers: PlanNumbers,
     epsilon: float,
     method: str,
     dim: int,
@@ -123,18 +139,16 @@ def plan_from_scalars(
             "bound FedLSA's bias (sites can join with --share-moments, or give step_size, local_steps and rounds); "
             "got 'fedlsa'"
         )
-    w = checks.array("weights", weights, (len(measurements),))
-    lowest, highest, noise = (np.array([getattr(m, f) for m in measurements]) for f in ("lowest", "highest", "noise"))
-    a, L, sigma2 = float(w @ lowest), float(highest.max()), float(w**2 @ noise)
+    a, L, sigma2, drifting = numbers
     if checks.choice("local", local, ("rows", "means")) == "means":
         sigma2 = 0.0
     if not a > 1e-12 * L:
         raise ArgumentError(
             "the sites' smallest eigenvalues must have a positive mean for a plan from three scalars per site "
             "(sites can join with --share-moments, or give step_size, local_steps and rounds); "
-            f"got {a:.3g} from {checks.show([float(f'{x:.3g}') for x in lowest])}"
+            f"got {a:.3g}"
         )
-    length = 1 / math.sqrt(a * L) if lowest.min() > 0 else 1 / L  # eta H
+    length = 1 / math.sqrt(a * L) if drifting == 0 else 1 / L  # eta H
     r = -math.expm1(-length * a) / 3
     stable, noisy = a / (8 * (dim + 2) * L**2), r * a * epsilon**2 / (2 * sigma2) if sigma2 > 0 else math.inf
     eta = min(stable, noisy)
@@ -169,6 +183,7 @@ def settled(movement: Sequence[float], rate: float | None, epsilon: float) -> bo
 
 def plan_from_moments(
     measurements: Sequence[Measurement],
+    numbers: PlanNumbers,
     weights: Floats,
     epsilon: float,
     method: str,
@@ -182,7 +197,7 @@ def plan_from_moments(
     m = shared(measurements, weights, local)
     if m.dim > MAX_EXACT_DIM[checks.choice("method", method, supporting("network"))] and not m.noiseless:
         distance = float(np.linalg.norm(m.theta_star))
-        return plan_from_scalars(measurements, weights, epsilon, method, m.dim, distance, local)
+        return plan_from_scalars(numbers, epsilon, method, m.dim, distance, local)
     found: Plan = plan(m, epsilon, method=method, max_samples=max_samples, theta_0=np.zeros(m.dim))
     eta, H = float(found.algorithm.step_size), round(found.samples / found.rounds)  # type: ignore[arg-type]
     sentence = (

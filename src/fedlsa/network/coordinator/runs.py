@@ -28,8 +28,9 @@ from ..protocol.run_settings import StartOptions
 from ..protocol.server_state import ServerState
 
 EVENTS_POLL = 0.25  # seconds between looks for new events
+LAST_BYTES = 2**16  # of the events, in which the last one lies
 SHOWN_ROUNDS = 12  # in the live table
-HEADS = ("round", "sites", "missing", "drift", "estimated error", "up", "down", "seconds")
+HEADS = ("round", "sites", "missing", "size", "estimated error", "up", "down", "seconds")
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,23 @@ class RunFolder:
                         continue
         except FileNotFoundError:
             return
+
+    def last_text(self) -> str | None:
+        """What the last event says."""
+        last = None
+        for _, event in self.events(self._last_place()):
+            last = event.get("text")
+        return last
+
+    def _last_place(self) -> int:
+        """Where the last event or two begin."""
+        try:
+            with (self.folder / "events.jsonl").open("rb") as file:
+                start = max(file.seek(0, os.SEEK_END) - LAST_BYTES, 0)
+                file.seek(start)
+                return start + (len(file.readline()) if start else 0)
+        except FileNotFoundError:
+            return 0
 
     def follow(self) -> Iterator[list[dict[str, Any]]]:
         """New events, again and again, until the run is over and all of them have been seen."""
@@ -185,7 +203,7 @@ def _cells(event: dict[str, Any]) -> tuple[str, ...]:
         str(event["averages"]) if event["averaged"] else "in vain",
         f"{len(event['sites'])} of {event['present']}",
         ", ".join(event["missing"]) or "-",
-        f"{event['drift']:.3e}",
+        "-" if event["size"] is None else f"{event['size']:.2e}",
         error,
         amount(event["up"]),
         amount(event["down"]),
@@ -200,11 +218,11 @@ def line(event: dict[str, Any]) -> str:
         if event["event"] == "resumed":
             return f"taken up again after {event['averages']} rounds"
         return f"{event['event']}: {site}{event.get('text', '')}"
-    done, sites, missing, drift, error, up, down, seconds = _cells(event)
-    head = f"round {done}" if event["averaged"] else f"a round in vain ({event['round']})"
-    gone = f", gone: {', '.join(event['gone'])}" if event["gone"] else ""
+    done, sites, missing, size, error, up, down, seconds = _cells(event)
+    head = f"round {done}" if event["averaged"] else f"a round in vain ({event['round']}: {event['why']})"
+    gone = "".join(f", {how}: {', '.join(event[how])}" for how in ("gone", "aside") if event[how])
     lost = f", missing: {missing}" if event["missing"] else ""
-    return f"{head}: {sites} sites{lost}{gone}, drift {drift}, error {error}, up {up}, down {down}, {seconds} s"
+    return f"{head}: {sites} sites{lost}{gone}, size {size}, error {error}, up {up}, down {down}, {seconds} s"
 
 
 def standing(run: RunFolder) -> list[str]:
@@ -238,9 +256,9 @@ def summary(result: dict[str, Any]) -> list[str]:
         out.append(f"{name:<{width}}" + "".join(f"  {value:>14.8g}" for value in values))
     if "one_shot" in result:
         out.append("one shot: the solution of the averaged moments, which all sites shared")
-    out.append(
-        f"{result['averages']} rounds averaged, {result['rounds_opened']} opened; |sum of xi| {result['sum_of_xi']:.1e}"
-    )
+    out.append(f"{result['averages']} rounds averaged, {result['rounds_opened']} opened; {balance(result)}")
+    if result["aside"]:
+        out.append(f"put aside, because their answers broke the protocol: {', '.join(result['aside'])}")
     for site, (down, down_bytes, up, up_bytes) in result["traffic"].items():
         refused = result.get("refused", {}).get(site, 0)
         more = f", {refused} refused" if refused else ""
@@ -248,6 +266,12 @@ def summary(result: dict[str, Any]) -> list[str]:
     if "privacy" in result:
         out.append(f"privacy of each site: {result['privacy']}")
     return out
+
+
+def balance(result: dict[str, Any]) -> str:
+    """Whether the sites' own control variates sum to 0, as a complete sum of them says."""
+    total = result["sum_of_xi"]
+    return "|sum of xi| not known: not all sites took the last message" if total is None else f"|sum of xi| {total:.1e}"
 
 
 def amount(count: float) -> str:

@@ -37,7 +37,7 @@ Vector = Annotated[Floats, "d"]
 class ClientState(Stored):
     """What a site must not forget.
 
-    round : the last one answered, to the order with this digest; steps, gain : of it
+    round : the last one answered; order : the digest of its order; steps, gain : of it
     start : (d,), its theta; delta : (d,), what the server reads of it in the sum
     acked : the last round whose correction is in xi; step : observations behind averaged replies
     residual, next_residual : (d,), rounding errors as of the last averaged reply, and as of `round` if it is averaged
@@ -47,7 +47,7 @@ class ClientState(Stored):
     experiment: str
     generation: int
     round: int
-    digest: str
+    order: str
     steps: int
     step: int
     acked: int
@@ -94,11 +94,11 @@ class SiteRun:
 
 def client_step(state: ClientState | None, work: Work, run: SiteRun) -> tuple[ClientState | None, Reply | Refusal]:
     """Answer an order of work. The new state must be on disk before the answer leaves; None: nothing to store yet."""
-    d, weight, label = len(work.theta), work.weight(run.name), work.label(run.token)
+    d, weight, order = len(work.theta), work.weight(run.name), work.label().hex()
     if state is not None and (state.experiment != work.experiment or len(state.xi) != d):
         state = None
     if state is not None and work.generation == state.generation and work.round == state.round:
-        if label.hex() == state.digest:
+        if order == state.order:
             return state, _reply(state)  # asked again: the same answer, to the bit
         return state, _refusal(work, "forgot", "the server gives out a round again with another order")
     if state is not None and work.generation < state.generation:
@@ -120,10 +120,10 @@ def client_step(state: ClientState | None, work: Work, run: SiteRun) -> tuple[Cl
     grid = Grid(work.unit, work.limbs)
     upload = encode(theta_hat - work.theta, held.residual, weight, grid, work.clip, run.coding, run.noise)
     new = replace(
-        held, round=work.round, digest=label.hex(), steps=work.steps, gain=work.gain, start=work.theta,
+        held, round=work.round, order=order, steps=work.steps, gain=work.gain, start=work.theta,
         delta=upload.delta, next_residual=upload.residual,
         size=0.0 if run.coding.noise is not None else size_of(upload.delta),
-        share=run.hidden(upload.integers, work.limbs, work.members, label),
+        share=run.hidden(upload.integers, work.limbs, work.members, work.label(run.token)),
     )  # fmt: skip
     return new, _reply(new)
 
@@ -163,7 +163,7 @@ def corrected(state: ClientState, said: Acknowledged) -> ClientState:
 
 
 def _reply(state: ClientState) -> Reply:
-    return Reply(state.experiment, state.generation, state.round, state.size, state.share)
+    return Reply(state.experiment, state.generation, state.round, state.order, state.size, state.share)
 
 
 def _refusal(work: Work, reason: str, text: str) -> Refusal:

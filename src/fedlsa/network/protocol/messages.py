@@ -90,8 +90,8 @@ class Summed(Message):
             raise MessageError(f"'sites' must name this site, {site}; they do not")
         return float(self.weights[self.members.index(site)])
 
-    def label(self, token: str) -> bytes:
-        """A digest of what every site of the sum is told alike, in a run with this token: the label of its masks."""
+    def label(self, token: str = "") -> bytes:
+        """A digest of what every site of the sum is told alike; with the run's token it is the label of the masks."""
         digest = hashlib.sha256(token.encode() + b"\n")
         record = self.record()
         for name, value in sorted({**record.meta, **record.arrays}.items()):
@@ -206,11 +206,13 @@ class Work(Acknowledged):
 class Reply(Message):
     """A share of w_c (theta_hat_c - theta), and its length without the weight, rounded up to a power of two.
 
+    order : the digest of what was answered (Summed.label), for shares to different orders have no sum
     size : 0 where privacy noise is added, which the length would betray
     """
 
     generation: int
     round: int
+    order: str
     size: float
     share: Share
     receipt: str = ""

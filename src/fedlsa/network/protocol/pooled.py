@@ -2,14 +2,15 @@
 
 Coordinates: sum_c w_c (1, mean_c, mean square_c) of every column. Sums of exact fractions lose nothing, so that the
 pooled variance, a small difference of large numbers, is as exact as the sites' own means and scatters.
-Plan: sum_c w_c l_c, sum_c L_c^p and sum_c w_c^2 s_c of the three numbers of each site (run_plan.py). The p-th root of
-sum_c L_c^p is at least the largest L_c, and at most N^(1/p) times it.
+Plan: sum_c w_c l_c, sum_c L_c^p and sum_c w_c^2 s_c of the three numbers of each site (run_plan.py), and how many have
+l_c <= 0. The p-th root of sum_c L_c^p is at least the largest L_c, and at most N^(1/p) times it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import NamedTuple
 
 import numpy as np
 
@@ -46,14 +47,22 @@ def pooled_summary(sums: Sequence[int]) -> Summary:
 
 
 def plan_sums(weight: float, lowest: float, highest: float, noise: float) -> list[Fraction]:
-    """(3,): w l, L^p and w^2 s of a site."""
+    """(4,): w l, L^p, w^2 s and whether l <= 0, of a site."""
     w = Fraction(weight)
-    return [w * Fraction(lowest), Fraction(highest) ** POWER, w * w * Fraction(noise)]
+    return [w * Fraction(lowest), Fraction(max(highest, 0.0)) ** POWER, w * w * Fraction(noise), Fraction(lowest <= 0)]
 
 
-def plan_numbers(sums: Sequence[float]) -> tuple[float, float, float]:
-    """a, L and sigma^2 of run_plan.py from the sums over all sites."""
-    a, power, sigma2 = sums
-    if power < 0 or sigma2 < 0:
+class PlanNumbers(NamedTuple):
+    """Of all sites: a = sum_c w_c l_c, L >= max_c L_c, sigma2 = sum_c w_c^2 s_c; drifting : how many have l_c <= 0."""
+
+    a: float
+    L: float
+    sigma2: float
+    drifting: int
+
+
+def plan_numbers(sums: Sequence[float]) -> PlanNumbers:
+    """The numbers of run_plan.py from the sums over all sites."""
+    if len(sums) != 4 or sums[1] < 0 or sums[2] < 0:
         raise MessageError("the sums of all sites must have positive eigenvalues and noise; they have not")
-    return a, power ** (1 / POWER), sigma2
+    return PlanNumbers(sums[0], sums[1] ** (1 / POWER), sums[2], round(sums[3]))

@@ -39,7 +39,8 @@ class StartOptions:
     epsilon : the accuracy, from which a plan follows; or by hand step_size, local_steps and rounds (Scaffnew
         communicates with probability 1 / local_steps)
     local : a step uses rows at random, or the site's means; weight : each site counts the same, or each row
-    max_weight : largest share of one site in the average, whatever it says of its rows
+    max_weight : largest share of one site in the average, whatever it says of its rows; by default a half, of three
+        sites or more
     aggregation : "secure": the coordinator learns sums over at least three sites; "plain": every site's changes. By
         default secure where there are three sites or more
     min_sites : sites of a round, by default half of them, rounded up; with fewer a round changes nothing
@@ -67,7 +68,7 @@ class StartOptions:
     seed: int = 0
     local: str = "rows"
     weight: str = "sites"
-    max_weight: float = 0.5
+    max_weight: float | None = None
     aggregation: str | None = None
     min_sites: int | None = None
     deadline: float = 120.0
@@ -108,7 +109,8 @@ class StartOptions:
                 object.__setattr__(self, name, checks.real(name, getattr(self, name), above=0))
         for name in ("outlier", "grace"):
             object.__setattr__(self, name, checks.real(name, getattr(self, name), at_least=0))
-        object.__setattr__(self, "max_weight", checks.real("max_weight", self.max_weight, above=0, at_most=1))
+        if self.max_weight is not None:
+            object.__setattr__(self, "max_weight", checks.real("max_weight", self.max_weight, above=0, at_most=1))
         for name in ("local_steps", "rounds", "min_sites", "patience", "strikes", "most_in_vain"):
             if getattr(self, name) is not None:
                 checks.integer(name, getattr(self, name), at_least=1)

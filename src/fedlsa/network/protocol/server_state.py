@@ -11,9 +11,11 @@ from ... import checks
 from ...checks import Floats
 from ...errors import MessageError
 from .records import Flags, Integers, Stored, zeros
+from .ring import Limbs
 from .run_settings import RunSettings
 
 DOWN_MESSAGES, DOWN_BYTES, UP_MESSAGES, UP_BYTES = range(4)  # columns of `traffic`
+REMEMBERED = 5  # rounds whose median sizes bound the next one
 
 PerSite = Annotated[Floats, "N"]
 Counts = Annotated[Integers, np.int64, "N"]
@@ -26,18 +28,22 @@ Vector = Annotated[Floats, "d"]
 class OpenRound(Stored):
     """The open round: who was invited, who is counted as missing without a reply, and what has come so far.
 
-    delta : (N, d), what came; scale : by which each reply was shortened; mark : of each reply (coding.py)
+    order : the digest of its orders; clip, unit : as they say (messages.Work)
+    shares : (N, d, limbs), what came; sizes, marks : of each reply
     """
 
     round: int
+    order: str
     steps: int
     gain: float
+    clip: float
+    unit: float
     invited: Chosen
     expected: Chosen
     accepted: Chosen
-    delta: Vectors
-    scale: PerSite
-    mark: Counts
+    sizes: PerSite
+    marks: Counts
+    shares: Annotated[Limbs, np.int16, "N", "d", "limbs"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,10 +51,10 @@ class ServerState(Stored):
     """The state between two events; arrays are never changed in place. N sites in the order of settings.sites.
 
     opened : the last round ever opened; averages : how many were averaged (t); attempts : rounds in vain since the last
-    acked, acked_mean, acked_gain, acked_scale, acked_mark : what was last averaged of each site
-    xi : the sites' control variates as they follow from that, shift included
-    shift : what each has been left by others since its generation began; lost : weighted, left to nobody
-    generation, missed, step, refused : counts; step : observations behind averaged replies; gone : who
+    generation : of all control variates; acked, acked_mean, acked_mark : what was last averaged of each site in it
+    missed, refused, strikes : counts of rounds missed in a row, answers not taken, answers against the protocol
+    gone, aside : sites that are away for good until they return, and those that are asked no more
+    typical : (at most REMEMBERED,), median sizes of the last rounds of this generation
     traffic : (N, 4), messages and bytes down, messages and bytes up; movement : (averages,), ||theta_t - theta_{t-1}||
     """
 
@@ -57,19 +63,16 @@ class ServerState(Stored):
     opened: int
     averages: int
     attempts: int
+    generation: int
     acked: Counts
     acked_mean: Vectors
-    acked_gain: PerSite
-    acked_scale: PerSite
     acked_mark: Counts
-    xi: Vectors
-    shift: Vectors
-    lost: Vector
-    generation: Counts
     missed: Counts
-    step: Counts
     refused: Counts
+    strikes: Counts
     gone: Chosen
+    aside: Chosen
+    typical: Annotated[Floats, "remembered"]
     traffic: Annotated[Integers, np.int64, "N", "directions"]
     movement: Annotated[Floats, "averages"]
     pending: OpenRound | None = None
@@ -78,8 +81,8 @@ class ServerState(Stored):
     def start(cls, settings: RunSettings, dim: int) -> Self:
         """The state before the first round, at theta = 0 : (dim,)."""
         N, d = len(settings.sites), checks.integer("dim", dim, at_least=1)
-        arrays = zeros(cls, {"N": N, "d": d, "directions": 4, "averages": 0}) | {"acked_scale": np.ones(N)}
-        return cls(settings, opened=0, averages=0, attempts=0, **arrays)
+        arrays = zeros(cls, {"N": N, "d": d, "directions": 4, "averages": 0, "remembered": 0})
+        return cls(settings, opened=0, averages=0, attempts=0, generation=0, **arrays)
 
     def check(self) -> None:
         if len(self.movement) != self.averages or len(self.gone) != len(self.settings.sites):
@@ -90,10 +93,12 @@ class ServerState(Stored):
         return len(self.theta)
 
     @property
-    def present_weights(self) -> Floats:
-        """(N,): the weights, 0 for those who are gone under the policy "spread"."""
-        away = self.gone if self.settings.policy == "spread" else np.zeros_like(self.gone)
-        return np.where(away, 0.0, self.settings.shares)
+    def bound(self) -> float:
+        """The longest change that the next round's sites may send; 0 where none is known yet."""
+        s = self.settings
+        if s.clip is not None:
+            return s.clip
+        return s.outlier * float(self.typical.max(initial=0.0))
 
     def agent(self, site: object) -> int | None:
         """The number of a site; None where it is none of ours."""
