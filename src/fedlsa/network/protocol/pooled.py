@@ -42,8 +42,8 @@ def pooled_summary(sums: Sequence[int]) -> Summary:
     variance = [e - m * m for e, m in zip(square, mean, strict=True)]
     if any(float(v) < -1e-9 * float(e) for v, e in zip(variance, square, strict=True)):
         raise MessageError("the sums of all sites must have mean squares above squared means; they have not")
-    floats = (np.array([float(x) for x in values]) for values in (mean, [max(v, Fraction(0)) for v in variance]))
-    return Summary(1, *floats, largest=np.sqrt([max(float(e), 0.0) for e in square]))
+    scatter = np.array([float(max(v, Fraction(0))) for v in variance])
+    return Summary(1, np.array([float(m) for m in mean]), scatter, np.sqrt([max(float(e), 0.0) for e in square]))
 
 
 def plan_sums(weight: float, lowest: float, highest: float, noise: float) -> list[Fraction]:

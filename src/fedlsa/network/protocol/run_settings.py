@@ -94,9 +94,10 @@ class StartOptions:
             "local": LOCAL,
             "weight": WEIGHTS,
             "absence": ABSENCE,
-            "aggregation": (None, *AGGREGATIONS),
+            "aggregation": AGGREGATIONS,
         }.items():
-            checks.choice(name, getattr(self, name), allowed)
+            if name != "aggregation" or self.aggregation is not None:
+                checks.choice(name, getattr(self, name), allowed)
         given = [name for name in ("step_size", "local_steps", "rounds") if getattr(self, name) is not None]
         if (self.epsilon is None) == (not given) or len(given) not in (0, 3):
             got = (["epsilon"] if self.epsilon is not None else []) + given

@@ -207,5 +207,5 @@ def changes(shares: Limbs, weights: Floats, unit: float) -> Floats:
 
 def restarted(state: ServerState) -> ServerState:
     """A new generation: all control variates begin at 0. Sizes of before say nothing of it."""
-    nothing = {"acked": np.zeros_like(state.acked), "acked_mark": np.zeros_like(state.acked_mark)}
-    return replace(state, generation=state.generation + 1, typical=np.zeros(0), **nothing)
+    zero = np.zeros_like(state.acked)
+    return replace(state, generation=state.generation + 1, typical=np.zeros(0), acked=zero, acked_mark=zero)
