@@ -55,7 +55,7 @@ bench: $(VENV)/.installed-bench ## nanoseconds per agent update, beside NumPy an
 reproduce: $(VENV)/.installed-cli ## every figure, table and claim of the paper: out/report/index.html (ARGS="fig1 --quick")
 	@$(BIN)/fedlsa reproduce $(ARGS)
 
-network: $(VENV)/.installed-flower ## a coordinator and four sites on this machine; one is killed and brought back
+network: $(VENV)/.installed-network ## a coordinator and four sites on this machine; one is killed and brought back
 	@$(BIN)/fedlsa network demo
 
 docs: $(VENV)/.installed-docs ## the documentation as a site: out/site/index.html

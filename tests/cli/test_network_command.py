@@ -7,8 +7,9 @@ import sys
 import pytest
 
 import fedlsa as fl
-from fedlsa.errors import ArgumentError, ArgumentTypeError, NetworkError
+from fedlsa.errors import ArgumentError
 from fedlsa.network.coordinator import commands as coordinator
+from fedlsa.network.coordinator import serving
 from fedlsa.network.folder import setup
 from fedlsa.network.folder.config import Bundle, Network
 from fedlsa.network.protocol.run_settings import StartOptions
@@ -43,9 +44,10 @@ def called(monkeypatch):
 
         return stub
 
-    for name, answer in (("serve", None), ("start", None), ("status", "two lines\nof it"), ("stop", "ends"),
+    for name, answer in (("start", None), ("status", "two lines\nof it"), ("stop", "ends"),
                          ("result", "theta")):  # fmt: skip
         monkeypatch.setattr(coordinator, name, note(name, answer))
+    monkeypatch.setattr(serving, "serve", note("serve", None))
     monkeypatch.setattr(joining, "join", note("join", None))
     return calls
 
@@ -119,17 +121,15 @@ def test_init_overwrites_nothing(fedlsa, net):
     refused(fedlsa("network", "init", net, "--sites", 2, "--host", "localhost"), "must be new or empty", "'net'")
 
 
-def test_serve_says_what_insecure_means_on_standard_error(fedlsa, net, called, monkeypatch):
+def test_serve_shows_a_page_unless_told_not_to(fedlsa, net, called):
     assert fedlsa("network", "serve", net) == (0, "", "")
-    assert fedlsa("network", "serve", net, "--no-gate") == (0, "", "")
-    assert called == [
-        ("serve", "net", {"gate": True, "insecure": False}),
-        ("serve", "net", {"gate": False, "insecure": False}),
-    ]
-    monkeypatch.setattr(coordinator, "serve", lambda folder, say, **how: say(coordinator.LOUD))
-    code, out, err = fedlsa("network", "serve", net, "--insecure")
-    assert (code, out) == (0, "")
-    assert err.startswith("fedlsa: WARNING: INSECURE")
+    assert fedlsa("network", "serve", net, "--no-page") == (0, "", "")
+    assert called == [("serve", "net", {"page": True}), ("serve", "net", {"page": False})]
+
+
+def test_warnings_go_to_standard_error(fedlsa, net, monkeypatch):
+    monkeypatch.setattr(serving, "serve", lambda folder, say, **how: say("WARNING: the certificate ends soon"))
+    assert fedlsa("network", "serve", net) == (0, "", "fedlsa: WARNING: the certificate ends soon\n")
 
 
 def test_start_passes_every_option_on(fedlsa, net, called):
@@ -194,19 +194,13 @@ def test_a_folder_that_is_no_network_is_named(fedlsa, command):
 
 
 def test_join_passes_on_what_was_given(fedlsa, net, called):
-    words = ["--folder", "s", "--trust-coordinator", "--share-moments", "--new-key", "--yes"]
-    assert fedlsa("network", "join", "b.zip", "--data", "d.csv", *words) == (0, "", "")
-    given = called[0][-1]
+    assert fedlsa("network", "join", "s", "--data", "d.csv", "--proxy", "http://p:1", "--yes") == (0, "", "")
+    name, folder, given = called[0]
+    assert (name, folder) == ("join", "s")
     assert given.pop("agree")() is True
-    assert {k: v if v is None or isinstance(v, bool) else str(v) for k, v in given.items()} == {
-        "data": "d.csv", "loader": None, "folder": "s", "trust_coordinator": True, "share_moments": True,
-        "least_noise": None, "new_key": True, "insecure": False,
-    }  # fmt: skip
-    code, _, err = fedlsa("network", "join", "b.zip", "--loader", "m:f", "--insecure", "--yes")
-    assert code == 0
-    assert err.startswith("fedlsa: WARNING: INSECURE")
-    refused(fedlsa("network", "join", "b.zip"), "--data or --loader must be given, one of them; got neither")
-    refused(fedlsa("network", "join", "b.zip", "--data", "d.csv", "--loader", "m:f"), "got both")
+    assert {k: v and str(v) for k, v in given.items()} == {"data": "d.csv", "loader": None, "proxy": "http://p:1"}
+    refused(fedlsa("network", "join", "s"), "--data or --loader must be given, one of them; got neither")
+    refused(fedlsa("network", "join", "s", "--data", "d.csv", "--loader", "m:f"), "got both")
 
 
 def test_join_asks_unless_told_and_says_so_where_nobody_can_answer(fedlsa, net, called, monkeypatch):
@@ -220,21 +214,10 @@ def test_join_asks_unless_told_and_says_so_where_nobody_can_answer(fedlsa, net, 
         assert agree() is answer
 
 
-def test_join_names_a_bundle_that_is_missing_or_none(fedlsa, tmp_path):
-    words = ["--data", "d.csv", "--trust-coordinator"]
-    refused(fedlsa("network", "join", "none.zip", *words), "there is no bundle none.zip")
-    (tmp_path / "b.zip").write_text("hello")
-    refused(fedlsa("network", "join", "b.zip", *words), "b.zip is not a bundle")
-
-
-def test_a_site_starts_only_if_it_states_that_it_trusts_the_coordinator(fedlsa, net):
-    bundle = Network.load(net).bundle("site-1")
-    refused(fedlsa("network", "join", bundle, "--data", "d.csv", "--yes"), "could compute this site's rows, one by one")
-    assert not bundle.with_suffix("").exists()  # nothing was unpacked
-    with pytest.raises(NetworkError, match="say so with --trust-coordinator"):
-        joining.join(bundle, data="d.csv")
-    with pytest.raises(ArgumentTypeError, match="trust_coordinator must be True or False; got 'yes'"):
-        joining.join(bundle, data="d.csv", trust_coordinator="yes")
+def test_join_names_a_folder_that_is_none_and_one_without_a_certificate(fedlsa, net):
+    refused(fedlsa("network", "join", "nowhere", "--data", "d.csv"), "nowhere is not a site's folder")
+    assert fedlsa("network", "request", Network.load(net).bundle("site-1"), "--folder", "s")[0] == 0
+    refused(fedlsa("network", "join", "s", "--data", "d.csv"), "has no certificate yet")
 
 
 def test_keys_sites_and_certificates_change_from_the_command_line(fedlsa, net):
@@ -256,7 +239,7 @@ def test_keys_sites_and_certificates_change_from_the_command_line(fedlsa, net):
 
 def test_a_missing_extra_is_one_line(fedlsa, monkeypatch):
     monkeypatch.setitem(sys.modules, "cryptography", None)
-    refused(fedlsa("network", "init", "net", "--sites", 1, "--host", "a"), "pip install 'fedlsa[flower]'")
+    refused(fedlsa("network", "init", "net", "--sites", 1, "--host", "a"), "pip install 'fedlsa[network]'")
 
 
 def test_help_names_every_command(fedlsa):

@@ -16,10 +16,10 @@ from .derived import Given, Option, Options, option, switch, takes
 from .enrolment_command import Folder
 from .task_options import BY_HAND, EPSILON
 
-NETWORK_HELP = """Run the same recursion across real sites that trust their coordinator.
+NETWORK_HELP = """Run the same recursion across real sites.
 
 The [bold]coordinator[/bold] runs init, serve, start, status, stop and result; a [bold]site[/bold] runs join. \
-TLS and a key per site are the rule. The coordinator can read the rows of sites. See docs/network.md."""
+What may leave a site its own policy says. See docs/network.md."""
 START_EXAMPLES = """[bold]Examples[/bold]
 
 fedlsa network start net --epsilon 0.02
@@ -29,9 +29,9 @@ fedlsa network start net --method scaffnew --step-size 0.01 --local-steps 500 --
 fedlsa network start net --epsilon 0.05 --clip 1 --noise 0.5 --quantise 16"""
 JOIN_EXAMPLES = """[bold]Examples[/bold]
 
-fedlsa network join site-1.zip --data site.parquet --trust-coordinator
+fedlsa network join site-1 --data site.parquet
 
-fedlsa network join site-1.zip --loader hospital.records:load --folder /srv/fedlsa/site-1 --trust-coordinator --yes"""
+fedlsa network join /srv/fedlsa/site-1 --loader hospital.records:load --yes"""
 
 START = Options(
     StartOptions,
@@ -65,27 +65,22 @@ START = Options(
     },
 )
 Experiment = Annotated[str | None, typer.Option("--name", help="Of the experiment.", show_default="the latest")]
-INSECURE = "Plain text, no keys: for trials on one machine. Said loudly."
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 app.add_typer(enrolment_command.app)
 
 
 def say(line: str) -> None:
-    """Print a line at once, also into a file or a journal; what is dangerous goes to standard error."""
-    loud = line.startswith("INSECURE")
-    print(f"fedlsa: WARNING: {line}" if loud else line, file=sys.stderr if loud else sys.stdout, flush=True)
+    """Print a line at once, also into a file or a journal; warnings go to standard error."""
+    loud = line.startswith("WARNING")
+    print(f"fedlsa: {line}" if loud else line, file=sys.stderr if loud else sys.stdout, flush=True)
 
 
 @app.command()
-def serve(
-    folder: Folder,
-    no_gate: bool = switch("--no-gate", "Without the built-in gate: nginx or Caddy holds the address (see proxy/)."),
-    insecure: bool = switch("--insecure", INSECURE),
-) -> None:
+def serve(folder: Folder, no_page: bool = switch("--no-page", "Without the live page on loopback.")) -> None:
     """Run the coordinator until it is interrupted; an unfinished run goes on where it was."""
-    from ..network.coordinator import commands as coordinator
+    from ..network.coordinator import serving
 
-    coordinator.serve(folder, gate=not no_gate, insecure=insecure, say=say)
+    serving.serve(folder, page=not no_page, say=say)
 
 
 @app.command(epilog=START_EXAMPLES)
@@ -135,51 +130,27 @@ def result(
 
 @app.command(epilog=JOIN_EXAMPLES)
 def join(
-    bundle: Path = typer.Argument(
-        help="What the coordinator sent, or the folder it was unpacked to.", show_default=False
+    folder: Path = typer.Argument(
+        help="What fedlsa network request made, with the certificate in it.", show_default=False, metavar="FOLDER"
     ),
     data: Path | None = option("The site's .parquet or .csv file."),
     loader: str | None = option("Or a function that returns the columns: package.module:function."),
-    folder: Path | None = option("Where the site keeps key and state.", shown="the bundle's name"),
-    trust_coordinator: bool = switch(
-        "--trust-coordinator", "Required: the coordinator can compute the rows from the replies."
-    ),
-    share_moments: bool = switch("--share-moments", "Let the site's averages of products leave too: exact plans."),
-    least_noise: float | None = typer.Option(
-        None, help="Refuse runs whose privacy noise, in units of their clip, is below this.", min=0
-    ),
-    new_key: bool = switch("--new-key", "The bundle brings a rotated key; the state stays."),
+    proxy: str | None = option("Connect through an HTTP proxy: http://host:port.", shown="none, also if one is set"),
     yes: bool = switch("--yes", "Do not ask before joining."),
-    insecure: bool = switch("--insecure", INSECURE),
 ) -> None:
-    """Join a network as a site: check the data, say what leaves the site, and take part until interrupted."""
-    from ..network.coordinator import commands as coordinator
+    """Take part as a site: check the data, say what may leave, and answer orders until interrupted."""
     from ..network.site import join as joining
 
     if (data is None) == (loader is None):
         got = "neither" if data is None else "both"
         raise ArgumentError(f"--data or --loader must be given, one of them; got {got}")
-    if insecure:
-        say(coordinator.LOUD)
 
     def agree() -> bool:
         if not yes and not sys.stdin.isatty():
             raise ArgumentError("--yes must be given where nobody can be asked; got no terminal")
         return yes or typer.confirm("join?", default=False)
 
-    joining.join(
-        bundle,
-        data=data,
-        loader=loader,
-        folder=folder,
-        trust_coordinator=trust_coordinator,
-        share_moments=share_moments,
-        least_noise=least_noise,
-        new_key=new_key,
-        insecure=insecure,
-        agree=agree,
-        say=say,
-    )
+    joining.join(folder, data=data, loader=loader, proxy=proxy, agree=agree, say=say)
 
 
 @app.command()

@@ -1,1 +1,1 @@
-"""The same recursion across real sites: the round as pure functions of messages, and its thin adapter to Flower."""
+"""The same recursion across real sites: the round as pure functions of messages, the site's policy, thin carriers."""

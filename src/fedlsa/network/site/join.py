@@ -1,121 +1,122 @@
-"""A site's one command: check the data, say what leaves, and take part until it is interrupted."""
+"""A site's one process: check the data, say what leaves, and take part until it is interrupted."""
 
 from __future__ import annotations
 
 import json
-import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from ... import checks
 from ...errors import NetworkError
-from ..disk import create, write_json
-from ..flower import require_flower
-from ..folder.config import Bundle
-from ..processes import Child, ProcessGroup, Supervised, bracketed, environment, free_port, launched, module, only_one
+from ..carriers.grpc_site import SiteKeys, SiteLink
+from ..carriers.signed import SignedSite
+from ..disk import replace
+from ..folder.certificates import check_own, check_site, expiring
+from ..folder.config import SiteFolder
+from ..logs import rotating
+from ..processes import bracketed, only_one, until_ended
 from .facts import check, describe, leaves
-from .site_data import SiteData, clear_prepared, open_data
+from .orders import OrderHandler
+from .site_data import clear_prepared, open_data
 
-POLL = 0.5  # seconds between a node's questions to the coordinator
 
+class Acquaintance:
+    """Which coordinator a site was with last: it stays with that one and those that follow on it.
 
-class Member(Supervised):
-    """A site's two processes: the node, which speaks with the coordinator, and the one that reads the data."""
+    Two coordinators with the keys of one network, on two machines, are noticed here: the second does not know what the
+    first did since the folder was copied. What is not noticed: a copy that is made while the first one is stopped, or
+    after its last start, and that takes its place for good.
+    """
 
-    def __init__(
-        self,
-        site: Bundle,
-        data: SiteData,
-        *,
-        share_moments: bool = False,
-        least_noise: float | None = None,
-        insecure: bool = False,
-        say: Callable[[str], None] = print,
-    ) -> None:
-        require_flower()
-        self.site, self.insecure, self.folder = site, insecure, site.folder.resolve()
-        self.secret, self.job = self.folder / "node.secret", self.folder / "job.json"
-        self.secret.unlink(missing_ok=True)
-        create(self.secret, os.urandom(32).hex().encode(), secret=True)  # new, between node and worker
-        job = {
-            "folder": str(self.folder),
-            "data": None if data.path is None else str(data.path.resolve()),
-            "loader": data.loader,
-            "share_moments": share_moments,
-            "least_noise": least_noise,
-        }
-        write_json(self.job, job, "the site's job")
-        env, logs = environment(self.folder / "flower"), self.folder / "logs"
-        self.port = 0
-        self.node = Child("the node", self._node, logs / "node.log", env)
-        self.worker = Child("the worker", self._worker, logs / "worker.log", env)
-        self.groups = [ProcessGroup([self.node, self.worker], say)]
+    def __init__(self, path: Path) -> None:
+        self.path = path
 
-    def _node(self) -> list[str]:
-        self.port = free_port()
-        s = self.site
-        keys = ["--root-certificates", str(s.ca), "--auth-supernode-private-key", str(s.key)]
-        return launched(
-            "node",
-            str(POLL),
-            str(self.folder),
-            arguments=[
-                *("--superlink", f"{bracketed(s.host)}:{s.port}", *(["--insecure"] if self.insecure else keys)),
-                *("--isolation", "process", "--superexec-auth-secret-file", str(self.secret)),
-                *("--host", "127.0.0.1", "--port", str(self.port)),
-            ],
-        )
+    def last(self) -> str:
+        """Its identity; empty before the first."""
+        try:
+            return self.path.read_text(encoding="ascii", errors="replace").strip()[:64]
+        except OSError:
+            return ""
 
-    def _worker(self) -> list[str]:
-        where = f"127.0.0.1:{self.port}"
-        return module("fedlsa.network.flower.site_worker", where, str(self.secret), str(self.job))
+    def accept(self, identity: str, known: bool) -> str | None:
+        """Why this coordinator is not followed, or None; known : whether it knows the last one."""
+        last = self.last()
+        if last and not known and identity != last:
+            return (
+                "this coordinator does not know the one that this site was with: there are two, or a backup was "
+                f"restored. The site stays with the first; if this one is right, remove {self.path}"
+            )
+        if identity != last:
+            replace(self.path, identity.encode("ascii", "replace")[:64], secret=False)
+        return None
 
 
 def join(
-    bundle: Path | str,
+    folder: Path | str,
     *,
     data: Path | str | None = None,
     loader: str | None = None,
-    folder: Path | str | None = None,
-    trust_coordinator: bool = False,
-    share_moments: bool = False,
-    least_noise: float | None = None,
-    new_key: bool = False,
-    insecure: bool = False,
+    proxy: str | None = None,
     agree: Callable[[], bool] = lambda: True,
     say: Callable[[str], None] = print,
 ) -> None:
-    """Join a network as a site, until Ctrl-C or SIGTERM; a killed node or worker is started again.
+    """Take part as a site until Ctrl-C or SIGTERM; where the connection breaks it is made again, after growing pauses.
 
-    trust_coordinator : must be True; it states that the coordinator may know the rows, which it can compute
-    least_noise : runs whose privacy noise, in units of their clip, is below this are refused
+    proxy : an HTTP proxy to connect through, http://host:port; those of the environment are not used
     """
-    if not checks.boolean("trust_coordinator", trust_coordinator):
-        raise NetworkError(
-            "not joined: the coordinator could compute this site's rows, one by one, from replies to orders that it "
-            "chooses. If it may know them, say so with --trust-coordinator"
-        )
-    site = Bundle.open(bundle, folder, new_key=new_key)
-    found = open_data(data, loader, site.task)
-    for text in check(found.opened, site.task):
+    site = SiteFolder.load(folder)
+    home = site.folder.resolve()
+    if not site.certificate.is_file():
+        raise NetworkError(f"{home} has no certificate yet: the coordinator approves the request, then install it")
+    pem = site.certificate.read_bytes()
+    found = check_site(pem, site.ca.read_bytes(), site.network, site.name)
+    check_own(found, site.key.read_bytes(), site.mask_key.read_bytes())
+    opened = open_data(data, loader, site.task)
+    for text in check(opened.opened, site.task):
         say(text)
-    names = json.loads(describe(found.opened, site.task, "check").names)
-    for text in leaves(site.task, len(names), share_moments, names=names):
+    names = json.loads(describe(opened.opened, site.task, "check").names)
+    for text in leaves(site.task, len(names), names=names):
         say(text)
     if not agree():
         raise NetworkError("not joined: nothing has left this site")
-    with only_one(site.folder / "join.pid", "this site has joined already"):
+    log = rotating(home / "logs" / "join.log")
+
+    def tell(line: str) -> None:
+        log.info(line)
+        say(line)
+
+    with only_one(home / "join.pid", "this site has joined already"):
         if loader is not None:
             clear_prepared(site.folder)
-        member = Member(site, found, share_moments=share_moments, least_noise=least_noise, insecure=insecure, say=say)
-        say(f"{site.name} joins {bracketed(site.host)}:{site.port}; logs in {member.folder / 'logs'}; Ctrl-C leaves")
-        results = site.folder / "results"
-        seen = set(results.glob("*.json"))
+        if warning := expiring(site.certificate):
+            tell(f"WARNING: {warning}")
+        site.state.mkdir(mode=0o700, exist_ok=True)
+        known = Acquaintance(site.state / "coordinator")
+        link = SiteLink(
+            site.host,
+            site.port,
+            SiteKeys(site.key, site.certificate, site.ca),
+            SignedSite(site, OrderHandler(site, opened).answer),
+            say=tell,
+            proxy=proxy,
+            last=known.last,
+            accept=known.accept,
+        )
+        thread = threading.Thread(target=link.run, name="link", daemon=True)
+        thread.start()
+        tell(f"{site.name} joins {bracketed(site.host)}:{site.port}; logs in {home / 'logs'}; Ctrl-C leaves")
+        seen = set(site.results.glob("*.json"))
 
-        def tell_results() -> None:
-            for path in sorted(set(results.glob("*.json")) - seen):
-                say(f"a run is over: {path}")
+        def look() -> None:
+            for path in sorted(set(site.results.glob("*.json")) - seen):
+                tell(f"a run is over: {path}")
                 seen.add(path)
+            if not thread.is_alive():
+                raise NetworkError("the connection's thread has died; join again")
 
-        member.run(tell_results)
-    say(f"{site.name} has left; its state stays in {member.folder}")
+        try:
+            until_ended(look)
+        finally:
+            link.stop()
+            thread.join(5.0)
+    tell(f"{site.name} has left; its state stays in {home}")

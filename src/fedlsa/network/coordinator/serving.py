@@ -1,0 +1,213 @@
+"""The coordinator as one process: the carrier that sites connect to, the thread that carries runs, and the page.
+
+It holds nothing that is not on the disk: killed at any time and started again, it takes a run up where the last stored
+round left it. An error that another attempt would meet again ends the run, and failed.json says why; a full disk or a
+folder that cannot be read now is tried again.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...errors import FedLSAError, NetworkError, ResultFileError
+from ..carriers.grpc_carrier import GrpcCarrier
+from ..carriers.signed import SignedTransport
+from ..folder.certificates import expiring
+from ..folder.config import Network
+from ..logs import rotating
+from ..pages import start_coordinator_page
+from ..pages.http_pages import Page
+from ..processes import bracketed, only_one, until_ended
+from .approvals import Approvals, Lineage
+from .inquiry import Transport
+from .run_loop import complete_run
+from .runs import RunFolder, unfinished
+
+SERVED = "serve.pid"  # the file whose lock says that a network is being served
+RUNS_POLL = 0.2  # seconds between looks for a new run
+MAX_WAIT = 30.0  # seconds between attempts: they double
+MAX_TRIES = 5  # attempts with the same unforeseen error before a run is given up
+ALARM_SECONDS = 60.0  # in which a site raises one alarm at most
+MAX_CONNECTIONS, OWN_FILES = 4096, 256  # of strangers and sites together; files that this process keeps for itself
+
+
+class CoordinatorService:
+    """A coordinator that serves from its beginning until `end`."""
+
+    def __init__(self, folder: Path | str, *, say: Callable[[str], None] = print) -> None:
+        self.network = Network.load(folder)
+        self.folder, self.say = self.network.folder.resolve(), say
+        approvals, lineage = Approvals(self.folder), Lineage(self.folder / "coordinators")
+        self.carrier = GrpcCarrier(
+            f"{bracketed(listening(self.network.host))}:{self.network.port}",
+            self.network.ca.read_bytes(),
+            self.network.certificate.read_bytes(),
+            self.network.key.read_bytes(),
+            approvals,
+            identity=lineage.identity,
+            knows=lineage.knows,
+            connections=connections(),
+            say=say,
+            alarm=self._alarm,
+        )
+        self._ended = threading.Event()
+        self._alarms: dict[str, float] = {}
+        self.thread = threading.Thread(target=self._carry_runs, name="runs", daemon=True)
+        self.thread.start()
+
+    @property
+    def alive(self) -> bool:
+        """Whether runs are being carried."""
+        return self.thread.is_alive()
+
+    def check(self) -> None:
+        """Raise where a part of this process has died, so that it ends and a service manager starts it again."""
+        if not self.alive:
+            raise NetworkError("the thread that carries runs has died; start the coordinator again")
+
+    def end(self) -> None:
+        """Stop serving; a run that is not over goes on when the network is served again."""
+        self._ended.set()
+        self.carrier.close()
+
+    def _carry_runs(self) -> None:
+        attempts = Attempts(self.say)
+        while not self._ended.is_set():
+            run = None
+            try:
+                network = Network.load(self.folder)
+                run = unfinished(network)
+                if run is None:
+                    self._ended.wait(RUNS_POLL)
+                else:
+                    carry(network, run, SignedTransport.of(self.carrier, network))
+                attempts = Attempts(self.say)
+            except Exception as error:  # whatever the disk does, the run on it is taken up again
+                self._ended.wait(attempts.after(error, run))
+
+    def _alarm(self, site: str, text: str) -> None:
+        """Into the events of the run, where a person looks."""
+        if time.monotonic() - self._alarms.get(site, -ALARM_SECONDS) >= ALARM_SECONDS:
+            self._alarms[site] = time.monotonic()
+            with suppress(FedLSAError, OSError):
+                run = unfinished(self.network)
+                if run is not None:
+                    run.note("alarm", site=site, text=text)
+
+
+def carry(network: Network, run: RunFolder, transport: Transport) -> None:
+    """Carry one run on; an error that another attempt would meet again ends it."""
+    try:
+        complete_run(network, run, transport)
+    except (FedLSAError, ValueError, ArithmeticError) as error:
+        if may_pass(error):
+            raise
+        run.fail(str(error) if isinstance(error, FedLSAError) else f"{type(error).__name__}: {error}")
+
+
+def may_pass(error: BaseException) -> bool:
+    """Whether another attempt may not meet this error: the disk refused. A damaged file stays damaged."""
+    if isinstance(error, ResultFileError):
+        return isinstance(error.__cause__, OSError)
+    return isinstance(error, OSError) or (isinstance(error, NetworkError) and isinstance(error.__cause__, OSError))
+
+
+@dataclass
+class Attempts:
+    """How often in a row the same trouble was met at the same place of a run."""
+
+    say: Callable[[str], None]
+    last: tuple[str, int] = ("", 0)
+    count: int = 0
+
+    def after(self, error: Exception, run: RunFolder | None) -> float:
+        """Say what the trouble is, once; the seconds to wait. A run is given up where trying again does not help."""
+        text, place = f"{type(error).__name__}: {error}", 0
+        if run is not None:
+            with suppress(OSError):
+                place = os.stat(run.folder / "state.npz").st_mtime_ns
+        self.count = self.count + 1 if (text, place) == self.last else 1
+        self.last = text, place
+        if may_pass(error):
+            if self.count == 1:
+                self.say(f"{text}; trying again")
+        else:
+            self.say("".join(traceback.format_exception(error)))
+            if run is not None and self.count >= MAX_TRIES:
+                with suppress(OSError, FedLSAError):  # then the next attempt says it
+                    run.fail(f"the same error {self.count} times in a row: {text}")
+        return min(0.5 * 2.0 ** min(self.count, 10), MAX_WAIT)
+
+
+def connections() -> int:
+    """How many connections may be open at once: as many as this process may have files, less its own."""
+    try:
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = MAX_CONNECTIONS + OWN_FILES
+        if soft != resource.RLIM_INFINITY and soft < wanted:
+            wanted = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+            soft = max(soft, wanted)
+    except (ImportError, OSError, ValueError):
+        return MAX_CONNECTIONS
+    return MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else max(64, min(MAX_CONNECTIONS, soft - OWN_FILES))
+
+
+def listening(host: str) -> str:
+    """The address to listen on: loopback for loopback, else all, since a host's public name need not be its own."""
+    try:
+        at = ipaddress.ip_address("127.0.0.1" if host.lower() == "localhost" else host)
+    except ValueError:  # a name
+        return "0.0.0.0"
+    if at.is_loopback:
+        return str(at)
+    return "::" if at.version == 6 else "0.0.0.0"
+
+
+def serve(folder: Path | str, *, page: bool = True, say: Callable[[str], None] = print) -> None:
+    """Run the coordinator until Ctrl-C or SIGTERM. page : whether the live page is shown on loopback."""
+    network = Network.load(folder)
+    home = network.folder.resolve()
+    log = rotating(home / "logs" / "serve.log")
+
+    def tell(line: str) -> None:
+        log.info(line)
+        say(line)
+
+    with only_one(home / SERVED, "this network is being served already"):
+        for path in (network.certificate, network.ca, *map(network.site_certificate, network.sites)):
+            if path.is_file() and (warning := expiring(path)):
+                tell(f"WARNING: {warning}")
+        service, shown = CoordinatorService(home, say=tell), None
+        try:
+            tell(f"serving {len(network.sites)} sites at {bracketed(network.host)}:{network.port}; Ctrl-C ends it")
+            if page:
+                shown = _show(network, service, tell)
+            tell("ready: sites can join, runs can start")
+            until_ended(service.check)
+        finally:
+            service.end()
+            if shown is not None:
+                shown.close()
+    tell("the coordinator has ended; a run that is not over goes on when it is served again")
+
+
+def _show(network: Network, service: CoordinatorService, say: Callable[[str], None]) -> Page | None:
+    """The live page; a port that is taken is a pity, and no reason to serve nobody."""
+    try:
+        page = start_coordinator_page(network, service.carrier.present, network.page_port, alive=lambda: service.alive)
+    except NetworkError as error:
+        say(f"WARNING: {error}")
+        return None
+    say(f"the page: {page.url}")
+    return page
