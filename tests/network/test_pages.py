@@ -272,9 +272,9 @@ def test_metrics_are_in_the_exposition_format(network):
 
 
 def test_labels_cannot_break_out_of_their_quotes():
-    from fedlsa.network.pages.exposition import Metric, exposition
+    from fedlsa.network.pages.exposition import MetricFamily, exposition
 
-    text = exposition([Metric("fedlsa_x", "gauge", "a\\b\nc", [({"site": 'o"} 1\nfedlsa_forged 2\\'}, 1.0)])])
+    text = exposition([MetricFamily("fedlsa_x", "gauge", "a\\b\nc", [({"site": 'o"} 1\nfedlsa_forged 2\\'}, 1.0)])])
     assert len(text.splitlines()) == 3
     assert set(parse_exposition(text)) == {"fedlsa_x"}
 

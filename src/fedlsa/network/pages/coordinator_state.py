@@ -14,7 +14,7 @@ from ...errors import FedLSAError
 from ..coordinator.runs import RunFolder, all_runs
 from ..folder.config import Network
 from ..protocol.records import VERSION, printable
-from .exposition import Metric, exposition
+from .exposition import MetricFamily, exposition
 from .http_pages import Shown
 from .run_view import RunView, number
 
@@ -62,11 +62,11 @@ class CoordinatorState:
         """For Prometheus."""
         now = self.content()
         out = [
-            Metric("fedlsa_up", "gauge", "Whether the run loop is alive.", [({}, float(now["status"] != "dead"))]),
-            Metric("fedlsa_sites", "gauge", "Sites of the network.", [({}, len(now["sites"]))]),
-            Metric("fedlsa_sites_present", "gauge", "Sites that are connected.",
+            MetricFamily("fedlsa_up", "gauge", "Whether the run loop is alive.", [({}, float(now["status"] != "dead"))]),
+            MetricFamily("fedlsa_sites", "gauge", "Sites of the network.", [({}, len(now["sites"]))]),
+            MetricFamily("fedlsa_sites_present", "gauge", "Sites that are connected.",
                    [({}, sum(s["present"] for s in now["sites"]))]),
-            Metric("fedlsa_certificates_expiring", "gauge", "Certificates that end within 30 days, or have ended.",
+            MetricFamily("fedlsa_certificates_expiring", "gauge", "Certificates that end within 30 days, or have ended.",
                    [({}, len(now["certificates"]))]),
         ]  # fmt: skip
         run = now["run"]
@@ -82,14 +82,14 @@ class CoordinatorState:
                 ("alarms_total", "counter", "Things that a person should look at.", len(now["alarms"])),
             ):
                 if value is not None:
-                    out.append(Metric(f"fedlsa_run_{name}", kind, text, [(label, value)]))
+                    out.append(MetricFamily(f"fedlsa_run_{name}", kind, text, [(label, value)]))
             moved = [({**label, "site": s["name"], "direction": d}, s[d]) for s in now["sites"] for d in ("up", "down")]
-            out.append(Metric("fedlsa_run_bytes_total", "counter", "Bytes moved; up: from the site.", moved))
+            out.append(MetricFamily("fedlsa_run_bytes_total", "counter", "Bytes moved; up: from the site.", moved))
             refused = [({**label, "site": s["name"]}, s["refused"]) for s in now["sites"]]
-            out.append(Metric("fedlsa_run_refused_total", "counter", "Answers and orders refused.", refused))
+            out.append(MetricFamily("fedlsa_run_refused_total", "counter", "Answers and orders refused.", refused))
             spent = [({**label, "site": s["name"]}, s["rho"]) for s in now["sites"] if s["rho"] is not None]
             if spent:
-                out.append(Metric("fedlsa_privacy_rho", "gauge", "Privacy spent (zCDP), by the site's receipt.", spent))
+                out.append(MetricFamily("fedlsa_privacy_rho", "gauge", "Privacy spent (zCDP), by the site's receipt.", spent))
         return Shown(exposition(out).encode(), METRICS_KIND)
 
     # what it is made of

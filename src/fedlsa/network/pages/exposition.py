@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 
-class Metric(NamedTuple):
+class MetricFamily(NamedTuple):
     """One family; samples : (labels, value)."""
 
     name: str
@@ -15,7 +15,7 @@ class Metric(NamedTuple):
     samples: Sequence[tuple[Mapping[str, str], float]]
 
 
-def exposition(metrics: Iterable[Metric]) -> str:
+def exposition(metrics: Iterable[MetricFamily]) -> str:
     """The families as a monitor reads them."""
     lines = []
     for metric in metrics:
