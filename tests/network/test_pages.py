@@ -264,7 +264,7 @@ def test_metrics_are_in_the_exposition_format(network):
     assert found["fedlsa_sites_present"] == {"": 3}
     assert found["fedlsa_run_rounds_total"] == {run: 3}
     assert found["fedlsa_run_averages_total"] == {run: 3}
-    assert found["fedlsa_run_alarms_total"] == {run: 1}
+    assert found["fedlsa_run_alarms"] == {run: 1}
     assert found["fedlsa_run_last_round_seconds"] == {run: 0.05}
     assert found["fedlsa_run_estimated_error"] == {run: pytest.approx(3e-7)}
     assert found["fedlsa_run_bytes_total"]['{run="trial",site="oslo",direction="up"}'] == 2700

@@ -128,6 +128,19 @@ def result(
     parsing.write(file, lambda path: say(coordinator.result(folder, name, out=path)))
 
 
+@app.command()
+def audit(
+    folder: Folder,
+    head: str | None = option("That an earlier call printed: the log must still hold it.", shown="not compared"),
+    last: int = typer.Option(20, help="Entries to show.", min=0),
+) -> None:
+    """Verify the coordinator's audit log, a hash chain, and show its last entries."""
+    from ..network.coordinator import audit as log
+
+    for text in log.report(folder, head, last):
+        say(text)
+
+
 @app.command(epilog=JOIN_EXAMPLES)
 def join(
     folder: Path = typer.Argument(

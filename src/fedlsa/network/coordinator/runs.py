@@ -3,7 +3,8 @@ these files, and what is seen of a run comes from its events.
 
 runs/EXPERIMENT/options.json   what `fedlsa network start` asked for
                 token          by which sites tell it from an earlier run of the same name
-                events.jsonl   one line per thing that happened, for the display and for people
+                events.jsonl   one line per thing that happened, for the display and for people; when it has grown
+                               it becomes events.old.jsonl (what counts is in the audit log as well: audit.py)
                 terms.json     names of coefficients, the run's coordinates, the plan: known after all sites were heard
                 state.npz      the server's state (server_state.py), stored after every round
                 stop           there once `fedlsa network stop` was called
@@ -26,9 +27,11 @@ from ..disk import load_state, read_json, save_state, write_json
 from ..folder.config import Network
 from ..protocol.run_settings import StartOptions
 from ..protocol.server_state import ServerState
+from . import audit
 
 EVENTS_POLL = 0.25  # seconds between looks for new events
 LAST_BYTES = 2**16  # of the events, in which the last one lies
+EVENTS_BYTES = 32 * 2**20  # a hundred thousand rounds of a few sites
 SHOWN_ROUNDS = 12  # in the live table
 HEADS = ("round", "sites", "missing", "size", "estimated error", "up", "down", "seconds")
 
@@ -68,16 +71,29 @@ class RunFolder:
         return StartOptions.from_text((self.folder / "options.json").read_text(encoding="utf-8"))
 
     def note(self, event: str, **content: Any) -> None:
-        """Add a line to the events."""
+        """Add a line to the events, and before that to the network's audit log where it counts."""
+        if event in audit.AUDITED_EVENTS:
+            told = {name: content[name] for name in ("site", "round", "text") if name in content}
+            audit.note(self.folder.parent.parent, event, run=self.name, **told)
         line = json.dumps({"time": round(time.time(), 3), "event": event, **content})
-        with (self.folder / "events.jsonl").open("a", encoding="utf-8") as file:
+        path = self.folder / "events.jsonl"
+        with path.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
             file.flush()
+            grown = file.tell() > EVENTS_BYTES
+        if grown:
+            plan = [old for _, old in self.events() if old.get("event") == "planned"][-1:]
+            os.replace(path, path.with_name("events.old.jsonl"))
+            path.write_text("".join(json.dumps(old) + "\n" for old in plan), encoding="utf-8")
 
     def events(self, start: int = 0) -> Iterator[tuple[int, dict[str, Any]]]:
-        """(place after it, event) for each whole line from a place on; a line still being written is left for later."""
+        """(place after it, event) for each whole line from a place on; a line still being written is left for later.
+
+        A place beyond the end means that the file has grown too long and was begun anew.
+        """
         try:
             with (self.folder / "events.jsonl").open("rb") as file:
+                start = start if start <= file.seek(0, os.SEEK_END) else 0
                 file.seek(start)
                 for line in file:
                     if not line.endswith(b"\n"):

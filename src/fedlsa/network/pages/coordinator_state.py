@@ -14,7 +14,7 @@ from ...errors import FedLSAError
 from ..coordinator.runs import RunFolder, all_runs
 from ..folder.config import Network
 from ..protocol.records import VERSION, printable
-from .exposition import MetricFamily, exposition
+from .exposition import MetricFamily, exposition, gauge
 from .http_pages import Shown
 from .run_view import RunView, number
 
@@ -60,37 +60,7 @@ class CoordinatorState:
 
     def metrics(self) -> Shown:
         """For Prometheus."""
-        now = self.content()
-        out = [
-            MetricFamily("fedlsa_up", "gauge", "Whether the run loop is alive.", [({}, float(now["status"] != "dead"))]),
-            MetricFamily("fedlsa_sites", "gauge", "Sites of the network.", [({}, len(now["sites"]))]),
-            MetricFamily("fedlsa_sites_present", "gauge", "Sites that are connected.",
-                   [({}, sum(s["present"] for s in now["sites"]))]),
-            MetricFamily("fedlsa_certificates_expiring", "gauge", "Certificates that end within 30 days, or have ended.",
-                   [({}, len(now["certificates"]))]),
-        ]  # fmt: skip
-        run = now["run"]
-        if run is not None:
-            label = {"run": run["name"]}
-            for name, kind, text, value in (
-                ("rounds_total", "counter", "Rounds closed.", run["rounds"]),
-                ("averages_total", "counter", "Rounds averaged.", run["averages"]),
-                ("over", "gauge", "Whether the run has ended.", float(run["state"] in ("over", "failed"))),
-                ("failed", "gauge", "Whether the run has failed.", float(run["state"] == "failed")),
-                ("last_round_seconds", "gauge", "Seconds of the last round.", run["seconds"]),
-                ("estimated_error", "gauge", "Estimated distance from the solution.", run["error"]),
-                ("alarms_total", "counter", "Things that a person should look at.", len(now["alarms"])),
-            ):
-                if value is not None:
-                    out.append(MetricFamily(f"fedlsa_run_{name}", kind, text, [(label, value)]))
-            moved = [({**label, "site": s["name"], "direction": d}, s[d]) for s in now["sites"] for d in ("up", "down")]
-            out.append(MetricFamily("fedlsa_run_bytes_total", "counter", "Bytes moved; up: from the site.", moved))
-            refused = [({**label, "site": s["name"]}, s["refused"]) for s in now["sites"]]
-            out.append(MetricFamily("fedlsa_run_refused_total", "counter", "Answers and orders refused.", refused))
-            spent = [({**label, "site": s["name"]}, s["rho"]) for s in now["sites"] if s["rho"] is not None]
-            if spent:
-                out.append(MetricFamily("fedlsa_privacy_rho", "gauge", "Privacy spent (zCDP), by the site's receipt.", spent))
-        return Shown(exposition(out).encode(), METRICS_KIND)
+        return Shown(exposition(_families(self.content())).encode(), METRICS_KIND)
 
     # what it is made of
 
@@ -204,3 +174,34 @@ def _end(run: RunFolder) -> str | None:
         if content is not None:
             return printable(content.get(key, "it is over"), 300)
     return None
+
+
+def _families(now: dict[str, Any]) -> list[MetricFamily]:
+    """What the page says, as metrics; those of the latest run bear its name."""
+    sites, run = now["sites"], now["run"]
+    out = [
+        gauge("fedlsa_up", "Whether the run loop is alive.", now["status"] != "dead"),
+        gauge("fedlsa_sites", "Sites of the network.", len(sites)),
+        gauge("fedlsa_sites_present", "Sites that are connected.", sum(s["present"] for s in sites)),
+        gauge("fedlsa_certificates_expiring", "Certificates that end within 30 days.", len(now["certificates"])),
+    ]
+    if run is None:
+        return out
+    name = {"run": run["name"]}
+    each = [({**name, "site": site["name"]}, site) for site in sites]
+    moved = [({**label, "direction": way}, site[way]) for label, site in each for way in ("up", "down")]
+    refused = [(label, site["refused"]) for label, site in each]
+    spent = [(label, site["rho"]) for label, site in each if site["rho"] is not None]
+    out += [
+        MetricFamily("fedlsa_run_rounds_total", "counter", "Rounds closed.", [(name, run["rounds"])]),
+        MetricFamily("fedlsa_run_averages_total", "counter", "Rounds averaged.", [(name, run["averages"])]),
+        MetricFamily("fedlsa_run_alarms", "gauge", "Alarms of this run that are shown.", [(name, len(now["alarms"]))]),
+        MetricFamily("fedlsa_run_bytes_total", "counter", "Bytes moved; up: from the site.", moved),
+        MetricFamily("fedlsa_run_refused_total", "counter", "Answers and orders refused.", refused),
+        gauge("fedlsa_run_over", "Whether the run has ended.", run["state"] in ("over", "failed"), name),
+        gauge("fedlsa_run_failed", "Whether the run has failed.", run["state"] == "failed", name),
+        gauge("fedlsa_run_last_round_seconds", "Seconds of the last round.", run["seconds"], name),
+        gauge("fedlsa_run_estimated_error", "Estimated distance from the solution.", run["error"], name),
+        MetricFamily("fedlsa_privacy_rho", "gauge", "Privacy spent (zCDP), by the site's receipt.", spent),
+    ]
+    return out

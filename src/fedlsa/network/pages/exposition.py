@@ -15,10 +15,17 @@ class MetricFamily(NamedTuple):
     samples: Sequence[tuple[Mapping[str, str], float]]
 
 
+def gauge(name: str, text: str, value: float | None, labels: Mapping[str, str] | None = None) -> MetricFamily:
+    """A family of one sample; without a value, of none."""
+    return MetricFamily(name, "gauge", text, [] if value is None else [(labels or {}, float(value))])
+
+
 def exposition(metrics: Iterable[MetricFamily]) -> str:
-    """The families as a monitor reads them."""
+    """The families as a monitor reads them; those without samples are left out."""
     lines = []
     for metric in metrics:
+        if not metric.samples:
+            continue
         text = metric.text.replace("\\", "\\\\").replace("\n", "\\n")
         lines += [f"# HELP {metric.name} {text}", f"# TYPE {metric.name} {metric.kind}"]
         for labels, value in metric.samples:

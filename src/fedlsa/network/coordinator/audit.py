@@ -1,0 +1,95 @@
+"""The coordinator's audit log, audit.jsonl in its folder: a hash chain (chain.py) of what it sent, took, refused and
+settled, so that it can be shown afterwards what was asked of whom, and when.
+
+Orders are written down before they are sent, as digests of the very bytes, signature included: whoever kept an order
+can show that it is the one that was sent, and the log itself holds no number of anybody's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .. import chain
+from ..carriers import Carrier
+from ..chain import ChainHead
+from ..folder.config import Network
+from ..protocol.records import printable
+
+AUDIT = "audit.jsonl"
+AUDITED_EVENTS = ("planned", "resumed", "refused", "alarm", "failed", "finished")  # of a run; see RunFolder.note
+SITES_PER_ENTRY = 400  # digests in one entry
+MAX_TEXT = 1000
+
+
+class AuditedCarrier:
+    """A carrier whose orders and answers are written down; run : whose they are, for people."""
+
+    def __init__(self, carrier: Carrier, folder: Path, run: str = "") -> None:
+        self.carrier, self.path, self.run = carrier, folder / AUDIT, run
+
+    def present(self) -> tuple[str, ...]:
+        """The sites that can be reached now."""
+        return self.carrier.present()
+
+    def ask(self, orders: Mapping[str, bytes], deadline: float) -> Iterator[tuple[str, bytes]]:
+        """Write down the orders, send them, and write down which answers came."""
+        self._note("orders", {site: digest(order) for site, order in orders.items()})
+        answers: dict[str, str] = {}
+        try:
+            for site, answer in self.carrier.ask(orders, deadline):
+                answers[site] = digest(answer)
+                yield site, answer
+        finally:
+            self._note("answers", answers, silent=[site for site in orders if site not in answers])
+
+    def _note(self, event: str, digests: dict[str, str], silent: Sequence[str] = ()) -> None:
+        sites = list(digests)
+        for start in range(0, max(1, len(sites)), SITES_PER_ENTRY):
+            part = {site: digests[site] for site in sites[start : start + SITES_PER_ENTRY]}
+            chain.append(self.path, {"event": event, "run": self.run, "sites": part})
+        for start in range(0, len(silent), SITES_PER_ENTRY):
+            part = {"event": "no answer", "run": self.run, "from": list(silent[start : start + SITES_PER_ENTRY])}
+            chain.append(self.path, part)
+
+
+def digest(message: bytes) -> str:
+    """SHA-256 of a message as it was carried."""
+    return hashlib.sha256(message).hexdigest()
+
+
+def note(folder: Path, event: str, **content: str | int | float | None) -> None:
+    """Write down something that a person or a run did; folder : the coordinator's. Texts are cut to a line."""
+    plain = {name: printable(v, MAX_TEXT) if isinstance(v, str) else v for name, v in content.items()}
+    chain.append(folder / AUDIT, {"event": event, **plain})
+
+
+def report(folder: Path | str, kept: str | None = None, last: int = 20) -> list[str]:
+    """Verify the audit log and say what it holds: counts, the last entries, and the head to be kept elsewhere.
+
+    kept : a head from before, NUMBER:HASH; a log that no longer holds it is a NetworkError
+    """
+    path = Network.load(folder).folder / AUDIT
+    head = chain.verify(path, None if kept is None else ChainHead.from_text(kept))
+    counts: dict[str, int] = {}
+    recent: list[dict[str, Any]] = []
+    for entry in chain.entries(path):
+        counts[str(entry.get("event"))] = counts.get(str(entry.get("event")), 0) + 1
+        recent = [*recent[-last + 1 :], entry] if last else []
+    out = [_line(entry) for entry in recent]
+    told = ", ".join(f"{n} {printable(event, 40)}" for event, n in sorted(counts.items())) or "nothing yet"
+    out.append(f"{path}: {head.number} entries, each holds the one before it ({told})")
+    out.append(f"keep this elsewhere, and give it back with --head: {head}")
+    return out
+
+
+def _line(entry: dict[str, Any]) -> str:
+    import time
+
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(entry["time"]))
+    sites = entry.get("sites") or entry.get("from") or ([entry["site"]] if "site" in entry else [])
+    words = [entry.get("run"), ", ".join(map(str, sites)), entry.get("text")]
+    rest = "; ".join(str(word) for word in words if word)
+    return f"{entry['number']:>7}  {when} UTC  {printable(entry.get('event'), 40)}  {printable(rest, 160)}"

@@ -1,0 +1,142 @@
+"""The coordinator's audit log: what was sent, taken and refused can be shown afterwards; events stay small."""
+
+import hashlib
+import json
+
+import pytest
+
+from fedlsa.cli import main
+from fedlsa.errors import ArgumentError, NetworkError
+from fedlsa.network import chain
+from fedlsa.network.coordinator import audit, runs
+from fedlsa.network.coordinator.audit import AUDIT, AuditedCarrier, note, report
+from fedlsa.network.coordinator.runs import RunFolder
+from fedlsa.network.folder import setup
+
+SITES = ("a", "b", "c")
+
+
+class Post:
+    """A carrier in which some sites answer."""
+
+    def __init__(self, answering):
+        self.answering, self.seen = answering, None
+
+    def present(self):
+        return self.answering
+
+    def ask(self, orders, deadline):
+        self.seen = dict(orders)
+        for site in self.answering:
+            if site in orders:
+                yield site, b"answer of " + site.encode()
+
+
+def entries(folder):
+    return list(chain.entries(folder / AUDIT))
+
+
+def test_orders_are_written_down_before_they_are_sent_and_answers_when_they_came(tmp_path):
+    post = Post(("a", "c"))
+    carrier = AuditedCarrier(post, tmp_path, "trial")
+    orders = {site: b"order for " + site.encode() for site in SITES}
+    asking = carrier.ask(orders, 1.0)
+    first = next(asking)
+    assert first == ("a", b"answer of a")
+    assert post.seen == orders
+    assert [e["event"] for e in entries(tmp_path)] == ["orders"]  # while the round is open
+    assert dict(asking) == {"c": b"answer of c"}
+    sent, got, silent = entries(tmp_path)
+    assert sent["sites"] == {site: hashlib.sha256(order).hexdigest() for site, order in orders.items()}
+    assert got["sites"] == {site: hashlib.sha256(b"answer of " + site.encode()).hexdigest() for site in ("a", "c")}
+    assert silent["from"] == ["b"]
+    assert {e["run"] for e in (sent, got, silent)} == {"trial"}
+    assert carrier.present() == ("a", "c")
+
+
+def test_nothing_is_sent_that_cannot_be_written_down(tmp_path):
+    post = Post(SITES)
+    (tmp_path / AUDIT).mkdir()
+    with pytest.raises(NetworkError, match="cannot write to the log"):
+        list(AuditedCarrier(post, tmp_path).ask({"a": b"order"}, 1.0))
+    assert post.seen is None
+
+
+def test_a_thousand_sites_fit_into_entries(tmp_path):
+    names = tuple(f"site-{k}-{'x' * 50}" for k in range(1000))
+    carrier = AuditedCarrier(Post(()), tmp_path, "trial")
+    assert list(carrier.ask(dict.fromkeys(names, b"order"), 1.0)) == []
+    log = entries(tmp_path)
+    assert {site for e in log if e["event"] == "orders" for site in e["sites"]} == set(names)
+    assert {site for e in log if e["event"] == "no answer" for site in e["from"]} == set(names)
+
+
+def test_settings_refusals_and_alarms_of_a_run_are_in_the_audit_log(tmp_path):
+    run = RunFolder(tmp_path / "runs" / "trial")
+    run.folder.mkdir(parents=True)
+    run.note("planned", text="a plan", rounds=3, sites=["a"])
+    run.note("waiting", text="for a", present=0)
+    run.note("refused", site="a", round=1, text="\x1b[2Jwrong shape\n" + "x" * 5000)
+    run.note("alarm", site="a", text="one key speaks from two places")
+    run.fail("no plan follows")
+    log = entries(tmp_path)
+    assert [e["event"] for e in log] == ["planned", "refused", "alarm", "failed"]
+    assert all(e["run"] == "trial" for e in log)
+    assert len(log[1]["text"]) <= audit.MAX_TEXT
+    assert log[1]["text"].isprintable()
+    assert log[3]["text"] == "no plan follows"
+    assert len(list(run.events())) == 5
+
+
+def test_the_events_of_a_run_stay_small_and_keep_the_plan(tmp_path, monkeypatch):
+    monkeypatch.setattr(runs, "EVENTS_BYTES", 2000)
+    run = RunFolder(tmp_path / "runs" / "trial")
+    run.folder.mkdir(parents=True)
+    run.note("planned", text="a plan", rounds=300)
+    seen, place = [], 0
+    for k in range(300):
+        run.note("round", round=k, averages=k)
+        new = list(run.events(place))
+        seen += [event for _, event in new]
+        place = new[-1][0] if new else place
+    assert sum(f.stat().st_size for f in run.folder.glob("events*")) < 5000
+    assert next(e["event"] for _, e in run.events()) == "planned"
+    rounds = [e["round"] for e in seen if e["event"] == "round"]
+    assert rounds == sorted(set(rounds))
+    assert len(rounds) > 250  # who looks after every event misses at most the last one of a file
+    assert run.folder.joinpath("events.old.jsonl").exists()
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory):
+    return setup.init(tmp_path_factory.mktemp("audit") / "net", SITES, "127.0.0.1", 9092)
+
+
+def test_the_command_verifies_the_log_and_names_what_is_wrong(network, capsys):
+    for k in range(3):
+        note(network.folder, "alarm", site="a", text=f"alarm {k}\x1b[31m")
+    assert main(["network", "audit", str(network.folder)]) == 0
+    said = capsys.readouterr().out
+    assert "3 entries, each holds the one before it (3 alarm)" in said
+    assert "a; alarm 2" in said
+    assert "\x1b[31m" not in said
+    head = said.strip().splitlines()[-1].rpartition(" ")[2]
+    assert main(["network", "audit", str(network.folder), "--head", head, "--last", "0"]) == 0
+    path = network.folder / AUDIT
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:2]))
+    capsys.readouterr()
+    assert main(["network", "audit", str(network.folder), "--head", head]) != 0
+    assert "its end was cut off" in " ".join(capsys.readouterr().err.split())
+    path.write_bytes(lines[0] + lines[1].replace(b"alarm 1", b"alarm 9") + lines[2])
+    assert main(["network", "audit", str(network.folder)]) != 0
+    assert "changed by hand" in " ".join(capsys.readouterr().err.split())
+    path.write_bytes(b"".join(lines))
+    with pytest.raises(ArgumentError, match="a head must be"):
+        report(network.folder, "nonsense")
+
+
+def test_an_empty_log_is_said(network, tmp_path):
+    other = setup.init(tmp_path / "net", SITES, "127.0.0.1", 9092)
+    assert "0 entries" in "\n".join(report(other.folder))
+    assert json.dumps(report(other.folder))
