@@ -8,6 +8,7 @@ can show that it is the one that was sent, and the log itself holds no number of
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -51,8 +52,8 @@ class AuditedCarrier:
             part = {site: digests[site] for site in sites[start : start + SITES_PER_ENTRY]}
             chain.append(self.path, {"event": event, "run": self.run, "sites": part})
         for start in range(0, len(silent), SITES_PER_ENTRY):
-            part = {"event": "no answer", "run": self.run, "from": list(silent[start : start + SITES_PER_ENTRY])}
-            chain.append(self.path, part)
+            absent = list(silent[start : start + SITES_PER_ENTRY])
+            chain.append(self.path, {"event": "no answer", "run": self.run, "from": absent})
 
 
 def digest(message: bytes) -> str:
@@ -86,8 +87,6 @@ def report(folder: Path | str, kept: str | None = None, last: int = 20) -> list[
 
 
 def _line(entry: dict[str, Any]) -> str:
-    import time
-
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(entry["time"]))
     sites = entry.get("sites") or entry.get("from") or ([entry["site"]] if "site" in entry else [])
     words = [entry.get("run"), ", ".join(map(str, sites)), entry.get("text")]
