@@ -17,15 +17,16 @@ import numpy as np
 import pytest
 
 import fedlsa as fl
-from fedlsa.errors import ArgumentError, FedLSAError, FedLSAWarning, MissingExtraError, NetworkError
+from fedlsa.errors import ArgumentError, FedLSAError, MissingExtraError, NetworkError
 from fedlsa.network import disk
-from fedlsa.network.folder import bundles, certificates, setup
-from fedlsa.network.folder.config import Bundle, Network, host_kind, task_from_text, task_text
-from fedlsa.network.protocol.run_settings import StartOptions
+from fedlsa.network.folder import bundles, pages, setup
+from fedlsa.network.folder.config import Network, SiteFolder, host_kind, task_from_text, task_text
 
 x509 = pytest.importorskip("cryptography.x509")
 
-SECRETS = {"ca.key", "server.key", "superexec.secret"}
+from fedlsa.network.folder import authority, certificates, enrolment  # noqa: E402
+
+SECRETS = {"ca.key", "server.key", "signing.key"}
 
 
 @pytest.fixture(scope="module")
@@ -46,12 +47,19 @@ def bundle(network, tmp_path):
     """The first site's bundle, at the site."""
     path = tmp_path / "site" / "site-1.zip"
     disk.folder(path.parent)
-    disk.create(path, network.bundle("site-1").read_bytes(), secret=True)
+    disk.create(path, network.bundle("site-1").read_bytes(), secret=False)
     return path
 
 
-def revoked(network):
-    return sorted((network.folder / "revoked").glob("*.pub"))
+def leaf(host):
+    """An authority and a server certificate from it."""
+    ca_key = certificates.new_key()
+    ca = authority.new_authority(ca_key)
+    return ca, ca_key, authority.server(ca, ca_key, host, certificates.new_key())
+
+
+def files(folder):
+    return {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
 def mode(path):
@@ -77,24 +85,18 @@ def entry(name, permissions=0o600, kind=stat.S_IFREG):
     return info
 
 
-def dos_entry(name):
-    info = zipfile.ZipInfo(name)
-    info.create_system, info.external_attr = 0, 0x20
-    return info
-
-
 def test_secrets_have_mode_600_and_folders_700_whatever_the_umask(tmp_path):
     before = os.umask(0)
     try:
         network = setup.init(tmp_path / "net", 2, "127.0.0.1")
-        site = Bundle.open(network.bundle("site-2"), tmp_path / "site")
+        site = setup.enrol(network, network.bundle("site-2"), tmp_path / "site")
     finally:
         os.umask(before)
     closed = {p.relative_to(network.folder).as_posix() for p in network.folder.rglob("*") if mode(p) == 0o600}
-    assert closed == SECRETS | {"bundles/site-1.zip", "bundles/site-2.zip"}
+    assert closed == SECRETS
     folders = [network.folder, *(p for p in network.folder.rglob("*") if p.is_dir()), site.folder]
     assert {mode(p) for p in folders} == {0o700}
-    assert mode(site.key) == 0o600
+    assert {p.name for p in site.folder.iterdir() if mode(p) == 0o600} == {"site.key", "mask.key"}
 
 
 def test_a_secret_is_never_open_not_even_while_it_is_empty(tmp_path, monkeypatch):
@@ -110,27 +112,30 @@ def test_a_secret_is_never_open_not_even_while_it_is_empty(tmp_path, monkeypatch
     before = os.umask(0)
     monkeypatch.setattr(os, "open", watched)
     try:
-        setup.init(tmp_path / "net", 1, "127.0.0.1")
+        network = setup.init(tmp_path / "net", 1, "127.0.0.1")
+        site = setup.enrol(network, network.bundle("site-1"), tmp_path / "site")
+        enrolment.request(site.folder, new_key=True)
+        again = certificates.fingerprint(site.request.read_bytes())
+        enrolment.install(site.folder, enrolment.approve(network.folder, site.request, again, renew=True))
     finally:
         os.umask(before)
         monkeypatch.undo()
-    made = dict(seen)
-    assert {name for name in made if made[name] == 0o600} >= SECRETS
-    assert all(m == 0o600 for name, m in seen if ".zip" in name or name.endswith(".key"))
+    keys = [(name, m) for name, m in seen if ".key" in name]
+    assert len(keys) == 3 + 2 + 2 + 2  # the network's, the site's, its next ones, and these in their place
+    assert {m for _, m in keys} == {0o600}
 
 
 @pytest.mark.parametrize("host", ["fl.example.org", "192.0.2.7", "2001:db8::7", "localhost"])
 def test_the_server_certificate_verifies_for_its_host_localhost_and_loopback_and_for_no_other(host):
     from cryptography.x509 import verification
 
-    ca, ca_key = certificates.authority()
-    pem, _ = certificates.server(ca, ca_key, host)
-    leaf, store = x509.load_pem_x509_certificate(pem), verification.Store([x509.load_pem_x509_certificate(ca)])
+    ca, _, pem = leaf(host)
+    found, store = x509.load_pem_x509_certificate(pem), verification.Store([x509.load_pem_x509_certificate(ca)])
 
     def chain(name):
         kind = ipaddress.ip_address if host_kind(name) == "ip" else str
         subject = (x509.IPAddress if kind is ipaddress.ip_address else x509.DNSName)(kind(name))
-        return verification.PolicyBuilder().store(store).build_server_verifier(subject).verify(leaf, [])
+        return verification.PolicyBuilder().store(store).build_server_verifier(subject).verify(found, [])
 
     for name in (host, "localhost", "127.0.0.1"):
         assert len(chain(name)) == 2
@@ -142,63 +147,23 @@ def test_the_server_certificate_verifies_for_its_host_localhost_and_loopback_and
 def test_another_authority_is_not_believed():
     from cryptography.x509 import verification
 
-    mine, other = certificates.authority(), certificates.authority()
-    leaf = x509.load_pem_x509_certificate(certificates.server(*other, "localhost")[0])
+    mine, other = leaf("localhost"), leaf("localhost")
     store = verification.Store([x509.load_pem_x509_certificate(mine[0])])
+    verifier = verification.PolicyBuilder().store(store).build_server_verifier(x509.DNSName("localhost"))
+    assert verifier.verify(x509.load_pem_x509_certificate(mine[2]), [])
     with pytest.raises(verification.VerificationError):
-        verification.PolicyBuilder().store(store).build_server_verifier(x509.DNSName("localhost")).verify(leaf, [])
+        verifier.verify(x509.load_pem_x509_certificate(other[2]), [])
     with pytest.raises(NetworkError, match=r"ca\.key is not the key of ca\.pem"):
-        certificates.server(mine[0], other[1], "localhost")
+        authority.server(mine[0], other[1], "localhost", certificates.new_key())
 
 
-def test_certificates_last_as_documented():
-    ca, ca_key = certificates.authority()
+def test_certificates_last_as_documented(made):
     now = datetime.now(UTC)
-    assert abs(certificates.expires(ca) - now - timedelta(days=3653)) < timedelta(minutes=5)
-    leaf, _ = certificates.server(ca, ca_key, "a")
-    assert abs(certificates.expires(leaf) - now - timedelta(days=825)) < timedelta(minutes=5)
-    page = setup.render("coordinator.md", Network(Path("net"), "a", ("s",), fl.Regression("y")))
+    for path, days in ((made.ca, 3653), (made.certificate, 825)):
+        assert abs(certificates.expires(path.read_bytes()) - now - timedelta(days=days)) < timedelta(minutes=30)
+    page = (made.folder / "README.md").read_text()
     assert "825 days" in page
     assert "ten years" in page
-
-
-def test_python_s_own_tls_accepts_the_server_by_the_bundle_s_authority(network, bundle):
-    import socket
-    import ssl
-    import threading
-
-    site = Bundle.open(bundle)
-    served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    served.load_cert_chain(network.certificate, network.key)
-    here, there = socket.socketpair()
-
-    def answer():
-        with served.wrap_socket(there, server_side=True) as talk:
-            talk.send(talk.recv(5))
-
-    thread = threading.Thread(target=answer)
-    thread.start()
-    client = ssl.create_default_context(cafile=str(site.ca))
-    with client.wrap_socket(here, server_hostname="fl.example.org") as talk:
-        talk.send(b"hello")
-        assert talk.recv(5) == b"hello"
-    thread.join()
-
-
-def test_flower_s_own_loaders_read_the_keys(network, bundle):
-    pytest.importorskip("flwr")
-    from argparse import Namespace
-
-    from flwr.cli.supernode.register import try_load_public_key
-    from flwr.supercore.primitives.asymmetric import public_key_to_bytes
-    from flwr.supernode.cli.flower_supernode import _try_setup_client_authentication
-
-    site = Bundle.open(bundle)
-    asked = Namespace(auth_supernode_private_key=str(site.key), auth_supernode_public_key=None)
-    secret, public = _try_setup_client_authentication(asked)
-    assert secret.curve.name == "secp384r1"
-    assert try_load_public_key(network.public_key("site-1")) == public_key_to_bytes(public)
-    assert try_load_public_key(network.public_key("site-2")) != public_key_to_bytes(public)
 
 
 @pytest.mark.parametrize(
@@ -211,11 +176,11 @@ def test_flower_s_own_loaders_read_the_keys(network, bundle):
 )
 def test_a_task_goes_through_the_network_and_the_bundle_unchanged(task, tmp_path):
     network = setup.init(tmp_path / "net", ["lisbon", "oslo-2"], "192.0.2.7", 4711, task=task)
-    site = Bundle.open(network.bundle("oslo-2"))
+    site = enrolment.request(network.bundle("oslo-2"))
     again = Network.load(tmp_path / "net")
     assert again == network
     assert task_text(again.task) == task_text(site.task) == task_text(task)
-    assert (site.name, site.host, site.port, again.inner_port) == ("oslo-2", "192.0.2.7", 4711, 4712)
+    assert (site.name, site.host, site.port, again.page_port) == ("oslo-2", "192.0.2.7", 4711, 4712)
 
 
 def test_a_task_that_is_code_cannot_be_sent(tmp_path):
@@ -241,10 +206,10 @@ def test_sites_that_are_none_are_refused(sites, tmp_path):
 
 
 def test_nothing_is_overwritten_and_an_empty_folder_will_do(network, tmp_path):
-    before = {p: p.read_bytes() for p in network.folder.rglob("*") if p.is_file()}
+    before = files(network.folder)
     with pytest.raises(ArgumentError, match="new or empty"):
         setup.init(network.folder, 1, "localhost")
-    assert before == {p: p.read_bytes() for p in network.folder.rglob("*") if p.is_file()}
+    assert before == files(network.folder)
     (tmp_path / "empty").mkdir(mode=0o755)
     assert mode(setup.init(tmp_path / "empty", 1, "localhost").folder) == 0o700
     (tmp_path / "file").write_text("")
@@ -253,7 +218,7 @@ def test_nothing_is_overwritten_and_an_empty_folder_will_do(network, tmp_path):
 
 
 def test_what_fails_in_the_middle_leaves_nothing(tmp_path, monkeypatch):
-    monkeypatch.setitem(setup.COORDINATOR_PAGES, "proxy/nginx.conf", "no such template")
+    monkeypatch.setitem(pages.COORDINATOR_PAGES, "other.md", "no such template")
     with pytest.raises(NetworkError, match="No such file"):
         setup.init(tmp_path / "net", 2, "localhost")
     assert list(tmp_path.iterdir()) == []
@@ -281,9 +246,22 @@ def test_a_folder_that_is_none_or_damaged_or_newer_is_named(network, tmp_path):
         with pytest.raises(NetworkError, match=what):
             Network.load(network.folder)
     file.write_text(text)
-    network.public_key("site-2").unlink()
-    with pytest.raises(NetworkError, match=r"lacks sites/site-2\.pub"):
-        Network.load(network.folder)
+    for name in ("server.pem", "ca.pem", "signing.pem"):
+        (network.folder / name).rename(tmp_path / "aside")
+        with pytest.raises(NetworkError, match=rf"lacks {name}"):
+            Network.load(network.folder)
+        (tmp_path / "aside").rename(network.folder / name)
+    assert Network.load(network.folder) == network
+
+
+@pytest.mark.parametrize("name", ["ca.pem", "signing.pem"])
+def test_a_folder_in_which_a_key_was_exchanged_is_not_read(name, network, bundle, tmp_path):
+    other = setup.init(tmp_path / "other", 3, "fl.example.org", task=fl.Regression("charges"))
+    site = enrolment.request(bundle)
+    for where in (site, network):
+        shutil.copy(other.folder / name, where.folder / name)
+        with pytest.raises(NetworkError, match=r"are those of network .*, not of"):
+            type(where).load(where.folder)
 
 
 def test_the_authority_s_key_may_be_kept_elsewhere_until_a_renewal(network, tmp_path):
@@ -303,41 +281,22 @@ def test_a_renewed_certificate_comes_from_the_same_authority(network):
     assert Network.load(network.folder) == network
 
 
-def test_a_rotated_key_is_new_the_old_one_is_on_record_and_the_site_keeps_its_state(network, bundle):
-    site = Bundle.open(bundle)
-    (site.folder / "state").mkdir()
-    (site.folder / "state" / "run.npz").write_bytes(b"xi")
-    old, others = network.public_key("site-1").read_bytes(), network.public_key("site-2").read_bytes()
-    fresh = setup.rotate_key(network.folder, "site-1")
-    assert network.public_key("site-1").read_bytes() != old
-    assert network.public_key("site-2").read_bytes() == others
-    assert [p.read_bytes() for p in revoked(network)] == [old]
-    key = site.key.read_bytes()
-    with pytest.raises(NetworkError, match=r"another key than .*--new-key"):
-        Bundle.open(fresh, site.folder)
-    assert site.key.read_bytes() == key
-    Bundle.open(fresh, site.folder, new_key=True)
-    assert site.key.read_bytes() != key
-    assert mode(site.key) == 0o600
-    assert (site.folder / "state" / "run.npz").read_bytes() == b"xi"
-    with pytest.raises(NetworkError, match="another site, network or task"):
-        Bundle.open(network.bundle("site-2"), site.folder, new_key=True)
-
-
-def test_sites_come_and_go_and_the_last_one_stays(network):
-    gone = network.public_key("site-2").read_bytes()
+def test_sites_come_and_go_and_the_last_one_stays(network, tmp_path):
+    setup.enrol(network, network.bundle("site-2"), tmp_path / "site-2")
+    gone = network.site_certificate("site-2").read_bytes()
     assert setup.remove_site(network.folder, "site-2").sites == ("site-1", "site-3")
     assert not network.bundle("site-2").exists()
+    assert not network.site_certificate("site-2").exists()
     setup.add_site(network.folder, "oslo")
     now = Network.load(network.folder)
     assert now.sites == ("site-1", "site-3", "oslo")
-    assert [p.read_bytes() for p in revoked(now)] == [gone]
-    assert Bundle.open(now.bundle("oslo")).name == "oslo"
+    assert [p.read_bytes() for p in now.revoked.iterdir()] == [gone]
+    assert setup.enrol(now, now.bundle("oslo"), tmp_path / "oslo").name == "oslo"
     for site in ("site-1", "oslo"):
         setup.remove_site(network.folder, site)
     with pytest.raises(ArgumentError, match="must keep one site"):
         setup.remove_site(network.folder, "site-3")
-    for refused, what in ((setup.remove_site, "site must be"), (setup.rotate_key, "did you mean 'site-3'")):
+    for refused, what in ((setup.remove_site, "site must be"), (enrolment.revoke, "did you mean 'site-3'")):
         with pytest.raises(ArgumentError, match=what):
             refused(network.folder, "site-33")
     with pytest.raises(ArgumentError, match="each name once"):
@@ -345,55 +304,70 @@ def test_sites_come_and_go_and_the_last_one_stays(network):
 
 
 def test_a_bundle_unpacks_once_and_again_without_a_change(bundle):
-    site = Bundle.open(bundle)
+    site = enrolment.request(bundle)
     assert site.folder == bundle.with_suffix("")
-    assert {p.name for p in site.folder.iterdir()} == set(bundles.MEMBERS)
+    assert {p.name for p in site.folder.iterdir()} == {*bundles.MEMBERS, "site.key", "mask.key", "site-1.csr"}
+    site.policy.write_text("# ours\n")
     before = {p.name: (p.read_bytes(), p.stat().st_mtime_ns) for p in site.folder.iterdir()}
-    assert Bundle.open(bundle) == Bundle.open(site.folder) == site
+    assert enrolment.request(bundle) == enrolment.request(site.folder) == SiteFolder.load(site.folder) == site
     assert {p.name: (p.read_bytes(), p.stat().st_mtime_ns) for p in site.folder.iterdir()} == before
     assert sorted(p.name for p in bundle.parent.iterdir()) == ["site-1", "site-1.zip"]
 
 
-def test_a_bundle_does_not_unpack_over_what_is_not_a_site(bundle, tmp_path):
+def test_a_bundle_does_not_unpack_over_what_is_not_its_site(network, bundle, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "diary.txt").write_text("dear")
     with pytest.raises(NetworkError, match="not a site's folder"):
-        Bundle.open(bundle, tmp_path / "mine")
+        enrolment.request(bundle, tmp_path / "mine")
     assert [p.name for p in (tmp_path / "mine").iterdir()] == ["diary.txt"]
+    site = enrolment.request(bundle)
+    before = files(site.folder)
+    with pytest.raises(NetworkError, match="another site, network or task"):
+        enrolment.request(network.bundle("site-2"), site.folder)
+    assert files(site.folder) == before
 
 
-def test_a_bundle_that_others_may_read_brings_a_warning(bundle):
-    bundle.chmod(0o644)
-    with pytest.warns(FedLSAWarning, match="holds a private key and others"):
-        Bundle.open(bundle)
+@pytest.mark.parametrize("name", ["site.key", "mask.key"])
+def test_a_site_s_key_that_others_may_read_is_refused(name, bundle):
+    site = enrolment.request(bundle)
+    (site.folder / name).chmod(0o604)
+    for refused in (SiteFolder.load, enrolment.request):
+        with pytest.raises(NetworkError, match=rf"{name} must be closed to others"):
+            refused(site.folder)
 
 
-def test_a_site_s_key_that_others_may_read_is_refused(bundle):
-    site = Bundle.open(bundle)
-    site.key.chmod(0o604)
-    with pytest.raises(NetworkError, match=r"site\.key must be closed to others"):
-        Bundle.open(site.folder)
+def test_a_bundle_read_on_its_way_gives_nothing(network, bundle, tmp_path):
+    """The attack: copy the bundle before its site has it, and look for what only one of the two may know."""
+    secrets = [(network.folder / name).read_text().splitlines()[1] for name in SECRETS]
+    with zipfile.ZipFile(bundle) as file:
+        assert set(file.namelist()) == set(bundles.MEMBERS)
+        content = b"".join(file.read(name) for name in file.namelist()).decode()
+    assert "PRIVATE" not in content
+    assert not any(secret in content for secret in secrets)
+    thief, site = (enrolment.request(bundle, tmp_path / who) for who in ("thief", "hospital"))
+    assert thief.key.read_bytes() != site.key.read_bytes()
+    assert thief.mask_key.read_bytes() != site.mask_key.read_bytes()
+    read_over_the_telephone = certificates.fingerprint(site.request.read_bytes())
+    with pytest.raises(ArgumentError, match="fingerprint must be that of the request"):
+        enrolment.approve(network.folder, thief.request, read_over_the_telephone)
+    mine = enrolment.approve(network.folder, site.request, read_over_the_telephone)
+    with pytest.raises(NetworkError, match="for other keys"):
+        enrolment.install(thief.folder, mine)
 
 
+OTHER_KEY = certificates.public_pem(certificates.new_key())
 ATTACKS = {
     "a path that leaves the folder": (lambda h: [*h, (entry("../evil"), b"x")], "'../evil', which no bundle does"),
     "an absolute path": (lambda h: [*h, (entry("/evil"), b"x")], "which no bundle does"),
     "a file too many": (lambda h: [*h, (entry("sitecustomize.py"), b"x")], "which no bundle does"),
     "a file too few": (lambda h: h[:-1], "lacks README.md"),
     "no files": (lambda h: [], "lacks site.toml"),
-    "a file twice": (lambda h: [*h, h[1]], "'site.key' twice"),
+    "a file twice": (lambda h: [*h, h[1]], "'ca.pem' twice"),
+    "a private key": (lambda h: [*h, (entry("site.key"), b"x")], "'site.key', which no bundle does"),
     "a link": (
         lambda h: [(entry("ca.pem", 0o777, stat.S_IFLNK), b"/etc/passwd") if i.filename == "ca.pem" else (i, c)
                    for i, c in h],
         "as a link",
-    ),
-    "an open key": (
-        lambda h: [(entry("site.key", 0o644), c) if i.filename == "site.key" else (i, c) for i, c in h],
-        "closed to others",
-    ),
-    "a key without a mode": (
-        lambda h: [(dos_entry("site.key"), c) if i.filename == "site.key" else (i, c) for i, c in h],
-        "closed to others",
     ),
     "a bomb": (
         lambda h: [(i, b"\0" * 10**7) if i.filename == "README.md" else (i, c) for i, c in h],
@@ -402,6 +376,18 @@ ATTACKS = {
     "a newer version": (
         lambda h: [(i, c.replace(b"version = 1", b"version = 7")) for i, c in h],
         "version 7; this fedlsa reads version 1",
+    ),
+    "another coordinator's key": (
+        lambda h: [(i, OTHER_KEY) if i.filename == "signing.pem" else (i, c) for i, c in h],
+        "are those of network",
+    ),
+    "a key that is none": (
+        lambda h: [(i, b"-----BEGIN PUBLIC KEY-----") if i.filename == "signing.pem" else (i, c) for i, c in h],
+        "public key is damaged",
+    ),
+    "a name that is a path": (
+        lambda h: [(i, c.replace(b'name = "site-1"', b'name = "../x"')) for i, c in h],
+        "letters, digits and dashes",
     ),
     "a configuration that is none": (
         lambda h: [(i, b"\xff\xfe") if i.filename == "site.toml" else (i, c) for i, c in h],
@@ -415,7 +401,7 @@ def test_a_bundle_that_was_tampered_with_is_refused_and_nothing_is_written(attac
     change, what = ATTACKS[attack]
     repacked(bundle, change)
     with pytest.raises(NetworkError, match=what):
-        Bundle.open(bundle)
+        enrolment.request(bundle)
     assert [p.name for p in bundle.parent.iterdir()] == ["site-1.zip"]
     assert not (bundle.parent.parent / "evil").exists()
 
@@ -425,18 +411,18 @@ def test_a_bundle_that_is_none_is_refused(bundle, tmp_path):
     for content in (b"", b"hello", whole[:-30], whole[:200], whole[:300] + b"\0\0\0\0" + whole[304:]):
         bundle.write_bytes(content)
         with pytest.raises(NetworkError, match=r"not a bundle|damaged"):
-            Bundle.open(bundle)
+            enrolment.request(bundle)
     bundle.write_bytes(b"PK" + b"\0" * 2**21)
     with pytest.raises(NetworkError, match="at most 1048576 bytes"):
-        Bundle.open(bundle)
+        enrolment.request(bundle)
     with pytest.raises(NetworkError, match="there is no bundle"):
-        Bundle.open(tmp_path / "none.zip")
+        enrolment.request(tmp_path / "none.zip")
     with pytest.raises(NetworkError, match="not a site's folder"):
-        Bundle.open(tmp_path)
+        enrolment.request(tmp_path)
 
 
 def test_units_parse_restart_and_may_write_to_the_folder_alone(made, bundle):
-    network, site = made, Bundle.open(bundle)
+    network, site = made, enrolment.request(bundle)
     for path in (network.folder / "systemd" / "fedlsa-coordinator.service", site.folder / "fedlsa-site.service"):
         unit = configparser.ConfigParser(interpolation=None)
         unit.optionxform = str
@@ -452,62 +438,16 @@ def test_units_parse_restart_and_may_write_to_the_folder_alone(made, bundle):
 
 
 def test_a_unit_quotes_what_systemd_would_read_otherwise():
-    unit = setup.render("coordinator.service", Network(Path('a "b" 100%'), "h", ("s",), fl.Regression("y")))
+    unit = pages.render("coordinator.service", Network(Path('a "b" 100%'), "0" * 32, "h", ("s",), fl.Regression("y")))
     assert r'network serve "a \"b\" 100%%"' in unit
-
-
-def test_proxies_let_posts_below_fleet_through_and_nothing_else(network):
-    text = (network.folder / "proxy" / "nginx.conf").read_text()
-    rules = [line.strip() for line in text.splitlines() if line.strip().startswith(("location", "proxy_pass"))]
-    assert rules == ["location ^~ /v1/fleet/ {", "proxy_pass https://127.0.0.1:9093;", "location / { return 403; }"]
-    assert "limit_except POST { deny all; }" in text
-    assert "proxy_ssl_verify on;" in text
-    assert text.count("{") == text.count("}")
-    caddy = (network.folder / "proxy" / "Caddyfile").read_text()
-    assert [line.strip() for line in caddy.splitlines() if "path " in line] == ["path /v1/fleet/*"]
-    assert caddy.count("reverse_proxy") == 1
-    assert "--no-gate" in text
-    assert "--no-gate" in caddy
 
 
 def test_without_cryptography_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "cryptography", None)
-    with pytest.raises(MissingExtraError, match=r"fedlsa\[flower\]"):
+    with pytest.raises(MissingExtraError, match=r"fedlsa\[network\]"):
         setup.init(tmp_path / "net", 1, "localhost")
 
 
-def test_options_of_a_run_are_checked_together():
-    hand = {"step_size": 0.1, "local_steps": 10, "rounds": 5}
-    options = StartOptions(**hand, clip=1, noise=0.5, quantise=8, trim=1, name="trial-1", participation=0.5)
-    assert StartOptions.from_text(options.text()) == options
-    assert (options.taking_part(7), options.least(7)) == (4, 3)
-    assert StartOptions(epsilon=0.1).least(5) == 3
-    assert StartOptions(epsilon=0.1, participants=4).taking_part(4) is None
-    for wrong, what in (
-        ({}, "got none of them"),
-        ({"epsilon": 0.1, "rounds": 4}, "got epsilon and rounds"),
-        ({"step_size": 0.1, "rounds": 4}, "got step_size and rounds"),
-        ({"epsilon": 0.0}, "epsilon must be"),
-        ({"epsilon": 0.1, "noise": 1.0}, "noise must come with clip"),
-        ({"epsilon": 0.1, "quantise": 9}, "quantise must be 8 or 16"),
-        ({"epsilon": 0.1, "method": "scaflsa"}, "did you mean 'scafflsa'"),
-        ({"epsilon": 0.1, "policy": "ignore"}, "policy must be"),
-        ({"epsilon": 0.1, "deadline": float("inf")}, "deadline must be"),
-        ({"epsilon": 0.1, "participation": 1.5}, "participation must be"),
-        ({"epsilon": 0.1, "participation": 1}, "participants= is for a count"),
-        ({"epsilon": 0.1, "participation": 0.5, "participants": 2}, "must not both be given"),
-        ({"epsilon": 0.1, "name": "../x"}, "name must be"),
-    ):
-        with pytest.raises(FedLSAError, match=what):
-            StartOptions(**wrong)
-    with pytest.raises(ArgumentError, match="min_sites must be above twice trim"):
-        StartOptions(epsilon=0.1, trim=2, min_sites=4).least(9)
-    with pytest.raises(ArgumentError, match="at most the 3 sites"):
-        StartOptions(epsilon=0.1, min_sites=4).least(3)
-
-
-def test_the_command_line_loads_neither_flower_nor_cryptography():
-    script = (
-        "import sys, fedlsa.cli.command_line; sys.exit(bool({'flwr', 'cryptography', 'uvicorn'} & set(sys.modules)))"
-    )
+def test_the_command_line_loads_neither_grpc_nor_cryptography():
+    script = "import sys, fedlsa.cli.command_line; sys.exit(bool({'grpc', 'cryptography'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0

@@ -146,8 +146,8 @@ def identity(pem: bytes) -> SiteIdentity:
 
 def _from_request(found: x509.CertificateSigningRequest) -> SiteIdentity:
     key = _p256(found.public_key())
-    if not found.is_signature_valid:
-        raise NetworkError("the request must be signed with its own key; its signature does not fit")
+    if not found.is_signature_valid or not isinstance(found.signature_hash_algorithm, hashes.SHA256):
+        raise NetworkError("the request must be signed with its own key and SHA-256; its signature does not fit")
     kinds = [type(extension.value) for extension in found.extensions]
     if kinds != [x509.SubjectAlternativeName] or len(list(found.attributes)) != 1:
         names = ", ".join(kind.__name__ for kind in kinds) or "none"

@@ -5,16 +5,15 @@ Private keys are made where they are used and never leave. Of a request nothing 
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import stat
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from cryptography import x509
-
 from ... import checks
-from ...errors import ArgumentError, NetworkError
+from ...errors import ArgumentError, FedLSAError, NetworkError
 from ...files import reason
 from .. import disk
 from . import authority, bundles, certificates
@@ -75,7 +74,7 @@ def _write_request(site: SiteFolder) -> None:
     keys = _read_keys(_keys(site))
     try:
         certificates.check_own(certificates.identity(site.request.read_bytes()), *keys)
-    except (OSError, NetworkError, ArgumentError):
+    except (OSError, FedLSAError):
         content = certificates.request(site.name, site.network, *keys)
         disk.replace(site.request, content, secret=False)
 
@@ -134,7 +133,10 @@ def _refuse_known_keys(network: Network, asked: SiteIdentity) -> None:
     """Keys that were revoked never come back, and no two sites share one."""
     others = [network.site_certificate(name) for name in network.sites if name != asked.name]
     for file in (*sorted(network.revoked.glob("*-revoked.pem")), *(p for p in others if p.exists())):
-        known = certificates.identity(_small_file(file, "certificate"))
+        try:
+            known = certificates.identity(_small_file(file, "certificate"))
+        except FedLSAError as error:
+            raise NetworkError(f"cannot compare the request with {file}: {error}") from None
         if known.key == asked.key or known.mask == asked.mask:
             raise NetworkError(
                 f"a key in the request of {asked.name} is that of {file}: the site must make new ones "
@@ -143,13 +145,12 @@ def _refuse_known_keys(network: Network, asked: SiteIdentity) -> None:
 
 
 def put_on_record(network: Network, name: str, why: str) -> None:
-    """Copy a site's certificate, if it has one, to revoked/, with date and serial number; why : revoked or replaced."""
+    """Copy a site's certificate, if it has one, to revoked/, under name, date and digest; why : revoked or replaced."""
     path = network.site_certificate(name)
     if path.exists():
-        content = _small_file(path, "certificate")
-        serial = x509.load_pem_x509_certificate(content).serial_number
-        file = f"{name}-{datetime.now(UTC):%Y-%m-%d}-{serial:040x}-{why}.pem"
-        disk.replace(network.revoked / file, content, secret=False)
+        content = path.read_bytes()  # a damaged one is put on record as well
+        digest = hashlib.sha256(content).hexdigest()[:16]
+        disk.replace(network.revoked / f"{name}-{datetime.now(UTC):%Y-%m-%d}-{digest}-{why}.pem", content, secret=False)
 
 
 def revoke(folder: Path | str, name: str) -> Network:
