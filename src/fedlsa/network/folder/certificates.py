@@ -100,8 +100,14 @@ def _private(pem: bytes) -> object:
         raise NetworkError(f"a private key is damaged: {reason(error)}") from None
 
 
+def _only_one(pem: bytes) -> None:
+    if pem.count(b"-----BEGIN") > 1:  # one would be looked at, and another one used
+        raise NetworkError("a file must hold one request, one certificate or one key; got several")
+
+
 def public_key(pem: bytes) -> ec.EllipticCurvePublicKey:
     """The public key of a certificate, or one that stands alone (signing.pem)."""
+    _only_one(pem)
     try:
         alone = b"BEGIN PUBLIC KEY" in pem
         key = serialization.load_pem_public_key(pem) if alone else x509.load_pem_x509_certificate(pem).public_key()
@@ -133,6 +139,7 @@ def identity(pem: bytes) -> SiteIdentity:
     """
     if len(pem) > MAX_BYTES:
         raise NetworkError(f"a request or certificate must have at most {MAX_BYTES} bytes; got {len(pem)}")
+    _only_one(pem)
     try:
         if b"BEGIN CERTIFICATE REQUEST" in pem:
             return _from_request(x509.load_pem_x509_csr(pem))
@@ -204,12 +211,14 @@ def named(common: str, network: str | None = None) -> x509.Name:
 
 def check_site(pem: bytes, ca: bytes, network: str, name: str) -> SiteIdentity:
     """Whose certificate it is, once it is known to be from this authority, for this name, and good today."""
+    if b"BEGIN CERTIFICATE REQUEST" in pem:
+        raise NetworkError(f"the certificate of {name} must be a certificate; got a request")
     found = identity(pem)
+    read = x509.load_pem_x509_certificate(pem)
     if (found.name, found.network) != (name, network):
         raise NetworkError(
             f"the certificate must be for {name} of network {network}; got {found.name} of {found.network}"
         )
-    read = x509.load_pem_x509_certificate(pem)
     try:
         read.verify_directly_issued_by(x509.load_pem_x509_certificate(ca))
     except Exception as error:  # another issuer, another algorithm, another key

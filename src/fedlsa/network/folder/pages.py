@@ -63,8 +63,3 @@ def _task(task: Task) -> str:
         by = "all other columns" if task.features is None else ", ".join(f"`{n}`" for n in task.features)
         return f"The task: a linear model of the column `{task.target}` by {by}."
     return f"The task: the value function of the logged policy, discount {task.discount:g}, trace {task.trace:g}."
-
-
-def policy_text(task: Task) -> str:
-    """The policy that a bundle proposes, for the site to edit."""
-    return "# What may leave this site. See README.md.\n"

@@ -12,6 +12,7 @@ from ...fit import Regression
 from ...fit.tasks import Task
 from .. import disk
 from ..protocol.run_settings import plain_name
+from ..site import policy
 from . import bundles, pages
 from .config import PORT, Network, SiteFolder, require_cryptography, site_names, task_text
 
@@ -75,7 +76,7 @@ def _write(network: Network, final: Path) -> None:
 
 def _write_bundle(network: Network, site: str) -> None:
     toml = SiteFolder(network.folder, site, network.id, network.host, network.port, network.task).text()
-    content = {"site.toml": toml, "policy.toml": pages.policy_text(network.task)}
+    content = {"site.toml": toml, "policy.toml": policy.template(network.task)}
     content |= {name: pages.render(template, network, site) for name, template in pages.SITE_PAGES.items()}
     public = {"ca.pem": network.ca.read_bytes(), "signing.pem": network.signing_public.read_bytes()}
     packed = bundles.pack({name: text.encode() for name, text in content.items()} | public)

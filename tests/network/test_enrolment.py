@@ -1,0 +1,510 @@
+"""How sites come into a network: their keys never leave, and what is not theirs is refused."""
+
+import os
+import shutil
+import socket
+import ssl
+import threading
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+import fedlsa as fl
+from fedlsa.errors import ArgumentError, FedLSAError, NetworkError
+from fedlsa.network.folder import setup
+from fedlsa.network.folder.config import Network, SiteFolder
+
+x509 = pytest.importorskip("cryptography.x509")
+
+from cryptography.hazmat.primitives import hashes, serialization  # noqa: E402
+from cryptography.hazmat.primitives.asymmetric import ec, rsa  # noqa: E402
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey  # noqa: E402
+from cryptography.x509.oid import AttributeOID, NameOID  # noqa: E402
+
+from fedlsa.network.folder import authority, certificates, enrolment  # noqa: E402
+
+PEM = serialization.Encoding.PEM
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A network of three sites that nobody changes, and its first site, which has asked."""
+    root = tmp_path_factory.mktemp("made")
+    network = setup.init(root / "net", 3, "fl.example.org", task=fl.Regression("charges"))
+    enrolment.request(network.bundle("site-1"), root / "site-1")
+    return root
+
+
+@pytest.fixture
+def world(made, tmp_path):
+    """A copy of it that a test may change: the network and the site."""
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    return Network.load(tmp_path / "net"), SiteFolder.load(tmp_path / "site-1")
+
+
+def fingerprint(site):
+    return certificates.fingerprint(site.request.read_bytes())
+
+
+def approve(network, site, **how):
+    return enrolment.approve(network.folder, site.request, fingerprint(site), **how)
+
+
+def raw(key):
+    return key.public_key().public_bytes_raw()
+
+
+def files(folder):
+    return {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def test_a_certificate_holds_what_the_coordinator_gives_and_the_two_keys_that_the_site_made(world):
+    network, site = world
+    path = approve(network, site)
+    assert path == network.site_certificate("site-1")
+    enrolment.install(site.folder, path)
+    site.check_certificate()
+    pem = site.certificate.read_bytes()
+    assert pem == path.read_bytes()
+    assert certificates.public_key(pem) == certificates.private_key(site.key.read_bytes()).public_key()
+    assert certificates.mask_public(pem) == raw(certificates.mask_key(site.mask_key.read_bytes()))
+    assert certificates.fingerprint(pem) == fingerprint(site)
+    found = x509.load_pem_x509_certificate(pem)
+    usage = found.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    assert list(usage) == [x509.oid.ExtendedKeyUsageOID.CLIENT_AUTH]
+    assert not found.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["site-1"]
+    mask = certificates.mask_public(pem).hex()
+    assert names.get_values_for_type(x509.UniformResourceIdentifier) == [f"urn:fedlsa:mask:{mask}"]
+    assert abs(found.not_valid_after_utc - datetime.now(UTC) - timedelta(days=825)) < timedelta(minutes=30)
+    assert found.serial_number.bit_length() > 100  # drawn at random
+    assert sorted(p.name for p in network.folder.rglob("*.key")) == ["ca.key", "server.key", "signing.key"]
+
+
+def test_a_fingerprint_shows_128_bits_in_groups_and_depends_on_keys_name_and_network(world):
+    _, site = world
+    asked = certificates.identity(site.request.read_bytes())
+    groups = asked.fingerprint.split(" ")
+    assert [len(group) for group in groups] == [4] * 8
+    int("".join(groups), 16)
+    other = certificates.private_key(certificates.new_key()).public_key()
+    for changed in ({"name": "site-2"}, {"network": "0" * 32}, {"key": other}, {"mask": b"\1" * 32}):
+        assert asked._replace(**changed).fingerprint != asked.fingerprint
+
+
+def test_a_request_is_approved_for_the_fingerprint_that_the_site_reads_and_for_no_other(world):
+    network, site = world
+    right = fingerprint(site)
+    wrong = right[:-1] + ("0" if right[-1] != "0" else "1")
+    for given in (wrong, right[:-5], right[:4], "", " ", right + " 0000", 7, None):
+        with pytest.raises(ArgumentError, match="fingerprint must be that of the request") as refused:
+            enrolment.approve(network.folder, site.request, given)
+        if given != right + " 0000":
+            assert right not in str(refused.value)  # nobody copies it from here
+        assert not network.site_certificate("site-1").exists()
+    written_otherwise = right.upper().replace(" ", ":") + "\n"
+    assert enrolment.approve(network.folder, site.request, written_otherwise).is_file()
+
+
+MASK = "urn:fedlsa:mask:" + raw(X25519PrivateKey.generate()).hex()
+KEY = ec.generate_private_key(ec.SECP256R1())
+
+
+def forged(
+    network, name="site-1", sans=None, key=KEY, digest=hashes.SHA256, subject=None, extensions=(), attributes=()
+):
+    """A request that is ours but for what is given."""
+    entries = (
+        [(NameOID.ORGANIZATION_NAME, network), (NameOID.COMMON_NAME, name)] if subject is None else subject(network)
+    )
+    built = x509.CertificateSigningRequestBuilder().subject_name(
+        x509.Name([x509.NameAttribute(oid, value) for oid, value in entries])
+    )
+    names = [x509.DNSName(name), x509.UniformResourceIdentifier(MASK)] if sans is None else sans
+    if names:
+        built = built.add_extension(x509.SubjectAlternativeName(names), critical=False)
+    for extension in extensions:
+        built = built.add_extension(extension, critical=True)
+    for oid, value in attributes:
+        built = built.add_attribute(oid, value)
+    return built.sign(key, digest()).public_bytes(PEM)
+
+
+URI, DNS = x509.UniformResourceIdentifier, x509.DNSName
+USES = x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.SERVER_AUTH])
+FORGED = {
+    "a name that is no site's": ({"name": "site-9"}, "must be .*site-1"),
+    "a name that is a path": ({"name": "../site-1", "sans": [DNS("site-1"), URI(MASK)]}, "letters, digits and dashes"),
+    "a name for the terminal": ({"name": "\x1b[2Jx", "sans": [DNS("site-1"), URI(MASK)]}, r"got '\\x1b\[2Jx'"),
+    "the coordinator's name": ({"name": "fedlsa coordinator", "sans": [DNS("a"), URI(MASK)]}, "letters, digits and"),
+    "two names": (
+        {"subject": lambda n: [(NameOID.ORGANIZATION_NAME, n), *[(NameOID.COMMON_NAME, f"site-{c}") for c in (1, 2)]]},
+        "subject must hold",
+    ),
+    "no name": ({"subject": lambda n: []}, "subject must hold"),
+    "another network": ({"subject": lambda n: [(NameOID.ORGANIZATION_NAME, "0" * 32), (NameOID.COMMON_NAME, "site-1")]},
+                        "request to network 0{32}; this is"),
+    "a network that is none": (
+        {"subject": lambda n: [(NameOID.ORGANIZATION_NAME, "x\n"), (NameOID.COMMON_NAME, "site-1")]},
+        "network's id must have 32",
+    ),
+    "an authority": ({"extensions": [x509.BasicConstraints(ca=True, path_length=None)]}, "nothing else; got .*Basic"),
+    "the uses of a server": ({"extensions": [USES]}, "nothing else; got .*ExtendedKeyUsage"),
+    "a password": ({"attributes": [(AttributeOID.CHALLENGE_PASSWORD, b"x")]}, "nothing else"),
+    "no names": ({"sans": []}, "nothing else; got the extensions none"),
+    "the name of the host": ({"sans": [DNS("site-1"), DNS("fl.example.org"), URI(MASK)]}, "got 3, 1 of them URIs"),
+    "the name of another site": ({"sans": [DNS("site-2"), URI(MASK)]}, "names must be the site's"),
+    "an address": ({"sans": [x509.RFC822Name("a@b.org"), URI(MASK)]}, "names must be the site's"),
+    "no key for masks": ({"sans": [DNS("site-1")]}, "got 1, 0 of them URIs"),
+    "two keys for masks": ({"sans": [DNS("site-1"), URI(MASK), URI(MASK)]}, "got 3, 2 of them URIs"),
+    "two keys for masks and no name": ({"sans": [URI(MASK), URI(MASK)]}, "got 2, 2 of them URIs"),
+    "another URI": ({"sans": [DNS("site-1"), URI("https://example.org/")]}, "key for masks must be urn:fedlsa:mask:"),
+    "a short key for masks": ({"sans": [DNS("site-1"), URI(MASK[:-2])]}, "64 hexadecimal digits"),
+    "a key for masks that is no number": ({"sans": [DNS("site-1"), URI(MASK[:-1] + "g")]}, "64 hexadecimal digits"),
+    "a key for masks of low order": ({"sans": [DNS("site-1"), URI(MASK[:16] + "0" * 64)]}, "point of full order"),
+    "P-384": ({"key": ec.generate_private_key(ec.SECP384R1())}, "ECDSA P-256; got SECP384R1"),
+    "RSA": ({"key": rsa.generate_private_key(65537, 2048)}, "ECDSA P-256; got"),
+    "another digest": ({"digest": hashes.SHA384}, "SHA-256; its signature"),
+}  # fmt: skip
+
+
+def refused(network, path, what):
+    """Neither shown to a person nor approved, and nothing changes."""
+    before = files(network.folder)
+    with pytest.raises(FedLSAError, match=what):
+        enrolment.read_request(network, path)
+    with pytest.raises(FedLSAError, match=what):
+        enrolment.approve(network.folder, path, "0" * 32)
+    assert files(network.folder) == before
+
+
+@pytest.mark.parametrize("attack", FORGED)
+def test_a_forged_request_is_refused(attack, world, tmp_path):
+    network, _ = world
+    changes, what = FORGED[attack]
+    path = tmp_path / "site-1.csr"
+    path.write_bytes(forged(network.id, **changes))
+    refused(network, path, what)
+
+
+def test_a_request_without_forgery_passes(world, tmp_path):
+    network, _ = world
+    path = tmp_path / "site-1.csr"
+    path.write_bytes(forged(network.id))
+    asked = enrolment.read_request(network, path)
+    assert (asked.name, asked.network, asked.key, asked.mask.hex()) == (
+        "site-1",
+        network.id,
+        KEY.public_key(),
+        MASK[16:],
+    )
+
+
+def test_a_request_that_is_damaged_huge_or_none_is_refused(world, tmp_path):
+    import base64
+
+    network, site = world
+    content, path = site.request.read_bytes(), tmp_path / "r.csr"
+    lines = content.decode().splitlines()
+    der = bytearray(base64.b64decode("".join(lines[1:-1])))
+    der[-1] ^= 1  # the signature
+    broken = "\n".join([lines[0], base64.b64encode(der).decode(), lines[-1]]).encode()
+    der[-1] ^= 1
+    place = der.index(b"urn:fedlsa:mask:") + 16
+    der[place : place + 64] = MASK[16:].encode()  # somebody else's key for masks, with the site's signature
+    exchanged = "\n".join([lines[0], base64.b64encode(der).decode(), lines[-1]]).encode()
+    for wrong, what in (
+        (broken, "its signature does not fit"),
+        (exchanged, "its signature does not fit"),
+        (content[:-60], "no request"),
+        (b"", "no request"),
+        (b"-----BEGIN CERTIFICATE REQUEST-----\n\xff", "no request"),
+        (content + b"\n" * 2**14, "at most 16384 bytes"),
+        (b"\0" * 10**7, "at most 16384 bytes"),
+        (network.certificate.read_bytes(), "subject must hold"),
+        (site.key.read_bytes(), "no request"),
+        (content + content, "got several"),
+    ):
+        path.write_bytes(wrong)
+        refused(network, path, what)
+    refused(network, tmp_path / "nowhere.csr", "cannot read the request")
+    refused(network, tmp_path, "is not a file")
+    os.mkfifo(tmp_path / "pipe")
+    refused(network, tmp_path / "pipe", "is not a file")
+
+
+def test_an_exchanged_bundle_is_noticed_by_both_sides(world, tmp_path):
+    """The attack: a network of the attacker's own, for the same host, sent in the place of the true bundle."""
+    network, _ = world
+    evil = setup.init(tmp_path / "evil", 3, "fl.example.org", task=fl.Regression("charges"))
+    victim = enrolment.request(evil.bundle("site-1"), tmp_path / "victim")
+    assert victim.network != network.id  # the fingerprint that the coordinator would read
+    refused(network, victim.request, "Was the bundle exchanged on its way")
+    passed_on = enrolment.request(network.bundle("site-1"), tmp_path / "attacker")
+    with pytest.raises(ArgumentError, match="fingerprint must be"):
+        enrolment.approve(network.folder, passed_on.request, fingerprint(victim))
+    true = enrolment.approve(network.folder, passed_on.request, fingerprint(passed_on))
+    with pytest.raises(NetworkError, match="must be for site-1 of network"):
+        enrolment.install(victim.folder, true)
+
+
+def test_a_certificate_is_replaced_on_request_alone_and_the_old_one_is_on_record(world):
+    network, site = world
+    first = approve(network, site).read_bytes()
+    enrolment.install(site.folder, network.site_certificate("site-1"))
+    with pytest.raises(NetworkError, match=r"has a certificate already.*--renew"):
+        approve(network, site)
+    assert network.site_certificate("site-1").read_bytes() == first
+    second = approve(network, site, renew=True).read_bytes()  # the same keys, new dates
+    assert second != first
+    assert certificates.fingerprint(second) == certificates.fingerprint(first)
+    (record,) = network.revoked.iterdir()
+    assert record.read_bytes() == first
+    assert record.name.startswith(f"site-1-{datetime.now(UTC):%Y-%m-}")
+    assert record.name.endswith("-replaced.pem")
+    enrolment.install(site.folder, network.site_certificate("site-1"))
+    assert site.certificate.read_bytes() == second
+
+
+def test_new_keys_take_the_place_of_the_old_ones_when_their_certificate_comes(world):
+    network, site = world
+    enrolment.install(site.folder, approve(network, site))
+    site.policy.write_text("# ours\n")
+    site.state.mkdir()
+    (site.state / "run.npz").write_bytes(b"xi")
+    old = {path: path.read_bytes() for path in (site.key, site.mask_key, site.certificate)}
+    asked_before = fingerprint(site)
+    enrolment.request(site.folder, new_key=True)
+    assert {path: path.read_bytes() for path in old} == old  # the site goes on with them
+    site.check_certificate()
+    again = fingerprint(site)
+    assert again != asked_before
+    enrolment.request(site.folder, new_key=True)
+    enrolment.request(site.folder)
+    assert fingerprint(site) == again  # what was sent stays valid
+    with pytest.raises(NetworkError, match="for other keys"):
+        enrolment.install(site.folder, site.certificate)
+    new = approve(network, site, renew=True)
+    enrolment.install(site.folder, new)
+    site.check_certificate()
+    assert all(path.read_bytes() != content for path, content in old.items())
+    assert site.key.stat().st_mode & 0o777 == site.mask_key.stat().st_mode & 0o777 == 0o600
+    assert not (site.folder / "next").exists()
+    assert site.policy.read_text() == "# ours\n"
+    assert (site.state / "run.npz").read_bytes() == b"xi"
+
+
+@pytest.mark.parametrize("step", [1, 2, 3])
+def test_an_installation_that_was_interrupted_is_refused_and_can_be_done_again(step, world, monkeypatch):
+    network, site = world
+    enrolment.install(site.folder, approve(network, site))
+    enrolment.request(site.folder, new_key=True)
+    new, real, calls = approve(network, site, renew=True), enrolment.disk.replace, []
+
+    def interrupted(path, content, *, secret):
+        calls.append(path)
+        if len(calls) == step:
+            raise NetworkError("the power is off")
+        real(path, content, secret=secret)
+
+    monkeypatch.setattr(enrolment.disk, "replace", interrupted)
+    with pytest.raises(NetworkError, match="the power is off"):
+        enrolment.install(site.folder, new)
+    monkeypatch.undo()
+    if step > 1:
+        with pytest.raises(NetworkError, match="for other keys"):
+            site.check_certificate()
+    enrolment.install(site.folder, new)
+    site.check_certificate()
+
+
+def test_a_revoked_site_is_out_and_its_keys_never_come_back(world):
+    network, site = world
+    with pytest.raises(NetworkError, match="has no certificate that could be revoked"):
+        enrolment.revoke(network.folder, "site-1")
+    certificate = approve(network, site).read_bytes()
+    enrolment.install(site.folder, network.site_certificate("site-1"))
+    enrolment.revoke(network.folder, "site-1")
+    assert not network.site_certificate("site-1").exists()
+    (record,) = network.revoked.iterdir()
+    assert record.read_bytes() == certificate
+    for how in ({}, {"renew": True}):
+        with pytest.raises(NetworkError, match="must make new ones"):
+            approve(network, site, **how)
+    mask = site.mask_key.read_bytes()
+    half = certificates.request("site-1", network.id, certificates.new_key(), mask)  # one key new, the other not
+    site.request.write_bytes(half)
+    with pytest.raises(NetworkError, match="must make new ones"):
+        approve(network, site)
+    enrolment.request(site.folder, new_key=True)
+    enrolment.install(site.folder, approve(network, site))
+    site.check_certificate()
+
+
+def test_a_damaged_certificate_can_be_revoked_and_a_damaged_record_stops_approvals(world):
+    network, site = world
+    approve(network, site).write_bytes(b"damaged")
+    enrolment.revoke(network.folder, "site-1")
+    assert not network.site_certificate("site-1").exists()
+    with pytest.raises(NetworkError, match=r"cannot compare the request with .*-revoked\.pem"):
+        approve(network, site)
+
+
+def test_no_two_sites_share_a_key(world):
+    network, site = world
+    approve(network, site)
+    keys = site.key.read_bytes(), site.mask_key.read_bytes()
+    site.request.write_bytes(certificates.request("site-2", network.id, *keys))
+    with pytest.raises(NetworkError, match=r"is that of .*site-1\.pem"):
+        approve(network, site)
+
+
+def test_a_certificate_is_installed_only_where_it_belongs(world, tmp_path):
+    network, site = world
+    good, path = approve(network, site).read_bytes(), tmp_path / "c.pem"
+    second = setup.enrol(network, network.bundle("site-2"), tmp_path / "site-2")
+    other_net = setup.init(tmp_path / "other", 1, "localhost")
+    keys = site.key.read_bytes(), site.mask_key.read_bytes()
+    ca_key = certificates.new_key()
+    asked = certificates.identity(site.request.read_bytes())
+    stranger = authority.site(authority.new_authority(ca_key), ca_key, asked)  # the right names, another authority
+    foreign = authority.site(other_net.ca.read_bytes(), other_net.ca_key.read_bytes(), asked)
+    for wrong, what in (
+        (second.certificate.read_bytes(), "must be for site-1"),
+        (stranger, "not from this network's authority"),
+        (foreign, "not from this network's authority"),
+        (network.certificate.read_bytes(), "subject must hold"),
+        (good[:-40], "no request or certificate"),
+        (b"", "no request or certificate"),
+        (b"\0" * 2**15, "at most 16384 bytes"),
+        (site.request.read_bytes(), "must be a certificate; got a request"),
+        (site.request.read_bytes() + good, "must be a certificate; got a request"),
+        (good + good, "got several"),
+    ):
+        path.write_bytes(wrong)
+        with pytest.raises(NetworkError, match=what):
+            enrolment.install(site.folder, path)
+        assert not site.certificate.exists()
+    with pytest.raises(NetworkError, match=r"has no certificate yet: send .*site-1\.csr"):
+        site.check_certificate()
+    path.write_bytes(good)
+    enrolment.install(site.folder, path)
+    assert (site.key.read_bytes(), site.mask_key.read_bytes()) == keys
+
+
+def test_a_site_cannot_take_another_name_by_a_file_of_two_parts(world, tmp_path):
+    """The attack: its own certificate, which the authority signed, beside a request in which it calls itself site-1."""
+    network, _ = world
+    second = setup.enrol(network, network.bundle("site-2"), tmp_path / "site-2")
+    keys = second.key.read_bytes(), second.mask_key.read_bytes()
+    claim, true = certificates.request("site-1", network.id, *keys), second.certificate.read_bytes()
+    ca = network.ca.read_bytes()
+    certificates.check_site(true, ca, network.id, "site-2")
+    for forged_file in (claim + true, true + claim, claim):
+        with pytest.raises(NetworkError, match="got a request"):
+            certificates.check_site(forged_file, ca, network.id, "site-1")
+    for read in (certificates.public_key, certificates.mask_public, certificates.fingerprint):
+        for forged_file in (claim + true, true + claim, true + true):
+            with pytest.raises(NetworkError, match="got several"):
+                read(forged_file)
+
+
+def test_expiry_is_warned_of_a_month_before(world):
+    network, site = world
+    enrolment.install(site.folder, approve(network, site))
+    for path in (network.certificate, site.certificate, network.ca):
+        end = certificates.expires(path.read_bytes())
+        assert certificates.expiring(path) is None
+        assert certificates.expiring(path, end - timedelta(days=30, seconds=1)) is None
+        warned = certificates.expiring(path, end - timedelta(days=29, hours=1))
+        assert f"{path} ends on {end:%Y-%m-%d}, in 29 days" in warned
+        assert f"{path} ended on {end:%Y-%m-%d}" in certificates.expiring(path, end + timedelta(seconds=1))
+    with pytest.raises(NetworkError, match="cannot read the certificate"):
+        certificates.expiring(network.site_certificate("site-3"))
+    network.certificate.write_bytes(b"damaged")
+    with pytest.raises(NetworkError, match="damaged"):
+        certificates.expiring(network.certificate)
+
+
+@pytest.mark.parametrize(("moved", "what"), [(-2, "clock says"), (826, "clock says")])
+def test_a_clock_that_is_wrong_is_named(moved, what, world, monkeypatch):
+    network, site = world
+    path = approve(network, site)
+
+    class Clock(datetime):
+        @classmethod
+        def now(cls, zone=None):
+            return datetime.now(zone) + timedelta(days=moved)
+
+    monkeypatch.setattr(certificates, "datetime", Clock)
+    with pytest.raises(NetworkError, match=what):
+        enrolment.install(site.folder, path)
+
+
+def handshake(network, client):
+    """What the server reads of a client after the handshake, or the error that ended it."""
+    served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    served.load_cert_chain(network.certificate, network.key)
+    served.load_verify_locations(network.ca)
+    served.verify_mode = ssl.CERT_REQUIRED
+    here, there = socket.socketpair()
+    for end in (here, there):
+        end.settimeout(60)
+    out = []
+
+    def answer():
+        try:
+            with served.wrap_socket(there, server_side=True) as talk:
+                out.append((talk.getpeercert(binary_form=True), talk.recv(5)))
+        except (ssl.SSLError, OSError) as error:
+            out.append(error)
+            there.close()
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    try:
+        with client.wrap_socket(here, server_hostname="fl.example.org") as talk:
+            talk.send(b"hello")
+            talk.recv(1)
+    except (ssl.SSLError, OSError):
+        here.close()
+    thread.join()
+    return out[0]
+
+
+def test_mutual_tls_lets_the_sites_in_and_nobody_else(world, tmp_path):
+    network, site = world
+    enrolment.install(site.folder, approve(network, site))
+
+    def client(ca, *pair):
+        out = ssl.create_default_context(cafile=str(ca))
+        if pair:
+            out.load_cert_chain(*pair)
+        return out
+
+    seen, said = handshake(network, client(site.ca, site.certificate, site.key))
+    assert said == b"hello"
+    assert seen == ssl.PEM_cert_to_DER_cert(network.site_certificate("site-1").read_text())
+    assert isinstance(handshake(network, client(site.ca)), ssl.SSLError)  # without a certificate
+    other = setup.init(tmp_path / "other", 1, "localhost")
+    stranger = setup.enrol(other, other.bundle("site-1"), tmp_path / "stranger")
+    assert isinstance(handshake(network, client(site.ca, stranger.certificate, stranger.key)), ssl.SSLError)
+    # the site's own, of another coordinator: the site ends it
+    assert isinstance(handshake(other, client(site.ca, site.certificate, site.key)), OSError)
+    # a server's certificate is no client's
+    assert isinstance(handshake(network, client(site.ca, network.certificate, network.key)), ssl.SSLError)
+
+
+def test_keys_that_are_damaged_or_of_another_kind_are_named(world):
+    _, site = world
+    key, mask = site.key.read_bytes(), site.mask_key.read_bytes()
+    for read, content, what in (
+        (certificates.private_key, b"x", "private key is damaged"),
+        (certificates.private_key, mask, "must be of ECDSA P-256; got"),
+        (certificates.mask_key, key, "must be of X25519"),
+        (certificates.public_key, b"-----BEGIN PUBLIC KEY-----\nx", "damaged"),
+        (certificates.public_key, b"", "damaged"),
+    ):
+        with pytest.raises(NetworkError, match=what):
+            read(content)
