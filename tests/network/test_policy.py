@@ -66,7 +66,7 @@ def test_the_default_is_careful():
         ("tasks", '"regression"', "tasks must be a list of texts; got 'regression'"),
         ("tasks", '["regresion"]', "each of tasks must be one of .*did you mean 'regression'"),
         ("columns", "[1, 2]", "columns must be a list of texts"),
-        ("peers", '["abc"]', "each of peers must be a fingerprint of 64 hexadecimal digits; got 'abc'"),
+        ("peers", '["abc"]', "each of peers must be a fingerprint, eight groups of four hex digits; got 'abc'"),
         ("privacy", '"rows"', "privacy must be one of 'none', 'record', 'site'; got 'rows'"),
         ("epsilon", "0", "epsilon must be a finite number above 0"),
         ("delta", "1", "delta must be a finite number above 0 and below 1"),

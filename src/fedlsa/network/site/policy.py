@@ -92,9 +92,9 @@ class Policy:
         for name in self.tasks:
             checks.choice("each of tasks", name, TASKS)
         for name in self.peers:
-            if not re.fullmatch(r"[0-9a-f]{64}", name.replace(":", "").lower()):
+            if not re.fullmatch(r"[0-9a-f]{4}( [0-9a-f]{4}){7}", name):  # as certificates.fingerprint writes it
                 raise ArgumentError(
-                    f"each of peers must be a fingerprint of 64 hexadecimal digits; got {checks.show(name)}"
+                    f"each of peers must be a fingerprint, eight groups of four hex digits; got {checks.show(name)}"
                 )
         checks.choice("privacy", self.privacy, UNITS)
         for name in ("least_rows", "least_local_steps", "least_sites", "most_rounds", "most_runs", "most_answers"):
