@@ -103,5 +103,5 @@ def _settings(
         else:
             plan = plan_from_scalars(numbers, options.epsilon, options.method, dim, local=options.local)
         values |= {"step_size": plan.step_size, "local_steps": plan.local_steps, "rounds": plan.rounds}
-        kept |= {"plan": plan.sentence, "rate": plan.rate}
+        kept |= {"plan": plan.sentence, "rate": plan.rate, "curve": plan.curve}
     return RunSettings(**values, sites=with_.network.sites, weights=tuple(weights.tolist())), kept

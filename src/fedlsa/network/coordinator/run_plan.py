@@ -48,6 +48,7 @@ from ...errors import ArgumentError, SiteDataError
 from ...fit.observe import FeatureScale
 from ...fit.site_sums import System, scale_of, solution, unscaled
 from ...fit.tasks import Task
+from ...theory.exact import exact
 from ...theory.moments import Moments
 from ...theory.planner import MAX_EXACT_DIM, Plan, plan
 from ..protocol.messages import Description, Measurement
@@ -66,6 +67,7 @@ class RunPlan:
 
     rounds : how many, or where `rate` is given, how many at most: the run stops once it has `settled`
     rate : r, by which an error shrinks in a round at least; None where the number of rounds is exact
+    curve : (round, expected error), where it is exact
     """
 
     method: str
@@ -75,6 +77,7 @@ class RunPlan:
     epsilon: float
     rate: float | None
     sentence: str
+    curve: tuple[tuple[int, float], ...] = ()
 
 
 def weights_of(rows: Sequence[int], weight: str, max_weight: float | None = None) -> Floats:
@@ -205,7 +208,9 @@ def plan_from_moments(
         f"({_seconds(H * m.dim * STEP_TIME)} of work at a site), {found.rounds} rounds; "
         f"the expected error is {found.rmse:.3g}."
     )
-    return RunPlan(method, eta, H, found.rounds, epsilon, None, sentence)
+    errors = exact(m, found.algorithm, found.rounds, np.zeros(m.dim))
+    curve = zip(errors["round"].values.tolist(), np.sqrt(errors["mse"].values).tolist(), strict=True)
+    return RunPlan(method, eta, H, found.rounds, epsilon, None, sentence, tuple(curve))
 
 
 def shared(measurements: Sequence[Measurement], weights: Floats, local: str = "rows") -> Moments:
