@@ -2,6 +2,7 @@
 
 import dataclasses
 import tomllib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,13 +11,18 @@ import fedlsa as fl
 from fedlsa.errors import NetworkError, PolicyError
 from fedlsa.fit.observe import FeatureScale
 from fedlsa.fit.site_sums import Summary
+from fedlsa.network.protocol.coding import Coding
+from fedlsa.network.protocol.run_settings import RunTerms
 from fedlsa.network.site import limits
 from fedlsa.network.site.limits import RowSizes, TableFacts
 from fedlsa.network.site.policy import Policy, explain, template
 
 REGRESSION = fl.Regression("y", features=["age", "dose"])
 FACTS = TableFacts(200, ("age", "dose", "y"), ("dose", 60))
-TERMS = {"local": "rows", "aggregation": "secure", "sites": ["a", "b", "c"], "rounds": 100}
+TERMS = RunTerms(
+    task="", token="t", method="scafflsa", local="rows", aggregation="secure", coding=Coding(), sites=("a", "b", "c"),
+    certificates=("", "", ""), rounds=100,
+)  # fmt: skip
 
 
 def loaded(tmp_path, **changes):
@@ -66,7 +72,7 @@ def test_the_default_is_careful():
         ("tasks", '"regression"', "tasks must be a list of texts; got 'regression'"),
         ("tasks", '["regresion"]', "each of tasks must be one of .*did you mean 'regression'"),
         ("columns", "[1, 2]", "columns must be a list of texts"),
-        ("peers", '["abc"]', "each of peers must be a fingerprint, eight groups of four hex digits; got 'abc'"),
+        ("peers", '["abc"]', "each of peers must be a fingerprint of 32 hexadecimal digits; got 'abc'"),
         ("privacy", '"rows"', "privacy must be one of 'none', 'record', 'site'; got 'rows'"),
         ("epsilon", "0", "epsilon must be a finite number above 0"),
         ("delta", "1", "delta must be a finite number above 0 and below 1"),
@@ -113,19 +119,21 @@ def test_an_unknown_entry_a_missing_file_and_damaged_text_are_refused(tmp_path):
         (Policy(least_rows_off_common_value=61), {}, FACTS, "least_rows_off_common_value"),
         (Policy(draw_rows=False), {}, FACTS, "draw_rows"),
         (Policy(), {"aggregation": "plain"}, FACTS, "least_sites"),
-        (Policy(), {"sites": ["a", "b"]}, FACTS, "least_sites"),
+        (Policy(), {"sites": ("a", "b"), "certificates": ("", "")}, FACTS, "least_sites"),
         (Policy(most_rounds=99), {}, FACTS, "most_rounds"),
+        (Policy(), {"method": "scaffnew"}, FACTS, "least_local_steps"),
+        (Policy(), {"coding": Coding(row_clip=1.0)}, FACTS, "privacy"),
     ],
 )
 def test_terms_that_ask_for_more_are_refused_by_the_name_of_the_entry(policy, terms, facts, name):
     with pytest.raises(PolicyError, match=rf"\({name}\)"):
-        limits.check_terms(policy, TERMS | terms, facts, REGRESSION)
+        limits.check_terms(policy, replace(TERMS, **terms), facts, REGRESSION)
 
 
 def test_terms_within_the_policy_pass():
     limits.check_terms(Policy(), TERMS, FACTS, REGRESSION)
-    limits.check_terms(Policy(draw_rows=False), TERMS | {"local": "means"}, FACTS, REGRESSION)
-    limits.check_terms(Policy(least_sites=1), TERMS | {"aggregation": "plain", "sites": ["a"]}, FACTS, REGRESSION)
+    limits.check_terms(Policy(draw_rows=False), replace(TERMS, local="means"), FACTS, REGRESSION)
+    limits.check_terms(Policy(least_sites=1), replace(TERMS, aggregation="plain", sites=("a",)), FACTS, REGRESSION)
 
 
 def test_a_sum_in_which_the_others_hardly_count_is_refused():

@@ -1,14 +1,15 @@
-"""What a site says of its data before a run: that they can be used, sums for standardisation, three scalars to plan by.
+"""What a site finds in its data before a run: that they can be used, sums of columns, three numbers to plan by.
 
 With B = (A(z), -b(z)) = u w^T, w = (v, -y), one pass over the rows gives the means A_c, b_c and W = E[|u|^2 w w^T], and
 these the trace of the noise anywhere:  Tr Cov(A(z) theta - b(z)) = h^T W h - |A_c theta - b_c|^2  with h = (theta, 1)
-and A_c, b_c without the ridge, which is no noise.
+and A_c, b_c without the ridge, which is no noise. What of it may leave, and how, orders.py decides.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,22 +22,65 @@ from ...fit.site_sums import Summary, SystemSums, add_up, null_space, unscaled
 from ...fit.tasks import Regression, Task
 from ...theory import tuning
 from ...theory.symmetric import symkron, triangle
-from ..protocol.coding import Coding
-from ..protocol.messages import Description, Measurement
+from ..protocol.records import printable
+from .limits import TableFacts
 from .site_data import check_scale, ridge_of
 
 MOMENTS = 32  # dimensions up to which noise moments are shared: the exact planner reads no larger ones
-READABLE = (
-    "The rows themselves are not sent, but the coordinator can compute them: it chooses where local steps start and "
-    "how many there are, and the reply to a single step holds one row."
-)
 TAILS = 4  # times (d + 2) L^2, as Gaussian rows have it, that E[A(z)^T A(z)] may reach before L is called larger
+
+
+@dataclass(frozen=True, eq=False)
+class TableView:
+    """A table as a task reads it: its columns, the names of the coefficients, sums, and what the policy asks of it."""
+
+    columns: Columns
+    names: tuple[str, ...]
+    summary: Summary
+    sums: SystemSums
+    facts: TableFacts
+
+
+class Scalars(NamedTuple):
+    """What a plan follows from, of one site (coordinator/run_plan.py).
+
+    lowest, highest : extreme eigenvalues of the symmetric part of A_c. Where rows are so uneven that the eigenvalue
+        would promise too much, (E[A(z)^T A(z)] beyond TAILS (d + 2) highest^2), highest is the number that does not
+    noise : the larger trace of the noise at the site's own solution and at 0, where runs start
+    """
+
+    lowest: float
+    highest: float
+    noise: float
+
+
+class SharedMoments(NamedTuple):
+    """A_c : (d, d), b_c : (d,), noise_map : as in theory/moments.py; for sites that share them."""
+
+    A: Floats
+    b: Floats
+    noise_map: Floats
+
+
+def view(site: Site, task: Task) -> TableView:
+    """Read every row once, as a run would. Data that cannot be used: SiteDataError."""
+    columns = choose_columns(task, [site])
+    counts = _Rarity()
+    pieces = counts.watch(recorded(site, task, columns))
+    summary, sums, integers = first_pass(pieces, task, columns, site.name, True)
+    if integers:
+        raise integers_error(site.name, columns.state[0])
+    assert sums is not None
+    scale = unscaled(len(summary.mean) - 1, task.intercept)
+    names = tuple(printable(name) for name in PooledData([site], task, columns, scale, None).names)
+    rarest = counts.rarest((*names[: len(summary.mean) - 1], columns.reward), summary.n)
+    return TableView(columns, names, summary, sums, TableFacts(summary.n, columns.all, rarest))
 
 
 def check(site: Site, task: Task) -> list[str]:
     """Read every row once, as a run would; what was found, in plain words. Data that cannot be used: SiteDataError."""
-    columns = choose_columns(task, [site])
-    summary, sums = _read(site, task, columns)
+    seen = view(site, task)
+    columns, summary, sums = seen.columns, seen.summary, seen.sums
     d = len(sums.b)
     lines = [
         f"{site.name}: {summary.n:,} rows, all of them read; every number that the task needs is there and finite."
@@ -50,32 +94,20 @@ def check(site: Site, task: Task) -> list[str]:
         )
         if columns.importance is not None:
             lines.append(f"Importance weights in {columns.importance!r}.")
-    lines.append(f"{d} coefficients: {listed(_names(site, task, columns, summary))}.")
+    lines.append(f"{d} coefficients: {listed(seen.names)}.")
     constant = summary.scatter[:-1] <= (1e-12 * np.maximum(summary.largest[:-1], 1e-300)) ** 2 * summary.n
     if constant.any():
-        same = [n for n, c in zip(_names(site, task, columns, summary), constant, strict=False) if c]
+        same = [n for n, c in zip(seen.names, constant, strict=False) if c]
         lines.append(f"Note: {listed(same)} never varies here; other sites must vary it.")
     elif len(null_space(sums.system(ridge_of(task)).A)):
         lines.append("Note: these rows alone do not determine all coefficients; those of the other sites must help.")
     return lines
 
 
-def describe(site: Site, task: Task, experiment: str) -> Description:
-    """Rows, names of coefficients, and for a task with a scale the sums of its columns (fit/site_sums.py)."""
-    columns = choose_columns(task, [site])
-    summary, _ = _read(site, task, columns)
-    names = json.dumps(_names(site, task, columns, summary))
-    sums = (summary.mean, summary.scatter, summary.largest) if task.scaled else (np.empty(0),) * 3
-    return Description(experiment, summary.n, names, *sums)
-
-
-def measure(site: Site, task: Task, scale: FeatureScale, experiment: str, share_moments: bool = False) -> Measurement:
-    """The three scalars, in the run's coordinates, and the moments where the site shares them and d <= MOMENTS.
-
-    lowest, highest : extreme eigenvalues of the symmetric part of A_c. Where rows are so uneven that the eigenvalue
-        would promise too much, (E[A(z)^T A(z)] beyond TAILS (d + 2) highest^2), highest is the number that does not
-    noise : the larger trace of the noise at the site's own solution and at 0, where runs start
-    """
+def measure(
+    site: Site, task: Task, scale: FeatureScale, share_moments: bool = False
+) -> tuple[Scalars, SharedMoments | None]:
+    """The three scalars, in the run's coordinates, and the moments where the site shares them and d <= MOMENTS."""
     columns, ridge, d = choose_columns(task, [site]), ridge_of(task), scale.dim
     check_scale(task, columns, scale)
     sums, W = _moments(observations(site, task, columns, scale), site.name, d)
@@ -89,54 +121,10 @@ def measure(site: Site, task: Task, scale: FeatureScale, experiment: str, share_
     squares = W[:d, :d] + ridge * (bare + bare.T) + ridge**2 * np.eye(d)
     uneven = np.sqrt(max(float(np.linalg.eigvalsh(squares)[-1]), 0.0) / (TAILS * (d + 2)))
     noise = max(_noise_at(theta, sums, W), _noise_at(np.zeros(d), sums, W))
-    scalars = sums.n, float(values[0]), float(max(values[-1], uneven)), noise
+    scalars = Scalars(float(values[0]), float(max(values[-1], uneven)), noise)
     if not share_moments or d > MOMENTS:
-        return Measurement(experiment, *scalars)
-    return Measurement(experiment, *scalars, own.A, own.b, _noise_map(observations(site, task, columns, scale), sums))
-
-
-def leaves(
-    task: Task, d: int, share_moments: bool = False, coding: Coding | None = None, names: Sequence[str] = ()
-) -> list[str]:
-    """What leaves the site and what can be computed from it, a sentence each.
-
-    names : of the coefficients, where they are known
-    """
-    code = coding or Coding()
-    size = 8 * d if code.bits is None else d * code.bits // 8 + 8
-    how = ""
-    if code.clip is not None:
-        how = f", shortened to at most {code.clip:g}"
-    if code.noise is not None:
-        how += f", with Gaussian noise of standard deviation {code.noise * (code.clip or 0.0):g} on each"
-    if code.bits is not None:
-        how += f", rounded to {code.bits} bits each"
-    k = d - task.intercept
-    once = ["the number of rows", "the names of the coefficients"]
-    if task.scaled:
-        target = "target" if isinstance(task, Regression) else "reward"
-        of = f" of {listed(names[:k])} and the {target}" if names else ""
-        once.append(
-            f"{k + 1} means, {k + 1} sums of squares and {k + 1} largest absolute values for standardisation{of}"
-        )
-    once.append(
-        "3 numbers for planning (the smallest and the largest eigenvalue of the symmetric part of A_c, "
-        "the variance of a row's noise)"
-    )
-    out = [
-        f"In every round: {d} numbers (how far the site's parameter moved{how}), {size} bytes, "
-        "and the length of its control variate.",
-        f"Once, when a run begins: {'; '.join(once)}.",
-    ]
-    if share_moments and d <= MOMENTS:
-        count = d * (d + 1) // 2 * ((d + 1) * (d + 2) // 2)
-        out.append(
-            f"Once, because moments are shared: A_c ({d * d} numbers), b_c ({d} numbers) and the second moments of the "
-            f"noise ({count:,} numbers). From them the coordinator knows the site's own solution."
-        )
-    elif share_moments:
-        out.append(f"Moments are not shared: {d} coefficients are more than the {MOMENTS} that planning can use.")
-    return [*out, READABLE if code.noise is None else f"{READABLE} The noise blurs what it computes."]
+        return scalars, None
+    return scalars, SharedMoments(own.A, own.b, _noise_map(observations(site, task, columns, scale), sums))
 
 
 def _moments(pieces: Iterable[Piece], name: str, d: int) -> tuple[SystemSums, Floats]:
@@ -174,15 +162,30 @@ def _noise_map(pieces: Iterable[Piece], sums: SystemSums) -> Floats:
     return np.where(k == q, 1.0, 2.0) * (total / sums.n) - symkron(mean)
 
 
-def _read(site: Site, task: Task, columns: Columns) -> tuple[Summary, SystemSums]:
-    """One pass over the rows as they are recorded."""
-    summary, sums, integers = first_pass(recorded(site, task, columns), task, columns, site.name, True)
-    if integers:
-        raise integers_error(site.name, columns.state[0])
-    assert sums is not None
-    return summary, sums
+class _Rarity:
+    """Counts, in each column, the rows that differ from its most common value.
 
+    That is the middle value of the first piece: exact for every column that is nearly constant, and for the others the
+    count is too large to matter.
+    """
 
-def _names(site: Site, task: Task, columns: Columns, summary: Summary) -> list[str]:
-    scale = unscaled(len(summary.mean) - 1, task.intercept)
-    return list(PooledData([site], task, columns, scale, None).names)
+    def __init__(self) -> None:
+        self.common: Floats | None = None
+        self.counts: Floats | None = None
+
+    def watch(self, pieces: Iterable[tuple[Floats, Piece]]) -> Iterator[tuple[Floats, Piece]]:
+        for x, piece in pieces:
+            values = np.column_stack([x, piece.y])
+            if self.common is None or self.counts is None:
+                self.common = np.partition(values, len(values) // 2, axis=0)[len(values) // 2]
+                self.counts = np.zeros(values.shape[1])
+            self.counts += (values != self.common).sum(axis=0)
+            yield x, piece
+
+    def rarest(self, names: tuple[str, ...], rows: int) -> tuple[str, int]:
+        """The column with the smallest count above 0, and the count; the number of rows where no column varies."""
+        assert self.counts is not None
+        counts = np.append(self.counts[: len(names) - 1], self.counts[-1])  # without the intercept
+        counts = np.where(counts == 0, rows, counts)
+        j = int(np.argmin(counts))
+        return names[j], int(counts[j])

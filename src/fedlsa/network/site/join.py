@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +14,9 @@ from ..folder.certificates import check_own, check_site, expiring
 from ..folder.config import SiteFolder
 from ..logs import rotating
 from ..processes import bracketed, only_one, until_ended
-from .facts import check, describe, leaves
+from .facts import check
 from .orders import OrderHandler
+from .policy import Policy, explain
 from .site_data import clear_prepared, open_data
 
 
@@ -74,8 +74,7 @@ def join(
     opened = open_data(data, loader, site.task)
     for text in check(opened.opened, site.task):
         say(text)
-    names = json.loads(describe(opened.opened, site.task, "check").names)
-    for text in leaves(site.task, len(names), names=names):
+    for text in explain(Policy.load(site.policy)):
         say(text)
     if not agree():
         raise NetworkError("not joined: nothing has left this site")
@@ -96,7 +95,7 @@ def join(
             site.host,
             site.port,
             SiteKeys(site.key, site.certificate, site.ca),
-            SignedSite(site, OrderHandler(site, opened).answer),
+            SignedSite(site, OrderHandler(site, opened, say=tell).answer),
             say=tell,
             proxy=proxy,
             last=known.last,

@@ -13,17 +13,17 @@ are drawn. Leverage is the same in all coordinates, and for every theta.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from ...checks import Floats
-from ...errors import PolicyError
-from ...fit.observe import FeatureScale
+from ...errors import MessageError, PolicyError
+from ...fit.observe import FeatureScale, Piece
 from ...fit.site_sums import Summary
 from ...fit.tasks import Regression, Task
+from ..protocol.run_settings import RunTerms
 from .policy import ANY_COLUMN, TASKS, Policy
 
 COUNTED = 0.1  # of this site's weight: a site of smaller weight hides nothing in a sum
@@ -51,33 +51,69 @@ class RowSizes:
     leverage: float
 
 
-def check_terms(policy: Policy, terms: Mapping[str, Any], facts: TableFacts, task: Task) -> None:
+def row_sizes(pieces: Callable[[], Iterable[Piece]]) -> RowSizes:
+    """The sizes of all rows, in two passes over their pieces."""
+    grams: dict[str, Floats] = {}
+    rows, largest = 0, 0.0
+    for piece in pieces():
+        rows += len(piece.y)
+        largest = max(largest, float(np.sqrt((piece.u**2).sum(axis=1) * (piece.v**2).sum(axis=1)).max()))
+        for name, w in _directions(piece).items():
+            grams[name] = grams.get(name, 0.0) + w.T @ w
+    roots = {name: _inverse_root(gram) for name, gram in grams.items()}
+    leverage = max(
+        float(((w @ roots[name]) ** 2).sum(axis=1).max())
+        for piece in pieces()
+        for name, w in _directions(piece).items()
+    )
+    return RowSizes(rows, largest, min(leverage, 1.0))
+
+
+def _directions(piece: Piece) -> dict[str, Floats]:
+    """In what a row may stand out: (v, y), which meets theta, and u, along which it moves the answer."""
+    return {"w": np.column_stack([piece.v, piece.y])} | ({} if piece.u is piece.v else {"u": np.asarray(piece.u)})
+
+
+def _inverse_root(gram: Floats) -> Floats:
+    """R with R R^T the pseudo-inverse, of the matrix scaled to a diagonal of ones."""
+    scale = np.sqrt(np.diag(gram))
+    scale[scale == 0] = 1.0
+    values, vectors = np.linalg.eigh(gram / np.outer(scale, scale))
+    good = values > 1e-10 * values[-1]
+    return np.asarray(vectors[:, good] / np.sqrt(values[good]) / scale[:, None], np.float64)
+
+
+def check_terms(policy: Policy, terms: RunTerms, facts: TableFacts, task: Task) -> None:
     """Refuse a run (its terms, as Describe brings them) that asks for more than the policy allows."""
     kind = TASKS[not isinstance(task, Regression)]
     if kind not in policy.tasks:
-        raise _refused("tasks", f"a {kind} task is not among them")
+        raise refused("tasks", f"a {kind} task is not among them")
     for column in facts.columns if ANY_COLUMN not in policy.columns else ():
         if column not in policy.columns:
-            raise _refused("columns", f"the task uses {column!r}, which is not among them")
+            raise refused("columns", f"the task uses {column!r}, which is not among them")
     check_table(policy, facts)
-    if terms["local"] != "means" and not policy.draw_rows:
-        raise _refused("draw_rows", "the run draws single rows; its local steps must use means")
-    if terms["aggregation"] != "secure" and policy.least_sites > 1:
-        raise _refused("least_sites", f"{policy.least_sites} sites must be in a sum; the run asks for single answers")
-    if len(terms["sites"]) < policy.least_sites:
-        raise _refused("least_sites", f"{policy.least_sites} must be in a sum; the run has {len(terms['sites'])}")
-    if terms["rounds"] > policy.most_rounds:
-        raise _refused("most_rounds", f"at most {policy.most_rounds} are allowed; the run asks for {terms['rounds']}")
+    if terms.local != "means" and not policy.draw_rows:
+        raise refused("draw_rows", "the run draws single rows; its local steps must use means")
+    if terms.local != "means" and terms.method == "scaffnew" and policy.least_local_steps > 1:
+        raise refused("least_local_steps", "rounds of scaffnew may have one step; its local steps must use means")
+    if terms.coding.row_clip is not None and terms.coding.noise is None:  # its kinks would betray where rows are
+        raise refused("privacy", "single rows may be clipped only where noise hides it")
+    if not terms.secure and policy.least_sites > 1:
+        raise refused("least_sites", f"{policy.least_sites} sites must be in a sum; the run asks for single answers")
+    if len(terms.sites) < policy.least_sites:
+        raise refused("least_sites", f"{policy.least_sites} must be in a sum; the run has {len(terms.sites)}")
+    if terms.rounds > policy.most_rounds:  # 0: a plan decides later, and rounds are counted as they come
+        raise refused("most_rounds", f"at most {policy.most_rounds} are allowed; the run asks for {terms.rounds}")
 
 
 def check_table(policy: Policy, facts: TableFacts) -> None:
     """Refuse a table with too few rows, or too few behind a column."""
     if facts.rows < policy.least_rows:
-        raise _refused("least_rows", f"the table must have {policy.least_rows} rows")
+        raise refused("least_rows", f"the table must have {policy.least_rows} rows")
     column, count = facts.rarest
     if count < policy.least_rows_off_common_value:
         least = policy.least_rows_off_common_value
-        raise _refused("least_rows_off_common_value", f"{column!r} has fewer than {least} rows off its common value")
+        raise refused("least_rows_off_common_value", f"{column!r} has fewer than {least} rows off its common value")
 
 
 def check_sum(policy: Policy, own: str, members: Sequence[str], weights: Floats) -> None:
@@ -85,9 +121,19 @@ def check_sum(policy: Policy, own: str, members: Sequence[str], weights: Floats)
     weight = float(weights[list(members).index(own)])
     count = int((weights >= COUNTED * weight).sum())
     if count < policy.least_sites:
-        raise _refused("least_sites", f"{policy.least_sites} must be in a sum with a weight; this one has {count}")
+        raise refused("least_sites", f"{policy.least_sites} must be in a sum with a weight; this one has {count}")
     if policy.least_sites > 1 and weight > policy.largest_weight * float(weights.sum()):
-        raise _refused("largest_weight", f"this site may be {policy.largest_weight:g} of a sum; more is asked")
+        raise refused("largest_weight", f"this site may be {policy.largest_weight:g} of a sum; more is asked")
+
+
+def check_same_weights(own: str, members: Sequence[str], weights: Floats, first: Mapping[str, float]) -> None:
+    """Refuse weights in other proportions than the run began with: from sums in many proportions parts would follow."""
+    if any(name not in first for name in (own, *members)):
+        raise MessageError("'sites' must be sites that the run began with; one is not")
+    known = np.array([first[name] for name in members])
+    mine = float(weights[list(members).index(own)])
+    if not np.allclose(weights * first[own], known * mine, rtol=1e-9, atol=0):
+        raise MessageError("'weights' must be in the proportions that the run began with; they are not")
 
 
 def check_coordinates(policy: Policy, scale: FeatureScale, own: Summary, task: Task) -> None:
@@ -99,14 +145,14 @@ def check_coordinates(policy: Policy, scale: FeatureScale, own: Summary, task: T
     k = len(scale.centre)
     if not task.scaled:
         if not scale.trivial:
-            raise _refused("largest_deviation", "the task has no coordinates but its own; the run brings others")
+            raise refused("largest_deviation", "the task has no coordinates but its own; the run brings others")
         return
     shifted = task.intercept and isinstance(task, Regression)
     if (scale.centre.any() or scale.y_centre) and not shifted:
-        raise _refused("largest_deviation", "columns of a task without an intercept cannot be shifted")
+        raise refused("largest_deviation", "columns of a task without an intercept cannot be shifted")
     if not task.standardise:  # columns are shifted and not stretched: that is a change of theta and no more
         if (scale.spread != 1).any() or scale.y_spread != 1:
-            raise _refused("largest_deviation", "the task keeps its units; the run brings others")
+            raise refused("largest_deviation", "the task keeps its units; the run brings others")
         return
     centre, spread = np.append(scale.centre, scale.y_centre), np.append(scale.spread, scale.y_spread)
     size = np.sqrt(own.scatter / own.n + (own.mean - centre) ** 2)
@@ -116,7 +162,7 @@ def check_coordinates(policy: Policy, scale: FeatureScale, own: Summary, task: T
         far = far[:k]  # rewards have no coordinates of their own
     if far.any():
         which = "the target" if np.argmax(far) == k else f"column {int(np.argmax(far)) + 1}"
-        raise _refused("largest_deviation", f"{which} lies beyond {policy.largest_deviation:g} units of the run")
+        raise refused("largest_deviation", f"{which} lies beyond {policy.largest_deviation:g} units of the run")
 
 
 def check_steps(policy: Policy, eta: float, steps: int, sizes: RowSizes, drawn: bool) -> None:
@@ -126,21 +172,20 @@ def check_steps(policy: Policy, eta: float, steps: int, sizes: RowSizes, drawn: 
     """
     if not drawn:
         if sizes.leverage > policy.largest_row_share:
-            raise _refused(
-                "largest_row_share", "the table has an outlier with a larger share than that in its averages"
-            )
+            raise refused("largest_row_share", "the table has an outlier with a larger share than that in its averages")
         return
     if steps < policy.least_local_steps:
-        raise _refused("least_local_steps", f"{policy.least_local_steps} must be behind an answer; got {steps}")
+        raise refused("least_local_steps", f"{policy.least_local_steps} must be behind an answer; got {steps}")
     largest = power_of_two(sizes.largest)
     if eta * largest > policy.largest_step:
-        raise _refused("largest_step", f"the step size must be at most {policy.largest_step / largest:.3g}")
+        raise refused("largest_step", f"the step size must be at most {policy.largest_step / largest:.3g}")
     least = power_of_two(sizes.leverage * sizes.rows / policy.largest_row_share)  # one row is this share of so many
     if steps < least:
-        raise _refused("largest_row_share", f"an outlier asks for {least:g} local steps behind an answer; got {steps}")
+        raise refused("largest_row_share", f"an outlier asks for {least:g} local steps behind an answer; got {steps}")
 
 
-def _refused(name: str, text: str) -> PolicyError:
+def refused(name: str, text: str) -> PolicyError:
+    """The error that says which entry of the policy forbids something, and why."""
     return PolicyError(f"the policy of this site forbids it ({name}): {text}")
 
 

@@ -1,67 +1,75 @@
-"""A site's answers: an order comes in, an answer goes out. What must not be forgotten is on the disk before that.
+"""A site's answers: an order comes in, an answer goes out, as far as the policy allows and with an entry in the ledger.
 
-    <site's folder>/state/EXPERIMENT.json   what the run is: how uploads are coded, the run's coordinates
-    <site's folder>/state/EXPERIMENT.npz    the control variate and the last answer (client.py)
-    <site's folder>/results/EXPERIMENT.json the estimate, when the run is over
+A site does what five orders say and nothing else: no code comes over the wire, and a run about another task than the
+one the site agreed to is refused. What must not be forgotten is on the disk before an answer leaves: first the state,
+then the entry in the ledger, so that nothing ever leaves without one.
 
-A site does what four orders say and nothing else: no code comes over the wire, and a run about another task than the
-one the site agreed to when it joined is refused.
+Rows are drawn from the site's secret and the label of the order. So the same order has the same answer, also after a
+crash, and no two orders draw the same rows: a coordinator cannot look at one sample of rows twice.
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
-import os
-from collections.abc import Mapping
-from dataclasses import asdict
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from ...engine.local import Means, Rows
-from ...errors import FedLSAError, MessageError, ResultFileError
+from ...checks import Floats
+from ...errors import FedLSAError, MessageError, PolicyError
 from ...fit.observe import FeatureScale
-from ...fit.tasks import Task
-from ..disk import load_state, read_json, save_state, write_json
-from ..folder.config import task_text
-from ..protocol.client import ClientState, client_finish, client_step
-from ..protocol.coding import Coding
-from ..protocol.messages import Describe, Finish, Finished, Measure, Refusal, Work, read
-from ..protocol.privacy import promise
-from ..protocol.records import Message, Record
-from ..protocol.run_settings import LOCAL, plain_name
-from .facts import describe, leaves, measure
-from .site_data import SiteData, prepare_steps
-
-
-def run_terms(task: Task, coding: Coding, local: str, token: str = "") -> str:
-    """What Describe says of a run (JSON): the task, how uploads are coded, what local steps read.
-
-    token : tells the run from an earlier one of the same name
-    """
-    terms = {"task": task_text(task), "coding": asdict(coding), "local": local, "token": token}
-    return json.dumps(terms, sort_keys=True)
+from ..folder.certificates import private_key
+from ..folder.config import SiteFolder, task_text
+from ..protocol.client import SiteRun, client_finish, client_step
+from ..protocol.messages import (
+    Describe,
+    Description,
+    Finish,
+    Measure,
+    Measurement,
+    Refusal,
+    Scale,
+    Summed,
+    Sums,
+    Work,
+    names_from,
+    read,
+    with_receipt,
+)  # fmt: skip
+from ..protocol.pooled import plan_sums, scale_sums
+from ..protocol.privacy import discrete_gaussian
+from ..protocol.records import Message, Record, printable
+from ..protocol.ring import STATISTICS, to_integers
+from ..protocol.run_settings import RunTerms, plain_name
+from . import limits
+from .approvals import ApprovalMissing, check_approved
+from .facts import TableView, measure, view
+from .ledger import Ledger, RunEntry, copy_place
+from .peers import check_peers, mask_secrets
+from .policy import Policy
+from .run_files import RunFiles
+from .site_data import SiteData, Steps, prepare_steps, scale_from_json, scale_to_json
+from .spending import check_budget, check_noise, cost
 
 
 class OrderHandler:
     """Answers one record at a time."""
 
     def __init__(
-        self,
-        name: str,
-        folder: Path,
-        data: SiteData,
-        task: Task,
-        share_moments: bool = False,
-        least_noise: float | None = None,
+        self, site: SiteFolder, data: SiteData, policy: Policy | None = None, say: Callable[[str], None] = print
     ) -> None:
-        """least_noise : the site refuses runs whose privacy noise, in units of their clip, is below it."""
-        self.name, self.folder, self.data, self.task, self.share_moments = name, folder, data, task, share_moments
-        self.least_noise = least_noise
-        self.said: dict[bytes, Message] = {}  # answers before the first round, which each take a pass over the data
-        self.secret = np.random.default_rng(int.from_bytes(os.urandom(32), "big"))  # of privacy noise; never stored
-        self.local: dict[str, Rows | Means] = {}
+        """policy : by default the one in the site's folder."""
+        self.site, self.data, self.say = site, data, say
+        self.policy = policy or Policy.load(site.policy)
+        place = copy_place(self.policy.ledger_copy, site.network, site.name)
+        self.ledger = Ledger(site.ledger, place, site.name, private_key(site.key.read_bytes()))
+        self.files = RunFiles(site, say)
+        self.secret = self.files.draws_secret()
+        self.viewed: tuple[list[str | int], TableView] | None = None  # the table, as of a stamp
+        self.prepared: dict[str, tuple[Steps, limits.RowSizes]] = {}  # of the latest run, by its key
+        self.pairs: dict[str, Mapping[str, bytes]] = {}  # secrets with the other sites, of the latest run
 
     def answer(self, record: Record) -> Record:
         """The answer; an order that cannot be followed is answered with a refusal that says why."""
@@ -69,129 +77,217 @@ class OrderHandler:
         try:
             message = read(record)
             plain_name("experiment", message.experiment)  # it becomes a file's name
-            match message:
-                case Describe() | Measure():
-                    return self._once(message).record()
-                case Work():
-                    return self._work(message).record()
-                case Finish():
-                    return self._finish(message).record()
-            raise MessageError(f"a site answers orders; got a {message.KIND}")
+            if self.ledger.totals.answers >= self.policy.most_answers:
+                raise limits.refused("most_answers", f"{self.policy.most_answers} have left")
+            answer_to: Any = getattr(self, f"_{message.KIND}")  # of five kinds, which `read` lets through
+            return answer_to(message)
         except (FedLSAError, OSError, ValueError) as error:
-            reason = "other" if message is None or isinstance(error, MessageError) else "data"
-            round_ = message.round if isinstance(message, Work) else 0
-            generation = message.generation if isinstance(message, Work | Finish) else 0
-            name = message.experiment if message is not None else ""
-            return Refusal(name, generation, round_, reason, str(error)[:500]).record()
+            return self._refuse(message, error)
 
-    def _once(self, message: Describe | Measure) -> Message:
-        """An order that is sent again while the data are being read is answered from memory."""
-        record = message.record()
-        key = repr((record.kind, sorted(record.meta.items()))).encode()
-        key += b"".join(name.encode() + record.arrays[name].tobytes() for name in sorted(record.arrays))
-        if key not in self.said or not self._path(message.experiment, "json").exists():
-            found = self._describe(message) if isinstance(message, Describe) else self._measure(message)
-            self.said = dict([*self.said.items(), (key, found)][-4:])
-        return self.said[key]
-
-    def _describe(self, message: Describe) -> Message:
-        said = json.loads(message.task)
-        if not isinstance(said, dict) or said.get("task") != task_text(self.task):
-            raise MessageError("the run must be about the task that this site was sent when it joined; it is not")
-        if said.get("local") not in LOCAL:
-            raise MessageError("the run must say whether local steps read rows or means")
-        coding = Coding(**said["coding"])
-        if self.least_noise is not None and (coding.noise or 0.0) < self.least_noise:
-            raise MessageError(f"this site takes part only with noise of at least {self.least_noise:g} times the clip")
-        known = read_json(self._path(message.experiment, "json"))
-        found = describe(self.data.opened, self.task, message.experiment)
-        if known is None or known["said"] != said:  # a new run, or another one under an old name
-            self._path(message.experiment, "npz").unlink(missing_ok=True)
-            self._remember(message.experiment, {"said": said, "scale": None})
-            names = json.loads(found.names)
-            for line in leaves(self.task, len(names), self.share_moments, coding, names):
-                print(f"{message.experiment}: {line}", flush=True)
-        return found
-
-    def _measure(self, message: Measure) -> Message:
-        known = self._known(message.experiment)
-        scale = FeatureScale(message.centre, message.spread, message.y_centre, message.y_spread, message.intercept)
-        known["scale"] = scale_to_json(scale)
-        self._remember(message.experiment, known)
-        self.local.pop(message.experiment, None)
-        self._steps(message.experiment, known)  # rows are made ready now, not in the first round
-        shared = self.share_moments and message.moments
-        return measure(self.data.opened, self.task, scale, message.experiment, share_moments=shared)
-
-    def _work(self, message: Work) -> Message:
-        known = self._known(message.experiment)
-        if known["scale"] is None:
-            raise FedLSAError("this site does not know the run's coordinates")
-        state = self._state(message.experiment)
-        coding = Coding(**known["said"]["coding"])
-        new, answer = client_step(state, message, self._steps(message.experiment, known), coding, self.secret)
-        self._store(message.experiment, state, new)  # on the disk before the answer leaves
-        return answer
-
-    def _finish(self, message: Finish) -> Message:
-        known = self._known(message.experiment)
-        state = self._state(message.experiment)
-        new = client_finish(state, message)
-        self._store(message.experiment, state, new)
-        out: dict[str, Any] = {"names": json.loads(message.names), "theta": message.theta.tolist()}
-        if known["scale"] is not None:
-            T, t = scale_from_json(known["scale"]).original()
-            out["coefficients"] = (T @ message.theta + t).tolist()
-        coding = Coding(**known["said"]["coding"])
-        if coding.noise is not None and new is not None:
-            out["privacy"] = promise(coding.noise, new.releases)
-        results = self.folder / "results"
-        results.mkdir(exist_ok=True)
-        write_json(results / f"{message.experiment}.json", out, "a result")
-        return Finished(message.experiment)
-
-    def _steps(self, experiment: str, known: dict[str, Any]) -> Rows | Means:
-        if experiment not in self.local:
-            scale = scale_from_json(known["scale"])
-            self.local = {experiment: prepare_steps(self.data, self.task, scale, self.folder, known["said"]["local"])}
-        return self.local[experiment]
-
-    def _path(self, experiment: str, kind: str) -> Path:
-        (self.folder / "state").mkdir(exist_ok=True, mode=0o700)
-        return self.folder / "state" / f"{experiment}.{kind}"
-
-    def _state(self, experiment: str) -> ClientState | None:
-        """The stored state; a damaged one is put aside, and the site begins again as one that forgot."""
-        path = self._path(experiment, "npz")
+    def _refuse(self, message: Message | None, error: Exception) -> Record:
+        reasons = ((ApprovalMissing, "approval"), (PolicyError, "policy"), (MessageError, "other"))
+        reason = next((word for kind, word in reasons if isinstance(error, kind)), "data")
+        round_ = message.round if isinstance(message, Work) else 0
+        generation = message.generation if isinstance(message, Work | Finish) else 0
+        name, asked = (printable(message.experiment, 64), message.KIND) if message else ("", "?")
+        text = printable(error, 500)
         try:
-            arrays = load_state(path)
-        except ResultFileError as error:
-            os.replace(path, path.with_suffix(".damaged"))
-            print(error, flush=True)
-            return None
-        return None if arrays is None else ClientState.from_arrays(arrays)
+            receipt = self.ledger.refuse(name, asked, text)
+        except FedLSAError as unwritten:  # a full disk: a refusal holds nothing that must be counted
+            self.say(str(unwritten))
+            receipt = ""
+        return Refusal(name, generation, round_, reason, text, receipt).record()
 
-    def _store(self, experiment: str, old: ClientState | None, new: ClientState | None) -> None:
-        if new is not None and new is not old:
-            save_state(self._path(experiment, "npz"), new.arrays())
+    # before the rounds
 
-    def _known(self, experiment: str) -> dict[str, Any]:
-        """What this site has been told of a run."""
-        known = read_json(self._path(experiment, "json"))
+    def _describe(self, message: Describe) -> Record:
+        terms = RunTerms.from_text(message.terms)
+        if terms.task != task_text(self.site.task):
+            raise MessageError("the run must be about the task that this site was sent when it joined; it is not")
+        if self.site.name not in terms.sites or not terms.token:
+            raise MessageError("the run must have a token and name this site among its sites; it does not")
+        for site, receipt in terms.receipts:
+            if site == self.site.name:
+                self.ledger.compare_receipt(receipt)
+        said = replace(terms, receipts=(), program="").text()  # which may change while a run goes on
+        digest = hashlib.sha256(said.encode()).hexdigest()
+        known = self.ledger.run(terms.token)
+        if known is None and self.ledger.totals.runs >= self.policy.most_runs:
+            raise limits.refused("most_runs", f"this site has taken part in {self.ledger.totals.runs}")
+        if known is not None:
+            _check_open(known)
+            if (known.name, known.terms) != (message.experiment, digest):
+                raise MessageError("the terms of a run must stay as they were told first; they are others")
+        seen = self._view()
+        limits.check_terms(self.policy, terms, seen.facts, self.site.task)
+        check_noise(self.policy, terms, self.site.task, self.ledger.totals)
+        roster = check_peers(self.policy, terms, self.site, self.ledger.roster)
+        if self.policy.approve_runs and known is None:
+            check_approved(self.site.folder, message.experiment, digest, terms)
+        note = self.files.note(message.experiment)
+        if note is None or note["terms"] != said:  # a new run, another one under an old name, or a lost state
+            self.files.forget(message.experiment)
+            self.files.remember(message.experiment, {"terms": said, "scale": None, "weights": None})
+        answer = Description(message.experiment, seen.summary.n, json.dumps(seen.names))
+        more = {"numbers": 1, "terms": digest, "roster": roster}
+        return self._enter(answer, terms.token, message, "the number of rows and the names", f"describe {digest}", more)
+
+    def _scale(self, message: Scale) -> Record:
+        run, terms, _ = self._run(message)
+        if self.policy.privacy != "none" and not self.policy.noiseless_sums:
+            raise limits.refused("noiseless_sums", "sums for standardisation would leave without noise")
+        label = self._only(message, terms)
+        sums = scale_sums(self._view().summary, message.weight(self.site.name))
+        integers = to_integers(sums, STATISTICS.unit)
+        answer = Sums(message.experiment, run.hidden(integers, STATISTICS.limbs, message.members, bytes.fromhex(label)))
+        return self._enter(answer, terms.token, message, "sums of columns and squares", label, {"numbers": len(sums)})
+
+    def _measure(self, message: Measure) -> Record:
+        run, terms, note = self._run(message)
+        label = self._only(message, terms)
+        scale = FeatureScale(message.centre, message.spread, message.y_centre, message.y_spread, message.intercept)
+        own = self._view().summary
+        limits.check_coordinates(self.policy, scale, own, self.site.task)
+        weights = dict(zip(message.members, message.weights.tolist(), strict=True))
+        self.files.remember(message.experiment, note | {"scale": scale_to_json(scale), "weights": weights})
+        self._steps(message.experiment, terms, scale)  # rows are made ready now, not in the first round
+        shared, sums = None, [0.0, 0.0, 0.0]
+        if self.policy.privacy == "none" or self.policy.noiseless_sums:
+            asked = self.policy.share_moments and message.moments and self.policy.privacy == "none"
+            scalars, shared = measure(self.data.opened, self.site.task, scale, asked)
+            sums = plan_sums(message.weight(self.site.name), *scalars)  # type: ignore[assignment]
+        integers = to_integers(sums, STATISTICS.unit)
+        share = run.hidden(integers, STATISTICS.limbs, message.members, bytes.fromhex(label))
+        answer = Measurement(message.experiment, own.n, share, *(shared or (None, None, None)))
+        left = "three sums for planning" + (", and moments" if shared else "")
+        numbers = 3 + sum(part.size for part in shared or ())
+        return self._enter(answer, terms.token, message, left, label, {"numbers": numbers})
+
+    def _only(self, message: Summed, terms: RunTerms) -> str:
+        """The label of an order that a run gives once: in other coordinates or sums it would tell more."""
+        limits.check_sum(self.policy, self.site.name, message.members, message.weights)
+        label = message.label(terms.token).hex()
+        known = self.ledger.run(terms.token)
+        if known is not None and known.labels.get(message.KIND, label) != label:
+            raise PolicyError(f"this site answers one order to {message.KIND} in a run; this is another one")
+        return label
+
+    # rounds
+
+    def _work(self, message: Work) -> Record:
+        run, terms, note = self._run(message)
+        if note["scale"] is None:
+            raise FedLSAError("this site does not know the run's coordinates")
+        limits.check_sum(self.policy, self.site.name, message.members, message.weights)
+        limits.check_same_weights(self.site.name, message.members, message.weights, note["weights"])
+        state, steps = self.files.state(message.experiment), self._steps(message.experiment, terms, note["scale"])
+        label = message.label(terms.token)
+        more: dict[str, Any] = {"numbers": len(message.theta), "round": message.round}
+        if label.hex() not in self.ledger.answered:
+            known = self.ledger.run(terms.token)
+            if known is not None and known.rounds >= self.policy.most_rounds:
+                raise limits.refused("most_rounds", f"this run has had {known.rounds}")
+            if self.policy.privacy == "none":  # with noise it hides each row, and no refusal may tell of one
+                limits.check_steps(self.policy, message.eta, message.steps, steps[1], terms.local == "rows")
+            elif terms.local == "rows" and message.steps < self.policy.least_local_steps:
+                raise limits.refused("least_local_steps", f"{self.policy.least_local_steps} must be behind an answer")
+            spent = cost(message, terms, self.site, steps[1].rows, state)
+            check_budget(self.policy, self.ledger.totals, spent)
+            more |= {"rho": spent, "unit": terms.coding.unit} if spent else {}
+        new, answer = client_step(state, message, replace(run, local=self._draws(steps[0], label)))
+        if isinstance(answer, Refusal):
+            return with_receipt(answer, self.ledger.refuse(message.experiment, message.KIND, answer.text))
+        try:
+            self.ledger.check_label(label.hex(), _digest(answer))
+        except PolicyError as error:  # its state was lost: all begin again, under other masks
+            receipt = self.ledger.refuse(message.experiment, message.KIND, str(error))
+            return Refusal(
+                message.experiment, message.generation, message.round, "forgot", str(error), receipt
+            ).record()
+        self.files.store(message.experiment, state, new)
+        what = "how far the model moved" + (", with noise" if terms.coding.noise is not None else "")
+        return self._enter(answer, terms.token, message, what, label.hex(), more)
+
+    def _finish(self, message: Finish) -> Record:
+        run, terms, note = self._run(message, last=True)
+        names = [printable(name) for name in names_from(message.names, "names")]
+        out: dict[str, Any] = {"names": names, "theta": message.theta.tolist()}
+        if note["scale"] is not None:
+            T, t = scale_from_json(note["scale"]).original()
+            if t.shape != message.theta.shape or len(names) != len(t):
+                raise MessageError(f"'theta' and 'names' must have {len(t)} entries; they have others")
+            out["coefficients"] = (T @ message.theta + t).tolist()
+        limits.check_sum(self.policy, self.site.name, message.members, message.weights)
+        limits.check_same_weights(self.site.name, message.members, message.weights, note["weights"])
+        label = message.label(terms.token).hex()
+        known = self.ledger.run(terms.token)
+        if known is not None and known.closed and label not in self.ledger.answered:
+            _check_open(known)
+        state = self.files.state(message.experiment)
+        new, answer = client_finish(state, message, run)
+        self.ledger.check_label(label, _digest(answer))
+        self.files.store(message.experiment, state, new)
+        self.files.write_result(message.experiment, out)
+        more = {"numbers": len(message.theta), "closed": "it is over"}
+        return self._enter(answer, terms.token, message, "the control variate", label, more)
+
+    # what a run needs
+
+    def _run(self, message: Summed, last: bool = False) -> tuple[SiteRun, RunTerms, dict[str, Any]]:
+        """What is known of the run of an order; last : it may be over."""
+        note = self.files.note(message.experiment)
+        if note is None:
+            raise FedLSAError(f"this site does not know the run {message.experiment}")
+        terms = RunTerms.from_text(note["terms"])
+        known = self.ledger.run(terms.token)
         if known is None:
-            raise FedLSAError(f"this site does not know the run {experiment}")
-        return known
+            raise FedLSAError(f"the ledger of this site does not know the run {message.experiment}")
+        if not last:
+            _check_open(known)
+        if terms.token not in self.pairs:
+            self.pairs = {terms.token: mask_secrets(terms, self.site)}
+        pairs = self.pairs[terms.token]
+        run = SiteRun(self.site.name, terms.token, _no_steps, terms.coding, pairs, terms.secure, discrete_gaussian)
+        return run, terms, note
 
-    def _remember(self, experiment: str, known: dict[str, Any]) -> None:
-        write_json(self._path(experiment, "json"), known, "a site's note")
+    def _draws(self, steps: Steps, label: bytes) -> Callable[[Floats, Floats, float, int, int], Floats]:
+        """Local steps on rows that the site's secret and the order's label choose."""
+        seed = int.from_bytes(hmac.digest(self.secret, label, "sha256")[:8], "big")
+        return lambda theta, xi, eta, count, _: steps(theta, xi, eta, count, 0, seed, 0)
+
+    def _steps(self, experiment: str, terms: RunTerms, scale: FeatureScale | Mapping[str, Any]) -> Any:
+        said = scale if isinstance(scale, Mapping) else scale_to_json(scale)
+        key = json.dumps([experiment, terms.token, said, self.data.stamp()])
+        if key not in self.prepared:
+            where = scale_from_json(said), self.site.folder, terms.local, terms.coding.row_clip
+            self.prepared = {key: prepare_steps(self.data, self.site.task, *where)}
+        return self.prepared[key]
+
+    def _view(self) -> TableView:
+        stamp = self.data.stamp()
+        if self.viewed is None or self.viewed[0] != stamp:
+            self.viewed = stamp, view(self.data.opened, self.site.task)
+        return self.viewed[1]
+
+    def _enter(self, answer: Any, token: str, order: Message, left: str, label: str, more: Mapping[str, Any]) -> Record:
+        """The answer with the receipt of its entry in the ledger, which is on the disk then."""
+        entry = order.experiment, token, order.KIND, left, label, _digest(answer)
+        return with_receipt(answer, self.ledger.enter(*entry, **more))
 
 
-def scale_to_json(scale: FeatureScale) -> dict[str, Any]:
-    """A scale as JSON holds it, to the last bit."""
-    return {k: np.asarray(v).tolist() for k, v in asdict(scale).items()}
+def _no_steps(theta: Floats, xi: Floats, eta: float, steps: int, first: int) -> Floats:
+    raise MessageError("this order does not ask for local steps")
 
 
-def scale_from_json(content: Mapping[str, Any]) -> FeatureScale:
-    """The scale that `scale_to_json` wrote."""
-    values: dict[str, Any] = {k: np.array(v, np.float64) if isinstance(v, list) else v for k, v in content.items()}
-    return FeatureScale(**values)
+def _check_open(known: RunEntry) -> None:
+    if known.closed:
+        raise PolicyError(f"this site answers no more orders of the run {known.name}: {known.closed}")
+
+
+def _digest(answer: Message) -> str:
+    """Of all that an answer holds."""
+    record = answer.record()
+    digest = hashlib.sha256(json.dumps(record.meta, sort_keys=True).encode())
+    for name in sorted(record.arrays):
+        digest.update(name.encode() + record.arrays[name].tobytes())
+    return digest.hexdigest()

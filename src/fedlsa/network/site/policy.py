@@ -92,10 +92,9 @@ class Policy:
         for name in self.tasks:
             checks.choice("each of tasks", name, TASKS)
         for name in self.peers:
-            if not re.fullmatch(r"[0-9a-f]{4}( [0-9a-f]{4}){7}", name):  # as certificates.fingerprint writes it
-                raise ArgumentError(
-                    f"each of peers must be a fingerprint, eight groups of four hex digits; got {checks.show(name)}"
-                )
+            if not re.fullmatch(r"[0-9a-f]{32}", plain_fingerprint(name)):
+                rule = "each of peers must be a fingerprint of 32 hexadecimal digits"
+                raise ArgumentError(f"{rule}; got {checks.show(name)}")
         checks.choice("privacy", self.privacy, UNITS)
         for name in ("least_rows", "least_local_steps", "least_sites", "most_rounds", "most_runs", "most_answers"):
             checks.integer(name, getattr(self, name), at_least=1)
@@ -148,6 +147,11 @@ class Policy:
             why = textwrap.fill(field.metadata["why"], 120, initial_indent="# ", subsequent_indent="# ")
             lines += ["", why, f"{field.name} = {value}"]
         return "\n".join(lines) + "\n"
+
+
+def plain_fingerprint(text: str) -> str:
+    """A fingerprint without what people put between its digits."""
+    return re.sub(r"[\s:-]", "", text).lower()
 
 
 def template(task: Task) -> str:

@@ -16,15 +16,16 @@ import os
 import shutil
 import sys
 import time
-from dataclasses import asdict, dataclass
-from functools import cached_property
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ... import checks
-from ...engine.local import Means, Rows, alias_slots
+from ...engine.local import ClippedMeans, Means, Rows, alias_slots
 from ...errors import ArgumentError, SiteDataError
 from ...files import reason
 from ...fit.arrays import from_columns, from_tuple, has_names
@@ -36,9 +37,11 @@ from ...fit.tasks import Regression, Task
 from ...problems.features import FeatureMap
 from .. import disk
 from ..folder.config import task_text
+from .limits import RowSizes, row_sizes
 
+Steps = Rows | Means | ClippedMeans
 LOADER_FORM = "package.module:function or file.py:function"
-FORMAT = 2  # of prepared data
+FORMAT = 3  # of prepared data
 KEPT_PREPARED = 4  # of the latest runs
 PREPARED = "prepared"  # the folder's name
 ABANDONED = 86400  # seconds after which an unfinished folder is nobody's
@@ -122,22 +125,46 @@ def _load_entry(loader: str) -> Any:
         raise SiteDataError(f"{loader} failed with {type(error).__name__}: {reason(error)}") from error
 
 
-def prepare_steps(site: SiteData, task: Task, scale: FeatureScale, folder: Path, local: str = "rows") -> Rows | Means:
-    """What the site's local steps run on, in the run's coordinates; local : "rows" drawn at random, or its "means".
+def prepare_steps(
+    site: SiteData,
+    task: Task,
+    scale: FeatureScale,
+    folder: Path,
+    local: str = "rows",
+    row_clip: float | None = None,
+) -> tuple[Steps, RowSizes]:
+    """What the site's local steps run on, in the run's coordinates, and what the policy asks of it.
 
+    local : "rows" drawn at random, or its "means"; row_clip : longest gradient of a row (engine/local.py)
     folder : the site's own, beneath which the numbers are kept until its file, the task or the scale changes.
     """
-    coordinates = {k: np.asarray(v).tolist() for k, v in asdict(scale).items()}
-    made_from = [FORMAT, sys.byteorder, local, site.stamp(), task_text(task), coordinates]
+    kept = "rows" if row_clip is not None else local  # clipped rows have no means that could be kept
+    made_from = [FORMAT, sys.byteorder, kept, site.stamp(), task_text(task), scale_to_json(scale)]
     digest = hashlib.sha256(json.dumps(made_from, sort_keys=True).encode()).hexdigest()[:32]
     place = folder / PREPARED / digest
-    steps = _load_steps(place, local)
-    if steps is None:
-        _write_steps(site, task, scale, place, local)
-        steps = _load_steps(place, local)
-        if steps is None:
+    found = _load_steps(place, kept)
+    if found is None:
+        _write_steps(site, task, scale, place, kept)
+        found = _load_steps(place, kept)
+        if found is None:
             raise SiteDataError(f"cannot read the prepared rows back from {place}")
-    return steps
+    steps, sizes = found
+    if row_clip is None or not isinstance(steps, Rows):
+        return steps, sizes
+    if local == "means":
+        return ClippedMeans(steps.u, steps.y, steps.ridge, row_clip), sizes
+    return replace(steps, row_clip=row_clip), sizes
+
+
+def scale_to_json(scale: FeatureScale) -> dict[str, Any]:
+    """A scale as JSON holds it, to the last bit."""
+    return {k: np.asarray(v).tolist() for k, v in asdict(scale).items()}
+
+
+def scale_from_json(content: Mapping[str, Any]) -> FeatureScale:
+    """The scale that `scale_to_json` wrote."""
+    values: dict[str, Any] = {k: np.array(v, np.float64) if isinstance(v, list) else v for k, v in content.items()}
+    return FeatureScale(**values)
 
 
 def clear_prepared(folder: Path) -> None:
@@ -161,7 +188,7 @@ def check_scale(task: Task, columns: Columns, scale: FeatureScale) -> None:
         raise ArgumentError("scale must have finite centres and positive spreads; it has others")
 
 
-def _load_steps(place: Path, local: str) -> Rows | Means | None:
+def _load_steps(place: Path, local: str) -> tuple[Rows | Means, RowSizes] | None:
     """What lies there; None where nothing does, or not all of it."""
     try:
         about = json.loads((place / "about.json").read_text(encoding="utf-8"))
@@ -170,9 +197,11 @@ def _load_steps(place: Path, local: str) -> Rows | Means | None:
             if (place / name).stat().st_size != int(np.prod(shape)) * np.dtype(kind).itemsize:
                 return None
             arrays[name] = np.memmap(place / name, kind, "r", shape=tuple(shape))
+        sizes = RowSizes(**about["sizes"])
         if local == "means":
-            return Means(**arrays)
-        return Rows(arrays["u"], arrays.get("v", arrays["u"]), arrays["y"], float(about["ridge"]), arrays["slots"])
+            return Means(**arrays), sizes
+        u, ridge = arrays["u"], float(about["ridge"])
+        return Rows(u, arrays.get("v", u), arrays["y"], ridge, arrays["slots"]), sizes
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -180,7 +209,7 @@ def _load_steps(place: Path, local: str) -> Rows | Means | None:
 def _write_steps(site: SiteData, task: Task, scale: FeatureScale, place: Path, local: str) -> None:
     columns = choose_columns(task, [site.opened])
     check_scale(task, columns, scale)
-    pieces, ridge = observations(site.opened, task, columns, scale), ridge_of(task)
+    ridge, pieces = ridge_of(task), partial(observations, site.opened, task, columns, scale)
     arrays: dict[str, tuple[str, list[int]]] = {}  # dtype and shape of what each file holds so far
     shutil.rmtree(place, ignore_errors=True)  # damaged
     with disk.new_folder(place) as part:
@@ -193,17 +222,17 @@ def _write_steps(site: SiteData, task: Task, scale: FeatureScale, place: Path, l
             arrays[name] = str(values.dtype), [before + len(values), *values.shape[1:]]
 
         if local == "means":
-            means = add_up(map(SystemSums.of, pieces), site.name).system(ridge)
+            means = add_up(map(SystemSums.of, pieces()), site.name).system(ridge)
             append("A", means.A)
             append("b", means.b)
         else:
-            for piece in pieces:
+            for piece in pieces():
                 for name in ("u", "y") if piece.u is piece.v else ("u", "v", "y"):
                     append(name, getattr(piece, name))
             if not arrays:
                 raise no_rows(site.name)
             append("slots", alias_slots(arrays["y"][1][0]))
-        about = json.dumps({"ridge": ridge, "arrays": arrays})
+        about = json.dumps({"ridge": ridge, "arrays": arrays, "sizes": asdict(row_sizes(pieces))})
         disk.create(part / "about.json", about.encode(), secret=True)
     _tidy(place.parent)
 

@@ -1,0 +1,267 @@
+"""The site's ledger: what was asked, what left, what it cost in privacy. Nothing leaves the site without an entry.
+
+It is a hash chain (network/chain.py) in the site's folder. Its totals are kept in a second place outside that folder,
+and every answer carries a receipt with them, signed by the site, that the coordinator keeps and gives back when a run
+begins. Where the chain is behind its copy or a receipt, it has been lost or restored from a backup: then the larger
+totals count from there on, the runs of before are closed, and the fact is an entry of its own.
+
+The ledger also keeps masks safe. A mask is a function of the order (its label), so two different answers to one order
+would betray their difference: what was answered to a label is remembered, and only the same answer leaves again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ...errors import FedLSAError, NetworkError, PolicyError
+from ...files import reason
+from .. import chain, disk
+from ..chain import ChainHead
+from ..protocol.records import printable
+
+MOST_REFUSALS = 10_000  # that are entered: who asks in vain for ever shall not fill the disk
+RESTORED = "restored"  # what an entry says that raises the totals
+
+
+@dataclass(frozen=True)
+class LedgerTotals:
+    """Over all runs. rho : spent by answers with noise (privacy.py), of which there are `noised`."""
+
+    answers: int = 0
+    runs: int = 0
+    rounds: int = 0
+    noised: int = 0
+    rho: float = 0.0
+
+    @classmethod
+    def read(cls, content: Mapping[str, Any]) -> LedgerTotals:
+        """From JSON that somebody else may have written."""
+        values = {name: content[name] for name in ("answers", "runs", "rounds", "noised")}
+        rho = content["rho"]
+        if any(type(v) is not int or not 0 <= v < 2**53 for v in values.values()):
+            raise ValueError("counts must be integers of at least 0")
+        if type(rho) not in (int, float) or not 0 <= rho < float("inf"):
+            raise ValueError("rho must be at least 0")
+        return cls(**values, rho=float(rho))
+
+    def combined(self, other: LedgerTotals, both: bool) -> LedgerTotals:
+        """The larger of each, or with `both` their sums: for two branches of one past, of which each was answered."""
+        pairs = {name: (value, asdict(other)[name]) for name, value in asdict(self).items()}
+        return LedgerTotals(**{name: sum(pair) if both else max(pair) for name, pair in pairs.items()})
+
+
+@dataclass
+class RunEntry:
+    """What the ledger knows of a run. terms : their digest; labels : of the orders before the rounds, by kind."""
+
+    name: str
+    terms: str = ""
+    rounds: int = 0
+    closed: str = ""  # why it is not answered any more
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+class Ledger:
+    """The ledger of one site, opened: verified to its last entry, compared with its copy."""
+
+    def __init__(self, path: Path, copy: Path, site: str, key: Any) -> None:
+        """copy : the file outside the site's folder; key : the site's private key (ECDSA), for receipts."""
+        self.path, self.copy, self.site, self.key = path, copy, site, key
+        self.totals, self.head = LedgerTotals(), ChainHead()
+        self.runs: dict[str, RunEntry] = {}  # by token
+        self.roster: dict[str, str] = {}  # fingerprints of sites, by name
+        self.answered: dict[str, str] = {}  # digests of what left, by label
+        self.hashes: list[str] = []
+        self.seen: set[str] = set()  # refusals that are entered, and receipts that have been compared
+        self.refusals = 0
+        try:
+            for entry in chain.entries(path):
+                self._fold(entry)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise NetworkError(f"{path} holds an entry that is not of this version: {printable(error)}") from None
+        except NetworkError as error:
+            raise NetworkError(
+                f"{error}. Nothing is answered with a damaged ledger: put it back from a backup, or put it aside "
+                f"(rename it); then the totals of its copy {copy} count, and the runs of before are closed"
+            ) from None
+        self._compare_copy()
+
+    # what is known
+
+    def check_label(self, label: str, digest: str) -> None:
+        """Refuse a second answer to one order that is another than the first: masks would betray the difference."""
+        if self.answered.get(label, digest) != digest:
+            raise PolicyError(
+                "this site has answered the same order before, from other data or another state, and gives no second "
+                "answer under the same mask"
+            )
+
+    def run(self, token: str) -> RunEntry | None:
+        """What is known of a run; None of a new one."""
+        return self.runs.get(token)
+
+    # entries
+
+    def enter(self, run: str, token: str, asked: str, left: str, label: str, digest: str, **more: Any) -> str:
+        """Note an answer that is about to leave, to the disk and to the copy, and return its receipt.
+
+        asked : kind of the order; left : what leaves, in words; label : of the order; digest : of the answer
+        more : numbers (how many leave), round, rho and unit, roster, terms, closed
+        """
+        self.check_label(label, digest)
+        entry = {"run": run, "token": token, "asked": asked, "left": left, "label": label, "digest": digest, **more}
+        if label in self.answered:
+            entry = {name: value for name, value in entry.items() if name not in ("rho", "unit")} | {"again": True}
+        self._append(entry)
+        return self.receipt()
+
+    def refuse(self, run: str, asked: str, text: str) -> str:
+        """Note a refusal, the same one once; the receipt of the last entry."""
+        key = f"{run} {asked} {text}"
+        if key not in self.seen and self.refusals < MOST_REFUSALS:
+            self.seen.add(key)
+            self._append({"run": printable(run, 64), "asked": asked, "left": "refusal", "text": printable(text, 300)})
+        return self.receipt()
+
+    def receipt(self) -> str:
+        """The head and the totals, signed by the site."""
+        content = json.dumps(
+            {"site": self.site, "number": self.head.number, "hash": self.head.hash, **asdict(self.totals)},
+            sort_keys=True,
+        )
+        return json.dumps({"said": content, "signature": _sign(self.key, content).hex()})
+
+    def compare_receipt(self, text: str) -> None:
+        """Hold a receipt of before against the chain; one that this site did not sign says nothing."""
+        try:
+            said = json.loads(text)
+            content, signature = said["said"], bytes.fromhex(said["signature"])
+            if not _verify(self.key, content, signature):
+                raise ValueError
+            kept = json.loads(content)
+            if kept["site"] != self.site:
+                raise ValueError
+            head = ChainHead.from_text(f"{kept['number']}:{kept['hash']}")
+            totals = LedgerTotals.read(kept)
+        except (ValueError, KeyError, TypeError, RecursionError, FedLSAError):
+            return
+        self._compare(head, totals, "a receipt that the coordinator kept", ())
+
+    # inside
+
+    def _append(self, entry: dict[str, Any]) -> None:
+        self._fold(chain.append(self.path, entry))
+        self._write_copy()
+
+    def _fold(self, entry: Mapping[str, Any]) -> None:
+        """One more entry, in the totals."""
+        self.head = ChainHead(entry["number"], entry["hash"])
+        self.hashes.append(entry["hash"])
+        t = self.totals
+        if entry["asked"] == RESTORED:
+            self.totals = LedgerTotals.read(entry["raised"])
+            self.seen.add(entry["kept"])
+            for token in entry["tokens"]:
+                self.runs.setdefault(token, RunEntry("?"))
+            for known in self.runs.values():
+                known.closed = known.closed or "the ledger of this site was lost or restored since it began"
+            self.roster = {**entry["roster"], **self.roster}
+            return
+        if entry["left"] == "refusal":
+            self.refusals += 1
+            return
+        token, asked = entry["token"], entry["asked"]
+        if token not in self.runs:
+            self.runs[token] = RunEntry(entry["run"])
+            t = replace(t, runs=t.runs + 1)
+        known = self.runs[token]
+        if not entry.get("again"):
+            rho = float(entry.get("rho", 0.0))
+            t = replace(t, rounds=t.rounds + (asked == "work"), rho=t.rho + rho, noised=t.noised + (rho > 0))
+            known.rounds += asked == "work"
+        self.totals = replace(t, answers=t.answers + 1)
+        known.terms = entry.get("terms", known.terms)
+        known.closed = entry.get("closed", known.closed)
+        known.labels.setdefault(asked, entry["label"])
+        self.answered[entry["label"]] = entry["digest"]
+        self.roster.update(entry.get("roster", {}))
+
+    def _write_copy(self) -> None:
+        content = {
+            "site": self.site, "number": self.head.number, "hash": self.head.hash, "totals": asdict(self.totals),
+            "roster": self.roster, "tokens": sorted(self.runs),
+        }  # fmt: skip
+        try:
+            disk.replace(self.copy, json.dumps(content).encode(), secret=True)
+        except FedLSAError as error:
+            raise NetworkError(f"the copy of the ledger's totals must be written before an answer: {error}") from None
+
+    def _compare_copy(self) -> None:
+        try:
+            self.copy.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            kept = json.loads(self.copy.read_bytes())
+            head, totals = ChainHead.from_text(f"{kept['number']}:{kept['hash']}"), LedgerTotals.read(kept["totals"])
+            tokens = tuple(str(token) for token in kept["tokens"])
+            roster = {str(site): str(value) for site, value in kept["roster"].items()}
+        except FileNotFoundError:
+            self._write_copy()
+            return
+        except OSError as error:
+            raise NetworkError(
+                f"the copy of the ledger's totals {self.copy} must be readable: {reason(error)}; "
+                "ledger_copy of policy.toml names another folder"
+            ) from None
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, FedLSAError):
+            raise NetworkError(
+                f"the copy of the ledger's totals {self.copy} is damaged; where the ledger {self.path} itself is whole "
+                "and was never restored, remove the copy: it is written anew"
+            ) from None
+        self._compare(head, totals, f"its copy {self.copy}", tokens, roster)
+
+    def _compare(
+        self, kept: ChainHead, totals: LedgerTotals, where: str, tokens: tuple[str, ...], roster: Mapping[str, str] = {}
+    ) -> None:
+        """Raise the totals where the chain does not hold an entry that it once held."""
+        if kept.number == 0 or kept.hash in self.seen:
+            return
+        same = kept.number <= self.head.number and self.hashes[kept.number - 1] == kept.hash
+        if same:
+            return
+        raised = self.totals.combined(totals, both=kept.number <= self.head.number)
+        self._append(
+            {
+                "asked": RESTORED, "left": "nothing", "kept": kept.hash, "raised": asdict(raised),
+                "tokens": list(tokens), "roster": dict(roster),
+                "text": f"the ledger does not hold entry {kept.number} of {where}: it was lost or restored",
+            }
+        )  # fmt: skip
+
+
+def copy_place(folder: str, network: str, site: str) -> Path:
+    """The file for the copy of a ledger's totals; folder : ledger_copy of the policy, or empty."""
+    home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "fedlsa"
+    return (Path(folder) if folder else home) / f"{network}-{site}.ledger.json"
+
+
+def _sign(key: Any, content: str) -> bytes:
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    return bytes(key.sign(b"fedlsa receipt\n" + content.encode(), ec.ECDSA(hashes.SHA256())))
+
+
+def _verify(key: Any, content: str, signature: bytes) -> bool:
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    try:
+        key.public_key().verify(signature, b"fedlsa receipt\n" + content.encode(), ec.ECDSA(hashes.SHA256()))
+    except InvalidSignature:
+        return False
+    return True

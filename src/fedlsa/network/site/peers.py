@@ -1,0 +1,56 @@
+"""The other sites of a run: whether they are who they were, and the secrets that this site shares with each for masks.
+
+Masks hide this site's answers from who does not know these secrets. A coordinator that could put keys of its own in
+the place of other sites' would know them: so keys are those whose fingerprints a person has compared (`peers` of the
+policy), or those of the first run, and others are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...errors import MessageError
+from ..folder.certificates import check_site, mask_key
+from ..folder.config import SiteFolder
+from ..protocol.ring import pair_secret
+from ..protocol.run_settings import RunTerms
+from .limits import refused
+from .policy import Policy, plain_fingerprint
+
+
+def check_peers(policy: Policy, terms: RunTerms, site: SiteFolder, pinned: Mapping[str, str]) -> dict[str, str]:
+    """The fingerprints of the other sites by name; keys that are not known here are refused.
+
+    pinned : fingerprints of the first run, by name; empty before it
+    """
+    if not terms.secure:
+        return {}
+    compared = {plain_fingerprint(text) for text in policy.peers}
+    ca = site.ca.read_bytes()
+    out: dict[str, str] = {}
+    masks: set[bytes] = set()
+    for name, pem in zip(terms.sites, terms.certificates, strict=True):
+        found = check_site(pem.encode(), ca, site.network, name)
+        masks.add(found.mask)
+        if name == site.name:
+            continue
+        own = plain_fingerprint(found.fingerprint)
+        out[name] = own
+        first = not pinned and not compared
+        if own not in compared and pinned.get(name) != own and not first:
+            what = "another key than before" if name in pinned else "a key that nobody here has compared"
+            raise refused(
+                "peers", f"{name} comes with {what}, fingerprint {found.fingerprint}; ask that site, then enter it"
+            )
+    if len(masks) < len(terms.sites):
+        raise MessageError("'certificates' must have a key for masks for each site; two are the same")
+    return out
+
+
+def mask_secrets(terms: RunTerms, site: SiteFolder) -> dict[str, bytes]:
+    """What this site shares with each other site of a run; nothing with plain aggregation."""
+    if not terms.secure:
+        return {}
+    private, ca = mask_key(site.mask_key.read_bytes()), site.ca.read_bytes()
+    others = [(n, pem) for n, pem in zip(terms.sites, terms.certificates, strict=True) if n != site.name]
+    return {n: pair_secret(private, check_site(pem.encode(), ca, site.network, n).mask) for n, pem in others}

@@ -1,0 +1,68 @@
+"""What an answer with noise costs in privacy (protocol/privacy.py), and whether the policy's budget still covers it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...errors import ArgumentError
+from ...fit.tasks import Regression, Task
+from ..folder.config import SiteFolder
+from ..protocol.client import ClientState
+from ..protocol.messages import Work
+from ..protocol.privacy import check_unit, delta_left, epsilon_of, rho_of_answer
+from ..protocol.run_settings import RunTerms
+from .ledger import LedgerTotals
+from .limits import refused
+from .policy import Policy
+from .site_data import ridge_of
+
+
+def check_noise(policy: Policy, terms: RunTerms, task: Task, totals: LedgerTotals) -> None:
+    """Refuse a run whose noise does not hide what the policy wants hidden, or whose rounds cost more than is left."""
+    coding = terms.coding
+    if coding.noise is not None:
+        try:
+            check_unit(coding.unit, isinstance(task, Regression))
+        except ArgumentError as error:
+            raise refused("privacy", str(error)) from None
+    if policy.privacy == "none":
+        return
+    if coding.noise is None or coding.clip is None:
+        raise refused("privacy", "every answer must have noise; the run asks for none")
+    if policy.privacy == "site" and coding.unit != "site":
+        raise refused("privacy", "the whole table must be hidden; the noise of the run hides single rows")
+    if coding.unit == "site":  # the cost of a row depends on the plan, and is counted as rounds come
+        check_budget(policy, totals, rho_of_answer("site", coding.clip, coding.noise), max(terms.rounds, 1))
+
+
+def cost(work: Work, terms: RunTerms, site: SiteFolder, rows: int, state: ClientState | None) -> float:
+    """The rho of the answer to an order; 0 without noise."""
+    coding = terms.coding
+    if coding.noise is None or coding.clip is None:
+        return 0.0
+    longest = 0.0
+    if coding.row_clip is not None:
+        xi = 0.0
+        if state is not None:  # the correction that this order may bring is in the bound
+            sizes = [float(np.linalg.norm(v)) for v in (work.acked_mean, state.start, state.delta)]
+            xi = float(np.linalg.norm(state.xi)) + state.gain * sum(sizes)
+        longest = float(np.linalg.norm(work.theta)) + work.eta * (work.steps + 1) * (coding.row_clip + xi)
+    return rho_of_answer(
+        coding.unit, coding.clip, coding.noise, dim=len(work.theta), grid=work.unit / work.weight(site.name),
+        local=terms.local, step_size=work.eta, row_clip=coding.row_clip, local_steps=work.steps, rows=rows,
+        ridge=ridge_of(site.task), longest=longest,
+    )  # fmt: skip
+
+
+def check_budget(policy: Policy, totals: LedgerTotals, rho: float, answers: int = 1) -> None:
+    """Refuse what would spend more than the policy allows over all runs."""
+    if policy.privacy == "none":
+        return
+    left = delta_left(policy.privacy, policy.delta, totals.noised + answers)
+    would = epsilon_of(totals.rho + answers * rho, left)
+    if would > policy.epsilon:
+        raise refused(
+            "epsilon",
+            f"{policy.epsilon:g} may be spent in all; {epsilon_of(totals.rho, left):.3g} is, and {answers} more "
+            f"answer{'s' * (answers > 1)} would make it {would:.3g}",
+        )
