@@ -18,35 +18,40 @@ from ..algorithms import SCAFFLSA, Algorithm, Scaffnew
 from ..checks import Floats
 from . import noiseless, tuning
 from .linear import check_accuracy
-from .local_steps import LocalSteps, one_step, repeated
+from .local_steps import LocalSteps, one_step, repeated, with_upload_noise
 from .moments import Moments
 from .noiseless import NoiselessMap
 from .pairs import PairMap
 from .symmetric import functionals, rows_of, smat, svec, symkron
 
 
-def round_on_pairs(m: Moments, a: Algorithm, eta: float) -> PairMap | NoiselessMap:
+def round_on_pairs(m: Moments, a: Algorithm, eta: float, upload_noise: float = 0.0) -> PairMap | NoiselessMap:
     """A round of SCAFFLSA or Scaffnew at step size eta; where nothing is random, that of the means alone."""
-    if isinstance(a, SCAFFLSA) and noiseless.suits(m, a.taking_part(m.n_agents)):
+    if isinstance(a, SCAFFLSA) and noiseless.suits(m, a.taking_part(m.n_agents)) and not upload_noise:
         return NoiselessMap(noiseless.local_powers(m), eta, a.local_steps)
-    return controlled_round(m, a, eta)
+    return controlled_round(m, a, eta, upload_noise)
 
 
-def controlled_round(m: Moments, a: Algorithm, eta: float) -> PairMap:
-    """A round of SCAFFLSA or Scaffnew at step size eta."""
+def controlled_round(m: Moments, a: Algorithm, eta: float, upload_noise: float = 0.0) -> PairMap:
+    """A round of SCAFFLSA or Scaffnew at step size eta.
+
+    upload_noise : standard deviation per coordinate of what each agent adds to u_hat, for the average and for itself
+    """
     participants, one = a.taking_part(m.n_agents), one_step(m, eta)
     gain = participants / m.n_agents / (eta * a.mean_steps)
     if isinstance(a, Scaffnew):
-        return PairMap(m, gain, *_random_steps(m, one, eta, a.probability, participants))
+        P, Q, noise, lengths = _random_steps(m, one, eta, a.probability)
+        return PairMap(m, gain, P, Q, with_upload_noise(noise, m.dim, upload_noise), participants, lengths)
     assert isinstance(a, SCAFFLSA)
     steps, d, t = repeated(one, a.local_steps), m.dim, m.table
-    return PairMap(m, gain, steps.M[t, :d, :d], steps.M[t, :d, d : 2 * d], steps.noise()[t], participants)
+    noise = with_upload_noise(steps.noise(), d, upload_noise)[t]
+    return PairMap(m, gain, steps.M[t, :d, :d], steps.M[t, :d, d : 2 * d], noise, participants)
 
 
 def _random_steps(
-    m: Moments, one: LocalSteps, eta: float, p: float, participants: int
-) -> tuple[Floats, Floats, Floats, int, tuple[Floats, Floats] | None]:
-    """P, Q, noise, participants and lengths of Geometric(p) local steps, the same number for all agents.
+    m: Moments, one: LocalSteps, eta: float, p: float
+) -> tuple[Floats, Floats, Floats, tuple[Floats, Floats] | None]:
+    """P, Q, noise and lengths of Geometric(p) local steps, the same number for all agents.
 
     Cov(u_hat) of one agent is that of steps in the mean over lengths, and that of the mean path over lengths; it is
     infinite where it diverges.
@@ -57,11 +62,11 @@ def _random_steps(
     Q = np.asarray(eta * np.linalg.inv(K)[t], np.float64)
     noise, shared = _summed(one, K, alone, p), _shared(one.M[:, :d, :d], K, eta, p)
     if noise is None or shared is None:
-        return P, Q, np.full((len(t), len(one.G[0]), n * (n + 1) // 2), np.inf), participants, None
+        return P, Q, np.full((len(t), len(one.G[0]), n * (n + 1) // 2), np.inf), None
     source, powers = shared
     first = np.concatenate([-m.A_bar, np.tile(np.eye(d), (len(one.M), 1, 1)), np.zeros((len(one.M), d, 1))], 2)
     noise += np.linalg.solve(alone, symkron(source @ first))
-    return P, Q, noise[t], participants, (source[t], powers[:, t])
+    return P, Q, noise[t], (source[t], powers[:, t])
 
 
 def _one_less(Z: Floats, p: float) -> tuple[Floats, Floats]:

@@ -37,6 +37,7 @@ def exact(
     xi_0: ArrayLike | None = None,
     sampling: Sampling = IID(),  # noqa: B008  immutable
     record: int | Sequence[int] = 200,
+    upload_noise: float = 0.0,
 ) -> xr.Dataset:
     """The exact mean and mean squared error of a method at the rounds that `simulate` would record.
 
@@ -45,6 +46,9 @@ def exact(
     sum; for methods with control variates also psi, eq:definition:lyapunov_app at communications. And what it costs to
     get there: communications, samples (expected, per agent) and bytes, counted as `simulate` and `plan` do. The
     attribute `route` names the computation, `rounding` estimates the relative error that rounding leaves in it.
+
+    upload_noise : the standard deviation of noise that every agent adds to each coordinate of what it sends, and with
+    which it corrects its own control variate too: what privacy costs, as long as no upload is clipped (i.i.d. only).
 
     All methods allow partial participation; only FedLSA allows averaged iterates.
 
@@ -63,8 +67,11 @@ def exact(
     if algorithm.average_after is not None and algorithm.average_after > rounds:
         raise ArgumentError(f"average_after must be at most rounds, {rounds}; got {algorithm.average_after}")
     start = start_error(m, theta_0)
-    asked = CurveRequest(m, algorithm, start, x, recorded, sampling)
+    upload_noise = checks.real("upload_noise", upload_noise, at_least=0)
+    asked = CurveRequest(m, algorithm, start, x, recorded, sampling, upload_noise=upload_noise)
     if isinstance(sampling, Markov):
+        if upload_noise:
+            raise ArgumentError(f"upload_noise must be 0 along trajectories; got {upload_noise:g}")
         if isinstance(problem, Moments):
             raise ArgumentError("sampling must be IID() where only moments are given: they have no chain; got Markov()")
         trajectories.check(problem, algorithm, sampling)

@@ -18,6 +18,7 @@ a_c = w_c (u_hat_c - u); the noise then has N / m times those of the steps, and 
 
     N (N - m) / (m (N - 1)) sum_c (a_c - a_bar)(a_c - a_bar)^T,   a_bar = sum_c a_c / N.
 
+Noise that agents add to what they upload, independent of all else, is one more covariance of u_hat, a constant.
 Rounds compose as steps do: powers of a round give any later one, and the stationary limit is one linear solve.
 Covariances are sums of positive terms, never second moments less squares of means.
 """
@@ -136,21 +137,33 @@ class FedLSARound:
         return LocalSteps(self.mean[None], self.own[None], functionals(self.noise, n)[None])
 
 
-def fedlsa_round(moments: Moments, eta: float, H: int, x: Floats, participants: int | None = None) -> FedLSARound:
+def with_upload_noise(noise: Floats, d: int, deviation: float) -> Floats:
+    """The map svec E[w w^T] to svec Cov(u_hat) : (..., s, S), where w ends in 1, with deviation^2 I more of it."""
+    if not deviation:
+        return noise
+    out = noise.copy()
+    out[..., np.flatnonzero(np.equal(*triangle(d))), -1] += deviation**2
+    return out
+
+
+def fedlsa_round(
+    moments: Moments, eta: float, H: int, x: Floats, participants: int | None = None, upload_noise: float = 0.0
+) -> FedLSARound:
     """A round of FedLSA on v = (u, 1), with control variates frozen at xi = xi_star + x; x : (M, d), -xi_star for 0.
 
     participants : how many agents, drawn without replacement, take part; all by default.
+    upload_noise : standard deviation per coordinate of what each agent adds to u_hat
     """
     d, N, weight = moments.dim, moments.n_agents, moments.weight
     m = N if participants is None else participants
-    if noiseless.suits(moments, m):
+    if noiseless.suits(moments, m) and not upload_noise:
         local, mean = noiseless.local_powers(moments), np.eye(d + 1)
         power, kappa = local.powers(eta, H)
         mean[:d, :d] = local.mean(local.times(power, local.identity()))
         mean[:d, d] = local.mean(local.times(kappa, local.own(x[moments.table])))
         return FedLSARound(mean)
     steps = repeated(one_step(moments, eta, x), H)
-    M, D = steps.M[moments.table], steps.noise()[moments.table]
+    M, D = steps.M[moments.table], with_upload_noise(steps.noise(), d, upload_noise)[moments.table]
     share = moments.count * weight
     mean, noise = np.tensordot(share, M, 1), np.tensordot(share * weight, D, 1)
     if m < N:

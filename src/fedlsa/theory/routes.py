@@ -33,6 +33,7 @@ class CurveRequest:
     """A curve that is asked for, from u = theta_0 - theta_star : (d,) and x = xi_0 - xi_star : (K, d) of each group.
 
     problem and xi = xi_0 : (N, d) are those of trajectories, whose moments need chains
+    upload_noise : standard deviation per coordinate of what agents add to their uploads
     """
 
     moments: Moments
@@ -43,6 +44,7 @@ class CurveRequest:
     sampling: Sampling = field(default_factory=IID)
     problem: Problem | None = None
     xi: Floats | None = None
+    upload_noise: float = 0.0
 
     @property
     def last(self) -> int:
@@ -57,7 +59,7 @@ class CurveRequest:
     @cached_property
     def rounds_of_pairs(self) -> Callable[[int], PairMap | NoiselessMap]:
         """What each round of a method with control variates does."""
-        return self._each(partial(round_on_pairs, self.moments, self.algorithm))
+        return self._each(partial(round_on_pairs, self.moments, self.algorithm, upload_noise=self.upload_noise))
 
     @cached_property
     def rounds_of_fedlsa(self) -> Callable[[int], local_steps.FedLSARound]:
@@ -69,8 +71,8 @@ class CurveRequest:
         else:
             t = m.table
             m = replace(m, A_bar=m.A_bar[t], b_bar=m.b_bar[t], noise=m.noise[t], table=np.arange(len(t)))
-        taking_part = a.taking_part(m.n_agents)
-        return self._each(lambda eta: local_steps.fedlsa_round(m, eta, a.local_steps, x, taking_part))
+        among, noise = a.taking_part(m.n_agents), self.upload_noise
+        return self._each(lambda eta: local_steps.fedlsa_round(m, eta, a.local_steps, x, among, noise))
 
     def _each(self, at: Callable[[float], _Round]) -> Callable[[int], _Round]:
         """Round t from what a round does at a step size; the same object as long as the step size is the same."""
