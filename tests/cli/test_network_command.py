@@ -1,7 +1,6 @@
 """`fedlsa network` parses, calls one function and prints; wrong input gets one line, and danger is said loudly."""
 
 import shutil
-import stat
 import sys
 
 import pytest
@@ -11,7 +10,7 @@ from fedlsa.errors import ArgumentError
 from fedlsa.network.coordinator import commands as coordinator
 from fedlsa.network.coordinator import serving
 from fedlsa.network.folder import setup
-from fedlsa.network.folder.config import Bundle, Network
+from fedlsa.network.folder.config import Network
 from fedlsa.network.protocol.run_settings import StartOptions
 from fedlsa.network.site import join as joining
 
@@ -60,65 +59,6 @@ def refused(ran, *words):
     assert err.count("\n") == 1
     for word in words:
         assert word in err
-
-
-def test_init_makes_the_folder_and_says_how_to_go_on(fedlsa):
-    words = ["--site", "lisbon", "--site", "oslo", "--host", "fl.example.org", "--port", 7000, "--inner-port", 7100]
-    code, out, err = fedlsa("network", "init", "deep/net", *words)
-    assert (code, err) == (0, "")
-    assert "a regression of the column 'y' on all others" in out
-    assert "it holds a private key" in out
-    assert "fedlsa network serve deep/net" in out
-    made = Network.load("deep/net")
-    assert (made.sites, made.port, made.inner_port, made.task) == (("lisbon", "oslo"), 7000, 7100, fl.Regression("y"))
-    assert stat.S_IMODE(made.folder.stat().st_mode) == 0o700
-
-
-@pytest.mark.parametrize(
-    ("words", "task"),
-    [
-        (["--target", "t"], fl.Regression("t")),
-        (["--target", "t", "--features", "a,b", "--no-intercept", "--ridge", "0.5"],
-         fl.Regression("t", ["a", "b"], intercept=False, ridge=0.5)),
-        (["--no-standardise"], fl.Regression("y", standardise=False)),
-        (["--discount", "0.9"], fl.Value(0.9)),
-        (["--discount", "0.9", "--trace", "0.5", "--features", "OneHot(5)", "--state", "x,z", "--next-state", "u,w",
-          "--reward", "gain", "--intercept"],
-         fl.Value(0.9, 0.5, state=["x", "z"], next_state=["u", "w"], reward="gain", intercept=True,
-                  features=fl.problems.features.OneHot(5))),
-    ],
-)  # fmt: skip
-def test_init_takes_a_task(fedlsa, words, task):
-    code, out, err = fedlsa("network", "init", "net", "--sites", 2, "--host", "localhost", *words)
-    assert (code, err) == (0, "")
-    assert "column 'y' on all others" not in out
-    assert Network.load("net").task == task
-
-
-@pytest.mark.parametrize(
-    ("words", "complaint"),
-    [
-        (["--host", "a"], "--sites or --site must be given, one of them; got neither"),
-        (["--host", "a", "--sites", "2", "--site", "x"], "got both"),
-        (["--host", "a:9", "--sites", "2"], "--host must be an IP address or a host name"),
-        (["--sites", "2"], "Missing option '--host'"),
-        (["--host", "a", "--sites", "0"], "--sites must be a positive integer and at most 1000; got 0"),
-        (["--host", "a", "--site", "a_b"], "must be made of letters, digits and dashes"),
-        (["--host", "a", "--site", "x", "--site", "x"], "--sites must have each name once; got 'x' twice"),
-        (["--host", "a", "--sites", "2", "--port", "70000"], "--port must be"),
-        (["--host", "a", "--sites", "2", "--inner-port", "9092"], "--inner-port must differ from port"),
-        (["--host", "a", "--sites", "2", "--trace", "0.5"], "which needs --discount; got 0.5"),
-        (["--host", "a", "--sites", "2", "--discount", "0.5", "--ridge", "1"], "--ridge must not be given"),
-        (["--host", "a", "--sites", "2", "--discount", "1"], "--discount must be"),
-    ],
-)
-def test_init_refuses_what_makes_no_network(fedlsa, tmp_path, words, complaint):
-    refused(fedlsa("network", "init", "net", *words), complaint)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_init_overwrites_nothing(fedlsa, net):
-    refused(fedlsa("network", "init", net, "--sites", 2, "--host", "localhost"), "must be new or empty", "'net'")
 
 
 def test_serve_shows_a_page_unless_told_not_to(fedlsa, net, called):
@@ -185,11 +125,9 @@ def test_status_stop_and_result_print_what_they_are_told(fedlsa, net, called, tm
     refused(fedlsa("network", "result", net, "--out", "r.json"), "r.json exists; --force replaces it")
 
 
-@pytest.mark.parametrize(
-    "command", ["serve", "start", "status", "stop", "result", "renew", "rotate-key", "remove-site"]
-)
+@pytest.mark.parametrize("command", ["serve", "start", "status", "stop", "result", "renew", "revoke", "remove-site"])
 def test_a_folder_that_is_no_network_is_named(fedlsa, command):
-    more = {"start": ["--epsilon", 1], "rotate-key": ["site-1"], "remove-site": ["site-1"]}.get(command, [])
+    more = {"start": ["--epsilon", 1], "revoke": ["site-1"], "remove-site": ["site-1"]}.get(command, [])
     refused(fedlsa("network", command, "nowhere", *more), "nowhere is not a network's folder")
 
 
@@ -220,30 +158,22 @@ def test_join_names_a_folder_that_is_none_and_one_without_a_certificate(fedlsa, 
     refused(fedlsa("network", "join", "s", "--data", "d.csv"), "has no certificate yet")
 
 
-def test_keys_sites_and_certificates_change_from_the_command_line(fedlsa, net):
-    made = Network.load(net)
-    key, certificate = made.public_key("site-2").read_bytes(), made.certificate.read_bytes()
-    code, out, err = fedlsa("network", "rotate-key", net, "site-2")
-    assert (code, err) == (0, "")
-    assert "send it net/bundles/site-2.zip, and restart serve" in out
-    assert made.public_key("site-2").read_bytes() != key
-    assert fedlsa("network", "renew", net)[0] == 0
-    assert made.certificate.read_bytes() != certificate
-    assert fedlsa("network", "add-site", net, "oslo")[0] == 0
-    assert fedlsa("network", "remove-site", net, "site-1")[0] == 0
-    assert Network.load(net).sites == ("site-2", "site-3", "site-4", "oslo")
-    assert Bundle.open(made.bundle("oslo")).task == fl.Regression("charges")
-    refused(fedlsa("network", "rotate-key", net, "site-1"), "site must be one of")
-    refused(fedlsa("network", "add-site", net, "a b"), "letters, digits and dashes")
-
-
-def test_a_missing_extra_is_one_line(fedlsa, monkeypatch):
-    monkeypatch.setitem(sys.modules, "cryptography", None)
-    refused(fedlsa("network", "init", "net", "--sites", 1, "--host", "a"), "pip install 'fedlsa[network]'")
-
-
 def test_help_names_every_command(fedlsa):
     code, out, _ = fedlsa("network", "--help")
     assert code == 0
-    for command in ("init", "serve", "start", "status", "stop", "result", "join", "demo", "rotate-key", "renew"):
+    for command in (
+        "init",
+        "serve",
+        "start",
+        "status",
+        "stop",
+        "result",
+        "join",
+        "demo",
+        "request",
+        "approve",
+        "install",
+        "revoke",
+        "renew",
+    ):
         assert f" {command} " in out

@@ -169,6 +169,11 @@ FORGED = {
 }  # fmt: skip
 
 
+def written(der):
+    """A request in PEM."""
+    return ssl.DER_cert_to_PEM_cert(bytes(der)).replace(" CERTIFICATE", " CERTIFICATE REQUEST").encode()
+
+
 def refused(network, path, what):
     """Neither shown to a person nor approved, and nothing changes."""
     before = files(network.folder)
@@ -202,21 +207,13 @@ def test_a_request_without_forgery_passes(world, tmp_path):
 
 
 def test_a_request_that_is_damaged_huge_or_none_is_refused(world, tmp_path):
-    import base64
-
     network, site = world
     content, path = site.request.read_bytes(), tmp_path / "r.csr"
-    lines = content.decode().splitlines()
-    der = bytearray(base64.b64decode("".join(lines[1:-1])))
-    der[-1] ^= 1  # the signature
-    broken = "\n".join([lines[0], base64.b64encode(der).decode(), lines[-1]]).encode()
-    der[-1] ^= 1
+    der = bytearray(x509.load_pem_x509_csr(content).public_bytes(serialization.Encoding.DER))
     place = der.index(b"urn:fedlsa:mask:") + 16
     der[place : place + 64] = MASK[16:].encode()  # somebody else's key for masks, with the site's signature
-    exchanged = "\n".join([lines[0], base64.b64encode(der).decode(), lines[-1]]).encode()
     for wrong, what in (
-        (broken, "its signature does not fit"),
-        (exchanged, "its signature does not fit"),
+        (written(der), "its signature does not fit"),
         (content[:-60], "no request"),
         (b"", "no request"),
         (b"-----BEGIN CERTIFICATE REQUEST-----\n\xff", "no request"),
@@ -232,6 +229,17 @@ def test_a_request_that_is_damaged_huge_or_none_is_refused(world, tmp_path):
     refused(network, tmp_path, "is not a file")
     os.mkfifo(tmp_path / "pipe")
     refused(network, tmp_path / "pipe", "is not a file")
+
+
+def test_no_bit_of_a_request_can_be_turned(world):
+    _, site = world
+    der = x509.load_pem_x509_csr(site.request.read_bytes()).public_bytes(serialization.Encoding.DER)
+    for place in range(len(der)):
+        for bit in (0, 5, 7):
+            turned = bytearray(der)
+            turned[place] ^= 1 << bit
+            with pytest.raises(FedLSAError):
+                certificates.identity(written(bytes(turned)))
 
 
 def test_an_exchanged_bundle_is_noticed_by_both_sides(world, tmp_path):

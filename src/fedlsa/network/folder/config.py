@@ -272,6 +272,3 @@ class SiteFolder(_Folder):
             )
         found = certificates.check_site(_content(self.certificate), _content(self.ca), self.network, self.name)
         certificates.check_own(found, _content(self.key), _content(self.mask_key))
-
-
-Bundle = SiteFolder  # until the last file that uses the old name is gone
