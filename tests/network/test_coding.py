@@ -1,158 +1,223 @@
-"""Uploads in few bits: what is read is what was meant up to half a step, and nothing is lost for good."""
+"""Uploads on a grid, in few bits, in shares: what is read is what was meant up to half a step, and sums are exact."""
+
+from fractions import Fraction
 
 import numpy as np
 import pytest
+from faulty_world import pair_secrets
 
-from fedlsa.errors import ArgumentError, ArgumentTypeError, MessageError
-from fedlsa.network.protocol.client import client_finish, client_step
+from fedlsa.errors import ArgumentError, MessageError
+from fedlsa.network.protocol.client import SiteRun, client_finish, client_step
 from fedlsa.network.protocol.closing import close_round, finish, finished
-from fedlsa.network.protocol.coding import Coding, decode, encode, mark
+from fedlsa.network.protocol.coding import Coding, encode, size_of
+from fedlsa.network.protocol.ring import (
+    STATISTICS,
+    VECTORS,
+    Grid,
+    add,
+    from_share,
+    masked,
+    negative,
+    pair_secret,
+    to_floats,
+    to_integers,
+    to_share,
+)
 from fedlsa.network.protocol.run_settings import RunSettings
 from fedlsa.network.protocol.server import accept, open_round
 from fedlsa.network.protocol.server_state import ServerState
 
 D = 2
+SITES = ("a", "b", "c")
 
 
-def run(method, local, coding, rounds):
-    """All thetas of a run of two sites without faults, the last server state, and the sites'."""
+def pulling_apart(agent):
+    """Sites that disagree strongly about the first coordinate, and agree slowly that the second is 10."""
+    A, b = np.array([1.0, 0.1]), np.array([(3.0, -1.0, -2.0)[agent], 1.0])
+
+    def local(theta, xi, eta, steps, first):
+        for _ in range(steps):
+            theta = theta - eta * (A * theta - b - xi)
+        return theta
+
+    return local
+
+
+def rounded_noise(rng):
+    return lambda variance, size: [round(float(e) * float(variance) ** 0.5) for e in rng.standard_normal(size)]
+
+
+def run(method, rounds, **options):
+    """All thetas of a run of three sites without faults, the last server state, and what the sites hold at the end."""
     settings = RunSettings(
-        name="e", method=method, step_size=0.5, local_steps=5, rounds=rounds, sites=("a", "b"), weights=(1, 2)
+        name="e", method=method, step_size=0.5, local_steps=5, rounds=rounds, sites=SITES, outlier=0.0, **options
     )
+    secrets, rng = pair_secrets(SITES), np.random.default_rng(3)
+    runs = {
+        site: SiteRun(site, "t", pulling_apart(c), settings.coding, secrets[site], True, rounded_noise(rng))
+        for c, site in enumerate(SITES)
+    }
     state, sites, path = ServerState.start(settings, D), {}, []
     while not finished(state):
-        state, orders = open_round(state, settings.sites)
+        state, orders = open_round(state, SITES)
         for site, work in orders.items():
-            sites[site], answer = client_step(sites.get(site), work, local, coding)
+            sites[site], answer = client_step(sites.get(site), work, runs[site])
             state, reason = accept(state, site, answer.record())
             assert reason is None
-        state, _ = close_round(state)
+        state, closed = close_round(state)
+        assert closed.averaged, closed.why
         path.append(state.theta)
-    return np.array(path), state, sites
+    ends = {site: client_finish(sites[site], last, runs[site])[0] for site, last in finish(state).items()}
+    return np.array(path), state, ends
 
 
-def pulling_apart(theta, xi, eta, steps, first, seed, agent):
-    """Two sites that disagree strongly about the first coordinate, and agree slowly that the second is 10."""
-    A, b = np.array([1.0, 0.1]), np.array([2.0 if agent == 0 else -1.0, 1.0])
-    for _ in range(steps):
-        theta = theta - eta * (A * theta - b - xi)
-    return theta
-
-
-@pytest.mark.parametrize("bits", [8, 16])
-@pytest.mark.parametrize("feedback", [True, False])
-def test_what_is_read_is_within_half_a_step_of_what_was_meant(bits, feedback):
+@pytest.mark.parametrize("quantise", [8, 16])
+def test_what_is_read_is_within_half_a_step_of_what_was_meant(quantise):
     rng = np.random.default_rng(0)
     for _ in range(200):
-        d = int(rng.integers(1, 9))
-        delta, residual = rng.standard_normal(d) * 10.0 ** rng.integers(-9, 9), rng.standard_normal(d)
-        out = encode(delta, residual, Coding(bits=bits, feedback=feedback))
-        wanted = delta + residual if feedback else delta
-        step = np.abs(wanted).max() / (2 ** (bits - 1) - 1)
-        assert np.abs(out.delta - wanted).max() <= 0.5 * step * (1 + 1e-12)
-        np.testing.assert_array_equal(decode(out.payload, d), out.delta)
-        np.testing.assert_array_equal(out.residual, wanted - out.delta if feedback else np.zeros(d))
+        d, weight = int(rng.integers(1, 9)), float(rng.uniform(0.01, 1))
+        delta, residual = rng.standard_normal(d), rng.standard_normal(d)
+        bound = float(np.linalg.norm(delta + residual)) * 1.01
+        coding = Coding(quantise=quantise)
+        grid = coding.grid(bound)
+        out = encode(delta, residual, weight, grid, bound, coding)
+        assert np.abs(weight * (out.delta - delta - residual)).max() <= 0.5 * grid.unit * (1 + 1e-12)
+        np.testing.assert_allclose(out.residual, delta + residual - out.delta, rtol=0, atol=1e-15)
+        share = to_share(out.integers, grid.limbs)
+        np.testing.assert_allclose(np.array(to_floats(from_share(share), grid.unit)) / weight, out.delta, rtol=1e-15)
 
 
-@pytest.mark.parametrize("delta", [np.zeros(3), np.full(3, 1e-300), np.array([1e99, 0, -1e99])])
-def test_nothing_and_extremes_are_written_too(delta):
-    for bits in (None, 8, 16):
-        out = encode(delta, np.zeros(3), Coding(bits=bits))
-        assert np.abs(out.delta - delta).max() <= np.abs(delta).max() / 127
+@pytest.mark.parametrize("delta", [np.zeros(3), np.full(3, 1e-18), np.array([1e17, 0, -1e17])])
+def test_without_bits_numbers_are_kept_to_the_last_digits(delta):
+    out = encode(delta, np.zeros(3), 0.25, VECTORS, 0.0, Coding())
+    assert np.abs(out.delta - delta).max() <= 2.0**-62 + 1e-15 * np.abs(delta).max()
+    assert not out.residual.any()
 
 
 def test_fewer_bits_are_fewer_bytes():
-    delta = np.random.default_rng(0).standard_normal(100)
-    sizes = [sum(a.nbytes for a in encode(delta, delta * 0, Coding(bits=b)).payload.values()) for b in (8, 16, None)]
-    assert sizes == [108, 208, 800]
+    grids = [Coding(quantise=bits).grid(1.0) for bits in (8, 16, None)]
+    assert [to_share([0] * 100, grid.limbs).nbytes for grid in grids] == [200, 400, 1600]
+    assert Coding(quantise=8).grid(0.0) == VECTORS  # before a length is known
 
 
 def test_a_long_upload_is_shortened_to_the_clip():
-    out = encode(np.array([3.0, 4.0]), np.zeros(2), Coding(clip=1.0))
+    out = encode(np.array([3.0, 4.0]), np.zeros(2), 1.0, VECTORS, 0.0, Coding(clip=1.0))
     np.testing.assert_allclose(out.delta, [0.6, 0.8], rtol=1e-15)
-    np.testing.assert_array_equal(encode(np.array([0.3, 0.4]), np.zeros(2), Coding(clip=1.0)).delta, [0.3, 0.4])
+    out = encode(np.array([3.0, 4.0]), np.zeros(2), 1.0, VECTORS, 2.5, Coding())
+    np.testing.assert_allclose(out.delta, [1.5, 2.0], rtol=1e-15)
+    out = encode(np.array([0.3, 0.4]), np.zeros(2), 1.0, VECTORS, 2.5, Coding(clip=1.0))
+    np.testing.assert_allclose(out.delta, [0.3, 0.4], rtol=1e-15)
 
 
-def test_scafflsa_with_eight_bits_reaches_the_solution_itself_because_its_uploads_vanish():
-    path, state, _ = run("scafflsa", pulling_apart, Coding(bits=8), 150)
-    np.testing.assert_allclose(path[-1], [0.0, 10.0], rtol=0, atol=1e-6)
-    assert np.abs(state.settings.shares @ state.xi).max() < 1e-12
+def test_sizes_are_powers_of_two():
+    assert [size_of(np.array([x])) for x in (0.0, 1.0, 1.01, 3.0, 1e-9)] == [0.0, 1.0, 2.0, 4.0, 2.0**-29]
 
 
-def test_error_feedback_saves_what_rounding_would_lose_where_uploads_do_not_vanish():
-    """FedLSA's first coordinates stay large: beside them the small moves of the second round to nothing."""
-    exact, _, _ = run("fedlsa", pulling_apart, Coding(), 150)
-    np.testing.assert_allclose(exact[-1], [0.0, 10.0], rtol=0, atol=1e-6)
-    fed, _, _ = run("fedlsa", pulling_apart, Coding(bits=8), 250)
-    stuck, _, _ = run("fedlsa", pulling_apart, Coding(bits=8, feedback=False), 250)
-    assert np.ptp(stuck[-100:, 1]) == 0
-    assert 10 - stuck[-1, 1] > 0.01
-    assert abs(10 - fed[-100:, 1].mean()) < 1e-3
+def test_scafflsa_with_eight_bits_reaches_the_solution_because_its_uploads_vanish():
+    path, _, _ = run("scafflsa", 300, quantise=8, clip=20.0)
+    unit = Coding(clip=20.0, quantise=8).grid(20.0).unit
+    assert np.abs(path[-50:].mean(axis=0) - [0.0, 10.0]).max() < unit  # error feedback: the mean is finer than the grid
 
 
 def test_control_variates_sum_to_zero_exactly_with_rounded_and_noised_uploads():
-    secret = np.random.default_rng(3)
-    settings = RunSettings(name="e", method="scafflsa", step_size=0.5, local_steps=5, rounds=20, sites=("a", "b"))
-    state, sites = ServerState.start(settings, D), {}
-    while not finished(state):
-        state, orders = open_round(state, settings.sites)
-        for site, work in orders.items():
-            sites[site], answer = client_step(
-                sites.get(site), work, pulling_apart, Coding(bits=8, clip=0.5, noise=0.3), secret
-            )
-            state, _ = accept(state, site, answer.record())
-        state, _ = close_round(state)
-    xi = [client_finish(sites[s], last).xi for s, last in finish(state).items()]
-    assert np.abs(xi[0] + xi[1]).max() < 1e-13
-    assert np.abs(xi[0]).max() > 0.1
-    assert sites["a"].releases == 20
+    _, _, ends = run("scafflsa", 20, quantise=16, clip=0.5, noise=0.3)
+    xi = np.stack([ends[site].xi for site in SITES])
+    assert np.abs(xi.sum(axis=0)).max() < 1e-12
+    assert np.abs(xi).max() > 0.1
+
+
+def test_noise_has_the_deviation_that_was_asked_for_and_is_added_to_the_integers():
+    drawn = []
+
+    def source(variance, size):
+        drawn.append((variance, size))
+        return list(range(size))
+
+    coding = Coding(clip=2.0, noise=0.5)
+    out = encode(np.array([3.0, 4.0]), np.zeros(2), 0.25, VECTORS, 0.0, coding, source)
+    assert drawn == [((Fraction(0.25) * 2**64) ** 2, 2)]
+    bare = encode(np.array([3.0, 4.0]), np.zeros(2), 0.25, VECTORS, 0.0, Coding(clip=2.0))
+    assert out.integers == [bare.integers[0], bare.integers[1] + 1]
+    with pytest.raises(ArgumentError, match="noise must be a source"):
+        encode(np.zeros(2), np.zeros(2), 0.25, VECTORS, 0.0, coding)
 
 
 def test_residuals_of_replies_that_were_not_averaged_are_not_used():
-    settings = RunSettings(name="e", method="fedlsa", step_size=0.5, local_steps=5, rounds=9, sites=("a", "b"))
+    settings = RunSettings(
+        name="e", method="fedlsa", step_size=0.5, local_steps=5, rounds=9, sites=("a", "b"), quantise=8, clip=20.0,
+        min_sites=1,
+    )  # fmt: skip
+    site = SiteRun("a", "t", pulling_apart(0), settings.coding)
     state = ServerState.start(settings, D)
     state, orders = open_round(state, ["a", "b"])
-    held, one = client_step(None, orders["a"], pulling_apart, Coding(bits=8))
+    held, one = client_step(None, orders["a"], site)
     assert held.next_residual.any()
     state, _ = close_round(state)  # nothing arrived
     state, orders = open_round(state, ["a", "b"])
-    held, other = client_step(held, orders["a"], pulling_apart, Coding(bits=8))
-    np.testing.assert_array_equal(one.payload["codes"], other.payload["codes"])
+    held, other = client_step(held, orders["a"], site)
+    np.testing.assert_array_equal(one.share, other.share)
     state, _ = accept(state, "a", other.record())
-    state, _ = close_round(state)
+    state, closed = close_round(state)
+    assert closed.averaged
     residual = held.next_residual
     state, orders = open_round(state, ["a", "b"])
-    held, _ = client_step(held, orders["a"], pulling_apart, Coding(bits=8))
+    held, _ = client_step(held, orders["a"], site)
     np.testing.assert_array_equal(held.residual, residual)
 
 
-def test_marks_tell_payloads_apart():
-    one = encode(np.array([1.0, 2.0]), np.zeros(2), Coding()).payload
-    assert mark(one) == mark({"delta": np.array([1.0, 2.0])})
-    others = [{"delta": np.array([1.0, 2.0 + 1e-15])}, {"delta": np.array([2.0, 1.0])}]
-    assert len({mark(p) for p in (one, *others)}) == 3
-    assert 0 <= mark(one) < 2**48
+# shares
+
+
+@pytest.mark.parametrize("grid", [VECTORS, STATISTICS, Grid(2.0**-10, 1), Grid(0.37, 2)], ids=str)
+def test_sums_of_masked_shares_are_the_sums_of_the_integers(grid):
+    rng = np.random.default_rng(1)
+    names = [f"site-{c}" for c in range(7)]
+    secrets, most = pair_secrets(names), 2 ** (16 * grid.limbs - 2)
+    hidden = {name: [most // 10 * int(x) // 1000 for x in rng.integers(-1000, 1000, 5)] for name in names}
+    hidden[names[0]][:2] = [most - 1, -(most - 1)]
+    shares = {n: masked(to_share(hidden[n], grid.limbs), n, secrets[n], b"label") for n in names}
+    assert from_share(add(list(shares.values()))) == [sum(column) for column in zip(*hidden.values(), strict=True)]
+    other = {n: masked(to_share(hidden[n], grid.limbs), n, secrets[n], b"other") for n in names}
+    assert all((shares[n] != other[n]).any() for n in names)
+    wrong = [*list(shares.values())[:-1], other[names[-1]]]  # one of them was told something else
+    assert from_share(add(wrong)) != [sum(column) for column in zip(*hidden.values(), strict=True)]
+
+
+def test_integers_and_their_negatives_survive_limbs_of_every_length():
+    rng = np.random.default_rng(2)
+    for limbs in (1, 2, 8, 80):
+        values = [0, 1, -1, 2 ** (16 * limbs - 2) - 1, -(2 ** (16 * limbs - 2)) + 1]
+        values += [int(x) for x in rng.integers(-16000, 16000, 20)]
+        share = to_share(values, limbs)
+        assert from_share(share) == values
+        assert from_share(negative(share)) == [-v for v in values]
+
+
+def test_fractions_are_written_exactly_and_numbers_out_of_range_are_refused():
+    third = Fraction(1.1) * Fraction(2.3) + Fraction(5e-60)
+    assert Fraction(to_integers([third], STATISTICS.unit)[0], 2**512) == third
+    assert to_floats([1, -3], 0.25) == [0.25, -0.75]
+    for bad in ([float("nan")], [float("inf")]):
+        with pytest.raises(MessageError, match="finite"):
+            to_integers(bad, VECTORS.unit)
+    with pytest.raises(MessageError, match="too large"):
+        to_share(to_integers([1e19], VECTORS.unit), VECTORS.limbs)
+
+
+def test_two_sites_have_one_secret_and_a_third_has_not():
+    x25519 = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.x25519")
+    keys = [x25519.X25519PrivateKey.generate() for _ in range(3)]
+    public = [key.public_key().public_bytes_raw() for key in keys]
+    assert pair_secret(keys[0], public[1]) == pair_secret(keys[1], public[0])
+    assert pair_secret(keys[2], public[1]) != pair_secret(keys[0], public[1])
+    for bad in (b"", b"x" * 31, bytes(32)):  # the last is the point that makes every secret 0
+        with pytest.raises(MessageError, match="X25519"):
+            pair_secret(keys[0], bad)
 
 
 @pytest.mark.parametrize(
-    ("payload", "words"),
-    [
-        ({}, "must be 'delta'"),
-        ({"delta": np.zeros(3)}, "shape"),
-        ({"delta": np.array([np.nan, 0])}, "finite"),
-        ({"codes": np.zeros(2, np.int8)}, "must be 'delta'"),
-        ({"codes": np.zeros(2, np.int16), "scale": np.array([1e200])}, "huge"),
-        ({"codes": np.zeros(2, np.int16), "scale": np.array([1.0], np.float32)}, "float64"),
-    ],
+    "arguments", [{"quantise": 4}, {"clip": 0}, {"clip": 1, "noise": -1}, {"noise": 1}, {"unit": "row"}]
 )
-def test_dishonest_payloads_are_refused(payload, words):
-    with pytest.raises(MessageError, match=words):
-        decode(payload, 2)
-
-
-@pytest.mark.parametrize("arguments", [{"bits": 4}, {"clip": 0}, {"clip": 1, "noise": -1}, {"noise": 1}])
 def test_codings_that_make_no_sense_are_refused_by_name(arguments):
     with pytest.raises(ArgumentError, match=f"{list(arguments)[-1]} must"):
         Coding(**arguments)
-    with pytest.raises(ArgumentTypeError, match="feedback must be True or False"):
-        Coding(feedback=1)

@@ -1,26 +1,29 @@
 """Without faults the rounds are fl.simulate's; with options they do what they say."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from faulty_world import pair_secrets
 
 import fedlsa as fl
 from fedlsa.engine.outcome_tables import outcome_tables
 from fedlsa.engine.random import participants
 from fedlsa.engine.reference import Observer
 from fedlsa.errors import ArgumentError, FedLSAError
-from fedlsa.network.protocol.client import client_finish, client_step
-from fedlsa.network.protocol.messages import Finish, Refusal, Work
-from fedlsa.network.protocol.run_settings import RunSettings
-from fedlsa.network.protocol.server import (
-    accept,
+from fedlsa.network.protocol.client import SiteRun, client_finish, client_step
+from fedlsa.network.protocol.closing import (
     close_round,
-    drift_norm,
     estimated_error,
     finish,
     finished,
-    open_round,
+    sum_of_controls,
     trimmed_mean,
 )
+from fedlsa.network.protocol.messages import Finish, Refusal, Reply, Work
+from fedlsa.network.protocol.ring import VECTORS, add, masked, to_share
+from fedlsa.network.protocol.run_settings import RunSettings
+from fedlsa.network.protocol.server import accept, open_round
 from fedlsa.network.protocol.server_state import ServerState
 
 METHODS = {
@@ -45,83 +48,127 @@ def settings(method="scafflsa", N=4, **options):
         "name": "e",
         "sites": tuple(f"site {c}" for c in range(N)),
     }
-    return RunSettings(method=method, **({"min_sites": 1, "patience": 10} | base | options))
+    return RunSettings(method=method, **({"patience": 10} | base | options))
 
 
-def observing(problem):
-    """Local steps on the observations that fl.simulate draws, by the readable engine."""
+def observing(problem, seed=11):
+    """Of each agent: local steps on the observations that fl.simulate draws, by the readable engine."""
     sampling = fl.IID()
     where = outcome_tables(problem, sampling)
 
-    def local(theta, xi, eta, steps, first, seed, agent):
-        observer = Observer(problem, sampling, where, seed, agent, None, first)
-        for _ in range(steps):
-            A, b = observer.receive()
-            theta = theta - eta * (A @ theta - b - xi)
-        return theta
+    def of(agent):
+        def local(theta, xi, eta, steps, first):
+            observer = Observer(problem, sampling, where, seed, agent, None, first)
+            for _ in range(steps):
+                A, b = observer.receive()
+                theta = theta - eta * (A @ theta - b - xi)
+            return theta
 
-    return local
+        return local
+
+    return of
 
 
 def means(problem):
-    """Local steps without noise."""
+    """Of each agent: local steps without noise."""
 
-    def local(theta, xi, eta, steps, first, seed, agent):
-        for _ in range(steps):
-            theta = theta - eta * (problem.A_bar[agent] @ theta - problem.b_bar[agent] - xi)
-        return theta
+    def of(agent):
+        def local(theta, xi, eta, steps, first):
+            for _ in range(steps):
+                theta = theta - eta * (problem.A_bar[agent] @ theta - problem.b_bar[agent] - xi)
+            return theta
 
-    return local
+        return local
+
+    return of
 
 
-def play(state, local, clients, present=None, coding=None):
+def site_runs(s, of):
+    """What each site knows of a run with these settings."""
+    secrets = pair_secrets(s.sites)
+    secure = s.secure(len(s.sites))
+    return {site: SiteRun(site, "token", of(c), s.coding, secrets[site], secure) for c, site in enumerate(s.sites)}
+
+
+def play(state, of, clients, present=None):
     """One round without faults."""
+    runs = site_runs(state.settings, of)
     state, orders = open_round(state, present or state.settings.sites)
     for site, work in orders.items():
-        clients[site], answer = client_step(clients.get(site), Work.from_record(work.record()), local, coding)
-        state, reason = accept(state, site, answer.record())
+        clients[site], answer = client_step(clients.get(site), Work.from_record(work.record()), runs[site])
+        state, reason = accept(state, site, Reply.from_record(answer.record()).record())
         assert reason is None
     assert not (state.pending.invited & ~state.pending.accepted).any()
-    return close_round(state)[0]
+    state, closed = close_round(state)
+    assert closed.averaged, closed.why
+    return state
 
 
+def controls(state, of, clients):
+    """The control variates (N, d) of all sites at the end, and the norm of their sum as the server reads it."""
+    shares, xi = [], []
+    for site, last in finish(state, '["x"]').items():
+        run = site_runs(state.settings, of)[site]
+        held, answer = client_finish(clients[site], Finish.from_record(last.record()), run)
+        again, same = client_finish(held, last, run)  # a second end changes nothing
+        np.testing.assert_array_equal(answer.share, same.share)
+        np.testing.assert_array_equal(held.xi, again.xi)
+        shares.append(answer.share)
+        xi.append(held.xi)
+    return np.stack(xi), sum_of_controls(shares, VECTORS.unit)
+
+
+@pytest.mark.parametrize("aggregation", ["secure", "plain"])
 @pytest.mark.parametrize("method", METHODS)
-def test_a_run_without_faults_is_the_simulation_to_the_last_digits(problem, method):
+def test_a_run_without_faults_is_the_simulation_to_the_last_digits(problem, method, aggregation):
     want = fl.simulate(
         problem, METHODS[method], rounds=12, seeds=[11], theta_0=np.zeros(3), engine="reference", record=range(13),
         keep=("theta", "xi"),
     )  # fmt: skip
-    state = ServerState.start(settings(method, seed=11, weights=(1, 2, 3, 4)), 3)
-    local, clients, path = observing(problem), {}, [state.theta]
+    state = ServerState.start(settings(method, seed=11, weights=(1, 2, 3, 4), aggregation=aggregation), 3)
+    of, clients, path = observing(problem), {}, [state.theta]
     while not finished(state):
-        state = play(state, local, clients)
+        state = play(state, of, clients)
         path.append(state.theta)
     np.testing.assert_allclose(path, want.theta.values[0], rtol=0, atol=1e-12)
-    np.testing.assert_allclose(state.xi, want.xi.values[0], rtol=0, atol=1e-12)
-    for c, (site, last) in enumerate(finish(state, '["x"]').items()):
-        clients[site] = client_finish(clients[site], Finish.from_record(last.record()))
-        clients[site] = client_finish(clients[site], last)  # a second end changes nothing
-        np.testing.assert_allclose(clients[site].xi, want.xi.values[0, c], rtol=0, atol=1e-12)
+    xi, total = controls(state, of, clients)
+    np.testing.assert_allclose(xi, want.xi.values[0], rtol=0, atol=1e-12)
+    assert total < 1e-13
+
+
+def test_a_single_share_says_nothing_and_any_incomplete_sum_neither(problem):
+    """Masked limbs of the same answer under many labels are uniform: chi-square over all 16-bit halves' top bits."""
+    s = settings(weights=(1, 2, 3, 4))
+    runs, state = site_runs(s, means(problem)), ServerState.start(s, 3)
+    counts = np.zeros(16, int)
+    for _ in range(300):
+        state, orders = open_round(state, s.sites)
+        shares = [client_step(None, orders[site], runs[site])[1].share for site in s.sites[:3]]
+        partial = add(shares)  # one is missing
+        for share in (shares[0], partial):
+            counts += np.bincount((share.view(np.uint16) >> 12).ravel(), minlength=16)
+    expected = counts.sum() / 16
+    assert ((counts - expected) ** 2 / expected).sum() < 44.3  # the 0.9999 quantile with 15 degrees of freedom
 
 
 def test_a_run_that_asks_some_sites_draws_those_of_the_simulation_and_scales_their_weights_to_one(problem):
-    s = settings(seed=11, weights=(1, 2, 3, 4), participants=2)
-    state, local, clients = ServerState.start(s, 3), observing(problem), {}
+    s = settings(seed=11, weights=(1, 2, 3, 4), participants=3)
+    state, of, clients = ServerState.start(s, 3), observing(problem), {}
     theta, xi, step = np.zeros(3), np.zeros((4, 3)), np.zeros(4, int)
-    drawn = np.empty((s.rounds, 2), np.int64)
+    drawn = np.empty((s.rounds, 3), np.int64)
     participants(np.uint64(11), 0, 4, drawn)
     for some in drawn:
-        hat = np.array([local(theta, xi[c], 0.2, 5, int(step[c]), 11, int(c)) for c in some])
+        hat = np.array([of(int(c))(theta, xi[c], 0.2, 5, int(step[c])) for c in some])
         theta = s.shares[some] / s.shares[some].sum() @ hat
         xi[some] += (theta - hat) / (0.2 * 5)
         step[some] += 5
-        state = play(state, local, clients)
+        state = play(state, of, clients)
         np.testing.assert_allclose(state.theta, theta, rtol=0, atol=1e-12)
-        np.testing.assert_allclose(state.xi, xi, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(controls(state, of, clients)[0], xi, rtol=0, atol=1e-12)
 
 
 def test_participants_are_drawn_among_those_present_and_all_are_asked_after_a_round_in_vain(problem):
-    state = ServerState.start(settings(participants=2, min_sites=2), 3)
+    state = ServerState.start(settings(participants=2, min_sites=2, aggregation="plain"), 3)
     present = state.settings.sites[1:]
     state, orders = open_round(state, present)
     assert len(orders) == 2
@@ -134,34 +181,34 @@ def test_participants_are_drawn_among_those_present_and_all_are_asked_after_a_ro
     assert state.averages == 0
 
 
-def test_a_round_given_out_again_after_a_crash_is_the_same_order_to_the_bit(problem):
+def test_orders_of_a_round_differ_only_in_what_each_site_is_told_of_itself(problem):
     state, clients = ServerState.start(settings("scaffnew"), 3), {}
     for _ in range(3):
         state = play(state, means(problem), clients)
-    _, one = open_round(state, state.settings.sites)
-    _, other = open_round(ServerState.from_arrays(state.arrays()), state.settings.sites[:2])
-    for site, work in other.items():
-        assert work.record().meta == one[site].record().meta
-        for name, value in work.record().arrays.items():
-            np.testing.assert_array_equal(value, one[site].record().arrays[name])
+    _, orders = open_round(state, state.settings.sites)
+    assert len({work.label("token") for work in orders.values()}) == 1
+    _, fewer = open_round(state, state.settings.sites[1:])
+    assert fewer["site 1"].label("token") != orders["site 1"].label("token")
+    assert fewer["site 1"].label("another") != fewer["site 1"].label("token")
 
 
 def test_the_same_order_twice_gets_the_same_answer_and_another_with_its_number_is_refused(problem):
     state = ServerState.start(settings(), 3)
     state, orders = open_round(state, state.settings.sites)
-    work = orders["site 0"]
-    held, one = client_step(None, work, means(problem))
-    again, other = client_step(held, work, means(problem))
+    work, run = orders["site 0"], site_runs(state.settings, means(problem))["site 0"]
+    held, one = client_step(None, work, run)
+    again, other = client_step(held, work, run)
     assert again is held
-    assert one.payload["delta"] is other.payload["delta"]
-    _, forged = client_step(held, Work(**(vars(work) | {"theta": work.theta + 1})), means(problem))
+    assert one.share is other.share
+    _, forged = client_step(held, Work(**(vars(work) | {"theta": work.theta + 1})), run)
     assert (type(forged), forged.reason) == (Refusal, "forgot")
 
 
 def test_local_steps_that_leave_the_range_of_numbers_are_refused_and_nothing_is_stored(problem):
     state = ServerState.start(settings(), 3)
     state, orders = open_round(state, state.settings.sites)
-    held, answer = client_step(None, orders["site 1"], lambda theta, *_: theta * np.nan)
+    run = SiteRun("site 1", "token", lambda theta, *_: theta * np.nan)
+    held, answer = client_step(None, orders["site 1"], run)
     assert held is None
     assert (answer.reason, "floating-point" in answer.text) == ("other", True)
     _, reason = accept(state, "site 1", answer.record())
@@ -176,9 +223,8 @@ def test_scafflsa_without_noise_stops_at_the_solution_by_its_own_estimate(proble
     assert state.averages < 5000
     error = np.linalg.norm(state.theta - problem.theta_star)
     assert 0.1 * error < estimated_error(state) <= 1e-8
-    assert drift_norm(state) == pytest.approx(
-        np.sqrt(problem.weights @ (problem.xi_star**2).sum(axis=1)), rel=1e-6
-    )  # control variates have found xi_star
+    xi, _ = controls(state, means(problem), clients)
+    np.testing.assert_allclose(xi, problem.xi_star, rtol=0, atol=1e-6)  # control variates have found xi_star
 
 
 def test_estimated_error_is_exact_for_a_geometric_approach():
@@ -190,35 +236,85 @@ def test_estimated_error_is_exact_for_a_geometric_approach():
     assert estimated_error(grows) == np.inf
 
 
-def test_a_long_reply_is_shortened_and_the_sum_of_control_variates_stays_zero(problem):
+def test_a_long_change_is_shortened_and_the_sum_of_control_variates_stays_zero(problem):
     state, clients = ServerState.start(settings(clip=0.05), 3), {}
     for _ in range(6):
         before = state.theta
         state = play(state, means(problem), clients)
         assert np.linalg.norm(state.theta - before) <= 0.05 + 1e-15
-        assert np.abs(state.settings.shares @ state.xi).max() < 1e-14
-    last = finish(state)
-    real = np.stack([client_finish(clients[s], last[s]).xi for s in state.settings.sites])
-    np.testing.assert_allclose(real, state.xi, rtol=0, atol=1e-13)
+        assert controls(state, means(problem), clients)[1] < 1e-14
+
+
+def forged_reply(state, order, change, weight, size):
+    """What a hostile site may send: a change of its choice, in a share without masks."""
+    integers = [round(weight * x / order.unit) for x in change]
+    share = to_share(integers, order.limbs)
+    return Reply(order.experiment, order.generation, order.round, order.label().hex(), size, share).record()
+
+
+def test_one_hostile_site_cannot_move_a_plain_average_further_than_ten_times_the_median(problem):
+    s = settings(aggregation="plain", strikes=3)
+    state, clients, runs = ServerState.start(s, 3), {}, site_runs(s, means(problem))
+    asides = []
+    for _ in range(8):
+        state, orders = open_round(state, s.sites)
+        for site, work in orders.items():
+            clients[site], answer = client_step(clients.get(site), work, runs[site])
+            record = answer.record()
+            if site == "site 3":
+                record = forged_reply(state, work, np.full(3, 1e17), 0.25, 1.0)  # and lies about its length
+            state, _ = accept(state, site, record)
+        before = state.theta
+        state, closed = close_round(state)
+        assert closed.averaged
+        assert "site 3" not in closed.sites
+        assert np.linalg.norm(state.theta - before) < 10
+        asides += closed.aside
+    assert asides == ["site 3"]
+    assert state.strikes[3] == 3  # its first change had no bound to break
+
+
+@pytest.mark.parametrize("lie", [1e17, -1e3])
+def test_with_sums_a_hostile_site_makes_rounds_in_vain_but_owns_no_average(problem, lie):
+    s = settings()
+    state, runs, secrets = ServerState.start(s, 3), site_runs(s, means(problem)), pair_secrets(s.sites)
+    for _ in range(3):
+        state, orders = open_round(state, s.sites)
+        for site, work in orders.items():
+            answer = client_step(None, work, runs[site])[1]
+            if site == "site 3":
+                share = to_share([round(0.25 * lie / work.unit)] * 3, work.limbs)
+                share = masked(share, site, secrets[site], work.label("token"))
+                answer = replace(answer, share=share, size=1.0)
+            state, reason = accept(state, site, answer.record())
+            assert reason is None
+        before = state.theta
+        state, closed = close_round(state)
+        assert not closed.averaged
+        assert "does not keep to the orders" in closed.why
+        assert state.theta is before
+    assert state.attempts == 3
 
 
 def test_the_trimmed_mean_moves_the_sum_of_control_variates_by_gain_times_its_distance_to_the_mean(problem):
-    state, clients = ServerState.start(settings(trim=1, min_sites=3, weights=(1, 2, 3, 4)), 3), {}
-    gain, w = 1 / (0.2 * 5), np.array([0.1, 0.2, 0.3, 0.4])
+    s = settings(trim=1, min_sites=3, weights=(1, 2, 3, 4))
+    state, clients, of = ServerState.start(s, 3), {}, means(problem)
+    gain, w, total = 1 / (0.2 * 5), np.array([0.1, 0.2, 0.3, 0.4]), np.zeros(3)
     for _ in range(4):
-        total, theta = w @ state.xi, state.theta
-        state = play(state, means(problem), clients)
-        sent = np.stack([theta + clients[s].delta for s in state.settings.sites])
-        want = gain * (trimmed_mean(w, sent, 1) - w @ sent)
-        np.testing.assert_allclose(w @ state.xi - total, want, rtol=0, atol=1e-13)
-        assert np.abs(want).max() > 1e-6
+        theta = state.theta
+        state = play(state, of, clients)
+        sent = np.stack([theta + clients[site].delta for site in s.sites])
+        moved = gain * (trimmed_mean(w, sent, 1) - w @ sent)
+        total = total + moved
+        np.testing.assert_allclose(w @ controls(state, of, clients)[0], total, rtol=0, atol=1e-13)
+        assert np.abs(moved).max() > 1e-6
 
 
 def test_the_trimmed_mean_leaves_out_the_ends_of_each_coordinate():
     values = np.array([[0.0, 5.0], [1.0, -99.0], [2.0, 6.0], [1e9, 7.0]])
     np.testing.assert_allclose(trimmed_mean(np.ones(4), values, 1), [1.5, 5.5])
     np.testing.assert_allclose(trimmed_mean(np.array([1.0, 1.0, 3.0, 1.0]), values, 1), [1.75, (5 + 18) / 4])
-    np.testing.assert_allclose(trimmed_mean(np.array([1.0, 2.0, 1.0, 0.0]), values, 0), [1.0, (5 - 198 + 6) / 4])
+    np.testing.assert_allclose(trimmed_mean(np.array([1.0, 2.0, 1.0]), values[:3], 0), [1.0, (5 - 198 + 6) / 4])
 
 
 def test_one_bad_site_cannot_move_a_trimmed_mean_out_of_the_range_of_the_others():
@@ -233,12 +329,12 @@ def test_one_bad_site_cannot_move_a_trimmed_mean_out_of_the_range_of_the_others(
 def test_traffic_counts_every_message_and_its_bytes(problem):
     state, clients = ServerState.start(settings(), 3), {}
     for _ in range(3):
-        state = play(state, means(problem), clients, present=state.settings.sites[:2])
+        state = play(state, means(problem), clients, present=state.settings.sites[:3])
     messages_down, bytes_down, messages_up, bytes_up = state.traffic.T
-    assert messages_down.tolist() == messages_up.tolist() == [3, 3, 0, 0]
-    assert (bytes_down[:2] > 3 * 3 * 3 * 8).all()  # theta, mean and shift
-    assert (bytes_up[:2] > 3 * 3 * 8).all()
-    assert (bytes_up < bytes_down)[:2].all()
+    assert messages_down.tolist() == messages_up.tolist() == [3, 3, 3, 0]
+    assert (bytes_down[:3] > 3 * 3 * 2 * 8).all()  # theta and mean
+    assert (bytes_up[:3] > 3 * 3 * 16).all()
+    assert (bytes_up < bytes_down)[:3].all()
 
 
 @pytest.mark.parametrize(
@@ -257,8 +353,17 @@ def test_traffic_counts_every_message_and_its_bytes(problem):
         ({"weights": (1, 2, 3, 0)}, "weights must be above 0"),
         ({"participants": 5}, "participants must be"),
         ({"min_sites": 5}, "min_sites must be"),
+        ({"min_sites": 2}, "min_sites must be at least three, for secure aggregation"),
         ({"trim": 1, "min_sites": 2}, "min_sites must be above twice trim"),
-        ({"policy": "spred"}, "did you mean 'spread'"),
+        ({"trim": 1, "aggregation": "secure"}, "trim must come with the aggregation 'plain'"),
+        ({"absence": "restrt"}, "did you mean 'restart'"),
+        ({"aggregation": "secur"}, "did you mean 'secure'"),
+        ({"outlier": -1}, "outlier must be"),
+        ({"strikes": 0}, "strikes must be"),
+        ({"max_weight": 2}, "max_weight must be"),
+        ({"noise": 1.0}, "noise must come with clip"),
+        ({"noise": 1.0, "clip": 1.0, "unit": "record"}, "row_clip must come"),
+        ({"quantise": 4}, "quantise must be 8 or 16"),
         ({"clip": -1}, "clip must be"),
         ({"patience": 0}, "patience must be"),
         ({"seed": -1}, "seed must be"),
@@ -271,7 +376,7 @@ def test_settings_that_make_no_sense_are_refused_by_name(change, words):
 
 
 def test_settings_survive_being_written():
-    one = settings("scaffnew", weights=(1, 2, 3, 4), participants=2, clip=1.0)
+    one = settings("scaffnew", weights=(1, 2, 3, 4), participants=3, clip=1.0)
     assert RunSettings.from_text(one.text()) == one
     for text in ("", "[]", "{}", '{"method": "scafflsa", "nonsense": 1}'):
         with pytest.raises(FedLSAError, match="not the options of a run"):

@@ -38,12 +38,12 @@ def test_a_server_state_with_an_open_round_survives_the_disk(tmp_path, server):
 
 def test_a_client_state_survives_the_disk(tmp_path):
     v = np.arange(3.0)
-    payload = {"codes": np.array([1, 2, 3], np.int8), "scale": np.array([0.5])}
-    state = ClientState("expérience", 1, 7, 5, 6, 3, 2.5, v, v + 1, v + 2, v + 3, v + 4, v + 5, payload)
+    share = np.arange(24, dtype=np.int16).reshape(3, 8)
+    state = ClientState("expérience", 1, 7, "ab", 5, 40, 6, 3.5, 2.5, v, v + 1, v + 2, v + 3, v + 4, share)
     save_state(tmp_path / "site.npz", state.arrays())
     back = ClientState.from_arrays(load_state(tmp_path / "site.npz"))
     same(back.arrays(), state.arrays())
-    assert (back.experiment, back.generation, back.round, back.releases) == ("expérience", 1, 7, 3)
+    assert (back.experiment, back.generation, back.round, back.order, back.step) == ("expérience", 1, 7, "ab", 40)
 
 
 def test_a_file_that_is_not_there_is_none_and_one_that_is_replaced_leaves_nothing_behind(tmp_path):
@@ -88,7 +88,7 @@ def test_a_folder_that_refuses_is_a_clear_error(tmp_path):
         load_state(tmp_path)
 
 
-@pytest.mark.parametrize("missing", ["theta", "xi", "settings", "opened", "pending_delta"])
+@pytest.mark.parametrize("missing", ["theta", "acked_mean", "settings", "opened", "pending_shares"])
 def test_states_with_a_part_missing_are_refused(server, missing):
     arrays = server.arrays()
     del arrays[missing]

@@ -84,7 +84,7 @@ class SiteRun:
 
     def hidden(self, integers: list[int], limbs: int, members: tuple[str, ...], label: bytes) -> Share:
         """The share of these integers in a sum over the members."""
-        share = to_share(integers, limbs, len(members))
+        share = to_share(integers, limbs)
         if not self.secure:
             return share
         if missing := [site for site in members if site != self.name and site not in self.secrets]:

@@ -19,10 +19,10 @@ from ... import checks
 from ...checks import Floats
 from ...errors import ArgumentError
 from .privacy import UNITS
-from .ring import VECTORS, Grid, to_floats, to_integers
+from .ring import LIMB_BITS, VECTORS, Grid, to_floats, to_integers
 
 MAX_ENTRY = 2.0**60  # of a change: what exceeds it has left the range of sums (ring.VECTORS)
-GUARD_BITS = 8  # between a quantised number and the sum of all sites': up to 256 of them
+GUARD_BITS = 8  # above a quantised number, for rounding and noise of all sites
 
 Noise = Callable[[Fraction, int], Sequence[int]]  # (variance, how many) -> integers (privacy.discrete_gaussian)
 
@@ -61,7 +61,7 @@ class Coding:
         if self.quantise is None or bound == 0:
             return VECTORS
         room = 6.0 * (self.noise or 0.0)  # standard deviations of noise beyond the clip
-        return Grid(bound * (1 + room) / 2 ** (self.quantise - 1), (self.quantise + GUARD_BITS) // 16)
+        return Grid(bound * (1 + room) / 2 ** (self.quantise - 1), -(-(self.quantise + GUARD_BITS) // LIMB_BITS))
 
     def longest(self, bound: float, dim: int) -> float:
         """The longest mean of sites that keep to `bound`, noise included (six standard deviations); 0: any."""

@@ -104,8 +104,8 @@ class Summed(Message):
         members = self.members
         if len(set(members)) < len(members) or self.weights.shape != (len(members),):
             raise MessageError("'sites' must be different names with a weight each")
-        if not ((self.weights > 0) & (self.weights <= 1)).all():
-            raise MessageError("'weights' must be above 0 and at most 1")
+        if not (self.weights > 0).all() or self.weights.sum() > 1 + 1e-9:
+            raise MessageError("'weights' must be above 0 and sum to at most 1")
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,7 +26,7 @@ LIMB_BITS = 16
 
 
 class Grid(NamedTuple):
-    """The numbers that a share can hold: multiples of `unit`, below 2^(16 limbs - 1) units in the sum."""
+    """The numbers that a share can hold: multiples of `unit`, below 2^(16 limbs - 2) units."""
 
     unit: float
     limbs: int
@@ -55,11 +55,13 @@ def to_floats(integers: Iterable[int], unit: float) -> list[float]:
     return [n * unit for n in integers]
 
 
-def to_share(integers: Sequence[int], limbs: int, sites: int) -> Limbs:
-    """The share (n, limbs) of integers whose sum over so many sites stays in range; larger ones are a MessageError."""
+def to_share(integers: Sequence[int], limbs: int) -> Limbs:
+    """The share (n, limbs) of integers; those that could take a sum out of range are a MessageError.
+
+    What sites send is weighted, and weights sum to at most 1: where each is within half the range, so is the sum.
+    """
     bits = LIMB_BITS * limbs
-    most = 2 ** (bits - 1) // max(sites, 1)
-    if any(abs(n) >= most for n in integers):
+    if any(abs(n) >= 2 ** (bits - 2) for n in integers):
         raise MessageError("numbers that leave a site must be within the range of sums; one is too large")
     content = b"".join((n % 2**bits).to_bytes(2 * limbs, "little") for n in integers)
     return np.frombuffer(content, "<i2").astype(np.int16).reshape(len(integers), limbs)

@@ -145,8 +145,12 @@ class StartOptions:
         floor = SECURE_SITES if self.secure(sites) else 2 * self.trim + 1
         out = max((most + 1) // 2, floor) if self.min_sites is None else self.min_sites
         if not floor <= out <= most:
-            why = "three, for secure aggregation" if self.secure(sites) else f"above twice trim ({2 * self.trim})"
-            raise ArgumentError(f"min_sites must be at least {why}, and at most the {most} sites of a round; got {out}")
+            why = (
+                "at least three, for secure aggregation"
+                if self.secure(sites)
+                else f"above twice trim ({2 * self.trim})"
+            )
+            raise ArgumentError(f"min_sites must be {why}, and at most the {most} sites of a round; got {out}")
         return out
 
     @property
