@@ -113,7 +113,8 @@ def test_without_weights_for_long_rows_the_bound_would_be_broken():
         one, other = plain(u, 1.0, one, eta, clip), plain(u, 1.0, other, eta, clip)
         far.append(float(np.linalg.norm(one - other)))
     assert far[-1] > 100 * far[0]
-    rows = Rows(u[None], u[None], np.ones(1), 0.0, alias_slots(1), clip)
+    table = u[None]
+    rows = Rows(table, table, np.ones(1), 0.0, alias_slots(1), clip)
     ends = [rows(start, np.zeros(2), eta, 3, 0, 0, 0) for start in (np.zeros(2), np.array([0.01, 0.0]))]
     assert np.linalg.norm(ends[0] - ends[1]) <= far[0]
 
