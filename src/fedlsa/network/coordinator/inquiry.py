@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from typing import Protocol, TypeVar
 
 from ...errors import MessageError, NetworkError
 from ..disk import read_json, write_json
+from ..folder.certificates import check_site
 from ..folder.config import Network, task_text
 from ..protocol.messages import Describe, Refusal
 from ..protocol.records import Message, Record, printable
@@ -17,6 +18,7 @@ from ..protocol.run_settings import RunTerms, StartOptions
 from .runs import RunFolder
 
 PRESENCE_POLL = 0.2  # seconds between looks for sites that are not there
+MEMBERS = "certificates.json"  # of a run: its sites, with their certificates
 ASK_AGAIN = 5.0  # seconds between questions to a site where a person has to allow the run first
 M = TypeVar("M", bound=Message)
 
@@ -46,6 +48,8 @@ class Inquiry:
     def __post_init__(self) -> None:
         self.options = self.run.options()
         self.receipts = read_json(self.network.folder / "receipts.json") or {}
+        if (began := self.run.read(MEMBERS)) is not None:  # sites that were added or removed since do not change a run
+            self.network = replace(self.network, sites=tuple(began))
 
     @property
     def secure(self) -> bool:
@@ -101,7 +105,6 @@ class Inquiry:
     def describe(self) -> Record:
         """The order that tells a site what the run is."""
         o, n = self.options, self.network
-        pems = (n.site_certificate(site).read_text(encoding="ascii") for site in n.sites) if self.secure else ()
         terms = RunTerms(
             task=task_text(n.task),
             token=self.run.token,
@@ -110,10 +113,32 @@ class Inquiry:
             aggregation="secure" if self.secure else "plain",
             coding=o.coding,
             sites=n.sites,
-            certificates=tuple(pems),
+            certificates=self._certificates(),
             rounds=o.rounds or 0,
             moments=True,
             receipts=tuple(sorted(self.receipts.items())),
             program=metadata.version("fedlsa"),
         )
         return Describe(self.run.name, terms.text()).record()
+
+    def _certificates(self) -> tuple[str, ...]:
+        """The certificates of all sites as they were when the run began: its terms stay when one is renewed or revoked.
+
+        A run with secure aggregation waits for sites whose request nobody has approved; without it none are needed.
+        """
+        n, known = self.network, self.run.read(MEMBERS)
+        while known is None:
+            missing = [site for site in n.sites if self.secure and not n.site_certificate(site).is_file()]
+            if not missing:
+                known = {site: self._certificate(site) if self.secure else "" for site in n.sites}
+                self.run.write(MEMBERS, known)
+            elif self.run.stopping:
+                raise NetworkError(f"it was stopped before {', '.join(missing)} had a certificate")
+            else:
+                self.wait_for(f"{', '.join(missing)}, whose request nobody has approved (fedlsa network approve)")
+        return tuple(known.values()) if self.secure else ()
+
+    def _certificate(self, site: str) -> str:
+        pem = self.network.site_certificate(site).read_bytes()
+        check_site(pem, self.network.ca.read_bytes(), self.network.id, site)
+        return pem.decode("ascii")

@@ -10,7 +10,7 @@ from ...errors import NetworkError
 from ..carriers.grpc_site import SiteKeys, SiteLink
 from ..carriers.signed import SignedSite
 from ..disk import replace
-from ..folder.certificates import check_own, check_site, expiring
+from ..folder.certificates import expiring
 from ..folder.config import SiteFolder
 from ..logs import rotating
 from ..processes import bracketed, only_one, until_ended
@@ -66,11 +66,7 @@ def join(
     """
     site = SiteFolder.load(folder)
     home = site.folder.resolve()
-    if not site.certificate.is_file():
-        raise NetworkError(f"{home} has no certificate yet: the coordinator approves the request, then install it")
-    pem = site.certificate.read_bytes()
-    found = check_site(pem, site.ca.read_bytes(), site.network, site.name)
-    check_own(found, site.key.read_bytes(), site.mask_key.read_bytes())
+    site.check_certificate()
     opened = open_data(data, loader, site.task)
     for text in check(opened.opened, site.task):
         say(text)

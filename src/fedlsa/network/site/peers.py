@@ -51,6 +51,10 @@ def mask_secrets(terms: RunTerms, site: SiteFolder) -> dict[str, bytes]:
     """What this site shares with each other site of a run; nothing with plain aggregation."""
     if not terms.secure:
         return {}
-    private, ca = mask_key(site.mask_key.read_bytes()), site.ca.read_bytes()
-    others = [(n, pem) for n, pem in zip(terms.sites, terms.certificates, strict=True) if n != site.name]
-    return {n: pair_secret(private, check_site(pem.encode(), ca, site.network, n).mask) for n, pem in others}
+    mask, ca = site.mask_key.read_bytes(), site.ca.read_bytes()
+    pems = zip(terms.sites, terms.certificates, strict=True)
+    found = {name: check_site(pem.encode(), ca, site.network, name) for name, pem in pems}
+    own = found.pop(site.name)
+    if own.mask != mask_key(mask).public_key().public_bytes_raw():  # masks that nobody else could take away
+        raise MessageError("the run began with other keys of this site; with new ones it takes part in later runs")
+    return {name: pair_secret(mask_key(mask), other.mask) for name, other in found.items()}
