@@ -11,7 +11,7 @@ import typer
 from ..errors import ArgumentError
 from ..network.folder.config import Network
 from ..network.protocol.run_settings import StartOptions
-from . import enrolment_command, parsing
+from . import enrolment_command, nvflare_command, parsing
 from .derived import Given, Option, Options, option, switch, takes
 from .enrolment_command import Folder
 from .task_options import BY_HAND, EPSILON
@@ -67,6 +67,7 @@ START = Options(
 Experiment = Annotated[str | None, typer.Option("--name", help="Of the experiment.", show_default="the latest")]
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 app.add_typer(enrolment_command.app)
+app.add_typer(nvflare_command.app)
 
 
 def say(line: str) -> None:
@@ -76,11 +77,15 @@ def say(line: str) -> None:
 
 
 @app.command()
-def serve(folder: Folder, no_page: bool = switch("--no-page", "Without the live page on loopback.")) -> None:
+def serve(
+    folder: Folder,
+    no_page: bool = switch("--no-page", "Without the live page on loopback."),
+    nvflare: Path | None = option("Over NVIDIA FLARE: the supervisor's FLARE folder.", shown="gRPC"),
+) -> None:
     """Run the coordinator until it is interrupted; an unfinished run goes on where it was."""
     from ..network.coordinator import serving
 
-    serving.serve(folder, page=not no_page, say=say)
+    serving.serve(folder, page=not no_page, nvflare=nvflare, say=say)
 
 
 @app.command(epilog=START_EXAMPLES)
@@ -149,6 +154,7 @@ def join(
     data: Path | None = option("The site's .parquet or .csv file."),
     loader: str | None = option("Or a function that returns the columns: package.module:function."),
     proxy: str | None = option("Connect through an HTTP proxy: http://host:port.", shown="none, also if one is set"),
+    nvflare: Path | None = option("Over NVIDIA FLARE: the socket that nvflare-harden was given.", shown="gRPC"),
     yes: bool = switch("--yes", "Do not ask before joining."),
 ) -> None:
     """Take part as a site: check the data, say what may leave, and answer orders until interrupted."""
@@ -163,7 +169,7 @@ def join(
             raise ArgumentError("--yes must be given where nobody can be asked; got no terminal")
         return yes or typer.confirm("join?", default=False)
 
-    joining.join(folder, data=data, loader=loader, proxy=proxy, agree=agree, say=say)
+    joining.join(folder, data=data, loader=loader, proxy=proxy, nvflare=nvflare, agree=agree, say=say)
 
 
 @app.command()

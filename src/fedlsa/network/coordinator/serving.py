@@ -19,6 +19,7 @@ from pathlib import Path
 
 from ...errors import FedLSAError, NetworkError, ResultFileError
 from ..carriers.grpc_carrier import GrpcCarrier
+from ..carriers.nvflare.supervisor import SupervisedCarrier
 from ..carriers.signed import SignedTransport
 from ..folder.certificates import expiring
 from ..folder.config import Network
@@ -40,13 +41,20 @@ MAX_CONNECTIONS, OWN_FILES = 4096, 256  # of strangers and sites together; files
 
 
 class CoordinatorService:
-    """A coordinator that serves from its beginning until `end`."""
+    """A coordinator that serves from its beginning until `end`. nvflare : the supervisor's FLARE folder, for FLARE."""
 
-    def __init__(self, folder: Path | str, *, say: Callable[[str], None] = print) -> None:
+    def __init__(self, folder: Path | str, *, nvflare: Path | None = None, say: Callable[[str], None] = print) -> None:
         self.network = Network.load(folder)
         self.folder, self.say = self.network.folder.resolve(), say
+        self._ended = threading.Event()
+        self._alarms: dict[str, float] = {}
+        self.carrier = self._grpc() if nvflare is None else SupervisedCarrier(self.network, nvflare, say)
+        self.thread = threading.Thread(target=self._carry_runs, name="runs", daemon=True)
+        self.thread.start()
+
+    def _grpc(self) -> GrpcCarrier:
         approvals, lineage = Approvals(self.folder), Lineage(self.folder / "coordinators")
-        self.carrier = GrpcCarrier(
+        return GrpcCarrier(
             f"{bracketed(listening(self.network.host))}:{self.network.port}",
             self.network.ca.read_bytes(),
             self.network.certificate.read_bytes(),
@@ -55,13 +63,9 @@ class CoordinatorService:
             identity=lineage.identity,
             knows=lineage.knows,
             connections=connections(),
-            say=say,
+            say=self.say,
             alarm=self._alarm,
         )
-        self._ended = threading.Event()
-        self._alarms: dict[str, float] = {}
-        self.thread = threading.Thread(target=self._carry_runs, name="runs", daemon=True)
-        self.thread.start()
 
     @property
     def alive(self) -> bool:
@@ -174,8 +178,13 @@ def listening(host: str) -> str:
     return "::" if at.version == 6 else "0.0.0.0"
 
 
-def serve(folder: Path | str, *, page: bool = True, say: Callable[[str], None] = print) -> None:
-    """Run the coordinator until Ctrl-C or SIGTERM. page : whether the live page is shown on loopback."""
+def serve(
+    folder: Path | str, *, page: bool = True, nvflare: Path | None = None, say: Callable[[str], None] = print
+) -> None:
+    """Run the coordinator until Ctrl-C or SIGTERM. page : whether the live page is shown on loopback.
+
+    nvflare : the supervisor's FLARE folder; sites are then reached through FLARE's server, and not at our own port
+    """
     network = Network.load(folder)
     home = network.folder.resolve()
     log = rotating(home / "logs" / "serve.log")
@@ -188,9 +197,10 @@ def serve(folder: Path | str, *, page: bool = True, say: Callable[[str], None] =
         for path in (network.certificate, network.ca, *map(network.site_certificate, network.sites)):
             if path.is_file() and (warning := expiring(path)):
                 tell(f"WARNING: {warning}")
-        service, shown = CoordinatorService(home, say=tell), None
+        service, shown = CoordinatorService(home, nvflare=nvflare, say=tell), None
         try:
-            tell(f"serving {len(network.sites)} sites at {bracketed(network.host)}:{network.port}; Ctrl-C ends it")
+            where = "over NVIDIA FLARE" if nvflare else f"at {bracketed(network.host)}:{network.port}"
+            tell(f"serving {len(network.sites)} sites {where}; Ctrl-C ends it")
             if page:
                 shown = _show(network, service, tell)
             tell("ready: sites can join, runs can start")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ...errors import NetworkError
 from ..carriers.grpc_site import SiteKeys, SiteLink
+from ..carriers.nvflare.relay import RelaySite
 from ..carriers.signed import SignedSite
 from ..disk import replace
 from ..folder.certificates import expiring
@@ -57,12 +58,14 @@ def join(
     data: Path | str | None = None,
     loader: str | None = None,
     proxy: str | None = None,
+    nvflare: Path | None = None,
     agree: Callable[[], bool] = lambda: True,
     say: Callable[[str], None] = print,
 ) -> None:
     """Take part as a site until Ctrl-C or SIGTERM; where the connection breaks it is made again, after growing pauses.
 
     proxy : an HTTP proxy to connect through, http://host:port; those of the environment are not used
+    nvflare : the socket at which this site's FLARE client brings orders; no connection is made then
     """
     site = SiteFolder.load(folder)
     home = site.folder.resolve()
@@ -86,20 +89,12 @@ def join(
         if warning := expiring(site.certificate):
             tell(f"WARNING: {warning}")
         site.state.mkdir(mode=0o700, exist_ok=True)
-        known = Acquaintance(site.state / "coordinator")
-        link = SiteLink(
-            site.host,
-            site.port,
-            SiteKeys(site.key, site.certificate, site.ca),
-            SignedSite(site, OrderHandler(site, opened, say=tell).answer),
-            say=tell,
-            proxy=proxy,
-            last=known.last,
-            accept=known.accept,
-        )
+        answer = SignedSite(site, OrderHandler(site, opened, say=tell).answer)
+        link = _link(site, answer, proxy, tell) if nvflare is None else RelaySite(nvflare.absolute(), answer, tell)
         thread = threading.Thread(target=link.run, name="link", daemon=True)
         thread.start()
-        tell(f"{site.name} joins {bracketed(site.host)}:{site.port}; logs in {home / 'logs'}; Ctrl-C leaves")
+        where = f"{bracketed(site.host)}:{site.port}" if nvflare is None else f"through FLARE, at {nvflare}"
+        tell(f"{site.name} joins {where}; logs in {home / 'logs'}; Ctrl-C leaves")
         seen = set(site.results.glob("*.json"))
 
         def look() -> None:
@@ -115,3 +110,9 @@ def join(
             link.stop()
             thread.join(5.0)
     tell(f"{site.name} has left; its state stays in {home}")
+
+
+def _link(site: SiteFolder, answer: SignedSite, proxy: str | None, say: Callable[[str], None]) -> SiteLink:
+    """The stream to the coordinator."""
+    known, keys = Acquaintance(site.state / "coordinator"), SiteKeys(site.key, site.certificate, site.ca)
+    return SiteLink(site.host, site.port, keys, answer, say=say, proxy=proxy, last=known.last, accept=known.accept)

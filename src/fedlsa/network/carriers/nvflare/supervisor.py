@@ -1,0 +1,154 @@
+"""Keeps one relay job alive on a FLARE server: submits it, and again after a crash of the server, the job or a site.
+
+FLARE does not bring a job back after a crash, and a dead job may stand as RUNNING for ever; a client that was killed
+comes back to the server but not into the job. Each of these is seen here and answered in the same way: the job is
+aborted and submitted again. Runs are not touched by it: they live in the coordinator's own process and on its disk.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ....errors import MissingExtraError, NetworkError
+from ....files import reason
+from ...disk import folder
+from ...folder.config import Network
+from .carrier import FlareCarrier
+from .kit import job_files, write_files
+from .relay import SOCKET, TASK
+
+LOOK = 2.0  # seconds between looks
+GATHER = 30.0  # seconds in which sites may connect before a job is submitted without some of them
+SILENCE = 60.0  # seconds that a running job may say nothing
+STRIKES = 3  # looks in a row that find fault with a job
+
+
+class SupervisedCarrier(FlareCarrier):
+    """The carrier of a network, with a thread that keeps its job alive; kit : the FLARE folder of the supervisor."""
+
+    def __init__(self, network: Network, kit: Path, say: Callable[[str], None] = print) -> None:
+        work = folder(network.folder.resolve() / "nvflare")
+        super().__init__(Path(os.environ.get(SOCKET) or work / "relay.sock"))
+        try:
+            self.supervisor = JobSupervisor(self, network.sites, kit, work, say)
+        except BaseException:
+            super().close()
+            raise
+        threading.Thread(target=self.supervisor.run, name="supervisor", daemon=True).start()
+
+    def close(self) -> None:
+        """Leave the job, which waits for a coordinator."""
+        self.supervisor.close()
+        super().close()
+
+
+class JobSupervisor:
+    """sites : those that belong in the job; kit : the FLARE folder of the account that may submit it."""
+
+    def __init__(
+        self, carrier: FlareCarrier, sites: tuple[str, ...], kit: Path, work: Path, say: Callable[[str], None] = print
+    ) -> None:
+        try:
+            from nvflare.fuel.flare_api.flare_api import new_secure_session
+        except ImportError:
+            raise MissingExtraError("this carrier needs nvflare: pip install 'fedlsa[nvflare]'") from None
+        try:
+            self.user = str(json.loads((kit / "startup" / "fed_admin.json").read_text("utf8"))["admin"]["username"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise NetworkError(f"{kit} must be a FLARE folder of the supervisor: {reason(error)}") from error
+        self.open_session = new_secure_session
+        self.carrier, self.sites, self.kit, self.say = carrier, sites, kit, say
+        self.folder = work / TASK
+        write_files(self.folder, job_files(sites))
+        self.ended = threading.Event()
+        self.job, self.since, self.strikes = "", 0.0, 0
+        self.dead: set[str] = set()
+
+    def run(self) -> None:
+        """Look after the job until `close`; a server that cannot be reached is tried again."""
+        while not self.ended.is_set():
+            session = None
+            try:
+                session = self.open_session(self.user, str(self.kit), timeout=10.0)
+                self._adopt(session)
+                while not self.ended.wait(LOOK):
+                    self._look(session)
+            except Exception as error:  # FLARE's client raises errors of many kinds; all mean: connect again
+                self.say(f"FLARE's server does not answer ({type(error).__name__}: {str(error)[:200]}); trying again")
+                self.ended.wait(LOOK)
+            finally:
+                if session is not None:
+                    session.close()
+
+    def close(self) -> None:
+        """End `run`; the job stays and waits for a coordinator."""
+        self.ended.set()
+
+    def _adopt(self, session: Any) -> None:
+        """Go on with the one job that is there; of several none is trusted."""
+        there = [job["job_id"] for job in session.list_jobs(name_prefix=TASK) if not _over(job["status"])]
+        there = [job for job in there if job not in self.dead]
+        for job in there if len(there) > 1 else ():
+            self._abort(session, job, "several jobs are there")
+        self._watch(there[0] if len(there) == 1 else "")
+
+    def _watch(self, job: str) -> None:
+        self.job, self.since, self.strikes = job, time.monotonic(), 0
+        self.carrier.expect(job)
+
+    def _look(self, session: Any) -> None:
+        info = session.get_system_info()
+        connected = {client.name for client in info.client_info} & {*self.sites}
+        if not self.job:
+            self._submit(session, connected)
+            return
+        status = str(session.get_job_status(self.job))
+        if _over(status):
+            self.say(f"the job {self.job} is over ({status})")
+            self._watch("")
+            return
+        why = self._objection(session, status, self.job in {job.job_id for job in info.job_info}, connected)
+        self.strikes = self.strikes + 1 if why else 0
+        if why and self.strikes >= STRIKES:
+            self._abort(session, self.job, why)
+
+    def _objection(self, session: Any, status: str, alive: bool, connected: set[str]) -> str | None:
+        """Why the job is of no use any more."""
+        if status == "RUNNING" and not alive:
+            return "it stands as RUNNING, and no process runs it"
+        speaks = self.carrier.silence() < SILENCE
+        if speaks or status != "RUNNING":
+            self.since = time.monotonic()
+        if time.monotonic() - self.since > SILENCE:
+            return "it runs, and says nothing"
+        told = session.get_client_job_status() if speaks and connected else None
+        if told is None:
+            return None
+        missing = connected - {str(entry.get("client_name")) for entry in told if entry.get("job_id") == self.job}
+        return f"{', '.join(sorted(missing))} came back, and cannot enter a job that runs" if missing else None
+
+    def _submit(self, session: Any, connected: set[str]) -> None:
+        """Submit the job when all sites are connected, or some after a while."""
+        if len(connected) == len(self.sites) or (connected and time.monotonic() - self.since > GATHER):
+            self._watch(session.submit_job(str(self.folder)))
+            self.say(f"submitted the job {self.job} to {', '.join(sorted(connected))}")
+
+    def _abort(self, session: Any, job: str, why: str) -> None:
+        """Give a job up; one that its server's crash left behind cannot be aborted, and does no harm."""
+        self.say(f"aborting the job {job}: {why}")
+        self.dead.add(job)
+        self._watch("")
+        try:
+            session.abort_job(job)
+        except Exception as error:  # FLARE's client raises errors of many kinds
+            self.say(f"the job {job} was not there to be aborted ({str(error)[:100]})")
+
+
+def _over(status: str) -> bool:
+    return status.startswith("FINISHED")
