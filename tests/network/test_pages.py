@@ -11,10 +11,13 @@ import time
 import pytest
 
 from fedlsa.errors import ArgumentError, NetworkError
-from fedlsa.network import pages
+from fedlsa.network import chain, pages
 from fedlsa.network.folder import setup
 from fedlsa.network.pages import http_pages, run_view
 from fedlsa.network.pages.coordinator_state import CoordinatorState
+from fedlsa.network.pages.site_state import SiteState
+from fedlsa.network.protocol.privacy import epsilon_of
+from fedlsa.network.site.policy import Policy
 
 SITES = ("amsterdam", "berlin", "lisbon", "oslo")
 HOSTILE = "<img src=x onerror=alert(1)>\x1b[31m\u202e\n"
@@ -190,6 +193,24 @@ def test_what_others_wrote_is_one_line_without_control_characters(network):
     assert text.isprintable()
 
 
+def test_what_sites_have_spent_is_what_their_receipts_say_whatever_else_stands_in_them(network):
+    def receipt(**said):
+        return json.dumps({"said": json.dumps(said), "signature": "00"})
+
+    path = network.folder / "receipts.json"
+    path.write_text(json.dumps({"amsterdam": receipt(rho=0.1, budget=0.4), "berlin": receipt(rho="<b>", budget=[])}))
+    write_run(network, events=[round_event(1, aside=["oslo"])])
+    sites = {s["name"]: s for s in state(network).content()["sites"]}
+    assert (sites["amsterdam"]["rho"], sites["amsterdam"]["budget"]) == (0.1, 0.4)
+    assert (sites["berlin"]["rho"], sites["berlin"]["budget"]) == (None, None)
+    assert sites["oslo"]["standing"] == "put aside"
+    assert 'fedlsa_privacy_rho{run="trial",site="amsterdam"} 0.1' in state(network).metrics().body.decode()
+    for junk in ("[]", '{"amsterdam": "{}"}', '{"amsterdam": 7}', "{", '{"amsterdam": "{\\"said\\": \\"[1]\\"}"}'):
+        path.write_text(junk)
+        assert state(network).content()["sites"][0]["rho"] is None
+    path.unlink()
+
+
 # /health and /metrics
 
 
@@ -277,6 +298,121 @@ def test_labels_cannot_break_out_of_their_quotes():
     text = exposition([MetricFamily("fedlsa_x", "gauge", "a\\b\nc", [({"site": 'o"} 1\nfedlsa_forged 2\\'}, 1.0)])])
     assert len(text.splitlines()) == 3
     assert set(parse_exposition(text)) == {"fedlsa_x"}
+
+
+# the site's page
+
+
+@pytest.fixture
+def site(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    folder.site_certificate("lisbon").unlink(missing_ok=True)
+    return setup.enrol(folder, folder.bundle("lisbon"), tmp_path / "lisbon")
+
+
+def ledger_of(site, policy):
+    from fedlsa.network.folder.certificates import private_key
+    from fedlsa.network.site.ledger import Ledger, copy_place
+
+    place = copy_place(policy.ledger_copy, site.network, site.name)
+    return Ledger(site.ledger, place, site.name, private_key(site.key.read_bytes()))
+
+
+def fill_ledger(ledger, rounds=3, rho=0.01):
+    ledger.enter("trial", "token", "describe", "the number of rows and the names", "d", "00", numbers=1)
+    for k in range(1, rounds + 1):
+        more = {"numbers": 9, "round": k, "rho": rho, "unit": "site"}
+        ledger.enter("trial", "token", "work", "a change of the model, masked", f"w{k}", f"{k:02}", **more)
+    ledger.refuse(f"trial{HOSTILE}", "work", f"the policy of this site forbids it {HOSTILE}")
+
+
+def test_a_site_shows_what_was_asked_what_left_and_what_is_left_of_its_budget(site):
+    policy = Policy(privacy="site", epsilon=2.0, delta=1e-5)
+    ledger = ledger_of(site, policy)
+    fill_ledger(ledger)
+    now = SiteState(site, policy, ledger, lambda: True, lambda: True).content()
+    assert now["status"] == "ok"
+    assert now["totals"] == {"answers": 4, "runs": 1, "rounds": 3, "noised": 3, "rho": pytest.approx(0.03)}
+    assert (now["refusals"], now["ledger"]["numbers"], now["ledger"]["whole"]) == (1, 28, True)
+    assert now["budget"]["spent"] == pytest.approx(epsilon_of(0.03, 1e-5))
+    assert now["budget"]["total"] == 2.0
+    newest = now["entries"][0]
+    assert (newest["number"], newest["left"]) == (5, "refusal")
+    assert newest["text"].isprintable()
+    assert newest["run"].isprintable()
+    assert (now["entries"][1]["round"], now["entries"][1]["numbers"], now["entries"][1]["rho"]) == (3, 9, 0.01)
+    assert now["ledger"]["head"] == str(ledger.head)
+    assert any("differentially private" in text for text in now["policy"])
+
+
+def test_a_ledger_that_was_changed_is_shown_as_not_whole(site):
+    policy = Policy()
+    ledger = ledger_of(site, policy)
+    fill_ledger(ledger)
+    content = site.ledger.read_bytes()
+    for changed in (content.replace(b'"round":2', b'"round":7'), b"".join(content.splitlines(keepends=True)[:2])):
+        site.ledger.write_bytes(changed)
+        now = SiteState(site, policy, ledger, lambda: True, lambda: True)
+        assert now.content()["ledger"]["whole"] is False
+        assert now.content()["status"] == "degraded"
+        assert parse_exposition(now.metrics().body.decode())["fedlsa_site_ledger_whole"] == {"": 0}
+
+
+def test_a_long_ledger_is_not_read_at_every_look(site, monkeypatch):
+    policy = Policy()
+    ledger = ledger_of(site, policy)
+    fill_ledger(ledger)
+    seen, real = [], chain.entries
+    monkeypatch.setattr(chain, "entries", lambda path: seen.append(path) or real(path))
+    now = SiteState(site, policy, ledger, lambda: True, lambda: True)
+    for _ in range(5):
+        now._content()
+    assert len(seen) == 1  # nothing new
+    now._verify_again = time.monotonic() + 1000
+    ledger.refuse("trial", "work", "another")
+    assert now._content()["entries"][0]["text"] == "another"
+    assert len(seen) == 1
+    now._verify_again = 0
+    assert now._content()["ledger"]["head"] == str(ledger.head)
+    assert len(seen) == 2
+
+
+def test_the_health_and_metrics_of_a_site(site):
+    policy = Policy()
+    ledger = ledger_of(site, policy)
+    fill_ledger(ledger)
+    for connected, alive, code, status in (
+        (True, True, 200, "ok"),
+        (False, True, 200, "degraded"),
+        (True, False, 503, "dead"),
+    ):
+        now = SiteState(site, policy, ledger, lambda c=connected: c, lambda a=alive: a)
+        shown = now.health()
+        assert (shown.code, json.loads(shown.body)["status"]) == (code, status)
+        found = parse_exposition(now.metrics().body.decode())
+        assert found["fedlsa_site_connected"] == {"": connected}
+        assert found["fedlsa_site_answers_total"] == {"": 4}
+        assert found["fedlsa_site_numbers_total"] == {"": 28}
+        assert "fedlsa_site_epsilon_spent" not in found  # the policy asks for no noise
+
+
+def test_the_page_of_a_site_shows_no_secret(site):
+    policy = Policy(ledger_copy=str(site.folder.parent / "copies"))
+    ledger = ledger_of(site, policy)
+    fill_ledger(ledger)
+    site.results.mkdir()
+    (site.results / "trial.json").write_text('{"coefficients": [3.14159265]}')
+    shown = pages.start_site_page(site, policy, ledger, 0)
+    assert get(shown, "/")[0] == get(shown, "/site.js")[0] == 200
+    assert get(shown, "/coordinator.js")[0] == 404
+    for path in ("/state.json", "/health", "/metrics"):
+        code, _, body = get(shown, path)
+        assert code == 200
+        for private in ("3.14159", *SECRETS, site.key.read_text()[40:80], site.mask_key.read_text()[40:60]):
+            assert private not in body.decode()
+        assert str(site.folder.parent) not in body.decode()
+    assert json.loads(get(shown, "/state.json")[2])["results"][0]["name"] == "trial"
+    shown.close()
 
 
 # what whoever reaches the port can try

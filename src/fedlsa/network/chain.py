@@ -85,6 +85,21 @@ def entries(path: Path) -> Iterator[dict[str, Any]]:
             yield entry
 
 
+def last(path: Path, count: int) -> list[dict[str, Any]]:
+    """The last entries, at most so many and at most 1 MiB of them, oldest first; only their own hashes are checked."""
+    try:
+        with path.open("rb") as file:
+            start = max(0, file.seek(0, os.SEEK_END) - 16 * MAX_ENTRY_BYTES)
+            file.seek(start)
+            lines = file.read(16 * MAX_ENTRY_BYTES).split(b"\n")
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise NetworkError(f"cannot read the log {path}: {reason(error)}") from error
+    whole = lines[1 if start else 0 : -1]  # the first may begin before, the last may not be at its end
+    return [_parse(line, path) for line in whole[-count:]]
+
+
 def verify(path: Path, kept: ChainHead | None = None) -> ChainHead:
     """Read the whole chain and return its head; kept : a head from before, which it must still hold.
 

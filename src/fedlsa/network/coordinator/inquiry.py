@@ -20,6 +20,7 @@ from .runs import RunFolder
 PRESENCE_POLL = 0.2  # seconds between looks for sites that are not there
 MEMBERS = "certificates.json"  # of a run: its sites, with their certificates
 ASK_AGAIN = 5.0  # seconds between questions to a site where a person has to allow the run first
+MAX_RECEIPT = 2000  # characters: receipts of all sites stand in the terms, which nobody may swell
 M = TypeVar("M", bound=Message)
 
 
@@ -72,7 +73,7 @@ class Inquiry:
         """The transport's answers; receipts are kept."""
         for site, answer in self.transport.ask(orders, deadline):
             receipt = answer.meta.get("receipt") if isinstance(answer, Record) else None
-            if isinstance(receipt, str) and receipt:
+            if isinstance(receipt, str) and 0 < len(receipt) <= MAX_RECEIPT:
                 self.receipts[site] = receipt
             yield site, answer
 

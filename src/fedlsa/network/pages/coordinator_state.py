@@ -12,6 +12,7 @@ from typing import Any
 
 from ...errors import FedLSAError
 from ..coordinator.runs import RunFolder, all_runs
+from ..disk import read_json
 from ..folder.config import Network
 from ..protocol.records import VERSION, printable
 from .exposition import MetricFamily, exposition, gauge
@@ -77,6 +78,7 @@ class CoordinatorState:
             why.append(f"not connected: {', '.join(away)}")
         why += [*certificates, *(a["text"] for a in alarms[-1:])]
         terms = (view.run.read("terms.json") if view else None) or {}
+        receipts = _receipts(network.folder / "receipts.json")
         return {
             "now": time.time(),
             "version": metadata.version("fedlsa"),
@@ -85,7 +87,7 @@ class CoordinatorState:
             "status": "dead" if not alive else "degraded" if why else "ok",
             "why": why,
             "run": None if view is None else self._run(view, terms),
-            "sites": [self._site(site, site in here, view, terms) for site in network.sites],
+            "sites": [self._site(site, site in here, view, receipts.get(site, {})) for site in network.sites],
             "events": [] if view is None else list(view.events)[::-1],
             "alarms": alarms[::-1],
             "certificates": certificates,
@@ -123,8 +125,8 @@ class CoordinatorState:
             "prediction": view.prediction(terms, None if rounds is None else int(rounds)),
         }
 
-    def _site(self, name: str, present: bool, view: RunView | None, terms: dict[str, Any]) -> dict[str, Any]:
-        """One site: where it stands, in words and in numbers."""
+    def _site(self, name: str, present: bool, view: RunView | None, said: dict[str, Any]) -> dict[str, Any]:
+        """One site: where it stands, in words and in numbers; said : by its last receipt, of all its runs."""
         last = view.last if view else {}
         up, down = (*last.get("moved", {}).get(name, ()), 0, 0)[:2]
         return {
@@ -135,8 +137,8 @@ class CoordinatorState:
             "up": number(up) or 0,
             "down": number(down) or 0,
             "refused": view.refused.get(name, 0) if view else 0,
-            "rho": number(last.get("rho", {}).get(name)) if isinstance(last.get("rho"), dict) else None,
-            "budget": number(terms.get("budgets", {}).get(name)) if isinstance(terms.get("budgets"), dict) else None,
+            "rho": number(said.get("rho")),
+            "budget": number(said.get("budget")),
         }
 
     def _certificates(self) -> list[str]:
@@ -158,10 +160,23 @@ class CoordinatorState:
 
 def _standing(site: str, last: dict[str, Any]) -> str:
     """What a site did in the last round."""
-    for key, word in (("gone", "gone"), ("sites", "answered"), ("missing", "late")):
+    for key, word in (("aside", "put aside"), ("gone", "gone"), ("sites", "answered"), ("missing", "late")):
         if site in last.get(key, ()):
             return word
     return "not asked" if last else "no round yet"
+
+
+def _receipts(path: Path) -> dict[str, dict[str, Any]]:
+    """What the sites' last receipts say: texts of their own, so anything may stand in them."""
+    out = {}
+    try:
+        kept = read_json(path) or {}
+        for site, receipt in kept.items():
+            said = json.loads(json.loads(receipt)["said"])
+            out[site] = said if isinstance(said, dict) else {}
+    except (ValueError, KeyError, TypeError, RecursionError, OSError):
+        return out
+    return out
 
 
 def _end(run: RunFolder) -> str | None:

@@ -73,6 +73,7 @@ class Ledger:
         """copy : the file outside the site's folder; key : the site's private key (ECDSA), for receipts."""
         self.path, self.copy, self.site, self.key = path, copy, site, key
         self.totals, self.head = LedgerTotals(), ChainHead()
+        self.budget: float | None = None  # the rho that may be spent in all, which receipts tell
         self.runs: dict[str, RunEntry] = {}  # by token
         self.roster: dict[str, str] = {}  # fingerprints of sites, by name
         self.answered: dict[str, str] = {}  # digests of what left, by label
@@ -131,7 +132,8 @@ class Ledger:
     def receipt(self) -> str:
         """The head and the totals, signed by the site."""
         content = json.dumps(
-            {"site": self.site, "number": self.head.number, "hash": self.head.hash, **asdict(self.totals)},
+            {"site": self.site, "number": self.head.number, "hash": self.head.hash, **asdict(self.totals)}
+            | ({} if self.budget is None else {"budget": self.budget}),
             sort_keys=True,
         )
         return json.dumps({"said": content, "signature": _sign(self.key, content).hex()})

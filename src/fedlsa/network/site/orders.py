@@ -39,7 +39,7 @@ from ..protocol.messages import (
     with_receipt,
 )  # fmt: skip
 from ..protocol.pooled import plan_sums, scale_sums
-from ..protocol.privacy import discrete_gaussian
+from ..protocol.privacy import discrete_gaussian, rho_for
 from ..protocol.records import Message, Record, printable
 from ..protocol.ring import STATISTICS, to_integers
 from ..protocol.run_settings import RunTerms, plain_name
@@ -65,6 +65,8 @@ class OrderHandler:
         self.policy = policy or Policy.load(site.policy)
         place = copy_place(self.policy.ledger_copy, site.network, site.name)
         self.ledger = Ledger(site.ledger, place, site.name, private_key(site.key.read_bytes()))
+        if self.policy.privacy != "none":
+            self.ledger.budget = rho_for(self.policy.epsilon, self.policy.delta)
         self.files = RunFiles(site, say)
         self.secret = self.files.draws_secret()
         self.viewed: tuple[list[str | int], TableView] | None = None  # the table, as of a stamp

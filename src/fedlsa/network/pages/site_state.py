@@ -1,0 +1,192 @@
+"""What a site's page, its /health and its /metrics say: what was asked, what left, what the policy allows, what is left
+of the budget. All of it from the site's own ledger and policy."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from importlib import metadata
+from typing import Any
+
+from ...errors import ArgumentError, FedLSAError
+from .. import chain
+from ..chain import ChainHead
+from ..folder.config import SiteFolder
+from ..protocol.privacy import delta_left, epsilon_of
+from ..protocol.records import VERSION, printable
+from ..site.approvals import waiting
+from ..site.ledger import Ledger
+from ..site.policy import Policy, explain
+from .coordinator_state import FRESH, JSON_KIND, METRICS_KIND
+from .exposition import MetricFamily, exposition, gauge
+from .http_pages import Shown
+from .run_view import number
+
+SHOWN_ENTRIES = 80
+SHOWN_RESULTS = 20
+VERIFY_SHARE = 0.02  # of one processor's time, at most, goes into reading the ledger again
+
+
+class SiteState:
+    """Everything that is shown of a site; safe to be asked by many threads.
+
+    connected : whether the coordinator is reached; alive : whether the program still tries
+    """
+
+    def __init__(
+        self,
+        site: SiteFolder,
+        policy: Policy,
+        ledger: Ledger,
+        connected: Callable[[], bool],
+        alive: Callable[[], bool],
+    ) -> None:
+        self.site, self.policy, self.ledger, self.connected, self.alive = site, policy, ledger, connected, alive
+        self._guard = threading.Lock()
+        self._last: tuple[float, dict[str, Any]] | None = None
+        self._verified: dict[str, Any] = {}
+        self._verify_again = 0.0
+
+    def content(self) -> dict[str, Any]:
+        """What the page shows, as plain values; put together at most every FRESH seconds."""
+        with self._guard:
+            if self._last is None or time.monotonic() - self._last[0] > FRESH:
+                self._last = time.monotonic(), self._content()
+            return self._last[1]
+
+    def state(self) -> Shown:
+        """For the page."""
+        return Shown(json.dumps(self.content(), allow_nan=False).encode(), JSON_KIND)
+
+    def health(self) -> Shown:
+        """For monitors: 503 when the program no longer tries to take part."""
+        now = self.content()
+        told = {name: now[name] for name in ("status", "version", "protocol", "why")}
+        told |= {"run": now["entries"][0]["run"] if now["entries"] else None, "expiring": now["certificates"]}
+        return Shown(json.dumps(told).encode() + b"\n", JSON_KIND, 503 if now["status"] == "dead" else 200)
+
+    def metrics(self) -> Shown:
+        """For Prometheus."""
+        now = self.content()
+        totals, budget, ledger = now["totals"], now["budget"], now["ledger"]
+        out = [
+            gauge("fedlsa_up", "Whether the site tries to take part.", now["status"] != "dead"),
+            gauge("fedlsa_site_connected", "Whether the coordinator is reached.", now["connected"]),
+            gauge("fedlsa_site_ledger_whole", "Whether the ledger's chain is whole.", ledger["whole"]),
+            gauge("fedlsa_site_waiting_runs", "Runs that wait for a person.", len(now["waiting"])),
+            gauge("fedlsa_certificates_expiring", "Certificates that end within 30 days.", len(now["certificates"])),
+            _counter("answers", "Answers that left, of every kind.", totals["answers"]),
+            _counter("refusals", "Orders refused.", now["refusals"]),
+            _counter("runs", "Runs taken part in.", totals["runs"]),
+            _counter("rounds", "Rounds answered.", totals["rounds"]),
+            _counter("numbers", "Numbers that left.", ledger["numbers"]),
+            gauge("fedlsa_site_epsilon_spent", "Privacy spent.", budget and budget["spent"]),
+            gauge("fedlsa_site_epsilon_budget", "Privacy that may be spent in all.", budget and budget["total"]),
+        ]
+        return Shown(exposition(out).encode(), METRICS_KIND)
+
+    # what it is made of
+
+    def _content(self) -> dict[str, Any]:
+        why, entries, waits = [], [], {}
+        try:
+            entries = [_entry(entry) for entry in chain.last(self.site.ledger, SHOWN_ENTRIES)][::-1]
+            waits = waiting(self.site.folder)
+        except (FedLSAError, OSError) as error:
+            why.append(printable(error, 300))
+        self._verify()
+        alive, connected, certificates = self.alive(), self.connected(), self._certificates()
+        if not self._verified["whole"]:
+            why.append(self._verified["text"])
+        if not alive:
+            why.insert(0, "the site no longer tries to take part; join again")
+        elif not connected:
+            why.append("the coordinator is not reached")
+        why += [*certificates, *(f"the run {name} waits for a person" for name in waits)]
+        ledger, policy = self.ledger, self.policy
+        return {
+            "now": time.time(),
+            "version": metadata.version("fedlsa"),
+            "protocol": VERSION,
+            "name": self.site.name,
+            "network": self.site.network,
+            "coordinator": f"{self.site.host}:{self.site.port}",
+            "connected": connected,
+            "status": "dead" if not alive else "degraded" if why else "ok",
+            "why": why,
+            "waiting": waits,
+            "totals": asdict(ledger.totals),
+            "limits": {"answers": policy.most_answers, "runs": policy.most_runs},
+            "refusals": ledger.refusals,
+            "budget": self._budget(),
+            "policy": explain(policy),
+            "ledger": dict(self._verified),
+            "entries": entries,
+            "results": self._results(),
+            "certificates": certificates,
+        }
+
+    def _budget(self) -> dict[str, Any] | None:
+        """Of epsilon, over all runs; None where the policy asks for no noise."""
+        policy, totals = self.policy, self.ledger.totals
+        if policy.privacy == "none":
+            return None
+        try:
+            spent = epsilon_of(totals.rho, delta_left(policy.privacy, policy.delta, totals.noised))
+        except ArgumentError:  # the tails of so many answers have used up delta
+            spent = policy.epsilon
+        return {"unit": policy.privacy, "delta": policy.delta, "total": policy.epsilon, "spent": number(spent)}
+
+    def _verify(self) -> None:
+        """Read the whole ledger again, where it has grown, and not more often than its length allows."""
+        head, begun = self.ledger.head, time.monotonic()
+        if self._verified and (begun < self._verify_again or self._verified.get("head") == str(head)):
+            return
+        numbers, last = 0, ChainHead()
+        try:
+            for entry in chain.entries(self.site.ledger):
+                last = ChainHead(entry["number"], entry["hash"])
+                numbers += entry["numbers"] if type(entry.get("numbers")) is int else 0
+            whole = last.number >= head.number
+            text = f"{last.number} entries, each holds the one before it" if whole else "its end was cut off"
+        except FedLSAError as error:
+            whole, text = False, printable(error, 300)
+        self._verified = {"whole": whole, "text": text.replace(f"{self.site.folder}/", ""), "head": str(last)}
+        self._verified |= {"numbers": numbers, "at": time.time()}
+        self._verify_again = time.monotonic() + (time.monotonic() - begun) / VERIFY_SHARE
+
+    def _results(self) -> list[dict[str, Any]]:
+        """Names of the results that have come, the newest first; what they hold is for the site's own eyes."""
+        try:
+            files = sorted(self.site.results.glob("*.json"), key=lambda p: -p.stat().st_mtime)[:SHOWN_RESULTS]
+            return [{"name": printable(file.stem, 80), "time": file.stat().st_mtime} for file in files]
+        except OSError:
+            return []
+
+    def _certificates(self) -> list[str]:
+        """Those that end soon, in words."""
+        from ..folder.certificates import expiring
+
+        out = []
+        for path in (self.site.ca, self.site.certificate):
+            try:
+                text = expiring(path) if path.exists() else None
+            except FedLSAError as error:
+                text = str(error)
+            if text is not None:
+                out.append(printable(text.replace(f"{self.site.folder}/", ""), 300))
+        return out
+
+
+def _counter(name: str, text: str, value: float) -> MetricFamily:
+    return MetricFamily(f"fedlsa_site_{name}_total", "counter", text, [({}, value)])
+
+
+def _entry(entry: dict[str, Any]) -> dict[str, Any]:
+    """An entry of the ledger as a row of a table: nothing but short texts and numbers."""
+    out: dict[str, Any] = {name: number(entry.get(name)) for name in ("number", "time", "round", "numbers", "rho")}
+    out |= {name: printable(entry.get(name) or "", 300) for name in ("run", "asked", "left", "text")}
+    return out | {"hash": entry["hash"], "again": entry.get("again") is True}
