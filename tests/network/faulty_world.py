@@ -15,7 +15,7 @@ from fedlsa.network.protocol.closing import close_round, finished
 from fedlsa.network.protocol.messages import Refusal, Work, mark
 from fedlsa.network.protocol.records import Record
 from fedlsa.network.protocol.run_settings import RunSettings
-from fedlsa.network.protocol.server import accept, open_round, resumed
+from fedlsa.network.protocol.server import accept, open_round, reissued
 from fedlsa.network.protocol.server_state import ServerState
 
 DEADLINE = 4  # ticks
@@ -29,13 +29,12 @@ def problem(rng, N, d, K=5):
 
 
 def local_steps(A, b, agent):
-    """The local steps of an agent on its table, as a site runs them: which row is a function of (agent, step)."""
+    """The local steps of an agent on its table, as a site runs them: rows are a function of the label."""
     K = A.shape[1]
 
-    def local(theta, xi, eta, steps, first):
-        for step in range(first, first + steps):
-            z = (7 * step + 3 * agent) % K
-            theta = theta - eta * (A[agent, z] @ theta - b[agent, z] - xi)
+    def local(theta, xi, eta, steps, label):
+        for z in label[:steps]:
+            theta = theta - eta * (A[agent, z % K] @ theta - b[agent, z % K] - xi)
         return theta
 
     return local
@@ -85,14 +84,13 @@ class World:
             site: SiteRun(site, "token", local_steps(self.A, self.b, c), self.coding, secrets[site], secure, self.noise)
             for c, site in enumerate(self.settings.sites)
         }
-        self.eager = self.rng.random() < 0.5  # the server also stores open rounds and replies
+        self.eager = self.rng.random() < 0.5  # the server also stores replies as they come
         self.server, self.log = ServerState.start(self.settings, self.d), ()
         self.stored = (self.server, self.log)
         self.sites = dict.fromkeys(self.settings.sites)  # what each has on disk
         self.back = dict.fromkeys(self.settings.sites, 0)  # the tick at which each is up again
         self.wiped = dict.fromkeys(self.settings.sites, -1)  # the last generation whose state was lost with a disk
         self.wire, self.tick, self.happened = [], 0, Counter()
-        self.first = {}  # the first observation behind an answer, by the mark of its share
 
     def noise(self, variance, size):
         """Rounded Gaussian integers: the protocol's faults do not depend on the law of the noise."""
@@ -142,8 +140,6 @@ class World:
         self.check()
         if self.chance(0.03, "site died before answering"):
             return self.kill(site)
-        if not isinstance(answer, Refusal):
-            self.first[mark(answer.share)] = new.step
         self.happened[answer.reason if isinstance(answer, Refusal) else "answered"] += 1
         self.send(True, site, answer.record())
         if self.chance(0.03, "site died after answering"):
@@ -166,9 +162,7 @@ class World:
     def server_dies(self, p, name):
         if not self.chance(p, "server died " + name):
             return False
-        stored, self.log = self.stored
-        self.server = resumed(stored)
-        self.store()
+        self.server, self.log = self.stored
         self.check()
         return True
 
@@ -189,10 +183,9 @@ class World:
         """Open, wait, close and store, unless the server dies on the way."""
         seen = [s for s in self.settings.sites if self.back[s] <= self.tick or self.rng.random() < 0.2]
         before = self.server
-        self.server, orders = open_round(before, seen)
+        self.server, orders = open_round(before, seen) if before.pending is None else reissued(before)
         self.happened["returned"] += int((before.gone & ~self.server.gone).sum())
-        if self.eager:
-            self.store()
+        self.store()
         for site, work in orders.items():
             self.send(False, site, work if self.rng.random() < 0.8 else work.record())
         self.check()
@@ -207,8 +200,8 @@ class World:
         self.server, closed = close_round(before)
         if closed.averaged:
             took = tuple(before.agent(s) for s in closed.sites)
-            first = {c: self.first[int(before.pending.marks[c])] for c in took}
-            self.log += (("average", first, before.pending.round, before.pending.clip),)
+            label = next(iter(orders.values())).label("token")
+            self.log += (("average", took, before.pending.round, before.pending.clip, label),)
             self.happened["gone"] += len(closed.gone)
             if self.server.generation > before.generation:
                 self.log += (("restart", ()),)
@@ -256,27 +249,21 @@ class World:
             assert np.abs(self.shares @ xi).max() < TOLERANCE
 
     def twin(self):
-        """theta of the recursion in which exactly the same sites were averaged each time, on the same observations.
-
-        Checks on the way that no site used an observation for two averages, unless it lost its disk.
-        """
+        """theta of the recursion in which exactly the same sites were averaged each time, on the same rows."""
         s, w, N = self.settings, self.settings.shares, self.N
-        theta, xi, t, used = np.zeros(self.d), np.zeros((N, self.d)), 0, set()
+        theta, xi, t = np.zeros(self.d), np.zeros((N, self.d)), 0
         for event, who, *about in self.log:
             if event == "restart":
                 xi = np.zeros((N, self.d))
                 continue
             (H, gain), hat = lengths(s)[t], np.zeros((N, self.d))
-            clip = s.clip if s.clip is not None else about[1]
-            for c, first in who.items():
-                delta = self.runs[s.sites[c]].local(theta, xi[c], s.step_size, H, first) - theta
+            _, clip, label = about
+            clip = s.clip if s.clip is not None else clip
+            for c in who:
+                delta = self.runs[s.sites[c]].local(theta, xi[c], s.step_size, H, label) - theta
                 if clip and np.linalg.norm(delta) > clip:
                     delta *= clip / np.linalg.norm(delta)
                 hat[c] = theta + delta
-                if self.wiped[s.sites[c]] < 0:
-                    drawn = {(c, k) for k in range(first, first + H)}
-                    assert not drawn & used
-                    used |= drawn
             theta = sum(w[c] * hat[c] for c in who) / sum(w[c] for c in who)
             for c in who:
                 xi[c] += gain * (theta - hat[c])

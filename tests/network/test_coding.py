@@ -35,7 +35,7 @@ def pulling_apart(agent):
     """Sites that disagree strongly about the first coordinate, and agree slowly that the second is 10."""
     A, b = np.array([1.0, 0.1]), np.array([(3.0, -1.0, -2.0)[agent], 1.0])
 
-    def local(theta, xi, eta, steps, first):
+    def local(theta, xi, eta, steps, label):
         for _ in range(steps):
             theta = theta - eta * (A * theta - b - xi)
         return theta

@@ -11,7 +11,7 @@ from fedlsa.network.protocol.client import client_step
 from fedlsa.network.protocol.closing import close_round
 from fedlsa.network.protocol.messages import Refusal, Reply
 from fedlsa.network.protocol.records import Record
-from fedlsa.network.protocol.server import accept, open_round, resumed
+from fedlsa.network.protocol.server import accept, open_round
 from fedlsa.network.protocol.server_state import ServerState
 
 CHUNK = 200  # schedules in a test
@@ -81,7 +81,7 @@ def test_a_server_restored_from_an_old_backup_finds_out_and_balance_returns(aggr
     backup = world.server
     for _ in range(2):
         world.round()
-    world.server = resumed(ServerState.from_arrays(backup.arrays()))  # two averages that sites know of are forgotten
+    world.server = ServerState.from_arrays(backup.arrays())  # two averages that sites know of are forgotten
     said = []
     for _ in range(6):
         world.server, orders = open_round(world.server, world.settings.sites)

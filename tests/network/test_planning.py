@@ -9,11 +9,14 @@ import pytest
 from gallery import uncentred
 
 import fedlsa as fl
-from fedlsa.errors import ArgumentError, SiteDataError
+from fedlsa.errors import ArgumentError, MessageError, SiteDataError
 from fedlsa.fit.reading import read
 from fedlsa.fit.site_readers import open_sites
+from fedlsa.fit.site_sums import Summary
 from fedlsa.network.coordinator import run_plan as planning
 from fedlsa.network.protocol.messages import Description, Measurement
+from fedlsa.network.protocol.pooled import PlanNumbers, plan_numbers, plan_sums, scale_sums
+from fedlsa.network.protocol.ring import STATISTICS, to_integers
 from fedlsa.network.site import facts as site
 from fedlsa.network.site.site_data import open_data, prepare_steps
 from fedlsa.theory.moments import moments
@@ -55,13 +58,22 @@ def measured(p):
         own = np.linalg.lstsq(A_c, b_c, rcond=1e-12)[0]
         noise = [prob @ ((A @ t - b - A_c @ t + b_c) ** 2).sum(axis=1) for t in (own, np.zeros(p.dim))]
         highest = max(values[-1], math.sqrt(squares / (4 * (p.dim + 2))))
-        out.append(Measurement("r", len(prob), float(values[0]), highest, float(max(noise))))
+        out.append((float(values[0]), highest, float(max(noise))))
     return out
+
+
+def numbers(said, weights):
+    """What the server learns of three scalars per site: their sums."""
+    each = [plan_sums(float(w), *scalars) for w, scalars in zip(weights, said, strict=True)]
+    return plan_numbers([float(sum(column)) for column in zip(*each, strict=True)])
 
 
 def planned(p, method, relative=0.15):
     epsilon = relative * float(np.linalg.norm(p.theta_star))
-    return planning.plan_from_scalars(measured(p), p.weights, epsilon, method, p.dim)
+    return planning.plan_from_scalars(numbers(measured(p), p.weights), epsilon, method, p.dim)
+
+
+NO_SHARE = np.zeros((0, 1), np.int16)
 
 
 def algorithm(run):
@@ -118,22 +130,26 @@ def test_a_site_that_cannot_determine_all_coefficients_is_planned_for():
     sites = [(rng.normal(size=(n, D)), rng.normal(size=n)) for n in (D - 1, 60, 60)]
     p = fl.problems.regression(sites)
     said = measured(p)
-    assert said[0].lowest < 1e-12
-    run = planning.plan_from_scalars(said, p.weights, 0.05, "scafflsa", D)
-    assert run.step_size * run.local_steps * max(m.highest for m in said) == pytest.approx(1, rel=1e-3)
+    assert said[0][0] < 1e-12
+    found = numbers([(min(said[0][0], 0.0), *said[0][1:]), *said[1:]], p.weights)
+    assert found.drifting == 1
+    highest = max(scalars[1] for scalars in said)
+    assert highest <= found.L <= 3 ** (1 / 8) * highest
+    run = planning.plan_from_scalars(found, 0.05, "scafflsa", D)
+    assert run.step_size * run.local_steps * found.L == pytest.approx(1, rel=1e-3)
     assert exact_error(p, run)[-1] <= 0.05
 
 
 def test_the_plan_follows_its_formulas():
-    said = [Measurement("r", 10, 0.25, 1.0, 8.0), Measurement("r", 10, 0.75, 2.0, 16.0)]
-    run = planning.plan_from_scalars(said, np.array([0.5, 0.5]), 0.01, "scafflsa", 6)
+    said = PlanNumbers(a=0.5, L=2.0, sigma2=6.0, drifting=0)
+    run = planning.plan_from_scalars(said, 0.01, "scafflsa", 6)
     r = (1 - math.exp(-0.5)) / 3  # a = 0.5, L = 2
     assert run.rate == pytest.approx(r, rel=1e-14)
     assert run.step_size == pytest.approx(r * 0.5 * 1e-4 / (2 * 6.0), rel=1e-14)  # sigma^2 = (8 + 16) / 4
     assert run.local_steps == round(1 / run.step_size)
-    quiet = planning.plan_from_scalars(said[:1], np.ones(1), 100.0, "scaffnew", 6)
+    quiet = planning.plan_from_scalars(PlanNumbers(0.25, 1.0, 8.0, 0), 100.0, "scaffnew", 6)
     assert quiet.step_size == pytest.approx(0.25 / (8 * 8), rel=1e-14)
-    further = planning.plan_from_scalars(said, np.array([0.5, 0.5]), 0.01, "scafflsa", 6, distance=1e6)
+    further = planning.plan_from_scalars(said, 0.01, "scafflsa", 6, distance=1e6)
     assert further.rounds > run.rounds
     assert (further.step_size, further.local_steps) == (run.step_size, run.local_steps)
     assert f"at most {run.rounds} rounds" in run.sentence
@@ -149,35 +165,35 @@ def test_the_stop_rule_waits_for_three_small_movements():
 
 
 def test_what_scalars_cannot_promise_is_refused_with_a_way_out():
-    said = [Measurement("r", 10, 0.5, 1.0, 1.0)]
-    with pytest.raises(ArgumentError, match=r"cannot bound FedLSA's bias .*--share-moments.*; got 'fedlsa'"):
-        planning.plan_from_scalars(said, np.ones(1), 0.1, "fedlsa", D)
-    with pytest.raises(ArgumentError, match=r"must have a positive mean .*--share-moments.*; got -0.5 from"):
-        planning.plan_from_scalars([Measurement("r", 10, -0.5, 1.0, 1.0)], np.ones(1), 0.1, "scafflsa", D)
+    said = PlanNumbers(0.5, 1.0, 1.0, 0)
+    with pytest.raises(ArgumentError, match=r"cannot bound FedLSA's bias .*moments.*; got 'fedlsa'"):
+        planning.plan_from_scalars(said, 0.1, "fedlsa", D)
+    with pytest.raises(ArgumentError, match=r"must have a positive mean .*moments.*; got -0.5"):
+        planning.plan_from_scalars(PlanNumbers(-0.5, 1.0, 1.0, 1), 0.1, "scafflsa", D)
     with pytest.raises(ArgumentError, match=r"epsilon must be larger: rounds would have .* local steps; got 1e-08"):
-        planning.plan_from_scalars(said, np.ones(1), 1e-8, "scafflsa", D)
+        planning.plan_from_scalars(said, 1e-8, "scafflsa", D)
     with pytest.raises(ArgumentError, match="epsilon must be a finite number above 0; got 0"):
-        planning.plan_from_scalars(said, np.ones(1), 0, "scafflsa", D)
-    with pytest.raises(ArgumentError, match=r"weights must be .* of shape \(1,\)"):
-        planning.plan_from_scalars(said, np.ones(2), 0.1, "scafflsa", D)
+        planning.plan_from_scalars(said, 0, "scafflsa", D)
     with pytest.raises(ArgumentError, match="site 0 does not"):
-        planning.plan_from_moments(said, np.ones(1), 0.1, "scafflsa")
+        planning.plan_from_moments([Measurement("r", 10, NO_SHARE)], said, np.ones(1), 0.1, "scafflsa")
+    for sums in ([1.0, -1.0, 1.0, 0.0], [1.0, 1.0, -1.0, 0.0], [1.0, 1.0, 1.0]):
+        with pytest.raises(MessageError, match="the sums of all sites must have"):
+            plan_numbers(sums)
 
 
 def with_moments(p):
     m, noise = moments(p), uncentred(moments(p))
     row = [int(np.flatnonzero(np.unique(p.assignment) == t)[0]) for t in p.assignment]
-    return [
-        Measurement("r", s.rows, s.lowest, s.highest, s.noise, m.A_bar[t], m.b_bar[t], noise[t])
-        for s, t in zip(measured(p), row, strict=True)
-    ]
+    return [Measurement("r", 100, NO_SHARE, m.A_bar[t], m.b_bar[t], noise[t]) for t in row], numbers(
+        measured(p), p.weights
+    )
 
 
 @pytest.mark.parametrize("method", ["fedlsa", "scafflsa"])
 def test_with_moments_the_plan_is_that_of_fl_plan_and_the_solution_is_known(method):
     p = PROBLEMS[1]
-    said, epsilon = with_moments(p), 0.1 * float(np.linalg.norm(p.theta_star))
-    run = planning.plan_from_moments(said, p.weights, epsilon, method)
+    (said, found), epsilon = with_moments(p), 0.1 * float(np.linalg.norm(p.theta_star))
+    run = planning.plan_from_moments(said, found, p.weights, epsilon, method)
     best = fl.plan(p, epsilon, method=method, theta_0=np.zeros(D))
     assert (run.rounds, run.local_steps) == (best.rounds, best.algorithm.local_steps)
     assert run.step_size == pytest.approx(best.algorithm.step_size, rel=1e-9)
@@ -188,11 +204,11 @@ def test_with_moments_the_plan_is_that_of_fl_plan_and_the_solution_is_known(meth
 
 def test_steps_on_means_are_planned_without_noise():
     p = PROBLEMS[2]
-    run = planning.plan_from_moments(with_moments(p), p.weights, 1e-6, "scafflsa", local="means")
+    run = planning.plan_from_moments(*with_moments(p), p.weights, 1e-6, "scafflsa", local="means")
     means = fl.problems.from_observations([([1.0], A[None], b[None]) for A, b in zip(p.A_bar, p.b_bar, strict=True)])
     assert exact_error(means, run)[-1] <= 1e-6
     for method in ("scafflsa", "scaffnew"):  # Scaffnew's mean shrinks faster than its runs do, so runs are looked at
-        run = planning.plan_from_scalars(measured(p), p.weights, 1e-6, method, D, local="means")
+        run = planning.plan_from_scalars(numbers(measured(p), p.weights), 1e-6, method, D, local="means")
         R = min(run.rounds, 80)
         r = fl.simulate(means, algorithm(run), R, 4, np.zeros(D), record=range(R + 1))
         for theta in r["theta"].values:
@@ -205,47 +221,77 @@ def test_beyond_exact_moments_a_plan_from_moments_is_the_one_from_scalars():
     d = 24
     A, noise = np.eye(d), np.zeros((d * (d + 1) // 2, (d + 1) * (d + 2) // 2))
     noise[0, -1] = 1.0
-    said = [Measurement("r", 100, 1.0, 1.0, 1.0, A, np.ones(d), noise)] * 2
-    half = np.array([0.5, 0.5])
-    run = planning.plan_from_moments(said, half, 0.1, "scafflsa")
-    assert run == planning.plan_from_scalars(said, half, 0.1, "scafflsa", d, math.sqrt(d))
+    said, found = [Measurement("r", 100, NO_SHARE, A, np.ones(d), noise)] * 2, PlanNumbers(1.0, 1.0, 0.5, 0)
+    run = planning.plan_from_moments(said, found, np.array([0.5, 0.5]), 0.1, "scafflsa")
+    assert run == planning.plan_from_scalars(found, 0.1, "scafflsa", d, math.sqrt(d))
 
 
-def test_coordinates_from_descriptions_are_those_of_a_fit():
+def summed(parts):
+    """The sums of all sites as the server reads them from shares: integers."""
+    return [sum(column) for column in zip(*(to_integers(part, STATISTICS.unit) for part in parts), strict=True)]
+
+
+@pytest.mark.parametrize("far", [0.0, 1e7])
+def test_coordinates_from_sums_are_those_of_a_fit(far):
     rng = np.random.default_rng(0)
     data = [
-        {"x": rng.normal(c, 1 + c, 50 + c), "z": rng.normal(size=50 + c), "y": rng.normal(size=50 + c)} for c in (0, 1)
+        {"x": rng.normal(far + c, 1 + c, 50 + c), "z": rng.normal(size=50 + c), "y": rng.normal(size=50 + c)}
+        for c in (0, 1)
     ]
     task = fl.Regression("y")
     for weight in ("sites", "samples"):
         fitted, weights, _ = read(open_sites(data, task), task, weight, 1e9, lambda *_: None)
-        said = []
-        for columns in data:
-            said.append(site.describe(open_sites([columns], task)[0], task, "r"))
-        np.testing.assert_allclose(planning.weights_of(said, weight), weights, rtol=1e-15)
-        scale = planning.scale_from(said, task, weights, ["site-1", "site-2"])
+        np.testing.assert_allclose(planning.weights_of([50, 51], weight), weights, rtol=1e-15)
+        parts = [
+            scale_sums(Summary.of(np.column_stack([columns["x"], columns["z"]]), columns["y"]), float(w))
+            for columns, w in zip(data, weights, strict=True)
+        ]
+        scale = planning.scale_from(summed(parts), task, ["x", "z", "intercept"], ["site-1", "site-2"])
         np.testing.assert_allclose(scale.centre, fitted.scale.centre, rtol=1e-14)
-        np.testing.assert_allclose(scale.spread, fitted.scale.spread, rtol=1e-14)
+        np.testing.assert_allclose(scale.spread, fitted.scale.spread, rtol=1e-14 + 1e-15 * far)  # of means
         assert (scale.y_spread, scale.intercept) == (pytest.approx(fitted.scale.y_spread, rel=1e-14), True)
-    plain = planning.scale_from(
-        [Description("r", 5, '["a"]', *np.empty((3, 0)))] * 2, fl.Value(0.9), np.array([0.5, 0.5]), ["s1", "s2"]
-    )
-    assert plain.trivial
+    assert planning.scale_from(None, fl.Value(0.9), ["a"], ["s1", "s2"]).trivial
+
+
+def test_a_column_that_is_constant_everywhere_is_named_whatever_the_weights():
+    rng = np.random.default_rng(1)
+    parts = [
+        scale_sums(Summary.of(np.column_stack([np.full(20, 0.1), rng.normal(size=20)]), rng.normal(size=20)), w)
+        for w in (0.1, 0.2, 0.7)
+    ]
+    with pytest.raises(SiteDataError, match=r"column 'x' has the same value, 0.1, in every row of all 3 sites"):
+        planning.scale_from(summed(parts), fl.Regression("y"), ["x", "z", "intercept"], ["a", "b", "c"])
 
 
 @pytest.mark.parametrize(
-    ("names", "length", "words"),
+    ("names", "words"),
     [
-        (["z", "x", "intercept"], 3, r"site-2 has coefficients in another order of site-1 \(z, x, intercept against"),
-        (["x", "w", "intercept"], 3, "site-2 has coefficients other than those of site-1"),
-        (["x", "z", "intercept"], 2, "site-2 sent sums of 2 columns for 3 coefficients"),
+        (["z", "x", "intercept"], r"site-2 has coefficients in another order of site-1 \(z, x, intercept against"),
+        (["x", "w", "intercept"], "site-2 has coefficients other than those of site-1"),
+        (["x", "\x1b[2J", "intercept"], r"\(x,  \[2J, intercept against"),
     ],
 )
-def test_sites_that_do_not_fit_together_are_told_apart(names, length, words):
-    good = Description("r", 5, json.dumps(["x", "z", "intercept"]), *np.ones((3, 3)))
-    bad = Description("r", 5, json.dumps(names), *np.ones((3, length)))
+def test_sites_that_do_not_fit_together_are_told_apart(names, words):
+    good = Description("r", 5, json.dumps(["x", "z", "intercept"]))
     with pytest.raises(SiteDataError, match=words):
-        planning.scale_from([good, bad], fl.Regression("y"), np.array([0.5, 0.5]), ["site-1", "site-2"])
+        planning.common_names([good, Description("r", 5, json.dumps(names))], ["site-1", "site-2"])
+
+
+def test_sums_that_cannot_be_are_refused():
+    with pytest.raises(SiteDataError, match="sums of 2 columns for 3 coefficients"):
+        planning.scale_from([4, 0, 0, 4, 4], fl.Regression("y"), ["x", "z", "intercept"], ["a"])
+    for sums in ([0, 0, 0, 4, 4], [4, 0, 0, 4], [4, 8, 0, 4, 4]):
+        with pytest.raises(MessageError, match="the sums of all sites must"):
+            planning.scale_from(sums, fl.Regression("y"), ["x", "intercept"], ["a"])
+
+
+def test_no_site_counts_for_more_than_is_allowed_whatever_it_says_of_its_rows():
+    np.testing.assert_allclose(planning.weights_of([2**62, 10, 30], "samples"), [0.5, 0.125, 0.375])
+    np.testing.assert_allclose(planning.weights_of([2**62, 10], "samples"), [1, 0], atol=1e-17)  # two: as they agree
+    np.testing.assert_allclose(planning.weights_of([2**62, 10], "samples", 0.6), [0.6, 0.4])
+    np.testing.assert_allclose(planning.weights_of([2**62, 2**61, 10, 10], "samples", 0.3), [0.3, 0.3, 0.2, 0.2])
+    np.testing.assert_allclose(planning.weights_of([5, 10, 1], "sites"), [1 / 3] * 3)
+    np.testing.assert_allclose(planning.weights_of([100, 1, 1], "samples", 0.1), [1 / 3] * 3)  # it must sum to 1
 
 
 def test_from_data_to_a_run_that_stops_by_itself_beside_the_pooled_solution(tmp_path):
@@ -258,11 +304,13 @@ def test_from_data_to_a_run_that_stops_by_itself_beside_the_pooled_solution(tmp_
     for c, entry in enumerate(data):
         held.append(open_data(None, f"in:memory{c}", task))
         held[-1].__dict__["opened"] = open_sites([entry], task)[0]
-    said = [site.describe(h.opened, task, "r") for h in held]
-    w = planning.weights_of(said, "sites")
-    scale = planning.scale_from(said, task, w, ["a", "b", "c"])
-    numbers = [site.measure(h.opened, task, scale, "r", share_moments=True) for h in held]
-    run = planning.plan_from_scalars(numbers, w, 0.05, "scafflsa", D)
+    w = planning.weights_of([len(X) for X, _ in data], "sites")
+    summaries = [Summary.of(X, y) for X, y in data]
+    sums = summed([scale_sums(one, float(x)) for one, x in zip(summaries, w, strict=True)])
+    scale = planning.scale_from(sums, task, ["x0", "x1", "x2", "intercept"], ["a", "b", "c"])
+    found = [site.measure(h.opened, task, scale, share_moments=True) for h in held]
+    said = [Measurement("r", len(X), NO_SHARE, *moments) for (X, _), (_, moments) in zip(data, found, strict=True)]
+    run = planning.plan_from_scalars(numbers([scalars for scalars, _ in found], w), 0.05, "scafflsa", D)
     local = [prepare_steps(h, task, scale, tmp_path / str(c)) for c, h in enumerate(held)]
     theta, xi, movement, H = np.zeros(D), np.zeros((N, D)), [], run.local_steps
     while not planning.settled(movement, run.rate, run.epsilon):
@@ -272,7 +320,7 @@ def test_from_data_to_a_run_that_stops_by_itself_beside_the_pooled_solution(tmp_
         xi += (w @ hat - hat) / (run.step_size * H)
         movement.append(float(np.linalg.norm(w @ hat - theta)))
         theta = w @ hat
-    best = planning.one_shot(numbers, w, ["x0", "x1", "x2", "intercept"])
+    best = planning.one_shot(said, w, ["x0", "x1", "x2", "intercept"])
     assert np.linalg.norm(theta - best) <= 0.05
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -53,12 +53,13 @@ def settings(method="scafflsa", N=4, **options):
 
 def observing(problem, seed=11):
     """Of each agent: local steps on the observations that fl.simulate draws, by the readable engine."""
-    sampling = fl.IID()
+    sampling, used = fl.IID(), [0] * problem.n_agents
     where = outcome_tables(problem, sampling)
 
     def of(agent):
-        def local(theta, xi, eta, steps, first):
-            observer = Observer(problem, sampling, where, seed, agent, None, first)
+        def local(theta, xi, eta, steps, label):
+            observer = Observer(problem, sampling, where, seed, agent, None, used[agent])
+            used[agent] += steps
             for _ in range(steps):
                 A, b = observer.receive()
                 theta = theta - eta * (A @ theta - b - xi)
@@ -73,7 +74,7 @@ def means(problem):
     """Of each agent: local steps without noise."""
 
     def of(agent):
-        def local(theta, xi, eta, steps, first):
+        def local(theta, xi, eta, steps, label):
             for _ in range(steps):
                 theta = theta - eta * (problem.A_bar[agent] @ theta - problem.b_bar[agent] - xi)
             return theta
@@ -153,15 +154,14 @@ def test_a_single_share_says_nothing_and_any_incomplete_sum_neither(problem):
 
 def test_a_run_that_asks_some_sites_draws_those_of_the_simulation_and_scales_their_weights_to_one(problem):
     s = settings(seed=11, weights=(1, 2, 3, 4), participants=3)
-    state, of, clients = ServerState.start(s, 3), observing(problem), {}
-    theta, xi, step = np.zeros(3), np.zeros((4, 3)), np.zeros(4, int)
+    state, of, twin, clients = ServerState.start(s, 3), observing(problem), observing(problem), {}
+    theta, xi = np.zeros(3), np.zeros((4, 3))
     drawn = np.empty((s.rounds, 3), np.int64)
     participants(np.uint64(11), 0, 4, drawn)
     for some in drawn:
-        hat = np.array([of(int(c))(theta, xi[c], 0.2, 5, int(step[c])) for c in some])
+        hat = np.array([twin(int(c))(theta, xi[c], 0.2, 5, b"") for c in some])
         theta = s.shares[some] / s.shares[some].sum() @ hat
         xi[some] += (theta - hat) / (0.2 * 5)
-        step[some] += 5
         state = play(state, of, clients)
         np.testing.assert_allclose(state.theta, theta, rtol=0, atol=1e-12)
     np.testing.assert_allclose(controls(state, of, clients)[0], xi, rtol=0, atol=1e-12)

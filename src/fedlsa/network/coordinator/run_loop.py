@@ -20,7 +20,7 @@ from ..protocol.messages import Finished, Refusal
 from ..protocol.privacy import promise
 from ..protocol.records import Record, printable
 from ..protocol.ring import VECTORS
-from ..protocol.server import accept, open_round, resumed
+from ..protocol.server import accept, open_round, reissued
 from ..protocol.server_state import DOWN_BYTES, UP_BYTES, ServerState
 from ..site.orders import scale_from_json
 from .agreement import Agreement, agree, measure
@@ -50,13 +50,12 @@ class RunLoop(Inquiry):
                 return
             state, terms = agreed
         else:
-            state = resumed(state)
-            run.save(state)
             run.note("resumed", round=state.opened, averages=state.averages)
-        while (over := self._over(state, terms)) is None:
+        over = None
+        while over is None:
             self._inform(terms)
             state = self._round(state, terms)
-            run.save(state)
+            over = self._over(state, terms)
             if state.opened % RECEIPTS_EVERY == 0:
                 self.keep_receipts()
         self._end(self._outcome(state, terms, over) | self._finish(state, terms))
@@ -104,11 +103,16 @@ class RunLoop(Inquiry):
     def _round(self, state: ServerState, terms: Agreement) -> ServerState:
         """One round: open it, collect, close it."""
         run, s = self.run, state.settings
-        here = self._present(state)
-        if run.stopping:
-            return state
+        if state.pending is not None:  # a coordinator that died had opened it
+            here = self.transport.present()
+            state, orders = reissued(state)
+        else:
+            here = self._present(state)
+            if run.stopping:
+                return state
+            state, orders = open_round(state, here)
+            run.save(state)  # what was averaged before, and what is asked for now
         began = time.monotonic()
-        state, orders = open_round(state, here)
         records = {site: order.record() for site, order in orders.items()}
         for site, answer in self.ask(records, self.options.deadline):
             if isinstance(answer, MessageError):

@@ -7,8 +7,8 @@ the mean that came of it. Only if that is the round the site holds, and not yet 
 xi <- xi + gain (mean - sent). So a reply that was lost, late, refused or not averaged never moves xi, and one that was
 averaged moves it exactly once, even if site or server were dead in between: the site stores its state before its answer
 leaves, the server stores its own before the next order leaves. xi stays at the site: the sum of all corrections is 0
-whatever the server knows of them. The observations of a reply that was not averaged are drawn again, at the site's own
-position of its own random numbers.
+whatever the server knows of them. Rows are drawn from the site's own secret and the label of the order: the same order
+has the same answer, to the bit, and another order draws other rows.
 If site and server remember different pasts (a lost disk, an old backup), the site says "forgot"; then all sites begin
 again at xi = 0 with a new generation (server.py).
 """
@@ -28,8 +28,8 @@ from .messages import Acknowledged, Finish, Finished, Refusal, Reply, Share, Wor
 from .records import Stored
 from .ring import VECTORS, Grid, masked, to_integers, to_share
 
-# (theta, xi, eta, steps, first_step) -> theta_hat, all vectors (d,); draws are the site's own
-LocalSteps = Callable[[Floats, Floats, float, int, int], Floats]
+# (theta, xi, eta, steps, label) -> theta_hat, all vectors (d,); what is drawn is a function of the order's label
+LocalSteps = Callable[[Floats, Floats, float, int, bytes], Floats]
 Vector = Annotated[Floats, "d"]
 
 
@@ -37,9 +37,9 @@ Vector = Annotated[Floats, "d"]
 class ClientState(Stored):
     """What a site must not forget.
 
-    round : the last one answered; order : the digest of its order; steps, gain : of it
+    round : the last one answered; order : the digest of its order; gain : of it
     start : (d,), its theta; delta : (d,), what the server reads of it in the sum
-    acked : the last round whose correction is in xi; step : observations behind averaged replies
+    acked : the last round whose correction is in xi
     residual, next_residual : (d,), rounding errors as of the last averaged reply, and as of `round` if it is averaged
     size, share : the answer to `round`, for when it is asked again
     """
@@ -48,8 +48,6 @@ class ClientState(Stored):
     generation: int
     round: int
     order: str
-    steps: int
-    step: int
     acked: int
     gain: float
     size: float
@@ -61,10 +59,10 @@ class ClientState(Stored):
     share: Share
 
     @classmethod
-    def fresh(cls, experiment: str, generation: int, dim: int, step: int = 0) -> Self:
-        """The state of a site that has not answered yet in this generation; step : observations used before it."""
+    def fresh(cls, experiment: str, generation: int, dim: int) -> Self:
+        """The state of a site that has not answered yet in this generation."""
         zero, none = np.zeros(dim), np.zeros((0, 1), np.int16)
-        return cls(experiment, generation, 0, "", 0, step, 0, 0.0, 0.0, zero, zero, zero, zero, zero, none)
+        return cls(experiment, generation, 0, "", 0, 0.0, 0.0, zero, zero, zero, zero, zero, none)
 
 
 @dataclass(frozen=True)
@@ -94,7 +92,7 @@ class SiteRun:
 
 def client_step(state: ClientState | None, work: Work, run: SiteRun) -> tuple[ClientState | None, Reply | Refusal]:
     """Answer an order of work. The new state must be on disk before the answer leaves; None: nothing to store yet."""
-    d, weight, order = len(work.theta), work.weight(run.name), work.label().hex()
+    d, weight, order, label = len(work.theta), work.weight(run.name), work.label().hex(), work.label(run.token)
     if state is not None and (state.experiment != work.experiment or len(state.xi) != d):
         state = None
     if state is not None and work.generation == state.generation and work.round == state.round:
@@ -104,7 +102,7 @@ def client_step(state: ClientState | None, work: Work, run: SiteRun) -> tuple[Cl
     if state is not None and work.generation < state.generation:
         return state, _refusal(work, "forgot", "this site is in a later generation")
     if state is None or work.generation > state.generation:
-        held = ClientState.fresh(work.experiment, work.generation, d, 0 if state is None else state.step + state.steps)
+        held = ClientState.fresh(work.experiment, work.generation, d)
     elif work.round < state.round:
         return state, _refusal(work, "stale", f"this site has answered round {state.round} already")
     else:
@@ -114,16 +112,16 @@ def client_step(state: ClientState | None, work: Work, run: SiteRun) -> tuple[Cl
             work, "forgot", f"this site has no reply to round {work.acked} as the server averaged it"
         )
     held = corrected(held, work)
-    theta_hat = np.asarray(run.local(work.theta, held.xi, work.eta, work.steps, held.step), np.float64)
+    theta_hat = np.asarray(run.local(work.theta, held.xi, work.eta, work.steps, label), np.float64)
     if theta_hat.shape != (d,) or not np.isfinite(theta_hat).all():
         return state, _refusal(work, "other", "the local steps left the range of floating-point numbers")
     grid = Grid(work.unit, work.limbs)
     upload = encode(theta_hat - work.theta, held.residual, weight, grid, work.clip, run.coding, run.noise)
     new = replace(
-        held, round=work.round, order=order, steps=work.steps, gain=work.gain, start=work.theta,
+        held, round=work.round, order=order, gain=work.gain, start=work.theta,
         delta=upload.delta, next_residual=upload.residual,
         size=0.0 if run.coding.noise is not None else size_of(upload.delta),
-        share=run.hidden(upload.integers, work.limbs, work.members, work.label(run.token)),
+        share=run.hidden(upload.integers, work.limbs, work.members, label),
     )  # fmt: skip
     return new, _reply(new)
 
@@ -159,7 +157,7 @@ def corrected(state: ClientState, said: Acknowledged) -> ClientState:
         return state
     sent = state.start + state.delta
     xi = state.xi + state.gain * (said.acked_mean - sent)  # keeps sum_c w_c xi_c = 0: all who were averaged do it
-    return replace(state, xi=xi, residual=state.next_residual, acked=said.acked, step=state.step + state.steps, steps=0)
+    return replace(state, xi=xi, residual=state.next_residual, acked=said.acked)
 
 
 def _reply(state: ClientState) -> Reply:

@@ -199,7 +199,9 @@ class RunSettings(StartOptions):
         if (weights <= 0).any():
             raise ArgumentError(f"weights must be above 0; got {weights.min():g}")
         object.__setattr__(self, "sites", sites)
-        object.__setattr__(self, "weights", tuple((weights / weights.sum()).tolist()))
+        if abs(weights.sum() - 1) > 1e-12:  # settings that are read again must not change in their last bits
+            weights = weights / weights.sum()
+        object.__setattr__(self, "weights", tuple(weights.tolist()))
         self.least(N)
 
     @property

@@ -3,10 +3,11 @@
 A round has a number of its own, never used for two different orders. Its order of work carries theta and what the
 server last averaged of that very site (client.py explains why). Who calls does so:
 
-    state, orders = open_round(state, present)       send the orders
+    state, orders = open_round(state, present)       store the state, and only then send the orders
     state, reason = accept(state, site, record)      for each answer; a reason says why it does not count
     state, closed = close_round(state)               at the deadline, or when all who were invited have answered
-    store the state, and only then open the next round
+
+A server that died takes the stored state and gives the open round's orders out again (`reissued`).
 
 With secure aggregation only the sum over all who were invited can be read: if one of them does not answer, the round is
 in vain, and the next is opened without those who were missing. With plain aggregation those who answered are averaged.
@@ -33,7 +34,7 @@ import numpy as np
 
 from ...checks import Floats
 from ...engine.schedule import schedule
-from ...errors import MessageError
+from ...errors import ArgumentError, MessageError
 from ...sampling import IID
 from .coding import size_of
 from .messages import Refusal, Reply, Work, mark
@@ -75,28 +76,30 @@ def open_round(state: ServerState, present: Sequence[str]) -> tuple[ServerState,
     clip = state.bound
     grid = s.coding.grid(clip)
     arrays = zeros(OpenRound, {"N": N, "d": d, "limbs": grid.limbs}) | {"invited": invited, "expected": expected}
-    common: dict[str, Any] = summed(state, agents) | {
-        "round": state.opened + 1, "eta": s.step_size, "steps": int(plan.updates[0]), "gain": float(plan.gains[0]),
-        "clip": clip, "unit": grid.unit, "limbs": grid.limbs,
-    }  # fmt: skip
-    orders, traffic = (
-        {s.sites[c]: Work(**common, **acknowledged(state, c)) for c in agents.tolist()},
-        state.traffic.copy(),
-    )
+    lengths = int(plan.updates[0]), float(plan.gains[0])
+    pending = OpenRound(state.opened + 1, "", *lengths, clip, grid.unit, **arrays)
+    state = replace(state, opened=state.opened + 1, gone=gone, pending=pending)
+    digest = next((order.label().hex() for order in _orders(state, pending).values()), "")
+    return reissued(replace(state, pending=replace(pending, order=digest)))
+
+
+def reissued(state: ServerState) -> tuple[ServerState, dict[str, Work]]:
+    """The orders of the open round, as they were given out when it was opened; sites answer them again to the bit."""
+    if state.pending is None:
+        raise ArgumentError("reissued must follow open_round; got a state without an open round")
+    orders, traffic = _orders(state, state.pending), state.traffic.copy()
     for site, order in orders.items():
-        traffic[s.sites.index(site), [DOWN_MESSAGES, DOWN_BYTES]] += 1, order.record().size
-    digest = next((order.label().hex() for order in orders.values()), "")
-    opened = [common[name] for name in ("round", "steps", "gain", "clip", "unit")]
-    pending = OpenRound(opened[0], digest, *opened[1:], **arrays)
-    return replace(state, opened=state.opened + 1, gone=gone, pending=pending, traffic=traffic), orders
+        traffic[state.settings.sites.index(site), [DOWN_MESSAGES, DOWN_BYTES]] += 1, order.record().size
+    return replace(state, traffic=traffic), orders
 
 
-def resumed(state: ServerState) -> ServerState:
-    """A stored state that is taken up again, to be stored before anything else is done.
-
-    After it was stored a round may have been opened, with orders that nobody remembers: its number is not used again.
-    """
-    return replace(state, opened=state.opened + 1, pending=None)
+def _orders(state: ServerState, pending: OpenRound) -> dict[str, Work]:
+    agents, s = np.flatnonzero(pending.invited), state.settings
+    common: dict[str, Any] = summed(state, agents) | {
+        "round": pending.round, "eta": s.step_size, "steps": pending.steps, "gain": pending.gain, "clip": pending.clip,
+        "unit": pending.unit, "limbs": pending.shares.shape[2],
+    }  # fmt: skip
+    return {s.sites[c]: Work(**common, **acknowledged(state, c)) for c in agents.tolist()}
 
 
 def summed(state: ServerState, agents: np.ndarray[Any, Any]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from ...errors import FedLSAError, MessageError, PolicyError
 from ...fit.observe import FeatureScale
 from ..folder.certificates import private_key
 from ..folder.config import SiteFolder, task_text
-from ..protocol.client import SiteRun, client_finish, client_step
+from ..protocol.client import LocalSteps, SiteRun, client_finish, client_step
 from ..protocol.messages import (
     Describe,
     Description,
@@ -196,7 +196,7 @@ class OrderHandler:
             spent = cost(message, terms, self.site, steps[1].rows, state)
             check_budget(self.policy, self.ledger.totals, spent)
             more |= {"rho": spent, "unit": terms.coding.unit} if spent else {}
-        new, answer = client_step(state, message, replace(run, local=self._draws(steps[0], label)))
+        new, answer = client_step(state, message, replace(run, local=self._drawing(steps[0])))
         if isinstance(answer, Refusal):
             return with_receipt(answer, self.ledger.refuse(message.experiment, message.KIND, answer.text))
         try:
@@ -252,10 +252,14 @@ class OrderHandler:
         run = SiteRun(self.site.name, terms.token, _no_steps, terms.coding, pairs, terms.secure, discrete_gaussian)
         return run, terms, note
 
-    def _draws(self, steps: Steps, label: bytes) -> Callable[[Floats, Floats, float, int, int], Floats]:
+    def _drawing(self, steps: Steps) -> LocalSteps:
         """Local steps on rows that the site's secret and the order's label choose."""
-        seed = int.from_bytes(hmac.digest(self.secret, label, "sha256")[:8], "big")
-        return lambda theta, xi, eta, count, _: steps(theta, xi, eta, count, 0, seed, 0)
+
+        def local(theta: Floats, xi: Floats, eta: float, count: int, label: bytes) -> Floats:
+            seed = int.from_bytes(hmac.digest(self.secret, label, "sha256")[:8], "big")
+            return steps(theta, xi, eta, count, 0, seed, 0)
+
+        return local
 
     def _steps(self, experiment: str, terms: RunTerms, scale: FeatureScale | Mapping[str, Any]) -> Any:
         said = scale if isinstance(scale, Mapping) else scale_to_json(scale)
