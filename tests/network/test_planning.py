@@ -311,7 +311,7 @@ def test_from_data_to_a_run_that_stops_by_itself_beside_the_pooled_solution(tmp_
     found = [site.measure(h.opened, task, scale, share_moments=True) for h in held]
     said = [Measurement("r", len(X), NO_SHARE, *moments) for (X, _), (_, moments) in zip(data, found, strict=True)]
     run = planning.plan_from_scalars(numbers([scalars for scalars, _ in found], w), 0.05, "scafflsa", D)
-    local = [prepare_steps(h, task, scale, tmp_path / str(c)) for c, h in enumerate(held)]
+    local = [prepare_steps(h, task, scale, tmp_path / str(c))[0] for c, h in enumerate(held)]
     theta, xi, movement, H = np.zeros(D), np.zeros((N, D)), [], run.local_steps
     while not planning.settled(movement, run.rate, run.epsilon):
         assert len(movement) < run.rounds

@@ -30,7 +30,7 @@ from .coordinator.serving import SERVED
 from .folder.setup import enrol, init
 from .processes import Child, free_port, is_held
 from .protocol.run_settings import StartOptions
-from .site.orders import scale_from_json
+from .site.site_data import scale_from_json
 
 SITES, ROWS, COLUMNS = 4, 500, ("age", "dose", "weight", "visits", "delay")
 ETA, H, ROUNDS = 0.05, 60, 25

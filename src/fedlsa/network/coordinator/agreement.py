@@ -18,7 +18,7 @@ from ..protocol.records import printable
 from ..protocol.ring import STATISTICS, Limbs, add, from_share, to_floats
 from ..protocol.run_settings import RunSettings
 from ..protocol.server_state import ServerState
-from ..site.orders import scale_from_json, scale_to_json
+from ..site.site_data import scale_from_json, scale_to_json
 from .inquiry import Inquiry
 from .run_plan import common_names, one_shot, plan_from_moments, plan_from_scalars, scale_from, weights_of
 

@@ -22,7 +22,7 @@ from ..protocol.records import Record, printable
 from ..protocol.ring import VECTORS
 from ..protocol.server import accept, open_round, reissued
 from ..protocol.server_state import DOWN_BYTES, UP_BYTES, ServerState
-from ..site.orders import scale_from_json
+from ..site.site_data import scale_from_json
 from .agreement import Agreement, agree, measure
 from .inquiry import Inquiry, Transport
 from .run_plan import error_left, settled

@@ -281,7 +281,7 @@ class OrderHandler:
         return with_receipt(answer, self.ledger.enter(*entry, **more))
 
 
-def _no_steps(theta: Floats, xi: Floats, eta: float, steps: int, first: int) -> Floats:
+def _no_steps(theta: Floats, xi: Floats, eta: float, steps: int, label: bytes) -> Floats:
     raise MessageError("this order does not ask for local steps")
 
 
