@@ -9,7 +9,7 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.errors import NetworkError, PolicyError
-from fedlsa.fit.observe import FeatureScale
+from fedlsa.fit.observe import FeatureScale, Piece
 from fedlsa.fit.site_sums import Summary
 from fedlsa.network.protocol.coding import Coding
 from fedlsa.network.protocol.run_settings import RunTerms
@@ -186,27 +186,52 @@ def test_a_task_without_coordinates_of_its_own_takes_none():
 
 
 def test_steps_behind_which_a_row_could_stand_alone_are_refused():
-    sizes = RowSizes(1000, 20.0, 0.01)  # an ordinary table: an outlier is 10 of 1000 rows
-    limits.check_steps(Policy(), 1 / 32, 32, sizes, True)
-    for eta, steps, name in ((1 / 32, 19, "least_local_steps"), (1 / 31, 32, "largest_step"), (1e-9, 31, "share")):
+    sizes = RowSizes(1000, 20.0, 0.012)  # an ordinary table: its outlier is 12 of 1000 rows, so 20 * 12 draws
+    limits.check_steps(Policy(), 1 / 32, 256, sizes, True)
+    for eta, steps, name in (
+        (1 / 32, 255, "least_local_steps"),
+        (1 / 31, 256, "largest_step"),
+        (1.0, 1, "least_local"),
+    ):
         with pytest.raises(PolicyError, match=name):
             limits.check_steps(Policy(), eta, steps, sizes, True)
     limits.check_steps(Policy(), 1e9, 1, sizes, False)  # all rows are behind it, whatever the step size
-    with pytest.raises(PolicyError, match=r"\(largest_row_share\)"):
-        limits.check_steps(Policy(), 1e-9, 100, RowSizes(1000, 20.0, 0.6), False)
+    for drawn in (True, False):
+        with pytest.raises(PolicyError, match=r"\(largest_row_share\)"):
+            limits.check_steps(Policy(), 1e-9, 10**6, RowSizes(1000, 20.0, 0.6), drawn)
 
 
 def test_refusals_tell_what_depends_on_one_row_to_a_power_of_two_only():
     def texts(sizes):
         out = []
-        for eta, steps in ((1.0, 100), (1e-9, 21)):
+        for eta, steps in ((1.0, 10**6), (1e-9, 21)):
             with pytest.raises(PolicyError) as caught:
                 limits.check_steps(Policy(), eta, steps, sizes, True)
             out.append(str(caught.value))
         return out
 
-    assert texts(RowSizes(1000, 17.0, 0.017)) == texts(RowSizes(1000, 31.9, 0.031))
-    assert texts(RowSizes(1000, 17.0, 0.017)) != texts(RowSizes(1000, 33.0, 0.017))
+    assert texts(RowSizes(1000, 17.0, 0.027)) == texts(RowSizes(1000, 31.9, 0.051))
+    assert texts(RowSizes(1000, 17.0, 0.027)) != texts(RowSizes(1000, 33.0, 0.027))
+    assert texts(RowSizes(1000, 17.0, 0.027)) != texts(RowSizes(1000, 17.0, 0.052))
+
+
+def test_leverage_is_that_of_the_table_in_any_coordinates():
+    rng = np.random.default_rng(0)
+    x, y = np.column_stack([rng.normal(size=(300, 2)), np.ones(300)]), rng.normal(size=300)
+    x[:, 1] = np.arange(300) < 5
+    w = np.column_stack([x, y])
+    hat = w @ np.linalg.inv(w.T @ w) @ w.T
+    mixed = x @ np.array([[1e6, 1.0, 0], [0, 1e-3, 0], [4.0, 5.0, 1.0]])
+    for u in (x, mixed):
+        sizes = limits.row_sizes(lambda u=u: iter([Piece(u[:200], u[:200], y[:200]), Piece(u[200:], u[200:], y[200:])]))
+        assert sizes.rows == 300
+        assert sizes.leverage == pytest.approx(np.diag(hat).max(), rel=1e-6)
+        assert sizes.largest == pytest.approx((u**2).sum(axis=1).max(), rel=1e-12)
+    alone = np.zeros((300, 1))
+    alone[7] = 1e-9
+    pieces = [Piece(np.ones((300, 1)), alone, y)]  # of a value function: v stands out, u does not
+    assert limits.row_sizes(lambda: iter(pieces)).leverage == pytest.approx(1.0)
+    assert limits.row_sizes(lambda: iter([Piece(alone, np.ones((300, 1)), y)])).leverage == pytest.approx(1.0)
 
 
 def test_what_may_leave_is_explained_with_what_is_not_promised():

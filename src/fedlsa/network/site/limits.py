@@ -4,10 +4,10 @@ Limits that depend on single rows are rounded to powers of two first, so that re
 
 Why these bounds. An answer is a sum over rows, sum_k u_k (v_k . theta - y_k), that the coordinator steers with theta,
 the step size and the coordinates. With few rows behind it, a step size so large that the last row drawn decides the
-direction, or a row that is alone in some direction, one row could be read from it. So there are at least
-`least_local_steps` rows behind an answer; eta |u| |v| <= `largest_step` for every row; and no row has a larger share
-than `largest_row_share` in any direction: its leverage w^T (sum_k w_k w_k^T)^-1 w, w = (v, y), scaled to the rows that
-are drawn. Leverage is the same in all coordinates, and for every theta.
+direction, or a row that is alone in some direction, one row could be read from it. So eta |u| |v| <= `largest_step` for
+every row, and how much a row stands out is measured by its leverage w^T (sum_k w_k w_k^T)^-1 w, w = (v, y): the largest
+share that it can have in a sum over the table, for any theta, in any coordinates. It is at most `largest_row_share`;
+and so many rows are drawn that `least_local_steps` of them lie in the direction of each.
 """
 
 from __future__ import annotations
@@ -168,20 +168,21 @@ def check_coordinates(policy: Policy, scale: FeatureScale, own: Summary, task: T
 def check_steps(policy: Policy, eta: float, steps: int, sizes: RowSizes, drawn: bool) -> None:
     """Refuse local steps behind which there are too few rows, or one row above all.
 
-    drawn : whether steps draw rows; the averages of all rows are behind every other answer, whatever its step size
+    drawn : whether steps draw rows; the averages of all rows are behind every other answer, whatever its step size.
+    Of `steps` draws about steps / (rows * leverage) are in the direction of the row that stands out most: a column that
+    is 0 in all but m of n rows has leverage 1 / m there, and steps m / n of its draws.
     """
+    if power_of_two(sizes.leverage) > policy.largest_row_share:
+        raise refused("largest_row_share", "the table has a row with a larger share than that in its averages")
     if not drawn:
-        if sizes.leverage > policy.largest_row_share:
-            raise refused("largest_row_share", "the table has an outlier with a larger share than that in its averages")
         return
-    if steps < policy.least_local_steps:
-        raise refused("least_local_steps", f"{policy.least_local_steps} must be behind an answer; got {steps}")
+    least = max(policy.least_local_steps, power_of_two(policy.least_local_steps * sizes.rows * sizes.leverage))
+    if steps < least:
+        asks = f"{policy.least_local_steps} rows must be behind an answer, in every direction"
+        raise refused("least_local_steps", f"{asks}: {least:g} local steps here; got {steps}")
     largest = power_of_two(sizes.largest)
     if eta * largest > policy.largest_step:
         raise refused("largest_step", f"the step size must be at most {policy.largest_step / largest:.3g}")
-    least = power_of_two(sizes.leverage * sizes.rows / policy.largest_row_share)  # one row is this share of so many
-    if steps < least:
-        raise refused("largest_row_share", f"an outlier asks for {least:g} local steps behind an answer; got {steps}")
 
 
 def refused(name: str, text: str) -> PolicyError:

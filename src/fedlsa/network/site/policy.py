@@ -46,12 +46,16 @@ class Policy:
     draw_rows: bool = entry(
         True, "true: an answer may rest on rows drawn at random; false: always on the averages of all rows."
     )
-    least_local_steps: int = entry(20, "At least so many rows, drawn by this site in secret, are behind every answer.")
+    least_local_steps: int = entry(
+        20,
+        "At least so many rows, drawn by this site in secret, are behind every answer, in every direction: outliers "
+        "and rare values ask for more local steps.",
+    )
     largest_step: float = entry(
         1.0, "Largest step size times the largest row, so that no single row decides an answer (at most 1)."
     )
     largest_row_share: float = entry(
-        0.5, "Largest share of one row in what is behind an answer, in any direction (outliers)."
+        0.5, "Largest share of one row in the sums over the table, in any direction (outliers)."
     )
     largest_deviation: float = entry(
         10.0, "In the coordinates that the coordinator chooses, this site's columns must lie within so many units."
@@ -172,7 +176,7 @@ def explain(policy: Policy) -> list[str]:
     out = [
         "Rows are never sent. In every round one vector leaves, how far the model moved on this site's rows; before a "
         "run the number of rows, the names of the coefficients, and sums of columns and of their squares.",
-        f"{rows}; one row is at most {policy.largest_row_share:.0%} of it in any direction.",
+        f"{rows}; one row is at most {policy.largest_row_share:.0%} of a sum over the table in any direction.",
     ]
     if policy.least_sites > 1:
         out.append(

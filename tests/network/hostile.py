@@ -1,0 +1,175 @@
+"""A coordinator that wants to know more than it may: it signs what it likes, and it invented all sites but one."""
+
+import json
+
+import numpy as np
+
+import fedlsa as fl
+from fedlsa.network.folder import setup
+from fedlsa.network.folder.config import task_text
+from fedlsa.network.protocol.client import SiteRun
+from fedlsa.network.protocol.coding import Coding
+from fedlsa.network.protocol.messages import Describe, Finish, Measure, Scale, Work
+from fedlsa.network.protocol.ring import STATISTICS, VECTORS, add, from_share, to_floats
+from fedlsa.network.protocol.run_settings import RunTerms
+from fedlsa.network.site.orders import OrderHandler
+from fedlsa.network.site.peers import mask_secrets
+from fedlsa.network.site.policy import Policy
+from fedlsa.network.site.site_data import open_data
+
+VICTIM = "site-1"
+STEPS = 2048  # enough for every table here
+
+
+def write_table(path, rows):
+    """Columns x0, x1, ... and y, to the last bit."""
+    names = [f"x{j}" for j in range(rows.shape[1] - 1)] + ["y"]
+    np.savetxt(path, rows, delimiter=",", header=",".join(names), comments="", fmt="%.17g")
+
+
+def gaussian_table(n=60, d=5, seed=0):
+    """Rows (n, d + 1), the target last."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    return np.column_stack([X, X @ np.arange(d) + rng.normal(size=n)])
+
+
+class Hostile:
+    """A network of which site-1 is real, with `rows`, and the others are the coordinator's own inventions."""
+
+    def __init__(self, root, rows, task=None, sites=3, **policy):
+        self.root, self.rows = root, rows
+        self.task = fl.Regression("y") if task is None else task
+        self.network = setup.init(root / "net", sites, "127.0.0.1", task=self.task)
+        names = self.network.sites
+        self.folders = {n: setup.enrol(self.network, self.network.bundle(n), root / n) for n in names}
+        self.site = self.folders[VICTIM]
+        (self.site.folder / "draws.secret").touch(0o600)
+        (self.site.folder / "draws.secret").write_bytes(bytes(range(32)))
+        self.table = root / "table.csv"
+        write_table(self.table, rows)
+        self.policy = Policy(**policy)
+        self.lines = []
+        self.handler = self.opened()
+        self.names, self.weights = json.dumps(list(names)), np.full(sites, 1 / sites)
+        self.asked = 0
+        self.terms = None
+
+    def opened(self, **policy):
+        """The site's process, started anew."""
+        data = open_data(self.table, None, self.task)
+        chosen = Policy(**policy) if policy else self.policy
+        return OrderHandler(self.site, data, chosen, self.lines.append)
+
+    def certificates(self):
+        return tuple(self.network.site_certificate(n).read_text() for n in self.network.sites)
+
+    def describe(self, token="t", name="trial", **more):
+        said = {
+            "task": task_text(self.task),
+            "token": token,
+            "method": "scafflsa",
+            "local": "rows",
+            "aggregation": "secure",
+            "coding": Coding(),
+            "sites": self.network.sites,
+            "certificates": self.certificates(),
+        }
+        self.terms = RunTerms(**said | more)
+        return self.answer(Describe(name, self.terms.text()))
+
+    def scale(self, name="trial", **more):
+        return self.answer(Scale(name, **{"sites": self.names, "weights": self.weights} | more))
+
+    def measure(self, name="trial", **more):
+        mean, spread = self.rows.mean(axis=0), self.rows.std(axis=0)
+        said = {
+            "sites": self.names,
+            "weights": self.weights,
+            "centre": mean[:-1],
+            "spread": spread[:-1],
+            "y_centre": float(mean[-1]),
+            "y_spread": float(spread[-1]),
+            "intercept": self.task.intercept,
+            "moments": True,
+        }
+        if not self.task.scaled:
+            k = len(mean) - 1
+            said |= {"centre": np.zeros(k), "spread": np.ones(k), "y_centre": 0.0, "y_spread": 1.0}
+        return self.answer(Measure(name, **said | more))
+
+    def begin(self, token="t", name="trial", **more):
+        """The orders before the rounds, all of which must be answered."""
+        assert self.describe(token, name, **more).kind == "description"
+        if self.task.scaled:
+            assert self.scale(name).kind == "sums"
+        assert self.measure(name).kind == "measurement"
+
+    def order(self, name="trial", **more):
+        d = self.rows.shape[1] - 1 + self.task.intercept
+        self.asked += 1
+        z = np.zeros(d)
+        said = {
+            "sites": self.names,
+            "weights": self.weights,
+            "generation": 1,
+            "theta": z,
+            "acked": 0,
+            "acked_mean": z,
+            "acked_mark": 0,
+            "round": self.asked,
+            "eta": 1e-9,
+            "steps": STEPS,
+            "gain": 0.0,
+            "clip": 0.0,
+            "unit": VECTORS.unit,
+            "limbs": VECTORS.limbs,
+        }
+        return Work(name, **said | more)
+
+    def work(self, name="trial", **more):
+        return self.answer(self.order(name, **more))
+
+    def finish(self, name="trial", names=None, **more):
+        d = self.rows.shape[1] - 1 + self.task.intercept
+        z = np.zeros(d)
+        said = {
+            "sites": self.names,
+            "weights": self.weights,
+            "generation": 1,
+            "theta": z,
+            "acked": 0,
+            "acked_mean": z,
+            "acked_mark": 0,
+            "names": json.dumps([f"x{j}" for j in range(d)] if names is None else names),
+        }
+        return self.answer(Finish(name, **said | more))
+
+    def answer(self, message):
+        return self.handler.answer(message.record())
+
+    def unmasked(self, message, answer, limbs=VECTORS):
+        """What the victim hid: the invented sites' keys are the coordinator's, so it can take all masks off."""
+        members, label = message.members, message.label(self.terms.token)
+        zeros = [0] * len(answer.arrays["share"])
+        shares = [answer.arrays["share"]]
+        for name in members:
+            if name != VICTIM:
+                secrets = mask_secrets(self.terms, self.folders[name])
+                run = SiteRun(name, self.terms.token, None, secrets=secrets, secure=self.terms.secure)
+                shares.append(run.hidden(zeros, limbs.limbs, members, label))
+        unit = message.unit if isinstance(message, Work) else limbs.unit
+        return np.array(to_floats(from_share(add(shares)), unit))
+
+    def read(self, **more):
+        """The victim's own change of theta in answer to one order, or None where it refuses."""
+        order = self.order(**more)
+        answer = self.answer(order)
+        if answer.kind == "refusal":
+            return None
+        return self.unmasked(order, answer) / order.weight(VICTIM)
+
+
+def statistics(world, message, answer):
+    """The victim's own sums, with the masks off."""
+    return world.unmasked(message, answer, STATISTICS)

@@ -1,0 +1,469 @@
+"""A hostile coordinator against one site: every other site is its own invention, so it sees that site's own answers.
+
+Each attack is shown to work where the rule that stops it is not there, as far as that can be shown.
+"""
+
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hostile import VICTIM, Hostile, gaussian_table, statistics, write_table
+from scipy.spatial import cKDTree
+
+import fedlsa as fl
+from fedlsa.errors import NetworkError
+from fedlsa.fit.observe import FeatureScale
+from fedlsa.network import chain
+from fedlsa.network.folder import certificates, enrolment
+from fedlsa.network.protocol.client import SiteRun
+from fedlsa.network.protocol.coding import Coding
+from fedlsa.network.protocol.messages import Finish, Scale, mark
+from fedlsa.network.protocol.ring import VECTORS, add, from_share, negative, to_floats
+from fedlsa.network.site.approvals import allow, waiting
+from fedlsa.network.site.orders import OrderHandler
+from fedlsa.network.site.peers import mask_secrets
+from fedlsa.network.site.site_data import open_data, prepare_steps
+
+
+def standardised(rows):
+    return (rows - rows.mean(axis=0)) / rows.std(axis=0)
+
+
+def unguarded(folder, table):
+    """Local steps on a table as they are, and the coordinates they run in."""
+    write_table(folder / "bare.csv", table)
+    data = open_data(folder / "bare.csv", None, fl.Regression("y"))
+    mean, spread = table.mean(axis=0), table.std(axis=0)
+    scale = FeatureScale(mean[:-1], spread[:-1], float(mean[-1]), float(spread[-1]), True)
+    return prepare_steps(data, data.task, scale, folder / "prepared")[0], scale
+
+
+def rows_found(vectors, rows, within=1e-6):
+    """How many rows can be read from vectors that may be multiples of y (x, 1), or of u = (x, 1) itself."""
+    vectors = np.array([v for v in vectors if v is not None and v[-1] != 0]).reshape(-1, rows.shape[1])
+    if not len(vectors):
+        return 0
+    tree = cKDTree(vectors[:, :-1] / vectors[:, -1:])
+    near, _ = tree.query(standardised(rows)[:, :-1])
+    return int((near <= within).sum())
+
+
+def refusal(answer, entry):
+    assert answer.kind == "refusal", answer.kind
+    assert answer.meta["reason"] == "policy"
+    assert f"({entry})" in answer.meta["text"]
+    return answer.meta["text"]
+
+
+# single rows
+
+
+def test_single_steps_that_once_gave_every_row_give_none(tmp_path):
+    table, z = gaussian_table(40), np.zeros(6)
+    steps, _ = unguarded(tmp_path, table)
+    shown = [steps(z, z, 1.0, 1, step, 0, 0) for step in range(400)]  # what a site answered before it had a policy
+    assert rows_found(shown, table) == 40
+    refusal(Hostile(tmp_path / "default", table).describe(), "least_rows")
+    world = Hostile(tmp_path / "smaller", table, least_rows=40)
+    world.begin()
+    assert rows_found([world.read(eta=1.0, steps=1) for _ in range(186)], table) == 0
+    assert rows_found([world.read(eta=1.0, steps=1) for _ in range(2000)], table) == 0
+    assert world.handler.ledger.totals.rounds == 0
+    assert world.handler.ledger.refusals < 5  # the same refusal is entered once: it cannot fill the disk
+
+
+def test_as_few_steps_as_are_allowed_and_differences_of_answers_give_no_row(tmp_path):
+    table = gaussian_table(60)
+    world = Hostile(tmp_path, table)
+    world.begin()
+    refusal(world.work(steps=511), "least_local_steps")
+    answers = [world.read(steps=512, eta=1e-9) for _ in range(250)]
+    assert all(a is not None for a in answers)
+    pairs = [a - b for i, a in enumerate(answers) for b in answers[:i]]
+    assert rows_found(answers, table, 1e-3) == 0
+    assert rows_found(pairs, table, 1e-3) == 0
+    assert world.handler.ledger.totals.rounds == 250
+
+
+def test_no_two_orders_draw_the_same_rows_even_if_nothing_is_ever_acknowledged(tmp_path):
+    world = Hostile(tmp_path, gaussian_table(60))
+    world.begin()
+    theta = np.ones(6)
+    first, second = (world.read(theta=theta, steps=512) for _ in range(2))  # acked = 0 both times
+    assert np.abs(first - second).max() > 1e-3 * np.abs(first).max()
+    order = world.order(theta=theta)
+    assert np.array_equal(*(world.answer(order).arrays["share"] for _ in range(2)))  # the same order, the same answer
+
+
+def test_the_rows_of_a_small_group_do_not_show_in_a_column_that_is_zero_elsewhere(tmp_path):
+    table = gaussian_table(80)
+    table[:, 2] = np.arange(80) < 5
+    steps, scale = unguarded(tmp_path, table)
+
+    def target_of_the_group(change, eta):
+        """Sum of y over the draws in the group: column and intercept tell it apart from all other rows."""
+        return (change[2] * scale.spread[2] + change[-1] * scale.centre[2]) / eta
+
+    def single_targets(sums):
+        y = standardised(table)[:5, -1]
+        return sum(np.abs(np.array(sums) - target).min() < 1e-5 for target in y)
+
+    z = np.zeros(6)
+    shown = [target_of_the_group(steps(z, z, 1e-9, 20, 0, seed, 0), 1e-9) for seed in range(200)]
+    assert single_targets(shown) == 5  # twenty steps on all rows: often just one of them is of the group
+    world = Hostile(tmp_path / "site", table)
+    world.begin()
+    refusal(world.work(steps=256), "least_local_steps")
+    assert single_targets([target_of_the_group(world.read(steps=512), 1e-9) for _ in range(200)]) == 0
+    table[4, 2] = 0.0
+    refusal(Hostile(tmp_path / "four", table).describe(), "least_rows_off_common_value")
+
+
+def test_a_step_size_at_which_the_last_row_decides_is_refused(tmp_path):
+    table, z = gaussian_table(60), np.zeros(6)
+    steps, _ = unguarded(tmp_path, table)
+    shown = [steps(z, z, 1e8, 20, 0, seed, 0) for seed in range(300)]
+    assert rows_found(shown, table) >= 50
+    world = Hostile(tmp_path / "site", table)
+    world.begin()
+    for eta in (1e8, 1.0, 0.07):
+        text = refusal(world.work(eta=eta), "largest_step")
+    assert "at most 0.0312" in text  # 1 / 32: a power of two, which does not tell the largest row
+    answers = [world.read(eta=1 / 32, steps=512) for _ in range(100)]
+    assert rows_found(answers, table, 1e-2) == 0
+
+
+def test_huge_theta_and_huge_corrections_make_no_row_stand_out(tmp_path):
+    table = gaussian_table(60)
+    world = Hostile(tmp_path, table)
+    world.begin()
+    rng, answers = np.random.default_rng(1), []
+    for _ in range(100):
+        answers.append(world.read(theta=1e12 * rng.normal(size=6), steps=512))
+    world.asked += 1
+    last = world.order(steps=512, gain=1e6)
+    share = world.answer(last).arrays["share"]
+    answers.append(world.unmasked(last, world.answer(last)))
+    pushed = world.read(
+        acked=last.round, acked_mean=1e9 * rng.normal(size=6), acked_mark=mark(share), steps=512, eta=1 / 32
+    )
+    answers.append(pushed)
+    assert np.abs(pushed).max() > 1e9  # the control variate is enormous now
+    answers += [
+        world.read(steps=512, acked=last.round, acked_mean=last.theta, acked_mark=mark(share)) for _ in range(50)
+    ]
+    assert rows_found(answers, table, 1e-3) == 0
+
+
+def test_clipped_rows_whose_kinks_would_tell_where_they_are_need_noise(tmp_path):
+    world = Hostile(tmp_path, gaussian_table(60))
+    refusal(world.describe(coding=Coding(row_clip=1.0)), "privacy")
+    refusal(world.describe(token="u", local="means", coding=Coding(row_clip=1.0)), "privacy")
+
+
+# coordinates, sums, weights
+
+
+def test_absurd_coordinates_are_refused(tmp_path):
+    table = gaussian_table(60)
+    world = Hostile(tmp_path, table)
+    world.describe()
+    world.scale()
+    spread, centre = table.std(axis=0)[:-1].copy(), table.mean(axis=0)[:-1].copy()
+    spread[1] = 1e-6
+    centre[2] = 1e9
+    refusal(world.measure(spread=spread), "largest_deviation")
+    refusal(world.measure(centre=centre), "largest_deviation")
+    refusal(world.measure(y_spread=1e-300), "largest_deviation")
+    assert world.measure().kind == "measurement"
+
+
+def test_one_set_of_coordinates_and_one_set_of_sums_in_a_run(tmp_path):
+    """Many measurements in many coordinates gave the covariances of all columns, without a single round."""
+    table = gaussian_table(60)
+    world = Hostile(tmp_path, table)
+    world.begin()
+    answered = 0
+    for factor in np.linspace(1.1, 3.0, 40):
+        answer = world.measure(spread=table.std(axis=0)[:-1] * factor)
+        answered += answer.kind != "refusal"
+    assert answered == 0
+    assert np.array_equal(*(world.measure().arrays["share"] for _ in range(2)))  # the one that was answered, again
+    other = np.array([0.3, 0.3, 0.4])
+    assert world.scale(weights=other).kind == "refusal"
+    shutil.rmtree(world.site.state)
+    assert world.describe().kind == "description"
+    assert world.measure(spread=table.std(axis=0)[:-1] * 2).kind == "refusal"  # nor after its state was lost
+    assert world.measure().kind == "measurement"
+
+
+def test_nothing_of_one_person_leaves_before_a_run_and_sums_are_those_of_all_rows(tmp_path):
+    table = gaussian_table(60)
+    world = Hostile(tmp_path, table)
+    described = world.describe()
+    assert not described.arrays
+    order = Scale("trial", world.names, world.weights)
+    sums = statistics(world, order, world.answer(order)) * 3
+    np.testing.assert_allclose(sums, [1, *table.mean(axis=0), *(table**2).mean(axis=0)], rtol=1e-12)
+    measured = world.measure()
+    assert measured.arrays.keys() == {"share"}  # no moments, whatever is asked
+
+
+def test_a_row_that_is_added_between_two_answers_does_not_show_in_their_difference(tmp_path):
+    table = gaussian_table(60)
+    world = Hostile(tmp_path, table)
+    world.describe()
+    order = Scale("trial", world.names, world.weights)
+    first = world.answer(order)
+    write_table(world.table, np.vstack([table, table[:1] + 1]))
+    world.handler = world.opened()
+    assert world.answer(order).kind == "refusal"  # the same masks would cancel, and leave the row's part
+    assert first.kind == "sums"
+
+
+@pytest.mark.parametrize(
+    ("members", "weights", "entry"),
+    [
+        ([VICTIM], [1.0], "least_sites"),
+        ([VICTIM, "site-2"], [0.5, 0.5], "least_sites"),
+        ([VICTIM, "site-2", "site-3"], [1.0, 1e-300, 1e-300], "least_sites"),
+        ([VICTIM, "site-2", "site-3"], [0.7, 0.2, 0.1], "largest_weight"),
+    ],
+)
+def test_sums_that_do_not_hide_the_site_are_refused(tmp_path, members, weights, entry):
+    world = Hostile(tmp_path, gaussian_table(60))
+    world.begin()
+    refusal(world.work(sites=json.dumps(members), weights=np.array(weights)), entry)
+    refusal(world.finish(sites=json.dumps(members), weights=np.array(weights)), entry)
+    fresh = Hostile(tmp_path / "fresh", gaussian_table(60))
+    fresh.describe()
+    refusal(fresh.scale(sites=json.dumps(members), weights=np.array(weights)), entry)
+
+
+def test_lists_of_sites_that_lie_are_refused(tmp_path):
+    world = Hostile(tmp_path, gaussian_table(60))
+    world.begin()
+    for members in (["site-2", "site-3", "site-4"], [VICTIM, "site-2", "site-9"], [VICTIM, VICTIM, "site-2"]):
+        answer = world.work(sites=json.dumps(members))
+        assert answer.kind == "refusal"
+    # other proportions of the same sites: from sums in many proportions each site's part would follow
+    assert "proportions" in world.work(weights=np.array([0.3, 0.4, 0.3])).meta["text"]
+    assert world.work(weights=world.weights / 2).kind == "reply"
+
+
+def test_single_answers_and_too_few_sites_are_refused_when_the_run_begins(tmp_path):
+    world = Hostile(tmp_path, gaussian_table(60))
+    refusal(world.describe(aggregation="plain", certificates=()), "least_sites")
+    pair = {"sites": world.network.sites[:2], "certificates": world.certificates()[:2]}
+    refusal(world.describe(**pair), "least_sites")
+    refusal(world.describe(rounds=2001), "most_rounds")
+    world.handler = world.opened(least_sites=1)  # by the site's own hand
+    assert world.describe(aggregation="plain", certificates=()).kind == "description"
+
+
+def test_masks_are_never_used_for_two_different_answers(tmp_path):
+    """The end of a run, told twice with different pasts, gave a site's own change: its masks cancelled."""
+    world = Hostile(tmp_path, gaussian_table(60))
+    world.begin()
+    order = world.order(gain=1.0, theta=np.ones(6))
+    answer = world.answer(order)
+    own = world.unmasked(order, answer)
+    said = {"acked": order.round, "acked_mean": order.theta, "acked_mark": mark(answer.arrays["share"])}
+    first = world.finish()
+    assert first.kind == "finished"
+    second = world.finish(**said)
+    assert second.kind == "refusal"
+    fresh = Hostile(tmp_path / "fresh", gaussian_table(60))  # what the difference would have told
+    fresh.begin()
+    order = fresh.order(gain=1.0, theta=np.ones(6))
+    answer = fresh.answer(order)
+    last = fresh.finish(**(said | {"acked_mark": mark(answer.arrays["share"])}))
+    told = np.array(to_floats(from_share(add([last.arrays["share"], negative(_plain(fresh))])), VECTORS.unit))
+    np.testing.assert_allclose(told, -own, atol=1e-15)
+
+
+def _plain(world):
+    """The masks of the end of a run alone: what a site without a control variate would say."""
+    z = np.zeros(6)
+    names = json.dumps([f"x{j}" for j in range(6)])
+    order = Finish("trial", world.names, world.weights, 1, z, 0, z, 0, names)
+    run = SiteRun(VICTIM, "t", None, secrets=mask_secrets(world.terms, world.site), secure=True)
+    return run.hidden([0] * 6, VECTORS.limbs, order.members, order.label("t"))
+
+
+def test_the_same_round_with_another_theta_is_refused_also_after_the_state_was_lost(tmp_path):
+    world = Hostile(tmp_path, gaussian_table(60))
+    world.begin()
+    order = world.order(theta=np.ones(6))
+    answer = world.answer(order)
+    assert world.answer(replace(order, theta=np.zeros(6))).meta["reason"] == "forgot"
+    assert np.array_equal(world.answer(order).arrays["share"], answer.arrays["share"])
+    shutil.rmtree(world.site.state)
+    assert world.answer(order).kind == "refusal"  # it does not know the run
+    assert world.describe().kind == "description"
+    assert world.measure().kind == "measurement"
+    assert np.array_equal(world.answer(order).arrays["share"], answer.arrays["share"])  # drawn again, from its secret
+    (world.site.folder / "draws.secret").unlink()
+    shutil.rmtree(world.site.state)
+    world.handler = world.opened()
+    world.describe()
+    world.measure()
+    said = world.answer(order)
+    assert said.kind == "refusal"  # another answer under the same mask does not leave
+    assert said.meta["reason"] == "forgot"
+    assert world.answer(replace(order, generation=2)).kind == "reply"  # all begin again
+
+
+# who the others are
+
+
+def test_keys_that_change_after_the_first_run_are_refused_and_peers_that_nobody_compared(tmp_path):
+    world = Hostile(tmp_path, gaussian_table(60))
+    world.begin()
+    place = tmp_path / "again"
+    site = enrolment.request(world.network.bundle("site-2"), place)
+    found = enrolment.read_request(world.network, site.request)
+    enrolment.approve(world.network.folder, site.request, found.fingerprint, renew=True)  # another key now
+    text = refusal(world.describe(token="u", name="second"), "peers")
+    assert "site-2 comes with another key than before" in text
+    assert found.fingerprint in text
+    world.handler = world.opened(peers=(found.fingerprint,))  # a person has asked site-2
+    assert world.describe(token="u", name="second").kind == "description"
+    careful = Hostile(tmp_path / "careful", gaussian_table(60), peers=(found.fingerprint,))
+    assert "nobody here has compared" in refusal(careful.describe(), "peers")
+    prints = tuple(certificates.fingerprint(pem.encode()) for pem in careful.certificates()[1:])
+    careful.handler = careful.opened(peers=prints)
+    assert careful.describe().kind == "description"
+
+
+def test_invented_sites_are_not_told_from_real_ones_in_a_first_run(tmp_path):
+    """What fingerprints are for: without them a coordinator that invents all others reads a site's own answers."""
+    table = gaussian_table(60)
+    world = Hostile(tmp_path, table)
+    world.begin(local="means")
+    change = world.read(eta=1.0, steps=1)
+    u = np.column_stack([standardised(table)[:, :-1], np.ones(60)])
+    np.testing.assert_allclose(change, u.T @ standardised(table)[:, -1] / 60, atol=1e-12)  # an average over all rows
+
+
+def test_two_sites_with_one_key_are_refused(tmp_path):
+    world = Hostile(tmp_path, gaussian_table(60))
+    twice = (world.certificates()[0], world.certificates()[1], world.certificates()[1])
+    assert world.describe(certificates=twice).kind == "refusal"
+    assert world.describe(certificates=("", "", "")).kind == "refusal"
+
+
+# runs
+
+
+def test_a_run_that_is_over_is_not_answered_again(tmp_path):
+    world = Hostile(tmp_path, gaussian_table(60))
+    world.begin()
+    assert world.work().kind == "reply"
+    assert world.finish().kind == "finished"
+    assert world.finish().kind == "finished"  # the coordinator may have been killed: the same answer
+    for handler in (world.handler, world.opened(privacy="site", noiseless_sums=True)):
+        world.handler = handler
+        for answer in (world.work(), world.describe(), world.scale(), world.measure()):
+            assert answer.kind == "refusal"
+    assert "it is over" in world.work().meta["text"]
+
+
+def test_a_run_keeps_the_terms_it_began_with(tmp_path):
+    world = Hostile(tmp_path, gaussian_table(60))
+    world.begin()
+    assert "terms" in world.describe(local="means").meta["text"]
+    assert "terms" in world.describe(name="other").meta["text"]
+    assert world.describe().kind == "description"
+    assert world.describe(receipts=((VICTIM, "nonsense"),), program="9.9").kind == "description"
+
+
+def test_counts_go_on_over_runs_names_restarts_and_lost_state(tmp_path):
+    world = Hostile(tmp_path, gaussian_table(60), most_runs=3, most_rounds=4, most_answers=30)
+    for token in ("a", "b", "c"):
+        world.begin(token=token)  # the same name each time
+        for _ in range(4):
+            assert world.work().kind == "reply"
+        refusal(world.work(), "most_rounds")
+        shutil.rmtree(world.site.state)
+        world.handler = world.opened(most_runs=3, most_rounds=4, most_answers=30)
+    refusal(world.describe(token="d"), "most_runs")
+    assert world.handler.ledger.totals.answers == 21
+    while world.describe(token="c").kind == "description":
+        pass
+    refusal(world.describe(token="c"), "most_answers")
+    assert world.handler.ledger.totals.answers == 30
+
+
+def test_names_of_columns_cannot_write_to_a_terminal(tmp_path):
+    table = gaussian_table(60, 2)
+    world = Hostile(tmp_path, table)
+    text = world.table.read_text().replace("x0", "\x1b]0;owned\x07\x1b[2Jall agree", 1)
+    world.table.write_text(text)
+    names = json.loads(world.describe().meta["names"])
+    assert all(name.isprintable() for name in names)
+    world.scale()
+    world.measure()
+    world.finish(names=["\x1b[31mred", "b", "c"])
+    told = json.loads((world.site.results / "trial.json").read_text())
+    assert all(name.isprintable() for name in told["names"])
+    assert world.finish(names=["a"]).kind == "refusal"
+
+
+def test_a_name_that_is_a_path_and_records_that_are_no_orders_are_refused(tmp_path):
+    world = Hostile(tmp_path, gaussian_table(60))
+    for name in ("../../etc/x", "a/b", "", "x" * 100, "\x1b[2J"):
+        answer = world.describe(name=name)
+        assert answer.kind == "refusal"
+        assert answer.meta["experiment"].isprintable()
+    reply = Hostile(tmp_path / "b", gaussian_table(60))
+    reply.begin()
+    assert world.handler.answer(reply.work()).kind == "refusal"
+    assert world.handler.answer("nonsense").kind == "refusal"
+
+
+def test_a_person_must_allow_a_run_where_the_policy_says_so(tmp_path):
+    world = Hostile(tmp_path, gaussian_table(60), approve_runs=True)
+    first = world.describe(rounds=50)
+    assert first.meta["reason"] == "approval"
+    assert list(waiting(world.site.folder)) == ["trial"]
+    with pytest.raises(NetworkError, match="does not wait for anybody"):
+        allow(world.site.folder, "other")
+    words = allow(world.site.folder, "trial")
+    assert "at most 50 rounds" in " ".join(words)
+    assert world.describe(rounds=2000).meta["reason"] == "approval"  # other terms than were allowed
+    assert world.describe(rounds=50).kind == "description"
+    assert world.scale().kind == "sums"
+
+
+@pytest.mark.parametrize("kind", ["scale", "measure", "work", "finish"])
+def test_orders_of_runs_that_the_site_does_not_know_are_refused(tmp_path, kind):
+    world = Hostile(tmp_path, gaussian_table(60))
+    assert getattr(world, kind)().meta["reason"] == "data"
+
+
+def test_every_answer_has_an_entry_and_nothing_leaves_when_the_disk_is_full(tmp_path, monkeypatch):
+    world = Hostile(tmp_path, gaussian_table(60))
+    world.begin()
+    world.work()
+    kinds = [entry["asked"] for entry in chain.entries(world.site.ledger)]
+    assert kinds == ["describe", "scale", "measure", "work"]
+
+    def full(path, entry):
+        raise NetworkError("cannot write to the log: no space left on device")
+
+    monkeypatch.setattr(chain, "append", full)
+    for answer in (world.work(), world.finish(), world.describe()):
+        assert answer.kind == "refusal"
+        assert "no space left" in answer.meta["text"]
+    monkeypatch.undo()
+    assert world.work().kind == "reply"
+
+
+def test_the_handler_reads_the_policy_of_the_folder(tmp_path):
+    world = Hostile(tmp_path, gaussian_table(60))
+    handler = OrderHandler(world.site, open_data(world.table, None, world.task))
+    assert handler.policy.least_rows == 50
+    assert handler.policy.tasks == ("regression",)
