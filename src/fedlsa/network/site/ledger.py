@@ -79,7 +79,7 @@ class Ledger:
         self.answered: dict[str, str] = {}  # digests of what left, by label
         self.hashes: list[str] = []
         self.seen: set[str] = set()  # refusals that are entered, and receipts that have been compared
-        self.refusals = 0
+        self.refusals, self.covered = 0, 0  # covered : number of the last entry whose totals were taken over
         try:
             for entry in chain.entries(path):
                 self._fold(entry)
@@ -168,6 +168,7 @@ class Ledger:
         if entry["asked"] == RESTORED:
             self.totals = LedgerTotals.read(entry["raised"])
             self.seen.add(entry["kept"])
+            self.covered = max(self.covered, int(entry["kept"].partition(":")[0]))
             for token in entry["tokens"]:
                 self.runs.setdefault(token, RunEntry("?"))
             for known in self.runs.values():
@@ -229,15 +230,18 @@ class Ledger:
         self, kept: ChainHead, totals: LedgerTotals, where: str, tokens: tuple[str, ...], roster: Mapping[str, str] = {}
     ) -> None:
         """Raise the totals where the chain does not hold an entry that it once held."""
-        if kept.number == 0 or kept.hash in self.seen:
+        if kept.number == 0 or str(kept) in self.seen:
             return
-        same = kept.number <= self.head.number and self.hashes[kept.number - 1] == kept.hash
-        if same:
+        if kept.number <= self.head.number and self.hashes[kept.number - 1] == kept.hash:
             return
-        raised = self.totals.combined(totals, both=kept.number <= self.head.number)
+        larger = self.totals.combined(totals, both=False)
+        if kept.number <= self.covered and larger == self.totals:
+            return  # of the past that was taken over already
+        branched = self.covered < kept.number <= self.head.number  # both pasts were answered: neither holds the other
+        raised = self.totals.combined(totals, both=True) if branched else larger
         self._append(
             {
-                "asked": RESTORED, "left": "nothing", "kept": kept.hash, "raised": asdict(raised),
+                "asked": RESTORED, "left": "nothing", "kept": str(kept), "raised": asdict(raised),
                 "tokens": list(tokens), "roster": dict(roster),
                 "text": f"the ledger does not hold entry {kept.number} of {where}: it was lost or restored",
             }

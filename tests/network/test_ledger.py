@@ -1,0 +1,331 @@
+"""The ledger: every answer has an entry, totals outlive what happens to files, and damage is told in a sentence."""
+
+import json
+import os
+import shutil
+import stat
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from hostile import VICTIM, Hostile, gaussian_table
+
+import fedlsa as fl
+from fedlsa.errors import NetworkError, PolicyError
+from fedlsa.network import chain
+from fedlsa.network.protocol.coding import Coding
+from fedlsa.network.protocol.messages import Measure
+from fedlsa.network.protocol.privacy import epsilon_of
+from fedlsa.network.protocol.ring import STATISTICS
+from fedlsa.network.site.ledger import MOST_REFUSALS, Ledger, LedgerTotals, copy_place
+
+KEY = ec.generate_private_key(ec.SECP256R1())
+
+
+def opened(folder, key=KEY):
+    return Ledger(folder / "site" / "ledger.jsonl", folder / "elsewhere" / "copy.json", "site-1", key)
+
+
+@pytest.fixture
+def place(tmp_path):
+    (tmp_path / "site").mkdir()
+    return tmp_path
+
+
+def answers(ledger, count, token="t", rho=0.5, start=0):
+    for k in range(start, start + count):
+        receipt = ledger.enter("trial", token, "work", "a share", f"{token} {k}", "d", round=k, rho=rho, unit="site")
+    return receipt
+
+
+def test_totals_are_those_of_the_entries_and_survive_a_new_process(place):
+    ledger = opened(place)
+    ledger.enter("trial", "t", "describe", "names", "l0", "d", terms="x", roster={"site-2": "ab"})
+    answers(ledger, 3)
+    answers(ledger, 2, token="u", rho=0.0)
+    wanted = LedgerTotals(answers=6, runs=2, rounds=5, noised=3, rho=1.5)
+    for found in (ledger, opened(place)):
+        assert found.totals == wanted
+        assert found.roster == {"site-2": "ab"}
+        assert found.run("t").rounds == 3
+        assert found.run("t").terms == "x"
+        assert found.run("v") is None
+    assert stat.S_IMODE(ledger.path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(ledger.copy.stat().st_mode) == 0o600
+
+
+def test_the_same_answer_again_is_entered_and_counted_but_costs_no_privacy(place):
+    ledger = opened(place)
+    answers(ledger, 1)
+    answers(ledger, 1)
+    assert ledger.totals == LedgerTotals(answers=2, runs=1, rounds=1, noised=1, rho=0.5)
+    assert [entry.get("again", False) for entry in chain.entries(ledger.path)] == [False, True]
+    with pytest.raises(PolicyError, match="no second answer under the same mask"):
+        ledger.enter("trial", "t", "work", "a share", "t 0", "other")
+    assert opened(place).totals.answers == 2
+
+
+def test_a_refusal_is_entered_once_and_there_is_an_end_to_them(place, monkeypatch):
+    ledger = opened(place)
+    for _ in range(3):
+        ledger.refuse("trial", "work", "no")
+    ledger.refuse("trial", "work", "never \x1b[2J")
+    assert ledger.refusals == 2
+    assert ledger.totals.answers == 0
+    assert all(entry["text"].isprintable() for entry in chain.entries(ledger.path))
+    monkeypatch.setattr("fedlsa.network.site.ledger.MOST_REFUSALS", 5)
+    for k in range(10):
+        ledger.refuse("trial", "work", f"no {k}")
+    assert ledger.refusals == 5
+    assert MOST_REFUSALS == 10_000
+
+
+def test_a_ledger_that_is_lost_takes_its_totals_from_the_copy(place):
+    ledger = opened(place)
+    answers(ledger, 4)
+    ledger.path.unlink()
+    again = opened(place)
+    assert again.totals == LedgerTotals(answers=4, runs=1, rounds=4, noised=4, rho=2.0)
+    assert "lost or restored" in again.run("t").closed  # what was answered in it is not known any more
+    assert opened(place).totals == again.totals  # once is enough
+    assert [entry["asked"] for entry in chain.entries(ledger.path)] == ["restored"]
+    answers(again, 1, token="u")
+    assert opened(place).totals.answers == 5
+
+
+def test_a_restored_backup_of_the_folder_is_noticed_by_the_copy(place):
+    ledger = opened(place)
+    answers(ledger, 2)
+    shutil.copytree(place / "site", place / "backup")
+    answers(ledger, 3, start=2)
+    shutil.rmtree(place / "site")
+    shutil.copytree(place / "backup", place / "site")
+    again = opened(place)
+    assert again.totals.rho == 2.5
+    assert again.totals.answers == 5
+    assert again.run("t").closed
+
+
+def test_a_restored_backup_is_noticed_by_the_receipt_where_the_copy_is_lost_too(place):
+    ledger = opened(place)
+    answers(ledger, 2)
+    shutil.copytree(place / "site", place / "backup")
+    receipt = answers(ledger, 3, start=2)
+    shutil.rmtree(place / "site")
+    shutil.rmtree(place / "elsewhere")
+    shutil.copytree(place / "backup", place / "site")
+    again = opened(place)
+    assert again.totals.rho == 1.0
+    again.compare_receipt(receipt)
+    assert again.totals.rho == 2.5
+    again.compare_receipt(receipt)
+    assert again.totals.rho == 2.5
+    assert opened(place).totals.rho == 2.5
+
+
+def test_two_pasts_that_were_both_answered_are_added_up(place):
+    ledger = opened(place)
+    answers(ledger, 2)
+    shutil.copytree(place / "site", place / "backup")
+    receipt = answers(ledger, 2, start=2)
+    shutil.rmtree(place / "site")
+    shutil.rmtree(place / "elsewhere")
+    shutil.copytree(place / "backup", place / "site")
+    again = opened(place)
+    answers(again, 4, token="u")  # before the receipt comes back
+    again.compare_receipt(receipt)
+    assert again.totals.rho == 3.0 + 2.0
+
+
+def test_receipts_of_a_past_that_was_taken_over_do_not_count_again(place):
+    ledger = opened(place)
+    answers(ledger, 2)
+    shutil.copytree(place / "site", place / "backup")
+    older = answers(ledger, 2, start=2)
+    answers(ledger, 2, start=4)
+    shutil.rmtree(place / "site")
+    shutil.copytree(place / "backup", place / "site")
+    again = opened(place)
+    answers(again, 6, token="u", rho=0.0)
+    again.compare_receipt(older)
+    assert again.totals.rho == 3.0
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{}", "null", "[1]", '{"said": "{}", "signature": "00"}', '{"said": 1, "signature": 2}', "[" * 5000],
+)
+def test_receipts_that_this_site_did_not_write_say_nothing(place, text):
+    ledger = opened(place)
+    answers(ledger, 1)
+    ledger.compare_receipt(text)
+    assert ledger.totals.answers == 1
+
+
+def test_a_receipt_of_another_key_or_of_another_site_says_nothing(place):
+    stranger = Ledger(place / "x.jsonl", place / "x.json", "site-1", ec.generate_private_key(ec.SECP256R1()))
+    other = Ledger(place / "y.jsonl", place / "y.json", "site-2", KEY)
+    ledger = opened(place)
+    answers(ledger, 1)
+    for receipt in (answers(stranger, 5), answers(other, 5)):
+        ledger.compare_receipt(receipt)
+    changed = json.loads(answers(ledger, 1, start=1))
+    changed["said"] = changed["said"].replace('"rho": 1.0', '"rho": 9.0')
+    ledger.compare_receipt(json.dumps(changed))
+    assert ledger.totals == LedgerTotals(answers=2, runs=1, rounds=2, noised=2, rho=1.0)
+
+
+@pytest.mark.parametrize("damage", ["change", "cut", "foreign"])
+def test_a_damaged_chain_is_refused_in_a_sentence_that_says_what_to_do(place, damage):
+    ledger = opened(place)
+    answers(ledger, 3)
+    lines = ledger.path.read_bytes().splitlines(keepends=True)
+    if damage == "change":
+        ledger.path.write_bytes(b"".join([lines[0].replace(b'"rho":0.5', b'"rho":0.0'), *lines[1:]]))
+    elif damage == "cut":
+        ledger.path.write_bytes(b"".join([lines[0], lines[2]]))
+    else:
+        ledger.path.unlink()
+        chain.append(ledger.path, {"event": "round"})
+    with pytest.raises(NetworkError) as caught:
+        opened(place)
+    text = str(caught.value)
+    assert "\n" not in text
+    assert str(ledger.path) in text
+    if damage != "foreign":
+        assert "put it aside" in text
+        os.rename(ledger.path, place / "aside")
+        assert opened(place).totals.answers == 3
+
+
+def test_an_end_that_was_cut_off_is_noticed_by_the_copy(place):
+    ledger = opened(place)
+    answers(ledger, 3)
+    lines = ledger.path.read_bytes().splitlines(keepends=True)
+    ledger.path.write_bytes(b"".join(lines[:1]))
+    assert opened(place).totals.rho == 1.5
+
+
+def test_a_line_that_a_power_cut_left_half_is_taken_back(place):
+    ledger = opened(place)
+    answers(ledger, 2)
+    with ledger.path.open("ab") as file:
+        file.write(b'{"asked":"work","dig')
+    again = opened(place)
+    answers(again, 1, start=2)
+    assert opened(place).totals.answers == 3
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"number": "x"}', b"\xff"])
+def test_a_damaged_copy_is_refused_in_a_sentence(place, content):
+    ledger = opened(place)
+    answers(ledger, 1)
+    ledger.copy.write_bytes(content)
+    with pytest.raises(NetworkError, match=r"copy of the ledger's totals .* is damaged"):
+        opened(place)
+    ledger.copy.unlink()
+    assert opened(place).totals.answers == 1
+
+
+def test_a_copy_that_cannot_be_written_lets_nothing_leave(place):
+    ledger = opened(place)
+    shutil.rmtree(place / "elsewhere")
+    (place / "elsewhere").write_text("a file is in the way")
+    with pytest.raises(NetworkError, match="must be written before an answer"):
+        answers(ledger, 1)
+    with pytest.raises(NetworkError, match=r"ledger_copy of policy\.toml"):
+        opened(place)
+
+
+def test_the_copy_lies_outside_the_sites_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    assert copy_place("", "net", "site-1") == tmp_path / "state" / "fedlsa" / "net-site-1.ledger.json"
+    assert copy_place("/srv/x", "net", "site-1").as_posix() == "/srv/x/net-site-1.ledger.json"
+    monkeypatch.delenv("XDG_STATE_HOME")
+    assert ".local" in copy_place("", "net", "site-1").parts
+
+
+# with a site
+
+
+def spend(world, token, rounds, **more):
+    assert world.describe(token=token, coding=Coding(clip=1.0, noise=20.0), **more).kind == "description"
+    assert world.measure().kind == "measurement"
+    return [world.work().kind for _ in range(rounds)]
+
+
+@pytest.fixture
+def noisy(tmp_path):
+    table = gaussian_table(80)
+    task = fl.Regression("y", standardise=False)
+    return Hostile(tmp_path, table, task=task, privacy="site", epsilon=2.0)
+
+
+def test_privacy_is_spent_over_runs_restarts_and_restored_backups(noisy):
+    shutil.copytree(noisy.site.folder, noisy.root / "backup")
+    first = spend(noisy, "a", 10)
+    noisy.handler = noisy.opened()
+    second = spend(noisy, "b", 10)
+    assert first == second == ["reply"] * 10
+    spent = noisy.handler.ledger.totals
+    assert spent.noised == 20
+    assert spent.rho >= 20 * (2 / 20) ** 2 / 2
+    shutil.rmtree(noisy.site.folder)
+    shutil.copytree(noisy.root / "backup", noisy.site.folder)
+    noisy.handler = noisy.opened()
+    assert noisy.handler.ledger.totals == spent
+    third = spend(noisy, "c", 60)
+    assert third[0] == "reply"
+    assert third[-1] == "refusal"
+    assert "(epsilon)" in noisy.work().meta["text"]
+    total = noisy.handler.ledger.totals.rho
+    assert epsilon_of(total, 1e-5) <= 2.0 < epsilon_of(total + (2 / 20) ** 2 / 2, 1e-5) * 1.01
+
+
+def test_the_same_answer_with_noise_is_the_same_to_the_bit_and_costs_once(noisy):
+    spend(noisy, "a", 0)
+    order = noisy.order()
+    first, second = noisy.answer(order), noisy.answer(order)
+    assert np.array_equal(first.arrays["share"], second.arrays["share"])
+    assert noisy.handler.ledger.totals.noised == 1
+
+
+def test_with_privacy_nothing_leaves_without_noise(noisy):
+    for coding in (Coding(), Coding(clip=1.0), Coding(clip=1.0, noise=1.0, unit="record", row_clip=1.0)):
+        assert "(privacy)" in noisy.describe(coding=coding).meta["text"]
+    noisy.describe(coding=Coding(clip=1.0, noise=20.0))
+    assert "(noiseless_sums)" in noisy.scale().meta["text"]
+    k = noisy.rows.shape[1] - 1
+    order = Measure("trial", noisy.names, noisy.weights, np.zeros(k), np.ones(k), 0.0, 1.0, True, True)
+    answer = noisy.answer(order)
+    assert answer.arrays.keys() == {"share"}
+    assert not noisy.unmasked(order, answer, STATISTICS).any()  # no sums either
+    assert noisy.work().meta["size"] == 0.0
+    assert "(epsilon)" in noisy.describe(token="u", coding=Coding(clip=1.0, noise=20.0), rounds=1000).meta["text"]
+    assert "(epsilon)" in noisy.describe(token="u", coding=Coding(clip=1.0, noise=0.5)).meta["text"]
+
+
+def test_the_receipt_of_an_answer_is_given_back_when_a_run_begins(noisy):
+    shutil.copytree(noisy.site.folder, noisy.root / "backup")
+    spend(noisy, "a", 5)
+    receipt = noisy.work().meta["receipt"]
+    shutil.rmtree(noisy.site.folder)
+    shutil.copytree(noisy.root / "backup", noisy.site.folder)
+    noisy.handler.ledger.copy.unlink()
+    noisy.handler = noisy.opened()
+    assert noisy.handler.ledger.totals.noised == 0
+    spend(noisy, "b", 1, receipts=((VICTIM, receipt),))
+    assert noisy.handler.ledger.totals.noised == 7
+
+
+def test_records_are_protected_by_less_noise_and_counted_apart_from_sites(tmp_path):
+    task = fl.Regression("y", standardise=False)
+    world = Hostile(tmp_path, gaussian_table(400), task=task, privacy="record", epsilon=1.0)
+    coding = Coding(clip=1.0, noise=0.5, unit="record", row_clip=1.0)
+    assert world.describe(coding=coding).kind == "description"
+    world.measure()
+    kinds = [world.work(eta=1e-3, steps=400).kind for _ in range(40)]
+    assert kinds[0] == "reply"
+    assert world.handler.ledger.totals.noised == kinds.count("reply") >= 10
+    assert "(epsilon)" in world.work(eta=1e-3, steps=400).meta["text"]
+    assert world.handler.ledger.totals.rho < 40 * (2 / 0.5) ** 2 / 2  # what hiding the whole table would have cost
