@@ -11,7 +11,7 @@ import typer
 from ..errors import ArgumentError
 from ..network.folder.config import Network
 from ..network.protocol.run_settings import StartOptions
-from . import enrolment_command, nvflare_command, parsing
+from . import enrolment_command, nvflare_command, parsing, site_command
 from .derived import Given, Option, Options, option, switch, takes
 from .enrolment_command import Folder
 from .task_options import BY_HAND, EPSILON
@@ -68,6 +68,7 @@ Experiment = Annotated[str | None, typer.Option("--name", help="Of the experimen
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 app.add_typer(enrolment_command.app)
 app.add_typer(nvflare_command.app)
+app.add_typer(site_command.app)
 
 
 def say(line: str) -> None:

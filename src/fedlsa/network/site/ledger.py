@@ -69,9 +69,13 @@ class RunEntry:
 class Ledger:
     """The ledger of one site, opened: verified to its last entry, compared with its copy."""
 
-    def __init__(self, path: Path, copy: Path, site: str, key: Any) -> None:
-        """copy : the file outside the site's folder; key : the site's private key (ECDSA), for receipts."""
+    def __init__(self, path: Path, copy: Path, site: str, key: Any = None) -> None:
+        """copy : the file outside the site's folder; key : the site's private key (ECDSA), for receipts.
+
+        Without a key the ledger is read and nothing is written: another process may be at work on it.
+        """
         self.path, self.copy, self.site, self.key = path, copy, site, key
+        kept = self._read_copy()  # first: a process that writes is never behind its copy
         self.totals, self.head = LedgerTotals(), ChainHead()
         self.budget: float | None = None  # the rho that may be spent in all, which receipts tell
         self.runs: dict[str, RunEntry] = {}  # by token
@@ -90,7 +94,10 @@ class Ledger:
                 f"{error}. Nothing is answered with a damaged ledger: put it back from a backup, or put it aside "
                 f"(rename it); then the totals of its copy {copy} count, and the runs of before are closed"
             ) from None
-        self._compare_copy()
+        if kept is None:
+            self._write_copy()
+        else:
+            self._compare(*kept)
 
     # what is known
 
@@ -195,6 +202,8 @@ class Ledger:
         self.roster.update(entry.get("roster", {}))
 
     def _write_copy(self) -> None:
+        if self.key is None:
+            return
         content = {
             "site": self.site, "number": self.head.number, "hash": self.head.hash, "totals": asdict(self.totals),
             "roster": self.roster, "tokens": sorted(self.runs),
@@ -204,16 +213,17 @@ class Ledger:
         except FedLSAError as error:
             raise NetworkError(f"the copy of the ledger's totals must be written before an answer: {error}") from None
 
-    def _compare_copy(self) -> None:
+    def _read_copy(self) -> tuple[ChainHead, LedgerTotals, str, tuple[str, ...], dict[str, str]] | None:
+        """What the copy says; None where there is none."""
         try:
-            self.copy.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if self.key is not None:
+                self.copy.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             kept = json.loads(self.copy.read_bytes())
             head, totals = ChainHead.from_text(f"{kept['number']}:{kept['hash']}"), LedgerTotals.read(kept["totals"])
-            tokens = tuple(str(token) for token in kept["tokens"])
             roster = {str(site): str(value) for site, value in kept["roster"].items()}
+            return head, totals, f"its copy {self.copy}", tuple(str(token) for token in kept["tokens"]), roster
         except FileNotFoundError:
-            self._write_copy()
-            return
+            return None
         except OSError as error:
             raise NetworkError(
                 f"the copy of the ledger's totals {self.copy} must be readable: {reason(error)}; "
@@ -224,7 +234,6 @@ class Ledger:
                 f"the copy of the ledger's totals {self.copy} is damaged; where the ledger {self.path} itself is whole "
                 "and was never restored, remove the copy: it is written anew"
             ) from None
-        self._compare(head, totals, f"its copy {self.copy}", tokens, roster)
 
     def _compare(
         self, kept: ChainHead, totals: LedgerTotals, where: str, tokens: tuple[str, ...], roster: Mapping[str, str] = {}
@@ -239,6 +248,11 @@ class Ledger:
             return  # of the past that was taken over already
         branched = self.covered < kept.number <= self.head.number  # both pasts were answered: neither holds the other
         raised = self.totals.combined(totals, both=True) if branched else larger
+        if self.key is None:
+            raise NetworkError(
+                f"the ledger {self.path} does not hold entry {kept.number} of {where}: it was lost or restored from a "
+                "backup. When the site joins again, the larger totals are taken over"
+            )
         self._append(
             {
                 "asked": RESTORED, "left": "nothing", "kept": str(kept), "raised": asdict(raised),

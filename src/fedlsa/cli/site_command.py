@@ -1,0 +1,72 @@
+"""The commands `fedlsa network ...` with which a site looks at its ledger and lets runs in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..errors import NetworkError
+from ..network.folder.config import SiteFolder, require_cryptography
+from .derived import switch
+
+LEDGER_EXAMPLES = """[bold]Examples[/bold]
+
+fedlsa network ledger site-1
+
+fedlsa network ledger site-1 --json > ledger.json"""
+ALLOW_EXAMPLES = """[bold]Examples[/bold]
+
+fedlsa network allow site-1
+
+fedlsa network allow site-1 trial"""
+SiteDir = Annotated[
+    Path, typer.Argument(help="What fedlsa network request made.", show_default=False, metavar="FOLDER")
+]
+app = typer.Typer(rich_markup_mode="rich")
+
+
+@app.command(epilog=LEDGER_EXAMPLES)
+def ledger(
+    folder: SiteDir,
+    last: int = typer.Option(20, help="Entries to show.", min=0),
+    json: bool = switch("--json", "All of it, for programs."),
+) -> None:
+    """Verify a site's ledger, a hash chain, and show what was asked, what left, and what is spent."""
+    require_cryptography()
+    from ..network.site import ledger_report as report
+
+    if json:
+        print(report.ledger_json(folder))
+        return
+    for line in report.ledger_report(folder, last):
+        print(line)
+
+
+@app.command(epilog=ALLOW_EXAMPLES)
+def allow(
+    folder: SiteDir,
+    run: Annotated[
+        str | None, typer.Argument(help="The run's name.", show_default="those that wait are shown", metavar="RUN")
+    ] = None,
+    yes: bool = switch("--yes", "Do not ask."),
+) -> None:
+    """Let a run in, at a site whose policy wants a person to allow each (approve_runs)."""
+    require_cryptography()
+    from ..network.site import approvals
+
+    site = SiteFolder.load(folder)
+    waiting = approvals.waiting(site.folder)
+    for name, words in waiting.items() if run is None else ():
+        print(f"{name} waits: {' '.join(words)}")
+    if run is None:
+        if not waiting:
+            print("no run waits")
+        return
+    for line in waiting.get(run, ()):
+        print(line)
+    if run in waiting and not yes and not typer.confirm(f"allow {run}?", default=False):
+        raise NetworkError(f"{run} is not allowed: nothing of it is answered")
+    approvals.allow(site.folder, run)
+    print(f"{run} is allowed on these terms; other terms would ask again")

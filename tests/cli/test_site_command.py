@@ -1,0 +1,77 @@
+"""`fedlsa network ledger` and `allow`: what a site reads of itself, and whom it lets in."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("cryptography")
+sys.path.insert(0, str(Path(__file__).parents[1] / "network"))
+
+from hostile import Hostile, gaussian_table
+
+
+@pytest.fixture
+def site(tmp_path, fedlsa, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return Hostile(tmp_path / "room", gaussian_table(60))
+
+
+def test_the_ledger_is_verified_and_shown(fedlsa, site):
+    site.begin()
+    site.work()
+    site.work(steps=1)
+    code, out, err = fedlsa("network", "ledger", site.site.folder)
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert "describe; the number of rows and the names (1 numbers)" in lines[0]
+    assert "trial; work 1; how far the model moved (6 numbers)" in lines[3]
+    assert "refusal; the policy of this site forbids it (least_local_steps)" in lines[4]
+    assert "5 entries, each holds the one before it" in out
+    assert "in all: 4 answers of 50000, 1 runs of 100, 1 rounds, 1 refusals" in out
+    code, out, err = fedlsa("network", "ledger", site.site.folder, "--json")
+    said = json.loads(out)
+    assert said["totals"]["rounds"] == 1
+    assert [entry["asked"] for entry in said["entries"]] == ["describe", "scale", "measure", "work", "work"]
+    assert said["epsilon_spent"] is None
+
+
+def test_a_ledger_that_was_changed_or_restored_gets_one_line(fedlsa, site):
+    site.begin()
+    content = site.site.ledger.read_bytes()
+    site.work()
+    site.site.ledger.write_bytes(content)
+    code, out, err = fedlsa("network", "ledger", site.site.folder)
+    assert (code, out) == (2, "")
+    assert "lost or restored from a backup" in err
+    site.site.ledger.write_bytes(content.replace(b"the names", b"the rows!"))
+    code, out, err = fedlsa("network", "ledger", site.site.folder)
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert "changed by hand" in err
+
+
+def test_reading_the_ledger_writes_nothing(fedlsa, site):
+    site.begin()
+    ledger = site.handler.ledger
+    ledger.copy.unlink()
+    before = site.site.ledger.read_bytes()
+    assert fedlsa("network", "ledger", site.site.folder)[0] == 0
+    assert site.site.ledger.read_bytes() == before
+    assert not ledger.copy.exists()
+
+
+def test_a_run_waits_until_it_is_allowed(fedlsa, site):
+    site.handler = site.opened(approve_runs=True)
+    assert fedlsa("network", "allow", site.site.folder) == (0, "no run waits\n", "")
+    assert site.describe(rounds=7).meta["reason"] == "approval"
+    code, out, _ = fedlsa("network", "allow", site.site.folder)
+    assert "trial waits: Method scafflsa on rows drawn at random; at most 7 rounds." in out
+    code, out, err = fedlsa("network", "allow", site.site.folder, "other", "--yes")
+    assert (code, out) == (2, "")
+    assert "those that do: trial" in err
+    code, out, _ = fedlsa("network", "allow", site.site.folder, "trial", "--yes")
+    assert code == 0
+    assert "trial is allowed on these terms" in out
+    assert site.describe(rounds=7).kind == "description"
