@@ -9,6 +9,7 @@ import socket
 import time
 
 import pytest
+from shown_runs import HOSTILE, SITES, fill_ledger, round_event, write_run
 
 from fedlsa.errors import ArgumentError, NetworkError
 from fedlsa.network import chain, pages
@@ -19,28 +20,7 @@ from fedlsa.network.pages.site_state import SiteState
 from fedlsa.network.protocol.privacy import epsilon_of
 from fedlsa.network.site.policy import Policy
 
-SITES = ("amsterdam", "berlin", "lisbon", "oslo")
-HOSTILE = "<img src=x onerror=alert(1)>\x1b[31m\u202e\n"
 SECRETS = ("BEGIN", "PRIVATE", "theta")
-
-
-def round_event(k, missing=(), error=None, **more):
-    there = [s for s in SITES if s not in missing]
-    moved = {s: [900 * k, 1200 * k] for s in SITES}
-    out = {"time": 1e9 + k, "event": "round", "round": k, "averaged": True, "sites": there, "missing": list(missing)}
-    out |= {"gone": [], "averages": k, "present": len(SITES), "size": 0.1, "error": error, "moved": moved}
-    return out | {"up": 3600 * k, "down": 4800 * k, "seconds": 0.05} | more
-
-
-def write_run(network, name="trial", events=(), terms=None, **files):
-    folder = network.runs / name
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "options.json").write_text(json.dumps({"method": "scafflsa", "epsilon": 0.02, "name": name}))
-    (folder / "terms.json").write_text(json.dumps(terms or {"plan": "a plan", "rate": 0.1, "epsilon": 0.02}))
-    (folder / "events.jsonl").write_text("".join(json.dumps(e) + "\n" for e in events))
-    for file, content in files.items():
-        (folder / f"{file}.json").write_text(json.dumps(content))
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -316,14 +296,6 @@ def ledger_of(site, policy):
 
     place = copy_place(policy.ledger_copy, site.network, site.name)
     return Ledger(site.ledger, place, site.name, private_key(site.key.read_bytes()))
-
-
-def fill_ledger(ledger, rounds=3, rho=0.01):
-    ledger.enter("trial", "token", "describe", "the number of rows and the names", "d", "00", numbers=1)
-    for k in range(1, rounds + 1):
-        more = {"numbers": 9, "round": k, "rho": rho, "unit": "site"}
-        ledger.enter("trial", "token", "work", "a change of the model, masked", f"w{k}", f"{k:02}", **more)
-    ledger.refuse(f"trial{HOSTILE}", "work", f"the policy of this site forbids it {HOSTILE}")
 
 
 def test_a_site_shows_what_was_asked_what_left_and_what_is_left_of_its_budget(site):

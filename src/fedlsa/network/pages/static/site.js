@@ -9,7 +9,7 @@ function drawTotals(now) {
   const { totals, limits } = now;
   const privacy = now.budget === null
     ? card("privacy budget left", "–", "the policy asks for no noise")
-    : card("privacy budget left", budget(now.budget.total - now.budget.spent, now.budget.total), `ε ${UNITS[now.budget.unit]}, δ = ${now.budget.delta}`);
+    : card("privacy budget left", budget(now.budget.total - now.budget.spent, now.budget.total), `ε ${UNITS[now.budget.unit]}, δ = ${brief(now.budget.delta)}`);
   fill(byId("cards"),
     card("coordinator", now.connected ? "connected" : "not reached", now.coordinator),
     card("answers", totals.answers, `of at most ${limits.answers}`),
@@ -47,7 +47,8 @@ function draw(now) {
   pill(byId("whole"), now.ledger.whole ? `whole: ${now.ledger.text}` : `NOT whole: ${now.ledger.text}`, now.ledger.whole ? "good" : "bad");
   fill(byId("head"), now.ledger.head);
   const results = now.results.map((result) => result.name).join(", ");
-  fill(byId("results"), results ? `Results of runs, in the folder results: ${results}.` : "");
+  show(byId("results"), results !== "");
+  fill(byId("results"), `Results of runs, in the folder results: ${results}.`);
   drawEntries(now.entries);
 }
 
