@@ -1,6 +1,5 @@
-"""What a site says of its data, against the same numbers computed from all rows at once."""
+"""What a site finds in its data, against the same numbers computed from all rows at once."""
 
-import json
 import os
 import stat
 import time
@@ -15,9 +14,7 @@ import fedlsa as fl
 from fedlsa.errors import ArgumentError, SiteDataError
 from fedlsa.fit.observe import FeatureScale
 from fedlsa.fit.site_readers import open_sites
-from fedlsa.fit.site_sums import Summary, scale_of, unscaled
-from fedlsa.network.protocol.coding import Coding
-from fedlsa.network.protocol.messages import Description, Measurement
+from fedlsa.fit.site_sums import scale_of, unscaled
 from fedlsa.network.site import facts as sites
 from fedlsa.network.site.site_data import clear_prepared, open_data, prepare_steps
 from fedlsa.theory.moments import moments
@@ -51,35 +48,48 @@ def log(tmp_path):
 
 def problem_of(site, task, scale, tmp_path):
     """The site alone as a problem, from its prepared rows."""
-    rows = prepare_steps(site, task, scale, tmp_path / "other")
+    rows, _ = prepare_steps(site, task, scale, tmp_path / "other")
     if isinstance(task, fl.Regression):
         return fl.problems.regression([(np.array(rows.u), np.array(rows.y))], rows.ridge)
     A = rows.u[:, :, None] * rows.v[:, None, :]
     return fl.problems.from_observations([(np.full(len(A), 1 / len(A)), A, rows.u * rows.y[:, None])])
 
 
-def test_a_description_holds_the_sums_and_names_and_passes_its_own_reader(regression):
+def test_a_view_holds_the_sums_the_names_and_what_the_policy_asks(regression):
     columns, site = regression
-    said = Description.from_record(sites.describe(site.opened, REGRESSION, "run-1").record())
-    X = np.column_stack([columns[f"x{j}"] for j in range(D)])
-    assert said.rows == 200
-    assert json.loads(said.names) == ["x0", "x1", "x2", "x3", "intercept"]
-    both = np.column_stack([X, columns["y"]])
-    np.testing.assert_allclose(said.mean, both.mean(axis=0), rtol=1e-14)
-    np.testing.assert_allclose(said.scatter, 200 * both.var(axis=0), rtol=1e-12)
-    np.testing.assert_array_equal(said.largest, np.abs(both).max(axis=0))
+    seen = sites.view(site.opened, REGRESSION)
+    both = np.column_stack([*(columns[f"x{j}"] for j in range(D)), columns["y"]])
+    assert seen.names == ("x0", "x1", "x2", "x3", "intercept")
+    assert seen.summary.n == seen.facts.rows == 200
+    np.testing.assert_allclose(seen.summary.mean, both.mean(axis=0), rtol=1e-14)
+    np.testing.assert_allclose(seen.summary.scatter, 200 * both.var(axis=0), rtol=1e-12)
+    assert seen.facts.columns == ("x0", "x1", "x2", "x3", "y")
+    assert seen.facts.rarest[1] == 199  # every value once: all but one row differ from the most common one
 
 
-def test_a_task_that_does_not_standardise_sends_no_sums(log):
-    said = Description.from_record(sites.describe(log[1].opened, VALUE, "run-1").record())
-    assert said.mean.shape == said.scatter.shape == said.largest.shape == (0,)
-    assert json.loads(said.names) == ["state0", "state1", "state2", "state3"]
+@pytest.mark.parametrize("rows", [60, 40_000])  # one piece, and several
+def test_rows_off_the_most_common_value_are_counted_in_every_column_and_in_the_target(tmp_path, rows):
+    rng = np.random.default_rng(3)
+    columns = {"a": rng.normal(size=rows), "b": np.full(rows, 7.0), "c": np.zeros(rows), "y": rng.normal(size=rows)}
+    columns["c"][rng.choice(rows, 6, replace=False)] = [1, 2, 1, 1, 3, -1]
+    task = fl.Regression("y")
+
+    def rarest():
+        site = open_data(write(tmp_path / "s.parquet", columns), None, task)
+        return sites.view(site.opened, task).facts.rarest
+
+    assert rarest() == ("c", 6)  # b never varies, which tells nothing of anybody
+    columns["y"] = np.ones(rows)
+    columns["y"][[3, rows - 1]] = 0.0
+    assert rarest() == ("y", 2)
+    constant = {name: np.ones(rows) for name in columns}
+    site = open_data(write(tmp_path / "t.parquet", constant), None, task)
+    assert sites.view(site.opened, task).facts.rarest[1] == rows
 
 
 def own_scale(site, task):
-    said = sites.describe(site.opened, task, "r")
-    parts = [Summary(said.rows, said.mean, said.scatter, said.largest)]
-    return scale_of(task, parts, np.ones(1), json.loads(said.names)[:D], ["site"])
+    seen = sites.view(site.opened, task)
+    return scale_of(task, [seen.summary], np.ones(1), seen.names[:D], ["site"])
 
 
 @pytest.mark.parametrize("which", ["regression", "log"])
@@ -87,20 +97,18 @@ def test_the_three_scalars_and_the_moments_are_those_of_the_site_as_a_problem(wh
     _, site = request.getfixturevalue(which)
     task = REGRESSION if which == "regression" else VALUE
     scale = own_scale(site, task) if which == "regression" else unscaled(D, False)
-    said = Measurement.from_record(sites.measure(site.opened, task, scale, "r", share_moments=True).record())
+    said, shared = sites.measure(site.opened, task, scale, share_moments=True)
     p = problem_of(site, task, scale, tmp_path)
     m = moments(p)
-    np.testing.assert_allclose(said.A, p.A_bar[0], atol=1e-12)
-    np.testing.assert_allclose(said.b, p.b_bar[0], atol=1e-12)
-    np.testing.assert_allclose(said.noise_map, uncentred(m)[0], atol=1e-10)
+    np.testing.assert_allclose(shared.A, p.A_bar[0], atol=1e-12)
+    np.testing.assert_allclose(shared.b, p.b_bar[0], atol=1e-12)
+    np.testing.assert_allclose(shared.noise_map, uncentred(m)[0], atol=1e-10)
     values = np.linalg.eigvalsh((p.A_bar[0] + p.A_bar[0].T) / 2)
     np.testing.assert_allclose([said.lowest, said.highest], values[[0, -1]], rtol=1e-10)
-    A, b = p.observations.matrices(slice(0, said.rows))
+    A, b = p.observations.matrices(slice(0, sites.view(site.opened, task).summary.n))
     traces = [np.cov(A @ theta - b, rowvar=False, bias=True).trace() for theta in (p.theta_star, 0 * p.theta_star)]
     assert said.noise == pytest.approx(max(traces), rel=1e-10)
-    bare = sites.measure(site.opened, task, scale, "r")
-    assert bare.A is None
-    assert (bare.lowest, bare.highest, bare.noise) == (said.lowest, said.highest, said.noise)
+    assert sites.measure(site.opened, task, scale) == (said, None)
 
 
 def test_rows_with_heavy_tails_get_a_larger_highest_than_their_eigenvalue():
@@ -108,7 +116,7 @@ def test_rows_with_heavy_tails_get_a_larger_highest_than_their_eigenvalue():
     X[0] = [300, 0, 0, 0]
     site = open_data(None, "x:y", fl.Regression("y", intercept=False, standardise=False))
     site.__dict__["opened"] = open_sites([(X, X.sum(axis=1))], site.task)[0]
-    said = sites.measure(site.opened, site.task, unscaled(D, False), "r")
+    said, _ = sites.measure(site.opened, site.task, unscaled(D, False))
     A = X.T @ X / 400
     squares = (X * (X**2).sum(axis=1)[:, None]).T @ X / 400
     assert said.highest == pytest.approx(np.sqrt(np.linalg.eigvalsh(squares)[-1] / (4 * (D + 2))), rel=1e-10)
@@ -118,7 +126,7 @@ def test_rows_with_heavy_tails_get_a_larger_highest_than_their_eigenvalue():
 def test_prepared_rows_are_made_once_private_and_again_when_the_file_changes(regression, tmp_path, monkeypatch):
     columns, site = regression
     scale, folder = own_scale(site, REGRESSION), tmp_path / "site"
-    rows = prepare_steps(site, REGRESSION, scale, folder)
+    rows, sizes = prepare_steps(site, REGRESSION, scale, folder)
     X = (np.column_stack([columns[f"x{j}"] for j in range(D)]) - scale.centre) / scale.spread
     np.testing.assert_allclose(rows.u, np.column_stack([X, np.ones(200)]), rtol=1e-14)
     assert rows.v is rows.u
@@ -128,27 +136,29 @@ def test_prepared_rows_are_made_once_private_and_again_when_the_file_changes(reg
 
     again = open_data(site.path, None, REGRESSION)
     monkeypatch.setattr(type(again), "opened", property(lambda self: pytest.fail("the file was read again")))
-    np.testing.assert_array_equal(prepare_steps(again, REGRESSION, scale, folder).u, rows.u)
+    again, kept = prepare_steps(again, REGRESSION, scale, folder)
+    np.testing.assert_array_equal(again.u, rows.u)
+    assert kept == sizes
     monkeypatch.undo()
 
     write(site.path, {name: values[:150] for name, values in columns.items()})
     changed = open_data(site.path, None, REGRESSION)
-    assert prepare_steps(changed, REGRESSION, scale, folder).u.shape == (150, D + 1)
+    assert prepare_steps(changed, REGRESSION, scale, folder)[0].u.shape == (150, D + 1)
     other = FeatureScale(scale.centre, 2 * scale.spread, scale.y_centre, scale.y_spread, True)
     np.testing.assert_allclose(
-        2 * prepare_steps(changed, REGRESSION, other, folder).u[:, :D], rows.u[:150, :D], rtol=1e-14
+        2 * prepare_steps(changed, REGRESSION, other, folder)[0].u[:, :D], rows.u[:150, :D], rtol=1e-14
     )
 
 
 def test_damaged_or_half_written_rows_are_made_again_and_old_ones_go(regression, tmp_path):
     _, site = regression
     scale = own_scale(site, REGRESSION)
-    before = np.array(prepare_steps(site, REGRESSION, scale, tmp_path).u)
+    before = np.array(prepare_steps(site, REGRESSION, scale, tmp_path)[0].u)
     (place,) = (tmp_path / "prepared").iterdir()
     (place / "y").write_bytes(b"1234")
-    np.testing.assert_array_equal(prepare_steps(site, REGRESSION, scale, tmp_path).u, before)
+    np.testing.assert_array_equal(prepare_steps(site, REGRESSION, scale, tmp_path)[0].u, before)
     (place / "about.json").write_text("{")
-    np.testing.assert_array_equal(prepare_steps(site, REGRESSION, scale, tmp_path).u, before)
+    np.testing.assert_array_equal(prepare_steps(site, REGRESSION, scale, tmp_path)[0].u, before)
     for factor in range(2, 8):
         wider = FeatureScale(scale.centre, factor * scale.spread, scale.y_centre, scale.y_spread, True)
         prepare_steps(site, REGRESSION, wider, tmp_path)
@@ -164,7 +174,7 @@ def test_damaged_or_half_written_rows_are_made_again_and_old_ones_go(regression,
 
 def test_prepared_means_are_the_system_of_the_site(log, tmp_path):
     _, site = log
-    means = prepare_steps(site, VALUE, unscaled(D, False), tmp_path, "means")
+    means, _ = prepare_steps(site, VALUE, unscaled(D, False), tmp_path, "means")
     p = problem_of(site, VALUE, unscaled(D, False), tmp_path)
     np.testing.assert_allclose(means.A, p.A_bar[0], atol=1e-13)
     np.testing.assert_allclose(means.b, p.b_bar[0], atol=1e-13)
@@ -172,7 +182,7 @@ def test_prepared_means_are_the_system_of_the_site(log, tmp_path):
 
 def test_a_round_of_prepared_rows_is_a_round_of_simulate(log, tmp_path):
     _, site = log
-    rows = prepare_steps(site, VALUE, unscaled(D, False), tmp_path)
+    rows, _ = prepare_steps(site, VALUE, unscaled(D, False), tmp_path)
     A = rows.u[:, :, None] * rows.v[:, None, :]
     p = fl.problems.from_observations([(np.full(len(A), 1 / len(A)), A, rows.u * rows.y[:, None])])
     r = fl.simulate(p, fl.FedLSA(0.01, 40), 1, [3], np.zeros(D))
@@ -190,7 +200,7 @@ def test_a_round_of_prepared_rows_is_a_round_of_simulate(log, tmp_path):
 )
 def test_coordinates_that_do_not_fit_the_task_are_refused(regression, tmp_path, scale, words):
     with pytest.raises(ArgumentError, match=words):
-        sites.measure(regression[1].opened, REGRESSION, scale, "r")
+        sites.measure(regression[1].opened, REGRESSION, scale)
     with pytest.raises(ArgumentError, match=words):
         prepare_steps(regression[1], REGRESSION, scale, tmp_path / "site")
 
@@ -242,12 +252,12 @@ def test_a_loader_gives_arrays_columns_or_a_path(tmp_path, monkeypatch):
     )
     task = fl.Regression("y")
     said = [
-        sites.describe(open_data(None, loader, task).opened, task, "r")
+        sites.view(open_data(None, loader, task).opened, task)
         for loader in ("hospital:pair", "hospital:columns", "hospital:path", f"{tmp_path / 'hospital.py'}:pair")
     ]
     for other in said[1:]:
-        assert (other.rows, other.names) == (said[0].rows, said[0].names)
-        np.testing.assert_array_equal(other.mean, said[0].mean)
+        assert (other.summary.n, other.names) == (said[0].summary.n, said[0].names)
+        np.testing.assert_array_equal(other.summary.mean, said[0].summary.mean)
     for loader, words in (
         ("hospital:broken", "hospital:broken failed with ZeroDivisionError: division by zero"),
         ("hospital:nothing", "must return a path, a mapping of columns, or a tuple of arrays; got None"),
@@ -271,20 +281,17 @@ def test_a_file_that_is_gone_is_told(tmp_path):
         prepare_steps(site, REGRESSION, unscaled(D, True), tmp_path)
 
 
-def test_what_leaves_is_counted_and_named():
-    said = sites.leaves(REGRESSION, 5, names=["x0", "x1", "x2", "x3", "intercept"])
-    assert said[0].startswith("In every round: 5 numbers (how far the site's parameter moved), 40 bytes")
-    assert "5 means, 5 sums of squares and 5 largest absolute values for standardisation of x0, x1, x2, x3" in said[1]
-    assert "3 numbers for planning" in said[1]
-    assert said[-1].startswith("The rows themselves are not sent, but the coordinator can compute them")
-    shared = sites.leaves(VALUE, 4, share_moments=True, coding=Coding(bits=8, clip=2.0, noise=0.5))
-    assert "shortened to at most 2, with Gaussian noise of standard deviation 1 on each, rounded to 8 bits" in shared[0]
-    assert "12 bytes" in shared[0]
-    assert "standardisation" not in shared[1]
-    assert "A_c (16 numbers), b_c (4 numbers)" in shared[2]
-    assert "150 numbers" in shared[2]
-    assert shared[-1] == f"{said[-1]} The noise blurs what it computes."
-    assert any("not shared" in line for line in sites.leaves(VALUE, 40, share_moments=True))
+def test_rows_can_be_clipped_one_by_one_or_in_their_mean(regression, tmp_path):
+    _, site = regression
+    scale, z = own_scale(site, REGRESSION), np.zeros(D + 1)
+    rows, sizes = prepare_steps(site, REGRESSION, scale, tmp_path, "rows", 0.5)
+    means, same = prepare_steps(site, REGRESSION, scale, tmp_path, "means", 0.5)
+    assert rows.row_clip == means.row_clip == 0.5
+    assert sizes == same
+    assert len(list((tmp_path / "prepared").iterdir())) == 1  # from one table
+    gradient = rows.u * -rows.y[:, None]
+    short = gradient * np.minimum(1, 0.5 / np.linalg.norm(gradient, axis=1))[:, None]
+    np.testing.assert_allclose(means(z, z, 1e-3, 1, 0, 0, 0), -1e-3 * short.mean(axis=0), rtol=1e-12)
 
 
 def test_a_log_in_a_csv_file_with_a_feature_map_goes_all_the_way(tmp_path):
@@ -296,10 +303,10 @@ def test_a_log_in_a_csv_file_with_a_feature_map_goes_all_the_way(tmp_path):
     path.write_text("\n".join(lines))
     site = open_data(path, None, task)
     assert "3 coefficients: feature 0, feature 1, feature 2." in sites.check(site.opened, task)
-    said = sites.measure(site.opened, task, unscaled(3, False), "r")
-    rows = prepare_steps(site, task, unscaled(3, False), tmp_path)
+    said, _ = sites.measure(site.opened, task, unscaled(3, False))
+    rows, _ = prepare_steps(site, task, unscaled(3, False), tmp_path)
     np.testing.assert_array_equal(rows.u.sum(axis=1), np.ones(100))
     A = rows.u.T @ rows.v / 100
     assert said.lowest == pytest.approx(np.linalg.eigvalsh((A + A.T) / 2)[0], rel=1e-10)
     with pytest.raises(ArgumentError, match="that of 3 features; got one of 4"):
-        sites.measure(site.opened, task, unscaled(4, False), "r")
+        sites.measure(site.opened, task, unscaled(4, False))
