@@ -1,0 +1,240 @@
+"""What error a privacy budget buys, before a run begins; or that it cannot be afforded.
+
+As long as nothing is clipped, the noise of privacy is added to what sites upload and to nothing else, so the error is
+that of exact theory with noise on uploads (theory/exact.py), an affine function of its variance s^2:
+
+    E||theta_R - theta_star||^2 = m_R + n_R s^2,   variance of the change of site c in round t = a_tc + b_tc s^2.
+
+Nothing is clipped, or nearly, where the clip is the length g_tc of the mean change and SAFETY standard deviations more,
+for all c and t <= R. For the unit "site" noise is a multiple z of the clip, s = z clip, z^2 proportional to R. With
+q = SAFETY^2 b_tc z^2 the smallest such clip solves (clip - g)^2 = SAFETY^2 a + q clip^2: the largest over c and t of
+
+    clip = (g + sqrt(q g^2 + (1 - q) SAFETY^2 a)) / (1 - q).
+
+It exists only while noise does not feed itself, q < 1: changes answer to the noise of earlier rounds, those of methods
+with control variates above all, for a site takes its own noise back with the next change. For the unit "record" s
+follows from eta, H, the row clip and the number of rows, and the clip from s. All (R, eta H) are tried; one run in
+theory for each eta H (noisy_runs.py) serves every R and every budget.
+
+Where only scalars are known: the noise of the last round is in the result whatever was done before, so
+
+    E||theta_R - theta_star||^2 >= d s^2 sum_c w_c^2.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ... import checks
+from ...algorithms import METHODS
+from ...checks import Floats
+from ...errors import ArgumentError
+from ...theory.exact import exact
+from ...theory.moments import Moments
+from ...theory.planner import MAX_EXACT_DIM
+from ...theory.symmetric import squares, triangle
+from ..protocol.privacy import DELTA, LOCAL, UNITS, delta_left, rho_for, rho_of_answer
+from .noisy_runs import NoisyRun, noisy_runs
+
+SAFETY = 3.0  # standard deviations of a change, beyond its mean, that the clip leaves alone
+MOST_EPSILON = 1e9  # that is looked at when a budget is too small: who needs more needs no privacy
+
+
+@dataclass(frozen=True)
+class PrivacyBudget:
+    """What all answers of a run may spend: epsilon at delta, for the unit "site" or "record" (protocol/privacy.py).
+
+    row_clip, rows : for the unit "record": the longest gradient of a row, and the rows of the smallest site
+    """
+
+    epsilon: float
+    delta: float = DELTA
+    unit: str = "site"
+    row_clip: float | None = None
+    rows: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", checks.real("epsilon", self.epsilon, above=0))
+        object.__setattr__(self, "delta", checks.real("delta", self.delta, above=0, below=1))
+        if checks.choice("unit", self.unit, UNITS) == "record":
+            for name in ("row_clip", "rows"):
+                if getattr(self, name) is None:
+                    raise ArgumentError(f"{name} must be given for the unit 'record'; got None")
+
+    def rho(self, rounds: int) -> float:
+        """What each of so many answers may spend."""
+        return rho_for(self.epsilon, delta_left(self.unit, self.delta, rounds)) / rounds
+
+    def unit_cost(self, step_size: float, local_steps: int, local: str) -> float:
+        """rho of an answer with noise of deviation 1: times clip^2 for the unit "site"."""
+        if self.unit == "site":
+            return rho_of_answer("site", 1.0, 1.0)
+        far = 1e9  # a clip that does not count
+        return rho_of_answer(
+            "record", far, 1 / far, local=local, step_size=step_size, row_clip=self.row_clip, local_steps=local_steps,
+            rows=self.rows,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class AffordablePlan:
+    """A run within a privacy budget: noise is in units of clip, `rmse` the expected error at its end.
+
+    without_noise : the error of the same run without noise; start : that of not running; local_steps is 1 / probability
+    for Scaffnew
+    """
+
+    method: str
+    step_size: float
+    local_steps: int
+    rounds: int
+    clip: float
+    noise: float
+    rmse: float
+    without_noise: float
+    start: float
+    sentence: str
+
+
+def affordable(
+    moments: Moments,
+    budget: PrivacyBudget,
+    *,
+    methods: tuple[str, ...] = ("fedlsa", "scafflsa"),
+    local: str = "means",
+    local_steps: int = 100,
+    max_rounds: int = 60,
+    error: float | None = None,
+) -> AffordablePlan:
+    """The rounds and the step size with the smallest expected error from 0 that a budget buys, by exact moments.
+
+    methods : of which the best is taken; local : what local steps use, "rows" or "means"; error : that is asked for
+    A budget that buys less than `error`, or less than not running at all, is an ArgumentError that says what would do.
+    """
+    T, H = checks.integer("max_rounds", max_rounds, at_least=1), checks.integer("local_steps", local_steps, at_least=1)
+    _check_row_clip(moments, budget)
+    m = moments
+    if checks.choice("local", local, LOCAL) == "means":
+        m = replace(m, noise=np.broadcast_to(np.float64(0), m.noise.shape))
+    tried = [c for name in methods for c in noisy_runs(m, _checked(name, m, budget), H, T)]
+    found = _best(tried, budget, local)
+    start = float(np.linalg.norm(m.theta_star))
+    wanted = start if error is None else min(start, checks.real("error", error, above=0))
+    if found is None or found[0] > wanted:
+        raise ArgumentError(_too_small(tried, budget, local, wanted, found, error is None))
+    rmse, s, clip, R, c = found
+    algorithm = METHODS[c.method].with_steps(c.step_size, H)
+    ends = [exact(m, algorithm, R, np.zeros(m.dim), record=[R], upload_noise=x)["mse"].item() for x in (s, 0.0)]
+    rmse, bare = (math.sqrt(x) for x in ends)
+    sentence = (
+        f"({budget.epsilon:g}, {budget.delta:g})-differential privacy of "
+        f"{'the whole table of a site' if budget.unit == 'site' else 'a row'}, for all rounds together: {c.method}, "
+        f"{R} round{'s' * (R > 1)} of {H} local steps of size {c.step_size:.3g}, clip {clip:.3g}, noise {s / clip:.3g} "
+        f"times the clip; the expected error is {rmse:.3g} ({bare:.3g} without noise, {start:.3g} before the run)."
+    )
+    return AffordablePlan(c.method, c.step_size, H, R, clip, s / clip, rmse, bare, start, sentence)
+
+
+def least_error(
+    budget: PrivacyBudget,
+    weights: Floats,
+    dim: int,
+    rounds: int,
+    clip: float,
+    *,
+    local: str = "means",
+    step_size: float | None = None,
+    local_steps: int | None = None,
+) -> tuple[float, float]:
+    """What no run of so many rounds can go below, and the noise (in units of clip) that the budget asks for.
+
+    step_size, local_steps : for the unit "record". The bound is that of the last round's noise alone.
+    """
+    w = checks.array("weights", weights, ("N",))
+    clip, d = checks.real("clip", clip, above=0), checks.integer("dim", dim, at_least=1)
+    cost = budget.unit_cost(step_size or 0.0, local_steps or 0, local) * (clip**2 if budget.unit == "site" else 1.0)
+    s = math.sqrt(cost / budget.rho(checks.integer("rounds", rounds, at_least=1)))
+    return s * math.sqrt(d * float(w @ w)), s / clip
+
+
+def _checked(name: str, m: Moments, budget: PrivacyBudget) -> str:
+    name = checks.choice("each of methods", name, METHODS)
+    if m.dim > MAX_EXACT_DIM[name]:
+        raise ArgumentError(f"the dimension must be at most {MAX_EXACT_DIM[name]} for exact moments; got {m.dim}")
+    if name == "scaffnew" and budget.unit == "record":
+        raise ArgumentError("each of methods must have rounds of known length for the unit 'record'; got 'scaffnew'")
+    return name
+
+
+def _check_row_clip(m: Moments, budget: PrivacyBudget) -> None:
+    """Refuse a row clip that ordinary gradients exceed, at the start or at the solution."""
+    if budget.row_clip is None or budget.unit != "record":
+        return
+    d = m.dim
+    diagonal, centre = np.flatnonzero(np.equal(*triangle(d))), 0.0 if m.centre is None else m.centre
+    sizes = []
+    for theta in (np.zeros(d), m.theta_star):
+        v = np.append(theta - centre, 1.0)
+        sizes.append((m.noise @ squares(v))[:, diagonal].sum(1) + ((m.A_bar @ theta - m.b_bar) ** 2).sum(1))
+    least = math.sqrt(float(np.max(sizes)))
+    if budget.row_clip < least:
+        raise ArgumentError(
+            f"row_clip must be at least {least:.3g}, the root mean square of a row's gradient at some site; "
+            f"got {budget.row_clip:g}"
+        )
+
+
+def _best(tried: list[NoisyRun], budget: PrivacyBudget, local: str) -> tuple[float, float, float, int, NoisyRun] | None:
+    """The smallest RMSE, with its noise s, clip and rounds; None where noise feeds itself in every run."""
+    best = None
+    longest = max((len(c.error) for c in tried), default=1)
+    total = budget.rho(longest) * longest
+    for c in tried:
+        R = np.arange(1, len(c.error) + 1)
+        z2 = budget.unit_cost(c.step_size, c.local_steps, local) * R / total  # s^2, of clip^2 for the unit "site"
+        for k in range(len(R)):
+            g, a, b = c.length[: k + 1], SAFETY**2 * c.variance[: k + 1], SAFETY**2 * c.variance_of_noise[: k + 1]
+            if budget.unit == "site":
+                q = b * z2[k]
+                if q.max() >= 1:
+                    break
+                clip = float(((g + np.sqrt(q * g**2 + (1 - q) * a)) / (1 - q)).max())
+                s = math.sqrt(z2[k]) * clip
+            else:
+                s = math.sqrt(z2[k])
+                clip = float((g + np.sqrt(a + b * s**2)).max())
+            mse = float(c.error[k] + c.error_of_noise[k] * s**2)
+            if clip > 0 and (best is None or mse < (1 - 1e-9) * best[0] ** 2):
+                best = math.sqrt(mse), s, clip, k + 1, c
+    return best
+
+
+def _too_small(
+    tried: list[NoisyRun],
+    budget: PrivacyBudget,
+    local: str,
+    wanted: float,
+    found: tuple[float, float, float, int, NoisyRun] | None,
+    running: bool,
+) -> str:
+    """Why a budget is not enough, and which would be."""
+    low, high = budget.epsilon, budget.epsilon
+    while high < MOST_EPSILON and (
+        (at := _best(tried, replace(budget, epsilon=high), local)) is None or at[0] > wanted
+    ):
+        low, high = high, 2 * high
+    enough = high < MOST_EPSILON
+    while enough and high > 1.02 * low:
+        middle = math.sqrt(low * high)
+        at = _best(tried, replace(budget, epsilon=middle), local)
+        low, high = (middle, high) if at is None or at[0] > wanted else (low, middle)
+    what = "an error below that of no run at all" if running else "this error"
+    buys = "every change would drown in its own noise" if found is None else f"it buys {found[0]:.3g}"
+    does = f"about {high:.2g} would do" if enough else "no budget would do"
+    return (
+        f"epsilon must be larger for {what}, {wanted:.3g}: {buys}, and {does} with these sites, rows and rounds; "
+        f"got {budget.epsilon:g}"
+    )
