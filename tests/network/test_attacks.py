@@ -218,8 +218,9 @@ def test_a_row_that_is_added_between_two_answers_does_not_show_in_their_differen
     order = Scale("trial", world.names, world.weights)
     first = world.answer(order)
     write_table(world.table, np.vstack([table, table[:1] + 1]))
-    world.handler = world.opened()
     assert world.answer(order).kind == "refusal"  # the same masks would cancel, and leave the row's part
+    world.handler = world.opened()
+    assert world.answer(order).kind == "refusal"
     assert first.kind == "sums"
 
 

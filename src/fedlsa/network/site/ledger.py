@@ -65,6 +65,11 @@ class RunEntry:
     closed: str = ""  # why it is not answered any more
     labels: dict[str, str] = field(default_factory=dict)
 
+    def check_open(self) -> None:
+        """Refuse a run that is not answered any more."""
+        if self.closed:
+            raise PolicyError(f"this site answers no more orders of the run {self.name}: {self.closed}")
+
 
 class Ledger:
     """The ledger of one site, opened: verified to its last entry, compared with its copy."""
@@ -208,9 +213,12 @@ class Ledger:
             "site": self.site, "number": self.head.number, "hash": self.head.hash, "totals": asdict(self.totals),
             "roster": self.roster, "tokens": sorted(self.runs),
         }  # fmt: skip
+        part = self.copy.with_name(f".{self.copy.name}.part")
         try:
-            disk.replace(self.copy, json.dumps(content).encode(), secret=True)
-        except FedLSAError as error:
+            part.unlink(missing_ok=True)
+            disk.create(part, json.dumps(content).encode(), secret=True)
+            os.replace(part, self.copy)
+        except (OSError, FedLSAError) as error:
             raise NetworkError(f"the copy of the ledger's totals must be written before an answer: {error}") from None
 
     def _read_copy(self) -> tuple[ChainHead, LedgerTotals, str, tuple[str, ...], dict[str, str]] | None:

@@ -15,6 +15,7 @@ import hmac
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from ...checks import Floats
@@ -46,12 +47,12 @@ from ..protocol.run_settings import RunTerms, plain_name
 from . import limits
 from .approvals import ApprovalMissing, check_approved
 from .facts import TableView, measure, view
-from .ledger import Ledger, RunEntry, copy_place
+from .ledger import Ledger, copy_place
 from .peers import check_peers, mask_secrets
 from .policy import Policy
 from .run_files import RunFiles
 from .site_data import SiteData, Steps, prepare_steps, scale_from_json, scale_to_json
-from .spending import check_budget, check_noise, cost
+from .spending import check_noise, check_round
 
 
 class OrderHandler:
@@ -69,7 +70,8 @@ class OrderHandler:
             self.ledger.budget = rho_for(self.policy.epsilon, self.policy.delta)
         self.files = RunFiles(site, say)
         self.secret = self.files.draws_secret()
-        self.viewed: tuple[list[str | int], TableView] | None = None  # the table, as of a stamp
+        self.stamp: list[str | int] = []  # of the data, as they were read last
+        self.viewed: TableView | None = None
         self.prepared: dict[str, tuple[Steps, limits.RowSizes]] = {}  # of the latest run, by its key
         self.pairs: dict[str, Mapping[str, bytes]] = {}  # secrets with the other sites, of the latest run
 
@@ -117,7 +119,7 @@ class OrderHandler:
         if known is None and self.ledger.totals.runs >= self.policy.most_runs:
             raise limits.refused("most_runs", f"this site has taken part in {self.ledger.totals.runs}")
         if known is not None:
-            _check_open(known)
+            known.check_open()
             if (known.name, known.terms) != (message.experiment, digest):
                 raise MessageError("the terms of a run must stay as they were told first; they are others")
         seen = self._view()
@@ -186,16 +188,7 @@ class OrderHandler:
         label = message.label(terms.token)
         more: dict[str, Any] = {"numbers": len(message.theta), "round": message.round}
         if label.hex() not in self.ledger.answered:
-            known = self.ledger.run(terms.token)
-            if known is not None and known.rounds >= self.policy.most_rounds:
-                raise limits.refused("most_rounds", f"this run has had {known.rounds}")
-            if self.policy.privacy == "none":  # with noise it hides each row, and no refusal may tell of one
-                limits.check_steps(self.policy, message.eta, message.steps, steps[1], terms.local == "rows")
-            elif terms.local == "rows" and message.steps < self.policy.least_local_steps:
-                raise limits.refused("least_local_steps", f"{self.policy.least_local_steps} must be behind an answer")
-            spent = cost(message, terms, self.site, steps[1].rows, state)
-            check_budget(self.policy, self.ledger.totals, spent)
-            more |= {"rho": spent, "unit": terms.coding.unit} if spent else {}
+            more |= check_round(self.policy, self.ledger, message, terms, self.site, steps[1], state)
         new, answer = client_step(state, message, replace(run, local=self._drawing(steps[0])))
         if isinstance(answer, Refusal):
             return with_receipt(answer, self.ledger.refuse(message.experiment, message.KIND, answer.text))
@@ -224,7 +217,7 @@ class OrderHandler:
         label = message.label(terms.token).hex()
         known = self.ledger.run(terms.token)
         if known is not None and known.closed and label not in self.ledger.answered:
-            _check_open(known)
+            known.check_open()
         state = self.files.state(message.experiment)
         new, answer = client_finish(state, message, run)
         self.ledger.check_label(label, _digest(answer))
@@ -240,12 +233,12 @@ class OrderHandler:
         note = self.files.note(message.experiment)
         if note is None:
             raise FedLSAError(f"this site does not know the run {message.experiment}")
-        terms = RunTerms.from_text(note["terms"])
+        terms = _terms(note["terms"])
         known = self.ledger.run(terms.token)
         if known is None:
             raise FedLSAError(f"the ledger of this site does not know the run {message.experiment}")
         if not last:
-            _check_open(known)
+            known.check_open()
         if terms.token not in self.pairs:
             self.pairs = {terms.token: mask_secrets(terms, self.site)}
         pairs = self.pairs[terms.token]
@@ -262,18 +255,25 @@ class OrderHandler:
         return local
 
     def _steps(self, experiment: str, terms: RunTerms, scale: FeatureScale | Mapping[str, Any]) -> Any:
+        self._look()
         said = scale if isinstance(scale, Mapping) else scale_to_json(scale)
-        key = json.dumps([experiment, terms.token, said, self.data.stamp()])
+        key = json.dumps([experiment, terms.token, said])
         if key not in self.prepared:
             where = scale_from_json(said), self.site.folder, terms.local, terms.coding.row_clip
             self.prepared = {key: prepare_steps(self.data, self.site.task, *where)}
         return self.prepared[key]
 
     def _view(self) -> TableView:
-        stamp = self.data.stamp()
-        if self.viewed is None or self.viewed[0] != stamp:
-            self.viewed = stamp, view(self.data.opened, self.site.task)
-        return self.viewed[1]
+        self._look()
+        if self.viewed is None:
+            self.viewed = view(self.data.opened, self.site.task)
+        return self.viewed
+
+    def _look(self) -> None:
+        """Forget what was read of a file that has changed since."""
+        if self.data.stamp() != self.stamp:
+            self.data, self.stamp = replace(self.data), self.data.stamp()
+            self.viewed, self.prepared = None, {}
 
     def _enter(self, answer: Any, token: str, order: Message, left: str, label: str, more: Mapping[str, Any]) -> Record:
         """The answer with the receipt of its entry in the ledger, which is on the disk then."""
@@ -281,13 +281,11 @@ class OrderHandler:
         return with_receipt(answer, self.ledger.enter(*entry, **more))
 
 
+_terms = lru_cache(maxsize=4)(RunTerms.from_text)  # those of a hundred sites take a while to read
+
+
 def _no_steps(theta: Floats, xi: Floats, eta: float, steps: int, label: bytes) -> Floats:
     raise MessageError("this order does not ask for local steps")
-
-
-def _check_open(known: RunEntry) -> None:
-    if known.closed:
-        raise PolicyError(f"this site answers no more orders of the run {known.name}: {known.closed}")
 
 
 def _digest(answer: Message) -> str:

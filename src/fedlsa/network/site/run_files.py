@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ class RunFiles:
 
     site: SiteFolder
     say: Callable[[str], None]
+    latest: dict[tuple[str, int, int], ClientState] = field(default_factory=dict)  # one, as of a file as it was written
 
     def _path(self, experiment: str, kind: str) -> Path:
         self.site.state.mkdir(exist_ok=True, mode=0o700)
@@ -48,6 +49,9 @@ class RunFiles:
     def state(self, experiment: str) -> ClientState | None:
         """The stored state; a damaged one is put aside, and the site begins again as one that forgot."""
         path = self._path(experiment, "npz")
+        key = _key(path)
+        if key in self.latest:
+            return self.latest[key]
         try:
             arrays = load_state(path)
         except ResultFileError as error:
@@ -59,7 +63,10 @@ class RunFiles:
     def store(self, experiment: str, old: ClientState | None, new: ClientState | None) -> None:
         """Write a state that has changed, to the disk."""
         if new is not None and new is not old:
-            save_state(self._path(experiment, "npz"), new.arrays())
+            path = self._path(experiment, "npz")
+            save_state(path, new.arrays())
+            self.latest.clear()
+            self.latest[_key(path)] = new
 
     def forget(self, experiment: str) -> None:
         """Remove the state of a run, for another one of the same name."""
@@ -79,3 +86,12 @@ class RunFiles:
         if len(content) != SECRET_BYTES:
             raise NetworkError(f"the site's secret for draws {path} is damaged; remove it, and a new one is made")
         return content
+
+
+def _key(path: Path) -> tuple[str, int, int]:
+    """What tells a file from another of the same name: files are replaced, never changed."""
+    try:
+        there = path.stat()
+    except OSError:
+        return str(path), 0, 0
+    return str(path), there.st_ino, there.st_mtime_ns

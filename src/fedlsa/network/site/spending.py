@@ -1,6 +1,8 @@
-"""What an answer with noise costs in privacy (protocol/privacy.py), and whether the policy's budget still covers it."""
+"""What a round asks and what its answer costs in privacy (protocol/privacy.py), against policy and ledger."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
@@ -11,8 +13,8 @@ from ..protocol.client import ClientState
 from ..protocol.messages import Work
 from ..protocol.privacy import check_unit, delta_left, epsilon_of, rho_of_answer
 from ..protocol.run_settings import RunTerms
-from .ledger import LedgerTotals
-from .limits import refused
+from .ledger import Ledger, LedgerTotals
+from .limits import RowSizes, check_steps, refused
 from .policy import Policy
 from .site_data import ridge_of
 
@@ -33,6 +35,28 @@ def check_noise(policy: Policy, terms: RunTerms, task: Task, totals: LedgerTotal
         raise refused("privacy", "the whole table must be hidden; the noise of the run hides single rows")
     if coding.unit == "site":  # the cost of a row depends on the plan, and is counted as rounds come
         check_budget(policy, totals, rho_of_answer("site", coding.clip, coding.noise), max(terms.rounds, 1))
+
+
+def check_round(
+    policy: Policy,
+    ledger: Ledger,
+    work: Work,
+    terms: RunTerms,
+    site: SiteFolder,
+    sizes: RowSizes,
+    state: ClientState | None,
+) -> dict[str, Any]:
+    """Refuse a round that asks for more than the policy allows; what its answer spends, for the ledger."""
+    known = ledger.run(terms.token)
+    if known is not None and known.rounds >= policy.most_rounds:
+        raise refused("most_rounds", f"this run has had {known.rounds}")
+    if policy.privacy == "none":  # noise hides each row, and then no refusal may tell of one
+        check_steps(policy, work.eta, work.steps, sizes, terms.local == "rows")
+    elif terms.local == "rows" and work.steps < policy.least_local_steps:
+        raise refused("least_local_steps", f"{policy.least_local_steps} must be behind an answer; got {work.steps}")
+    spent = cost(work, terms, site, sizes.rows, state)
+    check_budget(policy, ledger.totals, spent)
+    return {"rho": spent, "unit": terms.coding.unit} if spent else {}
 
 
 def cost(work: Work, terms: RunTerms, site: SiteFolder, rows: int, state: ClientState | None) -> float:
