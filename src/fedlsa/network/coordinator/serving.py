@@ -27,8 +27,8 @@ from ..logs import rotating
 from ..pages import start_coordinator_page
 from ..pages.http_pages import Page
 from ..processes import bracketed, only_one, until_ended
-from .approvals import Approvals, Lineage
 from .inquiry import Transport
+from .pinning import Lineage, PinnedCertificates
 from .run_loop import complete_run
 from .runs import RunFolder, unfinished
 
@@ -53,13 +53,13 @@ class CoordinatorService:
         self.thread.start()
 
     def _grpc(self) -> GrpcCarrier:
-        approvals, lineage = Approvals(self.folder), Lineage(self.folder / "coordinators")
+        pinned, lineage = PinnedCertificates(self.folder), Lineage(self.folder / "coordinators")
         return GrpcCarrier(
             f"{bracketed(listening(self.network.host))}:{self.network.port}",
             self.network.ca.read_bytes(),
             self.network.certificate.read_bytes(),
             self.network.key.read_bytes(),
-            approvals,
+            pinned,
             identity=lineage.identity,
             knows=lineage.knows,
             connections=connections(),
@@ -191,7 +191,8 @@ def serve(
 
     def tell(line: str) -> None:
         log.info(line)
-        say(line)
+        with suppress(OSError):  # a full disk or a closed terminal stops nothing
+            say(line)
 
     with only_one(home / SERVED, "this network is being served already"):
         for path in (network.certificate, network.ca, *map(network.site_certificate, network.sites)):

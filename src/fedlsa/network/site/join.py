@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from ...errors import NetworkError
@@ -81,7 +82,8 @@ def join(
 
     def tell(line: str) -> None:
         log.info(line)
-        say(line)
+        with suppress(OSError):  # a full disk or a closed terminal stops nothing
+            say(line)
 
     with only_one(home / "join.pid", "this site has joined already"):
         if loader is not None:

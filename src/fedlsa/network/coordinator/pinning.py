@@ -17,7 +17,7 @@ MAX_STARTS = 10_000  # identities that are kept
 Stamp = tuple[int, int, int]
 
 
-class Approvals:
+class PinnedCertificates:
     """The approved certificate of each site, read again when a file has changed; safe to be asked very often."""
 
     def __init__(self, folder: Path) -> None:

@@ -1,0 +1,166 @@
+"""A coordinator and sites as real processes on loopback, for tests; every process is ended by its own id."""
+
+import os
+import re
+import resource
+import time
+from contextlib import contextmanager
+
+import numpy as np
+
+import fedlsa as fl
+from fedlsa.network.coordinator.runs import RunFolder
+from fedlsa.network.demo import COMMAND
+from fedlsa.network.folder import setup
+from fedlsa.network.processes import Child, free_port
+from fedlsa.network.protocol.run_settings import StartOptions
+
+D, ROWS = 5, 80
+PATIENCE = 240.0  # seconds, on a busy machine
+ETA, H = 0.02, 25
+
+
+def site_data(sites, seed=3):
+    """(X, y) of each site, whose laws differ."""
+    rng = np.random.default_rng(seed)
+    out = []
+    for c in range(sites):
+        X = rng.normal(size=(ROWS, D)) * (1 + 0.2 * (c % 5)) + 0.2 * (c % 5)
+        out.append((X, X @ (np.arange(D) / D + 0.3 * (c % 7)) + rng.normal(size=ROWS)))
+    return out
+
+
+def write_csv(path, X, y):
+    head = ",".join([*(f"x{i}" for i in range(X.shape[1])), "y"])
+    np.savetxt(path, np.column_stack([X, y]), delimiter=",", header=head, comments="", fmt="%.17g")
+
+
+class Deployment:
+    """The processes `fedlsa network serve` and `fedlsa network join`; who starts them again is the test."""
+
+    def __init__(self, root, sites=4, *, env=None, policy=""):
+        self.root, self.data = root, site_data(sites)
+        self.env = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", **(env or {})}
+        self.policy = policy
+        task = fl.Regression("y", intercept=False, standardise=False)
+        self.network = setup.init(root / "net", sites, "127.0.0.1", free_port(), task=task)
+        self.serve = self.child("serve", str(self.network.folder), "--no-page")
+        self.sites, self.folders = {}, {}
+        for name, (X, y) in zip(self.network.sites, self.data, strict=True):
+            self.enrol(name, X, y)
+
+    def enrol(self, name, X, y):
+        """A site's folder, its data, and the process that it will be."""
+        write_csv(self.root / f"{name}.csv", X, y)
+        self.folders[name] = setup.enrol(self.network, self.network.bundle(name), self.root / name)
+        policy = self.folders[name].policy
+        for entry in self.policy.splitlines():
+            key = entry.partition("=")[0].strip()
+            text, count = re.subn(rf"^{key} = .*$", entry, policy.read_text(), flags=re.M)
+            assert count == 1, entry
+            policy.write_text(text)
+        files = str(self.folders[name].folder), "--data", str(self.root / f"{name}.csv")
+        self.sites[name] = self.child("join", *files, "--yes", log=name)
+
+    def child(self, *words, log=None):
+        return Child((*COMMAND, *words), self.root / f"{log or words[0]}.log", self.env)
+
+    @property
+    def children(self):
+        return [self.serve, *self.sites.values()]
+
+    def start(self):
+        for child in self.children:
+            child.start()
+        self.until(lambda: all(self.here(name) for name in self.sites), "all sites are here")
+
+    def end(self):
+        """End all, each by its own id; their exit codes."""
+        for child in self.children:  # all are told before any is waited for
+            if child.process is not None and child.process.poll() is None:
+                child.process.terminate()
+        return [child.end(patience=60) for child in self.children]
+
+    def again(self, *children):
+        """kill -9, and start again as a service manager does."""
+        for child in children:
+            child.kill()
+        for child in children:
+            child.start()
+
+    def said(self, name):
+        """What a process has printed so far."""
+        path = self.root / f"{name}.log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def here(self, name):
+        """Whether the coordinator says that a site is here."""
+        told = re.findall(rf"^{name} (is here|has gone)", self.said("serve"), re.M)
+        return bool(told) and told[-1] == "is here"
+
+    def until(self, happens, what, seconds=PATIENCE):
+        """Wait for something; the logs tell why it did not happen."""
+        end = time.monotonic() + seconds
+        while not happens():
+            if time.monotonic() > end:
+                raise AssertionError(f"not within {seconds} s: {what}\n{self.logs()}")
+            time.sleep(0.05)
+
+    def logs(self):
+        """The last lines of every log."""
+        texts = []
+        for path in sorted(self.root.glob("*.log")):
+            texts += [f"{path.name}:", *path.read_text(errors="replace").splitlines()[-8:]]
+        for path in sorted(self.network.runs.glob("*/events.jsonl")):
+            texts += [str(path), *path.read_text().splitlines()[-6:]]
+        return "\n".join(texts)
+
+    def begin(self, name, rounds=6, **options):
+        """A new run; every site takes part in every round unless told otherwise."""
+        given = {"step_size": ETA, "local_steps": H, "local": "means", "min_sites": len(self.sites), "deadline": 60.0}
+        given |= {"grace": 60.0, "rounds": rounds, "name": name, **options}
+        return RunFolder.create(self.network, StartOptions(**given))
+
+    def follow(self, run, then=lambda event: None, seconds=PATIENCE):
+        """A run to its end; `then` sees every event as it comes. What result.json holds."""
+        place = 0
+
+        def look():
+            nonlocal place
+            over = run.over
+            for after, event in run.events(place):
+                place = after
+                then(event)
+            return over
+
+        self.until(look, f"{run.name} is over", seconds)
+        assert run.read("failed.json") is None, run.read("failed.json")
+        return run.read("result.json")
+
+    def run(self, name, then=lambda event: None, **options):
+        return self.follow(self.begin(name, **options), then)
+
+    def simulated(self, rounds=6):
+        """theta of the simulation of the same run: steps on means, all sites in all rounds."""
+        means = [([1.0], (X.T @ X / len(y))[None], (X.T @ y / len(y))[None]) for X, y in self.data]
+        problem = fl.problems.from_observations(means)
+        ran = fl.simulate(problem, fl.SCAFFLSA(ETA, H), rounds=rounds, seeds=1, theta_0=np.zeros(D))
+        return ran.theta.values[0, -1]
+
+
+def limit_file_size(child, most):
+    """Let a process write no file beyond so many bytes (a full disk, as it meets it); None lifts it again."""
+    _, hard = resource.prlimit(child.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(child.pid, resource.RLIMIT_FSIZE, (hard if most is None else most, hard))
+
+
+@contextmanager
+def deployed(root, sites=4, **options):
+    """A running deployment, ended also when the test fails."""
+    it = Deployment(root, sites, **options)
+    try:
+        it.start()
+        yield it
+    finally:
+        codes = it.end()
+    assert set(codes) <= {0, None}, f"exit codes {codes}\n{it.logs()}"  # SIGTERM is a clean end

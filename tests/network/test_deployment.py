@@ -1,0 +1,317 @@
+"""One network of real processes on loopback: what it computes, whom it refuses, and what it survives.
+
+It is one deployment for all of this, since starting it takes longer than what it then does; each part leaves it whole.
+"""
+
+import json
+import queue
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import grpc
+import numpy as np
+import pytest
+from authority import Authority
+from deployment import PATIENCE, D, deployed, limit_file_size
+
+from fedlsa.network.carriers.grpc_site import SiteKeys, SiteLink
+from fedlsa.network.carriers.grpc_wire import FRAME
+from fedlsa.network.carriers.signed import SignedSite
+from fedlsa.network.folder import setup
+from fedlsa.network.folder.config import Network
+from fedlsa.network.site.orders import OrderHandler
+from fedlsa.network.site.site_data import open_data
+
+
+@pytest.fixture(scope="module")
+def proxy():
+    """A proxy that nobody should ask: (address, what it was asked)."""
+    listening, asked = socket.create_server(("127.0.0.1", 0)), []
+
+    def accept():
+        while True:
+            try:
+                client, _ = listening.accept()
+            except OSError:
+                return
+            asked.append(client.recv(300))
+            client.close()
+
+    threading.Thread(target=accept, daemon=True).start()
+    yield f"http://127.0.0.1:{listening.getsockname()[1]}", asked
+    listening.close()
+
+
+@pytest.fixture(scope="module")
+def it(tmp_path_factory, proxy):
+    """Four sites and a coordinator, in an environment that names a proxy, as hospitals' do."""
+    names = ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "grpc_proxy")
+    env = dict.fromkeys(names, proxy[0]) | dict.fromkeys(("NO_PROXY", "no_proxy", "no_grpc_proxy"), "")
+    with deployed(tmp_path_factory.mktemp("network"), env=env) as it:
+        yield it
+
+
+def keys(it, name):
+    folder = it.folders[name]
+    return SiteKeys(folder.key, folder.certificate, folder.ca)
+
+
+def link(it, site_keys, answer=lambda order: order):
+    """A connection from within this test; (link, what it said)."""
+    said = []
+    made = SiteLink("127.0.0.1", it.network.port, site_keys, answer, say=said.append)
+    threading.Thread(target=made.run, daemon=True).start()
+    return made, said
+
+
+def after_round(number, act):
+    """A watcher that acts once, after so many averages."""
+    done = []
+
+    def watch(event):
+        if event["event"] == "round" and event["averages"] >= number and not done:
+            done.append(number)
+            act()
+
+    return watch
+
+
+def the_right_theta(it, result, rounds=6):
+    """Nothing was lost: theta is the simulation's, and the sites' own control variates sum to 0."""
+    assert result["averages"] == rounds
+    assert np.abs(np.array(result["theta"]) - it.simulated(rounds)).max() <= 1e-12
+    assert result["sum_of_xi"] <= 1e-12
+    assert result["told"] == sorted(it.sites)
+    return result["theta"]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(it):
+    """theta of a run in which nothing happens, to the last bit."""
+    return the_right_theta(it, it.run("undisturbed"))
+
+
+def test_four_sites_compute_what_the_simulation_does_with_sums_alone_and_no_proxy(it, undisturbed, proxy):
+    result = json.loads((it.network.runs / "undisturbed" / "result.json").read_text())
+    assert result["aggregation"] == "secure"
+    assert len(undisturbed) == D
+    assert proxy[1] == []
+    assert "a run is over" in it.said("site-1")
+
+
+def test_a_run_on_rows_drawn_in_secret_goes_to_its_end(it):
+    result = it.run("rows", local="rows", rounds=3, step_size=0.002, local_steps=200)
+    assert result["averages"] == 3
+    assert result["sum_of_xi"] <= 1e-12
+
+
+def test_kill_9_of_anyone_at_several_moments_changes_no_bit(it, undisturbed):
+    moments = iter(
+        [
+            ("site-2", lambda: it.again(it.sites["site-2"])),
+            ("the coordinator", lambda: it.again(it.serve)),
+            ("two sites", lambda: it.again(it.sites["site-1"], it.sites["site-4"])),
+            ("all", lambda: it.again(*it.children)),
+        ]
+    )
+    killed = []
+
+    def watch(event):
+        if event["event"] == "round" and event["averaged"] and event["averages"] in (1, 2, 4, 5):
+            who, act = next(moments, (None, None))
+            if who is not None:
+                killed.append(who)
+                act()
+
+    run = it.begin("killed")
+    it.again(it.serve)  # while it asks for names and sums
+    result = it.follow(run, watch)
+    assert killed == ["site-2", "the coordinator", "two sites", "all"]
+    assert any(event["event"] == "resumed" for _, event in run.events())
+    assert the_right_theta(it, result) == undisturbed
+
+
+def test_strangers_are_refused_while_a_run_goes_on(it, undisturbed, tmp_path):
+    forged = Authority(tmp_path / "other").issue("site-1")
+    forged = SiteKeys(forged.key, forged.certificate, it.network.ca)  # it trusts ours; ours does not trust it
+    stranger, said = link(it, forged)
+    silent = [socket.create_connection(("127.0.0.1", it.network.port), 20) for _ in range(1200)]
+    for number, s in enumerate(silent):
+        if number % 2:
+            s.sendall(b"\x16\x03\x01\x02\x00\x01" if number % 3 else b"GET / HTTP/1.1\r\n\r\n")  # half a greeting
+    result = it.run("besieged", after_round(2, lambda: it.again(it.sites["site-3"])))  # who returns is let in
+    for s in silent:
+        s.close()
+    stranger.stop()
+    assert the_right_theta(it, result) == undisturbed
+    assert any("refuses this site's certificate" in line for line in said)
+    it.until(lambda: all(it.here(name) for name in it.sites), "all are here")
+    assert "E1" not in it.said("serve")  # gRPC does not write a line for each of them
+    assert len(it.said("serve").splitlines()) < 300
+
+
+def test_a_site_that_is_added_joins_at_once_and_is_shut_out_at_once_when_it_is_removed(it):
+    setup.add_site(it.network.folder, "guest")
+    network = Network.load(it.network.folder)
+    folder = setup.enrol(network, network.bundle("guest"), it.root / "guest")
+    guest, said = link(it, SiteKeys(folder.key, folder.certificate, folder.ca))
+    it.until(lambda: it.here("guest"), "the guest is here, without a restart")
+    setup.remove_site(it.network.folder, "guest")
+    it.until(lambda: any("permission_denied" in line for line in said), "the guest is shut out")
+    assert not it.here("guest")
+    assert not guest.connected
+    guest.stop()
+
+
+def test_garbage_replayed_and_oversized_answers_of_a_keyed_site_change_nothing(it, undisturbed):
+    """Somebody with the key of site-4 answers in its place, and then the true site-4 returns."""
+    folder, own = it.folders["site-4"], keys(it, "site-4")
+    it.sites["site-4"].end()
+    handler = OrderHandler(folder, open_data(it.root / "site-4.csv", None, folder.task), say=lambda line: None)
+    honest, first, sent = SignedSite(folder, handler.answer), [], []
+
+    def answer(order):
+        good = honest(order)
+        first.append(good)
+        if handler.rounds_seen < 1:
+            return good
+        sent.append(order)
+        return [b"garbage", first[0], good[:-1], bytes(2**20), good][min(len(sent) - 1, 4)]
+
+    handler.rounds_seen = 0
+    true_answer = handler.answer
+
+    def counting(record):
+        handler.rounds_seen += record.kind == "work"
+        return true_answer(record)
+
+    honest.answer = counting
+    impostor, _ = link(it, own, answer)
+    it.until(lambda: it.here("site-4"), "the impostor is here")
+    run = it.begin("tampered", strikes=100)
+
+    def watch(event):
+        if (
+            event["event"] == "round"
+            and event["averages"] >= 3
+            and impostor is not None
+            and not it.sites["site-4"].running
+        ):
+            impostor.stop()
+            it.sites["site-4"].start()
+
+    result = it.follow(run, watch)
+    refused = [event["text"] for _, event in run.events() if event["event"] == "refused"]
+    assert len(refused) == 4
+    assert any("it is to another one" in text for text in refused)
+    assert the_right_theta(it, result) == undisturbed
+
+
+def test_what_nobody_asked_for_is_dropped_and_an_order_of_one_site_reaches_no_other(it):
+    own = keys(it, "site-2")
+    ca, key, certificate = (path.read_bytes() for path in (own.ca, own.key, own.certificate))
+    it.sites["site-2"].end()
+    options = [("grpc.enable_http_proxy", 0)]
+    address, sent = f"127.0.0.1:{it.network.port}", queue.SimpleQueue()
+    with grpc.secure_channel(address, grpc.ssl_channel_credentials(ca, key, certificate), options=options) as channel:
+        stream = channel.stream_stream("/fedlsa.Site/Join")(iter(sent.get, None))
+        stream.initial_metadata()
+        for number in range(200):
+            sent.put(FRAME.pack(number) + b"an order for site-1")
+        with pytest.raises(grpc.RpcError) as ended:
+            next(stream)
+        sent.put(None)
+    assert ended.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+    before = it.said("site-1")
+    it.sites["site-2"].start()
+    it.until(lambda: it.here("site-2"), "the true site-2 is back, after its penalty")
+    assert it.said("site-1") == before  # nothing reached it
+
+
+def test_a_full_disk_at_the_coordinator_or_at_a_site_is_survived(it, undisturbed):
+    def fill(child, seconds):
+        limit_file_size(child, 0)
+        threading.Timer(seconds, limit_file_size, (child, None)).start()
+
+    def watch(event):
+        if event["event"] == "round" and event["averaged"] and event["averages"] in (2, 4):
+            fill(it.serve if event["averages"] == 2 else it.sites["site-1"], 1.5)
+
+    assert the_right_theta(it, it.run("full", watch, strikes=1000, most_in_vain=10_000)) == undisturbed
+
+
+def test_a_damaged_state_ends_the_run_with_a_sentence_and_the_next_one_begins(it):
+    run = it.begin("damaged", rounds=400)
+    it.until(lambda: (run.folder / "state.npz").exists(), "a state was stored")
+    it.serve.kill()
+    path = run.folder / "state.npz"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    it.serve.start()
+    it.until(lambda: run.over, "the run is over")
+    assert "damaged" in run.read("failed.json")["error"]
+    assert it.run("after", rounds=2)["averages"] == 2
+
+
+def test_a_second_coordinator_on_the_same_folder_is_refused(it):
+    second = it.child("serve", str(it.network.folder), "--no-page", log="second")
+    second.start()
+    assert second.wait() == 2
+    assert f"served already, by the process {it.serve.pid}" in second.said()
+
+
+def test_a_site_stays_with_its_coordinator_when_a_copy_takes_its_address(it):
+    copy = it.root / "copy"
+    shutil.copytree(it.network.folder, copy)
+    it.again(it.serve)  # the copy does not know of this start
+    it.until(lambda: all(it.here(name) for name in it.sites), "all are here")
+    it.serve.kill()
+    other = it.child("serve", str(copy), "--no-page", log="other")
+    other.start()
+    try:
+        it.until(lambda: "does not know the one that this site was with" in it.said("site-1"), "the site says so")
+    finally:
+        other.kill()
+    it.serve.start()
+    it.until(lambda: all(it.here(name) for name in it.sites), "all have returned to the first")
+
+
+def test_one_key_in_two_places_raises_an_alarm_in_the_events_of_the_run(it):
+    run = it.begin("alarmed", rounds=2000)
+    twin, _ = link(it, keys(it, "site-3"), lambda order: time.sleep(600))
+    it.until(lambda: any(event["event"] == "alarm" for _, event in run.events()), "the alarm is in the events")
+    twin.stop()
+    run.ask_to_stop()
+    it.follow(run)
+
+
+def test_join_refuses_a_certificate_out_of_its_dates_and_speaks_of_the_clock(it, monkeypatch):
+    """As on a machine whose clock is ten years ahead."""
+    script = (
+        "import sys, datetime as d\n"
+        "class Late(d.datetime):\n"
+        "    @classmethod\n"
+        "    def now(cls, tz=None): return d.datetime.fromtimestamp(2_000_000_000 + 10**9, tz)\n"
+        "import fedlsa.network.folder.certificates as c; c.datetime = Late\n"
+        "from fedlsa.cli import main; sys.exit(main())"
+    )
+    words = ["network", "join", str(it.folders["site-1"].folder), "--data", str(it.root / "site-1.csv"), "--yes"]
+    command = [sys.executable, "-c", script, *words]
+    ran = subprocess.run(command, capture_output=True, text=True, env=it.env, timeout=PATIENCE)
+    assert ran.returncode == 2
+    assert "clock" in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_everybody_is_well_at_the_end(it, undisturbed, proxy):
+    it.until(lambda: all(it.here(name) for name in it.sites), "all are here")
+    assert the_right_theta(it, it.run("last")) == undisturbed
+    assert proxy[1] == []
+    assert "Traceback" not in it.said("serve")
+    for name in it.sites:
+        assert "Traceback" not in it.said(name)
