@@ -1,18 +1,24 @@
 """A coordinator and sites as real processes on loopback, for tests; every process is ended by its own id."""
 
+import json
 import os
 import re
 import resource
+import signal
+import subprocess
+import sys
+import threading
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 
 import fedlsa as fl
+from fedlsa.network.carriers.grpc_site import SiteKeys, SiteLink
 from fedlsa.network.coordinator.runs import RunFolder
-from fedlsa.network.demo import COMMAND
 from fedlsa.network.folder import setup
-from fedlsa.network.processes import Child, free_port
+from fedlsa.network.processes import free_port
 from fedlsa.network.protocol.run_settings import StartOptions
 
 D, ROWS = 5, 80
@@ -35,13 +41,86 @@ def write_csv(path, X, y):
     np.savetxt(path, np.column_stack([X, y]), delimiter=",", header=head, comments="", fmt="%.17g")
 
 
+class Spare:
+    """Starts processes quickly (spare_process.py)."""
+
+    def __init__(self):
+        env = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
+        command = [sys.executable, str(Path(__file__).with_name("spare_process.py"))]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
+        self.lock = threading.Lock()
+
+    def ask(self, **what):
+        with self.lock:
+            self.process.stdin.write(json.dumps(what) + "\n")
+            self.process.stdin.flush()
+            return json.loads(self.process.stdout.readline())
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait(60)
+        self.process.stdout.close()
+
+
+class Process:
+    """`fedlsa WORDS` as a process with a log of its own; began : where in the log its latest start is."""
+
+    def __init__(self, spare, words, log, env):
+        self.spare, self.words, self.log, self.env = spare, words, log, env
+        self.pid, self.code, self.began = None, None, 0
+
+    def start(self):
+        assert self.poll() is not None or self.pid is None
+        self.began = self.log.stat().st_size if self.log.exists() else 0
+        self.code, self.pid = None, self.spare.ask(words=list(self.words), log=str(self.log), env=self.env)
+
+    def poll(self):
+        """The exit code, None while it runs."""
+        if self.pid is not None and self.code is None:
+            self.code = self.spare.ask(poll=self.pid)
+        return self.code
+
+    @property
+    def running(self):
+        return self.pid is not None and self.poll() is None
+
+    def signal(self, number):
+        if self.running:
+            os.kill(self.pid, number)
+
+    def wait(self, seconds=PATIENCE):
+        end = time.monotonic() + seconds
+        while self.running:
+            assert time.monotonic() < end, f"{self.words} does not end"
+            time.sleep(0.01)
+        return self.code
+
+    def kill(self):
+        """kill -9, by its own id."""
+        self.signal(signal.SIGKILL)
+        self.wait()
+
+    def end(self):
+        """SIGTERM; its exit code."""
+        self.signal(signal.SIGTERM)
+        return self.wait()
+
+    def said(self):
+        """What it has printed since its latest start."""
+        if not self.log.exists():
+            return ""
+        with self.log.open("rb") as file:
+            file.seek(self.began)
+            return file.read().decode(errors="replace")
+
+
 class Deployment:
     """The processes `fedlsa network serve` and `fedlsa network join`; who starts them again is the test."""
 
     def __init__(self, root, sites=4, *, env=None, policy=""):
         self.root, self.data = root, site_data(sites)
         self.env = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", **(env or {})}
-        self.policy = policy
+        self.policy, self.spare = policy, Spare()
         task = fl.Regression("y", intercept=False, standardise=False)
         self.network = setup.init(root / "net", sites, "127.0.0.1", free_port(), task=task)
         self.serve = self.child("serve", str(self.network.folder), "--no-page")
@@ -63,7 +142,7 @@ class Deployment:
         self.sites[name] = self.child("join", *files, "--yes", log=name)
 
     def child(self, *words, log=None):
-        return Child((*COMMAND, *words), self.root / f"{log or words[0]}.log", self.env)
+        return Process(self.spare, ("network", *words), self.root / f"{log or words[0]}.log", self.env)
 
     @property
     def children(self):
@@ -76,10 +155,12 @@ class Deployment:
 
     def end(self):
         """End all, each by its own id; their exit codes."""
-        for child in self.children:  # all are told before any is waited for
-            if child.process is not None and child.process.poll() is None:
-                child.process.terminate()
-        return [child.end(patience=60) for child in self.children]
+        try:
+            for child in self.children:  # all are told before any is waited for
+                child.signal(signal.SIGTERM)
+            return [child.wait() for child in self.children]
+        finally:
+            self.spare.end()
 
     def again(self, *children):
         """kill -9, and start again as a service manager does."""
@@ -89,13 +170,13 @@ class Deployment:
             child.start()
 
     def said(self, name):
-        """What a process has printed so far."""
+        """What a site's or the coordinator's processes have printed so far."""
         path = self.root / f"{name}.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
     def here(self, name):
-        """Whether the coordinator says that a site is here."""
-        told = re.findall(rf"^{name} (is here|has gone)", self.said("serve"), re.M)
+        """Whether the coordinator that runs now says that a site is here."""
+        told = re.findall(rf"^{name} (is here|has gone)", self.serve.said(), re.M)
         return bool(told) and told[-1] == "is here"
 
     def until(self, happens, what, seconds=PATIENCE):
@@ -152,6 +233,31 @@ def limit_file_size(child, most):
     """Let a process write no file beyond so many bytes (a full disk, as it meets it); None lifts it again."""
     _, hard = resource.prlimit(child.pid, resource.RLIMIT_FSIZE)
     resource.prlimit(child.pid, resource.RLIMIT_FSIZE, (hard if most is None else most, hard))
+
+
+def keys(it, name):
+    folder = it.folders[name]
+    return SiteKeys(folder.key, folder.certificate, folder.ca)
+
+
+def link(it, site_keys, answer=lambda order: order):
+    """A connection from within this test; (link, what it said)."""
+    said = []
+    made = SiteLink("127.0.0.1", it.network.port, site_keys, answer, say=said.append)
+    threading.Thread(target=made.run, daemon=True).start()
+    return made, said
+
+
+def after_round(number, act):
+    """A watcher that acts once, after so many averages."""
+    done = []
+
+    def watch(event):
+        if event["event"] == "round" and event["averages"] >= number and not done:
+            done.append(number)
+            act()
+
+    return watch
 
 
 @contextmanager

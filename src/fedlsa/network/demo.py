@@ -128,5 +128,7 @@ def _compare(result: dict[str, Any], data: list[tuple[Floats, Floats]], say: Say
     gap = float(np.abs(estimate - simulated).max())
     say(f"largest difference to the pooled solution {np.abs(estimate - pooled).max():.1e}, to the simulation {gap:.1e}")
     up, down = (sum(row[i] for row in result["traffic"].values()) for i in (3, 1))
-    say(f"{result['averages']} rounds, {amount(up)} up, {amount(down)} down; |sum of xi| {result['sum_of_xi']:.1e}")
+    say(
+        f"{result['averages']} rounds, {amount(up)} up, {amount(down)} down; |sum of xi| {result['sum_of_xi'] or 0:.1e}"
+    )
     return gap

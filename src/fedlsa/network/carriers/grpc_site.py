@@ -25,7 +25,7 @@ from . import Answer
 from .grpc_wire import COORDINATOR, FRAME, INSTANCE, KNOWN, LIMITS, METHOD, SERVICE, grpc
 from .log_limit import LimitedLog
 
-FIRST_PAUSE, MAX_PAUSE = 0.2, 30.0  # seconds before a stream is opened again: they double
+FIRST_PAUSE, MAX_PAUSE = 0.2, 10.0  # seconds before a stream is opened again: they double
 STEADY = 10.0  # seconds: after a stream that lived this long the pause is short again
 CONNECT_SECONDS = 10.0  # in which a connection must be made
 CLOCK_HINT = "certificates are valid between two dates: check the clocks of both machines"
