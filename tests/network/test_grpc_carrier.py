@@ -15,6 +15,7 @@ from fedlsa.errors import MessageError, NetworkError
 from fedlsa.network.carriers import grpc_carrier
 from fedlsa.network.carriers.grpc_carrier import FRAME, GrpcCarrier
 from fedlsa.network.carriers.grpc_site import SiteLink
+from fedlsa.network.versions import greeting
 
 PATIENCE = 60.0  # seconds, on a busy machine
 
@@ -84,8 +85,8 @@ class Place:
         channel = grpc.secure_channel(
             f"localhost:{self.port}", grpc.ssl_channel_credentials(ca, key, certificate), options=options
         )
-        sent = queue.SimpleQueue()
-        return channel, channel.stream_stream("/fedlsa.Site/Join")(iter(sent.get, None), metadata=metadata), sent
+        sent, told = queue.SimpleQueue(), (*greeting(), *metadata)
+        return channel, channel.stream_stream("/fedlsa.Site/Join")(iter(sent.get, None), metadata=told), sent
 
 
 @pytest.fixture
@@ -277,7 +278,7 @@ def test_a_message_beyond_the_limit_ends_its_stream_and_compressed_ones_are_not_
     before = place.carrier.traffic()["large"]["bytes_up"]
     with grpc.secure_channel(f"localhost:{place.port}", credentials, compression=grpc.Compression.Gzip) as channel:
         sent = queue.SimpleQueue()
-        stream = channel.stream_stream("/fedlsa.Site/Join")(iter(sent.get, None))
+        stream = channel.stream_stream("/fedlsa.Site/Join")(iter(sent.get, None), metadata=greeting())
         stream.initial_metadata()
         sent.put(bytes(8 * 2**20))
         until(lambda: place.carrier.traffic()["large"]["bytes_up"] > before, "it arrived")

@@ -65,6 +65,8 @@ START = Options(
     },
 )
 Experiment = Annotated[str | None, typer.Option("--name", help="Of the experiment.", show_default="the latest")]
+NO_PAGE = switch("--no-page", "Without the live page.")
+PAGE_ADDRESS = option("That the page listens on: who reaches it can read it.", "127.0.0.1")
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 app.add_typer(enrolment_command.app)
 app.add_typer(nvflare_command.app)
@@ -80,13 +82,17 @@ def say(line: str) -> None:
 @app.command()
 def serve(
     folder: Folder,
-    no_page: bool = switch("--no-page", "Without the live page on loopback."),
+    no_page: bool = NO_PAGE,
+    page_port: int | None = option("Of the live page.", shown="as init chose"),
+    page_address: str = PAGE_ADDRESS,
     nvflare: Path | None = option("Over NVIDIA FLARE: the supervisor's FLARE folder.", shown="gRPC"),
 ) -> None:
     """Run the coordinator until it is interrupted; an unfinished run goes on where it was."""
     from ..network.coordinator import serving
+    from ..network.pages.http_pages import PagePlace
 
-    serving.serve(folder, page=not no_page, nvflare=nvflare, say=say)
+    page = None if no_page else PagePlace(page_port, page_address)
+    serving.serve(folder, page=page, nvflare=nvflare, say=say)
 
 
 @app.command(epilog=START_EXAMPLES)
@@ -156,9 +162,13 @@ def join(
     loader: str | None = option("Or a function that returns the columns: package.module:function."),
     proxy: str | None = option("Connect through an HTTP proxy: http://host:port.", shown="none, also if one is set"),
     nvflare: Path | None = option("Over NVIDIA FLARE: the socket that nvflare-harden was given.", shown="gRPC"),
+    no_page: bool = NO_PAGE,
+    page_port: int | None = option("Of the site's live page.", shown="a free one"),
+    page_address: str = PAGE_ADDRESS,
     yes: bool = switch("--yes", "Do not ask before joining."),
 ) -> None:
     """Take part as a site: check the data, say what may leave, and answer orders until interrupted."""
+    from ..network.pages.http_pages import PagePlace
     from ..network.site import join as joining
 
     if (data is None) == (loader is None):
@@ -170,7 +180,8 @@ def join(
             raise ArgumentError("--yes must be given where nobody can be asked; got no terminal")
         return yes or typer.confirm("join?", default=False)
 
-    joining.join(folder, data=data, loader=loader, proxy=proxy, nvflare=nvflare, agree=agree, say=say)
+    page = None if no_page else PagePlace(page_port, page_address)
+    joining.join(folder, data=data, loader=loader, proxy=proxy, nvflare=nvflare, page=page, agree=agree, say=say)
 
 
 @app.command()

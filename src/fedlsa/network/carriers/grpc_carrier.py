@@ -21,6 +21,7 @@ from typing import Any
 
 from ...errors import FedLSAError, MessageError, NetworkError
 from ...files import reason
+from ..versions import greeting, mismatch
 from .event_loop import LoopThread
 from .grpc_wire import (
     COORDINATOR,
@@ -183,9 +184,8 @@ class GrpcCarrier:
     async def _join(self, _requests: Any, context: Any) -> None:
         """A site's stream, from its beginning to its end."""
         stream = await self._admit(context)
-        told = dict(context.invocation_metadata() or ())
-        known = self._knows(str(told.get(COORDINATOR, ""))[:64])
-        await context.send_initial_metadata(((COORDINATOR, self._identity), (KNOWN, str(int(known)))))
+        known = self._knows(str(dict(context.invocation_metadata() or ()).get(COORDINATOR, ""))[:64])
+        await context.send_initial_metadata(((COORDINATOR, self._identity), (KNOWN, str(int(known))), *greeting()))
         self._enter(stream, context.peer())
         parts = [self._send(stream, context), self._listen(stream, context), stream.over.wait()]
         tasks = [asyncio.ensure_future(part) for part in parts]
@@ -204,11 +204,10 @@ class GrpcCarrier:
         names, certificates = shown.get("x509_common_name", []), shown.get("x509_pem_cert", [])
         site = names[0].decode("utf-8", "replace")[:64] if len(names) == 1 else ""
         certificate = certificates[0] if len(certificates) == 1 else b""
-        why = self._objection(site, certificate)
-        if why is not None:
+        told = dict(context.invocation_metadata() or ())
+        if why := self._objection(site, certificate) or mismatch(told, "site"):
             self._log.say("refused", f"refused {context.peer()}: {site!r}: {why}")
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, why)
-        told = dict(context.invocation_metadata() or ())
         return _Stream(site, str(told.get(INSTANCE, ""))[:64], certificate)
 
     def _objection(self, site: str, certificate: bytes) -> str | None:
@@ -231,8 +230,7 @@ class GrpcCarrier:
         replaced = self._replaced.setdefault(site, [])
         if stream.instance in replaced:  # a process that had died would not return: both are alive
             seen.alarms += 1
-            places = f"{seen.peer} and {peer}"
-            text = f"one key speaks from two places: {site}, from {places}; if one is not yours, revoke it"
+            text = f"one key speaks from two places: {site} from {seen.peer} and {peer}; revoke it if one is not yours"
             self._log.say(site, text)
             self._alarm(site, text)
         if before is not None:

@@ -21,6 +21,7 @@ from typing import Any
 
 from ...errors import FedLSAError
 from ...files import reason
+from ..versions import greeting, mismatch
 from . import Answer
 from .grpc_wire import COORDINATOR, FRAME, INSTANCE, KNOWN, LIMITS, METHOD, SERVICE, grpc
 from .log_limit import LimitedLog
@@ -115,12 +116,13 @@ class SiteLink:
         replies: Replies = queue.SimpleQueue()
         with grpc.secure_channel(self.target, credentials, options=options) as channel:
             call = channel.stream_stream(f"/{SERVICE}/{METHOD}")
-            metadata = ((INSTANCE, instance), (COORDINATOR, self.last()))
+            metadata = ((INSTANCE, instance), (COORDINATOR, self.last()), *greeting())
             self._call = stream = call(iter(replies.get, None), metadata=metadata)
             try:
-                greeting = dict(stream.initial_metadata())
-                if COORDINATOR in greeting:
-                    if why := self.accept(str(greeting[COORDINATOR]), greeting.get(KNOWN) == "1"):
+                told = dict(stream.initial_metadata())
+                if COORDINATOR in told:
+                    why = mismatch(told, "coordinator") or self.accept(str(told[COORDINATOR]), told.get(KNOWN) == "1")
+                    if why is not None:
                         stream.cancel()
                         return why
                     self.connected = True

@@ -1,7 +1,7 @@
 """A run's folder at the coordinator: what was asked, where it stands, what came of it. All commands read
 these files, and what is seen of a run comes from its events.
 
-runs/EXPERIMENT/options.json   what `fedlsa network start` asked for
+runs/EXPERIMENT/options.json   what `fedlsa network start` asked for; version.json: of the program that began it
                 token          by which sites tell it from an earlier run of the same name
                 events.jsonl   one line per thing that happened, for the display and for people; when it has grown
                                it becomes events.old.jsonl (what counts is in the audit log as well: audit.py)
@@ -27,6 +27,7 @@ from ..disk import load_state, read_json, save_state, write_json
 from ..folder.config import Network
 from ..protocol.run_settings import StartOptions
 from ..protocol.server_state import ServerState
+from ..versions import stamp
 from . import audit
 
 EVENTS_POLL = 0.25  # seconds between looks for new events
@@ -51,13 +52,13 @@ class RunFolder:
         """A new folder; the run begins when the coordinator sees it."""
         name = options.name or time.strftime("run-%Y%m%d-%H%M%S", time.gmtime())
         run = cls(network.runs / name)
-        busy = unfinished(network)
-        if busy is not None:
+        if (busy := unfinished(network)) is not None:
             raise NetworkError(f"one run at a time: {busy.name} is not over; wait, or stop it (fedlsa network stop)")
         if run.folder.exists():
             raise NetworkError(f"name must be that of a new run; {run.name} exists already in {network.runs}")
         run.folder.mkdir(parents=True)
         (run.folder / "token").write_text(secrets.token_hex(8), encoding="utf-8")
+        run.write("version.json", stamp())
         run.write("options.json", asdict(options))
         return run
 
@@ -73,8 +74,8 @@ class RunFolder:
     def note(self, event: str, **content: Any) -> None:
         """Add a line to the events, and before that to the network's audit log where it counts."""
         if event in audit.AUDITED_EVENTS:
-            told = {name: content[name] for name in ("site", "round", "text") if name in content}
-            audit.note(self.folder.parent.parent, event, run=self.name, **told)
+            told = {name: content[name] for name in ("site", "round", "text") if name in content} | {"run": self.name}
+            audit.note(self.folder.parent.parent, event, **told)
         line = json.dumps({"time": round(time.time(), 3), "event": event, **content})
         path = self.folder / "events.jsonl"
         with path.open("a", encoding="utf-8") as file:
@@ -93,8 +94,7 @@ class RunFolder:
         """
         try:
             with (self.folder / "events.jsonl").open("rb") as file:
-                start = start if start <= file.seek(0, os.SEEK_END) else 0
-                file.seek(start)
+                file.seek(start := start if start <= file.seek(0, os.SEEK_END) else 0)
                 for line in file:
                     if not line.endswith(b"\n"):
                         return

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ...errors import FedLSAError, NetworkError, ResultFileError
 from ..carriers.grpc_carrier import GrpcCarrier
@@ -24,9 +25,12 @@ from ..carriers.signed import SignedTransport
 from ..folder.certificates import expiring
 from ..folder.config import Network
 from ..logs import rotating
-from ..pages import start_coordinator_page
-from ..pages.http_pages import Page
+from ..pages import announce, start_coordinator_page
+from ..pages.http_pages import PagePlace
 from ..processes import bracketed, only_one, until_ended
+from ..versions import check_stamp
+from . import audit
+from .audit import AuditedCarrier
 from .inquiry import Transport
 from .pinning import Lineage, PinnedCertificates
 from .run_loop import complete_run
@@ -92,7 +96,8 @@ class CoordinatorService:
                 if run is None:
                     self._ended.wait(RUNS_POLL)
                 else:
-                    carry(network, run, SignedTransport.of(self.carrier, network))
+                    audited = AuditedCarrier(self.carrier, self.folder, run.name)
+                    carry(network, run, SignedTransport.of(audited, network))
                 attempts = Attempts(self.say)
             except Exception as error:  # whatever the disk does, the run on it is taken up again
                 self._ended.wait(attempts.after(error, run))
@@ -103,13 +108,16 @@ class CoordinatorService:
             self._alarms[site] = time.monotonic()
             with suppress(FedLSAError, OSError):
                 run = unfinished(self.network)
-                if run is not None:
+                if run is None:
+                    audit.note(self.folder, "alarm", site=site, text=text)
+                else:
                     run.note("alarm", site=site, text=text)
 
 
 def carry(network: Network, run: RunFolder, transport: Transport) -> None:
     """Carry one run on; an error that another attempt would meet again ends it."""
     try:
+        check_stamp(run.name, run.read("version.json"))
         complete_run(network, run, transport)
     except (FedLSAError, ValueError, ArithmeticError) as error:
         if may_pass(error):
@@ -179,10 +187,15 @@ def listening(host: str) -> str:
 
 
 def serve(
-    folder: Path | str, *, page: bool = True, nvflare: Path | None = None, say: Callable[[str], None] = print
+    folder: Path | str,
+    *,
+    page: PagePlace | None = PagePlace(),  # noqa: B008  immutable
+    nvflare: Path | None = None,
+    say: Callable[[str], None] = print,
 ) -> None:
-    """Run the coordinator until Ctrl-C or SIGTERM. page : whether the live page is shown on loopback.
+    """Run the coordinator until Ctrl-C or SIGTERM.
 
+    page : where the live page is shown, by default at the port that init chose, on loopback; None: nowhere
     nvflare : the supervisor's FLARE folder; sites are then reached through FLARE's server, and not at our own port
     """
     network = Network.load(folder)
@@ -202,8 +215,10 @@ def serve(
         try:
             where = "over NVIDIA FLARE" if nvflare else f"at {bracketed(network.host)}:{network.port}"
             tell(f"serving {len(network.sites)} sites {where}; Ctrl-C ends it")
-            if page:
-                shown = _show(network, service, tell)
+            if page is not None:
+                place = (service.carrier.present, network.page_port if page.port is None else page.port)
+                how: dict[str, Any] = {"alive": lambda: service.alive, "address": page.address}
+                shown = announce(lambda: start_coordinator_page(network, *place, **how), tell)
             tell("ready: sites can join, runs can start")
             until_ended(service.check)
         finally:
@@ -211,14 +226,3 @@ def serve(
             if shown is not None:
                 shown.close()
     tell("the coordinator has ended; a run that is not over goes on when it is served again")
-
-
-def _show(network: Network, service: CoordinatorService, say: Callable[[str], None]) -> Page | None:
-    """The live page; a port that is taken is a pity, and no reason to serve nobody."""
-    try:
-        page = start_coordinator_page(network, service.carrier.present, network.page_port, alive=lambda: service.alive)
-    except NetworkError as error:
-        say(f"WARNING: {error}")
-        return None
-    say(f"the page: {page.url}")
-    return page

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from ...errors import NetworkError
 from ..folder.config import Network, SiteFolder
 from ..site.ledger import Ledger
 from ..site.policy import Policy
@@ -59,3 +60,14 @@ def _common() -> dict[str, Callable[[], Shown]]:
     """What both pages need."""
     files = ("page.css", "page.js", "mark.svg")
     return {f"/{name}": static(name) for name in files} | {"/favicon.ico": static("mark.svg")}
+
+
+def announce(start: Callable[[], Page], say: Callable[[str], None]) -> Page | None:
+    """Start a page and say where it is; a port that is taken is a pity, and no reason not to take part."""
+    try:
+        page = start()
+    except NetworkError as error:
+        say(f"WARNING: {error}")
+        return None
+    say(f"the page: {page.url}")
+    return page

@@ -46,6 +46,13 @@ KINDS = {
 log = logging.getLogger(__name__)
 
 
+class PagePlace(NamedTuple):
+    """Where a page is shown. port : None leaves it to the program; address : loopback, unless others may read it."""
+
+    port: int | None = None
+    address: str = LOOPBACK
+
+
 class Shown(NamedTuple):
     """An answer: its content, of what kind it is, and the code of HTTP."""
 

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from ...errors import NetworkError
 from ..carriers.grpc_site import SiteKeys, SiteLink
@@ -15,6 +16,8 @@ from ..disk import replace
 from ..folder.certificates import expiring
 from ..folder.config import SiteFolder
 from ..logs import rotating
+from ..pages import announce, start_site_page
+from ..pages.http_pages import PagePlace
 from ..processes import bracketed, only_one, until_ended
 from .facts import check
 from .orders import OrderHandler
@@ -60,12 +63,14 @@ def join(
     loader: str | None = None,
     proxy: str | None = None,
     nvflare: Path | None = None,
+    page: PagePlace | None = PagePlace(),  # noqa: B008  immutable
     agree: Callable[[], bool] = lambda: True,
     say: Callable[[str], None] = print,
 ) -> None:
     """Take part as a site until Ctrl-C or SIGTERM; where the connection breaks it is made again, after growing pauses.
 
     proxy : an HTTP proxy to connect through, http://host:port; those of the environment are not used
+    page : where the site's page is shown, by default on loopback, at a free port; None: nowhere
     nvflare : the socket at which this site's FLARE client brings orders; no connection is made then
     """
     site = SiteFolder.load(folder)
@@ -91,13 +96,18 @@ def join(
         if warning := expiring(site.certificate):
             tell(f"WARNING: {warning}")
         site.state.mkdir(mode=0o700, exist_ok=True)
-        answer = SignedSite(site, OrderHandler(site, opened, say=tell).answer)
+        handler = OrderHandler(site, opened, say=tell)
+        answer = SignedSite(site, handler.answer)
         link = _link(site, answer, proxy, tell) if nvflare is None else RelaySite(nvflare.absolute(), answer, tell)
         thread = threading.Thread(target=link.run, name="link", daemon=True)
         thread.start()
         where = f"{bracketed(site.host)}:{site.port}" if nvflare is None else f"through FLARE, at {nvflare}"
         tell(f"{site.name} joins {where}; logs in {home / 'logs'}; Ctrl-C leaves")
-        seen = set(site.results.glob("*.json"))
+        seen, shown = set(site.results.glob("*.json")), None
+        if page is not None:
+            how: dict[str, Any] = {"connected": lambda: getattr(link, "connected", True), "alive": thread.is_alive}
+            place = (site, handler.policy, handler.ledger, page.port or 0)
+            shown = announce(lambda: start_site_page(*place, **how, address=page.address), tell)
 
         def look() -> None:
             for path in sorted(set(site.results.glob("*.json")) - seen):
@@ -111,6 +121,8 @@ def join(
         finally:
             link.stop()
             thread.join(5.0)
+            if shown is not None:
+                shown.close()
     tell(f"{site.name} has left; its state stays in {home}")
 
 

@@ -1,0 +1,111 @@
+"""Upgrades: another protocol is refused on both sides with a sentence that says which to upgrade; so are old runs."""
+
+import json
+import time
+
+import pytest
+from test_grpc_carrier import Place, until
+
+from fedlsa.errors import NetworkError
+from fedlsa.network import versions
+from fedlsa.network.carriers import grpc_carrier, grpc_site
+from fedlsa.network.coordinator.runs import RunFolder
+from fedlsa.network.coordinator.serving import carry
+from fedlsa.network.folder import setup
+from fedlsa.network.protocol.records import VERSION
+from fedlsa.network.protocol.run_settings import StartOptions
+
+
+@pytest.fixture
+def place(tmp_path):
+    out = Place(tmp_path)
+    yield out
+    for link in out.links:
+        link.stop()
+    out.carrier.close()
+
+
+def told(protocol, program="9.9.9"):
+    return ((versions.PROTOCOL, str(protocol)), (versions.PROGRAM, program))
+
+
+def test_the_same_protocol_is_accepted_whatever_the_program(place, monkeypatch):
+    monkeypatch.setattr(grpc_site, "greeting", lambda: told(VERSION, "0.0.1"))
+    place.site("a")
+    assert place.ask({"a": b"x"}) == {"a": b"re:x"}
+
+
+@pytest.mark.parametrize(("protocol", "older"), [(VERSION + 1, "coordinator"), (VERSION - 1, "site"), ("x", "site")])
+def test_a_site_with_another_protocol_is_refused_and_both_sides_say_why(place, monkeypatch, protocol, older):
+    monkeypatch.setattr(grpc_site, "greeting", lambda: told(protocol, "9.9.9"))
+    link = place.join(place.enrol("a"))
+    said = f"upgrade the {older}"
+    until(lambda: any(said in line for line in link.said), f"the site says {said}: {link.said}")
+    until(lambda: any(said in line for line in place.said), f"the coordinator says {said}: {place.said}")
+    assert any("the site has fedlsa 9.9.9" in line and f"protocol {VERSION}" in line for line in place.said)
+    assert place.carrier.present() == ()
+
+
+@pytest.mark.parametrize(
+    ("said", "older"), [(told(VERSION + 1), "site"), (told(VERSION - 1), "coordinator"), ((), "coordinator")]
+)
+def test_a_coordinator_with_another_protocol_is_left_alone_by_the_site(place, monkeypatch, said, older):
+    """A coordinator that lets everybody in: then the site looks."""
+    monkeypatch.setattr(grpc_carrier, "greeting", lambda: said)
+    orders = []
+    link = place.join(place.enrol("a"), lambda order: orders.append(order) or b"")
+    until(lambda: any(f"upgrade the {older}" in line for line in link.said), f"the site says so: {link.said}")
+    assert not link.connected
+    assert list(place.carrier.ask({"a": b"order"}, 0.5)) == []
+    assert orders == []
+
+
+def test_a_site_from_before_the_handshake_is_told_to_upgrade(place, monkeypatch):
+    monkeypatch.setattr(grpc_site, "greeting", lambda: ())
+    link = place.join(place.enrol("a"))
+    until(lambda: any("upgrade the site" in line for line in link.said), f"{link.said}")
+    assert any("of an older version, protocol unknown" in line for line in place.said)
+
+
+def test_what_the_other_side_says_of_itself_cannot_steer_a_terminal():
+    text = versions.mismatch(dict(told(10**30, "\x1b[31m" + "x" * 500 + "\n")), "site")
+    assert text.isprintable()
+    assert len(text) < 300
+    assert "upgrade the site" in versions.mismatch({versions.PROTOCOL: "٣"}, "site")  # a digit, but none of ours
+
+
+@pytest.fixture
+def run(tmp_path):
+    network = setup.init(tmp_path / "net", 3, "127.0.0.1", 9092)
+    options = StartOptions(step_size=0.1, local_steps=1, rounds=1, name="trial", aggregation="secure")
+    return network, RunFolder.create(network, options)
+
+
+def test_a_run_keeps_the_version_that_began_it(run):
+    assert run[1].read("version.json") == {"protocol": VERSION, "program": versions.program()}
+    versions.check_stamp("trial", run[1].read("version.json"))
+
+
+@pytest.mark.parametrize(
+    "kept", [{"protocol": VERSION + 1, "program": "9.9.9"}, {"protocol": 1, "program": "0.0.1"}, {}, None]
+)
+def test_a_run_of_another_protocol_ends_with_a_sentence_and_its_files_stay(run, kept):
+    network, folder = run
+    path = folder.folder / "version.json"
+    path.unlink() if kept is None else path.write_text(json.dumps(kept))
+    (folder.folder / "state.npz").write_bytes(b"of another version")
+
+    class Nobody:
+        def present(self):
+            pytest.fail("a run of another version must not be taken up")
+
+    began = time.monotonic()
+    carry(network, folder, Nobody())
+    assert time.monotonic() - began < 60
+    why = folder.read("failed.json")["error"]
+    assert "the run trial was begun by fedlsa" in why
+    assert f"this is fedlsa {versions.program()} (protocol {VERSION})" in why
+    assert "finish it with that version, or start a new run" in why
+    assert (folder.folder / "state.npz").read_bytes() == b"of another version"
+    with pytest.raises(NetworkError, match="was begun by"):
+        versions.check_stamp("trial", kept)
