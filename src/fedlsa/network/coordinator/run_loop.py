@@ -119,10 +119,14 @@ class RunLoop(Inquiry):
                 run.note("refused", round=state.opened, site=site, text=printable(answer))
                 continue
             state, reason = accept(state, site, answer)
-            if reason is not None:
-                run.note("refused", round=state.opened, site=site, text=printable(reason))
-                if answer.kind == Refusal.KIND and answer.meta.get("reason") == "data":
-                    self.uninformed.add(site)
+            if reason is None:
+                continue
+            run.note("refused", round=state.opened, site=site, text=printable(reason))
+            why = answer.meta.get("reason") if answer.kind == Refusal.KIND else None
+            if why == "data":
+                self.uninformed.add(site)
+            if why == "policy" and state.averages == 0:  # it would refuse every round
+                raise NetworkError(f"{site}: {printable(reason, 500)}")
         state, closed = close_round(state)
         error, traffic = _error(state, terms), state.traffic[:, [UP_BYTES, DOWN_BYTES]]
         up, down = traffic.sum(axis=0).tolist()
@@ -131,7 +135,7 @@ class RunLoop(Inquiry):
             **asdict(closed),
             averages=state.averages,
             present=len(here),
-            size=float(state.typical[-1]) if len(state.typical) else None,
+            size=float(state.typical[-1] * closed.steps) if len(state.typical) else None,
             error=error if np.isfinite(error) else None,
             up=up,
             down=down,

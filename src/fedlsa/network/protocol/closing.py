@@ -24,11 +24,12 @@ WINDOW = 10  # movements from which the contraction is estimated
 class ClosedRound:
     """How a round ended.
 
-    averaged : whether theta is a new average, over `sites`; why : in a sentence, if not
+    steps : local steps of each; averaged : whether theta is a new average, over `sites`; why : in a sentence, if not
     missing : expected, no reply counted; gone, aside : from now on
     """
 
     round: int
+    steps: int
     averaged: bool
     why: str
     sites: tuple[str, ...]
@@ -80,7 +81,7 @@ def close_round(state: ServerState) -> tuple[ServerState, ClosedRound]:
     if banned.any() or (leaving.any() and s.absence == "restart"):
         state = restarted(state)
     names = (_names(state, which) for which in (took & (not why), missing, leaving, banned))
-    return state, ClosedRound(pending.round, not why, why, *names)
+    return state, ClosedRound(pending.round, pending.steps, not why, why, *names)
 
 
 def _mean(state: ServerState, pending: OpenRound, took: Flags) -> Floats:
@@ -104,7 +105,7 @@ def _averaged(state: ServerState, pending: OpenRound, took: Flags, moved: Floats
         acked=np.where(took, pending.round, state.acked),
         acked_mean=np.where(took[:, None], theta, state.acked_mean),
         acked_mark=np.where(took, pending.marks, state.acked_mark),
-        typical=np.append(state.typical, np.median(pending.sizes[took]))[-REMEMBERED:],
+        typical=np.append(state.typical, np.median(pending.sizes[took]) / pending.steps)[-REMEMBERED:],
         movement=np.append(state.movement, np.linalg.norm(theta - state.theta)),
     )
 

@@ -73,7 +73,7 @@ def open_round(state: ServerState, present: Sequence[str]) -> tuple[ServerState,
         agents = agents[:0]
     invited = np.isin(np.arange(N), agents)
     expected = (invited | late | ~here) & ~gone & ~state.aside
-    clip = state.bound
+    clip = state.bound(int(plan.updates[0]))
     grid = s.coding.grid(clip)
     arrays = zeros(OpenRound, {"N": N, "d": d, "limbs": grid.limbs}) | {"invited": invited, "expected": expected}
     lengths = int(plan.updates[0]), float(plan.gains[0])

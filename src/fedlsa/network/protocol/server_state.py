@@ -54,7 +54,7 @@ class ServerState(Stored):
     generation : of all control variates; acked, acked_mean, acked_mark : what was last averaged of each site in it
     missed, refused, strikes : counts of rounds missed in a row, answers not taken, answers against the protocol
     gone, aside : sites that are away for good until they return, and those that are asked no more
-    typical : (at most REMEMBERED,), median sizes of the last rounds of this generation
+    typical : (at most REMEMBERED,), median sizes of the last rounds of this generation, per local step
     traffic : (N, 4), messages and bytes down, messages and bytes up; movement : (averages,), ||theta_t - theta_{t-1}||
     """
 
@@ -92,13 +92,12 @@ class ServerState(Stored):
     def dim(self) -> int:
         return len(self.theta)
 
-    @property
-    def bound(self) -> float:
-        """The longest change that the next round's sites may send; 0 where none is known yet."""
+    def bound(self, steps: int) -> float:
+        """The longest change that sites may send after so many local steps; 0 where none is known yet."""
         s = self.settings
         if s.clip is not None:
             return s.clip
-        return s.outlier * float(self.typical.max(initial=0.0))
+        return s.outlier * float(self.typical.max(initial=0.0)) * steps
 
     def agent(self, site: object) -> int | None:
         """The number of a site; None where it is none of ours."""

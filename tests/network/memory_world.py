@@ -1,0 +1,81 @@
+"""A network in memory: folders, enrolled sites with disks of their own, and a transport that meddles on request."""
+
+import numpy as np
+
+import fedlsa as fl
+from fedlsa.network.coordinator.runs import RunFolder
+from fedlsa.network.disk import load_state
+from fedlsa.network.folder import setup
+from fedlsa.network.protocol.run_settings import StartOptions
+from fedlsa.network.site.orders import OrderHandler
+from fedlsa.network.site.policy import Policy
+from fedlsa.network.site.site_data import open_data
+
+D, ROWS = 8, 60
+ETA, H = 0.003, 64
+
+
+def site_data(sites, seed=3):
+    """(X, y) of each site, whose laws differ."""
+    rng = np.random.default_rng(seed)
+    out = []
+    for c in range(sites):
+        X = rng.normal(size=(ROWS, D)) * (1 + 0.2 * c) + 0.2 * c
+        out.append((X, X @ (np.arange(D) / D + 0.3 * c) + rng.normal(size=ROWS)))
+    return out
+
+
+def write_csv(path, X, y):
+    head = ",".join([*(f"x{i}" for i in range(X.shape[1])), "y"])
+    np.savetxt(path, np.column_stack([X, y]), delimiter=",", header=head, comments="", fmt="%.17g")
+
+
+def by_hand(rounds, **more):
+    return {"step_size": ETA, "local_steps": H, "rounds": rounds, **more}
+
+
+class MemoryWorld:
+    """`meddle(site, answer)` may spoil an answer, or lose it with None; `absent` are away."""
+
+    def __init__(self, root, task=None, sites=4, **policy):
+        self.root, self.data = root, site_data(sites)
+        self.task = fl.Regression("y", intercept=False, standardise=False) if task is None else task
+        self.network = setup.init(root / "net", sites, "127.0.0.1", task=self.task)
+        self.sites = {}
+        for name, (X, y) in zip(self.network.sites, self.data, strict=True):
+            write_csv(root / f"{name}.csv", X, y)
+            self.sites[name] = setup.enrol(self.network, self.network.bundle(name), root / name)
+        self.policy = Policy(ledger_copy=str(root / "copies"), **{"least_local_steps": 1, **policy})
+        self.absent, self.meddle = set(), lambda site, answer: answer
+
+    def handler(self, site):
+        """What answers a site's orders, as a new process."""
+        data = open_data(self.root / f"{site}.csv", None, self.sites[site].task)
+        return OrderHandler(self.sites[site], data, self.policy, lambda text: None)
+
+    def folder(self, site):
+        return self.sites[site].folder
+
+    def present(self):
+        return tuple(s for s in self.network.sites if s not in self.absent)
+
+    def ask(self, orders, deadline):
+        for site, record in orders.items():
+            if site in self.absent:
+                continue
+            answer = self.meddle(site, self.handler(site).answer(record))
+            if answer is not None:
+                yield site, answer
+
+    def start(self, **options):
+        return RunFolder.create(self.network, StartOptions(**{"deadline": 5, "grace": 0, "name": "trial", **options}))
+
+    def xi(self, name="trial"):
+        return np.stack([load_state(self.folder(s) / "state" / f"{name}.npz")["xi"] for s in self.network.sites])
+
+    def on_means(self, rounds, method=None, seed=0):
+        """theta of the simulation on the sites' means, whose local steps draw nothing."""
+        means = [([1.0], (X.T @ X / len(X))[None], (X.T @ y / len(X))[None]) for X, y in self.data]
+        problem = fl.problems.from_observations(means)
+        method = fl.SCAFFLSA(ETA, H) if method is None else method
+        return fl.simulate(problem, method, rounds=rounds, seeds=[seed], theta_0=np.zeros(D)).theta.values[0, -1]
