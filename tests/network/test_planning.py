@@ -175,7 +175,7 @@ def test_what_scalars_cannot_promise_is_refused_with_a_way_out():
     with pytest.raises(ArgumentError, match="epsilon must be a finite number above 0; got 0"):
         planning.plan_from_scalars(said, 0, "scafflsa", D)
     with pytest.raises(ArgumentError, match="site 0 does not"):
-        planning.plan_from_moments([Measurement("r", 10, NO_SHARE)], said, np.ones(1), 0.1, "scafflsa")
+        planning.plan_from_moments([Measurement("r", 10, 1, 0.0, NO_SHARE)], said, np.ones(1), 0.1, "scafflsa")
     for sums in ([1.0, -1.0, 1.0, 0.0], [1.0, 1.0, -1.0, 0.0], [1.0, 1.0, 1.0]):
         with pytest.raises(MessageError, match="the sums of all sites must have"):
             plan_numbers(sums)
@@ -184,7 +184,7 @@ def test_what_scalars_cannot_promise_is_refused_with_a_way_out():
 def with_moments(p):
     m, noise = moments(p), uncentred(moments(p))
     row = [int(np.flatnonzero(np.unique(p.assignment) == t)[0]) for t in p.assignment]
-    return [Measurement("r", 100, NO_SHARE, m.A_bar[t], m.b_bar[t], noise[t]) for t in row], numbers(
+    return [Measurement("r", 100, 1, 0.0, NO_SHARE, m.A_bar[t], m.b_bar[t], noise[t]) for t in row], numbers(
         measured(p), p.weights
     )
 
@@ -221,7 +221,7 @@ def test_beyond_exact_moments_a_plan_from_moments_is_the_one_from_scalars():
     d = 24
     A, noise = np.eye(d), np.zeros((d * (d + 1) // 2, (d + 1) * (d + 2) // 2))
     noise[0, -1] = 1.0
-    said, found = [Measurement("r", 100, NO_SHARE, A, np.ones(d), noise)] * 2, PlanNumbers(1.0, 1.0, 0.5, 0)
+    said, found = [Measurement("r", 100, 1, 0.0, NO_SHARE, A, np.ones(d), noise)] * 2, PlanNumbers(1.0, 1.0, 0.5, 0)
     run = planning.plan_from_moments(said, found, np.array([0.5, 0.5]), 0.1, "scafflsa")
     assert run == planning.plan_from_scalars(found, 0.1, "scafflsa", d, math.sqrt(d))
 
@@ -309,7 +309,9 @@ def test_from_data_to_a_run_that_stops_by_itself_beside_the_pooled_solution(tmp_
     sums = summed([scale_sums(one, float(x)) for one, x in zip(summaries, w, strict=True)])
     scale = planning.scale_from(sums, task, ["x0", "x1", "x2", "intercept"], ["a", "b", "c"])
     found = [site.measure(h.opened, task, scale, share_moments=True) for h in held]
-    said = [Measurement("r", len(X), NO_SHARE, *moments) for (X, _), (_, moments) in zip(data, found, strict=True)]
+    said = [
+        Measurement("r", len(X), 1, 0.0, NO_SHARE, *moments) for (X, _), (_, moments) in zip(data, found, strict=True)
+    ]
     run = planning.plan_from_scalars(numbers([scalars for scalars, _ in found], w), 0.05, "scafflsa", D)
     local = [prepare_steps(h, task, scale, tmp_path / str(c))[0] for c, h in enumerate(held)]
     theta, xi, movement, H = np.zeros(D), np.zeros((N, D)), [], run.local_steps

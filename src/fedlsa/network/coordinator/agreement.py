@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,7 @@ from ..protocol.run_settings import RunSettings
 from ..protocol.server_state import ServerState
 from ..site.site_data import scale_from_json, scale_to_json
 from .inquiry import Inquiry
-from .run_plan import common_names, one_shot, plan_from_moments, plan_from_scalars, scale_from, weights_of
+from .run_plan import allowed, common_names, one_shot, plan_from_moments, plan_from_scalars, scale_from, weights_of
 
 Agreement = dict[str, Any]  # terms.json
 
@@ -102,6 +102,10 @@ def _settings(
             plan = plan_from_moments(measured, numbers, weights, options.epsilon, options.method, options.local)
         else:
             plan = plan_from_scalars(numbers, options.epsilon, options.method, dim, local=options.local)
+            eta, H = allowed(plan.step_size, plan.local_steps, measured)
+            if (eta, H) != (plan.step_size, plan.local_steps):
+                said = f"{plan.sentence} Sites allow no larger steps than {eta:.3g}, {H:,} a round."
+                plan = replace(plan, step_size=eta, local_steps=H, sentence=said)
         values |= {"step_size": plan.step_size, "local_steps": plan.local_steps, "rounds": plan.rounds}
         kept |= {"plan": plan.sentence, "rate": plan.rate, "curve": plan.curve}
     return RunSettings(**values, sites=with_.network.sites, weights=tuple(weights.tolist())), kept

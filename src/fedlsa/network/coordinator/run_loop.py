@@ -51,13 +51,14 @@ class RunLoop(Inquiry):
             state, terms = agreed
         else:
             run.note("resumed", round=state.opened, averages=state.averages)
-        over = None
+        over = None if state.pending is not None else self._over(state, terms)
         while over is None:
             self._inform(terms)
             state = self._round(state, terms)
             over = self._over(state, terms)
             if state.opened % RECEIPTS_EVERY == 0:
                 self.keep_receipts()
+        run.save(state)  # sites that are told the end answer no more rounds
         self._end(self._outcome(state, terms, over) | self._finish(state, terms))
 
     def _end(self, result: dict[str, Any]) -> None:

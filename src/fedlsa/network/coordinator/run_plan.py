@@ -42,7 +42,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ... import checks
-from ...algorithms import supporting
+from ...algorithms import METHODS, supporting
 from ...checks import Floats
 from ...errors import ArgumentError, SiteDataError
 from ...fit.observe import FeatureScale
@@ -202,15 +202,23 @@ def plan_from_moments(
         distance = float(np.linalg.norm(m.theta_star))
         return plan_from_scalars(numbers, epsilon, method, m.dim, distance, local)
     found: Plan = plan(m, epsilon, method=method, max_samples=max_samples, theta_0=np.zeros(m.dim))
-    eta, H = float(found.algorithm.step_size), round(found.samples / found.rounds)  # type: ignore[arg-type]
+    eta, H = allowed(float(found.algorithm.step_size), round(found.samples / found.rounds), measurements)  # type: ignore[arg-type]
+    errors = exact(m, METHODS[method].with_steps(eta, H), found.rounds, np.zeros(m.dim))
     sentence = (
         f"From the sites' moments, exactly: step size {eta:.3g}, {H:,} local steps a round "
         f"({_seconds(H * m.dim * STEP_TIME)} of work at a site), {found.rounds} rounds; "
-        f"the expected error is {found.rmse:.3g}."
+        f"the expected error is {math.sqrt(errors['mse'].values[-1]):.3g}."
     )
-    errors = exact(m, found.algorithm, found.rounds, np.zeros(m.dim))
     curve = zip(errors["round"].values.tolist(), np.sqrt(errors["mse"].values).tolist(), strict=True)
     return RunPlan(method, eta, H, found.rounds, epsilon, None, sentence, tuple(curve))
+
+
+def allowed(eta: float, steps: int, measurements: Sequence[Measurement]) -> tuple[float, int]:
+    """Smaller and more local steps of the same length in all, where the sites' policies ask for them."""
+    least = max(said.least_steps for said in measurements)
+    largest = min((said.largest_eta for said in measurements if said.largest_eta), default=math.inf)
+    factor = max(1.0, least / steps, eta / largest)
+    return eta / factor, math.ceil(steps * factor * (1 - 1e-12))
 
 
 def shared(measurements: Sequence[Measurement], weights: Floats, local: str = "rows") -> Moments:

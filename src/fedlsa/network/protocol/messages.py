@@ -137,10 +137,13 @@ class Measure(Summed):
 class Measurement(Message):
     """A share of the sums from which a plan follows (pooled.py); moments only from a site that shares them.
 
+    least_steps, largest_eta : what the site's policy asks of local steps; 0 for any step size
     A : (d, d), b : (d,), noise_map : (d (d + 1) / 2, (d + 1) (d + 2) / 2), as in theory/moments.py
     """
 
     rows: int
+    least_steps: int
+    largest_eta: float
     share: Share
     A: Annotated[Floats, "d", "d"] | None = None
     b: Annotated[Floats, "d"] | None = None
@@ -148,8 +151,8 @@ class Measurement(Message):
     receipt: str = ""
 
     def check(self) -> None:
-        if self.rows < 1:
-            raise MessageError(f"'rows' must be positive; got {self.rows}")
+        if self.rows < 1 or self.least_steps < 1 or self.largest_eta < 0:
+            raise MessageError("'rows' and 'least_steps' must be positive, 'largest_eta' at least 0")
         if len({self.A is None, self.b is None, self.noise_map is None}) > 1:
             raise MessageError("'A', 'b' and 'noise_map' must come together")
         if self.b is not None and self.noise_map is not None:

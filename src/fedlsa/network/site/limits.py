@@ -174,15 +174,20 @@ def check_steps(policy: Policy, eta: float, steps: int, sizes: RowSizes, drawn: 
     """
     if power_of_two(sizes.leverage) > policy.largest_row_share:
         raise refused("largest_row_share", "the table has a row with a larger share than that in its averages")
-    if not drawn:
-        return
-    least = max(policy.least_local_steps, power_of_two(policy.least_local_steps * sizes.rows * sizes.leverage))
+    least, largest = step_limits(policy, sizes, drawn)
     if steps < least:
         asks = f"{policy.least_local_steps} rows must be behind an answer, in every direction"
-        raise refused("least_local_steps", f"{asks}: {least:g} local steps here; got {steps}")
-    largest = power_of_two(sizes.largest)
-    if eta * largest > policy.largest_step:
-        raise refused("largest_step", f"the step size must be at most {policy.largest_step / largest:.3g}")
+        raise refused("least_local_steps", f"{asks}: {least} local steps here; got {steps}")
+    if largest and eta > largest:
+        raise refused("largest_step", f"the step size must be at most {largest:.3g}")
+
+
+def step_limits(policy: Policy, sizes: RowSizes, drawn: bool) -> tuple[int, float]:
+    """The least number of local steps and the largest step size, 0 for any, that the policy allows."""
+    if not drawn:
+        return 1, 0.0
+    least = max(policy.least_local_steps, power_of_two(policy.least_local_steps * sizes.rows * sizes.leverage), 1)
+    return int(least), policy.largest_step / power_of_two(sizes.largest) if sizes.largest > 0 else 0.0
 
 
 def refused(name: str, text: str) -> PolicyError:

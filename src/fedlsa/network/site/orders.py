@@ -154,15 +154,18 @@ class OrderHandler:
         limits.check_coordinates(self.policy, scale, own, self.site.task)
         weights = dict(zip(message.members, message.weights.tolist(), strict=True))
         self.files.remember(message.experiment, note | {"scale": scale_to_json(scale), "weights": weights})
-        self._steps(message.experiment, terms, scale)  # rows are made ready now, not in the first round
-        shared, sums = None, [0.0, 0.0, 0.0]
+        _, sizes = self._steps(message.experiment, terms, scale)  # rows are made ready now, not in the first round
+        shared, sums = None, [0.0] * 4
+        asks = limits.step_limits(self.policy, sizes, terms.local == "rows")
+        if self.policy.privacy != "none":  # with noise it hides each row, and no limit may tell of one
+            asks = (max(self.policy.least_local_steps, 1) if terms.local == "rows" else 1), 0.0
         if self.policy.privacy == "none" or self.policy.noiseless_sums:
             asked = self.policy.share_moments and message.moments and self.policy.privacy == "none"
             scalars, shared = measure(self.data.opened, self.site.task, scale, asked)
             sums = plan_sums(message.weight(self.site.name), *scalars)  # type: ignore[assignment]
         integers = to_integers(sums, STATISTICS.unit)
         share = run.hidden(integers, STATISTICS.limbs, message.members, bytes.fromhex(label))
-        answer = Measurement(message.experiment, own.n, share, *(shared or (None, None, None)))
+        answer = Measurement(message.experiment, own.n, *asks, share, *(shared or (None, None, None)))
         left = "three sums for planning" + (", and moments" if shared else "")
         numbers = 3 + sum(part.size for part in shared or ())
         return self._enter(answer, terms.token, message, left, label, {"numbers": numbers})
