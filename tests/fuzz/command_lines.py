@@ -45,6 +45,7 @@ LINES = (
     ("network", "add-site", "made", "site-1"),
     ("network", "remove-site", "made", "site-9"),
     ("network", "renew", "nowhere"),
+    ("network", "budget", "--privacy", "1", "--sites", "4", "--coefficients", "2", "--clip", "1"),
 )  # fmt: skip
 ODD = (
     "", " ", "x", "-1", "0", "1", "0.5", "-0.5", "nan", "inf", "-inf", "1e400", "1e308", "1e-300", "1e-9", "1e18",

@@ -11,7 +11,7 @@ import typer
 from ..errors import ArgumentError
 from ..network.folder.config import Network
 from ..network.protocol.run_settings import StartOptions
-from . import enrolment_command, nvflare_command, parsing, site_command
+from . import budget_command, enrolment_command, nvflare_command, parsing, site_command
 from .derived import Given, Option, Options, option, switch, takes
 from .enrolment_command import Folder
 from .task_options import BY_HAND, EPSILON
@@ -69,6 +69,7 @@ NO_PAGE = switch("--no-page", "Without the live page.")
 PAGE_ADDRESS = option("That the page listens on: who reaches it can read it.", "127.0.0.1")
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 app.add_typer(enrolment_command.app)
+app.command(epilog=budget_command.EXAMPLES)(budget_command.budget)
 app.add_typer(nvflare_command.app)
 app.add_typer(site_command.app)
 

@@ -1,0 +1,90 @@
+"""The command `fedlsa network budget`: what error a privacy budget buys, before anybody is asked for anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import typer
+
+from .. import checks
+from ..errors import ArgumentError
+from ..fit import Regression
+from ..network.coordinator.budget import PrivacyBudget, affordable, least_error
+from ..network.protocol.privacy import check_unit
+from . import parsing
+from .derived import Given, Option, Options, option, takes
+from .task_options import REGRESSION_TASK, VALUE_TASK, chosen_task
+
+EXAMPLES = """[bold]Examples[/bold]
+
+fedlsa network budget like-*.csv --target charges --privacy 1 --unit record --row-clip 10
+
+fedlsa network budget --sites 10 --coefficients 8 --clip 1 --max-rounds 60 --privacy 1"""
+BUDGET = Options(
+    PrivacyBudget,
+    {
+        "Privacy": {
+            "epsilon": Option("Epsilon that all rounds together may spend.", "--privacy"),
+            "delta": "The probability that goes with it.",
+            "unit": "What noise hides: site (all its rows) or record (any one row).",
+            "row_clip": "For records: the longest gradient of a row, in the run's coordinates.",
+            "rows": Option("For records: rows of the smallest site.", shown="those of the files"),
+        }
+    },
+)
+PLAN = Options(
+    affordable,
+    {
+        "Run": {
+            "error": Option("That is wanted (RMSE, on the standardised scale).", shown="the smallest"),
+            "local": "What a step uses: rows at random, or the site's means.",
+            "local_steps": "Of a site in a round.",
+            "max_rounds": "Most rounds.",
+        }
+    },
+)
+FILES = typer.Argument(
+    default=None, help="Data that resemble the sites', one file per site.", metavar="[FILE...]", show_default=False
+)
+
+
+@takes(budget=BUDGET, plan=PLAN, regression=REGRESSION_TASK, value=VALUE_TASK)
+def budget(
+    budget: Given,
+    plan: Given,
+    regression: Given,
+    value: Given,
+    files: list[Path] | None = FILES,
+    sites: int | None = option("Instead of files: how many sites.", panel="Without files"),
+    coefficients: int | None = option("How many.", panel="Without files"),
+    clip: float | None = option("Longest change that a site sends.", panel="Without files"),
+    step_size: float | None = option("For records: the step size.", panel="Without files"),
+) -> None:
+    """What error a privacy budget buys, or that it cannot be afforded: exact on files, a lower bound from numbers."""
+    from ..network.coordinator.example_data import example_moments
+
+    given, run = budget.arguments, plan.arguments
+    if not files:
+        numbers = {"sites": sites, "coefficients": coefficients, "clip": clip}
+        for name, number in numbers.items():
+            if number is None:
+                raise ArgumentError(f"{name} must be given where there are no files; got None")
+        asked, R = PrivacyBudget(**given), run["max_rounds"]
+        weights = np.full(checks.integer("sites", sites, at_least=1), 1 / (sites or 1))
+        more = {"local": run["local"], "step_size": step_size, "local_steps": run["local_steps"]}
+        least, noise = least_error(asked, weights, coefficients, R, clip, **more)  # type: ignore[arg-type]
+        print(
+            f"({asked.epsilon:g}, {asked.delta:g})-differential privacy of a {asked.unit} in {R} rounds asks for noise "
+            f"of {noise:.3g} times the clip; no method then ends nearer than {least:.3g} (root mean square) to the "
+            "solution. How far it really ends needs data: give files that resemble the sites'."
+        )
+        return
+    task = chosen_task(regression, value) or Regression("y")
+    check_unit(given["unit"], isinstance(task, Regression))
+    moments, rows = example_moments(parsing.site_files(files), task)
+    if given["rows"] is None:
+        given["rows"] = rows
+    print(affordable(moments, PrivacyBudget(**given), **run).sentence)
+    if task.scaled:
+        print("Not covered: the sums with which columns are standardised leave without noise; --no-standardise")
