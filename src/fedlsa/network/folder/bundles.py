@@ -1,4 +1,8 @@
-"""The bundle that a site is sent: a zip of six files with fixed names, none of them secret."""
+"""The bundle that a site is sent: a zip of four files with fixed names, none of them secret.
+
+Three are taken over, and they are data. The fourth is for people. The site's own program writes README, service file
+and policy: whoever sends a bundle can neither have commands started nor loosen a policy.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +16,8 @@ from pathlib import Path
 from ...errors import NetworkError
 from ...files import reason
 
-FIXED = ("site.toml", "ca.pem", "signing.pem")  # the others belong to the site once they are unpacked
-MEMBERS = (*FIXED, "policy.toml", "fedlsa-site.service", "README.md")
+UNPACKED = ("site.toml", "ca.pem", "signing.pem")
+MEMBERS = (*UNPACKED, "README.md")
 MAX_BYTES, MAX_MEMBER_BYTES = 2**20, 2**18  # thousands of times what a bundle needs
 FIXED_DATE = (1980, 1, 1, 0, 0, 0)  # the same bytes for the same content
 
@@ -83,7 +87,7 @@ def check_same(path: Path, content: Mapping[str, bytes], into: Path) -> None:
     """Refuse to unpack a bundle over a folder that is not this bundle's."""
     if not into.is_dir() or not (into / "site.toml").is_file():
         raise NetworkError(f"{into} exists and is not a site's folder; --folder names another one")
-    if any(_bytes(into / name) != content[name] for name in FIXED):
+    if any(_bytes(into / name) != content[name] for name in UNPACKED):
         raise NetworkError(f"{path} is for another site, network or task than {into}; --folder names another folder")
 
 

@@ -16,7 +16,8 @@ from ... import checks
 from ...errors import ArgumentError, FedLSAError, NetworkError
 from ...files import reason
 from .. import disk
-from . import authority, bundles, certificates
+from ..site import policy
+from . import authority, bundles, certificates, pages
 from .certificates import SiteIdentity
 from .config import Network, SiteFolder
 
@@ -34,9 +35,9 @@ def request(bundle: Path | str, folder: Path | str | None = None, *, new_key: bo
     target = path if path.is_dir() else path.with_suffix("") if folder is None else checks.path("folder", folder)
     if not path.is_dir():
         content = bundles.read(path)
-        SiteFolder.from_bundle(content, target, path)
+        site = SiteFolder.from_bundle(content, target.absolute(), path)
         if disk.is_new(target):
-            _unpack(content, target)
+            _unpack(content, site)
         else:
             bundles.check_same(path, content, target)
     site = SiteFolder.load(target)
@@ -47,10 +48,15 @@ def request(bundle: Path | str, folder: Path | str | None = None, *, new_key: bo
     return site
 
 
-def _unpack(content: Mapping[str, bytes], target: Path) -> None:
-    with disk.new_folder(target) as part:
-        for name in bundles.MEMBERS:
+def _unpack(content: Mapping[str, bytes], site: SiteFolder) -> None:
+    """A new folder: what the bundle says, and the site's own keys, policy, service file and README."""
+    texts = {name: pages.render(template, site) for name, template in pages.SITE_PAGES.items()}
+    texts["policy.toml"] = policy.template(site.task)
+    with disk.new_folder(site.folder) as part:
+        for name in bundles.UNPACKED:
             disk.create(part / name, content[name], secret=False)
+        for name, text in texts.items():
+            disk.create(part / name, text.encode(), secret=False)
         _make_keys(part)
 
 

@@ -1,4 +1,4 @@
-"""Texts for people and service managers, from templates/: READMEs of both roles, systemd units, the site's policy."""
+"""Texts for people and service managers, from templates/: READMEs of both roles, systemd units."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from string import Template
 
 from ...fit import Regression
 from ...fit.tasks import Task
-from .config import Network
+from ..protocol.records import printable
+from .config import Network, SiteFolder
 
 COORDINATOR_PAGES = {
     "README.md": "coordinator.md",
@@ -26,21 +27,22 @@ class _Page(Template):
     delimiter = "%"  # shells have uses of their own for the dollar
 
 
-def render(template: str, network: Network, site: str = "") -> str:
-    """A text for a network, whose folder has its final name already; site : for whom it is."""
+def render(template: str, of: Network | SiteFolder) -> str:
+    """A text for a folder, which has its final name already."""
     from .certificates import grouped
 
-    folder = str(network.folder)
-    values = {name: str(getattr(network, name)) for name in ("host", "port", "page_port")}
-    values |= {"version": metadata.version("fedlsa"), "task": _task(network.task), "site": site}
-    values |= {"sites": "\n".join(f"| {c} | {name} | bundles/{name}.zip |" for c, name in enumerate(network.sites))}
-    values |= {"folder": shlex.quote(folder), "network": grouped(network.id)}
+    folder = str(of.folder)
+    values = {name: str(getattr(of, name, "")) for name in ("host", "port", "page_port", "name")}
+    values |= {"version": metadata.version("fedlsa"), "task": _task(of.task), "folder": shlex.quote(folder)}
+    values |= {"network": grouped(of.id if isinstance(of, Network) else of.network)}
+    names = of.sites if isinstance(of, Network) else ()
+    values |= {"sites": "\n".join(f"| {c} | {name} | bundles/{name}.zip |" for c, name in enumerate(names))}
     if template.endswith(".service"):
         beside = Path(sys.executable).with_name("fedlsa")
         command = str(beside) if beside.is_file() else shutil.which("fedlsa")
         program = "@FEDLSA@" if command is None else str(Path(command).absolute())
         values |= {"program": _word(program), "folder": _word(folder), "working_directory": _plain(folder)}
-        values |= {"cache": _word(f"NUMBA_CACHE_DIR={network.folder / 'cache'}"), "user": "@USER@"}
+        values |= {"cache": _word(f"NUMBA_CACHE_DIR={of.folder / 'cache'}"), "user": "@USER@"}
         with contextlib.suppress(OSError, KeyError, ImportError):
             values["user"] = getpass.getuser()
     text = resources.files(__package__).joinpath("templates", template).read_text(encoding="utf-8")
@@ -60,6 +62,6 @@ def _word(text: str) -> str:
 
 def _task(task: Task) -> str:
     if isinstance(task, Regression):
-        by = "all other columns" if task.features is None else ", ".join(f"`{n}`" for n in task.features)
-        return f"The task: a linear model of the column `{task.target}` by {by}."
+        by = "all other columns" if task.features is None else ", ".join(f"`{printable(n)}`" for n in task.features)
+        return f"The task: a linear model of the column `{printable(task.target)}` by {by}."
     return f"The task: the value function of the logged policy, discount {task.discount:g}, trace {task.trace:g}."

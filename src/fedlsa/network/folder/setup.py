@@ -12,7 +12,6 @@ from ...fit import Regression
 from ...fit.tasks import Task
 from .. import disk
 from ..protocol.run_settings import plain_name
-from ..site import policy
 from . import bundles, pages
 from .config import PORT, Network, SiteFolder, require_cryptography, site_names, task_text
 
@@ -75,12 +74,10 @@ def _write(network: Network, final: Path) -> None:
 
 
 def _write_bundle(network: Network, site: str) -> None:
-    toml = SiteFolder(network.folder, site, network.id, network.host, network.port, network.task).text()
-    content = {"site.toml": toml, "policy.toml": policy.template(network.task)}
-    content |= {name: pages.render(template, network, site) for name, template in pages.SITE_PAGES.items()}
-    public = {"ca.pem": network.ca.read_bytes(), "signing.pem": network.signing_public.read_bytes()}
-    packed = bundles.pack({name: text.encode() for name, text in content.items()} | public)
-    disk.replace(network.bundle(site), packed, secret=False)
+    at_site = SiteFolder(Path(site), site, network.id, network.host, network.port, network.task)
+    content = {"site.toml": at_site.text().encode(), "README.md": pages.render("site.md", at_site).encode()}
+    content |= {"ca.pem": network.ca.read_bytes(), "signing.pem": network.signing_public.read_bytes()}
+    disk.replace(network.bundle(site), bundles.pack(content), secret=False)
 
 
 def add_site(folder: Path | str, site: str) -> Path:
