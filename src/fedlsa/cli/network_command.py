@@ -41,11 +41,18 @@ START = Options(
             **BY_HAND,
             "local_steps": "Steps of a site between communications (scaffnew: on average).",
             "local": "What a step uses: rows at random, or the site's means.",
+            "seed": "Of the sites that take part, and of the lengths of scaffnew's rounds; rows are drawn by the sites.",
+            "max_weight": Option("Largest share of one site in the average.", shown="a half, of three sites or more"),
             "name": "Of the experiment, for status, stop and result.",
         },
         "Who takes part": {
-            "min_sites": Option("Replies that close a round at its deadline.", shown="half of the sites"),
+            "aggregation": Option(
+                "secure: the coordinator learns sums of at least three sites; plain: every site's change.",
+                shown="secure, with three sites or more",
+            ),
+            "min_sites": Option("Sites that a round needs.", shown="half of them, at least three where it is secure"),
             "deadline": "Seconds that a round may take.",
+            "grace": "Seconds for which a round waits for a site that is away.",
             "participation": Option(
                 "Share of the sites that take part in a round, such as 0.5.",
                 shown="all that are present",
@@ -55,11 +62,16 @@ START = Options(
             "participants": "The same as a count.",
             "patience": "Rounds missed in a row after which a site counts as gone.",
             "absence": "When a site is gone: restart all control variates at 0, or freeze them for its return.",
-            "trim": "Robust averaging: leave out so many replies on each side, coordinate by coordinate.",
+            "outlier": "Longest change, in multiples of the running median; 0 for any. With --clip that is it.",
+            "strikes": "Answers against the protocol after which a site is put aside.",
+            "most_in_vain": "Rounds in vain, in a row, after which the run ends.",
+            "trim": "Leave out so many replies on each side of each coordinate; biased where sites differ, and plain.",
         },
         "What sites send": {
             "clip": "Longest change that a site may send; longer ones are scaled.",
-            "noise": "Gaussian noise on what sites send: its standard deviation in units of --clip.",
+            "noise": "Discrete Gaussian noise on what sites send: its standard deviation in units of --clip.",
+            "unit": "What the noise hides: all rows of a site, or any one record.",
+            "row_clip": "For the unit record: longest step of a single row, over the step size.",
             "quantise": Option("Bits of a number sent: 8 or 16.", shown="64"),
         },
     },
@@ -101,7 +113,7 @@ def serve(
 def start(
     folder: Folder, run: Given, detach: bool = switch("--detach", "Start it and leave; status shows it.")
 ) -> None:
-    """Start a run across the sites that have joined, and show it: rounds, sites, drift, error, bytes."""
+    """Start a run across the sites that have joined, and show it: rounds, sites, sizes, error, bytes."""
     from ..network.coordinator import commands as coordinator
 
     asked = run()
