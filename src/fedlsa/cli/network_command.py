@@ -41,7 +41,7 @@ START = Options(
             **BY_HAND,
             "local_steps": "Steps of a site between communications (scaffnew: on average).",
             "local": "What a step uses: rows at random, or the site's means.",
-            "seed": "Of the sites that take part, and of the lengths of scaffnew's rounds; rows are drawn by the sites.",
+            "seed": "Of who takes part, and of the lengths of scaffnew's rounds; rows are drawn by the sites.",
             "max_weight": Option("Largest share of one site in the average.", shown="a half, of three sites or more"),
             "name": "Of the experiment, for status, stop and result.",
         },
