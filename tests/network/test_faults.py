@@ -14,7 +14,7 @@ from fedlsa.network.protocol.records import Record
 from fedlsa.network.protocol.server import accept, open_round
 from fedlsa.network.protocol.server_state import ServerState
 
-CHUNK = 200  # schedules in a test
+CHUNK = 100  # schedules in a test; ten thousand are in long/test_schedules.py
 
 
 @pytest.mark.parametrize("chunk", range(8))
