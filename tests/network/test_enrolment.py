@@ -11,6 +11,7 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, FedLSAError, NetworkError
+from fedlsa.network.coordinator import commands
 from fedlsa.network.folder import setup
 from fedlsa.network.folder.config import Network, SiteFolder
 
@@ -21,7 +22,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa  # noqa: E402
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey  # noqa: E402
 from cryptography.x509.oid import AttributeOID, NameOID  # noqa: E402
 
-from fedlsa.network.folder import authority, certificates, enrolment  # noqa: E402
+from fedlsa.network.folder import authority, certificates, enrolment, expiry  # noqa: E402
 
 PEM = serialization.Encoding.PEM
 
@@ -440,6 +441,44 @@ def test_expiry_is_warned_of_a_month_before(world):
     network.certificate.write_bytes(b"damaged")
     with pytest.raises(NetworkError, match="damaged"):
         certificates.expiring(network.certificate)
+
+
+def ending(network, days):
+    """A site's certificate that ends so many days from now, in the place of its own."""
+    moved = datetime.now(UTC) - timedelta(days=825 - days)
+
+    class Clock(datetime):
+        @classmethod
+        def now(cls, zone=None):
+            return moved
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(authority, "datetime", Clock)
+        asked = certificates.identity(network.site_certificate("site-1").read_bytes())
+        pem = authority.site(network.ca.read_bytes(), network.ca_key.read_bytes(), asked)
+    network.site_certificate("site-1").write_bytes(pem)
+
+
+def test_a_program_that_goes_on_warns_when_it_starts_and_once_a_day(world):
+    network, site = world
+    enrolment.install(site.folder, approve(network, site))
+    said, now = [], [5.0]
+    warn = expiry.warn_daily(network, said.append, lambda: now[0])
+    warn()
+    assert said == []
+    ending(network, 20)
+    network.site_certificate("site-2").write_bytes(b"damaged")
+    for seconds, count in ((1, 0), (86398, 0), (2, 2), (10, 2), (86400, 4)):
+        now[0] += seconds
+        warn()
+        assert len(said) == count
+    assert said[0].startswith(f"WARNING: the certificate {network.site_certificate('site-1')} ends on")
+    assert "site-2.pem: a certificate is damaged" in said[1]
+    assert expiry.certificate_warnings(site) == []
+    site.certificate.write_bytes(network.site_certificate("site-1").read_bytes())
+    assert "in 19 days" in expiry.certificate_warnings(site)[0]
+    assert "site-1.pem ends on" in (told := commands.status(network.folder))
+    assert "not approved yet: site-3 (fedlsa network approve)" in told
 
 
 @pytest.mark.parametrize(("moved", "what"), [(-2, "clock says"), (826, "clock says")])

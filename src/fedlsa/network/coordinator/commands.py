@@ -11,6 +11,7 @@ from typing import Any
 from ...errors import NetworkError
 from ..disk import write_json
 from ..folder.config import Network
+from ..folder.expiry import certificate_warnings
 from ..processes import is_held
 from ..protocol.run_settings import StartOptions
 from .runs import RunFolder, all_runs, chosen, line, standing, summary, table
@@ -37,6 +38,9 @@ def status(folder: Path | str, name: str | None = None) -> str:
     network = Network.load(folder)
     served = is_held(network.folder / SERVED)
     lines = [f"the coordinator is {'running' if served else 'not running (fedlsa network serve)'}"]
+    lines += certificate_warnings(network)
+    if missing := [site for site in network.sites if not network.site_certificate(site).exists()]:
+        lines.append(f"not approved yet: {', '.join(missing)} (fedlsa network approve)")
     if name is None and not all_runs(network):
         return "\n".join([*lines, "no run yet (fedlsa network start)"])
     return "\n".join([*lines, *standing(chosen(network, name))])

@@ -22,8 +22,8 @@ from ...errors import FedLSAError, NetworkError, ResultFileError
 from ..carriers.grpc_carrier import GrpcCarrier
 from ..carriers.nvflare.supervisor import SupervisedCarrier
 from ..carriers.signed import SignedTransport
-from ..folder.certificates import expiring
 from ..folder.config import Network
+from ..folder.expiry import warn_daily
 from ..logs import rotating
 from ..pages import announce, start_coordinator_page
 from ..pages.http_pages import PagePlace
@@ -208,10 +208,14 @@ def serve(
             say(line)
 
     with only_one(home / SERVED, "this network is being served already"):
-        for path in (network.certificate, network.ca, *map(network.site_certificate, network.sites)):
-            if path.is_file() and (warning := expiring(path)):
-                tell(f"WARNING: {warning}")
+        warn = warn_daily(network, tell)
+        warn()
         service, shown = CoordinatorService(home, nvflare=nvflare, say=tell), None
+
+        def check() -> None:
+            service.check()
+            warn()
+
         try:
             where = "over NVIDIA FLARE" if nvflare else f"at {bracketed(network.host)}:{network.port}"
             tell(f"serving {len(network.sites)} sites {where}; Ctrl-C ends it")
@@ -220,7 +224,7 @@ def serve(
                 how: dict[str, Any] = {"alive": lambda: service.alive, "address": page.address}
                 shown = announce(lambda: start_coordinator_page(network, *place, **how), tell)
             tell("ready: sites can join, runs can start")
-            until_ended(service.check)
+            until_ended(check)
         finally:
             service.end()
             if shown is not None:

@@ -10,10 +10,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from ...errors import FedLSAError
 from ..coordinator.runs import RunFolder, all_runs
 from ..disk import read_json
 from ..folder.config import Network
+from ..folder.expiry import certificate_warnings
 from ..protocol.records import VERSION, printable
 from .exposition import MetricFamily, exposition, gauge
 from .http_pages import Shown
@@ -143,19 +143,8 @@ class CoordinatorState:
 
     def _certificates(self) -> list[str]:
         """Those that end soon, in words."""
-        from ..folder.certificates import expiring
-
-        out = []
-        paths: list[Path] = [self.network.ca, self.network.certificate]
-        paths += [p for p in map(self.network.site_certificate, self.network.sites) if p.exists()]
-        for path in paths:
-            try:
-                text = expiring(path)
-            except FedLSAError as error:
-                text = str(error)
-            if text is not None:
-                out.append(printable(text.replace(f"{self.network.folder}/", ""), 300))
-        return out
+        here = f"{self.network.folder}/"
+        return [printable(text.replace(here, ""), 300) for text in certificate_warnings(self.network)]
 
 
 def _standing(site: str, last: dict[str, Any]) -> str:

@@ -15,6 +15,7 @@ from ...errors import ArgumentError, FedLSAError
 from .. import chain
 from ..chain import ChainHead
 from ..folder.config import SiteFolder
+from ..folder.expiry import certificate_warnings
 from ..protocol.privacy import delta_left, epsilon_of
 from ..protocol.records import VERSION, printable
 from ..site.approvals import waiting
@@ -168,17 +169,8 @@ class SiteState:
 
     def _certificates(self) -> list[str]:
         """Those that end soon, in words."""
-        from ..folder.certificates import expiring
-
-        out = []
-        for path in (self.site.ca, self.site.certificate):
-            try:
-                text = expiring(path) if path.exists() else None
-            except FedLSAError as error:
-                text = str(error)
-            if text is not None:
-                out.append(printable(text.replace(f"{self.site.folder}/", ""), 300))
-        return out
+        here = f"{self.site.folder}/"
+        return [printable(text.replace(here, ""), 300) for text in certificate_warnings(self.site)]
 
 
 def _counter(name: str, text: str, value: float) -> MetricFamily:

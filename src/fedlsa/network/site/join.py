@@ -13,8 +13,8 @@ from ..carriers.grpc_site import SiteKeys, SiteLink
 from ..carriers.nvflare.relay import RelaySite
 from ..carriers.signed import SignedSite
 from ..disk import replace
-from ..folder.certificates import expiring
 from ..folder.config import SiteFolder
+from ..folder.expiry import warn_daily
 from ..logs import rotating
 from ..pages import announce, start_site_page
 from ..pages.http_pages import PagePlace
@@ -93,8 +93,8 @@ def join(
     with only_one(home / "join.pid", "this site has joined already"):
         if loader is not None:
             clear_prepared(site.folder)
-        if warning := expiring(site.certificate):
-            tell(f"WARNING: {warning}")
+        warn = warn_daily(site, tell)
+        warn()
         site.state.mkdir(mode=0o700, exist_ok=True)
         handler = OrderHandler(site, opened, say=tell)
         answer = SignedSite(site, handler.answer)
@@ -110,6 +110,7 @@ def join(
             shown = announce(lambda: start_site_page(*place, **how, address=page.address), tell)
 
         def look() -> None:
+            warn()
             for path in sorted(set(site.results.glob("*.json")) - seen):
                 tell(f"a run is over: {path}")
                 seen.add(path)
