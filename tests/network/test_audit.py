@@ -7,9 +7,9 @@ import pytest
 
 from fedlsa.cli import main
 from fedlsa.errors import ArgumentError, NetworkError
-from fedlsa.network import chain
-from fedlsa.network.coordinator import audit, runs
-from fedlsa.network.coordinator.audit import AUDIT, AuditedCarrier, note, report
+from fedlsa.network import audit, chain
+from fedlsa.network.audit import AUDIT, AuditedCarrier, note, report
+from fedlsa.network.coordinator import runs
 from fedlsa.network.coordinator.runs import RunFolder
 from fedlsa.network.folder import setup
 
@@ -140,3 +140,22 @@ def test_an_empty_log_is_said(network, tmp_path):
     other = setup.init(tmp_path / "net", SITES, "127.0.0.1", 9092)
     assert "0 entries" in "\n".join(report(other.folder))
     assert json.dumps(report(other.folder))
+
+
+def test_whom_the_coordinator_approved_and_revoked_is_in_the_audit_log(tmp_path):
+    from fedlsa.network.folder import enrolment
+
+    network = setup.init(tmp_path / "net", SITES, "127.0.0.1", 9092)
+    setup.enrol(network, network.bundle("a"), tmp_path / "a")
+    enrolment.revoke(network.folder, "a")
+    setup.add_site(network.folder, "d")
+    setup.remove_site(network.folder, "d")
+    setup.renew(network.folder)
+    log = [(e["event"], e.get("site")) for e in entries(network.folder)]
+    assert log == [
+        ("approved", "a"),
+        ("revoked", "a"),
+        ("site added", "d"),
+        ("site removed", "d"),
+        ("server certificate renewed", None),
+    ]

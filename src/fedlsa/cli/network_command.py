@@ -160,7 +160,7 @@ def audit(
     last: int = typer.Option(20, help="Entries to show.", min=0),
 ) -> None:
     """Verify the coordinator's audit log, a hash chain, and show its last entries."""
-    from ..network.coordinator import audit as log
+    from ..network import audit as log
 
     for text in log.report(folder, head, last):
         say(text)

@@ -67,6 +67,7 @@ def append(path: Path, entry: Mapping[str, Any]) -> dict[str, Any]:
 
     try:
         with path.with_name(path.name + LOCK_SUFFIX).open("a") as lock:
+            os.fchmod(lock.fileno(), 0o600)
             fcntl.flock(lock, fcntl.LOCK_EX)
             return _append(path, entry)
     except OSError as error:

@@ -23,12 +23,12 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import NetworkError
+from .. import audit
 from ..disk import load_state, read_json, save_state, write_json
 from ..folder.config import Network
 from ..protocol.run_settings import StartOptions
 from ..protocol.server_state import ServerState
 from ..versions import stamp
-from . import audit
 
 EVENTS_POLL = 0.25  # seconds between looks for new events
 LAST_BYTES = 2**16  # of the events, in which the last one lies

@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import FedLSAError, NetworkError, ResultFileError
+from .. import audit
+from ..audit import AuditedCarrier
 from ..carriers.grpc_carrier import GrpcCarrier
 from ..carriers.nvflare.supervisor import SupervisedCarrier
 from ..carriers.signed import SignedTransport
@@ -29,8 +31,6 @@ from ..pages import announce, start_coordinator_page
 from ..pages.http_pages import PagePlace
 from ..processes import bracketed, only_one, until_ended
 from ..versions import check_stamp
-from . import audit
-from .audit import AuditedCarrier
 from .inquiry import Transport
 from .pinning import Lineage, PinnedCertificates
 from .run_loop import complete_run

@@ -15,7 +15,7 @@ from pathlib import Path
 from ... import checks
 from ...errors import ArgumentError, FedLSAError, NetworkError
 from ...files import reason
-from .. import disk
+from .. import audit, disk
 from ..site import policy
 from . import authority, bundles, certificates, pages
 from .certificates import SiteIdentity
@@ -131,6 +131,7 @@ def approve(folder: Path | str, path: Path | str, fingerprint: str, *, renew: bo
     ca_key = disk.check_secret(network.ca_key, "the authority's key").read_bytes()
     content = authority.site(network.ca.read_bytes(), ca_key, asked)
     put_on_record(network, asked.name, "replaced")
+    audit.note(network.folder, "approved", site=asked.name, text=asked.fingerprint)
     disk.replace(target, content, secret=False)
     return target
 
@@ -156,6 +157,7 @@ def put_on_record(network: Network, name: str, why: str) -> None:
     if path.exists():
         content = path.read_bytes()  # a damaged one is put on record as well
         digest = hashlib.sha256(content).hexdigest()[:16]
+        audit.note(network.folder, why, site=name, text=f"the certificate with the digest {digest}")
         disk.replace(network.revoked / f"{name}-{datetime.now(UTC):%Y-%m-%d}-{digest}-{why}.pem", content, secret=False)
 
 

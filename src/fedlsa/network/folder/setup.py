@@ -10,7 +10,7 @@ from ... import checks
 from ...errors import ArgumentError
 from ...fit import Regression
 from ...fit.tasks import Task
-from .. import disk
+from .. import audit, disk
 from ..protocol.run_settings import plain_name
 from . import bundles, pages
 from .config import PORT, Network, SiteFolder, require_cryptography, site_names, task_text
@@ -89,6 +89,7 @@ def add_site(folder: Path | str, site: str) -> Path:
     if len(larger.sites) > MAX_SITES:
         raise ArgumentError(f"a network must have at most {MAX_SITES} sites; got {len(larger.sites)}")
     _write_bundle(larger, site)
+    audit.note(network.folder, "site added", site=site)
     disk.replace(network.folder / network.FILE, larger.text().encode(), secret=False)
     return network.bundle(site)
 
@@ -104,6 +105,7 @@ def remove_site(folder: Path | str, site: str) -> Network:
         raise ArgumentError(f"a network must keep one site; got its last one, {site!r}")
     smaller = replace(network, sites=tuple(s for s in network.sites if s != site))
     put_on_record(network, site, "revoked")
+    audit.note(network.folder, "site removed", site=site)
     disk.replace(network.folder / network.FILE, smaller.text().encode(), secret=False)
     network.site_certificate(site).unlink(missing_ok=True)
     network.bundle(site).unlink(missing_ok=True)
@@ -119,6 +121,7 @@ def renew(folder: Path | str) -> Network:
     ca_key = disk.check_secret(network.ca_key, "the authority's key").read_bytes()
     key = certificates.new_key()
     certificate = authority.server(network.ca.read_bytes(), ca_key, network.host, key)
+    audit.note(network.folder, "server certificate renewed")
     disk.replace(network.key, key, secret=True)  # interrupted here, the two do not match: renew again
     disk.replace(network.certificate, certificate, secret=False)
     return network

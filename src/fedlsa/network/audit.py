@@ -1,5 +1,5 @@
 """The coordinator's audit log, audit.jsonl in its folder: a hash chain (chain.py) of what it sent, took, refused and
-settled, so that it can be shown afterwards what was asked of whom, and when.
+settled, and of whom it approved, so that it can be shown afterwards what was asked of whom, and when.
 
 Orders are written down before they are sent, as digests of the very bytes, signature included: whoever kept an order
 can show that it is the one that was sent, and the log itself holds no number of anybody's.
@@ -13,11 +13,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .. import chain
-from ..carriers import Carrier
-from ..chain import ChainHead
-from ..folder.config import Network
-from ..protocol.records import printable
+from . import chain
+from .carriers import Carrier
+from .chain import ChainHead
+from .folder.config import Network
+from .protocol.records import printable
 
 AUDIT = "audit.jsonl"
 AUDITED_EVENTS = ("planned", "resumed", "refused", "alarm", "failed", "finished")  # of a run; see RunFolder.note
