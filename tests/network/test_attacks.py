@@ -18,7 +18,7 @@ from fedlsa.fit.observe import FeatureScale
 from fedlsa.network import chain
 from fedlsa.network.folder import certificates, enrolment
 from fedlsa.network.protocol.client import SiteRun
-from fedlsa.network.protocol.coding import Coding
+from fedlsa.network.protocol.coding import Coding, size_of
 from fedlsa.network.protocol.messages import Finish, Scale, mark
 from fedlsa.network.protocol.ring import VECTORS, add, from_share, negative, to_floats
 from fedlsa.network.site.approvals import allow, waiting
@@ -468,3 +468,86 @@ def test_the_handler_reads_the_policy_of_the_folder(tmp_path):
     handler = OrderHandler(world.site, open_data(world.table, None, world.task))
     assert handler.policy.least_rows == 50
     assert handler.policy.tasks == ("regression",)
+
+
+# what refusals and lengths would tell, one bit at a time
+
+
+def bisected(passes, low, high, orders=40):
+    """Where a question turns from no to yes, as far as that many orders tell."""
+    for _ in range(orders):
+        middle = np.sqrt(low * high)
+        low, high = (low, middle) if passes(middle) else (middle, high)
+    return np.sqrt(low * high)
+
+
+def mean_gradient(table):
+    """b_c of the standardised table: what one step on the averages from theta = 0 is, but for the step size."""
+    u = np.column_stack([standardised(table)[:, :-1], np.ones(len(table))])
+    return u.T @ standardised(table)[:, -1] / len(table)
+
+
+def test_the_length_that_is_told_of_a_change_does_not_tell_it_by_bisection(tmp_path):
+    table = gaussian_table(60)
+    wanted = np.linalg.norm(mean_gradient(table))
+    found = bisected(lambda eta: size_of(eta * mean_gradient(table)) > 2.0, 1e-3, 1e3)
+    assert 2.0 / found == pytest.approx(wanted, rel=1e-9)  # a bare power of two gives it away
+    world = Hostile(tmp_path, table)
+    world.begin(local="means")
+    tries = [2.0 / bisected(lambda eta: world.work(eta=eta, steps=1).meta["size"] > 2.0, 0.1, 10, 20) for _ in range(8)]
+    assert np.std(np.log(tries)) > 0.1  # it comes out differently each time
+    sizes = [world.work(eta=1.0, steps=1).meta["size"] / wanted for _ in range(50)]
+    assert 0.5 < min(sizes) < 1.0 < max(sizes) <= 2.0
+    order = world.order()
+    assert world.answer(order).meta["size"] == world.answer(order).meta["size"]
+
+
+def test_no_range_and_no_step_size_makes_a_site_refuse_what_it_has_computed(tmp_path):
+    world = Hostile(tmp_path, gaussian_table(60))
+    world.begin(local="means")
+    for more in (
+        {"unit": 1e-300, "limbs": 1}, {"unit": 1e-12, "limbs": 1}, {"eta": 1e300}, {"eta": 1e18, "steps": 50},
+        {"theta": np.full(6, 1e308)}, {"theta": np.full(6, 1e19), "eta": 1.0},
+    ):  # fmt: skip
+        assert world.work(**{"eta": 1.0, "steps": 1, **more}).kind == "reply"
+    assert world.handler.ledger.totals.rounds == 6
+
+
+def test_the_end_of_a_run_with_a_control_variate_beyond_the_range_is_answered_once_and_not_tried_again(tmp_path):
+    world = Hostile(tmp_path, gaussian_table(60))
+    world.begin()
+    order = world.order(gain=1e10)
+    share = world.answer(order).arrays["share"]
+    far = {"acked": order.round, "acked_mean": np.full(6, 1e30), "acked_mark": mark(share)}
+    assert world.finish(**far).kind == "finished"
+    assert world.finish(**far).kind == "finished"
+    for mean in (1e30, 1e25, 1.0):
+        assert world.finish(**far | {"acked_mean": np.full(6, mean) * 1.5}).kind == "refusal"
+
+
+def test_refused_coordinates_tell_mean_and_deviation_no_finer_than_a_power_of_two(tmp_path):
+    table = gaussian_table(60)
+    other = table * [1.02, 0.98, 1.01, 0.99, 1.03, 1.0] + 0.01 * table.std(axis=0)
+    spread = table.std(axis=0)
+    a, b = (Hostile(tmp_path / name, rows) for name, rows in (("a", table), ("b", other)))
+    for world in (a, b):
+        world.describe()
+        world.scale()
+    told = []
+    for factor in np.geomspace(1e-3, 0.04, 30):  # refused, or not yet
+        for j in range(5):
+            narrow = spread[:-1].copy()
+            narrow[j] *= factor
+            said = [w.measure(spread=narrow, centre=table.mean(axis=0)[:-1]).kind for w in (a, b)]
+            told.append(said[0] == said[1])
+    assert all(told)
+
+
+def test_what_is_wrong_with_a_table_stays_in_the_sites_log(tmp_path):
+    table = gaussian_table(60)
+    world = Hostile(tmp_path, table)
+    world.table.write_text(world.table.read_text().replace(f"{table[7, 2]:.17g}", "carcinoma", 1))
+    said = world.describe()
+    assert said.meta["reason"] == "data"
+    assert said.meta["text"] == "this site cannot read its data or its files; its own log says why"
+    assert any("carcinoma" in line or "x2" in line for line in world.lines)

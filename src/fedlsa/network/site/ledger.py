@@ -202,7 +202,7 @@ class Ledger:
         self.totals = replace(t, answers=t.answers + 1)
         known.terms = entry.get("terms", known.terms)
         known.closed = entry.get("closed", known.closed)
-        known.labels.setdefault(asked, entry["label"])
+        known.labels.setdefault(asked, entry.get("order", entry["label"]))
         self.answered[entry["label"]] = entry["digest"]
         self.roster.update(entry.get("roster", {}))
 

@@ -155,9 +155,12 @@ def check_coordinates(policy: Policy, scale: FeatureScale, own: Summary, task: T
             raise refused("largest_deviation", "the task keeps its units; the run brings others")
         return
     centre, spread = np.append(scale.centre, scale.y_centre), np.append(scale.spread, scale.y_spread)
-    size = np.sqrt(own.scatter / own.n + (own.mean - centre) ** 2)
+    deviation = np.sqrt(own.scatter / own.n)
+    step = np.array([power_of_two(x) for x in np.where(deviation > 0, deviation, np.abs(own.mean)).tolist()])
+    middle = np.where(step > 0, np.round(own.mean / np.where(step > 0, step, 1.0)) * step, 0.0)  # told no finer
     with np.errstate(over="ignore"):
-        far = 2.0 ** np.ceil(np.log2(np.maximum(size / spread, 2.0**-1000))) > 2 * policy.largest_deviation
+        far = (deviation > 0) & (step > 2 * policy.largest_deviation * spread)
+        far |= np.abs(middle - centre) > 2 * policy.largest_deviation * spread + 2 * step
     if not isinstance(task, Regression):
         far = far[:k]  # rewards have no coordinates of their own
     if far.any():

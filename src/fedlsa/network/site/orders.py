@@ -4,14 +4,13 @@ A site does what five orders say and nothing else: no code comes over the wire, 
 one the site agreed to is refused. What must not be forgotten is on the disk before an answer leaves: first the state,
 then the entry in the ledger, so that nothing ever leaves without one.
 
-Rows are drawn from the site's secret and the label of the order. So the same order has the same answer, also after a
-crash, and no two orders draw the same rows: a coordinator cannot look at one sample of rows twice.
+Refusals tell nothing of the data but what the policy says they may: what is too long for a sum is cut, and what goes
+wrong in reading the table stays in the site's log.
 """
 
 from __future__ import annotations
 
 import hashlib
-import hmac
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -19,15 +18,16 @@ from functools import lru_cache
 from typing import Any
 
 from ...checks import Floats
-from ...errors import FedLSAError, MessageError, PolicyError
+from ...errors import FedLSAError, MessageError, PolicyError, SiteDataError
 from ...fit.observe import FeatureScale
 from ..folder.certificates import private_key
 from ..folder.config import SiteFolder, task_text
-from ..protocol.client import LocalSteps, SiteRun, client_finish, client_step
+from ..protocol.client import SiteRun, client_finish, client_step
 from ..protocol.messages import (
     Describe,
     Description,
     Finish,
+    Finished,
     Measure,
     Measurement,
     Refusal,
@@ -42,17 +42,18 @@ from ..protocol.messages import (
 from ..protocol.pooled import plan_sums, scale_sums
 from ..protocol.privacy import discrete_gaussian, rho_for
 from ..protocol.records import Message, Record, printable
-from ..protocol.ring import STATISTICS, to_integers
+from ..protocol.ring import STATISTICS, VECTORS, to_integers
 from ..protocol.run_settings import RunTerms, plain_name
 from . import limits
 from .approvals import ApprovalMissing, check_approved
-from .facts import TableView, measure, view
+from .facts import measure
 from .ledger import Ledger, copy_place
 from .peers import check_peers, mask_secrets
 from .policy import Policy
 from .run_files import RunFiles
-from .site_data import SiteData, Steps, prepare_steps, scale_from_json, scale_to_json
+from .site_data import SiteData, scale_from_json, scale_to_json
 from .spending import check_noise, check_round
+from .table import SiteTable
 
 
 class OrderHandler:
@@ -62,17 +63,14 @@ class OrderHandler:
         self, site: SiteFolder, data: SiteData, policy: Policy | None = None, say: Callable[[str], None] = print
     ) -> None:
         """policy : by default the one in the site's folder."""
-        self.site, self.data, self.say = site, data, say
+        self.site, self.say = site, say
         self.policy = policy or Policy.load(site.policy)
         place = copy_place(self.policy.ledger_copy, site.network, site.name)
         self.ledger = Ledger(site.ledger, place, site.name, private_key(site.key.read_bytes()))
         if self.policy.privacy != "none":
             self.ledger.budget = rho_for(self.policy.epsilon, self.policy.delta)
         self.files = RunFiles(site, say)
-        self.secret = self.files.draws_secret()
-        self.stamp: list[str | int] = []  # of the data, as they were read last
-        self.viewed: TableView | None = None
-        self.prepared: dict[str, tuple[Steps, limits.RowSizes]] = {}  # of the latest run, by its key
+        self.table = SiteTable(site, data, self.files.draws_secret())
         self.pairs: dict[str, Mapping[str, bytes]] = {}  # secrets with the other sites, of the latest run
 
     def answer(self, record: Record) -> Record:
@@ -95,6 +93,9 @@ class OrderHandler:
         generation = message.generation if isinstance(message, Work | Finish) else 0
         name, asked = (printable(message.experiment, 64), message.KIND) if message else ("", "?")
         text = printable(error, 500)
+        if isinstance(error, SiteDataError | OSError):  # it may quote what is in the table
+            self.say(f"{name}: {text}")
+            text = "this site cannot read its data or its files; its own log says why"
         try:
             receipt = self.ledger.refuse(name, asked, text)
         except FedLSAError as unwritten:  # a full disk: a refusal holds nothing that must be counted
@@ -122,7 +123,7 @@ class OrderHandler:
             known.check_open()
             if (known.name, known.terms) != (message.experiment, digest):
                 raise MessageError("the terms of a run must stay as they were told first; they are others")
-        seen = self._view()
+        seen = self.table.view()
         limits.check_terms(self.policy, terms, seen.facts, self.site.task)
         check_noise(self.policy, terms, self.site.task, self.ledger.totals)
         roster = check_peers(self.policy, terms, self.site, self.ledger.roster)
@@ -141,7 +142,7 @@ class OrderHandler:
         if self.policy.privacy != "none" and not self.policy.noiseless_sums:
             raise limits.refused("noiseless_sums", "sums for standardisation would leave without noise")
         label = self._only(message, terms)
-        sums = scale_sums(self._view().summary, message.weight(self.site.name))
+        sums = scale_sums(self.table.view().summary, message.weight(self.site.name))
         integers = to_integers(sums, STATISTICS.unit)
         answer = Sums(message.experiment, run.hidden(integers, STATISTICS.limbs, message.members, bytes.fromhex(label)))
         return self._enter(answer, terms.token, message, "sums of columns and squares", label, {"numbers": len(sums)})
@@ -150,18 +151,18 @@ class OrderHandler:
         run, terms, note = self._run(message)
         label = self._only(message, terms)
         scale = FeatureScale(message.centre, message.spread, message.y_centre, message.y_spread, message.intercept)
-        own = self._view().summary
+        own = self.table.view().summary
         limits.check_coordinates(self.policy, scale, own, self.site.task)
         weights = dict(zip(message.members, message.weights.tolist(), strict=True))
         self.files.remember(message.experiment, note | {"scale": scale_to_json(scale), "weights": weights})
-        _, sizes = self._steps(message.experiment, terms, scale)  # rows are made ready now, not in the first round
+        _, sizes = self.table.prepare(terms, scale)  # rows are made ready now, not in the first round
         shared, sums = None, [0.0] * 4
         asks = limits.step_limits(self.policy, sizes, terms.local == "rows")
         if self.policy.privacy != "none":  # with noise it hides each row, and no limit may tell of one
             asks = (max(self.policy.least_local_steps, 1) if terms.local == "rows" else 1), 0.0
         if self.policy.privacy == "none" or self.policy.noiseless_sums:
             asked = self.policy.share_moments and message.moments and self.policy.privacy == "none"
-            scalars, shared = measure(self.data.opened, self.site.task, scale, asked)
+            scalars, shared = measure(self.table.data.opened, self.site.task, scale, asked)
             sums = plan_sums(message.weight(self.site.name), *scalars)  # type: ignore[assignment]
         integers = to_integers(sums, STATISTICS.unit)
         share = run.hidden(integers, STATISTICS.limbs, message.members, bytes.fromhex(label))
@@ -187,14 +188,19 @@ class OrderHandler:
             raise FedLSAError("this site does not know the run's coordinates")
         limits.check_sum(self.policy, self.site.name, message.members, message.weights)
         limits.check_same_weights(self.site.name, message.members, message.weights, note["weights"])
-        state, steps = self.files.state(message.experiment), self._steps(message.experiment, terms, note["scale"])
+        state = self.files.state(message.experiment)
+        steps, sizes = self.table.prepare(terms, scale_from_json(note["scale"]))
         label = message.label(terms.token)
         more: dict[str, Any] = {"numbers": len(message.theta), "round": message.round}
         if label.hex() not in self.ledger.answered:
-            more |= check_round(self.policy, self.ledger, message, terms, self.site, steps[1], state)
-        new, answer = client_step(state, message, replace(run, local=self._drawing(steps[0])))
+            more |= check_round(self.policy, self.ledger, message, terms, self.site, sizes, state)
+        local = self.table.drawing(steps, message, terms.secure)
+        new, answer = client_step(state, message, replace(run, local=local))
         if isinstance(answer, Refusal):
             return with_receipt(answer, self.ledger.refuse(message.experiment, message.KIND, answer.text))
+        if new is not None and new is not state:
+            new = replace(new, size=self.table.told_size(new.delta, label) if answer.size else 0.0)
+            answer = replace(answer, size=new.size)
         try:
             self.ledger.check_label(label.hex(), _digest(answer))
         except PolicyError as error:  # its state was lost: all begin again, under other masks
@@ -217,16 +223,20 @@ class OrderHandler:
             out["coefficients"] = (T @ message.theta + t).tolist()
         limits.check_sum(self.policy, self.site.name, message.members, message.weights)
         limits.check_same_weights(self.site.name, message.members, message.weights, note["weights"])
-        label = message.label(terms.token).hex()
+        label, whole = message.label(terms.token).hex(), _digest(message)
         known = self.ledger.run(terms.token)
-        if known is not None and known.closed and label not in self.ledger.answered:
+        if known is not None and known.labels.get(message.KIND) != whole:  # the same again, to the bit, is answered
             known.check_open()
         state = self.files.state(message.experiment)
-        new, answer = client_finish(state, message, run)
+        try:
+            new, answer = client_finish(state, message, run)
+        except MessageError:  # beyond the range of sums, which a refusal would tell
+            nothing = run.hidden([0] * len(message.theta), VECTORS.limbs, message.members, bytes.fromhex(label))
+            new, answer = state, Finished(message.experiment, nothing)
         self.ledger.check_label(label, _digest(answer))
         self.files.store(message.experiment, state, new)
         self.files.write_result(message.experiment, out)
-        more = {"numbers": len(message.theta), "closed": "it is over"}
+        more = {"numbers": len(message.theta), "closed": "it is over", "order": whole}
         return self._enter(answer, terms.token, message, "the control variate", label, more)
 
     # what a run needs
@@ -247,36 +257,6 @@ class OrderHandler:
         pairs = self.pairs[terms.token]
         run = SiteRun(self.site.name, terms.token, _no_steps, terms.coding, pairs, terms.secure, discrete_gaussian)
         return run, terms, note
-
-    def _drawing(self, steps: Steps) -> LocalSteps:
-        """Local steps on rows that the site's secret and the order's label choose."""
-
-        def local(theta: Floats, xi: Floats, eta: float, count: int, label: bytes) -> Floats:
-            seed = int.from_bytes(hmac.digest(self.secret, label, "sha256")[:8], "big")
-            return steps(theta, xi, eta, count, 0, seed, 0)
-
-        return local
-
-    def _steps(self, experiment: str, terms: RunTerms, scale: FeatureScale | Mapping[str, Any]) -> Any:
-        self._look()
-        said = scale if isinstance(scale, Mapping) else scale_to_json(scale)
-        key = json.dumps([experiment, terms.token, said])
-        if key not in self.prepared:
-            where = scale_from_json(said), self.site.folder, terms.local, terms.coding.row_clip
-            self.prepared = {key: prepare_steps(self.data, self.site.task, *where)}
-        return self.prepared[key]
-
-    def _view(self) -> TableView:
-        self._look()
-        if self.viewed is None:
-            self.viewed = view(self.data.opened, self.site.task)
-        return self.viewed
-
-    def _look(self) -> None:
-        """Forget what was read of a file that has changed since."""
-        if self.data.stamp() != self.stamp:
-            self.data, self.stamp = replace(self.data), self.data.stamp()
-            self.viewed, self.prepared = None, {}
 
     def _enter(self, answer: Any, token: str, order: Message, left: str, label: str, more: Mapping[str, Any]) -> Record:
         """The answer with the receipt of its entry in the ledger, which is on the disk then."""
