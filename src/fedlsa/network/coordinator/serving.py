@@ -202,15 +202,15 @@ def serve(
     home = network.folder.resolve()
     log = rotating(home / "logs" / "serve.log")
 
-    def tell(line: str) -> None:
+    def report(line: str) -> None:
         log.info(line)
         with suppress(OSError):  # a full disk or a closed terminal stops nothing
             say(line)
 
     with only_one(home / SERVED, "this network is being served already"):
-        warn = warn_daily(network, tell)
+        warn = warn_daily(network, report)
         warn()
-        service, shown = CoordinatorService(home, nvflare=nvflare, say=tell), None
+        service, shown = CoordinatorService(home, nvflare=nvflare, say=report), None
 
         def check() -> None:
             service.check()
@@ -218,15 +218,15 @@ def serve(
 
         try:
             where = "over NVIDIA FLARE" if nvflare else f"at {bracketed(network.host)}:{network.port}"
-            tell(f"serving {len(network.sites)} sites {where}; Ctrl-C ends it")
+            report(f"serving {len(network.sites)} sites {where}; Ctrl-C ends it")
             if page is not None:
                 place = (service.carrier.present, network.page_port if page.port is None else page.port)
                 how: dict[str, Any] = {"alive": lambda: service.alive, "address": page.address}
-                shown = announce(lambda: start_coordinator_page(network, *place, **how), tell)
-            tell("ready: sites can join, runs can start")
+                shown = announce(lambda: start_coordinator_page(network, *place, **how), report)
+            report("ready: sites can join, runs can start")
             until_ended(check)
         finally:
             service.end()
             if shown is not None:
                 shown.close()
-    tell("the coordinator has ended; a run that is not over goes on when it is served again")
+    report("the coordinator has ended; a run that is not over goes on when it is served again")

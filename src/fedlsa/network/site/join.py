@@ -85,7 +85,7 @@ def join(
         raise NetworkError("not joined: nothing has left this site")
     log = rotating(home / "logs" / "join.log")
 
-    def tell(line: str) -> None:
+    def report(line: str) -> None:
         log.info(line)
         with suppress(OSError):  # a full disk or a closed terminal stops nothing
             say(line)
@@ -93,26 +93,26 @@ def join(
     with only_one(home / "join.pid", "this site has joined already"):
         if loader is not None:
             clear_prepared(site.folder)
-        warn = warn_daily(site, tell)
+        warn = warn_daily(site, report)
         warn()
         site.state.mkdir(mode=0o700, exist_ok=True)
-        handler = OrderHandler(site, opened, say=tell)
+        handler = OrderHandler(site, opened, say=report)
         answer = SignedSite(site, handler.answer)
-        link = _link(site, answer, proxy, tell) if nvflare is None else RelaySite(nvflare.absolute(), answer, tell)
+        link = _link(site, answer, proxy, report) if nvflare is None else RelaySite(nvflare.absolute(), answer, report)
         thread = threading.Thread(target=link.run, name="link", daemon=True)
         thread.start()
         where = f"{bracketed(site.host)}:{site.port}" if nvflare is None else f"through FLARE, at {nvflare}"
-        tell(f"{site.name} joins {where}; logs in {home / 'logs'}; Ctrl-C leaves")
+        report(f"{site.name} joins {where}; logs in {home / 'logs'}; Ctrl-C leaves")
         seen, shown = set(site.results.glob("*.json")), None
         if page is not None:
             how: dict[str, Any] = {"connected": lambda: getattr(link, "connected", True), "alive": thread.is_alive}
             place = (site, handler.policy, handler.ledger, page.port or 0)
-            shown = announce(lambda: start_site_page(*place, **how, address=page.address), tell)
+            shown = announce(lambda: start_site_page(*place, **how, address=page.address), report)
 
         def look() -> None:
             warn()
             for path in sorted(set(site.results.glob("*.json")) - seen):
-                tell(f"a run is over: {path}")
+                report(f"a run is over: {path}")
                 seen.add(path)
             if not thread.is_alive():
                 raise NetworkError("the connection's thread has died; join again")
@@ -124,7 +124,7 @@ def join(
             thread.join(5.0)
             if shown is not None:
                 shown.close()
-    tell(f"{site.name} has left; its state stays in {home}")
+    report(f"{site.name} has left; its state stays in {home}")
 
 
 def _link(site: SiteFolder, answer: SignedSite, proxy: str | None, say: Callable[[str], None]) -> SiteLink:
