@@ -75,7 +75,8 @@ def update_page(measured: report.Measured, name: str, folder: Path = MEASURED, p
     """Keep a run as that of a processor, and rewrite the page's tables from all processors' runs."""
     documents.check(page.read_text(encoding="utf-8"))
     save(measured, folder / f"{name}.json")
-    documents.update(report.page_blocks([load(path) for path in sorted(folder.glob("*.json"))]), page)
+    kept = [path for path in sorted(folder.glob("*.json")) if path.stem != "network"]  # that one is network.py's
+    documents.update(report.page_blocks([load(path) for path in kept]), page)
 
 
 def main(arguments: list[str] | None = None) -> None:

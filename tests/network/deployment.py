@@ -4,6 +4,7 @@ import json
 import os
 import re
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -119,7 +120,8 @@ class Deployment:
 
     def __init__(self, root, sites=4, *, env=None, policy=""):
         self.root, self.data = root, site_data(sites)
-        self.env = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", **(env or {})}
+        own = {"OPENBLAS_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", "XDG_STATE_HOME": str(root / "state")}
+        self.env = {**os.environ, **own, **(env or {})}
         self.policy, self.spare = policy, Spare()
         task = fl.Regression("y", intercept=False, standardise=False)
         self.network = setup.init(root / "net", sites, "127.0.0.1", free_port(), task=task)
@@ -220,6 +222,17 @@ class Deployment:
 
     def run(self, name, then=lambda event: None, **options):
         return self.follow(self.begin(name, **options), then)
+
+    def keep(self):
+        """Copy all folders, of processes that do not run."""
+        for path in [path for path in self.root.iterdir() if path.is_dir()]:
+            shutil.copytree(path, self.root.with_name("kept") / path.name)
+
+    def restore(self):
+        """Begin again where `keep` was called: the same keys, secrets and ledgers."""
+        for path in self.root.with_name("kept").iterdir():
+            shutil.rmtree(self.root / path.name)
+            shutil.copytree(path, self.root / path.name)
 
     def simulated(self, rounds=6):
         """theta of the simulation of the same run: steps on means, all sites in all rounds."""

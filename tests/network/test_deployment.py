@@ -53,7 +53,7 @@ def it(tmp_path_factory, proxy):
 
 
 def the_right_theta(it, result, rounds=6):
-    """Nothing was lost: theta is the simulation's, and the sites' own control variates sum to 0."""
+    """Nothing was lost: theta is the simulation's, and the sites' own control variates sum to 0; theta."""
     assert result["averages"] == rounds
     assert np.abs(np.array(result["theta"]) - it.simulated(rounds)).max() <= 1e-12
     assert result["sum_of_xi"] <= 1e-12
@@ -139,10 +139,11 @@ def test_a_site_that_is_added_joins_at_once_and_is_shut_out_at_once_when_it_is_r
     guest.stop()
 
 
-def test_garbage_replayed_and_oversized_answers_of_a_keyed_site_change_nothing(it, undisturbed):
+def test_garbage_replayed_and_oversized_answers_of_a_keyed_site_change_nothing(it, undisturbed, monkeypatch):
     """Somebody with the key of site-4 answers in its place, and then the true site-4 returns."""
     folder, own = it.folders["site-4"], keys(it, "site-4")
     it.sites["site-4"].end()
+    monkeypatch.setenv("XDG_STATE_HOME", it.env["XDG_STATE_HOME"])
     handler = OrderHandler(folder, open_data(it.root / "site-4.csv", None, folder.task), say=lambda line: None)
     honest, first, sent = SignedSite(folder, handler.answer), [], []
 
