@@ -207,7 +207,7 @@ class Work(Acknowledged):
 
 @dataclass(frozen=True, eq=False)
 class Reply(Message):
-    """A share of w_c (theta_hat_c - theta), and its length without the weight, rounded up to a power of two.
+    """A share of w_c (theta_hat_c - theta), and about its length without the weight, a power of two.
 
     order : the digest of what was answered (Summed.label), for shares to different orders have no sum
     size : 0 where privacy noise is added, which the length would betray
