@@ -13,8 +13,8 @@ TEXT = (DOCS / "network.md").read_text(encoding="utf-8")
 def test_the_table_of_uploads_is_what_the_script_measures():
     script = runpy.run_path(str(DOCS / "make_network_picture.py"))
     shown = TEXT.split("<!-- uploads -->\n")[1].split("<!-- /uploads -->")[0].splitlines()
-    assert [line.split(" | ")[0].strip("| ") for line in shown[2:]] == list(script["CODINGS"])
-    some = {name: script["CODINGS"][name] for name in ("8 bits", "noise 0.1")}  # the others take as long again each
+    assert [line.split(" | ")[0].strip("| ") for line in shown[2:]] == list(script["UPLOADS"])
+    some = {name: script["UPLOADS"][name] for name in ("8 bits", "a site, ε = 10")}  # the others take longer
     lines = script["table"](script["measured"](some))
     assert set(lines) <= set(shown)
 

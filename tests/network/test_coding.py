@@ -71,6 +71,17 @@ def run(method, rounds, **options):
     return np.array(path), state, ends
 
 
+def test_in_eight_bits_a_site_of_small_weight_still_writes_a_hundredth_of_the_longest_change():
+    for sites in (2, 10, 50):
+        coding, weight = Coding(quantise=8), 1 / sites
+        grid = coding.grid(3.0)
+        sent = encode(np.array([0.03, 0.0]), np.zeros(2), weight, grid, 3.0, coding)
+        assert abs(sent.delta[0] - 0.03) <= 0.01
+        most = [encode(np.array([3.0, 0.0]), np.zeros(2), weight, grid, 3.0, coding).integers] * sites
+        total = add([to_share(integers, grid.limbs) for integers in most])
+        assert from_share(total)[0] * grid.unit == pytest.approx(3.0, rel=0.01)  # the sum is in range
+
+
 @pytest.mark.parametrize("quantise", [8, 16])
 def test_what_is_read_is_within_half_a_step_of_what_was_meant(quantise):
     rng = np.random.default_rng(0)

@@ -183,6 +183,8 @@ def test_the_promise_names_replies_epsilon_and_delta():
     said = promise(10, 10, 1e-5)
     assert "after 10 replies" in said
     assert f"({privacy_spent(10, 10, 1e-5):.3g}, 1e-05)" in said
+    assert "ledger" not in said
+    assert "its ledger says" in promise(10, 10, 1e-5, unit="record")
 
 
 @pytest.mark.parametrize(

@@ -183,7 +183,7 @@ class RunLoop(Inquiry):
             "settings": asdict(state.settings),
         }
         if self.options.noise is not None:
-            out["privacy"] = promise(self.options.noise, state.opened)
+            out["privacy"] = promise(self.options.noise, state.opened, unit=self.options.unit)
         if "one_shot" in terms:
             out["one_shot"] = (T @ np.array(terms["one_shot"]) + t).tolist()
         return out

@@ -61,7 +61,9 @@ class Coding:
         if self.quantise is None or bound == 0:
             return VECTORS
         room = 6.0 * (self.noise or 0.0)  # standard deviations of noise beyond the clip
-        return Grid(bound * (1 + room) / 2 ** (self.quantise - 1), -(-(self.quantise + GUARD_BITS) // LIMB_BITS))
+        limbs = -(-(self.quantise + GUARD_BITS) // LIMB_BITS)
+        # what a site writes is its weight's part of this, so that sums, and no single number, use all bits of the limbs
+        return Grid(bound * (1 + room) / 2 ** (LIMB_BITS * limbs - 3), limbs)
 
     def longest(self, bound: float, dim: int) -> float:
         """The longest mean of sites that keep to `bound`, noise included (six standard deviations); 0: any."""

@@ -247,10 +247,11 @@ def noise_for(epsilon: float, releases: int, delta: float, rounding: float = 0.0
     return math.sqrt(each * releases / rho_for(epsilon, delta)) * (1 + 1e-12)
 
 
-def promise(noise: float, releases: int, delta: float = DELTA, rounding: float = 0.0) -> str:
-    """The promise in words, for the display."""
+def promise(noise: float, releases: int, delta: float = DELTA, rounding: float = 0.0, unit: str = "site") -> str:
+    """The promise in words, for the display; what a row has spent depends on its site, whose ledger says it."""
     spent = privacy_spent(noise, releases, delta, rounding)
+    more = "; what it has spent of a single row's privacy its ledger says" if unit == "record" else ""
     return (
         f"after {releases} replies with noise {noise:g} times the clipping norm, what this site has sent is "
-        f"({spent:.3g}, {delta:g})-differentially private about its whole data set"
+        f"({spent:.3g}, {delta:g})-differentially private about its whole data set{more}"
     )
