@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 BESIDE := $(VENV)/beside.log
 
 .DEFAULT_GOAL := help
-.PHONY: help demo explore test test-beside test-portable fuzz mutate test-gpu test-network lint bench reproduce network docs clean
+.PHONY: help demo explore test test-beside test-portable fuzz mutate test-gpu test-network test-nvflare lint bench reproduce network docs clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,7 +18,7 @@ explore: $(VENV)/.installed-explore ## a page in the browser: move a slider, see
 
 test: $(VENV)/.installed-test ## style, types and all tests; the page in Chromium last, when the machine is free
 	@$(MAKE) --no-print-directory test-beside > $(BESIDE) 2>&1 & beside=$$!; \
-	$(BIN)/python -m pytest -n auto --dist worksteal --ignore=tests/gpu --ignore=tests/browser; main=$$?; \
+	$(BIN)/python -m pytest -n auto --dist worksteal --ignore=tests/gpu --ignore=tests/browser --ignore=tests/nvflare; main=$$?; \
 	wait $$beside || main=1; cat $(BESIDE); \
 	$(BIN)/python -m pytest tests/browser && exit $$main
 
@@ -31,8 +31,13 @@ test-gpu: $(VENV)/.installed-test $(VENV)/.installed-cuda ## the tests of the GP
 test-network: $(VENV)/.installed-test ## the longer matrix of faults on real processes over loopback: about a quarter of an hour
 	@FEDLSA_TEST_NETWORK=1 $(BIN)/python -m pytest tests/network/long
 
+test-nvflare: ## the carrier over NVIDIA FLARE, on real FLARE processes, in an environment of its own: five minutes
+	@$(MAKE) --no-print-directory VENV=.venv-nvflare .venv-nvflare/.installed-nvflare
+	@.venv-nvflare/bin/python -m pip install --quiet --disable-pip-version-check 'pytest>=8'
+	@.venv-nvflare/bin/python -m pytest tests/nvflare
+
 test-portable: $(VENV)/.installed-test ## all tests as older processors, more BLAS threads and busy machines run them (ARGS="tests/theory")
-	@$(BIN)/python tests/portable.py -n auto --dist worksteal $(or $(ARGS),--ignore=tests/gpu --ignore=tests/browser)
+	@$(BIN)/python tests/portable.py -n auto --dist worksteal $(or $(ARGS),--ignore=tests/gpu --ignore=tests/browser --ignore=tests/nvflare)
 
 fuzz: $(VENV)/.installed-test ## odd calls of every public function, and bad command lines (COUNT=40000 SEED=1)
 	@FEDLSA_FUZZ=$(or $(COUNT),40000) FEDLSA_SEED=$(or $(SEED),1) $(BIN)/python -m pytest tests/fuzz
@@ -63,7 +68,7 @@ docs: $(VENV)/.installed-docs ## the documentation as a site: out/site/index.htm
 	@echo "open out/site/index.html"
 
 clean: ## remove the virtual environment and all caches; out/ stays
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-nvflare build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A stamp per extra: pip runs again only when pyproject.toml has changed. The package itself is installed in place.

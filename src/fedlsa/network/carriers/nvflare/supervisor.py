@@ -103,41 +103,41 @@ class JobSupervisor:
         self.carrier.expect(job)
 
     def _look(self, session: Any) -> None:
-        info = session.get_system_info()
-        connected = {client.name for client in info.client_info} & {*self.sites}
         if not self.job:
-            self._submit(session, connected)
+            self._submit(session)
             return
         status = str(session.get_job_status(self.job))
         if _over(status):
             self.say(f"the job {self.job} is over ({status})")
             self._watch("")
             return
-        why = self._objection(session, status, self.job in {job.job_id for job in info.job_info}, connected)
+        why = self._objection(session, status)
         self.strikes = self.strikes + 1 if why else 0
         if why and self.strikes >= STRIKES:
             self._abort(session, self.job, why)
 
-    def _objection(self, session: Any, status: str, alive: bool, connected: set[str]) -> str | None:
+    def _objection(self, session: Any, status: str) -> str | None:
         """Why the job is of no use any more."""
-        if status == "RUNNING" and not alive:
-            return "it stands as RUNNING, and no process runs it"
-        speaks = self.carrier.silence() < SILENCE
-        if speaks or status != "RUNNING":
-            self.since = time.monotonic()
-        if time.monotonic() - self.since > SILENCE:
-            return "it runs, and says nothing"
-        told = session.get_client_job_status() if speaks and connected else None
-        if told is None:
+        if status != "RUNNING":
             return None
-        missing = connected - {str(entry.get("client_name")) for entry in told if entry.get("job_id") == self.job}
-        return f"{', '.join(sorted(missing))} came back, and cannot enter a job that runs" if missing else None
+        if self.job not in {job.job_id for job in session.get_system_info().job_info}:
+            return "it stands as RUNNING, and no process runs it"
+        if self.carrier.silence() > SILENCE:
+            return "it runs, and says nothing" if time.monotonic() - self.since > SILENCE else None
+        idle = self._idle(session)
+        return f"{', '.join(sorted(idle))} came back, and cannot enter a job that runs" if idle else None
 
-    def _submit(self, session: Any, connected: set[str]) -> None:
-        """Submit the job when all sites are connected, or some after a while."""
-        if len(connected) == len(self.sites) or (connected and time.monotonic() - self.since > GATHER):
+    def _idle(self, session: Any) -> set[str]:
+        """Sites whose FLARE client answers, and runs no job; one that was killed may still be listed as connected."""
+        told = session.get_client_job_status() or []
+        return {str(entry.get("client_name")) for entry in told if entry.get("status") == "no_jobs"} & {*self.sites}
+
+    def _submit(self, session: Any) -> None:
+        """Submit the job when all sites are free for it, or some after a while."""
+        idle = self._idle(session)
+        if len(idle) == len(self.sites) or (idle and time.monotonic() - self.since > GATHER):
             self._watch(session.submit_job(str(self.folder)))
-            self.say(f"submitted the job {self.job} to {', '.join(sorted(connected))}")
+            self.say(f"submitted the job {self.job} to {', '.join(sorted(idle))}")
 
     def _abort(self, session: Any, job: str, why: str) -> None:
         """Give a job up; one that its server's crash left behind cannot be aborted, and does no harm."""
