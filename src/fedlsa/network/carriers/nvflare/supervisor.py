@@ -17,7 +17,6 @@ from typing import Any
 
 from ....errors import MissingExtraError, NetworkError
 from ....files import reason
-from ...disk import folder
 from ...folder.config import Network
 from .carrier import FlareCarrier
 from .kit import job_files, write_files
@@ -26,6 +25,7 @@ from .relay import SOCKET, TASK
 LOOK = 2.0  # seconds between looks
 GATHER = 30.0  # seconds in which sites may connect before a job is submitted without some of them
 SILENCE = 60.0  # seconds that a running job may say nothing
+WAITING = ("SUBMITTED", "APPROVED", "DISPATCHED")  # what FLARE says of a job before it runs
 STRIKES = 3  # looks in a row that find fault with a job
 
 
@@ -33,7 +33,8 @@ class SupervisedCarrier(FlareCarrier):
     """The carrier of a network, with a thread that keeps its job alive; kit : the FLARE folder of the supervisor."""
 
     def __init__(self, network: Network, kit: Path, say: Callable[[str], None] = print) -> None:
-        work = folder(network.folder.resolve() / "nvflare")
+        work = network.folder.resolve() / "nvflare"
+        work.mkdir(mode=0o700, exist_ok=True)
         super().__init__(Path(os.environ.get(SOCKET) or work / "relay.sock"))
         try:
             self.supervisor = JobSupervisor(self, network.sites, kit, work, say)
@@ -92,8 +93,9 @@ class JobSupervisor:
 
     def _adopt(self, session: Any) -> None:
         """Go on with the one job that is there; of several none is trusted."""
-        there = [job["job_id"] for job in session.list_jobs(name_prefix=TASK) if not _over(job["status"])]
-        there = [job for job in there if job not in self.dead]
+        alive = {job.job_id for job in session.get_system_info().job_info}
+        ours = {str(job["job_id"]): job["status"] for job in session.list_jobs(name_prefix=TASK)}
+        there = [job for job, status in ours.items() if (job in alive or status in WAITING) and job not in self.dead]
         for job in there if len(there) > 1 else ():
             self._abort(session, job, "several jobs are there")
         self._watch(there[0] if len(there) == 1 else "")
@@ -107,7 +109,7 @@ class JobSupervisor:
             self._submit(session)
             return
         status = str(session.get_job_status(self.job))
-        if _over(status):
+        if status.startswith("FINISHED"):
             self.say(f"the job {self.job} is over ({status})")
             self._watch("")
             return
@@ -148,7 +150,3 @@ class JobSupervisor:
             session.abort_job(job)
         except Exception as error:  # FLARE's client raises errors of many kinds
             self.say(f"the job {job} was not there to be aborted ({str(error)[:100]})")
-
-
-def _over(status: str) -> bool:
-    return status.startswith("FINISHED")
