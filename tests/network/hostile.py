@@ -9,7 +9,7 @@ from fedlsa.network.folder import setup
 from fedlsa.network.folder.config import task_text
 from fedlsa.network.protocol.client import SiteRun
 from fedlsa.network.protocol.coding import Coding
-from fedlsa.network.protocol.messages import Describe, Finish, Measure, Scale, Work
+from fedlsa.network.protocol.messages import Describe, Finish, Measure, Standardise, Work
 from fedlsa.network.protocol.ring import STATISTICS, VECTORS, add, from_share, to_floats
 from fedlsa.network.protocol.run_settings import RunTerms
 from fedlsa.network.site.orders import OrderHandler
@@ -79,7 +79,7 @@ class Hostile:
         return self.answer(Describe(name, self.terms.text()))
 
     def scale(self, name="trial", **more):
-        return self.answer(Scale(name, **{"sites": self.names, "weights": self.weights} | more))
+        return self.answer(Standardise(name, **{"sites": self.names, "weights": self.weights} | more))
 
     def measure(self, name="trial", **more):
         mean, spread = self.rows.mean(axis=0), self.rows.std(axis=0)

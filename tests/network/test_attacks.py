@@ -19,7 +19,7 @@ from fedlsa.network import chain
 from fedlsa.network.folder import certificates, enrolment
 from fedlsa.network.protocol.client import SiteRun
 from fedlsa.network.protocol.coding import Coding, size_of
-from fedlsa.network.protocol.messages import Finish, Scale, mark
+from fedlsa.network.protocol.messages import Finish, Standardise, mark
 from fedlsa.network.protocol.ring import VECTORS, add, from_share, negative, to_floats
 from fedlsa.network.site.approvals import allow, waiting
 from fedlsa.network.site.orders import OrderHandler
@@ -204,7 +204,7 @@ def test_nothing_of_one_person_leaves_before_a_run_and_sums_are_those_of_all_row
     world = Hostile(tmp_path, table)
     described = world.describe()
     assert not described.arrays
-    order = Scale("trial", world.names, world.weights)
+    order = Standardise("trial", world.names, world.weights)
     sums = statistics(world, order, world.answer(order)) * 3
     np.testing.assert_allclose(sums, [1, *table.mean(axis=0), *(table**2).mean(axis=0)], rtol=1e-12)
     measured = world.measure()
@@ -215,7 +215,7 @@ def test_a_row_that_is_added_between_two_answers_does_not_show_in_their_differen
     table = gaussian_table(60)
     world = Hostile(tmp_path, table)
     world.describe()
-    order = Scale("trial", world.names, world.weights)
+    order = Standardise("trial", world.names, world.weights)
     first = world.answer(order)
     write_table(world.table, np.vstack([table, table[:1] + 1]))
     assert world.answer(order).kind == "refusal"  # the same masks would cancel, and leave the row's part

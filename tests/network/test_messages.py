@@ -20,7 +20,7 @@ from fedlsa.network.protocol.messages import (
     Measurement,
     Refusal,
     Reply,
-    Scale,
+    Standardise,
     Sums,
     Work,
     mark,
@@ -35,7 +35,7 @@ both = ('["a", "b"]', np.array([0.25, 0.75]))
 EXAMPLES = [
     Describe("e", '{"kind": "regression"}'),
     Description("e", 100, '["age", "bmi"]', "receipt"),
-    Scale("e", *both),
+    Standardise("e", *both),
     Sums("e", share),
     Measurement("e", 10, 20, 0.5, share),
     Measurement("e", 10, 20, 0.5, share, np.eye(2), v, np.zeros((3, 6))),

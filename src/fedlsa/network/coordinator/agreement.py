@@ -12,7 +12,7 @@ import numpy as np
 
 from ...checks import Floats
 from ...errors import NetworkError
-from ..protocol.messages import Description, Measure, Measurement, Scale, Sums
+from ..protocol.messages import Description, Measure, Measurement, Standardise, Sums
 from ..protocol.pooled import PlanNumbers, plan_numbers
 from ..protocol.records import printable
 from ..protocol.ring import STATISTICS, Limbs, add, from_share, to_floats
@@ -37,7 +37,7 @@ def agree(with_: Inquiry) -> tuple[ServerState, Agreement] | None:
     weights = weights_of(rows, options.weight, options.max_weight)
     sums = None
     if task.scaled:
-        answers = with_.ask_all(Scale(run.name, **_everybody(sites, weights)).record(), Sums.from_record)
+        answers = with_.ask_all(Standardise(run.name, **_everybody(sites, weights)).record(), Sums.from_record)
         if answers is None:
             return None
         sums = _total([answer.share for answer in answers])

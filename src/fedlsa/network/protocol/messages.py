@@ -2,8 +2,8 @@
 
 `from_record` trusts nothing: a field that is missing, unknown, of another type, shape or range is a MessageError.
 
-    server: Describe     Scale  Measure      Work              Finish
-    site:   Description  Sums   Measurement  Reply or Refusal  Finished
+    server: Describe     Standardise  Measure      Work              Finish
+    site:   Description  Sums         Measurement  Reply or Refusal  Finished
 
 Every vector that leaves a site is a share (ring.py): with secure aggregation it says nothing by itself, and the server
 learns the sum over the sites of the order. Masks are labelled with what all these sites are told alike (`label`).
@@ -109,7 +109,7 @@ class Summed(Message):
 
 
 @dataclass(frozen=True, eq=False)
-class Scale(Summed):
+class Standardise(Summed):
     """Asks for the sums from which the run's coordinates follow (pooled.py)."""
 
 
@@ -258,7 +258,7 @@ class Finished(Message):
     receipt: str = ""
 
 
-ORDERS: tuple[type[Message], ...] = (Describe, Scale, Measure, Work, Finish)
+ORDERS: tuple[type[Message], ...] = (Describe, Standardise, Measure, Work, Finish)
 ANSWERS: tuple[type[Message], ...] = (Description, Sums, Measurement, Reply, Refusal, Finished)
 
 

@@ -31,7 +31,7 @@ from ..protocol.messages import (
     Measure,
     Measurement,
     Refusal,
-    Scale,
+    Standardise,
     Summed,
     Sums,
     Work,
@@ -137,7 +137,7 @@ class OrderHandler:
         more = {"numbers": 1, "terms": digest, "roster": roster}
         return self._enter(answer, terms.token, message, "the number of rows and the names", f"describe {digest}", more)
 
-    def _scale(self, message: Scale) -> Record:
+    def _standardise(self, message: Standardise) -> Record:
         run, terms, _ = self._run(message)
         if self.policy.privacy != "none" and not self.policy.noiseless_sums:
             raise limits.refused("noiseless_sums", "sums for standardisation would leave without noise")
