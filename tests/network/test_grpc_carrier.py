@@ -302,15 +302,15 @@ def test_a_newer_stream_replaces_the_older_and_a_process_that_returns_raises_an_
 
 def test_a_site_that_restarts_or_whose_connection_breaks_raises_no_alarm(place):
     keys = place.enrol("a")
-    for _ in range(4):  # each a new process of the site, as after kill -9; the last one lives
-        link = place.join(keys)
-        until(lambda: place.ask({"a": b"x"}, 1.0), "it answers")
-        link._stop.set()
-    last = place.join(keys)
+    for number in range(5):  # each a new process of the site; the one before it is dead
+        link = place.join(keys, lambda order, number=number: b"%d" % number)
+        until(lambda: place.ask({"a": b"x"}, 1.0) == {"a": b"%d" % number}, "it answers")  # noqa: B023
+        if number < 4:
+            link.stop()
     for _ in range(4):
-        until(lambda: last.connected and last._call is not None, "it is connected")
-        last._call.cancel()
-        until(lambda: place.ask({"a": b"x"}, 1.0), "it answers again")
+        until(lambda: link.connected and link._call is not None, "it is connected")
+        link._call.cancel()
+        until(lambda: place.ask({"a": b"x"}, 1.0) == {"a": b"4"}, "it answers again")
     assert place.alarms == []
 
 

@@ -42,8 +42,6 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq, minimize_scalar
-from scipy.stats import binom
 
 from ... import checks
 from ...errors import ArgumentError, ArgumentTypeError
@@ -172,6 +170,8 @@ def check_unit(unit: str, regression: bool) -> None:
 def most_draws(local_steps: int, rows: int, tail: float = TAIL) -> int:
     """The smallest K with P(a row is drawn more than K times) <= tail, where each of n rows is equally likely."""
     H, n = checks.integer("local_steps", local_steps, at_least=1), checks.integer("rows", rows, at_least=1)
+    from scipy.stats import binom  # takes half a second to load: not in every process of a site
+
     law = binom(H, min(1.0, 1 / n + DRAW_ERROR))
     most = int(law.isf(checks.real("tail", tail, above=0, below=1)))
     while law.sf(most) > tail:
@@ -206,6 +206,8 @@ def epsilon_of(rho: float, delta: float) -> float:
 
     near = math.log(math.log(1 / delta) / rho) / 2 + np.linspace(-16, 16, 321)
     best = int(np.argmin(epsilon(near)))
+    from scipy.optimize import minimize_scalar
+
     found = minimize_scalar(epsilon, bounds=(near[max(best - 1, 0)], near[min(best + 1, 320)]), method="bounded")
     return max(0.0, float(min(found.fun, epsilon(near[best]))))
 
@@ -223,6 +225,8 @@ def rho_for(epsilon: float, delta: float) -> float:
     low = high
     while excess(low) > 0:
         low -= 1
+    from scipy.optimize import brentq
+
     rho = math.exp(brentq(excess, low, high, xtol=1e-13))
     while epsilon_of(rho, delta) > epsilon:
         rho *= 1 - 1e-13
