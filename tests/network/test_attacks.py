@@ -439,7 +439,7 @@ def test_a_person_must_allow_a_run_where_the_policy_says_so(tmp_path):
     assert world.scale().kind == "sums"
 
 
-@pytest.mark.parametrize("kind", ["scale", "measure", "work", "finish"])
+@pytest.mark.parametrize("kind", ["standardise", "measure", "work", "finish"])
 def test_orders_of_runs_that_the_site_does_not_know_are_refused(tmp_path, kind):
     world = Hostile(tmp_path, gaussian_table(60))
     assert getattr(world, kind)().meta["reason"] == "data"
@@ -450,7 +450,7 @@ def test_every_answer_has_an_entry_and_nothing_leaves_when_the_disk_is_full(tmp_
     world.begin()
     world.work()
     kinds = [entry["asked"] for entry in chain.entries(world.site.ledger)]
-    assert kinds == ["describe", "scale", "measure", "work"]
+    assert kinds == ["describe", "standardise", "measure", "work"]
 
     def full(path, entry):
         raise NetworkError("cannot write to the log: no space left on device")
