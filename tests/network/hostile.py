@@ -78,7 +78,7 @@ class Hostile:
         self.terms = RunTerms(**said | more)
         return self.answer(Describe(name, self.terms.text()))
 
-    def scale(self, name="trial", **more):
+    def standardise(self, name="trial", **more):
         return self.answer(Standardise(name, **{"sites": self.names, "weights": self.weights} | more))
 
     def measure(self, name="trial", **more):
@@ -102,7 +102,7 @@ class Hostile:
         """The orders before the rounds, all of which must be answered."""
         assert self.describe(token, name, **more).kind == "description"
         if self.task.scaled:
-            assert self.scale(name).kind == "sums"
+            assert self.standardise(name).kind == "sums"
         assert self.measure(name).kind == "measurement"
 
     def order(self, name="trial", **more):

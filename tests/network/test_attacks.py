@@ -170,7 +170,7 @@ def test_absurd_coordinates_are_refused(tmp_path):
     table = gaussian_table(60)
     world = Hostile(tmp_path, table)
     world.describe()
-    world.scale()
+    world.standardise()
     spread, centre = table.std(axis=0)[:-1].copy(), table.mean(axis=0)[:-1].copy()
     spread[1] = 1e-6
     centre[2] = 1e9
@@ -192,7 +192,7 @@ def test_one_set_of_coordinates_and_one_set_of_sums_in_a_run(tmp_path):
     assert answered == 0
     assert np.array_equal(*(world.measure().arrays["share"] for _ in range(2)))  # the one that was answered, again
     other = np.array([0.3, 0.3, 0.4])
-    assert world.scale(weights=other).kind == "refusal"
+    assert world.standardise(weights=other).kind == "refusal"
     shutil.rmtree(world.site.state)
     assert world.describe().kind == "description"
     assert world.measure(spread=table.std(axis=0)[:-1] * 2).kind == "refusal"  # nor after its state was lost
@@ -240,7 +240,7 @@ def test_sums_that_do_not_hide_the_site_are_refused(tmp_path, members, weights, 
     refusal(world.finish(sites=json.dumps(members), weights=np.array(weights)), entry)
     fresh = Hostile(tmp_path / "fresh", gaussian_table(60))
     fresh.describe()
-    refusal(fresh.scale(sites=json.dumps(members), weights=np.array(weights)), entry)
+    refusal(fresh.standardise(sites=json.dumps(members), weights=np.array(weights)), entry)
 
 
 def test_lists_of_sites_that_lie_are_refused(tmp_path):
@@ -367,7 +367,7 @@ def test_a_run_that_is_over_is_not_answered_again(tmp_path):
     assert world.finish().kind == "finished"  # the coordinator may have been killed: the same answer
     for handler in (world.handler, world.opened(privacy="site", noiseless_sums=True)):
         world.handler = handler
-        for answer in (world.work(), world.describe(), world.scale(), world.measure()):
+        for answer in (world.work(), world.describe(), world.standardise(), world.measure()):
             assert answer.kind == "refusal"
     assert "it is over" in world.work().meta["text"]
 
@@ -405,7 +405,7 @@ def test_names_of_columns_cannot_write_to_a_terminal(tmp_path):
     world.table.write_text(text)
     names = json.loads(world.describe().meta["names"])
     assert all(name.isprintable() for name in names)
-    world.scale()
+    world.standardise()
     world.measure()
     world.finish(names=["\x1b[31mred", "b", "c"])
     told = json.loads((world.site.results / "trial.json").read_text())
@@ -436,7 +436,7 @@ def test_a_person_must_allow_a_run_where_the_policy_says_so(tmp_path):
     assert "at most 50 rounds" in " ".join(words)
     assert world.describe(rounds=2000).meta["reason"] == "approval"  # other terms than were allowed
     assert world.describe(rounds=50).kind == "description"
-    assert world.scale().kind == "sums"
+    assert world.standardise().kind == "sums"
 
 
 @pytest.mark.parametrize("kind", ["standardise", "measure", "work", "finish"])
@@ -532,7 +532,7 @@ def test_refused_coordinates_tell_mean_and_deviation_no_finer_than_a_power_of_tw
     a, b = (Hostile(tmp_path / name, rows) for name, rows in (("a", table), ("b", other)))
     for world in (a, b):
         world.describe()
-        world.scale()
+        world.standardise()
     told = []
     for factor in np.geomspace(1e-3, 0.04, 30):  # refused, or not yet
         for j in range(5):

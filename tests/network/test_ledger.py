@@ -294,7 +294,7 @@ def test_with_privacy_nothing_leaves_without_noise(noisy):
     for coding in (Coding(), Coding(clip=1.0), Coding(clip=1.0, noise=1.0, unit="record", row_clip=1.0)):
         assert "(privacy)" in noisy.describe(coding=coding).meta["text"]
     noisy.describe(coding=Coding(clip=1.0, noise=20.0))
-    assert "(noiseless_sums)" in noisy.scale().meta["text"]
+    assert "(noiseless_sums)" in noisy.standardise().meta["text"]
     k = noisy.rows.shape[1] - 1
     order = Measure("trial", noisy.names, noisy.weights, np.zeros(k), np.ones(k), 0.0, 1.0, True, True)
     answer = noisy.answer(order)
