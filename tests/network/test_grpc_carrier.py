@@ -293,11 +293,15 @@ def test_a_newer_stream_replaces_the_older_and_a_process_that_returns_raises_an_
     keys = place.enrol("a")
     first = place.join(keys, lambda order: b"first")
     until(lambda: place.carrier.present() == ("a",), "the first")
-    place.join(keys, lambda order: b"second")
+    second = place.join(keys, lambda order: b"second")
     until(lambda: place.alarms, "both keep returning")
     assert any("two places" in line for line in place.said)
-    assert place.carrier.traffic()["a"]["alarms"] >= 1
-    first.stop()
+    second.stop()
+    until(lambda: place.ask({"a": b"x"}, 1.0) == {"a": b"first"}, "the first is alone")
+    count = place.carrier.traffic()["a"]["alarms"]
+    first._call.cancel()
+    until(lambda: place.ask({"a": b"x"}, 1.0) == {"a": b"first"}, "it is back")
+    assert place.carrier.traffic()["a"]["alarms"] == count  # the other one is gone: a broken connection is no alarm
 
 
 def test_a_site_that_restarts_or_whose_connection_breaks_raises_no_alarm(place):

@@ -229,6 +229,7 @@ class GrpcCarrier:
         before = self._streams.get(site)
         replaced = self._replaced.setdefault(site, [])
         if stream.instance in replaced:  # a process that had died would not return: both are alive
+            replaced.remove(stream.instance)
             seen.alarms += 1
             text = f"one key speaks from two places: {site} from {seen.peer} and {peer}; revoke it if one is not yours"
             self._log.say(site, text)

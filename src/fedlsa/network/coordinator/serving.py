@@ -148,14 +148,12 @@ class Attempts:
                 place = os.stat(run.folder / "state.npz").st_mtime_ns
         self.count = self.count + 1 if (text, place) == self.last else 1
         self.last = text, place
-        if may_pass(error):
-            if self.count == 1:
-                self.say(f"{text}; trying again")
-        else:
-            self.say("".join(traceback.format_exception(error)))
-            if run is not None and self.count >= MAX_TRIES:
-                with suppress(OSError, FedLSAError):  # then the next attempt says it
-                    run.fail(f"the same error {self.count} times in a row: {text}")
+        known = may_pass(error) or isinstance(error, FedLSAError)
+        if self.count == 1 or (not known and self.count <= MAX_TRIES):
+            self.say(f"{text}; trying again" if known else "".join(traceback.format_exception(error)))
+        if not may_pass(error) and run is not None and self.count >= MAX_TRIES:
+            with suppress(OSError, FedLSAError):  # then the next attempt says it
+                run.fail(f"the same error {self.count} times in a row: {text}")
         return min(0.5 * 2.0 ** min(self.count, 10), MAX_WAIT)
 
 
