@@ -208,7 +208,7 @@ def test_integer_states_are_asked_about():
     with pytest.raises(SiteDataError, match=r"column 'state' holds integers alone.*OneHot.*numbers must be given"):
         fl.fit([log, log], value(), lag=0, **BY_HAND)
     with pytest.raises(SiteDataError, match="holds integers alone"):
-        facts.describe(open_sites([log], value())[0], value(), "run")  # a site of a network
+        facts.view(open_sites([log], value())[0], value())  # a site of a network
     assert fl.fit([log], value(numbers=True), lag=0, **BY_HAND).names == ("state",)
     assert len(fl.fit([log], value(features=fl.problems.features.OneHot(3)), lag=0, **BY_HAND).theta) == 3
     half = log | {"state": [0, 1, 2, 1, 0, 0.5]}
