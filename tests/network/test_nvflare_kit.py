@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import socket
 import subprocess
 import sys
 import threading
@@ -223,7 +224,26 @@ def test_a_site_answers_over_its_socket_refuses_what_is_forged_and_survives_sile
 def test_a_socket_is_closed_to_others_and_its_path_may_not_be_too_long(tmp_path):
     with relay.listening(tmp_path / "s"):
         assert (tmp_path / "s").stat().st_mode & 0o777 == 0o660
-    with pytest.raises(NetworkError, match="at most 107 bytes"), relay.listening(tmp_path / ("s" * 120)):
+    with pytest.raises(NetworkError, match="at most 107 bytes"):
+        relay.RelaySite(tmp_path / ("s" * 120), bytes)
+    with pytest.raises(NetworkError, match="folder must exist"):
+        relay.RelaySite(tmp_path / "none" / "s", bytes)
+
+
+def test_a_file_in_the_place_of_a_socket_is_never_removed(tmp_path):
+    table = tmp_path / "data.csv"
+    table.write_text("a,y\n1,2\n")
+    with pytest.raises(NetworkError, match="must be a socket or a new name"):
+        relay.RelaySite(table, bytes)
+    with pytest.raises(NetworkError, match="must be a socket or a new name"):
+        FlareCarrier(table)
+    assert table.exists()
+
+
+def test_a_socket_that_a_killed_process_left_is_replaced(tmp_path):
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(tmp_path / "s"))
+    with relay.listening(tmp_path / "s"), relay.connect(tmp_path / "s"):
         pass
 
 

@@ -23,16 +23,16 @@ class FlareCarrier:
     """Bytes to sites and back through one job, the expected one; a job that replaces it is given the orders again."""
 
     def __init__(self, socket: Path) -> None:
-        self._answers: queue.SimpleQueue[tuple[str, int, bytes]] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[tuple[str, bytes]] = queue.SimpleQueue()
+        self._pending: dict[str, int] = {}  # site -> the number of the question that it has not answered
         self._numbers = itertools.count(1)
         self._link: Connection | None = None
-        self._heard, self._here, self._job = -math.inf, (), ""
+        self._here: tuple[str, ...] = ()
+        self._heard, self._job = -math.inf, ""
         self._sending = threading.Lock()
         self._closing = contextlib.ExitStack()
         self._listener = self._closing.enter_context(listening(socket))
         threading.Thread(target=self._accept, daemon=True).start()
-
-    _here: tuple[str, ...]
 
     def present(self) -> tuple[str, ...]:
         """The sites that the job reaches."""
@@ -50,7 +50,9 @@ class FlareCarrier:
     def ask(self, orders: Mapping[str, bytes], deadline: float) -> Iterator[tuple[str, bytes]]:
         """Send orders; answers within `deadline` seconds, once per site, also through a job that was started anew."""
         end, ask = time.monotonic() + deadline, next(self._numbers)
-        left, told = dict(orders), None
+        told: Connection | None = None
+        self._answers, left = queue.SimpleQueue(), dict(orders)
+        self._pending = dict.fromkeys(left, ask)
         while left and (remaining := end - time.monotonic()) > 0:
             link = self._link
             if link is not None and link is not told:
@@ -58,10 +60,10 @@ class FlareCarrier:
                 for site, order in left.items():
                     self._send(link, site, ask, remaining, order)
             with contextlib.suppress(queue.Empty):
-                site, number, answer = self._answers.get(timeout=min(LOOK, remaining))
-                if number == ask and site in left and answer != REFUSED:
-                    del left[site]
-                    yield site, answer
+                site, answer = self._answers.get(timeout=min(LOOK, remaining))
+                del left[site]
+                yield site, answer
+        self._pending = {}
 
     def close(self) -> None:
         """Close the socket; the job looks for it until it is there again."""
@@ -88,7 +90,8 @@ class FlareCarrier:
                 if "here" in head:
                     self._here = tuple(sorted(map(str, head["here"])))
                     self._link, self._heard = link, time.monotonic()
-                else:
-                    self._answers.put((str(head["site"]), int(head["ask"]), body))
+                elif body != REFUSED and self._pending.get(head["site"]) == head["ask"]:
+                    del self._pending[head["site"]]  # nothing is kept that nobody waits for
+                    self._answers.put((head["site"], body))
         if self._link is link:
             self._link, self._heard = None, -math.inf

@@ -29,7 +29,7 @@ except ImportError:
     raise MissingExtraError("this carrier needs nvflare: pip install 'fedlsa[nvflare]'") from None
 
 PRESENCE_INTERVAL = 1.0  # seconds between messages about who is there
-PATIENCE = 60.0  # seconds that an executor waits for the site's process to come back
+PATIENCE = 600.0  # seconds that an executor waits for the site's process to come back
 
 
 class CoordinatorRelay(Controller):  # type: ignore[misc]
@@ -76,6 +76,8 @@ class CoordinatorRelay(Controller):  # type: ignore[misc]
             with self.sending, contextlib.suppress(OSError):
                 send(link, {"job": job, "site": site, "ask": ask}, answer if isinstance(answer, bytes) else REFUSED)
 
+        if site not in [client.name for client in fl_ctx.get_engine().get_clients()]:
+            return  # it was not there when the job began; with the next job it is asked
         if site in self.out:
             self.cancel_task(self.out[site], fl_ctx=fl_ctx)
         self.out[site] = Task(TASK, Shareable({TASK: body}), timeout=max(1, seconds), result_received_cb=pass_on)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ....errors import MessageError, NetworkError
+from ....files import reason
 from ...protocol.records import printable
 
 SOCKET = "FEDLSA_SOCKET"  # the coordinator's socket in the environment, a site's in its privacy.json
@@ -27,17 +28,27 @@ SILENCE = 10.0  # seconds that a caller may be connected without a word
 REFUSED = b""  # in the place of an answer: the order was not signed by the coordinator, or cannot be answered
 
 
-@contextlib.contextmanager
-def listening(path: Path) -> Iterator[Listener]:
-    """A socket that this account and its group can reach; one that a killed process left is replaced."""
+def clear_socket(path: Path) -> None:
+    """Make the place of a socket free: one that a killed process left is removed, and nothing else."""
     if len(os.fsencode(path)) > MAX_PATH:
         raise NetworkError(f"a socket's path must have at most {MAX_PATH} bytes; got {path}")
-    path.unlink(missing_ok=True)
+    if not path.parent.is_dir():
+        raise NetworkError(f"a socket's folder must exist; {path.parent} does not")
+    if path.is_socket():
+        path.unlink(missing_ok=True)
+    elif path.exists():
+        raise NetworkError(f"{path} must be a socket or a new name; it is something else")
+
+
+@contextlib.contextmanager
+def listening(path: Path) -> Iterator[Listener]:
+    """A socket that this account and its group can reach."""
+    clear_socket(path)
     mask = os.umask(0o117)
     try:
         listener = Listener(str(path), "AF_UNIX", backlog=8)
     except OSError as error:
-        raise NetworkError(f"cannot listen on {path}: {error.strerror}") from error
+        raise NetworkError(f"cannot listen on {path}: {reason(error)}") from error
     finally:
         os.umask(mask)
     with listener:
@@ -74,6 +85,9 @@ class RelaySite:
     answer: Callable[[bytes], bytes]
     say: Callable[[str], None] = print
     _ended: bool = False
+
+    def __post_init__(self) -> None:
+        clear_socket(self.path)  # what is wrong with it is said now, and not by a thread
 
     def run(self) -> None:
         """Take part until `stop` is called."""

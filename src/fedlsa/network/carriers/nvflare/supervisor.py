@@ -7,6 +7,7 @@ aborted and submitted again. Runs are not touched by it: they live in the coordi
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import threading
@@ -18,6 +19,7 @@ from typing import Any
 from ....errors import MissingExtraError, NetworkError
 from ....files import reason
 from ...folder.config import Network
+from ...protocol.records import printable
 from .carrier import FlareCarrier
 from .kit import job_files, write_files
 from .relay import SOCKET, TASK
@@ -70,6 +72,7 @@ class JobSupervisor:
         self.ended = threading.Event()
         self.job, self.since, self.strikes = "", 0.0, 0
         self.dead: set[str] = set()
+        self.trouble = ""
 
     def run(self) -> None:
         """Look after the job until `close`; a server that cannot be reached is tried again."""
@@ -78,14 +81,19 @@ class JobSupervisor:
             try:
                 session = self.open_session(self.user, str(self.kit), timeout=10.0)
                 self._adopt(session)
+                self.trouble = ""
                 while not self.ended.wait(LOOK):
                     self._look(session)
             except Exception as error:  # FLARE's client raises errors of many kinds; all mean: connect again
-                self.say(f"FLARE's server does not answer ({type(error).__name__}: {str(error)[:200]}); trying again")
+                why = f"FLARE's server does not answer ({type(error).__name__}: {printable(error, 200)}); trying again"
+                if why != self.trouble:  # once, however long it lasts
+                    self.say(why)
+                self.trouble = why
                 self.ended.wait(LOOK)
             finally:
                 if session is not None:
-                    session.close()
+                    with contextlib.suppress(Exception):
+                        session.close()
 
     def close(self) -> None:
         """End `run`; the job stays and waits for a coordinator."""
@@ -149,4 +157,4 @@ class JobSupervisor:
         try:
             session.abort_job(job)
         except Exception as error:  # FLARE's client raises errors of many kinds
-            self.say(f"the job {job} was not there to be aborted ({str(error)[:100]})")
+            self.say(f"the job {job} was not there to be aborted ({printable(error, 100)})")
