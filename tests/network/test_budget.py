@@ -6,15 +6,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from memory_world import MemoryWorld
 
 import fedlsa as fl
 from fedlsa.engine.local import ClippedMeans, Means
 from fedlsa.engine.reference import Iterate, serve
 from fedlsa.errors import ArgumentError
-from fedlsa.network.coordinator.budget import PrivacyBudget, affordable, least_error
-from fedlsa.network.coordinator.noisy_runs import noisy_run
+from fedlsa.network.coordinator.budget import PrivacyBudget, affordable, best_run, least_error
+from fedlsa.network.coordinator.example_data import example_moments
+from fedlsa.network.coordinator.noisy_runs import NoisyRun, noisy_run
+from fedlsa.network.coordinator.run_loop import complete_run
 from fedlsa.network.protocol.coding import Coding, encode
-from fedlsa.network.protocol.privacy import discrete_gaussian, privacy_spent, rho_of_answer
+from fedlsa.network.protocol.privacy import delta_left, discrete_gaussian, epsilon_of, privacy_spent, rho_of_answer
+from fedlsa.network.site import orders
 from fedlsa.theory.moments import moments
 
 BEYOND = 4.5  # standard errors that a simulated mean may lie off
@@ -125,6 +129,30 @@ def test_runs_within_a_budget_for_rows_end_where_the_plan_says_and_cost_what_it_
     assert plan.rmse < 0.5 * plan.start  # while for whole sites this budget buys nothing
 
 
+@pytest.mark.parametrize("unit", ["site", "record"])
+def test_the_clip_leaves_alone_what_is_within_three_deviations_and_is_no_longer_than_that(unit):
+    m = moments(fl.problems.regression(tables(sites=8, spread=1.0)))
+    budget = PrivacyBudget(2e4) if unit == "site" else PrivacyBudget(5.0, unit=unit, row_clip=30.0, rows=300)
+    plan = affordable(m, budget, local_steps=20, max_rounds=8)
+    assert plan.rounds > 1
+    run = noisy_run(replace(m, noise=np.zeros_like(m.noise)), plan.method, plan.step_size, 20, plan.rounds)
+    deviation = np.sqrt(run.variance + (plan.noise * plan.clip) ** 2 * run.variance_of_noise)
+    assert plan.clip == pytest.approx(float((run.length + 3 * deviation).max()), rel=1e-9)
+
+
+def test_where_changes_answer_to_noise_the_clip_grows_with_it_until_noise_feeds_itself():
+    budget, column = PrivacyBudget(300.0), lambda *values: np.array(values)[:, None]
+    errors = np.array([1.0, 0.01]), np.array([0.1, 0.1])
+    run = NoisyRun("fedlsa", 0.1, 5, *errors, column(1.0, 0.1), column(0.0, 0.5), column(0.0, 5.0))
+    _, s, clip, rounds, _ = best_run([run], budget, "means")
+    assert rounds == 2
+    assert clip == pytest.approx(0.1 + 3 * math.sqrt(0.5 + 5.0 * s**2), rel=1e-9)
+    assert privacy_spent(s / clip, 2, budget.delta) == pytest.approx(300, rel=1e-6)
+    fed = replace(run, variance_of_noise=column(0.0, 50.0))
+    _, s, clip, rounds, _ = best_run([fed], budget, "means")
+    assert (rounds, clip) == (1, 1.0)  # no clip would be enough for a second round
+
+
 def test_a_budget_that_is_too_small_is_refused_with_one_that_would_do():
     m = moments(fl.problems.regression(tables()))
     with pytest.raises(ArgumentError, match="no run at all") as told:
@@ -161,3 +189,31 @@ def test_what_a_budget_cannot_mean_is_refused():
     for name, value in (("epsilon", 0), ("delta", 0), ("unit", "row")):
         with pytest.raises(ArgumentError, match=f"{name} must be"):
             PrivacyBudget(**{"epsilon": 1.0, name: value})
+
+
+def test_a_network_that_runs_as_planned_ends_where_the_plan_says_and_spends_the_budget_of_every_site(
+    tmp_path, monkeypatch
+):
+    """The whole way: files that resemble the sites', a plan, runs with secure sums, and every site's ledger."""
+    source = random.Random(9)
+    monkeypatch.setattr(orders, "discrete_gaussian", lambda v, n: discrete_gaussian(v, n, source.randrange))
+    runs, budget = 6, PrivacyBudget(400.0, unit="record", row_clip=60.0, rows=60)
+    spending = {"privacy": "record", "epsilon": 1e4, "most_runs": 100}
+    world = MemoryWorld(tmp_path, **spending)
+    files = [tmp_path / f"{site}.csv" for site in world.network.sites]
+    found, rows = example_moments(files, world.task)
+    assert rows == 60
+    plan, errors = affordable(found, budget, local_steps=20, max_rounds=6), []
+    for k in range(runs):
+        run = world.start(
+            method=plan.method, step_size=plan.step_size, local_steps=20, rounds=plan.rounds, local="means",
+            clip=plan.clip, noise=plan.noise, unit="record", row_clip=60.0, name=f"trial-{k}",
+        )  # fmt: skip
+        complete_run(world.network, run, world)
+        errors.append(np.sum((np.array(run.read("result.json")["theta"]) - found.theta_star) ** 2))
+    assert abs(np.mean(errors) - plan.rmse**2) < BEYOND * np.std(errors, ddof=1) / math.sqrt(runs)
+    for site in world.network.sites:
+        totals = world.handler(site).ledger.totals
+        assert totals.noised == runs * plan.rounds
+        spent = epsilon_of(totals.rho / runs, delta_left("record", budget.delta, plan.rounds))
+        assert 0.99 * budget.epsilon < spent <= budget.epsilon * (1 + 1e-6)

@@ -120,7 +120,7 @@ def affordable(
     if checks.choice("local", local, LOCAL) == "means":
         m = replace(m, noise=np.broadcast_to(np.float64(0), m.noise.shape))
     tried = [c for name in methods for c in noisy_runs(m, _checked(name, m, budget), H, T)]
-    found = _best(tried, budget, local)
+    found = best_run(tried, budget, local)
     start = float(np.linalg.norm(m.theta_star))
     wanted = start if error is None else min(start, checks.real("error", error, above=0))
     if found is None or found[0] > wanted:
@@ -187,7 +187,9 @@ def _check_row_clip(m: Moments, budget: PrivacyBudget) -> None:
         )
 
 
-def _best(tried: list[NoisyRun], budget: PrivacyBudget, local: str) -> tuple[float, float, float, int, NoisyRun] | None:
+def best_run(
+    tried: list[NoisyRun], budget: PrivacyBudget, local: str
+) -> tuple[float, float, float, int, NoisyRun] | None:
     """The smallest RMSE, with its noise s, clip and rounds; None where noise feeds itself in every run."""
     best = None
     longest = max((len(c.error) for c in tried), default=1)
@@ -223,13 +225,13 @@ def _too_small(
     """Why a budget is not enough, and which would be."""
     low, high = budget.epsilon, budget.epsilon
     while high < MOST_EPSILON and (
-        (at := _best(tried, replace(budget, epsilon=high), local)) is None or at[0] > wanted
+        (at := best_run(tried, replace(budget, epsilon=high), local)) is None or at[0] > wanted
     ):
         low, high = high, 2 * high
     enough = high < MOST_EPSILON
     while enough and high > 1.02 * low:
         middle = math.sqrt(low * high)
-        at = _best(tried, replace(budget, epsilon=middle), local)
+        at = best_run(tried, replace(budget, epsilon=middle), local)
         low, high = (middle, high) if at is None or at[0] > wanted else (low, middle)
     what = "an error below that of no run at all" if running else "this error"
     buys = "every change would drown in its own noise" if found is None else f"it buys {found[0]:.3g}"
