@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("nvflare", reason="needs fedlsa[nvflare]: make test-nvflare has an environment of its own for it")
+pytest.importorskip("nvflare.apis", reason="needs fedlsa[nvflare]: make test-nvflare has an environment of its own")
 
 from flare_machines import PATIENCE, SERVER, SITES, Machines
 from hostile_job import ATTACKS

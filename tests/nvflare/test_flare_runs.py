@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-pytest.importorskip("nvflare", reason="needs fedlsa[nvflare]: make test-nvflare has an environment of its own for it")
+pytest.importorskip("nvflare.apis", reason="needs fedlsa[nvflare]: make test-nvflare has an environment of its own")
 
 from flare_machines import SERVER, SITES, Machines
 
