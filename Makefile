@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 BESIDE := $(VENV)/beside.log
 
 .DEFAULT_GOAL := help
-.PHONY: help demo explore test test-beside test-portable fuzz mutate test-gpu test-network test-nvflare lint bench reproduce network docs clean
+.PHONY: help demo explore test test-beside test-portable fuzz mutate test-gpu test-network test-nvflare lint bench reproduce network wheels docs clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,6 +62,9 @@ reproduce: $(VENV)/.installed-cli ## every figure, table and claim of the paper:
 
 network: $(VENV)/.installed-network ## a coordinator and four sites on this machine; one is killed and brought back
 	@$(BIN)/fedlsa network demo
+
+wheels: | $(BIN)/python ## fedlsa[network] for machines without a network: out/wheels (ARGS="--machine aarch64")
+	@$(BIN)/python deploy/make_wheels.py $(ARGS)
 
 docs: $(VENV)/.installed-docs ## the documentation as a site: out/site/index.html
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict  # not --quiet, with which warnings would not count
