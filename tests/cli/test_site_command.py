@@ -33,7 +33,7 @@ def test_the_ledger_is_verified_and_shown(fedlsa, site):
     code, out, err = fedlsa("network", "ledger", site.site.folder, "--json")
     said = json.loads(out)
     assert said["totals"]["rounds"] == 1
-    assert [entry["asked"] for entry in said["entries"]] == ["describe", "scale", "measure", "work", "work"]
+    assert [entry["asked"] for entry in said["entries"]] == ["describe", "standardise", "measure", "work", "work"]
     assert said["epsilon_spent"] is None
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hostile import VICTIM, Hostile, gaussian_table, statistics, write_table
+from memory_world import MemoryWorld
 from scipy.spatial import cKDTree
 
 import fedlsa as fl
@@ -17,10 +18,12 @@ from fedlsa.errors import NetworkError
 from fedlsa.fit.observe import FeatureScale
 from fedlsa.network import chain
 from fedlsa.network.folder import certificates, enrolment
+from fedlsa.network.folder.config import task_text
 from fedlsa.network.protocol.client import SiteRun
 from fedlsa.network.protocol.coding import Coding, size_of
-from fedlsa.network.protocol.messages import Finish, Standardise, mark
+from fedlsa.network.protocol.messages import Describe, Finish, Measure, Standardise, Work, mark
 from fedlsa.network.protocol.ring import VECTORS, add, from_share, negative, to_floats
+from fedlsa.network.protocol.run_settings import RunTerms
 from fedlsa.network.site.approvals import allow, waiting
 from fedlsa.network.site.orders import OrderHandler
 from fedlsa.network.site.peers import mask_secrets
@@ -315,6 +318,43 @@ def test_the_same_round_with_another_theta_is_refused_also_after_the_state_was_l
     assert said.kind == "refusal"  # another answer under the same mask does not leave
     assert said.meta["reason"] == "forgot"
     assert world.answer(replace(order, generation=2)).kind == "reply"  # all begin again
+
+
+def read_by_difference(world):
+    """Work over all four sites and over three of them, at one theta on averages: the sums differ by the fourth's."""
+    sites, d = list(world.network.sites), 8
+    pems = tuple(world.network.site_certificate(name).read_text() for name in sites)
+    terms = RunTerms(
+        task=task_text(world.task), token="t", method="scafflsa", local="means", aggregation="secure", coding=Coding(),
+        sites=tuple(sites), certificates=pems,
+    )  # fmt: skip
+    handlers = {name: world.handler(name) for name in sites}
+    group = {"sites": json.dumps(sites), "weights": np.full(4, 0.25)}
+    own = {"centre": np.zeros(d), "spread": np.ones(d), "y_centre": 0.0, "y_spread": 1.0, "intercept": False}
+    orders = [Describe("trial", terms.text()), Measure("trial", **group, **own, moments=False)]
+    for order in orders:
+        for handler in handlers.values():
+            assert handler.answer(order.record()).kind != "refusal"
+    z, sums = np.zeros(d), []
+    for round_, members in ((1, sites), (2, sites[:3])):
+        work = Work(
+            "trial", json.dumps(members), np.full(len(members), 0.25), 1, z, 0, z, 0, round_, 1.0, 1, 0.0, 0.0,
+            VECTORS.unit, VECTORS.limbs,
+        )  # fmt: skip
+        answers = [handlers[name].answer(work.record()) for name in members]
+        if any(answer.kind == "refusal" for answer in answers):
+            return answers
+        total = from_share(add([answer.arrays["share"] for answer in answers]))
+        sums.append(np.array(to_floats(total, VECTORS.unit)))
+    return 4 * (sums[0] - sums[1])
+
+
+def test_a_site_can_be_read_by_the_difference_of_two_groups_and_the_policy_counts_groups(tmp_path):
+    """What a coordinator does that pretends a drop-out; with most_groups = 1 there are no two sums to compare."""
+    X, y = (world := MemoryWorld(tmp_path / "five")).data[3]
+    np.testing.assert_allclose(read_by_difference(world), X.T @ y / len(y), atol=1e-12)
+    answers = read_by_difference(MemoryWorld(tmp_path / "one", most_groups=1))
+    assert all("(most_groups)" in answer.meta["text"] for answer in answers)
 
 
 # who the others are

@@ -64,6 +64,7 @@ class RunEntry:
     rounds: int = 0
     closed: str = ""  # why it is not answered any more
     labels: dict[str, str] = field(default_factory=dict)
+    groups: set[str] = field(default_factory=set)  # of sites over which it summed
 
     def check_open(self) -> None:
         """Refuse a run that is not answered any more."""
@@ -203,6 +204,7 @@ class Ledger:
         known.terms = entry.get("terms", known.terms)
         known.closed = entry.get("closed", known.closed)
         known.labels.setdefault(asked, entry.get("order", entry["label"]))
+        known.groups |= {entry["group"]} if "group" in entry else set()
         self.answered[entry["label"]] = entry["digest"]
         self.roster.update(entry.get("roster", {}))
 

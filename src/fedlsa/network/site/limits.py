@@ -12,8 +12,9 @@ and so many rows are drawn that `least_local_steps` of them lie in the direction
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -124,6 +125,17 @@ def check_sum(policy: Policy, own: str, members: Sequence[str], weights: Floats)
         raise refused("least_sites", f"{policy.least_sites} must be in a sum with a weight; this one has {count}")
     if policy.least_sites > 1 and weight > policy.largest_weight * float(weights.sum()):
         raise refused("largest_weight", f"this site may be {policy.largest_weight:g} of a sum; more is asked")
+
+
+def group_of(members: Sequence[str]) -> str:
+    """A short name for a group of sites."""
+    return hashlib.sha256(" ".join(sorted(members)).encode()).hexdigest()[:16]
+
+
+def check_group(policy: Policy, members: Sequence[str], groups: Collection[str]) -> None:
+    """Refuse one more group of sites than a run may sum over; groups : of before."""
+    if group_of(members) not in groups and len(groups) >= policy.most_groups:
+        raise refused("most_groups", f"this run has summed over {len(groups)} groups of sites; one more is asked")
 
 
 def check_same_weights(own: str, members: Sequence[str], weights: Floats, first: Mapping[str, float]) -> None:

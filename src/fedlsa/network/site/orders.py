@@ -173,7 +173,6 @@ class OrderHandler:
 
     def _only(self, message: Summed, terms: RunTerms) -> str:
         """The label of an order that a run gives once: in other coordinates or sums it would tell more."""
-        limits.check_sum(self.policy, self.site.name, message.members, message.weights)
         label = message.label(terms.token).hex()
         known = self.ledger.run(terms.token)
         if known is not None and known.labels.get(message.KIND, label) != label:
@@ -186,8 +185,6 @@ class OrderHandler:
         run, terms, note = self._run(message)
         if note["scale"] is None:
             raise FedLSAError("this site does not know the run's coordinates")
-        limits.check_sum(self.policy, self.site.name, message.members, message.weights)
-        limits.check_same_weights(self.site.name, message.members, message.weights, note["weights"])
         state = self.files.state(message.experiment)
         steps, sizes = self.table.prepare(terms, scale_from_json(note["scale"]))
         label = message.label(terms.token)
@@ -221,8 +218,6 @@ class OrderHandler:
             if t.shape != message.theta.shape or len(names) != len(t):
                 raise MessageError(f"'theta' and 'names' must have {len(t)} entries; they have others")
             out["coefficients"] = (T @ message.theta + t).tolist()
-        limits.check_sum(self.policy, self.site.name, message.members, message.weights)
-        limits.check_same_weights(self.site.name, message.members, message.weights, note["weights"])
         label, whole = message.label(terms.token).hex(), _digest(message)
         known = self.ledger.run(terms.token)
         if known is not None and known.labels.get(message.KIND) != whole:  # the same again, to the bit, is answered
@@ -252,6 +247,10 @@ class OrderHandler:
             raise FedLSAError(f"the ledger of this site does not know the run {message.experiment}")
         if not last:
             known.check_open()
+        limits.check_sum(self.policy, self.site.name, message.members, message.weights)
+        limits.check_group(self.policy, message.members, known.groups)
+        if note["weights"] is not None:
+            limits.check_same_weights(self.site.name, message.members, message.weights, note["weights"])
         if terms.token not in self.pairs:
             self.pairs = {terms.token: mask_secrets(terms, self.site)}
         pairs = self.pairs[terms.token]
@@ -260,6 +259,8 @@ class OrderHandler:
 
     def _enter(self, answer: Any, token: str, order: Message, left: str, label: str, more: Mapping[str, Any]) -> Record:
         """The answer with the receipt of its entry in the ledger, which is on the disk then."""
+        if isinstance(order, Summed):
+            more = {**more, "group": limits.group_of(order.members)}
         entry = order.experiment, token, order.KIND, left, label, _digest(answer)
         return with_receipt(answer, self.ledger.enter(*entry, **more))
 

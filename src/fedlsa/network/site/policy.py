@@ -64,6 +64,11 @@ class Policy:
         3, "A sum that leaves must be over at least so many sites; 1: the coordinator may read this site's own answers."
     )
     largest_weight: float = entry(0.5, "This site may count for at most this part of a sum.")
+    most_groups: int = entry(
+        5,
+        "Most different groups of sites over which one run may sum: from the sums with and without one site its own "
+        "part follows. Where sites drop out, or take turns, runs need more.",
+    )
     peers: tuple[str, ...] = entry(
         (),
         "Fingerprints of the other sites that a person has compared with theirs. Where there are none, the sites of "
@@ -100,7 +105,15 @@ class Policy:
                 rule = "each of peers must be a fingerprint of 32 hexadecimal digits"
                 raise ArgumentError(f"{rule}; got {checks.show(name)}")
         checks.choice("privacy", self.privacy, UNITS)
-        for name in ("least_rows", "least_local_steps", "least_sites", "most_rounds", "most_runs", "most_answers"):
+        for name in (
+            "least_rows",
+            "least_local_steps",
+            "least_sites",
+            "most_groups",
+            "most_rounds",
+            "most_runs",
+            "most_answers",
+        ):
             checks.integer(name, getattr(self, name), at_least=1)
         checks.integer("least_rows_off_common_value", self.least_rows_off_common_value, at_least=1)
         for name, most in (
