@@ -1,6 +1,7 @@
 """Uploads on a grid, in few bits, in shares: what is read is what was meant up to half a step, and sums are exact."""
 
 from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ from fedlsa.network.protocol.ring import (
 from fedlsa.network.protocol.run_settings import RunSettings
 from fedlsa.network.protocol.server import accept, open_round
 from fedlsa.network.protocol.server_state import ServerState
+from fedlsa.network.site.table import SiteTable
 
 D = 2
 SITES = ("a", "b", "c")
@@ -80,6 +82,17 @@ def test_in_eight_bits_a_site_of_small_weight_still_writes_a_hundredth_of_the_lo
         most = [encode(np.array([3.0, 0.0]), np.zeros(2), weight, grid, 3.0, coding).integers] * sites
         total = add([to_share(integers, grid.limbs) for integers in most])
         assert from_share(total)[0] * grid.unit == pytest.approx(3.0, rel=0.01)  # the sum is in range
+
+
+@pytest.mark.parametrize("weight", [0.01, 0.5])
+def test_behind_masks_a_change_up_to_the_bound_is_left_alone_and_a_longer_one_stays_in_range(weight):
+    grid, site = Coding(quantise=8).grid(3.0), SimpleNamespace(secret=b"s", site=SimpleNamespace(name="a"))
+    work = SimpleNamespace(unit=grid.unit, limbs=grid.limbs, members=("a", "b", "c", "d"), weight=lambda name: weight)
+    for length in (2.9, 1e9, np.inf):
+        local = SiteTable.drawing(site, lambda *_, length=length: np.array([length, 0.0]), work, True)
+        found = local(np.zeros(2), np.zeros(2), 0.1, 1, b"label")
+        assert found[0] == 2.9 or (length > 2.9 and 0 <= found[0] <= 3.0 * (1 + 1e-12))
+        to_share(to_integers((weight * found).tolist(), grid.unit), grid.limbs)  # in range: no refusal
 
 
 @pytest.mark.parametrize("quantise", [8, 16])

@@ -12,7 +12,7 @@ import pytest
 from fedlsa.engine.local import ClippedMeans, Rows, alias_slots
 from fedlsa.engine.random import OBSERVATION, choose, words
 from fedlsa.errors import ArgumentError
-from fedlsa.network.protocol.privacy import check_unit, most_draws, rho_of, rho_of_answer
+from fedlsa.network.protocol.privacy import check_unit, most_draws, most_probable, rho_of, rho_of_answer
 
 ROUNDING = 1e-9
 
@@ -139,6 +139,21 @@ def test_rows_are_drawn_more_often_than_the_bound_as_seldom_as_stated():
     beyond = np.mean([(drawn(n, seed, H) == 7).sum() > K for seed in range(seeds)])
     assert beyond <= tail + 4 * np.sqrt(tail / seeds)
     assert np.mean([(drawn(n, seed, H) == 7).sum() > K - 1 for seed in range(seeds)]) > tail  # the smallest such bound
+
+
+@pytest.mark.parametrize("n", [1, 3, 1000, 2**20 + 7, 3_000_001])
+def test_no_row_is_likelier_than_the_bound_takes_it_to_be(n):
+    slots = alias_slots(n).astype(np.int64)
+    shift = 32 - (len(slots).bit_length() - 1)
+    own, alias = (
+        slots & ((1 << shift) - 1),
+        slots >> shift,
+    )  # the slot's own outcome below the threshold, else the alias
+    share = np.zeros(max(n, len(slots)), np.int64)
+    np.add.at(share, np.arange(len(slots)), own)
+    np.add.at(share, alias, (1 << shift) - own)
+    assert share.sum() == 2**32
+    assert share.max() / 2**32 <= most_probable(n) < 1.002 / n + 2.0**-30
 
 
 def test_an_answers_cost_is_that_of_its_bound_and_never_more_than_a_sites():

@@ -49,7 +49,6 @@ from ...errors import ArgumentError, ArgumentTypeError
 DELTA = 1e-5  # of promises that are shown without being asked for
 TAIL = 2.0**-40  # of how often a row is drawn, per answer: a thousand answers add 1e-9 to delta
 CLIP_ERROR = 2.0**-30  # relative: more than what float64 leaves of a vector's length beyond its clip
-DRAW_ERROR = 2.0**-31  # more than what the alias table adds to the probability 1/n of a row
 UNITS = ("site", "record")  # what noise hides: all of a site's rows, or any one of them
 LOCAL = ("rows", "means")  # what local steps use
 
@@ -172,13 +171,18 @@ def most_draws(local_steps: int, rows: int, tail: float = TAIL) -> int:
     H, n = checks.integer("local_steps", local_steps, at_least=1), checks.integer("rows", rows, at_least=1)
     from scipy.stats import binom  # takes half a second to load: not in every process of a site
 
-    law = binom(H, min(1.0, 1 / n + DRAW_ERROR))
+    law = binom(H, min(1.0, most_probable(n)))
     most = int(law.isf(checks.real("tail", tail, above=0, below=1)))
     while law.sf(most) > tail:
         most += 1
     while most > 0 and law.sf(most - 1) <= tail:
         most -= 1
     return most
+
+
+def most_probable(rows: int) -> float:
+    """At least the probability of every row in the alias table: 1 / n up to 2^-32, and the last one what is left."""
+    return 1 / rows + 2.0**-31 + rows * 2.0**-53
 
 
 def delta_left(unit: str, delta: float, answers: int) -> float:

@@ -65,7 +65,7 @@ class SiteTable:
         Behind masks a change beyond the range of sums is cut, not refused: who chooses the range, or a step size that
         leaves it, would learn from refusals how long the change of this one site is.
         """
-        longest = work.unit * 2.0 ** (LIMB_BITS * work.limbs - 3) / len(work.members) / work.weight(self.site.name)
+        longest = work.unit * 2.0 ** (LIMB_BITS * work.limbs - 3)  # so long a mean is in range, for weights sum to 1
 
         def local(theta: Floats, xi: Floats, eta: float, count: int, label: bytes) -> Floats:
             seed = int.from_bytes(hmac.digest(self.secret, label, "sha256")[:8], "big")
