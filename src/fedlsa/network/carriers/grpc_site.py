@@ -21,6 +21,7 @@ from typing import Any
 
 from ...errors import FedLSAError
 from ...files import reason
+from ..protocol.records import printable
 from ..versions import greeting, mismatch
 from . import Answer
 from .grpc_wire import COORDINATOR, FRAME, INSTANCE, KNOWN, LIMITS, METHOD, SERVICE, grpc
@@ -70,6 +71,7 @@ class SiteLink:
     _there: threading.Event = field(default_factory=threading.Event)
     _orders: deque[tuple[bytes, Replies]] = field(default_factory=lambda: deque(maxlen=1))
     _call: Any = None
+    _useful: bool = False  # whether the stream brought an order
 
     def __post_init__(self) -> None:
         self.log = LimitedLog(self.say)
@@ -79,13 +81,13 @@ class SiteLink:
         pause, instance = FIRST_PAUSE, secrets.token_hex(8)
         threading.Thread(target=self._work, name="answers", daemon=True).start()
         while not self._stop.is_set():
-            began = time.monotonic()
+            began, self._useful = time.monotonic(), False
             try:
                 why = self._stream(instance)
             except FedLSAError as error:  # files that cannot be read now
                 why = str(error)
             self.connected = False
-            if time.monotonic() - began > STEADY:
+            if self._useful or time.monotonic() - began > STEADY:
                 pause = FIRST_PAUSE
             if not self._stop.is_set():
                 self.log.say("the coordinator", f"not connected to {self.target}: {why}; trying again in {pause:.2g} s")
@@ -118,6 +120,8 @@ class SiteLink:
             call = channel.stream_stream(f"/{SERVICE}/{METHOD}")
             metadata = ((INSTANCE, instance), (COORDINATOR, self.last()), *greeting())
             self._call = stream = call(iter(replies.get, None), metadata=metadata)
+            if self._stop.is_set():  # told while it connected
+                stream.cancel()
             try:
                 told = dict(stream.initial_metadata())
                 if COORDINATOR in told:
@@ -128,13 +132,15 @@ class SiteLink:
                     self.connected = True
                     self.log.say("the coordinator", f"connected to the coordinator at {self.target}")
                 for frame in stream:
+                    self._useful = True
                     self._orders.append((frame, replies))
                     self._there.set()
                 return "the stream ended"
             except grpc.RpcError as error:
                 if error.code() == grpc.StatusCode.UNAVAILABLE and not self.connected and self.proxy is None:
                     return self._diagnosis()
-                return f"{error.code().name.lower()}: {(error.details() or '')[:300]}"
+                self._useful &= error.code() != grpc.StatusCode.ALREADY_EXISTS  # two places do not chase each other
+                return f"{error.code().name.lower()}: {printable(error.details() or '', 300)}"
             finally:
                 self._call = None
                 replies.put(None)
