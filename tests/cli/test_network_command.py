@@ -64,9 +64,11 @@ def refused(ran, *words):
 def test_serve_shows_a_page_unless_told_not_to(fedlsa, net, called):
     assert fedlsa("network", "serve", net) == (0, "", "")
     assert fedlsa("network", "serve", net, "--no-page") == (0, "", "")
+    assert fedlsa("network", "serve", net, "--page-port", 8000, "--page-address", "0.0.0.0") == (0, "", "")
     assert [(name, folder, given["page"]) for name, folder, given in called] == [
-        ("serve", "net", True),
-        ("serve", "net", False),
+        ("serve", "net", (None, "127.0.0.1")),
+        ("serve", "net", None),
+        ("serve", "net", (8000, "0.0.0.0")),
     ]
 
 
@@ -139,6 +141,7 @@ def test_join_passes_on_what_was_given(fedlsa, net, called):
     name, folder, given = called[0]
     assert (name, folder) == ("join", "s")
     assert given.pop("agree")() is True
+    assert given.pop("page") == (None, "127.0.0.1")
     assert {k: str(v) for k, v in given.items() if v is not None} == {"data": "d.csv", "proxy": "http://p:1"}
     refused(fedlsa("network", "join", "s"), "--data or --loader must be given, one of them; got neither")
     refused(fedlsa("network", "join", "s", "--data", "d.csv", "--loader", "m:f"), "got both")

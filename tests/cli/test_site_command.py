@@ -37,6 +37,19 @@ def test_the_ledger_is_verified_and_shown(fedlsa, site):
     assert said["epsilon_spent"] is None
 
 
+def test_a_head_that_was_kept_shows_that_the_end_of_a_ledger_was_cut_off(fedlsa, site):
+    from fedlsa.network import chain
+
+    site.begin()
+    head = str(chain.verify(site.site.ledger))
+    assert fedlsa("network", "ledger", site.site.folder, "--head", head)[0] == 0
+    lines = site.site.ledger.read_bytes().splitlines(keepends=True)
+    site.site.ledger.write_bytes(b"".join(lines[:-1]))
+    code, _, err = fedlsa("network", "ledger", site.site.folder, "--head", head)
+    assert code != 0
+    assert "its end was cut off" in err
+
+
 def test_a_ledger_that_was_changed_or_restored_gets_one_line(fedlsa, site):
     site.begin()
     content = site.site.ledger.read_bytes()

@@ -94,6 +94,15 @@ def test_a_run_is_shown_with_its_rounds_sites_late_ones_bytes_and_curve(network)
     assert now["events"][0]["text"] == "round 7: 3 of 4 sites; late: oslo"
 
 
+def test_a_site_that_is_gone_stays_so_until_it_answers(network):
+    gone = [round_event(1), round_event(2, missing=["oslo"], gone=["oslo"])]
+    gone += [round_event(3, sites=list(SITES[:3]), missing=[])]
+    write_run(network, events=gone)
+    assert state(network).content()["sites"][3]["standing"] == "gone"
+    write_run(network, events=[*gone, round_event(4)])
+    assert state(network).content()["sites"][3]["standing"] == "answered"
+
+
 def test_the_prediction_is_the_rate_of_the_plan_from_the_first_estimate_down_to_the_goal(network):
     write_run(network, events=[round_event(k, error=None if k < 3 else 0.5 * 0.8**k) for k in range(1, 9)])
     predicted = state(network).content()["run"]["prediction"]

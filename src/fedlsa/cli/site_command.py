@@ -9,7 +9,7 @@ import typer
 
 from ..errors import NetworkError
 from ..network.folder.config import SiteFolder, require_cryptography
-from .derived import switch
+from .derived import option, switch
 
 LEDGER_EXAMPLES = """[bold]Examples[/bold]
 
@@ -31,12 +31,18 @@ app = typer.Typer(rich_markup_mode="rich")
 def ledger(
     folder: SiteDir,
     last: int = typer.Option(20, help="Entries to show.", min=0),
+    head: str | None = option(
+        "That the site's page showed before: the ledger must still hold it.", shown="not compared"
+    ),
     json: bool = switch("--json", "All of it, for programs."),
 ) -> None:
     """Verify a site's ledger, a hash chain, and show what was asked, what left, and what is spent."""
     require_cryptography()
+    from ..network import chain
     from ..network.site import ledger_report as report
 
+    if head is not None:
+        chain.verify(SiteFolder.load(folder).ledger, chain.ChainHead.from_text(head))
     if json:
         print(report.ledger_json(folder))
         return

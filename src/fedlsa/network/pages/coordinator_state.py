@@ -21,7 +21,7 @@ from .run_view import RunView, number
 
 FRESH = 0.5  # seconds for which an answer is given again, however many look
 OTHER_RUNS = 12
-ASKED = ("method", "epsilon", "step_size", "local_steps", "local", "aggregation", "clip", "noise", "unit", "quantise",
+ASKED = ("method", "epsilon", "step_size", "local_steps", "local", "aggregation", "clip", "noise", "quantise",
          "deadline", "min_sites", "absence", "trim")  # fmt: skip
 JSON_KIND = "application/json"
 METRICS_KIND = "text/plain; version=0.0.4; charset=utf-8"
@@ -112,7 +112,7 @@ class CoordinatorState:
             "state": view.state,
             "end": _end(view.run),
             "plan": printable(terms.get("plan", ""), 600),
-            "asked": {name: asked[name] for name in ASKED if asked.get(name) is not None},
+            "asked": {name: asked[name] for name in ASKED if asked.get(name)},
             "planned": rounds,
             "rounds": view.rounds,
             "averages": number(last.get("averages")) or 0,
@@ -132,7 +132,7 @@ class CoordinatorState:
         return {
             "name": name,
             "present": present,
-            "standing": _standing(name, last),
+            "standing": view.standing(name) if view else "no round yet",
             "missed": view.misses.get(name, 0) if view else 0,
             "up": number(up) or 0,
             "down": number(down) or 0,
@@ -145,14 +145,6 @@ class CoordinatorState:
         """Those that end soon, in words."""
         here = f"{self.network.folder}/"
         return [printable(text.replace(here, ""), 300) for text in certificate_warnings(self.network)]
-
-
-def _standing(site: str, last: dict[str, Any]) -> str:
-    """What a site did in the last round."""
-    for key, word in (("aside", "put aside"), ("gone", "gone"), ("sites", "answered"), ("missing", "late")):
-        if site in last.get(key, ()):
-            return word
-    return "not asked" if last else "no round yet"
 
 
 def _receipts(path: Path) -> dict[str, dict[str, Any]]:

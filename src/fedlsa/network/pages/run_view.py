@@ -37,6 +37,7 @@ class RunView:
     every: int = 1  # of so many rounds one is in the curve
     misses: dict[str, int] = field(default_factory=dict)
     refused: dict[str, int] = field(default_factory=dict)
+    away: dict[str, str] = field(default_factory=dict)  # sites that count as gone or were put aside
     events: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=SHOWN_EVENTS))
     alarms: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=SHOWN_ALARMS))
     newest: str = ""
@@ -70,12 +71,24 @@ class RunView:
             self.misses[site] = self.misses.get(site, 0) + 1
         for site in event.get("sites", ()):
             self.misses[site] = 0
+            self.away.pop(site, None)
+        for key, word in (("gone", "gone"), ("aside", "put aside")):
+            self.away.update(dict.fromkeys(event.get(key, ()), word))
         error, averages = number(event.get("error")), event.get("averages")
         if event.get("averaged") and error is not None and isinstance(averages, int) and averages % self.every == 0:
             self.curve.append((averages, float(error)))
         if len(self.curve) > 2 * CURVE_POINTS:
             self.every *= 2
             self.curve = [point for point in self.curve if point[0] % self.every == 0]
+
+    def standing(self, site: str) -> str:
+        """What a site did in the last round, in a word or two."""
+        if site in self.away:
+            return self.away[site]
+        for key, word in (("sites", "answered"), ("missing", "late")):
+            if site in self.last.get(key, ()):
+                return word
+        return "not asked" if self.last else "no round yet"
 
     @property
     def state(self) -> str:

@@ -4,7 +4,7 @@ import { brief, budget, byId, bytes, card, clock, fill, make, pill, show, watch 
 import { chart, key } from "./chart.js";
 
 const STATES = { running: "good", over: "calm", failed: "bad", stopping: "fair", waiting: "fair", planning: "calm" };
-const STANDINGS = { answered: "good", late: "fair", gone: "bad" };
+const STANDINGS = { answered: "good", late: "fair", gone: "bad", "put aside": "bad" };
 const HEALTH = { ok: ["all well", "good"], degraded: ["look here", "fair"], dead: ["run loop dead", "bad"] };
 const LOUD = ["refused", "alarm", "failed"];
 const NAMES = { local_steps: "local steps", step_size: "step size", min_sites: "least sites of a round" };
