@@ -205,7 +205,7 @@ def test_sites_and_certificates_change_from_the_command_line(fedlsa, net):
     assert made.certificate.read_bytes() != certificate
     code, out, err = fedlsa("network", "add-site", net, "oslo")
     assert (code, err) == (0, "")
-    assert "send it net/bundles/oslo.zip, approve its request, and restart serve" in out
+    assert "send it net/bundles/oslo.zip, and approve its request" in out
     assert fedlsa("network", "remove-site", net, "site-1")[0] == 0
     assert Network.load(net).sites == ("site-2", "site-3", "site-4", "oslo")
     assert enrolment.request(made.bundle("oslo")).task == fl.Regression("charges")

@@ -171,7 +171,7 @@ def add_site(folder: Folder, site: Site) -> None:
     from ..network.folder import setup
 
     made = setup.add_site(folder, site)
-    print(f"added {site}: send it {made}, approve its request, and restart serve")
+    print(f"added {site}: send it {made}, and approve its request")
 
 
 @app.command("remove-site")
@@ -180,4 +180,4 @@ def remove_site(folder: Folder, site: Site) -> None:
     from ..network.folder import setup
 
     left = setup.remove_site(folder, site)
-    print(f"removed {site}; {', '.join(left.sites)} stay. Its certificate is refused from now on; restart serve")
+    print(f"removed {site}; {', '.join(left.sites)} stay. Its certificate is refused from now on")

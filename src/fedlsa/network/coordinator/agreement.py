@@ -30,6 +30,8 @@ def agree(with_: Inquiry) -> tuple[ServerState, Agreement] | None:
     sites, run, task, options = with_.network.sites, with_.run, with_.network.task, with_.options
     while (missing := sorted({*sites} - {*with_.transport.present()}, key=sites.index)) and not run.stopping:
         with_.wait_for(", ".join(missing))
+    if run.stopping:
+        return None
     described = with_.ask_all(with_.describe(), Description.from_record)
     if described is None:
         return None

@@ -80,6 +80,7 @@ class Inquiry:
     def ask_all(self, order: Record, read: Callable[[Record], M]) -> list[M] | None:
         """One good answer of every site, however long it takes; a site that says no ends the run. None: stopped."""
         out: dict[str, M] = {}
+        errors: dict[str, str] = {}
         while not self.run.stopping:
             left = [site for site in self.network.sites if site not in out]
             if not left:
@@ -97,7 +98,9 @@ class Inquiry:
                         raise NetworkError(f"{site} refused: {printable(said.text)}")
                     pause = ASK_AGAIN
                 except MessageError as error:  # it is asked again; who looks sees which site holds the run up
-                    self.run.note("refused", site=site, text=printable(error))
+                    if errors.get(site) != (text := printable(error)):  # said once, for a site could fill the disk
+                        self.run.note("refused", site=site, text=text)
+                    errors[site] = text
             if left := [site for site in left if site not in out]:
                 person = ", where a person has to allow the run" if pause == ASK_AGAIN else ""
                 self.wait_for(", ".join(left) + person, pause)

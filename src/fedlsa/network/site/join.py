@@ -76,6 +76,7 @@ def join(
     site = SiteFolder.load(folder)
     home = site.folder.resolve()
     site.check_certificate()
+    keys = _stamps(site)
     opened = open_data(data, loader, site.task)
     for text in check(opened.opened, site.task):
         say(text)
@@ -116,6 +117,8 @@ def join(
                 seen.add(path)
             if not thread.is_alive():
                 raise NetworkError("the connection's thread has died; join again")
+            if _stamps(site) != keys:  # what this process signs and masks with has been replaced
+                raise NetworkError("this site has new keys: join again")
 
         try:
             until_ended(look)
@@ -125,6 +128,11 @@ def join(
             if shown is not None:
                 shown.close()
     report(f"{site.name} has left; its state stays in {home}")
+
+
+def _stamps(site: SiteFolder) -> list[int]:
+    """By which new keys are noticed; those that are missing for a moment are not new ones yet."""
+    return [path.stat().st_mtime_ns for path in (site.key, site.mask_key) if path.exists()]
 
 
 def _link(site: SiteFolder, answer: SignedSite, proxy: str | None, say: Callable[[str], None]) -> SiteLink:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...errors import MessageError
-from ..folder.certificates import check_site, mask_key
+from ..folder.certificates import SiteIdentity, check_site, mask_key
 from ..folder.config import SiteFolder
 from ..protocol.ring import pair_secret
 from ..protocol.run_settings import RunTerms
@@ -26,14 +26,8 @@ def check_peers(policy: Policy, terms: RunTerms, site: SiteFolder, pinned: Mappi
     if not terms.secure:
         return {}
     compared = {plain_fingerprint(text) for text in policy.peers}
-    ca = site.ca.read_bytes()
     out: dict[str, str] = {}
-    masks: set[bytes] = set()
-    for name, pem in zip(terms.sites, terms.certificates, strict=True):
-        found = check_site(pem.encode(), ca, site.network, name)
-        masks.add(found.mask)
-        if name == site.name:
-            continue
+    for name, found in _others(terms, site).items():
         own = plain_fingerprint(found.fingerprint)
         out[name] = own
         first = not pinned and not compared
@@ -42,8 +36,6 @@ def check_peers(policy: Policy, terms: RunTerms, site: SiteFolder, pinned: Mappi
             raise refused(
                 "peers", f"{name} comes with {what}, fingerprint {found.fingerprint}; ask that site, then enter it"
             )
-    if len(masks) < len(terms.sites):
-        raise MessageError("'certificates' must have a key for masks for each site; two are the same")
     return out
 
 
@@ -51,10 +43,17 @@ def mask_secrets(terms: RunTerms, site: SiteFolder) -> dict[str, bytes]:
     """What this site shares with each other site of a run; nothing with plain aggregation."""
     if not terms.secure:
         return {}
-    mask, ca = site.mask_key.read_bytes(), site.ca.read_bytes()
+    private = mask_key(site.mask_key.read_bytes())
+    return {name: pair_secret(private, found.mask) for name, found in _others(terms, site).items()}
+
+
+def _others(terms: RunTerms, site: SiteFolder) -> dict[str, SiteIdentity]:
+    """The other sites by name, all of this network, each with a key of its own; the run must know this site's own."""
+    ca, mask = site.ca.read_bytes(), mask_key(site.mask_key.read_bytes()).public_key().public_bytes_raw()
     pems = zip(terms.sites, terms.certificates, strict=True)
-    found = {name: check_site(pem.encode(), ca, site.network, name) for name, pem in pems}
-    own = found.pop(site.name)
-    if own.mask != mask_key(mask).public_key().public_bytes_raw():  # masks that nobody else could take away
+    out = {name: check_site(pem.encode(), ca, site.network, name) for name, pem in pems}
+    if len({found.mask for found in out.values()}) < len(out):
+        raise MessageError("'certificates' must have a key for masks for each site; two are the same")
+    if out.pop(site.name).mask != mask:  # nobody could take away what this site adds
         raise MessageError("the run began with other keys of this site; with new ones it takes part in later runs")
-    return {name: pair_secret(mask_key(mask), other.mask) for name, other in found.items()}
+    return out
