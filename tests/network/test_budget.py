@@ -6,18 +6,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from memory_world import MemoryWorld
+from memory_world import MemoryWorld, by_hand
 
 import fedlsa as fl
 from fedlsa.engine.local import ClippedMeans, Means
 from fedlsa.engine.reference import Iterate, serve
 from fedlsa.errors import ArgumentError
-from fedlsa.network.coordinator.budget import PrivacyBudget, affordable, best_run, least_error
+from fedlsa.network.coordinator.budget import PrivacyBudget, affordable, best_run, least_error, noise_sentence
 from fedlsa.network.coordinator.example_data import example_moments
 from fedlsa.network.coordinator.noisy_runs import NoisyRun, noisy_run
 from fedlsa.network.coordinator.run_loop import complete_run
 from fedlsa.network.protocol.coding import Coding, encode
 from fedlsa.network.protocol.privacy import delta_left, discrete_gaussian, epsilon_of, privacy_spent, rho_of_answer
+from fedlsa.network.protocol.run_settings import RunSettings
 from fedlsa.network.site import orders
 from fedlsa.theory.moments import moments
 
@@ -217,3 +218,28 @@ def test_a_network_that_runs_as_planned_ends_where_the_plan_says_and_spends_the_
         assert totals.noised == runs * plan.rounds
         spent = epsilon_of(totals.rho / runs, delta_left("record", budget.delta, plan.rounds))
         assert 0.99 * budget.epsilon < spent <= budget.epsilon * (1 + 1e-6)
+
+
+def test_what_noise_costs_is_said_before_the_first_round_and_an_error_below_it_is_refused():
+    shared = {"name": "trial", "sites": ("a", "b", "c", "d"), "step_size": 0.01, "local_steps": 20, "rounds": 25}
+    assert noise_sentence(RunSettings(**shared), 100, 9) == ""
+    noisy = RunSettings(**shared, clip=2.0, noise=10.0)
+    assert noise_sentence(noisy, 100, 9) == (  # 20 * sqrt(9 / 4), and the account of 25 answers
+        f"Noise: no run ends nearer than 30; 25 rounds spend ({privacy_spent(10.0, 25, 1e-5):.3g}, 1e-05) of a site's "
+        "privacy."
+    )
+    assert "nearer than 30" in noise_sentence(noisy, 100, 9, epsilon=30.1)
+    with pytest.raises(ArgumentError, match="epsilon must be at least 30"):
+        noise_sentence(noisy, 100, 9, epsilon=29.9)
+    rows = RunSettings(**shared, clip=2.0, noise=10.0, unit="record", row_clip=1.0, local="means")
+    each = rho_of_answer("record", 2.0, 10.0, local="means", step_size=0.01, row_clip=1.0, local_steps=20, rows=100)
+    spent = epsilon_of(25 * each, delta_left("record", 1e-5, 25))
+    assert noise_sentence(rows, 100, 9).endswith(f"({spent:.3g}, 1e-05) of a row's privacy.")
+
+
+def test_the_plan_of_a_run_with_noise_says_what_it_costs(tmp_path):
+    world = MemoryWorld(tmp_path)
+    run = world.start(**by_hand(2, local="means", clip=1.0, noise=0.01))
+    complete_run(world.network, run, world)
+    planned = next(event["text"] for _, event in run.events() if event["event"] == "planned")
+    assert planned.startswith("as asked for. Noise: no run ends nearer than 0.0141;")

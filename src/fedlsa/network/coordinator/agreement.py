@@ -19,6 +19,7 @@ from ..protocol.ring import STATISTICS, Limbs, add, from_share, to_floats
 from ..protocol.run_settings import RunSettings
 from ..protocol.server_state import ServerState
 from ..site.site_data import scale_from_json, scale_to_json
+from .budget import noise_sentence
 from .inquiry import Inquiry
 from .run_plan import allowed, common_names, one_shot, plan_from_moments, plan_from_scalars, scale_from, weights_of
 
@@ -110,4 +111,7 @@ def _settings(
                 plan = replace(plan, step_size=eta, local_steps=H, sentence=said)
         values |= {"step_size": plan.step_size, "local_steps": plan.local_steps, "rounds": plan.rounds}
         kept |= {"plan": plan.sentence, "rate": plan.rate, "curve": plan.curve}
-    return RunSettings(**values, sites=with_.network.sites, weights=tuple(weights.tolist())), kept
+    settings = RunSettings(**values, sites=with_.network.sites, weights=tuple(weights.tolist()))
+    if noise := noise_sentence(settings, min(m.rows for m in measured), dim, options.epsilon):
+        kept["plan"] = f"{kept['plan'].rstrip('.')}. {noise}"
+    return settings, kept

@@ -36,7 +36,8 @@ from ...theory.exact import exact
 from ...theory.moments import Moments
 from ...theory.planner import MAX_EXACT_DIM
 from ...theory.symmetric import squares, triangle
-from ..protocol.privacy import DELTA, LOCAL, UNITS, delta_left, rho_for, rho_of_answer
+from ..protocol.privacy import DELTA, LOCAL, UNITS, delta_left, epsilon_of, rho_for, rho_of_answer
+from ..protocol.run_settings import RunSettings
 from .noisy_runs import NoisyRun, noisy_runs
 
 SAFETY = 3.0  # standard deviations of a change, beyond its mean, that the clip leaves alone
@@ -158,6 +159,31 @@ def least_error(
     cost = budget.unit_cost(step_size or 0.0, local_steps or 0, local) * (clip**2 if budget.unit == "site" else 1.0)
     s = math.sqrt(cost / budget.rho(checks.integer("rounds", rounds, at_least=1)))
     return s * math.sqrt(d * float(w @ w)), s / clip
+
+
+def noise_sentence(settings: RunSettings, rows: int, dim: int, epsilon: float | None = None) -> str:
+    """What the noise of a run costs and promises, said before it begins; "" for a run without noise.
+
+    rows : of the smallest site; epsilon : the error that was asked for: one below the noise is refused
+    """
+    clip, noise, R, H = settings.clip, settings.noise, settings.rounds, settings.local_steps
+    if noise is None or clip is None:
+        return ""
+    least = noise * clip * math.sqrt(dim * float(settings.shares @ settings.shares))
+    if epsilon is not None and epsilon < least:
+        raise ArgumentError(
+            f"epsilon must be at least {least:.3g}, for the noise of the last round alone is as large: this privacy "
+            f"cannot be afforded at this error (fedlsa network budget); got {epsilon:g}"
+        )
+    said = f"Noise: no run ends nearer than {least:.3g}; {R} rounds spend"
+    site = epsilon_of(R * rho_of_answer("site", clip, noise), DELTA)
+    if settings.unit == "site" or settings.method == "scaffnew":  # whose rounds have no known length
+        return f"{said} ({site:.3g}, {DELTA:g}) of a site's privacy."
+    each = rho_of_answer(
+        "record", clip, noise, local=settings.local, step_size=settings.step_size, row_clip=settings.row_clip,
+        local_steps=H, rows=rows,
+    )  # fmt: skip
+    return f"{said} ({epsilon_of(R * each, delta_left('record', DELTA, R)):.3g}, {DELTA:g}) of a row's privacy."
 
 
 def _checked(name: str, m: Moments, budget: PrivacyBudget) -> str:
