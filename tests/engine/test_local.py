@@ -186,6 +186,22 @@ def test_steps_on_every_row_are_the_mean_of_clipped_gradients_and_without_clippi
     np.testing.assert_allclose(free, means(theta, xi, 0.01, 30, 0, 0, 0), rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("wrong", [(D - 1,), (D + 1,), (37 * D,), (0,), (), (D, 1)], ids=str)
+@pytest.mark.parametrize("kind", ["rows", "clipped rows", "means", "clipped means"])
+def test_vectors_of_another_length_than_a_row_are_refused_before_anything_is_read(kind, wrong):
+    rows = rows_of(regression(), 0)
+    local = {
+        "rows": rows,
+        "clipped rows": replace(rows, row_clip=1.0),
+        "means": Means(np.eye(D), np.ones(D)),
+        "clipped means": ClippedMeans(rows.u, rows.y, 0.0, 1.0),
+    }[kind]
+    good, bad = np.zeros(D), np.zeros(wrong)
+    for name, vectors in (("theta", (bad, good)), ("xi", (good, bad)), ("theta", (bad, bad))):
+        with pytest.raises(fl.errors.ArgumentError, match=f"{name} must have shape"):
+            local(*vectors, 0.1, 3, 0, 7, 0)
+
+
 def test_rows_of_a_value_function_cannot_be_clipped():
     with pytest.raises(fl.errors.ArgumentError, match="row_clip must be None"):
         replace(rows_of(transitions(), 0), row_clip=1.0)

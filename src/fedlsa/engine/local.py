@@ -48,12 +48,12 @@ class Rows:
         self, theta: Floats, xi: Floats, eta: float, steps: int, first_step: int, seed: int, agent: int
     ) -> Floats:
         """theta_hat : (d,) after `steps` local steps on the agent's observations first_step, first_step + 1, ..."""
-        u, hat = _read_only(self.u), np.array(theta, np.float64)
+        u, (hat, xi) = _read_only(self.u), _vectors(theta, xi, self.u.shape[1])
         v = u if self.v is self.u else _read_only(self.v)
         rows = u, v, _read_only(self.y), float(self.ridge), _read_only(self.slots)
         draws = np.uint64(seed), np.int64(agent), np.int64(first_step), np.int64(steps)
         clip = np.inf if self.row_clip is None else float(self.row_clip)
-        _on_rows(rows, draws, _read_only(xi), float(eta), clip, hat)
+        _on_rows(rows, draws, xi, float(eta), clip, hat)
         return hat
 
 
@@ -67,7 +67,7 @@ class Means:
     def __call__(
         self, theta: Floats, xi: Floats, eta: float, steps: int, first_step: int, seed: int, agent: int
     ) -> Floats:
-        hat = np.array(theta, np.float64)
+        hat, xi = _vectors(theta, xi, len(self.b))
         _on_means(_read_only(self.A), _read_only(np.asarray(self.b) + xi), float(eta), np.int64(steps), hat)
         return hat
 
@@ -87,9 +87,9 @@ class ClippedMeans:
     def __call__(
         self, theta: Floats, xi: Floats, eta: float, steps: int, first_step: int, seed: int, agent: int
     ) -> Floats:
-        hat = np.array(theta, np.float64)
+        hat, xi = _vectors(theta, xi, self.u.shape[1])
         rows = _read_only(self.u), _read_only(self.y), float(self.ridge), float(self.row_clip)
-        _on_every_row(rows, _read_only(xi), float(eta), np.int64(steps), hat)
+        _on_every_row(rows, xi, float(eta), np.int64(steps), hat)
         return hat
 
 
@@ -101,6 +101,14 @@ def alias_slots(n: int) -> Words:
     out = np.empty(1 << bits, np.uint32)
     alias_table(np.full(n, 1 / n), bits, out)
     return out
+
+
+def _vectors(theta: Floats, xi: Floats, d: int) -> tuple[Floats, Floats]:
+    """A copy of theta to be moved, and xi; of another length compiled code would read beyond the rows."""
+    for name, value in (("theta", theta), ("xi", xi)):
+        if np.shape(value) != (d,):
+            raise ArgumentError(f"{name} must have shape ({d},), that of a row; got {np.shape(value)}")
+    return np.array(theta, np.float64), _read_only(np.asarray(xi, np.float64))
 
 
 def _read_only(values: Any) -> Any:
