@@ -131,11 +131,36 @@ def test_a_step_size_at_which_the_last_row_decides_is_refused(tmp_path):
     assert rows_found(shown, table) >= 50
     world = Hostile(tmp_path / "site", table)
     world.begin()
-    for eta in (1e8, 1.0, 0.07):
+    for eta in (1e8, 1.0, 1 / 32, 1 / 639):
         text = refusal(world.work(eta=eta), "largest_step")
-    assert "at most 0.0312" in text  # 1 / 32: a power of two, which does not tell the largest row
-    answers = [world.read(eta=1 / 32, steps=512) for _ in range(100)]
+    assert "at most 0.00156" in text  # 1 / (20 * 32): a power of two, which does not tell the largest row
+    answers = [world.read(eta=1 / 640, steps=512) for _ in range(100)]
     assert rows_found(answers, table, 1e-2) == 0
+
+
+def test_at_the_largest_step_size_the_last_row_of_a_group_does_not_stand_for_it(tmp_path):
+    table, z = gaussian_table(80), np.zeros(6)
+    table[:, 2] = np.arange(80) < 5
+    steps, _ = unguarded(tmp_path, table)
+
+    def largest_share(eta, count):
+        """Of one of the five in what all of them together do to an answer, over many draws."""
+        shares = []
+        for seed in range(200):
+            bare = steps(z, z, eta, count, 0, seed, 0)
+            one, group = np.array(steps.y), np.array(steps.y)
+            one[0] += 1
+            group[:5] += 1
+            moved = [np.linalg.norm(replace(steps, y=y)(z, z, eta, count, 0, seed, 0) - bare) for y in (one, group)]
+            shares.append(moved[0] / moved[1])
+        return max(shares)
+
+    assert largest_share(1 / 32, 512) > 0.9  # steps of this size forget all but the last ones drawn
+    world = Hostile(tmp_path / "site", table)
+    world.begin()
+    refusal(world.work(eta=1 / 32), "largest_step")
+    assert world.work(eta=1 / 640, steps=512).kind == "reply"
+    assert largest_share(1 / 640, 512) < 0.5  # a fifth on average
 
 
 def test_huge_theta_and_huge_corrections_make_no_row_stand_out(tmp_path):
@@ -150,7 +175,7 @@ def test_huge_theta_and_huge_corrections_make_no_row_stand_out(tmp_path):
     share = world.answer(last).arrays["share"]
     answers.append(world.unmasked(last, world.answer(last)))
     pushed = world.read(
-        acked=last.round, acked_mean=1e9 * rng.normal(size=6), acked_mark=mark(share), steps=512, eta=1 / 32
+        acked=last.round, acked_mean=1e9 * rng.normal(size=6), acked_mark=mark(share), steps=512, eta=1 / 640
     )
     answers.append(pushed)
     assert np.abs(pushed).max() > 1e9  # the control variate is enormous now

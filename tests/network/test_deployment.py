@@ -76,7 +76,7 @@ def test_four_sites_compute_what_the_simulation_does_with_sums_alone_and_no_prox
 
 
 def test_a_run_on_rows_drawn_in_secret_goes_to_its_end(it):
-    result = it.run("rows", local="rows", rounds=3, step_size=0.002, local_steps=2000)
+    result = it.run("rows", local="rows", rounds=3, step_size=0.0003, local_steps=2000)
     assert result["averages"] == 3
     assert result["sum_of_xi"] <= 1e-12
 

@@ -187,10 +187,10 @@ def test_a_task_without_coordinates_of_its_own_takes_none():
 
 def test_steps_behind_which_a_row_could_stand_alone_are_refused():
     sizes = RowSizes(1000, 20.0, 0.012)  # an ordinary table: its outlier is 12 of 1000 rows, so 20 * 12 draws
-    limits.check_steps(Policy(), 1 / 32, 256, sizes, True)
+    limits.check_steps(Policy(), 1 / 640, 256, sizes, True)
     for eta, steps, name in (
-        (1 / 32, 255, "least_local_steps"),
-        (1 / 31, 256, "largest_step"),
+        (1 / 640, 255, "least_local_steps"),
+        (1 / 639, 256, "largest_step"),
         (1.0, 1, "least_local"),
     ):
         with pytest.raises(PolicyError, match=name):

@@ -4,8 +4,8 @@ Limits that depend on single rows are rounded to powers of two first, so that re
 
 Why these bounds. An answer is a sum over rows, sum_k u_k (v_k . theta - y_k), that the coordinator steers with theta,
 the step size and the coordinates. With few rows behind it, a step size so large that the last row drawn decides the
-direction, or a row that is alone in some direction, one row could be read from it. So eta |u| |v| <= `largest_step` for
-every row, and how much a row stands out is measured by its leverage w^T (sum_k w_k w_k^T)^-1 w, w = (v, y): the largest
+direction, or a row that is alone in some direction, one row could be read from it. So eta |u| |v| is small for every
+row, and how much a row stands out is measured by its leverage w^T (sum_k w_k w_k^T)^-1 w, w = (v, y): the largest
 share that it can have in a sum over the table, for any theta, in any coordinates. It is at most `largest_row_share`;
 and so many rows are drawn that `least_local_steps` of them lie in the direction of each.
 """
@@ -198,11 +198,16 @@ def check_steps(policy: Policy, eta: float, steps: int, sizes: RowSizes, drawn: 
 
 
 def step_limits(policy: Policy, sizes: RowSizes, drawn: bool) -> tuple[int, float]:
-    """The least number of local steps and the largest step size, 0 for any, that the policy allows."""
+    """The least number of local steps and the largest step size, 0 for any, that the policy allows.
+
+    A row takes eta |u| |v| of what earlier ones left along its own direction. With 1 / `least_local_steps` of it, so
+    many rows that are alike stand behind an answer, not the last of them.
+    """
     if not drawn:
         return 1, 0.0
-    least = max(policy.least_local_steps, power_of_two(policy.least_local_steps * sizes.rows * sizes.leverage), 1)
-    return int(least), policy.largest_step / power_of_two(sizes.largest) if sizes.largest > 0 else 0.0
+    rows = policy.least_local_steps
+    least = max(rows, power_of_two(rows * sizes.rows * sizes.leverage), 1)
+    return int(least), policy.largest_step / (rows * power_of_two(sizes.largest)) if sizes.largest > 0 else 0.0
 
 
 def refused(name: str, text: str) -> PolicyError:

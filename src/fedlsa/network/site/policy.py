@@ -52,7 +52,9 @@ class Policy:
         "and rare values ask for more local steps.",
     )
     largest_step: float = entry(
-        1.0, "Largest step size times the largest row, so that no single row decides an answer (at most 1)."
+        1.0,
+        "Largest step size times the largest row times least_local_steps, so that not the last rows drawn decide an "
+        "answer (at most 1).",
     )
     largest_row_share: float = entry(
         0.5, "Largest share of one row in the sums over the table, in any direction (outliers)."
@@ -193,7 +195,8 @@ def explain(policy: Policy) -> list[str]:
     ]
     if policy.least_sites > 1:
         out.append(
-            f"Vectors leave masked: the coordinator can read sums over at least {policy.least_sites} sites only, as "
+            f"Vectors leave masked: the coordinator can read sums over at least {policy.least_sites} sites only (over "
+            f"at most {policy.most_groups} groups of them, since two groups that differ by one site tell its part), as "
             "long as the others of the sum are who they say they are"
             + (
                 " (their fingerprints have been compared)."
