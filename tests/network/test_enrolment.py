@@ -496,8 +496,8 @@ def test_a_clock_that_is_wrong_is_named(moved, what, world, monkeypatch):
         enrolment.install(site.folder, path)
 
 
-def handshake(network, client):
-    """What the server reads of a client after the handshake, or the error that ended it."""
+def handshake(network, client, host="fl.example.org"):
+    """What the server, or who poses as it, reads of a client after the handshake; or the error that ended it."""
     served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     served.load_cert_chain(network.certificate, network.key)
     served.load_verify_locations(network.ca)
@@ -518,7 +518,7 @@ def handshake(network, client):
     thread = threading.Thread(target=answer)
     thread.start()
     try:
-        with client.wrap_socket(here, server_hostname="fl.example.org") as talk:
+        with client.wrap_socket(here, server_hostname=host) as talk:
             talk.send(b"hello")
             talk.recv(1)
     except (ssl.SSLError, OSError):
@@ -548,6 +548,15 @@ def test_mutual_tls_lets_the_sites_in_and_nobody_else(world, tmp_path):
     assert isinstance(handshake(other, client(site.ca, site.certificate, site.key)), OSError)
     # a server's certificate is no client's
     assert isinstance(handshake(network, client(site.ca, network.certificate, network.key)), ssl.SSLError)
+
+
+def test_a_site_with_the_name_of_the_host_cannot_pose_as_the_coordinator(tmp_path):
+    network = setup.init(tmp_path / "net", ["localhost", "victim"], "localhost")
+    evil, victim = (setup.enrol(network, network.bundle(name), tmp_path / name) for name in network.sites)
+    client = ssl.create_default_context(cafile=str(victim.ca))
+    client.load_cert_chain(victim.certificate, victim.key)
+    assert handshake(network, client, "localhost")[1] == b"hello"
+    assert isinstance(handshake(evil, client, "localhost"), OSError)  # its certificate is for clients alone
 
 
 def test_keys_that_are_damaged_or_of_another_kind_are_named(world):
