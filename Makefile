@@ -31,7 +31,7 @@ test-gpu: $(VENV)/.installed-test $(VENV)/.installed-cuda ## the tests of the GP
 test-network: $(VENV)/.installed-test ## the longer matrix of faults on real processes over loopback: about a quarter of an hour
 	@FEDLSA_TEST_NETWORK=1 $(BIN)/python -m pytest tests/network/long
 
-test-nvflare: ## the carrier over NVIDIA FLARE, on real FLARE processes, in an environment of its own: five minutes
+test-nvflare: ## the carrier over NVIDIA FLARE, on real FLARE processes, in an environment of its own: about ten minutes
 	@$(MAKE) --no-print-directory VENV=.venv-nvflare .venv-nvflare/.installed-nvflare
 	@.venv-nvflare/bin/python -m pip install --quiet --disable-pip-version-check 'pytest>=8'
 	@.venv-nvflare/bin/python -m pytest tests/nvflare

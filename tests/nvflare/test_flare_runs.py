@@ -85,3 +85,19 @@ def test_a_run_has_the_same_bits_when_sites_their_flare_clients_and_the_server_a
     found = finish(machines, "killed")
     assert found["averages"] == ROUNDS
     assert found["theta"] == expected["theta"]
+
+
+def test_a_site_that_comes_late_enters_by_a_new_job_and_the_run_waits_for_it(machines, expected):
+    machines.close()
+    for name in (SERVER, *SITES[:2]):
+        machines.start_flare(name)
+    for site in SITES:
+        machines.start_site(site, "--nvflare", machines.socket(site))
+    before = machines.log("serve").count("submitted") if (machines.folder / "serve.log").exists() else 0
+    machines.start_coordinator("--nvflare", machines.kit(kit.SUPERVISOR))
+    commands.start(machines.network.folder, options("late"), detach=True)
+    machines.until(lambda: machines.log("serve").count("submitted") > before, "the job is there without the third site")
+    assert events(machines, "late") == []  # a run begins with all its sites
+    machines.start_flare(SITES[2])
+    assert finish(machines, "late")["theta"] == expected["theta"]
+    assert f"it runs without {SITES[2]}" in machines.log("serve")

@@ -135,7 +135,7 @@ class JobSupervisor:
         if self.carrier.silence() > SILENCE:
             return "it runs, and says nothing" if time.monotonic() - self.since > SILENCE else None
         idle = self._idle(session)
-        return f"{', '.join(sorted(idle))} came back, and cannot enter a job that runs" if idle else None
+        return f"it runs without {', '.join(sorted(idle))}, and takes in nobody later" if idle else None
 
     def _idle(self, session: Any) -> set[str]:
         """Sites whose FLARE client answers, and runs no job; one that was killed may still be listed as connected."""
