@@ -169,6 +169,16 @@ def test_events_of_another_version_and_torn_lines_do_not_break_the_page(network)
     assert now.metrics().code == now.health().code == 200
 
 
+def test_sites_that_come_and_go_are_shown_without_a_restart(tmp_path):
+    made = setup.init(tmp_path / "net", SITES, "127.0.0.1", 9092)
+    seen = state(made)
+    assert [s["name"] for s in seen._content()["sites"]] == list(SITES)
+    setup.add_site(made.folder, "porto")
+    assert [s["name"] for s in seen._content()["sites"]] == [*SITES, "porto"]
+    (made.folder / "network.toml").write_text("damaged")
+    assert [s["name"] for s in seen._content()["sites"]] == [*SITES, "porto"]  # what was known stays
+
+
 def test_no_run_yet(network):
     now = state(network).content()
     assert now["run"] is None

@@ -2,8 +2,10 @@
 
 import json
 import time
+from importlib import metadata
 
 import pytest
+from memory_world import MemoryWorld, by_hand
 from test_grpc_carrier import Place, until
 
 from fedlsa.errors import NetworkError
@@ -109,3 +111,30 @@ def test_a_run_of_another_protocol_ends_with_a_sentence_and_its_files_stay(run, 
     assert (folder.folder / "state.npz").read_bytes() == b"of another version"
     with pytest.raises(NetworkError, match="was begun by"):
         versions.check_stamp("trial", kept)
+
+
+def test_a_run_goes_on_when_the_program_is_upgraded_in_its_middle(tmp_path, monkeypatch):
+    """Another program on both sides, the same protocol: the result is that of a run without the upgrade."""
+    results = {}
+    for upgraded in (False, True):
+        world = MemoryWorld(tmp_path / str(upgraded))
+        run = world.start(**by_hand(6, local="means"))
+        seen = []
+
+        def counted(site, answer, seen=seen, upgraded=upgraded):
+            seen.append(site)
+            if upgraded and len(seen) == 25:
+                raise KeyboardInterrupt  # the coordinator is stopped in the middle of a round
+            return answer
+
+        world.meddle = counted
+        try:
+            carry(world.network, run, world)
+        except KeyboardInterrupt:
+            assert not run.over
+            monkeypatch.setattr(metadata, "version", lambda name: "9.9.9")
+            world.meddle = lambda site, answer: answer
+            carry(world.network, run, world)
+        results[upgraded] = run.read("result.json")["theta"]
+    assert versions.program() == "9.9.9"
+    assert results[True] == results[False]

@@ -6,10 +6,12 @@ import json
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from ...errors import FedLSAError
 from ..coordinator.runs import RunFolder, all_runs
 from ..disk import read_json
 from ..folder.config import Network
@@ -20,6 +22,7 @@ from .http_pages import Shown
 from .run_view import RunView, number
 
 FRESH = 0.5  # seconds for which an answer is given again, however many look
+CERTIFICATES_POLL = 60.0  # seconds
 OTHER_RUNS = 12
 ASKED = ("method", "epsilon", "step_size", "local_steps", "local", "aggregation", "clip", "noise", "quantise",
          "deadline", "min_sites", "absence", "trim")  # fmt: skip
@@ -36,6 +39,8 @@ class CoordinatorState:
     def __init__(self, network: Network, present: Callable[[], Sequence[str]], alive: Callable[[], bool]) -> None:
         self.network, self.present, self.alive = network, present, alive
         self._view: RunView | None = None
+        self._written = 0  # when network.toml was
+        self._expiring: tuple[float, list[str]] | None = None
         self._guard = threading.Lock()
         self._last: tuple[float, dict[str, Any]] | None = None
 
@@ -66,7 +71,7 @@ class CoordinatorState:
     # what it is made of
 
     def _content(self) -> dict[str, Any]:
-        network, here = self.network, {str(name) for name in self.present()}
+        network, here = self._loaded(), {str(name) for name in self.present()}
         runs = all_runs(network)
         view = self._viewed(runs)
         alive = self.alive()
@@ -93,6 +98,14 @@ class CoordinatorState:
             "certificates": certificates,
             "other_runs": [{"name": run.name, "end": _end(run)} for run in runs[-1 - OTHER_RUNS : -1][::-1]],
         }
+
+    def _loaded(self) -> Network:
+        """The network as its folder says now: sites come and go."""
+        with suppress(FedLSAError, OSError):
+            written = (self.network.folder / Network.FILE).stat().st_mtime_ns
+            if written != self._written:
+                self.network, self._written = Network.load(self.network.folder), written
+        return self.network
 
     def _viewed(self, runs: list[RunFolder]) -> RunView | None:
         """The latest run, with its events read."""
@@ -142,9 +155,12 @@ class CoordinatorState:
         }
 
     def _certificates(self) -> list[str]:
-        """Those that end soon, in words."""
-        here = f"{self.network.folder}/"
-        return [printable(text.replace(here, ""), 300) for text in certificate_warnings(self.network)]
+        """Those that end soon, in words; looked at once a minute."""
+        if self._expiring is None or time.monotonic() - self._expiring[0] > CERTIFICATES_POLL:
+            here = f"{self.network.folder}/"
+            soon = [printable(text.replace(here, ""), 300) for text in certificate_warnings(self.network)]
+            self._expiring = time.monotonic(), soon
+        return self._expiring[1]
 
 
 def _receipts(path: Path) -> dict[str, dict[str, Any]]:
