@@ -101,6 +101,21 @@ def test_a_pair_that_pulls_in_opposite_directions_attains_the_bound(whole):
     assert pair.ratio(whole) == pytest.approx(1, abs=ROUNDING)
 
 
+@pytest.mark.parametrize("whole", [False, True], ids=["rows", "means"])
+def test_where_models_are_far_away_the_rounding_of_floats_is_within_the_bound_too(whole):
+    rng, order = np.random.default_rng(0), {"local": "means" if whole else "rows", "step_size": 0.1}
+    for _ in range(300):
+        n, d, clip = int(rng.integers(1, 9)), int(rng.integers(1, 5)), float(np.exp(rng.normal()))
+        pair = Pair(rng, n, d, 0.1, clip, spread=float(rng.choice([0.3, 2.0])))
+        pair.theta *= 10.0 ** rng.integers(6, 14)
+        pair.y = pair.u @ pair.theta + 0.01 * rng.normal(size=n)  # residuals that are not clipped, all of them rounded
+        pair.other_u, pair.other_y = pair.u[pair.at].copy(), pair.y[pair.at] * (1 + 1e-9)
+        one, other = pair.answers(whole)
+        longest = np.linalg.norm(pair.theta) + 0.1 * (pair.steps + 1) * (clip + np.linalg.norm(pair.xi))
+        order |= {"row_clip": clip, "local_steps": pair.steps, "rows": n, "longest": float(longest)}
+        assert rho_of(float(np.linalg.norm(one - other)), 1.0) <= rho_of_answer("record", 1e9, 1e-9, dim=d, **order)
+
+
 def test_without_weights_for_long_rows_the_bound_would_be_broken():
     def plain(u, y, hat, eta, clip):  # Huber's step alone
         length = np.linalg.norm(u)
