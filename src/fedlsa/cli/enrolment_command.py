@@ -34,6 +34,7 @@ fedlsa network approve net site-1.csr
 fedlsa network approve net site-1.csr --fingerprint '3f2a 90c1 77de 0b54 a1e8 6c03 d95b 42f7' --renew"""
 Folder = Annotated[Path, typer.Argument(help="What fedlsa network init made.", show_default=False, metavar="DIR")]
 Site = Annotated[str, typer.Argument(help="Its name.", show_default=False, metavar="SITE")]
+KEYS_PANEL, SITE_PANEL = "The coordinator: a network and its sites", "A site"  # of the help
 app = typer.Typer(rich_markup_mode="rich")
 
 
@@ -45,7 +46,7 @@ def _enrolment() -> Any:
     return enrolment
 
 
-@app.command(epilog=INIT_EXAMPLES)
+@app.command(epilog=INIT_EXAMPLES, rich_help_panel=KEYS_PANEL)
 @takes(regression=REGRESSION_TASK, value=VALUE_TASK)
 def init(
     regression: Given,
@@ -88,7 +89,7 @@ def _grouped(digits: str) -> str:
     return grouped(digits)
 
 
-@app.command(epilog=REQUEST_EXAMPLES)
+@app.command(epilog=REQUEST_EXAMPLES, rich_help_panel=SITE_PANEL)
 def request(
     bundle: Path = typer.Argument(
         help="What the coordinator sent; or the site's folder, to ask again.", show_default=False, metavar="BUNDLE"
@@ -110,7 +111,7 @@ def request(
     print(f"install what they send back:  fedlsa network install {here} {site.name}.pem")
 
 
-@app.command(epilog=APPROVE_EXAMPLES)
+@app.command(epilog=APPROVE_EXAMPLES, rich_help_panel=KEYS_PANEL)
 def approve(
     folder: Folder,
     request: Path = typer.Argument(help="What the site sent: NAME.csr.", show_default=False, metavar="REQUEST"),
@@ -133,7 +134,7 @@ def approve(
     print(f"approved {asked.name} until {end:%Y-%m-%d}: send it {made}, which is no secret")
 
 
-@app.command()
+@app.command(rich_help_panel=SITE_PANEL)
 def install(
     folder: Path = typer.Argument(help="The site's folder.", show_default=False, metavar="DIR"),
     certificate: Path = typer.Argument(help="What the coordinator sent: NAME.pem.", show_default=False, metavar="FILE"),
@@ -148,14 +149,14 @@ def install(
     print(f"then:  fedlsa network join {here} --data FILE.parquet")
 
 
-@app.command()
+@app.command(rich_help_panel=KEYS_PANEL)
 def revoke(folder: Folder, site: Site) -> None:
     """Take a site's certificate away: it is refused from now on, and its keys are never approved again."""
     _enrolment().revoke(folder, site)
     print(f"revoked: {site} is refused from now on. To come back it makes new keys (fedlsa network request --new-key)")
 
 
-@app.command()
+@app.command(rich_help_panel=KEYS_PANEL)
 def renew(folder: Folder) -> None:
     """A new server certificate from the same authority; sites need nothing new."""
     from ..network.folder import setup
@@ -165,7 +166,7 @@ def renew(folder: Folder) -> None:
     print(f"new certificate, good until {end:%Y-%m-%d}; restart serve")
 
 
-@app.command("add-site")
+@app.command("add-site", rich_help_panel=KEYS_PANEL)
 def add_site(folder: Folder, site: Site) -> None:
     """Add a site; runs that have begun go on without it."""
     from ..network.folder import setup
@@ -174,7 +175,7 @@ def add_site(folder: Folder, site: Site) -> None:
     print(f"added {site}: send it {made}, and approve its request")
 
 
-@app.command("remove-site")
+@app.command("remove-site", rich_help_panel=KEYS_PANEL)
 def remove_site(folder: Folder, site: Site) -> None:
     """Take a site off the list; its certificate is revoked."""
     from ..network.folder import setup

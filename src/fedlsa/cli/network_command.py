@@ -13,12 +13,12 @@ from ..network.folder.config import Network
 from ..network.protocol.run_settings import StartOptions
 from . import budget_command, enrolment_command, nvflare_command, parsing, site_command
 from .derived import Given, Option, Options, option, switch, takes
-from .enrolment_command import Folder
+from .enrolment_command import SITE_PANEL, Folder
 from .task_options import BY_HAND, EPSILON
 
 NETWORK_HELP = """Run the same recursion across real sites.
 
-The [bold]coordinator[/bold] runs init, serve, start, status, stop and result; a [bold]site[/bold] runs join. \
+The [bold]coordinator[/bold] runs init, approve, serve and start; a [bold]site[/bold] runs request, install and join. \
 What may leave a site its own policy says. See docs/network.md."""
 START_EXAMPLES = """[bold]Examples[/bold]
 
@@ -166,7 +166,7 @@ def audit(
         say(text)
 
 
-@app.command(epilog=JOIN_EXAMPLES)
+@app.command(epilog=JOIN_EXAMPLES, rich_help_panel=SITE_PANEL)
 def join(
     folder: Path = typer.Argument(
         help="What fedlsa network request made, with the certificate in it.", show_default=False, metavar="FOLDER"

@@ -25,7 +25,7 @@ FlareFolder = Annotated[
 app = typer.Typer(rich_markup_mode="rich")
 
 
-@app.command("nvflare-kit", epilog=KIT_EXAMPLES)
+@app.command("nvflare-kit", epilog=KIT_EXAMPLES, rich_help_panel="Over NVIDIA FLARE")
 def nvflare_kit(
     folder: Folder,
     out: Path = typer.Argument(help="A new folder.", show_default=False, metavar="OUT"),
@@ -43,7 +43,7 @@ def nvflare_kit(
     print(f"made {out}: send each site its NAME.yaml and README.md; how to go on: {out / 'README.md'}")
 
 
-@app.command("nvflare-harden", epilog=KIT_EXAMPLES)
+@app.command("nvflare-harden", epilog=KIT_EXAMPLES, rich_help_panel="Over NVIDIA FLARE")
 def nvflare_harden(
     kit: FlareFolder,
     socket: Path = option("Where this machine's fedlsa listens for it.", ...),

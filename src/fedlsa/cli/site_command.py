@@ -10,6 +10,7 @@ import typer
 from ..errors import NetworkError
 from ..network.folder.config import SiteFolder, require_cryptography
 from .derived import option, switch
+from .enrolment_command import SITE_PANEL
 
 LEDGER_EXAMPLES = """[bold]Examples[/bold]
 
@@ -27,7 +28,7 @@ SiteDir = Annotated[
 app = typer.Typer(rich_markup_mode="rich")
 
 
-@app.command(epilog=LEDGER_EXAMPLES)
+@app.command(epilog=LEDGER_EXAMPLES, rich_help_panel=SITE_PANEL)
 def ledger(
     folder: SiteDir,
     last: int = typer.Option(20, help="Entries to show.", min=0),
@@ -50,7 +51,7 @@ def ledger(
         print(line)
 
 
-@app.command(epilog=ALLOW_EXAMPLES)
+@app.command(epilog=ALLOW_EXAMPLES, rich_help_panel=SITE_PANEL)
 def allow(
     folder: SiteDir,
     run: Annotated[
