@@ -81,7 +81,16 @@ class World:
         self.coding = coding or self.settings.coding
         secure, secrets = self.settings.secure(self.N), pair_secrets(self.settings.sites)
         self.runs = {
-            site: SiteRun(site, "token", local_steps(self.A, self.b, c), self.coding, secrets[site], secure, self.noise)
+            site: SiteRun(
+                site,
+                "token",
+                local_steps(self.A, self.b, c),
+                self.coding,
+                secrets[site],
+                secure,
+                self.noise,
+                self.settings.method,
+            )
             for c, site in enumerate(self.settings.sites)
         }
         self.eager = self.rng.random() < 0.5  # the server also stores replies as they come

@@ -10,8 +10,8 @@ import fedlsa as fl
 from fedlsa.engine.outcome_tables import outcome_tables
 from fedlsa.engine.random import participants
 from fedlsa.engine.reference import Observer
-from fedlsa.errors import ArgumentError, FedLSAError
-from fedlsa.network.protocol.client import SiteRun, client_finish, client_step
+from fedlsa.errors import ArgumentError, FedLSAError, MessageError
+from fedlsa.network.protocol.client import OutOfProportionError, SiteRun, client_finish, client_step
 from fedlsa.network.protocol.closing import (
     close_round,
     estimated_error,
@@ -88,7 +88,10 @@ def site_runs(s, of):
     """What each site knows of a run with these settings."""
     secrets = pair_secrets(s.sites)
     secure = s.secure(len(s.sites))
-    return {site: SiteRun(site, "token", of(c), s.coding, secrets[site], secure) for c, site in enumerate(s.sites)}
+    return {
+        site: SiteRun(site, "token", of(c), s.coding, secrets[site], secure, None, s.method)
+        for c, site in enumerate(s.sites)
+    }
 
 
 def play(state, of, clients, present=None):
@@ -181,7 +184,7 @@ def test_participants_are_drawn_among_those_present_and_all_are_asked_after_a_ro
     assert state.averages == 0
 
 
-def test_orders_of_a_round_differ_only_in_what_each_site_is_told_of_itself(problem):
+def test_all_sites_of_a_round_get_the_same_order(problem):
     state, clients = ServerState.start(settings("scaffnew"), 3), {}
     for _ in range(3):
         state = play(state, means(problem), clients)
@@ -204,15 +207,71 @@ def test_the_same_order_twice_gets_the_same_answer_and_another_with_its_number_i
     assert (type(forged), forged.reason) == (Refusal, "forgot")
 
 
-def test_local_steps_that_leave_the_range_of_numbers_are_refused_and_nothing_is_stored(problem):
-    state = ServerState.start(settings(), 3)
-    state, orders = open_round(state, state.settings.sites)
-    run = SiteRun("site 1", "token", lambda theta, *_: theta * np.nan)
-    held, answer = client_step(None, orders["site 1"], run)
-    assert held is None
-    assert (answer.reason, "floating-point" in answer.text) == ("other", True)
-    _, reason = accept(state, "site 1", answer.record())
-    assert "refused (other)" in reason
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf, 1e300])
+def test_steps_that_leave_the_range_of_numbers_are_not_told_apart_and_the_mean_is_not_taken(problem, wrong):
+    s = settings()
+    state, runs = ServerState.start(s, 3), site_runs(s, means(problem))
+    runs["site 1"] = replace(runs["site 1"], local=lambda theta, *_: theta + wrong)
+    state, orders = open_round(state, s.sites)
+    for site, work in orders.items():
+        _, answer = client_step(None, work, runs[site])
+        state, reason = accept(state, site, answer.record())
+        assert reason is None
+    state = replace(state, settings=replace(s, reach=1.0))
+    before = state.theta
+    state, closed = close_round(state)
+    assert closed.averaged == bool(np.isnan(wrong))  # of which nothing is left to be sent
+    assert closed.averaged or (state.theta is before and "step size is too large" in closed.why)
+
+
+def test_orders_that_no_honest_server_gives_are_refused(problem):
+    s = settings()
+    state, run = ServerState.start(s, 3), site_runs(s, means(problem))["site 0"]
+    state, orders = open_round(state, s.sites)
+    work = orders["site 0"]
+    held, _ = client_step(None, work, run)
+    for change, words in (
+        ({"clip": 1e-9}, "'clip' must be that of the run's terms"),
+        ({"theta": work.theta + 2.0**31}, "'theta' and 'acked_mean' must have entries of at most"),
+        ({"gain": 2 * work.gain}, "'gain' must be that of scafflsa"),
+        ({"eta": work.eta / 2}, "'gain' must be that of scafflsa"),
+        ({"eta": work.eta / 2, "gain": 2 * work.gain}, "must stay as they were"),
+    ):
+        with pytest.raises(MessageError, match=words):
+            client_step(held, replace(work, round=2, **change), run)
+
+
+def test_an_answer_that_a_steered_control_variate_would_drown_is_refused(problem):
+    s = settings(step_size=1e-9)
+    state, runs, held = ServerState.start(s, 3), site_runs(s, means(problem)), {}
+    state, orders = open_round(state, s.sites)
+    for site, work in orders.items():
+        held[site], answer = client_step(None, work, runs[site])
+        state, _ = accept(state, site, answer.record())
+    state, closed = close_round(state)
+    assert closed.averaged
+    _, orders = open_round(state, s.sites)
+    lie = replace(orders["site 0"], acked_mean=orders["site 0"].acked_mean + 1e8)
+    with pytest.raises(OutOfProportionError):
+        client_step(held["site 0"], lie, runs["site 0"])
+
+
+def test_who_was_in_a_sum_was_averaged_with_it_or_not_at_all(problem):
+    s = settings()
+    state, runs, held = ServerState.start(s, 3), site_runs(s, means(problem)), {}
+    for _ in range(2):
+        state, orders = open_round(state, s.sites)
+        for site, work in orders.items():
+            held[site], answer = client_step(held.get(site), work, runs[site])
+            state, _ = accept(state, site, answer.record())
+        state, _ = close_round(state)
+    _, orders = open_round(state, s.sites)
+    acked = orders["site 0"].acked.copy()
+    acked[0] = 1  # the others were averaged in round 2, it is said, and this site was not
+    means_of = np.stack([state.acked_mean[0], orders["site 0"].acked_mean[0]])
+    lie = replace(orders["site 0"], acked=acked, acked_round=np.array([1, 2]), acked_mean=means_of)
+    _, answer = client_step(held["site 0"], lie, runs["site 0"])
+    assert (type(answer), answer.reason) == (Refusal, "forgot")
 
 
 def test_scafflsa_without_noise_stops_at_the_solution_by_its_own_estimate(problem):
@@ -245,11 +304,10 @@ def test_a_long_change_is_shortened_and_the_sum_of_control_variates_stays_zero(p
         assert controls(state, means(problem), clients)[1] < 1e-14
 
 
-def forged_reply(state, order, change, weight, size):
+def forged_reply(order, change, weight):
     """What a hostile site may send: a change of its choice, in a share without masks."""
-    integers = [round(weight * x / order.unit) for x in change]
-    share = to_share(integers, order.limbs)
-    return Reply(order.experiment, order.generation, order.round, order.label().hex(), size, share).record()
+    share = to_share([round(weight * x / VECTORS.unit) for x in change], VECTORS.limbs)
+    return Reply(order.experiment, order.generation, order.round, order.label().hex(), share).record()
 
 
 def test_one_hostile_site_cannot_move_a_plain_average_further_than_ten_times_the_median(problem):
@@ -262,7 +320,7 @@ def test_one_hostile_site_cannot_move_a_plain_average_further_than_ten_times_the
             clients[site], answer = client_step(clients.get(site), work, runs[site])
             record = answer.record()
             if site == "site 3":
-                record = forged_reply(state, work, np.full(3, 1e17), 0.25, 1.0)  # and lies about its length
+                record = forged_reply(work, np.full(3, 1e17), 0.25)
             state, _ = accept(state, site, record)
         before = state.theta
         state, closed = close_round(state)
@@ -276,16 +334,15 @@ def test_one_hostile_site_cannot_move_a_plain_average_further_than_ten_times_the
 
 @pytest.mark.parametrize("lie", [1e17, -1e3])
 def test_with_sums_a_hostile_site_makes_rounds_in_vain_but_owns_no_average(problem, lie):
-    s = settings()
+    s = settings(reach=1.0)
     state, runs, secrets = ServerState.start(s, 3), site_runs(s, means(problem)), pair_secrets(s.sites)
     for _ in range(3):
         state, orders = open_round(state, s.sites)
         for site, work in orders.items():
             answer = client_step(None, work, runs[site])[1]
             if site == "site 3":
-                share = to_share([round(0.25 * lie / work.unit)] * 3, work.limbs)
-                share = masked(share, site, secrets[site], work.label("token"))
-                answer = replace(answer, share=share, size=1.0)
+                share = to_share([round(0.25 * lie / VECTORS.unit)] * 3, VECTORS.limbs)
+                answer = replace(answer, share=masked(share, site, secrets[site], work.label("token")))
             state, reason = accept(state, site, answer.record())
             assert reason is None
         before = state.theta

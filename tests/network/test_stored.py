@@ -39,7 +39,7 @@ def test_a_server_state_with_an_open_round_survives_the_disk(tmp_path, server):
 def test_a_client_state_survives_the_disk(tmp_path):
     v = np.arange(3.0)
     share = np.arange(24, dtype=np.int16).reshape(3, 8)
-    state = ClientState("expérience", 1, 7, "ab", 6, 3.5, 2.5, v, v + 1, v + 2, v + 3, v + 4, share)
+    state = ClientState("expérience", 1, 7, "ab", 6, 3.5, 2.5, '["a"]', v, v + 1, v + 2, v + 3, v + 4, share)
     save_state(tmp_path / "site.npz", state.arrays())
     back = ClientState.from_arrays(load_state(tmp_path / "site.npz"))
     same(back.arrays(), state.arrays())

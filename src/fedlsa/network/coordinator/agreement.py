@@ -111,6 +111,8 @@ def _settings(
                 plan = replace(plan, step_size=eta, local_steps=H, sentence=said)
         values |= {"step_size": plan.step_size, "local_steps": plan.local_steps, "rounds": plan.rounds}
         kept |= {"plan": plan.sentence, "rate": plan.rate, "curve": plan.curve}
+    if with_.network.task.standardise and numbers.a > 0:
+        values["reach"] = max(1.0, 1 / numbers.a)  # as plans have it (run_plan.py)
     settings = RunSettings(**values, sites=with_.network.sites, weights=tuple(weights.tolist()))
     if noise := noise_sentence(settings, min(m.rows for m in measured), dim, options.epsilon):
         kept["plan"] = f"{kept['plan'].rstrip('.')}. {noise}"

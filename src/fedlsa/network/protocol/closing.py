@@ -14,7 +14,7 @@ from .coding import shortening
 from .messages import Finish
 from .records import Flags
 from .ring import Limbs, add, from_share, to_floats
-from .server import ROUNDED_UP, acknowledged, changes, restarted, summed
+from .server import ROUNDING, changes, restarted, summed
 from .server_state import REMEMBERED, OpenRound, ServerState
 
 WINDOW = 10  # movements from which the contraction is estimated
@@ -51,11 +51,13 @@ def close_round(state: ServerState) -> tuple[ServerState, ClosedRound]:
     if pending is None:
         raise ArgumentError("close_round must follow open_round; got a state without an open round")
     took, bound = pending.accepted, pending.clip
-    if not bound and s.outlier and took.any():  # the first round: by its own median
-        bound = ROUNDED_UP * s.outlier * float(np.median(pending.sizes[took]))
-    secure = s.secure(len(s.sites))
+    secure = state.secure
+    if secure:
+        bound = state.bound(pending.steps)
+    elif not bound and s.outlier and took.any():  # the first round: by its own median
+        bound = s.outlier * float(np.median(pending.sizes[took]))
     if bound and not secure:  # the others are told the bound with the next order
-        took = took & (pending.sizes <= ROUNDED_UP * s.coding.longest(bound, state.dim))
+        took = took & (pending.sizes <= s.coding.longest(bound, state.dim) * (1 + ROUNDING))
     missing = pending.expected & ~took
     missed = np.where(took, 0, state.missed + missing)
     state = replace(state, pending=None)
@@ -67,8 +69,11 @@ def close_round(state: ServerState) -> tuple[ServerState, ClosedRound]:
     else:
         moved = _mean(state, pending, took)
         longest = s.coding.longest(bound, state.dim)
-        if longest and shortening(moved, longest) < 1 - 1e-9:
-            why = f"the mean must have a length of at most {longest:.3g}: one of the sites does not keep to the orders"
+        if longest and shortening(moved, longest) < 1 - ROUNDING:
+            why = (
+                f"the mean must have a length of at most {longest:.3g}: the step size is too large, or one of the "
+                "sites does not keep to the orders"
+            )
     aside = state.aside | (state.strikes >= s.strikes)
     away = pending.expected & ~took & (missed >= s.patience) if not why else np.zeros_like(took)
     leaving, banned = away & ~state.gone, aside & ~state.aside
@@ -89,14 +94,15 @@ def _mean(state: ServerState, pending: OpenRound, took: Flags) -> Floats:
     s = state.settings
     weights, shares = s.shares[took], pending.shares[took]
     if s.trim:
-        return trimmed_mean(weights, changes(shares, weights, pending.unit), s.trim)
-    return np.array(to_floats(from_share(add(list(shares))), pending.unit)) / weights.sum()
+        return trimmed_mean(weights, changes(shares, weights, s.coding.grid.unit), s.trim)
+    return np.array(to_floats(from_share(add(list(shares))), s.coding.grid.unit)) / weights.sum()
 
 
 def _averaged(state: ServerState, pending: OpenRound, took: Flags, moved: Floats) -> ServerState:
     """The state after an average, by which theta moves."""
     start = Iterate.start(state.theta, np.zeros((1, state.dim)))
     theta = serve(start, state.settings.algorithm, state.averages + 1, moved[None], np.ones(1), 0.0).theta
+    size = float(np.linalg.norm(moved)) if state.secure else float(np.median(pending.sizes[took]))
     return replace(
         state,
         theta=theta,
@@ -105,7 +111,7 @@ def _averaged(state: ServerState, pending: OpenRound, took: Flags, moved: Floats
         acked=np.where(took, pending.round, state.acked),
         acked_mean=np.where(took[:, None], theta, state.acked_mean),
         acked_mark=np.where(took, pending.marks, state.acked_mark),
-        typical=np.append(state.typical, np.median(pending.sizes[took]) / pending.steps)[-REMEMBERED:],
+        typical=np.append(state.typical, size / pending.steps)[-REMEMBERED:],
         movement=np.append(state.movement, np.linalg.norm(theta - state.theta)),
     )
 
@@ -114,7 +120,7 @@ def finish(state: ServerState, names: str = "[]") -> dict[str, Finish]:
     """The last message to each site that belongs; names : JSON list of the coefficients."""
     belong = np.flatnonzero(~state.gone & ~state.aside)
     common = summed(state, belong)
-    return {state.settings.sites[c]: Finish(**common, **acknowledged(state, c), names=names) for c in belong.tolist()}
+    return {state.settings.sites[c]: Finish(**common, names=names) for c in belong.tolist()}
 
 
 def sum_of_controls(shares: Sequence[Limbs], unit: float) -> float:

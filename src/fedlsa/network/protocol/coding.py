@@ -19,7 +19,7 @@ from ... import checks
 from ...checks import Floats
 from ...errors import ArgumentError
 from .privacy import UNITS
-from .ring import LIMB_BITS, VECTORS, Grid, to_floats, to_integers
+from .ring import LIMB_BITS, VECTORS, Grid, to_floats, to_integers, within
 
 MAX_ENTRY = 2.0**60  # of a change: what exceeds it has left the range of sums (ring.VECTORS)
 GUARD_BITS = 8  # above a quantised number, for rounding and noise of all sites
@@ -31,7 +31,7 @@ Noise = Callable[[Fraction, int], Sequence[int]]  # (variance, how many) -> inte
 class Coding:
     """How sites write their uploads.
 
-    clip : the longest theta_hat - theta that leaves a site; a longer one is shortened. None: as the rounds' orders say
+    clip : the longest theta_hat - theta that leaves a site; a longer one is shortened. None: as plain orders say
     noise : standard deviation of the privacy noise per coordinate, as a multiple of clip
     unit : what the noise hides (UNITS); row_clip : the longest step of a single row over eta, for the unit "record"
     quantise : 8 or 16 bits for a number, None for 64
@@ -51,14 +51,18 @@ class Coding:
             if getattr(self, name) is not None:
                 most = MAX_ENTRY if name == "clip" else None
                 object.__setattr__(self, name, checks.real(name, getattr(self, name), above=0, at_most=most))
+        if self.quantise is not None and self.clip is None:
+            raise ArgumentError(f"quantise must come with clip, which bounds what is sent; got {self.quantise}")
         if self.noise is not None and self.clip is None:
             raise ArgumentError(f"noise must come with clip, which bounds what one site can change; got {self.noise:g}")
         if self.noise is not None and self.unit == "record" and self.row_clip is None:
             raise ArgumentError("row_clip must come with the unit 'record', to bound what one row can change; got None")
 
-    def grid(self, bound: float) -> Grid:
-        """The grid of a round in which no change is longer than `bound` (0: not known)."""
-        if self.quantise is None or bound == 0:
+    @property
+    def grid(self) -> Grid:
+        """The grid of what is sent."""
+        bound = self.clip
+        if self.quantise is None or bound is None:
             return VECTORS
         room = 6.0 * (self.noise or 0.0)  # standard deviations of noise beyond the clip
         limbs = -(-(self.quantise + GUARD_BITS) // LIMB_BITS)
@@ -80,24 +84,25 @@ class Upload:
 
 
 def encode(
-    delta: Floats, residual: Floats, weight: float, grid: Grid, clip: float, coding: Coding, noise: Noise | None = None
+    delta: Floats, residual: Floats, weight: float, clip: float, coding: Coding, noise: Noise | None = None
 ) -> Upload:
-    """Write weight * delta (d,) on a grid.
+    """Write weight * delta (d,) on the grid of the coding.
 
     residual : (d,), left over from before; clip : longest change, 0 for any; noise : the site's source of it
     """
-    bound = coding.clip if coding.clip is not None else clip
-    wanted = np.array(delta, np.float64) + residual
+    bound, grid = coding.clip if coding.clip is not None else clip, coding.grid
+    wanted = np.nan_to_num(delta, nan=0.0, posinf=MAX_ENTRY, neginf=-MAX_ENTRY) + residual
+    wanted = np.clip(wanted, -MAX_ENTRY, MAX_ENTRY)  # steps that diverged are not refused: that would tell of rows
     if bound:
         wanted = wanted * shortening(wanted, bound)
-    integers = to_integers((weight * wanted).tolist(), grid.unit)
+    integers = within(to_integers((weight * wanted).tolist(), grid.unit), grid.limbs)
     rounded = np.array(to_floats(integers, grid.unit)) / weight
     if coding.noise is not None:
         if noise is None:
             raise ArgumentError("noise must be a source of random integers where the run asks for noise; got None")
         deviation = Fraction(coding.noise) * Fraction(bound) * Fraction(weight) / Fraction(grid.unit)
         added = noise(deviation**2, len(integers))
-        integers = [n + e for n, e in zip(integers, added, strict=True)]
+        integers = within((n + e for n, e in zip(integers, added, strict=True)), grid.limbs)
     sent = np.array(to_floats(integers, grid.unit)) / weight
     carried = coding.quantise is not None and coding.noise is None  # what is carried has no noise: it would cost more
     return Upload(integers, sent, wanted - rounded if carried else np.zeros_like(wanted))
@@ -107,9 +112,3 @@ def shortening(delta: Floats, longest: float) -> float:
     """The factor, at most 1, that shortens a vector to a longest norm."""
     norm = float(np.linalg.norm(delta))
     return 1.0 if norm <= longest else longest / norm
-
-
-def size_of(delta: Floats) -> float:
-    """The length of a change, rounded up to a power of two: all that a site says of it in the clear."""
-    norm = float(np.linalg.norm(delta))
-    return 2.0 ** math.ceil(math.log2(norm)) if norm > 0 else 0.0

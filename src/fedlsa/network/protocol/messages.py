@@ -6,7 +6,8 @@
     site:   Description  Sums         Measurement  Reply or Refusal  Finished
 
 Every vector that leaves a site is a share (ring.py): with secure aggregation it says nothing by itself, and the server
-learns the sum over the sites of the order. Masks are labelled with what all these sites are told alike (`label`).
+learns the sum over the sites of the order. All sites of a sum get the same order, and its digest labels their masks:
+sites that are told different things have masks that do not cancel.
 An answer bears the receipt of the site's ledger, a text of the site's own that the server keeps for it.
 """
 
@@ -15,17 +16,17 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 
 from ...checks import Floats
 from ...errors import MessageError
-from .records import Message, Record, structure
+from .records import Integers, Message, Record, structure
 from .ring import Limbs
 
 Vector = Annotated[Floats, "d"]
-Columns = Annotated[Floats, "k"]
+Columns = Annotated[Floats, "columns"]
 Weights = Annotated[Floats, "m"]
 Share = Annotated[Limbs, np.int16, "n", "limbs"]
 
@@ -74,8 +75,6 @@ class Summed(Message):
     sites : JSON list of those in the sum; weights : (m,), their weights, in this order
     """
 
-    APART: ClassVar[tuple[str, ...]] = ()  # fields that each site is told of itself alone
-
     sites: str
     weights: Weights
 
@@ -90,14 +89,13 @@ class Summed(Message):
             raise MessageError(f"'sites' must name this site, {site}; they do not")
         return float(self.weights[self.members.index(site)])
 
-    def label(self, token: str = "") -> bytes:
-        """A digest of what every site of the sum is told alike; with the run's token it is the label of the masks."""
-        digest = hashlib.sha256(token.encode() + b"\n")
+    def label(self, context: str = "") -> bytes:
+        """A digest of the order; with the context of the run (SiteRun) it is the label of the masks."""
+        digest = hashlib.sha256(context.encode() + b"\n")
         record = self.record()
         for name, value in sorted({**record.meta, **record.arrays}.items()):
-            if name not in self.APART:
-                content = value.tobytes() + repr(value.shape).encode() if isinstance(value, np.ndarray) else repr(value)
-                digest.update(f"{name} ".encode() + (content.encode() if isinstance(content, str) else content))
+            content = value.tobytes() + repr(value.shape).encode() if isinstance(value, np.ndarray) else repr(value)
+            digest.update(f"{name} ".encode() + (content.encode() if isinstance(content, str) else content))
         return digest.digest()
 
     def check(self) -> None:
@@ -162,21 +160,41 @@ class Measurement(Message):
 
 
 @dataclass(frozen=True, eq=False)
+class Averaged:
+    """What the server last averaged of a site: the round, 0 if none; the theta that came of it; the share's mark."""
+
+    round: int
+    mean: Floats
+    mark: int
+
+
+@dataclass(frozen=True, eq=False)
 class Acknowledged(Summed):
-    """What the server last averaged of this site, so that the site can correct xi (client.py).
+    """What the server last averaged of each site of the sum, so that sites can correct xi (client.py).
 
     generation : of all control variates of the run; a new one begins at xi = 0
-    acked : the round of this generation; 0 if none yet. Then acked_mean : (d,) is the theta that came of it, and
-        acked_mark the mark of the share that was averaged
+    acked, acked_mark : (m,), the round of this generation that was last averaged of each, 0 if none, and its mark
+    acked_round : (k,), the rounds among them, in increasing order; acked_mean : (k, d), the theta that came of each
     """
-
-    APART = ("acked", "acked_mean", "acked_mark")
 
     generation: int
     theta: Vector
-    acked: int
-    acked_mean: Vector
-    acked_mark: int
+    acked: Annotated[Integers, np.int64, "m"]
+    acked_mark: Annotated[Integers, np.int64, "m"]
+    acked_round: Annotated[Integers, np.int64, "k"]
+    acked_mean: Annotated[Floats, "k", "d"]
+
+    def averaged(self, site: str) -> Averaged:
+        """What was last averaged of a site."""
+        index = self.members.index(site)
+        round_ = int(self.acked[index])
+        mean = self.acked_mean[self.acked_round == round_][0] if round_ else np.zeros_like(self.theta)
+        return Averaged(round_, mean, int(self.acked_mark[index]))
+
+    def check(self) -> None:
+        super().check()
+        if (self.acked < 0).any() or self.acked_round.tolist() != sorted({*self.acked.tolist()} - {0}):
+            raise MessageError("'acked_round' must be the rounds of 'acked', each once; they are not")
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,7 +202,6 @@ class Work(Acknowledged):
     """A round's order: `steps` local steps from theta with step size eta.
 
     gain : of the correction, should the answer be averaged; clip : longest change that may be sent, 0 for any
-    unit, limbs : of the share (ring.Grid)
     """
 
     round: int
@@ -192,31 +209,27 @@ class Work(Acknowledged):
     steps: int
     gain: float
     clip: float
-    unit: float
-    limbs: int
 
     def check(self) -> None:
         super().check()
-        if self.round < 1 or self.steps < 1 or self.eta <= 0 or self.unit <= 0:
-            raise MessageError("'round', 'steps', 'eta' and 'unit' must be positive")
-        if self.gain < 0 or self.clip < 0 or not 1 <= self.limbs <= 8:
-            raise MessageError("'gain' and 'clip' must be at least 0, 'limbs' from 1 to 8")
-        if self.acked >= self.round:
-            raise MessageError(f"'acked' must be below 'round', {self.round}; got {self.acked}")
+        if self.round < 1 or self.steps < 1 or self.eta <= 0:
+            raise MessageError("'round', 'steps' and 'eta' must be positive")
+        if self.gain < 0 or self.clip < 0:
+            raise MessageError("'gain' and 'clip' must be at least 0")
+        if (self.acked >= self.round).any():
+            raise MessageError(f"'acked' must be below 'round', {self.round}; got {self.acked.max()}")
 
 
 @dataclass(frozen=True, eq=False)
 class Reply(Message):
-    """A share of w_c (theta_hat_c - theta), and about its length without the weight, a power of two.
+    """A share of w_c (theta_hat_c - theta).
 
     order : the digest of what was answered (Summed.label), for shares to different orders have no sum
-    size : 0 where privacy noise is added, which the length would betray
     """
 
     generation: int
     round: int
     order: str
-    size: float
     share: Share
     receipt: str = ""
 

@@ -37,7 +37,7 @@ STATISTICS = Grid(2.0**-512, 80)  # of sums of squares: exact for all columns th
 
 
 def to_integers(values: Iterable[float | Fraction], unit: float) -> list[int]:
-    """The nearest multiples of the unit."""
+    """The nearest multiples of the unit; numbers that are not finite are a MessageError."""
     exact = math.frexp(unit)[0] == 0.5  # a power of two: quotients of floats have no rounding error
     try:
         if exact:
@@ -55,14 +55,20 @@ def to_floats(integers: Iterable[int], unit: float) -> list[float]:
     return [n * unit for n in integers]
 
 
-def to_share(integers: Sequence[int], limbs: int) -> Limbs:
-    """The share (n, limbs) of integers; those that could take a sum out of range are a MessageError.
+def within(integers: Iterable[int], limbs: int) -> list[int]:
+    """The integers, each brought into the range of a share. No refusal: it would tell who asks what they are.
 
     What sites send is weighted, and weights sum to at most 1: where each is within half the range, so is the sum.
     """
+    most = 2 ** (LIMB_BITS * limbs - 2) - 1
+    return [min(max(n, -most), most) for n in integers]
+
+
+def to_share(integers: Sequence[int], limbs: int) -> Limbs:
+    """The share (n, limbs) of integers; those out of range (`within`) are a MessageError."""
     bits = LIMB_BITS * limbs
     if any(abs(n) >= 2 ** (bits - 2) for n in integers):
-        raise MessageError("numbers that leave a site must be within the range of sums; one is too large")
+        raise MessageError("numbers of a share must be within the range of sums; one is too large")
     content = b"".join((n % 2**bits).to_bytes(2 * limbs, "little") for n in integers)
     return np.frombuffer(content, "<i2").astype(np.int16).reshape(len(integers), limbs)
 

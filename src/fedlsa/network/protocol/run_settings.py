@@ -178,6 +178,7 @@ class RunSettings(StartOptions):
     """A run across sites, with step size, local steps and rounds by hand or from a plan.
 
     sites : names, in the order of their agent numbers; weights : (N,), by default equal; they are scaled to sum to 1
+    reach : about how far the solution may be, where it is known: no mean moves further than `outlier` times it
     """
 
     step_size: float = field()
@@ -186,6 +187,7 @@ class RunSettings(StartOptions):
     name: str = field()
     sites: tuple[str, ...]
     weights: tuple[float, ...] | None = None
+    reach: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -36,13 +36,12 @@ from ...checks import Floats
 from ...engine.schedule import schedule
 from ...errors import ArgumentError, MessageError
 from ...sampling import IID
-from .coding import size_of
 from .messages import Refusal, Reply, Work, mark
 from .records import Record, printable, structure, zeros
 from .ring import Limbs, from_share, to_floats
 from .server_state import DOWN_BYTES, DOWN_MESSAGES, UP_BYTES, UP_MESSAGES, OpenRound, ServerState
 
-ROUNDED_UP = 2.0  # a size is a power of two, so it may be twice the length
+ROUNDING = 1e-6  # relative, of lengths on coarse grids
 
 
 class UntimelyError(MessageError):
@@ -73,11 +72,13 @@ def open_round(state: ServerState, present: Sequence[str]) -> tuple[ServerState,
         agents = agents[:0]
     invited = np.isin(np.arange(N), agents)
     expected = (invited | late | ~here) & ~gone & ~state.aside
-    clip = state.bound(int(plan.updates[0]))
-    grid = s.coding.grid(clip)
-    arrays = zeros(OpenRound, {"N": N, "d": d, "limbs": grid.limbs}) | {"invited": invited, "expected": expected}
+    clip = s.clip or 0.0 if state.secure else state.bound(int(plan.updates[0]))
+    arrays = zeros(OpenRound, {"N": N, "d": d, "limbs": s.coding.grid.limbs}) | {
+        "invited": invited,
+        "expected": expected,
+    }
     lengths = int(plan.updates[0]), float(plan.gains[0])
-    pending = OpenRound(state.opened + 1, "", *lengths, clip, grid.unit, **arrays)
+    pending = OpenRound(state.opened + 1, "", *lengths, clip, **arrays)
     state = replace(state, opened=state.opened + 1, gone=gone, pending=pending)
     digest = next((order.label().hex() for order in _orders(state, pending).values()), "")
     return reissued(replace(state, pending=replace(pending, order=digest)))
@@ -97,22 +98,27 @@ def _orders(state: ServerState, pending: OpenRound) -> dict[str, Work]:
     agents, s = np.flatnonzero(pending.invited), state.settings
     common: dict[str, Any] = summed(state, agents) | {
         "round": pending.round, "eta": s.step_size, "steps": pending.steps, "gain": pending.gain, "clip": pending.clip,
-        "unit": pending.unit, "limbs": pending.shares.shape[2],
     }  # fmt: skip
-    return {s.sites[c]: Work(**common, **acknowledged(state, c)) for c in agents.tolist()}
+    order = Work(**common) if len(agents) else None  # the same for all
+    return {s.sites[c]: order for c in agents.tolist()} if order else {}
 
 
 def summed(state: ServerState, agents: np.ndarray[Any, Any]) -> dict[str, Any]:
-    """What an order says of the run and of the sites in its sum."""
-    s = state.settings
-    names = json.dumps([s.sites[c] for c in agents.tolist()])
-    return {"experiment": s.name, "sites": names, "weights": s.shares[agents], "theta": state.theta}
-
-
-def acknowledged(state: ServerState, c: int) -> dict[str, Any]:
-    """What an order tells site c of itself: what was last averaged of it (messages.Acknowledged)."""
-    told = {"acked": int(state.acked[c]), "acked_mean": state.acked_mean[c], "acked_mark": int(state.acked_mark[c])}
-    return {"generation": state.generation, **told}
+    """What an order says of the run and of the sites in its sum (messages.Acknowledged)."""
+    s, acked = state.settings, state.acked[agents]
+    rounds, first = np.unique(acked, return_index=True)
+    first, rounds = first[rounds > 0], rounds[rounds > 0]
+    return {
+        "experiment": s.name,
+        "sites": json.dumps([s.sites[c] for c in agents.tolist()]),
+        "weights": s.shares[agents],
+        "generation": state.generation,
+        "theta": state.theta,
+        "acked": acked,
+        "acked_mark": state.acked_mark[agents],
+        "acked_round": rounds,
+        "acked_mean": state.acked_mean[agents][first],
+    }
 
 
 def accept(state: ServerState, site: object, record: object) -> tuple[ServerState, str | None]:
@@ -166,14 +172,12 @@ def _counted(state: ServerState, c: int, record: Record) -> ServerState:
         raise UntimelyError("'order' must be the digest of the open round's order; it is that of another")
     if reply.share.shape != pending.shares[c].shape:
         raise MessageError(f"'share' must have shape {pending.shares[c].shape}; got {reply.share.shape}")
-    if reply.size < 0:
-        raise MessageError(f"'size' must be at least 0; got {reply.size}")
-    s, size = state.settings, reply.size
-    if not s.secure(len(s.sites)):  # it can be seen, and need not be believed
-        size = size_of(changes(reply.share[None], s.shares[c : c + 1], pending.unit)[0])
+    s, size = state.settings, 0.0
+    if not state.secure:
+        size = float(np.linalg.norm(changes(reply.share[None], s.shares[c : c + 1], s.coding.grid.unit)))
     longest = s.coding.longest(pending.clip, state.dim)
-    if longest and size > ROUNDED_UP * longest:
-        raise MessageError(f"the change must have a length of at most {longest:.3g}; got up to {size:.3g}")
+    if longest and size > longest * (1 + ROUNDING):
+        raise MessageError(f"the change must have a length of at most {longest:.3g}; got {size:.3g}")
     pending = replace(
         pending,
         accepted=_put(pending.accepted, c, True),

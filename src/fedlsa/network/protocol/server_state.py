@@ -28,8 +28,8 @@ Vector = Annotated[Floats, "d"]
 class OpenRound(Stored):
     """The open round: who was invited, who is counted as missing without a reply, and what has come so far.
 
-    order : the digest of its orders; clip, unit : as they say (messages.Work)
-    shares : (N, d, limbs), what came; sizes, marks : of each reply
+    order : the digest of its orders; clip : as they say (messages.Work)
+    shares : (N, d, limbs), what came; sizes : lengths of single changes, where they can be seen; marks : of each reply
     """
 
     round: int
@@ -37,7 +37,6 @@ class OpenRound(Stored):
     steps: int
     gain: float
     clip: float
-    unit: float
     invited: Chosen
     expected: Chosen
     accepted: Chosen
@@ -54,7 +53,8 @@ class ServerState(Stored):
     generation : of all control variates; acked, acked_mean, acked_mark : what was last averaged of each site in it
     missed, refused, strikes : counts of rounds missed in a row, answers not taken, answers against the protocol
     gone, aside : sites that are away for good until they return, and those that are asked no more
-    typical : (at most REMEMBERED,), median sizes of the last rounds of this generation, per local step
+    typical : (at most REMEMBERED,), of the last rounds of this generation, per local step: the median length of single
+        changes, or of masked ones the length of their mean
     traffic : (N, 4), messages and bytes down, messages and bytes up; movement : (averages,), ||theta_t - theta_{t-1}||
     """
 
@@ -93,11 +93,17 @@ class ServerState(Stored):
         return len(self.theta)
 
     def bound(self, steps: int) -> float:
-        """The longest change that sites may send after so many local steps; 0 where none is known yet."""
+        """The longest change after so many local steps, or of masked ones the longest mean; 0: not known yet."""
         s = self.settings
         if s.clip is not None:
             return s.clip
-        return s.outlier * float(self.typical.max(initial=0.0)) * steps
+        usual, most = s.outlier * float(self.typical.max(initial=0.0)) * steps, s.outlier * s.reach
+        return min(usual, most) if usual and most else usual or most
+
+    @property
+    def secure(self) -> bool:
+        """Whether single changes are hidden in sums."""
+        return self.settings.secure(len(self.settings.sites))
 
     def agent(self, site: object) -> int | None:
         """The number of a site; None where it is none of ours."""

@@ -27,7 +27,6 @@ from ..protocol.messages import (
     Describe,
     Description,
     Finish,
-    Finished,
     Measure,
     Measurement,
     Refusal,
@@ -42,7 +41,7 @@ from ..protocol.messages import (
 from ..protocol.pooled import plan_sums, scale_sums
 from ..protocol.privacy import discrete_gaussian, rho_for
 from ..protocol.records import Message, Record, printable
-from ..protocol.ring import STATISTICS, VECTORS, to_integers
+from ..protocol.ring import STATISTICS, to_integers
 from ..protocol.run_settings import RunTerms, plain_name
 from . import limits
 from .approvals import ApprovalMissing, check_approved
@@ -191,13 +190,9 @@ class OrderHandler:
         more: dict[str, Any] = {"numbers": len(message.theta), "round": message.round}
         if label.hex() not in self.ledger.answered:
             more |= check_round(self.policy, self.ledger, message, terms, self.site, sizes, state)
-        local = self.table.drawing(steps, message, terms.secure)
-        new, answer = client_step(state, message, replace(run, local=local))
+        new, answer = client_step(state, message, replace(run, local=self.table.drawing(steps)))
         if isinstance(answer, Refusal):
             return with_receipt(answer, self.ledger.refuse(message.experiment, message.KIND, answer.text))
-        if new is not None and new is not state:
-            new = replace(new, size=self.table.told_size(new.delta, label) if answer.size else 0.0)
-            answer = replace(answer, size=new.size)
         try:
             self.ledger.check_label(label.hex(), _digest(answer))
         except PolicyError as error:  # its state was lost: all begin again, under other masks
@@ -223,11 +218,7 @@ class OrderHandler:
         if known is not None and known.labels.get(message.KIND) != whole:  # the same again, to the bit, is answered
             known.check_open()
         state = self.files.state(message.experiment)
-        try:
-            new, answer = client_finish(state, message, run)
-        except MessageError:  # beyond the range of sums, which a refusal would tell
-            nothing = run.hidden([0] * len(message.theta), VECTORS.limbs, message.members, bytes.fromhex(label))
-            new, answer = state, Finished(message.experiment, nothing)
+        new, answer = client_finish(state, message, run)
         self.ledger.check_label(label, _digest(answer))
         self.files.store(message.experiment, state, new)
         self.files.write_result(message.experiment, out)
@@ -254,7 +245,9 @@ class OrderHandler:
         if terms.token not in self.pairs:
             self.pairs = {terms.token: mask_secrets(terms, self.site)}
         pairs = self.pairs[terms.token]
-        run = SiteRun(self.site.name, terms.token, _no_steps, terms.coding, pairs, terms.secure, discrete_gaussian)
+        run = SiteRun(
+            self.site.name, terms.token, _no_steps, terms.coding, pairs, terms.secure, discrete_gaussian, terms.method
+        )
         return run, terms, note
 
     def _enter(self, answer: Any, token: str, order: Message, left: str, label: str, more: Mapping[str, Any]) -> Record:

@@ -68,11 +68,11 @@ def cost(work: Work, terms: RunTerms, site: SiteFolder, rows: int, state: Client
     if coding.row_clip is not None:
         xi = 0.0
         if state is not None:  # the correction that this order may bring is in the bound
-            sizes = [float(np.linalg.norm(v)) for v in (work.acked_mean, state.start, state.delta)]
+            sizes = [float(np.linalg.norm(v)) for v in (work.averaged(site.name).mean, state.start, state.delta)]
             xi = float(np.linalg.norm(state.xi)) + state.gain * sum(sizes)
         longest = float(np.linalg.norm(work.theta)) + work.eta * (work.steps + 1) * (coding.row_clip + xi)
     return rho_of_answer(
-        coding.unit, coding.clip, coding.noise, dim=len(work.theta), grid=work.unit / work.weight(site.name),
+        coding.unit, coding.clip, coding.noise, dim=len(work.theta), grid=coding.grid.unit / work.weight(site.name),
         local=terms.local, step_size=work.eta, row_clip=coding.row_clip, local_steps=work.steps, rows=rows,
         ridge=ridge_of(site.task), longest=longest,
     )  # fmt: skip

@@ -8,18 +8,12 @@ from __future__ import annotations
 
 import hmac
 import json
-import math
 from dataclasses import dataclass, field, replace
-
-import numpy as np
 
 from ...checks import Floats
 from ...fit.observe import FeatureScale
 from ..folder.config import SiteFolder
 from ..protocol.client import LocalSteps
-from ..protocol.coding import shortening
-from ..protocol.messages import Work
-from ..protocol.ring import LIMB_BITS
 from ..protocol.run_settings import RunTerms
 from .facts import TableView, view
 from .limits import RowSizes
@@ -59,32 +53,11 @@ class SiteTable:
             self.data, self.stamp = replace(self.data), self.data.stamp()
             self.viewed, self.prepared = None, {}
 
-    def drawing(self, steps: Steps, work: Work, secure: bool) -> LocalSteps:
-        """Local steps on rows that the site's secret and the order's label choose.
-
-        Behind masks a change beyond the range of sums is cut, not refused: who chooses the range, or a step size that
-        leaves it, would learn from refusals how long the change of this one site is.
-        """
-        longest = work.unit * 2.0 ** (LIMB_BITS * work.limbs - 3)  # so long a mean is in range, for weights sum to 1
+    def drawing(self, steps: Steps) -> LocalSteps:
+        """Local steps on rows that the site's secret and the order's label choose."""
 
         def local(theta: Floats, xi: Floats, eta: float, count: int, label: bytes) -> Floats:
             seed = int.from_bytes(hmac.digest(self.secret, label, "sha256")[:8], "big")
-            found = steps(theta, xi, eta, count, 0, seed, 0)
-            if not secure:
-                return found
-            with np.errstate(over="ignore", invalid="ignore"):
-                change = found - theta
-                known = bool(np.isfinite(change @ change))
-            return theta + (change * shortening(change, longest) if known else 0.0)
+            return steps(theta, xi, eta, count, 0, seed, 0)
 
         return local
-
-    def told_size(self, delta: Floats, label: bytes) -> float:
-        """The length of a change, a power of two from half of it to twice: up or down by the site's secret.
-
-        If it were always up, whoever varies the step size would see where the length passes a power of two, and so
-        learn the length. On average over orders the logarithm is that of the length.
-        """
-        upward = int.from_bytes(hmac.digest(self.secret, b"size" + label, "sha256")[:6], "big") / 2**48
-        norm = float(np.linalg.norm(delta))
-        return 2.0 ** math.floor(math.log2(norm) + upward) if norm > 0 else 0.0
