@@ -7,7 +7,8 @@
 A round is what the coordinator's events say: orders signed and sent, local steps, masks, ledger and state on every
 site's disk, answers signed and verified, the average, the state on the coordinator's disk. It goes over TLS with the
 carrier of `fedlsa network serve`. Runs with secure and with plain aggregation take turns on the same processes.
-`in memory` is our own part, on one core and without carrier: the same run loop, signatures and sites in one process.
+`in memory` is our own part in processor time, without carrier: the same run loop, signatures, masks and sites, in one
+process.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
 from io import StringIO
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +64,7 @@ class RoundTimes:
 def times(run: RunFolder) -> list[float]:
     """Milliseconds from a round's end to the next, which leaves nothing out."""
     ends = [event["time"] for _, event in run.events() if event["event"] == "round" and event["averaged"]]
-    return [1000 * (after - before) for before, after in zip(ends[FIRST:], ends[FIRST + 1 :], strict=False)]
+    return [1000 * (after - before) for before, after in pairwise(ends[FIRST:])]
 
 
 def summary(sites: int, aggregation: str, found: list[float]) -> RoundTimes:
@@ -91,24 +93,28 @@ def over_loopback(sites: int, rounds: int, turns: int) -> list[RoundTimes]:
 
 
 class Memory:
-    """A carrier within this process. spent : seconds in sites' answers, by site."""
+    """A carrier within this process. asked : processor seconds at each question; answers : those of each answer."""
 
     def __init__(self, sites: Mapping[str, SignedSite]) -> None:
-        self.sites, self.spent = sites, dict.fromkeys(sites, 0.0)
+        self.sites = sites
+        self.asked: list[float] = []
+        self.answers: list[list[float]] = []
 
     def present(self) -> tuple[str, ...]:
         return tuple(sorted(self.sites))
 
     def ask(self, orders: Mapping[str, bytes], deadline: float) -> Iterator[tuple[str, bytes]]:
+        self.asked.append(time.process_time())
+        self.answers.append([])
         for site, order in orders.items():
-            began = time.perf_counter()
+            began = time.process_time()
             answer = self.sites[site](order)
-            self.spent[site] += time.perf_counter() - began
+            self.answers[-1].append(time.process_time() - began)
             yield site, answer
 
 
 def in_memory(sites: int, rounds: int) -> list[dict[str, Any]]:
-    """Our own part of a round: milliseconds of the coordinator, and of one site."""
+    """Our own part of a round: processor milliseconds of the coordinator, and of one site."""
     out = []
     for kind in AGGREGATIONS:
         with tempfile.TemporaryDirectory() as folder, redirect_stdout(StringIO()):
@@ -120,20 +126,14 @@ def in_memory(sites: int, rounds: int) -> list[dict[str, Any]]:
                 for name, at in it.folders.items()
             }
             carrier = Memory({name: SignedSite(at, handlers[name].answer) for name, at in it.folders.items()})
-            run = it.begin(kind, rounds=rounds, aggregation=kind)
-            complete_run(it.network, run, SignedTransport.of(carrier, it.network))
-            whole = statistics.median(times(run))
-            ends = [event["seconds"] for _, event in run.events() if event["event"] == "round"]
-            site = 1000 * statistics.median(carrier.spent.values()) / max(1, len(ends))
-        out.append(
-            {
-                "sites": sites,
-                "aggregation": kind,
-                "round": round(whole, 2),
-                "site": round(site, 2),
-                "coordinator": round(whole - sites * site, 2),
-            }
-        )
+            complete_run(
+                it.network, it.begin(kind, rounds=rounds, aggregation=kind), SignedTransport.of(carrier, it.network)
+            )
+        whole = [after - before for before, after in pairwise(carrier.asked)][-rounds:-1]  # without what is asked first
+        spent = carrier.answers[-rounds - 1 : -2]
+        site = 1000 * statistics.median(seconds for answers in spent for seconds in answers)
+        own = 1000 * statistics.median(w - sum(answers) for w, answers in zip(whole, spent, strict=True))
+        out.append({"sites": sites, "aggregation": kind, "site": round(site, 3), "coordinator": round(own, 3)})
     return out
 
 

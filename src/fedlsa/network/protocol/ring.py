@@ -113,9 +113,10 @@ def pair_secret(private: Any, public: bytes) -> bytes:
 
 def masked(share: Limbs, own: str, secrets: Mapping[str, bytes], label: bytes) -> Limbs:
     """The share with a mask for every other site of the sum; secrets : `pair_secret` with each of them, by name."""
-    masks = [_mask(secret, label, share.shape) for secret in secrets.values()]
-    signed = [mask if own < other else negative(mask) for other, mask in zip(secrets, masks, strict=True)]
-    return add([share, *signed]) if signed else share
+    added, taken = [share], []
+    for other, secret in secrets.items():
+        (added if own < other else taken).append(_mask(secret, label, share.shape))
+    return add([*added, negative(add(taken))] if taken else added)
 
 
 def _mask(secret: bytes, label: bytes, shape: tuple[int, int]) -> Limbs:
