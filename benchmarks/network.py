@@ -153,15 +153,18 @@ def table(rounds: list[RoundTimes], memory: list[dict[str, Any]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="few sites and rounds, to see that all of it works")
+    parser.add_argument("--sites", type=int, help="only this number of sites")
     parser.add_argument("--write", action="store_true", help=f"keep the numbers in {KEPT.relative_to(ROOT)}")
     chosen = parser.parse_args()
     if chosen.write and chosen.quick:
         parser.error("--write takes the numbers of a full run; a quick one's mean nothing")
-    plan = [(3, 8, 1), (5, 8, 1)] if chosen.quick else [(4, 60, 4), (100, 25, 2)]
+    plan = [(3, 8, 1), (5, 8, 1)] if chosen.quick else [(4, 40, 3), (100, 12, 1)]
+    plan = [step for step in plan if chosen.sites in (None, step[0])]
     here, rounds, memory = machine.describe(), [], []
     for sites, count, turns in plan:
         memory += in_memory(sites, count)
         rounds += over_loopback(sites, count, turns)
+        print(table(rounds[-2:], memory[-2:]), flush=True)
     print(table(rounds, memory))
     print(machine.sentence(here))
     if chosen.write:

@@ -113,7 +113,8 @@ def pair_secret(private: Any, public: bytes) -> bytes:
 
 def masked(share: Limbs, own: str, secrets: Mapping[str, bytes], label: bytes) -> Limbs:
     """The share with a mask for every other site of the sum; secrets : `pair_secret` with each of them, by name."""
-    added, taken = [share], []
+    added: list[Limbs] = [share]
+    taken: list[Limbs] = []
     for other, secret in secrets.items():
         (added if own < other else taken).append(_mask(secret, label, share.shape))
     return add([*added, negative(add(taken))] if taken else added)
