@@ -146,11 +146,16 @@ def test_a_job_that_says_nothing_is_given_up_but_not_while_it_starts(boss, clock
     assert boss.server.aborted == ["job-1"]
 
 
-def test_a_job_that_is_over_is_followed_by_another(boss):
+def test_a_job_that_is_over_is_followed_by_another_but_not_at_once_if_it_failed_soon(boss, clock):
     look(boss)
-    boss.server.jobs["job-1"], boss.server.idle = "FINISHED:EXECUTION_EXCEPTION", set(SITES)
-    look(boss, 2)
-    assert boss.job == "job-2"
+    for number, lived in ((1, supervisor.RETRY + 1), (2, 1.0)):
+        clock.seconds += lived
+        boss.server.jobs[f"job-{number}"], boss.server.idle = "FINISHED:EXECUTION_EXCEPTION", set(SITES)
+        look(boss, 2)
+        assert boss.job == ("job-2" if number == 1 else "")
+    clock.seconds += supervisor.RETRY + 1
+    look(boss)
+    assert boss.job == "job-3"
     assert boss.server.aborted == []
 
 

@@ -48,8 +48,12 @@ class CoordinatorRelay(Controller):  # type: ignore[misc]
 
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
         """Serve the coordinator until the job is aborted; a coordinator that was restarted is connected to again."""
+        path = os.environ.get(SOCKET)
+        if path is None:
+            self.system_panic(f"the server's environment must name the coordinator's socket in {SOCKET}", fl_ctx)
+            return
         while not abort_signal.triggered:
-            with contextlib.suppress(OSError, EOFError, MessageError), connect(os.environ[SOCKET]) as link:
+            with contextlib.suppress(OSError, EOFError, MessageError), connect(path) as link:
                 self._serve(link, abort_signal, fl_ctx)
             time.sleep(PRESENCE_INTERVAL)
 

@@ -28,6 +28,7 @@ LOOK = 2.0  # seconds between looks
 GATHER = 30.0  # seconds in which sites may connect before a job is submitted without some of them
 SILENCE = 60.0  # seconds that a running job may say nothing
 WAITING = ("SUBMITTED", "APPROVED", "DISPATCHED")  # what FLARE says of a job before it runs
+RETRY = 30.0  # seconds before a job that failed within so many is submitted again
 STRIKES = 3  # looks in a row that find fault with a job
 
 
@@ -72,7 +73,7 @@ class JobSupervisor:
         self.ended = threading.Event()
         self.job, self.since, self.strikes = "", 0.0, 0
         self.dead: set[str] = set()
-        self.trouble = ""
+        self.trouble, self.hold = "", 0.0
 
     def run(self) -> None:
         """Look after the job until `close`; a server that cannot be reached is tried again."""
@@ -118,8 +119,10 @@ class JobSupervisor:
             return
         status = str(session.get_job_status(self.job))
         if status.startswith("FINISHED"):
-            self.say(f"the job {self.job} is over ({status})")
+            soon = time.monotonic() - self.since < RETRY
+            self.say(f"the job {self.job} is over ({status})" + f"; another one in {RETRY:g} s" * soon)
             self._watch("")
+            self.hold = self.since + RETRY * soon
             return
         why = self._objection(session, status)
         self.strikes = self.strikes + 1 if why else 0
@@ -144,6 +147,8 @@ class JobSupervisor:
 
     def _submit(self, session: Any) -> None:
         """Submit the job when all sites are free for it, or some after a while."""
+        if time.monotonic() < self.hold:
+            return
         idle = self._idle(session)
         if len(idle) == len(self.sites) or (idle and time.monotonic() - self.since > GATHER):
             self._watch(session.submit_job(str(self.folder)))
