@@ -11,10 +11,20 @@ import json
 import os
 import signal
 import sys
+import threading
+import time
 
 
 def run(asked):
-    """In the child: its own session, its own log, nothing of ours."""
+    """In the child: its own session, its own log, nothing of ours; it does not outlive us."""
+    parent = os.getppid()
+
+    def watch():
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=watch, daemon=True).start()
     os.setsid()
     out = os.open(asked["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for number in (1, 2):
@@ -61,8 +71,6 @@ def serve():
                 run(asked)
             living.add(answer)
         print(json.dumps(answer), flush=True)
-    for pid in living:
-        os.kill(pid, signal.SIGKILL)
 
 
 if __name__ == "__main__":
