@@ -361,6 +361,57 @@ def test_every_command_of_an_operator_starts_and_is_healthy(network, spare):
     assert ask(network.page_port) != 0
 
 
+CONTAINED = """
+mount --make-rprivate /
+mount --bind "$1" /mnt && mount --bind "$2" /srv && mount --bind "$3" /media
+mount -o remount,ro,bind / && mount -t tmpfs tmpfs /tmp
+if touch /etc/written 2>/dev/null || touch /opt/written 2>/dev/null; then exit 77; fi
+shift 3; exec setpriv --no-new-privs --bounding-set=-all --inh-caps=-all "$@"
+"""
+START = "import sys; from fedlsa.cli import main; sys.exit(main())"
+
+
+def test_both_roles_run_where_only_their_folders_can_be_written(network, tmp_path):
+    """Namespaces of the kernel instead of a container engine: a read-only root, /tmp in memory, no capabilities."""
+    root = network.folder.parent
+    shell = [tool("unshare"), "--mount", "sh", "-euc"]
+    tool("setpriv")
+    if subprocess.run([*shell, "mount --make-rprivate / && mount -t tmpfs tmpfs /mnt"], capture_output=True).returncode:
+        pytest.skip("needs the right to make mount namespaces")
+    table, state = tmp_path / "table", tmp_path / "state"
+    table.mkdir()
+    state.mkdir()
+    shutil.copy(root / "b.csv", table)
+    ports = {"serve": network.page_port, "join": free_port()}
+    words = {
+        "serve": (network.folder, ["serve", "/mnt", "--page-address", "127.0.0.1"]),
+        "join": (root / "b", ["join", "/mnt", "--data", "/srv/b.csv", "--yes", "--page-port", str(ports["join"])]),
+    }
+    source = str(Path(fl.__file__).parents[1])
+    env = {**os.environ, "XDG_STATE_HOME": "/media", "NUMBA_CACHE_DIR": "/tmp/numba", "MPLCONFIGDIR": "/tmp/matplotlib"}
+    env |= {"OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": source, "PYTHONDONTWRITEBYTECODE": "1"}
+    running = {}
+    try:
+        for role, (folder, said) in words.items():
+            command = [*shell, CONTAINED, "sh", str(folder), str(table), str(state)]
+            with (tmp_path / f"{role}.log").open("w") as log:
+                command += [sys.executable, "-c", START, "network", *said]
+                running[role] = subprocess.Popen(command, stdout=log, stderr=log, env=env, cwd="/")
+        end = time.monotonic() + PATIENCE
+        for role, port in ports.items():
+            while (told := answers(port)) is None or told["status"] != "ok":
+                said = (tmp_path / f"{role}.log").read_text()
+                assert running[role].poll() is None, said
+                assert time.monotonic() < end, f"{told} {said}"
+                time.sleep(0.1)
+    finally:
+        for process in running.values():
+            process.terminate()
+        codes = [process.wait(PATIENCE) for process in running.values()]
+    assert codes == [0, 0]
+    assert list(state.rglob("*.ledger.json"))  # the copy of the ledger's head lies apart from the folder
+
+
 # wheels
 
 
