@@ -150,13 +150,15 @@ class Hostile:
 
     def unmasked(self, message, answer, limbs=VECTORS):
         """What the victim hid: the invented sites' keys are the coordinator's, so it can take all masks off."""
-        members, label = message.members, message.label(self.terms.token)
+        known = self.handler.ledger.run(self.terms.token)  # what the coordinator said itself
+        context = known.labels["measure"] if isinstance(message, Work | Finish) else known.terms
+        members, label = message.members, message.label(context)
         zeros = [0] * len(answer.arrays["share"])
         shares = [answer.arrays["share"]]
         for name in members:
             if name != VICTIM:
                 secrets = mask_secrets(self.terms, self.folders[name])
-                run = SiteRun(name, self.terms.token, None, secrets=secrets, secure=self.terms.secure)
+                run = SiteRun(name, context, None, secrets=secrets, secure=self.terms.secure)
                 shares.append(run.hidden(zeros, limbs.limbs, members, label))
         unit = message.unit if isinstance(message, Work) else limbs.unit
         return np.array(to_floats(from_share(add(shares)), unit))
@@ -167,7 +169,9 @@ class Hostile:
         answer = self.answer(order)
         if answer.kind == "refusal":
             return None
-        return self.unmasked(order, answer) / order.weight(VICTIM)
+        found = self.unmasked(order, answer) / order.weight(VICTIM)
+        assert np.abs(found).max() < 1e17  # no mask is left on it
+        return found
 
 
 def statistics(world, message, answer):

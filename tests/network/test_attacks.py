@@ -14,8 +14,9 @@ from memory_world import MemoryWorld
 from scipy.spatial import cKDTree
 
 import fedlsa as fl
-from fedlsa.errors import NetworkError
+from fedlsa.errors import NetworkError, PolicyError
 from fedlsa.fit.observe import FeatureScale
+from fedlsa.fit.site_sums import Summary
 from fedlsa.network import chain
 from fedlsa.network.folder import certificates, enrolment
 from fedlsa.network.folder.config import task_text
@@ -25,8 +26,10 @@ from fedlsa.network.protocol.messages import Describe, Finish, Measure, Standard
 from fedlsa.network.protocol.ring import VECTORS, add, from_share, negative, to_floats
 from fedlsa.network.protocol.run_settings import RunTerms
 from fedlsa.network.site.approvals import allow, waiting
+from fedlsa.network.site.limits import check_coordinates
 from fedlsa.network.site.orders import OrderHandler
 from fedlsa.network.site.peers import mask_secrets
+from fedlsa.network.site.policy import Policy
 from fedlsa.network.site.site_data import open_data, prepare_steps
 
 
@@ -197,15 +200,15 @@ def test_clipped_rows_whose_kinks_would_tell_where_they_are_need_noise(tmp_path)
 def test_absurd_coordinates_are_refused(tmp_path):
     table = gaussian_table(60)
     world = Hostile(tmp_path, table)
-    world.describe()
-    world.standardise()
     spread, centre = table.std(axis=0)[:-1].copy(), table.mean(axis=0)[:-1].copy()
     spread[1] = 1e-6
     centre[2] = 1e9
-    refusal(world.measure(spread=spread), "largest_deviation")
-    refusal(world.measure(centre=centre), "largest_deviation")
-    refusal(world.measure(y_spread=1e-300), "largest_deviation")
-    assert world.measure().kind == "measurement"
+    for token, absurd in enumerate(({"spread": spread}, {"centre": centre}, {"y_spread": 1e-300})):
+        world.describe(token=f"t{token}", name=f"run{token}")
+        world.standardise(f"run{token}")
+        refusal(world.measure(f"run{token}", **absurd), "largest_deviation")
+        assert "no more orders" in world.measure(f"run{token}").meta["text"]  # a bit of the data told: the run is over
+    world.begin()
 
 
 def test_one_set_of_coordinates_and_one_set_of_sums_in_a_run(tmp_path):
@@ -318,8 +321,9 @@ def _plain(world):
     z = np.zeros(6)
     names = json.dumps([f"x{j}" for j in range(6)])
     order = Finish("trial", world.names, world.weights, 1, z, 0, z, 0, names)
-    run = SiteRun(VICTIM, "t", None, secrets=mask_secrets(world.terms, world.site), secure=True)
-    return run.hidden([0] * 6, VECTORS.limbs, order.members, order.label("t"))
+    context = world.handler.ledger.run("t").labels["measure"]
+    run = SiteRun(VICTIM, context, None, secrets=mask_secrets(world.terms, world.site), secure=True)
+    return run.hidden([0] * 6, VECTORS.limbs, order.members, order.label(context))
 
 
 def test_the_same_round_with_another_theta_is_refused_also_after_the_state_was_lost(tmp_path):
@@ -395,7 +399,10 @@ def test_keys_that_change_after_the_first_run_are_refused_and_peers_that_nobody_
     text = refusal(world.describe(token="u", name="second"), "peers")
     assert "site-2 comes with another key than before" in text
     assert found.fingerprint in text
-    world.handler = world.opened(peers=(found.fingerprint,))  # a person has asked site-2
+    other = certificates.fingerprint(world.certificates()[2].encode())
+    world.handler = world.opened(peers=(other,))  # what a person enters counts, not what was seen before
+    refusal(world.describe(token="u", name="second"), "peers")
+    world.handler = world.opened(peers=(found.fingerprint, other))  # a person has asked site-2
     assert world.describe(token="u", name="second").kind == "description"
     careful = Hostile(tmp_path / "careful", gaussian_table(60), peers=(found.fingerprint,))
     assert "nobody here has compared" in refusal(careful.describe(), "peers")
@@ -590,22 +597,26 @@ def test_the_end_of_a_run_with_a_control_variate_beyond_the_range_is_answered_on
         assert world.finish(**far | {"acked_mean": np.full(6, mean) * 1.5}).kind == "refusal"
 
 
-def test_refused_coordinates_tell_mean_and_deviation_no_finer_than_a_power_of_two(tmp_path):
+def test_refused_coordinates_tell_mean_and_deviation_no_finer_than_a_power_of_two():
     table = gaussian_table(60)
+    task = fl.Regression("y")
+
+    def told(rows, factor, j):
+        own = Summary(60, rows.mean(axis=0), 60 * rows.var(axis=0), np.abs(rows).max(axis=0))
+        spread = table.std(axis=0)
+        spread[j] *= factor
+        scale = FeatureScale(table.mean(axis=0)[:-1], spread[:-1], table[:, -1].mean(), spread[-1], True)
+        try:
+            check_coordinates(Policy(), scale, own, task)
+        except PolicyError as error:
+            return str(error)
+        return ""
+
     other = table * [1.02, 0.98, 1.01, 0.99, 1.03, 1.0] + 0.01 * table.std(axis=0)
-    spread = table.std(axis=0)
-    a, b = (Hostile(tmp_path / name, rows) for name, rows in (("a", table), ("b", other)))
-    for world in (a, b):
-        world.describe()
-        world.standardise()
-    told = []
-    for factor in np.geomspace(1e-3, 0.04, 30):  # refused, or not yet
-        for j in range(5):
-            narrow = spread[:-1].copy()
-            narrow[j] *= factor
-            said = [w.measure(spread=narrow, centre=table.mean(axis=0)[:-1]).kind for w in (a, b)]
-            told.append(said[0] == said[1])
-    assert all(told)
+    for factor in np.geomspace(1e-3, 0.5, 200):
+        for j in range(6):
+            assert told(table, factor, j) == told(other, factor, j)
+    assert {bool(told(table, factor, 0)) for factor in (1e-3, 0.5)} == {True, False}
 
 
 def test_what_is_wrong_with_a_table_stays_in_the_sites_log(tmp_path):

@@ -17,7 +17,8 @@ from fedlsa.network.protocol.coding import Coding
 from fedlsa.network.protocol.messages import Measure
 from fedlsa.network.protocol.privacy import epsilon_of
 from fedlsa.network.protocol.ring import STATISTICS
-from fedlsa.network.site.ledger import MOST_REFUSALS, Ledger, LedgerTotals, copy_place
+from fedlsa.network.site.ledger import MOST_REFUSALS, Ledger, copy_place
+from fedlsa.network.site.receipts import LedgerTotals
 
 KEY = ec.generate_private_key(ec.SECP256R1())
 

@@ -23,36 +23,10 @@ from ...files import reason
 from .. import chain, disk
 from ..chain import ChainHead
 from ..protocol.records import printable
+from .receipts import LedgerTotals, read_receipt, write_receipt
 
 MOST_REFUSALS = 10_000  # that are entered: who asks in vain for ever shall not fill the disk
-RESTORED = "restored"  # what an entry says that raises the totals
-
-
-@dataclass(frozen=True)
-class LedgerTotals:
-    """Over all runs. rho : spent by answers with noise (privacy.py), of which there are `noised`."""
-
-    answers: int = 0
-    runs: int = 0
-    rounds: int = 0
-    noised: int = 0
-    rho: float = 0.0
-
-    @classmethod
-    def read(cls, content: Mapping[str, Any]) -> LedgerTotals:
-        """From JSON that somebody else may have written."""
-        values = {name: content[name] for name in ("answers", "runs", "rounds", "noised")}
-        rho = content["rho"]
-        if any(type(v) is not int or not 0 <= v < 2**53 for v in values.values()):
-            raise ValueError("counts must be integers of at least 0")
-        if type(rho) not in (int, float) or not 0 <= rho < float("inf"):
-            raise ValueError("rho must be at least 0")
-        return cls(**values, rho=float(rho))
-
-    def combined(self, other: LedgerTotals, both: bool) -> LedgerTotals:
-        """The larger of each, or with `both` their sums: for two branches of one past, of which each was answered."""
-        pairs = {name: (value, asdict(other)[name]) for name, value in asdict(self).items()}
-        return LedgerTotals(**{name: sum(pair) if both else max(pair) for name, pair in pairs.items()})
+RESTORED, CLOSE = "restored", "close"  # what entries say that raise the totals, or close a run
 
 
 @dataclass
@@ -64,7 +38,6 @@ class RunEntry:
     rounds: int = 0
     closed: str = ""  # why it is not answered any more
     labels: dict[str, str] = field(default_factory=dict)
-    groups: set[str] = field(default_factory=set)  # of sites over which it summed
 
     def check_open(self) -> None:
         """Refuse a run that is not answered any more."""
@@ -87,6 +60,7 @@ class Ledger:
         self.runs: dict[str, RunEntry] = {}  # by token
         self.roster: dict[str, str] = {}  # fingerprints of sites, by name
         self.answered: dict[str, str] = {}  # digests of what left, by label
+        self.groups: set[str] = set()  # of sites over which sums left
         self.hashes: list[str] = []
         self.seen: set[str] = set()  # refusals that are entered, and receipts that have been compared
         self.refusals, self.covered = 0, 0  # covered : number of the last entry whose totals were taken over
@@ -142,30 +116,21 @@ class Ledger:
             self._append({"run": printable(run, 64), "asked": asked, "left": "refusal", "text": printable(text, 300)})
         return self.receipt()
 
+    def close(self, run: str, token: str, why: str) -> None:
+        """Note that a run that has an entry is answered no more."""
+        if token in self.runs and not self.runs[token].closed:
+            self._append({"run": run, "token": token, "asked": CLOSE, "left": "nothing", "closed": printable(why, 300)})
+
     def receipt(self) -> str:
         """The head and the totals, signed by the site."""
-        content = json.dumps(
-            {"site": self.site, "number": self.head.number, "hash": self.head.hash, **asdict(self.totals)}
-            | ({} if self.budget is None else {"budget": self.budget}),
-            sort_keys=True,
-        )
-        return json.dumps({"said": content, "signature": _sign(self.key, content).hex()})
+        more = {} if self.budget is None else {"budget": self.budget}
+        return write_receipt(self.key, {"site": self.site, **asdict(self.head), **asdict(self.totals), **more})
 
     def compare_receipt(self, text: str) -> None:
         """Hold a receipt of before against the chain; one that this site did not sign says nothing."""
-        try:
-            said = json.loads(text)
-            content, signature = said["said"], bytes.fromhex(said["signature"])
-            if not _verify(self.key, content, signature):
-                raise ValueError
-            kept = json.loads(content)
-            if kept["site"] != self.site:
-                raise ValueError
-            head = ChainHead.from_text(f"{kept['number']}:{kept['hash']}")
-            totals = LedgerTotals.read(kept)
-        except (ValueError, KeyError, TypeError, RecursionError, FedLSAError):
-            return
-        self._compare(head, totals, "a receipt that the coordinator kept", ())
+        kept = read_receipt(self.key, self.site, text)
+        if kept is not None:
+            self._compare(*kept, "a receipt that the coordinator kept", {})
 
     # inside
 
@@ -186,10 +151,13 @@ class Ledger:
                 self.runs.setdefault(token, RunEntry("?"))
             for known in self.runs.values():
                 known.closed = known.closed or "the ledger of this site was lost or restored since it began"
-            self.roster = {**entry["roster"], **self.roster}
+            self.roster, self.groups = {**entry["roster"], **self.roster}, self.groups | {*entry["groups"]}
             return
         if entry["left"] == "refusal":
             self.refusals += 1
+            return
+        if entry["asked"] == CLOSE:
+            self.runs[entry["token"]].closed = entry["closed"]
             return
         token, asked = entry["token"], entry["asked"]
         if token not in self.runs:
@@ -204,7 +172,7 @@ class Ledger:
         known.terms = entry.get("terms", known.terms)
         known.closed = entry.get("closed", known.closed)
         known.labels.setdefault(asked, entry.get("order", entry["label"]))
-        known.groups |= {entry["group"]} if "group" in entry else set()
+        self.groups |= {entry["group"]} if "group" in entry else set()
         self.answered[entry["label"]] = entry["digest"]
         self.roster.update(entry.get("roster", {}))
 
@@ -213,7 +181,7 @@ class Ledger:
             return
         content = {
             "site": self.site, "number": self.head.number, "hash": self.head.hash, "totals": asdict(self.totals),
-            "roster": self.roster, "tokens": sorted(self.runs),
+            "roster": self.roster, "tokens": sorted(self.runs), "groups": sorted(self.groups),
         }  # fmt: skip
         part = self.copy.with_name(f".{self.copy.name}.part")
         try:
@@ -223,15 +191,16 @@ class Ledger:
         except (OSError, FedLSAError) as error:
             raise NetworkError(f"the copy of the ledger's totals must be written before an answer: {error}") from None
 
-    def _read_copy(self) -> tuple[ChainHead, LedgerTotals, str, tuple[str, ...], dict[str, str]] | None:
+    def _read_copy(self) -> tuple[ChainHead, LedgerTotals, str, dict[str, Any]] | None:
         """What the copy says; None where there is none."""
         try:
             if self.key is not None:
                 self.copy.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             kept = json.loads(self.copy.read_bytes())
             head, totals = ChainHead.from_text(f"{kept['number']}:{kept['hash']}"), LedgerTotals.read(kept["totals"])
+            rest = {name: [str(entry) for entry in kept[name]] for name in ("tokens", "groups")}
             roster = {str(site): str(value) for site, value in kept["roster"].items()}
-            return head, totals, f"its copy {self.copy}", tuple(str(token) for token in kept["tokens"]), roster
+            return head, totals, f"its copy {self.copy}", {**rest, "roster": roster}
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -245,10 +214,8 @@ class Ledger:
                 "and was never restored, remove the copy: it is written anew"
             ) from None
 
-    def _compare(
-        self, kept: ChainHead, totals: LedgerTotals, where: str, tokens: tuple[str, ...], roster: Mapping[str, str] = {}
-    ) -> None:
-        """Raise the totals where the chain does not hold an entry that it once held."""
+    def _compare(self, kept: ChainHead, totals: LedgerTotals, where: str, rest: Mapping[str, Any]) -> None:
+        """Raise the totals where the chain does not hold an entry that it once held; rest : what else was kept."""
         if kept.number == 0 or str(kept) in self.seen:
             return
         if kept.number <= self.head.number and self.hashes[kept.number - 1] == kept.hash:
@@ -266,7 +233,7 @@ class Ledger:
         self._append(
             {
                 "asked": RESTORED, "left": "nothing", "kept": str(kept), "raised": asdict(raised),
-                "tokens": list(tokens), "roster": dict(roster),
+                "tokens": [], "groups": [], "roster": {}, **rest,
                 "text": f"the ledger does not hold entry {kept.number} of {where}: it was lost or restored",
             }
         )  # fmt: skip
@@ -276,22 +243,3 @@ def copy_place(folder: str, network: str, site: str) -> Path:
     """The file for the copy of a ledger's totals; folder : ledger_copy of the policy, or empty."""
     home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "fedlsa"
     return (Path(folder) if folder else home) / f"{network}-{site}.ledger.json"
-
-
-def _sign(key: Any, content: str) -> bytes:
-    from cryptography.hazmat.primitives import hashes
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    return bytes(key.sign(b"fedlsa receipt\n" + content.encode(), ec.ECDSA(hashes.SHA256())))
-
-
-def _verify(key: Any, content: str, signature: bytes) -> bool:
-    from cryptography.exceptions import InvalidSignature
-    from cryptography.hazmat.primitives import hashes
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    try:
-        key.public_key().verify(signature, b"fedlsa receipt\n" + content.encode(), ec.ECDSA(hashes.SHA256()))
-    except InvalidSignature:
-        return False
-    return True

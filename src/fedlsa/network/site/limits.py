@@ -112,7 +112,7 @@ def check_table(policy: Policy, facts: TableFacts) -> None:
     if facts.rows < policy.least_rows:
         raise refused("least_rows", f"the table must have {policy.least_rows} rows")
     column, count = facts.rarest
-    if count < policy.least_rows_off_common_value:
+    if policy.privacy == "none" and count < policy.least_rows_off_common_value:
         least = policy.least_rows_off_common_value
         raise refused("least_rows_off_common_value", f"{column!r} has fewer than {least} rows off its common value")
 
@@ -127,15 +127,16 @@ def check_sum(policy: Policy, own: str, members: Sequence[str], weights: Floats)
         raise refused("largest_weight", f"this site may be {policy.largest_weight:g} of a sum; more is asked")
 
 
-def group_of(members: Sequence[str]) -> str:
-    """A short name for a group of sites."""
-    return hashlib.sha256(" ".join(sorted(members)).encode()).hexdigest()[:16]
+def group_of(members: Sequence[str], weights: Floats) -> str:
+    """A short name for a group of sites with their weights in proportion."""
+    parts = sorted(zip(members, (weights / weights.sum()).tolist(), strict=True))
+    return hashlib.sha256(" ".join(f"{name} {part:.9f}" for name, part in parts).encode()).hexdigest()[:16]
 
 
-def check_group(policy: Policy, members: Sequence[str], groups: Collection[str]) -> None:
-    """Refuse one more group of sites than a run may sum over; groups : of before."""
-    if group_of(members) not in groups and len(groups) >= policy.most_groups:
-        raise refused("most_groups", f"this run has summed over {len(groups)} groups of sites; one more is asked")
+def check_group(policy: Policy, members: Sequence[str], weights: Floats, groups: Collection[str]) -> None:
+    """Refuse one more group of sites, or proportion of them, than sums may be over; groups : of before, in all runs."""
+    if policy.least_sites > 1 and group_of(members, weights) not in groups and len(groups) >= policy.most_groups:
+        raise refused("most_groups", f"there are sums over {len(groups)} groups or weights of sites; one more is asked")
 
 
 def check_same_weights(own: str, members: Sequence[str], weights: Floats, first: Mapping[str, float]) -> None:
@@ -165,6 +166,8 @@ def check_coordinates(policy: Policy, scale: FeatureScale, own: Summary, task: T
     if not task.standardise:  # columns are shifted and not stretched: that is a change of theta and no more
         if (scale.spread != 1).any() or scale.y_spread != 1:
             raise refused("largest_deviation", "the task keeps its units; the run brings others")
+        return
+    if policy.privacy != "none":  # noise hides each row, and then no refusal may depend on one
         return
     centre, spread = np.append(scale.centre, scale.y_centre), np.append(scale.spread, scale.y_spread)
     deviation = np.sqrt(own.scatter / own.n)

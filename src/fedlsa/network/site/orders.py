@@ -10,9 +10,10 @@ wrong in reading the table stays in the site's log.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -24,6 +25,7 @@ from ..folder.certificates import private_key
 from ..folder.config import SiteFolder, task_text
 from ..protocol.client import SiteRun, client_finish, client_step
 from ..protocol.messages import (
+    Acknowledged,
     Describe,
     Description,
     Finish,
@@ -140,7 +142,7 @@ class OrderHandler:
         run, terms, _ = self._run(message)
         if self.policy.privacy != "none" and not self.policy.noiseless_sums:
             raise limits.refused("noiseless_sums", "sums for standardisation would leave without noise")
-        label = self._only(message, terms)
+        label = self._only(message, run, terms)
         sums = scale_sums(self.table.view().summary, message.weight(self.site.name))
         integers = to_integers(sums, STATISTICS.unit)
         answer = Sums(message.experiment, run.hidden(integers, STATISTICS.limbs, message.members, bytes.fromhex(label)))
@@ -148,12 +150,11 @@ class OrderHandler:
 
     def _measure(self, message: Measure) -> Record:
         run, terms, note = self._run(message)
-        label = self._only(message, terms)
+        label = self._only(message, run, terms)
         scale = FeatureScale(message.centre, message.spread, message.y_centre, message.y_spread, message.intercept)
-        own = self.table.view().summary
-        limits.check_coordinates(self.policy, scale, own, self.site.task)
-        weights = dict(zip(message.members, message.weights.tolist(), strict=True))
-        self.files.remember(message.experiment, note | {"scale": scale_to_json(scale), "weights": weights})
+        own, weights = self.table.view().summary, dict(zip(message.members, message.weights.tolist(), strict=True))
+        with self._closing(message.experiment, terms.token):
+            limits.check_coordinates(self.policy, scale, own, self.site.task)
         _, sizes = self.table.prepare(terms, scale)  # rows are made ready now, not in the first round
         shared, sums = None, [0.0] * 4
         asks = limits.step_limits(self.policy, sizes, terms.local == "rows")
@@ -168,11 +169,12 @@ class OrderHandler:
         answer = Measurement(message.experiment, own.n, *asks, share, *(shared or (None, None, None)))
         left = "three sums for planning" + (", and moments" if shared else "")
         numbers = 3 + sum(part.size for part in shared or ())
+        self.files.remember(message.experiment, note | {"scale": scale_to_json(scale), "weights": weights})
         return self._enter(answer, terms.token, message, left, label, {"numbers": numbers})
 
-    def _only(self, message: Summed, terms: RunTerms) -> str:
+    def _only(self, message: Summed, run: SiteRun, terms: RunTerms) -> str:
         """The label of an order that a run gives once: in other coordinates or sums it would tell more."""
-        label = message.label(terms.token).hex()
+        label = message.label(run.context).hex()
         known = self.ledger.run(terms.token)
         if known is not None and known.labels.get(message.KIND, label) != label:
             raise PolicyError(f"this site answers one order to {message.KIND} in a run; this is another one")
@@ -182,24 +184,22 @@ class OrderHandler:
 
     def _work(self, message: Work) -> Record:
         run, terms, note = self._run(message)
-        if note["scale"] is None:
-            raise FedLSAError("this site does not know the run's coordinates")
         state = self.files.state(message.experiment)
         steps, sizes = self.table.prepare(terms, scale_from_json(note["scale"]))
-        label = message.label(terms.token)
+        label = message.label(run.context)
         more: dict[str, Any] = {"numbers": len(message.theta), "round": message.round}
         if label.hex() not in self.ledger.answered:
             more |= check_round(self.policy, self.ledger, message, terms, self.site, sizes, state)
-        new, answer = client_step(state, message, replace(run, local=self.table.drawing(steps)))
+        with self._closing(message.experiment, terms.token):
+            new, answer = client_step(state, message, replace(run, local=self.table.drawing(steps)))
         if isinstance(answer, Refusal):
             return with_receipt(answer, self.ledger.refuse(message.experiment, message.KIND, answer.text))
         try:
             self.ledger.check_label(label.hex(), _digest(answer))
         except PolicyError as error:  # its state was lost: all begin again, under other masks
             receipt = self.ledger.refuse(message.experiment, message.KIND, str(error))
-            return Refusal(
-                message.experiment, message.generation, message.round, "forgot", str(error), receipt
-            ).record()
+            about = message.experiment, message.generation, message.round
+            return Refusal(*about, "forgot", str(error), receipt).record()
         self.files.store(message.experiment, state, new)
         what = "how far the model moved" + (", with noise" if terms.coding.noise is not None else "")
         return self._enter(answer, terms.token, message, what, label.hex(), more)
@@ -208,15 +208,17 @@ class OrderHandler:
         run, terms, note = self._run(message, last=True)
         names = [printable(name) for name in names_from(message.names, "names")]
         out: dict[str, Any] = {"names": names, "theta": message.theta.tolist()}
-        if note["scale"] is not None:
-            T, t = scale_from_json(note["scale"]).original()
-            if t.shape != message.theta.shape or len(names) != len(t):
-                raise MessageError(f"'theta' and 'names' must have {len(t)} entries; they have others")
-            out["coefficients"] = (T @ message.theta + t).tolist()
-        label, whole = message.label(terms.token).hex(), _digest(message)
+        T, t = scale_from_json(note["scale"]).original()
+        if len(names) != len(t):
+            raise MessageError(f"'names' must have {len(t)} entries; got {len(names)}")
+        out["coefficients"] = (T @ message.theta + t).tolist()
+        label, whole = message.label(run.context).hex(), _digest(message)
         known = self.ledger.run(terms.token)
         if known is not None and known.labels.get(message.KIND) != whole:  # the same again, to the bit, is answered
             known.check_open()
+        took = int((message.acked > 0).sum())  # with fewer the sum would be over the control variates of a few
+        if terms.secure and 0 < took < self.policy.least_sites:
+            raise limits.refused("least_sites", f"{self.policy.least_sites} must have taken part; {took} have")
         state = self.files.state(message.experiment)
         new, answer = client_finish(state, message, run)
         self.ledger.check_label(label, _digest(answer))
@@ -238,24 +240,44 @@ class OrderHandler:
             raise FedLSAError(f"the ledger of this site does not know the run {message.experiment}")
         if not last:
             known.check_open()
+        if any(name not in terms.sites for name in message.members):
+            raise MessageError("'sites' must be sites of the run; one is not")
         limits.check_sum(self.policy, self.site.name, message.members, message.weights)
-        limits.check_group(self.policy, message.members, known.groups)
-        if note["weights"] is not None:
+        limits.check_group(self.policy, message.members, message.weights, self.ledger.groups)
+        context = known.terms  # masks cancel only between sites that were told the same, from the terms on
+        if isinstance(message, Acknowledged):
+            context = known.labels.get(Measure.KIND, "")
+            if note["scale"] is None or not context:
+                raise FedLSAError("this site does not know the run's coordinates")
+            dim = scale_from_json(note["scale"]).dim
+            if len(message.theta) != dim or message.acked_mean.shape[-1] != dim:
+                raise MessageError(f"'theta' and 'acked_mean' must have {dim} entries; they have others")
             limits.check_same_weights(self.site.name, message.members, message.weights, note["weights"])
         if terms.token not in self.pairs:
             self.pairs = {terms.token: mask_secrets(terms, self.site)}
         pairs = self.pairs[terms.token]
         run = SiteRun(
-            self.site.name, terms.token, _no_steps, terms.coding, pairs, terms.secure, discrete_gaussian, terms.method
+            self.site.name, context, _no_steps, terms.coding, pairs, terms.secure, discrete_gaussian, terms.method
         )
         return run, terms, note
 
     def _enter(self, answer: Any, token: str, order: Message, left: str, label: str, more: Mapping[str, Any]) -> Record:
         """The answer with the receipt of its entry in the ledger, which is on the disk then."""
         if isinstance(order, Summed):
-            more = {**more, "group": limits.group_of(order.members)}
-        entry = order.experiment, token, order.KIND, left, label, _digest(answer)
-        return with_receipt(answer, self.ledger.enter(*entry, **more))
+            more = {**more, "group": limits.group_of(order.members, order.weights)}
+        digest = _digest(answer)
+        with self._closing(order.experiment, token):
+            self.ledger.check_label(label, digest)
+        return with_receipt(answer, self.ledger.enter(order.experiment, token, order.KIND, left, label, digest, **more))
+
+    @contextlib.contextmanager
+    def _closing(self, name: str, token: str) -> Iterator[None]:
+        """A refusal that depends on the data ends the run here: one bit in a run, and not one in every order."""
+        try:
+            yield
+        except PolicyError as error:
+            self.ledger.close(name, token, str(error))
+            raise
 
 
 _terms = lru_cache(maxsize=4)(RunTerms.from_text)  # those of a hundred sites take a while to read

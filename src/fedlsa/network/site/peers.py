@@ -2,7 +2,7 @@
 
 Masks hide this site's answers from who does not know these secrets. A coordinator that could put keys of its own in
 the place of other sites' would know them: so keys are those whose fingerprints a person has compared (`peers` of the
-policy), or those of the first run, and others are refused.
+policy), or where there are none those of the first run, and others are refused.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def check_peers(policy: Policy, terms: RunTerms, site: SiteFolder, pinned: Mappi
     for name, found in _others(terms, site).items():
         own = plain_fingerprint(found.fingerprint)
         out[name] = own
-        first = not pinned and not compared
-        if own not in compared and pinned.get(name) != own and not first:
+        known = own in compared if compared else pinned.get(name, "" if pinned else own) == own
+        if not known:
             what = "another key than before" if name in pinned else "a key that nobody here has compared"
             raise refused(
                 "peers", f"{name} comes with {what}, fingerprint {found.fingerprint}; ask that site, then enter it"

@@ -51,6 +51,7 @@ class Policy:
         "At least so many rows, drawn by this site in secret, are behind every answer, in every direction: outliers "
         "and rare values ask for more local steps.",
     )
+    most_local_steps: int = entry(100_000_000, "Most local steps in one answer, which are work for this machine.")
     largest_step: float = entry(
         1.0,
         "Largest step size times the largest row times least_local_steps, so that not the last rows drawn decide an "
@@ -67,9 +68,9 @@ class Policy:
     )
     largest_weight: float = entry(0.5, "This site may count for at most this part of a sum.")
     most_groups: int = entry(
-        5,
-        "Most different groups of sites over which one run may sum: from the sums with and without one site its own "
-        "part follows. Where sites drop out, or take turns, runs need more.",
+        3,
+        "Most different groups of sites, or proportions of their weights, over which sums may leave, in all runs: from "
+        "the sums with and without one site its own part follows. Where sites drop out or take turns, more are needed.",
     )
     peers: tuple[str, ...] = entry(
         (),

@@ -13,9 +13,10 @@ from ..protocol.client import ClientState
 from ..protocol.messages import Work
 from ..protocol.privacy import check_unit, delta_left, epsilon_of, rho_of_answer
 from ..protocol.run_settings import RunTerms
-from .ledger import Ledger, LedgerTotals
+from .ledger import Ledger
 from .limits import RowSizes, check_steps, refused
 from .policy import Policy
+from .receipts import LedgerTotals
 from .site_data import ridge_of
 
 
@@ -50,6 +51,8 @@ def check_round(
     known = ledger.run(terms.token)
     if known is not None and known.rounds >= policy.most_rounds:
         raise refused("most_rounds", f"this run has had {known.rounds}")
+    if work.steps > policy.most_local_steps:
+        raise refused("most_local_steps", f"at most {policy.most_local_steps} are allowed; got {work.steps}")
     if policy.privacy == "none":  # noise hides each row, and then no refusal may tell of one
         check_steps(policy, work.eta, work.steps, sizes, terms.local == "rows")
     elif terms.local == "rows" and work.steps < policy.least_local_steps:
