@@ -9,7 +9,7 @@ from fedlsa.network.folder import setup
 from fedlsa.network.folder.config import task_text
 from fedlsa.network.protocol.client import SiteRun
 from fedlsa.network.protocol.coding import Coding
-from fedlsa.network.protocol.messages import Describe, Finish, Measure, Standardise, Work
+from fedlsa.network.protocol.messages import Describe, Finish, Measure, Standardise, Work, mark
 from fedlsa.network.protocol.ring import STATISTICS, VECTORS, add, from_share, to_floats
 from fedlsa.network.protocol.run_settings import RunTerms
 from fedlsa.network.site.orders import OrderHandler
@@ -105,63 +105,53 @@ class Hostile:
             assert self.standardise(name).kind == "sums"
         assert self.measure(name).kind == "measurement"
 
+    @property
+    def dim(self):
+        return self.rows.shape[1] - 1 + self.task.intercept
+
+    def common(self, more):
+        """What orders of rounds say of the past, by default that nothing was ever averaged."""
+        zero, none = np.zeros(len(json.loads(more.get("sites", self.names))), np.int64), np.zeros(0, np.int64)
+        said = {"sites": self.names, "weights": self.weights, "generation": 1, "theta": np.zeros(self.dim)}
+        said |= {"acked": zero, "acked_mark": zero, "acked_round": none, "acked_mean": np.zeros((0, self.dim))}
+        return said | more
+
+    def averaged(self, order, answer, mean):
+        """What orders say of a past in which this answer was averaged, with all others, to this mean."""
+        m = len(self.network.sites)
+        marks = np.full(m, mark(answer.arrays["share"]), np.int64)
+        past = {"acked": np.full(m, order.round, np.int64), "acked_mark": marks}
+        return past | {"acked_round": np.array([order.round]), "acked_mean": np.asarray(mean, np.float64)[None]}
+
     def order(self, name="trial", **more):
-        d = self.rows.shape[1] - 1 + self.task.intercept
         self.asked += 1
-        z = np.zeros(d)
-        said = {
-            "sites": self.names,
-            "weights": self.weights,
-            "generation": 1,
-            "theta": z,
-            "acked": 0,
-            "acked_mean": z,
-            "acked_mark": 0,
-            "round": self.asked,
-            "eta": 1e-9,
-            "steps": STEPS,
-            "gain": 0.0,
-            "clip": 0.0,
-            "unit": VECTORS.unit,
-            "limbs": VECTORS.limbs,
-        }
-        return Work(name, **said | more)
+        said = self.common({"round": self.asked, "eta": 1e-9, "steps": STEPS, "clip": 0.0} | more)
+        return Work(name, **{"gain": 1 / (said["eta"] * said["steps"])} | said)
 
     def work(self, name="trial", **more):
         return self.answer(self.order(name, **more))
 
     def finish(self, name="trial", names=None, **more):
-        d = self.rows.shape[1] - 1 + self.task.intercept
-        z = np.zeros(d)
-        said = {
-            "sites": self.names,
-            "weights": self.weights,
-            "generation": 1,
-            "theta": z,
-            "acked": 0,
-            "acked_mean": z,
-            "acked_mark": 0,
-            "names": json.dumps([f"x{j}" for j in range(d)] if names is None else names),
-        }
-        return self.answer(Finish(name, **said | more))
+        names = [f"x{j}" for j in range(self.dim)] if names is None else names
+        return self.answer(Finish(name, **self.common({"names": json.dumps(names)} | more)))
 
     def answer(self, message):
         return self.handler.answer(message.record())
 
-    def unmasked(self, message, answer, limbs=VECTORS):
+    def unmasked(self, message, answer, grid=VECTORS):
         """What the victim hid: the invented sites' keys are the coordinator's, so it can take all masks off."""
         known = self.handler.ledger.run(self.terms.token)  # what the coordinator said itself
         context = known.labels["measure"] if isinstance(message, Work | Finish) else known.terms
         members, label = message.members, message.label(context)
+        grid = self.terms.coding.grid if isinstance(message, Work) else grid
         zeros = [0] * len(answer.arrays["share"])
         shares = [answer.arrays["share"]]
         for name in members:
             if name != VICTIM:
                 secrets = mask_secrets(self.terms, self.folders[name])
                 run = SiteRun(name, context, None, secrets=secrets, secure=self.terms.secure)
-                shares.append(run.hidden(zeros, limbs.limbs, members, label))
-        unit = message.unit if isinstance(message, Work) else limbs.unit
-        return np.array(to_floats(from_share(add(shares)), unit))
+                shares.append(run.hidden(zeros, grid.limbs, members, label))
+        return np.array(to_floats(from_share(add(shares)), grid.unit))
 
     def read(self, **more):
         """The victim's own change of theta in answer to one order, or None where it refuses."""

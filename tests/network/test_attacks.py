@@ -14,21 +14,19 @@ from memory_world import MemoryWorld
 from scipy.spatial import cKDTree
 
 import fedlsa as fl
-from fedlsa.errors import NetworkError, PolicyError
+from fedlsa.errors import ArgumentError, NetworkError, PolicyError
 from fedlsa.fit.observe import FeatureScale
 from fedlsa.fit.site_sums import Summary
 from fedlsa.network import chain
 from fedlsa.network.folder import certificates, enrolment
 from fedlsa.network.folder.config import task_text
-from fedlsa.network.protocol.client import SiteRun
-from fedlsa.network.protocol.coding import Coding, size_of
-from fedlsa.network.protocol.messages import Describe, Finish, Measure, Standardise, Work, mark
-from fedlsa.network.protocol.ring import VECTORS, add, from_share, negative, to_floats
+from fedlsa.network.protocol.coding import Coding
+from fedlsa.network.protocol.messages import Describe, Measure, Standardise, Work
+from fedlsa.network.protocol.ring import VECTORS, add, from_share, to_floats
 from fedlsa.network.protocol.run_settings import RunTerms
 from fedlsa.network.site.approvals import allow, waiting
 from fedlsa.network.site.limits import check_coordinates
 from fedlsa.network.site.orders import OrderHandler
-from fedlsa.network.site.peers import mask_secrets
 from fedlsa.network.site.policy import Policy
 from fedlsa.network.site.site_data import open_data, prepare_steps
 
@@ -170,22 +168,56 @@ def test_huge_theta_and_huge_corrections_make_no_row_stand_out(tmp_path):
     table = gaussian_table(60)
     world = Hostile(tmp_path, table)
     world.begin()
+    how = {"steps": 512, "eta": 1 / 640}
     rng, answers = np.random.default_rng(1), []
     for _ in range(100):
-        answers.append(world.read(theta=1e12 * rng.normal(size=6), steps=512))
-    world.asked += 1
-    last = world.order(steps=512, gain=1e6)
-    share = world.answer(last).arrays["share"]
-    answers.append(world.unmasked(last, world.answer(last)))
-    pushed = world.read(
-        acked=last.round, acked_mean=1e9 * rng.normal(size=6), acked_mark=mark(share), steps=512, eta=1 / 640
-    )
-    answers.append(pushed)
-    assert np.abs(pushed).max() > 1e9  # the control variate is enormous now
-    answers += [
-        world.read(steps=512, acked=last.round, acked_mean=last.theta, acked_mark=mark(share)) for _ in range(50)
-    ]
+        answers.append(world.read(theta=2e8 * rng.normal(size=6), **how))
+    order = world.order(**how)
+    answer = world.answer(order)
+    past = world.averaged(order, answer, 2e8 * rng.normal(size=6))
+    answers += [world.read(**how, **past) for _ in range(50)]
+    assert np.abs(answers[-1]).max() > 1e7  # the control variate is enormous now
     assert rows_found(answers, table, 1e-3) == 0
+    assert "must have entries of at most" in world.work(theta=np.full(6, 1e12), **how, **past).meta["text"]
+
+
+def test_a_control_variate_that_would_drown_the_rows_closes_the_run(tmp_path):
+    world = Hostile(tmp_path, gaussian_table(60))
+    world.begin()
+    order = world.order(eta=1e-12)
+    past = world.averaged(order, world.answer(order), np.full(6, 1e9))
+    refused = world.work(eta=1e-12, **past)
+    assert "out of proportion" in refused.meta["text"]
+    assert "no more orders" in world.work(eta=1e-12).meta["text"]  # it told a bit of the data, and no second one
+    world.handler = world.opened()
+    assert "no more orders" in world.work(eta=1e-12).meta["text"]
+
+
+def test_step_size_and_gain_are_those_of_the_method_and_stay(tmp_path):
+    world = Hostile(tmp_path, gaussian_table(60))
+    world.begin()
+    assert "'gain' must be that of scafflsa" in world.work(gain=1.0).meta["text"]
+    assert world.work().kind == "reply"
+    assert "must stay" in world.work(eta=2e-9).meta["text"]
+
+
+def test_orders_about_more_columns_than_there_are_read_no_memory_beyond_the_rows(tmp_path):
+    """With theta as long as the whole table, local steps read on into the next rows: all of them followed."""
+    world = Hostile(tmp_path, gaussian_table(60))
+    world.begin()
+    for length in (5, 7, 12, 360):
+        long = {"theta": np.zeros(length), "acked_mean": np.zeros((0, length))}
+        assert "must have 6 entries" in world.work(**long).meta["text"]
+        assert world.finish(**long).kind == "refusal"
+    steps, _ = unguarded(tmp_path, gaussian_table(60))
+    with pytest.raises(ArgumentError):
+        steps(np.zeros(12), np.zeros(12), 1e-9, 20, 0, 0, 0)
+
+
+def test_a_site_does_not_compute_for_ever_at_one_order(tmp_path):
+    world = Hostile(tmp_path, gaussian_table(60))
+    world.begin()
+    refusal(world.work(steps=2**62), "most_local_steps")
 
 
 def test_clipped_rows_whose_kinks_would_tell_where_they_are_need_noise(tmp_path):
@@ -295,35 +327,29 @@ def test_single_answers_and_too_few_sites_are_refused_when_the_run_begins(tmp_pa
     assert world.describe(aggregation="plain", certificates=()).kind == "description"
 
 
-def test_masks_are_never_used_for_two_different_answers(tmp_path):
-    """The end of a run, told twice with different pasts, gave a site's own change: its masks cancelled."""
+def test_the_end_of_a_run_is_told_once(tmp_path):
+    """Told twice with different pasts, the difference of the answers was the site's own change."""
     world = Hostile(tmp_path, gaussian_table(60))
     world.begin()
-    order = world.order(gain=1.0, theta=np.ones(6))
+    order = world.order(theta=np.ones(6))
     answer = world.answer(order)
-    own = world.unmasked(order, answer)
-    said = {"acked": order.round, "acked_mean": order.theta, "acked_mark": mark(answer.arrays["share"])}
     first = world.finish()
     assert first.kind == "finished"
-    second = world.finish(**said)
-    assert second.kind == "refusal"
-    fresh = Hostile(tmp_path / "fresh", gaussian_table(60))  # what the difference would have told
-    fresh.begin()
-    order = fresh.order(gain=1.0, theta=np.ones(6))
-    answer = fresh.answer(order)
-    last = fresh.finish(**(said | {"acked_mark": mark(answer.arrays["share"])}))
-    told = np.array(to_floats(from_share(add([last.arrays["share"], negative(_plain(fresh))])), VECTORS.unit))
-    np.testing.assert_allclose(told, -own, atol=1e-15)
+    assert np.array_equal(world.finish().arrays["share"], first.arrays["share"])
+    assert "no more orders" in world.finish(**world.averaged(order, answer, np.ones(6))).meta["text"]
 
 
-def _plain(world):
-    """The masks of the end of a run alone: what a site without a control variate would say."""
-    z = np.zeros(6)
-    names = json.dumps([f"x{j}" for j in range(6)])
-    order = Finish("trial", world.names, world.weights, 1, z, 0, z, 0, names)
-    context = world.handler.ledger.run("t").labels["measure"]
-    run = SiteRun(VICTIM, context, None, secrets=mask_secrets(world.terms, world.site), secure=True)
-    return run.hidden([0] * 6, VECTORS.limbs, order.members, order.label(context))
+def test_the_end_of_a_run_in_which_few_took_part_tells_no_control_variate(tmp_path):
+    """Where one site alone is said to have been averaged, the sum of all control variates would be its own."""
+    world = Hostile(tmp_path, gaussian_table(60))
+    world.begin()
+    order = world.order()
+    past = world.averaged(order, world.answer(order), np.zeros(6))
+    past["acked"] = past["acked"] * [1, 0, 0]
+    assert world.finish(**past).kind == "refusal"
+    other = world.averaged(order, world.answer(order), np.ones(6) * 2)
+    other["acked_mark"] = other["acked_mark"] + 1
+    assert "what this site remembers" in world.finish(**other).meta["text"]  # another past: no part in the sum
 
 
 def test_the_same_round_with_another_theta_is_refused_also_after_the_state_was_lost(tmp_path):
@@ -364,12 +390,12 @@ def read_by_difference(world):
     for order in orders:
         for handler in handlers.values():
             assert handler.answer(order.record()).kind != "refusal"
-    z, sums = np.zeros(d), []
+    z, none, sums = np.zeros(d), np.zeros(0, np.int64), []
     for round_, members in ((1, sites), (2, sites[:3])):
-        work = Work(
-            "trial", json.dumps(members), np.full(len(members), 0.25), 1, z, 0, z, 0, round_, 1.0, 1, 0.0, 0.0,
-            VECTORS.unit, VECTORS.limbs,
-        )  # fmt: skip
+        m = len(members)
+        zero = np.zeros(m, np.int64)
+        past = zero, zero, none, np.zeros((0, d))
+        work = Work("trial", json.dumps(members), np.full(m, 0.25), 1, z, *past, round_, 1.0, 1, 1.0, 0.0)
         answers = [handlers[name].answer(work.record()) for name in members]
         if any(answer.kind == "refusal" for answer in answers):
             return answers
@@ -545,56 +571,24 @@ def test_the_handler_reads_the_policy_of_the_folder(tmp_path):
 # what refusals and lengths would tell, one bit at a time
 
 
-def bisected(passes, low, high, orders=40):
-    """Where a question turns from no to yes, as far as that many orders tell."""
-    for _ in range(orders):
-        middle = np.sqrt(low * high)
-        low, high = (low, middle) if passes(middle) else (middle, high)
-    return np.sqrt(low * high)
-
-
-def mean_gradient(table):
-    """b_c of the standardised table: what one step on the averages from theta = 0 is, but for the step size."""
-    u = np.column_stack([standardised(table)[:, :-1], np.ones(len(table))])
-    return u.T @ standardised(table)[:, -1] / len(table)
-
-
-def test_the_length_that_is_told_of_a_change_does_not_tell_it_by_bisection(tmp_path):
-    table = gaussian_table(60)
-    wanted = np.linalg.norm(mean_gradient(table))
-    found = bisected(lambda eta: size_of(eta * mean_gradient(table)) > 2.0, 1e-3, 1e3)
-    assert 2.0 / found == pytest.approx(wanted, rel=1e-9)  # a bare power of two gives it away
-    world = Hostile(tmp_path, table)
-    world.begin(local="means")
-    tries = [2.0 / bisected(lambda eta: world.work(eta=eta, steps=1).meta["size"] > 2.0, 0.1, 10, 20) for _ in range(8)]
-    assert np.std(np.log(tries)) > 0.1  # it comes out differently each time
-    sizes = [world.work(eta=1.0, steps=1).meta["size"] / wanted for _ in range(50)]
-    assert 0.5 < min(sizes) < 1.0 < max(sizes) <= 2.0
-    order = world.order()
-    assert world.answer(order).meta["size"] == world.answer(order).meta["size"]
-
-
-def test_no_range_and_no_step_size_makes_a_site_refuse_what_it_has_computed(tmp_path):
+def test_no_step_size_makes_a_site_refuse_what_it_has_computed(tmp_path):
     world = Hostile(tmp_path, gaussian_table(60))
-    world.begin(local="means")
-    for more in (
-        {"unit": 1e-300, "limbs": 1}, {"unit": 1e-12, "limbs": 1}, {"eta": 1e300}, {"eta": 1e18, "steps": 50},
-        {"theta": np.full(6, 1e308)}, {"theta": np.full(6, 1e19), "eta": 1.0},
-    ):  # fmt: skip
-        assert world.work(**{"eta": 1.0, "steps": 1, **more}).kind == "reply"
-    assert world.handler.ledger.totals.rounds == 6
+    for token, more in enumerate(({"eta": 1e300}, {"eta": 1e18, "steps": 50}, {"theta": np.full(6, 1e9), "eta": 1e12})):
+        world.begin(token=f"t{token}", name=f"run{token}", local="means")
+        answer = world.work(f"run{token}", **{"steps": 1, **more})
+        assert answer.kind == "reply"
+        assert answer.arrays.keys() == {"share"}  # no length, which would tell it bit by bit
+    assert world.handler.ledger.totals.rounds == 3
 
 
-def test_the_end_of_a_run_with_a_control_variate_beyond_the_range_is_answered_once_and_not_tried_again(tmp_path):
+def test_a_control_variate_beyond_the_range_of_sums_is_no_reason_to_refuse_the_end(tmp_path):
     world = Hostile(tmp_path, gaussian_table(60))
     world.begin()
-    order = world.order(gain=1e10)
-    share = world.answer(order).arrays["share"]
-    far = {"acked": order.round, "acked_mean": np.full(6, 1e30), "acked_mark": mark(share)}
-    assert world.finish(**far).kind == "finished"
-    assert world.finish(**far).kind == "finished"
-    for mean in (1e30, 1e25, 1.0):
-        assert world.finish(**far | {"acked_mean": np.full(6, mean) * 1.5}).kind == "refusal"
+    order = world.order()
+    past = world.averaged(order, world.answer(order), np.full(6, 1e30))
+    assert world.finish(**past).kind == "finished"
+    for mean in (1e25, 1.0):
+        assert world.finish(**past | {"acked_mean": np.full((1, 6), mean)}).kind == "refusal"
 
 
 def test_refused_coordinates_tell_mean_and_deviation_no_finer_than_a_power_of_two():
