@@ -15,6 +15,8 @@ from authority import Authority
 from deployment import D, after_round, deployed, keys, limit_file_size, link
 
 from fedlsa.errors import NetworkError
+from fedlsa.network import chain
+from fedlsa.network.audit import AUDIT
 from fedlsa.network.carriers.grpc_site import SiteKeys
 from fedlsa.network.carriers.signed import SignedSite
 from fedlsa.network.folder import certificates, setup
@@ -242,3 +244,10 @@ def test_everybody_is_well_at_the_end(it, undisturbed, proxy):
     assert "Traceback" not in it.said("serve")
     for name in it.sites:
         assert "Traceback" not in it.said(name)
+
+
+def test_the_audit_log_and_the_ledgers_are_whole_after_all_that_was_killed(it):
+    log = list(chain.entries(it.network.folder / AUDIT))
+    assert {"orders", "answers", "approved", "planned", "finished"} <= {entry["event"] for entry in log}
+    for folder in it.folders.values():
+        assert chain.verify(folder.ledger).number > 0
