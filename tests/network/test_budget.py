@@ -47,7 +47,7 @@ def run_plan(plan, sites, unit, seeds, row_clip=None):
     ]
     algorithm = {"fedlsa": fl.FedLSA, "scafflsa": fl.SCAFFLSA}[plan.method](plan.step_size, plan.local_steps)
     gain = 0.0 if plan.method == "fedlsa" else 1 / (plan.step_size * plan.local_steps)
-    grid, source, errors, clipped = coding.grid(plan.clip), random.Random(1), [], 0
+    source, errors, clipped = random.Random(1), [], 0
     for _ in range(seeds):
         now = Iterate.start(np.zeros(d), np.zeros((N, d)))
         for t in range(plan.rounds):
@@ -56,7 +56,7 @@ def run_plan(plan, sites, unit, seeds, row_clip=None):
                 change = local[c](now.theta, now.xi[c], plan.step_size, plan.local_steps, 0, 0, 0) - now.theta
                 clipped += np.linalg.norm(change) > plan.clip * (1 + 1e-9)
                 source_of = lambda variance, n: discrete_gaussian(variance, n, source.randrange)  # noqa: E731
-                sent[c] = encode(change, np.zeros(d), p.weights[c], grid, plan.clip, coding, source_of).delta
+                sent[c] = encode(change, np.zeros(d), p.weights[c], plan.clip, coding, source_of).delta
             now = serve(now, algorithm, t + 1, sent, p.weights, gain)
         errors.append(float((now.theta - p.theta_star) @ (now.theta - p.theta_star)))
     return np.array(errors), clipped / (seeds * plan.rounds * N)

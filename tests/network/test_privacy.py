@@ -234,13 +234,13 @@ def test_tails_are_paid_from_delta_and_cannot_exceed_it():
 def test_what_leaves_is_the_clipped_vector_plus_noise_of_the_stated_size_and_nothing_is_carried(quantise):
     n, weight, delta = 3000, 0.25, np.array([3.0, 4.0, 0.0, 0.0])
     coding, source = Coding(clip=1.0, noise=0.5, quantise=quantise), random.Random(5)
-    grid = coding.grid(1.0)
+    grid = coding.grid
 
     def noise(variance, size):
         assert variance == noise_variance(0.5, 1.0, grid.unit / weight)
         return discrete_gaussian(variance, size, source.randrange)
 
-    uploads = [encode(delta, np.zeros(4), weight, grid, 1.0, coding, noise) for _ in range(n)]
+    uploads = [encode(delta, np.zeros(4), weight, 1.0, coding, noise) for _ in range(n)]
     sent = np.stack([upload.delta for upload in uploads])
     room = grid.unit / weight / 2
     assert np.all(np.abs(sent.mean(axis=0) - [0.6, 0.8, 0, 0]) < 4 * 0.5 / np.sqrt(n) + room)  # four standard errors

@@ -116,6 +116,28 @@ def test_where_models_are_far_away_the_rounding_of_floats_is_within_the_bound_to
         assert rho_of(float(np.linalg.norm(one - other)), 1.0) <= rho_of_answer("record", 1e9, 1e-9, dim=d, **order)
 
 
+@pytest.mark.parametrize("whole", [False, True], ids=["rows", "means"])
+@pytest.mark.parametrize("size", [0.0, 1e-320, 1e-170, 1e160, 1e208, 1e300, np.inf])
+@pytest.mark.parametrize("target", [0.0, 1e300, -np.inf])
+def test_a_row_beyond_the_range_of_squares_moves_no_more_than_any_other(size, target, whole):
+    rng = np.random.default_rng(4)
+    for direction in ([1.0, 0.0], [1.0, -1.0]):
+        pair = Pair(rng, 4, 2, 0.2, 0.5)
+        pair.other_u, pair.other_y = np.array(direction), target
+        pair.other_u[pair.other_u != 0] *= size
+        pair.theta = np.array([1e100, 1e100])
+        pair.y = pair.u @ pair.theta
+        with np.errstate(all="ignore"):
+            one, other = pair.answers(whole)
+            longest = np.linalg.norm(pair.theta) + 0.2 * 41 * (0.5 + np.linalg.norm(pair.xi))
+            floats = 2.0**-53 * pair.steps * (4 * 2 + 24 + 16 * whole) * longest
+        assert np.isfinite(other).all()
+        assert np.linalg.norm(one - other) <= floats
+        pair.theta = rng.standard_normal(2)  # near, where the bound is that of the row clip
+        pair.y = 3 * rng.standard_normal(4)
+        assert pair.ratio(whole) <= 1 + ROUNDING
+
+
 def test_without_weights_for_long_rows_the_bound_would_be_broken():
     def plain(u, y, hat, eta, clip):  # Huber's step alone
         length = np.linalg.norm(u)

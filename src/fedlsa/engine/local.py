@@ -119,14 +119,29 @@ def _read_only(values: Any) -> Any:
 
 
 @register_jitable
-def _shortened(error, norm2, eta, clip):
+def _length(u):
+    """The length of a row whose square may overflow or vanish; not finite where no float holds it."""
+    largest, total = 0.0, 0.0
+    for x in u:
+        largest = max(largest, abs(x))
+    if largest == 0:
+        return 0.0
+    for x in u:
+        total += (x / largest) ** 2
+    return largest * np.sqrt(total)
+
+
+@register_jitable
+def _shortened(error, length, eta, clip):
     """A row's residual, such that its gradient u error is at most `clip` long and its step takes no two points apart.
 
     The first is Huber's loss; the second, eta |u|^2 <= 1, holds for every row whose step is stable by itself.
     """
-    limit = clip / np.sqrt(norm2)
+    limit, stiffness = clip / length, eta * length * length
+    if error != error or (limit == np.inf and abs(error) == np.inf):  # rows of 1e200 or of 0: their steps are nothing
+        return 0.0
     error = min(max(error, -limit), limit)
-    return error / (eta * norm2) if eta * norm2 > 1 else error
+    return error / stiffness if stiffness > 1 else error
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
@@ -147,10 +162,12 @@ def _on_rows(rows, draws, xi, eta, clip, hat, sources=SOURCES):
         for i in range(d):
             error += v[k, i] * hat[i]
         if clip < np.inf:
-            norm2 = 0.0
-            for i in range(d):
-                norm2 += u[k, i] ** 2
-            error = _shortened(error, norm2, eta, clip)
+            length = _length(u[k])
+            if not length < np.inf:  # as if the row were 0
+                for i in range(d):
+                    hat[i] -= eta * (ridge * hat[i] - xi[i])
+                continue
+            error = _shortened(error, length, eta, clip)
         for i in range(d):
             hat[i] -= eta * (u[k, i] * error + ridge * hat[i] - xi[i])
 
@@ -175,17 +192,18 @@ def _on_every_row(rows, xi, eta, steps, hat):
     """theta_hat <- theta_hat - eta (mean of u error over all rows + ridge theta_hat - xi), with shortened errors."""
     u, y, ridge, clip = rows
     n, d = u.shape
-    norm2, change = np.zeros(n), np.empty(d)
+    length, change = np.empty(n), np.empty(d)
     for k in range(n):
-        for i in range(d):
-            norm2[k] += u[k, i] ** 2
+        length[k] = _length(u[k])
     for _ in range(steps):
         change[:] = 0.0
         for k in range(n):
+            if not length[k] < np.inf:  # as if the row were 0
+                continue
             error = -y[k]
             for i in range(d):
                 error += u[k, i] * hat[i]
-            error = _shortened(error, norm2[k], eta, clip)
+            error = _shortened(error, length[k], eta, clip)
             for i in range(d):
                 change[i] += u[k, i] * error
         for i in range(d):
