@@ -61,6 +61,7 @@ class Ledger:
         self.roster: dict[str, str] = {}  # fingerprints of sites, by name
         self.answered: dict[str, str] = {}  # digests of what left, by label
         self.groups: set[str] = set()  # of sites over which sums left
+        self.table: tuple[int, str] | None = None  # rows and digest of the table in the last run
         self.hashes: list[str] = []
         self.seen: set[str] = set()  # refusals that are entered, and receipts that have been compared
         self.refusals, self.covered = 0, 0  # covered : number of the last entry whose totals were taken over
@@ -151,6 +152,7 @@ class Ledger:
                 self.runs.setdefault(token, RunEntry("?"))
             for known in self.runs.values():
                 known.closed = known.closed or "the ledger of this site was lost or restored since it began"
+            self.table = tuple(entry["table"]) if entry["table"] else self.table
             self.roster, self.groups = {**entry["roster"], **self.roster}, self.groups | {*entry["groups"]}
             return
         if entry["left"] == "refusal":
@@ -173,6 +175,7 @@ class Ledger:
         known.closed = entry.get("closed", known.closed)
         known.labels.setdefault(asked, entry.get("order", entry["label"]))
         self.groups |= {entry["group"]} if "group" in entry else set()
+        self.table = tuple(entry["table"]) if "table" in entry else self.table
         self.answered[entry["label"]] = entry["digest"]
         self.roster.update(entry.get("roster", {}))
 
@@ -182,6 +185,7 @@ class Ledger:
         content = {
             "site": self.site, "number": self.head.number, "hash": self.head.hash, "totals": asdict(self.totals),
             "roster": self.roster, "tokens": sorted(self.runs), "groups": sorted(self.groups),
+            "table": self.table,
         }  # fmt: skip
         part = self.copy.with_name(f".{self.copy.name}.part")
         try:
@@ -200,7 +204,8 @@ class Ledger:
             head, totals = ChainHead.from_text(f"{kept['number']}:{kept['hash']}"), LedgerTotals.read(kept["totals"])
             rest = {name: [str(entry) for entry in kept[name]] for name in ("tokens", "groups")}
             roster = {str(site): str(value) for site, value in kept["roster"].items()}
-            return head, totals, f"its copy {self.copy}", {**rest, "roster": roster}
+            table = None if kept["table"] is None else [int(kept["table"][0]), str(kept["table"][1])]
+            return head, totals, f"its copy {self.copy}", {**rest, "roster": roster, "table": table}
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -233,7 +238,7 @@ class Ledger:
         self._append(
             {
                 "asked": RESTORED, "left": "nothing", "kept": str(kept), "raised": asdict(raised),
-                "tokens": [], "groups": [], "roster": {}, **rest,
+                "tokens": [], "groups": [], "roster": {}, "table": None, **rest,
                 "text": f"the ledger does not hold entry {kept.number} of {where}: it was lost or restored",
             }
         )  # fmt: skip

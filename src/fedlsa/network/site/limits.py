@@ -117,6 +117,15 @@ def check_table(policy: Policy, facts: TableFacts) -> None:
         raise refused("least_rows_off_common_value", f"{column!r} has fewer than {least} rows off its common value")
 
 
+def check_change(policy: Policy, rows: int, table: str, last: tuple[int, str] | None) -> None:
+    """Refuse a table that has changed a little since the last run; table : its digest; last : rows and digest then."""
+    if last is None or last[1] == table or policy.privacy != "none":  # noise hides single rows
+        return
+    if abs(rows - last[0]) < policy.least_changed_rows:
+        few = f"the table has changed since the last run, by fewer than {policy.least_changed_rows} rows"
+        raise refused("least_changed_rows", f"{few}; the difference would tell of them")
+
+
 def check_sum(policy: Policy, own: str, members: Sequence[str], weights: Floats) -> None:
     """Refuse a sum over too few sites, or one in which the others count too little to hide this site."""
     weight = float(weights[list(members).index(own)])

@@ -51,6 +51,7 @@ from .facts import measure
 from .ledger import Ledger, copy_place
 from .peers import check_peers, mask_secrets
 from .policy import Policy
+from .receipts import digest_of
 from .run_files import RunFiles
 from .site_data import SiteData, scale_from_json, scale_to_json
 from .spending import check_noise, check_round
@@ -84,7 +85,7 @@ class OrderHandler:
                 raise limits.refused("most_answers", f"{self.policy.most_answers} have left")
             answer_to: Any = getattr(self, f"_{message.KIND}")  # of five kinds, which `read` lets through
             return answer_to(message)
-        except (FedLSAError, OSError, ValueError) as error:
+        except Exception as error:  # whatever goes wrong with one order, the site goes on
             return self._refuse(message, error)
 
     def _refuse(self, message: Message | None, error: Exception) -> Record:
@@ -94,8 +95,8 @@ class OrderHandler:
         generation = message.generation if isinstance(message, Work | Finish) else 0
         name, asked = (printable(message.experiment, 64), message.KIND) if message else ("", "?")
         text = printable(error, 500)
-        if isinstance(error, SiteDataError | OSError):  # it may quote what is in the table
-            self.say(f"{name}: {text}")
+        if isinstance(error, SiteDataError | OSError) or not isinstance(error, FedLSAError):
+            self.say(f"{name}: {type(error).__name__}: {text}")  # it may quote what is in the table
             text = "this site cannot read its data or its files; its own log says why"
         try:
             receipt = self.ledger.refuse(name, asked, text)
@@ -127,15 +128,19 @@ class OrderHandler:
         seen = self.table.view()
         limits.check_terms(self.policy, terms, seen.facts, self.site.task)
         check_noise(self.policy, terms, self.site.task, self.ledger.totals)
+        table = seen.summary.n, seen.digest
+        if known is None:
+            limits.check_change(self.policy, *table, self.ledger.table)
         roster = check_peers(self.policy, terms, self.site, self.ledger.roster)
         if self.policy.approve_runs and known is None:
             check_approved(self.site.folder, message.experiment, digest, terms)
-        note = self.files.note(message.experiment)
-        if note is None or note["terms"] != said:  # a new run, another one under an old name, or a lost state
+        note = {"terms": said, "table": seen.digest, "stamp": self.table.data.stamp()}
+        noted = self.files.note(message.experiment)
+        if noted is None or noted["terms"] != said:  # a new run, another one under an old name, or a lost state
             self.files.forget(message.experiment)
-            self.files.remember(message.experiment, {"terms": said, "scale": None, "weights": None})
+            self.files.remember(message.experiment, note | {"scale": None, "weights": None})
         answer = Description(message.experiment, seen.summary.n, json.dumps(seen.names))
-        more = {"numbers": 1, "terms": digest, "roster": roster}
+        more = {"numbers": 1, "terms": digest, "roster": roster, "table": table}
         return self._enter(answer, terms.token, message, "the number of rows and the names", f"describe {digest}", more)
 
     def _standardise(self, message: Standardise) -> Record:
@@ -195,7 +200,7 @@ class OrderHandler:
         if isinstance(answer, Refusal):
             return with_receipt(answer, self.ledger.refuse(message.experiment, message.KIND, answer.text))
         try:
-            self.ledger.check_label(label.hex(), _digest(answer))
+            self.ledger.check_label(label.hex(), digest_of(answer))
         except PolicyError as error:  # its state was lost: all begin again, under other masks
             receipt = self.ledger.refuse(message.experiment, message.KIND, str(error))
             about = message.experiment, message.generation, message.round
@@ -212,7 +217,7 @@ class OrderHandler:
         if len(names) != len(t):
             raise MessageError(f"'names' must have {len(t)} entries; got {len(names)}")
         out["coefficients"] = (T @ message.theta + t).tolist()
-        label, whole = message.label(run.context).hex(), _digest(message)
+        label, whole = message.label(run.context).hex(), digest_of(message)
         known = self.ledger.run(terms.token)
         if known is not None and known.labels.get(message.KIND) != whole:  # the same again, to the bit, is answered
             known.check_open()
@@ -221,7 +226,7 @@ class OrderHandler:
             raise limits.refused("least_sites", f"{self.policy.least_sites} must have taken part; {took} have")
         state = self.files.state(message.experiment)
         new, answer = client_finish(state, message, run)
-        self.ledger.check_label(label, _digest(answer))
+        self.ledger.check_label(label, digest_of(answer))
         self.files.store(message.experiment, state, new)
         self.files.write_result(message.experiment, out)
         more = {"numbers": len(message.theta), "closed": "it is over", "order": whole}
@@ -253,6 +258,9 @@ class OrderHandler:
             if len(message.theta) != dim or message.acked_mean.shape[-1] != dim:
                 raise MessageError(f"'theta' and 'acked_mean' must have {dim} entries; they have others")
             limits.check_same_weights(self.site.name, message.members, message.weights, note["weights"])
+            if self.policy.privacy == "none":  # else noise hides what changed
+                with self._closing(message.experiment, terms.token):
+                    self.table.check_unchanged(note["stamp"], note["table"])
         if terms.token not in self.pairs:
             self.pairs = {terms.token: mask_secrets(terms, self.site)}
         pairs = self.pairs[terms.token]
@@ -265,7 +273,7 @@ class OrderHandler:
         """The answer with the receipt of its entry in the ledger, which is on the disk then."""
         if isinstance(order, Summed):
             more = {**more, "group": limits.group_of(order.members, order.weights)}
-        digest = _digest(answer)
+        digest = digest_of(answer)
         with self._closing(order.experiment, token):
             self.ledger.check_label(label, digest)
         return with_receipt(answer, self.ledger.enter(order.experiment, token, order.KIND, left, label, digest, **more))
@@ -285,12 +293,3 @@ _terms = lru_cache(maxsize=4)(RunTerms.from_text)  # those of a hundred sites ta
 
 def _no_steps(theta: Floats, xi: Floats, eta: float, steps: int, label: bytes) -> Floats:
     raise MessageError("this order does not ask for local steps")
-
-
-def _digest(answer: Message) -> str:
-    """Of all that an answer holds."""
-    record = answer.record()
-    digest = hashlib.sha256(json.dumps(record.meta, sort_keys=True).encode())
-    for name in sorted(record.arrays):
-        digest.update(name.encode() + record.arrays[name].tobytes())
-    return digest.hexdigest()

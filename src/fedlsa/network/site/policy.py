@@ -43,6 +43,11 @@ class Policy:
     least_rows_off_common_value: int = entry(
         5, "In every column that varies, at least so many rows must differ from the most common value (small cells)."
     )
+    least_changed_rows: int = entry(
+        5,
+        "A table that has changed since the last run must have so many rows more or fewer: else the difference of two "
+        "runs would tell of the few that changed.",
+    )
     draw_rows: bool = entry(
         True, "true: an answer may rest on rows drawn at random; false: always on the averages of all rows."
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -9,6 +10,7 @@ from typing import Any
 
 from ...errors import FedLSAError
 from ..chain import ChainHead
+from ..protocol.records import Message
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,15 @@ class LedgerTotals:
         """The larger of each, or with `both` their sums: for two branches of one past, of which each was answered."""
         pairs = {name: (value, asdict(other)[name]) for name, value in asdict(self).items()}
         return LedgerTotals(**{name: sum(pair) if both else max(pair) for name, pair in pairs.items()})
+
+
+def digest_of(message: Message) -> str:
+    """Of all that a message holds."""
+    record = message.record()
+    digest = hashlib.sha256(json.dumps(record.meta, sort_keys=True).encode())
+    for name in sorted(record.arrays):
+        digest.update(name.encode() + record.arrays[name].tobytes())
+    return digest.hexdigest()
 
 
 def write_receipt(key: Any, content: Mapping[str, Any]) -> str:

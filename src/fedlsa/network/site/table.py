@@ -11,6 +11,7 @@ import json
 from dataclasses import dataclass, field, replace
 
 from ...checks import Floats
+from ...errors import PolicyError
 from ...fit.observe import FeatureScale
 from ..folder.config import SiteFolder
 from ..protocol.client import LocalSteps
@@ -46,6 +47,12 @@ class SiteTable:
             how = self.site.folder, terms.local, terms.coding.row_clip
             self.prepared = {key: prepare_steps(self.data, self.site.task, scale, *how)}
         return self.prepared[key]
+
+    def check_unchanged(self, stamp: list[str | int], digest: str) -> None:
+        """Refuse to go on with a run on another table than it began with: answers would differ by what changed."""
+        same = self.data.path is not None and self.data.stamp() == stamp
+        if not same and self.view().digest != digest:
+            raise PolicyError("the table of this site has changed since the run began")
 
     def _look(self) -> None:
         """Forget what was read of a file that has changed since."""

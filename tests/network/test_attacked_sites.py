@@ -1,0 +1,288 @@
+"""Honest sites under the default policy, and a coordinator that holds none of their keys but says what it likes.
+
+What it would learn is one site's own answer. Each attack worked before the rule that stops it was there.
+"""
+
+import json
+
+import numpy as np
+import pytest
+from hostile import gaussian_table, write_table
+
+import fedlsa as fl
+from fedlsa.errors import MessageError
+from fedlsa.network.disk import load_state
+from fedlsa.network.folder import setup
+from fedlsa.network.folder.config import task_text
+from fedlsa.network.protocol.coding import Coding
+from fedlsa.network.protocol.messages import Describe, Finish, Measure, Standardise, Work, mark
+from fedlsa.network.protocol.records import Record
+from fedlsa.network.protocol.ring import STATISTICS, VECTORS, add, from_share, to_floats
+from fedlsa.network.protocol.run_settings import RunTerms
+from fedlsa.network.site.orders import OrderHandler
+from fedlsa.network.site.policy import Policy
+from fedlsa.network.site.site_data import open_data
+
+ETA, STEPS = 2.0**-11, 2048
+
+
+class Sites:
+    """Three honest sites or more; `ask` sends one of them an order."""
+
+    def __init__(self, root, sites=3, n=60, d=3, task=None, **policy):
+        self.root, self.task = root, task or fl.Regression("y")
+        self.network = setup.init(root / "net", sites, "127.0.0.1", task=self.task)
+        self.names, self.rows, self.handlers = list(self.network.sites), {}, {}
+        for k, name in enumerate(self.names):
+            folder = setup.enrol(self.network, self.network.bundle(name), root / name)
+            self.rows[name] = gaussian_table(n, d, seed=k) * (1 + 0.3 * k) + 0.2 * k
+            write_table(root / f"{name}.csv", self.rows[name])
+            rules = Policy(ledger_copy=str(root / "copies"), **policy)
+            data = open_data(root / f"{name}.csv", None, self.task)
+            self.handlers[name] = OrderHandler(folder, data, rules, lambda text: None)
+        self.victim, self.dim = self.names[0], d + self.task.intercept
+
+    def ask(self, site, message):
+        return self.handlers[site].answer(message.record())
+
+    def terms(self, token="t", **more):
+        pems = tuple(self.network.site_certificate(name).read_text() for name in self.names)
+        said = {"task": task_text(self.task), "token": token, "method": "scafflsa", "local": "rows"}
+        said |= {"aggregation": "secure", "coding": Coding(), "sites": tuple(self.names), "certificates": pems}
+        return RunTerms(**said | more)
+
+    def everybody(self, members=None, weights=None):
+        members = members or self.names
+        share = np.full(len(members), 1 / len(self.names)) if weights is None else np.array(weights, float)
+        return {"sites": json.dumps(members), "weights": share}
+
+    def measure(self, name="r", members=None, weights=None, **more):
+        rows = np.concatenate(list(self.rows.values()))
+        mean, spread = rows.mean(axis=0), rows.std(axis=0)
+        said = {"centre": mean[:-1], "spread": spread[:-1], "y_centre": float(mean[-1]), "y_spread": float(spread[-1])}
+        said |= {"intercept": self.task.intercept, "moments": False}
+        return Measure(name, **self.everybody(members, weights), **said | more)
+
+    def past(self, members):
+        zero = np.zeros(len(members or self.names), np.int64)
+        return {
+            "generation": 1, "theta": np.zeros(self.dim), "acked": zero, "acked_mark": zero,
+            "acked_round": np.zeros(0, np.int64), "acked_mean": np.zeros((0, self.dim)),
+        }  # fmt: skip
+
+    def work(self, name="r", members=None, weights=None, **more):
+        said = self.past(members) | {"round": 1, "eta": ETA, "steps": STEPS, "clip": 0.0} | more
+        said = {"gain": 1 / (said["eta"] * said["steps"])} | said
+        return Work(name, **self.everybody(members, weights), **said)
+
+    def finish(self, name="r", members=None, **more):
+        names = json.dumps([f"c{i}" for i in range(self.dim)])
+        return Finish(name, **self.everybody(members), **self.past(members) | {"names": names} | more)
+
+    def begin(self, name="r", token="t", terms=None, measures=None, **more):
+        """The orders before the rounds; terms, measures : what a site is told apart from the others, by name."""
+        for site in self.names:
+            said = self.terms(token, **more | (terms or {}).get(site, {}))
+            orders = [Describe(name, said.text()), Standardise(name, **self.everybody())]
+            orders.append(self.measure(name, **(measures or {}).get(site, {})))
+            for order in orders if self.task.scaled else orders[::2]:
+                assert self.ask(site, order).kind != "refusal"
+
+    def moved(self, name="r"):
+        """What the victim itself holds, for comparison only."""
+        return load_state(self.handlers[self.victim].site.state / f"{name}.npz")["delta"]
+
+
+def total(answers, grid=VECTORS):
+    assert all(answer.kind != "refusal" for answer in answers), [answer.meta for answer in answers]
+    return np.array(to_floats(from_share(add([answer.arrays["share"] for answer in answers])), grid.unit))
+
+
+def is_noise(found):
+    """Masks are on it: numbers of the size of the whole range."""
+    return np.abs(found).max() > 1e10
+
+
+def test_the_sum_of_honest_sites_can_be_read_and_no_part_of_it(tmp_path):
+    world = Sites(tmp_path)
+    world.begin()
+    answers = {site: world.ask(site, world.work()) for site in world.names}
+    assert not is_noise(total(list(answers.values())))
+    for left_out in world.names:
+        assert is_noise(total([answers[site] for site in world.names if site != left_out]))
+
+
+def test_sites_that_are_told_different_terms_have_masks_that_do_not_cancel(tmp_path):
+    """With other terms (a clip of 1e-100) the others' answers were 0, and the sum was one site's own."""
+    world = Sites(tmp_path)
+    small = {site: {"coding": Coding(clip=1e-100)} for site in world.names[1:]}
+    world.begin(terms=small)
+    found = total([world.ask(site, world.work()) for site in world.names])
+    assert is_noise(found)
+
+
+def test_sites_that_are_told_different_coordinates_have_masks_that_do_not_cancel(tmp_path):
+    world = Sites(tmp_path)
+    wide = {site: {"spread": np.full(3, 1e150), "y_spread": 1e150} for site in world.names[1:]}
+    world.begin(measures=wide)
+    assert is_noise(total([world.ask(site, world.work()) for site in world.names]))
+
+
+def test_sites_that_are_told_different_pasts_have_masks_that_do_not_cancel(tmp_path):
+    """An enormous control variate, told to the others alone, and a clip made their answers known vectors."""
+    world = Sites(tmp_path)
+    world.begin()
+    first = {site: world.ask(site, world.work()) for site in world.names}
+    answers = []
+    for site in world.names:
+        more = {}
+        if site != world.victim:
+            marks = np.array([mark(first[name].arrays["share"]) for name in world.names])
+            more = {"acked": np.ones(3, np.int64), "acked_mark": marks, "acked_round": np.array([1])}
+            more["acked_mean"] = np.full((1, world.dim), 1e8)
+        answers.append(world.ask(site, world.work(round=2, **more)))
+    assert any(answer.kind == "refusal" for answer in answers) or is_noise(total(answers))
+    clipped = world.ask(world.victim, world.work(round=3, clip=1e-6))
+    assert "'clip' must be that of the run's terms" in clipped.meta["text"]
+
+
+def test_the_end_of_a_run_does_not_tell_the_control_variate_of_one_site(tmp_path):
+    world = Sites(tmp_path, sites=4)
+    world.begin()
+    answer = world.ask(world.victim, world.work())
+    alone = np.array([1, 0, 0, 0])
+    marks = alone * mark(answer.arrays["share"])
+    past = {"acked": alone, "acked_mark": marks, "acked_round": np.array([1])}
+    last = world.finish(**past, acked_mean=np.zeros((1, world.dim)))
+    assert "(least_sites)" in world.ask(world.victim, last).meta["text"]
+    told = [world.ask(site, last if site == world.victim else world.finish()) for site in world.names]
+    assert told[0].kind == "refusal"
+
+
+def test_a_measure_that_is_refused_leaves_nothing_behind(tmp_path):
+    """One that named a site outside the run was refused after its coordinates had been taken over."""
+    world = Sites(tmp_path)
+    site = world.victim
+    world.ask(site, Describe("r", world.terms().text()))
+    world.ask(site, Standardise("r", **world.everybody()))
+    for members, weights in (([*world.names, "ghost"], [0.25] * 4), ([*world.names[:2], "ghost"], [0.3] * 3)):
+        assert world.ask(site, world.measure(members=members, weights=weights)).kind == "refusal"
+        assert world.handlers[site].files.note("r")["scale"] is None
+        assert world.ask(site, world.work()).kind == "refusal"
+
+
+@pytest.mark.parametrize("privacy", ["none", "record"])
+def test_orders_about_more_numbers_than_a_row_has_are_refused(tmp_path, privacy):
+    """theta as long as the whole table made the steps read on into the next rows: all rows followed."""
+    task = fl.Regression("y", standardise=False)
+    world = Sites(tmp_path, task=task, privacy=privacy, epsilon=5.0)
+    coding = Coding(clip=10.0, noise=5.0, unit="record", row_clip=1.0) if privacy == "record" else Coding()
+    site, k = world.victim, 3
+    assert world.ask(site, Describe("r", world.terms(coding=coding).text())).kind == "description"
+    own = {"centre": np.zeros(k), "spread": np.ones(k), "y_centre": 0.0, "y_spread": 1.0}
+    assert world.ask(site, world.measure(**own)).kind == "measurement"
+    for length in (1, 3, 5, 60 * 4):
+        long = {"theta": np.zeros(length), "acked_mean": np.zeros((0, length))}
+        assert "must have 4 entries" in world.ask(site, world.work(**long)).meta["text"]
+    assert world.handlers[site].ledger.totals.rounds == 0
+
+
+def test_with_privacy_no_refusal_before_a_run_depends_on_a_row(tmp_path):
+    said = []
+    for last in (1.0, 1.2):  # two tables that differ in one row, and coordinates between their deviations
+        world = Sites(tmp_path / str(last), d=2, n=64, privacy="record", epsilon=1.0)
+        rows = world.rows[world.victim]
+        rows[:, 0] = np.where(np.arange(64) % 2, 1.0, -1.0)
+        rows[-1, 0] *= last
+        rows[:, 1] = np.arange(64) < 3 + (last > 1)  # and a small group
+        write_table(tmp_path / str(last) / f"{world.victim}.csv", rows)
+        coding = Coding(clip=1.0, noise=50.0, unit="record", row_clip=1.0)
+        described = world.ask(world.victim, Describe("r", world.terms(coding=coding).text()))
+        wide = {"centre": np.zeros(2), "spread": np.array([0.06, 1e9]), "y_centre": 0.0, "y_spread": 1e9}
+        said.append((described.kind, world.ask(world.victim, world.measure(**wide)).kind))
+    assert said[0] == said[1]
+
+
+def test_runs_with_other_weights_are_groups_of_their_own(tmp_path):
+    """From sums in three proportions each site's own means followed."""
+    world = Sites(tmp_path, most_groups=1)
+    kinds = []
+    for k, weights in enumerate(([0.4, 0.3, 0.3], [0.3, 0.4, 0.3], [0.3, 0.3, 0.4])):
+        world.ask(world.victim, Describe(f"r{k}", world.terms(token=f"t{k}").text()))
+        answer = world.ask(world.victim, Standardise(f"r{k}", **world.everybody(weights=weights)))
+        kinds.append(answer.meta.get("text", answer.kind))
+    assert kinds[0] == "sums"
+    assert all("(most_groups)" in text for text in kinds[1:])
+    assert Policy().most_groups == 3
+
+
+def test_a_row_that_is_added_between_two_runs_does_not_show(tmp_path):
+    world = Sites(tmp_path)
+    site = world.victim
+
+    def sums(name):
+        answers = []
+        for each in world.names:
+            described = world.ask(each, Describe(name, world.terms(token=name).text()))
+            if described.kind == "refusal":
+                return described.meta["text"]
+            answers.append(world.ask(each, Standardise(name, **world.everybody())))
+        return total(answers, STATISTICS)
+
+    before, new = sums("a"), np.array([[1.25, -0.5, 3.75, 42.0]])
+    table = np.vstack([world.rows[site], new])
+    write_table(tmp_path / f"{site}.csv", table)
+    assert "(least_changed_rows)" in sums("b")
+    write_table(tmp_path / f"{site}.csv", np.vstack([world.rows[site], np.repeat(new, 5, axis=0)]))
+    after = sums("c")  # five rows, as small cells have it: their sum follows, not one of them
+    assert after.shape == before.shape
+    write_table(tmp_path / f"{site}.csv", np.vstack([world.rows[site][:-1] + 1, np.repeat(new, 6, axis=0)]))
+    assert "(least_changed_rows)" in sums("d")  # as many rows as before, and others
+
+
+def test_a_table_that_changes_during_a_run_ends_it(tmp_path):
+    world = Sites(tmp_path)
+    world.begin(local="means")
+    assert world.ask(world.victim, world.work(steps=1, eta=0.5)).kind == "reply"
+    write_table(tmp_path / f"{world.victim}.csv", np.vstack([world.rows[world.victim], np.ones((9, 4))]))
+    assert (
+        "has changed since the run began" in world.ask(world.victim, world.work(round=2, steps=1, eta=0.5)).meta["text"]
+    )
+    write_table(tmp_path / f"{world.victim}.csv", world.rows[world.victim])
+    assert "no more orders" in world.ask(world.victim, world.work(round=2, steps=1, eta=0.5)).meta["text"]
+
+
+def odd_orders(world):
+    one = np.ones
+    yield from (world.measure(centre=one(k), spread=one(k)) for k in (0, 1, 2))
+    yield from (world.measure(spread=x * one(3)) for x in (0.0, -1.0, 1e-308, 1e308))
+    yield world.measure(y_spread=-1.0)
+    yield world.measure(intercept=False)
+    yield from (world.work(eta=eta, gain=0.0) for eta in (1e308, 5e-324))
+    yield world.work(gain=1e308)
+    yield from (world.work(weights=[w] * 3) for w in (1e-320, 1e-300))
+    yield world.work(theta=np.zeros(0), acked_mean=np.zeros((0, 0)))
+    yield from (Describe("r", text) for text in ('{"a":1}', "[]", "null", '{"coding": {}}', "[" * 50000))
+    said = json.loads(world.terms("u").text())
+    for name, bad in (
+        ("rounds", -1), ("rounds", 10**400), ("sites", []), ("sites", "abc"), ("sites", [1]), ("certificates", 5),
+        ("receipts", {"a": 1}), ("receipts", [["site-1", "x" * 10]]), ("coding", {"clip": float("nan")}),
+        ("coding", []), ("method", []), ("method", {}), ("local", None), ("certificates", ["x"] * 3),
+        ("token", "\ud800"), ("token", ""),
+    ):  # fmt: skip
+        yield Describe("r2", json.dumps(said | {name: bad}))
+
+
+def test_no_odd_order_is_more_than_refused(tmp_path):
+    world = Sites(tmp_path)
+    world.ask(world.victim, Describe("r", world.terms().text()))
+    for order in odd_orders(world):
+        try:
+            record = order.record()
+        except (ValueError, MessageError):  # it cannot even be written
+            continue
+        answer = world.handlers[world.victim].answer(record)
+        assert isinstance(answer, Record)
+        assert answer.kind in ("refusal", "description")
+    (world.handlers[world.victim].site.state / "r.json").write_text("{}")
+    assert world.ask(world.victim, world.work()).kind == "refusal"  # nor does a damaged note end the process
