@@ -33,14 +33,15 @@ def agree(with_: Inquiry) -> tuple[ServerState, Agreement] | None:
         with_.wait_for(", ".join(missing))
     if run.stopping:
         return None
-    described = with_.ask_all(with_.describe(), Description.from_record)
+    described = with_.ask_all(with_.describe, Description.from_record)
     if described is None:
         return None
     names, rows = common_names(described, sites), [said.rows for said in described]
     weights = weights_of(rows, options.weight, options.max_weight)
     sums = None
     if task.scaled:
-        answers = with_.ask_all(Standardise(run.name, **_everybody(sites, weights)).record(), Sums.from_record)
+        order = Standardise(run.name, **_everybody(sites, weights)).record()
+        answers = with_.ask_all(lambda site: order, Sums.from_record)
         if answers is None:
             return None
         sums = _total([answer.share for answer in answers])
@@ -51,7 +52,8 @@ def agree(with_: Inquiry) -> tuple[ServerState, Agreement] | None:
         "rows": dict(zip(sites, rows, strict=True)),
         "weights": weights.tolist(),
     }
-    measured = with_.ask_all(measure(with_, terms).record(), partial(Measurement.from_record, dim=scale.dim))
+    coordinates = measure(with_, terms).record()
+    measured = with_.ask_all(lambda site: coordinates, partial(Measurement.from_record, dim=scale.dim))
     if measured is None:
         return None
     numbers = plan_numbers(to_floats(_total([answer.share for answer in measured]), STATISTICS.unit))

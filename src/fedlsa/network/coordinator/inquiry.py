@@ -20,7 +20,7 @@ from .runs import RunFolder
 PRESENCE_POLL = 0.2  # seconds between looks for sites that are not there
 MEMBERS = "certificates.json"  # of a run: its sites, with their certificates
 ASK_AGAIN = 5.0  # seconds between questions to a site where a person has to allow the run first
-MAX_RECEIPT = 2000  # characters: receipts of all sites stand in the terms, which nobody may swell
+MAX_RECEIPT = 2000  # characters
 M = TypeVar("M", bound=Message)
 
 
@@ -77,8 +77,8 @@ class Inquiry:
                 self.receipts[site] = receipt
             yield site, answer
 
-    def ask_all(self, order: Record, read: Callable[[Record], M]) -> list[M] | None:
-        """One good answer of every site, however long it takes; a site that says no ends the run. None: stopped."""
+    def ask_all(self, order: Callable[[str], Record], read: Callable[[Record], M]) -> list[M] | None:
+        """One good answer of every site to its order, however long it takes; a site that says no ends the run. None: stopped."""
         out: dict[str, M] = {}
         errors: dict[str, str] = {}
         while not self.run.stopping:
@@ -86,7 +86,7 @@ class Inquiry:
             if not left:
                 return [out[site] for site in self.network.sites]
             pause = PRESENCE_POLL
-            for site, answer in self.ask(dict.fromkeys(left, order), self.options.deadline):
+            for site, answer in self.ask({site: order(site) for site in left}, self.options.deadline):
                 try:
                     if isinstance(answer, MessageError):
                         raise answer
@@ -106,8 +106,8 @@ class Inquiry:
                 self.wait_for(", ".join(left) + person, pause)
         return None
 
-    def describe(self) -> Record:
-        """The order that tells a site what the run is."""
+    def describe(self, site: str) -> Record:
+        """The order that tells a site what the run is: all the same, but for the receipt of its own ledger."""
         o, n = self.options, self.network
         terms = RunTerms(
             task=task_text(n.task),
@@ -120,7 +120,7 @@ class Inquiry:
             certificates=self._certificates(),
             rounds=o.rounds or 0,
             moments=True,
-            receipts=tuple(sorted(self.receipts.items())),
+            receipts=((site, self.receipts[site]),) if site in self.receipts else (),
             program=metadata.version("fedlsa"),
         )
         return Describe(self.run.name, terms.text()).record()

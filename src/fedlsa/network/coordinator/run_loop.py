@@ -76,8 +76,9 @@ class RunLoop(Inquiry):
 
     def _inform(self, terms: Agreement) -> None:
         """Tell sites that have lost it what the run is."""
-        for order in (self.describe(), measure(self, terms).record()) if self.uninformed else ():
-            orders = dict.fromkeys(sorted(self.uninformed), order)
+        coordinates = measure(self, terms).record()
+        for order in (self.describe, lambda site: coordinates) if self.uninformed else ():
+            orders = {site: order(site) for site in sorted(self.uninformed)}
             for site, answer in self.ask(orders, self.options.deadline):
                 if isinstance(answer, Record) and answer.kind == Refusal.KIND:
                     self.run.note("refused", site=site, text=printable(answer.meta.get("text")))

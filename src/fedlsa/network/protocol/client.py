@@ -23,7 +23,7 @@ import numpy as np
 
 from ...checks import Floats
 from ...errors import MessageError, PolicyError
-from .coding import Coding, Noise, encode
+from .coding import MAX_THETA, Coding, Noise, encode
 from .messages import Acknowledged, Averaged, Finish, Finished, Refusal, Reply, Share, Work, mark, names_from
 from .records import Stored
 from .ring import VECTORS, masked, to_integers, to_share, within
@@ -31,7 +31,6 @@ from .ring import VECTORS, masked, to_integers, to_share, within
 # (theta, xi, eta, steps, label) -> theta_hat, all vectors (d,); what is drawn is a function of the order's label
 LocalSteps = Callable[[Floats, Floats, float, int, bytes], Floats]
 Vector = Annotated[Floats, "d"]
-MAX_THETA = 2.0**30  # of an entry, in the run's coordinates: what is larger would drown the sites' own parts
 MAX_PROPORTION = 2.0**20  # of what a control variate adds to the rows' part of an answer
 ROUNDING = 1e-9  # relative, of products of step sizes and gains
 

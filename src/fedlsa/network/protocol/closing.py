@@ -10,7 +10,7 @@ import numpy as np
 from ...checks import Floats
 from ...engine.reference import Iterate, serve
 from ...errors import ArgumentError
-from .coding import shortening
+from .coding import MAX_THETA, shortening
 from .messages import Finish
 from .records import Flags
 from .ring import Limbs, add, from_share, to_floats
@@ -53,7 +53,7 @@ def close_round(state: ServerState) -> tuple[ServerState, ClosedRound]:
     took, bound = pending.accepted, pending.clip
     secure = state.secure
     if secure:
-        bound = state.bound(pending.steps)
+        bound = state.bound(pending.steps) or MAX_THETA
     elif not bound and s.outlier and took.any():  # the first round: by its own median
         bound = s.outlier * float(np.median(pending.sizes[took]))
     if bound and not secure:  # the others are told the bound with the next order

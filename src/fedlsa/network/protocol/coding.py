@@ -21,6 +21,7 @@ from ...errors import ArgumentError
 from .privacy import UNITS
 from .ring import LIMB_BITS, VECTORS, Grid, to_floats, to_integers, within
 
+MAX_THETA = 2.0**30  # of an entry, in the run's coordinates: a larger one would drown the sites' own parts
 MAX_ENTRY = 2.0**60  # of a change: what exceeds it has left the range of sums (ring.VECTORS)
 GUARD_BITS = 8  # above a quantised number, for rounding and noise of all sites
 
