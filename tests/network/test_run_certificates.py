@@ -62,7 +62,7 @@ def change_keys(network, site):
 
 
 def terms(inquiry):
-    return RunTerms.from_text(Describe.from_record(inquiry.describe()).terms)
+    return RunTerms.from_text(Describe.from_record(inquiry.describe("site-1")).terms)
 
 
 def test_a_run_waits_until_every_site_is_approved_and_says_for_whom(world):
@@ -83,7 +83,7 @@ def test_a_run_waits_until_every_site_is_approved_and_says_for_whom(world):
 def test_a_run_that_waits_can_be_stopped(world):
     network, run = world
     with pytest.raises(NetworkError, match="it was stopped before site-3 had a certificate"):
-        Inquiry(network, run, Lobby(run.ask_to_stop)).describe()
+        Inquiry(network, run, Lobby(run.ask_to_stop)).describe("site-1")
 
 
 def test_a_certificate_that_is_not_of_this_network_ends_the_run(world, tmp_path):
@@ -93,7 +93,7 @@ def test_a_certificate_that_is_not_of_this_network_ends_the_run(world, tmp_path)
     foreign = setup.enrol(other, other.bundle("site-3"), tmp_path / "foreign")
     shutil.copy(foreign.certificate, network.site_certificate("site-3"))
     with pytest.raises(NetworkError, match="must be for site-3 of network"):
-        Inquiry(network, run, Lobby()).describe()
+        Inquiry(network, run, Lobby()).describe("site-1")
 
 
 def test_terms_stay_when_certificates_are_renewed_or_revoked_and_sites_come_and_go(world):

@@ -78,7 +78,7 @@ class Inquiry:
             yield site, answer
 
     def ask_all(self, order: Callable[[str], Record], read: Callable[[Record], M]) -> list[M] | None:
-        """One good answer of every site to its order, however long it takes; a site that says no ends the run. None: stopped."""
+        """One good answer of every site, however long it takes; a site that says no ends the run. None: stopped."""
         out: dict[str, M] = {}
         errors: dict[str, str] = {}
         while not self.run.stopping:
