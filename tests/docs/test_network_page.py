@@ -1,5 +1,6 @@
 """The network page shows the numbers that its script measures, and names commands and options that exist."""
 
+import csv
 import re
 import runpy
 from pathlib import Path
@@ -28,3 +29,16 @@ def test_every_command_and_option_of_the_page_exists(capsys, monkeypatch):
     known = capsys.readouterr().out
     for option in sorted(set(re.findall(r"`(--[a-z-]+)", TEXT))):
         assert option in known, option
+
+
+def test_every_test_that_the_table_of_threats_names_exists():
+    with (DOCS / "threats.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) > 20
+    for row in rows:
+        assert row["what stops them"]
+        named = re.findall(r"`([\w/]+\.py)::(\w+)`", row["tests"])
+        assert bool(named) == bool(row["tests"]), row["tests"]
+        for file, name in named:
+            text = (DOCS.parent / "tests" / file).read_text(encoding="utf-8")
+            assert f"\ndef {name}(" in text, (file, name)
