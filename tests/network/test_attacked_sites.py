@@ -244,12 +244,22 @@ def test_a_table_that_changes_during_a_run_ends_it(tmp_path):
     world = Sites(tmp_path)
     world.begin(local="means")
     assert world.ask(world.victim, world.work(steps=1, eta=0.5)).kind == "reply"
+    write_table(tmp_path / f"{world.victim}.csv", world.rows[world.victim][::-1])  # the same rows in another order
+    assert world.ask(world.victim, world.work(steps=1, eta=0.5)).kind == "reply"
     write_table(tmp_path / f"{world.victim}.csv", np.vstack([world.rows[world.victim], np.ones((9, 4))]))
     assert (
         "has changed since the run began" in world.ask(world.victim, world.work(round=2, steps=1, eta=0.5)).meta["text"]
     )
     write_table(tmp_path / f"{world.victim}.csv", world.rows[world.victim])
     assert "no more orders" in world.ask(world.victim, world.work(round=2, steps=1, eta=0.5)).meta["text"]
+
+
+def test_a_table_that_changes_between_the_first_orders_of_a_run_ends_it(tmp_path):
+    world = Sites(tmp_path)
+    assert world.ask(world.victim, Describe("r", world.terms().text())).kind == "description"
+    write_table(tmp_path / f"{world.victim}.csv", np.vstack([world.rows[world.victim], np.ones((1, 4))]))
+    answer = world.ask(world.victim, Standardise("r", **world.everybody()))
+    assert "has changed since the run began" in answer.meta["text"]
 
 
 def odd_orders(world):

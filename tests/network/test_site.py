@@ -310,3 +310,18 @@ def test_a_log_in_a_csv_file_with_a_feature_map_goes_all_the_way(tmp_path):
     assert said.lowest == pytest.approx(np.linalg.eigvalsh((A + A.T) / 2)[0], rel=1e-10)
     with pytest.raises(ArgumentError, match="that of 3 features; got one of 4"):
         sites.measure(site.opened, task, unscaled(4, False))
+
+
+def test_the_digest_of_a_table_is_that_of_its_rows_in_any_order(regression, tmp_path):
+    columns, site = regression
+    first = sites.view(site.opened, REGRESSION).digest
+
+    def digest(change):
+        changed = {name: change(name, values.copy()) for name, values in columns.items()}
+        other = open_data(write(tmp_path / "other.parquet", changed), None, REGRESSION)
+        return sites.view(other.opened, REGRESSION).digest
+
+    assert digest(lambda name, values: values[::-1]) == first
+    assert digest(lambda name, values: values[:-1]) != first
+    assert digest(lambda name, values: np.where(values == values[7], np.nextafter(values, 9), values)) != first
+    assert digest(lambda name, values: np.roll(values, name == "x1")) != first  # another pairing of the same values

@@ -7,7 +7,6 @@ and A_c, b_c without the ridge, which is no noise. What of it may leave, and how
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -40,12 +39,7 @@ class TableView:
     summary: Summary
     sums: SystemSums
     facts: TableFacts
-
-    @property
-    def digest(self) -> str:
-        """Another one where any number of the table has changed, as far as its sums show it."""
-        parts = (self.summary.mean, self.summary.scatter, self.sums.A, self.sums.b)
-        return hashlib.sha256(repr(self.summary.n).encode() + b"".join(part.tobytes() for part in parts)).hexdigest()
+    digest: str  # another one where any row has changed, in whatever order they come
 
 
 class Scalars(NamedTuple):
@@ -81,7 +75,8 @@ def view(site: Site, task: Task) -> TableView:
     scale = unscaled(len(summary.mean) - 1, task.intercept)
     names = tuple(printable(name) for name in PooledData([site], task, columns, scale, None).names)
     rarest = counts.rarest((*names[: len(summary.mean) - 1], columns.reward), summary.n)
-    return TableView(columns, names, summary, sums, TableFacts(summary.n, columns.all, rarest))
+    facts = TableFacts(summary.n, columns.all, rarest)
+    return TableView(columns, names, summary, sums, facts, f"{counts.checksum:016x}")
 
 
 def check(site: Site, task: Task) -> list[str]:
@@ -169,8 +164,18 @@ def _noise_map(pieces: Iterable[Piece], sums: SystemSums) -> Floats:
     return np.where(k == q, 1.0, 2.0) * (total / sums.n) - symkron(mean)
 
 
+def _checksum(values: Floats) -> int:
+    """Of rows (n, k), the same in every order of them: the sum of a hash of each."""
+    factors = np.random.default_rng(values.shape[1]).integers(2**63, size=values.shape[1], dtype=np.uint64) * 2 + 1
+    with np.errstate(over="ignore"):
+        mixed = (np.ascontiguousarray(values).view(np.uint64) * factors).sum(axis=1, dtype=np.uint64)
+        for shift, factor in ((31, 0x7FB5D329728EA185), (27, 0x81DADEF4BC2DD44D)):
+            mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+        return int((mixed ^ (mixed >> np.uint64(33))).sum(dtype=np.uint64))
+
+
 class _Rarity:
-    """Counts, in each column, the rows that differ from its most common value.
+    """Counts, in each column, the rows that differ from its most common value, and adds up hashes of rows.
 
     That is the middle value of the first piece: exact for every column that is nearly constant, and for the others the
     count is too large to matter.
@@ -179,6 +184,7 @@ class _Rarity:
     def __init__(self) -> None:
         self.common: Floats | None = None
         self.counts: Floats | None = None
+        self.checksum = 0
 
     def watch(self, pieces: Iterable[tuple[Floats, Piece]]) -> Iterator[tuple[Floats, Piece]]:
         for x, piece in pieces:
@@ -187,6 +193,8 @@ class _Rarity:
                 self.common = np.partition(values, len(values) // 2, axis=0)[len(values) // 2]
                 self.counts = np.zeros(values.shape[1])
             self.counts += (values != self.common).sum(axis=0)
+            whole = values if piece.v is piece.u else np.column_stack([values, piece.u, piece.v])
+            self.checksum = (self.checksum + _checksum(whole)) % 2**64
             yield x, piece
 
     def rarest(self, names: tuple[str, ...], rows: int) -> tuple[str, int]:

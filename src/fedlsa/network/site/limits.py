@@ -117,9 +117,14 @@ def check_table(policy: Policy, facts: TableFacts) -> None:
         raise refused("least_rows_off_common_value", f"{column!r} has fewer than {least} rows off its common value")
 
 
+def exact_sums(policy: Policy) -> bool:
+    """Whether sums leave without noise, whose differences would tell what has changed in the table."""
+    return policy.privacy == "none" or policy.noiseless_sums
+
+
 def check_change(policy: Policy, rows: int, table: str, last: tuple[int, str] | None) -> None:
     """Refuse a table that has changed a little since the last run; table : its digest; last : rows and digest then."""
-    if last is None or last[1] == table or policy.privacy != "none":  # noise hides single rows
+    if last is None or last[1] == table or not exact_sums(policy):
         return
     if abs(rows - last[0]) < policy.least_changed_rows:
         few = f"the table has changed since the last run, by fewer than {policy.least_changed_rows} rows"

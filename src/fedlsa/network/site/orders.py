@@ -165,7 +165,7 @@ class OrderHandler:
         asks = limits.step_limits(self.policy, sizes, terms.local == "rows")
         if self.policy.privacy != "none":  # with noise it hides each row, and no limit may tell of one
             asks = (max(self.policy.least_local_steps, 1) if terms.local == "rows" else 1), 0.0
-        if self.policy.privacy == "none" or self.policy.noiseless_sums:
+        if limits.exact_sums(self.policy):
             asked = self.policy.share_moments and message.moments and self.policy.privacy == "none"
             scalars, shared = measure(self.table.data.opened, self.site.task, scale, asked)
             sums = plan_sums(message.weight(self.site.name), *scalars)  # type: ignore[assignment]
@@ -258,9 +258,9 @@ class OrderHandler:
             if len(message.theta) != dim or message.acked_mean.shape[-1] != dim:
                 raise MessageError(f"'theta' and 'acked_mean' must have {dim} entries; they have others")
             limits.check_same_weights(self.site.name, message.members, message.weights, note["weights"])
-            if self.policy.privacy == "none":  # else noise hides what changed
-                with self._closing(message.experiment, terms.token):
-                    self.table.check_unchanged(note["stamp"], note["table"])
+        if limits.exact_sums(self.policy):
+            with self._closing(message.experiment, terms.token):
+                self.table.check_unchanged(note["stamp"], note["table"])
         if terms.token not in self.pairs:
             self.pairs = {terms.token: mask_secrets(terms, self.site)}
         pairs = self.pairs[terms.token]
