@@ -84,7 +84,7 @@ def _version(asked: bool) -> None:
         "[bold]FedLSA[/bold] averages what agents learn locally, and stalls at a bias when they differ; "
         "[bold]SCAFFLSA[/bold] and [bold]Scaffnew[/bold] remove it with control variates. "
         "Simulate them here, save the results, draw the figures, have the exact errors without a simulation, fit "
-        "one model to the files of many sites, or run across real sites that trust their coordinator."
+        "one model to the files of many sites, or run across real sites."
     ),
     epilog="""[bold]Try this[/bold]
 
