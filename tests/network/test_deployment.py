@@ -25,6 +25,8 @@ from fedlsa.network.site import join as joining
 from fedlsa.network.site.orders import OrderHandler
 from fedlsa.network.site.site_data import open_data
 
+ROUNDS = 30  # so many that what happens in a run happens before its end, also where rounds are short
+
 
 @pytest.fixture(scope="module")
 def proxy():
@@ -54,10 +56,10 @@ def it(tmp_path_factory, proxy):
         yield it
 
 
-def the_right_theta(it, result, rounds=6):
+def the_right_theta(it, result):
     """Nothing was lost: theta is the simulation's, and the sites' own control variates sum to 0; theta."""
-    assert result["averages"] == rounds
-    assert np.abs(np.array(result["theta"]) - it.simulated(rounds)).max() <= 1e-12
+    assert result["averages"] == ROUNDS
+    assert np.abs(np.array(result["theta"]) - it.simulated(ROUNDS)).max() <= 1e-12
     assert result["sum_of_xi"] <= 1e-12
     assert result["told"] == sorted(it.sites)
     return result["theta"]
@@ -66,7 +68,7 @@ def the_right_theta(it, result, rounds=6):
 @pytest.fixture(scope="module")
 def undisturbed(it):
     """theta of a run in which nothing happens, to the last bit."""
-    return the_right_theta(it, it.run("undisturbed"))
+    return the_right_theta(it, it.run("undisturbed", rounds=ROUNDS))
 
 
 def test_four_sites_compute_what_the_simulation_does_with_sums_alone_and_no_proxy(it, undisturbed, proxy):
@@ -84,28 +86,26 @@ def test_a_run_on_rows_drawn_in_secret_goes_to_its_end(it):
 
 
 def test_kill_9_of_anyone_at_several_moments_changes_no_bit(it, undisturbed):
-    moments = iter(
-        [
-            ("site-2", lambda: it.again(it.sites["site-2"])),
-            ("the coordinator", lambda: it.again(it.serve)),
-            ("two sites", lambda: it.again(it.sites["site-1"], it.sites["site-4"])),
-            ("all", lambda: it.again(*it.children)),
-        ]
-    )
+    moments = [
+        (2, "site-2", lambda: it.again(it.sites["site-2"])),
+        (8, "the coordinator", lambda: it.again(it.serve)),
+        (14, "two sites", lambda: it.again(it.sites["site-1"], it.sites["site-4"])),
+        (20, "all", lambda: it.again(*it.children)),
+    ]
     killed = []
 
     def watch(event):
-        if event["event"] == "round" and event["averaged"] and event["averages"] in (1, 2, 4, 5):
-            who, act = next(moments, (None, None))
-            if who is not None:
-                killed.append(who)
-                act()
+        if moments and event["event"] == "round" and event["averages"] >= moments[0][0]:
+            _, who, act = moments.pop(0)
+            assert not run.over
+            act()
+            killed.append(who)
 
-    run = it.begin("killed")
+    run = it.begin("killed", rounds=ROUNDS)
     it.again(it.serve)  # while it asks for names and sums
     result = it.follow(run, watch)
     assert killed == ["site-2", "the coordinator", "two sites", "all"]
-    assert any(event["event"] == "resumed" for _, event in run.events())
+    assert sum(event["event"] == "resumed" for _, event in run.events()) >= 2
     assert the_right_theta(it, result) == undisturbed
 
 
@@ -117,7 +117,9 @@ def test_strangers_are_refused_while_a_run_goes_on(it, undisturbed, tmp_path):
     for number, s in enumerate(silent):
         if number % 2:
             s.sendall(b"\x16\x03\x01\x02\x00\x01" if number % 3 else b"GET / HTTP/1.1\r\n\r\n")  # half a greeting
-    result = it.run("besieged", after_round(2, lambda: it.again(it.sites["site-3"])))  # who returns is let in
+    result = it.run(
+        "besieged", rounds=ROUNDS, then=after_round(2, lambda: it.again(it.sites["site-3"]))
+    )  # who returns is let in
     for s in silent:
         s.close()
     stranger.stop()
@@ -167,7 +169,7 @@ def test_garbage_replayed_and_oversized_answers_of_a_keyed_site_change_nothing(i
     honest.answer = counting
     impostor, _ = link(it, own, answer)
     it.until(lambda: it.here("site-4"), "the impostor is here")
-    run = it.begin("tampered", strikes=100)
+    run = it.begin("tampered", rounds=ROUNDS, strikes=100)
 
     def watch(event):
         if (
@@ -187,15 +189,22 @@ def test_garbage_replayed_and_oversized_answers_of_a_keyed_site_change_nothing(i
 
 
 def test_a_full_disk_at_the_coordinator_or_at_a_site_is_survived(it, undisturbed):
-    def fill(child, seconds):
-        limit_file_size(child, 0)
-        threading.Timer(seconds, limit_file_size, (child, None)).start()
+    moments, timers = [(3, it.serve), (12, it.sites["site-1"])], []
 
     def watch(event):
-        if event["event"] == "round" and event["averaged"] and event["averages"] in (2, 4):
-            fill(it.serve if event["averages"] == 2 else it.sites["site-1"], 1.5)
+        if moments and event["event"] == "round" and event["averages"] >= moments[0][0]:
+            _, child = moments.pop(0)
+            assert not run.over
+            limit_file_size(child, 0)
+            timers.append(threading.Timer(1.5, limit_file_size, (child, None)))
+            timers[-1].start()
 
-    assert the_right_theta(it, it.run("full", watch, strikes=1000, most_in_vain=10_000)) == undisturbed
+    run = it.begin("full", rounds=ROUNDS, strikes=1000, most_in_vain=10_000)
+    result = it.follow(run, watch)
+    for timer in timers:
+        timer.join()
+    assert len(timers) == 2
+    assert the_right_theta(it, result) == undisturbed
 
 
 def test_a_damaged_state_ends_the_run_with_a_sentence_and_the_next_one_begins(it):
@@ -239,7 +248,7 @@ def test_join_refuses_a_certificate_out_of_its_dates_and_speaks_of_the_clock(it,
 
 def test_everybody_is_well_at_the_end(it, undisturbed, proxy):
     it.until(lambda: all(it.here(name) for name in it.sites), "all are here")
-    assert the_right_theta(it, it.run("last")) == undisturbed
+    assert the_right_theta(it, it.run("last", rounds=ROUNDS)) == undisturbed
     assert proxy[1] == []
     assert "Traceback" not in it.said("serve")
     for name in it.sites:
