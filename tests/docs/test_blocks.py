@@ -43,6 +43,8 @@ RUN = {  # the command lines that are run here, in their order; those of data.md
 PARSED = {  # the command lines that are only parsed, by the command's own parser: command, options, types of values
     "fedlsa network demo": "starts five processes for a minute: tests/network",
     "fedlsa network serve net": "waits for sites: tests/network",
+    "fedlsa network budget like-*.csv --target outcome --privacy 1 --unit record --row-clip 8": "needs files that "
+    "resemble the sites': tests/cli/test_budget_command.py",
     "fedlsa network start net --method scafflsa --epsilon 0.02": "needs a coordinator: tests/network",
     "fedlsa network result net --out result.json": "needs a finished run: tests/network",
     "fedlsa network join site-1.zip --data site.parquet --trust-coordinator": "needs a coordinator: tests/network",
