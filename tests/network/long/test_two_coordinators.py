@@ -8,6 +8,7 @@ import pytest
 from deployment import deployed, keys
 
 from fedlsa.network.carriers.grpc_wire import FRAME
+from fedlsa.network.versions import greeting
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +40,7 @@ def test_what_nobody_asked_for_is_dropped_and_an_order_of_one_site_reaches_no_ot
     options = [("grpc.enable_http_proxy", 0)]
     address, sent = f"127.0.0.1:{it.network.port}", queue.SimpleQueue()
     with grpc.secure_channel(address, grpc.ssl_channel_credentials(ca, key, certificate), options=options) as channel:
-        stream = channel.stream_stream("/fedlsa.Site/Join")(iter(sent.get, None))
+        stream = channel.stream_stream("/fedlsa.Site/Join")(iter(sent.get, None), metadata=greeting())
         stream.initial_metadata()
         for number in range(200):
             sent.put(FRAME.pack(number) + b"an order for site-1")
