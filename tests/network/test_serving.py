@@ -12,7 +12,7 @@ from fedlsa.network.carriers.log_limit import MAX_LINES, LimitedLog
 from fedlsa.network.coordinator import pinning, serving
 from fedlsa.network.coordinator.pinning import Lineage, PinnedCertificates
 from fedlsa.network.coordinator.runs import RunFolder
-from fedlsa.network.folder import setup
+from fedlsa.network.folder import certificates, setup
 from fedlsa.network.protocol.run_settings import StartOptions
 from fedlsa.network.site.join import Acquaintance
 
@@ -54,6 +54,15 @@ def test_a_certificate_that_has_expired_meanwhile_is_none(network, monkeypatch):
     late = type("Late", (datetime,), {"now": classmethod(lambda cls, tz=None: datetime(2100, 1, 1, tzinfo=UTC))})
     monkeypatch.setattr(pinning, "datetime", late)
     assert pinned("site-1") is None
+
+
+def test_a_certificate_that_was_not_valid_yet_is_approved_once_it_is(network, monkeypatch):
+    pinned = PinnedCertificates(network.folder)
+    early = type("Early", (datetime,), {"now": classmethod(lambda cls, tz=None: datetime(2000, 1, 1, tzinfo=UTC))})
+    with monkeypatch.context() as wrong_clock:
+        wrong_clock.setattr(certificates, "datetime", early)
+        assert pinned("site-1") is None
+    assert pinned("site-1") is not None
 
 
 def test_a_coordinator_knows_those_before_it_and_no_others(tmp_path):

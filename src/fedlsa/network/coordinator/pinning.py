@@ -23,7 +23,7 @@ class PinnedCertificates:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._network: tuple[Stamp, Network] | None = None
-        self._known: dict[str, tuple[Stamp, bytes | None, datetime]] = {}
+        self._known: dict[str, tuple[Stamp, bytes, datetime]] = {}
 
     def __call__(self, site: str) -> bytes | None:
         """The certificate (PEM) of a site that is listed, approved and within its dates; else None."""
@@ -34,8 +34,10 @@ class PinnedCertificates:
         try:
             stamp = _stamp(path)
             if self._known.get(site, (None,))[0] != stamp:
-                self._known[site] = stamp, *_checked(network, site, path.read_bytes())
-        except FileNotFoundError:
+                pem = path.read_bytes()
+                check_site(pem, network.ca.read_bytes(), network.id, site)
+                self._known[site] = stamp, pem, expires(pem)
+        except (FileNotFoundError, FedLSAError):  # none; or damaged, of another name or authority, not valid today
             return None
         _, certificate, end = self._known[site]
         return certificate if datetime.now(UTC) <= end else None
@@ -46,14 +48,6 @@ class PinnedCertificates:
         if self._network is None or self._network[0] != stamp:
             self._network = stamp, Network.load(self.folder)
         return self._network[1]
-
-
-def _checked(network: Network, site: str, pem: bytes) -> tuple[bytes | None, datetime]:
-    try:
-        check_site(pem, network.ca.read_bytes(), network.id, site)
-        return pem, expires(pem)
-    except FedLSAError:  # not of this authority, of another name, or damaged
-        return None, datetime.max.replace(tzinfo=UTC)
 
 
 def _stamp(path: Path) -> Stamp:
