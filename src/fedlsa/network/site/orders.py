@@ -255,8 +255,8 @@ class OrderHandler:
             if note["scale"] is None or not context:
                 raise FedLSAError("this site does not know the run's coordinates")
             dim = scale_from_json(note["scale"]).dim
-            if len(message.theta) != dim or message.acked_mean.shape[-1] != dim:
-                raise MessageError(f"'theta' and 'acked_mean' must have {dim} entries; they have others")
+            if len(message.theta) != dim:  # and acked_mean, which is as long
+                raise MessageError(f"'theta' must have {dim} entries; got {len(message.theta)}")
             limits.check_same_weights(self.site.name, message.members, message.weights, note["weights"])
         if limits.exact_sums(self.policy):
             with self._closing(message.experiment, terms.token):
