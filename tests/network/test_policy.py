@@ -245,4 +245,8 @@ def test_what_may_leave_is_explained_with_what_is_not_promised():
     private = " ".join(explain(Policy(privacy="site", epsilon=2.0)))
     assert "(2, 1e-05)-differentially private about the whole table." in private
     assert "Not promised" not in private
-    assert "except for the sums" in " ".join(explain(Policy(privacy="record", noiseless_sums=True)))
+    assert "sums of columns" not in private
+    assert "Not in this: the number of rows" in private
+    loud = " ".join(explain(Policy(privacy="record", noiseless_sums=True)))
+    assert "sums of columns" in loud
+    assert "and the sums that leave before a run without noise" in loud

@@ -184,7 +184,9 @@ class RunLoop(Inquiry):
             "settings": asdict(state.settings),
         }
         if self.options.noise is not None:
-            out["privacy"] = promise(self.options.noise, state.opened, unit=self.options.unit)
+            coding, least = self.options.coding, float(state.settings.shares.min())
+            rounding = coding.grid.unit * np.sqrt(state.dim) / ((coding.clip or 1.0) * least)
+            out["privacy"] = promise(self.options.noise, state.opened, rounding=rounding, unit=self.options.unit)
         if "one_shot" in terms:
             out["one_shot"] = (T @ np.array(terms["one_shot"]) + t).tolist()
         return out

@@ -256,10 +256,11 @@ def noise_for(epsilon: float, releases: int, delta: float, rounding: float = 0.0
 
 
 def promise(noise: float, releases: int, delta: float = DELTA, rounding: float = 0.0, unit: str = "site") -> str:
-    """The promise in words, for the display; what a row has spent depends on its site, whose ledger says it."""
+    """The promise of a run in words, for the display; what a site has spent in all, its ledger says."""
     spent = privacy_spent(noise, releases, delta, rounding)
-    more = "; what it has spent of a single row's privacy its ledger says" if unit == "record" else ""
+    rows = " and of a single row's privacy" if unit == "record" else ""
     return (
-        f"after {releases} replies with noise {noise:g} times the clipping norm, what this site has sent is "
-        f"({spent:.3g}, {delta:g})-differentially private about its whole data set{more}"
+        f"the {releases} noised answers of this run are ({spent:.3g}, {delta:g})-differentially private about all rows "
+        f"of a site; sums that left before them without noise are not in this, and what was spent in all{rows} the "
+        "site's ledger says"
     )

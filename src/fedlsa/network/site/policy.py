@@ -194,10 +194,15 @@ def explain(policy: Policy) -> list[str]:
         if policy.draw_rows
         else "Every answer rests on the averages of all rows"
     )
+    noisy = policy.privacy != "none"
+    before = "the number of rows and the names of the coefficients"
+    if not noisy or policy.noiseless_sums:
+        before += ", sums of columns and of their squares, and three numbers to plan by"
+    share = f"; one row is at most {policy.largest_row_share:.0%} of a sum over the table in any direction"
     out = [
         "Rows are never sent. In every round one vector leaves, how far the model moved on this site's rows; before a "
-        "run the number of rows, the names of the coefficients, and sums of columns and of their squares.",
-        f"{rows}; one row is at most {policy.largest_row_share:.0%} of a sum over the table in any direction.",
+        f"run {before}; at its end this site's part of a sum that must be 0.",
+        rows + ("." if noisy else f"{share}."),
     ]
     if policy.least_sites > 1:
         out.append(
@@ -212,7 +217,7 @@ def explain(policy: Policy) -> list[str]:
         )
     else:
         out.append("The coordinator may read this site's own answers (least_sites = 1).")
-    if policy.share_moments:
+    if policy.share_moments and not noisy:
         out.append("The averages of products of this site's columns leave: the coordinator knows its own solution.")
     out.append(
         f"At most {policy.most_runs} runs, {policy.most_rounds} rounds each, {policy.most_answers} answers in all"
@@ -226,9 +231,9 @@ def explain(policy: Policy) -> list[str]:
     else:
         unit = "a row" if policy.privacy == "record" else "the whole table"
         out.append(
-            f"All answers of all runs together are ({policy.epsilon:g}, {policy.delta:g})-differentially private about "
-            f"{unit}"
-            + (", except for the sums that leave before a run without noise." if policy.noiseless_sums else ".")
+            f"All noised answers of all runs are ({policy.epsilon:g}, {policy.delta:g})-differentially private "
+            f"about {unit}. Not in this: the number of rows, what left before this policy asked for noise"
+            + (", and the sums that leave before a run without noise." if policy.noiseless_sums else ".")
         )
     return out
 
