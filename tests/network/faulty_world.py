@@ -56,7 +56,7 @@ def random_settings(rng, **fixed):
         "aggregation": aggregation,
         "participants": None if rng.random() < 0.6 or least > N - 1 else N - 1,
         "min_sites": least,
-        "clip": None if rng.random() < 0.7 else 0.5,
+        "clip": None if rng.random() < 0.7 else 0.5 if aggregation == "plain" else 50.0,
         "outlier": 0.0 if rng.random() < 0.5 else 10.0,
         "absence": "restart" if rng.random() < 0.7 else "freeze",
         "patience": int(rng.integers(1, 4)),

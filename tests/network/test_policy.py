@@ -25,6 +25,11 @@ TERMS = RunTerms(
 )  # fmt: skip
 
 
+def sizes_of(rows, largest, leverage):
+    """Sizes of a table whose rows are at most so long, as far as averages tell."""
+    return RowSizes(rows, largest / (rows * limits.power_of_two(leverage)), leverage)
+
+
 def loaded(tmp_path, **changes):
     path = tmp_path / "policy.toml"
     lines = template(REGRESSION).splitlines()
@@ -186,7 +191,7 @@ def test_a_task_without_coordinates_of_its_own_takes_none():
 
 
 def test_steps_behind_which_a_row_could_stand_alone_are_refused():
-    sizes = RowSizes(1000, 20.0, 0.012)  # an ordinary table: its outlier is 12 of 1000 rows, so 20 * 12 draws
+    sizes = sizes_of(1000, 20.0, 0.012)  # an ordinary table: its outlier is 12 of 1000 rows, so 20 * 12 draws
     limits.check_steps(Policy(), 1 / 640, 256, sizes, True)
     for eta, steps, name in (
         (1 / 640, 255, "least_local_steps"),
@@ -195,10 +200,12 @@ def test_steps_behind_which_a_row_could_stand_alone_are_refused():
     ):
         with pytest.raises(PolicyError, match=name):
             limits.check_steps(Policy(), eta, steps, sizes, True)
-    limits.check_steps(Policy(), 1e9, 1, sizes, False)  # all rows are behind it, whatever the step size
+    limits.check_steps(Policy(), 1.0, 1, sizes, False)  # all rows are behind it
+    with pytest.raises(PolicyError, match=r"\(largest_step\)"):  # steps that leave every range hide nobody
+        limits.check_steps(Policy(), 1.01, 1, sizes, False)
     for drawn in (True, False):
         with pytest.raises(PolicyError, match=r"\(largest_row_share\)"):
-            limits.check_steps(Policy(), 1e-9, 10**6, RowSizes(1000, 20.0, 0.6), drawn)
+            limits.check_steps(Policy(), 1e-9, 10**6, sizes_of(1000, 20.0, 0.6), drawn)
 
 
 def test_refusals_tell_what_depends_on_one_row_to_a_power_of_two_only():
@@ -210,9 +217,9 @@ def test_refusals_tell_what_depends_on_one_row_to_a_power_of_two_only():
             out.append(str(caught.value))
         return out
 
-    assert texts(RowSizes(1000, 17.0, 0.027)) == texts(RowSizes(1000, 31.9, 0.051))
-    assert texts(RowSizes(1000, 17.0, 0.027)) != texts(RowSizes(1000, 33.0, 0.027))
-    assert texts(RowSizes(1000, 17.0, 0.027)) != texts(RowSizes(1000, 17.0, 0.052))
+    assert texts(sizes_of(1000, 17.0, 0.027)) == texts(sizes_of(1000, 31.9, 0.051))
+    assert texts(sizes_of(1000, 17.0, 0.027)) != texts(sizes_of(1000, 33.0, 0.027))
+    assert texts(sizes_of(1000, 17.0, 0.027)) != texts(sizes_of(1000, 17.0, 0.052))
 
 
 def test_leverage_is_that_of_the_table_in_any_coordinates():
@@ -226,7 +233,9 @@ def test_leverage_is_that_of_the_table_in_any_coordinates():
         sizes = limits.row_sizes(lambda u=u: iter([Piece(u[:200], u[:200], y[:200]), Piece(u[200:], u[200:], y[200:])]))
         assert sizes.rows == 300
         assert sizes.leverage == pytest.approx(np.diag(hat).max(), rel=1e-6)
-        assert sizes.largest == pytest.approx((u**2).sum(axis=1).max(), rel=1e-12)
+        longest = (u**2).sum(axis=1).max()
+        assert longest * (1 - 1e-9) <= sizes.largest  # and no more than powers of two and the directions explain
+        assert sizes.mean == pytest.approx(np.linalg.eigvalsh(u.T @ u / 300)[-1], rel=1e-9)
     alone = np.zeros((300, 1))
     alone[7] = 1e-9
     pieces = [Piece(np.ones((300, 1)), alone, y)]  # of a value function: v stands out, u does not

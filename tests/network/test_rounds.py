@@ -21,7 +21,7 @@ from fedlsa.network.protocol.closing import (
     trimmed_mean,
 )
 from fedlsa.network.protocol.messages import Finish, Refusal, Reply, Work
-from fedlsa.network.protocol.ring import VECTORS, add, masked, to_share
+from fedlsa.network.protocol.ring import VECTORS, add, from_share, masked, to_share
 from fedlsa.network.protocol.run_settings import RunSettings
 from fedlsa.network.protocol.server import accept, open_round
 from fedlsa.network.protocol.server_state import ServerState
@@ -208,20 +208,26 @@ def test_the_same_order_twice_gets_the_same_answer_and_another_with_its_number_i
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf, 1e300])
-def test_steps_that_leave_the_range_of_numbers_are_not_told_apart_and_the_mean_is_not_taken(problem, wrong):
-    s = settings()
-    state, runs = ServerState.start(s, 3), site_runs(s, means(problem))
-    runs["site 1"] = replace(runs["site 1"], local=lambda theta, *_: theta + wrong)
+@pytest.mark.parametrize("secure", [True, False])
+def test_steps_that_leave_the_range_of_numbers_end_a_masked_run_and_are_cut_in_a_plain_one(problem, wrong, secure):
+    s = settings(aggregation="secure" if secure else "plain")
+    state, run = ServerState.start(s, 3), site_runs(s, means(problem))["site 1"]
     state, orders = open_round(state, s.sites)
-    for site, work in orders.items():
-        _, answer = client_step(None, work, runs[site])
-        state, reason = accept(state, site, answer.record())
-        assert reason is None
-    state = replace(state, settings=replace(s, reach=1.0))
-    before = state.theta
-    state, closed = close_round(state)
-    assert closed.averaged == bool(np.isnan(wrong))  # of which nothing is left to be sent
-    assert closed.averaged or (state.theta is before and "step size is too large" in closed.why)
+    run = replace(run, local=lambda theta, *_: theta + wrong)
+    if secure:  # cut, it would be a vector that all know
+        with pytest.raises(OutOfProportionError, match="beyond all numbers"):
+            client_step(None, orders["site 1"], run)
+        return
+    _, answer = client_step(None, orders["site 1"], run)
+    assert np.isfinite(np.array(from_share(answer.share), float)).all()
+
+
+def test_a_masked_change_longer_than_the_clip_is_not_cut_to_a_vector_that_all_know(problem):
+    s = settings(clip=1e-6)
+    state, run = ServerState.start(s, 3), site_runs(s, means(problem))["site 1"]
+    _, orders = open_round(state, s.sites)
+    with pytest.raises(OutOfProportionError, match="longer than 1e-06"):
+        client_step(None, orders["site 1"], run)
 
 
 def test_orders_that_no_honest_server_gives_are_refused(problem):
@@ -296,7 +302,7 @@ def test_estimated_error_is_exact_for_a_geometric_approach():
 
 
 def test_a_long_change_is_shortened_and_the_sum_of_control_variates_stays_zero(problem):
-    state, clients = ServerState.start(settings(clip=0.05), 3), {}
+    state, clients = ServerState.start(settings(clip=0.05, aggregation="plain"), 3), {}
     for _ in range(6):
         before = state.theta
         state = play(state, means(problem), clients)

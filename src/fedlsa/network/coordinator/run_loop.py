@@ -30,6 +30,8 @@ from .runs import RunFolder
 
 RETURN_POLL = 30.0  # seconds between invitations of sites that are connected and did not answer
 FINISH_DEADLINE = 20.0  # seconds in which sites may take the last message
+TRUSTED = 1e-6  # of theta: what the sum of control variates may move it by in a round
+UNBALANCED = "the control variates do not sum to 0, so a site did not keep to the protocol: do not use this estimate"
 RECEIPTS_EVERY = 50  # rounds after which sites' receipts are stored
 
 
@@ -59,7 +61,11 @@ class RunLoop(Inquiry):
             if state.opened % RECEIPTS_EVERY == 0:
                 self.keep_receipts()
         run.save(state)  # sites that are told the end answer no more rounds
-        self._end(self._outcome(state, terms, over) | self._finish(state, terms))
+        result = self._outcome(state, terms, over) | self._finish(state, terms)
+        if not _balanced(result["sum_of_xi"], state):
+            run.note("alarm", text=UNBALANCED)
+            result["over"] = f"{over}; {UNBALANCED}"
+        self._end(result)
 
     def _end(self, result: dict[str, Any]) -> None:
         self.keep_receipts()
@@ -195,6 +201,13 @@ class RunLoop(Inquiry):
 def complete_run(network: Network, run: RunFolder, transport: Transport) -> None:
     """Carry a run on from where its folder says it is, to its end."""
     RunLoop(network, run, transport).complete()
+
+
+def _balanced(total: float | None, state: ServerState) -> bool:
+    """Whether the control variates' sum, where it is known and means something, is 0 beside what theta is."""
+    s = state.settings
+    reach = TRUSTED * (1.0 + float(np.linalg.norm(state.theta)))
+    return total is None or s.trim > 0 or total * s.step_size * s.local_steps <= reach
 
 
 def _error(state: ServerState, terms: Agreement) -> float:

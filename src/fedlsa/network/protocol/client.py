@@ -23,7 +23,7 @@ import numpy as np
 
 from ...checks import Floats
 from ...errors import MessageError, PolicyError
-from .coding import MAX_THETA, Coding, Noise, encode
+from .coding import MAX_ENTRY, MAX_THETA, Coding, Noise, encode
 from .messages import Acknowledged, Averaged, Finish, Finished, Refusal, Reply, Share, Work, mark, names_from
 from .records import Stored
 from .ring import VECTORS, masked, to_integers, to_share, within
@@ -127,7 +127,7 @@ def client_step(state: ClientState | None, work: Work, run: SiteRun) -> tuple[Cl
     with np.errstate(over="ignore", invalid="ignore"):
         delta = np.asarray(run.local(work.theta, held.xi, work.eta, work.steps, label), np.float64) - work.theta
     if run.secure and run.coding.noise is None:
-        _check_proportion(delta, work.eta * work.steps * held.xi)
+        _check_proportion(delta, work.eta * work.steps * held.xi, run.coding.clip or MAX_ENTRY)
     upload = encode(delta, held.residual, weight, work.clip, run.coding, run.noise)
     new = replace(
         held, round=work.round, order=order, gain=work.gain, eta=work.eta, members=work.sites, start=work.theta,
@@ -153,8 +153,13 @@ def _check_order(state: ClientState | None, work: Work, run: SiteRun) -> None:
         raise MessageError("'eta' and 'gain' must stay as they were in the run's first round; they are others")
 
 
-def _check_proportion(delta: Floats, steered: Floats) -> None:
-    """Refuse an answer in which the rows' part is lost beside what the control variate adds: it would hide nobody."""
+def _check_proportion(delta: Floats, steered: Floats, longest: float) -> None:
+    """Refuse an answer in which the rows' part is lost: it would hide nobody.
+
+    Beside what the control variate adds, or because so long a change would be cut to a vector that all know.
+    """
+    if not np.linalg.norm(delta) <= longest:
+        raise OutOfProportionError(f"this site's change is longer than {longest:.3g}, or beyond all numbers")
     own = float(np.linalg.norm(delta - steered))
     if 0 < own < float(np.linalg.norm(steered)) / MAX_PROPORTION:
         raise OutOfProportionError("the server's control variate is out of proportion to this site's data")

@@ -94,8 +94,8 @@ class Summed(Message):
         digest = hashlib.sha256(context.encode() + b"\n")
         record = self.record()
         for name, value in sorted({**record.meta, **record.arrays}.items()):
-            content = value.tobytes() + repr(value.shape).encode() if isinstance(value, np.ndarray) else repr(value)
-            digest.update(f"{name} ".encode() + (content.encode() if isinstance(content, str) else content))
+            content = value.tobytes() if isinstance(value, np.ndarray) else repr(value).encode()
+            digest.update(f"{name} {getattr(value, 'shape', '')} {len(content)} ".encode() + content)
         return digest.digest()
 
     def check(self) -> None:

@@ -8,8 +8,9 @@ l_c <= 0. The p-th root of sum_c L_c^p is at least the largest L_c, and at most 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
+from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -17,14 +18,20 @@ import numpy as np
 from ...errors import MessageError
 from ...fit.site_sums import Summary
 
+DITHER = Fraction(1, 2**32)  # of what is told: far below what a scale or a plan needs, far above the last bits
 POWER = 8  # p: 100 sites make the largest eigenvalue 1.8 times what it is, ten sites 1.3 times
 
 
-def scale_sums(summary: Summary, weight: float) -> list[Fraction]:
-    """(2 k + 3,): w, w mean and w mean square of the k features and the target."""
-    w = Fraction(weight)
-    mean = [Fraction(m) for m in summary.mean.tolist()]
-    scatter = [Fraction(s) / summary.n for s in summary.scatter.tolist()]
+def scale_sums(summary: Summary, weight: float, dither: Iterator[Fraction] | None = None) -> list[Fraction]:
+    """(2 k + 3,): w, w mean and w mean square of the k features and the target.
+
+    dither : numbers within 1. Exact sums with weights that differ in their last bits would tell one site's means there;
+        so each mean moves by DITHER of its deviation, and each variance by DITHER of itself
+    """
+    w, blur = Fraction(weight), dither or repeat(Fraction(0))
+    deviation = [Fraction(s) for s in np.sqrt(summary.scatter / summary.n).tolist()]
+    mean = [Fraction(m) + DITHER * next(blur) * s for m, s in zip(summary.mean.tolist(), deviation, strict=True)]
+    scatter = [Fraction(s) / summary.n * (1 + DITHER * next(blur)) for s in summary.scatter.tolist()]
     return [w, *(w * m for m in mean), *(w * (s + m * m) for m, s in zip(mean, scatter, strict=True))]
 
 
@@ -46,10 +53,13 @@ def pooled_summary(sums: Sequence[int]) -> Summary:
     return Summary(1, np.array([float(m) for m in mean]), scatter, np.sqrt([max(float(e), 0.0) for e in square]))
 
 
-def plan_sums(weight: float, lowest: float, highest: float, noise: float) -> list[Fraction]:
-    """(4,): w l, L^p, w^2 s and whether l <= 0, of a site."""
-    w = Fraction(weight)
-    return [w * Fraction(lowest), Fraction(max(highest, 0.0)) ** POWER, w * w * Fraction(noise), Fraction(lowest <= 0)]
+def plan_sums(
+    weight: float, lowest: float, highest: float, noise: float, dither: Iterator[Fraction] | None = None
+) -> list[Fraction]:
+    """(4,): w l, L^p, w^2 s and whether l <= 0, of a site; dither : as in `scale_sums`."""
+    w, blur = Fraction(weight), dither or repeat(Fraction(0))
+    exact = [w * Fraction(lowest), Fraction(max(highest, 0.0)) ** POWER, w * w * Fraction(noise)]
+    return [*(x * (1 + DITHER * next(blur)) for x in exact), Fraction(lowest <= 0)]
 
 
 class PlanNumbers(NamedTuple):

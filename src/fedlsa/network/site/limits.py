@@ -42,23 +42,27 @@ class TableFacts:
 
 @dataclass(frozen=True)
 class RowSizes:
-    """What the policy asks of the rows in the run's coordinates.
+    """What the policy asks of the rows, for a run's scale.
 
-    largest : of |u| |v|; leverage : the largest share of one row in any direction, of all rows
+    mean : at least the norm of A_c, the mean of u v^T; leverage : the largest share of one row in any direction
     """
 
     rows: int
-    largest: float
+    mean: float
     leverage: float
+
+    @property
+    def largest(self) -> float:
+        """At least the largest |u| |v|, told to a power of two: scales move it through averages of all rows alone."""
+        return power_of_two(self.rows * power_of_two(self.leverage) * self.mean)
 
 
 def row_sizes(pieces: Callable[[], Iterable[Piece]]) -> RowSizes:
     """The sizes of all rows, in two passes over their pieces."""
     grams: dict[str, Floats] = {}
-    rows, largest = 0, 0.0
+    rows = 0
     for piece in pieces():
         rows += len(piece.y)
-        largest = max(largest, float(np.sqrt((piece.u**2).sum(axis=1) * (piece.v**2).sum(axis=1)).max()))
         for name, w in _directions(piece).items():
             grams[name] = grams.get(name, 0.0) + w.T @ w
     roots = {name: _inverse_root(gram) for name, gram in grams.items()}
@@ -67,7 +71,13 @@ def row_sizes(pieces: Callable[[], Iterable[Piece]]) -> RowSizes:
         for piece in pieces()
         for name, w in _directions(piece).items()
     )
-    return RowSizes(rows, largest, min(leverage, 1.0))
+    squares = [_norm(grams["w"][:-1, :-1])] + ([_norm(grams["u"])] if "u" in grams else [])
+    return RowSizes(rows, math.sqrt(squares[0] * squares[-1]) / rows, min(leverage, 1.0))
+
+
+def _norm(gram: Floats) -> float:
+    """The largest eigenvalue of a matrix of products."""
+    return float(np.linalg.eigvalsh(gram)[-1]) if np.isfinite(gram).all() else math.inf
 
 
 def _directions(piece: Piece) -> dict[str, Floats]:
@@ -142,9 +152,9 @@ def check_sum(policy: Policy, own: str, members: Sequence[str], weights: Floats)
 
 
 def group_of(members: Sequence[str], weights: Floats) -> str:
-    """A short name for a group of sites with their weights in proportion."""
-    parts = sorted(zip(members, (weights / weights.sum()).tolist(), strict=True))
-    return hashlib.sha256(" ".join(f"{name} {part:.9f}" for name, part in parts).encode()).hexdigest()[:16]
+    """A short name for a group of sites with their weights, to the last bit: nearly equal ones are other equations."""
+    parts = sorted(zip(members, weights.tolist(), strict=True))
+    return hashlib.sha256(" ".join(f"{name} {part.hex()}" for name, part in parts).encode()).hexdigest()[:16]
 
 
 def check_group(policy: Policy, members: Sequence[str], weights: Floats, groups: Collection[str]) -> None:
@@ -154,13 +164,11 @@ def check_group(policy: Policy, members: Sequence[str], weights: Floats, groups:
 
 
 def check_same_weights(own: str, members: Sequence[str], weights: Floats, first: Mapping[str, float]) -> None:
-    """Refuse weights in other proportions than the run began with: from sums in many proportions parts would follow."""
+    """Refuse other weights than the run began with: from sums in many proportions parts would follow."""
     if any(name not in first for name in (own, *members)):
         raise MessageError("'sites' must be sites that the run began with; one is not")
-    known = np.array([first[name] for name in members])
-    mine = float(weights[list(members).index(own)])
-    if not np.allclose(weights * first[own], known * mine, rtol=1e-9, atol=0):
-        raise MessageError("'weights' must be in the proportions that the run began with; they are not")
+    if weights.tolist() != [first[name] for name in members]:
+        raise MessageError("'weights' must be those that the run began with; they are not")
 
 
 def check_coordinates(policy: Policy, scale: FeatureScale, own: Summary, task: Task) -> None:
@@ -220,11 +228,13 @@ def step_limits(policy: Policy, sizes: RowSizes, drawn: bool) -> tuple[int, floa
     A row takes eta |u| |v| of what earlier ones left along its own direction. With 1 / `least_local_steps` of it, so
     many rows that are alike stand behind an answer, not the last of them.
     """
-    if not drawn:
-        return 1, 0.0
+    mean = power_of_two(sizes.mean)
+    if not drawn:  # beyond 2 / |A| steps on means leave every range
+        return 1, 2 / mean if mean else 0.0
     rows = policy.least_local_steps
     least = max(rows, power_of_two(rows * sizes.rows * sizes.leverage), 1)
-    return int(least), policy.largest_step / (rows * power_of_two(sizes.largest)) if sizes.largest > 0 else 0.0
+    largest = rows * sizes.largest
+    return int(least), policy.largest_step / largest if largest else 0.0
 
 
 def refused(name: str, text: str) -> PolicyError:
@@ -234,4 +244,4 @@ def refused(name: str, text: str) -> PolicyError:
 
 def power_of_two(value: float) -> float:
     """The next power of two: what depends on a single row is told no finer."""
-    return 0.0 if value <= 0 else 2.0 ** math.ceil(math.log2(value))
+    return 0.0 if value <= 0 else 2.0 ** min(math.ceil(math.log2(value)), 1023) if math.isfinite(value) else math.inf

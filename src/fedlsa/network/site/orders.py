@@ -148,7 +148,7 @@ class OrderHandler:
         if self.policy.privacy != "none" and not self.policy.noiseless_sums:
             raise limits.refused("noiseless_sums", "sums for standardisation would leave without noise")
         label = self._only(message, run, terms)
-        sums = scale_sums(self.table.view().summary, message.weight(self.site.name))
+        sums = scale_sums(self.table.view().summary, message.weight(self.site.name), self.table.dither(label))
         integers = to_integers(sums, STATISTICS.unit)
         answer = Sums(message.experiment, run.hidden(integers, STATISTICS.limbs, message.members, bytes.fromhex(label)))
         return self._enter(answer, terms.token, message, "sums of columns and squares", label, {"numbers": len(sums)})
@@ -160,15 +160,16 @@ class OrderHandler:
         own, weights = self.table.view().summary, dict(zip(message.members, message.weights.tolist(), strict=True))
         with self._closing(message.experiment, terms.token):
             limits.check_coordinates(self.policy, scale, own, self.site.task)
-        _, sizes = self.table.prepare(terms, scale)  # rows are made ready now, not in the first round
+            _, sizes = self.table.prepare(terms, scale)  # rows are made ready now, not in the first round
         shared, sums = None, [0.0] * 4
-        asks = limits.step_limits(self.policy, sizes, terms.local == "rows")
-        if self.policy.privacy != "none":  # with noise it hides each row, and no limit may tell of one
-            asks = (max(self.policy.least_local_steps, 1) if terms.local == "rows" else 1), 0.0
+        if self.policy.privacy == "none":
+            asks = limits.step_limits(self.policy, sizes, terms.local == "rows")
+        else:  # noise hides each row, and no limit may tell of one
+            asks = (self.policy.least_local_steps if terms.local == "rows" else 1), 0.0
         if limits.exact_sums(self.policy):
             asked = self.policy.share_moments and message.moments and self.policy.privacy == "none"
             scalars, shared = measure(self.table.data.opened, self.site.task, scale, asked)
-            sums = plan_sums(message.weight(self.site.name), *scalars)  # type: ignore[assignment]
+            sums = plan_sums(message.weight(self.site.name), *scalars, dither=self.table.dither(label))  # type: ignore[assignment]
         integers = to_integers(sums, STATISTICS.unit)
         share = run.hidden(integers, STATISTICS.limbs, message.members, bytes.fromhex(label))
         answer = Measurement(message.experiment, own.n, *asks, share, *(shared or (None, None, None)))
@@ -285,6 +286,9 @@ class OrderHandler:
             yield
         except PolicyError as error:
             self.ledger.close(name, token, str(error))
+            raise
+        except (ArithmeticError, ValueError, FedLSAError):  # numbers that only some tables have
+            self.ledger.close(name, token, "the order could not be followed on this table")
             raise
 
 

@@ -41,7 +41,7 @@ from .limits import RowSizes, row_sizes
 
 Steps = Rows | Means | ClippedMeans
 LOADER_FORM = "package.module:function or file.py:function"
-FORMAT = 3  # of prepared data
+FORMAT = 4  # of prepared data
 KEPT_PREPARED = 4  # of the latest runs
 PREPARED = "prepared"  # the folder's name
 ABANDONED = 86400  # seconds after which an unfinished folder is nobody's

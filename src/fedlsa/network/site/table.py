@@ -7,8 +7,11 @@ crash, and no two orders draw the same rows: a coordinator cannot look at one sa
 from __future__ import annotations
 
 import hmac
+import itertools
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 
 from ...checks import Floats
 from ...errors import PolicyError
@@ -59,6 +62,12 @@ class SiteTable:
         if self.data.stamp() != self.stamp:
             self.data, self.stamp = replace(self.data), self.data.stamp()
             self.viewed, self.prepared = None, {}
+
+    def dither(self, label: str) -> Iterator[Fraction]:
+        """Numbers within 1, from the site's secret and an order's label: they blur the last bits of exact sums."""
+        for k in itertools.count():
+            found = hmac.digest(self.secret, f"dither {k} {label}".encode(), "sha256")
+            yield Fraction(int.from_bytes(found, "big"), 2**255) - 1
 
     def drawing(self, steps: Steps) -> LocalSteps:
         """Local steps on rows that the site's secret and the order's label choose."""
