@@ -122,6 +122,11 @@ def test_the_command_verifies_the_log_and_names_what_is_wrong(network, capsys):
     assert "\x1b[31m" not in said
     head = said.strip().splitlines()[-1].rpartition(" ")[2]
     assert main(["network", "audit", str(network.folder), "--head", head, "--last", "0"]) == 0
+    capsys.readouterr()
+    for last in (0, 1, 2, 3, 4):
+        assert main(["network", "audit", str(network.folder), "--last", str(last)]) == 0
+        said = capsys.readouterr().out
+        assert [k for k in range(3) if f"a; alarm {k}" in said] == list(range(max(0, 3 - last), 3))
     path = network.folder / AUDIT
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:2]))

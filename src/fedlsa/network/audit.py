@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -75,10 +76,10 @@ def report(folder: Path | str, kept: str | None = None, last: int = 20) -> list[
     path = Network.load(folder).folder / AUDIT
     head = chain.verify(path, None if kept is None else ChainHead.from_text(kept))
     counts: dict[str, int] = {}
-    recent: list[dict[str, Any]] = []
+    recent: deque[dict[str, Any]] = deque(maxlen=last)
     for entry in chain.entries(path):
         counts[str(entry.get("event"))] = counts.get(str(entry.get("event")), 0) + 1
-        recent = [*recent[-last + 1 :], entry] if last else []
+        recent.append(entry)
     out = [_line(entry) for entry in recent]
     told = ", ".join(f"{n} {printable(event, 40)}" for event, n in sorted(counts.items())) or "nothing yet"
     out.append(f"{path}: {head.number} entries, each holds the one before it ({told})")
