@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fedlsa as fl
-from fedlsa.errors import NetworkError, PolicyError
+from fedlsa.errors import ArgumentError, ArgumentTypeError, NetworkError, PolicyError
 from fedlsa.fit.observe import FeatureScale, Piece
 from fedlsa.fit.site_sums import Summary
 from fedlsa.network.protocol.coding import Coding
@@ -91,6 +91,50 @@ def test_a_wrong_entry_is_refused_by_its_name(tmp_path, name, value, words):
         loaded(tmp_path, **{name: value})
     assert "policy.toml" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+WHOLE = ["five", 5.0, True, None, [5]], [0, -1, 2**63]
+PART = ["half", True, None, [0.5]], [0, -0.5, 1.5, float("nan"), float("inf")]
+POSITIVE = PART[0], [0, -0.5, float("nan"), float("inf")]
+FLAG = ["true", 1, None], []
+BAD = {  # of every entry: values of a wrong type, values out of range
+    "tasks": (["regression", 1, None, [1]], [["regresion"], [""]]),
+    "columns": (["age", 1, None, [1]], [[""]]),
+    "least_rows": WHOLE,
+    "least_rows_off_common_value": WHOLE,
+    "least_changed_rows": WHOLE,
+    "draw_rows": FLAG,
+    "least_local_steps": WHOLE,
+    "most_local_steps": WHOLE,
+    "largest_step": PART,
+    "largest_row_share": POSITIVE,
+    "largest_deviation": POSITIVE,
+    "least_sites": WHOLE,
+    "largest_weight": PART,
+    "most_groups": WHOLE,
+    "peers": (["ab" * 16, 1, None, [1]], [["abc"], ["xy" * 16]]),
+    "most_rounds": WHOLE,
+    "most_runs": WHOLE,
+    "most_answers": WHOLE,
+    "privacy": ([1, True, None, ["none"]], ["rows", ""]),
+    "epsilon": POSITIVE,
+    "delta": (PART[0], [*PART[1], 1]),
+    "noiseless_sums": FLAG,
+    "share_moments": FLAG,
+    "approve_runs": FLAG,
+    "ledger_copy": ([3, None, ["a"]], ["a\0b"]),
+}
+
+
+@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(Policy)])
+def test_every_entry_refuses_a_wrong_type_and_a_value_out_of_range_by_its_name(name):
+    wrong_types, out_of_range = BAD[name]
+    for value in wrong_types:
+        with pytest.raises(ArgumentTypeError, match=rf"^{name} must .*; got "):
+            Policy(**{name: value})
+    for value in out_of_range:
+        with pytest.raises((ArgumentError, ArgumentTypeError), match=rf"^(each of )?{name} must .*; got "):
+            Policy(**{name: value})
 
 
 def test_an_unknown_entry_a_missing_file_and_damaged_text_are_refused(tmp_path):

@@ -115,7 +115,10 @@ class Policy:
         checks.choice("privacy", self.privacy, UNITS)
         for name in (
             "least_rows",
+            "least_rows_off_common_value",
+            "least_changed_rows",
             "least_local_steps",
+            "most_local_steps",
             "least_sites",
             "most_groups",
             "most_rounds",
@@ -123,7 +126,6 @@ class Policy:
             "most_answers",
         ):
             checks.integer(name, getattr(self, name), at_least=1)
-        checks.integer("least_rows_off_common_value", self.least_rows_off_common_value, at_least=1)
         for name, most in (
             ("largest_step", 1.0), ("largest_row_share", None), ("largest_deviation", None), ("largest_weight", 1.0),
             ("epsilon", None),
