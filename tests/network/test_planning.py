@@ -166,9 +166,9 @@ def test_the_stop_rule_waits_for_three_small_movements():
 
 def test_what_scalars_cannot_promise_is_refused_with_a_way_out():
     said = PlanNumbers(0.5, 1.0, 1.0, 0)
-    with pytest.raises(ArgumentError, match=r"cannot bound FedLSA's bias .*moments.*; got 'fedlsa'"):
+    with pytest.raises(ArgumentError, match=r"cannot bound FedLSA's bias .*share_moments = true.*; got 'fedlsa'"):
         planning.plan_from_scalars(said, 0.1, "fedlsa", D)
-    with pytest.raises(ArgumentError, match=r"must have a positive mean .*moments.*; got -0.5"):
+    with pytest.raises(ArgumentError, match=r"must have a positive mean .*share_moments = true.*; got -0.5"):
         planning.plan_from_scalars(PlanNumbers(-0.5, 1.0, 1.0, 1), 0.1, "scafflsa", D)
     with pytest.raises(ArgumentError, match=r"epsilon must be larger: rounds would have .* local steps; got 1e-08"):
         planning.plan_from_scalars(said, 1e-8, "scafflsa", D)

@@ -143,6 +143,29 @@ def test_a_site_that_sends_nonsense_is_named_put_aside_and_the_run_goes_on_witho
     assert np.isfinite(found["theta"]).all()
 
 
+def test_it_is_said_why_the_sum_of_control_variates_is_not_known(world):
+    run = world.start(**by_hand(4, absence="freeze", patience=1, min_sites=3))
+
+    def leave(site, answer):
+        if answer.kind == "reply" and answer.meta["round"] == 2:
+            world.absent.add("site-4")
+        return answer
+
+    world.meddle = leave
+    complete_run(world.network, run, world)
+    found = run.read("result.json")
+    assert (found["sum_of_xi"], found["told"]) == (None, ["site-1", "site-2", "site-3"])
+    assert any("|sum of xi| not known: a site that is gone keeps its own" in words for words in summary(found))
+
+    world.absent.clear()
+    run = world.start(**by_hand(2, name="deaf"))
+    world.meddle = lambda site, answer: None if (site, answer.kind) == ("site-1", "finished") else answer
+    complete_run(world.network, run, world)
+    found = run.read("result.json")
+    assert found["sum_of_xi"] is None
+    assert any("|sum of xi| not known: not all sites took the last message" in words for words in summary(found))
+
+
 def test_what_cannot_be_unpacked_costs_a_round_and_is_named(world):
     run, spoilt = world.start(**by_hand(3)), []
 

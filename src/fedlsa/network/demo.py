@@ -25,7 +25,7 @@ from ..files import reason
 from ..fit import Regression
 from ..problems import from_observations
 from .coordinator.commands import outcome
-from .coordinator.runs import RunFolder, amount, line
+from .coordinator.runs import RunFolder, amount, balance, line
 from .coordinator.serving import SERVED
 from .folder.setup import enrol, init
 from .processes import Child, free_port, is_held
@@ -128,7 +128,5 @@ def _compare(result: dict[str, Any], data: list[tuple[Floats, Floats]], say: Say
     gap = float(np.abs(estimate - simulated).max())
     say(f"largest difference to the pooled solution {np.abs(estimate - pooled).max():.1e}, to the simulation {gap:.1e}")
     up, down = (sum(row[i] for row in result["traffic"].values()) for i in (3, 1))
-    say(
-        f"{result['averages']} rounds, {amount(up)} up, {amount(down)} down; |sum of xi| {result['sum_of_xi'] or 0:.1e}"
-    )
+    say(f"{result['averages']} rounds, {amount(up)} up, {amount(down)} down; {balance(result)}")
     return gap

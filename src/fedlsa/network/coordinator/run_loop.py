@@ -167,7 +167,8 @@ class RunLoop(Inquiry):
         frozen = state.settings.absence == "freeze" and bool(state.gone.any())
         whole = shares.keys() == last.keys() and last and not frozen
         total = sum_of_controls(list(shares.values()), VECTORS.unit) if whole else None
-        return {"told": sorted(shares), "sum_of_xi": total}
+        why = "a site that is gone keeps its own (absence: freeze)" if frozen else "not all sites took the last message"
+        return {"told": sorted(shares), "sum_of_xi": total} | ({"no_sum_of_xi": why} if total is None else {})
 
     def _outcome(self, state: ServerState, terms: Agreement, over: str) -> dict[str, Any]:
         """What result.json holds: theta, coefficients on the original scale, what was moved."""

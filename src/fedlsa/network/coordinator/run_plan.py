@@ -139,8 +139,8 @@ def plan_from_scalars(
     if method == "fedlsa":
         raise ArgumentError(
             "method must be 'scafflsa' or 'scaffnew' to reach epsilon from three scalars per site, for they cannot "
-            "bound FedLSA's bias (sites can join with --share-moments, or give step_size, local_steps and rounds); "
-            "got 'fedlsa'"
+            "bound FedLSA's bias (sites can say share_moments = true in their policy.toml, or give step_size, "
+            "local_steps and rounds); got 'fedlsa'"
         )
     a, L, sigma2, drifting = numbers
     if checks.choice("local", local, ("rows", "means")) == "means":
@@ -148,7 +148,7 @@ def plan_from_scalars(
     if not a > 1e-12 * L:
         raise ArgumentError(
             "the sites' smallest eigenvalues must have a positive mean for a plan from three scalars per site "
-            "(sites can join with --share-moments, or give step_size, local_steps and rounds); "
+            "(sites can say share_moments = true in their policy.toml, or give step_size, local_steps and rounds); "
             f"got {a:.3g}"
         )
     length = 1 / math.sqrt(a * L) if drifting == 0 else 1 / L  # eta H
@@ -229,7 +229,8 @@ def shared(measurements: Sequence[Measurement], weights: Floats, local: str = "r
     A, b, noise = [], [], []
     for c, said in enumerate(measurements):
         if said.A is None or said.b is None or said.noise_map is None:
-            raise ArgumentError(f"every site must share its moments (--share-moments); site {c} does not")
+            rule = "every site must share its moments (share_moments = true in its policy.toml)"
+            raise ArgumentError(f"{rule}; site {c} does not")
         A.append(said.A)
         b.append(said.b)
         noise.append(said.noise_map)

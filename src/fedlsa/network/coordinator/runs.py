@@ -285,9 +285,9 @@ def summary(result: dict[str, Any]) -> list[str]:
 
 
 def balance(result: dict[str, Any]) -> str:
-    """Whether the sites' own control variates sum to 0, as a complete sum of them says."""
-    total = result["sum_of_xi"]
-    return "|sum of xi| not known: not all sites took the last message" if total is None else f"|sum of xi| {total:.1e}"
+    """Whether the sites' own control variates sum to 0, as a complete sum of them says; or why that is not known."""
+    why = result.get("no_sum_of_xi", "not all sites took the last message")
+    return f"|sum of xi| not known: {why}" if (total := result["sum_of_xi"]) is None else f"|sum of xi| {total:.1e}"
 
 
 def amount(count: float) -> str:
