@@ -2,13 +2,15 @@
 
 import os
 import signal
+import socket
 import sys
 import time
 
 import pytest
 
 from fedlsa.errors import NetworkError
-from fedlsa.network.processes import Child, bracketed, free_port, is_held, only_one
+from fedlsa.network import processes
+from fedlsa.network.processes import OWN_PORTS, Child, bracketed, free_port, is_held, only_one
 
 SLEEP = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
 STUBBORN = [
@@ -67,6 +69,21 @@ def test_a_lock_that_cannot_be_written_is_one_sentence(tmp_path):
         pass
 
 
-def test_ports_and_hosts(tmp_path):
-    assert 0 < free_port() < 65536
+def test_ports_are_not_those_that_the_system_gives_away():
+    assert len({free_port() for _ in range(20)}) > 15
+    assert 1024 <= OWN_PORTS[0] <= free_port() <= OWN_PORTS[-1] < 32768  # from there on Linux gives them to connections
+
+
+def test_a_port_in_use_is_not_free(monkeypatch):
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        taken, free = s.getsockname()[1], free_port()
+        monkeypatch.setattr(processes, "OWN_PORTS", [taken] * 99 + [free])
+        assert free_port() == free
+        monkeypatch.setattr(processes, "OWN_PORTS", [taken] * 100)
+        with pytest.raises(NetworkError, match=r"no port of 127.0.0.1 is free"):
+            free_port()
+
+
+def test_hosts():
     assert (bracketed("::1"), bracketed("a.example")) == ("[::1]", "a.example")

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import socket
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, current_thread, main_thread
 
 from ..errors import NetworkError
 from ..files import reason
+
+OWN_PORTS = range(20_000, 32_000)  # below those that systems give to connections (Linux 32768 and up, others 49152)
 
 
 @contextmanager
@@ -112,10 +115,16 @@ class Child:
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A port of loopback that nobody listens on now."""
-    with socket.socket() as s:
-        s.bind((host, 0))
-        return int(s.getsockname()[1])
+    """A port of loopback that nobody listens on now, and that no system gives away by itself before it is used.
+
+    A port that was asked of the system could be given to anybody's connection in the meantime, or while a process
+    that serves at it is started again.
+    """
+    for port in secrets.SystemRandom().sample(OWN_PORTS, 100):
+        with socket.socket() as s, suppress(OSError):
+            s.bind((host, port))
+            return port
+    raise NetworkError(f"no port of {host} is free: 100 of {OWN_PORTS[0]} to {OWN_PORTS[-1]} were tried")
 
 
 def bracketed(host: str) -> str:
