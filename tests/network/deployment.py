@@ -25,6 +25,7 @@ from fedlsa.network.protocol.run_settings import StartOptions
 D, ROWS = 5, 80
 PATIENCE = 240.0  # seconds, on a busy machine
 ETA, H = 0.02, 25
+OWN_FILES = 400  # of a process, beside those that a test opens
 
 
 def site_data(sites, seed=3):
@@ -246,6 +247,20 @@ def limit_file_size(child, most):
     """Let a process write no file beyond so many bytes (a full disk, as it meets it); None lifts it again."""
     _, hard = resource.prlimit(child.pid, resource.RLIMIT_FSIZE)
     resource.prlimit(child.pid, resource.RLIMIT_FSIZE, (hard if most is None else most, hard))
+
+
+@contextmanager
+def many_sockets(wanted, ends=1):
+    """How many sockets may be opened, at most those wanted; ends : how many of a connection's are this process's."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = most = ends * wanted + OWN_FILES
+    if soft != resource.RLIM_INFINITY:
+        most = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
+    try:
+        yield min(wanted, (most - OWN_FILES) // ends)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def keys(it, name):

@@ -3,6 +3,7 @@
 It is one deployment for all of this, since starting it takes longer than what it then does; each part leaves it whole.
 """
 
+import contextlib
 import json
 import socket
 import threading
@@ -12,7 +13,7 @@ from datetime import datetime
 import numpy as np
 import pytest
 from authority import Authority
-from deployment import D, after_round, deployed, keys, limit_file_size, link
+from deployment import D, after_round, deployed, keys, limit_file_size, link, many_sockets
 
 from fedlsa.errors import NetworkError
 from fedlsa.network import chain
@@ -113,15 +114,13 @@ def test_strangers_are_refused_while_a_run_goes_on(it, undisturbed, tmp_path):
     forged = Authority(tmp_path / "other").issue("site-1")
     forged = SiteKeys(forged.key, forged.certificate, it.network.ca)  # it trusts ours; ours does not trust it
     stranger, said = link(it, forged)
-    silent = [socket.create_connection(("127.0.0.1", it.network.port), 20) for _ in range(1200)]
-    for number, s in enumerate(silent):
-        if number % 2:
-            s.sendall(b"\x16\x03\x01\x02\x00\x01" if number % 3 else b"GET / HTTP/1.1\r\n\r\n")  # half a greeting
-    result = it.run(
-        "besieged", rounds=ROUNDS, then=after_round(2, lambda: it.again(it.sites["site-3"]))
-    )  # who returns is let in
-    for s in silent:
-        s.close()
+    with many_sockets(1200) as count, contextlib.ExitStack() as closing:
+        for number in range(count):
+            s = closing.enter_context(socket.create_connection(("127.0.0.1", it.network.port), 20))
+            if number % 2:
+                s.sendall(b"\x16\x03\x01\x02\x00\x01" if number % 3 else b"GET / HTTP/1.1\r\n\r\n")  # half a greeting
+        who_returns = after_round(2, lambda: it.again(it.sites["site-3"]))  # is let in
+        result = it.run("besieged", rounds=ROUNDS, then=who_returns)
     stranger.stop()
     assert the_right_theta(it, result) == undisturbed
     assert any("refuses this site's certificate" in line for line in said)

@@ -1,7 +1,7 @@
 """The gRPC carrier on bytes: whom it lets in, what it asks, and what it drops; sites and strangers are threads here."""
 
+import contextlib
 import queue
-import resource
 import socket
 import ssl
 import threading
@@ -10,6 +10,7 @@ import time
 import grpc
 import pytest
 from authority import Authority
+from deployment import many_sockets
 
 from fedlsa.errors import MessageError, NetworkError
 from fedlsa.network.carriers import grpc_carrier
@@ -150,14 +151,32 @@ def test_a_late_answer_is_not_taken_for_that_of_the_next_order_and_only_the_newe
 
     def answer(order):
         seen.append(order)
-        gate.wait(PATIENCE)
+        gate.wait()
         return b"re:" + order
 
-    place.site("slow", answer)
-    for number in range(5):  # nobody waits for the answers to these
-        assert place.ask({"slow": b"%d" % number}, 0.1) == {}
-    threading.Timer(0.2, gate.set).start()
-    assert place.ask({"slow": b"last"}) == {"slow": b"re:last"}
+    link = place.site("slow", answer)
+
+    def waiting():
+        return [frame[FRAME.size :] for frame, _ in link._orders]
+
+    def asked_in_vain(order):  # nobody waits for the answer
+        assert place.ask({"slow": order}, 0.1) == {}
+        return True
+
+    def open_gate():
+        until(lambda: waiting() == [b"last"], "the last order waits at the site")
+        gate.set()
+
+    try:
+        until(lambda: asked_in_vain(b"0") and seen, "the first order is being answered")
+        for order in (b"1", b"2", b"3", b"4"):
+            until(lambda order=order: asked_in_vain(order) and waiting() == [order], f"{order} waits at the site")
+        opener = threading.Thread(target=open_gate)
+        opener.start()
+        assert place.ask({"slow": b"last"}) == {"slow": b"re:last"}
+        opener.join()
+    finally:
+        gate.set()
     assert seen == [b"0", b"last"]
     assert place.carrier.traffic()["slow"]["dropped"] == 1
 
@@ -334,17 +353,15 @@ def test_a_site_stays_with_the_coordinator_that_it_knows(place):
 
 
 def test_silent_connections_and_half_handshakes_keep_nobody_out(place):
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 8192)), hard))
     held = []
-    try:
+    with many_sockets(1200, ends=2) as count, contextlib.ExitStack() as closing:
         hello = ssl.MemoryBIO()
         half = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), hello, server_hostname="localhost")
         with pytest.raises(ssl.SSLWantReadError):
             half.do_handshake()
         first = hello.read()
-        for number in range(1200):
-            held.append(socket.create_connection(("localhost", place.port), 20))
+        for number in range(count):
+            held.append(closing.enter_context(socket.create_connection(("localhost", place.port), 20)))
             if number % 3 == 1:
                 held[-1].sendall(first)  # waits for the server's answer and never reads it
             elif number % 3 == 2:
@@ -352,10 +369,6 @@ def test_silent_connections_and_half_handshakes_keep_nobody_out(place):
         place.site("new")
         assert place.ask({"new": b"x"}) == {"new": b"re:x"}
         until(lambda: all(closed(s) for s in held), "all of them are closed by the server")
-    finally:
-        for s in held:
-            s.close()
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def closed(s):

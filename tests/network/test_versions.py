@@ -1,7 +1,6 @@
 """Upgrades: another protocol is refused on both sides with a sentence that says which to upgrade; so are old runs."""
 
 import json
-import time
 from importlib import metadata
 
 import pytest
@@ -101,9 +100,7 @@ def test_a_run_of_another_protocol_ends_with_a_sentence_and_its_files_stay(run, 
         def present(self):
             pytest.fail("a run of another version must not be taken up")
 
-    began = time.monotonic()
     carry(network, folder, Nobody())
-    assert time.monotonic() - began < 60
     why = folder.read("failed.json")["error"]
     assert "the run trial was begun by fedlsa" in why
     assert f"this is fedlsa {versions.program()} (protocol {VERSION})" in why
