@@ -98,6 +98,8 @@ def test_everything_public_has_a_docstring(module):
     try:
         loaded = importlib.import_module(module)
     except fedlsa.errors.MissingExtraError as error:
+        if not module.startswith("fedlsa.network.carriers.nvflare."):  # all others are in the extra "test"
+            raise
         pytest.skip(str(error))
     for name in getattr(loaded, "__all__", ()):
         thing = getattr(loaded, name)

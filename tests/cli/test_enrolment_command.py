@@ -8,12 +8,8 @@ import sys
 import pytest
 
 import fedlsa as fl
-from fedlsa.network.folder import setup
+from fedlsa.network.folder import certificates, enrolment, setup
 from fedlsa.network.folder.config import Network, SiteFolder
-
-pytest.importorskip("cryptography")
-
-from fedlsa.network.folder import certificates, enrolment
 
 
 @pytest.fixture(scope="module")

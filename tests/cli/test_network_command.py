@@ -14,8 +14,6 @@ from fedlsa.network.folder.config import Network
 from fedlsa.network.protocol.run_settings import StartOptions
 from fedlsa.network.site import join as joining
 
-pytest.importorskip("cryptography")
-
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("cryptography")
 sys.path.insert(0, str(Path(__file__).parents[1] / "network"))
 
 from hostile import Hostile, gaussian_table

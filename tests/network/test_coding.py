@@ -4,6 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from faulty_world import pair_secrets
 
 from fedlsa.errors import ArgumentError, MessageError
@@ -220,8 +221,7 @@ def test_fractions_are_written_exactly_and_numbers_out_of_range_are_refused():
 
 
 def test_two_sites_have_one_secret_and_a_third_has_not():
-    x25519 = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.x25519")
-    keys = [x25519.X25519PrivateKey.generate() for _ in range(3)]
+    keys = [X25519PrivateKey.generate() for _ in range(3)]
     public = [key.public_key().public_bytes_raw() for key in keys]
     assert pair_secret(keys[0], public[1]) == pair_secret(keys[1], public[0])
     assert pair_secret(keys[2], public[1]) != pair_secret(keys[0], public[1])

@@ -8,21 +8,17 @@ import threading
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.x509.oid import AttributeOID, NameOID
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, FedLSAError, NetworkError
 from fedlsa.network.coordinator import commands
-from fedlsa.network.folder import setup
+from fedlsa.network.folder import authority, certificates, enrolment, expiry, setup
 from fedlsa.network.folder.config import Network, SiteFolder
-
-x509 = pytest.importorskip("cryptography.x509")
-
-from cryptography.hazmat.primitives import hashes, serialization  # noqa: E402
-from cryptography.hazmat.primitives.asymmetric import ec, rsa  # noqa: E402
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey  # noqa: E402
-from cryptography.x509.oid import AttributeOID, NameOID  # noqa: E402
-
-from fedlsa.network.folder import authority, certificates, enrolment, expiry  # noqa: E402
 
 PEM = serialization.Encoding.PEM
 

@@ -4,10 +4,6 @@ import json
 import re
 
 import numpy as np
-import pytest
-
-pytest.importorskip("grpc")
-
 from deployment import after_round, deployed
 
 from fedlsa.network.folder import certificates, enrolment

@@ -6,6 +6,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedlsa.errors import FedLSAError, MessageError
 from fedlsa.network.protocol.envelope import MAX_BYTES, pack, sign, unpack, verify
@@ -201,7 +202,6 @@ def test_bytes_that_are_no_record_are_refused():
 
 
 def test_a_seal_is_good_for_one_writer_purpose_network_site_and_body():
-    ec = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ec")
     key, other = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     public, body = key.public_key(), pack(EXAMPLES[6].record())
     sealed = sign(key, "order", "net", "site-1", body)

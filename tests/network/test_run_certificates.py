@@ -4,8 +4,6 @@ import shutil
 
 import pytest
 
-pytest.importorskip("cryptography")
-
 from fedlsa.errors import MessageError, NetworkError
 from fedlsa.network.coordinator.inquiry import Inquiry
 from fedlsa.network.coordinator.runs import RunFolder

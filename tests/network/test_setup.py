@@ -15,17 +15,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cryptography import x509
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, FedLSAError, MissingExtraError, NetworkError
 from fedlsa.network import disk
-from fedlsa.network.folder import bundles, pages, setup
+from fedlsa.network.folder import authority, bundles, certificates, enrolment, pages, setup
 from fedlsa.network.folder.config import Network, SiteFolder, host_kind, task_from_text, task_text
 from fedlsa.network.site import policy
-
-x509 = pytest.importorskip("cryptography.x509")
-
-from fedlsa.network.folder import authority, certificates, enrolment  # noqa: E402
 
 SECRETS = {"ca.key", "server.key", "signing.key"}
 
