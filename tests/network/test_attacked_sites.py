@@ -117,8 +117,11 @@ def test_sites_that_are_told_different_terms_have_masks_that_do_not_cancel(tmp_p
     world = Sites(tmp_path)
     small = {site: {"coding": Coding(clip=1e-100)} for site in world.names[1:]}
     world.begin(terms=small)
-    found = total([world.ask(site, world.work()) for site in world.names])
-    assert is_noise(found)
+    answers = [world.ask(site, world.work()) for site in world.names]
+    assert [answer.kind for answer in answers] == ["reply", "refusal", "refusal"]  # nothing is cut behind masks
+    apart = Sites(tmp_path / "apart")
+    apart.begin(terms={site: {"coding": Coding(clip=1e6)} for site in apart.names[1:]})
+    assert is_noise(total([apart.ask(site, apart.work()) for site in apart.names]))
 
 
 def test_sites_that_are_told_different_coordinates_have_masks_that_do_not_cancel(tmp_path):

@@ -132,10 +132,10 @@ def test_a_step_size_at_which_the_last_row_decides_is_refused(tmp_path):
     assert rows_found(shown, table) >= 50
     world = Hostile(tmp_path / "site", table)
     world.begin()
-    for eta in (1e8, 1.0, 1 / 32, 1 / 639):
+    for eta in (1e8, 1.0, 1 / 32, 1 / 1279):
         text = refusal(world.work(eta=eta), "largest_step")
-    assert "at most 0.00156" in text  # 1 / (20 * 32): a power of two, which does not tell the largest row
-    answers = [world.read(eta=1 / 640, steps=512) for _ in range(100)]
+    assert "at most 0.000781" in text  # 1 / (20 * 64): a power of two, from averages; it does not tell the largest row
+    answers = [world.read(eta=1 / 1280, steps=512) for _ in range(100)]
     assert rows_found(answers, table, 1e-2) == 0
 
 
@@ -160,15 +160,16 @@ def test_at_the_largest_step_size_the_last_row_of_a_group_does_not_stand_for_it(
     world = Hostile(tmp_path / "site", table)
     world.begin()
     refusal(world.work(eta=1 / 32), "largest_step")
-    assert world.work(eta=1 / 640, steps=512).kind == "reply"
-    assert largest_share(1 / 640, 512) < 0.5  # a fifth on average
+    largest = world.measure().meta["largest_eta"]
+    assert world.work(eta=largest, steps=1024).kind == "reply"
+    assert largest_share(largest, 1024) < 0.5  # a fifth on average
 
 
 def test_huge_theta_and_huge_corrections_make_no_row_stand_out(tmp_path):
     table = gaussian_table(60)
     world = Hostile(tmp_path, table)
     world.begin()
-    how = {"steps": 512, "eta": 1 / 640}
+    how = {"steps": 512, "eta": 1 / 1280}
     rng, answers = np.random.default_rng(1), []
     for _ in range(100):
         answers.append(world.read(theta=2e8 * rng.normal(size=6), **how))
@@ -269,7 +270,12 @@ def test_nothing_of_one_person_leaves_before_a_run_and_sums_are_those_of_all_row
     assert not described.arrays
     order = Standardise("trial", world.names, world.weights)
     sums = statistics(world, order, world.answer(order)) * 3
-    np.testing.assert_allclose(sums, [1, *table.mean(axis=0), *(table**2).mean(axis=0)], rtol=1e-12)
+    np.testing.assert_allclose(sums, [1, *table.mean(axis=0), *(table**2).mean(axis=0)], rtol=0, atol=1e-7)  # blurred
+    again = Hostile(tmp_path / "again", table)
+    again.describe()
+    order = Standardise("trial", again.names, again.weights)
+    other = statistics(again, order, again.answer(order)) * 3
+    assert (other[1:] != sums[1:]).all()  # in their last bits exact sums tell nothing
     measured = world.measure()
     assert measured.arrays.keys() == {"share"}  # no moments, whatever is asked
 
@@ -313,8 +319,9 @@ def test_lists_of_sites_that_lie_are_refused(tmp_path):
         answer = world.work(sites=json.dumps(members))
         assert answer.kind == "refusal"
     # other proportions of the same sites: from sums in many proportions each site's part would follow
-    assert "proportions" in world.work(weights=np.array([0.3, 0.4, 0.3])).meta["text"]
-    assert world.work(weights=world.weights / 2).kind == "reply"
+    for weights in (np.array([0.3, 0.4, 0.3]), world.weights / 2, world.weights * (1 + 1e-12)):
+        assert "'weights' must be those" in world.work(weights=weights).meta["text"]
+    assert world.work().kind == "reply"
 
 
 def test_single_answers_and_too_few_sites_are_refused_when_the_run_begins(tmp_path):
@@ -370,9 +377,8 @@ def test_the_same_round_with_another_theta_is_refused_also_after_the_state_was_l
     world.describe()
     world.measure()
     said = world.answer(order)
-    assert said.kind == "refusal"  # another answer under the same mask does not leave
-    assert said.meta["reason"] == "forgot"
-    assert world.answer(replace(order, generation=2)).kind == "reply"  # all begin again
+    assert said.kind == "refusal"
+    assert said.meta["reason"] in ("forgot", "policy")  # other answers under the same masks never leave
 
 
 def read_by_difference(world):
@@ -395,7 +401,7 @@ def read_by_difference(world):
         m = len(members)
         zero = np.zeros(m, np.int64)
         past = zero, zero, none, np.zeros((0, d))
-        work = Work("trial", json.dumps(members), np.full(m, 0.25), 1, z, *past, round_, 1.0, 1, 1.0, 0.0)
+        work = Work("trial", json.dumps(members), np.full(m, 0.25), 1, z, *past, round_, 2.0**-6, 1, 2.0**6, 0.0)
         answers = [handlers[name].answer(work.record()) for name in members]
         if any(answer.kind == "refusal" for answer in answers):
             return answers
@@ -407,7 +413,7 @@ def read_by_difference(world):
 def test_a_site_can_be_read_by_the_difference_of_two_groups_and_the_policy_counts_groups(tmp_path):
     """What a coordinator does that pretends a drop-out; with most_groups = 1 there are no two sums to compare."""
     X, y = (world := MemoryWorld(tmp_path / "five")).data[3]
-    np.testing.assert_allclose(read_by_difference(world), X.T @ y / len(y), atol=1e-12)
+    np.testing.assert_allclose(64 * read_by_difference(world), X.T @ y / len(y), atol=1e-11)
     answers = read_by_difference(MemoryWorld(tmp_path / "one", most_groups=1))
     assert all("(most_groups)" in answer.meta["text"] for answer in answers)
 
@@ -571,14 +577,13 @@ def test_the_handler_reads_the_policy_of_the_folder(tmp_path):
 # what refusals and lengths would tell, one bit at a time
 
 
-def test_no_step_size_makes_a_site_refuse_what_it_has_computed(tmp_path):
+def test_step_sizes_that_leave_every_range_are_refused_before_anything_is_computed(tmp_path):
+    """On means too: what was too long was cut to a vector that all know, and the one site that was not cut was read."""
     world = Hostile(tmp_path, gaussian_table(60))
     for token, more in enumerate(({"eta": 1e300}, {"eta": 1e18, "steps": 50}, {"theta": np.full(6, 1e9), "eta": 1e12})):
         world.begin(token=f"t{token}", name=f"run{token}", local="means")
-        answer = world.work(f"run{token}", **{"steps": 1, **more})
-        assert answer.kind == "reply"
-        assert answer.arrays.keys() == {"share"}  # no length, which would tell it bit by bit
-    assert world.handler.ledger.totals.rounds == 3
+        refusal(world.work(f"run{token}", **{"steps": 1, **more}), "largest_step")
+    assert world.handler.ledger.totals.rounds == 0
 
 
 def test_a_control_variate_beyond_the_range_of_sums_is_no_reason_to_refuse_the_end(tmp_path):

@@ -284,11 +284,10 @@ class OrderHandler:
         """A refusal that depends on the data ends the run here: one bit in a run, and not one in every order."""
         try:
             yield
-        except PolicyError as error:
-            self.ledger.close(name, token, str(error))
-            raise
-        except (ArithmeticError, ValueError, FedLSAError):  # numbers that only some tables have
-            self.ledger.close(name, token, "the order could not be followed on this table")
+        except (ArithmeticError, ValueError, FedLSAError) as error:
+            if not isinstance(error, MessageError):  # which is about the order alone
+                why = str(error) if isinstance(error, PolicyError) else "it could not be followed on this table"
+                self.ledger.close(name, token, why)
             raise
 
 
