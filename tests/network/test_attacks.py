@@ -626,3 +626,23 @@ def test_what_is_wrong_with_a_table_stays_in_the_sites_log(tmp_path):
     assert said.meta["reason"] == "data"
     assert said.meta["text"] == "this site cannot read its data or its files; its own log says why"
     assert any("carcinoma" in line or "x2" in line for line in world.lines)
+
+
+def test_with_privacy_no_scale_makes_a_site_refuse_by_what_its_rows_are(tmp_path):
+    """Where squares of rows overflow, refusals once told the largest value of a column, at no cost."""
+    coding = Coding(clip=1.0, noise=50.0, unit="record", row_clip=1.0)
+    for size in (1.0, 1e3):  # two tables; refusals that told them apart would tell the rest
+        world = Hostile(tmp_path / f"{size:g}", gaussian_table(60) * size, privacy="record", epsilon=1.0)
+        assert world.describe(coding=coding).kind == "description"
+        spread = np.full(len(world.rows[0]) - 1, 1e-78)
+        assert world.measure(spread=spread, y_spread=1e200).kind == "measurement"
+
+
+def test_weights_that_differ_in_their_last_bits_read_no_site(tmp_path):
+    """Exact sums with weights 1/4 (1 + 2^-52) had one site's own means below the last bit of the others'."""
+    table = gaussian_table(60)
+    world = Hostile(tmp_path, table)
+    world.describe()
+    order = Standardise("trial", world.names, np.array([0.25 * (1 + 2.0**-52), 0.25, 0.25]))
+    found = statistics(world, order, world.answer(order))
+    assert np.abs(found[1:7] * 4 - table.mean(axis=0)).max() > 1e-14  # blurred far above 2^-52

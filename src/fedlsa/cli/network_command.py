@@ -68,7 +68,7 @@ START = Options(
             "trim": "Leave out so many replies on each side of each coordinate; biased where sites differ, and plain.",
         },
         "What sites send": {
-            "clip": "Longest change that a site may send; longer ones are scaled.",
+            "clip": "Longest change of a site; longer ones are scaled, or end a masked run without noise.",
             "noise": "Discrete Gaussian noise on what sites send: its standard deviation in units of --clip.",
             "unit": "What the noise hides: all rows of a site, or any one record.",
             "row_clip": "For the unit record: longest step of a single row, over the step size.",
