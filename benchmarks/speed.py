@@ -71,12 +71,16 @@ def load(path: Path) -> report.Measured:
     return report.Measured(QUICK if raw["quick"] else FULL, raw["machine"], records, raw["memory"], raw["starts"])
 
 
+def kept(folder: Path = MEASURED) -> list[report.Measured]:
+    """The runs of all processors, by the names of their files."""
+    return [load(path) for path in sorted(folder.glob("*.json")) if path.stem != "network"]  # that one is network.py's
+
+
 def update_page(measured: report.Measured, name: str, folder: Path = MEASURED, page: Path = documents.PAGE) -> None:
     """Keep a run as that of a processor, and rewrite the page's tables from all processors' runs."""
     documents.check(page.read_text(encoding="utf-8"))
     save(measured, folder / f"{name}.json")
-    kept = [path for path in sorted(folder.glob("*.json")) if path.stem != "network"]  # that one is network.py's
-    documents.update(report.page_blocks([load(path) for path in kept]), page)
+    documents.update(report.page_blocks(kept(folder)), page)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from multiprocessing.connection import Connection
 
 import pytest
 
@@ -193,6 +194,35 @@ def test_orders_are_given_again_to_the_job_that_replaces_a_dead_one(carrier, tmp
     relay.send(second, {"job": "second", "site": "lisbon", "ask": head["ask"]}, b"B")
     thread.join(30)
     assert result == [("oslo", b"A"), ("lisbon", b"B")]
+
+
+def test_a_job_that_leaves_while_the_carrier_closes_is_closed_once(carrier, tmp_path, monkeypatch):
+    closed, close = [], Connection._close
+
+    def slow(link):
+        closed.append(link)
+        time.sleep(0.3)  # long enough that whoever else would close it does so meanwhile
+        close(link)
+
+    carrier.expect("job")
+    job = speak(carrier, tmp_path / "c", "job")
+    until(carrier.present)
+    monkeypatch.setattr(Connection, "_close", slow)
+    job.close()
+    until(lambda: len(closed) == 2)
+    carrier.close()
+    until(lambda: closed[1].closed)
+    assert len(closed) == 2  # each end, by who reads from it
+
+
+def test_a_carrier_that_closes_ends_its_job_s_connection(carrier, tmp_path):
+    carrier.expect("job")
+    job = speak(carrier, tmp_path / "c", "job")
+    until(carrier.present)
+    carrier.close()
+    assert job.poll(30)
+    with pytest.raises(EOFError):
+        relay.receive(job)
 
 
 def test_a_site_answers_over_its_socket_refuses_what_is_forged_and_survives_silence(tmp_path, monkeypatch):

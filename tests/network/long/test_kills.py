@@ -30,7 +30,7 @@ def test_a_hundred_kills_of_anyone_change_no_bit(tmp_path, monkeypatch, local):
     monkeypatch.setattr("fedlsa.network.coordinator.runs.secrets.token_hex", lambda n: "ab" * n)
     (tmp_path / "network").mkdir()
     it = Deployment(tmp_path / "network")
-    steps = {"step_size": 0.0003, "local_steps": 2000} if local == "rows" else {}
+    steps = {"step_size": 0.00015, "local_steps": 2000} if local == "rows" else {}
     options = {"local": local, "rounds": ROUNDS, "most_in_vain": 1000, **steps}
     try:
         it.start()  # each site makes its secret

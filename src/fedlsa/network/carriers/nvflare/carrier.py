@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
+import os
 import queue
+import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 from ....errors import MessageError
 from .relay import REFUSED, listening, receive, send
@@ -22,16 +25,16 @@ LOOK = 0.2  # seconds between looks for a job that was started anew
 class FlareCarrier:
     """Bytes to sites and back through one job, the expected one; a job that replaces it is given the orders again."""
 
-    def __init__(self, socket: Path) -> None:
+    def __init__(self, path: Path) -> None:
         self._answers: queue.SimpleQueue[tuple[str, bytes]] = queue.SimpleQueue()
         self._pending: dict[str, int] = {}  # site -> the number of the question that it has not answered
         self._numbers = itertools.count(1)
         self._link: Connection | None = None
         self._here: tuple[str, ...] = ()
         self._heard, self._job = -math.inf, ""
-        self._sending = threading.Lock()
+        self._sending, self._ending = threading.Lock(), threading.Lock()  # a link is closed under both
         self._closing = contextlib.ExitStack()
-        self._listener = self._closing.enter_context(listening(socket))
+        self._listener = self._closing.enter_context(listening(path))
         threading.Thread(target=self._accept, daemon=True).start()
 
     def present(self) -> tuple[str, ...]:
@@ -68,8 +71,10 @@ class FlareCarrier:
     def close(self) -> None:
         """Close the socket; the job looks for it until it is there again."""
         self._closing.close()
-        if self._link is not None:
-            self._link.close()
+        link = self._link
+        with self._ending:
+            if link is not None and not link.closed:
+                _hang_up(link)
 
     def _send(self, link: Connection, site: str, ask: int, seconds: float, order: bytes) -> None:
         with self._sending, contextlib.suppress(OSError):
@@ -82,16 +87,29 @@ class FlareCarrier:
                 threading.Thread(target=self._listen, args=(link,), daemon=True).start()
 
     def _listen(self, link: Connection) -> None:
-        with contextlib.suppress(OSError, EOFError, MessageError, KeyError, TypeError, ValueError), link:
-            while True:
-                head, body = receive(link)
-                if head.get("job") != self._job:
-                    continue
-                if "here" in head:
-                    self._here = tuple(sorted(map(str, head["here"])))
-                    self._link, self._heard = link, time.monotonic()
-                elif body != REFUSED and self._pending.get(head["site"]) == head["ask"]:
-                    del self._pending[head["site"]]  # nothing is kept that nobody waits for
-                    self._answers.put((head["site"], body))
-        if self._link is link:
-            self._link, self._heard = None, -math.inf
+        try:
+            with contextlib.suppress(OSError, EOFError, MessageError, KeyError, TypeError, ValueError):
+                while True:
+                    self._hear(link, *receive(link))
+        finally:
+            _hang_up(link)  # an order that nobody takes is waited for no longer
+            with self._sending, self._ending:
+                link.close()
+            if self._link is link:
+                self._link, self._heard = None, -math.inf
+
+    def _hear(self, link: Connection, head: dict[str, Any], body: bytes) -> None:
+        if head.get("job") != self._job:
+            return
+        if "here" in head:
+            self._here = tuple(sorted(map(str, head["here"])))
+            self._link, self._heard = link, time.monotonic()
+        elif body != REFUSED and self._pending.get(head["site"]) == head["ask"]:
+            del self._pending[head["site"]]  # nothing is kept that nobody waits for
+            self._answers.put((head["site"], body))
+
+
+def _hang_up(link: Connection) -> None:
+    """End a connection for both sides and for all that wait on it here; who reads from it closes it, once."""
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(link.fileno())) as end:
+        end.shutdown(socket.SHUT_RDWR)
