@@ -181,10 +181,11 @@ def test_the_noise_for_an_epsilon_spends_that_epsilon():
 
 def test_the_promise_names_replies_epsilon_and_delta():
     said = promise(10, 10, 1e-5)
-    assert "after 10 replies" in said
+    assert "the 10 noised answers of this run" in said
     assert f"({privacy_spent(10, 10, 1e-5):.3g}, 1e-05)" in said
-    assert "ledger" not in said
-    assert "its ledger says" in promise(10, 10, 1e-5, unit="record")
+    assert "sums that left before them without noise are not in this" in said
+    assert "single row" not in said
+    assert "of a single row's privacy the site's ledger says" in promise(10, 10, 1e-5, unit="record")
 
 
 @pytest.mark.parametrize(
