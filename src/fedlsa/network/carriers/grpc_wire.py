@@ -8,6 +8,7 @@ import struct
 from dataclasses import dataclass
 
 from ...errors import MissingExtraError
+from ..protocol.envelope import MAX_BYTES
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # a line for every stranger's handshake would fill the journal
 try:
@@ -15,7 +16,6 @@ try:
 except ImportError:
     raise MissingExtraError("a network needs grpcio: pip install 'fedlsa[network]'") from None
 
-MAX_BYTES = 16 * 2**20  # of a message: moments of 1400 features take 8 d^2 bytes, all else is far smaller
 FRAME = struct.Struct(">Q")  # the number of an order
 SERVICE, METHOD = "fedlsa.Site", "Join"
 COORDINATOR, INSTANCE, KNOWN = "fedlsa-coordinator", "fedlsa-instance", "fedlsa-known"  # metadata of a stream

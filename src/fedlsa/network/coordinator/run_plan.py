@@ -191,7 +191,6 @@ def plan_from_moments(
     epsilon: float,
     method: str,
     local: str = "rows",
-    max_samples: float | None = None,
 ) -> RunPlan:
     """A run to error epsilon from 0 by exact moments (fl.plan), where every site shares them; local : "rows", "means".
 
@@ -201,7 +200,7 @@ def plan_from_moments(
     if m.dim > MAX_EXACT_DIM[checks.choice("method", method, supporting("network"))] and not m.noiseless:
         distance = float(np.linalg.norm(m.theta_star))
         return plan_from_scalars(numbers, epsilon, method, m.dim, distance, local)
-    found: Plan = plan(m, epsilon, method=method, max_samples=max_samples, theta_0=np.zeros(m.dim))
+    found: Plan = plan(m, epsilon, method=method, theta_0=np.zeros(m.dim))
     eta, H = allowed(float(found.algorithm.step_size), round(found.samples / found.rounds), measurements)  # type: ignore[arg-type]
     errors = exact(m, METHODS[method].with_steps(eta, H), found.rounds, np.zeros(m.dim))
     sentence = (

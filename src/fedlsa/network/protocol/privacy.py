@@ -103,14 +103,6 @@ def _flip_exponential(p: int, q: int, randbelow: RandBelow) -> bool:
     return k % 2 == 1
 
 
-def noise_variance(noise: float, clip: float, grid: float) -> Fraction:
-    """The variance, in squares of the grid, of noise with standard deviation noise * clip: a rational, exactly."""
-    noise, clip, grid = (
-        checks.real(name, value, above=0) for name, value in (("noise", noise), ("clip", clip), ("grid", grid))
-    )
-    return (Fraction(noise) * Fraction(clip) / Fraction(grid)) ** 2
-
-
 def rho_of(sensitivity: float, sigma: float) -> float:
     """The rho of one answer: integer vectors at most `sensitivity` apart, with noise of standard deviation sigma."""
     return (checks.real("sensitivity", sensitivity, at_least=0) / checks.real("sigma", sigma, above=0)) ** 2 / 2

@@ -15,9 +15,10 @@ from ...algorithms import METHODS, Algorithm, FedLSA, supporting
 from ...checks import Floats
 from ...errors import ArgumentError, ArgumentTypeError, MessageError, NetworkError
 from .coding import Coding
+from .privacy import LOCAL
 
 LARGEST_COUNT = 2**31  # sites: only to check participation before their number is known
-ABSENCE, LOCAL, WEIGHTS = ("restart", "freeze"), ("rows", "means"), ("sites", "samples")
+ABSENCE, WEIGHTS = ("restart", "freeze"), ("sites", "samples")
 AGGREGATIONS = ("secure", "plain")
 SECURE_SITES = 3  # fewer in a sum, and each of two sites computes the other's part from the sum and its own
 
