@@ -21,6 +21,7 @@ from typing import Any
 
 from ...errors import FedLSAError, MessageError, NetworkError
 from ...files import reason
+from ..protocol.envelope import MAX_BYTES
 from ..versions import greeting, mismatch
 from .event_loop import LoopThread
 from .grpc_wire import (
@@ -28,7 +29,6 @@ from .grpc_wire import (
     FRAME,
     INSTANCE,
     KNOWN,
-    MAX_BYTES,
     METHOD,
     SERVER_LIMITS,
     SERVICE,
