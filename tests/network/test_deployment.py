@@ -138,7 +138,7 @@ def test_a_site_that_is_added_joins_at_once_and_is_shut_out_at_once_when_it_is_r
     setup.remove_site(it.network.folder, "guest")
     it.until(lambda: any("permission_denied" in line for line in said), "the guest is shut out")
     it.until(lambda: not it.here("guest"), "the coordinator says that the guest has gone")
-    assert not guest.connected
+    it.until(lambda: not guest.connected, "and the guest knows it")
     guest.stop()
 
 

@@ -314,7 +314,7 @@ def test_a_newer_stream_replaces_the_older_and_a_process_that_returns_raises_an_
     until(lambda: place.carrier.present() == ("a",), "the first")
     second = place.join(keys, lambda order: b"second")
     until(lambda: place.alarms, "both keep returning")
-    assert any("two places" in line for line in place.said)
+    until(lambda: any("two places" in line for line in place.said), "and says so")
     second.stop()
     until(lambda: place.ask({"a": b"x"}, 1.0) == {"a": b"first"}, "the first is alone")
     count = place.carrier.traffic()["a"]["alarms"]
@@ -347,7 +347,7 @@ def test_a_site_stays_with_the_coordinator_that_it_knows(place):
 
     link = place.join(place.enrol("a"), last=lambda: "first", accept=accept)
     until(lambda: refused, "the site refuses a coordinator that does not know the first")
-    assert any("does not follow" in line for line in link.said)
+    until(lambda: any("does not follow" in line for line in link.said), "and says why")
     place.known.add("first")
     until(lambda: place.ask({"a": b"x"}, 1.0), "and follows one that does")
 
