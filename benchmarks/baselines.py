@@ -18,7 +18,8 @@ from fedlsa.sampling import IID
 DRAWS = ("cumulative", "alias")
 
 
-def _observations(problem: Problem) -> RankOne:
+def rank_one_observations(problem: Problem) -> RankOne:
+    """The observations of a problem that the baselines can run."""
     z = problem.observations
     if not isinstance(z, RankOne) or z.ridge:
         raise ValueError("the baselines know rank-one observations without a ridge only")
@@ -37,7 +38,7 @@ def numpy_loop(problem: Problem, eta: float, H: int) -> Callable[[int, int], np.
 
     Vectorised over agents; in every step the N matrices A(z) are written out, (N, d, d), as in the algorithm's box.
     """
-    z, N, d = _observations(problem), problem.n_agents, problem.dim
+    z, N, d = rank_one_observations(problem), problem.n_agents, problem.dim
     U, V, y, table = z.rows[z.left], z.rows[z.right], z.y, problem.assignment
     cumulative, last = _cumulative(problem), problem.first[table + 1] - 1
 
@@ -72,7 +73,7 @@ def jax_loop(problem: Problem, eta: float, H: int, draw: str = "cumulative") -> 
 
     if draw not in DRAWS:
         raise ValueError(f"draw must be one of {DRAWS}; got {draw!r}")
-    z, N, d, table = _observations(problem), problem.n_agents, problem.dim, problem.assignment
+    z, N, d, table = rank_one_observations(problem), problem.n_agents, problem.dim, problem.assignment
     rows, y = jnp.asarray(z.rows), jnp.asarray(z.y)
     left, right = jnp.asarray(z.left.astype(np.int32)), jnp.asarray(z.right.astype(np.int32))
     first = jnp.asarray(problem.first[table].astype(np.int32))

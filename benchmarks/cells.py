@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-FEDLSA, NUMPY, JAX, JAX_ALIAS = "fedlsa", "numpy", "jax", "jax with our alias tables"
-BASELINES = (NUMPY, JAX, JAX_ALIAS)
+FEDLSA, NUMPY, JAX, JAX_ALIAS, CPP = "fedlsa", "numpy", "jax", "jax with our alias tables", "c++"
+BASELINES = (NUMPY, JAX, JAX_ALIAS, CPP)
 CORES = ("one", "two", "all")
 STEP_SIZE = 0.1
 

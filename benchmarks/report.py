@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import machine
-from cells import FEDLSA, JAX, JAX_ALIAS, NUMPY, Cell, Entry, Plan
+from cells import CPP, FEDLSA, JAX, JAX_ALIAS, NUMPY, Cell, Entry, Plan
 from measure import Record
 
 NAMES = {
@@ -16,6 +16,7 @@ NAMES = {
     NUMPY: "NumPy loop, vectorised over agents",
     JAX: "JAX, vmap and scan",
     JAX_ALIAS: "JAX, drawing from our alias tables",
+    CPP: "C++, vectorised, without branches",
 }
 MISSING, TIMES = "\N{EN DASH}", "\N{MULTIPLICATION SIGN}"
 
@@ -132,6 +133,7 @@ def goals(m: Measured) -> str:
     add("one core, ns per update", ours, " ns", 3, False)
     add("NumPy loop / fedlsa, one core", ratio(m.best(cell, NUMPY), ours), TIMES, 300, True)
     add("JAX / fedlsa, one core", ratio(m.best(cell, JAX), ours), TIMES, 20, True)
+    add("fedlsa / C++, one core", ratio(ours, m.best(cell, CPP)), TIMES, 0.5, False)
     on_all = m.best(cell, cores="all")
     add(f"JAX / fedlsa, {m.all_cores}", ratio(m.best(cell, JAX, "all"), on_all), TIMES, 20, True)
     add(f"H = 1 / H = {cell.H}, one core", ratio(m.best(short), ours), TIMES, 2.5, False)
@@ -148,10 +150,10 @@ def goals(m: Measured) -> str:
 
 def grid(m: Measured) -> str:
     """Nanoseconds per update over d, N and H."""
-    head = ["d, N, H"] + [f"{who}, {c}" for c in ("one core", m.all_cores) for who in ("fedlsa", "NumPy", "JAX")]
+    head = ["d, N, H"] + [f"{who}, {c}" for c in ("one core", m.all_cores) for who in ("fedlsa", "NumPy", "JAX", "C++")]
     rows = []
     for c in m.plan.grid:
-        numbers = [number(m.best(c, who, cores)) for cores in ("one", "all") for who in (FEDLSA, NUMPY, JAX)]
+        numbers = [number(m.best(c, who, cores)) for cores in ("one", "all") for who in (FEDLSA, NUMPY, JAX, CPP)]
         rows.append([f"{c.d}, {c.N}, {c.H}", *numbers])
     spreads = sorted(r.spread for r in m.records)
     note = (

@@ -22,9 +22,10 @@ from typing import Any
 
 import documents
 import machine
+import native
 import probes
 import report
-from cells import FULL, NUMPY, QUICK, Plan
+from cells import CPP, FULL, JAX, JAX_ALIAS, QUICK, Plan
 from measure import Record, Say, measure
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -34,10 +35,14 @@ BUSY = 0.5  # a load above this spoils a measurement
 
 def without_missing(plan: Plan) -> Plan:
     """The plan with those baselines that are installed."""
-    if importlib.util.find_spec("jax") is not None:
-        return plan
-    print("JAX is not installed, so its rows are left out; pip install 'fedlsa[bench]' brings it", file=sys.stderr)
-    return replace(plan, baselines=(NUMPY,))
+    missing: set[str] = set()
+    if importlib.util.find_spec("jax") is None:
+        missing |= {JAX, JAX_ALIAS}
+        print("JAX is not installed, so its rows are left out; pip install 'fedlsa[bench]' brings it", file=sys.stderr)
+    if native.compiler() is None:
+        missing.add(CPP)
+        print(f"no C++ compiler here ({', '.join(native.COMPILERS)}), so its rows are left out", file=sys.stderr)
+    return replace(plan, baselines=tuple(who for who in plan.baselines if who not in missing))
 
 
 def run(plan: Plan, say: Say) -> report.Measured:

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from cells import FEDLSA, JAX_ALIAS, NUMPY, STEP_SIZE, Cell
+from cells import CPP, FEDLSA, JAX_ALIAS, NUMPY, STEP_SIZE, Cell
 
 SETUP_SHARE = 0.05  # a timing is long enough for the set-up of a call to be at most this share of it
 
@@ -109,6 +109,13 @@ def _jax(cell: Cell, p: Any, draw: str) -> list[Contender]:
     return [Contender(lambda n, s=s: loop(n, s).block_until_ready(), updates) for s in seeds]
 
 
+def _cpp(cell: Cell, p: Any, threads: int) -> list[Contender]:
+    from native import native_loop
+
+    loop = native_loop(p, STEP_SIZE, cell.H, threads)
+    return [Contender(lambda n: loop(n, range(cell.seeds)), cell.N * cell.H * cell.seeds)]
+
+
 def prepare(cell: Cell, who: str, seconds: float, threads: int) -> Ready:
     """Build, compile, warm up, and find out how much work takes about `seconds`."""
     if who != FEDLSA and (cell.sampling, cell.dtype, cell.observations) != ("iid", "float64", "rank-one"):
@@ -118,6 +125,8 @@ def prepare(cell: Cell, who: str, seconds: float, threads: int) -> Ready:
         contenders = _fedlsa(cell, p, threads)
     elif who == NUMPY:
         contenders = _numpy(cell, p)
+    elif who == CPP:
+        contenders = _cpp(cell, p, threads)
     else:
         contenders = _jax(cell, p, "alias" if who == JAX_ALIAS else "cumulative")
     return min((_calibrated(c, seconds) for c in contenders), key=lambda ready: ready.pace)

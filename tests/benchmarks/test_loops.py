@@ -1,6 +1,7 @@
 """The baselines of the benchmark solve the problem that fedlsa solves: without that, a comparison is worth nothing."""
 
 import baselines
+import native
 import numpy as np
 import pytest
 
@@ -70,6 +71,17 @@ def test_jax_baseline_follows_the_mean_recursion_and_has_our_error(problem, ours
         jax.config.update("jax_enable_x64", before)
     assert theta.dtype == np.float64
     assert_solves(problem, theta, ours)
+
+
+@pytest.mark.skipif(native.compiler() is None, reason="no C++ compiler")
+@pytest.mark.parametrize(("agents", "d", "H", "rounds"), [(4, 8, 5, 20), (33, 8, 130, 3), (3, 8, 1, 9), (5, 32, 66, 4)])
+def test_cpp_twin_computes_what_fedlsa_computes(agents, d, H, rounds):
+    p = fl.problems.garnet(agents=agents, features=d, states=4 * d, seed=7)
+    seeds = [3, 2**40 + 1, 0]
+    run = fl.simulate(p, fl.SCAFFLSA(step_size=ETA, local_steps=H), rounds=rounds, seeds=seeds, record=2)
+    theta = native.native_loop(p, ETA, H, threads=2)(rounds, seeds)
+    assert np.abs(theta - run["theta"].values[:, -1]).max() < 1e-9
+    assert np.ptp(theta, axis=0).min() > 0  # seeds differ
 
 
 def test_baselines_refuse_what_they_would_get_wrong(problem):
