@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import zlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -294,16 +296,36 @@ def test_arguments_hold_start_values_bit_for_bit():
     assert (again["rounds"], again["record"], again["engine"], again["theta_0"].dtype) == (9, [0, 9], "cpu", np.float64)
 
 
-def test_a_grid_writes_the_text_of_each_problem_once_and_results_are_those_of_simulate(monkeypatch):
-    written, problem_text = [], recipe.problem_text
-    monkeypatch.setattr(results, "problem_text", lambda p: (written.append(p), problem_text(p))[1])
-    p, q = a_problem(), a_problem(seed=1)
+def test_the_text_of_a_problem_is_made_once_and_results_of_a_grid_are_those_of_simulate(monkeypatch):
+    packed, compress = [], zlib.compress
+    monkeypatch.setattr(zlib, "compress", lambda data, level: (packed.append(len(data)), compress(data, level))[1])
+    kernel = np.random.default_rng(0).dirichlet(np.ones(40), (2, 40, 3))
+    p = fl.problems.from_mdps(kernel, np.ones((2, 40, 3)), np.full((40, 3), 1 / 3), np.ones((40, 1)), 0.5)
+    q = a_problem(seed=1)
     algorithms = [fl.FedLSA(0.1, 2), fl.SCAFFLSA(0.1, 2)]
     grid = fl.simulate_grid([p, q], algorithms, 3, 1, engine="reference")
-    assert [id(each) for each in written] == [id(p), id(q)]
+    assert packed.count(kernel.nbytes) == 1
     alone = [fl.simulate(each, a, 3, 1, engine="reference") for each in (p, q) for a in algorithms]
+    assert packed.count(kernel.nbytes) == 1
     assert all(a.identical(b) for a, b in zip(grid, alone, strict=True))
-    assert [r.attrs["problem"] for r in grid] == [problem_text(each) for each in (p, p, q, q)]
+    assert recipe.problem_digest(results.arguments(grid[0])["problem"]) == recipe.problem_digest(p)
+
+
+def test_a_text_is_forgotten_with_its_problem():
+    before = len(recipe._TEXTS)
+    p = a_problem(seed=5)
+    recipe.problem_text(p)
+    assert len(recipe._TEXTS) == before + 1
+    del p
+    gc.collect()
+    assert len(recipe._TEXTS) <= before
+
+
+@pytest.mark.parametrize("values", [np.zeros(9000), np.random.default_rng(0).normal(size=9000)], ids=["0", "random"])
+def test_arrays_come_back_whether_compression_is_worth_it_or_not(values):
+    text = recipe.text(values)
+    assert (len(text) < values.nbytes / 10) == (not values.any())
+    np.testing.assert_array_equal(recipe.value(text), values)
 
 
 def test_a_large_problem_is_identified_and_must_be_passed_again(monkeypatch):

@@ -282,7 +282,7 @@ def calls():
         "table": lambda: call(results.table, [{"a": 1, "b": "x"}]),
         "assemble": lambda: call(results.assemble, p, m, iid, rounds=[0, 1], seeds=[0], theta=np.zeros((1, 2, 2)),
                                  samples=np.zeros((1, 2)), diverged_at=[-1],
-                                 xi=np.zeros((1, 3, 2)), keep_theta=True, arguments={}, problem_text=None),
+                                 xi=np.zeros((1, 3, 2)), keep_theta=True, arguments={}),
         "agent_paths": lambda: call(figures.agent_paths, paths(), paths(), round=1, title="t"),
         "bound_and_curve": lambda: call(figures.bound_and_curve, theory.bound(p, m, 6, record=3), curve(), run(),
                                         title="t", band=(0.1, 0.9), x="communications", scale="log"),

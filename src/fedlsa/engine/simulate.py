@@ -109,13 +109,12 @@ def simulate_grid(
         ended = reference.run_all(work, report)
     else:
         ended = cpu.run_all(work, threads, report)
-    texts = {p: results.problem_text(p) for p in dict.fromkeys(p for p, _, _ in chosen)}
-    out = [_result(job, outcome, keep, texts[job.problem]) for job, outcome in zip(work, ended, strict=True)]
+    out = [_result(job, outcome, keep) for job, outcome in zip(work, ended, strict=True)]
     _warn_of_divergence(out)
     return out
 
 
-def _result(job: Job, outcome: JobOutcome, keep: Sequence[str], problem_text: str) -> xr.Dataset:
+def _result(job: Job, outcome: JobOutcome, keep: Sequence[str]) -> xr.Dataset:
     return results.assemble(
         job.problem,
         job.algorithm,
@@ -128,7 +127,6 @@ def _result(job: Job, outcome: JobOutcome, keep: Sequence[str], problem_text: st
         xi=outcome.xi if "xi" in keep else None,
         keep_theta="theta" in keep,
         arguments=job.arguments,
-        problem_text=problem_text,
     )
 
 

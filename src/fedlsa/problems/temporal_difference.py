@@ -11,15 +11,16 @@ state s of table m. One pass over that graph finds every closed communicating cl
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.sparse import coo_array, csr_array
-from scipy.sparse.csgraph import breadth_first_order, connected_components
 
 from ..checks import Floats
 from ..errors import StationaryLawError
 from .system import Chain, Flags, Integers, Problem, RankOne
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 BLOCK = 2**22  # entries of the kernels written out at a time (32 MiB)
 
@@ -149,6 +150,8 @@ def stationary_laws(
 
 def _recurrent(origin: Integers, successor: Integers, begin: Flags, assignment: Integers) -> Flags:
     """(M, S): which states lie in the one closed class of their table that can be reached."""
+    from scipy.sparse.csgraph import breadth_first_order, connected_components
+
     M, S = begin.shape
     n = M * S
     graph = _graph(origin, successor, begin)
@@ -176,6 +179,8 @@ def _recurrent(origin: Integers, successor: Integers, begin: Flags, assignment: 
 
 def _graph(origin: Integers, successor: Integers, begin: Flags) -> csr_array:
     """The edges of all chains, and a last node that leads to every state in `begin`."""
+    from scipy.sparse import coo_array
+
     n = begin.size
     starts = np.flatnonzero(begin)
     tail = np.concatenate([origin, np.full(len(starts), n)])

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -98,21 +97,12 @@ def traces(
     """(K, d): e_k = rho_k (phi_k + decay e_{k-1}), afresh after a break; before : (d,) the trace before row 0."""
     if importance is None and decay == 0:
         return phi
+    from .trace_kernel import accumulate
+
     e = phi.copy()
     rho = np.ones(len(phi)) if importance is None else importance
-    _accumulate(e, breaks, decay, rho, np.zeros(phi.shape[1]) if before is None else before)
+    accumulate(e, breaks, decay, rho, np.zeros(phi.shape[1]) if before is None else before)
     return e
-
-
-@numba.njit(cache=True)
-def _accumulate(e: Floats, breaks: Flags, decay: float, rho: Floats, before: Floats) -> None:
-    for k in range(e.shape[0]):
-        for i in range(e.shape[1]):
-            if k == 0:
-                e[k, i] += decay * before[i]
-            elif not breaks[k - 1]:
-                e[k, i] += decay * e[k - 1, i]
-            e[k, i] *= rho[k]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

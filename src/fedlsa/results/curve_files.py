@@ -6,15 +6,16 @@ import csv
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
-
-import xarray as xr
+from typing import TYPE_CHECKING, Any
 
 from .. import checks
 from ..errors import ArgumentError
 from ..files import replacing
 from . import recipe
 from .result_files import write
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 SUFFIXES = (".csv", ".nc")
 COLUMNS = ("mse", "squared_bias", "variance", "psi", "samples", "bytes")
@@ -63,6 +64,8 @@ def _write_csv(curves: list[xr.Dataset], target: Path, command: str | None) -> N
 
 def _together(curves: list[xr.Dataset], command: str | None) -> xr.Dataset:
     """One dataset over (curve, round, dim); what the methods' attributes say stands in lists."""
+    import xarray as xr
+
     for c in curves[1:]:
         for key in OF_THE_PROBLEM:
             if c.attrs[key] != curves[0].attrs[key]:
@@ -91,6 +94,8 @@ def checked_curves(
     curves: Any, variables: Sequence[str], attributes: Sequence[str], name: str = "curves"
 ) -> list[xr.Dataset]:
     """Datasets of `theory.exact`, each with these variables and attributes; one alone is a list of one."""
+    import xarray as xr
+
     datasets = checks.instances(name, curves, xr.Dataset, "a dataset of theory.exact")
     for c in datasets:
         recipe.require_numbers(name, c, "a dataset of theory.exact", variables, attributes)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from .. import checks
@@ -17,6 +16,9 @@ from ..problems import Problem
 from ..sampling import Sampling
 from . import recipe
 from .recipe import NEEDS
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 LABELS = {
     "squared_error": ("squared error", "||theta - theta_star||^2; NaN from the round of divergence on"),
@@ -74,20 +76,20 @@ def assemble(
     xi: ArrayLike | None = None,
     keep_theta: bool = True,
     arguments: Mapping[str, Any],
-    problem_text: str | None = None,
 ) -> xr.Dataset:
     """The result of a run, from plain arrays.
 
     rounds : (R,) recorded rounds; seeds : (S,); theta : (S, R, d); samples : (S, R)
     diverged_at : (S,), -1 where a seed has not, None where none has; xi : (S, N, d) or None
     arguments : what simulate was called with: rounds, seeds, theta_0, xi_0, record, keep, dtype, engine
-    problem_text : the text of the problem, where the caller has it already: a grid makes it once for all its results
     """
+    import xarray as xr
+
     checks.instance("problem", problem, Problem, "a fedlsa problem")
     checks.instance("sampling", sampling, Sampling, "fl.IID(), fl.Markov() or fl.Replay()")  # type: ignore[arg-type]
     checks.instance("arguments", arguments, Mapping, "a mapping of what simulate was called with")
     label = method_label(algorithm)
-    origin = checks.text("problem_text", problem_text) or recipe.problem_text(problem)
+    origin = recipe.problem_text(problem)
     lacks = recipe.missing(origin)
     rounds, seeds = _integers("rounds", rounds), _integers("seeds", seeds)
     S, R, N, d = len(seeds), len(rounds), problem.n_agents, problem.dim

@@ -12,10 +12,9 @@ import hashlib
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray as xr
 from numpy.typing import NDArray
 
 from .. import checks
@@ -24,6 +23,9 @@ from ..files import reason, replacing
 from ..problems import Problem
 from . import recipe
 from .recipe import require_result
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 FORMAT = 1
 ATTRIBUTES = "fedlsa_attributes"
@@ -116,6 +118,8 @@ def load(path: str | os.PathLike[str]) -> xr.Dataset:
 
 def _read(path: Path) -> xr.Dataset:
     """Every variable as it is on disk: no masking, no dates."""
+    import xarray as xr
+
     fast = _read_plain(path)
     if fast is not None:
         return fast
@@ -161,6 +165,7 @@ def write_plain(dataset: xr.Dataset, path: Path) -> None:
 def _read_plain(path: Path) -> xr.Dataset | None:
     """What `write_plain` wrote, with the attributes of the file; None for a file by another writer."""
     import h5py
+    import xarray as xr
 
     with h5py.File(path, "r") as file:
         attributes = {k: v for k, v in file.attrs.items() if k.startswith("fedlsa_")}

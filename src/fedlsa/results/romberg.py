@@ -6,14 +6,16 @@ The bias of FedLSA begins with a term proportional to eta (theory.first_order_bi
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray as xr
 
 from ..algorithms import PowerStep
 from ..errors import ArgumentError
 from . import recipe
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 SAME = ("rounds", "theta_0", "xi_0", "dtype")  # of the arguments of a run; the engine does not matter
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray as xr
 
 from .. import checks
 from ..errors import ArgumentError
 from .recipe import require_result
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 
 def summary(results: xr.Dataset | Iterable[xr.Dataset]) -> list[dict[str, Any]]:
@@ -19,6 +21,8 @@ def summary(results: xr.Dataset | Iterable[xr.Dataset]) -> list[dict[str, Any]]:
     method, rounds, communications, samples (per agent, mean over seeds), mse and its standard_error (over the seeds
     that did not diverge; NaN where there are too few), diverged (how many seeds did), seeds (how many there are)
     """
+    import xarray as xr
+
     return [_row(r) for r in checks.instances("results", results, xr.Dataset, "a result of simulate")]
 
 
