@@ -5,10 +5,11 @@ import re
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import fedlsa as fl
-from fedlsa.engine import compiled, cpu_kernel, local, outcome_tables
+from fedlsa.engine import compiled, cpu_kernel, local
 
 ROOT = Path(fl.__file__).parent
 TREES = {p.relative_to(ROOT): ast.parse(p.read_text()) for p in ROOT.rglob("*.py")}
@@ -76,14 +77,10 @@ def test_the_digest_changes_with_each_file_and_is_part_of_the_key_of_every_signa
     for name in compiled.FILES:
         assert compiled.digest((name,)) != compiled.digest(())
     assert len({compiled.digest((name,)) for name in compiled.FILES}) == len(compiled.FILES)
-    outcome_tables.outcome_tables(fl.problems.garnet(agents=2, states=4, features=2, branching=2), fl.IID())
-    (signature, *_) = outcome_tables._fill.signatures
+    rows = local.Rows(np.ones((3, 2)), np.ones((3, 2)), np.ones(3), 0.0, local.alias_slots(3))
+    rows(np.zeros(2), np.zeros(2), 0.1, 1, 0, 0, 0)
+    (signature, *_) = local._on_rows.signatures
     assert compiled.SOURCES in str(signature[-1])
-    for function in (
-        cpu_kernel.run,
-        local._on_rows,
-        outcome_tables._fill,
-        outcome_tables._draw_states,
-    ):
+    for function in (cpu_kernel.run, local._on_rows):
         assert function.py_func.__defaults__ == (compiled.SOURCES,)
     assert compiled.digest() == compiled.SOURCES

@@ -14,7 +14,7 @@ from fedlsa.engine.random import (
     OBSERVATION,
     PARTICIPATION,
     alias_bits,
-    alias_table,
+    alias_tables,
     block,
     choose,
     participants,
@@ -22,6 +22,15 @@ from fedlsa.engine.random import (
     uniforms,
     words,
 )
+
+
+def alias_table(prob, bits):
+    """The table of one law, which stands between two others."""
+    laws = np.concatenate([[0.3, 0.7], prob, [1.0]])
+    first, length = np.array([0, 2, 2 + len(prob)]), np.array([2, len(prob), 1])
+    slots, slot = alias_tables(laws, first, length, np.array([1, bits, 1]))
+    assert slot.tolist() == [0, 2, 2 + (1 << bits)]
+    return slots[2:-2]
 
 
 def alias_probabilities(table, bits):
@@ -123,8 +132,7 @@ def test_a_choice_on_lanes_is_the_scalar_choice_without_its_branch(word, entry, 
 def test_alias_tables_draw_every_outcome_with_its_probability(law):
     prob = np.array(law) / sum(law)
     bits = alias_bits(len(prob))
-    table = np.empty(1 << bits, np.uint32)
-    alias_table(prob, bits, table)
+    table = alias_table(prob, bits)
     drawn = alias_probabilities(table, bits)
     assert np.abs(drawn[: len(prob)] - prob).max() <= 2.0**-32 * (1 + 1e-5)
     assert (drawn[len(prob) :] == 0).all()  # padding never happens
@@ -136,8 +144,7 @@ def test_the_probabilities_of_an_alias_table_are_those_that_choose_draws(law, of
     """Words at equal distances fall on each outcome as often as its probability says, up to one per piece of a slot."""
     prob = np.array(law) / sum(law)
     bits = alias_bits(len(prob))
-    table, n = np.empty(1 << bits, np.uint32), 2048
-    alias_table(prob, bits, table)
+    table, n = alias_table(prob, bits), 2048
     entries, shift = table.tolist(), 32 - bits
     grid = [(offset + i * (2**32 // n)) % 2**32 for i in range(n)]
     counts = np.bincount([choose(w, entries[w >> shift], shift) for w in grid], minlength=1 << bits)
@@ -145,8 +152,7 @@ def test_the_probabilities_of_an_alias_table_are_those_that_choose_draws(law, of
 
 
 def test_impossible_outcomes_are_never_drawn_even_at_the_ends():
-    table = np.empty(8, np.uint32)
-    alias_table(np.array([0, 0.1, 0, 0.2, 0.7, 0.0]), 3, table)
+    table = alias_table(np.array([0, 0.1, 0, 0.2, 0.7, 0.0]), 3)
     assert alias_probabilities(table, 3)[[0, 2, 5, 6, 7]].tolist() == [0] * 5
 
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ..checks import Floats
 from ..errors import ArgumentError
 from .compiled import SOURCES
-from .random import OBSERVATION, alias_bits, alias_table, block, choose
+from .random import OBSERVATION, alias_bits, alias_tables, block, choose
 
 Words = NDArray[np.uint32]
 
@@ -97,10 +97,7 @@ def alias_slots(n: int) -> Words:
     """The alias table from which all engines draw one of n rows with the same probability : (2^bits,)."""
     if not 0 < n < 2**32:
         raise ArgumentError(f"a site must have between 1 and 2**32 - 1 rows; got {n}")
-    bits = alias_bits(n)
-    out = np.empty(1 << bits, np.uint32)
-    alias_table(np.full(n, 1 / n), bits, out)
-    return out
+    return alias_tables(np.full(n, 1 / n), np.array([0]), np.array([n]), np.array([alias_bits(n)]))[0]
 
 
 def _vectors(theta: Floats, xi: Floats, d: int) -> tuple[Floats, Floats]:

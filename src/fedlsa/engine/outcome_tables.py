@@ -8,14 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from ..errors import ArgumentError
 from ..problems import Problem
 from ..sampling import Markov, Replay, Sampling
-from .compiled import SOURCES
-from .random import START, alias_bits, alias_table, choose, words
+from .random import START, alias_bits, alias_tables, block, choose
 
 Words = NDArray[np.uint32]
 Integers = NDArray[np.int64]
@@ -42,32 +40,13 @@ class OutcomeTables:
     start: OutcomeTables | None = None
 
 
-@njit(cache=True, error_model="numpy")
-def _fill(prob, first, length, bits, slot, slots, sources=SOURCES):
-    for m in range(len(first)):
-        a, s = first[m], slot[m]
-        alias_table(prob[a : a + length[m]], bits[m], slots[s : s + (1 << bits[m])])
-
-
-def _alias_tables(
-    prob: NDArray[np.float64], first: Integers, length: Integers, bits: Integers
-) -> tuple[Words, Integers]:
-    """The alias tables of many laws, one after the other, and where each begins."""
-    ends = np.cumsum(1 << bits)
-    if ends[-1] >= 2**32 or len(prob) >= 2**32:
-        raise ArgumentError(f"a problem must have fewer than 2**32 outcomes; got {len(prob)}")
-    slots, slot = np.empty(int(ends[-1]), np.uint32), ends - (1 << bits)
-    _fill(prob, first, length, bits, slot, slots)
-    return slots, slot
-
-
 _NONE = np.empty(0, np.uint32)
 
 
 def _independent(prob: NDArray[np.float64], first: Integers) -> OutcomeTables:
     length = np.diff(first)
     bits = np.array([alias_bits(int(n)) for n in length])
-    slots, slot = _alias_tables(prob, first[:-1], length, bits)
+    slots, slot = alias_tables(prob, first[:-1], length, bits)
     return OutcomeTables(np.arange(len(prob)), first[:-1], length, slots, slot, 32 - bits, _NONE)
 
 
@@ -91,7 +70,7 @@ def _trajectory(problem: Problem) -> OutcomeTables:
     np.maximum.at(widest, table_of_state, degree)
     bits = np.array([alias_bits(int(n)) for n in widest])
     prob = np.append(chain.conditional[by_state], 1.0)  # a state without outcomes reads one entry, whichever it is
-    slots, begin = _alias_tables(prob, first, np.maximum(degree, 1), bits[table_of_state])
+    slots, begin = alias_tables(prob, first, np.maximum(degree, 1), bits[table_of_state])
     order, successor = np.zeros(len(slots), np.int64), np.zeros(len(slots), np.uint32)
     place = begin[state] + rank
     order[place] = np.arange(len(state))
@@ -139,13 +118,7 @@ def first_states(problem: Problem, sampling: Markov, outcomes: OutcomeTables, se
         return np.array(sampling.start)
     law = outcomes.start
     assert law is not None
-    out = np.empty(problem.n_agents, np.int64)
-    _draw_states(np.uint64(seed), problem.assignment, law.slots, law.slot, law.shift, out)
-    return out
-
-
-@njit(cache=True, error_model="numpy")
-def _draw_states(seed, assignment, slots, slot, shift, out, sources=SOURCES):
-    for c in range(len(out)):
-        m, word = assignment[c], np.int64(words(seed, c, START, 0, 1)[0])
-        out[c] = choose(word, np.int64(slots[slot[m] + (word >> shift[m])]), shift[m])
+    m = problem.assignment
+    word = block(seed, np.arange(problem.n_agents, dtype=np.uint64), START, 0)[0].astype(np.int64)
+    entry = law.slots[law.slot[m] + (word >> law.shift[m])]
+    return np.array([choose(*of) for of in zip(word.tolist(), entry.tolist(), law.shift[m].tolist(), strict=True)])

@@ -12,9 +12,16 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 from numba.extending import overload, register_jitable
+from numpy.typing import NDArray
 
+from ..checks import Floats
+from ..errors import ArgumentError
 from .vectors import Vec, wide_product
 
+Words = NDArray[np.uint64]
+Slots = NDArray[np.uint32]
+Integers = NDArray[np.int64]
+CACHED = 4096  # random blocks that NumPy makes at once: they stay in the cache
 OBSERVATION, START, PARTICIPATION, LENGTH = 0, 1, 2, 3  # streams: what a random word is for
 
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
@@ -51,30 +58,27 @@ def philox(c0, c1, c2, c3, k0, k1):
     return c0, c1, c2, c3
 
 
-@njit(cache=True, error_model="numpy")
+@register_jitable
 def block(seed, agent, stream, index):
-    """The four 32-bit words of block `index` of a stream, as 64-bit integers."""
+    """The four 32-bit words of block `index` of a stream, as 64-bit integers; arrays give arrays."""
     key, zero = np.uint64(seed), np.uint64(0)
     x = philox(np.uint64(index), np.uint64(agent), np.uint64(stream), zero, key & _LOW, key >> _WORD_BITS)
     return x[0] & _LOW, x[1] & _LOW, x[2] & _LOW, x[3] & _LOW
 
 
-@njit(cache=True, error_model="numpy")
-def words(seed, agent, stream, first, count):
+def words(seed: int, agent: int, stream: int, first: int, count: int) -> Words:
     """The random words `first`, ..., `first + count - 1` of a stream : (count,) uint64 below 2^32."""
-    out = np.empty(count, np.uint64)
-    for i in range(count):
-        out[i] = block(seed, agent, stream, (first + i) // 4)[(first + i) % 4]
-    return out
+    blocks = np.arange(first // 4, (first + count + 3) // 4, dtype=np.uint64)
+    return np.stack(block(seed, agent, stream, blocks), 1).ravel()[first % 4 :][:count]
 
 
-@njit(cache=True, error_model="numpy")
-def uniforms(seed, first, count):
+def uniforms(seed: int, first: int, count: int) -> Floats:
     """One number in [0, 1) with 53 random bits for each of `count` rounds from round `first` on."""
     out = np.empty(count)
-    for i in range(count):
-        x = block(seed, 0, LENGTH, first + i)
-        out[i] = ((x[0] >> np.uint64(5)) * 67108864.0 + (x[1] >> np.uint64(6))) / 9007199254740992.0
+    for i in range(0, count, CACHED):
+        part = out[i : i + CACHED]
+        x = block(seed, 0, LENGTH, np.arange(first + i, first + i + len(part), dtype=np.uint64))
+        part[:] = ((x[0] >> np.uint64(5)) * 67108864.0 + (x[1] >> np.uint64(6))) / 9007199254740992.0
     return out
 
 
@@ -105,39 +109,50 @@ def alias_bits(outcomes: int) -> int:
     return max(1, int(outcomes - 1).bit_length())
 
 
-@njit(cache=True, error_model="numpy")
-def alias_table(prob, bits, out):
-    """Fill out : (2^bits,) so that `choose` draws outcome k with probability prob[k], rounded to a multiple of 2^-32.
+def alias_tables(prob: Floats, first: Integers, length: Integers, bits: Integers) -> tuple[Slots, Integers]:
+    """The alias tables of many laws, one after the other, and where each begins.
 
-    A slot holds alias << (32 - bits) | threshold, in exact integers; a full slot has threshold 0 and itself as alias.
+    `choose` draws outcome k of law m, which has prob[first[m] : first[m] + length[m]], with its probability, rounded to
+    a multiple of 2^-32. A slot holds alias << (32 - bits) | threshold; a full slot has threshold 0 and itself as alias.
     """
-    size, shift = 1 << bits, 32 - bits
-    unit = np.int64(1) << shift
-    share = np.zeros(size, np.int64)  # in units of 2^-32; all of them together are 2^32
-    total, before = 0.0, np.int64(0)
-    for k in range(len(prob)):
-        total += prob[k]
-        edge = np.int64(np.floor(min(total, 1.0) * 4294967296.0 + 0.5)) if k < len(prob) - 1 else np.int64(1) << 32
-        share[k] = edge - before
-        before = edge
-    small, large, n_small, n_large = np.empty(size, np.int64), np.empty(size, np.int64), 0, 0
-    for k in range(size):
-        out[k] = np.uint32(k << shift)
-        if share[k] < unit:
-            small[n_small] = k
-            n_small += 1
-        else:
-            large[n_large] = k
-            n_large += 1
-    while n_small:
-        n_small -= 1
-        s, g = small[n_small], large[n_large - 1]
-        out[s] = np.uint32((g << shift) | share[s])
-        share[g] -= unit - share[s]
-        if share[g] < unit:
-            n_large -= 1
-            small[n_small] = g
-            n_small += 1
+    ends = np.cumsum(1 << bits)
+    if ends[-1] >= 2**32 or len(prob) >= 2**32:
+        raise ArgumentError(f"a problem must have fewer than 2**32 outcomes; got {len(prob)}")
+    slots, slot = np.empty(int(ends[-1]), np.uint32), ends - (1 << bits)
+    _fill_alias_tables(prob, first, length, bits, slot, slots, np.empty((3, int(1 << bits.max())), np.int64))
+    return slots, slot
+
+
+@njit(cache=True, error_model="numpy", _nrt=False)  # allocates nothing: half of its compilation would be for that
+def _fill_alias_tables(prob, first, length, bits, slot, slots, scratch):
+    for m in range(len(first)):
+        size, shift, out = np.int64(1) << bits[m], 32 - bits[m], slot[m]
+        unit = np.int64(1) << shift
+        total, before, n_small, n_large = 0.0, np.int64(0), 0, 0
+        for k in range(size):
+            total += prob[first[m] + k] if k < length[m] else 0.0
+            share = np.int64(0)  # in units of 2^-32, exact integers; all of them together are 2^32
+            if k < length[m]:
+                edge = np.int64(1) << 32
+                if k < length[m] - 1 and total < 1.0:
+                    edge = np.int64(np.floor(total * 4294967296.0 + 0.5))
+                share, before = edge - before, edge
+            scratch[0, k], slots[out + k] = share, np.uint32(k << shift)
+            if share < unit:
+                scratch[1, n_small] = k
+                n_small += 1
+            else:
+                scratch[2, n_large] = k
+                n_large += 1
+        while n_small:
+            n_small -= 1
+            s, g = scratch[1, n_small], scratch[2, n_large - 1]
+            slots[out + s] = np.uint32((g << shift) | scratch[0, s])
+            scratch[0, g] -= unit - scratch[0, s]
+            if scratch[0, g] < unit:
+                n_large -= 1
+                scratch[1, n_small] = g
+                n_small += 1
 
 
 @register_jitable

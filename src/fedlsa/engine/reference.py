@@ -7,6 +7,7 @@ part, a network.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -29,6 +30,13 @@ Integers = NDArray[np.int64]
 # (theta, xi, agents, eta, moments) -> (N, len(moments), d): where each of the agents is after so many observations of a
 # round that begins at theta; NaN for the others
 LocalSteps = Callable[[Floats, Floats, Integers, np.floating, Integers], Floats]
+AHEAD = 64  # random words of an agent that are made at once
+
+
+@functools.lru_cache(maxsize=4096)
+def words_ahead(seed: int, agent: int, part: int) -> list[int]:
+    """The random words of an agent's observations AHEAD part, ..., AHEAD (part + 1) - 1."""
+    return words(seed, agent, OBSERVATION, AHEAD * part, AHEAD).tolist()
 
 
 @dataclass
@@ -55,7 +63,7 @@ class Observer:
         if isinstance(self.sampling, Replay):
             k = outcomes.row[m] + self.step % outcomes.length[m]
         else:
-            word = int(words(np.uint64(self.seed), self.agent, OBSERVATION, self.step, 1)[0])
+            word = words_ahead(self.seed, self.agent, self.step // AHEAD)[self.step % AHEAD]
             if isinstance(self.sampling, Markov):
                 entry = int(outcomes.slots[self.position + (word >> self.shift)])
                 k = self.position + choose(word, entry, self.shift)

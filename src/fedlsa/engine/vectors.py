@@ -14,7 +14,17 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import NativeValue, intrinsic, models, overload, register_model, typeof_impl, unbox
+from numba.extending import (
+    NativeValue,
+    intrinsic,
+    lower_builtin,
+    models,
+    overload,
+    register_model,
+    type_callable,
+    typeof_impl,
+    unbox,
+)
 from numba.np.arrayobj import make_array
 
 I1, I32, I64 = ir.IntType(1), ir.IntType(32), ir.IntType(64)
@@ -116,22 +126,26 @@ def fit(b: Any, value: Any, vec: Vec) -> Any:
 
 
 def _binary(op: Any, float_instruction: str, integer_instruction: str) -> None:
-    @intrinsic
-    def lanewise(context: Any, x: Any, y: Any) -> Any:
-        v = x if isinstance(x, Vec) else y
-        name = float_instruction if v.is_float else integer_instruction
-        return operation(v, (x, y), lambda b, p, q: getattr(b, name)(fit(b, p, v), fit(b, q, v)))
+    """Teach Numba an operator. Its code goes straight into the caller: an overload would be a function to compile."""
 
-    @overload(op)
-    def choose(x, y):  # Numba compares signatures, so no annotations here
-        v = x if isinstance(x, Vec) else y
-        if not isinstance(v, Vec):
-            return None
-        scalar = types.Integer if not v.is_float else v.element
-        for t in (x, y):
-            if t != v and not (t == scalar if v.is_float else isinstance(t, types.Integer)):
+    @type_callable(op)
+    def lanewise(context: Any) -> Any:
+        def result(x: Any, y: Any) -> Any:
+            v = x if isinstance(x, Vec) else y
+            if not isinstance(v, Vec):
                 return None
-        return lambda x, y: lanewise(x, y)
+            fits = (t == v or (t == v.element if v.is_float else isinstance(t, types.Integer)) for t in (x, y))
+            return v if all(fits) else None
+
+        return result
+
+    def emit(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        v = signature.return_type
+        name = float_instruction if v.is_float else integer_instruction
+        return getattr(b, name)(*(fit(b, a, v) for a in args))
+
+    for kinds in ((Vec, Vec), (Vec, types.Any), (types.Any, Vec)):
+        lower_builtin(op, *kinds)(emit)
 
 
 for _o, _f, _i in (
