@@ -1,18 +1,33 @@
 """fedlsa: federated linear stochastic approximation, simulated fast and checked against exact theory."""
 
-from importlib import import_module as _import_module
-from importlib.metadata import version as _version
-from typing import Any as _Any
+from typing import TYPE_CHECKING
 
-from . import errors, figures, problems, results, theory
-from .algorithms import SCAFFLSA, Algorithm, FedLSA, PowerStep, Scaffnew
-from .engine import simulate, simulate_grid
-from .fit import Fit, Regression, Value, evaluate, fit, site_problem
-from .problems import Problem
-from .sampling import IID, Markov, Replay
-from .theory import plan, trade_off
+from .lazy_names import load_lazily as _load_lazily
 
-__version__ = _version("fedlsa")
+if TYPE_CHECKING:
+    from . import errors, experiments, figures, problems, results, theory
+    from .algorithms import SCAFFLSA, Algorithm, FedLSA, PowerStep, Scaffnew
+    from .engine import simulate, simulate_grid
+    from .fit import Fit, Regression, Value, fit, site_problem
+    from .fit.evaluate import evaluate
+    from .installation import __version__
+    from .problems import Problem
+    from .sampling import IID, Markov, Replay
+    from .theory import plan, trade_off
+
+_load_lazily(
+    __name__,
+    {
+        "algorithms": ("SCAFFLSA", "Algorithm", "FedLSA", "PowerStep", "Scaffnew"),
+        "engine": ("simulate", "simulate_grid"),
+        "fit": ("Fit", "Regression", "Value", "fit", "site_problem"),
+        "fit.evaluate": ("evaluate",),
+        "installation": ("__version__",),
+        "problems": ("Problem",),
+        "sampling": ("IID", "Markov", "Replay"),
+        "theory": ("plan", "trade_off"),
+    },
+)
 
 __all__ = [
     "IID",
@@ -42,10 +57,3 @@ __all__ = [
     "theory",
     "trade_off",
 ]
-
-
-def __getattr__(name: str) -> _Any:
-    """The experiments of the paper are loaded when they are first asked for."""
-    if name == "experiments":
-        return _import_module(".experiments", __name__)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from fedlsa.cli.command_line import app
+from fedlsa.cli.command_line import application
 
 ROOT = Path(__file__).parents[2]
 PAGES = {
@@ -77,7 +77,7 @@ def printed(lines: list[str]) -> list[str]:
 
 def check_fedlsa(words: list[str]) -> None:
     """The command exists and its own parser takes the rest of the line; nothing runs."""
-    command = typer.main.get_command(app)
+    command = typer.main.get_command(application())
     context = command.make_context("fedlsa", [], resilient_parsing=True)
     rest = [word for word in words[1:] if word != "--help"]
     while rest and hasattr(command, "commands"):

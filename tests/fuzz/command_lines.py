@@ -14,7 +14,7 @@ import typer
 
 import fedlsa as fl
 from fedlsa.cli import main
-from fedlsa.cli.command_line import app
+from fedlsa.cli.command_line import application
 from fedlsa.network.folder.setup import init
 
 PROBLEM = ("--agents", "3", "--states", "5", "--features", "2")
@@ -94,7 +94,7 @@ def options():
             return {path: [(p.opts[0], not p.is_flag) for p in command.params if p.param_type_name == "option"]}
         return {k: v for name, each in command.commands.items() for k, v in below(each, (*path, name)).items()}
 
-    return below(typer.main.get_command(app), ())
+    return below(typer.main.get_command(application()), ())
 
 
 def cases(count, seed):

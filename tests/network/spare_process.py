@@ -47,7 +47,7 @@ def prepare():
     """Read everything that a coordinator and a site use, and have the compiled steps ready; no thread is started."""
     import numpy as np
 
-    import fedlsa.cli.command_line
+    import fedlsa.cli.network_command
     import fedlsa.network.coordinator.serving
     import fedlsa.network.site.join  # noqa: F401
     from fedlsa.engine.local import Means, Rows, alias_slots

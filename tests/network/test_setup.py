@@ -465,5 +465,5 @@ def test_without_cryptography_the_extra_is_named(tmp_path, monkeypatch):
 
 
 def test_the_command_line_loads_neither_grpc_nor_cryptography():
-    script = "import sys, fedlsa.cli.command_line; sys.exit(bool({'grpc', 'cryptography'} & set(sys.modules)))"
+    script = "import sys, fedlsa.cli.network_command; sys.exit(bool({'grpc', 'cryptography'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0

@@ -1,30 +1,79 @@
-"""The command `fedlsa`: all commands in one place, and one line for every error."""
+"""The command `fedlsa`: all commands in one place, and one line for every error.
+
+Only the command that is called is loaded, with all that it needs; of the others the help shows one line.
+"""
 
 from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Iterable
+from importlib import import_module
 from itertools import pairwise
 from typing import Annotated, Any
 
 import typer
 
-from .. import __version__
 from ..errors import FedLSAError
-from . import explore_command, fit_command, network_command, predict_command, reproduce_command, simulate_command
 from .derived import in_words_of
 from .display import warnings_as_lines
 
 INTERRUPTED = 130
-ClickException: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
-
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
+HELP = (
+    "Federated linear stochastic approximation: many agents, one linear system, few communications.\n\n"
+    "[bold]FedLSA[/bold] averages what agents learn locally, and stalls at a bias when they differ; "
+    "[bold]SCAFFLSA[/bold] and [bold]Scaffnew[/bold] remove it with control variates. "
+    "Simulate them here, save the results, draw the figures, have the exact errors without a simulation, fit "
+    "one model to the files of many sites, or run across real sites."
 )
+EXAMPLES = """[bold]Try this[/bold]
+
+fedlsa simulate --agents 10 --local-steps 100 --rounds 200 --out out/first --plot out/first.png
+
+fedlsa plot out/first/*.nc --x samples --scale log --out out/samples.pdf
+
+fedlsa simulate --method scaffnew --probability 0.01 --sampling markov --thin 5
+
+fedlsa theory --agents 10 --perturbation 0 --local-steps 100 --plot out/parts.png
+
+fedlsa plan --agents 10 --perturbation 0 --epsilon 0.1 --method fedlsa --method scafflsa
+
+fedlsa fit regression firm-*.csv --target invest --out model.json
+
+fedlsa network demo"""
+ClickException: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+COMMANDS = {  # the module of each, and the first line of its help
+    "simulate": (
+        "simulate_command",
+        "Run methods on a problem, all on the same random numbers; show, save and draw how far they get.",
+    ),
+    "plot": (
+        "simulate_command",
+        "Draw the error of saved results against their cost, with the bias that theory predicts for FedLSA.",
+    ),
+    "theory": (
+        "predict_command",
+        "The exact expected error of methods, round by round and in the limit, for i.i.d. observations.",
+    ),
+    "plan": (
+        "predict_command",
+        "The cheapest run of each method that reaches a target, by exact errors, and the command that runs it.",
+    ),
+    "explore": (
+        "explore_command",
+        "Move sliders and see client drift: a page in your browser, served from this machine alone.",
+    ),
+    "reproduce": (
+        "reproduce_command",
+        "Reproduce the paper: compute what is missing, draw every figure, decide every claim, write the report.",
+    ),
+    "evaluate": (
+        "fit_command",
+        "How a fitted model does on data that it has not seen, file by file and on all together.",
+    ),
+    "fit": ("fit_command", "Estimate one model from the files of all sites, with error bars."),
+    "network": ("network_command", "Run the same recursion across real sites."),
+}
 
 
 def run(arguments: list[str]) -> int:
@@ -32,7 +81,7 @@ def run(arguments: list[str]) -> int:
     try:
         with warnings_as_lines():
             command = shlex.join(["fedlsa", *arguments])
-            code = app(arguments, prog_name="fedlsa", standalone_mode=False, obj=command)
+            code = application(_called(arguments))(arguments, prog_name="fedlsa", standalone_mode=False, obj=command)
         if code == INTERRUPTED:  # typer has caught the interruption itself
             raise KeyboardInterrupt
         return code if isinstance(code, int) else 0
@@ -48,9 +97,13 @@ def run(arguments: list[str]) -> int:
         return _complain(str(error) or type(error).__name__, 2)
 
 
+def _called(arguments: list[str]) -> list[str]:
+    return [word for word in arguments if word in COMMANDS][:1]
+
+
 def _command(arguments: list[str]) -> Any:
     """The command that the arguments name."""
-    command: Any = typer.main.get_command(app)
+    command: Any = typer.main.get_command(application(_called(arguments)))
     for word in arguments:
         command = getattr(command, "commands", {}).get(word, command)
     return command
@@ -74,34 +127,12 @@ def _complain(message: str, code: int) -> int:
 
 def _version(asked: bool) -> None:
     if asked:
+        from ..installation import __version__
+
         print(f"fedlsa {__version__}")
         raise typer.Exit
 
 
-@app.callback(
-    help=(
-        "Federated linear stochastic approximation: many agents, one linear system, few communications.\n\n"
-        "[bold]FedLSA[/bold] averages what agents learn locally, and stalls at a bias when they differ; "
-        "[bold]SCAFFLSA[/bold] and [bold]Scaffnew[/bold] remove it with control variates. "
-        "Simulate them here, save the results, draw the figures, have the exact errors without a simulation, fit "
-        "one model to the files of many sites, or run across real sites."
-    ),
-    epilog="""[bold]Try this[/bold]
-
-fedlsa simulate --agents 10 --local-steps 100 --rounds 200 --out out/first --plot out/first.png
-
-fedlsa plot out/first/*.nc --x samples --scale log --out out/samples.pdf
-
-fedlsa simulate --method scaffnew --probability 0.01 --sampling markov --thin 5
-
-fedlsa theory --agents 10 --perturbation 0 --local-steps 100 --plot out/parts.png
-
-fedlsa plan --agents 10 --perturbation 0 --epsilon 0.1 --method fedlsa --method scafflsa
-
-fedlsa fit regression firm-*.csv --target invest --out model.json
-
-fedlsa network demo""",
-)
 def fedlsa(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and leave.")
@@ -110,12 +141,23 @@ def fedlsa(
     """What all commands share."""
 
 
-app.command(epilog=simulate_command.SIMULATE_EXAMPLES)(simulate_command.simulate)
-app.command(epilog=simulate_command.PLOT_EXAMPLES)(simulate_command.plot)
-app.command(epilog=predict_command.THEORY_EXAMPLES)(predict_command.theory)
-app.command(epilog=predict_command.PLAN_EXAMPLES)(predict_command.plan)
-app.command(epilog=explore_command.EXAMPLES)(explore_command.explore)
-app.command(epilog=reproduce_command.EXAMPLES)(reproduce_command.reproduce)
-app.add_typer(fit_command.app, name="fit", help=fit_command.FIT_HELP)
-app.add_typer(network_command.app, name="network", help=network_command.NETWORK_HELP)
-app.command(epilog=fit_command.EVALUATE_EXAMPLES)(fit_command.evaluate)
+def application(called: Iterable[str] = COMMANDS) -> typer.Typer:
+    """The command line with its commands, of which those that are `called` are loaded."""
+    app = typer.Typer(
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="rich",
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback(help=HELP, epilog=EXAMPLES)(fedlsa)
+    for name, (module, line) in COMMANDS.items():
+        if name not in called:
+            app.command(name, help=line)(lambda: None)
+            continue
+        loaded = vars(import_module(f".{module}", __package__))
+        if f"{name.upper()}_HELP" in loaded:  # a group of commands
+            app.add_typer(loaded["app"], name=name, help=loaded[f"{name.upper()}_HELP"])
+        else:
+            app.command(epilog=loaded[f"{name.upper()}_EXAMPLES"])(loaded[name])
+    return app

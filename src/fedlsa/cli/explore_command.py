@@ -12,7 +12,7 @@ from ..explore.page_settings import PageSettings
 from . import parsing
 from .derived import option, switch
 
-EXAMPLES = """[bold]Examples[/bold]
+EXPLORE_EXAMPLES = """[bold]Examples[/bold]
 
 fedlsa explore
 

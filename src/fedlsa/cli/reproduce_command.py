@@ -38,7 +38,7 @@ INSTANCES, QUICK_INSTANCES = 10, 0
 MOST_DRAWERS = 4  # processes that draw: each holds matplotlib
 SECONDS_BETWEEN_TABLES, SECONDS_BETWEEN_LINES = 0.2, 10.0  # on a terminal, and elsewhere
 MOST_PANELS = 10  # of the experiment in work, shown at once
-EXAMPLES = """[bold]Examples[/bold]
+REPRODUCE_EXAMPLES = """[bold]Examples[/bold]
 
 fedlsa reproduce --quick
 

@@ -6,12 +6,29 @@
 'Figure'
 """
 
-from .agent_paths_figure import agent_paths
-from .cost_curves import error_curves, exact_curves
-from .fits import coefficients
-from .matplotlib_figures import save
-from .prediction import predicted_bias
-from .theory_figures import bound_and_curve, exact_parts, trade_off
+from typing import TYPE_CHECKING
+
+from ..lazy_names import load_lazily as _load_lazily
+
+if TYPE_CHECKING:
+    from .agent_paths_figure import agent_paths
+    from .cost_curves import error_curves, exact_curves
+    from .fits import coefficients
+    from .matplotlib_figures import save
+    from .prediction import predicted_bias
+    from .theory_figures import bound_and_curve, exact_parts, trade_off
+
+_load_lazily(
+    __name__,
+    {
+        "agent_paths_figure": ("agent_paths",),
+        "cost_curves": ("error_curves", "exact_curves"),
+        "fits": ("coefficients",),
+        "matplotlib_figures": ("save",),
+        "prediction": ("predicted_bias",),
+        "theory_figures": ("bound_and_curve", "exact_parts", "trade_off"),
+    },
+)
 
 __all__ = [
     "agent_paths",

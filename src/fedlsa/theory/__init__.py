@@ -7,30 +7,71 @@
 (True, True)
 """
 
-from .bias import (
-    FedLSAParts,
-    SCAFFLSAParts,
-    bias,
-    bias_at,
-    bias_gap_bound,
-    fedlsa_parts,
-    first_order_bias,
-    round_bias,
-    round_bias_bound,
-    scafflsa_parts,
+from typing import TYPE_CHECKING
+
+from ..lazy_names import load_lazily as _load_lazily
+
+if TYPE_CHECKING:
+    from .bias import (
+        FedLSAParts,
+        SCAFFLSAParts,
+        bias,
+        bias_at,
+        bias_gap_bound,
+        fedlsa_parts,
+        first_order_bias,
+        round_bias,
+        round_bias_bound,
+        scafflsa_parts,
+    )
+    from .bounds import bound, markov_bound, td_bound
+    from .bounds.theorem_inputs import TDClaim, td_claim
+    from .bounds.theorems import Bound
+    from .bounds.trajectory_bounds import MarkovBlock, MarkovConstants, markov_block, markov_constants, mixing_times
+    from .complexity import Complexity, complexity
+    from .constants import Constants, constants, stability
+    from .decision_processes import VirtualMDP, stationary_law, value_error, value_functions, virtual_mdp
+    from .exact import exact
+    from .iterations import exact_iterations
+    from .moments import Moments, moments
+    from .planner import Plan, plan, synchronous_plan, trade_off
+    from .stationary import Stationary, radius, stability_limit, stationary
+
+_load_lazily(
+    __name__,
+    {
+        "bias": (
+            "FedLSAParts",
+            "SCAFFLSAParts",
+            "bias",
+            "bias_at",
+            "bias_gap_bound",
+            "fedlsa_parts",
+            "first_order_bias",
+            "round_bias",
+            "round_bias_bound",
+            "scafflsa_parts",
+        ),
+        "bounds": ("bound", "markov_bound", "td_bound"),
+        "bounds.theorem_inputs": ("TDClaim", "td_claim"),
+        "bounds.theorems": ("Bound",),
+        "bounds.trajectory_bounds": (
+            "MarkovBlock",
+            "MarkovConstants",
+            "markov_block",
+            "markov_constants",
+            "mixing_times",
+        ),
+        "complexity": ("Complexity", "complexity"),
+        "constants": ("Constants", "constants", "stability"),
+        "decision_processes": ("VirtualMDP", "stationary_law", "value_error", "value_functions", "virtual_mdp"),
+        "exact": ("exact",),
+        "iterations": ("exact_iterations",),
+        "moments": ("Moments", "moments"),
+        "planner": ("Plan", "plan", "synchronous_plan", "trade_off"),
+        "stationary": ("Stationary", "radius", "stability_limit", "stationary"),
+    },
 )
-from .bounds import bound, markov_bound, td_bound
-from .bounds.theorem_inputs import TDClaim, td_claim
-from .bounds.theorems import Bound
-from .bounds.trajectory_bounds import MarkovBlock, MarkovConstants, markov_block, markov_constants, mixing_times
-from .complexity import Complexity, complexity
-from .constants import Constants, constants, stability
-from .decision_processes import VirtualMDP, stationary_law, value_error, value_functions, virtual_mdp
-from .exact import exact
-from .iterations import exact_iterations
-from .moments import Moments, moments
-from .planner import Plan, plan, synchronous_plan, trade_off
-from .stationary import Stationary, radius, stability_limit, stationary
 
 __all__ = [
     "Bound",

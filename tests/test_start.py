@@ -1,0 +1,156 @@
+"""What starts light stays light: heavy libraries load when they are first needed, public names whatever came before."""
+
+import ast
+import importlib
+import itertools
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fedlsa
+from fedlsa.cli.command_line import COMMANDS, application
+from fedlsa.lazy_names import LazyPackage
+
+SOURCE = Path(fedlsa.__file__).parent
+HEAVY = ["numba", "scipy", "xarray", "pandas", "matplotlib", "h5netcdf", "pyarrow", "plotly"]
+LAZY = sorted(
+    ".".join(("fedlsa", *f.parent.relative_to(SOURCE).parts))
+    for f in SOURCE.rglob("__init__.py")
+    if "_load_lazily(" in f.read_text()
+)
+
+
+def run(script):
+    """What a script prints in a process of its own."""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def loaded(script):
+    """The heavy libraries that a script has loaded at its end."""
+    return run(f"{script}\nimport sys; print(); print(*({set(HEAVY)} & set(sys.modules)))").splitlines()[-1].split()
+
+
+COMMAND_LINE = "from fedlsa.cli import main; assert main(['{}']) == 0"
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "import fedlsa",
+        "import fedlsa as fl; fl.SCAFFLSA(0.1, local_steps=10), fl.Scaffnew(0.1, 0.2), fl.IID(), fl.errors, dir(fl)",
+        "import fedlsa.theory, fedlsa.engine, fedlsa.figures",
+        COMMAND_LINE.format("--help"),
+        COMMAND_LINE.format("--version"),
+    ],
+)
+def test_nothing_heavy_is_loaded_before_it_is_needed(script):
+    assert loaded(script) == []
+
+
+def test_the_look_at_what_is_loaded_sees_what_is_there():
+    assert loaded("import scipy") == ["scipy"]
+
+
+@pytest.mark.parametrize("package", LAZY)
+def test_the_names_that_load_are_those_that_type_checkers_see(package):
+    module = importlib.import_module(package)
+    block = next(n for n in ast.parse(Path(module.__file__).read_text()).body if isinstance(n, ast.If))
+    seen = {alias.name: node.module for node in block.body for alias in node.names}
+    assert module._homes == {name: home for name, home in seen.items() if home is not None}
+    assert sorted(module.__all__) == sorted(seen)
+    for name, home in seen.items():
+        value = getattr(module, name)
+        assert value is (getattr(sys.modules[f"{package}.{home}"], name) if home else sys.modules[f"{package}.{name}"])
+
+
+def test_the_package_and_several_rooms_are_lazy():
+    assert {"fedlsa", "fedlsa.theory", "fedlsa.engine", "fedlsa.figures"} <= set(LAZY)
+    assert all(isinstance(importlib.import_module(package), LazyPackage) for package in LAZY)
+
+
+FIRST = [
+    "import toys",
+    "import toys.toy",
+    "import toys.toy.blocks",
+    "from toys.toy import blocks",
+    "from toys import toy",
+]
+
+
+@pytest.fixture
+def toys(tmp_path, monkeypatch):
+    """A package with a public function `toy` in a package of the same name, as `fedlsa.fit` has."""
+    for name, text in {
+        "__init__": "from fedlsa.lazy_names import load_lazily\nload_lazily(__name__, {'toy': ('toy', 'number')})",
+        "toy/__init__": "from .blocks import toy, number",
+        "toy/blocks": "number = 3\ndef toy():\n    return number",
+        "broken": "import no_such_module",
+    }.items():
+        path = tmp_path / "toys" / f"{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    _forget()
+
+
+def _forget():
+    for name in [name for name in sys.modules if name.partition(".")[0] == "toys"]:
+        del sys.modules[name]
+
+
+def test_a_function_is_not_hidden_by_the_package_of_its_name_in_any_order_of_imports(toys):
+    for order in itertools.permutations(FIRST):
+        _forget()
+        for line in order:
+            exec(line, {})
+            package = importlib.import_module("toys")
+            assert package.toy() == package.number == 3, order
+            assert sys.modules["toys.toy"].blocks.toy is package.toy
+
+
+def test_modules_of_a_lazy_package_are_attributes_and_what_is_not_there_is_an_error(toys):
+    package = importlib.import_module("toys")
+    assert {"toy", "number"} <= set(dir(package))
+    assert not hasattr(package, "nothing")
+    with pytest.raises(AttributeError, match="module 'toys' has no attribute 'nothing'"):
+        package.nothing  # noqa: B018
+    with pytest.raises(ModuleNotFoundError, match="no_such_module"):
+        package.broken  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    "first", ["import fedlsa.fit.tasks", "import fedlsa.fit", "from fedlsa.fit.estimate import fit", ""]
+)
+def test_fit_is_the_function_whatever_was_imported_first(first):
+    script = (
+        "import fedlsa as fl, inspect; print(*list(inspect.signature(fl.fit).parameters)[:2], fl.Regression.__name__)"
+    )
+    assert run(f"{first}\n{script}\nimport fedlsa.fit.estimate\n{script}") == "sites task Regression\n" * 2
+
+
+def test_theory_of_the_same_name_as_its_module_is_the_function():
+    script = "import fedlsa.theory.exact, fedlsa.theory.bias; import fedlsa as fl; print(callable(fl.theory.exact))"
+    assert (
+        run(script + "; print(callable(fl.theory.bias), fl.theory.bias.__module__)")
+        == "True\nTrue fedlsa.theory.bias\n"
+    )
+
+
+def test_what_refers_to_the_package_can_be_sent_to_other_processes():
+    for thing in (fedlsa, fedlsa.theory, fedlsa.fit, fedlsa.theory.exact, fedlsa.FedLSA(0.1, 10)):
+        assert pickle.loads(pickle.dumps(thing)) == thing
+
+
+def test_the_list_of_commands_shows_the_first_line_of_each():
+    app = application()
+    said = {c.callback.__name__: c.callback.__doc__ for c in app.registered_commands}
+    said |= {group.name: group.help for group in app.registered_groups}
+    assert {name: text.partition("\n")[0] for name, text in said.items()} == {
+        n: line for n, (_, line) in COMMANDS.items()
+    }
