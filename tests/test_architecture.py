@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -31,11 +32,22 @@ def room(module):
     return parts[1] if len(parts) > 1 else None
 
 
+@cache
+def syntax(path):
+    return ast.parse(path.read_text())
+
+
+@cache
+def nodes(path):
+    return list(ast.walk(syntax(path)))
+
+
+@cache
 def imports(module):
     """Modules of fedlsa that a module imports, anywhere in its text."""
     path, out = MODULES[module], set()
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             out |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -49,7 +61,7 @@ def imports(module):
 
 
 def imported_names(path):
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and not node.level:
@@ -87,7 +99,7 @@ def test_no_imports_go_round_in_a_circle():
 def test_source_files_are_short_begin_with_a_docstring_and_name_no_machine(path):
     text = path.read_text()
     assert len(text.splitlines()) < 300
-    assert ast.get_docstring(ast.parse(text))
+    assert ast.get_docstring(syntax(path))
     roots = "|".join(("home", "root", "Users", "tmp", "work"))
     assert not re.search(rf"""["'\s](/({roots})\b|[A-Z]:\\)""", text)
     assert not {"pickle", "cPickle", "dill", "cloudpickle", "shelve", "marshal"} & set(imported_names(path))
@@ -157,7 +169,7 @@ def test_the_table_of_routes_is_that_of_the_code():
 
 def definitions(kind):
     for path in FILES:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes(path):
             if isinstance(node, kind):
                 yield path.relative_to(SOURCE).as_posix(), node
 
