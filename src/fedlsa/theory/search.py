@@ -12,7 +12,6 @@ import warnings
 from dataclasses import replace
 
 import numpy as np
-from scipy.cluster.vq import kmeans2
 
 from ..checks import Floats
 from ..errors import ArgumentError
@@ -189,6 +188,8 @@ class Search:
 
 def merged(m: Moments, groups: int) -> Moments:
     """A problem with few groups that resembles the given one: groups of similar mean systems, each averaged."""
+    from scipy.cluster.vq import kmeans2  # slow to load, and few agents need none of it
+
     features = np.concatenate([m.A_bar[m.table].reshape(len(m.table), -1), m.b_bar[m.table]], axis=1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of groups that stay empty: fewer will do

@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 import numpy as np
 import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
-from scipy.spatial.distance import pdist
 
 from ... import checks
 from ...algorithms import Algorithm, FedLSA, FixedRounds
@@ -125,6 +124,8 @@ def state_kernels(problem: Problem) -> list[NDArray[np.float64]]:
 
 def _mixing_time(P: Floats) -> float:
     """The least k >= 1 with d(k) <= 1/4, by doubling and bisection."""
+    from scipy.spatial.distance import pdist  # slow to load, and few bounds need it
+
     if len(P) == 1:
         return 1.0
     powers = [P]  # P^(2^i)
