@@ -43,13 +43,26 @@ COMMAND_LINE = "from fedlsa.cli import main; assert main(['{}']) == 0"
     [
         "import fedlsa",
         "import fedlsa as fl; fl.SCAFFLSA(0.1, local_steps=10), fl.Scaffnew(0.1, 0.2), fl.IID(), fl.errors, dir(fl)",
-        "import fedlsa.theory, fedlsa.engine, fedlsa.figures",
+        "import fedlsa.theory, fedlsa.engine, fedlsa.figures, fedlsa.results",
+        "import fedlsa as fl; fl.problems.regression([([[1.0], [2.0]], [3.0, 4.0])])",
         COMMAND_LINE.format("--help"),
         COMMAND_LINE.format("--version"),
     ],
 )
 def test_nothing_heavy_is_loaded_before_it_is_needed(script):
     assert loaded(script) == []
+
+
+def test_a_garnet_needs_the_graphs_of_scipy_and_nothing_else():
+    assert loaded("import fedlsa as fl; fl.problems.garnet(agents=2)") == ["scipy"]
+
+
+def test_saved_results_are_drawn_without_the_compiler():
+    assert set(loaded("import fedlsa as fl; fl.figures.error_curves, fl.results.load")) <= {
+        "xarray",
+        "pandas",
+        "pyarrow",
+    }
 
 
 def test_the_look_at_what_is_loaded_sees_what_is_there():
