@@ -6,7 +6,6 @@ from numpy.testing import assert_allclose
 
 import fedlsa as fl
 from fedlsa.fit.covariance import (
-    CHUNK,
     SHARE,
     Bartlett,
     Scores,
@@ -53,10 +52,12 @@ def test_block_sums_are_bartletts_window_however_rows_come(lags, at):
     assert_allclose(sums.total(), by_definition(g, lambda h: max(0, 1 - h / lags)), atol=1e-12)
 
 
-def test_block_sums_of_many_rows_go_through_chunks():
-    g = normals(2 * CHUNK + 5, 1)
+@pytest.mark.parametrize("rows", [1, 2, 3, 7, 5000])
+def test_block_sums_do_not_depend_on_the_length_of_pieces(rows):
+    g = normals(5000, 1)
     sums = Bartlett(3, 1)
-    sums.add(g)
+    for start in range(0, len(g), rows):
+        sums.add(g[start : start + rows])
     x = g[:, 0]
     expected = x @ x + 2 * (2 / 3 * x[1:] @ x[:-1] + 1 / 3 * x[2:] @ x[:-2])
     assert_allclose(sums.total()[0, 0], expected, rtol=1e-10)

@@ -299,3 +299,17 @@ def test_there_must_be_a_site_and_each_must_be_of_a_known_kind():
     for entry in (3, np.ones((2, 2)), None):
         with pytest.raises(ArgumentTypeError, match=r"sites\[1\] must be a path, a mapping of columns, or a tuple"):
             open_sites([{"a": [1]}, entry], TASK)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 100])
+def test_a_number_that_is_not_finite_is_found_in_any_piece(parquet, rows):
+    both = np.arange(float(N))
+    both[[4, 15]] = np.inf, -np.inf
+    site = opened(parquet("f.parquet", b=both))
+    with pytest.raises(SiteDataError, match=r"f.parquet: column 'b' must hold finite numbers; got inf in row 5 of"):
+        read(site, rows=rows)
+
+
+def test_finite_numbers_whose_sum_is_not_are_accepted(parquet):
+    huge = np.full(N, 1e308)
+    np.testing.assert_array_equal(read(opened(parquet("f.parquet", a=huge, b=huge)))["b"], huge)

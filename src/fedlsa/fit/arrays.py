@@ -15,12 +15,17 @@ from ..errors import ArgumentError, SiteDataError
 from .tasks import Names, Regression, Task
 
 NUMBERS = 2**21  # that a piece of a site holds at most, as long as it has some hundred rows
+CACHED_NUMBERS = 2**17  # of a piece that sums over it find in the cache
 ROWS = 2**16  # of a piece, at most
 
 
-def piece_rows(width: int) -> int:
-    """How many rows of `width` numbers make a piece, so that memory stays bounded however wide they are."""
-    return max(256, min(ROWS, NUMBERS // max(width, 1)))
+def piece_rows(width: int, cached: int = CACHED_NUMBERS) -> int:
+    """How many rows of `width` numbers make a piece, so that memory stays bounded however wide they are.
+
+    A piece fits into the cache unless it would then be hardly larger than its sums, of width^2 numbers.
+    """
+    numbers = min(NUMBERS, max(cached, 4 * width**2))
+    return max(256, min(ROWS, numbers // max(width, 1)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,8 +196,19 @@ def from_array(site: str, column: str, values: Any) -> Floats:
     return finite(site, column, given.astype(np.float64, copy=False))
 
 
-def from_arrow(site: str, column: str, values: Any, start: int) -> Floats:
-    """An Arrow array of numbers, (n,), as finite numbers; start : the row of the first, counted from 0."""
+def stacked(site: str, columns: Sequence[str], values: Sequence[NDArray[Any]], start: int) -> Floats:
+    """Columns of numbers, (n,) each, as the rows of one array of finite numbers, checked by one sum over all."""
+    block = np.empty((len(columns), len(values[0])))
+    np.stack(values, out=block)
+    with np.errstate(over="ignore", invalid="ignore"):
+        suspect = not np.isfinite(block.sum())
+    for column, row in zip(columns, block, strict=True) if suspect else ():
+        finite(site, column, row, start)
+    return block
+
+
+def from_arrow(site: str, column: str, values: Any, start: int) -> NDArray[Any]:
+    """An Arrow array of numbers, (n,), finite or not; start : the row of the first, counted from 0."""
     import pyarrow as pa
 
     kind = values.type
@@ -204,7 +220,7 @@ def from_arrow(site: str, column: str, values: Any, start: int) -> Floats:
         values = values.cast(pa.float64(), safe=False)
     elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
         raise not_a_number(site, column, f"{_shown(values[0].as_py())} ({kind})", start)
-    return finite(site, column, values.to_numpy(zero_copy_only=False).astype(np.float64, copy=False), start)
+    return np.asarray(values.to_numpy(zero_copy_only=False))
 
 
 def _shown(value: Any) -> str:

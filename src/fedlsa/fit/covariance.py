@@ -36,7 +36,6 @@ BLOCKS = 32  # of a site's rows in a bootstrap, at least: one in 2^32 replicas d
 PILOT = 2**14  # first rows of a site, from which the window is chosen
 ENDING = 5  # lags in a row with negligible correlation that end the search
 SHARE = 8  # rows of a site for each lag that counts, at least
-CHUNK = 2**17  # numbers summed at a time: they stay in the cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +74,7 @@ def scores(
     ridge : of each coefficient, (d,), or of all
     """
     mean = own.A @ theta - own.b
-    stream = (p.u * (p.v @ theta - p.y)[:, None] + (ridge * theta - mean) for p in pieces)
+    stream = (_centred_scores(p, theta, ridge * theta - mean) for p in pieces)
     first: list[Floats] = []
     while window is None and sum(map(len, first)) < PILOT and (g := next(stream, None)) is not None:
         first.append(g)
@@ -94,6 +93,13 @@ def scores(
     far = long.total() / kept if M > 0 else row.total() / kept
     near = short.total() / kept if M > 1 else row.total() / kept
     return Scores(own.n, mean, row.total() / own.n + square, 2 * far - near + square, far + square, M)
+
+
+def _centred_scores(p: Piece, theta: Floats, shift: Floats) -> Floats:
+    """u (v . theta - y) + shift of each row : (n, d)."""
+    g = p.u * (p.v @ theta - p.y)[:, None]
+    g += shift
+    return g
 
 
 def degrees_of_freedom(n: int, M: int) -> float:
@@ -156,31 +162,35 @@ class Bartlett:
     def __init__(self, lags: int, dim: int) -> None:
         self.lags = lags
         self._before = np.zeros((lags - 1, dim))  # the rows that the next blocks reach back to
+        self._waiting: list[Floats] = []  # rows until they are as many as blocks reach back: else these cost more
         self._sum = np.zeros((dim, dim))
 
     def add(self, g: Floats) -> None:
         """The next rows, (n, d)."""
-        step = max(CHUNK // max(g.shape[1], 1), self.lags)
-        for start in range(0, len(g), step):
-            self._add(g[start : start + step])
+        if self.lags == 1:
+            self._sum += g.T @ g
+            return
+        self._waiting.append(g)
+        if sum(map(len, self._waiting)) >= self.lags:
+            self._add_blocks()
 
     def total(self) -> Floats:
         """(d, d): of all rows so far; blocks that reach beyond the last row are added without it."""
         if self.lags == 1:
             return self._sum
+        self._add_blocks()
         S = self._before[::-1].cumsum(axis=0)
         return (self._sum + S.T @ S) / self.lags
 
-    def _add(self, g: Floats) -> None:
-        if self.lags == 1:
-            self._sum += g.T @ g
-            return
-        rows = np.concatenate([self._before, g])
+    def _add_blocks(self) -> None:
+        rows = np.concatenate([self._before, *self._waiting])
+        n = len(rows) - len(self._before)
+        self._waiting = []
         ends = rows.cumsum(axis=0)
         S = ends[self.lags - 1 :]
-        S[1:] -= ends[: len(g) - 1].copy()
+        S[1:] -= ends[: max(n - 1, 0)].copy()
         self._sum += S.T @ S
-        self._before = rows[len(g) :]
+        self._before = rows[n:]
 
 
 def choose_window(psi: Floats) -> int:

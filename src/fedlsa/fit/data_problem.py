@@ -15,7 +15,6 @@ from ..errors import ArgumentError, SingularSystemError, SiteDataError
 from ..problems import Problem, RankOne, from_observations
 from ..problems.arguments import offsets
 from ..theory.planner import MAX_EXACT_DIM
-from .observe import Piece
 from .reading import PooledData, read
 from .site_readers import open_file, open_sites
 from .site_sums import System, solution
@@ -82,7 +81,7 @@ def uses_rows(data: PooledData, local: str, largest: int, memory: float) -> bool
 def make_problem(data: PooledData, systems: Sequence[System], weights: Floats, rows: bool) -> Problem:
     """The sites' rows, or their means, as tables of observations."""
     try:
-        return _rows_problem(data.kept or [], weights, data.ridge) if rows else _means_problem(systems, weights)
+        return _rows_problem(data, weights) if rows else _means_problem(systems, weights)
     except SingularSystemError as error:  # `solution` has scaled the columns, and found a regular system
         raise SiteDataError(
             "columns must be of comparable sizes for steps on them as they are; got columns so different in size, or "
@@ -96,17 +95,21 @@ def columns_of(path: Any) -> list[str]:
     return list(open_file(file.name, file).columns)
 
 
-def _rows_problem(sites: Sequence[Sequence[Piece]], weights: Floats, ridge: float) -> Problem:
+def _rows_problem(data: PooledData, weights: Floats) -> Problem:
     """The sites' rows as tables of observations, each row with probability 1 / n_c."""
-    counts = [sum(len(p.y) for p in pieces) for pieces in sites]
+    kept = data.kept or []
+    counts = [sum(len(p.y) for p in pieces) for pieces in kept]
     first, K = offsets(counts), sum(counts)
     left: NDArray[np.uint32] = np.arange(K, dtype=np.uint32)
-    pieces = [p for site in sites for p in site]
-    same = all(p.u is p.v for p in pieces)
-    rows = [p.u for p in pieces] + ([] if same else [p.v for p in pieces])
-    z = RankOne(
-        np.concatenate(rows), left, left if same else left + np.uint32(K), np.concatenate([p.y for p in pieces]), ridge
-    )
+    same = all(p.u is p.v for pieces in kept for p in pieces)
+    rows, y, k = np.empty((K if same else 2 * K, data.scale.dim)), np.empty(K), 0  # each row in one place, for steps
+    for p in (p for c in range(len(kept)) for p in data.pieces(c)):
+        n = len(p.y)
+        rows[k : k + n], y[k : k + n] = p.u, p.y
+        if not same:
+            rows[K + k : K + k + n] = p.v
+        k += n
+    z = RankOne(rows, left, left if same else left + np.uint32(K), y, data.ridge)
     prob = np.repeat(1 / np.diff(first), np.diff(first))
     return Problem(z, prob, first, np.arange(len(counts)), weights, ordered=True)
 

@@ -33,10 +33,10 @@ class Piece:
         """What it takes in memory."""
         return self.y.nbytes + self.u.nbytes + (0 if self.v is self.u else self.v.nbytes)
 
-    def scaled(self, scale: FeatureScale, by_rows: bool = False) -> Piece:
-        """The piece in the run's coordinates; by_rows : with each row in one place, for steps on single rows."""
-        u = scale.applied(self.u, by_rows)
-        v = u if self.v is self.u else scale.applied(self.v, by_rows)
+    def scaled(self, scale: FeatureScale) -> Piece:
+        """The piece in the run's coordinates."""
+        u = scale.applied(self.u)
+        v = u if self.v is self.u else scale.applied(self.v)
         return Piece(u, v, self.y if scale.trivial else (self.y - scale.y_centre) / scale.y_spread)
 
 
@@ -63,12 +63,12 @@ class FeatureScale:
         same = not self.centre.any() and bool((self.spread == 1).all())
         return same and self.y_centre == 0 and self.y_spread == 1
 
-    def applied(self, x: Floats, by_rows: bool) -> Floats:
+    def applied(self, x: Floats) -> Floats:
         """Rows (n, d), which end in a 1 where there is an intercept, in the run's coordinates."""
         if self.trivial:
-            return np.ascontiguousarray(x) if by_rows else x
+            return x
         k = len(self.centre)
-        out = np.empty(x.shape, order="C" if by_rows else "F")
+        out = np.empty(x.shape, order="F")  # column by column, as they are read
         np.subtract(x[:, :k], self.centre, out=out[:, :k])
         out[:, :k] /= self.spread
         out[:, k:] = x[:, k:]
@@ -100,7 +100,7 @@ def recorded(site: Site, task: Task, columns: Columns) -> Iterator[tuple[Floats,
 def _pairs(site: Site, task: Regression, columns: Columns) -> Iterator[tuple[Floats, Piece]]:
     for piece in site.pieces(columns.all, _rows(task, columns.all)):
         x = _features(site, task, columns.state, piece)
-        yield x, Piece(x, x, piece[columns.reward])
+        yield x, Piece(x, x, piece[columns.reward].copy())  # a view would keep all columns in memory
 
 
 def _transitions(site: Site, task: Value, columns: Columns) -> Iterator[tuple[Floats, Piece]]:
@@ -117,7 +117,7 @@ def _transitions(site: Site, task: Value, columns: Columns) -> Iterator[tuple[Fl
         u = traces(phi, cut, task.discount * task.trace, rho, carried)
         carried = None if cut[-1] else u[-1].copy()
         row += len(phi)
-        yield phi, Piece(u, v, piece[columns.reward])
+        yield phi, Piece(u, v, piece[columns.reward].copy())
 
 
 def _rows(task: Task, columns: Sequence[str]) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from ..theory.threads import cores
 from .columns import Columns, choose_columns, integers_error, may_number_states
 from .observe import FeatureScale, Piece, observations, recorded
 from .site_readers import Site
-from .site_sums import Summary, System, SystemSums, add_up, scale_of
+from .site_sums import CrossMoments, Summary, System, SystemSums, add_up, scale_of
 from .tasks import Regression, Task
 
 FitProgress = Callable[[str, float, float], None]  # what is being done, how much of it, out of how much
@@ -28,7 +28,8 @@ Watch = Callable[[Iterable[T]], Iterator[T]]
 
 @dataclass(frozen=True, eq=False)
 class PooledData:
-    """The sites with what their passes need; `kept` holds the pieces of each site where they fit into memory."""
+    """The sites with what their passes need; `kept` holds the pieces of each site, in the original coordinates, where
+    they fit into memory."""
 
     sites: list[Site]
     task: Task
@@ -38,7 +39,9 @@ class PooledData:
 
     def pieces(self, c: int) -> Iterator[Piece]:
         """The observations of site c, from memory or from its file."""
-        return iter(self.kept[c]) if self.kept else observations(self.sites[c], self.task, self.columns, self.scale)
+        if self.kept is None:
+            return observations(self.sites[c], self.task, self.columns, self.scale)
+        return (p.scaled(self.scale) for p in self.kept[c])
 
     def each(self, what: str, report: FitProgress, work: Callable[[int, Iterator[Piece]], T]) -> list[T]:
         """work(c, the pieces of site c) for every site."""
@@ -65,7 +68,7 @@ def read(
 ) -> tuple[PooledData, Floats, list[System]]:
     """The data with their scale, the weights of the sites, and their systems in the run's coordinates.
 
-    One pass over the files, and a second one where features are to be standardised and do not fit into memory.
+    One pass over the files, whether features are to be standardised or not.
     """
     columns = choose_columns(task, sites)
     room = _Room(memory)
@@ -80,7 +83,7 @@ def read(
                     kept.clear()
                 yield x, p
 
-        return first_pass(rows(), task, columns, sites[c].name, not task.scaled), kept
+        return first_pass(rows(), task, columns, sites[c].name), kept
 
     found = _each(sites, task, "reading", report, first)
     passes = [one for one, _ in found]
@@ -95,51 +98,38 @@ def read(
             rule = f"the feature map must give as many features at every site, {k} at {sites[0].name}"
             raise SiteDataError(f"{rule}; got {len(part.mean) - 1} at {site.name}")
     scale = scale_of(task, parts, weights, _feature_names(task, columns, k), [s.name for s in sites])
-    data = PooledData(sites, task, columns, scale, None)
-    if room.left >= 0:
-        data = replace(data, kept=[_scaled(pieces, scale) for _, pieces in found])
-    if not task.scaled:
-        return data, weights, [one.sums.system(data.penalty) for one in passes if one.sums is not None]
-
-    def solve(c: int, pieces: Iterator[Piece]) -> System:
-        return add_up(map(SystemSums.of, pieces), sites[c].name).system(data.penalty)
-
-    return data, weights, data.each("solving", report, solve)
+    data = PooledData(sites, task, columns, scale, [pieces for _, pieces in found] if room.left >= 0 else None)
+    return data, weights, [one.sums.in_scale(scale).system(data.penalty) for one in passes]
 
 
-class FirstPass(NamedTuple):
-    """What one pass over a site's rows gives; sums : where they were asked for; integers : whether states seem so."""
+@dataclass(frozen=True, eq=False)
+class FirstPass:
+    """What one pass over a site's rows gives; integers : whether states seem to be numbers of states."""
 
     summary: Summary
-    sums: SystemSums | None
+    sums: CrossMoments | SystemSums
     integers: bool
 
+    @classmethod
+    def of(cls, x: Floats, p: Piece, task: Task, columns: Columns) -> FirstPass:
+        """Of one piece: its features (n, d) and the observations made of them."""
+        features = x[:, : x.shape[1] - task.intercept]
+        if isinstance(task, Regression):
+            moments = CrossMoments.of(features, p.y)
+            return cls(moments.summary, moments, False)
+        return cls(Summary.of(features, p.y), SystemSums.of(p), may_number_states(task, columns, x))
 
-def first_pass(
-    rows: Iterable[tuple[Floats, Piece]], task: Task, columns: Columns, name: str, with_sums: bool
-) -> FirstPass:
+    def __add__(self, other: FirstPass) -> FirstPass:
+        sums = self.sums + other.sums  # type: ignore[operator]  # both are of one task
+        return FirstPass(self.summary + other.summary, sums, self.integers and other.integers)
+
+
+def first_pass(rows: Iterable[tuple[Floats, Piece]], task: Task, columns: Columns, name: str) -> FirstPass:
     """The sums of rows as they are `recorded`, in the original coordinates; name : of the site, for errors."""
-    sums: list[SystemSums] = []
-    integers = True
-
-    def summarise(x: Floats, p: Piece) -> Summary:
-        nonlocal integers
-        integers = integers and may_number_states(task, columns, x)
-        if with_sums:
-            sums[:] = [sums[0] + SystemSums.of(p)] if sums else [SystemSums.of(p)]
-        return Summary.of(x[:, : x.shape[1] - task.intercept], p.y)
-
     with np.errstate(over="ignore", invalid="ignore"):  # check_size says it in words
-        summary = add_up((summarise(x, p) for x, p in rows), name)
-    summary.check_size(name)
-    return FirstPass(summary, sums[0] if sums else None, integers)
-
-
-def _scaled(pieces: list[Piece], scale: FeatureScale) -> list[Piece]:
-    """The pieces in the run's coordinates, row by row; the given ones are let go: never all rows in both."""
-    out = [p.scaled(scale, by_rows=True) for p in pieces]
-    pieces.clear()
-    return out
+        total = add_up((FirstPass.of(x, p, task, columns) for x, p in rows), name)
+    total.summary.check_size(name)
+    return total
 
 
 class _Room:

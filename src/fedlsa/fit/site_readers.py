@@ -18,7 +18,19 @@ from typing import Any, Protocol
 from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError, ArgumentTypeError, MissingExtraError, SiteDataError
-from .arrays import ROWS, check_unique, from_arrow, from_columns, from_tuple, has_names, missing, not_a_number
+from .arrays import (
+    NUMBERS,
+    ROWS,
+    check_unique,
+    from_arrow,
+    from_columns,
+    from_tuple,
+    has_names,
+    missing,
+    not_a_number,
+    piece_rows,
+    stacked,
+)
 from .tasks import Task
 
 PARQUET, CSV = "a Parquet file", "a CSV file"
@@ -66,9 +78,11 @@ class FileSite:
 
         start = 0
         try:
-            for batch in (_parquet_batches if self.kind == PARQUET else _csv_batches)(self, columns, rows):
-                if len(batch):
-                    yield {c: from_arrow(self.name, c, batch.column(c), start) for c in columns}
+            for batch in (_parquet_batches if self.kind == PARQUET else _csv_batches)(self, columns):
+                decoded = [from_arrow(self.name, c, batch.column(c), start) for c in columns] if len(batch) else []
+                for at in range(0, len(batch), rows):
+                    block = stacked(self.name, columns, [v[at : at + rows] for v in decoded], start + at)
+                    yield dict(zip(columns, block, strict=True))
                 start += len(batch)
         except (OSError, ArrowException) as error:
             raise _explained(self, columns, error) from error
@@ -169,7 +183,8 @@ def _parquet(path: Path) -> Any:
     return ParquetFile(path, pre_buffer=False, buffer_size=BUFFER)
 
 
-def _parquet_batches(site: FileSite, columns: Sequence[str], rows: int) -> Iterator[Any]:
+def _parquet_batches(site: FileSite, columns: Sequence[str]) -> Iterator[Any]:
+    rows = piece_rows(len(columns), NUMBERS)
     with _parquet(site.path) as file:  # sites are read in threads, which a second layer of threads would only disturb
         yield from file.iter_batches(rows, columns=list(columns), use_threads=False)
 
@@ -185,14 +200,12 @@ def _csv(path: Path, **convert: Any) -> Any:
     )
 
 
-def _csv_batches(site: FileSite, columns: Sequence[str], rows: int) -> Iterator[Any]:
+def _csv_batches(site: FileSite, columns: Sequence[str]) -> Iterator[Any]:
     import pyarrow as pa
 
     types = {c: pa.bool_() if c in site.flags else pa.float64() for c in columns}
     with _csv(site.path, include_columns=list(columns), column_types=types) as reader:
-        for block in reader:
-            for at in range(0, len(block), rows):
-                yield block.slice(at, rows)
+        yield from reader
 
 
 def _text(path: Path) -> io.TextIOWrapper:

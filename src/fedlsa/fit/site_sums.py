@@ -59,6 +59,52 @@ class Summary:
         )
 
 
+@dataclass(frozen=True, eq=False)
+class CrossMoments:
+    """Of n rows z of k features and a target: their mean, origin + offset, and sum (z - mean)(z - mean)^T.
+
+    They give the rows' system in any coordinates without a second look at the rows. Columns may be far from 0, for
+    their spread: differences from an origin among the rows are exact where the mean itself would be rounded.
+    """
+
+    n: int
+    origin: Floats  # (k + 1,)
+    offset: Floats  # (k + 1,)
+    scatter: Floats  # (k + 1, k + 1)
+    largest: Floats  # (k + 1,), as in a Summary
+
+    @classmethod
+    def of(cls, x: Floats, y: Floats) -> CrossMoments:
+        """Of features (n, k) and targets (n,)."""
+        z = np.vstack([x.T, y])
+        largest = np.maximum(z.max(axis=1), -z.min(axis=1))
+        origin = z.mean(axis=1)
+        z -= origin[:, None]
+        offset = z.mean(axis=1)
+        return cls(len(y), origin, offset, z @ z.T - len(y) * np.outer(offset, offset), largest)
+
+    def __add__(self, other: CrossMoments) -> CrossMoments:
+        """Those of the rows of both."""
+        n, gap = self.n + other.n, (other.origin - self.origin) + (other.offset - self.offset)
+        scatter = self.scatter + other.scatter + np.outer(gap, gap) * (self.n * other.n / n)
+        largest = np.maximum(self.largest, other.largest)
+        return CrossMoments(n, self.origin, self.offset + gap * (other.n / n), scatter, largest)
+
+    @property
+    def summary(self) -> Summary:
+        return Summary(self.n, self.origin + self.offset, np.diag(self.scatter).copy(), self.largest)
+
+    def in_scale(self, scale: FeatureScale) -> SystemSums:
+        """The sums of the rows' system in these coordinates."""
+        spread, k = np.append(scale.spread, scale.y_spread), len(scale.spread)
+        mean = ((self.origin - np.append(scale.centre, scale.y_centre)) + self.offset) / spread
+        z = np.append(mean, 1.0)  # features, target and the intercept
+        second = self.n * np.outer(z, z)
+        second[: k + 1, : k + 1] += self.scatter / np.outer(spread, spread)
+        kept = [*range(k), k + 1][: scale.dim]
+        return SystemSums(self.n, second[np.ix_(kept, kept)], second[kept, k])
+
+
 def summary(pieces: Iterable[tuple[Floats, Floats]], name: str) -> Summary:
     """The summary of one site's features (n, k) and targets (n,), from its pieces; name : of the site, for errors."""
     with np.errstate(over="ignore", invalid="ignore"):  # check_size says it in words
@@ -141,6 +187,11 @@ class SystemSums:
     @classmethod
     def of(cls, p: Piece) -> SystemSums:
         return cls(len(p.y), p.u.T @ p.v, p.u.T @ p.y)
+
+    def in_scale(self, scale: FeatureScale) -> SystemSums:
+        """Sums of the original coordinates in those of a scale that shifts nothing and leaves the target alone."""
+        spread = np.append(scale.spread, np.ones(int(scale.intercept)))
+        return SystemSums(self.n, self.A / np.outer(spread, spread), self.b / spread)
 
     def __add__(self, other: SystemSums) -> SystemSums:
         return SystemSums(self.n + other.n, self.A + other.A, self.b + other.b)

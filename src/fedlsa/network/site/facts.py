@@ -68,11 +68,12 @@ def view(site: Site, task: Task) -> TableView:
     columns = choose_columns(task, [site])
     counts = _Rarity()
     pieces = counts.watch(recorded(site, task, columns))
-    summary, sums, integers = first_pass(pieces, task, columns, site.name, True)
-    if integers:
+    found = first_pass(pieces, task, columns, site.name)
+    if found.integers:
         raise integers_error(site.name, columns.state[0])
-    assert sums is not None
+    summary = found.summary
     scale = unscaled(len(summary.mean) - 1, task.intercept)
+    sums = found.sums.in_scale(scale)
     names = tuple(printable(name) for name in PooledData([site], task, columns, scale, None).names)
     rarest = counts.rarest((*names[: len(summary.mean) - 1], columns.reward), summary.n)
     facts = TableFacts(summary.n, columns.all, rarest)
