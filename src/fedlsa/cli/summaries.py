@@ -7,19 +7,22 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import xarray as xr
 from rich.table import Table
 
 from .. import results
-from ..algorithms import Algorithm
 from ..figures.labels import common_setting, method_name, names
 from ..files import replacing
-from ..fit import Fit, Residuals, TDErrors
-from ..theory.planner import Plan
-from ..theory.stationary import Stationary
 from .display import counted, number, print_all, table
+
+if TYPE_CHECKING:  # a command that prints one of them has loaded it, and needs none of the others
+    import xarray as xr
+
+    from ..algorithms import Algorithm
+    from ..fit import Fit, Residuals, TDErrors
+    from ..theory.planner import Plan
+    from ..theory.stationary import Stationary
 
 COEFFICIENTS, SITES = 64, 20  # rows that are shown at most
 LOCAL = {"rows": "rows at random", "log": "rows in their order", "means": "each site's means"}
@@ -160,6 +163,8 @@ def _sites(fit: Fit) -> Table:
 
 def print_evaluation(found: Sequence[Residuals] | Sequence[TDErrors]) -> None:
     """A row for each file, and what the columns do not say."""
+    from ..fit import Residuals, TDErrors
+
     residuals = [r for r in found if isinstance(r, Residuals)]
     if residuals:
         headings = ["rows", "R²", "RMSE", "spread of\nthe target", "mean\nresidual"]
