@@ -19,6 +19,7 @@ from fedlsa.fit.site_readers import open_sites
 TASK = Regression(target="y")
 GOOD = "a,b,y\n" + "".join(f"{k},{k * k / 8},{k % 3}\n" for k in range(20))
 N = 20
+ROUTES = [1, 2**13]  # rows from which a Parquet file is read group by group, where those here have 7: so and in batches
 MISSING = "column 'b' must have a number in every row"
 
 
@@ -98,7 +99,9 @@ def test_true_and_false_are_one_and_zero_in_every_kind_of_site(write, parquet):
     ],
     ids=lambda c: str(c.type),
 )
-def test_every_kind_of_number_in_parquet_becomes_a_float(parquet, column):
+@pytest.mark.parametrize("least", ROUTES)
+def test_every_kind_of_number_in_parquet_becomes_a_float(parquet, monkeypatch, column, least):
+    monkeypatch.setattr(site_readers, "SMALL_GROUP", least)
     site = opened(parquet("f.parquet", b=column))
     assert site.rows == N
     for rows in (3, 100):  # less than a row group, and several
@@ -127,7 +130,9 @@ def broken(k, value):
     ],
     ids=["null", "nan", "inf", "all null", "text", "date", "list"],
 )
-def test_what_is_not_a_number_in_parquet_is_refused_with_its_row(parquet, column, complaint):
+@pytest.mark.parametrize("least", ROUTES)
+def test_what_is_not_a_number_in_parquet_is_refused_with_its_row(parquet, monkeypatch, column, complaint, least):
+    monkeypatch.setattr(site_readers, "SMALL_GROUP", least)
     assert message(parquet("f.parquet", b=column)) == f"f.parquet: {complaint}"
 
 

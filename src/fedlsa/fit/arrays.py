@@ -29,6 +29,38 @@ def piece_rows(width: int, cached: int = CACHED_NUMBERS) -> int:
 
 
 @dataclass(frozen=True, eq=False)
+class ColumnBlock:
+    """Consecutive rows of a site by column; values : (k + 1, n), the k columns that were asked for, and ones."""
+
+    place: Mapping[str, int]
+    values: Floats
+
+    def __getitem__(self, column: str) -> Floats:
+        return self.values[self.place[column]]
+
+
+def blocks(
+    site: str, columns: Sequence[str], numbers: Sequence[NDArray[Any]], rows: int, start: int
+) -> Iterator[ColumnBlock]:
+    """Columns of numbers, (n,) each, `rows` rows at a time and checked to be finite; start : the row of the first.
+
+    All blocks are parts of one array, which takes memory in few large pages; each is filled just before it is used, so
+    that sums over it find it in the cache.
+    """
+    place, n = {c: j for j, c in enumerate(columns)}, len(numbers[0])
+    values = np.empty((len(columns) + 1, n))
+    for at in range(0, n, rows):
+        block = values[:, at : at + rows]
+        np.stack([v[at : at + rows] for v in numbers], out=block[:-1])
+        block[-1] = 1.0
+        with np.errstate(over="ignore", invalid="ignore"):
+            suspect = not np.isfinite(block.sum())  # finite unless an entry is not, or the sum is beyond all numbers
+        for column, row in zip(columns, block, strict=False) if suspect else ():
+            finite(site, column, row, start + at)
+        yield ColumnBlock(place, block)
+
+
+@dataclass(frozen=True, eq=False)
 class Arrays:
     """A site whose columns are in memory; each is checked when it is first wanted."""
 
@@ -58,13 +90,15 @@ class Arrays:
     def rows(self) -> int | None:
         return len(next(iter(self.held.values())))
 
-    def pieces(self, columns: Sequence[str], rows: int = ROWS) -> Iterator[dict[str, Floats]]:
+    def pieces(self, columns: Sequence[str], rows: int = ROWS) -> Iterator[ColumnBlock]:
         """The columns, `rows` rows at a time."""
         for c in columns:
             if c not in self.checked:
                 self.checked[c] = from_array(self.name, c, self.held[c])
-        for start in range(0, self.rows or 0, rows):
-            yield {c: self.checked[c][start : start + rows] for c in columns}
+        step = piece_rows(len(columns), NUMBERS)
+        for start in range(0, self.rows or 0, step):
+            numbers = [self.checked[c][start : start + step] for c in columns]
+            yield from blocks(self.name, columns, numbers, rows, start)
 
 
 def has_names(table: Any) -> bool:
@@ -163,10 +197,7 @@ def missing(site: str, column: str, row: int) -> SiteDataError:
 
 def finite(site: str, column: str, values: Floats, start: int = 0) -> Floats:
     """The values themselves, all of them finite; start : the row of the first, counted from 0."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        total = values.sum()  # finite unless an entry is not, or the sum is beyond all numbers: look only then
-    if not np.isfinite(total):
-        refuse(~np.isfinite(values), site, column, values, "finite numbers", start)
+    refuse(~np.isfinite(values), site, column, values, "finite numbers", start)
     return values
 
 
@@ -194,17 +225,6 @@ def from_array(site: str, column: str, values: Any) -> Floats:
             raise SiteDataError(f"{site}: column {column!r} must hold numbers; got dtype {given.dtype}")
         raise not_a_number(site, column, _shown(given[0].item()), 0)
     return finite(site, column, given.astype(np.float64, copy=False))
-
-
-def stacked(site: str, columns: Sequence[str], values: Sequence[NDArray[Any]], start: int) -> Floats:
-    """Columns of numbers, (n,) each, as the rows of one array of finite numbers, checked by one sum over all."""
-    block = np.empty((len(columns), len(values[0])))
-    np.stack(values, out=block)
-    with np.errstate(over="ignore", invalid="ignore"):
-        suspect = not np.isfinite(block.sum())
-    for column, row in zip(columns, block, strict=True) if suspect else ():
-        finite(site, column, row, start)
-    return block
 
 
 def from_arrow(site: str, column: str, values: Any, start: int) -> NDArray[Any]:

@@ -12,7 +12,7 @@ from ..errors import ArgumentError, ArgumentTypeError, SiteDataError
 from ..problems import features as maps
 from ..problems.system import Flags
 from ..problems.transitions import traces
-from .arrays import piece_rows, refuse
+from .arrays import ColumnBlock, piece_rows, refuse
 from .columns import Columns
 from .site_readers import Site
 from .tasks import Regression, Task, Value
@@ -70,7 +70,7 @@ class FeatureScale:
         k = len(self.centre)
         out = np.empty(x.shape, order="F")  # column by column, as they are read
         np.subtract(x[:, :k], self.centre, out=out[:, :k])
-        out[:, :k] /= self.spread
+        out[:, :k] *= 1 / self.spread
         out[:, k:] = x[:, k:]
         return out
 
@@ -98,9 +98,10 @@ def recorded(site: Site, task: Task, columns: Columns) -> Iterator[tuple[Floats,
 
 
 def _pairs(site: Site, task: Regression, columns: Columns) -> Iterator[tuple[Floats, Piece]]:
-    for piece in site.pieces(columns.all, _rows(task, columns.all)):
-        x = _features(site, task, columns.state, piece)
-        yield x, Piece(x, x, piece[columns.reward].copy())  # a view would keep all columns in memory
+    wanted = (columns.reward, *columns.state)  # the features last, beside the ones of an intercept
+    for block in site.pieces(wanted, _rows(task, wanted)):
+        x = block.values[1:].T if task.intercept else block.values[1:-1].T
+        yield x, Piece(x, x, block.values[0])
 
 
 def _transitions(site: Site, task: Value, columns: Columns) -> Iterator[tuple[Floats, Piece]]:
@@ -117,7 +118,7 @@ def _transitions(site: Site, task: Value, columns: Columns) -> Iterator[tuple[Fl
         u = traces(phi, cut, task.discount * task.trace, rho, carried)
         carried = None if cut[-1] else u[-1].copy()
         row += len(phi)
-        yield phi, Piece(u, v, piece[columns.reward].copy())
+        yield phi, Piece(u, v, piece[columns.reward].copy())  # a view would keep all columns in memory
 
 
 def _rows(task: Task, columns: Sequence[str]) -> int:
@@ -127,13 +128,13 @@ def _rows(task: Task, columns: Sequence[str]) -> int:
     return piece_rows(2 * task.features.dim if isinstance(task.features, maps.FeatureMap) else MAPPED)
 
 
-def _features(site: Site, task: Task, names: tuple[str, ...], piece: dict[str, Floats], start: int = 0) -> Floats:
+def _features(site: Site, task: Value, names: tuple[str, ...], piece: ColumnBlock, start: int) -> Floats:
     """The features (n, d) of a piece: its columns, or what the task's feature map makes of them; last the intercept.
 
     start : the row where the piece begins. The array is new and lies column by column, as columns come: filling it and
     sums over rows run along memory.
     """
-    if isinstance(task, Regression) or task.features is None:
+    if task.features is None:
         columns = [piece[c] for c in names]
     else:
         states = piece[names[0]] if len(names) == 1 else np.column_stack([piece[c] for c in names])
@@ -147,14 +148,14 @@ def _features(site: Site, task: Task, names: tuple[str, ...], piece: dict[str, F
     return out.T
 
 
-def _flags(site: Site, column: str | None, piece: dict[str, Floats], start: int) -> Flags:
+def _flags(site: Site, column: str | None, piece: ColumnBlock, start: int) -> Flags:
     assert column is not None
     flags = piece[column]
     refuse((flags != 0) & (flags != 1), site.name, column, flags, "true and false, or 0 and 1", start)
     return flags.astype(np.bool_)
 
 
-def _weights(site: Site, column: str, piece: dict[str, Floats], start: int) -> Floats:
+def _weights(site: Site, column: str, piece: ColumnBlock, start: int) -> Floats:
     rho = piece[column]
     refuse(rho < 0, site.name, column, rho, "weights of at least 0", start)
     return np.ascontiguousarray(rho)

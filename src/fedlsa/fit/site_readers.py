@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from .. import checks
-from ..checks import Floats
 from ..errors import ArgumentError, ArgumentTypeError, MissingExtraError, SiteDataError
 from .arrays import (
     NUMBERS,
     ROWS,
+    ColumnBlock,
+    blocks,
     check_unique,
     from_arrow,
     from_columns,
@@ -29,13 +30,14 @@ from .arrays import (
     missing,
     not_a_number,
     piece_rows,
-    stacked,
 )
 from .tasks import Task
 
 PARQUET, CSV = "a Parquet file", "a CSV file"
 KINDS = {".parquet": PARQUET, ".pq": PARQUET, ".csv": CSV, ".csv.gz": CSV}
 BUFFER = 2**18  # bytes of a column of a Parquet file that are read at a time
+GROUP = 2**22  # numbers of a row group that is read as a whole, at most
+SMALL_GROUP = 2**13  # rows, on average: groups below are read many at a time
 BLOCK = 2**20  # bytes of a CSV file that are read at a time
 NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*|\s*[+-]?(nan|inf|infinity)\s*", re.IGNORECASE)
 FLAG = re.compile(r"true|false|0|1", re.IGNORECASE)
@@ -56,8 +58,8 @@ class Site(Protocol):
     @property
     def rows(self) -> int | None: ...
 
-    def pieces(self, columns: Sequence[str], rows: int = ROWS) -> Iterator[dict[str, Floats]]:
-        """The columns, at most `rows` rows at a time, as finite float64 arrays; SiteDataError for what is not one."""
+    def pieces(self, columns: Sequence[str], rows: int = ROWS) -> Iterator[ColumnBlock]:
+        """The columns, at most `rows` rows at a time, as finite float64 numbers; SiteDataError for what is not one."""
         ...
 
 
@@ -72,17 +74,16 @@ class FileSite:
     rows: int | None = None
     flags: frozenset[str] = frozenset()
 
-    def pieces(self, columns: Sequence[str], rows: int = ROWS) -> Iterator[dict[str, Floats]]:
+    def pieces(self, columns: Sequence[str], rows: int = ROWS) -> Iterator[ColumnBlock]:
         """The columns, at most `rows` rows at a time."""
         from pyarrow import ArrowException
 
         start = 0
         try:
             for batch in (_parquet_batches if self.kind == PARQUET else _csv_batches)(self, columns):
-                decoded = [from_arrow(self.name, c, batch.column(c), start) for c in columns] if len(batch) else []
-                for at in range(0, len(batch), rows):
-                    block = stacked(self.name, columns, [v[at : at + rows] for v in decoded], start + at)
-                    yield dict(zip(columns, block, strict=True))
+                if len(batch):
+                    decoded = [from_arrow(self.name, c, batch.column(c), start) for c in columns]
+                    yield from blocks(self.name, columns, decoded, rows, start)
                 start += len(batch)
         except (OSError, ArrowException) as error:
             raise _explained(self, columns, error) from error
@@ -184,9 +185,18 @@ def _parquet(path: Path) -> Any:
 
 
 def _parquet_batches(site: FileSite, columns: Sequence[str]) -> Iterator[Any]:
-    rows = piece_rows(len(columns), NUMBERS)
+    """Row groups, column after column, for a column being read holds buffers; in batches where groups are too large for
+    memory, or so small that calls would cost more than reading."""
+    from pyarrow import RecordBatch
+
     with _parquet(site.path) as file:  # sites are read in threads, which a second layer of threads would only disturb
-        yield from file.iter_batches(rows, columns=list(columns), use_threads=False)
+        groups = [file.metadata.row_group(g).num_rows for g in range(file.num_row_groups)]
+        if not groups or max(groups) * len(columns) > GROUP or sum(groups) < SMALL_GROUP * len(groups):
+            yield from file.iter_batches(piece_rows(len(columns), NUMBERS), columns=list(columns), use_threads=False)
+            return
+        for g in range(len(groups)):
+            tables = (file.read_row_group(g, columns=[c], use_threads=False) for c in columns)
+            yield RecordBatch.from_arrays([t.column(0).combine_chunks() for t in tables], list(columns))
 
 
 def _csv(path: Path, **convert: Any) -> Any:

@@ -37,8 +37,7 @@ class Summary:
         mean = np.append(x.mean(axis=0), y.mean())
         off, y_off = x - mean[:-1], y - mean[-1]
         scatter = np.append(np.einsum("nk,nk->k", off, off), y_off @ y_off)
-        largest = np.append(np.maximum(x.max(axis=0), -x.min(axis=0)), np.abs(y).max())
-        return cls(len(y), mean, scatter, largest)
+        return cls(len(y), mean, scatter, _largest(x, y))
 
     def check_size(self, site: str, least: float = 1 / LARGEST_REAL) -> None:
         """Refuse columns whose numbers cannot be squared."""
@@ -76,12 +75,12 @@ class CrossMoments:
     @classmethod
     def of(cls, x: Floats, y: Floats) -> CrossMoments:
         """Of features (n, k) and targets (n,)."""
-        z = np.vstack([x.T, y])
-        largest = np.maximum(z.max(axis=1), -z.min(axis=1))
-        origin = z.mean(axis=1)
-        z -= origin[:, None]
+        n, k = x.shape
+        origin, z = np.append(x.mean(axis=0), y.mean()), np.empty((k + 1, n))
+        np.subtract(x.T, origin[:k, None], out=z[:k])
+        np.subtract(y, origin[k], out=z[k])
         offset = z.mean(axis=1)
-        return cls(len(y), origin, offset, z @ z.T - len(y) * np.outer(offset, offset), largest)
+        return cls(n, origin, offset, z @ z.T - n * np.outer(offset, offset), _largest(x, y))
 
     def __add__(self, other: CrossMoments) -> CrossMoments:
         """Those of the rows of both."""
@@ -103,6 +102,11 @@ class CrossMoments:
         second[: k + 1, : k + 1] += self.scatter / np.outer(spread, spread)
         kept = [*range(k), k + 1][: scale.dim]
         return SystemSums(self.n, second[np.ix_(kept, kept)], second[kept, k])
+
+
+def _largest(x: Floats, y: Floats) -> Floats:
+    """Of the absolute values of each column of x : (n, k) and of y : (n,)."""
+    return np.append(np.maximum(x.max(axis=0), -x.min(axis=0)), max(y.max(), -y.min()))
 
 
 def summary(pieces: Iterable[tuple[Floats, Floats]], name: str) -> Summary:
