@@ -1,8 +1,8 @@
-"""What is measured: cells (one setting each), the contenders of each cell, and the plans --quick and --full."""
+"""What is measured: cells (one setting each), the contenders of each cell, and the plans --quick, --page and --full."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 FEDLSA, NUMPY, JAX, JAX_ALIAS, CPP = "fedlsa", "numpy", "jax", "jax with our alias tables", "c++"
 BASELINES = (NUMPY, JAX, JAX_ALIAS, CPP)
@@ -49,11 +49,13 @@ HEADLINE = Cell()
 class Plan:
     """What one run of the benchmark measures, and for how long."""
 
+    name: str
     headline: Cell
     grid: tuple[Cell, ...]
     with_baselines: tuple[Cell, ...]  # those cells of the grid that the baselines run too
     growth: dict[str, tuple[Cell, ...]]  # one of N, H, d, seeds varies, the rest is the headline's
     kinds: tuple[Cell, ...]  # other observations, numbers and samplings
+    threads: tuple[Cell, ...]  # where seeds alone do not fill the cores
     seconds: float  # of one timing
     repeats: int
     headline_repeats: int
@@ -61,7 +63,6 @@ class Plan:
     cores: tuple[str, ...] = CORES
     baselines: tuple[str, ...] = BASELINES
     memory_agents: int = 100_000
-    quick: bool = field(default=False)
 
     @property
     def short_rounds(self) -> Cell:
@@ -77,7 +78,7 @@ class Plan:
         first = [e for e in first if e.who == FEDLSA or e.cores != "two"]
         first += [Entry(cell, FEDLSA, c) for cell in (self.short_rounds, self.trajectory) for c in self.cores]
         groups, seen = [first], set(first)
-        rest = (*self.grid, *(cell for cells in self.growth.values() for cell in cells), *self.kinds)
+        rest = (*self.grid, *(cell for cells in self.growth.values() for cell in cells), *self.kinds, *self.threads)
         for cell in sorted(rest, key=lambda c: (c.observations, c.dtype, c.d, c.N, c.H, c.seeds)):
             others = tuple(w for w in self.baselines if w != JAX_ALIAS) if cell in self.with_baselines else ()
             whos = (FEDLSA, *others)
@@ -94,6 +95,7 @@ def _growth(base: Cell, **values: tuple[int, ...]) -> dict[str, tuple[Cell, ...]
 
 
 FULL = Plan(
+    name="full",
     headline=HEADLINE,
     grid=tuple(Cell(d, N, H) for d in (8, 32, 128) for N in (10, 100, 1000) for H in (1, 10, 1000)),
     with_baselines=(
@@ -106,12 +108,16 @@ FULL = Plan(
         N=(1, 10, 100, 1000, 10_000),
         H=(1, 10, 100, 1000, 10_000),
         d=(4, 8, 16, 32, 128),
-        seeds=(1, 2, 10, 100),
+        seeds=(1, 2, 3, 10, 100),
     ),
     kinds=(
         replace(HEADLINE, dtype="float32"),
         replace(HEADLINE, sampling="markov"),
         replace(HEADLINE, observations="dense"),
+    ),
+    threads=(
+        *(Cell(N=N, H=H, seeds=1) for N, H in ((100, 10), (1000, 10), (1000, 1000))),
+        Cell(N=1000, H=1),
     ),
     seconds=0.25,
     repeats=3,
@@ -119,16 +125,22 @@ FULL = Plan(
     starts=True,
 )
 
+PAGE = replace(  # all that the page shows, in under four minutes
+    FULL, name="page", grid=(), with_baselines=(), seconds=0.15, repeats=3, headline_repeats=5
+)
+
 _TINY = Cell(N=10, H=10, seeds=2)
 QUICK = Plan(
+    name="quick",
     headline=_TINY,
     grid=tuple(Cell(8, N, H, 2) for N in (10, 100) for H in (1, 10)),
     with_baselines=(_TINY,),
     growth=_growth(_TINY, N=(10, 100), H=(1, 10), d=(8,), seeds=(1, 2)),
     kinds=(replace(_TINY, sampling="markov"),),
+    threads=(),
     seconds=0.02,
     repeats=2,
     headline_repeats=2,
     starts=False,
-    quick=True,
 )
+PLANS = {plan.name: plan for plan in (FULL, PAGE, QUICK)}

@@ -11,7 +11,7 @@ from fedlsa.files import replacing
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "performance.md"
-PLACES = ("headline", "growth", "theory", "reproduction", "gpu", "starts")  # one for each table of the page
+PLACES = ("headline", "goals", "growth", "theory", "reproduction", "gpu", "starts")  # one for each table of the page
 OPEN = re.compile(r"^<!-- bench:([\w-]+) -->$", re.MULTILINE)
 BLOCK = re.compile(r"^<!-- bench:([\w-]+) -->\n(?:(?!<!-- bench:).*\n)*?<!-- /bench -->$", re.MULTILINE)
 

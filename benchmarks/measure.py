@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from cells import Cell, Entry, Plan
+from cells import FEDLSA, Cell, Entry, Plan
 
 WORKER = Path(__file__).resolve().with_name("worker.py")
 Say = Callable[[str], None]
@@ -51,6 +52,42 @@ class Record:
     def from_json(cls, row: dict[str, Any]) -> Record:
         entry = Entry(Cell(**row["cell"]), row["who"], row["cores"])
         return cls(entry, tuple(row["ns"]), row["updates"], row["compile"])
+
+
+@dataclass(frozen=True)
+class Measured:
+    """All that one run of the benchmark found out."""
+
+    plan: Plan
+    machine: dict[str, Any]
+    records: Sequence[Record]
+    memory: dict[str, Any] | None
+    starts: dict[str, Any] | None
+
+    def record(self, cell: Cell, who: str = FEDLSA, cores: str = "one") -> Record | None:
+        wanted = Entry(cell, who, cores)
+        return next((r for r in self.records if r.entry == wanted), None)
+
+    def best(self, cell: Cell, who: str = FEDLSA, cores: str = "one", scale: float = 1.0) -> float | None:
+        """The best repeat in nanoseconds per update, times `scale`; None if it was not run."""
+        found = self.record(cell, who, cores)
+        return None if found is None else found.best * scale
+
+    @property
+    def name(self) -> str:
+        """The processor in a few words, for the head of a column."""
+        kind = re.sub(r"\(R\)|\(TM\)|Processor|CPU", "", self.machine["processor"])
+        return f"{' '.join(kind.split())}, {self.machine['vectors']}"
+
+    @property
+    def two(self) -> str:
+        """The set of cores that is two threads."""
+        return "all" if self.machine["cores"] == 2 else "two"
+
+    @property
+    def all_cores(self) -> str:
+        n = self.machine["cores"]
+        return {1: "no more cores", 2: "both cores"}.get(n, f"all {n} cores")
 
 
 def core_sets() -> dict[str, list[int]]:

@@ -1,7 +1,9 @@
 """What a whole process costs: memory of many agents, and the time from start to first result. Run in fresh processes.
 
 python probes.py memory 100000     ->  {"MB": ..., "resettable": ...}
-python probes.py start             ->  {"import": ..., "first call": ...}
+python probes.py start             ->  {"import": ..., "first call": ..., "another": ...}
+python probes.py fit               ->  {"import": ..., "first call": ...}
+python probes.py jax               ->  {"import": ..., "first call": ...}
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +40,12 @@ def memory(agents: int) -> dict[str, Any]:
     return {"agents": agents, **_run("memory", str(agents))}
 
 
-def starts() -> dict[str, Any]:
-    """Seconds of import and of a first small call: with an empty cache on disk, and again in a second process."""
-    with tempfile.TemporaryDirectory() as cache:
-        return {name: _run("start", NUMBA_CACHE_DIR=cache) for name in ("first", "second")}
+def starts(with_jax: bool) -> dict[str, Any]:
+    """Seconds of import and of first small calls: with an empty cache on disk, and again in a second process."""
+    with tempfile.TemporaryDirectory() as cache, tempfile.TemporaryDirectory() as another:
+        found = {name: _run("start", NUMBA_CACHE_DIR=cache) for name in ("first", "second")}
+        found["fit"] = _run("fit", NUMBA_CACHE_DIR=another)
+    return found | {"jax": _run("jax", JAX_PLATFORMS="cpu")} if with_jax else found
 
 
 def _status(field: str) -> float:
@@ -70,15 +75,57 @@ def _memory(agents: int) -> dict[str, Any]:
         return {"MB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit - before, "resettable": False}
 
 
+def _timed(call: Callable[[], Any]) -> float:
+    begin = time.perf_counter()
+    call()
+    return time.perf_counter() - begin
+
+
 def _start() -> dict[str, Any]:
     begin = time.perf_counter()
     import fedlsa as fl
 
-    imported = time.perf_counter()
+    imported = time.perf_counter() - begin
+
+    def simulate(features: int = 8, **how: Any) -> None:
+        p = fl.problems.garnet(agents=10, features=features)
+        fl.simulate(p, fl.SCAFFLSA(step_size=0.1, local_steps=10), rounds=5, seeds=2, **how)
+
+    first = _timed(simulate)
+    others: tuple[dict[str, Any], ...] = ({"features": 12}, {"dtype": "float32"}, {"sampling": fl.Markov()})
+    another = max(_timed(lambda how=how: simulate(**how)) for how in others)
+    return {"import": imported, "first call": first, "another": another}
+
+
+def _fit() -> dict[str, Any]:
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    sites = [(X, X @ np.ones(8) + rng.normal(size=200)) for X in rng.normal(size=(2, 200, 8))]
+    begin = time.perf_counter()
+    import fedlsa as fl
+
+    imported = time.perf_counter() - begin
+    return {"import": imported, "first call": _timed(lambda: fl.fit(sites, fl.Regression()))}
+
+
+def _jax() -> dict[str, Any]:
+    import fedlsa as fl
+
     p = fl.problems.garnet(agents=10)
-    fl.simulate(p, fl.SCAFFLSA(step_size=0.1, local_steps=10), rounds=5, seeds=2)
-    return {"import": imported - begin, "first call": time.perf_counter() - imported}
+    begin = time.perf_counter()
+    import jax
+
+    imported = time.perf_counter() - begin
+    from baselines import jax_loop
+
+    jax.config.update("jax_enable_x64", True)
+    return {
+        "import": imported,
+        "first call": _timed(lambda: jax_loop(p, 0.1, 10)(5, jax.numpy.arange(2)).block_until_ready()),
+    }
 
 
 if __name__ == "__main__":
-    print(json.dumps(_memory(int(sys.argv[2])) if sys.argv[1] == "memory" else _start()))
+    what, *rest = sys.argv[1:]
+    print(json.dumps({"memory": _memory, "start": _start, "fit": _fit, "jax": _jax}[what](*map(int, rest))))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import machine
-from cells import CPP, FEDLSA, JAX, JAX_ALIAS, NUMPY, Cell, Entry, Plan
-from measure import Record
+from cells import CPP, FEDLSA, JAX, JAX_ALIAS, NUMPY
+from goals import GOALS, TIMES
+from measure import Measured
 
 NAMES = {
     FEDLSA: "fedlsa",
@@ -18,42 +16,7 @@ NAMES = {
     JAX_ALIAS: "JAX, drawing from our alias tables",
     CPP: "C++, vectorised, without branches",
 }
-MISSING, TIMES = "\N{EN DASH}", "\N{MULTIPLICATION SIGN}"
-
-
-@dataclass(frozen=True)
-class Measured:
-    """All that one run of the benchmark found out."""
-
-    plan: Plan
-    machine: dict[str, Any]
-    records: Sequence[Record]
-    memory: dict[str, Any] | None
-    starts: dict[str, Any] | None
-
-    def record(self, cell: Cell, who: str = FEDLSA, cores: str = "one") -> Record | None:
-        wanted = Entry(cell, who, cores)
-        return next((r for r in self.records if r.entry == wanted), None)
-
-    def best(self, cell: Cell, who: str = FEDLSA, cores: str = "one") -> float | None:
-        found = self.record(cell, who, cores)
-        return None if found is None else found.best
-
-    @property
-    def name(self) -> str:
-        """The processor in a few words, for the head of a column."""
-        kind = re.sub(r"\(R\)|\(TM\)|Processor|CPU", "", self.machine["processor"])
-        return f"{' '.join(kind.split())}, {self.machine['vectors']}"
-
-    @property
-    def two(self) -> str:
-        """The set of cores that is two threads."""
-        return "all" if self.machine["cores"] == 2 else "two"
-
-    @property
-    def all_cores(self) -> str:
-        n = self.machine["cores"]
-        return {1: "no more cores", 2: "both cores"}.get(n, f"all {n} cores")
+MISSING = "\N{EN DASH}"
 
 
 def number(x: float | None, unit: str = "") -> str:
@@ -67,10 +30,6 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A Markdown table whose first column reads from the left and whose other columns are numbers."""
     lines = [head, ["---", *("---:" for _ in head[1:])], *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def ratio(a: float | None, b: float | None) -> float | None:
-    return None if a is None or b is None else a / b
 
 
 def _columns(measured: Sequence[Measured]) -> list[str]:
@@ -92,6 +51,8 @@ def headline(measured: Sequence[Measured]) -> str:
         "seeds (the NumPy loop: one), float64; in brackets, how many times as long as fedlsa on the same cores."
     )
     sentences = "\n".join(machine.sentence(m.machine) for m in measured)
+    if len({m.machine["commit"] for m in measured}) > 1:
+        sentences += f"\nThe processors were measured at different commits. {MISSING}: not measured then."
     return "\n\n".join([setting, table(["time per agent update", *_columns(measured)], rows), sentences])
 
 
@@ -101,6 +62,7 @@ def growth(measured: Sequence[Measured]) -> str:
     base = plan.headline
     cells = [(f"{name} = {getattr(c, name):,}", c) for name, row in plan.growth.items() for c in row]
     names = {"float32": "float32", "markov": "Markov sampling", "dense": "dense observations"}
+    cells += [(f"seeds = {c.seeds}, N = {c.N:,}, H = {c.H:,}", c) for c in plan.threads]
     for c in plan.kinds:
         cells.append((next(names[v] for v in (c.dtype, c.sampling, c.observations) if v in names), c))
     rows = [[name, *(number(m.best(c, cores=k)) for m in measured for k in ("one", "all"))] for name, c in cells]
@@ -108,44 +70,46 @@ def growth(measured: Sequence[Measured]) -> str:
     return table([setting, *_columns(measured)], rows)
 
 
+STARTS = (  # a process, what is timed in it, and how a row calls that
+    ("first", "import", "`import fedlsa`"),
+    ("first", "first call", "first `simulate`, nothing cached"),
+    ("first", "another", "then another dimension, type or sampling: the slowest of three"),
+    ("second", "first call", "first `simulate` of a second process, cache on disk"),
+    ("fit", "first call", "first `fit` of two small sites, nothing cached"),
+    ("jax", "import", "`import jax`"),
+    ("jax", "first call", "first call of the JAX loop, without its own cache"),
+)
+
+
 def starts(measured: Sequence[Measured]) -> str:
-    """Seconds until a first small result, without and with a cache on disk; what JAX compiles beside it."""
-    rows = []
-    for name, cached in (("first", "nothing cached"), ("second", "cache on disk")):
-        seconds = [None if m.starts is None else m.starts[name] for m in measured]
-        said = [MISSING if s is None else f"{number(s['import'])} + {number(s['first call'])}" for s in seconds]
-        rows.append([f"{name} start, {cached}: import + first call", *said])
-    compiled = [m.record(m.plan.headline, JAX) for m in measured]
-    rows.append(["JAX compiles the headline cell, without its own cache", *(number(c and c.compile) for c in compiled)])
+    """Seconds until a first small result, without and with a cache on disk; JAX beside it."""
+    found = [{} if m.starts is None else m.starts for m in measured]
+    rows = [[row, *(number(s.get(process, {}).get(what)) for s in found)] for process, what, row in STARTS]
     return table(["seconds", *(m.name for m in measured)], rows)
 
 
-def goals(m: Measured) -> str:
-    """Each goal, what was measured, and whether it is met on this processor."""
-    cell, short, chain = m.plan.headline, m.plan.short_rounds, m.plan.trajectory
-    ours = m.best(cell)
-    rows = []
+def goals(measured: Sequence[Measured]) -> str:
+    """Each goal, what was measured on each processor, and what the bottleneck is where one misses it."""
+    rows: list[list[str]] = []
+    missed: dict[str, list[str]] = {}
+    for goal in GOALS:
+        said = []
+        for m in measured:
+            met = goal.met(m)
+            shown = number(goal.value(m), goal.unit)
+            said.append(shown if met is None else f"{shown}, {'met' if met else '**missed**'}")
+        rows.append([goal.what, f"{'at least' if goal.at_least else 'at most'} {goal.limit:g}{goal.unit}", *said])
+        if any(goal.met(m) is False for m in measured):
+            missed.setdefault(goal.bottleneck, []).append(goal.what)
+    text = table(["goal", "limit", *(m.name for m in measured)], rows)
+    why = "\n".join(f"- {'; '.join(goals)}: {bottleneck}." for bottleneck, goals in missed.items())
+    return "\n\n".join([text, "What is missed, and the bottleneck:", why]) if missed else text
 
-    def add(what: str, value: float | None, unit: str, limit: float, at_least: bool) -> None:
-        met = MISSING if value is None else "met" if (value >= limit if at_least else value <= limit) else "not met"
-        rows.append([what, f"{'at least' if at_least else 'at most'} {limit:g}{unit}", number(value, unit), met])
 
-    add("one core, ns per update", ours, " ns", 3, False)
-    add("NumPy loop / fedlsa, one core", ratio(m.best(cell, NUMPY), ours), TIMES, 300, True)
-    add("JAX / fedlsa, one core", ratio(m.best(cell, JAX), ours), TIMES, 20, True)
-    add("fedlsa / C++, one core", ratio(ours, m.best(cell, CPP)), TIMES, 0.5, False)
-    on_all = m.best(cell, cores="all")
-    add(f"JAX / fedlsa, {m.all_cores}", ratio(m.best(cell, JAX, "all"), on_all), TIMES, 20, True)
-    add(f"H = 1 / H = {cell.H}, one core", ratio(m.best(short), ours), TIMES, 2.5, False)
-    add("two threads, speed-up over one", ratio(ours, m.best(cell, cores=m.two)), TIMES, 1.6, True)
-    add("Markov / i.i.d., one core", ratio(m.best(chain), ours), TIMES, 2, False)
-    agents = m.memory["agents"] if m.memory else 100_000
-    used = m.memory["MB"] if m.memory else None
-    add(f"memory of {agents:,} agents over two tables, one seed", used, " MB", 100, False)
-    head = ["goal", "limit", "measured", "on this processor"]
-    spreads = [f"{NAMES[r.entry.who]} {r.spread:.0%}" for w in NAMES if (r := m.record(cell, w))]
-    note = f"Medians lie above the best repeats, which are shown, by (one core): {', '.join(spreads)}."
-    return table(head, rows) + "\n\n" + note
+def spread(m: Measured) -> str:
+    """How far the repeats of the headline lie apart."""
+    spreads = [f"{NAMES[r.entry.who]} {r.spread:.0%}" for w in NAMES if (r := m.record(m.plan.headline, w))]
+    return f"Medians lie above the best repeats, which are shown, by (one core): {', '.join(spreads)}."
 
 
 def grid(m: Measured) -> str:
@@ -164,8 +128,8 @@ def grid(m: Measured) -> str:
     return table(head, rows) + "\n\n" + note
 
 
-PAGE_BLOCKS = {"headline": headline, "growth": growth, "starts": starts}  # processors are columns
-SCREEN_BLOCKS = {"goals": goals, "grid": grid}  # of the run at hand
+PAGE_BLOCKS = {"headline": headline, "goals": goals, "growth": growth, "starts": starts}  # processors are columns
+SCREEN_BLOCKS = {"spread": spread, "grid": grid}  # of the run at hand
 
 
 def page_blocks(measured: Sequence[Measured]) -> dict[str, str]:

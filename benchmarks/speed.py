@@ -1,10 +1,11 @@
 """Nanoseconds per agent update, beside what a user would pick instead; run it with `make bench`.
 
-    python benchmarks/speed.py                 all tables, some minutes on two cores; raw numbers in out/bench.json
+    python benchmarks/speed.py                 all tables, some minutes on two cores; raw numbers in out/bench-full.json
+    python benchmarks/speed.py --page          what docs/performance.md shows, in under four minutes on two cores
     python benchmarks/speed.py --quick         the same path through the code in under a minute; its numbers mean little
     python benchmarks/speed.py --write NAME    also keep the numbers as benchmarks/measured/NAME.json, a processor each,
                                                and rewrite the tables of docs/performance.md from all files there
-    python benchmarks/speed.py --from out/bench.json --write NAME     the same from an earlier run
+    python benchmarks/speed.py --from out/bench-full.json --write NAME     the same from an earlier run
 
 Every row's contenders run in one process per set of cores and take turns; the best of several repeats counts. Times are
 those of whole public calls, long enough for set-up to be at most a twentieth of them; compilation is reported apart.
@@ -25,8 +26,8 @@ import machine
 import native
 import probes
 import report
-from cells import CPP, FULL, JAX, JAX_ALIAS, QUICK, Plan
-from measure import Record, Say, measure
+from cells import CPP, JAX, JAX_ALIAS, PLANS, Plan
+from measure import Measured, Record, Say, measure
 
 ROOT = Path(__file__).resolve().parents[1]
 MEASURED = ROOT / "benchmarks" / "measured"
@@ -45,7 +46,7 @@ def without_missing(plan: Plan) -> Plan:
     return replace(plan, baselines=tuple(who for who in plan.baselines if who not in missing))
 
 
-def run(plan: Plan, say: Say) -> report.Measured:
+def run(plan: Plan, say: Say) -> Measured:
     """Everything the plan asks for."""
     here = machine.describe()
     if here["load"] > BUSY:
@@ -53,13 +54,14 @@ def run(plan: Plan, say: Say) -> report.Measured:
     records = measure(plan, say)
     say("memory of many agents")
     memory = probes.memory(plan.memory_agents)
-    say("first and second start")
-    return report.Measured(plan, here, records, memory, probes.starts() if plan.starts else None)
+    say("first starts")
+    starts = probes.starts(JAX in plan.baselines) if plan.starts else None
+    return Measured(plan, here, records, memory, starts)
 
 
-def save(m: report.Measured, path: Path) -> None:
+def save(m: Measured, path: Path) -> None:
     raw = {
-        "quick": m.plan.quick,
+        "plan": m.plan.name,
         "machine": m.machine,
         "records": [r.as_json() for r in m.records],
         "memory": m.memory,
@@ -70,18 +72,18 @@ def save(m: report.Measured, path: Path) -> None:
     documents.write(path, f'{head[:-1]}, "records": [\n{rows}\n]}}\n')
 
 
-def load(path: Path) -> report.Measured:
+def load(path: Path) -> Measured:
     raw: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     records = [Record.from_json(row) for row in raw["records"]]
-    return report.Measured(QUICK if raw["quick"] else FULL, raw["machine"], records, raw["memory"], raw["starts"])
+    return Measured(PLANS[raw["plan"]], raw["machine"], records, raw["memory"], raw["starts"])
 
 
-def kept(folder: Path = MEASURED) -> list[report.Measured]:
+def kept(folder: Path = MEASURED) -> list[Measured]:
     """The runs of all processors, by the names of their files."""
     return [load(path) for path in sorted(folder.glob("*.json")) if path.stem != "network"]  # that one is network.py's
 
 
-def update_page(measured: report.Measured, name: str, folder: Path = MEASURED, page: Path = documents.PAGE) -> None:
+def update_page(measured: Measured, name: str, folder: Path = MEASURED, page: Path = documents.PAGE) -> None:
     """Keep a run as that of a processor, and rewrite the page's tables from all processors' runs."""
     documents.check(page.read_text(encoding="utf-8"))
     save(measured, folder / f"{name}.json")
@@ -91,14 +93,16 @@ def update_page(measured: report.Measured, name: str, folder: Path = MEASURED, p
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     size = parser.add_mutually_exclusive_group()
-    size.add_argument("--full", action="store_true", help="everything (the default)")
-    size.add_argument("--quick", action="store_true", help="tiny sizes, to see that all of it works")
+    helps = {"full": "everything (the default)", "page": "what docs/performance.md shows, in under four minutes",
+             "quick": "tiny sizes, to see that all of it works"}  # fmt: skip
+    for name, text in helps.items():
+        size.add_argument(f"--{name}", dest="plan", action="store_const", const=name, default="full", help=text)
     size.add_argument("--from", dest="source", type=Path, metavar="FILE", help="the tables of an earlier run")
     parser.add_argument("--write", metavar="NAME", help="keep the numbers under this name and rewrite the page")
-    parser.add_argument("--out", type=Path, help="raw numbers (default: out/bench.json, out/bench-quick.json)")
+    parser.add_argument("--out", type=Path, help="raw numbers (default: out/bench-PLAN.json)")
     options = parser.parse_args(arguments)
     if options.write:
-        if options.quick:
+        if options.plan == "quick":
             parser.error("--write takes the numbers of a full run; a quick one's mean nothing")
         try:
             documents.check(documents.PAGE.read_text(encoding="utf-8"))  # before the first minute, not after the last
@@ -106,12 +110,12 @@ def main(arguments: list[str] | None = None) -> None:
             parser.error(str(error))
     if options.source:
         measured = load(options.source)
-        if options.write and measured.plan.quick:
+        if options.write and measured.plan.name == "quick":
             parser.error(f"--write takes the numbers of a full run; {options.source} is a quick one's")
     else:
-        plan = without_missing(QUICK if options.quick else FULL)
+        plan = without_missing(PLANS[options.plan])
         measured = run(plan, lambda text: print(text, file=sys.stderr, flush=True))
-        save(measured, options.out or ROOT / "out" / ("bench-quick.json" if options.quick else "bench.json"))
+        save(measured, options.out or ROOT / "out" / f"bench-{options.plan}.json")
     for name, text in report.screen_blocks(measured).items():
         print(f"\n## {name}\n\n{text}")
     if options.write:

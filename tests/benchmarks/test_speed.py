@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import cells
 import documents
+import goals
 import machine
 import measure
 import pytest
@@ -20,6 +21,7 @@ PLAN = replace(
     with_baselines=(TINY,),
     growth={"seeds": (TINY, replace(TINY, seeds=1))},
     kinds=(replace(TINY, sampling="markov"),),
+    threads=(replace(TINY, seeds=3),),
     seconds=0.002,
     cores=("one",),
     baselines=(cells.NUMPY,),
@@ -34,7 +36,7 @@ def quick(tmp_path_factory):
     """A quick run of the whole script at the smallest sizes: its raw numbers and where they are."""
     path = tmp_path_factory.mktemp("out") / "bench.json"
     patch = pytest.MonkeyPatch()
-    patch.setattr(speed, "QUICK", PLAN)
+    patch.setitem(cells.PLANS, "quick", PLAN)
     speed.main(["--quick", "--out", str(path)])
     yield path
     patch.undo()
@@ -66,12 +68,15 @@ def test_tables_are_rectangular_and_mark_what_is_missing(quick):
     measured = speed.load(quick)
     blocks = report.screen_blocks(measured)
     assert set(blocks) == {*report.PAGE_BLOCKS, *report.SCREEN_BLOCKS}
+    assert "fedlsa" in blocks.pop("spread")
     for name, text in (*blocks.items(), *report.page_blocks([measured, measured]).items()):
         rows = [line for line in text.splitlines() if line.startswith("|")]
         assert len(rows) > 2, name
         assert len({line.count("|") for line in rows}) == 1, name
     assert report.MISSING in blocks["headline"]  # this plan has no JAX
-    assert blocks["goals"].count("met |") + blocks["goals"].count(f"{report.MISSING} |") >= 8
+    rows = [line for line in blocks["goals"].splitlines() if line.startswith("|")][2:]
+    assert len(rows) == len(goals.GOALS)
+    assert all(line.endswith((", met |", ", **missed** |", f" {report.MISSING} |")) for line in rows)
 
 
 def test_tables_of_an_earlier_run_are_the_same(quick, capsys):
@@ -99,6 +104,27 @@ def test_full_plan_covers_what_was_promised():
         for cores in ("one", "all"):
             assert cells.Entry(cells.HEADLINE, who, cores) in entries
     assert set(cells.FULL.growth) == {"N", "H", "d", "seeds"}
+
+
+def test_every_goal_is_measured_by_the_plan_of_the_page_and_can_be_missed():
+    """With made-up numbers in every place a goal has a value; a tenth of it or ten times as much decides otherwise."""
+
+    def measured(ns, seconds):
+        records = [measure.Record(e, (ns(e),), 1, 0.0) for group in cells.PAGE.groups() for e in group]
+        starts = {
+            process: {"import": seconds, "first call": seconds, "another": seconds} for process in ("first", "fit")
+        }
+        about = {"cores": 2, "commit": "", "processor": "", "vectors": ""}
+        return measure.Measured(cells.PAGE, about, records, {"agents": 1, "MB": seconds}, starts)
+
+    short = measured(lambda e: 1e-3 * e.cell.H if e.who == cells.FEDLSA else 1e9, 1e-3)
+    long = measured(lambda e: 1e6 * e.cell.d**2 / e.cell.H if e.who == cells.FEDLSA else 1e-3, 1e9)
+    markov = measured(lambda e: 1e9 if e.cell.sampling == "markov" else 1e-3, 0.0)
+    two = measured(lambda e: 1.0 if e.cores == "one" else 1e-3, 0.0)
+    for goal in goals.GOALS:
+        assert {goal.met(m) for m in (short, long, markov, two)} == {True, False}, goal.what
+    assert "**missed**" in report.goals([long])
+    assert "the bottleneck" in report.goals([long])
 
 
 def test_rewriting_fills_places_and_twice_is_once():
