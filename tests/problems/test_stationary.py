@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedlsa.errors import StationaryLawError
-from fedlsa.problems import from_mdps, temporal_difference
+from fedlsa.problems import chain_laws, from_mdps
 
 
 def chain(kernel, **options):
@@ -92,6 +92,6 @@ def test_laws_do_not_depend_on_how_tables_are_grouped(monkeypatch):
     rng = np.random.default_rng(0)
     K = rng.dirichlet(np.ones(5), (9, 5))
     together = law(K)
-    monkeypatch.setattr(temporal_difference, "BLOCK", 50)
+    monkeypatch.setattr(chain_laws, "BLOCK", 50)
     np.testing.assert_allclose(law(K), together, rtol=1e-13)
     np.testing.assert_allclose(law(K[3:4])[0], together[3], rtol=1e-13)

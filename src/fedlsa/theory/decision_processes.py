@@ -20,7 +20,7 @@ from ..errors import ArgumentError, SingularSystemError
 from ..formatting import Displayed
 from ..frozen import ReadOnly
 from ..problems import Chain, Problem, RankOne
-from ..problems.temporal_difference import stationary_laws
+from ..problems.chain_laws import stationary_laws
 
 
 def value_functions(problem: Problem) -> Floats:

@@ -1,0 +1,181 @@
+"""Stationary laws of finite chains (assum:P_pi_ergodicity), whatever their transient or periodic states.
+
+The M chains of a problem, of S states each, are one chain on M S nodes whose parts never meet: node m S + s is state s
+of table m. One pass over that graph finds every closed communicating class; a table must have exactly one.
+
+Three routes, each with a check. Small chains are solved densely, many at once, with an estimate of the error. Large
+ones, and small ones that the estimate distrusts because they nearly fall apart, lose their states one by one
+(elimination.py), which costs no accuracy. What resists that mixes fast: there Arnoldi's method finds the law of the
+states that are left, and has to find it twice.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..checks import Floats
+from ..errors import StationaryLawError
+from .system import Flags, Integers
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+BLOCK = 2**18  # entries of the kernels written out at a time (2 MiB)
+MOST_DENSE = 512  # states of a chain whose kernel is written out
+ROOM = 2**24  # transitions that an elimination may make (400 MB)
+PAIRS = (2e8, 4e9)  # of states that it may touch, at first and where that was not enough: seconds, a minute
+TRUSTED = 1e-11  # error of a law, up to which it need not be found with more care
+TOLERANCE = 1e-8  # error of a law, beyond which there is none; also of its balance
+
+
+def stationary_laws(
+    origin: Integers, successor: Integers, probability: Floats, begin: Flags, assignment: Integers
+) -> Floats:
+    """The stationary law of each table : (M, S).
+
+    origin, successor : (E,) nodes of each edge, sorted by origin; probability : (E,)
+    begin : (M, S) states from which a chain may begin; closed classes that none of them reaches do not count
+    assignment : (N,) tables of the agents, so that an error can name one
+    """
+    recurrent = _recurrent(origin, successor, begin, assignment)
+    M, S = begin.shape
+    laws, trusted = np.zeros((M, S)), np.zeros(M, np.bool_)
+    first = np.searchsorted(origin, np.arange(M + 1) * S)
+    step = max(1, BLOCK // S**2)
+    for m in range(0, M if S <= MOST_DENSE else 0, step):
+        edges, rho = slice(first[m], first[min(m + step, M)]), recurrent[m : m + step]
+        flat = (origin[edges] - m * S) * S + successor[edges] % S
+        kernel = (
+            np.bincount(flat, probability[edges], len(rho) * S * S).reshape(-1, S, S).astype(np.float64, copy=False)
+        )
+        laws[m : m + step], trusted[m : m + step] = _dense_laws(kernel, rho.astype(np.float64))
+    for m in map(int, np.flatnonzero(~trusted)):
+        edges = slice(first[m], first[m + 1])
+        law = _law(origin[edges] - m * S, successor[edges] - m * S, probability[edges], recurrent[m])
+        if law is None:
+            rule = f"must be left and entered often enough for its stationary law to be known to {TOLERANCE:g}"
+            raise StationaryLawError(
+                f"every part of the chain of {_holder(m, assignment)} {rule}; "
+                f"got a class of {recurrent[m].sum():,} states that nearly falls apart"
+            )
+        laws[m] = law
+    return laws
+
+
+def _dense_laws(kernel: Floats, rho: Floats) -> tuple[Floats, Flags]:
+    """The laws (m, S) of kernels (m, S, S) with closed classes rho (m, S), and which of them can be trusted."""
+    S = kernel.shape[1]
+    kernel *= rho[:, :, None]
+    # on the closed class (I - K^T + 1 1^T) mu = 1 has one solution, the law; elsewhere it reads mu = 0
+    system = np.eye(S) - kernel.transpose(0, 2, 1) * rho[:, :, None] + rho[:, :, None] * rho[:, None, :]
+    probe = np.broadcast_to(np.cos(np.arange(S) ** 2), rho.shape)  # of no pattern: shows how much rounding is enlarged
+    mu, answer = np.moveaxis(np.linalg.solve(system, np.stack([rho, probe], axis=2)), 2, 0)
+    mu = np.maximum(mu, 0)
+    enlarged = np.linalg.norm(answer, axis=1) / np.linalg.norm(probe, axis=1)
+    return mu / mu.sum(axis=1, keepdims=True), S * np.finfo(np.float64).eps * enlarged <= TRUSTED
+
+
+def _law(origin: Integers, successor: Integers, probability: Floats, recurrent: Flags) -> Floats | None:
+    """The law (S,) of one chain, however large; None where it cannot be told."""
+    from scipy.sparse import coo_array
+
+    states, number = np.flatnonzero(recurrent), np.cumsum(recurrent) - 1
+    inside, n = recurrent[origin], len(states)
+    entries = (number[origin[inside]], number[successor[inside]])
+    kernel = coo_array((probability[inside], entries), shape=(n, n)).tocsr()  # which adds up what has two rewards
+    for most_pairs in PAIRS:
+        law = _law_by_elimination(kernel, most_pairs)
+        if law is not None and np.abs(kernel.T @ law - law).sum() <= TOLERANCE:
+            out = np.zeros(len(recurrent))
+            out[states] = law
+            return out
+    return None
+
+
+def _law_by_elimination(kernel: csr_array, most_pairs: float) -> Floats | None:
+    """The law (n,) of a chain with one class; None where the states that are left do not show theirs."""
+    from .elimination import bring_back, eliminate
+
+    n, moves = kernel.shape[0], kernel.tocoo()
+    away = moves.row != moves.col
+    used = int(away.sum())
+    room = max(min(n * n, ROOM), used)
+    tail, head, value = np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room)
+    tail[:used], head[:used], value[:used] = moves.row[away], moves.col[away], moves.data[away]
+    order, leaving, when, used, column, down = eliminate(tail, head, value, used, n, most_pairs)
+    law = (when == n).astype(np.float64)
+    if len(order) < n - 1:
+        left, number = np.flatnonzero(law), np.cumsum(law, dtype=np.int64) - 1
+        inside = np.flatnonzero((when[tail[:used]] == n) & (when[head[:used]] == n))
+        core = _core_law(number[tail[inside]], number[head[inside]], value[inside], len(left))
+        if core is None:
+            return None
+        law[left] = core
+    bring_back(law, order, leaving, when, tail, value, column, down)
+    return np.asarray(law / law.sum(), np.float64)
+
+
+def _core_law(tail: Integers, head: Integers, value: Floats, n: int) -> Floats | None:
+    """The law (n,) of a chain by Arnoldi's method, from two starts: where they disagree, it nearly falls apart."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.linalg import ArpackError, eigs
+
+    away = np.bincount(tail, value, n)  # how often a state is left; the jumps alone have the law mu_i away_i
+    if not away.all():
+        return None
+    jumps = coo_array((value / away[tail], (head, tail)), shape=(n, n)).tocsr()
+    found = []
+    for start in (np.ones(n), 1 + np.cos(np.arange(n) ** 2)):
+        try:
+            _, vector = eigs(jumps, k=1, which="LR", v0=start, ncv=40, maxiter=200)
+        except ArpackError:  # it did not converge
+            return None
+        visits = np.maximum(vector[:, 0].real * np.sign(vector[:, 0].real.sum()), 0)
+        found.append(visits / away / (visits / away).sum())
+    return found[0] if np.abs(found[0] - found[1]).sum() <= TOLERANCE else None
+
+
+def _recurrent(origin: Integers, successor: Integers, begin: Flags, assignment: Integers) -> Flags:
+    """(M, S): which states lie in the one closed class of their table that can be reached."""
+    from scipy.sparse.csgraph import breadth_first_order, connected_components
+
+    M, S = begin.shape
+    n = M * S
+    graph = _graph(origin, successor, begin)
+    _, label = connected_components(graph, directed=True, connection="strong")
+    leaves = label[origin] != label[successor]
+    is_open = np.zeros(n + 1, np.bool_)
+    is_open[label[origin[leaves]]] = True
+    reached = np.zeros(n + 1, np.bool_)
+    reached[breadth_first_order(graph, n, directed=True, return_predecessors=False)] = True
+    nodes = np.flatnonzero(reached[:n] & ~is_open[label[:n]])
+    _, one_per_class = np.unique(label[nodes], return_index=True)
+    classes = np.bincount(nodes[one_per_class] // S, minlength=M)
+    if (classes != 1).any():
+        m = int(np.argmax(classes != 1))
+        raise StationaryLawError(
+            f"the chain of {_holder(m, assignment)} must have one closed class of states for its stationary law to be "
+            f"unique; got {classes[m]} closed classes"
+        )
+    out = np.zeros(n, np.bool_)
+    out[nodes] = True
+    return out.reshape(M, S)
+
+
+def _holder(table: int, assignment: Integers) -> str:
+    """Who has this table, for people."""
+    agents = np.flatnonzero(assignment == table)
+    return f"agent {agents[0]}" if len(agents) else f"table {table} (which no agent holds)"
+
+
+def _graph(origin: Integers, successor: Integers, begin: Flags) -> csr_array:
+    """The edges of all chains, and a last node that leads to every state in `begin`."""
+    from scipy.sparse import coo_array
+
+    n = begin.size
+    starts = np.flatnonzero(begin)
+    tail = np.concatenate([origin, np.full(len(starts), n)])
+    head = np.concatenate([successor, starts])
+    return coo_array((np.ones(len(tail), np.int8), (tail, head)), shape=(n + 1, n + 1)).astype(np.float64).tocsr()
