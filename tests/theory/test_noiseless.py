@@ -177,13 +177,18 @@ def test_estimated_moments_without_noise_are_noiseless_too():
 
 
 @pytest.mark.parametrize("ridge", [0.0, 0.7])
-def test_moments_of_rank_one_tables_are_those_of_the_written_out_matrices(ridge, monkeypatch):
+@pytest.mark.parametrize("pieces", [2_000, 2**18])  # a table in several, several tables in one
+def test_moments_of_rank_one_tables_are_those_of_the_written_out_matrices(ridge, pieces, monkeypatch):
     rng = np.random.default_rng(1)
-    sites = [(rng.standard_normal((300, 5)) + 1, rng.standard_normal(300) - 2) for _ in range(2)]
+    sites = [(rng.standard_normal((300, 5)) + 1, rng.standard_normal(300) - 2) for _ in range(3)]
     logs = [(rng.random((200, 4)), rng.random(200), rng.random((200, 4)), rng.random(200) < 0.1)]
-    monkeypatch.setattr(tuning, "CACHED_OUTCOMES", 2_000)  # several pieces per table
-    for problem in (fl.problems.regression(sites, ridge=ridge), fl.problems.from_transitions(logs, 0.9, trace=0.5)):
-        for m, span in enumerate(problem.spans()):
-            slow = moments_file._dense_noise(problem, m, span)
-            fast = moments_file._noise(problem, m, span)
+    monkeypatch.setattr(tuning, "CACHED_OUTCOMES", pieces)
+    for problem in (
+        fl.problems.regression(sites, ridge=ridge, assignment=[0, 2]),  # nobody holds the second
+        fl.problems.from_transitions(logs, 0.9, trace=0.5),
+        fl.problems.garnet(agents=40, states=4, features=2, seed=3),
+    ):
+        held = np.unique(problem.assignment)
+        for m, fast in zip(held, moments_file.moments(problem).noise, strict=True):
+            slow = moments_file._dense_noise(problem, m, list(problem.spans())[m])
             np.testing.assert_allclose(fast, slow, rtol=0, atol=1e-12 * np.abs(slow).max())

@@ -1,6 +1,7 @@
 """The compiled round of control variates against the slow twin, and many rounds at once against plain iteration."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from fedlsa.theory import local_steps, many_rounds, moments, stationary_pairs, t
 from fedlsa.theory.controlled import controlled_round
 from fedlsa.theory.krylov import Krylov
 from fedlsa.theory.recursions import repeat
-from fedlsa.theory.symmetric import smat
+from fedlsa.theory.symmetric import smat, symkron
 
 METHODS = [fl.SCAFFLSA(0.2, 7), fl.SCAFFLSA(0.2, 1), fl.Scaffnew(0.2, 0.2), fl.Scaffnew(0.2, 1.0)]
 
@@ -108,12 +109,27 @@ def test_a_sketched_krylov_space_reproduces_its_map():
 
 @pytest.mark.parametrize("H", [2, 7, 1000])
 def test_threads_that_share_the_tables_find_the_same_powers_of_a_local_step(H):
-    m = moments(fl.problems.garnet(agents=25, preset="authors"))
-    for step in (local_steps.one_step(m, 0.1), local_steps.one_step(m, 0.1, -m.xi_star)):
-        fast, slow = local_steps.repeated(step, H), repeat(step, H, local_steps.LocalSteps.then)
-        for name in ("M", "G", "D"):
-            want = getattr(slow, name)
-            np.testing.assert_allclose(getattr(fast, name), want, rtol=0, atol=1e-13 * np.abs(want).max())
+    m = moments(fl.problems.garnet(agents=50, preset="authors"))
+    for step in (partial(local_steps.one_step, m, 0.1), partial(local_steps.frozen_step, m, 0.1, -m.xi_star)):
+        slow = repeat(step(), H, lambda a, b: a.then(b))
+        for got, want in zip(local_steps.local_maps(m, H, step), (slow.M, slow.noise), strict=True):
+            np.testing.assert_allclose(got, want, rtol=0, atol=1e-13 * np.abs(want).max())
+
+
+def test_steps_compose_as_their_matrices_do():
+    """D_{a+b} = G_b D_a + D_b symkron(M_a), with other steps first than later"""
+    early, late = (moments(fl.problems.garnet(agents=3, preset="authors", features=4, seed=k)) for k in (1, 2))
+    s, x = 10, np.random.default_rng(0).standard_normal((3, 4))
+    for a, b in (
+        (local_steps.one_step(early, 0.3), local_steps.one_step(late, 0.5)),
+        (local_steps.frozen_step(early, 0.3, x), local_steps.frozen_step(late, 0.5, -x)),
+    ):
+        a, b = a.then(b), b.then(a)  # so that no block is that of a single step
+        both, (G_a, G_b) = a.then(b), (c.rows[:, :s, :s].transpose(0, 2, 1) for c in (a, b))
+        np.testing.assert_allclose(both.M, b.M @ a.M, rtol=0, atol=1e-14)
+        np.testing.assert_allclose(both.rows[:, :s, :s].transpose(0, 2, 1), G_b @ G_a, rtol=0, atol=1e-14)
+        want = G_b @ a.noise + b.noise @ symkron(a.M)
+        np.testing.assert_allclose(both.noise, want, rtol=0, atol=1e-14 * np.abs(want).max())
 
 
 def test_a_deterministic_problem_has_a_limit_of_no_error():

@@ -24,10 +24,11 @@ from ..errors import TheoryWarning
 from ..problems import Problem
 from ..sampling import IID, Markov, Sampling
 from ..theory import local_steps
+from ..theory.compositions import FrozenSteps
 from ..theory.controlled import controlled_round
-from ..theory.local_steps import repeated
 from ..theory.moments import moments
-from ..theory.symmetric import smat
+from ..theory.recursions import repeat
+from ..theory.symmetric import smat, squares
 from .cells import Cell, computes
 
 Settings = Mapping[str, Any]
@@ -148,8 +149,9 @@ def law(settings: Settings, how: How) -> xr.Dataset:
     m, eta = moments(p), settings["step_size"]
     u = np.ones(m.dim)  # where `simulate` begins
     if isinstance(a, FedLSA):
-        whole, v = repeated(local_steps.fedlsa_round(m, eta, a.local_steps, -m.xi_star).steps, T), np.append(u, 1.0)
-        u, U = (whole.M[0] @ v)[:-1], smat(whole.D[0] @ v @ v, m.dim)
+        step, v = local_steps.fedlsa_round(m, eta, a.local_steps, -m.xi_star), np.append(u, 1.0)
+        whole = repeat(step.steps, T, FrozenSteps.then)
+        u, U = (whole.M[0] @ v)[:-1], smat(whole.noise[0] @ squares(v), m.dim)
     else:
         pairs = controlled_round(m, a, eta)
         state = pairs.start(u, -m.xi_star[m.table])

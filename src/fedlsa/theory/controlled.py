@@ -17,8 +17,9 @@ import numpy as np
 from ..algorithms import SCAFFLSA, Algorithm, Scaffnew
 from ..checks import Floats
 from . import noiseless, tuning
+from .compositions import LocalSteps
 from .linear import check_accuracy
-from .local_steps import LocalSteps, one_step, repeated, with_upload_noise
+from .local_steps import local_maps, one_step, with_upload_noise
 from .moments import Moments
 from .noiseless import NoiselessMap
 from .pairs import PairMap
@@ -37,15 +38,15 @@ def controlled_round(m: Moments, a: Algorithm, eta: float, upload_noise: float =
 
     upload_noise : standard deviation per coordinate of what each agent adds to u_hat, for the average and for itself
     """
-    participants, one = a.taking_part(m.n_agents), one_step(m, eta)
+    participants = a.taking_part(m.n_agents)
     gain = participants / m.n_agents / (eta * a.mean_steps)
     if isinstance(a, Scaffnew):
-        P, Q, noise, lengths = _random_steps(m, one, eta, a.probability)
+        P, Q, noise, lengths = _random_steps(m, one_step(m, eta), eta, a.probability)
         return PairMap(m, gain, P, Q, with_upload_noise(noise, m.dim, upload_noise), participants, lengths)
     assert isinstance(a, SCAFFLSA)
-    steps, d, t = repeated(one, a.local_steps), m.dim, m.table
-    noise = with_upload_noise(steps.noise(), d, upload_noise)[t]
-    return PairMap(m, gain, steps.M[t, :d, :d], steps.M[t, :d, d : 2 * d], noise, participants)
+    d, t, (M, noise) = m.dim, m.table, local_maps(m, a.local_steps, lambda part: one_step(m, eta, part))
+    noise = with_upload_noise(noise, d, upload_noise)[t]
+    return PairMap(m, gain, M[t, :d, :d], M[t, :d, d : 2 * d], noise, participants)
 
 
 def _random_steps(
@@ -62,7 +63,7 @@ def _random_steps(
     Q = np.asarray(eta * np.linalg.inv(K)[t], np.float64)
     noise, shared = _summed(one, K, alone, p), _shared(one.M[:, :d, :d], K, eta, p)
     if noise is None or shared is None:
-        return P, Q, np.full((len(t), len(one.G[0]), n * (n + 1) // 2), np.inf), None
+        return P, Q, np.full((len(t), d * (d + 1) // 2, n * (n + 1) // 2), np.inf), None
     source, powers = shared
     first = np.concatenate([-m.A_bar, np.tile(np.eye(d), (len(one.M), 1, 1)), np.zeros((len(one.M), d, 1))], 2)
     noise += np.linalg.solve(alone, symkron(source @ first))
@@ -106,25 +107,26 @@ def _summed(one: LocalSteps, K: Floats, alone: Floats, p: float) -> Floats | Non
     C z and z' = z, so that the blocks of R, rows of which are symmetric matrices, follow one from another.
     """
     q, n, d = 1 - p, one.M.shape[-1], (one.M.shape[-1] - 1) // 2
-    tables, s = one.G.shape[:2]
+    tables, s = len(one.M), d * (d + 1) // 2
     B, C = one.M[:, None, :d, :d], one.M[:, None, :d, d:]
-    if not np.isfinite(one.G).all():
+    if not np.isfinite(one.rows).all():
         return None
-    whole = alone - q * rows_of(one.D[..., :d, :d])  # I - q G
+    D = functionals(one.noise, n)
+    whole = alone - q * rows_of(D[..., :d, :d])  # I - q G
     try:
         sums = np.linalg.inv(whole)
     except np.linalg.LinAlgError:
-        sums = np.full_like(one.G, np.inf)
+        sums = np.full_like(whole, np.inf)
     condition = np.linalg.norm(whole, axis=(1, 2)) * np.linalg.norm(sums, axis=(1, 2))
     check_accuracy(float(np.finfo(np.float64).eps * condition.max()), f"rounds of {1 / p:.0e} steps in the mean")
     if not np.linalg.eigvalsh(smat(sums @ svec(np.eye(d)), d)).min() > 0:  # a sum of positive maps is positive
         return None
-    E = p * (sums @ one.D.reshape(tables, s, n * n)).reshape(one.D.shape)
+    E = p * (sums @ D.reshape(tables, s, n * n)).reshape(D.shape)
     own = _over(rows_of(E[..., :d, :d]), alone)
     uu, B_t = functionals(own, d), B.swapaxes(-1, -2)
     uz = np.linalg.solve(K.swapaxes(-1, -2)[:, None], E[..., :d, d:] + q * B_t @ uu @ C)
     half = C.swapaxes(-1, -2) @ (uu @ C / 2 + uz)
-    R = np.empty_like(one.D)
+    R = np.empty_like(D)
     R[..., :d, :d], R[..., :d, d:], R[..., d:, :d] = uu, uz, uz.swapaxes(-1, -2)
     R[..., d:, d:] = (E[..., d:, d:] + q * (half + half.swapaxes(-1, -2))) / p
     return rows_of(R)

@@ -80,7 +80,8 @@ def exact(
     with np.errstate(over="ignore", invalid="ignore"):
         result = _dataset(asked, compute(asked), m.rounding(start, x, round_length(algorithm)))
     eta = float(algorithm.eta(recorded[-1:])[0])
-    return result.assign_attrs(rounding=m.check_digits(eta, float(result["samples"].values[-1])))
+    result.attrs["rounding"] = m.check_digits(eta, float(result["samples"].values[-1]))
+    return result
 
 
 def round_length(a: Algorithm) -> float:

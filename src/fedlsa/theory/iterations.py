@@ -97,7 +97,7 @@ class _Iteration:
         one = one_step(m, eta)
         self.moments, self.p = m, p
         self.L = one.M[t, : 2 * d, : 2 * d]
-        self.noise = one.noise()[t]
+        self.noise = one.noise[t]
         self.keep, self.move = np.zeros((2 * d, 2 * d)), np.zeros((2 * d, 2 * d))  # C w_c = keep w_c + move w_bar
         gain = p / eta
         self.keep[d:, d:], self.keep[d:, :d] = np.eye(d), -gain * np.eye(d)

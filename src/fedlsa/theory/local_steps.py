@@ -9,8 +9,7 @@ map from svec(w w^T) to the covariance of u after h steps given w, steps compose
 
     M_{a+b} = M_b M_a,   G_{a+b} = G_b G_a,   D_{a+b} = G_b D_a + D_b symkron(M_a),
 
-so H steps cost O(log H) products, and only positive terms are ever added. Each row of D is kept as a symmetric matrix,
-for which composing with symkron(M) means M^T D M.
+so H steps cost O(log H) products (theory/compositions.py), and only positive terms are ever added.
 
 FedLSA has v = (u, 1). Agents are independent given v, so a round has the mean map sum_c w_c M_c, and the noise sum_c
 w_c^2 D_c. Where m of N agents take part, drawn without replacement, the server moves by N / m times the sum of their
@@ -25,83 +24,83 @@ Covariances are sums of positive terms, never second moments less squares of mea
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import count
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..checks import Floats
 from . import noiseless, tuning
+from .compositions import FrozenSteps, LocalSteps
 from .linear import check_accuracy, contracts, refined
 from .moments import Moments, check_size
 from .recursions import Squares, at_rounds, repeat
-from .symmetric import functionals, rows_of, smat, squares, svec, symkron, triangle, within
+from .symmetric import smat, squares, svec, symkron, triangle, within
 from .threads import cores, share
 
-
-@dataclass(frozen=True, eq=False)
-class LocalSteps:
-    """Some number of local steps of every table: M : (M, n, n), G : (M, s, s), D : (M, s, n, n), n the size of w."""
-
-    M: Floats
-    G: Floats
-    D: Floats
-
-    def then(self, later: LocalSteps) -> LocalSteps:
-        """These steps, and then those."""
-        tables, s, n = self.D.shape[:3]
-        D = (later.G @ self.D.reshape(tables, s, n * n)).reshape(self.D.shape)
-        D += _pulled(later.D, self.M)
-        return LocalSteps(later.M @ self.M, later.G @ self.G, D)
-
-    def noise(self) -> Floats:
-        """D as a matrix on svec(w w^T) : (M, s, S)."""
-        return rows_of(self.D)
+Steps = TypeVar("Steps", LocalSteps, FrozenSteps)
+Kept = TypeVar("Kept")
 
 
-def _pulled(D: Floats, M: Floats) -> Floats:
-    """M^T D M for each row of D, which is symmetric: both products in the one form that is a few large ones."""
-    (tables, s, n, _), new = D.shape, M.shape[2]
-    half = (D.reshape(tables, s * n, n) @ M).reshape(tables, s, n, new)
-    return (half.transpose(0, 1, 3, 2).reshape(tables, s * new, n) @ M).reshape(tables, s, new, new)
+def one_step(moments: Moments, eta: float, tables: slice = slice(None)) -> LocalSteps:
+    """A single local step of some tables, w = (u, x, 1)."""
+    d, (G, noise) = moments.dim, _second_moments(moments, eta, tables)
+    M = np.tile(np.eye(2 * d + 1), (len(G), 1, 1))
+    M[:, :d, :d] -= eta * moments.A_bar[tables]
+    M[:, :d, d:] += eta * np.eye(d, d + 1)
+    return LocalSteps.of(M, G, noise)
 
 
-def one_step(moments: Moments, eta: float, frozen: Floats | None = None) -> LocalSteps:
-    """A single local step, w = (u, x, 1).
+def frozen_step(moments: Moments, eta: float, x: Floats, tables: slice = slice(None)) -> FrozenSteps:
+    """The same with control variates x : (M, d) that never change; they go into the constant of w = (u, 1)."""
+    d, (G, noise) = moments.dim, _second_moments(moments, eta, tables)
+    M = np.tile(np.eye(d + 1), (len(G), 1, 1))
+    M[:, :d, :d] -= eta * moments.A_bar[tables]
+    M[:, :d, d] = eta * x[tables]
+    return FrozenSteps.of(M, G, noise)
 
-    frozen : (M, d), control variates x that never change; they go into the constant, and w = (u, 1)
-    """
+
+def _second_moments(moments: Moments, eta: float, tables: slice) -> tuple[Floats, Floats]:
+    """G : (M, s, s), and D : (M, s, S) on svec(v v^T), v = (u, 1), of a single step."""
     check_size(moments.noise.shape)  # which may be a zero that takes no memory itself
-    d, tables = moments.dim, len(moments.A_bar)
-    n = 2 * d + 1 if frozen is None else d + 1
-    M = np.tile(np.eye(n), (tables, 1, 1))
-    M[:, :d, :d] -= eta * moments.A_bar
-    M[:, :d, d:] += eta * (np.eye(d, d + 1) if frozen is None else frozen[:, :, None])
-    place = np.zeros((d + 1, n))  # v = (theta - centre, 1) in terms of w
-    place[:d, :d], place[:d, -1], place[d, -1] = np.eye(d), moments.offset, 1
-    D = eta**2 * _pulled(functionals(moments.noise, d + 1), place[None])
-    return LocalSteps(M, symkron(M[:, :d, :d]) + rows_of(D[..., :d, :d]), D)
+    d = moments.dim
+    place = np.eye(d + 1)  # (theta - centre, 1) in terms of v
+    place[:d, d] = moments.offset
+    noise = moments.noise[tables] @ (eta**2 * symkron(place))
+    return symkron(np.eye(d) - eta * moments.A_bar[tables]) + noise[..., within(d, d + 1)], noise
 
 
-def repeated(step: LocalSteps, H: int) -> LocalSteps:
-    """H times the same step, in O(log H) products; threads share the tables, a few at a time to stay in the cache."""
-    tables = len(step.M)
-    if step.D.size < tuning.THREADS_FROM or H == 1:
-        return repeat(step, H, LocalSteps.then)
-    out = LocalSteps(*(np.empty_like(a) for a in (step.M, step.G, step.D)))
+def repeated(
+    m: Moments, H: int, step: Callable[[slice], Steps], keep: Callable[[slice, Steps], Kept]
+) -> tuple[Kept, ...]:
+    """What `keep` says of H times the step of some tables, in O(log H) products, for one part of them after the other.
+
+    A part stays in the cache. Threads share the parts, and there are as many for any number of threads.
+    """
+    tables = len(m.A_bar)
+    parts = 2 * math.ceil(tables / tuning.TABLES_AT_ONCE / 2) if m.noise.size > tuning.THREADS_FROM and H > 1 else 1
+    found = dict[int, Kept]()
 
     def work(begin: int, end: int) -> None:
-        for a in range(begin, end, tuning.TABLES_AT_ONCE):
-            b = min(a + tuning.TABLES_AT_ONCE, end)
-            some = repeat(LocalSteps(step.M[a:b], step.G[a:b], step.D[a:b]), H, LocalSteps.then)
-            out.M[a:b], out.G[a:b], out.D[a:b] = some.M, some.G, some.D
+        for i in range(begin, end):
+            part = slice(tables * i // parts, tables * (i + 1) // parts)
+            one = step(part)
+            found[i] = keep(part, repeat(one, H, type(one).then))
 
-    parts = min(cores(), tables)
-    share(work, [tables * i // parts for i in range(parts + 1)])  # products of arrays let go of the lock
-    return out
+    threads = min(cores(), parts)
+    share(work, [parts * i // threads for i in range(threads + 1)])  # products of arrays let go of the lock
+    return tuple(found[i] for i in range(parts))
+
+
+def local_maps(m: Moments, H: int, step: Callable[[slice], Steps]) -> tuple[Floats, Floats]:
+    """M : (M, n, n) and the noise : (M, s, S) of H times the step of each table."""
+    M, noise = zip(*repeated(m, H, step, lambda _, steps: (steps.M, steps.noise)), strict=True)
+    return np.concatenate(M), np.concatenate(noise)
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,13 +127,11 @@ class FedLSARound:
         assert self.noise is not None
         return np.asarray(self.noise @ squares(np.append(u, 1.0)), np.float64)
 
-    @property
-    def steps(self) -> LocalSteps:
-        """The round as steps of one table, which compose; without noise they have no second moments, s = 0."""
-        n = len(self.mean)
-        if self.noise is None:
-            return LocalSteps(self.mean[None], np.empty((1, 0, 0)), np.empty((1, 0, n, n)))
-        return LocalSteps(self.mean[None], self.own[None], functionals(self.noise, n)[None])
+    @cached_property
+    def steps(self) -> FrozenSteps:
+        """The round, if it has noise, as steps of one table, which compose."""
+        assert self.noise is not None
+        return FrozenSteps.of(self.mean[None], self.own[None], self.noise[None])
 
 
 def with_upload_noise(noise: Floats, d: int, deviation: float) -> Floats:
@@ -162,10 +159,19 @@ def fedlsa_round(
         mean[:d, :d] = local.mean(local.times(power, local.identity()))
         mean[:d, d] = local.mean(local.times(kappa, local.own(x[moments.table])))
         return FedLSARound(mean)
-    steps = repeated(one_step(moments, eta, x), H)
-    M, D = steps.M[moments.table], with_upload_noise(steps.noise(), d, upload_noise)[moments.table]
     share = moments.count * weight
-    mean, noise = np.tensordot(share, M, 1), np.tensordot(share * weight, D, 1)
+    square = np.bincount(moments.table, share * weight, len(moments.A_bar))
+
+    def step(part: slice) -> FrozenSteps:
+        return frozen_step(moments, eta, x, part)
+
+    def keep(part: slice, steps: FrozenSteps) -> tuple[Floats, Floats]:
+        return steps.M, np.tensordot(square[part], steps.noise, 1)
+
+    maps, noises = zip(*repeated(moments, H, step, keep), strict=True)
+    M = np.concatenate(maps)[moments.table]
+    noise = with_upload_noise(np.sum(noises, axis=0), d, upload_noise * math.sqrt(square.sum()))
+    mean = np.tensordot(share, M, 1)
     if m < N:
         moved = weight[:, None, None] * (M - np.eye(d + 1))[:, :d]
         moved = moved - np.tensordot(moments.count / N, moved, 1)
@@ -176,16 +182,31 @@ def fedlsa_round(
 
 def fedlsa_curve(step: FedLSARound, u: Floats, rounds: NDArray[np.int64]) -> tuple[Floats, Floats]:
     """E[u] : (R, d) and E||u - E[u]||^2 : (R,) at the given rounds, from known u : (d,)."""
-    d, v, powers = len(u), np.append(u, 1.0), Squares(step.steps, LocalSteps.then)
-    C = np.zeros(0 if step.noise is None else len(step.own))
-    diagonal = np.flatnonzero(np.equal(*triangle(d)))[: len(C)]
-    mean, variance = np.empty((len(rounds), d)), np.empty(len(rounds))
-    for i, gap in enumerate(np.diff(rounds, prepend=0).tolist()):
-        short = step.noise is None and gap < d * gap.bit_length()  # products with a vector are less work than squares
-        for power in [step.steps] * gap if short else powers.of(gap):
-            C, v = power.G[0] @ C + power.D[0] @ v @ v, power.M[0] @ v
-        mean[i], variance[i] = v[:d], C[diagonal].sum()
-    return mean, variance
+    d, v, C = len(u), np.append(u, 1.0), np.zeros(0 if step.noise is None else len(step.own))
+    mean, covariance = np.empty((len(rounds), d)), np.empty((len(rounds), len(C)))
+    gaps = np.diff(rounds, prepend=0)
+    if step.noise is None:
+        means = Squares(step.mean, lambda a, b: b @ a)
+        for i, gap in enumerate(gaps.tolist()):
+            short = gap < d * gap.bit_length()  # products with a vector are less work than squares
+            for M in [step.mean] * gap if short else means.of(gap):
+                v = M @ v
+            mean[i] = v[:d]
+        return mean, np.zeros(len(rounds))
+    powers = Squares(step.steps, FrozenSteps.then)
+    often = {gap: [reduce(FrozenSteps.then, powers.of(gap))] for gap in _frequent(gaps)}
+    both = np.concatenate([C, squares(v)])  # svec Cov(u) and svec E[v] E[v]^T
+    for i, gap in enumerate(gaps.tolist()):
+        for power in often.get(gap) or powers.of(gap):
+            both, v = both @ power.rows[0], power.M[0] @ v
+        mean[i], covariance[i] = v[:d], both[: len(C)]
+    return mean, covariance[:, np.equal(*triangle(d))].sum(1)
+
+
+def _frequent(gaps: NDArray[np.int64]) -> list[int]:
+    """Numbers of rounds that are gone so often that they are worth a composition of their own."""
+    gap, times = np.unique(gaps[gaps > 2], return_counts=True)
+    return [int(g) for g in gap[times > len(gaps) // 8]]
 
 
 def averaged_curve(

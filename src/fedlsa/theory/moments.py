@@ -152,10 +152,14 @@ def _all_noise(problem: Problem, held: list[int]) -> Floats:
     if not random(problem):
         return np.broadcast_to(np.float64(0), shape)
     check_size(shape)
-    noise = np.zeros(shape)
+    z, noise = problem.observations, np.zeros(shape)
+    if isinstance(z, RankOne):
+        _rank_one_noise(problem, z, np.array(held), noise)
     for row, m in zip(noise, held, strict=True):
-        if np.count_nonzero(problem.prob[spans[m]]) > 1:
-            row[:] = _noise(problem, m, spans[m])
+        if np.count_nonzero(problem.prob[spans[m]]) < 2:
+            row[:] = 0
+        elif not isinstance(z, RankOne):
+            row[:] = _dense_noise(problem, m, spans[m])
     return noise
 
 
@@ -170,30 +174,30 @@ def check_size(shape: tuple[int, ...]) -> None:
         )
 
 
-def _noise(problem: Problem, m: int, span: slice) -> Floats:
-    """The map svec(v v^T) -> svec(Cov(A(z) theta - b(z))) of one table: E[B~ v v^T B~^T], B = (A, A centre - b)."""
-    z = problem.observations
-    return _rank_one_noise(problem, z, span) if isinstance(z, RankOne) else _dense_noise(problem, m, span)
+# The map svec(v v^T) -> svec(Cov(A(z) theta - b(z))) of a table is E[B~ v v^T B~^T], B = (A, A centre - b).
 
 
-def _rank_one_noise(problem: Problem, z: RankOne, span: slice) -> Floats:
+def _rank_one_noise(problem: Problem, z: RankOne, held: NDArray[np.int64], noise: Floats) -> None:
     """B = u w^T with w = (v, v . centre - y), so B X B^T = u u^T (w^T X w): a quarter of the work.
 
     The ridge is no noise. Columns are observations, so that a row of either factor is made from two rows that stand in
-    memory as they are.
+    memory as they are; small tables of as many observations go through it together.
     """
-    d, prob = z.dim, problem.prob
-    (i, j), (k, q) = triangle(d), triangle(d + 1)
-    mean, total = np.zeros((d, d + 1)), np.zeros((len(i), len(k)))
-    step = max(1, tuning.CACHED_OUTCOMES // (len(i) + len(k)))
-    for start in range(span.start, span.stop, step):
-        part = slice(start, min(span.stop, start + step))
-        u = np.ascontiguousarray(z.rows[z.left[part]].T)
-        v = z.rows[z.right[part]]
-        w = np.vstack([v.T, v @ problem.theta_star - z.y[part]])
-        mean += (prob[part] * u) @ w.T
-        total += (u[i] * u[j] * prob[part]) @ (w[k] * w[q]).T
-    return np.where(k == q, 1.0, 2.0) * total - symkron(mean)
+    d, prob, (i, j), (k, q) = z.dim, problem.prob, triangle(z.dim), triangle(z.dim + 1)
+    first, room = problem.first[held], max(1, tuning.CACHED_OUTCOMES // sum(noise.shape[1:]))
+    sizes = problem.first[held + 1] - first
+    for n in np.unique(sizes).tolist():
+        same = np.flatnonzero(sizes == n)
+        for some in np.split(same, range(max(1, room // n), len(same), max(1, room // n))):
+            mean, total = np.zeros((len(some), d, d + 1)), np.zeros((len(some), *noise.shape[1:]))
+            for start in range(0, n, room):
+                part = first[some, None] + np.arange(start, min(start + room, n))
+                p, v = prob[part][:, None], z.rows[z.right[part]]
+                u = np.ascontiguousarray(z.rows[z.left[part]].swapaxes(1, 2))
+                w = np.concatenate([v.swapaxes(1, 2), (v @ problem.theta_star - z.y[part])[:, None]], axis=1)
+                mean += (p * u) @ w.swapaxes(1, 2)
+                total += (u[:, i] * u[:, j] * p) @ (w[:, k] * w[:, q]).swapaxes(1, 2)
+            noise[some] = np.where(k == q, 1.0, 2.0) * total - symkron(mean)
 
 
 def _dense_noise(problem: Problem, m: int, span: slice) -> Floats:

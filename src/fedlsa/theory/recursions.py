@@ -16,13 +16,14 @@ State = TypeVar("State")
 
 
 def repeat(step: Step, n: int, then: Callable[[Step, Step], Step]) -> Step:
-    """n >= 1 times the same step in O(log n) compositions; then(a, b) : a, and after it b."""
-    out = step
-    for bit in bin(n)[3:]:
-        out = then(out, out)
-        if bit == "1":
-            out = then(out, step)
-    return out
+    """n >= 1 times the same step in O(log n) compositions; then(a, b) : a, and after it b.
+
+    Factor by factor, which for round numbers takes fewer compositions than digit by digit: 12 for 1000 instead of 14.
+    """
+    while n > 1:
+        factor, twice = next((f for f in (2, 3, 5) if n % f == 0), n), then(step, step)
+        step, n = then(repeat(twice, factor // 2, then), step) if factor > 2 else twice, n // factor
+    return step
 
 
 class Squares(Generic[Step]):

@@ -41,11 +41,10 @@ def smat(x: Floats, n: int) -> Floats:
 
 def symkron(M: Floats) -> Floats:
     """The matrix of X -> M X M^T on svec, for each M : (..., m, n) -> (..., m (m + 1) / 2, n (n + 1) / 2)."""
-    i, j = triangle(M.shape[-2])
-    k, q = triangle(M.shape[-1])
-    first, second = M[..., i, :], M[..., j, :]
-    out = first[..., k] * second[..., q]
-    out += np.where(k == q, 0.0, first[..., q] * second[..., k])
+    (i, j), (k, q) = triangle(M.shape[-2]), triangle(M.shape[-1])
+    first, second = M[..., k], M[..., q]  # columns of the small matrices; what follows copies whole rows
+    out = first[..., i, :] * second[..., j, :]
+    out += np.where(k == q, 0.0, second)[..., i, :] * first[..., j, :]
     return out
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from ...algorithms import METHODS
 from ...checks import Floats
 from ...theory.controlled import controlled_round
-from ...theory.local_steps import fedlsa_round, one_step, repeated
+from ...theory.local_steps import fedlsa_round, frozen_step, local_maps
 from ...theory.moments import Moments
 from ...theory.symmetric import smat, squares, svec, triangle
 
@@ -69,8 +69,8 @@ def _columns(values: Floats) -> tuple[Floats, Floats, Floats]:
 def _follow_fedlsa(m: Moments, a: Any, eta: float, rounds: int, s: float) -> Iterator[Floats]:
     """(1 + 2 K,): E||u||^2 after each round, and ||E[change]||^2 and the change's variance in it, before its noise."""
     d, H = m.dim, a.local_steps
-    steps = repeated(one_step(m, eta, -m.xi_star), H)
-    moved, noise = steps.M[m.table, :d] - np.eye(d + 1)[:d], steps.noise()[m.table]
+    M, noise = (a[m.table] for a in local_maps(m, H, lambda part: frozen_step(m, eta, -m.xi_star, part)))
+    moved = M[:, :d] - np.eye(d + 1)[:d]
     step = fedlsa_round(m, eta, H, -m.xi_star, upload_noise=s)
     v, C = np.append(-m.theta_star, 1.0), np.zeros(d * (d + 1) // 2)
     for _ in range(rounds):
