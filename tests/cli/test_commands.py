@@ -218,12 +218,12 @@ import sys
 from fedlsa.cli import main
 from fedlsa.engine.cpu import CpuTask
 
-def advance(task, *args):
-    CpuTask.advance = real
+def begin(task, members):
+    CpuTask.begin = real
     print("go", flush=True)
-    return real(task, *args)
+    return real(task, members)
 
-real, CpuTask.advance = CpuTask.advance, advance
+real, CpuTask.begin = CpuTask.begin, begin
 sys.exit(main())
 """
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fedlsa as fl
-from fedlsa.engine import compiled, cpu_kernel, local
+from fedlsa.engine import compiled, local
 
 ROOT = Path(fl.__file__).parent
 TREES = {p.relative_to(ROOT): ast.parse(p.read_text()) for p in ROOT.rglob("*.py")}
@@ -63,6 +63,14 @@ def cached():
                 yield pytest.param(path, name, id=f"{path}:{name}")
 
 
+def kernels():
+    """(file, function) of every function that makes a kernel of the compiled engine."""
+    for path in sorted(COMPILED):
+        for name, node in functions(path).items():
+            if "compiled" in names_in(node.body[-1]) and name != "compiled":
+                yield path, name
+
+
 @pytest.mark.parametrize(("path", "name"), list(cached()))
 def test_a_cached_function_that_calls_other_files_knows_their_digest(path, name):
     others = {p for p, _ in reached(path, name)} & COMPILED - {path}
@@ -73,6 +81,17 @@ def test_a_cached_function_that_calls_other_files_knows_their_digest(path, name)
         assert functions(path)[name].args.args[-1].arg == "sources"
 
 
+@pytest.mark.parametrize(("path", "name"), [pytest.param(*kernel, id=kernel[1]) for kernel in kernels()])
+def test_a_kernel_closes_over_the_digest_of_all_files_that_it_is_made_of(path, name):
+    """Numba puts what a function closes over into the key of its cache."""
+    others = {p for p, _ in reached(path, name)} & COMPILED - {path}
+    assert others <= {Path("engine") / f for f in compiled.FILES}
+    assert Path("engine/addresses.py") in others
+    (inner,) = (n for n in ast.walk(functions(path)[name]) if isinstance(n, ast.FunctionDef) and n.name != name)
+    assert ast.unparse(functions(path)[name].body[-1]) == f"return compiled({inner.name})"
+    assert "sources" in names_in(inner)
+
+
 def test_the_digest_changes_with_each_file_and_is_part_of_the_key_of_every_signature():
     for name in compiled.FILES:
         assert compiled.digest((name,)) != compiled.digest(())
@@ -81,6 +100,5 @@ def test_the_digest_changes_with_each_file_and_is_part_of_the_key_of_every_signa
     rows(np.zeros(2), np.zeros(2), 0.1, 1, 0, 0, 0)
     (signature, *_) = local._on_rows.signatures
     assert compiled.SOURCES in str(signature[-1])
-    for function in (cpu_kernel.run, local._on_rows):
-        assert function.py_func.__defaults__ == (compiled.SOURCES,)
+    assert local._on_rows.py_func.__defaults__ == (compiled.SOURCES,)
     assert compiled.digest() == compiled.SOURCES

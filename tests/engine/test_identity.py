@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import fedlsa as fl
-from fedlsa.engine import cpu
+from fedlsa.engine import cpu, cpu_tables
 
 SEEDS = [5, 0, 2**63 + 5, 17, 9, 2, 31]
 
@@ -69,12 +69,34 @@ def test_a_grid_gives_what_each_of_its_runs_gives_alone(problem):
 
 
 @every_method
-@pytest.mark.parametrize("threads", [1, 2, 3])
-@pytest.mark.parametrize("limit", ["SEGMENT_WORK", "SHARED_ROUND_WORK"])
-def test_rounds_shared_by_threads_give_the_same_bits(problem, algorithm, threads, limit, monkeypatch):
-    whole = run(problem, algorithm, seeds=[17])
-    monkeypatch.setattr(cpu, limit, 1.0)  # every round is too long for one call, or long enough to share
-    assert whole.identical(run(problem, algorithm, seeds=[17], threads=threads))
+def test_rounds_too_long_for_one_call_give_the_same_bits(problem, algorithm, monkeypatch):
+    whole = run(problem, algorithm)
+    monkeypatch.setattr(cpu, "SEGMENT_WORK", 1.0)
+    assert whole.identical(run(problem, algorithm))
+
+
+@every_method
+@every_sampling
+@pytest.mark.parametrize("threads", [2, 3, 5, 16])
+def test_rounds_shared_by_threads_give_the_same_bits(problem, algorithm, sampling, threads, monkeypatch):
+    whole = run(problem, algorithm, seeds=[17], sampling=sampling)
+    members, begin = [], cpu.CpuTask.begin
+    monkeypatch.setattr(cpu, "SHARED_WORK", 1.0)
+    monkeypatch.setattr(cpu.CpuTask, "begin", lambda task, n: (members.append(n), begin(task, n))[1])
+    assert whole.identical(run(problem, algorithm, seeds=[17], sampling=sampling, threads=threads))
+    assert max(members) > 1
+
+
+@pytest.mark.parametrize("agents", [1, 2, 15, 16, 17, 33, 100])
+@pytest.mark.parametrize("algorithm", [fl.SCAFFLSA(0.3, 5), fl.SCAFFLSA(0.3, 70)], ids=["short", "long"])
+def test_any_number_of_agents_gives_the_same_bits_for_any_threads_and_seeds(agents, algorithm, monkeypatch):
+    p = fl.problems.garnet(agents=agents, states=12, seed=3)
+    together = run(p, algorithm)
+    same(run(p, algorithm, seeds=SEEDS[2:5]), together.sel(seed=SEEDS[2:5]))
+    same(run(p, algorithm, seeds=SEEDS[1:2]), together.sel(seed=SEEDS[1:2]))
+    monkeypatch.setattr(cpu, "SHARED_WORK", 1.0)
+    for threads in (2, 5):
+        assert together.identical(run(p, algorithm, threads=threads))
 
 
 @every_method
@@ -83,10 +105,10 @@ def test_runs_cut_into_segments_give_the_same_bits(problem, algorithm, sampling,
     whole = run(problem, algorithm, sampling=sampling)
     calls, advance = [], cpu.CpuTask.advance
 
-    def two_rounds(self, *rest):
+    def two_rounds(self):
         calls.append(id(self))
-        monkeypatch.setattr(cpu, "SEGMENT_WORK", 2.5 * self.updates_per_round * self.task.D)
-        advance(self, *rest)
+        monkeypatch.setattr(cpu, "SEGMENT_WORK", 2.5 * self.work)
+        advance(self)
 
     monkeypatch.setattr(cpu.CpuTask, "advance", two_rounds)
     assert whole.identical(run(problem, algorithm, sampling=sampling))
@@ -96,8 +118,8 @@ def test_runs_cut_into_segments_give_the_same_bits(problem, algorithm, sampling,
 def test_the_number_of_chains_that_step_together_changes_nothing(problem, monkeypatch):
     algorithm = fl.SCAFFLSA(0.3, 5)
     wide = run(problem, algorithm)
-    monkeypatch.setattr(cpu, "register_lanes", lambda: 32)
-    assert cpu.shapes(problem, "float64")[0].G == 2
+    monkeypatch.setattr(cpu_tables, "register_lanes", lambda: 32)
+    assert cpu.shapes(problem, "float64") == (8, 2, 8)
     assert wide.identical(run(problem, algorithm))
 
 

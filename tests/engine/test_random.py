@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numba import njit
 
-from fedlsa.engine import cpu_steps
-from fedlsa.engine.memory import load, store
+from fedlsa.engine import lanes
+from fedlsa.engine.memory import load, load_wide, store
 from fedlsa.engine.random import (
     LENGTH,
     OBSERVATION,
@@ -90,30 +90,33 @@ def test_uniforms_lie_in_the_unit_interval_and_hold_53_bits_of_their_block():
     assert abs(u.mean() - 0.5) < 4.5 / np.sqrt(12 * 2000)
 
 
-@njit
-def words_by_lanes(keys, agents, chains, start, count):
-    out, lanes = np.empty((count + 8) * 16, np.uint32), np.empty(64, np.uint32)
-    o = cpu_steps.fill_words(out, lanes, keys, agents, chains, start, count)
-    return out[o * 16 : (o + count) * 16].reshape(count, 16)
+def words_by_lanes(read):
+    @njit
+    def run(index, agents, low, high, out):
+        x = lanes.random_words(read(index, 0, 16), read(agents, 0, 16), read(low, 0, 16), read(high, 0, 16))
+        for i in range(4):
+            store(out, 16 * i, x[i])
+
+    return run
 
 
-@pytest.mark.parametrize("together", [True, False], ids=["in step", "out of step"])
-def test_sixteen_lanes_draw_the_words_that_each_would_draw_alone(together):
+@pytest.mark.parametrize("read", [load, load_wide], ids=["32-bit lanes", "64-bit lanes"])
+def test_sixteen_lanes_draw_the_words_that_each_would_draw_alone(read):
     g = np.random.default_rng(0)
-    seeds = g.integers(0, 2**63, 20, dtype=np.uint64)
-    agents = g.integers(0, 1000, 20).astype(np.uint32)
-    keys = np.stack([seeds & np.uint64(0xFFFFFFFF), seeds >> np.uint64(32)], 1).astype(np.uint32).ravel()
-    chains = g.permutation(20)[:16]
-    start = np.full(16, 6) + (0 if together else g.integers(0, 9, 16)) + 4 * g.integers(0, 2**20, 16)
-    out = words_by_lanes(keys, agents, chains, start, 11)
-    for lane, (q, first) in enumerate(zip(chains, start, strict=True)):
-        assert out[:, lane].tolist() == words(seeds[q], int(agents[q]), OBSERVATION, int(first), 11).tolist()
+    seeds = g.integers(0, 2**63, 16, dtype=np.uint64)
+    low, high = (seeds & np.uint64(0xFFFFFFFF)).astype(np.uint32), (seeds >> np.uint64(32)).astype(np.uint32)
+    index, agents = (g.integers(0, 2**32, 16, dtype=np.uint64).astype(np.uint32) for _ in range(2))
+    out = np.empty((4, 16), np.uint32)
+    words_by_lanes(read)(index, agents, low, high, out.ravel())
+    for lane in range(16):
+        alone = words(seeds[lane], int(agents[lane]), OBSERVATION, 4 * int(index[lane]), 4)
+        assert out[:, lane].tolist() == alone.tolist()
 
 
 @njit
 def picks(word, entry, shift, low):
     out = np.empty(16, np.uint32)
-    store(out, 0, cpu_steps.pick(load(word, 0, 16), load(entry, 0, 16), load(shift, 0, 16), load(low, 0, 16)))
+    store(out, 0, lanes.pick(load(word, 0, 16), load(entry, 0, 16), load(shift, 0, 16), load(low, 0, 16)))
     return out
 
 

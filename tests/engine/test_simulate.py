@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fedlsa as fl
-from fedlsa.engine import cpu, progress
+from fedlsa.engine import cpu, cpu_tables, progress
 from fedlsa.engine.simulate import ENGINES
 from fedlsa.errors import ArgumentError, ArgumentTypeError, DivergenceWarning, FedLSAError, UnknownNameError
 
@@ -347,20 +347,21 @@ def test_a_notice_is_given_once_and_only_when_the_work_takes_long(monkeypatch):
 
 def test_kernels_are_looked_up_once_for_a_configuration_however_many_seeds_run_alone(problem, monkeypatch):
     looked, compile_for = [], cpu.compile_for
-    monkeypatch.setattr(cpu, "compile_for", lambda task: looked.append(compile_for(task)))
+    monkeypatch.setattr(cpu, "compile_for", lambda job: (looked.append(job), compile_for(job))[1])
     fl.simulate_grid(problem, [fl.Scaffnew(0.1, 0.5), fl.SCAFFLSA(0.1, 2, participants=2)], 2, 7)
     assert len(looked) == 2
 
 
-def test_a_kernel_is_compiled_and_announced_at_most_once(problem, monkeypatch):
-    said = []
-    notice = progress.notice
+def test_a_kernel_is_compiled_once_for_all_methods_and_announced_once(problem, monkeypatch):
+    said, notice = [], progress.notice
     monkeypatch.setattr(cpu, "notice", lambda text: (said.append(text), notice(text))[1])
-    fl.simulate(problem, fl.FedLSA(0.1, 7), 2, 1)
-    assert len(said) <= 1
-    first = len(said)
+    kernels = []
+    monkeypatch.setattr(cpu, "kernels", lambda job: (kernels.append(cpu_tables.kernels(job)), kernels[-1])[1])
+    fl.simulate_grid(problem, [fl.FedLSA(0.1, 7), fl.Scaffnew(0.1, 0.5)], 2, 1)
+    assert len(said) == 1
     fl.simulate(problem, fl.SCAFFLSA(0.2, 3, participants=2, projection=1.0), 2, 3)
-    assert len(said) == first  # another method, the same kernel
+    one, two, other = kernels
+    assert one == two == {name: other[name] for name in one}
 
 
 # ---------------------------------------------------------------- again

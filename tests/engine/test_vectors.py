@@ -7,26 +7,23 @@ import pytest
 from numba import njit
 
 from fedlsa.engine import memory
-from fedlsa.engine.cpu_steps import RankOneTables, RidgeTables, decay
 from fedlsa.engine.memory import (
+    add_rows,
     first_lane,
     gather,
     integers,
     load,
-    load_block,
-    load_few,
     load_wide,
     look_up,
     rows,
+    rows_of_seeds,
     store,
-    store_rows,
 )
-from fedlsa.engine.vectors import Shape, align_stack, fma, fold, spread, wide_product
+from fedlsa.engine.vectors import align_stack, convert, fma, fold, repeat, spread
 
 g = np.random.default_rng(0)
 X, Y, Z = (g.normal(size=40) for _ in range(3))
 U, V = (g.integers(0, 2**32, 40, dtype=np.uint64).astype(np.uint32) for _ in range(2))
-SHAPE = Shape(4, 2)  # two rows of four lanes
 
 
 def lanewise(op):
@@ -83,31 +80,15 @@ def test_fma_rounds_once():
     assert out.tolist() == [-(tiny**2), 2, 10, 6]  # with two roundings the first would be 0
 
 
-def test_wide_product_gives_both_halves():
-    @njit
-    def run(x, m, high, low):
-        h, lo = wide_product(load(x, 0, 8), m)
-        store(high, 0, h)
-        store(low, 0, lo)
-
-    high, low = np.empty(8, np.uint32), np.empty(8, np.uint32)
-    run(U, np.uint64(0xD2511F53), high, low)
-    product = U[:8].astype(np.uint64) * np.uint64(0xD2511F53)
-    assert (high == product >> np.uint64(32)).all()
-    assert (low == product & np.uint64(0xFFFFFFFF)).all()
-
-
 def test_loads_take_what_stands_at_their_offset():
     @njit
-    def run(shape, x, i, out, wide):
+    def run(x, i, out, wide):
         store(out, 0, load(x, 3, 4))
-        store(out, 4, load_block(shape, x, 5))
-        store(out, 12, load_few(shape, x, 7))
         store(wide, 0, load_wide(i, 2, 4))
 
-    out, wide = np.empty(14), np.empty(4, np.uint64)
-    run(SHAPE, X, U, out, wide)
-    assert (out == np.concatenate([X[3:7], X[5:13], X[7:9]])).all()
+    out, wide = np.empty(4), np.empty(4, np.uint64)
+    run(X, U, out, wide)
+    assert (out == X[3:7]).all()
     assert (wide == U[2:6]).all()
     assert memory.load_words in (memory.load, memory.load_wide)
 
@@ -135,63 +116,81 @@ def test_gather_looks_up_each_lane():
 
 def test_integers_and_look_up_give_tuples():
     @njit
-    def run(shape, index, table):
-        k = integers(shape, index, 1)
+    def run(index, table):
+        k = integers(index, 1, 2)
         return k, look_up(table, k, 2, 1)
 
     index = np.array([9, 4, 11, 9], np.uint32)
-    k, found = run(SHAPE, index, U)
+    k, found = run(index, U)
     assert k == (4, 11)
     assert found == (U[9], U[23])
 
 
 def test_rows_of_several_chains_stand_side_by_side():
     @njit
-    def run(shape, table, index, at, out, back):
-        here = integers(shape, index, 0)
-        x = rows(shape, table, here)
-        store(out, 0, x)
-        store(out, 8, first_lane(shape, table, here))
-        store_rows(shape, back, integers(shape, at, 0), x)
+    def run(table, index, out):
+        here = integers(index, 0, 2)
+        store(out, 0, rows(table, here, 4))
+        store(out, 8, first_lane(table, here, 4))
 
-    index, at = np.array([20, 3], np.uint32), np.array([0, 6])
-    out, back = np.empty(16), np.zeros(12)
-    run(SHAPE, X, index, at, out, back)
+    index, out = np.array([20, 3], np.uint32), np.empty(16)
+    run(X, index, out)
     assert (out[:8] == np.append(X[20:24], X[3:7])).all()
     assert out[8:].tolist() == [X[20], 0, 0, 0, X[3], 0, 0, 0]
-    assert (back == np.concatenate([X[20:24], [0, 0], X[3:7], [0, 0]])).all()
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_rows_of_seeds_are_those_of_each_lane_or_of_the_first(same):
+    @njit
+    def run(table, start, same, out):
+        store(out, 0, rows_of_seeds(table, start, 1, same, 2, 4))
+
+    start, out = np.array([9, 20, 3, 7]), np.empty(8)
+    run(X, start, same, out)
+    assert (out == np.append(X[20:24], X[20:24] if same else X[3:7])).all()
+
+
+def test_rows_are_added_with_their_weights_in_their_order():
+    @njit
+    def run(x, weights, out):
+        store(out, 0, add_rows(load(x, 0, 4), weights, 3, load(x, 4, 8)))
+
+    x = np.array([1e17, 1, 2, 3, -1e17, 4, 5, 6, 1, 7, 8, 9])
+    weights, out = np.array([9.0, 9, 9, 1, 0.5, 9]), np.empty(4)
+    run(x, weights, out)
+    assert (out == (x[:4] + x[4:8]) + 0.5 * x[8:]).all()  # in another order the 0.5 of the first sum would be lost
+
+
+def test_a_row_is_repeated_and_numbers_change_their_precision():
+    @njit
+    def run(x, out, narrow, wide):
+        store(out, 0, repeat(load(x, 3, 2), 3))
+        store(narrow, 0, convert(load(x, 0, 8), np.float32))
+        store(wide, 0, convert(load(narrow, 0, 8), np.float64))
+
+    out, narrow, wide = np.empty(6), np.empty(8, np.float32), np.empty(8)
+    run(X, out, narrow, wide)
+    assert (out == np.tile(X[3:5], 3)).all()
+    assert (narrow == X[:8].astype(np.float32)).all()
+    assert (wide == narrow).all()
 
 
 @pytest.mark.parametrize(("d", "G"), [(2, 1), (4, 2), (8, 4), (16, 1)])
 def test_fold_sums_each_row_as_a_halving_tree_whatever_stands_beside_it(d, G):
+    n = d * G
+
     @njit
-    def run(shape, x, out, wide):
+    def run(x, out, wide):
         align_stack()
-        total = fold(shape, load_block(shape, x, 0))
+        total = fold(load(x, 0, n), d)
         store(out, 0, total)
-        store(wide, 0, spread(shape, total))
-        return len(shape)
+        store(wide, 0, spread(total, d))
 
     x, out, wide = g.normal(size=d * G) * 10.0 ** g.integers(-8, 8, d * G), np.empty(G), np.empty(d * G)
-    assert run(Shape(d, G), x, out, wide) == d
+    run(x, out, wide)
     for k in range(G):
         tree = x[k * d : (k + 1) * d]
         while len(tree) > 1:
             tree = tree[: len(tree) // 2] + tree[len(tree) // 2 :]
         assert out[k] == tree[0]
     assert (wide == np.repeat(out, d)).all()
-
-
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_a_ridge_shrinks_in_the_precision_of_the_run(dtype):
-    @njit
-    def run(tables, eta, x, y, out):
-        store(out, 0, decay(tables, eta, load(x, 0, 8), load(y, 0, 8)))
-
-    x, y, eta, ridge = X.astype(dtype), Y.astype(dtype), dtype(0.25), dtype(0.5)
-    plain = RankOneTables(x, V, y)
-    out = np.empty(8, dtype)
-    run(plain, eta, x, y, out)
-    assert (out == x[:8] + y[:8]).all()
-    run(RidgeTables(*plain, ridge), eta, x, y, out)
-    np.testing.assert_allclose(out, x[:8] - eta * ridge * x[:8] + y[:8], rtol=0, atol=8 * np.finfo(dtype).eps)

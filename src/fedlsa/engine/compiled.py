@@ -16,7 +16,16 @@ from typing import Any
 INLINED: dict[str, Any] = {"error_model": "numpy", "forceinline": True, "_nrt": False}
 
 # every file with functions that cached functions of other files call
-FILES = ("compiled.py", "cpu_steps.py", "memory.py", "random.py", "vectors.py", "cuda/gpu_steps.py")
+FILES = (
+    "addresses.py",
+    "compiled.py",
+    "cpu_record.py",
+    "lanes.py",
+    "memory.py",
+    "random.py",
+    "vectors.py",
+    "cuda/gpu_steps.py",
+)
 
 
 def digest(names: tuple[str, ...] = FILES) -> str:

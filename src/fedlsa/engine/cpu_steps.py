@@ -1,282 +1,214 @@
 """What chains do on their own in the compiled engine: which outcome each sees next, and the local step on it.
 
-A chain is an (agent, seed) pair. Sixteen of them (lanes) draw together: random words come first, vectorised over lanes;
-outcomes are then picked from them without a branch, since a coin cannot be predicted. i.i.d., along a trajectory, or
-from a log: the type of the sampler, which carries what each chain needs, selects the code.
+Sixteen chains (lanes) draw together: random words come first, vectorised over lanes; outcomes are then picked from them
+without a branch, since a coin cannot be predicted. i.i.d., along a trajectory, or from a log.
 
-Then G chains at a time do theta_hat <- theta_hat - eta (A(z) theta_hat - b(z) - xi), in three shapes of the same line,
-chosen by the types of `shape` and `tables`: rank-one observations in registers; rank-one observations of long vectors,
-in pieces; dense observations. Sums are folded in a fixed tree: the result depends neither on G nor on what else runs.
+Then G chains at a time do theta_hat <- theta_hat - eta (A(z) theta_hat - b(z) - xi), in three shapes of the same line:
+rank-one observations in registers; rank-one observations of long vectors, in pieces; dense observations. Sums are
+folded in a fixed tree: the result depends neither on G nor on what else runs. Each function here makes a kernel.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import functools
+from typing import Any
 
-import numpy as np
-from numba import njit
-from numba.extending import overload
-from numpy.typing import NDArray
+from numba import float64, int64, uint32
 
-from .compiled import INLINED
-from .memory import first_lane, gather, integers, load, load_block, load_words, look_up, rows, store, store_rows
-from .random import OBSERVATION, philox
-from .vectors import fma, fold, spread
-
-Array = NDArray[Any]
-Words = NDArray[np.uint32]
-LANES = 16  # chains that draw together; a multiple of every number of chains that step together
+from .addresses import compiled, pointer, stack
+from .compiled import SOURCES
+from .cpu_record import DRAWN_AT_ONCE, LANES, task_at
+from .lanes import pick, random_words
+from .memory import add_rows, first_lane, gather, integers, load, load_words, look_up, rows, rows_of_seeds, store
+from .vectors import align_stack, convert, fma, fold, spread
 
 
-class IIDSampler(NamedTuple):
-    """Independent draws: the alias table of chain q begins at slots[slot[q]], its outcomes at row[q]."""
+@functools.cache
+def random_draws(moves: bool) -> Any:
+    """The kernel (record, t, g0, g1, out, count): i.i.d. draws, or trajectories where `moves`.
 
-    slots: Words
-    slot: Words  # (P,)
-    row: Words  # (P,)
-    shift: Words  # (P,): 32 - bits of the chain's alias tables
-
-
-class MarkovSampler(NamedTuple):
-    """Trajectories: every state has an alias table; outcome k leads to the state whose table begins at successor[k].
-
-    Tables of all states have 2^bits slots and outcomes stand at their slots, so one number is both.
+    out[i * stride + lane] = the outcome that the chain of a lane sees i steps from now, for i < count.
     """
+    sources, room = SOURCES, (DRAWN_AT_ONCE + 8) * LANES
 
-    slots: Words
-    successor: Words
-    position: Words  # (P,): where the table of each chain's present state begins; moves on
-    shift: Words  # (P,)
+    def draw(p, t, g0, g1, out, count, _a, _b):
+        sources  # noqa: B018  part of the key of the cache
+        task = task_at(p, float64)
+        words, lanes, drawn = stack(uint32, room), stack(uint32, 96), pointer(out, uint32)
+        for g in range(g0, g1):
+            apart = 0
+            for lane in range(LANES):
+                q = task.chain[g * LANES + lane]
+                begin = task.steps[q]
+                task.steps[q] = begin + count
+                lanes[lane], lanes[80 + lane] = begin >> 2, begin & 3
+                lanes[16 + lane], lanes[32 + lane], lanes[48 + lane] = task.agent[q], task.key_low[q], task.key_high[q]
+                lanes[64 + lane] = (1 << int64(task.shift[q])) - 1
+                apart |= (begin & 3) ^ int64(lanes[80])
+            index, agent = load_words(lanes, 0, 16), load_words(lanes, 16, 16)
+            key_low, key_high = load_words(lanes, 32, 16), load_words(lanes, 48, 16)
+            for i in range((count + 6) // 4):
+                x = random_words(index + i, agent, key_low, key_high)
+                store(words, 64 * i, x[0])
+                store(words, 64 * i + 16, x[1])
+                store(words, 64 * i + 32, x[2])
+                store(words, 64 * i + 48, x[3])
+            if apart:  # lanes that stand at different places in their blocks: bring each to the front
+                for lane in range(LANES):
+                    for i in range(lane, lane + count * LANES, LANES):
+                        words[i] = words[i + lanes[80 + lane] * LANES]
+            chain, low = load(task.chain, g * LANES, 16), load(lanes, 64, 16)
+            slot, row, shift = gather(task.slot, chain), gather(task.row, chain), gather(task.shift, chain)
+            at = 0 if apart else int64(lanes[80]) * LANES
+            to = g * LANES if task.ahead else 0
+            for _ in range(count):
+                word = load(words, at, 16)
+                outcome = row + pick(word, gather(task.slots, slot + (word >> shift)), shift, low)
+                store(drawn, to, outcome)
+                if moves:
+                    slot = gather(task.successor, outcome)
+                    row = slot
+                at += LANES
+                to += task.stride
+            if moves:
+                store(lanes, 0, slot)
+                for lane in range(LANES):
+                    q = task.chain[g * LANES + lane]
+                    task.slot[q], task.row[q] = lanes[lane], lanes[lane]
+
+    return compiled(draw)
 
 
-class ReplaySampler(NamedTuple):
-    """Logs in their order: observation n of chain q is row[q] + n % length[q]."""
+@functools.cache
+def log_draws() -> Any:
+    """The same for logs: observation n of chain q is row[q] + n % length[q]."""
+    sources = SOURCES
 
-    row: Words  # (P,)
-    length: Words  # (P,)
+    def draw(p, t, g0, g1, out, count, _a, _b):
+        sources  # noqa: B018
+        task, drawn = task_at(p, float64), pointer(out, uint32)
+        for lane in range(g0 * LANES, g1 * LANES):
+            q = task.chain[lane]
+            row, length = int64(task.row[q]), int64(task.length[q])
+            n = task.steps[q] % length
+            task.steps[q] += count
+            at = lane if task.ahead else lane - g0 * LANES
+            for _ in range(count):
+                drawn[at] = row + n
+                at += task.stride
+                n += 1
+                if n == length:
+                    n = 0
+
+    return compiled(draw)
 
 
-@njit(**INLINED)
-def fill_words(words, lanes, keys, agents, chains, start, count):
-    """words[(o + i) * 16 + lane] = the random word of chains[lane] at step start[lane] + i, for i < count; returns o.
+@functools.cache
+def rank_one_steps(d: int, G: int, real: Any, ridged: bool) -> Any:
+    """The kernel (record, t, g0, g1, drawn, first, count, done): rows of d numbers in registers, G chains at once.
 
-    words : (count + 8, 16) flat; lanes : (4, 16) flat, scratch; keys : (P, 2) flat; agents : (P,);
-    chains, start : (16,).
+    Groups do the steps of round t on the outcomes first, ..., first + count - 1 of `drawn`, after `done` others.
     """
-    together = True
-    for lane in range(LANES):
-        q = chains[lane]
-        lanes[lane], lanes[16 + lane] = start[lane] >> 2, agents[q]
-        lanes[32 + lane], lanes[48 + lane] = keys[2 * q], keys[2 * q + 1]
-        together = together and start[lane] & 3 == start[0] & 3
-    c0, c1 = load_words(lanes, 0, 16), load_words(lanes, 16, 16)
-    k0, k1 = load_words(lanes, 32, 16), load_words(lanes, 48, 16)
-    zero = c0 ^ c0
-    for i in range((count + 6) // 4):
-        x = philox(c0 + np.uint64(i), c1, zero + np.uint64(OBSERVATION), zero, k0, k1)
-        store(words, 64 * i, x[0])
-        store(words, 64 * i + 16, x[1])
-        store(words, 64 * i + 32, x[2])
-        store(words, 64 * i + 48, x[3])
-    if together:
-        return start[0] & 3
-    for lane in range(LANES):  # lanes that stand at different places in their blocks: bring each to the front
-        o = (start[lane] & 3) * LANES
-        for i in range(lane, lane + count * LANES, LANES):
-            words[i] = words[i + o]
-    return 0
+    sources, width = SOURCES, G * d
+
+    def step(p, t, g0, g1, drawn, first, count, done):
+        sources  # noqa: B018
+        align_stack()
+        task, outcomes = task_at(p, real), pointer(drawn, uint32)
+        eta, gain, stride = task.step_sizes[t], task.gains[t], task.stride
+        skipped = task.thin - 1 - done % task.thin  # the paper uses the observations thin, 2 thin, ...
+        ending = done + count == task.observations[t]
+        for q in range(g0 * LANES, g1 * LANES, G):
+            whole = q < task.whole * LANES
+            theta = rows_of_seeds(task.sent, task.start, q, whole, G, d)
+            shift = rows_of_seeds(task.pending, task.start, q, whole, G, d)
+            theta_hat = load(task.hat, q * d, width) if done else theta
+            xi = load(task.variates, q * d, width) - shift
+            drift = eta * convert(xi, real)
+            i = first * stride + (q if task.ahead else q % LANES)
+            stop = i + count * stride
+            i += skipped * stride
+            while i < stop:
+                k = integers(outcomes, i, G)
+                u = rows(task.rows, look_up(task.pair, k, 2, 0), d)
+                v = rows(task.rows, look_up(task.pair, k, 2, 1), d)
+                error = fold(fma(v, theta_hat, first_lane(task.minus_y, k, d)), d)  # v . theta_hat - y
+                moved = theta_hat + drift
+                if ridged:
+                    moved = fma((-eta) * task.ridge[0], theta_hat, moved)
+                theta_hat = fma(spread((-eta) * error, d), u, moved)
+                i += task.thin * stride
+            if ending:
+                change = convert(theta_hat, float64) - convert(theta, float64)
+                store(task.variates, q * d, fma(-gain, change, xi))
+                if whole:
+                    at = q // LANES * d
+                    total = load(task.partial, at, d)
+                    if q % LANES == 0:
+                        total = total - total
+                    store(task.partial, at, add_rows(total, task.weights, q, change))
+            if not (ending and whole):
+                store(task.hat, q * d, theta_hat)
+
+    return compiled(step)
 
 
-@njit(**INLINED)
-def pick(word, entry, shift, low):
-    """`choose` of engine/random.py on lanes: the slot's own outcome if the coin is below its threshold."""
-    own = (word ^ word) - (((word & low) - (entry & low)) >> np.uint32(31))  # all ones or 0
-    return (entry ^ ((entry ^ word) & own)) >> shift
+@functools.cache
+def long_steps(piece: int, real: Any, ridged: bool, dense: bool) -> Any:
+    """The same for rows of any length, in pieces, chain by chain; or for dense observations."""
+    sources = SOURCES
 
+    def step(p, t, g0, g1, drawn, first, count, done):
+        sources  # noqa: B018
+        align_stack()
+        task, outcomes = task_at(p, real), pointer(drawn, uint32)
+        eta, gain, stride, D, hat, table = task.step_sizes[t], task.gains[t], task.stride, task.D, task.hat, task.rows
+        skipped = task.thin - 1 - done % task.thin
+        ending = done + count == task.observations[t]
+        for q in range(g0 * LANES, g1 * LANES):
+            s, here = task.start[q], q * D
+            for j in range(0, D, piece):
+                if done == 0:
+                    store(hat, here + j, load(task.sent, s + j, piece))
+                xi = load(task.variates, here + j, piece) - load(task.pending, s + j, piece)
+                store(task.drift, here + j, eta * convert(xi, real))
+            i = first * stride + (q if task.ahead else q % LANES)
+            stop = i + count * stride
+            i += skipped * stride
+            while i < stop:
+                k = int64(outcomes[i])
+                if dense:
+                    for j in range(D):
+                        task.spare[here + j] = hat[here + j]
+                    for i0 in range(0, D, piece):
+                        total = load(task.minus_y, k * D + i0, piece)
+                        for j in range(D):
+                            total = fma(task.spare[here + j], load(table, (k * D + j) * D + i0, piece), total)
+                        moved = load(task.drift, here + i0, piece) + load(hat, here + i0, piece)
+                        store(hat, here + i0, fma(-eta, total, moved))
+                else:
+                    u, v = int64(task.pair[2 * k]), int64(task.pair[2 * k + 1])
+                    total = load(table, v, piece) * load(hat, here, piece)
+                    for j in range(piece, D, piece):
+                        total = fma(load(table, v + j, piece), load(hat, here + j, piece), total)
+                    scale = (-eta) * (fold(total, piece) + task.minus_y[k])
+                    for j in range(0, D, piece):
+                        old = load(hat, here + j, piece)
+                        moved = old + load(task.drift, here + j, piece)
+                        if ridged:
+                            moved = fma((-eta) * task.ridge[0], old, moved)
+                        store(hat, here + j, fma(spread(scale, piece), load(table, u + j, piece), moved))
+                i += task.thin * stride
+            whole = q < task.whole * LANES
+            for j in range(0, D if ending else 0, piece):
+                change = convert(load(hat, here + j, piece), float64) - convert(load(task.sent, s + j, piece), float64)
+                xi = load(task.variates, here + j, piece) - load(task.pending, s + j, piece)
+                store(task.variates, here + j, fma(-gain, change, xi))
+                if whole:
+                    at = q // LANES * D + j
+                    total_change = load(task.partial, at, piece)
+                    if q % LANES == 0:
+                        total_change = total_change - total_change
+                    store(task.partial, at, fma(task.weights[q], change, total_change))
 
-def draw(sampler: Any, task: Any, scratch: Any, count: int, out: Any, at: int, stride: int) -> None:
-    """out[at + i * stride + lane] = the outcome that chains[lane] sees at its step begin[lane] + i, for i < count.
-
-    task : keys, agents; scratch : chains, begin : (16,), and words, lanes as in fill_words.
-    """
-    raise NotImplementedError("draw runs compiled; engine/reference.py says what it means")
-
-
-@overload(draw, jit_options=INLINED)
-def _draw(sampler, task, scratch, count, out, at, stride):
-    kind = getattr(sampler, "instance_class", None)
-    if kind is IIDSampler:
-        return _independent
-    if kind is MarkovSampler:
-        return _trajectory
-    if kind is ReplaySampler:
-        return _log
-    return None
-
-
-def _independent(sampler, task, scratch, count, out, at, stride):
-    words, lanes, chains = scratch.words, scratch.lanes, scratch.chains
-    o = fill_words(words, lanes, task.keys, task.agents, chains, scratch.begin, count)
-    for lane in range(LANES):
-        q = chains[lane]
-        lanes[lane], lanes[16 + lane], lanes[32 + lane] = sampler.slot[q], sampler.row[q], sampler.shift[q]
-        lanes[48 + lane] = (1 << np.int64(sampler.shift[q])) - 1
-    slot, row, shift, low = load(lanes, 0, 16), load(lanes, 16, 16), load(lanes, 32, 16), load(lanes, 48, 16)
-    for i in range(count):
-        word = load(words, (o + i) * LANES, 16)
-        entry = gather(sampler.slots, slot + (word >> shift))
-        store(out, at + i * stride, row + pick(word, entry, shift, low))
-
-
-def _trajectory(sampler, task, scratch, count, out, at, stride):
-    words, lanes, chains = scratch.words, scratch.lanes, scratch.chains
-    o = fill_words(words, lanes, task.keys, task.agents, chains, scratch.begin, count)
-    for lane in range(LANES):
-        q = chains[lane]
-        lanes[lane], lanes[16 + lane] = sampler.position[q], sampler.shift[q]
-        lanes[32 + lane] = (1 << np.int64(sampler.shift[q])) - 1
-    position, shift, low = load(lanes, 0, 16), load(lanes, 16, 16), load(lanes, 32, 16)
-    for i in range(count):
-        word = load(words, (o + i) * LANES, 16)
-        entry = gather(sampler.slots, position + (word >> shift))
-        outcome = position + pick(word, entry, shift, low)
-        store(out, at + i * stride, outcome)
-        position = gather(sampler.successor, outcome)
-    store(lanes, 0, position)
-    for lane in range(LANES):
-        sampler.position[chains[lane]] = lanes[lane]
-
-
-def _log(sampler, task, scratch, count, out, at, stride):
-    for lane in range(LANES):
-        q = scratch.chains[lane]
-        row, length = sampler.row[q], np.int64(sampler.length[q])
-        n = scratch.begin[lane] % length
-        for i in range(count):
-            out[at + i * stride + lane] = row + n
-            n += 1
-            if n == length:
-                n = 0
-
-
-class RankOneTables(NamedTuple):
-    """u = rows[pair[2k]], v = rows[pair[2k + 1]] (offsets of padded rows), y negated: a step folds v . theta - y."""
-
-    rows: Array
-    pair: NDArray[np.uint32]
-    minus_y: Array
-
-
-class RidgeTables(NamedTuple):
-    """Rank-one tables whose matrices have ridge I added."""
-
-    rows: Array
-    pair: NDArray[np.uint32]
-    minus_y: Array
-    ridge: float
-
-
-class DenseTables(NamedTuple):
-    """A(z) by columns, padded: columns[(k d + j) d + i] = A[k, i, j]; minus_b[k d + i] = -b[k, i]."""
-
-    columns: Array
-    minus_b: Array
-
-
-class LocalRows(NamedTuple):
-    """Where the chains of a group find their parameters: offsets of rows, at place[a] in hat and xi for chain a.
-
-    start : where chain a begins in theta, which is the shared theta at the beginning of a round and hat later on
-    """
-
-    theta: Array
-    start: Array
-    hat: Array
-    xi: Array
-    place: Array
-    old: Array  # (d,), scratch
-
-
-class Drawn(NamedTuple):
-    """Outcomes to step on: of lane l those at i * stride + l for i = first, first + thin, ... < last."""
-
-    outcomes: Array
-    stride: int
-    first: int
-    last: int
-    thin: int
-
-
-def advance(shape: Any, tables: Any, eta: Any, d: int, local: Any, at: int, drawn: Any, lane: int) -> None:
-    """Let the G chains at, ..., at + G - 1 of `local` do their local steps on what lanes lane, ... have drawn."""
-    raise NotImplementedError("advance runs compiled; engine/reference.py says what it means")
-
-
-@overload(advance, jit_options=INLINED)
-def _advance(shape, tables, eta, d, local, at, drawn, lane):
-    if tables.instance_class is DenseTables:
-        return _dense
-    return _in_pieces if shape.pieces else _in_registers
-
-
-def decay(tables: Any, eta: Any, theta_hat: Any, drift: Any) -> Any:
-    """theta_hat (1 - eta ridge) + drift; without a ridge an addition is all that is left."""
-    raise NotImplementedError("decay runs compiled")
-
-
-@overload(decay, jit_options=INLINED)
-def _decay(tables, eta, theta_hat, drift):
-    if tables.instance_class is RidgeTables:
-        return lambda tables, eta, theta_hat, drift: fma((-eta) * tables.ridge, theta_hat, theta_hat + drift)
-    return lambda tables, eta, theta_hat, drift: theta_hat + drift
-
-
-def _in_registers(shape, tables, eta, d, local, at, drawn, lane):
-    here = integers(shape, local.place, at)
-    theta_hat = rows(shape, local.theta, integers(shape, local.start, at))
-    drift = eta * rows(shape, local.xi, here)
-    i = drawn.first
-    while i < drawn.last:  # not a range: its length would cost a division
-        k = integers(shape, drawn.outcomes, i * drawn.stride + lane)
-        u = rows(shape, tables.rows, look_up(tables.pair, k, 2, 0))
-        v = rows(shape, tables.rows, look_up(tables.pair, k, 2, 1))
-        error = fold(shape, fma(v, theta_hat, first_lane(shape, tables.minus_y, k)))  # v . theta_hat - y
-        theta_hat = fma(spread(shape, (-eta) * error), u, decay(tables, eta, theta_hat, drift))
-        i += drawn.thin
-    store_rows(shape, local.hat, here, theta_hat)
-
-
-def _in_pieces(shape, tables, eta, d, local, at, drawn, lane):
-    W, here, s, hat, xi = len(shape), local.place[at], local.start[at], local.hat, local.xi
-    for j in range(0, d, W):
-        store(hat, here + j, load_block(shape, local.theta, s + j))
-    i = drawn.first
-    while i < drawn.last:  # not a range: its length would cost a division
-        k = np.int64(drawn.outcomes[i * drawn.stride + lane])
-        u, v = np.int64(tables.pair[2 * k]), np.int64(tables.pair[2 * k + 1])
-        total = load_block(shape, tables.rows, v) * load_block(shape, hat, here)
-        for j in range(W, d, W):
-            total = fma(load_block(shape, tables.rows, v + j), load_block(shape, hat, here + j), total)
-        step = spread(shape, (-eta) * (fold(shape, total) + tables.minus_y[k]))
-        for j in range(0, d, W):
-            moved = decay(tables, eta, load_block(shape, hat, here + j), eta * load_block(shape, xi, here + j))
-            store(hat, here + j, fma(step, load_block(shape, tables.rows, u + j), moved))
-        i += drawn.thin
-
-
-def _dense(shape, tables, eta, d, local, at, drawn, lane):
-    W, here, s, hat, xi = len(shape), local.place[at], local.start[at], local.hat, local.xi
-    for j in range(0, d, W):
-        store(hat, here + j, load_block(shape, local.theta, s + j))
-    i = drawn.first
-    while i < drawn.last:  # not a range: its length would cost a division
-        k = np.int64(drawn.outcomes[i * drawn.stride + lane])
-        for j in range(d):
-            local.old[j] = hat[here + j]
-        for i0 in range(0, d, W):
-            total = load_block(shape, tables.minus_b, k * d + i0)
-            for j in range(d):
-                total = fma(local.old[j], load_block(shape, tables.columns, (k * d + j) * d + i0), total)
-            moved = fma(eta, load_block(shape, xi, here + i0), load_block(shape, hat, here + i0))
-            store(hat, here + i0, fma(-eta, total, moved))
-        i += drawn.thin
+    return compiled(step)

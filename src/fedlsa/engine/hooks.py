@@ -12,12 +12,13 @@ import inspect
 from typing import Any
 
 import numpy as np
-from numba import cfunc, njit, types
+from numba import carray, cfunc, njit, types
 
 from .. import checks
 from ..algorithms import Algorithm
 from ..checks import Floats
 from ..errors import ArgumentError
+from .addresses import HOOK
 
 SERVER_STEP = "a plain function or staticmethod of (theta, mean, parameters) that Numba can compile"
 
@@ -70,23 +71,22 @@ def refuse_raising(kind: type[Algorithm]) -> None:
 
 @functools.cache
 def compiled_hook(kind: type[Algorithm]) -> Any:
-    """The method's server_step as a compiled function of (theta, mean, parameters): 0, or 1 where it raised."""
-    vector = types.Array(types.float64, 1, "C")
-    signature = types.int32(vector, vector, vector)
+    """The method's server_step for addresses.invoke_hook: 0, or 1 where it raised; None where there is none."""
     if kind.server_step is None:
-        return cfunc(signature)(lambda theta, mean, parameters: 0)
+        return None
+    vector = types.Array(types.float64, 1, "C")
     step = njit(error_model="numpy", boundscheck=True)(kind.server_step)
 
-    def guarded(theta, mean, parameters):  # type: ignore[no-untyped-def]
+    def guarded(theta, mean, parameters, n, m):  # type: ignore[no-untyped-def]
         try:
-            step(theta, mean, parameters)
+            step(carray(theta, n), carray(mean, n), carray(parameters, m))
         except Exception:
             return 1
         return 0
 
     try:
         step.compile((vector, vector, vector))
-        return cfunc(signature)(guarded)
+        return cfunc(HOOK)(guarded)
     except Exception as error:  # Numba raises many kinds for a function that it cannot compile
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         told = [line for line in lines if not line.startswith("Failed in ")]  # which step of Numba's: not the cause

@@ -43,20 +43,6 @@ def load(context: Any, array: Any, offset: Any, n: Any) -> Any:
     return operation(v, (array, types.intp, n), lambda b, p, i, _: _load(b, v, p, i))
 
 
-@intrinsic
-def load_block(context: Any, shape: Any, array: Any, offset: Any) -> Any:
-    """array[offset : offset + G d]: the parameters of G chains that stand one after the other."""
-    v = Vec(array.dtype, shape.G * shape.d)
-    return operation(v, (shape, array, types.intp), lambda b, _, p, i: _load(b, v, p, i))
-
-
-@intrinsic
-def load_few(context: Any, shape: Any, array: Any, offset: Any) -> Any:
-    """array[offset : offset + G]: one number for each of G chains."""
-    v = Vec(array.dtype, shape.G)
-    return operation(v, (shape, array, types.intp), lambda b, _, p, i: _load(b, v, p, i))
-
-
 @intrinsic(prefer_literal=True)
 def load_wide(context: Any, array: Any, offset: Any, n: Any) -> Any:
     """array[offset : offset + n] of 32-bit integers, on 64-bit lanes."""
@@ -97,14 +83,15 @@ def gather(context: Any, table: Any, index: Any) -> Any:
     return operation(index, (table, index), emit)
 
 
-@intrinsic
-def integers(context: Any, shape: Any, array: Any, offset: Any) -> Any:
+@intrinsic(prefer_literal=True)
+def integers(context: Any, array: Any, offset: Any, G: Any) -> Any:
     """The tuple of G integers array[offset : offset + G]."""
+    n = G.literal_value
 
-    def emit(b: Any, _: Any, p: Any, i: Any) -> Any:
-        return cgutils.pack_array(b, [b.zext(b.load(_pointer(b, p, i, offset=g)), I64) for g in range(shape.G)])
+    def emit(b: Any, p: Any, i: Any, _: Any) -> Any:
+        return cgutils.pack_array(b, [b.zext(b.load(_pointer(b, p, i, offset=g)), I64) for g in range(n)])
 
-    return operation(types.UniTuple(types.intp, shape.G), (shape, array, types.intp), emit)
+    return operation(types.UniTuple(types.intp, n), (array, types.intp, G), emit)
 
 
 @intrinsic(prefer_literal=True)
@@ -118,36 +105,63 @@ def look_up(context: Any, table: Any, index: Any, width: Any, column: Any) -> An
     return operation(index, (table, index, width, column), emit)
 
 
-@intrinsic
-def rows(context: Any, shape: Any, table: Any, index: Any) -> Any:
+@intrinsic(prefer_literal=True)
+def rows(context: Any, table: Any, index: Any, d: Any) -> Any:
     """The rows table[index[g] : index[g] + d], one after the other: G d lanes."""
-    v = Vec(table.dtype, shape.d * len(index))
+    n = d.literal_value
+    v = Vec(table.dtype, n * len(index))
 
-    def emit(b: Any, _: Any, p: Any, k: Any) -> Any:
-        return _concat(b, [b.load(_pointer(b, p, i, shape.d), align=_align(v.ir)) for i in k])
+    def emit(b: Any, p: Any, k: Any, _: Any) -> Any:
+        return _concat(b, [b.load(_pointer(b, p, i, n), align=_align(v.ir)) for i in k])
 
-    return operation(v, (shape, table, index), emit)
-
-
-@intrinsic
-def store_rows(context: Any, shape: Any, table: Any, index: Any, v: Any) -> Any:
-    """table[index[g] : index[g] + d] = the g-th row of v."""
-
-    def emit(b: Any, _: Any, p: Any, k: Any, x: Any) -> None:
-        for g, i in enumerate(k):
-            row = mix(b, x, list(range(g * shape.d, (g + 1) * shape.d)))
-            b.store(row, _pointer(b, p, i, shape.d), align=_align(v.ir))
-
-    return operation(types.void, (shape, table, index, v), emit)
+    return operation(v, (table, index, d), emit)
 
 
-@intrinsic
-def first_lane(context: Any, shape: Any, table: Any, index: Any) -> Any:
+@intrinsic(prefer_literal=True)
+def first_lane(context: Any, table: Any, index: Any, d: Any) -> Any:
     """Rows (table[index[g]], 0, ..., 0): adding y to a dot product before its fold costs nothing."""
-    v = Vec(table.dtype, shape.d * len(index))
+    n = d.literal_value
+    v = Vec(table.dtype, n * len(index))
 
-    def emit(b: Any, _: Any, p: Any, k: Any) -> Any:
-        zero = ir.Constant(ir.VectorType(v.ir.element, shape.d), [0.0] * shape.d)
+    def emit(b: Any, p: Any, k: Any, _: Any) -> Any:
+        zero = ir.Constant(ir.VectorType(v.ir.element, n), [0.0] * n)
         return _concat(b, [b.insert_element(zero, b.load(_pointer(b, p, i)), I32(0)) for i in k])
 
-    return operation(v, (shape, table, index), emit)
+    return operation(v, (table, index, d), emit)
+
+
+@intrinsic
+def add_rows(context: Any, total: Any, weights: Any, offset: Any, v: Any) -> Any:
+    """total + sum_g weights[offset + g] v[g], in the order of the rows v[g], which are as long as total."""
+    d = total.n
+
+    def emit(b: Any, s: Any, p: Any, i: Any, x: Any) -> Any:
+        for g in range(v.n // d):
+            w = splat(b, b.load(_pointer(b, p, i, offset=g)), d)
+            s = call(b, f"llvm.fma.v{d}f64", total.ir, [w, mix(b, x, list(range(g * d, (g + 1) * d))), s])
+        return s
+
+    return operation(total, (total, weights, types.intp, v), emit)
+
+
+@intrinsic(prefer_literal=True)
+def rows_of_seeds(context: Any, array: Any, start: Any, q: Any, same: Any, G: Any, d: Any) -> Any:
+    """The rows array[s : s + d] with s = start[q + g] for g < G; where `same`, all of them are start[q]."""
+    n, count = d.literal_value, G.literal_value
+    v = Vec(array.dtype, n * count)
+
+    def emit(b: Any, p: Any, s: Any, i: Any, alike: Any, *_: Any) -> Any:
+        def row(g: int) -> Any:
+            return b.load(_pointer(b, p, b.load(_pointer(b, s, i, offset=g)), n), align=_align(v.ir))
+
+        with b.if_else(alike) as (then, otherwise):
+            with then:
+                one, first = mix(b, row(0), list(range(n)) * count), b.block
+            with otherwise:
+                each, second = _concat(b, [row(g) for g in range(count)]), b.block
+        out = b.phi(v.ir)
+        out.add_incoming(one, first)
+        out.add_incoming(each, second)
+        return out
+
+    return operation(v, (array, start, types.intp, types.boolean, G, d), emit)

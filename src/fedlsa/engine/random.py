@@ -7,16 +7,13 @@ Every function here works on Python integers and NumPy scalars as well as compil
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numba import njit, types
-from numba.extending import overload, register_jitable
+from numba import njit
+from numba.extending import register_jitable
 from numpy.typing import NDArray
 
 from ..checks import Floats
 from ..errors import ArgumentError
-from .vectors import Vec, wide_product
 
 Words = NDArray[np.uint64]
 Slots = NDArray[np.uint32]
@@ -29,31 +26,12 @@ _W0, _W1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
 _LOW, _WORD_BITS = np.uint64(0xFFFFFFFF), np.uint64(32)
 
 
-def product_halves(x: Any, m: Any) -> Any:
-    """The upper and lower 32 bits of x * m; on 64-bit values the lower half carries junk above bit 31."""
-    p = (x & _LOW) * m
-    return p >> _WORD_BITS, p
-
-
-@overload(product_halves)
-def _product_halves(x, m):
-    if isinstance(x, Vec) and x.element == types.uint32:
-        return lambda x, m: wide_product(x, m)
-
-    def on_64_bits(x, m):
-        p = (x & _LOW) * m
-        return p >> _WORD_BITS, p
-
-    return on_64_bits
-
-
 @register_jitable
 def philox(c0, c1, c2, c3, k0, k1):
-    """Philox4x32-10 on 64-bit integers (only their lower 32 bits count, of results too) or on vectors of lanes."""
+    """Philox4x32-10 on 64-bit integers, of which only the lower 32 bits count, of results too; see engine/lanes.py."""
     for _ in range(10):
-        high0, low0 = product_halves(c0, _M0)
-        high1, low1 = product_halves(c2, _M1)
-        c0, c1, c2, c3 = high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0
+        p0, p1 = (c0 & _LOW) * _M0, (c2 & _LOW) * _M1
+        c0, c1, c2, c3 = (p1 >> _WORD_BITS) ^ c1 ^ k0, p1, (p0 >> _WORD_BITS) ^ c3 ^ k1, p0
         k0, k1 = k0 + _W0, k1 + _W1
     return c0, c1, c2, c3
 

@@ -56,7 +56,7 @@ def schedule(
     (array([5, 5, 5]), array([0.1, 0.1, 0.1]), array([2., 2., 2.]), (3, 2))
     """
     key, thin = np.uint64(seed), sampling.thin
-    uniform = uniforms(key, first, rounds) if algorithm.random_lengths else np.zeros(rounds)
+    uniform = uniforms(seed, first, rounds) if algorithm.random_lengths else np.zeros(rounds)
     observations = np.asarray(algorithm.observations(uniform, thin), np.int64)
     eta = algorithm.eta(np.arange(first, first + rounds))
     gain = np.asarray(algorithm.gain(eta, observations // thin), np.float64)

@@ -14,21 +14,12 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import (
-    NativeValue,
-    intrinsic,
-    lower_builtin,
-    models,
-    overload,
-    register_model,
-    type_callable,
-    typeof_impl,
-    unbox,
-)
+from numba.extending import intrinsic, lower_builtin, models, register_model, type_callable
 from numba.np.arrayobj import make_array
 
 I1, I32, I64 = ir.IntType(1), ir.IntType(32), ir.IntType(64)
-ELEMENT = {types.float64: ir.DoubleType(), types.float32: ir.FloatType(), types.uint64: I64, types.uint32: I32}
+ELEMENT = {types.float64: ir.DoubleType(), types.float32: ir.FloatType(), types.int64: I64}
+ELEMENT |= {types.uint64: I64, types.uint32: I32}
 
 
 class Vec(types.Type):
@@ -48,35 +39,6 @@ class Vec(types.Type):
 class _VecModel(models.PrimitiveModel):
     def __init__(self, dmm: Any, fe_type: Vec) -> None:
         super().__init__(dmm, fe_type, fe_type.ir)
-
-
-class Shape:
-    """Compile-time sizes, carried by a type: rows of d lanes, the parameters of G chains side by side in one vector.
-
-    `pieces` says that d lanes are only a piece of a row, which is worked through piece by piece.
-    """
-
-    def __init__(self, d: int, G: int, pieces: bool = False) -> None:
-        self.d, self.G, self.pieces = d, G, pieces
-
-
-class ShapeType(types.Opaque):
-    def __init__(self, d: int, G: int, pieces: bool) -> None:
-        self.d, self.G, self.pieces = d, G, pieces
-        super().__init__(name=f"Shape({d}, {G}, {pieces})")
-
-
-register_model(ShapeType)(models.OpaqueModel)
-
-
-@typeof_impl.register(Shape)
-def _typeof_shape(value: Shape, context: Any) -> ShapeType:
-    return ShapeType(value.d, value.G, value.pieces)
-
-
-@unbox(ShapeType)
-def _unbox_shape(typ: ShapeType, obj: Any, c: Any) -> Any:
-    return NativeValue(c.context.get_dummy_value())
 
 
 # ---------------------------------------------------------------- how an intrinsic is written
@@ -172,49 +134,49 @@ def fma(context: Any, x: Any, y: Any, z: Any) -> Any:
 
 
 @intrinsic
-def widen(context: Any, v: Any) -> Any:
-    """The same numbers as float64, exactly."""
-    wide = Vec(types.float64, v.n)
-    return operation(wide, (v,), lambda b, x: x if v == wide else b.fpext(x, wide.ir))
+def convert(context: Any, v: Any, kind: Any) -> Any:
+    """The same numbers as float64, exactly, or rounded to float32."""
+    to = Vec(kind.dtype, v.n)
 
+    def emit(b: Any, x: Any, _: Any) -> Any:
+        if v == to:
+            return x
+        return b.fpext(x, to.ir) if to.element == types.float64 else b.fptrunc(x, to.ir)
 
-@intrinsic
-def wide_product(context: Any, x: Any, m: Any) -> Any:
-    """The upper and lower halves of x * m on 32-bit lanes."""
-
-    def emit(b: Any, p: Any, q: Any) -> Any:
-        double = ir.VectorType(I64, x.n)
-        product = b.mul(b.zext(p, double), b.zext(fit(b, q, x), double))
-        halves = b.bitcast(product, ir.VectorType(I32, 2 * x.n))  # shuffles, since LLVM undoes shifts and cuts badly
-        return cgutils.pack_array(b, [mix(b, halves, [2 * i + side for i in range(x.n)]) for side in (1, 0)])
-
-    return operation(types.UniTuple(x, 2), (x, m), emit)
+    return operation(to, (v, kind), emit)
 
 
 # ---------------------------------------------------------------- across lanes
 
 
-@intrinsic
-def fold(context: Any, shape: Any, v: Any) -> Any:
+@intrinsic(prefer_literal=True)
+def fold(context: Any, v: Any, d: Any) -> Any:
     """The sum of each row of d lanes, as a halving tree: x[:h] + x[h:] with h = d/2, d/4, ..., 1."""
-    d, G = shape.d, v.n // shape.d
+    length, G = d.literal_value, v.n // d.literal_value
 
-    def emit(b: Any, _: Any, x: Any) -> Any:
-        h = d // 2
+    def emit(b: Any, x: Any, _: Any) -> Any:
+        h = length // 2
         while h:
             low = [g * 2 * h + j for g in range(G) for j in range(h)]
             x = b.fadd(mix(b, x, low), mix(b, x, [i + h for i in low]))
             h //= 2
         return x
 
-    return operation(Vec(v.element, G), (shape, v), emit)
+    return operation(Vec(v.element, G), (v, d), emit)
 
 
-@intrinsic
-def spread(context: Any, shape: Any, v: Any) -> Any:
+@intrinsic(prefer_literal=True)
+def spread(context: Any, v: Any, d: Any) -> Any:
     """Each lane repeated d times."""
-    mask = [g for g in range(v.n) for _ in range(shape.d)]
-    return operation(Vec(v.element, len(mask)), (shape, v), lambda b, _, x: mix(b, x, mask))
+    mask = [g for g in range(v.n) for _ in range(d.literal_value)]
+    return operation(Vec(v.element, len(mask)), (v, d), lambda b, x, _: mix(b, x, mask))
+
+
+@intrinsic(prefer_literal=True)
+def repeat(context: Any, v: Any, G: Any) -> Any:
+    """A row G times, one after the other."""
+    mask = list(range(v.n)) * G.literal_value
+    return operation(Vec(v.element, len(mask)), (v, G), lambda b, x, _: mix(b, x, mask))
 
 
 @intrinsic
@@ -227,12 +189,3 @@ def align_stack(context: Any) -> Any:
         b.asm(ir.FunctionType(ir.VoidType(), [p.type]), "", "r", [p], True)
 
     return operation(types.void, (), emit)
-
-
-@overload(len)
-def _shape_length(shape):
-    """len(shape) is d, the lanes of one row."""
-    if isinstance(shape, ShapeType):
-        d = shape.d
-        return lambda shape: d
-    return None

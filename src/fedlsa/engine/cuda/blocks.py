@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ...problems import Dense, Problem
 from ...sampling import Markov, Replay
-from ..cpu import dense_columns, padded
+from ..cpu_tables import dense_columns, padded
 from ..jobs import Job
 from ..outcome_tables import OutcomeTables
 from .gpu_steps import INDEPENDENT, LOG, MOST_THREADS, MOST_WARPS, PACKED, TRAJECTORY, WARP, E

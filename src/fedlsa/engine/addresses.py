@@ -1,0 +1,184 @@
+"""Compiled functions that find one another, and what they work on, by address.
+
+A function that calls another is compiled together with it, once for every kind of either. Here each is compiled, cached
+and loaded on its own: what they work on is a record of numbers and addresses, and they call what stands at an address.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import cfunc, types
+from numba.core import cgutils
+from numba.extending import intrinsic, make_attribute_wrapper, models, register_model
+from numpy.typing import NDArray
+
+from .vectors import ELEMENT, I32, I64, operation
+
+LINE = 64  # bytes of a cache line: vectors that straddle two cost two loads
+KERNEL = types.void(*[types.int64] * 8)
+HOOK = types.int32(*[types.CPointer(types.float64)] * 3, types.int64, types.int64)
+YIELDS = hasattr(os, "sched_yield")  # else a thread that waits would hold its core
+REAL = "real"  # a field's kind: the type of the local steps
+
+
+def compiled(function: Callable[..., None]) -> Any:
+    """A kernel, compiled or from the disk cache; others call its `address`."""
+    return cfunc(KERNEL, cache=True, error_model="numpy", _nrt=False)(function)
+
+
+# ---------------------------------------------------------------- records
+
+
+class RecordType(types.Type):
+    """A record with fields of kinds: int64 and float64 are numbers, pointers to a kind are arrays of it."""
+
+    def __init__(self, fields: tuple[tuple[str, types.Type], ...]) -> None:
+        self.fields = fields
+        super().__init__(name=f"Record{fields}")
+
+
+@register_model(RecordType)
+class _RecordModel(models.StructModel):
+    def __init__(self, dmm: Any, fe_type: RecordType) -> None:
+        super().__init__(dmm, fe_type, list(fe_type.fields))
+
+
+def record_reader(fields: Mapping[str, Any]) -> Any:
+    """The intrinsic (address, real) -> record of these fields; {name: kind}, arrays as (kind,)."""
+    for name in fields:
+        make_attribute_wrapper(RecordType, name, name)
+
+    @intrinsic
+    def read(context: Any, address: Any, real: Any) -> Any:
+        def of(kind: Any) -> Any:
+            if isinstance(kind, tuple):
+                return types.CPointer(real.dtype if kind[0] is REAL else kind[0])
+            return kind
+
+        record = RecordType(tuple((name, of(kind)) for name, kind in fields.items()))
+
+        def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
+            out = cgutils.create_struct_proxy(record)(context, b)
+            for i, (name, kind) in enumerate(record.fields):
+                place = b.inttoptr(b.add(args[0], I64(8 * i)), context.get_value_type(kind).as_pointer())
+                setattr(out, name, b.load(place))
+            return out._getvalue()
+
+        return record(types.int64, real), generate
+
+    return read
+
+
+class FieldRecord:
+    """The Python side of a record: numbers, and arrays that it keeps alive, each beginning at a cache line."""
+
+    def __init__(self, fields: Mapping[str, Any]) -> None:
+        self.place = {name: i for i, name in enumerate(fields)}
+        self.words = np.zeros(len(fields), np.int64)
+        self.arrays: dict[str, NDArray[Any]] = {}
+        self.address = self.words.ctypes.data
+
+    def put(self, **values: Any) -> None:
+        """Set fields; arrays that are not aligned are copied."""
+        for name, value in values.items():
+            at = self.place[name]
+            if isinstance(value, np.ndarray):
+                self.arrays[name] = value = align(value)
+                self.words[at] = value.ctypes.data
+            elif isinstance(value, float):
+                self.words[at : at + 1].view(np.float64)[0] = value
+            else:
+                self.words[at] = value
+
+
+def align(array: NDArray[Any]) -> NDArray[Any]:
+    """The same numbers, contiguous, from the beginning of a cache line on."""
+    if array.flags.c_contiguous and array.ctypes.data % LINE == 0:
+        return array
+    room = np.empty(array.nbytes + LINE, np.uint8)
+    begin = -room.ctypes.data % LINE
+    out = room[begin : begin + array.nbytes].view(array.dtype).reshape(array.shape)
+    out[...] = array
+    return out
+
+
+# ---------------------------------------------------------------- pointers and calls
+
+
+@intrinsic
+def pointer(context: Any, address: Any, kind: Any) -> Any:
+    """What stands at an address, as numbers of a kind: p[i] is the i-th."""
+    to = types.CPointer(kind.dtype)
+    return operation(to, (types.int64, kind), lambda b, a, _: b.inttoptr(a, ELEMENT[kind.dtype].as_pointer()))
+
+
+@intrinsic(prefer_literal=True)
+def stack(context: Any, kind: Any, n: Any) -> Any:
+    """Room for n numbers of a kind, as long as the function runs."""
+
+    def emit(b: Any, *_: Any) -> Any:
+        room = cgutils.alloca_once(b, ir.ArrayType(ELEMENT[kind.dtype], n.literal_value))
+        room.align = LINE
+        return b.bitcast(room, ELEMENT[kind.dtype].as_pointer())
+
+    return operation(types.CPointer(kind.dtype), (kind, n), emit)
+
+
+@intrinsic
+def address(context: Any, p: Any) -> Any:
+    """Where a pointer points to."""
+    return operation(types.int64, (p,), lambda b, x: b.ptrtoint(x, I64))
+
+
+@intrinsic
+def invoke(context: Any, function: Any, eight: Any) -> Any:
+    """Call the kernel at an address with eight integers."""
+    kind = ir.FunctionType(ir.VoidType(), [I64] * 8).as_pointer()
+    return operation(types.void, (types.int64, eight), lambda b, p, args: b.call(b.inttoptr(p, kind), args) and None)
+
+
+@intrinsic
+def invoke_hook(context: Any, function: Any, theta: Any, mean: Any, parameters: Any, n: Any, m: Any) -> Any:
+    """Call the server step at an address: 0, or 1 where it raised; theta, mean : (n,), parameters : (m,)."""
+    numbers = ELEMENT[types.float64].as_pointer()
+    kind = ir.FunctionType(I32, [numbers] * 3 + [I64] * 2).as_pointer()
+
+    def emit(b: Any, p: Any, *args: Any) -> Any:
+        return b.call(b.inttoptr(p, kind), args)
+
+    return operation(types.int32, (types.int64, theta, mean, parameters, types.int64, types.int64), emit)
+
+
+# ---------------------------------------------------------------- threads that wait for one another
+
+
+@intrinsic
+def count_up(context: Any, counters: Any, i: Any) -> Any:
+    """Add one to counters[i], for all threads in one order; what it was before."""
+
+    def emit(b: Any, p: Any, i: Any) -> Any:
+        return b.atomic_rmw("add", b.gep(p, [i]), I64(1), "seq_cst")
+
+    return operation(types.int64, (counters, types.int64), emit)
+
+
+@intrinsic
+def look_at(context: Any, counters: Any, i: Any) -> Any:
+    """counters[i], after all that others did before they added to it."""
+    return operation(types.int64, (counters, types.int64), lambda b, p, i: b.load_atomic(b.gep(p, [i]), "acquire", 8))
+
+
+@intrinsic
+def step_aside(context: Any) -> Any:
+    """Let another thread have the core."""
+
+    def emit(b: Any) -> None:
+        if YIELDS:
+            b.call(cgutils.get_or_insert_function(b.module, ir.FunctionType(I32, []), "sched_yield"), [])
+
+    return operation(types.void, (), emit)

@@ -1,0 +1,90 @@
+"""What a task of the compiled engine is made of: the fields of its record, which Python fills and kernels read.
+
+A task is one configuration with some of its seeds. A chain is an (agent, seed) pair; sixteen of them, its lanes, make a
+group. Chains stand in the order (chunk of 16 agents, seed, agent), so that a group holds sixteen agents of one seed.
+The N % 16 agents that are left follow in the order (agent, seed), and idle lanes fill their last group. When only some
+agents take part, in tasks of one seed, lane a is the a-th of them. All parameters are rows of D >= dim numbers, padded
+with zeros, in flat arrays; R seeds, P chains.
+"""
+
+from __future__ import annotations
+
+from numba import float64, int64, uint32
+
+from .addresses import REAL, record_reader
+
+DRAWN_AT_ONCE = 64  # observations that a group draws at once: their words stay in the first-level cache
+LANES = 16  # chains that draw together; a multiple of every number of chains that step together
+
+FIELDS = {
+    "draw": int64,  # addresses of kernels
+    "step": int64,
+    "serve": int64,
+    "exchange": int64,
+    "hook": int64,  # address of the method's own server step; 0: none
+    "dim": int64,
+    "D": int64,  # dim padded
+    "seeds": int64,
+    "agents": int64,  # N
+    "participants": int64,  # m; N where all take part
+    "groups": int64,
+    "whole": int64,  # groups of sixteen agents of one seed, which stand first
+    "ahead": int64,  # whether groups keep what they drew from round to round: pays when rounds are short
+    "room": int64,  # observations drawn at once
+    "stride": int64,  # of what is drawn: from one step to the next
+    "radius": float64,  # of the projection; 0: none
+    "average_after": int64,  # -1: never
+    "parameter_count": int64,
+    "parameters": (float64,),  # what the hook receives
+    # rounds, of engine/schedule.py
+    "first": int64,
+    "thin": int64,
+    "observations": (int64,),
+    "step_sizes": (REAL,),
+    "gains": (float64,),
+    "taking_part": (int64,),  # (T, m)
+    # chains, by their number; when only some take part their number is the agent's, and lanes look it up
+    "chain": (uint32,),  # (P,): of each lane
+    "agent": (uint32,),
+    "key_low": (uint32,),  # the seed
+    "key_high": (uint32,),
+    "steps": (int64,),  # observations that each has drawn
+    "slot": (uint32,),  # where its alias table begins
+    "row": (uint32,),  # where its outcomes begin; for trajectories, where the table of the present state begins
+    "shift": (uint32,),  # 32 - bits of its alias tables
+    "length": (uint32,),  # of its log
+    # observations
+    "slots": (uint32,),
+    "successor": (uint32,),
+    "rows": (REAL,),
+    "pair": (uint32,),
+    "minus_y": (REAL,),
+    "ridge": (REAL,),  # (1,)
+    "drawn": (uint32,),  # (room, stride), when drawing ahead: the outcomes of all groups, step by step
+    "marks": (int64,),  # (3,): which of them are left, from and up to; how many rounds are recorded
+    # lanes
+    "start": (int64,),  # (P,): where the row of its seed begins in theta
+    "weights": (float64,),  # (P,)
+    "hat": (REAL,),  # (P, D): local parameters
+    "drift": (REAL,),  # (P, D): step size times control variate, of long rows
+    "spare": (REAL,),  # (P, D): local parameters before a dense step
+    "variates": (float64,),  # (P, D): control variates + shift of their seed
+    "pending": (float64,),  # (R, D): that shift; 0 when only some take part
+    "partial": (float64,),  # (whole, D): sums over the agents of a group of w_c (theta_hat_c - theta)
+    # the server
+    "theta": (float64,),  # (R, D): the shared parameter
+    "sent": (REAL,),  # (R, D): the same as agents receive it
+    "mean": (float64,),  # (R, D): the last average
+    "shift_all": (float64,),  # (R, D): `pending`; when only some take part, sum_c w_c (xi_c + shift)
+    "all_variates": (float64,),  # (N, D): xi_c + shift, when only some take part
+    "all_weights": (float64,),  # (N,)
+    "running": (float64,),  # (R, D): the average of iterates
+    "diverged": (int64,),  # (R,): first round whose theta is not finite, or -1
+    "failed": (int64,),  # (R,): first round whose hook raised, or 0
+    "recorded_rounds": (int64,),  # ending in -1, a round that never comes
+    "records": int64,
+    "record": (float64,),  # (R, records, D)
+    "counters": (int64,),  # (16,): [0] members that have done their groups, [8] rounds that are served
+}
+
+task_at = record_reader(FIELDS)

@@ -1,0 +1,116 @@
+"""A job's observations, chains and kernels as a record of the compiled engine holds them."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+from llvmlite import binding
+from numba import float32, float64
+from numpy.typing import NDArray
+
+from ..checks import Floats
+from ..errors import ArgumentError
+from ..problems import Dense, Problem
+from ..sampling import Markov, Replay
+from . import cpu_kernel, cpu_steps
+from .cpu_record import LANES
+from .jobs import Job
+from .outcome_tables import OutcomeTables, first_states
+
+Array = NDArray[Any]
+Integers = NDArray[np.int64]
+LONGEST_ROW_IN_REGISTERS = 128  # longer parameters do not fit and are worked through in pieces
+PIECE = 16  # numbers of them that are worked on together
+REAL_TYPE = {"float64": float64, "float32": float32}
+MOST_NUMBERS = 2**32  # in the table of rows: its places are 32-bit words
+
+
+@functools.cache
+def register_lanes() -> int:
+    """How many float64 lanes this processor's vector registers hold together."""
+    features = binding.get_host_cpu_features()
+    return 256 if features.get("avx512f") else 64
+
+
+def shapes(problem: Problem, dtype: str) -> tuple[int, int, int]:
+    """Numbers that are worked on together, chains that step together (0: in pieces, one by one), and dim padded."""
+    d = max(2, 1 << (problem.dim - 1).bit_length())
+    if isinstance(problem.observations, Dense) or d > LONGEST_ROW_IN_REGISTERS:
+        piece = min(d, PIECE)
+        return piece, 0, -(-problem.dim // piece) * piece
+    lanes = register_lanes() * (2 if dtype == "float32" else 1)
+    return d, max(1, min(LANES, lanes // (2 * d))), d  # half the registers hold theta_hat, half the rest
+
+
+def kernels(job: Job) -> dict[str, Any]:
+    """The compiled functions for a kind of job, by their fields in the record."""
+    z, (d, G, _), real = job.problem.observations, shapes(job.problem, job.dtype), REAL_TYPE[job.dtype]
+    dense, ridged = isinstance(z, Dense), not isinstance(z, Dense) and z.ridge != 0
+    step = cpu_steps.rank_one_steps(d, G, real, ridged) if G else cpu_steps.long_steps(d, real, ridged, dense)
+    is_log = isinstance(job.sampling, Replay)
+    draw = cpu_steps.log_draws() if is_log else cpu_steps.random_draws(isinstance(job.sampling, Markov))
+    out = {"draw": draw, "step": step, "serve": cpu_kernel.server(real)}
+    if job.participants < job.problem.n_agents:
+        out["exchange"] = cpu_kernel.exchange()
+    return out
+
+
+def padded(rows: Floats, D: int, dtype: str) -> Array:
+    """Rows of D numbers, with zeros at their ends."""
+    out = np.zeros((*rows.shape[:-1], D), dtype)
+    out[..., : rows.shape[-1]] = rows
+    return out
+
+
+def dense_columns(z: Dense, outcomes: OutcomeTables, D: int, dtype: str) -> tuple[Array, Array]:
+    """Dense observations by columns, padded : (K D D,), and -b : (K D,), in the order of the outcomes."""
+    columns, d = np.zeros((len(outcomes.order), D, D), dtype), z.b.shape[1]
+    columns[:, :d, :d] = z.A[outcomes.order].transpose(0, 2, 1)
+    return columns.ravel(), padded(-z.b[outcomes.order], D, dtype).ravel()
+
+
+def observation_tables(job: Job) -> dict[str, Array]:
+    """The observations as the kernel reads them, in the order of the outcomes.
+
+    Rank-one: u = rows[pair[2k]], v = rows[pair[2k + 1]], by offsets of padded rows; a step folds v . theta - y.
+    Dense: A(z) by columns, padded: rows[(k D + j) D + i] = A[k, i, j]; minus_y[k D + i] = -b[k, i].
+    """
+    z, dtype, order, D = job.problem.observations, job.dtype, job.outcomes.order, shapes(job.problem, job.dtype)[2]
+    if isinstance(z, Dense):
+        rows, minus_y = dense_columns(z, job.outcomes, D, dtype)
+        return {"rows": rows, "minus_y": minus_y}
+    if len(z.rows) * D >= MOST_NUMBERS:
+        rule = f"below {MOST_NUMBERS} numbers in the rows of its observations"
+        raise ArgumentError(f"problem must have {rule}; got {len(z.rows)} rows of {D}")
+    pair = np.stack([z.left[order], z.right[order]], 1).ravel() * np.uint32(D)
+    ridge = np.array([z.ridge], dtype)
+    return {"rows": padded(z.rows, D, dtype), "pair": pair, "minus_y": (-z.y[order]).astype(dtype), "ridge": ridge}
+
+
+def chain_order(N: int, R: int) -> tuple[Integers, Integers]:
+    """The agent and the seed of each chain; engine/cpu_record.py says in which order."""
+    chunks, rest = N // LANES, N % LANES
+    agent = np.arange(chunks * LANES).reshape(chunks, 1, LANES) + np.zeros((1, R, 1), np.int64)
+    seed = np.arange(R).reshape(1, R, 1) + np.zeros((chunks, 1, LANES), np.int64)
+    last = np.repeat(np.arange(N - rest, N), R)
+    return np.append(agent, last), np.append(seed, np.tile(np.arange(R), rest))
+
+
+def chains(job: Job, agent: Integers, seed: Integers) -> dict[str, Array]:
+    """What each chain needs to draw; agent, seed : (P,)."""
+    outcomes, table, key = job.outcomes, job.problem.assignment[agent], job.seeds[seed]
+    row, slot, shift = outcomes.row[table], outcomes.slot[table], outcomes.shift[table]
+    if isinstance(job.sampling, Markov):
+        starts = np.stack([first_states(job.problem, job.sampling, outcomes, int(s)) for s in job.seeds], 1)
+        slot = row = row + (starts[agent, seed] << (32 - shift.astype(np.int64)))
+    words: dict[str, Array] = {
+        "agent": agent,
+        "slot": slot,
+        "row": row,
+        "shift": shift,
+        "length": outcomes.length[table],
+    }
+    words |= {"key_low": key & np.uint64(0xFFFFFFFF), "key_high": key >> np.uint64(32)}
+    return {name: values.astype(np.uint32) for name, values in words.items()}
