@@ -23,7 +23,6 @@ from pathlib import Path
 import machine
 import numpy as np
 from numpy.typing import NDArray
-from scipy.signal import lfilter
 
 import fedlsa as fl
 
@@ -68,6 +67,7 @@ def make(folder: Path, sites: int, rows: int, features: int, dtype: str) -> list
     """A file per site: a log in which features wander about the site's own mean, and rewards are linear in them."""
     import pyarrow as pa
     import pyarrow.parquet as pq
+    from scipy.signal import lfilter
 
     shared = np.random.default_rng(0).standard_normal(features)
     paths = []

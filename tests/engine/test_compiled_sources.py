@@ -12,21 +12,24 @@ import fedlsa as fl
 from fedlsa.engine import compiled, local
 
 ROOT = Path(fl.__file__).parent
-TREES = {p.relative_to(ROOT): ast.parse(p.read_text()) for p in ROOT.rglob("*.py")}
+TEXTS = {p.relative_to(ROOT): p.read_text() for p in ROOT.rglob("*.py")}
+COMPILED = {path for path, text in TEXTS.items() if re.search(r"^(import|from) numba", text, re.MULTILINE)}
+
+
+@cache
+def tree(path):
+    return ast.parse(TEXTS[path])
 
 
 def names_in(node):
     return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
 
 
-COMPILED = {path for path in TREES if re.search(r"^(import|from) numba", (ROOT / path).read_text(), re.MULTILINE)}
-
-
 @cache
 def imported(path):
     """name -> the module of this package from which it is imported, for relative imports."""
     out = {}
-    for node in ast.walk(TREES[path]):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.ImportFrom) and node.level and node.module:
             home = path.parents[node.level - 1] / Path(*node.module.split(".")).with_suffix(".py")
             out |= {alias.asname or alias.name: home for alias in node.names}
@@ -35,7 +38,7 @@ def imported(path):
 
 @cache
 def functions(path):
-    return {n.name: n for n in TREES[path].body if isinstance(n, ast.FunctionDef)}
+    return {n.name: n for n in tree(path).body if isinstance(n, ast.FunctionDef)}
 
 
 def reached(path, name, seen=None):
@@ -49,7 +52,7 @@ def reached(path, name, seen=None):
     for used in set().union(*(names_in(f) for f in [node, *overloads])) | {f.name for f in overloads}:
         reached(path, used, seen)
         home = imported(path).get(used)
-        if home in TREES:
+        if home in TEXTS:
             reached(home, used, seen)
     return seen
 
