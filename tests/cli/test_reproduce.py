@@ -20,12 +20,22 @@ def content(out):
     return {str(p.relative_to(out)): p.read_bytes() for p in sorted(Path(out).rglob("*")) if p.is_file()}
 
 
+SLOWLY = """
+import sys, time
+from fedlsa.cli import main
+from fedlsa.experiments import Store
+store = Store.__setitem__
+Store.__setitem__ = lambda *cell: (store(*cell), time.sleep(0.1))
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
+"""  # so that it is far from its end when it is stopped, whoever else is at work on this machine
+
+
 def start(out):
-    script = (
-        f"import sys; from fedlsa.cli import main\nif __name__ == '__main__': sys.exit(main({[*QUICK, '--out', out]}))"
-    )
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen([sys.executable, "-c", script], text=True, start_new_session=True, **pipes)
+    return subprocess.Popen(
+        [sys.executable, "-c", SLOWLY, *QUICK, "--out", out], text=True, start_new_session=True, **pipes
+    )
 
 
 def wait_for_cells(process, out, count):

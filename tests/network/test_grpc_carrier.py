@@ -67,7 +67,8 @@ class Place:
         said = []
         link = SiteLink("localhost", self.port, keys, answer, say=said.append, **options)
         link.said = said
-        threading.Thread(target=link.run, daemon=True).start()
+        link.thread = threading.Thread(target=link.run, daemon=True)
+        link.thread.start()
         self.links.append(link)
         return link
 
@@ -316,6 +317,7 @@ def test_a_newer_stream_replaces_the_older_and_a_process_that_returns_raises_an_
     until(lambda: place.alarms, "both keep returning")
     until(lambda: any("two places" in line for line in place.said), "and says so")
     second.stop()
+    second.thread.join(PATIENCE)  # it might be returning just now
     until(lambda: place.ask({"a": b"x"}, 1.0) == {"a": b"first"}, "the first is alone")
     count = place.carrier.traffic()["a"]["alarms"]
     first._call.cancel()

@@ -1,5 +1,6 @@
 """The kit for NVIDIA FLARE as files, and the relay over a socket; FLARE itself is not needed here (tests/nvflare)."""
 
+import contextlib
 import importlib
 import json
 import socket
@@ -140,6 +141,19 @@ def until(condition):
         time.sleep(0.01)
 
 
+def listening(path):
+    """A connection to who will listen there: a socket has its name a moment before anybody listens."""
+    links = []
+
+    def reached():
+        with contextlib.suppress(OSError):
+            links.append(relay.connect(path))
+        return links
+
+    until(reached)
+    return links[0]
+
+
 @pytest.fixture
 def carrier(tmp_path):
     found = FlareCarrier(tmp_path / "c")
@@ -237,8 +251,7 @@ def test_a_site_answers_over_its_socket_refuses_what_is_forged_and_survives_sile
     site = relay.RelaySite(tmp_path / "s", answer, said.append)
     thread = threading.Thread(target=site.run)
     thread.start()
-    until((tmp_path / "s").exists)
-    silent = relay.connect(tmp_path / "s")  # stays without a word
+    silent = listening(tmp_path / "s")  # stays without a word
     for order, expected in ((b"forged", relay.REFUSED), (b"signed", b"sealed")):
         with relay.connect(tmp_path / "s") as link:
             link.send_bytes(order)
