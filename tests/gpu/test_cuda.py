@@ -1,4 +1,4 @@
-"""engine="cuda" against engine="cpu", run by run: on Numba's CUDA simulator (NUMBA_ENABLE_CUDASIM=1), or on a real GPU.
+"""engine="cuda" against the others, run by run: on Numba's CUDA simulator (NUMBA_ENABLE_CUDASIM=1), or on a real GPU.
 
 `make test` runs this file on the simulator, `make test-gpu` on a GPU, where the same cases are larger.
 """
@@ -15,7 +15,8 @@ REAL = not SIMULATED and cuda.available()
 pytestmark = pytest.mark.skipif(
     not (SIMULATED or REAL), reason="needs NUMBA_ENABLE_CUDASIM=1 or an NVIDIA GPU: make test runs it on the simulator"
 )
-AGENTS, SEEDS, LONGER = (3, 1, 1) if SIMULATED else (100, 5, 20)  # the simulator takes milliseconds per step and agent
+AGENTS, SEEDS, LONGER = (5, 1, 1) if SIMULATED else (100, 5, 20)  # the simulator takes milliseconds per step and agent
+OTHER = "reference" if SIMULATED else "cpu"  # of few steps the readable engine knows sooner what the compiled one says
 
 
 def garnet(**keywords):
@@ -68,25 +69,58 @@ CASES = {
 
 
 def both(problem, algorithm, rounds, **keywords):
-    """The same run on the GPU and on the CPU."""
+    """The same run on the GPU and on the processor."""
     keywords = {"seeds": SEEDS, "record": 4, "keep": ("theta", "xi"), **keywords}
     if keywords.get("xi_0") is True:
         xi = np.random.default_rng(3).standard_normal((problem.n_agents, problem.dim))
         keywords["xi_0"] = xi - problem.weights @ xi
-    return [fl.simulate(problem, algorithm, rounds, engine=engine, **keywords) for engine in ("cuda", "cpu")]
+    return [fl.simulate(problem, algorithm, rounds, engine=engine, **keywords) for engine in ("cuda", OTHER)]
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_whole_runs_agree_with_the_cpu(name):
-    make, algorithm, keywords = CASES[name]
-    on_gpu, on_cpu = both(make(), algorithm, 2 * LONGER, **keywords)
+def check_agreement(runs, keywords):
+    """Of a run on the GPU with the same run on the processor."""
+    on_gpu, on_cpu = runs
     tolerance = 1e-3 if keywords.get("dtype") == "float32" else 1e-9
     for part in ("theta", "xi"):
         size = max(1.0, float(np.abs(on_cpu[part]).max()))
         np.testing.assert_allclose(on_gpu[part], on_cpu[part], rtol=0, atol=tolerance * size)
     for part in ("samples", "communications", "uploads", "diverged_at"):
         np.testing.assert_array_equal(on_gpu[part], on_cpu[part])
-    assert on_gpu.attrs["arguments"] == on_cpu.attrs["arguments"].replace('"cpu"', '"cuda"')
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_whole_runs_agree_with_the_cpu(name):
+    make, algorithm, keywords = CASES[name]
+    on_gpu, on_cpu = both(make(), algorithm, 2 * LONGER, **keywords)
+    check_agreement((on_gpu, on_cpu), keywords)
+    assert on_gpu.attrs["arguments"] == on_cpu.attrs["arguments"].replace(f'"{OTHER}"', '"cuda"')
+
+
+SPREAD = {
+    "four steps at once": (lambda: garnet(), fl.SCAFFLSA(0.1, 6), {"xi_0": True}),
+    "trajectories, thinned": (episodes, fl.SCAFFLSA(0.1, 5), {"sampling": fl.Markov(thin=2)}),
+    "a ridge": (lambda: regression(10, ridge=0.1), fl.SCAFFLSA(0.05, 5), {}),
+    "some take part": (lambda: garnet(weights=WEIGHTS), fl.Scaffnew(0.1, 0.3, participants=4), {}),
+    "averaged and projected": (garnet, fl.FedLSA(0.5, 2, projection=0.5, average_after=2), {}),
+    "dense": (lambda: dense(9), fl.SCAFFLSA(0.02, 3), {}),
+    "single precision": (garnet, fl.SCAFFLSA(0.1, 5), {"dtype": "float32"}),
+}
+
+
+@pytest.mark.parametrize("name", SPREAD)
+def test_agents_spread_over_blocks_give_the_same(name, monkeypatch):
+    """Each seed has two or three blocks, however short its rounds, over more than one launch."""
+    from fedlsa.engine.cuda import blocks, gpu_launch
+    from fedlsa.engine.cuda.gpu_kernel import build
+
+    monkeypatch.setattr(gpu_launch, "processors", lambda: 3 * SEEDS)
+    monkeypatch.setattr(blocks, "SPREAD_STEPS", 0)
+    monkeypatch.setattr(gpu_launch, "EXPECTED_SPEED", 1.0)  # one round per launch
+    make, algorithm, keywords = SPREAD[name]
+    problem, parts = make(), []
+    monkeypatch.setattr(gpu_launch, "build", lambda kind, hook: parts.append(kind.parts) or build(kind, hook))
+    check_agreement(both(problem, algorithm, 2 * LONGER, **keywords), keywords)
+    assert min(parts) >= 2
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
@@ -144,7 +178,7 @@ def test_launches_that_are_cut_short_go_on_where_they_were(monkeypatch):
         run = {"rounds": 3, "seeds": 1, "record": 4, **keywords}
         cut = fl.simulate(problem, a, engine="cuda", progress=lambda *now: told.append(now), **run)
         np.testing.assert_allclose(
-            cut["theta"], fl.simulate(problem, a, engine="cpu", **run)["theta"], rtol=0, atol=1e-12
+            cut["theta"], fl.simulate(problem, a, engine=OTHER, **run)["theta"], rtol=0, atol=1e-12
         )
     assert len(told) >= 6
     assert told[-1][0] == pytest.approx(told[-1][1])
@@ -157,7 +191,7 @@ def test_a_grid_gives_what_each_run_gives_alone_also_where_memory_is_short(monke
     methods = [fl.FedLSA(0.1, 1), fl.SCAFFLSA(0.1, 2)]
     arguments = {"rounds": [1, 2], "seeds": 1, "record": 2}
     together = fl.simulate_grid(problems, methods, engine="cuda", **arguments)
-    alone = fl.simulate_grid(problems, methods, engine="cpu", **arguments)
+    alone = fl.simulate_grid(problems, methods, engine=OTHER, **arguments)
     for one, other in zip(together, alone, strict=True):
         np.testing.assert_allclose(one["theta"], other["theta"], rtol=0, atol=1e-12)
     parts = []

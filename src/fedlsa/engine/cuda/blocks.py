@@ -1,4 +1,4 @@
-"""What jobs are on a GPU: a block per (job, seed), of a kind that decides its kernel, and tables that blocks share."""
+"""What jobs are on a GPU: blocks per (job, seed), of a kind that decides their kernel, and tables that blocks share."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from ...sampling import Markov, Replay
 from ..cpu_tables import dense_columns, padded
 from ..jobs import Job
 from ..outcome_tables import OutcomeTables
-from .gpu_steps import INDEPENDENT, LOG, MOST_THREADS, MOST_WARPS, PACKED, TRAJECTORY, WARP, E
+from .gpu_steps import INDEPENDENT, LOG, MOST_THREADS, MOST_WARPS, PACKED, TRAJECTORY, WARP
 
 Array = NDArray[Any]
 MOST_PACKED_ROWS = 256  # whose numbers fit into a byte
 ROW_BYTES = 40_000  # of shared memory for rows: several blocks then fit on a multiprocessor
 SHARED_BYTES = 48 * 1024  # of shared memory that a block may have without asking
 BANK_BYTES = 128  # that shared memory serves at once
+MOST_COORDINATES = 8  # of a thread
+SPREAD_STEPS = 64  # of a thread in a round: shorter rounds are not worth a wait of blocks for one another
 
 # What describes a block. rows, own, chains, records, out, schedule, part : where its entries begin in other arrays
 BLOCK = np.dtype(
@@ -29,7 +31,8 @@ BLOCK = np.dtype(
         "agents", "participants", "thin", "dim", "rounds", "observations", "varying", "average_after", "row_count",
         "rows", "own", "chains", "records", "out", "schedule", "part",
     )]
-    + [(name, np.float64) for name in ("eta", "gain", "radius", "discount", "ridge")]
+    + [(name, np.float64) for name in ("eta", "gain", "radius", "discount", "ridge")],
+    align=True,  # else a GPU reads it byte by byte
 )  # fmt: skip
 
 
@@ -37,15 +40,16 @@ BLOCK = np.dtype(
 class Kind:
     """What decides which kernel runs a job, and with how many threads.
 
-    L : threads of an agent; draws : how outcomes are drawn; differences, ridged, is_dense : of observations
+    L : threads of an agent; E : coordinates of each; draws : how outcomes are drawn; differences, ridged, is_dense : of observations
     copies : of the rows in shared memory, 0 if they are elsewhere
     stay : whether every agent has its own threads for the whole run
     extras : whether steps vary, observations are skipped, or iterates are projected or averaged
     single : whether all rounds have one step, which is then known when compiling
-    method : whose server step runs, if it has one; threads : of a block
+    method : whose server step runs, if it has one; threads : of a block; parts : blocks of a (job, seed)
     """
 
     L: int
+    E: int
     draws: int
     differences: bool
     ridged: bool
@@ -57,6 +61,17 @@ class Kind:
     dtype: str
     method: Any
     threads: int
+    parts: int
+
+    @property
+    def ahead(self) -> bool:
+        """Whether four steps are taken together, for which threads with many coordinates lack the registers."""
+        return self.E < MOST_COORDINATES and not self.ridged and not self.is_dense
+
+    @property
+    def registers(self) -> int:
+        """How many a thread may have, so that a block fits, or several where jobs are many."""
+        return 255 if self.parts > 1 and self.threads <= MOST_THREADS // 2 else 128
 
 
 # What jobs share, the entries of one problem after those of another; own_* and weights : one per agent
@@ -66,13 +81,35 @@ DeviceTables = namedtuple(
 )
 # What changes, for all chains (steps, position, xi) or for all blocks; record_rounds end in -1 in each block
 DeviceState = namedtuple(
-    "DeviceState", "steps, position, xi, shift, theta, running, diverged, recorded, record_rounds, out"
+    "DeviceState",
+    "steps, position, xi, shift, theta, running, diverged, recorded, record_rounds, out, sums, arrived",
 )
 
 
-def shared_bytes(L: int) -> int:
+def shared_bytes(D: int) -> int:
     """How much shared memory a kernel has for sums and hooks."""
-    return 8 * (2 * MOST_WARPS + 2) * E * L
+    return 8 * (2 * MOST_WARPS + 2) * D
+
+
+def shares(job: Job, most_blocks: int) -> tuple[int, int, int]:
+    """L, E and the blocks of a (job, seed) that may have `most_blocks`.
+
+    Agents are spread over blocks if a round is long beside the wait for one another; few agents then have more threads
+    each, one warp for each of a multiprocessor's four schedulers, since what a thread does after another thing takes
+    longest.
+    """
+    m, d = job.participants, job.problem.dim
+
+    def threads(E: int) -> int:
+        return max(1, 1 << (-(-d // E) - 1).bit_length())
+
+    E = MOST_COORDINATES
+    turns = -(-m * threads(E) // MOST_THREADS)
+    if turns * job.updates_per_round / (len(job.seeds) * m) < SPREAD_STEPS:
+        most_blocks = 1
+    if most_blocks > 1 and not isinstance(job.problem.observations, Dense):
+        E = next((e for e in (2, 4) if threads(e) <= WARP and m * threads(e) <= 4 * WARP * most_blocks), E)
+    return threads(E), E, min(most_blocks, -(-m * threads(E) // WARP))
 
 
 def rounds_vary(job: Job) -> bool:
@@ -81,12 +118,12 @@ def rounds_vary(job: Job) -> bool:
     return a.random_lengths or not isinstance(a.step_size, float) or job.participants < job.problem.n_agents
 
 
-def kind_of(job: Job) -> Kind:
-    """The kind of a job."""
+def kind_of(job: Job, most_blocks: int = 1) -> Kind:
+    """The kind of a job each of whose seeds may have `most_blocks` blocks."""
     p, a, z, m = job.problem, job.algorithm, job.problem.observations, job.participants
-    L = max(1, 1 << (-(-p.dim // E) - 1).bit_length())
+    L, E, parts = shares(job, most_blocks)
     size = np.dtype(job.dtype).itemsize
-    room = SHARED_BYTES - shared_bytes(L)  # for rows, or for what the threads of a dense step tell one another
+    room = SHARED_BYTES - shared_bytes(E * L)  # for rows, or for what the threads of a dense step tell one another
     rows = copies = 0
     most, differences, ridged = MOST_THREADS, False, False
     if isinstance(z, Dense):
@@ -103,17 +140,19 @@ def kind_of(job: Job) -> Kind:
     extras = rounds_vary(job) or job.sampling.thin > 1 or a.projection is not None or a.average_after is not None
     return Kind(
         L=L,
+        E=E,
         draws=draws,
         differences=differences,
         ridged=ridged,
         is_dense=isinstance(z, Dense),
         copies=copies,
-        stay=m == p.n_agents and p.n_agents * L <= most,
+        stay=m == p.n_agents and -(-m // parts) * L <= most,
         extras=extras,
         single=not extras and int(a.observations(np.zeros(1), 1)[0]) == 1,
         dtype=job.dtype,
         method=None if a.server_step is None else type(a),
-        threads=min(-(-m * L // WARP) * WARP, most),
+        threads=min(-(-(-(-m // parts) * L) // WARP) * WARP, most),
+        parts=parts,
     )
 
 
@@ -183,7 +222,7 @@ class SharedTables:
         return begin
 
     def _add_problem(self, job: Job) -> Place:
-        kind, p, outcomes, D, dtype = self.kind, job.problem, job.outcomes, E * self.kind.L, self.kind.dtype
+        kind, p, outcomes, D, dtype = self.kind, job.problem, job.outcomes, self.kind.E * self.kind.L, self.kind.dtype
         z, m, rows, count = p.observations, p.assignment, 0, 0
         minus_y = np.zeros(len(outcomes.order)) if isinstance(z, Dense) else -z.y[outcomes.order]
         first = self._add("minus_y", minus_y, dtype)

@@ -1,13 +1,14 @@
-"""The recursion on a GPU: a block per (configuration, seed), L threads per agent, rounds one after the other.
+"""The recursion on a GPU: one or several blocks per (configuration, seed), L threads per agent, round after round.
 
-A thread holds E = 8 coordinates of its agent's theta_hat and of eta xi in registers; L = D / 8 threads share an agent.
+A thread holds E coordinates of its agent's theta_hat and of eta xi in registers; L = D / E threads share an agent.
 Local steps run in the job's type; what lasts from round to round (theta, its mean, control variates) is float64 and is
 moved by differences from where the agents started. Agents without threads of their own keep xi_c + shift, where shift
 is one vector of the server, sum_c w_c (xi_c + shift): a round then writes nothing of agents that do not take part.
 Outcomes do not depend on theta, so they are drawn one block of four random words ahead of their use, and four steps at
 a time are written out so that drawing and stepping interleave. Rows of features stand in shared memory, in as many
-copies as fit, so that threads which look up different rows do not meet in one bank. engine/reference.py is the readable
-twin; random words and the choice of an outcome are those of engine/random.py itself.
+copies as fit, so that threads which look up different rows do not meet in one bank. Where a seed has several blocks,
+each leaves its sum over agents in memory, waits for the others and adds all sums in their order: blocks that are quicker
+or slower change nothing. engine/reference.py is the readable twin; random words and the choice of an outcome are those of engine/random.py itself.
 """
 
 from __future__ import annotations
@@ -19,27 +20,45 @@ from numba import cuda, float32, float64, int32, int64, uint32
 
 from ..compiled import SOURCES
 from .blocks import Kind
-from .gpu_steps import MOST_WARPS, PACKED, E, barrier, block_sum, dense, fold, kernel, look_up, next_block, own_entries
+from .gpu_steps import (
+    MOST_WARPS,
+    PACKED,
+    ROOMS,
+    SIMULATED,
+    barrier,
+    block_sum,
+    blocks_meet,
+    dense,
+    fold,
+    four_steps,
+    next_block,
+    own_entries,
+    seat,
+    step,
+    tally,
+)
 
 
 @functools.cache
 def build(kind: Kind, hook: Any = None) -> Any:
     """The kernel for a kind of job; without a hook it depends on small integers alone and is cached on disk."""
-    L, copies, draws, narrow = kind.L, kind.copies, kind.draws, int(kind.dtype == "float32")
+    L, E, copies, draws, narrow = kind.L, kind.E, kind.copies, kind.draws, int(kind.dtype == "float32")
     is_dense, stay, extras, single = (int(x) for x in (kind.is_dense, kind.stay, kind.extras, kind.single))
-    D = E * L
+    spread, ahead, registers, D, halves = int(kind.parts > 1), int(kind.ahead), kind.registers, E * L, 2 * ROOMS
     stride = D * copies + (L * copies == 1)
     hooked, number = 0 if hook is None else 1, float32 if narrow else float64
     compiled_from = int(SOURCES, 16) >> 1  # a constant of the kernel: caches know kernels by their constants
     half = 8 if draws == PACKED else 16  # bits of a row's number in a pair, where rows are in shared memory
-    static = (L, copies, half, int(kind.differences), int(kind.ridged))
+    shape, static = (L, E), (L, E, copies, half, int(kind.differences), int(kind.ridged))
 
-    @kernel
-    def run(blocks, tables, state, schedule, parameters, t1):
-        sources = compiled_from  # noqa: F841
-        b, tid, size = cuda.blockIdx.x, cuda.threadIdx.x, cuda.blockDim.x
+    @(cuda.jit if SIMULATED else cuda.jit(cache=True, max_registers=registers))
+    def run(blocks, tables, state, schedule, parameters, t1, blocks_each):
+        sources = compiled_from, registers  # noqa: F841
+        parts = int32(blocks_each if spread else 1)
+        b, part, tid, size = seat(parts)
         block, xi, steps, position, t0 = blocks[b], state.xi, state.steps, state.position, schedule.first
-        at, mine, places = tid % L, tid // L, size // L
+        at, mine, places, room = tid % L, tid // L, size // L, part if SIMULATED else 0
+        first = part == 0 and mine == 0  # threads that keep what is the seed's
         N, m, last = int32(block.agents), int32(block.participants), int32(min(t1, block.rounds))
         thin, varying = int32(block.thin), block.varying != 0
         key, own, chains, records = block.key, block.own, block.chains, block.records
@@ -47,21 +66,23 @@ def build(kind: Kind, hook: Any = None) -> Any:
         discount, ridge, radius = number(block.discount), number(block.ridge), block.radius
         begin = block.rows
         memory = cuda.shared.array(0, number)
-        meet = cuda.shared.array((2, MOST_WARPS, D), float64)
-        asked = cuda.shared.array((2, D), float64)
+        meet = cuda.shared.array((halves, MOST_WARPS, D), float64)
+        asked = cuda.shared.array((halves, D), float64)
         if copies:
             for i in range(tid, block.row_count * D * copies, size):
                 place = i // copies
                 memory[place // D * stride + place % D * copies + i % copies] = tables.rows[begin + place]
-            table, begin = memory, int64(at * copies + tid % copies)
+            table, begin = memory, int64(at * copies + mine % copies)
         else:
             table, begin = tables.rows, begin + at
         for i in range(tid, 2 * MOST_WARPS * D, size):
-            meet[i // (MOST_WARPS * D), i // D % MOST_WARPS, i % D] = 0.0
+            meet[2 * room + i // (MOST_WARPS * D), i // D % MOST_WARPS, i % D] = 0.0
         cuda.syncthreads()
         theta, moved = cuda.local.array(E, float64), cuda.local.array(E, float64)
         hat, drift = cuda.local.array(E, number), cuda.local.array(E, number)
-        scratch = cuda.local.array(E, number), cuda.local.array(E, number)
+        u0, u1, u2 = cuda.local.array(E, number), cuda.local.array(E, number), cuda.local.array(E, number)
+        u3, v, scratch = cuda.local.array(E, number), cuda.local.array(E, number), cuda.local.array(E, number)
+        vectors = (u0, u1, u2, u3, v, scratch)
         full = cuda.local.array(E if narrow and stay else 1, float64)  # xi, of which drift is a rounded multiple
         common = cuda.local.array(1 if stay else E, float64)
         for i in range(E):
@@ -69,10 +90,10 @@ def build(kind: Kind, hook: Any = None) -> Any:
             if not stay:
                 common[i] = state.shift[b * D + i * L + at]
         eta, gain, H = number(block.eta), block.gain, int32(1 if single else block.observations)
-        partial, turns = not stay and m < N, 1 if stay else (m + places - 1) // places
+        partial, turns = not stay and m < N, 1 if stay else (m + places * parts - 1) // (places * parts)
         agent, live, q, before = int32(0), False, int64(0), eta
         nth, lost, square, scale = int32(state.recorded[b]), int32(state.diverged[b]), 0.0, N / m
-        next_record = int32(state.record_rounds[records + nth])
+        next_record = int32(state.record_rounds[records + nth]) if part == 0 else int32(-1)
         for t in range(int32(t0), last):
             if extras and varying:
                 eta, gain = schedule.step_sizes[varying_at + t], schedule.gains[varying_at + t]
@@ -81,8 +102,9 @@ def build(kind: Kind, hook: Any = None) -> Any:
                 moved[i] = 0.0
             for turn in range(turns):
                 if not stay or t == t0:  # take an agent up; threads without one follow another's and count for nothing
-                    live = turn * places + mine < m
-                    agent = int32(min(turn * places + mine, m - 1))
+                    turned = (turn * parts + part) * places + mine
+                    live = turned < m
+                    agent = int32(min(turned, m - 1))
                     if partial:
                         agent = int32(schedule.participants[block.part + (t - t0) * m + agent])
                     q, before = chains + agent, eta
@@ -122,10 +144,13 @@ def build(kind: Kind, hook: Any = None) -> Any:
                         b0, b1, b2, b3, z0, z1, z2, z3, p2 = next_block(
                             draws, key, agent, index + uint32(1), tables, source, p1
                         )
-                        look_up(hat, drift, scratch, a0, y0, how, static)
-                        look_up(hat, drift, scratch, a1, y1, how, static)
-                        look_up(hat, drift, scratch, a2, y2, how, static)
-                        look_up(hat, drift, scratch, a3, y3, how, static)
+                        if ahead:
+                            four_steps(hat, drift, vectors, (a0, a1, a2, a3), (y0, y1, y2, y3), how, static)
+                        else:
+                            step(hat, drift, vectors, a0, y0, how, static)
+                            step(hat, drift, vectors, a1, y1, how, static)
+                            step(hat, drift, vectors, a2, y2, how, static)
+                            step(hat, drift, vectors, a3, y3, how, static)
                         h += int32(4)
                         phase = int32(4)
                     else:
@@ -138,9 +163,9 @@ def build(kind: Kind, hook: Any = None) -> Any:
                         if not extras or wait == thin:  # one in `thin` is used; counting costs less than dividing
                             wait = int32(0)
                             if is_dense:
-                                dense(hat, drift, tables, a0, at, eta, (memory, mine * D), L)
+                                dense(hat, drift, tables, a0, at, eta, (memory, (room * places + mine) * D), shape)
                             else:
-                                look_up(hat, drift, scratch, a0, y0, how, static)
+                                step(hat, drift, vectors, a0, y0, how, static)
                         a0, a1, a2, y0, y1, y2 = a1, a2, a3, y1, y2, y3
                         phase += int32(1)
                     if phase == 4:
@@ -157,7 +182,18 @@ def build(kind: Kind, hook: Any = None) -> Any:
                 lost = int32(t)
             if not stay:
                 barrier()  # in the next round another thread may take up what this one has just left
-            block_sum(moved, moved, meet, t & 1, L, tid, size)
+            block_sum(moved, meet, 2 * room + (0 if spread else t & 1), shape, tid, size)
+            if spread:  # sums of odd and of even rounds have places of their own: nobody overwrites what others read
+                sums = (2 * int64(b) + (t & 1)) * parts
+                for i in range(E):
+                    if mine == 0:
+                        state.sums[(sums + part) * D + i * L + at] = moved[i]
+                    moved[i] = 0.0
+                blocks_meet(state.arrived, b, int64(parts) * (t + 1), tid)
+                for k in range(mine, parts, places):
+                    for i in range(E):
+                        moved[i] += state.sums[(sums + k) * D + i * L + at]
+                block_sum(moved, meet, 2 * room + 1, shape, tid, size)
             if gain != 0:
                 for i in range(E):
                     if not stay:
@@ -172,22 +208,20 @@ def build(kind: Kind, hook: Any = None) -> Any:
             if hooked:
                 for i in range(E):
                     if mine == 0:
-                        asked[0, i * L + at], asked[1, i * L + at] = theta[i], theta[i] + scale * moved[i]
+                        asked[2 * room, i * L + at] = theta[i]
+                        asked[2 * room + 1, i * L + at] = theta[i] + scale * moved[i]
                 cuda.syncthreads()
                 if tid == 0:
-                    hook(asked[0, : block.dim], asked[1, : block.dim], parameters)
+                    hook(asked[2 * room, : block.dim], asked[2 * room + 1, : block.dim], parameters)
                 cuda.syncthreads()
             for i in range(E):
-                theta[i] = asked[0, i * L + at] if hooked else theta[i] + scale * moved[i]
-            square = fold(
-                ((theta[0] * theta[0] + theta[1] * theta[1]) + (theta[2] * theta[2] + theta[3] * theta[3]))
-                + ((theta[4] * theta[4] + theta[5] * theta[5]) + (theta[6] * theta[6] + theta[7] * theta[7])),
-                L,
-            )
+                theta[i] = asked[2 * room, i * L + at] if hooked else theta[i] + scale * moved[i]
+                moved[i] = theta[i] * theta[i]
+            square = fold(tally(moved, E), L)
             if extras and radius > 0 and square > radius * radius:
                 for i in range(E):
                     theta[i] *= radius / square**0.5
-            if extras and 0 <= average_after <= t + 1 and mine == 0:
+            if extras and 0 <= average_after <= t + 1 and first:
                 for i in range(E):
                     j = b * D + i * L + at
                     state.running[j] += (theta[i] - state.running[j]) / (t + 2 - average_after)
@@ -204,14 +238,14 @@ def build(kind: Kind, hook: Any = None) -> Any:
                 xi[q * D + i * L + at] = full[i] if narrow else drift[i] / before
             if at == 0:
                 steps[q], position[q] = 4 * int64(index) + phase, p0
-        if mine == 0 and t0 < block.rounds:
+        if first and t0 < block.rounds:
             for i in range(E):
                 state.theta[b * D + i * L + at] = theta[i]
                 if not stay:
                     state.shift[b * D + i * L + at] = common[i]
         if lost < 0 and not square < float("inf"):
             lost = last
-        if tid == 0:
+        if first and at == 0:
             state.recorded[b], state.diverged[b] = nth, lost
 
     return run

@@ -25,7 +25,7 @@ from ..progress import Progress, notice
 from ..schedule import Schedule, schedule
 from .blocks import BLOCK, Array, DeviceState, DeviceTables, Kind, SharedTables, kind_of, rounds_vary
 from .gpu_kernel import build
-from .gpu_steps import SIMULATED, E, device
+from .gpu_steps import SIMULATED, device
 
 MEMORY_SHARE = 0.8  # of the free memory that is used
 MOST_DIMENSIONS = 128  # that 16 threads share
@@ -58,7 +58,7 @@ class Group:
     """Jobs of one kind, those of most rounds first, on the device; `advance` brings all of them some rounds further."""
 
     def __init__(self, kind: Kind, jobs: list[Job]) -> None:
-        self.kind, self.jobs, self.done, self.D = kind, jobs, 0, E * kind.L
+        self.kind, self.jobs, self.done, self.D = kind, jobs, 0, kind.E * kind.L
         self.members = [(job, int(seed)) for job in jobs for seed in job.seeds]
         self.rounds = max(job.rounds for job in jobs)
         self.updates = sum(job.updates for job in jobs)  # in expectation
@@ -111,6 +111,8 @@ class Group:
             recorded=recorded,
             record_rounds=np.concatenate([np.append(job.recorded, -1) for job, _ in self.members]),
             out=out.ravel(),
+            sums=np.zeros(2 * self.kind.parts * theta.size),
+            arrived=np.zeros(len(blocks), np.int64),
         )
 
     def next_rounds(self, b: int, rounds: int) -> Schedule:
@@ -145,11 +147,14 @@ class Group:
         stride = self.D * kind.copies + (kind.L * kind.copies == 1)
         memory = int(self.blocks["row_count"].max()) * stride * size if kind.copies else 0
         if kind.is_dense:
-            memory = kind.threads * E * size
-        launch = self.kernel[len(self.blocks), kind.threads, self.stream, memory]
+            memory = kind.threads * kind.E * size * (kind.parts if SIMULATED else 1)
+        shape = len(self.blocks) * kind.parts, kind.threads
+        if SIMULATED:  # all blocks of a seed as one
+            shape = len(self.blocks), kind.parts * kind.threads
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=r"(?s).*Grid size")  # few blocks are what was asked for
-            launch(blocks, self.tables, self.state, varying, self.parameters, t0 + rounds)
+            launch = self.kernel[(*shape, self.stream, memory)]
+            launch(blocks, self.tables, self.state, varying, self.parameters, t0 + rounds, kind.parts)
         self.done += rounds
 
     def collect(self) -> Iterator[JobOutcome]:
@@ -211,9 +216,10 @@ def timed(phase: str) -> Iterator[None]:
 
 def _run_together(jobs: list[Job], report: Callable[[float], None]) -> list[JobOutcome]:
     members: dict[tuple[Kind, Any], list[int]] = defaultdict(list)
+    most_blocks = max(1, processors() // sum(len(job.seeds) for job in jobs))  # so that all of them run at once
     for i in sorted(range(len(jobs)), key=lambda i: -jobs[i].rounds):  # what takes longest must begin first
         a = jobs[i].algorithm
-        members[kind_of(jobs[i]), a.server_parameters() if a.server_step else ()].append(i)
+        members[kind_of(jobs[i], most_blocks), a.server_parameters() if a.server_step else ()].append(i)
     with timed("sending"):
         groups = [Group(kind, [jobs[i] for i in which]) for (kind, _), which in members.items()]
         cuda.synchronize()
@@ -258,6 +264,11 @@ def _batches(jobs: list[Job]) -> list[list[Job]]:
     return out
 
 
+def processors() -> int:
+    """How many multiprocessors the device has: as many blocks of any size are on it at once."""
+    return 1 if SIMULATED else int(cuda.get_current_device().MULTIPROCESSOR_COUNT)
+
+
 def _free() -> int:
     """How many bytes of the device may be used."""
     return int(min(cuda.current_context().get_memory_info()[0] * MEMORY_SHARE, 2.0**62))  # the simulator's is infinite
@@ -266,7 +277,8 @@ def _free() -> int:
 def _bytes(job: Job) -> tuple[int, int]:
     """About how many bytes a job's tables and its state take on the device."""
     p, size = job.problem, np.dtype(job.dtype).itemsize
-    D = E * kind_of(job).L
+    kind = kind_of(job)
+    D = kind.E * kind.L
     outcomes, rows = len(job.outcomes.order), len(job.outcomes.slots)
     tables = outcomes * (8 + size) + 8 * rows + 20 * p.n_agents
     tables += (

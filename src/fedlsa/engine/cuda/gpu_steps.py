@@ -12,15 +12,14 @@ from numba import config, cuda, float64, int32, uint32, uint64
 
 from ..random import OBSERVATION, block, choose
 
-E = 8  # coordinates of a parameter that are a thread's share
 INDEPENDENT, TRAJECTORY, LOG, PACKED = range(4)  # ways to draw; packed : independent, with rows in the alias tables
 SIMULATED = bool(config.ENABLE_CUDASIM)
 MOST_THREADS = 512  # of a block: their registers fill a multiprocessor
-WARP = 32
-MOST_WARPS = MOST_THREADS // WARP
+WARP = 8 if SIMULATED else 32  # simulated threads are dear, and nothing below needs more of them
+MOST_WARPS = MOST_THREADS // 32
+ROOMS = 4 if SIMULATED else 1  # blocks that share memory: on the simulator, which runs all blocks of a seed as one
 
 if SIMULATED:
-    kernel = cuda.jit
 
     def device(function):
         """A function that kernels call: here a plain one."""
@@ -54,9 +53,18 @@ if SIMULATED:
         """Threads of a block wait for one another."""
         _simulator().syncthreads()
 
+    def seat(parts):
+        """The seed, which of its blocks, the number of a thread in it, and how many threads it has."""
+        here = _simulator()
+        size = here.blockDim.x // parts
+        return here.blockIdx.x, here.threadIdx.x // size, here.threadIdx.x % size, size
+
+    def blocks_meet(arrived, seed, count, tid):
+        """The blocks of a seed wait for one another."""
+        _simulator().syncthreads()
+
 else:
     device = cuda.jit(device=True, forceinline=True)
-    kernel = cuda.jit(cache=True, max_registers=128)  # so that a block of MOST_THREADS fits
 
     @device
     def together():
@@ -66,6 +74,24 @@ else:
     @device
     def barrier():
         """Threads of a block wait for one another."""
+        cuda.syncthreads()
+
+    @device
+    def seat(parts):
+        """The seed, which of its blocks, the number of a thread in it, and how many threads it has."""
+        b = cuda.blockIdx.x // parts
+        return b, cuda.blockIdx.x - b * parts, cuda.threadIdx.x, cuda.blockDim.x
+
+    @device
+    def blocks_meet(arrived, seed, count, tid):
+        """The blocks of a seed, all of them on the device at once, wait for one another: until `count` have come."""
+        cuda.syncthreads()
+        if tid == 0:
+            cuda.threadfence()
+            cuda.atomic.add(arrived, seed, 1)
+            while cuda.atomic.add(arrived, seed, 0) < count:
+                pass
+            cuda.threadfence()
         cuda.syncthreads()
 
     @device
@@ -81,7 +107,7 @@ else:
 
 @device
 def fold(value, threads):
-    """The sum of a value over the `threads` neighbours (1, 2, 4, 8 or 16) that share an agent; all of them get it."""
+    """The sum of a value over the `threads` neighbours (1, 2, 4, ... 32) that share an agent; all of them get it."""
     if threads > 1:
         value += exchange(value, 1)
     if threads > 2:
@@ -90,66 +116,88 @@ def fold(value, threads):
         value += exchange(value, 4)
     if threads > 8:
         value += exchange(value, 8)
+    if threads > 16:
+        value += exchange(value, 16)
     return value
 
 
 @device
-def block_sum(part, total, meet, turn, threads, tid, size):
-    """total : the sum of part over the agents of a block, for the E = 8 coordinates of this thread; may be part itself.
+def tally(part, E):
+    """The sum of part : (E,), which is used up; E is 1, 2, 4 or 8."""
+    if E > 4:
+        for i in range(4):
+            part[i] += part[i + 4]
+    if E > 2:
+        for i in range(2):
+            part[i] += part[i + 2]
+    return part[0] + part[1] if E > 1 else part[0]
 
-    meet : (2, warps, 8 threads) in shared memory, of which `turn` picks the half that nobody reads any more: so one
-    barrier is enough. Threads of one agent count as one.
+
+@device
+def block_sum(part, meet, turn, shape, tid, size):
+    """part <- its sum over the agents of a block, for the E coordinates of this thread.
+
+    meet : (turns, warps, E threads) in shared memory, of which `turn` picks one that nobody reads any more: so one
+    barrier is enough. shape : threads of an agent, which count as one, and E.
     """
+    threads, E = shape
     lane, warp, warps = tid % WARP, tid // WARP, size // WARP
-    if threads == 1:  # halve what a lane holds at each exchange: lane l ends with coordinate l // 4
-        upper = lane & 16 != 0
+    if threads == 1 and E == 8:  # halve what a lane holds at each exchange: it ends with one coordinate
+        upper = lane & (WARP // 2) != 0
         a0, s0 = (part[4], part[0]) if upper else (part[0], part[4])
         a1, s1 = (part[5], part[1]) if upper else (part[1], part[5])
         a2, s2 = (part[6], part[2]) if upper else (part[2], part[6])
         a3, s3 = (part[7], part[3]) if upper else (part[3], part[7])
-        a0 += exchange(s0, 16)
-        a1 += exchange(s1, 16)
-        a2 += exchange(s2, 16)
-        a3 += exchange(s3, 16)
-        upper = lane & 8 != 0
+        a0 += exchange(s0, WARP // 2)
+        a1 += exchange(s1, WARP // 2)
+        a2 += exchange(s2, WARP // 2)
+        a3 += exchange(s3, WARP // 2)
+        upper = lane & (WARP // 4) != 0
         b0, s0 = (a2, a0) if upper else (a0, a2)
         b1, s1 = (a3, a1) if upper else (a1, a3)
-        b0 += exchange(s0, 8)
-        b1 += exchange(s1, 8)
-        upper = lane & 4 != 0
+        b0 += exchange(s0, WARP // 4)
+        b1 += exchange(s1, WARP // 4)
+        upper = lane & (WARP // 8) != 0
         c, s0 = (b1, b0) if upper else (b0, b1)
-        c += exchange(s0, 4)
-        c += exchange(c, 2)
-        c += exchange(c, 1)
+        c += exchange(s0, WARP // 8)
+        if WARP == 32:
+            c += exchange(c, 2)
+            c += exchange(c, 1)
+        held = lane // (WARP // 8)
         if warps > 1:
-            if lane & 3 == 0:
-                meet[turn, warp, lane >> 2] = c
+            if lane % (WARP // 8) == 0:
+                meet[turn, warp, held] = c
             barrier()
-            c = (meet[turn, 0, lane >> 2] + meet[turn, 1, lane >> 2]) + (
-                meet[turn, 2, lane >> 2] + meet[turn, 3, lane >> 2]
+            c = (meet[turn, 0, held] + meet[turn, 1, held]) + (
+                meet[turn, 2, held] + meet[turn, 3, held]
             )  # those of warps that are not there are 0
             for w in range(4, warps):
-                c += meet[turn, w, lane >> 2]
+                c += meet[turn, w, held]
         for i in range(8):
-            total[i] = ask(c, 4 * i)
+            part[i] = ask(c, WARP // 8 * i)
     else:
-        for i in range(8):
+        for i in range(E):
             value = part[i]
-            value += exchange(value, 16)
-            if threads < 16:
+            if threads <= 16 < WARP:
+                value += exchange(value, 16)
+            if threads <= 8 < WARP:
                 value += exchange(value, 8)
-            if threads < 8:
+            if threads <= 4 < WARP:
                 value += exchange(value, 4)
-            if threads < 4:
+            if threads <= 2:
                 value += exchange(value, 2)
-            if lane < threads:
+            if threads <= 1:
+                value += exchange(value, 1)
+            part[i] = value
+            if warps > 1 and lane < threads:
                 meet[turn, warp, i * threads + lane] = value
-        barrier()
-        for i in range(8):
-            value = meet[turn, 0, i * threads + tid % threads]
-            for w in range(1, warps):
-                value += meet[turn, w, i * threads + tid % threads]
-            total[i] = value
+        if warps > 1:
+            barrier()
+            for i in range(E):
+                value = meet[turn, 0, i * threads + tid % threads]
+                for w in range(1, warps):
+                    value += meet[turn, w, i * threads + tid % threads]
+                part[i] = value
 
 
 @device
@@ -220,16 +268,15 @@ def next_block(kind, key, agent, index, tables, own, position):
 
 
 @device
-def look_up(theta, drift, scratch, pair, minus_y, how, static):
-    """theta <- theta + drift - eta (u (v . theta - y) + ridge theta), the rows of u and v in the halves of `pair`.
+def fetch(u, v, pair, how, static):
+    """u, v : (E,) <- a thread's share of the two vectors of an outcome, their rows in the halves of `pair`.
 
     differences : v is u - discount times the second row (temporal differences), so that features alone are looked up.
     half : the bits of its lower half; copies : of the rows in shared memory, 0 if they are elsewhere; coordinate i of
-    the thread stands i * threads * copies numbers after its first. scratch : two of (E,).
+    the thread stands i * threads * copies numbers after its first.
     """
-    table, begin, eta, discount, decay = how
-    threads, copies, half, differences, ridged = static
-    u, part = scratch
+    table, begin, discount = how[0], how[1], how[3]
+    threads, E, copies, half, differences = static[0], static[1], static[2], static[3], static[4]
     wide = threads * max(copies, 1)
     if copies:  # few rows, in shared memory
         stride = uint32(E * wide + (wide == 1))
@@ -238,26 +285,76 @@ def look_up(theta, drift, scratch, pair, minus_y, how, static):
         first, second = uint64((pair >> 32) * E * threads + begin), uint64((pair & 0xFFFFFFFF) * E * threads + begin)
     for i in range(E):
         u[i] = table[first + uint32(i * wide)]
-        v = table[second + uint32(i * wide)]
+        v[i] = table[second + uint32(i * wide)]
         if differences:
-            v = u[i] - discount * v
-        part[i] = v * theta[i]
-    error = ((part[0] + part[1]) + (part[2] + part[3])) + ((part[4] + part[5]) + (part[6] + part[7]))
-    step = -eta * (fold(error, threads) + minus_y)
+            v[i] = u[i] - discount * v[i]
+
+
+@device
+def inner(v, w, scratch, static):
+    """The inner product of two vectors that an agent's threads share."""
+    threads, E = static[0], static[1]
+    for i in range(E):
+        scratch[i] = v[i] * w[i]
+    return fold(tally(scratch, E), threads)
+
+
+@device
+def step(theta, drift, vectors, pair, minus_y, how, static):
+    """theta <- theta + drift - eta (u (v . theta - y) + ridge theta); vectors : six of (E,) to work with."""
+    eta, decay, E, ridged = how[2], how[4], static[1], static[5]
+    u, v, scratch = vectors[0], vectors[4], vectors[5]
+    fetch(u, v, pair, how, static)
+    length = -eta * (inner(v, theta, scratch, static) + minus_y)
     for i in range(E):
         here = theta[i]
         if ridged:
             here -= decay * here
-        theta[i] = here + (step * u[i] + drift[i])
+        theta[i] = here + (length * u[i] + drift[i])
 
 
 @device
-def dense(theta, drift, tables, k, at, eta, meeting, threads):
+def four_steps(theta, drift, vectors, pairs, minus_y, how, static):
+    """Four such steps without a ridge, whose inner products with theta need not wait for one another.
+
+    With s_k the length of step k along u_k, v_k . theta_k = v_k . (theta_0 + k drift) + sum_{j < k} (v_k . u_j) s_j: all
+    but the s_j is known beforehand, so that one multiply-add per step is left for which the next step must wait.
+    """
+    eta, E = how[2], static[1]
+    u0, u1, u2, u3, v, scratch = vectors
+    fetch(u0, v, pairs[0], how, static)
+    s0 = -eta * (inner(v, theta, scratch, static) + minus_y[0])
+    for i in range(E):
+        theta[i] += drift[i]
+    fetch(u1, v, pairs[1], how, static)
+    s1 = -eta * (inner(v, theta, scratch, static) + minus_y[1])
+    g10 = -eta * inner(v, u0, scratch, static)
+    for i in range(E):
+        theta[i] += drift[i]
+    fetch(u2, v, pairs[2], how, static)
+    s2 = -eta * (inner(v, theta, scratch, static) + minus_y[2])
+    g20, g21 = -eta * inner(v, u0, scratch, static), -eta * inner(v, u1, scratch, static)
+    for i in range(E):
+        theta[i] += drift[i]
+    fetch(u3, v, pairs[3], how, static)
+    s3 = -eta * (inner(v, theta, scratch, static) + minus_y[3])
+    g30, g31 = -eta * inner(v, u0, scratch, static), -eta * inner(v, u1, scratch, static)
+    g32 = -eta * inner(v, u2, scratch, static)
+    s1 += g10 * s0
+    s2 = (s2 + g20 * s0) + g21 * s1
+    s3 = ((s3 + g30 * s0) + g31 * s1) + g32 * s2
+    for i in range(E):
+        theta[i] = (((theta[i] + drift[i]) + s0 * u0[i]) + s1 * u1[i]) + s2 * u2[i] + s3 * u3[i]
+
+
+@device
+def dense(theta, drift, tables, k, at, eta, meeting, shape):
     """theta <- theta + drift - eta (A theta - b) of outcome k, A by columns.
 
-    meeting : memory that the agent's threads share, and where their part of it begins
+    meeting : memory that the agent's threads share, and where their part of it begins; shape : threads and E
     """
-    columns, minus_b, (share, place), D = tables.columns, tables.minus_b, meeting, E * threads
+    columns, minus_b, (share, place), (threads, E) = tables.columns, tables.minus_b, meeting, shape
+    D = E * threads
     for i in range(E):
         share[place + i * threads + at] = theta[i]
     together()
