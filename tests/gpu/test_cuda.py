@@ -3,9 +3,11 @@
 `make test` runs this file on the simulator, `make test-gpu` on a GPU, where the same cases are larger.
 """
 
+import warnings
+
 import numpy as np
 import pytest
-from numba import config
+from numba import NumbaPerformanceWarning, config
 
 import fedlsa as fl
 from fedlsa.engine import cuda
@@ -234,7 +236,39 @@ def test_more_dimensions_than_threads_can_share_are_refused():
         fl.simulate(regression(200, ridge=1.0), fl.FedLSA(0.01, 2), rounds=1, seeds=1, engine="cuda")
 
 
-def test_auto_takes_the_gpu_only_for_what_is_worth_it():
+class WarningKernel:
+    """A kernel whose launches warn as Numba's do on small grids, when they are shaped and when they are made."""
+
+    def __getitem__(self, shape):
+        warnings.warn("Grid size 1 will likely result in GPU under-utilization", NumbaPerformanceWarning, stacklevel=2)
+        return lambda *arguments: self[shape] and None
+
+
+def test_no_warning_of_a_small_grid_reaches_a_user(monkeypatch):
+    """Nor from the launch that only compiles."""
+    from fedlsa.engine.cuda import gpu_launch
+
+    monkeypatch.setattr(gpu_launch, "build", lambda kind, hook: WarningKernel())
+    monkeypatch.setattr(gpu_launch, "SIMULATED", False)  # so that `advance(0)` is called
+    monkeypatch.setattr(gpu_launch, "processors", lambda: 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        gpu_launch.run_all([_job(garnet(), fl.FedLSA(0.1, 1))], None)
+
+
+@pytest.mark.skipif(SIMULATED, reason="the simulator never warns")
+@pytest.mark.parametrize("steps", [1, 100])
+def test_a_small_run_on_a_real_gpu_is_silent(steps):
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        fl.simulate(garnet(), fl.FedLSA(0.01, steps), rounds=2, seeds=1, engine="cuda")
+    assert not [w for w in said if issubclass(w.category, NumbaPerformanceWarning)]
+
+
+def test_auto_takes_the_gpu_only_for_what_is_worth_it(monkeypatch):
+    from fedlsa.engine import cpu, reference
+
+    monkeypatch.setattr(cpu, "run_all", lambda jobs, threads, report: reference.run_all(jobs, report))
     short = fl.simulate(garnet(), fl.FedLSA(0.1, 1), rounds=1, seeds=1, engine="auto")
     assert '"engine": "cpu"' in short.attrs["arguments"]
 

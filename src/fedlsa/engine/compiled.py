@@ -24,7 +24,9 @@ FILES = (
     "memory.py",
     "random.py",
     "vectors.py",
+    "cuda/gpu_draws.py",
     "cuda/gpu_steps.py",
+    "cuda/gpu_threads.py",
 )
 
 

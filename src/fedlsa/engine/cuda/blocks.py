@@ -14,7 +14,8 @@ from ...sampling import Markov, Replay
 from ..cpu_tables import dense_columns, padded
 from ..jobs import Job
 from ..outcome_tables import OutcomeTables
-from .gpu_steps import INDEPENDENT, LOG, MOST_THREADS, MOST_WARPS, PACKED, TRAJECTORY, WARP
+from .gpu_draws import INDEPENDENT, LOG, PACKED, TRAJECTORY
+from .gpu_threads import MOST_THREADS, MOST_WARPS, WARP
 
 Array = NDArray[Any]
 MOST_PACKED_ROWS = 256  # whose numbers fit into a byte
@@ -40,7 +41,8 @@ BLOCK = np.dtype(
 class Kind:
     """What decides which kernel runs a job, and with how many threads.
 
-    L : threads of an agent; E : coordinates of each; draws : how outcomes are drawn; differences, ridged, is_dense : of observations
+    L : threads of an agent; E : coordinates of each; draws : how outcomes are drawn
+    differences, ridged, is_dense : of observations
     copies : of the rows in shared memory, 0 if they are elsewhere
     stay : whether every agent has its own threads for the whole run
     extras : whether steps vary, observations are skipped, or iterates are projected or averaged
@@ -69,9 +71,16 @@ class Kind:
         return self.E < MOST_COORDINATES and not self.ridged and not self.is_dense
 
     @property
+    def split(self) -> bool:
+        """Whether the threads of an agent draw one block of four outcomes each, where draws do not depend on draws."""
+        return self.ahead and self.L >= 4 and self.stay and self.draws in (INDEPENDENT, PACKED)
+
+    @property
     def registers(self) -> int:
         """How many a thread may have, so that a block fits, or several where jobs are many."""
-        return 255 if self.parts > 1 and self.threads <= MOST_THREADS // 2 else 128
+        if self.threads > MOST_THREADS // 4:
+            return 128 if self.parts == 1 or self.threads > MOST_THREADS // 2 else 255
+        return 144 if self.parts == 1 else 255
 
 
 # What jobs share, the entries of one problem after those of another; own_* and weights : one per agent
@@ -94,9 +103,9 @@ def shared_bytes(D: int) -> int:
 def shares(job: Job, most_blocks: int) -> tuple[int, int, int]:
     """L, E and the blocks of a (job, seed) that may have `most_blocks`.
 
-    Agents are spread over blocks if a round is long beside the wait for one another; few agents then have more threads
-    each, one warp for each of a multiprocessor's four schedulers, since what a thread does after another thing takes
-    longest.
+    Agents are spread over blocks if a round is long beside the wait for one another. Few agents then have more threads
+    each: while a warp has one of a multiprocessor's four schedulers for itself, or shares it with one other, what takes
+    longest is what a thread does one thing after the other.
     """
     m, d = job.participants, job.problem.dim
 
@@ -108,7 +117,8 @@ def shares(job: Job, most_blocks: int) -> tuple[int, int, int]:
     if turns * job.updates_per_round / (len(job.seeds) * m) < SPREAD_STEPS:
         most_blocks = 1
     if most_blocks > 1 and not isinstance(job.problem.observations, Dense):
-        E = next((e for e in (2, 4) if threads(e) <= WARP and m * threads(e) <= 4 * WARP * most_blocks), E)
+        warps = {2: 4, 4: 8}  # of a block, at most
+        E = next((e for e in warps if threads(e) <= WARP and m * threads(e) <= warps[e] * WARP * most_blocks), E)
     return threads(E), E, min(most_blocks, -(-m * threads(E) // WARP))
 
 

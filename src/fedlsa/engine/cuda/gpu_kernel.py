@@ -7,8 +7,8 @@ is one vector of the server, sum_c w_c (xi_c + shift): a round then writes nothi
 Outcomes do not depend on theta, so they are drawn one block of four random words ahead of their use, and four steps at
 a time are written out so that drawing and stepping interleave. Rows of features stand in shared memory, in as many
 copies as fit, so that threads which look up different rows do not meet in one bank. Where a seed has several blocks,
-each leaves its sum over agents in memory, waits for the others and adds all sums in their order: blocks that are quicker
-or slower change nothing. engine/reference.py is the readable twin; random words and the choice of an outcome are those of engine/random.py itself.
+each leaves its sum over agents in memory, waits for the others and adds all sums in one order, whichever came first.
+engine/reference.py is the readable twin.
 """
 
 from __future__ import annotations
@@ -20,23 +20,9 @@ from numba import cuda, float32, float64, int32, int64, uint32
 
 from ..compiled import SOURCES
 from .blocks import Kind
-from .gpu_steps import (
-    MOST_WARPS,
-    PACKED,
-    ROOMS,
-    SIMULATED,
-    barrier,
-    block_sum,
-    blocks_meet,
-    dense,
-    fold,
-    four_steps,
-    next_block,
-    own_entries,
-    seat,
-    step,
-    tally,
-)
+from .gpu_draws import PACKED, hold, next_block, own_entries
+from .gpu_steps import dense, four_steps, prepare, step
+from .gpu_threads import MOST_WARPS, ROOMS, SIMULATED, barrier, block_sum, blocks_meet, fold, seat, tally
 
 
 @functools.cache
@@ -44,7 +30,8 @@ def build(kind: Kind, hook: Any = None) -> Any:
     """The kernel for a kind of job; without a hook it depends on small integers alone and is cached on disk."""
     L, E, copies, draws, narrow = kind.L, kind.E, kind.copies, kind.draws, int(kind.dtype == "float32")
     is_dense, stay, extras, single = (int(x) for x in (kind.is_dense, kind.stay, kind.extras, kind.single))
-    spread, ahead, registers, D, halves = int(kind.parts > 1), int(kind.ahead), kind.registers, E * L, 2 * ROOMS
+    spread, ahead, split, registers = int(kind.parts > 1), int(kind.ahead), int(kind.split), kind.registers
+    D, halves, pairs = E * L, 2 * ROOMS, int32 if copies else int64
     stride = D * copies + (L * copies == 1)
     hooked, number = 0 if hook is None else 1, float32 if narrow else float64
     compiled_from = int(SOURCES, 16) >> 1  # a constant of the kernel: caches know kernels by their constants
@@ -72,7 +59,7 @@ def build(kind: Kind, hook: Any = None) -> Any:
             for i in range(tid, block.row_count * D * copies, size):
                 place = i // copies
                 memory[place // D * stride + place % D * copies + i % copies] = tables.rows[begin + place]
-            table, begin = memory, int64(at * copies + mine % copies)
+            table, begin = memory, int64(at * copies + min(mine, max(0, m - part * places - 1)) % copies)
         else:
             table, begin = tables.rows, begin + at
         for i in range(tid, 2 * MOST_WARPS * D, size):
@@ -82,8 +69,9 @@ def build(kind: Kind, hook: Any = None) -> Any:
         hat, drift = cuda.local.array(E, number), cuda.local.array(E, number)
         u0, u1, u2 = cuda.local.array(E, number), cuda.local.array(E, number), cuda.local.array(E, number)
         u3, v, scratch = cuda.local.array(E, number), cuda.local.array(E, number), cuda.local.array(E, number)
-        vectors = (u0, u1, u2, u3, v, scratch)
+        vectors, products = (u0, u1, u2, u3, v, scratch), cuda.local.array(10, number)
         full = cuda.local.array(E if narrow and stay else 1, float64)  # xi, of which drift is a rounded multiple
+        held, drawing = (cuda.local.array(4, pairs), cuda.local.array(4, number), tid), (draws, split)
         common = cuda.local.array(1 if stay else E, float64)
         for i in range(E):
             theta[i] = state.theta[b * D + i * L + at]
@@ -118,11 +106,15 @@ def build(kind: Kind, hook: Any = None) -> Any:
                         if narrow and stay:
                             full[i] = value
                         drift[i] = eta * value
-                    a0, a1, a2, a3, y0, y1, y2, y3, p1 = next_block(draws, key, agent, index, tables, source, p0)
+                    if split:
+                        hold(draws, key, agent, index, tables, source, held)
+                    a0, a1, a2, a3, y0, y1, y2, y3, p1 = next_block(
+                        drawing, key, agent, index, tables, source, p0, held
+                    )
                     for _ in range(phase):  # those of the block that were used before
                         a0, a1, a2, y0, y1, y2 = a1, a2, a3, y1, y2, y3
                     b0, b1, b2, b3, z0, z1, z2, z3, p2 = next_block(
-                        draws, key, agent, index + uint32(1), tables, source, p1
+                        drawing, key, agent, uint32(index + 1), tables, source, p1, held
                     )
                 if extras and before != eta:
                     for i in range(E):
@@ -141,36 +133,39 @@ def build(kind: Kind, hook: Any = None) -> Any:
                         and not partial
                         and not is_dense
                     ):
-                        b0, b1, b2, b3, z0, z1, z2, z3, p2 = next_block(
-                            draws, key, agent, index + uint32(1), tables, source, p1
-                        )
+                        fours = int32((H - h) >> 2)
+                        h = int32(h + 4 * fours)
                         if ahead:
-                            four_steps(hat, drift, vectors, (a0, a1, a2, a3), (y0, y1, y2, y3), how, static)
-                        else:
-                            step(hat, drift, vectors, a0, y0, how, static)
-                            step(hat, drift, vectors, a1, y1, how, static)
-                            step(hat, drift, vectors, a2, y2, how, static)
-                            step(hat, drift, vectors, a3, y3, how, static)
-                        h += int32(4)
-                        phase = int32(4)
-                    else:
-                        if phase == 0:
+                            prepare(hat, drift, vectors, products, (a0, a1, a2, a3), how, static)
+                        for _ in range(fours):  # no branch within, so that drawing and stepping interleave
+                            if ahead:
+                                four_steps(hat, drift, vectors, products, (y0, y1, y2, y3), how, static)
+                                prepare(hat, drift, vectors, products, (b0, b1, b2, b3), how, static)
+                            else:
+                                step(hat, drift, vectors, a0, y0, how, static)
+                                step(hat, drift, vectors, a1, y1, how, static)
+                                step(hat, drift, vectors, a2, y2, how, static)
+                                step(hat, drift, vectors, a3, y3, how, static)
+                            index = uint32(index + uint32(1))
+                            a0, a1, a2, a3, y0, y1, y2, y3, p0, p1 = b0, b1, b2, b3, z0, z1, z2, z3, p1, p2
                             b0, b1, b2, b3, z0, z1, z2, z3, p2 = next_block(
-                                draws, key, agent, index + uint32(1), tables, source, p1
+                                drawing, key, agent, uint32(index + 1), tables, source, p1, held
                             )
-                        h += int32(1)
-                        wait += int32(1)
+                    else:
+                        h, wait = int32(h + 1), int32(wait + 1)
                         if not extras or wait == thin:  # one in `thin` is used; counting costs less than dividing
                             wait = int32(0)
                             if is_dense:
                                 dense(hat, drift, tables, a0, at, eta, (memory, (room * places + mine) * D), shape)
                             else:
                                 step(hat, drift, vectors, a0, y0, how, static)
-                        a0, a1, a2, y0, y1, y2 = a1, a2, a3, y1, y2, y3
-                        phase += int32(1)
-                    if phase == 4:
-                        index, phase = uint32(index + uint32(1)), int32(0)
-                        a0, a1, a2, a3, y0, y1, y2, y3, p0, p1 = b0, b1, b2, b3, z0, z1, z2, z3, p1, p2
+                        a0, a1, a2, y0, y1, y2, phase = a1, a2, a3, y1, y2, y3, int32(phase + 1)
+                        if phase == 4:
+                            index, phase = uint32(index + uint32(1)), int32(0)
+                            a0, a1, a2, a3, y0, y1, y2, y3, p0, p1 = b0, b1, b2, b3, z0, z1, z2, z3, p1, p2
+                            b0, b1, b2, b3, z0, z1, z2, z3, p2 = next_block(
+                                drawing, key, agent, uint32(index + 1), tables, source, p1, held
+                            )
                 for i in range(E):
                     change = float64(hat[i]) - float64(number(theta[i]))
                     moved[i] += weight * change

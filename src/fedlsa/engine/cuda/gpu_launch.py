@@ -25,7 +25,7 @@ from ..progress import Progress, notice
 from ..schedule import Schedule, schedule
 from .blocks import BLOCK, Array, DeviceState, DeviceTables, Kind, SharedTables, kind_of, rounds_vary
 from .gpu_kernel import build
-from .gpu_steps import SIMULATED, device
+from .gpu_threads import SIMULATED, device
 
 MEMORY_SHARE = 0.8  # of the free memory that is used
 MOST_DIMENSIONS = 128  # that 16 threads share
@@ -227,7 +227,7 @@ def _run_together(jobs: list[Job], report: Callable[[float], None]) -> list[JobO
         for g in groups if not SIMULATED else ():
             g.advance(0)
         cuda.synchronize()
-    with timed("kernels"):
+    with timed("kernels"), cuda.defer_cleanup():  # to free memory would wait for all kernels
         while any(g.done < g.rounds for g in groups):
             for g in groups:
                 if g.done < g.rounds:
