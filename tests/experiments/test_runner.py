@@ -14,10 +14,11 @@ import tiny
 import xarray as xr
 
 import fedlsa as fl
-from fedlsa.errors import ResultFileError, UnknownNameError
+from fedlsa.errors import ArgumentError, ResultFileError, UnknownNameError
 from fedlsa.experiments import Cell, Local, Scale, Store, cells, compute, reproduce, run
 from fedlsa.experiments.cells import KINDS
 from fedlsa.experiments.compute import updates
+from fedlsa.experiments.executor import processes
 
 HERE = Path(__file__).parent
 QUICK = Scale("paper", 3, True)
@@ -55,6 +56,26 @@ def test_a_cell_that_several_panels_share_is_computed_once(tmp_path, log):
     assert sorted(log()) == sorted(cell.key for cell in every)
     assert progress.computed == len(every) == 13
     assert all(done == total for done, total in progress.groups.values())
+
+
+def test_processes_beside_this_one_compute_the_same_bytes_each_cell_once(tmp_path):
+    """Exact cells go to the processes, simulations stay here; the files do not show who has made them."""
+    exact = QUICK.cell("exact", 2, True, method="scafflsa", step_size=0.1, local_steps=3, rounds=5, record=5)
+    limits = [QUICK.cell("limit", n, True, method="scafflsa", step_size=0.1, local_steps=3) for n in (1, 2, 3)]
+    mixed = [exact, Cell("simulate", {**exact.settings, "seeds": 2}), *limits, exact]
+    with processes(2) as pool:
+        for folder, executor in (("here", Local()), ("beside", Local(pool=pool))):
+            done = run({"all": mixed}, Store(tmp_path / folder), executor)
+            assert done.computed == 5
+            assert done.groups == {"all": [5, 5]}
+        broken = QUICK.cell("limit", 2, True, method="scafflsa", step_size=-1.0, local_steps=3)
+        with pytest.raises(ArgumentError, match="step_size"):
+            run({"all": [broken, *limits]}, Store(tmp_path / "broken"), Local(pool=pool))
+    files = {path.name for path in (tmp_path / "here").iterdir()}
+    assert files == {path.name for path in (tmp_path / "beside").iterdir()}
+    assert len(files) == 5
+    for name in files:
+        assert (tmp_path / "here" / name).read_bytes() == (tmp_path / "beside" / name).read_bytes()
 
 
 def test_what_is_stored_is_not_computed_again_and_what_is_damaged_is(tmp_path, log):

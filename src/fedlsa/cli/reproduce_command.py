@@ -22,7 +22,7 @@ from rich.text import Text
 
 from .. import checks, experiments
 from ..experiments import Local, Outcome, Scale, Store
-from ..experiments.executor import Cluster, Executor, RunProgress, Watch
+from ..experiments.executor import Cluster, Executor, RunProgress, Watch, processes
 from ..experiments.experiment import SOURCES
 from ..experiments.report_page import COUNTED, FAILED, counts, elsewhere, interval, number, verdict_words
 from ..figures import style
@@ -35,7 +35,7 @@ from .parsing import check_target
 ENGINES = ("cpu", "cuda", "auto")
 SEEDS, QUICK_SEEDS = 10, 3
 INSTANCES, QUICK_INSTANCES = 10, 0
-MOST_DRAWERS = 4  # processes that draw: each holds matplotlib
+MOST_PROCESSES = 4  # that compute and draw: each holds NumPy, Numba and matplotlib
 SECONDS_BETWEEN_TABLES, SECONDS_BETWEEN_LINES = 0.2, 10.0  # on a terminal, and elsewhere
 MOST_PANELS = 10  # of the experiment in work, shown at once
 REPRODUCE_EXAMPLES = """[bold]Examples[/bold]
@@ -89,13 +89,11 @@ def reproduce(
     how = {"engine": engine, "threads": None if threads is None else checks.integer("--threads", threads, at_least=1)}
     check_target("--out", out / "report")
     style.matplotlib()  # now rather than after minutes of work
-    executor: Executor = Local(how) if ray is None else Cluster(ray, how)
     scales = [Scale(kind, count, quick, many) for kind in kinds]
     try:
-        with display() as watch:
-            outcomes, progress = experiments.reproduce(
-                names, scales, out, executor, watch, drawers=min(cores(), MOST_DRAWERS), clean=clean
-            )
+        with display() as watch, processes(min(cores(), MOST_PROCESSES)) as pool:
+            executor: Executor = Local(how, pool) if ray is None else Cluster(ray, how)
+            outcomes, progress = experiments.reproduce(names, scales, out, executor, watch, pool=pool, clean=clean)
     except KeyboardInterrupt:
         print(f"fedlsa: what is done is kept in {out}; the same command goes on from there", file=sys.stderr)
         raise

@@ -1,18 +1,22 @@
 """Runs the cells that are missing, and stores each as soon as it is done: kill it at any moment and start it again.
 
-Cells are computed here (`Local`) or on a Ray cluster (`Cluster`), where each is a task, and one whose worker or node
-dies is run again elsewhere. Ray is an extra: pip install 'fedlsa[ray]', on every node; all nodes must have the same
-version of fedlsa.
+Cells are computed on this machine (`Local`) or on a Ray cluster (`Cluster`), where each is a task, and one whose worker
+or node dies is run again elsewhere. Ray is an extra: pip install 'fedlsa[ray]', on every node; all nodes must have the
+same version of fedlsa.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
+import multiprocessing
 import os
+import signal
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +34,7 @@ LOCAL = "local"
 RETRIES = 20  # of a cell whose worker dies
 PATIENCE = 10.0  # seconds that a cluster has to answer
 AHEAD = 2  # tasks submitted per core: none waits for work, and results do not pile up
+AGENTS_ALONE = 300  # from so many on, exact moments of their pairs take gigabytes and all cores
 
 
 @dataclass
@@ -86,18 +91,64 @@ Executor = Callable[[Sequence[Cell], Tick], Iterator[Done]]  # computes cells in
 
 
 class Local:
-    """One cell after the other in this process; a simulation uses all threads. how : its engine and threads."""
+    """One cell after the other in this process; a simulation uses all threads. how : its engine and threads.
 
-    def __init__(self, how: Mapping[str, Any] | None = None) -> None:
+    pool : of `processes`, which meanwhile compute the cells that use one core; None: all are computed here
+    """
+
+    def __init__(self, how: Mapping[str, Any] | None = None, pool: ProcessPoolExecutor | None = None) -> None:
         checks.instance("how", how, (Mapping, type(None)), "a mapping of simulate's engine and threads, or None")
-        self.how = dict(how or {})
+        self.how, self.pool = dict(how or {}), pool
 
     def __call__(self, cells: Sequence[Cell], tick: Tick) -> Iterator[Done]:
-        for cell in cells:
-            tick(cell, 0.0)
-            began = time.monotonic()
-            result = compute(cell, {**self.how, "progress": lambda done, total, cell=cell: tick(cell, done / total)})
-            yield cell, result, time.monotonic() - began
+        pool, beside = self.pool, dict[Future[tuple[xr.Dataset, float]], Cell]()
+        if pool is not None:
+            beside = {pool.submit(_task, cell.text, self.how): cell for cell in cells if not _fills_cores(cell)}
+        try:
+            elsewhere = set(beside.values())
+            for cell in cells:
+                if cell not in elsewhere:
+                    tick(cell, 0.0)
+                    began = time.monotonic()
+                    how = {**self.how, "progress": lambda done, total, cell=cell: tick(cell, done / total)}
+                    yield cell, compute(cell, how), time.monotonic() - began
+                    for future in [future for future in beside if future.done()]:
+                        yield beside.pop(future), *future.result()
+            for future in as_completed(beside):
+                yield beside.pop(future), *future.result()
+        finally:
+            for future in beside:
+                future.cancel()
+
+
+def _fills_cores(cell: Cell) -> bool:
+    return cell.kind == "simulate" or cell.columns.get("agents", 0) >= AGENTS_ALONE
+
+
+@contextlib.contextmanager
+def processes(count: int) -> Iterator[ProcessPoolExecutor]:
+    """Processes that compute and draw beside this one, and know the library's own cells and catalogue; each is started
+    when it is first needed."""
+    context = multiprocessing.get_context("spawn")  # a copy of this process would copy its locked locks
+    pool = ProcessPoolExecutor(count, context, _prepare, (os.getpid(),))
+    try:
+        yield pool
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _prepare(parent: int) -> None:
+    """Leave interruptions to the parent, give way to its computations, and end when it has been killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with contextlib.suppress(AttributeError, OSError):
+        os.nice(5)
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def run(
@@ -217,7 +268,7 @@ def _task(text: str, how: Mapping[str, Any]) -> tuple[xr.Dataset, float]:
     began = time.monotonic()
     cell = Cell.from_text(text)
     if cell.text != text:
-        raise ClusterError("a node of the Ray cluster has another version of fedlsa: install the same one everywhere")
+        raise ClusterError("a worker has another version of fedlsa: install the same one everywhere")
     result = compute(cell, how)
     return result, time.monotonic() - began
 

@@ -5,11 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-import multiprocessing
 import os
-import signal
-import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from pathlib import Path
@@ -39,20 +35,20 @@ def reproduce(
     watch: Watch | None = None,
     *,
     catalogue: Mapping[str, Experiment] = EXPERIMENTS,
-    drawers: int = 0,
+    pool: ProcessPoolExecutor | None = None,
     clean: bool = False,
 ) -> tuple[list[Outcome], RunProgress]:
     """Everything of the named experiments at the given scales, under `out`: cells, figures, tables and the report.
 
     Stop it at any moment and call it again: cells that are stored are not computed twice, and what is there in the end
     has the bytes that a run in one go would have given. Cells that other code has computed are not used, and with
-    `clean` removed. catalogue : where the names are looked up; drawers : processes that draw what is complete while the
-    rest is computed (0: here, in the end; they know no catalogue but our own).
+    `clean` removed. catalogue : where the names are looked up; pool : of `processes`, which draw what is complete while
+    the rest is computed (None: here, in the end; they know no catalogue but our own).
     """
     chosen = [(catalogue[name], scale) for name in names for scale in scales]
     parts = [experiment.groups(scale) for experiment, scale in chosen]
     groups: dict[str, list[Cell]] = {name: cells for part in parts for name, cells in part.items()}
-    with alone(out), _drawing_processes(drawers) as pool:
+    with alone(out):
         remove_partial_files(out)
         store = Store(out / "cells")
         for path in store.outdated() if clean else ():
@@ -60,6 +56,7 @@ def reproduce(
 
         @functools.cache  # asked a second time, it is not drawn again
         def draw(name: str, scale: Scale) -> Future[Shown]:
+            assert pool is not None
             return pool.submit(_show, name, scale, out)
 
         def draw_what_is_complete(progress: RunProgress) -> None:
@@ -69,8 +66,8 @@ def reproduce(
             if watch is not None:
                 watch(progress)
 
-        progress = run(groups, store, executor, draw_what_is_complete if drawers else watch)
-        if drawers:
+        progress = run(groups, store, executor, watch if pool is None else draw_what_is_complete)
+        if pool is not None:
             shown = [job.result() for job in [draw(e.name, scale) for e, scale in chosen]]
         else:
             shown = [show(e, scale, store, out) for e, scale in chosen]
@@ -152,31 +149,6 @@ def measured(claim: Claim, lookup: Lookup, scale: Scale) -> tuple[float, ...]:
     return tuple(map(value, (scale, *claim.other_scales(scale))))
 
 
-@contextlib.contextmanager
-def _drawing_processes(count: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes that draw experiments whose cells are complete, while others are still computed; none until asked."""
-    context = multiprocessing.get_context("spawn")  # a copy of this process would copy its locked locks
-    pool = ProcessPoolExecutor(max(1, count), context, _prepare, (os.getpid(),))
-    try:
-        yield pool
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-
-
 def _show(name: str, scale: Scale, out: Path) -> Shown:
     """One experiment of the catalogue, in a process that draws."""
     return show(EXPERIMENTS[name], scale, Store(out / "cells"), out)
-
-
-def _prepare(parent: int) -> None:
-    """Leave interruptions to the parent, give way to its computations, and end when it has been killed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with contextlib.suppress(AttributeError, OSError):
-        os.nice(5)
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(0.5)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
