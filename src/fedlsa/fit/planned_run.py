@@ -22,6 +22,7 @@ from ..theory import exact, plan, stability_limit
 from ..theory.planner import MAX_EXACT_DIM, Plan
 
 HAND = "given by hand"  # the basis of a plan that is none
+IN_NUMPY = 1e4  # local steps of all sites that NumPy has done before an engine could be compiled
 STARTS_THREADS = 1e6  # local steps of all sites that are done sooner than threads start
 QUICK_LIMIT_DIM, QUICK_LIMIT_SITES = 8, 100  # up to which the largest stable step size takes a second at most
 
@@ -89,10 +90,11 @@ def run(problem: Problem, chosen: Plan, s: FitSettings, progress: Progress | Non
     sampling = Replay() if s.in_order else IID()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DivergenceWarning)  # here it is an error
-        threads = 1 if problem.n_agents * chosen.samples < STARTS_THREADS else None
+        steps = problem.n_agents * chosen.samples
+        engine, threads = ("reference" if steps <= IN_NUMPY else "cpu"), (1 if steps < STARTS_THREADS else None)
         r = simulate(
             problem, algorithm, rounds, [s.seed], zero,
-            sampling=sampling, record=[0, rounds], threads=threads, progress=progress,
+            sampling=sampling, record=[0, rounds], engine=engine, threads=threads, progress=progress,
         )  # fmt: skip
     if int(r["diverged_at"][0]) >= 0:
         raise _diverged(problem, algorithm, f"left the range of numbers at round {int(r['diverged_at'][0])}")

@@ -2,7 +2,7 @@
 
 Pairs k <= l stand one after the other, row by row, as tiles of d x d numbers: pair (k, l) is tile first(k) + l - k,
 first(k) = k (2 K - k + 1) / 2. Each pass reads and writes the tiles once and lets go of the interpreter's lock, so
-plain threads share the rows.
+plain threads share the rows. Entries are copied one by one: slices would take seconds to compile.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ def doubled(X, powers, powers_t, count, begin, end, out):
         for n in range(k, K):
             if n == k and count[k] == 1:
                 continue
-            Y[:] = X[first + n - k]
+            for i in range(d):
+                for j in range(d):
+                    Y[i, j] = X[first + n - k, i, j]
             for q in range(J):
                 half[:] = 0.0
                 for i in range(d):
@@ -63,7 +65,9 @@ def doubled(X, powers, powers_t, count, begin, end, out):
                         h = half[i, m]
                         for j in range(d):
                             Y[i, j] += h * powers_t[q, n, m, j]
-            out[first + n - k] += Y
+            for i in range(d):
+                for j in range(d):
+                    out[first + n - k, i, j] += Y[i, j]
 
 
 @njit(**OPTIONS)
@@ -128,12 +132,15 @@ def noise(parts, own, begin, end, out):
     for k in range(begin, end):
         at, first = 0, 0
         for i in range(d):
-            w[at : at + d - i] = U[i, i:]
-            w[at + d - i : at + 2 * d - i] = uy[k, i]
+            for j in range(i, d):
+                w[at + j - i] = U[i, j]
+            for j in range(d):
+                w[at + d - i + j] = uy[k, i, j]
             w[at + 2 * d - i] = u[i]
             at += 2 * d - i + 1
         for i in range(d):
-            w[at : at + d - i] = V[k, first : first + d - i]
+            for j in range(d - i):
+                w[at + j] = V[k, first + j]
             w[at + d - i] = y[k, i]
             at, first = at + d - i + 1, first + d - i
         w[at] = 0.0
@@ -180,15 +187,15 @@ def stationary(maps, weight, count, begin, end, out, tiles):
                 for i in range(d):
                     G[j, i] = 0.0
                 for m in range(d):
-                    b, r = np.conj(B[n, j, m]), np.conj(R[n, j, m])
+                    b, r = B[n, j, m].conjugate(), R[n, j, m].conjugate()
                     for i in range(d):
                         G[j, i] += R[k, i, m] * b + B[k, i, m] * r
             for j in range(d - 1, -1, -1):
-                c = np.conj(T[n, j, j])
+                c = T[n, j, j].conjugate()
                 for i in range(d):
                     acc[i] = 0.0
                 for m in range(j + 1, d):
-                    t = np.conj(T[n, j, m])
+                    t = T[n, j, m].conjugate()
                     for i in range(d):
                         acc[i] += t * X[m, i]
                 for i in range(d - 1, -1, -1):
@@ -209,11 +216,11 @@ def stationary(maps, weight, count, begin, end, out, tiles):
                     for m in range(d):
                         z = other * Z[n, i, m]
                         for j in range(d):
-                            out[k, i, j] += z * np.conj(X[m, j])
+                            out[k, i, j] += z * X[m, j].conjugate()
             if len(tiles):
                 for i in range(d):
                     for j in range(d):
                         total = 0.0 * c
                         for m in range(d):
-                            total += G[i, m] * np.conj(Z[n, j, m])
+                            total += G[i, m] * Z[n, j, m].conjugate()
                         tiles[first + n - k, i, j] = total.real
