@@ -177,8 +177,11 @@ class PairMap:
         self._add(W, p.W, F, R, 1.0)
         return out
 
-    def fluctuate(self, p: Parts, out: Floats) -> None:
-        """Add to a vector what a round adds to covariances for given second moments, which is linear in them."""
+    def fluctuate(self, p: Parts, out: Floats, source: Floats | None = None) -> None:
+        """Add to a vector what a round adds to covariances for given second moments, which is linear in them.
+
+        source : (K (K + 1) / 2, d, d), what a common length multiplies besides theirs; it is overwritten
+        """
         _, V, W = self.parts(out)
         parts = p.y, p.V, p.u, p.U, p.uy
         share(lambda a, b: pair_kernels.noise(parts, self.noise, a, b, V), self.cuts(self.noise.size))
@@ -186,18 +189,17 @@ class PairMap:
         if pair:
             self._add(W, p.W, self._moved, self._mixed(self._moved, p), pair)
         if self._length:
-            X = np.zeros_like(W)
-            self._add(X, p.W, self._length[0], self._mixed(self._length[0], p), 1 + pair)
-            self._sum_lengths(X, W)
+            form, powers, powers_t = self._length
+            X = np.zeros_like(W) if source is None else source
+            self._add(X, p.W, form, self._mixed(form, p), 1 + pair)
+            count, cuts = self.moments.count, self.cuts(4 * len(powers) * X.size)
+            share(lambda a, b: pair_kernels.doubled(X, powers, powers_t, count, a, b, W), cuts)
 
-    def _sum_lengths(self, X: Floats, out: Floats) -> None:
-        assert self._length
-        _, powers, powers_t = self._length
-        count, cuts = self.moments.count, self.cuts(4 * len(powers) * X.size)
-        share(lambda a, b: pair_kernels.doubled(X, powers, powers_t, count, a, b, out), cuts)
+    def _fluctuate_around(self, y: Floats, constant: float, out: Floats) -> Floats | None:
+        """The same for y that are known, without what a common length multiplies, which is returned.
 
-    def _fluctuate_around(self, y: Floats, constant: float, out: Floats) -> None:
-        """The same for y that are known. A step goes by x and u themselves, of which y may be a large multiple."""
+        A step goes by x and u themselves, of which y may be a large multiple.
+        """
         _, V, W = self.parts(out)
         m, k, (own, pair) = self.moments, self.gain, self.sampled
         u = self.weights[0] @ y / -k
@@ -205,13 +207,14 @@ class PairMap:
         w = np.concatenate([np.broadcast_to(u, x.shape), x, np.full((len(x), 1), constant)], axis=1)
         V += (1 + own) * k**2 * (self.local_noise @ squares(w)[..., None])[..., 0] + own * squares(moved)
         if not (pair or self._length):
-            return
+            return None
         i, j = np.triu_indices(len(y))
         exist = (i < j) | (m.count[i] > 1)
         W += (pair * exist)[:, None, None] * moved[i, :, None] * moved[j, None, :]
-        if self.lengths is not None and self._length:
-            r = k * (self.lengths[0] @ (x - m.A_bar[m.table] @ u)[..., None])[..., 0]
-            self._sum_lengths((1 + pair) * r[i, :, None] * r[j, None, :], W)
+        if self.lengths is None or not self._length:
+            return None
+        r = k * (self.lengths[0] @ (x - m.A_bar[m.table] @ u)[..., None])[..., 0]
+        return np.asarray((1 + pair) * r[i, :, None] * r[j, None, :], np.float64)
 
     def _mixed(self, form: Form, p: Parts) -> tuple[Floats, Floats]:
         """R = F y u^T + B u u^T / 2 and R^T: for z = F y + B u, E[z z'^T] is F W F'^T + R B'^T + B R'^T."""
@@ -226,8 +229,8 @@ class PairMap:
         """The vector one round later; constant = 0 leaves the noise out, which makes the map linear where E[y] = 0."""
         now = self.second(vector)
         out = self.carry(now)
-        self.fluctuate(now._replace(y=np.zeros_like(now.y), u=np.zeros_like(now.u)), out)
-        self._fluctuate_around(now.y, constant, out)
+        source = self._fluctuate_around(now.y, constant, out)
+        self.fluctuate(now._replace(y=np.zeros_like(now.y), u=np.zeros_like(now.u)), out, source)
         return out
 
     def advance_mean(self, vector: Floats) -> Floats:
