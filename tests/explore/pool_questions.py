@@ -65,3 +65,18 @@ def until(path, go):
     while not os.path.exists(go):
         time.sleep(0.01)
     return os.getpid()
+
+
+def noted():
+    """Says in the file that the environment names that this process has loaded."""
+    with open(os.environ["FEDLSA_TEST_LOADED"], "a") as file:
+        file.write(f"{os.getpid()}\n")
+
+
+def counted_once(path, go):
+    """Says each time that it begins, and works until a file is there."""
+    with open(path, "a") as file:
+        file.write("begun\n")
+    while not os.path.exists(go):
+        time.sleep(0.01)
+    return "counted"

@@ -17,7 +17,8 @@ import fedlsa as fl
 from fedlsa.explore import answers
 from fedlsa.explore.answers import Question
 from fedlsa.explore.page_settings import METHODS, PageSettings
-from fedlsa.explore.pool import LONG_LANE, QUICK_LANE, Pool
+from fedlsa.explore.pool import Pool
+from fedlsa.explore.pool_worker import LONG_LANE, QUICK_LANE
 
 PATIENCE = 60  # seconds after which a test gives up on another process
 RING = PageSettings(agents=3, noise=0.3, local_steps=10, rounds=12, seeds=4)
@@ -212,6 +213,36 @@ def test_what_was_answered_before_is_answered_at_once(pool, tmp_path):
     assert one(pool, ask.fresh, value) == first
     pool.drop("me", "slow")
     assert list(old) == []
+
+
+def test_what_runs_for_somebody_else_is_not_computed_twice(pool, tmp_path):
+    path, go = tmp_path / "begun", tmp_path / "go"
+    question = (ask.counted_once, (str(path), str(go)))
+    first = pool.ask("me", "ahead", [question])
+    eventually(path.exists)
+    second = pool.ask("me", "now", [question])
+    go.write_text("on")
+    assert [a.value for a in first] == [a.value for a in second] == ["counted"]
+    assert path.read_text() == "begun\n"
+
+
+def test_processes_load_while_no_quick_question_is_open_those_for_quick_ones_first(tmp_path, monkeypatch):
+    loaded, go = tmp_path / "loaded", tmp_path / "go"
+    loaded.write_text("")
+    monkeypatch.setenv("FEDLSA_TEST_LOADED", str(loaded))
+    pool = Pool(quick=1, long=1, warm=ask.noted)
+    try:
+        (quick, long), spare = (w.process.pid for w in pool.workers), pool.spare.process.pid
+        found = pool.ask("me", "one", [(ask.until, (str(tmp_path / "begun"), str(go)))])
+        eventually((tmp_path / "begun").exists)
+        assert loaded.read_text().split() == [str(quick)]
+        assert [w.cold for w in (*pool.workers, pool.spare)] == [False, True, True]
+        go.write_text("on")
+        assert [a.value for a in found] == [quick]
+        eventually(lambda: len(loaded.read_text().split()) == 3)
+        assert loaded.read_text().split() == [str(quick), str(long), str(spare)]
+    finally:
+        pool.close()
 
 
 def test_failures_are_not_remembered(pool):

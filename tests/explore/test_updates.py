@@ -1,9 +1,13 @@
 """What reaches the page: the newest question's answers, and nothing of an older one."""
 
+from dataclasses import replace
+
+import pytest
+
 from fedlsa.explore import answers, updates
 from fedlsa.explore.answers import Question
-from fedlsa.explore.page_settings import METHODS, PageSettings
-from fedlsa.explore.pool import Answer
+from fedlsa.explore.page_settings import METHODS, SETTINGS, PageSettings
+from fedlsa.explore.pool_worker import Answer
 
 Q = Question.of(PageSettings(agents=3, rounds=5, local_steps=5))
 
@@ -39,6 +43,7 @@ def opened(pool):
 
 def test_curves_come_together_before_what_waits_for_calm_and_limits_last(monkeypatch):
     monkeypatch.setattr(updates, "CALM", 0)
+    monkeypatch.setattr(updates, "REST", 0)
     monkeypatch.setattr(updates, "TOGETHER", 3600)  # however slow this machine is now
     page, settled = Page(), []
     pool = Pool(page)
@@ -47,14 +52,67 @@ def test_curves_come_together_before_what_waits_for_calm_and_limits_last(monkeyp
     assert not page.put[0].limits
     assert set(page.put[-1].limits) == set(METHODS)
     assert [set(known.by_method) for known in settled] == [set(METHODS)]
-    assert pool.dropped == ["limits"]  # those of an older question
+    assert pool.dropped == ["ahead", "limits"]  # those of an older question
 
 
 def test_limits_of_a_question_that_is_no_longer_the_pages_are_not_shown(monkeypatch):
     monkeypatch.setattr(updates, "CALM", 0)
-    page = Page(after=len(METHODS) + 1)  # a newer one comes while limits are looked for
+    monkeypatch.setattr(updates, "REST", 0)
+    page = Page(after=3 * len(METHODS) + 1)  # a newer one comes while limits are looked for
     updates.question(opened(Pool(page)), Q, page.wanted, page.put.append, lambda known: None)
     assert all(not known.limits for known in page.put)
+
+
+def test_nothing_long_begins_for_a_question_that_was_replaced_while_sliders_rested(monkeypatch):
+    monkeypatch.setattr(updates, "CALM", 0)
+    monkeypatch.setattr(updates, "REST", 0)
+    page = Page(after=3 * len(METHODS))  # curves, and those of the next steps
+    updates.question(opened(Pool(page)), Q, page.wanted, page.put.append, lambda known: None)
+    assert page.heard == 3 * len(METHODS)
+
+
+S = PageSettings(agents=3, rounds=5, local_steps=5)
+
+
+@pytest.mark.parametrize(
+    ("before", "name", "values"),
+    [
+        (None, "local_steps", [7, 3]),
+        ({"local_steps": 7}, "local_steps", [3, 7]),
+        ({"local_steps": 3}, "local_steps", [7, 3]),
+        ({"agents": 4}, "agents", [2, 4]),
+        ({"agents": 4, "local_steps": 10}, "local_steps", [3, 7]),
+        ({"x": "samples"}, "local_steps", [7, 3]),
+    ],
+)
+def test_the_next_steps_are_those_of_the_slider_that_was_moved_last(before, name, values):
+    old = None if before is None else Question.of(replace(S, **before))
+    asked = updates.next_steps(Question.of(S), old)
+    assert asked == [Question.of(replace(S, **{name: value})) for value in values]
+
+
+def test_at_the_end_of_a_slider_there_is_one_step_back():
+    last = SETTINGS["local_steps"].metadata["offers"][-1]
+    assert [q.settings.local_steps for q in updates.next_steps(Question.of(replace(S, local_steps=last)), None)] == [
+        SETTINGS["local_steps"].metadata["offers"][-2]
+    ]
+
+
+def test_what_the_next_step_asks_has_been_answered_before(monkeypatch):
+    monkeypatch.setattr(updates, "CALM", 0)
+    monkeypatch.setattr(updates, "REST", 0)
+    asked = {}
+
+    class Remembering(Pool):
+        def ask(self, session, topic, questions, **how):
+            asked.setdefault(topic, []).extend(questions)
+            return super().ask(session, topic, questions, **how)
+
+    page = Page()
+    for steps in (5, 3):
+        q = Question.of(replace(S, local_steps=steps))
+        updates.question(opened(Remembering(page)), q, page.wanted, page.put.append, lambda known: None)
+    assert set(asked["curves"][3:]) <= set(asked["ahead"][:6])
 
 
 def test_agents_that_come_too_late_are_not_shown(monkeypatch):

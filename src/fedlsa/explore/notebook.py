@@ -85,15 +85,16 @@ def _(complaints, get_start, given, kind, method, now, opens, target, target_acc
     # everything below follows from the question that the settings pose
     _shown = [group.value for group in (worlds, method, view, opens, target_accuracy)]
     _settings, _trouble = controls.settings(kind.value, target.value, _shown, get_start())
-    q = now["question"] = Question.of(_settings, given.files)
+    before, q = now["question"], Question.of(_settings, given.files)
+    now["question"] = q
     unusable = given.trouble if _settings.problem == "files" else ""
     panels.write_address(mo.query_params(), _settings)
     panels.notes(*complaints, _trouble, unusable)
-    return q, unusable
+    return before, q, unusable
 
 
 @app.cell
-def _(page, q, set_curves, set_scene, set_settled, unusable):
+def _(before, page, q, set_curves, set_scene, set_settled, unusable):
     def wanted() -> bool:
         return not mo.current_thread().should_exit
 
@@ -102,7 +103,7 @@ def _(page, q, set_curves, set_scene, set_settled, unusable):
         set_settled(updates.Curves())
         set_scene("")
     else:
-        mo.Thread(target=updates.question, args=(page, q, wanted, set_curves, set_settled)).start()
+        mo.Thread(target=updates.question, args=(page, q, wanted, set_curves, set_settled, before)).start()
         mo.Thread(target=updates.agents, args=(page, q, wanted, set_scene)).start()
     return
 

@@ -26,9 +26,12 @@ def plotly() -> Any:
 
 
 def unchecked(data: Sequence[dict[str, Any]], layout: dict[str, Any], frames: Sequence[dict[str, Any]] = ()) -> Any:
-    """A figure whose parts Plotly does not check again, which would take longer than all the rest; tests check them."""
+    """A figure whose parts Plotly does not check again, which would take longer than all the rest; tests check them.
+
+    Nor does it have Plotly's template, half of what would be sent: layouts here say all that they want.
+    """
     graph = plotly()
-    figure = graph.Figure(data=list(data), layout=layout, _validate=False)
+    figure = graph.Figure(data=list(data), layout={"template": {"layout": {}}, **layout}, _validate=False)
     if frames:
         figure._frame_objs = tuple(graph.Frame(_validate=False, **f) for f in frames)  # there is no other way around it
     return figure

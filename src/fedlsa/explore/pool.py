@@ -2,26 +2,22 @@
 
 Whoever asks says on which topic. A new question on a topic drops what is still open on it: what waits is forgotten, and
 what runs loses its process, at once in the lane of long work and after a moment in the quick one, where most questions
-are answered by then. A spare process, warm, stands by to take the place of one that was killed.
+are answered by then. A spare process stands by to take the place of one that was killed. Processes load what they need
+while no quick question is open.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import queue
-import signal
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from multiprocessing import connection, get_context, parent_process
 from typing import Any
 
-from ..errors import FedLSAError
+from .pool_worker import LOADING, LONG_LANE, QUICK_LANE, Answer, Asked, Computation, PoolWorker
 
-QUICK_LANE, LONG_LANE = "quick", "long"
 SESSION = "session_id"  # marimo's name for an open page, in the address of its websocket
 GRACE = 0.5  # seconds in which a quick question that nobody wants any more may still end by itself
 REMEMBERED = 64  # answers
@@ -29,29 +25,6 @@ MAX_STILLBORN = 3  # processes that may end before they begin
 NO_PROCESS = "no process can be started to compute this"
 ENDED = "the computation ended unexpectedly, perhaps for want of memory"
 THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
-
-Computation = tuple[Callable[..., Any], tuple[Any, ...]]
-
-
-@dataclass(frozen=True, eq=False)
-class Answer:
-    """index : of the question among those asked together; kind : "done", "failed", "progress",
-    "pause" or "dropped"."""
-
-    index: int
-    kind: str
-    value: Any
-
-
-@dataclass(frozen=True, eq=False)
-class _Asked:
-    index: int
-    topic: tuple[str, str]
-    call: Computation
-    replies: queue.SimpleQueue[Answer]
-
-    def reply(self, kind: str, value: Any = None) -> None:
-        self.replies.put(Answer(self.index, kind, value))
 
 
 class Pool:
@@ -62,14 +35,15 @@ class Pool:
 
     def __init__(self, quick: int = 2, long: int = 1, warm: Callable[[], None] | None = None) -> None:
         self._lock, self._warm = threading.RLock(), warm
-        self._waiting: dict[str, list[_Asked]] = {QUICK_LANE: [], LONG_LANE: []}
+        self._waiting: dict[str, list[Asked]] = {QUICK_LANE: [], LONG_LANE: []}
         self._memory: OrderedDict[Computation, Any] = OrderedDict()
         self._sessions: dict[str, int] = {}  # pages open in a name; who never connected may ask
         self._closed, self._stillborn = False, 0
         for name in THREADS:  # processes compute with one thread each: there are as many as is good for the machine
             os.environ.setdefault(name, "1")
-        self.workers = [_Worker(self, lane) for lane in [QUICK_LANE] * quick + [LONG_LANE] * long]
-        self.spare = _Worker(self, QUICK_LANE)
+        self.workers = [PoolWorker(self, lane) for lane in [QUICK_LANE] * quick + [LONG_LANE] * long]
+        self.spare = PoolWorker(self, QUICK_LANE)
+        self.load_next()
 
     def ask(
         self,
@@ -88,7 +62,7 @@ class Pool:
         with self._lock:
             self.drop(session, topic)
             for i, call in enumerate(questions):
-                asked = _Asked(i, (session, topic), call, replies)
+                asked = Asked(i, (session, topic), call, replies)
                 if call in self._memory:
                     self._memory.move_to_end(call)
                     asked.reply("done", self._memory[call])
@@ -104,7 +78,7 @@ class Pool:
     def drop(self, session: str, topic: str | None = None) -> None:
         """Give up what a session has still open on a topic, or on all of them."""
 
-        def meant(asked: _Asked) -> bool:
+        def meant(asked: Asked) -> bool:
             return asked.topic == (session, topic) or (topic is None and asked.topic[0] == session)
 
         with self._lock:
@@ -147,24 +121,39 @@ class Pool:
 
     def _hand_out(self) -> None:
         for w in self.workers:
-            if w.asked is None and self._waiting[w.lane] and not self._closed:
-                w.take(self._waiting[w.lane].pop(0))
+            while w.asked is None and self._waiting[w.lane] and not self._closed:
+                asked = self._waiting[w.lane].pop(0)
+                if asked.call in self._memory:  # by now: it was running for somebody else
+                    asked.reply("done", self._memory[asked.call])
+                else:
+                    w.take(asked)
 
-    def _give_up(self, worker: _Worker, asked: _Asked) -> None:
+    def load_next(self) -> None:
+        """Have processes for quick questions load what they need, then the others one by one: cores are few."""
+        with self._lock:
+            quick = [w for w in self.workers if w.lane == QUICK_LANE]
+            if self._closed or self._waiting[QUICK_LANE] or any(w.asked for w in quick):
+                return
+            for w in [*self.workers, self.spare]:
+                loading = any(not other.cold and not other.began for other in [*self.workers, self.spare])
+                if w.cold and (w in quick or not loading):
+                    w.send(LOADING, self._warm, ())
+
+    def _give_up(self, worker: PoolWorker, asked: Asked) -> None:
         """Kill the process of a question that is still running although nobody wants its answer."""
         with self._lock:
             if worker.asked is asked and worker in self.workers and not self._closed:
                 self._replace(worker)
                 worker.process.kill()
 
-    def _replace(self, worker: _Worker) -> None:
+    def _replace(self, worker: PoolWorker) -> None:
         """The spare takes a worker's place; another spare starts."""
         self.spare.lane = worker.lane
         self.workers[self.workers.index(worker)] = self.spare
-        self.spare = _Worker(self, QUICK_LANE)
+        self.spare = PoolWorker(self, QUICK_LANE)
         self._hand_out()
 
-    def heard(self, worker: _Worker, kind: str, value: Any) -> None:
+    def heard(self, worker: PoolWorker, kind: str, value: Any) -> None:
         """A worker says something about its question."""
         with self._lock:
             asked, unwanted = worker.asked, worker.unwanted
@@ -180,8 +169,9 @@ class Pool:
                     self._memory.popitem(last=False)
             worker.asked, worker.unwanted = None, False
             self._hand_out()
+            self.load_next()
 
-    def lost(self, worker: _Worker) -> None:
+    def lost(self, worker: PoolWorker) -> None:
         """A process has ended by itself: another takes its place, unless none can begin."""
         with self._lock:
             if self._closed or (worker not in self.workers and worker is not self.spare):
@@ -194,7 +184,7 @@ class Pool:
                     asked.reply("failed", NO_PROCESS)
                 self._waiting = {QUICK_LANE: [], LONG_LANE: []}
             elif worker is self.spare:
-                self.spare = _Worker(self, QUICK_LANE)
+                self.spare = PoolWorker(self, QUICK_LANE)
             else:
                 self._replace(worker)
 
@@ -212,78 +202,3 @@ def _until_all(replies: queue.SimpleQueue[Answer], count: int, pause: float | No
         if answer.kind == "dropped":
             return
         yield answer
-
-
-class _Worker:
-    """One process and the thread that listens to it."""
-
-    def __init__(self, pool: Pool, lane: str) -> None:
-        self.pool, self.lane = pool, lane
-        self.asked: _Asked | None = None
-        self.unwanted = self.began = False
-        context = get_context("spawn")
-        self.line, end = context.Pipe()
-        self.process = context.Process(target=_answer_all, args=(end, pool._warm), daemon=True)
-        self.process.start()
-        end.close()  # it is the other side's: when that ends, this side hears of it
-        threading.Thread(target=self._listen, daemon=True).start()
-
-    def take(self, asked: _Asked) -> None:
-        self.asked = asked
-        with contextlib.suppress(OSError):  # it has just ended; `_listen` sees to that
-            self.line.send((self.lane, *asked.call))
-
-    def _listen(self) -> None:
-        with contextlib.suppress(EOFError, OSError):
-            while True:
-                kind, value = self.line.recv()
-                self.began = True
-                if kind != "ready":
-                    self.pool.heard(self, kind, value)
-        self.line.close()
-        self.pool.lost(self)
-
-
-def _answer_all(line: connection.Connection, warm: Callable[[], None] | None) -> None:
-    """What a process does: answer one question at a time until the page's process is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the page's to handle
-    threading.Thread(target=_end_with_the_page, daemon=True).start()
-    if warm is not None:
-        warm()
-    line.send(("ready", None))
-    yielding = False
-    while True:
-        lane, function, arguments = line.recv()
-        if lane == LONG_LANE and not yielding and hasattr(os, "nice"):
-            yielding = bool(os.nice(10))  # others, and the browser, go first
-        kind, value = _answer(line, function, arguments)
-        try:
-            line.send((kind, value))
-        except Exception as error:  # an answer that cannot be sent must not keep the page waiting
-            line.send(("failed", f"{type(error).__name__}: {_one_line(error)}"))
-
-
-def _answer(line: connection.Connection, function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[str, Any]:
-    def report_progress(done: float, total: float) -> None:
-        line.send(("progress", (done, total)))
-
-    try:
-        wants = "progress" in function.__code__.co_varnames[: function.__code__.co_argcount]
-        return "done", function(*arguments, progress=report_progress) if wants else function(*arguments)
-    except FedLSAError as error:
-        return "failed", _one_line(error)
-    except Exception as error:  # a fault of ours: the page says so and lives on
-        return "failed", f"{type(error).__name__}: {_one_line(error)}"
-
-
-def _one_line(error: Exception) -> str:
-    """What went wrong, on one line, and with letters that a browser can be sent: files may hold others."""
-    return " ".join(str(error).encode("utf-8", "replace").decode().split())
-
-
-def _end_with_the_page() -> None:
-    """Whoever kills the page's process need not kill this one, however busy it is."""
-    page = parent_process()
-    if page is not None:
-        connection.wait([page.sentinel])
-        os._exit(0)

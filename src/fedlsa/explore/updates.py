@@ -19,12 +19,14 @@ import xarray as xr
 from ..theory.planner import Plan
 from . import answers
 from .answers import Question
-from .page_settings import METHODS, PageSettings
-from .pool import LONG_LANE, SESSION, Answer, Pool
+from .page_settings import METHODS, SETTINGS, PageSettings
+from .pool import SESSION, Pool
+from .pool_worker import LONG_LANE, Answer
 
 ORDER = ("FedLSA", "Scaffnew", "SCAFFLSA")  # two processes are then busy for the same time
 TOGETHER = 0.2  # seconds within which curves that arrive are drawn together
 CALM = 0.4  # seconds without a newer question before the large pictures are drawn
+REST = 0.8  # seconds more before long work begins, whose process a newer question would end
 REDRAW = 0.2  # seconds between two pictures of progress
 
 Put = Callable[[Any], None]
@@ -115,17 +117,41 @@ class Runs:
         return self.results if q is not None and self.question == q else ()
 
 
-def question(page: OpenPage, q: Question, wanted: Wanted, put: Put, put_settled: Put) -> None:
-    """The curves of a setting, and when sliders rest also what is taken along and the stable step sizes."""
+def question(
+    page: OpenPage, q: Question, wanted: Wanted, put: Put, put_settled: Put, before: Question | None = None
+) -> None:
+    """The curves of a setting, and when sliders rest also what is taken along and the stable step sizes.
+
+    before : the page's last question
+    """
     put, put_settled = _while(wanted, put), _while(wanted, put_settled)
-    page.drop("limits")  # of an older question
+    for topic in ("ahead", "limits"):  # of an older question
+        page.drop(topic)
     known = curves(page, q, put)
     time.sleep(CALM)
     if known is None or not wanted():
         return
     put_settled(known)
-    if q.settings.sampling == "iid" and known.by_method:
+    if q.settings.sampling != "iid" or not known.by_method:
+        return
+    for _ in page.ask("ahead", answers.curve, *((n.without("seeds"), m) for n in next_steps(q, before) for m in ORDER)):
+        pass  # the pool remembers them
+    time.sleep(REST)
+    if wanted():
         limits(page, q, known, put)
+
+
+def next_steps(q: Question, before: Question | None) -> list[Question]:
+    """What the slider that was moved last would ask one step further, and one step back."""
+    now, old = q.page, q.page if before is None else before.page
+    sliders = [name for name, about in SETTINGS.items() if about.metadata["element"] == "slider"]
+    moved = [name for name in sliders if getattr(now, name) != getattr(old, name)]
+    name = moved[0] if len(moved) == 1 else "local_steps"
+    value = getattr(now, name)
+    places = sorted({*SETTINGS[name].metadata["offers"], value}, reverse=value < getattr(old, name))
+    i = places.index(value)
+    asked = [replace(q.page, **{name: v}) for v in (*places[i + 1 : i + 2], *places[max(i - 1, 0) : i])]
+    return [Question.of(s, q.files) for s in asked]
 
 
 def _while(wanted: Wanted, put: Put) -> Put:

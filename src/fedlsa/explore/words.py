@@ -28,8 +28,7 @@ def _line(s: PageSettings, c: Curve, limit: float | None) -> str:
     if unstable:
         when = "" if c.blown_up is None else f" The error is a thousand times its start by round {c.blown_up}."
         return f"**{c.method} is unstable** at step size {s.step_size:g}.{when} {_cure(limit)}"
-    end = c.exact.isel(round=-1)
-    mse, bias = float(end["mse"]), float(end["squared_bias"])
+    mse, bias = (float(c.exact[name].values[-1]) for name in ("mse", "squared_bias"))
     share = bias / mse if mse > 0 else 0.0
     text = f"**{c.method}** ends at {mse:.3g} after {s.rounds} rounds"
     if c.method != "FedLSA" or c.bias == 0:  # control variates, or nothing to correct
