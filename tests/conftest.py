@@ -6,6 +6,10 @@ from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy: on busy cores, threads of BLAS wait for one another
 
+# hundreds of processes are started, each of which would compile all sources again
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 os.fsync = lambda file: None  # no test cuts the power; where writing fails, tests put what fails in its place
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))

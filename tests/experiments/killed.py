@@ -71,10 +71,9 @@ def main(folder):
     attempt(folder / "clean", 1e9)
     whole = time.monotonic() - began
     expected = content(folder / "clean")
-    draw, kills, ends, wrong, stored = random.Random(4), 0, 0, [], []
+    draw, kills, ends, wrong, stored, before = random.Random(4), 0, 0, [], [], set()
     while kills < KILLS or ends < KILLS // CHAIN:
         out, log = folder / f"out {ends}", folder / "log"
-        before = complete(out)
         tiny.log_to(log)
         log.write_text("")
         spared = kills >= CHAIN * (ends + 1)
@@ -93,11 +92,12 @@ def main(folder):
         if killed:
             kills += 1
             stored.append(len(after))
+            before = after
         else:
             found = content(out)
             names = expected.keys() | found.keys()
             wrong += [f"differs: {name}" for name in names if expected.get(name) != found.get(name)]
-            ends += 1
+            ends, before = ends + 1, set()
     cells = sum(name.endswith(".nc") for name in expected)
     print(json.dumps({"kills": kills, "ends": ends, "wrong": wrong, "stored": stored, "cells": cells}))
 

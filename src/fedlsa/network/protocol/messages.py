@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Annotated, Any
 
 import numpy as np
@@ -78,7 +79,7 @@ class Summed(Message):
     sites: str
     weights: Weights
 
-    @property
+    @cached_property
     def members(self) -> tuple[str, ...]:
         """The sites of the sum."""
         return names_from(self.sites, "sites")
