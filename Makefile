@@ -55,7 +55,7 @@ bench: $(VENV)/.installed-bench ## nanoseconds per agent update, beside NumPy an
 	@$(BIN)/python benchmarks/theory.py
 	@$(BIN)/python benchmarks/reproduction.py
 	@$(BIN)/python benchmarks/bootstrap.py
-	@$(BIN)/python benchmarks/fit.py --rows 10000
+	@$(BIN)/python benchmarks/fit.py
 
 reproduce: $(VENV)/.installed-cli ## every figure, table and claim of the paper: out/report/index.html (ARGS="fig1 --quick")
 	@$(BIN)/fedlsa reproduce $(ARGS)
