@@ -16,14 +16,15 @@ demo: $(VENV)/.installed-cli ## FedLSA against SCAFFLSA: a table, and the pictur
 explore: $(VENV)/.installed-explore ## a page in the browser: move a slider, see client drift (ARGS="--port 8000")
 	@$(BIN)/fedlsa explore $(ARGS)
 
-test: $(VENV)/.installed-test ## style, types and all tests; the page in Chromium last, when the machine is free
+test: $(VENV)/.installed-test ## style, types and all tests; the page in Chromium beside the rest, for it waits more than it works
 	@$(MAKE) --no-print-directory test-beside > $(BESIDE) 2>&1 & beside=$$!; \
 	$(BIN)/python -m pytest -n auto --dist worksteal --ignore=tests/gpu --ignore=tests/browser --ignore=tests/nvflare; main=$$?; \
-	wait $$beside || main=1; cat $(BESIDE); \
-	$(BIN)/python -m pytest tests/browser && exit $$main
+	wait $$beside || main=1; cat $(BESIDE); exit $$main
 
-test-beside: lint  # the GPU engine on a simulator needs a process of its own
-	@NUMBA_ENABLE_CUDASIM=1 $(BIN)/python -m pytest tests/gpu
+test-beside:  # one after the other, whatever fails; the GPU engine on a simulator needs a process of its own
+	@failed=0; $(MAKE) --no-print-directory lint || failed=1; \
+	NUMBA_ENABLE_CUDASIM=1 $(BIN)/python -m pytest tests/gpu || failed=1; \
+	$(BIN)/python -m pytest tests/browser || failed=1; exit $$failed
 
 test-gpu: $(VENV)/.installed-test $(VENV)/.installed-cuda ## the tests of the GPU engine on a real GPU
 	@$(BIN)/python -m pytest tests/gpu

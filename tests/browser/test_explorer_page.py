@@ -2,6 +2,7 @@
 
 import csv
 import io
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -64,8 +65,8 @@ def test_how_soon_a_slider_is_answered(wide_page, s, goal, capsys):
         wide_page.answers(s)
         wide_page.page.wait_for_timeout(1000)
     with capsys.disabled():  # a measurement for the log; the machine's hour does not decide a test
-        shown = ", ".join(f"{t:.2f}" for t in took)
-        print(f"\nslider to picture, N = {s.agents}, {len(took)} moves: {shown} s (goal {goal} s)")
+        shown, (load, *_) = ", ".join(f"{t:.2f}" for t in took), os.getloadavg()
+        print(f"\nslider to picture, N = {s.agents}: {shown} s (goal {goal} s when idle; the load was {load:.1f})")
 
 
 DRAWN = """end => {
