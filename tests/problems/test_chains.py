@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.sparse import coo_array, csc_matrix, csr_array
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError
@@ -33,6 +34,18 @@ def test_a_list_of_transitions_is_the_decision_process_it_comes_from():
     np.testing.assert_allclose(sparse.theta_star, full.theta_star, rtol=1e-12)
     again = from_recipe(sparse.recipe)
     np.testing.assert_array_equal(again.prob, sparse.prob)
+
+
+def test_a_sparse_kernel_is_the_list_of_its_transitions():
+    rng = np.random.default_rng(3)
+    kernels = rng.dirichlet(np.ones(6), (2, 6)) * (rng.random((2, 6, 6)) < 0.5) + 0.1 * np.eye(6)[[1, 2, 3, 4, 5, 0]]
+    kernels /= kernels.sum(axis=-1, keepdims=True)
+    reward, phi = rng.normal(size=(2, 6)), rng.normal(size=(6, 2))
+    full = from_mdps(kernels[:, :, None], reward[:, :, None], np.ones((6, 1)), phi, 0.9)
+    for kind in (csr_array, csc_matrix, coo_array):
+        p = from_chains([(kind(K), r) for K, r in zip(kernels, reward, strict=True)], phi, 0.9)
+        np.testing.assert_allclose(p.theta_star, full.theta_star, rtol=1e-12)
+        np.testing.assert_array_equal(from_recipe(p.recipe).prob, p.prob)
 
 
 def test_rewards_belong_to_transitions_so_that_their_noise_is_right():
@@ -79,6 +92,16 @@ BAD = [
     ({"chains": [([], [], [], [])]}, "state in chains[0] must have at least one row"),
     ({"chains": [CORRIDOR[:3]]}, "chains[0] must be a tuple (state, next_state, reward, probability, terminated)"),
     ({"initial": [0.5, 0.6, 0]}, "initial must sum to one"),
+    (
+        {"chains": [(csr_array(np.eye(2)), [1, 2, 3])]},
+        "or (kernel, reward) with a sparse matrix of shape (3, 3); got 2",
+    ),
+    ({"chains": [(np.eye(3), [1, 2, 3])]}, "or (kernel, reward) with a sparse matrix of shape (3, 3); got 2 entries"),
+    (
+        {"chains": [(csr_array(np.eye(3)), [1, 2])]},
+        "reward in chains[0] must be an array of finite numbers of shape (3",
+    ),
+    ({"chains": [(csr_array(np.eye(3) / 2), [1, 2, 3])]}, "probability in chains[0] must sum to one in every state"),
 ]
 
 

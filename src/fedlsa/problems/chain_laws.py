@@ -172,10 +172,11 @@ def _holder(table: int, assignment: Integers) -> str:
 
 def _graph(origin: Integers, successor: Integers, begin: Flags) -> csr_array:
     """The edges of all chains, and a last node that leads to every state in `begin`."""
-    from scipy.sparse import coo_array
+    from scipy.sparse import csr_array
 
-    n = begin.size
-    starts = np.flatnonzero(begin)
-    tail = np.concatenate([origin, np.full(len(starts), n)])
+    n, starts = begin.size, np.flatnonzero(begin)
+    first = np.append(np.searchsorted(origin, np.arange(n + 1)), len(origin) + len(starts))
     head = np.concatenate([successor, starts])
-    return coo_array((np.ones(len(tail), np.int8), (tail, head)), shape=(n + 1, n + 1)).astype(np.float64).tocsr()
+    graph = csr_array((np.ones(len(head)), head, first), shape=(n + 1, n + 1))
+    graph.sum_duplicates()  # without which SciPy's search for components never ends
+    return graph

@@ -39,6 +39,7 @@ def from_mdps(
     initial : (S,) or (M, S) law in which a chain begins. With it, states that cannot be reached do not matter
 
     Each chain must have one closed class of states (else StationaryLawError); transient states and periods are fine.
+    Memory grows with M S^2 A: `from_chains` takes large chains with few transitions.
     """
     kernel = checks.probabilities("P", P, ("M", "S", "A", "S"))
     M, S, A, _ = kernel.shape
@@ -102,19 +103,20 @@ def from_chains(
     chains : tuples (state, next_state, reward, probability[, terminated]) of arrays (E,), one tuple per table. The
         probabilities of the entries with one state sum to one; a state without entries is never visited. A pair of
         states may occur often, with different rewards. A terminated transition bootstraps nothing, and the chain
-        restarts from `initial`
+        restarts from `initial`. Or tuples (kernel, reward), kernel : (S, S) a sparse matrix of SciPy, whose rows are
+        the laws of the next state, reward : (S,) of each state
     features : (S, d); initial : (S,) or (M, S) law in which a chain begins, needed where something terminates
 
     It differs from `from_mdps` in that the policy is already in the probabilities, that rewards and ends belong to
     transitions, and that impossible transitions take no room.
     """
-    given = tuples("chains", chains, FIELDS, optional=1)
+    given = tuples("chains", chains, FIELDS, optional=3)
     phi = checks.array("features", features, ("S", "d"))
     not_empty("features", phi.shape)
     M, S = len(given), len(phi)
     gamma = checks.real("discount", discount, at_least=0, below=1)
     held, w = agents(M, assignment, weights)
-    lists = [_checked(f"chains[{m}]", entry, S) for m, entry in enumerate(given)]
+    lists = [_checked(f"chains[{m}]", _as_lists(f"chains[{m}]", entry, S), S) for m, entry in enumerate(given)]
     table = np.repeat(np.arange(M), [len(entry[0]) for entry in lists])
     s, s_next, y, chance, ends = (np.concatenate([entry[i] for entry in lists]) for i in range(5))
     chance /= np.bincount(table * S + s, chance, M * S)[table * S + s]
@@ -124,6 +126,17 @@ def from_chains(
     arguments = {"chains": lists, "features": own(features), "discount": gamma, "initial": own(initial)}
     source = recipe("from_chains", weights, assignment, arguments)
     return temporal_difference(Edges(table, s, s_next, y, chance, ends), M, phi, gamma, law, held, w, source)
+
+
+def _as_lists(name: str, entry: tuple[Any, ...], S: int) -> tuple[Any, ...]:
+    """One chain as lists of transitions, however it is given."""
+    if len(entry) > 3:
+        return entry
+    if len(entry) != 2 or not hasattr(entry[0], "tocoo") or entry[0].shape != (S, S):
+        rule = f"a tuple ({', '.join(FIELDS)}), or (kernel, reward) with a sparse matrix of shape {(S, S)}"
+        raise ArgumentError(f"{name} must be {rule}; got {len(entry)} entries, the first {checks.show(entry[0])}")
+    kernel, reward = entry[0].tocoo(), checks.array(f"reward in {name}", entry[1], (S,))
+    return kernel.row, kernel.col, reward[kernel.row], kernel.data
 
 
 def _checked(name: str, entry: tuple[Any, ...], S: int) -> tuple[Any, ...]:

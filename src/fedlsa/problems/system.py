@@ -26,6 +26,7 @@ from .invariants import check_problem
 
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
+MOST_AT_ONCE = 2**16  # numbers of rows that are averaged at a time: they stay in the cache
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -55,9 +56,16 @@ class RankOne(Displayed, ReadOnly):
 
     def mean(self, span: slice, prob: Floats) -> tuple[Floats, Floats]:
         """sum_z p(z) A(z) : (d, d) and sum_z p(z) b(z) : (d,) over the outcomes in `span`."""
-        u, v = self.rows[self.left[span]], self.rows[self.right[span]]
-        pu = prob[:, None] * u
-        return pu.T @ v + self.ridge * np.eye(self.dim), pu.T @ self.y[span]
+        A, b = self.ridge * np.eye(self.dim), np.zeros(self.dim)
+        step = max(1, MOST_AT_ONCE // self.dim)
+        for first in range(span.start, span.stop, step):
+            part = slice(first, min(first + step, span.stop))
+            u = self.rows[self.left[part]]
+            v = u if self.right is self.left else self.rows[self.right[part]]
+            pu = prob[part.start - span.start : part.stop - span.start, None] * u
+            A += pu.T @ v
+            b += pu.T @ self.y[part]
+        return A, b
 
     def matrices(self, span: slice) -> tuple[Floats, Floats]:
         """A(z) : (K, d, d) and b(z) : (K, d) of the outcomes in `span`, written out."""

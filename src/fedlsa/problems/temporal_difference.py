@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import checks
 from ..checks import Floats
 from .chain_laws import stationary_laws
 from .system import Chain, Flags, Integers, Problem, RankOne
@@ -113,6 +114,7 @@ def _restarted(
     table, state = np.nonzero(initial)
     choices = np.bincount(table, minlength=len(initial))
     copies = np.where(ends, choices[edges.table], 1)
+    checks.memory("transitions, restarts from every initial state included,", int(copies.sum()), 100, "each of them")
     k = np.repeat(np.arange(len(copies)), copies)
     nth = np.arange(len(k)) - (np.cumsum(copies) - copies)[k]
     at = np.where(ends[k], (np.cumsum(choices) - choices)[edges.table[k]] + nth, 0)
