@@ -75,11 +75,13 @@ def cases(quick: bool) -> list[tuple[str, fl.Problem, fl.SCAFFLSA, int, int, int
     few = 20 if quick else 1
     many = fl.problems.garnet(agents=100_000 // few, perturbation=0)
     large = fl.problems.garnet(agents=100 // few, states=256, features=128, perturbation=0)
-    usual = fl.problems.garnet(agents=100 // few)
+    usual, more = fl.problems.garnet(agents=100 // few), fl.problems.garnet(agents=1000 // few)
     return [
         ("N = 100, H = 1,000, 10 seeds", usual, fl.SCAFFLSA(0.1, 1000), 100 // few, 10, 2),
         ("one seed: N = 100, H = 1,000", usual, fl.SCAFFLSA(0.1, 1000), 500 // few, 1, 2),
+        ("N = 1,000, H = 100, 10 seeds", more, fl.SCAFFLSA(0.1, 100), 200 // few, 10, 5),
         ("N = 100,000, H = 100, 10 seeds", many, fl.SCAFFLSA(0.1, 100), 20 // min(few, 10), 10, 2),
+        ("one seed: N = 100,000, H = 100", many, fl.SCAFFLSA(0.1, 100), 40 // few, 1, 2),
         ("d = 128, N = 100, H = 100, 10 seeds", large, fl.SCAFFLSA(0.1, 100), 200 // few, 10, 5),
     ]
 
@@ -99,7 +101,7 @@ def report(quick: bool) -> str:
         best, _, count = on_gpu(problem, [a], rounds, seeds, 1 if quick else 2)
         ours, cpu, jax = (
             best / count * 1e9,
-            on_cpu(problem, a, max(1, rounds // 10), seeds),
+            on_cpu(problem, a, rounds, seeds),
             on_jax(problem, a, few, seeds),
         )
         ratios = f"{cpu / ours:,.0f}{TIMES} | {jax / ours:,.0f}{TIMES}"

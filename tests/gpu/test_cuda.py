@@ -102,7 +102,7 @@ SPREAD = {
     "four steps at once": (lambda: garnet(), fl.SCAFFLSA(0.1, 6), {"xi_0": True}),
     "trajectories, thinned": (episodes, fl.SCAFFLSA(0.1, 5), {"sampling": fl.Markov(thin=2)}),
     "a ridge": (lambda: regression(10, ridge=0.1), fl.SCAFFLSA(0.05, 5), {}),
-    "some take part": (lambda: garnet(weights=WEIGHTS), fl.Scaffnew(0.1, 0.3, participants=4), {}),
+    "some take part": (lambda: garnet(weights=WEIGHTS), fl.Scaffnew(0.1, 0.3, participants=4 * AGENTS // 5), {}),
     "averaged and projected": (garnet, fl.FedLSA(0.5, 2, projection=0.5, average_after=2), {}),
     "dense": (lambda: dense(9), fl.SCAFFLSA(0.02, 3), {}),
     "single precision": (garnet, fl.SCAFFLSA(0.1, 5), {"dtype": "float32"}),
@@ -111,17 +111,17 @@ SPREAD = {
 
 @pytest.mark.parametrize("name", SPREAD)
 def test_agents_spread_over_blocks_give_the_same(name, monkeypatch):
-    """Each seed has two or three blocks, however short its rounds, over more than one launch."""
+    """Each seed has two or three blocks, however short its rounds, over two launches or more."""
     from fedlsa.engine.cuda import blocks, gpu_launch
     from fedlsa.engine.cuda.gpu_kernel import build
 
     monkeypatch.setattr(gpu_launch, "processors", lambda: 3 * SEEDS)
     monkeypatch.setattr(blocks, "SPREAD_STEPS", 0)
-    monkeypatch.setattr(gpu_launch, "EXPECTED_SPEED", 1.0)  # one round per launch
+    monkeypatch.setattr(gpu_launch.Group, "segment", lambda self: 2)
     make, algorithm, keywords = SPREAD[name]
     problem, parts = make(), []
     monkeypatch.setattr(gpu_launch, "build", lambda kind, hook: parts.append(kind.parts) or build(kind, hook))
-    check_agreement(both(problem, algorithm, 2 * LONGER, **keywords), keywords)
+    check_agreement(both(problem, algorithm, 3 * LONGER, **keywords), keywords)
     assert min(parts) >= 2
 
 
@@ -184,6 +184,14 @@ def test_launches_that_are_cut_short_go_on_where_they_were(monkeypatch):
         )
     assert len(told) >= 6
     assert told[-1][0] == pytest.approx(told[-1][1])
+
+
+def test_rounds_of_one_step_go_on_in_the_middle_of_four_outcomes(monkeypatch):
+    """Three rounds per launch: what was drawn ahead is drawn again by the next launch."""
+    from fedlsa.engine.cuda import gpu_launch
+
+    monkeypatch.setattr(gpu_launch, "EXPECTED_SPEED", 3.0 * AGENTS * SEEDS)
+    check_agreement(both(garnet(weights=WEIGHTS), fl.SCAFFLSA(0.1, 1), 11), {})
 
 
 def test_a_grid_gives_what_each_run_gives_alone_also_where_memory_is_short(monkeypatch):

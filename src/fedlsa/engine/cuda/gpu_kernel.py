@@ -59,7 +59,7 @@ def build(kind: Kind, hook: Any = None) -> Any:
             for i in range(tid, block.row_count * D * copies, size):
                 place = i // copies
                 memory[place // D * stride + place % D * copies + i % copies] = tables.rows[begin + place]
-            table, begin = memory, int64(at * copies + min(mine, max(0, m - part * places - 1)) % copies)
+            table, begin = memory, int64(at * copies + mine % copies)
         else:
             table, begin = tables.rows, begin + at
         for i in range(tid, 2 * MOST_WARPS * D, size):

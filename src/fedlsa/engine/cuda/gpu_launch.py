@@ -227,13 +227,14 @@ def _run_together(jobs: list[Job], report: Callable[[float], None]) -> list[JobO
         for g in groups if not SIMULATED else ():
             g.advance(0)
         cuda.synchronize()
-    with timed("kernels"), cuda.defer_cleanup():  # to free memory would wait for all kernels
+    with timed("kernels"):
         while any(g.done < g.rounds for g in groups):
-            for g in groups:
-                if g.done < g.rounds:
-                    g.advance(g.segment())
-            for g in groups:
-                g.stream.synchronize()
+            with cuda.defer_cleanup():  # to free memory is to wait for all kernels
+                for g in groups:
+                    if g.done < g.rounds:
+                        g.advance(g.segment())
+                for g in groups:
+                    g.stream.synchronize()
             report(sum(g.updates * min(1.0, g.done / g.rounds) for g in groups))
     with timed("fetching"):
         ended: dict[int, JobOutcome] = {}
