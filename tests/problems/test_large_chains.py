@@ -10,6 +10,7 @@ import pytest
 import fedlsa as fl
 from fedlsa.errors import StationaryLawError
 from fedlsa.problems import chain_laws
+from fedlsa.theory import decision_processes
 
 
 def written_out(kernel):
@@ -112,6 +113,18 @@ def test_arnoldi_does_not_answer_where_two_starts_disagree():
     assert chain_laws._core_law(s, t, K[s, t], 100) is None
 
 
+@pytest.mark.parametrize("discount", [0.5, 0.99, 0.999])
+@pytest.mark.parametrize("name", ["cycle", "corridor", "random", "dense", "restarts"])
+def test_values_of_a_large_chain_are_those_of_the_full_system(name, discount, monkeypatch):
+    K = CHAINS[name]
+    s, t = np.nonzero(K)
+    ends = (s + t) % 7 == 0
+    p = fl.problems.from_chains([(s, t, np.cos(s), K[s, t], ends)], np.ones((len(K), 1)), discount, np.eye(len(K))[0])
+    expected = fl.theory.value_functions(p)
+    monkeypatch.setattr(decision_processes, "MOST_DENSE", 0)
+    np.testing.assert_allclose(fl.theory.value_functions(p), expected, atol=1e-9 * np.abs(expected).max())
+
+
 def sparse_chain(n, seed):
     """(state, next_state, probability): four successors of each state, drawn, in one class with nearly all states."""
     rng = np.random.default_rng(seed)
@@ -168,6 +181,7 @@ for ends, initial in ((None, None), (terminated, start)):
     flow = np.bincount(p.chain.successor, mu[p.chain.origin] * p.chain.conditional, n)
     assert np.abs(flow - mu).sum() < 1e-12
     assert np.isfinite(p.theta_star).all() and p.A_bar.shape == (2, 8, 8)
+    assert fl.theory.value_error(p, p.theta_star).max() < 10
     for sampling in (fl.IID(), fl.Markov()):
         r = fl.simulate(p, fl.SCAFFLSA(0.01, 10), rounds=5, seeds=2, sampling=sampling)
         assert np.isfinite(r["squared_error"].values).all()

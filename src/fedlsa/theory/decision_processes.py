@@ -16,11 +16,14 @@ from numpy.typing import ArrayLike
 
 from .. import checks
 from ..checks import Floats
-from ..errors import ArgumentError, SingularSystemError
+from ..errors import ArgumentError, PrecisionError, SingularSystemError
 from ..formatting import Displayed
 from ..frozen import ReadOnly
 from ..problems import Chain, Problem, RankOne
-from ..problems.chain_laws import stationary_laws
+from ..problems.chain_laws import MOST_DENSE, stationary_laws
+from ..problems.system import Integers
+
+MOST_SWEEPS = 20_000  # over the transitions of a large chain: some ten seconds with a million of them
 
 
 def value_functions(problem: Problem) -> Floats:
@@ -34,10 +37,34 @@ def value_functions(problem: Problem) -> Floats:
     V = np.empty((problem.n_tables, S))
     for m, span in enumerate(problem.spans()):
         s, chance, goes_on = chain.origin[span], chain.conditional[span], obs.following[span] < S
-        P = np.zeros((S, S))
-        np.add.at(P, (s[goes_on], obs.following[span][goes_on]), chance[goes_on])
-        V[m] = np.linalg.solve(np.eye(S) - obs.discount * P, np.bincount(s, chance * obs.y[span], S))
+        reward = np.bincount(s, chance * obs.y[span], S).astype(np.float64, copy=False)
+        moves = s[goes_on], chain.successor[span][goes_on]
+        if S <= MOST_DENSE:
+            P = np.zeros((S, S))
+            np.add.at(P, moves, chance[goes_on])
+            V[m] = np.linalg.solve(np.eye(S) - obs.discount * P, reward)
+        else:
+            V[m] = _sparse_values(moves, obs.discount * chance[goes_on], reward, obs.discount)
     return V[problem.assignment]
+
+
+def _sparse_values(moves: tuple[Integers, Integers], discounted: Floats, reward: Floats, discount: float) -> Floats:
+    """V = r + K V for a large K, discounted : (E,) its entries at `moves`: by GMRES, then swept until V is still.
+
+    Sweeps contract by the discount, so V is off by at most the last change times discount / (1 - discount).
+    """
+    from scipy.sparse import coo_array, eye_array
+    from scipy.sparse.linalg import gmres
+
+    S = len(reward)
+    K = coo_array((discounted, moves), shape=(S, S)).tocsr()
+    V, _ = gmres(eye_array(S, format="csr") - K, reward, rtol=1e-13, restart=50, maxiter=20)
+    accuracy = max(1e-10 * (1 - discount), 4 * np.finfo(np.float64).eps)
+    for _ in range(MOST_SWEEPS):
+        before, V = V, reward + K @ V
+        if np.abs(V - before).max() <= accuracy * np.abs(V).max():
+            return np.asarray(V, np.float64)
+    raise PrecisionError(f"values must settle in {MOST_SWEEPS} sweeps; got a discount of {discount:g} for {S} states")
 
 
 def value_error(problem: Problem, theta: ArrayLike) -> Floats:
@@ -80,6 +107,7 @@ def virtual_mdp(problem: Problem) -> VirtualMDP:
     Where episodes end, the averaged chain restarts as the agents' chains do.
     """
     chain, obs, S = _parts(problem, "decision processes (from_mdps, garnet)")
+    checks.memory("the states of the problem", S, 8 * S, "the averaged kernel")
     kernel, reward, ahead, mass = np.zeros((S, S)), np.zeros(S), np.zeros((S, problem.dim)), np.zeros(S)
     for w, span in zip(problem.table_weights, problem.spans(), strict=True):
         s, chance = chain.origin[span], w * chain.conditional[span]

@@ -116,6 +116,7 @@ def state_kernels(problem: Problem) -> list[NDArray[np.float64]]:
     kernels = []
     for span, a, b in zip(problem.spans(), chain.first_state[:-1], chain.first_state[1:], strict=True):
         recurrent = chain.stationary[a:b] > 0
+        checks.memory("the states of a chain", int(b - a), 16 * int(b - a), "its kernel, written out")
         P = np.zeros((b - a, b - a))
         np.add.at(P, (chain.origin[span], chain.successor[span]), chain.conditional[span])
         kernels.append(P[np.ix_(recurrent, recurrent)])
