@@ -48,13 +48,13 @@ class Row:
 
 
 FULL = [
-    Row(fl.FedLSA(ETA, 10), 5_000, 0.02, simulated=5_000),
-    Row(fl.FedLSA(ETA, 1000), 500, 0.02),
+    Row(fl.FedLSA(ETA, 10), 5_000, 0.01, simulated=5_000),
+    Row(fl.FedLSA(ETA, 1000), 500, 0.01),
     Row(fl.SCAFFLSA(ETA, 1000), 500, 1.0),
     Row(fl.SCAFFLSA(ETA, 10), 50_000, 5.0, simulated=5_000),
     Row(fl.SCAFFLSA(ETA, 1000), None, 1.0),
     Row(fl.SCAFFLSA(ETA, 100), None, 10.0, agents=1000, radius=False),
-    Row(fl.Scaffnew(ETA, 0.1), 5_000, 5.0, simulated=5_000),
+    Row(fl.Scaffnew(ETA, 0.1), 5_000, 2.0, simulated=5_000),
     Row(fl.Scaffnew(ETA, 0.01), 500, 5.0),
 ]
 QUICK = [

@@ -94,8 +94,8 @@ def _shared(B: Floats, K: Floats, eta: float, p: float) -> tuple[Floats, Floats]
     powers = [np.sqrt(q) * B]
     for _ in range(tuning.MAX_DOUBLINGS):
         size = np.linalg.norm(powers[-1], axis=(1, 2)).max()
-        if size**2 < tuning.LENGTHS_TAIL:
-            return source, np.stack(powers)
+        if size**2 < tuning.LENGTHS_TAIL:  # then all that this power would add is left out
+            return source, np.stack(powers[: max(1, len(powers) - 1)])
         powers.append(powers[-1] @ powers[-1])
     return None
 

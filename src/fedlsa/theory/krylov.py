@@ -10,22 +10,16 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..checks import Floats
 from ..errors import ArgumentError
-from . import pair_kernels, tuning
+from . import tuning
 from .recursions import Squares
-from .threads import cores, share
 
 Map = Callable[[Floats], Floats]
-
-
-def _subtract(basis: Floats, along: Floats, image: Floats, begin: int, end: int) -> None:
-    pair_kernels.subtract(basis, along, begin, end, image)
 
 
 def dimensions(n: int) -> int:
@@ -116,8 +110,9 @@ class Krylov:
             along += part
             small -= part @ self._small[:size]
         if self._signs is not None:
-            n, parts = len(image), cores()
-            share(partial(_subtract, self._basis[:size], along, image), [n * i // parts for i in range(parts + 1)])
+            for at in range(0, len(image), tuning.SKETCH_SIZE):  # a piece that stays in the cache at a time
+                piece = slice(at, at + tuning.SKETCH_SIZE)
+                image[piece] -= along @ self._basis[:size, piece]
         return along
 
     def stages(self) -> Iterator[None]:
@@ -174,15 +169,14 @@ def radius(apply: Map, start: Floats, restarts: int = tuning.KRYLOV_RESTARTS) ->
 
 
 def powers(
-    apply: Map,
-    look: Map,
+    begin: Callable[[Floats | None], tuple[Map, Map, Floats]],
     allowed: Callable[[Floats], float],
-    distance: Floats,
     rounds: NDArray[np.int64],
 ) -> Floats | None:
-    """look(L^t distance) at the given rounds t >= 0, in increasing order : (R, k); None where that leads nowhere.
+    """look(L^t d) at the given rounds t >= 0, in increasing order : (R, k); None where that leads nowhere.
 
-    apply : the linear map L; look : a linear function of states, (..., n) to (..., k)
+    begin : the linear map L, `look`, a linear function of states, (..., n) to (..., k), and d; then the same where what
+    is left of d, which it is told, starts another space
     allowed : how long the error of a state may be for which `look` shows the given values
 
     With a basis B of the Krylov space of d, the small matrix h of L in it and b the vector that leads out of it,
@@ -193,8 +187,9 @@ def powers(
     The sum of |(h^s e_1)_m| is known: the space is believed for as many rounds as that, times |b|, is allowed, however
     far they are; it grows until all rounds are reached or it is full, and what is left of d starts the next one.
     """
-    at, out = 0, list[Floats]()
+    at, out, left = 0, list[Floats](), None
     while len(out) < len(rounds):
+        apply, look, distance = begin(left)
         space, seen = Krylov(apply, distance), np.empty((0, len(look(distance))))
         if space.length == 0:
             return np.stack([*out, *np.zeros((len(rounds) - len(out), seen.shape[1]))])
@@ -207,7 +202,7 @@ def powers(
         out += found
         if len(out) < len(rounds) and (reach == 0 or not np.isfinite(x).all()):
             return None
-        distance, at = x @ space.basis, at + reach
+        left, at = x @ space.basis, at + reach
     return np.stack(out)
 
 

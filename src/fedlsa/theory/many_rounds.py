@@ -15,7 +15,7 @@ from .noiseless import NoiselessMap
 from .pairs import PairMap, Parts
 from .recursions import at_rounds
 from .stationary_pairs import limit
-from .symmetric import squares
+from .symmetric import svec
 
 
 def one_by_one(
@@ -48,8 +48,8 @@ def one_by_one(
 def krylov_curve(step: PairMap, u: Floats, x: Floats, rounds: NDArray[np.int64]) -> Floats | None:
     """The same, at a cost that hardly depends on how many rounds they are; None where it is not known to be accurate.
 
-    Covariances, measured from their limit, and squares of means stand on one long vector. Covariances are divided by
-    their size, so that they are as accurate as the squares, however small the noise is. As long as they are a small
+    Covariances, measured from their limit, and squares of means stand on one vector. Covariances are divided by their
+    size, so that they are as accurate as the squares, however small the noise is. As long as they are a small
     part of their limit, though not for more rounds than are cheap, it is one round by another.
     """
     if not np.isfinite(step.noise).all():
@@ -67,27 +67,29 @@ def krylov_curve(step: PairMap, u: Floats, x: Floats, rounds: NDArray[np.int64])
     while at < tuning.KRYLOV_FROM and step.look(vector)[d] < tuning.NEAR_LIMIT * end[d]:
         early += [step.seen(vector)] * int((rounds == at).sum())
         vector, at = step.advance(vector), at + 1
-    second = vector.copy()  # of the mean, with itself
-    y, V, W = step.parts(second)
-    i, j = np.triu_indices(len(y))
-    V[:], W[:] = squares(y), y[i, :, None] * y[j, None, :]
-    W[(i == j) & (step.moments.count[i] == 1)] = 0
+    y, distance = step.parts(vector)[0].ravel().copy(), vector - found.vector
+    distance[: y.size] = 0
     noise = max(float(np.linalg.norm(v[y.size :])) for v in (found.vector, vector, step.advance(vector)))
-    size = noise / max(float(np.linalg.norm(second)), 1e-300) or 1.0
+    size = noise / max(float(np.hypot(y @ y, np.sqrt(y @ y))), 1e-300) or 1.0
+    means = _Means(step, y, krylov.dimensions(n))
+
+    def begin(left: Floats | None) -> tuple[krylov.Map, krylov.Map, Floats]:
+        nonlocal means
+        if left is None:
+            return apply, look, means.beside(distance / size)
+        means = _Means(step, means.mean(left[n:]), krylov.dimensions(n))
+        return apply, look, means.beside(left[:n])
 
     def apply(v: Floats) -> Floats:
-        C, M = step.second(v[:n]), step.second(v[n:])
+        C, M = step.second(v[:n]), means.second(v[n:])
         out = step.carry(C)
         step.fluctuate(Parts(*(c + m / size for c, m in zip(C, M, strict=True))), out)
-        return np.concatenate([out, step.carry(M)])
+        return np.concatenate([out, means.carry(v[n:])])
 
     def look(v: Floats) -> Floats:
-        C, M = step.look(v[..., :n]), step.look(v[..., n:])
-        return np.concatenate([M[..., :d], np.stack([size * C[..., d], size * C[..., d + 1] + M[..., d + 1]], -1)], -1)
+        C, (u, spread) = step.look(v[..., :n]), means.look(v[..., n:])
+        return np.concatenate([u, np.stack([size * C[..., d], size * C[..., d + 1] + spread], -1)], -1)
 
-    distance = np.concatenate([vector - found.vector, second])
-    distance[: y.size] = 0
-    distance[:n] /= size
     norms = _norms(step, size)
 
     def allowed(value: Floats) -> float:
@@ -95,8 +97,67 @@ def krylov_curve(step: PairMap, u: Floats, x: Floats, rounds: NDArray[np.int64])
         scale = np.array([*np.full(d, np.sqrt(shown[0] + value[:d] @ value[:d])), *shown])
         return tuning.CURVE_ACCURACY * float(np.min(scale[norms > 0] / norms[norms > 0]))
 
-    values = krylov.powers(apply, look, allowed, distance, rounds[rounds >= at] - at)
+    values = krylov.powers(begin, allowed, rounds[rounds >= at] - at)
     return None if values is None else np.concatenate([np.array(early).reshape(-1, d + 2), end + values])
+
+
+class _Means:
+    """E[y] = Q s and its square Q S Q^T, S = s s^T, in the Krylov space Q of a mean under its map.
+
+    As many rounds as the space has dimensions are exact: they have (s, S), r + r^2 numbers, for (K d)^2 of the square.
+    """
+
+    def __init__(self, step: PairMap, y: Floats, rounds: int) -> None:
+        (K, d), self.step = step.shape, step
+        space = krylov.Krylov(lambda v: step.mean(v.reshape(K, d)).ravel(), y)
+        space.grow(rounds)
+        r, self.length = space.size + (not space.closed), space.length
+        self.H, self.Q = np.zeros((r, r)), np.zeros((r, K * d))
+        self.H[: space.size, : space.size], self.Q[: space.size] = space.h, space.basis
+        if not space.closed:
+            self.H[-1, -2], self.Q[-1] = space.rest
+        self.u = step.weights[0] @ self.Q.reshape(r, K, d) / -step.gain
+        x = self.Q.reshape(r, K, d) + step.gain * self.u[:, None]
+        self.spread = np.tensordot(step.weights[0][:, None] * x, x, ((1, 2), (1, 2)))
+
+    def beside(self, C: Floats) -> Floats:
+        """A vector of covariances and these means, where they begin."""
+        r = len(self.H)
+        start = np.zeros(r + r * r)
+        if r:
+            start[0], start[r] = self.length, self.length**2
+        return np.append(C, start)
+
+    def parts(self, v: Floats) -> tuple[Floats, Floats]:
+        """s : (..., r) and S : (..., r, r)."""
+        r = len(self.H)
+        return v[..., :r], v[..., r:].reshape(*v.shape[:-1], r, r)
+
+    def mean(self, v: Floats) -> Floats:
+        """E[y] : (K d,)."""
+        return self.parts(v)[0] @ self.Q
+
+    def carry(self, v: Floats) -> Floats:
+        """A round later."""
+        s, S = self.parts(v)
+        return np.append(self.H @ s, self.H @ S @ self.H.T)
+
+    def look(self, v: Floats) -> tuple[Floats, Floats]:
+        """E[u] : (..., d) and sum_c w_c ||x_c||^2."""
+        s, S = self.parts(v)
+        return s @ self.u, np.tensordot(S, self.spread, 2)
+
+    def second(self, v: Floats) -> Parts:
+        """As PairMap.second of a vector that has the square of the mean in the place of covariances."""
+        (K, d), (s, S) = self.step.shape, self.parts(v)
+        r = int(np.max(np.flatnonzero(S.any(1)), initial=-1)) + 1  # in early rounds of a space
+        Q, u, half = self.Q[:r], self.u[:r], S[:r, :r] @ self.Q[:r]
+        i, j = np.triu_indices(K)
+        W = (Q.T @ half).reshape(K, d, K, d).transpose(0, 2, 1, 3)[i, j]
+        V = svec(W[i == j])
+        W[(i == j) & (self.step.moments.count[i] == 1)] = 0
+        uy = (u.T @ half).reshape(d, K, d).transpose(1, 0, 2)
+        return Parts(self.mean(v).reshape(K, d), V, W, s @ self.u, u.T @ S[:r, :r] @ u, uy)
 
 
 def _norms(step: PairMap, size: float) -> Floats:

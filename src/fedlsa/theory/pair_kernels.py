@@ -152,22 +152,6 @@ def noise(parts, own, begin, end, out):
 
 
 @njit(**OPTIONS)
-def subtract(basis, along, begin, end, image):
-    """image -= along @ basis on the entries begin <= i < end, a piece that stays in the cache at a time."""
-    n = len(along)
-    for at in range(begin, end, 1024):
-        stop = min(at + 1024, end)
-        for j in range(0, n - 3, 4):  # four rows at a time: the image is read and written a quarter as often
-            a, b, c, d = along[j], along[j + 1], along[j + 2], along[j + 3]
-            for i in range(at, stop):
-                image[i] -= a * basis[j, i] + b * basis[j + 1, i] + c * basis[j + 2, i] + d * basis[j + 3, i]
-        for j in range(n - n % 4, n):
-            a = along[j]
-            for i in range(at, stop):
-                image[i] -= a * basis[j, i]
-
-
-@njit(**OPTIONS)
 def stationary(maps, weight, count, begin, end, out, tiles):
     """Solve W_kl = F_k W_kl F_l^T + R_k B_l^T + B_k R_l^T for the rows begin <= k < end, F = Z T Z^H, T triangular.
 

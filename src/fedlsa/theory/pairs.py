@@ -229,7 +229,8 @@ class PairMap:
         """The vector one round later; constant = 0 leaves the noise out, which makes the map linear where E[y] = 0."""
         now = self.second(vector)
         out = self.carry(now)
-        source = self._fluctuate_around(now.y, constant, out)
+        known = constant or now.y.any()  # else there is nothing around which it fluctuates
+        source = self._fluctuate_around(now.y, constant, out) if known else None
         self.fluctuate(now._replace(y=np.zeros_like(now.y), u=np.zeros_like(now.u)), out, source)
         return out
 
