@@ -12,7 +12,7 @@ from fedlsa.theory import local_steps, many_rounds, moments, stationary_pairs, t
 from fedlsa.theory.controlled import controlled_round
 from fedlsa.theory.krylov import Krylov
 from fedlsa.theory.recursions import repeat
-from fedlsa.theory.symmetric import smat, symkron
+from fedlsa.theory.symmetric import smat, squares, symkron
 
 METHODS = [fl.SCAFFLSA(0.2, 7), fl.SCAFFLSA(0.2, 1), fl.Scaffnew(0.2, 0.2), fl.Scaffnew(0.2, 1.0)]
 
@@ -74,6 +74,42 @@ def test_threads_and_sketches_of_many_groups_change_nothing(a, monkeypatch):
     fast = many_rounds.krylov_curve(step, np.ones(8), x, wanted)
     slow = many_rounds.one_by_one(lambda t: step, np.ones(8), x, wanted)
     np.testing.assert_allclose(fast, slow, rtol=1e-10, atol=1e-11)
+
+
+@pytest.mark.parametrize("rounds", [3, 40])  # the second space holds every mean
+@pytest.mark.parametrize("a", METHODS, ids=repr)
+def test_means_in_a_krylov_space_have_the_squares_of_the_long_vector(a, rounds):
+    m = moments(several())
+    step = controlled_round(m, replace(a, participants=3), 0.2)
+    y, (i, j) = step.parts(step.start(np.ones(3), -m.xi_star[m.table]))[0].copy(), np.triu_indices(4)
+    means = many_rounds.MeanSpace(step, y.ravel(), rounds)
+    v = means.beside(np.empty(0))
+    for _ in range(4):
+        vector = np.zeros(step.length)
+        mean, V, W = step.parts(vector)
+        mean[:], V[:], W[:] = y, squares(y), y[i, :, None] * y[j, None, :]
+        W[(i == j) & (m.count[i] == 1)] = 0
+        for got, want in zip(means.second(v), step.second(vector), strict=True):
+            np.testing.assert_allclose(got, want, rtol=0, atol=1e-13 * np.abs(want).max())
+        u, spread = means.look(v)
+        want = step.seen(vector)  # whose last entry has the square of the mean twice
+        np.testing.assert_allclose([*u, 2 * spread], [*want[:3], want[4]], rtol=0, atol=1e-12 * np.abs(want).max())
+        v, y = means.carry(v), step.mean(y)
+
+
+@pytest.mark.parametrize("a", METHODS, ids=repr)
+def test_spaces_that_start_again_and_again_follow_the_same_curve(a, monkeypatch):
+    m = moments(several())
+    step, x, wanted = controlled_round(m, a, 0.02), -m.xi_star[m.table], np.array([0, 1, 7, 30, 31, 400])
+    slow = many_rounds.one_by_one(lambda t: step, np.ones(3), x, wanted)
+    spaces, begin = [], Krylov.__init__
+    monkeypatch.setattr(Krylov, "__init__", lambda self, *args: (begin(self, *args), spaces.append(len(args[1])))[0])
+    for name in ("MAX_KRYLOV_DIM", "MIN_KRYLOV_DIM"):
+        monkeypatch.setattr(tuning, name, 16)
+    monkeypatch.setattr(tuning, "KRYLOV_FROM", 0)
+    fast = many_rounds.krylov_curve(step, np.ones(3), x, wanted)
+    np.testing.assert_allclose(fast, slow, rtol=1e-10, atol=1e-11)
+    assert sum(n > step.length for n in spaces) > 1  # more than one space of covariances and means
 
 
 @pytest.mark.parametrize("a", METHODS, ids=repr)

@@ -71,13 +71,13 @@ def krylov_curve(step: PairMap, u: Floats, x: Floats, rounds: NDArray[np.int64])
     distance[: y.size] = 0
     noise = max(float(np.linalg.norm(v[y.size :])) for v in (found.vector, vector, step.advance(vector)))
     size = noise / max(float(np.hypot(y @ y, np.sqrt(y @ y))), 1e-300) or 1.0
-    means = _Means(step, y, krylov.dimensions(n))
+    means = MeanSpace(step, y, krylov.dimensions(n))
 
     def begin(left: Floats | None) -> tuple[krylov.Map, krylov.Map, Floats]:
         nonlocal means
         if left is None:
             return apply, look, means.beside(distance / size)
-        means = _Means(step, means.mean(left[n:]), krylov.dimensions(n))
+        means = MeanSpace(step, means.mean(left[n:]), krylov.dimensions(n))
         return apply, look, means.beside(left[:n])
 
     def apply(v: Floats) -> Floats:
@@ -101,7 +101,7 @@ def krylov_curve(step: PairMap, u: Floats, x: Floats, rounds: NDArray[np.int64])
     return None if values is None else np.concatenate([np.array(early).reshape(-1, d + 2), end + values])
 
 
-class _Means:
+class MeanSpace:
     """E[y] = Q s and its square Q S Q^T, S = s s^T, in the Krylov space Q of a mean under its map.
 
     As many rounds as the space has dimensions are exact: they have (s, S), r + r^2 numbers, for (K d)^2 of the square.
