@@ -41,7 +41,7 @@ def explorer() -> Iterator[str]:
         yield found.group()
     finally:
         server.terminate()
-        server.wait(10)
+        server.wait(60)  # longer than it ever takes, on a busy machine too
 
 
 def opened(browser: Any, address: str, width: int, height: int, **more: Any) -> Page:
