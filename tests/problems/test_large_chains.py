@@ -80,6 +80,9 @@ CHAINS = {
     "dense": normalised(np.random.default_rng(1).random((25, 25))),
     "blocks": in_blocks(36, 1e-6),
     "nearly apart": in_blocks(36, 1e-14),
+    "dense and nearly apart": normalised(
+        np.kron(np.eye(3), random_chain(8, 7)) + 1e-14 * np.random.default_rng(2).random((24, 24))
+    ),
     "restarts": with_restarts(35),
     "absorbing": np.array([[0.5, 0.5], [0, 1.0]]),
 }

@@ -101,7 +101,7 @@ def _law_by_elimination(kernel: csr_array, most_pairs: float) -> Floats | None:
     n, moves = kernel.shape[0], kernel.tocoo()
     away = moves.row != moves.col
     used = int(away.sum())
-    room = max(min(n * n, ROOM), used)
+    room = max(min(2 * n * n, ROOM), used)  # every pair of states, and as many that one elimination may make
     tail, head, value = np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room)
     tail[:used], head[:used], value[:used] = moves.row[away], moves.col[away], moves.data[away]
     order, leaving, when, used, column, down = eliminate(tail, head, value, used, n, most_pairs)
