@@ -101,12 +101,13 @@ def _fit() -> dict[str, Any]:
     import numpy as np
 
     rng = np.random.default_rng(0)
-    sites = [(X, X @ np.ones(8) + rng.normal(size=200)) for X in rng.normal(size=(2, 200, 8))]
+    columns = [{f"x{i}": x for i, x in enumerate(X)} for X in rng.normal(size=(2, 8, 200))]
+    sites = [{**X, "y": sum(X.values()) + rng.normal(size=200)} for X in columns]
     begin = time.perf_counter()
     import fedlsa as fl
 
     imported = time.perf_counter() - begin
-    return {"import": imported, "first call": _timed(lambda: fl.fit(sites, fl.Regression()))}
+    return {"import": imported, "first call": _timed(lambda: fl.fit(sites, fl.Regression("y")))}
 
 
 def _jax() -> dict[str, Any]:

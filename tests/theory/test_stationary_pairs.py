@@ -5,10 +5,11 @@ from dataclasses import replace
 import gallery
 import numpy as np
 import pytest
+import scipy.linalg
 from twin import Twin
 
 import fedlsa as fl
-from fedlsa.theory import moments, stationary_pairs, tuning
+from fedlsa.theory import moments, stationary_pairs, stein_kernel, tuning
 from fedlsa.theory.controlled import controlled_round
 
 SLOW = "seventeen dimensions"  # for the twin
@@ -175,3 +176,43 @@ def test_a_tolerance_below_rounding_ends_as_well():
     for a in (fl.FedLSA(0.1, 1), fl.SCAFFLSA(0.1, 3)):
         found = fl.theory.stability_limit(problem, a, tolerance=1e-100)
         assert found == pytest.approx(fl.theory.stability_limit(problem, a), rel=1e-5)
+
+
+def stable_maps(rng, K, d):
+    """Random maps, one with a Jordan block, one that turns, one that hardly shrinks."""
+    F = rng.normal(size=(K, d, d))
+    F *= 0.9 / np.abs(np.linalg.eigvals(F)).max(axis=1)[:, None, None]
+    F[0] = 0.5 * np.eye(d) + np.eye(d, k=1)
+    F[1, :2, :2] = [[0.6, -0.7], [0.7, 0.6]]
+    F[1, 2:], F[2] = 0.0, 0.99999 * np.eye(d)
+    return F
+
+
+@pytest.mark.parametrize(("K", "d"), [(3, 2), (2 * stein_kernel.LANES + 5, 3)])
+def test_the_compiled_pass_solves_the_equation_of_every_pair(K, d):
+    rng = np.random.default_rng(K)
+    F, R, B = stable_maps(rng, K, d), rng.normal(size=(K, d, d)), rng.normal(size=(K, d, d))
+    weight, count = rng.random(K), rng.integers(1, 3, K)
+    weight[0], count[:2] = 0.0, (2, 1)
+    for given in (weight, count):
+        given.flags.writeable = False  # as those of moments are: no second compilation
+    T, Z = (np.array(x) for x in zip(*(scipy.linalg.schur(f, output="complex") for f in F), strict=True))
+    adjoint = Z.conj().transpose(0, 2, 1)
+    sums, tiles = np.zeros((K, d, d)), np.zeros((K * (K + 1) // 2, d, d))
+    for at, (k, n) in enumerate(zip(*np.triu_indices(K), strict=True)):
+        if k < n or count[k] > 1:
+            right = R[k] @ B[n].T + B[k] @ R[n].T
+            W = np.linalg.solve(np.eye(d * d) - np.kron(F[k], F[n]), right.ravel()).reshape(d, d)
+            tiles[at] = W
+            sums[n] += weight[k] * (count[k] - (k == n)) * W
+            if k < n:
+                sums[k] += weight[n] * count[n] * W.T
+    maps = stein_kernel.maps_in_lanes(*map(stein_kernel.in_lanes, (T, Z)), adjoint @ R, adjoint @ B)
+    np.testing.assert_array_equal(stein_kernel.from_lanes(maps[0], K), T)
+    out, found, middle = np.zeros_like(maps[0]), np.zeros_like(tiles), K // 2
+    for begin, end in ((0, middle), (middle, K)):  # as two threads would share it
+        stein_kernel.solve_pairs(maps, weight, count, begin, end, out, found)
+    size = np.abs(tiles).max()
+    np.testing.assert_allclose(found, tiles, rtol=0, atol=1e-10 * size)
+    own = stein_kernel.from_lanes(out, K) @ adjoint
+    np.testing.assert_allclose(own, sums, rtol=0, atol=1e-10 * np.abs(sums).max())

@@ -22,12 +22,11 @@ from scipy.linalg import schur
 from scipy.sparse.linalg import LinearOperator, gmres
 
 from ..checks import Floats
-from . import pair_kernels, tuning
+from . import tuning
 from .pairs import PairMap
+from .stein_kernel import Complexes, from_lanes, in_lanes, maps_in_lanes, solve_pairs
 from .symmetric import smat, svec, triangle
 from .threads import share
-
-Complexes = NDArray[np.complex128]
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +36,11 @@ class Lyapunov:
     pairs: PairMap
     T: Complexes
     Z: Complexes
+
+    @cached_property
+    def _turned(self) -> tuple[Floats, Floats]:
+        """T and Z as compiled passes read them."""
+        return in_lanes(self.T), in_lanes(self.Z)
 
     @cached_property
     def alone(self) -> Floats:
@@ -99,10 +103,10 @@ class Lyapunov:
         adjoint = self.Z.conj().transpose(0, 2, 1)
         R, B_turned = adjoint @ (F @ S.transpose(0, 2, 1) + B @ self._U(S) / 2), adjoint @ B
         cuts = self.pairs.cuts(16 * len(F) ** 2 * F.shape[1] ** 2)
-        found = np.zeros((len(cuts) - 1, *F.shape), np.complex128)
-        maps = self.T, self.Z, np.ascontiguousarray(R), np.ascontiguousarray(B_turned)
-        share(lambda a, b: pair_kernels.stationary(maps, m.weight, m.count, a, b, found[cuts.index(a)], store), cuts)
-        return np.asarray((found.sum(0) @ adjoint).real)
+        maps = maps_in_lanes(*self._turned, R, B_turned)
+        found = np.zeros((len(cuts) - 1, *maps[0].shape))
+        share(lambda a, b: solve_pairs(maps, m.weight, m.count, a, b, found[cuts.index(a)], store), cuts)
+        return np.asarray((from_lanes(found.sum(0), len(F)) @ adjoint).real)
 
     def _common_modes(self) -> Callable[[Floats], Floats]:
         """What GMRES solves for, to S: where all agents are their average, it makes the equation the identity."""
