@@ -18,6 +18,7 @@ from ..checks import Floats
 from ..errors import ArgumentError
 from . import tuning
 from .recursions import Squares
+from .threads import cores, share
 
 Map = Callable[[Floats], Floats]
 
@@ -110,9 +111,12 @@ class Krylov:
             along += part
             small -= part @ self._small[:size]
         if self._signs is not None:
-            for at in range(0, len(image), tuning.SKETCH_SIZE):  # a piece that stays in the cache at a time
-                piece = slice(at, at + tuning.SKETCH_SIZE)
-                image[piece] -= along @ self._basis[:size, piece]
+
+            def subtract(begin: int, end: int) -> None:
+                image[begin:end] -= along @ self._basis[:size, begin:end]
+
+            n, parts = len(image), cores()
+            share(subtract, [n * i // parts for i in range(parts + 1)])
         return along
 
     def stages(self) -> Iterator[None]:
