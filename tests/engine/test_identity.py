@@ -1,5 +1,7 @@
 """The same bits for any number of threads, any grouping of seeds, any cut of the work."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -127,3 +129,42 @@ def test_methods_on_one_seed_see_the_same_observations(problem):
     """A round of FedLSA and the first round of SCAFFLSA are the same: control variates start at 0."""
     a, b = (run(problem, m(0.3, 5), rounds=1, record=2) for m in (fl.FedLSA, fl.SCAFFLSA))
     np.testing.assert_array_equal(a["theta"].values, b["theta"].values)
+
+
+def test_a_member_that_does_not_come_leaves_nobody_waiting(problem, monkeypatch):
+    """The second thread of a team cannot be started: the first, which waits for it, is let go."""
+    run(problem, fl.FedLSA(0.3, 5))  # compiled by now
+    submitted, submit = [], ThreadPoolExecutor.submit
+
+    def fail_at_the_second(pool, *given):
+        submitted.append(given)
+        if len(submitted) == 2:
+            raise RuntimeError("no more threads")
+        return submit(pool, *given)
+
+    monkeypatch.setattr(cpu, "SHARED_WORK", 1.0)
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", fail_at_the_second)
+    with pytest.raises(RuntimeError, match="no more threads"):
+        run(problem, fl.FedLSA(0.3, 5), threads=2)
+    assert len(submitted) == 2
+
+
+def test_a_run_that_diverges_and_one_whose_server_step_raises_end_alike_when_rounds_are_shared(problem, monkeypatch):
+    class Raises(fl.FedLSA):
+        @staticmethod
+        def server_step(theta, mean, parameters):
+            theta[:] = mean
+            if theta[0] > 3.0:
+                raise ValueError("too large")
+
+    wild = fl.FedLSA(40.0, 5)
+    with pytest.warns(fl.errors.DivergenceWarning):
+        alone = run(problem, wild, rounds=200)
+    with pytest.raises(fl.errors.ArgumentError) as first:
+        run(problem, Raises(5.0, 5), rounds=200)
+    monkeypatch.setattr(cpu, "SHARED_WORK", 1.0)
+    with pytest.warns(fl.errors.DivergenceWarning):
+        assert alone.identical(run(problem, wild, rounds=200, threads=3))
+    with pytest.raises(fl.errors.ArgumentError) as second:
+        run(problem, Raises(5.0, 5), rounds=200, threads=3)
+    assert str(first.value) == str(second.value)

@@ -8,7 +8,9 @@ from hypothesis.extra.numpy import arrays
 from numba import njit
 
 from fedlsa.engine import lanes
-from fedlsa.engine.memory import load, load_wide, store
+from fedlsa.engine.addresses import align
+from fedlsa.engine.cpu_record import AGENT, BLOCK, KEY_HIGH, KEY_LOW, WORDS
+from fedlsa.engine.memory import load, store
 from fedlsa.engine.random import (
     LENGTH,
     OBSERVATION,
@@ -90,33 +92,28 @@ def test_uniforms_lie_in_the_unit_interval_and_hold_53_bits_of_their_block():
     assert abs(u.mean() - 0.5) < 4.5 / np.sqrt(12 * 2000)
 
 
-def words_by_lanes(read):
+@pytest.mark.parametrize("wide", [True, False], ids=["64-bit lanes", "32-bit lanes"])
+def test_sixteen_lanes_draw_the_words_that_each_would_draw_alone(wide, monkeypatch):
+    monkeypatch.setattr(lanes, "WIDE", wide)
+
     @njit
-    def run(index, agents, low, high, out):
-        x = lanes.random_words(read(index, 0, 16), read(agents, 0, 16), read(low, 0, 16), read(high, 0, 16))
-        for i in range(4):
-            store(out, 16 * i, x[i])
+    def run(held, n, ahead, keys, out):
+        lanes.round_keys(keys, held, n - 16, n)
+        lanes.random_words(out, keys, held, n - 16, n, ahead)
 
-    return run
-
-
-@pytest.mark.parametrize("read", [load, load_wide], ids=["32-bit lanes", "64-bit lanes"])
-def test_sixteen_lanes_draw_the_words_that_each_would_draw_alone(read):
-    g = np.random.default_rng(0)
-    seeds = g.integers(0, 2**63, 16, dtype=np.uint64)
-    low, high = (seeds & np.uint64(0xFFFFFFFF)).astype(np.uint32), (seeds >> np.uint64(32)).astype(np.uint32)
-    index, agents = (g.integers(0, 2**32, 16, dtype=np.uint64).astype(np.uint32) for _ in range(2))
-    out = np.empty((4, 16), np.uint32)
-    words_by_lanes(read)(index, agents, low, high, out.ravel())
+    g, n = np.random.default_rng(0), 20
+    held = g.integers(0, 2**31, (len(WORDS), n), dtype=np.uint64).astype(np.uint32)
+    out = np.empty((16, 16), np.uint32)
+    run(held.ravel(), n, 3, align(np.empty(lanes.KEY_WORDS, np.uint32)), out.ravel())
     for lane in range(16):
-        alone = words(seeds[lane], int(agents[lane]), OBSERVATION, 4 * int(index[lane]), 4)
-        assert out[:, lane].tolist() == alone.tolist()
+        block, agent, low, high = (int(held[row, n - 16 + lane]) for row in (BLOCK, AGENT, KEY_LOW, KEY_HIGH))
+        assert out[12:, lane].tolist() == words(low | high << 32, agent, OBSERVATION, 4 * (block + 3), 4).tolist()
 
 
 @njit
-def picks(word, entry, shift, low):
+def picks(word, entry, shift):
     out = np.empty(16, np.uint32)
-    store(out, 0, lanes.pick(load(word, 0, 16), load(entry, 0, 16), load(shift, 0, 16), load(low, 0, 16)))
+    store(out, 0, lanes.pick(load(word, 0, 16), load(entry, 0, 16), load(shift, 0, 16)))
     return out
 
 
@@ -126,9 +123,8 @@ def picks(word, entry, shift, low):
     arrays(np.uint32, 16, elements=st.integers(1, 31)),
 )
 def test_a_choice_on_lanes_is_the_scalar_choice_without_its_branch(word, entry, shift):
-    low = ((1 << shift.astype(np.int64)) - 1).astype(np.uint32)
     alone = [choose(w, e, s) for w, e, s in zip(word.tolist(), entry.tolist(), shift.tolist(), strict=True)]
-    assert picks(word, entry, shift, low).tolist() == alone
+    assert picks(word, entry, shift).tolist() == alone
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=70).filter(lambda p: sum(p) > 1e-6))

@@ -6,14 +6,12 @@ import numpy as np
 import pytest
 from numba import njit
 
-from fedlsa.engine import memory
 from fedlsa.engine.memory import (
     add_rows,
     first_lane,
     gather,
     integers,
     load,
-    load_wide,
     look_up,
     rows,
     rows_of_seeds,
@@ -82,26 +80,12 @@ def test_fma_rounds_once():
 
 def test_loads_take_what_stands_at_their_offset():
     @njit
-    def run(x, i, out, wide):
+    def run(x, out):
         store(out, 0, load(x, 3, 4))
-        store(wide, 0, load_wide(i, 2, 4))
 
-    out, wide = np.empty(4), np.empty(4, np.uint64)
-    run(X, U, out, wide)
+    out = np.empty(4)
+    run(X, out)
     assert (out == X[3:7]).all()
-    assert (wide == U[2:6]).all()
-    assert memory.load_words in (memory.load, memory.load_wide)
-
-
-def test_wide_lanes_are_cut_when_stored_in_narrow_ones():
-    @njit
-    def run(i, out):
-        x = load_wide(i, 0, 4)
-        store(out, 0, x * x)
-
-    out = np.empty(4, np.uint32)
-    run(U, out)
-    assert (out == U[:4] * U[:4]).all()
 
 
 def test_gather_looks_up_each_lane():
@@ -131,12 +115,12 @@ def test_rows_of_several_chains_stand_side_by_side():
     def run(table, index, out):
         here = integers(index, 0, 2)
         store(out, 0, rows(table, here, 4))
-        store(out, 8, first_lane(table, here, 4))
+        store(out, 8, first_lane(table, here, 2, 1, 4))
 
-    index, out = np.array([20, 3], np.uint32), np.empty(16)
+    index, out = np.array([10, 3], np.uint32), np.empty(16)
     run(X, index, out)
-    assert (out[:8] == np.append(X[20:24], X[3:7])).all()
-    assert out[8:].tolist() == [X[20], 0, 0, 0, X[3], 0, 0, 0]
+    assert (out[:8] == np.append(X[10:14], X[3:7])).all()
+    assert out[8:].tolist() == [X[21], 0, 0, 0, X[7], 0, 0, 0]
 
 
 @pytest.mark.parametrize("same", [True, False])

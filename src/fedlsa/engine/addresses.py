@@ -14,7 +14,8 @@ import numpy as np
 from llvmlite import ir
 from numba import cfunc, types
 from numba.core import cgutils
-from numba.extending import intrinsic, make_attribute_wrapper, models, register_model
+from numba.core.typing.templates import AttributeTemplate
+from numba.extending import infer_getattr, intrinsic, lower_getattr_generic, models, register_model
 from numpy.typing import NDArray
 
 from .vectors import ELEMENT, I32, I64, operation
@@ -37,21 +38,35 @@ def compiled(function: Callable[..., None]) -> Any:
 class RecordType(types.Type):
     """A record with fields of kinds: int64 and float64 are numbers, pointers to a kind are arrays of it."""
 
-    def __init__(self, fields: tuple[tuple[str, types.Type], ...]) -> None:
-        self.fields = fields
-        super().__init__(name=f"Record{fields}")
+    def __init__(self, fields: dict[str, types.Type]) -> None:
+        self.fields, self.place = fields, {name: 8 * i for i, name in enumerate(fields)}
+        super().__init__(name=f"Record{tuple(fields.items())}")
 
 
 @register_model(RecordType)
-class _RecordModel(models.StructModel):
+class _RecordModel(models.PrimitiveModel):
     def __init__(self, dmm: Any, fe_type: RecordType) -> None:
-        super().__init__(dmm, fe_type, list(fe_type.fields))
+        super().__init__(dmm, fe_type, I64)  # its address
+
+
+@infer_getattr
+class _RecordFields(AttributeTemplate):
+    key = RecordType
+
+    def generic_resolve(self, record: RecordType, name: str) -> Any:
+        return record.fields.get(name)
+
+
+@lower_getattr_generic(RecordType)
+def _load_field(context: Any, b: Any, record: RecordType, at: Any, name: str) -> Any:
+    kind = context.get_value_type(record.fields[name])
+    out = b.load(b.inttoptr(b.add(at, I64(record.place[name])), kind.as_pointer()))
+    out.set_metadata("invariant.load", b.module.add_metadata([]))  # no kernel changes a field
+    return out
 
 
 def record_reader(fields: Mapping[str, Any]) -> Any:
     """The intrinsic (address, real) -> record of these fields; {name: kind}, arrays as (kind,)."""
-    for name in fields:
-        make_attribute_wrapper(RecordType, name, name)
 
     @intrinsic
     def read(context: Any, address: Any, real: Any) -> Any:
@@ -60,16 +75,8 @@ def record_reader(fields: Mapping[str, Any]) -> Any:
                 return types.CPointer(real.dtype if kind[0] is REAL else kind[0])
             return kind
 
-        record = RecordType(tuple((name, of(kind)) for name, kind in fields.items()))
-
-        def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
-            out = cgutils.create_struct_proxy(record)(context, b)
-            for i, (name, kind) in enumerate(record.fields):
-                place = b.inttoptr(b.add(args[0], I64(8 * i)), context.get_value_type(kind).as_pointer())
-                setattr(out, name, b.load(place))
-            return out._getvalue()
-
-        return record(types.int64, real), generate
+        record = RecordType({name: of(kind) for name, kind in fields.items()})
+        return operation(record, (types.int64, real), lambda b, at, _: at)
 
     return read
 

@@ -12,7 +12,7 @@ from ..problems import Dense
 from . import cpu_kernel
 from .addresses import FieldRecord
 from .cpu_record import DRAWN_AT_ONCE, FIELDS, LANES
-from .cpu_tables import chain_order, chains, kernels, observation_tables, padded, shapes
+from .cpu_tables import chain_order, chain_words, kernels, observation_tables, padded, shapes
 from .cpu_threads import finish
 from .hooks import apply_server_step, compiled_hook, failure, parameters
 from .jobs import Job, JobOutcome, join
@@ -42,20 +42,21 @@ class CpuTask:
         self.groups = -(-m * R // LANES)
         lanes = self.groups * LANES
         self.agent, self.seed = chain_order(N, R)
-        spare = (0, max(lanes, N + LANES if m < N else 0) - N * R)  # idle lanes
+        spare = (0, max(0, lanes - N * R))  # idle lanes
         agent, seed = np.pad(self.agent, spare, constant_values=N - 1), np.pad(self.seed, spare)
+        words = chain_words(job, agent, seed)
         ahead = m == N and self.updates_per_round <= MOST_DRAWN_AHEAD * N * R
         stride = lanes + LANES if ahead else LANES  # one more, so that steps do not stand at multiples of a page
         room = int(np.clip(131072 // lanes, 16, DRAWN_AT_ONCE)) if ahead else DRAWN_AT_ONCE
         self.record = record = FieldRecord(FIELDS)
-        record.put(**tables, **chains(job, agent, seed), slots=job.outcomes.slots, successor=job.outcomes.successor)
+        record.put(**tables, slots=job.outcomes.slots, successor=job.outcomes.successor)
+        record.put(lanes=words[:, :lanes].copy(), chains=words[:, :N].copy())
         record.put(dim=p.dim, D=D, seeds=R, agents=N, participants=m, groups=self.groups, whole=m // LANES * R)
         record.put(ahead=int(ahead), room=room, stride=stride, drawn=np.empty(room * stride * ahead, np.uint32))
         record.put(radius=float(a.projection or 0), records=len(job.recorded))
         record.put(average_after=-1 if a.average_after is None else a.average_after)
         record.put(parameters=parameters(a), parameter_count=len(parameters(a)))
         record.put(recorded_rounds=np.append(job.recorded, -1), record=np.zeros((R, len(job.recorded), D)))
-        record.put(chain=np.arange(lanes, dtype=np.uint32), steps=np.zeros(len(agent), np.int64))
         record.put(start=seed[:lanes] * D, weights=np.append(p.weights[agent[: N * R]], np.zeros(lanes))[:lanes])
         self._put_parameters(lanes)
         record.put(marks=np.zeros(3, np.int64), counters=np.zeros(16, np.int64))

@@ -18,7 +18,7 @@ from numba import float64, uint32
 
 from .addresses import address, compiled, count_up, invoke, invoke_hook, look_at, pointer, stack, step_aside
 from .compiled import SOURCES
-from .cpu_record import DRAWN_AT_ONCE, LANES, task_at
+from .cpu_record import DRAWN_AT_ONCE, LANES, MOVING, WORDS, task_at
 from .memory import load, store
 from .vectors import convert, fma, fold
 
@@ -76,22 +76,25 @@ def driver() -> Any:
 def exchange() -> Any:
     """The kernel (record, t, g0, g1, taking): only some agents take part, with one seed.
 
-    taking : lanes become the agents of round t, with their control variates and weights; or give the former back.
+    taking : lanes become the agents of round t, with all that is theirs; or give it back.
     """
-    sources = SOURCES
+    sources, words, moving = SOURCES, len(WORDS), len(MOVING)
 
     def move(p, t, g0, g1, taking, _a, _b, _c):
         sources  # noqa: B018
         task = task_at(p, float64)
-        m, D = task.participants, task.D
+        m, D, lanes = task.participants, task.D, task.groups * LANES
         for a in range(g0 * LANES, g1 * LANES):
-            if a >= m:
-                if taking:
-                    task.chain[a], task.weights[a] = task.agents + a % LANES, 0.0  # spare lanes idle
-                continue
+            if a >= m:  # spare lanes idle
+                break
             c = task.taking_part[t * m + a]
+            for k in range(words if taking else moving):
+                if taking:
+                    task.lanes[k * lanes + a] = task.chains[k * task.agents + c]
+                else:
+                    task.chains[k * task.agents + c] = task.lanes[k * lanes + a]
             if taking:
-                task.chain[a], task.weights[a] = c, task.all_weights[c]
+                task.weights[a] = task.all_weights[c]
                 for j in range(D):
                     task.variates[a * D + j] = task.all_variates[c * D + j] - task.shift_all[j]
             else:

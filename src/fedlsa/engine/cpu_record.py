@@ -16,6 +16,13 @@ from .addresses import REAL, record_reader
 DRAWN_AT_ONCE = 64  # observations that a group draws at once: their words stay in the first-level cache
 LANES = 16  # chains that draw together; a multiple of every number of chains that step together
 
+# What a chain needs to draw, as rows of words. It has drawn 4 block + offset observations. slot : where its alias table
+# begins; row : where its outcomes begin; for trajectories both are where the table of the present state begins.
+# shift : 32 - bits of its tables; length : of its log
+MOVING = ("block", "offset", "slot", "row")
+WORDS = (*MOVING, "agent", "key_low", "key_high", "shift", "length")
+BLOCK, OFFSET, SLOT, ROW, AGENT, KEY_LOW, KEY_HIGH, SHIFT, LENGTH = range(len(WORDS))
+
 FIELDS = {
     "draw": int64,  # addresses of kernels
     "step": int64,
@@ -43,21 +50,13 @@ FIELDS = {
     "step_sizes": (REAL,),
     "gains": (float64,),
     "taking_part": (int64,),  # (T, m)
-    # chains, by their number; when only some take part their number is the agent's, and lanes look it up
-    "chain": (uint32,),  # (P,): of each lane
-    "agent": (uint32,),
-    "key_low": (uint32,),  # the seed
-    "key_high": (uint32,),
-    "steps": (int64,),  # observations that each has drawn
-    "slot": (uint32,),  # where its alias table begins
-    "row": (uint32,),  # where its outcomes begin; for trajectories, where the table of the present state begins
-    "shift": (uint32,),  # 32 - bits of its alias tables
-    "length": (uint32,),  # of its log
     # observations
+    "lanes": (uint32,),  # (WORDS, P): what each lane needs to draw
+    "chains": (uint32,),  # (WORDS, N): the same of all agents, when only some take part
     "slots": (uint32,),
     "successor": (uint32,),
     "rows": (REAL,),
-    "pair": (uint32,),
+    "pair": (uint32,),  # engine/cpu_tables.py says how outcomes are laid out
     "minus_y": (REAL,),
     "ridge": (REAL,),  # (1,)
     "drawn": (uint32,),  # (room, stride), when drawing ahead: the outcomes of all groups, step by step

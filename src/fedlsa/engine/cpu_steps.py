@@ -17,9 +17,9 @@ from numba import float64, int64, uint32
 
 from .addresses import compiled, pointer, stack
 from .compiled import SOURCES
-from .cpu_record import DRAWN_AT_ONCE, LANES, task_at
-from .lanes import pick, random_words
-from .memory import add_rows, first_lane, gather, integers, load, load_words, look_up, rows, rows_of_seeds, store
+from .cpu_record import BLOCK, DRAWN_AT_ONCE, LANES, LENGTH, OFFSET, ROW, SHIFT, SLOT, task_at
+from .lanes import KEY_WORDS, columns, pick, random_words, round_keys
+from .memory import add_rows, first_lane, gather, integers, load, look_up, rows, rows_of_seeds, store
 from .vectors import align_stack, convert, fma, fold, spread
 
 
@@ -33,37 +33,30 @@ def random_draws(moves: bool) -> Any:
 
     def draw(p, t, g0, g1, out, count, _a, _b):
         sources  # noqa: B018  part of the key of the cache
-        task = task_at(p, float64)
-        words, lanes, drawn = stack(uint32, room), stack(uint32, 96), pointer(out, uint32)
-        for g in range(g0, g1):
-            apart = 0
-            for lane in range(LANES):
-                q = task.chain[g * LANES + lane]
-                begin = task.steps[q]
-                task.steps[q] = begin + count
-                lanes[lane], lanes[80 + lane] = begin >> 2, begin & 3
-                lanes[16 + lane], lanes[32 + lane], lanes[48 + lane] = task.agent[q], task.key_low[q], task.key_high[q]
-                lanes[64 + lane] = (1 << int64(task.shift[q])) - 1
-                apart |= (begin & 3) ^ int64(lanes[80])
-            index, agent = load_words(lanes, 0, 16), load_words(lanes, 16, 16)
-            key_low, key_high = load_words(lanes, 32, 16), load_words(lanes, 48, 16)
+        task, words, drawn = task_at(p, float64), stack(uint32, room), pointer(out, uint32)
+        keys = stack(uint32, KEY_WORDS)
+        lanes, n = task.lanes, task.groups * LANES
+        for q in range(g0 * LANES, g1 * LANES, LANES):
+            round_keys(keys, lanes, q, n)
             for i in range((count + 6) // 4):
-                x = random_words(index + i, agent, key_low, key_high)
-                store(words, 64 * i, x[0])
-                store(words, 64 * i + 16, x[1])
-                store(words, 64 * i + 32, x[2])
-                store(words, 64 * i + 48, x[3])
-            if apart:  # lanes that stand at different places in their blocks: bring each to the front
-                for lane in range(LANES):
-                    for i in range(lane, lane + count * LANES, LANES):
-                        words[i] = words[i + lanes[80 + lane] * LANES]
-            chain, low = load(task.chain, g * LANES, 16), load(lanes, 64, 16)
-            slot, row, shift = gather(task.slot, chain), gather(task.row, chain), gather(task.shift, chain)
-            at = 0 if apart else int64(lanes[80]) * LANES
-            to = g * LANES if task.ahead else 0
+                random_words(words, keys, lanes, q, n, i)
+            offset = load(lanes, OFFSET * n + q, 16)
+            at, to = lanes[OFFSET * n + q] * LANES, q if task.ahead else 0
+            if task.participants < task.agents:  # lanes stand at different places in their blocks: to the front
+                at = 0
+                for i in range(0, count * LANES, LANES):
+                    store(words, i, gather(words, columns(offset) + i))
+            end = offset + count
+            store(lanes, BLOCK * n + q, load(lanes, BLOCK * n + q, 16) + (end >> 2))
+            store(lanes, OFFSET * n + q, end & 3)
+            slot, row, shift = (
+                load(lanes, SLOT * n + q, 16),
+                load(lanes, ROW * n + q, 16),
+                load(lanes, SHIFT * n + q, 16),
+            )
             for _ in range(count):
                 word = load(words, at, 16)
-                outcome = row + pick(word, gather(task.slots, slot + (word >> shift)), shift, low)
+                outcome = row + pick(word, gather(task.slots, slot + (word >> shift)), shift)
                 store(drawn, to, outcome)
                 if moves:
                     slot = gather(task.successor, outcome)
@@ -71,34 +64,33 @@ def random_draws(moves: bool) -> Any:
                 at += LANES
                 to += task.stride
             if moves:
-                store(lanes, 0, slot)
-                for lane in range(LANES):
-                    q = task.chain[g * LANES + lane]
-                    task.slot[q], task.row[q] = lanes[lane], lanes[lane]
+                store(lanes, SLOT * n + q, slot)
+                store(lanes, ROW * n + q, slot)
 
     return compiled(draw)
 
 
 @functools.cache
 def log_draws() -> Any:
-    """The same for logs: observation n of chain q is row[q] + n % length[q]."""
+    """The same for logs: observation k of a lane is row + k % length."""
     sources = SOURCES
 
     def draw(p, t, g0, g1, out, count, _a, _b):
         sources  # noqa: B018
         task, drawn = task_at(p, float64), pointer(out, uint32)
-        for lane in range(g0 * LANES, g1 * LANES):
-            q = task.chain[lane]
-            row, length = int64(task.row[q]), int64(task.length[q])
-            n = task.steps[q] % length
-            task.steps[q] += count
-            at = lane if task.ahead else lane - g0 * LANES
+        lanes, n = task.lanes, task.groups * LANES
+        for q in range(g0 * LANES, g1 * LANES):
+            row, length = int64(lanes[ROW * n + q]), int64(lanes[LENGTH * n + q])
+            done = 4 * int64(lanes[BLOCK * n + q]) + int64(lanes[OFFSET * n + q])
+            lanes[BLOCK * n + q], lanes[OFFSET * n + q] = (done + count) >> 2, (done + count) & 3
+            k = done % length
+            at = q if task.ahead else q - g0 * LANES
             for _ in range(count):
-                drawn[at] = row + n
+                drawn[at] = row + k
                 at += task.stride
-                n += 1
-                if n == length:
-                    n = 0
+                k += 1
+                if k == length:
+                    k = 0
 
     return compiled(draw)
 
@@ -109,7 +101,8 @@ def rank_one_steps(d: int, G: int, real: Any, ridged: bool) -> Any:
 
     Groups do the steps of round t on the outcomes first, ..., first + count - 1 of `drawn`, after `done` others.
     """
-    sources, width = SOURCES, G * d
+    sources, width, half = SOURCES, G * d, 64 // real.bitwidth
+    wide = 2 * half
 
     def step(p, t, g0, g1, drawn, first, count, done):
         sources  # noqa: B018
@@ -130,13 +123,14 @@ def rank_one_steps(d: int, G: int, real: Any, ridged: bool) -> Any:
             i += skipped * stride
             while i < stop:
                 k = integers(outcomes, i, G)
-                u = rows(task.rows, look_up(task.pair, k, 2, 0), d)
-                v = rows(task.rows, look_up(task.pair, k, 2, 1), d)
-                error = fold(fma(v, theta_hat, first_lane(task.minus_y, k, d)), d)  # v . theta_hat - y
+                v = rows(task.rows, look_up(task.pair, k, 4, 1), d)
+                error = fold(fma(v, theta_hat, first_lane(task.minus_y, k, wide, half, d)), d)  # v . theta_hat - y
+                scale = spread((-eta) * error, d)
+                u = rows(task.rows, look_up(task.pair, integers(outcomes, i, G), 4, 0), d)
                 moved = theta_hat + drift
                 if ridged:
                     moved = fma((-eta) * task.ridge[0], theta_hat, moved)
-                theta_hat = fma(spread((-eta) * error, d), u, moved)
+                theta_hat = fma(scale, u, moved)
                 i += task.thin * stride
             if ending:
                 change = convert(theta_hat, float64) - convert(theta, float64)
@@ -156,7 +150,7 @@ def rank_one_steps(d: int, G: int, real: Any, ridged: bool) -> Any:
 @functools.cache
 def long_steps(piece: int, real: Any, ridged: bool, dense: bool) -> Any:
     """The same for rows of any length, in pieces, chain by chain; or for dense observations."""
-    sources = SOURCES
+    sources, half = SOURCES, 64 // real.bitwidth
 
     def step(p, t, g0, g1, drawn, first, count, done):
         sources  # noqa: B018
@@ -187,11 +181,11 @@ def long_steps(piece: int, real: Any, ridged: bool, dense: bool) -> Any:
                         moved = load(task.drift, here + i0, piece) + load(hat, here + i0, piece)
                         store(hat, here + i0, fma(-eta, total, moved))
                 else:
-                    u, v = int64(task.pair[2 * k]), int64(task.pair[2 * k + 1])
+                    u, v = int64(task.pair[4 * k]), int64(task.pair[4 * k + 1])
                     total = load(table, v, piece) * load(hat, here, piece)
                     for j in range(piece, D, piece):
                         total = fma(load(table, v + j, piece), load(hat, here + j, piece), total)
-                    scale = (-eta) * (fold(total, piece) + task.minus_y[k])
+                    scale = (-eta) * (fold(total, piece) + task.minus_y[(2 * k + 1) * half])
                     for j in range(0, D, piece):
                         old = load(hat, here + j, piece)
                         moved = old + load(task.drift, here + j, piece)

@@ -15,6 +15,7 @@ from ..errors import ArgumentError
 from ..problems import Dense, Problem
 from ..sampling import Markov, Replay
 from . import cpu_kernel, cpu_steps
+from .addresses import align
 from .cpu_record import LANES
 from .jobs import Job
 from .outcome_tables import OutcomeTables, first_states
@@ -24,6 +25,7 @@ Integers = NDArray[np.int64]
 LONGEST_ROW_IN_REGISTERS = 128  # longer parameters do not fit and are worked through in pieces
 PIECE = 16  # numbers of them that are worked on together
 REAL_TYPE = {"float64": float64, "float32": float32}
+MOST_SLOTS = 2**31  # of alias tables: they are looked up by signed 32-bit words
 MOST_NUMBERS = 2**32  # in the table of rows: its places are 32-bit words
 
 
@@ -74,19 +76,23 @@ def dense_columns(z: Dense, outcomes: OutcomeTables, D: int, dtype: str) -> tupl
 def observation_tables(job: Job) -> dict[str, Array]:
     """The observations as the kernel reads them, in the order of the outcomes.
 
-    Rank-one: u = rows[pair[2k]], v = rows[pair[2k + 1]], by offsets of padded rows; a step folds v . theta - y.
+    Rank-one: an outcome is 16 bytes, all in one cache line: the places of u and v in rows and, behind them, -y.
     Dense: A(z) by columns, padded: rows[(k D + j) D + i] = A[k, i, j]; minus_y[k D + i] = -b[k, i].
     """
     z, dtype, order, D = job.problem.observations, job.dtype, job.outcomes.order, shapes(job.problem, job.dtype)[2]
+    if len(job.outcomes.slots) >= MOST_SLOTS:
+        raise ArgumentError(f"problem must have below {MOST_SLOTS} slots to draw from; got {len(job.outcomes.slots)}")
     if isinstance(z, Dense):
         rows, minus_y = dense_columns(z, job.outcomes, D, dtype)
         return {"rows": rows, "minus_y": minus_y}
     if len(z.rows) * D >= MOST_NUMBERS:
         rule = f"below {MOST_NUMBERS} numbers in the rows of its observations"
         raise ArgumentError(f"problem must have {rule}; got {len(z.rows)} rows of {D}")
-    pair = np.stack([z.left[order], z.right[order]], 1).ravel() * np.uint32(D)
-    ridge = np.array([z.ridge], dtype)
-    return {"rows": padded(z.rows, D, dtype), "pair": pair, "minus_y": (-z.y[order]).astype(dtype), "ridge": ridge}
+    seen = np.zeros(len(order), [("u", np.uint32), ("v", np.uint32), ("minus_y", dtype, 8 // np.dtype(dtype).itemsize)])
+    seen["u"], seen["v"] = z.left[order] * np.uint32(D), z.right[order] * np.uint32(D)
+    seen["minus_y"].reshape(len(order), -1)[:, 0] = -z.y[order]
+    pair, ridge = align(seen), np.array([z.ridge], dtype)
+    return {"rows": align(padded(z.rows, D, dtype)), "pair": pair, "minus_y": pair, "ridge": ridge}
 
 
 def chain_order(N: int, R: int) -> tuple[Integers, Integers]:
@@ -98,19 +104,13 @@ def chain_order(N: int, R: int) -> tuple[Integers, Integers]:
     return np.append(agent, last), np.append(seed, np.tile(np.arange(R), rest))
 
 
-def chains(job: Job, agent: Integers, seed: Integers) -> dict[str, Array]:
-    """What each chain needs to draw; agent, seed : (P,)."""
+def chain_words(job: Job, agent: Integers, seed: Integers) -> NDArray[np.uint32]:
+    """(WORDS, P): what each chain needs to draw; agent, seed : (P,)."""
     outcomes, table, key = job.outcomes, job.problem.assignment[agent], job.seeds[seed]
     row, slot, shift = outcomes.row[table], outcomes.slot[table], outcomes.shift[table]
     if isinstance(job.sampling, Markov):
         starts = np.stack([first_states(job.problem, job.sampling, outcomes, int(s)) for s in job.seeds], 1)
         slot = row = row + (starts[agent, seed] << (32 - shift.astype(np.int64)))
-    words: dict[str, Array] = {
-        "agent": agent,
-        "slot": slot,
-        "row": row,
-        "shift": shift,
-        "length": outcomes.length[table],
-    }
-    words |= {"key_low": key & np.uint64(0xFFFFFFFF), "key_high": key >> np.uint64(32)}
-    return {name: values.astype(np.uint32) for name, values in words.items()}
+    none, low, high = np.zeros(len(agent)), key & np.uint64(0xFFFFFFFF), key >> np.uint64(32)
+    words: tuple[Array, ...] = none, none, slot, row, agent, low, high, shift, outcomes.length[table]
+    return np.stack([w.astype(np.uint32) for w in words])

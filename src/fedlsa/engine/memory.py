@@ -9,15 +9,9 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from .vectors import I1, I32, I64, Vec, call, mix, operation, splat
+from .vectors import I1, I32, I64, Vec, call, concat, mix, operation, splat
 
-
-def _concat(b: Any, parts: list[Any]) -> Any:
-    while len(parts) > 1:
-        width = 2 * parts[0].type.count
-        mask = ir.Constant(ir.VectorType(I32, width), list(range(width)))
-        parts = [b.shuffle_vector(p, q, mask) for p, q in zip(parts[::2], parts[1::2], strict=True)]
-    return parts[0]
+AVX512 = "x86" in binding.get_process_triple() and bool(binding.get_host_cpu_features().get("avx512f"))
 
 
 def _pointer(b: Any, base: Any, index: Any, lanes: int | None = None, offset: int = 0) -> Any:
@@ -43,18 +37,6 @@ def load(context: Any, array: Any, offset: Any, n: Any) -> Any:
     return operation(v, (array, types.intp, n), lambda b, p, i, _: _load(b, v, p, i))
 
 
-@intrinsic(prefer_literal=True)
-def load_wide(context: Any, array: Any, offset: Any, n: Any) -> Any:
-    """array[offset : offset + n] of 32-bit integers, on 64-bit lanes."""
-    v = Vec(types.uint64, n.literal_value)
-    emit = lambda b, p, i, _: b.zext(b.load(_pointer(b, p, i, v.n), align=4), v.ir)  # noqa: E731
-    return operation(v, (array, types.intp, n), emit)
-
-
-# Products of 32-bit words: x86 multiplies the lower halves of 64-bit lanes in one instruction, Arm packed 32-bit lanes.
-load_words = load_wide if "x86" in binding.get_process_triple() else load
-
-
 @intrinsic
 def store(context: Any, array: Any, offset: Any, v: Any) -> Any:
     """array[offset : offset + n] = v; 64-bit lanes are cut, or rounded, when the array holds 32-bit numbers."""
@@ -70,9 +52,13 @@ def store(context: Any, array: Any, offset: Any, v: Any) -> Any:
 
 @intrinsic
 def gather(context: Any, table: Any, index: Any) -> Any:
-    """table[index], lane by lane; index on 32-bit lanes, table of 32-bit integers."""
+    """table[index], lane by lane; index on 32-bit lanes, below 2^31; table of 32-bit integers."""
 
     def emit(b: Any, p: Any, i: Any) -> Any:
+        if index.n == 16 and AVX512:  # LLVM, which knows no bound of the indices, would make them 64 bits wide
+            place, all_lanes = b.bitcast(p, ir.IntType(8).as_pointer()), ir.Constant(ir.VectorType(I1, 16), [1] * 16)
+            zero = ir.Constant(index.ir, [0] * 16)
+            return call(b, "llvm.x86.avx512.mask.gather.dpi.512", index.ir, [zero, place, i, all_lanes, I32(4)])
         n, wide = index.n, ir.VectorType(I64, index.n)
         start = splat(b, b.ptrtoint(p, I64), n)
         address = b.add(start, b.shl(b.zext(i, wide), ir.Constant(wide, [2] * n)))
@@ -112,22 +98,23 @@ def rows(context: Any, table: Any, index: Any, d: Any) -> Any:
     v = Vec(table.dtype, n * len(index))
 
     def emit(b: Any, p: Any, k: Any, _: Any) -> Any:
-        return _concat(b, [b.load(_pointer(b, p, i, n), align=_align(v.ir)) for i in k])
+        return concat(b, [b.load(_pointer(b, p, i, n), align=_align(v.ir)) for i in k])
 
     return operation(v, (table, index, d), emit)
 
 
 @intrinsic(prefer_literal=True)
-def first_lane(context: Any, table: Any, index: Any, d: Any) -> Any:
-    """Rows (table[index[g]], 0, ..., 0): adding y to a dot product before its fold costs nothing."""
-    n = d.literal_value
+def first_lane(context: Any, table: Any, index: Any, width: Any, column: Any, d: Any) -> Any:
+    """Rows (table[index[g] * width + column], 0, ..., 0): adding y to a dot product before its fold costs nothing."""
+    n, w, c = d.literal_value, width.literal_value, column.literal_value
     v = Vec(table.dtype, n * len(index))
 
-    def emit(b: Any, p: Any, k: Any, _: Any) -> Any:
+    def emit(b: Any, p: Any, k: Any, *_: Any) -> Any:
         zero = ir.Constant(ir.VectorType(v.ir.element, n), [0.0] * n)
-        return _concat(b, [b.insert_element(zero, b.load(_pointer(b, p, i)), I32(0)) for i in k])
+        found = (b.load(_pointer(b, p, b.mul(i, I64(w)), offset=c)) for i in k)
+        return concat(b, [b.insert_element(zero, x, I32(0)) for x in found])
 
-    return operation(v, (table, index, d), emit)
+    return operation(v, (table, index, width, column, d), emit)
 
 
 @intrinsic
@@ -158,7 +145,7 @@ def rows_of_seeds(context: Any, array: Any, start: Any, q: Any, same: Any, G: An
             with then:
                 one, first = mix(b, row(0), list(range(n)) * count), b.block
             with otherwise:
-                each, second = _concat(b, [row(g) for g in range(count)]), b.block
+                each, second = concat(b, [row(g) for g in range(count)]), b.block
         out = b.phi(v.ir)
         out.add_incoming(one, first)
         out.add_incoming(each, second)

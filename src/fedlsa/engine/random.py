@@ -23,6 +23,7 @@ OBSERVATION, START, PARTICIPATION, LENGTH = 0, 1, 2, 3  # streams: what a random
 
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _W0, _W1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
+KEY_STEPS = _W0, _W1
 _LOW, _WORD_BITS = np.uint64(0xFFFFFFFF), np.uint64(32)
 
 

@@ -69,6 +69,15 @@ def splat(b: Any, x: Any, n: int) -> Any:
     return mix(b, b.insert_element(ir.Constant(ir.VectorType(x.type, n), ir.Undefined), x, I32(0)), [0] * n)
 
 
+def concat(b: Any, parts: list[Any]) -> Any:
+    """Vectors of one length, one after the other; a power of two of them."""
+    while len(parts) > 1:
+        width = 2 * parts[0].type.count
+        mask = ir.Constant(ir.VectorType(I32, width), list(range(width)))
+        parts = [b.shuffle_vector(p, q, mask) for p, q in zip(parts[::2], parts[1::2], strict=True)]
+    return parts[0]
+
+
 def call(b: Any, name: str, result: Any, args: list[Any]) -> Any:
     signature = ir.FunctionType(result, [a.type for a in args])
     return b.call(cgutils.get_or_insert_function(b.module, signature, name), args)
@@ -167,9 +176,21 @@ def fold(context: Any, v: Any, d: Any) -> Any:
 
 @intrinsic(prefer_literal=True)
 def spread(context: Any, v: Any, d: Any) -> Any:
-    """Each lane repeated d times."""
-    mask = [g for g in range(v.n) for _ in range(d.literal_value)]
-    return operation(Vec(v.element, len(mask)), (v, d), lambda b, x, _: mix(b, x, mask))
+    """Each lane repeated d times: through memory, since folds keep the unit busy that moves lanes between registers."""
+    n = d.literal_value
+    mask = [g for g in range(v.n) for _ in range(n)]
+
+    def emit(b: Any, x: Any, _: Any) -> Any:
+        if v.n == 1:
+            return mix(b, x, mask)
+        room = cgutils.alloca_once(b, v.ir)
+        room.align = 64
+        b.store(x, room, align=64)
+        b.asm(ir.FunctionType(ir.VoidType(), [room.type]), "", "r,~{memory}", [room], True)  # or LLVM sees through it
+        first = b.bitcast(room, v.ir.element.as_pointer())
+        return concat(b, [splat(b, b.load(b.gep(first, [I32(g)])), n) for g in range(v.n)])
+
+    return operation(Vec(v.element, len(mask)), (v, d), emit)
 
 
 @intrinsic(prefer_literal=True)
