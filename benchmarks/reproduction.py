@@ -10,7 +10,6 @@ runs for a second or two in the same process, on N = 10 and on N = 100, and its 
 
 from __future__ import annotations
 
-import sys
 import time
 
 import baselines
@@ -22,7 +21,7 @@ from fedlsa.experiments import EXPERIMENTS, Scale, compute
 from fedlsa.experiments.compute import updates
 
 GRIDS = ("fig1", "local-steps", "small-steps", "debiased")
-GOAL = 60.0
+GOAL = 45.0  # seconds, on two cores with AVX-512
 
 
 def numpy_nanoseconds(agents: int, steps: int) -> float:
@@ -49,8 +48,7 @@ def report(preset: str, quick: bool) -> str:
     theirs = {N: numpy_nanoseconds(N, 2_000 if quick else 20_000) for N in total}
     loop = sum(total[N] * theirs[N] for N in total) * 1e-9
     every = sum(total.values())
-    verdict = "met" if ours <= GOAL and not quick else "not met"
-    print(f"{ours:,.0f} s; goal {GOAL:.0f} s: {verdict}", file=sys.stderr, flush=True)
+    verdict = "a quick run tells nothing" if quick else "met" if ours <= GOAL else "missed; nearly all is the engine's"
     return "\n".join(
         [
             "| main and appendix grids, one preset | time | per agent update |",
@@ -59,7 +57,8 @@ def report(preset: str, quick: bool) -> str:
             f"| {ours:,.0f} s | {ours / every * 1e9:.2f} ns |",
             f"| NumPy loop, scaled up from N = 10 and N = 100 | {loop / 3600:,.1f} h | {loop / every * 1e9:,.0f} ns |",
             "",
-            f"The loop would take {loop / ours:,.0f} times as long. {machine.sentence(machine.describe())}",
+            f"Goal on two AVX-512 cores: {GOAL:.0f} s, {verdict}. The loop would take {loop / ours:,.0f} times as "
+            f"long. {machine.sentence(machine.describe())}",
         ]
     )
 
