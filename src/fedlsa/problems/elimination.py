@@ -13,7 +13,7 @@ import math
 import numpy as np
 from numba import njit
 
-FEW = 1024  # states that are always eliminated: at worst FEW^3 / 3 pairs, a few seconds
+ALWAYS_ELIMINATED = 1024  # states left of a chain: at worst 4e8 pairs, a few seconds
 MOST_FILL = 8  # times the transitions of a chain: one that resists elimination so much mixes fast instead
 
 
@@ -44,7 +44,8 @@ def eliminate(origin, successor, value, used, states, most_pairs):
             pairs = out[k] * into[k]
             if when[k] < states or pairs > limit or gone == states - 1:
                 continue
-            too_much = used + pairs > len(value) or ((live > most or touched > most_pairs) and states - gone > FEW)
+            too_long = (live > most or touched > most_pairs) and states - gone > ALWAYS_ELIMINATED
+            too_much = too_long or used + pairs > len(value)
             n, e = 0, row[k]
             while e >= 0 and not too_much:
                 if when[successor[e]] == states:
