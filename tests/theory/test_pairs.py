@@ -17,6 +17,12 @@ from fedlsa.theory.symmetric import smat, squares, symkron
 METHODS = [fl.SCAFFLSA(0.2, 7), fl.SCAFFLSA(0.2, 1), fl.Scaffnew(0.2, 0.2), fl.Scaffnew(0.2, 1.0)]
 
 
+@pytest.fixture(autouse=True)
+def compiled(monkeypatch):
+    """Kernels for every number of pairs, as problems have that are larger than those here."""
+    monkeypatch.setattr(tuning, "COMPILED_FROM", 0)
+
+
 def several():
     """Tables whose mean matrices have complex eigenvalues, held by groups of different sizes and weights."""
     rng, dim = np.random.default_rng(3), 3
@@ -32,7 +38,9 @@ def several():
 
 @pytest.mark.parametrize("participants", [3, 7])
 @pytest.mark.parametrize("a", METHODS, ids=repr)
-def test_the_compiled_round_of_groups_is_that_of_the_twin(a, participants):
+@pytest.mark.parametrize("compiled_from", [0, 2**20])
+def test_the_compiled_round_of_groups_is_that_of_the_twin(monkeypatch, a, participants, compiled_from):
+    monkeypatch.setattr(tuning, "COMPILED_FROM", compiled_from)
     problem = several()
     m = moments(problem)
     assert m.count.tolist() == [1, 2, 1, 3]

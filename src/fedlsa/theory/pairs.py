@@ -22,6 +22,7 @@ from ..checks import Floats
 from . import pair_kernels, tuning
 from .linear import check_accuracy
 from .moments import Moments
+from .pair_passes import passes
 from .symmetric import functionals, rows_of, squares, symkron, triangle
 from .threads import cores, share
 
@@ -113,7 +114,7 @@ class PairMap:
     def cuts(self, numbers: int) -> list[int]:
         """Rows of pairs for each thread, with about as many tiles each."""
         K = self.shape[0]
-        n = min(cores(), K) if numbers > tuning.THREADS_FROM else 1
+        n = min(cores(), K) if numbers > tuning.THREADS_FROM and passes(*self.shape) is pair_kernels else 1
         return [0, *(round(K * (1 - np.sqrt(1 - i / n))) for i in range(1, n)), K]
 
     @cached_property
@@ -153,7 +154,7 @@ class PairMap:
         y, V, W = self.parts(vector)
         weights, cuts = self.weights[0], self.cuts(W.size)
         found = np.zeros((len(cuts) - 1, K, d, d))
-        share(lambda a, b: pair_kernels.sums(W, V, m.weight, m.count, a, b, found[cuts.index(a)]), cuts)
+        share(lambda a, b: passes(*self.shape).sums(W, V, m.weight, m.count, a, b, found[cuts.index(a)]), cuts)
         uy = found.sum(0) / -k
         U = (weights @ uy.reshape(K, d * d)).reshape(d, d) / -k
         return Parts(y, V, W, weights @ y / -k, (U + U.T) / 2, uy)
@@ -173,7 +174,7 @@ class PairMap:
         y, V, W = self.parts(out)
         y[:] = self.mean(p.y)
         F, R = self._carried, self._mixed(self._carried, p)
-        share(lambda a, b: pair_kernels.alone(p.V, R[0], F.F, F.B, a, b, V), self.cuts(V.size))
+        share(lambda a, b: passes(*self.shape).alone(p.V, R[0], F.F, F.B, a, b, V), self.cuts(V.size))
         self._add(W, p.W, F, R, 1.0)
         return out
 
@@ -184,7 +185,7 @@ class PairMap:
         """
         _, V, W = self.parts(out)
         parts = p.y, p.V, p.u, p.U, p.uy
-        share(lambda a, b: pair_kernels.noise(parts, self.noise, a, b, V), self.cuts(self.noise.size))
+        share(lambda a, b: passes(*self.shape).noise(parts, self.noise, a, b, V), self.cuts(self.noise.size))
         pair = self.sampled[1]
         if pair:
             self._add(W, p.W, self._moved, self._mixed(self._moved, p), pair)
@@ -223,7 +224,7 @@ class PairMap:
 
     def _add(self, out: Floats, W: Floats, form: Form, R: tuple[Floats, Floats], times: float) -> None:
         count = self.moments.count
-        share(lambda a, b: pair_kernels.pairs(W, R, tuple(form), count, times, a, b, out), self.cuts(W.size))
+        share(lambda a, b: passes(*self.shape).pairs(W, R, tuple(form), count, times, a, b, out), self.cuts(W.size))
 
     def advance(self, vector: Floats, constant: float = 1.0) -> Floats:
         """The vector one round later; constant = 0 leaves the noise out, which makes the map linear where E[y] = 0."""
@@ -284,7 +285,7 @@ class PairMap:
         one = np.broadcast_to(np.eye(self.shape[1]), self.F.shape)
         form = _form(one, change * one)
         R = self._mixed(form, p)
-        share(lambda a, b: pair_kernels.alone(p.V, R[0], form.F, form.B, a, b, V), self.cuts(V.size))
+        share(lambda a, b: passes(*self.shape).alone(p.V, R[0], form.F, form.B, a, b, V), self.cuts(V.size))
         self._add(W, p.W, form, R, 1.0)
         return out
 
