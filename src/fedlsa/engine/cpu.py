@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ..problems import Dense
 from . import cpu_kernel
 from .addresses import FieldRecord
-from .cpu_record import DRAWN_AT_ONCE, FIELDS, LANES
+from .cpu_record import DRAWN_AT_ONCE, FETCHED_AHEAD, FIELDS, LANES
 from .cpu_tables import chain_order, chain_words, kernels, observation_tables, padded, shapes
 from .cpu_threads import finish
 from .hooks import apply_server_step, compiled_hook, failure, parameters
@@ -52,7 +52,9 @@ class CpuTask:
         record.put(**tables, slots=job.outcomes.slots, successor=job.outcomes.successor)
         record.put(lanes=words[:, :lanes].copy(), chains=words[:, :N].copy())
         record.put(dim=p.dim, D=D, seeds=R, agents=N, participants=m, groups=self.groups, whole=m // LANES * R)
-        record.put(ahead=int(ahead), room=room, stride=stride, drawn=np.empty(room * stride * ahead, np.uint32))
+        record.put(
+            ahead=int(ahead), room=room, stride=stride, drawn=np.zeros(room * stride * ahead + FETCHED_AHEAD, np.uint32)
+        )
         record.put(radius=float(a.projection or 0), records=len(job.recorded))
         record.put(average_after=-1 if a.average_after is None else a.average_after)
         record.put(parameters=parameters(a), parameter_count=len(parameters(a)))

@@ -14,6 +14,7 @@ from numba import float64, int64, uint32
 from .addresses import REAL, record_reader
 
 DRAWN_AT_ONCE = 64  # observations that a group draws at once: their words stay in the first-level cache
+FETCHED_AHEAD = 64  # lanes: how far ahead short rounds ask for the outcomes that they will read
 LANES = 16  # chains that draw together; a multiple of every number of chains that step together
 
 # What a chain needs to draw, as rows of words. It has drawn 4 block + offset observations. slot : where its alias table

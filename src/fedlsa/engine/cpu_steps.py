@@ -17,9 +17,9 @@ from numba import float64, int64, uint32
 
 from .addresses import compiled, pointer, stack
 from .compiled import SOURCES
-from .cpu_record import BLOCK, DRAWN_AT_ONCE, LANES, LENGTH, OFFSET, ROW, SHIFT, SLOT, task_at
+from .cpu_record import BLOCK, DRAWN_AT_ONCE, FETCHED_AHEAD, LANES, LENGTH, OFFSET, ROW, SHIFT, SLOT, task_at
 from .lanes import KEY_WORDS, columns, pick, random_words, round_keys
-from .memory import add_rows, first_lane, gather, integers, load, look_up, rows, rows_of_seeds, store
+from .memory import add_rows, fetch_ahead, first_lane, gather, integers, load, look_up, rows, rows_of_seeds, store
 from .vectors import align_stack, convert, fma, fold, spread
 
 
@@ -121,6 +121,8 @@ def rank_one_steps(d: int, G: int, real: Any, ridged: bool) -> Any:
             i = first * stride + (q if task.ahead else q % LANES)
             stop = i + count * stride
             i += skipped * stride
+            if task.ahead:  # what other groups see next has long left the cache
+                fetch_ahead(task.pair, outcomes, i + FETCHED_AHEAD, G, 4)
             while i < stop:
                 k = integers(outcomes, i, G)
                 v = rows(task.rows, look_up(task.pair, k, 4, 1), d)

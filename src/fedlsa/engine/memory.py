@@ -92,6 +92,21 @@ def look_up(context: Any, table: Any, index: Any, width: Any, column: Any) -> An
 
 
 @intrinsic(prefer_literal=True)
+def fetch_ahead(context: Any, table: Any, index: Any, offset: Any, G: Any, width: Any) -> Any:
+    """Ask for the cache lines of table[index[offset + g] * width], g < G, which will be read soon."""
+    w, byte = width.literal_value, ir.IntType(8).as_pointer()
+
+    def emit(b: Any, p: Any, k: Any, i: Any, *_: Any) -> None:
+        for g in range(G.literal_value):
+            place = _pointer(b, p, b.mul(b.zext(b.load(_pointer(b, k, i, offset=g)), I64), I64(w)))
+            kind = ir.FunctionType(ir.VoidType(), [byte, I32, I32, I32])
+            function = cgutils.get_or_insert_function(b.module, kind, "llvm.prefetch.p0")
+            b.call(function, [b.bitcast(place, byte), I32(0), I32(3), I32(1)])
+
+    return operation(types.void, (table, index, types.intp, G, width), emit)
+
+
+@intrinsic(prefer_literal=True)
 def rows(context: Any, table: Any, index: Any, d: Any) -> Any:
     """The rows table[index[g] : index[g] + d], one after the other: G d lanes."""
     n = d.literal_value
