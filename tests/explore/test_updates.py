@@ -41,25 +41,29 @@ def opened(pool):
     return updates.OpenPage(pool, "me", "wide")
 
 
+def ask(page, q, *rest):
+    updates.question(page, q, updates.ask_curves(page, q), *rest)
+
+
 def test_curves_come_together_before_what_waits_for_calm_and_limits_last(monkeypatch):
     monkeypatch.setattr(updates, "CALM", 0)
     monkeypatch.setattr(updates, "REST", 0)
     monkeypatch.setattr(updates, "TOGETHER", 3600)  # however slow this machine is now
     page, settled = Page(), []
     pool = Pool(page)
-    updates.question(opened(pool), Q, page.wanted, page.put.append, settled.append)
+    ask(opened(pool), Q, page.wanted, page.put.append, settled.append)
     assert list(page.put[0].by_method) == list(updates.ORDER)
     assert not page.put[0].limits
     assert set(page.put[-1].limits) == set(METHODS)
     assert [set(known.by_method) for known in settled] == [set(METHODS)]
-    assert pool.dropped == ["ahead", "limits"]  # those of an older question
+    assert pool.dropped == ["agents", "ahead", "limits"]  # those of an older question
 
 
 def test_limits_of_a_question_that_is_no_longer_the_pages_are_not_shown(monkeypatch):
     monkeypatch.setattr(updates, "CALM", 0)
     monkeypatch.setattr(updates, "REST", 0)
     page = Page(after=3 * len(METHODS) + 1)  # a newer one comes while limits are looked for
-    updates.question(opened(Pool(page)), Q, page.wanted, page.put.append, lambda known: None)
+    ask(opened(Pool(page)), Q, page.wanted, page.put.append, lambda known: None)
     assert all(not known.limits for known in page.put)
 
 
@@ -67,7 +71,7 @@ def test_nothing_long_begins_for_a_question_that_was_replaced_while_sliders_rest
     monkeypatch.setattr(updates, "CALM", 0)
     monkeypatch.setattr(updates, "REST", 0)
     page = Page(after=3 * len(METHODS))  # curves, and those of the next steps
-    updates.question(opened(Pool(page)), Q, page.wanted, page.put.append, lambda known: None)
+    ask(opened(Pool(page)), Q, page.wanted, page.put.append, lambda known: None)
     assert page.heard == 3 * len(METHODS)
 
 
@@ -111,8 +115,19 @@ def test_what_the_next_step_asks_has_been_answered_before(monkeypatch):
     page = Page()
     for steps in (5, 3):
         q = Question.of(replace(S, local_steps=steps))
-        updates.question(opened(Remembering(page)), q, page.wanted, page.put.append, lambda known: None)
+        ask(opened(Remembering(page)), q, page.wanted, page.put.append, lambda known: None)
     assert set(asked["curves"][3:]) <= set(asked["ahead"][:6])
+
+
+def test_a_thread_that_begins_late_drops_nothing_of_a_newer_question():
+    page = Page(after=0)  # a newer question is there before this one's thread begins
+    pool = Pool(page)
+    asked = updates.ask_curves(opened(pool), Q)
+    pool.dropped.clear()
+    updates.question(opened(pool), Q, iter(()), page.wanted, page.put.append, page.put.append)
+    updates.agents(opened(pool), Q, page.wanted, page.put.append)
+    assert (pool.dropped, page.put, page.heard) == ([], [], 0)
+    assert [a.index for a in asked] == [0, 1, 2]
 
 
 def test_agents_that_come_too_late_are_not_shown(monkeypatch):

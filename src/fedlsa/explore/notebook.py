@@ -81,31 +81,30 @@ def _(get_start):
 
 
 @app.cell
-def _(complaints, get_start, given, kind, method, now, opens, target, target_accuracy, view, worlds):
+def _(
+    complaints, get_start, given, kind, method, now, opens, page, set_curves, set_scene, set_settled, target,
+    target_accuracy, view, worlds,
+):  # fmt: skip
     # everything below follows from the question that the settings pose
-    _shown = [group.value for group in (worlds, method, view, opens, target_accuracy)]
-    _settings, _trouble = controls.settings(kind.value, target.value, _shown, get_start())
-    before, q = now["question"], Question.of(_settings, given.files)
-    now["question"] = q
-    unusable = given.trouble if _settings.problem == "files" else ""
-    panels.write_address(mo.query_params(), _settings)
-    panels.notes(*complaints, _trouble, unusable)
-    return before, q, unusable
-
-
-@app.cell
-def _(before, page, q, set_curves, set_scene, set_settled, unusable):
     def wanted() -> bool:
         return not mo.current_thread().should_exit
 
-    if unusable:  # said above; there is nothing to ask
+    _shown = [group.value for group in (worlds, method, view, opens, target_accuracy)]
+    _settings, _trouble = controls.settings(kind.value, target.value, _shown, get_start())
+    _before, q = now["question"], Question.of(_settings, given.files)
+    now["question"] = q
+    _unusable = given.trouble if _settings.problem == "files" else ""
+    if _unusable:  # said below; there is nothing to ask
         set_curves(updates.Curves(q, failed=dict.fromkeys(METHODS, "the files cannot be used")))
         set_settled(updates.Curves())
         set_scene("")
     else:
-        mo.Thread(target=updates.question, args=(page, q, wanted, set_curves, set_settled, before)).start()
+        _asked = updates.ask_curves(page, q)
+        mo.Thread(target=updates.question, args=(page, q, _asked, wanted, set_curves, set_settled, _before)).start()
         mo.Thread(target=updates.agents, args=(page, q, wanted, set_scene)).start()
-    return
+    panels.write_address(mo.query_params(), _settings)
+    panels.notes(*complaints, _trouble, _unusable)
+    return (q,)
 
 
 @app.cell

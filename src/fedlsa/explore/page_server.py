@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
 import socket
@@ -44,7 +45,7 @@ def serve(
         import uvicorn
     except ImportError:
         raise MissingExtraError("the explorer needs marimo and plotly: pip install 'fedlsa[explore]'") from None
-    from . import updates, uploads
+    from . import page_panels, updates, uploads  # noqa: F401  the page is made of the first
 
     uploads.name_files(files)
     listening = _listen(host, port)
@@ -64,6 +65,7 @@ def serve(
         threading.Timer(0.5, webbrowser.open, (link,)).start()
     with contextlib.suppress(ValueError):  # not in the main thread
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # whoever ends it, it tidies up
+    gc.freeze()  # what is loaded stays: to look through all of it now and then would keep an answer waiting
     try:
         server.run(sockets=[listening])
     except KeyboardInterrupt:

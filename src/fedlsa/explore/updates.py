@@ -117,17 +117,32 @@ class Runs:
         return self.results if q is not None and self.question == q else ()
 
 
+def ask_curves(page: OpenPage, q: Question) -> Iterator[Answer]:
+    """Ask for the three curves, and drop what is open on older questions.
+
+    Not in a thread, which might begin after that of a newer question and drop it.
+    """
+    for topic in ("agents", "ahead", "limits"):
+        page.drop(topic)
+    asked = q.without("seeds") if q.settings.sampling == "iid" else q
+    return page.ask("curves", answers.curve, *((asked, name) for name in ORDER), pause=TOGETHER)
+
+
 def question(
-    page: OpenPage, q: Question, wanted: Wanted, put: Put, put_settled: Put, before: Question | None = None
+    page: OpenPage,
+    q: Question,
+    asked: Iterator[Answer],
+    wanted: Wanted,
+    put: Put,
+    put_settled: Put,
+    before: Question | None = None,
 ) -> None:
     """The curves of a setting, and when sliders rest also what is taken along and the stable step sizes.
 
-    before : the page's last question
+    asked : from `ask_curves`; before : the page's last question
     """
     put, put_settled = _while(wanted, put), _while(wanted, put_settled)
-    for topic in ("ahead", "limits"):  # of an older question
-        page.drop(topic)
-    known = curves(page, q, put)
+    known = curves(q, asked, put)
     time.sleep(CALM)
     if known is None or not wanted():
         return
@@ -159,11 +174,10 @@ def _while(wanted: Wanted, put: Put) -> Put:
     return lambda state: put(state) if wanted() else None
 
 
-def curves(page: OpenPage, q: Question, put: Put) -> Curves | None:
+def curves(q: Question, asked: Iterator[Answer], put: Put) -> Curves | None:
     """The three curves, drawn together if they come soon, else as they finish; None if dropped before the last."""
     state, began = Curves(q), time.monotonic()
-    asked = q.without("seeds") if q.settings.sampling == "iid" else q
-    for a in page.ask("curves", answers.curve, *((asked, name) for name in ORDER), pause=TOGETHER):
+    for a in asked:
         if a.kind != "pause":
             state = state.with_answer(ORDER[a.index], a.value)
         if a.kind == "pause" or time.monotonic() - began > TOGETHER or not state.waiting:
@@ -174,7 +188,6 @@ def curves(page: OpenPage, q: Question, put: Put) -> Curves | None:
 def agents(page: OpenPage, q: Question, wanted: Wanted, put: Put) -> None:
     """The picture of where the agents go, or why there is none: a large one, so not while a slider is being dragged."""
     put = _while(wanted, put)
-    page.drop("agents")  # of an older question
     time.sleep(CALM)
     if not wanted():
         return
