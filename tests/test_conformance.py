@@ -68,8 +68,8 @@ def dense():
 def long_rows():
     """Temporal differences, for which u and v differ, in more dimensions than registers hold."""
     g = np.random.default_rng(6)
-    logs = [(rows(g, 31, 40), g.normal(size=30)) for _ in range(3)]
-    return fl.problems.from_transitions([(phi[:-1], r, phi[1:], np.zeros(30, bool)) for phi, r in logs], 0.8)
+    logs = [(rows(g, 81, 140), g.normal(size=80)) for _ in range(3)]
+    return fl.problems.from_transitions([(phi[:-1], r, phi[1:], np.zeros(80, bool)) for phi, r in logs], 0.8)
 
 
 PROBLEMS = {
