@@ -128,7 +128,7 @@ def rank_one_steps(d: int, G: int, real: Any, ridged: bool) -> Any:
                 v = rows(task.rows, look_up(task.pair, k, 4, 1), d)
                 error = fold(fma(v, theta_hat, first_lane(task.minus_y, k, wide, half, d)), d)  # v . theta_hat - y
                 scale = spread((-eta) * error, d)
-                u = rows(task.rows, look_up(task.pair, integers(outcomes, i, G), 4, 0), d)
+                u = rows(task.rows, look_up(task.pair, k, 4, 0), d)
                 moved = theta_hat + drift
                 if ridged:
                     moved = fma((-eta) * task.ridge[0], theta_hat, moved)

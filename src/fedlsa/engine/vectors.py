@@ -176,21 +176,9 @@ def fold(context: Any, v: Any, d: Any) -> Any:
 
 @intrinsic(prefer_literal=True)
 def spread(context: Any, v: Any, d: Any) -> Any:
-    """Each lane repeated d times: through memory, since folds keep the unit busy that moves lanes between registers."""
-    n = d.literal_value
-    mask = [g for g in range(v.n) for _ in range(n)]
-
-    def emit(b: Any, x: Any, _: Any) -> Any:
-        if v.n == 1:
-            return mix(b, x, mask)
-        room = cgutils.alloca_once(b, v.ir)
-        room.align = 64
-        b.store(x, room, align=64)
-        b.asm(ir.FunctionType(ir.VoidType(), [room.type]), "", "r,~{memory}", [room], True)  # or LLVM sees through it
-        first = b.bitcast(room, v.ir.element.as_pointer())
-        return concat(b, [splat(b, b.load(b.gep(first, [I32(g)])), n) for g in range(v.n)])
-
-    return operation(Vec(v.element, len(mask)), (v, d), emit)
+    """Each lane repeated d times."""
+    mask = [g for g in range(v.n) for _ in range(d.literal_value)]
+    return operation(Vec(v.element, len(mask)), (v, d), lambda b, x, _: mix(b, x, mask))
 
 
 @intrinsic(prefer_literal=True)
