@@ -168,3 +168,10 @@ def test_a_run_that_diverges_and_one_whose_server_step_raises_end_alike_when_rou
     with pytest.raises(fl.errors.ArgumentError) as second:
         run(problem, Raises(5.0, 5), rounds=200, threads=3)
     assert str(first.value) == str(second.value)
+
+
+def test_what_is_asked_for_ahead_of_its_use_lies_within_what_was_drawn():
+    """Many agents that use the last of fifteen observations: an address beyond their end would be far away."""
+    p = fl.problems.garnet(agents=20_000, states=6, features=2, perturbation=0)
+    r = fl.simulate(p, fl.FedLSA(0.1, 15), 6, 1, sampling=fl.Markov(thin=15), threads=1)
+    assert np.isfinite(r["theta"]).all()

@@ -17,12 +17,6 @@ from fedlsa.theory.symmetric import smat, squares, symkron
 METHODS = [fl.SCAFFLSA(0.2, 7), fl.SCAFFLSA(0.2, 1), fl.Scaffnew(0.2, 0.2), fl.Scaffnew(0.2, 1.0)]
 
 
-@pytest.fixture(autouse=True)
-def compiled(monkeypatch):
-    """Kernels for every number of pairs, as problems have that are larger than those here."""
-    monkeypatch.setattr(tuning, "COMPILED_FROM", 0)
-
-
 def several():
     """Tables whose mean matrices have complex eigenvalues, held by groups of different sizes and weights."""
     rng, dim = np.random.default_rng(3), 3

@@ -2,18 +2,14 @@
 
 Numba looks for a change only in the file of the function that it caches, not in the files of those that it calls. A
 cached function that calls others across files therefore takes `sources=SOURCES` as its last parameter: a default value
-is part of the signature, so code compiled from other sources is not found.
+is part of the signature, so code compiled from other sources is not found. Kernels of the engine, whose signature is
+fixed, mention SOURCES in their bodies instead: what a function closes over is part of its key, too.
 """
 
 from __future__ import annotations
 
 import hashlib
 from importlib.resources import files
-from typing import Any
-
-# Small functions that the kernel is made of: inlined into it and, like it, without reference counts, which would cost
-# more than a step does. They must not allocate.
-INLINED: dict[str, Any] = {"error_model": "numpy", "forceinline": True, "_nrt": False}
 
 # every file with functions that cached functions of other files call
 FILES = (

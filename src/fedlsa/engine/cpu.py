@@ -38,7 +38,7 @@ class CpuTask:
         self.job, self.done, self.received = job, 0, 0
         self.observed = np.zeros(len(job.recorded), np.int64)
         self.updates_per_round = job.updates_per_round
-        self.work = self.updates_per_round * (D * D if isinstance(p.observations, Dense) else D)  # of a round
+        self.work = round_work(job)
         self.groups = -(-m * R // LANES)
         lanes = self.groups * LANES
         self.agent, self.seed = chain_order(N, R)
@@ -168,11 +168,17 @@ class CpuTask:
         self.done += len(observations)
 
 
+def round_work(job: Job) -> float:
+    """Multiply-adds of a round."""
+    D = shapes(job.problem, job.dtype)[2]
+    return job.updates_per_round * (D * D if isinstance(job.problem.observations, Dense) else D)
+
+
 def parts(job: Job, threads: int) -> int:
     """How many tasks the seeds of a job make: for the cache, and for threads where rounds are too short to share."""
     if job.algorithm.random_lengths or job.participants < job.problem.n_agents:
         return len(job.seeds)  # each has rounds of its own
-    shared = max(1, int(job.updates_per_round * shapes(job.problem, job.dtype)[2] // SHARED_WORK))
+    shared = max(1, int(round_work(job) // SHARED_WORK))
     cached = job.problem.n_agents * len(job.seeds) // MOST_CHAINS
     return min(len(job.seeds), max(1, cached, -(-threads // shared)))
 

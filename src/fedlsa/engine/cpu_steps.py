@@ -121,7 +121,7 @@ def rank_one_steps(d: int, G: int, real: Any, ridged: bool) -> Any:
             i = first * stride + (q if task.ahead else q % LANES)
             stop = i + count * stride
             i += skipped * stride
-            if task.ahead:  # what other groups see next has long left the cache
+            if task.ahead and i < stop:  # what other groups see next has long left the cache
                 fetch_ahead(task.pair, outcomes, i + FETCHED_AHEAD, G, 4)
             while i < stop:
                 k = integers(outcomes, i, G)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..errors import ArgumentError
 from ..problems import Problem
 from ..sampling import Markov, Replay, Sampling
-from .random import START, alias_bits, alias_tables, block, choose
+from .random import START, alias_bits, alias_tables, block
 
 Words = NDArray[np.uint32]
 Integers = NDArray[np.int64]
@@ -121,4 +121,5 @@ def first_states(problem: Problem, sampling: Markov, outcomes: OutcomeTables, se
     m = problem.assignment
     word = block(seed, np.arange(problem.n_agents, dtype=np.uint64), START, 0)[0].astype(np.int64)
     entry = law.slots[law.slot[m] + (word >> law.shift[m])]
-    return np.array([choose(*of) for of in zip(word.tolist(), entry.tolist(), law.shift[m].tolist(), strict=True)])
+    low, shift = (1 << law.shift[m]) - 1, law.shift[m]  # as `choose` does, for all agents at once
+    return np.where(word & low < entry & low, word >> shift, entry.astype(np.int64) >> shift)

@@ -194,6 +194,8 @@ class SystemSums:
 
     def in_scale(self, scale: FeatureScale) -> SystemSums:
         """Sums of the original coordinates in those of a scale that shifts nothing and leaves the target alone."""
+        assert not np.any(scale.centre)
+        assert (scale.y_centre, scale.y_spread) == (0, 1)
         spread = np.append(scale.spread, np.ones(int(scale.intercept)))
         return SystemSums(self.n, self.A / np.outer(spread, spread), self.b / spread)
 

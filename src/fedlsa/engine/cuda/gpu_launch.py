@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 import time
 import warnings
 from collections import defaultdict
@@ -45,6 +46,7 @@ class Timing:
 
 
 last = Timing()
+ALONE = threading.Lock()  # blocks that wait for one another must all be on the device: one call at a time
 
 
 @functools.cache
@@ -194,15 +196,16 @@ def run_all(jobs: list[Job], report: Progress | None) -> list[JobOutcome]:
 
     What does not fit into the device's memory at once is done in parts, a job at least.
     """
-    last.__init__()  # type: ignore[misc]
     for job in jobs:
         if job.problem.dim > MOST_DIMENSIONS:
             raise ArgumentError(f"dim must be at most {MOST_DIMENSIONS} with engine='cuda'; got {job.problem.dim}")
     total, done = sum(job.updates for job in jobs), 0.0
     out: list[JobOutcome] = []
-    for part in _batches(jobs):
-        out += _run_together(part, lambda more, before=done: report and report(before + more, total))  # type: ignore[misc]
-        done += sum(job.updates for job in part)
+    with ALONE:
+        last.__init__()  # type: ignore[misc]
+        for part in _batches(jobs):
+            out += _run_together(part, lambda more, before=done: report and report(before + more, total))  # type: ignore[misc]
+            done += sum(job.updates for job in part)
     return out
 
 
