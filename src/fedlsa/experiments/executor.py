@@ -138,10 +138,8 @@ def processes(count: int) -> Iterator[ProcessPoolExecutor]:
 
 
 def _prepare(parent: int) -> None:
-    """Leave interruptions to the parent, give way to its computations, and end when it has been killed."""
+    """Leave interruptions to the parent, and end when it has been killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with contextlib.suppress(AttributeError, OSError):
-        os.nice(5)
 
     def watch() -> None:
         while os.getppid() == parent:
