@@ -93,10 +93,10 @@ def update_page(measured: Measured, name: str, folder: Path = MEASURED, page: Pa
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     size = parser.add_mutually_exclusive_group()
-    helps = {"full": "everything (the default)", "page": "what docs/performance.md shows, in under four minutes",
-             "quick": "tiny sizes, to see that all of it works"}  # fmt: skip
-    for name, text in helps.items():
-        size.add_argument(f"--{name}", dest="plan", action="store_const", const=name, default="full", help=text)
+    plan = {"dest": "plan", "action": "store_const", "default": "full"}
+    size.add_argument("--full", const="full", help="everything (the default)", **plan)
+    size.add_argument("--page", const="page", help="what docs/performance.md shows, in under four minutes", **plan)
+    size.add_argument("--quick", const="quick", help="tiny sizes, to see that all of it works", **plan)
     size.add_argument("--from", dest="source", type=Path, metavar="FILE", help="the tables of an earlier run")
     parser.add_argument("--write", metavar="NAME", help="keep the numbers under this name and rewrite the page")
     parser.add_argument("--out", type=Path, help="raw numbers (default: out/bench-PLAN.json)")

@@ -147,6 +147,19 @@ def test_fit_is_the_function_whatever_was_imported_first(first):
     assert run(f"{first}\n{script}\nimport fedlsa.fit.estimate\n{script}") == "sites task Regression\n" * 2
 
 
+def test_threads_may_ask_for_their_first_names_at_the_same_moment():
+    script = """
+        import threading, fedlsa as fl
+        failed, names = [], [n for n in fl.__all__ if n not in ("experiments", "figures")]
+        threading.excepthook = lambda hook: failed.append(hook.exc_value)
+        threads = [threading.Thread(target=getattr, args=(fl, n)) for n in names]
+        [t.start() for t in threads]
+        [t.join() for t in threads]
+        assert not failed, failed
+    """
+    run("\n".join(line.strip() for line in script.splitlines()))
+
+
 def test_theory_of_the_same_name_as_its_module_is_the_function():
     script = "import fedlsa.theory.exact, fedlsa.theory.bias; import fedlsa as fl; print(callable(fl.theory.exact))"
     assert (

@@ -2,14 +2,15 @@
 
 from typing import TYPE_CHECKING
 
+import numpy as _numpy  # noqa: F401  not lazily: threads that begin to load it at the same moment find half of it
+
 from .lazy_names import load_lazily as _load_lazily
 
 if TYPE_CHECKING:
     from . import errors, experiments, figures, problems, results, theory
     from .algorithms import SCAFFLSA, Algorithm, FedLSA, PowerStep, Scaffnew
     from .engine import simulate, simulate_grid
-    from .fit import Fit, Regression, Value, fit, site_problem
-    from .fit.evaluate import evaluate
+    from .fit import Fit, Regression, Value, evaluate, fit, site_problem
     from .installation import __version__
     from .problems import Problem
     from .sampling import IID, Markov, Replay
@@ -20,8 +21,7 @@ _load_lazily(
     {
         "algorithms": ("SCAFFLSA", "Algorithm", "FedLSA", "PowerStep", "Scaffnew"),
         "engine": ("simulate", "simulate_grid"),
-        "fit": ("Fit", "Regression", "Value", "fit", "site_problem"),
-        "fit.evaluate": ("evaluate",),
+        "fit": ("Fit", "Regression", "Value", "evaluate", "fit", "site_problem"),
         "installation": ("__version__",),
         "problems": ("Problem",),
         "sampling": ("IID", "Markov", "Replay"),

@@ -21,13 +21,15 @@ class LazyPackage(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         home = self.__dict__["_homes"].get(name, name)
-        path = f"{self.__name__}.{home}"
+        path, missing = f"{self.__name__}.{home}", f"module {self.__name__!r} has no attribute {name!r}"
+        if not name.isidentifier():
+            raise AttributeError(missing)
         try:
             module = import_module(path)
         except ModuleNotFoundError as error:
             if error.name != path:
                 raise
-            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}") from None
+            raise AttributeError(missing) from None
         value = getattr(module, name) if name in self._homes else module
         setattr(self, name, value)  # asked for once
         return value

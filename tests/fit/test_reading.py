@@ -298,3 +298,17 @@ def test_data_in_memory_are_left_as_they_were():
     for entry in entries:
         for part, original in zip(entry, log(20, 5), strict=True):
             np.testing.assert_array_equal(part, original)
+
+
+def test_a_file_that_changes_between_two_readings_is_refused(tmp_path):
+    x = np.random.default_rng(0).normal(size=3000)
+    path = tmp_path / "site.parquet"
+    pq.write_table(pa.table({"x": x, "y": 2 * x + 1}), path)
+
+    def shorten(what, done, total):
+        if what == "reading" and done == total and path.exists():
+            pq.write_table(pa.table({"x": x[:100], "y": x[:100]}), tmp_path / "new")
+            (tmp_path / "new").replace(path)
+
+    with pytest.raises(fl.errors.SiteDataError, match=r"same rows when it is read again, 3,000; got 100"):
+        fl.fit([path], fl.Regression("y"), memory=10.0, progress=shorten, **QUIET)

@@ -203,7 +203,7 @@ def test_the_same_order_twice_gets_the_same_answer_and_another_with_its_number_i
     again, other = client_step(held, work, run)
     assert again is held
     assert one.share is other.share
-    _, forged = client_step(held, Work(**(vars(work) | {"theta": work.theta + 1})), run)
+    _, forged = client_step(held, replace(work, theta=work.theta + 1), run)
     assert (type(forged), forged.reason) == (Refusal, "forgot")
 
 

@@ -116,6 +116,23 @@ def test_arnoldi_does_not_answer_where_two_starts_disagree():
     assert chain_laws._core_law(s, t, K[s, t], 100) is None
 
 
+def test_parts_whose_coupling_vanishes_in_rounding_keep_their_law():
+    P = np.array([[1.0, 1e-17], [3e-17, 1.0]])[None, :, None, :]
+    p = fl.problems.from_mdps(P, np.ones((1, 2, 1)), np.ones((2, 1)), np.array([[1.0], [0.5]]), 0.9)
+    np.testing.assert_allclose(p.chain.stationary, [0.75, 0.25], rtol=1e-12)
+
+
+def test_values_where_states_are_many_steps_apart():
+    S, discount = 700, 0.999
+    s = np.arange(S)
+    stays, reward = np.where(s % 2, 0.001, 0.3), np.random.default_rng(0).random(S)
+    chain = (np.r_[s, s], np.r_[(s + 1) % S, s], np.r_[reward, reward], np.r_[1 - stays, stays])
+    p = fl.problems.from_chains([chain], np.column_stack([np.ones(S), s / S]), discount)
+    K = np.diag(stays) + np.roll(np.diag(1 - stays), 1, axis=1)
+    expected = np.linalg.solve(np.eye(S) - discount * K, reward)
+    np.testing.assert_allclose(fl.theory.value_functions(p)[0], expected, rtol=1e-9)
+
+
 @pytest.mark.parametrize("discount", [0.5, 0.99, 0.999])
 @pytest.mark.parametrize("name", ["cycle", "corridor", "random", "dense", "restarts"])
 def test_values_of_a_large_chain_are_those_of_the_full_system(name, discount, monkeypatch):

@@ -82,12 +82,16 @@ def scores(
     if own.n < 6 * M:
         raise ArgumentError(f"lag must be at most a sixth of the rows of every site, and one has {own.n}; got {M}")
     row, short, long = (Bartlett(lags, len(mean)) for lags in (1, max(M, 1), max(2 * M, 1)))
+    rows = 0
     for g in chain(first, stream):
+        rows += len(g)
         row.add(g)
         if M > 1:
             short.add(g)
         if M > 0:
             long.add(g)
+    if rows != own.n:
+        raise SiteDataError(f"a site must have the same rows when it is read again, {own.n:,}; got {rows:,}")
     square = np.zeros_like(own.A) if centred and own.n > 1 else np.outer(mean, mean)
     kept = degrees_of_freedom(own.n, M) if M > 0 or (centred and own.n > 1) else own.n
     far = long.total() / kept if M > 0 else row.total() / kept

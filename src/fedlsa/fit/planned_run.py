@@ -22,7 +22,7 @@ from ..theory import exact, plan, stability_limit
 from ..theory.planner import MAX_EXACT_DIM, Plan
 
 HAND = "given by hand"  # the basis of a plan that is none
-IN_NUMPY = 1e4  # local steps of all sites that NumPy has done before an engine could be compiled
+IN_NUMPY = 1e3  # local steps of all sites that NumPy has done, in some 10 ms, before an engine could be compiled
 STARTS_THREADS = 1e6  # local steps of all sites that are done sooner than threads start
 QUICK_LIMIT_DIM, QUICK_LIMIT_SITES = 8, 100  # up to which the largest stable step size takes a second at most
 

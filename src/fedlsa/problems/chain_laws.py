@@ -71,7 +71,10 @@ def _dense_laws(kernel: Floats, rho: Floats) -> tuple[Floats, Flags]:
     # on the closed class (I - K^T + 1 1^T) mu = 1 has one solution, the law; elsewhere it reads mu = 0
     system = np.eye(S) - kernel.transpose(0, 2, 1) * rho[:, :, None] + rho[:, :, None] * rho[:, None, :]
     probe = np.broadcast_to(np.cos(np.arange(S) ** 2), rho.shape)  # of no pattern: shows how much rounding is enlarged
-    mu, answer = np.moveaxis(np.linalg.solve(system, np.stack([rho, probe], axis=2)), 2, 0)
+    try:
+        mu, answer = np.moveaxis(np.linalg.solve(system, np.stack([rho, probe], axis=2)), 2, 0)
+    except np.linalg.LinAlgError:  # one of them falls apart within rounding
+        return np.zeros(rho.shape), np.zeros(len(rho), bool)
     mu = np.maximum(mu, 0)
     enlarged = np.linalg.norm(answer, axis=1) / np.linalg.norm(probe, axis=1)
     return mu / mu.sum(axis=1, keepdims=True), S * np.finfo(np.float64).eps * enlarged <= TRUSTED

@@ -49,22 +49,29 @@ def value_functions(problem: Problem) -> Floats:
 
 
 def _sparse_values(moves: tuple[Integers, Integers], discounted: Floats, reward: Floats, discount: float) -> Floats:
-    """V = r + K V for a large K, discounted : (E,) its entries at `moves`: by GMRES, then swept until V is still.
+    """V = r + K V for a large K, discounted : (E,) its entries at `moves`, swept until V is still.
+
+    It begins where GMRES ends; where that is too far away, states are many steps apart, and factors of I - K sparse.
 
     Sweeps contract by the discount, so V is off by at most the last change times discount / (1 - discount).
     """
     from scipy.sparse import coo_array, eye_array
-    from scipy.sparse.linalg import gmres
+    from scipy.sparse.linalg import gmres, splu
 
     S = len(reward)
     K = coo_array((discounted, moves), shape=(S, S)).tocsr()
-    V, _ = gmres(eye_array(S, format="csr") - K, reward, rtol=1e-13, restart=50, maxiter=20)
+    system = eye_array(S, format="csc") - K
     accuracy = max(1e-10 * (1 - discount), 4 * np.finfo(np.float64).eps)
-    for _ in range(MOST_SWEEPS):
-        before, V = V, reward + K @ V
-        if np.abs(V - before).max() <= accuracy * np.abs(V).max():
-            return np.asarray(V, np.float64)
-    raise PrecisionError(f"values must settle in {MOST_SWEEPS} sweeps; got a discount of {discount:g} for {S} states")
+    for solve in (
+        lambda: gmres(system, reward, rtol=1e-13, restart=50, maxiter=20)[0],
+        lambda: splu(system.tocsc()).solve(reward),
+    ):
+        V = solve()
+        for _ in range(MOST_SWEEPS):
+            before, V = V, reward + K @ V
+            if np.abs(V - before).max() <= accuracy * np.abs(V).max():
+                return np.asarray(V, np.float64)
+    raise PrecisionError(f"values must settle in {MOST_SWEEPS} sweeps; got a discount of {discount} for {S} states")
 
 
 def value_error(problem: Problem, theta: ArrayLike) -> Floats:
