@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from . import errors, experiments, figures, problems, results, theory
     from .algorithms import SCAFFLSA, Algorithm, FedLSA, PowerStep, Scaffnew
     from .engine import simulate, simulate_grid
-    from .fit import Fit, Regression, Value, evaluate, fit, site_problem
+    from .fit import Fit, Regression, Value, evaluate, fit, site_problem  # type: ignore[no-redef]
     from .installation import __version__
     from .problems import Problem
     from .sampling import IID, Markov, Replay

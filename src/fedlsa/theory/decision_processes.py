@@ -64,7 +64,7 @@ def _sparse_values(moves: tuple[Integers, Integers], discounted: Floats, reward:
     accuracy = max(1e-10 * (1 - discount), 4 * np.finfo(np.float64).eps)
     for solve in (
         lambda: gmres(system, reward, rtol=1e-13, restart=50, maxiter=20)[0],
-        lambda: splu(system.tocsc()).solve(reward),
+        lambda: splu(system.tocsc()).solve(reward),  # type: ignore[no-untyped-call]
     ):
         V = solve()
         for _ in range(MOST_SWEEPS):
