@@ -60,13 +60,10 @@ def _sparse_values(moves: tuple[Integers, Integers], discounted: Floats, reward:
 
     S = len(reward)
     K = coo_array((discounted, moves), shape=(S, S)).tocsr()
-    system = eye_array(S, format="csc") - K
+    system = (eye_array(S, format="csr") - K).tocsc()
     accuracy = max(1e-10 * (1 - discount), 4 * np.finfo(np.float64).eps)
-    for solve in (
-        lambda: gmres(system, reward, rtol=1e-13, restart=50, maxiter=20)[0],
-        lambda: splu(system.tocsc()).solve(reward),  # type: ignore[no-untyped-call]
-    ):
-        V = solve()
+    for direct in (False, True):
+        V = splu(system).solve(reward) if direct else gmres(system, reward, rtol=1e-13, restart=50, maxiter=20)[0]
         for _ in range(MOST_SWEEPS):
             before, V = V, reward + K @ V
             if np.abs(V - before).max() <= accuracy * np.abs(V).max():
