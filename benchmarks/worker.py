@@ -134,14 +134,14 @@ def prepare(cell: Cell, who: str, seconds: float, threads: int) -> Ready:
 
 def _calibrated(contender: Contender, seconds: float) -> Ready:
     units, first = 1, _seconds(contender.run, 1)
-    taken = _seconds(contender.run, 1)
+    taken = min(_seconds(contender.run, 1) for _ in range(2))
     compile_time = max(0.0, first - taken)
     if contender.setup is not None:
         contender.setup()
         seconds = max(seconds, min(_seconds(contender.setup) for _ in range(2)) / SETUP_SHARE)
     while taken < seconds / 4:
         units *= int(min(16, max(2, 0.5 * seconds / max(taken, 1e-6))))
-        taken = _seconds(contender.run, units)
+        taken = min(_seconds(contender.run, units) for _ in range(2))  # one alone may have been held up
     pace = taken / units
     return Ready(contender, max(1, round(seconds / pace)), compile_time, pace)
 
