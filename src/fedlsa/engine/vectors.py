@@ -181,13 +181,6 @@ def spread(context: Any, v: Any, d: Any) -> Any:
     return operation(Vec(v.element, len(mask)), (v, d), lambda b, x, _: mix(b, x, mask))
 
 
-@intrinsic(prefer_literal=True)
-def repeat(context: Any, v: Any, G: Any) -> Any:
-    """A row G times, one after the other."""
-    mask = list(range(v.n)) * G.literal_value
-    return operation(Vec(v.element, len(mask)), (v, G), lambda b, x, _: mix(b, x, mask))
-
-
 @intrinsic
 def align_stack(context: Any) -> Any:
     """Align the stack frame to 64 bytes, so that spilled registers never straddle cache lines."""
