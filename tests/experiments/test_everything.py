@@ -9,20 +9,20 @@ from pathlib import Path
 from fedlsa.experiments import EXPERIMENTS
 
 
-def test_everything_is_reproduced_and_every_claim_comes_out_as_expected(tmp_path):
-    command = [Path(sys.executable).with_name("fedlsa"), "reproduce", "all", "--quick", "--out", tmp_path / "out"]
+def test_everything_is_reproduced_and_every_claim_comes_out_as_expected(reproduced):
+    command = [Path(sys.executable).with_name("fedlsa"), "reproduce", "all", "--quick", "--out", reproduced]
     run = subprocess.run(command, capture_output=True, text=True, timeout=1800, env={**os.environ, "COLUMNS": "120"})
     assert run.returncode == 0, run.stdout[-4000:] + run.stderr[-2000:]
-    out = tmp_path / "out"
-    page = (out / "report" / "index.html").read_text(encoding="utf-8")
+    page = (reproduced / "report" / "index.html").read_text(encoding="utf-8")
     for name, experiment in EXPERIMENTS.items():
         assert f"fedlsa reproduce {name} " in page
         for preset in ("paper", "authors"):
             for picture in experiment.pictures:
                 for suffix in (".png", ".pdf"):
-                    assert (out / "figures" / preset / f"{picture.name}{suffix}").stat().st_size > 5_000
+                    assert (reproduced / "figures" / preset / f"{picture.name}{suffix}").stat().st_size > 5_000
             for table in experiment.tables:
-                assert (out / "tables" / preset / f"{table.name}.csv").read_text().startswith("# fedlsa reproduce")
-    lines = (out / "report" / "claims.csv").read_text().splitlines()
+                text = (reproduced / "tables" / preset / f"{table.name}.csv").read_text()
+                assert text.startswith("# fedlsa reproduce")
+    lines = (reproduced / "report" / "claims.csv").read_text().splitlines()
     rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
     assert len(rows) == 2 * sum(len(e.claims) for e in EXPERIMENTS.values())

@@ -20,6 +20,7 @@ from fedlsa.network.protocol.server_state import ServerState
 
 DEADLINE = 4  # ticks
 TOLERANCE = 1e-12
+CODINGS = [{"quantise": 8, "clip": 2.0}, {"clip": 1.0, "noise": 0.5}, {"quantise": 16, "clip": 1.0, "noise": 0.5}]
 
 
 def problem(rng, N, d, K=5):

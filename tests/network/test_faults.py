@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from faulty_world import World
+from faulty_world import CODINGS, World
 
 from fedlsa.network.protocol.client import client_step
 from fedlsa.network.protocol.closing import close_round
@@ -17,7 +17,7 @@ from fedlsa.network.protocol.server_state import ServerState
 CHUNK = 100  # schedules in a test; ten thousand are in long/test_schedules.py
 
 
-@pytest.mark.parametrize("chunk", range(8))
+@pytest.mark.parametrize("chunk", range(2))
 def test_after_any_faults_theta_is_that_of_the_run_in_which_the_same_sites_were_averaged(chunk):
     happened = Counter()
     for seed in range(chunk * CHUNK, (chunk + 1) * CHUNK):
@@ -36,13 +36,9 @@ def test_after_any_faults_theta_is_that_of_the_run_in_which_the_same_sites_were_
         assert happened[name] > 0, name
 
 
-@pytest.mark.parametrize(
-    "coding",
-    [{"quantise": 8, "clip": 2.0}, {"clip": 1.0, "noise": 0.5}, {"quantise": 16, "clip": 1.0, "noise": 0.5}],
-    ids=str,
-)
+@pytest.mark.parametrize("coding", CODINGS, ids=str)
 def test_control_variates_balance_under_faults_when_uploads_are_rounded_and_noised(coding):
-    for seed in range(100):
+    for seed in range(40):
         World(seed, **coding).run()
 
 
