@@ -13,6 +13,7 @@ from fedlsa.errors import (
     SiteDataError,
     UnknownNameError,
 )
+from fedlsa.fit import planned_run
 from fedlsa.fit.data_problem import prepared
 
 MEANS = {"step_size": 0.3, "local_steps": 5, "rounds": 500, "local": "means"}
@@ -380,3 +381,14 @@ def test_a_ridge_leaves_the_error_bar_of_the_intercept_as_it_is():
     per_site = [np.var(y - x @ ridged.theta[:2], ddof=1) / 24 for _, y in sites]
     assert ridged.standard_error[2] == pytest.approx(np.sqrt(np.sum(per_site) / 9 * 72 / 69))
     assert_allclose([s.theta[2] for s in ridged.per_site], [y.mean() for _, y in sites])  # nor that of a site's own
+
+
+@pytest.mark.parametrize("local", ["rows", "log", "means"])
+@pytest.mark.parametrize("method", ["scafflsa", "fedlsa", "scaffnew"])
+def test_a_short_run_in_numpy_is_the_run_of_the_engine(local, method, monkeypatch):
+    sites, by_hand = panel(), {"step_size": 0.01, "local_steps": 150, "rounds": 5}
+    found = []
+    for limit in (planned_run.IN_NUMPY, -1):
+        monkeypatch.setattr(planned_run, "IN_NUMPY", limit)
+        found.append(fl.fit(sites, fl.Regression("y"), local=local, method=method, **by_hand).protocol)
+    assert_allclose(*found, rtol=1e-10)

@@ -134,8 +134,7 @@ def noiseless_steps(problem: Problem) -> LocalSteps:
     def walk(theta: Floats, xi: Floats, active: Integers, eta: np.floating, steps: Integers) -> Floats:
         out = np.full((len(xi), len(steps), len(theta)), np.nan)
         mine, theta_hat = table[active], np.tile(theta, (len(active), 1))
-        out[active, 0] = theta_hat
-        for k, h in enumerate(np.diff(steps), start=1):
+        for k, h in enumerate(np.diff(steps, prepend=0)):
             if h > 0:
                 S, SA = maps(float(eta), int(h))
                 pull = np.einsum("cij,cj->ci", S[mine], b[active] + xi[active])

@@ -179,12 +179,16 @@ def run_rounds(
 
 
 @np.errstate(over="ignore", invalid="ignore")  # a run that diverges says so itself
-def run_seed(job: Job, seed: int) -> JobOutcome:
-    """One run of a job, with i.i.d., Markov (algo:fed-lsa-markov) or replayed observations."""
+def run_seed(job: Job, seed: int, steps: LocalSteps | None = None) -> JobOutcome:
+    """One run of a job, with i.i.d., Markov (algo:fed-lsa-markov) or replayed observations.
+
+    steps : the local steps, by default on one observation at a time
+    """
     p, a = job.problem, job.algorithm
     rounds = schedule(a, job.sampling, seed, job.rounds, p.n_agents)
     start = Iterate.start(job.theta_0, np.zeros((p.n_agents, p.dim)) if job.xi_0 is None else job.xi_0)
-    steps = observed_steps(observers(p, job.sampling, job.outcomes, seed), job.sampling.thin)
+    if steps is None:
+        steps = observed_steps(observers(p, job.sampling, job.outcomes, seed), job.sampling.thin)
     recorded, theta, now = set(job.recorded.tolist()), {0: start.estimate}, start
     ends = rounds.observations[:, None]
     for t, (now, _) in enumerate(run_rounds(p, a, rounds, start, steps, ends, job.dtype), start=1):

@@ -12,8 +12,12 @@ import numpy as np
 from .. import checks
 from ..algorithms import METHODS, Algorithm, FedLSA, supporting
 from ..checks import Floats
-from ..engine import simulate
+from ..engine.block_steps import BLOCK, block_steps
+from ..engine.jobs import make_job
+from ..engine.outcome_tables import outcome_tables
+from ..engine.paths import noiseless_steps
 from ..engine.progress import Progress
+from ..engine.reference import run_seed
 from ..errors import ArgumentError, DivergenceError, DivergenceWarning, TheoryWarning
 from ..problems import Problem
 from ..sampling import IID, Replay
@@ -22,7 +26,7 @@ from ..theory import exact, plan, stability_limit
 from ..theory.planner import MAX_EXACT_DIM, Plan
 
 HAND = "given by hand"  # the basis of a plan that is none
-IN_NUMPY = 1e3  # local steps of all sites that NumPy has done, in some 10 ms, before an engine could be compiled
+IN_NUMPY = 6e4  # blocks of local steps of all sites: NumPy has done them, in a second, before an engine is compiled
 STARTS_THREADS = 1e6  # local steps of all sites that are done sooner than threads start
 QUICK_LIMIT_DIM, QUICK_LIMIT_SITES = 8, 100  # up to which the largest stable step size takes a second at most
 
@@ -86,19 +90,10 @@ def planned(problem: Problem, s: FitSettings) -> Plan:
 
 def run(problem: Problem, chosen: Plan, s: FitSettings, progress: Progress | None = None) -> RunOutcome:
     """Run from 0 as planned, and say how far from the data's solution that is."""
-    algorithm, rounds, zero = chosen.algorithm, chosen.rounds, np.zeros(problem.dim)
-    sampling = Replay() if s.in_order else IID()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DivergenceWarning)  # here it is an error
-        steps = problem.n_agents * chosen.samples
-        engine, threads = ("reference" if steps <= IN_NUMPY else "cpu"), (1 if steps < STARTS_THREADS else None)
-        r = simulate(
-            problem, algorithm, rounds, [s.seed], zero,
-            sampling=sampling, record=[0, rounds], engine=engine, threads=threads, progress=progress,
-        )  # fmt: skip
-    if int(r["diverged_at"][0]) >= 0:
-        raise _diverged(problem, algorithm, f"left the range of numbers at round {int(r['diverged_at'][0])}")
-    theta = np.asarray(r["theta"].values[0, -1], np.float64)
+    algorithm, rounds = chosen.algorithm, chosen.rounds
+    theta, diverged_at = _end(problem, chosen, s, progress)
+    if diverged_at >= 0:
+        raise _diverged(problem, algorithm, f"left the range of numbers at round {diverged_at}")
     bias, variance, sure = _error(problem, algorithm, rounds, s, theta)
     if not (math.isfinite(variance) and np.isfinite(bias).all()):
         raise _diverged(problem, algorithm, f"has an infinite mean squared error after {rounds} rounds")
@@ -106,6 +101,34 @@ def run(problem: Problem, chosen: Plan, s: FitSettings, progress: Progress | Non
         basis = f"{HAND}, " + ("exact moments" if sure else "as the run came out")
         chosen = replace(chosen, rmse=math.sqrt(float(bias @ bias) + variance), basis=basis)
     return RunOutcome(theta, chosen, bias, _drift(problem, algorithm), variance, sure)
+
+
+def _end(problem: Problem, chosen: Plan, s: FitSettings, progress: Progress | None) -> tuple[Floats, int]:
+    """Where the run ends : (d,), and the round at which it left the range of numbers, or -1."""
+    sampling, steps = Replay() if s.in_order else IID(), problem.n_agents * chosen.samples
+    arguments: dict[str, Any] = {"seeds": [s.seed], "record": [0, chosen.rounds], "engine": "cpu", "dtype": "float64"}
+    noiseless = _noiseless(problem)
+    if problem.n_agents * chosen.rounds + (0 if noiseless else steps / BLOCK) <= IN_NUMPY:
+        outcomes = outcome_tables(problem, sampling)
+        zero = np.zeros(problem.dim)
+        job = make_job(problem, chosen.algorithm, chosen.rounds, sampling, outcomes, zero, None, arguments)
+        walk = noiseless_steps(problem) if noiseless else block_steps(problem, sampling, outcomes, s.seed)
+        end = run_seed(job, s.seed, walk)
+        if progress:
+            progress(steps, steps)
+        return end.theta[0, -1], int(end.diverged_at[0])
+    from ..engine import simulate  # which loads much
+
+    arguments |= {"sampling": sampling, "threads": 1 if steps < STARTS_THREADS else None, "progress": progress}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DivergenceWarning)  # here it is an error
+        r = simulate(problem, chosen.algorithm, chosen.rounds, theta_0=np.zeros(problem.dim), **arguments)
+    return np.asarray(r["theta"].values[0, -1], np.float64), int(r["diverged_at"][0])
+
+
+def _noiseless(problem: Problem) -> bool:
+    """Whether each site has one outcome: nothing is drawn."""
+    return len(problem.prob) == problem.n_tables
 
 
 def _error(
@@ -117,7 +140,7 @@ def _error(
     knows nothing (rows in large dimensions), of all that came out.
     """
     off, zero = theta - problem.theta_star, np.zeros(problem.dim)
-    if s.method != "scaffnew" and len(problem.prob) == problem.n_tables:  # one outcome each: nothing is random
+    if s.method != "scaffnew" and _noiseless(problem):
         return off, 0.0, True
     if problem.dim > MAX_EXACT_DIM[s.method]:
         return zero, float(off @ off), False
