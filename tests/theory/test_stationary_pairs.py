@@ -11,6 +11,7 @@ from twin import Twin
 import fedlsa as fl
 from fedlsa.theory import moments, stationary_pairs, stein_kernel, tuning
 from fedlsa.theory.controlled import controlled_round
+from fedlsa.theory.pair_series import pair_series
 
 SLOW = "seventeen dimensions"  # for the twin
 ALL = [pytest.param(case, a, id=f"{name}-{type(a).__name__}") for name, case, a in gallery.everything() if name != SLOW]
@@ -188,6 +189,48 @@ def stable_maps(rng, K, d):
     return F
 
 
+def every_pair(F, R, B, weight, count):
+    """The W_kl of their equations, one by one, and the sums over other agents."""
+    K, d, _ = F.shape
+    sums, tiles = np.zeros((K, d, d)), np.zeros((K * (K + 1) // 2, d, d))
+    for at, (k, n) in enumerate(zip(*np.triu_indices(K), strict=True)):
+        if k < n or count[k] > 1:
+            right = R[k] @ B[n].T + B[k] @ R[n].T
+            W = np.linalg.solve(np.eye(d * d) - np.kron(F[k], F[n]), right.ravel()).reshape(d, d)
+            tiles[at] = W
+            sums[n] += weight[k] * (count[k] - (k == n)) * W
+            if k < n:
+                sums[k] += weight[n] * count[n] * W.T
+    return sums, tiles
+
+
+@pytest.mark.parametrize("size", [0.7, 1e-3])
+def test_the_series_sums_over_pairs_or_leaves_them_to_the_pass(size):
+    K, d = 300, 3
+    rng = np.random.default_rng(K)
+    F, R, B = size * stable_maps(rng, K, d), rng.normal(size=(K, d, d)), rng.normal(size=(K, d, d))
+    weight, count = rng.random(K), rng.integers(1, 3, K)
+    weight[0] = 0.0
+    series = pair_series(F, B, count * weight, weight)
+    sums, _ = every_pair(F, R, B, weight, count)
+    np.testing.assert_allclose(series.sums(R), sums, rtol=0, atol=1e-13 * np.abs(sums).max())
+    for slow in (F / size, np.full_like(F, np.nan), np.full_like(F, np.inf)):  # one that hardly shrinks, or not at all
+        with np.errstate(all="ignore"):
+            assert pair_series(slow, B, count * weight, weight) is None
+
+
+def test_limits_by_the_series_are_those_by_the_pass(monkeypatch):
+    problem, a = fl.problems.garnet(agents=40, states=10, features=3, discount=0.6), fl.SCAFFLSA(0.1, 10)
+    step = controlled_round(moments(problem), a, a.step_size)
+    assert stationary_pairs.lyapunov(step)._series is not None
+    quick = stationary_pairs.limit(step)
+    monkeypatch.setattr(tuning, "PAIR_SERIES_NUMBERS", 0)
+    assert stationary_pairs.lyapunov(step)._series is None
+    slow = stationary_pairs.limit(step)
+    np.testing.assert_allclose(quick.vector, slow.vector, rtol=0, atol=1e-12 * np.abs(slow.vector).max())
+    np.testing.assert_allclose(quick.U, slow.U, rtol=1e-11)
+
+
 @pytest.mark.parametrize(("K", "d"), [(3, 2), (2 * stein_kernel.LANES + 5, 3)])
 def test_the_compiled_pass_solves_the_equation_of_every_pair(K, d):
     rng = np.random.default_rng(K)
@@ -198,15 +241,7 @@ def test_the_compiled_pass_solves_the_equation_of_every_pair(K, d):
         given.flags.writeable = False  # as those of moments are: no second compilation
     T, Z = (np.array(x) for x in zip(*(scipy.linalg.schur(f, output="complex") for f in F), strict=True))
     adjoint = Z.conj().transpose(0, 2, 1)
-    sums, tiles = np.zeros((K, d, d)), np.zeros((K * (K + 1) // 2, d, d))
-    for at, (k, n) in enumerate(zip(*np.triu_indices(K), strict=True)):
-        if k < n or count[k] > 1:
-            right = R[k] @ B[n].T + B[k] @ R[n].T
-            W = np.linalg.solve(np.eye(d * d) - np.kron(F[k], F[n]), right.ravel()).reshape(d, d)
-            tiles[at] = W
-            sums[n] += weight[k] * (count[k] - (k == n)) * W
-            if k < n:
-                sums[k] += weight[n] * count[n] * W.T
+    sums, tiles = every_pair(F, R, B, weight, count)
     maps = stein_kernel.maps_in_lanes(*map(stein_kernel.in_lanes, (T, Z)), adjoint @ R, adjoint @ B)
     np.testing.assert_array_equal(stein_kernel.from_lanes(maps[0], K), T)
     out, found, middle = np.zeros_like(maps[0]), np.zeros_like(tiles), K // 2

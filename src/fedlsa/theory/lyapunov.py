@@ -6,8 +6,9 @@ In the coordinates of theory/pairs.py a fixed point obeys, with S_k = E[u y_k^T]
 
 Given the S_k, each V_k is a small linear solve and each W_kl a Stein equation, triangular in the Schur bases of the
 F_k: unitary, so nothing depends on how good eigenvectors are. What remains is linear in the S_k alone, K d^2 numbers,
-and GMRES solves it in some 10 to 20 passes over the pairs. It is told of the slow modes that agents have in common by
-the same equation for one agent that is their average. Pairs are summed, not kept: memory grows with K.
+and GMRES solves it in some 10 to 20 passes over the pairs, or over the terms of a series where these are fewer
+(pair_series.py). It is told of the slow modes that agents have in common by the same equation for one agent that is
+their average. Pairs are summed, not kept: memory grows with K.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from scipy.sparse.linalg import LinearOperator, gmres
 
 from ..checks import Floats
 from . import pair_passes, tuning
+from .pair_series import PairSeries, pair_series
 from .pairs import PairMap
 from .stein_kernel import Complexes, from_lanes, in_lanes, maps_in_lanes, solve_pairs
 from .symmetric import smat, svec, triangle
@@ -41,6 +43,11 @@ class Lyapunov:
     def _turned(self) -> tuple[Floats, Floats]:
         """T and Z as compiled passes read them."""
         return in_lanes(self.T), in_lanes(self.Z)
+
+    @cached_property
+    def _series(self) -> PairSeries | None:
+        step = self.pairs
+        return pair_series(step.F, step.B, step.weights[0], step.moments.weight)
 
     @cached_property
     def alone(self) -> Floats:
@@ -91,17 +98,21 @@ class Lyapunov:
         U = np.tensordot(self.pairs.weights[0], S, 1) / -self.pairs.gain
         return np.asarray((U + U.T) / 2)
 
+    def _R(self, S: Floats) -> Floats:
+        return np.asarray(self.pairs.F @ S.transpose(0, 2, 1) + self.pairs.B @ self._U(S) / 2)
+
     def _again(self, S: Floats, source: Floats | float) -> Floats:
         """The S that belongs to the V and W of a given one."""
         d, m = self.pairs.shape[1], self.pairs.moments
-        total = self._sums(S, np.zeros((0, d, d)))
+        series = self._series
+        total = self._sums(S, np.zeros((0, d, d))) if series is None else series.sums(self._R(S))
         return (total + m.weight[:, None, None] * smat(self.own(S, source), d)) / -self.pairs.gain
 
     def _sums(self, S: Floats, store: Floats) -> Floats:
         """sum of w_l W_lk over all other agents, for an agent of each group k : (K, d, d); store : for W, or empty."""
         F, B, m = self.pairs.F, self.pairs.B, self.pairs.moments
         adjoint = self.Z.conj().transpose(0, 2, 1)
-        R, B_turned = adjoint @ (F @ S.transpose(0, 2, 1) + B @ self._U(S) / 2), adjoint @ B
+        R, B_turned = adjoint @ self._R(S), adjoint @ B
         if pair_passes.passes(*self.pairs.shape) is pair_passes:
             few = np.zeros(F.shape, np.complex128)
             pair_passes.stationary((self.T, self.Z, R, B_turned), m.weight, m.count, few, store)
