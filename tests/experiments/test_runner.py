@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -59,23 +60,42 @@ def test_a_cell_that_several_panels_share_is_computed_once(tmp_path, log):
 
 
 def test_processes_beside_this_one_compute_the_same_bytes_each_cell_once(tmp_path):
-    """Exact cells go to the processes, simulations stay here; the files do not show who has made them."""
+    """Simulations stay here where they may need a device; the files do not show who has made them."""
     exact = QUICK.cell("exact", 2, True, method="scafflsa", step_size=0.1, local_steps=3, rounds=5, record=5)
     limits = [QUICK.cell("limit", n, True, method="scafflsa", step_size=0.1, local_steps=3) for n in (1, 2, 3)]
     mixed = [exact, Cell("simulate", {**exact.settings, "seeds": 2}), *limits, exact]
     with processes(2) as pool:
-        for folder, executor in (("here", Local()), ("beside", Local(pool=pool))):
+        folders = {"here": Local(), "beside": Local(pool=pool), "both": Local({"engine": "auto"}, pool)}
+        for folder, executor in folders.items():
             done = run({"all": mixed}, Store(tmp_path / folder), executor)
             assert done.computed == 5
             assert done.groups == {"all": [5, 5]}
         broken = QUICK.cell("limit", 2, True, method="scafflsa", step_size=-1.0, local_steps=3)
         with pytest.raises(ArgumentError, match="step_size"):
             run({"all": [broken, *limits]}, Store(tmp_path / "broken"), Local(pool=pool))
-    files = {path.name for path in (tmp_path / "here").iterdir()}
-    assert files == {path.name for path in (tmp_path / "beside").iterdir()}
-    assert len(files) == 5
-    for name in files:
-        assert (tmp_path / "here" / name).read_bytes() == (tmp_path / "beside" / name).read_bytes()
+    made = [{path.name: path.read_bytes() for path in (tmp_path / folder).iterdir()} for folder in folders]
+    assert made[0] == made[1] == made[2]
+    assert len(made[0]) == 5
+
+
+def test_the_largest_cells_are_handed_out_first():
+    def simulation(rounds):
+        return Cell("simulate", {"problem": {"agents": 2}, "local_steps": 3, "rounds": rounds, "seeds": 1})
+
+    class Pool:
+        submitted = ()
+
+        def submit(self, task, text, how):
+            self.submitted += (Cell.from_text(text),)
+            future = Future()
+            future.set_result((xr.Dataset(), 1.0))
+            return future
+
+    limits = [QUICK.cell("limit", n, True, method="fedlsa", step_size=0.1, local_steps=3) for n in (10, 1000, 100)]
+    cells, pool = [simulation(5), *limits, simulation(50)], Pool()
+    done = list(Local(pool=pool)(cells, lambda cell, share: None))
+    assert pool.submitted == (cells[4], cells[0], limits[1], limits[2], limits[0])
+    assert {cell for cell, _, _ in done} == set(cells)
 
 
 def test_what_is_stored_is_not_computed_again_and_what_is_damaged_is(tmp_path, log):

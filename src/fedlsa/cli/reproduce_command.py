@@ -64,7 +64,7 @@ def reproduce(
         shown=f"{INSTANCES}; quick: {QUICK_INSTANCES}",
     ),
     engine: str = option("What simulates: cpu, cuda (an NVIDIA GPU), or auto: whichever is quicker.", "cpu", "Run"),
-    threads: int | None = option("Of a simulation; by default all cores, on Ray one.", None, "Run"),
+    threads: int | None = option("Of a simulation; by default one, more where processes leave cores.", None, "Run"),
     ray: str | None = typer.Option(
         None,
         help="Compute on a Ray cluster: its address, or local for one on this machine.",
@@ -86,12 +86,14 @@ def reproduce(
     wanted = instances if instances is not None else QUICK_INSTANCES if quick else INSTANCES
     many = checks.integer("--instances", wanted, at_least=0)
     checks.choice("--engine", engine, ENGINES)
-    how = {"engine": engine, "threads": None if threads is None else checks.integer("--threads", threads, at_least=1)}
+    abreast = min(cores(), MOST_PROCESSES)
+    own = None if threads is None else checks.integer("--threads", threads, at_least=1)
+    how = {"engine": engine, "threads": own or (cores() // abreast if ray is None else None)}
     check_target("--out", out / "report")
     style.matplotlib()  # now rather than after minutes of work
     scales = [Scale(kind, count, quick, many) for kind in kinds]
     try:
-        with display() as watch, processes(min(cores(), MOST_PROCESSES)) as pool:
+        with display() as watch, processes(abreast) as pool:
             executor: Executor = Local(how, pool) if ray is None else Cluster(ray, how)
             outcomes, progress = experiments.reproduce(names, scales, out, executor, watch, pool=pool, clean=clean)
     except KeyboardInterrupt:

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import xarray as xr
+from threadpoolctl import threadpool_limits
 
 from .. import checks
 from ..errors import ClusterError, MissingExtraError
@@ -34,7 +35,6 @@ LOCAL = "local"
 RETRIES = 20  # of a cell whose worker dies
 PATIENCE = 10.0  # seconds that a cluster has to answer
 AHEAD = 2  # tasks submitted per core: none waits for work, and results do not pile up
-AGENTS_ALONE = 300  # from so many on, exact moments of their pairs take gigabytes and all cores
 
 
 @dataclass
@@ -93,7 +93,8 @@ Executor = Callable[[Sequence[Cell], Tick], Iterator[Done]]  # computes cells in
 class Local:
     """One cell after the other in this process; a simulation uses all threads. how : its engine and threads.
 
-    pool : of `processes`, which meanwhile compute the cells that use one core; None: all are computed here
+    pool : of `processes`, which compute side by side, the largest cells first; simulations that another engine than the
+    CPU's may run stay here, for processes would fight over the device. None: all are computed here
     """
 
     def __init__(self, how: Mapping[str, Any] | None = None, pool: ProcessPoolExecutor | None = None) -> None:
@@ -101,28 +102,30 @@ class Local:
         self.how, self.pool = dict(how or {}), pool
 
     def __call__(self, cells: Sequence[Cell], tick: Tick) -> Iterator[Done]:
-        pool, beside = self.pool, dict[Future[tuple[xr.Dataset, float]], Cell]()
-        if pool is not None:
-            beside = {pool.submit(_task, cell.text, self.how): cell for cell in cells if not _fills_cores(cell)}
+        here, beside = list(cells), dict[Future[tuple[xr.Dataset, float]], Cell]()
+        if self.pool is not None:
+            here = [cell for cell in cells if cell.kind == "simulate"] if self.how.get("engine", "cpu") != "cpu" else []
+            others = sorted(set(cells).difference(here), key=_size, reverse=True)
+            beside = {self.pool.submit(_task, cell.text, self.how): cell for cell in others}
         try:
-            elsewhere = set(beside.values())
-            for cell in cells:
-                if cell not in elsewhere:
-                    tick(cell, 0.0)
-                    began = time.monotonic()
-                    how = {**self.how, "progress": lambda done, total, cell=cell: tick(cell, done / total)}
-                    yield cell, compute(cell, how), time.monotonic() - began
-                    for future in [future for future in beside if future.done()]:
-                        yield beside.pop(future), *future.result()
+            for cell in here:
+                tick(cell, 0.0)
+                began = time.monotonic()
+                how = {**self.how, "progress": lambda done, total, cell=cell: tick(cell, done / total)}
+                yield cell, compute(cell, how), time.monotonic() - began
+                for future in [future for future in beside if future.done()]:
+                    yield beside.pop(future), *future.result()
             for future in as_completed(beside):
+                tick(beside[future], 1.0)
                 yield beside.pop(future), *future.result()
         finally:
             for future in beside:
                 future.cancel()
 
 
-def _fills_cores(cell: Cell) -> bool:
-    return cell.kind == "simulate" or cell.columns.get("agents", 0) >= AGENTS_ALONE
+def _size(cell: Cell) -> tuple[float, int, str]:
+    """What orders cells by how long they take, roughly; cells of one problem stand together."""
+    return updates(cell), cell.columns.get("agents", 0), cell.text
 
 
 @contextlib.contextmanager
@@ -138,8 +141,9 @@ def processes(count: int) -> Iterator[ProcessPoolExecutor]:
 
 
 def _prepare(parent: int) -> None:
-    """Leave interruptions to the parent, and end when it has been killed."""
+    """Leave interruptions to the parent, and end when it has been killed; the other processes have the other cores."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threadpool_limits(1, "blas")
 
     def watch() -> None:
         while os.getppid() == parent:
