@@ -57,8 +57,7 @@ def write(dataset: xr.Dataset, path: str | os.PathLike[str]) -> None:
     target = checks.path("path", path)
     attributes = _attributes(dataset)
     packed = np.frombuffer(attributes.encode(), np.uint8)
-    bare = dataset.drop_attrs()
-    bare = bare.assign({ATTRIBUTES: ((f"{ATTRIBUTES}_byte",), packed)})
+    bare = dataset.assign({ATTRIBUTES: ((f"{ATTRIBUTES}_byte",), packed)})
     bare.attrs = {"fedlsa_format": FORMAT, "fedlsa_sha256": _checksum(dataset, attributes)}
     if dataset.attrs.get("command"):
         bare.attrs["command"] = str(dataset.attrs["command"])[:MAX_COMMAND]

@@ -5,7 +5,7 @@ The Stein equation of lyapunov.py has the solution
     W_kl = sum_n F_k^n (R_k B_l^T + B_k R_l^T) F_l^nT,
 
 each term of which has its k and its l apart. So sum_l w_l W_lk, all that the equation for S needs, takes K times as
-many products as there are terms. What is left out after n terms is F_k^n W_kl F_l^nT, which the norms of the powers bound.
+many products as there are terms. What is left out after n terms is F_k^n W_kl F_l^nT, bounded by norms of powers.
 """
 
 from __future__ import annotations
