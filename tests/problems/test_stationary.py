@@ -95,3 +95,22 @@ def test_laws_do_not_depend_on_how_tables_are_grouped(monkeypatch):
     monkeypatch.setattr(chain_laws, "BLOCK", 50)
     np.testing.assert_allclose(law(K), together, rtol=1e-13)
     np.testing.assert_allclose(law(K[3:4])[0], together[3], rtol=1e-13)
+
+
+@pytest.mark.parametrize("states", [1, 2, 5, 17, 33])
+def test_who_reaches_whom_and_the_search_of_the_graph_find_the_same_classes(states):
+    rng, tables, counts = np.random.default_rng(states), 7, set()
+    steps = np.arange(states - 1)  # table 0 has a path through all states
+    for edges in (0, 1, 2, 4) * 10:
+        origin = rng.integers(tables * states, size=edges * tables * states // 2)
+        successor = origin // states * states + rng.integers(states, size=len(origin))
+        origin, successor = np.append(origin, steps), np.append(successor, steps + 1)
+        order = np.argsort(origin, kind="stable")
+        graph = origin[order], successor[order], rng.random((tables, states)) < 2 / states
+        closed, classes = chain_laws._classes_by_powers(*graph)
+        twin = chain_laws._classes_by_search(*graph)
+        np.testing.assert_array_equal(closed, twin[0])
+        np.testing.assert_array_equal(classes, twin[1])
+        counts |= set(classes)
+    assert 1 in counts
+    assert states < 5 or {0, 2} <= counts

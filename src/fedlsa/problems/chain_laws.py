@@ -142,6 +142,35 @@ def _core_law(tail: Integers, head: Integers, value: Floats, n: int) -> Floats |
 
 def _recurrent(origin: Integers, successor: Integers, begin: Flags, assignment: Integers) -> Flags:
     """(M, S): which states lie in the one closed class of their table that can be reached."""
+    M, S = begin.shape
+    small = M * S * S <= BLOCK  # then SciPy's graphs would take longer to load than all the rest
+    out, classes = (_classes_by_powers if small else _classes_by_search)(origin, successor, begin)
+    if (classes != 1).any():
+        m = int(np.argmax(classes != 1))
+        raise StationaryLawError(
+            f"the chain of {_holder(m, assignment)} must have one closed class of states for its stationary law to be "
+            f"unique; got {classes[m]} closed classes"
+        )
+    return out
+
+
+def _classes_by_powers(origin: Integers, successor: Integers, begin: Flags) -> tuple[Flags, Integers]:
+    """(M, S): states in closed classes that can be reached; (M,): how many classes. From who reaches whom, squared."""
+    M, S = begin.shape
+    leads = np.zeros((M * S, S), np.float32)
+    leads[np.append(origin, np.arange(M * S)), np.append(successor, np.arange(M * S)) % S] = 1
+    leads = leads.reshape(M, S, S)
+    for _ in range(int(S).bit_length()):  # then paths of S moves and more are in it
+        leads = np.minimum(leads @ leads, 1)
+    reaches = leads > 0
+    back = reaches.transpose(0, 2, 1)
+    closed = np.asarray((reaches <= back).all(axis=2) & (begin[:, :, None] & reaches).any(axis=1))
+    first = np.argmax(reaches & back, axis=2) == np.arange(S)  # of its class
+    return closed, (closed & first).sum(axis=1)
+
+
+def _classes_by_search(origin: Integers, successor: Integers, begin: Flags) -> tuple[Flags, Integers]:
+    """The same in one pass over the graph of all tables, however large."""
     from scipy.sparse.csgraph import breadth_first_order, connected_components
 
     M, S = begin.shape
@@ -153,18 +182,10 @@ def _recurrent(origin: Integers, successor: Integers, begin: Flags, assignment: 
     is_open[label[origin[leaves]]] = True
     reached = np.zeros(n + 1, np.bool_)
     reached[breadth_first_order(graph, n, directed=True, return_predecessors=False)] = True
-    nodes = np.flatnonzero(reached[:n] & ~is_open[label[:n]])
+    out = reached[:n] & ~is_open[label[:n]]
+    nodes = np.flatnonzero(out)
     _, one_per_class = np.unique(label[nodes], return_index=True)
-    classes = np.bincount(nodes[one_per_class] // S, minlength=M)
-    if (classes != 1).any():
-        m = int(np.argmax(classes != 1))
-        raise StationaryLawError(
-            f"the chain of {_holder(m, assignment)} must have one closed class of states for its stationary law to be "
-            f"unique; got {classes[m]} closed classes"
-        )
-    out = np.zeros(n, np.bool_)
-    out[nodes] = True
-    return out.reshape(M, S)
+    return out.reshape(M, S), np.bincount(nodes[one_per_class] // S, minlength=M)
 
 
 def _holder(table: int, assignment: Integers) -> str:
