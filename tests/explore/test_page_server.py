@@ -36,7 +36,7 @@ def answered(served, kind="http", **headers):
     async def send(message):
         said.append(message)
 
-    scope = {"type": kind, "headers": [(k.encode(), v.encode()) for k, v in headers.items()]}
+    scope = {"type": kind, "path": "/", "headers": [(k.encode(), v.encode()) for k, v in headers.items()]}
     asyncio.run(page_server.Guard(hello, served)(scope, None, send))
     return said
 
@@ -84,6 +84,12 @@ def test_pages_of_others_are_refused(kind, headers):
         assert b"hello" not in said[1]["body"]
     else:
         assert said == [{"type": "websocket.close", "code": 1008}]
+
+
+def test_the_page_is_not_made_as_a_picture():
+    asked = {"host": "localhost", "sec-fetch-dest": "image"}
+    assert answered("127.0.0.1", **asked)[0]["status"] == 404
+    assert let_in(answered("127.0.0.1", **{**asked, "sec-fetch-dest": "document"}))
 
 
 def test_every_answer_forbids_the_browser_to_fetch_from_elsewhere():

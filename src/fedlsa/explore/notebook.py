@@ -95,14 +95,14 @@ def _(
     now["question"] = q
     _unusable = given.trouble if _settings.problem == "files" else ""
     if _unusable:  # said below; there is nothing to ask
-        set_curves(updates.Curves(q, failed=dict.fromkeys(METHODS, "the files cannot be used")))
-        set_settled(updates.Curves())
+        _none = updates.Curves(q, failed=dict.fromkeys(METHODS, "the files cannot be used"))
+        set_curves(_none)
+        set_settled(_none)
         set_scene("")
     else:
         _asked = updates.ask_curves(page, q)
         mo.Thread(target=updates.question, args=(page, q, _asked, wanted, set_curves, set_settled, _before)).start()
         mo.Thread(target=updates.agents, args=(page, q, wanted, set_scene)).start()
-    panels.write_address(mo.query_params(), _settings)
     panels.notes(*complaints, _trouble, _unusable)
     return (q,)
 
@@ -181,6 +181,14 @@ def _(now, set_start):
 def _(get_plans, now, use):
     now["plans"] = get_plans()
     panels.plan_panel(get_plans(), use)
+    return
+
+
+@app.cell
+def _(get_settled):
+    # not before sliders rest: whatever else the page does then would hold up an answer
+    if get_settled().question is not None:
+        panels.write_address(mo.query_params(), get_settled().settings)
     return
 
 

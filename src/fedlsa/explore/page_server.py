@@ -107,6 +107,11 @@ def _listen(host: str, port: int) -> socket.socket:
     return sock
 
 
+async def _say(send: Any, status: int, text: bytes) -> None:
+    await send({"type": "http.response.start", "status": status, "headers": [(b"content-type", b"text/plain")]})
+    await send({"type": "http.response.body", "body": text})
+
+
 class Guard:
     """What stands before the page: forbids it outside hosts, and on loopback refuses pages of others that pose as it.
 
@@ -120,12 +125,14 @@ class Guard:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] in ("http", "websocket") and self.alone and not self._at_home(scope):
             if scope["type"] == "http":
-                await send(
-                    {"type": "http.response.start", "status": 403, "headers": [(b"content-type", b"text/plain")]}
-                )
-                await send({"type": "http.response.body", "body": b"this page answers to localhost alone\n"})
+                await _say(send, 403, b"this page answers to localhost alone\n")
             else:
                 await send({"type": "websocket.close", "code": 1008})
+            return
+        if scope["type"] == "http" and (b"sec-fetch-dest", b"image") in scope["headers"] and scope["path"] == "/":
+            # while cells run the page's icon has no address, so the browser asks for the page as a picture, which
+            # would be made in vain while an answer waits
+            await _say(send, 404, b"the page is no picture\n")
             return
 
         async def answer(message: Any) -> None:
