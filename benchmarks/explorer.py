@@ -17,16 +17,18 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "docs"))
 from make_explorer_pictures import explorer, find_chromium, opened
 
+# looks at one element before every frame, and for another only when that one is gone: watching must not cost time
 WATCH = """() => {
   addEventListener('keydown', () => { window.pressed = performance.now() }, true);
   const inside = root => [...root.querySelectorAll('*')].flatMap(
     e => [...(e._fullData ? [e] : []), ...(e.shadowRoot ? inside(e.shadowRoot) : [])]);
-  window.took = [];
   const error = () => inside(document).find(e => e._fullData.some(t => t.name === 'FedLSA'));
-  const known = e => e && JSON.stringify(e._fullData.map(t => [...(t.y ?? [])]));
-  let shown = known(error());
+  const last = e => e?._fullData?.map(t => t.y?.at(-1)).join();
+  let element = error(), shown = last(element);
+  window.took = [];
   const look = () => {
-    const now = known(error());
+    if (!element?.isConnected) element = error();
+    const now = last(element);
     if (now && now !== shown) { shown = now; window.took.push(performance.now() - window.pressed); }
     requestAnimationFrame(look);
   };

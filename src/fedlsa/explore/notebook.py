@@ -82,29 +82,35 @@ def _(get_start):
 
 @app.cell
 def _(
-    complaints, get_start, given, kind, method, now, opens, page, set_curves, set_scene, set_settled, target,
+    complaints, get_start, given, kind, method, now, opens, page, set_curves, set_plans, set_scene, set_settled, target,
     target_accuracy, view, worlds,
 ):  # fmt: skip
-    # everything below follows from the question that the settings pose
+    # everything below follows from the question that the settings pose; no cell waits for this one, so that nothing
+    # else runs before the answer is drawn
     def wanted() -> bool:
         return not mo.current_thread().should_exit
 
     _shown = [group.value for group in (worlds, method, view, opens, target_accuracy)]
     _settings, _trouble = controls.settings(kind.value, target.value, _shown, get_start())
-    _before, q = now["question"], Question.of(_settings, given.files)
-    now["question"] = q
+    _before, _q = now["question"], Question.of(_settings, given.files)
+    now["question"] = _q
+    if _before not in (None, _q):
+        page.drop("runs")
+        if updates.plan_question(_before) != updates.plan_question(_q):  # of another problem
+            page.drop("plans")
+            set_plans(updates.Plans())
     _unusable = given.trouble if _settings.problem == "files" else ""
     if _unusable:  # said below; there is nothing to ask
-        _none = updates.Curves(q, failed=dict.fromkeys(METHODS, "the files cannot be used"))
+        _none = updates.Curves(_q, failed=dict.fromkeys(METHODS, "the files cannot be used"))
         set_curves(_none)
         set_settled(_none)
         set_scene("")
     else:
-        _asked = updates.ask_curves(page, q)
-        mo.Thread(target=updates.question, args=(page, q, _asked, wanted, set_curves, set_settled, _before)).start()
-        mo.Thread(target=updates.agents, args=(page, q, wanted, set_scene)).start()
+        _asked = updates.ask_curves(page, _q)
+        mo.Thread(target=updates.question, args=(page, _q, _asked, wanted, set_curves, set_settled, _before)).start()
+        mo.Thread(target=updates.agents, args=(page, _q, wanted, set_scene)).start()
     panels.notes(*complaints, _trouble, _unusable)
-    return (q,)
+    return
 
 
 @app.cell
@@ -122,11 +128,11 @@ def _(get_start):
 
 
 @app.cell
-def _(get_runs, page, q, set_runs, simulate, stop):
-    if simulate.value or stop.value or get_runs().question != q:
-        page.drop("runs")  # pressed again, stopped, or about something else now
+def _(now, page, set_runs, simulate, stop):
+    if simulate.value or stop.value:
+        page.drop("runs")
     if simulate.value and not stop.value:
-        mo.Thread(target=updates.runs, args=(page, q, set_runs)).start()
+        mo.Thread(target=updates.runs, args=(page, now["question"], set_runs)).start()
     return
 
 
@@ -158,15 +164,12 @@ def _(get_start):
 
 
 @app.cell
-def _(find, get_plans, now, page, q, set_plans):
-    def same_problem() -> bool:
-        return updates.plan_question(now["question"]) == updates.plan_question(q)
+def _(find, now, page, set_plans):
+    def same_problem(asked=now["question"]) -> bool:
+        return updates.plan_question(now["question"]) == updates.plan_question(asked)
 
-    if get_plans().question not in (None, updates.plan_question(q)):  # of another problem
-        page.drop("plans")
-        set_plans(updates.Plans())
     if find.value:
-        mo.Thread(target=updates.plans, args=(page, q, same_problem, set_plans)).start()
+        mo.Thread(target=updates.plans, args=(page, now["question"], same_problem, set_plans)).start()
     return
 
 
