@@ -41,14 +41,16 @@ def opened(pool):
     return updates.OpenPage(pool, "me", "wide")
 
 
-def ask(page, q, *rest):
-    updates.question(page, q, updates.ask_curves(page, q), *rest)
+def ask(page, q, wanted, put, *rest):
+    """As the cell of the page does it."""
+    asked = updates.ask_curves(page, q)
+    put(first := updates.at_once(q, asked))
+    updates.question(page, first, asked, wanted, put, *rest)
 
 
 def test_curves_come_together_before_what_waits_for_calm_and_limits_last(monkeypatch):
     monkeypatch.setattr(updates, "CALM", 0)
     monkeypatch.setattr(updates, "REST", 0)
-    monkeypatch.setattr(updates, "TOGETHER", 3600)  # however slow this machine is now
     page, settled = Page(), []
     pool = Pool(page)
     ask(opened(pool), Q, page.wanted, page.put.append, settled.append)
@@ -57,6 +59,18 @@ def test_curves_come_together_before_what_waits_for_calm_and_limits_last(monkeyp
     assert set(page.put[-1].limits) == set(METHODS)
     assert [set(known.by_method) for known in settled] == [set(METHODS)]
     assert pool.dropped == ["agents", "ahead", "limits"]  # those of an older question
+
+
+def test_curves_that_take_longer_are_drawn_as_they_finish():
+    known = {name: answers.curve(Q, name) for name in updates.ORDER}
+    replies = [Answer(1, "done", known["Scaffnew"]), Answer(0, "pause", None)]
+    asked = iter([*replies, Answer(2, "failed", "why"), Answer(0, "done", known["FedLSA"])])
+    first, put = updates.at_once(Q, asked), []
+    last = updates.curves(first, asked, put.append)
+    assert [list(state.by_method) for state in (first, *put)] == [["Scaffnew"], ["Scaffnew"], ["Scaffnew", "FedLSA"]]
+    assert last is put[-1]
+    assert last.failed == {"SCAFFLSA": "why"}
+    assert updates.curves(first, iter(()), put.append) is None  # dropped: a newer question has come
 
 
 def test_limits_of_a_question_that_is_no_longer_the_pages_are_not_shown(monkeypatch):
@@ -124,7 +138,7 @@ def test_a_thread_that_begins_late_drops_nothing_of_a_newer_question():
     pool = Pool(page)
     asked = updates.ask_curves(opened(pool), Q)
     pool.dropped.clear()
-    updates.question(opened(pool), Q, iter(()), page.wanted, page.put.append, page.put.append)
+    updates.question(opened(pool), updates.Curves(Q), iter(()), page.wanted, page.put.append, page.put.append)
     updates.agents(opened(pool), Q, page.wanted, page.put.append)
     assert (pool.dropped, page.put, page.heard) == ([], [], 0)
     assert [a.index for a in asked] == [0, 1, 2]

@@ -107,7 +107,9 @@ def _(
         set_scene("")
     else:
         _asked = updates.ask_curves(page, _q)
-        mo.Thread(target=updates.question, args=(page, _q, _asked, wanted, set_curves, set_settled, _before)).start()
+        _first = updates.at_once(_q, _asked)
+        set_curves(_first)
+        mo.Thread(target=updates.question, args=(page, _first, _asked, wanted, set_curves, set_settled, _before)).start()
         mo.Thread(target=updates.agents, args=(page, _q, wanted, set_scene)).start()
     panels.notes(*complaints, _trouble, _unusable)
     return

@@ -24,7 +24,7 @@ from .pool import SESSION, Pool
 from .pool_worker import LONG_LANE, Answer
 
 ORDER = ("FedLSA", "Scaffnew", "SCAFFLSA")  # two processes are then busy for the same time
-TOGETHER = 0.2  # seconds within which curves that arrive are drawn together
+TOGETHER = 0.1  # seconds within which answers are drawn together, and for which a cell waits for them
 CALM = 0.4  # seconds without a newer question before the large pictures are drawn
 REST = 0.8  # seconds more before long work begins, whose process a newer question would end
 REDRAW = 0.2  # seconds between two pictures of progress
@@ -128,21 +128,36 @@ def ask_curves(page: OpenPage, q: Question) -> Iterator[Answer]:
     return page.ask("curves", answers.curve, *((asked, name) for name in ORDER), pause=TOGETHER)
 
 
+def at_once(q: Question, asked: Iterator[Answer]) -> Curves:
+    """The curves that come within a moment; asked : from `ask_curves`, has the others.
+
+    A cell waits for them: what it puts itself is drawn sooner than what a thread puts.
+    """
+    state = Curves(q)
+    for a in asked:
+        if a.kind == "pause":
+            break
+        state = state.with_answer(ORDER[a.index], a.value)
+    return state
+
+
 def question(
     page: OpenPage,
-    q: Question,
+    first: Curves,
     asked: Iterator[Answer],
     wanted: Wanted,
     put: Put,
     put_settled: Put,
     before: Question | None = None,
 ) -> None:
-    """The curves of a setting, and when sliders rest also what is taken along and the stable step sizes.
+    """The other curves of a setting, and when sliders rest also what is taken along and the stable step sizes.
 
-    asked : from `ask_curves`; before : the page's last question
+    first : from `at_once`; before : the page's last question
     """
+    q = first.question
+    assert q is not None
     put, put_settled = _while(wanted, put), _while(wanted, put_settled)
-    known = curves(q, asked, put)
+    known = curves(first, asked, put)
     time.sleep(CALM)
     if known is None or not wanted():
         return
@@ -174,14 +189,11 @@ def _while(wanted: Wanted, put: Put) -> Put:
     return lambda state: put(state) if wanted() else None
 
 
-def curves(q: Question, asked: Iterator[Answer], put: Put) -> Curves | None:
-    """The three curves, drawn together if they come soon, else as they finish; None if dropped before the last."""
-    state, began = Curves(q), time.monotonic()
+def curves(state: Curves, asked: Iterator[Answer], put: Put) -> Curves | None:
+    """All three curves, those that are missing drawn as they finish; None if dropped before the last."""
     for a in asked:
-        if a.kind != "pause":
-            state = state.with_answer(ORDER[a.index], a.value)
-        if a.kind == "pause" or time.monotonic() - began > TOGETHER or not state.waiting:
-            put(state)
+        state = state.with_answer(ORDER[a.index], a.value)
+        put(state)
     return None if state.waiting else state
 
 
