@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
+import importlib.metadata
 import os
 import signal
 import socket
@@ -39,6 +41,8 @@ def serve(
     browser: bool = True,
 ) -> None:
     """Serve the page until interrupted; port 0 takes a free one, settings and files are what it opens with."""
+    # marimo looks for plugins among all installed packages whenever a cell runs; what is installed stays
+    importlib.metadata.entry_points = functools.cache(importlib.metadata.entry_points)  # type: ignore[assignment]
     try:
         import marimo
         import plotly.graph_objects  # noqa: F401  the page needs it: complain here
