@@ -54,6 +54,10 @@ class Explorer:
         """Those in the page's address."""
         return PageSettings.from_address("?" + urlsplit(self.page.url).query)
 
+    def follows(self, s: PageSettings) -> None:
+        """The address does, once sliders rest."""
+        self.until(lambda: self.settings() == s, f"the address is that of {s.address() or 'the start'}")
+
     def until(self, true: Any, what: str) -> Any:
         """Wait for something to be so, and return what it says."""
         end = time.monotonic() + PATIENCE
