@@ -109,7 +109,8 @@ def _(
         _asked = updates.ask_curves(page, _q)
         _first = updates.at_once(_q, _asked)
         set_curves(_first)
-        mo.Thread(target=updates.question, args=(page, _first, _asked, wanted, set_curves, set_settled, _before)).start()
+        _rest = (page, _first, _asked, wanted, set_curves, set_settled, _before)
+        mo.Thread(target=updates.question, args=_rest).start()
         mo.Thread(target=updates.agents, args=(page, _q, wanted, set_scene)).start()
     panels.notes(*complaints, _trouble, _unusable)
     return
