@@ -3,9 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 BESIDE := $(VENV)/beside.log
+BROWSER := $(VENV)/browser.log
 
 .DEFAULT_GOAL := help
-.PHONY: help demo explore test test-beside test-portable fuzz mutate test-gpu test-network test-nvflare lint bench reproduce network wheels docs clean
+.PHONY: help demo explore test test-simulator test-portable fuzz mutate test-gpu test-network test-nvflare lint bench reproduce network wheels docs clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -16,15 +17,14 @@ demo: $(VENV)/.installed-cli ## FedLSA against SCAFFLSA: a table, and the pictur
 explore: $(VENV)/.installed-explore ## a page in the browser: move a slider, see client drift (ARGS="--port 8000")
 	@$(BIN)/fedlsa explore $(ARGS)
 
-test: $(VENV)/.installed-test ## style, types and all tests; the page in Chromium beside the rest, for it waits more than it works
-	@$(MAKE) --no-print-directory test-beside > $(BESIDE) 2>&1 & beside=$$!; \
+test: $(VENV)/.installed-test ## style, types and all tests; what waits more than it works beside the rest
+	@$(MAKE) --no-print-directory -k lint test-simulator > $(BESIDE) 2>&1 & beside=$$!; \
+	$(BIN)/python -m pytest tests/browser > $(BROWSER) 2>&1 & browser=$$!; \
 	$(BIN)/python -m pytest -n auto --dist worksteal --ignore=tests/gpu --ignore=tests/browser --ignore=tests/nvflare; main=$$?; \
-	wait $$beside || main=1; cat $(BESIDE); exit $$main
+	wait $$beside || main=1; wait $$browser || main=1; cat $(BESIDE) $(BROWSER); exit $$main
 
-test-beside:  # one after the other, whatever fails; the GPU engine on a simulator needs a process of its own
-	@failed=0; $(MAKE) --no-print-directory lint || failed=1; \
-	NUMBA_ENABLE_CUDASIM=1 $(BIN)/python -m pytest tests/gpu || failed=1; \
-	$(BIN)/python -m pytest tests/browser || failed=1; exit $$failed
+test-simulator:  # the GPU engine on a simulator, which needs a process of its own
+	@NUMBA_ENABLE_CUDASIM=1 $(BIN)/python -m pytest tests/gpu
 
 test-gpu: $(VENV)/.installed-test $(VENV)/.installed-cuda ## the tests of the GPU engine on a real GPU
 	@$(BIN)/python -m pytest tests/gpu

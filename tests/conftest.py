@@ -1,5 +1,6 @@
 """What all tests share: their order, property tests that draw the same examples every time, examples as modules."""
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -28,3 +29,7 @@ FIRST = ("test_everything.py", "test_deployment.py", "test_runner.py", "test_clu
 
 def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: FIRST.index(item.path.name) if item.path.name in FIRST else len(FIRST))
+
+
+def pytest_collection_finish():
+    gc.freeze()  # what the libraries and thousands of tests are made of is not looked through again and again

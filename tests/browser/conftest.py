@@ -27,7 +27,6 @@ FIGURES = """() => {
   return inside(document).map(e => e._fullData.map(t => [t.name, [...(t.x ?? [])], [...(t.y ?? [])]]));
 }"""
 PATIENCE = 600  # seconds after which a test gives up on the page: far more than it ever takes, on a busy machine too
-NOTED = "() => addEventListener('keydown', () => { window.pressed = performance.now() }, true)"
 
 
 @dataclass
@@ -40,7 +39,6 @@ class Explorer:
     def open(self, settings: PageSettings | str = "") -> "Explorer":
         query = settings if isinstance(settings, str) else settings.address()
         self.page.goto(f"{self.home}?{query}" if query else self.home)
-        self.page.evaluate(NOTED)
         return self
 
     def figures(self) -> list[dict[str, tuple[list[float], list[float]]]]:
@@ -63,7 +61,7 @@ class Explorer:
         end = time.monotonic() + PATIENCE
         while not (found := true()):
             assert time.monotonic() < end, f"{what}, in {PATIENCE} s; the page says: {self.words()[-1500:]}"
-            self.page.wait_for_timeout(50)
+            self.page.wait_for_timeout(100)
         return found
 
     def shows(self, s: PageSettings) -> bool:

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,6 @@ from fedlsa.explore.page_settings import LOCAL_STEPS, PageSettings
 from fedlsa.figures.agent_plane import plane_of
 
 GARNET = PageSettings.start("garnet")  # ten different agents, d = 8
-PAIR = replace(GARNET, agents=100, perturbation=0.0)  # two groups of equal ones
 
 
 def test_it_opens_with_the_exact_curves_and_says_what_they_mean(wide_page):
@@ -48,38 +46,6 @@ def test_the_newest_setting_wins(wide_page):
     wide_page.open(GARNET).answers(GARNET)
     wide_page.press("local steps H", times=8)
     wide_page.answers(replace(GARNET, local_steps=LOCAL_STEPS[LOCAL_STEPS.index(GARNET.local_steps) - 8]))
-
-
-@pytest.mark.parametrize(("s", "goal"), [(GARNET, 0.15), (PAIR, 1.5)], ids=["ten different agents", "two groups"])
-def test_how_soon_a_slider_is_answered(wide_page, s, goal, capsys):
-    wide_page.open(s).answers(s)
-    wide_page.until(lambda: "Stable below" in wide_page.words(), "all the rest is drawn")
-    wide_page.page.wait_for_timeout(1000)
-    took = []
-    for _ in range(3):
-        s = replace(s, local_steps=LOCAL_STEPS[LOCAL_STEPS.index(s.local_steps) - 1])
-        end = float(fl.theory.exact(Question.of(s).problem(), s.method("SCAFFLSA"), s.rounds)["mse"][-1])
-        wide_page.press("local steps H")
-        done = wide_page.page.wait_for_function(DRAWN, arg=end, polling="raf")
-        took.append(done.json_value() / 1000)
-        wide_page.answers(s)
-        wide_page.page.wait_for_timeout(1000)
-    with capsys.disabled():  # a measurement for the log; the machine's hour does not decide a test
-        shown, (load, *_) = ", ".join(f"{t:.2f}" for t in took), os.getloadavg()
-        words = f"median {np.median(took):.2f} s of {shown} (goal {goal} s when idle; the load was {load:.1f})"
-        print(f"\nslider to picture, N = {s.agents}: {words}")
-
-
-DRAWN = """end => {
-  const inside = root => [...root.querySelectorAll('*')].flatMap(
-    e => [...(e._fullData ? [e] : []), ...(e.shadowRoot ? inside(e.shadowRoot) : [])]);
-  if (!window.first?.isConnected) window.first = inside(document)[0];
-  const names = ['FedLSA', 'SCAFFLSA', 'Scaffnew'];
-  const lines = window.first._fullData.filter(t => names.includes(t.name));
-  const line = lines.find(t => t.name === 'SCAFFLSA');
-  const there = lines.length === 3 && Math.abs([...line.y].pop() / end - 1) < 1e-9;
-  return there && performance.now() - window.pressed;
-}"""
 
 
 def test_the_axis_can_be_observations_or_bytes(wide_page):
