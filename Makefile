@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 BESIDE := $(VENV)/beside.log
 BROWSER := $(VENV)/browser.log
+# what most tests need, compiled once while they are collected, and not by every process at the same time
+COMPILE := import fedlsa as fl; p, a = fl.problems.garnet(), fl.SCAFFLSA(0.1, 10); fl.simulate(p, a, 10), fl.theory.exact(p, a, 10)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo explore test test-simulator test-portable fuzz mutate test-gpu test-network test-nvflare lint bench reproduce network wheels docs clean
@@ -19,7 +21,7 @@ explore: $(VENV)/.installed-explore ## a page in the browser: move a slider, see
 
 test: $(VENV)/.installed-test ## style, types and all tests; what waits more than it works beside the rest
 	@$(MAKE) --no-print-directory -k lint test-simulator > $(BESIDE) 2>&1 & beside=$$!; \
-	$(BIN)/python -m pytest tests/browser > $(BROWSER) 2>&1 & browser=$$!; \
+	{ $(BIN)/python -c "$(COMPILE)" && $(BIN)/python -m pytest tests/browser; } > $(BROWSER) 2>&1 & browser=$$!; \
 	$(BIN)/python -m pytest -n auto --dist worksteal --ignore=tests/gpu --ignore=tests/browser --ignore=tests/nvflare; main=$$?; \
 	wait $$beside || main=1; wait $$browser || main=1; cat $(BESIDE) $(BROWSER); exit $$main
 

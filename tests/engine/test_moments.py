@@ -165,7 +165,7 @@ def chain():
 
 
 def test_trajectories_start_from_the_stationary_law(chain):
-    where, n = outcome_tables(chain, fl.Markov()), 20_000
+    where, n = outcome_tables(chain, fl.Markov()), 5000
     starts = np.array([first_states(chain, fl.Markov(), where, seed) for seed in range(n)])
     for c in range(2):
         law = chain.chain.stationary[12 * c : 12 * (c + 1)]

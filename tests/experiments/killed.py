@@ -56,7 +56,7 @@ def attempt(out, moment, files=10**9):
         if done:
             assert os.waitstatus_to_exitcode(status) == 0
             return False
-        time.sleep(0.001)
+        time.sleep(0.005)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     return True

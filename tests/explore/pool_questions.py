@@ -21,17 +21,17 @@ def fresh(value):
 
 
 def patience(path, name=""):
-    """Says that it has begun, then works for a minute in small steps."""
+    """Says that it has begun, then takes a minute in small steps, and leaves the processor to others."""
     with open(path, "w") as file:
         file.write(str(os.getpid()))
     end = time.monotonic() + 60
     while time.monotonic() < end:
-        sum(range(1000))
+        time.sleep(0.005)
     return name
 
 
 def stubborn(path):
-    """Works for a minute, and goes on when it is told to stop."""
+    """Takes a minute, and goes on when it is told to stop."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     patience(path)
 
