@@ -55,16 +55,16 @@ class CpuTask:
         record.put(
             ahead=int(ahead), room=room, stride=stride, drawn=np.zeros(room * stride * ahead + FETCHED_AHEAD, np.uint32)
         )
-        record.put(radius=float(a.projection or 0), records=len(job.recorded))
+        record.put(radius=float(a.projection or 0))
         record.put(average_after=-1 if a.average_after is None else a.average_after)
         record.put(parameters=parameters(a), parameter_count=len(parameters(a)))
-        record.put(recorded_rounds=np.append(job.recorded, -1), record=np.zeros((R, len(job.recorded), D)))
+        record.put(recorded_rounds=np.append(job.recorded, -1), record=np.zeros(len(job.recorded) * R * D + LANES))
         record.put(start=seed[:lanes] * D, weights=np.append(p.weights[agent[: N * R]], np.zeros(lanes))[:lanes])
         self._put_parameters(lanes)
         record.put(marks=np.zeros(3, np.int64), counters=np.zeros(16, np.int64))
-        record.put(diverged=np.full(R, -1), failed=np.zeros(R, np.int64))
+        record.put(diverged=np.full(R, -1), failed=np.zeros(R, np.int64), squares=np.zeros(R))
         if job.recorded[0] == 0:
-            record.arrays["record"][:, 0, : p.dim] = job.theta_0
+            record.arrays["record"][: R * D] = record.arrays["theta"][: R * D]
             record.arrays["marks"][2] = 1
 
     def _put_parameters(self, lanes: int) -> None:
@@ -81,8 +81,9 @@ class CpuTask:
         if job.xi_0 is not None:
             variates[: N * R * D].reshape(-1, D)[:, :dim] = job.xi_0[self.agent]
         partial = job.participants < N
-        record.put(theta=theta, sent=theta.astype(dtype), mean=theta.copy(), running=theta.copy(), shift_all=rows(R))
-        record.put(hat=rows(lanes, dtype), variates=rows(lanes) if partial else variates, partial=rows(lanes // LANES))
+        left = lanes - (LANES - 1) * (job.participants // LANES * R)  # a row for each group of one seed, for each other
+        record.put(theta=theta, mean=theta.copy(), running=theta.copy(), shift_all=rows(R))
+        record.put(hat=rows(lanes, dtype), variates=rows(lanes) if partial else variates, partial=rows(left))
         record.put(pending=rows(R) if partial else record.arrays["shift_all"])
         if partial:
             record.put(all_variates=variates, all_weights=job.problem.weights)
@@ -93,12 +94,12 @@ class CpuTask:
     def outcome(self) -> JobOutcome:
         """What has come of it."""
         arrays, (N, dim), R = self.record.arrays, (self.job.problem.n_agents, self.job.problem.dim), len(self.job.seeds)
-        record = arrays["record"]
-        D = record.shape[2]
+        D = shapes(self.job.problem, self.job.dtype)[2]
+        record = arrays["record"][:-LANES].reshape(-1, R, D).transpose(1, 0, 2)[:, :, :dim].copy()
         rows = arrays.get("all_variates", arrays["variates"])[: N * R * D].reshape(-1, D)
         xi = np.empty((R, N, dim))
         xi[self.seed, self.agent] = (rows - arrays["shift_all"][: R * D].reshape(R, D)[self.seed])[:, :dim]
-        return JobOutcome(record[:, :, :dim], np.tile(self.observed, (R, 1)), arrays["diverged"], xi)
+        return JobOutcome(record, np.tile(self.observed, (R, 1)), arrays["diverged"], xi)
 
     @property
     def left(self) -> float:

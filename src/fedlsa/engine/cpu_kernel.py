@@ -11,6 +11,7 @@ moved by differences from where the agents started, so that sums that must be 0 
 from __future__ import annotations
 
 import functools
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from .addresses import address, compiled, count_up, invoke, invoke_hook, look_at
 from .compiled import SOURCES
 from .cpu_record import DRAWN_AT_ONCE, LANES, MOVING, WORDS, task_at
 from .memory import load, store
-from .vectors import convert, fma, fold
+from .vectors import fma, fold
 
 W = 8  # numbers that the server works on together
 PATIENCE = 4000  # looks at a counter before a thread that waits lets others have its core
@@ -105,74 +106,103 @@ def exchange() -> Any:
 
 
 @functools.cache
-def server(real: Any) -> Any:
-    """The kernel (record, t): average, shift the control variates, step, project, look, record.
+def server() -> Any:
+    """The kernel (record, t): average, shift the control variates, look, record.
 
     With change_c = theta_hat_c - theta, mean = theta + (N / m) sum_c w_c change_c over the m who took part, and
     xi_c <- xi_c - gain (change_c - sum_c' w_c' change_c') for all N, where the change of those who did not is 0.
     The groups have done xi_c - gain change_c. The rest is one shift for all agents.
+    What few methods want stands in kernels of its own, which are compiled when they are wanted.
     """
     sources = SOURCES
 
     def serve(p, t, _a, _b, _c, _d, _e, _f):
         sources  # noqa: B018
-        task = task_at(p, real)
-        R, D, dim, now, gain = task.seeds, task.D, task.dim, task.first + t + 1, task.gains[t]
+        task = task_at(p, float64)
+        R, D, now, gain = task.seeds, task.D, task.first + t + 1, task.gains[t]
         scale, partial = task.agents / task.participants, task.participants < task.agents
-        rest = task.participants % LANES
+        n, whole, rest = R * D, task.whole, task.participants % LANES * R
+        record = task.marks[2] * n if task.recorded_rounds[task.marks[2]] == now else -1
         total = load(task.theta, 0, W)
         total = total - total
-        for i in range(0, R * D, W):
-            start = convert(load(task.sent, i, W), float64)
-            moved = start - start
-            for k in range(0, task.whole * D, R * D):
+        for i in range(0, n, W):
+            theta = load(task.theta, i, W)
+            moved = theta - theta
+            part = moved
+            for k in range(0, whole * D, n):
                 moved = moved + load(task.partial, k + i, W)
-            part = start - start
-            for a in range(task.whole * LANES, task.whole * LANES + rest * R, R):
-                change = convert(load(task.hat, a * D + i, W), float64) - start
-                part = fma(task.weights[a], change, part)
+            for a in range(0, rest, R):
+                part = fma(task.weights[whole * LANES + a], load(task.partial, (whole + a) * D + i, W), part)
             moved = moved + part
             shift = (-gain) * moved
             if partial:
                 shift = fma(-gain, moved, load(task.shift_all, i, W))
             store(task.shift_all, i, shift)
-            mean = fma(scale, moved, load(task.theta, i, W))
+            mean = fma(scale, moved, theta)
             store(task.mean, i, mean)
             if task.hook == 0:
                 store(task.theta, i, mean)
-                store(task.sent, i, mean)
+            if record >= 0:
+                store(task.record, record + i, mean)
             total = fma(mean, mean, total)
+        if task.hook:
+            invoke(task.apply_hook, (p, now, 0, 0, 0, 0, 0, 0))
         square_sum = stack(float64, 1)
         store(square_sum, 0, fold(total, W))
-        recording = task.recorded_rounds[task.marks[2]] == now
-        if recording or task.hook or task.radius > 0 or task.average_after >= 0 or not np.isfinite(square_sum[0]):
+        if task.estimate or not isfinite(square_sum[0]):
             for r in range(R):
-                at, square = r * D, 0.0
-                if task.hook:
-                    theta, mean_ = pointer(address(task.theta) + 8 * at, float64), address(task.mean) + 8 * at
-                    raised = invoke_hook(
-                        task.hook, theta, pointer(mean_, float64), task.parameters, dim, task.parameter_count
-                    )
-                    if raised and not task.failed[r]:
-                        task.failed[r] = now
-                for j in range(at, at + dim):
+                square = 0.0
+                for j in range(r * D, r * D + task.dim):
                     square += task.theta[j] * task.theta[j]
-                if not np.isfinite(square) and task.diverged[r] < 0:
+                task.squares[r] = square
+                if task.diverged[r] < 0 and not isfinite(square):
                     task.diverged[r] = now
-                shrink = 1.0
-                if task.radius > 0 and square > task.radius * task.radius:
-                    shrink = task.radius / np.sqrt(square)
-                averaging = 0 <= task.average_after <= now
-                for j in range(at, at + dim):
-                    best = task.theta[j] * shrink
-                    task.theta[j] = best
-                    task.sent[j] = best
-                    if averaging:
-                        best = task.running[j] + (best - task.running[j]) / (now - task.average_after + 1)
-                        task.running[j] = best
-                    if recording:
-                        task.record[(r * task.records + task.marks[2]) * D + j - at] = best
-            if recording:
-                task.marks[2] += 1
+        if task.estimate:
+            invoke(task.estimate, (p, now, record, 0, 0, 0, 0, 0))
+        if record >= 0:
+            task.marks[2] += 1
 
     return compiled(serve)
+
+
+@functools.cache
+def hook_calls() -> Any:
+    """The kernel (record, now): the method's own server step in round `now`, seed by seed."""
+    sources = SOURCES
+
+    def apply(p, now, _a, _b, _c, _d, _e, _f):
+        sources  # noqa: B018
+        task = task_at(p, float64)
+        for r in range(task.seeds):
+            theta = pointer(address(task.theta) + 8 * r * task.D, float64)
+            mean = pointer(address(task.mean) + 8 * r * task.D, float64)
+            raised = invoke_hook(task.hook, theta, mean, task.parameters, task.dim, task.parameter_count)
+            if raised and not task.failed[r]:
+                task.failed[r] = now
+
+    return compiled(apply)
+
+
+@functools.cache
+def estimates() -> Any:
+    """The kernel (record, now, at): project, average iterates, record what the method gives; at : where, if not -1."""
+    sources = SOURCES
+
+    def estimate(p, now, at, _a, _b, _c, _d, _e):
+        sources  # noqa: B018
+        task = task_at(p, float64)
+        averaging = 0 <= task.average_after <= now
+        for r in range(task.seeds):
+            square, shrink = task.squares[r], 1.0
+            if task.radius > 0 and square > task.radius * task.radius:
+                shrink = task.radius / np.sqrt(square)
+            for j in range(r * task.D, r * task.D + task.dim):
+                best = task.theta[j] * shrink
+                task.theta[j] = best
+                if averaging:
+                    best = task.running[j] + (best - task.running[j]) / (now - task.average_after + 1)
+                    task.running[j] = best
+                if at >= 0:
+                    task.record[at + j] = best
+
+    return compiled(estimate)

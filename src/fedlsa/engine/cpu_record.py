@@ -29,6 +29,8 @@ FIELDS = {
     "step": int64,
     "serve": int64,
     "exchange": int64,
+    "apply_hook": int64,
+    "estimate": int64,  # 0: theta itself is what the method gives
     "hook": int64,  # address of the method's own server step; 0: none
     "dim": int64,
     "D": int64,  # dim padded
@@ -70,20 +72,20 @@ FIELDS = {
     "spare": (REAL,),  # (P, D): local parameters before a dense step
     "variates": (float64,),  # (P, D): control variates + shift of their seed
     "pending": (float64,),  # (R, D): that shift; 0 when only some take part
-    "partial": (float64,),  # (whole, D): sums over the agents of a group of w_c (theta_hat_c - theta)
+    # (whole, D): sums over the agents of a group of w_c (theta_hat_c - theta), then (P - 16 whole, D): the differences
+    "partial": (float64,),  # of the chains that are left
     # the server
     "theta": (float64,),  # (R, D): the shared parameter
-    "sent": (REAL,),  # (R, D): the same as agents receive it
     "mean": (float64,),  # (R, D): the last average
     "shift_all": (float64,),  # (R, D): `pending`; when only some take part, sum_c w_c (xi_c + shift)
     "all_variates": (float64,),  # (N, D): xi_c + shift, when only some take part
     "all_weights": (float64,),  # (N,)
+    "squares": (float64,),  # (R,): ||theta||^2, where somebody wants to know
     "running": (float64,),  # (R, D): the average of iterates
     "diverged": (int64,),  # (R,): first round whose theta is not finite, or -1
     "failed": (int64,),  # (R,): first round whose hook raised, or 0
     "recorded_rounds": (int64,),  # ending in -1, a round that never comes
-    "records": int64,
-    "record": (float64,),  # (R, records, D)
+    "record": (float64,),  # (records, R, D)
     "counters": (int64,),  # (16,): [0] members that have done their groups, [8] rounds that are served
 }
 

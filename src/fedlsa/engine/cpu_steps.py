@@ -113,7 +113,7 @@ def rank_one_steps(d: int, G: int, real: Any, ridged: bool) -> Any:
         ending = done + count == task.observations[t]
         for q in range(g0 * LANES, g1 * LANES, G):
             whole = q < task.whole * LANES
-            theta = rows_of_seeds(task.sent, task.start, q, whole, G, d)
+            theta = convert(rows_of_seeds(task.theta, task.start, q, whole, G, d), real)
             shift = rows_of_seeds(task.pending, task.start, q, whole, G, d)
             theta_hat = load(task.hat, q * d, width) if done else theta
             xi = load(task.variates, q * d, width) - shift
@@ -143,7 +143,9 @@ def rank_one_steps(d: int, G: int, real: Any, ridged: bool) -> Any:
                     if q % LANES == 0:
                         total = total - total
                     store(task.partial, at, add_rows(total, task.weights, q, change))
-            if not (ending and whole):
+                else:
+                    store(task.partial, (q - (LANES - 1) * task.whole) * d, change)
+            else:
                 store(task.hat, q * d, theta_hat)
 
     return compiled(step)
@@ -165,7 +167,7 @@ def long_steps(piece: int, real: Any, ridged: bool, dense: bool) -> Any:
             s, here = task.start[q], q * D
             for j in range(0, D, piece):
                 if done == 0:
-                    store(hat, here + j, load(task.sent, s + j, piece))
+                    store(hat, here + j, convert(load(task.theta, s + j, piece), real))
                 xi = load(task.variates, here + j, piece) - load(task.pending, s + j, piece)
                 store(task.drift, here + j, eta * convert(xi, real))
             i = first * stride + (q if task.ahead else q % LANES)
@@ -197,7 +199,8 @@ def long_steps(piece: int, real: Any, ridged: bool, dense: bool) -> Any:
                 i += task.thin * stride
             whole = q < task.whole * LANES
             for j in range(0, D if ending else 0, piece):
-                change = convert(load(hat, here + j, piece), float64) - convert(load(task.sent, s + j, piece), float64)
+                theta = convert(convert(load(task.theta, s + j, piece), real), float64)
+                change = convert(load(hat, here + j, piece), float64) - theta
                 xi = load(task.variates, here + j, piece) - load(task.pending, s + j, piece)
                 store(task.variates, here + j, fma(-gain, change, xi))
                 if whole:
@@ -206,5 +209,7 @@ def long_steps(piece: int, real: Any, ridged: bool, dense: bool) -> Any:
                     if q % LANES == 0:
                         total_change = total_change - total_change
                     store(task.partial, at, fma(task.weights[q], change, total_change))
+                else:
+                    store(task.partial, (q - (LANES - 1) * task.whole) * D + j, change)
 
     return compiled(step)

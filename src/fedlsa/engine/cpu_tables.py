@@ -53,9 +53,13 @@ def kernels(job: Job) -> dict[str, Any]:
     step = cpu_steps.rank_one_steps(d, G, real, ridged) if G else cpu_steps.long_steps(d, real, ridged, dense)
     is_log = isinstance(job.sampling, Replay)
     draw = cpu_steps.log_draws() if is_log else cpu_steps.random_draws(isinstance(job.sampling, Markov))
-    out = {"draw": draw, "step": step, "serve": cpu_kernel.server(real)}
+    out = {"draw": draw, "step": step, "serve": cpu_kernel.server()}
     if job.participants < job.problem.n_agents:
         out["exchange"] = cpu_kernel.exchange()
+    if job.algorithm.server_step is not None:
+        out["apply_hook"] = cpu_kernel.hook_calls()
+    if job.algorithm.server_step is not None or job.algorithm.projection or job.algorithm.average_after is not None:
+        out["estimate"] = cpu_kernel.estimates()
     return out
 
 
