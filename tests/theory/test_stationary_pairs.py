@@ -11,6 +11,7 @@ from twin import Twin
 import fedlsa as fl
 from fedlsa.theory import moments, stationary_pairs, stein_kernel, tuning
 from fedlsa.theory.controlled import controlled_round
+from fedlsa.theory.lyapunov import limit_by_series
 from fedlsa.theory.pair_series import pair_series
 
 SLOW = "seventeen dimensions"  # for the twin
@@ -206,7 +207,7 @@ def every_pair(F, R, B, weight, count):
 
 @pytest.mark.parametrize("size", [0.7, 1e-3])
 def test_the_series_sums_over_pairs_or_leaves_them_to_the_pass(size):
-    K, d = 300, 3
+    K, d = 90, 3
     rng = np.random.default_rng(K)
     F, R, B = size * stable_maps(rng, K, d), rng.normal(size=(K, d, d)), rng.normal(size=(K, d, d))
     weight, count = rng.random(K), rng.integers(1, 3, K)
@@ -229,6 +230,42 @@ def test_limits_by_the_series_are_those_by_the_pass(monkeypatch):
     slow = stationary_pairs.limit(step)
     np.testing.assert_allclose(quick.vector, slow.vector, rtol=0, atol=1e-12 * np.abs(slow.vector).max())
     np.testing.assert_allclose(quick.U, slow.U, rtol=1e-11)
+
+
+@pytest.mark.parametrize("factor", [0.5, 0.999, 1.001, 4.0])
+@pytest.mark.parametrize("H", [1, 3])
+def test_the_series_knows_a_limit_and_that_there_is_none_without_all_pairs(factor, H, monkeypatch):
+    """Many agents, some of them twice, whose noise is what makes larger steps unstable."""
+    monkeypatch.setattr(tuning, "PAIR_SERIES_SHARE", 1)  # it decides however many terms it has
+    rng, tables = np.random.default_rng(H), []
+    for _ in range(72):
+        A, E = 0.1 * (np.eye(2) + 0.3 * rng.standard_normal((2, 2))), rng.standard_normal((2, 2))
+        b, e = rng.standard_normal(2), rng.standard_normal(2)
+        tables.append(([0.4, 0.3, 0.3], np.stack([A, A + E, A - E]), np.stack([b + e, b - e, b - e / 3])))
+    problem = fl.problems.from_observations(tables, assignment=np.append(np.arange(72), np.arange(0, 72, 3)))
+    a = fl.SCAFFLSA(factor * fl.theory.stability_limit(problem, fl.SCAFFLSA(0.1, H)), H)
+    step = controlled_round(moments(problem), a, a.step_size)
+    assert factor > 2 or stationary_pairs.lyapunov(step)._series is not None
+    found, end = limit_by_series(step), stationary_pairs.limit(step)
+    assert fl.theory.stationary(problem, a).stable == (end.vector is not None) == (found is not None) == (factor < 1)
+    if found is not None:
+        np.testing.assert_allclose(found[0], end.U, rtol=1e-9)
+        assert found[1] <= 1e-9
+
+
+def test_what_the_series_cannot_know_is_left_to_others():
+    A = np.array([[1.0, 0.3], [0.0, 0.5]])
+    quiet = [gallery.shaken(A, [1, k], 0.0, np.array([1.0, 0.0])) for k in range(64)]  # no noise in one direction
+    garnet = fl.problems.garnet(agents=9, states=10, features=3, discount=0.6)
+    for problem, a in (
+        (fl.problems.from_observations(quiet), fl.SCAFFLSA(1e-3, 2)),
+        (garnet, fl.SCAFFLSA(1e-9, 2, participation=0.5)),
+        (garnet, fl.Scaffnew(0.1, 0.5)),
+        (garnet, fl.SCAFFLSA(0.1, 10)),  # more terms than so few agents are worth
+        (garnet, fl.SCAFFLSA(1e100, 10)),
+    ):
+        with np.errstate(all="ignore"):
+            assert limit_by_series(controlled_round(moments(problem), a, a.step_size)) is None
 
 
 @pytest.mark.parametrize(("K", "d"), [(3, 2), (2 * stein_kernel.LANES + 5, 3)])

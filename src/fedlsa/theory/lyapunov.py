@@ -86,6 +86,36 @@ class Lyapunov:
         """svec V_k : (K, s) for given S."""
         return _solved(self.pairs.own, self.alone, S, self._U(S), source)
 
+    def definite(self, S: Floats, source: Floats) -> bool:
+        """Whether the series, which is there, shows that the joint second moments of all agents are positive definite.
+
+        W_kl = G_k J G_l^T with G_k = (F_k^n R_k, F_k^n B_k), n = 0, 1, ..., and J, which swaps the two. The moments of
+        all, groups by their means, are G J G^T beside blocks D_k / count_k, D_k = V_k - W_kk, which must be positive
+        definite. Then they are, if and only if J + G^T (count D^-1) G has as many negative eigenvalues as J.
+        """
+        (K, d), series = self.pairs.shape, self._series
+        assert series is not None
+        terms = [np.stack([self._R(S), self.pairs.B])]
+        for _ in range(len(series.spread) // d - 1):
+            terms.append(self.pairs.F @ terms[-1])
+        R, B = np.stack(terms, axis=3).reshape(2, K, d, -1)  # columns (n, m)
+        own = R @ B.transpose(0, 2, 1)
+        try:
+            root = np.linalg.cholesky(smat(self.own(S, source), d) - own - own.transpose(0, 2, 1))
+        except np.linalg.LinAlgError:
+            return False
+        many = np.sqrt(self.pairs.moments.count)[:, None, None]
+        R, B = (many * np.linalg.solve(root, X) for X in (R, B))
+        R, B = R.reshape(K * d, -1), B.reshape(K * d, -1)
+        size = np.sqrt(np.linalg.norm(R, axis=0) / np.maximum(np.linalg.norm(B, axis=0), 1e-300)) + 1e-300
+        G, one = np.concatenate([R / size, B * size], axis=1), np.eye(R.shape[1])
+        E = G.T @ G
+        scale = 1 / np.sqrt(1 + np.diagonal(E))
+        E += np.block([[0 * one, one], [one, 0 * one]])
+        values = np.linalg.eigvalsh(scale[:, None] * E * scale)
+        clear = np.abs(values).min() > tuning.INERTIA_ROUNDING * np.abs(values).max()
+        return bool(clear and (values < 0).sum() == len(one))
+
     def vector(self, S: Floats, source: Floats) -> Floats:
         """The fixed point as a vector of `pairs`, of mean 0."""
         out = np.zeros(self.pairs.length)
@@ -138,6 +168,21 @@ class Lyapunov:
         again = (one * V.reshape(-1, d * d) + (1 - one) * W) / -k
         extra = np.linalg.inv(np.eye(d * d) - again.T) - np.eye(d * d)
         return lambda v: (v.reshape(-1, d * d) + extra @ (w @ v.reshape(-1, d * d))).reshape(-1, d, d)
+
+
+def limit_by_series(pairs: PairMap) -> tuple[Floats, float] | None:
+    """E[u u^T] : (d, d) of a fixed point, and its estimated error, where the series shows all there is to know of it:
+    that agents have noise of their own in every direction, and that the round settles (stationary_pairs.py)."""
+    if pairs.lengths is not None or pairs.sampled[0] or not np.isfinite(pairs.own).all():
+        return None
+    source, equation, (K, d) = np.ascontiguousarray(pairs.noise[..., -1]), lyapunov(pairs), pairs.shape
+    if equation._series is None or len(equation._series.spread) > K * d // tuning.PAIR_SERIES_SHARE:
+        return None
+    noise = np.linalg.eigvalsh(smat(source, d))
+    if not (noise[:, 0] > tuning.NOISE_DEFINITE * noise[:, -1]).all():
+        return None
+    S, error = equation.solve(source, tuning.LIMIT_GOAL)
+    return (equation._U(S), error) if error <= tuning.SOLUTION_ERROR and equation.definite(S, source) else None
 
 
 def lyapunov(pairs: PairMap) -> Lyapunov:

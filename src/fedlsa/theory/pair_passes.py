@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ..checks import Floats
 from . import tuning
-from .symmetric import smat, svec
+from .symmetric import smat, svec, triangle
 
 Complex = NDArray[np.complex128]
 Counts = NDArray[Any]
@@ -32,7 +32,7 @@ def passes(K: int, d: int) -> ModuleType:
 
 def _pairs(count: Counts) -> tuple[Counts, Counts, NDArray[np.bool_]]:
     """The groups of each pair, and which pairs exist."""
-    k, n = np.triu_indices(len(count))
+    k, n = triangle(len(count))
     return k, n, (k < n) | (count[k] > 1)
 
 

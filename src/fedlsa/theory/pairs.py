@@ -121,7 +121,7 @@ class PairMap:
     def weights(self) -> tuple[Floats, Floats, Floats]:
         """Those of groups in y_bar, and those of each agent's and of each tile's trace in E||y_bar||^2."""
         m = self.moments
-        total, (i, j) = m.count * m.weight, np.triu_indices(self.shape[0])
+        total, (i, j) = m.count * m.weight, triangle(self.shape[0])
         pairs = np.where(i == j, (total - m.weight)[i] * total[i], 2 * total[i] * total[j])
         return total, total * m.weight, pairs
 
@@ -209,7 +209,7 @@ class PairMap:
         V += (1 + own) * k**2 * (self.local_noise @ squares(w)[..., None])[..., 0] + own * squares(moved)
         if not (pair or self._length):
             return None
-        i, j = np.triu_indices(len(y))
+        i, j = triangle(len(y))
         exist = (i < j) | (m.count[i] > 1)
         W += (pair * exist)[:, None, None] * moved[i, :, None] * moved[j, None, :]
         if self.lengths is None or not self._length:

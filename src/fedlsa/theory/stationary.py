@@ -21,6 +21,7 @@ from . import local_steps, stationary_pairs, tuning
 from .controlled import controlled_round
 from .exact import check_method, round_length
 from .linear import contracts, not_negative
+from .lyapunov import limit_by_series
 from .moments import Moments, moments
 from .pairs import PairMap
 
@@ -72,8 +73,12 @@ def stationary(problem: Problem | Moments, algorithm: Algorithm) -> Stationary:
             end, route = local_steps.fedlsa_limit(step), "means" if step.noise is None else "linear system"
             u, covariance, error = end.mean, end.covariance, end.error
         else:
-            found = stationary_pairs.limit(step)
-            covariance, error, route = found.U, found.error, found.route
+            quick = limit_by_series(step)
+            if quick is not None:
+                (covariance, error), route = quick, "lyapunov"
+            else:
+                found = stationary_pairs.limit(step)
+                covariance, error, route = found.U, found.error, found.route
     own, covariance = np.diagonal(covariance), covariance.copy()
     rounding = m.rounding(u, m.xi_star[m.table], round_length(algorithm)) + tuning.SOLUTION_ERROR * abs(
         float(own.sum())

@@ -75,6 +75,10 @@ WRITTEN_OUT = 2000  # numbers of a state up to which a round is written out as a
 NOISE_DEFINITE = 1e-6  # least eigenvalue of a round's noise, relative, that makes it as good a source as the identity
 PAIR_SERIES_POWER = 1e-9  # norm of F^n from which on terms of pair_series.py are left out: a share of 1e-18 of the sum
 PAIR_SERIES_NUMBERS = 2**25  # in all its powers: 256 MB; and no more terms than groups, each takes less than a pair
+PAIR_SERIES_SHARE = (
+    8  # numbers of all agents' y for each of the series' terms, at least: eigenvalues of all take longer
+)
+INERTIA_ROUNDING = 1e-12  # of the largest eigenvalue, beyond which the sign of another one is clear
 GMRES_PASSES = 60  # over all pairs, at most, before the residual is computed afresh
 GMRES_REDUCTION, GMRES_REFINEMENTS = 1e-8, 4  # of the residual each time, and how often
 
