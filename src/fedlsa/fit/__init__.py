@@ -1,12 +1,30 @@
 """From the data of many sites to one estimate with an error bar."""
 
-from .bootstrap import Bootstrap
-from .data_problem import columns_of, site_problem
-from .estimate import fit
-from .evaluate import Residuals, TDErrors, evaluate
-from .fitted import Fit, Prediction, SiteReport
-from .one_message import Baseline
-from .tasks import Regression, Value
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
+from ..lazy_names import load_lazily as _load_lazily
+
+if _TYPE_CHECKING:
+    from .bootstrap import Bootstrap
+    from .data_problem import columns_of, site_problem
+    from .estimate import fit
+    from .evaluate import Residuals, TDErrors, evaluate
+    from .fitted import Fit, Prediction, SiteReport
+    from .one_message import Baseline
+    from .tasks import Regression, Value
+
+_load_lazily(
+    __name__,
+    {
+        "bootstrap": ("Bootstrap",),
+        "data_problem": ("columns_of", "site_problem"),
+        "estimate": ("fit",),
+        "evaluate": ("Residuals", "TDErrors", "evaluate"),
+        "fitted": ("Fit", "Prediction", "SiteReport"),
+        "one_message": ("Baseline",),
+        "tasks": ("Regression", "Value"),
+    },
+)
 
 __all__ = [
     "Baseline",
