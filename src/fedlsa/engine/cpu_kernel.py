@@ -121,7 +121,7 @@ def server() -> Any:
         task = task_at(p, float64)
         R, D, now, gain = task.seeds, task.D, task.first + t + 1, task.gains[t]
         scale, partial = task.agents / task.participants, task.participants < task.agents
-        n, whole, rest = R * D, task.whole, task.participants % LANES * R
+        n, chunks, rest = R * D, task.participants // LANES, task.participants % LANES
         record = task.marks[2] * n if task.recorded_rounds[task.marks[2]] == now else -1
         total = load(task.theta, 0, W)
         total = total - total
@@ -129,10 +129,10 @@ def server() -> Any:
             theta = load(task.theta, i, W)
             moved = theta - theta
             part = moved
-            for k in range(0, whole * D, n):
-                moved = moved + load(task.partial, k + i, W)
-            for a in range(0, rest, R):
-                part = fma(task.weights[whole * LANES + a], load(task.partial, (whole + a) * D + i, W), part)
+            for k in range(chunks):
+                moved = moved + load(task.partial, k * n + i, W)
+            for a in range(rest):
+                part = fma(task.weights[task.whole * LANES + a * R], load(task.partial, (chunks + a) * n + i, W), part)
             moved = moved + part
             shift = (-gain) * moved
             if partial:
@@ -142,8 +142,6 @@ def server() -> Any:
             store(task.mean, i, mean)
             if task.hook == 0:
                 store(task.theta, i, mean)
-            if record >= 0:
-                store(task.record, record + i, mean)
             total = fma(mean, mean, total)
         if task.hook:
             invoke(task.apply_hook, (p, now, 0, 0, 0, 0, 0, 0))
@@ -161,6 +159,8 @@ def server() -> Any:
             invoke(task.estimate, (p, now, record, 0, 0, 0, 0, 0))
         if record >= 0:
             task.marks[2] += 1
+            for i in range(0, 0 if task.estimate else n, W):
+                store(task.record, record + i, load(task.theta, i, W))
 
     return compiled(serve)
 
