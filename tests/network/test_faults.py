@@ -89,6 +89,17 @@ def test_a_server_restored_from_an_old_backup_finds_out_and_balance_returns(aggr
     assert world.server.averages > backup.averages
 
 
+def test_an_incomplete_sum_is_not_averaged():
+    """Before anybody looks at its length, which masks make absurd."""
+    world = quiet(clip=None, patience=9, absence="restart", aggregation="secure")
+    world.server, orders = open_round(world.server, world.settings.sites)
+    list(answers(world, orders, world.settings.sites[1:]))
+    theta = world.server.theta
+    world.server, closed = close_round(world.server)
+    assert closed.why.startswith("only the sum over all who were asked can be read")
+    assert world.server.theta is theta
+
+
 def test_when_a_site_dies_for_good_the_others_begin_again_with_control_variates_that_balance(aggregation):
     world = quiet(clip=None, patience=2, absence="restart", aggregation=aggregation)
     first, *others = world.settings.sites
