@@ -9,7 +9,7 @@ from twin import Twin
 
 import fedlsa as fl
 from fedlsa.theory import local_steps, many_rounds, moments, stationary_pairs, tuning
-from fedlsa.theory.controlled import controlled_round
+from fedlsa.theory.controlled import _shared, controlled_round
 from fedlsa.theory.krylov import Krylov
 from fedlsa.theory.recursions import repeat
 from fedlsa.theory.symmetric import smat, squares, symkron
@@ -112,6 +112,36 @@ def test_spaces_that_start_again_and_again_follow_the_same_curve(a, monkeypatch)
     fast = many_rounds.krylov_curve(step, np.ones(3), x, wanted)
     np.testing.assert_allclose(fast, slow, rtol=1e-10, atol=1e-11)
     assert sum(n > step.length for n in spaces) > 1  # more than one space of covariances and means
+
+
+@pytest.mark.parametrize("p", [0.9, 0.1, 1e-3])
+@pytest.mark.parametrize(
+    "Z", [0.1 * np.eye(2), [[0.05, 3.0], [0.0, 0.05]], [[0.2, -0.5], [0.5, 0.2]], [[1.8, 0], [0, 0]]]
+)
+def test_sums_over_a_common_length_have_the_terms_of_all_lengths(Z, p):
+    """slow growth, no eigenvectors, turning, steps near to the edge"""
+    Z, q = np.array([Z, np.diag([0.3, 0.01])], np.float64), 1 - p
+    B, X = np.eye(2) - Z, np.arange(1.0, 5.0).reshape(2, 2)
+    factor, powers = _shared(Z, p)
+    found = factor[0] @ X @ factor[1].T
+    for Q in powers:
+        found = found + Q[0] @ found @ Q[1].T
+    want, term = np.zeros((2, 2)), X
+    for _ in range(int(50 / p)):
+        want, term = want + term, q * B[0] @ term @ B[1].T
+    np.testing.assert_allclose(found, want, rtol=0, atol=1e-12 * np.abs(want).max())
+
+
+def test_a_length_whose_sums_diverge_has_none():
+    assert _shared(np.array([[[2.2]]]), 0.1) is None
+    assert _shared(np.array([[[-0.2]]]), 0.1) is None
+
+
+def test_dimensions_that_no_mean_reaches_are_left_out():
+    H = np.diag([0.99, 0.5, 0.1, 0.1]) + np.diag([1e-3, 1e-10, 1e-10], -1)
+    assert many_rounds._occupied(H) == 3
+    assert many_rounds._occupied(np.diag(np.ones(3), -1)) == 4  # a shift reaches all, one after the other
+    assert many_rounds._occupied(np.zeros((0, 0))) == 0
 
 
 @pytest.mark.parametrize("a", METHODS, ids=repr)

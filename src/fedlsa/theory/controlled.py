@@ -61,13 +61,13 @@ def _random_steps(
     K, alone = _one_less(eta * m.A_bar, p)
     P = np.asarray(p * np.linalg.solve(K, one.M[:, :d, :d])[t], np.float64)
     Q = np.asarray(eta * np.linalg.inv(K)[t], np.float64)
-    noise, shared = _summed(one, K, alone, p), _shared(one.M[:, :d, :d], K, eta, p)
+    source = eta * np.sqrt(p * (1 - p)) * _over(one.M[:, :d, :d], K)
+    noise, shared = _summed(one, K, alone, p), _shared(eta * m.A_bar, p)
     if noise is None or shared is None:
         return P, Q, np.full((len(t), d * (d + 1) // 2, n * (n + 1) // 2), np.inf), None
-    source, powers = shared
     first = np.concatenate([-m.A_bar, np.tile(np.eye(d), (len(one.M), 1, 1)), np.zeros((len(one.M), d, 1))], 2)
     noise += np.linalg.solve(alone, symkron(source @ first))
-    return P, Q, noise[t], (source[t], powers[:, t])
+    return P, Q, noise[t], ((shared[0] @ source)[t], shared[1][:, t])
 
 
 def _one_less(Z: Floats, p: float) -> tuple[Floats, Floats]:
@@ -78,24 +78,33 @@ def _one_less(Z: Floats, p: float) -> tuple[Floats, Floats]:
     return p * one + (1 - p) * Z, np.asarray(p * np.eye(s) + (1 - p) * (linear - symkron(Z)), np.float64)
 
 
-def _shared(B: Floats, K: Floats, eta: float, p: float) -> tuple[Floats, Floats] | None:
+def _shared(Z: Floats, p: float) -> tuple[Floats, Floats] | None:
     """What a common length L adds to the covariance of two agents' u_hat, P(L = l) = p q^(l - 1); None if it diverges.
 
-    With B = I - eta A_bar an agent's mean path is u_hat = u + sum_{h < L} B^h r, r = eta (x - A_bar u) its first step:
+    With B = I - Z, Z = eta A_bar, an agent's mean path is u_hat = u + sum_{h < L} B^h r, r = eta (x - A_bar u):
 
-        Cov_L(u_hat, u_hat') = Y = sum_j q^j B^j X B'^jT,   X = p q Psi r r'^T Psi'^T,   Psi = B (I - q B)^-1.
+        Cov_L(u_hat, u_hat') = Y = sum_j C^j X C'^jT,   X = p q Psi r r'^T Psi'^T,   Psi = B (I - q B)^-1,
 
+    with C = q^(1/2) B.
     Nothing is subtracted, and no eigenvectors are needed: 2^j terms are had from the half of them, Y += Q_j Y Q_j'^T.
-    Returns source : (M, d, d) = eta (p q)^(1/2) Psi, of x - A_bar u, and powers : (J, M, d, d) = (q^(1/2) B)^(2^j).
-    K = I - q B.
+    The equation Y = C Y C'^T + X stays the same for any |c| < 1 when C becomes (C - c) (I - c C)^-1 and X goes through
+    (1 - c^2)^(1/2) (I - c C)^-1 on both sides: with c amid the eigenvalues of C the sum has far fewer terms.
+    Returns that factor : (M, d, d) and powers : (J, M, d, d), those of the new C to 2^j. E = I - C and g = 1 - c are
+    not rounded beside 1.
     """
-    q = 1 - p
-    source = eta * np.sqrt(p * q) * _over(B, K)
-    powers = [np.sqrt(q) * B]
+    one, q = np.eye(Z.shape[-1]), 1 - p
+    least = p / (1 + np.sqrt(q))  # of E where Z is 0
+    E = least * one + np.sqrt(q) * Z
+    try:
+        g = min(1.0, float(np.sqrt(least * np.linalg.norm(E, 2, axis=(1, 2)).max())))
+        factor = np.linalg.inv(g * one + (1 - g) * E)
+    except np.linalg.LinAlgError:  # an eigenvalue 1 / c of C, or no numbers
+        return None
+    powers = [(g * one - E) @ factor]
     for _ in range(tuning.MAX_DOUBLINGS):
         size = np.linalg.norm(powers[-1], axis=(1, 2)).max()
         if size**2 < tuning.LENGTHS_TAIL:  # then all that this power would add is left out
-            return source, np.stack(powers[: max(1, len(powers) - 1)])
+            return np.sqrt(g * (2 - g)) * factor, np.stack(powers[: max(1, len(powers) - 1)])
         powers.append(powers[-1] @ powers[-1])
     return None
 

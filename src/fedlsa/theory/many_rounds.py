@@ -105,6 +105,7 @@ class MeanSpace:
     """E[y] = Q s and its square Q S Q^T, S = s s^T, in the Krylov space Q of a mean under its map.
 
     As many rounds as the space has dimensions are exact: they have (s, S), r + r^2 numbers, for (K d)^2 of the square.
+    Dimensions in which no round leaves more than rounding are left out.
     """
 
     def __init__(self, step: PairMap, y: Floats, rounds: int) -> None:
@@ -116,6 +117,8 @@ class MeanSpace:
         self.H[: space.size, : space.size], self.Q[: space.size] = space.h, space.basis
         if not space.closed:
             self.H[-1, -2], self.Q[-1] = space.rest
+        r = _occupied(self.H)
+        self.H, self.Q = self.H[:r, :r].copy(), self.Q[:r]
         self.u = step.weights[0] @ self.Q.reshape(r, K, d) / -step.gain
         x = self.Q.reshape(r, K, d) + step.gain * self.u[:, None]
         self.spread = np.tensordot(step.weights[0][:, None] * x, x, ((1, 2), (1, 2)))
@@ -158,6 +161,21 @@ class MeanSpace:
         W[(i == j) & (self.step.moments.count[i] == 1)] = 0
         uy = (u.T @ half).reshape(d, K, d).transpose(1, 0, 2)
         return Parts(self.mean(v).reshape(K, d), V, W, s @ self.u, u.T @ S[:r, :r] @ u, uy)
+
+
+def _occupied(H: Floats) -> int:
+    """How many leading entries of e_1, H e_1, H^2 e_1, ... are ever more than rounding of the whole, in any round."""
+    s = np.eye(len(H))[:1].sum(0)
+    largest, power = s.copy(), H
+    for t in range(len(H) + tuning.DOUBLED_ROUNDS):
+        if t >= len(H):  # one by one at first, then each time twice as far
+            power = power @ power
+        s = power @ s
+        if not (np.isfinite(s).all() and s.any()):
+            break
+        s /= np.abs(s).max()
+        largest = np.maximum(largest, np.abs(s))
+    return int(np.max(np.flatnonzero(largest > tuning.VANISHED_MEAN), initial=-1)) + 1
 
 
 def _norms(step: PairMap, size: float) -> Floats:

@@ -145,7 +145,7 @@ class PairMap:
         m, k = self.moments, self.gain
         if self.lengths is None or not self.lengths[0].any():
             return None
-        source, powers = k * self.lengths[0], self.lengths[1]
+        source, powers = k * self.lengths[0], np.ascontiguousarray(self.lengths[1])
         return _form(source, source @ (k * np.eye(m.dim) - m.A_bar[m.table])), powers, _turned(powers)
 
     def second(self, vector: Floats) -> Parts:

@@ -40,6 +40,8 @@ KRYLOV_STAGE = 8  # dimensions that a space grows by before it is asked whether 
 KRYLOV_ROUNDS = 256  # that a space is followed at a time; more than it has dimensions
 CURVE_ACCURACY = 1e-12  # of what is shown, relative to the limit and to what is left of the way there
 VANISHED = 1e-30  # of that: no transient brings what is left of a stable way back from there
+VANISHED_MEAN = 1e-18  # share of a mean in its Krylov space that is left out: below rounding in 1e5 rounds
+DOUBLED_ROUNDS = 20  # times that the rounds are doubled in which it is looked for: up to 1e6 of them
 LIMIT_ERROR = 1e-10  # of a limit from which distances are measured
 MAX_GAIN = 1e3  # times A_bar: beyond it steps of Scaffnew, A u - x, are lost in y = x - gain u
 NEAR_LIMIT = 1e-2  # share of its limit from which on a variance is measured from there
