@@ -22,7 +22,8 @@ from ..errors import ArgumentError, DivergenceError, DivergenceWarning, TheoryWa
 from ..problems import Problem
 from ..sampling import IID, Replay
 from ..theory import bias as limit_bias
-from ..theory import exact, plan, stability_limit
+from ..theory import plan, stability_limit
+from ..theory.exact import exact_record
 from ..theory.planner import MAX_EXACT_DIM, Plan
 
 HAND = "given by hand"  # the basis of a plan that is none
@@ -144,10 +145,10 @@ def _error(
         return off, 0.0, True
     if problem.dim > MAX_EXACT_DIM[s.method]:
         return zero, float(off @ off), False
-    moments = exact(problem, algorithm, rounds, zero, record=[0, rounds]).isel(round=-1)
-    bias = moments["mean"].values - problem.theta_star
+    moments = exact_record(problem, algorithm, rounds, zero, record=[0, rounds])["data_vars"]
+    bias, variance = moments["mean"][1][-1] - problem.theta_star, float(moments["variance"][1][-1])
     if not s.in_order:
-        return bias, max(float(moments["variance"]), 0.0), True
+        return bias, max(variance, 0.0), True
     if not np.isfinite(bias).all():  # a log may be kinder than rows at random
         bias = zero
     return bias, float(np.sum((off - bias) ** 2)), False

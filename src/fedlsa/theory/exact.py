@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from .. import checks, results
@@ -27,6 +26,9 @@ from . import trajectories, tuning
 from .linear import not_negative
 from .moments import Moments, moments, start_error
 from .routes import CurveRequest, ExactCurve, compute
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 
 def exact(
@@ -57,6 +59,22 @@ def exact(
     chains" (a few agents, small chains), or "closure over pairs of agents" (FedLSA; then `mse_error` estimates the
     error of mse, see theory/trajectories/closure.py).
     """
+    import xarray as xr
+
+    return xr.Dataset(**exact_record(problem, algorithm, rounds, theta_0, xi_0, sampling, record, upload_noise))
+
+
+def exact_record(
+    problem: Problem | Moments,
+    algorithm: Algorithm,
+    rounds: int,
+    theta_0: ArrayLike | None = None,
+    xi_0: ArrayLike | None = None,
+    sampling: Sampling = IID(),  # noqa: B008  immutable
+    record: int | Sequence[int] = 200,
+    upload_noise: float = 0.0,
+) -> dict[str, dict[str, Any]]:
+    """What `exact` returns, in plain arrays: "data_vars" (name: dimensions, values, attributes), "coords", "attrs"."""
     m, x = centred_start(problem, xi_0)
     rounds = checks.integer("rounds", rounds, at_least=1)
     if not isinstance(getattr(algorithm, "step_size", None), float) or isinstance(sampling, Markov):
@@ -78,9 +96,9 @@ def exact(
         xi = np.zeros((problem.n_agents, problem.dim)) if xi_0 is None else np.array(xi_0, np.float64)
         asked = replace(asked, problem=problem, xi=xi)
     with np.errstate(over="ignore", invalid="ignore"):
-        result = _dataset(asked, compute(asked), m.rounding(start, x, round_length(algorithm)))
+        result = _record(asked, compute(asked), m.rounding(start, x, round_length(algorithm)))
     eta = float(algorithm.eta(recorded[-1:])[0])
-    result.attrs["rounding"] = m.check_digits(eta, float(result["samples"].values[-1]))
+    result["attrs"]["rounding"] = m.check_digits(eta, float(result["data_vars"]["samples"][1][-1]))
     return result
 
 
@@ -90,7 +108,7 @@ def round_length(a: Algorithm) -> float:
     return float(a.eta(np.zeros(1, np.int64))[0] * H)
 
 
-def _dataset(asked: CurveRequest, found: ExactCurve, rounding: Floats | float) -> xr.Dataset:
+def _record(asked: CurveRequest, found: ExactCurve, rounding: Floats | float) -> dict[str, dict[str, Any]]:
     m, algorithm = asked.moments, asked.algorithm
     mean, squared_bias = found.mean, np.sum(found.mean**2, axis=1)
     variance = np.where(np.isnan(found.variance), np.inf, found.variance)
@@ -113,7 +131,7 @@ def _dataset(asked: CurveRequest, found: ExactCurve, rounding: Floats | float) -
     attrs |= {"algorithm": recipe.text(recipe.algorithm_record(algorithm))}
     attrs |= {"sampling": _label(asked.sampling), "moments": found.moments, "route": found.route}
     costs = _costs(m, algorithm, asked.sampling, asked.recorded)
-    return xr.Dataset(values | costs, coords={"round": asked.recorded}, attrs=attrs)
+    return {"data_vars": values | costs, "coords": {"round": asked.recorded}, "attrs": attrs}
 
 
 def _costs(m: Moments, a: Algorithm, sampling: Sampling, recorded: NDArray[np.int64]) -> dict[str, Any]:

@@ -5,10 +5,10 @@ In the coordinates of theory/pairs.py a fixed point obeys, with S_k = E[u y_k^T]
     V_k = own_k(U, S_k, V_k) + Q_k,   W_kl = F_k W_kl F_l^T + R_k B_l^T + B_k R_l^T,   R_k = F_k S_k^T + B_k U / 2.
 
 Given the S_k, each V_k is a small linear solve and each W_kl a Stein equation, triangular in the Schur bases of the
-F_k: unitary, so nothing depends on how good eigenvectors are. What remains is linear in the S_k alone, K d^2 numbers,
-and GMRES solves it in some 10 to 20 passes over the pairs, or over the terms of a series where these are fewer
-(pair_series.py). It is told of the slow modes that agents have in common by the same equation for one agent that is
-their average. Pairs are summed, not kept: memory grows with K.
+F_k: unitary, so nothing depends on how good eigenvectors are; where pairs are few, its matrix is inverted instead. What
+remains is linear in the S_k alone, K d^2 numbers, and GMRES solves it in some 10 to 20 passes over the pairs, or over
+the terms of a series where these are fewer (pair_series.py). It is told of the slow modes that agents have in common by
+the same equation for one agent that is their average. Many pairs are summed, not kept: memory grows with K.
 """
 
 from __future__ import annotations
@@ -26,23 +26,28 @@ from ..checks import Floats
 from . import pair_passes, tuning
 from .pair_series import PairSeries, pair_series
 from .pairs import PairMap
-from .stein_kernel import Complexes, from_lanes, in_lanes, maps_in_lanes, solve_pairs
 from .symmetric import smat, svec, triangle
 from .threads import share
 
 
 @dataclass(frozen=True, eq=False)
 class Lyapunov:
-    """The equation above for a round of known length; F = Z T Z^H, T and Z : (K, d, d)."""
+    """The equation above for a round of known length."""
 
     pairs: PairMap
-    T: Complexes
-    Z: Complexes
 
     @cached_property
-    def _turned(self) -> tuple[Floats, Floats]:
-        """T and Z as compiled passes read them."""
-        return in_lanes(self.T), in_lanes(self.Z)
+    def _inverses(self) -> Floats:
+        """Of the Stein equations, where pairs are few."""
+        return pair_passes.stein_inverses(self.pairs.F, self.pairs.moments.count)
+
+    @cached_property
+    def _turned(self) -> tuple[NDArray[np.complex128], Floats, Floats]:
+        """Where they are many: Z of F = Z T Z^H : (K, d, d), and T and Z as compiled passes read them."""
+        from .stein_kernel import in_lanes
+
+        T, Z = map(np.array, zip(*(schur(F, output="complex") for F in self.pairs.F), strict=True))
+        return Z, in_lanes(T), in_lanes(Z)
 
     @cached_property
     def _series(self) -> PairSeries | None:
@@ -141,14 +146,16 @@ class Lyapunov:
     def _sums(self, S: Floats, store: Floats) -> Floats:
         """sum of w_l W_lk over all other agents, for an agent of each group k : (K, d, d); store : for W, or empty."""
         F, B, m = self.pairs.F, self.pairs.B, self.pairs.moments
-        adjoint = self.Z.conj().transpose(0, 2, 1)
-        R, B_turned = adjoint @ self._R(S), adjoint @ B
-        if pair_passes.passes(*self.pairs.shape) is pair_passes:
-            few = np.zeros(F.shape, np.complex128)
-            pair_passes.stationary((self.T, self.Z, R, B_turned), m.weight, m.count, few, store)
-            return np.asarray((few @ adjoint).real)
-        cuts = self.pairs.cuts(16 * len(F) ** 2 * F.shape[1] ** 2)
-        maps = maps_in_lanes(*self._turned, R, B_turned)
+        R = self._R(S)
+        if not pair_passes.compiled(*self.pairs.shape):
+            W = pair_passes.stationary(self._inverses, F, R, B, m.count)
+            store[:] = W[: len(store)]
+            return self.pairs.sums(W)
+        from .stein_kernel import from_lanes, maps_in_lanes, solve_pairs
+
+        Z, *turned = self._turned
+        adjoint, cuts = Z.conj().transpose(0, 2, 1), self.pairs.cuts(16 * len(F) ** 2 * F.shape[1] ** 2)
+        maps = maps_in_lanes(*turned, adjoint @ R, adjoint @ B)
         found = np.zeros((len(cuts) - 1, *maps[0].shape))
         share(lambda a, b: solve_pairs(maps, m.weight, m.count, a, b, found[cuts.index(a)], store), cuts)
         return np.asarray((from_lanes(found.sum(0), len(F)) @ adjoint).real)
@@ -175,7 +182,7 @@ def limit_by_series(pairs: PairMap) -> tuple[Floats, float] | None:
     that agents have noise of their own in every direction, and that the round settles (stationary_pairs.py)."""
     if pairs.lengths is not None or pairs.sampled[0] or not np.isfinite(pairs.own).all():
         return None
-    source, equation, (K, d) = np.ascontiguousarray(pairs.noise[..., -1]), lyapunov(pairs), pairs.shape
+    source, equation, (K, d) = np.ascontiguousarray(pairs.noise[..., -1]), Lyapunov(pairs), pairs.shape
     if equation._series is None or len(equation._series.spread) > K * d // tuning.PAIR_SERIES_SHARE:
         return None
     noise = np.linalg.eigvalsh(smat(source, d))
@@ -183,13 +190,6 @@ def limit_by_series(pairs: PairMap) -> tuple[Floats, float] | None:
         return None
     S, error = equation.solve(source, tuning.LIMIT_GOAL)
     return (equation._U(S), error) if error <= tuning.SOLUTION_ERROR and equation.definite(S, source) else None
-
-
-def lyapunov(pairs: PairMap) -> Lyapunov:
-    """The equation of a round of known length."""
-    assert pairs.lengths is None
-    T, Z = zip(*(schur(F, output="complex") for F in pairs.F), strict=True)
-    return Lyapunov(pairs, np.array(T), np.array(Z))
 
 
 def _of_y(d: int) -> NDArray[np.intp]:

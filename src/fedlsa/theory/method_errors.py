@@ -17,7 +17,7 @@ from ..checks import Floats
 from ..errors import PrecisionError
 from . import krylov, local_steps, noiseless, stationary_pairs, tuning
 from .controlled import round_on_pairs
-from .exact import exact
+from .exact import exact_record
 from .linear import contracts, not_negative
 from .moments import Moments
 from .pairs import PairMap
@@ -180,7 +180,8 @@ def follow(m: Moments, a: Algorithm, T: int, start: Floats, target: float = math
     seconds, and the limit.
     """
     rounds = _later_rounds(m, a, T)
-    found = exact(m, a, int(rounds[-1]), m.theta_star + start, record=rounds.tolist())["mse"].values
+    record = exact_record(m, a, int(rounds[-1]), m.theta_star + start, record=rounds.tolist())
+    found = record["data_vars"]["mse"][1]
     end = _limit(m, a)
     over = np.flatnonzero(found > target)
     since = int(rounds[0]) if not len(over) else None if over[-1] == len(rounds) - 1 else int(rounds[over[-1] + 1])

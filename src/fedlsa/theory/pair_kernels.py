@@ -71,20 +71,13 @@ def doubled(X, powers, powers_t, count, begin, end, out):
 
 
 @njit(**OPTIONS)
-def sums(W, V, weight, count, begin, end, out):
-    """Add to out_l : (K, d, d) E[y_bar y^T] for an agent of group l, as far as rows begin <= k < end know it.
-
-    weight : (K,), of each of the `count` agents; V : (K, s), svec E[y y^T] of one of them.
+def sums(W, weight, count, begin, end, out):
+    """Add to out_l : (K, d, d), for an agent of group l, the sum of all others' weights and E[y' y^T], as far as rows
+    begin <= k < end know it; weight : (K,), of each of the `count` agents.
     """
     K, d = out.shape[0], out.shape[1]
     for k in range(begin, end):
-        first, at = k * (2 * K - k + 1) // 2, 0
-        for i in range(d):
-            for j in range(i, d):
-                out[k, i, j] += weight[k] * V[k, at]
-                if j > i:
-                    out[k, j, i] += weight[k] * V[k, at]
-                at += 1
+        first = k * (2 * K - k + 1) // 2
         for n in range(k, K):
             w = W[first + n - k]
             mine, other = weight[k] * (count[k] - (n == k)), weight[n] * count[n]
@@ -93,59 +86,3 @@ def sums(W, V, weight, count, begin, end, out):
                     out[n, i, j] += mine * w[i, j]
                     if n > k:
                         out[k, j, i] += other * w[i, j]
-
-
-@njit(**OPTIONS)
-def alone(V, R, F, B, begin, end, out):
-    """svec(F_k V_k F_k^T + R_k B_k^T + B_k R_k^T) for the groups begin <= k < end; V, out : (K, s)."""
-    d = F.shape[1]
-    full, half = np.empty((d, d)), np.empty(d)
-    for k in range(begin, end):
-        at = 0
-        for i in range(d):
-            for j in range(i, d):
-                full[i, j] = full[j, i] = V[k, at]
-                at += 1
-        at = 0
-        for i in range(d):
-            half[:] = 0.0
-            for m in range(d):
-                f = F[k, i, m]
-                for j in range(d):
-                    half[j] += f * full[m, j]
-            for j in range(i, d):
-                total = 0.0
-                for m in range(d):
-                    total += half[m] * F[k, j, m] + R[k, i, m] * B[k, j, m] + B[k, i, m] * R[k, j, m]
-                out[k, at] = total
-                at += 1
-
-
-@njit(**OPTIONS)
-def noise(parts, own, begin, end, out):
-    """Add own_k svec E[w w^T], w = (u, y_k, 1), but for 1 with itself; groups begin <= k < end.
-
-    parts : E[y], svec E[y y^T], E[u], E[u u^T] and E[u y^T], a plain tuple, which is passed on quickly
-    """
-    y, V, u, U, uy = parts
-    d, w = len(u), np.empty(own.shape[2])
-    for k in range(begin, end):
-        at, first = 0, 0
-        for i in range(d):
-            for j in range(i, d):
-                w[at + j - i] = U[i, j]
-            for j in range(d):
-                w[at + d - i + j] = uy[k, i, j]
-            w[at + 2 * d - i] = u[i]
-            at += 2 * d - i + 1
-        for i in range(d):
-            for j in range(d - i):
-                w[at + j] = V[k, first + j]
-            w[at + d - i] = y[k, i]
-            at, first = at + d - i + 1, first + d - i
-        w[at] = 0.0
-        for row in range(own.shape[1]):
-            total = 0.0
-            for column in range(len(w)):
-                total += own[k, row, column] * w[column]
-            out[k, row] += total

@@ -1,13 +1,11 @@
-"""The passes of pair_kernels.py over few pairs, in NumPy: they are done long before a kernel could be compiled.
+"""Passes over pairs of groups in NumPy: those over few pairs, done long before a kernel is compiled, and over groups.
 
-`passes` chooses by size alone, so that a problem gets the same bits every time. What each pass does stands in
-pair_kernels.py; rows begin ... end are always all of them here, for so few pairs are not shared among threads.
+`compiled` chooses by size alone, so that a problem gets the same bits every time. Pairs k <= l stand one after the
+other, row by row, as tiles of d x d numbers; pair_kernels.py and stein_kernel.py have the passes over many of them.
 """
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -17,71 +15,81 @@ from ..checks import Floats
 from . import tuning
 from .symmetric import smat, svec, triangle
 
-Complex = NDArray[np.complex128]
 Counts = NDArray[Any]
 
 
-def passes(K: int, d: int) -> ModuleType:
-    """The module with the passes over pairs of K groups in d dimensions."""
-    if K * (K + 1) // 2 * d * d <= tuning.COMPILED_FROM:
-        return sys.modules[__name__]
-    from . import pair_kernels
-
-    return pair_kernels
+def compiled(K: int, d: int) -> bool:
+    """Whether there are so many pairs of K groups in d dimensions that their passes are compiled."""
+    return K * (K + 1) // 2 * d**4 > tuning.COMPILED_FROM
 
 
-def _pairs(count: Counts) -> tuple[Counts, Counts, NDArray[np.bool_]]:
-    """The groups of each pair, and which pairs exist."""
+def existing(count: Counts) -> NDArray[np.bool_]:
+    """Which pairs exist: an agent alone in its group has no other there."""
     k, n = triangle(len(count))
-    return k, n, (k < n) | (count[k] > 1)
+    return (k < n) | (count[k] > 1)
 
 
-def pairs(W: Floats, mixed: Any, form: Any, count: Counts, times: float, begin: int, end: int, out: Floats) -> None:
+def pairs(W: Floats, mixed: Any, form: Any, count: Counts, times: float, out: Floats) -> None:
     """Add `times` (F_k W_kl F_l^T + R_k B_l^T + B_k R_l^T)."""
     (R, R_t), (F, F_t, B, B_t) = mixed, form
-    k, n, exist = _pairs(count)
-    out[exist] += times * (F[k] @ W @ F_t[n] + R[k] @ B_t[n] + B[k] @ R_t[n])[exist]
+    k, n = triangle(len(count))
+    both = np.concatenate([R, B], axis=2)[k] @ np.concatenate([B_t, R_t], axis=1)[n]
+    np.add(out, times * (F[k] @ W @ F_t[n] + both), out=out, where=existing(count)[:, None, None])
 
 
-def sums(W: Floats, V: Floats, weight: Floats, count: Counts, begin: int, end: int, out: Floats) -> None:
-    """Add to out_l E[y_bar y^T] for an agent of group l."""
-    out += weight[:, None, None] * smat(V, out.shape[1])
-    k, n, _ = _pairs(count)
-    np.add.at(out, n, (weight[k] * (count[k] - (k == n)))[:, None, None] * W)
-    np.add.at(out, k, (weight[n] * count[n] * (k < n))[:, None, None] * W.transpose(0, 2, 1))
+def doubled(X: Floats, powers: Floats, powers_t: Floats, count: Counts, out: Floats) -> None:
+    """Add Y_kl = sum_j B_k^j X_kl B_l^jT, by Y += Q_j Y Q_j^T with powers Q_j = B^(2^j) : (J, K, d, d)."""
+    k, n = triangle(len(count))
+    for Q, Q_t in zip(powers, powers_t, strict=True):
+        X = X + Q[k] @ X @ Q_t[n]
+    np.add(out, X, out=out, where=existing(count)[:, None, None])
 
 
-def alone(V: Floats, R: Floats, F: Floats, B: Floats, begin: int, end: int, out: Floats) -> None:
-    """svec(F_k V_k F_k^T + R_k B_k^T + B_k R_k^T)."""
+def sums(W: Floats, weight: Floats, count: Counts) -> Floats:
+    """(K, d, d): of all others, the sum of their weights and E[y' y^T], for an agent of each group."""
+    k, n = triangle(len(count))
+    joint = np.empty((len(count), len(count), *W.shape[1:]))
+    joint[n, k], joint[k, n] = W.transpose(0, 2, 1), W
+    return np.asarray(np.tensordot(weight * count, joint, 1) - weight[:, None, None] * W[k == n])
+
+
+def stein_inverses(F: Floats, count: Counts) -> Floats:
+    """(tiles that exist, d^2, d^2): the inverse of W -> W - F_k W F_l^T, rows of W one after the other."""
+    k, n = (side[existing(count)] for side in triangle(len(count)))
+    d = F.shape[1]
+    maps = np.einsum("pij,pkl->pikjl", F[k], F[n]).reshape(-1, d * d, d * d)
+    return np.asarray(np.linalg.inv(np.eye(d * d) - maps), np.float64)
+
+
+def stationary(inverses: Floats, F: Floats, R: Floats, B: Floats, count: Counts) -> Floats:
+    """The W with W_kl = F_k W_kl F_l^T + R_k B_l^T + B_k R_l^T, refined once; 0 where a pair does not exist."""
+    exist = existing(count)
+    k, n = (side[exist] for side in triangle(len(count)))
+    F_t, B_t, R_t = (M.transpose(0, 2, 1) for M in (F, B, R))
+    source = R[k] @ B_t[n] + B[k] @ R_t[n]
+    W, left = np.zeros_like(source), source
+    for _ in range(2):
+        W = W + (inverses @ left.reshape(len(k), -1, 1)).reshape(W.shape)
+        left = source - (W - F[k] @ W @ F_t[n])
+    out = np.zeros((len(exist), *W.shape[1:]))
+    out[exist] = W
+    return out
+
+
+def alone(V: Floats, R: Floats, F: Floats, B: Floats) -> Floats:
+    """svec(F_k V_k F_k^T + R_k B_k^T + B_k R_k^T) of all groups; V : (K, s)."""
     crossed = R @ B.transpose(0, 2, 1)
-    out[:] = svec(F @ smat(V, F.shape[1]) @ F.transpose(0, 2, 1) + crossed + crossed.transpose(0, 2, 1))
+    return svec(F @ smat(V, F.shape[1]) @ F.transpose(0, 2, 1) + crossed + crossed.transpose(0, 2, 1))
 
 
-def noise(parts: Any, own: Floats, begin: int, end: int, out: Floats) -> None:
-    """Add own_k svec E[w w^T], w = (u, y_k, 1), but for 1 with itself."""
+def noise(parts: Any, own: Floats) -> Floats:
+    """own_k svec E[w w^T], w = (u, y_k, 1), but for 1 with itself, of all groups.
+
+    parts : E[y], svec E[y y^T], E[u], E[u u^T] and E[u y^T]
+    """
     y, V, u, U, uy = parts
     K, d = y.shape
     square = np.zeros((K, 2 * d + 1, 2 * d + 1))  # its upper triangle
     square[:, :d, :d], square[:, :d, d:-1], square[:, :d, -1] = U, uy, u
     square[:, d:-1, d:-1], square[:, d:-1, -1] = smat(V, d), y
-    out += (own @ svec(square)[..., None])[..., 0]
-
-
-def stationary(maps: Any, weight: Floats, count: Counts, out: Complex, tiles: Floats) -> None:
-    """Solve W_kl = F_k W_kl F_l^T + R_k B_l^T + B_k R_l^T with F = Z T Z^H as stein_kernel.py does, column by column
-    from the last; maps : T, Z, R, B, (K, d, d) each."""
-    T, Z, R, B = maps
-    k, n, exist = _pairs(count)
-    k, n = k[exist], n[exist]
-    conjugate = T[n].conj()
-    G = R[k] @ B[n].conj().transpose(0, 2, 1) + B[k] @ R[n].conj().transpose(0, 2, 1)
-    X = np.zeros_like(G)
-    for j in range(T.shape[1] - 1, -1, -1):
-        later = T[k] @ (X @ conjugate[:, j, :, None])  # of the columns after j, for X is 0 before them
-        left = np.eye(T.shape[1]) - conjugate[:, j, j, None, None] * T[k]
-        X[:, :, j] = np.linalg.solve(left, G[:, :, j, None] + later)[..., 0]
-    turned = Z[k] @ X
-    np.add.at(out, n, (weight[k] * (count[k] - (k == n)))[:, None, None] * turned)
-    np.add.at(out, k, (weight[n] * count[n] * (k < n))[:, None, None] * (Z[n] @ X.conj().transpose(0, 2, 1)))
-    if len(tiles):
-        tiles[exist] = (turned @ Z[n].conj().transpose(0, 2, 1)).real
+    return np.asarray((own @ svec(square)[..., None])[..., 0])

@@ -14,16 +14,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..checks import Floats
-from . import pair_kernels, tuning
+from . import pair_passes, tuning
 from .linear import check_accuracy
 from .moments import Moments
-from .pair_passes import passes
-from .symmetric import functionals, rows_of, squares, symkron, triangle
+from .symmetric import functionals, rows_of, smat, squares, symkron, triangle
 from .threads import cores, share
 
 
@@ -114,7 +113,7 @@ class PairMap:
     def cuts(self, numbers: int) -> list[int]:
         """Rows of pairs for each thread, with about as many tiles each."""
         K = self.shape[0]
-        n = min(cores(), K) if numbers > tuning.THREADS_FROM and passes(*self.shape) is pair_kernels else 1
+        n = min(cores(), K) if numbers > tuning.THREADS_FROM else 1
         return [0, *(round(K * (1 - np.sqrt(1 - i / n))) for i in range(1, n)), K]
 
     @cached_property
@@ -152,12 +151,22 @@ class PairMap:
         """All parts of a vector, where `u` and `u y^T` are -y_bar / gain and what comes of it."""
         m, k, (K, d) = self.moments, self.gain, self.shape
         y, V, W = self.parts(vector)
-        weights, cuts = self.weights[0], self.cuts(W.size)
-        found = np.zeros((len(cuts) - 1, K, d, d))
-        share(lambda a, b: passes(*self.shape).sums(W, V, m.weight, m.count, a, b, found[cuts.index(a)]), cuts)
-        uy = found.sum(0) / -k
+        weights = self.weights[0]
+        uy = (self.sums(W) + m.weight[:, None, None] * smat(V, d)) / -k
         U = (weights @ uy.reshape(K, d * d)).reshape(d, d) / -k
         return Parts(y, V, W, weights @ y / -k, (U + U.T) / 2, uy)
+
+    def sums(self, W: Floats) -> Floats:
+        """(K, d, d): of all others, the sum of their weights and E[y' y^T], for an agent of each group."""
+        m, (K, d) = self.moments, self.shape
+        if not pair_passes.compiled(K, d):
+            return pair_passes.sums(W, m.weight, m.count)
+        from . import pair_kernels
+
+        cuts = self.cuts(W.size)
+        found = np.zeros((len(cuts) - 1, K, d, d))
+        share(lambda a, b: pair_kernels.sums(W, m.weight, m.count, a, b, found[cuts.index(a)]), cuts)
+        return np.asarray(found.sum(0))
 
     def common(self, vector: Floats) -> tuple[Floats, Floats, Floats]:
         """E[u] : (d,), Cov(u) : (d, d) and Cov(u, y) : (K, d, d) of one agent per group."""
@@ -174,7 +183,7 @@ class PairMap:
         y, V, W = self.parts(out)
         y[:] = self.mean(p.y)
         F, R = self._carried, self._mixed(self._carried, p)
-        share(lambda a, b: passes(*self.shape).alone(p.V, R[0], F.F, F.B, a, b, V), self.cuts(V.size))
+        V[:] = pair_passes.alone(p.V, R[0], F.F, F.B)
         self._add(W, p.W, F, R, 1.0)
         return out
 
@@ -184,8 +193,7 @@ class PairMap:
         source : (K (K + 1) / 2, d, d), what a common length multiplies besides theirs; it is overwritten
         """
         _, V, W = self.parts(out)
-        parts = p.y, p.V, p.u, p.U, p.uy
-        share(lambda a, b: passes(*self.shape).noise(parts, self.noise, a, b, V), self.cuts(self.noise.size))
+        V += pair_passes.noise((p.y, p.V, p.u, p.U, p.uy), self.noise)
         pair = self.sampled[1]
         if pair:
             self._add(W, p.W, self._moved, self._mixed(self._moved, p), pair)
@@ -193,8 +201,7 @@ class PairMap:
             form, powers, powers_t = self._length
             X = np.zeros_like(W) if source is None else source
             self._add(X, p.W, form, self._mixed(form, p), 1 + pair)
-            count, cuts = self.moments.count, self.cuts(4 * len(powers) * X.size)
-            share(lambda a, b: pair_kernels.doubled(X, powers, powers_t, count, a, b, W), cuts)
+            self._pass("doubled", 4 * len(powers) * X.size, (X, powers, powers_t, self.moments.count), W)
 
     def _fluctuate_around(self, y: Floats, constant: float, out: Floats) -> Floats | None:
         """The same for y that are known, without what a common length multiplies, which is returned.
@@ -210,7 +217,7 @@ class PairMap:
         if not (pair or self._length):
             return None
         i, j = triangle(len(y))
-        exist = (i < j) | (m.count[i] > 1)
+        exist = pair_passes.existing(m.count)
         W += (pair * exist)[:, None, None] * moved[i, :, None] * moved[j, None, :]
         if self.lengths is None or not self._length:
             return None
@@ -223,8 +230,17 @@ class PairMap:
         return R, _turned(R)
 
     def _add(self, out: Floats, W: Floats, form: Form, R: tuple[Floats, Floats], times: float) -> None:
-        count = self.moments.count
-        share(lambda a, b: passes(*self.shape).pairs(W, R, tuple(form), count, times, a, b, out), self.cuts(W.size))
+        self._pass("pairs", W.size, (W, R, tuple(form), self.moments.count, times), out)
+
+    def _pass(self, name: str, numbers: int, arguments: tuple[Any, ...], out: Floats) -> None:
+        """A pass over all pairs, compiled and shared among threads where there are many."""
+        if not pair_passes.compiled(*self.shape):
+            getattr(pair_passes, name)(*arguments, out)
+            return
+        from . import pair_kernels
+
+        kernel = getattr(pair_kernels, name)
+        share(lambda a, b: kernel(*arguments, a, b, out), self.cuts(numbers))
 
     def advance(self, vector: Floats, constant: float = 1.0) -> Floats:
         """The vector one round later; constant = 0 leaves the noise out, which makes the map linear where E[y] = 0."""
@@ -285,7 +301,7 @@ class PairMap:
         one = np.broadcast_to(np.eye(self.shape[1]), self.F.shape)
         form = _form(one, change * one)
         R = self._mixed(form, p)
-        share(lambda a, b: passes(*self.shape).alone(p.V, R[0], form.F, form.B, a, b, V), self.cuts(V.size))
+        V[:] = pair_passes.alone(p.V, R[0], form.F, form.B)
         self._add(W, p.W, form, R, 1.0)
         return out
 

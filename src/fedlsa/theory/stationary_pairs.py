@@ -19,9 +19,9 @@ from ..checks import Floats
 from ..errors import PrecisionError
 from . import krylov, tuning
 from .linear import positive, refined
-from .lyapunov import lyapunov
+from .lyapunov import Lyapunov
 from .pairs import PairMap
-from .symmetric import smat, svec
+from .symmetric import smat, svec, triangle
 
 ROUTES = ("lyapunov", "krylov", "dense")  # the first is quickest by far, but for rounds of known length with all agents
 
@@ -124,7 +124,7 @@ def _solved(
 
 
 def _by_lyapunov(step: PairMap, source: Floats, goal: float) -> tuple[Floats, float]:
-    equation, own = lyapunov(step), np.ascontiguousarray(step.parts(source)[1])
+    equation, own = Lyapunov(step), np.ascontiguousarray(step.parts(source)[1])
     S, error = equation.solve(own, goal)
     return equation.vector(S, own), error
 
@@ -186,7 +186,7 @@ def _definite(step: PairMap, vector: Floats) -> bool | None:
     """
     (K, d), count = step.shape, step.moments.count
     _, V, W = step.parts(vector)
-    i, j = np.triu_indices(K)
+    i, j = triangle(K)
     V, own, n = smat(V, d), W[i == j], count[:, None, None]
     joint = np.empty((K, d, K, d))
     joint[j, :, i], joint[i, :, j] = W.transpose(0, 2, 1), W
