@@ -65,6 +65,36 @@ def test_saved_results_are_drawn_without_the_compiler():
     }
 
 
+SMALL = (
+    "import fedlsa as fl; p = fl.problems.regression([([[1.0], [2.0]], [3.0, 4.0]), ([[0.5], [1.0]], [1.0, 3.0])]); "
+)
+
+
+@pytest.mark.parametrize(
+    "call",
+    ["plan(p, 0.1)", "theory.stationary(p, fl.SCAFFLSA(0.1, 10))", "theory.bound(p, fl.FedLSA(0.1, 1), 9)"],
+)
+def test_theory_of_small_problems_needs_neither_the_compiler_nor_xarray(call):
+    assert loaded(f"import warnings; warnings.simplefilter('ignore'); {SMALL} fl.{call}") == ["scipy"]
+
+
+def test_exact_curves_of_small_problems_need_no_compiler():
+    assert "numba" not in loaded(
+        f"{SMALL} [fl.theory.exact(p, a) for a in (fl.SCAFFLSA(0.1, 9), fl.Scaffnew(0.1, 0.1))]"
+    )
+
+
+def test_a_small_fit_compiles_no_engine_and_loads_no_data_frames():
+    script = """
+        import numpy as np, fedlsa as fl
+        x = np.random.default_rng(0).standard_normal((2, 50, 2))
+        sites = [(a, a.sum(axis=1) + np.cos(np.arange(50))) for a in x]
+        found = fl.fit(sites, fl.Regression("y"))
+        assert found.local == "rows" and found.plan.samples > 1e4
+    """
+    assert set(loaded("\n".join(line.strip() for line in script.splitlines()))) == {"scipy", "numba"}
+
+
 def test_the_look_at_what_is_loaded_sees_what_is_there():
     assert loaded("import scipy") == ["scipy"]
 

@@ -17,8 +17,10 @@ ALL = [pytest.param(case, a, id=f"{name}-{type(a).__name__}") for name, case, a 
 CONTROLLED = [p for p in ALL if not isinstance(p.values[1], fl.FedLSA)]
 
 
+@pytest.mark.parametrize("compiled_from", [0, tuning.COMPILED_FROM])
 @pytest.mark.parametrize(("case", "a"), ALL)
-def test_limits_and_radii_are_those_of_the_slow_twin(case, a):
+def test_limits_and_radii_are_those_of_the_slow_twin(case, a, compiled_from, monkeypatch):
+    monkeypatch.setattr(tuning, "COMPILED_FROM", compiled_from)
     slow = Twin(case.problem, a)
     want = slow.radius()
     found = fl.theory.stationary(case.problem, a)
@@ -66,7 +68,7 @@ def test_a_route_whose_divisor_rounds_to_zero_leaves_the_limit_to_the_next(monke
 
     def singular(step):
         found = equation(step)
-        Z, T, lanes = found._turned
+        Z, _, lanes = found._turned
         found.__dict__["_turned"] = Z, stein_kernel.in_lanes(np.zeros_like(Z) + np.eye(3)), lanes
         return found
 

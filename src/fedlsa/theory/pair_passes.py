@@ -69,7 +69,7 @@ def stationary(inverses: Floats, F: Floats, R: Floats, B: Floats, count: Counts)
     source = R[k] @ B_t[n] + B[k] @ R_t[n]
     W, left = np.zeros_like(source), source
     for _ in range(2):
-        W = W + (inverses @ left.reshape(len(k), -1, 1)).reshape(W.shape)
+        W = W + (inverses @ left.reshape(*inverses.shape[:2], 1)).reshape(W.shape)
         left = source - (W - F[k] @ W @ F_t[n])
     out = np.zeros((len(exist), *W.shape[1:]))
     out[exist] = W
