@@ -247,7 +247,7 @@ def test_the_series_knows_a_limit_and_that_there_is_none_without_all_pairs(facto
     problem = fl.problems.from_observations(tables, assignment=np.append(np.arange(72), np.arange(0, 72, 3)))
     a = fl.SCAFFLSA(factor * fl.theory.stability_limit(problem, fl.SCAFFLSA(0.1, H)), H)
     step = controlled_round(moments(problem), a, a.step_size)
-    assert factor > 2 or stationary_pairs.lyapunov(step)._series is not None
+    assert factor > 2 or stationary_pairs.Lyapunov(step)._series is not None
     found, end = limit_by_series(step), stationary_pairs.limit(step)
     assert fl.theory.stationary(problem, a).stable == (end.vector is not None) == (found is not None) == (factor < 1)
     if found is not None:
