@@ -153,9 +153,9 @@ class Lyapunov:
             return self.pairs.sums(W)
         from .stein_kernel import from_lanes, maps_in_lanes, solve_pairs
 
-        Z, *turned = self._turned
+        Z, T_lanes, Z_lanes = self._turned
         adjoint, cuts = Z.conj().transpose(0, 2, 1), self.pairs.cuts(16 * len(F) ** 2 * F.shape[1] ** 2)
-        maps = maps_in_lanes(*turned, adjoint @ R, adjoint @ B)
+        maps = maps_in_lanes(T_lanes, Z_lanes, adjoint @ R, adjoint @ B)
         found = np.zeros((len(cuts) - 1, *maps[0].shape))
         share(lambda a, b: solve_pairs(maps, m.weight, m.count, a, b, found[cuts.index(a)], store), cuts)
         return np.asarray((from_lanes(found.sum(0), len(F)) @ adjoint).real)
