@@ -21,6 +21,7 @@ FILES = (
     "random.py",
     "vectors.py",
     "cuda/gpu_draws.py",
+    "cuda/gpu_segments.py",
     "cuda/gpu_steps.py",
     "cuda/gpu_threads.py",
 )

@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...problems import Dense, Problem
-from ...sampling import Markov, Replay
+from ...sampling import IID, Markov, Replay
 from ..cpu_tables import dense_columns, padded
 from ..jobs import Job
 from ..outcome_tables import OutcomeTables
 from .gpu_draws import INDEPENDENT, LOG, PACKED, TRAJECTORY
+from .gpu_segments import COORDINATES
 from .gpu_threads import MOST_THREADS, MOST_WARPS, WARP
 
 Array = NDArray[Any]
@@ -23,6 +24,7 @@ ROW_BYTES = 40_000  # of shared memory for rows: several blocks then fit on a mu
 SHARED_BYTES = 48 * 1024  # of shared memory that a block may have without asking
 BANK_BYTES = 128  # that shared memory serves at once
 MOST_COORDINATES = 8  # of a thread
+MOST_TEAMS = 8  # warps of a block that run an agent's segments each: two on each of a multiprocessor's schedulers
 SPREAD_STEPS = 64  # of a thread in a round: shorter rounds are not worth a wait of blocks for one another
 
 # What describes a block. rows, own, chains, records, out, schedule, part : where its entries begin in other arrays
@@ -48,6 +50,7 @@ class Kind:
     extras : whether steps vary, observations are skipped, or iterates are projected or averaged
     single : whether all rounds have one step, which is then known when compiling
     method : whose server step runs, if it has one; threads : of a block; parts : blocks of a (job, seed)
+    team : threads that serve an agent, L or a whole warp, which then runs segments of a round at the same time
     """
 
     L: int
@@ -64,6 +67,7 @@ class Kind:
     method: Any
     threads: int
     parts: int
+    team: int
 
     @property
     def ahead(self) -> bool:
@@ -80,7 +84,9 @@ class Kind:
         """How many a thread may have, so that a block fits, or several where jobs are many."""
         if self.threads > MOST_THREADS // 4:
             return 128 if self.parts == 1 or self.threads > MOST_THREADS // 2 else 255
-        return 144 if self.parts == 1 else 255
+        if self.parts > 1 or self.team > self.L:
+            return 255
+        return 168 if self.single else 144
 
 
 # What jobs share, the entries of one problem after those of another; own_* and weights : one per agent
@@ -100,14 +106,14 @@ def shared_bytes(D: int) -> int:
     return 8 * (2 * MOST_WARPS + 2) * D
 
 
-def shares(job: Job, most_blocks: int) -> tuple[int, int, int]:
-    """L, E and the blocks of a (job, seed) that may have `most_blocks`.
+def shares(job: Job, most_blocks: int) -> tuple[int, int, int, int]:
+    """L, E, the threads that serve an agent, and the blocks of a (job, seed) that may have `most_blocks`.
 
     Agents are spread over blocks if a round is long beside the wait for one another. Few agents then have more threads
     each: while a warp has one of a multiprocessor's four schedulers for itself, or shares it with one other, what takes
     longest is what a thread does one thing after the other.
     """
-    m, d = job.participants, job.problem.dim
+    m, d, z = job.participants, job.problem.dim, job.problem.observations
 
     def threads(E: int) -> int:
         return max(1, 1 << (-(-d // E) - 1).bit_length())
@@ -116,10 +122,13 @@ def shares(job: Job, most_blocks: int) -> tuple[int, int, int]:
     turns = -(-m * threads(E) // MOST_THREADS)
     if turns * job.updates_per_round / (len(job.seeds) * m) < SPREAD_STEPS:
         most_blocks = 1
-    if most_blocks > 1 and not isinstance(job.problem.observations, Dense):
+    if most_blocks > 1 and not isinstance(z, Dense):
+        independent = isinstance(job.sampling, IID) and m == job.problem.n_agents
+        if independent and d <= COORDINATES and m <= MOST_TEAMS * most_blocks:
+            return 1, COORDINATES, WARP, min(most_blocks, -(-m // (MOST_TEAMS // 2)))
         warps = {2: 4, 4: 8}  # of a block, at most
         E = next((e for e in warps if threads(e) <= WARP and m * threads(e) <= warps[e] * WARP * most_blocks), E)
-    return threads(E), E, min(most_blocks, -(-m * threads(E) // WARP))
+    return threads(E), E, threads(E), min(most_blocks, -(-m * threads(E) // WARP))
 
 
 def rounds_vary(job: Job) -> bool:
@@ -131,7 +140,7 @@ def rounds_vary(job: Job) -> bool:
 def kind_of(job: Job, most_blocks: int = 1) -> Kind:
     """The kind of a job each of whose seeds may have `most_blocks` blocks."""
     p, a, z, m = job.problem, job.algorithm, job.problem.observations, job.participants
-    L, E, parts = shares(job, most_blocks)
+    L, E, team, parts = shares(job, most_blocks)
     size = np.dtype(job.dtype).itemsize
     room = SHARED_BYTES - shared_bytes(E * L)  # for rows, or for what the threads of a dense step tell one another
     rows = copies = 0
@@ -156,13 +165,14 @@ def kind_of(job: Job, most_blocks: int = 1) -> Kind:
         ridged=ridged,
         is_dense=isinstance(z, Dense),
         copies=copies,
-        stay=m == p.n_agents and -(-m // parts) * L <= most,
+        stay=m == p.n_agents and -(-m // parts) * team <= most,
         extras=extras,
         single=not extras and int(a.observations(np.zeros(1), 1)[0]) == 1,
         dtype=job.dtype,
         method=None if a.server_step is None else type(a),
-        threads=min(-(-(-(-m // parts) * L) // WARP) * WARP, most),
+        threads=min(-(-(-(-m // parts) * team) // WARP) * WARP, most),
         parts=parts,
+        team=team,
     )
 
 

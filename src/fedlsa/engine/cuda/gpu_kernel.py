@@ -6,7 +6,8 @@ moved by differences from where the agents started. Agents without threads of th
 is one vector of the server, sum_c w_c (xi_c + shift): a round then writes nothing of agents that do not take part.
 Outcomes do not depend on theta, so they are drawn one block of four random words ahead of their use, and four steps at
 a time are written out so that drawing and stepping interleave. Rows of features stand in shared memory, in as many
-copies as fit, so that threads which look up different rows do not meet in one bank. Where a seed has several blocks,
+copies as fit, so that threads which look up different rows do not meet in one bank. Rounds of one step look the next
+round's rows up before they wait. Few agents have a warp each (gpu_segments.py). Where a seed has several blocks,
 each leaves its sum over agents in memory, waits for the others and adds all sums in one order, whichever came first.
 engine/reference.py is the readable twin.
 """
@@ -21,7 +22,8 @@ from numba import cuda, float32, float64, int32, int64, uint32
 from ..compiled import SOURCES
 from .blocks import Kind
 from .gpu_draws import PACKED, hold, next_block, own_entries
-from .gpu_steps import dense, four_steps, prepare, step
+from .gpu_segments import segments
+from .gpu_steps import dense, fetch, four_steps, move, prepare, step
 from .gpu_threads import MOST_WARPS, ROOMS, SIMULATED, barrier, block_sum, blocks_meet, fold, seat, tally
 
 
@@ -29,6 +31,7 @@ from .gpu_threads import MOST_WARPS, ROOMS, SIMULATED, barrier, block_sum, block
 def build(kind: Kind, hook: Any = None) -> Any:
     """The kernel for a kind of job; without a hook it depends on small integers alone and is cached on disk."""
     L, E, copies, draws, narrow = kind.L, kind.E, kind.copies, kind.draws, int(kind.dtype == "float32")
+    team, segmented = kind.team, int(kind.team > kind.L)
     is_dense, stay, extras, single = (int(x) for x in (kind.is_dense, kind.stay, kind.extras, kind.single))
     spread, ahead, split, registers = int(kind.parts > 1), int(kind.ahead), int(kind.split), kind.registers
     D, halves, pairs = E * L, 2 * ROOMS, int32 if copies else int64
@@ -45,6 +48,7 @@ def build(kind: Kind, hook: Any = None) -> Any:
         b, part, tid, size = seat(parts)
         block, xi, steps, position, t0 = blocks[b], state.xi, state.steps, state.position, schedule.first
         at, mine, places, room = tid % L, tid // L, size // L, part if SIMULATED else 0
+        teams = size // team
         first = part == 0 and mine == 0  # threads that keep what is the seed's
         N, m, last = int32(block.agents), int32(block.participants), int32(min(t1, block.rounds))
         thin, varying = int32(block.thin), block.varying != 0
@@ -65,11 +69,12 @@ def build(kind: Kind, hook: Any = None) -> Any:
         for i in range(tid, 2 * MOST_WARPS * D, size):
             meet[2 * room + i // (MOST_WARPS * D), i // D % MOST_WARPS, i % D] = 0.0
         cuda.syncthreads()
-        theta, moved = cuda.local.array(E, float64), cuda.local.array(E, float64)
+        theta, moved, gone = cuda.local.array(E, float64), cuda.local.array(E, float64), cuda.local.array(E, float64)
         hat, drift = cuda.local.array(E, number), cuda.local.array(E, number)
         u0, u1, u2 = cuda.local.array(E, number), cuda.local.array(E, number), cuda.local.array(E, number)
         u3, v, scratch = cuda.local.array(E, number), cuda.local.array(E, number), cuda.local.array(E, number)
         vectors, products = (u0, u1, u2, u3, v, scratch), cuda.local.array(10, number)
+        linear = (u2, u3, cuda.local.array(E, number), cuda.local.array(E, number))  # of segments
         full = cuda.local.array(E if narrow and stay else 1, float64)  # xi, of which drift is a rounded multiple
         held, drawing = (cuda.local.array(4, pairs), cuda.local.array(4, number), tid), (draws, split)
         common = cuda.local.array(1 if stay else E, float64)
@@ -78,7 +83,7 @@ def build(kind: Kind, hook: Any = None) -> Any:
             if not stay:
                 common[i] = state.shift[b * D + i * L + at]
         eta, gain, H = number(block.eta), block.gain, int32(1 if single else block.observations)
-        partial, turns = not stay and m < N, 1 if stay else (m + places * parts - 1) // (places * parts)
+        partial, turns = not stay and m < N, 1 if stay else (m + teams * parts - 1) // (teams * parts)
         agent, live, q, before = int32(0), False, int64(0), eta
         nth, lost, square, scale = int32(state.recorded[b]), int32(state.diverged[b]), 0.0, N / m
         next_record = int32(state.record_rounds[records + nth]) if part == 0 else int32(-1)
@@ -90,8 +95,8 @@ def build(kind: Kind, hook: Any = None) -> Any:
                 moved[i] = 0.0
             for turn in range(turns):
                 if not stay or t == t0:  # take an agent up; threads without one follow another's and count for nothing
-                    turned = (turn * parts + part) * places + mine
-                    live = turned < m
+                    turned = (turn * parts + part) * teams + tid // team
+                    live = turned < m and tid % team < L
                     agent = int32(min(turned, m - 1))
                     if partial:
                         agent = int32(schedule.participants[block.part + (t - t0) * m + agent])
@@ -116,6 +121,8 @@ def build(kind: Kind, hook: Any = None) -> Any:
                     b0, b1, b2, b3, z0, z1, z2, z3, p2 = next_block(
                         drawing, key, agent, uint32(index + 1), tables, source, p1, held
                     )
+                    if single and not is_dense:
+                        fetch(u0, v, a0, (table, begin, eta, discount, eta * ridge), static)
                 if extras and before != eta:
                     for i in range(E):
                         drift[i] = eta * full[i] if narrow and stay else drift[i] * (eta / before)
@@ -124,7 +131,11 @@ def build(kind: Kind, hook: Any = None) -> Any:
                     hat[i] = theta[i]
                 h, wait, decay = int32(0), int32(0), eta * ridge
                 how = (table, begin, eta, discount, decay)
-                while h < (int32(1) if single else H):
+                if segmented:
+                    drawn = (draws, key, agent, index, tables, source, tid)
+                    segments(gone, theta, drift, (vectors, linear, products), (phase, H), drawn, how, static)
+                    index, phase = uint32(index + uint32((phase + H) >> 2)), int32((phase + H) & 3)
+                while not segmented and h < (int32(1) if single else H):
                     if (
                         phase == 0
                         and not single
@@ -155,7 +166,9 @@ def build(kind: Kind, hook: Any = None) -> Any:
                         h, wait = int32(h + 1), int32(wait + 1)
                         if not extras or wait == thin:  # one in `thin` is used; counting costs less than dividing
                             wait = int32(0)
-                            if is_dense:
+                            if single and not is_dense:
+                                move(gone, hat, drift, vectors, y0, how, static)
+                            elif is_dense:
                                 dense(hat, drift, tables, a0, at, eta, (memory, (room * places + mine) * D), shape)
                             else:
                                 step(hat, drift, vectors, a0, y0, how, static)
@@ -166,11 +179,14 @@ def build(kind: Kind, hook: Any = None) -> Any:
                             b0, b1, b2, b3, z0, z1, z2, z3, p2 = next_block(
                                 drawing, key, agent, uint32(index + 1), tables, source, p1, held
                             )
+                        if single and stay and not is_dense:  # rows of the next round, before its barrier
+                            fetch(u0, v, a0, how, static)
                 for i in range(E):
-                    change = float64(hat[i]) - float64(number(theta[i]))
-                    moved[i] += weight * change
+                    if not segmented and (is_dense or not single):
+                        gone[i] = float64(hat[i]) - float64(number(theta[i]))
+                    moved[i] += weight * gone[i]
                     if not stay and live and gain != 0:
-                        xi[q * D + i * L + at] -= gain * change
+                        xi[q * D + i * L + at] -= gain * gone[i]
                 if not stay and live and at == 0:
                     steps[q], position[q] = 4 * int64(index) + phase, p0
             if lost < 0 and not square < float("inf"):  # of the round before: by now it is known
@@ -190,16 +206,17 @@ def build(kind: Kind, hook: Any = None) -> Any:
                         moved[i] += state.sums[(sums + k) * D + i * L + at]
                 block_sum(moved, meet, 2 * room + 1, shape, tid, size)
             if gain != 0:
+                pull = eta * gain
                 for i in range(E):
                     if not stay:
                         common[i] -= gain * moved[i]
                     else:  # keeps sum_c w_c xi_c = 0
-                        change = gain * (moved[i] - (float64(hat[i]) - float64(number(theta[i]))))
+                        change = moved[i] - gone[i]
                         if narrow:
-                            full[i] += change
+                            full[i] += gain * change
                             drift[i] = eta * full[i]
                         else:
-                            drift[i] += eta * change
+                            drift[i] += pull * change
             if hooked:
                 for i in range(E):
                     if mine == 0:

@@ -40,17 +40,24 @@ def inner(v, w, scratch, static):
 
 
 @device
-def step(theta, drift, vectors, pair, minus_y, how, static):
-    """theta <- theta + drift - eta (u (v . theta - y) + ridge theta); vectors : six of (E,) to work with."""
+def move(moved, theta, drift, vectors, minus_y, how, static):
+    """moved <- drift - eta (u (v . theta - y) + ridge theta), which a step adds to theta; vectors hold u and v."""
     eta, decay, E, ridged = how[2], how[4], static[1], static[5]
     u, v, scratch = vectors[0], vectors[4], vectors[5]
-    fetch(u, v, pair, how, static)
     length = -eta * (inner(v, theta, scratch, static) + minus_y)
     for i in range(E):
-        here = theta[i]
+        moved[i] = length * u[i] + drift[i]
         if ridged:
-            here -= decay * here
-        theta[i] = here + (length * u[i] + drift[i])
+            moved[i] -= decay * theta[i]
+
+
+@device
+def step(theta, drift, vectors, pair, minus_y, how, static):
+    """theta <- theta + drift - eta (u (v . theta - y) + ridge theta); vectors : six of (E,) to work with."""
+    fetch(vectors[0], vectors[4], pair, how, static)
+    move(vectors[1], theta, drift, vectors, minus_y, how, static)
+    for i in range(static[1]):
+        theta[i] += vectors[1][i]
 
 
 @device

@@ -131,6 +131,18 @@ def tally(part, E):
 
 
 @device
+def halve(part, n, lane, mask):
+    """part[:n] <- the half of part[: 2 n] that is this thread's, added to that of the thread across `mask`.
+
+    The upper half goes to those whose number has the bit.
+    """
+    upper = lane & mask != 0
+    for i in range(n):
+        mine, other = (part[i + n], part[i]) if upper else (part[i], part[i + n])
+        part[i] = mine + exchange(other, mask)
+
+
+@device
 def block_sum(part, meet, turn, shape, tid, size):
     """part <- its sum over the agents of a block, for the E coordinates of this thread.
 
@@ -140,23 +152,10 @@ def block_sum(part, meet, turn, shape, tid, size):
     threads, E = shape
     lane, warp, warps = tid % WARP, tid // WARP, size // WARP
     if threads == 1 and E == 8:  # halve what a lane holds at each exchange: it ends with one coordinate
-        upper = lane & (WARP // 2) != 0
-        a0, s0 = (part[4], part[0]) if upper else (part[0], part[4])
-        a1, s1 = (part[5], part[1]) if upper else (part[1], part[5])
-        a2, s2 = (part[6], part[2]) if upper else (part[2], part[6])
-        a3, s3 = (part[7], part[3]) if upper else (part[3], part[7])
-        a0 += exchange(s0, WARP // 2)
-        a1 += exchange(s1, WARP // 2)
-        a2 += exchange(s2, WARP // 2)
-        a3 += exchange(s3, WARP // 2)
-        upper = lane & (WARP // 4) != 0
-        b0, s0 = (a2, a0) if upper else (a0, a2)
-        b1, s1 = (a3, a1) if upper else (a1, a3)
-        b0 += exchange(s0, WARP // 4)
-        b1 += exchange(s1, WARP // 4)
-        upper = lane & (WARP // 8) != 0
-        c, s0 = (b1, b0) if upper else (b0, b1)
-        c += exchange(s0, WARP // 8)
+        halve(part, 4, lane, WARP // 2)
+        halve(part, 2, lane, WARP // 4)
+        halve(part, 1, lane, WARP // 8)
+        c = part[0]
         if WARP == 32:
             c += exchange(c, 2)
             c += exchange(c, 1)
