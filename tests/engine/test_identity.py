@@ -125,6 +125,25 @@ def test_the_number_of_chains_that_step_together_changes_nothing(problem, monkey
     assert wide.identical(run(problem, algorithm))
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("d", [8, 140])
+def test_features_alone_give_what_rows_of_differences_give(d, dtype, monkeypatch):
+    """Episodes end here, so that nothing follows some states; 140 numbers are worked through in pieces."""
+    g, S = np.random.default_rng(0), d + 4
+    P, r, features = g.dirichlet(np.ones(S), (3, S, 1)), g.random((3, S, 1)), g.normal(size=(S, d)) / np.sqrt(d)
+    ends, begins = np.arange(S) > d + 1, (np.arange(S) < 2) / 2
+    p = fl.problems.from_mdps(P, r, np.ones((S, 1)), features, 0.9, terminal=ends, initial=begins)
+    given = {"seeds": 2, "dtype": dtype, "sampling": fl.Markov(), "theta_0": np.ones(d)}
+    monkeypatch.setattr(cpu_tables, "CACHED_ROWS", 2**40)
+    rows = run(p, METHODS["all options"], **given)
+    monkeypatch.setattr(cpu_tables, "CACHED_ROWS", 0)
+    alone = run(p, METHODS["all options"], **given)
+    assert not np.array_equal(rows.theta, alone.theta)  # v is rounded once, not twice
+    for name in ("theta", "xi"):
+        np.testing.assert_allclose(alone[name], rows[name], rtol=0, atol={"float64": 1e-12, "float32": 1e-5}[dtype])
+    assert alone.identical(run(p, METHODS["all options"], **given, threads=3))
+
+
 def test_methods_on_one_seed_see_the_same_observations(problem):
     """A round of FedLSA and the first round of SCAFFLSA are the same: control variates start at 0."""
     a, b = (run(problem, m(0.3, 5), rounds=1, record=2) for m in (fl.FedLSA, fl.SCAFFLSA))

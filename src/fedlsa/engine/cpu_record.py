@@ -62,6 +62,8 @@ FIELDS = {
     "pair": (uint32,),  # engine/cpu_tables.py says how outcomes are laid out
     "minus_y": (REAL,),
     "ridge": (REAL,),  # (1,)
+    "minus_discount": (REAL,),  # (1,)
+    "zeros": (REAL,),  # (PIECE,)
     "drawn": (uint32,),  # (room, stride), when drawing ahead: the outcomes of all groups, step by step
     "marks": (int64,),  # (3,): which of them are left, from and up to; how many rounds are recorded
     # lanes

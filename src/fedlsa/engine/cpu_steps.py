@@ -19,7 +19,7 @@ from .addresses import compiled, pointer, stack
 from .compiled import SOURCES
 from .cpu_record import BLOCK, DRAWN_AT_ONCE, FETCHED_AHEAD, LANES, LENGTH, OFFSET, ROW, SHIFT, SLOT, task_at
 from .lanes import KEY_WORDS, columns, pick, random_words, round_keys
-from .memory import add_rows, fetch_ahead, first_lane, gather, integers, load, look_up, rows, rows_of_seeds, store
+from .memory import add_rows, anew, fetch_ahead, first_lane, gather, integers, load, look_up, rows, rows_of_seeds, store
 from .vectors import align_stack, convert, fma, fold, spread
 
 
@@ -96,10 +96,11 @@ def log_draws() -> Any:
 
 
 @functools.cache
-def rank_one_steps(d: int, G: int, real: Any, ridged: bool) -> Any:
+def rank_one_steps(d: int, G: int, real: Any, ridged: bool, differences: bool) -> Any:
     """The kernel (record, t, g0, g1, drawn, first, count, done): rows of d numbers in registers, G chains at once.
 
     Groups do the steps of round t on the outcomes first, ..., first + count - 1 of `drawn`, after `done` others.
+    differences : the table holds features alone, and v = u - discount times the features that follow.
     """
     sources, width, half = SOURCES, G * d, 64 // real.bitwidth
     wide = 2 * half
@@ -126,8 +127,12 @@ def rank_one_steps(d: int, G: int, real: Any, ridged: bool) -> Any:
             while i < stop:
                 k = integers(outcomes, i, G)
                 v = rows(task.rows, look_up(task.pair, k, 4, 1), d)
+                if differences:
+                    v = fma(task.minus_discount[0], v, rows(task.rows, look_up(task.pair, k, 4, 0), d))
                 error = fold(fma(v, theta_hat, first_lane(task.minus_y, k, wide, half, d)), d)  # v . theta_hat - y
                 scale = spread((-eta) * error, d)
+                if differences:
+                    k = anew(k)  # registers do not hold u so long
                 u = rows(task.rows, look_up(task.pair, k, 4, 0), d)
                 moved = theta_hat + drift
                 if ridged:
@@ -152,7 +157,7 @@ def rank_one_steps(d: int, G: int, real: Any, ridged: bool) -> Any:
 
 
 @functools.cache
-def long_steps(piece: int, real: Any, ridged: bool, dense: bool) -> Any:
+def long_steps(piece: int, real: Any, ridged: bool, differences: bool, dense: bool) -> Any:
     """The same for rows of any length, in pieces, chain by chain; or for dense observations."""
     sources, half = SOURCES, 64 // real.bitwidth
 
@@ -186,9 +191,12 @@ def long_steps(piece: int, real: Any, ridged: bool, dense: bool) -> Any:
                         store(hat, here + i0, fma(-eta, total, moved))
                 else:
                     u, v = int64(task.pair[4 * k]), int64(task.pair[4 * k + 1])
-                    total = load(table, v, piece) * load(hat, here, piece)
-                    for j in range(piece, D, piece):
-                        total = fma(load(table, v + j, piece), load(hat, here + j, piece), total)
+                    total = load(task.zeros, 0, piece)
+                    for j in range(0, D, piece):
+                        right = load(table, v + j, piece)
+                        if differences:
+                            right = fma(task.minus_discount[0], right, load(table, u + j, piece))
+                        total = fma(right, load(hat, here + j, piece), total)
                     scale = (-eta) * (fold(total, piece) + task.minus_y[(2 * k + 1) * half])
                     for j in range(0, D, piece):
                         old = load(hat, here + j, piece)

@@ -24,6 +24,7 @@ Array = NDArray[Any]
 Integers = NDArray[np.int64]
 LONGEST_ROW_IN_REGISTERS = 128  # longer parameters do not fit and are worked through in pieces
 PIECE = 16  # numbers of them that are worked on together
+CACHED_ROWS = 2**21  # bytes of rows that stay in the second-level cache
 REAL_TYPE = {"float64": float64, "float32": float32}
 MOST_SLOTS = 2**31  # of alias tables: they are looked up by signed 32-bit words
 MOST_NUMBERS = 2**32  # in the table of rows: its places are 32-bit words
@@ -46,11 +47,23 @@ def shapes(problem: Problem, dtype: str) -> tuple[int, int, int]:
     return d, max(1, min(LANES, lanes // (2 * d))), d  # half the registers hold theta_hat, half the rest
 
 
+def from_features(job: Job) -> bool:
+    """Whether steps read features instead of v, which takes one more multiplication and far less memory."""
+    z = job.problem.observations
+    if isinstance(z, Dense) or z.following is None:
+        return False
+    return z.rows.size * np.dtype(job.dtype).itemsize > CACHED_ROWS
+
+
 def kernels(job: Job) -> dict[str, Any]:
     """The compiled functions for a kind of job, by their fields in the record."""
     z, (d, G, _), real = job.problem.observations, shapes(job.problem, job.dtype), REAL_TYPE[job.dtype]
-    dense, ridged = isinstance(z, Dense), not isinstance(z, Dense) and z.ridge != 0
-    step = cpu_steps.rank_one_steps(d, G, real, ridged) if G else cpu_steps.long_steps(d, real, ridged, dense)
+    dense, differences = isinstance(z, Dense), from_features(job)
+    ridged = not dense and z.ridge != 0
+    if G:
+        step = cpu_steps.rank_one_steps(d, G, real, ridged, differences)
+    else:
+        step = cpu_steps.long_steps(d, real, ridged, differences, dense)
     is_log = isinstance(job.sampling, Replay)
     draw = cpu_steps.log_draws() if is_log else cpu_steps.random_draws(isinstance(job.sampling, Markov))
     out = {"draw": draw, "step": step, "serve": cpu_kernel.server()}
@@ -81,6 +94,7 @@ def observation_tables(job: Job) -> dict[str, Array]:
     """The observations as the kernel reads them, in the order of the outcomes.
 
     Rank-one: an outcome is 16 bytes, all in one cache line: the places of u and v in rows and, behind them, -y.
+    Rows that do not stay in the cache: those of u and a row of zeros alone; the place of v is that of what follows.
     Dense: A(z) by columns, padded: rows[(k D + j) D + i] = A[k, i, j]; minus_y[k D + i] = -b[k, i].
     """
     z, dtype, order, D = job.problem.observations, job.dtype, job.outcomes.order, shapes(job.problem, job.dtype)[2]
@@ -89,14 +103,18 @@ def observation_tables(job: Job) -> dict[str, Array]:
     if isinstance(z, Dense):
         rows, minus_y = dense_columns(z, job.outcomes, D, dtype)
         return {"rows": rows, "minus_y": minus_y}
-    if len(z.rows) * D >= MOST_NUMBERS:
+    numbers, second = z.rows, z.right
+    if from_features(job):
+        numbers, second = np.vstack([z.rows[: z.features], np.zeros((1, z.dim))]), z.following
+    if len(numbers) * D >= MOST_NUMBERS:
         rule = f"below {MOST_NUMBERS} numbers in the rows of its observations"
-        raise ArgumentError(f"problem must have {rule}; got {len(z.rows)} rows of {D}")
+        raise ArgumentError(f"problem must have {rule}; got {len(numbers)} rows of {D}")
     seen = np.zeros(len(order), [("u", np.uint32), ("v", np.uint32), ("minus_y", dtype, 8 // np.dtype(dtype).itemsize)])
-    seen["u"], seen["v"] = z.left[order] * np.uint32(D), z.right[order] * np.uint32(D)
+    seen["u"], seen["v"] = z.left[order] * np.uint32(D), second[order] * np.uint32(D)
     seen["minus_y"].reshape(len(order), -1)[:, 0] = -z.y[order]
-    pair, ridge = align(seen), np.array([z.ridge], dtype)
-    return {"rows": align(padded(z.rows, D, dtype)), "pair": pair, "minus_y": pair, "ridge": ridge}
+    pair, ridge, minus_discount = align(seen), np.array([z.ridge], dtype), np.array([-z.discount], dtype)
+    constants = {"ridge": ridge, "minus_discount": minus_discount, "zeros": np.zeros(PIECE, dtype)}
+    return {"rows": align(padded(numbers, D, dtype)), "pair": pair, "minus_y": pair, **constants}
 
 
 def chain_order(N: int, R: int) -> tuple[Integers, Integers]:
