@@ -18,7 +18,7 @@ def problem():
 
 METHODS = {
     "FedLSA": fl.FedLSA(0.3, 5),
-    "SCAFFLSA, long rounds": fl.SCAFFLSA(0.3, 70),
+    "SCAFFLSA, long rounds": fl.SCAFFLSA(0.3, 200),
     "Scaffnew": fl.Scaffnew(0.3, 0.2),
     "partial": fl.SCAFFLSA(0.3, 5, participants=19),
     "all options": fl.SCAFFLSA(fl.PowerStep(0.5, 0.2), 5, participation=0.5, projection=2.0, average_after=3),
@@ -90,7 +90,7 @@ def test_rounds_shared_by_threads_give_the_same_bits(problem, algorithm, samplin
 
 
 @pytest.mark.parametrize("agents", [1, 2, 15, 16, 17, 33, 100])
-@pytest.mark.parametrize("algorithm", [fl.SCAFFLSA(0.3, 5), fl.SCAFFLSA(0.3, 70)], ids=["short", "long"])
+@pytest.mark.parametrize("algorithm", [fl.SCAFFLSA(0.3, 5), fl.SCAFFLSA(0.3, 200)], ids=["short", "long"])
 def test_any_number_of_agents_gives_the_same_bits_for_any_threads_and_seeds(agents, algorithm, monkeypatch):
     p = fl.problems.garnet(agents=agents, states=12, seed=3)
     together = run(p, algorithm)

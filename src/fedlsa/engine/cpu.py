@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ..problems import Dense
 from . import cpu_kernel
 from .addresses import FieldRecord
-from .cpu_record import DRAWN_AT_ONCE, FETCHED_AHEAD, FIELDS, LANES
+from .cpu_record import DRAWN_AT_ONCE, FETCHED_AHEAD, FIELDS, LANES, MEMBER
 from .cpu_tables import chain_order, chain_words, kernels, observation_tables, padded, shapes
 from .cpu_threads import finish
 from .hooks import apply_server_step, compiled_hook, failure, parameters
@@ -61,7 +61,7 @@ class CpuTask:
         record.put(recorded_rounds=np.append(job.recorded, -1), record=np.zeros(len(job.recorded) * R * D + LANES))
         record.put(start=seed[:lanes] * D, weights=np.append(p.weights[agent[: N * R]], np.zeros(lanes))[:lanes])
         self._put_parameters(lanes)
-        record.put(marks=np.zeros(3, np.int64), counters=np.zeros(16, np.int64))
+        record.put(marks=np.zeros(3, np.int64), counters=np.zeros(MEMBER * (self.groups + 2), np.int64))
         record.put(diverged=np.full(R, -1), failed=np.zeros(R, np.int64), squares=np.zeros(R))
         if job.recorded[0] == 0:
             record.arrays["record"][: R * D] = record.arrays["theta"][: R * D]
@@ -132,7 +132,7 @@ class CpuTask:
 
     def abandon(self) -> None:
         """Let nobody wait for a member that does not come."""
-        self.record.arrays["counters"][8] = ABANDONED
+        self.record.arrays["counters"][MEMBER:] = ABANDONED
 
     def end(self) -> None:
         """Look at what came of the segment."""

@@ -15,11 +15,11 @@ from math import isfinite
 from typing import Any
 
 import numpy as np
-from numba import float64, uint32
+from numba import float64, njit, uint32
 
 from .addresses import address, compiled, count_up, invoke, invoke_hook, look_at, pointer, stack, step_aside
 from .compiled import SOURCES
-from .cpu_record import DRAWN_AT_ONCE, LANES, MOVING, WORDS, task_at
+from .cpu_record import DRAWN_AT_ONCE, LANES, MEMBER, MOVING, WORDS, task_at
 from .memory import load, store
 from .vectors import fma, fold
 
@@ -27,10 +27,22 @@ W = 8  # numbers that the server works on together
 PATIENCE = 4000  # looks at a counter before a thread that waits lets others have its core
 
 
+@njit
+def wait(counters, i, rounds):
+    """Until counters[i] has reached so many rounds."""
+    looks = 0
+    while look_at(counters, i) < rounds:
+        looks += 1
+        if looks > PATIENCE:
+            step_aside()
+
+
 @functools.cache
 def driver() -> Any:
-    """The kernel (record, t0, t1, member, members, waits): rounds t0, ..., t1 - 1, each member its groups.
+    """The kernel (record, t0, t1, member, members, waits): rounds t0, ..., t1 - 1, each member its share of the steps.
 
+    Shares are equal, so that a group may be divided: a member first begins the group that the next one ends, then does
+    its own, and last ends the one that the member before it began long ago.
     waits : for the others at the end of each round. A call of one round need not wait, if no other runs beside it.
     """
     sources, room = SOURCES, DRAWN_AT_ONCE * LANES
@@ -38,37 +50,46 @@ def driver() -> Any:
     def run(p, t0, t1, member, members, waits, _a, _b):
         sources  # noqa: B018  part of the key of the cache
         task = task_at(p, float64)
-        begin, end = task.groups * member // members, task.groups * (member + 1) // members
         drawn = task.drawn if task.ahead else stack(uint32, room)
         low, high = task.marks[0], task.marks[1]
         for t in range(t0, t1):
             H = task.observations[t]
+            first, last = task.groups * H * member // members, task.groups * H * (member + 1) // members
+            begin, end = first // H, last // H
+            before, after = first % H // task.room * task.room, last % H // task.room * task.room
+            if task.ahead or task.participants < task.agents:  # groups draw, or are exchanged, together
+                before, after = 0, 0
             if task.participants < task.agents:
                 invoke(task.exchange, (p, t, begin, end, 1, 0, 0, 0))
-            g = begin
-            while g < end:
-                last = end if task.ahead else g + 1
-                done = 0
-                while done < H:
-                    if low == high:
-                        low, high = 0, task.room if task.ahead else min(task.room, H - done)
-                        invoke(task.draw, (p, t, g, last, address(drawn), high, 0, 0))
-                    n = min(high - low, H - done)
-                    invoke(task.step, (p, t, g, last, address(drawn), low, n, done))
-                    done += n
-                    low += n
-                g = last
+            for part in range(3):
+                g, stop, until = end, end + (after > 0), after
+                if part == 1:
+                    count_up(task.counters, MEMBER * (member + 2))
+                    g, stop, until = begin + (before > 0), end, H
+                elif part == 2:
+                    g, stop, until = begin, begin + (before > 0), H
+                while g < stop:
+                    if part == 2:
+                        wait(task.counters, MEMBER * (member + 1), t - t0 + 1)
+                    beyond = stop if task.ahead else g + 1
+                    done = before if part == 2 else 0
+                    while done < until:
+                        if low == high:
+                            low, high = 0, task.room if task.ahead else min(task.room, until - done)
+                            invoke(task.draw, (p, t, g, beyond, address(drawn), high, 0, 0))
+                        n = min(high - low, until - done)
+                        invoke(task.step, (p, t, g, beyond, address(drawn), low, n, done))
+                        done += n
+                        low += n
+                    g = beyond
             if task.participants < task.agents:
                 invoke(task.exchange, (p, t, begin, end, 0, 0, 0, 0))
             if members == 1 or count_up(task.counters, 0) == members * (t - t0 + 1) - 1:  # the last to be ready serves
                 task.marks[0], task.marks[1] = low, high
                 invoke(task.serve, (p, t, 0, 0, 0, 0, 0, 0))
-                count_up(task.counters, 8)
-            looks = 0
-            while waits and look_at(task.counters, 8) <= t - t0:
-                looks += 1
-                if looks > PATIENCE:
-                    step_aside()
+                count_up(task.counters, MEMBER)
+            if waits:
+                wait(task.counters, MEMBER, t - t0 + 1)
 
     return compiled(run)
 

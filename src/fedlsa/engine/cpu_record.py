@@ -15,6 +15,7 @@ from .addresses import REAL, record_reader
 
 DRAWN_AT_ONCE = 64  # observations that a group draws at once: their words stay in the first-level cache
 FETCHED_AHEAD = 64  # lanes: how far ahead short rounds ask for the outcomes that they will read
+MEMBER = 8  # counters stand so far apart: each has a cache line of its own
 LANES = 16  # chains that draw together; a multiple of every number of chains that step together
 
 # What a chain needs to draw, as rows of words. It has drawn 4 block + offset observations. slot : where its alias table
@@ -88,7 +89,9 @@ FIELDS = {
     "failed": (int64,),  # (R,): first round whose hook raised, or 0
     "recorded_rounds": (int64,),  # ending in -1, a round that never comes
     "record": (float64,),  # (records, R, D)
-    "counters": (int64,),  # (16,): [0] members that have done their groups, [8] rounds that are served
+    # [0] members that have done their share, [MEMBER] rounds that are served, [MEMBER (m + 2)] rounds in which member m
+    # has begun the group that the next one ends
+    "counters": (int64,),
 }
 
 task_at = record_reader(FIELDS)
