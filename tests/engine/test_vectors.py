@@ -8,6 +8,7 @@ from numba import njit
 
 from fedlsa.engine.memory import (
     add_rows,
+    anew,
     first_lane,
     gather,
     integers,
@@ -102,7 +103,7 @@ def test_integers_and_look_up_give_tuples():
     @njit
     def run(index, table):
         k = integers(index, 1, 2)
-        return k, look_up(table, k, 2, 1)
+        return k, look_up(table, anew(k), 2, 1)
 
     index = np.array([9, 4, 11, 9], np.uint32)
     k, found = run(index, U)
