@@ -25,6 +25,7 @@ LINE = 64  # bytes of a cache line: vectors that straddle two cost two loads
 KERNEL = types.void(*[types.int64] * 8)
 HOOK = types.int32(*[types.CPointer(types.float64)] * 3, types.int64, types.int64)
 YIELDS = hasattr(os, "sched_yield")  # else a thread that waits would hold its core
+PATIENCE = 4000  # looks at a counter before a thread that waits lets others have its core
 REAL = "real"  # a field's kind: the type of the local steps
 
 
@@ -182,17 +183,23 @@ def count_up(context: Any, counters: Any, i: Any) -> Any:
 
 
 @intrinsic
-def look_at(context: Any, counters: Any, i: Any) -> Any:
-    """counters[i], after all that others did before they added to it."""
-    return operation(types.int64, (counters, types.int64), lambda b, p, i: b.load_atomic(b.gep(p, [i]), "acquire", 8))
+def wait_for(context: Any, counters: Any, i: Any, least: Any) -> Any:
+    """Until counters[i] is at least so much: then all is seen that others did before they added to it."""
 
-
-@intrinsic
-def step_aside(context: Any) -> Any:
-    """Let another thread have the core."""
-
-    def emit(b: Any) -> None:
+    def emit(b: Any, p: Any, i: Any, least: Any) -> None:
+        looks = cgutils.alloca_once(b, I64)
+        b.store(I64(0), looks)
+        look, again, done = (b.append_basic_block(name) for name in ("look", "again", "done"))
+        b.branch(look)
+        b.position_at_end(look)
+        b.cbranch(b.icmp_signed("<", b.load_atomic(b.gep(p, [i]), "acquire", 8), least), again, done)
+        b.position_at_end(again)
+        count = b.add(b.load(looks), I64(1))
+        b.store(count, looks)
         if YIELDS:
-            b.call(cgutils.get_or_insert_function(b.module, ir.FunctionType(I32, []), "sched_yield"), [])
+            with b.if_then(b.icmp_signed(">", count, I64(PATIENCE))):
+                b.call(cgutils.get_or_insert_function(b.module, ir.FunctionType(I32, []), "sched_yield"), [])
+        b.branch(look)
+        b.position_at_end(done)
 
-    return operation(types.void, (), emit)
+    return operation(types.void, (counters, types.int64, types.int64), emit)

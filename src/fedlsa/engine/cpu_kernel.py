@@ -15,26 +15,15 @@ from math import isfinite
 from typing import Any
 
 import numpy as np
-from numba import float64, njit, uint32
+from numba import float64, uint32
 
-from .addresses import address, compiled, count_up, invoke, invoke_hook, look_at, pointer, stack, step_aside
+from .addresses import address, compiled, count_up, invoke, invoke_hook, pointer, stack, wait_for
 from .compiled import SOURCES
 from .cpu_record import DRAWN_AT_ONCE, LANES, MEMBER, MOVING, WORDS, task_at
 from .memory import load, store
 from .vectors import fma, fold
 
 W = 8  # numbers that the server works on together
-PATIENCE = 4000  # looks at a counter before a thread that waits lets others have its core
-
-
-@njit
-def wait(counters, i, rounds):
-    """Until counters[i] has reached so many rounds."""
-    looks = 0
-    while look_at(counters, i) < rounds:
-        looks += 1
-        if looks > PATIENCE:
-            step_aside()
 
 
 @functools.cache
@@ -45,20 +34,20 @@ def driver() -> Any:
     its own, and last ends the one that the member before it began long ago.
     waits : for the others at the end of each round. A call of one round need not wait, if no other runs beside it.
     """
-    sources, room = SOURCES, DRAWN_AT_ONCE * LANES
+    sources, room, whole = SOURCES, DRAWN_AT_ONCE * LANES, -DRAWN_AT_ONCE  # a power of two: x & whole is a multiple
 
     def run(p, t0, t1, member, members, waits, _a, _b):
         sources  # noqa: B018  part of the key of the cache
         task = task_at(p, float64)
+        begin, end = task.groups * member // members, task.groups * (member + 1) // members
+        rest, next_rest = task.groups * member - begin * members, task.groups * (member + 1) - end * members
+        if task.ahead or task.participants < task.agents:  # groups draw, or are exchanged, together
+            rest, next_rest = 0, 0
         drawn = task.drawn if task.ahead else stack(uint32, room)
         low, high = task.marks[0], task.marks[1]
         for t in range(t0, t1):
             H = task.observations[t]
-            first, last = task.groups * H * member // members, task.groups * H * (member + 1) // members
-            begin, end = first // H, last // H
-            before, after = first % H // task.room * task.room, last % H // task.room * task.room
-            if task.ahead or task.participants < task.agents:  # groups draw, or are exchanged, together
-                before, after = 0, 0
+            before, after = H * rest // members & whole, H * next_rest // members & whole
             if task.participants < task.agents:
                 invoke(task.exchange, (p, t, begin, end, 1, 0, 0, 0))
             for part in range(3):
@@ -70,7 +59,7 @@ def driver() -> Any:
                     g, stop, until = begin, begin + (before > 0), H
                 while g < stop:
                     if part == 2:
-                        wait(task.counters, MEMBER * (member + 1), t - t0 + 1)
+                        wait_for(task.counters, MEMBER * (member + 1), t - t0 + 1)
                     beyond = stop if task.ahead else g + 1
                     done = before if part == 2 else 0
                     while done < until:
@@ -89,7 +78,7 @@ def driver() -> Any:
                 invoke(task.serve, (p, t, 0, 0, 0, 0, 0, 0))
                 count_up(task.counters, MEMBER)
             if waits:
-                wait(task.counters, MEMBER, t - t0 + 1)
+                wait_for(task.counters, MEMBER, t - t0 + 1)
 
     return compiled(run)
 
