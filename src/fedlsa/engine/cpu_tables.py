@@ -104,7 +104,7 @@ def observation_tables(job: Job) -> dict[str, Array]:
         rows, minus_y = dense_columns(z, job.outcomes, D, dtype)
         return {"rows": rows, "minus_y": minus_y}
     numbers, second = z.rows, z.right
-    if from_features(job):
+    if z.following is not None and from_features(job):
         numbers, second = np.vstack([z.rows[: z.features], np.zeros((1, z.dim))]), z.following
     if len(numbers) * D >= MOST_NUMBERS:
         rule = f"below {MOST_NUMBERS} numbers in the rows of its observations"
