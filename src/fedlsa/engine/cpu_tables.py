@@ -59,7 +59,7 @@ def kernels(job: Job) -> dict[str, Any]:
     """The compiled functions for a kind of job, by their fields in the record."""
     z, (d, G, _), real = job.problem.observations, shapes(job.problem, job.dtype), REAL_TYPE[job.dtype]
     dense, differences = isinstance(z, Dense), from_features(job)
-    ridged = not dense and z.ridge != 0
+    ridged = not isinstance(z, Dense) and z.ridge != 0
     if G:
         step = cpu_steps.rank_one_steps(d, G, real, ridged, differences)
     else:
