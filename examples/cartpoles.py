@@ -26,7 +26,7 @@ def main(out: Path = Path("out/cartpoles.png"), steps: int = STEPS, rounds: int 
         problem, METHODS, rounds=rounds, seeds=seeds, theta_0=np.zeros(problem.dim), record=rounds + 1
     )
     biases = [float(np.linalg.norm(fl.theory.bias(problem, 0.05, 4000))), 0.0]
-    found = [run["theta"].isel(round=-1).mean("seed").values for run in runs]
+    found = [run["theta"].isel(rounds=-1).mean("seed").values for run in runs]
 
     falls, cuts = (sum(int(getattr(log, end).sum()) for log in logs) for end in ("terminated", "truncated"))
     print(f"{SITES} sites, {steps} steps each: {falls} episodes ended, {cuts} were cut short; d = {problem.dim}")
@@ -36,7 +36,7 @@ def main(out: Path = Path("out/cartpoles.png"), steps: int = STEPS, rounds: int 
     for method, run, bias, theta in zip(METHODS, runs, biases, found, strict=True):
         error = np.sqrt(run["squared_error"].mean("seed").values)
         below = np.flatnonzero(error < 0.05 * size)
-        when = str(int(run["round"][below[0]])) if len(below) else "never"
+        when = str(int(run["rounds"][below[0]])) if len(below) else "never"
         row = f"{_upright(theta):>11.2f}{error[-1]:>9.3f}{error[-1] / size:>10.1%}{bias:>9.3f}{when:>14}"
         print(f"{type(method).__name__:<12}{row}")
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -119,7 +119,7 @@ def _draw_errors(axes, problem, runs, biases):
     size = float(np.linalg.norm(problem.theta_star))
     for method, run, bias in zip(METHODS, runs, biases, strict=True):
         name = type(method).__name__
-        hue, t = style.METHODS[name], run["round"].values
+        hue, t = style.METHODS[name], run["rounds"].values
         error = np.sqrt(run["squared_error"].mean("seed").values) / size
         axes.plot(t, error, color=hue, zorder=3)
         axes.text(t[-1], error[-8:].max() * 1.1, name, color=hue, ha="right", fontsize=8.5, fontweight="bold")

@@ -26,7 +26,7 @@ def main(out: Path = Path("out/lakes.png"), rounds: int = ROUNDS, seeds: int = S
     runs = fl.simulate_grid(problem, METHODS, rounds=rounds, seeds=seeds, theta_0=start, record=record)
     curves = [fl.theory.exact(problem, m, rounds=rounds, theta_0=start, record=record) for m in METHODS]
     biases = [float(np.linalg.norm(fl.theory.stationary(problem, m).bias)) for m in METHODS]
-    found = [run["theta"].isel(round=-1).mean("seed").values for run in runs]
+    found = [run["theta"].isel(rounds=-1).mean("seed").values for run in runs]
 
     print(
         f"{LAKES} lakes, success rates {RATES[0]:.2f} to {RATES[-1]:.2f}; {rounds} rounds of 5000 steps, {seeds} seeds"
@@ -126,7 +126,7 @@ def _draw_start(axes, problem, found):
 def _draw_errors(axes, runs, curves, biases):
     for method, run, curve, bias in zip(METHODS, runs, curves, biases, strict=True):
         name = type(method).__name__
-        hue, t = style.METHODS[name], run["round"].values
+        hue, t = style.METHODS[name], run["rounds"].values
         axes.plot(t, np.sqrt(run["squared_error"].mean("seed").values), color=hue, zorder=3)
         axes.plot(t, np.sqrt(curve["mse"].values), ".", color=hue, markersize=4.5, zorder=4)
         if bias > 0:
@@ -135,7 +135,7 @@ def _draw_errors(axes, runs, curves, biases):
         axes.text(t[-1], end * 1.22, name, color=hue, ha="right", fontsize=8.5, fontweight="bold")
     axes.set_xscale("symlog", linthresh=1, linscale=0.3)
     axes.set_yscale("log")
-    last = int(runs[0]["round"][-1])
+    last = int(runs[0]["rounds"][-1])
     axes.set_xticks(ticks := [t for t in (0, 1, 10, 50, 1000) if t <= last], [str(t) for t in ticks])
     axes.set(xlabel="communications", xlim=(0, last))
     axes.set_title("‖θ \u2212 θ*‖, 5000 local steps in a round", fontsize=8.5, loc="left")

@@ -123,12 +123,12 @@ def test_a_server_step_that_numba_cannot_compile_is_refused_in_one_line():
         fl.simulate(P, NotCompilable(0.1, 3), 5, 1)
     assert "\n" not in str(caught.value)
     assert "Failed in" not in str(caught.value)
-    assert fl.simulate(P, NotCompilable(0.1, 3), 5, 1, engine="reference").sizes["round"] == 6
+    assert fl.simulate(P, NotCompilable(0.1, 3), 5, 1, engine="reference").sizes["rounds"] == 6
 
 
 def test_recorded_rounds_may_come_from_any_iterable():
     a, b = fl.simulate_grid(P, [METHOD, METHOD], 5, 1, record=(t for t in (0, 3, 5)))
-    assert a["round"].values.tolist() == b["round"].values.tolist() == [0, 3, 5]
+    assert a["rounds"].values.tolist() == b["rounds"].values.tolist() == [0, 3, 5]
     assert fl.simulate(**fl.results.arguments(a)).identical(a)
 
 

@@ -205,17 +205,17 @@ def test_results_carry_their_labels(kind, engine):
     p, r = problem(case[0]), run(kind, case, engine=engine)
     S, R, N, d = len(SEEDS), case[3] + 1, p.n_agents, p.dim
     expected = {
-        "squared_error": (("seed", "round"), (S, R), np.float64),
-        "theta": (("seed", "round", "dim"), (S, R, d), np.float64),
-        "communications": (("seed", "round"), (S, R), np.int64),
-        "uploads": (("seed", "round"), (S, R), np.int64),
-        "samples": (("seed", "round"), (S, R), np.float64),
+        "squared_error": (("seed", "rounds"), (S, R), np.float64),
+        "theta": (("seed", "rounds", "dim"), (S, R, d), np.float64),
+        "communications": (("seed", "rounds"), (S, R), np.int64),
+        "uploads": (("seed", "rounds"), (S, R), np.int64),
+        "samples": (("seed", "rounds"), (S, R), np.float64),
         "diverged_at": (("seed",), (S,), np.int64),
         "xi": (("seed", "agent", "dim"), (S, N, d), np.float64),
     }
     assert {k: (v.dims, v.shape, v.dtype) for k, v in r.data_vars.items()} == expected
     assert r["seed"].values.tolist() == list(SEEDS)
-    assert r["round"].values.tolist() == list(range(R))
+    assert r["rounds"].values.tolist() == list(range(R))
     assert (r["theta"].values[:, 0] == p.theta_star + 1).all()
     error = r["theta"].values - p.theta_star
     np.testing.assert_allclose(r["squared_error"].values, (error**2).sum(-1), rtol=1e-12)

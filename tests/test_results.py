@@ -6,6 +6,7 @@ import gc
 import json
 import zlib
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -125,14 +126,14 @@ def test_a_result_has_the_dimensions_and_labels_of_the_contract():
         == r["communications"].dims
         == r["uploads"].dims
         == r["samples"].dims
-        == ("seed", "round")
+        == ("seed", "rounds")
     )
-    assert r["theta"].dims == ("seed", "round", "dim")
+    assert r["theta"].dims == ("seed", "rounds", "dim")
     assert r["xi"].dims == ("seed", "agent", "dim")
     assert r["diverged_at"].dims == ("seed",)
-    assert r["round"].values.tolist() == [0, 3, 6, 9]
+    assert r["rounds"].values.tolist() == [0, 3, 6, 9]
     assert all(v.attrs["long_name"] and v.attrs["description"] for v in r.variables.values())
-    assert (r["communications"] == r["round"]).all()
+    assert (r["communications"] == r["rounds"]).all()
     assert r.attrs["method"] == "SCAFFLSA(step_size=0.1, local_steps=10)"
     assert r.attrs["agents"] == 3
     assert r.attrs["dim"] == 2
@@ -459,11 +460,20 @@ def test_files_that_are_not_ours_are_refused(tmp_path):
 
 
 def test_a_file_of_a_later_format_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(result_files, "FORMAT", 2)
+    monkeypatch.setattr(result_files, "FORMAT", 3)
     results.save(a_result(), tmp_path / "r.nc")
-    monkeypatch.setattr(result_files, "FORMAT", 1)
-    with pytest.raises(ResultFileError, match="has format 2; this version of fedlsa reads format 1"):
+    monkeypatch.setattr(result_files, "FORMAT", 2)
+    with pytest.raises(ResultFileError, match="has format 3; this version of fedlsa reads formats up to 2"):
         results.load(tmp_path / "r.nc")
+
+
+def test_files_of_the_first_format_are_read_with_todays_names():
+    """Written before the dimension "round", a function of xarray too, was called "rounds"."""
+    r = results.load(Path(__file__).parent / "old" / "result-of-format-1.nc")
+    assert dict(r.sizes) == {"seed": 2, "rounds": 5, "dim": 2, "agent": 2}
+    again = fl.simulate(**results.arguments(r))
+    assert r.rounds.values.tolist() == again.rounds.values.tolist()
+    np.testing.assert_allclose(r["xi"], again["xi"], rtol=1e-12)
 
 
 @pytest.mark.parametrize("place", ["replace", "fsync"])

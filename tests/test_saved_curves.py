@@ -29,7 +29,7 @@ def test_netcdf_holds_every_number_of_every_curve(tmp_path):
     assert [json.loads(a)["name"] for a in held.attrs["algorithm"]] == ["FedLSA", "SCAFFLSA", "Scaffnew", "FedLSA"]
     assert np.isinf(held["mse"]).any()
     for c in CURVES:
-        mine = held.sel(curve=c.attrs["method"], round=c["round"].values)
+        mine = held.sel(curve=c.attrs["method"], rounds=c["rounds"].values)
         for name in c.data_vars:
             np.testing.assert_array_equal(mine[name].values, c[name].values)
             assert mine[name].attrs == c[name].attrs
@@ -57,10 +57,10 @@ def test_csv_has_a_row_per_method_and_round(tmp_path):
     first, *rest = (tmp_path / "a.CSV").read_text(encoding="utf8").splitlines()
     assert first == "# fedlsa explore --agents 4"
     rows = list(csv.DictReader(rest))
-    assert len(rows) == sum(len(c["round"]) for c in CURVES)
-    places = [(c, i) for c in CURVES for i in range(len(c["round"]))]
+    assert len(rows) == sum(len(c["rounds"]) for c in CURVES)
+    places = [(c, i) for c in CURVES for i in range(len(c["rounds"]))]
     for row, (c, i) in zip(rows, places, strict=True):
-        assert (row["method"], int(row["round"])) == (c.attrs["method"], int(c["round"][i]))
+        assert (row["method"], int(row["rounds"])) == (c.attrs["method"], int(c["rounds"][i]))
         for name in ("mse", "squared_bias", "variance", "psi", "samples", "bytes"):
             number = float(c[name][i]) if name in c else None
             np.testing.assert_array_equal(float(row[name]) if row[name] else None, number)
@@ -68,7 +68,7 @@ def test_csv_has_a_row_per_method_and_round(tmp_path):
 
 def test_csv_of_one_curve_without_a_command_begins_with_its_header(tmp_path):
     save_curves(CURVES[0], tmp_path / "a.csv")
-    assert (tmp_path / "a.csv").read_text().startswith("method,round,mse,squared_bias,variance,psi,samples,bytes\n")
+    assert (tmp_path / "a.csv").read_text().startswith("method,rounds,mse,squared_bias,variance,psi,samples,bytes\n")
 
 
 def test_an_estimated_error_of_moments_has_a_column_where_there_is_one(tmp_path):

@@ -101,7 +101,7 @@ def agrees(line: tuple[list[float], list[float]], s: PageSettings, name: str) ->
         _known[q, name] = exact(q.problem(), s.method(name), rounds=s.rounds, record=s.record())
     e = _known[q, name]
     x, y = np.array(line[0], float), np.array(line[1], float)
-    if len(x) != e.sizes["round"]:
+    if len(x) != e.sizes["rounds"]:
         return False
     return np.allclose(x, e[s.x], rtol=1e-12) and np.allclose(y, e["mse"], rtol=1e-9)
 

@@ -284,5 +284,5 @@ def test_the_demo_saves_its_picture_and_results(tmp_path, capsys, monkeypatch):
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["demo-fedlsa.nc", "demo-scafflsa.nc", "demo.png"]
     r = fl.results.load(tmp_path / "out" / "demo-fedlsa.nc")
     assert r.attrs["method"] == "FedLSA(step_size=0.1, local_steps=1000)"
-    assert np.array_equal(r["round"].values, np.arange(7))
+    assert np.array_equal(r["rounds"].values, np.arange(7))
     assert "1.24" in capsys.readouterr().out  # the predicted ||bias||^2 of the authors' instance

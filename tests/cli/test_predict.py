@@ -45,7 +45,7 @@ def test_theory_saves_its_curves_with_the_command_that_makes_them(fedlsa, proble
     assert fedlsa(*THEORY, *words)[0] == 0
     first, head, *rows = Path("deep/curve.csv").read_text().splitlines()
     assert first.startswith("# fedlsa theory --agents 4")
-    assert head == "method,round,mse,squared_bias,variance,psi,samples,bytes"
+    assert head == "method,rounds,mse,squared_bias,variance,psi,samples,bytes"
     expected = theory.exact(problem, fl.SCAFFLSA(0.1, 20), rounds=6, record=range(7))
     for line, t in zip(csv.reader(rows), range(7), strict=True):
         assert int(line[1]) == t

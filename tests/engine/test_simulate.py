@@ -119,7 +119,7 @@ def test_a_grid_takes_any_iterable_of_problems_and_algorithms(problem):
 
 def test_recorded_rounds_are_a_count_with_both_ends_or_those_listed(problem):
     def recorded(record):
-        return fl.simulate(problem, fl.FedLSA(0.1, 2), 20, 1, record=record)["round"].values.tolist()
+        return fl.simulate(problem, fl.FedLSA(0.1, 2), 20, 1, record=record)["rounds"].values.tolist()
 
     assert recorded(2) == [0, 20]
     assert recorded(5) == [0, 5, 10, 15, 20]
@@ -127,7 +127,7 @@ def test_recorded_rounds_are_a_count_with_both_ends_or_those_listed(problem):
     assert recorded([3, 7]) == [3, 7]
     all_rounds = fl.simulate(problem, fl.FedLSA(0.1, 2), 20, 3, record=21)
     some = fl.simulate(problem, fl.FedLSA(0.1, 2), 20, 3, record=[3, 7])
-    np.testing.assert_array_equal(some["theta"].values, all_rounds["theta"].sel(round=[3, 7]).values)
+    np.testing.assert_array_equal(some["theta"].values, all_rounds["theta"].sel(rounds=[3, 7]).values)
 
 
 def test_a_longer_run_goes_on_where_a_shorter_one_stopped(problem):
@@ -152,7 +152,7 @@ def test_a_configuration_that_diverges_warns_once_and_leaves_the_others_alone(pr
     )
     assert (at > 0).all()
     for s in range(2):
-        lost = b["round"].values >= at[s]
+        lost = b["rounds"].values >= at[s]
         theta = b["theta"].values[s]
         assert np.isnan(theta[lost]).all()
         assert np.isfinite(theta[~lost]).all()

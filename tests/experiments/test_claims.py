@@ -121,7 +121,7 @@ def test_the_law_of_a_run_has_the_exact_mean_and_error(look):
     for cell in cells_of(CLAIMS["simulation-agrees-main"]):
         if cell.kind == "law":
             law, T = look(cell), cell.settings["rounds"]
-            exact = compute(type(cell)("exact", {**cell.settings, "record": [0, T]})).isel(round=-1)
+            exact = compute(type(cell)("exact", {**cell.settings, "record": [0, T]})).isel(rounds=-1)
             np.testing.assert_allclose(law["mean"], exact["mean"], rtol=1e-8)
             np.testing.assert_allclose(np.trace(law["covariance"]), exact["variance"], rtol=1e-6)
 

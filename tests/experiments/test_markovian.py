@@ -42,7 +42,7 @@ def test_a_round_takes_q_times_its_updates():
 
 
 def test_rounds_to_a_level_lie_between_recorded_rounds_by_the_logarithm():
-    curve = xr.Dataset({"mse": ("round", 100.0 ** -np.arange(4.0))}, coords={"round": [0, 10, 20, 30]})
+    curve = xr.Dataset({"mse": ("rounds", 100.0 ** -np.arange(4.0))}, coords={"rounds": [0, 10, 20, 30]})
     assert rounds_to(curve, 1e-3) == pytest.approx(15)
     assert rounds_to(curve, 2.0) == 0
     assert rounds_to(curve, 1e-9) == math.inf
@@ -51,8 +51,8 @@ def test_rounds_to_a_level_lie_between_recorded_rounds_by_the_logarithm():
 def made_up(level, noise):
     """Ten seeds that scatter about a level by so much, beside an exact curve at 1."""
     error = level * (1 + noise * np.linspace(-1, 1, 10))[:, None] * np.ones(5)
-    run = xr.Dataset({"squared_error": (("seed", "round"), error)}, coords={"round": range(5), "seed": range(10)})
-    exact = xr.Dataset({"mse": ("round", np.ones(5))}, coords={"round": range(5)})
+    run = xr.Dataset({"squared_error": (("seed", "rounds"), error)}, coords={"rounds": range(5), "seed": range(10)})
+    exact = xr.Dataset({"mse": ("rounds", np.ones(5))}, coords={"rounds": range(5)})
     place = {"problem": {"agents": 2}, "method": "fedlsa"}
     cells = [Cell("exact", place), *(Cell("simulate", {**place, "skip": skip}) for skip in ("tau_mix", "theorem"))]
     return inequivalence(Results(cells, lambda cell: exact if cell.kind == "exact" else run))

@@ -15,7 +15,7 @@ RUNS = [Cell("simulate", {**c.settings, "rounds": 5, "seeds": 3}) for c in LIMIT
 
 def result(cell):
     if cell.kind == "simulate":
-        return xr.Dataset({"mse": ("round", [3.0, 2.0, 1.0])})
+        return xr.Dataset({"mse": ("rounds", [3.0, 2.0, 1.0])})
     return xr.Dataset({"mse": ((), cell["step_size"] * (2.0 if cell["method"] == "fedlsa" else 1.0) / cell["agents"])})
 
 

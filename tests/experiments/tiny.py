@@ -29,7 +29,7 @@ def _log(kind, settings):
 def draws(settings, how):
     _log("tiny", settings)
     values = np.random.default_rng(settings["place"]).normal(settings["place"], 1, (settings["seeds"], 20))
-    return xr.Dataset({"value": (("seed", "round"), values)}, attrs={"place": settings["place"]})
+    return xr.Dataset({"value": (("seed", "rounds"), values)}, attrs={"place": settings["place"]})
 
 
 @computes("tiny simulate")

@@ -132,8 +132,8 @@ def test_recorded_rounds_are_those_that_theory_and_simulation_accept(scale, roun
         assert (record[0], record[1], record[-1]) == (0, 1, rounds)
         assert record == sorted(set(record))
     problem, method = fl.problems.ring(agents=2), fl.FedLSA(0.05, 1)
-    kept = fl.theory.exact(problem, method, rounds=rounds, record=record)["round"].values
+    kept = fl.theory.exact(problem, method, rounds=rounds, record=record)["rounds"].values
     assert (kept[0], kept[-1]) == (0, rounds)
     if rounds <= 100:
-        simulated = fl.simulate(problem, method, rounds=rounds, seeds=1, record=record)["round"].values
+        simulated = fl.simulate(problem, method, rounds=rounds, seeds=1, record=record)["rounds"].values
         assert (simulated == kept).all()

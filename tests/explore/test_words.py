@@ -30,7 +30,7 @@ def test_methods_that_settle_are_described_in_the_order_of_the_page():
     lines = words.verdict(STABLE, known, {})
     assert [line.split("**")[1] for line in lines] == list(METHODS)
     for name, line in zip(METHODS, lines, strict=True):
-        end = known[name].exact.isel(round=-1)
+        end = known[name].exact.isel(rounds=-1)
         assert f"ends at {float(end['mse']):.3g} after 12 rounds" in line
         assert f"{float(end['squared_bias'] / end['mse']):.0%} of it bias" in line
     assert lines[0].endswith(f"more rounds lead to a squared bias of {known['FedLSA'].bias:.3g}, not to 0.")

@@ -63,7 +63,7 @@ def test_a_figure_says_which_conditions_fail_and_costs_grow_in_proportion(proble
     assert "Not proved here" not in texts(figure)
     bound = dataclasses.replace(theory.bound(problem, method, 9, record=10), proved=False)
     assert "Not proved here" in texts(figures.bound_and_curve(bound, exact, x="samples"))
-    np.testing.assert_array_equal(lines(figure)["exact mean squared error"].get_xdata(), 10 * exact["round"])
+    np.testing.assert_array_equal(lines(figure)["exact mean squared error"].get_xdata(), 10 * exact["rounds"])
 
 
 def test_wrong_arguments_are_named(problem):

@@ -121,7 +121,7 @@ def test_a_method_that_diverges_leaves_the_figure_and_is_named():
 
 
 def test_where_all_diverge_the_figure_still_shows_the_start():
-    infinite = WILD.assign(mse=WILD["mse"].where(WILD["round"] == 0, np.inf))
+    infinite = WILD.assign(mse=WILD["mse"].where(WILD["rounds"] == 0, np.inf))
     figure = figures.exact_curves([WILD, infinite])
     low, high = figure.axes[0].get_ylim()
     assert low < float(WILD["mse"][0]) < high < 100 * float(WILD["mse"][0])

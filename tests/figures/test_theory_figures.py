@@ -30,7 +30,7 @@ def test_the_parts_are_those_of_the_exact_dataset(problem, scale):
     ends = [theory.stationary(problem, a) for a in methods]
     figure = figures.exact_parts(curves, ends, scale=scale, title="Parts")
     for axes, c, end in zip(figure.axes, curves, ends, strict=True):
-        np.testing.assert_array_equal(line(axes, "mean squared error").get_xdata(), c["round"].values)
+        np.testing.assert_array_equal(line(axes, "mean squared error").get_xdata(), c["rounds"].values)
         np.testing.assert_array_equal(line(axes, "mean squared error").get_ydata(), c["mse"].values)
         np.testing.assert_array_equal(line(axes, "variance").get_ydata(), c["variance"].values)
         away = np.sum((c["mean"].values - end.mean) ** 2, axis=1)

@@ -193,7 +193,7 @@ def test_what_is_given_by_hand_is_run_and_priced_by_exact_theory():
     with pytest.warns(FedLSAWarning, match="more rounds or a smaller step_size would help"):
         found = fl.fit(sites, fl.Regression("y", intercept=False, standardise=False), method="fedlsa", **by_hand)
     p = fl.problems.regression(sites)
-    exact = fl.theory.exact(p, fl.FedLSA(0.02, 10), 60, theta_0=np.zeros(3)).isel(round=-1)
+    exact = fl.theory.exact(p, fl.FedLSA(0.02, 10), 60, theta_0=np.zeros(3)).isel(rounds=-1)
     assert found.plan.algorithm == fl.FedLSA(0.02, 10)
     assert found.communications == 60
     assert found.epsilon is None

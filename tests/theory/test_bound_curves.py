@@ -66,8 +66,8 @@ def test_curves_on_trajectories_and_with_the_constants_of_the_claim_too():
 def test_equal_record_gives_equal_rounds_in_simulate_exact_and_bound(record):
     problem, method = garnet(), fl.FedLSA(0.05, 3)
     rounds = fl.theory.bound(problem, method, 60, record=record).rounds
-    np.testing.assert_array_equal(rounds, fl.theory.exact(problem, method, 60, record=record)["round"])
-    np.testing.assert_array_equal(rounds, fl.simulate(problem, method, 60, seeds=1, record=record)["round"])
+    np.testing.assert_array_equal(rounds, fl.theory.exact(problem, method, 60, record=record)["rounds"])
+    np.testing.assert_array_equal(rounds, fl.simulate(problem, method, 60, seeds=1, record=record)["rounds"])
 
 
 def test_without_stability_a_curve_is_nan_and_one_warning_says_so():

@@ -201,10 +201,10 @@ def test_a_site_with_a_singular_matrix_has_exact_moments():
 def test_started_at_the_ideal_control_variates_the_mean_stays_at_the_solution():
     p = tiny(3, 2, 3, 17)
     found = fl.theory.exact(p, fl.SCAFFLSA(0.2, 5), rounds=50, theta_0=p.theta_star, xi_0=p.xi_star)
-    np.testing.assert_allclose(found["mean"], np.tile(p.theta_star, (len(found["round"]), 1)), rtol=0, atol=1e-13)
+    np.testing.assert_allclose(found["mean"], np.tile(p.theta_star, (len(found["rounds"]), 1)), rtol=0, atol=1e-13)
     assert (np.diff(found["mse"].values[:20]) > 0).all()  # noise builds up from nothing
     frozen = fl.theory.exact(p, fl.FedLSA(0.2, 5), rounds=50, theta_0=p.theta_star, xi_0=p.xi_star)
-    np.testing.assert_allclose(frozen["mean"], np.tile(p.theta_star, (len(frozen["round"]), 1)), rtol=0, atol=1e-13)
+    np.testing.assert_allclose(frozen["mean"], np.tile(p.theta_star, (len(frozen["rounds"]), 1)), rtol=0, atol=1e-13)
 
 
 def test_records_are_those_of_simulate():
@@ -212,7 +212,7 @@ def test_records_are_those_of_simulate():
     for record in (2, 7, [0, 3, 9]):
         run = fl.simulate(p, fl.FedLSA(0.1, 2), rounds=9, seeds=1, record=record)
         found = fl.theory.exact(p, fl.FedLSA(0.1, 2), rounds=9, record=record)
-        assert run["round"].values.tolist() == found["round"].values.tolist()
+        assert run["rounds"].values.tolist() == found["rounds"].values.tolist()
 
 
 @pytest.mark.parametrize(

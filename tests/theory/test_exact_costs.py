@@ -43,7 +43,7 @@ def test_the_observations_of_scaffnew_are_those_of_a_run_in_expectation(thin):
 @pytest.mark.parametrize("method", ["fedlsa", "scafflsa"])
 def test_costs_are_those_of_a_plan(method):
     made = fl.plan(PROBLEM, 0.3, method=method)
-    last = fl.theory.exact(PROBLEM, made.algorithm, rounds=made.rounds, record=2).isel(round=-1)
+    last = fl.theory.exact(PROBLEM, made.algorithm, rounds=made.rounds, record=2).isel(rounds=-1)
     assert float(last["samples"]) == pytest.approx(made.samples)
     assert int(last["bytes"]) == made.bytes
     assert int(last["communications"]) == made.rounds

@@ -29,7 +29,7 @@ def test_few_and_many_rounds_agree_on_those_they_share(a, n):
     m = agents(n)
     few = fl.theory.exact(m, a, rounds=SHARED[-1], record=SHARED)
     for more in (tuning.KRYLOV_FROM + 1, 10_000):
-        agree(fl.theory.exact(m, a, rounds=more, record=[*SHARED, more]).sel(round=SHARED), few)
+        agree(fl.theory.exact(m, a, rounds=more, record=[*SHARED, more]).sel(rounds=SHARED), few)
 
 
 @pytest.mark.parametrize("a", METHODS, ids=repr)
@@ -37,7 +37,7 @@ def test_a_list_of_rounds_shows_the_values_that_a_count_of_them_does(a):
     m = agents(3)
     by_count = fl.theory.exact(m, a, rounds=2000, record=2001)
     spaced = np.unique(np.round(np.geomspace(1, 2000, 120)).astype(int)).tolist()
-    agree(fl.theory.exact(m, a, rounds=2000, record=spaced), by_count.sel(round=spaced))
+    agree(fl.theory.exact(m, a, rounds=2000, record=spaced), by_count.sel(rounds=spaced))
 
 
 @pytest.mark.parametrize("factor", [0.9, 0.999, 1.001, 1.1])

@@ -93,7 +93,7 @@ def test_many_rounds_at_once_are_those_one_by_one(a):
     p = tiny(3, 2, 3, 4, weights=[1.0, 2.0, 3.0])
     few, many = (fl.theory.exact(p, a, T, record=sorted({80, T}), upload_noise=0.5) for T in (80, 160))
     assert few.route != many.route
-    assert many["mse"].sel(round=80).item() == pytest.approx(few["mse"].sel(round=80).item(), rel=1e-9)
+    assert many["mse"].sel(rounds=80).item() == pytest.approx(few["mse"].sel(rounds=80).item(), rel=1e-9)
 
 
 def test_after_one_round_the_noise_adds_its_average_and_the_error_grows_with_its_square():

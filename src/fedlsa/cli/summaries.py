@@ -65,7 +65,7 @@ def print_exact(
     if any(math.isnan(limit) for limit in limits):
         notes.append("Step sizes that take minutes to find are left out; --limit finds them.")
     found = table(
-        "method", f"exact MSE,\nround {int(curves[0]['round'][-1]):,}", "stationary\nMSE", "squared\nbias", "variance",
+        "method", f"exact MSE,\nround {int(curves[0]['rounds'][-1]):,}", "stationary\nMSE", "squared\nbias", "variance",
         "mean-square\nradius", "unstable from\nstep size", rows=rows,
     )  # fmt: skip
     attrs = curves[0].attrs

@@ -47,13 +47,13 @@ def simulate(
     dtype : of the local steps; what the server holds (theta, averages, control variates) is float64 either way;
     progress : True for a bar, or a function of (updates done, updates in all).
 
-    Returns a dataset over (seed, round) with squared_error, theta, communications, uploads, samples and diverged_at.
+    Returns a dataset over (seed, rounds) with squared_error, theta, communications, uploads, samples and diverged_at.
     The same arguments give the same bits for any number of threads; its attributes say how to make it again.
 
     >>> p = fl.problems.garnet(agents=4, seed=1)
     >>> r = fl.simulate(p, fl.SCAFFLSA(0.1, 10), rounds=50, seeds=3)
     >>> dict(r.sizes), int(r["communications"][0, -1]), float(r["samples"][0, -1])
-    ({'seed': 3, 'round': 51, 'dim': 8}, 50, 500.0)
+    ({'seed': 3, 'rounds': 51, 'dim': 8}, 50, 500.0)
     """
     return simulate_grid(
         problem, [algorithm], rounds, seeds, theta_0, xi_0, sampling, engine, record, keep, dtype, threads, progress

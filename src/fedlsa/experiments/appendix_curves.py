@@ -71,7 +71,7 @@ def _longer(results: Results) -> Iterator[tuple[float, bool, bool, bool]]:
         H = cell["local_steps"]
         more = results.partner(cell, local_steps=10 * H)
         if more is not None:
-            before, then = curve.isel(round=-1), more.isel(round=-1)
+            before, then = curve.isel(rounds=-1), more.isel(rounds=-1)
             noisy = bool(before["variance"] > before["squared_bias"])
             yield float(then["mse"] / before["mse"]), noisy, biased(cell, H), biased(cell, 10 * H)
 

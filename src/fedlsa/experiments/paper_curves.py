@@ -91,7 +91,7 @@ def _chart(results: Results, with_debiased: bool) -> Chart:
             bias = float(np.sum(exact["bias"].values ** 2))
             if with_debiased:
                 means[DEBIASED] = _debiased(run["theta"].values, exact)
-    x, rounds = run["round"].values, exact["round"].values
+    x, rounds = run["rounds"].values, exact["rounds"].values
     lines = []
     for i, (name, (error, expected)) in enumerate(means.items()):
         colour = style.METHODS.get(name, style.OTHERS[0])

@@ -102,9 +102,9 @@ def draw(results: Results, scale: Scale) -> Figure:
 def _chart(title: str, cost: str, per_round: int, results: Results) -> Chart:
     """A panel; per_round : observations that a round costs with q = 1, or 0 for communications."""
     lines, exact = [], results.select(kind="exact").only()
-    t = exact["round"].values
+    t = exact["rounds"].values
     for cell, run in results.select(kind="simulate"):
-        skip, seen = cell.columns.get("skip"), run["round"].values
+        skip, seen = cell.columns.get("skip"), run["rounds"].values
         shown = (seen > 0) & np.isin(seen, list(_drawn_rounds(int(t[-1])) | {int(seen[-1])}))
         label = LABELS[skip].replace("τ_mix", "$τ_{\\mathrm{mix}}$")
         x = seen[shown] * (per_round * _block(run) or 1)
@@ -120,10 +120,10 @@ def _block(run: xr.Dataset) -> int:
 
 def late(run: xr.Dataset, exact: xr.Dataset) -> tuple[float, float, float]:
     """Over the last half of a run: mean squared error, its standard error over seeds, and the exact one if i.i.d."""
-    t = run["round"].values
+    t = run["rounds"].values
     t = t[t > t[-1] // 2]
-    each = run["squared_error"].sel(round=t).mean("round").values
-    expected = float(exact["mse"].sel(round=t).mean())
+    each = run["squared_error"].sel(rounds=t).mean("rounds").values
+    expected = float(exact["mse"].sel(rounds=t).mean())
     return float(each.mean()), float(each.std(ddof=1) / math.sqrt(len(each))), expected
 
 
@@ -141,7 +141,7 @@ def rows(results: Results, scale: Scale) -> list[Row]:
                     "sampling": LABELS[cell.columns.get("skip")],
                     "q": q,
                     "observations per round": UPDATES * q,
-                    "rounds": int(run["round"][-1]),
+                    "rounds": int(run["rounds"][-1]),
                     "mean squared error": mse,
                     "standard error": error,
                     "over exact i.i.d.": mse / expected,
@@ -178,7 +178,7 @@ def difference(skip: int | str) -> Callable[[Results], float]:
 
 def rounds_to(curve: xr.Dataset, level: float) -> float:
     """When the error first reaches a level, between recorded rounds by the logarithm; infinite if it never does."""
-    t, mse = curve["round"].values, curve["mse"].values
+    t, mse = curve["rounds"].values, curve["mse"].values
     below = np.flatnonzero(mse <= level)
     if not len(below):
         return math.inf

@@ -79,7 +79,7 @@ class Curve:
             return None
         mse = self.exact["mse"].values
         lost = np.flatnonzero(~(mse <= BLOWN_UP * mse[0]))
-        return int(self.exact["round"].values[lost[0]]) if len(lost) else None
+        return int(self.exact["rounds"].values[lost[0]]) if len(lost) else None
 
 
 def curve(q: Question, name: str) -> Curve:

@@ -109,7 +109,7 @@ def picture(s: PageSettings, curves: Mapping[str, Curve], runs: Sequence[xr.Data
 def data(curves: Mapping[str, Curve], runs: Sequence[xr.Dataset], made_by: str) -> xr.Dataset:
     """What the picture shows, over (method, round); attributes say how to make it again."""
     shown, exact, seeds = _parts(curves, runs)
-    over = ("method", "round")
+    over = ("method", "rounds")
     values: dict[str, Any] = {}
     if exact:
         values = {k: (over, np.stack([e[k].values for e in exact])) for k in COLUMNS}
@@ -119,7 +119,7 @@ def data(curves: Mapping[str, Curve], runs: Sequence[xr.Dataset], made_by: str) 
         values["simulated_mean"] = over, np.stack([e.mean(axis=0) for e in errors])
         for name, share in zip(("simulated_low", "simulated_high"), BAND, strict=True):
             values[name] = over, np.stack([np.quantile(e, share, axis=0) for e in errors])
-    labels = {"method": [c.method for c in shown], "round": (exact or seeds)[0]["round"].values}
+    labels = {"method": [c.method for c in shown], "rounds": (exact or seeds)[0]["rounds"].values}
     return xr.Dataset(values, labels, {"command": made_by, "versions": json.dumps(versions())})
 
 
@@ -143,7 +143,7 @@ def _kind(path: Path, kinds: Sequence[str] = (*PICTURES, *DATA)) -> str:
 
 def _write_csv(table: xr.Dataset, path: Path) -> None:
     """A row per method and round, all numbers with all their digits; the bias, where one is predicted, comes last."""
-    rows = table.astype(float).to_dataframe(["method", "round"])
+    rows = table.astype(float).to_dataframe(["method", "rounds"])
     bias = rows.pop("predicted_squared_bias") if "predicted_squared_bias" in rows else [math.nan] * len(rows)
     rows["predicted_squared_bias"] = ["" if math.isnan(value) else repr(value) for value in bias]
     with open(path, "w", encoding="utf-8", newline="") as file:

@@ -220,7 +220,7 @@ def _leaving_notes(exact: Sequence[xr.Dataset], labels: Sequence[str], left: Seq
     gone: dict[int, list[str]] = {}
     for c, label, at in zip(exact, labels, left, strict=True):
         if at is not None:
-            gone.setdefault(int(c["round"][at]), []).append(label)
+            gone.setdefault(int(c["rounds"][at]), []).append(label)
     notes = []
     for t, named in gone.items():
         what = "diverges: its error is" if len(named) == 1 else "diverge: their errors are"

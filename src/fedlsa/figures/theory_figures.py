@@ -103,7 +103,7 @@ def _exact_costs(b: Bound, exact: xr.Dataset, x: str) -> Floats:
     """Where the exact values stand on the axis; both costs grow in proportion."""
     if "iteration" in exact.coords:
         return np.asarray(exact["iteration"].values, np.float64)
-    rounds = exact["round"].values.astype(np.float64)
+    rounds = exact["rounds"].values.astype(np.float64)
     return rounds if x == "communications" else rounds * float(b.samples[-1] / _bound_costs(b, "communications")[-1])
 
 
@@ -163,7 +163,7 @@ def exact_parts(
     variance is drawn.
     scale : of the horizontal axis, "linear" or "log" (linear up to the first round, so that 0 is seen)
     """
-    exact = checked_curves(curves, ("mse", "variance", "mean", "round"), ("method", "agents", "dim"))
+    exact = checked_curves(curves, ("mse", "variance", "mean", "rounds"), ("method", "agents", "dim"))
     ends = checks.instances("stationary", stationary, Stationary, "a limit of theory.stationary")
     if len(exact) != len(ends):
         raise ArgumentError(f"stationary must hold one limit per curve, {len(exact)}; got {len(ends)}")
@@ -180,7 +180,7 @@ def exact_parts(
 
 
 def _parts_chart(c: xr.Dataset, end: Stationary, scale: str, limits: tuple[float, float]) -> Chart:
-    t, name = c["round"].values.astype(np.float64), method_name(c)
+    t, name = c["rounds"].values.astype(np.float64), method_name(c)
     colour = style.colour(name, [name])
     lines = [
         Line(t, c["mse"].values, "mean squared error", colour, width=2.2),

@@ -1,4 +1,4 @@
-"""What came out: labelled datasets over (seed, round), saved, loaded, run again, combined and summed up.
+"""What came out: labelled datasets over (seed, rounds), saved, loaded, run again, combined and summed up.
 
 >>> p = fl.problems.garnet(agents=4, seed=1)
 >>> r = fl.simulate(p, fl.FedLSA(0.1, 10), rounds=5, seeds=2, engine="reference")

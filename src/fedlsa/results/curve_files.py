@@ -28,12 +28,12 @@ def save_curves(
     """Write datasets of `theory.exact`, by the suffix of `path`; a file is replaced once the new one is complete.
 
     .csv : a row per method and round, after a comment with `command`, what a reader types to make it again
-    .nc : netCDF-4 with the dimensions (curve, round, dim), where `curve` holds the methods' names; NaN where a method
+    .nc : netCDF-4 with the dimensions (curve, rounds, dim), where `curve` holds the methods' names; NaN where a method
         has no such number or round. Any netCDF program reads it, and `load` gives all its attributes: command,
         versions, and what each method is
     """
     checks.text("command", command)
-    datasets = checked_curves(curves, ("mse", "round"), ("method", *OF_THE_PROBLEM))
+    datasets = checked_curves(curves, ("mse", "rounds"), ("method", *OF_THE_PROBLEM))
     target = checked_path(path)
     if target.suffix.lower() == ".csv":
         _write_csv(datasets, target, command)
@@ -54,16 +54,16 @@ def _write_csv(curves: list[xr.Dataset], target: Path, command: str | None) -> N
             file.write(f"# {' '.join(command.split())}\n")
         rows = csv.writer(file, lineterminator="\n")
         names = [*COLUMNS, *(["mse_error"] if any("mse_error" in c for c in curves) else [])]
-        rows.writerow(["method", "round", *names])
+        rows.writerow(["method", "rounds", *names])
         for c in curves:
             columns = [c[name].values if name in c else None for name in names]
-            for i, t in enumerate(c["round"].values):
+            for i, t in enumerate(c["rounds"].values):
                 numbers = ["" if column is None else repr(column[i].item()) for column in columns]
                 rows.writerow([c.attrs["method"], int(t), *numbers])
 
 
 def _together(curves: list[xr.Dataset], command: str | None) -> xr.Dataset:
-    """One dataset over (curve, round, dim); what the methods' attributes say stands in lists."""
+    """One dataset over (curve, rounds, dim); what the methods' attributes say stands in lists."""
     import xarray as xr
 
     for c in curves[1:]:

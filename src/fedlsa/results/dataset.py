@@ -29,7 +29,7 @@ LABELS = {
     "diverged_at": ("round of divergence", "first round with a number that is not finite; -1 if there is none"),
     "xi": ("final control variates", "xi_c of each agent after the last round"),
     "seed": ("seed", "key of the random numbers of the run"),
-    "round": ("round", "number of communications so far; 0 is the start"),
+    "rounds": ("rounds", "communications so far; 0 is the start"),
 }
 
 
@@ -102,18 +102,18 @@ def assemble(
         error = theta.astype(np.float64) - problem.theta_star
         squared_error = np.einsum("srd,srd->sr", error, error)
 
-    values: dict[str, tuple[tuple[str, ...], Any]] = {"squared_error": (("seed", "round"), squared_error)}
+    values: dict[str, tuple[tuple[str, ...], Any]] = {"squared_error": (("seed", "rounds"), squared_error)}
     if checks.boolean("keep_theta", keep_theta):
-        values["theta"] = (("seed", "round", "dim"), theta)
-    values["communications"] = (("seed", "round"), np.tile(rounds, (S, 1)))
-    values["uploads"] = (("seed", "round"), np.tile(rounds * algorithm.taking_part(N), (S, 1)))
-    values["samples"] = (("seed", "round"), _shaped("samples", samples, (S, R)).astype(np.float64))
+        values["theta"] = (("seed", "rounds", "dim"), theta)
+    values["communications"] = (("seed", "rounds"), np.tile(rounds, (S, 1)))
+    values["uploads"] = (("seed", "rounds"), np.tile(rounds * algorithm.taking_part(N), (S, 1)))
+    values["samples"] = (("seed", "rounds"), _shaped("samples", samples, (S, R)).astype(np.float64))
     values["diverged_at"] = (("seed",), _shaped("diverged_at", diverged_at, (S,)))
     if xi is not None:
         values["xi"] = (("seed", "agent", "dim"), _shaped("xi", xi, (S, N, d)))
     return xr.Dataset(
         {name: (dims, value, _label(name)) for name, (dims, value) in values.items()},
-        coords={"seed": ("seed", seeds, _label("seed")), "round": ("round", rounds, _label("round"))},
+        coords={"seed": ("seed", seeds, _label("seed")), "rounds": ("rounds", rounds, _label("rounds"))},
         attrs={
             "method": label,
             "agents": N,

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 EMBED_LIMIT = 32 * 2**20
 NEEDS = "run_again_needs"  # the attribute that says what is not in a result
-COSTS = ("communications", "uploads", "samples", "bytes", "round")
+COSTS = ("communications", "uploads", "samples", "bytes", "rounds")
 SAMPLE = 2**16  # bytes of an array that are compressed to see whether it is worth the time
 _TEXTS: WeakKeyDictionary[Problem, str] = WeakKeyDictionary()  # problems do not change, and neither do their texts
 SAMPLINGS = {kind.__name__: kind for kind in (IID, Markov, Replay)}
@@ -133,11 +133,11 @@ def require_result(name: str, value: Any) -> None:
 
     if not isinstance(value, xr.Dataset):
         raise ArgumentTypeError(f"{name} must be a result of simulate, an xarray.Dataset; got {checks.show(value)}")
-    variables = ("squared_error", "communications", "uploads", "samples", "diverged_at", "seed", "round")
+    variables = ("squared_error", "communications", "uploads", "samples", "diverged_at", "seed", "rounds")
     attributes = ("problem", "algorithm", "sampling", "arguments", "method")
     require_numbers(name, value, "a result of simulate", variables, attributes)
     for n in variables[:5]:
-        wanted = ("seed",) if n == "diverged_at" else ("seed", "round")
+        wanted = ("seed",) if n == "diverged_at" else ("seed", "rounds")
         if value[n].dims != wanted or not value[n].size:
             raise ArgumentError(f"{name} must be a result of simulate, with {n} over {wanted}; got {value[n].dims}")
         if n in ("communications", "diverged_at") and value[n].dtype.kind not in "iu":

@@ -27,7 +27,7 @@ from .recipe import require_result
 if TYPE_CHECKING:
     import xarray as xr
 
-FORMAT = 1
+FORMAT = 2  # in format 1 the dimension "rounds" was called "round", which is also a function of xarray
 ATTRIBUTES = "fedlsa_attributes"
 LAYOUT = "fedlsa_layout"  # attribute: every variable's dimensions, and whether it is a coordinate
 NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable. {:10d}"  # netCDF's own words
@@ -97,8 +97,8 @@ def load(path: str | os.PathLike[str]) -> xr.Dataset:
     if "fedlsa_format" not in dataset.attrs or ATTRIBUTES not in dataset:
         raise ResultFileError(f"{target} is not a result file of fedlsa")
     written, expected = dataset.attrs["fedlsa_format"], dataset.attrs.get("fedlsa_sha256")
-    if written != FORMAT:
-        raise ResultFileError(f"{target} has format {written}; this version of fedlsa reads format {FORMAT}")
+    if written not in (1, FORMAT):
+        raise ResultFileError(f"{target} has format {written}; this version of fedlsa reads formats up to {FORMAT}")
     packed = dataset[ATTRIBUTES].values
     dataset = dataset.drop_vars(ATTRIBUTES)
     try:
@@ -112,7 +112,7 @@ def load(path: str | os.PathLike[str]) -> xr.Dataset:
     dataset.attrs, dataset.encoding = content["dataset"], {}
     for name, variable in dataset.variables.items():
         variable.attrs, variable.encoding = content["variables"][str(name)], {}
-    return dataset
+    return dataset.rename(round="rounds") if written == 1 and "round" in dataset.dims else dataset
 
 
 def _read(path: Path) -> xr.Dataset:

@@ -79,7 +79,7 @@ def _check_pair(fine: xr.Dataset, coarse: xr.Dataset) -> None:
     mine, other = (recipe.value(r.attrs["arguments"]) for r in (fine, coarse))
     for name in SAME:
         _same(name, mine.get(name), other.get(name))
-    for name in ("seed", "round"):
+    for name in ("seed", "rounds"):
         if not np.array_equal(fine[name], coarse[name]):
             what = "seeds" if name == "seed" else "recorded rounds"
             raise ArgumentError(

@@ -48,13 +48,13 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def _row(result: xr.Dataset) -> dict[str, Any]:
     require_result("results", result)
-    last = result.isel(round=-1)
+    last = result.isel(rounds=-1)
     diverged = last["diverged_at"].values >= 0
     errors = last["squared_error"].values[~diverged]
     n = len(errors)
     return {
         "method": result.attrs["method"],
-        "rounds": int(last["round"]),
+        "rounds": int(last["rounds"]),
         "communications": int(last["communications"].max()),
         "samples": float(last["samples"].mean()),
         "mse": float(errors.mean()) if n else float("nan"),

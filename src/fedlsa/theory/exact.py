@@ -44,7 +44,7 @@ def exact(
     """The exact mean and mean squared error of a method at the rounds that `simulate` would record.
 
     problem : a problem, or its moments (estimated ones serve as well); the other arguments are those of `simulate`.
-    Returns a dataset over round: mean (round, dim), squared_bias = ||mean - theta_star||^2, variance, and mse, their
+    Returns a dataset over rounds: mean (rounds, dim), squared_bias = ||mean - theta_star||^2, variance, and mse, their
     sum; for methods with control variates also psi, eq:definition:lyapunov_app at communications. And what it costs to
     get there: communications, samples (expected, per agent) and bytes, counted as `simulate` and `plan` do. The
     attribute `route` names the computation, `rounding` estimates the relative error that rounding leaves in it.
@@ -116,22 +116,22 @@ def _record(asked: CurveRequest, found: ExactCurve, rounding: Floats | float) ->
     variance = not_negative(variance, rounding, f"variances by {found.route}")
     mse = np.where(np.isnan(squared_bias), np.inf, squared_bias + variance)
     values = {
-        "mse": (("round",), mse, {"long_name": "mean squared error", "description": "E||theta - theta_star||^2"}),
-        "mean": (("round", "dim"), mean + m.theta_star, {"long_name": "mean iterate", "description": "E[theta]"}),
-        "squared_bias": (("round",), squared_bias, {"description": "||E[theta] - theta_star||^2"}),
-        "variance": (("round",), variance, {"description": "E||theta - E[theta]||^2"}),
+        "mse": (("rounds",), mse, {"long_name": "mean squared error", "description": "E||theta - theta_star||^2"}),
+        "mean": (("rounds", "dim"), mean + m.theta_star, {"long_name": "mean iterate", "description": "E[theta]"}),
+        "squared_bias": (("rounds",), squared_bias, {"description": "||E[theta] - theta_star||^2"}),
+        "variance": (("rounds",), variance, {"description": "E||theta - E[theta]||^2"}),
     }
     if found.psi is not None:
         text = "E of the Lyapunov function, eq:definition:lyapunov_app"
-        values["psi"] = (("round",), found.psi, {"description": text})
+        values["psi"] = (("rounds",), found.psi, {"description": text})
     if found.error is not None:
         text = "estimated error of mse: what chains remember of whole rounds changes in it, over 1 - epsilon"
-        values["mse_error"] = (("round",), found.error, {"description": text})
+        values["mse_error"] = (("rounds",), found.error, {"description": text})
     attrs = {"method": results.method_label(algorithm), "agents": m.n_agents, "dim": m.dim}
     attrs |= {"algorithm": recipe.text(recipe.algorithm_record(algorithm))}
     attrs |= {"sampling": _label(asked.sampling), "moments": found.moments, "route": found.route}
     costs = _costs(m, algorithm, asked.sampling, asked.recorded)
-    return {"data_vars": values | costs, "coords": {"round": asked.recorded}, "attrs": attrs}
+    return {"data_vars": values | costs, "coords": {"rounds": asked.recorded}, "attrs": attrs}
 
 
 def _costs(m: Moments, a: Algorithm, sampling: Sampling, recorded: NDArray[np.int64]) -> dict[str, Any]:
@@ -143,9 +143,9 @@ def _costs(m: Moments, a: Algorithm, sampling: Sampling, recorded: NDArray[np.in
     text = "expected observations received per agent, dropped ones included"
     sent = "up and down, all agents, eight per number"
     return {
-        "communications": (("round",), recorded.copy(), {"description": "server averages up to this round"}),
-        "samples": (("round",), samples, {"long_name": "samples per agent", "description": text}),
-        "bytes": (("round",), 2 * 8 * m.dim * taking_part * recorded, {"description": sent}),
+        "communications": (("rounds",), recorded.copy(), {"description": "server averages up to this round"}),
+        "samples": (("rounds",), samples, {"long_name": "samples per agent", "description": text}),
+        "bytes": (("rounds",), 2 * 8 * m.dim * taking_part * recorded, {"description": sent}),
     }
 
 
