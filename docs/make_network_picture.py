@@ -22,7 +22,7 @@ import fedlsa as fl
 from fedlsa import figures
 from fedlsa.checks import Floats
 from fedlsa.engine.local import ClippedMeans, Means
-from fedlsa.figures import style
+from fedlsa.figures import theme
 from fedlsa.figures.lines import Chart, Line
 from fedlsa.figures.matplotlib_figures import draw_charts
 from fedlsa.network.coordinator.budget import AffordablePlan, PrivacyBudget, affordable
@@ -167,7 +167,7 @@ def table(found: dict[str, tuple[Floats, float]]) -> list[str]:
 
 def draw(curves: dict[str, Floats]) -> Figure:
     """Root mean squared distance against communications, a line for each way to write uploads."""
-    colours = (style.METHODS["SCAFFLSA"], style.INK, *style.OTHERS[:2], style.METHODS["FedLSA"], style.OTHERS[2])
+    colours = (theme.METHODS["SCAFFLSA"], theme.INK, *theme.OTHERS[:2], theme.METHODS["FedLSA"], theme.OTHERS[2])
     shown = [name for name in curves if name != "16 bits" and len(curves[name]) > 1]  # 16 bits lie under 64
     lines = []
     for name, colour in zip(shown, colours, strict=False):

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 import fedlsa as fl
 from fedlsa import figures, theory
-from fedlsa.figures import style
+from fedlsa.figures import theme
 from fedlsa.figures.lines import Chart, Line
 from fedlsa.figures.matplotlib_figures import draw_charts
 
@@ -84,7 +84,7 @@ def picture(problem: fl.Problem, both: fl.Problem) -> Figure:
     x = ETA * steps
     curves = Limit(*np.array([limit(problem, both, int(H)) for H in steps]).T)
     combined = "Richardson-Romberg, same observations"
-    red, blue, violet = style.METHODS["FedLSA"], style.METHODS["SCAFFLSA"], style.OTHERS[0]
+    red, blue, violet = theme.METHODS["FedLSA"], theme.METHODS["SCAFFLSA"], theme.OTHERS[0]
     biases = [Line(x, curves.bias, "FedLSA", red), Line(x, curves.combined_bias, combined, violet)]
     errors = [
         Line(x, curves.independent_rmse, "Richardson-Romberg, independent observations", violet, dash="dotted"),

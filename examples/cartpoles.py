@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 import fedlsa as fl
-from fedlsa.figures import style
+from fedlsa.figures import theme
 from fedlsa.problems.families import POLE_BASIS, cartpole_logs, pole_features
 
 SITES, STEPS, ROUNDS, SEEDS, DISCOUNT = 50, 1000, 40, 5, 0.95
@@ -51,8 +51,8 @@ def _upright(theta: np.ndarray) -> np.ndarray:
 
 def draw(problem, logs, runs, biases, found):
     """The learnt values; what each site alone would say of the upright pole; error against communications."""
-    matplotlib = style.matplotlib()
-    with matplotlib.rc_context({**style.RC, **style.PANELS_RC}):
+    matplotlib = theme.matplotlib()
+    with matplotlib.rc_context({**theme.RC, **theme.PANELS_RC}):
         figure = matplotlib.figure.Figure(figsize=(9.6, 3.7))
         left, middle, right = figure.subplots(1, 3, width_ratios=(1.15, 1, 1.15))
         figure.subplots_adjust(left=0.052, right=0.985, top=0.8, bottom=0.25, wspace=0.27)
@@ -66,7 +66,7 @@ def draw(problem, logs, runs, biases, found):
             "the cart left its track). Middle: long poles seldom fall, so a site alone knows little of it. Right: "
             "dashed is FedLSA's predicted bias."
         )
-        figure.text(0.012, 0.02, note, fontsize=7, color=style.SOFT, va="bottom", linespacing=1.4)
+        figure.text(0.012, 0.02, note, fontsize=7, color=theme.SOFT, va="bottom", linespacing=1.4)
     return figure
 
 
@@ -79,15 +79,15 @@ def _draw_values(figure, axes, theta, logs):
     value = (POLE_BASIS(grid.reshape(-1, 2)) @ theta).reshape(121, 121)
     levels = np.arange(0, 22, 2)
     axes.contourf(np.degrees(angle), speed, value, levels=levels, cmap="Blues", extend="both")
-    lines = axes.contour(np.degrees(angle), speed, value, levels=levels[::2], colors=style.INK, linewidths=0.5)
+    lines = axes.contour(np.degrees(angle), speed, value, levels=levels[::2], colors=theme.INK, linewidths=0.5)
     axes.clabel(lines, fontsize=6.5)
     seen = np.concatenate([log.state[:, 2:] for log in logs])
     fell = np.concatenate([log.state[log.terminated][:, 2:] for log in logs])
     (a, c), (b, d) = np.quantile(seen, [0.01, 0.99], axis=0) * [180 / np.pi, 1]
-    axes.plot([a, b, b, a, a], [c, c, d, d, c], color=style.INK, linestyle=style.DASHED, linewidth=0.9)
+    axes.plot([a, b, b, a, a], [c, c, d, d, c], color=theme.INK, linestyle=theme.DASHED, linewidth=0.9)
     inside = (np.abs(fell) < POLE_BASIS.high).all(axis=1)
     axes.plot(
-        np.degrees(fell[inside, 0]), fell[inside, 1], ".", color=style.METHODS["FedLSA"], markersize=1.8, alpha=0.7
+        np.degrees(fell[inside, 0]), fell[inside, 1], ".", color=theme.METHODS["FedLSA"], markersize=1.8, alpha=0.7
     )
     axes.set(xlabel="angle of the pole (degrees)", ylabel="angular velocity (rad/s)")
     axes.grid(visible=False)
@@ -96,18 +96,18 @@ def _draw_values(figure, axes, theta, logs):
 
 def _draw_sites(axes, problem, found):
     own = _upright(problem.theta_star_local)
-    axes.plot(2 * LENGTHS, own, "o", color=style.INK, markersize=3.4)
+    axes.plot(2 * LENGTHS, own, "o", color=theme.INK, markersize=3.4)
     axes.text(2 * LENGTHS[-1], np.nanmin(own), "dots: each site's\nown solution", fontsize=7.5, ha="right", va="bottom")
-    levels = [(problem.theta_star, style.INK, style.DASHED), (found[0], style.METHODS["FedLSA"], "-")]
-    for theta, hue, stroke in [*levels, (found[1], style.METHODS["SCAFFLSA"], "-")]:
+    levels = [(problem.theta_star, theme.INK, theme.DASHED), (found[0], theme.METHODS["FedLSA"], "-")]
+    for theta, hue, stroke in [*levels, (found[1], theme.METHODS["SCAFFLSA"], "-")]:
         axes.axhline(_upright(theta), color=hue, linestyle=stroke, linewidth=1.3, zorder=1 if stroke == "-" else 2)
     shared, fedlsa = _upright(problem.theta_star), _upright(found[0])
     above = fedlsa > shared
     gap = 0.12
-    axes.text(0.41, fedlsa + (gap if above else -gap), "FedLSA", fontsize=7.5, color=style.METHODS["FedLSA"],
+    axes.text(0.41, fedlsa + (gap if above else -gap), "FedLSA", fontsize=7.5, color=theme.METHODS["FedLSA"],
               va="bottom" if above else "top")  # fmt: skip
     axes.text(2 * LENGTHS[-1], shared + (-gap if above else gap), "θ* and SCAFFLSA", fontsize=7.5, ha="right",
-              color=style.METHODS["SCAFFLSA"], va="top" if above else "bottom")  # fmt: skip
+              color=theme.METHODS["SCAFFLSA"], va="top" if above else "bottom")  # fmt: skip
     axes.set_xscale("log")
     axes.set_xticks(ticks := [0.5, 1, 2, 3], [f"{t:g}" for t in ticks])
     axes.minorticks_off()
@@ -119,12 +119,12 @@ def _draw_errors(axes, problem, runs, biases):
     size = float(np.linalg.norm(problem.theta_star))
     for method, run, bias in zip(METHODS, runs, biases, strict=True):
         name = type(method).__name__
-        hue, t = style.METHODS[name], run["rounds"].values
+        hue, t = theme.METHODS[name], run["rounds"].values
         error = np.sqrt(run["squared_error"].mean("seed").values) / size
         axes.plot(t, error, color=hue, zorder=3)
         axes.text(t[-1], error[-8:].max() * 1.1, name, color=hue, ha="right", fontsize=8.5, fontweight="bold")
         if bias > 0:
-            axes.axhline(bias / size, color=hue, linestyle=style.DASHED, linewidth=1.1)
+            axes.axhline(bias / size, color=hue, linestyle=theme.DASHED, linewidth=1.1)
     axes.set_yscale("log")
     axes.set(xlabel="communications", xlim=(0, int(t[-1])))
     axes.set_title("‖θ \u2212 θ*‖ / ‖θ*‖, 4000 local steps in a round", fontsize=8.5, loc="left")

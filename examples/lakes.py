@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 import fedlsa as fl
-from fedlsa.figures import style
+from fedlsa.figures import theme
 from fedlsa.problems.families import LAKE_CELLS, LAKE_MAP
 
 LAKES, ROUNDS, SEEDS = 20, 50, 20
@@ -52,8 +52,8 @@ def _value_error(problem: fl.Problem, theta: np.ndarray) -> float:
 
 def draw(problem, runs, curves, biases, found):
     """The shared values on the map; the lakes' own values of the start; error against communications."""
-    matplotlib = style.matplotlib()
-    with matplotlib.rc_context({**style.RC, **style.PANELS_RC}):
+    matplotlib = theme.matplotlib()
+    with matplotlib.rc_context({**theme.RC, **theme.PANELS_RC}):
         figure = matplotlib.figure.Figure(figsize=(9.6, 3.7))
         board, middle, right = figure.subplots(1, 3, width_ratios=(1, 1.05, 1.25))
         figure.subplots_adjust(left=0.012, right=0.985, top=0.8, bottom=0.235, wspace=0.24)
@@ -68,19 +68,19 @@ def draw(problem, runs, curves, biases, found):
             "the upper right share one value; dark cells are holes.\nRight: lines are simulated (root mean square over "
             "seeds), dots are the exact curves of fl.theory.exact, dashed is the predicted bias."
         )
-        figure.text(0.012, 0.02, note, fontsize=7, color=style.SOFT, va="bottom", linespacing=1.4)
+        figure.text(0.012, 0.02, note, fontsize=7, color=theme.SOFT, va="bottom", linespacing=1.4)
     return figure
 
 
 def _draw_map(axes, problem, theta):
     cells = LAKE_CELLS(np.arange(16))
     values, drift = cells @ problem.theta_star, cells @ (theta - problem.theta_star)
-    blues = style.matplotlib().colormaps["Blues"]
+    blues = theme.matplotlib().colormaps["Blues"]
     for s, letter in enumerate(LAKE_MAP):
         x, y = s % 4, s // 4
-        shade = style.SOFT if letter == "H" else "#fff3d6" if letter == "G" else blues(0.1 + 0.55 * values[s])
+        shade = theme.SOFT if letter == "H" else "#fff3d6" if letter == "G" else blues(0.1 + 0.55 * values[s])
         axes.add_patch(
-            style.matplotlib().patches.Rectangle((x, y), 1, 1, facecolor=shade, edgecolor="white", linewidth=2)
+            theme.matplotlib().patches.Rectangle((x, y), 1, 1, facecolor=shade, edgecolor="white", linewidth=2)
         )
         if letter == "G":
             axes.text(x + 0.5, y + 0.5, "goal", ha="center", va="center", fontsize=8)
@@ -88,10 +88,10 @@ def _draw_map(axes, problem, theta):
             axes.text(x + 0.5, y + 0.4, f"{values[s]:.2f}", ha="center", va="center", fontsize=9)
             axes.text(
                 x + 0.5, y + 0.74, f"{drift[s]:+.3f}".replace("-", "\u2212"), ha="center", va="center", fontsize=7,
-                color=style.METHODS["FedLSA"],
+                color=theme.METHODS["FedLSA"],
             )  # fmt: skip
         if letter == "S":
-            axes.text(x + 0.07, y + 0.19, "start", fontsize=6.5, color=style.INK)
+            axes.text(x + 0.07, y + 0.19, "start", fontsize=6.5, color=theme.INK)
     axes.set(xlim=(0, 4), ylim=(4, 0), aspect="equal")
     axes.axis("off")
     axes.set_title("shared values θ*, and FedLSA's drift", fontsize=8.5, loc="left")
@@ -99,12 +99,12 @@ def _draw_map(axes, problem, theta):
 
 def _draw_start(axes, problem, found):
     V = fl.theory.value_functions(problem)[:, 0]
-    axes.plot(RATES, V, "o", color=style.INK, markersize=3.6)
+    axes.plot(RATES, V, "o", color=theme.INK, markersize=3.6)
     axes.annotate("each lake's own,\nby dynamic programming", (RATES[13], V[13]), (0.345, 0.44), fontsize=7.5)
-    levels = [("θ*", problem.theta_star[0], style.INK), ("FedLSA", found[0][0], style.METHODS["FedLSA"])]
-    levels.append(("SCAFFLSA", found[1][0], style.METHODS["SCAFFLSA"]))
+    levels = [("θ*", problem.theta_star[0], theme.INK), ("FedLSA", found[0][0], theme.METHODS["FedLSA"])]
+    levels.append(("SCAFFLSA", found[1][0], theme.METHODS["SCAFFLSA"]))
     for name, value, hue in levels:
-        axes.axhline(value, color=hue, linewidth=1.3, linestyle="-" if name != "θ*" else style.DASHED, zorder=1)
+        axes.axhline(value, color=hue, linewidth=1.3, linestyle="-" if name != "θ*" else theme.DASHED, zorder=1)
     axes.text(
         0.36,
         levels[1][1] + (0.008 if levels[1][1] > levels[0][1] else -0.032),
@@ -126,11 +126,11 @@ def _draw_start(axes, problem, found):
 def _draw_errors(axes, runs, curves, biases):
     for method, run, curve, bias in zip(METHODS, runs, curves, biases, strict=True):
         name = type(method).__name__
-        hue, t = style.METHODS[name], run["rounds"].values
+        hue, t = theme.METHODS[name], run["rounds"].values
         axes.plot(t, np.sqrt(run["squared_error"].mean("seed").values), color=hue, zorder=3)
         axes.plot(t, np.sqrt(curve["mse"].values), ".", color=hue, markersize=4.5, zorder=4)
         if bias > 0:
-            axes.axhline(bias, color=hue, linestyle=style.DASHED, linewidth=1.1)
+            axes.axhline(bias, color=hue, linestyle=theme.DASHED, linewidth=1.1)
         end = float(np.sqrt(curve["mse"][-1]))
         axes.text(t[-1], end * 1.22, name, color=hue, ha="right", fontsize=8.5, fontweight="bold")
     axes.set_xscale("symlog", linthresh=1, linscale=0.3)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fedlsa as fl
-from fedlsa.figures import lines, style
+from fedlsa.figures import lines, theme
 from fedlsa.figures.lines import Chart, Line
 from fedlsa.figures.matplotlib_figures import draw_charts
 
@@ -23,7 +23,7 @@ SETTINGS = PageSettings(agents=3, rounds=12, local_steps=20, seeds=4)
 
 @pytest.fixture(scope="module")
 def curves():
-    return {name: curve(Question.of(SETTINGS), name) for name in style.METHODS}
+    return {name: curve(Question.of(SETTINGS), name) for name in theme.METHODS}
 
 
 def named(figure):
@@ -33,8 +33,8 @@ def named(figure):
 def chart():
     x = np.arange(5.0)
     every = [Line(x, 2.0**-x, name, colour, dash=dash, band=(2.0**-x / 2, 2 * 2.0**-x))
-             for (name, colour), dash in zip(style.METHODS.items(), style.TWIN_DASHES, strict=False)]  # fmt: skip
-    every.append(Line(x, 3.0**-x, "marked", style.OTHERS[0], "marks", marker="diamond"))
+             for (name, colour), dash in zip(theme.METHODS.items(), theme.TWIN_DASHES, strict=False)]  # fmt: skip
+    every.append(Line(x, 3.0**-x, "marked", theme.OTHERS[0], "marks", marker="diamond"))
     return Chart([*every, lines.level(0.01, every, "level")], title="both")
 
 
@@ -46,7 +46,7 @@ def test_both_backends_draw_the_same_numbers_with_the_same_looks():
         np.testing.assert_array_equal(one.get_ydata(), other.y)
         np.testing.assert_array_equal(one.get_xdata(), other.x)
         assert one.get_color() == other.line.color == line.colour
-        assert style.DASHES[line.look.dash][1] == other.line.dash
+        assert theme.DASHES[line.look.dash][1] == other.line.dash
         assert (one.get_marker() == "D") == (other.marker.symbol == "diamond") == (line.label == "marked")
         assert (other.mode == "markers") == (line.label == "marked")
     low, high = axes.get_ylim()
@@ -57,9 +57,9 @@ def test_every_role_dash_and_marker_can_be_drawn_by_both_and_plotly_accepts_it()
     import plotly.graph_objects as graph_objects
 
     x = np.arange(1.0, 4.0)
-    every = [Line(x, x, role, role=role, band=(x / 2, 2 * x), deviation=x / 9) for role in style.ROLES]
-    every += [Line(x, x, dash, dash=dash) for dash in style.DASHES]
-    every += [Line(x, x, marker, marker=marker, steps=True) for marker in style.MARKERS]
+    every = [Line(x, x, role, role=role, band=(x / 2, 2 * x), deviation=x / 9) for role in theme.ROLES]
+    every += [Line(x, x, dash, dash=dash) for dash in theme.DASHES]
+    every += [Line(x, x, marker, marker=marker, steps=True) for marker in theme.MARKERS]
     for scale in ("linear", "log"):
         both = Chart(every, x_scale=scale, y_scale=scale)
         draw_charts([[both]]).draw_without_rendering()
@@ -73,7 +73,7 @@ def test_the_picture_of_the_error_holds_exact_curves_and_the_predicted_bias(curv
     for name, one in curves.items():
         np.testing.assert_array_equal(traces[name].x, one.exact[x])
         np.testing.assert_allclose(traces[name].y, one.exact["mse"])
-        assert traces[name].line.color == style.METHODS[name]
+        assert traces[name].line.color == theme.METHODS[name]
     level = traces["predicted ‖bias‖² of FedLSA"]
     assert set(level.y) == {curves["FedLSA"].bias}
     assert level.line.dash == "dash"

@@ -10,7 +10,7 @@ import pytest
 import fedlsa as fl
 from fedlsa.engine.paths import round_paths, uncorrected
 from fedlsa.errors import ArgumentError, ArgumentTypeError, MissingExtraError
-from fedlsa.figures import agent_plane, style
+from fedlsa.figures import agent_plane, theme
 
 pytest.importorskip("plotly", reason="plotly is not installed")
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
@@ -165,7 +165,7 @@ def test_the_end_of_fedlsa_the_solution_and_the_agents_are_named(runs, figure):
     close(points(own), plane.project(runs[0].problem.theta_star_local))
     far = np.linalg.norm(runs[0].problem.theta_star_local - runs[0].problem.theta_star, axis=1)
     assert list(own.customdata) == [f"{v:.2g}" for v in far]
-    assert figure.data[1].line.color == style.METHODS["FedLSA"]
+    assert figure.data[1].line.color == theme.METHODS["FedLSA"]
 
 
 def test_own_solutions_far_out_stand_at_the_edge_in_their_direction():

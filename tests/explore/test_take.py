@@ -17,7 +17,7 @@ from fedlsa.errors import ResultFileError, UnknownNameError
 from fedlsa.explore import answers, take
 from fedlsa.explore.answers import Question
 from fedlsa.explore.page_settings import METHODS, PageSettings
-from fedlsa.figures import style
+from fedlsa.figures import theme
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 
@@ -56,7 +56,7 @@ def plain():
 @pytest.fixture(autouse=True)
 def _here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(style.RC, "savefig.dpi", 50)  # small pictures are compared sooner
+    monkeypatch.setitem(theme.RC, "savefig.dpi", 50)  # small pictures are compared sooner
 
 
 def pixels(path):

@@ -41,7 +41,7 @@ def test_lines_are_the_exact_errors_against_their_cost(x, scale):
         line = line_of(figure, name)
         np.testing.assert_array_equal(line.get_ydata(), c["mse"])
         np.testing.assert_array_equal(line.get_xdata(), c[x])  # 1536 bytes are few: the axis counts single ones
-        assert line.get_color() == figures.style.METHODS[name]
+        assert line.get_color() == figures.theme.METHODS[name]
         assert name in texts(figure)
     axes = figure.axes[0]
     assert axes.get_yscale() == "log"

@@ -13,7 +13,7 @@ import typer
 
 from .. import checks, figures
 from ..errors import ArgumentError
-from ..figures import style
+from ..figures import theme
 from ..fit import Fit, Regression, Value
 from ..fit import evaluate as on_holdout
 from ..fit import fit as fit_sites
@@ -90,7 +90,7 @@ def fit(
     checks.real("--level", level, above=0, below=1)
     arguments, wanted, sites = run.arguments, task(), parsing.site_files(files)
     if picture is not None:
-        style.matplotlib()  # now rather than after the work
+        theme.matplotlib()  # now rather than after the work
     with stages(shown=not quiet) as progress:
         fitted = fit_sites(sites, wanted, progress=progress, **arguments)
     fitted = replace(fitted, made_by={"command": context.obj} | fitted.made_by)

@@ -25,7 +25,7 @@ from ..experiments import Local, Outcome, Scale, Store
 from ..experiments.executor import Cluster, Executor, RunProgress, Watch, processes
 from ..experiments.experiment import SOURCES
 from ..experiments.report_page import COUNTED, FAILED, counts, elsewhere, interval, number, verdict_words
-from ..figures import style
+from ..figures import theme
 from ..problems.garnet import PRESETS
 from ..theory.threads import cores
 from .derived import option, switch
@@ -90,7 +90,7 @@ def reproduce(
     own = None if threads is None else checks.integer("--threads", threads, at_least=1)
     how = {"engine": engine, "threads": own or (cores() // abreast if ray is None else None)}
     check_target("--out", out / "report")
-    style.matplotlib()  # now rather than after minutes of work
+    theme.matplotlib()  # now rather than after minutes of work
     scales = [Scale(kind, count, quick, many) for kind in kinds]
     try:
         with display() as watch, processes(abreast) as pool:

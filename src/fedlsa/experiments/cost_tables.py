@@ -19,7 +19,7 @@ from .. import theory
 from ..algorithms import METHODS
 from ..checks import Floats
 from ..errors import ArgumentError
-from ..figures import style
+from ..figures import theme
 from ..figures.lines import Chart, Line, method_line
 from ..figures.matplotlib_figures import draw_charts
 from ..problems import RankOne
@@ -158,9 +158,9 @@ class CostTable:
             plans = results.of(self.cells(scale, method, kinds=("plan",)))
             x, T = against_accuracy(plans, "rounds")
             fine, law = np.geomspace(x[0], x[-1], 100), laws.better(x, T)
-            rounds += [method_line(name, x, T), Line(fine, law(fine), colour=style.METHODS[name], role="law")]
+            rounds += [method_line(name, x, T), Line(fine, law(fine), colour=theme.METHODS[name], role="law")]
             samples.append(method_line(name, x, plans.values("samples"), "joined"))
-        samples.append(Line(x, samples[0].y[-1] * 3 * (x / x[-1]) ** 2, "grows like 1/ε²", style.SOFT, "guide"))
+        samples.append(Line(x, samples[0].y[-1] * 3 * (x / x[-1]) ** 2, "grows like 1/ε²", theme.SOFT, "guide"))
         return [
             Chart(rounds, "1 / ε", "communications T", "communications", x_scale="log"),
             Chart(samples, "1 / ε", "observations per agent", "samples", x_scale="log"),

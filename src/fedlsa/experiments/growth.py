@@ -14,7 +14,7 @@ import numpy as np
 import xarray as xr
 
 from ..checks import Floats
-from ..figures import style
+from ..figures import theme
 from ..figures.lines import Chart, Line, method_line
 from ..figures.matplotlib_figures import draw_charts
 from . import claim_statistics as laws
@@ -126,7 +126,7 @@ def draw_speed_up(results: Results, scale: Scale) -> Figure:
     along = {name: results.of(N.cells(scale, method)) for method, name in NAMES.items()}
     lines = [method_line(name, *N.against(plans, "samples"), "joined") for name, plans in along.items()]
     x, height = lines[0].x, min(line.y[0] for line in lines) / 2.5
-    lines.append(Line(x, height * x[0] / x, "falls like 1/N", style.SOFT, "guide"))
+    lines.append(Line(x, height * x[0] / x, "falls like 1/N", theme.SOFT, "guide"))
     title = f"samples, ε = {along['FedLSA'].cells[0]['epsilon']:g}"
     last = Chart(lines, "agents N", "observations per agent", title, x_scale="log")
     return draw_charts([[*LSA.charts(results, scale), last]], notes=[note(scale)], panel=COST_PANEL, share="none")

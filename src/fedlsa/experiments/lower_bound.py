@@ -6,7 +6,7 @@ import xarray as xr
 
 from .. import theory
 from ..algorithms import Scaffnew
-from ..figures import style
+from ..figures import theme
 from ..figures.lines import Chart, Line
 from ..figures.matplotlib_figures import draw_charts
 from .cells import Cell, Results, computes
@@ -39,9 +39,9 @@ def draw(results: Results, scale: Scale) -> Figure:
     """psi and the server's error against the number of agents."""
     N, psi, mse = results.column("agents"), results.values("psi"), results.values("mse")
     lines = [
-        Line(N, psi, "ψ, what the theorem is about", style.OTHERS[0], "joined", marker="diamond"),
-        Line(N, mse, "MSE of the server", style.METHODS["Scaffnew"], "joined", marker="triangle"),
-        Line(N, mse[0] / N / 2, "falls like 1/N", style.SOFT, "guide"),
+        Line(N, psi, "ψ, what the theorem is about", theme.OTHERS[0], "joined", marker="diamond"),
+        Line(N, mse, "MSE of the server", theme.METHODS["Scaffnew"], "joined", marker="triangle"),
+        Line(N, mse[0] / N / 2, "falls like 1/N", theme.SOFT, "guide"),
     ]
     chart = Chart(lines, "agents N", "exact value", x_scale="log")
     return draw_charts([[chart]], notes=[NOTE.format(**RUN)], panel=(5.4, 3.2))

@@ -22,7 +22,7 @@ import xarray as xr
 
 from .. import theory
 from ..checks import Floats
-from ..figures import style
+from ..figures import theme
 from ..figures.lines import Chart, Line, method_line
 from ..figures.matplotlib_figures import draw_charts
 from ..problems import Problem
@@ -119,8 +119,8 @@ def draw(results: Results, scale: Scale) -> Figure:
     """MSE against observations per agent, of the baselines and of plans."""
     lines = []
     for name, label, colour, marker in (
-        ("system", SYSTEM, style.OTHERS[3], "diamond"),
-        ("solutions", SOLUTIONS, style.OTHERS[0], "triangle down"),
+        ("system", SYSTEM, theme.OTHERS[3], "diamond"),
+        ("solutions", SOLUTIONS, theme.OTHERS[0], "triangle down"),
     ):
         n, squared, last = errors_by_samples(results, name)
         band = (np.quantile(squared, 0.1, axis=1), np.quantile(squared, 0.9, axis=1))

@@ -11,7 +11,7 @@ import xarray as xr
 
 from ..algorithms import METHODS
 from ..checks import Floats
-from ..figures import style
+from ..figures import theme
 from ..figures.lines import Chart, Line, add_prediction, error_ceiling, mean_line
 from ..figures.matplotlib_figures import draw_charts
 from .cells import Cell, Results
@@ -94,7 +94,7 @@ def _chart(results: Results, with_debiased: bool) -> Chart:
     x, rounds = run["rounds"].values, exact["rounds"].values
     lines = []
     for i, (name, (error, expected)) in enumerate(means.items()):
-        colour = style.METHODS.get(name, style.OTHERS[0])
+        colour = theme.METHODS.get(name, theme.OTHERS[0])
         lines.append(mean_line(x, error, name, colour, width=2.6 - 0.7 * i))  # where lines coincide, all are seen
         lines.append(Line(rounds, expected, "exact expectation", role="expectation"))
     title = f"{world(cell['heterogeneous'])},\nN = {cell['agents']}, H = {cell['local_steps']:,}"

@@ -13,7 +13,7 @@ import numpy as np
 import xarray as xr
 from scipy.special import stdtr
 
-from ..figures import style
+from ..figures import theme
 from ..figures.lines import Chart, Line, mean_line
 from ..figures.matplotlib_figures import draw_charts
 from .cells import Cell, Results
@@ -27,7 +27,7 @@ AGENTS, QUICK_AGENTS = (10, 100), (4, 10)
 QUICK_SINGLE_ROUNDS, QUICK_FEATURES = 400, 4  # rounds and dimension of one agent, of which everything is known
 RUNS = 20  # of a setting, at least: enough to show that two errors are the same
 LABELS = {None: "i.i.d.", 1: "q = 1", "tau_mix": "q = τ_mix", "theorem": "q of the theorem"}  # by the setting "skip"
-COLOURS = {None: style.SOFT, 1: style.OTHERS[0], "tau_mix": style.OTHERS[1], "theorem": style.OTHERS[2]}
+COLOURS = {None: theme.SOFT, 1: theme.OTHERS[0], "tau_mix": theme.OTHERS[1], "theorem": theme.OTHERS[2]}
 NOTE = (
     "Line: mean of the squared error over {seeds} seeds; band: from their 10% to their 90% quantile. Thin black line: "
     "its exact expectation for i.i.d. observations.\n"

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..figures import style
+from ..figures import theme
 from ..figures.lines import Chart, Line
 from .cells import Results
 from .paper_curves import world
@@ -28,16 +28,16 @@ def speed_up_charts(results: Results, step_sizes: Sequence[float], simulated: Se
         rows.append([])
         for H, panel in row.by("local_steps").items():
             parts = panel.by("method", "step_size")
-            lines = [_lines(part, style.SEQUENCE[step_sizes.index(eta)], simulated) for (_, eta), part in parts.items()]
+            lines = [_lines(part, theme.SEQUENCE[step_sizes.index(eta)], simulated) for (_, eta), part in parts.items()]
             exact = lines[1][0]
             middle, ends = len(exact.x) // 2, exact.x[[0, -1]]
             slope = ABOVE * float(exact.y[middle] * exact.x[middle]) / ends
-            guide = Line(ends, slope, "falls like 1/N", style.OTHERS[3], "guide")
+            guide = Line(ends, slope, "falls like 1/N", theme.OTHERS[3], "guide")
             title = f"{world(heterogeneous)}, H = {H}"
             drawn = [line for part in lines for line in part]
             rows[-1].append(Chart([*drawn, guide], "agents N", "stationary MSE", title, x_scale="log"))
     alone = any(line.marker == "diamond" and len(line.x) for row in rows for chart in row for line in chart.lines)
-    colours = {eta: style.SEQUENCE[step_sizes.index(eta)] for eta in results.by("step_size")}
+    colours = {eta: theme.SEQUENCE[step_sizes.index(eta)] for eta in results.by("step_size")}
     rows[0][0] = replace(rows[0][0], lines=[*_legend(colours, alone), *rows[0][0].lines])
     return rows
 
@@ -56,7 +56,7 @@ def _lines(results: Results, colour: str, simulated: Sequence[int]) -> list[Line
     if method == "fedlsa":
         exact, marker, shift = Line(numbers, mse, "", colour, "prediction"), "circle", 1 / APART
     else:  # wide and light, so that a dashed line on top of it is seen
-        exact, marker, shift = Line(numbers, mse, "", style.shade(colour, 2), width=2.8), "square", APART
+        exact, marker, shift = Line(numbers, mse, "", theme.shade(colour, 2), width=2.8), "square", APART
     return [
         exact,
         Line(shift * np.array(run), mean, "", colour, "marks", deviation=error, marker=marker, size=3.2),
@@ -69,7 +69,7 @@ def _legend(colours: dict[float, str], alone: bool) -> list[Line]:
     none = np.empty(0)
     steps = [Line(none, none, f"η = {eta:g}", colour, width=3.0) for eta, colour in colours.items()]
     kinds = [
-        Line(none, none, "SCAFFLSA", style.shade(style.SOFT, 2), marker="square", width=2.8, size=4.0),
+        Line(none, none, "SCAFFLSA", theme.shade(theme.SOFT, 2), marker="square", width=2.8, size=4.0),
         Line(none, none, "FedLSA", role="prediction", marker="circle", size=4.0),
     ]
     return steps + kinds + [Line(none, none, EXACT_ONLY, role="samples", marker="diamond", size=4.0)] * alone

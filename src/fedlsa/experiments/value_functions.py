@@ -14,7 +14,7 @@ import xarray as xr
 
 from .. import theory
 from ..checks import Floats
-from ..figures import style
+from ..figures import theme
 from ..figures.lines import Chart, Line
 from ..figures.matplotlib_figures import draw_charts
 from ..problems import Problem, RankOne
@@ -97,13 +97,13 @@ def draw(results: Results, scale: Scale) -> Figure:
         unit, overall = root["zero"], np.sqrt(errors["zero"].values.mean())
         agent = np.arange(1.0, len(unit) + 1)
         ends = np.stack([agent - 0.36, agent + 0.36, np.full(len(unit), np.nan)], axis=1).ravel()
-        own, virtual = style.OTHERS[1], style.OTHERS[0]
+        own, virtual = theme.OTHERS[1], theme.OTHERS[0]
         lines = [
-            Line(ends, np.repeat(root["best_local"] / unit, 3), "least possible", style.SOFT, "law"),
-            Line(ends[[0, -2]], np.ones(2), "", style.SOFT, "guide"),
+            Line(ends, np.repeat(root["best_local"] / unit, 3), "least possible", theme.SOFT, "law"),
+            Line(ends[[0, -2]], np.ones(2), "", theme.SOFT, "guide"),
         ]
         for shift, label, y, colour, role, marker in (
-            (-0.27, "θ*, shared", root["shared"] / unit, style.INK, "samples", "square"),
+            (-0.27, "θ*, shared", root["shared"] / unit, theme.INK, "samples", "square"),
             (-0.09, "own solution, at home", root["home"] / unit, own, "marks", "circle"),
             (0.09, "own solution, all worlds", root["everywhere"] / overall, own, "marks", "cross"),
             (0.27, "virtual MDP", root["virtual"] / unit, virtual, "samples", "triangle"),

@@ -10,7 +10,7 @@ import xarray as xr
 from ..figures.cost_curves import summarise_seeds
 from ..figures.labels import method_name
 from ..figures.lines import ERROR, Chart, Line, error_ceiling, level
-from ..figures.style import METHODS
+from ..figures.theme import METHODS
 from .answers import Curve
 from .page_settings import AXES, PageSettings
 from .plotly_figures import plotly_chart

@@ -16,7 +16,7 @@ import numpy as np
 from .. import checks
 from ..engine.paths import Paths
 from ..errors import ArgumentError
-from ..figures import agent_plane, style
+from ..figures import agent_plane, theme
 from ..figures.agent_plane import Box, Plane
 from .plane_parts import AgentPanel, Json, names, packed
 from .plotly_figures import FONT, unchecked
@@ -150,13 +150,13 @@ def _layout(
     out: Json = {
         "width": WIDTHS[width], "height": tall + top + below, "autosize": False,
         "margin": {"l": EDGE, "r": EDGE, "t": top, "b": below, "pad": 0},
-        "font": {"family": FONT, "size": 13, "color": style.INK}, "paper_bgcolor": "white", "plot_bgcolor": "white",
+        "font": {"family": FONT, "size": 13, "color": theme.INK}, "paper_bgcolor": "white", "plot_bgcolor": "white",
         "hovermode": "closest", "dragmode": False, "showlegend": False,
         "modebar": {"remove": MODEBAR},
-        "hoverlabel": {"bgcolor": "white", "font": {"family": FONT, "size": 13, "color": style.INK}},
+        "hoverlabel": {"bgcolor": "white", "font": {"family": FONT, "size": 13, "color": theme.INK}},
     }  # fmt: skip
     frame = {"showgrid": False, "zeroline": False, "showticklabels": False, "ticks": "", "fixedrange": True,
-             "showline": True, "mirror": True, "linecolor": style.FAINT, "linewidth": 1}  # fmt: skip
+             "showline": True, "mirror": True, "linecolor": theme.FAINT, "linewidth": 1}  # fmt: skip
     words: list[Json] = []
     heads: list[Json] = []
     labels: list[Json] = []
@@ -177,7 +177,7 @@ def _layout(
         lines += joined
     key = {"x": 0, "y": 0, "xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "top", "align": "left",
            "showarrow": False, "yshift": -4, "text": "<br>".join(note),
-           "font": {"size": 12, "color": style.SOFT}}  # fmt: skip
+           "font": {"size": 12, "color": theme.SOFT}}  # fmt: skip
     out["annotations"] = [*words, *heads, *labels, key]  # words first: frames give them new text by their place
     out["shapes"] = lines
     return {**out, **_controls(round, frames, total, 16 * len(note) + 14, wide)}
@@ -193,7 +193,7 @@ def _controls(round: int, frames: list[str], total: float, down: float, wide: bo
     ]
     stops = [name for name in frames if name.split()[0].isdigit() and len(name.split()) == 2]
     steps = [{"label": f"{t}", "method": "animate", "args": [[stop], moment]} for t, stop in enumerate(stops, 1)]
-    font = {"size": 14, "color": style.INK}
+    font = {"size": 14, "color": theme.INK}
     menu = {"type": "buttons", "direction": "left", "x": 0, "y": 0, "xanchor": "left", "yanchor": "top",
             "pad": {"t": down + (14 if wide else 84), "l": 0, "r": 0, "b": 0}, "showactive": False, "buttons": buttons,
             "bgcolor": "white", "bordercolor": "#c8c8c8", "font": font}  # fmt: skip
@@ -201,7 +201,7 @@ def _controls(round: int, frames: list[str], total: float, down: float, wide: bo
     slider = {"active": round - 1, "steps": steps, "x": aside / total, "y": 0, "len": 1 - aside / total,
               "xanchor": "left", "yanchor": "top", "pad": {"t": down, "l": 14, "r": 14, "b": 0},
               "currentvalue": {"prefix": "round ", "font": font, "offset": 8, "xanchor": "left"},
-              "font": {"size": 12, "color": style.SOFT}, "ticklen": 4, "minorticklen": 0, "tickcolor": "#c8c8c8",
+              "font": {"size": 12, "color": theme.SOFT}, "ticklen": 4, "minorticklen": 0, "tickcolor": "#c8c8c8",
               "bgcolor": "#e9e9e9", "bordercolor": "#c8c8c8", "activebgcolor": "#c8c8c8",
               "transition": {"duration": 0}}  # fmt: skip
     return {"updatemenus": [menu], "sliders": [slider]}

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ..checks import Floats
 from ..engine.paths import Paths, uncorrected
-from ..figures import agent_plane, style
+from ..figures import agent_plane, theme
 from ..figures.agent_plane import Box, Plane
 from ..figures.label_placement import Placer
 
@@ -38,7 +38,7 @@ class AgentPanel:
 
     @np.errstate(over="ignore", invalid="ignore")  # of a run that diverges
     def __init__(self, p: Paths, plane: Plane, box: Box, keep: Sequence[int], axis: str) -> None:
-        problem, to_hex = p.problem, style.matplotlib().colors.to_hex
+        problem, to_hex = p.problem, theme.matplotlib().colors.to_hex
         limit = DRAWN_WIDTHS * (box[1] - box[0])
 
         def seen(theta: Floats) -> Floats:
@@ -97,7 +97,7 @@ class AgentPanel:
         if self.end is not None:
             cross = {"symbol": "x", "size": 12, "color": self.colour, "line": {"color": "white", "width": 1.2}}
             after = [{**self._xy(self.end[None]), "mode": "markers", "hoverinfo": "skip", "marker": cross}]
-        star = {"symbol": "star", "size": 15, "color": style.INK, "line": {"color": "white", "width": 1}}
+        star = {"symbol": "star", "size": 15, "color": theme.INK, "line": {"color": "white", "width": 1}}
         after.append({"x": [0], "y": [0], "mode": "markers", "hoverinfo": "skip", "marker": star})
         marks = {"cliponaxis": True, "showlegend": False, **axes}
         moving = self.moment(t, k)
@@ -165,7 +165,7 @@ def names(panel: AgentPanel, box: Box, pixels: float) -> tuple[list[Json], list[
         np.unique(np.rint(taken[np.isfinite(taken).all(axis=1)] * pixels / SAME_PLACE), axis=0) * SAME_PLACE / pixels
     )
     placer = Placer(box, pixels / 72, coarse)  # a point of the font is a pixel here
-    wanted: list[tuple[Floats, str, str, int]] = [(np.zeros(2), "θ*", style.INK, 16)]
+    wanted: list[tuple[Floats, str, str, int]] = [(np.zeros(2), "θ*", theme.INK, 16)]
     if panel.named:
         wanted += [(own, _own_name(panel, c), panel.colours[c], 13) for c, own in enumerate(panel.own)]
     else:
@@ -174,7 +174,7 @@ def names(panel: AgentPanel, box: Box, pixels: float) -> tuple[list[Json], list[
             low, high = _short(np.array([panel.own_far[panel.out].min(), panel.own_far[panel.out].max()]))
             text = f"own solutions,\n{low if low == high else f'{low} to {high}'} from θ*"
         outer = np.argsort(-np.nan_to_num(np.linalg.norm(panel.own, axis=1)))[:8]
-        wanted.append((panel.own[outer], text, style.SOFT, 12))
+        wanted.append((panel.own[outer], text, theme.SOFT, 12))
     if panel.end is not None:
         wanted.append((panel.end, f"{panel.name}\nends here", panel.colour, 13))
     wanted.append((panel.theta[0], "start", panel.colour, 13))
@@ -189,7 +189,7 @@ def names(panel: AgentPanel, box: Box, pixels: float) -> tuple[list[Json], list[
         if join is not None:
             (x0, y0), (x1, y1) = join.tolist()
             lines.append({"type": "line", "x0": x0, "y0": y0, "x1": x1, "y1": y1, **refs,
-                          "line": {"color": style.SOFT, "width": 0.9}})  # fmt: skip
+                          "line": {"color": theme.SOFT, "width": 0.9}})  # fmt: skip
         if size > 13 or "ends" in text:
             text = f"<b>{text}</b>"
         look = {"font": {"color": colour, "size": size}, "bgcolor": "rgba(255,255,255,0.7)", "borderpad": 0}

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..checks import Floats
 from ..errors import MissingExtraError
-from ..figures import style
+from ..figures import theme
 from ..figures.lines import OUT_OF_SIGHT, Chart, Line, error_limits, number
 
 FONT = "Inter, system-ui, sans-serif"
@@ -51,7 +51,7 @@ def plotly_chart(chart: Chart, *, height: float = 400, legend_rows: int = 1, rev
         # margins that are given need no second pass of drawing
         "margin": {"l": 68, "r": 14, "t": 14 + 20 * legend_rows, "b": 52, "autoexpand": False},
         "height": height + 20 * legend_rows, "autosize": True, "hovermode": "x unified", "dragmode": False,
-        "font": {"family": FONT, "size": 13, "color": style.INK},
+        "font": {"family": FONT, "size": 13, "color": theme.INK},
         "plot_bgcolor": "white", "paper_bgcolor": "white", "uirevision": revision,
     }  # fmt: skip
     return unchecked([trace for line in chart.lines for trace in _traces(line, chart.ceiling)], layout)
@@ -60,8 +60,8 @@ def plotly_chart(chart: Chart, *, height: float = 400, legend_rows: int = 1, rev
 def _axis(title: str, scale: str, limits: tuple[float, float] | None) -> dict[str, Any]:
     """An axis; where a logarithmic one spans less than two powers of ten, with plain numbers between them."""
     axis: dict[str, Any] = {
-        "title": {"text": title, "standoff": 8}, "type": scale, "linecolor": style.SOFT, "gridcolor": style.FAINT,
-        "zeroline": False, "ticks": "outside", "tickcolor": style.SOFT,
+        "title": {"text": title, "standoff": 8}, "type": scale, "linecolor": theme.SOFT, "gridcolor": theme.FAINT,
+        "zeroline": False, "ticks": "outside", "tickcolor": theme.SOFT,
     }  # fmt: skip
     if scale != "log":
         return {**axis, "rangemode": "tozero", "separatethousands": True}
@@ -85,8 +85,8 @@ def _traces(line: Line, ceiling: float) -> list[dict[str, Any]]:
         traces += [low, {**high, "name": f"{line.label.partition(',')[0]}, band", "fill": "tonexty", "fillcolor": tint}]
     if line.role != "tint":
         mode = "markers" if look.dash == "none" else "lines+markers" if look.marker else "lines"
-        marker = {"marker": {"size": 3 + look.size, "symbol": style.MARKERS[look.marker][1]}} if look.marker else {}
-        drawn = {"color": line.colour, "width": 1.45 * look.width, "dash": style.DASHES[look.dash][1]}
+        marker = {"marker": {"size": 3 + look.size, "symbol": theme.MARKERS[look.marker][1]}} if look.marker else {}
+        drawn = {"color": line.colour, "width": 1.45 * look.width, "dash": theme.DASHES[look.dash][1]}
         traces.append({
             "type": "scatter", "mode": mode, "name": line.label, "x": line.x, "y": _inside(line.y, ceiling),
             "line": {**drawn, "shape": "hv" if line.steps else "linear"}, **marker, "opacity": look.opacity,

@@ -11,7 +11,7 @@ import numpy as np
 from .. import checks
 from ..engine.paths import Paths
 from ..results import recipe
-from . import agent_plane, style
+from . import agent_plane, theme
 from .agent_plane import Box, Plane
 from .drawing_checks import checked
 from .label_placement import Placer
@@ -36,8 +36,8 @@ def agent_paths(*paths: Paths, round: int = 1, title: str | None = None) -> Figu
     round = checks.integer("round", round, at_least=1, at_most=min(p.rounds for p in runs))
     problem = runs[0].problem
     plane = agent_plane.plane_of(problem, [p.theta[0] for p in runs])
-    matplotlib = style.matplotlib()
-    with matplotlib.rc_context(style.RC):
+    matplotlib = theme.matplotlib()
+    with matplotlib.rc_context(theme.RC):
         box = agent_plane.view_box(runs, plane, [round])
         wide, high = PANEL, PANEL * (box[3] - box[2]) / (box[1] - box[0])
         width = 2 * LEFT + wide * len(runs) + GAP * (len(runs) - 1)
@@ -52,7 +52,7 @@ def agent_paths(*paths: Paths, round: int = 1, title: str | None = None) -> Figu
             _draw(axes, p, plane, round, colours, box, wide / (box[1] - box[0]))
         if title:
             figure.text(LEFT / width, 1 - 0.1 / height, title, fontsize=12.5, fontweight="bold", va="top")
-        figure.text(LEFT / width, 0.1 / height, "\n".join(note), fontsize=8, color=style.SOFT, linespacing=1.4)
+        figure.text(LEFT / width, 0.1 / height, "\n".join(note), fontsize=8, color=theme.SOFT, linespacing=1.4)
         figure.set_label(recipe.text([_description(p, round) for p in runs]))
     return figure
 
@@ -66,7 +66,7 @@ def _draw(axes: Axes, p: Paths, plane: Plane, round: int, colours: list[Any], bo
     colour = agent_plane.method_colour(p)
     axes.set(xlim=box[:2], ylim=box[2:], xticks=[], yticks=[])
     axes.set_aspect("equal", adjustable="box")
-    axes.spines[["left", "bottom", "top", "right"]].set(visible=True, color=style.FAINT)
+    axes.spines[["left", "bottom", "top", "right"]].set(visible=True, color=theme.FAINT)
     _draw_agents(axes, p, plane, round, colours, inches)
     x, y = plane.project(p.theta).T
     axes.plot(x, y, color=colour, linewidth=2.2, zorder=6, label="average")
@@ -76,7 +76,7 @@ def _draw(axes: Axes, p: Paths, plane: Plane, round: int, colours: list[Any], bo
     axes.plot(
         x[round], y[round], "o", color=colour, markersize=7.5, markeredgecolor="white", zorder=8, label="round ends"
     )
-    axes.plot(0, 0, "*", color=style.INK, markersize=14, markeredgecolor="white", zorder=9, label="solution")
+    axes.plot(0, 0, "*", color=theme.INK, markersize=14, markeredgecolor="white", zorder=9, label="solution")
     end = agent_plane.fixed_point(p)
     if end is not None:
         axes.plot(*plane.project(end), "X", color=colour, markersize=9, markeredgecolor="white", zorder=9,
@@ -84,7 +84,7 @@ def _draw(axes: Axes, p: Paths, plane: Plane, round: int, colours: list[Any], bo
     _labels(axes, p, plane, round, colours, box, inches)
     above: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points"}
     axes.annotate(agent_plane.method_heading(p), (0, 1), (0, 17), color=colour, fontsize=11, fontweight="bold", **above)
-    axes.annotate(agent_plane.round_summary(p, round), (0, 1), (0, 5), color=style.INK, fontsize=8.2, **above)
+    axes.annotate(agent_plane.round_summary(p, round), (0, 1), (0, 5), color=theme.INK, fontsize=8.2, **above)
 
 
 @np.errstate(over="ignore", invalid="ignore")
@@ -115,7 +115,7 @@ def _labels(axes: Axes, p: Paths, plane: Plane, round: int, colours: list[Any], 
     end = agent_plane.fixed_point(p)
     marks = [np.zeros((1, 2)), *([] if end is None else [plane.project(end)[None]])]
     names = Placer(box, inches, np.concatenate([own, line, local, *marks]))
-    names.label(axes, np.zeros(2), "θ*", style.INK, 11, fontweight="bold")
+    names.label(axes, np.zeros(2), "θ*", theme.INK, 11, fontweight="bold")
     if end is not None:
         names.label(axes, plane.project(end), "fixed point\nθ* + bias", colour, fontweight="bold")
     names.label(axes, theta[0], "start", colour)
@@ -124,4 +124,4 @@ def _labels(axes: Axes, p: Paths, plane: Plane, round: int, colours: list[Any], 
             names.label(axes, own[c], f"agent {c + 1}", colour)
     else:
         outer = np.argsort(-np.nan_to_num(np.linalg.norm(own, axis=1)))[:8]
-        names.label(axes, own[outer], "agents' own\nsolutions", style.SOFT)
+        names.label(axes, own[outer], "agents' own\nsolutions", theme.SOFT)

@@ -17,7 +17,7 @@ from ..checks import Floats
 from ..engine.paths import Paths
 from ..errors import ArgumentError
 from ..problems import Problem
-from . import style
+from . import theme
 from .prediction import limit_bias
 
 MAX_NAMED_AGENTS = 6  # agents, or groups of equal ones, that get a colour and a name each
@@ -106,7 +106,7 @@ def names_agents(problem: Problem) -> bool:
 def method_colour(p: Paths) -> str:
     """The colour of the method."""
     name = type(p.algorithm).__name__
-    return style.colour(name, [name])
+    return theme.colour(name, [name])
 
 
 def agent_colours(problem: Problem, plane: Plane, steps: int | None = None) -> list[Any]:
@@ -123,7 +123,7 @@ def agent_colours(problem: Problem, plane: Plane, steps: int | None = None) -> l
     turn = np.nan_to_num(np.arctan2(y, x)) / (2 * np.pi) % 1
     if steps is not None:
         turn = np.rint(turn * steps) % steps / steps
-    wheel = style.matplotlib().colors.LinearSegmentedColormap.from_list("directions", COLOUR_WHEEL)
+    wheel = theme.matplotlib().colors.LinearSegmentedColormap.from_list("directions", COLOUR_WHEEL)
     return [wheel(v) for v in turn]
 
 

@@ -14,7 +14,7 @@ from ..checks import Floats
 from ..errors import ArgumentError
 from ..results import recipe
 from ..results.curve_files import checked_curves
-from . import style
+from . import theme
 from .drawing_checks import checked, checked_levels, checked_results
 from .labels import common_setting, describe, method_name, names
 from .lines import COSTS, Chart, Line, error_ceiling, first_beyond, level
@@ -166,7 +166,7 @@ def exact_curves(
     notes += _leaving_notes(exact, labels, departures)
     for s, i in zip(summaries, owners, strict=True):
         colour, _ = strokes[i]
-        lines += [s.line("", colour, "tint"), Line(s.x, s.mean, "", style.mix(colour, "#000000", 0.45), "seeds")]
+        lines += [s.line("", colour, "tint"), Line(s.x, s.mean, "", theme.mix(colour, "#000000", 0.45), "seeds")]
         lines += s.diverged_lines(colour, ceiling)
         notes += s.divergence_notes(labels[i])
     chart = Chart(lines, COSTS[x].replace("bytes", unit), x_scale=scale, ceiling=ceiling)
@@ -184,12 +184,12 @@ def exact_curves(
 def _distinct_strokes(results: Sequence[xr.Dataset]) -> list[tuple[str, str]]:
     """Colour and dash of each: a method has its colour, and its further runs are lighter and dashed."""
     methods = [method_name(r) for r in results]
-    others = list(dict.fromkeys(m for m in methods if m not in style.METHODS))
+    others = list(dict.fromkeys(m for m in methods if m not in theme.METHODS))
     out = []
     for i, method in enumerate(methods):
         twin = methods[:i].count(method)
-        dash = style.TWIN_DASHES[twin % len(style.TWIN_DASHES)]
-        out.append((style.shade(style.colour(method, others), twin), dash))
+        dash = theme.TWIN_DASHES[twin % len(theme.TWIN_DASHES)]
+        out.append((theme.shade(theme.colour(method, others), twin), dash))
     return out
 
 
@@ -201,7 +201,7 @@ def _bias_lines(levels: Sequence[float], lines: Sequence[Line], labels: Sequence
             for value, line in zip(levels, lines, strict=False)
         ]
     else:
-        wanted = [(value, f"predicted ‖bias‖²\nof {n}", style.INK) for value, n in zip(levels, labels, strict=True)]
+        wanted = [(value, f"predicted ‖bias‖²\nof {n}", theme.INK) for value, n in zip(levels, labels, strict=True)]
     return [level(value, lines, label, colour) for value, label, colour in wanted if value > 0]
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentTypeError
-from . import style
+from . import theme
 from .drawing_checks import checked
 from .matplotlib_figures import set_log_ticks
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-ESTIMATE_COLOUR, SITE_COLOUR = style.METHODS["SCAFFLSA"], style.OTHERS[1]
+ESTIMATE_COLOUR, SITE_COLOUR = theme.METHODS["SCAFFLSA"], theme.OTHERS[1]
 MAX_SCALE_RATIO = 30.0  # coefficients whose standard errors differ by more do not share a scale
 MAX_NAMED = 40  # so many coefficients can still be named
 WIDTH, HEADER = 7.6, 0.4  # of the figure and of its legend, in inches
 PARTS_HEIGHT, SITES_HEIGHT = 1.5, 3.1  # of the axes in the right column with their labels
 FIT_FIELDS = ("names", "theta", "standard_error", "confidence_interval", "error", "per_site")
-SITES = (("influence", "influence", "o", style.METHODS["FedLSA"]), ("noise", "noise", "^", style.METHODS["Scaffnew"]),
+SITES = (("influence", "influence", "o", theme.METHODS["FedLSA"]), ("noise", "noise", "^", theme.METHODS["Scaffnew"]),
          ("finite_data", "finite data", "s", ESTIMATE_COLOUR))  # fmt: skip
 
 
@@ -41,10 +41,10 @@ def coefficients(fit: Any, *, level: float = 0.95) -> Figure:
     missing = [name for name in FIT_FIELDS if not hasattr(fit, name)]
     if missing:
         raise ArgumentTypeError(f"fit must be what fl.fit returns; got {checks.show(fit)} without {', '.join(missing)}")
-    matplotlib = style.matplotlib()
+    matplotlib = theme.matplotlib()
     d = len(fit.names)
     height = max(3.7, 1.25 + d * (0.3 if d <= 12 else 0.17 if d <= MAX_NAMED else 6.8 / d))
-    with matplotlib.rc_context({**style.RC, **style.PANELS_RC}):
+    with matplotlib.rc_context({**theme.RC, **theme.PANELS_RC}):
         figure = matplotlib.figure.Figure(figsize=(WIDTH, height), layout="constrained")
         rest = height - HEADER - PARTS_HEIGHT - SITES_HEIGHT  # a tall list of coefficients leaves room below the sites
         heights = (PARTS_HEIGHT, SITES_HEIGHT, rest) if rest > 0 else (PARTS_HEIGHT, height - HEADER - PARTS_HEIGHT)
@@ -88,7 +88,7 @@ def _coefficients(axes: Axes, fit: Any, level: float) -> None:
         label="shared estimate",
     )  # fmt: skip
     if low < 0 < high:
-        axes.axvline(0, color=style.SOFT, linewidth=0.8, zorder=1)
+        axes.axvline(0, color=theme.SOFT, linewidth=0.8, zorder=1)
     axes.set_xlim(low, high)
     axes.set_ylim(d - 0.4, -0.6)
     axes.grid(visible=False, axis="y")
@@ -96,7 +96,7 @@ def _coefficients(axes: Axes, fit: Any, level: float) -> None:
         axes.set_yticks(row, [_short(n) for n in fit.names])
         for j in range(d):
             text = f"{theta[j]:.3g}".replace("-", "\u2212")
-            axes.text(1.015, j, text, transform=axes.get_yaxis_transform(), va="center", fontsize=7, color=style.SOFT)
+            axes.text(1.015, j, text, transform=axes.get_yaxis_transform(), va="center", fontsize=7, color=theme.SOFT)
         axes.tick_params(axis="y", length=0)
     else:
         axes.set_ylabel("its number")
@@ -123,7 +123,7 @@ def _parts(axes: Axes, error: dict[str, float]) -> None:
     )
     for j, v, end in zip(row, values, drawn, strict=True):
         axes.annotate(
-            f"{v:.2g}", (end, j), xytext=(3, 0), textcoords="offset points", va="center", fontsize=7, color=style.SOFT
+            f"{v:.2g}", (end, j), xytext=(3, 0), textcoords="offset points", va="center", fontsize=7, color=theme.SOFT
         )
     axes.set_yticks(row, names)
     axes.set_ylim(len(names) - 0.4, -0.6)
@@ -132,7 +132,7 @@ def _parts(axes: Axes, error: dict[str, float]) -> None:
     axes.set_xticks([])
     axes.spines["bottom"].set_visible(False)
     axes.grid(visible=False)
-    axes.set_title("errors, in standard errors", fontsize=8, loc="left", color=style.INK, pad=3)
+    axes.set_title("errors, in standard errors", fontsize=8, loc="left", color=theme.INK, pad=3)
 
 
 def _sites(axes: Axes, per_site: Any) -> None:
@@ -156,7 +156,7 @@ def _sites(axes: Axes, per_site: Any) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     axes.set_xlabel("sites, by their influence")
     axes.grid(visible=False, axis="x")
-    axes.set_title("sites, in standard errors", fontsize=8, loc="left", color=style.INK, pad=14)
+    axes.set_title("sites, in standard errors", fontsize=8, loc="left", color=theme.INK, pad=14)
     if axes.lines:
         axes.legend(
             loc="lower left", bbox_to_anchor=(-0.03, 1.0), ncols=3, fontsize=7, columnspacing=0.6, handletextpad=0.1,

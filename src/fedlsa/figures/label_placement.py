@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..checks import Floats
-from . import style
+from . import theme
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -66,7 +66,7 @@ class Placer:
             return
         (x, y), line = place
         if line is not None:
-            axes.plot(*line.T, color=style.SOFT, linewidth=0.6, zorder=8.5)
+            axes.plot(*line.T, color=theme.SOFT, linewidth=0.6, zorder=8.5)
         look = {"color": colour, "fontsize": size, "ha": "center", "va": "center", "linespacing": 1.1, "zorder": 10}
         halo = [withStroke(linewidth=2, foreground="white")]
         axes.text(x, y, text, path_effects=halo, **{**look, **kind})

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..checks import Floats
-from .style import INK, METHOD_MARKERS, METHODS, ROLES, Look
+from .theme import INK, METHOD_MARKERS, METHODS, ROLES, Look
 
 COSTS = {
     "communications": "communications",
@@ -31,7 +31,7 @@ class Line:
     """One line of a figure, or a row of marks.
 
     x, y : (n,), with NaN where there is a gap; band : lower and upper edge of a tint, (n,) each
-    label : its name in the legend, "" for none; colour : "#rrggbb"; role : what it is, of style.ROLES
+    label : its name in the legend, "" for none; colour : "#rrggbb"; role : what it is, of theme.ROLES
     deviation : (n,), half the length of error bars; dash, marker, width, size : where they differ from the role's
     steps : whether y holds until the next x
     """

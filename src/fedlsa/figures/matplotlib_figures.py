@@ -18,7 +18,7 @@ import numpy as np
 
 from .. import checks
 from ..files import replacing
-from . import style
+from . import theme
 from .drawing_checks import checked
 from .lines import OUT_OF_SIGHT, Chart, Line, error_limits, number
 
@@ -51,11 +51,11 @@ def draw_charts(
     axis per row, in all, or per chart; legend : "above" the charts or "right" of the only one
     description : how it was made, which `save` writes into the file
     """
-    matplotlib = style.matplotlib()
+    matplotlib = theme.matplotlib()
     high, wide = len(rows), max(map(len, rows))
     width = wide * panel[0]
     lines = [line for row in rows for chart in row for line in chart.lines]
-    with matplotlib.rc_context({**style.RC, **(style.PANELS_RC if high * wide > 2 else {})}):
+    with matplotlib.rc_context({**theme.RC, **(theme.PANELS_RC if high * wide > 2 else {})}):
         entries = _legend_entries(lines)
         columns = _legend_columns(list(entries), width - 2 * EDGE)
         said = [part for note in notes for part in textwrap.wrap(note, int(LETTERS * (width - 2 * EDGE)))]
@@ -75,8 +75,8 @@ def draw_charts(
         if title:
             figure.text(left, 1 - EDGE / height, title, fontsize=11.5, fontweight="bold", va="top")
         y = 1 - (EDGE + TITLE * bool(title)) / height
-        figure.text(left, y, heading, fontsize=8.5, color=style.SOFT, va="top")
-        figure.text(left, EDGE / 2 / height, "\n".join(said), fontsize=7.5, color=style.SOFT, va="bottom",
+        figure.text(left, y, heading, fontsize=8.5, color=theme.SOFT, va="top")
+        figure.text(left, EDGE / 2 / height, "\n".join(said), fontsize=7.5, color=theme.SOFT, va="bottom",
                     linespacing=1.4)  # fmt: skip
         if legend == "right":
             order = sorted(entries, key=lambda label: -_end(lines, label, rows[0][0].ceiling))  # as the lines end
@@ -91,14 +91,14 @@ def draw_charts(
 
 def _legend_entries(lines: Sequence[Line]) -> dict[str, Any]:
     """A handle for each label; grey where lines of one label differ in colour. What lies on top of lines comes last."""
-    matplotlib = style.matplotlib()
+    matplotlib = theme.matplotlib()
     colours: dict[str, set[str]] = {}
     for line in lines:
         colours.setdefault(line.label, set()).add(line.colour)
     entries: dict[str, Any] = {}
     for line in sorted(lines, key=lambda line: line.role in ("expectation", "guide")):
         if line.label and line.label not in entries:
-            colour = line.colour if len(colours[line.label]) == 1 else style.SOFT
+            colour = line.colour if len(colours[line.label]) == 1 else theme.SOFT
             if line.role == "tint":
                 entries[line.label] = matplotlib.patches.Patch(color=colour, alpha=0.2, linewidth=0)
             else:
@@ -123,10 +123,10 @@ def _end(lines: Sequence[Line], label: str, ceiling: float) -> float:
 
 def _look(line: Line, colour: str) -> dict[str, Any]:
     look = line.look
-    marker = style.MARKERS[look.marker][0] if look.marker else ""
+    marker = theme.MARKERS[look.marker][0] if look.marker else ""
     fill = {"markerfacecolor": "white"} if look.hollow else {}
     return {
-        "color": colour, "linestyle": style.DASHES[look.dash][0], "linewidth": look.width, "alpha": look.opacity,
+        "color": colour, "linestyle": theme.DASHES[look.dash][0], "linewidth": look.width, "alpha": look.opacity,
         "marker": marker, "markersize": look.size, "markeredgewidth": 1.5 if marker == "x" else 1.0, **fill,
         "zorder": look.layer, "clip_on": line.role != "samples", "in_layout": False,
         "drawstyle": "steps-post" if line.steps else "default",
@@ -156,9 +156,9 @@ def _draw_chart(axes: Axes, chart: Chart, limits: tuple[float, float], width: fl
     _scale_costs(axes, chart, width)
     axes.set_title(
         chart.title,
-        fontsize=style.matplotlib().rcParams["axes.labelsize"],
+        fontsize=theme.matplotlib().rcParams["axes.labelsize"],
         loc="left",
-        color=chart.title_colour or style.INK,
+        color=chart.title_colour or theme.INK,
         fontweight="bold" if chart.title_colour else "normal",
     )
     if chart.corner:
@@ -224,11 +224,11 @@ def save(figure: Figure, path: str | os.PathLike[str], *, command: str | None = 
     The file's metadata holds the figure's description (results, problem, seeds, versions) and `command`, what a reader
     types to draw it again; there is no date, so equal figures give equal bytes.
     """
-    matplotlib = style.matplotlib()
+    matplotlib = theme.matplotlib()
     checks.instance("figure", figure, matplotlib.figure.Figure, "a matplotlib figure")
     target = checked_path(path)
     kind = target.suffix.lower()[1:]
-    with replacing(target, "the figure") as part, matplotlib.rc_context(style.RC):
+    with replacing(target, "the figure") as part, matplotlib.rc_context(theme.RC):
         figure.savefig(part, format=kind, metadata=_metadata(kind, str(figure.get_label()), command))
 
 

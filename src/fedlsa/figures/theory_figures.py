@@ -17,7 +17,7 @@ from ..results.recipe import require_result
 from ..theory.bounds.theorems import Bound
 from ..theory.planner import Plan, pareto_front
 from ..theory.stationary import Stationary
-from . import style
+from . import theme
 from .cost_curves import summarise_seeds
 from .drawing_checks import checked
 from .labels import SYMBOLS, common_setting, describe, method_name
@@ -55,7 +55,7 @@ def bound_and_curve(
     _check_bounds(drawn, exact, result, x)
     data = [d for d in (result, exact) if d is not None]
     name = method_name(data[0])
-    colour = style.colour(name, [name])
+    colour = theme.colour(name, [name])
     lines = [
         Line(
             _bound_costs(b, x),
@@ -70,7 +70,7 @@ def bound_and_curve(
     if exact is not None:
         at = _exact_costs(drawn[0], exact, x)
         if psi:
-            lines.append(Line(at, exact["psi"].values, "exact ψ", style.shade(colour, 2)))
+            lines.append(Line(at, exact["psi"].values, "exact ψ", theme.shade(colour, 2)))
         lines.append(Line(at, exact["mse"].values, "exact mean squared error", colour))
     if result is not None:
         s = summarise_seeds(result, band, x)
@@ -181,7 +181,7 @@ def exact_parts(
 
 def _parts_chart(c: xr.Dataset, end: Stationary, scale: str, limits: tuple[float, float]) -> Chart:
     t, name = c["rounds"].values.astype(np.float64), method_name(c)
-    colour = style.colour(name, [name])
+    colour = theme.colour(name, [name])
     lines = [
         Line(t, c["mse"].values, "mean squared error", colour, width=2.2),
         Line(t, c["variance"].values, "variance", role="variance"),
@@ -253,9 +253,9 @@ def trade_off_chart(plans: Sequence[Plan]) -> Chart:
                 np.array([float(p.samples) for p in front]),
                 np.array([float(p.rounds) for p in front]),
                 name,
-                style.colour(name, methods),
+                theme.colour(name, methods),
                 "joined",
-                marker=style.METHOD_MARKERS.get(name, "diamond"),
+                marker=theme.METHOD_MARKERS.get(name, "diamond"),
                 size=7.5 - 2 * min(i, 2),  # methods that agree are all seen
                 steps=True,  # until the next mark nothing better was found
             )
