@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import pickle
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 import fedlsa as fl
 from fedlsa import results
 from fedlsa.errors import ArgumentError, ArgumentTypeError, ResultFileError
-from fedlsa.results import recipe, result_files
+from fedlsa.results import long_values, recipe, result_files
 
 
 @dataclass(frozen=True)
@@ -400,7 +401,7 @@ def test_a_recipe_of_200_kilobytes_survives(tmp_path):
     r = a_result(problem)
     results.save(r, tmp_path / "r.nc", problem=problem)
     again = results.load(tmp_path / "r.nc")
-    assert len(again.attrs["problem"]) > 200_000
+    assert len(again.attrs["problem"].text) > 200_000
     xr.testing.assert_equal(again, r)
     np.testing.assert_array_equal(results.arguments(again)["problem"].prob, problem.prob)
 
@@ -530,16 +531,18 @@ def test_what_is_not_a_result_is_not_saved(tmp_path):
 
 def test_a_summary_averages_over_the_seeds_that_did_not_diverge():
     r = a_result(diverged=(-1, 4, -1))
-    (row,) = results.summary(r)
+    frame = results.summary(r)
+    row = frame.loc[r.attrs["method"]]
     final = r["squared_error"].values[[0, 2], -1]
     assert row["mse"] == pytest.approx(final.mean())
     assert row["standard_error"] == pytest.approx(abs(final[0] - final[1]) / 2)
     assert (row["diverged"], row["seeds"], row["rounds"], row["communications"], row["samples"]) == (1, 3, 9, 9, 90)
-    assert row["method"] == r.attrs["method"]
+    assert frame.dtypes[["rounds", "communications", "diverged", "seeds"]].eq("int64").all()
 
 
 def test_a_summary_of_no_sound_seed_is_nan_and_of_one_has_no_standard_error():
-    none, one = results.summary([a_result(diverged=(0, 0)), a_result(diverged=(0, -1))])
+    found = results.summary([a_result(diverged=(0, 0)), a_result(diverged=(0, -1))])
+    none, one = found.iloc[0], found.iloc[1]
     assert np.isnan([none["mse"], none["standard_error"], one["standard_error"]]).all()
     assert np.isfinite(one["mse"])
 
@@ -551,7 +554,61 @@ def test_a_table_has_a_heading_and_aligned_columns():
     assert lines[0].split()[:3] == ["method", "rounds", "communications"]
     assert len({len(line) for line in lines}) == 1
     assert " - " in lines[2]
+    assert results.table(rows.reset_index(drop=True)).split()[:2] == ["rounds", "communications"]  # no name: not shown
     assert results.table([]) == ""
+
+
+# What is long prints short
+
+
+LARGE = np.random.default_rng(0).dirichlet(np.ones(60), (4, 60, 4))  # kernels of half a megabyte
+
+
+@pytest.fixture(scope="module")
+def long_result():
+    """A result with everything that can be long: the problem, the start of each agent, the seeds, theta_star."""
+    features = np.eye(60)
+    p = fl.problems.from_mdps(LARGE, np.ones((4, 60, 4)), np.full((60, 4), 0.25), features, 0.5)
+    changes = {"theta_0": np.arange(60.0), "xi_0": np.zeros((4, 60)), "seeds": list(range(5000))}
+    return p, a_result(p, sampling=fl.Markov(start=tuple(range(4))), **changes)
+
+
+def test_a_result_prints_a_screen_however_large_its_problem_is(long_result):
+    _, r = long_result
+    assert len(r.attrs["problem"].text) > 300_000
+    assert len(r._repr_html_()) < 50_000
+    assert len(repr(r).splitlines()) < 40
+    assert len(str(r.attrs)) < 5000
+    assert "letters" in repr(r.attrs["problem"])
+
+
+def test_long_attributes_survive_what_datasets_are_put_through(long_result, tmp_path):
+    p, r = long_result
+    results.save(r, tmp_path / "r.nc")
+    joined = xr.concat([r.isel(seed=[0]), r.isel(seed=[1, 2])], "seed", data_vars="minimal")
+    roads = [r.copy(deep=True), pickle.loads(pickle.dumps(r)), results.load(tmp_path / "r.nc"), joined, r.sel(seed=[0])]
+    for way in roads:
+        assert len(way._repr_html_()) < 50_000
+        again = results.arguments(way)
+        assert recipe.problem_digest(again["problem"]) == recipe.problem_digest(p)
+        assert again["seeds"] == list(range(5000))
+        assert np.array_equal(again["xi_0"], np.zeros((4, 60)))
+        assert way.attrs == r.attrs
+    assert all(way.identical(r) for way in roads[:4])
+
+
+def test_xarray_itself_writes_a_result_with_a_long_problem(long_result, tmp_path):
+    _, r = long_result
+    r.to_netcdf(tmp_path / "r.nc", engine="h5netcdf")
+    with xr.open_dataset(tmp_path / "r.nc", engine="h5netcdf") as seen:
+        assert r.attrs["problem"] == seen.attrs["problem"]
+
+
+def test_a_long_text_is_the_text():
+    text, other = (long_values.abridged({"a": letter * 2000})["a"] for letter in "xy")
+    assert text == "x" * 2000
+    assert text != other
+    assert len({text, "x" * 2000, other}) == 2
 
 
 def test_equal_results_give_equal_bytes_and_other_programs_can_read_them(tmp_path):

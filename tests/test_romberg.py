@@ -77,7 +77,7 @@ def test_the_result_says_how_it_was_made_and_goes_where_results_go(tmp_path: Pat
     assert "xi" not in made
     fl.results.save(made, tmp_path / "made.nc")
     assert made.identical(fl.results.load(tmp_path / "made.nc"))
-    assert fl.results.summary(made)[0]["samples"] == 120
+    assert fl.results.summary(made)["samples"].item() == 120
     assert fl.figures.error_curves([fine, made]).axes
     with pytest.raises(ArgumentError, match=r"made with fedlsa\.results\.richardson_romberg"):
         fl.results.arguments(made, problem=panel())

@@ -30,7 +30,7 @@ LOCAL = {"rows": "rows at random", "log": "rows in their order", "means": "each 
 
 def print_table(runs: Sequence[xr.Dataset], bias: Sequence[float]) -> None:
     """One row per result: what it cost, its final error with a standard error, and what theory predicts for FedLSA."""
-    rows = results.summary(runs)
+    rows = results.summary(runs).to_dict("records")
     headings = ["communi-\ncations", "samples\nper agent", "final MSE ±\nstandard error", "predicted\n‖bias‖²"]
     cells = [
         [

@@ -10,6 +10,7 @@ import xarray as xr
 
 from ..algorithms import PowerStep
 from ..results import recipe
+from ..results.long_values import whole
 
 SYMBOLS = {"step_size": "η", "local_steps": "H", "probability": "p", "agents": "N"}
 UNSET = {"sampling": "i.i.d. sampling", "participation": "all agents", "average_after": "last iterate"}
@@ -48,7 +49,7 @@ def settings(result: xr.Dataset) -> dict[str, Any]:
     facts |= {k: v for k, v in method.items() if k not in ("name", "repr", "module", "qualname")}
     share, count = facts.pop("participation", None), facts.pop("participants", None)
     facts["participation"] = f"participation {share:g}" if share else f"{count} participants" if count else None
-    facts["sampling"] = _sampling(str(result.attrs["sampling"]))
+    facts["sampling"] = _sampling(whole(result.attrs["sampling"]))
     facts["problem"] = _problem(result)
     return facts
 

@@ -12,6 +12,7 @@ from .. import checks
 from ..errors import ArgumentError
 from ..files import replacing
 from . import recipe
+from .long_values import whole
 from .result_files import write
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def _together(curves: list[xr.Dataset], command: str | None) -> xr.Dataset:
     )
     for name, variable in out.variables.items():
         variable.attrs = next((dict(c[name].attrs) for c in curves if name in c), {})  # psi: of those who have it
-    own = {k: [str(c.attrs.get(k, "")) for c in curves] for k in ("algorithm", "sampling", "moments")}
+    own = {k: [str(whole(c.attrs.get(k, ""))) for c in curves] for k in ("algorithm", "sampling", "moments")}
     out.attrs = {k: curves[0].attrs[k] for k in OF_THE_PROBLEM} | own
     out.attrs |= {"command": command or "", "versions": recipe.text(recipe.versions())}
     return out

@@ -15,6 +15,7 @@ from ..formatting import call
 from ..problems import Problem
 from ..sampling import Sampling
 from . import recipe
+from .long_values import abridged
 from .recipe import NEEDS
 
 if TYPE_CHECKING:
@@ -114,18 +115,20 @@ def assemble(
     return xr.Dataset(
         {name: (dims, value, _label(name)) for name, (dims, value) in values.items()},
         coords={"seed": ("seed", seeds, _label("seed")), "rounds": ("rounds", rounds, _label("rounds"))},
-        attrs={
-            "method": label,
-            "agents": N,
-            "dim": d,
-            "theta_star": problem.theta_star.tolist(),
-            "problem": origin,
-            "algorithm": recipe.text(recipe.algorithm_record(algorithm)),
-            "sampling": recipe.text({"name": type(sampling).__name__, **recipe.fields_of(sampling)}),
-            "arguments": recipe.text(dict(arguments)),
-            "versions": recipe.text(recipe.versions()),
-            **({NEEDS: lacks} if lacks else {}),
-        },
+        attrs=abridged(
+            {
+                "method": label,
+                "agents": N,
+                "dim": d,
+                "theta_star": problem.theta_star.tolist(),
+                "problem": origin,
+                "algorithm": recipe.text(recipe.algorithm_record(algorithm)),
+                "sampling": recipe.text({"name": type(sampling).__name__, **recipe.fields_of(sampling)}),
+                "arguments": recipe.text(dict(arguments)),
+                "versions": recipe.text(recipe.versions()),
+                **({NEEDS: lacks} if lacks else {}),
+            }
+        ),
     )
 
 

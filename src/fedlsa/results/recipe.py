@@ -27,6 +27,7 @@ from ..algorithms import METHODS, Algorithm, PowerStep
 from ..errors import ArgumentError, ArgumentTypeError
 from ..problems import Problem
 from ..sampling import IID, Markov, Replay
+from .long_values import LongText, whole
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -44,10 +45,10 @@ def text(value: Any) -> str:
     return json.dumps(_encode(value))
 
 
-def value(text: str) -> Any:
+def value(text: str | LongText) -> Any:
     """The inverse of `text`, up to tuples, which come back as lists."""
     try:
-        return json.loads(text, object_hook=_decode)
+        return json.loads(whole(text), object_hook=_decode)
     except (ValueError, TypeError) as error:
         raise ArgumentError(f"a recipe must be JSON text as results hold it; got {checks.show(text)}") from error
 
@@ -92,9 +93,9 @@ def _problem_text(problem: Problem, with_data: bool) -> str:
     return text({"embedded": False, "constructor": name, "digest": problem_digest(problem)})
 
 
-def missing(stored_text: str) -> str | None:
+def missing(stored_text: str | LongText) -> str | None:
     """What a result whose problem has this text cannot be run again without; None where it holds the problem."""
-    if stored_text.startswith('{"embedded": true'):  # told without reading its arrays
+    if whole(stored_text).startswith('{"embedded": true'):  # told without reading its arrays
         return None
     stored = value(stored_text)
     if stored["embedded"]:
@@ -176,7 +177,7 @@ def arguments(
     }
 
 
-def stored_problem(stored_text: str, given: Problem | None) -> Problem:
+def stored_problem(stored_text: str | LongText, given: Problem | None) -> Problem:
     """The problem of a text, or the one that is given in its place, which must be the same."""
     stored = value(stored_text)
     if given is not None:
@@ -199,7 +200,7 @@ def _size(recipe: Mapping[str, Any]) -> int:
     return sum(a.nbytes for a in _arrays(recipe))
 
 
-def _algorithm(stored_text: str, given: Algorithm | None) -> Algorithm:
+def _algorithm(stored_text: str | LongText, given: Algorithm | None) -> Algorithm:
     stored = dict(value(stored_text))
     if given is not None:
         checks.instance("algorithm", given, Algorithm, "a method (fl.Algorithm)")
@@ -228,6 +229,8 @@ def _encode(entry: Any) -> Any:
         return {"array": packed, "dtype": flat.dtype.str, "shape": list(entry.shape)}
     if isinstance(entry, Mapping):
         return {str(k): _encode(v) for k, v in entry.items()}
+    if isinstance(entry, LongText):
+        return entry.text
     if isinstance(entry, (list, tuple, range)):
         return [_encode(v) for v in entry]
     if isinstance(entry, PowerStep):

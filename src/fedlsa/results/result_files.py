@@ -22,6 +22,7 @@ from ..errors import ResultFileError
 from ..files import reason, replacing
 from ..problems import Problem
 from . import recipe
+from .long_values import abridged, whole
 from .recipe import require_result
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def save(dataset: xr.Dataset, path: str | os.PathLike[str], *, problem: Problem 
     require_result("dataset", dataset)
     if problem is not None:
         recipe.stored_problem(dataset.attrs["problem"], problem)  # refuses another one
-        dataset = dataset.assign_attrs(problem=recipe.problem_text(problem, with_data=True))
+        dataset = dataset.assign_attrs(abridged({"problem": recipe.problem_text(problem, with_data=True)}))
         if recipe.missing(dataset.attrs["problem"]) is None:
             dataset.attrs.pop(recipe.NEEDS, None)
     write(dataset, path)
@@ -60,7 +61,7 @@ def write(dataset: xr.Dataset, path: str | os.PathLike[str]) -> None:
     bare = dataset.assign({ATTRIBUTES: ((f"{ATTRIBUTES}_byte",), packed)})
     bare.attrs = {"fedlsa_format": FORMAT, "fedlsa_sha256": _checksum(dataset, attributes)}
     if dataset.attrs.get("command"):
-        bare.attrs["command"] = str(dataset.attrs["command"])[:MAX_COMMAND]
+        bare.attrs["command"] = str(whole(dataset.attrs["command"]))[:MAX_COMMAND]
     for name, variable in bare.variables.items():
         variable.encoding = {}
         if name in dataset.variables:  # for other programs, which do not read our attributes
@@ -109,7 +110,7 @@ def load(path: str | os.PathLike[str]) -> xr.Dataset:
     if not sound:
         raise ResultFileError(f"{target} is damaged: its content does not match its checksum")
     content = recipe.value(attributes)
-    dataset.attrs, dataset.encoding = content["dataset"], {}
+    dataset.attrs, dataset.encoding = abridged(content["dataset"]), {}
     for name, variable in dataset.variables.items():
         variable.attrs, variable.encoding = content["variables"][str(name)], {}
     return dataset.rename(round="rounds") if written == 1 and "round" in dataset.dims else dataset

@@ -1,4 +1,4 @@
-"""Results in a few numbers, and those numbers as aligned text."""
+"""Results in a few numbers, as a data frame, and those numbers as aligned text."""
 
 from __future__ import annotations
 
@@ -12,31 +12,46 @@ from ..errors import ArgumentError
 from .recipe import require_result
 
 if TYPE_CHECKING:
+    import pandas as pd
     import xarray as xr
 
 
-def summary(results: xr.Dataset | Iterable[xr.Dataset]) -> list[dict[str, Any]]:
-    """One row per result, at its last recorded round.
+def summary(results: xr.Dataset | Iterable[xr.Dataset]) -> pd.DataFrame:
+    """A data frame with a row per result, at its last recorded round; its index is the method.
 
-    method, rounds, communications, samples (per agent, mean over seeds), mse and its standard_error (over the seeds
-    that did not diverge; NaN where there are too few), diverged (how many seeds did), seeds (how many there are)
+    rounds, communications, samples (per agent, mean over seeds), mse and its standard_error (over the seeds that did
+    not diverge; NaN where there are too few), diverged (how many seeds did), seeds (how many there are)
+
+    >>> p = fl.problems.garnet(agents=4, seed=1)
+    >>> runs = fl.simulate_grid(p, [fl.FedLSA(0.1, 10), fl.SCAFFLSA(0.1, 10)], rounds=20, seeds=3)
+    >>> fl.results.summary(runs)["samples"].tolist()
+    [200.0, 200.0]
     """
+    import pandas as pd
     import xarray as xr
 
-    return [_row(r) for r in checks.instances("results", results, xr.Dataset, "a result of simulate")]
+    rows = [_row(r) for r in checks.instances("results", results, xr.Dataset, "a result of simulate")]
+    return pd.DataFrame(rows).set_index("method")
 
 
-def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows with the same keys as text: a line of headings, then a line per row; numbers are aligned to the right."""
-    rows = checks.entries("rows", rows, "mappings such as summary returns")
+def table(rows: pd.DataFrame | Sequence[Mapping[str, Any]]) -> str:
+    """Text with a line of headings, then a line per row; numbers are aligned to the right.
+
+    rows : a data frame, of which an index with a name is printed first, or mappings with the same keys
+    """
+    import pandas as pd
+
+    if isinstance(rows, pd.DataFrame):
+        rows = (rows if list(rows.index.names) == [None] else rows.reset_index()).to_dict("records")
+    rows = checks.entries("rows", rows, "a data frame such as summary returns, or mappings")
     for row in rows:
-        checks.instance("rows", row, Mapping, "mappings such as summary returns")
+        checks.instance("rows", row, Mapping, "a data frame such as summary returns, or mappings")
     if len({tuple(row) for row in rows}) > 1:
         raise ArgumentError("rows must all have the same keys; got different ones")
     if not rows:
         return ""
     names = list(rows[0])
-    columns = [[name.replace("_", " "), *(_show(row[name]) for row in rows)] for name in names]
+    columns = [[str(name).replace("_", " "), *(_show(row[name]) for row in rows)] for name in names]
     widths = [max(map(len, column)) for column in columns]
     left = [all(isinstance(row[name], str) for row in rows) for name in names]
     aligned = [
