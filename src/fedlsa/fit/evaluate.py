@@ -21,6 +21,8 @@ import numpy as np
 from .. import checks
 from ..checks import Floats
 from ..errors import SiteDataError
+from ..formatting import Displayed
+from ..frozen import ReadOnly
 from .arrays import piece_rows
 from .columns import Columns, choose_columns
 from .fitted import Fit
@@ -34,8 +36,8 @@ LAST, ENDED = 3, 4  # columns of an episode's rows
 SAME = 1e-6  # relative: a state and the same state in the next row may have been rounded
 
 
-@dataclass(frozen=True)
-class Residuals:
+@dataclass(frozen=True, eq=False, repr=False)
+class Residuals(Displayed, ReadOnly):
     """Of a regression on n rows. r_squared : 1 - rmse^2 / spread^2; spread : standard deviation of the targets;
     mean : of the residuals y - x^T theta."""
 
@@ -47,8 +49,8 @@ class Residuals:
     mean: float
 
 
-@dataclass(frozen=True)
-class TDErrors:
+@dataclass(frozen=True, eq=False, repr=False)
+class TDErrors(Displayed, ReadOnly):
     """Of a value function on n transitions.
 
     td_error : mean of delta^2, which is not the error of the values; update : ||mean of u delta||, 0 for the solution

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -25,13 +26,21 @@ from .tasks import Regression, Task
 SHOWN = 20  # coefficients in a repr, which is to fit on a screen
 
 
-class Prediction(NamedTuple):
-    """Values of n points with their standard errors and interval, each (n,)."""
+@dataclass(frozen=True, eq=False, repr=False)
+class Prediction(Displayed, ReadOnly):
+    """Values of n points with their error bars, each (n,); it unpacks in this order.
+
+    value : of the model; standard_error : of the value, because data are finite
+    low, high : ends of an interval that covers the true model's value with the probability that was asked for
+    """
 
     value: Floats
     standard_error: Floats
     low: Floats
     high: Floats
+
+    def __iter__(self) -> Iterator[Floats]:
+        return iter((self.value, self.standard_error, self.low, self.high))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..checks import Floats
 from ..formatting import Displayed
+from ..frozen import ReadOnly
 from ..theory.planner import Plan
 
 ITERATIVE, ONE_SHOT, AVERAGE = "iterative", "one-shot system", "average of solutions"
@@ -23,7 +24,7 @@ REVEALS = {
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Baseline(Displayed):
+class Baseline(Displayed, ReadOnly):
     """A way to an answer theta : (d,), on the original scale, from the same data.
 
     distance : the largest difference of a coefficient from the data's solution, in standard errors of that solution

@@ -6,14 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from .. import checks
 from ..errors import ArgumentTypeError
+from ..frozen import ReadOnly, frozen
 
 Names = str | Sequence[str]
 
 
-@dataclass(frozen=True)
-class Regression:
+@dataclass(frozen=True, eq=False)
+class Regression(ReadOnly):
     """Least squares of a target on features: A(z) = x x^T + ridge I and b(z) = y x (eq:lsa_syst_fed).
 
     target : the column to be explained; features : the columns that explain it, by default all others
@@ -48,8 +51,8 @@ class Regression:
         return self.standardise or (self.ridge > 0 and self.intercept)
 
 
-@dataclass(frozen=True)
-class Value:
+@dataclass(frozen=True, eq=False)
+class Value(ReadOnly):
     """The value function of the policy that made the logs, by TD(0) or TD(lambda) (eq:matr_A_def_td_app).
 
     discount : gamma; trace : lambda
@@ -91,6 +94,8 @@ class Value:
         checks.boolean("intercept", self.intercept)
         checks.boolean("standardise", self.standardise)
         checks.boolean("numbers", self.numbers)
+        if isinstance(self.features, np.ndarray):
+            object.__setattr__(self, "features", frozen(self.features.copy()))
 
     @property
     def scaled(self) -> bool:

@@ -25,6 +25,8 @@ import numpy as np
 from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError, TheoryWarning
+from ..formatting import Displayed
+from ..frozen import ReadOnly
 from ..problems import Dense, Problem, RankOne
 from .constants import stability
 from .recursions import repeat
@@ -114,8 +116,8 @@ def bias_gap_bound(problem: Problem, step_size: float, local_steps: int, rounds:
     return float(rate ** (t * H) * np.linalg.norm(drift) / smallest) if smallest > 0 else float("nan")
 
 
-@dataclass(frozen=True, eq=False)
-class FedLSAParts:
+@dataclass(frozen=True, eq=False, repr=False)
+class FedLSAParts(Displayed, ReadOnly):
     """theta_t - theta_star = transient + bias + fluctuation of the bias + noise (eq:FLSA_recursion_expanded_appendix).
 
     transient : run from theta_0 - theta_star; its error is the transient part (lem:transient_term_bound)
@@ -129,8 +131,8 @@ class FedLSAParts:
     heterogeneity: Problem
 
 
-@dataclass(frozen=True, eq=False)
-class SCAFFLSAParts:
+@dataclass(frozen=True, eq=False, repr=False)
+class SCAFFLSAParts(Displayed, ReadOnly):
     """theta_t - theta_star = virtual + fluctuation (sec:bias-corrected-lsa), from xi_0 = 0.
 
     virtual : run from theta_0; its error is the virtual iterate's (thm:transient-without-noise)

@@ -19,6 +19,7 @@ from .. import checks
 from ..algorithms import SCAFFLSA, FedLSA, Scaffnew
 from ..errors import ArgumentError
 from ..formatting import Displayed
+from ..frozen import ReadOnly
 from ..problems import Problem
 from .bounds import theorem
 from .bounds.theorem_inputs import computed_inputs, constant_step, equal_weights, start_distance
@@ -31,7 +32,7 @@ Setting = tuple[FedLSA | SCAFFLSA | Scaffnew, int, int]  # method, rounds, thin
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Complexity(Displayed):
+class Complexity(Displayed, ReadOnly):
     """A setting that a theorem promises to reach E||theta_T - theta_star||^2 <= epsilon^2, and what it costs."""
 
     method: str

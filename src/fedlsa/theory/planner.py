@@ -19,6 +19,7 @@ from ..algorithms import METHODS, Algorithm, FedLSA, supporting
 from ..checks import Floats
 from ..errors import ArgumentError
 from ..formatting import Displayed, Rows, fields_of
+from ..frozen import ReadOnly
 from ..problems import Problem
 from . import tuning
 from .complexity import best_within, complexity
@@ -30,7 +31,7 @@ MAX_EXACT_DIM = {"fedlsa": 32, "scafflsa": 20, "scaffnew": 20}  # dimensions in 
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Plan(Displayed):
+class Plan(Displayed, ReadOnly):
     """A method that reaches the target, and what it costs; `algorithm` runs as it is for `rounds` rounds.
 
     samples : observations per agent (in expectation for Scaffnew); rmse : sqrt E||theta - theta_star||^2 at the end

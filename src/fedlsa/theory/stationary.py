@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -46,7 +46,7 @@ class Stationary(Displayed, ReadOnly):
     mse: float
     route: str
     error: float
-    _radius: Callable[[], float] = field(repr=False)
+    _radius: Callable[[], float] = field(repr=False, compare=False)
 
     @property
     def stable(self) -> bool:
@@ -66,7 +66,7 @@ class Stationary(Displayed, ReadOnly):
 def stationary(problem: Problem | Moments, algorithm: Algorithm) -> Stationary:
     """The first two moments of the stationary law (FedLSA: th:2nd_moment_no_cv; control variates: no bias), i.i.d."""
     m, eta = _checked(problem, algorithm)
-    u, rate, lost = np.zeros(m.dim), lambda: radius(m, algorithm), m.check_digits(eta)
+    u, rate, lost = np.zeros(m.dim), partial(radius, m, algorithm), m.check_digits(eta)
     with np.errstate(over="ignore", invalid="ignore"):
         step = _round(m, algorithm, eta)
         if isinstance(step, local_steps.FedLSARound):

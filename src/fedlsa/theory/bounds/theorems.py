@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from ...algorithms import SCAFFLSA, FedLSA, Scaffnew
 from ...errors import TheoryWarning
 from ...formatting import Displayed
+from ...frozen import ReadOnly
 from ...problems import Problem
 from ..bias import bias_at, power_sums, round_bias
 from .theorem_inputs import Conditions, Inputs, equal_weights
@@ -26,7 +27,7 @@ Value: TypeAlias = Any  # a float; where several rounds were asked for, an array
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Bound(Displayed):
+class Bound(Displayed, ReadOnly):
     """The right-hand side of a theorem: `value` bounds what `bounds` says, if all `conditions` are met.
 
     `terms` add up to `value`; `numbers` holds the two sides of each condition; `mse` is the bound on
@@ -53,6 +54,7 @@ class Bound(Displayed):
         mse = value if self.mse is None else self._each_round(self.mse)
         met = {rule: bool(left <= right) for rule, (left, right) in self.numbers.items()}
         vars(self).update(terms=terms, value=value, mse=mse, conditions=met)
+        super().__post_init__()
 
     def _each_round(self, value: Value) -> Value:
         """A float for one round; for several an array of their number."""

@@ -156,8 +156,8 @@ def lyapunov_matrix(A: Floats) -> Floats:
     return Q if solved and np.linalg.eigvalsh(Q)[0] > 0 else nowhere
 
 
-@dataclass(frozen=True, repr=False)
-class MarkovBlock(Displayed):
+@dataclass(frozen=True, eq=False, repr=False)
+class MarkovBlock(Displayed, ReadOnly):
     """The block of cor:sample_complexity_lsa_Markov: of q observations in a row one makes an update."""
 
     delta: float  # probability that the run differs from one with independent observations
