@@ -22,6 +22,22 @@ def test_the_list_holds_every_public_class():
     assert {kind for kind in public if not inspect.isabstract(kind)} <= {type(made(name)) for name in ALL}
 
 
+@pytest.mark.parametrize("room", [*ROOMS.values(), fl.results, fl.figures, fl.experiments, fl.errors])
+def test_a_package_completes_to_what_users_call_and_nothing_else(room):
+    assert sorted(dir(room)) == sorted(room.__all__)
+    for name in room.__all__:
+        thing = getattr(room, name)
+        if name != "__version__":
+            assert not name.startswith("_")
+            assert name not in ("np", "annotations", "TYPE_CHECKING")
+        if inspect.ismodule(thing):
+            assert thing.__name__.startswith("fedlsa.")
+            assert thing.__all__
+        elif callable(thing):
+            assert thing.__module__.startswith("fedlsa")
+            assert thing.__doc__
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_equal_calls_and_copies_make_equal_objects(name):
     thing = made(name)

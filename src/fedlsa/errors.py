@@ -80,3 +80,29 @@ class DivergenceWarning(FedLSAWarning):
 
 class TheoryWarning(FedLSAWarning):
     """A setting lies outside the conditions of the paper's theorems; the run goes on."""
+
+
+__all__ = [
+    "ArgumentError",
+    "ArgumentTypeError",
+    "ClusterError",
+    "DivergenceError",
+    "DivergenceWarning",
+    "FedLSAError",
+    "FedLSAWarning",
+    "MessageError",
+    "MissingExtraError",
+    "NetworkError",
+    "PolicyError",
+    "PrecisionError",
+    "ResultFileError",
+    "SingularSystemError",
+    "SiteDataError",
+    "StationaryLawError",
+    "TheoryWarning",
+    "UnknownNameError",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__

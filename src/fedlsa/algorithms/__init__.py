@@ -14,3 +14,7 @@ def supporting(what: str) -> dict[str, type[Algorithm]]:
 
 
 __all__ = ["METHODS", "SCAFFLSA", "Algorithm", "FedLSA", "FixedRounds", "PowerStep", "Scaffnew", "supporting"]
+
+
+def __dir__() -> list[str]:
+    return __all__

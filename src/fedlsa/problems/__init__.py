@@ -43,3 +43,7 @@ __all__ = [
     "ring",
     "rollout",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

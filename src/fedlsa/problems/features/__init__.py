@@ -85,3 +85,7 @@ __all__ = [
     "apply",
     "from_settings",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__
