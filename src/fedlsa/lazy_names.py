@@ -40,7 +40,7 @@ class LazyPackage(ModuleType):
             super().__setattr__(name, value)
 
     def __dir__(self) -> list[str]:
-        return list(self.__dict__["__all__"])  # what users need; modules and helpers are found by those who know them
+        return sorted(self.__dict__.get("__all__", self._homes))  # what users call, not modules and helpers
 
     def __reduce__(self) -> tuple[Callable[[str], ModuleType], tuple[str]]:
         return import_module, (self.__name__,)
