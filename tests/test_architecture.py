@@ -27,9 +27,9 @@ MODULES = {
 
 
 def room(module):
-    """The part of fedlsa that a module belongs to; None for the package itself."""
+    """The part of fedlsa that a module belongs to; None for the package itself; `python -m fedlsa` is its command."""
     parts = module.split(".")
-    return parts[1] if len(parts) > 1 else None
+    return {"__main__": "cli"}.get(parts[1], parts[1]) if len(parts) > 1 else None
 
 
 @cache

@@ -248,11 +248,11 @@ def probabilities(name: str, value: ArrayLike, shape: Sequence[int | str | None]
     return np.asarray(out / total[..., None], np.float64)
 
 
-def nearest(value: str, names: Iterable[str], similarity: float = 0.5) -> str | None:
-    """The name that a misspelling is nearest to, in letters of any size; None where none is near."""
+def did_you_mean(value: str, names: Iterable[str]) -> str:
+    """The end of an error about a misspelling: the nearest name, in letters of any size; nothing if none is near."""
     lower = {n.lower(): n for n in reversed(list(names))}  # of names that differ in size alone, the first
-    close = difflib.get_close_matches(value.lower(), lower, n=1, cutoff=similarity)
-    return lower[close[0]] if close else None
+    close = difflib.get_close_matches(value.lower(), lower, n=1, cutoff=0.6)
+    return f"; did you mean {lower[close[0]]!r}?" if close else ""
 
 
 def choice(name: str, value: Any, options: Iterable[str]) -> str:
@@ -263,9 +263,7 @@ def choice(name: str, value: Any, options: Iterable[str]) -> str:
     rule = ("one of " if len(names) > 1 else "") + ", ".join(repr(n) for n in names)
     if not isinstance(value, str):
         raise ArgumentTypeError(f"{name} must be {rule}; got {show(value)}")
-    right = nearest(value, names)
-    hint = f"; did you mean {right!r}?" if right else ""
-    raise UnknownNameError(f"{name} must be {rule}; got {value!r}{hint}")
+    raise UnknownNameError(f"{name} must be {rule}; got {value!r}{did_you_mean(value, names)}")
 
 
 def instance(name: str, value: Any, kind: type | tuple[type, ...], article: str) -> None:

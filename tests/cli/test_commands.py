@@ -17,6 +17,12 @@ from fedlsa.errors import DivergenceWarning
 SMALL = ["simulate", "--agents", "4", "--states", "12", "--rounds", "20", "--seeds", "3", "--local-steps", "5"]
 
 
+def small(*more):
+    """The small run with other options: each option is given once."""
+    pairs = zip(SMALL[1::2], SMALL[2::2], strict=True)
+    return ["simulate", *(word for flag, value in pairs if flag not in more for word in (flag, value)), *more]
+
+
 def test_what_is_simulated_can_be_plotted(fedlsa, tmp_path):
     code, out, err = fedlsa(*SMALL, "--out", "run", "--plot", "curves.svg")
     assert (code, err) == (0, "")
@@ -47,7 +53,7 @@ def test_every_option_reaches_the_library(fedlsa):
     options = "--method scaffnew --step-size 0.2 --power 0.5 --probability 0.3 --participants 2 --projection 9"
     options += " --average-after 4 --sampling markov --thin 2 --engine reference --record 0,5,20 --seeds 7,"
     options += " --homogeneous --preset authors --problem-seed 5 --discount 0.8 --features 2 --quiet --out r.nc"
-    assert fedlsa(*SMALL, *options.split()) == (0, "", "")
+    assert fedlsa(*small(*options.split())) == (0, "", "")
     r = fl.results.load("r.nc")
     made = fl.results.arguments(r)
     expected = fl.Scaffnew(fl.PowerStep(0.2, 0.5), 0.3, participants=2, projection=9.0, average_after=4)
@@ -84,7 +90,7 @@ def test_files_that_exist_are_replaced_only_by_force(fedlsa, tmp_path):
 
 
 def test_divergence_is_one_line(fedlsa):
-    code, out, err = fedlsa(*SMALL, "--method", "fedlsa", "--step-size", "1e6", "--rounds", "200")
+    code, out, err = fedlsa(*small("--method", "fedlsa", "--step-size", "1e6", "--rounds", "200"))
     assert code == 0
     assert err.startswith("fedlsa: warning: 3 runs diverged, the first at round ")
     assert err.count("\n") == 1
@@ -140,13 +146,18 @@ def test_divergence_is_one_line(fedlsa):
         (["--out", "r.txt"], ["--out", "'r.txt'"]),
         (["--plot", "f.pgn"], ["f.pgn", "did you mean '.png'"]),
         (["--rounds"], ["--rounds"]),
-        (["--roundz", "3"], ["--roundz"]),
+        (["--roundz", "3"], ["there is no option '--roundz'; did you mean '--rounds'?"]),
+        (["--threads", "1", "--threads", "2"], ["--threads must be given once; got it 2 times"]),
+        (["--heterogeneous", "--homogeneous"], ["--heterogeneous/--homogeneous must be given once"]),
+        (["--step-size", "0.1,.1"], ["--step-size must name each value once; got 0.1 again"]),
+        (["--step-size", "0.1", "--step-size", "0"], ["--step-size", "0"]),
+        (["--local-steps", ","], ["--local-steps must be an integer such as 10, or several"]),
         (["extra"], ["extra"]),
     ],
     ids=" ".join,
 )
 def test_a_bad_option_is_one_line_that_names_it_and_exit_code_2(fedlsa, tmp_path, arguments, words):
-    code, out, err = fedlsa(*SMALL, *arguments)
+    code, out, err = fedlsa(*small(*arguments))
     assert (code, out) == (2, "")
     assert err.startswith("fedlsa: ")
     assert err.count("\n") == 1
@@ -159,6 +170,7 @@ def test_a_bad_option_is_one_line_that_names_it_and_exit_code_2(fedlsa, tmp_path
     ("arguments", "words"),
     [
         (["plot"], ["Missing argument"]),
+        (["plot", "none.nc", "--out", "text.png"], ["text.png exists; --force replaces it"]),
         (["plot", "none.nc"], ["there is no result file none.nc"]),
         (["plot", "text.nc"], ["text.nc is not a result file"]),
         (["plot", "."], ["cannot read the result file"]),
@@ -169,13 +181,15 @@ def test_a_bad_option_is_one_line_that_names_it_and_exit_code_2(fedlsa, tmp_path
             ["plot", "text.nc", "--out", "text.nc/f.png"],
             ["--out cannot write text.nc/f.png", "text.nc is not a folder"],
         ),
-        (["plt"], ["plt"]),
+        (["plt"], ["there is no command 'plt'; did you mean 'plot'?"]),
+        (["network", "stat"], ["there is no command 'stat'; did you mean 'start'?"]),
         (["--nonsense"], ["--nonsense"]),
     ],
     ids=" ".join,
 )
 def test_a_bad_command_is_one_line_and_exit_code_2(fedlsa, tmp_path, arguments, words):
-    (tmp_path / "text.nc").write_text("hello")
+    for name in ("text.nc", "text.png"):
+        (tmp_path / name).write_text("hello")
     code, out, err = fedlsa(*arguments)
     assert (code, out) == (2, "")
     assert err.startswith("fedlsa: ")

@@ -11,6 +11,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal that has no ± still gets its table
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    if words[:1] == ["--version"]:  # needs nothing that may be missing
+        from ..installation import __version__
+
+        print(f"fedlsa {__version__}")
+        return 0
     try:
         import rich  # noqa: F401
         import typer  # noqa: F401
@@ -20,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         from .command_line import run
 
-        return run(sys.argv[1:] if arguments is None else list(arguments))
+        return run(words)
     except KeyboardInterrupt:  # while loading; `run` sees to the rest
         print("fedlsa: interrupted", file=sys.stderr)
         return 130

@@ -11,7 +11,7 @@ from .. import checks
 from ..errors import ArgumentError
 from ..fit import Regression
 from ..network.coordinator.budget import PrivacyBudget, affordable, least_error
-from ..network.protocol.privacy import check_unit
+from ..network.protocol.privacy import LOCAL, UNITS, check_unit
 from . import parsing
 from .derived import Given, Option, Options, option, takes
 from .task_options import REGRESSION_TASK, VALUE_TASK, chosen_task
@@ -27,7 +27,7 @@ BUDGET = Options(
         "Privacy": {
             "epsilon": Option("Epsilon that all rounds together may spend.", "--privacy"),
             "delta": "The probability that goes with it.",
-            "unit": "What noise hides: site (all its rows) or record (any one row).",
+            "unit": Option("What noise hides: site (all its rows) or record (any one row).", names=UNITS),
             "row_clip": "For records: the longest gradient of a row, in the run's coordinates.",
             "rows": Option("For records: rows of the smallest site.", shown="those of the files"),
         }
@@ -38,7 +38,7 @@ PLAN = Options(
     {
         "Run": {
             "error": Option("That is wanted (RMSE, on the standardised scale).", shown="the smallest"),
-            "local": "What a step uses: rows at random, or the site's means.",
+            "local": Option("What a step uses: rows at random, or the site's means.", names=LOCAL),
             "local_steps": "Of a site in a round.",
             "max_rounds": "Most rounds.",
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from .. import checks
@@ -10,7 +11,7 @@ from ..errors import ArgumentError
 from ..problems import FAMILIES, Problem, make
 from ..problems.arguments import Parameter
 from .derived import Option, Options, Words
-from .parsing import share
+from .parsing import integers, reals, share
 
 USUAL = "garnet"  # the family that is meant without --problem
 FLAGS = {"heterogeneous": "--heterogeneous/--homogeneous", "seed": "--problem-seed"}
@@ -63,44 +64,52 @@ def _option(name: str) -> Option:
     defaults = {family: words[not p.default] if kind is bool else str(p.default) for family, p in owners.items()}
     shown = [value if family == first else f"{family}: {value}" for family, value in defaults.items()]
     alike = len(set(defaults.values())) == 1
-    return Option(text, _flag(name), shown=shown[0] if alike else ", ".join(shown), kind=kind | None)
+    said = shown[0] if alike else ", ".join(shown)
+    return Option(text, _flag(name), shown=said, kind=kind | None, names=owners[first].options)
+
+
+def _families() -> str:
+    """What the help says of --problem: every family with its options."""
+    listed = [f"{name} ({', '.join(map(_flag, family.parameters))})" for name, family in FAMILIES.items()]
+    return f"Family of problems: {'; '.join(listed)}."
 
 
 PARAMETERS = {name: _option(name) for family in (FAMILIES[USUAL], *FAMILIES.values()) for name in family.parameters}
-PROBLEM = Options(make_problem, {"Problem": {"problem": f"Family of problems: {', '.join(FAMILIES)}.", **PARAMETERS}})
+PROBLEM = Options(make_problem, {"Problem": {"problem": Option(_families(), names=FAMILIES), **PARAMETERS}})
 
 
 def make_methods(
     method: list[str] | None = None,
-    step_size: float = 0.1,
+    step_size: Sequence[float] = (0.1,),
     power: float | None = None,
-    local_steps: int = 10,
-    probability: float | None = None,
+    local_steps: Sequence[int] = (10,),
+    probability: Sequence[float] | None = None,
     participation: float | None = None,
     participants: int | None = None,
     projection: float | None = None,
     average_after: int | None = None,
 ) -> list[Algorithm]:
-    """One method for each name, all with the same parameters; rounds of random length are as long in the mean."""
+    """Each method with each step size and length; rounds of random length are as long in the mean."""
     names = check_methods(method or COMPARED)
     random = [name for name in names if METHODS[name].random_lengths]
     if probability is not None and not random:
         raise ArgumentError(f"--probability is a parameter of scaffnew; got the methods {', '.join(names)}")
-    checks.integer("--local-steps", local_steps, at_least=1)
-    checks.real("--step-size", step_size, above=0)
-    eta: float | PowerStep = step_size if power is None else PowerStep(step_size, power)
+    lengths = [checks.integer("--local-steps", H, at_least=1) for H in local_steps]
+    sizes = [checks.real("--step-size", eta, above=0) for eta in step_size]
+    steps: list[float | PowerStep] = [eta if power is None else PowerStep(eta, power) for eta in sizes]
     options: Any = {
         "participation": participation,
         "participants": participants,
         "projection": projection,
         "average_after": average_after,
     }
-    return [
-        METHODS[name].with_steps(eta, local_steps, **options)
-        if probability is None or name not in random
-        else METHODS[name](eta, probability=probability, **options)  # type: ignore[call-arg]
-        for name in names
-    ]
+    out: list[Algorithm] = []
+    for name in names:
+        if probability is None or name not in random:
+            out += [METHODS[name].with_steps(eta, H, **options) for eta in steps for H in lengths]
+        else:
+            out += [METHODS[name](eta, probability=p, **options) for eta in steps for p in probability]  # type: ignore[call-arg]
+    return out
 
 
 def check_methods(names: Any) -> list[str]:
@@ -113,11 +122,14 @@ def check_methods(names: Any) -> list[str]:
     return list(names)
 
 
+SEVERAL = "Several, a,b or repeated, are compared."
 BASIC: Words = {
-    "method": f"{REPEATED_METHODS} By default {' and '.join(COMPARED)}.",
-    "step_size": "Step size eta.",
-    "local_steps": "Observations between communications, H.",
-    "probability": "Scaffnew: chance to communicate. By default 1 / local steps.",
+    "method": Option(f"{REPEATED_METHODS} By default {' and '.join(COMPARED)}.", names=METHODS),
+    "step_size": Option(f"Step size eta. {SEVERAL}", kind=list[str], read=reals),
+    "local_steps": Option(f"Observations between communications, H. {SEVERAL}", kind=list[str], read=integers),
+    "probability": Option(
+        f"Scaffnew: chance to communicate. By default 1 / local steps. {SEVERAL}", kind=list[str] | None, read=reals
+    ),
 }
 BASIC_METHODS = Options(make_methods, {"Method": BASIC})
 ALL_METHODS = Options(

@@ -5,6 +5,7 @@ Only the command that is called is loaded, with all that it needs; of the others
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Iterable
@@ -14,8 +15,9 @@ from typing import Annotated, Any
 
 import typer
 
+from .. import checks
 from ..errors import FedLSAError
-from .derived import in_words_of
+from .derived import CommandGroup, in_words_of
 from .display import warnings_as_lines
 
 INTERRUPTED = 130
@@ -81,10 +83,13 @@ def run(arguments: list[str]) -> int:
     try:
         with warnings_as_lines():
             command = shlex.join(["fedlsa", *arguments])
-            code = application(_called(arguments))(arguments, prog_name="fedlsa", standalone_mode=False, obj=command)
+            known = application(_called(arguments or _being_completed()))
+            code = known(arguments, prog_name="fedlsa", standalone_mode=False, obj=command)
         if code == INTERRUPTED:  # typer has caught the interruption itself
             raise KeyboardInterrupt
         return code if isinstance(code, int) else 0
+    except SystemExit as leave:  # a shell has its completions
+        return leave.code if isinstance(leave.code, int) else 0
     except (KeyboardInterrupt, typer.Abort):
         return _complain("interrupted", INTERRUPTED)
     except FedLSAError as error:
@@ -101,6 +106,11 @@ def _called(arguments: list[str]) -> list[str]:
     return [word for word in arguments if word in COMMANDS][:1]
 
 
+def _being_completed() -> list[str]:
+    """The words of which a shell asks how they may go on: bash says them in one variable, the others in another."""
+    return f"{os.environ.get('COMP_WORDS', '')} {os.environ.get('_TYPER_COMPLETE_ARGS', '')}".split()
+
+
 def _command(arguments: list[str]) -> Any:
     """The command that the arguments name."""
     command: Any = typer.main.get_command(application(_called(arguments)))
@@ -111,6 +121,14 @@ def _command(arguments: list[str]) -> Any:
 
 def _usage(error: Any, arguments: list[str]) -> str:
     """What is wrong with the command line, with the value that was given."""
+    context, kind = getattr(error, "ctx", None), type(error).__name__
+    if kind == "NoSuchOption" and context is not None:
+        flags = [flag for p in context.command.params for flag in (*p.opts, *p.secondary_opts) if flag[0] == "-"]
+        return f"there is no option {error.option_name!r}{checks.did_you_mean(error.option_name, flags)}"
+    known = getattr(getattr(context, "command", None), "commands", {})
+    unknown = next((word for word in arguments if f"No such command {word!r}" in str(error.message)), None)
+    if unknown is not None:
+        return f"there is no command {unknown!r}{checks.did_you_mean(unknown, known)}"
     message = str(error.format_message())
     for option in getattr(getattr(error, "param", None), "opts", ()):
         given = [b for a, b in pairwise(arguments) if a == option]
@@ -125,29 +143,15 @@ def _complain(message: str, code: int) -> int:
     return code
 
 
-def _version(asked: bool) -> None:
-    if asked:
-        from ..installation import __version__
-
-        print(f"fedlsa {__version__}")
-        raise typer.Exit
-
-
-def fedlsa(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and leave.")
-    ] = False,
-) -> None:
-    """What all commands share."""
+def fedlsa(version: Annotated[bool, typer.Option("--version", help="Show the version and leave.")] = False) -> None:
+    """What all commands share; `main` answers --version itself, for it needs nothing that may be missing."""
 
 
 def application(called: Iterable[str] = COMMANDS) -> typer.Typer:
     """The command line with its commands, of which those that are `called` are loaded."""
-    app = typer.Typer(
+    app = CommandGroup(
         no_args_is_help=True,
-        add_completion=False,
         pretty_exceptions_enable=False,
-        rich_markup_mode="rich",
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback(help=HELP, epilog=EXAMPLES)(fedlsa)

@@ -15,20 +15,68 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
+
+from ..errors import ArgumentError
 
 MISSING, KEYWORD = inspect.Parameter.empty, inspect.Parameter.KEYWORD_ONLY
 CONNECTIVES = {"and", "or", "alone", "together"}  # what an error may say between names of arguments
 Reader = Callable[[str, Any], Any]  # from the flag and the value that typer gives to the argument
 
 
-def option(help: str, default: Any = None, panel: str | None = None, *flags: str, shown: bool | str = True) -> Any:
-    """An option that is a command's own; shown : the default in words, False for none."""
-    return typer.Option(default, *flags, help=help, rich_help_panel=panel, show_default=shown)
+class OnceEach(TyperCommand):
+    """A command that takes each option once, unless it is a list: typer would keep the last without a word."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The arguments that are left; an option that is given again is an error."""
+        given, rest = list(args), super().parse_args(ctx, args)
+        again = Counter(p for p in self.make_parser(ctx).parse_args(given)[2] if p.param_type_name == "option")
+        for parameter, times in again.items():
+            if times > 1 and not getattr(parameter, "multiple", False):
+                flags = "/".join((*parameter.opts, *parameter.secondary_opts))
+                raise ArgumentError(f"{flags} must be given once; got it {times} times")
+        return rest
+
+
+class CommandGroup(typer.Typer):
+    """Commands under one name, whose help is written with rich's markup."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(rich_markup_mode="rich", **more)
+
+    def command(self, *names: str, **more: Any) -> Any:
+        """A decorator: the function becomes a command."""
+        return super().command(*names, cls=OnceEach, **more)
+
+
+def named(help: str, names: Iterable[str]) -> dict[str, Any]:
+    """The words of an option whose value is one of `names`, which shells complete and the help lists."""
+    known = tuple(names)
+
+    def complete(incomplete: str) -> list[str]:
+        return [name for name in known if name.startswith(incomplete)]
+
+    if not all(re.search(rf"\b{re.escape(name)}\b", help) for name in known):
+        help += f" One of {', '.join(known)}."
+    return {"help": help, "autocompletion": complete if known else None}
+
+
+def option(
+    help: str,
+    default: Any = None,
+    panel: str | None = None,
+    *flags: str,
+    shown: bool | str = True,
+    names: Iterable[str] = (),
+) -> Any:
+    """An option that is a command's own; shown : the default in words, False for none; names : the values known."""
+    return typer.Option(default, *flags, rich_help_panel=panel, show_default=shown, **named(help, names))
 
 
 def switch(flag: str, help: str, panel: str | None = None) -> Any:
@@ -42,6 +90,7 @@ class Option:
 
     flag : its name, if that is not --its-name; "--on/--off" are two. shown : the default in words; False for none
     kind : the type that is typed, if that is not the argument's; read : from that to the argument
+    names : the values known, which shells complete
     """
 
     help: str
@@ -49,6 +98,7 @@ class Option:
     shown: str | bool = True
     kind: Any = None
     read: Reader | None = None
+    names: Iterable[str] = ()
 
 
 Words = Mapping[str, str | Option]  # by the name of the argument
@@ -100,9 +150,9 @@ class Options:
             shown = str(default) if usual else isinstance(shown, str) and shown
             kind, default = kind | None, None
         elif kind in (str, list[str]) and default is not MISSING:
-            default = str(default) if kind is str else [str(default)]
+            default = str(default) if kind is str else [*map(str, default if isinstance(default, tuple) else [default])]
         key = flag.split("/")[0].lstrip("-").replace("-", "_")
-        said = typer.Option(flag, help=words.help, show_default=shown, rich_help_panel=panel)
+        said = typer.Option(flag, show_default=shown, rich_help_panel=panel, **named(words.help, words.names))
         parameter = inspect.Parameter(key, KEYWORD, default=default, annotation=Annotated[kind, said])
         return Entry(argument.name, flag, parameter, read)
 

@@ -14,7 +14,7 @@ from ..errors import ArgumentError, NetworkError
 from ..fit import Regression
 from ..network.folder.config import PORT, Network, require_cryptography
 from . import parsing
-from .derived import Given, option, switch, takes
+from .derived import CommandGroup, Given, option, switch, takes
 from .task_options import REGRESSION_TASK, VALUE_TASK, chosen_task
 
 INIT_EXAMPLES = """[bold]Examples[/bold]
@@ -35,7 +35,7 @@ fedlsa network approve net site-1.csr --fingerprint '3f2a 90c1 77de 0b54 a1e8 6c
 Folder = Annotated[Path, typer.Argument(help="What fedlsa network init made.", show_default=False, metavar="DIR")]
 Site = Annotated[str, typer.Argument(help="Its name.", show_default=False, metavar="SITE")]
 KEYS_PANEL, SITE_PANEL = "The coordinator: a network and its sites", "A site"  # of the help
-app = typer.Typer(rich_markup_mode="rich")
+app = CommandGroup()
 
 
 def _enrolment() -> Any:

@@ -19,7 +19,7 @@ from ..fit import evaluate as on_holdout
 from ..fit import fit as fit_sites
 from ..fit.data_problem import MEMORY
 from . import parsing
-from .derived import Given, Option, Options, Words, option, switch, takes
+from .derived import CommandGroup, Given, Option, Options, Words, option, switch, takes
 from .display import stages
 from .summaries import print_evaluation, print_fit, save_evaluation
 from .task_options import BY_HAND, EPSILON, REGRESSION, VALUE
@@ -71,7 +71,7 @@ RUN = Options(
     },
     defaults={"memory": f"{MEMORY / 2**30:g}GiB"},
 )
-app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
+app = CommandGroup(no_args_is_help=True)
 
 
 def fit(

@@ -10,9 +10,10 @@ import typer
 
 from ..errors import ArgumentError
 from ..network.folder.config import Network
-from ..network.protocol.run_settings import StartOptions
+from ..network.protocol.privacy import LOCAL, UNITS
+from ..network.protocol.run_settings import ABSENCE, AGGREGATIONS, StartOptions
 from . import budget_command, enrolment_command, nvflare_command, parsing, site_command
-from .derived import Given, Option, Options, option, switch, takes
+from .derived import CommandGroup, Given, Option, Options, option, switch, takes
 from .enrolment_command import SITE_PANEL, Folder
 from .task_options import BY_HAND, EPSILON
 
@@ -40,7 +41,7 @@ START = Options(
             "epsilon": EPSILON,
             **BY_HAND,
             "local_steps": "Steps of a site between communications (scaffnew: on average).",
-            "local": "What a step uses: rows at random, or the site's means.",
+            "local": Option("What a step uses: rows at random, or the site's means.", names=LOCAL),
             "seed": "Of who takes part, and of the lengths of scaffnew's rounds; rows are drawn by the sites.",
             "max_weight": Option("Largest share of one site in the average.", shown="a half, of three sites or more"),
             "name": "Of the experiment, for status, stop and result.",
@@ -49,6 +50,7 @@ START = Options(
             "aggregation": Option(
                 "secure: the coordinator learns sums of at least three sites; plain: every site's change.",
                 shown="secure, with three sites or more",
+                names=AGGREGATIONS,
             ),
             "min_sites": Option("Sites that a round needs.", shown="half of them, at least three where it is secure"),
             "deadline": "Seconds that a round may take.",
@@ -61,7 +63,9 @@ START = Options(
             ),
             "participants": "The same as a count.",
             "patience": "Rounds missed in a row after which a site counts as gone.",
-            "absence": "When a site is gone: restart all control variates at 0, or freeze them for its return.",
+            "absence": Option(
+                "When a site is gone: restart all control variates at 0, or freeze them for its return.", names=ABSENCE
+            ),
             "outlier": "Longest change, in multiples of the running median; 0 for any. With --clip that is it.",
             "strikes": "Answers against the protocol after which a site is put aside.",
             "most_in_vain": "Rounds in vain, in a row, after which the run ends.",
@@ -70,7 +74,7 @@ START = Options(
         "What sites send": {
             "clip": "Longest change of a site; longer ones are scaled, or end a masked run without noise.",
             "noise": "Discrete Gaussian noise on what sites send: its standard deviation in units of --clip.",
-            "unit": "What the noise hides: all rows of a site, or any one record.",
+            "unit": Option("What the noise hides: all rows of a site, or any one record.", names=UNITS),
             "row_clip": "For the unit record: longest step of a single row, over the step size.",
             "quantise": Option("Bits of a number sent: 8 or 16.", shown="64"),
         },
@@ -79,7 +83,7 @@ START = Options(
 Experiment = Annotated[str | None, typer.Option("--name", help="Of the experiment.", show_default="the latest")]
 NO_PAGE = switch("--no-page", "Without the live page.")
 PAGE_ADDRESS = option("That the page listens on: who reaches it can read it.", "127.0.0.1")
-app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
+app = CommandGroup(no_args_is_help=True)
 app.add_typer(enrolment_command.app)
 app.command(epilog=budget_command.EXAMPLES)(budget_command.budget)
 app.add_typer(nvflare_command.app)

@@ -10,7 +10,7 @@ import typer
 from .. import checks
 from ..network.folder.config import Network
 from . import parsing
-from .derived import option
+from .derived import CommandGroup, option
 from .enrolment_command import Folder
 
 KIT_EXAMPLES = """[bold]Examples[/bold]
@@ -22,7 +22,7 @@ FLARE_PORT = 8002
 FlareFolder = Annotated[
     Path, typer.Argument(help="What nvflare package made for this side.", show_default=False, metavar="KIT")
 ]
-app = typer.Typer(rich_markup_mode="rich")
+app = CommandGroup()
 
 
 @app.command("nvflare-kit", epilog=KIT_EXAMPLES, rich_help_panel="Over NVIDIA FLARE")

@@ -7,6 +7,7 @@ import glob
 import os
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,25 @@ def count_or_list(option: str, text: str) -> int | list[int]:
         return int(text)
     except ValueError:
         raise ArgumentTypeError(rule) from None
+
+
+def several(option: str, given: list[str], kind: Callable[[str], Any], rule: str) -> list[Any]:
+    """Numbers, one option each or several with commas, each once."""
+    words = [word.strip() for text in given for word in text.split(",") if word.strip()]
+    try:
+        out = [kind(word) for word in words]
+    except ValueError:
+        out = []
+    if not out:
+        raise ArgumentTypeError(f"{option} must be {rule}; got {','.join(given)!r}")
+    twice = next((word for word, value in zip(words, out, strict=True) if out.count(value) > 1), None)
+    if twice is not None:
+        raise ArgumentError(f"{option} must name each value once; got {twice} again")
+    return out
+
+
+reals = partial(several, kind=float, rule="a number such as 0.1, or several such as 0.1,0.2")
+integers = partial(several, kind=int, rule="an integer such as 10, or several such as 10,100")
 
 
 def share(option: str, text: str) -> float:

@@ -13,7 +13,7 @@ import typer
 
 from .. import checks, figures, results
 from .. import theory as exactly
-from ..algorithms import FedLSA, supporting
+from ..algorithms import METHODS, FedLSA, supporting
 from ..errors import ArgumentError
 from ..figures.drawing_checks import SCALES
 from ..results.curve_files import SUFFIXES
@@ -49,7 +49,7 @@ def theory(
     rounds: int = option("Communications T.", 500, "Method"),
     plot: Path | None = option("Draw the exact error and its parts: .png, .pdf, .svg.", None, "Output"),
     out: Path | None = option("Save the curves: a table, FILE.csv, or netCDF, FILE.nc.", None, "Output"),
-    scale: str = option("Of the horizontal axis: linear or log.", "log", "Output"),
+    scale: str = option("Of the horizontal axis: linear or log.", "log", "Output", names=SCALES),
     limit: bool = switch("--limit", "Find the unstable step size of many different agents too: minutes."),
     force: bool = switch("--force", "Replace a file that exists.", "Output"),
 ) -> None:
@@ -70,7 +70,7 @@ def theory(
             limits.append(exactly.stability_limit(moments, algorithm, tolerance=DIGITS) if known else math.nan)
             if progress is not None:
                 progress(i, len(chosen))
-    print_exact(curves, ends, limits, methods.arguments["step_size"])
+    print_exact(curves, ends, limits, [a.step_size for a in chosen])
     parsing.write(out, lambda path: results.save_curves(curves, path, command=context.obj))
     parsing.write_picture(picture, partial(figures.exact_parts, curves, ends, scale=scale), context.obj)
 
@@ -85,7 +85,7 @@ def plan(
     max_samples: float | None = option(
         "Most observations per agent. By default, with --epsilon, 4 times the fewest that reach it.", None, "Target"
     ),
-    method: list[str] | None = option(f"{REPEATED_METHODS} By default all.", None, "Method"),
+    method: list[str] | None = option(f"{REPEATED_METHODS} By default all.", None, "Method", names=METHODS),
     plot: Path | None = option("With --epsilon: draw communications against observations.", None, "Output"),
     force: bool = switch("--force", "Replace a file that exists.", "Output"),
 ) -> None:

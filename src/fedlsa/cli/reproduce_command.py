@@ -28,7 +28,7 @@ from ..experiments.report_page import COUNTED, FAILED, counts, elsewhere, interv
 from ..figures import theme
 from ..problems.garnet import PRESETS
 from ..theory.threads import cores
-from .derived import option, switch
+from .derived import named, option, switch
 from .display import print_all
 from .parsing import check_target
 
@@ -53,8 +53,11 @@ def reproduce(
         help=f"What to make: all, or any of {', '.join(experiments.EXPERIMENTS)}.",
         show_default="all",
         metavar="NAME",
+        autocompletion=named("", ("all", *experiments.EXPERIMENTS))["autocompletion"],
     ),
-    preset: str = option("paper: as its text says; authors: as their code does; both.", "both", "Run"),
+    preset: str = option(
+        "paper: as its text says; authors: as their code does; both.", "both", "Run", names=(*PRESETS, "both")
+    ),
     seeds: int | None = option("Simulations of each setting.", None, "Run", shown=f"{SEEDS}; quick: {QUICK_SEEDS}"),
     quick: bool = switch("--quick", "Few agents, short runs: all of it in under a minute.", "Run"),
     instances: int | None = option(
@@ -63,7 +66,9 @@ def reproduce(
         "Run",
         shown=f"{INSTANCES}; quick: {QUICK_INSTANCES}",
     ),
-    engine: str = option("What simulates: cpu, cuda (an NVIDIA GPU), or auto: whichever is quicker.", "cpu", "Run"),
+    engine: str = option(
+        "What simulates: cpu, cuda (an NVIDIA GPU), or auto, the quicker.", "cpu", "Run", names=ENGINES
+    ),
     threads: int | None = option("Of a simulation; by default one, more where processes leave cores.", None, "Run"),
     ray: str | None = typer.Option(
         None,

@@ -9,6 +9,7 @@ from pathlib import Path
 import typer
 
 from .. import checks, engine, figures, results
+from ..errors import ArgumentError
 from ..figures.drawing_checks import SCALES
 from ..figures.lines import COSTS
 from . import parsing
@@ -35,8 +36,11 @@ RUN = Options(
         "Run": {
             "rounds": Option("Communications T.", kind=int),
             "seeds": Option("A count (10) or a list (3,5,8).", kind=str, read=parsing.count_or_list),
-            "engine": "cpu, cuda (an NVIDIA GPU), auto (whichever is quicker) or reference (to be read).",
-            "dtype": "float64 or float32.",
+            "engine": Option(
+                "cpu, cuda (an NVIDIA GPU), auto (whichever is quicker) or reference (to be read).",
+                names=engine.ENGINES,
+            ),
+            "dtype": Option("float64 or float32.", names=("float64", "float32")),
             "threads": "By default all cores.",
             "record": Option(
                 "Rounds to keep: how many (200), or which (0,10,100).", kind=str, read=parsing.count_or_list
@@ -52,7 +56,7 @@ def simulate(
     problem: Given,
     methods: Given,
     run: Given,
-    sampling: str = option("iid or markov (one trajectory per agent).", "iid", "Run"),
+    sampling: str = option("iid or markov (one trajectory per agent).", "iid", "Run", names=parsing.SAMPLINGS),
     thin: int | None = option("markov: use every thin-th observation.", None, "Run"),
     out: Path | None = option("Save results: FILE.nc, or a folder with a file per method.", None, "Output"),
     plot: Path | None = option("Draw the error curves: .png, .pdf or .svg.", None, "Output"),
@@ -62,6 +66,8 @@ def simulate(
     """Run methods on a problem, all on the same random numbers; show, save and draw how far they get."""
     chosen, how, arguments = methods(), parsing.make_sampling(sampling, thin), run.arguments
     names = [algorithm.name for algorithm in chosen]
+    if out is not None and len(set(names)) < len(names):
+        raise ArgumentError("--out must stand with one setting of each method; got several")
     files = [] if out is None else parsing.result_paths(out, names)
     for path in files:
         parsing.check_target("--out", path, force)
@@ -85,15 +91,16 @@ def simulate(
 def plot(
     context: typer.Context,
     result: list[Path] = typer.Argument(help="Files that fedlsa simulate --out wrote.", show_default=False),
-    out: Path = option("The figure: .png, .pdf or .svg; one that exists is replaced.", Path("figure.png")),
-    x: str = option("communications, samples (per agent) or uploads (messages).", "communications"),
-    scale: str = option("Of the horizontal axis: linear or log.", "linear"),
+    out: Path = option("The figure: .png, .pdf or .svg.", Path("figure.png")),
+    x: str = option("communications, samples (per agent) or uploads (messages).", "communications", names=COSTS),
+    scale: str = option("Of the horizontal axis: linear or log.", "linear", names=SCALES),
     title: str | None = option("A line above the figure."),
+    force: bool = switch("--force", "Replace a file that exists."),
 ) -> None:
     """Draw the error of saved results against their cost, with the bias that theory predicts for FedLSA."""
     checks.choice("--x", x, COSTS)
     checks.choice("--scale", scale, SCALES)
-    picture = parsing.target("--out", out, force=True)
+    picture = parsing.target("--out", out, force)
     runs = [results.load(path) for path in result]
     figure = figures.error_curves(runs, bias=[figures.predicted_bias(r) for r in runs], title=title, x=x, scale=scale)
     parsing.write_picture(picture, lambda: figure, context.obj)

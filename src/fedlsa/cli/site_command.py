@@ -9,7 +9,7 @@ import typer
 
 from ..errors import NetworkError
 from ..network.folder.config import SiteFolder, require_cryptography
-from .derived import option, switch
+from .derived import CommandGroup, option, switch
 from .enrolment_command import SITE_PANEL
 
 LEDGER_EXAMPLES = """[bold]Examples[/bold]
@@ -25,7 +25,7 @@ fedlsa network allow site-1 trial"""
 SiteDir = Annotated[
     Path, typer.Argument(help="What fedlsa network request made.", show_default=False, metavar="FOLDER")
 ]
-app = typer.Typer(rich_markup_mode="rich")
+app = CommandGroup()
 
 
 @app.command(epilog=LEDGER_EXAMPLES, rich_help_panel=SITE_PANEL)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from .. import results
-from ..figures.labels import common_setting, method_name, names
+from ..figures.labels import common_setting, names
 from ..files import replacing
 from .display import counted, number, print_all, table
 
@@ -49,17 +49,17 @@ def print_table(runs: Sequence[xr.Dataset], bias: Sequence[float]) -> None:
 
 
 def print_exact(
-    curves: Sequence[xr.Dataset], ends: Sequence[Stationary], limits: Sequence[float], step_size: float
+    curves: Sequence[xr.Dataset], ends: Sequence[Stationary], limits: Sequence[float], step_sizes: Sequence[float]
 ) -> None:
     """One row per method: its exact error at the last round and in the limit, and how far it is from unstable."""
     rows, notes = [], []
-    for c, end, limit in zip(curves, ends, limits, strict=True):
-        name, parts = method_name(c), (end.mse, float(end.bias @ end.bias), end.variance)
+    for name, c, end, limit, eta in zip(names(curves), curves, ends, limits, step_sizes, strict=True):
+        parts = (end.mse, float(end.bias @ end.bias), end.variance)
         shown = map(number, parts) if end.stable else ["-"] * 3
         rows.append([name, number(float(c["mse"][-1])), *shown, f"{end.radius:.6g}", number(limit)])
         if not end.stable:
             notes.append(
-                f"{name} is unstable with step size {step_size:g}: its second moment grows without bound"
+                f"{name} is unstable with step size {eta:g}: its second moment grows without bound"
                 f" (mean-square radius {end.radius:.4g}, not below 1)."
             )
     if any(math.isnan(limit) for limit in limits):

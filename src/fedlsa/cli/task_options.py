@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from .. import checks
+from ..algorithms import METHODS
 from ..errors import ArgumentError
 from ..fit import Regression, Value
+from ..fit.data_problem import WEIGHTS
 from ..fit.tasks import Task
 from . import parsing
 from .choices import METHOD_NAMES
 from .derived import Given, Option, Options, Words
 
 BY_HAND: Words = {  # of every run on sites' data, here and on a network
-    "method": f"{METHOD_NAMES}.",
+    "method": Option(f"{METHOD_NAMES}.", names=METHODS),
     "step_size": "Instead of --epsilon, with --local-steps and --rounds: the run by hand.",
     "rounds": "Communications.",
-    "weight": "sites: each counts the same; samples: each row counts the same.",
+    "weight": Option("sites: each counts the same; samples: each row counts the same.", names=WEIGHTS),
     "seed": "Of the rows that steps draw.",
 }
 EPSILON = (

@@ -144,9 +144,8 @@ def require(site: Site, column: str) -> None:
     """Refuse a site that lacks the column, and offer the nearest name."""
     if column in site.columns:
         return
-    close = checks.nearest(column, site.columns, 0.6)
-    hint = f"did you mean {close!r}?" if close else f"it has {listed(site.columns)}"
-    raise SiteDataError(f"{site.name} has no column {column!r}; {hint}")
+    hint = checks.did_you_mean(column, site.columns) or f"; it has {listed(site.columns)}"
+    raise SiteDataError(f"{site.name} has no column {column!r}{hint}")
 
 
 def listed(columns: Sequence[str]) -> str:

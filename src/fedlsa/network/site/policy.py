@@ -158,8 +158,7 @@ class Policy:
         known = [field.name for field in dataclasses.fields(cls)]
         for name in content:
             if name not in known:
-                right = checks.nearest(name, known)
-                hint = f"; did you mean {right!r}?" if right else ""
+                hint = checks.did_you_mean(name, known)
                 raise NetworkError(f"the policy {path} must have entries of its own only; got {name!r}{hint}")
         try:
             return cls(**content)

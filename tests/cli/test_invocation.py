@@ -1,0 +1,111 @@
+"""How the command is called: as a module, without extras, by a shell that completes, and with several values."""
+
+import subprocess
+import sys
+
+import pytest
+import shellingham
+
+import fedlsa as fl
+from fedlsa.algorithms import METHODS
+from fedlsa.cli import main
+from fedlsa.experiments import EXPERIMENTS
+from fedlsa.problems import FAMILIES
+
+RING = ["--problem", "ring", "--rounds", "4"]
+WITHOUT_EXTRAS = """
+import sys
+for name in ("typer", "click", "rich", "matplotlib", "pyarrow"):
+    sys.modules[name] = None
+sys.argv = ["fedlsa", *sys.argv[1:]]
+import runpy
+runpy.run_module("fedlsa", run_name="__main__")
+"""
+
+
+def test_the_module_tells_its_version_where_no_extra_is_installed():
+    ran = [
+        subprocess.run([sys.executable, "-c", WITHOUT_EXTRAS, word], capture_output=True, text=True, timeout=60)
+        for word in ("--version", "--help")
+    ]
+    assert (ran[0].returncode, ran[0].stdout, ran[0].stderr) == (0, f"fedlsa {fl.__version__}\n", "")
+    assert (ran[1].returncode, ran[1].stdout) == (2, "")
+    assert ran[1].stderr == "fedlsa: the command line needs typer and rich: pip install 'fedlsa[cli]'\n"
+
+
+@pytest.mark.parametrize("missing", ["typer", "rich"])
+def test_the_command_tells_its_version_where_no_extra_is_installed(fedlsa, monkeypatch, missing):
+    monkeypatch.setitem(sys.modules, missing, None)
+    assert fedlsa("--version") == (0, f"fedlsa {fl.__version__}\n", "")
+
+
+@pytest.fixture(params=["bash", "zsh", "fish"])
+def completed(request, monkeypatch, capsys):
+    """What a shell offers for the last word of a line."""
+
+    def complete(line):
+        monkeypatch.setenv("_FEDLSA_COMPLETE", f"complete_{request.param}")
+        monkeypatch.setenv("COMP_WORDS" if request.param == "bash" else "_TYPER_COMPLETE_ARGS", line)
+        monkeypatch.setenv("COMP_CWORD", str(len(line.split(" ")) - 1))
+        monkeypatch.setenv("_TYPER_COMPLETE_FISH_ACTION", "get-args")
+        assert main([]) == 0
+        out = capsys.readouterr().out
+        words = [part.split('":"')[0].split("\t")[0].strip("\"()'") for part in out.split("((")[-1].splitlines()]
+        return {word for word in words if word}
+
+    return complete
+
+
+def test_shells_complete_commands_and_the_names_that_options_take(completed):
+    assert completed("fedlsa si") == {"simulate"}
+    assert completed("fedlsa network sta") == {"start", "status"}
+    assert "--problem" in completed("fedlsa plan --pro")
+    assert completed("fedlsa theory --problem ") == set(FAMILIES)
+    assert completed("fedlsa simulate --method sca") == {name for name in METHODS if name.startswith("sca")}
+    assert completed("fedlsa reproduce fig") == {name for name in EXPERIMENTS if name.startswith("fig")}
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_shown_and_installed_for_the_shell_in_use(fedlsa, monkeypatch, tmp_path, shell):
+    monkeypatch.setattr(shellingham, "detect_shell", lambda *_: (shell, f"/bin/{shell}"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    code, out, err = fedlsa("--show-completion")
+    assert (code, err) == (0, "")
+    assert "_FEDLSA_COMPLETE=complete_" in out
+    code, out, _ = fedlsa("--install-completion")
+    assert code == 0
+    assert f"{shell} completion installed in {tmp_path}" in out.replace("\n", "")
+
+
+def test_help_lists_families_with_their_options_and_methods(fedlsa, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "2000")
+    for command in ("simulate", "theory", "plan"):
+        _, out, _ = fedlsa(command, "--help")
+        assert "ring (--agents, --spread, --noise, --problem-seed)" in out
+        assert all(name in out for name in (*FAMILIES, *METHODS))
+    _, out, _ = fedlsa("reproduce", "--help")
+    assert all(name in out for name in EXPERIMENTS)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_is_a_problem_of_the_command_line(fedlsa, family):
+    pytest.importorskip("gymnasium")
+    more = {"ring": ["--spread", "2"], "garnet": ["--states", "10"], "lakes": ["--low", "0.5"]}.get(family, [])
+    more += ["--steps", "50"] * (family == "cartpoles")
+    code, out, _ = fedlsa("theory", "--problem", family, "--agents", "2", "--rounds", "3", "--method", "fedlsa", *more)
+    assert code == 0
+    assert "N = 2" in out
+
+
+def test_values_with_commas_and_repeated_ones_are_compared(fedlsa):
+    more = ["--seeds", "2", "--engine", "reference"]
+    _, commas, _ = fedlsa("simulate", *RING, *more, "--step-size", "0.05,0.1", "--local-steps", "2,4")
+    repeated = ["--step-size", ".05", "--step-size", ".1", "--local-steps", "2", "--local-steps", "4"]
+    assert fedlsa("simulate", *RING, *more, *repeated)[1] == commas
+    for method in ("FedLSA", "SCAFFLSA"):
+        for eta in (0.05, 0.1):
+            for H in (2, 4):
+                assert f"{method}, η = {eta}, H = {H} " in commas
+    _, out, _ = fedlsa("theory", *RING, "--method", "scaffnew", "--probability", "0.1,0.2")
+    assert "Scaffnew, p = 0.1 " in out
+    assert "Scaffnew, p = 0.2 " in out
