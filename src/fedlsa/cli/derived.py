@@ -18,7 +18,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 from typer.core import TyperCommand
@@ -27,11 +27,20 @@ from ..errors import ArgumentError
 
 MISSING, KEYWORD = inspect.Parameter.empty, inspect.Parameter.KEYWORD_ONLY
 CONNECTIVES = {"and", "or", "alone", "together"}  # what an error may say between names of arguments
+Function = TypeVar("Function", bound=Callable[..., Any])
 Reader = Callable[[str, Any], Any]  # from the flag and the value that typer gives to the argument
 
 
 class OnceEach(TyperCommand):
     """A command that takes each option once, unless it is a list: typer would keep the last without a word."""
+
+    def __init__(self, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more)
+        own = inspect.signature(self.callback, eval_str=True).parameters if self.callback else {}
+        for parameter in self.params:  # some versions of click lose what typer says of arguments
+            if parameter.param_type_name == "argument" and parameter.name in own:
+                said = (own[parameter.name].default, *getattr(own[parameter.name].annotation, "__metadata__", ()))
+                parameter.help = next((s.help for s in said if hasattr(s, "help")), None)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """The arguments that are left; an option that is given again is an error."""
@@ -50,9 +59,9 @@ class CommandGroup(typer.Typer):
     def __init__(self, **more: Any) -> None:
         super().__init__(rich_markup_mode="rich", **more)
 
-    def command(self, *names: str, **more: Any) -> Any:
+    def command(self, name: str | None = None, **more: Any) -> Callable[[Function], Function]:
         """A decorator: the function becomes a command."""
-        return super().command(*names, cls=OnceEach, **more)
+        return super().command(name, cls=OnceEach, **more)
 
 
 def named(help: str, names: Iterable[str]) -> dict[str, Any]:

@@ -92,7 +92,7 @@ def plot(
     context: typer.Context,
     result: list[Path] = typer.Argument(help="Files that fedlsa simulate --out wrote.", show_default=False),
     out: Path = option("The figure: .png, .pdf or .svg.", Path("figure.png")),
-    x: str = option("communications, samples (per agent) or uploads (messages).", "communications", names=COSTS),
+    x: str = option("communications, samples (per agent), uploads (messages) or bytes.", "communications", names=COSTS),
     scale: str = option("Of the horizontal axis: linear or log.", "linear", names=SCALES),
     title: str | None = option("A line above the figure."),
     force: bool = switch("--force", "Replace a file that exists."),
