@@ -13,7 +13,8 @@ from ..fit import Regression
 from ..network.coordinator.budget import PrivacyBudget, affordable, least_error
 from ..network.protocol.privacy import LOCAL, UNITS, check_unit
 from . import parsing
-from .derived import Given, Option, Options, option, takes
+from .derived import AS_JSON, Given, Option, Options, option, takes
+from .display import print_json
 from .task_options import REGRESSION_TASK, VALUE_TASK, chosen_task
 
 EXAMPLES = """[bold]Examples[/bold]
@@ -60,6 +61,7 @@ def budget(
     coefficients: int | None = option("How many.", panel="Without files"),
     clip: float | None = option("Longest change that a site sends.", panel="Without files"),
     step_size: float | None = option("For records: the step size.", panel="Without files"),
+    json: bool = AS_JSON,
 ) -> None:
     """What error a privacy budget buys, or that it cannot be afforded: exact on files, a lower bound from numbers."""
     from ..network.coordinator.example_data import example_moments
@@ -74,6 +76,9 @@ def budget(
         weights = np.full(checks.integer("sites", sites, at_least=1), 1 / (sites or 1))
         more = {"local": run["local"], "step_size": step_size, "local_steps": run["local_steps"]}
         least, noise = least_error(asked, weights, coefficients, R, clip, **more)  # type: ignore[arg-type]
+        if json:
+            print_json(budget=asked, rounds=R, noise=noise, least_rmse=least)
+            return
         print(
             f"({asked.epsilon:g}, {asked.delta:g})-differential privacy of a {asked.unit} in {R} rounds asks for noise "
             f"of {noise:.3g} times the clip; no method then ends nearer than {least:.3g} (root mean square) to the "
@@ -85,6 +90,11 @@ def budget(
     moments, rows = example_moments(parsing.site_files(files), task)
     if given["rows"] is None:
         given["rows"] = rows
-    print(affordable(moments, PrivacyBudget(**given), **run).sentence)
+    asked = PrivacyBudget(**given)
+    bought = affordable(moments, asked, **run)
+    if json:
+        print_json(budget=asked, plan=bought, covers_standardisation=not task.scaled)
+        return
+    print(bought.sentence)
     if task.scaled:
         print("Not covered: the sums with which columns are standardised leave without noise; --no-standardise")

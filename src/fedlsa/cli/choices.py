@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 from .. import checks
@@ -110,6 +111,11 @@ def make_methods(
         else:
             out += [METHODS[name](eta, probability=p, **options) for eta in steps for p in probability]  # type: ignore[call-arg]
     return out
+
+
+def described(algorithm: Algorithm) -> dict[str, Any]:
+    """A method with its parameters, for programs."""
+    return {"algorithm": algorithm.name, **{f.name: getattr(algorithm, f.name) for f in fields(algorithm)}}
 
 
 def check_methods(names: Any) -> list[str]:

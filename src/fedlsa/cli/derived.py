@@ -93,6 +93,9 @@ def switch(flag: str, help: str, panel: str | None = None) -> Any:
     return option(help, False, panel, flag)
 
 
+AS_JSON = switch("--json", "One JSON object, with all digits, instead of words and tables.", "Output")
+
+
 @dataclass(frozen=True)
 class Option:
     """The words of an option of a function, and how it is read where typer cannot do that by itself.

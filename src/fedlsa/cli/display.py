@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -85,6 +87,25 @@ def print_all(*parts: str | Table, heading: str = "", width: int = FILE_WIDTH) -
         console.print(heading, style="dim")
     for part in parts:
         console.print(part)
+
+
+def print_json(**content: Any) -> None:
+    """One JSON object and nothing else on standard output: numbers in full, NaN as null, infinity as "inf"."""
+    print(json.dumps(_as_json(content), indent=1, ensure_ascii=False, allow_nan=False))
+
+
+def _as_json(value: Any) -> Any:
+    if is_dataclass(value):
+        value = {f.name: getattr(value, f.name) for f in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): _as_json(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_as_json(entry) for entry in value]
+    if hasattr(value, "tolist"):  # of NumPy
+        return _as_json(value.tolist())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None if math.isnan(value) else str(value)
+    return value if value is None or isinstance(value, (bool, int, str)) else str(value)
 
 
 def table(first: str, *headings: str, rows: Sequence[Sequence[str]] = ()) -> Table:

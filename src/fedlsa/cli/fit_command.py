@@ -18,9 +18,10 @@ from ..fit import Fit, Regression, Value
 from ..fit import evaluate as on_holdout
 from ..fit import fit as fit_sites
 from ..fit.data_problem import MEMORY
+from ..fit.models import to_plain
 from . import parsing
-from .derived import CommandGroup, Given, Option, Options, Words, option, switch, takes
-from .display import stages
+from .derived import AS_JSON, CommandGroup, Given, Option, Options, Words, option, switch, takes
+from .display import print_json, stages
 from .summaries import print_evaluation, print_fit, save_evaluation
 from .task_options import BY_HAND, EPSILON, REGRESSION, VALUE
 
@@ -84,6 +85,7 @@ def fit(
     plot: Path | None = option("Draw coefficients and errors: .png, .pdf or .svg.", None, "Output"),
     force: bool = switch("--force", "Replace files that exist.", "Output"),
     quiet: bool = switch("--quiet", "No bar and no tables.", "Output"),
+    json: bool = AS_JSON,
 ) -> None:
     """The fit of a task, shown, saved and drawn as asked."""
     model, picture = parsing.target("--out", out, force, (".json",)), parsing.target("--plot", plot, force)
@@ -94,8 +96,12 @@ def fit(
     with stages(shown=not quiet) as progress:
         fitted = fit_sites(sites, wanted, progress=progress, **arguments)
     fitted = replace(fitted, made_by={"command": context.obj} | fitted.made_by)
-    if not quiet:
+    if json:
+        bars = {"standard_error": fitted.standard_error, "interval": fitted.confidence_interval(level), "level": level}
+        print_json(**to_plain(fitted), **bars, saved=[path for path in (model, picture) if path is not None])
+    elif not quiet:
         print_fit(fitted, level)
+    quiet = quiet or json
     parsing.write(model, fitted.save, quiet=quiet)
     draw = partial(figures.coefficients, fitted, level=level)
     parsing.write_picture(picture, draw, context.obj, quiet=quiet)
@@ -121,11 +127,15 @@ def evaluate(
     files: list[Path] = typer.Argument(help="Data that the fit has not seen: .parquet or .csv.", **MANY_FILES),
     out: Path | None = option("Save the table: FILE.csv.", None, "Output"),
     force: bool = switch("--force", "Replace a file that exists.", "Output"),
+    json: bool = AS_JSON,
 ) -> None:
     """How a fitted model does on data that it has not seen, file by file and on all together."""
     table = parsing.target("--out", out, force, (".csv",))
     if model.suffix.lower() in (".csv", ".parquet"):
         raise ArgumentError(f"the model must come first, a file of fedlsa fit --out; got {str(model)!r}")
     found = on_holdout(Fit.load(model), parsing.site_files(files))
-    print_evaluation(found)
-    parsing.write(table, lambda path: save_evaluation(found, path, context.obj))
+    if json:
+        print_json(model=model, files=list(found), saved=[table] if table is not None else [])
+    else:
+        print_evaluation(found)
+    parsing.write(table, lambda path: save_evaluation(found, path, context.obj), quiet=json)

@@ -13,7 +13,8 @@ from ..network.folder.config import Network
 from ..network.protocol.privacy import LOCAL, UNITS
 from ..network.protocol.run_settings import ABSENCE, AGGREGATIONS, StartOptions
 from . import budget_command, enrolment_command, nvflare_command, parsing, site_command
-from .derived import CommandGroup, Given, Option, Options, option, switch, takes
+from .derived import AS_JSON, CommandGroup, Given, Option, Options, option, switch, takes
+from .display import print_json
 from .enrolment_command import SITE_PANEL, Folder
 from .task_options import BY_HAND, EPSILON
 
@@ -115,22 +116,37 @@ def serve(
 @app.command(epilog=START_EXAMPLES)
 @takes(run=START)
 def start(
-    folder: Folder, run: Given, detach: bool = switch("--detach", "Start it and leave; status shows it.")
+    folder: Folder,
+    run: Given,
+    detach: bool = switch("--detach", "Start it and leave; status shows it."),
+    json: bool = AS_JSON,
 ) -> None:
     """Start a run across the sites that have joined, and show it: rounds, sites, sizes, error, bytes."""
     from ..network.coordinator import commands as coordinator
 
     asked = run()
     asked.least(len(Network.load(folder).sites))
-    coordinator.start(folder, asked, detach=detach, say=say)
+    if not json:
+        coordinator.start(folder, asked, detach=detach, say=say)
+        return
+    begun = coordinator.start(folder, asked, detach=True, say=lambda line: print(line, file=sys.stderr))
+    if detach:
+        print_json(experiment=begun.name)
+        return
+    for _ in begun.follow():
+        pass
+    print_json(**coordinator.outcome(folder, begun.name))
 
 
 @app.command()
-def status(folder: Folder, name: Experiment = None) -> None:
+def status(folder: Folder, name: Experiment = None, json: bool = AS_JSON) -> None:
     """Where a run stands, and which sites are there."""
     from ..network.coordinator import commands as coordinator
 
-    say(coordinator.status(folder, name))
+    if json:
+        print_json(**coordinator.status_facts(folder, name))
+    else:
+        say(coordinator.status(folder, name))
 
 
 @app.command()
@@ -147,14 +163,16 @@ def result(
     name: Experiment = None,
     out: Path | None = option("Save it: FILE.json."),
     force: bool = switch("--force", "Replace a file that exists."),
+    json: bool = AS_JSON,
 ) -> None:
     """The estimate of a run, on the original scale, with rounds, messages and bytes per site."""
     from ..network.coordinator import commands as coordinator
 
     file = parsing.target("--out", out, force, (".json",))
+    show = (lambda words: print_json(**coordinator.outcome(folder, name))) if json else say
     if file is None:
-        say(coordinator.result(folder, name, out=None))
-    parsing.write(file, lambda path: say(coordinator.result(folder, name, out=path)))
+        show(coordinator.result(folder, name, out=None))
+    parsing.write(file, lambda path: show(coordinator.result(folder, name, out=path)), quiet=json)
 
 
 @app.command()
@@ -162,10 +180,14 @@ def audit(
     folder: Folder,
     head: str | None = option("That an earlier call printed: the log must still hold it.", shown="not compared"),
     last: int = typer.Option(20, help="Entries to show.", min=0),
+    json: bool = AS_JSON,
 ) -> None:
     """Verify the coordinator's audit log, a hash chain, and show its last entries."""
     from ..network import audit as log
 
+    if json:
+        print_json(**log.contents(folder, head))
+        return
     for text in log.report(folder, head, last):
         say(text)
 

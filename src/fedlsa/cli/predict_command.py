@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 import sys
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,9 @@ from ..figures.drawing_checks import SCALES
 from ..results.curve_files import SUFFIXES
 from ..theory.planner import Plan
 from . import parsing
-from .choices import BASIC_METHODS, PROBLEM, REPEATED_METHODS, as_options, check_methods
-from .derived import Given, in_words_of, option, switch, takes
-from .display import live_bar
+from .choices import BASIC_METHODS, PROBLEM, REPEATED_METHODS, as_options, check_methods, described
+from .derived import AS_JSON, Given, in_words_of, option, switch, takes
+from .display import live_bar, print_json
 from .summaries import print_exact, print_plans
 
 DIGITS = 5e-4  # relative, of the stability limit: as many as the table shows
@@ -52,6 +53,7 @@ def theory(
     scale: str = option("Of the horizontal axis: linear or log.", "log", "Output", names=SCALES),
     limit: bool = switch("--limit", "Find the unstable step size of many different agents too: minutes."),
     force: bool = switch("--force", "Replace a file that exists.", "Output"),
+    json: bool = AS_JSON,
 ) -> None:
     """The exact expected error of methods, round by round and in the limit, for i.i.d. observations."""
     chosen = methods()
@@ -70,9 +72,21 @@ def theory(
             limits.append(exactly.stability_limit(moments, algorithm, tolerance=DIGITS) if known else math.nan)
             if progress is not None:
                 progress(i, len(chosen))
-    print_exact(curves, ends, limits, [a.step_size for a in chosen])
-    parsing.write(out, lambda path: results.save_curves(curves, path, command=context.obj))
-    parsing.write_picture(picture, partial(figures.exact_parts, curves, ends, scale=scale), context.obj)
+    if json:
+        found = zip(chosen, curves, ends, limits, strict=True)
+        rows = [{**described(a), "mse": c["mse"][-1].item(), **_limit(end, eta)} for a, c, end, eta in found]
+        print_json(rounds=rounds, methods=rows, saved=[path for path in (out, picture) if path is not None])
+    else:
+        print_exact(curves, ends, limits, [a.step_size for a in chosen])
+    parsing.write(out, lambda path: results.save_curves(curves, path, command=context.obj), quiet=json)
+    parsing.write_picture(picture, partial(figures.exact_parts, curves, ends, scale=scale), context.obj, quiet=json)
+
+
+def _limit(end: exactly.Stationary, unstable_from: float) -> dict[str, Any]:
+    """The limit law of a method, for programs; None where there is none."""
+    names = ("mse", "bias", "variance") if end.stable else ()
+    law = {name: getattr(end, name) for name in names}
+    return {"stable": end.stable, "radius": end.radius, "stationary": law or None, "unstable_from": unstable_from}
 
 
 @takes(problem=PROBLEM)
@@ -88,6 +102,7 @@ def plan(
     method: list[str] | None = option(f"{REPEATED_METHODS} By default all.", None, "Method", names=METHODS),
     plot: Path | None = option("With --epsilon: draw communications against observations.", None, "Output"),
     force: bool = switch("--force", "Replace a file that exists.", "Output"),
+    json: bool = AS_JSON,
 ) -> None:
     """The cheapest run of each method that reaches a target, by exact errors, and the command that runs it."""
     names = check_methods(method or list(supporting("plan")))
@@ -115,15 +130,19 @@ def plan(
         raise refused[0]
     for why in refused:
         print(f"fedlsa: warning: {in_words_of(context.command, str(why))}", file=sys.stderr)
-    print_plans(list(plans.values()))
     best = min(plans, key=lambda name: _cost(plans[name], by_rounds=epsilon is not None))
-    print(f"recommended: {best}; run it:")
-    print(shlex.join(["fedlsa", "simulate", *as_options(**problem.arguments), *_as_options(plans[best])]))
+    run = shlex.join(["fedlsa", "simulate", *as_options(**problem.arguments), *_as_options(plans[best])])
+    if json:
+        costs = [{f.name: getattr(p, f.name) for f in fields(p)} | described(p.algorithm) for p in plans.values()]
+        print_json(plans=costs, recommended=best, command=run, saved=[picture] if picture is not None else [])
+    else:
+        print_plans(list(plans.values()))
+        print(f"recommended: {best}; run it:\n{run}")
     if picture is not None and epsilon is not None:
         with live_bar("trade-off", updates=False) as progress:
             points = exactly.trade_off(made, epsilon, list(plans), progress=progress)
         draw = partial(figures.trade_off, [*points, *plans.values()], epsilon)
-        parsing.write_picture(picture, draw, context.obj)
+        parsing.write_picture(picture, draw, context.obj, quiet=json)
 
 
 def _cost(plan: Plan, by_rounds: bool) -> tuple[float, float, float]:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -23,13 +24,13 @@ from rich.text import Text
 from .. import checks, experiments
 from ..experiments import Local, Outcome, Scale, Store
 from ..experiments.executor import Cluster, Executor, RunProgress, Watch, processes
-from ..experiments.experiment import SOURCES
+from ..experiments.experiment import SOURCES, Verdict
 from ..experiments.report_page import COUNTED, FAILED, counts, elsewhere, interval, number, verdict_words
 from ..figures import theme
 from ..problems.garnet import PRESETS
 from ..theory.threads import cores
-from .derived import named, option, switch
-from .display import print_all
+from .derived import AS_JSON, named, option, switch
+from .display import print_all, print_json
 from .parsing import check_target
 
 ENGINES = ("cpu", "cuda", "auto")
@@ -78,6 +79,7 @@ def reproduce(
     ),
     out: Path = option("Folder of cells, figures, tables and report.", Path("out"), "Output"),
     clean: bool = switch("--clean", "Remove cells that other code has computed.", "Output"),
+    json: bool = AS_JSON,
 ) -> None:
     """Reproduce the paper: compute what is missing, draw every figure, decide every claim, write the report.
 
@@ -104,18 +106,30 @@ def reproduce(
     except KeyboardInterrupt:
         print(f"fedlsa: what is done is kept in {out}; the same command goes on from there", file=sys.stderr)
         raise
-    print(f"{len(progress.groups)} groups; {progress.computed} cells computed; {duration(progress.seconds)}")
-    outdated = len(Store(out / "cells").outdated())
-    if outdated:
-        print(f"{outdated} cells of other code in {out / 'cells'} are not used; --clean removes them")
-    print_verdicts(outcomes)
-    print(f"report: {out / 'report' / 'index.html'}")
+    outdated, report = len(Store(out / "cells").outdated()), out / "report" / "index.html"
+    if json:
+        cost = {"cells_computed": progress.computed, "cells_outdated": outdated, "seconds": progress.seconds}
+        print_json(claims=[_described(o, v) for o in outcomes for v in o.verdicts], **cost, report=report)
+    else:
+        print(f"{len(progress.groups)} groups; {progress.computed} cells computed; {duration(progress.seconds)}")
+        if outdated:
+            print(f"{outdated} cells of other code in {out / 'cells'} are not used; --clean removes them")
+        print_verdicts(outcomes)
+        print(f"report: {report}")
     failed = sum(not v.ok for o in outcomes for v in o.verdicts)
     if failed:
         print(
             f"fedlsa: {failed} {'claims' if failed > 1 else 'claim'} came out otherwise than expected", file=sys.stderr
         )
         raise typer.Exit(1)
+
+
+def _described(outcome: Outcome, verdict: Verdict) -> dict[str, Any]:
+    """A claim with its number, for programs."""
+    names = ("name", "text", "kind", "source", "statistic", "at_least", "at_most", "expected")
+    claim = {"experiment": outcome.experiment.name, "preset": outcome.scale.preset}
+    claim |= {name: getattr(verdict.claim, name) for name in names}
+    return claim | {name: getattr(verdict, name) for name in ("value", "holds", "ok", "others", "holds_elsewhere")}
 
 
 def print_verdicts(outcomes: list[Outcome]) -> None:

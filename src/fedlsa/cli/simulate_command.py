@@ -13,9 +13,9 @@ from ..errors import ArgumentError
 from ..figures.drawing_checks import SCALES
 from ..figures.lines import COSTS
 from . import parsing
-from .choices import ALL_METHODS, PROBLEM
-from .derived import Given, Option, Options, option, switch, takes
-from .display import live_bar
+from .choices import ALL_METHODS, PROBLEM, described
+from .derived import AS_JSON, Given, Option, Options, option, switch, takes
+from .display import live_bar, print_json
 from .summaries import print_table
 
 SIMULATE_EXAMPLES = """[bold]Examples[/bold]
@@ -62,6 +62,7 @@ def simulate(
     plot: Path | None = option("Draw the error curves: .png, .pdf or .svg.", None, "Output"),
     force: bool = switch("--force", "Replace files that exist.", "Output"),
     quiet: bool = switch("--quiet", "No bar and no table.", "Output"),
+    json: bool = AS_JSON,
 ) -> None:
     """Run methods on a problem, all on the same random numbers; show, save and draw how far they get."""
     chosen, how, arguments = methods(), parsing.make_sampling(sampling, thin), run.arguments
@@ -77,12 +78,17 @@ def simulate(
     with live_bar(" + ".join(names), shown=not quiet, updates=compiled) as progress:
         runs = engine.simulate_grid(made, chosen, sampling=how, progress=progress, **arguments)
     bias = [figures.predicted_bias(r, made) for r in runs]
-    if not quiet:
+    if not quiet and not json:
         print_table(runs, bias)
+    quiet = quiet or json
     for result, path in zip(runs, files, strict=False):
         parsing.write(path, partial(results.save, result), quiet=quiet)
     parsing.write_picture(picture, partial(figures.error_curves, runs, bias=bias), context.obj, quiet=quiet)
-    if files and not quiet:
+    saved = [*files, *([picture] if picture is not None else [])]
+    if json:
+        rows = zip(chosen, bias, results.summary(runs).to_dict("records"), strict=True)
+        print_json(runs=[{**described(a), **row, "squared_bias": level} for a, level, row in rows], saved=saved)
+    elif files and not quiet:
         print(f"draw it:  fedlsa plot {shlex.join(map(str, files))}")
     elif not quiet and picture is None:
         print("nothing saved: --out FILE.nc keeps the results, --plot FILE.png draws them")

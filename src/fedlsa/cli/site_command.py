@@ -9,7 +9,8 @@ import typer
 
 from ..errors import NetworkError
 from ..network.folder.config import SiteFolder, require_cryptography
-from .derived import CommandGroup, option, switch
+from .derived import AS_JSON, CommandGroup, option, switch
+from .display import print_json
 from .enrolment_command import SITE_PANEL
 
 LEDGER_EXAMPLES = """[bold]Examples[/bold]
@@ -35,7 +36,7 @@ def ledger(
     head: str | None = option(
         "That the site's page showed before: the ledger must still hold it.", shown="not compared"
     ),
-    json: bool = switch("--json", "All of it, for programs."),
+    json: bool = AS_JSON,
 ) -> None:
     """Verify a site's ledger, a hash chain, and show what was asked, what left, and what is spent."""
     require_cryptography()
@@ -45,7 +46,7 @@ def ledger(
     if head is not None:
         chain.verify(SiteFolder.load(folder).ledger, chain.ChainHead.from_text(head))
     if json:
-        print(report.ledger_json(folder))
+        print_json(**report.ledger_facts(folder))
         return
     for line in report.ledger_report(folder, last):
         print(line)

@@ -68,6 +68,13 @@ def note(folder: Path, event: str, **content: str | int | float | None) -> None:
     chain.append(folder / AUDIT, {"event": event, **plain})
 
 
+def contents(folder: Path | str, kept: str | None = None) -> dict[str, Any]:
+    """Verify the audit log, as `report` does: its file, its head and every entry, for programs."""
+    path = Network.load(folder).folder / AUDIT
+    head = chain.verify(path, None if kept is None else ChainHead.from_text(kept))
+    return {"file": str(path), "head": str(head), "entries": list(chain.entries(path))}
+
+
 def report(folder: Path | str, kept: str | None = None, last: int = 20) -> list[str]:
     """Verify the audit log and say what it holds: counts, the last entries, and the head to be kept elsewhere.
 

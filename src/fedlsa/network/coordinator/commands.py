@@ -35,15 +35,34 @@ def start(
 
 def status(folder: Path | str, name: str | None = None) -> str:
     """Where a run stands, and which sites are there."""
-    network = Network.load(folder)
-    served = is_held(network.folder / SERVED)
-    lines = [f"the coordinator is {'running' if served else 'not running (fedlsa network serve)'}"]
-    lines += certificate_warnings(network)
-    if missing := [site for site in network.sites if not network.site_certificate(site).exists()]:
-        lines.append(f"not approved yet: {', '.join(missing)} (fedlsa network approve)")
-    if name is None and not all_runs(network):
+    facts = status_facts(folder, name)
+    lines = [f"the coordinator is {'running' if facts['running'] else 'not running (fedlsa network serve)'}"]
+    lines += facts["warnings"]
+    if facts["not_approved"]:
+        lines.append(f"not approved yet: {', '.join(facts['not_approved'])} (fedlsa network approve)")
+    if facts["run"] is None:
         return "\n".join([*lines, "no run yet (fedlsa network start)"])
-    return "\n".join([*lines, *standing(chosen(network, name))])
+    return "\n".join([*lines, *standing(chosen(Network.load(folder), name))])
+
+
+def status_facts(folder: Path | str, name: str | None = None) -> dict[str, Any]:
+    """The same for programs; the run with its last round and the last that was said of it."""
+    network = Network.load(folder)
+    missing = [site for site in network.sites if not network.site_certificate(site).exists()]
+    about: dict[str, Any] | None = None
+    if name is not None or all_runs(network):
+        run = chosen(network, name)
+        events = [event for _, event in run.events()]
+        rounds = [event for event in events if event["event"] == "round"]
+        about = {"name": run.name, "over": run.over, "stopping": run.stopping}
+        about |= {"round": rounds[-1] if rounds else None, "last": events[-1] if events else None}
+    return {
+        "running": is_held(network.folder / SERVED),
+        "warnings": certificate_warnings(network),
+        "sites": list(network.sites),
+        "not_approved": missing,
+        "run": about,
+    }
 
 
 def stop(folder: Path | str, name: str | None = None) -> str:

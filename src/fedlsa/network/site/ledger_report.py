@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import deque
 from dataclasses import asdict
@@ -35,12 +34,12 @@ def ledger_report(folder: Path | str, last: int = 20) -> list[str]:
     return [*out, f"keep this elsewhere: {ledger.head}"]
 
 
-def ledger_json(folder: Path | str) -> str:
-    """The same as JSON, with every entry."""
+def ledger_facts(folder: Path | str) -> dict[str, Any]:
+    """The same for programs, with every entry."""
     site, policy, ledger = _opened(folder)
     content: dict[str, Any] = {"head": str(ledger.head), "totals": asdict(ledger.totals), "refusals": ledger.refusals}
     content |= {"epsilon_spent": None if policy.privacy == "none" else _spent(policy, ledger)}
-    return json.dumps(content | {"peers": ledger.roster, "entries": list(entries(site.ledger))}, indent=1)
+    return content | {"peers": ledger.roster, "entries": list(entries(site.ledger))}
 
 
 def _opened(folder: Path | str) -> tuple[SiteFolder, Policy, Ledger]:
