@@ -46,10 +46,9 @@ def compared(problem, algorithm, rounds, sampling, seed=3):
 
 def assert_alike(one, other):
     assert np.abs(one.theta).max() > 0
-    for name in ("theta", "xi"):
-        a, b = getattr(one, name), getattr(other, name)
+    for a, b in ((one.theta, other.theta), (one.state.xi, other.state.xi)):
         assert_allclose(b, a, rtol=0, atol=1e-11 * np.abs(a).max())
-    assert (one.diverged_at == other.diverged_at).all()
+    assert (one.state.diverged_at == other.state.diverged_at).all()
 
 
 @pytest.mark.parametrize("H", LENGTHS)
@@ -71,5 +70,5 @@ def test_rounds_of_random_length_are_followed():
 
 def test_a_run_that_leaves_the_range_of_numbers_does_so_in_the_same_round():
     one, other = compared(rows(), fl.SCAFFLSA(3.0, 80), 8, fl.IID())
-    assert one.diverged_at[0] > 0
-    assert one.diverged_at == other.diverged_at
+    assert one.state.diverged_at[0] > 0
+    assert one.state.diverged_at == other.state.diverged_at

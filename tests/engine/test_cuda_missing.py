@@ -33,9 +33,8 @@ def test_auto_takes_a_gpu_that_is_there_for_what_is_worth_it(monkeypatch):
 
     def run_all(jobs, report):
         taken.append(len(jobs))
-        d, N = PROBLEM.dim, PROBLEM.n_agents
-        outcome = JobOutcome(np.zeros((1, 2, d)), np.zeros((1, 2), np.int64), np.array([-1]), np.zeros((1, N, d)))
-        return [outcome for _ in jobs]
+        outcome = np.zeros((1, 2, PROBLEM.dim)), np.zeros((1, 2), np.int64)
+        return [JobOutcome(*outcome, job.start) for job in jobs]
 
     monkeypatch.setattr(cuda, "available", lambda: True)
     monkeypatch.setattr(cuda, "LEAST_UPDATES", 10.0)

@@ -15,7 +15,7 @@ from ..checks import Floats
 from ..problems import Problem, RankOne
 from ..sampling import Replay, Sampling
 from .outcome_tables import OutcomeTables
-from .random import OBSERVATION, words
+from .random import OBSERVATION, choose_all, words
 from .reference import Integers, LocalSteps
 
 BLOCK = 64  # steps that are solved for at once: with more, the products of their rows outweigh the calls
@@ -53,8 +53,8 @@ def _outcomes(
     if isinstance(sampling, Replay):
         return np.asarray(t.row[table] + np.arange(first, first + count) % t.length[table])
     word, shift = words(seed, agent, OBSERVATION, first, count).astype(np.int64), t.shift[table]
-    entry, low = t.slots[t.slot[table] + (word >> shift)].astype(np.int64), (1 << shift) - 1
-    return np.asarray(t.row[table] + np.where(word & low < entry & low, word >> shift, entry >> shift))  # see `choose`
+    entry = t.slots[t.slot[table] + (word >> shift)].astype(np.int64)
+    return np.asarray(t.row[table] + choose_all(word, entry, shift))
 
 
 def _solve_blocks(theta: Floats, xi: Floats, eta: float, ridge: float, u: Floats, v: Floats, y: Floats) -> Floats:

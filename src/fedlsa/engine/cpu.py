@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..problems import Dense
+from ..sampling import Markov
 from . import cpu_kernel
 from .addresses import FieldRecord
-from .cpu_record import DRAWN_AT_ONCE, FETCHED_AHEAD, FIELDS, LANES, MEMBER
-from .cpu_tables import chain_order, chain_words, kernels, observation_tables, padded, shapes
+from .cpu_record import BLOCK, DRAWN_AT_ONCE, FETCHED_AHEAD, FIELDS, LANES, MEMBER, OFFSET, SLOT
+from .cpu_tables import chain_order, chain_words, kernels, observation_tables, shapes
 from .cpu_threads import finish
 from .hooks import apply_server_step, compiled_hook, failure, parameters
 from .jobs import Job, JobOutcome, join
 from .progress import Progress, notice
+from .run_state import RunState, chain_states
 from .schedule import Schedule, schedule
 
 Integers = NDArray[np.int64]
@@ -35,7 +36,7 @@ class CpuTask:
     def __init__(self, job: Job, tables: dict[str, Any]) -> None:
         p, a, R, dtype = job.problem, job.algorithm, len(job.seeds), job.dtype
         N, m, D = p.n_agents, job.participants, shapes(p, dtype)[2]
-        self.job, self.done, self.received = job, 0, 0
+        self.job, self.done, self.received = job, job.start.first, int(job.start.received[0])
         self.observed = np.zeros(len(job.recorded), np.int64)
         self.updates_per_round = job.updates_per_round
         self.work = round_work(job)
@@ -62,8 +63,8 @@ class CpuTask:
         record.put(start=seed[:lanes] * D, weights=np.append(p.weights[agent[: N * R]], np.zeros(lanes))[:lanes])
         self._put_parameters(lanes)
         record.put(marks=np.zeros(3, np.int64), counters=np.zeros(MEMBER * (self.groups + 2), np.int64))
-        record.put(diverged=np.full(R, -1), failed=np.zeros(R, np.int64), squares=np.zeros(R))
-        if job.recorded[0] == 0:
+        record.put(diverged=job.start.diverged_at.copy(), failed=np.zeros(R, np.int64), squares=np.zeros(R))
+        if 0 in job.recorded[:1]:
             record.arrays["record"][: R * D] = record.arrays["theta"][: R * D]
             record.arrays["marks"][2] = 1
 
@@ -75,14 +76,14 @@ class CpuTask:
         def rows(n: int, kind: str = "float64") -> NDArray[Any]:
             return np.zeros(n * D + LANES, kind)
 
-        theta = rows(R)
-        theta[: R * D] = np.tile(padded(job.theta_0, D, "float64"), R)
-        variates = rows(max(lanes, N * R))
-        if job.xi_0 is not None:
-            variates[: N * R * D].reshape(-1, D)[:, :dim] = job.xi_0[self.agent]
-        partial = job.participants < N
+        partial, begin = job.participants < N, job.start
+        theta, running, shift, variates = rows(R), rows(R), rows(R), rows(max(lanes, N * R))
+        for out, values in ((theta, begin.theta), (running, begin.running), (shift, begin.shift)):
+            out[: R * D].reshape(R, D)[:, :dim] = values
+        xi = begin.variates if partial else begin.control_variates  # those of all are shifted anew in every round
+        variates[: N * R * D].reshape(-1, D)[:, :dim] = xi[self.seed, self.agent]
         left = lanes - (LANES - 1) * (job.participants // LANES * R)  # a row for each group of one seed, for each other
-        record.put(theta=theta, mean=theta.copy(), running=theta.copy(), shift_all=rows(R))
+        record.put(theta=theta, mean=theta.copy(), running=running, shift_all=shift if partial else rows(R))
         record.put(hat=rows(lanes, dtype), variates=rows(lanes) if partial else variates, partial=rows(left))
         record.put(pending=rows(R) if partial else record.arrays["shift_all"])
         if partial:
@@ -93,13 +94,41 @@ class CpuTask:
     @property
     def outcome(self) -> JobOutcome:
         """What has come of it."""
-        arrays, (N, dim), R = self.record.arrays, (self.job.problem.n_agents, self.job.problem.dim), len(self.job.seeds)
-        D = shapes(self.job.problem, self.job.dtype)[2]
+        arrays, job, R = self.record.arrays, self.job, len(self.job.seeds)
+        (N, dim), D = (job.problem.n_agents, job.problem.dim), shapes(job.problem, job.dtype)[2]
         record = arrays["record"][:-LANES].reshape(-1, R, D).transpose(1, 0, 2)[:, :, :dim].copy()
-        rows = arrays.get("all_variates", arrays["variates"])[: N * R * D].reshape(-1, D)
-        xi = np.empty((R, N, dim))
-        xi[self.seed, self.agent] = (rows - arrays["shift_all"][: R * D].reshape(R, D)[self.seed])[:, :dim]
-        return JobOutcome(record, np.tile(self.observed, (R, 1)), arrays["diverged"], xi)
+        theta, running, shift = (arrays[k][: R * D].reshape(R, D)[:, :dim] for k in ("theta", "running", "shift_all"))
+        rows = arrays.get("all_variates", arrays["variates"])[: N * R * D].reshape(-1, D)[:, :dim]
+        if "all_variates" not in arrays:  # what the next round would subtract
+            rows, shift = rows - shift[self.seed], np.zeros((R, dim))
+        xi, chains = np.empty((R, N, dim)), np.empty((2, R, N), np.int64)
+        xi[self.seed, self.agent], chains[:, self.seed, self.agent] = rows, self._positions()
+        state = RunState(
+            theta=theta.copy(),
+            running=running.copy(),
+            xi=xi,
+            shift=shift.copy(),
+            scale=np.ones(R),
+            steps=chains[0],
+            chain=chain_states(job.problem, job.outcomes, chains[1]),
+            received=np.full(R, self.received),
+            rounds=np.full(R, self.done),
+            diverged_at=arrays["diverged"].copy(),
+        )
+        return JobOutcome(record, np.tile(self.observed, (R, 1)), state)
+
+    def _positions(self) -> tuple[Integers, Integers]:
+        """Observations that each chain has received, and where its trajectory stands; not what was drawn ahead."""
+        arrays, P = self.record.arrays, len(self.agent)
+        words = arrays["chains" if self.job.participants < self.job.problem.n_agents else "lanes"][:, :P]
+        low, high = arrays["marks"][:2].tolist()
+        steps, positions = 4 * words[BLOCK].astype(np.int64) + words[OFFSET] - (high - low), words[SLOT]
+        if not isinstance(self.job.sampling, Markov):
+            positions = self.job.outcomes.row[self.job.problem.assignment[self.agent]]
+        elif low < high:
+            last = (low - 1) * int(self.record.words[self.record.place["stride"]])
+            positions = arrays["successor"][arrays["drawn"][last : last + P]]
+        return steps, positions.astype(np.int64)
 
     @property
     def left(self) -> float:
@@ -197,8 +226,9 @@ def run_all(jobs: list[Job], threads: int, report: Progress | None) -> list[JobO
     for job in jobs:
         if id(job.problem) not in tables:
             tables[id(job.problem)] = observation_tables(job)
-        seeds = np.array_split(job.seeds, parts(job, -(-threads // len(jobs))))
-        tasks.append([CpuTask(replace(job, seeds=some), tables[id(job.problem)]) for some in seeds])
+        S, n = len(job.seeds), parts(job, -(-threads // len(jobs)))
+        seeds = [job.of_seeds(slice(S * i // n, S * (i + 1) // n)) for i in range(n)]
+        tasks.append([CpuTask(some, tables[id(job.problem)]) for some in seeds])
     with notice(COMPILING):
         for job, group in zip(jobs, tasks, strict=True):
             addresses = compile_for(job)

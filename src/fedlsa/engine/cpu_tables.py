@@ -18,7 +18,8 @@ from . import cpu_kernel, cpu_steps
 from .addresses import align
 from .cpu_record import LANES
 from .jobs import Job
-from .outcome_tables import OutcomeTables, first_states
+from .outcome_tables import OutcomeTables
+from .run_state import chain_positions
 
 Array = NDArray[Any]
 Integers = NDArray[np.int64]
@@ -131,8 +132,7 @@ def chain_words(job: Job, agent: Integers, seed: Integers) -> NDArray[np.uint32]
     outcomes, table, key = job.outcomes, job.problem.assignment[agent], job.seeds[seed]
     row, slot, shift = outcomes.row[table], outcomes.slot[table], outcomes.shift[table]
     if isinstance(job.sampling, Markov):
-        starts = np.stack([first_states(job.problem, job.sampling, outcomes, int(s)) for s in job.seeds], 1)
-        slot = row = row + (starts[agent, seed] << (32 - shift.astype(np.int64)))
-    none, low, high = np.zeros(len(agent)), key & np.uint64(0xFFFFFFFF), key >> np.uint64(32)
-    words: tuple[Array, ...] = none, none, slot, row, agent, low, high, shift, outcomes.length[table]
+        slot = row = chain_positions(job.problem, outcomes, job.start.chain)[seed, agent]
+    steps, low, high = job.start.steps[seed, agent], key & np.uint64(0xFFFFFFFF), key >> np.uint64(32)
+    words: tuple[Array, ...] = steps >> 2, steps & 3, slot, row, agent, low, high, shift, outcomes.length[table]
     return np.stack([w.astype(np.uint32) for w in words])

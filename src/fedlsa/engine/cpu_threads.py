@@ -51,7 +51,7 @@ def finish(tasks: Sequence[SharedTask], threads: int, report: Progress | None) -
 
     def report_progress() -> None:
         if report:
-            report(sum(task.updates_per_round * task.done for task in tasks), total)
+            report(total - sum(task.updates_per_round * (task.job.rounds - task.done) for task in tasks), total)
 
     report_progress()
     if threads == 1:

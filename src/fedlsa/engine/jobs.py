@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,9 +17,10 @@ from ..problems import Problem
 from ..sampling import Sampling
 from .hooks import check_server_step
 from .outcome_tables import OutcomeTables
+from .run_state import RunState, beginning
 from .schedule import expected_updates, typical_observations
 
-KEEP = ("theta", "xi")
+KEEP = ("theta", "xi", "state")
 MOST_IN_A_ROUND = 2**27  # observations: a few seconds of an agent
 MOST_IN_PYTHON = 1e8  # observations in the readable engine: about half an hour
 MOST_COMPILED = 1e15  # observations in the other engines: a month of one core
@@ -37,8 +38,7 @@ class Job:
     rounds: int
     seeds: NDArray[np.uint64]
     recorded: NDArray[np.int64]
-    theta_0: Floats
-    xi_0: Floats | None
+    start: RunState  # after which its rounds begin: the first, or those of a run that goes on
     arguments: dict[str, Any]  # of `simulate`, as a result remembers them
 
     @property
@@ -58,8 +58,21 @@ class Job:
 
     @property
     def updates(self) -> float:
-        """The same in the whole run."""
-        return self.updates_per_round * self.rounds
+        """The same in all rounds that are to come."""
+        return self.updates_per_round * (self.rounds - self.start.first)
+
+    def of_seeds(self, which: slice) -> Job:
+        """The same for some of the seeds."""
+        return replace(self, seeds=self.seeds[which], start=self.start.of_seeds(which))
+
+    def after(self, state: RunState) -> Job:
+        """What is left of it once its runs have come to a state."""
+        return replace(self, start=state, recorded=self.recorded[self.recorded > state.first])
+
+    def until(self, rounds: int) -> Job:
+        """The same with fewer rounds: those up to `rounds`."""
+        recorded = self.recorded[self.recorded <= rounds]
+        return replace(self, rounds=rounds, recorded=recorded)
 
 
 class JobOutcome(NamedTuple):
@@ -67,13 +80,14 @@ class JobOutcome(NamedTuple):
 
     theta: Floats  # (S, R, d)
     observed: NDArray[np.int64]  # (S, R): observations received so far by an agent that takes part in every round
-    diverged_at: NDArray[np.int64]  # (S,): first round whose theta is not finite, or -1
-    xi: Floats  # (S, N, d): the last control variates
+    state: RunState  # after the last round
 
 
 def join(parts: Iterable[JobOutcome]) -> JobOutcome:
     """The outcome of a job from those of its seeds."""
-    return JobOutcome(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+    theta, observed, states = zip(*parts, strict=True)
+    state = RunState(*(np.concatenate(arrays) for arrays in zip(*states, strict=True)))
+    return JobOutcome(np.concatenate(theta), np.concatenate(observed), state)
 
 
 def configurations(problems: Any, algorithms: Any, rounds: Any) -> list[tuple[Problem, Algorithm, int]]:
@@ -135,22 +149,30 @@ def make_job(
     """One configuration with its start and its recorded rounds, checked; arguments : seeds, record, dtype, engine."""
     N, d, runs = problem.n_agents, problem.dim, len(arguments["seeds"])
     _check_rounds(algorithm, sampling.thin, rounds, N, arguments)
-    start = problem.theta_star + 1 if theta_0 is None else checks.array("theta_0", theta_0, (d,))
-    check_server_step(algorithm, start)
+    theta = problem.theta_star + 1 if theta_0 is None else _per_seed("theta_0", theta_0, runs, (d,))
+    check_server_step(algorithm, theta.reshape(-1, d)[0])
     xi = None
     if xi_0 is not None:
-        xi = checks.array("xi_0", xi_0, (N, d))
+        xi = _per_seed("xi_0", xi_0, runs, (N, d))
         total = np.abs(problem.weights @ xi).max()
         if total > 1e-8 * max(1.0, float(np.abs(xi).max())):
             raise ArgumentError(f"xi_0 must have a weighted sum of 0 over agents; got a sum of size {total:g}")
-    own = dict(arguments, rounds=rounds, theta_0=None if theta_0 is None else start, xi_0=xi)
+    own = dict(arguments, rounds=rounds, theta_0=None if theta_0 is None else theta, xi_0=xi)
     recorded = results.recorded_rounds(arguments["record"], rounds)
     lengths = runs if algorithm.random_lengths else 1
     checks.memory("rounds", rounds, 32 * lengths, "step sizes and lengths of rounds")
     numbers = 2 * len(recorded) * (d + 4) + 4 * N * d
     checks.memory("seeds", runs, 8 * numbers, "recorded iterates and the agents' parameters")
     seeds = np.array(arguments["seeds"], np.uint64)
-    return Job(problem, algorithm, sampling, outcomes, rounds, seeds, recorded, start, xi, own)
+    start = beginning(problem, sampling, outcomes, seeds, theta, np.zeros((N, d)) if xi is None else xi)
+    return Job(problem, algorithm, sampling, outcomes, rounds, seeds, recorded, start, own)
+
+
+def _per_seed(name: str, value: ArrayLike, seeds: int, shape: tuple[int, ...]) -> Floats:
+    """An array of a shape, one for all seeds, or with one more axis, one for each."""
+    rule = f"an array of finite numbers of shape {shape}, or ({seeds}, ...), one for each seed"
+    each = checks.as_array(name, value, rule).ndim == len(shape) + 1
+    return checks.array(name, value, (seeds, *shape) if each else shape)
 
 
 def _check_rounds(algorithm: Algorithm, thin: int, rounds: int, agents: int, arguments: dict[str, Any]) -> None:
@@ -174,7 +196,8 @@ def _check_rounds(algorithm: Algorithm, thin: int, rounds: int, agents: int, arg
     if (lengths < thin).any():
         least = int(lengths.min())
         raise ArgumentError(f"observations of {name} must be at least {thin}, or a round makes no update; got {least}")
-    if algorithm.average_after is not None and algorithm.average_after > rounds:
+    goes_on = "state" in arguments.get("keep", ())  # later, perhaps
+    if algorithm.average_after is not None and algorithm.average_after > rounds and not goes_on:
         raise ArgumentError(f"average_after must be at most rounds, {rounds}; got {algorithm.average_after}")
     _check_step_size(algorithm, rounds, arguments["dtype"])
     gain = np.asarray(algorithm.gain(algorithm.eta(np.minimum(np.arange(64), rounds - 1)), lengths // thin))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..errors import ArgumentError
 from ..problems import Problem
 from ..sampling import Markov, Replay, Sampling
-from .random import START, alias_bits, alias_tables, block
+from .random import START, alias_bits, alias_tables, block, choose_all
 
 Words = NDArray[np.uint32]
 Integers = NDArray[np.int64]
@@ -120,6 +120,5 @@ def first_states(problem: Problem, sampling: Markov, outcomes: OutcomeTables, se
     assert law is not None
     m = problem.assignment
     word = block(seed, np.arange(problem.n_agents, dtype=np.uint64), START, 0)[0].astype(np.int64)
-    entry = law.slots[law.slot[m] + (word >> law.shift[m])]
-    low, shift = (1 << law.shift[m]) - 1, law.shift[m]  # as `choose` does, for all agents at once
-    return np.where(word & low < entry & low, word >> shift, entry.astype(np.int64) >> shift)
+    entry = law.slots[law.slot[m] + (word >> law.shift[m])].astype(np.int64)
+    return choose_all(word, entry, law.shift[m])

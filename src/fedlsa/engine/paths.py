@@ -22,6 +22,7 @@ from ..sampling import IID
 from ..theory.bias import power_sums
 from .outcome_tables import outcome_tables
 from .reference import Iterate, LocalSteps, observed_steps, observers, run_rounds
+from .run_state import beginning
 from .schedule import schedule
 
 Integers = NDArray[np.int64]
@@ -86,7 +87,9 @@ def round_paths(
     steps = np.rint(np.linspace(0, plan.observations, points + 1, axis=1)).astype(np.int64)
     walk = noiseless_steps(problem)
     if noise:
-        walk = observed_steps(observers(problem, IID(), outcome_tables(problem, IID()), seed), 1)
+        tables = outcome_tables(problem, IID())
+        begin = beginning(problem, IID(), tables, np.array([seed], np.uint64), start, np.zeros((N, d)))
+        walk = observed_steps(observers(problem, IID(), tables, seed, begin), 1)
 
     theta, xi = np.empty((rounds + 1, d)), np.zeros((rounds + 1, N, d))
     local = np.empty((rounds, N, points + 1, d))

@@ -21,9 +21,10 @@ from ..problems import Problem
 from ..sampling import Markov, Replay, Sampling
 from .hooks import apply_server_step
 from .jobs import Job, JobOutcome, join
-from .outcome_tables import OutcomeTables, first_states
+from .outcome_tables import OutcomeTables
 from .progress import Progress
 from .random import OBSERVATION, choose, words
+from .run_state import RunState, chain_states
 from .schedule import Schedule, schedule
 
 Integers = NDArray[np.int64]
@@ -54,8 +55,7 @@ class Observer:
     def __post_init__(self) -> None:
         self.table = int(self.problem.assignment[self.agent])
         self.shift = int(self.outcomes.shift[self.table])
-        if self.state is not None:
-            self.position = self.outcomes.row[self.table] + (self.state << (32 - self.shift))
+        self.position = int(self.outcomes.row[self.table]) + ((self.state or 0) << (32 - self.shift))
 
     def receive(self) -> tuple[Floats, Floats]:
         """A(z) : (d, d) and b(z) : (d,) of the next observation."""
@@ -77,12 +77,12 @@ class Observer:
         return A[0], b[0]
 
 
-def observers(problem: Problem, sampling: Sampling, outcomes: OutcomeTables, seed: int) -> list[Observer]:
-    """The streams of all agents."""
-    states: list[int | None] = [None] * problem.n_agents
-    if isinstance(sampling, Markov):
-        states = first_states(problem, sampling, outcomes, seed).tolist()
-    return [Observer(problem, sampling, outcomes, seed, c, s) for c, s in enumerate(states)]
+def observers(
+    problem: Problem, sampling: Sampling, outcomes: OutcomeTables, seed: int, start: RunState
+) -> list[Observer]:
+    """The streams of all agents, from the state of a run of one seed on."""
+    positions = zip(start.chain[0].tolist(), start.steps[0].tolist(), strict=True)
+    return [Observer(problem, sampling, outcomes, seed, c, s, step) for c, (s, step) in enumerate(positions)]
 
 
 def observed_steps(agents: list[Observer], thin: int) -> LocalSteps:
@@ -185,18 +185,33 @@ def run_seed(job: Job, seed: int, steps: LocalSteps | None = None) -> JobOutcome
     steps : the local steps, by default on one observation at a time
     """
     p, a = job.problem, job.algorithm
-    rounds = schedule(a, job.sampling, seed, job.rounds, p.n_agents)
-    start = Iterate.start(job.theta_0, np.zeros((p.n_agents, p.dim)) if job.xi_0 is None else job.xi_0)
+    begin = job.start.of_seeds(slice(k := job.seeds.tolist().index(seed), k + 1))
+    first, received = begin.first, int(begin.received[0])
+    rounds = schedule(a, job.sampling, seed, job.rounds - first, p.n_agents, first)
+    theta, agents = begin.theta[0], observers(p, job.sampling, job.outcomes, seed, begin)
+    start = now = Iterate(theta, begin.control_variates[0], begin.running[0], theta, int(begin.diverged_at[0]))
     if steps is None:
-        steps = observed_steps(observers(p, job.sampling, job.outcomes, seed), job.sampling.thin)
-    recorded, theta, now = set(job.recorded.tolist()), {0: start.estimate}, start
-    ends = rounds.observations[:, None]
-    for t, (now, _) in enumerate(run_rounds(p, a, rounds, start, steps, ends, job.dtype), start=1):
+        steps = observed_steps(agents, job.sampling.thin)
+    recorded, estimates, ends = set(job.recorded.tolist()), {first: theta}, rounds.observations[:, None]
+    for t, (now, _) in enumerate(run_rounds(p, a, rounds, start, steps, ends, job.dtype), start=first + 1):
         if t in recorded:
-            theta[t] = now.estimate
-    observed = np.append(0, np.cumsum(rounds.observations))[job.recorded]
-    estimates = np.stack([theta[t] for t in job.recorded.tolist()])
-    return JobOutcome(estimates[None], observed[None], np.array([now.diverged_at]), now.xi[None])
+            estimates[t] = now.estimate
+    observed = np.append(received, received + np.cumsum(rounds.observations))
+    positions = np.array([agent.position for agent in agents])
+    state = RunState(
+        theta=now.theta[None],
+        running=now.running[None],
+        xi=now.xi[None],
+        shift=np.zeros((1, p.dim)),
+        scale=np.ones(1),
+        steps=np.array([[agent.step for agent in agents]]),
+        chain=chain_states(p, job.outcomes, positions)[None],
+        received=observed[-1:],
+        rounds=np.array([job.rounds]),
+        diverged_at=np.array([now.diverged_at]),
+    )
+    out = np.array([estimates[t] for t in job.recorded.tolist()]).reshape(-1, p.dim)
+    return JobOutcome(out[None], observed[job.recorded - first][None], state)
 
 
 def run_all(jobs: list[Job], report: Progress | None) -> list[JobOutcome]:

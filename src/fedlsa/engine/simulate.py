@@ -1,9 +1,10 @@
-"""The one verb: `simulate` runs a method on a problem, `simulate_grid` many of them together."""
+"""`simulate` runs a method on a problem, `simulate_grid` many of them together."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -41,9 +42,10 @@ def simulate(
     """Run a method on a problem for `rounds` communications, once per seed.
 
     seeds : a count (0 ... n - 1) or the seeds themselves; theta_0 : (d,), by default theta_star + 1;
-    xi_0 : (N, d), by default 0, its weighted sum must be 0; record : a count of rounds, or the rounds to record;
+    xi_0 : (N, d), by default 0, its weighted sum must be 0; both may have one more axis in front, a start per seed;
+    record : a count of rounds, or the rounds to record; threads : by default all cores;
     engine : "cpu", "cuda" (an NVIDIA GPU), "auto" (whichever is quicker) or "reference" (to be read);
-    keep : "theta" and "xi" (the final control variates); threads : by default all cores;
+    keep : "theta", "xi" (the final control variates) and "state" (all that `fl.resume` needs to go on);
     dtype : of the local steps; what the server holds (theta, averages, control variates) is float64 either way;
     progress : True for a bar, or a function of (updates done, updates in all).
 
@@ -85,6 +87,41 @@ def simulate_grid(
     >>> [r.attrs["method"] for r in runs]
     ['FedLSA(step_size=0.1, local_steps=10)', 'SCAFFLSA(step_size=0.1, local_steps=10)']
     """
+    work = prepare(
+        problems, algorithms, rounds, seeds, theta_0, xi_0, sampling, engine, record, keep, dtype, threads, progress
+    )
+    ended = run_jobs(work.jobs, work)
+    out = [result_of(job, outcome, work.keep) for job, outcome in zip(work.jobs, ended, strict=True)]
+    warn_of_divergence(out)
+    return out
+
+
+class PreparedGrid(NamedTuple):
+    """The arguments of `simulate_grid`, checked."""
+
+    jobs: list[Job]
+    engine: str  # not "auto"
+    keep: list[str]
+    threads: int
+    report: Progress | None
+
+
+def prepare(
+    problems: Any,
+    algorithms: Any,
+    rounds: Any = 500,
+    seeds: Any = 10,
+    theta_0: Any = None,
+    xi_0: Any = None,
+    sampling: Any = IID(),  # noqa: B008  immutable
+    engine: str = "cpu",
+    record: Any = 200,
+    keep: Any = ("theta",),
+    dtype: str = "float64",
+    threads: int | None = None,
+    progress: Any = None,
+) -> PreparedGrid:
+    """What `simulate_grid` is to run."""
     chosen = jobs.configurations([problems] if isinstance(problems, Problem) else problems, algorithms, rounds)
     seeds = jobs.seed_list(seeds)
     checks.choice("engine", engine, ENGINES)
@@ -103,18 +140,20 @@ def simulate_grid(
         engine = "cuda" if sum(job.updates for job in work) > cuda.LEAST_UPDATES and cuda.available() else "cpu"
         for job in work:
             job.arguments["engine"] = engine
-    if engine == "cuda":
-        ended = cuda.run_all(work, report)
-    elif engine == "reference":
-        ended = reference.run_all(work, report)
-    else:
-        ended = cpu.run_all(work, threads, report)
-    out = [_result(job, outcome, keep) for job, outcome in zip(work, ended, strict=True)]
-    _warn_of_divergence(out)
-    return out
+    return PreparedGrid(work, engine, keep, threads, report)
 
 
-def _result(job: Job, outcome: JobOutcome, keep: Sequence[str]) -> xr.Dataset:
+def run_jobs(work: list[Job], how: PreparedGrid) -> list[JobOutcome]:
+    """Bring jobs to their end on the engine of a grid."""
+    if how.engine == "cuda":
+        return cuda.run_all(work, how.report)
+    if how.engine == "reference":
+        return reference.run_all(work, how.report)
+    return cpu.run_all(work, how.threads, how.report)
+
+
+def result_of(job: Job, outcome: JobOutcome, keep: Sequence[str]) -> xr.Dataset:
+    """The rounds of a job as a dataset."""
     return results.assemble(
         job.problem,
         job.algorithm,
@@ -123,14 +162,16 @@ def _result(job: Job, outcome: JobOutcome, keep: Sequence[str]) -> xr.Dataset:
         seeds=job.seeds.astype(np.int64) if job.seeds.max() < 2**63 else job.seeds,
         theta=outcome.theta,
         samples=outcome.observed * (job.participants / job.problem.n_agents),
-        diverged_at=outcome.diverged_at,
-        xi=outcome.xi if "xi" in keep else None,
+        diverged_at=outcome.state.diverged_at,
+        xi=outcome.state.control_variates if "xi" in keep else None,
+        state=outcome.state._asdict() if "state" in keep else None,
         keep_theta="theta" in keep,
         arguments=job.arguments,
     )
 
 
-def _warn_of_divergence(out: list[xr.Dataset]) -> None:
+def warn_of_divergence(out: list[xr.Dataset]) -> None:
+    """One warning for all runs that diverged."""
     lost = [(r.attrs["method"], r["diverged_at"].values) for r in out if (r["diverged_at"].values >= 0).any()]
     if lost:
         method, at = lost[0]

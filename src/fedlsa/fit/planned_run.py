@@ -117,7 +117,7 @@ def _end(problem: Problem, chosen: Plan, s: FitSettings, progress: Progress | No
         end = run_seed(job, s.seed, walk)
         if progress:
             progress(steps, steps)
-        return end.theta[0, -1], int(end.diverged_at[0])
+        return end.theta[0, -1], int(end.state.diverged_at[0])
     from ..engine import simulate  # which loads much
 
     arguments |= {"sampling": sampling, "threads": 1 if steps < STARTS_THREADS else None, "progress": progress}

@@ -8,13 +8,15 @@ True
 """
 
 from .curve_files import save_curves
-from .dataset import assemble, method_label, recorded_rounds
+from .dataset import STATE, append_rounds, assemble, method_label, recorded_rounds
 from .recipe import arguments, problem_text
 from .result_files import load, save
 from .romberg import richardson_romberg
 from .summary import summary, table
 
 __all__ = [
+    "STATE",
+    "append_rounds",
     "arguments",
     "assemble",
     "load",

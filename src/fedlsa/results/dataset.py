@@ -29,8 +29,26 @@ LABELS = {
     "samples": ("samples per agent", "observations received up to this round, dropped ones included, mean over agents"),
     "diverged_at": ("round of divergence", "first round with a number that is not finite; -1 if there is none"),
     "xi": ("final control variates", "xi_c of each agent after the last round"),
+    "state_theta": ("theta at the end", "what the server holds after the last round"),
+    "state_running": ("running mean", "of theta from average_after on; before that, where theta began"),
+    "state_xi": ("control variates at the end", "scale (xi_c + shift), as the engine holds them"),
+    "state_shift": ("shift", "of state_xi"),
+    "state_scale": ("scale", "of state_xi"),
+    "state_steps": ("observations", "that each agent has received, dropped ones included"),
+    "state_chain": ("state of the trajectory", "of each agent; 0 where it follows none"),
+    "state_received": ("observations", "of an agent that takes part in every round"),
     "seed": ("seed", "key of the random numbers of the run"),
     "rounds": ("rounds", "communications so far; 0 is the start"),
+}
+STATE = {  # what a run needs to go on, and its dimensions; how many rounds are done is among the arguments
+    "state_theta": ("seed", "dim"),
+    "state_running": ("seed", "dim"),
+    "state_xi": ("seed", "agent", "dim"),
+    "state_shift": ("seed", "dim"),
+    "state_scale": ("seed",),
+    "state_steps": ("seed", "agent"),
+    "state_chain": ("seed", "agent"),
+    "state_received": ("seed",),
 }
 
 
@@ -75,6 +93,7 @@ def assemble(
     samples: ArrayLike,
     diverged_at: ArrayLike | None = None,
     xi: ArrayLike | None = None,
+    state: Mapping[str, Any] | None = None,
     keep_theta: bool = True,
     arguments: Mapping[str, Any],
 ) -> xr.Dataset:
@@ -82,6 +101,7 @@ def assemble(
 
     rounds : (R,) recorded rounds; seeds : (S,); theta : (S, R, d); samples : (S, R)
     diverged_at : (S,), -1 where a seed has not, None where none has; xi : (S, N, d) or None
+    state : what the run needs to go on, by the names of `STATE` without their first word, or None
     arguments : what simulate was called with: rounds, seeds, theta_0, xi_0, record, keep, dtype, engine
     """
     import xarray as xr
@@ -112,6 +132,11 @@ def assemble(
     values["diverged_at"] = (("seed",), _shaped("diverged_at", diverged_at, (S,)))
     if xi is not None:
         values["xi"] = (("seed", "agent", "dim"), _shaped("xi", xi, (S, N, d)))
+    sizes = {"seed": S, "agent": N, "dim": d}
+    if state is not None:
+        for name, dims in STATE.items():
+            shape = tuple(sizes[n] for n in dims)
+            values[name] = (dims, _shaped(name, state[name.removeprefix("state_")], shape))
     return xr.Dataset(
         {name: (dims, value, _label(name)) for name, (dims, value) in values.items()},
         coords={"seed": ("seed", seeds, _label("seed")), "rounds": ("rounds", rounds, _label("rounds"))},
@@ -130,6 +155,19 @@ def assemble(
             }
         ),
     )
+
+
+def append_rounds(earlier: xr.Dataset, later: xr.Dataset) -> xr.Dataset:
+    """One result out of two parts of a run; what is not per round, and the attributes, are those of the later part."""
+    import xarray as xr
+
+    along = [name for name, values in later.data_vars.items() if "rounds" in values.dims]
+    if not later.sizes["rounds"]:
+        joined = earlier[along]
+    else:
+        joined = xr.concat([earlier[along], later[along]], "rounds", combine_attrs="override")
+    values = {name: joined[name] if name in along else later[name] for name in later.data_vars}
+    return xr.Dataset(values, joined.coords, later.attrs)
 
 
 def _shaped(name: str, value: ArrayLike, shape: tuple[int, ...]) -> NDArray[Any]:

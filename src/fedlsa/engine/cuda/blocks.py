@@ -27,14 +27,15 @@ MOST_COORDINATES = 8  # of a thread
 MOST_TEAMS = 8  # warps of a block that run an agent's segments each: two on each of a multiprocessor's schedulers
 SPREAD_STEPS = 64  # of a thread in a round: shorter rounds are not worth a wait of blocks for one another
 
-# What describes a block. rows, own, chains, records, out, schedule, part : where its entries begin in other arrays
+# What describes a block. before : the step size of the last round, of which the kept xi are multiples where `scaled`
+# rows, own, chains, records, out, schedule, part : where its entries begin in other arrays
 BLOCK = np.dtype(
     [("key", np.uint64)]
     + [(name, np.int64) for name in (
         "agents", "participants", "thin", "dim", "rounds", "observations", "varying", "average_after", "row_count",
         "rows", "own", "chains", "records", "out", "schedule", "part",
     )]
-    + [(name, np.float64) for name in ("eta", "gain", "radius", "discount", "ridge")],
+    + [(name, np.float64) for name in ("eta", "before", "gain", "radius", "discount", "ridge")],
     align=True,  # else a GPU reads it byte by byte
 )  # fmt: skip
 
@@ -68,6 +69,11 @@ class Kind:
     threads: int
     parts: int
     team: int
+
+    @property
+    def scaled(self) -> bool:
+        """Whether threads keep eta xi from round to round, and leave it so at the end of a launch."""
+        return self.stay and self.dtype == "float64"
 
     @property
     def ahead(self) -> bool:

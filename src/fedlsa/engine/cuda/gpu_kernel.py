@@ -35,6 +35,7 @@ def build(kind: Kind, hook: Any = None) -> Any:
     is_dense, stay, extras, single = (int(x) for x in (kind.is_dense, kind.stay, kind.extras, kind.single))
     spread, ahead, split, registers = int(kind.parts > 1), int(kind.ahead), int(kind.split), kind.registers
     D, halves, pairs = E * L, 2 * ROOMS, int32 if copies else int64
+    scaled = int(kind.scaled)
     stride = D * copies + (L * copies == 1)
     hooked, number = 0 if hook is None else 1, float32 if narrow else float64
     compiled_from = int(SOURCES, 16) >> 1  # a constant of the kernel: caches know kernels by their constants
@@ -100,7 +101,7 @@ def build(kind: Kind, hook: Any = None) -> Any:
                     agent = int32(min(turned, m - 1))
                     if partial:
                         agent = int32(schedule.participants[block.part + (t - t0) * m + agent])
-                    q, before = chains + agent, eta
+                    q, before = chains + agent, number(block.before) if scaled else eta
                     weight = tables.weights[own + agent] if live else 0.0
                     source = own_entries(tables, own + agent)
                     index, phase, p0 = uint32(steps[q] >> 2), int32(steps[q] & 3), position[q]
@@ -110,7 +111,7 @@ def build(kind: Kind, hook: Any = None) -> Any:
                             value -= common[i]
                         if narrow and stay:
                             full[i] = value
-                        drift[i] = eta * value
+                        drift[i] = value if scaled else eta * value
                     if split:
                         hold(draws, key, agent, index, tables, source, held)
                     a0, a1, a2, a3, y0, y1, y2, y3, p1 = next_block(
@@ -247,7 +248,7 @@ def build(kind: Kind, hook: Any = None) -> Any:
                 next_record = int32(state.record_rounds[records + nth])
         if stay and live and t0 < block.rounds:  # leave everything as the next launch takes it up
             for i in range(E):
-                xi[q * D + i * L + at] = full[i] if narrow else drift[i] / before
+                xi[q * D + i * L + at] = full[i] if narrow else drift[i]
             if at == 0:
                 steps[q], position[q] = 4 * int64(index) + phase, p0
         if first and t0 < block.rounds:

@@ -21,14 +21,14 @@ from ...problems import Dense
 from ...sampling import Markov
 from ..hooks import parameters, refuse_raising
 from ..jobs import Job, JobOutcome
-from ..outcome_tables import first_states
 from ..progress import Progress, notice
+from ..run_state import RunState, chain_positions, chain_states, from_block_start, to_block_start
 from ..schedule import Schedule, schedule
 from .blocks import BLOCK, Array, DeviceState, DeviceTables, Kind, SharedTables, kind_of, rounds_vary
+from .device_memory import batches, processors
 from .gpu_kernel import build
 from .gpu_threads import SIMULATED, device
 
-MEMORY_SHARE = 0.8  # of the free memory that is used
 MOST_DIMENSIONS = 128  # that 16 threads share
 SCHEDULE_BYTES = 2**27  # of what varies from round to round, per launch
 EXPECTED_SPEED = 2e10  # agent updates per second, for the length of a launch
@@ -60,11 +60,13 @@ class Group:
     """Jobs of one kind, those of most rounds first, on the device; `advance` brings all of them some rounds further."""
 
     def __init__(self, kind: Kind, jobs: list[Job]) -> None:
-        self.kind, self.jobs, self.done, self.D = kind, jobs, 0, kind.E * kind.L
+        self.kind, self.jobs, self.first, self.D = kind, jobs, jobs[0].start.first, kind.E * kind.L
+        self.done = self.first
         self.members = [(job, int(seed)) for job in jobs for seed in job.seeds]
+        self.begins = [job.start.of_seeds(slice(i, i + 1)) for job in jobs for i in range(len(job.seeds))]
         self.rounds = max(job.rounds for job in jobs)
         self.updates = sum(job.updates for job in jobs)  # in expectation
-        shared = SharedTables(kind)
+        self.shared = shared = SharedTables(kind)
         self.blocks = np.zeros(len(self.members), BLOCK)
         state = self._lay_out(shared)
         given = parameters(jobs[0].algorithm)
@@ -79,9 +81,9 @@ class Group:
         D, blocks = self.D, self.blocks
         chains = np.cumsum([0, *(job.problem.n_agents for job, _ in self.members)])
         outs = np.cumsum([0, *(len(job.recorded) for job, _ in self.members)])
-        theta, xi, out = (np.zeros((n, D)) for n in (len(blocks), chains[-1], outs[-1]))
+        theta, running, shift, xi, out = (np.zeros((n, D)) for n in (*[len(blocks)] * 3, chains[-1], max(1, outs[-1])))
         position, recorded = np.zeros(chains[-1], np.uint32), np.zeros(len(blocks), np.int64)
-        for b, (job, seed) in enumerate(self.members):
+        for b, ((job, seed), begin) in enumerate(zip(self.members, self.begins, strict=True)):
             p, a, z, own = job.problem, job.algorithm, job.problem.observations, slice(chains[b], chains[b + 1])
             place, first = shared.place(job), self.next_rounds(b, 1)
             values = {
@@ -94,27 +96,34 @@ class Group:
             }  # fmt: skip
             for name, value in values.items():
                 blocks[name][b] = value
-            theta[b, : p.dim] = job.theta_0
-            if job.xi_0 is not None:
-                xi[own, : p.dim] = job.xi_0
+            theta[b, : p.dim], running[b, : p.dim] = begin.theta[0], begin.running[0]
+            if not self.kind.scaled:
+                xi[own, : p.dim], shift[b, : p.dim] = begin.variates[0], begin.shift[0]
+                if self.kind.stay:
+                    xi[own, : p.dim], shift[b] = begin.control_variates[0], 0
+            elif begin.scale[0] == 1:
+                blocks["before"][b] = first.step_sizes[0]
+                xi[own, : p.dim] = blocks["before"][b] * begin.control_variates[0]
+            else:  # as such a kernel left it
+                blocks["before"][b], xi[own, : p.dim] = begin.scale[0], begin.xi[0]
             if isinstance(job.sampling, Markov):
-                rows, shift = job.outcomes.row[p.assignment] + place.first, job.outcomes.shift[p.assignment]
-                position[own] = rows + (first_states(p, job.sampling, job.outcomes, seed) << (32 - shift))
-            if job.recorded[0] == 0:
-                out[outs[b], : p.dim], recorded[b] = job.theta_0, 1
+                chain = to_block_start(p, job.outcomes, seed, begin.chain[0], begin.steps[0])
+                position[own] = chain_positions(p, job.outcomes, chain) + place.first
+            if 0 in job.recorded[:1]:
+                out[outs[b], : p.dim], recorded[b] = begin.theta[0], 1
         return DeviceState(
-            steps=np.zeros(chains[-1], np.int64),
+            steps=np.concatenate([begin.steps[0] for begin in self.begins]),
             position=position,
             xi=xi.ravel(),
-            shift=np.zeros(theta.size),
+            shift=shift.ravel(),
             theta=theta.ravel(),
-            running=theta.ravel().copy(),
-            diverged=np.full(len(blocks), -1, np.int64),
+            running=running.ravel(),
+            diverged=np.concatenate([begin.diverged_at for begin in self.begins]),
             recorded=recorded,
             record_rounds=np.concatenate([np.append(job.recorded, -1) for job, _ in self.members]),
             out=out.ravel(),
             sums=np.zeros(2 * self.kind.parts * theta.size),
-            arrived=np.zeros(len(blocks), np.int64),
+            arrived=np.full(len(blocks), self.kind.parts * self.first, np.int64),
         )
 
     def next_rounds(self, b: int, rounds: int) -> Schedule:
@@ -130,7 +139,7 @@ class Group:
         wide = int(np.sum(3 * 8 + 8 * varying["participants"] * partial))
         if wide:
             rounds = min(rounds, max(1, SCHEDULE_BYTES // wide))
-        return max(1, min(rounds, int(EXPECTED_SPEED / (self.updates / self.rounds))))
+        return max(1, min(rounds, int(EXPECTED_SPEED / (self.updates / (self.rounds - self.first)))))
 
     def advance(self, rounds: int) -> None:
         """The next `rounds` rounds of every job, on the group's own stream."""
@@ -158,23 +167,49 @@ class Group:
             launch = self.kernel[(*shape, self.stream, memory)]
             launch(blocks, self.tables, self.state, varying, self.parameters, t0 + rounds, kind.parts)
         self.done += rounds
+        if rounds:
+            for i, (job, _) in enumerate(self.members):
+                self.blocks["before"][i] = job.algorithm.eta(np.array([min(self.done, job.rounds) - 1]))[0]
 
     def collect(self) -> Iterator[JobOutcome]:
         """What has come of each job."""
         self.stream.synchronize()
-        names = ("xi", "shift", "out", "diverged")
+        names = ("xi", "shift", "out", "theta", "running", "diverged", "steps", "position")
         host = {name: getattr(self.state, name).copy_to_host(stream=self.stream) for name in names}
         self.stream.synchronize()
-        xi, shift, out = (host[name].reshape(-1, self.D) for name in names[:3])
+        xi, shift, out, theta, running = (host[name].reshape(-1, self.D) for name in names[:5])
         b = 0
         for job in self.jobs:
             S, R, N, d = len(job.seeds), len(job.recorded), job.problem.n_agents, job.problem.dim
             chain, record = self.blocks["chains"][b], self.blocks["out"][b]
-            theta = out[record : record + S * R].reshape(S, R, -1)[..., :d]
-            variates = xi[chain : chain + S * N].reshape(S, N, -1) - shift[b : b + S, None]
-            observed = np.stack([observations_received(job, int(seed)) for seed in job.seeds])
-            yield JobOutcome(theta, observed, host["diverged"][b : b + S], variates[..., :d])
+            own, mine = slice(b, b + S), slice(chain, chain + S * N)
+            received = np.stack([observations_received(job, i) for i in range(S)])
+            steps = host["steps"][mine].reshape(S, N)
+            state = RunState(
+                theta=theta[own, :d],
+                running=running[own, :d],
+                xi=xi[mine, :d].reshape(S, N, d),
+                shift=shift[own, :d],
+                scale=self.blocks["before"][own].copy() if self.kind.scaled else np.ones(S),
+                steps=steps,
+                chain=self._chains(job, host["position"][mine].reshape(S, N), steps),
+                received=received[:, -1],
+                rounds=np.full(S, job.rounds),
+                diverged_at=host["diverged"][own],
+            )
+            iterates = out[record : record + S * R].reshape(S, R, -1)[..., :d]
+            yield JobOutcome(iterates, received[:, :-1], state)
             b += S
+
+    def _chains(self, job: Job, position: Array, steps: Array) -> Array:
+        """The states of trajectories : (S, N), from where they stood at the last multiple of four of their steps."""
+        if not isinstance(job.sampling, Markov):
+            return np.zeros_like(steps)
+        p, outcomes, place = job.problem, job.outcomes, self.shared.place(job)
+        chain = chain_states(p, outcomes, position.astype(np.int64) - place.first)
+        return np.stack(
+            [from_block_start(p, outcomes, int(s), *x) for s, *x in zip(job.seeds, chain, steps, strict=True)]
+        )
 
 
 def joined(parts: list[Array], dtype: Any) -> Array:
@@ -183,12 +218,14 @@ def joined(parts: list[Array], dtype: Any) -> Array:
     return whole if len(whole) else np.zeros(1, dtype)
 
 
-def observations_received(job: Job, seed: int) -> Array:
-    """Observations up to each recorded round of an agent that takes part in all : (R,)."""
+def observations_received(job: Job, i: int) -> Array:
+    """Observations of an agent that takes part in all rounds, up to each recorded one and to the last : (R + 1,)."""
+    first, seed, before = job.start.first, int(job.seeds[i]), job.start.received[i]
+    rounds = np.append(job.recorded, job.rounds) - first
     if not job.algorithm.random_lengths:
-        return np.asarray(job.recorded * schedule(job.algorithm, job.sampling, seed, 1).observations[0])
-    lengths = schedule(job.algorithm, job.sampling, seed, job.rounds).observations
-    return np.asarray(np.append(0, np.cumsum(lengths))[job.recorded])
+        return np.asarray(before + rounds * schedule(job.algorithm, job.sampling, seed, 1).observations[0])
+    lengths = schedule(job.algorithm, job.sampling, seed, job.rounds - first, first=first).observations
+    return np.asarray(before + np.append(0, np.cumsum(lengths))[rounds])
 
 
 def run_all(jobs: list[Job], report: Progress | None) -> list[JobOutcome]:
@@ -203,7 +240,7 @@ def run_all(jobs: list[Job], report: Progress | None) -> list[JobOutcome]:
     out: list[JobOutcome] = []
     with ALONE:
         last.__init__()  # type: ignore[misc]
-        for part in _batches(jobs):
+        for part in batches(jobs):
             out += _run_together(part, lambda more, before=done: report and report(before + more, total))  # type: ignore[misc]
             done += sum(job.updates for job in part)
     return out
@@ -218,13 +255,13 @@ def timed(phase: str) -> Iterator[None]:
 
 
 def _run_together(jobs: list[Job], report: Callable[[float], None]) -> list[JobOutcome]:
-    members: dict[tuple[Kind, Any], list[int]] = defaultdict(list)
+    members: dict[tuple[Kind, int, Any], list[int]] = defaultdict(list)
     most_blocks = max(1, processors() // sum(len(job.seeds) for job in jobs))  # so that all of them run at once
     for i in sorted(range(len(jobs)), key=lambda i: -jobs[i].rounds):  # what takes longest must begin first
-        a = jobs[i].algorithm
-        members[kind_of(jobs[i], most_blocks), a.server_parameters() if a.server_step else ()].append(i)
+        a, first = jobs[i].algorithm, jobs[i].start.first
+        members[kind_of(jobs[i], most_blocks), first, a.server_parameters() if a.server_step else ()].append(i)
     with timed("sending"):
-        groups = [Group(kind, [jobs[i] for i in which]) for (kind, _), which in members.items()]
+        groups = [Group(kind, [jobs[i] for i in which]) for (kind, *_), which in members.items()]
         cuda.synchronize()
     with timed("compiling"), notice(COMPILING):
         for g in groups if not SIMULATED else ():
@@ -238,54 +275,9 @@ def _run_together(jobs: list[Job], report: Callable[[float], None]) -> list[JobO
                         g.advance(g.segment())
                 for g in groups:
                     g.stream.synchronize()
-            report(sum(g.updates * min(1.0, g.done / g.rounds) for g in groups))
+            report(sum(g.updates * min(1.0, (g.done - g.first) / (g.rounds - g.first)) for g in groups))
     with timed("fetching"):
         ended: dict[int, JobOutcome] = {}
         for g, which in zip(groups, members.values(), strict=True):
             ended.update(zip(which, g.collect(), strict=True))
     return [ended[i] for i in range(len(jobs))]
-
-
-def _batches(jobs: list[Job]) -> list[list[Job]]:
-    """The jobs in their order, in parts that fit into the memory that is free; one that does not fit is an error."""
-    free = _free()
-    out, used, seen = [list[Job]()], 0, set[int]()
-    for job in jobs:
-        tables, state = _bytes(job)
-        size = state + (0 if id(job.problem) in seen else tables)
-        if state + tables > free:
-            raise ArgumentError(
-                f"a run must fit into the GPU's memory, {free / 2**30:.2g} GB free; got one of "
-                f"{(state + tables) / 2**30:.2g} GB ({len(job.seeds)} seeds, {job.problem.n_agents} agents): "
-                "use fewer seeds"
-            )
-        if used + size > free:
-            out.append([])
-            used, seen, size = 0, set(), state + tables
-        out[-1].append(job)
-        seen.add(id(job.problem))
-        used += size
-    return out
-
-
-def processors() -> int:
-    """How many multiprocessors the device has: as many blocks of any size are on it at once."""
-    return 1 if SIMULATED else int(cuda.get_current_device().MULTIPROCESSOR_COUNT)
-
-
-def _free() -> int:
-    """How many bytes of the device may be used."""
-    return int(min(cuda.current_context().get_memory_info()[0] * MEMORY_SHARE, 2.0**62))  # the simulator's is infinite
-
-
-def _bytes(job: Job) -> tuple[int, int]:
-    """About how many bytes a job's tables and its state take on the device."""
-    p, size = job.problem, np.dtype(job.dtype).itemsize
-    kind = kind_of(job)
-    D = kind.E * kind.L
-    outcomes, rows = len(job.outcomes.order), len(job.outcomes.slots)
-    tables = outcomes * (8 + size) + 8 * rows + 20 * p.n_agents
-    tables += (
-        outcomes * D * (D + 1) * size if isinstance(p.observations, Dense) else len(p.observations.rows) * D * size
-    )
-    return tables, len(job.seeds) * (p.n_agents * (8 * D + 12) + len(job.recorded) * 8 * D)
