@@ -1,8 +1,9 @@
 """What the tests of all commands share."""
 
 import pytest
+import typer
 
-from fedlsa.cli import main
+from fedlsa.cli import command_line, main
 
 
 @pytest.fixture
@@ -20,3 +21,16 @@ def fedlsa(capsys, tmp_path, monkeypatch):
         return code, printed.out, "".join(line for line in lines if not line.startswith("fedlsa: compiling the engine"))
 
     return command
+
+
+@pytest.fixture(scope="session")
+def commands():
+    """Every command by its words, with its options."""
+
+    def walk(command, words):
+        for name, inner in getattr(command, "commands", {}).items():
+            yield from walk(inner, [*words, name])
+        if not hasattr(command, "commands"):
+            yield " ".join(words), {flag: p for p in command.params for flag in p.opts}
+
+    return dict(walk(typer.main.get_command(command_line.application()), []))

@@ -8,11 +8,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import typer
 
 import fedlsa as fl
 from fedlsa import experiments
-from fedlsa.cli import command_line, reproduce_command
+from fedlsa.cli import reproduce_command
 from fedlsa.network.coordinator import commands as coordinator
 from fedlsa.network.folder import setup
 
@@ -27,18 +26,6 @@ WORDS_ALONE = {  # what these print are sentences, or a page: no table
     "network demo", "network allow", "network nvflare-kit", "network nvflare-harden",
 }  # fmt: skip
 RESULT = {"experiment": "trial", "over": "finished", "names": ["a"], "coefficients": [0.1 + 0.2]}
-
-
-def commands():
-    """Every command by its words, with its options."""
-
-    def walk(command, words):
-        for name, inner in getattr(command, "commands", {}).items():
-            yield from walk(inner, [*words, name])
-        if not hasattr(command, "commands"):
-            yield " ".join(words), {flag: p for p in command.params for flag in p.opts}
-
-    return dict(walk(typer.main.get_command(command_line.application()), []))
 
 
 @pytest.fixture
@@ -70,12 +57,11 @@ def net(tmp_path, fedlsa):
     return setup.init(tmp_path / "net", 3, "127.0.0.1", task=fl.Regression("y")).folder
 
 
-def test_a_command_that_prints_a_table_takes_json():
-    found = commands()
-    assert set(found) >= WORDS_ALONE
-    assert {words for words, options in found.items() if "--json" not in options} == WORDS_ALONE
+def test_a_command_that_prints_a_table_takes_json(commands):
+    assert set(commands) >= WORDS_ALONE
+    assert {words for words, options in commands.items() if "--json" not in options} == WORDS_ALONE
     checked = {name.removeprefix("test_json_of_").replace("_", " ") for name in globals() if "json_of" in name}
-    assert {words for words in found if words not in WORDS_ALONE} == checked
+    assert {words for words in commands if words not in WORDS_ALONE} == checked
 
 
 def test_json_of_simulate(printed):

@@ -78,6 +78,7 @@ def reproduce(
         rich_help_panel="Run",
     ),
     out: Path = option("Folder of cells, figures, tables and report.", Path("out"), "Output"),
+    force: bool = switch("--force", "Replace a report in a folder without cells: one of somebody else.", "Output"),
     clean: bool = switch("--clean", "Remove cells that other code has computed.", "Output"),
     json: bool = AS_JSON,
 ) -> None:
@@ -96,7 +97,7 @@ def reproduce(
     abreast = min(cores(), MOST_PROCESSES)
     own = None if threads is None else checks.integer("--threads", threads, at_least=1)
     how = {"engine": engine, "threads": own or (cores() // abreast if ray is None else None)}
-    check_target("--out", out / "report")
+    check_target("--out", out / "report", force or (out / "cells").is_dir())
     theme.matplotlib()  # now rather than after minutes of work
     scales = [Scale(kind, count, quick, many) for kind in kinds]
     try:
