@@ -9,7 +9,7 @@ from .lazy_names import load_lazily as _load_lazily
 if TYPE_CHECKING:
     from . import errors, experiments, figures, problems, results, theory
     from .algorithms import SCAFFLSA, Algorithm, FedLSA, PowerStep, Scaffnew
-    from .engine import resume, simulate, simulate_grid
+    from .engine import resume, simulate, simulate_grid, sweep
     from .fit import Fit, Regression, Value, evaluate, fit, site_problem  # type: ignore[no-redef]
     from .installation import __version__
     from .problems import Problem
@@ -20,7 +20,7 @@ _load_lazily(
     __name__,
     {
         "algorithms": ("SCAFFLSA", "Algorithm", "FedLSA", "PowerStep", "Scaffnew"),
-        "engine": ("resume", "simulate", "simulate_grid"),
+        "engine": ("resume", "simulate", "simulate_grid", "sweep"),
         "fit": ("Fit", "Regression", "Value", "evaluate", "fit", "site_problem"),
         "installation": ("__version__",),
         "problems": ("Problem",),
@@ -55,6 +55,7 @@ __all__ = [
     "simulate",
     "simulate_grid",
     "site_problem",
+    "sweep",
     "theory",
     "trade_off",
 ]

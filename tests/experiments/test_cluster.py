@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from fedlsa.errors import ClusterError, MissingExtraError, SingularSystemError
+import fedlsa as fl
+from fedlsa.errors import ArgumentError, ClusterError, MissingExtraError, SingularSystemError
 from fedlsa.experiments import Cell, Local, Store, run
 from fedlsa.experiments.executor import Cluster
 
@@ -93,6 +94,19 @@ def test_a_node_that_dies_in_the_middle_costs_nothing_but_time(tmp_path, two_nod
 def test_an_error_in_a_cell_is_the_error_that_it_would_be_here(tmp_path, two_nodes):
     with pytest.raises(SingularSystemError, match="must be invertible"):
         run({"all": [cell("exact", 0, states=5)]}, Store(tmp_path), Cluster("auto"))
+
+
+@needs_ray
+def test_a_sweep_on_a_cluster_has_the_bits_of_one_at_home(two_nodes):
+    two = {name: fl.problems.garnet(agents=3, states=6, features=2, seed=i) for i, name in enumerate(("one", "two"))}
+    asked = {"step_size": [0.05, 0.1], "local_steps": 5, "rounds": 4, "seeds": 2}
+    told = []
+    found = fl.sweep(two, fl.SCAFFLSA, **asked, ray="auto", progress=lambda done, total: told.append(done / total))
+    assert found.identical(fl.sweep(two, fl.SCAFFLSA, **asked))
+    assert told[0] == 0
+    assert told[-1] == 1
+    with pytest.raises(ArgumentError, match="average_after must be at most rounds"):
+        fl.sweep(two, fl.SCAFFLSA, **asked, average_after=9, ray="auto")
 
 
 def test_without_ray_the_error_says_what_to_install(monkeypatch):

@@ -11,6 +11,7 @@ from .. import checks, results
 from ..algorithms import Algorithm
 from ..errors import ArgumentError
 from ..problems import Problem
+from ..results.recipe import require_result
 from .jobs import Job
 from .progress import Progress
 from .run_state import RunState
@@ -47,6 +48,7 @@ def resume(
     >>> longer.identical(fl.simulate(**fl.results.arguments(longer))), int(longer["rounds"][-1])
     (True, 80)
     """
+    require_result("result", result)
     given = results.arguments(result, problem, algorithm)
     done = int(given["rounds"])
     state = read_state(result, len(given["seeds"]), done)

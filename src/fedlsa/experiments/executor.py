@@ -1,8 +1,7 @@
 """Runs the cells that are missing, and stores each as soon as it is done: kill it at any moment and start it again.
 
 Cells are computed on this machine (`Local`) or on a Ray cluster (`Cluster`), where each is a task, and one whose worker
-or node dies is run again elsewhere. Ray is an extra: pip install 'fedlsa[ray]', on every node; all nodes must have the
-same version of fedlsa.
+or node dies is run again elsewhere.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import math
 import multiprocessing
 import os
 import signal
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,17 +22,13 @@ import xarray as xr
 from threadpoolctl import threadpool_limits
 
 from .. import checks
-from ..errors import ClusterError, MissingExtraError
-from ..files import reason
+from ..engine.ray_tasks import LOCAL, OTHER_VERSION, RayTasks
+from ..errors import ClusterError
 from .cells import Cell, Store, compute
 from .compute import updates
 
 Tick = Callable[[Cell, float], None]  # told how far a cell is, as a share, where that is known
 Done = tuple[Cell, xr.Dataset, float]  # a cell, its result, and the seconds that it took
-LOCAL = "local"
-RETRIES = 20  # of a cell whose worker dies
-PATIENCE = 10.0  # seconds that a cluster has to answer
-AHEAD = 2  # tasks submitted per core: none waits for work, and results do not pile up
 
 
 @dataclass
@@ -194,75 +188,18 @@ class Cluster:
     """Computes cells as tasks of a Ray cluster, and hands them over as they arrive.
 
     address : of the cluster, or "local" for one on this machine alone; how : engine and threads of a simulation (a task
-    occupies as many cores as it has threads, by default one). A cluster that this process has joined before is used.
+    occupies as many cores as it has threads, by default one).
     """
 
     def __init__(self, address: str = LOCAL, how: Mapping[str, Any] | None = None) -> None:
-        self.ray = _ray()
-        self.address = address
         self.how = dict(how or {})
         self.how["threads"] = self.how.get("threads") or 1
+        self.tasks = RayTasks(address, self.how["threads"])
 
     def __call__(self, cells: Sequence[Cell], tick: Tick) -> Iterator[Done]:
-        if not cells:
-            return
-        with self._joined():
-            yield from self._run(cells, tick)
-
-    def _run(self, cells: Sequence[Cell], tick: Tick) -> Iterator[Done]:
-        ray, threads = self.ray, self.how["threads"]
-        task = ray.remote(num_cpus=threads, max_retries=RETRIES, runtime_env={"env_vars": _numerics()})(_task)
-        waiting = list(reversed(cells))
-        at_work: dict[Any, Cell] = {}
-        while waiting or at_work:
-            room = AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1) // threads))
-            while waiting and len(at_work) < room:
-                cell = waiting.pop()
-                at_work[task.remote(cell.text, self.how)] = cell
-                tick(cell, 0.0)
-            ready, _ = ray.wait(list(at_work), num_returns=1, timeout=1.0)
-            for reference in ready:
-                cell = at_work.pop(reference)
-                result, seconds = self._result(reference)
-                yield cell, result, seconds
-            if not ready:
-                tick(next(iter(at_work.values())), 0.0)  # a sign of life
-
-    def _result(self, reference: Any) -> tuple[xr.Dataset, float]:
-        try:
-            return self.ray.get(reference)
-        except self.ray.exceptions.RayTaskError as error:  # the cell itself is at fault: as if it had run here
-            raise error.cause from None
-        except self.ray.exceptions.RayError as error:
-            raise ClusterError(f"the Ray cluster lost a cell for good: {reason(error)}") from error
-
-    @contextlib.contextmanager
-    def _joined(self) -> Iterator[None]:
-        ray = self.ray
-        if ray.is_initialized():
-            yield
-            return
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anyone
-        quiet = {"log_to_driver": False, "logging_level": "ERROR"}
-        try:
-            if self.address == LOCAL:
-                ray.init(address="local", include_dashboard=False, **quiet)
-            else:
-                _knock(self.address)
-                ray.init(address=self.address, **quiet)
-        except (ConnectionError, TimeoutError, ValueError, RuntimeError, OSError) as error:
-            raise ClusterError(f"no Ray cluster can be joined at {self.address!r}: {reason(error)}") from error
-        try:
-            yield
-        finally:
-            ray.shutdown()
-
-
-def _knock(address: str) -> None:
-    """An error at once where nobody listens at HOST:PORT: Ray itself would go on trying for many minutes."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if host and port.isdecimal():
-        socket.create_connection((host, int(port)), timeout=PATIENCE).close()
+        calls = [(cell.text, self.how) for cell in cells]
+        for i, (result, seconds) in self.tasks(_task, calls, lambda i: tick(cells[i], 0.0)):
+            yield cells[i], result, seconds
 
 
 def _task(text: str, how: Mapping[str, Any]) -> tuple[xr.Dataset, float]:
@@ -270,21 +207,6 @@ def _task(text: str, how: Mapping[str, Any]) -> tuple[xr.Dataset, float]:
     began = time.monotonic()
     cell = Cell.from_text(text)
     if cell.text != text:
-        raise ClusterError("a worker has another version of fedlsa: install the same one everywhere")
+        raise ClusterError(OTHER_VERSION)
     result = compute(cell, how)
     return result, time.monotonic() - began
-
-
-def _numerics() -> dict[str, str]:
-    """As many threads of linear algebra as in this process: sums in another order have other last digits."""
-    from ..theory.threads import cores
-
-    return {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(cores()))}
-
-
-def _ray() -> Any:
-    try:
-        import ray
-    except ImportError:
-        raise MissingExtraError("a Ray cluster needs ray: pip install 'fedlsa[ray]'") from None
-    return ray

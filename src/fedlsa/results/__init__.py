@@ -9,10 +9,12 @@ True
 
 from .curve_files import save_curves
 from .dataset import STATE, append_rounds, assemble, method_label, recorded_rounds
-from .recipe import arguments, problem_text
+from .recipe import problem_text
 from .result_files import load, save
 from .romberg import richardson_romberg
+from .run_again import arguments
 from .summary import summary, table
+from .sweeps import runs
 
 __all__ = [
     "STATE",
@@ -24,6 +26,7 @@ __all__ = [
     "problem_text",
     "recorded_rounds",
     "richardson_romberg",
+    "runs",
     "save",
     "save_curves",
     "summary",

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
 EMBED_LIMIT = 32 * 2**20
+SWEEP = "sweep"  # the attribute that makes a dataset a sweep
 NEEDS = "run_again_needs"  # the attribute that says what is not in a result
 COSTS = ("communications", "uploads", "samples", "bytes", "rounds")
 SAMPLE = 2**16  # bytes of an array that are compressed to see whether it is worth the time
@@ -134,6 +135,8 @@ def require_result(name: str, value: Any) -> None:
 
     if not isinstance(value, xr.Dataset):
         raise ArgumentTypeError(f"{name} must be a result of simulate, an xarray.Dataset; got {checks.show(value)}")
+    if SWEEP in value.attrs:
+        raise ArgumentError(f"{name} must be one result of simulate; got a sweep: fl.results.runs(...) takes it apart")
     variables = ("squared_error", "communications", "uploads", "samples", "diverged_at", "seed", "rounds")
     attributes = ("problem", "algorithm", "sampling", "arguments", "method")
     require_numbers(name, value, "a result of simulate", variables, attributes)
@@ -159,25 +162,14 @@ def require_numbers(
             raise ArgumentError(f"{name} must be {what}, with finite numbers in {n}; got some that are not")
 
 
-def arguments(
-    dataset: xr.Dataset, problem: Problem | None = None, algorithm: Algorithm | None = None
-) -> dict[str, Any]:
-    """The keyword arguments with which `simulate` gives this result again, bit for bit.
-
-    problem, algorithm : needed only where the result could not hold them; must then be the ones of the run.
-    """
-    require_result("dataset", dataset)
+def run_arguments(dataset: xr.Dataset) -> dict[str, Any]:
+    """The arguments of `simulate` that a result or a sweep holds, but for the problem and the method."""
     sampling = dict(value(dataset.attrs["sampling"]))
     kind = SAMPLINGS[sampling.pop("name")]
-    return {
-        "problem": stored_problem(dataset.attrs["problem"], problem),
-        "algorithm": _algorithm(dataset.attrs["algorithm"], algorithm),
-        "sampling": kind(**sampling),
-        **value(dataset.attrs["arguments"]),
-    }
+    return {"sampling": kind(**sampling), **value(dataset.attrs["arguments"])}
 
 
-def stored_problem(stored_text: str | LongText, given: Problem | None) -> Problem:
+def stored_problem(stored_text: str | LongText, given: Any) -> Problem:
     """The problem of a text, or the one that is given in its place, which must be the same."""
     stored = value(stored_text)
     if given is not None:
@@ -198,21 +190,6 @@ def _digest(stored: dict[str, Any]) -> str:
 def _size(recipe: Mapping[str, Any]) -> int:
     """Bytes of all arrays."""
     return sum(a.nbytes for a in _arrays(recipe))
-
-
-def _algorithm(stored_text: str | LongText, given: Algorithm | None) -> Algorithm:
-    stored = dict(value(stored_text))
-    if given is not None:
-        checks.instance("algorithm", given, Algorithm, "a method (fl.Algorithm)")
-        if value(text(algorithm_record(given))) != stored:
-            raise ArgumentError(f"algorithm must be the one this result was made with; got {checks.show(given)}")
-        return given
-    if "name" not in stored:
-        custom = f"{stored['module']}.{stored['qualname']}"
-        raise ArgumentError(
-            f"algorithm must be passed: the result was made with {custom}, not a fedlsa method; got None"
-        )
-    return METHODS[stored.pop("name").lower()](**stored)
 
 
 def _encode(entry: Any) -> Any:

@@ -18,12 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import checks
-from ..errors import ResultFileError
+from ..errors import ArgumentError, ResultFileError
 from ..files import reason, replacing
 from ..problems import Problem
-from . import recipe
+from . import recipe, sweeps
 from .long_values import abridged, whole
-from .recipe import require_result
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -37,15 +36,17 @@ HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 
 
 def save(dataset: xr.Dataset, path: str | os.PathLike[str], *, problem: Problem | None = None) -> None:
-    """Write a result; a file that was there before is replaced only once the new one is complete on disk.
+    """Write a result or a sweep; a file that was there before is replaced only once the new one is complete on disk.
 
     Rows of sites are never written: a problem made of them is identified by a digest, `attrs["run_again_needs"]` says
     so, and `arguments(result, problem=...)` asks for it.
     problem : the one of the result, to be written with all that it is made of, RAW ROWS OF SITES INCLUDED, so that the
         file can be run again by itself
     """
-    require_result("dataset", dataset)
+    sweeps.require_runs("dataset", dataset)
     if problem is not None:
+        if "problem" not in dataset.attrs:
+            raise ArgumentError("problem must be None for a sweep over several problems; got one")
         recipe.stored_problem(dataset.attrs["problem"], problem)  # refuses another one
         dataset = dataset.assign_attrs(abridged({"problem": recipe.problem_text(problem, with_data=True)}))
         if recipe.missing(dataset.attrs["problem"]) is None:

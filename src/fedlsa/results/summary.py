@@ -9,6 +9,7 @@ import numpy as np
 
 from .. import checks
 from ..errors import ArgumentError
+from . import sweeps
 from .recipe import require_result
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def summary(results: xr.Dataset | Iterable[xr.Dataset]) -> pd.DataFrame:
-    """A data frame with a row per result, at its last recorded round; its index is the method.
+    """A data frame with a row per result, at its last recorded round; its index is the method, of a sweep its options.
 
     rounds, communications, samples (per agent, mean over seeds), mse and its standard_error (over the seeds that did
     not diverge; NaN where there are too few), diverged (how many seeds did), seeds (how many there are)
@@ -30,8 +31,13 @@ def summary(results: xr.Dataset | Iterable[xr.Dataset]) -> pd.DataFrame:
     import pandas as pd
     import xarray as xr
 
-    rows = [_row(r) for r in checks.instances("results", results, xr.Dataset, "a result of simulate")]
-    return pd.DataFrame(rows).set_index("method")
+    given = checks.instances("results", results, xr.Dataset, "a result of simulate")
+    frame = pd.DataFrame([_row(r) for r in sweeps.separate(given)])
+    swept = sweeps.swept_dimensions(given[0]) if len(given) == 1 else []
+    if not swept:
+        return frame.set_index("method")
+    index = pd.MultiIndex.from_product([given[0][name].values for name in swept], names=swept)
+    return frame.drop(columns="method").set_index(index if len(swept) > 1 else index.get_level_values(0))
 
 
 def table(rows: pd.DataFrame | Sequence[Mapping[str, Any]]) -> str:

@@ -1,0 +1,203 @@
+"""`sweep`: a method with every combination of some options, as one dataset with the options as its dimensions."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING, fields
+from inspect import isclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import ArrayLike
+
+from .. import checks
+from ..algorithms import Algorithm
+from ..errors import ArgumentError, ArgumentTypeError, ClusterError, DivergenceWarning
+from ..problems import Problem
+from ..results import recipe, sweeps
+from ..sampling import IID, Markov, Replay, Sampling
+from .jobs import kept, seed_list
+from .progress import Progress, reporter
+from .ray_tasks import OTHER_VERSION, RayTasks
+from .schedule import expected_updates
+from .simulate import simulate, simulate_grid
+
+LENGTH = "local_steps"  # an option of every method: of one with random lengths, the mean number of steps
+NAMED = 3  # configurations that diverged, named in a warning
+
+
+def sweep(
+    problem: Problem | Mapping[str, Problem],
+    algorithm: type[Algorithm] | Sequence[type[Algorithm]],
+    *,
+    rounds: int = 500,
+    seeds: int | Iterable[int] = 10,
+    theta_0: ArrayLike | None = None,
+    xi_0: ArrayLike | None = None,
+    sampling: Sampling = IID(),  # noqa: B008  immutable
+    engine: str = "cpu",
+    record: int | Sequence[int] = 200,
+    keep: Sequence[str] = ("theta",),
+    dtype: str = "float64",
+    threads: int | None = None,
+    progress: Progress | bool | None = None,
+    ray: str | None = None,
+    **options: Any,
+) -> xr.Dataset:
+    """Run a method with every combination of some of its options; the runs share the machine and the random numbers.
+
+    problem : one, or several by name (dimension "problem")
+    algorithm : the class of a method such as fl.SCAFFLSA, or a list of them (dimension "algorithm")
+    options : of the method: step_size=[0.05, 0.1], local_steps=10, ...; a list becomes a dimension of that name, a
+        value a scalar coordinate. `local_steps` is for every method: of Scaffnew, the mean number of steps in a round
+    rounds : one number for all; a long run holds the shorter ones, `s.sel(rounds=...)`
+    ray : the address of a Ray cluster that shares the runs out, or "local" for one on this machine; a task has
+        `threads` threads, by default one
+
+    The other arguments are those of `simulate`, for all runs alike. Returns a dataset like that of `simulate` with the
+    swept options as dimensions in front: `s.sel(step_size=0.1)`, `s.squared_error.mean("seed").plot(...)`,
+    `s.to_dataframe()`. Each run has the bits that `simulate` alone gives (`fl.results.runs(s)`), and
+    `fl.sweep(**fl.results.arguments(s))` makes all of it again.
+
+    >>> p = fl.problems.garnet(agents=4, seed=1)
+    >>> s = fl.sweep(p, fl.SCAFFLSA, step_size=[0.05, 0.1], local_steps=[1, 10, 100], rounds=20, seeds=3)
+    >>> dict(s.squared_error.sizes)
+    {'step_size': 2, 'local_steps': 3, 'seed': 3, 'rounds': 21}
+    >>> float(s.samples.sel(step_size=0.1, local_steps=100, seed=0, rounds=20))
+    2000.0
+    """
+    named = _problems(problem, kept(keep))
+    kinds = _classes(algorithm)
+    axes = {name: _values(name, value) for name, value in options.items()}
+    places = [dict(zip(axes, at, strict=True)) for at in product(*(sweeps.listed(values) for values in axes.values()))]
+    for kind in kinds:
+        _check_options(kind, axes)
+    algorithms = [_make(kind, at) for kind in kinds for at in places]
+    if checks.is_sequence(rounds):
+        raise ArgumentTypeError(f"rounds must be one number for all runs of a sweep; got {checks.show(rounds)}")
+    shared: dict[str, Any]
+    shared = {"rounds": rounds, "seeds": seed_list(seeds), "theta_0": theta_0, "xi_0": xi_0, "sampling": sampling}
+    shared |= {"engine": engine, "record": record, "keep": keep, "dtype": dtype, "threads": threads}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DivergenceWarning)  # one warning for all, below
+        if ray is None:
+            runs = simulate_grid(list(named.values()), algorithms, progress=progress, **shared)
+        else:
+            runs = _on_a_cluster(ray, [(p, a) for p in named.values() for a in algorithms], shared, progress)
+    several = {"problem": list(named)} if isinstance(problem, Mapping) else {}
+    out = sweeps.stack(runs, {**several, "algorithm": kinds if checks.is_sequence(algorithm) else kinds[0], **axes})
+    _warn_of_divergence(runs, [name for name in named for _ in algorithms])
+    return out
+
+
+def _on_a_cluster(
+    address: str, pairs: Sequence[tuple[Problem, Algorithm]], shared: dict[str, Any], progress: Any
+) -> list[xr.Dataset]:
+    """Each run is a task; they are handed back in the order of the pairs."""
+    checks.text("ray", address)
+    checks.instance("sampling", shared["sampling"], (IID, Markov, Replay), "fl.IID(), fl.Markov() or fl.Replay()")
+    report = reporter(progress)
+    shared["threads"] = 1 if shared["threads"] is None else checks.integer("threads", shared["threads"], at_least=1)
+    tasks = RayTasks(address, shared["threads"])
+    work = [expected_updates(a, shared["sampling"], p.n_agents) for p, a in pairs]
+    runs: dict[int, xr.Dataset] = {}
+
+    def tick(_: int) -> None:
+        if report is not None:
+            report(sum(work[i] for i in runs), sum(work))
+
+    for i, run in tasks(
+        _simulate, [(p, a, shared) for p, a in pairs], tick, list({id(p): p for p, _ in pairs}.values())
+    ):
+        if recipe.value(run.attrs["versions"])["fedlsa"] != recipe.versions()["fedlsa"]:
+            raise ClusterError(OTHER_VERSION)
+        runs[i] = run
+        tick(i)
+    return [runs[i] for i in range(len(pairs))]
+
+
+def _simulate(problem: Problem, algorithm: Algorithm, shared: Mapping[str, Any]) -> xr.Dataset:
+    """One run, in a worker."""
+    return simulate(problem, algorithm, **shared)
+
+
+def _problems(problem: Any, keep: Sequence[str]) -> dict[str, Problem]:
+    if isinstance(problem, Problem):
+        return {"": problem}
+    rule = "a fedlsa problem, or a mapping of names to problems"
+    checks.instance("problem", problem, Mapping, rule)
+    for name, each in problem.items():
+        checks.instance("a name of problem", name, str, "text")
+        checks.instance(f"problem[{name!r}]", each, Problem, "a fedlsa problem")
+    if not problem:
+        raise ArgumentError(f"problem must be {rule}; got none")
+    for what in keep:
+        for quantity in ("dim",) if what == "theta" else ("dim", "n_agents"):
+            sizes = sorted({getattr(each, quantity) for each in problem.values()})
+            if len(sizes) > 1:
+                raise ArgumentError(f"problem must have one {quantity} where {what} is kept; got {sizes}: keep=()")
+    return dict(problem)
+
+
+def _classes(algorithm: Any) -> list[type[Algorithm]]:
+    kinds = checks.entries("algorithm", algorithm, "classes") if checks.is_sequence(algorithm) else [algorithm]
+    rule = "a method's class such as fl.SCAFFLSA, whose options are arguments of sweep, or a list of classes"
+    if not kinds or not all(isclass(kind) and issubclass(kind, Algorithm) for kind in kinds):
+        raise ArgumentTypeError(f"algorithm must be {rule}; got {checks.show(algorithm)}")
+    _refuse_twins("algorithm", kinds)
+    return kinds
+
+
+def _values(name: str, value: Any) -> Any:
+    """The values of an option: a list where it is swept."""
+    if not checks.is_sequence(value):
+        return value.item() if isinstance(value, np.generic) else value
+    values = [v.item() if isinstance(v, np.generic) else v for v in checks.entries(name, value, "a value or a list")]
+    if not values:
+        raise ArgumentError(f"{name} must be a value or a list with at least one; got an empty one")
+    _refuse_twins(name, values)
+    return values
+
+
+def _refuse_twins(name: str, values: Sequence[Any]) -> None:
+    labels = sweeps.labels(values)
+    twins = [each for each in labels if labels.count(each) > 1]
+    if twins:
+        raise ArgumentError(f"{name} must hold distinct values; got {twins[0]!r} more than once")
+
+
+def _check_options(kind: type[Algorithm], given: Iterable[str]) -> None:
+    """Every option is one of the method's, and none that it needs is missing."""
+    known = {f.name: f for f in fields(kind)}
+    stands_in = {LENGTH: kind.length} if LENGTH not in known and kind.length else {}
+    for name in given:
+        checks.choice(f"an option of {kind.__name__}", name, (*known, *stands_in))
+    has = {*given, *(stands_in[name] for name in given if name in stands_in)}
+    for name, f in known.items():
+        if f.init and f.default is MISSING and f.default_factory is MISSING and name not in has:
+            raise ArgumentError(f"{name} must be given for {kind.__name__}, a value or a list of values; got none")
+
+
+def _make(kind: type[Algorithm], options: dict[str, Any]) -> Algorithm:
+    if LENGTH in options and LENGTH not in {f.name for f in fields(kind)}:
+        steps = checks.integer(LENGTH, options[LENGTH], at_least=1)
+        return kind.with_steps(local_steps=steps, **{k: v for k, v in options.items() if k != LENGTH})
+    return kind(**options)
+
+
+def _warn_of_divergence(runs: Sequence[xr.Dataset], problems: Sequence[str]) -> None:
+    """One warning that says which configurations diverged, when, and how many of their seeds."""
+    lost = []
+    for run, problem in zip(runs, problems, strict=True):
+        at = run["diverged_at"].values
+        if (at >= 0).any():
+            where = f" on {problem}" if problem else ""
+            count = f"{(at >= 0).sum()} of {at.size} seeds"
+            lost.append(f"{run.attrs['method']}{where} ({count}, from round {at[at >= 0].min()} on)")
+    if lost:
+        more = f" and {len(lost) - NAMED} more" if len(lost) > NAMED else ""
+        text = f"{len(lost)} of {len(runs)} configurations diverged: {', '.join(lost[:NAMED])}{more}"
+        warnings.warn(f"{text}: try a smaller step_size", DivergenceWarning, stacklevel=3)

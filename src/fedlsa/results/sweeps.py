@@ -1,0 +1,154 @@
+"""Sweeps: many results of `simulate` as one dataset, with what differs between them as dimensions, and back.
+
+A sweep has the variables of a result, over (problem, algorithm, each option that was swept, seed, rounds). Options that
+were not swept are scalar coordinates. The attribute `SWEEP` holds what the runs do not share, so that every run, or any
+selection of them, says how it was made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import checks
+from ..errors import ArgumentError, ArgumentTypeError
+from . import recipe
+from .long_values import abridged
+from .recipe import SWEEP
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+OF_A_PROBLEM = ("agents", "dim", "theta_star", "problem", recipe.NEEDS)  # attributes of a result
+OF_A_METHOD = ("method", "algorithm")
+WORDS = {"problem": "problem", "algorithm": "method"}  # long names; those of options are their own
+
+Axes = Mapping[str, Any]  # by name: the values along a dimension, as a list, or the one value of a scalar coordinate
+
+
+def labels(values: Any) -> list[Any]:
+    """What stands for the values of an axis: numbers for numbers, or else texts; classes go by their names."""
+    each = [v.__name__ if isinstance(v, type) else v for v in listed(values)]
+    numbers = all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in each)
+    return each if numbers else [str(v) for v in each]
+
+
+def stack(runs: Sequence[xr.Dataset], axes: Axes) -> xr.Dataset:
+    """One dataset of results, which stand in the order of the axes, the last of which changes fastest.
+
+    axes : "problem" (names; absent where there is one problem), "algorithm" (classes), then the options
+    """
+    import xarray as xr
+
+    swept = [name for name, values in axes.items() if isinstance(values, list)]
+    shape = tuple(len(axes[name]) for name in swept)
+    first = runs[0]
+    variables = {}
+    for name, variable in first.data_vars.items():
+        values = np.stack([r[name].values for r in runs]).reshape(shape + variable.shape)
+        variables[name] = ((*swept, *variable.dims), values, variable.attrs)
+    coords = {name: _coordinate(name, values) for name, values in axes.items()}
+    shared = {k: v for k, v in first.attrs.items() if k not in OF_A_METHOD}
+    per_problem = len(runs) // max(1, len(axes["problem"])) if "problem" in axes else len(runs)
+    record: dict[str, Any] = {
+        "options": {k: v for k, v in axes.items() if k not in ("problem", "algorithm")},
+        "algorithms": [{"module": k.__module__, "qualname": k.__qualname__} for k in listed(axes["algorithm"])],
+        "configurations": [[r.attrs[k] for k in OF_A_METHOD] for r in runs[:per_problem]],
+    }
+    if "problem" in axes:
+        shared = {k: v for k, v in shared.items() if k not in OF_A_PROBLEM}
+        record["problems"] = {
+            name: {k: r.attrs[k] for k in OF_A_PROBLEM if k in r.attrs}
+            for name, r in zip(axes["problem"], runs[::per_problem], strict=True)
+        }
+    attributes = {"method": ", ".join(labels(axes["algorithm"])), **shared}
+    return xr.Dataset(variables, {**coords, **first.coords}, abridged({**attributes, SWEEP: recipe.text(record)}))
+
+
+def separate(results: Iterable[xr.Dataset]) -> list[xr.Dataset]:
+    """The same results, with the runs of each sweep in its place."""
+    return [run for r in results for run in (runs(r) if SWEEP in r.attrs else [r])]
+
+
+def runs(sweep: xr.Dataset) -> list[xr.Dataset]:
+    """The results of `simulate` that a sweep, or what was selected from it, is made of.
+
+    They stand in the order of its dimensions, problems first, then methods, then options; each is what `simulate` alone
+    gives.
+
+    >>> p = fl.problems.garnet(agents=4, seed=1)
+    >>> s = fl.sweep(p, fl.SCAFFLSA, step_size=[0.05, 0.1], local_steps=10, rounds=5, seeds=2, engine="reference")
+    >>> fl.results.runs(s)[1].identical(fl.simulate(p, fl.SCAFFLSA(0.1, 10), rounds=5, seeds=2, engine="reference"))
+    True
+    """
+    record = require_sweep("sweep", sweep)
+    names = ["algorithm", *record["options"]]
+    axes = [[entry["qualname"].rpartition(".")[2] for entry in record["algorithms"]]]
+    axes += [labels(values) for values in record["options"].values()]
+    configurations = dict(zip(product(*axes), record["configurations"], strict=True))
+    if "problems" in record:
+        names.insert(0, "problem")
+    swept = swept_dimensions(sweep)
+    common = {k: v for k, v in sweep.attrs.items() if k not in (SWEEP, "method")}
+    out = []
+    for place in product(*(range(sweep.sizes[name]) for name in swept)):
+        run = sweep.isel(dict(zip(swept, place, strict=True)))
+        at = [run[name].item() for name in names]
+        own = dict(common)
+        if "problems" in record:
+            own |= known(record["problems"], at.pop(0))
+        own |= dict(zip(OF_A_METHOD, known(configurations, tuple(at)), strict=True))
+        run = run.drop_vars(names)
+        run.attrs = abridged(own)
+        out.append(run)
+    return out
+
+
+def swept_dimensions(sweep: xr.Dataset) -> list[str]:
+    """The dimensions of a sweep that a result of `simulate` does not have, in their order."""
+    options = recipe.value(sweep.attrs[SWEEP])["options"] if SWEEP in sweep.attrs else ()
+    return [name for name in ("problem", "algorithm", *options) if name in sweep.dims]
+
+
+def require_sweep(name: str, sweep: Any) -> dict[str, Any]:
+    """The record of a sweep; what is none, or has lost a part, is refused."""
+    import xarray as xr
+
+    if not isinstance(sweep, xr.Dataset) or SWEEP not in sweep.attrs:
+        raise ArgumentTypeError(f"{name} must be a sweep (fl.sweep); got {checks.show(sweep)}")
+    variables = ("squared_error", "communications", "uploads", "samples", "diverged_at", "seed", "rounds")
+    recipe.require_numbers(name, sweep, "a sweep (fl.sweep)", variables, ("sampling", "arguments"))
+    record: dict[str, Any] = recipe.value(sweep.attrs[SWEEP])
+    for coordinate in ("problem", "algorithm", *record["options"])["problems" not in record :]:
+        if coordinate not in sweep.coords or sweep[coordinate].dims not in ((), (coordinate,)):
+            raise ArgumentError(f"{name} must keep its coordinate {coordinate}; got a dataset without it")
+    return record
+
+
+def require_runs(name: str, value: Any) -> None:
+    """Refuse what is neither a result of `simulate` nor a sweep."""
+    if SWEEP in getattr(value, "attrs", {}):
+        require_sweep(name, value)
+    else:
+        recipe.require_result(name, value)
+
+
+def known(by_label: Mapping[Any, Any], at: Any) -> Any:
+    """What a sweep holds at a label; another dataset's label is refused."""
+    if at not in by_label:
+        rule = "sweep must hold runs of one call of fl.sweep alone"
+        raise ArgumentError(f"{rule}; got one at {checks.show(at)}, which it does not know")
+    return by_label[at]
+
+
+def _coordinate(name: str, values: Any) -> tuple[tuple[str, ...], Any, dict[str, str]]:
+    words, at = {"long_name": WORDS.get(name, name.replace("_", " "))}, labels(values)
+    return ((name,), np.array(at), words) if isinstance(values, list) else ((), at[0], words)
+
+
+def listed(values: Any) -> list[Any]:
+    """The values of an axis, of which there may be one."""
+    return values if isinstance(values, list) else [values]
