@@ -9,7 +9,15 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.errors import PrecisionError
-from fedlsa.theory import local_steps, many_rounds, method_errors, stationary_pairs, trajectories
+from fedlsa.theory import (
+    controlled,
+    local_steps,
+    many_rounds,
+    method_errors,
+    pair_passes,
+    stationary_pairs,
+    trajectories,
+)
 from fedlsa.theory.noiseless import Modes, Powers, modes_of
 
 METHODS = (fl.FedLSA(0.1, 1), fl.SCAFFLSA(0.1, 1), fl.SCAFFLSA(0.1, 3), fl.Scaffnew(0.1, 0.4))
@@ -158,6 +166,39 @@ def test_steps_that_rounding_swallows_are_refused():
     assert fl.theory.exact(problem, fl.FedLSA(1e-15, 1), rounds=10).attrs["rounding"] < 1e-14
 
 
+@pytest.mark.parametrize(
+    "make", [lambda e: fl.FedLSA(e, 1), lambda e: fl.SCAFFLSA(e, 1), lambda e: fl.Scaffnew(e, 1.0)]
+)
+def test_what_steps_near_the_stability_limit_lose_to_rounding_is_in_the_error(make):
+    """A = 1 +- 1/2 and b = 1 +- 1: a step shrinks squares by (1 - eta)^2 + eta^2 / 4 and adds 5/4 eta^2."""
+    A, b = [[[1.5]], [[1.5]], [[0.5]], [[0.5]]], [[2.0], [0.0], [2.0], [0.0]]
+    problem = fl.problems.from_observations([([0.25] * 4, A, b)])
+    for near in (1e-3, 1e-6, 1e-9, 1e-11, 1e-12):
+        eta = Fraction(1.6 * (1 - near))
+        want = float(Fraction(5, 4) * eta**2 / (1 - (1 - eta) ** 2 - eta**2 / 4))
+        found = fl.theory.stationary(problem, make(float(eta)))
+        assert abs(found.variance / want - 1) <= found.error <= 1e-15 / near
+    with pytest.raises(PrecisionError, match="so near to the stability limit"):
+        fl.theory.stationary(problem, make(1.6 * (1 - 1e-15)))
+
+
+@pytest.mark.parametrize("eigenvalues", [(1e-6, 2.0), (1e-6, 1.0), (1e-9, 1e-3)])
+def test_sums_over_lengths_have_their_digits_at_both_ends(eigenvalues):
+    """sum_l q^l (1 - z)^l (1 - z')^l, for sites whose steps hardly move and sites whose steps turn around."""
+    Z, p = np.array(eigenvalues).reshape(-1, 1, 1), 1e-6
+    factor, powers = controlled._shared(Z, p)
+    found, i, j = np.zeros((3, 1, 1)), [0, 0, 1], [0, 1, 1]
+    pair_passes.doubled(factor[i] * factor[j], powers, powers, np.full(2, 2), found)
+    one = [(1 - Fraction(z)) for z in eigenvalues]
+    want = [float(1 / (1 - (1 - Fraction(p)) * one[k] * one[n])) for k, n in zip(i, j, strict=True)]
+    np.testing.assert_allclose(found.ravel(), want, rtol=1e-9)
+
+
+def test_sums_over_lengths_without_digits_are_refused():
+    with pytest.raises(PrecisionError, match=r"rounds of 1e\+09 steps .* 1e-09, relative"):
+        controlled._shared(np.array([1e-6, 2.0]).reshape(-1, 1, 1), 1e-9)
+
+
 def test_a_constant_step_size_needs_no_memory_per_round(monkeypatch):
     problem = fl.problems.garnet(agents=3, states=5, features=2, seed=1)
     monkeypatch.setenv("FEDLSA_MEMORY", "100000000")
@@ -172,3 +213,14 @@ def test_a_limit_that_no_route_knows_well_is_returned_with_its_error():
     right = fl.theory.stationary(problem, fl.FedLSA(1e-6, 1)).variance / 1e-6
     assert found.error > 1e-9
     assert abs(found.variance / 1e-8 / right - 1) <= found.error + 3e-7
+
+
+def test_an_agent_alone_at_the_edge_does_not_hide_the_limit_of_many():
+    """Of 65 agents one keeps E[y^2] as it is for given u: (I - own) is 0 there, which is no matter for the whole."""
+    tables = [([0.5, 0.5], [[[0.1 + 1e-5 * k]]] * 2, [[2.0], [0.01 * k]]) for k in range(64)]
+    edge = ([0.5, 0.5], [[[2.0]], [[-2.0]]], [[1.0], [-1.0]])
+    problem, a = fl.problems.from_observations([*tables, edge]), fl.SCAFFLSA(1.0, 2)
+    found = fl.theory.stationary(problem, a)
+    near = fl.theory.stationary(problem, fl.SCAFFLSA(1 - 1e-6, 2))
+    assert found.route == "krylov"
+    assert found.variance == pytest.approx(near.variance, rel=1e-4)

@@ -88,7 +88,8 @@ def _shared(Z: Floats, p: float) -> tuple[Floats, Floats] | None:
     with C = q^(1/2) B.
     Nothing is subtracted, and no eigenvectors are needed: 2^j terms are had from the half of them, Y += Q_j Y Q_j'^T.
     The equation Y = C Y C'^T + X stays the same for any |c| < 1 when C becomes (C - c) (I - c C)^-1 and X goes through
-    (1 - c^2)^(1/2) (I - c C)^-1 on both sides: with c amid the eigenvalues of C the sum has far fewer terms.
+    (1 - c^2)^(1/2) (I - c C)^-1 on both sides: with c amid the eigenvalues of C the sum has far fewer terms. They are
+    spread by (1 - C) (1 + C)^-1, on which c acts as a factor. As each product is rounded, terms are digits lost.
     Returns that factor : (M, d, d) and powers : (J, M, d, d), those of the new C to 2^j. E = I - C and g = 1 - c are
     not rounded beside 1.
     """
@@ -96,14 +97,18 @@ def _shared(Z: Floats, p: float) -> tuple[Floats, Floats] | None:
     least = p / (1 + np.sqrt(q))  # of E where Z is 0
     E = least * one + np.sqrt(q) * Z
     try:
-        g = min(1.0, float(np.sqrt(least * np.linalg.norm(E, 2, axis=(1, 2)).max())))
+        largest = float(np.linalg.norm(np.linalg.solve(2 * one - E, E), 2, axis=(1, 2)).max())
+        amid = min(1.0, np.sqrt(least / (2 - least) * largest))
+        g = 2 * amid / (1 + amid)
         factor = np.linalg.inv(g * one + (1 - g) * E)
-    except np.linalg.LinAlgError:  # an eigenvalue 1 / c of C, or no numbers
+    except np.linalg.LinAlgError:  # an eigenvalue -1 or 1 / c of C, or no numbers
         return None
     powers = [(g * one - E) @ factor]
-    for _ in range(tuning.MAX_DOUBLINGS):
+    for doublings in range(tuning.MAX_DOUBLINGS):
         size = np.linalg.norm(powers[-1], axis=(1, 2)).max()
         if size**2 < tuning.LENGTHS_TAIL:  # then all that this power would add is left out
+            error = np.finfo(np.float64).eps * 2.0**doublings / tuning.LENGTHS_TERMS
+            check_accuracy(float(error), f"rounds of {1 / p:.0e} steps in the mean")
             return np.sqrt(g * (2 - g)) * factor, np.stack(powers[: max(1, len(powers) - 1)])
         powers.append(powers[-1] @ powers[-1])
     return None

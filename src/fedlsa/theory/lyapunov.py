@@ -188,7 +188,10 @@ def limit_by_series(pairs: PairMap) -> tuple[Floats, float] | None:
     noise = np.linalg.eigvalsh(smat(source, d))
     if not (noise[:, 0] > tuning.NOISE_DEFINITE * noise[:, -1]).all():
         return None
-    S, error = equation.solve(source, tuning.LIMIT_GOAL)
+    try:
+        S, error = equation.solve(source, tuning.LIMIT_GOAL)
+    except np.linalg.LinAlgError:  # an agent alone is at the edge of what settles
+        return None
     return (equation._U(S), error) if error <= tuning.SOLUTION_ERROR and equation.definite(S, source) else None
 
 

@@ -24,6 +24,7 @@ from .linear import contracts, not_negative
 from .lyapunov import limit_by_series
 from .moments import Moments, moments
 from .pairs import PairMap
+from .symmetric import smat
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -33,7 +34,8 @@ class Stationary(Displayed, ReadOnly):
     route : how the covariance was found: "linear system" or "means" (FedLSA), "lyapunov", "krylov" or "dense" (methods
     with control variates, stationary_pairs.py), or what shows that there is none: "mean" (it grows already) or "radius"
     error : the estimated relative error of the covariance: 1e-9 where a route allows it, more where none does or where
-    tiny steps lose digits; beyond 1e-6 (by the digits of the steps alone, 1e-3) PrecisionError is raised
+    steps that are tiny, or near the stability limit, lose digits; beyond 1e-6 (by the digits of the steps alone, 1e-3)
+    PrecisionError is raised
     stable : whether second moments converge; where they do not, mse is infinite
     radius : the factor by which the slowest second moment shrinks in a round. It takes longer than the rest, so it is
     computed when it is asked for.
@@ -85,8 +87,35 @@ def stationary(problem: Problem | Moments, algorithm: Algorithm) -> Stationary:
     )
     np.fill_diagonal(covariance, not_negative(own, rounding, f"stationary variances by {route}"))
     variance = float(np.trace(covariance))
-    bias = float(u @ u) if math.isfinite(variance) else 0.0
+    bias, lost = float(u @ u) if math.isfinite(variance) else 0.0, max(lost, _rounding_grown(step, u, covariance))
     return Stationary(m.theta_star + u, u, covariance, variance, variance + bias, route, max(error, lost), rate)
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def _rounding_grown(step: local_steps.FedLSARound | PairMap, u: Floats, covariance: Floats) -> float:
+    """The relative error of the covariance that rounding of a round makes; refused if large.
+
+    Near the stability limit the covariance is many times what a round adds to it, and so is its error. If what n rounds
+    add is at least 1 / c of the covariance in every direction, those n shrink it by 1 - 1 / c: errors grow n c-fold.
+    """
+    if not np.isfinite(covariance).all() or not covariance.any():
+        return 0.0
+    d, n, grown = len(u), 1.0, np.inf
+    if isinstance(step, PairMap):
+        added = smat(step.weights[1] @ step.noise[..., -1], d) / step.gain**2
+        mean = np.tensordot(step.weights[0], step.P, 1)
+    else:
+        added, mean = smat(step.added(u), d), step.mean[:d, :d]
+    while n < grown and np.isfinite(added).all() and (size := float(np.trace(added))) > 0:  # noise spreads as n doubles
+        root = np.linalg.cholesky(added / size + tuning.NOISE_DEFINITE * np.eye(d))
+        half = np.linalg.solve(root, covariance / size)
+        grown = min(grown, n * float(np.linalg.norm(np.linalg.solve(root, half.T), 2)))
+        added, mean, n = added + mean @ added @ mean.T, mean @ mean, 2 * n
+    error = 4 * float(np.finfo(np.float64).eps) * grown if np.isfinite(grown) else 0.0  # all noise is that of x
+    if error > tuning.MAX_ROUNDING_ERROR:
+        rule = f"the covariance must be known to {tuning.MAX_ROUNDING_ERROR:g}, relative"
+        raise PrecisionError(f"{rule}; got an error of {error:.1e} so near to the stability limit")
+    return error
 
 
 def radius(problem: Problem | Moments, algorithm: Algorithm) -> float:

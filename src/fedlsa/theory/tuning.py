@@ -31,6 +31,7 @@ STEP_SIZE_RANGE = 1e9  # around the inverse of the largest ||A_c||: step sizes f
 # --- random lengths of rounds ---------------------------------------------------------------------------------------
 
 LENGTHS_TAIL = 1e-18  # share of a sum over lengths that is left out: below rounding
+LENGTHS_TERMS = 16  # of such a sum, at least, for one that matters
 MAX_DOUBLINGS = 64  # of such a sum: 2**64 steps are longer than digits reach
 
 # --- many rounds ----------------------------------------------------------------------------------------------------
