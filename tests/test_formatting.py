@@ -2,58 +2,102 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from objects import ALL, SETTINGS
 
 import fedlsa as fl
-from fedlsa.formatting import ROWS, WIDTH, Displayed, call, shown
+from fedlsa.formatting import ROWS, WIDTH, Displayed, call, meanings, shown
+from fedlsa.small_pictures import Strip, curve, strips
 
-PROBLEM = fl.problems.garnet(agents=10, seed=1)
 METHOD = fl.FedLSA(0.1, 10)
-SITES = [(np.random.default_rng(c).normal(size=(40, 3)), np.arange(40.0)) for c in range(4)]
-
-OBJECTS = {
-    "problem": (lambda: PROBLEM, ["10 agents", "dimension 8", "garnet(", "seed=1", "theta_star", "Markov()"]),
-    "observations": (lambda: PROBLEM.observations, ["RankOne", "array of shape (245, 8)", "1,200 numbers"]),
-    "chain": (lambda: PROBLEM.chain, ["Chain", "stationary"]),
-    "constants": (lambda: fl.theory.constants(PROBLEM), ["Constants", "C_A", "v_heter", "sigma_eps"]),
-    "markov constants": (lambda: fl.theory.markov_constants(PROBLEM), ["MarkovConstants", "tau_mix", "kappa_Q"]),
-    "moments": (lambda: fl.theory.moments(PROBLEM), ["Moments", "array of shape (10, 8, 8)"]),
-    "stationary": (lambda: fl.theory.stationary(PROBLEM, METHOD), ["Stationary", "bias", "mse", "route"]),
-    "bound": (lambda: fl.theory.bound(PROBLEM, METHOD, 100), ["Bound", "conditions", "transient: ", "mse"]),
-    "bound at many rounds": (lambda: fl.theory.bound(PROBLEM, METHOD, range(200)), ["Bound", "(200 numbers)"]),
-    "complexity": (lambda: fl.theory.complexity(PROBLEM, "scafflsa", 0.5), ["Complexity", "epsilon", "rounds"]),
-    "plan": (lambda: fl.plan(PROBLEM, 0.3), ["Plan", "SCAFFLSA(step_size=0.0772", "rounds", "0.2996"]),
-    "fit": (lambda: fl.fit(SITES, fl.Regression("y")), ["Regression(target='y')", "160 rows of 4 sites", "intercept"]),
+LARGEST = 50_000  # letters of the HTML of an object
+pytestmark = pytest.mark.filterwarnings("ignore::fedlsa.errors.FedLSAWarning")
+WORDS = {
+    "garnet": ["2 agents", "dimension 2", "garnet(", "seed=3", "theta_star", "Markov()"],
+    "log": ["7 transitions", "3 terminated", "reward"],
+    "rank-one observations": ["RankOne", "array of shape (26, 2)", "40 numbers"],
+    "constants": ["Constants: ", "C_A", "largest mean matrix", "how much agents differ", "sigma_eps"],
+    "markov constants": ["tau_mix", "the longest mixing time", "kappa_Q"],
+    "moments": ["Moments: ", "array of shape (2, 2, 2)", "agents of each group"],
+    "stationary": ["The law that theta tends to", "bias", "mean squared error", "route"],
+    "bound": ["conditions", "transient: ", "the bound on E||theta_t - theta_star||^2"],
+    "bound at many rounds": ["(200 numbers)"],
+    "complexity": ["root mean squared error to be reached", "communications T"],
+    "plan": ["Plan", "SCAFFLSA(step_size=0.19", "rounds"],
+    "fit": ["Regression(target='y')", "24 rows of 2 sites", "intercept", "standard error"],
+    "value fit": ["7 rows of 1 site", "features=array of shape (3, 3)"],
+    "prediction": ["standard_error", "because data are finite"],
+    "residuals": ["in units of the target"],
+    "FedLSA": ["FedLSA(step_size=0.1, local_steps=10)"],
+    "Markov": ["Markov(thin=2, start=(0, 1))"],
 }
+PICTURES = ("garnet", "regression", "dense", "transitions", "a pickled problem", "fit", "value fit", "bootstrap")
+made = functools.cache(lambda name: ALL[name]())
 
 
-@pytest.mark.parametrize("name", OBJECTS)
+@pytest.mark.parametrize("name", ALL)
 def test_a_repr_fits_on_a_screen_and_says_what_matters(name) -> None:
-    make, words = OBJECTS[name]
-    thing = make()
+    thing = made(name)
     lines = repr(thing).splitlines()
-    assert len(lines) <= 45
+    assert str(thing) == repr(thing)
+    assert len(lines) <= 40
     assert max(map(len, lines)) <= WIDTH
-    for word in words:
+    for word in WORDS.get(name, ()):
         assert word in repr(thing), f"{word!r} is not in\n{thing!r}"
+    if name in SETTINGS and name != "Value":
+        assert eval(repr(thing), {**vars(fl.problems.features), **{n: getattr(fl, n) for n in fl.__all__}}) == thing
 
 
-@pytest.mark.parametrize("name", OBJECTS)
+@pytest.mark.parametrize("name", ALL)
 def test_a_notebook_shows_the_same_rows_as_a_table(name) -> None:
-    thing = OBJECTS[name][0]()
-    found: list[str] = []
-    parser = HTMLParser()
-    parser.handle_data = found.append  # type: ignore[method-assign]
-    parser.feed(thing._repr_html_())
+    thing, found = made(name), []
+
+    class Reader(HTMLParser):
+        def handle_starttag(self, tag, attrs):
+            found.append([tag, ""])
+
+        def handle_data(self, data):
+            found[-1][1] += data
+
+    html = thing._repr_html_()
+    Reader().feed(html)
     title, rows = thing._display()
-    assert found[0] == title
-    assert found[1::2] == [label for label, _ in rows]
-    assert thing._repr_html_().count("<tr>") == thing._repr_html_().count("</tr>") == len(rows)
-    assert " ".join(found[-1].split()) in " ".join(repr(thing).split())
+    assert [text for tag, text in found if tag == "strong"] == [title]
+    assert [text for tag, text in found if tag == "th"] == [label for label, *_ in rows]
+    assert len([tag for tag, _ in found if tag == "td"]) == sum(len(row) - 1 for row in rows)
+    assert ("<svg" in html) == (name in (*PICTURES, "bound at many rounds"))
+    assert len(html) < LARGEST
+    if name in SETTINGS:
+        assert all(meaning for _, _, meaning in rows), "an option without a word"
+
+
+def test_large_objects_make_small_pages() -> None:
+    p = fl.problems.regression([(np.random.default_rng(c).normal(size=(60, 50)), np.ones(60)) for c in range(300)])
+    assert 1_000 < len(p._repr_html_()) < LARGEST
+    assert len(repr(p)) < 2_000
+
+
+def test_pictures_leave_out_what_is_no_number_and_escape_names() -> None:
+    picture = strips([Strip("<b>", 1.0, (0.0, np.nan), [np.nan, -1.0]), Strip("none", np.nan)], "a & b")
+    assert "&lt;b&gt;" in picture
+    assert "a &amp; b" in picture
+    assert "nan" not in picture
+    assert picture.count("<circle") == 1
+    assert curve([np.nan, 0.0, 1.0], "too few") == ""
+    points = curve([1.0, 0.1, np.nan, 0.001], "falls").partition('points="')[2].partition('"')[0].split()
+    assert [float(point.partition(",")[2]) for point in points] == sorted(float(p.partition(",")[2]) for p in points)
+
+
+def test_meanings_are_read_from_docstrings() -> None:
+    assert meanings(fl.FedLSA)["local_steps"].startswith("observations that each agent receives")
+    assert meanings(fl.FedLSA)["average_after"].endswith("By default never")
+    assert meanings(fl.Regression)["features"] == "the columns that explain it, by default all others"
+    assert meanings(type("Bare", (), {})) == {}
 
 
 @dataclass(frozen=True, repr=False)

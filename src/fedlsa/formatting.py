@@ -2,45 +2,89 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from html import escape
+from inspect import cleandoc
 from textwrap import wrap
 from typing import Any
 
 import numpy as np
+
+from .frozen import same
 
 WIDTH = 110  # letters of a line
 LISTED = 8  # numbers of a vector that are shown; of a longer one the first and the last
 ROWS = 40  # labels: what fits on a screen
 LINES = 3  # of one value
 
-Rows = Sequence[tuple[str, Any]]
+Rows = Sequence[tuple[Any, ...]]  # (label, value) or (label, value, meaning)
+VALUE = 30  # letters of a value beside which its meaning has room
+ENTRY = re.compile(r"(?:^|[;.] )\s*((?:\w+, )*\w+) : ", re.MULTILINE)  # of a docstring: name : meaning
 
 
 class Displayed:
     """Base of dataclasses (with repr=False) that show a title and rows instead of all their numbers.
 
-    By default the title is the name of the class and the rows are the fields with repr=True; `_display` says otherwise.
+    By default the title is the name of the class with the first line of its docstring, and the rows are the fields with
+    repr=True and what the docstring says of them. `_display` says otherwise; `_picture` is shown in notebooks.
     """
 
     def _display(self) -> tuple[str, Rows]:
-        return type(self).__name__, fields_of(self)
+        known = meanings(type(self))
+        first = (type(self).__doc__ or "").partition("\n")[0].rstrip(".:")
+        return f"{type(self).__name__}: {first}", [(*row, known.get(row[0], "")) for row in fields_of(self)]
+
+    def _picture(self) -> str:
+        """SVG, of less than 40 kB; nothing by default."""
+        return ""
 
     def __repr__(self) -> str:
         title, rows = self._display()
-        width = max((len(label) for label, _ in rows), default=0)
-        lines = [_wrapped(f"  {label:{width}}  {shown(value)}", " " * (width + 4)) for label, value in _few(rows)]
+        width = max((len(label) for label, *_ in rows), default=0)
+        texts = [(label, shown(value), *meaning) for label, value, *meaning in _few(rows)]
+        room = max((len(value) for _, value, *_ in texts if len(value) <= VALUE), default=0)
+        lines = [
+            _wrapped(f"  {label:{width}}  {value:{room}}  {meaning[0]}", "", 1)
+            if meaning and meaning[0] and len(value) <= room
+            else _wrapped(f"  {label:{width}}  {value}", " " * (width + 4))
+            for label, value, *meaning in texts
+        ]
         return "\n".join([_wrapped(title, "    "), *lines])
 
     def _repr_html_(self) -> str:
         title, rows = self._display()
         cells = "".join(
             f'<tr><th style="text-align:left">{escape(label)}</th>'
-            f'<td style="text-align:left">{escape(_wrapped(shown(value), ""))}</td></tr>'
-            for label, value in _few(rows)
+            + "".join(f'<td style="text-align:left">{escape(_wrapped(shown(v)))}</td>' for v in entries)
+            + "</tr>"
+            for label, *entries in _few(rows)
         )
-        return f"<div><strong>{escape(title)}</strong><table>{cells}</table></div>"
+        return f"<div><strong>{escape(title)}</strong><table>{cells}</table>{self._picture()}</div>"
+
+
+class Settings(Displayed):
+    """Base of dataclasses of settings: on a screen the call that makes them; in a notebook all options and meanings."""
+
+    def __repr__(self) -> str:
+        return call(self) if is_dataclass(self) else object.__repr__(self)
+
+    def _display(self) -> tuple[str, Rows]:
+        known = meanings(type(self))
+        ordered: list[Any] = sorted(fields(self), key=lambda f: bool(f.kw_only)) if is_dataclass(self) else []
+        return repr(self), [(f.name, getattr(self, f.name), known.get(f.name, "")) for f in ordered]
+
+
+def meanings(kind: type) -> dict[str, str]:
+    """What the docstring of a class says of each name, in entries `name, name : meaning`."""
+    out: dict[str, str] = {}
+    for part in cleandoc(kind.__doc__ or "").partition(">>>")[0].split("\n\n"):
+        found = list(ENTRY.finditer(part))
+        for entry, end in zip(found, [*(following.start() for following in found[1:]), None], strict=False):
+            text = part[entry.end() : end]
+            out |= dict.fromkeys(entry[1].split(", "), " ".join(text.split()).rstrip(".;"))
+    return out
 
 
 def fields_of(record: Any) -> list[tuple[str, Any]]:
@@ -48,11 +92,17 @@ def fields_of(record: Any) -> list[tuple[str, Any]]:
     return [(f.name, getattr(record, f.name)) for f in fields(record) if f.repr]
 
 
+def counted(number: int, what: str) -> str:
+    """A number of things: 1 agent, 2 agents."""
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
 def call(record: Any) -> str:
     """A dataclass as a reader writes it: its own parameters, then the options (keywords) that were set."""
     ordered = sorted(fields(record), key=lambda f: bool(f.kw_only))
-    given = {f.name: getattr(record, f.name) for f in ordered if getattr(record, f.name) != f.default}
-    return f"{type(record).__name__}({', '.join(f'{name}={value!r}' for name, value in given.items())})"
+    given = {f.name: getattr(record, f.name) for f in ordered if not same(getattr(record, f.name), f.default)}
+    written = {name: shown(v) if isinstance(v, np.ndarray) else repr(v) for name, v in given.items()}
+    return f"{type(record).__name__}({', '.join(f'{name}={text}' for name, text in written.items())})"
 
 
 def shown(value: Any) -> str:
@@ -70,8 +120,8 @@ def shown(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         parts = [shown(v) for v in value[:LISTED]]
         return ", ".join([*parts, f"... ({len(value)} in all)"] if len(value) > LISTED else parts) or "none"
-    if isinstance(value, Displayed):
-        return value._display()[0]
+    if isinstance(value, Displayed) and not isinstance(value, Settings):
+        return value._display()[0].partition(": ")[0]
     return call(value) if is_dataclass(value) else str(value)
 
 
@@ -93,5 +143,5 @@ def _few(rows: Rows) -> Rows:
     return rows if len(rows) <= ROWS else [*rows[: ROWS - 1], ("...", f"{len(rows) - ROWS + 1:,} more")]
 
 
-def _wrapped(text: str, indent: str = "") -> str:
-    return "\n".join(wrap(text, WIDTH, subsequent_indent=indent, max_lines=LINES, placeholder=" ..."))
+def _wrapped(text: str, indent: str = "", lines: int = LINES) -> str:
+    return "\n".join(wrap(text, WIDTH, subsequent_indent=indent, max_lines=lines, placeholder=" ..."))

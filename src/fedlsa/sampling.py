@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from . import checks
+from .formatting import Settings
 
 
-@dataclass(frozen=True)
-class IID:
+@dataclass(frozen=True, repr=False)
+class IID(Settings):
     """Independent draws from each agent's law (assum:noise-level-flsa, assum:generative_model).
 
     >>> p = fl.problems.garnet(agents=2, seed=0)
@@ -20,12 +21,12 @@ class IID:
     thin: ClassVar[int] = 1
 
 
-@dataclass(frozen=True)
-class Markov:
+@dataclass(frozen=True, repr=False)
+class Markov(Settings):
     """One trajectory per agent that goes on across rounds (assum:P_pi_ergodicity, Algorithm algo:fed-lsa-markov).
 
-    Every `thin`-th observation (the paper's q) makes an update; the others are received and dropped.
-    A chain starts from its stationary law, or from `start`: one state per agent.
+    thin : every so many-th observation (the paper's q) makes an update; the others are received and dropped
+    start : the state in which each agent's chain starts; by default drawn from its stationary law
 
     >>> p = fl.problems.garnet(agents=2, seed=0)
     >>> r = fl.simulate(p, fl.FedLSA(0.1, 12), 5, sampling=fl.Markov(thin=4), engine="reference")  # 3 updates each
@@ -44,9 +45,11 @@ class Markov:
         object.__setattr__(self, "start", tuple(checks.integer("start", s) for s in states))
 
 
-@dataclass(frozen=True)
-class Replay:
-    """Each agent's log in its own order, wrapping at its end; every `thin`-th observation makes an update.
+@dataclass(frozen=True, repr=False)
+class Replay(Settings):
+    """Each agent's log in its own order, wrapping at its end.
+
+    thin : every so many-th observation makes an update; the others are received and dropped
 
     >>> log = (np.eye(8), np.ones(8), np.roll(np.eye(8), 1, axis=0), np.zeros(8))  # phi, r, phi_next, terminated
     >>> p = fl.problems.from_transitions([log], discount=0.5)

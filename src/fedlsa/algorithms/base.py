@@ -32,14 +32,18 @@ from numpy.typing import NDArray
 from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError, ArgumentTypeError
+from ..formatting import Settings
 
 Lengths = NDArray[np.int64]
 EVERYTHING = frozenset({"theory", "plan", "fit", "network"})  # what a method can support beyond being simulated
 
 
-@dataclass(frozen=True)
-class PowerStep:
+@dataclass(frozen=True, repr=False)
+class PowerStep(Settings):
     """The decreasing step size eta_t = eta_0 / (t + 1)^power in round t = 0, 1, ...
+
+    eta_0 : the step size of the first round, above 0
+    power : how fast it decreases, at least 0; 0 keeps it
 
     >>> fl.FedLSA(fl.PowerStep(0.1, 0.5), local_steps=10).eta(np.arange(4)).round(3)
     array([0.1  , 0.071, 0.058, 0.05 ])
@@ -53,16 +57,17 @@ class PowerStep:
         object.__setattr__(self, "power", checks.real("power", self.power, at_least=0))
 
 
-@dataclass(frozen=True)
-class Algorithm(ABC):
-    """A method of the family. Options, the same for all:
+@dataclass(frozen=True, repr=False)
+class Algorithm(Settings, ABC):
+    """A method of the family. Options of all methods:
 
-    participation, participants : who takes part in a round, drawn uniformly without replacement: a share of the agents
-        (a float above 0 and at most 1, rounded to a count of at least 1), or their number. At most one of the two; by
-        default all agents
-    projection : radius of the ball around 0 onto which the server projects theta after each average
-    average_after : round, at most the last, from which the result is the running mean of theta instead of the last
-        theta (Polyak-Ruppert); the recursion itself goes on unchanged
+    step_size : how far a local step goes (the paper's eta), above 0; fl.PowerStep(...) decreases it from round to round
+    participation : share of the agents that take part in a round, drawn anew for each, above 0 and at most 1 (a float;
+        at least one agent takes part). By default all
+    participants : their number instead of their share; at most one of the two is given
+    projection : radius of the ball around 0 into which the server pulls theta back after each average. By default none
+    average_after : round, at most the last, from which the result is the mean of all theta since (Polyak-Ruppert)
+        instead of the last theta; the recursion itself goes on unchanged. By default never
 
     >>> isinstance(fl.SCAFFLSA(0.1, 10, participants=3), fl.Algorithm)
     True
@@ -83,6 +88,13 @@ class Algorithm(ABC):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         cls.supports = cls.__dict__.get("supports", frozenset())
+        own, options = (
+            cls.__dict__.get("__doc__"),
+            (Algorithm.__doc__ or "").partition("Options")[2].partition(">>>")[0],
+        )
+        if own and options and "participation :" not in own:  # help() shows a class's own docstring alone
+            text, mark, example = own.partition(">>>")
+            cls.__doc__ = f"{text.rstrip()}\n\n    Options{options}{mark}{example}"
 
     def __post_init__(self) -> None:
         if not isinstance(self.step_size, PowerStep):
@@ -148,9 +160,12 @@ class Algorithm(ABC):
             object.__setattr__(self, "participation", None if share == 1 else share)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FixedRounds(Algorithm):
-    """Methods whose rounds all have the same length: `local_steps` observations, the paper's H."""
+    """Methods whose rounds all have the same length.
+
+    local_steps : observations that each agent receives between two communications (the paper's H), at least 1
+    """
 
     local_steps: int
     length = "local_steps"

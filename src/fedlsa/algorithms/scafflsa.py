@@ -8,11 +8,14 @@ from ..checks import Floats
 from .base import EVERYTHING, FixedRounds, Lengths
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SCAFFLSA(FixedRounds):
-    """SCAFFLSA (Algorithm 2; with TD observations algo:scafflsa-td): xi_c tends to A_bar_c theta_star - b_bar_c.
+    """SCAFFLSA: FedLSA in which every agent also learns, and subtracts, how far it drifts from the others.
 
-    Free of bias for any number of local steps, and keeps the linear speed-up.
+    Free of bias for any number of local steps, and keeps the linear speed-up. It is Algorithm 2 (with TD observations
+    algo:scafflsa-td); the correction of agent c, its control variate xi_c, tends to A_bar_c theta_star - b_bar_c.
+
+    local_steps : observations that each agent receives between two communications (the paper's H), at least 1
 
     >>> p = fl.problems.garnet(agents=10, seed=0)
     >>> method = fl.SCAFFLSA(step_size=0.01, local_steps=100)

@@ -14,11 +14,15 @@ from .base import EVERYTHING, Algorithm, Lengths, PowerStep
 LONGEST_ROUND = 2**53  # observations in a round, counted exactly in floating point; no engine runs that many
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Scaffnew(Algorithm):
-    """Scaffnew (algo:fed-lsa-controlvar-h1): after each update one coin decides whether all agents communicate.
+    """Scaffnew: as SCAFFLSA, but after each update one coin decides whether all agents communicate.
 
-    Seen from communication to communication, a round has Geometric(probability) updates.
+    Seen from communication to communication, a round has Geometric(probability) updates. It is the appendix's
+    algo:fed-lsa-controlvar-h1.
+
+    probability : that a communication follows an update (the paper's p), above 0 and at most 1; rounds have
+        1/probability updates in the mean
 
     >>> fl.Scaffnew(step_size=0.1, probability=0.1).mean_steps
     10.0

@@ -16,6 +16,7 @@ from .. import checks
 from ..algorithms import Algorithm
 from ..checks import Floats
 from ..errors import ArgumentError
+from ..formatting import Displayed
 from ..frozen import ReadOnly
 from ..problems import Problem
 from ..sampling import IID
@@ -29,8 +30,8 @@ Integers = NDArray[np.int64]
 MOST_STEPS = 10**7  # taken one at a time: a few minutes
 
 
-@dataclass(frozen=True, eq=False)
-class Paths(ReadOnly):
+@dataclass(frozen=True, eq=False, repr=False)
+class Paths(Displayed, ReadOnly):
     """One run of a method with what happens inside its rounds.
 
     theta : (rounds + 1, d), what the server holds after each round (the iterate itself, never a running mean of it)

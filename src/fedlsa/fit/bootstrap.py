@@ -23,6 +23,7 @@ from ..checks import Floats
 from ..errors import ArgumentError
 from ..formatting import Displayed
 from ..frozen import ReadOnly
+from ..small_pictures import Strip, strips
 from .observe import Piece
 from .site_sums import SINGULAR
 
@@ -33,10 +34,18 @@ MOST_WORK = 1e15  # products in all: about a day of one core
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Bootstrap(Displayed, ReadOnly):
-    """An estimate theta : (d,), the data's solution, and its replicas : (B, d), the solutions of reweighted data."""
+    """An estimate and what it would have been on reweighted data.
+
+    theta : (d,) the data's solution
+    replicas : (B, d) the solutions of reweighted data
+    """
 
     theta: Floats
     replicas: Floats
+
+    def _picture(self) -> str:
+        rows = [Strip(f"theta[{j}]", float(v), None, self.replicas[:, j]) for j, v in enumerate(self.theta)]
+        return strips(rows, "bars: the estimate; dots: its replicas; each row on its own scale")
 
     @property
     def covariance(self) -> Floats:

@@ -38,8 +38,15 @@ SAME = 1e-6  # relative: a state and the same state in the next row may have bee
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Residuals(Displayed, ReadOnly):
-    """Of a regression on n rows. r_squared : 1 - rmse^2 / spread^2; spread : standard deviation of the targets;
-    mean : of the residuals y - x^T theta."""
+    """How a regression does on new rows.
+
+    name : of the hold-out
+    rows : in it
+    r_squared : 1 - rmse^2 / spread^2, the share of the targets' variance that is explained
+    rmse : root mean square of the residuals y - x^T theta, in units of the target
+    spread : standard deviation of the targets
+    mean : of the residuals
+    """
 
     name: str
     rows: int
@@ -51,16 +58,21 @@ class Residuals(Displayed, ReadOnly):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TDErrors(Displayed, ReadOnly):
-    """Of a value function on n transitions.
+    """How a value function does on new transitions.
 
-    td_error : mean of delta^2, which is not the error of the values; update : ||mean of u delta||, 0 for the solution
-    of these data
-    returns : how many rows have a return, 0 where another policy made the log; return_rmse : root mean square of V(s)
-    minus the discounted return that followed, which holds the returns' own noise; return_spread, return_mean : their
-    standard deviation and mean
-    episodes : in the log; cut : the share of them that did not end in termination. Their returns hold the model's own
-    discounted value of the state at the cut; remainder : root mean square of that part over all rows. Where the model's
-    values are off by a share q, the returns are off by at most q times as much
+    name : of the hold-out
+    rows : in it
+    td_error : mean of delta^2, which is not the error of the values
+    update : ||mean of u delta||, 0 for the solution of these data
+    returns : how many rows have a return, 0 where another policy made the log
+    return_rmse : root mean square of V(s) minus the discounted return that followed, which holds the returns' own noise
+    return_spread : standard deviation of the returns
+    return_mean : of the returns
+    episodes : in the log
+    cut : the share of them that did not end in termination. Their returns hold the model's own discounted value of the
+        state at the cut
+    remainder : root mean square of that part over all rows. Where the model's values are off by a share q, the returns
+        are off by at most q times as much
     """
 
     name: str

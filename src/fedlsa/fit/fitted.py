@@ -13,9 +13,10 @@ from scipy.special import ndtri
 
 from .. import checks
 from ..checks import Floats
-from ..formatting import Displayed, call
+from ..formatting import Displayed, call, counted
 from ..frozen import ReadOnly
 from ..problems import features as maps
+from ..small_pictures import Strip, strips
 from ..theory.planner import Plan
 from .arrays import by_name, has_names
 from .bootstrap import Bootstrap
@@ -47,11 +48,17 @@ class Prediction(Displayed, ReadOnly):
 class SiteReport(Displayed, ReadOnly):
     """How one site stands to the shared answer.
 
-    theta : its own solution, NaN where its data leave it open, on the original scale. All lengths are in standard
-    errors of the shared answer (error_sources.py), whatever the units of the columns:
-    distance : of theta_c from theta; influence : of w_c A^-1 xi_star_c, how far the site draws the shared answer its
-    way, which is what drift is made of; noise : root mean squared error that its draws put into the run, at most;
-    finite_data : that its finite data put into theta
+    Lengths are in standard errors of the shared answer (error_sources.py), whatever the units of the columns.
+
+    name : of the site
+    rows : of its data
+    weight : with which it counts
+    theta : (d,) its own solution, on the original scale; NaN where its data leave it open
+    distance : of its own solution from the shared one
+    influence : how far it draws the shared answer its way, ||w_c A^-1 xi_star_c||, which is what drift is made of
+    noise : root mean squared error that its draws put into the run, at most
+    finite_data : root mean squared error that its finite data put into theta
+    window : rows over which its scores were taken to be correlated
     """
 
     name: str
@@ -69,6 +76,8 @@ class SiteReport(Displayed, ReadOnly):
 class Fit(Displayed, ReadOnly):
     """A shared linear model estimated from the data of all sites, on the original scale of the columns.
 
+    task : what was estimated
+    names : of the coefficients
     theta : (d,) coefficients of `names`: the data's own solution, found on this machine, where all the data are
     covariance : (d, d) of theta about the truth, because data are finite
     protocol : (d,) where the run ended: the answer that sites would have got by communicating as planned
@@ -77,6 +86,10 @@ class Fit(Displayed, ReadOnly):
     error : root mean squared errors of protocol by origin, in standard errors of theta: "start" (what is left of it),
         "drift" (FedLSA's limit bias) and "noise" (at most), all three of the run; and "finite data"
     epsilon : the accuracy that was asked of the run, in its own coordinates; None for a run by hand
+    plan : the run that `protocol` comes from, and what it costs
+    per_site : how each site stands to the shared answer
+    weight : by what sites count, "sites" or "samples"
+    centred : whether covariances are about each site's own mean score
     columns : that were read as features or states, in the order of `names` where there is no feature map
     local : what a local step uses: "rows" drawn at random, the "log" in its order, or the site's "means"
     baselines : other ways to an answer, where asked for; bootstrap : solutions of reweighted data, where asked for
@@ -114,12 +127,18 @@ class Fit(Displayed, ReadOnly):
         if len(listed) > SHOWN:
             listed = [*listed[:SHOWN], ("...", f"{len(listed) - SHOWN:,} more coefficients")]
         rows = sum(s.rows for s in self.per_site)
-        return f"Fit of {call(self.task)} on {rows:,} rows of {len(self.per_site):,} sites", [
+        return f"Fit of {call(self.task)} on {counted(rows, 'row')} of {counted(len(self.per_site), 'site')}", [
             *listed,
             ("sites count by", self.weight),
             ("planned run", f"{call(self.plan.algorithm)}, {self.plan.rounds:,} rounds on {self.local}"),
             ("its error, in standard errors", self.error),
         ]
+
+    def _picture(self) -> str:
+        about = zip(self.names, self.theta, self.confidence_interval(), strict=True)
+        own = np.stack([site.theta for site in self.per_site], axis=1)  # (d, N)
+        rows = [Strip(n, float(v), (a, b), dots) for (n, v, (a, b)), dots in zip(about, own, strict=True)]
+        return strips(rows, "bars: coefficients with 95% intervals; dots: the sites' own; each row on its own scale")
 
     @property
     def standard_error(self) -> Floats:

@@ -25,10 +25,14 @@ REVEALS = {
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Baseline(Displayed, ReadOnly):
-    """A way to an answer theta : (d,), on the original scale, from the same data.
+    """Another way to an answer from the same data.
 
+    name : of the way
+    theta : (d,) its answer, on the original scale
     distance : the largest difference of a coefficient from the data's solution, in standard errors of that solution
-    numbers : that one site sends; messages : of all sites; bytes : up and down, all sites, eight per number
+    numbers : that one site sends; messages : of all sites
+    bytes : up and down, all sites, eight per number
+    reveals : what the server learns of a site
     """
 
     name: str

@@ -10,18 +10,21 @@ import numpy as np
 
 from .. import checks
 from ..errors import ArgumentTypeError
+from ..formatting import Settings
 from ..frozen import ReadOnly, frozen
 
 Names = str | Sequence[str]
 
 
-@dataclass(frozen=True, eq=False)
-class Regression(ReadOnly):
+@dataclass(frozen=True, eq=False, repr=False)
+class Regression(Settings, ReadOnly):
     """Least squares of a target on features: A(z) = x x^T + ridge I and b(z) = y x (eq:lsa_syst_fed).
 
-    target : the column to be explained; features : the columns that explain it, by default all others
-    intercept : a constant term; standardise : run on features and target of mean 0 and variance 1, which sites compute
-    from sums and counts; coefficients are reported on the original scale
+    target : the column to be explained
+    features : the columns that explain it, by default all others
+    intercept : a constant term
+    standardise : run on features and target of mean 0 and variance 1, which sites compute from sums and counts;
+        coefficients are reported on the original scale
     ridge : of the coefficients of the standardised features, or of the features as they are; never of the intercept
 
     >>> fl.Regression("y", features=["age", "dose"], ridge=0.1).features
@@ -51,19 +54,24 @@ class Regression(ReadOnly):
         return self.standardise or (self.ridge > 0 and self.intercept)
 
 
-@dataclass(frozen=True, eq=False)
-class Value(ReadOnly):
+@dataclass(frozen=True, eq=False, repr=False)
+class Value(Settings, ReadOnly):
     """The value function of the policy that made the logs, by TD(0) or TD(lambda) (eq:matr_A_def_td_app).
 
-    discount : gamma; trace : lambda
-    state, next_state : columns before and after a transition: a list of names, or the prefix that they share. They are
-        the features themselves, or what `features` maps to them (one of fl.problems.features, anything callable, a
-        fitted scikit-learn transformer, or an array (S, d) of one row per state)
-    reward, terminated, truncated, importance : columns; those of `truncated` and `importance` may be missing.
-        Only termination stops the bootstrap; traces start afresh after both. importance : pi(a|s) / behaviour(a|s)
-    intercept : a constant feature; standardise : divide each feature by its root mean square while running
+    discount : how much a reward counts one step later (the paper's gamma), at least 0 and below 1
+    trace : how far a TD error reaches back (lambda), from 0, the last step alone, to 1, the whole episode
+    state, next_state : columns before and after a transition, a list of names or the prefix that they share
+    reward : column of the rewards
+    terminated : column that says where the task ended: nothing is expected from there on, and traces start afresh
+    truncated : column that says where the recording was cut: traces start afresh there. It may be missing
+    importance : column of pi(a|s) / behaviour(a|s), where another policy made the log. It may be missing
+    features : what maps states to features: one of fl.problems.features, anything callable, a fitted scikit-learn
+        transformer, or an array (S, d) of one row per state. By default the states are the features
+    intercept : a constant feature
+    standardise : divide each feature by its root mean square while running
     numbers : a state that is one column of integers is a number, and its own feature. Else a fit refuses it, for such a
         column mostly numbers states, which asks for features=OneHot(...)
+
     There is no ridge: it would bias values towards 0, by an amount that depends on the features' units.
 
     >>> fl.Value(discount=0.95, trace=0.5, features=fl.problems.features.OneHot(4)).features.dim

@@ -20,8 +20,9 @@ from numpy.typing import ArrayLike, NDArray
 from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError, SingularSystemError
-from ..formatting import Displayed
+from ..formatting import Displayed, counted
 from ..frozen import ReadOnly, frozen_property
+from ..small_pictures import Strip, strips
 from .invariants import check_problem
 
 Integers = NDArray[np.int64]
@@ -33,9 +34,13 @@ MOST_AT_ONCE = 2**16  # numbers of rows that are averaged at a time: they stay i
 class RankOne(Displayed, ReadOnly):
     """Observations A(z) = u v^T + ridge I and b(z) = y u, as indices into one table of rows: a step costs O(d).
 
-    rows : (n, d); left, right : (K,) row numbers of u and v; y : (K,).
-    following, discount : of temporal differences, where v = u - discount rows[following] and the first `features` rows
-        are those of u; following = features where nothing follows. An engine may use either form of v.
+    rows : (n, d) all vectors u and v
+    left, right : (K,) row numbers of u and of v
+    y : (K,) rewards or targets
+    ridge : strength of the penalty
+    following : (K,) rows of the next features of temporal differences, v = u - discount rows[following]; = features
+        where nothing follows. An engine may use either form of v
+    discount : of temporal differences; features : how many rows, the first ones, are those of u
     """
 
     rows: Floats
@@ -75,7 +80,11 @@ class RankOne(Displayed, ReadOnly):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dense(Displayed, ReadOnly):
-    """Observations with any A(z) : (K, d, d) and b(z) : (K, d); a step costs O(d^2)."""
+    """Observations with any matrices and vectors; a step costs O(d^2).
+
+    A : (K, d, d) matrices A(z)
+    b : (K, d) vectors b(z)
+    """
 
     A: Floats
     b: Floats
@@ -100,15 +109,18 @@ class Dense(Displayed, ReadOnly):
 class Chain(Displayed, ReadOnly):
     """How observations follow one another on a trajectory (assum:P_pi_ergodicity).
 
-    Outcome k can happen in state origin[k], does so with probability conditional[k], and leads to state successor[k].
-    States are numbered within their table; stationary[first_state[m]:first_state[m + 1]] is the law of table m.
+    origin : (K,) state in which an outcome can happen
+    successor : (K,) state to which it leads
+    conditional : (K,) its probability in that state
+    stationary : (sum of states,) laws of all tables, stationary[first_state[m]:first_state[m + 1]] of table m
+    first_state : (M + 1,) where the states of each table begin; they are numbered within their table
     """
 
-    origin: Integers  # (K,)
-    successor: Integers  # (K,)
-    conditional: Floats  # (K,)
-    stationary: Floats  # (sum of states,)
-    first_state: Integers  # (M + 1,)
+    origin: Integers
+    successor: Integers
+    conditional: Floats
+    stationary: Floats
+    first_state: Integers
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -162,7 +174,12 @@ class Problem(Displayed, ReadOnly):
             ("theta_star", self.theta_star),
             ("largest |xi_star_c|", float(np.linalg.norm(self.table_xi_star, axis=1).max())),
         ]
-        return f"Problem of {self.n_agents:,} agents in dimension {self.dim:,}", rows
+        return f"Problem of {counted(self.n_agents, 'agent')} in dimension {self.dim:,}", rows
+
+    def _picture(self) -> str:
+        own = self.theta_star_local
+        rows = [Strip(f"theta_star[{j}]", float(v), None, own[:, j]) for j, v in enumerate(self.theta_star)]
+        return strips(rows, "bars: the shared solution; dots: the agents' own; each row on its own scale")
 
     @property
     def n_agents(self) -> int:

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError, SingularSystemError
+from ..formatting import Displayed, Rows, fields_of
 from ..frozen import ReadOnly
 from . import features as maps
 from .arguments import not_empty, offsets, recipe, same_columns, tuples
@@ -106,7 +107,7 @@ def traces(
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Log(ReadOnly):
+class Log(Displayed, ReadOnly):
     """K transitions of one site in the order in which they happened.
 
     state, next_state : (K,) integers or (K, k) numbers; action : (K,) or (K, m); reward : (K,)
@@ -140,9 +141,10 @@ class Log(ReadOnly):
     def __len__(self) -> int:
         return len(self.reward)
 
-    def __repr__(self) -> str:
-        ends = f"terminated={int(self.terminated.sum())}, truncated={int(self.truncated.sum())}"
-        return f"Log(transitions={len(self)}, state={self.state.shape[1:] or 'integer'}, {ends})"
+    def _display(self) -> tuple[str, Rows]:
+        ends = f"{int(self.terminated.sum()):,} terminated, {int(self.truncated.sum()):,} truncated"
+        used = [row for row in fields_of(self) if row[0] not in ("terminated", "truncated") and row[1] is not None]
+        return f"Log of {len(self):,} transitions", [*used, ("ends", ends)]
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """The log as columns (K,) for a file: vectors become state_0, state_1, ..., next_state_0, ...; see `fl.fit`."""

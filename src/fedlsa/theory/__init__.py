@@ -29,11 +29,12 @@ if TYPE_CHECKING:
     from .bounds.theorems import Bound
     from .bounds.trajectory_bounds import MarkovBlock, MarkovConstants, markov_block, markov_constants, mixing_times
     from .complexity import Complexity, complexity
-    from .constants import Constants, constants, stability
+    from .constants import constants, stability
     from .decision_processes import VirtualMDP, stationary_law, value_error, value_functions, virtual_mdp
     from .exact import exact
     from .iterations import exact_iterations
     from .moments import Moments, moments
+    from .named_constants import Constants
     from .planner import Plan, plan, synchronous_plan, trade_off
     from .stationary import Stationary, radius, stability_limit, stationary
 
@@ -63,11 +64,12 @@ _load_lazily(
             "mixing_times",
         ),
         "complexity": ("Complexity", "complexity"),
-        "constants": ("Constants", "constants", "stability"),
+        "constants": ("constants", "stability"),
         "decision_processes": ("VirtualMDP", "stationary_law", "value_error", "value_functions", "virtual_mdp"),
         "exact": ("exact",),
         "iterations": ("exact_iterations",),
         "moments": ("Moments", "moments"),
+        "named_constants": ("Constants",),
         "planner": ("Plan", "plan", "synchronous_plan", "trade_off"),
         "stationary": ("Stationary", "radius", "stability_limit", "stationary"),
     },

@@ -118,7 +118,9 @@ def bias_gap_bound(problem: Problem, step_size: float, local_steps: int, rounds:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FedLSAParts(Displayed, ReadOnly):
-    """theta_t - theta_star = transient + bias + fluctuation of the bias + noise (eq:FLSA_recursion_expanded_appendix).
+    """The parts of FedLSA's error, each as a problem of its own (eq:FLSA_recursion_expanded_appendix).
+
+    theta_t - theta_star = transient + bias + fluctuation of the bias + noise.
 
     transient : run from theta_0 - theta_star; its error is the transient part (lem:transient_term_bound)
     noise : run from 0; its error is the noise part (lem:fluctuation_term_bound)
@@ -133,7 +135,9 @@ class FedLSAParts(Displayed, ReadOnly):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SCAFFLSAParts(Displayed, ReadOnly):
-    """theta_t - theta_star = virtual + fluctuation (sec:bias-corrected-lsa), from xi_0 = 0.
+    """The parts of SCAFFLSA's error, each as a problem of its own (sec:bias-corrected-lsa).
+
+    theta_t - theta_star = virtual + fluctuation, from xi_0 = 0.
 
     virtual : run from theta_0; its error is the virtual iterate's (thm:transient-without-noise)
     fluctuation : run from 0; its error is the fluctuation (coro:analysis-noise-param)

@@ -25,7 +25,8 @@ from .bounds import theorem
 from .bounds.theorem_inputs import computed_inputs, constant_step, equal_weights, start_distance
 from .bounds.theorems import Bound, iterations, largest_bias
 from .bounds.trajectory_bounds import coupled_bound, markov_constants, round_lengths
-from .constants import Constants, constants
+from .constants import constants
+from .named_constants import Constants
 
 NOISE, BIAS, TRANSIENT = 0.5, 0.25, 0.25  # shares of epsilon in FedLSA's theorem, which bounds the RMS error
 Setting = tuple[FedLSA | SCAFFLSA | Scaffnew, int, int]  # method, rounds, thin
@@ -33,15 +34,24 @@ Setting = tuple[FedLSA | SCAFFLSA | Scaffnew, int, int]  # method, rounds, thin
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Complexity(Displayed, ReadOnly):
-    """A setting that a theorem promises to reach E||theta_T - theta_star||^2 <= epsilon^2, and what it costs."""
+    """What a theorem promises to reach E||theta_T - theta_star||^2 <= epsilon^2, and what it costs.
+
+    method : whose theorem it is
+    epsilon : the root mean squared error to be reached
+    algorithm : with the step size and local steps that the theorem asks for
+    rounds : communications T
+    samples : observations per agent, T H; for Scaffnew the iterations K = T / p
+    bound : the theorem at this setting
+    thin : q: on trajectories, one of this many observations is used
+    """
 
     method: str
     epsilon: float
     algorithm: FedLSA | SCAFFLSA | Scaffnew
-    rounds: int  # communications T
-    samples: int  # observations per agent, T H or (for Scaffnew, K = T / p) K
+    rounds: int
+    samples: int
     bound: Bound = field(repr=False)
-    thin: int = 1  # q: on trajectories, one of this many observations is used
+    thin: int = 1
 
     @property
     def step_size(self) -> float:

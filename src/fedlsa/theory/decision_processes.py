@@ -87,16 +87,26 @@ def stationary_law(problem: Problem) -> Floats:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class VirtualMDP(Displayed, ReadOnly):
-    """The averaged process under the shared policy, and its system A_tilde theta_tilde = b_tilde."""
+    """The averaged process under the shared policy, and its system A_tilde theta_tilde = b_tilde.
 
-    kernel: Floats = field(repr=False)  # (S, S) E_c P_pi^c(s' | s)
-    reward: Floats = field(repr=False)  # (S,) E_c sum_a pi(a | s) r^c(s, a)
-    stationary: Floats = field(repr=False)  # (S,) invariant law of the averaged kernel
-    A_tilde: Floats = field(repr=False)  # (d, d)
-    b_tilde: Floats = field(repr=False)  # (d,)
-    theta_tilde: Floats  # (d,)
-    theta_star: Floats  # (d,) of the averaged system, for comparison
-    distance: float  # ||theta_tilde - theta_star||
+    kernel : (S, S) the averaged kernel, E_c P_pi^c(s' | s)
+    reward : (S,) the averaged reward, E_c sum_a pi(a | s) r^c(s, a)
+    stationary : (S,) invariant law of the averaged kernel
+    A_tilde : (d, d) matrix of its system
+    b_tilde : (d,) vector of its system
+    theta_tilde : (d,) solution of its system
+    theta_star : (d,) of the averaged system, for comparison
+    distance : of the two, ||theta_tilde - theta_star||
+    """
+
+    kernel: Floats = field(repr=False)
+    reward: Floats = field(repr=False)
+    stationary: Floats = field(repr=False)
+    A_tilde: Floats = field(repr=False)
+    b_tilde: Floats = field(repr=False)
+    theta_tilde: Floats
+    theta_star: Floats
+    distance: float
 
 
 def virtual_mdp(problem: Problem) -> VirtualMDP:

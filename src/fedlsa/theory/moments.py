@@ -31,10 +31,15 @@ EPS = float(np.finfo(np.float64).eps)
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Moments(Displayed, ReadOnly):
-    """Moments of M tables and the K groups of identical agents that hold them.
+    """First and second moments of M tables, and the K groups of identical agents that hold them.
 
-    A_bar : (M, d, d); b_bar : (M, d); noise : (M, d (d + 1) / 2, (d + 1) (d + 2) / 2)
-    table, count : (K,); weight : (K,), of each agent of the group; sum_k count_k weight_k = 1
+    A_bar : (M, d, d) mean matrix of each table
+    b_bar : (M, d) mean vector of each table
+    noise : (M, d (d + 1) / 2, (d + 1) (d + 2) / 2) what gives the covariance of A(z) theta - b(z) at any theta
+    table : (K,) of each group of agents
+    weight : (K,) of each agent of a group; sum_k count_k weight_k = 1
+    count : (K,) agents of each group
+    centre : (d,) about which the noise is given, 0 by default
     """
 
     A_bar: Floats
@@ -43,7 +48,7 @@ class Moments(Displayed, ReadOnly):
     table: NDArray[np.int64]
     weight: Floats
     count: NDArray[np.int64]
-    centre: Floats | None = None  # (d,), 0 by default
+    centre: Floats | None = None
 
     @property
     def dim(self) -> int:

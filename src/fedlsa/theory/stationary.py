@@ -29,16 +29,22 @@ from .symmetric import smat
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Stationary(Displayed, ReadOnly):
-    """What theta tends to in law: mean, bias = mean - theta_star (d,), covariance (d, d), variance = its trace, mse.
+    """The law that theta tends to, by its first two moments.
 
+    mean : (d,) of theta
+    bias : (d,) mean - theta_star, FedLSA's drift
+    covariance : (d, d) of theta
+    variance : the trace of the covariance
+    mse : mean squared error, variance + ||bias||^2; infinite where second moments do not converge
     route : how the covariance was found: "linear system" or "means" (FedLSA), "lyapunov", "krylov" or "dense" (methods
-    with control variates, stationary_pairs.py), or what shows that there is none: "mean" (it grows already) or "radius"
+        with control variates, stationary_pairs.py), or what shows that there is none: "mean" (it grows already) or
+        "radius"
     error : the estimated relative error of the covariance: 1e-9 where a route allows it, more where none does or where
-    steps that are tiny, or near the stability limit, lose digits; beyond 1e-6 (by the digits of the steps alone, 1e-3)
-    PrecisionError is raised
-    stable : whether second moments converge; where they do not, mse is infinite
+        steps that are tiny, or near the stability limit, lose digits; beyond 1e-6 (by the digits of the steps alone,
+        1e-3) PrecisionError is raised
+    stable : whether second moments converge
     radius : the factor by which the slowest second moment shrinks in a round. It takes longer than the rest, so it is
-    computed when it is asked for.
+        computed when it is asked for
     """
 
     mean: Floats

@@ -16,9 +16,12 @@ from ..system import Integers
 from .maps import FeatureMap, box, counts, unit
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class BoxMap(FeatureMap):
-    """Features of states in the box from `low` to `high`."""
+    """Features of states in a box.
+
+    low, high : corners of the box, a number for each coordinate of a state
+    """
 
     low: tuple[float, ...]
     high: tuple[float, ...]
@@ -28,11 +31,15 @@ class BoxMap(FeatureMap):
         vars(self).update(low=low, high=high)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TileCoding(BoxMap):
     """Tile coding: `tilings` grids over the box, each displaced by another part of a tile; one tile of each is active.
 
-    tiles : along each coordinate, one number for all or one each. An active tile has the value 1/sqrt(tilings).
+    low, high : corners of the box, a number for each coordinate of a state
+    tiles : along each coordinate, one number for all or one each
+    tilings : how many grids
+
+    An active tile has the value 1/sqrt(tilings).
     d = tilings prod(tiles) - (tilings - 1): in every grid the tiles add up to a constant, so all grids but the first
     leave out their last tile. What can be represented is the same, and the system stays invertible.
     """
@@ -69,10 +76,12 @@ class TileCoding(BoxMap):
         return np.asarray(np.delete(out, last, axis=1) / math.sqrt(self.tilings), np.float64)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Fourier(BoxMap):
     """The Fourier basis: cos(pi c . x) / sqrt(d) with x the state scaled to [0, 1]^k, c from {0, ..., order}^k.
 
+    low, high : corners of the box, a number for each coordinate of a state
+    order : the highest frequency along a coordinate
     total : keep only those c whose entries add up to at most `order`. Then d = binomial(order + k, k), else
     d = (order + 1)^k
     """
@@ -101,12 +110,14 @@ class Fourier(BoxMap):
         return np.asarray(np.cos(math.pi * (x @ self.frequencies.T)) / math.sqrt(self.dim), np.float64)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RadialBasis(BoxMap):
     """Normalised radial basis functions: Gaussian bumps around centres, divided by their sum, so that they add up to 1.
 
+    low, high : corners of the box, a number for each coordinate of a state
     centres : points (d, k) in the units of a state, or a number of grid points along each coordinate (one for all or
-    one each; d is their product). width : standard deviation of a bump in units of the box's sides; None is the
+    one each; d is their product)
+    width : standard deviation of a bump in units of the box's sides; None is the
     distance of neighbours on the grid, and for explicit centres d^(-1/k)
     """
 

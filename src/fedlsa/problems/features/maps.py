@@ -13,10 +13,11 @@ from numpy.typing import ArrayLike
 from ... import checks
 from ...checks import Floats
 from ...errors import ArgumentError
+from ...formatting import Settings
 from ..system import Integers
 
 
-class FeatureMap(ABC):
+class FeatureMap(Settings, ABC):
     """A map from n states to features (n, d), with ||phi(s)|| <= 1 for every state (as assum:feature_design asks)."""
 
     @property
@@ -89,10 +90,11 @@ def counts(name: str, value: Any, k: int, what: str = "coordinate") -> tuple[int
     return (checks.integer(name, value, at_least=1),) * k
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class OneHot(FeatureMap):
     """One feature per state: phi(s) is the unit vector of s, and d is the number of states less those in `without`.
 
+    states : how many there are, numbered from 0
     without : states whose features are all 0, such as terminal states and states that are never visited: no
     observation begins there, so a parameter of their own could not be learnt
     """
@@ -122,10 +124,11 @@ class OneHot(FeatureMap):
         return out
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Aggregation(FeatureMap):
     """One feature per group of states: phi(s) is the unit vector of the group of s, and d the number of groups.
 
+    states : how many there are, numbered from 0
     groups : how many, for runs of neighbouring states as equal in length as can be; or the group of each state, from 0
     on without gaps, where -1 stands for a state without features
     """

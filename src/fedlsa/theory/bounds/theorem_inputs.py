@@ -14,8 +14,9 @@ from ...errors import ArgumentError
 from ...formatting import Displayed
 from ...frozen import ReadOnly
 from ...problems import Problem, RankOne
-from ..constants import Constants, constants
+from ..constants import constants
 from ..moments import start_error
+from ..named_constants import Constants
 
 Conditions = dict[str, tuple[float, float]]  # each with its left side and its right side
 
@@ -93,17 +94,29 @@ def equal_weights(problem: Problem) -> None:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TDClaim(Displayed, ReadOnly):
-    """The Claim for TD(0) (prop:condition_check), and whether its assumptions hold on the problem."""
+    """The Claim for TD(0) (prop:condition_check), and whether its assumptions hold on the problem.
 
-    discount: float  # gamma
-    nu: float  # smallest eigenvalue of E[phi phi^T] over agents (assum:feature_design)
-    C_A: float  # 1 + gamma, a bound on ||A(z)||
-    Sigma_A_norm: float  # 2 (1 + gamma)^2, a bound on ||Sigma_A||
-    trace_Sigma_eps: Floats = field(repr=False)  # (N,) 2 (1 + gamma)^2 (||theta_star_c||^2 + 1), of tr Sigma_eps
-    trace_Sigma_omega: float  # 2 (1 + gamma)^2 (||theta_star||^2 + 1), of tr Sigma_omega, by the same proof
-    a: float  # (1 - gamma) nu / 2
-    eta_inf: float  # (1 - gamma) / 4
-    L: float  # (1 + gamma)^2 / (1 - gamma), in the place of the paper's value below assum:L-a-constant
+    discount : gamma
+    nu : smallest eigenvalue of E[phi phi^T] over agents (assum:feature_design)
+    C_A : 1 + gamma, a bound on ||A(z)||
+    Sigma_A_norm : 2 (1 + gamma)^2, a bound on ||Sigma_A||
+    trace_Sigma_eps : (N,) 2 (1 + gamma)^2 (||theta_star_c||^2 + 1), a bound on tr Sigma_eps
+    trace_Sigma_omega : 2 (1 + gamma)^2 (||theta_star||^2 + 1), a bound on tr Sigma_omega by the same proof
+    a : (1 - gamma) nu / 2, the rate
+    eta_inf : (1 - gamma) / 4, the largest step size
+    L : (1 + gamma)^2 / (1 - gamma), in the place of the paper's value below assum:L-a-constant
+    conditions : the assumptions, and whether each holds on the problem
+    """
+
+    discount: float
+    nu: float
+    C_A: float
+    Sigma_A_norm: float
+    trace_Sigma_eps: Floats = field(repr=False)
+    trace_Sigma_omega: float
+    a: float
+    eta_inf: float
+    L: float
     conditions: dict[str, bool]
 
 

@@ -19,6 +19,7 @@ from ...errors import TheoryWarning
 from ...formatting import Displayed
 from ...frozen import ReadOnly
 from ...problems import Problem
+from ...small_pictures import curve
 from ..bias import bias_at, power_sums, round_bias
 from .theorem_inputs import Conditions, Inputs, equal_weights
 
@@ -28,22 +29,32 @@ Value: TypeAlias = Any  # a float; where several rounds were asked for, an array
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Bound(Displayed, ReadOnly):
-    """The right-hand side of a theorem: `value` bounds what `bounds` says, if all `conditions` are met.
+    """The right-hand side of a theorem: it bounds what `bounds` says, if all `conditions` are met.
 
-    `terms` add up to `value`; `numbers` holds the two sides of each condition; `mse` is the bound on
-    E||theta_t - theta_star||^2 that follows. NaN where a constant does not exist, such as a(eta).
-    `proved` is False where the proof rests on a statement that the paper cites and that is not proved here.
-    For several `rounds`, `value`, `mse` and each term are arrays over them; conditions do not depend on rounds.
+    NaN where a constant does not exist, such as a(eta). For several `rounds`, `value`, `mse` and each term are arrays
+    over them; conditions do not depend on rounds.
+
+    label : of the theorem in the paper's LaTeX source
+    name : of the method
+    bounds : what the value bounds
+    rounds : for which it holds, one or several
+    samples : observations of an agent by then; for Scaffnew the iterations K
+    terms : which add up to the value
+    numbers : the two sides of each condition
+    mse : the bound on E||theta_t - theta_star||^2 that follows
+    proved : False where the proof rests on a statement that the paper cites and that is not proved here
+    value : the right-hand side
+    conditions : under which the theorem holds, and whether each is met
     """
 
-    label: str  # of the paper's LaTeX source
+    label: str
     name: str
     bounds: str
     rounds: Rounds
-    samples: Value  # observations of an agent by then; for Scaffnew the iterations K
+    samples: Value
     terms: dict[str, Value]
     numbers: Conditions = field(repr=False)
-    mse: Value = None  # by default the value
+    mse: Value = None
     proved: bool = True
     value: Value = field(init=False)
     conditions: dict[str, bool] = field(init=False)
@@ -55,6 +66,9 @@ class Bound(Displayed, ReadOnly):
         met = {rule: bool(left <= right) for rule, (left, right) in self.numbers.items()}
         vars(self).update(terms=terms, value=value, mse=mse, conditions=met)
         super().__post_init__()
+
+    def _picture(self) -> str:
+        return "" if isinstance(self.rounds, int) else curve(self.value, "the value by round, on a logarithmic scale")
 
     def _each_round(self, value: Value) -> Value:
         """A float for one round; for several an array of their number."""

@@ -26,7 +26,8 @@ from ...errors import ArgumentError, ArgumentTypeError
 from ...formatting import Displayed
 from ...frozen import ReadOnly
 from ...problems import Problem
-from ..constants import Constants, constants
+from ..constants import constants
+from ..named_constants import Constants
 from .theorem_inputs import Conditions, computed_inputs, constant_step, start_distance
 from .theorems import Bound, Rounds, fedlsa_bound
 
@@ -36,26 +37,41 @@ PERIODIC_FROM = 2**40  # steps: a chain that has not mixed by then counts as per
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MarkovConstants(Displayed, ReadOnly):
-    """Constants of assum:P_pi_ergodicity, eq:condition_number_contraction_rates and eq:alpha_infty_makov.
+    """The constants of trajectories (assum:P_pi_ergodicity).
 
-    Arrays have one entry per agent. NaN stands for what does not exist, where some -A_bar_c is not Hurwitz, or where
-    floating-point numbers cannot tell.
+    They are those of eq:condition_number_contraction_rates and eq:alpha_infty_makov. Arrays have one entry per agent.
+    NaN stands for what does not exist, where some -A_bar_c is not Hurwitz, or where floating-point numbers cannot tell.
+
+    tau_mix_local : (N,) mixing time of each agent's chain of observations; inf if periodic
+    Q : (N, d, d) with A_bar^T Q + Q A_bar = I (eq:Lyapunov)
+    a_local : (N,) ||Q_c||^-1 / 2
+    eta_tilde_inf_local : (N,) largest step size with which the mean step of each agent contracts
+    kappa_Q_local : (N,) condition number of Q_c
+    tau_mix : the longest mixing time of an agent, in observations
+    kappa_Q : the largest condition number of an agent's Q
+    a_tilde : the slowest rate of an agent
+    eta_tilde_inf : the smallest of the agents' largest step sizes
+    b_Q : 2 kappa_Q^{1/2} C_A
+    C_A : the largest matrix, sup_z ||A(z)||
+    C_Gamma : the factor of lem:matr_product_upd
+    c_A_M : a_tilde / (12 C_Gamma)
+    eta_inf_M : largest step size of lem:matr_product_upd
     """
 
-    tau_mix_local: Floats  # (N,) mixing time of each agent's chain of observations; inf if periodic
-    Q: Floats = field(repr=False)  # (N, d, d) with A_bar^T Q + Q A_bar = I (eq:Lyapunov)
-    a_local: Floats = field(repr=False)  # (N,) ||Q_c||^-1 / 2
-    eta_tilde_inf_local: Floats = field(repr=False)  # (N,)
-    kappa_Q_local: Floats = field(repr=False)  # (N,) condition number of Q_c
-    tau_mix: float  # max over agents
-    kappa_Q: float  # max over agents
-    a_tilde: float  # min over agents
-    eta_tilde_inf: float  # min over agents
-    b_Q: float  # 2 kappa_Q^{1/2} C_A
-    C_A: float  # sup_z ||A(z)||
+    tau_mix_local: Floats
+    Q: Floats = field(repr=False)
+    a_local: Floats = field(repr=False)
+    eta_tilde_inf_local: Floats = field(repr=False)
+    kappa_Q_local: Floats = field(repr=False)
+    tau_mix: float
+    kappa_Q: float
+    a_tilde: float
+    eta_tilde_inf: float
+    b_Q: float
+    C_A: float
     C_Gamma: float
-    c_A_M: float  # a_tilde / (12 C_Gamma)
-    eta_inf_M: float  # largest step size of lem:matr_product_upd
+    c_A_M: float
+    eta_inf_M: float
 
 
 def markov_constants(problem: Problem) -> MarkovConstants:
@@ -158,12 +174,18 @@ def lyapunov_matrix(A: Floats) -> Floats:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MarkovBlock(Displayed, ReadOnly):
-    """The block of cor:sample_complexity_lsa_Markov: of q observations in a row one makes an update."""
+    """How far observations must lie apart on a trajectory (cor:sample_complexity_lsa_Markov).
 
-    delta: float  # probability that the run differs from one with independent observations
-    Delta_corr: float  # eq:delta_corr
-    q: int  # eq:q_block_size
-    delta_printed: float  # with Delta_corr where its square is needed
+    delta : probability that the run differs from one with independent observations
+    Delta_corr : what bounds the fourth moment of the error (eq:delta_corr)
+    q : observations of a block, of which one makes an update (eq:q_block_size)
+    delta_printed : delta with Delta_corr where its square is needed, as it is printed
+    """
+
+    delta: float
+    Delta_corr: float
+    q: int
+    delta_printed: float
 
 
 def last_iterate_bound(
