@@ -52,7 +52,7 @@ def _upright(theta: np.ndarray) -> np.ndarray:
 def draw(problem, logs, runs, biases, found):
     """The learnt values; what each site alone would say of the upright pole; error against communications."""
     matplotlib = theme.matplotlib()
-    with matplotlib.rc_context({**theme.RC, **theme.PANELS_RC}):
+    with fl.figures.style("notebook"), matplotlib.rc_context({"font.size": 8.6, "lines.linewidth": 1.5}):
         figure = matplotlib.figure.Figure(figsize=(9.6, 3.7))
         left, middle, right = figure.subplots(1, 3, width_ratios=(1.15, 1, 1.15))
         figure.subplots_adjust(left=0.052, right=0.985, top=0.8, bottom=0.25, wspace=0.27)

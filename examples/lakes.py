@@ -53,7 +53,7 @@ def _value_error(problem: fl.Problem, theta: np.ndarray) -> float:
 def draw(problem, runs, curves, biases, found):
     """The shared values on the map; the lakes' own values of the start; error against communications."""
     matplotlib = theme.matplotlib()
-    with matplotlib.rc_context({**theme.RC, **theme.PANELS_RC}):
+    with fl.figures.style("notebook"), matplotlib.rc_context({"font.size": 8.6, "lines.linewidth": 1.5}):
         figure = matplotlib.figure.Figure(figsize=(9.6, 3.7))
         board, middle, right = figure.subplots(1, 3, width_ratios=(1, 1.05, 1.25))
         figure.subplots_adjust(left=0.012, right=0.985, top=0.8, bottom=0.235, wspace=0.24)

@@ -1,9 +1,25 @@
-"""How it looks: figures take results and return matplotlib figures; they never simulate.
+"""How it looks: figures take results and draw them with matplotlib; they never simulate.
+
+A drawing function returns a matplotlib `Figure`, with heading, legend and notes, for `save`:
 
 >>> curve = fl.theory.exact(fl.problems.garnet(agents=4, seed=1), fl.FedLSA(0.1, 10), rounds=20)
 >>> figure = fl.figures.exact_curves([curve])
 >>> type(figure).__name__
 'Figure'
+
+With `ax=`, it draws into axes of your own and returns them as you gave them: one `Axes`, or a sequence where there are
+several panels. What they hold stays, and so does all else in their figure. Text and lines have the sizes of
+matplotlib's settings, or of `style`. The heading and the notes are for your caption: `ax.get_label()`.
+`legend=False` leaves the legend to you.
+
+>>> import matplotlib.pyplot as plt
+>>> with fl.figures.style("paper"):
+...     figure, (left, right) = plt.subplots(1, 2, layout="constrained")
+...     ax = fl.figures.exact_curves(curve, ax=left, title="Exact error", legend=False)
+...     lines = right.plot([0, 20], [1, 2])
+>>> ax is left, left.get_title()
+(True, 'Exact error')
+>>> plt.close(figure)
 """
 
 from typing import TYPE_CHECKING
@@ -16,6 +32,7 @@ if TYPE_CHECKING:
     from .fits import coefficients
     from .matplotlib_figures import save
     from .prediction import predicted_bias
+    from .theme import style
     from .theory_figures import bound_and_curve, exact_parts, trade_off
 
 _load_lazily(
@@ -26,6 +43,7 @@ _load_lazily(
         "fits": ("coefficients",),
         "matplotlib_figures": ("save",),
         "prediction": ("predicted_bias",),
+        "theme": ("style",),
         "theory_figures": ("bound_and_curve", "exact_parts", "trade_off"),
     },
 )
@@ -39,5 +57,6 @@ __all__ = [
     "exact_parts",
     "predicted_bias",
     "save",
+    "style",
     "trade_off",
 ]

@@ -18,10 +18,10 @@ from . import theme
 from .drawing_checks import checked, checked_levels, checked_results
 from .labels import common_setting, describe, method_name, names
 from .lines import COSTS, Chart, Line, error_ceiling, first_beyond, level
-from .matplotlib_figures import draw_charts
+from .matplotlib_figures import Drawn, draw_charts
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes
 
 EXACT_COSTS = ("communications", "samples", "bytes")
 UNITS = {"bytes": 1, "kilobytes": 1e3, "megabytes": 1e6, "gigabytes": 1e9, "terabytes": 1e12}
@@ -94,7 +94,9 @@ def error_curves(
     band: tuple[float, float] = (0.1, 0.9),
     x: str = "communications",
     scale: str = "linear",
-) -> Figure:
+    legend: bool = True,
+    ax: Axes | None = None,
+) -> Drawn:
     """The mean squared error of each result against what it cost, on a logarithmic axis.
 
     bias : ||bias||^2 as predicted for each result (NaN for none; see `predicted_bias`), drawn as a dashed line
@@ -117,9 +119,14 @@ def error_curves(
     notes = [_seeds_note(summaries, band, "One seed: no band.", "Line: mean over {seeds}. Band")]
     for s, label in zip(summaries, labels, strict=True):
         notes += s.divergence_notes(label)
-    chart = Chart(lines, COSTS[x], x_scale=scale, ceiling=ceiling)
     return draw_charts(
-        [[chart]], title=title, heading=common_setting(runs), notes=notes, legend="right", description=describe(runs)
+        [[Chart(lines, COSTS[x], x_scale=scale, ceiling=ceiling)]],
+        title=title,
+        heading=common_setting(runs),
+        notes=notes,
+        legend="right" * legend,
+        description=describe(runs),
+        ax=ax,
     )
 
 
@@ -133,7 +140,9 @@ def exact_curves(
     scale: str = "linear",
     title: str | None = None,
     band: tuple[float, float] = (0.1, 0.9),
-) -> Figure:
+    legend: bool = True,
+    ax: Axes | None = None,
+) -> Drawn:
     """The exact mean squared error of each method against what it costs, on a logarithmic axis.
 
     curves : datasets of `theory.exact`; bias : ||bias||^2 as predicted for each (NaN for none), drawn dashed
@@ -176,8 +185,9 @@ def exact_curves(
         title=title,
         heading=",  ".join([common_setting(exact), *_foundation(exact, simulated)]),
         notes=notes,
-        legend="right",
+        legend="right" * legend,
         description=recipe.text(origin | ({"runs": recipe.value(describe(simulated))} if simulated else {})),
+        ax=ax,
     )
 
 

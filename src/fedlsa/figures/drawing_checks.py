@@ -22,7 +22,7 @@ R = TypeVar("R")
 
 
 def checked(draw: Callable[P, R]) -> Callable[P, R]:
-    """A drawing function whose title, command, scale, band and level have been checked before it begins."""
+    """A drawing function whose title, legend, command, scale, band and level have been checked before it begins."""
     signature = inspect.signature(draw)
     shared = [name for name in CHECKS if name in signature.parameters]
 
@@ -49,6 +49,7 @@ def band(value: Any) -> tuple[float, float]:
 
 CHECKS: dict[str, Callable[[Any], Any]] = {
     "title": lambda value: checks.text("title", value),
+    "legend": lambda value: checks.boolean("legend", value),
     "command": lambda value: checks.text("command", value),
     "scale": lambda value: checks.choice("scale", value, SCALES),
     "level": lambda value: checks.real("level", value, above=0, below=1),

@@ -15,16 +15,17 @@ from ..checks import Floats
 from ..errors import ArgumentTypeError
 from . import theme
 from .drawing_checks import checked
-from .matplotlib_figures import set_log_ticks
+from .matplotlib_figures import Drawn, given_axes, set_log_ticks
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 ESTIMATE_COLOUR, SITE_COLOUR = theme.METHODS["SCAFFLSA"], theme.OTHERS[1]
 MAX_SCALE_RATIO = 30.0  # coefficients whose standard errors differ by more do not share a scale
 MAX_NAMED = 40  # so many coefficients can still be named
-WIDTH, HEADER = 7.6, 0.4  # of the figure and of its legend, in inches
+WIDTH, HEADER = 7.6, 0.4  # of the figure and of its legend, in inches; a row of coefficients takes 0.17 to 0.3
 PARTS_HEIGHT, SITES_HEIGHT = 1.5, 3.1  # of the axes in the right column with their labels
 FIT_FIELDS = ("names", "theta", "standard_error", "confidence_interval", "error", "per_site")
 SITES = (("influence", "influence", "o", theme.METHODS["FedLSA"]), ("noise", "noise", "^", theme.METHODS["Scaffnew"]),
@@ -32,8 +33,16 @@ SITES = (("influence", "influence", "o", theme.METHODS["FedLSA"]), ("noise", "no
 
 
 @checked
-def coefficients(fit: Any, *, level: float = 0.95) -> Figure:
+def coefficients(
+    fit: Any,
+    *,
+    level: float = 0.95,
+    legend: bool = True,
+    ax: Axes | Sequence[Axes] | None = None,
+) -> Drawn:
     """Coefficients with intervals of `level`, the parts of the error, and what each site adds to them.
+
+    ax : three Axes, or one for the coefficients alone
 
     Dots behind a coefficient are the sites' own solutions, a triangle at the edge those further out. Coefficients of
     very different sizes are each divided by their standard error.
@@ -41,28 +50,40 @@ def coefficients(fit: Any, *, level: float = 0.95) -> Figure:
     missing = [name for name in FIT_FIELDS if not hasattr(fit, name)]
     if missing:
         raise ArgumentTypeError(f"fit must be what fl.fit returns; got {checks.show(fit)} without {', '.join(missing)}")
-    matplotlib = theme.matplotlib()
+    about = f"coefficients of a fit to {len(fit.per_site)} sites with {100 * level:g}% intervals"
+    if ax is not None:
+        several = given_axes(ax, (1, 3))
+        _panels(several, fit, level, legend)
+        several[0].set_label(about)
+        if legend:
+            several[0].legend()
+        return ax
     d = len(fit.names)
     height = max(3.7, 1.25 + d * (0.3 if d <= 12 else 0.17 if d <= MAX_NAMED else 6.8 / d))
-    with matplotlib.rc_context({**theme.RC, **theme.PANELS_RC}):
-        figure = matplotlib.figure.Figure(figsize=(WIDTH, height), layout="constrained")
+    with theme.own_figure(WIDTH, many=True) as (width, _, em):
+        figure = theme.matplotlib().figure.Figure(figsize=(width, em * height), layout="constrained")
         rest = height - HEADER - PARTS_HEIGHT - SITES_HEIGHT  # a tall list of coefficients leaves room below the sites
         heights = (PARTS_HEIGHT, SITES_HEIGHT, rest) if rest > 0 else (PARTS_HEIGHT, height - HEADER - PARTS_HEIGHT)
-        left, right = figure.subfigures(1, 2, width_ratios=(2, 1))
-        main, grid = left.subplots(), right.add_gridspec(len(heights), 1, height_ratios=heights)
-        _coefficients(main, fit, level)
-        _parts(right.add_subplot(grid[0]), fit.error)
-        _sites(right.add_subplot(grid[1]), fit.per_site)
-        figure.legend(
-            *main.get_legend_handles_labels(), loc="outside upper left", ncols=3, columnspacing=1.3, handletextpad=0.4,
-            fontsize=8,
-        )  # fmt: skip
-        figure.set_label(f"coefficients of a fit to {len(fit.per_site)} sites with {100 * level:g}% intervals")
+        left, right = figure.subfigures(1, 2, width_ratios=(2, 1) if width >= em * WIDTH else (3, 2))
+        grid = right.add_gridspec(len(heights), 1, height_ratios=heights)
+        main, *others = left.subplots(), right.add_subplot(grid[0]), right.add_subplot(grid[1])
+        _panels([main, *others], fit, level, legend)
+        if legend:
+            figure.legend(*main.get_legend_handles_labels(), loc="outside upper left", ncols=3, columnspacing=1.3,
+                          handletextpad=0.4)  # fmt: skip
+        figure.set_label(about)
     return figure
 
 
+def _panels(several: Sequence[Axes], fit: Any, level: float, legend: bool) -> None:
+    _coefficients(several[0], fit, level)
+    if len(several) > 1:
+        _parts(several[1], fit.error)
+        _sites(several[2], fit.per_site, legend)
+
+
 def _coefficients(axes: Axes, fit: Any, level: float) -> None:
-    d = len(fit.names)
+    d, larger = len(fit.names), theme.stroke()
     theta, deviation = np.asarray(fit.theta), np.asarray(fit.standard_error)
     known = deviation[deviation > 0]
     alike = not len(known) or known.max() <= MAX_SCALE_RATIO * known.min()
@@ -71,7 +92,7 @@ def _coefficients(axes: Axes, fit: Any, level: float) -> None:
     own = np.stack([s.theta for s in fit.per_site]) / unit  # (N, d), NaN where a site leaves it open
     low, high = _limits(interval, own)
     row = np.arange(d)
-    dot = 3.2 if len(own) <= 20 else 2.2
+    dot = larger * (3.2 if len(own) <= 20 else 2.2)
     inside = (own >= low) & (own <= high)
     spread = 0.24 * np.linspace(-1, 1, len(own))[:, None] * (len(own) > 1)  # so that dots do not hide one another
     y = np.broadcast_to(row, own.shape) + spread
@@ -79,11 +100,13 @@ def _coefficients(axes: Axes, fit: Any, level: float) -> None:
     axes.plot(own[inside], y[inside], "o", markersize=dot, alpha=0.65, label="site's own solution", **look)
     for edge, mark, beyond in ((low, "<", own < low), (high, ">", own > high)):
         out = np.flatnonzero(beyond.any(axis=0))
-        axes.plot(np.full(len(out), edge), out, mark, markersize=4.5, clip_on=False, **look)
-    thick = 2.2 if d <= MAX_NAMED else 1.2
+        if len(out):  # marks that are not there would still ask constrained layout for room
+            axes.plot(np.full(len(out), edge), out, mark, markersize=4.5 * larger, clip_on=False, **look)
+    thick = larger * (2.2 if d <= MAX_NAMED else 1.2)
     axes.hlines(row, *interval.T, color=ESTIMATE_COLOUR, linewidth=thick, zorder=4, label=f"{100 * level:g}% interval")
     axes.plot(
-        theta / unit, row, "D", color=ESTIMATE_COLOUR, markersize=4.4 if d <= 12 else 3.4 if d <= MAX_NAMED else 2.2,
+        theta / unit, row, "D", color=ESTIMATE_COLOUR,
+        markersize=larger * (4.4 if d <= 12 else 3.4 if d <= MAX_NAMED else 2.2),
         markeredgecolor="white", markeredgewidth=0.6 if d <= MAX_NAMED else 0, linestyle="none", zorder=5,
         label="shared estimate",
     )  # fmt: skip
@@ -96,7 +119,8 @@ def _coefficients(axes: Axes, fit: Any, level: float) -> None:
         axes.set_yticks(row, [_short(n) for n in fit.names])
         for j in range(d):
             text = f"{theta[j]:.3g}".replace("-", "\u2212")
-            axes.text(1.015, j, text, transform=axes.get_yaxis_transform(), va="center", fontsize=7, color=theme.SOFT)
+            right = axes.get_yaxis_transform()
+            axes.text(1.015, j, text, transform=right, va="center", fontsize="small", color=theme.SOFT)
         axes.tick_params(axis="y", length=0)
     else:
         axes.set_ylabel("its number")
@@ -122,9 +146,8 @@ def _parts(axes: Axes, error: dict[str, float]) -> None:
         row, drawn, height=0.62, color=[ESTIMATE_COLOUR if n == "finite data" else SITE_COLOUR for n in names], zorder=3
     )
     for j, v, end in zip(row, values, drawn, strict=True):
-        axes.annotate(
-            f"{v:.2g}", (end, j), xytext=(3, 0), textcoords="offset points", va="center", fontsize=7, color=theme.SOFT
-        )
+        axes.annotate(f"{v:.2g}", (end, j), xytext=(3, 0), textcoords="offset points", va="center", fontsize="small",
+                      color=theme.SOFT)  # fmt: skip
     axes.set_yticks(row, names)
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.set_xlim(0, 1.28 * max(float(drawn.max(initial=0)), 1e-300))
@@ -132,15 +155,15 @@ def _parts(axes: Axes, error: dict[str, float]) -> None:
     axes.set_xticks([])
     axes.spines["bottom"].set_visible(False)
     axes.grid(visible=False)
-    axes.set_title("errors, in standard errors", fontsize=8, loc="left", color=theme.INK, pad=3)
+    axes.set_title("error / std. error", loc="left", pad=3)
 
 
-def _sites(axes: Axes, per_site: Any) -> None:
+def _sites(axes: Axes, per_site: Any, legend: bool) -> None:
     from matplotlib.ticker import MaxNLocator
 
     order = sorted(per_site, key=lambda s: -s.influence)
     place = np.arange(1, len(order) + 1)
-    size = 4.0 if len(order) <= 20 else 2.6
+    size = theme.stroke() * (4.0 if len(order) <= 20 else 2.6)
     known = [v for s in order for name, *_ in SITES if np.isfinite(v := getattr(s, name))]
     largest = max(known, default=0.0)
     for name, label, mark, colour in SITES:
@@ -154,12 +177,12 @@ def _sites(axes: Axes, per_site: Any) -> None:
         set_log_ticks(axes.yaxis)
     axes.set_xlim(0.4, len(order) + 0.6)
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-    axes.set_xlabel("sites, by their influence")
+    axes.set_xlabel("sites, by influence")
     axes.grid(visible=False, axis="x")
-    axes.set_title("sites, in standard errors", fontsize=8, loc="left", color=theme.INK, pad=14)
-    if axes.lines:
+    axes.set_title("site / std. error", loc="left", pad=1.7 * theme.text_size() * legend or None)
+    if legend and axes.lines:
         axes.legend(
-            loc="lower left", bbox_to_anchor=(-0.03, 1.0), ncols=3, fontsize=7, columnspacing=0.6, handletextpad=0.1,
+            loc="lower left", bbox_to_anchor=(-0.03, 1.0), ncols=3, columnspacing=0.6, handletextpad=0.1,
             borderaxespad=0, borderpad=0.2, handlelength=1.2,
         )  # fmt: skip
 

@@ -57,10 +57,11 @@ class Placer:
         toward = np.clip(point - middle, -half, half) + middle
         return middle / self.inches, np.stack([point, toward]) / self.inches if far > DISTANCES[1] else None
 
-    def label(self, axes: Axes, at: Floats, text: str, colour: Any, size: float = 8.5, **kind: Any) -> None:
-        """Write `text` where it belongs; nowhere to put it, no label."""
+    def label(self, axes: Axes, at: Floats, text: str, colour: Any, relative: float = 0.9, **kind: Any) -> None:
+        """Write `text` where it belongs, so large beside ordinary text; nowhere to put it, no label."""
         from matplotlib.patheffects import withStroke
 
+        size = relative * theme.text_size()
         place = self.place(at, text, size)
         if place is None:
             return

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import checks
+from ..errors import ArgumentError
 from ..files import replacing
 from . import theme
 from .drawing_checks import checked
@@ -27,9 +28,11 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
+Drawn = Any  # a Figure, or the Axes that were given
 EDGE = 0.1  # inches around text
-TITLE, HEADING, ENTRY, NOTE = 0.27, 0.2, 0.19, 0.146  # heights of a line of each, in inches
-LETTERS = 17.5  # of a note in an inch
+TITLE, HEADING, ENTRY, NOTE = 0.27, 0.2, 0.19, 0.156  # heights of a line of each, in inches
+LETTERS = 16.4  # of a note in an inch
+TICKS = 1.65  # on an inch of an axis of costs
 SUFFIXES = (".png", ".pdf", ".svg")
 
 
@@ -43,40 +46,45 @@ def draw_charts(
     share: str = "row",
     legend: str = "above",
     description: str = "",
-) -> Figure:
-    """Rows of charts as one figure.
+    ax: Any = None,
+) -> Drawn:
+    """Rows of charts as one figure, or in `ax`, as many axes as there are charts.
 
     heading : what all of it shares; notes : what lines, bands and dashes mean, under it
     panel : width and height of a chart with its labels, in inches; share : "row", "all" or "none", for one vertical
-    axis per row, in all, or per chart; legend : "above" the charts or "right" of the only one
+    axis per row, in all, or per chart; legend : "above" the charts, "right" of the only one, or "" for none
     description : how it was made, which `save` writes into the file
     """
-    matplotlib = theme.matplotlib()
+    charts = [chart for row in rows for chart in row]
+    if ax is not None:
+        return _draw_into(ax, charts, title, legend, [heading, *notes])
     high, wide = len(rows), max(map(len, rows))
-    width = wide * panel[0]
-    lines = [line for row in rows for chart in row for line in chart.lines]
-    with matplotlib.rc_context({**theme.RC, **(theme.PANELS_RC if high * wide > 2 else {})}):
-        entries = _legend_entries(lines)
-        columns = _legend_columns(list(entries), width - 2 * EDGE)
-        said = [part for note in notes for part in textwrap.wrap(note, int(LETTERS * (width - 2 * EDGE)))]
-        above = EDGE + TITLE * bool(title) + HEADING * bool(heading)
-        below = EDGE + NOTE * len(said)
-        legend_top, above = above, above + (ENTRY * -(-len(entries) // columns) if legend == "above" else 0)
-        left, height = EDGE / width, above + high * panel[1] + below
-        figure = matplotlib.figure.Figure(figsize=(width, height), layout="constrained")
+    lines = [line for chart in charts for line in chart.lines]
+    with theme.own_figure(wide * panel[0], many=high * wide > 2) as (width, tall, em):
+        letters = (width - 2 * EDGE) / em
+        entries = _legend_entries(lines) if legend else {}
+        columns = _legend_columns(list(entries), letters)
+        set_in = [textwrap.wrap(words, int(LETTERS * letters)) for words in (heading, *notes)]
+        said = [part for note in set_in[1:] for part in note]
+        above = EDGE + em * (TITLE * bool(title) + HEADING * len(set_in[0]))
+        below = EDGE + em * NOTE * len(said)
+        legend_top, above = above, above + (em * ENTRY * -(-len(entries) // columns) if legend == "above" else 0)
+        left, height = EDGE / width, above + high * tall * panel[1] + below
+        figure = theme.matplotlib().figure.Figure(figsize=(width, height), layout="constrained")
         figure.get_layout_engine().set(rect=(left / 2, below / height, 1 - left, 1 - (above + below) / height))
         grid = figure.subplots(high, wide, squeeze=False, sharey=share)
         for i, row in enumerate(rows):
-            group = {"row": row, "all": [chart for each in rows for chart in each], "none": None}[share]
+            group = {"row": row, "all": charts, "none": None}[share]
             for j, (axes, chart) in enumerate(zip(grid[i], row, strict=True)):
-                _draw_chart(axes, chart, error_limits(group or [chart]), panel[0])
+                _draw_chart(axes, chart, error_limits(group or [chart]))
                 axes.set_xlabel(chart.x if i == high - 1 else "")
                 axes.set_ylabel(chart.y if j == 0 or share == "none" else "")
+                axes.set_title(chart.title, loc="left", **_title_look(chart))
         if title:
-            figure.text(left, 1 - EDGE / height, title, fontsize=11.5, fontweight="bold", va="top")
-        y = 1 - (EDGE + TITLE * bool(title)) / height
-        figure.text(left, y, heading, fontsize=8.5, color=theme.SOFT, va="top")
-        figure.text(left, EDGE / 2 / height, "\n".join(said), fontsize=7.5, color=theme.SOFT, va="bottom",
+            figure.text(left, 1 - EDGE / height, title, fontsize="large", fontweight="bold", va="top")
+        y = 1 - (EDGE + em * TITLE * bool(title)) / height
+        figure.text(left, y, "\n".join(set_in[0]), fontsize="small", color=theme.SOFT, va="top")
+        figure.text(left, EDGE / 2 / height, "\n".join(said), fontsize="small", color=theme.SOFT, va="bottom",
                     linespacing=1.4)  # fmt: skip
         if legend == "right":
             order = sorted(entries, key=lambda label: -_end(lines, label, rows[0][0].ceiling))  # as the lines end
@@ -87,6 +95,35 @@ def draw_charts(
                           bbox_to_anchor=(left, 1 - legend_top / height))  # fmt: skip
         figure.set_label(description or "\n".join(notes))
     return figure
+
+
+def _draw_into(ax: Any, charts: Sequence[Chart], title: str | None, legend: str, caption: Sequence[str]) -> Any:
+    """Charts in the user's axes, with the settings that matplotlib has at this moment."""
+    several = given_axes(ax, (len(charts),), title)
+    for axes, chart in zip(several, charts, strict=True):
+        _draw_chart(axes, chart, error_limits([chart]))
+        axes.set(xlabel=chart.x, ylabel=chart.y, label="\n".join(caption))
+        if title or chart.title:
+            axes.set_title(title or chart.title, **({} if title else _title_look(chart)))
+    entries = _legend_entries([line for chart in charts for line in chart.lines]) if legend else {}
+    if entries:
+        several[0].legend(list(entries.values()), list(entries))
+    return ax
+
+
+def _title_look(chart: Chart) -> dict[str, Any]:
+    return {"color": chart.title_colour, "fontweight": "bold"} if chart.title_colour else {}
+
+
+def given_axes(ax: Any, panels: Sequence[int], title: str | None = None) -> list[Axes]:
+    """The user's axes as a list. panels : how many there may be; a title is that of a lone one"""
+    flat = ax.ravel() if isinstance(ax, np.ndarray) else ax
+    several: list[Axes] = checks.instances("ax", flat, theme.matplotlib().axes.Axes, "matplotlib Axes")
+    if len(several) not in panels:
+        raise ArgumentError(f"ax must hold {' or '.join(map(str, panels))} Axes, one per panel; got {len(several)}")
+    if title and len(several) > 1:
+        raise ArgumentError(f"title must be None where ax holds several Axes: their figure is yours; got {title!r}")
+    return several
 
 
 def _legend_entries(lines: Sequence[Line]) -> dict[str, Any]:
@@ -107,8 +144,8 @@ def _legend_entries(lines: Sequence[Line]) -> dict[str, Any]:
 
 
 def _legend_columns(labels: Sequence[str], width: float) -> int:
-    """As many as fit: a handle and its spaces take 0.55 inches, a letter 0.062."""
-    needs = [0.55 + 0.062 * len(label) for label in labels]
+    """As many as fit: a handle and its spaces take 0.55 inches, a letter 0.06."""
+    needs = [0.55 + 0.06 * len(label) for label in labels]
     for columns in range(len(labels), 1, -1):
         if sum(float(part.max()) for part in np.array_split(needs, columns)) <= width:
             return columns
@@ -125,9 +162,11 @@ def _look(line: Line, colour: str) -> dict[str, Any]:
     look = line.look
     marker = theme.MARKERS[look.marker][0] if look.marker else ""
     fill = {"markerfacecolor": "white"} if look.hollow else {}
+    larger = theme.stroke()
     return {
-        "color": colour, "linestyle": theme.DASHES[look.dash][0], "linewidth": look.width, "alpha": look.opacity,
-        "marker": marker, "markersize": look.size, "markeredgewidth": 1.5 if marker == "x" else 1.0, **fill,
+        "color": colour, "alpha": look.opacity, "linestyle": theme.DASHES[look.dash][0],
+        "linewidth": larger * look.width, "marker": marker, "markersize": larger * look.size,
+        "markeredgewidth": larger * (1.5 if marker == "x" else 1.0), **fill,
         "zorder": look.layer, "clip_on": line.role != "samples", "in_layout": False,
         "drawstyle": "steps-post" if line.steps else "default",
     }  # fmt: skip
@@ -138,39 +177,44 @@ def draw_line(axes: Axes, line: Line, ceiling: float = np.inf) -> None:
     top = OUT_OF_SIGHT * ceiling
     if line.band is not None:
         low, high = (np.minimum(edge, top) for edge in line.band)
-        axes.fill_between(line.x, low, high, color=line.colour, alpha=0.2, linewidth=0, zorder=2)
+        label = line.label if line.role == "tint" else None
+        axes.fill_between(line.x, low, high, color=line.colour, alpha=0.2, linewidth=0, zorder=2, label=label)
     y = np.minimum(line.y, top)
     if line.role != "tint" and len(line.x):  # without points there is only its entry in the legend
         axes.plot(line.x, y, label=line.label or None, **_look(line, line.colour))
     if line.deviation is not None:
-        axes.errorbar(line.x, y, yerr=line.deviation, color=line.colour, linestyle="none", elinewidth=0.9, zorder=5)
+        thick = 0.9 * theme.stroke()
+        axes.errorbar(line.x, y, yerr=line.deviation, color=line.colour, linestyle="none", elinewidth=thick, zorder=5)
 
 
-def _draw_chart(axes: Axes, chart: Chart, limits: tuple[float, float], width: float) -> None:
+def _draw_chart(axes: Axes, chart: Chart, limits: tuple[float, float]) -> None:
     axes.set_yscale(chart.y_scale, **({"nonpositive": "mask"} if chart.y_scale == "log" else {}))
+    span, limits = chart.span, chart.limits or limits
+    if axes.has_data():  # what is there stays in sight
+        span = _union(span, axes.get_xlim(), chart.x_scale == "log" and span[0] > 0)
+        limits = _union(limits, axes.get_ylim(), chart.y_scale == "log")
     for line in chart.lines:
         draw_line(axes, line, chart.ceiling)
-    axes.set_ylim(*(chart.limits or limits))
+    axes.set_ylim(*limits)
     if chart.y_scale == "log":
         set_log_ticks(axes.yaxis)
-    _scale_costs(axes, chart, width)
-    axes.set_title(
-        chart.title,
-        fontsize=theme.matplotlib().rcParams["axes.labelsize"],
-        loc="left",
-        color=chart.title_colour or theme.INK,
-        fontweight="bold" if chart.title_colour else "normal",
-    )
+    _scale_costs(axes, chart, *span)
     if chart.corner:
         paper = {"facecolor": "white", "alpha": 0.75, "linewidth": 0, "pad": 1.0}
-        axes.text(0.04, 0.04, chart.corner, transform=axes.transAxes, fontsize=6.5, va="bottom", zorder=7, bbox=paper)
+        axes.text(
+            0.04, 0.04, chart.corner, transform=axes.transAxes, fontsize="small", va="bottom", zorder=7, bbox=paper
+        )
 
 
-def _scale_costs(axes: Axes, chart: Chart, width: float) -> None:
+def _union(limits: tuple[float, float], old: tuple[float, float], positive: bool) -> tuple[float, float]:
+    low = min(limits[0], *(v for v in old if v > 0 or not positive), limits[0])
+    return low, max(limits[1], *old)
+
+
+def _scale_costs(axes: Axes, chart: Chart, start: float, end: float) -> None:
     """The axis of costs: linear, logarithmic, or logarithmic after the first cost where costs start at 0."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
-    start, end = chart.span
     marked = any(line.look.marker and line.role in ("marks", "joined") for line in chart.lines)
     axes.set_xlim(start, end if end > start else start + 1)
     if chart.x_scale == "log" and start > 0:
@@ -188,8 +232,10 @@ def _scale_costs(axes: Axes, chart: Chart, width: float) -> None:
         axes.set_xticks([d * k for d in decades for k in range(2, 10) if d * k < end], minor=True)
         axes.xaxis.set_minor_formatter(NullFormatter())
     else:
+        inches = axes.get_window_extent().width / axes.figure.dpi
+        ticks = max(3, int(TICKS * inches * theme.TEXT / theme.text_size()))
         whole = all((line.x == np.rint(line.x)).all() for line in chart.lines)
-        axes.xaxis.set_major_locator(MaxNLocator(max(3, int(1.2 * width)), steps=(1, 2, 2.5, 5, 10), integer=whole))
+        axes.xaxis.set_major_locator(MaxNLocator(ticks, steps=(1, 2, 2.5, 5, 10), integer=whole))
         if marked:
             axes.set_xlim(start - 0.6, end + 0.6)
         if chart.x_ticks is not None:

@@ -1,4 +1,4 @@
-"""One style for every figure: a column of a journal, read without colour vision and in grey print.
+"""How every figure looks, in a paper, on a slide or in a notebook: read without colour vision and in grey print.
 
 Hues are those of Okabe and Ito, which all common kinds of colour vision tell apart. A method keeps its colour in every
 figure; several runs of one method differ in dashes and lightness. The tables are read by matplotlib's drawings and by
@@ -7,9 +7,13 @@ Plotly's alike.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
+from .. import checks
 from ..errors import MissingExtraError
 
 INK, SOFT, FAINT = "#222222", "#666666", "#e4e4e4"
@@ -71,15 +75,28 @@ ROLES = {  # what a line can be in a figure
     "joined": Look(width=1.2, marker="circle"),
 }
 
+# Of each style: the width of a figure in inches, and the size of its text in points, alone and in many panels. Small
+# text is 0.833 of it: 8 points in a paper. A figure for a notebook may be wider, as it needs.
+STYLES = {"paper": (5.5, 9.7, 9.7), "slide": (10.0, 16.0, 15.0), "notebook": (7.0, 9.6, 8.4)}
+TEXT, LINE = 9.6, 1.8  # points of text, and of a line, to which all other sizes in this library stand in proportion
+STROKES = {  # grow with the text
+    "axes.labelpad": 4.0,
+    "axes.linewidth": 0.8,
+    "axes.titlepad": 6.0,
+    "grid.linewidth": 0.7,
+    "lines.linewidth": LINE,
+    "lines.markersize": 6.0,
+    **{f"{x}tick.{key}": points for x in "xy" for key, points in
+       (("major.pad", 3.5), ("major.size", 3.5), ("major.width", 0.8), ("minor.size", 2.0), ("minor.width", 0.5))},
+}  # fmt: skip
 RC = {
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],  # comes with matplotlib: the same picture on every machine
-    "font.size": 9.5,
     "text.color": INK,
     "axes.edgecolor": SOFT,
     "axes.labelcolor": INK,
-    "axes.labelsize": 9.5,
-    "axes.linewidth": 0.8,
+    "axes.labelsize": "medium",
+    "axes.titlesize": "medium",
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.axisbelow": True,
@@ -87,15 +104,13 @@ RC = {
     "axes.grid.which": "major",
     "axes.unicode_minus": True,
     "grid.color": FAINT,
-    "grid.linewidth": 0.7,
     **{f"{x}tick.color": SOFT for x in "xy"},
     **{f"{x}tick.labelcolor": INK for x in "xy"},
-    **{f"{x}tick.labelsize": 8.5 for x in "xy"},
-    **{f"{x}tick.minor.width": 0.5 for x in "xy"},
-    "lines.linewidth": 1.8,
+    **{f"{x}tick.labelsize": "small" for x in "xy"},
     "lines.solid_capstyle": "round",
-    "legend.frameon": False,
-    "legend.fontsize": 8.5,
+    "legend.edgecolor": "none",
+    "legend.facecolor": "white",
+    "legend.fontsize": "small",
     "figure.dpi": 200,
     "figure.facecolor": "white",
     "savefig.dpi": "figure",
@@ -104,13 +119,55 @@ RC = {
     "svg.hashsalt": "fedlsa",  # equal figures give equal files
 }
 
-PANELS_RC = {  # on top of RC, for figures of many panels
-    "font.size": 8,
-    "axes.labelsize": 8,
-    "xtick.labelsize": 7.5,
-    "ytick.labelsize": 7.5,
-    "lines.linewidth": 1.5,
-}
+_style: ContextVar[str] = ContextVar("style", default="notebook")
+
+
+@contextmanager
+def style(name: str) -> Iterator[None]:
+    """Sizes of figures, text and lines for a "paper", a "slide" or a "notebook" (the default), inside a `with` block.
+
+    It holds for our figures and for axes that you make yourself. A paper's figure is 5.5 inches wide, with text of at
+    least 8 points; a slide's is 10 inches wide, with text of at least 13.
+
+    >>> with fl.figures.style("slide"):
+    ...     figure = fl.figures.exact_curves(
+    ...         fl.theory.exact(fl.problems.garnet(agents=4, seed=1), fl.FedLSA(0.1, 10), rounds=20)
+    ...     )
+    >>> float(figure.get_figwidth())
+    10.0
+    """
+    token = _style.set(checks.choice("style", name, STYLES))
+    try:
+        with matplotlib().rc_context(_sizes(name, False)):
+            yield
+    finally:
+        _style.reset(token)
+
+
+def _sizes(name: str, many: bool) -> dict[str, Any]:
+    width, *text = STYLES[name]
+    strokes = {key: points * text[many] / TEXT for key, points in STROKES.items()}
+    return {**RC, **strokes, "font.size": text[many], "figure.figsize": (width, 0.6 * width)}
+
+
+@contextmanager
+def own_figure(width: float, many: bool = False) -> Iterator[tuple[float, float, float]]:
+    """The style in force, for a figure of our own: its width, and how much higher and larger of text it is than one for
+    a notebook, which is `width` inches wide. many : whether it has many panels"""
+    name = _style.get()
+    (wanted, *text), (usual, *base) = STYLES[name], STYLES["notebook"]
+    with matplotlib().rc_context(_sizes(name, many)):
+        yield width if name == "notebook" else wanted, wanted / usual, text[many] / base[many]
+
+
+def stroke() -> float:
+    """How much thicker lines and larger marks are, by matplotlib's settings at this moment."""
+    return float(matplotlib().rcParams["lines.linewidth"]) / LINE
+
+
+def text_size() -> float:
+    """Points of ordinary text, by matplotlib's settings at this moment."""
+    return float(matplotlib().rcParams["font.size"])
 
 
 def matplotlib() -> Any:

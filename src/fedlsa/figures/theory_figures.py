@@ -22,10 +22,10 @@ from .cost_curves import summarise_seeds
 from .drawing_checks import checked
 from .labels import SYMBOLS, common_setting, describe, method_name
 from .lines import COSTS, ERROR, Chart, Line, level
-from .matplotlib_figures import draw_charts
+from .matplotlib_figures import Drawn, draw_charts
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes
 
 BOUND_ROLES = ("bound", "second bound")
 SAMPLED_ROUNDS = 24  # at which the mean of simulations is marked: more marks would hide the exact curve
@@ -43,7 +43,9 @@ def bound_and_curve(
     band: tuple[float, float] = (0.1, 0.9),
     x: str = "communications",
     scale: str = "linear",
-) -> Figure:
+    legend: bool = True,
+    ax: Axes | None = None,
+) -> Drawn:
     """The bound of a theorem at several rounds, the exact error, and simulations, on a logarithmic axis.
 
     bounds : one or two of `theory.bound`, `td_bound` or `markov_bound` with `record`, of which the MSE is drawn
@@ -91,7 +93,9 @@ def bound_and_curve(
         title=title,
         heading=_heading(data[0]),
         notes=_bound_notes(drawn, result, band, per_iteration),
+        legend="above" * legend,
         description=describe([result]) if result is not None else recipe.text(dict(data[0].attrs)),
+        ax=ax,
     )
 
 
@@ -155,7 +159,9 @@ def exact_parts(
     *,
     title: str | None = None,
     scale: str = "log",
-) -> Figure:
+    legend: bool = True,
+    ax: Axes | Sequence[Axes] | None = None,
+) -> Drawn:
     """The exact mean squared error of `theory.exact` with its parts, one panel per method, on a logarithmic axis.
 
     stationary : the limit of each, from `theory.stationary`. With mean m_t and limit m of the mean, the parts are the
@@ -168,18 +174,21 @@ def exact_parts(
     if len(exact) != len(ends):
         raise ArgumentError(f"stationary must hold one limit per curve, {len(exact)}; got {len(ends)}")
     limits = _parts_limits(exact, ends)
-    charts = [_parts_chart(c, end, scale, limits) for c, end in zip(exact, ends, strict=True)]
+    between = "  (" if len(exact) < 3 else "\n("  # a method and its parameters
+    charts = [_parts_chart(c, end, scale, limits, between) for c, end in zip(exact, ends, strict=True)]
     return draw_charts(
         [charts],
         title=title,
         heading="N = {agents},  d = {dim},  i.i.d. sampling,  no simulation".format(**exact[0].attrs),
         notes=_parts_notes(exact, ends),
         panel=((7.0 if len(charts) < 3 else 9.0) / len(charts), 3.2),
+        legend="above" * legend,
         description=recipe.text([dict(c.attrs) for c in exact]),
+        ax=ax,
     )
 
 
-def _parts_chart(c: xr.Dataset, end: Stationary, scale: str, limits: tuple[float, float]) -> Chart:
+def _parts_chart(c: xr.Dataset, end: Stationary, scale: str, limits: tuple[float, float], between: str) -> Chart:
     t, name = c["rounds"].values.astype(np.float64), method_name(c)
     colour = theme.colour(name, [name])
     lines = [
@@ -191,11 +200,10 @@ def _parts_chart(c: xr.Dataset, end: Stationary, scale: str, limits: tuple[float
         lines.append(Line(t, transient, "transient", role="transient"))
         bias = float(end.bias @ end.bias)
         lines += [level(bias, lines, "squared bias")] if bias > 0 else []
-    title = str(c.attrs["method"]).replace("(", "  (", 1)
+    title = str(c.attrs["method"]).replace("(", between, 1)
     for word, symbol in SYMBOLS.items():
         title = title.replace(f"{word}=", f"{symbol} = ")
-    y = "exact mean squared error and its parts"
-    return Chart(lines, y=y, title=title, title_colour=colour, x_scale=scale, limits=limits)
+    return Chart(lines, y="exact error and its parts", title=title, title_colour=colour, x_scale=scale, limits=limits)
 
 
 def _parts_limits(exact: Sequence[xr.Dataset], ends: Sequence[Stationary]) -> tuple[float, float]:
@@ -224,7 +232,9 @@ def _parts_notes(exact: Sequence[xr.Dataset], ends: Sequence[Stationary]) -> lis
 
 
 @checked
-def trade_off(plans: Sequence[Plan], epsilon: float, *, title: str | None = None) -> Figure:
+def trade_off(
+    plans: Sequence[Plan], epsilon: float, *, title: str | None = None, legend: bool = True, ax: Axes | None = None
+) -> Drawn:
     """Communications against observations per agent of plans that all reach the RMSE epsilon, a line per method.
 
     Both axes are logarithmic; a plan that another of the same method beats in both is left out.
@@ -238,7 +248,9 @@ def trade_off(plans: Sequence[Plan], epsilon: float, *, title: str | None = None
         notes=[
             "Mark: the fewest communications found with that many observations; the line holds it until the next mark."
         ],
+        legend="above" * legend,
         description=f"trade-off for RMSE {epsilon:g}",
+        ax=ax,
     )
 
 
