@@ -42,6 +42,13 @@ def test_what_is_simulated_can_be_plotted(fedlsa, tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["curves.svg", "figure.png", "run"]
 
 
+def test_a_saved_sweep_is_plotted_run_by_run(fedlsa):
+    p = fl.problems.garnet(agents=3, states=6, features=2, seed=1)
+    fl.results.save(fl.sweep(p, fl.FedLSA, step_size=[0.05, 0.1], local_steps=4, rounds=5, seeds=2), "sweep.nc")
+    code, out, err = fedlsa("plot", "sweep.nc", "--out", "sweep.svg")
+    assert (code, out, err) == (0, "saved sweep.svg\n", "")
+
+
 def test_the_table_shows_the_bias_that_theory_predicts_for_fedlsa(fedlsa):
     _, out, _ = fedlsa(*SMALL)
     bias = fl.theory.bias(fl.problems.garnet(agents=4, states=12), 0.1, 5)

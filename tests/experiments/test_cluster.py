@@ -108,6 +108,13 @@ def test_a_sweep_on_a_cluster_has_the_bits_of_one_at_home(two_nodes):
     with pytest.raises(ArgumentError, match="average_after must be at most rounds"):
         fl.sweep(two, fl.SCAFFLSA, **asked, average_after=9, ray="auto")
 
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fl.sweep(two, fl.SCAFFLSA, **asked, ray="auto", progress=stop)
+    assert fl.sweep(two, fl.SCAFFLSA, **asked, ray="auto").identical(found)  # the cluster is there as before
+
 
 def test_without_ray_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)

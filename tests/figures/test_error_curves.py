@@ -41,6 +41,19 @@ def texts(figure):
     return "\n".join(t.get_text() for t in [*figure.texts, *axes.texts, *axes.get_legend().get_texts()])
 
 
+def test_each_run_of_a_sweep_has_its_line():
+    p = fl.problems.garnet(agents=3, states=6, features=2, seed=1)
+    s = fl.sweep(
+        p, [fl.FedLSA, fl.SCAFFLSA], step_size=[0.05, 0.1], local_steps=4, rounds=5, seeds=2, engine="reference"
+    )
+    (line,) = lines_named(figures.error_curves(s), "FedLSA, η = 0.05")
+    expected = s.squared_error.sel(algorithm="FedLSA", step_size=0.05).mean("seed")
+    np.testing.assert_allclose(line.get_ydata(), expected, rtol=1e-14)
+    assert len(figures.error_curves(s.sel(step_size=0.1)).axes[0].get_lines()) == 2
+    with pytest.raises(ArgumentError, match="result must be one result of simulate; got a sweep"):
+        figures.predicted_bias(s)
+
+
 @pytest.mark.parametrize("x", ["communications", "samples", "uploads"])
 def test_a_line_is_the_mean_over_seeds_against_the_cost(x):
     r = a_result()

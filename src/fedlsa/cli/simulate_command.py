@@ -12,6 +12,7 @@ from .. import checks, engine, figures, results
 from ..errors import ArgumentError
 from ..figures.drawing_checks import SCALES
 from ..figures.lines import COSTS
+from ..results.sweeps import separate
 from . import parsing
 from .choices import ALL_METHODS, PROBLEM, described
 from .derived import AS_JSON, Given, Option, Options, option, switch, takes
@@ -107,6 +108,6 @@ def plot(
     checks.choice("--x", x, COSTS)
     checks.choice("--scale", scale, SCALES)
     picture = parsing.target("--out", out, force)
-    runs = [results.load(path) for path in result]
+    runs = separate(results.load(path) for path in result)
     figure = figures.error_curves(runs, bias=[figures.predicted_bias(r) for r in runs], title=title, x=x, scale=scale)
     parsing.write_picture(picture, lambda: figure, context.obj)

@@ -99,6 +99,7 @@ def error_curves(
 ) -> Drawn:
     """The mean squared error of each result against what it cost, on a logarithmic axis.
 
+    results : of `simulate`, or sweeps, each run of which has its line
     bias : ||bias||^2 as predicted for each result (NaN for none; see `predicted_bias`), drawn as a dashed line
     band : the two quantiles over seeds between which the area is tinted; the figure says which
     x : "communications", "samples" (per agent), "uploads" (messages) or "bytes" (both ways)

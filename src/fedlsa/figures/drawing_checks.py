@@ -14,6 +14,7 @@ import xarray as xr
 from .. import checks
 from ..errors import ArgumentError, ArgumentTypeError
 from ..results.recipe import require_result
+from ..results.sweeps import separate
 
 SCALES = ("linear", "log")
 
@@ -58,8 +59,8 @@ CHECKS: dict[str, Callable[[Any], Any]] = {
 
 
 def checked_results(results: Any, name: str = "results") -> list[xr.Dataset]:
-    """One result of simulate or several, as a list."""
-    runs = checks.instances(name, results, xr.Dataset, "a result of simulate")
+    """One result of simulate or several, as a list; of a sweep, its runs."""
+    runs = separate(checks.instances(name, results, xr.Dataset, "a result of simulate"))
     for r in runs:
         require_result(name, r)
     return runs

@@ -12,6 +12,7 @@ from ..algorithms import Algorithm, FedLSA
 from ..checks import Floats
 from ..errors import ArgumentError, TheoryWarning
 from ..problems import Problem
+from ..results import recipe
 from ..sampling import IID, Sampling
 
 
@@ -22,6 +23,7 @@ def predicted_bias(result: xr.Dataset, problem: Problem | None = None) -> float:
     do not take part do not change the mean as long as all weigh the same.
     problem : needed only if the result cannot hold it
     """
+    recipe.require_result("result", result)
     try:
         run = results.arguments(result, problem=problem)
     except ArgumentError:
