@@ -5,6 +5,8 @@ import dataclasses
 import functools
 import inspect
 import pickle
+import pydoc
+import re
 
 import numpy as np
 import pytest
@@ -103,3 +105,39 @@ def test_a_fit_that_was_saved_is_the_fit(make, tmp_path):
         (tmp_path / "fit.json").read_text().replace('"weight": "sites"', '"weight": "x"')
     )
     assert fl.Fit.load(tmp_path / "fit.json") != fit
+
+
+def callables():
+    """Public functions and classes of the rooms, and the methods of the classes, by name."""
+    for room, module in ROOMS.items():
+        for name in module.__all__:
+            thing = getattr(module, name)
+            if callable(thing):
+                yield f"{room}.{name}", thing
+            for method, function in vars(thing).items() if inspect.isclass(thing) else ():
+                if inspect.isfunction(function) and not method.startswith("_"):
+                    yield f"{room}.{name}.{method}", getattr(thing, method)
+
+
+def test_every_option_is_explained_in_the_docstring_that_help_shows():
+    silent = {
+        (name, option)
+        for name, thing in callables()
+        for option in inspect.signature(thing).parameters
+        if option not in ("self", "args", "kwargs") and not option.startswith("_")
+        if not re.search(rf"\b{option}\b", inspect.getdoc(thing) or "")
+    }
+    assert not silent
+
+
+def test_help_of_a_method_explains_all_its_options_in_words_and_cites_the_paper():
+    for kind, item in (
+        (fl.FedLSA, "Algorithm 1"),
+        (fl.SCAFFLSA, "Algorithm 2"),
+        (fl.Scaffnew, "algo:fed-lsa-controlvar-h1"),
+    ):
+        text = pydoc.plain(pydoc.render_doc(kind))
+        assert item in text
+        for f in dataclasses.fields(kind):
+            assert f"\n |  {f.name} : " in text
+        assert text.count("average_after : ") == 1

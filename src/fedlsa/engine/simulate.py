@@ -41,6 +41,8 @@ def simulate(
 ) -> xr.Dataset:
     """Run a method on a problem for `rounds` communications, once per seed.
 
+    problem : one of fl.problems; algorithm : fl.FedLSA(...), fl.SCAFFLSA(...) or fl.Scaffnew(...);
+    sampling : how agents meet their observations, fl.IID(), fl.Markov(...) or fl.Replay(...);
     seeds : a count (0 ... n - 1) or the seeds themselves; theta_0 : (d,), by default theta_star + 1;
     xi_0 : (N, d), by default 0, its weighted sum must be 0; both may have one more axis in front, a start per seed;
     record : a count of rounds, or the rounds to record; threads : by default all cores;
@@ -79,7 +81,9 @@ def simulate_grid(
 ) -> list[xr.Dataset]:
     """Run every algorithm on every problem; they share the machine, and each result is what `simulate` alone gives.
 
-    rounds : one number for all, or one per algorithm. The other arguments are those of `simulate`, for all alike.
+    rounds : one number for all, or one per algorithm
+    seeds, theta_0, xi_0, sampling, engine, record, keep, dtype, threads, progress : as in `simulate`, for all alike
+
     Returns one dataset per pair, the algorithms of the first problem first.
 
     >>> p = fl.problems.garnet(agents=4, seed=1)

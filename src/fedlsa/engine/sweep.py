@@ -56,11 +56,11 @@ def sweep(
     rounds : one number for all; a long run holds the shorter ones, `s.sel(rounds=...)`
     ray : the address of a Ray cluster that shares the runs out, or "local" for one on this machine; a task has
         `threads` threads, by default one
+    seeds, theta_0, xi_0, sampling, engine, record, keep, dtype, progress : as in `simulate`, for all runs alike
 
-    The other arguments are those of `simulate`, for all runs alike. Returns a dataset like that of `simulate` with the
-    swept options as dimensions in front: `s.sel(step_size=0.1)`, `s.squared_error.mean("seed").plot(...)`,
-    `s.to_dataframe()`. Each run has the bits that `simulate` alone gives (`fl.results.runs(s)`), and
-    `fl.sweep(**fl.results.arguments(s))` makes all of it again.
+    Returns a dataset like that of `simulate` with the swept options as dimensions in front: `s.sel(step_size=0.1)`,
+    `s.squared_error.mean("seed").plot(...)`, `s.to_dataframe()`. Each run has the bits that `simulate` alone gives
+    (`fl.results.runs(s)`), and `fl.sweep(**fl.results.arguments(s))` makes all of it again.
 
     >>> p = fl.problems.garnet(agents=4, seed=1)
     >>> s = fl.sweep(p, fl.SCAFFLSA, step_size=[0.05, 0.1], local_steps=[1, 10, 100], rounds=20, seeds=3)

@@ -58,7 +58,7 @@ class Bootstrap(Displayed, ReadOnly):
         return np.asarray(self.replicas.std(axis=0, ddof=1), np.float64)
 
     def interval(self, level: float = 0.95, kind: str = "percentile") -> Floats:
-        """(d, 2): lower and upper ends for each coordinate.
+        """(d, 2): lower and upper ends for each coordinate, which cover the truth with probability `level`.
 
         kind : "percentile", the quantiles q of the replicas, or "basic", which turns them round: 2 theta - q.
         """

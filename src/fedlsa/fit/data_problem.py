@@ -90,7 +90,10 @@ def make_problem(data: PooledData, systems: Sequence[System], weights: Floats, r
 
 
 def columns_of(path: Any) -> list[str]:
-    """The names of the columns of a site's file, Parquet or CSV, of which only the beginning or the footer is read."""
+    """The names of the columns of a site's file, Parquet or CSV, of which only the beginning or the footer is read.
+
+    path : of the file
+    """
     file = checks.path("path", path)
     return list(open_file(file.name, file).columns)
 

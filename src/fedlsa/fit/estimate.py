@@ -72,6 +72,7 @@ def fit(
         default so small that no combination of coefficients is off by more than a tenth of its standard error:
         delta^T Sigma^-1 delta <= 0.01 with the estimate's covariance Sigma. fl.plan then chooses step_size,
         local_steps and rounds, which can be given instead
+    max_samples : observations of each site that the plan may use, as in fl.plan
     weight : "sites" (w_c = 1/N, as in the paper) or "samples" (w_c = n_c/n) in (sum_c w_c A_c) theta = sum_c w_c b_c
     local : what a local step uses: "rows" of the site drawn at random, "log" (rows in their order), the site's "means"
         (A_c and b_c, no noise), or "auto": rows where they fit into memory, exact theory can plan for them, and all

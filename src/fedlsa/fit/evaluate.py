@@ -91,6 +91,9 @@ class TDErrors(Displayed, ReadOnly):
 def evaluate(fit: Fit, sites: Sequence[Any]) -> list[Residuals] | list[TDErrors]:
     """A row for each hold-out (path, mapping or tuple of arrays, as in fl.fit); if several, one for all.
 
+    fit : the model
+    sites : hold-outs, each a path, a mapping or a tuple of arrays, as in fl.fit
+
     >>> x = np.linspace(-1, 1, 20).reshape(20, 1)
     >>> fit = fl.fit([(x, 3 * x[:, 0] + np.sin(np.arange(20)))], fl.Regression("y"), local="means")
     >>> [row] = fl.evaluate(fit, [(x, 3 * x[:, 0])])

@@ -161,7 +161,7 @@ class Fit(Displayed, ReadOnly):
         return np.stack([self.theta - z * self.standard_error, self.theta + z * self.standard_error], axis=1)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it all as JSON, which `Fit.load` and `fedlsa evaluate` read.
+        """Write it all to `path` as JSON, which `Fit.load` and `fedlsa evaluate` read.
 
         Features that are a function or a transformer cannot be written; there is a warning, and `load` asks for them.
         """
@@ -185,7 +185,7 @@ class Fit(Displayed, ReadOnly):
         return Prediction(v, deviation, v - z * deviation, v + z * deviation)
 
     def design(self, features: ArrayLike) -> Floats:
-        """(n, d): the rows with which coefficients are multiplied."""
+        """(n, d): the rows with which coefficients are multiplied, from features as in `value`."""
         d = len(self.theta) - self.task.intercept
         mapped = not isinstance(self.task, Regression) and self.task.features is not None
         if has_names(features):

@@ -58,6 +58,8 @@ def ring(
 
     A site sees one direction well and the other badly, and which one differs from site to site. So A_bar_c differ as
     well as the solutions, without which there would be no bias (th:2nd_moment_no_cv).
+
+    weights : (N,) how much each agent counts, by default the same
     """
     N = agents
     checks.memory("agents", N, 3 * 8 * 3 * ROWS, "the rows of a site")
@@ -99,6 +101,9 @@ def lakes(
     Everybody walks along the shore to the goal in four steps of five, and anywhere in the fifth; arriving pays 1.
     After an arrival or a fall the walk begins anew. The features are indicators of cells. The problem keeps the chains
     themselves as its recipe, so that a result can be made again without Gymnasium.
+
+    discount : how much a reward counts one step later (gamma), at least 0 and below 1
+    weights, assignment : (N,) how much each agent counts, by default the same; which table it holds, by default its own
     """
     checks.memory("agents", agents, AGENT_BYTES, "an environment")
     variations = [{"success_rate": rate} for rate in np.linspace(*_in_order(low, high), agents)]
@@ -135,6 +140,9 @@ def cartpoles(
 
     A clumsy controller balances each pole until it falls; the value of a state is the discounted number of steps until
     then. The problem keeps its settings as its recipe: a result is made again by new rollouts from the same seed.
+
+    discount : how much a reward counts one step later (gamma), at least 0 and below 1
+    weights, assignment : (N,) how much each agent counts, by default the same; which table it holds, by default its own
     """
     logs = cartpole_logs(agents, low, high, steps, seed)
     return from_logs(logs, pole_features, discount, weights=weights, assignment=assignment)

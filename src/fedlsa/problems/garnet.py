@@ -89,6 +89,9 @@ def garnet(
         "authors" is the instance of the published code, number for number (there theta_star changes with `agents`)
 
     assignment : with it, `agents` counts the tables that are drawn, and agent c holds the one of number assignment[c]
+    discount : how much a reward counts one step later (gamma), at least 0 and below 1
+    seed : of all that is drawn
+    weights : (N,) how much each agent counts, by default the same
     """
     checks.integer("actions", actions, at_least=2 if preset == "authors" else 1)
     checks.integer("branching", branching, at_least=1, at_most=states)

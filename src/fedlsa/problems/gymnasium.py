@@ -45,6 +45,9 @@ def from_gymnasium(
     TD(0), rewards as they come with each transition, a restart from the initial law after termination. The time limit
     is no part of a table and plays no role. With `steps` and `seed`, every environment is rolled out into a log of
     that many transitions per agent, which TD(trace) then runs on.
+
+    discount : how much a reward counts one step later (gamma), at least 0 and below 1
+    weights, assignment : (N,) how much each agent counts, by default the same; which table it holds, by default its own
     """
     if steps is not None:
         if initial is not None:

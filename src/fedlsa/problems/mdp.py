@@ -40,6 +40,9 @@ def from_mdps(
 
     Each chain must have one closed class of states (else StationaryLawError); transient states and periods are fine.
     Memory grows with M S^2 A: `from_chains` takes large chains with few transitions.
+
+    discount : how much a reward counts one step later (gamma), at least 0 and below 1
+    weights, assignment : (N,) how much each agent counts, by default the same; which table it holds, by default its own
     """
     kernel = checks.probabilities("P", P, ("M", "S", "A", "S"))
     M, S, A, _ = kernel.shape
@@ -109,6 +112,9 @@ def from_chains(
 
     It differs from `from_mdps` in that the policy is already in the probabilities, that rewards and ends belong to
     transitions, and that impossible transitions take no room.
+
+    discount : how much a reward counts one step later (gamma), at least 0 and below 1
+    weights, assignment : (N,) how much each agent counts, by default the same; which table it holds, by default its own
     """
     given = tuples("chains", chains, FIELDS, optional=3)
     phi = checks.array("features", features, ("S", "d"))

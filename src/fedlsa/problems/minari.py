@@ -35,6 +35,10 @@ def from_minari(
         the states and actions of a data set, or an array (K,) per data set
 
     An episode that stops without termination counts as truncated.
+
+    discount : how much a reward counts one step later (gamma), at least 0 and below 1
+    trace : how far a TD error reaches back (lambda), from 0 to 1
+    weights, assignment : (N,) how much each agent counts, by default the same; which table it holds, by default its own
     """
     held = list(datasets) if isinstance(datasets, (list, tuple)) else [datasets]  # one can be gone through too
     if not held:

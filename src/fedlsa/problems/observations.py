@@ -23,6 +23,7 @@ def from_observations(
     """A federated linear system (eq:lsa_syst_fed) from any finite law of A(z) and b(z) (assum:noise-level-flsa).
 
     tables : tuples (prob, A, b), prob : (K,) summing to one, A : (K, d, d), b : (K, d); K may differ.
+    weights, assignment : (N,) how much each agent counts, by default the same; which table it holds, by default its own
     """
     given = tuples("tables", tables, ("prob", "A", "b"))
     prob: list[Floats] = []
@@ -60,6 +61,8 @@ def regression(
 
     sites : pairs (X, y), X : (K, d) and y : (K,); K may differ from site to site, each row has probability 1/K.
     With weights proportional to K, theta_star is the (ridge) estimate from the data of all sites together.
+    ridge : strength of the penalty, at least 0
+    weights, assignment : (N,) how much each agent counts, by default the same; which table it holds, by default its own
     """
     given = tuples("sites", sites, ("X", "y"))
     same_columns("X in sites", [features for features, _ in given])

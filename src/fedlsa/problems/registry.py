@@ -26,6 +26,7 @@ def make(family: str, /, **settings: Any) -> Problem:
     """A problem of a family, by name: make("garnet", agents=10) is fl.problems.garnet(agents=10).
 
     family : a name of `FAMILIES`, whose entry lists the parameters with their types, defaults, bounds and meaning
+    settings : of the family, by name
     """
     return call_by_name(FAMILIES[checks.choice("family", family, FAMILIES)].make, settings, "arguments")
 

@@ -60,7 +60,7 @@ class RankOne(Displayed, ReadOnly):
         return len(self.y)
 
     def mean(self, span: slice, prob: Floats) -> tuple[Floats, Floats]:
-        """sum_z p(z) A(z) : (d, d) and sum_z p(z) b(z) : (d,) over the outcomes in `span`."""
+        """sum_z p(z) A(z) : (d, d) and sum_z p(z) b(z) : (d,) over the outcomes in `span`, p(z) in `prob`."""
         A, b = self.ridge * np.eye(self.dim), np.zeros(self.dim)
         step = max(1, MOST_AT_ONCE // self.dim)
         for first in range(span.start, span.stop, step):
@@ -97,7 +97,7 @@ class Dense(Displayed, ReadOnly):
         return len(self.b)
 
     def mean(self, span: slice, prob: Floats) -> tuple[Floats, Floats]:
-        """sum_z p(z) A(z) : (d, d) and sum_z p(z) b(z) : (d,) over the outcomes in `span`."""
+        """sum_z p(z) A(z) : (d, d) and sum_z p(z) b(z) : (d,) over the outcomes in `span`, p(z) in `prob`."""
         return np.tensordot(prob, self.A[span], 1), prob @ self.b[span]
 
     def matrices(self, span: slice) -> tuple[Floats, Floats]:

@@ -38,6 +38,10 @@ def from_transitions(
         u = e_k = rho_k (phi_k + discount trace e_{k-1}),    v = phi_k - discount phi_next_k,    y = r_k.
 
     The trace e starts afresh after termination and after truncation; only termination stops the bootstrap (v = phi_k).
+
+    discount : how much a reward counts one step later (gamma), at least 0 and below 1
+    trace : how far a TD error reaches back (lambda), from 0 to 1
+    weights, assignment : (N,) how much each agent counts, by default the same; which table it holds, by default its own
     """
     given = tuples("logs", logs, FIELDS, optional=2)
     same_columns("phi and phi_next in logs", [part for phi, _, following, *_ in given for part in (phi, following)])
@@ -172,6 +176,9 @@ def from_logs(
     """TD(lambda) on logs of states (eq:matr_A_def_td_app): `from_transitions` after a feature map, one log per site.
 
     features : a map of fl.problems.features, a callable, a fitted scikit-learn transformer, or an array (S, d)
+    discount : how much a reward counts one step later (gamma), at least 0 and below 1
+    trace : how far a TD error reaches back (lambda), from 0 to 1
+    weights, assignment : (N,) how much each agent counts, by default the same; which table it holds, by default its own
     """
     sites = []
     for log in checks.instances("logs", logs, Log, "a log of transitions (fl.problems.Log)"):

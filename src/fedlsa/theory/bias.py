@@ -35,6 +35,9 @@ from .recursions import repeat
 def round_bias(problem: Problem, step_size: float, local_steps: int) -> Floats:
     """rho_H (eq:global_iterates_run): the drift that one round of FedLSA adds when it starts at theta_star, (d,).
 
+    problem : one of fl.problems
+    step_size, local_steps : of FedLSA, the paper's eta and H
+
     rho_H = E_c[(I - (I - eta A_bar_c)^H)(theta_star_c - theta_star)]; 0 for H = 1 and for identical agents.
     """
     eta, H = _checked(problem, step_size, local_steps)
@@ -44,6 +47,9 @@ def round_bias(problem: Problem, step_size: float, local_steps: int) -> Floats:
 
 def bias(problem: Problem, step_size: float, local_steps: int) -> Floats:
     """The limit bias of FedLSA (th:2nd_moment_no_cv), (d,): its mean tends to theta_star + bias.
+
+    problem : one of fl.problems
+    step_size, local_steps : of FedLSA, the paper's eta and H
 
     bias = (I - E_c[(I - eta A_bar_c)^H])^{-1} rho_H. Where the mean recursion is unstable there is no limit: a
     TheoryWarning says so, and the recursion's fixed point is returned (NaN where floating-point numbers have none).
@@ -66,6 +72,10 @@ def bias(problem: Problem, step_size: float, local_steps: int) -> Floats:
 def bias_at(problem: Problem, step_size: float, local_steps: int, rounds: int) -> Floats:
     """The bias after t rounds (th:2nd_moment_no_cv), (d,): FedLSA started at theta_star has mean theta_star + bias_t.
 
+    problem : one of fl.problems
+    step_size, local_steps : of FedLSA, the paper's eta and H
+    rounds : t
+
     bias_t = sum_{s <= t} Gamma^{t-s} rho_H with Gamma = E_c[(I - eta A_bar_c)^H]; 0 for t = 0, and it tends to `bias`.
     """
     eta, H = _checked(problem, step_size, local_steps)
@@ -80,6 +90,9 @@ def bias_at(problem: Problem, step_size: float, local_steps: int, rounds: int) -
 def first_order_bias(problem: Problem, step_size: float, local_steps: int) -> Floats:
     """The limit bias to first order in the step size, (d,); it too never asks for theta_star_c.
 
+    problem : one of fl.problems
+    step_size, local_steps : of FedLSA, the paper's eta and H
+
     -eta (H-1)/2 A_bar^{-1} E_c[A_bar_c^2 (theta_star_c - theta_star)] = eta (H-1)/2 A_bar^{-1} E_c[A_bar_c xi_star_c].
     """
     eta, H = _checked(problem, step_size, local_steps)
@@ -90,6 +103,9 @@ def first_order_bias(problem: Problem, step_size: float, local_steps: int) -> Fl
 
 def round_bias_bound(problem: Problem, step_size: float, local_steps: int) -> float:
     """The bound on ||rho_H|| of lem:bound-bias, corrected: a factor ||A_bar_c||^2 / 2 is not printed.
+
+    problem : one of fl.problems
+    step_size, local_steps : of FedLSA, the paper's eta and H
 
     eta^2 H^2 / 2 E_c[||A_bar_c||^2 exp(eta H ||A_bar_c||) ||theta_star_c - theta_star||]; NaN without a theta_star_c.
     """
@@ -105,6 +121,10 @@ def round_bias_bound(problem: Problem, step_size: float, local_steps: int) -> fl
 
 def bias_gap_bound(problem: Problem, step_size: float, local_steps: int, rounds: int) -> float:
     """How far bias_t can be from its limit (lem:bias_bias_bound, eq:theta_bias_bias_bound); NaN where a(eta) is.
+
+    problem : one of fl.problems
+    step_size, local_steps : of FedLSA, the paper's eta and H
+    rounds : t
 
     (1 - eta a)^{t H} ||(I - Gamma)^{-1}|| ||rho_H|| with Gamma = E_c[(I - eta A_bar_c)^H] and a = a(eta).
     """
@@ -150,6 +170,8 @@ class SCAFFLSAParts(Displayed, ReadOnly):
 def fedlsa_parts(problem: Problem) -> FedLSAParts:
     """The decomposition of FedLSA (eq:FLSA_recursion_expanded_notations_appendix); it needs every theta_star_c.
 
+    problem : one of fl.problems
+
     With eps(z) = A(z) theta_star_c - b(z): b = 0 for the transient, -eps for the noise, A(z) theta_star_c for the rest.
     """
     checks.instance("problem", problem, Problem, "a fedlsa problem")
@@ -165,6 +187,8 @@ def fedlsa_parts(problem: Problem) -> FedLSAParts:
 
 def scafflsa_parts(problem: Problem) -> SCAFFLSAParts:
     """The decomposition of SCAFFLSA (sec:bias-corrected-lsa).
+
+    problem : one of fl.problems
 
     With omega(z) = A(z) theta_star - b(z) - xi_star_c: b = A(z) theta_star - xi_star_c for the virtual iterates, whose
     omega is 0, and -omega for the fluctuation, whose theta_star and xi_star are 0.

@@ -66,6 +66,7 @@ class Complexity(Displayed, ReadOnly):
 def complexity(problem: Problem, method: str, epsilon: float, theta_0: ArrayLike | None = None) -> Complexity:
     """Step size, local steps and rounds with which a method's theorem reaches the accuracy epsilon (RMSE).
 
+    problem : one of fl.problems
     method : "fedlsa" (cor:sample_complexity_lsa), "synchronous", which is FedLSA with H = 1
         (cor:sample_compl_h_1_proof), "markov", which is FedLSA on thinned trajectories
         (cor:sample_complexity_lsa_Markov), "scafflsa" (cor:iteration-complexity-fed-lsa-constant) or "scaffnew"

@@ -88,6 +88,9 @@ def _computed(problem: Problem) -> Constants:
 def stability(problem: Problem, step_size: float) -> float:
     """The largest a of assum:exp_stability at this step size, over all agents; NaN if none is positive.
 
+    problem : one of fl.problems
+    step_size : eta
+
     E^{1/2} ||(I - eta A(z)) u||^2 <= (1 - eta a) ||u||, that is a = min_c (1 - lambda_max^{1/2}) / eta
     with lambda_max the largest eigenvalue of
 

@@ -29,6 +29,8 @@ MOST_SWEEPS = 20_000  # over the transitions of a large chain: some ten seconds 
 def value_functions(problem: Problem) -> Floats:
     """V_c : (N, S) of every agent by dynamic programming: V_c = r_c + gamma P_c V_c (sec:appendix_td).
 
+    problem : one of fl.problems, made of decision processes or chains
+
     Nothing follows a transition that ends an episode, though the agent's chain restarts; states that an agent's table
     does not describe, such as terminal ones, have value 0.
     """
@@ -72,7 +74,10 @@ def _sparse_values(moves: tuple[Integers, Integers], discounted: Floats, reward:
 
 
 def value_error(problem: Problem, theta: ArrayLike) -> Floats:
-    """The root mean square of Phi theta - V_c over each agent's stationary law; theta : (..., d) gives (..., N)."""
+    """The root mean square of Phi theta - V_c over each agent's stationary law; theta : (..., d) gives (..., N).
+
+    problem : one of fl.problems, made of decision processes or chains
+    """
     _, obs, S = _parts(problem, "decision processes or chains")
     parameter = checks.array("theta", theta, (*checks.as_array("theta", theta).shape[:-1], problem.dim))
     gap = (parameter @ obs.rows[:S].T)[..., None, :] - value_functions(problem)
@@ -80,7 +85,10 @@ def value_error(problem: Problem, theta: ArrayLike) -> Floats:
 
 
 def stationary_law(problem: Problem) -> Floats:
-    """mu_c : (N, S), the stationary law of every agent's chain, restarts included."""
+    """mu_c : (N, S), the stationary law of every agent's chain, restarts included.
+
+    problem : one of fl.problems, made of decision processes or chains
+    """
     chain, _, S = _parts(problem, "decision processes or chains")
     return np.asarray(chain.stationary.reshape(problem.n_tables, S)[problem.assignment], np.float64)
 

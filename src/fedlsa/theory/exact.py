@@ -43,7 +43,9 @@ def exact(
 ) -> xr.Dataset:
     """The exact mean and mean squared error of a method at the rounds that `simulate` would record.
 
-    problem : a problem, or its moments (estimated ones serve as well); the other arguments are those of `simulate`.
+    problem : a problem, or its moments (estimated ones serve as well)
+    algorithm, rounds, theta_0, xi_0, sampling, record : as in `simulate`
+
     Returns a dataset over rounds: mean (rounds, dim), squared_bias = ||mean - theta_star||^2, variance, and mse, their
     sum; for methods with control variates also psi, eq:definition:lyapunov_app at communications. And what it costs to
     get there: communications, samples (expected, per agent) and bytes, counted as `simulate` and `plan` do. The

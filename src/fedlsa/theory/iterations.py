@@ -45,6 +45,11 @@ def exact_iterations(
 ) -> xr.Dataset:
     """Scaffnew's exact errors per iteration k, not per communication (algo:fed-lsa-controlvar-h1), i.i.d. sampling.
 
+    problem : one of fl.problems, or its moments
+    algorithm : fl.Scaffnew(...)
+    iterations : local steps of each agent, the last k
+    theta_0, xi_0, record : as in `exact`
+
     Returns a dataset over iteration: psi (eq:definition:lyapunov_app; bounded by thm:potential_psi_t_sto_com_appendix),
     agents_mse = E_c E||theta^c - theta_star||^2, its first part; mse, variance and mean (iteration, dim) of the average
     of the agents, which is what a server would hold if it asked. A curve costs as many steps as its last iteration.

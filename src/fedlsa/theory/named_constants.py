@@ -87,7 +87,7 @@ class Constants(Displayed, ReadOnly):
         return (1 + self.discount) ** 2 / (1 - self.discount) if self.nu > 0 else float("nan")
 
     def stability(self, step_size: float) -> float:
-        """a(eta), as `stability` gives it, without a new pass over the outcomes."""
+        """a(step_size), as `stability` gives it, without a new pass over the outcomes."""
         held = self.problem.table_weights > 0
         return stability_rate(self.problem.table_A_bar[held], self.table_Sigma_A[held], step_size)
 

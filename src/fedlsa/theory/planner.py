@@ -119,6 +119,9 @@ def plan(
 def synchronous_plan(problem: Problem | Moments, epsilon: float, theta_0: ArrayLike | None = None) -> Plan:
     """The fewest observations that reach RMSE <= epsilon, with a communication after each (cor:sample_compl_h_1_proof).
 
+    problem : one of fl.problems, or its moments
+    theta_0 : where the run starts, as in `plan`
+
     With one local step all methods are FedLSA. Step sizes are tried on a grid of factor sqrt(2), by exact moments.
     """
     target = checks.real("epsilon", epsilon, above=0) ** 2
@@ -142,6 +145,9 @@ def trade_off(
     progress: Callable[[float, float], None] | None = None,
 ) -> list[Plan]:
     """What an accuracy costs: communications against observations per agent, for one method or for several.
+
+    problem : one of fl.problems, or its moments
+    theta_0 : where the runs start, as in `plan`
 
     Each method is planned for the RMSE epsilon with at most 1.2 to 8 times the fewest observations that reach it, the
     default cap of `plan`, 4, among them. Of the plans of a method those are returned that no other beats in both costs,

@@ -72,7 +72,11 @@ class Stationary(Displayed, ReadOnly):
 
 
 def stationary(problem: Problem | Moments, algorithm: Algorithm) -> Stationary:
-    """The first two moments of the stationary law (FedLSA: th:2nd_moment_no_cv; control variates: no bias), i.i.d."""
+    """The first two moments of the stationary law (FedLSA: th:2nd_moment_no_cv; control variates: no bias), i.i.d.
+
+    problem : one of fl.problems, or its moments
+    algorithm : the method, with its step size and local steps
+    """
     m, eta = _checked(problem, algorithm)
     u, rate, lost = np.zeros(m.dim), partial(radius, m, algorithm), m.check_digits(eta)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -125,7 +129,11 @@ def _rounding_grown(step: local_steps.FedLSARound | PairMap, u: Floats, covarian
 
 
 def radius(problem: Problem | Moments, algorithm: Algorithm) -> float:
-    """The mean-square radius of a round: below one, second moments converge."""
+    """The mean-square radius of a round: below one, second moments converge.
+
+    problem : one of fl.problems, or its moments
+    algorithm : the method, with its step size and local steps
+    """
     m, eta = _checked(problem, algorithm)
     with np.errstate(over="ignore", invalid="ignore"):
         step = _round(m, algorithm, eta)
@@ -154,6 +162,8 @@ def _stable(m: Moments, a: Algorithm, eta: float) -> bool:
 
 def stability_limit(problem: Problem | Moments, algorithm: Algorithm, tolerance: float = 1e-6) -> float:
     """The step size at which the second moment of the method stops converging, to a relative tolerance.
+
+    problem : one of fl.problems, or its moments
 
     The algorithm's own step size is not used. 0 if no step size is found to be stable, infinity if all are. With one
     local step the stable step sizes are an interval. Otherwise they need not be: what is returned is the first change

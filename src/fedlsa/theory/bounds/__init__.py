@@ -42,6 +42,10 @@ def bound(
 ) -> Bound:
     """The theorem on this method after `rounds` communications: what it bounds, its value, terms and conditions.
 
+    problem : one of fl.problems
+    algorithm : the method, with its step size and local steps
+    sampling : fl.IID(), or fl.Markov(...) for trajectories
+
     FedLSA (th:2nd_moment_no_cv_constants), SCAFFLSA (thm:upper-bound-dist-param-scafflsa), Scaffnew
     (thm:potential_psi_t_sto_com_appendix), FedLSA on trajectories (lem:last_iterate_bound).
     theta_0 : (d,), by default theta_star + 1; control variates start at 0.
@@ -70,6 +74,10 @@ def td_bound(
 ) -> Bound:
     """The same theorem for TD(0) with the Claim's constants in the place of the computed ones (prop:condition_check).
 
+    problem : one of fl.problems, of TD(0)
+    algorithm : the method, with its step size and local steps
+    rounds, theta_0, record : as in `bound`
+
     For FedLSA this is th:cor_fed_td_no_cv with its constants, a = (1 - gamma) nu / 2.
     """
     eta, t = _checked(problem, algorithm, rounds, record)
@@ -85,7 +93,13 @@ def markov_bound(
     theta_0: ArrayLike | None = None,
     record: int | Sequence[int] | None = None,
 ) -> Bound:
-    """A bound on the MSE of FedLSA on trajectories that are thinned, from coupling (eq:last_iter_bound)."""
+    """A bound on the MSE of FedLSA on trajectories that are thinned, from coupling (eq:last_iter_bound).
+
+    problem : one of fl.problems, made of chains
+    algorithm : the method, with its step size and local steps
+    rounds, theta_0, record : as in `bound`
+    thin : of so many observations in a row one makes an update (the paper's q)
+    """
     checks.instance("algorithm", algorithm, FedLSA, "a FedLSA")
     _, t = _checked(problem, algorithm, rounds, record)
     q = _thinned(algorithm, checks.integer("thin", thin, at_least=1))

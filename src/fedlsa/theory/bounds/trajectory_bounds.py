@@ -118,6 +118,8 @@ def markov_constants(problem: Problem) -> MarkovConstants:
 def mixing_times(problem: Problem) -> Floats:
     """tau_mix of each table's chain of observations (eq:drift-condition-main), (M,); inf for a periodic chain.
 
+    problem : one of fl.problems, made of chains
+
     The chain lives where its stationary law does: transient states do not count.
     """
     checks.instance("problem", problem, Problem, "a fedlsa problem")
@@ -247,6 +249,11 @@ def markov_block(
     problem: Problem, algorithm: Algorithm, rounds: int, epsilon: float, theta_0: ArrayLike | None = None
 ) -> MarkovBlock:
     """delta, Delta_corr (eq:delta_corr) and q (eq:q_block_size) for H = local_steps and T = rounds.
+
+    problem : one of fl.problems, made of chains
+    algorithm : the method, with its step size and local steps
+    rounds, epsilon : communications T, and the root mean squared error to be reached
+    theta_0 : (d,) where the run starts, as in `bound`
 
     sqrt(delta) times the bound of lem:last_iterate_bound on E^{1/2}||theta_T - theta_star||^4, which is at most
     (H T)^2 Delta_corr, must be epsilon^2: so delta = epsilon^4 / ((H T)^4 Delta_corr^2); the square is not printed.
