@@ -101,10 +101,10 @@ def test_a_sweep_on_a_cluster_has_the_bits_of_one_at_home(two_nodes):
     two = {name: fl.problems.garnet(agents=3, states=6, features=2, seed=i) for i, name in enumerate(("one", "two"))}
     asked = {"step_size": [0.05, 0.1], "local_steps": 5, "rounds": 4, "seeds": 2}
     told = []
-    found = fl.sweep(two, fl.SCAFFLSA, **asked, ray="auto", progress=lambda done, total: told.append(done / total))
+    found = fl.sweep(two, fl.SCAFFLSA, **asked, ray="auto", progress=lambda *both: told.append(both))
     assert found.identical(fl.sweep(two, fl.SCAFFLSA, **asked))
-    assert told[0] == 0
-    assert told[-1] == 1
+    assert told[0] == (0, 4 * 3 * 5 * 4 * 2)  # updates: of runs, agents, local steps, rounds and seeds
+    assert told[-1] == (told[0][1], told[0][1])
     with pytest.raises(ArgumentError, match="average_after must be at most rounds"):
         fl.sweep(two, fl.SCAFFLSA, **asked, average_after=9, ray="auto")
 

@@ -102,7 +102,8 @@ def _on_a_cluster(
     report = reporter(progress)
     shared["threads"] = 1 if shared["threads"] is None else checks.integer("threads", shared["threads"], at_least=1)
     tasks = RayTasks(address, shared["threads"])
-    work = [expected_updates(a, shared["sampling"], p.n_agents) for p, a in pairs]
+    times = checks.integer("rounds", shared["rounds"], at_least=1) * len(shared["seeds"])
+    work = [expected_updates(a, shared["sampling"], p.n_agents) * times for p, a in pairs]
     runs: dict[int, xr.Dataset] = {}
 
     def tick(_: int) -> None:
