@@ -182,6 +182,18 @@ def test_what_steps_near_the_stability_limit_lose_to_rounding_is_in_the_error(ma
         fl.theory.stationary(problem, make(1.6 * (1 - 1e-15)))
 
 
+@pytest.mark.parametrize("name", ["jordan block", "one agent"])
+def test_many_rounds_from_the_solution_begin_as_few_do(name):
+    """There and with the right control variates means stay 0, and all that moves are variances."""
+    case = gallery.CASES[name]()
+    for a in case.methods():
+        start = case.problem.theta_star, case.problem.xi_star
+        few = fl.theory.exact(case.problem, a, 20, *start)["variance"].values
+        many = fl.theory.exact(case.problem, a, 3000, *start, record=[*range(20), 3000])["variance"].values
+        assert few[1] < 0.9 * many[-1]
+        np.testing.assert_allclose(many[:20], few[:20], rtol=0, atol=1e-11 * many[-1])
+
+
 @pytest.mark.parametrize("eigenvalues", [(1e-6, 2.0), (1e-6, 1.0), (1e-9, 1e-3)])
 def test_sums_over_lengths_have_their_digits_at_both_ends(eigenvalues):
     """sum_l q^l (1 - z)^l (1 - z')^l, for sites whose steps hardly move and sites whose steps turn around."""

@@ -70,7 +70,7 @@ def krylov_curve(step: PairMap, u: Floats, x: Floats, rounds: NDArray[np.int64])
     y, distance = step.parts(vector)[0].ravel().copy(), vector - found.vector
     distance[: y.size] = 0
     noise = max(float(np.linalg.norm(v[y.size :])) for v in (found.vector, vector, step.advance(vector)))
-    size = noise / max(float(np.hypot(y @ y, np.sqrt(y @ y))), 1e-300) or 1.0
+    size = noise / max(float(np.hypot(y @ y, np.sqrt(y @ y))), 1e-100) or 1.0  # of which squares are numbers
     means = MeanSpace(step, y, krylov.dimensions(n))
 
     def begin(left: Floats | None) -> tuple[krylov.Map, krylov.Map, Floats]:
