@@ -2,7 +2,9 @@
 
 import gc
 import os
+import signal
 import sys
+import threading
 from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy: on busy cores, threads of BLAS wait for one another
@@ -10,6 +12,10 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy: on busy core
 # hundreds of processes are started, each of which would compile all sources again
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+if threading.current_thread() is threading.main_thread():
+    # whoever is started in the background of a shell ignores Ctrl-C, and so would the processes that tests interrupt
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 os.fsync = lambda file: None  # no test cuts the power; where writing fails, tests put what fails in its place
 
