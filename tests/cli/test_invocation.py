@@ -109,3 +109,32 @@ def test_values_with_commas_and_repeated_ones_are_compared(fedlsa):
     _, out, _ = fedlsa("theory", *RING, "--method", "scaffnew", "--probability", "0.1,0.2")
     assert "Scaffnew, p = 0.1 " in out
     assert "Scaffnew, p = 0.2 " in out
+
+
+def test_a_sweep_is_saved_as_one_dataset_that_can_be_drawn_and_run_again(fedlsa):
+    lists = ["--step-size", "0.05,0.1", "--local-steps", "2,4"]
+    more = [*RING, "--seeds", "2", "--engine", "reference", "--participants", "2"]
+    code, out, err = fedlsa("simulate", *more, *lists, "--out", "s.nc")
+    assert (code, err) == (0, "")
+    assert "fedlsa plot s.nc" in out
+    swept = fl.results.load("s.nc")
+    assert dict(swept.sizes) | {"dim": 2} == swept.sizes
+    assert [swept.sizes[k] for k in ("algorithm", "step_size", "local_steps", "seed", "rounds")] == [2, 2, 2, 2, 5]
+    alone = fl.simulate(
+        fl.problems.ring(), fl.SCAFFLSA(0.05, 4, participants=2), rounds=4, seeds=2, engine="reference"
+    )
+    place = swept.sel(algorithm="SCAFFLSA", step_size=0.05, local_steps=4)
+    assert place["squared_error"].equals(alone["squared_error"].assign_coords(place["squared_error"].coords))
+    assert fl.sweep(**fl.results.arguments(swept)).identical(swept)
+    assert fedlsa("plot", "s.nc", "--out", "s.svg") == (0, "saved s.svg\n", "")
+
+
+def test_a_sweep_of_one_method_has_no_dimension_of_methods(fedlsa):
+    line = ["simulate", *RING, "--seeds", "1", "--engine", "reference", "--method", "scaffnew"]
+    assert fedlsa(*line, "--probability", "0.5,0.25", "--out", "deep", "--quiet") == (0, "", "")
+    swept = fl.results.load("deep/sweep.nc")
+    assert swept["probability"].values.tolist() == [0.5, 0.25]
+    assert "algorithm" not in swept.dims
+    code, _, err = fedlsa(*line, "--method", "fedlsa", "--probability", "0.5,0.25", "--out", "r.nc")
+    assert code == 2
+    assert "--probability must stand with scaffnew alone where --out saves a sweep; got scaffnew, fedlsa" in err

@@ -30,6 +30,8 @@ RUN = {  # the command lines that are run here, in their order; those of data.md
     "docs/tutorial.md": [
         "fedlsa simulate --preset authors --agents 10 --perturbation 0 --local-steps 1000 --rounds 100 --out out/first",
         "fedlsa plot out/first/*.nc --x samples --out out/samples.png",
+        "fedlsa simulate --problem ring --step-size 0.05,0.1 --local-steps 10,100 --rounds 50 --out out/sweep.nc",
+        "fedlsa simulate --problem ring --rounds 50 --json",
     ],
     "docs/network.md": [
         "fedlsa network init net --sites 4 --host fed.example.org --target outcome",
@@ -79,7 +81,8 @@ def check_fedlsa(words: list[str]) -> None:
     """The command exists and its own parser takes the rest of the line; nothing runs."""
     command = typer.main.get_command(application())
     context = command.make_context("fedlsa", [], resilient_parsing=True)
-    rest = [word for word in words[1:] if word != "--help"]
+    own = {flag for parameter in command.params for flag in parameter.opts} | {"--help"}
+    rest = [word for word in words[1:] if word not in own]
     while rest and hasattr(command, "commands"):
         name = rest.pop(0)
         command = command.commands[name]
@@ -103,7 +106,10 @@ def check_pip(words: list[str]) -> None:
 
 
 def check_python(words: list[str]) -> None:
-    """The script is in the repository and spells every option."""
+    """The script is in the repository and spells every option; the module is the command."""
+    if words[1] == "-m":
+        check_fedlsa(words[2:])
+        return
     source = (ROOT / words[1]).read_text(encoding="utf8")
     if "import documents" in source:  # which spells the options that benchmarks share
         source += (ROOT / "benchmarks" / "documents.py").read_text(encoding="utf8")

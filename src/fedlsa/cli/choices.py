@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -111,6 +111,22 @@ def make_methods(
         else:
             out += [METHODS[name](eta, probability=p, **options) for eta in steps for p in probability]  # type: ignore[call-arg]
     return out
+
+
+def sweep_axes(chosen: Sequence[Algorithm], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The dimensions of methods that `make_methods` made of what was given; empty where each has one setting."""
+    kinds = list(dict.fromkeys(map(type, chosen)))
+    if len(kinds) == len(chosen):
+        return {}
+    length = "local_steps" if given["probability"] is None else "probability"
+    if length == "probability" and not all(kind.random_lengths for kind in kinds):
+        names = ", ".join(dict.fromkeys(a.name for a in chosen))
+        raise ArgumentError(f"--probability must stand with scaffnew alone where --out saves a sweep; got {names}")
+    axes = {"algorithm": kinds, "step_size": list(dict.fromkeys(a.step_size for a in chosen)), length: given[length]}
+    rest = {k: given[k] for k in ("participation", "participants", "projection", "average_after")}
+    return {name: values if len(values) > 1 else values[0] for name, values in axes.items()} | {
+        name: value for name, value in rest.items() if value is not None
+    }
 
 
 def described(algorithm: Algorithm) -> dict[str, Any]:

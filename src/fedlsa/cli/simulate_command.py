@@ -9,12 +9,11 @@ from pathlib import Path
 import typer
 
 from .. import checks, engine, figures, results
-from ..errors import ArgumentError
 from ..figures.drawing_checks import SCALES
 from ..figures.lines import COSTS
-from ..results.sweeps import separate
+from ..results.sweeps import separate, stack
 from . import parsing
-from .choices import ALL_METHODS, PROBLEM, described
+from .choices import ALL_METHODS, PROBLEM, described, sweep_axes
 from .derived import AS_JSON, Given, Option, Options, option, switch, takes
 from .display import live_bar, print_json
 from .summaries import print_table
@@ -24,6 +23,8 @@ SIMULATE_EXAMPLES = """[bold]Examples[/bold]
 fedlsa simulate --local-steps 1000 --plot drift.png
 
 fedlsa simulate --method fedlsa --method scafflsa --method scaffnew --seeds 20 --out out/three
+
+fedlsa simulate --problem ring --step-size 0.05,0.1 --local-steps 10,100 --out sweep.nc
 
 fedlsa simulate --method fedlsa --step-size 0.5 --power 0.7 --participation 0.3 --out run.nc"""
 PLOT_EXAMPLES = """[bold]Examples[/bold]
@@ -59,7 +60,9 @@ def simulate(
     run: Given,
     sampling: str = option("iid or markov (one trajectory per agent).", "iid", "Run", names=parsing.SAMPLINGS),
     thin: int | None = option("markov: use every thin-th observation.", None, "Run"),
-    out: Path | None = option("Save results: FILE.nc, or a folder with a file per method.", None, "Output"),
+    out: Path | None = option(
+        "Save results: FILE.nc, or a folder with a file per method; a sweep is one file.", None, "Output"
+    ),
     plot: Path | None = option("Draw the error curves: .png, .pdf or .svg.", None, "Output"),
     force: bool = switch("--force", "Replace files that exist.", "Output"),
     quiet: bool = switch("--quiet", "No bar and no table.", "Output"),
@@ -68,21 +71,20 @@ def simulate(
     """Run methods on a problem, all on the same random numbers; show, save and draw how far they get."""
     chosen, how, arguments = methods(), parsing.make_sampling(sampling, thin), run.arguments
     names = [algorithm.name for algorithm in chosen]
-    if out is not None and len(set(names)) < len(names):
-        raise ArgumentError("--out must stand with one setting of each method; got several")
-    files = [] if out is None else parsing.result_paths(out, names)
+    axes = sweep_axes(chosen, methods.arguments) if out is not None else {}
+    files = [] if out is None else parsing.result_paths(out, ["sweep"] if axes else names)
     for path in files:
         parsing.check_target("--out", path, force)
     picture = parsing.target("--plot", plot, force)
     made = problem()
     compiled = arguments["engine"] != "reference"
-    with live_bar(" + ".join(names), shown=not quiet, updates=compiled) as progress:
+    with live_bar(" + ".join(dict.fromkeys(names)), shown=not quiet, updates=compiled) as progress:
         runs = engine.simulate_grid(made, chosen, sampling=how, progress=progress, **arguments)
     bias = [figures.predicted_bias(r, made) for r in runs]
     if not quiet and not json:
         print_table(runs, bias)
     quiet = quiet or json
-    for result, path in zip(runs, files, strict=False):
+    for result, path in zip([stack(runs, axes)] if axes else runs, files, strict=False):
         parsing.write(path, partial(results.save, result), quiet=quiet)
     parsing.write_picture(picture, partial(figures.error_curves, runs, bias=bias), context.obj, quiet=quiet)
     saved = [*files, *([picture] if picture is not None else [])]
