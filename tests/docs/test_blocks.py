@@ -30,8 +30,8 @@ RUN = {  # the command lines that are run here, in their order; those of data.md
     "docs/tutorial.md": [
         "fedlsa simulate --preset authors --agents 10 --perturbation 0 --local-steps 1000 --rounds 100 --out out/first",
         "fedlsa plot out/first/*.nc --x samples --out out/samples.png",
-        "fedlsa simulate --problem ring --step-size 0.05,0.1 --local-steps 10,100 --rounds 50 --out out/sweep.nc",
-        "fedlsa simulate --problem ring --rounds 50 --json",
+        "fedlsa simulate --agents 10 --step-size 0.05,0.1 --local-steps 10,100 --rounds 50 --out out/sweep.nc",
+        "fedlsa theory --problem ring --spread 2 --json",
     ],
     "docs/network.md": [
         "fedlsa network init net --sites 4 --host fed.example.org --target outcome",

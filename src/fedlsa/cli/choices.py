@@ -115,7 +115,7 @@ def make_methods(
 
 def sweep_axes(chosen: Sequence[Algorithm], given: Mapping[str, Any]) -> dict[str, Any]:
     """The dimensions of methods that `make_methods` made of what was given; empty where each has one setting."""
-    kinds = list(dict.fromkeys(map(type, chosen)))
+    kinds: list[type[Algorithm]] = list(dict.fromkeys(type(a) for a in chosen))
     if len(kinds) == len(chosen):
         return {}
     length = "local_steps" if given["probability"] is None else "probability"
