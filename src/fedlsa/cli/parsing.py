@@ -7,7 +7,6 @@ import glob
 import os
 import re
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +47,14 @@ def several(option: str, given: list[str], kind: Callable[[str], Any], rule: str
     return out
 
 
-reals = partial(several, kind=float, rule="a number such as 0.1, or several such as 0.1,0.2")
-integers = partial(several, kind=int, rule="an integer such as 10, or several such as 10,100")
+def reals(option: str, given: list[str]) -> list[float]:
+    """Several numbers, one option each or with commas."""
+    return several(option, given, float, "a number such as 0.1, or several such as 0.1,0.2")
+
+
+def integers(option: str, given: list[str]) -> list[int]:
+    """Several integers, one option each or with commas."""
+    return several(option, given, int, "an integer such as 10, or several such as 10,100")
 
 
 def share(option: str, text: str) -> float:
