@@ -7,10 +7,10 @@ from html import escape
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 WIDTH, HEIGHT, LABEL = 300, 16, 120  # of a strip, in pixels, and of the text before it
-STRIPS, DOTS, POINTS = 8, 60, 100  # the first of each are drawn
+STRIPS, DOTS, POINTS = 8, 60, 100  # that are drawn at most
 BLUE, GREY = "#1f5fa8", "#999"
 
 
@@ -27,7 +27,7 @@ def strips(rows: Sequence[Strip], caption: str) -> str:
     """A strip for each row, each on a scale of its own; 0 is a grey line where it is within."""
     parts = []
     for i, row in enumerate(rows[:STRIPS]):
-        dots = np.asarray(row.dots, np.float64)[:DOTS]
+        dots = spread_out(row.dots, DOTS)
         numbers = np.array([row.mark, *(row.interval or ()), *dots])
         numbers = numbers[np.isfinite(numbers)]
         if not numbers.size:
@@ -53,8 +53,7 @@ def strips(rows: Sequence[Strip], caption: str) -> str:
 
 def curve(values: ArrayLike, caption: str) -> str:
     """Positive numbers in their order, on a logarithmic scale."""
-    y = np.asarray(values, np.float64)
-    y = y[np.linspace(0, len(y) - 1, min(len(y), POINTS)).astype(int)]
+    y = spread_out(values, POINTS)
     good = np.isfinite(y) & (y > 0)
     if good.sum() < 2:
         return ""
@@ -63,6 +62,12 @@ def curve(values: ArrayLike, caption: str) -> str:
     along = WIDTH * np.flatnonzero(good) / (len(y) - 1)
     points = " ".join(f"{a:.0f},{b:.1f}" for a, b in zip(along, up, strict=True))
     return _svg(WIDTH, 60, [f'<polyline points="{points}" fill="none" stroke="{BLUE}" stroke-width="2"/>'], caption)
+
+
+def spread_out(values: ArrayLike, most: int) -> NDArray[np.float64]:
+    """At most so many of the numbers, evenly spaced, with the first and the last."""
+    y = np.asarray(values, np.float64)
+    return y[np.linspace(0, len(y) - 1, min(len(y), most)).astype(int)]
 
 
 def _line(x1: str, x2: str, y1: float, y2: float, colour: str, width: int) -> str:

@@ -27,6 +27,7 @@ from .invariants import check_problem
 
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
+QUICK_SOLUTIONS = 10**8  # operations of all agents' own solutions that a picture may cost
 MOST_AT_ONCE = 2**16  # numbers of rows that are averaged at a time: they stay in the cache
 
 
@@ -177,7 +178,8 @@ class Problem(Displayed, ReadOnly):
         return f"Problem of {counted(self.n_agents, 'agent')} in dimension {self.dim:,}", rows
 
     def _picture(self) -> str:
-        own = self.theta_star_local
+        quick = self.n_tables * self.dim**3 <= QUICK_SOLUTIONS
+        own = self.theta_star_local if quick else np.empty((0, self.dim))
         rows = [Strip(f"theta_star[{j}]", float(v), None, own[:, j]) for j, v in enumerate(self.theta_star)]
         return strips(rows, "bars: the shared solution; dots: the agents' own; each row on its own scale")
 
