@@ -141,6 +141,17 @@ def test_what_is_there_stays_in_sight_and_two_drawings_share_axes(drawings):
     plt.close(figure)
 
 
+def test_shared_axes_hold_all_of_them():
+    wide, narrow = a_result(), a_result(rounds=6)
+    narrow["squared_error"].values[:] = 1.0
+    figure, (left, right) = plt.subplots(1, 2, sharex=True, sharey=True)
+    figures.error_curves(wide, ax=left)
+    limits = left.get_xlim(), left.get_ylim()
+    figures.error_curves(narrow, ax=right)
+    assert (left.get_xlim(), left.get_ylim()) == limits
+    plt.close(figure)
+
+
 def test_notes_are_there_for_the_caption(drawings):
     arguments, _ = drawings["error_curves"]
     figure, ax = plt.subplots()

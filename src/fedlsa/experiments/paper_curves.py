@@ -76,7 +76,7 @@ def curves(
         charts = [[_chart(part, debiased) for part in row.by(*columns).values()] for row in results.by(rows).values()]
         note = NOTE.format(seeds=scale.seeds, preset=scale.preset, step_size=results.cells[0]["step_size"])
         quick = f" Quick run: about {QUICK_STEPS:,} local steps." if scale.quick else ""
-        return draw_charts(charts, notes=[note + quick], panel=(1.95, 1.85))
+        return draw_charts(charts, notes=[note + quick], panel=(1.95, 2.0))
 
     return Picture(name, caption, cells, draw)
 

@@ -96,7 +96,7 @@ def draw(results: Results, scale: Scale) -> Figure:
     last = min(THEOREM_ROUNDS, QUICK_ROUNDS) if scale.quick else THEOREM_ROUNDS
     values = {"preset": scale.preset, "planned": ROUNDS, "epsilon": EPSILON, "rounds": last, "step_size": STEP_SIZE}
     note = NOTE.format(seeds=max(RUNS, scale.seeds), **values)
-    return draw_charts(rows, notes=[note], panel=(1.95, 1.85))
+    return draw_charts(rows, notes=[note], panel=(1.95, 2.0))
 
 
 def _chart(title: str, cost: str, per_round: int, results: Results) -> Chart:

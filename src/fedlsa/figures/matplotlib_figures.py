@@ -190,8 +190,10 @@ def draw_line(axes: Axes, line: Line, ceiling: float = np.inf) -> None:
 def _draw_chart(axes: Axes, chart: Chart, limits: tuple[float, float]) -> None:
     axes.set_yscale(chart.y_scale, **({"nonpositive": "mask"} if chart.y_scale == "log" else {}))
     span, limits = chart.span, chart.limits or limits
-    if axes.has_data():  # what is there stays in sight
+    shared_x, shared_y = axes.get_shared_x_axes(), axes.get_shared_y_axes()
+    if any(one.has_data() for one in shared_x.get_siblings(axes)):  # what is there stays in sight
         span = _union(span, axes.get_xlim(), chart.x_scale == "log" and span[0] > 0)
+    if any(one.has_data() for one in shared_y.get_siblings(axes)):
         limits = _union(limits, axes.get_ylim(), chart.y_scale == "log")
     for line in chart.lines:
         draw_line(axes, line, chart.ceiling)
@@ -207,8 +209,7 @@ def _draw_chart(axes: Axes, chart: Chart, limits: tuple[float, float]) -> None:
 
 
 def _union(limits: tuple[float, float], old: tuple[float, float], positive: bool) -> tuple[float, float]:
-    low = min(limits[0], *(v for v in old if v > 0 or not positive), limits[0])
-    return low, max(limits[1], *old)
+    return min(limits[0], *(v for v in old if v > 0 or not positive), limits[0]), max(limits[1], *old)
 
 
 def _scale_costs(axes: Axes, chart: Chart, start: float, end: float) -> None:
