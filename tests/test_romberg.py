@@ -116,7 +116,7 @@ class Homemade(fl.FedLSA):
         ({"problem": noiseless()}, "one problem"),
         ({"sampling": fl.Replay()}, "one sampling"),
         ({"rounds": 13}, "must agree in rounds; got 12 and 13"),
-        ({"theta_0": [0.0, 0.0]}, "must agree in theta_0"),
+        ({"theta_0": [0.0, 0.1]}, "must agree in theta_0"),
         ({"dtype": "float32"}, "must agree in dtype"),
         ({"seeds": [0, 1, 5]}, r"the same seeds; got \[0, 1, 2\] and \[0, 1, 5\]"),
         ({"record": 5}, r"the same recorded rounds; got \[0, 4, 8, 12\] and \[0, 3, 6, 9, \.\.\. \(5 of them\)"),

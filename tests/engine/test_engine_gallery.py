@@ -42,6 +42,7 @@ def test_compiled_runs_are_those_of_the_readable_engine(name, part, sampling):
     if sampling.thin > 1:
         methods = [replace(a, local_steps=4) if isinstance(a, fl.algorithms.base.FixedRounds) else a for a in methods]
     run = {"rounds": ROUNDS, "seeds": [3, 2**40], "keep": ("theta", "xi"), "record": ROUNDS + 1, "sampling": sampling}
+    run["theta_0"] = problem.theta_star + 1
     compiled = fl.simulate_grid(problem, methods, engine="cpu", **run)
     readable = fl.simulate_grid(problem, methods, engine="reference", **run)
     for one, other in zip(compiled, readable, strict=True):
@@ -66,8 +67,9 @@ def test_moments_over_seeds_are_the_exact_ones(name, part, dtype):
     problem, methods = runs(name, part)
     seeds = SEEDS.get((name, part), 350)
     run = {"rounds": ROUNDS, "seeds": seeds, "keep": ("theta", "xi"), "record": [ROUNDS], "dtype": dtype}
+    run["theta_0"] = start = problem.theta_star + 1
     for a, found in zip(methods, fl.simulate_grid(problem, methods, **run), strict=True):
-        exact = fl.theory.exact(problem, a, ROUNDS, record=[ROUNDS])
+        exact = fl.theory.exact(problem, a, ROUNDS, start, record=[ROUNDS])
         theta, mean, variance = found["theta"].values[:, 0], exact["mean"].values[0], float(exact["variance"][0])
         rounding = np.finfo(dtype).eps * 50 * max(1.0, float(np.abs(theta).max()))
         assert agree(theta, mean, rounding)

@@ -51,7 +51,7 @@ def within(samples, expected, standard_errors):
 @every_problem
 @pytest.mark.parametrize("options", [{}, {"average_after": 20}], ids=["last", "averaged"])
 def test_mean_of_fedlsa_follows_the_mean_recursion(problem, options):
-    mean = [problem.theta_star + 1]
+    mean = [problem.start]
     for _ in range(T):
         hats = [local(problem, c, ETA, H, mean[-1]) for c in range(4)]
         mean.append(problem.weights @ hats)
@@ -64,7 +64,7 @@ def test_mean_of_fedlsa_follows_the_mean_recursion(problem, options):
 
 def test_mean_of_fedlsa_does_not_depend_on_how_many_agents_of_equal_weight_take_part():
     problem = PROBLEMS["equal weights"]
-    mean = problem.theta_star + 1
+    mean = problem.start
     for _ in range(10):
         mean = np.mean([local(problem, c, ETA, H, mean) for c in range(4)], axis=0)
     theta = fl.simulate(problem, fl.FedLSA(ETA, H, participants=2), 10, 1500, record=[10])["theta"].values
@@ -133,7 +133,7 @@ def test_means_of_theta_and_xi_follow_the_mean_recursion_with_control_variates(p
     else:  # both are affine in (theta, xi) and the length of a round is independent of them
         p = 0.3
         algorithm, lengths, gain = fl.Scaffnew(ETA, p), p * (1 - p) ** np.arange(120), p / ETA
-    mean, xi = [problem.theta_star + 1], np.zeros((4, problem.dim))
+    mean, xi = [problem.start], np.zeros((4, problem.dim))
     for _ in range(12):
         theta, xi = controlled_round(problem, mean[-1], xi, lengths, gain)
         mean.append(theta)
@@ -195,7 +195,7 @@ def test_trajectories_move_with_the_transition_probabilities(chain):
 
 
 def test_under_the_stationary_law_one_markov_step_has_the_mean_of_an_independent_one(chain):
-    mean = chain.theta_star + 1
+    mean = chain.start
     mean = np.mean([local(chain, c, ETA, 1, mean) for c in range(2)], axis=0)
     theta = fl.simulate(chain, fl.FedLSA(ETA, 1), 1, 4000, sampling=fl.Markov(), record=[1])["theta"].values[:, 0]
     assert within(theta, mean, 4.5)
@@ -244,7 +244,7 @@ def test_identical_agents_have_no_bias():
 def test_a_power_step_is_a_chain_of_rounds_with_the_step_sizes_written_out():
     p = noiseless()
     for method in (fl.FedLSA, fl.SCAFFLSA):
-        theta, xi = p.theta_star + 1, np.zeros((3, p.dim))
+        theta, xi = p.start, np.zeros((3, p.dim))
         for t in range(8):
             eta = 0.4 / (t + 1) ** 0.7
             r = fl.simulate(p, method(eta, 6), 1, 1, theta, xi, record=[1], keep=("theta", "xi"))

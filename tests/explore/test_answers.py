@@ -9,7 +9,7 @@ import xarray as xr
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError
-from fedlsa.explore import answers
+from fedlsa.explore import answers, words
 from fedlsa.explore.answers import Question
 from fedlsa.explore.page_settings import METHODS, PageSettings
 from fedlsa.explore.plane import agents_figure
@@ -170,9 +170,11 @@ def test_runs_on_files_start_at_zero_as_fits_do(tmp_path):
         np.testing.assert_array_equal(r["theta"].values[:, 0], 0)
     zero = np.zeros(p.dim)
     expected = fl.plan(p, 0.3, method="fedlsa", theta_0=zero)
-    assert str(answers.plan(q, 0.3, "FedLSA")) == str(expected) != str(fl.plan(p, 0.3, method="fedlsa"))
+    assert str(answers.plan(q, 0.3, "FedLSA")) == str(expected)
     assert min(p.rounds for p in answers.trade_off(q, 0.3, "FedLSA")) <= expected.rounds
     drawn = str(answers.agents(q, "wide", 1))
     paths = [fl.engine.paths.round_paths(p, m, 6, theta_0=zero, points=answers.MOMENTS) for m in s.methods()[:2]]
     assert drawn == str(agents_figure(paths, round=1, width="wide").to_dict())
-    assert Question.of(RING).start() is None
+    assert words.start_line({"FedLSA": answers.curve(q, "FedLSA")}) == "Runs start: 0"
+    ring = answers.curve(Question.of(RING), "FedLSA")
+    assert words.start_line({"FedLSA": ring}) == "Runs start: θ* + 1"

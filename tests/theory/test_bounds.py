@@ -172,7 +172,8 @@ def rademacher(agents):
 
 def scaffnew_example(agents, eta, p, K):
     """psi and the MSE of the average at iteration K, from theta_star + 1."""
-    e = fl.theory.exact_iterations(rademacher(agents), fl.Scaffnew(eta, p), K, record=[K])
+    problem = rademacher(agents)
+    e = fl.theory.exact_iterations(problem, fl.Scaffnew(eta, p), K, problem.theta_star + 1, record=[K])
     return float(e["psi"][-1]), float(e["mse"][-1])
 
 

@@ -89,7 +89,8 @@ def test_more_agents_need_fewer_samples():
     A, b = one.observations.A, one.observations.b
     many = fl.problems.from_observations([([0.5, 0.5], A, b)], assignment=[0] * 10)
     for method in ("fedlsa", "synchronous", "scafflsa"):
-        assert 8 < quietly(one, method, 1e-3).samples / quietly(many, method, 1e-3).samples < 12
+        few, more = (quietly(p, method, 1e-3, p.theta_star + 1).samples for p in (one, many))
+        assert 8 < few / more < 12
 
 
 def test_identical_agents_need_one_round_of_fedlsa():
@@ -102,18 +103,19 @@ def test_identical_agents_need_one_round_of_fedlsa():
 
 def test_the_printed_rounds_of_scafflsa_lack_a_factor_two():
     problem, epsilon = well(5), 0.01
-    got, known = quietly(problem, "scafflsa", epsilon), fl.theory.constants(problem)
+    start = problem.theta_star + 1
+    got, known = quietly(problem, "scafflsa", epsilon, start), fl.theory.constants(problem)
     eta, H = got.step_size, got.algorithm.local_steps
     a = fl.theory.stability(problem, eta)
     psi_0 = 2 + (eta * H) ** 2 * known.Delta
     printed = 240 * (known.C_A**2 + known.Sigma_A_norm) / a**2 * math.log(4 * psi_0 / epsilon**2)
     assert got.rounds == pytest.approx(2 * printed, rel=0.01)
-    assert fl.theory.bound(problem, got.algorithm, math.ceil(printed)).value > epsilon**2
+    assert fl.theory.bound(problem, got.algorithm, math.ceil(printed), start).value > epsilon**2
 
 
 def test_the_printed_iterations_of_scaffnew_are_too_few():
     problem, epsilon = well(6), 0.01
-    known = fl.theory.constants(problem)
+    start, known = problem.theta_star + 1, fl.theory.constants(problem)
     a, sigma = known.a_sym, known.sigma_omega
     eta = min(1 / (2 * known.L), epsilon**2 * a / (8 * sigma))
     p = math.sqrt(eta * a)
@@ -121,8 +123,8 @@ def test_the_printed_iterations_of_scaffnew_are_too_few():
     printed = max(2 * known.L / a, 4 * sigma / (epsilon * a) ** 2) * math.log(X / (2 * epsilon**2))
     corrected = max(2 * known.L / a, 8 * sigma / (epsilon * a) ** 2) * math.log(2 * X / epsilon**2)
     algorithm = fl.Scaffnew(eta, p)
-    assert fl.theory.bound(problem, algorithm, math.floor(printed * p)).value > epsilon**2
-    assert fl.theory.bound(problem, algorithm, math.ceil(corrected * p)).value <= epsilon**2
+    assert fl.theory.bound(problem, algorithm, math.floor(printed * p), start).value > epsilon**2
+    assert fl.theory.bound(problem, algorithm, math.ceil(corrected * p), start).value <= epsilon**2
 
 
 def trajectories(seed, difference):

@@ -91,7 +91,10 @@ def test_limits_with_one_participant_are_those_of_the_twin(name, i):
 @pytest.mark.parametrize("name", CASES)
 def test_iterations_of_scaffnew_are_those_of_the_twin(name):
     problem, a = method(name, 2)
-    got, want = fl.theory.exact_iterations(problem, a, 5, record=6), Twin(problem, a).iterations(5)
+    got, want = (
+        fl.theory.exact_iterations(problem, a, 5, problem.theta_star + 1, record=6),
+        Twin(problem, a).iterations(5),
+    )
     scale = 1e-12 * want["psi"][0]
     for column in ("agents_mse", "mse", "psi"):
         np.testing.assert_allclose(got[column], want[column], rtol=CLOSE, atol=scale)

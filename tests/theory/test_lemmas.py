@@ -172,7 +172,7 @@ def test_parts_of_the_error_of_fedlsa(name):
         if eta * a > 0.5:
             continue
         method = fl.FedLSA(eta, H)
-        lemma = fl.theory.bound(problem, method, 30).terms
+        lemma = fl.theory.bound(problem, method, 30, problem.theta_star + 1).terms
         fluctuation = lemma["heterogeneity"] + lemma["bias fluctuation"]
         starts = (
             (parts.transient, zero + 1, "mse", lemma["transient"]),
@@ -326,7 +326,7 @@ def test_virtual_iterates_of_scafflsa(name):
     for eta, _, a in settings(name, (1,), (0.05, 1e-3, 1e-4)):
         most = math.floor(a / (2 * eta * K))
         for H in {1, most} if most >= 1 else ():
-            psi = fl.theory.exact(virtual, fl.SCAFFLSA(eta, H), 40)["psi"].values
+            psi = fl.theory.exact(virtual, fl.SCAFFLSA(eta, H), 40, virtual.theta_star + 1)["psi"].values
             assert (psi[1:] <= (1 - eta * a * H / 2) * psi[:-1] * SLACK + 1e-25).all()
 
 
@@ -339,7 +339,7 @@ def test_one_step_progress_of_scaffnew(name):
         return
     for share, p in ((1.0, 0.3), (1.0, 1.0), (0.1, 0.05)):
         eta = share / (2 * known.L)
-        psi = fl.theory.exact_iterations(problem, fl.Scaffnew(eta, p), 30)["psi"].values
+        psi = fl.theory.exact_iterations(problem, fl.Scaffnew(eta, p), 30, problem.theta_star + 1)["psi"].values
         zeta = min(eta * known.a_sym, p**2)
         assert (psi[1:] <= ((1 - zeta) * psi[:-1] + 2 * eta**2 * known.sigma_omega) * SLACK).all()
 

@@ -145,7 +145,7 @@ def test_budgets_of_rounds_and_of_steps_are_planned_in_many_dimensions(method):
 @pytest.mark.parametrize("method", METHODS)
 def test_no_choice_on_a_grid_needs_fewer_communications(method):
     problem, epsilon, most = noiseless("rotating", 5, 8), 0.01, 100
-    plan = fl.plan(problem, epsilon=epsilon, max_samples=most, method=method)
+    plan = fl.plan(problem, epsilon=epsilon, max_samples=most, method=method, theta_0=problem.theta_star + 1)
     law = MethodErrors(fl.theory.moments(problem), method, np.ones(8))
     for T in range(1, plan.rounds):
         for H in (h for h in (1, 2, 3, 5, 8, 13, 21, 34) if h * T <= most):

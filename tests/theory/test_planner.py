@@ -80,26 +80,58 @@ def test_budgets_are_spent_and_more_of_them_is_better(two_worlds):
     assert data[1] < data[0]
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_a_plan_in_many_dimensions_comes_from_a_theorem_and_says_so(method):
+@pytest.fixture(scope="module")
+def many_dimensions() -> fl.Problem:
     rng = np.random.default_rng(5)
     sites = [(rng.standard_normal((200, 40)), rng.standard_normal(200)) for _ in range(3)]
-    problem = fl.problems.regression(sites, ridge=1.0)
-    plan = fl.plan(problem, epsilon=2.0, method=method)
+    return fl.problems.regression(sites, ridge=1.0)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_plan_in_many_dimensions_comes_from_a_theorem_and_says_so(many_dimensions, method):
+    problem = many_dimensions
+    epsilon = 0.3 * float(np.linalg.norm(problem.theta_star))
+    plan = fl.plan(problem, epsilon=epsilon, method=method)
     assert plan.basis.startswith("theorem ")
     assert plan.basis.split()[1] in str(plan)
     bound = fl.theory.bound(problem, plan.algorithm, plan.rounds)
     assert bound.holds
     assert bound.mse == pytest.approx(plan.rmse**2, rel=1e-9)
-    assert plan.rmse <= 2.0
+    assert plan.rmse <= epsilon
     with pytest.raises(fl.errors.ArgumentError, match="max_samples"):
-        fl.plan(problem, epsilon=2.0, method=method, max_samples=plan.samples / 2)
+        fl.plan(problem, epsilon=epsilon, method=method, max_samples=plan.samples / 2)
     back = fl.plan(problem, samples=plan.samples, method=method)
     assert back.samples <= plan.samples
     assert back.rmse <= plan.rmse * 1.001
+    assert back.on_means is None
     again = fl.plan(problem, rounds=plan.rounds, max_samples=plan.samples, method=method)
     assert again.rounds <= plan.rounds
     assert again.rmse <= plan.rmse * 1.001
+
+
+@pytest.mark.parametrize(("method", "limit"), [("fedlsa", 32), ("scafflsa", 20), ("scaffnew", 20)])
+def test_a_plan_by_a_theorem_says_so_first_and_offers_the_plan_on_means(many_dimensions, method, limit):
+    problem = many_dimensions
+    epsilon = 0.02 * float(np.linalg.norm(problem.theta_star))
+    plan = fl.plan(problem, epsilon=epsilon, method=method)
+    first = str(plan).splitlines()[0]
+    assert "by a theorem, not found by exact search" in first
+    assert f"d = 40 is above {limit}, the limit of {type(plan.algorithm).__name__}" in first
+    means = plan.on_means
+    assert means.basis == "exact moments"
+    assert means.rounds <= 5 < plan.rounds / 10
+    assert f"{means.rounds} rounds on each agent's means: plan.on_means, for problem.on_means()" in str(plan)
+    run = fl.simulate(problem.on_means(), means.algorithm, means.rounds, seeds=1, theta_0=problem.start, record=2)
+    assert float(run["squared_error"][0, -1]) ** 0.5 == pytest.approx(means.rmse, rel=1e-6)
+    assert means.rmse <= epsilon
+    np.testing.assert_allclose(problem.on_means().theta_star, problem.theta_star, rtol=1e-12)
+
+
+def test_a_plan_by_exact_search_has_nothing_to_warn_of(two_worlds):
+    plan = fl.plan(two_worlds, epsilon=0.5)
+    assert str(plan).splitlines()[0] == "Plan"
+    assert plan.on_means is None
+    assert (plan.start, fl.plan(two_worlds, 0.5, theta_0=np.zeros(8)).start) == ("theta_star + 1", "0")
 
 
 def test_many_different_agents_are_planned_as_well_as_few(two_worlds):
@@ -139,12 +171,9 @@ def test_a_trade_off_of_an_accuracy_that_no_budget_reaches_is_refused(two_worlds
         fl.trade_off(two_worlds, 0.1, ["fedlsa", "scaflsa"])
 
 
-def test_theorems_promise_one_point_of_a_trade_off():
-    rng = np.random.default_rng(5)
-    sites = [(rng.standard_normal((200, 40)), rng.standard_normal(200)) for _ in range(3)]
-    problem = fl.problems.regression(sites, ridge=1.0)
-    (only,) = fl.trade_off(problem, 2.0, "fedlsa")
-    assert str(only) == str(fl.plan(problem, 2.0, method="fedlsa"))
+def test_theorems_promise_one_point_of_a_trade_off(many_dimensions):
+    (only,) = fl.trade_off(many_dimensions, 0.1, "fedlsa")
+    assert str(only) == str(fl.plan(many_dimensions, 0.1, method="fedlsa"))
 
 
 def test_a_plan_prints_as_a_table(two_worlds):

@@ -142,7 +142,7 @@ def test_the_first_long_round_has_its_digits():
     for w, A, xi in zip(problem.weights, problem.A_bar, problem.xi_star, strict=True):
         K = p * one + (1 - p) * case.eta * A
         want += w * np.linalg.solve(K, p * (one - case.eta * A) @ np.ones(2) - case.eta * xi)
-    e = fl.theory.exact(problem, fl.Scaffnew(case.eta, p), 1, record=[1])
+    e = fl.theory.exact(problem, fl.Scaffnew(case.eta, p), 1, problem.theta_star + 1, record=[1])
     np.testing.assert_allclose(e["mean"].values[0] - problem.theta_star, want, rtol=1e-9)
 
 

@@ -54,10 +54,11 @@ def test_simulation_with_noise_on_uploads_agrees_with_the_exact_error(a, outcome
     seeds, T = 6000, 8
     p = tiny(3, 2, outcomes, 4, weights=[1.0, 2.0, 3.0])
     drawn = draw_run(p, a, T, seeds, 0.3, np.random.default_rng(8))
-    found = fl.theory.exact(p, a, T, record=range(T + 1), upload_noise=0.3)["mse"].values
+    start = p.theta_star + 1
+    found = fl.theory.exact(p, a, T, start, record=range(T + 1), upload_noise=0.3)["mse"].values
     off = np.abs(drawn.mean(1) - found)
     assert (off <= BEYOND * drawn.std(1, ddof=1) / np.sqrt(seeds) + 1e-12).all()
-    silent = fl.theory.exact(p, a, T, record=range(T + 1))["mse"].values
+    silent = fl.theory.exact(p, a, T, start, record=range(T + 1))["mse"].values
     assert (np.abs(drawn.mean(1) - silent)[1:] > BEYOND * drawn.std(1)[1:] / np.sqrt(seeds)).all()  # and noise matters
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from .. import results
-from ..figures.labels import common_setting, names
+from ..figures.labels import common_setting, names, start, start_words
 from ..files import replacing
 from .display import counted, number, print_all, table
 
@@ -69,7 +69,8 @@ def print_exact(
         "mean-square\nradius", "unstable from\nstep size", rows=rows,
     )  # fmt: skip
     attrs = curves[0].attrs
-    print_all(found, *notes, heading=f"N = {attrs['agents']},  d = {attrs['dim']},  i.i.d. sampling,  exact")
+    setting = f"N = {attrs['agents']},  d = {attrs['dim']},  i.i.d. sampling,  {start(curves[0])},  exact"
+    print_all(found, *notes, heading=setting)
 
 
 def print_plans(plans: Sequence[Plan]) -> None:
@@ -89,7 +90,11 @@ def print_plans(plans: Sequence[Plan]) -> None:
     ]
     bases = ", ".join(dict.fromkeys(p.basis for p in plans))
     found = table("method", *headings, "predicted\nRMSE", "bytes", rows=rows)
-    print_all(found, heading=f"by {bases},  i.i.d. sampling")
+    cautions = [f"{type(p.algorithm).__name__}: plan {p.caution}" for p in plans if p.caution]
+    offers = [f"{type(p.algorithm).__name__} instead: {line}" for p in plans for line in p.offer]
+    starts = ", ".join(start_words(named) for named in dict.fromkeys(p.start for p in plans))
+    heading = "\n".join([*cautions, f"by {bases},  i.i.d. sampling,  {starts}"])
+    print_all(found, *offers, heading=heading)
 
 
 def _length(algorithm: Algorithm) -> Any:

@@ -149,7 +149,7 @@ def make_job(
     """One configuration with its start and its recorded rounds, checked; arguments : seeds, record, dtype, engine."""
     N, d, runs = problem.n_agents, problem.dim, len(arguments["seeds"])
     _check_rounds(algorithm, sampling.thin, rounds, N, arguments)
-    theta = problem.theta_star + 1 if theta_0 is None else _per_seed("theta_0", theta_0, runs, (d,))
+    theta = _per_seed("theta_0", problem.start if theta_0 is None else theta_0, runs, (d,))
     check_server_step(algorithm, theta.reshape(-1, d)[0])
     xi = None
     if xi_0 is not None:

@@ -66,7 +66,7 @@ def round_paths(
 ) -> Paths:
     """Run a method (Algorithm 1, Algorithm 2 or Scaffnew) and keep each agent's path at `points` moments of each round.
 
-    theta_0 : (d,), by default theta_star + 1. noise=False : the mean systems; what is drawn from `seed` is then only
+    theta_0 : (d,), by default `problem.start`. noise=False : the mean systems; what is drawn from `seed` is then only
     who takes part and how long Scaffnew's rounds are. noise=True : the run of `simulate` with this seed.
     """
     checks.instance("problem", problem, Problem, "a fedlsa problem")
@@ -76,7 +76,7 @@ def round_paths(
     points = checks.integer("points", points, at_least=1)
     noise = checks.boolean("noise", noise)
     N, d = problem.n_agents, problem.dim
-    start = problem.theta_star + 1 if theta_0 is None else checks.array("theta_0", theta_0, (d,))
+    start = checks.array("theta_0", problem.start if theta_0 is None else theta_0, (d,))
 
     m = algorithm.taking_part(N)
     checks.memory("rounds", rounds, 64, "step sizes and lengths of rounds")

@@ -43,7 +43,8 @@ def simulate(
 
     problem : one of fl.problems; algorithm : fl.FedLSA(...), fl.SCAFFLSA(...) or fl.Scaffnew(...);
     sampling : how agents meet their observations, fl.IID(), fl.Markov(...) or fl.Replay(...);
-    seeds : a count (0 ... n - 1) or the seeds themselves; theta_0 : (d,), by default theta_star + 1;
+    seeds : a count (0 ... n - 1) or the seeds themselves; theta_0 : (d,), by default `problem.start`: theta_star + 1 in
+    a laboratory (families, decision processes), 0 on data, and attrs["start"] names it;
     xi_0 : (N, d), by default 0, its weighted sum must be 0; both may have one more axis in front, a start per seed;
     record : a count of rounds, or the rounds to record; threads : by default all cores;
     engine : "cpu", "cuda" (an NVIDIA GPU), "auto" (whichever is quicker) or "reference" (to be read);

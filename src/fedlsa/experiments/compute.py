@@ -88,7 +88,7 @@ def skipping(p: Problem, settings: Settings) -> int:
         while block > q:
             q = block
             a = method.with_steps(settings["step_size"], settings["updates"] * q)
-            block = theory.markov_block(p, a, settings["planned_rounds"], settings["epsilon"]).q
+            block = theory.markov_block(p, a, settings["planned_rounds"], settings["epsilon"], p.theta_star + 1).q
     return q
 
 
@@ -101,9 +101,10 @@ def _bias(p: Problem, a: FedLSA) -> Floats:
 
 @computes("simulate")
 def simulated(settings: Settings, how: How) -> xr.Dataset:
-    """A simulation; "start": "limit" begins at theta_star plus the limit bias, with the ideal control variates."""
+    """A simulation from theta_star + 1, as the authors' are; "start": "limit" begins at theta_star plus the limit bias,
+    with the ideal control variates."""
     p, a, sampling = run_of(settings)
-    start: dict[str, Any] = {}
+    start: dict[str, Any] = {"theta_0": p.theta_star + 1}
     if settings.get("start") == "limit":
         start = (
             {"theta_0": p.theta_star + _bias(p, a)}
@@ -118,7 +119,8 @@ def simulated(settings: Settings, how: How) -> xr.Dataset:
 def exact(settings: Settings, how: How) -> xr.Dataset:
     """The exact error curve, with theta_star and, for FedLSA, the limit bias."""
     p, a, sampling = run_of(settings)
-    curve = theory.exact(p, a, rounds=settings["rounds"], record=settings["record"], sampling=sampling)
+    run = {"rounds": settings["rounds"], "record": settings["record"], "theta_0": p.theta_star + 1}
+    curve = theory.exact(p, a, sampling=sampling, **run)
     curve = curve.assign(theta_star=("dim", p.theta_star))
     if isinstance(a, FedLSA) and isinstance(sampling, IID):
         curve = curve.assign(bias=("dim", _bias(p, a)))

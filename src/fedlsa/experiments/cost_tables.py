@@ -46,7 +46,7 @@ def planned(settings: Settings, how: How) -> xr.Dataset:
     if settings["method"] == "synchronous":
         plan = theory.synchronous_plan(p, epsilon)
     else:
-        plan = theory.plan(p, epsilon, method=settings["method"])
+        plan = theory.plan(p, epsilon, method=settings["method"], theta_0=p.theta_star + 1)
     return scalars(
         rounds=plan.rounds,
         samples=plan.samples,
@@ -74,7 +74,8 @@ def least_feature(settings: Settings) -> float:
 def promised(settings: Settings, how: How) -> xr.Dataset:
     """What the method's theorem asks for (`fl.theory.complexity`); NaN where it does not speak of the problem."""
     try:
-        found = theory.complexity(problem(settings), settings["method"], settings["epsilon"])
+        p = problem(settings)
+        found = theory.complexity(p, settings["method"], settings["epsilon"], p.theta_star + 1)
     except ArgumentError:
         return scalars(rounds=math.nan, samples=math.nan)
     return scalars(rounds=found.rounds, samples=found.samples)

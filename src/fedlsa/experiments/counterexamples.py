@@ -96,7 +96,7 @@ def transient_rate() -> Comparison:
     eta = 0.9 * known.a_sym / (240 * H * (known.C_A**2 + known.Sigma_A_norm))
     virtual = theory.scafflsa_parts(problem).virtual
     a = theory.stability(problem, eta)
-    psi = theory.exact(virtual, SCAFFLSA(eta, H), rounds, record=[0, rounds])["psi"].values
+    psi = theory.exact(virtual, SCAFFLSA(eta, H), rounds, virtual.theta_star + 1, record=[0, rounds])["psi"].values
     slow, fast = ((1 - eta * a * H / k) ** rounds for k in (4, 2))
     return Comparison("share of psi that is left, at most", slow, psi[1] / psi[0], fast)
 
@@ -105,13 +105,14 @@ def transient_rate() -> Comparison:
 def scafflsa_rounds() -> Comparison:
     """The corollary on SCAFFLSA's rounds lacks a factor two: the theorem's bound after the printed rounds."""
     problem, eps = well(5), 0.01
-    got, known = theory.complexity(problem, "scafflsa", eps), theory.constants(problem)
+    start = problem.theta_star + 1
+    got, known = theory.complexity(problem, "scafflsa", eps, start), theory.constants(problem)
     a = theory.stability(problem, got.step_size)
     psi_0 = 2 + (got.step_size * got.local_steps) ** 2 * known.Delta
     T = 240 * (known.C_A**2 + known.Sigma_A_norm) / a**2 * math.log(4 * psi_0 / eps**2)
     T = math.ceil(T)
-    after = theory.bound(problem, got.algorithm, T).value
-    there = float(theory.exact(problem, got.algorithm, T, record=[T])["mse"][-1])
+    after = theory.bound(problem, got.algorithm, T, start).value
+    there = float(theory.exact(problem, got.algorithm, T, start, record=[T])["mse"][-1])
     what = f"bound of the theorem after T rounds, at most (exact MSE there: {there:.3g})"
     return Comparison(what, eps**2, after, got.bound.value)
 
@@ -130,11 +131,12 @@ def noiseless_at_home() -> Problem:
 def scaffnew_noise() -> Comparison:
     """thm:potential_psi_t_sto_com_appendix with Sigma_eps, which is 0 here, while psi is not."""
     problem = noiseless_at_home()
+    start = problem.theta_star + 1
     known = theory.constants(problem)
     eta, p, rounds = 1 / (2 * known.L), 0.5, 2000
     method = Scaffnew(eta, p)
-    got = theory.bound(problem, method, rounds)
-    psi = float(theory.exact_iterations(problem, method, got.samples, record=[got.samples])["psi"][-1])
+    got = theory.bound(problem, method, rounds, start)
+    psi = float(theory.exact_iterations(problem, method, got.samples, start, record=[got.samples])["psi"][-1])
     printed = got.terms["transient"] + 2 * eta**2 / min(eta * known.a_sym, p**2) * known.sigma_eps
     return Comparison("psi, at most", printed, psi, got.value)
 
@@ -155,6 +157,7 @@ def scafflsa_step() -> Comparison:
 def scaffnew_iterations() -> Comparison:
     """cor:scaffnew-complexity: psi after the printed iterations (Sigma_omega corrected), and after more."""
     problem, eps = well(6), 0.1
+    start = problem.theta_star + 1
     known = theory.constants(problem)
     a, sigma = known.a_sym, known.sigma_omega
     eta = min(1 / (2 * known.L), eps**2 * a / (8 * sigma))
@@ -164,7 +167,7 @@ def scaffnew_iterations() -> Comparison:
     corrected = max(2 * known.L / a, 8 * sigma / (eps * a) ** 2) * math.log(2 * X / eps**2)
     psi = []
     for K in (math.ceil(printed), math.ceil(corrected)):
-        psi.append(float(theory.exact_iterations(problem, Scaffnew(eta, p), K, record=[K])["psi"][-1]))
+        psi.append(float(theory.exact_iterations(problem, Scaffnew(eta, p), K, start, record=[K])["psi"][-1]))
     return Comparison("psi after K iterations, at most", eps**2, psi[0], psi[1])
 
 
@@ -176,7 +179,7 @@ def lower_bound() -> Comparison:
     problem, method = no_speed_up_example(2), Scaffnew(eta, math.sqrt(zeta))
     known = theory.constants(problem)
     start, left = 2 + eta**2 / zeta * known.Delta, (1 - zeta) ** K
-    psi = float(theory.exact_iterations(problem, method, K, record=[K])["psi"][-1])
+    psi = float(theory.exact_iterations(problem, method, K, problem.theta_star + 1, record=[K])["psi"][-1])
     noise = eta**2 / zeta * known.sigma_eps
     return Comparison("psi", left * start + 2 * noise, psi, left * start + (1 - left) * noise)
 

@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import xarray as xr
-from threadpoolctl import threadpool_limits
 
 from .. import checks
 from ..engine.ray_tasks import LOCAL, OTHER_VERSION, RayTasks
 from ..errors import ClusterError
+from ..theory.threads import one_blas_thread_for_good
 from .cells import Cell, Store, compute
 from .compute import updates
 
@@ -137,7 +137,7 @@ def processes(count: int) -> Iterator[ProcessPoolExecutor]:
 def _prepare(parent: int) -> None:
     """Leave interruptions to the parent, and end when it has been killed; the other processes have the other cores."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threadpool_limits(1, "blas")
+    one_blas_thread_for_good()
 
     def watch() -> None:
         while os.getppid() == parent:

@@ -26,7 +26,8 @@ NOTE = """Scaffnew, exact values after {iterations} iterations; η = {step_size}
 def errors(settings: Settings, how: How) -> xr.Dataset:
     """psi (all agents, at an iteration) and the server's MSE of Scaffnew in the example, after "iterations"."""
     method, last = Scaffnew(settings["step_size"], settings["probability"]), settings["iterations"]
-    curve = theory.exact_iterations(no_speed_up_example(settings["agents"]), method, last, record=[0, last])
+    p = no_speed_up_example(settings["agents"])
+    curve = theory.exact_iterations(p, method, last, p.theta_star + 1, record=[0, last])
     return scalars(psi=float(curve["psi"][-1]), mse=float(curve["mse"][-1]))
 
 

@@ -12,7 +12,6 @@ import numpy as np
 import xarray as xr
 
 from .. import theory
-from ..checks import Floats
 from ..engine import simulate_grid
 from ..engine.paths import round_paths
 from ..errors import ArgumentError, FedLSAWarning
@@ -58,10 +57,6 @@ class Question:
     def problem(self) -> Problem:
         return call(self.settings, self.files).problem()
 
-    def start(self) -> Floats | None:
-        """Where runs start, (d,): at 0 on files, as fits do; None for theta_star + 1, which only a laboratory knows."""
-        return np.zeros(self.problem().dim) if self.settings.problem == "files" else None
-
 
 @dataclass(frozen=True, eq=False)
 class Curve:
@@ -91,7 +86,7 @@ def curve(q: Question, name: str) -> Curve:
         if p.chain is None:
             raise ArgumentError("observations must be independent for sites without a trajectory; got trajectories")
         return Curve(name, None, simulations(q, [name])[0], math.nan)
-    e = theory.exact(p, m, rounds=s.rounds, theta_0=q.start(), record=s.record())
+    e = theory.exact(p, m, rounds=s.rounds, record=s.record())
     bias = level(p, m, s.order())
     return Curve(name, e, None, 0.0 if bias <= ROUNDING * float(e["mse"][0]) else bias)
 
@@ -107,28 +102,28 @@ def simulations(q: Question, names: Sequence[str] = METHODS, progress: Progress 
     how: dict[str, Any] = {"sampling": s.order(), "record": s.record(), "progress": progress}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FedLSAWarning)  # runs that diverge: the page says so itself
-        return simulate_grid(q.problem(), [s.method(n) for n in names], s.rounds, s.seeds, q.start(), **how)
+        return simulate_grid(q.problem(), [s.method(n) for n in names], s.rounds, s.seeds, **how)
 
 
 def agents(q: Question, width: str, round: int) -> dict[str, Any]:
     """Where the agents go, FedLSA beside SCAFFLSA, as the data of a picture that opens with a round."""
     s, p = q.settings, q.problem()
     rounds, used = min(s.rounds, SHOWN), replace(s, local_steps=s.used_steps)
-    paths = [round_paths(p, m, rounds=rounds, theta_0=q.start(), points=MOMENTS) for m in used.methods()[:2]]
+    paths = [round_paths(p, m, rounds=rounds, points=MOMENTS) for m in used.methods()[:2]]
     return agents_figure(paths, round=min(round, rounds), width=width).to_dict()
 
 
 def plan(q: Question, epsilon: float, name: str) -> Plan | str:
     """The cheapest run of a method that reaches the accuracy, or why there is none."""
     try:
-        return theory.plan(q.problem(), epsilon, method=name.lower(), theta_0=q.start())
+        return theory.plan(q.problem(), epsilon, method=name.lower())
     except ArgumentError as error:
         return str(error)
 
 
 def trade_off(q: Question, epsilon: float, name: str) -> list[Plan]:
     """Its plans with fewer and with more observations per agent."""
-    return theory.trade_off(q.problem(), epsilon, name.lower(), theta_0=q.start())
+    return theory.trade_off(q.problem(), epsilon, name.lower())
 
 
 def warm() -> None:

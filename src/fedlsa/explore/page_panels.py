@@ -97,7 +97,8 @@ def error_panel(known: Curves, runs: Runs, width: str) -> Any:
     lines += [f"**{n}**: {plain(why)}" for n, why in failed.items()]
     lines += [f"**{n}**: computing …" for n in known.waiting] if known.question is not None else []
     said = mo.md("\n".join(f"- {line}" for line in lines)) if lines else mo.md("Computing …")
-    return mo.vstack([box("quiet", words.limits_line(known.limits)), figure, said])
+    said_small = box("quiet", words.limits_line(known.limits), words.start_line(known.by_method))
+    return mo.vstack([said_small, figure, said])
 
 
 def runs_line(runs: Runs, known: Curves) -> Any:

@@ -13,6 +13,7 @@ from multiprocessing import connection, get_context, parent_process
 from typing import Any, Protocol
 
 from ..errors import FedLSAError
+from ..theory.threads import one_blas_thread_for_good
 
 QUICK_LANE, LONG_LANE, LOADING = "quick", "long", "loading"
 
@@ -91,6 +92,7 @@ def _answer_all(line: connection.Connection) -> None:
     """What a process does: answer one question at a time until the page's process is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the page's to handle
     threading.Thread(target=_end_with_the_page, daemon=True).start()
+    one_blas_thread_for_good()  # several of these processes share the machine
     yielding = False
     while True:
         lane, function, arguments = line.recv()

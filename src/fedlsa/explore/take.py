@@ -35,7 +35,7 @@ COLUMNS = ("communications", "samples", "bytes", "mse", "squared_bias", "varianc
 def script(q: Question, simulated: bool = False, predicted: bool = True) -> str:
     """The Python lines that draw the picture of the error; predicted : whether there is a bias to be predicted."""
     s = q.page
-    lines, more = [f"methods = [{_methods(s)}]"], _start(s)
+    lines, more = [f"methods = [{_methods(s)}]"], ""
     if s.scale != "linear":
         lines.append(f"record = {s.record()}")
         more += ", record=record"
@@ -58,7 +58,7 @@ def script(q: Question, simulated: bool = False, predicted: bool = True) -> str:
 def agents_script(q: Question) -> str:
     """The Python lines that draw where the agents go."""
     s = q.page
-    paths = f"paths = [round_paths(p, m, rounds={min(s.rounds, SHOWN)}{_start(s)}) for m in ({_methods(s, 2)})]"
+    paths = f"paths = [round_paths(p, m, rounds={min(s.rounds, SHOWN)}) for m in ({_methods(s, 2)})]"
     drawn = f"agent_paths(*paths, round={min(s.round, s.rounds)})"
     return _drawn(q, [paths], drawn, "agents.png", "from fedlsa.engine.paths import round_paths")
 
@@ -74,11 +74,6 @@ def _methods(s: PageSettings, count: int | None = None) -> str:
     chosen: list[Any] = s.methods()[:count]
     rates = [getattr(a, "probability", None) or a.local_steps for a in chosen]
     return ", ".join(f"fl.{type(a).__name__}({a.step_size!r}, {r!r})" for a, r in zip(chosen, rates, strict=True))
-
-
-def _start(s: PageSettings) -> str:
-    """Fits start at 0; elsewhere it is the default."""
-    return ", theta_0=[0.0] * p.dim" if s.problem == "files" else ""
 
 
 def command(q: Question, simulated: bool = False, save: str = "error.png", agents: bool = False) -> str:
@@ -154,7 +149,7 @@ def _write_csv(table: xr.Dataset, path: Path) -> None:
 def write_agents(path: Path, q: Question) -> None:
     """The picture of where the agents go, in the round of the settings."""
     rounds = min(q.page.rounds, SHOWN)
-    paths = [round_paths(q.problem(), m, rounds=rounds, theta_0=q.start()) for m in q.page.methods()[:2]]
+    paths = [round_paths(q.problem(), m, rounds=rounds) for m in q.page.methods()[:2]]
     figure = figures.agent_paths(*paths, round=min(q.page.round, rounds))
     figures.save(figure, path, command=command(q, save=path.name, agents=True))
 

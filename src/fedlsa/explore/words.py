@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from ..figures.labels import start
 from .answers import DIGITS, Curve
 from .page_settings import METHODS, PageSettings
 
@@ -57,6 +58,12 @@ def _simulated(c: Curve) -> str:
     last = error[:, -1]
     spread = f" ± {last.std(ddof=1) / math.sqrt(len(last)):.1g}" if len(last) > 1 else ""
     return f"**{c.method}** ends at {last.mean():.3g}{spread}, the mean of {len(last)} simulated seeds."
+
+
+def start_line(curves: Mapping[str, Curve]) -> str:
+    """Where all runs of the picture start; nothing where there is no picture yet."""
+    shown = [c.runs if c.exact is None else c.exact for c in curves.values()]
+    return next((f"Runs {named}" for data in shown if data is not None and (named := start(data))), "")
 
 
 def limits_line(limits: Mapping[str, float]) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 import xarray as xr
 
 from ..algorithms import PowerStep
+from ..problems.start import name_start
 from ..results import recipe
 from ..results.long_values import whole
 
@@ -51,6 +52,7 @@ def settings(result: xr.Dataset) -> dict[str, Any]:
     facts["participation"] = f"participation {share:g}" if share else f"{count} participants" if count else None
     facts["sampling"] = _sampling(whole(result.attrs["sampling"]))
     facts["problem"] = _problem(result)
+    facts["start"] = start(result)
     return facts
 
 
@@ -80,6 +82,19 @@ def _sampling(text: str) -> str | None:
 
 def _ordinal(n: int) -> str:
     return f"{n}{'th' if n % 100 in (11, 12, 13) else {1: 'st', 2: 'nd', 3: 'rd'}.get(n % 10, 'th')}"
+
+
+def start(result: xr.Dataset) -> str | None:
+    """Where it starts, such as "start: θ* + 1"; None for an exact curve of an older version, which does not say."""
+    named = result.attrs.get("start")
+    if named is None and "arguments" in result.attrs:
+        named = name_start(recipe.stored_arguments(result)["theta_0"], result.attrs["theta_star"])
+    return None if named is None else start_words(named)
+
+
+def start_words(named: str) -> str:
+    """The attribute `start` of a result, a curve or a plan, as figures write it."""
+    return f"start: {named}".replace("theta_star", "θ*")
 
 
 def _problem(result: xr.Dataset) -> str | None:

@@ -15,12 +15,13 @@ from ..results import recipe
 from ..results.curve_files import checked_curves
 from ..results.recipe import require_result
 from ..theory.bounds.theorems import Bound
-from ..theory.planner import Plan, pareto_front
+from ..theory.planner import Plan
 from ..theory.stationary import Stationary
+from ..theory.trade_offs import pareto_front
 from . import theme
 from .cost_curves import summarise_seeds
 from .drawing_checks import checked
-from .labels import SYMBOLS, common_setting, describe, method_name
+from .labels import SYMBOLS, common_setting, describe, method_name, start, start_words
 from .lines import COSTS, ERROR, Chart, Line, level
 from .matplotlib_figures import Drawn, draw_charts
 
@@ -114,7 +115,11 @@ def _exact_costs(b: Bound, exact: xr.Dataset, x: str) -> Floats:
 def _heading(data: xr.Dataset) -> str:
     if "squared_error" in data:
         return f"{method_name(data)},  {common_setting([data])}"
-    return f"{data.attrs['method']},  N = {data.attrs['agents']},  d = {data.attrs['dim']}"
+    return _joined(f"{data.attrs['method']},  N = {data.attrs['agents']},  d = {data.attrs['dim']}", start(data))
+
+
+def _joined(*parts: str | None) -> str:
+    return ",  ".join(filter(None, parts))
 
 
 def _bound_notes(
@@ -179,7 +184,9 @@ def exact_parts(
     return draw_charts(
         [charts],
         title=title,
-        heading="N = {agents},  d = {dim},  i.i.d. sampling,  no simulation".format(**exact[0].attrs),
+        heading=_joined(
+            "N = {agents},  d = {dim},  i.i.d. sampling".format(**exact[0].attrs), start(exact[0]), "exact"
+        ),
         notes=_parts_notes(exact, ends),
         panel=((7.0 if len(charts) < 3 else 9.0) / len(charts), 3.2),
         legend="above" * legend,
@@ -244,7 +251,10 @@ def trade_off(
     return draw_charts(
         [[trade_off_chart(plans)]],
         title=title,
-        heading=f"What an RMSE of {epsilon:g} costs, by exact errors",
+        heading=_joined(
+            f"What an RMSE of {epsilon:g} costs, by {', '.join(dict.fromkeys(p.basis for p in plans))}",
+            *(start_words(named) for named in dict.fromkeys(p.start for p in plans) if named),
+        ),
         notes=[
             "Mark: the fewest communications found with that many observations; the line holds it until the next mark."
         ],

@@ -23,6 +23,7 @@ from ..checks import Floats
 from ..errors import SiteDataError
 from ..formatting import Displayed
 from ..frozen import ReadOnly
+from ..theory.threads import small_products
 from .arrays import piece_rows
 from .columns import Columns, choose_columns
 from .fitted import Fit
@@ -88,6 +89,7 @@ class TDErrors(Displayed, ReadOnly):
     remainder: float
 
 
+@small_products
 def evaluate(fit: Fit, sites: Sequence[Any]) -> list[Residuals] | list[TDErrors]:
     """A row for each hold-out (path, mapping or tuple of arrays, as in fl.fit); if several, one for all.
 

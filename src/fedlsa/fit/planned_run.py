@@ -25,6 +25,7 @@ from ..theory import bias as limit_bias
 from ..theory import plan, stability_limit
 from ..theory.exact import exact_record
 from ..theory.planner import MAX_EXACT_DIM, Plan
+from ..theory.threads import small_products
 
 HAND = "given by hand"  # the basis of a plan that is none
 IN_NUMPY = 6e4  # blocks of local steps of all sites: NumPy has done them, in a second, before an engine is compiled
@@ -85,10 +86,11 @@ def planned(problem: Problem, s: FitSettings) -> Plan:
     if s.by_hand:
         algorithm, rounds = s.by_hand
         samples, uploads = float(rounds * algorithm.mean_steps), problem.n_agents * rounds
-        return Plan(algorithm, rounds, samples, math.nan, uploads, 16 * problem.dim * uploads, HAND)
+        return Plan(algorithm, rounds, samples, math.nan, uploads, 16 * problem.dim * uploads, HAND, start="0")
     return plan(problem, s.epsilon, method=s.method, max_samples=s.max_samples, theta_0=np.zeros(problem.dim))
 
 
+@small_products
 def run(problem: Problem, chosen: Plan, s: FitSettings, progress: Progress | None = None) -> RunOutcome:
     """Run from 0 as planned, and say how far from the data's solution that is."""
     algorithm, rounds = chosen.algorithm, chosen.rounds

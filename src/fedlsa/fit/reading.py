@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -14,7 +14,7 @@ import numpy as np
 from ..checks import Floats
 from ..errors import SiteDataError
 from ..problems.features import FeatureMap
-from ..theory.threads import cores
+from ..theory.threads import cores, one_blas_thread
 from .columns import Columns, choose_columns, integers_error, may_number_states
 from .observe import FeatureScale, Piece, observations, recorded
 from .site_readers import Site
@@ -23,7 +23,6 @@ from .tasks import Regression, Task
 
 FitProgress = Callable[[str, float, float], None]  # what is being done, how much of it, out of how much
 MAX_READERS = 8  # sites that are read at the same time
-ONE_AT_A_TIME = threading.RLock()  # passes: the limit on threads within products holds for the whole process
 T = TypeVar("T")
 Watch = Callable[[Iterable[T]], Iterator[T]]
 
@@ -169,7 +168,8 @@ def _each(
 
     out = []
     threads = _threads(task, N)
-    with ThreadPoolExecutor(threads) as pool, _one_core_each(threads):
+    limited = one_blas_thread() if threads > 1 else nullcontext()
+    with ThreadPoolExecutor(threads) as pool, limited:
         futures = [pool.submit(work, c, watch) for c in range(N)]
         try:
             for c, future in enumerate(futures):
@@ -181,18 +181,6 @@ def _each(
             raise
     report(what, N, N)
     return out
-
-
-@contextmanager
-def _one_core_each(threads: int) -> Iterator[None]:
-    """Several threads share the cores; a second layer of threads, in the products of each, would only disturb them."""
-    if threads == 1:
-        yield
-        return
-    from threadpoolctl import threadpool_limits
-
-    with ONE_AT_A_TIME, threadpool_limits(1, "blas"):
-        yield
 
 
 def _threads(task: Task, N: int) -> int:

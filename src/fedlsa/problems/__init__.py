@@ -12,9 +12,9 @@ from .gymnasium import from_gymnasium
 from .mdp import from_chains, from_mdps
 from .minari import from_minari
 from .observations import from_observations, regression
-from .registry import CONSTRUCTORS, DATA, FAMILIES, from_recipe, make
+from .registry import CONSTRUCTORS, FAMILIES, from_recipe, make
 from .rollouts import rollout
-from .system import Chain, Dense, Problem, RankOne
+from .system import DATA, Chain, Dense, Problem, RankOne
 from .transitions import Log, from_logs, from_transitions
 
 __all__ = [

@@ -12,11 +12,35 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .. import checks
+from ..checks import Floats
 from ..errors import ArgumentError, ArgumentTypeError
 from .system import Integers, Problem
 
 P = ParamSpec("P")
 Made = TypeVar("Made")
+
+
+def agents(tables: int, assignment: ArrayLike | None, weights: ArrayLike | None) -> tuple[Integers, Floats]:
+    """The assignment (N,) and weights (N,) that every constructor accepts, checked; by default an agent per table."""
+    if tables == 0:
+        raise ArgumentError("a problem needs at least one agent; got an empty list")
+    if assignment is None:
+        held = np.arange(tables)
+    else:
+        given = checks.array("assignment", assignment, ("agents",))
+        held = given.astype(np.int64)
+        if len(held) == 0 or (held != given).any() or held.min() < 0 or held.max() >= tables:
+            bad = given[(held != given) | (held < 0) | (held >= tables)]
+            got = f"{bad[0]:g}" if len(bad) else "an empty array"
+            raise ArgumentError(f"assignment must hold table numbers from 0 to {tables - 1}; got {got}")
+    n = len(held)
+    if weights is None:
+        return held, np.full(n, 1 / n)
+    w = checks.array("weights", weights, (n,))
+    if (w <= 0).any():
+        c = int(np.argmax(w <= 0))
+        raise ArgumentError(f"weights must be positive; got {w[c]:g} for agent {c}")
+    return held, w / w.sum()
 
 
 def tuples(name: str, value: Any, fields: Sequence[str], optional: int = 0) -> list[tuple[Any, ...]]:

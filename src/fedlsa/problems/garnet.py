@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike
 from .. import checks
 from ..checks import Floats
 from .arguments import Parameter, family
+from .arguments import agents as agents_of
 from .system import Integers, Problem
-from .system import agents as agents_of
 from .temporal_difference import Edges, temporal_difference
 
 PRESETS = ("paper", "authors")

@@ -11,9 +11,9 @@ from numpy.typing import ArrayLike
 from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError
-from .arguments import not_empty, own, recipe, tuples
+from .arguments import agents, not_empty, own, recipe, tuples
 from .features.maps import numbered
-from .system import Flags, Problem, agents
+from .system import Flags, Problem
 from .temporal_difference import Edges, temporal_difference
 
 FIELDS = ("state", "next_state", "reward", "probability", "terminated")  # of a chain

@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike
 
 from .. import checks
 from ..checks import Floats
-from .arguments import not_empty, offsets, own, recipe, same_columns, tuples
-from .system import Dense, Problem, RankOne, agents
+from .arguments import agents, not_empty, offsets, own, recipe, same_columns, tuples
+from .system import Dense, Problem, RankOne
 
 
 def from_observations(

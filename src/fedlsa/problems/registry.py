@@ -16,7 +16,6 @@ from .system import Problem
 from .transitions import from_transitions
 
 FAMILIES: dict[str, ProblemFamily] = {make.__name__: vars(make)["family"] for make in (ring, garnet, lakes, cartpoles)}
-DATA = ("regression", "from_transitions", "from_observations")  # whose arguments are rows of sites, or made of them
 CONSTRUCTORS: dict[str, Callable[..., Problem]] = {
     make.__name__: make for make in (from_mdps, from_chains, from_transitions, regression, from_observations)
 } | {name: family.make for name, family in FAMILIES.items()}

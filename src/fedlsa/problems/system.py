@@ -15,19 +15,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from .. import checks
 from ..checks import Floats
-from ..errors import ArgumentError, SingularSystemError
+from ..errors import SingularSystemError
 from ..formatting import Displayed, counted
 from ..frozen import ReadOnly, frozen_property
 from ..small_pictures import Strip, strips
 from .invariants import check_problem
+from .start import DefaultStart
 
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 QUICK_SOLUTIONS = 10**8  # operations of all agents' own solutions that a picture may cost
+DATA = ("regression", "from_transitions", "from_observations")  # whose arguments are rows of sites, or made of them
 MOST_AT_ONCE = 2**16  # numbers of rows that are averaged at a time: they stay in the cache
 
 
@@ -125,7 +126,7 @@ class Chain(Displayed, ReadOnly):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Problem(Displayed, ReadOnly):
+class Problem(Displayed, ReadOnly, DefaultStart):
     """A federated linear system (eq:lsa_syst_fed) given by finite tables of observations.
 
     observations, prob : the outcomes of all tables and their probabilities within their table, (K,)
@@ -143,6 +144,7 @@ class Problem(Displayed, ReadOnly):
       weights              0.25 each
       sampling             IID(), Markov()
       theta_star           [0.38776, -0.24061]
+      runs start at        theta_star + 1
       largest |xi_star_c|  0.075934
     """
 
@@ -173,6 +175,7 @@ class Problem(Displayed, ReadOnly):
             ("weights", f"{w[0]:.5g} each" if (w == w[0]).all() else f"from {w.min():.5g} to {w.max():.5g}"),
             ("sampling", ", ".join(ways)),
             ("theta_star", self.theta_star),
+            ("runs start at", self.start_label()),
             ("largest |xi_star_c|", float(np.linalg.norm(self.table_xi_star, axis=1).max())),
         ]
         return f"Problem of {counted(self.n_agents, 'agent')} in dimension {self.dim:,}", rows
@@ -182,6 +185,19 @@ class Problem(Displayed, ReadOnly):
         own = self.theta_star_local if quick else np.empty((0, self.dim))
         rows = [Strip(f"theta_star[{j}]", float(v), None, own[:, j]) for j, v in enumerate(self.theta_star)]
         return strips(rows, "bars: the shared solution; dots: the agents' own; each row on its own scale")
+
+    @property
+    def laboratory(self) -> bool:  # type: ignore[override]
+        """Whether the model is given whole, and not data that came from one: runs then begin at theta_star + 1."""
+        return self.recipe.get("constructor", DATA[0]) not in DATA
+
+    def on_means(self) -> Problem:
+        """The same agents stepping with their own means A_bar_c, b_bar_c, as in fl.fit(local="means"): no noise.
+
+        Sites that hold their data compute them once; agents who only see a stream have none. theta_star is the same.
+        """
+        means, M = Dense(self.table_A_bar, self.table_b_bar), self.n_tables
+        return Problem(means, np.ones(M), np.arange(M + 1), self.assignment, self.weights)
 
     @property
     def n_agents(self) -> int:
@@ -273,26 +289,3 @@ def _invertible(A: Floats) -> tuple[NDArray[np.bool_], Floats]:
     smallest, largest = s[..., -1], s[..., 0]
     rounding = 16 * A.shape[-1] * np.finfo(np.float64).eps  # sums over a table leave a few units in the last place
     return np.asarray(smallest > rounding * largest), np.stack([smallest, largest])
-
-
-def agents(tables: int, assignment: ArrayLike | None, weights: ArrayLike | None) -> tuple[Integers, Floats]:
-    """The assignment (N,) and weights (N,) that every constructor accepts, checked; by default an agent per table."""
-    if tables == 0:
-        raise ArgumentError("a problem needs at least one agent; got an empty list")
-    if assignment is None:
-        held = np.arange(tables)
-    else:
-        given = checks.array("assignment", assignment, ("agents",))
-        held = given.astype(np.int64)
-        if len(held) == 0 or (held != given).any() or held.min() < 0 or held.max() >= tables:
-            bad = given[(held != given) | (held < 0) | (held >= tables)]
-            got = f"{bad[0]:g}" if len(bad) else "an empty array"
-            raise ArgumentError(f"assignment must hold table numbers from 0 to {tables - 1}; got {got}")
-    n = len(held)
-    if weights is None:
-        return held, np.full(n, 1 / n)
-    w = checks.array("weights", weights, (n,))
-    if (w <= 0).any():
-        c = int(np.argmax(w <= 0))
-        raise ArgumentError(f"weights must be positive; got {w[c]:g} for agent {c}")
-    return held, w / w.sum()

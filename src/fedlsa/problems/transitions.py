@@ -15,8 +15,8 @@ from ..errors import ArgumentError, SingularSystemError
 from ..formatting import Displayed, Rows, fields_of
 from ..frozen import ReadOnly
 from . import features as maps
-from .arguments import not_empty, offsets, recipe, same_columns, tuples
-from .system import Flags, Problem, RankOne, agents
+from .arguments import agents, not_empty, offsets, recipe, same_columns, tuples
+from .system import Flags, Problem, RankOne
 
 FIELDS = ("phi", "r", "phi_next", "terminated", "truncated", "importance")
 

@@ -146,6 +146,7 @@ def assemble(
                 "agents": N,
                 "dim": d,
                 "theta_star": problem.theta_star.tolist(),
+                "start": problem.start_label(arguments.get("theta_0")),
                 "problem": origin,
                 "algorithm": recipe.text(recipe.algorithm_record(algorithm)),
                 "sampling": recipe.text({"name": type(sampling).__name__, **recipe.fields_of(sampling)}),

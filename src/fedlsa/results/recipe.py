@@ -26,6 +26,7 @@ from .. import checks, problems
 from ..algorithms import METHODS, Algorithm, PowerStep
 from ..errors import ArgumentError, ArgumentTypeError
 from ..problems import Problem
+from ..problems.start import LABORATORY_START
 from ..sampling import IID, Markov, Replay
 from .long_values import LongText, whole
 
@@ -162,11 +163,22 @@ def require_numbers(
             raise ArgumentError(f"{name} must be {what}, with finite numbers in {n}; got some that are not")
 
 
-def run_arguments(dataset: xr.Dataset) -> dict[str, Any]:
+def run_arguments(dataset: xr.Dataset, problem: Any = None) -> dict[str, Any]:
     """The arguments of `simulate` that a result or a sweep holds, but for the problem and the method."""
     sampling = dict(value(dataset.attrs["sampling"]))
     kind = SAMPLINGS[sampling.pop("name")]
-    return {"sampling": kind(**sampling), **value(dataset.attrs["arguments"])}
+    return {"sampling": kind(**sampling), **stored_arguments(dataset, problem)}
+
+
+def stored_arguments(dataset: xr.Dataset, problem: Problem | None = None) -> dict[str, Any]:
+    """What simulate was called with; a start that was not given is named by the attribute `start`, and without it, in
+    older files, theta_star + 1. It is left out where it is also the problem's."""
+    stored, named = dict(value(dataset.attrs["arguments"])), dataset.attrs.get("start", LABORATORY_START)
+    own = isinstance(problem, Problem) and problem.start_label() == named
+    if stored.get("theta_0") is None and "theta_star" in dataset.attrs and not own:
+        solution = np.asarray(dataset.attrs["theta_star"], np.float64)
+        stored["theta_0"] = solution + 1 if named == LABORATORY_START else np.zeros_like(solution)
+    return stored
 
 
 def stored_problem(stored_text: str | LongText, given: Any) -> Problem:

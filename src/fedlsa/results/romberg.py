@@ -76,7 +76,7 @@ def _check_pair(fine: xr.Dataset, coarse: xr.Dataset) -> None:
     for name in ("problem", "sampling"):
         if fine.attrs[name] != coarse.attrs[name]:
             raise ArgumentError(f"fine and coarse must be runs with one {name}; got two different ones")
-    mine, other = (recipe.value(r.attrs["arguments"]) for r in (fine, coarse))
+    mine, other = map(recipe.stored_arguments, (fine, coarse))
     for name in SAME:
         _same(name, mine.get(name), other.get(name))
     for name in ("seed", "rounds"):

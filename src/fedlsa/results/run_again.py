@@ -30,11 +30,9 @@ def arguments(
     sweeps.require_runs("dataset", dataset)
     if recipe.SWEEP in dataset.attrs:
         return _of_a_sweep(dataset, problem, algorithm)
-    return {
-        "problem": recipe.stored_problem(dataset.attrs["problem"], problem),
-        "algorithm": _algorithm(dataset.attrs["algorithm"], algorithm),
-        **recipe.run_arguments(dataset),
-    }
+    made = recipe.stored_problem(dataset.attrs["problem"], problem)
+    method = _algorithm(dataset.attrs["algorithm"], algorithm)
+    return {"problem": made, "algorithm": method, **recipe.run_arguments(dataset, made)}
 
 
 def _algorithm(stored_text: str | LongText, given: Any) -> Algorithm:
@@ -55,10 +53,11 @@ def _algorithm(stored_text: str | LongText, given: Any) -> Algorithm:
 def _of_a_sweep(sweep: xr.Dataset, problem: Any, algorithm: Any) -> dict[str, Any]:
     record = sweeps.require_sweep("dataset", sweep)
     classes = _classes(record["algorithms"], algorithm)
+    made = _problems(sweep, record, problem)
     return {
-        "problem": _problems(sweep, record, problem),
+        "problem": made,
         "algorithm": _chosen(sweep, "algorithm", classes),
-        **recipe.run_arguments(sweep),
+        **recipe.run_arguments(sweep, made),
         **{name: _chosen(sweep, name, values) for name, values in record["options"].items()},
     }
 

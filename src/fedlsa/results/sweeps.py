@@ -22,7 +22,7 @@ from .recipe import SWEEP
 if TYPE_CHECKING:
     import xarray as xr
 
-OF_A_PROBLEM = ("agents", "dim", "theta_star", "problem", recipe.NEEDS)  # attributes of a result
+OF_A_PROBLEM = ("agents", "dim", "theta_star", "start", "problem", recipe.NEEDS)  # attributes of a result
 OF_A_METHOD = ("method", "algorithm")
 WORDS = {"problem": "problem", "algorithm": "method"}  # long names; those of options are their own
 

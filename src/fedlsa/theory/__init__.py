@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     from .iterations import exact_iterations
     from .moments import Moments, moments
     from .named_constants import Constants
-    from .planner import Plan, plan, synchronous_plan, trade_off
+    from .planner import Plan, plan, synchronous_plan
     from .stationary import Stationary, radius, stability_limit, stationary
+    from .trade_offs import trade_off
 
 _load_lazily(
     __name__,
@@ -70,7 +71,8 @@ _load_lazily(
         "iterations": ("exact_iterations",),
         "moments": ("Moments", "moments"),
         "named_constants": ("Constants",),
-        "planner": ("Plan", "plan", "synchronous_plan", "trade_off"),
+        "planner": ("Plan", "plan", "synchronous_plan"),
+        "trade_offs": ("trade_off",),
         "stationary": ("Stationary", "radius", "stability_limit", "stationary"),
     },
 )

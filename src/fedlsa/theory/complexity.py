@@ -71,7 +71,7 @@ def complexity(problem: Problem, method: str, epsilon: float, theta_0: ArrayLike
         (cor:sample_compl_h_1_proof), "markov", which is FedLSA on thinned trajectories
         (cor:sample_complexity_lsa_Markov), "scafflsa" (cor:iteration-complexity-fed-lsa-constant) or "scaffnew"
         (cor:scaffnew-complexity)
-    theta_0 : (d,), by default theta_star + 1
+    theta_0 : (d,), by default `problem.start`
     """
     checks.instance("problem", problem, Problem, "a fedlsa problem")
     name = checks.choice("method", method, RECIPES)

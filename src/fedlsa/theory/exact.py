@@ -26,6 +26,7 @@ from . import trajectories, tuning
 from .linear import not_negative
 from .moments import Moments, moments, start_error
 from .routes import CurveRequest, ExactCurve, compute
+from .threads import small_products
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -49,7 +50,8 @@ def exact(
     Returns a dataset over rounds: mean (rounds, dim), squared_bias = ||mean - theta_star||^2, variance, and mse, their
     sum; for methods with control variates also psi, eq:definition:lyapunov_app at communications. And what it costs to
     get there: communications, samples (expected, per agent) and bytes, counted as `simulate` and `plan` do. The
-    attribute `route` names the computation, `rounding` estimates the relative error that rounding leaves in it.
+    attribute `start` names the start, `route` the computation; `rounding` estimates the relative error that rounding
+    leaves in it.
 
     upload_noise : the standard deviation of noise that every agent adds to each coordinate of what it sends, and with
     which it corrects its own control variate too: what privacy costs, as long as no upload is clipped (i.i.d. only).
@@ -66,6 +68,7 @@ def exact(
     return xr.Dataset(**exact_record(problem, algorithm, rounds, theta_0, xi_0, sampling, record, upload_noise))
 
 
+@small_products
 def exact_record(
     problem: Problem | Moments,
     algorithm: Algorithm,
@@ -100,6 +103,7 @@ def exact_record(
     with np.errstate(over="ignore", invalid="ignore"):
         result = _record(asked, compute(asked), m.rounding(start, x, round_length(algorithm)))
     eta = float(algorithm.eta(recorded[-1:])[0])
+    result["attrs"]["start"] = m.start_label(theta_0)
     result["attrs"]["rounding"] = m.check_digits(eta, float(result["data_vars"]["samples"][1][-1]))
     return result
 

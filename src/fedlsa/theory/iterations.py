@@ -31,10 +31,12 @@ from .local_steps import one_step
 from .moments import Moments, start_error
 from .recursions import at_rounds
 from .symmetric import smat, svec
+from .threads import small_products
 
 Covariances = tuple[Floats, Floats, Floats]  # m (K, 2d) = E[w], S (K, 2d, 2d) and T (K, 2d, K, 2d)
 
 
+@small_products
 def exact_iterations(
     problem: Problem | Moments,
     algorithm: Scaffnew,
@@ -91,6 +93,7 @@ def exact_iterations(
         "mean": (("iteration", "dim"), average_mean + m.theta_star, {"description": "E of the mean of the agents"}),
     }
     attrs = {"method": results.method_label(algorithm), "agents": m.n_agents, "dim": d, "sampling": "IID"}
+    attrs["start"] = m.start_label(theta_0)
     return xr.Dataset(values, coords={"iteration": recorded}, attrs=attrs)
 
 

@@ -23,6 +23,7 @@ from ..errors import ArgumentError, PrecisionError
 from ..formatting import Displayed
 from ..frozen import ReadOnly, frozen_property
 from ..problems import Problem, RankOne
+from ..problems.start import DefaultStart
 from . import tuning
 from .symmetric import folded, symkron, triangle
 
@@ -30,7 +31,7 @@ EPS = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Moments(Displayed, ReadOnly):
+class Moments(Displayed, ReadOnly, DefaultStart):
     """First and second moments of M tables, and the K groups of identical agents that hold them.
 
     A_bar : (M, d, d) mean matrix of each table
@@ -40,6 +41,7 @@ class Moments(Displayed, ReadOnly):
     weight : (K,) of each agent of a group; sum_k count_k weight_k = 1
     count : (K,) agents of each group
     centre : (d,) about which the noise is given, 0 by default
+    laboratory : whether runs start at theta_star + 1 unless they are told, as the problem's do; else at 0
     """
 
     A_bar: Floats
@@ -49,6 +51,7 @@ class Moments(Displayed, ReadOnly):
     weight: Floats
     count: NDArray[np.int64]
     centre: Floats | None = None
+    laboratory: bool = False
 
     @property
     def dim(self) -> int:
@@ -120,9 +123,10 @@ def moments(problem: Problem | Moments) -> Moments:
 
 
 def start_error(problem: Problem | Moments, theta_0: ArrayLike | None) -> Floats:
-    """theta_0 - theta_star : (d,), of which squares are numbers; by default 1 in each coordinate."""
-    if theta_0 is None:
-        return np.ones(problem.dim)
+    """theta_0 - theta_star : (d,), of which squares are numbers; by default that of `problem.start`."""
+    if theta_0 is None and problem.laboratory:
+        return np.ones(problem.dim)  # theta_star + 1 - theta_star, without its rounding
+    theta_0 = problem.start if theta_0 is None else theta_0
     start = checks.array("theta_0", theta_0, (problem.dim,)) - problem.theta_star
     if not (largest := float(np.abs(start).max())) <= checks.LARGEST_REAL:
         rule = f"theta_0 must be within {checks.LARGEST_REAL:g} of theta_star in each coordinate"
@@ -141,6 +145,7 @@ def _moments(problem: Problem) -> Moments:
         weight=pairs[:, 1],
         count=count.astype(np.int64),
         centre=problem.theta_star,
+        laboratory=problem.laboratory,
     )
 
 

@@ -2,14 +2,13 @@
 
 It minimises communications subject to exact MSE <= epsilon^2 and a cap on the observations of an agent; without a cap
 the problem is degenerate, since ever longer rounds with ever smaller steps need ever fewer of them. Where the dimension
-is too large for exact moments it solves the explicit theorems instead, and says so.
+is too large for exact moments it solves the explicit theorems instead, says so first of all, and plans on means beside.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TypeGuard
 
 from numpy.typing import ArrayLike
@@ -17,8 +16,8 @@ from numpy.typing import ArrayLike
 from .. import checks
 from ..algorithms import METHODS, Algorithm, FedLSA, supporting
 from ..checks import Floats
-from ..errors import ArgumentError
-from ..formatting import Displayed, Rows, fields_of
+from ..errors import ArgumentError, FedLSAError
+from ..formatting import Displayed, Rows, call, fields_of
 from ..frozen import ReadOnly
 from ..problems import Problem
 from . import tuning
@@ -26,6 +25,7 @@ from .complexity import best_within, complexity
 from .method_errors import Lasting, follow
 from .moments import Moments, moments, random, start_error
 from .search import Search
+from .threads import small_products
 
 MAX_EXACT_DIM = {"fedlsa": 32, "scafflsa": 20, "scaffnew": 20}  # dimensions in which exact moments are quick enough
 
@@ -39,6 +39,9 @@ class Plan(Displayed, ReadOnly):
     basis : what rmse rests on: "exact moments", which it equals, or the theorem that bounds it
     later : the largest RMSE from the end on, if the run were to go on: at every later round that was looked at (all of
     the next ones, then some up to 32 times as many, fewer with many different agents), and in the limit
+    start : where the run starts: "theta_star + 1", "0" or "given"
+    reason : why a theorem decides; empty for an exact search
+    on_means : with a theorem, the plan of a run on each agent's means, `problem.on_means()`, found exactly; or None
     """
 
     algorithm: Algorithm
@@ -49,12 +52,32 @@ class Plan(Displayed, ReadOnly):
     bytes: int
     basis: str = "exact moments"
     later: float = math.nan
+    start: str = ""
+    reason: str = field(default="", repr=False)
+    on_means: Plan | None = field(default=None, repr=False)
 
     def _display(self) -> tuple[str, Rows]:
         names = ("method", "rounds", "samples per agent", "predicted RMSE", "uploads", "bytes", "by", "RMSE later")
-        return "Plan", list(zip(names, (value for _, value in fields_of(self)), strict=True))
+        rows = list(zip((*names, "start"), (value for _, value in fields_of(self)), strict=True))
+        return f"Plan {self.caution}" if self.reason else "Plan", [*rows, *(("instead", line) for line in self.offer)]
+
+    @property
+    def caution(self) -> str:
+        """What a reader must know first of a plan that no exact search made; empty for one that it did."""
+        return f"guaranteed by a theorem, not found by exact search: {self.reason}" if self.reason else ""
+
+    @property
+    def offer(self) -> list[str]:
+        """The plan on means, in a line; none where there is none."""
+        if self.on_means is None:
+            return []
+        m = self.on_means
+        how = f"{call(m.algorithm)}, exact search, RMSE {m.rmse:.5g}"
+        counted = "1 round" if m.rounds == 1 else f"{m.rounds:,} rounds"
+        return [f"{counted} on each agent's means: plan.on_means, for problem.on_means() ({how})"]
 
 
+@small_products
 def plan(
     problem: Problem | Moments,
     epsilon: float | None = None,
@@ -70,7 +93,7 @@ def plan(
     epsilon : the fewest communications with RMSE <= epsilon and at most max_samples observations per agent (by default
     4 times the fewest with which the method gets there). rounds : the smallest RMSE after that many communications with
     at most max_samples observations, which must be given. samples : the smallest RMSE with that many observations.
-    theta_0 : where the run starts, by default theta_star + 1.
+    theta_0 : where the run starts, by default `problem.start`.
 
     Accuracy lasts: the RMSE is at most epsilon at the planned round and, from this start, at all later ones (`later`
     says how that was checked), not only where start and drift happen to cancel. From another start at the same distance
@@ -79,8 +102,9 @@ def plan(
     exact error of the problem itself: a little more than the fewest rounds may come out.
 
     Exact moments decide up to dimension 20 (32 for FedLSA); beyond it, the explicit theorems, whose promise may be far
-    below what the run does: `basis` says which, and for theorems max_samples has no default. Where no observation is
-    random (each site steps with its own means), FedLSA and SCAFFLSA are planned exactly in any dimension.
+    below what the run does, by millions of rounds: the plan's first line says so, and max_samples has no default.
+    Where no observation is random, FedLSA and SCAFFLSA are planned exactly in any dimension. So with a theorem's plan
+    for epsilon comes `on_means`, that of a run on `problem.on_means()`, where each agent steps with its own means.
 
     >>> p = fl.problems.garnet(agents=4, states=5, features=2, seed=1)
     >>> plan = fl.plan(p, epsilon=0.1)
@@ -100,22 +124,25 @@ def plan(
             raise ArgumentError("max_samples must be given with rounds, or rounds of any length would do; got None")
         if cap < rounds:
             raise ArgumentError(f"max_samples must be at least rounds, {rounds}; got {cap:g}")
-    if _beyond_exact(problem, name):
-        return _by_theorem(problem, name, epsilon, rounds, cap if samples is None else samples, theta_0)
+    if beyond_exact(problem, name):
+        found = _by_theorem(problem, name, epsilon, rounds, cap if samples is None else samples, theta_0)
+        return replace(found, start=problem.start_label(theta_0))
     m = moments(problem)
     start = start_error(m, theta_0)
     search = Search(m, name, start)
     if epsilon is not None:
-        return _lasting(search, epsilon, cap)
+        return replace(_lasting(search, epsilon, cap), start=m.start_label(theta_0))
     if samples is not None:  # more local steps save communications, not observations
         rounds, cap = int(samples), samples
     assert rounds is not None
     assert cap is not None
     eta, H = search.smallest_error(int(cap) // rounds, rounds)
     algorithm = METHODS[name].with_steps(eta, H)
-    return _by_exact_errors(m, algorithm, rounds, follow(m, algorithm, rounds, start))
+    found = _by_exact_errors(m, algorithm, rounds, follow(m, algorithm, rounds, start))
+    return replace(found, start=m.start_label(theta_0))
 
 
+@small_products
 def synchronous_plan(problem: Problem | Moments, epsilon: float, theta_0: ArrayLike | None = None) -> Plan:
     """The fewest observations that reach RMSE <= epsilon, with a communication after each (cor:sample_compl_h_1_proof).
 
@@ -133,71 +160,10 @@ def synchronous_plan(problem: Problem | Moments, epsilon: float, theta_0: ArrayL
     T, seen = _since(m, algorithm, T, start, target)
     if seen.since is None:
         raise ArgumentError(f"epsilon must be one that lasts once it is reached; got {epsilon:g}, and later more")
-    return _by_exact_errors(m, algorithm, T, seen)
+    return replace(_by_exact_errors(m, algorithm, T, seen), start=m.start_label(theta_0))
 
 
-def trade_off(
-    problem: Problem | Moments,
-    epsilon: float,
-    method: str | Sequence[str] = tuple(supporting("plan")),
-    *,
-    theta_0: ArrayLike | None = None,
-    progress: Callable[[float, float], None] | None = None,
-) -> list[Plan]:
-    """What an accuracy costs: communications against observations per agent, for one method or for several.
-
-    problem : one of fl.problems, or its moments
-    theta_0 : where the runs start, as in `plan`
-
-    Each method is planned for the RMSE epsilon with at most 1.2 to 8 times the fewest observations that reach it, the
-    default cap of `plan`, 4, among them. Of the plans of a method those are returned that no other beats in both costs,
-    from the fewest observations to the most; a method that never gets there has none, and none at all is an error.
-    Theorems, where they plan, promise one setting, whatever the cap. progress : called with plans tried and in all.
-
-    >>> import fedlsa as fl
-    >>> plans = fl.trade_off(fl.problems.ring(agents=4, noise=0.3), 0.1, "scafflsa")
-    >>> [p.rounds for p in plans] == sorted((p.rounds for p in plans), reverse=True)
-    True
-    >>> figure = fl.figures.trade_off(plans, epsilon=0.1)
-    """
-    asked_for = checks.instances("method", method, str, "a method's name")
-    names = [checks.choice("method", m, supporting("plan")) for m in asked_for]
-    epsilon = checks.real("epsilon", epsilon, above=0)
-    asked = [(name, cap) for name in dict.fromkeys(names) for cap in _caps(problem, name, epsilon, theta_0)]
-    found, refused = list[Plan](), list[ArgumentError]()
-    for i, (name, cap) in enumerate(asked, 1):
-        try:
-            found.append(plan(problem, epsilon, method=name, max_samples=cap, theta_0=theta_0))
-        except ArgumentError as error:  # so few observations may not be enough for this method
-            refused.append(error)
-        if progress is not None:
-            progress(i, len(asked))
-    if refused and not found:
-        raise refused[-1]  # of the largest cap
-    kinds = dict.fromkeys(type(p.algorithm) for p in found)
-    return [p for kind in kinds for p in pareto_front([p for p in found if type(p.algorithm) is kind])]
-
-
-def pareto_front(plans: Sequence[Plan]) -> list[Plan]:
-    """The plans that no other beats in both communications and observations, from the fewest observations on."""
-    kept: list[Plan] = []
-    for p in sorted(plans, key=lambda p: (p.samples, p.rounds)):
-        if not kept or p.rounds < kept[-1].rounds:
-            kept.append(p)
-    return kept
-
-
-def _caps(problem: Problem | Moments, name: str, epsilon: float, theta_0: ArrayLike | None) -> list[float | None]:
-    """The most observations that the points of a trade-off may use; None where they are the theorem's."""
-    if _beyond_exact(problem, name):
-        return [None]
-    m = moments(problem)
-    _, most = Search(m, "fedlsa", start_error(m, theta_0)).observations(epsilon, None)  # single steps: all are FedLSA
-    quick = len(m.table) <= tuning.SEARCHED_GROUPS and name != "scaffnew"
-    return [share * most / tuning.DEFAULT_BUDGET for share in (tuning.BUDGETS if quick else tuning.SPARSE_BUDGETS)]
-
-
-def _beyond_exact(problem: Problem | Moments, name: str) -> TypeGuard[Problem]:
+def beyond_exact(problem: Problem | Moments, name: str) -> TypeGuard[Problem]:
     """Whether the dimension is too large for exact moments, where something is random."""
     if not (isinstance(problem, Problem) and problem.dim > MAX_EXACT_DIM[name]):
         return False
@@ -268,7 +234,19 @@ def _by_theorem(
             raise ArgumentError(f"{named} must be enough for the theorem to promise any gain at all; got {budget}")
         found = within
     rmse, basis = math.sqrt(found.bound.mse), f"theorem {found.bound.label}"
-    return _priced(problem, found.algorithm, found.rounds, float(found.samples), rmse, rmse, basis)
+    plan = _priced(problem, found.algorithm, found.rounds, float(found.samples), rmse, rmse, basis)
+    reason = f"d = {problem.dim} is above {MAX_EXACT_DIM[name]}, the limit of {type(found.algorithm).__name__}"
+    on_means = None if epsilon is None else _on_means(problem, name, epsilon, theta_0)
+    return replace(plan, reason=reason, on_means=on_means)
+
+
+def _on_means(problem: Problem, name: str, epsilon: float, theta_0: ArrayLike | None) -> Plan | None:
+    """The plan of a run without noise, by SCAFFLSA where the method is not searched; None where there is none."""
+    start = problem.start if theta_0 is None else theta_0
+    try:
+        return plan(problem.on_means(), epsilon, method="scafflsa" if name == "scaffnew" else name, theta_0=start)
+    except FedLSAError:  # FedLSA may have a bias that is too large, and the numbers may not allow it
+        return None
 
 
 def _priced(

@@ -25,6 +25,7 @@ from .lyapunov import limit_by_series
 from .moments import Moments, moments
 from .pairs import PairMap
 from .symmetric import smat
+from .threads import small_products
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -71,6 +72,7 @@ class Stationary(Displayed, ReadOnly):
         return found
 
 
+@small_products
 def stationary(problem: Problem | Moments, algorithm: Algorithm) -> Stationary:
     """The first two moments of the stationary law (FedLSA: th:2nd_moment_no_cv; control variates: no bias), i.i.d.
 
@@ -128,6 +130,7 @@ def _rounding_grown(step: local_steps.FedLSARound | PairMap, u: Floats, covarian
     return error
 
 
+@small_products
 def radius(problem: Problem | Moments, algorithm: Algorithm) -> float:
     """The mean-square radius of a round: below one, second moments converge.
 
@@ -160,6 +163,7 @@ def _stable(m: Moments, a: Algorithm, eta: float) -> bool:
             return False
 
 
+@small_products
 def stability_limit(problem: Problem | Moments, algorithm: Algorithm, tolerance: float = 1e-6) -> float:
     """The step size at which the second moment of the method stops converging, to a relative tolerance.
 

@@ -1,17 +1,87 @@
-"""Work shared among plain threads: for compiled passes that let go of the interpreter's lock."""
+"""Work shared among plain threads, and the one limit on the threads that BLAS would start inside them."""
 
 from __future__ import annotations
 
 import os
+import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import copy_context
+from functools import cache, wraps
 from itertools import pairwise
+from typing import Any, ParamSpec, TypeVar
+
+P, T = ParamSpec("P"), TypeVar("T")
+SMALL_DIM = 64  # up to which products of matrices are done before a second thread of BLAS has woken up
+_LOCK = threading.Lock()
+_INSIDE: list[bool] = []  # an entry for everybody inside `one_blas_thread`: whether SciPy's own BLAS was there
+_SET: list[Any] = []  # the limits that hold meanwhile
 
 
 def cores() -> int:
     """How many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def one_blas_thread(dim: int = 1) -> Iterator[None]:
+    """Within it BLAS computes in the thread that calls it; where dim is above 64, it stays as it is.
+
+    Several threads of ours share the cores already, and small products only wait for a second thread: on a busy machine
+    a hundred times as long as they take. The limit is the whole process's, so the first to enter sets it and the last
+    to leave takes it back.
+    """
+    if dim > SMALL_DIM:
+        yield
+        return
+    with _LOCK:
+        scipy = "scipy.linalg" in sys.modules
+        if scipy not in _INSIDE:  # nobody is here, or SciPy has come since, with a BLAS of its own
+            _apart(lambda: _SET.append(_controller(scipy).limit(limits=1, user_api="blas")))
+        _INSIDE.append(scipy)
+    try:
+        yield
+    finally:
+        with _LOCK:
+            _INSIDE.pop()
+            if not _INSIDE:
+                _apart(lambda: [_SET.pop().restore_original_limits() for _ in list(_SET)])
+
+
+def small_products(function: Callable[P, T]) -> Callable[P, T]:
+    """A decorator for functions of a problem, or of its moments: `one_blas_thread` with their dimension."""
+
+    @wraps(function)
+    def limited(*args: P.args, **kwargs: P.kwargs) -> T:
+        of = args[0] if args else kwargs.get("problem")
+        with one_blas_thread(getattr(of, "dim", 1)):
+            return function(*args, **kwargs)
+
+    return limited
+
+
+def one_blas_thread_for_good() -> None:
+    """The same for the rest of a process that shares the machine with others of ours."""
+    import scipy.linalg  # noqa: F401  which has a BLAS of its own
+
+    _controller(True).limit(limits=1, user_api="blas")
+
+
+def _apart(work: Callable[[], Any]) -> None:
+    """In a thread that ends at once: who limits BLAS owns it while alive, and here the last to leave is often another
+    thread than the first to enter."""
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+
+
+@cache
+def _controller(scipy: bool) -> Any:
+    """The BLAS libraries of this process, found once: looking for them takes milliseconds. scipy : with SciPy's."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
 
 
 def share(work: Callable[[int, int], None], cuts: Sequence[int]) -> None:
@@ -20,8 +90,9 @@ def share(work: Callable[[int, int], None], cuts: Sequence[int]) -> None:
     others = [
         threading.Thread(target=c.run, args=(work, *pair)) for c, pair in zip(here, pairwise(cuts[1:]), strict=True)
     ]
-    for thread in others:
-        thread.start()
-    work(cuts[0], cuts[1])
-    for thread in others:
-        thread.join()
+    with one_blas_thread():
+        for thread in others:
+            thread.start()
+        work(cuts[0], cuts[1])
+        for thread in others:
+            thread.join()

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from ...errors import MessageError
+from ...theory.threads import one_blas_thread
 from ..folder.certificates import private_key, public_key
 from ..folder.config import Network, SiteFolder
 from ..protocol.envelope import pack, sign, unpack, verify
@@ -81,5 +82,6 @@ class SignedSite:
         """The signed answer to a signed order."""
         name, network = self.site.name, self.site.network
         order = verify(self.coordinator, "order", network, name, sealed)
-        body = hashlib.sha256(order).digest() + pack(self.answer(unpack(order)))
+        with one_blas_thread():  # links and pages have threads beside this one
+            body = hashlib.sha256(order).digest() + pack(self.answer(unpack(order)))
         return sign(self.key, "answer", network, name, body)

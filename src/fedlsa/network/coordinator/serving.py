@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import FedLSAError, NetworkError, ResultFileError
+from ...theory.threads import small_products
 from .. import audit
 from ..audit import AuditedCarrier
 from ..carriers.grpc_carrier import GrpcCarrier
@@ -114,6 +115,7 @@ class CoordinatorService:
                     run.note("alarm", site=site, text=text)
 
 
+@small_products
 def carry(network: Network, run: RunFolder, transport: Transport) -> None:
     """Carry one run on; an error that another attempt would meet again ends it."""
     try:

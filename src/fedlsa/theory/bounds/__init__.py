@@ -48,7 +48,7 @@ def bound(
 
     FedLSA (th:2nd_moment_no_cv_constants), SCAFFLSA (thm:upper-bound-dist-param-scafflsa), Scaffnew
     (thm:potential_psi_t_sto_com_appendix), FedLSA on trajectories (lem:last_iterate_bound).
-    theta_0 : (d,), by default theta_star + 1; control variates start at 0.
+    theta_0 : (d,), by default `problem.start`; control variates start at 0.
     record : None for the last round alone; a count or a list of rounds, as in `simulate` and `exact`, for a curve.
     A list in the place of `rounds` is short for recording that list; constants are computed once for all rounds.
     Where conditions fail a TheoryWarning says which, and the number is returned all the same.

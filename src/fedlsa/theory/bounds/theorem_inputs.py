@@ -80,7 +80,7 @@ def constant_step(algorithm: Algorithm) -> float:
 
 
 def start_distance(problem: Problem, theta_0: ArrayLike | None) -> float:
-    """||theta_0 - theta_star||; by default theta_0 = theta_star + 1."""
+    """||theta_0 - theta_star||; by default from `problem.start`."""
     return float(np.linalg.norm(start_error(problem, theta_0)))
 
 
