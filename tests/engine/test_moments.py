@@ -108,7 +108,7 @@ def test_mean_square_error_of_fedlsa_follows_the_second_moment_recursion(problem
         m, M = sum(w[c] * (P @ m + q) for c, (P, q) in enumerate(maps)), total
         expected.append(np.trace(M))
     recorded = [1, 2, 5, 12, T]
-    r = fl.simulate(problem, fl.FedLSA(ETA, H), T, 3000, record=recorded)["squared_error"].values
+    r = fl.simulate(problem, fl.FedLSA(ETA, H), T, 3000, star + 1, record=recorded)["squared_error"].values
     assert within(r, np.array(expected)[recorded], 4.5)
     assert r[:, -1].std() / np.sqrt(3000) < 0.03 * expected[-1]  # sharp enough to notice a few percent
 
