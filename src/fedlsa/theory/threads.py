@@ -12,7 +12,8 @@ from functools import cache, wraps
 from itertools import pairwise
 from typing import Any, ParamSpec, TypeVar
 
-P, T = ParamSpec("P"), TypeVar("T")
+P = ParamSpec("P")
+T = TypeVar("T")
 SMALL_DIM = 64  # up to which products of matrices are done before a second thread of BLAS has woken up
 _LOCK = threading.Lock()
 _INSIDE: list[bool] = []  # an entry for everybody inside `one_blas_thread`: whether SciPy's own BLAS was there
