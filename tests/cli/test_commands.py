@@ -11,7 +11,7 @@ from PIL import Image
 
 import fedlsa as fl
 from fedlsa import engine
-from fedlsa.cli import parsing
+from fedlsa.cli import parsing, simulate_command
 from fedlsa.errors import DivergenceWarning
 
 SMALL = ["simulate", "--agents", "4", "--states", "12", "--rounds", "20", "--seeds", "3", "--local-steps", "5"]
@@ -206,6 +206,7 @@ def test_a_bad_command_is_one_line_and_exit_code_2(fedlsa, tmp_path, arguments, 
 
 def test_a_folder_that_cannot_be_written_to_is_found_before_the_run(fedlsa, tmp_path, monkeypatch):
     monkeypatch.setattr(engine, "simulate_grid", lambda *_, **__: pytest.fail("it ran"))
+    monkeypatch.setattr(simulate_command, "simulate_to_files", lambda *_, **__: pytest.fail("it ran"))
     (tmp_path / "file").write_text("not a folder")
     for option, path in (("--out", "file/run.nc"), ("--plot", "file/run.png")):
         code, _, err = fedlsa(*SMALL, option, path)
@@ -229,7 +230,7 @@ def test_an_interruption_leaves_no_file_and_exit_code_130(fedlsa, tmp_path, monk
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(engine, "simulate_grid", interrupted)
+    monkeypatch.setattr(simulate_command, "simulate_to_files", interrupted)
     assert fedlsa(*SMALL, "--out", "run", "--plot", "f.png") == (130, "", "fedlsa: interrupted\n")
     assert not list(tmp_path.iterdir())
 
@@ -264,7 +265,7 @@ def test_a_real_interrupt_stops_a_real_run(tmp_path):
     assert process.returncode == 130
     assert err.splitlines()[-1] == "fedlsa: interrupted"
     assert "Traceback" not in err
-    assert not list(tmp_path.iterdir())
+    assert all(path.suffix == ".partial" for path in tmp_path.rglob("*.*"))  # from which it would go on
 
 
 @pytest.mark.parametrize("missing", ["typer", "rich"])

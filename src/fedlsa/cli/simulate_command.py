@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from .. import checks, engine, figures, results
+from ..algorithms import Algorithm
+from ..engine.checkpoints import partial_file, remove_partial_file, simulate_to_files
 from ..figures.drawing_checks import SCALES
 from ..figures.lines import COSTS
+from ..problems import Problem
 from ..results.sweeps import separate, stack
 from . import parsing
 from .choices import ALL_METHODS, PROBLEM, described, sweep_axes
 from .derived import AS_JSON, Given, Option, Options, option, switch, takes
 from .display import live_bar, print_json
 from .summaries import print_table
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 SIMULATE_EXAMPLES = """[bold]Examples[/bold]
 
@@ -68,7 +76,10 @@ def simulate(
     quiet: bool = switch("--quiet", "No bar and no table.", "Output"),
     json: bool = AS_JSON,
 ) -> None:
-    """Run methods on a problem, all on the same random numbers; show, save and draw how far they get."""
+    """Run methods on a problem, all on the same random numbers; show, save and draw how far they get.
+
+    A run with --out that is interrupted goes on when the same command is given again.
+    """
     chosen, how, arguments = methods(), parsing.make_sampling(sampling, thin), run.arguments
     names = [algorithm.name for algorithm in chosen]
     axes = sweep_axes(chosen, methods.arguments) if out is not None else {}
@@ -78,14 +89,18 @@ def simulate(
     picture = parsing.target("--plot", plot, force)
     made = problem()
     compiled = arguments["engine"] != "reference"
+    kept = [files[0].with_name(f"{files[0].name}.{i}") for i in range(len(chosen))] if axes else files
     with live_bar(" + ".join(dict.fromkeys(names)), shown=not quiet, updates=compiled) as progress:
-        runs = engine.simulate_grid(made, chosen, sampling=how, progress=progress, **arguments)
+        arguments = {"sampling": how, "progress": progress, **arguments}
+        runs = _run(made, chosen, kept, force, arguments) if kept else engine.simulate_grid(made, chosen, **arguments)
     bias = [figures.predicted_bias(r, made) for r in runs]
     if not quiet and not json:
         print_table(runs, bias)
     quiet = quiet or json
     for result, path in zip([stack(runs, axes)] if axes else runs, files, strict=False):
         parsing.write(path, partial(results.save, result), quiet=quiet)
+    for path in kept:
+        remove_partial_file(path)
     parsing.write_picture(picture, partial(figures.error_curves, runs, bias=bias), context.obj, quiet=quiet)
     saved = [*files, *([picture] if picture is not None else [])]
     if json:
@@ -95,6 +110,20 @@ def simulate(
         print(f"draw it:  fedlsa plot {shlex.join(map(str, files))}")
     elif not quiet and picture is None:
         print("nothing saved: --out FILE.nc keeps the results, --plot FILE.png draws them")
+
+
+def _run(
+    problem: Problem, methods: list[Algorithm], files: list[Path], force: bool, arguments: dict[str, Any]
+) -> list[xr.Dataset]:
+    """Results that are on disk as they come; what an interruption leaves is told, and where the same command begins."""
+    try:
+        return simulate_to_files(problem, methods, files, replaces=force, **arguments)
+    except KeyboardInterrupt:
+        kept = [str(path) for path in map(partial_file, files) if path.exists()]
+        if kept:
+            told = f"fedlsa: what is done is kept in {', '.join(kept)}; the same command goes on from there"
+            print(told, file=sys.stderr)
+        raise
 
 
 def plot(

@@ -69,11 +69,6 @@ class Job:
         """What is left of it once its runs have come to a state."""
         return replace(self, start=state, recorded=self.recorded[self.recorded > state.first])
 
-    def until(self, rounds: int) -> Job:
-        """The same with fewer rounds: those up to `rounds`."""
-        recorded = self.recorded[self.recorded <= rounds]
-        return replace(self, rounds=rounds, recorded=recorded)
-
 
 class JobOutcome(NamedTuple):
     """What an engine makes of a job with S seeds and R recorded rounds."""

@@ -163,10 +163,7 @@ def append_rounds(earlier: xr.Dataset, later: xr.Dataset) -> xr.Dataset:
     import xarray as xr
 
     along = [name for name, values in later.data_vars.items() if "rounds" in values.dims]
-    if not later.sizes["rounds"]:
-        joined = earlier[along]
-    else:
-        joined = xr.concat([earlier[along], later[along]], "rounds", combine_attrs="override")
+    joined = xr.concat([earlier[along], later[along]], "rounds", combine_attrs="override")
     values = {name: joined[name] if name in along else later[name] for name in later.data_vars}
     return xr.Dataset(values, joined.coords, later.attrs)
 
