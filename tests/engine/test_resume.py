@@ -143,6 +143,8 @@ def test_what_cannot_go_on_is_refused_in_one_line():
         "rounds must be above 4": lambda: fl.resume(r, 4),
         "record must hold rounds above 4": lambda: fl.resume(r, 8, record=[3, 8]),
         "result must hold all 2 seeds": lambda: fl.resume(r.isel(seed=[0]), 8),
+        "seeds of its run in their order": lambda: fl.resume(r.isel(seed=[1, 0]), 8),
+        "result must hold theta": lambda: fl.resume(r.drop_vars("theta"), 8),
         "does not fit its problem": lambda: fl.resume(r.assign(state_steps=r["state_steps"] - 100), 8),
         "problem must be the one": lambda: fl.resume(r, 8, problem=garnet(3, perturbation=0.5)),
         r"theta_0 must .* \(2, 5\)": lambda: fl.simulate(problem, a, 4, seeds=2, theta_0=np.ones((3, 5))),

@@ -178,7 +178,7 @@ def test_what_is_no_sweep_is_refused_by_name(changes, error, message):
 def test_an_option_that_a_method_needs_is_asked_for_and_numbers_of_numpy_are_numbers():
     with pytest.raises(ArgumentError, match="local_steps must be given for SCAFFLSA"):
         fl.sweep(P, fl.SCAFFLSA, step_size=0.1, **RUN)
-    s = fl.sweep(P, fl.SCAFFLSA, step_size=np.array([0.1]), local_steps=np.int64(3), **RUN)
+    s = fl.sweep(P, fl.SCAFFLSA, step_size=xr.DataArray([0.1]), local_steps=np.array(3), **RUN)
     assert s.local_steps.item() == 3
     assert fl.results.arguments(s)["local_steps"] == 3
     assert (

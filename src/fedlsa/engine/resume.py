@@ -51,7 +51,10 @@ def resume(
     require_result("result", result)
     given = results.arguments(result, problem, algorithm)
     done = int(given["rounds"])
-    state = read_state(result, len(given["seeds"]), done)
+    state = read_state(result, given["seeds"], done)
+    dropped = [name for name in given["keep"] if name not in (*result, "state")]
+    if dropped:
+        raise ArgumentError(f"result must hold {dropped[0]}, which its run kept; got one without")
     if checks.integer("rounds", rounds, at_least=1) <= done:
         raise ArgumentError(f"rounds must be above {done}, those that are done; got {rounds}")
     new = _new_rounds(record, done, rounds)
@@ -76,15 +79,18 @@ def _new_rounds(record: int | Sequence[int], done: int, rounds: int) -> list[int
     return listed
 
 
-def read_state(result: xr.Dataset, seeds: int, done: int) -> RunState:
+def read_state(result: xr.Dataset, seeds: Sequence[int], done: int) -> RunState:
     """The state that a result holds."""
     lacks = [name for name in results.STATE if name not in result]
     if lacks:
         raise ArgumentError('result must hold a state, from fl.simulate(..., keep=("theta", "state")); got one without')
-    if result.sizes["seed"] != seeds:
-        raise ArgumentError(f"result must hold all {seeds} seeds of its run; got {result.sizes['seed']}")
+    if result["seed"].values.tolist() != list(seeds):  # each goes on with the random numbers of its own
+        raise ArgumentError(
+            f"result must hold all {len(seeds)} seeds of its run in their order, {checks.show(list(seeds))}; "
+            f"got {checks.show(result['seed'].values.tolist())}"
+        )
     parts = {name.removeprefix("state_"): result[name].transpose(*dims).values for name, dims in results.STATE.items()}
-    return RunState(**parts, rounds=np.full(seeds, done), diverged_at=result["diverged_at"].values)
+    return RunState(**parts, rounds=np.full(len(seeds), done), diverged_at=result["diverged_at"].values)
 
 
 def check_state(job: Job) -> None:

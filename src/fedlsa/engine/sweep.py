@@ -155,12 +155,17 @@ def _classes(algorithm: Any) -> list[type[Algorithm]]:
 def _values(name: str, value: Any) -> Any:
     """The values of an option: a list where it is swept."""
     if not checks.is_sequence(value):
-        return value.item() if isinstance(value, np.generic) else value
-    values = [v.item() if isinstance(v, np.generic) else v for v in checks.entries(name, value, "a value or a list")]
+        return _plain(value)
+    values = [_plain(each) for each in checks.entries(name, value, "a value or a list")]
     if not values:
         raise ArgumentError(f"{name} must be a value or a list with at least one; got an empty one")
     _refuse_twins(name, values)
     return values
+
+
+def _plain(value: Any) -> Any:
+    """Numbers of NumPy and xarray as Python's own."""
+    return value.item() if isinstance(value, (np.generic, np.ndarray, xr.DataArray)) and value.size == 1 else value
 
 
 def _refuse_twins(name: str, values: Sequence[Any]) -> None:

@@ -97,7 +97,7 @@ def load(path: str | os.PathLike[str]) -> xr.Dataset:
     except Exception as error:  # a damaged file can raise anything at all
         raise ResultFileError(f"{target} is damaged or cut short: {reason(error)}") from error
     if "fedlsa_format" not in dataset.attrs or ATTRIBUTES not in dataset:
-        raise ResultFileError(f"{target} is not a result file of fedlsa")
+        raise ResultFileError(f"{target} is not a result file of fedlsa, as fl.results.save writes them")
     written, expected = dataset.attrs["fedlsa_format"], dataset.attrs.get("fedlsa_sha256")
     if written not in (1, FORMAT):
         raise ResultFileError(f"{target} has format {written}; this version of fedlsa reads formats up to {FORMAT}")
