@@ -12,7 +12,8 @@ from ..checks import Floats
 from ..errors import ArgumentError, PrecisionError
 from . import krylov, tuning
 from .noiseless import NoiselessMap
-from .pairs import PairMap, Parts
+from .pair_passes import Parts
+from .pairs import PairMap
 from .recursions import at_rounds
 from .stationary_pairs import limit
 from .symmetric import svec

@@ -6,7 +6,7 @@ other, row by row, as tiles of d x d numbers; pair_kernels.py and stein_kernel.p
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,38 @@ from . import tuning
 from .symmetric import smat, svec, triangle
 
 Counts = NDArray[Any]
+
+
+class Parts(NamedTuple):
+    """E[y] : (K, d); second moments, or covariances, of y and of u = -y_bar / gain: V : (K, s), W : (pairs, d, d), U :
+    (d, d), uy : (K, d, d); E[u] : (d,)."""
+
+    y: Floats
+    V: Floats
+    W: Floats
+    u: Floats
+    U: Floats
+    uy: Floats
+
+
+class Form(NamedTuple):
+    """The map (y, u) -> F y + B u of each group, as passes over tiles read it."""
+
+    F: Floats
+    F_t: Floats
+    B: Floats
+    B_t: Floats
+
+
+def turned(F: Floats) -> Floats:
+    """The transpose of each, stored as such."""
+    return np.ascontiguousarray(F.swapaxes(-1, -2))
+
+
+def form_of(F: Floats, B: Floats) -> Form:
+    """F and B as passes read them."""
+    F, B = np.ascontiguousarray(F), np.ascontiguousarray(B)
+    return Form(F, turned(F), B, turned(B))
 
 
 def compiled(K: int, d: int) -> bool:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -22,29 +22,9 @@ from ..checks import Floats
 from . import pair_passes, tuning
 from .linear import check_accuracy
 from .moments import Moments
+from .pair_passes import Form, Parts, form_of, turned
 from .symmetric import functionals, rows_of, smat, squares, symkron, triangle
 from .threads import cores, share
-
-
-class Parts(NamedTuple):
-    """E[y] : (K, d); second moments, or covariances, of y and of u = -y_bar / gain: V : (K, s), W : (pairs, d, d), U :
-    (d, d), uy : (K, d, d); E[u] : (d,)."""
-
-    y: Floats
-    V: Floats
-    W: Floats
-    u: Floats
-    U: Floats
-    uy: Floats
-
-
-class Form(NamedTuple):
-    """The map (y, u) -> F y + B u of each group, as passes over tiles read it."""
-
-    F: Floats
-    F_t: Floats
-    B: Floats
-    B_t: Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,12 +111,12 @@ class PairMap:
 
     @cached_property
     def _carried(self) -> Form:
-        return _form(self.F, self.B)
+        return form_of(self.F, self.B)
 
     @cached_property
     def _moved(self) -> Form:
         """What a round changes in y, with the opposite sign: gain delta."""
-        return _form(np.eye(self.shape[1]) - self.F, -self.B)
+        return form_of(np.eye(self.shape[1]) - self.F, -self.B)
 
     @cached_property
     def _length(self) -> tuple[Form, Floats, Floats] | None:
@@ -145,7 +125,7 @@ class PairMap:
         if self.lengths is None or not self.lengths[0].any():
             return None
         source, powers = k * self.lengths[0], np.ascontiguousarray(self.lengths[1])
-        return _form(source, source @ (k * np.eye(m.dim) - m.A_bar[m.table])), powers, _turned(powers)
+        return form_of(source, source @ (k * np.eye(m.dim) - m.A_bar[m.table])), powers, turned(powers)
 
     def second(self, vector: Floats) -> Parts:
         """All parts of a vector, where `u` and `u y^T` are -y_bar / gain and what comes of it."""
@@ -227,7 +207,7 @@ class PairMap:
     def _mixed(self, form: Form, p: Parts) -> tuple[Floats, Floats]:
         """R = F y u^T + B u u^T / 2 and R^T: for z = F y + B u, E[z z'^T] is F W F'^T + R B'^T + B R'^T."""
         R = form.F @ p.uy.transpose(0, 2, 1) + form.B @ p.U / 2
-        return R, _turned(R)
+        return R, turned(R)
 
     def _add(self, out: Floats, W: Floats, form: Form, R: tuple[Floats, Floats], times: float) -> None:
         self._pass("pairs", W.size, (W, R, tuple(form), self.moments.count, times), out)
@@ -299,17 +279,8 @@ class PairMap:
         y, V, W = self.parts(out)
         y[:] = p.y + change * p.u
         one = np.broadcast_to(np.eye(self.shape[1]), self.F.shape)
-        form = _form(one, change * one)
+        form = form_of(one, change * one)
         R = self._mixed(form, p)
         V[:] = pair_passes.alone(p.V, R[0], form.F, form.B)
         self._add(W, p.W, form, R, 1.0)
         return out
-
-
-def _turned(F: Floats) -> Floats:
-    return np.ascontiguousarray(F.swapaxes(-1, -2))
-
-
-def _form(F: Floats, B: Floats) -> Form:
-    F, B = np.ascontiguousarray(F), np.ascontiguousarray(B)
-    return Form(F, _turned(F), B, _turned(B))
