@@ -208,7 +208,7 @@ def plan_from_moments(
         f"({_seconds(H * m.dim * STEP_TIME)} of work at a site), {found.rounds} rounds; "
         f"the expected error is {math.sqrt(errors['mse'].values[-1]):.3g}."
     )
-    curve = zip(errors["round"].values.tolist(), np.sqrt(errors["mse"].values).tolist(), strict=True)
+    curve = zip(errors["rounds"].values.tolist(), np.sqrt(errors["mse"].values).tolist(), strict=True)
     return RunPlan(method, eta, H, found.rounds, epsilon, None, sentence, tuple(curve))
 
 
