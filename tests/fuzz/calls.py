@@ -212,6 +212,8 @@ def calls():
         "sweep": lambda: call(fl.sweep, {"a": p}, [fl.SCAFFLSA], step_size=[0.1, 0.2], local_steps=2, rounds=2,
                               seeds=[0, 1], theta_0=start, xi_0=np.zeros((3, 2)), sampling=iid, engine="reference",
                               record=3, keep=("xi",), dtype="float64", threads=1, progress=None),
+        "resume": lambda: call(fl.resume, fl.simulate(p, m, 2, 1, engine="reference", keep=("state",)), 4, p, m, 2,
+                               "reference", 1, None),
         "runs": lambda: call(results.runs, fl.sweep(p, fl.FedLSA, step_size=[0.1], local_steps=1, rounds=2, seeds=1,
                                                     engine="reference")),
         "garnet": lambda: call(fl.problems.garnet, 3, 5, 2, 2, 2, 0.9, True, 0.02, "paper", 1, **no),

@@ -19,6 +19,7 @@ import numpy as np
 from .. import results
 from ..errors import ArgumentError
 from ..results import recipe
+from ..results.dataset import append_rounds
 from .jobs import Job
 from .progress import Progress
 from .resume import check_state, read_state
@@ -68,7 +69,7 @@ def simulate_to_files(
             whole, before = result_of(part, outcome, part.arguments["keep"]), so_far[i]
             if before is not None:
                 asked = np.isin(before["rounds"], grid.jobs[i].recorded)  # not the end of a part
-                whole = results.append_rounds(before.isel(rounds=asked), whole)
+                whole = append_rounds(before.isel(rounds=asked), whole)
             so_far[i] = whole
             left[i] = grid.jobs[i].after(outcome.state)
             if part.rounds < left[i].rounds:

@@ -11,6 +11,7 @@ from .. import checks, results
 from ..algorithms import Algorithm
 from ..errors import ArgumentError
 from ..problems import Problem
+from ..results.dataset import append_rounds
 from ..results.recipe import require_result
 from .jobs import Job
 from .progress import Progress
@@ -64,7 +65,7 @@ def resume(
     job = work.jobs[0].after(state)
     check_state(job)
     ended = run_jobs([job], work)
-    whole = results.append_rounds(result, result_of(job, ended[0], work.keep))
+    whole = append_rounds(result, result_of(job, ended[0], work.keep))
     warn_of_divergence([whole])
     return whole
 

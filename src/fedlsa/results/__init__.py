@@ -8,7 +8,7 @@ True
 """
 
 from .curve_files import save_curves
-from .dataset import STATE, append_rounds, assemble, method_label, recorded_rounds
+from .dataset import STATE, assemble, method_label, recorded_rounds
 from .recipe import problem_text
 from .result_files import load, save
 from .romberg import richardson_romberg
@@ -18,7 +18,6 @@ from .sweeps import runs
 
 __all__ = [
     "STATE",
-    "append_rounds",
     "arguments",
     "assemble",
     "load",
