@@ -109,7 +109,7 @@ def _read(job: Job, path: Path, replaces: bool) -> xr.Dataset | None:
 
 def _rest(job: Job, so_far: xr.Dataset) -> Job:
     """What is left of a job."""
-    rest = job.after(read_state(so_far, len(job.seeds), int(so_far["communications"][0, -1])))
+    rest = job.after(read_state(so_far, job.seeds.tolist(), int(so_far["communications"][0, -1])))
     check_state(rest)
     return rest
 
