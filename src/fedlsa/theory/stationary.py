@@ -119,9 +119,9 @@ def _rounding_grown(step: local_steps.FedLSARound | PairMap, u: Floats, covarian
     else:
         added, mean = smat(step.added(u), d), step.mean[:d, :d]
     while n < grown and np.isfinite(added).all() and (size := float(np.trace(added))) > 0:  # noise spreads as n doubles
-        root = np.linalg.cholesky(added / size + tuning.NOISE_DEFINITE * np.eye(d))
-        half = np.linalg.solve(root, covariance / size)
-        grown = min(grown, n * float(np.linalg.norm(np.linalg.solve(root, half.T), 2)))
+        values, axes = np.linalg.eigh(added / size)
+        axes = axes / np.sqrt(np.maximum(values, tuning.NOISE_DEFINITE))
+        grown = min(grown, n * float(np.linalg.norm(axes.T @ (covariance / size) @ axes, 2)))
         added, mean, n = added + mean @ added @ mean.T, mean @ mean, 2 * n
     error = 4 * float(np.finfo(np.float64).eps) * grown if np.isfinite(grown) else 0.0  # all noise is that of x
     if error > tuning.MAX_ROUNDING_ERROR:
