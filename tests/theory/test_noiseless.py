@@ -1,6 +1,7 @@
 """Problems without noise: every site steps with its own means, and plans are exact in any dimension."""
 
 import importlib
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pytest
@@ -192,3 +193,21 @@ def test_moments_of_rank_one_tables_are_those_of_the_written_out_matrices(ridge,
         for m, fast in zip(held, moments_file.moments(problem).noise, strict=True):
             slow = moments_file._dense_noise(problem, m, list(problem.spans())[m])
             np.testing.assert_allclose(fast, slow, rtol=0, atol=1e-12 * np.abs(slow).max())
+
+
+def test_what_an_equal_problem_knew_may_go_at_any_time(monkeypatch):
+    """Problems and moments are equal by value: what is known of one is found by another, as long as the first lives."""
+
+    class Leaving(WeakKeyDictionary):
+        def __contains__(self, key):
+            found = super().__contains__(key)
+            self.clear()
+            return found
+
+    steps_file = importlib.import_module("fedlsa.theory.noiseless")
+    for file in (moments_file, steps_file):
+        monkeypatch.setattr(file, "_KNOWN", Leaving())
+    problem = noiseless("symmetric", 2, 4)
+    for _ in range(2):
+        m = moments_file.moments(problem)
+        assert steps_file.local_powers(m) is steps_file.local_powers(m)

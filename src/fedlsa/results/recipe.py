@@ -83,9 +83,10 @@ def problem_text(problem: Problem, *, with_data: bool = False) -> str:
     checks.instance("problem", problem, Problem, "a fedlsa problem")
     if with_data:
         return _problem_text(problem, with_data)
-    if problem not in _TEXTS:
-        _TEXTS[problem] = _problem_text(problem, with_data)
-    return _TEXTS[problem]
+    found = _TEXTS.get(problem)  # in one go: it may be known by an equal problem that is about to go
+    if found is None:
+        found = _TEXTS[problem] = _problem_text(problem, with_data)
+    return found
 
 
 def _problem_text(problem: Problem, with_data: bool) -> str:

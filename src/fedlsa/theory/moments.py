@@ -117,9 +117,10 @@ def moments(problem: Problem | Moments) -> Moments:
     if isinstance(problem, Moments):
         return problem
     checks.instance("problem", problem, Problem, "a fedlsa problem")
-    if problem not in _KNOWN:
-        _KNOWN[problem] = _moments(problem)
-    return _KNOWN[problem]
+    found = _KNOWN.get(problem)  # in one go: it may be known by an equal problem that is about to go
+    if found is None:
+        found = _KNOWN[problem] = _moments(problem)
+    return found
 
 
 def start_error(problem: Problem | Moments, theta_0: ArrayLike | None) -> Floats:

@@ -148,9 +148,10 @@ _KNOWN: WeakKeyDictionary[Moments, Modes] = WeakKeyDictionary()  # moments do no
 
 def local_powers(m: Moments) -> Modes:
     """Powers of the local steps of each group, for any step size. Computed once for given moments."""
-    if m not in _KNOWN:
-        _KNOWN[m] = modes_of(m.A_bar[m.table], m.count * m.weight)
-    return _KNOWN[m]
+    found = _KNOWN.get(m)  # in one go: it may be known by equal moments that are about to go
+    if found is None:
+        found = _KNOWN[m] = modes_of(m.A_bar[m.table], m.count * m.weight)
+    return found
 
 
 def suits(m: Moments, participants: int) -> bool:
