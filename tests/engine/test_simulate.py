@@ -1,6 +1,8 @@
 """`simulate`: what it refuses, what it says while it works, and what it does when a run diverges."""
 
+import os
 import re
+import signal
 import threading
 import warnings
 
@@ -321,6 +323,20 @@ def test_an_interruption_stops_the_run_promptly(threads):
     with pytest.raises(KeyboardInterrupt):
         fl.simulate(problem, fl.FedLSA(0.1, 1000), 10**5, 10, threads=threads, progress=interrupt)  # 1e11 updates
     assert 0 < calls[-1] < 0.1  # and none after it
+
+
+def test_ctrl_c_is_raised_between_the_calls_of_a_pool_not_amid_its_locks():
+    went_on = []
+
+    def progress(done, total):
+        if done:
+            os.kill(os.getpid(), signal.SIGINT)
+            went_on.append(sum(range(1000)))  # where it would be raised otherwise
+
+    with pytest.raises(KeyboardInterrupt):
+        fl.simulate(fl.problems.garnet(agents=20), fl.FedLSA(0.1, 1000), 10**5, 10, threads=2, progress=progress)
+    assert went_on
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_the_bar_ends_at_a_hundred_percent(problem, capsys):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from typing import Protocol
+from contextlib import contextmanager
+from typing import Any, Protocol
 
 from .addresses import YIELDS
 from .jobs import Job
@@ -42,6 +45,30 @@ class SharedTask(Protocol):
         """Let nobody wait for a member that does not come."""
 
 
+@contextmanager
+def held_interrupts() -> Iterator[Callable[[], None]]:
+    """Ctrl-C is raised by the function that this gives, and nowhere else within.
+
+    Raised amid the locks of a pool it could leave one locked, for which a worker and then all would wait for ever.
+    """
+    seen: list[Any] = []
+
+    def look() -> None:
+        if seen:
+            raise KeyboardInterrupt
+
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield look  # interrupts are another's
+        return
+    signal.signal(signal.SIGINT, lambda *_: seen.append(True))
+    try:
+        yield look
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    look()
+
+
 def finish(tasks: Sequence[SharedTask], threads: int, report: Progress | None) -> None:
     """Bring tasks to their end, segment by segment, the longest first.
 
@@ -62,7 +89,7 @@ def finish(tasks: Sequence[SharedTask], threads: int, report: Progress | None) -
         return
     waiting = [(-task.left, i) for i, task in enumerate(tasks)]
     heapq.heapify(waiting)
-    with ThreadPoolExecutor(threads) as pool:
+    with held_interrupts() as look_for_interrupt, ThreadPoolExecutor(threads) as pool:
         under_way: dict[Future[None], int] = {}
         shared: set[int] = set()
         try:
@@ -83,6 +110,7 @@ def finish(tasks: Sequence[SharedTask], threads: int, report: Progress | None) -
                         tasks[i].abandon()
                         raise
                 done = wait(under_way, 0.05, FIRST_COMPLETED).done
+                look_for_interrupt()
                 for future in done:
                     i = under_way.pop(future)
                     future.result()
