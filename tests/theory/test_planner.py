@@ -212,7 +212,7 @@ def test_the_accuracy_of_a_plan_lasts_on_problems_that_break_things(name, method
     problem = gallery.CASES[name]().problem
     start, far = problem.theta_star + 1, problem.dim**0.5
     for epsilon in (0.6 * far, 0.1 * far):
-        plan = fl.plan(problem, epsilon, method=method)
+        plan = fl.plan(problem, epsilon, method=method, theta_0=start)
         rounds = list(range(plan.rounds, plan.rounds + 40))
         mse = fl.theory.exact(problem, plan.algorithm, rounds[-1], start, record=rounds)["mse"].values
         assert plan.rmse == pytest.approx(np.sqrt(mse[0]), rel=1e-9)

@@ -99,6 +99,7 @@ def reproduce(
     how = {"engine": engine, "threads": own or (cores() // abreast if ray is None else None)}
     check_target("--out", out / "report", force or (out / "cells").is_dir())
     theme.matplotlib()  # now rather than after minutes of work
+    (out / "cells").mkdir(parents=True, exist_ok=True)  # by which a report is known as ours
     scales = [Scale(kind, count, quick, many) for kind in kinds]
     try:
         with display() as watch, processes(abreast) as pool:

@@ -44,7 +44,7 @@ def planned(settings: Settings, how: How) -> xr.Dataset:
     """`fl.plan` for the accuracy "epsilon"; the method "synchronous" is FedLSA with one local step (row of Doan)."""
     p, epsilon = problem(settings), settings["epsilon"]
     if settings["method"] == "synchronous":
-        plan = theory.synchronous_plan(p, epsilon)
+        plan = theory.synchronous_plan(p, epsilon, p.theta_star + 1)
     else:
         plan = theory.plan(p, epsilon, method=settings["method"], theta_0=p.theta_star + 1)
     return scalars(

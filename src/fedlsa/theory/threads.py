@@ -56,7 +56,8 @@ def small_products(function: Callable[P, T]) -> Callable[P, T]:
     @wraps(function)
     def limited(*args: P.args, **kwargs: P.kwargs) -> T:
         of = args[0] if args else kwargs.get("problem")
-        with one_blas_thread(getattr(of, "dim", 1)):
+        dim = getattr(of, "dim", 1)
+        with one_blas_thread(dim if isinstance(dim, int) else 1):  # the function says what is wrong with it
             return function(*args, **kwargs)
 
     return limited
