@@ -10,19 +10,12 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.errors import FedLSAWarning, SiteDataError
-from fedlsa.fit import planned_run
 from fedlsa.fit.covariance import corrected, sandwich, scores
 from fedlsa.fit.observe import Piece
 from fedlsa.fit.site_sums import SystemSums, solution
 
 SETS = 250
 Z = 1.959963984540054
-
-
-@pytest.fixture(autouse=True)
-def compiled_runs(monkeypatch):
-    """Among hundreds of fits the engine, compiled once, is quicker than steps in NumPy."""
-    monkeypatch.setattr(planned_run, "IN_NUMPY", -1)
 
 
 def ratios(draw, task, theta, **settings):

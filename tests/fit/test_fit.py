@@ -388,7 +388,7 @@ def test_a_ridge_leaves_the_error_bar_of_the_intercept_as_it_is():
 def test_a_short_run_in_numpy_is_the_run_of_the_engine(local, method, monkeypatch):
     sites, by_hand = panel(), {"step_size": 0.01, "local_steps": 150, "rounds": 5}
     found = []
-    for limit in (planned_run.IN_NUMPY, -1):
-        monkeypatch.setattr(planned_run, "IN_NUMPY", limit)
+    for limit in (planned_run.BY_HAND_IN_NUMPY, -1):
+        monkeypatch.setattr(planned_run, "BY_HAND_IN_NUMPY", limit)
         found.append(fl.fit(sites, fl.Regression("y"), local=local, method=method, **by_hand).protocol)
     assert_allclose(*found, rtol=1e-10)

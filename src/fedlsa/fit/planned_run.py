@@ -28,7 +28,9 @@ from ..theory.planner import MAX_EXACT_DIM, Plan
 from ..theory.threads import small_products
 
 HAND = "given by hand"  # the basis of a plan that is none
-IN_NUMPY = 6e4  # blocks of local steps of all sites: NumPy has done them, in a second, before an engine is compiled
+# blocks of local steps of all sites that are run in NumPy: in the second that an engine would need to compile, where a
+# plan has taken as long already; in a tenth of one where a run is given by hand, perhaps one of many
+IN_NUMPY, BY_HAND_IN_NUMPY = 6e4, 5e3
 STARTS_THREADS = 1e6  # local steps of all sites that are done sooner than threads start
 QUICK_LIMIT_DIM, QUICK_LIMIT_SITES = 8, 100  # up to which the largest stable step size takes a second at most
 
@@ -111,7 +113,8 @@ def _end(problem: Problem, chosen: Plan, s: FitSettings, progress: Progress | No
     sampling, steps = Replay() if s.in_order else IID(), problem.n_agents * chosen.samples
     arguments: dict[str, Any] = {"seeds": [s.seed], "record": [0, chosen.rounds], "engine": "cpu", "dtype": "float64"}
     noiseless = _noiseless(problem)
-    if problem.n_agents * chosen.rounds + (0 if noiseless else steps / BLOCK) <= IN_NUMPY:
+    blocks = problem.n_agents * chosen.rounds + (0 if noiseless else steps / BLOCK)
+    if blocks <= (BY_HAND_IN_NUMPY if s.by_hand else IN_NUMPY):
         outcomes = outcome_tables(problem, sampling)
         zero = np.zeros(problem.dim)
         job = make_job(problem, chosen.algorithm, chosen.rounds, sampling, outcomes, zero, None, arguments)
