@@ -40,7 +40,7 @@ class OnceEach(TyperCommand):
         for parameter in self.params:  # some versions of click lose what typer says of arguments
             if parameter.param_type_name == "argument" and parameter.name in own:
                 said = (own[parameter.name].default, *getattr(own[parameter.name].annotation, "__metadata__", ()))
-                parameter.help = next((s.help for s in said if hasattr(s, "help")), None)
+                vars(parameter)["help"] = next((s.help for s in said if hasattr(s, "help")), None)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """The arguments that are left; an option that is given again is an error."""
