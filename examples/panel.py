@@ -13,7 +13,7 @@ import numpy as np
 
 import fedlsa as fl
 
-TASK = fl.Regression(target="invest", features=("value", "capital"))
+TASK = fl.Regression(target="invest", columns=("value", "capital"))
 METHODS = ("fedlsa", "scafflsa", "scaffnew")
 
 

@@ -63,7 +63,7 @@ def test_init_makes_the_folder_and_says_how_to_go_on(fedlsa):
     ("words", "task"),
     [
         (["--target", "t"], fl.Regression("t")),
-        (["--target", "t", "--features", "a,b", "--no-intercept", "--ridge", "0.5"],
+        (["--target", "t", "--columns", "a,b", "--no-intercept", "--ridge", "0.5"],
          fl.Regression("t", ["a", "b"], intercept=False, ridge=0.5)),
         (["--no-standardise"], fl.Regression("y", standardise=False)),
         (["--discount", "0.9"], fl.Value(0.9)),

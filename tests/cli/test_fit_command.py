@@ -111,7 +111,7 @@ def test_every_option_reaches_the_library(fedlsa, firms, monkeypatch):
     monkeypatch.setattr("fedlsa.cli.fit_command.fit_sites", fit)
     options = "--step-size 0.1 --local-steps 5 --rounds 7 --max-samples 99 --weight samples --local rows --lag 3 "
     options += "--uncentred --seed 4 --bootstrap 50 --method fedlsa --memory 2MB --baselines "
-    options += "--no-intercept --no-standardise --ridge 0.5 --features a,b --features c"
+    options += "--no-intercept --no-standardise --ridge 0.5 --columns a,b --columns c"
     code, _, err = fedlsa("fit", "regression", "firm-[01].csv", "--target", "invest", *options.split())
     assert (code, err) == (2, "fedlsa: seen enough\n")
     assert seen.pop("sites") == [Path("firm-0.csv"), Path("firm-1.csv")]  # a pattern that the shell left alone
@@ -130,7 +130,7 @@ def test_every_option_reaches_the_library(fedlsa, firms, monkeypatch):
 
 
 def test_bootstrap_errors_stand_beside_the_others(fedlsa, firms):
-    words = ["--target", "invest", "--features", "a,b,c", "--epsilon", "0.05", "--bootstrap", "16"]
+    words = ["--target", "invest", "--columns", "a,b,c", "--epsilon", "0.05", "--bootstrap", "16"]
     code, out, err = fedlsa("fit", "regression", *firms, *words, "--out", "m.json")
     assert (code, err) == (0, "")
     replicas = fl.Fit.load("m.json").bootstrap

@@ -22,8 +22,8 @@ def value(**settings):
 
 def test_regression_takes_all_columns_but_the_target_or_those_that_are_named():
     assert columns(Regression("y"), "a y b").state == ("a", "b")
-    assert columns(Regression("y", features=["b", "a"]), "a y b c").state == ("b", "a")
-    assert columns(Regression("y", features="b"), "a y b").all == ("b", "y")
+    assert columns(Regression("y", columns=["b", "a"]), "a y b c").state == ("b", "a")
+    assert columns(Regression("y", columns="b"), "a y b").all == ("b", "y")
 
 
 def test_the_order_of_columns_may_differ_between_sites():
@@ -36,10 +36,10 @@ def test_the_order_of_columns_may_differ_between_sites():
         (Regression("y"), ["a b"], "site 0 has no column 'y'; it has a, b"),
         (Regression("Target"), ["a target"], "site 0 has no column 'Target'; did you mean 'target'?"),
         (Regression("y"), ["y"], "site 0 must have at least one column beside the target 'y'"),
-        (Regression("y", features=["a", "y"]), ["a y"], "site 0: the target 'y' must not be a feature as well"),
-        (Regression("y", features=["a", "a"]), ["a y"], "site 0: features must be named once each; 'a' is named twice"),
+        (Regression("y", columns=["a", "y"]), ["a y"], "site 0: the target 'y' must not be a feature as well"),
+        (Regression("y", columns=["a", "a"]), ["a y"], "site 0: columns must be named once each; 'a' is named twice"),
         (Regression("y"), ["a b y", "a c y"], "site 1 lacks the column 'b' that site 0 has"),
-        (Regression("y"), ["a y", "a b y"], "site 1 has a column 'b' that site 0 lacks; name the features"),
+        (Regression("y"), ["a y", "a b y"], "site 1 has a column 'b' that site 0 lacks; name the columns"),
     ],
 )
 def test_columns_of_a_regression_that_do_not_fit(task, sites, complaint):
@@ -168,7 +168,7 @@ def test_data_frames_in_tuples_keep_their_names(model):
     found = fl.fit(mixed, Regression("response"), **BY_HAND)
     np.testing.assert_array_equal(found.theta, model.theta)
     with pytest.raises(SiteDataError, match="X must have the columns age, dose; got age, weight"):
-        fl.fit([(a[["age"]].assign(weight=1.0), a["response"])], Regression("response", features=["age", "dose"]))
+        fl.fit([(a[["age"]].assign(weight=1.0), a["response"])], Regression("response", columns=["age", "dose"]))
     with pytest.raises(ArgumentError, match="must have the same columns in the same order in every table, age, dose"):
         fl.problems.regression(mixed)
     log = [(a[["age", "dose"]], a["response"], a[["dose", "age"]], np.zeros(30))]
@@ -187,7 +187,7 @@ def test_an_index_is_not_a_feature_unless_it_is_named(index, shown):
     sites = open_sites([{index: np.arange(2), "a": np.ones(2), "y": np.ones(2)}], Regression("y"))
     with pytest.raises(SiteDataError, match=rf"site 0 has a column {shown}, as an index is written: .*index=False"):
         choose_columns(Regression("y"), sites)
-    assert choose_columns(Regression("y", features="a"), sites).state == ("a",)
+    assert choose_columns(Regression("y", columns="a"), sites).state == ("a",)
 
 
 def test_a_file_with_an_index_is_refused(tmp_path):

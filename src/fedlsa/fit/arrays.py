@@ -30,19 +30,30 @@ def piece_rows(width: int, cached: int = CACHED_NUMBERS) -> int:
 
 @dataclass(frozen=True, eq=False)
 class ColumnBlock:
-    """Consecutive rows of a site by column; values : (k + 1, n), the k columns that were asked for, and ones."""
+    """Consecutive rows of a site by column; values : (k + 1, n), the k columns of numbers that are wanted, and ones.
+
+    labels : columns that are wanted as they are, numbers or not, (n,) each
+    """
 
     place: Mapping[str, int]
     values: Floats
+    labels: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     def __getitem__(self, column: str) -> Floats:
         return self.values[self.place[column]]
 
 
 def blocks(
-    site: str, columns: Sequence[str], numbers: Sequence[NDArray[Any]], rows: int, start: int
+    site: str,
+    columns: Sequence[str],
+    numbers: Sequence[NDArray[Any]],
+    rows: int,
+    start: int,
+    labels: Mapping[str, NDArray[Any]],
 ) -> Iterator[ColumnBlock]:
     """Columns of numbers, (n,) each, `rows` rows at a time and checked to be finite; start : the row of the first.
+
+    labels : columns that go along as they are.
 
     All blocks are parts of one array, which takes memory in few large pages; each is filled just before it is used, so
     that sums over it find it in the cache.
@@ -57,7 +68,7 @@ def blocks(
             suspect = not np.isfinite(block.sum())  # finite unless an entry is not, or the sum is beyond all numbers
         for column, row in zip(columns, block, strict=False) if suspect else ():
             finite(site, column, row, start + at)
-        yield ColumnBlock(place, block)
+        yield ColumnBlock(place, block, {c: v[at : at + rows] for c, v in labels.items()})
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +101,7 @@ class Arrays:
     def rows(self) -> int | None:
         return len(next(iter(self.held.values())))
 
-    def pieces(self, columns: Sequence[str], rows: int = ROWS) -> Iterator[ColumnBlock]:
+    def pieces(self, columns: Sequence[str], rows: int = ROWS, labels: Sequence[str] = ()) -> Iterator[ColumnBlock]:
         """The columns, `rows` rows at a time."""
         for c in columns:
             if c not in self.checked:
@@ -98,7 +109,8 @@ class Arrays:
         step = piece_rows(len(columns), NUMBERS)
         for start in range(0, self.rows or 0, step):
             numbers = [self.checked[c][start : start + step] for c in columns]
-            yield from blocks(self.name, columns, numbers, rows, start)
+            beside = {c: np.asarray(self.held[c])[start : start + step] for c in labels}
+            yield from blocks(self.name, columns, numbers, rows, start, beside)
 
 
 def has_names(table: Any) -> bool:
@@ -137,7 +149,7 @@ def from_tuple(name: str, entry: Sequence[Any], task: Task) -> Arrays:
     if isinstance(task, Regression):
         if len(entry) != 2:
             raise SiteDataError(f"{name} must be a pair of arrays (X, y); got {len(entry)} entries")
-        return from_columns(name, _spread(name, "X", entry[0], task.features, "x") | {task.target: entry[1]})
+        return from_columns(name, _spread(name, "X", entry[0], task.columns, "x") | {task.target: entry[1]})
     if not 4 <= len(entry) <= 6:
         form = "(phi, r, phi_next, terminated[, truncated[, importance]])"
         raise SiteDataError(f"{name} must be a tuple of arrays {form}; got {len(entry)} entries")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from .. import checks
 from ..checks import Floats
 from ..errors import SiteDataError
 from .site_readers import Site
-from .tasks import Names, Regression, Task, Value
+from .tasks import SITES, Names, Regression, Task, Value
 
 INDEX = re.compile(r"(Unnamed: \d+|__index_level_\d+__)?")  # what a data frame's index is called in a file
 
@@ -21,7 +22,10 @@ INDEX = re.compile(r"(Unnamed: \d+|__index_level_\d+__)?")  # what a data frame'
 class Columns:
     """The columns that a task reads, the same at every site. Those of `state` and `next_state` stand in one order.
 
-    regression : state are the features, reward is the target; the others are empty or None
+    regression : state are the columns of the features, reward is that of the target; of a formula state are all that
+        it names, on both sides. row_weights, offset, cluster : as the task names them
+    labels : columns of `state`, and the cluster's, that are read as they are, numbers or not
+    levels : of each categorical column of a formula, agreed by all sites, in order
     """
 
     state: tuple[str, ...]
@@ -30,11 +34,24 @@ class Columns:
     terminated: str | None = None
     truncated: str | None = None
     importance: str | None = None
+    row_weights: str | None = None
+    offset: str | None = None
+    cluster: str | None = None
+    labels: tuple[str, ...] = ()
+    levels: tuple[tuple[str, tuple[Any, ...]], ...] = ()
 
     @property
     def all(self) -> tuple[str, ...]:
         """Every column once, in the order in which they are read."""
-        rest = (self.reward, self.terminated, self.truncated, self.importance)
+        rest = (
+            self.reward,
+            self.terminated,
+            self.truncated,
+            self.importance,
+            self.row_weights,
+            self.offset,
+            self.cluster,
+        )
         return tuple(dict.fromkeys([*self.state, *self.next_state, *(c for c in rest if c is not None)]))
 
 
@@ -47,7 +64,7 @@ def choose_columns(task: Task, sites: Sequence[Site]) -> Columns:
             if column not in site.columns:
                 raise SiteDataError(f"{site.name} lacks the column {column!r} that {first.name} has")
         for extra in (c for c in _own(task, site).all if c not in columns.all):
-            hint = "; name the features" if isinstance(task, Regression) else ""
+            hint = "; name the columns" if isinstance(task, Regression) else ""
             raise SiteDataError(f"{site.name} has a column {extra!r} that {first.name} lacks{hint}")
     return columns
 
@@ -58,23 +75,27 @@ def _own(task: Task, site: Site) -> Columns:
 
 
 def _regression(task: Regression, site: Site) -> Columns:
-    features = [c for c in site.columns if c != task.target] if task.features is None else task.features
-    index = next((c for c in features if INDEX.fullmatch(c)), None) if task.features is None else None
+    cluster = task.cluster if task.cluster != SITES else None
+    others = {task.target, task.row_weights, task.offset, cluster}
+    features = [c for c in site.columns if c not in others] if task.columns is None else task.columns
+    index = next((c for c in features if INDEX.fullmatch(c)), None) if task.columns is None else None
     if index is not None:
         raise SiteDataError(
             f"{site.name} has a column {'without a name' if not index else repr(index)}, as an index is written: write "
-            "the file without it (index=False), or name the columns that explain the target (features, --features)"
+            "the file without it (index=False), or name the columns that explain the target (columns, --columns)"
         )
-    for column in (task.target, *features):
+    for column in (task.target, *features, *(c for c in (task.row_weights, task.offset, cluster) if c is not None)):
         require(site, column)
     if task.target in features:
         raise SiteDataError(f"{site.name}: the target {task.target!r} must not be a feature as well")
     for column in features:
         if list(features).count(column) > 1:
-            raise SiteDataError(f"{site.name}: features must be named once each; {column!r} is named twice")
+            raise SiteDataError(f"{site.name}: columns must be named once each; {column!r} is named twice")
     if not features:
         raise SiteDataError(f"{site.name} must have at least one column beside the target {task.target!r}")
-    return Columns(tuple(features), (), task.target)
+    labels = () if cluster is None else (cluster,)
+    beside: dict[str, Any] = {"row_weights": task.row_weights, "offset": task.offset, "cluster": cluster}
+    return Columns(tuple(features), (), task.target, labels=labels, **beside)
 
 
 def _value(task: Value, site: Site) -> Columns:
@@ -97,7 +118,7 @@ def _value(task: Value, site: Site) -> Columns:
             if tail not in tails:
                 raise SiteDataError(f"{site.name} has {column!r} but no {task.next_state + tail!r} for the next state")
         after = [task.next_state + c.removeprefix(task.state) for c in before]
-    optional = {
+    optional: dict[str, Any] = {
         c: (getattr(task, c) if getattr(task, c) in site.columns else None) for c in ("truncated", "importance")
     }
     return Columns(tuple(before), tuple(after), task.reward, task.terminated, **optional)

@@ -18,10 +18,9 @@ from ..theory.planner import MAX_EXACT_DIM
 from .reading import PooledData, read
 from .site_readers import open_file, open_sites
 from .site_sums import System, solution
-from .tasks import Regression, Task, Value
+from .tasks import Regression, Task, Value, checked_weight
 
 MEMORY = 2**30  # bytes of rows that are kept between passes; larger files are read again, and steps use means
-WEIGHTS = ("sites", "samples")
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +38,7 @@ class Prepared:
 
 
 def site_problem(
-    sites: Sequence[Any], task: Task, weight: str = "sites", local: str = "auto", *, memory: float = MEMORY
+    sites: Sequence[Any], task: Task, weight: str | None = None, local: str = "auto", *, memory: float = MEMORY
 ) -> Problem:
     """The problem on which `fl.fit` runs, to simulate and to study; nothing is planned or run (eq:lsa_syst_fed).
 
@@ -57,11 +56,11 @@ def site_problem(
 
 
 def prepared(
-    sites: Sequence[Any], task: Task, weight: str = "sites", local: str = "auto", *, memory: float = MEMORY
+    sites: Sequence[Any], task: Task, weight: str | None = None, local: str = "auto", *, memory: float = MEMORY
 ) -> Prepared:
     """The problem of `site_problem` with the names of its coefficients and the way back to the original scale."""
     checks.instance("task", task, (Regression, Value), "fl.Regression(...) or fl.Value(...)")
-    checks.choice("weight", weight, WEIGHTS)
+    weight = checked_weight(task, weight)
     checks.choice("local", local, ("auto", "rows", "means"))
     room = checks.real("memory", memory, above=0)
     data, weights, systems = read(open_sites(sites, task), task, weight, room, lambda what, done, total: None)
@@ -81,7 +80,7 @@ def uses_rows(data: PooledData, local: str, largest: int, memory: float) -> bool
 def make_problem(data: PooledData, systems: Sequence[System], weights: Floats, rows: bool) -> Problem:
     """The sites' rows, or their means, as tables of observations."""
     try:
-        return _rows_problem(data, weights) if rows else _means_problem(systems, weights)
+        return _rows_problem(data, systems, weights) if rows else _means_problem(systems, weights)
     except SingularSystemError as error:  # `solution` has scaled the columns, and found a regular system
         raise SiteDataError(
             "columns must be of comparable sizes for steps on them as they are; got columns so different in size, or "
@@ -98,7 +97,7 @@ def columns_of(path: Any) -> list[str]:
     return list(open_file(file.name, file).columns)
 
 
-def _rows_problem(data: PooledData, weights: Floats) -> Problem:
+def _rows_problem(data: PooledData, systems: Sequence[System], weights: Floats) -> Problem:
     """The sites' rows as tables of observations, each row with probability 1 / n_c."""
     kept = data.kept or []
     counts = [sum(len(p.y) for p in pieces) for pieces in kept]
@@ -106,12 +105,15 @@ def _rows_problem(data: PooledData, weights: Floats) -> Problem:
     left: NDArray[np.uint32] = np.arange(K, dtype=np.uint32)
     same = all(p.u is p.v for pieces in kept for p in pieces)
     rows, y, k = np.empty((K if same else 2 * K, data.scale.dim)), np.empty(K), 0  # each row in one place, for steps
+    even = np.repeat(np.sqrt(np.array(counts) / [s.mass for s in systems]), counts)  # 1 unless rows have weights
     for p in (p for c in range(len(kept)) for p in data.pieces(c)):
         n = len(p.y)
         rows[k : k + n], y[k : k + n] = p.u, p.y
         if not same:
             rows[K + k : K + k + n] = p.v
         k += n
+    if data.columns.row_weights is not None:
+        rows, y = rows * even[:, None], y * even
     z = RankOne(rows, left, left if same else left + np.uint32(K), y, data.ridge)
     prob = np.repeat(1 / np.diff(first), np.diff(first))
     return Problem(z, prob, first, np.arange(len(counts)), weights, ordered=True)

@@ -16,7 +16,7 @@ from ..results.recipe import versions
 from ..theory.planner import MAX_EXACT_DIM, Plan
 from .bootstrap import Bootstrap, check_work, reweighted_solutions
 from .covariance import Scores, block_length, corrected, positive, sandwich, scores
-from .data_problem import MEMORY, WEIGHTS, make_problem, uses_rows
+from .data_problem import MEMORY, make_problem, uses_rows
 from .error_sources import (
     Estimate,
     Metric,
@@ -34,7 +34,7 @@ from .planned_run import FitSettings, checked_settings, planned, run
 from .reading import FitProgress, PooledData, read
 from .site_readers import open_sites
 from .site_sums import solution, unreachable
-from .tasks import Regression, Task, Value
+from .tasks import Regression, Task, Value, checked_weight
 
 SECONDS_OF_STEPS = 1e8  # of all sites, on rows. Where more are needed, steps use means unless told otherwise
 ACCURACY = 0.1  # standard errors of any combination of coefficients: how exact the run is unless told otherwise
@@ -51,7 +51,7 @@ def fit(
     local_steps: int | None = None,
     rounds: int | None = None,
     max_samples: float | None = None,
-    weight: str = "sites",
+    weight: str | None = None,
     local: str = "auto",
     lag: int | None = None,
     centred: bool = True,
@@ -73,7 +73,8 @@ def fit(
         delta^T Sigma^-1 delta <= 0.01 with the estimate's covariance Sigma. fl.plan then chooses step_size,
         local_steps and rounds, which can be given instead
     max_samples : observations of each site that the plan may use, as in fl.plan
-    weight : "sites" (w_c = 1/N, as in the paper) or "samples" (w_c = n_c/n) in (sum_c w_c A_c) theta = sum_c w_c b_c
+    weight : "samples" (w_c = n_c/n, the default of a regression: pooled least squares) or "sites" (w_c = 1/N, as in the
+        paper, the default of a value function) in (sum_c w_c A_c) theta = sum_c w_c b_c
     local : what a local step uses: "rows" of the site drawn at random, "log" (rows in their order), the site's "means"
         (A_c and b_c, no noise), or "auto": rows where they fit into memory, exact theory can plan for them, and all
         sites together need at most 1e8 steps; else means
@@ -95,7 +96,7 @@ def fit(
     checks.choice("local", local, ("auto", "rows", "log", "means"))
     by_hand = {"step_size": step_size, "local_steps": local_steps, "rounds": rounds}
     settings = checked_settings(method, epsilon, by_hand, max_samples, local == "log", seed)
-    checks.choice("weight", weight, WEIGHTS)
+    weight = checked_weight(task, weight)
     window = checks.integer("lag", lag) if lag is not None else (0 if isinstance(task, Regression) else None)
     checks.boolean("centred", centred)
     checks.boolean("baselines", baselines)

@@ -105,7 +105,7 @@ def evaluate(fit: Fit, sites: Sequence[Any]) -> list[Residuals] | list[TDErrors]
     checks.instance("fit", fit, Fit, "what fl.fit(...) returns")
     task = fit.task
     if isinstance(task, Regression):
-        task = replace(task, features=fit.columns)  # by name: a hold-out may have more columns than the model has
+        task = replace(task, columns=fit.columns)  # by name: a hold-out may have more columns than the model has
     opened = open_sites(sites, task)
     columns = choose_columns(task, opened)
     if columns.state != fit.columns:

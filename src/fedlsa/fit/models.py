@@ -31,7 +31,7 @@ LOST = "not in this file"  # in place of features that are code
 def write_model(fit: Any, path: Path) -> None:
     """Write the fields of a fit; a file that was there before is replaced only once the new one is complete."""
     content = {"format": FORMAT, "version": VERSION, **to_plain(fit)}
-    stored = content["task"]["features"]
+    stored = content["task"].get("features")
     if isinstance(stored, dict) and LOST in stored:
         warnings.warn(
             f"{path} cannot hold the features, {stored[LOST]}, because they are code: it holds "

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..checks import Floats
 from ..errors import ArgumentError, ArgumentTypeError, SiteDataError
@@ -22,22 +24,34 @@ MAPPED = 512  # numbers that a feature map of unknown dimension is thought to ma
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """Consecutive observations of a site: u, v : (n, d); y : (n,). For least squares u and v are one array."""
+    """Consecutive observations of a site: u, v : (n, d); y : (n,). For least squares u and v are one array.
+
+    root : (n,) roots of the rows' weights, None where all are 1. Pieces that are `scaled` have been multiplied by them
+    cluster : (n,) what cluster each row is of, by any labels, where the task has clusters
+    """
 
     u: Floats
     v: Floats
     y: Floats
+    root: Floats | None = None
+    cluster: NDArray[Any] | None = None
 
     @property
     def nbytes(self) -> int:
         """What it takes in memory."""
-        return self.y.nbytes + self.u.nbytes + (0 if self.v is self.u else self.v.nbytes)
+        beside = sum(a.nbytes for a in (self.root, self.cluster) if a is not None)
+        return self.y.nbytes + self.u.nbytes + (0 if self.v is self.u else self.v.nbytes) + beside
 
     def scaled(self, scale: FeatureScale) -> Piece:
-        """The piece in the run's coordinates."""
+        """The piece in the run's coordinates, each row times the root of its weight: then all rows count the same."""
         u = scale.applied(self.u)
         v = u if self.v is self.u else scale.applied(self.v)
-        return Piece(u, v, self.y if scale.trivial else (self.y - scale.y_centre) / scale.y_spread)
+        y = self.y if scale.trivial else (self.y - scale.y_centre) / scale.y_spread
+        if self.root is None:
+            return Piece(u, v, y, cluster=self.cluster)
+        assert v is u
+        u = u * self.root[:, None]
+        return Piece(u, u, y * self.root, cluster=self.cluster)
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,10 +112,16 @@ def recorded(site: Site, task: Task, columns: Columns) -> Iterator[tuple[Floats,
 
 
 def _pairs(site: Site, task: Regression, columns: Columns) -> Iterator[tuple[Floats, Piece]]:
-    wanted = (columns.reward, *columns.state)  # the features last, beside the ones of an intercept
-    for block in site.pieces(wanted, _rows(task, wanted)):
-        x = block.values[1:].T if task.intercept else block.values[1:-1].T
-        yield x, Piece(x, x, block.values[0])
+    beside = [c for c in (columns.row_weights, columns.offset) if c is not None]
+    first = 1 + len(beside)
+    wanted = (columns.reward, *beside, *columns.state)  # the features last, beside the ones of an intercept
+    row = 0
+    for block in site.pieces(wanted, _rows(task, wanted), columns.labels):
+        x = block.values[first:].T if task.intercept else block.values[first:-1].T
+        y = block.values[0] if columns.offset is None else block.values[0] - block[columns.offset]
+        root = None if columns.row_weights is None else np.sqrt(_weights(site, columns.row_weights, block, row))
+        row += len(y)
+        yield x, Piece(x, x, y, root, None if columns.cluster is None else block.labels[columns.cluster])
 
 
 def _transitions(site: Site, task: Value, columns: Columns) -> Iterator[tuple[Floats, Piece]]:

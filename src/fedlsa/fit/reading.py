@@ -91,7 +91,9 @@ def read(
     if all(one.integers for one in passes):
         raise integers_error(sites[0].name, columns.state[0])
     parts = [one.summary for one in passes]
-    counts = np.array([p.n for p in parts], np.float64)
+    counts = np.array([p.count for p in parts])  # by the rows' weights, where they have any
+    for site in (site for site, count in zip(sites, counts, strict=True) if count == 0):
+        raise SiteDataError(f"{site.name}: column {columns.row_weights!r} must have a weight above 0; it has none")
     weights = np.full(len(sites), 1 / len(sites)) if weight == "sites" else counts / counts.sum()
     k = len(parts[0].mean) - 1
     for site, part in zip(sites, parts, strict=True):
@@ -99,7 +101,8 @@ def read(
             rule = f"the feature map must give as many features at every site, {k} at {sites[0].name}"
             raise SiteDataError(f"{rule}; got {len(part.mean) - 1} at {site.name}")
     scale = scale_of(task, parts, weights, _feature_names(task, columns, k), [s.name for s in sites])
-    data = PooledData(sites, task, columns, scale, [pieces for _, pieces in found] if room.left >= 0 else None)
+    kept = [pieces for _, pieces in found] if room.left >= 0 else None
+    data = PooledData(sites, task, columns, scale, kept)
     return data, weights, [one.sums.in_scale(scale).system(data.penalty) for one in passes]
 
 
@@ -116,7 +119,7 @@ class FirstPass:
         """Of one piece: its features (n, d) and the observations made of them."""
         features = x[:, : x.shape[1] - task.intercept]
         if isinstance(task, Regression):
-            moments = CrossMoments.of(features, p.y)
+            moments = CrossMoments.of(features, p.y, p.root)
             return cls(moments.summary, moments, False)
         return cls(Summary.of(features, p.y), SystemSums.of(p), may_number_states(task, columns, x))
 

@@ -58,8 +58,11 @@ class Site(Protocol):
     @property
     def rows(self) -> int | None: ...
 
-    def pieces(self, columns: Sequence[str], rows: int = ROWS) -> Iterator[ColumnBlock]:
-        """The columns, at most `rows` rows at a time, as finite float64 numbers; SiteDataError for what is not one."""
+    def pieces(self, columns: Sequence[str], rows: int = ROWS, labels: Sequence[str] = ()) -> Iterator[ColumnBlock]:
+        """The columns, at most `rows` rows at a time, as finite float64 numbers; SiteDataError for what is not one.
+
+        labels : columns that are given as they are, numbers or not
+        """
         ...
 
 
@@ -74,16 +77,17 @@ class FileSite:
     rows: int | None = None
     flags: frozenset[str] = frozenset()
 
-    def pieces(self, columns: Sequence[str], rows: int = ROWS) -> Iterator[ColumnBlock]:
+    def pieces(self, columns: Sequence[str], rows: int = ROWS, labels: Sequence[str] = ()) -> Iterator[ColumnBlock]:
         """The columns, at most `rows` rows at a time."""
         from pyarrow import ArrowException
 
         start = 0
         try:
-            for batch in (_parquet_batches if self.kind == PARQUET else _csv_batches)(self, columns):
+            for batch in (_parquet_batches if self.kind == PARQUET else _csv_batches)(self, (*columns, *labels)):
                 if len(batch):
                     decoded = [from_arrow(self.name, c, batch.column(c), start) for c in columns]
-                    yield from blocks(self.name, columns, decoded, rows, start)
+                    beside = {c: batch.column(c).to_numpy(zero_copy_only=False) for c in labels}
+                    yield from blocks(self.name, columns, decoded, rows, start, beside)
                 start += len(batch)
         except (OSError, ArrowException) as error:
             raise _explained(self, columns, error) from error

@@ -24,12 +24,21 @@ SINGULAR = 1e-12  # of the largest singular value, rows and columns scaled to on
 
 @dataclass(frozen=True, eq=False)
 class Summary:
-    """Of n rows: the mean (k + 1,) and scatter sum (x - mean)^2 (k + 1,) of each feature, and last of the target."""
+    """Of n rows: the mean (k + 1,) and scatter sum (x - mean)^2 (k + 1,) of each feature, and last of the target.
+
+    mass : the sum of the rows' weights, None where all are 1
+    """
 
     n: int
     mean: Floats
     scatter: Floats
     largest: Floats  # (k + 1,) of the absolute values, against which a scatter of rounding errors is told
+    mass: float | None = None
+
+    @property
+    def count(self) -> float:
+        """Rows, each counted by its weight."""
+        return self.n if self.mass is None else self.mass
 
     @classmethod
     def of(cls, x: Floats, y: Floats) -> Summary:
@@ -48,13 +57,14 @@ class Summary:
 
     def __add__(self, other: Summary) -> Summary:
         """The summary of the rows of both."""
-        n = self.n + other.n
+        count = (self.count + other.count) or 1.0
         gap = other.mean - self.mean
         return Summary(
-            n,
-            self.mean + gap * (other.n / n),
-            self.scatter + other.scatter + gap**2 * (self.n * other.n / n),
+            self.n + other.n,
+            self.mean + gap * (other.count / count),
+            self.scatter + other.scatter + gap**2 * (self.count * other.count / count),
             np.maximum(self.largest, other.largest),
+            None if self.mass is None or other.mass is None else self.mass + other.mass,
         )
 
 
@@ -71,37 +81,45 @@ class CrossMoments:
     offset: Floats  # (k + 1,)
     scatter: Floats  # (k + 1, k + 1)
     largest: Floats  # (k + 1,), as in a Summary
+    mass: float | None = None  # as in a Summary; means and scatters are by the rows' weights
 
     @classmethod
-    def of(cls, x: Floats, y: Floats) -> CrossMoments:
-        """Of features (n, k) and targets (n,)."""
+    def of(cls, x: Floats, y: Floats, root: Floats | None = None) -> CrossMoments:
+        """Of features (n, k) and targets (n,); root : (n,) roots of the rows' weights, by default 1."""
         n, k = x.shape
         origin, z = np.append(x.mean(axis=0), y.mean()), np.empty((k + 1, n))
         np.subtract(x.T, origin[:k, None], out=z[:k])
         np.subtract(y, origin[k], out=z[k])
-        offset = z.mean(axis=1)
-        return cls(n, origin, offset, z @ z.T - n * np.outer(offset, offset), _largest(x, y))
+        if root is None:
+            offset = z.mean(axis=1)
+            return cls(n, origin, offset, z @ z.T - n * np.outer(offset, offset), _largest(x, y))
+        mass = float(root @ root)
+        z *= root
+        offset = z @ root / (mass or 1.0)
+        return cls(n, origin, offset, z @ z.T - mass * np.outer(offset, offset), _largest(x, y), mass)
 
     def __add__(self, other: CrossMoments) -> CrossMoments:
         """Those of the rows of both."""
-        n, gap = self.n + other.n, (other.origin - self.origin) + (other.offset - self.offset)
-        scatter = self.scatter + other.scatter + np.outer(gap, gap) * (self.n * other.n / n)
+        a, b = self.summary.count, other.summary.count
+        total, gap = (a + b) or 1.0, (other.origin - self.origin) + (other.offset - self.offset)
+        scatter = self.scatter + other.scatter + np.outer(gap, gap) * (a * b / total)
         largest = np.maximum(self.largest, other.largest)
-        return CrossMoments(n, self.origin, self.offset + gap * (other.n / n), scatter, largest)
+        mass = None if self.mass is None or other.mass is None else self.mass + other.mass
+        return CrossMoments(self.n + other.n, self.origin, self.offset + gap * (b / total), scatter, largest, mass)
 
     @property
     def summary(self) -> Summary:
-        return Summary(self.n, self.origin + self.offset, np.diag(self.scatter).copy(), self.largest)
+        return Summary(self.n, self.origin + self.offset, np.diag(self.scatter).copy(), self.largest, self.mass)
 
     def in_scale(self, scale: FeatureScale) -> SystemSums:
         """The sums of the rows' system in these coordinates."""
         spread, k = np.append(scale.spread, scale.y_spread), len(scale.spread)
         mean = ((self.origin - np.append(scale.centre, scale.y_centre)) + self.offset) / spread
         z = np.append(mean, 1.0)  # features, target and the intercept
-        second = self.n * np.outer(z, z)
+        second = self.summary.count * np.outer(z, z)
         second[: k + 1, : k + 1] += self.scatter / np.outer(spread, spread)
         kept = [*range(k), k + 1][: scale.dim]
-        return SystemSums(self.n, second[np.ix_(kept, kept)], second[kept, k])
+        return SystemSums(self.n, second[np.ix_(kept, kept)], second[kept, k], self.mass)
 
 
 def _largest(x: Floats, y: Floats) -> Floats:
@@ -144,7 +162,7 @@ def scale_of(
     A column that is constant at every site, and has no coefficient of its own beside the intercept, is an error.
     """
     mean = weights @ np.stack([p.mean for p in parts])
-    within = weights @ np.stack([p.scatter / p.n for p in parts])
+    within = weights @ np.stack([p.scatter / p.count for p in parts])
     between = weights @ np.stack([(p.mean - mean) ** 2 for p in parts])
     variance, largest = within + between, np.max([p.largest for p in parts], axis=0)
     k, mapped = len(names), isinstance(task, Value) and task.features is not None
@@ -173,20 +191,25 @@ def scale_of(
 
 @dataclass(frozen=True, eq=False)
 class System:
-    """The means of A(z) : (d, d) and b(z) : (d,) over a site's n rows."""
+    """The means of A(z) : (d, d) and b(z) : (d,) over a site's n rows, each by its weight.
+
+    mass : the sum of the weights, n where rows have none
+    """
 
     n: int
     A: Floats
     b: Floats
+    mass: float
 
 
 @dataclass(frozen=True, eq=False)
 class SystemSums:
-    """Of u v^T : (d, d) and y u : (d,) over n rows: what pieces of a site add up to."""
+    """Of u v^T : (d, d) and y u : (d,) over n rows: what pieces of a site add up to; mass : as in a Summary."""
 
     n: int
     A: Floats
     b: Floats
+    mass: float | None = None
 
     @classmethod
     def of(cls, p: Piece) -> SystemSums:
@@ -197,14 +220,15 @@ class SystemSums:
         assert not np.any(scale.centre)
         assert (scale.y_centre, scale.y_spread) == (0, 1)
         spread = np.append(scale.spread, np.ones(int(scale.intercept)))
-        return SystemSums(self.n, self.A / np.outer(spread, spread), self.b / spread)
+        return SystemSums(self.n, self.A / np.outer(spread, spread), self.b / spread, self.mass)
 
     def __add__(self, other: SystemSums) -> SystemSums:
         return SystemSums(self.n + other.n, self.A + other.A, self.b + other.b)
 
     def system(self, ridge: Floats | float) -> System:
         """The means, with the ridge of each coefficient, (d,), or of all."""
-        return System(self.n, self.A / self.n + np.diag(np.broadcast_to(ridge, self.b.shape)), self.b / self.n)
+        mass = self.n if self.mass is None else self.mass
+        return System(self.n, self.A / mass + np.diag(np.broadcast_to(ridge, self.b.shape)), self.b / mass, mass)
 
 
 def solution(systems: Sequence[System], weights: Floats, names: Sequence[str]) -> tuple[Floats, Floats]:

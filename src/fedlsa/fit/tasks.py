@@ -9,41 +9,72 @@ from typing import Any
 import numpy as np
 
 from .. import checks
-from ..errors import ArgumentTypeError
+from ..errors import ArgumentError, ArgumentTypeError
 from ..formatting import Settings
 from ..frozen import ReadOnly, frozen
 
 Names = str | Sequence[str]
+COVARIANCES = ("classical", "HC0", "HC1", "HC2", "HC3", "HAC")
+CLUSTERED = ("HC0", "HC1", "HC3")  # which have a cluster-robust form here
+MISSING = ("error", "drop")
+SITES = "sites"  # as a cluster: each site is one
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Regression(Settings, ReadOnly):
-    """Least squares of a target on features: A(z) = x x^T + ridge I and b(z) = y x (eq:lsa_syst_fed).
+    """Least squares of a target on columns: A(z) = w x x^T + ridge I and b(z) = w y x (eq:lsa_syst_fed).
 
-    target : the column to be explained
-    features : the columns that explain it, by default all others
-    intercept : a constant term
+    target : the column to be explained, or a formula such as "log(wage) ~ educ * exper + C(region)"
+    columns : that explain it, by default all others
+    intercept : a constant term; a formula says so itself (- 1)
     standardise : run on features and target of mean 0 and variance 1, which sites compute from sums and counts;
         coefficients are reported on the original scale
     ridge : of the coefficients of the standardised features, or of the features as they are; never of the intercept
+    row_weights : column of weights w of at least 0, in inverse proportion to the noise's variance, as in WLS
+    offset : column that is taken from the target before the fit, and added to what is predicted
+    cluster : column whose equal values, at one site, have correlated errors; "sites" makes a cluster of each site
+    covariance : "classical" (errors of one variance), "HC0" to "HC3" (of any), or "HAC" (correlated in time). With
+        cluster HC0, HC1 and HC3 are cluster-robust (CR0, CR1, CR3). By default "HC3", and "HAC" where a fit has a lag
+    missing : "error" where a row lacks a value that is needed, or "drop" such rows and count them
 
-    >>> fl.Regression("y", features=["age", "dose"], ridge=0.1).features
+    >>> fl.Regression("y", columns=["age", "dose"], ridge=0.1).columns
     ('age', 'dose')
     """
 
     target: str
-    features: Names | None = None
+    columns: Names | None = None
     intercept: bool = True
     standardise: bool = True
     ridge: float = 0.0
+    row_weights: str | None = None
+    offset: str | None = None
+    cluster: str | None = None
+    covariance: str | None = None
+    missing: str = "error"
 
     def __post_init__(self) -> None:
         _name("target", self.target)
-        if self.features is not None:
-            object.__setattr__(self, "features", _names("features", self.features))
+        if self.columns is not None:
+            if self.formula is not None:
+                raise ArgumentError(f"columns must not be given beside a formula, which names them; got {self.columns}")
+            object.__setattr__(self, "columns", _names("columns", self.columns))
+        for field in ("row_weights", "offset", "cluster"):
+            if getattr(self, field) is not None:
+                _name(field, getattr(self, field))
+        if self.covariance is not None:
+            checks.choice("covariance", self.covariance, COVARIANCES)
+            if self.cluster is not None and self.covariance not in CLUSTERED:
+                rule = f"covariance must be one of {', '.join(CLUSTERED)} where cluster is given"
+                raise ArgumentError(f"{rule}; got {self.covariance!r}")
+        checks.choice("missing", self.missing, MISSING)
         checks.boolean("intercept", self.intercept)
         checks.boolean("standardise", self.standardise)
         object.__setattr__(self, "ridge", checks.real("ridge", self.ridge, at_least=0))
+
+    @property
+    def formula(self) -> str | None:
+        """The formula, where there is one."""
+        return self.target if "~" in self.target else None
 
     @property
     def scaled(self) -> bool:
@@ -112,6 +143,14 @@ class Value(Settings, ReadOnly):
 
 
 Task = Regression | Value
+WEIGHTS = ("sites", "samples")
+
+
+def checked_weight(task: Task, weight: str | None) -> str:
+    """By what sites count: as given, else "samples" for a regression (pooled least squares), "sites" for values."""
+    if weight is None:
+        return "samples" if isinstance(task, Regression) else "sites"
+    return checks.choice("weight", weight, WEIGHTS)
 
 
 def _name(argument: str, value: Any) -> str:

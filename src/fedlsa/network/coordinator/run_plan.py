@@ -240,7 +240,7 @@ def shared(measurements: Sequence[Measurement], weights: Floats, local: str = "r
 def one_shot(measurements: Sequence[Measurement], weights: Floats, names: Sequence[str]) -> Floats:
     """The solution (d,), in the run's coordinates, of the system that the sites share, from their moments at once."""
     m = shared(measurements, weights)
-    systems = [System(said.rows, A, b) for said, A, b in zip(measurements, m.A_bar, m.b_bar, strict=True)]
+    systems = [System(said.rows, A, b, said.rows) for said, A, b in zip(measurements, m.A_bar, m.b_bar, strict=True)]
     return solution(systems, np.asarray(weights, np.float64), names)[1]
 
 

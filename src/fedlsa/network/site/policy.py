@@ -183,8 +183,8 @@ def plain_fingerprint(text: str) -> str:
 def template(task: Task) -> str:
     """The policy.toml with which a site begins."""
     columns: tuple[str, ...] = (ANY_COLUMN,)
-    if isinstance(task, Regression) and task.features is not None:
-        columns = (*task.features, task.target)
+    if isinstance(task, Regression) and task.columns is not None:
+        columns = (*task.columns, task.target)
     return Policy(tasks=(TASKS[not isinstance(task, Regression)],), columns=columns).text()
 
 
