@@ -1,0 +1,168 @@
+"""Least squares on data that stay apart, as a regressor of scikit-learn; only this module needs scikit-learn."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .checks import Floats
+from .errors import ArgumentError, FedLSAWarning, MissingExtraError, SiteDataError
+from .fit import Fit, Regression
+from .fit import fit as fit_sites
+from .fit.tasks import checked_weight
+
+try:
+    from sklearn.base import BaseEstimator, RegressorMixin
+    from sklearn.utils import check_array
+    from sklearn.utils.validation import check_is_fitted, validate_data
+except ModuleNotFoundError:
+    raise MissingExtraError("fl.sklearn needs scikit-learn: pip install 'fedlsa[sklearn]'") from None
+
+__all__ = ["FederatedRegressor"]
+NO_RUN = {"step_size": 1e-9, "local_steps": 1, "rounds": 1, "local": "means"}
+
+
+class FederatedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+    """Linear least squares over sites whose rows stay where they are, with the manners of scikit-learn.
+
+    fit_intercept : a constant term
+    ridge : rho adds rho ||coef||^2 to the mean squared error, never for the intercept. With n rows that is
+        scikit-learn's Ridge(alpha=n * rho); with sample weights n is their sum. 0 is LinearRegression
+    weight : "samples" (the answer of all rows in one table) or "sites" (each site counts the same, as in the paper)
+    covariance : of the errors in fit_, as in fl.Regression
+    plan : whether to plan and simulate the communications by which sites would get the answer, as fl.fit does
+
+    Fitted, it has coef_ (d,), intercept_, n_features_in_, feature_names_in_ where columns have names, and fit_: the
+    fl.Fit with error bars, a report of each site and, if asked for, the plan. Where the rows leave coefficients open
+    (fewer rows than coefficients, columns that determine one another) coef_ is the shortest solution, as
+    LinearRegression has it, fit_ is None, for no coefficient has an error bar then, and a warning says why.
+
+    >>> import fedlsa.sklearn
+    >>> X = np.arange(12.0).reshape(12, 1)
+    >>> model = fl.sklearn.FederatedRegressor().fit(X, 2 * X[:, 0] + np.cos(X[:, 0]), sites=["a", "b"] * 6)
+    >>> model.coef_.round(2), model.predict([[20.0]]).round(1), model.fit_.standard_error.round(2)
+    (array([1.94]), array([39.1]), array([0.05, 0.41]))
+    """
+
+    def __init__(
+        self,
+        *,
+        fit_intercept: bool = True,
+        ridge: float = 0.0,
+        weight: str = "samples",
+        covariance: str | None = None,
+        plan: bool = False,
+    ) -> None:
+        self.fit_intercept = fit_intercept
+        self.ridge = ridge
+        self.weight = weight
+        self.covariance = covariance
+        self.plan = plan
+
+    def fit(
+        self, X: ArrayLike, y: ArrayLike, sites: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> FederatedRegressor:
+        """Fit features X : (n, d) to targets y : (n,).
+
+        sites : (n,) the site of each row, by any labels; None: all rows are of one site
+        sample_weight : (n,) of at least 0, or one number for all; a row of weight 0 is as if it were not there
+        """
+        rows, targets = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
+        counted = (w := _weights(sample_weight, len(targets))) > 0
+        x, t, w, labels = rows[counted], targets[counted], w[counted], _labels(sites, len(targets))[counted]
+        names = [str(c) for c in getattr(self, "feature_names_in_", [f"x{j}" for j in range(x.shape[1])])]
+        target, weights = _free("y", names), _free("weight", names)
+        task = Regression(
+            target,
+            columns=names,
+            intercept=self.fit_intercept,
+            standardise=self.ridge == 0,  # Ridge penalises coefficients of features as they are
+            ridge=self.ridge,
+            row_weights=None if sample_weight is None else weights,
+            covariance=self.covariance,
+        )
+        checked_weight(task, self.weight)
+        members = [labels == label for label in dict.fromkeys(labels.tolist())]
+        tables = [dict(zip(names, x[m].T, strict=True)) | {target: t[m], weights: w[m]} for m in members]
+        self.fit_: Fit | None
+        try:
+            self.fit_ = _fitted(tables, task, self.weight, self.plan)
+            theta = self.fit_.theta
+        except SiteDataError as error:
+            warnings.warn(f"{error}: coef_ is the solution of least norm, and fit_ None", FedLSAWarning, stacklevel=2)
+            self.fit_ = None
+            theta = _shortest(x, t, _shares(members, w, self.weight), task)
+        self.coef_: Floats = theta[: x.shape[1]].copy()
+        self.intercept_: float = float(theta[-1]) if self.fit_intercept else 0.0
+        return self
+
+    def predict(self, X: ArrayLike) -> Floats:
+        """(n,): the targets that the model expects of features X : (n, d)."""
+        check_is_fitted(self)
+        return np.asarray(validate_data(self, X, dtype=np.float64, reset=False) @ self.coef_ + self.intercept_)
+
+
+def _fitted(tables: list[dict[str, Any]], task: Regression, weight: str, plan: bool) -> Fit:
+    if plan:
+        return fit_sites(tables, task, weight=weight)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "the run ends at", FedLSAWarning)
+        return fit_sites(tables, task, weight=weight, **NO_RUN)  # type: ignore[arg-type]
+
+
+def _labels(sites: ArrayLike | None, n: int) -> NDArray[np.int64]:
+    """(n,): the number of each row's site, in the order in which sites first appear."""
+    if sites is None:
+        return np.zeros(n, np.int64)
+    given = list(np.asarray(sites, object))
+    if len(given) != n:
+        raise ArgumentError(f"sites must have a label for each of the {n} rows; got {len(given)}")
+    if any(label is None or label != label for label in given):
+        raise ArgumentError("sites must have a label for each row; got one that is missing")
+    number: dict[Any, int] = {}
+    return np.array([number.setdefault(label, len(number)) for label in given], np.int64)
+
+
+def _weights(sample_weight: ArrayLike | None, n: int) -> Floats:
+    if sample_weight is None or isinstance(sample_weight, Real):
+        w = np.full(n, 1.0 if sample_weight is None else float(sample_weight))
+    else:
+        w = check_array(sample_weight, dtype=np.float64, ensure_2d=False, input_name="sample_weight")
+        if w.shape != (n,):
+            raise ArgumentError(f"sample_weight must be a number for each of the {n} rows; got shape {w.shape}")
+    if not (np.isfinite(w).all() and (w >= 0).all()):
+        raise ArgumentError(f"sample_weight must be finite and at least 0; got {w[~(np.isfinite(w) & (w >= 0))][0]:g}")
+    if not w.any():
+        raise ArgumentError("sample_weight must be above 0 in some row; got zero in all")
+    return w
+
+
+def _free(name: str, taken: Sequence[str]) -> str:
+    """A name that no column has."""
+    while name in taken:
+        name += "_"
+    return name
+
+
+def _shares(members: Sequence[NDArray[np.bool_]], w: Floats, weight: str) -> Floats:
+    """(n,): what each row counts; all together 1."""
+    out = w / w.sum()
+    if weight == "sites":
+        for m in members:
+            out[m] = w[m] / w[m].sum() / len(members)
+    return out
+
+
+def _shortest(X: Floats, y: Floats, share: Floats, task: Regression) -> Floats:
+    """The coefficients of least norm among those with the least sum of share (y - x^T coef)^2 + ridge ||coef||^2, and
+    after them the intercept, if there is one."""
+    centre, y_centre = (share @ X, share @ y) if task.intercept else (np.zeros(X.shape[1]), 0.0)
+    root, d = np.sqrt(share), X.shape[1]
+    rows = np.concatenate([(X - centre) * root[:, None], np.sqrt(task.ridge) * np.eye(d)])
+    coef = np.linalg.lstsq(rows, np.append((y - y_centre) * root, np.zeros(d)), rcond=None)[0]
+    return np.append(coef, y_centre - centre @ coef) if task.intercept else np.asarray(coef, np.float64)
