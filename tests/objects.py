@@ -81,7 +81,8 @@ OBJECTS = {
     "site report": lambda: regression_fit().per_site[0],
     "baseline": lambda: regression_fit().baselines[0],
     "bootstrap": lambda: regression_fit().bootstrap,
-    "prediction": lambda: regression_fit().value([[1.0, 2.0]]),
+    "prediction": lambda: regression_fit().predict_interval([[1.0, 2.0]]),
+    "wald test": lambda: regression_fit().test([[1.0, -1.0, 0.0]]),
     "residuals": lambda: fl.evaluate(regression_fit(), sites())[0],
     "td errors": lambda: fl.evaluate(value_fit(), [transitions(log())])[0],
 }

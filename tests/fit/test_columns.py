@@ -1,5 +1,7 @@
 """Which columns a task reads: exact names before prefixes, the same at every site, and a hint for what is not there."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -133,19 +135,17 @@ def model():
 
 def test_values_and_hold_outs_are_matched_by_name(model):
     table = patients(2)
-    expected = model.value(table[["age", "dose"]].to_numpy()).value
-    for given in (table[["dose", "age"]], table, table.to_dict("list"), {"dose": table["dose"], "age": table["age"]}):
-        np.testing.assert_array_equal(model.value(given).value, expected)
+    expected = model.predict(table[["age", "dose"]].to_numpy())
+    others = table.assign(weight=1.0, place="here")
+    for given in (table[["dose", "age"]], others, table.to_dict("list"), {"dose": table["dose"], "age": table["age"]}):
+        np.testing.assert_array_equal(model.predict(given), expected)
     (a,), (b,) = (fl.evaluate(model, [t]) for t in (table, table[["response", "dose", "age"]]))
     assert (a.rmse, a.r_squared) == (b.rmse, b.r_squared)
-    for wrong, words in (
-        (table[["dose"]], r"features must have the columns age, dose, in any order; got none called 'age'"),
-        (table.assign(weight=1.0), "and no others; got 'weight' as well"),
-    ):
-        with pytest.raises(ArgumentError, match=words):
-            model.value(wrong)
-    with pytest.raises(SiteDataError, match="features must have each column once; 'age' appears 2 times"):
-        model.value(table[["age", "age", "dose"]])
+    words = "new must have the columns age, dose, in any order; got none called 'age'; did you mean 'Age'?"
+    with pytest.raises(ArgumentError, match=re.escape(words)):
+        model.predict(table.rename(columns={"age": "Age"}))
+    with pytest.raises(SiteDataError, match="new must have each column once; 'age' appears 2 times"):
+        model.predict(table[["age", "age", "dose"]])
 
 
 def test_states_of_a_feature_map_are_matched_by_name():
@@ -158,8 +158,8 @@ def test_states_of_a_feature_map_are_matched_by_name():
     found = fl.fit([log], task, lag=0, **BY_HAND)
     assert found.columns == ("x", "y")
     points = np.column_stack([log["x"], log["y"]])
-    np.testing.assert_array_equal(found.value(log).value, found.value(points).value)
-    np.testing.assert_array_equal(found.value({"y": log["y"], "x": log["x"]}).value, found.value(points).value)
+    np.testing.assert_array_equal(found.predict(log), found.predict(points))
+    np.testing.assert_array_equal(found.predict({"y": log["y"], "x": log["x"]}), found.predict(points))
 
 
 def test_data_frames_in_tuples_keep_their_names(model):

@@ -122,7 +122,7 @@ def test_a_value_has_the_interval_of_the_delta_method():
     found = fl.fit(panel(), fl.Regression("y"), **MEANS)
     points = np.array([[0.0, 0.0, 0.0], [3.0, 2.0, 1.0]])
     x = np.column_stack([points, np.ones(2)])
-    value = found.value(points, level=0.9)
+    value = found.predict_interval(points, level=0.9)
     assert_allclose(value.value, x @ found.theta)
     assert_allclose(value.standard_error, np.sqrt(np.diag(x @ found.covariance @ x.T)), rtol=1e-9)
     assert_allclose(value.high - value.low, 2 * 1.6448536269514722 * value.standard_error)

@@ -78,7 +78,7 @@ def test_a_task_with_its_feature_map_comes_back_and_values_the_same(phi, tmp_pat
     again = fl.Fit.load(tmp_path / "model.json")
     assert same(fit, again)
     states = np.arange(4.0)[:, None]
-    assert all(map(np.array_equal, fit.value(states), again.value(states)))
+    assert again.predict_interval(states) == fit.predict_interval(states)
 
 
 def test_a_table_of_features_comes_back(tmp_path):
@@ -98,7 +98,7 @@ def test_features_that_are_code_are_missed_at_both_ends(tmp_path):
     with pytest.raises(ResultFileError, match=r"features that are code \(phi\)"):
         fl.Fit.load(tmp_path / "model.json")
     again = fl.Fit.load(tmp_path / "model.json", features=phi)
-    assert np.array_equal(again.value([1, 2]).value, fit.value([1, 2]).value)
+    assert np.array_equal(again.predict([1, 2]), fit.predict([1, 2]))
 
 
 def test_features_are_not_taken_where_the_file_has_its_own(fitted, tmp_path):
@@ -111,7 +111,7 @@ def test_the_file_is_for_people_and_other_programs(fitted, tmp_path):
     fitted.save(tmp_path / "model.json")
     text = (tmp_path / "model.json").read_text()
     held = json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
-    assert (held["format"], held["version"]) == ("fedlsa-fit", 3)
+    assert (held["format"], held["version"]) == ("fedlsa-fit", 4)
     assert held["per_site"][3]["theta"] == [None] * 4
     assert max(map(len, text.splitlines())) < 250  # a row of a table has a line
 
@@ -122,10 +122,10 @@ def test_the_file_is_for_people_and_other_programs(fitted, tmp_path):
         (lambda text: text[: len(text) // 2], "is not a model file, or is cut short"),
         (lambda text: "[1, 2]", "is not a model file of fedlsa"),
         (lambda text: text.replace('"fedlsa-fit"', '"other"'), "is not a model file of fedlsa"),
-        (lambda text: text.replace('"version": 3', '"version": 1'), "has version 1; this fedlsa reads version 3"),
+        (lambda text: text.replace('"version": 4', '"version": 1'), "has version 1; this fedlsa reads version 4"),
         (
-            lambda text: text.replace('"version": 3', '"version": 2').replace('"baselines"', '"rivals"'),
-            "has version 2; this fedlsa reads version 3",
+            lambda text: text.replace('"version": 4', '"version": 2').replace('"baselines"', '"rivals"'),
+            "has version 2; this fedlsa reads version 4",
         ),
         (lambda text: text.replace('"theta":', '"thetas":', 1), "is damaged"),
         (lambda text: text.replace('"names": ["x0", ', '"names": ['), "is damaged: 3 names"),

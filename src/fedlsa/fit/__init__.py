@@ -9,7 +9,9 @@ if _TYPE_CHECKING:
     from .data_problem import columns_of, site_problem
     from .estimate import fit
     from .evaluate import Residuals, TDErrors, evaluate
-    from .fitted import Fit, Prediction, SiteReport
+    from .fitted import Fit, SiteReport
+    from .hypotheses import WaldTest
+    from .inference import Prediction
     from .one_message import Baseline
     from .tasks import Regression, Value
 
@@ -20,7 +22,9 @@ _load_lazily(
         "data_problem": ("columns_of", "site_problem"),
         "estimate": ("fit",),
         "evaluate": ("Residuals", "TDErrors", "evaluate"),
-        "fitted": ("Fit", "Prediction", "SiteReport"),
+        "fitted": ("Fit", "SiteReport"),
+        "hypotheses": ("WaldTest",),
+        "inference": ("Prediction",),
         "one_message": ("Baseline",),
         "tasks": ("Regression", "Value"),
     },
@@ -36,6 +40,7 @@ __all__ = [
     "SiteReport",
     "TDErrors",
     "Value",
+    "WaldTest",
     "columns_of",
     "evaluate",
     "fit",

@@ -118,14 +118,13 @@ def has_names(table: Any) -> bool:
     return isinstance(table, Mapping) or (hasattr(table, "columns") and hasattr(table, "__getitem__"))
 
 
-def by_name(argument: str, table: Any, wanted: Sequence[str], others: Sequence[str]) -> Floats:
-    """(n, k): the wanted columns of a table with names, in the order wanted; others : that may be there as well."""
+def by_name(argument: str, table: Any, wanted: Sequence[str]) -> Floats:
+    """(n, k): the wanted columns of a table with names, in the order wanted; others may be there as well."""
     found = from_columns(argument, table)
-    rule = f"{argument} must have the columns {', '.join(wanted)}, in any order"
     for lacking in (c for c in wanted if c not in found.columns):
-        raise ArgumentError(f"{rule}; got none called {lacking!r}")
-    for extra in (c for c in found.columns if c not in wanted and c not in others):
-        raise ArgumentError(f"{rule}, and no others; got {extra!r} as well")
+        hint = checks.did_you_mean(lacking, found.columns)
+        rule = f"{argument} must have the columns {', '.join(wanted)}, in any order"
+        raise ArgumentError(f"{rule}; got none called {lacking!r}{hint}")
     return np.column_stack([from_array(argument, c, found.held[c]) for c in wanted])
 
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import ndtri
 
 from .. import checks
 from ..checks import Floats
+from ..errors import ArgumentTypeError
 from ..formatting import Displayed, call, counted
 from ..frozen import ReadOnly
 from ..problems import features as maps
@@ -20,28 +20,16 @@ from ..small_pictures import Strip, strips
 from ..theory.planner import Plan
 from .arrays import by_name, has_names
 from .bootstrap import Bootstrap
+from .hypotheses import WaldTest, wald_test
+from .inference import Prediction, predicted, quantile, ratio, table_of, two_sided
 from .models import read_model, write_model
 from .one_message import Baseline
 from .tasks import Regression, Task
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 SHOWN = 20  # coefficients in a repr, which is to fit on a screen
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Prediction(Displayed, ReadOnly):
-    """Values of n points with their error bars, each (n,); it unpacks in this order.
-
-    value : of the model; standard_error : of the value, because data are finite
-    low, high : ends of an interval that covers the true model's value with the probability that was asked for
-    """
-
-    value: Floats
-    standard_error: Floats
-    low: Floats
-    high: Floats
-
-    def __iter__(self) -> Iterator[Floats]:
-        return iter((self.value, self.standard_error, self.low, self.high))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -59,6 +47,7 @@ class SiteReport(Displayed, ReadOnly):
     noise : root mean squared error that its draws put into the run, at most
     finite_data : root mean squared error that its finite data put into theta
     window : rows over which its scores were taken to be correlated
+    dropped : rows that were left out because they lack a value
     """
 
     name: str
@@ -70,6 +59,7 @@ class SiteReport(Displayed, ReadOnly):
     noise: float
     finite_data: float
     window: int
+    dropped: int = 0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -94,13 +84,20 @@ class Fit(Displayed, ReadOnly):
     local : what a local step uses: "rows" drawn at random, the "log" in its order, or the site's "means"
     baselines : other ways to an answer, where asked for; bootstrap : solutions of reweighted data, where asked for
     made_by : the versions that it depends on, and the command where there was one
+    covariance_kind : in words, such as "HC3" or "CR3, 40 clusters"
+    degrees_of_freedom : of the covariance, for t quantiles; infinite for a value function
+    residual_variance : of one observation of weight 1 about the model, NaN for a value function
+    r_squared : the share of the target's variance that a regression explains; NaN for a value function
+    levels : of each category of a formula, agreed by all sites
 
     >>> x = np.arange(12.0).reshape(12, 1)
     >>> fit = fl.fit([(x, 2 * x[:, 0] + np.cos(x[:, 0]))], fl.Regression("y"), local="means")
     >>> fit.names, fit.theta.round(2), fit.standard_error.round(2)
     (('x0', 'intercept'), array([1.94, 0.31]), array([0.05, 0.41]))
-    >>> fit.value([[20.0]]).value.round(1)
-    array([39.1])
+    >>> fit.predict([[20.0]]).round(1), fit.predict({"x0": [20.0]}).round(1)
+    (array([39.1]), array([39.1]))
+    >>> fit.test("x0 = 2").df_num
+    1
     """
 
     task: Task
@@ -120,14 +117,18 @@ class Fit(Displayed, ReadOnly):
     baselines: tuple[Baseline, ...] = ()
     bootstrap: Bootstrap | None = None
     made_by: dict[str, Any] = field(default_factory=dict)
+    covariance_kind: str = ""
+    degrees_of_freedom: float = math.inf
+    residual_variance: float = math.nan
+    r_squared: float = math.nan
+    levels: dict[str, tuple[Any, ...]] = field(default_factory=dict)
 
     def _display(self) -> tuple[str, list[tuple[str, Any]]]:
         about = zip(self.names, self.theta, self.standard_error, self.confidence_interval(), strict=True)
         listed = [(n, f"{v:.5g} with standard error {s:.2g}, 95% from {a:.5g} to {b:.5g}") for n, v, s, (a, b) in about]
         if len(listed) > SHOWN:
             listed = [*listed[:SHOWN], ("...", f"{len(listed) - SHOWN:,} more coefficients")]
-        rows = sum(s.rows for s in self.per_site)
-        return f"Fit of {call(self.task)} on {counted(rows, 'row')} of {counted(len(self.per_site), 'site')}", [
+        return f"Fit of {call(self.task)} on {counted(self.rows, 'row')} of {counted(len(self.per_site), 'site')}", [
             *listed,
             ("sites count by", self.weight),
             ("planned run", f"{call(self.plan.algorithm)}, {self.plan.rounds:,} rounds on {self.local}"),
@@ -155,10 +156,46 @@ class Fit(Displayed, ReadOnly):
         """Server averages."""
         return self.plan.rounds
 
+    @property
+    def rows(self) -> int:
+        """Of all sites' data, those that were dropped left out."""
+        return sum(s.rows for s in self.per_site)
+
+    @property
+    def t_values(self) -> Floats:
+        """(d,): each coefficient over its standard error."""
+        return ratio(self.theta, self.standard_error)
+
+    @property
+    def p_values(self) -> Floats:
+        """(d,): of the hypotheses that each coefficient is 0, two-sided."""
+        return two_sided(self.t_values, self.degrees_of_freedom)
+
     def confidence_interval(self, level: float = 0.95) -> Floats:
-        """(d, 2): intervals that cover each true coefficient with probability `level`, in large samples."""
-        z = _quantile(level)
-        return np.stack([self.theta - z * self.standard_error, self.theta + z * self.standard_error], axis=1)
+        """(d, 2): intervals that cover each true coefficient with probability `level`, by t quantiles."""
+        reach = quantile(level, self.degrees_of_freedom) * self.standard_error
+        return np.stack([self.theta - reach, self.theta + reach], axis=1)
+
+    def test(self, hypothesis: str | ArrayLike, values: ArrayLike | None = None) -> WaldTest:
+        """The F test of linear claims about the coefficients, with the fit's covariance and degrees of freedom.
+
+        hypothesis : "educ = exper", or several that must hold together, "educ = 0, exper = 0"; names with spaces stand
+            in backticks. Or an array R : (q, d), with values r : (q,), by default 0, for R theta = r
+        """
+        about = (self.names, self.theta, self.covariance, self.degrees_of_freedom)
+        return wald_test(hypothesis, values, *about)
+
+    def to_frame(self, level: float = 0.95) -> pd.DataFrame:
+        """A pandas table by the names of the coefficients: coefficient, standard_error, t, p, low, high."""
+        low, high = self.confidence_interval(level).T
+        columns = {"coefficient": self.theta, "standard_error": self.standard_error, "t": self.t_values}
+        return table_of(self.names, {**columns, "p": self.p_values, "low": low, "high": high})
+
+    def plot(self, **options: Any) -> Any:
+        """A matplotlib figure of the coefficients with their intervals: fl.figures.coefficients and its options."""
+        from ..figures import coefficients
+
+        return coefficients(self, **options)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it all to `path` as JSON, which `Fit.load` and `fedlsa evaluate` read.
@@ -172,39 +209,38 @@ class Fit(Displayed, ReadOnly):
         """Read what `save` wrote: the same to the last bit. features : those that the file could not hold."""
         return read_model(checks.path("path", path), cls, features)
 
-    def value(self, features: ArrayLike, level: float = 0.95) -> Prediction:
-        """The model at given points with pointwise intervals of `level`; the intercept is added here.
+    def predict(self, new: Any) -> Floats:
+        """(n,): the model at given points; the intercept, and the offset where the task has one, are added here.
 
-        features : a data frame or mapping with the model's `columns`, matched by name (columns of the task beside them
-            are left alone), or an array (n, k) in their order (or whatever states the task's feature map takes)
+        new : a data frame or mapping with the model's `columns`, matched by name whatever their order (others are left
+            alone), or an array (n, k) in their order (or whatever states the task's feature map takes)
         """
-        x = self.design(features)
-        z = _quantile(level)
-        deviation = np.sqrt(np.maximum(np.einsum("ni,ij,nj->n", x, self.covariance, x), 0.0))
-        v = x @ self.theta
-        return Prediction(v, deviation, v - z * deviation, v + z * deviation)
+        return np.asarray(self.design(new) @ self.theta + self._offset(new), np.float64)
 
-    def design(self, features: ArrayLike) -> Floats:
-        """(n, d): the rows with which coefficients are multiplied, from features as in `value`."""
+    def predict_interval(self, new: Any, level: float = 0.95) -> Prediction:
+        """The model at given points, as in `predict`, with pointwise intervals of `level`: of the model's value, and of
+        one new observation (of weight 1)."""
+        noise, reach = self.residual_variance, quantile(level, self.degrees_of_freedom)
+        return predicted(self.design(new), self._offset(new), self.theta, self.covariance, noise, reach)
+
+    def design(self, new: Any) -> Floats:
+        """(n, d): the rows with which coefficients are multiplied, from points as in `predict`."""
         d = len(self.theta) - self.task.intercept
         mapped = not isinstance(self.task, Regression) and self.task.features is not None
-        if has_names(features):
-            features = by_name("features", features, self.columns, self._others(features))
-            features = features[:, 0] if mapped and len(self.columns) == 1 else features
+        if has_names(new):
+            new = by_name("new", new, self.columns)
+            new = new[:, 0] if mapped and len(self.columns) == 1 else new
         if not isinstance(self.task, Regression) and mapped:
-            x = maps.apply(self.task.features, np.asarray(features), "features")
+            x = maps.apply(self.task.features, np.asarray(new), "new")
         else:
-            x = checks.array("features", features, ("n", d))
+            x = checks.array("new", new, ("n", d))
         return np.column_stack([x, np.ones(len(x))]) if self.task.intercept else x
 
-    def _others(self, table: Any) -> list[str]:
-        """The columns of a table that a fit reads beside its features."""
-        if isinstance(self.task, Regression):
-            return [self.task.target]
-        t, after = self.task, self.task.next_state
-        following = [str(c) for c in table if str(c).startswith(after)] if isinstance(after, str) else list(after)
-        return [t.reward, t.terminated, t.truncated, t.importance, *following]
-
-
-def _quantile(level: float) -> float:
-    return float(ndtri(0.5 + checks.real("level", level, above=0, below=1) / 2))
+    def _offset(self, new: Any) -> Floats | float:
+        """(n,): what is added to the model's value at given points."""
+        column = self.task.offset if isinstance(self.task, Regression) else None
+        if column is None:
+            return 0.0
+        if not has_names(new):
+            raise ArgumentTypeError(f"new must be a table with the offset {column!r}; got {checks.show(new)}")
+        return by_name("new", new, (column,))[:, 0]

