@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,8 @@ import numpy as np
 from .. import checks
 from ..checks import Floats
 from ..errors import SiteDataError
+from .formulas import parse_formula
+from .levels import Levels, agree_levels, levels_of
 from .site_readers import Site
 from .tasks import SITES, Names, Regression, Task, Value
 
@@ -22,10 +24,12 @@ INDEX = re.compile(r"(Unnamed: \d+|__index_level_\d+__)?")  # what a data frame'
 class Columns:
     """The columns that a task reads, the same at every site. Those of `state` and `next_state` stand in one order.
 
-    regression : state are the columns of the features, reward is that of the target; of a formula state are all that
-        it names, on both sides. row_weights, offset, cluster : as the task names them
-    labels : columns of `state`, and the cluster's, that are read as they are, numbers or not
-    levels : of each categorical column of a formula, agreed by all sites, in order
+    regression : state are the columns of the features, of a formula those that its right side names; reward is that of
+        the target, of a formula the first that its left side names. row_weights, offset, cluster : as the task names
+        them
+    labels : categories of a formula, and the cluster, which are read as they are, numbers or not
+    levels : of each category of a formula, agreed by all sites, in order
+    beside : further columns of the left side of a formula
     """
 
     state: tuple[str, ...]
@@ -38,7 +42,8 @@ class Columns:
     offset: str | None = None
     cluster: str | None = None
     labels: tuple[str, ...] = ()
-    levels: tuple[tuple[str, tuple[Any, ...]], ...] = ()
+    levels: Levels = ()
+    beside: tuple[str, ...] = ()
 
     @property
     def all(self) -> tuple[str, ...]:
@@ -52,11 +57,14 @@ class Columns:
             self.offset,
             self.cluster,
         )
-        return tuple(dict.fromkeys([*self.state, *self.next_state, *(c for c in rest if c is not None)]))
+        return tuple(dict.fromkeys([*self.state, *self.next_state, *self.beside, *(c for c in rest if c is not None)]))
 
 
-def choose_columns(task: Task, sites: Sequence[Site]) -> Columns:
-    """The columns that the task reads, found at the first site and checked at all."""
+def choose_columns(task: Task, sites: Sequence[Site], levels: Levels | None = None) -> Columns:
+    """The columns that the task reads, found at the first site and checked at all.
+
+    levels : of the categories of a formula. By default those of all these sites, from a pass over their rows
+    """
     first = sites[0]
     columns = _own(task, first)
     for site in sites[1:]:
@@ -66,7 +74,11 @@ def choose_columns(task: Task, sites: Sequence[Site]) -> Columns:
         for extra in (c for c in _own(task, site).all if c not in columns.all):
             hint = "; name the columns" if isinstance(task, Regression) else ""
             raise SiteDataError(f"{site.name} has a column {extra!r} that {first.name} lacks{hint}")
-    return columns
+    if not isinstance(task, Regression) or task.formula is None:
+        return columns
+    if levels is None:
+        levels = agree_levels({site.name: levels_of(site, task) for site in sites})
+    return replace(columns, levels=levels, labels=tuple(dict.fromkeys([*(c for c, _ in levels), *columns.labels])))
 
 
 def _own(task: Task, site: Site) -> Columns:
@@ -76,6 +88,15 @@ def _own(task: Task, site: Site) -> Columns:
 
 def _regression(task: Regression, site: Site) -> Columns:
     cluster = task.cluster if task.cluster != SITES else None
+    labels = () if cluster is None else (cluster,)
+    beside: dict[str, Any] = {"row_weights": task.row_weights, "offset": task.offset, "cluster": cluster}
+    if task.formula is not None:
+        parsed = parse_formula(task.formula)
+        target, *more = parsed.target.columns
+        found = Columns(parsed.columns, (), target, labels=labels, beside=tuple(more), **beside)
+        for column in found.all:
+            require(site, column)
+        return found
     others = {task.target, task.row_weights, task.offset, cluster}
     features = [c for c in site.columns if c not in others] if task.columns is None else task.columns
     index = next((c for c in features if INDEX.fullmatch(c)), None) if task.columns is None else None
@@ -93,8 +114,6 @@ def _regression(task: Regression, site: Site) -> Columns:
             raise SiteDataError(f"{site.name}: columns must be named once each; {column!r} is named twice")
     if not features:
         raise SiteDataError(f"{site.name} must have at least one column beside the target {task.target!r}")
-    labels = () if cluster is None else (cluster,)
-    beside: dict[str, Any] = {"row_weights": task.row_weights, "offset": task.offset, "cluster": cluster}
     return Columns(tuple(features), (), task.target, labels=labels, **beside)
 
 

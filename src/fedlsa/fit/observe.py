@@ -16,6 +16,7 @@ from ..problems.system import Flags
 from ..problems.transitions import traces
 from .arrays import ColumnBlock, piece_rows, refuse
 from .columns import Columns
+from .design import design_of
 from .site_readers import Site
 from .tasks import Regression, Task, Value
 
@@ -112,13 +113,21 @@ def recorded(site: Site, task: Task, columns: Columns) -> Iterator[tuple[Floats,
 
 
 def _pairs(site: Site, task: Regression, columns: Columns) -> Iterator[tuple[Floats, Piece]]:
+    design = design_of(task, columns)
     beside = [c for c in (columns.row_weights, columns.offset) if c is not None]
     first = 1 + len(beside)
     wanted = (columns.reward, *beside, *columns.state)  # the features last, beside the ones of an intercept
+    width = len(wanted)
+    if design is not None:
+        wanted = tuple(dict.fromkeys([*design.numbers, *beside]))
+        width = len(wanted) + len(design.names)
     row = 0
-    for block in site.pieces(wanted, _rows(task, wanted), columns.labels):
-        x = block.values[first:].T if task.intercept else block.values[first:-1].T
-        y = block.values[0] if columns.offset is None else block.values[0] - block[columns.offset]
+    for block in site.pieces(wanted, piece_rows(width), columns.labels):
+        if design is None:
+            x, y = block.values[first:].T if task.intercept else block.values[first:-1].T, block.values[0]
+        else:
+            x, y = design.features(site.name, block, row), design.calculated(design.target, site.name, block, row)
+        y = y if columns.offset is None else y - block[columns.offset]
         root = None if columns.row_weights is None else np.sqrt(_weights(site, columns.row_weights, block, row))
         row += len(y)
         yield x, Piece(x, x, y, root, None if columns.cluster is None else block.labels[columns.cluster])
@@ -141,9 +150,9 @@ def _transitions(site: Site, task: Value, columns: Columns) -> Iterator[tuple[Fl
         yield phi, Piece(u, v, piece[columns.reward].copy())  # a view would keep all columns in memory
 
 
-def _rows(task: Task, columns: Sequence[str]) -> int:
+def _rows(task: Value, columns: Sequence[str]) -> int:
     """How many rows to read at a time: fewer where a feature map makes many numbers of them."""
-    if isinstance(task, Regression) or task.features is None:
+    if task.features is None:
         return piece_rows(len(columns))
     return piece_rows(2 * task.features.dim if isinstance(task.features, maps.FeatureMap) else MAPPED)
 

@@ -16,6 +16,7 @@ from ..errors import SiteDataError
 from ..problems.features import FeatureMap
 from ..theory.threads import cores, one_blas_thread
 from .columns import Columns, choose_columns, integers_error, may_number_states
+from .design import feature_names
 from .observe import FeatureScale, Piece, observations, recorded
 from .site_readers import Site
 from .site_sums import CrossMoments, Summary, System, SystemSums, add_up, scale_of
@@ -60,7 +61,7 @@ class PooledData:
     @property
     def names(self) -> tuple[str, ...]:
         """Of the coefficients: the features' names, then "intercept" where there is one."""
-        names = _feature_names(self.task, self.columns, len(self.scale.centre))
+        names = feature_names(self.task, self.columns, len(self.scale.centre))
         return (*names, "intercept") if self.scale.intercept else names
 
 
@@ -100,7 +101,7 @@ def read(
         if len(part.mean) - 1 != k:
             rule = f"the feature map must give as many features at every site, {k} at {sites[0].name}"
             raise SiteDataError(f"{rule}; got {len(part.mean) - 1} at {site.name}")
-    scale = scale_of(task, parts, weights, _feature_names(task, columns, k), [s.name for s in sites])
+    scale = scale_of(task, parts, weights, feature_names(task, columns, k), [s.name for s in sites])
     kept = [pieces for _, pieces in found] if room.left >= 0 else None
     data = PooledData(sites, task, columns, scale, kept)
     return data, weights, [one.sums.in_scale(scale).system(data.penalty) for one in passes]
@@ -191,9 +192,3 @@ def _threads(task: Task, N: int) -> int:
     which may not bear more."""
     own = None if isinstance(task, Regression) else task.features
     return min(N, cores(), MAX_READERS) if own is None or isinstance(own, (FeatureMap, np.ndarray)) else 1
-
-
-def _feature_names(task: Task, columns: Columns, k: int) -> tuple[str, ...]:
-    if isinstance(task, Regression) or task.features is None:
-        return columns.state
-    return tuple(f"feature {j}" for j in range(k))

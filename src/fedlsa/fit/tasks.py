@@ -68,8 +68,21 @@ class Regression(Settings, ReadOnly):
                 raise ArgumentError(f"{rule}; got {self.covariance!r}")
         checks.choice("missing", self.missing, MISSING)
         checks.boolean("intercept", self.intercept)
+        if self.formula is not None:
+            self._take_intercept(self.formula)
         checks.boolean("standardise", self.standardise)
         object.__setattr__(self, "ridge", checks.real("ridge", self.ridge, at_least=0))
+
+    def _take_intercept(self, formula: str) -> None:
+        """The intercept is the formula's: - 1 leaves it out."""
+        from .formulas import parse_formula
+
+        said = parse_formula(formula).intercept
+        if said and not self.intercept:
+            raise ArgumentError(
+                f"intercept must not be given beside a formula, which leaves it out by - 1; got {formula}"
+            )
+        object.__setattr__(self, "intercept", said)
 
     @property
     def formula(self) -> str | None:

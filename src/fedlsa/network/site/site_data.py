@@ -30,11 +30,11 @@ from ...errors import ArgumentError, SiteDataError
 from ...files import reason
 from ...fit.arrays import from_columns, from_tuple, has_names
 from ...fit.columns import Columns, choose_columns
+from ...fit.design import feature_count
 from ...fit.observe import FeatureScale, observations
 from ...fit.site_readers import Site, open_sites
 from ...fit.site_sums import SystemSums, add_up, no_rows
 from ...fit.tasks import Regression, Task
-from ...problems.features import FeatureMap
 from .. import disk
 from ..folder.config import task_text
 from .limits import RowSizes, row_sizes
@@ -179,9 +179,7 @@ def ridge_of(task: Task) -> float:
 
 def check_scale(task: Task, columns: Columns, scale: FeatureScale) -> None:
     """Refuse coordinates that are not those of the task's features, for they come over the wire."""
-    k = len(columns.state)
-    if not isinstance(task, Regression) and task.features is not None:
-        k = task.features.dim if isinstance(task.features, FeatureMap) else np.shape(task.features)[-1]
+    k = feature_count(task, columns)
     if scale.centre.shape != (k,) or scale.spread.shape != (k,) or scale.intercept != task.intercept:
         raise ArgumentError(f"scale must be that of {k} features; got one of {len(scale.centre)}")
     if not (np.isfinite(scale.centre).all() and (scale.spread > 0).all() and scale.y_spread > 0):

@@ -1,0 +1,135 @@
+"""The levels of categories, which sites agree on without sending rows: each gives those that it has, in order.
+
+Levels are text, numbers, or true and false; whole numbers are integers, whatever a file makes of them. A column of text
+or of true and false is a category by itself, one of numbers in C(column) of a formula.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import checks
+from ..errors import SiteDataError
+from .arrays import missing
+from .formulas import parse_formula
+from .site_readers import Site
+from .tasks import Regression, Task
+
+MAX_LEVELS = 1000  # of a category
+Levels = tuple[tuple[str, tuple[Any, ...]], ...]  # of each categorical column
+
+
+@dataclass(frozen=True, eq=False)
+class LevelCodes:
+    """The levels of a category, and the place of each among them."""
+
+    levels: tuple[Any, ...]
+
+    def of(self, site: str, column: str, labels: NDArray[Any], start: int) -> NDArray[np.intp]:
+        """(n,): places of labels; start : the row of the first, counted from 0."""
+        place = {(kind_of(level), level): j for j, level in enumerate(self.levels)}
+        codes, found = _factorized(site, column, labels, start)
+        places = np.array([place.get((kind_of(level), level), -1) for level in found], np.intp)
+        if len(places) and places.min() < 0:
+            new = int(np.argmin(places))
+            row = start + int(np.argmax(codes == new)) + 1
+            rule = f"{site}: column {column!r} must have a level that the model knows"
+            raise SiteDataError(f"{rule}; got {found[new]!r} in row {row} of the data; {known_levels(self.levels)}")
+        return places[codes]
+
+
+def levels_of(site: Site, task: Task) -> dict[str, tuple[Any, ...]]:
+    """The levels that one site has of each column that is a category there, sorted; none where a task has no formula.
+
+    Categories are columns in C() of a formula, and columns of text or of true and false that a formula names.
+    """
+    if not isinstance(task, Regression) or task.formula is None:
+        return {}
+    parsed = parse_formula(task.formula)
+    marked = {f.columns[0] for f in parsed.factors.values() if f.marked}
+    numbers = parsed.target.columns[:1]  # a piece has a column of numbers
+    first = next(iter(site.pieces(numbers, 1, parsed.candidates)), None) if parsed.candidates else None
+    columns = [c for c in parsed.candidates if c in marked or (first is not None and _is_category(first.labels[c]))]
+    found: dict[str, set[Any]] = {c: set() for c in columns}
+    start = 0
+    for block in site.pieces(numbers, labels=columns) if columns else ():
+        for column in columns:
+            levels = _factorized(site.name, column, block.labels[column], start)[1]
+            found[column].update(levels)
+            _check_levels({site.name: levels + list(found[column])}, column)
+        start += block.values.shape[1]
+    return {column: tuple(sorted(levels)) for column, levels in found.items()}
+
+
+def agree_levels(found: Mapping[str, Mapping[str, Sequence[Any]]]) -> Levels:
+    """The levels that any site has, of each category, sorted; found : what `levels_of` gives, by the sites' names.
+
+    >>> from fedlsa.fit.levels import agree_levels
+    >>> agree_levels({"north": {"region": ("a", "c")}, "south": {"region": ("b", "c")}})
+    (('region', ('a', 'b', 'c')),)
+    """
+    out = []
+    for column in dict.fromkeys(c for levels in found.values() for c in levels):
+        for site in (s for s, levels in found.items() if column not in levels):
+            other = next(s for s, levels in found.items() if column in levels)
+            what = kind_of(found[other][column][0]) if found[other][column] else "a category"
+            rule = f"column {column!r} must hold numbers at all sites, or categories at all"
+            raise SiteDataError(f"{rule}; it holds {what} at {other} and numbers at {site}; C({column}) takes both")
+        _check_levels({site: levels[column] for site, levels in found.items()}, column)
+        out.append((column, tuple(sorted({level for levels in found.values() for level in levels[column]}))))
+    return tuple(out)
+
+
+def known_levels(levels: Sequence[Any]) -> str:
+    """The levels, for an error."""
+    listed = ", ".join(repr(level) for level in levels[:8])
+    return f"its levels are {listed}" + (f" and {len(levels) - 8} more" if len(levels) > 8 else "")
+
+
+def kind_of(level: Any) -> str:
+    """What a level is, in words."""
+    return {str: "text", bool: "true and false", int: "numbers", float: "numbers"}[type(level)]
+
+
+def _check_levels(found: Mapping[str, Sequence[Any]], column: str) -> None:
+    """Refuse levels of two kinds, and too many."""
+    kinds = {(kind_of(level), site) for site, levels in found.items() for level in levels}
+    names = dict(sorted(kinds, reverse=True))  # a site for each kind
+    if len(names) > 1:
+        (one, here), (two, there) = sorted(names.items())[:2]
+        raise SiteDataError(f"column {column!r} must have levels of one kind; got {one} at {here} and {two} at {there}")
+    count = len({level for levels in found.values() for level in levels})
+    if count > MAX_LEVELS:
+        where = next(iter(found)) if len(found) == 1 else "all sites together"
+        rule = f"column {column!r}, a category, must have at most {MAX_LEVELS:,} levels"
+        raise SiteDataError(f"{rule}; {where} has more; is it a number, or a name of each row?")
+
+
+def _is_category(labels: NDArray[Any]) -> bool:
+    """Whether a column is a category by itself: text, or true and false."""
+    first = next((v for v in labels.tolist() if v is not None), None)
+    return labels.dtype.kind in "bUS" or isinstance(first, (str, bytes, bool))
+
+
+def _factorized(site: str, column: str, labels: NDArray[Any], start: int) -> tuple[NDArray[np.intp], list[Any]]:
+    """(n,) places of labels among those that are there, and these; a missing one is an error."""
+    import pandas as pd
+
+    codes, found = pd.factorize(np.asarray(labels))
+    if len(codes) and codes.min() < 0:
+        raise missing(site, column, start + int(np.argmin(codes)))
+    return codes, [_level(site, column, value) for value in np.asarray(found).tolist()]
+
+
+def _level(site: str, column: str, value: Any) -> Any:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, (str, bool, int, float)):
+        return value
+    rule = f"{site}: column {column!r}, a category, must hold text, numbers, or true and false"
+    raise SiteDataError(f"{rule}; got {checks.show(value)}")

@@ -1,0 +1,266 @@
+"""Formulas and categories: the pooled answer of formulaic's design, whatever levels a site lacks; never any code."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fedlsa as fl
+from fedlsa.errors import ArgumentError, FedLSAError, SiteDataError
+from fedlsa.fit import arrays, observe
+from fedlsa.fit.levels import MAX_LEVELS, agree_levels, levels_of
+from fedlsa.fit.site_readers import open_sites
+
+formulaic = pytest.importorskip("formulaic")
+BY_HAND = {"step_size": 0.01, "local_steps": 1, "rounds": 1, "local": "means"}  # a run of no interest here
+pytestmark = pytest.mark.filterwarnings("ignore:the run ends at a predicted distance")
+
+
+@pytest.fixture(scope="module")
+def wages():
+    """Rows of four regions; only the first site has anybody of region d, and the last has one region alone."""
+    rng = np.random.default_rng(7)
+    n = 240
+    out = pd.DataFrame(
+        {
+            "educ": rng.normal(12, 2, n).round(2),
+            "exper": rng.gamma(2, 5, n).round(2),
+            "region": rng.choice(list("abcd"), n),
+            "grade": rng.integers(1, 4, n),
+            "union": rng.random(n) < 0.3,
+            "my age": rng.integers(20, 60, n),
+        }
+    )
+    out["wage"] = np.exp(1 + 0.1 * out.educ + 0.3 * (out.region == "c") + 0.1 * out.grade + rng.normal(0, 0.2, n))
+    out["site"] = np.where(
+        out.region == "d", 0, np.where(out.region == "a", rng.integers(0, 3, n), rng.integers(0, 2, n))
+    )
+    return out
+
+
+@pytest.fixture(scope="module")
+def sites(wages):
+    return [part.drop(columns="site") for _, part in wages.groupby("site")]
+
+
+def fitted(sites, formula, **options):
+    return fl.fit(sites, fl.Regression(formula, **options), **BY_HAND)
+
+
+FORMULAS = [
+    "log(wage) ~ educ * exper + C(region)",
+    "wage ~ region + educ:region + C(grade)",
+    "wage ~ C(grade):educ + region * C(grade) - 1",
+    "wage ~ C(region, contr.sum) + I(educ**2) + {exper / 10}",
+    "wage ~ C(region, contr.helmert) + C(grade, contr.poly) + np.log(exper + 1)",
+    "wage ~ C(region, contr.treatment('b')) * educ + 0",
+    "wage ~ C(region, Treatment(reference='c')) + log(`my age`) + `my age`",
+    "np.log(wage) ~ (educ + exper + region)**2 + I(exper > 10)",
+    "wage ~ 2:educ + exper - 1",
+    "wage ~ 1",
+]
+
+
+@pytest.mark.parametrize("formula", FORMULAS)
+def test_a_formula_gives_the_least_squares_of_the_pooled_rows(wages, sites, formula):
+    pooled = formulaic.model_matrix(formula, wages)
+    x, y = np.asarray(pooled.rhs, np.float64), np.asarray(pooled.lhs, np.float64)[:, 0]
+    names = ["intercept" if name == "Intercept" else name for name in pooled.rhs.columns]
+    expected = dict(zip(names, np.linalg.lstsq(x, y, rcond=None)[0], strict=True))
+    fit = fitted(sites, formula)
+    assert fit.names == tuple(sorted(names, key="intercept".__eq__))
+    np.testing.assert_allclose(fit.theta, [expected[name] for name in fit.names], rtol=1e-9, atol=1e-10)
+
+
+def test_true_and_false_are_a_category_and_the_reference_is_the_first_agreed_level(sites):
+    fit = fitted(sites, "wage ~ union + region")
+    assert fit.names == ("union[T.True]", "region[T.b]", "region[T.c]", "region[T.d]", "intercept")
+
+
+def test_levels_are_agreed_from_what_each_site_has(sites):
+    task = fl.Regression("wage ~ region + C(grade) + union + educ")
+    own = {site.name: levels_of(site, task) for site in open_sites(sites, task)}
+    assert [levels["region"] for levels in own.values()] == [tuple("abcd"), tuple("abc"), ("a",)]
+    expected = (("region", tuple("abcd")), ("grade", (1, 2, 3)), ("union", (False, True)))
+    assert agree_levels(own) == expected
+
+
+def test_pieces_of_several_blocks_give_the_same_as_one(sites, monkeypatch):
+    formula = "log(wage) ~ educ * region + C(grade)"
+    whole = fitted(sites, formula)
+    monkeypatch.setattr(arrays, "ROWS", 7)
+    monkeypatch.setattr(arrays, "piece_rows", lambda width, cached=0: 7)
+    monkeypatch.setattr(observe, "piece_rows", lambda width: 5)
+    np.testing.assert_allclose(fitted(sites, formula).theta, whole.theta, rtol=1e-11)
+
+
+def test_whole_numbers_are_one_level_however_a_site_writes_them(sites):
+    first, *others = sites
+    as_floats = [first.assign(grade=first.grade.astype(float)), *others]
+    fit, same = (fitted(given, "wage ~ C(grade)") for given in (as_floats, sites))
+    assert fit.names == same.names == ("C(grade)[T.2]", "C(grade)[T.3]", "intercept")
+    np.testing.assert_array_equal(fit.theta, same.theta)
+
+
+def test_a_level_that_no_row_has_makes_no_column(wages):
+    named = wages.assign(region=pd.Categorical(wages.region, categories=[*"zabcd"]))
+    assert fitted([named], "wage ~ region").names == ("region[T.b]", "region[T.c]", "region[T.d]", "intercept")
+
+
+def test_a_formula_of_plain_columns_is_the_fit_of_these_columns(sites):
+    plain = fl.fit(sites, fl.Regression("wage", columns=["educ", "exper"]), **BY_HAND)
+    fit = fitted(sites, "wage ~ educ + exper")
+    np.testing.assert_allclose(fit.theta, plain.theta, rtol=1e-12)
+    np.testing.assert_allclose(fit.covariance, plain.covariance, rtol=1e-9)
+
+
+ATTACKS = [
+    "y ~ __import__('os').system('touch {0}')",
+    "y ~ I(open('{0}', 'w'))",
+    "__import__('os').system('touch {0}') ~ x",
+    "y ~ {open('{0}', 'w')}",
+    "y ~ {().__class__.__base__.__subclasses__()}",
+    "y ~ I(().__class__)",
+    "y ~ x.__class__(3)",
+    "y ~ I((lambda: 0)())",
+    "y ~ I([c for c in (1, 2)])",
+    "y ~ I(x[0])",
+    "y ~ x[0]",
+    "y ~ np.load('{0}')",
+    "y ~ np.ctypeslib.os.system('touch {0}')",
+    "y ~ log(x, out=x)",
+    "y ~ log(exec('1'))",
+    "y ~ log(x)(3)",
+    "y ~ eval('x')",
+    "y ~ getattr(x, 'y')",
+    "y ~ C(x, contr.treatment(open('{0}', 'w')))",
+    "y ~ C(x, contr.__init__)",
+    "y ~ C(x, levels=[1, 2])",
+    "y ~ C(open('{0}', 'w'))",
+    "y ~ I(`x`.__class__)",
+    "y ~ {`x` if `x` else print(1)}",
+    "y ~ {x := 3}",
+    "y ~ {f'{x}'}",
+    "y ~ {x.sum()}",
+    "y ~ {x and exec('1')}",
+    "y ~ {'a' * 10**9}",
+    "y ~ {1 << 10**9}",
+    "y ~ {3}",
+    "y ~ {True + x}",
+    "y ~ {await x}",
+    "y ~ {*x}",
+    "y ~ .",
+    "y ~ x | z",
+    "y ~ [x ~ z]",
+    "y ~ x ~ z",
+    "y ~ x**1000000000",
+    "y ~ (a + b + c)**16",
+    "y ~ " + "*".join(f"x{j}" for j in range(100)),
+    "y ~ I(" + "-" * 5000 + "x)",
+    "y ~ " + "x" * 20_000,
+    "y ~ I(" + "9" * 400 + " * x)",
+    "y ~ I(x",
+    "y ~ x +",
+    "y ~ 'x'",
+    "y ~ center(x)",
+    "y ~ poly(x, 2)",
+    "y ~ bs(x, df=4)",
+    "y ~ C(log(x))",
+    "C(y) ~ x",
+    "y + z ~ x",
+    "y:z ~ x",
+    "1 ~ x",
+    "~ x",
+    "y ~ ",
+    "y ~ 0",
+    "log(y) ~ x + y",
+]
+
+
+@pytest.mark.parametrize("formula", ATTACKS)
+def test_what_is_no_formula_or_would_be_code_is_refused_before_any_row_is_read(tmp_path, formula):
+    mark = tmp_path / "ran"
+    with pytest.raises(ArgumentError) as refused:
+        fl.Regression(formula.replace("{0}", str(mark)))
+    assert not mark.exists()
+    assert len(str(refused.value)) < 400
+    assert "\n" not in str(refused.value)
+
+
+def test_names_of_python_are_columns_like_any_other():
+    rng = np.random.default_rng(0)
+    table = {
+        "y": rng.normal(size=30),
+        "__class__": rng.normal(size=30),
+        "log": rng.normal(size=30),
+        "np": rng.normal(size=30),
+    }
+    assert fitted([table], "y ~ __class__ + log + np").names == ("__class__", "log", "np", "intercept")
+    with pytest.raises(SiteDataError, match="no column '__builtins__'"):
+        fitted([table], "y ~ __builtins__")
+
+
+def test_functions_that_learn_from_rows_are_refused_in_words():
+    with pytest.raises(ArgumentError, match=r"center.* site's own rows.* from site to site"):
+        fl.Regression("y ~ center(x)")
+
+
+def test_a_number_that_a_transformation_cannot_make_is_an_error_with_its_place(sites):
+    bad = sites[1].reset_index(drop=True)
+    bad.loc[4, "exper"] = 0.0
+    with pytest.raises(
+        SiteDataError, match=r"site 1: log\(exper\) must be a finite number; got -inf of exper = 0 in row 5"
+    ):
+        fitted([sites[0], bad], "wage ~ log(exper)")
+    with pytest.raises(SiteDataError, match=r"site 1: log\(exper\)"):
+        fitted([sites[0], bad], "log(exper) ~ educ")
+
+
+@pytest.mark.parametrize(
+    ("formula", "what"),
+    [
+        ("wage ~ edc", "no column 'edc'; did you mean 'educ'"),
+        ("wage ~ log(edc)", "no column 'edc'"),
+        ("wag ~ educ", "no column 'wag'"),
+        ("wage ~ log(region)", "column 'region' must hold numbers"),
+        ("region ~ educ", "column 'region' must hold numbers"),
+        ("wage ~ C(region, contr.treatment('z'))", "'z' is no level of 'region'; its levels are 'a', 'b', 'c', 'd'"),
+        ("wage ~ C(grade) + grade", "determine one another"),
+    ],
+)
+def test_data_that_do_not_fit_a_formula_are_an_error_of_one_line(sites, formula, what):
+    with pytest.raises(FedLSAError, match=what) as refused:
+        fitted(sites, formula)
+    assert "\n" not in str(refused.value)
+
+
+def test_levels_of_two_kinds_are_an_error_that_names_both_sites(sites):
+    other = sites[1].assign(grade=sites[1].grade.astype(str))
+    with pytest.raises(
+        SiteDataError, match="'grade' must have levels of one kind; got numbers at site 0 and text at site 1"
+    ):
+        fitted([sites[0], other], "wage ~ C(grade)")
+    with pytest.raises(SiteDataError, match=r"'grade'.* text at site 1 and numbers at site 0"):
+        fitted([sites[0], other], "wage ~ grade")
+
+
+def test_a_category_has_so_many_levels_at_most(sites):
+    n = MAX_LEVELS + 1
+    table = {"y": np.arange(float(n)), "who": np.arange(n)}
+    with pytest.raises(SiteDataError, match="'who', a category, must have at most 1,000 levels; site 0 has more"):
+        fitted([table], "y ~ C(who)")
+
+
+def test_a_missing_label_is_an_error_with_its_place(sites):
+    bad = sites[1].reset_index(drop=True)
+    bad.loc[2, "region"] = None
+    with pytest.raises(SiteDataError, match=r"site 1: column 'region'.*row 3"):
+        fitted([sites[0], bad], "wage ~ region")
+
+
+def test_a_formula_says_itself_whether_it_has_an_intercept():
+    assert fl.Regression("y ~ x").intercept
+    assert not fl.Regression("y ~ x - 1").intercept
+    with pytest.raises(ArgumentError, match="intercept"):
+        fl.Regression("y ~ x", intercept=False)
+    with pytest.raises(ArgumentError, match="columns"):
+        fl.Regression("y ~ x", columns="x")
