@@ -70,7 +70,7 @@ RUN = Options(
         },
         "Output": {"baselines": "Compare with protocols of one message per site."},
     },
-    defaults={"memory": f"{MEMORY / 2**30:g}GiB"},
+    defaults={"memory": f"{MEMORY / 1e6:g}MB"},
 )
 app = CommandGroup(no_args_is_help=True)
 

@@ -20,7 +20,7 @@ from .site_readers import open_file, open_sites
 from .site_sums import System, solution
 from .tasks import Regression, Task, Value, checked_weight
 
-MEMORY = 2**30  # bytes of rows that are kept between passes; larger files are read again, and steps use means
+MEMORY = 6e8  # bytes of rows that are kept between passes. Larger files are read again: then a fit takes less than 1 GB
 
 
 @dataclass(frozen=True, eq=False)
