@@ -48,7 +48,7 @@ def value_fit():
     return fl.fit([transitions(log())], task, step_size=0.1, local_steps=2, rounds=5, local="means")
 
 
-EMPTY = ("bound", "complexity", "plan", "markov block", "residuals", "td errors")  # without an array
+EMPTY = ("fit summary", "bound", "complexity", "plan", "markov block", "residuals", "td errors")  # without an array
 OBJECTS = {
     "garnet": chains,
     "regression": lambda: fl.problems.regression(sites(), ridge=0.1),
@@ -78,6 +78,7 @@ OBJECTS = {
     "paths": lambda: round_paths(dense(), fl.SCAFFLSA(0.1, 2), 2, points=2),
     "fit": regression_fit,
     "value fit": value_fit,
+    "fit summary": lambda: regression_fit().summary(),
     "site report": lambda: regression_fit().per_site[0],
     "baseline": lambda: regression_fit().baselines[0],
     "bootstrap": lambda: regression_fit().bootstrap,

@@ -122,8 +122,3 @@ def table(first: str, *headings: str, rows: Sequence[Sequence[str]] = ()) -> Tab
 def number(value: float, digits: int = 3) -> str:
     """A number to so many digits; a dash for none."""
     return "-" if math.isnan(value) else f"{value:.{digits}g}"
-
-
-def counted(count: int, what: str) -> str:
-    """1 site, 2 sites."""
-    return f"{count:,} {what}" + ("s" if count != 1 else "")

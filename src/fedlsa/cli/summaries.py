@@ -14,7 +14,7 @@ from rich.table import Table
 from .. import results
 from ..figures.labels import common_setting, names, start, start_words
 from ..files import replacing
-from .display import counted, number, print_all, table
+from .display import number, print_all, table
 
 if TYPE_CHECKING:  # a command that prints one of them has loaded it, and needs none of the others
     import xarray as xr
@@ -24,8 +24,7 @@ if TYPE_CHECKING:  # a command that prints one of them has loaded it, and needs 
     from ..theory.planner import Plan
     from ..theory.stationary import Stationary
 
-COEFFICIENTS, SITES = 64, 20  # rows that are shown at most
-LOCAL = {"rows": "rows at random", "log": "rows in their order", "means": "each site's means"}
+SITES = 20  # rows that are shown at most
 
 
 def print_table(runs: Sequence[xr.Dataset], bias: Sequence[float]) -> None:
@@ -102,15 +101,9 @@ def _length(algorithm: Algorithm) -> Any:
 
 
 def print_fit(fit: Fit, level: float) -> None:
-    """Coefficients, the run, the parts of the error, the sites, and baselines where there are some."""
-    more, far = len(fit.names) - COEFFICIENTS, len(fit.per_site) - SITES
-    weights = "a site counts as 1/N" if fit.weight == "sites" else "a site counts as its share of rows"
-    rows = counted(sum(s.rows for s in fit.per_site), "row")
+    """The summary, then the parts of the error, the sites, and baselines where there are some."""
+    far = len(fit.per_site) - SITES
     parts: list[str | Table] = [
-        _coefficients(fit, level),
-        *([f"and {more} more; --out keeps all"] if more > 0 else []),
-        "The estimate is the solution of all sites' data together. The protocol's answer is where this run ends:",
-        _run(fit),
         _parts(fit),
         _sites(fit),
         "Distance, influence, noise and finite data are in standard errors of the estimate.",
@@ -122,28 +115,8 @@ def print_fit(fit: Fit, level: float) -> None:
             [r.name, number(r.distance), f"{r.numbers:,}", f"{r.messages:,}", f"{r.bytes:,}"] for r in fit.baselines
         ]
         parts += [table("way to an answer", *headings, rows=ways), *(f"{r.name}: {r.reveals}" for r in fit.baselines)]
-    print_all(*parts, heading=f"{counted(len(fit.per_site), 'site')}, {rows}; {weights}")
-
-
-def _coefficients(fit: Fit, level: float) -> Table:
-    percent = f"{100 * level:g}%"
-    headings = ["estimate", "standard\nerror", f"{percent} interval,\nfrom", "\nto", "by the\nprotocol"]
-    columns: list[Any] = [fit.theta, fit.standard_error, *fit.confidence_interval(level).T, fit.protocol]
-    if fit.bootstrap is not None:
-        headings += ["bootstrap\nerror", f"bootstrap {percent},\nfrom", "\nto"]
-        columns += [fit.bootstrap.standard_error, *fit.bootstrap.interval(level).T]
-    named = list(enumerate(fit.names))[:COEFFICIENTS]
-    return table("coefficient", *headings, rows=[[name, *(number(c[j], 5) for c in columns)] for j, name in named])
-
-
-def _run(fit: Fit) -> str:
-    p, a = fit.plan, fit.plan.algorithm
-    steps = f"probability {_length(a):.4g}" if a.random_lengths else counted(_length(a), "local step")
-    by = p.basis if fit.epsilon is None else f"planned by {p.basis} for epsilon = {fit.epsilon:.3g}"
-    return (
-        f"{type(a).__name__} from 0 on {LOCAL[fit.local]}: step size {a.step_size:.4g}, {steps}, "
-        f"{counted(p.rounds, 'communication')}, {counted(p.uploads, 'message')}, {p.bytes:,} bytes up and down; {by}"
-    )
+    print(fit.summary(level), end="\n\n")
+    print_all(*parts)
 
 
 def _parts(fit: Fit) -> Table:

@@ -9,6 +9,7 @@ if _TYPE_CHECKING:
     from .data_problem import columns_of, site_problem
     from .estimate import fit
     from .evaluate import Residuals, TDErrors, evaluate
+    from .fit_summary import FitSummary
     from .fitted import Fit, SiteReport
     from .hypotheses import WaldTest
     from .inference import Prediction
@@ -22,6 +23,7 @@ _load_lazily(
         "data_problem": ("columns_of", "site_problem"),
         "estimate": ("fit",),
         "evaluate": ("Residuals", "TDErrors", "evaluate"),
+        "fit_summary": ("FitSummary",),
         "fitted": ("Fit", "SiteReport"),
         "hypotheses": ("WaldTest",),
         "inference": ("Prediction",),
@@ -34,6 +36,7 @@ __all__ = [
     "Baseline",
     "Bootstrap",
     "Fit",
+    "FitSummary",
     "Prediction",
     "Regression",
     "Residuals",

@@ -20,6 +20,7 @@ from ..small_pictures import Strip, strips
 from ..theory.planner import Plan
 from .arrays import by_name, has_names
 from .bootstrap import Bootstrap
+from .fit_summary import FitSummary, summarise
 from .hypotheses import WaldTest, wald_test
 from .inference import Prediction, predicted, quantile, ratio, table_of, two_sided
 from .models import read_model, write_model
@@ -89,6 +90,7 @@ class Fit(Displayed, ReadOnly):
     residual_variance : of one observation of weight 1 about the model, NaN for a value function
     r_squared : the share of the target's variance that a regression explains; NaN for a value function
     levels : of each category of a formula, agreed by all sites
+    notes : the warnings that were given
 
     >>> x = np.arange(12.0).reshape(12, 1)
     >>> fit = fl.fit([(x, 2 * x[:, 0] + np.cos(x[:, 0]))], fl.Regression("y"), local="means")
@@ -122,6 +124,7 @@ class Fit(Displayed, ReadOnly):
     residual_variance: float = math.nan
     r_squared: float = math.nan
     levels: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     def _display(self) -> tuple[str, list[tuple[str, Any]]]:
         about = zip(self.names, self.theta, self.standard_error, self.confidence_interval(), strict=True)
@@ -176,6 +179,10 @@ class Fit(Displayed, ReadOnly):
         reach = quantile(level, self.degrees_of_freedom) * self.standard_error
         return np.stack([self.theta - reach, self.theta + reach], axis=1)
 
+    def summary(self, level: float = 0.95) -> FitSummary:
+        """The fit on one page, with intervals of `level`: print it, or show it in a notebook."""
+        return summarise(self, level)
+
     def test(self, hypothesis: str | ArrayLike, values: ArrayLike | None = None) -> WaldTest:
         """The F test of linear claims about the coefficients, with the fit's covariance and degrees of freedom.
 
@@ -186,7 +193,8 @@ class Fit(Displayed, ReadOnly):
         return wald_test(hypothesis, values, *about)
 
     def to_frame(self, level: float = 0.95) -> pd.DataFrame:
-        """A pandas table by the names of the coefficients: coefficient, standard_error, t, p, low, high."""
+        """A pandas table by names: coefficient, standard_error, t, p, and low and high, the ends
+        of intervals of `level`."""
         low, high = self.confidence_interval(level).T
         columns = {"coefficient": self.theta, "standard_error": self.standard_error, "t": self.t_values}
         return table_of(self.names, {**columns, "p": self.p_values, "low": low, "high": high})
@@ -224,7 +232,7 @@ class Fit(Displayed, ReadOnly):
         return predicted(self.design(new), self._offset(new), self.theta, self.covariance, noise, reach)
 
     def design(self, new: Any) -> Floats:
-        """(n, d): the rows with which coefficients are multiplied, from points as in `predict`."""
+        """(n, d): the rows with which coefficients are multiplied, from points `new` as in `predict`."""
         d = len(self.theta) - self.task.intercept
         mapped = not isinstance(self.task, Regression) and self.task.features is not None
         if has_names(new):
