@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from test_error_curves import a_result
 from test_fit_figure import fit
+from test_forest import alike
 
 import fedlsa as fl
 from fedlsa import figures, theory
@@ -19,7 +20,7 @@ from fedlsa.theory.planner import Plan
 NOT_DRAWING = {"predicted_bias", "save", "style"}
 WIDTHS = {"paper": 5.5, "slide": 10.0}
 SMALLEST = {"paper": 8.0, "slide": 12.4, "notebook": 6.9}  # points of text
-LEGENDS = {"error_curves", "exact_curves", "bound_and_curve", "exact_parts", "trade_off", "coefficients"}
+LEGENDS = {"error_curves", "exact_curves", "bound_and_curve", "exact_parts", "trade_off", "coefficients", "forest"}
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +38,7 @@ def drawings():
         "error_curves": ([[a_result(m) for m in methods]], 1),
         "exact_curves": ([curves], 1),
         "exact_parts": ([curves, [theory.stationary(problem, m) for m in methods]], 2),
+        "forest": ([alike(5), "x0"], 1),
         "trade_off": ([[Plan(m, 9, 300.0, 0.1, 36, 4608) for m in methods], 0.1], 1),
     }
 

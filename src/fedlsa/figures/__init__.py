@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .agent_paths_figure import agent_paths
     from .cost_curves import error_curves, exact_curves
     from .fits import coefficients
+    from .forest_plot import forest
     from .matplotlib_figures import save
     from .prediction import predicted_bias
     from .theme import style
@@ -41,6 +42,7 @@ _load_lazily(
         "agent_paths_figure": ("agent_paths",),
         "cost_curves": ("error_curves", "exact_curves"),
         "fits": ("coefficients",),
+        "forest_plot": ("forest",),
         "matplotlib_figures": ("save",),
         "prediction": ("predicted_bias",),
         "theme": ("style",),
@@ -55,6 +57,7 @@ __all__ = [
     "error_curves",
     "exact_curves",
     "exact_parts",
+    "forest",
     "predicted_bias",
     "save",
     "style",

@@ -1,0 +1,163 @@
+"""Do the sites agree? Each site's own solution beside the shared one, Cochran's Q, and the answer without each site."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..checks import Floats
+from ..errors import ArgumentError
+from ..formatting import Displayed, counted
+from ..frozen import ReadOnly
+from ..small_pictures import Strip, strips
+from .cochran import CochranQ, apart_from_the_others, cochran, determined, precisions, squared_length
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ROWS_PER_COEFFICIENT = 10  # of a site, below which its covariance is poorly known, and p-values are approximate
+SIGNIFICANT = 0.05  # of all sites together: a site stands out below it
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Heterogeneity(Displayed, ReadOnly):
+    """Whether N sites agree, in d coefficients. What a site's rows leave open is NaN, and left out of tests.
+
+    names : of the coefficients; sites : names of the sites; rows : (N,) of each site
+    theta : (N, d) the sites' own solutions; covariance : (N, d, d) of each
+    degrees_of_freedom : (N,) of each covariance
+    shared : (d,) the shared estimate; shared_covariance : (d, d); shared_degrees_of_freedom : of its intervals
+    distance, own_distance : (N,) of a site's solution from the shared one, sqrt(delta^T V^-1 delta / d), with V the
+    covariance of the shared estimate, or of the site's own
+    p_values : (N,) of each site against the mean of the others that are alike, not corrected for how many there are
+    stands_out : names of the sites that are not alike, at 5% for all together (Holm's correction, step by step); less
+    than half of the sites
+    without : (N, d) the shared estimate without each site
+    coefficients : Cochran's Q of each coefficient, by name; together : of all coefficients
+    """
+
+    names: tuple[str, ...]
+    sites: tuple[str, ...]
+    rows: Floats
+    theta: Floats
+    covariance: Floats
+    degrees_of_freedom: Floats
+    shared: Floats
+    shared_covariance: Floats
+    shared_degrees_of_freedom: float
+    distance: Floats
+    own_distance: Floats
+    p_values: Floats
+    stands_out: tuple[str, ...]
+    without: Floats
+    coefficients: dict[str, CochranQ]
+    together: CochranQ
+
+    def _display(self) -> tuple[str, list[tuple[str, Any]]]:
+        title = f"Heterogeneity of {counted(len(self.sites), 'site')} in {counted(len(self.names), 'coefficient')}"
+        return title, [
+            ("all together", self.together.line()),
+            *((name, q.line()) for name, q in list(self.coefficients.items())[:20]),
+            ("stand out", self.stands_out),
+            ("leave a coefficient open", self.left_out),
+            *((("note", note),) if (note := self.caution()) else ()),
+        ]
+
+    def _picture(self) -> str:
+        rows = [Strip(n, float(v), None, own) for n, v, own in zip(self.names, self.shared, self.theta.T, strict=True)]
+        return strips(rows, "bars: the shared estimate; dots: the sites' own; each row on its own scale")
+
+    @property
+    def standard_error(self) -> Floats:
+        """(N, d): of the sites' own solutions."""
+        return np.sqrt(np.diagonal(self.covariance, axis1=1, axis2=2))
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """Sites whose rows leave a coefficient, or its error, open."""
+        known = determined(self.theta, self.covariance, self.degrees_of_freedom)
+        return tuple(name for name, own in zip(self.sites, known, strict=True) if not own.all())
+
+    @property
+    def change(self) -> Floats:
+        """(N, d): what the shared estimate loses with each site, in standard errors: (without - shared) / error."""
+        return (self.without - self.shared) / np.sqrt(np.diag(self.shared_covariance))
+
+    def line(self) -> str:
+        """One line for a summary: Q, p and I^2 of all coefficients together, and who stands out."""
+        out = self.stands_out
+        names = ", ".join(out[:3]) + (", ..." if len(out) > 3 else "")
+        verb = "stands" if len(out) == 1 else "stand"
+        return f"Sites: {self.together.line()}; " + (f"{names} {verb} out" if out else "no site stands out")
+
+    def caution(self) -> str:
+        """What to know of the p-values; empty where sites have rows enough."""
+        few = int((self.rows < ROWS_PER_COEFFICIENT * len(self.names)).sum())
+        if not few:
+            return ""
+        return (
+            f"{few} of {counted(len(self.sites), 'site')} with fewer than {ROWS_PER_COEFFICIENT} rows for each "
+            "coefficient: their covariances are poorly known, and p-values are approximate"
+        )
+
+    def to_frame(self) -> pd.DataFrame:
+        """A row for each coefficient, and one for all together: Cochran's Q and what follows from it."""
+        import pandas as pd
+
+        rows = {**self.coefficients, "all together": self.together}
+        return pd.DataFrame([asdict(q) for q in rows.values()], index=pd.Index(list(rows), name="coefficient"))
+
+    def site_frame(self) -> pd.DataFrame:
+        """A row for each site and coefficient: own estimate and error, and the shared estimate without the site."""
+        import pandas as pd
+
+        index = pd.MultiIndex.from_product([self.sites, self.names], names=["site", "coefficient"])
+        each: dict[str, Floats] = {"rows": self.rows, "distance": self.distance, "own_distance": self.own_distance}
+        each |= {"p_value": self.p_values}
+        both = {"estimate": self.theta, "standard_error": self.standard_error, "without": self.without}
+        both |= {"change": self.change}
+        columns = {name: v.ravel() for name, v in both.items()}
+        return pd.DataFrame(columns | {k: np.repeat(v, len(self.names)) for k, v in each.items()}, index=index)
+
+    def plot(self, coefficient: str, **options: Any) -> Any:
+        """The forest plot of a coefficient; options : as for fl.figures.forest."""
+        from ..figures import forest  # which loads matplotlib
+
+        return forest(self, coefficient, **options)
+
+
+def compare_sites(fit: Any) -> Heterogeneity:
+    """How the sites of a fit stand to each other, from the reports that it has of each."""
+    sites = fit.per_site
+    if len(sites) < 2:
+        raise ArgumentError("heterogeneity is between sites, of which there must be at least 2; got 1")
+    theta, covariance = np.stack([s.theta for s in sites]), np.stack([s.covariance for s in sites])
+    df = np.array([s.degrees_of_freedom for s in sites])
+    known, shared = determined(theta, covariance, df), np.asarray(fit.theta, np.float64)
+    W = precisions(covariance, known)
+    own = [np.sqrt(squared_length(t - shared, w, k) / max(k.sum(), 1)) for t, w, k in zip(theta, W, known, strict=True)]
+    each: dict[str, CochranQ] = {}
+    for j, name in enumerate(fit.names):
+        column = known[:, [j]]
+        each[name] = cochran(theta[:, [j]], precisions(covariance[:, j : j + 1, j : j + 1], column), df, column)
+    p_values, apart = apart_from_the_others(theta, covariance, df, known, SIGNIFICANT)
+    return Heterogeneity(
+        names=tuple(fit.names),
+        sites=tuple(s.name for s in sites),
+        rows=np.array([float(s.rows) for s in sites]),
+        theta=theta,
+        covariance=covariance,
+        degrees_of_freedom=df,
+        shared=shared,
+        shared_covariance=np.asarray(fit.covariance, np.float64),
+        shared_degrees_of_freedom=float(fit.degrees_of_freedom),
+        distance=np.array([s.distance for s in sites]),
+        own_distance=np.where(known.any(axis=1), own, np.nan),
+        p_values=p_values,
+        stands_out=tuple(s.name for s, out in zip(sites, apart, strict=True) if out),
+        without=np.stack([s.without for s in sites]),
+        coefficients=each,
+        together=cochran(theta, W, df, known),
+    )

@@ -1,0 +1,166 @@
+"""Do sites agree: Cochran's Q by its formula and by statsmodels, who stands out, and how often by chance."""
+
+from types import SimpleNamespace as Plain
+
+import numpy as np
+import pytest
+from scipy import stats
+from statsmodels.stats.meta_analysis import combine_effects
+
+from fedlsa.errors import ArgumentError
+from fedlsa.fit.cochran import apart_from_the_others, cochran, determined, precisions
+from fedlsa.fit.heterogeneity import compare_sites
+
+
+def draws(sites=6, d=3, seed=0, freedom=(20, 60)):
+    """Estimates (N, d) with their covariances (N, d, d), on very different scales, and degrees of freedom."""
+    rng = np.random.default_rng(seed)
+    units = 1000.0 ** np.arange(d)
+    root = rng.normal(size=(sites, d, 2 * d))
+    V = np.einsum("nik,njk->nij", root, root) * np.outer(units, units)
+    theta = np.linspace(-1, 1, d) * units + np.stack([rng.multivariate_normal(np.zeros(d), v) for v in V])
+    return theta, V, rng.integers(*freedom, size=sites).astype(float)
+
+
+def fitted(theta, V, df, rows=200):
+    """A fit as far as the comparison of its sites goes; its answer is the mean by precisions."""
+    known = determined(theta, V, df)
+    W = precisions(V, known)
+    shared = np.linalg.solve(W.sum(0), np.einsum("nij,nj->i", W, np.where(known, theta, 0)))
+    sites = [
+        Plain(name=f"s{c}", rows=rows, theta=theta[c], covariance=V[c], degrees_of_freedom=df[c], distance=1.0,
+              without=shared + c)
+        for c in range(len(df))
+    ]  # fmt: skip
+    names = tuple(f"x{j}" for j in range(theta.shape[1]))
+    return Plain(
+        names=names, theta=shared, covariance=np.linalg.inv(W.sum(0)), degrees_of_freedom=300.0, per_site=sites
+    )
+
+
+def test_each_coefficient_has_the_numbers_of_a_meta_analysis():
+    theta, V, df = draws()
+    found = compare_sites(fitted(theta, V, df))
+    for j, q in enumerate(found.coefficients.values()):
+        theirs = combine_effects(theta[:, j], V[:, j, j], method_re="chi2")
+        assert (q.q, q.df, q.sites) == (pytest.approx(theirs.q, rel=1e-10), 5, 6)
+        assert q.i_squared == pytest.approx(max(theirs.i2, 0), abs=1e-10)
+        assert q.chi2_p_value == pytest.approx(theirs.test_homogeneity().pvalue, rel=1e-9)
+        assert q.tau == pytest.approx(np.sqrt(max(theirs.tau2, 0)), rel=1e-9, abs=1e-12)
+    frame = found.to_frame()
+    assert list(frame.index) == ["x0", "x1", "x2", "all together"]
+    assert frame.loc["x1", "q"] == found.coefficients["x1"].q
+
+
+def test_all_together_is_the_quadratic_form_of_stacked_estimates_and_of_one_coefficient_welchs_test():
+    theta, V, df = draws()
+    found = compare_sites(fitted(theta, V, df)).together
+    X, y, S = np.tile(np.eye(3), (6, 1)), theta.ravel(), np.zeros((18, 18))
+    for c in range(6):
+        S[3 * c : 3 * c + 3, 3 * c : 3 * c + 3] = V[c]
+    P = np.linalg.inv(S)
+    e = y - X @ np.linalg.solve(X.T @ P @ X, X.T @ P @ y)
+    assert (found.q, found.df) == (pytest.approx(e @ P @ e, rel=1e-6), 15)
+    assert found.chi2_p_value < found.p_value  # estimated covariances make the law wider
+    groups = [np.random.default_rng(k).normal(0, 1 + k, size=5 + 3 * k) for k in range(4)]
+    welch = stats.alexandergovern  # not the same test: Welch's own formula follows
+    n = np.array([len(g) for g in groups])
+    w = n / [g.var(ddof=1) for g in groups]
+    mean = np.array([g.mean() for g in groups])
+    Q = np.sum(w * (mean - w @ mean / w.sum()) ** 2)
+    off = np.sum((1 - w / w.sum()) ** 2 / (n - 1))
+    F = Q / 3 / (1 + 2 * 2 / 15 * off)
+    one = cochran(mean[:, None], w[:, None, None], n - 1.0, np.ones((4, 1), bool))
+    assert one.p_value == pytest.approx(stats.f.sf(F, 3, 15 / (3 * off)), rel=1e-10)
+    assert one.p_value == pytest.approx(welch(*groups).pvalue, abs=0.1)
+
+
+def test_what_a_site_leaves_open_is_left_out_and_the_rest_of_it_counts():
+    theta, V, df = draws()
+    theta[1, 2], V[1, 2], V[1, :, 2] = np.nan, np.nan, np.nan  # open
+    V[4], df[5] = 0, 0.0  # no noise; no degree of freedom
+    found = compare_sites(fitted(theta, V, df))
+    assert found.left_out == ("s1", "s4", "s5")
+    assert [q.sites for q in found.coefficients.values()] == [4, 4, 3]
+    assert (found.together.sites, found.together.df) == (4, 3 + 3 + 2)
+    kept = [0, 1, 2, 3]
+    assert found.coefficients["x0"].q == pytest.approx(combine_effects(theta[kept, 0], V[kept, 0, 0]).q, rel=1e-10)
+    assert np.isnan(found.p_values[4:]).all()
+    assert np.isfinite(found.p_values[:4]).all()
+    theta[:-1], V[:-1] = np.nan, np.nan
+    nothing = compare_sites(fitted_open(theta, V, np.ones(6)))
+    assert np.isnan(nothing.together.q)
+    assert "fewer than two sites" in nothing.line()
+    with pytest.raises(ArgumentError, match="at least 2; got 1"):
+        compare_sites(Plain(per_site=[None]))
+
+
+def fitted_open(theta, V, df):
+    """A fit whose sites leave all open."""
+    f = fitted(*draws())
+    for site, t, v, k in zip(f.per_site, theta, V, df, strict=True):
+        site.theta, site.covariance, site.degrees_of_freedom = t, v, k
+    return f
+
+
+def test_a_site_is_compared_with_the_mean_of_the_others():
+    theta, V, df = draws()
+    known = np.ones((6, 3), bool)
+    p, apart = apart_from_the_others(theta, V, df, known, 0.05)
+    assert not apart.any()
+    W = np.linalg.inv(V)
+    rest = np.arange(6) != 2
+    total = W[rest].sum(0)
+    mean = np.linalg.solve(total, np.einsum("nij,nj->i", W[rest], theta[rest]))
+    gap, spread = theta[2] - mean, V[2] + np.linalg.inv(total)
+    freedom = np.array([df[2], df[rest].sum()])
+    pair = cochran(np.stack([theta[2], mean]), np.stack([W[2], total]), freedom, known[:2])
+    assert pair.q == pytest.approx(gap @ np.linalg.solve(spread, gap), rel=1e-6)
+    assert p[2] == pytest.approx(pair.p_value, rel=1e-6)
+    known[2, 1], known[3, 1] = False, False  # what one of two leaves open is not compared, and the rest is
+    marginal, _ = apart_from_the_others(theta, V, df, known, 0.05)
+    open_here = precisions(V, known)
+    total = open_here[rest].sum(0)
+    mean = np.linalg.solve(total, np.einsum("nij,nj->i", open_here[rest], theta[rest]))
+    gap, spread, part = theta[2] - mean, np.linalg.inv(total), np.ix_([0, 2], [0, 2])
+    pair = cochran(
+        np.stack([theta[2], mean])[:, [0, 2]],
+        np.linalg.inv(np.stack([V[2][part], spread[part]])),
+        freedom,
+        known[:2][:, [0, 2]],
+    )
+    assert marginal[2] == pytest.approx(pair.p_value, rel=1e-6)
+
+
+def test_only_the_site_that_differs_stands_out_and_lengths_are_in_its_own_errors():
+    theta, V, df = draws()
+    theta[2] += 12 * np.sqrt(np.diag(V[2]))
+    found = compare_sites(fitted(theta, V, df))
+    assert found.stands_out == ("s2",)  # though it moves the mean of the others, so that they look far away too
+    assert compare_sites(fitted(theta[1:3], V[1:3], df[1:3])).stands_out == ()  # of two, nobody can say which
+    assert found.line().endswith("; s2 stands out")
+    gap = theta[2] - found.shared
+    assert found.own_distance[2] == pytest.approx(np.sqrt(gap @ np.linalg.solve(V[2], gap) / 3), rel=1e-6)
+    assert found.change[4] == pytest.approx(4 / np.sqrt(np.diag(found.shared_covariance)))
+    table = found.site_frame()
+    assert table.loc[("s2", "x1"), "estimate"] == theta[2, 1]
+    assert table.loc[("s2", "x1"), "p_value"] == found.p_values[2]
+    assert compare_sites(fitted(theta, V, df, rows=29)).caution().startswith("6 of 6 sites with fewer than 10 rows")
+    assert found.caution() == ""
+
+
+def test_sites_that_are_alike_are_found_to_differ_about_as_often_as_the_level_says():
+    """Ten sites of 15 rows, three coefficients, HC3: 5% by the p-value, within four errors; a third by chi-squared."""
+    rng, sets, N, n, d = np.random.default_rng(1), 400, 10, 15, 3
+    X = rng.normal(size=(sets, N, n, d))
+    y = rng.normal(size=(sets, N, n))
+    inverse = np.linalg.inv(np.swapaxes(X, 2, 3) @ X)
+    theta = np.einsum("snij,snkj,snk->sni", inverse, X, y)
+    e = y - np.einsum("snkj,snj->snk", X, theta)
+    e /= 1 - np.einsum("snki,snij,snkj->snk", X, inverse, X)
+    V = inverse @ np.einsum("snki,snk,snkj->snij", X, e**2, X) @ inverse
+    known, df = np.ones((N, d), bool), np.full(N, n - d)
+    found = [cochran(t, precisions(v, known), df, known) for t, v in zip(theta, V, strict=True)]
+    rejected = np.mean([q.p_value < 0.05 for q in found])
+    assert rejected < 0.05 + 4 * np.sqrt(0.05 * 0.95 / sets)
+    assert np.mean([q.chi2_p_value < 0.05 for q in found]) > 2 * rejected
