@@ -113,6 +113,69 @@ def test_a_formula_of_plain_columns_is_the_fit_of_these_columns(sites):
     np.testing.assert_allclose(fit.covariance, plain.covariance, rtol=1e-9)
 
 
+def test_new_tables_of_any_kind_are_predicted_by_name(wages, sites):
+    fit = fitted(sites, "log(wage) ~ educ * region + C(grade) + union")
+    new = wages.iloc[[0, 5, 9, 200]].assign(unused="text")
+    pooled = formulaic.model_matrix("educ * region + C(grade) + union", wages)
+    place = {"intercept": "Intercept", "union[T.True]": "union"}
+    expected = pooled.loc[new.index, [place.get(name, name) for name in fit.names]].to_numpy(np.float64) @ fit.theta
+    polars = pytest.importorskip("polars")
+    one_by_one = [fit.predict(new.iloc[[j]])[0] for j in range(len(new))]
+    mapping = {c: list(new[c]) for c in ("union", "region", "grade", "educ")}
+    for given in (fit.predict(new), fit.predict(polars.from_pandas(new)), fit.predict(mapping), one_by_one):
+        np.testing.assert_allclose(given, expected, rtol=1e-12)
+
+
+def test_a_saved_formula_predicts_the_same(sites, tmp_path):
+    fit = fitted(sites, "wage ~ region + C(grade) + union")
+    fit.save(tmp_path / "model.json")
+    again = fl.Fit.load(tmp_path / "model.json")
+    assert again.levels == fit.levels == {"region": tuple("abcd"), "grade": (1, 2, 3), "union": (False, True)}
+    np.testing.assert_array_equal(again.predict(sites[0]), fit.predict(sites[0]))
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (
+            {"region": "z"},
+            "column 'region' must have a level that the model knows; got 'z' in row 1.*are 'a', 'b', 'c', 'd'",
+        ),
+        ({"region": None}, "column 'region'.*row 1"),
+        ({"educ": np.nan}, "column 'educ'.*row 1"),
+        ({"educ": 0.0}, r"log\(educ\) must be a finite number; got -inf of educ = 0 in row 1"),
+    ],
+)
+def test_new_rows_that_a_model_cannot_read_are_an_error(sites, change, what):
+    fit = fitted(sites, "wage ~ region + log(educ)")
+    with pytest.raises(FedLSAError, match=what):
+        fit.predict(sites[0].assign(**change))
+
+
+def test_a_new_table_without_a_column_of_the_formula_is_an_error(sites):
+    fit = fitted(sites, "wage ~ region + log(educ)")
+    with pytest.raises(ArgumentError, match="'educ' that the formula names"):
+        fit.predict(sites[0].drop(columns="educ"))
+    with pytest.raises(TypeError, match="table"):
+        fit.predict(np.ones((3, 2)))
+
+
+def test_hold_outs_are_judged_with_weights_and_offsets(wages, sites):
+    rng = np.random.default_rng(1)
+    given = [s.assign(mass=rng.uniform(0.5, 2, len(s)), base=rng.normal(size=len(s))) for s in sites]
+    fit = fitted(given, "wage ~ region + educ", row_weights="mass", offset="base")
+    rows = fl.evaluate(fit, given[1:])
+    pooled = pd.concat(given[1:])
+    residuals = pooled.wage - fit.predict(pooled)
+    centred = pooled.wage - np.average(pooled.wage, weights=pooled.mass)
+    explained = 1 - np.average(residuals**2, weights=pooled.mass) / np.average(centred**2, weights=pooled.mass)
+    assert [row.rows for row in rows] == [len(given[1]), len(given[2]), len(pooled)]
+    assert rows[-1].r_squared == pytest.approx(explained, rel=1e-9)
+    assert rows[-1].rmse == pytest.approx(np.sqrt(np.average(residuals**2, weights=pooled.mass)), rel=1e-9)
+    with pytest.raises(SiteDataError, match="got 'z' in row 1"):
+        fl.evaluate(fit, [given[0].assign(region="z")])
+
+
 ATTACKS = [
     "y ~ __import__('os').system('touch {0}')",
     "y ~ I(open('{0}', 'w'))",

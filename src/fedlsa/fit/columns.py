@@ -180,6 +180,11 @@ def integers_error(site: str, column: str) -> SiteDataError:
     )
 
 
+def no_weight(site: str, column: str | None) -> SiteDataError:
+    """The error for rows that all have the weight 0."""
+    return SiteDataError(f"{site}: column {column!r} must have a weight above 0; it has none")
+
+
 def require(site: Site, column: str) -> None:
     """Refuse a site that lacks the column, and offer the nearest name."""
     if column in site.columns:

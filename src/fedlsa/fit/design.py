@@ -17,13 +17,14 @@ from typing import Any
 
 import numpy as np
 
+from .. import checks
 from ..checks import Floats
-from ..errors import ArgumentError, SiteDataError
+from ..errors import ArgumentError, ArgumentTypeError, SiteDataError
 from ..problems.features import FeatureMap
-from .arrays import ColumnBlock
+from .arrays import ColumnBlock, from_array, from_columns, has_names
 from .columns import Columns
 from .formulas import FormulaFactor, parse_formula
-from .levels import LevelCodes, known_levels
+from .levels import LevelCodes, Levels, known_levels
 from .tasks import Regression, Task
 
 MAX_COLUMNS = 4096  # of a formula: beyond, its tables and the system itself would fill the memory
@@ -85,6 +86,22 @@ class FormulaDesign:
         out[at:] = 1.0
         return out.T
 
+    def of_table(self, argument: str, table: Any) -> Floats:
+        """(n, d) from a table that has the columns of the right side by name; argument : what errors call it."""
+        if not has_names(table):
+            rule = f"{argument} must be a table with the columns of the formula by name"
+            raise ArgumentTypeError(f"{rule}; got {checks.show(table)}")
+        found = from_columns(argument, table)
+        numbers = self.numbers[len(self.target.columns) :]
+        labels = dict.fromkeys(self.factors[name].columns[0] for name in self.codes)
+        for column in (c for c in (*numbers, *labels) if c not in found.columns):
+            hint = checks.did_you_mean(column, found.columns)
+            raise ArgumentError(f"{argument} must have the column {column!r} that the formula names{hint}")
+        values = [from_array(argument, c, found.held[c]) for c in numbers]
+        block = np.stack([*values, np.ones(found.rows or 0)])
+        place = {c: j for j, c in enumerate(numbers)}
+        return self.features(argument, ColumnBlock(place, block, {c: np.asarray(found.held[c]) for c in labels}), 0)
+
     def calculated(self, factor: FormulaFactor, site: str, block: ColumnBlock, start: int) -> Floats:
         """The numbers of a factor, (n,), all finite."""
         columns = {c: block[c] for c in factor.columns}
@@ -103,18 +120,18 @@ class FormulaDesign:
         return out
 
 
-def design_of(task: Task, columns: Columns) -> FormulaDesign | None:
+def design_of(task: Task, levels: Levels) -> FormulaDesign | None:
     """The design of a formula with the levels that were agreed; None where columns are the features themselves."""
     if not isinstance(task, Regression) or task.formula is None:
         return None
-    return _compiled(task.formula, json.dumps(columns.levels))  # as text, for 1 and True are one key
+    return _compiled(task.formula, json.dumps(levels))  # as text, for 1 and True are one key
 
 
 def feature_names(task: Task, columns: Columns, k: int) -> tuple[str, ...]:
     """Of the k features, the intercept not among them."""
     if not isinstance(task, Regression) and task.features is not None:
         return tuple(f"feature {j}" for j in range(k))
-    design = design_of(task, columns)
+    design = design_of(task, columns.levels)
     return columns.state if design is None else design.names
 
 

@@ -147,6 +147,7 @@ def fit(
         names=data.names,
         theta=T @ theta + t,
         columns=data.columns.state,
+        levels=dict(data.columns.levels),
         covariance=T @ covariance @ T.T,
         protocol=T @ outcome.theta + t,
         optimisation=optimisation_error(outcome, T),

@@ -25,12 +25,12 @@ from ..formatting import Displayed
 from ..frozen import ReadOnly
 from ..theory.threads import small_products
 from .arrays import piece_rows
-from .columns import Columns, choose_columns
+from .columns import Columns, choose_columns, no_weight
 from .fitted import Fit
 from .observe import recorded
 from .site_readers import Site, open_sites
-from .site_sums import Summary, no_rows, summary
-from .tasks import Regression, Task, Value
+from .site_sums import CrossMoments, Summary, add_up, no_rows, summary
+from .tasks import Regression, Value
 
 ALL = "all"
 LAST, ENDED = 3, 4  # columns of an episode's rows
@@ -39,12 +39,12 @@ SAME = 1e-6  # relative: a state and the same state in the next row may have bee
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Residuals(Displayed, ReadOnly):
-    """How a regression does on new rows.
+    """How a regression does on new rows, each by its weight where the task has row weights.
 
     name : of the hold-out
     rows : in it
     r_squared : 1 - rmse^2 / spread^2, the share of the targets' variance that is explained
-    rmse : root mean square of the residuals y - x^T theta, in units of the target
+    rmse : root mean square of the residuals y - x^T theta, less the offset, in units of the target
     spread : standard deviation of the targets
     mean : of the residuals
     """
@@ -104,10 +104,10 @@ def evaluate(fit: Fit, sites: Sequence[Any]) -> list[Residuals] | list[TDErrors]
     """
     checks.instance("fit", fit, Fit, "what fl.fit(...) returns")
     task = fit.task
-    if isinstance(task, Regression):
-        task = replace(task, columns=fit.columns)  # by name: a hold-out may have more columns than the model has
+    if isinstance(task, Regression):  # by name: a hold-out may have more columns than the model has, and no clusters
+        task = replace(task, columns=None if task.formula else fit.columns, cluster=None)
     opened = open_sites(sites, task)
-    columns = choose_columns(task, opened)
+    columns = choose_columns(task, opened, tuple(fit.levels.items()))
     if columns.state != fit.columns:
         raise SiteDataError(
             f"{opened[0].name} must have the columns of the model, {', '.join(fit.columns[:6])}; "
@@ -115,7 +115,7 @@ def evaluate(fit: Fit, sites: Sequence[Any]) -> list[Residuals] | list[TDErrors]
         )
     names = [s.name for s in opened]
     if isinstance(task, Regression):
-        sums = [summary(_residuals(fit, task, columns, site), site.name) for site in opened]
+        sums = [_residuals(fit, task, columns, site) for site in opened]
         return [_regression_row(n, s) for n, s in _with_all(names, sums, reduce(add, sums))]
     parts = [_transition_sums(fit, task, columns, site) for site in opened]
     together = tuple(reduce(add, column) for column in zip(*parts, strict=True))
@@ -128,14 +128,23 @@ def _with_all(names: list[str], parts: list[Any], together: Any) -> list[tuple[s
     return named if len(named) == 1 else [*named, (ALL, together)]
 
 
-def _residuals(fit: Fit, task: Task, columns: Columns, site: Site) -> Iterator[tuple[Floats, Floats]]:
-    """Residuals (n, 1) and targets (n,), piece by piece."""
-    for x, piece in recorded(site, task, columns):
-        yield (piece.y - x @ fit.theta)[:, None], piece.y
+def _residuals(fit: Fit, task: Regression, columns: Columns, site: Site) -> Summary:
+    """The summary of a site's residuals and targets."""
+    rows = recorded(site, task, columns)
+    parts = (
+        CrossMoments.of((p.y - x @ fit.theta)[:, None], p.y if p.offset is None else p.y + p.offset, p.root)
+        for x, p in rows
+    )
+    with np.errstate(over="ignore", invalid="ignore"):  # check_size says it in words
+        total = add_up(parts, site.name).summary
+    total.check_size(site.name, least=0.0)
+    if total.count == 0:
+        raise no_weight(site.name, columns.row_weights)
+    return total
 
 
 def _regression_row(name: str, s: Summary) -> Residuals:
-    mse, variance = s.scatter[0] / s.n + s.mean[0] ** 2, s.scatter[1] / s.n
+    mse, variance = s.scatter[0] / s.count + s.mean[0] ** 2, s.scatter[1] / s.count
     explained = 1 - mse / variance if variance > 0 else math.nan
     return Residuals(name, s.n, float(explained), math.sqrt(mse), math.sqrt(variance), float(s.mean[0]))
 

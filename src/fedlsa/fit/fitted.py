@@ -20,6 +20,7 @@ from ..small_pictures import Strip, strips
 from ..theory.planner import Plan
 from .arrays import by_name, has_names
 from .bootstrap import Bootstrap
+from .design import design_of
 from .fit_summary import FitSummary, summarise
 from .hypotheses import WaldTest, wald_test
 from .inference import Prediction, predicted, quantile, ratio, table_of, two_sided
@@ -221,7 +222,8 @@ class Fit(Displayed, ReadOnly):
         """(n,): the model at given points; the intercept, and the offset where the task has one, are added here.
 
         new : a data frame or mapping with the model's `columns`, matched by name whatever their order (others are left
-            alone), or an array (n, k) in their order (or whatever states the task's feature map takes)
+            alone), or an array (n, k) in their order (or whatever states the task's feature map takes). A formula
+            needs a table; a level that no site had is an error
         """
         return np.asarray(self.design(new) @ self.theta + self._offset(new), np.float64)
 
@@ -233,6 +235,9 @@ class Fit(Displayed, ReadOnly):
 
     def design(self, new: Any) -> Floats:
         """(n, d): the rows with which coefficients are multiplied, from points `new` as in `predict`."""
+        formula = design_of(self.task, tuple(self.levels.items()))
+        if formula is not None:
+            return formula.of_table("new", new)
         d = len(self.theta) - self.task.intercept
         mapped = not isinstance(self.task, Regression) and self.task.features is not None
         if has_names(new):

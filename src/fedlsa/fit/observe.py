@@ -29,6 +29,7 @@ class Piece:
 
     root : (n,) roots of the rows' weights, None where all are 1. Pieces that are `scaled` have been multiplied by them
     cluster : (n,) what cluster each row is of, by any labels, where the task has clusters
+    offset : (n,) what was taken from the targets, where the task has an offset
     """
 
     u: Floats
@@ -36,11 +37,12 @@ class Piece:
     y: Floats
     root: Floats | None = None
     cluster: NDArray[Any] | None = None
+    offset: Floats | None = None
 
     @property
     def nbytes(self) -> int:
         """What it takes in memory."""
-        beside = sum(a.nbytes for a in (self.root, self.cluster) if a is not None)
+        beside = sum(a.nbytes for a in (self.root, self.cluster, self.offset) if a is not None)
         return self.y.nbytes + self.u.nbytes + (0 if self.v is self.u else self.v.nbytes) + beside
 
     def scaled(self, scale: FeatureScale) -> Piece:
@@ -113,7 +115,7 @@ def recorded(site: Site, task: Task, columns: Columns) -> Iterator[tuple[Floats,
 
 
 def _pairs(site: Site, task: Regression, columns: Columns) -> Iterator[tuple[Floats, Piece]]:
-    design = design_of(task, columns)
+    design = design_of(task, columns.levels)
     beside = [c for c in (columns.row_weights, columns.offset) if c is not None]
     first = 1 + len(beside)
     wanted = (columns.reward, *beside, *columns.state)  # the features last, beside the ones of an intercept
@@ -127,10 +129,11 @@ def _pairs(site: Site, task: Regression, columns: Columns) -> Iterator[tuple[Flo
             x, y = block.values[first:].T if task.intercept else block.values[first:-1].T, block.values[0]
         else:
             x, y = design.features(site.name, block, row), design.calculated(design.target, site.name, block, row)
-        y = y if columns.offset is None else y - block[columns.offset]
+        offset = None if columns.offset is None else block[columns.offset]
+        y = y if offset is None else y - offset
         root = None if columns.row_weights is None else np.sqrt(_weights(site, columns.row_weights, block, row))
         row += len(y)
-        yield x, Piece(x, x, y, root, None if columns.cluster is None else block.labels[columns.cluster])
+        yield x, Piece(x, x, y, root, None if columns.cluster is None else block.labels[columns.cluster], offset)
 
 
 def _transitions(site: Site, task: Value, columns: Columns) -> Iterator[tuple[Floats, Piece]]:

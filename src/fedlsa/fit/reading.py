@@ -15,7 +15,7 @@ from ..checks import Floats
 from ..errors import SiteDataError
 from ..problems.features import FeatureMap
 from ..theory.threads import cores, one_blas_thread
-from .columns import Columns, choose_columns, integers_error, may_number_states
+from .columns import Columns, choose_columns, integers_error, may_number_states, no_weight
 from .design import feature_names
 from .observe import FeatureScale, Piece, observations, recorded
 from .site_readers import Site
@@ -94,7 +94,7 @@ def read(
     parts = [one.summary for one in passes]
     counts = np.array([p.count for p in parts])  # by the rows' weights, where they have any
     for site in (site for site, count in zip(sites, counts, strict=True) if count == 0):
-        raise SiteDataError(f"{site.name}: column {columns.row_weights!r} must have a weight above 0; it has none")
+        raise no_weight(site.name, columns.row_weights)
     weights = np.full(len(sites), 1 / len(sites)) if weight == "sites" else counts / counts.sum()
     k = len(parts[0].mean) - 1
     for site, part in zip(sites, parts, strict=True):
