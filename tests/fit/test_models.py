@@ -58,6 +58,17 @@ def test_a_fit_comes_back_to_the_last_bit(fitted, tmp_path):
     assert (tmp_path / "model.json").read_bytes() == (tmp_path / "again.json").read_bytes()
 
 
+def test_what_only_some_fits_have_comes_back_too(fitted, tmp_path):
+    levels = {"place": ("a", "b"), "year": (1, 2), "smokes": (False, True), "dose": (0.5, 1.0)}
+    known = {"degrees_of_freedom": 87.0, "covariance_kind": "CR3, 4 clusters", "r_squared": 0.1, "notes": ("so", "so")}
+    sites = tuple(dataclasses.replace(s, dropped=3) for s in fitted.per_site)
+    changed = dataclasses.replace(fitted, plan=None, levels=levels, per_site=sites, residual_variance=2.0, **known)
+    changed.save(tmp_path / "model.json")
+    assert same(changed, fl.Fit.load(tmp_path / "model.json"))
+    assert changed.communications == 0
+    assert "planned run" in repr(changed)
+
+
 @pytest.mark.parametrize(
     "phi",
     [

@@ -96,6 +96,10 @@ def test_the_foot_says_what_a_protocol_would_give(fitted):
     assert f"{fitted.plan.bytes:,} bytes; none of its coefficients is off by more than {off:.2g} standard" in foot
 
 
+def test_without_a_planned_run_there_is_no_word_of_one(fitted):
+    assert replace(fitted, plan=None).summary().foot == ()
+
+
 def test_many_coefficients_and_long_names_are_shortened(fitted):
     d = 100
     names = tuple(f"a column whose name goes on and on and on {j:04d}" for j in range(d))

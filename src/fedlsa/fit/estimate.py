@@ -164,7 +164,7 @@ def fit(
     if not baselines:
         return out
     average = weights @ np.stack([s.theta for s in out.per_site])
-    beside = compare(out.protocol, out.theta, average, out.standard_error, out.plan, len(names))
+    beside = compare(out.protocol, out.theta, average, out.standard_error, outcome.plan, len(names))
     return replace(out, baselines=beside)
 
 

@@ -162,6 +162,8 @@ def _ends(level: float) -> tuple[str, str]:
 
 def _protocol(fit: Any) -> list[str]:
     """What sites would get that only exchange parameters."""
+    if fit.plan is None:
+        return []
     plan, a = fit.plan, fit.plan.algorithm
     length = getattr(a, a.length)
     steps = f"probability {length:.4g}" if a.random_lengths else counted(length, "local step")

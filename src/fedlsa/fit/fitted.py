@@ -78,7 +78,7 @@ class Fit(Displayed, ReadOnly):
     error : root mean squared errors of protocol by origin, in standard errors of theta: "start" (what is left of it),
         "drift" (FedLSA's limit bias) and "noise" (at most), all three of the run; and "finite data"
     epsilon : the accuracy that was asked of the run, in its own coordinates; None for a run by hand
-    plan : the run that `protocol` comes from, and what it costs
+    plan : the run that `protocol` comes from, and what it costs; None where there is none, and protocol is NaN
     per_site : how each site stands to the shared answer
     weight : by what sites count, "sites" or "samples"
     centred : whether covariances are about each site's own mean score
@@ -110,7 +110,7 @@ class Fit(Displayed, ReadOnly):
     covariance: Floats
     protocol: Floats
     optimisation: Floats
-    plan: Plan
+    plan: Plan | None
     epsilon: float | None
     error: dict[str, float]
     per_site: tuple[SiteReport, ...]
@@ -132,12 +132,12 @@ class Fit(Displayed, ReadOnly):
         listed = [(n, f"{v:.5g} with standard error {s:.2g}, 95% from {a:.5g} to {b:.5g}") for n, v, s, (a, b) in about]
         if len(listed) > SHOWN:
             listed = [*listed[:SHOWN], ("...", f"{len(listed) - SHOWN:,} more coefficients")]
-        return f"Fit of {call(self.task)} on {counted(self.rows, 'row')} of {counted(len(self.per_site), 'site')}", [
-            *listed,
-            ("sites count by", self.weight),
-            ("planned run", f"{call(self.plan.algorithm)}, {self.plan.rounds:,} rounds on {self.local}"),
-            ("its error, in standard errors", self.error),
-        ]
+        run: list[tuple[str, Any]] = [("planned run", "none")]
+        if self.plan is not None:
+            steps = f"{call(self.plan.algorithm)}, {self.plan.rounds:,} rounds on {self.local}"
+            run = [("planned run", steps), ("its error, in standard errors", self.error)]
+        data = f"{counted(self.rows, 'row')} of {counted(len(self.per_site), 'site')}"
+        return f"Fit of {call(self.task)} on {data}", [*listed, ("sites count by", self.weight), *run]
 
     def _picture(self) -> str:
         about = zip(self.names, self.theta, self.confidence_interval(), strict=True)
@@ -157,8 +157,8 @@ class Fit(Displayed, ReadOnly):
 
     @property
     def communications(self) -> int:
-        """Server averages."""
-        return self.plan.rounds
+        """Server averages of the planned run; 0 where there is none."""
+        return 0 if self.plan is None else self.plan.rounds
 
     @property
     def rows(self) -> int:
