@@ -248,7 +248,7 @@ def test_collinear_at_each_site_but_not_together_is_no_error():
         (
             [([0, 1], [1, 2], [1, 0], [0, 0])],
             fl.Value(GAMMA, features=fl.problems.features.OneHot(3)),
-            "feature 2 is 0 in every row of site 0: no state there has it; use a smaller map",
+            "'feature 2' is 0 in every row of site 0: no state there has it; use fewer features",
         ),
         (
             [([0, 1], [1, 2], [1, 5], [0, 0])],

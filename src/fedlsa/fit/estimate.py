@@ -28,6 +28,7 @@ from .error_sources import (
     warn_if_small,
 )
 from .fitted import Fit
+from .identification import Determination, warn_of_logs
 from .observe import Piece
 from .one_message import compare
 from .planned_run import FitSettings, checked_settings, planned, run
@@ -109,11 +110,17 @@ def fit(
     A, theta = solution(systems, weights, data.names)
     influence = data.scale.original()[0] @ np.linalg.inv(A)  # of the mean score on the coefficients
 
+    determination = Determination(A, weights, systems) if isinstance(task, Value) else None
+
     def site_scores(c: int, pieces: Iterator[Piece]) -> Scores:
+        pieces = pieces if determination is None else determination.watched(c, pieces)
         return scores(pieces, systems[c], theta, influence, data.penalty, window, centred)
 
     noise = positive(data.each("error bars", report, site_scores), weights)
     names = [site.name for site in data.sites]
+    if isinstance(task, Value) and determination is not None:
+        warn_of_logs(task, data.logs, data.names, names)
+        determination.warn(data.names)
     warn_if_small(names, noise, window is None, centred)
     noise = corrected(noise, len(A)) if centred else noise
     covariance = sandwich(A, noise, weights)

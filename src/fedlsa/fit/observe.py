@@ -17,6 +17,7 @@ from ..problems.transitions import traces
 from .arrays import ColumnBlock, piece_rows, refuse
 from .columns import Columns
 from .design import design_of
+from .log_facts import LogFacts
 from .site_readers import Site
 from .tasks import Regression, Task, Value
 
@@ -30,6 +31,7 @@ class Piece:
     root : (n,) roots of the rows' weights, None where all are 1. Pieces that are `scaled` have been multiplied by them
     cluster : (n,) what cluster each row is of, by any labels, where the task has clusters
     offset : (n,) what was taken from the targets, where the task has an offset
+    log : what transitions say of themselves
     """
 
     u: Floats
@@ -38,6 +40,7 @@ class Piece:
     root: Floats | None = None
     cluster: NDArray[Any] | None = None
     offset: Floats | None = None
+    log: LogFacts | None = None
 
     @property
     def nbytes(self) -> int:
@@ -145,12 +148,13 @@ def _transitions(site: Site, task: Value, columns: Columns) -> Iterator[tuple[Fl
         cut = ended if columns.truncated is None else ended | _flags(site, columns.truncated, piece, row)
         rho = None if columns.importance is None else _weights(site, columns.importance, piece, row)
         v = _features(site, task, columns.next_state, piece, row)
+        log = LogFacts.of(phi, v, ended, cut, rho)
         v *= np.where(ended, 0.0, -task.discount)[:, None]
         v += phi
         u = traces(phi, cut, task.discount * task.trace, rho, carried)
         carried = None if cut[-1] else u[-1].copy()
         row += len(phi)
-        yield phi, Piece(u, v, piece[columns.reward].copy())  # a view would keep all columns in memory
+        yield phi, Piece(u, v, piece[columns.reward].copy(), log=log)  # a view would keep all columns in memory
 
 
 def _rows(task: Value, columns: Sequence[str]) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -17,10 +17,12 @@ from ..problems.features import FeatureMap
 from ..theory.threads import cores, one_blas_thread
 from .columns import Columns, choose_columns, integers_error, may_number_states, no_weight
 from .design import feature_names
+from .identification import check_visited
+from .log_facts import LogFacts
 from .observe import FeatureScale, Piece, observations, recorded
 from .site_readers import Site
 from .site_sums import CrossMoments, Summary, System, SystemSums, add_up, scale_of
-from .tasks import Regression, Task
+from .tasks import Regression, Task, Value
 
 FitProgress = Callable[[str, float, float], None]  # what is being done, how much of it, out of how much
 MAX_READERS = 8  # sites that are read at the same time
@@ -38,6 +40,7 @@ class PooledData:
     columns: Columns
     scale: FeatureScale
     kept: list[list[Piece]] | None
+    logs: Sequence[LogFacts] = ()  # of a value function
 
     def pieces(self, c: int) -> Iterator[Piece]:
         """The observations of site c, from memory or from its file."""
@@ -101,9 +104,12 @@ def read(
         if len(part.mean) - 1 != k:
             rule = f"the feature map must give as many features at every site, {k} at {sites[0].name}"
             raise SiteDataError(f"{rule}; got {len(part.mean) - 1} at {site.name}")
+    logs = [one.log for one in passes if one.log is not None]
+    if isinstance(task, Value):
+        check_visited(task, logs, feature_names(task, columns, k), [s.name for s in sites])
     scale = scale_of(task, parts, weights, feature_names(task, columns, k), [s.name for s in sites])
     kept = [pieces for _, pieces in found] if room.left >= 0 else None
-    data = PooledData(sites, task, columns, scale, kept)
+    data = PooledData(sites, task, columns, scale, kept, logs)
     return data, weights, [one.sums.in_scale(scale).system(data.penalty) for one in passes]
 
 
@@ -114,6 +120,7 @@ class FirstPass:
     summary: Summary
     sums: CrossMoments | SystemSums
     integers: bool
+    log: LogFacts | None = None
 
     @classmethod
     def of(cls, x: Floats, p: Piece, task: Task, columns: Columns) -> FirstPass:
@@ -122,11 +129,12 @@ class FirstPass:
         if isinstance(task, Regression):
             moments = CrossMoments.of(features, p.y, p.root)
             return cls(moments.summary, moments, False)
-        return cls(Summary.of(features, p.y), SystemSums.of(p), may_number_states(task, columns, x))
+        return cls(Summary.of(features, p.y), SystemSums.of(p), may_number_states(task, columns, x), p.log)
 
     def __add__(self, other: FirstPass) -> FirstPass:
         sums = self.sums + other.sums  # type: ignore[operator]  # both are of one task
-        return FirstPass(self.summary + other.summary, sums, self.integers and other.integers)
+        log = None if self.log is None or other.log is None else self.log + other.log
+        return FirstPass(self.summary + other.summary, sums, self.integers and other.integers, log)
 
 
 def first_pass(rows: Iterable[tuple[Floats, Piece]], task: Task, columns: Columns, name: str) -> FirstPass:

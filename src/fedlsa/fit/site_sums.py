@@ -173,8 +173,6 @@ def scale_of(
             raise SiteDataError(
                 f"column {names[j]!r} has the same value, {mean[j]:g}, in every row of {where}; leave it out"
             )
-        if largest[j] == 0 and mapped:
-            raise SiteDataError(f"{names[j]} is 0 in every row of {where}: no state there has it; use a smaller map")
         if largest[j] == 0:
             raise SiteDataError(f"column {names[j]!r} is 0 in every row of {where}; leave it out")
     if not task.scaled:

@@ -1,0 +1,147 @@
+"""When logs cannot tell a value function, or hardly: states that were never left, values that look further ahead than
+any log goes, weights that leave next to nothing, coefficients that rest on a few rows.
+
+Coefficient j is determined as well as the j-th entry of A^-1 (sum of u v^T), which is 1 for the data as a whole, is the
+same in all parts of them: with F_j = 1 / variance of its mean. In least squares F is n over the variance inflation
+factor, in a table of states about the visits of one. Below 10, the usual limit for instruments (Staiger and Stock,
+1997), the estimate is far from linear in the data, and intervals do not cover. The variance is that of up to 32 batches
+of each site's rows: rows of a trajectory are correlated.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from functools import reduce
+from operator import add
+
+import numpy as np
+
+from ..checks import Floats
+from ..errors import FedLSAWarning, SiteDataError
+from ..formatting import counted
+from .log_facts import LogFacts
+from .observe import Piece
+from .site_sums import System
+from .tasks import Value
+
+BATCHES = 32  # of a site's rows
+LEAST_F = 10.0  # below which a coefficient is hardly determined
+BEYOND = 0.25  # of the range of a feature: how far next states may be outside the states that were visited
+ROWS_PER_COEFFICIENT = 10  # that importance weights must leave
+SURELY = 5.0  # standard errors
+NAMED = 6  # features in one line
+
+
+def check_visited(task: Value, logs: Sequence[LogFacts], names: Sequence[str], sites: Sequence[str]) -> None:
+    """Refuse features that are 0 in every state that was left, all of them in one line."""
+    log = reduce(add, logs)
+    k = len(names)
+    never = np.flatnonzero(~log.states[:, :k].any(axis=0)).tolist()
+    if not never:
+        return
+    where = sites[0] if len(sites) == 1 else f"all {len(sites)} sites ({sites[0]}, ...)"
+    what = f"{_listed(names, never)} {'is' if len(never) == 1 else 'are'} 0 in every row of {where}"
+    entered = [j for j in never if np.nan_to_num(log.following[:, j]).any()]
+    if entered:
+        raise SiteDataError(
+            f"{what}, while next states have {_listed(names, entered)}: nothing was recorded from such states on. "
+            f"Where the task ends in them, {task.terminated!r} must be 1"
+        )
+    raise SiteDataError(f"{what}: no state there has {'it' if len(never) == 1 else 'them'}; use fewer features")
+
+
+def warn_of_logs(task: Value, logs: Sequence[LogFacts], names: Sequence[str], sites: Sequence[str]) -> None:
+    """Say what the logs of all sites leave open."""
+    log, longest = reduce(add, logs), max(one.n for one in logs)
+    ahead = 1 / (1 - task.discount)
+    if log.terminated == 0 and ahead > longest:
+        _warn(
+            f"nothing terminates, and discount {task.discount:g} looks {ahead:,.0f} steps ahead, further than the "
+            f"longest log, {counted(longest, 'row')}: the level of the values rests on the mean reward alone"
+        )
+    (low, high), (next_low, next_high) = log.states, log.following
+    room = np.maximum(BEYOND * (high - low), 1e-6 * np.maximum(abs(low), abs(high)))
+    with np.errstate(invalid="ignore"):
+        outside = np.flatnonzero((next_low < low - room) | (next_high > high + room)).tolist()
+    if outside and task.discount > 0:
+        j = outside[0]
+        _warn(
+            f"next states lie outside the states that were visited, in {_listed(names, outside)}: {names[j]!r} is from "
+            f"{low[j]:.4g} to {high[j]:.4g} in states, from {next_low[j]:.4g} to {next_high[j]:.4g} in next states: "
+            "values there are extrapolated"
+        )
+    for site, one in zip(sites, logs, strict=True):
+        _warn_of_importance(site, one, len(names))
+
+
+def _warn_of_importance(site: str, log: LogFacts, d: int) -> None:
+    n, left, mean = log.n, log.effective_rows, log.mass / log.n
+    if left < ROWS_PER_COEFFICIENT * d < n:
+        _warn(
+            f"{site}: importance weights leave {left:.3g} effective rows of {n:,}, for {counted(d, 'coefficient')}: a "
+            "few rows decide, and intervals may be too short"
+        )
+    error = math.sqrt(max(log.squares / n - mean**2, 0.0) / n)
+    if abs(mean - 1) > max(SURELY * error, 1e-6):
+        _warn(
+            f"{site}: importance weights must average 1, whatever the policies; they average {mean:.4g} (standard "
+            f"error {error:.2g}): the policy may take actions that the log's never took"
+        )
+
+
+class Determination:
+    """How well the data of all sites determine each coefficient, from the pieces that another pass goes through.
+
+    A : (d, d), of the shared system; weights, systems : of the N sites
+    """
+
+    def __init__(self, A: Floats, weights: Floats, systems: Sequence[System]) -> None:
+        self._inverse, self._weights, self._systems = np.linalg.inv(A), weights, systems
+        self._variance = np.zeros((len(systems), len(A)))  # of the entries' means, by site
+
+    def watched(self, c: int, pieces: Iterable[Piece]) -> Iterator[Piece]:
+        """The pieces of site c themselves."""
+        n = self._systems[c].n
+        batches = min(BATCHES, n)
+        ends = np.arange(1, batches + 1) * n // batches  # of each batch, in rows
+        sums, row = np.zeros((batches, len(self._inverse))), 0
+        for p in pieces:
+            entries = (p.u @ self._inverse.T) * p.v
+            first = int(np.searchsorted(ends, row, side="right"))
+            inside = [int(end) - row for end in ends[first:] if end - row < len(entries)]
+            parts = np.add.reduceat(entries, [0, *inside], axis=0)
+            sums[first : first + len(parts)] += parts
+            row += len(entries)
+            yield p
+        sizes = np.diff(ends, prepend=0)[:, None]
+        off = sums - sizes * (sums.sum(axis=0) / n)
+        self._variance[c] = np.sum(off**2, axis=0) / n**2 * batches / max(batches - 1, 1)
+
+    @property
+    def F(self) -> Floats:
+        """(d,): once all sites' pieces have been watched."""
+        with np.errstate(divide="ignore"):
+            return np.asarray(1 / (self._weights**2 @ self._variance), np.float64)
+
+    def warn(self, names: Sequence[str]) -> None:
+        """Say so where a coefficient is hardly determined."""
+        F = self.F
+        weak = [j for j in np.argsort(F).tolist() if F[j] < LEAST_F]
+        if weak:
+            _warn(
+                f"the data of all sites together hardly determine the coefficient of {_listed(names, weak)} (F = "
+                f"{F[weak[0]]:.2g}, and {LEAST_F:g} is little): too few rows tell it from the rest, and its interval "
+                "may be too short"
+            )
+
+
+def _listed(names: Sequence[str], which: Sequence[int]) -> str:
+    """Names in quotes, the last after "and"; of many the first."""
+    shown = [repr(names[j]) for j in which[:NAMED]] + ([f"{len(which) - NAMED} more"] if len(which) > NAMED else [])
+    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, FedLSAWarning, stacklevel=4)
