@@ -24,7 +24,7 @@ def test_the_ledger_is_verified_and_shown(fedlsa, site):
     code, out, err = fedlsa("network", "ledger", site.site.folder)
     assert (code, err) == (0, "")
     lines = out.splitlines()
-    assert "describe; the number of rows and the names (1 numbers)" in lines[0]
+    assert "describe; the number of rows, columns and levels (1 numbers)" in lines[0]
     assert "trial; work 1; how far the model moved (6 numbers)" in lines[3]
     assert "refusal; the policy of this site forbids it (least_local_steps)" in lines[4]
     assert "5 entries, each holds the one before it" in out
@@ -57,7 +57,7 @@ def test_a_ledger_that_was_changed_or_restored_gets_one_line(fedlsa, site):
     code, out, err = fedlsa("network", "ledger", site.site.folder)
     assert (code, out) == (2, "")
     assert "lost or restored from a backup" in err
-    site.site.ledger.write_bytes(content.replace(b"the names", b"the rows!"))
+    site.site.ledger.write_bytes(content.replace(b"the number", b"the digits"))
     code, out, err = fedlsa("network", "ledger", site.site.folder)
     assert (code, out) == (2, "")
     assert err.count("\n") == 1

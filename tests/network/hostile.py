@@ -7,6 +7,7 @@ import numpy as np
 import fedlsa as fl
 from fedlsa.network.folder import setup
 from fedlsa.network.folder.config import task_text
+from fedlsa.network.protocol.agreed_design import AgreedDesign
 from fedlsa.network.protocol.client import SiteRun
 from fedlsa.network.protocol.coding import Coding
 from fedlsa.network.protocol.messages import Describe, Finish, Measure, Standardise, Work, mark
@@ -32,6 +33,11 @@ def gaussian_table(n=60, d=5, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, d))
     return np.column_stack([X, X @ np.arange(d) + rng.normal(size=n)])
+
+
+def design(columns):
+    """That of x0, x1, ..., as orders have it."""
+    return AgreedDesign(tuple(f"x{j}" for j in range(columns))).text()
 
 
 class Hostile:
@@ -78,14 +84,16 @@ class Hostile:
         self.terms = RunTerms(**said | more)
         return self.answer(Describe(name, self.terms.text()))
 
+    def agreed(self):
+        """What orders for sums say before the rounds."""
+        return {"sites": self.names, "weights": self.weights, "design": design(self.rows.shape[1] - 1)}
+
     def standardise(self, name="trial", **more):
-        return self.answer(Standardise(name, **{"sites": self.names, "weights": self.weights} | more))
+        return self.answer(Standardise(name, **self.agreed() | more))
 
     def measure(self, name="trial", **more):
         mean, spread = self.rows.mean(axis=0), self.rows.std(axis=0)
-        said = {
-            "sites": self.names,
-            "weights": self.weights,
+        said = self.agreed() | {
             "centre": mean[:-1],
             "spread": spread[:-1],
             "y_centre": float(mean[-1]),

@@ -26,7 +26,7 @@ def write_run(network, name="trial", events=(), terms=None, **files):
 
 
 def fill_ledger(ledger, rounds=3, rho=0.01):
-    ledger.enter("trial", "token", "describe", "the number of rows and the names", "d", "00", numbers=1)
+    ledger.enter("trial", "token", "describe", "the number of rows, columns and levels", "d", "00", numbers=1)
     for k in range(1, rounds + 1):
         more = {"numbers": 9, "round": k, "rho": rho, "unit": "site"}
         ledger.enter("trial", "token", "work", "a change of the model, masked", f"w{k}", f"{k:02}", **more)

@@ -7,7 +7,7 @@ import json
 
 import numpy as np
 import pytest
-from hostile import gaussian_table, write_table
+from hostile import design, gaussian_table, write_table
 
 import fedlsa as fl
 from fedlsa.errors import MessageError
@@ -40,7 +40,7 @@ class Sites:
             rules = Policy(ledger_copy=str(root / "copies"), **policy)
             data = open_data(root / f"{name}.csv", None, self.task)
             self.handlers[name] = OrderHandler(folder, data, rules, lambda text: None)
-        self.victim, self.dim = self.names[0], d + self.task.intercept
+        self.victim, self.dim, self.design = self.names[0], d + self.task.intercept, design(d)
 
     def ask(self, site, message):
         return self.handlers[site].answer(message.record())
@@ -56,11 +56,14 @@ class Sites:
         share = np.full(len(members), 1 / len(self.names)) if weights is None else np.array(weights, float)
         return {"sites": json.dumps(members), "weights": share}
 
+    def standardise(self, name="r", members=None, weights=None):
+        return Standardise(name, **self.everybody(members, weights), design=self.design)
+
     def measure(self, name="r", members=None, weights=None, **more):
         rows = np.concatenate(list(self.rows.values()))
         mean, spread = rows.mean(axis=0), rows.std(axis=0)
         said = {"centre": mean[:-1], "spread": spread[:-1], "y_centre": float(mean[-1]), "y_spread": float(spread[-1])}
-        said |= {"intercept": self.task.intercept, "moments": False}
+        said |= {"intercept": self.task.intercept, "moments": False, "design": self.design}
         return Measure(name, **self.everybody(members, weights), **said | more)
 
     def past(self, members):
@@ -83,7 +86,7 @@ class Sites:
         """The orders before the rounds; terms, measures : what a site is told apart from the others, by name."""
         for site in self.names:
             said = self.terms(token, **more | (terms or {}).get(site, {}))
-            orders = [Describe(name, said.text()), Standardise(name, **self.everybody())]
+            orders = [Describe(name, said.text()), self.standardise(name)]
             orders.append(self.measure(name, **(measures or {}).get(site, {})))
             for order in orders if self.task.scaled else orders[::2]:
                 assert self.ask(site, order).kind != "refusal"
@@ -167,7 +170,7 @@ def test_a_measure_that_is_refused_leaves_nothing_behind(tmp_path):
     world = Sites(tmp_path)
     site = world.victim
     world.ask(site, Describe("r", world.terms().text()))
-    world.ask(site, Standardise("r", **world.everybody()))
+    world.ask(site, world.standardise("r"))
     for members, weights in (([*world.names, "ghost"], [0.25] * 4), ([*world.names[:2], "ghost"], [0.3] * 3)):
         assert world.ask(site, world.measure(members=members, weights=weights)).kind == "refusal"
         assert world.handlers[site].files.note("r")["scale"] is None
@@ -212,7 +215,7 @@ def test_runs_with_other_weights_are_groups_of_their_own(tmp_path):
     kinds = []
     for k, weights in enumerate(([0.4, 0.3, 0.3], [0.3, 0.4, 0.3], [0.3, 0.3, 0.4])):
         world.ask(world.victim, Describe(f"r{k}", world.terms(token=f"t{k}").text()))
-        answer = world.ask(world.victim, Standardise(f"r{k}", **world.everybody(weights=weights)))
+        answer = world.ask(world.victim, world.standardise(f"r{k}", weights=weights))
         kinds.append(answer.meta.get("text", answer.kind))
     assert kinds[0] == "sums"
     assert all("(most_groups)" in text for text in kinds[1:])
@@ -229,7 +232,7 @@ def test_a_row_that_is_added_between_two_runs_does_not_show(tmp_path):
             described = world.ask(each, Describe(name, world.terms(token=name).text()))
             if described.kind == "refusal":
                 return described.meta["text"]
-            answers.append(world.ask(each, Standardise(name, **world.everybody())))
+            answers.append(world.ask(each, world.standardise(name)))
         return total(answers, STATISTICS)
 
     before, new = sums("a"), np.array([[1.25, -0.5, 3.75, 42.0]])
@@ -261,7 +264,7 @@ def test_a_table_that_changes_between_the_first_orders_of_a_run_ends_it(tmp_path
     world = Sites(tmp_path)
     assert world.ask(world.victim, Describe("r", world.terms().text())).kind == "description"
     write_table(tmp_path / f"{world.victim}.csv", np.vstack([world.rows[world.victim], np.ones((1, 4))]))
-    answer = world.ask(world.victim, Standardise("r", **world.everybody()))
+    answer = world.ask(world.victim, world.standardise("r"))
     assert "has changed since the run began" in answer.meta["text"]
 
 

@@ -9,22 +9,25 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hostile import VICTIM, Hostile, gaussian_table, statistics, write_table
+from hostile import VICTIM, Hostile, design, gaussian_table, statistics, write_table
 from memory_world import MemoryWorld
 from scipy.spatial import cKDTree
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, NetworkError, PolicyError
+from fedlsa.fit.columns import Columns
 from fedlsa.fit.observe import FeatureScale
 from fedlsa.fit.site_sums import Summary
 from fedlsa.network import chain
 from fedlsa.network.folder import certificates, enrolment
 from fedlsa.network.folder.config import task_text
+from fedlsa.network.protocol.agreed_design import AgreedDesign
 from fedlsa.network.protocol.coding import Coding
 from fedlsa.network.protocol.messages import Describe, Measure, Standardise, Work
 from fedlsa.network.protocol.ring import VECTORS, add, from_share, to_floats
 from fedlsa.network.protocol.run_settings import RunTerms
 from fedlsa.network.site.approvals import allow, waiting
+from fedlsa.network.site.facts import coefficient_names
 from fedlsa.network.site.limits import check_coordinates
 from fedlsa.network.site.orders import OrderHandler
 from fedlsa.network.site.policy import Policy
@@ -268,12 +271,12 @@ def test_nothing_of_one_person_leaves_before_a_run_and_sums_are_those_of_all_row
     world = Hostile(tmp_path, table)
     described = world.describe()
     assert not described.arrays
-    order = Standardise("trial", world.names, world.weights)
+    order = Standardise("trial", **world.agreed())
     sums = statistics(world, order, world.answer(order)) * 3
     np.testing.assert_allclose(sums, [1, *table.mean(axis=0), *(table**2).mean(axis=0)], rtol=0, atol=1e-7)  # blurred
     again = Hostile(tmp_path / "again", table)
     again.describe()
-    order = Standardise("trial", again.names, again.weights)
+    order = Standardise("trial", **again.agreed())
     other = statistics(again, order, again.answer(order)) * 3
     assert (other[1:] != sums[1:]).all()  # in their last bits exact sums tell nothing
     measured = world.measure()
@@ -284,7 +287,7 @@ def test_a_row_that_is_added_between_two_answers_does_not_show_in_their_differen
     table = gaussian_table(60)
     world = Hostile(tmp_path, table)
     world.describe()
-    order = Standardise("trial", world.names, world.weights)
+    order = Standardise("trial", **world.agreed())
     first = world.answer(order)
     write_table(world.table, np.vstack([table, table[:1] + 1]))
     assert world.answer(order).kind == "refusal"  # the same masks would cancel, and leave the row's part
@@ -392,7 +395,7 @@ def read_by_difference(world):
     handlers = {name: world.handler(name) for name in sites}
     group = {"sites": json.dumps(sites), "weights": np.full(4, 0.25)}
     own = {"centre": np.zeros(d), "spread": np.ones(d), "y_centre": 0.0, "y_spread": 1.0, "intercept": False}
-    orders = [Describe("trial", terms.text()), Measure("trial", **group, **own, moments=False)]
+    orders = [Describe("trial", terms.text()), Measure("trial", **group, **own, design=design(d), moments=False)]
     for order in orders:
         for handler in handlers.values():
             assert handler.answer(order.record()).kind != "refusal"
@@ -507,10 +510,12 @@ def test_names_of_columns_cannot_write_to_a_terminal(tmp_path):
     world = Hostile(tmp_path, table)
     text = world.table.read_text().replace("x0", "\x1b]0;owned\x07\x1b[2Jall agree", 1)
     world.table.write_text(text)
-    names = json.loads(world.describe().meta["names"])
-    assert all(name.isprintable() for name in names)
-    world.standardise()
-    world.measure()
+    said = world.describe().meta["design"]
+    assert said.isprintable()
+    columns = Columns(AgreedDesign.from_text(said).columns, (), "y")
+    assert all(name.isprintable() for name in coefficient_names(world.task, columns))
+    world.standardise(design=said)
+    world.measure(design=said)
     world.finish(names=["\x1b[31mred", "b", "c"])
     told = json.loads((world.site.results / "trial.json").read_text())
     assert all(name.isprintable() for name in told["names"])
@@ -643,6 +648,6 @@ def test_weights_that_differ_in_their_last_bits_read_no_site(tmp_path):
     table = gaussian_table(60)
     world = Hostile(tmp_path, table)
     world.describe()
-    order = Standardise("trial", world.names, np.array([0.25 * (1 + 2.0**-52), 0.25, 0.25]))
+    order = Standardise("trial", **world.agreed() | {"weights": np.array([0.25 * (1 + 2.0**-52), 0.25, 0.25])})
     found = statistics(world, order, world.answer(order))
     assert np.abs(found[1:7] * 4 - table.mean(axis=0)).max() > 1e-14  # blurred far above 2^-52

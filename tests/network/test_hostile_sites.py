@@ -2,12 +2,15 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from memory_world import MemoryWorld, by_hand
 
+from fedlsa.errors import NetworkError, SiteDataError
 from fedlsa.network.coordinator.run_loop import complete_run
+from fedlsa.network.protocol.agreed_design import AgreedDesign
 from fedlsa.network.protocol.records import Record
 
 
@@ -66,21 +69,23 @@ def test_a_lie_about_rows_buys_no_more_than_the_cap(tmp_path):
 
 
 @pytest.mark.parametrize("curse", ["\x1b]0;owned\x07\x1b[2J", "line\nfeed", "\u202eright to left"])
-def test_names_of_coefficients_from_a_hostile_site_reach_no_screen(tmp_path, curse):
+@pytest.mark.parametrize("liars", [1, 4])
+def test_names_of_columns_from_a_hostile_site_reach_no_screen(tmp_path, curse, liars):
     world = MemoryWorld(tmp_path)
 
     def cursed(site, answer):
-        if answer.kind == "description":
-            names = json.loads(answer.meta["names"])
-            names[0] = f"{curse}all sites agree"
-            return Record(answer.kind, answer.meta | {"names": json.dumps(names)}, answer.arrays)
+        if answer.kind == "description" and site in world.network.sites[:liars]:
+            said = AgreedDesign.from_text(answer.meta["design"])
+            said = replace(said, columns=(f"{curse}all sites agree", *said.columns[1:]))
+            return Record(answer.kind, answer.meta | {"design": said.text()}, answer.arrays)
         return answer
 
     world.meddle = cursed
     run = world.start(**by_hand(1, local="means"))
-    complete_run(world.network, run, world)
-    shown = [*run.read("result.json")["names"], *(str(e.get("text", "")) for _, e in run.events())]
-    assert all(text.isprintable() for text in shown)
+    who = "site-2 lacks the column .*agree' that site-1 has" if liars == 1 else "site-1 refused: 'design' must have"
+    with pytest.raises((NetworkError, SiteDataError), match=who) as told:
+        complete_run(world.network, run, world)
+    assert all(text.isprintable() for text in (str(told.value), *(str(e.get("text", "")) for _, e in run.events())))
 
 
 def test_a_site_whose_policy_forbids_the_run_ends_it_with_the_name_of_the_entry(tmp_path):

@@ -297,7 +297,8 @@ def test_with_privacy_nothing_leaves_without_noise(noisy):
     noisy.describe(coding=Coding(clip=1.0, noise=20.0))
     assert "(noiseless_sums)" in noisy.standardise().meta["text"]
     k = noisy.rows.shape[1] - 1
-    order = Measure("trial", noisy.names, noisy.weights, np.zeros(k), np.ones(k), 0.0, 1.0, True, True)
+    own = {"centre": np.zeros(k), "spread": np.ones(k), "y_centre": 0.0, "y_spread": 1.0}
+    order = Measure("trial", **noisy.agreed(), **own, intercept=True, moments=True)
     answer = noisy.answer(order)
     assert answer.arrays.keys() == {"share"}
     assert not noisy.unmasked(order, answer, STATISTICS).any()  # no sums either

@@ -9,6 +9,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedlsa.errors import FedLSAError, MessageError
+from fedlsa.network.protocol.agreed_design import AgreedDesign
 from fedlsa.network.protocol.envelope import MAX_BYTES, pack, sign, unpack, verify
 from fedlsa.network.protocol.messages import (
     ANSWERS,
@@ -34,15 +35,16 @@ v = np.array([1.5, -2.0])
 share = np.array([[1, -3], [7, 32767]], np.int16)
 both = ('["a", "b"]', np.array([0.25, 0.75]))
 acked = (np.array([0, 3]), np.array([0, 77]), np.array([3]), np.array([[0.5, 1.0]]))
+design = AgreedDesign(("age", "bmi", "region"), (("region", ("north", "south")),)).text()
 EXAMPLES = [
     Describe("e", '{"kind": "regression"}'),
-    Description("e", 100, '["age", "bmi"]', "receipt"),
-    Standardise("e", *both),
+    Description("e", 100, design, "receipt"),
+    Standardise("e", *both, design),
     Sums("e", share),
     Measurement("e", 10, 20, 0.5, share),
     Measurement("e", 10, 20, 0.5, share, np.eye(2), v, np.zeros((3, 6))),
     Work("e", *both, 1, v, *acked, 5, 0.1, 10, 2.0, 0.0),
-    Measure("e", *both, v, v, 0.5, 2.0, True, False),
+    Measure("e", *both, design, v, v, 0.5, 2.0, True, False),
     Reply("e", 0, 1, "aa", share),
     Refusal("e", 0, 1, "forgot", "the disk"),
     Finish("e", *both, 0, v, *acked, '["a", "b"]'),
@@ -108,9 +110,9 @@ def test_a_record_with_any_field_missing_changed_in_type_or_added_is_refused(mes
 @pytest.mark.parametrize(
     ("message", "words"),
     [
-        (replace(EXAMPLES[1], names="nonsense"), "JSON list"),
-        (replace(EXAMPLES[1], names="[" * 100_000), "JSON list"),
-        (replace(EXAMPLES[1], names="[1]"), "JSON list"),
+        (replace(EXAMPLES[1], design="nonsense"), "'design' must be columns and levels"),
+        (replace(EXAMPLES[2], sites="[" * 100_000), "JSON list"),
+        (replace(EXAMPLES[2], sites="[1]"), "JSON list"),
         (replace(EXAMPLES[1], rows=0), "'rows' must be positive"),
         (replace(EXAMPLES[2], sites='["a", "a"]'), "different names"),
         (replace(EXAMPLES[2], sites='["a"]'), "a weight each"),
@@ -143,7 +145,7 @@ def test_another_kind_version_or_dimension_is_refused():
         Reply.from_record(record)
     with pytest.raises(MessageError, match="'kind' must be one of"):
         read(Record("gossip", {"version": VERSION, "kind": "gossip"}, {}))
-    with pytest.raises(MessageError, match="'version' must be 2; got 1"):
+    with pytest.raises(MessageError, match="'version' must be 3; got 1"):
         read(replace(record, meta=record.meta | {"version": 1}))
     with pytest.raises(MessageError, match=r"must have shape \(3\)"):
         Work.from_record(record, dim=3)

@@ -1,6 +1,5 @@
 """Plans from three scalars per site, held to exact theory; plans from moments, held to fl.plan."""
 
-import json
 import math
 import warnings
 
@@ -14,7 +13,7 @@ from fedlsa.fit.reading import read
 from fedlsa.fit.site_readers import open_sites
 from fedlsa.fit.site_sums import Summary
 from fedlsa.network.coordinator import run_plan as planning
-from fedlsa.network.protocol.messages import Description, Measurement
+from fedlsa.network.protocol.messages import Measurement
 from fedlsa.network.protocol.pooled import PlanNumbers, plan_numbers, plan_sums, scale_sums
 from fedlsa.network.protocol.ring import STATISTICS, to_integers
 from fedlsa.network.site import facts as site
@@ -263,20 +262,6 @@ def test_a_column_that_is_constant_everywhere_is_named_whatever_the_weights():
         planning.scale_from(summed(parts), fl.Regression("y"), ["x", "z", "intercept"], ["a", "b", "c"])
 
 
-@pytest.mark.parametrize(
-    ("names", "words"),
-    [
-        (["z", "x", "intercept"], r"site-2 has coefficients in another order of site-1 \(z, x, intercept against"),
-        (["x", "w", "intercept"], "site-2 has coefficients other than those of site-1"),
-        (["x", "\x1b[2J", "intercept"], r"\(x,  \[2J, intercept against"),
-    ],
-)
-def test_sites_that_do_not_fit_together_are_told_apart(names, words):
-    good = Description("r", 5, json.dumps(["x", "z", "intercept"]))
-    with pytest.raises(SiteDataError, match=words):
-        planning.common_names([good, Description("r", 5, json.dumps(names))], ["site-1", "site-2"])
-
-
 def test_sums_that_cannot_be_are_refused():
     with pytest.raises(SiteDataError, match="sums of 2 columns for 3 coefficients"):
         planning.scale_from([4, 0, 0, 4, 4], fl.Regression("y"), ["x", "z", "intercept"], ["a"])
@@ -304,7 +289,7 @@ def test_from_data_to_a_run_that_stops_by_itself_beside_the_pooled_solution(tmp_
     for c, entry in enumerate(data):
         held.append(open_data(None, f"in:memory{c}", task))
         held[-1].__dict__["opened"] = open_sites([entry], task)[0]
-    w = planning.weights_of([len(X) for X, _ in data], "sites")
+    w = planning.weights_of([len(X) for X, _ in data], "samples")
     summaries = [Summary.of(X, y) for X, y in data]
     sums = summed([scale_sums(one, float(x)) for one, x in zip(summaries, w, strict=True)])
     scale = planning.scale_from(sums, task, ["x0", "x1", "x2", "intercept"], ["a", "b", "c"])

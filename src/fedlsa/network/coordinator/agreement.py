@@ -12,18 +12,26 @@ import numpy as np
 
 from ...checks import Floats
 from ...errors import NetworkError
+from ...fit.columns import Columns
+from ...fit.tasks import checked_weight
+from ..protocol.agreed_design import AgreedDesign, common_design
 from ..protocol.messages import Description, Measure, Measurement, Standardise, Sums
 from ..protocol.pooled import PlanNumbers, plan_numbers
 from ..protocol.records import printable
 from ..protocol.ring import STATISTICS, Limbs, add, from_share, to_floats
 from ..protocol.run_settings import RunSettings
 from ..protocol.server_state import ServerState
+from ..site.facts import coefficient_names
 from ..site.site_data import scale_from_json, scale_to_json
 from .budget import noise_sentence
 from .inquiry import Inquiry
-from .run_plan import allowed, common_names, one_shot, plan_from_moments, plan_from_scalars, scale_from, weights_of
+from .run_plan import allowed, one_shot, plan_from_moments, plan_from_scalars, scale_from, weights_of
 
 Agreement = dict[str, Any]  # terms.json
+CAPPED = (
+    "no site counts for more than {:.3g}: not all rows count the same, and this is not pooled least squares "
+    "(--max-weight)"
+)
 
 
 def agree(with_: Inquiry) -> tuple[ServerState, Agreement] | None:
@@ -36,11 +44,13 @@ def agree(with_: Inquiry) -> tuple[ServerState, Agreement] | None:
     described = with_.ask_all(with_.describe, Description.from_record)
     if described is None:
         return None
-    names, rows = common_names(described, sites), [said.rows for said in described]
-    weights = weights_of(rows, options.weight, options.max_weight)
+    design = common_design([AgreedDesign.from_text(said.design) for said in described], sites)
+    names = list(coefficient_names(task, Columns(design.columns, (), "", levels=design.levels)))
+    rows, weight = [said.rows for said in described], checked_weight(task, options.weight)
+    weights = weights_of(rows, weight, options.max_weight)
     sums = None
     if task.scaled:
-        order = Standardise(run.name, **_everybody(sites, weights)).record()
+        order = Standardise(run.name, **_everybody(sites, weights), design=design.text()).record()
         answers = with_.ask_all(lambda site: order, Sums.from_record)
         if answers is None:
             return None
@@ -48,6 +58,7 @@ def agree(with_: Inquiry) -> tuple[ServerState, Agreement] | None:
     scale = scale_from(sums, task, names, sites)
     terms: Agreement = {
         "names": names,
+        "design": design.text(),
         "scale": scale_to_json(scale),
         "rows": dict(zip(sites, rows, strict=True)),
         "weights": weights.tolist(),
@@ -72,15 +83,16 @@ def agree(with_: Inquiry) -> tuple[ServerState, Agreement] | None:
     state = ServerState.start(settings, scale.dim)
     run.save(state)
     run.note("planned", text=plan["plan"], rounds=settings.rounds, dim=scale.dim, sites=list(sites))
-    if options.weight == "samples" and (weights < np.array(rows) / sum(rows) * (1 - 1e-9)).any():
-        run.note("weights", text=f"no site counts for more than {weights.max():.3g}: not all rows count the same")
+    if weight == "samples" and (weights < np.array(rows) / sum(rows) * (1 - 1e-9)).any():
+        run.note("weights", text=CAPPED.format(weights.max()))
     return state, terms
 
 
 def measure(with_: Inquiry, terms: Agreement) -> Measure:
     """The order that tells a site the run's coordinates."""
     everybody = _everybody(with_.network.sites, np.array(terms["weights"]))
-    return Measure(with_.run.name, **everybody, **vars(scale_from_json(terms["scale"])), moments=True)
+    coordinates = vars(scale_from_json(terms["scale"]))
+    return Measure(with_.run.name, **everybody, design=terms["design"], **coordinates, moments=True)
 
 
 def _everybody(sites: Sequence[str], weights: Floats) -> dict[str, Any]:
@@ -101,6 +113,7 @@ def _settings(
     """The settings, by hand or from a plan; and what is kept of the plan."""
     options = with_.options
     values: dict[str, Any] = asdict(options) | {"name": with_.run.name, "epsilon": None}
+    values["weight"] = checked_weight(with_.network.task, options.weight)
     kept: Agreement = {"plan": "as asked for", "rate": None, "epsilon": options.epsilon}
     if options.epsilon is not None:
         if all(m.A is not None for m in measured):

@@ -34,7 +34,6 @@ FedLSA keeps a bias that depends on how the sites' systems differ, which no scal
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -51,9 +50,8 @@ from ...fit.tasks import Task
 from ...theory.exact import exact
 from ...theory.moments import Moments
 from ...theory.planner import MAX_EXACT_DIM, Plan, plan
-from ..protocol.messages import Description, Measurement
+from ..protocol.messages import Measurement
 from ..protocol.pooled import PlanNumbers, pooled_summary
-from ..protocol.records import printable
 from ..protocol.run_settings import SECURE_SITES
 
 WINDOW = 3  # movements that must be small before a run stops
@@ -94,20 +92,6 @@ def weights_of(rows: Sequence[int], weight: str, max_weight: float | None = None
         high = w >= most
         w = np.where(high, most, w * (1 - most * high.sum()) / w[~high].sum())
     return w
-
-
-def common_names(descriptions: Sequence[Description], sites: Sequence[str]) -> list[str]:
-    """The names of the coefficients, which must be the same at all sites; those that do not fit together are told."""
-    names = json.loads(descriptions[0].names)
-    for said, site in zip(descriptions, sites, strict=True):
-        other = json.loads(said.names)
-        if other != names:
-            kind = "in another order" if sorted(other) == sorted(names) else "other than those"
-            listed = printable(f"{', '.join(other[:8])} against {', '.join(names[:8])}", 500)
-            raise SiteDataError(
-                f"{site} has coefficients {kind} of {sites[0]} ({listed}); name the columns in the task"
-            )
-    return [printable(name) for name in names]
 
 
 def scale_from(sums: Sequence[int] | None, task: Task, names: Sequence[str], sites: Sequence[str]) -> FeatureScale:

@@ -21,6 +21,11 @@ from ..protocol.run_settings import plain_name
 
 PORT = 9092
 VERSION = 1  # of network.toml and site.toml
+NOT_HERE = {
+    "row_weights": "whose sites count rows",
+    "cluster": "whose runs give no error bars",
+    "covariance": "whose runs give no error bars",
+}  # of a regression
 
 
 def require_cryptography() -> None:
@@ -57,9 +62,21 @@ def host_kind(host: Any) -> str:
     return "ip"
 
 
+def check_task(task: Task) -> None:
+    """Refuse what a run across sites cannot honour, when a network is made and when a site reads what it was sent."""
+    checks.instance("task", task, (Regression, Value), "fl.Regression(...) or fl.Value(...)")
+    if not isinstance(task, Regression):
+        return
+    if task.formula is not None:
+        raise ArgumentError(f"target must be a column on a network, not a formula; got {checks.show(task.formula)}")
+    for name, why in NOT_HERE.items():
+        if (given := getattr(task, name)) is not None:
+            raise ArgumentError(f"{name} must not be given on a network, {why}; got {checks.show(given)}")
+
+
 def task_text(task: Task) -> str:
     """A task as JSON on one line, every number to its last bit; features that are code cannot be sent."""
-    checks.instance("task", task, (Regression, Value), "fl.Regression(...) or fl.Value(...)")
+    check_task(task)
     content = models.to_plain(task)
     features = content.get("features")
     if isinstance(features, dict) and models.LOST in features:
@@ -194,6 +211,7 @@ class Network(_Folder):
         if self.port == self.page_port:
             raise ArgumentError(f"page_port must differ from port; got {self.page_port} for both")
         object.__setattr__(self, "sites", site_names(self.sites))
+        check_task(self.task)
 
     @classmethod
     def load(cls, folder: Path | str) -> Network:
@@ -239,6 +257,7 @@ class SiteFolder(_Folder):
         site_names([self.name])
         host_kind(self.host)
         checks.integer("port", self.port, at_least=1, at_most=65535)
+        check_task(self.task)
 
     @classmethod
     def load(cls, folder: Path | str) -> SiteFolder:

@@ -23,6 +23,7 @@ import numpy as np
 
 from ...checks import Floats
 from ...errors import MessageError
+from .agreed_design import AgreedDesign
 from .records import Integers, Message, Record, structure
 from .ring import Limbs
 
@@ -57,16 +58,16 @@ class Describe(Message):
 
 @dataclass(frozen=True, eq=False)
 class Description(Message):
-    """Rows, and the names of the coefficients (JSON list)."""
+    """Rows; design : columns of the features, and levels of those that are categories (agreed_design.py)."""
 
     rows: int
-    names: str
+    design: str
     receipt: str = ""
 
     def check(self) -> None:
         if self.rows < 1:
             raise MessageError(f"'rows' must be positive; got {self.rows}")
-        names_from(self.names, "names")
+        AgreedDesign.from_text(self.design)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +110,9 @@ class Summed(Message):
 
 @dataclass(frozen=True, eq=False)
 class Standardise(Summed):
-    """Asks for the sums from which the run's coordinates follow (pooled.py)."""
+    """Asks for the sums from which the run's coordinates follow (pooled.py); design : agreed by all sites."""
+
+    design: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,8 +125,12 @@ class Sums(Message):
 
 @dataclass(frozen=True, eq=False)
 class Measure(Summed):
-    """The coordinates of the run (centre, spread : (k,)); moments : whether A_c, b_c and noise are asked for."""
+    """The coordinates of the run (centre, spread : (k,)) and of what they are (agreed_design.py).
 
+    moments : whether A_c, b_c and noise are asked for
+    """
+
+    design: str
     centre: Columns
     spread: Columns
     y_centre: float

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ...errors import FedLSAError, MessageError
 
-VERSION = 2  # of the messages: sites and coordinator of another version refuse each other
+VERSION = 3  # of the messages: sites and coordinator of another version refuse each other
 MAX_FIELDS, MAX_CHARACTERS, MAX_NUMBERS = 32, 1_000_000, 2**24  # of a message, of a text in it, of an array in it
 MAX_INTEGER = 2**63 - 1
 

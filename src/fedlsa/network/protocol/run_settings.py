@@ -14,11 +14,12 @@ from ... import checks
 from ...algorithms import METHODS, Algorithm, FedLSA, supporting
 from ...checks import Floats
 from ...errors import ArgumentError, ArgumentTypeError, MessageError, NetworkError
+from ...fit.tasks import WEIGHTS
 from .coding import Coding
 from .privacy import LOCAL
 
 LARGEST_COUNT = 2**31  # sites: only to check participation before their number is known
-ABSENCE, WEIGHTS = ("restart", "freeze"), ("sites", "samples")
+ABSENCE = ("restart", "freeze")
 AGGREGATIONS = ("secure", "plain")
 SECURE_SITES = 3  # fewer in a sum, and each of two sites computes the other's part from the sum and its own
 
@@ -39,9 +40,11 @@ class StartOptions:
 
     epsilon : the accuracy, from which a plan follows; or by hand step_size, local_steps and rounds (Scaffnew
         communicates with probability 1 / local_steps)
-    local : a step uses rows at random, or the site's means; weight : each site counts the same, or each row
+    local : a step uses rows at random, or the site's means
+    weight : "samples", each row counts the same, or "sites", each site does; by default as in fl.fit, "samples" for a
+        regression (pooled least squares) and "sites" for a value function
     max_weight : largest share of one site in the average, whatever it says of its rows; by default a half, of three
-        sites or more
+        sites or more. Where it binds, rows do not all count the same, and the run says so
     aggregation : "secure": the coordinator learns sums over at least three sites; "plain": every site's changes. By
         default secure where there are three sites or more
     min_sites : sites of a round, by default half of them, rounded up; with fewer a round changes nothing
@@ -68,7 +71,7 @@ class StartOptions:
     rounds: int | None = None
     seed: int = 0
     local: str = "rows"
-    weight: str = "sites"
+    weight: str | None = None
     max_weight: float | None = None
     aggregation: str | None = None
     min_sites: int | None = None
@@ -97,7 +100,7 @@ class StartOptions:
             "absence": ABSENCE,
             "aggregation": AGGREGATIONS,
         }.items():
-            if name != "aggregation" or self.aggregation is not None:
+            if name not in ("aggregation", "weight") or getattr(self, name) is not None:
                 checks.choice(name, getattr(self, name), allowed)
         given = [name for name in ("step_size", "local_steps", "rounds") if getattr(self, name) is not None]
         if (self.epsilon is None) == (not given) or len(given) not in (0, 3):

@@ -14,7 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ...checks import Floats
-from ...fit.columns import Columns, choose_columns, integers_error, listed
+from ...fit.columns import Columns, integers_error, listed
+from ...fit.design import feature_count
 from ...fit.observe import FeatureScale, Piece, observations, recorded
 from ...fit.reading import PooledData, first_pass
 from ...fit.site_readers import Site
@@ -22,9 +23,10 @@ from ...fit.site_sums import Summary, SystemSums, add_up, null_space, unscaled
 from ...fit.tasks import Regression, Task
 from ...theory import tuning
 from ...theory.symmetric import symkron, triangle
+from ..protocol.agreed_design import AgreedDesign
 from ..protocol.records import printable
 from .limits import TableFacts
-from .site_data import check_scale, ridge_of
+from .site_data import check_scale, ridge_of, site_columns
 
 MOMENTS = 32  # dimensions up to which noise moments are shared: the exact planner reads no larger ones
 TAILS = 4  # times (d + 2) L^2, as Gaussian rows have it, that E[A(z)^T A(z)] may reach before L is called larger
@@ -63,9 +65,18 @@ class SharedMoments(NamedTuple):
     noise_map: Floats
 
 
-def view(site: Site, task: Task) -> TableView:
-    """Read every row once, as a run would. Data that cannot be used: SiteDataError."""
-    columns = choose_columns(task, [site])
+def coefficient_names(task: Task, columns: Columns) -> tuple[str, ...]:
+    """Of the coefficients of features that are made of these columns."""
+    scale = unscaled(feature_count(task, columns), task.intercept)
+    return tuple(printable(name) for name in PooledData([], task, columns, scale, None).names)
+
+
+def view(site: Site, task: Task, design: AgreedDesign | None = None) -> TableView:
+    """Read every row once, as a run would. Data that cannot be used: SiteDataError.
+
+    design : what all sites agreed on; by default the columns as this table has them
+    """
+    columns = site_columns(site, task, design)
     counts = _Rarity()
     pieces = counts.watch(recorded(site, task, columns))
     found = first_pass(pieces, task, columns, site.name)
@@ -74,7 +85,7 @@ def view(site: Site, task: Task) -> TableView:
     summary = found.summary
     scale = unscaled(len(summary.mean) - 1, task.intercept)
     sums = found.sums.in_scale(scale)
-    names = tuple(printable(name) for name in PooledData([site], task, columns, scale, None).names)
+    names = coefficient_names(task, columns)
     rarest = counts.rarest((*names[: len(summary.mean) - 1], columns.reward), summary.n)
     facts = TableFacts(summary.n, columns.all, rarest)
     return TableView(columns, names, summary, sums, facts, f"{counts.checksum:016x}")
@@ -108,10 +119,10 @@ def check(site: Site, task: Task) -> list[str]:
 
 
 def measure(
-    site: Site, task: Task, scale: FeatureScale, share_moments: bool = False
+    site: Site, task: Task, scale: FeatureScale, share_moments: bool = False, design: AgreedDesign | None = None
 ) -> tuple[Scalars, SharedMoments | None]:
     """The three scalars, in the run's coordinates, and the moments where the site shares them and d <= MOMENTS."""
-    columns, ridge, d = choose_columns(task, [site]), ridge_of(task), scale.dim
+    columns, ridge, d = site_columns(site, task, design), ridge_of(task), scale.dim
     check_scale(task, columns, scale)
     sums, W = _moments(observations(site, task, columns, scale), site.name, d)
     own = sums.system(ridge)

@@ -12,17 +12,17 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 from ...checks import Floats
-from ...errors import FedLSAError, MessageError, PolicyError, SiteDataError
+from ...errors import FedLSAError, MessageError, PolicyError
 from ...fit.observe import FeatureScale
 from ..folder.certificates import private_key
 from ..folder.config import SiteFolder, task_text
+from ..protocol.agreed_design import AgreedDesign
 from ..protocol.client import SiteRun, client_finish, client_step
 from ..protocol.messages import (
     Acknowledged,
@@ -46,12 +46,13 @@ from ..protocol.records import Message, Record, printable
 from ..protocol.ring import STATISTICS, to_integers
 from ..protocol.run_settings import RunTerms, plain_name
 from . import limits
-from .approvals import ApprovalMissing, check_approved
-from .facts import measure
+from .approvals import check_approved
+from .facts import TableView, measure
 from .ledger import Ledger, copy_place
 from .peers import check_peers, mask_secrets
 from .policy import Policy
 from .receipts import digest_of
+from .refusals import refusal
 from .run_files import RunFiles
 from .site_data import SiteData, scale_from_json, scale_to_json
 from .spending import check_noise, check_round
@@ -86,24 +87,7 @@ class OrderHandler:
             answer_to: Any = getattr(self, f"_{message.KIND}")  # of five kinds, which `read` lets through
             return answer_to(message)
         except Exception as error:  # whatever goes wrong with one order, the site goes on
-            return self._refuse(message, error)
-
-    def _refuse(self, message: Message | None, error: Exception) -> Record:
-        reasons = ((ApprovalMissing, "approval"), (PolicyError, "policy"), (MessageError, "other"))
-        reason = next((word for kind, word in reasons if isinstance(error, kind)), "data")
-        round_ = message.round if isinstance(message, Work) else 0
-        generation = message.generation if isinstance(message, Work | Finish) else 0
-        name, asked = (printable(message.experiment, 64), message.KIND) if message else ("", "?")
-        text = printable(error, 500)
-        if isinstance(error, SiteDataError | OSError) or not isinstance(error, FedLSAError):
-            self.say(f"{name}: {type(error).__name__}: {text}")  # it may quote what is in the table
-            text = "this site cannot read its data or its files; its own log says why"
-        try:
-            receipt = self.ledger.refuse(name, asked, text)
-        except FedLSAError as unwritten:  # a full disk: a refusal holds nothing that must be counted
-            self.say(str(unwritten))
-            receipt = ""
-        return Refusal(name, generation, round_, reason, text, receipt).record()
+            return refusal(message, error, self.ledger, self.say)
 
     # before the rounds
 
@@ -138,17 +122,19 @@ class OrderHandler:
         noted = self.files.note(message.experiment)
         if noted is None or noted["terms"] != said:  # a new run, another one under an old name, or a lost state
             self.files.forget(message.experiment)
-            self.files.remember(message.experiment, note | {"scale": None, "weights": None})
-        answer = Description(message.experiment, seen.summary.n, json.dumps(seen.names))
+            self.files.remember(message.experiment, note | {"design": None, "scale": None, "weights": None})
+        answer = Description(message.experiment, seen.summary.n, AgreedDesign.of(seen.columns).text())
         more = {"numbers": 1, "terms": digest, "roster": roster, "table": table}
-        return self._enter(answer, terms.token, message, "the number of rows and the names", f"describe {digest}", more)
+        left = "the number of rows, columns and levels"
+        return self._enter(answer, terms.token, message, left, f"describe {digest}", more)
 
     def _standardise(self, message: Standardise) -> Record:
-        run, terms, _ = self._run(message)
+        run, terms, note = self._run(message)
         if self.policy.privacy != "none" and not self.policy.noiseless_sums:
             raise limits.refused("noiseless_sums", "sums for standardisation would leave without noise")
         label = self._only(message, run, terms)
-        sums = scale_sums(self.table.view().summary, message.weight(self.site.name), self.table.dither(label))
+        seen = self._designed(message, terms, note)
+        sums = scale_sums(seen.summary, message.weight(self.site.name), self.table.dither(label))
         integers = to_integers(sums, STATISTICS.unit)
         answer = Sums(message.experiment, run.hidden(integers, STATISTICS.limbs, message.members, bytes.fromhex(label)))
         return self._enter(answer, terms.token, message, "sums of columns and squares", label, {"numbers": len(sums)})
@@ -157,10 +143,11 @@ class OrderHandler:
         run, terms, note = self._run(message)
         label = self._only(message, run, terms)
         scale = FeatureScale(message.centre, message.spread, message.y_centre, message.y_spread, message.intercept)
-        own, weights = self.table.view().summary, dict(zip(message.members, message.weights.tolist(), strict=True))
+        own, design = self._designed(message, terms, note).summary, AgreedDesign.from_text(message.design)
+        weights = dict(zip(message.members, message.weights.tolist(), strict=True))
         with self._closing(message.experiment, terms.token):
             limits.check_coordinates(self.policy, scale, own, self.site.task)
-            _, sizes = self.table.prepare(terms, scale)  # rows are made ready now, not in the first round
+            _, sizes = self.table.prepare(terms, scale, design)  # rows are made ready now, not in the first round
         shared, sums = None, [0.0] * 4
         if self.policy.privacy == "none":
             asks = limits.step_limits(self.policy, sizes, terms.local == "rows")
@@ -168,15 +155,23 @@ class OrderHandler:
             asks = (self.policy.least_local_steps if terms.local == "rows" else 1), 0.0
         if limits.exact_sums(self.policy):
             asked = self.policy.share_moments and message.moments and self.policy.privacy == "none"
-            scalars, shared = measure(self.table.data.opened, self.site.task, scale, asked)
+            scalars, shared = measure(self.table.data.opened, self.site.task, scale, asked, design)
             sums = plan_sums(message.weight(self.site.name), *scalars, dither=self.table.dither(label))  # type: ignore[assignment]
         integers = to_integers(sums, STATISTICS.unit)
         share = run.hidden(integers, STATISTICS.limbs, message.members, bytes.fromhex(label))
         answer = Measurement(message.experiment, own.n, *asks, share, *(shared or (None, None, None)))
         left = "three sums for planning" + (", and moments" if shared else "")
         numbers = 3 + sum(part.size for part in shared or ())
-        self.files.remember(message.experiment, note | {"scale": scale_to_json(scale), "weights": weights})
+        known = {"design": message.design, "scale": scale_to_json(scale), "weights": weights}
+        self.files.remember(message.experiment, note | known)
         return self._enter(answer, terms.token, message, left, label, {"numbers": numbers})
+
+    def _designed(self, message: Standardise | Measure, terms: RunTerms, note: dict[str, Any]) -> TableView:
+        """The table as all sites agreed to read it."""
+        with self._closing(message.experiment, terms.token):
+            seen = self.table.designed(self.policy, message.design, note["design"])
+        self.files.remember(message.experiment, note | {"design": message.design})
+        return seen
 
     def _only(self, message: Summed, run: SiteRun, terms: RunTerms) -> str:
         """The label of an order that a run gives once: in other coordinates or sums it would tell more."""
@@ -191,7 +186,8 @@ class OrderHandler:
     def _work(self, message: Work) -> Record:
         run, terms, note = self._run(message)
         state = self.files.state(message.experiment)
-        steps, sizes = self.table.prepare(terms, scale_from_json(note["scale"]))
+        design, scale = AgreedDesign.from_text(note["design"]), scale_from_json(note["scale"])
+        steps, sizes = self.table.prepare(terms, scale, design)
         label = message.label(run.context)
         more: dict[str, Any] = {"numbers": len(message.theta), "round": message.round}
         if label.hex() not in self.ledger.answered:

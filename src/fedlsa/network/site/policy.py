@@ -184,7 +184,7 @@ def template(task: Task) -> str:
     """The policy.toml with which a site begins."""
     columns: tuple[str, ...] = (ANY_COLUMN,)
     if isinstance(task, Regression) and task.columns is not None:
-        columns = (*task.columns, task.target)
+        columns = (*task.columns, task.target, *(c for c in (task.offset,) if c is not None))
     return Policy(tasks=(TASKS[not isinstance(task, Regression)],), columns=columns).text()
 
 

@@ -37,11 +37,12 @@ from ...fit.site_sums import SystemSums, add_up, no_rows
 from ...fit.tasks import Regression, Task
 from .. import disk
 from ..folder.config import task_text
+from ..protocol.agreed_design import AgreedDesign
 from .limits import RowSizes, row_sizes
 
 Steps = Rows | Means | ClippedMeans
 LOADER_FORM = "package.module:function or file.py:function"
-FORMAT = 4  # of prepared data
+FORMAT = 5  # of prepared data
 KEPT_PREPARED = 4  # of the latest runs
 PREPARED = "prepared"  # the folder's name
 ABANDONED = 86400  # seconds after which an unfinished folder is nobody's
@@ -132,19 +133,22 @@ def prepare_steps(
     folder: Path,
     local: str = "rows",
     row_clip: float | None = None,
+    design: AgreedDesign | None = None,
 ) -> tuple[Steps, RowSizes]:
     """What the site's local steps run on, in the run's coordinates, and what the policy asks of it.
 
     local : "rows" drawn at random, or its "means"; row_clip : longest gradient of a row (engine/local.py)
-    folder : the site's own, beneath which the numbers are kept until its file, the task or the scale changes.
+    folder : the site's own, beneath which the numbers are kept until its file, the task or the scale changes
+    design : what all sites agreed on; by default the columns as this table has them
     """
     kept = "rows" if row_clip is not None else local  # clipped rows have no means that could be kept
     made_from = [FORMAT, sys.byteorder, kept, site.stamp(), task_text(task), scale_to_json(scale)]
+    made_from.append("" if design is None else design.text())
     digest = hashlib.sha256(json.dumps(made_from, sort_keys=True).encode()).hexdigest()[:32]
     place = folder / PREPARED / digest
     found = _load_steps(place, kept)
     if found is None:
-        _write_steps(site, task, scale, place, kept)
+        _write_steps(site, task, scale, place, kept, design)
         found = _load_steps(place, kept)
         if found is None:
             raise SiteDataError(f"cannot read the prepared rows back from {place}")
@@ -177,6 +181,12 @@ def ridge_of(task: Task) -> float:
     return task.ridge if isinstance(task, Regression) else 0.0
 
 
+def site_columns(site: Site, task: Task, design: AgreedDesign | None) -> Columns:
+    """The columns of a site's table, as all sites agreed to read them."""
+    own = choose_columns(task, [site])
+    return own if design is None else design.chosen(own, task)
+
+
 def check_scale(task: Task, columns: Columns, scale: FeatureScale) -> None:
     """Refuse coordinates that are not those of the task's features, for they come over the wire."""
     k = feature_count(task, columns)
@@ -204,8 +214,10 @@ def _load_steps(place: Path, local: str) -> tuple[Rows | Means, RowSizes] | None
         return None
 
 
-def _write_steps(site: SiteData, task: Task, scale: FeatureScale, place: Path, local: str) -> None:
-    columns = choose_columns(task, [site.opened])
+def _write_steps(
+    site: SiteData, task: Task, scale: FeatureScale, place: Path, local: str, design: AgreedDesign | None
+) -> None:
+    columns = site_columns(site.opened, task, design)
     check_scale(task, columns, scale)
     ridge, pieces = ridge_of(task), partial(observations, site.opened, task, columns, scale)
     arrays: dict[str, tuple[str, list[int]]] = {}  # dtype and shape of what each file holds so far

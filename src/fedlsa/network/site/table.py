@@ -14,13 +14,15 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from ...checks import Floats
-from ...errors import PolicyError
+from ...errors import MessageError, PolicyError
 from ...fit.observe import FeatureScale
 from ..folder.config import SiteFolder
+from ..protocol.agreed_design import AgreedDesign
 from ..protocol.client import LocalSteps
 from ..protocol.run_settings import RunTerms
 from .facts import TableView, view
-from .limits import RowSizes
+from .limits import RowSizes, check_table
+from .policy import Policy
 from .site_data import SiteData, Steps, prepare_steps, scale_to_json
 
 
@@ -32,22 +34,38 @@ class SiteTable:
     data: SiteData
     secret: bytes
     stamp: list[str | int] = field(default_factory=list)  # of the data, as they were read last
-    viewed: TableView | None = None
+    viewed: dict[str, TableView] = field(default_factory=dict)  # by the design, "" for the table's own
     prepared: dict[str, tuple[Steps, RowSizes]] = field(default_factory=dict)  # of the latest run, by its key
 
-    def view(self) -> TableView:
-        """The table as the task reads it."""
+    def view(self, design: AgreedDesign | None = None) -> TableView:
+        """The table as the task reads it by itself, or with the columns and levels that all sites agreed on."""
         self._look()
-        if self.viewed is None:
-            self.viewed = view(self.data.opened, self.site.task)
-        return self.viewed
+        if "" not in self.viewed:
+            self.viewed[""] = view(self.data.opened, self.site.task)
+        if design is None or design == AgreedDesign.of(self.viewed[""].columns):
+            return self.viewed[""]
+        if design.text() not in self.viewed:
+            found = view(self.data.opened, self.site.task, design)
+            self.viewed = {"": self.viewed[""], design.text(): found}
+        return self.viewed[design.text()]
 
-    def prepare(self, terms: RunTerms, scale: FeatureScale) -> tuple[Steps, RowSizes]:
+    def designed(self, policy: Policy, text: str, first: str | None) -> TableView:
+        """The table by the design of an order, one in a run, held against the policy like the table's own.
+
+        first : the design that the run began with, None where this is it
+        """
+        if first not in (None, text):
+            raise MessageError("'design' must be the one that the run began with; it is another")
+        seen = self.view(AgreedDesign.from_text(text))
+        check_table(policy, seen.facts)
+        return seen
+
+    def prepare(self, terms: RunTerms, scale: FeatureScale, design: AgreedDesign) -> tuple[Steps, RowSizes]:
         """Local steps in the run's coordinates, and what the policy asks of the rows."""
         self._look()
-        key = json.dumps([terms.local, terms.coding.row_clip, scale_to_json(scale)])
+        key = json.dumps([terms.local, terms.coding.row_clip, scale_to_json(scale), design.text()])
         if key not in self.prepared:
-            how = self.site.folder, terms.local, terms.coding.row_clip
+            how = self.site.folder, terms.local, terms.coding.row_clip, design
             self.prepared = {key: prepare_steps(self.data, self.site.task, scale, *how)}
         return self.prepared[key]
 
@@ -61,7 +79,7 @@ class SiteTable:
         """Forget what was read of a file that has changed since."""
         if self.data.stamp() != self.stamp:
             self.data, self.stamp = replace(self.data), self.data.stamp()
-            self.viewed, self.prepared = None, {}
+            self.viewed, self.prepared = {}, {}
 
     def dither(self, label: str) -> Iterator[Fraction]:
         """Numbers within 1, from the site's secret and an order's label: they blur the last bits of exact sums."""
