@@ -209,7 +209,10 @@ def test_integer_states_are_asked_about():
         fl.fit([log, log], value(), lag=0, **BY_HAND)
     with pytest.raises(SiteDataError, match="holds integers alone"):
         facts.view(open_sites([log], value())[0], value())  # a site of a network
-    assert fl.fit([log], value(numbers=True), lag=0, **BY_HAND).names == ("state",)
+    numbers = fl.fit([log], value(numbers=True), lag=0, **BY_HAND)
+    assert numbers.names == ("state",)
+    for new in ([0, 2], [[0], [2]], {"state": [0, 2]}):  # as states came
+        np.testing.assert_allclose(numbers.predict(new), [0.0, 2 * numbers.theta[0]])
     assert len(fl.fit([log], value(features=fl.problems.features.OneHot(3)), lag=0, **BY_HAND).theta) == 3
     half = log | {"state": [0, 1, 2, 1, 0, 0.5]}
     assert fl.fit([log, half], value(), lag=0, **BY_HAND).names == ("state",)

@@ -26,7 +26,7 @@ from .hypotheses import WaldTest, wald_test
 from .inference import Prediction, predicted, quantile, ratio, table_of, two_sided
 from .models import read_model, write_model
 from .one_message import Baseline
-from .tasks import Regression, Task
+from .tasks import Regression, Task, Value
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -246,7 +246,8 @@ class Fit(Displayed, ReadOnly):
         if not isinstance(self.task, Regression) and mapped:
             x = maps.apply(self.task.features, np.asarray(new), "new")
         else:
-            x = checks.array("new", new, ("n", d))
+            one = isinstance(self.task, Value) and d == 1 and np.ndim(new) == 1  # states that are numbers
+            x = checks.array("new", np.asarray(new)[:, None] if one else new, ("n", d))
         return np.column_stack([x, np.ones(len(x))]) if self.task.intercept else x
 
     def _offset(self, new: Any) -> Floats | float:
