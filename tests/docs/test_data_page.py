@@ -15,7 +15,7 @@ PAGE = (ROOT / "docs" / "data.md").read_text(encoding="utf8")
 
 def test_blocks_and_commands_of_the_page_run_in_their_order(shell):
     blocks = re.findall(r"^```(python)?\n(.*?)^```", PAGE, re.S | re.M)
-    assert len(blocks) == 3
+    assert len(blocks) == 5
     for python, text in blocks:
         if python:
             exec(compile(text, "docs/data.md", "exec"), {})

@@ -56,6 +56,7 @@ FORMULAS = [
     "wage ~ C(region, Treatment(reference='c')) + log(`my age`) + `my age`",
     "np.log(wage) ~ (educ + exper + region)**2 + I(exper > 10)",
     "wage ~ 2:educ + exper - 1",
+    "wage ~ C(grade) + grade:educ",
     "wage ~ 1",
 ]
 
@@ -287,7 +288,7 @@ def test_a_number_that_a_transformation_cannot_make_is_an_error_with_its_place(s
         ("wage ~ log(region)", "column 'region' must hold numbers"),
         ("region ~ educ", "column 'region' must hold numbers"),
         ("wage ~ C(region, contr.treatment('z'))", "'z' is no level of 'region'; its levels are 'a', 'b', 'c', 'd'"),
-        ("wage ~ C(grade) + grade", "determine one another"),
+        ("wage ~ C(grade) + grade", r"'C\(grade\)\[T.2\]', 'C\(grade\)\[T.3\]'.*'grade' determine one another"),
     ],
 )
 def test_data_that_do_not_fit_a_formula_are_an_error_of_one_line(sites, formula, what):

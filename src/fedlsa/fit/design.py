@@ -24,7 +24,7 @@ from ..problems.features import FeatureMap
 from .arrays import ColumnBlock, from_array, from_columns, has_names
 from .columns import Columns
 from .formulas import FormulaFactor, parse_formula
-from .levels import LevelCodes, Levels, known_levels
+from .levels import LevelCodes, Levels, are_numbers, known_levels
 from .tasks import Regression, Task
 
 MAX_COLUMNS = 4096  # of a formula: beyond, its tables and the system itself would fill the memory
@@ -149,10 +149,12 @@ def _compiled(formula: str, agreed: str) -> FormulaDesign:
 
     parsed = parse_formula(formula)
     levels = {column: tuple(values) for column, values in json.loads(agreed)}
+    marked = {f.columns[0] for f in parsed.factors.values() if f.marked}
+    own = {c for c, known in levels.items() if c not in marked or not are_numbers(known)}
     codes = {
         name: LevelCodes(levels[f.columns[0]])
         for name, f in parsed.factors.items()
-        if f.calculate is None and (f.marked or f.columns[0] in levels)
+        if f.marked or (f.calculate is None and f.columns[0] in own)
     }
     for name in codes:
         _check_base(parsed.factors[name], codes[name].levels)

@@ -96,6 +96,11 @@ def kind_of(level: Any) -> str:
     return {str: "text", bool: "true and false", int: "numbers", float: "numbers"}[type(level)]
 
 
+def are_numbers(levels: Sequence[Any]) -> bool:
+    """Whether levels are numbers, which are a category in C() alone."""
+    return all(type(level) in (int, float) for level in levels)
+
+
 def _check_levels(found: Mapping[str, Sequence[Any]], column: str) -> None:
     """Refuse levels of two kinds, and too many."""
     kinds = {(kind_of(level), site) for site, levels in found.items() for level in levels}
