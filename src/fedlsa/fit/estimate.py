@@ -28,7 +28,7 @@ from .error_sources import (
     warn_if_small,
 )
 from .fitted import Fit
-from .identification import Determination, warn_of_logs
+from .identification import Determination, warn_of_logs, with_logs
 from .observe import Piece
 from .one_message import compare
 from .planned_run import FitSettings, checked_settings, planned, run
@@ -161,7 +161,7 @@ def fit(
         plan=outcome.plan,
         epsilon=settings.epsilon,
         error=error_by_origin(outcome, estimate),
-        per_site=site_reports(estimate, outcome),
+        per_site=with_logs(site_reports(estimate, outcome), data.logs),
         weight=weight,
         local=("log" if settings.in_order else "rows") if rows else "means",
         centred=centred,

@@ -93,10 +93,15 @@ def _regression_head(fit: Any, task: Regression) -> tuple[tuple[str, str], ...]:
 
 
 def _value_head(fit: Any, task: Any) -> tuple[tuple[str, str], ...]:
+    ended, episodes = sum(s.terminated for s in fit.per_site), sum(s.episodes for s in fit.per_site)
+    left = sum(s.effective_rows for s in fit.per_site)
     return (
         ("Target", f"{task.reward}, discounted by {task.discount:g}"),
         ("Method", f"TD({task.trace:g})"),
         *_common(fit),
+        ("Episodes", f"{episodes:,}"),
+        ("Terminated", f"{ended:,}"),
+        *([("Effective rows, importance", significant(left, 4))] if left < fit.rows * (1 - 1e-9) else []),
     )
 
 
@@ -107,7 +112,8 @@ def _common(fit: Any) -> list[tuple[str, str]]:
     weights = counts if by is None else f"rows by {by}" + (f", {counts}" if fit.weight == "sites" else "")
     dropped = sum(s.dropped for s in fit.per_site)
     out = [("Weights", weights), ("Covariance", fit.covariance_kind), ("Sites", f"{len(fit.per_site):,}")]
-    return [*out, ("Rows", f"{fit.rows:,}"), *([("Rows dropped", f"{dropped:,}")] if dropped else [])]
+    rows = "Rows" if isinstance(fit.task, Regression) else "Transitions"
+    return [*out, (rows, f"{fit.rows:,}"), *([("Rows dropped", f"{dropped:,}")] if dropped else [])]
 
 
 def _all_slopes(fit: Any, intercept: bool) -> tuple[float, float]:

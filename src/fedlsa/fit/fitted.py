@@ -50,6 +50,8 @@ class SiteReport(Displayed, ReadOnly):
     finite_data : root mean squared error that its finite data put into theta
     window : rows over which its scores were taken to be correlated
     dropped : rows that were left out because they lack a value
+    episodes : of its log, and how many of them terminated; 0 for a regression
+    effective_rows : (sum of importance weights)^2 / (sum of their squares); rows where there are none
     """
 
     name: str
@@ -62,6 +64,9 @@ class SiteReport(Displayed, ReadOnly):
     finite_data: float
     window: int
     dropped: int = 0
+    episodes: int = 0
+    terminated: int = 0
+    effective_rows: float = math.nan
 
 
 @dataclass(frozen=True, eq=False, repr=False)

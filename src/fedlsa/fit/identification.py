@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import reduce
 from operator import add
 
@@ -21,6 +22,7 @@ import numpy as np
 from ..checks import Floats
 from ..errors import FedLSAWarning, SiteDataError
 from ..formatting import counted
+from .fitted import SiteReport
 from .log_facts import LogFacts
 from .observe import Piece
 from .site_sums import System
@@ -89,6 +91,16 @@ def _warn_of_importance(site: str, log: LogFacts, d: int) -> None:
             f"{site}: importance weights must average 1, whatever the policies; they average {mean:.4g} (standard "
             f"error {error:.2g}): the policy may take actions that the log's never took"
         )
+
+
+def with_logs(reports: Sequence[SiteReport], logs: Sequence[LogFacts]) -> tuple[SiteReport, ...]:
+    """The sites' reports with what their logs say of themselves; logs : none for a regression."""
+    if not logs:
+        return tuple(reports)
+    return tuple(
+        replace(r, episodes=log.episodes, terminated=log.terminated, effective_rows=log.effective_rows)
+        for r, log in zip(reports, logs, strict=True)
+    )
 
 
 class Determination:
