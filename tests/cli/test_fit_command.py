@@ -106,7 +106,7 @@ def test_every_option_reaches_the_library(fedlsa, firms, monkeypatch):
 
     monkeypatch.setattr("fedlsa.cli.fit_command.fit_sites", fit)
     options = "--step-size 0.1 --local-steps 5 --rounds 7 --max-samples 99 --weight samples --local rows --lag 3 "
-    options += "--uncentred --seed 4 --bootstrap 50 --method fedlsa --memory 2MB --baselines "
+    options += "--uncentred --seed 4 --bootstrap 50 --method fedlsa --memory 2MB --baselines --site firm "
     options += "--no-intercept --no-standardise --ridge 0.5 --columns a,b --columns c"
     code, _, err = fedlsa("fit", "regression", "firm-[01].csv", "--target", "invest", *options.split())
     assert (code, err) == (2, "fedlsa: seen enough\n")
@@ -115,7 +115,7 @@ def test_every_option_reaches_the_library(fedlsa, firms, monkeypatch):
     assert seen == {
         "epsilon": None, "method": "fedlsa", "step_size": 0.1, "local_steps": 5, "rounds": 7, "max_samples": 99.0,
         "weight": "samples", "local": "rows", "lag": 3, "centred": False, "seed": 4, "bootstrap": 50, "baselines": True,
-        "memory": 2e6, "progress": None,
+        "memory": 2e6, "progress": None, "site": "firm",
     }  # fmt: skip
     names = "--state x,y --next-state x2,y2 --reward r --terminated end --truncated cut --importance w --intercept"
     more = ["--trace", "0.3", "--standardise", "--numbers"]

@@ -317,8 +317,16 @@ def test_a_category_has_so_many_levels_at_most(sites):
 def test_a_missing_label_is_an_error_with_its_place(sites):
     bad = sites[1].reset_index(drop=True)
     bad.loc[2, "region"] = None
-    with pytest.raises(SiteDataError, match=r"site 1: column 'region'.*row 3"):
+    with pytest.raises(SiteDataError, match=r"missing values: site 1 in 1 of .*'region' 1, first in row 3"):
         fitted([sites[0], bad], "wage ~ region")
+
+
+def test_a_level_of_dropped_rows_alone_is_no_level(sites):
+    odd = sites[1].assign(region=["elsewhere", *sites[1]["region"][1:]], educ=[None, *sites[1]["educ"][1:]])
+    task = fl.Regression("wage ~ region + educ", missing="drop")
+    found = fl.fit([sites[0], odd], task, local="means", step_size=0.01, local_steps=1, rounds=1)
+    assert "elsewhere" not in found.levels["region"]
+    assert [s.dropped for s in found.per_site] == [0, 1]
 
 
 def test_a_formula_says_itself_whether_it_has_an_intercept():

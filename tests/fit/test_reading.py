@@ -273,7 +273,7 @@ def test_data_that_leave_the_answer_open_or_break_a_rule(entries, task, expected
 
 def test_errors_come_in_the_order_of_the_sites_and_progress_counts_them():
     task = fl.Regression("y")
-    sites = open_sites([table(), table(b=[np.nan] * 30), table(a=[np.inf] * 30)], task)
+    sites = open_sites([table(), table(b=[np.inf] * 30), table(a=[np.inf] * 30)], task)
     told = []
     with pytest.raises(SiteDataError, match=r"^site 1: column 'b'"):
         reading.read(sites, task, "sites", 1e9, lambda *call: told.append(call))

@@ -225,7 +225,7 @@ def test_checking_notes_what_this_site_alone_cannot_tell(tmp_path):
 @pytest.mark.parametrize(
     ("columns", "words"),
     [
-        ({"x": [1.0, np.nan], "y": [0.0, 1]}, "column 'x' must hold finite numbers; got nan in row 2"),
+        ({"x": [1.0, np.nan], "y": [0.0, 1]}, r"missing at s.parquet in 1 of 2 rows \('x' 1, first in row 2\)"),
         ({"x": [1.0, 2], "z": [0.0, 1]}, "no column 'y'"),
         ({"x": ["a", "b"], "y": [0.0, 1]}, "column 'x' must hold numbers"),
         ({"x": [1e200, 2], "y": [0.0, 1]}, "so that it can be squared; got 1e.200"),
@@ -260,7 +260,7 @@ def test_a_loader_gives_arrays_columns_or_a_path(tmp_path, monkeypatch):
         np.testing.assert_array_equal(other.summary.mean, said[0].summary.mean)
     for loader, words in (
         ("hospital:broken", "hospital:broken failed with ZeroDivisionError: division by zero"),
-        ("hospital:nothing", "must return a path, a mapping of columns, or a tuple of arrays; got None"),
+        ("hospital:nothing", "what hospital:nothing returns must be a path, a table .* or a tuple of arrays; got None"),
         ("hospital:missing", "hospital has no function 'missing'"),
         ("clinic:pair", "clinic cannot: ModuleNotFoundError"),
     ):

@@ -51,6 +51,7 @@ FILES: Any = typer.Argument(help="One file per site: .parquet or .csv.", **MANY_
 RUN = Options(
     fit_sites,
     {
+        "Data": {"site": "Column that says which site a row is of. By default each file is a site."},
         "Run": {
             "epsilon": f"{EPSILON} By default no combination of coefficients is off by a tenth of its standard error.",
             **BY_HAND,
@@ -126,6 +127,7 @@ def evaluate(
     model: Path = typer.Argument(help="What fedlsa fit --out wrote.", show_default=False, metavar="MODEL.json"),
     files: list[Path] = typer.Argument(help="Data that the fit has not seen: .parquet or .csv.", **MANY_FILES),
     out: Path | None = option("Save the table: FILE.csv.", None, "Output"),
+    site: str | None = option("Column that says which site a row is of. By default each file is one.", None, "Data"),
     force: bool = switch("--force", "Replace a file that exists.", "Output"),
     json: bool = AS_JSON,
 ) -> None:
@@ -133,7 +135,7 @@ def evaluate(
     table = parsing.target("--out", out, force, (".csv",))
     if model.suffix.lower() in (".csv", ".parquet"):
         raise ArgumentError(f"the model must come first, a file of fedlsa fit --out; got {str(model)!r}")
-    found = on_holdout(Fit.load(model), parsing.site_files(files))
+    found = on_holdout(Fit.load(model), parsing.site_files(files), site=site)
     if json:
         print_json(model=model, files=list(found), saved=[table] if table is not None else [])
     else:

@@ -1,9 +1,12 @@
-"""Sites in memory, and their columns as finite float64 numbers; what cannot be one gets an error with its place."""
+"""Sites in memory: columns by name, data frames of any kind that narwhals knows, tuples of arrays; parts of a table."""
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,12 +14,14 @@ from numpy.typing import NDArray
 
 from .. import checks
 from ..checks import Floats
-from ..errors import ArgumentError, SiteDataError
+from ..errors import ArgumentError, MissingExtraError, SiteDataError
+from .conversion import Rows, finite_array, from_array, plain_array, refuse_infinite
 from .tasks import Names, Regression, Task
 
 NUMBERS = 2**21  # that a piece of a site holds at most, as long as it has some hundred rows
 CACHED_NUMBERS = 2**17  # of a piece that sums over it find in the cache
 ROWS = 2**16  # of a piece, at most
+INDEX = re.compile(r"(Unnamed: \d+|__index_level_\d+__)?")  # what a data frame's index is called in a file
 
 
 def piece_rows(width: int, cached: int = CACHED_NUMBERS) -> int:
@@ -33,11 +38,15 @@ class ColumnBlock:
     """Consecutive rows of a site by column; values : (k + 1, n), the k columns of numbers that are wanted, and ones.
 
     labels : columns that are wanted as they are, numbers or not, (n,) each
+    rows : where they stand in the data, counted from 0: the first of consecutive rows, or all
+    holes : whether some number is missing, which is then NaN
     """
 
     place: Mapping[str, int]
     values: Floats
     labels: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    rows: Rows = 0
+    holes: bool = False
 
     def __getitem__(self, column: str) -> Floats:
         return self.values[self.place[column]]
@@ -47,28 +56,32 @@ def blocks(
     site: str,
     columns: Sequence[str],
     numbers: Sequence[NDArray[Any]],
-    rows: int,
-    start: int,
+    size: int,
+    rows: Rows,
     labels: Mapping[str, NDArray[Any]],
 ) -> Iterator[ColumnBlock]:
-    """Columns of numbers, (n,) each, `rows` rows at a time and checked to be finite; start : the row of the first.
+    """Columns of numbers, (n,) each, `size` rows at a time; infinite ones are refused. rows : where they stand.
 
     labels : columns that go along as they are.
 
     All blocks are parts of one array, which takes memory in few large pages; each is filled just before it is used, so
     that sums over it find it in the cache.
     """
-    place, n = {c: j for j, c in enumerate(columns)}, len(numbers[0])
+    place = {c: j for j, c in enumerate(columns)}
+    n = len(numbers[0]) if numbers else len(next(iter(labels.values())))
     values = np.empty((len(columns) + 1, n))
-    for at in range(0, n, rows):
-        block = values[:, at : at + rows]
-        np.stack([v[at : at + rows] for v in numbers], out=block[:-1])
+    for at in range(0, n, size):
+        block = values[:, at : at + size]
+        here = rows + at if isinstance(rows, int) else rows[at : at + size]
+        if numbers:
+            np.stack([v[at : at + size] for v in numbers], out=block[:-1])
         block[-1] = 1.0
         with np.errstate(over="ignore", invalid="ignore"):
             suspect = not np.isfinite(block.sum())  # finite unless an entry is not, or the sum is beyond all numbers
         for column, row in zip(columns, block, strict=False) if suspect else ():
-            finite(site, column, row, start + at)
-        yield ColumnBlock(place, block, {c: v[at : at + rows] for c, v in labels.items()})
+            refuse_infinite(site, column, row, here)
+        holes = suspect and bool(np.isnan(block).any())
+        yield ColumnBlock(place, block, {c: v[at : at + size] for c, v in labels.items()}, here, holes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +91,8 @@ class Arrays:
     name: str
     held: Mapping[str, Any]
     checked: dict[str, Floats] = field(default_factory=dict)
+    labels: dict[str, NDArray[Any]] = field(default_factory=dict)
+    split_by: str | None = None
 
     def __post_init__(self) -> None:
         sizes = {c: np.shape(v) for c, v in self.held.items()}
@@ -93,29 +108,86 @@ class Arrays:
                     f"{first!r} has {sizes[first][0]} and {column!r} has {shape[0]}"
                 )
 
-    @property
+    @cached_property
     def columns(self) -> tuple[str, ...]:
         return tuple(self.held)
 
     @property
-    def rows(self) -> int | None:
+    def rows(self) -> int:
         return len(next(iter(self.held.values())))
 
     def pieces(self, columns: Sequence[str], rows: int = ROWS, labels: Sequence[str] = ()) -> Iterator[ColumnBlock]:
         """The columns, `rows` rows at a time."""
+        step = piece_rows(len(columns), NUMBERS)
+        for start in range(0, self.rows, step):
+            yield from self.block(self.name, slice(start, start + step), start, columns, rows, labels)
+
+    def block(
+        self, site: str, part: Any, at: Rows, columns: Sequence[str], size: int, labels: Sequence[str]
+    ) -> Iterator[ColumnBlock]:
+        """The rows that `part` takes out of the columns; at : where they stand."""
         for c in columns:
             if c not in self.checked:
                 self.checked[c] = from_array(self.name, c, self.held[c])
+        for c in labels:
+            if c not in self.labels:
+                self.labels[c] = plain_array(self.held[c], labels=True)
+        beside = {c: self.labels[c][part] for c in labels}
+        return blocks(site, columns, [self.checked[c][part] for c in columns], size, at, beside)
+
+
+@dataclass(frozen=True, eq=False)
+class TablePart:
+    """The rows of a table in memory that are of one site; split_by : the column that says so."""
+
+    name: str
+    table: Arrays
+    part: NDArray[np.int64]
+    split_by: str
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.table.columns
+
+    @property
+    def rows(self) -> int:
+        return len(self.part)
+
+    def pieces(self, columns: Sequence[str], rows: int = ROWS, labels: Sequence[str] = ()) -> Iterator[ColumnBlock]:
+        """The columns, `rows` rows at a time."""
         step = piece_rows(len(columns), NUMBERS)
-        for start in range(0, self.rows or 0, step):
-            numbers = [self.checked[c][start : start + step] for c in columns]
-            beside = {c: np.asarray(self.held[c])[start : start + step] for c in labels}
-            yield from blocks(self.name, columns, numbers, rows, start, beside)
+        for start in range(0, self.rows, step):
+            part = self.part[start : start + step]
+            yield from self.table.block(self.name, part, part, columns, rows, labels)
 
 
 def has_names(table: Any) -> bool:
-    """Whether a table gives its columns by name: a mapping, or a data frame."""
-    return isinstance(table, Mapping) or (hasattr(table, "columns") and hasattr(table, "__getitem__"))
+    """Whether a table gives its columns by name: a mapping, or a data frame that narwhals knows."""
+    return isinstance(table, Mapping) or _frame(table) is not None
+
+
+def _frame(table: Any) -> Any:
+    """A data frame (pandas, polars, Arrow, ...) as narwhals gives it, or pandas' own where there is no narwhals."""
+    streams = hasattr(table, "__arrow_c_stream__")
+    if not (streams or hasattr(type(table), "columns")):  # a lazy frame would find its columns now
+        return None
+    try:
+        import narwhals as nw
+    except ImportError:
+        pandas = sys.modules.get("pandas")
+        if pandas is not None and isinstance(table, pandas.DataFrame):
+            return table
+        kind = type(table).__name__
+        raise MissingExtraError(f"tables of the kind {kind} need narwhals: pip install 'fedlsa[data]'") from None
+    try:
+        found = nw.from_native(table, pass_through=True)
+    except nw.exceptions.DuplicateError:
+        return table
+    if isinstance(found, nw.LazyFrame):
+        return found.collect()
+    if isinstance(found, nw.DataFrame):
+        return found
+    return nw.DataFrame.from_arrow(table, backend="pyarrow") if streams and not hasattr(table, "dtype") else None
 
 
 def by_name(argument: str, table: Any, wanted: Sequence[str]) -> Floats:
@@ -125,15 +197,17 @@ def by_name(argument: str, table: Any, wanted: Sequence[str]) -> Floats:
         hint = checks.did_you_mean(lacking, found.columns)
         rule = f"{argument} must have the columns {', '.join(wanted)}, in any order"
         raise ArgumentError(f"{rule}; got none called {lacking!r}{hint}")
-    return np.column_stack([from_array(argument, c, found.held[c]) for c in wanted])
+    return np.column_stack([finite_array(argument, c, found.held[c]) for c in wanted])
 
 
 def from_columns(name: str, table: Any) -> Arrays:
-    """A site from a mapping of columns, or from a data frame (whatever has `columns` and gives them by name)."""
-    labels = list(table) if isinstance(table, Mapping) else list(getattr(table, "column_names", table.columns))
+    """A site from a mapping of columns, or from a data frame."""
+    frame: Any = table if isinstance(table, Mapping) else _frame(table)
+    labels = list(table) if isinstance(table, Mapping) else list(getattr(frame, "column_names", None) or frame.columns)
     names = [str(label) for label in labels]
     check_unique(name, names)
-    return Arrays(name, {column: table[label] for column, label in zip(names, labels, strict=True)})
+    held = frame.iter_columns() if hasattr(frame, "iter_columns") else (frame[label] for label in labels)
+    return Arrays(name, dict(zip(names, held, strict=True)))
 
 
 def check_unique(site: str, names: Sequence[str]) -> None:
@@ -141,6 +215,15 @@ def check_unique(site: str, names: Sequence[str]) -> None:
     for column in names:
         if names.count(column) > 1:
             raise SiteDataError(f"{site} must have each column once; {column!r} appears {names.count(column)} times")
+
+
+def refuse_index(site: str, names: Sequence[str], instead: str) -> None:
+    """Refuse a column that is a data frame's index as files hold it; instead : what else helps."""
+    for column in (c for c in names if INDEX.fullmatch(c)):
+        raise SiteDataError(
+            f"{site} has a column {'without a name' if not column else repr(column)}, as an index is written: write "
+            f"the file without it (index=False), or {instead}"
+        )
 
 
 def from_tuple(name: str, entry: Sequence[Any], task: Task) -> Arrays:
@@ -166,6 +249,8 @@ def _spread(site: str, what: str, values: Any, names: Names | None, default: str
     """
     if has_names(values):
         held = from_columns(f"{site}: {what}", values).held
+        if names is None or isinstance(names, str):
+            refuse_index(f"{site}: {what}", list(held), "leave it out of the data frame (df[columns])")
         if isinstance(names, str):
             return {c if c.startswith(names) else f"{names}_{c}": v for c, v in held.items()}
         if names is not None and set(names) != set(held):
@@ -192,82 +277,3 @@ def _spread(site: str, what: str, values: Any, names: Names | None, default: str
     if not labels:
         raise SiteDataError(f"{site}: {what} must have at least one column; got shape {given.shape}")
     return dict(zip(labels, wide.T, strict=True))
-
-
-def not_a_number(site: str, column: str, got: str, row: int) -> SiteDataError:
-    """The error for an entry of another kind; row counts from 0, in the message from 1, the header left out."""
-    return SiteDataError(f"{site}: column {column!r} must hold numbers; got {got} in row {row + 1} of the data")
-
-
-def missing(site: str, column: str, row: int) -> SiteDataError:
-    """The error for an entry that is not there."""
-    return SiteDataError(
-        f"{site}: column {column!r} must have a number in every row; row {row + 1} of the data has none"
-    )
-
-
-def finite(site: str, column: str, values: Floats, start: int = 0) -> Floats:
-    """The values themselves, all of them finite; start : the row of the first, counted from 0."""
-    refuse(~np.isfinite(values), site, column, values, "finite numbers", start)
-    return values
-
-
-def refuse(bad: NDArray[np.bool_], site: str, column: str, values: Floats, rule: str, start: int) -> None:
-    """The error for the first of the bad entries, if there is one; start : the row of the first entry, from 0."""
-    if bad.any():
-        at = int(np.argmax(bad))
-        raise SiteDataError(
-            f"{site}: column {column!r} must hold {rule}; got {values[at]:g} in row {start + at + 1} of the data"
-        )
-
-
-def from_array(site: str, column: str, values: Any) -> Floats:
-    """A column of anything that NumPy reads, (n,), as finite numbers; text, dates and missing entries are refused."""
-    hidden = np.ma.getmaskarray(values) if isinstance(values, np.ma.MaskedArray) else None
-    if hidden is not None and hidden.any():
-        raise missing(site, column, int(np.argmax(hidden)))
-    given = np.asarray(values)
-    if given.ndim != 1:
-        raise SiteDataError(f"{site}: column {column!r} must be one-dimensional; got shape {given.shape}")
-    if given.dtype.kind == "O":
-        return finite(site, column, _from_objects(site, column, given))
-    if given.dtype.kind not in "fiub":
-        if not len(given):
-            raise SiteDataError(f"{site}: column {column!r} must hold numbers; got dtype {given.dtype}")
-        raise not_a_number(site, column, _shown(given[0].item()), 0)
-    return finite(site, column, given.astype(np.float64, copy=False))
-
-
-def from_arrow(site: str, column: str, values: Any, start: int) -> NDArray[Any]:
-    """An Arrow array of numbers, (n,), finite or not; start : the row of the first, counted from 0."""
-    import pyarrow as pa
-
-    kind = values.type
-    if pa.types.is_dictionary(kind):
-        values, kind = values.dictionary_decode(), kind.value_type
-    if values.null_count:
-        raise missing(site, column, start + int(np.argmax(values.is_null().to_numpy(zero_copy_only=False))))
-    if pa.types.is_decimal(kind):
-        values = values.cast(pa.float64(), safe=False)
-    elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
-        raise not_a_number(site, column, f"{_shown(values[0].as_py())} ({kind})", start)
-    return np.asarray(values.to_numpy(zero_copy_only=False))
-
-
-def _shown(value: Any) -> str:
-    """Text in quotes, dates as they are written."""
-    return checks.show(value) if isinstance(value, (str, bytes, list, dict, complex)) else str(value)
-
-
-def _from_objects(site: str, column: str, given: NDArray[Any]) -> Floats:
-    out = np.empty(len(given))
-    for i, entry in enumerate(given.tolist()):
-        if entry is None or type(entry).__name__ in ("NAType", "NaTType"):
-            raise missing(site, column, i)
-        try:
-            if isinstance(entry, (str, bytes)):
-                raise TypeError
-            out[i] = float(entry)
-        except (TypeError, ValueError, OverflowError):
-            raise not_a_number(site, column, _shown(entry), i) from None
-    return out

@@ -12,12 +12,11 @@ import numpy as np
 from .. import checks
 from ..checks import Floats
 from ..errors import SiteDataError
+from .arrays import refuse_index
 from .formulas import parse_formula
 from .levels import Levels, agree_levels, levels_of
 from .site_readers import Site
 from .tasks import SITES, Names, Regression, Task, Value
-
-INDEX = re.compile(r"(Unnamed: \d+|__index_level_\d+__)?")  # what a data frame's index is called in a file
 
 
 @dataclass(frozen=True)
@@ -97,14 +96,10 @@ def _regression(task: Regression, site: Site) -> Columns:
         for column in found.all:
             require(site, column)
         return found
-    others = {task.target, task.row_weights, task.offset, cluster}
+    others = {task.target, task.row_weights, task.offset, cluster, site.split_by}
     features = [c for c in site.columns if c not in others] if task.columns is None else task.columns
-    index = next((c for c in features if INDEX.fullmatch(c)), None) if task.columns is None else None
-    if index is not None:
-        raise SiteDataError(
-            f"{site.name} has a column {'without a name' if not index else repr(index)}, as an index is written: write "
-            "the file without it (index=False), or name the columns that explain the target (columns, --columns)"
-        )
+    if task.columns is None:
+        refuse_index(site.name, features, "name the columns that explain the target (columns, --columns)")
     for column in (task.target, *features, *(c for c in (task.row_weights, task.offset, cluster) if c is not None)):
         require(site, column)
     if task.target in features:
@@ -154,7 +149,7 @@ def _group(site: Site, task: Value, names: Names, others: Names, what: str) -> l
         return list(names)
     if names in site.columns:
         return [names]
-    taken = {task.reward, task.terminated, task.truncated, task.importance}
+    taken = {task.reward, task.terminated, task.truncated, task.importance, site.split_by}
     taken |= {others} if isinstance(others, str) else set(others)
     longer = isinstance(others, str) and len(others) > len(names) and others.startswith(names)
     matching = [

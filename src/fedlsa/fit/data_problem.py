@@ -16,7 +16,8 @@ from ..problems import Problem, RankOne, from_observations
 from ..problems.arguments import offsets
 from ..theory.planner import MAX_EXACT_DIM
 from .reading import PooledData, read
-from .site_readers import open_file, open_sites
+from .site_files import open_file
+from .site_readers import open_sites
 from .site_sums import System, solution
 from .tasks import Regression, Task, Value, checked_weight
 
@@ -38,11 +39,17 @@ class Prepared:
 
 
 def site_problem(
-    sites: Sequence[Any], task: Task, weight: str | None = None, local: str = "auto", *, memory: float = MEMORY
+    sites: Any,
+    task: Task,
+    weight: str | None = None,
+    local: str = "auto",
+    *,
+    site: str | None = None,
+    memory: float = MEMORY,
 ) -> Problem:
     """The problem on which `fl.fit` runs, to simulate and to study; nothing is planned or run (eq:lsa_syst_fed).
 
-    sites, task, weight, memory : as for `fl.fit`
+    sites, task, weight, site, memory : as for `fl.fit`
     local : what an observation is: "rows" of the site drawn at random, the site's "means" (A_c and b_c, no noise), or
         "auto": rows where they fit into memory and exact theory knows all methods, in up to 20 dimensions; else means
 
@@ -52,18 +59,24 @@ def site_problem(
     >>> fl.site_problem(sites, fl.Regression("y", intercept=False, standardise=False)).theta_star
     array([0.5, 1. , 1.5])
     """
-    return prepared(sites, task, weight, local, memory=memory).problem
+    return prepared(sites, task, weight, local, site=site, memory=memory).problem
 
 
 def prepared(
-    sites: Sequence[Any], task: Task, weight: str | None = None, local: str = "auto", *, memory: float = MEMORY
+    sites: Any,
+    task: Task,
+    weight: str | None = None,
+    local: str = "auto",
+    *,
+    site: str | None = None,
+    memory: float = MEMORY,
 ) -> Prepared:
     """The problem of `site_problem` with the names of its coefficients and the way back to the original scale."""
     checks.instance("task", task, (Regression, Value), "fl.Regression(...) or fl.Value(...)")
     weight = checked_weight(task, weight)
     checks.choice("local", local, ("auto", "rows", "means"))
     room = checks.real("memory", memory, above=0)
-    data, weights, systems = read(open_sites(sites, task), task, weight, room, lambda what, done, total: None)
+    data, weights, systems = read(open_sites(sites, task, site), task, weight, room, lambda what, done, total: None)
     solution(systems, weights, data.names)  # its error names the columns that determine one another
     rows = uses_rows(data, local, min(MAX_EXACT_DIM.values()), memory)
     problem = make_problem(data, systems, weights, rows)

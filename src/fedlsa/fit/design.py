@@ -21,8 +21,9 @@ from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError, ArgumentTypeError, SiteDataError
 from ..problems.features import FeatureMap
-from .arrays import ColumnBlock, from_array, from_columns, has_names
+from .arrays import ColumnBlock, from_columns, has_names
 from .columns import Columns
+from .conversion import finite_array, plain_array, row_number
 from .formulas import FormulaFactor, parse_formula
 from .levels import LevelCodes, Levels, are_numbers, known_levels
 from .tasks import Regression, Task
@@ -59,17 +60,16 @@ class FormulaDesign:
     intercept: bool
     numbers: tuple[str, ...]
 
-    def features(self, site: str, block: ColumnBlock, start: int) -> Floats:
-        """(n, d) from a block whose first row is `start`, ending in 1 where there is an intercept; it lies column by
-        column, as columns come."""
+    def features(self, site: str, block: ColumnBlock) -> Floats:
+        """(n, d) from a block, ending in 1 where there is an intercept; it lies column by column, as columns come."""
         n = block.values.shape[1]
         values = {
-            name: self.calculated(factor, site, block, start)
+            name: self.calculated(factor, site, block)
             for name, factor in self.factors.items()
             if name not in self.codes
         }
         index = {
-            name: codes.of(site, self.factors[name].columns[0], block.labels[self.factors[name].columns[0]], start)
+            name: codes.of(site, self.factors[name].columns[0], block.labels[self.factors[name].columns[0]], block.rows)
             for name, codes in self.codes.items()
         }
         out = np.empty((len(self.names) + self.intercept, n))
@@ -97,12 +97,13 @@ class FormulaDesign:
         for column in (c for c in (*numbers, *labels) if c not in found.columns):
             hint = checks.did_you_mean(column, found.columns)
             raise ArgumentError(f"{argument} must have the column {column!r} that the formula names{hint}")
-        values = [from_array(argument, c, found.held[c]) for c in numbers]
-        block = np.stack([*values, np.ones(found.rows or 0)])
+        values = [finite_array(argument, c, found.held[c]) for c in numbers]
+        block = np.stack([*values, np.ones(found.rows)])
         place = {c: j for j, c in enumerate(numbers)}
-        return self.features(argument, ColumnBlock(place, block, {c: np.asarray(found.held[c]) for c in labels}), 0)
+        beside = {c: plain_array(found.held[c], labels=True) for c in labels}
+        return self.features(argument, ColumnBlock(place, block, beside))
 
-    def calculated(self, factor: FormulaFactor, site: str, block: ColumnBlock, start: int) -> Floats:
+    def calculated(self, factor: FormulaFactor, site: str, block: ColumnBlock) -> Floats:
         """The numbers of a factor, (n,), all finite."""
         columns = {c: block[c] for c in factor.columns}
         if factor.calculate is None:
@@ -114,8 +115,8 @@ class FormulaDesign:
             at = int(np.argmax(bad))
             made_of = ", ".join(f"{c} = {values[at]:g}" for c, values in columns.items())
             raise SiteDataError(
-                f"{site}: {factor.name} must be a finite number; got {out[at]:g} of {made_of} in row {start + at + 1} "
-                "of the data"
+                f"{site}: {factor.name} must be a finite number; got {out[at]:g} of {made_of} in row "
+                f"{row_number(block.rows, at)} of the data"
             )
         return out
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -43,10 +43,11 @@ SMALLEST = 1e-9  # accuracy that is asked for by itself, relative to the answer;
 
 
 def fit(
-    sites: Sequence[Any],
+    sites: Any,
     task: Task,
     epsilon: float | None = None,
     *,
+    site: str | None = None,
     method: str = "scafflsa",
     step_size: float | None = None,
     local_steps: int | None = None,
@@ -67,7 +68,11 @@ def fit(
     The estimate is the data's own solution, which this machine can find, for it has all the data. Beside it stands
     what sites would get that only exchange parameters: a run of the method, planned and simulated, with its error.
 
-    sites : paths to Parquet or CSV files, mappings of columns, or tuples of arrays, one per site
+    sites : a list with an entry per site, each a path to a Parquet or CSV file, a table (pandas, polars, Arrow or
+        another that narwhals knows, or a mapping of columns) or a tuple of arrays; a mapping of names to such; or, with
+        site=, one table, one file, or files of the rows of all sites
+    site : the column that says which site a row is of. Sites are named by its values and stand in their order; it is
+        no feature unless it is named as one
     task : fl.Regression(target=...) or fl.Value(discount=...)
     epsilon : root mean squared distance, in the run's coordinates, of the run's end from the data's own solution. By
         default so small that no combination of coefficients is off by more than a tenth of its standard error:
@@ -106,7 +111,9 @@ def fit(
     checks.callback("progress", progress)
     report = progress or (lambda what, done, total: None)
 
-    data, weights, systems = read(open_sites(sites, task), task, weight, checks.real("memory", memory, above=0), report)
+    data, weights, systems = read(
+        open_sites(sites, task, site), task, weight, checks.real("memory", memory, above=0), report
+    )
     A, theta = solution(systems, weights, data.names)
     influence = data.scale.original()[0] @ np.linalg.inv(A)  # of the mean score on the coefficients
 
@@ -149,6 +156,7 @@ def fit(
         raise SiteDataError(unreachable(A, data.names, str(error))) from error
     outcome = run(problem, plan, settings, lambda done, total: report("running", done, total))
     warn_if_coarse(outcome, settings, metric)
+    reports = with_logs(site_reports(estimate, outcome), data.logs)
     out = Fit(
         task=data.task,
         names=data.names,
@@ -161,7 +169,7 @@ def fit(
         plan=outcome.plan,
         epsilon=settings.epsilon,
         error=error_by_origin(outcome, estimate),
-        per_site=with_logs(site_reports(estimate, outcome), data.logs),
+        per_site=tuple(replace(one, dropped=k) for one, k in zip(reports, data.dropped, strict=True)),
         weight=weight,
         local=("log" if settings.in_order else "rows") if rows else "means",
         centred=centred,

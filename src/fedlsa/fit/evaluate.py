@@ -10,7 +10,7 @@ model's own value of the state where they were cut, and how much that is stands 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
@@ -90,11 +90,12 @@ class TDErrors(Displayed, ReadOnly):
 
 
 @small_products
-def evaluate(fit: Fit, sites: Sequence[Any]) -> list[Residuals] | list[TDErrors]:
-    """A row for each hold-out (path, mapping or tuple of arrays, as in fl.fit); if several, one for all.
+def evaluate(fit: Fit, sites: Any, *, site: str | None = None) -> list[Residuals] | list[TDErrors]:
+    """A row for each hold-out; if several, one for all.
 
     fit : the model
-    sites : hold-outs, each a path, a mapping or a tuple of arrays, as in fl.fit
+    sites : hold-outs: whatever fl.fit takes as sites
+    site : the column that says which hold-out a row is of, as in fl.fit
 
     >>> x = np.linspace(-1, 1, 20).reshape(20, 1)
     >>> fit = fl.fit([(x, 3 * x[:, 0] + np.sin(np.arange(20)))], fl.Regression("y"), local="means")
@@ -106,7 +107,7 @@ def evaluate(fit: Fit, sites: Sequence[Any]) -> list[Residuals] | list[TDErrors]
     task = fit.task
     if isinstance(task, Regression):  # by name: a hold-out may have more columns than the model has, and no clusters
         task = replace(task, columns=None if task.formula else fit.columns, cluster=None)
-    opened = open_sites(sites, task)
+    opened = open_sites(sites, task, site)
     columns = choose_columns(task, opened, tuple(fit.levels.items()))
     if columns.state != fit.columns:
         raise SiteDataError(

@@ -6,7 +6,7 @@ or of true and false is a category by itself, one of numbers in C(column) of a f
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +15,12 @@ from numpy.typing import NDArray
 
 from .. import checks
 from ..errors import SiteDataError
-from .arrays import missing
-from .formulas import parse_formula
+from .arrays import ColumnBlock
+from .conversion import Rows, is_missing, missing, row_number
+from .formulas import ParsedFormula, parse_formula
+from .missing_rows import MissingRows, complete
 from .site_readers import Site
-from .tasks import Regression, Task
+from .tasks import SITES, Regression, Task
 
 MAX_LEVELS = 1000  # of a category
 Levels = tuple[tuple[str, tuple[Any, ...]], ...]  # of each categorical column
@@ -30,14 +32,14 @@ class LevelCodes:
 
     levels: tuple[Any, ...]
 
-    def of(self, site: str, column: str, labels: NDArray[Any], start: int) -> NDArray[np.intp]:
-        """(n,): places of labels; start : the row of the first, counted from 0."""
+    def of(self, site: str, column: str, labels: NDArray[Any], rows: Rows) -> NDArray[np.intp]:
+        """(n,): places of labels; rows : where they stand in the data."""
         place = {(kind_of(level), level): j for j, level in enumerate(self.levels)}
-        codes, found = _factorized(site, column, labels, start)
+        codes, found = _factorized(site, column, labels, rows)
         places = np.array([place.get((kind_of(level), level), -1) for level in found], np.intp)
         if len(places) and places.min() < 0:
             new = int(np.argmin(places))
-            row = start + int(np.argmax(codes == new)) + 1
+            row = row_number(rows, int(np.argmax(codes == new)))
             rule = f"{site}: column {column!r} must have a level that the model knows"
             raise SiteDataError(f"{rule}; got {found[new]!r} in row {row} of the data; {known_levels(self.levels)}")
         return places[codes]
@@ -51,19 +53,38 @@ def levels_of(site: Site, task: Task) -> dict[str, tuple[Any, ...]]:
     if not isinstance(task, Regression) or task.formula is None:
         return {}
     parsed = parse_formula(task.formula)
-    marked = {f.columns[0] for f in parsed.factors.values() if f.marked}
-    numbers = parsed.target.columns[:1]  # a piece has a column of numbers
-    first = next(iter(site.pieces(numbers, 1, parsed.candidates)), None) if parsed.candidates else None
-    columns = [c for c in parsed.candidates if c in marked or (first is not None and _is_category(first.labels[c]))]
+    columns = _categories(site, parsed)
     found: dict[str, set[Any]] = {c: set() for c in columns}
-    start = 0
-    for block in site.pieces(numbers, labels=columns) if columns else ():
+    for block in _whole_rows(site, task, parsed, columns) if columns else ():
         for column in columns:
-            levels = _factorized(site.name, column, block.labels[column], start)[1]
+            there = block.labels[column][~is_missing(block.labels[column])]
+            levels = _factorized(site.name, column, there, block.rows)[1]
             found[column].update(levels)
             _check_levels({site.name: levels + list(found[column])}, column)
-        start += block.values.shape[1]
     return {column: tuple(sorted(levels)) for column, levels in found.items()}
+
+
+def _categories(site: Site, parsed: ParsedFormula) -> list[str]:
+    """The columns in C() of a formula, and of the others that may be categories those that begin with such a value."""
+    marked = {f.columns[0] for f in parsed.factors.values() if f.marked}
+    open_ = [c for c in parsed.candidates if c not in marked]
+    for block in site.pieces((), 256, open_) if open_ else ():
+        there = {c: block.labels[c][~is_missing(block.labels[c])] for c in open_}
+        marked |= {c for c, labels in there.items() if len(labels) and _is_category(labels)}
+        open_ = [c for c, labels in there.items() if not len(labels)]
+        if not open_:
+            break
+    return [c for c in parsed.candidates if c in marked]
+
+
+def _whole_rows(site: Site, task: Regression, parsed: ParsedFormula, columns: list[str]) -> Iterator[ColumnBlock]:
+    """The categories of a site; without the rows that a fit leaves out, whose levels no other row may have."""
+    if task.missing != "drop":
+        return site.pieces((), labels=columns)
+    beside = [c for c in (task.row_weights, task.offset) if c is not None]
+    numbers = dict.fromkeys([*parsed.target.columns, *(c for c in parsed.columns if c not in columns), *beside])
+    cluster = [task.cluster] if task.cluster not in (None, SITES, *columns) else []
+    return complete(site.pieces(tuple(numbers), labels=[*columns, *map(str, cluster)]), MissingRows(site.name), True)
 
 
 def agree_levels(found: Mapping[str, Mapping[str, Sequence[Any]]]) -> Levels:
@@ -121,13 +142,13 @@ def _is_category(labels: NDArray[Any]) -> bool:
     return labels.dtype.kind in "bUS" or isinstance(first, (str, bytes, bool))
 
 
-def _factorized(site: str, column: str, labels: NDArray[Any], start: int) -> tuple[NDArray[np.intp], list[Any]]:
+def _factorized(site: str, column: str, labels: NDArray[Any], rows: Rows) -> tuple[NDArray[np.intp], list[Any]]:
     """(n,) places of labels among those that are there, and these; a missing one is an error."""
     import pandas as pd
 
     codes, found = pd.factorize(np.asarray(labels))
     if len(codes) and codes.min() < 0:
-        raise missing(site, column, start + int(np.argmin(codes)))
+        raise missing(site, column, row_number(rows, int(np.argmin(codes))))
     return codes, [_level(site, column, value) for value in np.asarray(found).tolist()]
 
 

@@ -14,10 +14,12 @@ from ..errors import ArgumentError, ArgumentTypeError, SiteDataError
 from ..problems import features as maps
 from ..problems.system import Flags
 from ..problems.transitions import traces
-from .arrays import ColumnBlock, piece_rows, refuse
+from .arrays import ColumnBlock, piece_rows
 from .columns import Columns
+from .conversion import refuse, row_number
 from .design import design_of
 from .log_facts import LogFacts
+from .missing_rows import MissingRows, complete
 from .site_readers import Site
 from .tasks import Regression, Task, Value
 
@@ -112,12 +114,20 @@ def observations(site: Site, task: Task, columns: Columns, scale: FeatureScale) 
         yield piece.scaled(scale)
 
 
-def recorded(site: Site, task: Task, columns: Columns) -> Iterator[tuple[Floats, Piece]]:
-    """Features (n, d), and observations made of them, in the original coordinates; with an intercept they end in 1."""
-    return _pairs(site, task, columns) if isinstance(task, Regression) else _transitions(site, task, columns)
+def recorded(
+    site: Site, task: Task, columns: Columns, missing: MissingRows | None = None
+) -> Iterator[tuple[Floats, Piece]]:
+    """Features (n, d), and observations made of them, in the original coordinates; with an intercept they end in 1.
+
+    missing : counts the rows that lack a value, which are left out where the task says so, and else an error
+    """
+    found = missing if missing is not None else MissingRows(site.name)
+    if isinstance(task, Regression):
+        return _pairs(site, task, columns, found)
+    return _transitions(site, task, columns, found)
 
 
-def _pairs(site: Site, task: Regression, columns: Columns) -> Iterator[tuple[Floats, Piece]]:
+def _pairs(site: Site, task: Regression, columns: Columns, missing: MissingRows) -> Iterator[tuple[Floats, Piece]]:
     design = design_of(task, columns.levels)
     beside = [c for c in (columns.row_weights, columns.offset) if c is not None]
     first = 1 + len(beside)
@@ -126,34 +136,30 @@ def _pairs(site: Site, task: Regression, columns: Columns) -> Iterator[tuple[Flo
     if design is not None:
         wanted = tuple(dict.fromkeys([*design.numbers, *beside]))
         width = len(wanted) + len(design.names)
-    row = 0
-    for block in site.pieces(wanted, piece_rows(width), columns.labels):
+    for block in complete(site.pieces(wanted, piece_rows(width), columns.labels), missing, task.missing == "drop"):
         if design is None:
             x, y = block.values[first:].T if task.intercept else block.values[first:-1].T, block.values[0]
         else:
-            x, y = design.features(site.name, block, row), design.calculated(design.target, site.name, block, row)
+            x, y = design.features(site.name, block), design.calculated(design.target, site.name, block)
         offset = None if columns.offset is None else block[columns.offset]
         y = y if offset is None else y - offset
-        root = None if columns.row_weights is None else np.sqrt(_weights(site, columns.row_weights, block, row))
-        row += len(y)
+        root = None if columns.row_weights is None else np.sqrt(_weights(site, columns.row_weights, block))
         yield x, Piece(x, x, y, root, None if columns.cluster is None else block.labels[columns.cluster], offset)
 
 
-def _transitions(site: Site, task: Value, columns: Columns) -> Iterator[tuple[Floats, Piece]]:
+def _transitions(site: Site, task: Value, columns: Columns, missing: MissingRows) -> Iterator[tuple[Floats, Piece]]:
     carried: Floats | None = None  # the trace at the end of the last piece
-    row = 0
-    for piece in site.pieces(columns.all, _rows(task, columns.all)):
-        phi = _features(site, task, columns.state, piece, row)
-        ended = _flags(site, columns.terminated, piece, row)
-        cut = ended if columns.truncated is None else ended | _flags(site, columns.truncated, piece, row)
-        rho = None if columns.importance is None else _weights(site, columns.importance, piece, row)
-        v = _features(site, task, columns.next_state, piece, row)
+    for piece in complete(site.pieces(columns.all, _rows(task, columns.all)), missing, drop=False):
+        phi = _features(site, task, columns.state, piece)
+        ended = _flags(site, columns.terminated, piece)
+        cut = ended if columns.truncated is None else ended | _flags(site, columns.truncated, piece)
+        rho = None if columns.importance is None else _weights(site, columns.importance, piece)
+        v = _features(site, task, columns.next_state, piece)
         log = LogFacts.of(phi, v, ended, cut, rho)
         v *= np.where(ended, 0.0, -task.discount)[:, None]
         v += phi
         u = traces(phi, cut, task.discount * task.trace, rho, carried)
         carried = None if cut[-1] else u[-1].copy()
-        row += len(phi)
         yield phi, Piece(u, v, piece[columns.reward].copy(), log=log)  # a view would keep all columns in memory
 
 
@@ -164,10 +170,10 @@ def _rows(task: Value, columns: Sequence[str]) -> int:
     return piece_rows(2 * task.features.dim if isinstance(task.features, maps.FeatureMap) else MAPPED)
 
 
-def _features(site: Site, task: Value, names: tuple[str, ...], piece: ColumnBlock, start: int) -> Floats:
+def _features(site: Site, task: Value, names: tuple[str, ...], piece: ColumnBlock) -> Floats:
     """The features (n, d) of a piece: its columns, or what the task's feature map makes of them; last the intercept.
 
-    start : the row where the piece begins. The array is new and lies column by column, as columns come: filling it and
+    The array is new and lies column by column, as columns come: filling it and
     sums over rows run along memory.
     """
     if task.features is None:
@@ -177,21 +183,22 @@ def _features(site: Site, task: Value, names: tuple[str, ...], piece: ColumnBloc
         try:
             columns = list(maps.apply(task.features, states).T)
         except (ArgumentError, ArgumentTypeError) as error:
-            raise SiteDataError(f"{site.name}, columns {', '.join(names)} from row {start + 1} on: {error}") from error
+            where = f"columns {', '.join(names)} from row {row_number(piece.rows, 0)} on"
+            raise SiteDataError(f"{site.name}, {where}: {error}") from error
     out = np.empty((len(columns) + task.intercept, len(columns[0])))
     np.stack(columns, out=out[: len(columns)])
     out[len(columns) :] = 1.0
     return out.T
 
 
-def _flags(site: Site, column: str | None, piece: ColumnBlock, start: int) -> Flags:
+def _flags(site: Site, column: str | None, piece: ColumnBlock) -> Flags:
     assert column is not None
     flags = piece[column]
-    refuse((flags != 0) & (flags != 1), site.name, column, flags, "true and false, or 0 and 1", start)
+    refuse((flags != 0) & (flags != 1), site.name, column, flags, "true and false, or 0 and 1", piece.rows)
     return flags.astype(np.bool_)
 
 
-def _weights(site: Site, column: str, piece: ColumnBlock, start: int) -> Floats:
+def _weights(site: Site, column: str, piece: ColumnBlock) -> Floats:
     rho = piece[column]
-    refuse(rho < 0, site.name, column, rho, "weights of at least 0", start)
+    refuse(rho < 0, site.name, column, rho, "weights of at least 0", piece.rows)
     return np.ascontiguousarray(rho)

@@ -19,6 +19,7 @@ from .columns import Columns, choose_columns, integers_error, may_number_states,
 from .design import feature_names
 from .identification import check_visited
 from .log_facts import LogFacts
+from .missing_rows import MissingRows, MissingValuesError, missing_values
 from .observe import FeatureScale, Piece, observations, recorded
 from .site_readers import Site
 from .site_sums import CrossMoments, Summary, System, SystemSums, add_up, scale_of
@@ -33,7 +34,10 @@ Watch = Callable[[Iterable[T]], Iterator[T]]
 @dataclass(frozen=True, eq=False)
 class PooledData:
     """The sites with what their passes need; `kept` holds the pieces of each site, in the original coordinates, where
-    they fit into memory."""
+    they fit into memory.
+
+    dropped : rows of each site that were left out because they lack a value
+    """
 
     sites: list[Site]
     task: Task
@@ -41,6 +45,7 @@ class PooledData:
     scale: FeatureScale
     kept: list[list[Piece]] | None
     logs: Sequence[LogFacts] = ()  # of a value function
+    dropped: tuple[int, ...] = ()
 
     def pieces(self, c: int) -> Iterator[Piece]:
         """The observations of site c, from memory or from its file."""
@@ -78,19 +83,27 @@ def read(
     columns = choose_columns(task, sites)
     room = _Room(memory)
 
-    def first(c: int, watch: Watch[Any]) -> tuple[FirstPass, list[Piece]]:
+    missing = [MissingRows(site.name) for site in sites]
+
+    def first(c: int, watch: Watch[Any]) -> tuple[FirstPass, list[Piece]] | None:
         kept: list[Piece] = []
 
         def rows() -> Iterator[tuple[Floats, Piece]]:
-            for x, p in watch(recorded(sites[c], task, columns)):
+            for x, p in watch(recorded(sites[c], task, columns, missing[c])):
                 kept.append(p)
                 if not room.take(p.nbytes):
                     kept.clear()
                 yield x, p
 
-        return first_pass(rows(), task, columns, sites[c].name), kept
+        try:
+            return first_pass(rows(), task, columns, sites[c].name), kept
+        except MissingValuesError:
+            return None
 
-    found = _each(sites, task, "reading", report, first)
+    found = [one for one in _each(sites, task, "reading", report, first) if one is not None]
+    if len(found) < len(sites):
+        instead = "; missing='drop' leaves such rows out" if isinstance(task, Regression) else ""
+        raise SiteDataError(missing_values([one for one in missing if one.incomplete], len(sites), instead))
     passes = [one for one, _ in found]
     if all(one.integers for one in passes):
         raise integers_error(sites[0].name, columns.state[0])
@@ -109,7 +122,8 @@ def read(
         check_visited(task, logs, feature_names(task, columns, k), [s.name for s in sites])
     scale = scale_of(task, parts, weights, feature_names(task, columns, k), [s.name for s in sites])
     kept = [pieces for _, pieces in found] if room.left >= 0 else None
-    data = PooledData(sites, task, columns, scale, kept, logs)
+    dropped = tuple(one.incomplete for one in missing)
+    data = PooledData(sites, task, columns, scale, kept, logs, dropped)
     return data, weights, [one.sums.in_scale(scale).system(data.penalty) for one in passes]
 
 

@@ -1,52 +1,33 @@
-"""Where a site's observations come from: a Parquet or CSV file read in pieces, or arrays in memory.
-
-Files are read in blocks, wanted columns alone; after an error in a CSV file a slow and careful reader says which row it
-was.
-"""
+"""What a fit takes as sites: one table with a site column, tables by name, lists of tables, files, folders."""
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from .. import checks
-from ..errors import ArgumentError, ArgumentTypeError, MissingExtraError, SiteDataError
-from .arrays import (
-    NUMBERS,
-    ROWS,
-    ColumnBlock,
-    blocks,
-    check_unique,
-    from_arrow,
-    from_columns,
-    from_tuple,
-    has_names,
-    missing,
-    not_a_number,
-    piece_rows,
-)
+from ..errors import ArgumentError, ArgumentTypeError, SiteDataError
+from .arrays import ROWS, Arrays, ColumnBlock, TablePart, from_columns, from_tuple, has_names
+from .conversion import is_missing, plain_array
+from .site_files import open_file
 from .tasks import Task
 
-PARQUET, CSV = "a Parquet file", "a CSV file"
-KINDS = {".parquet": PARQUET, ".pq": PARQUET, ".csv": CSV, ".csv.gz": CSV}
-BUFFER = 2**18  # bytes of a column of a Parquet file that are read at a time
-GROUP = 2**22  # numbers of a row group that is read as a whole, at most
-SMALL_GROUP = 2**13  # rows, on average: groups below are read many at a time
-BLOCK = 2**20  # bytes of a CSV file that are read at a time
-NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*|\s*[+-]?(nan|inf|infinity)\s*", re.IGNORECASE)
-FLAG = re.compile(r"true|false|0|1", re.IGNORECASE)
+ONE = "a path, a table (a data frame or a mapping of columns), or a tuple of arrays"
+RULE = f"sites must be a list with one entry per site, {ONE}; a mapping of names to such; or one table with site=..."
+TABLE = "the table"  # how errors call the one that is split into sites
 
 
 class Site(Protocol):
     """One site's data: named columns of numbers, in the order in which they were recorded.
 
     name : how errors and tables call it; rows : how many there are, where that is known without reading
+    split_by : the column by which a table was split into sites, which is no feature unless it is named as one
     """
 
     @property
@@ -58,223 +39,125 @@ class Site(Protocol):
     @property
     def rows(self) -> int | None: ...
 
-    def pieces(self, columns: Sequence[str], rows: int = ROWS, labels: Sequence[str] = ()) -> Iterator[ColumnBlock]:
-        """The columns, at most `rows` rows at a time, as finite float64 numbers; SiteDataError for what is not one.
+    @property
+    def split_by(self) -> str | None: ...
 
-        labels : columns that are given as they are, numbers or not
+    def pieces(self, columns: Sequence[str], rows: int = ROWS, labels: Sequence[str] = ()) -> Iterator[ColumnBlock]:
+        """The columns, at most `rows` rows at a time, as float64 numbers, NaN where missing; SiteDataError for what is
+        not one.
+
+        labels : columns that are given as they are, numbers or not, None or NaN where missing
         """
         ...
 
 
-@dataclass(frozen=True, eq=False)
-class FileSite:
-    """A site in a file; flags : columns of a CSV file that begin with true and false instead of numbers."""
+def open_sites(sites: Any, task: Task, site: str | None = None) -> list[Site]:
+    """The sites of whatever `fl.fit` takes; site : the column that says which site a row is of.
 
-    name: str
-    path: Path
-    kind: str
-    columns: tuple[str, ...] = ()
-    rows: int | None = None
-    flags: frozenset[str] = frozenset()
-
-    def pieces(self, columns: Sequence[str], rows: int = ROWS, labels: Sequence[str] = ()) -> Iterator[ColumnBlock]:
-        """The columns, at most `rows` rows at a time."""
-        from pyarrow import ArrowException
-
-        start = 0
-        try:
-            for batch in (_parquet_batches if self.kind == PARQUET else _csv_batches)(self, (*columns, *labels)):
-                if len(batch):
-                    decoded = [from_arrow(self.name, c, batch.column(c), start) for c in columns]
-                    beside = {c: batch.column(c).to_numpy(zero_copy_only=False) for c in labels}
-                    yield from blocks(self.name, columns, decoded, rows, start, beside)
-                start += len(batch)
-        except (OSError, ArrowException) as error:
-            raise _explained(self, columns, error) from error
-
-
-def open_sites(sites: Sequence[Any], task: Task) -> list[Site]:
-    """A site for each entry of a list: a path to a Parquet or CSV file, columns by name, or a tuple of arrays.
-
-    Columns by name are a mapping or a data frame; tuples are those of fl.problems.regression and from_transitions.
+    Sites of a column are in the order of their names, numbers in theirs. Columns by name are a mapping or a data frame;
+    tuples are those of fl.problems.regression and from_transitions.
     """
-    rule = "sites must be a list with one entry per site: a path, a mapping of columns, or a tuple of arrays"
-    if not checks.is_sequence(sites) or isinstance(sites, Mapping) or hasattr(sites, "columns"):
-        raise ArgumentTypeError(f"{rule}; got {checks.show(sites)}")
-    entries = checks.entries("sites", sites, rule.removeprefix("sites must be "))
+    if site is not None and (not isinstance(site, str) or not site):
+        raise ArgumentTypeError(f"site must be the name of a column; got {checks.show(site)}")
+    if isinstance(sites, Mapping) and sites and all(_is_entry(entry) for entry in sites.values()):
+        if site is not None:
+            raise ArgumentError(f"site must not be given for a mapping, whose keys name the sites; got {site!r}")
+        return [open_site(str(name), entry, task, f"sites[{name!r}]") for name, entry in sites.items()]
+    if site is not None and has_names(sites):
+        return _split(from_columns(TABLE, sites), site)
+    if not checks.is_sequence(sites) or has_names(sites) or hasattr(sites, "columns"):
+        raise ArgumentTypeError(f"{RULE}; got {checks.show(sites)}")
+    entries = checks.entries("sites", sites, RULE.removeprefix("sites must be "))
     if not entries:
-        raise ArgumentError(f"{rule}; got none")
+        raise ArgumentError(f"{RULE}; got none")
     named = zip(_names(entries), entries, strict=True)
-    return [_open_entry(name, entry, task, f"sites[{c}]") for c, (name, entry) in enumerate(named)]
+    return [open_site(name, entry, task, f"sites[{c}]") for c, (name, entry) in enumerate(named)]
 
 
-def _open_entry(name: str, entry: Any, task: Task, argument: str) -> Site:
+def open_site(name: str, entry: Any, task: Task, argument: str) -> Site:
+    """One site: a file, a table or a tuple of arrays; argument : how errors call the entry."""
     if isinstance(entry, (str, os.PathLike)):
         return open_file(name, checks.path(argument, entry))
     if has_names(entry):
         return from_columns(name, entry)
     if isinstance(entry, (tuple, list)):
-        return from_tuple(name, entry, task)
-    raise ArgumentTypeError(
-        f"{argument} must be a path, a mapping of columns, or a tuple of arrays; got {checks.show(entry)}"
-    )
+        return from_columns(name, entry[1]) if _is_named(entry) else from_tuple(name, entry, task)
+    raise ArgumentTypeError(f"{argument} must be {ONE}; got {checks.show(entry)}")
+
+
+def _is_entry(value: Any) -> bool:
+    """Whether a value of a mapping is a site of its own, not a column."""
+    if isinstance(value, (str, os.PathLike)) or has_names(value):
+        return True
+    first = value[0] if isinstance(value, (tuple, list)) and value else None
+    return has_names(first) or (hasattr(first, "__len__") and not isinstance(first, (str, bytes)))
+
+
+def _is_named(entry: Sequence[Any]) -> bool:
+    """Whether an entry is a pair of a name and a table, as iterating over a pandas group-by gives them."""
+    is_name = len(entry) == 2 and (isinstance(entry[0], (str, tuple)) or not hasattr(entry[0], "__len__"))
+    return is_name and has_names(entry[1])
 
 
 def _names(entries: Sequence[Any]) -> list[str]:
-    """File names where they are unique, else paths as they were given; "site 3" for data in memory."""
+    """File names where they are unique, else paths as they were given; "site 3" for data in memory without a name."""
     paths = {c: checks.path(f"sites[{c}]", e) for c, e in enumerate(entries) if isinstance(e, (str, os.PathLike))}
     seen: dict[Path, int] = {}
     for c, path in paths.items():
         if seen.setdefault(path.resolve(), c) != c:
             raise SiteDataError(f"{path} must be given once; it is site {seen[path.resolve()]} and site {c}")
     short = [path.name for path in paths.values()]
-    return [
-        f"site {c}" if c not in paths else paths[c].name if short.count(paths[c].name) == 1 else str(paths[c])
-        for c in range(len(entries))
+    out = [
+        (str(entry[0]) if isinstance(entry, (tuple, list)) and _is_named(entry) else f"site {c}")
+        if c not in paths
+        else (paths[c].name if short.count(paths[c].name) == 1 else str(paths[c]))
+        for c, entry in enumerate(entries)
     ]
+    for name in (name for name in out if out.count(name) > 1):
+        raise ArgumentError(f"sites must have names of their own; got {name!r} {out.count(name)} times")
+    return out
 
 
-def open_file(name: str, path: Path) -> Site:
-    """The site in a file, of the kind that its name ends in; only its beginning or its footer is read."""
-    kind = next((kind for end, kind in KINDS.items() if path.name.lower().endswith(end)), None)
+def _split(table: Arrays, site: str) -> list[Site]:
+    """A table in memory as sites, by a column."""
+    if site not in table.columns:
+        hint = checks.did_you_mean(site, table.columns) or f"; it has {', '.join(table.columns[:8])}"
+        raise SiteDataError(f"{table.name} has no column {site!r}, which is to say what site a row is of{hint}")
+    names, codes = site_labels(TABLE, site, plain_array(table.held[site], labels=True))
+    order = np.argsort(codes, kind="stable")
+    cuts = np.searchsorted(codes[order], np.arange(len(names) + 1))
+    parts = {name: order[a:b] for name, a, b in zip(names, cuts, cuts[1:], strict=False)}
+    return [TablePart(name, table, parts[name], site) for name in in_order(names)]
+
+
+def site_labels(table: str, column: str, values: NDArray[Any]) -> tuple[list[str], NDArray[np.int64]]:
+    """The sites' names in a column of any labels, and which of them each row has : (n,)."""
+    import pandas as pd
+
+    lacking = int(is_missing(values).sum())
+    if lacking:
+        raise SiteDataError(
+            f"{table}: column {column!r} must say of every row what site it is of; {lacking:,} of {len(values):,} rows "
+            f"have no value, the first is row {int(np.argmax(is_missing(values))) + 1:,}"
+        )
+    codes, found = pd.factorize(values)
+    names = [name_of(label) for label in pd.Index(found)]
+    distinct = {name: k for k, name in enumerate(dict.fromkeys(names))}  # 1, 1.0 and "1" are one site
+    return list(distinct), np.array([distinct[name] for name in names], np.int64)[codes]
+
+
+def name_of(label: Any) -> str:
+    """The name of a site from its label: whole numbers without a point, dates without the time where it is midnight."""
+    if isinstance(label, float) and label.is_integer():
+        return str(int(label))
+    return str(label).removesuffix(" 00:00:00")
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Names sorted: numbers by their size, text with the numbers in it by theirs."""
+    held = list(names)
     try:
-        if path.is_dir():
-            raise SiteDataError(f"{name} must be a file; it is a folder")
-        if not path.exists():
-            raise SiteDataError(f"{path} does not exist")
-        if kind is None:
-            raise SiteDataError(f"{name} must be a Parquet or CSV file, ending in {', '.join(KINDS)}")
-        if path.stat().st_size == 0:
-            raise SiteDataError(f"{name} must have at least one row; it is empty")
-        path.open("rb").close()
-    except OSError as error:
-        raise SiteDataError(f"{name} cannot be read: {error.strerror or error}") from None
-    blank = FileSite(name, path, kind)
-    try:
-        site = _open_parquet(blank) if kind == PARQUET else _open_csv(blank)
-    except ImportError:
-        raise MissingExtraError("site files need pyarrow: pip install 'fedlsa[data]'") from None
-    check_unique(name, site.columns)
-    return site
-
-
-def _open_parquet(blank: FileSite) -> FileSite:
-    from pyarrow import ArrowException
-
-    try:
-        with _parquet(blank.path) as file:
-            return FileSite(
-                blank.name, blank.path, PARQUET, tuple(file.schema_arrow.names), rows=file.metadata.num_rows
-            )
-    except (OSError, ArrowException) as error:
-        raise _unreadable(blank, error) from error
-
-
-def _open_csv(blank: FileSite) -> FileSite:
-    import pyarrow as pa
-
-    _check_header(blank)
-    try:
-        with _csv(blank.path) as reader:
-            flags = frozenset(f.name for f in reader.schema if pa.types.is_boolean(f.type))
-            return FileSite(blank.name, blank.path, CSV, tuple(reader.schema.names), flags=flags)
-    except (OSError, pa.ArrowException) as error:
-        raise _explained(blank, (), error) from error
-
-
-def _parquet(path: Path) -> Any:
-    from pyarrow.parquet import ParquetFile
-
-    return ParquetFile(path, pre_buffer=False, buffer_size=BUFFER)
-
-
-def _parquet_batches(site: FileSite, columns: Sequence[str]) -> Iterator[Any]:
-    """Row groups, column after column, for a column being read holds buffers; in batches where groups are too large for
-    memory, or so small that calls would cost more than reading."""
-    from pyarrow import RecordBatch
-
-    with _parquet(site.path) as file:  # sites are read in threads, which a second layer of threads would only disturb
-        groups = [file.metadata.row_group(g).num_rows for g in range(file.num_row_groups)]
-        if not groups or max(groups) * len(columns) > GROUP or sum(groups) < SMALL_GROUP * len(groups):
-            yield from file.iter_batches(piece_rows(len(columns), NUMBERS), columns=list(columns), use_threads=False)
-            return
-        for g in range(len(groups)):
-            tables = (file.read_row_group(g, columns=[c], use_threads=False) for c in columns)
-            yield RecordBatch.from_arrays([t.column(0).combine_chunks() for t in tables], list(columns))
-
-
-def _csv(path: Path, **convert: Any) -> Any:
-    from pyarrow import csv as arrow
-
-    return arrow.open_csv(
-        path,
-        read_options=arrow.ReadOptions(use_threads=False, block_size=BLOCK),
-        parse_options=arrow.ParseOptions(newlines_in_values=True),
-        convert_options=arrow.ConvertOptions(null_values=[], check_utf8=False, **convert),
-    )
-
-
-def _csv_batches(site: FileSite, columns: Sequence[str]) -> Iterator[Any]:
-    import pyarrow as pa
-
-    types = {c: pa.bool_() if c in site.flags else pa.float64() for c in columns}
-    with _csv(site.path, include_columns=list(columns), column_types=types) as reader:
-        yield from reader
-
-
-def _text(path: Path) -> io.TextIOWrapper:
-    from pyarrow import input_stream
-
-    # surrogates stand for what is not UTF-8: only the header must be, and the columns of numbers are
-    return io.TextIOWrapper(input_stream(path), "utf-8-sig", errors="surrogateescape", newline="")
-
-
-def _check_header(site: FileSite) -> None:
-    """Refuse a header that is not there, not text in UTF-8, or not separated by commas."""
-    try:
-        with _text(site.path) as file:
-            header = next(csv.reader(file), None)
-    except csv.Error:  # NUL bytes and endless fields
-        header = ["\0"]
-    except (OSError, ValueError) as error:
-        raise _unreadable(site, error) from error
-    if header is None or not any(header):
-        raise SiteDataError(f"{site.name} must begin with a line that names its columns; its first line is empty")
-    if any("\0" in h or re.search("[\udc80-\udcff]", h) for h in header):
-        raise SiteDataError(f"{site.name} must be text in UTF-8; its first line is not")
-    for mark, called in ((";", "';'"), ("\t", "tabs"), ("|", "'|'")):
-        if len(header) == 1 and mark in header[0]:
-            raise SiteDataError(f"{site.name} must have fields separated by commas; its header has {called} instead")
-
-
-def _explained(site: FileSite, columns: Sequence[str], error: Exception) -> SiteDataError:
-    """What is wrong with a file: of a CSV file, found by reading it again, row by row."""
-    if site.kind == PARQUET:
-        return _unreadable(site, error)
-    empty = True
-    try:
-        with _text(site.path) as file:
-            rows = csv.reader(file)
-            header = next(rows, [])
-            wanted = {c: header.index(c) for c in columns if c in header}
-            for k, fields in enumerate(row for row in rows if row):
-                empty = False
-                if len(fields) != len(header):
-                    rule = f"{site.name} must have {len(header)} fields in every row, as in its header"
-                    return SiteDataError(f"{rule}; row {k + 1} of the data has {len(fields)}")
-                for c, j in wanted.items():
-                    if not fields[j].strip():
-                        return missing(site.name, c, k)
-                    if not (FLAG if c in site.flags else NUMBER).fullmatch(fields[j]):
-                        return not_a_number(site.name, c, checks.show(fields[j]), k)
-    except (OSError, ValueError, csv.Error):
-        return _unreadable(site, error)
-    if empty:
-        return SiteDataError(f"{site.name} must have at least one row; it has a header alone")
-    return _unreadable(site, error)
-
-
-def _unreadable(site: FileSite, error: Exception) -> SiteDataError:
-    """The error for a file that is not what its name says, with the first line of the reason."""
-    reason = (str(error).splitlines() or [""])[0].rstrip(". ")
-    return SiteDataError(f"{site.name} cannot be read as {site.kind}: {reason[:200] or type(error).__name__}")
+        return sorted(held, key=float)
+    except ValueError:
+        parts = {name: re.split(r"(\d+)", name) for name in held}
+        return sorted(held, key=lambda name: [int(t) if k % 2 else t for k, t in enumerate(parts[name])])

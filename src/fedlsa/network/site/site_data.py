@@ -26,13 +26,12 @@ import numpy as np
 
 from ... import checks
 from ...engine.local import ClippedMeans, Means, Rows, alias_slots
-from ...errors import ArgumentError, SiteDataError
+from ...errors import ArgumentError, ArgumentTypeError, SiteDataError
 from ...files import reason
-from ...fit.arrays import from_columns, from_tuple, has_names
 from ...fit.columns import Columns, choose_columns
 from ...fit.design import feature_count
 from ...fit.observe import FeatureScale, observations
-from ...fit.site_readers import Site, open_sites
+from ...fit.site_readers import Site, open_site
 from ...fit.site_sums import SystemSums, add_up, no_rows
 from ...fit.tasks import Regression, Task
 from .. import disk
@@ -64,14 +63,10 @@ class SiteData:
     def opened(self) -> Site:
         """The data themselves."""
         entry = self.path if self.path is not None else _load_entry(str(self.loader))
-        if isinstance(entry, (str, os.PathLike)):
-            return open_sites([entry], self.task)[0]
-        if has_names(entry):
-            return from_columns(self.name, entry)
-        if isinstance(entry, (tuple, list)):
-            return from_tuple(self.name, entry, self.task)
-        rule = f"{self.name} must return a path, a mapping of columns, or a tuple of arrays"
-        raise SiteDataError(f"{rule}; got {checks.show(entry)}")
+        try:
+            return open_site(self.name, entry, self.task, f"what {self.name} returns")
+        except ArgumentTypeError as error:
+            raise SiteDataError(str(error)) from None
 
     def stamp(self) -> list[str | int]:
         """What tells these data from others without reading them: where they are, their size and when they changed.
