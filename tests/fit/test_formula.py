@@ -1,11 +1,13 @@
 """Formulas and categories: the pooled answer of formulaic's design, whatever levels a site lacks; never any code."""
 
+import sys
+
 import numpy as np
 import pandas as pd
 import pytest
 
 import fedlsa as fl
-from fedlsa.errors import ArgumentError, FedLSAError, SiteDataError
+from fedlsa.errors import ArgumentError, FedLSAError, MissingExtraError, SiteDataError
 from fedlsa.fit import arrays, observe
 from fedlsa.fit.levels import MAX_LEVELS, agree_levels, levels_of
 from fedlsa.fit.site_readers import open_sites
@@ -312,6 +314,18 @@ def test_a_category_has_so_many_levels_at_most(sites):
     table = {"y": np.arange(float(n)), "who": np.arange(n)}
     with pytest.raises(SiteDataError, match="'who', a category, must have at most 1,000 levels; site 0 has more"):
         fitted([table], "y ~ C(who)")
+
+
+def test_dates_are_no_levels(sites):
+    dated = sites[0].assign(day=pd.Timestamp("2026-01-01"))
+    with pytest.raises(SiteDataError, match="'day', a category, must hold text, numbers, or true and false"):
+        fitted([dated], "wage ~ C(day)")
+
+
+def test_formulas_say_which_extra_they_need(monkeypatch):
+    monkeypatch.setitem(sys.modules, "formulaic", None)
+    with pytest.raises(MissingExtraError, match=r"formulas need formulaic: pip install 'fedlsa\[data\]'"):
+        fl.Regression("never ~ seen_before")
 
 
 def test_a_missing_label_is_an_error_with_its_place(sites):

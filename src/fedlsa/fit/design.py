@@ -166,13 +166,17 @@ def _compiled(formula: str, agreed: str) -> FormulaDesign:
             f"categories of a formula must make at most {MAX_COLUMNS:,} columns; got up to {sum(sizes):,} of {formula}"
         )
     lookups = Formula([_lookups(term) for term in parsed.terms])
-    spec, terms, names = None, [], []
+    terms, names = [], []
+    matrices: dict[tuple[str, ...], Any] = {}  # terms of the same categories share one
+    spec: Any = lookups
     for term, (numbers, categories), size in zip(lookups, sorts, sizes, strict=True):
-        matrix = _model_matrix(lookups if spec is None else spec, parsed.factors, codes, categories, size)
-        spec = matrix.model_spec
+        if categories not in matrices:
+            matrices[categories] = _model_matrix(spec, parsed.factors, codes, categories, size)
+            spec = matrices[categories].model_spec
         place = spec.term_slices[term]
         if str(term) != "1" and place.stop > place.start:
-            terms.append(TermTable(numbers, categories, np.ascontiguousarray(np.asarray(matrix)[:, place].T)))
+            table = np.asarray(matrices[categories])[:, place].T
+            terms.append(TermTable(numbers, categories, np.ascontiguousarray(table)))
             names += spec.column_names[place]
     numeric = (c for n, f in parsed.factors.items() if n not in codes for c in f.columns)
     read = tuple(dict.fromkeys([*parsed.target.columns, *numeric]))

@@ -146,7 +146,9 @@ def _factorized(site: str, column: str, labels: NDArray[Any], rows: Rows) -> tup
     """(n,) places of labels among those that are there, and these; a missing one is an error."""
     import pandas as pd
 
-    codes, found = pd.factorize(np.asarray(labels))
+    if labels.dtype.kind in "mM" and len(labels):
+        raise _no_level(site, column, labels[0])
+    codes, found = pd.factorize(labels)
     if len(codes) and codes.min() < 0:
         raise missing(site, column, row_number(rows, int(np.argmin(codes))))
     return codes, [_level(site, column, value) for value in np.asarray(found).tolist()]
@@ -157,5 +159,9 @@ def _level(site: str, column: str, value: Any) -> Any:
         return int(value)
     if isinstance(value, (str, bool, int, float)):
         return value
+    raise _no_level(site, column, value)
+
+
+def _no_level(site: str, column: str, value: Any) -> SiteDataError:
     rule = f"{site}: column {column!r}, a category, must hold text, numbers, or true and false"
-    raise SiteDataError(f"{rule}; got {checks.show(value)}")
+    return SiteDataError(f"{rule}; got {checks.show(value)}")

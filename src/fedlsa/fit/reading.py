@@ -16,7 +16,7 @@ from ..errors import SiteDataError
 from ..problems.features import FeatureMap
 from ..theory.threads import cores, one_blas_thread
 from .columns import Columns, choose_columns, integers_error, may_number_states, no_weight
-from .design import feature_names
+from .design import design_of, feature_names
 from .identification import check_visited
 from .log_facts import LogFacts
 from .missing_rows import MissingRows, MissingValuesError, missing_values
@@ -81,6 +81,7 @@ def read(
     One pass over the files, whether features are to be standardised or not.
     """
     columns = choose_columns(task, sites)
+    design_of(task, columns.levels)  # made once, before threads ask for it
     room = _Room(memory)
 
     missing = [MissingRows(site.name) for site in sites]
