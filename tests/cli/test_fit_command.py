@@ -74,7 +74,7 @@ def test_a_value_function_with_a_feature_map_and_its_hold_out(fedlsa, walks):
     words = ["--discount", "0.9", "--features", "OneHot(4)", "--trace", "0.5", "--local", "means", "--lag", "2"]
     code, out, err = fedlsa("fit", "value", walks[0], *words, "--epsilon", "0.01", "--out", "v.json")
     assert (code, err) == (0, "")
-    assert "fedlsa evaluate v.json" in out
+    assert "fedlsa predict or fedlsa evaluate, v.json FILE" in out
     task = fl.Value(0.9, 0.5, features=fl.problems.features.OneHot(4))
     model = fl.fit(walks[:1], task, 0.01, local="means", lag=2)
     code, out, err = fedlsa("evaluate", "v.json", *walks, "--out", "table.csv")
@@ -95,6 +95,21 @@ def test_a_hold_out_of_a_regression(fedlsa, firms):
     (r,) = fl.evaluate(fl.Fit.load("m.json"), firms[2:])
     assert code == 0
     assert row(out, "firm-2.csv") == ["40", *(f"{v:.3g}" for v in (r.r_squared, r.rmse, r.spread, r.mean))]
+
+
+def test_predictions_of_a_file_are_printed_and_saved(fedlsa, firms):
+    assert fedlsa("fit", "regression", *firms[:2], "--target", "invest", "--local", "means", "--out", "m.json")[0] == 0
+    code, out, err = fedlsa("predict", "m.json", firms[2], "--level", "0.9", "--out", "table.csv")
+    assert (code, err) == (0, "")
+    found = fl.Fit.load("m.json").predict_interval(firms[2], 0.9).to_frame()
+    assert row(out, "3") == ["-" if v != v else f"{v:.5g}" for v in found.loc[2]]
+    assert "and 20 more; --out keeps all" in out
+    first, head, *rows = Path("table.csv").read_text().splitlines()
+    assert first == "# fedlsa predict m.json firm-2.csv --level 0.9 --out table.csv"
+    assert head.split(",") == list(found)
+    assert [[float(v or "nan") for v in line] for line in csv.reader(rows)] == pytest.approx(
+        found.to_numpy(), nan_ok=True
+    )
 
 
 def test_every_option_reaches_the_library(fedlsa, firms, monkeypatch):
@@ -173,6 +188,10 @@ def test_the_same_command_writes_the_same_bytes(fedlsa, firms):
         ("evaluate there.json firm-0.csv", "there.json is not a model file"),
         ("evaluate nothing.json firm-0.csv", "there is no model file nothing.json"),
         ("evaluate firm-0.csv there.json", "the model must come first"),
+        ("predict firm-0.csv there.json", "the model must come first"),
+        ("predict there.json firm-*.csv", "needs one file of points; 'firm-*.csv' are 3"),
+        ("predict there.json nothing.csv", "there is no nothing.csv"),
+        ("predict there.json firm-0.csv --level 95", "--level must be"),
     ],
 )  # fmt: skip
 def test_what_a_user_can_get_wrong_is_one_line_and_exit_code_2(fedlsa, firms, walks, words, why):

@@ -121,6 +121,15 @@ def test_json_of_evaluate(printed, fedlsa, firms):
     assert (said["model"], said["saved"]) == ("m.json", ["t.csv"])
 
 
+def test_json_of_predict(printed, fedlsa, firms):
+    assert fedlsa("fit", "regression", *firms, "--target", "y", "--out", "m.json", "--quiet")[0] == 0
+    said = printed("predict", "m.json", firms[0], "--level", "0.9")
+    found = fl.Fit.load("m.json").predict_interval(firms[0], 0.9)
+    assert said["value"] == found.value.tolist()
+    assert said["observation_low"] == [None if v != v else v for v in found.observation_low.tolist()]
+    assert (said["model"], said["level"], said["saved"]) == ("m.json", 0.9, [])
+
+
 def test_json_of_reproduce(printed, monkeypatch):
     fig1 = experiments.EXPERIMENTS["fig1"]
     outcome = experiments.Outcome(

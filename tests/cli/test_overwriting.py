@@ -19,6 +19,7 @@ WRITING = [  # with inputs that are not there, which would be the complaint of a
     ("fit value none.csv --discount 0.9", "--out", "x.json"),
     ("fit value none.csv --discount 0.9", "--plot", "x.png"),
     ("evaluate none.json none.csv", "--out", "x.csv"),
+    ("predict none.json none.csv", "--out", "x.csv"),
     ("explore", "--save", "x.csv"),
     ("explore", "--copy", "x.py"),
     ("reproduce", "--out", "x"),

@@ -27,6 +27,7 @@ LINES = (
     ("theory", *QUICK, "--perturbation", "0", "--limit"),
     ("plan", *PROBLEM, "--perturbation", "0", "--epsilon", "0.3"),
     ("evaluate", "model.json", "a.csv"),
+    ("predict", "model.json", "a.csv"),
     ("fit", "regression", "a.csv", "b.csv", "--target", "y", "--epsilon", "0.3", "--local", "means", "--force"),
     ("fit", "value", "log.csv", "--discount", "0.9", "--state", "s", "--next-state", "n", "--local", "means"),
     ("explore", "agents=3&rounds=5", "--save", "curve.csv", "--force"),

@@ -73,6 +73,10 @@ COMMANDS = {  # the module of each, and the first line of its help
         "fit_command",
         "How a fitted model does on data that it has not seen, file by file and on all together.",
     ),
+    "predict": (
+        "fit_command",
+        "A fitted model at the rows of a file: values with standard errors, intervals, and those of a new observation.",
+    ),
     "fit": ("fit_command", "Estimate one model from the files of all sites, with error bars."),
     "network": ("network_command", "Run the same recursion across real sites."),
 }

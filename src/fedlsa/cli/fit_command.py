@@ -1,10 +1,10 @@
-"""The commands `fedlsa fit value`, `fedlsa fit regression` and `fedlsa evaluate`: from the sites' files to a model."""
+"""The commands `fedlsa fit`, `fedlsa predict` and `fedlsa evaluate`: from sites' files to a model and its answers."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from ..fit.models import to_plain
 from . import parsing
 from .derived import AS_JSON, CommandGroup, Given, Option, Options, Words, option, switch, takes
 from .display import print_json, stages
-from .summaries import print_evaluation, print_fit, save_evaluation
+from .summaries import print_evaluation, print_fit, print_predictions, save_table
 from .task_options import BY_HAND, EPSILON, REGRESSION, VALUE
 
 FIT_HELP = """Estimate one model from the files of all sites, with error bars.
@@ -46,6 +46,13 @@ fedlsa evaluate model.json holdout.parquet
 
 fedlsa evaluate model.json new-*.csv --out table.csv"""
 
+PREDICT_EXAMPLES = """[bold]Examples[/bold]
+
+fedlsa predict model.json new.csv
+
+fedlsa predict model.json new.parquet --level 0.9 --out table.csv"""
+
+MODEL: Any = typer.Argument(help="What fedlsa fit --out wrote.", show_default=False, metavar="MODEL.json")
 MANY_FILES: Any = {"show_default": False, "metavar": "FILE..."}
 FILES: Any = typer.Argument(help="One file per site: .parquet or .csv.", **MANY_FILES)
 RUN = Options(
@@ -82,7 +89,7 @@ def fit(
     run: Given,
     files: list[Path] = FILES,
     level: float = option("Of confidence intervals.", 0.95, "Error bars"),
-    out: Path | None = option("Save the model: FILE.json, for fedlsa evaluate.", None, "Output"),
+    out: Path | None = option("Save the model: FILE.json, for fedlsa predict and evaluate.", None, "Output"),
     plot: Path | None = option("Draw coefficients and errors: .png, .pdf or .svg.", None, "Output"),
     force: bool = switch("--force", "Replace files that exist.", "Output"),
     quiet: bool = switch("--quiet", "No bar and no tables.", "Output"),
@@ -107,7 +114,7 @@ def fit(
     draw = partial(figures.coefficients, fitted, level=level)
     parsing.write_picture(picture, draw, context.obj, quiet=quiet)
     if model is not None and not quiet:
-        print(f"on other data:  fedlsa evaluate {shlex.quote(str(model))} FILE")
+        print(f"on other data:  fedlsa predict or fedlsa evaluate, {shlex.quote(str(model))} FILE")
     elif picture is None and not quiet:
         print("nothing saved: --out model.json keeps the model, --plot FILE.png draws it")
 
@@ -124,7 +131,7 @@ app.command("regression", help=REGRESSION_HELP, epilog=REGRESSION_EXAMPLES)(_of_
 
 def evaluate(
     context: typer.Context,
-    model: Path = typer.Argument(help="What fedlsa fit --out wrote.", show_default=False, metavar="MODEL.json"),
+    model: Path = MODEL,
     files: list[Path] = typer.Argument(help="Data that the fit has not seen: .parquet or .csv.", **MANY_FILES),
     out: Path | None = option("Save the table: FILE.csv.", None, "Output"),
     site: str | None = option("Column that says which site a row is of. By default each file is one.", None, "Data"),
@@ -133,11 +140,39 @@ def evaluate(
 ) -> None:
     """How a fitted model does on data that it has not seen, file by file and on all together."""
     table = parsing.target("--out", out, force, (".csv",))
-    if model.suffix.lower() in (".csv", ".parquet"):
-        raise ArgumentError(f"the model must come first, a file of fedlsa fit --out; got {str(model)!r}")
-    found = on_holdout(Fit.load(model), parsing.site_files(files), site=site)
+    found = on_holdout(_load(model), parsing.site_files(files), site=site)
     if json:
         print_json(model=model, files=list(found), saved=[table] if table is not None else [])
     else:
         print_evaluation(found)
-    parsing.write(table, lambda path: save_evaluation(found, path, context.obj), quiet=json)
+    parsing.write(table, lambda path: save_table(map(asdict, found), path, context.obj), quiet=json)
+
+
+def predict(
+    context: typer.Context,
+    model: Path = MODEL,
+    file: Path = typer.Argument(help="Points with the model's columns: .parquet or .csv.", show_default=False),
+    level: float = option("Of intervals.", 0.95),
+    out: Path | None = option("Save the table: FILE.csv.", None, "Output"),
+    force: bool = switch("--force", "Replace a file that exists.", "Output"),
+    json: bool = AS_JSON,
+) -> None:
+    """A fitted model at the rows of a file: values with standard errors, intervals, and those of a new observation."""
+    table = parsing.target("--out", out, force, (".csv",))
+    checks.real("--level", level, above=0, below=1)
+    points = parsing.site_files([file])
+    if len(points) > 1:
+        raise ArgumentError(f"predict needs one file of points; {str(file)!r} are {len(points)}")
+    found = _load(model).predict_interval(points[0], level)
+    if json:
+        print_json(model=model, file=file, level=level, **vars(found), saved=[table] if table is not None else [])
+    else:
+        print_predictions(found, level)
+    rows = found.to_frame().to_dict("records")
+    parsing.write(table, lambda path: save_table(rows, path, context.obj), quiet=json)
+
+
+def _load(model: Path) -> Fit:
+    if model.suffix.lower() in (".csv", ".parquet"):
+        raise ArgumentError(f"the model must come first, a file of fedlsa fit --out; got {str(model)!r}")
+    return Fit.load(model)

@@ -1,11 +1,10 @@
-"""The tables of commands: results of simulations, exact errors, plans, fits and evaluations."""
+"""The tables of commands: results of simulations, exact errors, plans, fits, predictions and evaluations."""
 
 from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,11 +19,11 @@ if TYPE_CHECKING:  # a command that prints one of them has loaded it, and needs 
     import xarray as xr
 
     from ..algorithms import Algorithm
-    from ..fit import Fit, Residuals, TDErrors
+    from ..fit import Fit, Prediction, Residuals, TDErrors
     from ..theory.planner import Plan
     from ..theory.stationary import Stationary
 
-SITES = 20  # rows that are shown at most
+ROWS = SITES = 20  # that are shown at most
 
 
 def print_table(runs: Sequence[xr.Dataset], bias: Sequence[float]) -> None:
@@ -175,12 +174,21 @@ def print_evaluation(found: Sequence[Residuals] | Sequence[TDErrors]) -> None:
     print_all(table("hold-out", *headings, rows=rows), *notes)
 
 
-def save_evaluation(found: Sequence[Residuals] | Sequence[TDErrors], path: Path, command: str) -> None:
-    """The table as CSV, after a comment with the command that makes it."""
-    rows = [asdict(row) for row in found]
+def print_predictions(found: Prediction, level: float) -> None:
+    """The first rows of what a model predicts."""
+    interval = f"{100 * level:g}% interval"
+    headings = ["value", "standard\nerror", f"{interval},\nfrom", "\nto", "of an observation,\nfrom", "\nto"]
+    rows = [[str(i + 1), *(number(v, 5) for v in row)] for i, row in enumerate(found.to_frame()[:ROWS].to_numpy())]
+    more = len(found.value) - ROWS
+    print_all(table("row", *headings, rows=rows), *([f"and {more:,} more; --out keeps all"] if more > 0 else []))
+
+
+def save_table(rows: Iterable[Mapping[str, Any]], path: Path, command: str) -> None:
+    """Rows as CSV, after a comment with the command that makes them; NaN is left empty."""
     with replacing(path, "the table") as part, open(part, "w", encoding="utf-8", newline="") as file:
         file.write(f"# {command}\n")
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(rows[0])
-        for row in rows:
+        for i, row in enumerate(rows):
+            if i == 0:
+                writer.writerow(row)
             writer.writerow("" if isinstance(v, float) and math.isnan(v) else v for v in row.values())

@@ -12,8 +12,8 @@ if _TYPE_CHECKING:
     from .fit_summary import FitSummary
     from .fitted import Fit, SiteReport
     from .hypotheses import WaldTest
-    from .inference import Prediction
     from .one_message import Baseline
+    from .predictions import Prediction
     from .tasks import Regression, Value
 
 _load_lazily(
@@ -26,8 +26,8 @@ _load_lazily(
         "fit_summary": ("FitSummary",),
         "fitted": ("Fit", "SiteReport"),
         "hypotheses": ("WaldTest",),
-        "inference": ("Prediction",),
         "one_message": ("Baseline",),
+        "predictions": ("Prediction",),
         "tasks": ("Regression", "Value"),
     },
 )

@@ -12,21 +12,18 @@ from numpy.typing import ArrayLike
 
 from .. import checks
 from ..checks import Floats
-from ..errors import ArgumentTypeError
 from ..formatting import Displayed, call, counted
 from ..frozen import ReadOnly
-from ..problems import features as maps
 from ..small_pictures import Strip, strips
 from ..theory.planner import Plan
-from .arrays import by_name, has_names
 from .bootstrap import Bootstrap
-from .design import design_of
 from .fit_summary import FitSummary, summarise
 from .hypotheses import WaldTest, wald_test
-from .inference import Prediction, predicted, quantile, ratio, table_of, two_sided
+from .inference import quantile, ratio, table_of, two_sided
 from .models import read_model, write_model
 from .one_message import Baseline
-from .tasks import Regression, Task, Value
+from .predictions import Prediction, design_and_offset, predict_rows
+from .tasks import Task
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -226,40 +223,18 @@ class Fit(Displayed, ReadOnly):
     def predict(self, new: Any) -> Floats:
         """(n,): the model at given points; the intercept, and the offset where the task has one, are added here.
 
-        new : a data frame or mapping with the model's `columns`, matched by name whatever their order (others are left
-            alone), or an array (n, k) in their order (or whatever states the task's feature map takes). A formula
+        new : a data frame, mapping or file with the model's `columns`, matched by name whatever their order (others are
+            left alone), or an array (n, k) in their order (or whatever states the task's feature map takes). A formula
             needs a table; a level that no site had is an error
         """
-        return np.asarray(self.design(new) @ self.theta + self._offset(new), np.float64)
+        x, offset = design_and_offset(self, new)
+        return np.asarray(x @ self.theta + offset, np.float64)
 
     def predict_interval(self, new: Any, level: float = 0.95) -> Prediction:
         """The model at given points, as in `predict`, with pointwise intervals of `level`: of the model's value, and of
         one new observation (of weight 1)."""
-        noise, reach = self.residual_variance, quantile(level, self.degrees_of_freedom)
-        return predicted(self.design(new), self._offset(new), self.theta, self.covariance, noise, reach)
+        return predict_rows(self, *design_and_offset(self, new), quantile(level, self.degrees_of_freedom))
 
     def design(self, new: Any) -> Floats:
         """(n, d): the rows with which coefficients are multiplied, from points `new` as in `predict`."""
-        formula = design_of(self.task, tuple(self.levels.items()))
-        if formula is not None:
-            return formula.of_table("new", new)
-        d = len(self.theta) - self.task.intercept
-        mapped = not isinstance(self.task, Regression) and self.task.features is not None
-        if has_names(new):
-            new = by_name("new", new, self.columns)
-            new = new[:, 0] if mapped and len(self.columns) == 1 else new
-        if not isinstance(self.task, Regression) and mapped:
-            x = maps.apply(self.task.features, np.asarray(new), "new")
-        else:
-            one = isinstance(self.task, Value) and d == 1 and np.ndim(new) == 1  # states that are numbers
-            x = checks.array("new", np.asarray(new)[:, None] if one else new, ("n", d))
-        return np.column_stack([x, np.ones(len(x))]) if self.task.intercept else x
-
-    def _offset(self, new: Any) -> Floats | float:
-        """(n,): what is added to the model's value at given points."""
-        column = self.task.offset if isinstance(self.task, Regression) else None
-        if column is None:
-            return 0.0
-        if not has_names(new):
-            raise ArgumentTypeError(f"new must be a table with the offset {column!r}; got {checks.show(new)}")
-        return by_name("new", new, (column,))[:, 0]
+        return design_and_offset(self, new)[0]
