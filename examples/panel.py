@@ -14,6 +14,7 @@ import numpy as np
 import fedlsa as fl
 
 TASK = fl.Regression(target="invest", columns=("value", "capital"))
+BY_FIRM = fl.Regression(target="invest", columns=("value", "capital"), cluster="sites")
 METHODS = ("fedlsa", "scafflsa", "scaffnew")
 
 
@@ -30,23 +31,23 @@ def write_sites(folder: Path) -> list[Path]:
 
 
 def pooled() -> tuple[np.ndarray, np.ndarray]:
-    """Pooled least squares on all rows in one place, with HC0 standard errors."""
+    """Pooled least squares on all rows in one place, with HC3 standard errors."""
     import statsmodels.api as sm
     from statsmodels.datasets import grunfeld
 
     data = grunfeld.load_pandas().data
-    ols = sm.OLS(data["invest"], sm.add_constant(data[["value", "capital"]], prepend=False)).fit(cov_type="HC0")
+    ols = sm.OLS(data["invest"], sm.add_constant(data[["value", "capital"]], prepend=False)).fit(cov_type="HC3")
     return ols.params.to_numpy(), ols.bse.to_numpy()
 
 
 def main(folder: Path = Path("out/panel"), methods: Sequence[str] = METHODS) -> None:
     files = write_sites(folder / "firms")
-    theta, hc0 = pooled()
+    theta, hc3 = pooled()
 
     # every row counts the same, as in pooled least squares; steps on each site's means have no noise, so that a long
     # run ends at the solution itself
-    long_run = fl.fit(files, TASK, epsilon=1e-10, weight="samples", local="means", centred=False)
-    within = fl.fit(files, TASK, epsilon=1e-10, weight="samples", local="means")
+    long_run = fl.fit(files, TASK, epsilon=1e-10, local="means")
+    clustered = fl.fit(files, BY_FIRM, epsilon=1e-10, local="means")
     rows = []
     for j, name in enumerate(long_run.names):
         rows.append(
@@ -54,9 +55,9 @@ def main(folder: Path = Path("out/panel"), methods: Sequence[str] = METHODS) -> 
                 "coefficient": name,
                 "fedlsa": float(long_run.protocol[j]),
                 "pooled least squares": float(theta[j]),
-                "error, uncentred": float(long_run.standard_error[j]),
-                "HC0": float(hc0[j]),
-                "error, centred by firm": float(within.standard_error[j]),
+                "error": float(long_run.standard_error[j]),
+                "HC3": float(hc3[j]),
+                "error, clustered by firm": float(clustered.standard_error[j]),
             }
         )
     print(f"{len(files)} firms, {sum(s.rows for s in long_run.per_site)} rows")
@@ -64,11 +65,11 @@ def main(folder: Path = Path("out/panel"), methods: Sequence[str] = METHODS) -> 
     print(
         f"largest difference from pooled least squares: {np.max(np.abs(long_run.protocol / theta - 1)):.1e} of its size"
     )
-    print(f"largest difference from HC0: {np.max(np.abs(long_run.standard_error / hc0 - 1)):.1e} of its size\n")
+    print(f"largest difference from HC3: {np.max(np.abs(long_run.standard_error / hc3 - 1)):.1e} of its size\n")
 
     costs = []
     for method in methods:
-        found = fl.fit(files, TASK, weight="samples", method=method, baselines=True)
+        found = fl.fit(files, TASK, method=method, baselines=True)
         costs.append(
             {
                 "method": type(found.plan.algorithm).__name__,

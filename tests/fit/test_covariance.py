@@ -1,4 +1,4 @@
-"""Sandwich covariances: windows against their definition, HC0 against statsmodels, shares that add up."""
+"""Covariances: windows against their definition, a value function's scores, shares that add up."""
 
 import numpy as np
 import pytest
@@ -6,16 +6,16 @@ from numpy.testing import assert_allclose
 
 import fedlsa as fl
 from fedlsa.fit.covariance import (
-    SHARE,
-    Bartlett,
+    CovarianceKind,
     Scores,
     block_length,
-    choose_window,
-    degrees_of_freedom,
+    complete,
     positive,
     sandwich,
     scores,
+    sum_of_meats,
 )
+from fedlsa.fit.lag_windows import SHARE, Bartlett, choose_window, rows_about_mean
 from fedlsa.fit.observe import Piece
 from fedlsa.fit.site_sums import System
 
@@ -73,16 +73,23 @@ def made_up(n=240, d=3):
     return u, v, y, theta, g, System(n, u.T @ v / n, u.T @ y / n, n)
 
 
+def values_scores(pieces, own, theta, M=0, weight=1.0):
+    """Of one site of a value function, whose window is given."""
+    d = len(theta)
+    kind = CovarianceKind.of(fl.Value(0.9), M)
+    return scores(pieces, own, weight, (np.eye(d), theta), np.eye(d), np.zeros(d), kind)
+
+
 @pytest.mark.parametrize("M", [0, 1, 2, 9])
 @pytest.mark.parametrize("at", [(), (1, 2, 100)])
-def test_long_run_covariance_is_the_flat_top_window_of_centred_scores(M, at):
+def test_the_meat_of_values_is_the_flat_top_window_of_centred_scores(M, at):
     u, v, y, theta, g, own = made_up()
-    found = scores(pieces_of(u, v, y, at), own, theta, np.eye(3), 0.0, M, True)
+    found = values_scores(pieces_of(u, v, y, at), own, theta, M, weight=0.25)
     g0 = g - g.mean(axis=0)
-    kept = degrees_of_freedom(len(g), M)
+    kept = rows_about_mean(len(g), M)
     assert_allclose(found.mean, g.mean(axis=0), atol=1e-13)
     assert_allclose(found.row, g0.T @ g0 / len(g), atol=1e-12)
-    assert_allclose(found.long_run, by_definition(g0, flat_top(M)) / kept, atol=1e-12)
+    assert_allclose(found.meat, 0.25**2 / len(g) * by_definition(g0, flat_top(M)) / kept, atol=1e-12)
     assert found.window == M
 
 
@@ -91,18 +98,7 @@ def test_estimates_from_white_noise_about_its_own_mean_are_unbiased(n, M):
     """E sum_ij w(i - j) g_i g_j of centred white noise is the trace of C W C, with C the matrix that centres."""
     C = np.eye(n) - 1 / n
     W = np.array([[float(flat_top(M)(abs(i - j))) for j in range(n)] for i in range(n)])
-    assert np.trace(C @ W @ C) == pytest.approx(degrees_of_freedom(n, M), rel=1e-12)
-
-
-def test_uncentred_covariances_add_the_square_of_the_mean_once():
-    u, v, y, theta, g, own = made_up()
-    about_mean, about_zero = (
-        scores(pieces_of(u, v, y), own, theta, np.eye(3), 0.0, 4, centred) for centred in (True, False)
-    )
-    assert_allclose(about_zero.long_run - about_mean.long_run, np.outer(g.mean(0), g.mean(0)), atol=1e-12)
-    plain = scores(pieces_of(u, v, y), own, theta, np.eye(3), 0.0, 0, False)
-    assert_allclose(about_zero.row, g.T @ g / len(g), atol=1e-12)
-    assert_allclose(plain.long_run, g.T @ g / len(g), atol=1e-12)
+    assert np.trace(C @ W @ C) == pytest.approx(rows_about_mean(n, M), rel=1e-12)
 
 
 def test_a_large_mean_score_leaves_covariances_their_digits():
@@ -112,7 +108,7 @@ def test_a_large_mean_score_leaves_covariances_their_digits():
     u, v, y, theta = np.ones((n, 1)), np.ones((n, 1)), noise - 1e8, np.zeros(1)
     y = np.round(y * 2**10) / 2**10
     own = System(n, np.ones((1, 1)), np.array([y.mean()]), n)
-    found = scores(pieces_of(u, v, y), own, theta, np.eye(1), 0.0, 0, True)
+    found = values_scores(pieces_of(u, v, y), own, theta)
     assert found.row[0, 0] == pytest.approx(np.var(y), rel=1e-6)
 
 
@@ -151,9 +147,9 @@ def test_flat_top_windows_are_nearer_the_truth_than_bartletts_and_centring_is_pa
         g = ar1(n + 100, 0.9, seed=seed)[100:]
         own = System(n, np.zeros((2, 2)), -g.mean(axis=0), n)
         pieces = [Piece(g, np.zeros((n, 2)), -np.ones(n))]
-        found = scores(pieces, own, np.zeros(2), np.eye(2), 0.0, M, True)
-        flat.append(np.diag(found.long_run))
-        bartlett.append(np.diag(found.bartlett))
+        found = values_scores(pieces, own, np.zeros(2), M)
+        flat.append(n * np.diag(found.meat))
+        bartlett.append(n * np.diag(found.spare))
     error = np.std(flat) / np.sqrt(2 * runs)
     rest = sum(2 * 0.9**h * (1 - flat_top(M)(h)) for h in range(M, 500)) / (1 - 0.81)  # beyond the window
     assert abs(np.mean(flat) - (100 - rest)) < 4 * error
@@ -161,67 +157,35 @@ def test_flat_top_windows_are_nearer_the_truth_than_bartletts_and_centring_is_pa
 
 
 def test_a_sum_that_is_not_positive_falls_back_to_bartletts_window():
-    def site(long_run):
-        return Scores(10, np.zeros(2), np.eye(2), np.diag(long_run), np.eye(2), 3)
+    def site(meat):
+        return Scores(10, np.zeros(2), np.eye(2), np.diag(meat), np.eye(2), 3)
 
-    weights = np.array([0.5, 0.5])
     good = [site([3.0, -1.0]), site([1.0, 2.0])]  # one site alone may be indefinite
-    assert [s.long_run is g.long_run for s, g in zip(positive(good, weights), good, strict=True)] == [True, True]
-    repaired = positive([site([3.0, -1.0]), site([1.0, 0.5])], weights)
-    assert_allclose(sandwich(np.eye(2), repaired, weights), np.eye(2) / 20)
+    assert [s.meat is g.meat for s, g in zip(positive(good), good, strict=True)] == [True, True]
+    repaired = positive([site([3.0, -1.0]), site([1.0, 0.5])])
+    assert_allclose(sandwich(2 * np.eye(2), sum_of_meats(repaired)), np.eye(2) / 2)
 
 
-def test_a_lag_longer_than_a_sixth_of_a_site_is_refused():
-    sites = [(normals(50, 2), normals(50, seed=1))] * 2
+def test_the_fitted_coefficients_of_values_cost_degrees_of_freedom():
+    kind = CovarianceKind.of(fl.Value(0.9), None)
+    one = Scores(10, np.zeros(2), np.eye(2), np.eye(2), np.eye(2), 3)
+    _, sites = complete(kind, [one, one], ["a", "b"], np.eye(2))
+    assert_allclose(sum_of_meats(sites), 2 * np.eye(2) * 20 / 18)
+
+
+def test_a_lag_longer_than_a_sixth_of_a_log_is_refused():
+    log = {"state": normals(50), "next_state": normals(50), "reward": normals(50), "terminated": np.zeros(50)}
     with pytest.raises(fl.errors.ArgumentError, match=r"lag must be at most a sixth of the rows .* 50; got 9"):
-        fl.fit(sites, fl.Regression("y"), lag=9)
-
-
-# against statsmodels -------------------------------------------------------------------------------------------------
-
-MEANS = {"step_size": 0.3, "local_steps": 5, "rounds": 400, "local": "means"}
-
-
-def panel(sizes=(40, 90, 200), d=3):
-    rng, out = np.random.default_rng(0), []
-    for c, n in enumerate(sizes):
-        x = 3.0 + rng.normal(size=(n, d)) * (1 + c)
-        out.append((x, 2.0 + x @ np.arange(1.0, d + 1) + (1 + np.abs(x[:, 0])) * rng.normal(size=n) + c))
-    return out
-
-
-def test_uncentred_covariances_with_one_weight_per_row_are_hc0_of_statsmodels():
-    sm = pytest.importorskip("statsmodels.api")
-    sites = panel()
-    x, y = np.concatenate([s[0] for s in sites]), np.concatenate([s[1] for s in sites])
-    them = sm.OLS(y, np.column_stack([x, np.ones(len(x))])).fit(cov_type="HC0")
-    us = fl.fit(sites, fl.Regression("y"), weight="samples", centred=False, **MEANS)
-    assert_allclose(us.solution, them.params, rtol=1e-10)
-    assert_allclose(us.covariance, them.cov_params(), rtol=1e-10, atol=1e-10 * np.abs(them.cov_params()).max())
-    assert_allclose(us.standard_error, them.bse, rtol=1e-8)  # the run's own error is below rounding
-
-
-def by_hand(sites, weights):
-    """A^-1 (sum_c w_c^2 S_c / n_c) A^-T n / (n - d), where S_c is the sample covariance of site c's scores."""
-    full = [(np.column_stack([x, np.ones(len(x))]), y) for x, y in sites]
-    A = sum(w * x.T @ x / len(x) for w, (x, _) in zip(weights, full, strict=True))
-    theta = np.linalg.solve(A, sum(w * x.T @ y / len(x) for w, (x, y) in zip(weights, full, strict=True)))
-    meat = sum(w**2 / len(x) * np.cov(x.T * (x @ theta - y), ddof=1) for w, (x, y) in zip(weights, full, strict=True))
-    n = sum(len(x) for x, _ in full)
-    return np.linalg.solve(A, np.linalg.solve(A, meat).T) * n / (n - len(theta))
-
-
-def test_centred_covariances_are_sample_covariances_of_each_sites_scores():
-    sites = panel()
-    for weight, weights in (("sites", np.full(3, 1 / 3)), ("samples", np.array([40, 90, 200]) / 330)):
-        found = fl.fit(sites, fl.Regression("y"), weight=weight, **MEANS).covariance
-        assert_allclose(found, by_hand(sites, weights), rtol=1e-9, atol=1e-10 * np.abs(found).max())
+        fl.fit([log], fl.Value(0.9), lag=9)
 
 
 def test_finite_data_of_the_sites_add_up_to_the_covariance():
-    for task, sites in ((fl.Regression("y"), panel()), (fl.Regression("y", intercept=False, ridge=0.1), panel(d=4))):
+    rng = np.random.default_rng(0)
+    sites = [(3.0 + rng.normal(size=(n, 3)), rng.normal(size=n)) for n in (40, 90, 200)]
+    settings = {"step_size": 0.3, "local_steps": 5, "rounds": 400, "local": "means"}
+    for task in (fl.Regression("y"), fl.Regression("y", intercept=False, ridge=0.1, cluster="sites")):
         for weight in ("sites", "samples"):
-            found = fl.fit(sites, task, weight=weight, **MEANS)
+            found = fl.fit(sites, task, weight=weight, **settings)
             assert_allclose(sum(s.finite_data**2 for s in found.per_site), 1, rtol=1e-9)
             assert found.error["finite data"] == pytest.approx(1)
 

@@ -45,7 +45,7 @@ def walk(states=4, rows=200, seed=0):
 def fitted():
     """A fit with everything in it: baselines, replicas, and a site whose own solution is open."""
     sites = [*regression_sites(), (np.eye(3)[:2], np.ones(2))]
-    return fl.fit(sites, fl.Regression("y"), 0.2, baselines=True, bootstrap=8, centred=False)
+    return fl.fit(sites, fl.Regression("y"), 0.2, baselines=True, bootstrap=8)
 
 
 def test_a_fit_comes_back_to_the_last_bit(fitted, tmp_path):

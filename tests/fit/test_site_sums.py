@@ -62,21 +62,19 @@ def test_sums_about_zero_are_scaled_as_their_rows_are():
 
 
 def by_hand(sites, weights):
-    """Slopes and their robust standard errors from all rows at once.
-
-    Scores about their site's mean, n_c - 1 in place of n_c, and n / (n - d) for the d coefficients.
-    """
+    """Slopes and their HC3 standard errors from all rows at once."""
     pooled = np.concatenate([x for x, _ in sites])
     centre, spread = pooled.mean(axis=0), pooled.std(axis=0)
     X = [np.column_stack([(x - centre) / spread, np.ones(len(y))]) for x, y in sites]
     A = sum(w * x.T @ x / len(x) for w, x in zip(weights, X, strict=True))
     theta = np.linalg.solve(A, sum(w * x.T @ y / len(y) for w, x, (_, y) in zip(weights, X, sites, strict=True)))
-    meat = sum(
-        w**2 / len(y) * np.cov(x * (x @ theta - y)[:, None], rowvar=False)
-        for w, x, (_, y) in zip(weights, X, sites, strict=True)
-    )
-    n = sum(len(y) for _, y in sites)
-    covariance = n / (n - len(A)) * np.linalg.inv(A) @ meat @ np.linalg.inv(A).T
+    inverse = np.linalg.inv(A)
+    meat = np.zeros_like(A)
+    for w, x, (_, y) in zip(weights, X, sites, strict=True):
+        h = w / len(y) * np.einsum("ni,ij,nj->n", x, inverse, x)
+        g = x * (w / len(y) * (x @ theta - y) / (1 - h))[:, None]
+        meat += g.T @ g
+    covariance = inverse @ meat @ inverse.T
     return theta[:K] / spread, np.sqrt(np.diag(covariance))[:K] / spread
 
 

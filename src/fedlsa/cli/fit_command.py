@@ -39,7 +39,7 @@ REGRESSION_EXAMPLES = """[bold]Examples[/bold]
 
 fedlsa fit regression firm-*.csv --target invest --out model.json
 
-fedlsa fit regression firm-*.csv --target invest --columns value,capital --weight samples --uncentred --baselines"""
+fedlsa fit regression firm-*.csv --target invest --columns value,capital --weight sites --baselines"""
 EVALUATE_EXAMPLES = """[bold]Examples[/bold]
 
 fedlsa evaluate model.json holdout.parquet
@@ -72,8 +72,7 @@ RUN = Options(
             ),
         },
         "Error bars": {
-            "lag": "How many rows apart scores may be correlated. By default 0 for a regression; chosen for values.",
-            "centred": Option("Score covariances about 0 (HC0), not about each site's mean.", "--uncentred"),
+            "lag": "How many rows apart errors may be correlated (HAC). By default 0; chosen for values.",
             "bootstrap": "Error bars from so many reweighted data sets too.",
         },
         "Output": {"baselines": "Compare with protocols of one message per site."},

@@ -1,41 +1,123 @@
-"""How far the data's solution is from the truth: the sandwich covariance from each site's scores.
+"""How far the data's solution is from the truth: covariances to which each site adds its own part.
 
-The data's solution is off by A^-1 sum_c w_c (mean of g_i at site c) to first order, with the scores
-g_i = A(z_i) theta_star - b(z_i); sites are independent, so
+Least squares, with any weights: a row of site c counts r_c w_i, r_c = W_c / (sum of w at c), W_c the weight of the site
+in the average. With A = sum r_c w_i x_i x_i^T, the scores s_i = r_c w_i x_i e_i and leverages h_i = r_c w_i x_i^T A^-1
+x_i of all n rows, e_i the residuals and d the number of coefficients,
 
-    Cov(theta) = A^-1 (sum_c w_c^2 Omega_c / n_c) A^-T,   Omega_c = sum over lags h of Cov(g_i, g_{i+h}).
+    Cov(theta) = factor A^-1 (sum_c meat_c) A^-T
 
-Centred scores lose what their own mean takes from them: n_c independent rows are divided by n_c - 1, not n_c. And the
-residuals of n rows are shorter than the noise, for d coefficients were fitted to them: all is multiplied by
-n / (n - d), as in HC1. Uncentred, with one weight per row, this is HC0 without any factor.
+    kind       meat of a site                                                     factor
+    classical  sum r w x x^T                                                      sum r w e^2 / (n - d)
+    HC0, HC1   sum s s^T                                                          1, n / (n - d)
+    HC2, HC3   sum s s^T / (1 - h), / (1 - h)^2                                   1
+    CR0, CR1   sum over clusters of S S^T, S = sum s                              1, G / (G - 1) (n - 1) / (n - d)
+    CR3        sum over clusters of A D D^T A, D = (A - A_g)^-1 S                 1
+    HAC        sum over lags |l| <= L of (1 - |l| / (L + 1)) sum s_i s_{i+l}^T    1
 
-Lag windows take one pass, whose cost does not grow with the window. Over a sequence that is 0 outside its n rows, with
-S_k the sum of L consecutive rows that ends at row k,
+D is how far theta is from what it is without the cluster. A ridge is part of every row: s = r w (x e + ridge theta).
 
-    sum_k S_k S_k^T / L = sum_h (1 - |h|/L)_+ G_h = B(L),   G_h = sum_i g_i g_{i+h}^T,
-
-which is Bartlett's window. The flat-top window 2 B(2 M) - B(M) counts lags up to M in full and fades out at 2 M: its
-bias is that of the correlations beyond M alone (Politis and Romano, 1995), where Bartlett's falls only like 1/L.
+The scores g_i of a value function (A(z_i) theta - b(z_i), about their site's mean) are correlated in time: Cov is
+that of their mean, A^-1 (sum_c W_c^2 / n_c sum_h Cov(g_i, g_{i+h})) A^-T, with a flat-top window whose length is chosen
+(lag_windows.py), and the factor n / (n - d). A regression with "HAC" and without a lag has such a window too, about 0.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 import numpy as np
-from scipy import fft
 
-from ..checks import Floats
+from ..checks import Floats, integer
 from ..errors import ArgumentError, SiteDataError
+from .lag_windows import PILOT, choose_window, rows_about_mean
 from .observe import Piece
-from .site_sums import System
+from .score_sums import ClassicalSums, ClusterSums, FlatTopSums, LagSums, LeverageSums, ScoreSums, Solved
+from .site_sums import System, own_solution
+from .tasks import SITES, Regression, Task
 
 BLOCKS = 32  # of a site's rows in a bootstrap, at least: one in 2^32 replicas drops them all
-PILOT = 2**14  # first rows of a site, from which the window is chosen
-ENDING = 5  # lags in a row with negligible correlation that end the search
-SHARE = 8  # rows of a site for each lag that counts, at least
+POWERS = {"HC2": 0.5, "HC3": 1.0}  # of 1 - h
+
+
+@dataclass(frozen=True)
+class CovarianceKind:
+    """What is assumed of the rows' errors.
+
+    name : "classical", "HC0" to "HC3" or "HAC"; asked : whether it was asked for, or is the default
+    lag : L; None has the window chosen. cluster : a column, "sites" or None; values : whether of a value function
+    """
+
+    name: str
+    asked: bool = True
+    lag: int | None = None
+    cluster: str | None = None
+    values: bool = False
+
+    @classmethod
+    def of(cls, task: Task, lag: int | None) -> CovarianceKind:
+        """As the task and a fit's lag say."""
+        lag = None if lag is None else integer("lag", lag)
+        if not isinstance(task, Regression):
+            return cls("HAC", lag is not None, lag, values=True)
+        if lag is not None and task.cluster is not None:
+            raise ArgumentError(f"lag must not be given beside cluster, which says what is correlated; got {lag}")
+        if lag is not None and task.covariance not in (None, "HAC"):
+            raise ArgumentError(f"lag must go with covariance='HAC', not with {task.covariance!r}; got {lag}")
+        name = task.covariance or ("HC3" if lag is None else "HAC")
+        return cls(name, task.covariance is not None, lag, task.cluster)
+
+    @property
+    def flat_top(self) -> bool:
+        """Whether the window is flat-top."""
+        return self.name == "HAC" and (self.values or self.lag is None)
+
+    @property
+    def of_one_site(self) -> CovarianceKind:
+        """The kind for a site's own solution: a site that is one cluster has its rows."""
+        return replace(self, cluster=None) if self.cluster == SITES else self
+
+    def text(self, sites: Sequence[Scores]) -> str:
+        """For people."""
+        if self.cluster is not None:
+            return f"{self.name.replace('HC', 'CR')}, {sum(s.clusters for s in sites):,} clusters"
+        if self.name != "HAC":
+            return self.name
+        M = max(s.window for s in sites)
+        return f"HAC, lag {M}" if self.lag is not None else f"HAC, lag {M} chosen"
+
+    def sums(self, at: Solved, penalty: Floats, mean: Floats, window: int, n: int) -> ScoreSums:
+        """What adds up a site's n rows; mean : (d,) of their scores; window : in lags."""
+        if self.flat_top:
+            about = mean if self.values and n > 1 else 0.0
+            return FlatTopSums(at, penalty, about, window, self.values)
+        if self.cluster is not None:
+            return ClusterSums(at, penalty, self.name == "HC3")
+        if self.name == "HAC":
+            return LagSums(at, penalty, window)
+        if self.name == "classical":
+            return ClassicalSums(at, penalty)
+        return LeverageSums(at, penalty, POWERS[self.name]) if self.name in POWERS else ScoreSums(at, penalty)
+
+    def factor(self, n: int, d: int, sites: Sequence[Scores]) -> float:
+        """Of the sum of these sites' meats, for n rows in all and d coefficients."""
+        if self.name == "classical":
+            return sum(s.squares for s in sites) / (n - d)
+        if self.flat_top and not self.values:  # scores add up to 0 over all sites, as centred ones do over theirs
+            lost = sum(s.n * (s.n - rows_about_mean(s.n, s.window)) for s in sites) / n - 1
+            return n / (n - d) * n / max(n - lost, 1.0)
+        if self.cluster is not None:
+            G = sum(s.clusters for s in sites)
+            return G / (G - 1) * (n - 1) / (n - d) if self.name == "HC1" else 1.0
+        return n / (n - d) if self.name == "HC1" or self.values else 1.0
+
+    def degrees_of_freedom(self, n: int, d: int, sites: Sequence[Scores]) -> float:
+        """Of the t distribution of errors over standard errors."""
+        if self.values:
+            return math.inf
+        return float(n - d if self.cluster is None else sum(s.clusters for s in sites) - 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,97 +125,128 @@ class Scores:
     """Of one site's scores g_i = A(z_i) theta - b(z_i), i = 1 ... n.
 
     mean : (d,), the site's ideal control variate xi_star; row : (d, d) covariance of one of these n scores drawn at
-    random (Sigma_omega), or its second moment where covariances are not centred
-    window : M, up to which lags count in full
-    long_run : (d, d) sum over lags of autocovariances by the flat-top window, so that Cov(mean) = long_run / n: an
-    estimate for the law that the rows come from. One row has no spread: its second moment about 0 is taken
-    bartlett : (d, d) the same by Bartlett's window of 2 M lags, which is smaller and has no negative eigenvalue
+    random (Sigma_omega); meat : (d, d) its part of the sandwich; spare : (d, d) what takes the place of the meat where
+    some site has none, or where the sum is not positive
+    window : up to which lags count in full; clusters : how many; squares : sum r w e^2; alone : what has leverage 1
+    own : (d, d) covariance of the site's own solution, NaN where that is open
+    residuals : of the first rows
     """
 
     n: int
     mean: Floats
     row: Floats
-    long_run: Floats
-    bartlett: Floats
+    meat: Floats
+    spare: Floats
     window: int
+    clusters: int = 0
+    squares: float = 0.0
+    alone: str = ""
+    own: Floats = field(default_factory=lambda: np.empty((0, 0)))
+    residuals: Floats = field(default_factory=lambda: np.empty(0))
 
 
 def scores(
     pieces: Iterable[Piece],
     own: System,
-    theta: Floats,
+    weight: float,
+    shared: tuple[Floats, Floats],
     influence: Floats,
-    ridge: Floats | float,
-    window: int | None,
-    centred: bool,
+    penalty: Floats,
+    kind: CovarianceKind,
 ) -> Scores:
-    """Moments of a site's scores at theta, in one pass over its pieces.
+    """A site's part of the covariance, and the covariance of its own solution, in one pass over its pieces.
 
-    own : the site's system, whose A theta - b is the mean score; window : M, 0 for independent rows. None chooses it
-    from the first PILOT rows, as seen by the coefficients: influence : (k, d) times a score is what a row does to them.
-    ridge : of each coefficient, (d,), or of all
+    own : the site's system, whose A theta - b is the mean score; weight : W_c; shared : A and theta of all sites
+    influence : (k, d), times a score it is what a row does to the coefficients: the window is chosen for these
+    penalty : (d,), the ridge of each coefficient
     """
-    mean = own.A @ theta - own.b
-    stream = (_centred_scores(p, theta, ridge * theta - mean) for p in pieces)
-    first: list[Floats] = []
-    while window is None and sum(map(len, first)) < PILOT and (g := next(stream, None)) is not None:
-        first.append(g)
-    M = choose_window(np.concatenate(first)[:PILOT] @ influence.T) if window is None else window
-    if own.n < 6 * M:
-        raise ArgumentError(f"lag must be at most a sixth of the rows of every site, and one has {own.n}; got {M}")
-    row, short, long = (Bartlett(lags, len(mean)) for lags in (1, max(M, 1), max(2 * M, 1)))
-    rows = 0
-    for g in chain(first, stream):
-        rows += len(g)
-        row.add(g)
-        if M > 1:
-            short.add(g)
-        if M > 0:
-            long.add(g)
-    if rows != own.n:
-        raise SiteDataError(f"a site must have the same rows when it is read again, {own.n:,}; got {rows:,}")
-    square = np.zeros_like(own.A) if centred and own.n > 1 else np.outer(mean, mean)
-    kept = degrees_of_freedom(own.n, M) if M > 0 or (centred and own.n > 1) else own.n
-    far = long.total() / kept if M > 0 else row.total() / kept
-    near = short.total() / kept if M > 1 else row.total() / kept
-    return Scores(own.n, mean, row.total() / own.n + square, 2 * far - near + square, far + square, M)
+    A, theta = shared
+    mean, home = own.A @ theta - own.b, own_solution(own)
+    stream, first = iter(pieces), list[Piece]()
+    if kind.name == "HAC" and kind.lag is None:
+        while sum(len(p.y) for p in first) < PILOT and (p := next(stream, None)) is not None:
+            first.append(p)
+        g = np.concatenate([p.u * (p.v @ theta - p.y)[:, None] for p in first])[:PILOT]
+        window = choose_window(g @ influence.T)
+    else:
+        window = kind.lag or 0
+    if kind.values and own.n < 6 * window:
+        raise ArgumentError(f"lag must be at most a sixth of the rows of every site, and one has {own.n}; got {window}")
+    sums = kind.sums(Solved(theta, A, weight / own.mass), penalty, mean, window, own.n)
+    apart = None
+    if not np.isnan(home).any() and own.n > len(home):
+        apart = kind.of_one_site.sums(Solved(home, own.A, 1 / own.mass), penalty, np.zeros_like(mean), window, own.n)
+    for p in chain(first, stream):
+        sums.add(p)
+        if apart is not None:
+            apart.add(p)
+    if sums.n != own.n:
+        raise SiteDataError(f"a site must have the same rows when it is read again, {own.n:,}; got {sums.n:,}")
+    found = _scores(sums, mean, own, window, kind)
+    if apart is None:
+        return replace(found, own=np.full_like(A, np.nan))
+    alone = _scores(apart, np.zeros_like(mean), own, window, kind)
+    return replace(found, own=_own_covariance(own.A, alone, kind.of_one_site))
 
 
-def _centred_scores(p: Piece, theta: Floats, shift: Floats) -> Floats:
-    """u (v . theta - y) + shift of each row : (n, d)."""
-    g = p.u * (p.v @ theta - p.y)[:, None]
-    g += shift
-    return g
+def _scores(sums: ScoreSums, mean: Floats, own: System, window: int, kind: CovarianceKind) -> Scores:
+    meat, spare = sums.meats()
+    second = sums.second * (own.n / own.mass) ** 2 / own.n
+    row = second if kind.values else second - np.outer(mean, mean)
+    squares, residuals = sums.at.share * sums.squares, np.concatenate(sums.residuals)
+    return Scores(
+        own.n, mean, row, meat, spare, window, sums.clusters, squares, sums.alone, residuals=residuals[:PILOT]
+    )
 
 
-def degrees_of_freedom(n: int, M: int) -> float:
-    """What n rows about their own mean leave of the flat-top window's sum: its expectation for white noise.
-
-    With variance 1, E sum_h w_h sum_i (g_i - mean)(g_{i+h} - mean) = n - sum_h w_h (1 - |h|/n): n - 1 for lag 0 alone.
-    """
-    h = np.arange(1, 2 * M)
-    return n - 1 - 2 * float(np.sum(np.clip(2 - h / max(M, 1), 0, 1) * (1 - h / n)))
+def _own_covariance(A: Floats, s: Scores, kind: CovarianceKind) -> Floats:
+    """Of one site's solution, from its scores there; NaN where its rows do not tell."""
+    if s.alone or (kind.cluster is not None and s.clusters < 2):
+        return np.full_like(A, np.nan)
+    return sandwich(A, kind.factor(s.n, len(A), [s]) * positive([s])[0].meat)
 
 
-def corrected(sites: Sequence[Scores], dim: int) -> list[Scores]:
-    """The sites' scores times n / (n - d), n the rows of all of them: for the d coefficients that were fitted."""
-    n = sum(s.n for s in sites)
-    if n <= dim:
+def complete(
+    kind: CovarianceKind, sites: Sequence[Scores], names: Sequence[str], A: Floats
+) -> tuple[CovarianceKind, list[Scores]]:
+    """The sites' scores with the whole factor in their meats; and the kind, which is HC1 or CR1 where the default has
+    no answer: a row or a cluster without which coefficients are open."""
+    n, d = sum(s.n for s in sites), len(A)
+    if n <= d:
         raise SiteDataError(
-            f"error bars need more rows than coefficients, {dim}; all sites together have {n}, which are fitted exactly"
+            f"error bars need more rows than coefficients, {d}; all sites together have {n}, which are fitted exactly"
         )
-    factor = n / (n - dim)
-    return [replace(s, long_run=factor * s.long_run, bartlett=factor * s.bartlett) for s in sites]
+    if kind.lag is not None and kind.lag >= max(s.n for s in sites):
+        rule = f"lag must be less than the rows of the largest site, {max(s.n for s in sites)}"
+        raise ArgumentError(f"{rule}; got {kind.lag}")
+    G = sum(s.clusters for s in sites)
+    if kind.cluster is not None and G < 2:
+        raise SiteDataError(f"error bars need at least 2 clusters ({kind.cluster!r}); all sites together have {G}")
+    for name, s in zip(names, sites, strict=True):
+        if s.alone and kind.asked:
+            raise SiteDataError(f"{alone_text(name, s, kind)}: covariance must be 'HC1'; got {kind.name!r}")
+    if any(s.alone for s in sites):
+        kind = replace(kind, name="HC1")
+        sites = [replace(s, meat=s.spare) for s in sites]
+    if kind.flat_top:
+        sites = positive(sites)
+    factor = kind.factor(n, d, sites)
+    return kind, [replace(s, meat=factor * s.meat) for s in sites]
 
 
-def positive(sites: Sequence[Scores], weights: Floats) -> list[Scores]:
+def alone_text(name: str, s: Scores, kind: CovarianceKind) -> str:
+    """What to say of a row or cluster with leverage 1; name : of its site."""
+    what = kind.name if kind.cluster is None else kind.name.replace("HC", "CR")
+    return f"{name}, {s.alone}, alone determines some coefficient, so that {what} does not exist"
+
+
+def positive(sites: Sequence[Scores]) -> list[Scores]:
     """The sites' scores, with Bartlett's window in place of the flat-top one where the latter's sum over sites is not
     positive semidefinite, which can happen in short logs."""
-    total = _meat(sites, weights)
-    lowest = np.linalg.eigvalsh(total)
+    lowest = np.linalg.eigvalsh(sum_of_meats(sites))
     if lowest[0] >= -1e-12 * max(lowest[-1], 0.0) and lowest[-1] >= 0:
         return list(sites)
-    return [replace(s, long_run=s.bartlett) for s in sites]
+    return [replace(s, meat=s.spare) for s in sites]
 
 
 def block_length(sites: Sequence[Scores]) -> int:
@@ -146,72 +259,13 @@ def block_length(sites: Sequence[Scores]) -> int:
     return max(1, min(4 * M, fewest // BLOCKS))
 
 
-def sandwich(A: Floats, sites: Sequence[Scores], weights: Floats) -> Floats:
-    """Cov(theta) = A^-1 (sum_c w_c^2 long_run_c / n_c) A^-T : (d, d)."""
-    left = np.linalg.solve(A, _meat(sites, weights))
+def sandwich(A: Floats, meat: Floats) -> Floats:
+    """A^-1 meat A^-T : (d, d)."""
+    left = np.linalg.solve(A, meat)
     out = np.linalg.solve(A, left.T)
     return np.asarray((out + out.T) / 2, np.float64)
 
 
-def _meat(sites: Sequence[Scores], weights: Floats) -> Floats:
-    S = np.zeros_like(sites[0].row)
-    for w, s in zip(weights, sites, strict=True):
-        S += w**2 / s.n * s.long_run
-    return S
-
-
-class Bartlett:
-    """sum_h (1 - |h|/L)_+ G_h of rows that come in pieces; lags : L, which is 1 for independent rows."""
-
-    def __init__(self, lags: int, dim: int) -> None:
-        self.lags = lags
-        self._before = np.zeros((lags - 1, dim))  # the rows that the next blocks reach back to
-        self._waiting: list[Floats] = []  # rows until they are as many as blocks reach back: else these cost more
-        self._sum = np.zeros((dim, dim))
-
-    def add(self, g: Floats) -> None:
-        """The next rows, (n, d)."""
-        if self.lags == 1:
-            self._sum += g.T @ g
-            return
-        self._waiting.append(g)
-        if sum(map(len, self._waiting)) >= self.lags:
-            self._add_blocks()
-
-    def total(self) -> Floats:
-        """(d, d): of all rows so far; blocks that reach beyond the last row are added without it."""
-        if self.lags == 1:
-            return self._sum
-        self._add_blocks()
-        S = self._before[::-1].cumsum(axis=0)
-        return (self._sum + S.T @ S) / self.lags
-
-    def _add_blocks(self) -> None:
-        rows = np.concatenate([self._before, *self._waiting])
-        n = len(rows) - len(self._before)
-        self._waiting = []
-        ends = rows.cumsum(axis=0)
-        S = ends[self.lags - 1 :]
-        S[1:] -= ends[: max(n - 1, 0)].copy()
-        self._sum += S.T @ S
-        self._before = rows[n:]
-
-
-def choose_window(psi: Floats) -> int:
-    """M, the lag after which the autocorrelations of all columns of psi : (n, d) are negligible for ENDING lags.
-
-    Negligible is below 2 sqrt(log10(n) / n) (Politis, 2003) or below twice the standard error that Bartlett's formula
-    gives an autocorrelation whose true value is 0, sqrt((1 + 2 sum_{k < h} rho_k^2) / n). 0 for independent rows.
-    """
-    n = len(psi)
-    most = n // SHARE
-    if most == 0:
-        return 0
-    size = fft.next_fast_len(n + most + ENDING, real=True)
-    power = np.abs(fft.rfft(psi - psi.mean(axis=0), size, axis=0)) ** 2
-    G = fft.irfft(power, size, axis=0)[: most + ENDING + 1]
-    rho = G[1:] / np.where(G[0] > 0, G[0], np.inf)
-    spread = np.sqrt((1 + 2 * (np.cumsum(rho**2, axis=0) - rho**2)) / n)
-    negligible = (np.abs(rho) < np.maximum(2 * spread, 2 * np.sqrt(np.log10(n) / n))).all(axis=1)
-    runs = np.convolve(negligible, np.ones(ENDING), "valid") > ENDING - 0.5  # runs[M]: lags M + 1 ... M + ENDING
-    return int(np.argmax(runs)) if runs.any() else most
+def sum_of_meats(sites: Sequence[Scores]) -> Floats:
+    """(d, d)."""
+    return np.asarray(np.sum([s.meat for s in sites], axis=0), np.float64)

@@ -23,13 +23,17 @@ from scipy.linalg import solve_continuous_lyapunov
 
 from ..checks import Floats
 from ..errors import FedLSAWarning
-from .covariance import PILOT, SHARE, Scores
+from .covariance import CovarianceKind, Scores, alone_text
 from .fitted import SiteReport
+from .lag_windows import PILOT, SHARE
 from .planned_run import FitSettings, RunOutcome
-from .site_sums import System, own_solution
+from .reading import PooledData
+from .site_sums import System, own_solution, solution_without
+from .tasks import Regression
 
 NO_SPREAD = 1e-12  # of the largest eigenvalue of the correlation matrix, or of the solution's size: a rounding error
 NO_DIFFERENCE = 1e-9  # of the solution's size: what is below it, in directions without any error, is none
+FEW_CLUSTERS = 10  # below which intervals are said to be rough
 UNLUCKY = 2  # times epsilon: one run may well come out this far, since epsilon is a root mean square
 
 
@@ -101,6 +105,24 @@ class Estimate:
     original: tuple[Floats, Floats]
 
 
+def explained(data: PooledData, estimate: Estimate) -> tuple[float, float]:
+    """The variance of a regression's residuals and its R^2, as statsmodels has them; NaN for a value function.
+
+    The variance is sum of v e^2 / (n - d), v = r_c w scaled so that they add up to the rows' own weights w. R^2 is
+    about the mean where columns have a constant among their combinations, and else about 0.
+    """
+    if not isinstance(data.task, Regression) or data.moments is None:
+        return math.nan, math.nan
+    mean, total = data.moments
+    n, d, A = sum(s.n for s in estimate.systems), len(estimate.A), estimate.A - np.diag(data.penalty)
+    squares = data.scale.y_spread**2 * sum(s.squares for s in estimate.scores)
+    centre = mean[:-1] / data.scale.spread
+    if not data.task.intercept and centre @ np.linalg.lstsq(A, centre)[0] < 1 - NO_DIFFERENCE:
+        total += mean[-1] ** 2
+    mass = sum(s.mass for s in estimate.systems)
+    return float(squares * mass / (n - d)), float(1 - squares / total) if total > 0 else math.nan
+
+
 def warn_if_coarse(outcome: RunOutcome, settings: FitSettings, metric: Metric) -> None:
     """Say so where the run's error is more than was asked for, or, by hand, more than that of the data."""
     kind = "predicted" if outcome.sure else "realised"
@@ -119,20 +141,27 @@ def warn_if_coarse(outcome: RunOutcome, settings: FitSettings, metric: Metric) -
         )
 
 
-def warn_if_small(names: Sequence[str], scores: Sequence[Scores], chosen: bool, centred: bool) -> None:
-    """Say so where sites are too small for their part of the error bars; chosen : whether windows were."""
-    single = [name for name, s in zip(names, scores, strict=True) if s.n == 1]
-    if single and centred:
+def warn_of_errors(names: Sequence[str], scores: Sequence[Scores], asked: CovarianceKind, kind: CovarianceKind) -> None:
+    """Say so where sites are too small for their part of the error bars, or these are of another kind than asked."""
+    sites = list(zip(names, scores, strict=True))
+    single = [name for name, s in sites if s.n == 1]
+    if single and kind.values:
         _warn(
             f"{_sites(single, len(names))} with one row: one row has no spread, so its score is taken about 0, which "
             "is right where such sites are like the others, and too wide where they differ"
         )
-    short = [name for name, s in zip(names, scores, strict=True) if s.n > 1 and s.window >= min(s.n, PILOT) // SHARE]
-    if short and chosen:
+    short = [name for name, s in sites if s.n > 1 and s.window >= min(s.n, PILOT) // SHARE]
+    if short and kind.flat_top and kind.lag is None:
         _warn(
             f"{_sites(short, len(names))} with logs too short to see how far apart rows are correlated: standard "
             "errors may be too small; lag=... says it"
         )
+    if kind.name != asked.name:
+        name, s = next((name, s) for name, s in sites if s.alone)
+        _warn(f"{alone_text(name, s, asked)}; error bars are {kind.text(scores)} instead, which may be too short")
+    clusters = sum(s.clusters for s in scores)
+    if 0 < clusters < FEW_CLUSTERS:
+        _warn(f"error bars from {clusters} clusters are rough: fewer than {FEW_CLUSTERS} hardly show their own spread")
 
 
 def _sites(which: Sequence[str], count: int) -> str:
@@ -185,8 +214,10 @@ def site_reports(estimate: Estimate, outcome: RunOutcome) -> tuple[SiteReport, .
                 distance=metric.length(home - estimate.theta),
                 influence=metric.length(w * inverse @ s.mean),
                 noise=noise * math.sqrt(share) if noise > 0 else 0.0,
-                finite_data=metric.spread(w**2 / s.n * inverse @ s.long_run @ inverse.T),
+                finite_data=metric.spread(inverse @ s.meat @ inverse.T),
                 window=s.window,
+                covariance=T @ s.own @ T.T,
+                without=T @ solution_without(estimate.A, estimate.theta, w, own) + t,
             )
         )
     return tuple(out)

@@ -15,17 +15,18 @@ from ..problems import Problem
 from ..results.recipe import versions
 from ..theory.planner import MAX_EXACT_DIM, Plan
 from .bootstrap import Bootstrap, check_work, reweighted_solutions
-from .covariance import Scores, block_length, corrected, positive, sandwich, scores
+from .covariance import CovarianceKind, Scores, block_length, complete, sandwich, scores, sum_of_meats
 from .data_problem import MEMORY, make_problem, uses_rows
 from .error_sources import (
     Estimate,
     Metric,
     error_by_origin,
+    explained,
     metric_of,
     optimisation_error,
     site_reports,
     warn_if_coarse,
-    warn_if_small,
+    warn_of_errors,
 )
 from .fitted import Fit
 from .identification import Determination, warn_of_logs, with_logs
@@ -56,7 +57,6 @@ def fit(
     weight: str | None = None,
     local: str = "auto",
     lag: int | None = None,
-    centred: bool = True,
     seed: int = 0,
     bootstrap: int | None = None,
     baselines: bool = False,
@@ -84,9 +84,8 @@ def fit(
     local : what a local step uses: "rows" of the site drawn at random, "log" (rows in their order), the site's "means"
         (A_c and b_c, no noise), or "auto": rows where they fit into memory, exact theory can plan for them, and all
         sites together need at most 1e8 steps; else means
-    lag : how many rows apart scores may be correlated; None chooses it for a value function, and is 0 for a regression
-    centred : covariances about each site's own mean score (sites are fixed, rows random), or about 0 (HC0). One row has
-        no spread: a site with one is taken about 0, with a warning
+    lag : how many rows apart errors may be correlated: for a regression Newey and West's covariance (HAC). None chooses
+        it for a value function and for covariance="HAC", and is 0 for other regressions
     bootstrap : how many solutions of reweighted data give error bars of their own
     baselines : compare with the one-shot system and with the average of the sites' own solutions
     seed : of the run's draws and of the bootstrap's weights; memory : bytes of rows to keep
@@ -103,8 +102,7 @@ def fit(
     by_hand = {"step_size": step_size, "local_steps": local_steps, "rounds": rounds}
     settings = checked_settings(method, epsilon, by_hand, max_samples, local == "log", seed)
     weight = checked_weight(task, weight)
-    window = checks.integer("lag", lag) if lag is not None else (0 if isinstance(task, Regression) else None)
-    checks.boolean("centred", centred)
+    asked = CovarianceKind.of(task, lag)
     checks.boolean("baselines", baselines)
     if bootstrap is not None:
         checks.memory("bootstrap", checks.integer("bootstrap", bootstrap, at_least=2), 64, "a replica's answer")
@@ -121,22 +119,23 @@ def fit(
 
     def site_scores(c: int, pieces: Iterator[Piece]) -> Scores:
         pieces = pieces if determination is None else determination.watched(c, pieces)
-        return scores(pieces, systems[c], theta, influence, data.penalty, window, centred)
+        return scores(pieces, systems[c], weights[c], (A, theta), influence, data.penalty, asked)
 
-    noise = positive(data.each("error bars", report, site_scores), weights)
     names = [site.name for site in data.sites]
+    kind, noise = complete(asked, data.each("error bars", report, site_scores), names, A)
     if isinstance(task, Value) and determination is not None:
         warn_of_logs(task, data.logs, data.names, names)
         determination.warn(data.names)
-    warn_if_small(names, noise, window is None, centred)
-    noise = corrected(noise, len(A)) if centred else noise
-    covariance = sandwich(A, noise, weights)
+    warn_of_errors(names, noise, asked, kind)
+    covariance = sandwich(A, sum_of_meats(noise))
     metric = metric_of(covariance, theta)
     estimate = Estimate(names, systems, weights, A, theta, noise, covariance, metric, data.scale.original())
     T, t = estimate.original
+    variance, r_squared = explained(data, estimate)
+    rows_in_all = sum(s.n for s in systems)
     replicas = None
     if bootstrap is not None:
-        solutions = _replicas(data, estimate, bootstrap, centred, settings.seed, report)
+        solutions = _replicas(data, estimate, bootstrap, kind.values, settings.seed, report)
         replicas = Bootstrap(T @ theta + t, solutions @ T.T + t)
 
     by_default = settings.epsilon is None and settings.by_hand is None
@@ -172,7 +171,10 @@ def fit(
         per_site=tuple(replace(one, dropped=k) for one, k in zip(reports, data.dropped, strict=True)),
         weight=weight,
         local=("log" if settings.in_order else "rows") if rows else "means",
-        centred=centred,
+        covariance_kind=kind.text(noise),
+        degrees_of_freedom=kind.degrees_of_freedom(rows_in_all, len(A), noise),
+        residual_variance=variance,
+        r_squared=r_squared,
         bootstrap=replicas,
         made_by={"versions": versions()},
     )

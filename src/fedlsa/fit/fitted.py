@@ -47,6 +47,8 @@ class SiteReport(Displayed, ReadOnly):
     finite_data : root mean squared error that its finite data put into theta
     window : rows over which its scores were taken to be correlated
     dropped : rows that were left out because they lack a value
+    covariance : (d, d) of its own solution, of the fit's kind, from its rows alone; NaN where they do not tell
+    without : (d,) the shared estimate without this site; NaN where the others leave it open
     episodes : of its log, and how many of them terminated; 0 for a regression
     effective_rows : (sum of importance weights)^2 / (sum of their squares); rows where there are none
     """
@@ -60,6 +62,8 @@ class SiteReport(Displayed, ReadOnly):
     noise: float
     finite_data: float
     window: int
+    covariance: Floats
+    without: Floats
     dropped: int = 0
     episodes: int = 0
     terminated: int = 0
@@ -83,15 +87,16 @@ class Fit(Displayed, ReadOnly):
     plan : the run that `protocol` comes from, and what it costs; None where there is none, and protocol is NaN
     per_site : how each site stands to the shared answer
     weight : by what sites count, "sites" or "samples"
-    centred : whether covariances are about each site's own mean score
     columns : that were read as features or states, in the order of `names` where there is no feature map
     local : what a local step uses: "rows" drawn at random, the "log" in its order, or the site's "means"
     baselines : other ways to an answer, where asked for; bootstrap : solutions of reweighted data, where asked for
     made_by : the versions that it depends on, and the command where there was one
     covariance_kind : in words, such as "HC3" or "CR3, 40 clusters"
     degrees_of_freedom : of the covariance, for t quantiles; infinite for a value function
-    residual_variance : of one observation of weight 1 about the model, NaN for a value function
-    r_squared : the share of the target's variance that a regression explains; NaN for a value function
+    residual_variance : of one observation of weight 1 about the model: weighted squares of residuals over n - d, as
+        statsmodels' `scale`, with weights that add up to those of the rows; NaN for a value function
+    r_squared : the share of the target's variance that a regression explains, about 0 where its columns have no
+        constant; NaN for a value function
     levels : of each category of a formula, agreed by all sites
     notes : the warnings that were given
 
@@ -118,7 +123,6 @@ class Fit(Displayed, ReadOnly):
     per_site: tuple[SiteReport, ...]
     weight: str
     local: str
-    centred: bool
     baselines: tuple[Baseline, ...] = ()
     bootstrap: Bootstrap | None = None
     made_by: dict[str, Any] = field(default_factory=dict)

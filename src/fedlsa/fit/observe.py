@@ -59,7 +59,7 @@ class Piece:
             return Piece(u, v, y, cluster=self.cluster)
         assert v is u
         u = u * self.root[:, None]
-        return Piece(u, u, y * self.root, cluster=self.cluster)
+        return Piece(u, u, y * self.root, self.root, self.cluster)
 
 
 @dataclass(frozen=True, eq=False)

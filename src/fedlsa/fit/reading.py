@@ -46,6 +46,7 @@ class PooledData:
     kept: list[list[Piece]] | None
     logs: Sequence[LogFacts] = ()  # of a value function
     dropped: tuple[int, ...] = ()
+    moments: tuple[Floats, float] | None = None  # mean (k + 1,) of features and target, and variance of the target
 
     def pieces(self, c: int) -> Iterator[Piece]:
         """The observations of site c, from memory or from its file."""
@@ -124,7 +125,7 @@ def read(
     scale = scale_of(task, parts, weights, feature_names(task, columns, k), [s.name for s in sites])
     kept = [pieces for _, pieces in found] if room.left >= 0 else None
     dropped = tuple(one.incomplete for one in missing)
-    data = PooledData(sites, task, columns, scale, kept, logs, dropped)
+    data = PooledData(sites, task, columns, scale, kept, logs, dropped, _moments(parts, weights))
     return data, weights, [one.sums.in_scale(scale).system(data.penalty) for one in passes]
 
 
@@ -158,6 +159,14 @@ def first_pass(rows: Iterable[tuple[Floats, Piece]], task: Task, columns: Column
         total = add_up((FirstPass.of(x, p, task, columns) for x, p in rows), name)
     total.summary.check_size(name)
     return total
+
+
+def _moments(parts: list[Summary], weights: Floats) -> tuple[Floats, float]:
+    """The mean of features and target, and the variance of the target, over all sites; weights : (N,), of the sites."""
+    means = np.stack([p.mean for p in parts])
+    mean = weights @ means
+    within = np.array([p.scatter[-1] / p.count for p in parts])
+    return mean, float(weights @ (within + (means[:, -1] - mean[-1]) ** 2))
 
 
 class _Room:

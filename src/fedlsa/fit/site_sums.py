@@ -249,6 +249,17 @@ def own_solution(s: System) -> Floats:
     return np.asarray(np.linalg.solve(s.A, s.b), np.float64)
 
 
+def solution_without(A: Floats, theta: Floats, weight: float, own: System) -> Floats:
+    """The solution of all sites' system but one's : (d,); NaN where it has none or many.
+
+    A : (d, d), theta : (d,) of all of them; weight, own : of the one that is left out
+    """
+    rest = A - weight * own.A
+    if weight > 1 - SINGULAR or len(null_space(rest)):
+        return np.full_like(theta, np.nan)
+    return theta + np.linalg.solve(rest, weight * (own.A @ theta - own.b))
+
+
 def null_space(A: Floats) -> Floats:
     """(k, d): k independent directions with A x = 0 up to rounding errors, none for a regular matrix.
 
