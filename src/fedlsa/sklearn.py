@@ -87,8 +87,10 @@ class FederatedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             covariance=self.covariance,
         )
         checked_weight(task, self.weight)
-        members = [labels == label for label in dict.fromkeys(labels.tolist())]
-        tables = [dict(zip(names, x[m].T, strict=True)) | {target: t[m], weights: w[m]} for m in members]
+        members = {label: labels == label for label in dict.fromkeys(labels)}
+        tables = {
+            label: dict(zip(names, x[m].T, strict=True)) | {target: t[m], weights: w[m]} for label, m in members.items()
+        }
         self.fit_: Fit | None
         try:
             self.fit_ = _fitted(tables, task, self.weight, self.plan)
@@ -96,7 +98,7 @@ class FederatedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         except SiteDataError as error:
             warnings.warn(f"{error}: coef_ is the solution of least norm, and fit_ None", FedLSAWarning, stacklevel=2)
             self.fit_ = None
-            theta = _shortest(x, t, _shares(members, w, self.weight), task)
+            theta = _shortest(x, t, _shares(list(members.values()), w, self.weight), task)
         self.coef_: Floats = theta[: x.shape[1]].copy()
         self.intercept_: float = float(theta[-1]) if self.fit_intercept else 0.0
         return self
@@ -107,7 +109,7 @@ class FederatedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(validate_data(self, X, dtype=np.float64, reset=False) @ self.coef_ + self.intercept_)
 
 
-def _fitted(tables: list[dict[str, Any]], task: Regression, weight: str, plan: bool) -> Fit:
+def _fitted(tables: dict[Any, dict[str, Any]], task: Regression, weight: str, plan: bool) -> Fit:
     if plan:
         return fit_sites(tables, task, weight=weight)
     with warnings.catch_warnings():
@@ -115,17 +117,16 @@ def _fitted(tables: list[dict[str, Any]], task: Regression, weight: str, plan: b
         return fit_sites(tables, task, weight=weight, **NO_RUN)  # type: ignore[arg-type]
 
 
-def _labels(sites: ArrayLike | None, n: int) -> NDArray[np.int64]:
-    """(n,): the number of each row's site, in the order in which sites first appear."""
+def _labels(sites: ArrayLike | None, n: int) -> NDArray[Any]:
+    """(n,): the name of each row's site."""
     if sites is None:
-        return np.zeros(n, np.int64)
-    given = list(np.asarray(sites, object))
-    if len(given) != n:
-        raise ArgumentError(f"sites must have a label for each of the {n} rows; got {len(given)}")
+        return np.full(n, "all rows", object)
+    given = np.asarray(sites, object)
+    if given.shape != (n,):
+        raise ArgumentError(f"sites must have a label for each of the {n} rows; got shape {given.shape}")
     if any(label is None or label != label for label in given):
         raise ArgumentError("sites must have a label for each row; got one that is missing")
-    number: dict[Any, int] = {}
-    return np.array([number.setdefault(label, len(number)) for label in given], np.int64)
+    return np.array([str(label) for label in given], object)
 
 
 def _weights(sample_weight: ArrayLike | None, n: int) -> Floats:
