@@ -109,6 +109,35 @@ def test_a_level_that_no_row_has_makes_no_column(wages):
     assert fitted([named], "wage ~ region").names == ("region[T.b]", "region[T.c]", "region[T.d]", "intercept")
 
 
+def test_numbers_of_a_categorical_type_are_a_category_in_any_table_and_file(sites, tmp_path):
+    polars = pytest.importorskip("polars")
+    typed = [part.assign(grade=part.grade.astype("category")) for part in sites]
+    files = [tmp_path / f"{c}.parquet" for c in range(len(typed))]
+    for part, path in zip(typed, files, strict=True):
+        part.to_parquet(path)
+    expected = fitted(sites, "wage ~ educ + C(grade)")
+    pooled = pd.concat(typed).assign(firm=np.repeat(["x", "y", "z"], [len(part) for part in typed]))
+    for given in (typed, files, [part.to_dict("series") for part in typed]):
+        fit = fitted(given, "wage ~ educ + grade")
+        assert fit.names == ("educ", "grade[T.2]", "grade[T.3]", "intercept")
+        np.testing.assert_allclose(fit.theta, expected.theta, rtol=1e-12)
+    assert fl.fit(pooled, fl.Regression("wage ~ grade"), site="firm", **BY_HAND).names[0] == "grade[T.2]"
+    named = [polars.from_pandas(part).with_columns(polars.col("region").cast(polars.Categorical)) for part in sites]
+    assert fitted(named, "wage ~ region").names[0] == "region[T.b]"
+    with pytest.raises(SiteDataError, match=r"'grade'.* categories at site 0 and numbers at site 1"):
+        fitted([typed[0], sites[1]], "wage ~ grade")
+
+
+def test_text_of_csv_files_is_a_category(sites, tmp_path):
+    files = [tmp_path / f"{c}.csv" for c in range(len(sites))]
+    for part, path in zip(sites, files, strict=True):
+        part.to_csv(path, index=False)
+    formula = "log(wage) ~ region * union + C(grade)"
+    fit, expected = fitted(files, formula), fitted(sites, formula)
+    assert fit.names == expected.names
+    np.testing.assert_allclose(fit.theta, expected.theta, rtol=1e-9)
+
+
 def test_a_formula_of_plain_columns_is_the_fit_of_these_columns(sites):
     plain = fl.fit(sites, fl.Regression("wage", columns=["educ", "exper"]), **BY_HAND)
     fit = fitted(sites, "wage ~ educ + exper")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError, MissingExtraError, SiteDataError
-from .conversion import Rows, finite_array, from_array, plain_array, refuse_infinite
+from .conversion import Rows, finite_array, from_array, is_categorical, plain_array, refuse_infinite
 from .tasks import Names, Regression, Task
 
 NUMBERS = 2**21  # that a piece of a site holds at most, as long as it has some hundred rows
@@ -113,6 +113,10 @@ class Arrays:
         return tuple(self.held)
 
     @property
+    def categories(self) -> frozenset[str]:
+        return frozenset(c for c, values in self.held.items() if is_categorical(values))
+
+    @property
     def rows(self) -> int:
         return len(next(iter(self.held.values())))
 
@@ -148,6 +152,10 @@ class TablePart:
     @property
     def columns(self) -> tuple[str, ...]:
         return self.table.columns
+
+    @property
+    def categories(self) -> frozenset[str]:
+        return self.table.categories
 
     @property
     def rows(self) -> int:

@@ -101,6 +101,12 @@ def _is_plain_number(values: Any) -> bool:
     return bool(getattr(dtype, "is_float", bool)() or getattr(dtype, "is_integer", bool)())
 
 
+def is_categorical(values: Any) -> bool:
+    """Whether a column of a table is a category by its type: pandas' category, polars' Enum, a dictionary of Arrow."""
+    kind = getattr(values, "dtype", getattr(values, "type", None))
+    return type(kind).__name__ in ("CategoricalDtype", "Categorical", "Enum", "DictionaryType")
+
+
 def is_missing(values: NDArray[Any]) -> NDArray[np.bool_]:
     """(n,): which labels are missing: None, NaN, NaT or pandas' NA."""
     if values.dtype.kind in "iubSU":

@@ -1,7 +1,7 @@
 """The levels of categories, which sites agree on without sending rows: each gives those that it has, in order.
 
-Levels are text, numbers, or true and false; whole numbers are integers, whatever a file makes of them. A column of text
-or of true and false is a category by itself, one of numbers in C(column) of a formula.
+Levels are text, numbers, or true and false; whole numbers are integers, whatever a file makes of them. A column is a
+category by itself where it holds text, or true and false, or has a categorical type; numbers are one in C(column).
 """
 
 from __future__ import annotations
@@ -65,8 +65,9 @@ def levels_of(site: Site, task: Task) -> dict[str, tuple[Any, ...]]:
 
 
 def _categories(site: Site, parsed: ParsedFormula) -> list[str]:
-    """The columns in C() of a formula, and of the others that may be categories those that begin with such a value."""
-    marked = {f.columns[0] for f in parsed.factors.values() if f.marked}
+    """The columns in C() of a formula, and of the others that may be categories those that are by their type, or that
+    begin with such a value."""
+    marked = {f.columns[0] for f in parsed.factors.values() if f.marked} | site.categories
     open_ = [c for c in parsed.candidates if c not in marked]
     for block in site.pieces((), 256, open_) if open_ else ():
         there = {c: block.labels[c][~is_missing(block.labels[c])] for c in open_}
@@ -98,9 +99,9 @@ def agree_levels(found: Mapping[str, Mapping[str, Sequence[Any]]]) -> Levels:
     for column in dict.fromkeys(c for levels in found.values() for c in levels):
         for site in (s for s, levels in found.items() if column not in levels):
             other = next(s for s, levels in found.items() if column in levels)
-            what = kind_of(found[other][column][0]) if found[other][column] else "a category"
+            what = "categories" if are_numbers(found[other][column]) else kind_of(found[other][column][0])
             rule = f"column {column!r} must hold numbers at all sites, or categories at all"
-            raise SiteDataError(f"{rule}; it holds {what} at {other} and numbers at {site}; C({column}) takes both")
+            raise SiteDataError(f"{rule}; it holds {what} at {other} and numbers at {site}")
         _check_levels({site: levels[column] for site, levels in found.items()}, column)
         out.append((column, tuple(sorted({level for levels in found.values() for level in levels[column]}))))
     return tuple(out)

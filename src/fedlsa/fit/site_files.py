@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import MissingExtraError, SiteDataError
 from .arrays import NUMBERS, ROWS, ColumnBlock, blocks, check_unique, piece_rows
-from .conversion import from_arrow, labels_from_arrow
+from .conversion import from_arrow, is_categorical, labels_from_arrow
 from .csv_files import CsvDialect, csv_batches, explain_csv, open_csv
 
 PARQUET, CSV = "a Parquet file", "a CSV file"
@@ -27,7 +27,7 @@ COMMAS = CsvDialect()
 
 @dataclass(frozen=True, eq=False)
 class FileSite:
-    """A site in a file; dialect : how a CSV file is written."""
+    """A site in a file; dialect : how a CSV file is written; categories : that a Parquet file declares as such."""
 
     name: str
     path: Path
@@ -36,6 +36,7 @@ class FileSite:
     rows: int | None = None
     dialect: CsvDialect = COMMAS
     split_by: str | None = None
+    categories: frozenset[str] = frozenset()
 
     def pieces(self, columns: Sequence[str], rows: int = ROWS, labels: Sequence[str] = ()) -> Iterator[ColumnBlock]:
         """The columns, at most `rows` rows at a time."""
@@ -88,10 +89,12 @@ def _open_parquet(blank: FileSite) -> FileSite:
 
     try:
         with _parquet(blank.path) as file:
-            return FileSite(
-                blank.name, blank.path, PARQUET, tuple(file.schema_arrow.names), rows=file.metadata.num_rows
-            )
-    except (OSError, ArrowException) as error:
+            schema, rows = file.schema_arrow, file.metadata.num_rows
+            pandas = (schema.pandas_metadata or {}).get("columns", ())  # of its categories that are numbers
+            typed = {c["name"] for c in pandas if c.get("pandas_type") == "categorical"}
+            categories = frozenset(f.name for f in schema if f.name in typed or is_categorical(f))
+            return FileSite(blank.name, blank.path, PARQUET, tuple(schema.names), rows, categories=categories)
+    except (OSError, ValueError, ArrowException) as error:
         raise _unreadable(blank, error) from error
 
 

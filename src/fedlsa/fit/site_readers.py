@@ -28,6 +28,7 @@ class Site(Protocol):
 
     name : how errors and tables call it; rows : how many there are, where that is known without reading
     split_by : the column by which a table was split into sites, which is no feature unless it is named as one
+    categories : columns that are categories by their type, whatever their values
     """
 
     @property
@@ -41,6 +42,9 @@ class Site(Protocol):
 
     @property
     def split_by(self) -> str | None: ...
+
+    @property
+    def categories(self) -> frozenset[str]: ...
 
     def pieces(self, columns: Sequence[str], rows: int = ROWS, labels: Sequence[str] = ()) -> Iterator[ColumnBlock]:
         """The columns, at most `rows` rows at a time, as float64 numbers, NaN where missing; SiteDataError for what is
