@@ -100,6 +100,9 @@ FLAG = ["true", 1, None], []
 BAD = {  # of every entry: values of a wrong type, values out of range
     "tasks": (["regression", 1, None, [1]], [["regresion"], [""]]),
     "columns": (["age", 1, None, [1]], [[""]]),
+    "named_levels": (["age", 1, None, [1]], [[""]]),
+    "least_rows_per_level": WHOLE,
+    "most_levels": WHOLE,
     "least_rows": WHOLE,
     "least_rows_off_common_value": WHOLE,
     "least_changed_rows": WHOLE,

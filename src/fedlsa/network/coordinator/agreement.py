@@ -71,7 +71,7 @@ def agree(with_: Inquiry) -> tuple[ServerState, Agreement] | None:
     try:
         settings, plan = _settings(with_, measured, numbers, weights, scale.dim)
     except (ValueError, ArithmeticError) as error:
-        raise NetworkError(f"no plan follows from what the sites say: {printable(error)}") from error
+        raise NetworkError(f"no plan follows from what the sites say: {printable(error, 500)}") from error
     terms |= plan
     if all(m.A is not None for m in measured):
         terms["one_shot"] = one_shot(measured, weights, names).tolist()

@@ -56,6 +56,7 @@ from ..protocol.run_settings import SECURE_SITES
 
 WINDOW = 3  # movements that must be small before a run stops
 STEP_TIME = 1e-8  # seconds per local step and coefficient, about, to say what rounds cost
+MOST_MORE = 64  # times the rounds of a plan, where sites ask for smaller steps than it has
 MAX_LOCAL_STEPS = 2**31  # of a round, a minute or more; what needs more is out of reach
 
 
@@ -186,14 +187,25 @@ def plan_from_moments(
         return plan_from_scalars(numbers, epsilon, method, m.dim, distance, local)
     found: Plan = plan(m, epsilon, method=method, theta_0=np.zeros(m.dim))
     eta, H = allowed(float(found.algorithm.step_size), round(found.samples / found.rounds), measurements)  # type: ignore[arg-type]
-    errors = exact(m, METHODS[method].with_steps(eta, H), found.rounds, np.zeros(m.dim))
+    rounds = found.rounds
+    while True:  # steps that sites allow may be smaller than planned, and need more rounds
+        errors = exact(m, METHODS[method].with_steps(eta, H), rounds, np.zeros(m.dim))
+        reached = math.sqrt(errors["mse"].values[-1])
+        if reached <= epsilon * (1 + 1e-9):
+            break
+        if rounds >= MOST_MORE * found.rounds:
+            rule = f"epsilon must be larger: with the steps that sites allow {rounds} rounds reach {reached:.3g}"
+            raise ArgumentError(f"{rule}; got {epsilon:g}")
+        rounds *= 2
+    curve = list(zip(errors["rounds"].values.tolist(), np.sqrt(errors["mse"].values).tolist(), strict=True))
+    while len(curve) > 1 and curve[-2][1] <= epsilon and curve[-2][0] >= found.rounds:
+        curve.pop()  # below epsilon from there on
     sentence = (
         f"From the sites' moments, exactly: step size {eta:.3g}, {H:,} local steps a round "
-        f"({_seconds(H * m.dim * STEP_TIME)} of work at a site), {found.rounds} rounds; "
-        f"the expected error is {math.sqrt(errors['mse'].values[-1]):.3g}."
+        f"({_seconds(H * m.dim * STEP_TIME)} of work at a site), {curve[-1][0]} rounds; "
+        f"the expected error is {curve[-1][1]:.3g}."
     )
-    curve = zip(errors["rounds"].values.tolist(), np.sqrt(errors["mse"].values).tolist(), strict=True)
-    return RunPlan(method, eta, H, found.rounds, epsilon, None, sentence, tuple(curve))
+    return RunPlan(method, eta, H, int(curve[-1][0]), epsilon, None, sentence, tuple(curve))
 
 
 def allowed(eta: float, steps: int, measurements: Sequence[Measurement]) -> tuple[float, int]:

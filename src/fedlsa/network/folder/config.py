@@ -67,8 +67,6 @@ def check_task(task: Task) -> None:
     checks.instance("task", task, (Regression, Value), "fl.Regression(...) or fl.Value(...)")
     if not isinstance(task, Regression):
         return
-    if task.formula is not None:
-        raise ArgumentError(f"target must be a column on a network, not a formula; got {checks.show(task.formula)}")
     for name, why in NOT_HERE.items():
         if (given := getattr(task, name)) is not None:
             raise ArgumentError(f"{name} must not be given on a network, {why}; got {checks.show(given)}")

@@ -62,6 +62,8 @@ def _word(text: str) -> str:
 
 def _task(task: Task) -> str:
     if isinstance(task, Regression):
+        if task.formula is not None:
+            return f"The task: the linear model `{printable(task.formula)}`."
         by = "all other columns" if task.columns is None else ", ".join(f"`{printable(n)}`" for n in task.columns)
         return f"The task: a linear model of the column `{printable(task.target)}` by {by}."
     return f"The task: the value function of the logged policy, discount {task.discount:g}, trace {task.trace:g}."

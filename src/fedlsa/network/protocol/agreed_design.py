@@ -65,7 +65,7 @@ class AgreedDesign:
 
     def chosen(self, own: Columns, task: Task) -> Columns:
         """The columns of a site as the run reads them; own : as its table has them. Others are a MessageError."""
-        free = isinstance(task, Regression) and task.columns is None  # else the task itself has an order
+        free = isinstance(task, Regression) and task.columns is None and task.formula is None  # else it has an order
         if self.columns != own.state and not (free and sorted(self.columns) == sorted(own.state)):
             raise MessageError("'design' must have the columns that this site has; it has others")
         agreed = dict(self.levels)

@@ -7,15 +7,18 @@ and A_c, b_c without the ridge, which is no noise. What of it may leave, and how
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...checks import Floats
 from ...fit.columns import Columns, integers_error, listed
 from ...fit.design import feature_count
+from ...fit.formulas import parse_formula
+from ...fit.levels import Levels, kind_of
 from ...fit.observe import FeatureScale, Piece, observations, recorded
 from ...fit.reading import PooledData, first_pass
 from ...fit.site_readers import Site
@@ -77,18 +80,44 @@ def view(site: Site, task: Task, design: AgreedDesign | None = None) -> TableVie
     design : what all sites agreed on; by default the columns as this table has them
     """
     columns = site_columns(site, task, design)
+    coded = columns if design is not None else replace(columns, levels=_with_bases(task, columns.levels))
     counts = _Rarity()
-    pieces = counts.watch(recorded(site, task, columns))
-    found = first_pass(pieces, task, columns, site.name)
+    pieces = counts.watch(recorded(site, task, coded))
+    found = first_pass(pieces, task, coded, site.name)
     if found.integers:
         raise integers_error(site.name, columns.state[0])
     summary = found.summary
     scale = unscaled(len(summary.mean) - 1, task.intercept)
     sums = found.sums.in_scale(scale)
-    names = coefficient_names(task, columns)
+    names = coefficient_names(task, coded)
     rarest = counts.rarest((*names[: len(summary.mean) - 1], columns.reward), summary.n)
-    facts = TableFacts(summary.n, columns.all, rarest)
+    levels = tuple((c, len(count), min(count.values())) for c, count in level_counts(site, columns).items())
+    facts = TableFacts(summary.n, columns.all, rarest, levels)
     return TableView(columns, names, summary, sums, facts, f"{counts.checksum:016x}")
+
+
+def _with_bases(task: Task, levels: Levels) -> Levels:
+    """A site's own levels, and those that the formula itself names: a reference level that other sites have."""
+    if not isinstance(task, Regression) or task.formula is None:
+        return levels
+    factors = [f for f in parse_formula(task.formula).factors.values() if f.contrast is not None]
+    bases = [(f.columns[0], base) for f in factors if f.contrast and (base := f.contrast[1].get("base")) is not None]
+    return tuple(
+        (c, tuple(sorted({*own, *(b for column, b in bases if column == c and kind_of(b) == kind_of(own[0]))})))
+        for c, own in levels
+    )
+
+
+def level_counts(site: Site, columns: Columns) -> dict[str, dict[Any, int]]:
+    """How many rows each level of each category has here; those that other sites alone have are not among them."""
+    import pandas as pd
+
+    counts: dict[str, Counter[Any]] = {column: Counter() for column, _ in columns.levels}
+    for block in site.pieces((columns.reward,), labels=tuple(counts)) if counts else ():
+        for column, count in counts.items():
+            codes, found = pd.factorize(block.labels[column])
+            count.update(dict(zip(found.tolist(), np.bincount(codes).tolist(), strict=True)))
+    return {column: dict(count) for column, count in counts.items()}
 
 
 def check(site: Site, task: Task) -> list[str]:
@@ -109,6 +138,10 @@ def check(site: Site, task: Task) -> list[str]:
         if columns.importance is not None:
             lines.append(f"Importance weights in {columns.importance!r}.")
     lines.append(f"{d} coefficients: {listed(seen.names)}.")
+    for column, levels in columns.levels:
+        fewest = next(rows for name, _, rows in seen.facts.levels if name == column)
+        told = printable(listed([str(level) for level in levels]), 500)
+        lines.append(f"Levels of {column!r} that would leave: {told} (the rarest has {fewest:,} rows).")
     constant = summary.scatter[:-1] <= (1e-12 * np.maximum(summary.largest[:-1], 1e-300)) ** 2 * summary.n
     if constant.any():
         same = [n for n, c in zip(seen.names, constant, strict=False) if c]

@@ -33,11 +33,13 @@ COUNTED = 0.1  # of this site's weight: a site of smaller weight hides nothing i
 @dataclass(frozen=True)
 class TableFacts:
     """What the policy asks of the table. columns : those that are used; rarest : column with the fewest rows of
-    another value than its most common one, and their number (columns that never vary do not count)."""
+    another value than its most common one, and their number (columns that never vary do not count); levels : of each
+    category how many it has, and the rows of the one that has the fewest."""
 
     rows: int
     columns: tuple[str, ...]
     rarest: tuple[str, int]
+    levels: tuple[tuple[str, int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,7 @@ def check_terms(policy: Policy, terms: RunTerms, facts: TableFacts, task: Task) 
     for column in facts.columns if ANY_COLUMN not in policy.columns else ():
         if column not in policy.columns:
             raise refused("columns", f"the task uses {column!r}, which is not among them")
+    check_levels(policy, facts)  # first: names of coefficients hold levels
     check_table(policy, facts)
     if terms.local != "means" and not policy.draw_rows:
         raise refused("draw_rows", "the run draws single rows; its local steps must use means")
@@ -125,6 +128,21 @@ def check_table(policy: Policy, facts: TableFacts) -> None:
     if policy.privacy == "none" and count < policy.least_rows_off_common_value:
         least = policy.least_rows_off_common_value
         raise refused("least_rows_off_common_value", f"{column!r} has fewer than {least} rows off its common value")
+
+
+def check_levels(policy: Policy, facts: TableFacts) -> None:
+    """Refuse a category whose levels may not be told, or might tell of a few people; its levels are never quoted."""
+    for column, count, fewest in facts.levels:
+        if ANY_COLUMN not in policy.named_levels and column not in policy.named_levels:
+            raise refused("named_levels", f"the levels of {column!r} would leave, which is not among them")
+        if not exact_sums(policy):
+            raise refused("noiseless_sums", f"the levels of {column!r} would leave as they are")
+        if fewest < policy.least_rows_per_level:
+            raise refused(
+                "least_rows_per_level", f"{column!r} has a level of fewer than {policy.least_rows_per_level} rows"
+            )
+        if count > policy.most_levels:
+            raise refused("most_levels", f"{column!r} has more than {policy.most_levels} levels")
 
 
 def exact_sums(policy: Policy) -> bool:

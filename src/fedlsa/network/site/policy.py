@@ -15,6 +15,7 @@ from typing import Any, Self
 from ... import checks
 from ...errors import ArgumentError, ArgumentTypeError, FedLSAError, NetworkError
 from ...files import reason
+from ...fit.formulas import parse_formula
 from ...fit.tasks import Regression, Task
 
 POLICY_VERSION = 1
@@ -39,6 +40,13 @@ class Policy:
     columns: tuple[str, ...] = entry(
         (ANY_COLUMN,), "Columns of the table that may be used; * stands for all that the agreed task names."
     )
+    named_levels: tuple[str, ...] = entry(
+        (),
+        "Columns of which the coordinator and the other sites may be told the levels, the different values that a "
+        "category has; * for all that the agreed task names. Never list a column that names people.",
+    )
+    least_rows_per_level: int = entry(5, "Every level of a category must have at least so many rows.")
+    most_levels: int = entry(50, "Most levels of a category here: more look like names of people, places or days.")
     least_rows: int = entry(50, "The table must have at least so many rows.")
     least_rows_off_common_value: int = entry(
         5, "In every column that varies, at least so many rows must differ from the most common value (small cells)."
@@ -104,7 +112,7 @@ class Policy:
     )
 
     def __post_init__(self) -> None:
-        for name in ("tasks", "columns", "peers"):
+        for name in ("tasks", "columns", "named_levels", "peers"):
             object.__setattr__(self, name, _texts(name, getattr(self, name)))
         for name in self.tasks:
             checks.choice("each of tasks", name, TASKS)
@@ -114,6 +122,8 @@ class Policy:
                 raise ArgumentError(f"{rule}; got {checks.show(name)}")
         checks.choice("privacy", self.privacy, UNITS)
         for name in (
+            "least_rows_per_level",
+            "most_levels",
             "least_rows",
             "least_rows_off_common_value",
             "least_changed_rows",
@@ -183,9 +193,16 @@ def plain_fingerprint(text: str) -> str:
 def template(task: Task) -> str:
     """The policy.toml with which a site begins."""
     columns: tuple[str, ...] = (ANY_COLUMN,)
-    if isinstance(task, Regression) and task.columns is not None:
-        columns = (*task.columns, task.target, *(c for c in (task.offset,) if c is not None))
-    return Policy(tasks=(TASKS[not isinstance(task, Regression)],), columns=columns).text()
+    levels: tuple[str, ...] = ()
+    if isinstance(task, Regression):
+        if task.formula is not None:
+            parsed = parse_formula(task.formula)
+            columns, levels = (*parsed.target.columns, *parsed.columns), parsed.candidates
+        elif task.columns is not None:
+            columns = (*task.columns, task.target)
+        if task.offset is not None and columns != (ANY_COLUMN,):
+            columns = (*columns, task.offset)
+    return Policy(tasks=(TASKS[not isinstance(task, Regression)],), columns=columns, named_levels=levels).text()
 
 
 def explain(policy: Policy) -> list[str]:
@@ -196,7 +213,10 @@ def explain(policy: Policy) -> list[str]:
         else "Every answer rests on the averages of all rows"
     )
     noisy = policy.privacy != "none"
-    before = "the number of rows and the names of the coefficients"
+    before = "the number of rows and the names of columns"
+    if policy.named_levels:
+        which = "all categories" if ANY_COLUMN in policy.named_levels else ", ".join(policy.named_levels)
+        before += f", the levels of {which}, where at least {policy.least_rows_per_level} rows have each,"
     if not noisy or policy.noiseless_sums:
         before += ", sums of columns and of their squares, and three numbers to plan by"
     share = f"; one row is at most {policy.largest_row_share:.0%} of a sum over the table in any direction"
