@@ -128,6 +128,14 @@ def test_numbers_of_a_categorical_type_are_a_category_in_any_table_and_file(site
         fitted([typed[0], sites[1]], "wage ~ grade")
 
 
+def test_pairs_of_arrays_have_the_names_of_the_formula(wages):
+    pair = wages[["educ", "region"]], wages["wage"]
+    fit, expected = fitted([pair], "log(wage) ~ educ + region"), fitted([wages], "log(wage) ~ educ + region")
+    np.testing.assert_array_equal(fit.theta, expected.theta)
+    numbers = wages[["educ", "exper"]].to_numpy(), wages["wage"]
+    assert fitted([numbers], "wage ~ x0 * x1").names == ("x0", "x1", "x0:x1", "intercept")
+
+
 def test_text_of_csv_files_is_a_category(sites, tmp_path):
     files = [tmp_path / f"{c}.csv" for c in range(len(sites))]
     for part, path in zip(sites, files, strict=True):

@@ -239,7 +239,7 @@ def from_tuple(name: str, entry: Sequence[Any], task: Task) -> Arrays:
     if isinstance(task, Regression):
         if len(entry) != 2:
             raise SiteDataError(f"{name} must be a pair of arrays (X, y); got {len(entry)} entries")
-        return from_columns(name, _spread(name, "X", entry[0], task.columns, "x") | {task.target: entry[1]})
+        return from_columns(name, _spread(name, "X", entry[0], task.columns, "x") | {task.response: entry[1]})
     if not 4 <= len(entry) <= 6:
         form = "(phi, r, phi_next, terminated[, truncated[, importance]])"
         raise SiteDataError(f"{name} must be a tuple of arrays {form}; got {len(entry)} entries")

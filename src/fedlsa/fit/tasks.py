@@ -90,6 +90,15 @@ class Regression(Settings, ReadOnly):
         return self.target if "~" in self.target else None
 
     @property
+    def response(self) -> str:
+        """The column of the target; of a formula, the first on its left side."""
+        if self.formula is None:
+            return self.target
+        from .formulas import parse_formula
+
+        return parse_formula(self.formula).target.columns[0]
+
+    @property
     def scaled(self) -> bool:
         """Whether the run has coordinates of its own, which need sums of the sites' columns.
 
