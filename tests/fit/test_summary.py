@@ -139,6 +139,16 @@ def test_what_is_no_level_is_refused(fitted):
         fitted.summary(95)
 
 
+def test_numbers_stay_in_their_columns(fitted):
+    values = np.array([-1234567.891, -1.23456e-7, 0.000123456, -0.00123456, 1e-300])
+    summary = replace(fitted, theta=values, covariance=np.diag(np.abs(values) * 1e9)).summary()
+    rows = str(summary).partition("-" * 78 + "\n")[2].partition("\n" + "=" * 78)[0].splitlines()
+    assert len(rows) == 5
+    for row in rows:
+        for at in range(18, 78, 10):
+            assert row[at] == " "
+
+
 def test_numbers_have_their_digits_and_no_exponent_where_they_are_of_usual_size():
     found = [significant(v, 4) for v in (0.0, 1.0, 0.09203, 12345.6, 1.5e-7, -2e9, np.nan)]
     assert found == ["0", "1.000", "0.09203", "12346", "1.5e-07", "-2e+09", "-"]

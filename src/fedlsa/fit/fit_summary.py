@@ -83,12 +83,12 @@ def _regression_head(fit: Any, task: Regression) -> tuple[tuple[str, str], ...]:
     left += [("Method", f"pooled {how}" if fit.weight == "samples" else how), *_common(fit)]
     return (
         *left,
+        ("Degrees of freedom", f"{fit.degrees_of_freedom:g}"),
         ("R-squared", _fixed(fit.r_squared)),
         ("Adj. R-squared", _fixed(adjusted)),
         ("Residual std. error", significant(math.sqrt(fit.residual_variance), 5)),
         ("F-statistic", significant(F, 5)),
         ("Prob (F-statistic)", f"{p:.3g}"),
-        ("Degrees of freedom", f"{fit.degrees_of_freedom:g}"),
     )
 
 
@@ -132,17 +132,14 @@ def _coefficients(fit: Any, level: float) -> tuple[tuple[str, ...], ...]:
     columns = zip(
         fit.theta, fit.standard_error, fit.t_values, fit.p_values, *fit.confidence_interval(level).T, strict=True
     )
-    rows = [
-        (significant(v, 5), significant(s, 4), significant(t, 4), _p(p), significant(a, 4), significant(b, 4))
-        for v, s, t, p, a, b in columns
-    ]
+    rows = [(_cell(v, 5), *map(_cell, (s, t)), _p(p), *map(_cell, (a, b))) for v, s, t, p, a, b in columns]
     return (headings, *_named(fit.names, rows))
 
 
 def _bootstrap(fit: Any, level: float) -> tuple[tuple[str, ...], ...]:
     assert fit.bootstrap is not None
     columns = zip(fit.bootstrap.standard_error, *fit.bootstrap.interval(level).T, strict=True)
-    rows = [tuple(significant(v, 4) for v in row) for row in columns]
+    rows = [tuple(map(_cell, row)) for row in columns]
     return (
         (f"Bootstrap, {counted(len(fit.bootstrap.replicas), 'replica')}", "std err", *_ends(level)),
         *_named(fit.names, rows),
@@ -197,6 +194,12 @@ def _p(value: float) -> str:
     return "-" if math.isnan(value) else "<0.001" if value < 0.0005 else f"{value:.3f}"
 
 
+def _cell(value: float, digits: int = 4) -> str:
+    """A number to so many digits, or as many as there is room for in the table."""
+    texts = (significant(value, k) for k in range(digits, 0, -1))
+    return next((text for text in texts if len(text) < CELL), significant(value, digits))
+
+
 def significant(value: float, digits: int) -> str:
     """A number to so many digits, without an exponent where it is of a usual size."""
     if math.isnan(value):
@@ -207,16 +210,14 @@ def significant(value: float, digits: int) -> str:
 
 
 def _two_columns(pairs: Sequence[tuple[str, str]], width: int) -> list[str]:
-    """Labels and values side by side; what is too long for half a line stands alone, at the end."""
+    """Labels and values side by side; what is too long for that stands alone, at the top."""
     half = (width - GAP) // 2
-    short = [
-        f"{label}:{value:>{half - len(label) - 1}}" for label, value in pairs if len(label) + len(value) + 3 <= half
-    ]
-    rows = (len(short) + 1) // 2
-    left, right = short[:rows], [*short[rows:], ""]
-    lines = [(one + " " * GAP + two).rstrip() for one, two in zip(left, right, strict=False)]
     long = [f"{label}: {value}" for label, value in pairs if len(label) + len(value) + 3 > half]
-    return lines + [line for text in long for line in wrap(text, width, subsequent_indent="  ")]
+    short = [f"{one}:{value:>{half - len(one) - 1}}" for one, value in pairs if len(one) + len(value) + 3 <= half]
+    rows = (len(short) + 1) // 2
+    columns = zip(short[:rows], [*short[rows:], ""], strict=False)
+    lines = [line for text in long for line in wrap(text, width, subsequent_indent="  ")]
+    return lines + [(left + " " * GAP + right).rstrip() for left, right in columns]
 
 
 def _html_row(cells: Sequence[str], tag: str) -> str:
