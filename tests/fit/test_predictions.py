@@ -1,7 +1,5 @@
 """Predictions and their intervals are those of statsmodels, and columns are matched by name."""
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,7 +11,7 @@ import fedlsa as fl
 from fedlsa.errors import ArgumentError, ArgumentTypeError, SiteDataError
 
 COLUMNS = ["educ", "exper", "tenure"]
-MEANS = {"local": "means", "step_size": 0.1, "local_steps": 5, "rounds": 200}
+MEANS = {"local": "means", "step_size": 0.1, "local_steps": 5, "rounds": 50}
 
 
 @pytest.fixture(scope="module")
@@ -27,13 +25,9 @@ def reference(wages):
 
 
 @pytest.fixture(scope="module")
-def fitted(wages, reference):
-    """With the classical covariance."""
+def fitted(wages):
     sites = [wages.iloc[c::4] for c in range(4)]
-    out = fl.fit(sites, fl.Regression("lwage", COLUMNS, covariance="classical"), **MEANS)
-    assert_allclose(out.theta, reference.params, rtol=1e-9)
-    known = {"covariance": reference.cov_params().to_numpy(), "residual_variance": reference.scale}
-    return replace(out, **known, degrees_of_freedom=reference.df_resid)
+    return fl.fit(sites, fl.Regression("lwage", COLUMNS, covariance="classical"), **MEANS)
 
 
 @pytest.mark.parametrize("level", [0.95, 0.5])

