@@ -64,3 +64,62 @@ def test_a_site_without_a_solution_of_its_own_leaves_no_average():
 
 def test_nobody_is_compared_unless_asked():
     assert fl.fit(two_sites(), TASK, 0.1, local="means").baselines == ()
+
+
+# value functions -----------------------------------------------------------------------------------------------------
+
+GAMMA, PHI = 0.9, np.array([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0], [0.5, 3.0]])
+BY_HAND = {"step_size": 0.01, "local_steps": 1, "rounds": 1, "local": "means"}
+
+
+def walk(n, seed, cut=0.05):
+    """A walk on four places that ends at both sides; the record of an episode is now and then cut."""
+    rng, s, rows = np.random.default_rng(seed), 1, []
+    for _ in range(n):
+        t = s + (1 if rng.random() < 0.5 else -1)
+        ended = t in (-1, 4)
+        stop = not ended and rng.random() < cut
+        rows.append((s, rng.normal() + (t == 4), t % 4, ended, stop))
+        s = rng.integers(4) if ended or stop else t
+    return tuple(np.array(column, float) for column in zip(*rows, strict=True))
+
+
+def returns_of(log, theta):
+    """G_k = r_k + discount G_{k+1}, from the end of each episode; beyond a cut, the value of the state there."""
+    _, r, after, ended, cut = log
+    last = (ended + cut > 0) | (np.arange(len(r)) == len(r) - 1)
+    out, ahead = np.empty(len(r)), 0.0
+    for k in range(len(r) - 1, -1, -1):
+        if last[k]:
+            ahead = 0.0 if ended[k] else PHI[int(after[k])] @ theta
+        ahead = out[k] = r[k] + GAMMA * ahead
+    return out
+
+
+@pytest.mark.filterwarnings("ignore:the run ends at:fedlsa.errors.FedLSAWarning")
+def test_monte_carlo_is_least_squares_of_returns_and_the_others_are_lstd():
+    logs = [walk(200, 0), walk(300, 1)]
+    fit = fl.fit(logs, fl.Value(GAMMA, features=PHI), weight="samples", baselines=True, **BY_HAND)
+    _, system, average, returns = fit.baselines
+    assert [b.name for b in fit.baselines] == ["iterative", "LSTD", "LSTD per site, averaged", "Monte Carlo"]
+    assert np.array_equal(system.theta, fit.theta)
+    assert np.array_equal(system.standard_error, fit.standard_error)
+    own = [fl.fit([log], fl.Value(GAMMA, features=PHI), **BY_HAND) for log in logs]
+    np.testing.assert_allclose(average.theta, 0.4 * own[0].theta + 0.6 * own[1].theta, rtol=1e-9)
+    spread = np.hypot(0.4 * own[0].standard_error, 0.6 * own[1].standard_error)
+    np.testing.assert_allclose(average.standard_error, spread, rtol=1e-6)
+    x = PHI[np.concatenate([log[0] for log in logs]).astype(int)]
+    targets = np.concatenate([returns_of(log, returns.theta) for log in logs])
+    np.testing.assert_allclose(returns.theta, np.linalg.lstsq(x, targets)[0], rtol=1e-8)
+
+
+@pytest.mark.filterwarnings("ignore::fedlsa.errors.FedLSAWarning")
+def test_errors_of_monte_carlo_are_as_large_as_their_standard_errors():
+    """Of 60 logs: mean squares of errors over standard errors are 1, to three standard errors of such a mean."""
+    ratios = []
+    for k in range(60):
+        s, _, *rest = walk(300, k)
+        noise = np.random.default_rng([5, k]).normal(size=300)  # rewards without a mean: values are 0
+        found = fl.fit([(s, noise, *rest)], fl.Value(GAMMA, features=PHI), baselines=True, **BY_HAND).baselines[-1]
+        ratios.append(found.theta / found.standard_error)
+    assert (np.abs(np.mean(np.square(ratios), axis=0) - 1) < 3 * np.sqrt(2 / 60)).all()

@@ -31,6 +31,7 @@ from .error_sources import (
 )
 from .fitted import Fit
 from .identification import Determination, warn_of_logs, with_logs
+from .monte_carlo import monte_carlo
 from .observe import Piece
 from .one_message import compare
 from .planned_run import FitSettings, checked_settings, planned, run
@@ -89,7 +90,8 @@ def fit(
     lag : how many rows apart errors may be correlated: for a regression Newey and West's covariance (HAC). None chooses
         it for a value function and for covariance="HAC", and is 0 for other regressions
     bootstrap : how many solutions of reweighted data give error bars of their own
-    baselines : compare with the one-shot system and with the average of the sites' own solutions
+    baselines : compare with the one-shot system, with the average of the sites' own solutions and, for a value
+        function, with Monte Carlo
     seed : of the run's draws and of the bootstrap's weights; memory : bytes of rows to keep
     progress : called with (what, done, in all)
 
@@ -182,9 +184,8 @@ def fit(
     )
     if not baselines:
         return out
-    average = weights @ np.stack([s.theta for s in out.per_site])
-    beside = compare(out.protocol, out.theta, average, out.standard_error, outcome.plan, len(names))
-    return replace(out, baselines=beside)
+    returns = monte_carlo(data, task, weights, asked, report) if isinstance(task, Value) else None
+    return replace(out, baselines=compare(out, returns))
 
 
 def _quick_plan(problem: Problem, s: FitSettings) -> Plan | None:
