@@ -70,6 +70,21 @@ def test_a_regression_is_fitted_printed_saved_and_drawn(fedlsa, firms):
         assert image.text["Source"].startswith("fedlsa fit regression")
 
 
+def test_a_formula_with_categories_is_fitted_and_tried_on_other_files(fedlsa, firms):
+    for c, name in enumerate(firms):
+        header, *lines = Path(name).read_text().splitlines()
+        Path(name).write_text("\n".join([f"{header},kind", *(f"{line},{'xyz'[c]}" for line in lines[:10]),
+                                        *(f"{line},w" for line in lines[10:])]) + "\n")  # fmt: skip
+    words = ["--target", "invest ~ a * b + C(kind)", "--local", "means", "--epsilon", "0.01", "--out", "m.json"]
+    code, out, err = fedlsa("fit", "regression", *firms, *words)
+    assert (code, err) == (0, "")
+    names = {line.split()[0] for line in out.splitlines() if line.strip()}
+    assert {"a", "b", "a:b", "C(kind)[T.x]", "C(kind)[T.y]", "C(kind)[T.z]", "intercept"} <= names
+    code, out, err = fedlsa("evaluate", "m.json", "firm-1.csv")
+    assert (code, err) == (0, "")
+    assert "firm-1.csv" in out
+
+
 def test_a_value_function_with_a_feature_map_and_its_hold_out(fedlsa, walks):
     words = ["--discount", "0.9", "--features", "OneHot(4)", "--trace", "0.5", "--local", "means", "--lag", "2"]
     code, out, err = fedlsa("fit", "value", walks[0], *words, "--epsilon", "0.01", "--out", "v.json")
@@ -170,6 +185,12 @@ def test_the_same_command_writes_the_same_bytes(fedlsa, firms):
         ("fit regression . --target invest", ". is a folder; name the files in it"),
         ("fit regression firm-0.csv firm-0.csv --target invest", "must be named once"),
         ("fit regression firm-0.csv --target inves", "did you mean 'invest'?"),
+        ("fit regression firm-0.csv --target invest~a+bb", "has no column 'bb'; did you mean 'b'?"),
+        ("fit regression firm-0.csv --target invest~log(a)", "log(a) must be a finite number; got nan of a = "),
+        ("fit regression firm-0.csv --target invest~center(a)", "would differ from site to site"),
+        ("fit regression firm-0.csv --target invest~open('a')", "the functions of a formula are log, "),
+        ("fit regression firm-0.csv --target invest~a --columns b", "--columns must not be given beside a formula"),
+        ("fit regression firm-0.csv --target invest~a --no-intercept", "must not be given beside a formula"),
         ("fit regression firm-0.csv", "Missing option '--target'"),
         ("fit regression firm-0.csv --target invest --method adam", "--method must be one of"),
         ("fit regression firm-0.csv --target invest --epsilon 0", "--epsilon must be"),

@@ -1,6 +1,7 @@
 """Formulas and categories: the pooled answer of formulaic's design, whatever levels a site lacks; never any code."""
 
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -72,6 +73,23 @@ def test_a_formula_gives_the_least_squares_of_the_pooled_rows(wages, sites, form
     fit = fitted(sites, formula)
     assert fit.names == tuple(sorted(names, key="intercept".__eq__))
     np.testing.assert_allclose(fit.theta, [expected[name] for name in fit.names], rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("options", [{"covariance": "HC3"}, {"covariance": "HC1", "cluster": "team"}])
+@pytest.mark.parametrize("formula", ["np.log(wage) ~ educ * C(region) + union", "wage ~ region + educ - 1"])
+def test_weights_errors_and_r_squared_are_those_of_statsmodels(wages, formula, options):
+    api = pytest.importorskip("statsmodels.formula.api")
+    table = wages.assign(mass=1 + wages.grade / 3, team=100 * wages.site + np.arange(len(wages)) % 12)
+    clusters = (
+        {"cov_type": "cluster", "cov_kwds": {"groups": table.team}} if "cluster" in options else {"cov_type": "HC3"}
+    )
+    expected = api.wls(formula, table, weights=table.mass).fit(**clusters)
+    task = fl.Regression(formula, row_weights="mass", **options)
+    fit = fl.fit(table, task, site="site", **BY_HAND)
+    names = [name.replace("intercept", "Intercept") for name in fit.names]
+    np.testing.assert_allclose(fit.theta, expected.params[names], rtol=1e-9)
+    np.testing.assert_allclose(fit.standard_error, expected.bse[names], rtol=1e-9)
+    assert fit.r_squared == pytest.approx(expected.rsquared, rel=1e-10)
 
 
 def test_true_and_false_are_a_category_and_the_reference_is_the_first_agreed_level(sites):
@@ -357,6 +375,18 @@ def test_dates_are_no_levels(sites):
     dated = sites[0].assign(day=pd.Timestamp("2026-01-01"))
     with pytest.raises(SiteDataError, match="'day', a category, must hold text, numbers, or true and false"):
         fitted([dated], "wage ~ C(day)")
+
+
+@pytest.mark.parametrize("levels", [{}, {"region": ()}, {"region": (["a"], None)}])
+def test_levels_of_a_model_file_that_was_edited_are_an_error(sites, levels):
+    fit = replace(fitted(sites, "wage ~ C(region)"), levels=levels)
+    with pytest.raises(SiteDataError, match="level"):
+        fit.predict(sites[0])
+
+
+def test_numbers_that_are_not_finite_are_no_levels(sites):
+    with pytest.raises(SiteDataError, match=r"'grade', a category.* got inf"):
+        fitted([sites[0].assign(grade=np.inf)], "wage ~ C(grade)")
 
 
 def test_formulas_say_which_extra_they_need(monkeypatch):

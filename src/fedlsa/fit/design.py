@@ -25,7 +25,7 @@ from .arrays import ColumnBlock, from_columns, has_names
 from .columns import Columns
 from .conversion import finite_array, plain_array, row_number
 from .formulas import FormulaFactor, parse_formula
-from .levels import LevelCodes, Levels, are_numbers, known_levels
+from .levels import LevelCodes, Levels, are_numbers, check_levels, known_levels
 from .tasks import Regression, Task
 
 MAX_COLUMNS = 4096  # of a formula: beyond, its tables and the system itself would fill the memory
@@ -151,6 +151,10 @@ def _compiled(formula: str, agreed: str) -> FormulaDesign:
     parsed = parse_formula(formula)
     levels = {column: tuple(values) for column, values in json.loads(agreed)}
     marked = {f.columns[0] for f in parsed.factors.values() if f.marked}
+    for column in (c for c in (*marked, *levels) if not levels.get(c)):
+        raise SiteDataError(f"column {column!r}, a category, must have a level; no row of any site has one")
+    for column, known in levels.items():
+        check_levels({"the model": known}, column)
     own = {c for c, known in levels.items() if c not in marked or not are_numbers(known)}
     codes = {
         name: LevelCodes(levels[f.columns[0]])

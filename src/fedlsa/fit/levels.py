@@ -6,6 +6,7 @@ category by itself where it holds text, or true and false, or has a categorical 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -60,7 +61,7 @@ def levels_of(site: Site, task: Task) -> dict[str, tuple[Any, ...]]:
             there = block.labels[column][~is_missing(block.labels[column])]
             levels = _factorized(site.name, column, there, block.rows)[1]
             found[column].update(levels)
-            _check_levels({site.name: levels + list(found[column])}, column)
+            check_levels({site.name: levels + list(found[column])}, column)
     return {column: tuple(sorted(levels)) for column, levels in found.items()}
 
 
@@ -102,7 +103,7 @@ def agree_levels(found: Mapping[str, Mapping[str, Sequence[Any]]]) -> Levels:
             what = "categories" if are_numbers(found[other][column]) else kind_of(found[other][column][0])
             rule = f"column {column!r} must hold numbers at all sites, or categories at all"
             raise SiteDataError(f"{rule}; it holds {what} at {other} and numbers at {site}")
-        _check_levels({site: levels[column] for site, levels in found.items()}, column)
+        check_levels({site: levels[column] for site, levels in found.items()}, column)
         out.append((column, tuple(sorted({level for levels in found.values() for level in levels[column]}))))
     return tuple(out)
 
@@ -115,7 +116,10 @@ def known_levels(levels: Sequence[Any]) -> str:
 
 def kind_of(level: Any) -> str:
     """What a level is, in words."""
-    return {str: "text", bool: "true and false", int: "numbers", float: "numbers"}[type(level)]
+    kind = {str: "text", bool: "true and false", int: "numbers", float: "numbers"}.get(type(level))
+    if kind is None:
+        raise SiteDataError(f"levels must be text, numbers, or true and false; got {checks.show(level)}")
+    return kind
 
 
 def are_numbers(levels: Sequence[Any]) -> bool:
@@ -123,7 +127,7 @@ def are_numbers(levels: Sequence[Any]) -> bool:
     return all(type(level) in (int, float) for level in levels)
 
 
-def _check_levels(found: Mapping[str, Sequence[Any]], column: str) -> None:
+def check_levels(found: Mapping[str, Sequence[Any]], column: str) -> None:
     """Refuse levels of two kinds, and too many."""
     kinds = {(kind_of(level), site) for site, levels in found.items() for level in levels}
     names = dict(sorted(kinds, reverse=True))  # a site for each kind
@@ -158,7 +162,7 @@ def _factorized(site: str, column: str, labels: NDArray[Any], rows: Rows) -> tup
 def _level(site: str, column: str, value: Any) -> Any:
     if isinstance(value, float) and value.is_integer():
         return int(value)
-    if isinstance(value, (str, bool, int, float)):
+    if isinstance(value, (str, bool, int)) or (isinstance(value, float) and math.isfinite(value)):
         return value
     raise _no_level(site, column, value)
 
