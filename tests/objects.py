@@ -48,7 +48,16 @@ def value_fit():
     return fl.fit([transitions(log())], task, step_size=0.1, local_steps=2, rounds=5, local="means")
 
 
-EMPTY = ("fit summary", "bound", "complexity", "plan", "markov block", "residuals", "td errors")  # without an array
+EMPTY = (
+    "cochran's q",
+    "fit summary",
+    "bound",
+    "complexity",
+    "plan",
+    "markov block",
+    "residuals",
+    "td errors",
+)  # without an array
 OBJECTS = {
     "garnet": chains,
     "regression": lambda: fl.problems.regression(sites(), ridge=0.1),
@@ -82,6 +91,8 @@ OBJECTS = {
     "site report": lambda: regression_fit().per_site[0],
     "baseline": lambda: regression_fit().baselines[0],
     "bootstrap": lambda: regression_fit().bootstrap,
+    "heterogeneity": lambda: regression_fit().heterogeneity(),
+    "cochran's q": lambda: regression_fit().heterogeneity().together,
     "prediction": lambda: regression_fit().predict_interval([[1.0, 2.0]]),
     "wald test": lambda: regression_fit().test([[1.0, -1.0, 0.0]]),
     "residuals": lambda: fl.evaluate(regression_fit(), sites())[0],

@@ -36,7 +36,8 @@ WORDS = {
     "FedLSA": ["FedLSA(step_size=0.1, local_steps=10)"],
     "Markov": ["Markov(thin=2, start=(0, 1))"],
 }
-PICTURES = ("garnet", "regression", "dense", "transitions", "a pickled problem", "fit", "value fit", "bootstrap")
+PICTURES = ("garnet", "regression", "dense", "transitions", "a pickled problem", "fit", "value fit", "bootstrap",
+            "heterogeneity")  # fmt: skip
 made = functools.cache(lambda name: ALL[name]())
 
 

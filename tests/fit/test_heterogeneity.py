@@ -4,12 +4,17 @@ from types import SimpleNamespace as Plain
 
 import numpy as np
 import pytest
+import statsmodels.api as sm
 from scipy import stats
 from statsmodels.stats.meta_analysis import combine_effects
 
+import fedlsa as fl
 from fedlsa.errors import ArgumentError
 from fedlsa.fit.cochran import apart_from_the_others, cochran, determined, precisions
 from fedlsa.fit.heterogeneity import compare_sites
+
+RUN = {"step_size": 1e-3, "local_steps": 1, "rounds": 1, "local": "means"}  # on which sites do not depend
+pytestmark = pytest.mark.filterwarnings("ignore::fedlsa.errors.FedLSAWarning")
 
 
 def draws(sites=6, d=3, seed=0, freedom=(20, 60)):
@@ -147,6 +152,67 @@ def test_only_the_site_that_differs_stands_out_and_lengths_are_in_its_own_errors
     assert table.loc[("s2", "x1"), "p_value"] == found.p_values[2]
     assert compare_sites(fitted(theta, V, df, rows=29)).caution().startswith("6 of 6 sites with fewer than 10 rows")
     assert found.caution() == ""
+
+
+@pytest.fixture(scope="module")
+def wages():
+    """A fit of three towns with a category, of which the last lacks a level; the second pays more for schooling."""
+    rng, tables = np.random.default_rng(0), {}
+    for c, n in enumerate((90, 120, 70)):
+        educ, sector = rng.normal(12, 2, n), rng.choice(["a", "b", "c"][: 3 - (c == 2)], n)
+        wage = 3 + (0.5 + 0.4 * (c == 1)) * educ + (sector == "b") + rng.normal(size=n)
+        tables[f"town {c}"] = {"educ": educ, "sector": sector, "wage": wage}
+    fit = fl.fit(tables, fl.Regression("wage ~ educ + sector"), **RUN)
+    return tables, fit
+
+
+def design(table):
+    """Columns for educ, sectors b and c, and the intercept."""
+    sector = table["sector"]
+    return np.column_stack([table["educ"], sector == "b", sector == "c", np.ones(len(sector))]).astype(float)
+
+
+def test_a_fit_compares_its_sites_as_separate_regressions_do(wages, tmp_path):
+    tables, fit = wages
+    found = fit.heterogeneity()
+    names = list(fit.names)
+    for c, table in enumerate(tables.values()):
+        X = np.column_stack(
+            [table["educ"], table["sector"] == "b", table["sector"] == "c", np.ones(len(table["wage"]))]
+        )
+        kept = [0, 1, 2, 3] if c < 2 else [0, 1, 3]
+        ols = sm.OLS(table["wage"], X[:, kept]).fit(cov_type="HC3", use_t=True)
+        places = [names.index(("educ", "sector[T.b]", "sector[T.c]", "intercept")[k]) for k in kept]
+        np.testing.assert_allclose(found.theta[c, places], ols.params, rtol=1e-8)
+        np.testing.assert_allclose(found.covariance[c][np.ix_(places, places)], ols.cov_params(), rtol=1e-6)
+        assert found.degrees_of_freedom[c] == ols.df_resid
+        assert np.isnan(found.theta[c]).sum() == 4 - len(kept)
+        rest = [t for k, t in enumerate(tables.values()) if k != c]
+        X = np.concatenate([design(t) for t in rest])
+        without = np.linalg.lstsq(X, np.concatenate([t["wage"] for t in rest]))[0]
+        order = [names.index(n) for n in ("educ", "sector[T.b]", "sector[T.c]", "intercept")]
+        np.testing.assert_allclose(found.without[c, order], without, rtol=1e-8)
+    assert found.coefficients["sector[T.c]"].sites == 2
+    assert found.coefficients["educ"].sites == 3
+    assert found.stands_out == ("town 1",)
+    assert found.left_out == ("town 2",)
+    fit.save(tmp_path / "fit.json")
+    assert fl.Fit.load(tmp_path / "fit.json").heterogeneity() == found
+    (axes,) = found.plot("educ", sort="estimate").axes
+    assert [t.get_text() for t in axes.get_yticklabels()][-2:] == ["town 1", "shared estimate"]
+
+
+def test_sites_of_logs_and_sites_that_are_clusters_are_compared_too():
+    rng = np.random.default_rng(2)
+    logs = [(rng.random((60, 2)), rng.random(60), rng.random((60, 2)), np.zeros(60)) for _ in range(3)]
+    found = fl.fit(logs, fl.Value(0.5), lag=2, **RUN).heterogeneity()
+    assert np.isfinite([found.together.p_value, *found.p_values]).all()
+    assert (found.degrees_of_freedom == 60 / (2 * 4 / 3)).all()
+    x = rng.normal(size=(3, 30, 1))
+    sites = [(u, u[:, 0] + rng.normal(size=30)) for u in x]
+    for cluster in ("sites", None):
+        found = fl.fit(sites, fl.Regression("y", cluster=cluster), **RUN).heterogeneity()
+        assert (found.degrees_of_freedom == 28).all()  # a site that is one cluster has its rows
 
 
 def test_sites_that_are_alike_are_found_to_differ_about_as_often_as_the_level_says():

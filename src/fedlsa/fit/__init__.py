@@ -6,11 +6,13 @@ from ..lazy_names import load_lazily as _load_lazily
 
 if _TYPE_CHECKING:
     from .bootstrap import Bootstrap
+    from .cochran import CochranQ
     from .data_problem import columns_of, site_problem
     from .estimate import fit
     from .evaluate import Residuals, TDErrors, evaluate
     from .fit_summary import FitSummary
     from .fitted import Fit, SiteReport
+    from .heterogeneity import Heterogeneity
     from .hypotheses import WaldTest
     from .one_message import Baseline
     from .predictions import Prediction
@@ -20,11 +22,13 @@ _load_lazily(
     __name__,
     {
         "bootstrap": ("Bootstrap",),
+        "cochran": ("CochranQ",),
         "data_problem": ("columns_of", "site_problem"),
         "estimate": ("fit",),
         "evaluate": ("Residuals", "TDErrors", "evaluate"),
         "fit_summary": ("FitSummary",),
         "fitted": ("Fit", "SiteReport"),
+        "heterogeneity": ("Heterogeneity",),
         "hypotheses": ("WaldTest",),
         "one_message": ("Baseline",),
         "predictions": ("Prediction",),
@@ -35,8 +39,10 @@ _load_lazily(
 __all__ = [
     "Baseline",
     "Bootstrap",
+    "CochranQ",
     "Fit",
     "FitSummary",
+    "Heterogeneity",
     "Prediction",
     "Regression",
     "Residuals",

@@ -34,8 +34,9 @@ from ..checks import Floats, integer
 from ..errors import ArgumentError, SiteDataError
 from .lag_windows import PILOT, choose_window, rows_about_mean
 from .observe import Piece
+from .own_estimates import OwnEstimate, own_estimate
 from .score_sums import ClassicalSums, ClusterSums, FlatTopSums, LagSums, LeverageSums, ScoreSums, Solved
-from .site_sums import System, own_solution
+from .site_sums import System
 from .tasks import SITES, Regression, Task
 
 BLOCKS = 32  # of a site's rows in a bootstrap, at least: one in 2^32 replicas drops them all
@@ -119,6 +120,14 @@ class CovarianceKind:
             return math.inf
         return float(n - d if self.cluster is None else sum(s.clusters for s in sites) - 1)
 
+    def own_freedom(self, freedom: int, s: Scores) -> float:
+        """Of the covariance of a site's own solution, whose rows leave `freedom`; fewer for correlated rows, for a
+        sum over lags is known as well as from n / (sum over lags of squared weights) independent rows."""
+        if self.cluster is not None:
+            return float(s.clusters - 1)
+        lags = s.window * (4 / 3 if self.flat_top else 2 / 3)
+        return min(float(freedom), s.n / lags) if lags > 0 else float(freedom)
+
 
 @dataclass(frozen=True, eq=False)
 class Scores:
@@ -128,7 +137,7 @@ class Scores:
     random (Sigma_omega); meat : (d, d) its part of the sandwich; spare : (d, d) what takes the place of the meat where
     some site has none, or where the sum is not positive
     window : up to which lags count in full; clusters : how many; squares : sum r w e^2; alone : what has leverage 1
-    own : (d, d) covariance of the site's own solution, NaN where that is open
+    own : (d, d) covariance of the site's own solution, NaN where its rows do not tell; freedom : its degrees of freedom
     residuals : of the first rows
     """
 
@@ -142,6 +151,7 @@ class Scores:
     squares: float = 0.0
     alone: str = ""
     own: Floats = field(default_factory=lambda: np.empty((0, 0)))
+    freedom: float = math.nan
     residuals: Floats = field(default_factory=lambda: np.empty(0))
 
 
@@ -161,7 +171,7 @@ def scores(
     penalty : (d,), the ridge of each coefficient
     """
     A, theta = shared
-    mean, home = own.A @ theta - own.b, own_solution(own)
+    mean, home = own.A @ theta - own.b, own_estimate(own, not kind.values)
     stream, first = iter(pieces), list[Piece]()
     if kind.name == "HAC" and kind.lag is None:
         while sum(len(p.y) for p in first) < PILOT and (p := next(stream, None)) is not None:
@@ -174,8 +184,9 @@ def scores(
         raise ArgumentError(f"lag must be at most a sixth of the rows of every site, and one has {own.n}; got {window}")
     sums = kind.sums(Solved(theta, A, weight / own.mass), penalty, mean, window, own.n)
     apart = None
-    if not np.isnan(home).any() and own.n > len(home):
-        apart = kind.of_one_site.sums(Solved(home, own.A, 1 / own.mass), penalty, np.zeros_like(mean), window, own.n)
+    if own.n > home.rank > 0:
+        at = Solved(home.theta, home.A, 1 / own.mass)
+        apart = kind.of_one_site.sums(at, penalty, np.zeros_like(mean), window, own.n)
     for p in chain(first, stream):
         sums.add(p)
         if apart is not None:
@@ -186,7 +197,8 @@ def scores(
     if apart is None:
         return replace(found, own=np.full_like(A, np.nan))
     alone = _scores(apart, np.zeros_like(mean), own, window, kind)
-    return replace(found, own=_own_covariance(own.A, alone, kind.of_one_site))
+    freedom = kind.of_one_site.own_freedom(own.n - home.rank, alone)
+    return replace(found, own=_own_covariance(home, alone, kind.of_one_site), freedom=freedom)
 
 
 def _scores(sums: ScoreSums, mean: Floats, own: System, window: int, kind: CovarianceKind) -> Scores:
@@ -199,11 +211,11 @@ def _scores(sums: ScoreSums, mean: Floats, own: System, window: int, kind: Covar
     )
 
 
-def _own_covariance(A: Floats, s: Scores, kind: CovarianceKind) -> Floats:
+def _own_covariance(home: OwnEstimate, s: Scores, kind: CovarianceKind) -> Floats:
     """Of one site's solution, from its scores there; NaN where its rows do not tell."""
     if s.alone or (kind.cluster is not None and s.clusters < 2):
-        return np.full_like(A, np.nan)
-    return sandwich(A, kind.factor(s.n, len(A), [s]) * positive([s])[0].meat)
+        return np.full_like(home.A, np.nan)
+    return sandwich(home.A, kind.factor(s.n, home.rank, [s]) * positive([s])[0].meat)
 
 
 def complete(

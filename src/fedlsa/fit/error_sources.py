@@ -25,6 +25,7 @@ from .cautions import warn
 from .covariance import CovarianceKind, Scores, alone_text
 from .fitted import SiteReport
 from .lag_windows import PILOT, SHARE
+from .own_estimates import own_estimate
 from .planned_run import FitSettings, RunOutcome
 from .reading import PooledData
 from .site_sums import System, own_solution, solution_without
@@ -91,6 +92,7 @@ class Estimate:
 
     A : (d, d) of the shared system; theta : (d,); covariance : (d, d); systems, scores, weights : of the N sites
     original : (T, t) with coefficients on the original scale = T theta + t : (d, d) and (d,)
+    kind : of the covariance
     """
 
     names: Sequence[str]  # of the sites
@@ -102,6 +104,7 @@ class Estimate:
     covariance: Floats
     metric: Metric
     original: tuple[Floats, Floats]
+    kind: CovarianceKind
 
 
 def explained(data: PooledData, estimate: Estimate) -> tuple[float, float]:
@@ -199,19 +202,21 @@ def site_reports(estimate: Estimate, outcome: RunOutcome) -> tuple[SiteReport, .
     out = []
     sites = zip(estimate.names, estimate.systems, estimate.scores, estimate.weights, shares, strict=True)
     for name, own, s, w, share in sites:
-        home = own_solution(own)
+        home, whole = own_estimate(own, not estimate.kind.values), own_solution(own)
+        left_open = home.open_in(T)
         out.append(
             SiteReport(
                 name=name,
                 rows=s.n,
                 weight=float(w),
-                theta=T @ home + t,
-                distance=metric.length(home - estimate.theta),
+                theta=np.where(left_open, np.nan, T @ home.theta + t),
+                distance=metric.length(whole - estimate.theta),
                 influence=metric.length(w * inverse @ s.mean),
                 noise=noise * math.sqrt(share) if noise > 0 else 0.0,
                 finite_data=metric.spread(inverse @ s.meat @ inverse.T),
                 window=s.window,
-                covariance=T @ s.own @ T.T,
+                covariance=np.where(np.logical_or.outer(left_open, left_open), np.nan, T @ s.own @ T.T),
+                degrees_of_freedom=s.freedom,
                 without=T @ solution_without(estimate.A, estimate.theta, w, own) + t,
             )
         )

@@ -133,7 +133,7 @@ def fit(
     warn_of_errors(names, noise, asked, kind)
     covariance = sandwich(A, sum_of_meats(noise))
     metric = metric_of(covariance, theta)
-    estimate = Estimate(names, systems, weights, A, theta, noise, covariance, metric, data.scale.original())
+    estimate = Estimate(names, systems, weights, A, theta, noise, covariance, metric, data.scale.original(), kind)
     T, t = estimate.original
     variance, r_squared = explained(data, estimate)
     rows_in_all = sum(s.n for s in systems)

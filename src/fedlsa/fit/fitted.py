@@ -18,6 +18,7 @@ from ..small_pictures import Strip, strips
 from ..theory.planner import Plan
 from .bootstrap import Bootstrap
 from .fit_summary import FitSummary, summarise
+from .heterogeneity import Heterogeneity, compare_sites
 from .hypotheses import WaldTest, wald_test
 from .inference import quantile, ratio, table_of, two_sided
 from .models import read_model, write_model
@@ -40,14 +41,15 @@ class SiteReport(Displayed, ReadOnly):
     name : of the site
     rows : of its data
     weight : with which it counts
-    theta : (d,) its own solution, on the original scale; NaN where its data leave it open
-    distance : of its own solution from the shared one
+    theta : (d,) its own solution, on the original scale; NaN in what its data leave open
+    distance : of its own solution from the shared one, NaN where its data leave something open
     influence : how far it draws the shared answer its way, ||w_c A^-1 xi_star_c||, which is what drift is made of
     noise : root mean squared error that its draws put into the run, at most
     finite_data : root mean squared error that its finite data put into theta
     window : rows over which its scores were taken to be correlated
     dropped : rows that were left out because they lack a value
     covariance : (d, d) of its own solution, of the fit's kind, from its rows alone; NaN where they do not tell
+    degrees_of_freedom : of that covariance; for rows correlated over some lags, n over as many as they count for
     without : (d,) the shared estimate without this site; NaN where the others leave it open
     episodes : of its log, and how many of them terminated; 0 for a regression
     effective_rows : (sum of importance weights)^2 / (sum of their squares); rows where there are none
@@ -63,6 +65,7 @@ class SiteReport(Displayed, ReadOnly):
     finite_data: float
     window: int
     covariance: Floats
+    degrees_of_freedom: float
     without: Floats
     dropped: int = 0
     episodes: int = 0
@@ -211,6 +214,10 @@ class Fit(Displayed, ReadOnly):
         from ..figures import coefficients
 
         return coefficients(self, **options)
+
+    def heterogeneity(self) -> Heterogeneity:
+        """Do the sites agree? Their own solutions, Cochran's Q and I^2, who stands out, and the answer without each."""
+        return compare_sites(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it all to `path` as JSON, which `Fit.load` and `fedlsa evaluate` read.

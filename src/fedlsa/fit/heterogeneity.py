@@ -36,6 +36,12 @@ class Heterogeneity(Displayed, ReadOnly):
     than half of the sites
     without : (N, d) the shared estimate without each site
     coefficients : Cochran's Q of each coefficient, by name; together : of all coefficients
+
+    >>> x = np.linspace(-1, 1, 40).reshape(40, 1)
+    >>> sites = [(x, (2 + (c == 2)) * x[:, 0] + np.cos(40 * x[:, 0] + c)) for c in range(3)]
+    >>> found = fl.fit(sites, fl.Regression("y"), local="means").heterogeneity()
+    >>> found.coefficients["x0"].df, found.stands_out
+    (2, ('site 2',))
     """
 
     names: tuple[str, ...]
