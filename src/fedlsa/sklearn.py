@@ -24,7 +24,6 @@ except ModuleNotFoundError:
     raise MissingExtraError("fl.sklearn needs scikit-learn: pip install 'fedlsa[sklearn]'") from None
 
 __all__ = ["FederatedRegressor"]
-NO_RUN = {"step_size": 1e-9, "local_steps": 1, "rounds": 1, "local": "means"}
 
 
 class FederatedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
@@ -93,7 +92,7 @@ class FederatedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         }
         self.fit_: Fit | None
         try:
-            self.fit_ = _fitted(tables, task, self.weight, self.plan)
+            self.fit_ = fit_sites(tables, task, weight=self.weight, plan=self.plan)
             theta = self.fit_.theta
         except SiteDataError as error:
             warnings.warn(f"{error}: coef_ is the solution of least norm, and fit_ None", FedLSAWarning, stacklevel=2)
@@ -107,14 +106,6 @@ class FederatedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         """(n,): the targets that the model expects of features X : (n, d)."""
         check_is_fitted(self)
         return np.asarray(validate_data(self, X, dtype=np.float64, reset=False) @ self.coef_ + self.intercept_)
-
-
-def _fitted(tables: dict[Any, dict[str, Any]], task: Regression, weight: str, plan: bool) -> Fit:
-    if plan:
-        return fit_sites(tables, task, weight=weight)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "the run ends at", FedLSAWarning)
-        return fit_sites(tables, task, weight=weight, **NO_RUN)  # type: ignore[arg-type]
 
 
 def _labels(sites: ArrayLike | None, n: int) -> NDArray[Any]:

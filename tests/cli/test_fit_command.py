@@ -144,7 +144,7 @@ def test_every_option_reaches_the_library(fedlsa, firms, monkeypatch):
     assert seen.pop("task") == fl.Regression("invest", ("a", "b", "c"), False, False, 0.5)
     assert seen == {
         "epsilon": None, "method": "fedlsa", "step_size": 0.1, "local_steps": 5, "rounds": 7, "max_samples": 99.0,
-        "weight": "samples", "local": "rows", "lag": 3, "seed": 4, "bootstrap": 50, "baselines": True,
+        "weight": "samples", "local": "rows", "lag": 3, "seed": 4, "bootstrap": 50, "plan": True, "baselines": True,
         "memory": 2e6, "progress": None, "site": "firm",
     }  # fmt: skip
     names = "--state x,y --next-state x2,y2 --reward r --terminated end --truncated cut --importance w --intercept"

@@ -13,7 +13,8 @@ from fedlsa.errors import FedLSAWarning, SiteDataError
 from fedlsa.fit.covariance import CovarianceKind, complete, sandwich, scores, sum_of_meats
 from fedlsa.fit.inference import quantile
 from fedlsa.fit.observe import Piece
-from fedlsa.fit.site_sums import SystemSums, solution
+from fedlsa.fit.site_sums import SystemSums
+from fedlsa.fit.solutions import solution
 
 SETS = 250
 Z = 1.959963984540054

@@ -173,8 +173,9 @@ def test_intervals_are_about_the_datas_solution_however_coarse_the_run():
 
 
 def test_columns_that_nearly_determine_one_another_are_the_cause_that_is_named():
-    with pytest.raises(SiteDataError, match=r"columns 'x0', 'x1' nearly determine one another .*leave one out"):
-        fl.fit(correlated(1e-5), fl.Regression("y"))
+    with pytest.warns(FedLSAWarning, match=r"columns 'x0', 'x1' nearly determine one another .*leave one out"):
+        found = fl.fit(correlated(1e-5), fl.Regression("y"), baselines=True)
+    assert_without_run(found, fl.fit(correlated(1e-5), fl.Regression("y"), plan=False, baselines=True))
     with pytest.raises(ArgumentError, match=r"error of 0.001 .* condition number"):
         fl.fit(correlated(1e-5), fl.Regression("y"), epsilon=1e-3)
 
@@ -184,8 +185,35 @@ def test_data_without_noise_can_be_fitted_by_default():
     found = fl.fit([(x, x @ COEFFICIENTS), (2 * x, 2 * x @ COEFFICIENTS)], fl.Regression("y"))
     assert_allclose(found.protocol, [*COEFFICIENTS, 0.0], atol=1e-6)
     assert_allclose(found.theta, [*COEFFICIENTS, 0.0], atol=1e-12)
-    with pytest.raises(SiteDataError, match=r"is the target constant\?"):
-        fl.fit([(x, np.ones(50)), (2 * x, np.ones(50))], fl.Regression("y"))
+
+
+def assert_without_run(found, expected):
+    assert found.plan is None
+    assert (found.local, found.epsilon, found.communications) == ("none", None, 0)
+    assert np.isnan(found.protocol).all()
+    assert np.isnan(found.optimisation).all()
+    assert [b.name for b in found.baselines] == ["one-shot system", "average of solutions"][: len(found.baselines)]
+    assert_allclose(found.theta, expected.theta, rtol=0, atol=0)
+    assert_allclose(found.covariance, expected.covariance, rtol=0, atol=0)
+
+
+@pytest.mark.filterwarnings("error")
+def test_without_a_plan_there_is_the_estimate_alone():
+    found = fl.fit(panel(), fl.Regression("y"), plan=False)
+    assert_without_run(found, fl.fit(panel(), fl.Regression("y"), **MEANS))
+    assert found.error["finite data"] == pytest.approx(1)
+    assert found.summary()
+    for wrong in ({"epsilon": 0.1}, MEANS):
+        with pytest.raises(ArgumentError, match=r"plan must not be False where .* asks for a run"):
+            fl.fit(panel(), fl.Regression("y"), plan=False, **wrong)
+
+
+def test_a_constant_target_has_an_estimate_and_no_run():
+    x = np.random.default_rng(0).normal(size=(50, 3))
+    with pytest.warns(FedLSAWarning, match=r"is the target constant\?"):
+        found = fl.fit([(x, np.full(50, 7.0)), (2 * x, np.full(50, 7.0))], fl.Regression("y"))
+    assert_allclose(found.theta, [0, 0, 0, 7], atol=1e-12)
+    assert found.plan is None
 
 
 def test_what_is_given_by_hand_is_run_and_priced_by_exact_theory():

@@ -13,7 +13,7 @@ from fedlsa.errors import SiteDataError
 from fedlsa.fit import arrays, observe, reading
 from fedlsa.fit.arrays import Arrays
 from fedlsa.fit.site_readers import open_sites
-from fedlsa.fit.site_sums import solution
+from fedlsa.fit.solutions import solution
 
 GAMMA = 0.9
 D = 4

@@ -25,7 +25,7 @@ from ..formatting import Displayed
 from ..frozen import ReadOnly
 from ..small_pictures import Strip, strips
 from .observe import Piece
-from .site_sums import SINGULAR
+from .solutions import SINGULAR
 
 COINS = 64  # replicas that share a stream of random words, one bit each: more replicas leave the first as they are
 NUMBERS = 2**18  # of blocks' products, and of their weights, that are held at a time

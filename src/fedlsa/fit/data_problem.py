@@ -18,7 +18,8 @@ from ..theory.planner import MAX_EXACT_DIM
 from .reading import PooledData, read
 from .site_files import open_file
 from .site_readers import open_sites
-from .site_sums import System, solution
+from .site_sums import System
+from .solutions import solution
 from .tasks import Regression, Task, Value, checked_weight
 
 MEMORY = 6e8  # bytes of rows that are kept between passes. Larger files are read again: then a fit takes less than 1 GB

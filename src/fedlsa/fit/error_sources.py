@@ -28,7 +28,8 @@ from .lag_windows import PILOT, SHARE
 from .own_estimates import own_estimate
 from .planned_run import FitSettings, RunOutcome
 from .reading import PooledData
-from .site_sums import System, own_solution, solution_without
+from .site_sums import System
+from .solutions import own_solution, solution_without
 from .tasks import Regression
 
 NO_SPREAD = 1e-12  # of the largest eigenvalue of the correlation matrix, or of the solution's size: a rounding error
@@ -63,8 +64,8 @@ class Metric:
 
     def largest_spread(self, variance: float) -> float:
         """The largest `spread` of a covariance with this trace."""
-        if variance == 0:
-            return 0.0
+        if variance == 0 or math.isnan(variance):
+            return variance
         return math.inf if len(self.exact) else math.sqrt(variance / self.whiten.shape[1]) * self.stretch
 
     @property
@@ -212,7 +213,7 @@ def site_reports(estimate: Estimate, outcome: RunOutcome) -> tuple[SiteReport, .
                 theta=np.where(left_open, np.nan, T @ home.theta + t),
                 distance=metric.length(whole - estimate.theta),
                 influence=metric.length(w * inverse @ s.mean),
-                noise=noise * math.sqrt(share) if noise > 0 else 0.0,
+                noise=noise * math.sqrt(share) if noise != 0 else 0.0,
                 finite_data=metric.spread(inverse @ s.meat @ inverse.T),
                 window=s.window,
                 covariance=np.where(np.logical_or.outer(left_open, left_open), np.nan, T @ s.own @ T.T),

@@ -10,12 +10,12 @@ import numpy as np
 
 from .. import checks
 from ..checks import Floats
-from ..errors import ArgumentError, PrecisionError, SiteDataError
+from ..errors import ArgumentError, DivergenceError, PrecisionError, SiteDataError
 from ..problems import Problem
 from ..results.recipe import versions
 from ..theory.planner import MAX_EXACT_DIM, Plan
 from .bootstrap import Bootstrap, check_work, reweighted_solutions
-from .cautions import keeps_warnings
+from .cautions import keeps_warnings, warn
 from .covariance import CovarianceKind, Scores, block_length, complete, sandwich, scores, sum_of_meats
 from .data_problem import MEMORY, make_problem, uses_rows
 from .error_sources import (
@@ -34,10 +34,10 @@ from .identification import Determination, warn_of_logs, with_logs
 from .monte_carlo import monte_carlo
 from .observe import Piece
 from .one_message import compare
-from .planned_run import FitSettings, checked_settings, planned, run
+from .planned_run import FitSettings, RunOutcome, checked_settings, no_run, planned, run
 from .reading import FitProgress, PooledData, read
 from .site_readers import open_sites
-from .site_sums import solution, unreachable
+from .solutions import solution, unreachable
 from .tasks import Regression, Task, Value, checked_weight
 
 SECONDS_OF_STEPS = 1e8  # of all sites, on rows. Where more are needed, steps use means unless told otherwise
@@ -62,6 +62,7 @@ def fit(
     lag: int | None = None,
     seed: int = 0,
     bootstrap: int | None = None,
+    plan: bool = True,
     baselines: bool = False,
     memory: float = MEMORY,
     progress: FitProgress | None = None,
@@ -90,6 +91,8 @@ def fit(
     lag : how many rows apart errors may be correlated: for a regression Newey and West's covariance (HAC). None chooses
         it for a value function and for covariance="HAC", and is 0 for other regressions
     bootstrap : how many solutions of reweighted data give error bars of their own
+    plan : plan and simulate the run; where that is not possible, and no run was asked for, a warning says so, and the
+        estimate comes without one. False: the estimate and its error bars alone
     baselines : compare with the one-shot system, with the average of the sites' own solutions and, for a value
         function, with Monte Carlo
     seed : of the run's draws and of the bootstrap's weights; memory : bytes of rows to keep
@@ -104,7 +107,7 @@ def fit(
     checks.instance("task", task, (Regression, Value), "fl.Regression(...) or fl.Value(...)")
     checks.choice("local", local, ("auto", "rows", "log", "means"))
     by_hand = {"step_size": step_size, "local_steps": local_steps, "rounds": rounds}
-    settings = checked_settings(method, epsilon, by_hand, max_samples, local == "log", seed)
+    settings = checked_settings(method, epsilon, by_hand, max_samples, local == "log", seed, plan)
     weight = checked_weight(task, weight)
     asked = CovarianceKind.of(task, lag)
     checks.boolean("baselines", baselines)
@@ -142,23 +145,7 @@ def fit(
         solutions = _replicas(data, estimate, bootstrap, kind.values, settings.seed, report)
         replicas = Bootstrap(T @ theta + t, solutions @ T.T + t)
 
-    by_default = settings.epsilon is None and settings.by_hand is None
-    if by_default:
-        settings = _with_default_accuracy(settings, metric, theta)
-    rows = uses_rows(data, local, MAX_EXACT_DIM[method], memory)
-    problem = make_problem(data, systems, weights, rows)
-    report("planning", 0, 1)
-    try:
-        plan = _quick_plan(problem, settings) if rows and local == "auto" else planned(problem, settings)
-        if plan is None:
-            rows, problem = False, make_problem(data, systems, weights, False)
-            plan = planned(problem, settings)
-    except (ArgumentError, PrecisionError) as error:
-        if not by_default:
-            raise
-        raise SiteDataError(unreachable(A, data.names, str(error))) from error
-    outcome = run(problem, plan, settings, lambda done, total: report("running", done, total))
-    warn_if_coarse(outcome, settings, metric)
+    settings, outcome, steps = _outcome(data, estimate, settings, local, memory, report)
     reports = with_logs(site_reports(estimate, outcome), data.logs)
     out = Fit(
         task=data.task,
@@ -174,7 +161,7 @@ def fit(
         error=error_by_origin(outcome, estimate),
         per_site=tuple(replace(one, dropped=k) for one, k in zip(reports, data.dropped, strict=True)),
         weight=weight,
-        local=("log" if settings.in_order else "rows") if rows else "means",
+        local=steps,
         covariance_kind=kind.text(noise),
         degrees_of_freedom=kind.degrees_of_freedom(rows_in_all, len(A), noise),
         residual_variance=variance,
@@ -186,6 +173,43 @@ def fit(
         return out
     returns = monte_carlo(data, task, weights, asked, report) if isinstance(task, Value) else None
     return replace(out, baselines=compare(out, returns))
+
+
+def _outcome(
+    data: PooledData, estimate: Estimate, s: FitSettings, local: str, memory: float, report: FitProgress
+) -> tuple[FitSettings, RunOutcome, str]:
+    """The planned run, with the accuracy that it was planned for and what its steps use; none where none is wanted, and
+    where, by default, none can be planned: then there is a warning, for the estimate needs no run."""
+    none = replace(s, epsilon=None), no_run(len(estimate.A)), "none"
+    if not s.wanted:
+        return none
+    rows = uses_rows(data, local, MAX_EXACT_DIM[s.method], memory)
+    by_default = s.epsilon is None and s.by_hand is None
+    if by_default and not estimate.theta.any():
+        warn("every coefficient is 0, where a run would start, so that none is planned; is the target constant?")
+        return none
+    s = _with_default_accuracy(s, estimate.metric, estimate.theta) if by_default else s
+    report("planning", 0, 1)
+    try:
+        problem, plan, rows = _chosen(data, estimate, s, local, rows)
+        outcome = run(problem, plan, s, lambda done, total: report("running", done, total))
+    except (ArgumentError, PrecisionError, DivergenceError, SiteDataError) as error:
+        if not by_default:
+            raise
+        warn(unreachable(estimate.A, data.names, str(error)))
+        return none
+    warn_if_coarse(outcome, s, estimate.metric)
+    return s, outcome, ("log" if s.in_order else "rows") if rows else "means"
+
+
+def _chosen(data: PooledData, estimate: Estimate, s: FitSettings, local: str, rows: bool) -> tuple[Problem, Plan, bool]:
+    """The problem that the run is on, its plan, and whether steps use rows: with local="auto" where that is quick."""
+    problem = make_problem(data, estimate.systems, estimate.weights, rows)
+    plan = _quick_plan(problem, s) if rows and local == "auto" else planned(problem, s)
+    if plan is not None:
+        return problem, plan, rows
+    problem = make_problem(data, estimate.systems, estimate.weights, False)
+    return problem, planned(problem, s), False
 
 
 def _quick_plan(problem: Problem, s: FitSettings) -> Plan | None:
@@ -223,8 +247,4 @@ def _with_default_accuracy(s: FitSettings, metric: Metric, theta: Floats) -> Fit
     """epsilon with E delta^T Sigma^-1 delta <= epsilon^2 / (smallest eigenvalue of Sigma) = ACCURACY^2; less where the
     start is already as near as that, but never nothing."""
     size = float(np.linalg.norm(theta))
-    if size == 0:
-        raise SiteDataError(
-            "the data must not have 0 for every coefficient, where a run starts; is the target constant?"
-        )
     return replace(s, epsilon=max(min(ACCURACY / metric.stretch, 0.5 * size), SMALLEST * size))

@@ -20,7 +20,8 @@ from ..checks import Floats
 from .covariance import CovarianceKind, Scores, complete, sandwich, scores, sum_of_meats
 from .observe import Piece
 from .reading import FitProgress, PooledData
-from .site_sums import System, SystemSums, add_up, solution
+from .site_sums import System, SystemSums, add_up
+from .solutions import solution
 from .tasks import Value
 
 

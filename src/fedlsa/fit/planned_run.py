@@ -45,14 +45,24 @@ class FitSettings:
     max_samples: float | None
     in_order: bool  # rows in the order of the log instead of at random
     seed: int
+    wanted: bool = True  # whether there is to be a run at all
 
 
 def checked_settings(
-    method: str, epsilon: float | None, by_hand: dict[str, Any], max_samples: float | None, in_order: bool, seed: int
+    method: str,
+    epsilon: float | None,
+    by_hand: dict[str, Any],
+    max_samples: float | None,
+    in_order: bool,
+    seed: int,
+    wanted: bool = True,
 ) -> FitSettings:
     """FitSettings from the arguments of `fit`; by_hand : step_size, local_steps and rounds, None where not given."""
     checks.choice("method", method, supporting("fit"))
     given = [name for name, value in by_hand.items() if value is not None]
+    asked = ["epsilon"] * (epsilon is not None) + given
+    if not checks.boolean("plan", wanted) and asked:
+        raise ArgumentError(f"plan must not be False where {asked[0]} asks for a run; got False")
     if given and epsilon is not None:
         raise ArgumentError(f"epsilon and {given[0]} must not both be given: one follows from the other; got both")
     if given and len(given) < len(by_hand):
@@ -64,23 +74,29 @@ def checked_settings(
         step_size = checks.real("step_size", by_hand["step_size"], above=0)
         H = checks.integer("local_steps", by_hand["local_steps"], at_least=1)
         run = METHODS[method].with_steps(step_size, H), checks.integer("rounds", by_hand["rounds"], at_least=1)
-    return FitSettings(method, epsilon, run, max_samples, in_order, checks.integer("seed", seed))
+    return FitSettings(method, epsilon, run, max_samples, in_order, checks.integer("seed", seed), wanted)
 
 
 @dataclass(frozen=True, eq=False)
 class RunOutcome:
-    """Where the run ended : (d,), what it was, and its error about the data's solution.
+    """Where the run ended : (d,), what it was, and its error about the data's solution; NaN where there is no run.
 
     bias : (d,) mean of theta minus the data's solution; drift : (d,) the part of it that more rounds do not remove
     variance : E||theta - E theta||^2; sure : whether it is known, else it is the square of how the run came out
     """
 
     theta: Floats
-    plan: Plan
+    plan: Plan | None
     bias: Floats
     drift: Floats
     variance: float
     sure: bool
+
+
+def no_run(dim: int) -> RunOutcome:
+    """Of a fit of `dim` coefficients for which no run is planned."""
+    unknown = np.full(dim, np.nan)
+    return RunOutcome(unknown, None, unknown, unknown, math.nan, sure=False)
 
 
 def planned(problem: Problem, s: FitSettings) -> Plan:

@@ -45,7 +45,8 @@ from ...algorithms import METHODS, supporting
 from ...checks import Floats
 from ...errors import ArgumentError, SiteDataError
 from ...fit.observe import FeatureScale
-from ...fit.site_sums import System, scale_of, solution, unscaled
+from ...fit.site_sums import System, scale_of, unscaled
+from ...fit.solutions import solution
 from ...fit.tasks import Task
 from ...theory.exact import exact
 from ...theory.moments import Moments

@@ -22,7 +22,8 @@ from ...fit.levels import Levels, kind_of
 from ...fit.observe import FeatureScale, Piece, observations, recorded
 from ...fit.reading import PooledData, first_pass
 from ...fit.site_readers import Site
-from ...fit.site_sums import Summary, SystemSums, add_up, null_space, unscaled
+from ...fit.site_sums import Summary, SystemSums, add_up, unscaled
+from ...fit.solutions import null_space
 from ...fit.tasks import Regression, Task
 from ...theory import tuning
 from ...theory.symmetric import symkron, triangle
