@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from hostile import Hostile, gaussian_table
+from hostile import Hostile, gaussian_table, statistics
 from memory_world import MemoryWorld
 
 import fedlsa as fl
@@ -14,6 +14,7 @@ from fedlsa.network.coordinator.run_loop import complete_run
 from fedlsa.network.folder.config import task_from_text, task_text
 from fedlsa.network.protocol.agreed_design import AgreedDesign
 from fedlsa.network.protocol.coding import Coding
+from fedlsa.network.protocol.messages import Standardise
 from fedlsa.network.site.facts import check
 from fedlsa.network.site.orders import OrderHandler
 from fedlsa.network.site.policy import Policy, explain, template
@@ -143,6 +144,40 @@ def test_a_cell_of_few_rows_that_only_the_agreed_levels_show_ends_the_run(tmp_pa
     assert "no more orders" in world.standardise(design=more).meta["text"]
 
 
+APART = (
+    "y ~ x0 + I(x0 + 1e6 * (number < 1004))", "y ~ x0 + I(x0 + (number == 1000))",
+    "y ~ x0 + I(x0 + 1e-5 * (number == 1000))", "y ~ x0 + I(x0 + 1e-8 * (number == 1000))",
+    "y ~ x0 + I(x0 * (number != 1000))", "I(y * (1 + 1e6 * (number == 1000))) ~ x0",
+    "y ~ x0 + I(x0 + exp(-100 * (number - 1000) ** 2))", "y ~ x0 + maximum(x0, 1e3 * (1001.5 - number))",
+    "y ~ x0 + I(x0 + 1e-3 * (number == 1000)):region + x0:region",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("formula", APART)
+def test_a_formula_that_sets_a_few_rows_apart_is_refused_before_any_sum_leaves(tmp_path, formula):
+    table = people()
+    table["x0"] = table["x0"].abs() + 1
+    answer = Curious(tmp_path, formula, table).describe()
+    assert "(least_rows_off_common_value)" in answer.meta["text"]
+
+
+def test_what_a_formula_that_sets_one_row_apart_would_read_from_the_first_sums(tmp_path):
+    """Mean squares of x and of x + a, a in one row alone, differ by (2 a x + a^2) / n there."""
+    world = Curious(tmp_path, "y ~ x0 + I(x0 + 1e-3 * (number == 1000))", least_rows_off_common_value=1)
+    design = AgreedDesign.from_text(world.describe().meta["design"]).text()
+    order = Standardise("trial", **world.agreed() | {"design": design})
+    sums = statistics(world, order, world.answer(order)) * 3
+    read = ((sums[5] - sums[4]) * 90 - 1e-6) / 2e-3
+    assert abs(read - world.people["x0"][0]) < 1e-3
+
+
+def test_formulas_that_set_no_row_apart_are_answered(tmp_path):
+    for k, formula in enumerate(
+        ("log(y + 100) ~ x0 * x1 + I(x0 ** 2) + C(region)", "y ~ I(x0 > 0) + sqrt(abs(x1)):region")
+    ):
+        assert Curious(tmp_path / str(k), formula, people(1000)).describe().kind == "description"
+
+
 EVIL = (
     "y ~ __import__('os').system('touch /tmp/owned')", "y ~ I(().__class__.__mro__)", "y ~ eval('1')",
     "y ~ x0 + {open('/etc/passwd').read()}", "y ~ np.load('x')", "y ~ [x for x in x0]",
@@ -197,12 +232,14 @@ class Honest(MemoryWorld):
 
     def __init__(self, root, formula, tables, **policy):
         super().__init__(root, fl.Regression(formula), sites=len(tables), named_levels=("*",), **policy)
+        self.handlers = {}
         for name, table in zip(self.network.sites, tables, strict=True):
             table.to_parquet(root / f"{name}.parquet")
+            data = open_data(root / f"{name}.parquet", None, self.task)
+            self.handlers[name] = OrderHandler(self.sites[name], data, self.policy, lambda text: None)
 
     def handler(self, site):
-        data = open_data(self.root / f"{site}.parquet", None, self.sites[site].task)
-        return OrderHandler(self.sites[site], data, self.policy, lambda text: None)
+        return self.handlers[site]
 
 
 def regional(counts, seed):

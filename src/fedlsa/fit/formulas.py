@@ -84,6 +84,11 @@ class ParsedFormula:
         return tuple(dict.fromkeys(c for f in self.factors.values() for c in f.columns))
 
     @property
+    def calculates(self) -> bool:
+        """Whether it makes numbers that are no column's own."""
+        return any(f.calculate is not None for f in (self.target, *self.factors.values()))
+
+    @property
     def candidates(self) -> tuple[str, ...]:
         """Columns that stand for themselves, or in C(): they may be categories."""
         return tuple(dict.fromkeys(f.columns[0] for f in self.factors.values() if f.calculate is None))

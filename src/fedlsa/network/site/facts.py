@@ -29,7 +29,7 @@ from ...theory import tuning
 from ...theory.symmetric import symkron, triangle
 from ..protocol.agreed_design import AgreedDesign
 from ..protocol.records import printable
-from .limits import TableFacts
+from .limits import TableFacts, row_sizes
 from .site_data import check_scale, ridge_of, site_columns
 
 MOMENTS = 32  # dimensions up to which noise moments are shared: the exact planner reads no larger ones
@@ -93,7 +93,10 @@ def view(site: Site, task: Task, design: AgreedDesign | None = None) -> TableVie
     names = coefficient_names(task, coded)
     rarest = counts.rarest((*names[: len(summary.mean) - 1], columns.reward), summary.n)
     levels = tuple((c, len(count), min(count.values())) for c, count in level_counts(site, columns).items())
-    facts = TableFacts(summary.n, columns.all, rarest, levels)
+    leverage = 0.0
+    if isinstance(task, Regression) and task.formula is not None and parse_formula(task.formula).calculates:
+        leverage = row_sizes(lambda: (piece for _, piece in recorded(site, task, coded))).leverage
+    facts = TableFacts(summary.n, columns.all, rarest, levels, leverage)
     return TableView(columns, names, summary, sums, facts, f"{counts.checksum:016x}")
 
 

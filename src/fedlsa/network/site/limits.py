@@ -27,6 +27,7 @@ from ...fit.tasks import Regression, Task
 from ..protocol.run_settings import RunTerms
 from .policy import ANY_COLUMN, TASKS, Policy
 
+ROUNDING = 1e-13  # of the largest singular value: directions below it are rounding errors
 COUNTED = 0.1  # of this site's weight: a site of smaller weight hides nothing in a sum
 
 
@@ -34,12 +35,14 @@ COUNTED = 0.1  # of this site's weight: a site of smaller weight hides nothing i
 class TableFacts:
     """What the policy asks of the table. columns : those that are used; rarest : column with the fewest rows of
     another value than its most common one, and their number (columns that never vary do not count); levels : of each
-    category how many it has, and the rows of the one that has the fewest."""
+    category how many it has, and the rows of the one that has the fewest; leverage : of the rows, where a formula
+    calculates columns and could set some apart, else 0."""
 
     rows: int
     columns: tuple[str, ...]
     rarest: tuple[str, int]
     levels: tuple[tuple[str, int, int], ...] = ()
+    leverage: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -60,26 +63,31 @@ class RowSizes:
 
 
 def row_sizes(pieces: Callable[[], Iterable[Piece]]) -> RowSizes:
-    """The sizes of all rows, in two passes over their pieces."""
-    grams: dict[str, Floats] = {}
+    """The sizes of all rows, in two passes over their pieces.
+
+    The triangular factor of the rows keeps small directions that their products would lose to rounding: two columns
+    that differ by 1e-6 in one row have a direction in which that row is alone.
+    """
+    triangles: dict[str, Floats] = {}
     rows = 0
     for piece in pieces():
         rows += len(piece.y)
         for name, w in _directions(piece).items():
-            grams[name] = grams.get(name, 0.0) + w.T @ w
-    roots = {name: _inverse_root(gram) for name, gram in grams.items()}
+            above = [triangles[name]] if name in triangles else []
+            triangles[name] = np.asarray(np.linalg.qr(np.vstack([*above, w]), mode="r"), np.float64)
+    roots = {name: _inverse_root(triangle) for name, triangle in triangles.items()}
     leverage = max(
         float(((w @ roots[name]) ** 2).sum(axis=1).max())
         for piece in pieces()
         for name, w in _directions(piece).items()
     )
-    squares = [_norm(grams["w"][:-1, :-1])] + ([_norm(grams["u"])] if "u" in grams else [])
-    return RowSizes(rows, math.sqrt(squares[0] * squares[-1]) / rows, min(leverage, 1.0))
+    norms = [_norm(triangles["w"][:, :-1])] + ([_norm(triangles["u"])] if "u" in triangles else [])
+    return RowSizes(rows, norms[0] * norms[-1] / rows, min(leverage, 1.0))
 
 
-def _norm(gram: Floats) -> float:
-    """The largest eigenvalue of a matrix of products."""
-    return float(np.linalg.eigvalsh(gram)[-1]) if np.isfinite(gram).all() else math.inf
+def _norm(triangle: Floats) -> float:
+    """The largest singular value."""
+    return float(np.linalg.norm(triangle, 2)) if np.isfinite(triangle).all() and triangle.size else math.inf
 
 
 def _directions(piece: Piece) -> dict[str, Floats]:
@@ -87,13 +95,15 @@ def _directions(piece: Piece) -> dict[str, Floats]:
     return {"w": np.column_stack([piece.v, piece.y])} | ({} if piece.u is piece.v else {"u": np.asarray(piece.u)})
 
 
-def _inverse_root(gram: Floats) -> Floats:
-    """R with R R^T the pseudo-inverse, of the matrix scaled to a diagonal of ones."""
-    scale = np.sqrt(np.diag(gram))
+def _inverse_root(triangle: Floats) -> Floats:
+    """R with w R R^T w^T the leverage of a row w; columns are scaled to one length first."""
+    largest = np.abs(triangle).max(axis=0)
+    largest[largest == 0] = 1.0
+    scale = largest * np.linalg.norm(triangle / largest, axis=0)
     scale[scale == 0] = 1.0
-    values, vectors = np.linalg.eigh(gram / np.outer(scale, scale))
-    good = values > 1e-10 * values[-1]
-    return np.asarray(vectors[:, good] / np.sqrt(values[good]) / scale[:, None], np.float64)
+    _, values, vectors = np.linalg.svd(triangle / scale, full_matrices=False)
+    good = values > ROUNDING * values[0]
+    return np.asarray(vectors[good].T / values[good] / scale[:, None], np.float64)
 
 
 def check_terms(policy: Policy, terms: RunTerms, facts: TableFacts, task: Task) -> None:
@@ -128,6 +138,9 @@ def check_table(policy: Policy, facts: TableFacts) -> None:
     if policy.privacy == "none" and count < policy.least_rows_off_common_value:
         least = policy.least_rows_off_common_value
         raise refused("least_rows_off_common_value", f"{column!r} has fewer than {least} rows off its common value")
+    least = policy.least_rows_off_common_value
+    if exact_sums(policy) and facts.leverage * least > 1:  # as many rows as that, at least, are behind every direction
+        raise refused("least_rows_off_common_value", f"the formula sets fewer than {least} rows apart")
 
 
 def check_levels(policy: Policy, facts: TableFacts) -> None:
