@@ -137,11 +137,14 @@ def test_every_option_reaches_the_library(fedlsa, firms, monkeypatch):
     monkeypatch.setattr("fedlsa.cli.fit_command.fit_sites", fit)
     options = "--step-size 0.1 --local-steps 5 --rounds 7 --max-samples 99 --weight samples --local rows --lag 3 "
     options += "--seed 4 --bootstrap 50 --method fedlsa --memory 2MB --baselines --site firm "
-    options += "--no-intercept --no-standardise --ridge 0.5 --columns a,b --columns c"
+    options += "--no-intercept --no-standardise --ridge 0.5 --columns a,b --columns c "
+    options += "--row-weights w --offset o --cluster g --covariance HC1 --missing drop"
     code, _, err = fedlsa("fit", "regression", "firm-[01].csv", "--target", "invest", *options.split())
     assert (code, err) == (2, "fedlsa: seen enough\n")
     assert seen.pop("sites") == [Path("firm-0.csv"), Path("firm-1.csv")]  # a pattern that the shell left alone
-    assert seen.pop("task") == fl.Regression("invest", ("a", "b", "c"), False, False, 0.5)
+    assert seen.pop("task") == fl.Regression(
+        "invest", ("a", "b", "c"), False, False, 0.5, "w", "o", "g", covariance="HC1", missing="drop"
+    )
     assert seen == {
         "epsilon": None, "method": "fedlsa", "step_size": 0.1, "local_steps": 5, "rounds": 7, "max_samples": 99.0,
         "weight": "samples", "local": "rows", "lag": 3, "seed": 4, "bootstrap": 50, "plan": True, "baselines": True,
@@ -165,6 +168,17 @@ def test_bootstrap_errors_stand_beside_the_others(fedlsa, firms):
     np.testing.assert_allclose([float(v) for v in beside], (replicas.standard_error[1], low, high), rtol=5e-4)
     assert fedlsa("fit", "regression", *firms, *words, "--local", "means", "--out", "n.json")[0] == 0
     assert np.array_equal(fl.Fit.load("n.json").bootstrap.replicas, replicas.replicas)  # of the data, not of a run
+
+
+def test_claims_are_tested_on_request(fedlsa, firms):
+    words = ["--target", "invest", "--local", "means", "--test", "a = c", "--test", "a = 0, b = -2", "--out", "m.json"]
+    code, out, err = fedlsa("fit", "regression", *firms, *words)
+    assert (code, err) == (0, "")
+    model = fl.Fit.load("m.json")
+    assert f"{model.test('a = c')}\n\n{model.test('a = 0, b = -2')}\n" in out
+    code, out, err = fedlsa("fit", "regression", *firms, "--target", "invest", "--local", "means", "--test", "aa = 0")
+    assert (code, out) == (2, "")
+    assert err == ("fedlsa: hypothesis must name coefficients of the fit, and none is called 'aa'; did you mean 'a'?\n")
 
 
 def test_the_same_command_writes_the_same_bytes(fedlsa, firms):

@@ -95,8 +95,10 @@ def test_json_of_plan(printed):
 
 
 def test_json_of_fit_regression(printed, firms):
-    said = printed("fit regression", *firms, "--target", "y", "--out", "m.json")
+    said = printed("fit regression", *firms, "--target", "y", "--test", "intercept = 0", "--out", "m.json")
     model = fl.Fit.load("m.json")
+    assert said["p_values"] == model.p_values.tolist()
+    assert said["tests"][0]["p_value"] == pytest.approx(model.p_values[-1])
     assert said["theta"] == model.theta.tolist()
     assert said["standard_error"] == model.standard_error.tolist()
     assert (said["level"], said["saved"]) == (0.95, ["m.json"])

@@ -10,19 +10,26 @@ import pytest
 import fedlsa as fl
 
 ROOT = Path(__file__).parents[2]
+NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[-+]\d+)?")
 PAGE = (ROOT / "docs" / "data.md").read_text(encoding="utf8")
 
 
-def test_blocks_and_commands_of_the_page_run_in_their_order(shell):
-    blocks = re.findall(r"^```(python)?\n(.*?)^```", PAGE, re.S | re.M)
-    assert len(blocks) == 5
-    for python, text in blocks:
-        if python:
-            exec(compile(text, "docs/data.md", "exec"), {})
-            continue
-        for line in text.splitlines():
-            code, printed = shell(line)
-            assert (code, printed.err) == (0, ""), line
+def test_blocks_and_commands_of_the_page_run_in_their_order(shell, capsys):
+    blocks = re.findall(r"^```(python|text|)\n(.*?)^```", PAGE, re.S | re.M)
+    assert [kind for kind, _ in blocks].count("text") == 1
+    session: dict[str, object] = {}
+    printed = ""
+    for kind, text in blocks:
+        if kind == "python":
+            exec(compile(text, "docs/data.md", "exec"), session)
+            printed = capsys.readouterr().out
+        elif kind == "text":
+            assert NUMBER.sub("#", printed).split() == NUMBER.sub("#", text).split()
+            expected = [float(x) for x in NUMBER.findall(text)]
+            assert [float(x) for x in NUMBER.findall(printed)] == pytest.approx(expected, rel=0.02)
+        for line in text.splitlines() if not kind else ():
+            code, said = shell(line)
+            assert (code, said.err) == (0, ""), line
     assert Path("fit.png").stat().st_size > 20_000
     first, again = (fl.Fit.load(name) for name in ("values.json", "values-again.json"))
     assert np.array_equal(first.theta, again.theta)

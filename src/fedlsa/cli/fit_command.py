@@ -89,6 +89,7 @@ def fit(
     run: Given,
     files: list[Path] = FILES,
     level: float = option("Of confidence intervals.", 0.95, "Error bars"),
+    test: list[str] | None = option("Claims to test, 'a = b' or 'a = 0, b = 0'; may be repeated.", None, "Error bars"),
     out: Path | None = option("Save the model: FILE.json, for fedlsa predict and evaluate.", None, "Output"),
     plot: Path | None = option("Draw coefficients and errors: .png, .pdf or .svg.", None, "Output"),
     force: bool = switch("--force", "Replace files that exist.", "Output"),
@@ -104,11 +105,13 @@ def fit(
     with stages(shown=not quiet) as progress:
         fitted = fit_sites(sites, wanted, progress=progress, **arguments)
     fitted = replace(fitted, made_by={"command": context.obj} | fitted.made_by)
+    tests = [fitted.test(claims) for claims in test or ()]
     if json:
         bars = {"standard_error": fitted.standard_error, "interval": fitted.confidence_interval(level), "level": level}
+        bars |= {"t_values": fitted.t_values, "p_values": fitted.p_values, "tests": tests}
         print_json(**to_plain(fitted), **bars, saved=[path for path in (model, picture) if path is not None])
     elif not quiet:
-        print_fit(fitted, level)
+        print_fit(fitted, tests, level)
     quiet = quiet or json
     parsing.write(model, fitted.save, quiet=quiet)
     draw = partial(figures.coefficients, fitted, level=level)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # a command that prints one of them has loaded it, and needs 
     import xarray as xr
 
     from ..algorithms import Algorithm
-    from ..fit import Fit, Prediction, Residuals, TDErrors
+    from ..fit import Fit, Prediction, Residuals, TDErrors, WaldTest
     from ..theory.planner import Plan
     from ..theory.stationary import Stationary
 
@@ -99,11 +99,11 @@ def _length(algorithm: Algorithm) -> Any:
     return getattr(algorithm, algorithm.length)
 
 
-def print_fit(fit: Fit, level: float) -> None:
-    """The summary, then the parts of the error, the sites, and baselines where there are some."""
+def print_fit(fit: Fit, tests: Sequence[WaldTest], level: float) -> None:
+    """The summary, tests where there are some, then the parts of the error, the sites, and baselines."""
     far = len(fit.per_site) - SITES
     parts: list[str | Table] = [
-        _parts(fit),
+        *([] if fit.plan is None else [_parts(fit)]),
         _sites(fit),
         "Distance, influence, noise and finite data are in standard errors of the estimate.",
         *([f"the {SITES} sites furthest away; {far} more, --out keeps all"] if far > 0 else []),
@@ -114,7 +114,7 @@ def print_fit(fit: Fit, level: float) -> None:
             [r.name, number(r.distance), f"{r.numbers:,}", f"{r.messages:,}", f"{r.bytes:,}"] for r in fit.baselines
         ]
         parts += [table("way to an answer", *headings, rows=ways), *(f"{r.name}: {r.reveals}" for r in fit.baselines)]
-    print(fit.summary(level), end="\n\n")
+    print(fit.summary(level), *tests, sep="\n\n", end="\n\n")
     print_all(*parts)
 
 
