@@ -45,7 +45,7 @@ class FederatedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     >>> X = np.arange(12.0).reshape(12, 1)
     >>> model = fl.sklearn.FederatedRegressor().fit(X, 2 * X[:, 0] + np.cos(X[:, 0]), sites=["a", "b"] * 6)
     >>> model.coef_.round(2), model.predict([[20.0]]).round(1), model.fit_.standard_error.round(2)
-    (array([1.94]), array([39.1]), array([0.05, 0.41]))
+    (array([1.94]), array([39.1]), array([0.06, 0.45]))
     """
 
     def __init__(

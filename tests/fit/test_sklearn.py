@@ -1,5 +1,6 @@
 """The regressor with scikit-learn's manners: its checks, and the coefficients of its linear models on pooled rows."""
 
+import doctest
 import importlib
 import pickle
 import sys
@@ -30,6 +31,10 @@ W = RNG.integers(0, 4, size=90).astype(float)
 @parametrize_with_checks([FederatedRegressor(), FederatedRegressor(ridge=0.1, weight="sites", fit_intercept=False)])
 def test_it_passes_the_checks_of_scikit_learn(estimator, check):
     check(estimator)
+
+
+def test_the_example_holds():
+    assert doctest.testmod(fl.sklearn, extraglobs={"fl": fl, "np": np}).failed == 0
 
 
 @pytest.mark.parametrize("intercept", [True, False])
