@@ -35,6 +35,7 @@ from .tasks import Regression
 NO_SPREAD = 1e-12  # of the largest eigenvalue of the correlation matrix, or of the solution's size: a rounding error
 NO_DIFFERENCE = 1e-9  # of the solution's size: what is below it, in directions without any error, is none
 FEW_CLUSTERS = 10  # below which intervals are said to be rough
+ROWS_PER_LAG = 25  # below which intervals from a log were seen to cover less often than they say
 UNLUCKY = 2  # times epsilon: one run may well come out this far, since epsilon is a root mean square
 
 
@@ -153,11 +154,12 @@ def warn_of_errors(names: Sequence[str], scores: Sequence[Scores], asked: Covari
             f"{_sites(single, len(names))} with one row: one row has no spread, so its score is taken about 0, which "
             "is right where such sites are like the others, and too wide where they differ"
         )
-    short = [name for name, s in sites if s.n > 1 and s.window >= min(s.n, PILOT) // SHARE]
+    few = [s.n < ROWS_PER_LAG * s.window or s.window >= min(s.n, PILOT) // SHARE for s in scores]
+    short = [name for (name, s), one in zip(sites, few, strict=True) if one and s.n > 1]
     if short and kind.flat_top and kind.lag is None:
         warn(
-            f"{_sites(short, len(names))} with logs too short to see how far apart rows are correlated: standard "
-            "errors may be too small; lag=... says it"
+            f"{_sites(short, len(names))} with logs too short to see how far apart rows are correlated, fewer than "
+            f"{ROWS_PER_LAG} rows for each lag: standard errors may be too small; lag=... says it"
         )
     if kind.name != asked.name:
         name, s = next((name, s) for name, s in sites if s.alone)

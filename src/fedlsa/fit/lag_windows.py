@@ -85,10 +85,11 @@ def rows_about_mean(n: int, M: int) -> float:
 
 
 def choose_window(psi: Floats) -> int:
-    """M, the lag after which the autocorrelations of all columns of psi : (n, d) are negligible for ENDING lags.
+    """M, twice the lag after which the autocorrelations of all columns of psi : (n, d) are negligible for ENDING lags.
 
     Negligible is below 2 sqrt(log10(n) / n) (Politis, 2003) or below twice the standard error that Bartlett's formula
-    gives an autocorrelation whose true value is 0, sqrt((1 + 2 sum_{k < h} rho_k^2) / n). 0 for independent rows.
+    gives an autocorrelation whose true value is 0, sqrt((1 + 2 sum_{k < h} rho_k^2) / n). 0 for independent rows. Twice,
+    for what is negligible lag by lag is not in sum: intervals from Markov chains then cover 1% more often.
     """
     n = len(psi)
     most = n // SHARE
@@ -101,4 +102,4 @@ def choose_window(psi: Floats) -> int:
     spread = np.sqrt((1 + 2 * (np.cumsum(rho**2, axis=0) - rho**2)) / n)
     negligible = (np.abs(rho) < np.maximum(2 * spread, 2 * np.sqrt(np.log10(n) / n))).all(axis=1)
     runs = np.convolve(negligible, np.ones(ENDING), "valid") > ENDING - 0.5  # runs[M]: lags M + 1 ... M + ENDING
-    return int(np.argmax(runs)) if runs.any() else most
+    return min(2 * int(np.argmax(runs)), most) if runs.any() else most
