@@ -65,6 +65,7 @@ def test_the_fit_has_error_bars_and_the_names_of_columns():
     assert list(found.feature_names_in_) == ["age", "y", "weight"]
     assert found.fit_.names == ("age", "y", "weight", "intercept")
     assert {site.name for site in found.fit_.per_site} == set(SITES)
+    assert found.fit_.plan is None
     np.testing.assert_allclose(found.predict(frame), X @ found.coef_ + found.intercept_)
     again = pickle.loads(pickle.dumps(found))
     np.testing.assert_array_equal(again.predict(frame), found.predict(frame))

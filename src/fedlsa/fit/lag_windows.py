@@ -88,8 +88,8 @@ def choose_window(psi: Floats) -> int:
     """M, twice the lag after which the autocorrelations of all columns of psi : (n, d) are negligible for ENDING lags.
 
     Negligible is below 2 sqrt(log10(n) / n) (Politis, 2003) or below twice the standard error that Bartlett's formula
-    gives an autocorrelation whose true value is 0, sqrt((1 + 2 sum_{k < h} rho_k^2) / n). 0 for independent rows. Twice,
-    for what is negligible lag by lag is not in sum: intervals from Markov chains then cover 1% more often.
+    gives an autocorrelation whose true value is 0, sqrt((1 + 2 sum_{k < h} rho_k^2) / n). 0 for independent rows.
+    Twice, for what is negligible lag by lag is not in sum: intervals from Markov chains then cover 1% more often.
     """
     n = len(psi)
     most = n // SHARE
