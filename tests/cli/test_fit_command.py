@@ -196,7 +196,7 @@ def test_the_same_command_writes_the_same_bytes(fedlsa, firms):
     [
         ("fit regression x-*.csv --target invest", "no file is called 'x-*.csv', and none matches it"),
         ("fit regression nothing.csv --target invest", "there is no nothing.csv"),
-        ("fit regression . --target invest", ". is a folder; name the files in it"),
+        ("fit regression none --target invest", "there is no none"),
         ("fit regression firm-0.csv firm-0.csv --target invest", "must be named once"),
         ("fit regression firm-0.csv --target inves", "did you mean 'invest'?"),
         ("fit regression firm-0.csv --target invest~a+bb", "has no column 'bb'; did you mean 'b'?"),

@@ -185,7 +185,8 @@ def test_damaged_pages_of_a_parquet_file_are_an_error_of_the_site(parquet):
 def test_files_that_are_not_there(tmp_path, write):
     assert message(tmp_path / "no.csv") == f"{tmp_path / 'no.csv'} does not exist"
     (tmp_path / "folder.csv").mkdir()
-    assert message(tmp_path / "folder.csv") == "folder.csv must be a file; it is a folder"
+    with pytest.raises(SiteDataError, match=r"^north must be a file; it is a folder$"):
+        open_sites({"north": tmp_path / "folder.csv"}, TASK)
     locked = write("locked.csv", GOOD)
     locked.chmod(0)
     if not os.access(locked, os.R_OK):

@@ -127,7 +127,7 @@ def feature_map(option: str, given: list[str]) -> maps.FeatureMap:
 
 
 def site_files(given: list[Path]) -> list[Path]:
-    """The files that are meant; patterns that the shell has left alone are looked up here."""
+    """The files and folders that are meant; patterns that the shell has left alone are looked up here."""
     out: list[Path] = []
     for path in given:
         if path.exists() or not glob.has_magic(str(path)):
@@ -138,8 +138,8 @@ def site_files(given: list[Path]) -> list[Path]:
             raise SiteDataError(f"no file is called {str(path)!r}, and none matches it as a pattern")
         out += map(Path, found)
     for path in out:
-        if not path.is_file():
-            raise SiteDataError(f"{path} is a folder; name the files in it" if path.is_dir() else f"there is no {path}")
+        if not path.exists():
+            raise SiteDataError(f"there is no {path}")
         if out.count(path) > 1:
             raise SiteDataError(f"{path} must be named once, for it is one site; got it {out.count(path)} times")
     return out

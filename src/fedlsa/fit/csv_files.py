@@ -81,18 +81,25 @@ def _stream(path: Path, dialect: CsvDialect, check: bool = False, **convert: Any
     )
 
 
-def csv_batches(path: Path, dialect: CsvDialect, columns: Sequence[str], labels: Sequence[str] = ()) -> Iterator[Any]:
-    """Record batches of the columns, as numbers or flags, and of labels: text unless a column begins with numbers."""
+def csv_batches(
+    path: Path, dialect: CsvDialect, columns: Sequence[str], labels: Sequence[str], texts: Sequence[str]
+) -> Iterator[Any]:
+    """Record batches of the columns, as numbers or flags, of labels, which are text unless a column begins with
+    numbers, and of texts, as they are written."""
     import pyarrow as pa
 
     def kind(column: str) -> Any:
-        if column in dialect.commas or (column in labels and column not in dialect.numbers | dialect.flags):
+        if (
+            column in texts
+            or column in dialect.commas
+            or (column in labels and column not in dialect.numbers | dialect.flags)
+        ):
             return pa.string()
         return pa.bool_() if column in dialect.flags else pa.float64()
 
-    types: dict[str, Any] = {c: kind(c) for c in (*columns, *labels)}
+    types: dict[str, Any] = {c: kind(c) for c in (*columns, *labels, *texts)}
     commas = [c for c in columns if c in dialect.commas]
-    with _stream(path, dialect, bool(labels), include_columns=list(types), column_types=types) as reader:
+    with _stream(path, dialect, bool(labels or texts), include_columns=list(types), column_types=types) as reader:
         for batch in reader:
             yield _with_points(batch, commas) if commas else batch
 

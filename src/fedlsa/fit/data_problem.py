@@ -17,12 +17,10 @@ from ..problems.arguments import offsets
 from ..theory.planner import MAX_EXACT_DIM
 from .reading import PooledData, read
 from .site_files import open_file
-from .site_readers import open_sites
+from .site_readers import MEMORY, open_sites
 from .site_sums import System
 from .solutions import solution
 from .tasks import Regression, Task, Value, checked_weight
-
-MEMORY = 6e8  # bytes of rows that are kept between passes. Larger files are read again: then a fit takes less than 1 GB
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +75,9 @@ def prepared(
     weight = checked_weight(task, weight)
     checks.choice("local", local, ("auto", "rows", "means"))
     room = checks.real("memory", memory, above=0)
-    data, weights, systems = read(open_sites(sites, task, site), task, weight, room, lambda what, done, total: None)
+    data, weights, systems = read(
+        open_sites(sites, task, site, room), task, weight, room, lambda what, done, total: None
+    )
     solution(systems, weights, data.names)  # its error names the columns that determine one another
     rows = uses_rows(data, local, min(MAX_EXACT_DIM.values()), memory)
     problem = make_problem(data, systems, weights, rows)

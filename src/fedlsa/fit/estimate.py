@@ -17,7 +17,7 @@ from ..theory.planner import MAX_EXACT_DIM, Plan
 from .bootstrap import Bootstrap, check_work, reweighted_solutions
 from .cautions import keeps_warnings, warn
 from .covariance import CovarianceKind, Scores, block_length, complete, sandwich, scores, sum_of_meats
-from .data_problem import MEMORY, make_problem, uses_rows
+from .data_problem import make_problem, uses_rows
 from .error_sources import (
     Estimate,
     Metric,
@@ -36,7 +36,7 @@ from .observe import Piece
 from .one_message import compare
 from .planned_run import FitSettings, RunOutcome, checked_settings, no_run, planned, run
 from .reading import FitProgress, PooledData, read
-from .site_readers import open_sites
+from .site_readers import MEMORY, open_sites
 from .solutions import solution, unreachable
 from .tasks import Regression, Task, Value, checked_weight
 
@@ -116,9 +116,8 @@ def fit(
     checks.callback("progress", progress)
     report = progress or (lambda what, done, total: None)
 
-    data, weights, systems = read(
-        open_sites(sites, task, site), task, weight, checks.real("memory", memory, above=0), report
-    )
+    room = checks.real("memory", memory, above=0)
+    data, weights, systems = read(open_sites(sites, task, site, room), task, weight, room, report)
     A, theta = solution(systems, weights, data.names)
     influence = data.scale.original()[0] @ np.linalg.inv(A)  # of the mean score on the coefficients
 

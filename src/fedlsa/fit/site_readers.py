@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .. import checks
 from ..errors import ArgumentError, ArgumentTypeError, SiteDataError
 from .arrays import ROWS, Arrays, ColumnBlock, TablePart, from_columns, from_tuple, has_names
-from .conversion import is_missing, plain_array
+from .conversion import plain_array
 from .site_files import open_file
+from .split_files import files_of, open_partitioned, site_labels, split_files, unlabelled_rows
 from .tasks import Task
 
 ONE = "a path, a table (a data frame or a mapping of columns), or a tuple of arrays"
-RULE = f"sites must be a list with one entry per site, {ONE}; a mapping of names to such; or one table with site=..."
+RULE = (
+    f"sites must be a list with one entry per site, {ONE}; a mapping of names to such; a folder of files; "
+    "or one table or file with site=..."
+)
+MEMORY = 6e8  # bytes of rows that are kept between passes. Larger files are read again: then a fit takes less than 1 GB
 TABLE = "the table"  # how errors call the one that is split into sites
 
 
@@ -55,8 +60,10 @@ class Site(Protocol):
         ...
 
 
-def open_sites(sites: Any, task: Task, site: str | None = None) -> list[Site]:
+def open_sites(sites: Any, task: Task, site: str | None = None, memory: float = MEMORY) -> list[Site]:
     """The sites of whatever `fl.fit` takes; site : the column that says which site a row is of.
+
+    memory : bytes of rows that a fit may keep, half of which files may take while their rows are split among sites
 
     Sites of a column are in the order of their names, numbers in theirs. Columns by name are a mapping or a data frame;
     tuples are those of fl.problems.regression and from_transitions.
@@ -69,13 +76,16 @@ def open_sites(sites: Any, task: Task, site: str | None = None) -> list[Site]:
         return [open_site(str(name), entry, task, f"sites[{name!r}]") for name, entry in sites.items()]
     if site is not None and has_names(sites):
         return _split(from_columns(TABLE, sites), site)
+    if isinstance(sites, (str, os.PathLike)) and (site is not None or checks.path("sites", sites).is_dir()):
+        sites = [sites]
     if not checks.is_sequence(sites) or has_names(sites) or hasattr(sites, "columns"):
         raise ArgumentTypeError(f"{RULE}; got {checks.show(sites)}")
     entries = checks.entries("sites", sites, RULE.removeprefix("sites must be "))
     if not entries:
         raise ArgumentError(f"{RULE}; got none")
-    named = zip(_names(entries), entries, strict=True)
-    return [open_site(name, entry, task, f"sites[{c}]") for c, (name, entry) in enumerate(named)]
+    if site is not None:
+        return _split_paths(entries, site, memory)
+    return [open_site(name, entry, task, argument) for name, entry, argument in _named(entries)]
 
 
 def open_site(name: str, entry: Any, task: Task, argument: str) -> Site:
@@ -85,7 +95,7 @@ def open_site(name: str, entry: Any, task: Task, argument: str) -> Site:
     if has_names(entry):
         return from_columns(name, entry)
     if isinstance(entry, (tuple, list)):
-        return from_columns(name, entry[1]) if _is_named(entry) else from_tuple(name, entry, task)
+        return from_tuple(name, entry, task)
     raise ArgumentTypeError(f"{argument} must be {ONE}; got {checks.show(entry)}")
 
 
@@ -103,23 +113,41 @@ def _is_named(entry: Sequence[Any]) -> bool:
     return is_name and has_names(entry[1])
 
 
-def _names(entries: Sequence[Any]) -> list[str]:
-    """File names where they are unique, else paths as they were given; "site 3" for data in memory without a name."""
-    paths = {c: checks.path(f"sites[{c}]", e) for c, e in enumerate(entries) if isinstance(e, (str, os.PathLike))}
+def _named(entries: Sequence[Any]) -> list[tuple[str, Any, str]]:
+    """Entries with their names, and how errors call them; a folder is all the files in it.
+
+    Files have their names where they are unique, else their paths, others the name of their pair, else "site 3".
+    """
+    out: list[tuple[str, Any, str]] = []
+    for c, entry in enumerate(entries):
+        argument = f"sites[{c}]"
+        if isinstance(entry, (str, os.PathLike)):
+            path = checks.path(argument, entry)
+            found = files_of(path) if path.is_dir() else {path.name: path}
+            out += [(name, file, argument) for name, file in found.items()]
+        elif isinstance(entry, (tuple, list)) and _is_named(entry):
+            out.append((str(entry[0]), entry[1], argument))
+        else:
+            out.append((f"site {c}", entry, argument))
     seen: dict[Path, int] = {}
-    for c, path in paths.items():
-        if seen.setdefault(path.resolve(), c) != c:
-            raise SiteDataError(f"{path} must be given once; it is site {seen[path.resolve()]} and site {c}")
-    short = [path.name for path in paths.values()]
-    out = [
-        (str(entry[0]) if isinstance(entry, (tuple, list)) and _is_named(entry) else f"site {c}")
-        if c not in paths
-        else (paths[c].name if short.count(paths[c].name) == 1 else str(paths[c]))
-        for c, entry in enumerate(entries)
-    ]
-    for name in (name for name in out if out.count(name) > 1):
-        raise ArgumentError(f"sites must have names of their own; got {name!r} {out.count(name)} times")
+    for c, (_, entry, _) in enumerate(out):
+        if isinstance(entry, Path) and seen.setdefault(entry.resolve(), c) != c:
+            raise SiteDataError(f"{entry} must be given once; it is site {seen[entry.resolve()]} and site {c}")
+    for is_whole in (False, True):  # once with the paths of files whose names repeat
+        times = Counter(name for name, _, _ in out)
+        for name in (name for name, count in times.items() if is_whole and count > 1):
+            raise ArgumentError(f"sites must have names of their own; got {name!r} {times[name]} times")
+        out = [(str(e) if isinstance(e, Path) and times[name] > 1 else name, e, a) for name, e, a in out]
     return out
+
+
+def _split_paths(paths: Sequence[Any], site: str, memory: float) -> list[Site]:
+    """Files, or all files in folders, as sites by a column, or by the key of folders called key=value."""
+    if not all(isinstance(path, (str, os.PathLike)) for path in paths):
+        raise ArgumentError(f"site must be given for one table, for files or for a folder; got {checks.show(paths)}")
+    files = [open_partitioned(name, path) for name, path, _ in _named(paths)]
+    found = split_files(files, site, memory / 2)
+    return [found[name] for name in in_order(found)]
 
 
 def _split(table: Arrays, site: str) -> list[Site]:
@@ -127,34 +155,14 @@ def _split(table: Arrays, site: str) -> list[Site]:
     if site not in table.columns:
         hint = checks.did_you_mean(site, table.columns) or f"; it has {', '.join(table.columns[:8])}"
         raise SiteDataError(f"{table.name} has no column {site!r}, which is to say what site a row is of{hint}")
-    names, codes = site_labels(TABLE, site, plain_array(table.held[site], labels=True))
+    names, codes = site_labels(plain_array(table.held[site], labels=True))
+    lacking = codes < 0
+    if lacking.any():
+        raise unlabelled_rows(TABLE, site, int(lacking.sum()), len(codes), int(np.argmax(lacking)) + 1)
     order = np.argsort(codes, kind="stable")
     cuts = np.searchsorted(codes[order], np.arange(len(names) + 1))
     parts = {name: order[a:b] for name, a, b in zip(names, cuts, cuts[1:], strict=False)}
     return [TablePart(name, table, parts[name], site) for name in in_order(names)]
-
-
-def site_labels(table: str, column: str, values: NDArray[Any]) -> tuple[list[str], NDArray[np.int64]]:
-    """The sites' names in a column of any labels, and which of them each row has : (n,)."""
-    import pandas as pd
-
-    lacking = int(is_missing(values).sum())
-    if lacking:
-        raise SiteDataError(
-            f"{table}: column {column!r} must say of every row what site it is of; {lacking:,} of {len(values):,} rows "
-            f"have no value, the first is row {int(np.argmax(is_missing(values))) + 1:,}"
-        )
-    codes, found = pd.factorize(values)
-    names = [name_of(label) for label in pd.Index(found)]
-    distinct = {name: k for k, name in enumerate(dict.fromkeys(names))}  # 1, 1.0 and "1" are one site
-    return list(distinct), np.array([distinct[name] for name in names], np.int64)[codes]
-
-
-def name_of(label: Any) -> str:
-    """The name of a site from its label: whole numbers without a point, dates without the time where it is midnight."""
-    if isinstance(label, float) and label.is_integer():
-        return str(int(label))
-    return str(label).removesuffix(" 00:00:00")
 
 
 def in_order(names: Iterable[str]) -> list[str]:
