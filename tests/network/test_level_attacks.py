@@ -1,6 +1,7 @@
 """A coordinator that asks for the levels of a category to learn who is in a table, or writes code into a formula."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -49,9 +50,10 @@ class Curious(Hostile):
 
 
 def said(world):
-    """What leaves the site when it describes its table, as text, and its log."""
+    """What leaves the site when it describes its table, and that as text, without the signed totals of its ledger."""
     answer = world.describe()
-    return answer, json.dumps(answer.meta)
+    assert not answer.arrays
+    return answer, json.dumps({name: value for name, value in answer.meta.items() if name != "receipt"})
 
 
 @pytest.mark.parametrize(
@@ -196,6 +198,36 @@ def test_a_formula_that_is_code_is_refused_by_the_site_before_anything_is_read(e
 def test_a_formula_other_than_the_one_that_the_site_was_sent_is_refused(tmp_path):
     answer = Curious(tmp_path).describe(task=task_text(fl.Regression("y ~ x0 + C(patient)")))
     assert "about the task that this site was sent" in answer.meta["text"]
+
+
+@pytest.mark.parametrize("task", [fl.Regression(FORMULA, missing="drop"), fl.Regression("y", ["x0"], missing="drop")])
+def test_rows_that_are_left_out_are_told_to_the_sites_own_person_alone(tmp_path, task):
+    table = people()
+    table.loc[:6, "x0"] = np.nan
+    table.loc[3:8, "y"] = np.nan
+    world = Curious(tmp_path, task, table)
+    answer, text = said(world)
+    assert answer.meta["rows"] == 81
+    assert "9" not in text
+    lines = " ".join(check(world.handler.table.data.opened, task))
+    assert "81 rows" in lines
+    assert "9 more rows lack a value that the task needs, and are left out" in lines
+    refused = Curious(tmp_path / "error", replace(task, missing="error"), table)
+    assert refused.describe().meta["text"] == "this site cannot read its data or its files; its own log says why"
+    assert any("missing" in line for line in refused.lines)
+
+
+def test_levels_of_rows_that_are_left_out_are_not_named(tmp_path):
+    table = people()
+    table.loc[:5, "region"] = "secret"
+    table.loc[:5, "x0"] = np.nan
+    answer, text = said(Curious(tmp_path, fl.Regression(FORMULA, missing="drop"), table))
+    assert answer.kind == "description"
+    assert "secret" not in text
+    table.loc[2:5, "x0"] = 0.5  # four are used: too few to be named
+    answer, text = said(Curious(tmp_path / "few", fl.Regression(FORMULA, missing="drop"), table))
+    assert "(least_rows_per_level)" in answer.meta["text"]
+    assert "secret" not in text
 
 
 def test_all_columns_of_a_formula_and_the_offset_must_be_allowed(tmp_path):

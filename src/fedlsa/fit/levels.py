@@ -51,18 +51,24 @@ def levels_of(site: Site, task: Task) -> dict[str, tuple[Any, ...]]:
 
     Categories are columns in C() of a formula, and columns of text or of true and false that a formula names.
     """
+    return {column: tuple(sorted(counts)) for column, counts in level_counts(site, task).items()}
+
+
+def level_counts(site: Site, task: Task) -> dict[str, dict[Any, int]]:
+    """The same, each level with the number of rows that have it."""
     if not isinstance(task, Regression) or task.formula is None:
         return {}
     parsed = parse_formula(task.formula)
     columns = _categories(site, parsed)
-    found: dict[str, set[Any]] = {c: set() for c in columns}
+    found: dict[str, dict[Any, int]] = {c: {} for c in columns}
     for block in _whole_rows(site, task, parsed, columns) if columns else ():
-        for column in columns:
+        for column, counts in found.items():
             there = block.labels[column][~is_missing(block.labels[column])]
-            levels = _factorized(site.name, column, there, block.rows)[1]
-            found[column].update(levels)
-            check_levels({site.name: levels + list(found[column])}, column)
-    return {column: tuple(sorted(levels)) for column, levels in found.items()}
+            codes, levels = _factorized(site.name, column, there, block.rows)
+            check_levels({site.name: levels + list(counts)}, column)
+            for level, count in zip(levels, np.bincount(codes, minlength=len(levels)).tolist(), strict=True):
+                counts[level] = counts.get(level, 0) + count
+    return found
 
 
 def _categories(site: Site, parsed: ParsedFormula) -> list[str]:

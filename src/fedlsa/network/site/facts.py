@@ -7,10 +7,9 @@ and A_c, b_c without the ridge, which is no noise. What of it may leave, and how
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,7 +17,8 @@ from ...checks import Floats
 from ...fit.columns import Columns, integers_error, listed
 from ...fit.design import feature_count
 from ...fit.formulas import parse_formula
-from ...fit.levels import Levels, kind_of
+from ...fit.levels import Levels, kind_of, level_counts
+from ...fit.missing_rows import MissingRows
 from ...fit.observe import FeatureScale, Piece, observations, recorded
 from ...fit.reading import PooledData, first_pass
 from ...fit.site_readers import Site
@@ -46,6 +46,7 @@ class TableView:
     sums: SystemSums
     facts: TableFacts
     digest: str  # another one where any row has changed, in whatever order they come
+    dropped: int  # rows that lack a value and are left out, which nobody but the site's own person is told
 
 
 class Scalars(NamedTuple):
@@ -82,8 +83,8 @@ def view(site: Site, task: Task, design: AgreedDesign | None = None) -> TableVie
     """
     columns = site_columns(site, task, design)
     coded = columns if design is not None else replace(columns, levels=_with_bases(task, columns.levels))
-    counts = _Rarity()
-    pieces = counts.watch(recorded(site, task, coded))
+    counts, missing = _Rarity(), MissingRows(site.name)
+    pieces = counts.watch(recorded(site, task, coded, missing))
     found = first_pass(pieces, task, coded, site.name)
     if found.integers:
         raise integers_error(site.name, columns.state[0])
@@ -92,12 +93,12 @@ def view(site: Site, task: Task, design: AgreedDesign | None = None) -> TableVie
     sums = found.sums.in_scale(scale)
     names = coefficient_names(task, coded)
     rarest = counts.rarest((*names[: len(summary.mean) - 1], columns.reward), summary.n)
-    levels = tuple((c, len(count), min(count.values())) for c, count in level_counts(site, columns).items())
+    levels = tuple((c, len(count), min(count.values(), default=0)) for c, count in level_counts(site, task).items())
     leverage = 0.0
     if isinstance(task, Regression) and task.formula is not None and parse_formula(task.formula).calculates:
         leverage = row_sizes(lambda: (piece for _, piece in recorded(site, task, coded))).leverage
     facts = TableFacts(summary.n, columns.all, rarest, levels, leverage)
-    return TableView(columns, names, summary, sums, facts, f"{counts.checksum:016x}")
+    return TableView(columns, names, summary, sums, facts, f"{counts.checksum:016x}", missing.incomplete)
 
 
 def _with_bases(task: Task, levels: Levels) -> Levels:
@@ -112,27 +113,17 @@ def _with_bases(task: Task, levels: Levels) -> Levels:
     )
 
 
-def level_counts(site: Site, columns: Columns) -> dict[str, dict[Any, int]]:
-    """How many rows each level of each category has here; those that other sites alone have are not among them."""
-    import pandas as pd
-
-    counts: dict[str, Counter[Any]] = {column: Counter() for column, _ in columns.levels}
-    for block in site.pieces((columns.reward,), labels=tuple(counts)) if counts else ():
-        for column, count in counts.items():
-            codes, found = pd.factorize(block.labels[column])
-            count.update(dict(zip(found.tolist(), np.bincount(codes).tolist(), strict=True)))
-    return {column: dict(count) for column, count in counts.items()}
-
-
 def check(site: Site, task: Task) -> list[str]:
     """Read every row once, as a run would; what was found, in plain words. Data that cannot be used: SiteDataError."""
     seen = view(site, task)
     columns, summary, sums = seen.columns, seen.summary, seen.sums
     d = len(sums.b)
-    lines = [
-        f"{site.name}: {summary.n:,} rows, all of them read; every number that the task needs is there and finite."
-    ]
-    if isinstance(task, Regression):
+    lines = [f"{site.name}: {summary.n:,} rows, all of them read; every value that the task needs is there and finite."]
+    if seen.dropped:
+        lines.append(f"{seen.dropped:,} more rows lack a value that the task needs, and are left out.")
+    if isinstance(task, Regression) and task.formula is not None:
+        lines.append(f"Formula {printable(task.formula)}; columns {listed(columns.all)}.")
+    elif isinstance(task, Regression):
         lines.append(f"Target {columns.reward!r}; features {listed(columns.state)}.")
     else:
         lines.append(
