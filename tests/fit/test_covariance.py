@@ -1,5 +1,7 @@
 """Covariances: windows against their definition, a value function's scores, shares that add up."""
 
+import sys
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -10,12 +12,10 @@ from fedlsa.fit.covariance import (
     Scores,
     block_length,
     complete,
-    positive,
-    sandwich,
     scores,
     sum_of_meats,
 )
-from fedlsa.fit.lag_windows import SHARE, Bartlett, choose_window, rows_about_mean
+from fedlsa.fit.lag_windows import SHARE, Bartlett, SlowCosines, choose_window, cosine_count
 from fedlsa.fit.observe import Piece
 from fedlsa.fit.site_sums import System
 
@@ -34,8 +34,9 @@ def by_definition(g, weight):
     return out
 
 
-def flat_top(M):
-    return lambda h: np.clip(2 - h / M, 0, 1) if M else float(h == 0)
+def cosines(n, count):
+    """(count, n): of j = 1 ... count half waves, of length 1 each."""
+    return np.sqrt(2 / n) * np.cos(np.pi / n * np.outer(np.arange(1, count + 1), np.arange(n) + 0.5))
 
 
 def cut(g, at):
@@ -80,25 +81,51 @@ def values_scores(pieces, own, theta, M=0, weight=1.0):
     return scores(pieces, own, weight, (np.eye(d), theta), np.eye(d), np.zeros(d), kind)
 
 
-@pytest.mark.parametrize("M", [0, 1, 2, 9])
+@pytest.mark.parametrize("M", [1, 2, 9, 30])
 @pytest.mark.parametrize("at", [(), (1, 2, 100)])
-def test_the_meat_of_values_is_the_flat_top_window_of_centred_scores(M, at):
+def test_the_meat_of_values_is_the_mean_square_of_slow_cosine_sums(M, at):
     u, v, y, theta, g, own = made_up()
     found = values_scores(pieces_of(u, v, y, at), own, theta, M, weight=0.25)
-    g0 = g - g.mean(axis=0)
-    kept = rows_about_mean(len(g), M)
+    n, count = len(g), cosine_count(len(g), M)
+    assert count == {1: 15, 2: 15, 9: 4, 30: 1}[M]
+    Z = cosines(n, count) @ g
     assert_allclose(found.mean, g.mean(axis=0), atol=1e-13)
+    assert_allclose(found.meat, 0.25**2 / n * Z.T @ Z / count, atol=1e-12)
+    assert (found.window, found.degrees) == (M, count)
+
+
+@pytest.mark.parametrize("at", [(), (1, 2, 100)])
+def test_independent_scores_of_values_have_their_sample_covariance(at):
+    u, v, y, theta, g, own = made_up()
+    found = values_scores(pieces_of(u, v, y, at), own, theta, 0, weight=0.25)
+    g0 = g - g.mean(axis=0)
     assert_allclose(found.row, g0.T @ g0 / len(g), atol=1e-12)
-    assert_allclose(found.meat, 0.25**2 / len(g) * by_definition(g0, flat_top(M)) / kept, atol=1e-12)
-    assert found.window == M
+    assert_allclose(found.meat, 0.25**2 / len(g) * np.cov(g.T), atol=1e-12)
+    assert found.degrees == len(g) - 1
 
 
-@pytest.mark.parametrize(("n", "M"), [(2, 0), (5, 0), (8, 1), (30, 4), (60, 10)])
-def test_estimates_from_white_noise_about_its_own_mean_are_unbiased(n, M):
-    """E sum_ij w(i - j) g_i g_j of centred white noise is the trace of C W C, with C the matrix that centres."""
-    C = np.eye(n) - 1 / n
-    W = np.array([[float(flat_top(M)(abs(i - j))) for j in range(n)] for i in range(n)])
-    assert np.trace(C @ W @ C) == pytest.approx(rows_about_mean(n, M), rel=1e-12)
+@pytest.mark.parametrize(("n", "count"), [(2, 1), (5, 1), (8, 3), (60, 10)])
+def test_cosine_sums_of_white_noise_are_unbiased_and_constants_do_not_enter(n, count):
+    """Of the n rows of the identity: E g^T total g = trace(total) for white noise g."""
+    sums = SlowCosines(n, count, n)
+    sums.add(np.eye(n))
+    assert np.trace(sums.total()) == pytest.approx(n, rel=1e-12)
+    assert_allclose(sums.total() @ np.ones(n), 0, atol=1e-12)
+
+
+@pytest.mark.parametrize("at", [[], [1], [63, 64, 65, 400], list(range(1, 1000))])
+def test_long_logs_are_seen_as_sums_of_blocks_however_rows_come(monkeypatch, at):
+    monkeypatch.setattr(sys.modules["fedlsa.fit.lag_windows"], "MOST_BLOCKS", 128)
+    g = normals(1000, 2)
+    sums = SlowCosines(1000, 5, 2)
+    for piece in cut(g, at):
+        sums.add(piece)
+    blocks = np.add.reduceat(g, np.arange(0, 1000, 8))
+    Z = cosines(125, 5) @ blocks
+    assert_allclose(sums.total(), 125 / 5 * Z.T @ Z, atol=1e-10)
+    Z = cosines(1000, 5) @ g
+    assert_allclose(sums.total(), 1000 / 5 * Z.T @ Z, rtol=0.05, atol=5)  # hardly another number
+    assert cosine_count(10**9, 0) == 16
 
 
 def test_a_large_mean_score_leaves_covariances_their_digits():
@@ -139,31 +166,31 @@ def test_scores_that_are_all_zero_and_tiny_sites_have_no_window():
     assert choose_window(np.ones((3, 2))) == 0
 
 
-def test_flat_top_windows_are_nearer_the_truth_than_bartletts_and_centring_is_paid_for():
+def test_slow_cosines_see_the_spectrum_of_correlated_rows_where_it_is_nearly_flat():
     """AR(1) with rho = 0.9: the long-run variance is 1/(1 - rho)^2 = 100; n = 1000, 200 sequences of 2."""
     M, n, runs = 30, 1000, 200
-    flat, bartlett = [], []
+    found = []
     for seed in range(runs):
         g = ar1(n + 100, 0.9, seed=seed)[100:]
         own = System(n, np.zeros((2, 2)), -g.mean(axis=0), n)
-        pieces = [Piece(g, np.zeros((n, 2)), -np.ones(n))]
-        found = values_scores(pieces, own, np.zeros(2), M)
-        flat.append(n * np.diag(found.meat))
-        bartlett.append(n * np.diag(found.spare))
-    error = np.std(flat) / np.sqrt(2 * runs)
-    rest = sum(2 * 0.9**h * (1 - flat_top(M)(h)) for h in range(M, 500)) / (1 - 0.81)  # beyond the window
-    assert abs(np.mean(flat) - (100 - rest)) < 4 * error
-    assert np.mean(bartlett) < 90
+        found.append(n * np.diag(values_scores([Piece(g, np.zeros((n, 2)), -np.ones(n))], own, np.zeros(2), M).meat))
+    waves = np.pi / n * np.arange(1, cosine_count(n, M) + 1)
+    expected = np.mean(1 / (1 - 2 * 0.9 * np.cos(waves) + 0.9**2))
+    assert expected > 95
+    assert abs(np.mean(found) - expected) < 4 * np.std(found) / np.sqrt(2 * runs)
 
 
-def test_a_sum_that_is_not_positive_falls_back_to_bartletts_window():
-    def site(meat):
-        return Scores(10, np.zeros(2), np.eye(2), np.diag(meat), np.eye(2), 3)
+def test_degrees_of_freedom_of_sites_add_up_by_their_shares():
+    kind = CovarianceKind.of(fl.Value(0.9), None)
 
-    good = [site([3.0, -1.0]), site([1.0, 2.0])]  # one site alone may be indefinite
-    assert [s.meat is g.meat for s, g in zip(positive(good), good, strict=True)] == [True, True]
-    repaired = positive([site([3.0, -1.0]), site([1.0, 0.5])])
-    assert_allclose(sandwich(2 * np.eye(2), sum_of_meats(repaired)), np.eye(2) / 2)
+    def site(size, degrees):
+        return Scores(100, np.zeros(2), np.eye(2), size * np.eye(2), np.eye(2), 3, degrees=degrees)
+
+    assert kind.degrees_of_freedom(200, 2, [site(1.0, 7), site(1.0, 7)]) == pytest.approx(14)
+    assert kind.degrees_of_freedom(200, 2, [site(1.0, 7), site(1e-9, 3)]) == pytest.approx(7, rel=1e-6)
+    assert kind.degrees_of_freedom(200, 2, [site(3.0, 4), site(1.0, 8)]) == pytest.approx(1 / (9 / 64 + 1 / 128))
+    assert kind.degrees_of_freedom(200, 2, [site(0.0, 4)]) == 198  # no noise
+    assert kind.degrees_of_freedom(8, 2, [site(1.0, 7), site(1.0, 7)]) == 6
 
 
 def test_the_fitted_coefficients_of_values_cost_degrees_of_freedom():

@@ -107,12 +107,12 @@ def test_many_coefficients_and_long_names_are_shortened(fitted):
     assert len(headings) == 7
 
 
-def test_a_value_function_has_z_values_and_no_r_squared():
+def test_a_value_function_has_no_r_squared():
     x = np.eye(3)[[0, 1, 2, 0, 1, 2]]
     log = (x, np.arange(6.0), x[[1, 2, 0, 1, 2, 0]], [0, 1, 0, 0, 0, 0], [0, 0, 0, 1, 0, 0])
     found = fl.fit([log], fl.Value(0.5, trace=0.25), lag=0, **BY_HAND)
     summary = found.summary()
-    assert "P>|z|" in str(summary)
+    assert "P>|t|" in str(summary)
     assert entry(summary, "Method") == "TD(0.25)"
     assert not any("R-squared" in label or "importance" in label for label, _ in summary.head)
     assert [entry(summary, label) for label in ("Transitions", "Episodes", "Terminated")] == ["6", "3", "1"]

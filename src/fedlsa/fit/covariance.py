@@ -17,8 +17,8 @@ x_i of all n rows, e_i the residuals and d the number of coefficients,
 D is how far theta is from what it is without the cluster. A ridge is part of every row: s = r w (x e + ridge theta).
 
 The scores g_i of a value function (A(z_i) theta - b(z_i), about their site's mean) are correlated in time: Cov is
-that of their mean, A^-1 (sum_c W_c^2 / n_c sum_h Cov(g_i, g_{i+h})) A^-T, with a flat-top window whose length is chosen
-(lag_windows.py), and the factor n / (n - d). A regression with "HAC" and without a lag has such a window too, about 0.
+that of their mean, A^-1 (sum_c W_c^2 / n_c sum_h Cov(g_i, g_{i+h})) A^-T, seen through slow cosines (lag_windows.py),
+with the factor n / (n - d). So are the scores of a regression with "HAC" and without a lag.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ import numpy as np
 
 from ..checks import Floats, integer
 from ..errors import ArgumentError, SiteDataError
-from .lag_windows import PILOT, choose_window, rows_about_mean
+from .lag_windows import PILOT, choose_window
 from .observe import Piece
 from .own_estimates import OwnEstimate, own_estimate
-from .score_sums import ClassicalSums, ClusterSums, FlatTopSums, LagSums, LeverageSums, ScoreSums, Solved
+from .score_sums import ClassicalSums, ClusterSums, LagSums, LeverageSums, LongRunSums, ScoreSums, Solved
 from .site_sums import System
 from .tasks import SITES, Regression, Task
 
@@ -71,8 +71,8 @@ class CovarianceKind:
         return cls(name, task.covariance is not None, lag, task.cluster)
 
     @property
-    def flat_top(self) -> bool:
-        """Whether the window is flat-top."""
+    def long_run(self) -> bool:
+        """Whether correlations in time are seen through slow cosines."""
         return self.name == "HAC" and (self.values or self.lag is None)
 
     @property
@@ -87,13 +87,12 @@ class CovarianceKind:
         if self.name != "HAC":
             return self.name
         M = max(s.window for s in sites)
-        return f"HAC, lag {M}" if self.lag is not None else f"HAC, lag {M} chosen"
+        return f"HAC, lag {M}" if self.lag is not None else f"HAC, lag {M} seen"
 
     def sums(self, at: Solved, penalty: Floats, mean: Floats, window: int, n: int) -> ScoreSums:
         """What adds up a site's n rows; mean : (d,) of their scores; window : in lags."""
-        if self.flat_top:
-            about = mean if self.values and n > 1 else 0.0
-            return FlatTopSums(at, penalty, about, window, self.values)
+        if self.long_run:
+            return LongRunSums(at, penalty, mean, n, window, self.lag == 0)
         if self.cluster is not None:
             return ClusterSums(at, penalty, self.name == "HC3")
         if self.name == "HAC":
@@ -106,27 +105,35 @@ class CovarianceKind:
         """Of the sum of these sites' meats, for n rows in all and d coefficients."""
         if self.name == "classical":
             return sum(s.squares for s in sites) / (n - d)
-        if self.flat_top and not self.values:  # scores add up to 0 over all sites, as centred ones do over theirs
-            lost = sum(s.n * (s.n - rows_about_mean(s.n, s.window)) for s in sites) / n - 1
-            return n / (n - d) * n / max(n - lost, 1.0)
         if self.cluster is not None:
             G = sum(s.clusters for s in sites)
             return G / (G - 1) * (n - 1) / (n - d) if self.name == "HC1" else 1.0
-        return n / (n - d) if self.name == "HC1" or self.values else 1.0
+        return n / (n - d) if self.name == "HC1" or self.long_run else 1.0
 
     def degrees_of_freedom(self, n: int, d: int, sites: Sequence[Scores]) -> float:
-        """Of the t distribution of errors over standard errors."""
-        if self.values:
-            return math.inf
-        return float(n - d if self.cluster is None else sum(s.clusters for s in sites) - 1)
+        """Of the t distribution of errors over standard errors.
+
+        Where sites have k_c each, of their part V_c of the covariance V, all have 1 / sum_c s_c^2 / k_c together, with
+        the shares s_c = trace(V^-1 V_c) / d (Welch and Satterthwaite).
+        """
+        if self.cluster is not None:
+            return float(sum(s.clusters for s in sites) - 1)
+        if not self.long_run:
+            return float(n - d)
+        V = sum_of_meats(sites)
+        scale = np.sqrt(np.where(np.diag(V) > 0, np.diag(V), 1.0))
+        inverse = np.linalg.pinv(V / np.outer(scale, scale), rcond=1e-12, hermitian=True) / np.outer(scale, scale)
+        shares = np.array([np.sum(inverse * s.meat) for s in sites])
+        degrees = np.array([s.degrees for s in sites])
+        return min(float(shares.sum() ** 2 / np.sum(shares**2 / degrees)), n - d) if shares.sum() > 0 else float(n - d)
 
     def own_freedom(self, freedom: int, s: Scores) -> float:
         """Of the covariance of a site's own solution, whose rows leave `freedom`; fewer for correlated rows, for a
         sum over lags is known as well as from n / (sum over lags of squared weights) independent rows."""
         if self.cluster is not None:
             return float(s.clusters - 1)
-        lags = s.window * (4 / 3 if self.flat_top else 2 / 3)
-        return min(float(freedom), s.n / lags) if lags > 0 else float(freedom)
+        lags = 0.0 if self.long_run else s.window * 2 / 3
+        return min(float(freedom), s.degrees, s.n / lags if lags > 0 else math.inf)
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,8 +142,9 @@ class Scores:
 
     mean : (d,), the site's ideal control variate xi_star; row : (d, d) covariance of one of these n scores drawn at
     random (Sigma_omega); meat : (d, d) its part of the sandwich; spare : (d, d) what takes the place of the meat where
-    some site has none, or where the sum is not positive
-    window : up to which lags count in full; clusters : how many; squares : sum r w e^2; alone : what has leverage 1
+    some site has none
+    window : how many lags count; clusters : how many; squares : sum r w e^2; alone : what has leverage 1
+    degrees : of freedom of the meat, where it has fewer than there are rows
     own : (d, d) covariance of the site's own solution, NaN where its rows do not tell; freedom : its degrees of freedom
     residuals : of the first rows
     """
@@ -150,6 +158,7 @@ class Scores:
     clusters: int = 0
     squares: float = 0.0
     alone: str = ""
+    degrees: float = math.inf
     own: Floats = field(default_factory=lambda: np.empty((0, 0)))
     freedom: float = math.nan
     residuals: Floats = field(default_factory=lambda: np.empty(0))
@@ -204,18 +213,17 @@ def scores(
 def _scores(sums: ScoreSums, mean: Floats, own: System, window: int, kind: CovarianceKind) -> Scores:
     meat, spare = sums.meats()
     second = sums.second * (own.n / own.mass) ** 2 / own.n
-    row = second if kind.values else second - np.outer(mean, mean)
+    row = second if kind.long_run else second - np.outer(mean, mean)
     squares, residuals = sums.at.share * sums.squares, np.concatenate(sums.residuals)
-    return Scores(
-        own.n, mean, row, meat, spare, window, sums.clusters, squares, sums.alone, residuals=residuals[:PILOT]
-    )
+    found = Scores(own.n, mean, row, meat, spare, window, sums.clusters, squares, sums.alone, sums.degrees)
+    return replace(found, residuals=residuals[:PILOT])
 
 
 def _own_covariance(home: OwnEstimate, s: Scores, kind: CovarianceKind) -> Floats:
     """Of one site's solution, from its scores there; NaN where its rows do not tell."""
     if s.alone or (kind.cluster is not None and s.clusters < 2):
         return np.full_like(home.A, np.nan)
-    return sandwich(home.A, kind.factor(s.n, home.rank, [s]) * positive([s])[0].meat)
+    return sandwich(home.A, kind.factor(s.n, home.rank, [s]) * s.meat)
 
 
 def complete(
@@ -240,8 +248,6 @@ def complete(
     if any(s.alone for s in sites):
         kind = replace(kind, name="HC1")
         sites = [replace(s, meat=s.spare) for s in sites]
-    if kind.flat_top:
-        sites = positive(sites)
     factor = kind.factor(n, d, sites)
     return kind, [replace(s, meat=factor * s.meat) for s in sites]
 
@@ -252,19 +258,10 @@ def alone_text(name: str, s: Scores, kind: CovarianceKind) -> str:
     return f"{name}, {s.alone}, alone determines some coefficient, so that {what} does not exist"
 
 
-def positive(sites: Sequence[Scores]) -> list[Scores]:
-    """The sites' scores, with Bartlett's window in place of the flat-top one where the latter's sum over sites is not
-    positive semidefinite, which can happen in short logs."""
-    lowest = np.linalg.eigvalsh(sum_of_meats(sites))
-    if lowest[0] >= -1e-12 * max(lowest[-1], 0.0) and lowest[-1] >= 0:
-        return list(sites)
-    return [replace(s, meat=s.spare) for s in sites]
-
-
 def block_length(sites: Sequence[Scores]) -> int:
     """How many consecutive rows share a weight in a bootstrap: 1 for independent rows.
 
-    Blocks of L rows are Bartlett's window B(L), whose bias falls like 1/L: four times the lags of the flat-top window
+    Blocks of L rows are Bartlett's window B(L), whose bias falls like 1/L: four times the lags that count
     leave little of it. Every site keeps BLOCKS of them, or replicas would drop whole sites.
     """
     M, fewest = max(s.window for s in sites), min(s.n for s in sites)

@@ -156,7 +156,7 @@ def warn_of_errors(names: Sequence[str], scores: Sequence[Scores], asked: Covari
         )
     few = [s.n < ROWS_PER_LAG * s.window or s.window >= min(s.n, PILOT) // SHARE for s in scores]
     short = [name for (name, s), one in zip(sites, few, strict=True) if one and s.n > 1]
-    if short and kind.flat_top and kind.lag is None:
+    if short and kind.long_run and kind.lag is None:
         warn(
             f"{_sites(short, len(names))} with logs too short to see how far apart rows are correlated, fewer than "
             f"{ROWS_PER_LAG} rows for each lag: standard errors may be too small; lag=... says it"

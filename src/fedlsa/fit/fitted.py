@@ -95,7 +95,7 @@ class Fit(Displayed, ReadOnly):
     baselines : other ways to an answer, where asked for; bootstrap : solutions of reweighted data, where asked for
     made_by : the versions that it depends on, and the command where there was one
     covariance_kind : in words, such as "HC3" or "CR3, 40 clusters"
-    degrees_of_freedom : of the covariance, for t quantiles; infinite for a value function
+    degrees_of_freedom : of the covariance, for t quantiles; few where rows are correlated in time
     residual_variance : of one observation of weight 1 about the model: weighted squares of residuals over n - d, as
         statsmodels' `scale`, with weights that add up to those of the rows; NaN for a value function
     r_squared : the share of the target's variance that a regression explains, about 0 where its columns have no

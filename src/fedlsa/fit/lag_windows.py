@@ -5,8 +5,10 @@ S_k the sum of L consecutive rows that ends at row k,
 
     sum_k S_k S_k^T / L = sum_h (1 - |h|/L)_+ G_h = B(L),   G_h = sum_i g_i g_{i+h}^T,
 
-which is Bartlett's window. The flat-top window 2 B(2 M) - B(M) counts lags up to M in full and fades out at 2 M: its
-bias is that of the correlations beyond M alone (Politis and Romano, 1995), where Bartlett's falls only like 1/L.
+which is Bartlett's window. Where nobody says how many lags count, the sum over all of them comes from k slow cosines
+instead: for each j = 1 ... k the sum sqrt(2 / n) sum_i cos(pi j (i - 1/2) / n) g_i has about that covariance, and they
+are nearly independent, so that errors over standard errors follow a t distribution with k degrees of freedom (Lazarus,
+Lewis, Stock and Watson, 2018). Their mean is never negative, and constants do not enter into it.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from ..checks import Floats
 
 PILOT = 2**14  # first rows of a site, from which the window is chosen
 ENDING = 5  # lags in a row with negligible correlation that end the search
+MOST_BLOCKS = 2**13  # of a site's rows, whose sums the slow cosines see
 SHARE = 8  # rows of a site for each lag that counts, at least
 
 
@@ -58,34 +61,42 @@ class Bartlett:
         self._before = rows[n:]
 
 
-class FlatTop:
-    """The flat-top window of rows that come in pieces; M : up to which lags count in full, 0 for independent rows."""
+def cosine_count(n: int, M: int) -> int:
+    """How many slow cosines n rows have that are correlated over M rows, 0 for independent ones: at least 1.
 
-    def __init__(self, M: int, dim: int) -> None:
-        self._short, self._long = Bartlett(max(M, 1), dim), Bartlett(max(2 * M, 1), dim)
+    A cosine of j half waves sees the rows' spectrum at frequency j / (2 n): at most n / (6 M) of them stay where it is
+    flat. 0.41 n^(2/3) is the most for rows that are hardly correlated (Lazarus, Lewis, Stock and Watson, 2018).
+    """
+    most = min(0.41 * n ** (2 / 3), MOST_BLOCKS / 8, n / (6 * M) if M > 0 else n)
+    return max(1, int(most))
+
+
+class SlowCosines:
+    """n rows that come in pieces, seen through `count` slow cosines; long logs as the sums of blocks of rows."""
+
+    def __init__(self, n: int, count: int, dim: int) -> None:
+        self._block, self._count, self._at = -(-n // MOST_BLOCKS), count, 0
+        self._sums = np.zeros((-(-n // self._block), dim))
 
     def add(self, g: Floats) -> None:
-        """The next rows, (n, d)."""
-        self._short.add(g)
-        self._long.add(g)
+        """The next rows, (n, d); what is beyond n does not count, and the caller finds it out."""
+        g = g[: max(len(self._sums) * self._block - self._at, 0)]
+        if len(g):
+            begins = np.maximum(np.arange(-(self._at % self._block), len(g), self._block), 0)
+            first = self._at // self._block
+            self._sums[first : first + len(begins)] += np.add.reduceat(g, begins, axis=0)
+        self._at += len(g)
 
-    def totals(self) -> tuple[Floats, Floats]:
-        """(d, d) by the flat-top window, and by Bartlett's of 2 M lags, which is smaller and never negative."""
-        far = self._long.total()
-        return 2 * far - self._short.total(), far
-
-
-def rows_about_mean(n: int, M: int) -> float:
-    """What n rows about their own mean leave of the flat-top window's sum: its expectation for white noise.
-
-    With variance 1, E sum_h w_h sum_i (g_i - mean)(g_{i+h} - mean) = n - sum_h w_h (1 - |h|/n): n - 1 for lag 0 alone.
-    """
-    h = np.arange(1, 2 * M)
-    return n - 1 - 2 * float(np.sum(np.clip(2 - h / max(M, 1), 0, 1) * (1 - h / n)))
+    def total(self) -> Floats:
+        """(d, d): an estimate of the covariance of the sum of all rows, whose mean must be 0, with `count` degrees of
+        freedom. Never negative."""
+        B = len(self._sums)
+        Z = fft.dct(self._sums, axis=0, norm="ortho")[1 : self._count + 1]
+        return np.asarray(B / self._count * Z.T @ Z, np.float64)
 
 
 def choose_window(psi: Floats) -> int:
-    """M, twice the lag after which the autocorrelations of all columns of psi : (n, d) are negligible for ENDING lags.
+    """M, the lag after which the autocorrelations of all columns of psi : (n, d) are negligible for ENDING lags.
 
     Negligible is below 2 sqrt(log10(n) / n) (Politis, 2003) or below twice the standard error that Bartlett's formula
     gives an autocorrelation whose true value is 0, sqrt((1 + 2 sum_{k < h} rho_k^2) / n). 0 for independent rows.
@@ -102,4 +113,4 @@ def choose_window(psi: Floats) -> int:
     spread = np.sqrt((1 + 2 * (np.cumsum(rho**2, axis=0) - rho**2)) / n)
     negligible = (np.abs(rho) < np.maximum(2 * spread, 2 * np.sqrt(np.log10(n) / n))).all(axis=1)
     runs = np.convolve(negligible, np.ones(ENDING), "valid") > ENDING - 0.5  # runs[M]: lags M + 1 ... M + ENDING
-    return min(2 * int(np.argmax(runs)), most) if runs.any() else most
+    return int(np.argmax(runs)) if runs.any() else most

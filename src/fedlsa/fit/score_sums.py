@@ -6,6 +6,7 @@ theta), its leverage h = share w x^T A^-1 x; theta without a cluster of rows is 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,7 +15,7 @@ import numpy as np
 
 from ..checks import Floats
 from ..errors import SiteDataError
-from .lag_windows import PILOT, Bartlett, FlatTop, rows_about_mean
+from .lag_windows import PILOT, Bartlett, SlowCosines, cosine_count
 from .observe import Piece
 
 LEVERAGE_ONE = 1e-9  # from 1: below it, what is left of a row or a cluster beside its own fit is a rounding error
@@ -45,7 +46,10 @@ class ScoreSums:
     """Sums over a site's rows of the scores at a solution; what a kind of covariance needs is added by its class.
 
     penalty : (d,), the ridge; mean : (d,), about which scores are taken
+    degrees : of freedom of the meat, where it has fewer than there are rows
     """
+
+    degrees = math.inf
 
     def __init__(self, at: Solved, penalty: Floats, mean: Floats | float = 0.0) -> None:
         self.at, self.penalty = at, penalty
@@ -139,21 +143,25 @@ class LagSums(ScoreSums):
         return total, total
 
 
-class FlatTopSums(ScoreSums):
-    """The flat-top window of M lags; centred : about the site's mean, which takes some of the sum away."""
+class LongRunSums(ScoreSums):
+    """Rows that are correlated in time, about their site's mean: seen through slow cosines.
 
-    def __init__(self, at: Solved, penalty: Floats, mean: Floats | float, M: int, centred: bool) -> None:
-        super().__init__(at, penalty, mean)
-        self._window, self._M, self._centred = FlatTop(M, len(at.A)), M, centred
+    n : how many there will be; M : over how many of them they are correlated. None are where `independent`
+    """
+
+    def __init__(self, at: Solved, penalty: Floats, mean: Floats, n: int, M: int, independent: bool) -> None:
+        super().__init__(at, penalty, mean if n > 1 else 0.0)
+        self.degrees = float(max(n - 1, 1) if independent else cosine_count(n, M))
+        self._independent = independent or n == 1
+        self._cosines = SlowCosines(n, int(self.degrees), len(at.A))
 
     def _add(self, p: Piece, g: Floats) -> None:
-        self._window.add(g)
+        if not self._independent:
+            self._cosines.add(g)
 
     def meats(self) -> tuple[Floats, Floats]:
-        """By the flat-top window, and by Bartlett's."""
-        kept = rows_about_mean(self.n, self._M) / self.n if self._centred and self.n > 1 else 1.0
-        flat, bartlett = self._window.totals()
-        return self.at.share**2 / kept * flat, self.at.share**2 / kept * bartlett
+        total = self.n / max(self.n - 1, 1) * self.second if self._independent else self._cosines.total()
+        return self.at.share**2 * total, self.at.share**2 * total
 
 
 class ClusterSums(ScoreSums):
