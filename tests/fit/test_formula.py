@@ -249,6 +249,8 @@ ATTACKS = [
     "y ~ np.load('{0}')",
     "y ~ np.ctypeslib.os.system('touch {0}')",
     "y ~ log(x, out=x)",
+    "y ~ x.log(z)",
+    "y ~ I(np.abs.log(x))",
     "y ~ log(exec('1'))",
     "y ~ log(x)(3)",
     "y ~ eval('x')",
@@ -293,6 +295,7 @@ ATTACKS = [
     "~ x",
     "y ~ ",
     "y ~ 0",
+    "y ~ x + 2:3",
     "log(y) ~ x + y",
 ]
 

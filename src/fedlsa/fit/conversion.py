@@ -115,7 +115,9 @@ def is_missing(values: NDArray[Any]) -> NDArray[np.bool_]:
         return np.isnan(values)
     if values.dtype.kind in "mM":
         return np.isnat(values)
-    return np.array([_missing(entry) for entry in values.tolist()], np.bool_)
+    import pandas as pd
+
+    return np.asarray(pd.isna(values), np.bool_)
 
 
 def _missing(entry: Any) -> bool:

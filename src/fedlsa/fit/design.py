@@ -80,7 +80,10 @@ class FormulaDesign:
             combination: Any = 0
             for name in term.categories:
                 combination = combination * len(self.codes[name].levels) + index[name]
-            rows[:] = term.table[:, combination] if term.categories else term.table
+            if term.categories:
+                np.take(term.table, combination, axis=1, out=rows, mode="clip")  # which writes into the rows at once
+            else:
+                rows[:] = term.table
             for name in term.numbers:
                 rows *= values[name]
         out[at:] = 1.0

@@ -90,7 +90,8 @@ class Fit(Displayed, ReadOnly):
     plan : the run that `protocol` comes from, and what it costs; None where there is none, and protocol is NaN
     per_site : how each site stands to the shared answer
     weight : by what sites count, "sites" or "samples"
-    columns : that were read as features or states, in the order of `names` where there is no feature map
+    columns : that were read as features or states, in the order of `names` where there is no feature map; of a
+        formula, those that its right side names
     local : what a local step uses: "rows" drawn at random, the "log" in its order, or the site's "means"
     baselines : other ways to an answer, where asked for; bootstrap : solutions of reweighted data, where asked for
     made_by : the versions that it depends on, and the command where there was one

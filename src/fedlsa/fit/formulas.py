@@ -128,8 +128,9 @@ def parse_formula(text: str) -> ParsedFormula:
     target = _factor(left[0].factors[0])
     if target.marked:
         raise ArgumentError(f"the target of a formula must be a number; got {target.name}")
-    if not sides[1] or not text.rpartition("~")[2].strip():
-        raise ArgumentError(f"a formula must have terms on its right; got {checks.show(text)}")
+    numbers = (t for t in right if all(f.eval_method.value == "literal" for f in t.factors))
+    if not sides[1] or not text.rpartition("~")[2].strip() or any(numbers):
+        raise ArgumentError(f"a formula must have terms of columns on its right; got {checks.show(text)}")
     factors: dict[str, FormulaFactor] = {}
     for given in (f for term in right for f in term.factors if f.eval_method.value != "literal"):
         found = factors.setdefault(given.expr, _factor(given))
