@@ -10,7 +10,7 @@ import fedlsa as fl
 from fedlsa.errors import ArgumentError
 from fedlsa.fit.hypotheses import read_hypothesis, wald_test
 
-NAMES = ("educ", "exper", "C(region)[T.b]", "educ:exper", "log of pay", "2", "intercept")
+NAMES = ("educ", "exper", "C(region)[T.b]", "I(exper ** 2)", "log of pay", "2", "intercept")
 SAYS = {
     "educ = exper": [[1, -1, 0, 0, 0, 0, 0, 0]],
     "educ = 0, exper = 0": [[1, 0, 0, 0, 0, 0, 0, 0], [0, 1, 0, 0, 0, 0, 0, 0]],
@@ -18,7 +18,8 @@ SAYS = {
     "educ = exper = 3": [[1, -1, 0, 0, 0, 0, 0, 0], [0, 1, 0, 0, 0, 0, 0, 3]],
     "2 * educ - exper/4 + 1 = -.5e1": [[2, -0.25, 0, 0, 0, 0, 0, -6]],
     "-(educ + 2) * 3 = C(region)[T.b]": [[-3, 0, -1, 0, 0, 0, 0, 6]],
-    "educ:exper=`log of pay`": [[0, 0, 0, 1, -1, 0, 0, 0]],
+    "I(exper**2)=`log of pay`": [[0, 0, 0, 1, -1, 0, 0, 0]],
+    "I( exper ** 2 ) - C(region)[T.b]": [[0, 0, -1, 1, 0, 0, 0, 0]],
     "log of pay = '2'": [[0, 0, 0, 0, 1, -1, 0, 0]],
     '2 = "2"': [[0, 0, 0, 0, 0, -1, 0, -2]],
     "intercept=1": [[0, 0, 0, 0, 0, 0, 1, 1]],
@@ -36,6 +37,8 @@ def test_a_hypothesis_is_read_as_it_is_meant(text):
     ("text", "words"),
     [
         ("eudc = 0", "none is called 'eudc'; did you mean 'educ'?"),
+        ("C(region)[T.a] = 0", "none is called 'C(region)[T.a]'; did you mean 'C(region)[T.b]'?"),
+        ("educ:exper = 0", "none is called 'educ:exper'"),
         ("educs = 0", "none is called 'educs'; did you mean 'educ'?"),
         ("`log of play` = 0", "none is called 'log of play'; did you mean 'log of pay'?"),
         ("educ * exper = 1", "a product or ratio of coefficients, which is not linear"),

@@ -93,13 +93,23 @@ def test_the_foot_says_what_a_protocol_would_give(fitted):
 
 
 def test_without_a_planned_run_there_is_no_word_of_one(fitted):
-    assert replace(fitted, plan=None).summary().foot == ()
+    (foot,) = replace(fitted, plan=None).summary().foot
+    assert foot.startswith("Sites: Q = ")
+
+
+def test_sites_are_compared_where_their_rows_allow_it(fitted):
+    assert f"{fitted.heterogeneity().line()}." in fitted.summary().foot
+    first, *others = fitted.per_site
+    small = replace(fitted, per_site=(replace(first, rows=14), *others))
+    assert small.summary().foot[-1] == "Sites: 1 of 3 with fewer than 3 rows per coefficient, too few for a test."
+    assert not any(text.startswith("Sites") for text in replace(fitted, per_site=(first,)).summary().foot)
 
 
 def test_many_coefficients_and_long_names_are_shortened(fitted):
     d = 100
     names = tuple(f"a column whose name goes on and on and on {j:04d}" for j in range(d))
-    wide = replace(fitted, names=names, theta=np.ones(d), covariance=np.eye(d), protocol=np.ones(d))
+    one = fitted.per_site[:1]
+    wide = replace(fitted, names=names, theta=np.ones(d), covariance=np.eye(d), protocol=np.ones(d), per_site=one)
     (headings, *rows), *_ = wide.summary().tables
     assert len(rows) == MOST
     assert rows[-1] == (f"... {d - MOST + 1} more; to_frame() has all",)

@@ -21,6 +21,7 @@ COLUMN, GAP, CELL = 38, 2, 10  # letters of a column of the head, between two, a
 NAME = 2 * COLUMN + GAP - 6 * CELL  # letters of a coefficient's name before the table grows wider than the head
 LONGEST = 40  # letters of a name that are shown
 MOST = 60  # coefficients that are shown
+ROWS_TO_COMPARE = 3  # of a site for each coefficient, for Cochran's Q
 LOCAL = {"rows": "rows at random", "log": "rows in their order", "means": "each site's means"}
 
 
@@ -70,7 +71,7 @@ def summarise(fit: Any, level: float) -> FitSummary:
     if fit.bootstrap is not None:
         tables.append(_bootstrap(fit, level))
     notes = [f"[{i}] {text}" for i, text in enumerate(fit.notes, 1)]
-    return FitSummary(title, head, tuple(tables), (*_protocol(fit), *notes))
+    return FitSummary(title, head, tuple(tables), (*_protocol(fit), *_between(fit), *notes))
 
 
 def _regression_head(fit: Any, task: Regression) -> tuple[tuple[str, str], ...]:
@@ -178,6 +179,14 @@ def _protocol(fit: Any) -> list[str]:
         f"{type(a).__name__} on {LOCAL[fit.local]} with step size {a.step_size:.3g}, takes {rounds} and {plan.bytes:,} "
         f"bytes; {near} {max(off, 0.001):.2g} standard errors."
     ]
+
+
+def _between(fit: Any) -> list[str]:
+    """Whether sites agree. Where their own covariances rest on next to no rows, Cochran's Q would cry wolf."""
+    few, N = sum(s.rows < ROWS_TO_COMPARE * len(fit.names) for s in fit.per_site), len(fit.per_site)
+    if few:
+        return [f"Sites: {few:,} of {N:,} with fewer than {ROWS_TO_COMPARE} rows per coefficient, too few for a test."]
+    return [f"{fit.heterogeneity().line()}."] if N > 1 else []
 
 
 def largest_distance(fit: Any) -> float:

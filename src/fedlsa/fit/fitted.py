@@ -20,7 +20,7 @@ from .bootstrap import Bootstrap
 from .fit_summary import FitSummary, summarise
 from .heterogeneity import Heterogeneity, compare_sites
 from .hypotheses import WaldTest, wald_test
-from .inference import quantile, ratio, table_of, two_sided
+from .inference import quantile, ratio, two_sided
 from .models import read_model, write_model
 from .one_message import Baseline
 from .predictions import Prediction, design_and_offset, predict_rows
@@ -200,15 +200,15 @@ class Fit(Displayed, ReadOnly):
         hypothesis : "educ = exper", or several that must hold together, "educ = 0, exper = 0"; names with spaces stand
             in backticks. Or an array R : (q, d), with values r : (q,), by default 0, for R theta = r
         """
-        about = (self.names, self.theta, self.covariance, self.degrees_of_freedom)
-        return wald_test(hypothesis, values, *about)
+        return wald_test(hypothesis, values, self.names, self.theta, self.covariance, self.degrees_of_freedom)
 
     def to_frame(self, level: float = 0.95) -> pd.DataFrame:
-        """A pandas table by names: coefficient, standard_error, t, p, and low and high, the ends
-        of intervals of `level`."""
+        """A pandas table, by name: coefficient, standard_error, t, p, and low and high, intervals of `level`."""
+        import pandas as pd
+
         low, high = self.confidence_interval(level).T
         columns = {"coefficient": self.theta, "standard_error": self.standard_error, "t": self.t_values}
-        return table_of(self.names, {**columns, "p": self.p_values, "low": low, "high": high})
+        return pd.DataFrame(columns | {"p": self.p_values, "low": low, "high": high}, index=list(self.names))
 
     def plot(self, **options: Any) -> Any:
         """A matplotlib figure of the coefficients with their intervals: fl.figures.coefficients and its options."""

@@ -20,7 +20,7 @@ from ..frozen import ReadOnly
 
 NUMBER = re.compile(r"\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?")
 QUOTED = re.compile(r"`([^`]*)`|\"([^\"]*)\"|'([^']*)'")
-WORD = re.compile(r"[^\s=,+*/()-]+")  # of a name that is not known
+WORD = re.compile(r"[^\s=,+*/()-]+(?:\([^()]*\))?(?:\[[^]]*\])?")  # of a name that is not known
 SINGULAR = 1e-13  # of the largest eigenvalue of a matrix whose rows have length 1: a rounding error
 
 
@@ -81,8 +81,10 @@ def wald_test(
         )
     spread = R @ covariance @ R.T
     error = np.sqrt(np.maximum(np.diag(spread), 0.0))
-    off = ratio_or_refuse(R @ theta - r, error, claims)
-    correlation = spread / np.outer(error, error)
+    for claim, e in zip(claims, error, strict=True):
+        if not e > 0:
+            raise ArgumentError(f"hypothesis must be about coefficients with an error; {claim!r} has {e:g}")
+    off, correlation = (R @ theta - r) / error, spread / np.outer(error, error)
     lowest, *_, highest = np.linalg.eigvalsh(correlation)[[0, -1]]
     if lowest <= SINGULAR * highest:
         raise ArgumentError(
@@ -92,14 +94,6 @@ def wald_test(
     F, q = float(off @ np.linalg.solve(correlation, off)) / len(R), len(R)
     p = chdtrc(q, q * F) if math.isinf(degrees_of_freedom) else fdtrc(q, degrees_of_freedom, F)
     return WaldTest(F, q, degrees_of_freedom, float(p), claims, R @ theta, r, error)
-
-
-def ratio_or_refuse(off: Floats, error: Floats, claims: Sequence[str]) -> Floats:
-    """off / error : (q,), where every combination has an error."""
-    for claim, e in zip(claims, error, strict=True):
-        if not e > 0:
-            raise ArgumentError(f"hypothesis must be about coefficients with an error; {claim!r} has {e:g}")
-    return off / error
 
 
 def _rank(R: Floats) -> int:
@@ -147,7 +141,8 @@ class _Reader:
 
     def __init__(self, text: str, names: Sequence[str]) -> None:
         self.text, self.names, self.at = text, list(names), 0
-        self.longest = sorted((n for n in names if n and not NUMBER.fullmatch(n)), key=len, reverse=True)
+        longest = sorted((n for n in names if n and not NUMBER.fullmatch(n)), key=len, reverse=True)
+        self.patterns = [(n, _pattern(n)) for n in longest]
 
     def rest(self) -> str:
         """What is left, without spaces before it."""
@@ -206,10 +201,9 @@ class _Reader:
                 raise self.unknown(name)
             self.at += quoted.end()
             return name
-        for name in self.longest:
-            ends = rest[len(name) : len(name) + 1]
-            if rest.startswith(name) and not (re.match(r"\w", name[-1]) and re.match(r"[\w.\[(:]", ends)):
-                self.at += len(name)
+        for name, pattern in self.patterns:
+            if found := pattern.match(rest):
+                self.at += found.end()
                 return name
         return None
 
@@ -220,3 +214,11 @@ class _Reader:
     def error(self, what: str) -> ArgumentError:
         rule = 'hypothesis must be linear equations such as "educ = 2 * exper, tenure = 0"'
         return ArgumentError(f"{rule}; got {what} in {self.text!r}")
+
+
+def _pattern(name: str) -> re.Pattern[str]:
+    """A name as it is, and not the beginning of a longer one; spaces within a call such as I(x ** 2) mean nothing."""
+    text = re.escape(name)
+    if "(" in name:
+        text = r"\s*".join(re.escape(part) for part in re.findall(r"\w+|[^\w\s]", name))
+    return re.compile(text + (r"(?![\w.\[(:])" if re.match(r"\w", name[-1]) else ""))

@@ -4,16 +4,12 @@ freedom are infinite."""
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 from .. import checks
 from ..checks import Floats
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def quantile(level: float, degrees_of_freedom: float) -> float:
@@ -32,10 +28,3 @@ def ratio(theta: Floats, standard_error: Floats) -> Floats:
     """theta / standard_error : (n,); infinite where there is no error, NaN where both are 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray(theta / standard_error, np.float64)
-
-
-def table_of(names: tuple[str, ...], columns: dict[str, Any]) -> pd.DataFrame:
-    """A pandas table with a row for each coefficient."""
-    import pandas as pd
-
-    return pd.DataFrame(columns, index=pd.Index(names, name="coefficient"))
