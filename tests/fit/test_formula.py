@@ -14,8 +14,6 @@ from fedlsa.fit.levels import MAX_LEVELS, agree_levels, levels_of
 from fedlsa.fit.site_readers import open_sites
 
 formulaic = pytest.importorskip("formulaic")
-BY_HAND = {"step_size": 0.01, "local_steps": 1, "rounds": 1, "local": "means"}  # a run of no interest here
-pytestmark = pytest.mark.filterwarnings("ignore:the run ends at a predicted distance")
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +44,7 @@ def sites(wages):
 
 
 def fitted(sites, formula, **options):
-    return fl.fit(sites, fl.Regression(formula, **options), **BY_HAND)
+    return fl.fit(sites, fl.Regression(formula, **options), plan=False)
 
 
 FORMULAS = [
@@ -85,7 +83,7 @@ def test_weights_errors_and_r_squared_are_those_of_statsmodels(wages, formula, o
     )
     expected = api.wls(formula, table, weights=table.mass).fit(**clusters)
     task = fl.Regression(formula, row_weights="mass", **options)
-    fit = fl.fit(table, task, site="site", **BY_HAND)
+    fit = fl.fit(table, task, site="site", plan=False)
     names = [name.replace("intercept", "Intercept") for name in fit.names]
     np.testing.assert_allclose(fit.theta, expected.params[names], rtol=1e-9)
     np.testing.assert_allclose(fit.standard_error, expected.bse[names], rtol=1e-9)
@@ -139,7 +137,7 @@ def test_numbers_of_a_categorical_type_are_a_category_in_any_table_and_file(site
         fit = fitted(given, "wage ~ educ + grade")
         assert fit.names == ("educ", "grade[T.2]", "grade[T.3]", "intercept")
         np.testing.assert_allclose(fit.theta, expected.theta, rtol=1e-12)
-    assert fl.fit(pooled, fl.Regression("wage ~ grade"), site="firm", **BY_HAND).names[0] == "grade[T.2]"
+    assert fl.fit(pooled, fl.Regression("wage ~ grade"), site="firm", plan=False).names[0] == "grade[T.2]"
     named = [polars.from_pandas(part).with_columns(polars.col("region").cast(polars.Categorical)) for part in sites]
     assert fitted(named, "wage ~ region").names[0] == "region[T.b]"
     with pytest.raises(SiteDataError, match=r"'grade'.* categories at site 0 and numbers at site 1"):
@@ -165,7 +163,7 @@ def test_text_of_csv_files_is_a_category(sites, tmp_path):
 
 
 def test_a_formula_of_plain_columns_is_the_fit_of_these_columns(sites):
-    plain = fl.fit(sites, fl.Regression("wage", columns=["educ", "exper"]), **BY_HAND)
+    plain = fl.fit(sites, fl.Regression("wage", columns=["educ", "exper"]), plan=False)
     fit = fitted(sites, "wage ~ educ + exper")
     np.testing.assert_allclose(fit.theta, plain.theta, rtol=1e-12)
     np.testing.assert_allclose(fit.covariance, plain.covariance, rtol=1e-9)
@@ -357,6 +355,12 @@ def test_data_that_do_not_fit_a_formula_are_an_error_of_one_line(sites, formula,
     assert "\n" not in str(refused.value)
 
 
+def test_levels_that_no_row_has_together_are_an_error_that_says_so(wages):
+    apart = wages[~((wages.region == "d") & wages.union)]
+    with pytest.raises(SiteDataError, match=r"'region\[T.d\]:union\[T.True\]'.* no row has these levels together"):
+        fitted([apart], "wage ~ region * union")
+
+
 def test_levels_of_two_kinds_are_an_error_that_names_both_sites(sites):
     other = sites[1].assign(grade=sites[1].grade.astype(str))
     with pytest.raises(
@@ -372,6 +376,16 @@ def test_a_category_has_so_many_levels_at_most(sites):
     table = {"y": np.arange(float(n)), "who": np.arange(n)}
     with pytest.raises(SiteDataError, match="'who', a category, must have at most 1,000 levels; site 0 has more"):
         fitted([table], "y ~ C(who)")
+
+
+def test_files_that_are_read_again_give_the_same(sites, tmp_path):
+    files = [tmp_path / f"{c}.csv" for c in range(len(sites))]
+    for part, path in zip(sites, files, strict=True):
+        part.to_csv(path, index=False)
+    task = fl.Regression("log(wage) ~ educ * union + C(region)")
+    kept, again = (fl.fit(files, task, plan=False, memory=memory) for memory in (1e9, 1.0))
+    np.testing.assert_array_equal(kept.theta, again.theta)
+    np.testing.assert_array_equal(kept.covariance, again.covariance)
 
 
 def test_dates_are_no_levels(sites):
@@ -408,7 +422,7 @@ def test_a_missing_label_is_an_error_with_its_place(sites):
 def test_a_level_of_dropped_rows_alone_is_no_level(sites):
     odd = sites[1].assign(region=["elsewhere", *sites[1]["region"][1:]], educ=[None, *sites[1]["educ"][1:]])
     task = fl.Regression("wage ~ region + educ", missing="drop")
-    found = fl.fit([sites[0], odd], task, local="means", step_size=0.01, local_steps=1, rounds=1)
+    found = fl.fit([sites[0], odd], task, plan=False)
     assert "elsewhere" not in found.levels["region"]
     assert [s.dropped for s in found.per_site] == [0, 1]
 

@@ -168,12 +168,15 @@ def scale_of(
     constant = variance <= (1e-12 * np.maximum(largest, 1e-300)) ** 2
     where = sites[0] if len(sites) == 1 else f"all {len(sites)} sites ({sites[0]}, ...)"
     for j in np.flatnonzero(constant[:k]).tolist():
+        instead = "leave it out"
+        if isinstance(task, Regression) and task.formula is not None and "]" in names[j] and largest[j] == 0:
+            instead = "no row has these levels together: leave out their product, or join levels"
         if task.intercept and (largest[j] > 0 or not mapped):
             raise SiteDataError(
-                f"column {names[j]!r} has the same value, {mean[j]:g}, in every row of {where}; leave it out"
+                f"column {names[j]!r} has the same value, {mean[j]:g}, in every row of {where}; {instead}"
             )
         if largest[j] == 0:
-            raise SiteDataError(f"column {names[j]!r} is 0 in every row of {where}; leave it out")
+            raise SiteDataError(f"column {names[j]!r} is 0 in every row of {where}; {instead}")
     if not task.scaled:
         return unscaled(k, task.intercept)
     if not task.standardise:  # centred for the sake of a ridge
