@@ -128,6 +128,9 @@ def test_a_value_function_has_no_r_squared():
     assert [entry(summary, label) for label in ("Transitions", "Episodes", "Terminated")] == ["6", "3", "1"]
     [site] = found.per_site
     assert (site.episodes, site.terminated, site.effective_rows) == (3, 1, 6)
+    beside = fl.fit([log] * 2, fl.Value(0.5), lag=0, plan=False, baselines=True)
+    assert [table[0][0] for table in beside.summary().tables[1:]] == ["LSTD per site, averaged", "Monte Carlo"]
+    assert "iterative" not in str(beside.summary())
     weighed = fl.fit([(*log, [1, 2, 0, 1, 1, 1])], fl.Value(0.5, trace=0.25), lag=0, **BY_HAND).summary()
     assert entry(weighed, "Effective rows, importance") == "4.500"
 

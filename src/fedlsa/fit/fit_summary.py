@@ -15,6 +15,7 @@ from ..errors import ArgumentError
 from ..formatting import counted
 from ..frozen import ReadOnly
 from .inference import quantile
+from .one_message import ITERATIVE, LSTD, ONE_SHOT, Baseline
 from .tasks import Regression
 
 COLUMN, GAP, CELL = 38, 2, 10  # letters of a column of the head, between two, and of a number in the table
@@ -70,6 +71,7 @@ def summarise(fit: Any, level: float) -> FitSummary:
     tables = [_coefficients(fit, level)]
     if fit.bootstrap is not None:
         tables.append(_bootstrap(fit, level))
+    tables += [_baseline(fit, b) for b in fit.baselines if b.name not in (ITERATIVE, ONE_SHOT, LSTD)]
     notes = [f"[{i}] {text}" for i, text in enumerate(fit.notes, 1)]
     return FitSummary(title, head, tuple(tables), (*_protocol(fit), *_between(fit), *notes))
 
@@ -145,6 +147,11 @@ def _bootstrap(fit: Any, level: float) -> tuple[tuple[str, ...], ...]:
         (f"Bootstrap, {counted(len(fit.bootstrap.replicas), 'replica')}", "std err", *_ends(level)),
         *_named(fit.names, rows),
     )
+
+
+def _baseline(fit: Any, other: Baseline) -> tuple[tuple[str, ...], ...]:
+    rows = [(_cell(v), _cell(e)) for v, e in zip(other.theta, other.standard_error, strict=True)]
+    return ((other.name[:1].upper() + other.name[1:], "coef", "std err"), *_named(fit.names, rows))
 
 
 def _named(names: Sequence[str], rows: Sequence[tuple[str, ...]]) -> Iterable[tuple[str, ...]]:
