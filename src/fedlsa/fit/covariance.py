@@ -76,6 +76,11 @@ class CovarianceKind:
         return self.name == "HAC" and (self.values or self.lag is None)
 
     @property
+    def independent(self) -> bool:
+        """Whether rows are taken to be independent."""
+        return self.name != "HAC" and self.cluster is None
+
+    @property
     def of_one_site(self) -> CovarianceKind:
         """The kind for a site's own solution: a site that is one cluster has its rows."""
         return replace(self, cluster=None) if self.cluster == SITES else self

@@ -24,7 +24,7 @@ from ..checks import Floats
 from .cautions import warn
 from .covariance import CovarianceKind, Scores, alone_text
 from .fitted import SiteReport
-from .lag_windows import PILOT, SHARE
+from .lag_windows import PILOT, SHARE, neighbour_correlation
 from .own_estimates import own_estimate
 from .planned_run import FitSettings, RunOutcome
 from .reading import PooledData
@@ -34,6 +34,7 @@ from .tasks import Regression
 
 NO_SPREAD = 1e-12  # of the largest eigenvalue of the correlation matrix, or of the solution's size: a rounding error
 NO_DIFFERENCE = 1e-9  # of the solution's size: what is below it, in directions without any error, is none
+LEAST_CORRELATION, FAR_OUT = 0.05, 3.72  # of residuals of consecutive rows: independent ones are beyond once in 10,000
 FEW_CLUSTERS = 10  # below which intervals are said to be rough
 ROWS_PER_LAG = 25  # below which intervals from a log were seen to cover less often than they say
 UNLUCKY = 2  # times epsilon: one run may well come out this far, since epsilon is a root mean square
@@ -164,6 +165,14 @@ def warn_of_errors(names: Sequence[str], scores: Sequence[Scores], asked: Covari
     if kind.name != asked.name:
         name, s = next((name, s) for name, s in sites if s.alone)
         warn(f"{alone_text(name, s, asked)}; error bars are {kind.text(scores)} instead, which may be too short")
+    if kind.independent:
+        rho, z = neighbour_correlation(s.residuals for s in scores)
+        if rho > LEAST_CORRELATION and z > FAR_OUT:
+            warn(
+                f"residuals of consecutive rows are correlated ({rho:.2g}, {z:.1f} standard errors from 0), so that "
+                "error bars for independent rows are too short: covariance='HAC', lag=... or cluster=... says what "
+                "depends on what"
+            )
     clusters = sum(s.clusters for s in scores)
     if 0 < clusters < FEW_CLUSTERS:
         warn(f"error bars from {clusters} clusters are rough: fewer than {FEW_CLUSTERS} hardly show their own spread")

@@ -13,6 +13,8 @@ Lewis, Stock and Watson, 2018). Their mean is never negative, and constants do n
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 from scipy import fft
 
@@ -93,6 +95,22 @@ class SlowCosines:
         B = len(self._sums)
         Z = fft.dct(self._sums, axis=0, norm="ortho")[1 : self._count + 1]
         return np.asarray(B / self._count * Z.T @ Z, np.float64)
+
+
+def neighbour_correlation(sites: Iterable[Floats]) -> tuple[float, float]:
+    """The autocorrelation at lag 1 of residuals e : (n,) of each site, about its mean, and in standard errors.
+
+    With t_i = e_i e_{i+1} these are S / sum e^2 and S / sqrt(sum t^2), where S = sum t + sum over sites of sum e^2 / n,
+    which has mean 0 over all orders of a site's rows. Variances may differ between rows.
+    """
+    S = squares = spread = 0.0
+    for e in sites:
+        e = e - e.mean()
+        t = e[1:] * e[:-1]
+        S += float(t.sum() + e @ e / len(e))
+        squares += float(e @ e)
+        spread += float(t @ t)
+    return (S / squares, S / np.sqrt(spread)) if spread > 0 else (0.0, 0.0)
 
 
 def choose_window(psi: Floats) -> int:
