@@ -11,6 +11,7 @@ from memory_world import MemoryWorld
 
 import fedlsa as fl
 from fedlsa.errors import FedLSAError, NetworkError, SiteDataError
+from fedlsa.network.coordinator import commands
 from fedlsa.network.coordinator.run_loop import complete_run
 from fedlsa.network.folder.config import task_from_text, task_text
 from fedlsa.network.protocol.agreed_design import AgreedDesign
@@ -304,6 +305,16 @@ def test_sites_that_lack_levels_agree_on_all_and_reach_pooled_least_squares(tmp_
     np.testing.assert_allclose(found["coefficients"], best, rtol=0, atol=5e-3)
     told = json.loads((world.folder("site-2") / "results" / "trial.json").read_text())
     assert told["names"] == found["names"]
+    commands.model(world.network.folder).save(tmp_path / "model.json")
+    model = fl.Fit.load(tmp_path / "model.json")
+    new = pd.DataFrame({"other": [0, 0], "region": ["north", "west"], "x": [2.0, 0.0]})  # by name, in another order
+    c = dict(zip(found["names"], found["coefficients"], strict=True))
+    north = c["C(region, contr.treatment('west'))[T.north]"]
+    np.testing.assert_allclose(model.predict(new), [c["intercept"] + north + 2 * c["x"], c["intercept"]], rtol=1e-12)
+    assert np.isnan(model.standard_error).all()
+    assert model.rows == len(pooled)
+    assert "no error bars" in str(model.summary())
+    assert model._repr_html_()
 
 
 def test_sites_that_disagree_about_what_a_column_is_are_told_apart(tmp_path):

@@ -162,6 +162,7 @@ def result(
     folder: Folder,
     name: Experiment = None,
     out: Path | None = option("Save it: FILE.json."),
+    model: Path | None = option("Save the model, for fl.Fit.load and fedlsa evaluate: FILE.json."),
     force: bool = switch("--force", "Replace a file that exists."),
     json: bool = AS_JSON,
 ) -> None:
@@ -169,10 +170,12 @@ def result(
     from ..network.coordinator import commands as coordinator
 
     file = parsing.target("--out", out, force, (".json",))
+    fitted = parsing.target("--model", model, force, (".json",))
     show = (lambda words: print_json(**coordinator.outcome(folder, name))) if json else say
     if file is None:
         show(coordinator.result(folder, name, out=None))
     parsing.write(file, lambda path: show(coordinator.result(folder, name, out=path)), quiet=json)
+    parsing.write(fitted, lambda path: coordinator.model(folder, name).save(path), quiet=json)
 
 
 @app.command()

@@ -15,7 +15,11 @@ BY_HAND: Words = {  # of every run on sites' data, here and on a network
     "method": Option(f"{METHOD_NAMES}.", names=METHODS),
     "step_size": "Instead of --epsilon, with --local-steps and --rounds: the run by hand.",
     "rounds": "Communications.",
-    "weight": Option("sites: each counts the same; samples: each row counts the same.", names=WEIGHTS),
+    "weight": Option(
+        "sites: each counts the same; samples: each row counts the same.",
+        shown="samples, of a value function sites",
+        names=WEIGHTS,
+    ),
     "seed": "Of the rows that steps draw.",
 }
 EPSILON = (

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...errors import NetworkError
 from ..disk import write_json
@@ -16,6 +16,9 @@ from ..processes import is_held
 from ..protocol.run_settings import StartOptions
 from .runs import RunFolder, all_runs, chosen, line, standing, summary, table
 from .serving import SERVED
+
+if TYPE_CHECKING:
+    from ...fit.fitted import Fit
 
 
 def start(
@@ -83,6 +86,16 @@ def result(folder: Path | str, name: str | None = None, *, out: Path | None = No
     if out is not None:
         write_json(out, content, "the result")
     return "\n".join(summary(content))
+
+
+def model(folder: Path | str, name: str | None = None) -> Fit:
+    """What came of a run as a model, which predicts and is saved as every fit is; its error bars are NaN."""
+    from .network_model import model_of
+
+    found = outcome(folder, name)
+    if "names" not in found:
+        raise NetworkError(f"{found['experiment']} ended before it had an estimate: {found['over']}")
+    return model_of(found, Network.load(folder).task)
 
 
 def outcome(folder: Path | str, name: str | None = None) -> dict[str, Any]:

@@ -8,10 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import ArgumentError
+from ...fit.columns import choose_columns
 from ...fit.site_readers import open_sites
 from ...fit.site_sums import scale_of
 from ...fit.tasks import Task
 from ...theory.moments import Moments
+from ..protocol.agreed_design import AgreedDesign
 from ..site.facts import MOMENTS, measure, view
 
 
@@ -19,14 +21,12 @@ def example_moments(files: Sequence[Path], task: Task) -> tuple[Moments, int]:
     """The moments of one file per site, each with the same weight, in the coordinates that a run on them would have;
     and the rows of the smallest."""
     sites = open_sites(list(files), task)
-    seen = [view(site, task) for site in sites]
+    design = AgreedDesign.of(choose_columns(task, sites))
+    seen = [view(site, task, design) for site in sites]
     names, N = seen[0].names, len(sites)
-    for site, own in zip(sites, seen, strict=True):
-        if own.names != names:
-            raise ArgumentError(f"every file must have the columns of {sites[0].name}; got others in {site.name}")
     weights, k = np.full(N, 1 / N), len(names) - task.intercept
     scale = scale_of(task, [own.summary for own in seen], weights, list(names[:k]), [site.name for site in sites])
-    found = [measure(site, task, scale, True)[1] for site in sites]
+    found = [measure(site, task, scale, True, design)[1] for site in sites]
     shared = [moments for moments in found if moments is not None]
     if len(shared) < N:
         raise ArgumentError(f"files must have at most {MOMENTS} coefficients for exact moments; got {len(names)}")

@@ -177,7 +177,7 @@ class RunLoop(Inquiry):
         out: dict[str, Any] = {
             "experiment": self.run.name,
             "over": over,
-            **{name: terms[name] for name in ("names", "scale", "rows", "weights")},
+            **{name: terms[name] for name in ("names", "design", "scale", "rows", "weights", "epsilon")},
             "coefficients": (T @ state.theta + t).tolist(),
             "theta": state.theta.tolist(),
             "averages": state.averages,
