@@ -107,7 +107,7 @@ class Fit(Displayed, ReadOnly):
     >>> x = np.arange(12.0).reshape(12, 1)
     >>> fit = fl.fit([(x, 2 * x[:, 0] + np.cos(x[:, 0]))], fl.Regression("y"), local="means")
     >>> fit.names, fit.theta.round(2), fit.standard_error.round(2)
-    (('x0', 'intercept'), array([1.94, 0.31]), array([0.05, 0.41]))
+    (('x0', 'intercept'), array([1.94, 0.31]), array([0.06, 0.45]))
     >>> fit.predict([[20.0]]).round(1), fit.predict({"x0": [20.0]}).round(1)
     (array([39.1]), array([39.1]))
     >>> fit.test("x0 = 2").df_num
