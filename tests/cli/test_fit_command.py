@@ -127,6 +127,25 @@ def test_predictions_of_a_file_are_printed_and_saved(fedlsa, firms):
     )
 
 
+def test_one_file_or_a_folder_of_all_sites_is_split_by_a_column(fedlsa, firms):
+    lines = [Path(name).read_text().splitlines() for name in firms]
+    rows = [f"{row},{c}" for c, (_, *own) in enumerate(lines) for row in own]
+    Path("all").mkdir()
+    Path("all/rows.csv").write_text("\n".join([f"{lines[0][0]},firm", *rows, "1,,2,3,1"]))
+    words = ["--target", "invest", "--site", "firm", "--no-plan", "--quiet"]
+    code, _, err = fedlsa("fit", "regression", "all", *words)
+    assert code == 2
+    assert "1 of 3 sites has missing values: 1 in 1 of 31 rows ('b' 1, first in row 91); missing='drop'" in err
+    code, _, err = fedlsa("fit", "regression", "all/rows.csv", *words, "--missing", "drop", "--out", "m.json")
+    assert (code, err) == (0, "")
+    held = fl.Fit.load("m.json")
+    np.testing.assert_allclose(held.theta, fl.fit(firms, fl.Regression("invest"), plan=False).theta, rtol=1e-9)
+    assert [(s.name, s.rows, s.dropped) for s in held.per_site] == [("0", 20, 0), ("1", 30, 1), ("2", 40, 0)]
+    code, out, _ = fedlsa("evaluate", "m.json", "all", "--site", "firm")
+    assert code == 0
+    assert row(out, "1")[0] == "30"
+
+
 def test_every_option_reaches_the_library(fedlsa, firms, monkeypatch):
     seen = {}
 

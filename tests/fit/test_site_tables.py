@@ -37,7 +37,7 @@ def held(sites, columns=("a", "y"), labels=()):
 
 
 def quick(sites, task=TASK, **more):
-    return fl.fit(sites, task, local="means", step_size=0.1, local_steps=2, rounds=2, **more)
+    return fl.fit(sites, task, plan=False, **more)
 
 
 TABLES = {
@@ -162,7 +162,7 @@ def test_missing_values_of_all_sites_are_one_error_that_counts_them():
     table = {"a": [1.0, None, 2.0, 3.0, 4.0, None], "y": [1.0, None, 3.0, 4.0, 5.0, 6.0], "g": list("uuvvww")}
     said = (
         "2 of 3 sites have missing values: u in 1 of 2 rows ('y' 1, first in row 2; 'a' 1, first in row 2), "
-        "w in 1 of 2 rows ('a' 1, first in row 6); missing='drop' leaves such rows out"
+        "w in 1 of 2 rows ('a' 1, first in row 6); missing='drop' (--missing drop) leaves such rows out"
     )
     with pytest.raises(SiteDataError) as caught:
         quick(pl.DataFrame(table), site="g")

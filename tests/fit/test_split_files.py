@@ -127,14 +127,13 @@ def test_values_of_folders_are_numbers_where_numbers_are_wanted_and_may_be_missi
 
 def test_a_fit_of_one_file_is_that_of_the_table_for_formulas_and_clusters_too(write):
     task = Regression("y ~ a + k", cluster="firm", covariance="HC0")
-    hand = {"local": "means", "step_size": 0.1, "local_steps": 1, "rounds": 1}
-    one = fl.fit(TABLE, task, site="firm", **hand)
+    one = fl.fit(TABLE, task, site="firm", plan=False)
     for path in (write("t.parquet", TABLE), write("t.csv", TABLE)):
         for memory in (1e9, 1.0):
-            found = fl.fit(path, task, site="firm", memory=memory, **hand)
+            found = fl.fit(path, task, site="firm", memory=memory, plan=False)
             np.testing.assert_allclose(found.theta, one.theta, rtol=1e-9)
             np.testing.assert_allclose(found.standard_error, one.standard_error, rtol=1e-9)
-    fixed = fl.fit(TABLE, Regression("y ~ a + C(firm)"), site="firm", **hand)  # the site column, where it is named
+    fixed = fl.fit(TABLE, Regression("y ~ a + C(firm)"), site="firm", plan=False)  # the site column, where it is named
     assert fixed.names == ("a", "C(firm)[T.3]", "C(firm)[T.10]", "intercept")
 
 

@@ -63,9 +63,8 @@ def open_csv(name: str, path: Path) -> tuple[tuple[str, ...], CsvDialect]:
 
 
 def _has_commas(texts: Any) -> bool:
-    """Whether a column of text begins with numbers that have decimal commas."""
-    found = [text for text in texts.to_pylist() if text is not None]
-    return any("," in text for text in found) and all(COMMA.fullmatch(text) for text in found)
+    """Whether a column of text begins with numbers that have decimal commas; what is none is found when it is read."""
+    return any(text is not None and "," in text and COMMA.fullmatch(text) for text in texts.to_pylist())
 
 
 def _stream(path: Path, dialect: CsvDialect, check: bool = False, **convert: Any) -> Any:

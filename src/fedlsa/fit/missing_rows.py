@@ -81,5 +81,6 @@ def complete(blocks: Iterable[ColumnBlock], found: MissingRows, drop: bool) -> I
 def missing_values(found: Sequence[MissingRows], sites: int, instead: str) -> str:
     """The sentence on the sites where values are missing, of so many in all; instead : what can be done."""
     listed = [*map(str, found[:SHOWN]), *([f"{len(found) - SHOWN} more sites"] if len(found) > SHOWN else [])]
-    what = f"{len(found):,} of {sites:,} sites have missing values: " if sites > 1 else "values are missing at "
+    have = "has" if len(found) == 1 else "have"
+    what = f"{len(found):,} of {sites:,} sites {have} missing values: " if sites > 1 else "values are missing at "
     return what + ", ".join(listed) + instead

@@ -104,7 +104,7 @@ def read(
 
     found = [one for one in _each(sites, task, "reading", report, first) if one is not None]
     if len(found) < len(sites):
-        instead = "; missing='drop' leaves such rows out" if isinstance(task, Regression) else ""
+        instead = "; missing='drop' (--missing drop) leaves such rows out" if isinstance(task, Regression) else ""
         raise SiteDataError(missing_values([one for one in missing if one.incomplete], len(sites), instead))
     passes = [one for one, _ in found]
     if all(one.integers for one in passes):
