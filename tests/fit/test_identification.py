@@ -114,6 +114,20 @@ def test_next_states_outside_the_states_are_said_to_be_extrapolated():
     assert "outside" not in said(inside, value())  # where the task ends, no value is looked up
 
 
+def test_rows_that_do_not_follow_one_another_say_so_where_a_trace_reaches_back():
+    log = walk(2000)
+    jump = np.arange(2000) % 100 == 99
+    log["next_state"] = np.where(jump, (log["next_state"] + 1) % 4, log["next_state"])
+    one = {"features": OneHot(4)}
+    assert said(log, fl.Value(0.9, **one)) == ""
+    text = said(log, fl.Value(0.9, 0.5, **one))
+    assert "19 rows of 2,000 do not lead to the state in which the next one begins" in text  # the last has no next
+    assert "trace 0.5 mixes episodes" in text
+    assert said(log | {"truncated": jump * 1.0}, fl.Value(0.9, 0.5, **one)) == ""
+    with pytest.warns(FedLSAWarning, match="Monte Carlo mixes episodes"):
+        fl.fit([log], fl.Value(0.9, **one), plan=False, baselines=True)
+
+
 def value():
     return fl.Value(0.5, intercept=True)
 

@@ -27,6 +27,7 @@ from ..theory.threads import small_products
 from .arrays import piece_rows
 from .columns import Columns, choose_columns, no_weight
 from .fitted import Fit
+from .log_facts import SAME
 from .observe import recorded
 from .site_readers import Site, open_sites
 from .site_sums import CrossMoments, Summary, add_up, no_rows, summary
@@ -34,7 +35,6 @@ from .tasks import Regression, Value
 
 ALL = "all"
 LAST, ENDED = 3, 4  # columns of an episode's rows
-SAME = 1e-6  # relative: a state and the same state in the next row may have been rounded
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -74,8 +74,21 @@ def warn_of_logs(task: Value, logs: Sequence[LogFacts], names: Sequence[str], si
             f"{low[j]:.4g} to {high[j]:.4g} in states, from {next_low[j]:.4g} to {next_high[j]:.4g} in next states: "
             "values there are extrapolated"
         )
+    if task.trace > 0:
+        warn_of_breaks(task, logs, f"trace {task.trace:g}")
     for site, one in zip(sites, logs, strict=True):
         _warn_of_importance(site, one, len(names))
+
+
+def warn_of_breaks(task: Value, logs: Sequence[LogFacts], what: str) -> None:
+    """Say so where rows do not follow one another, for what reaches back over several of them."""
+    breaks = sum(one.breaks for one in logs)
+    if breaks:
+        warn(
+            f"{counted(breaks, 'row')} of {sum(one.n for one in logs):,} do not lead to the state in which the next "
+            f"one begins, though neither {task.terminated!r} nor {task.truncated!r} says that an episode ends there: "
+            f"{what} mixes episodes"
+        )
 
 
 def _warn_of_importance(site: str, log: LogFacts, d: int) -> None:

@@ -9,6 +9,8 @@ import numpy as np
 from ..checks import Floats
 from ..problems.system import Flags
 
+SAME = 1e-6  # relative: a state and the same state in the next row may have been rounded
+
 
 @dataclass(frozen=True, eq=False)
 class LogFacts:
@@ -18,6 +20,7 @@ class LogFacts:
     going_on : whether the last one was not
     states, following : (2, d) the least and the largest value of each feature, in the states that were left and in
         those that were entered, where the task did not end
+    breaks : how many were not the last of their episode, and yet the next one does not begin in the state they led to
     mass, squares : sum of the importance weights and of their squares; n where there are none
     """
 
@@ -27,6 +30,7 @@ class LogFacts:
     going_on: bool
     states: Floats
     following: Floats
+    breaks: int
     mass: float
     squares: float
 
@@ -36,9 +40,10 @@ class LogFacts:
         n, entered = len(phi), after[~ended] if ended.any() else after
         mass, squares = (n, n) if importance is None else (importance.sum(), importance @ importance)
         following = _range(entered) if len(entered) else np.full((2, phi.shape[1]), np.nan)
-        return cls(
-            n, int(ended.sum()), int(cut.sum()), not cut[-1], _range(phi), following, float(mass), float(squares)
-        )
+        apart = np.abs(after[:-1] - phi[1:]) > SAME * np.maximum(np.abs(after[:-1]), np.abs(phi[1:]))
+        breaks = int(np.sum(apart.any(axis=1) & ~cut[:-1]))
+        ends = int(ended.sum()), int(cut.sum()), not cut[-1]
+        return cls(n, *ends, _range(phi), following, breaks, float(mass), float(squares))
 
     def __add__(self, later: LogFacts) -> LogFacts:
         """Of both, one after the other."""
@@ -49,6 +54,7 @@ class LogFacts:
             later.going_on,
             _joint(self.states, later.states),
             _joint(self.following, later.following),
+            self.breaks + later.breaks,  # between two pieces of a log nobody looks
             self.mass + later.mass,
             self.squares + later.squares,
         )

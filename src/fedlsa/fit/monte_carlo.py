@@ -18,7 +18,9 @@ import numpy as np
 
 from ..checks import Floats
 from .covariance import CovarianceKind, Scores, complete, sandwich, scores, sum_of_meats
+from .identification import warn_of_breaks
 from .observe import Piece
+from .one_message import MONTE_CARLO
 from .reading import FitProgress, PooledData
 from .site_sums import System, SystemSums, add_up
 from .solutions import solution
@@ -32,6 +34,8 @@ def monte_carlo(
 
     weights : of the sites, as in the fit; kind : of the covariance
     """
+    if task.trace == 0:  # else the fit has said so
+        warn_of_breaks(task, data.logs, MONTE_CARLO)
     returns = replace(data, task=replace(task, trace=1.0), kept=None)
     names = [site.name for site in data.sites]
 
