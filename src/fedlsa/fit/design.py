@@ -170,7 +170,8 @@ def _compiled(formula: str, agreed: str) -> FormulaDesign:
     sizes = [math.prod(len(codes[c].levels) for c in categories) for _, categories in sorts]
     if sum(sizes) > MAX_COLUMNS:
         raise ArgumentError(
-            f"categories of a formula must make at most {MAX_COLUMNS:,} columns; got up to {sum(sizes):,} of {formula}"
+            f"categories of a formula must make at most {MAX_COLUMNS:,} columns; got up to {sum(sizes):,} of "
+            f"{checks.show(formula)}"
         )
     lookups = Formula([_lookups(term) for term in parsed.terms])
     terms, names = [], []

@@ -138,7 +138,9 @@ def parse_formula(text: str) -> ParsedFormula:
             raise ArgumentError(f"a formula must not call a column as an expression; got {given.expr!r} for both")
     out = ParsedFormula(target, factors, tuple(sides[1]), len(right) < len(sides[1]))
     for column in (c for c in target.columns if c in out.columns):
-        raise ArgumentError(f"the target's column {column!r} must not stand on the right as well; got {text}")
+        raise ArgumentError(
+            f"the target's column {column!r} must not stand on the right as well; got {checks.show(text)}"
+        )
     return out
 
 
