@@ -78,3 +78,10 @@ def test_sure_coefficients_of_one_site_can_be_drawn(tmp_path):
 def test_a_level_is_a_probability():
     with pytest.raises(ArgumentError, match="level must be"):
         figures.coefficients(fit(2, 2), level=95)
+
+
+def test_without_a_run_only_finite_data_are_a_part_of_the_error():
+    f = fit(2, 3)
+    f.error = {"start": np.nan, "drift": np.nan, "noise": np.nan, "finite data": 1.0}
+    parts = figures.coefficients(f).axes[1]
+    assert [text.get_text() for text in parts.get_yticklabels()] == ["finite data"]

@@ -74,6 +74,22 @@ def test_what_cannot_be_predicted_is_refused_in_words(fitted, wages):
         fitted.predict_interval(new, 95)
 
 
+def test_files_are_tables_too(fitted, wages, tmp_path):
+    new = wages.iloc[:5][[*COLUMNS[::-1], "female"]]
+    new.to_csv(tmp_path / "new.csv", index=False)
+    assert_allclose(fitted.predict(tmp_path / "new.csv"), fitted.predict(new))
+    assert_allclose(fitted.predict_interval(str(tmp_path / "new.csv")).high, fitted.predict_interval(new).high)
+    new.assign(exper=[1, None, 1, 1, 1]).to_csv(tmp_path / "holes.csv", index=False)
+    with pytest.raises(SiteDataError, match=r"holes.csv: column 'exper' .*row 2"):
+        fitted.predict(tmp_path / "holes.csv")
+    new.drop(columns="exper").to_csv(tmp_path / "narrow.csv", index=False)
+    with pytest.raises(SiteDataError, match=r"narrow.csv has no column 'exper'"):
+        fitted.predict(tmp_path / "narrow.csv")
+    new[:0].to_csv(tmp_path / "empty.csv", index=False)
+    with pytest.raises(SiteDataError, match=r"empty.csv"):
+        fitted.predict(tmp_path / "empty.csv")
+
+
 def test_an_offset_is_added_to_what_is_predicted(wages):
     task = fl.Regression("lwage", ["educ", "exper"], offset="tenure")
     found = fl.fit([wages.iloc[:263], wages.iloc[263:]], task, **MEANS)

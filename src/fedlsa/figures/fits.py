@@ -139,6 +139,7 @@ def _limits(interval: Floats, own: Floats) -> tuple[float, float]:
 
 
 def _parts(axes: Axes, error: dict[str, float]) -> None:
+    error = {name: value for name, value in error.items() if not np.isnan(value)}  # without a run it has no parts
     names, values = list(error), np.array(list(error.values()))
     row = np.arange(len(names))
     drawn = np.where(np.isfinite(values), values, 0.0)  # data without noise have no standard errors to count in

@@ -53,31 +53,32 @@ class Prediction(Displayed, ReadOnly):
 def design_and_offset(fit: Any, new: Any) -> tuple[Floats, Floats | float]:
     """The rows with which coefficients are multiplied, (n, d), and what is added, (n,), at points as in Fit.predict."""
     task, offset = fit.task, fit.task.offset if isinstance(fit.task, Regression) else None
+    given = "new"
     if isinstance(new, str | os.PathLike):
-        new = _from_file(fit, new, offset)
+        given, new = _from_file(fit, new, offset)
     added: Floats | float = 0.0
     if offset is not None:
         if not has_names(new):
-            raise ArgumentTypeError(f"new must be a table with the offset {offset!r}; got {checks.show(new)}")
-        added = by_name("new", new, (offset,))[:, 0]
+            raise ArgumentTypeError(f"{given} must be a table with the offset {offset!r}; got {checks.show(new)}")
+        added = by_name(given, new, (offset,))[:, 0]
     formula = design_of(task, tuple(fit.levels.items()))
     if formula is not None:
-        return formula.of_table("new", new), added
+        return formula.of_table(given, new), added
     mapped = not isinstance(task, Regression) and task.features is not None
     if has_names(new):
-        new = by_name("new", new, fit.columns)
+        new = by_name(given, new, fit.columns)
         new = new[:, 0] if mapped and len(fit.columns) == 1 else new
     if mapped:
-        x = maps.apply(task.features, np.asarray(new), "new")
+        x = maps.apply(task.features, np.asarray(new), given)
     else:
         d = len(fit.theta) - task.intercept
         one = isinstance(task, Value) and d == 1 and np.ndim(new) == 1  # states that are numbers
-        x = checks.array("new", np.asarray(new)[:, None] if one else new, ("n", d))
+        x = checks.array(given, np.asarray(new)[:, None] if one else new, ("n", d))
     return np.column_stack([x, np.ones(len(x))]) if task.intercept else x, added
 
 
-def _from_file(fit: Any, path: str | os.PathLike[str], offset: str | None) -> dict[str, Any]:
-    """The columns of a file that the model needs, by name."""
+def _from_file(fit: Any, path: str | os.PathLike[str], offset: str | None) -> tuple[str, dict[str, Any]]:
+    """The name of a file, and the columns that the model needs, by name."""
     (site,) = open_sites([path], fit.task)
     wanted = [*fit.columns, *([] if offset is None else [offset])]
     for column in wanted:
@@ -87,7 +88,7 @@ def _from_file(fit: Any, path: str | os.PathLike[str], offset: str | None) -> di
     if not blocks:
         raise no_rows(site.name)
     categories = {c: np.concatenate([b.labels[c] for b in blocks]) for c in labels}
-    return {c: np.concatenate([b[c] for b in blocks]) for c in numbers} | categories
+    return site.name, {c: np.concatenate([b[c] for b in blocks]) for c in numbers} | categories
 
 
 def predict_rows(fit: Any, x: Floats, offset: Floats | float, reach: float) -> Prediction:
