@@ -294,7 +294,7 @@ ATTACKS = [
     "y ~ ",
     "y ~ 0",
     "y ~ x + 2:3",
-    "log(y) ~ x + y",
+    "log(y) ~ x +\n y",
 ]
 
 

@@ -80,7 +80,7 @@ class Regression(Settings, ReadOnly):
         said = parse_formula(formula).intercept
         if said and not self.intercept:
             raise ArgumentError(
-                f"intercept must not be given beside a formula, which leaves it out by - 1; got {formula}"
+                f"intercept must not be given beside a formula, which leaves it out by - 1; got {checks.show(formula)}"
             )
         object.__setattr__(self, "intercept", said)
 
