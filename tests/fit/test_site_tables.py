@@ -196,3 +196,16 @@ def test_an_index_column_is_refused_in_frames_of_features_too():
         SiteDataError, match=r"^site 0: phi has a column 'Unnamed: 0', as an index is written: .*index=False"
     ):
         open_sites([(phi, [1, 2], phi, [0, 0])], fl.Value(discount=0.5))
+
+
+def test_states_that_are_integers_are_asked_about_in_tables_and_files_alike(tmp_path):
+    log = {"state": [0, 1, 2, 1], "next_state": [1, 2, 1, 0], "reward": [0, 1, 0, 1], "terminated": [0, 0, 0, 1]}
+    table = pd.DataFrame(log | {"plant": ["p", "q", "p", "q"]})
+    table.to_csv(tmp_path / "f.csv", index=False)
+    table.astype({"state": "int8"}).to_parquet(tmp_path / "f.parquet", index=False)
+    held = (table, table.convert_dtypes(), pl.DataFrame(table), pa.Table.from_pandas(table), tmp_path / "f.csv")
+    for sites in (*held, tmp_path / "f.parquet"):
+        with pytest.raises(SiteDataError, match=r"^p: column 'state' holds integers alone\. .*features must say so"):
+            fl.fit(sites, fl.Value(discount=0.5), site="plant", plan=False)
+        found = fl.fit(sites, fl.Value(discount=0.5, features=np.eye(3)), site="plant", plan=False)
+        assert [s.rows for s in found.per_site] == [2, 2]
