@@ -17,8 +17,11 @@ from collections.abc import Callable
 import numpy as np
 
 from fedlsa.checks import Floats
-from fedlsa.fit.bootstrap import reweighted_solutions
 from fedlsa.fit.observe import Piece
+from fedlsa.fit.replicas import reweighted_solutions
+from fedlsa.fit.resampling import Resampling
+from fedlsa.fit.site_sums import SystemSums
+from fedlsa.fit.solutions import solution
 
 SITES, ROWS, B = 20, 10_000, 200
 
@@ -30,10 +33,13 @@ def panel(rows: int, d: int) -> list[tuple[Floats, Floats]]:
     return list(zip(X, X @ np.ones(d) + rng.standard_normal((SITES, rows)), strict=True))
 
 
-def ours(sites: list[tuple[Floats, Floats]], A: Floats) -> Floats:
+def ours(sites: list[tuple[Floats, Floats]]) -> Floats:
     """Reweighted normal equations, all replicas in one product per site."""
-    pieces = [[Piece(X, X, y)] for X, y in sites]
-    return reweighted_solutions(pieces.__getitem__, np.full(SITES, 1 / SITES), np.zeros(len(A)), A, replicas=B)
+    pieces, weights = [[Piece(X, X, y)] for X, y in sites], np.full(SITES, 1 / SITES)
+    systems = [SystemSums.of(piece).system(0.0) for (piece,) in pieces]
+    shared, d = solution(systems, weights, [""] * len(systems[0].b)), len(systems[0].b)
+    what, options = Resampling("pairs"), {"replicas": B, "seed": 0}
+    return reweighted_solutions(pieces.__getitem__, systems, weights, shared, np.zeros(d), what, **options)
 
 
 def loop(sites: list[tuple[Floats, Floats]]) -> Floats:
@@ -68,7 +74,7 @@ def main() -> None:
         scores = [X * (X @ theta - y)[:, None] for X, y in sites]
         S = np.sum([np.cov(g.T, bias=True) / rows for g in scores], axis=0) / SITES**2
         sandwich = np.sqrt(np.diag(np.linalg.inv(A) @ np.atleast_2d(S) @ np.linalg.inv(A)))
-        calls = (lambda s=sites, A=A: ours(s, A), lambda s=sites: loop(s))
+        calls = (lambda s=sites: ours(s), lambda s=sites: loop(s))
         spread = [float(np.mean(call().std(axis=0, ddof=1) / sandwich)) for call in calls]
         fast, slow = np.min([[seconds(call) for call in calls] for _ in range(3)], axis=0)
         print(f"{d:3} {fast:8.3f} {slow:8.3f} {slow / fast:14.1f} {spread[0]:8.3f} {spread[1]:8.3f}")

@@ -155,7 +155,7 @@ def test_every_option_reaches_the_library(fedlsa, firms, monkeypatch):
 
     monkeypatch.setattr("fedlsa.cli.fit_command.fit_sites", fit)
     options = "--step-size 0.1 --local-steps 5 --rounds 7 --max-samples 99 --weight samples --local rows --lag 3 "
-    options += "--seed 4 --bootstrap 50 --method fedlsa --memory 2MB --baselines --site firm "
+    options += "--seed 4 --bootstrap 50 --resample block --method fedlsa --memory 2MB --baselines --site firm "
     options += "--no-intercept --no-standardise --ridge 0.5 --columns a,b --columns c "
     options += "--row-weights w --offset o --cluster g --covariance HC1 --missing drop"
     code, _, err = fedlsa("fit", "regression", "firm-[01].csv", "--target", "invest", *options.split())
@@ -167,7 +167,7 @@ def test_every_option_reaches_the_library(fedlsa, firms, monkeypatch):
     assert seen == {
         "epsilon": None, "method": "fedlsa", "step_size": 0.1, "local_steps": 5, "rounds": 7, "max_samples": 99.0,
         "weight": "samples", "local": "rows", "lag": 3, "seed": 4, "bootstrap": 50, "plan": True, "baselines": True,
-        "memory": 2e6, "progress": None, "site": "firm",
+        "resample": "block", "memory": 2e6, "progress": None, "site": "firm",
     }  # fmt: skip
     names = "--state x,y --next-state x2,y2 --reward r --terminated end --truncated cut --importance w --intercept"
     more = ["--trace", "0.3", "--standardise", "--numbers"]

@@ -1,191 +1,231 @@
-"""The multiplier bootstrap: a replica solves rows resampled one by one, and the spread of replicas is the sandwich."""
+"""Bootstraps: a replica is weighted least squares of all rows in one place; replicas spread as the sandwich says."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError
-from fedlsa.fit import bootstrap
-from fedlsa.fit.bootstrap import Bootstrap, Coins, reweighted_solutions
+from fedlsa.fit import replicas
+from fedlsa.fit.bootstrap import Bootstrap
 from fedlsa.fit.observe import Piece
+from fedlsa.fit.replicas import reweighted_solutions
+from fedlsa.fit.resampling import GROUP, Multipliers, Resampling
+from fedlsa.fit.site_sums import SystemSums
+from fedlsa.fit.solutions import solution
 
-Floats = NDArray[np.float64]
-Site = tuple[Floats, Floats, Floats]  # u, v : (n, d) and y : (n,) of all rows of a site
+RUN = {"step_size": 1e-3, "local_steps": 1, "rounds": 1, "local": "means"}  # on which replicas do not depend
+pytestmark = pytest.mark.filterwarnings("ignore::fedlsa.errors.FedLSAWarning")
 
 
-def panel(sizes=(170, 190, 260), d=3, shift=0.0, seed=0) -> list[Site]:
-    """Regressions of unequal size; `shift` moves each site's own intercept. Noise grows with the second feature."""
-    rng = np.random.default_rng(seed)
-    truth, sites = np.linspace(-1, 1, d), []
+def panel(sizes=(40, 70, 55), seed=0, groups=12):
+    """Tables with noise that grows with a column, row weights, and clusters in no order that share an error."""
+    rng, out = np.random.default_rng(seed), {}
     for c, n in enumerate(sizes):
-        X = rng.standard_normal((n, d))
-        X[:, 0] = 1
-        noise = (0.5 + np.abs(X[:, 1])) * rng.standard_normal(n)
-        sites.append((X, X, X @ truth + shift * (c - 1) + noise))
-    return sites
+        x, z = rng.normal(size=(2, n))
+        group = rng.permutation(n) % groups
+        shift = rng.normal(size=groups)[group]
+        y = 1 + 2 * x - z + (0.5 + np.abs(x)) * rng.normal(size=n) + shift
+        out[f"s{c}"] = {"x": x, "z": z, "y": y, "w": rng.uniform(0.5, 2, n), "g": np.array([f"k{k}" for k in group])}
+    return out
 
 
-def logs() -> list[Site]:
-    """TD(0) on three logs of transitions."""
-    rng = np.random.default_rng(1)
-    sites = []
-    for n in (170, 190, 260):
+def task(**options):
+    return fl.Regression("y", columns=("x", "z"), **options)
+
+
+def stacked(sites, share):
+    """X (n, 3), y (n,) and the factor r_c w of every row."""
+    X = np.concatenate([np.column_stack([s["x"], s["z"], np.ones(len(s["y"]))]) for s in sites.values()])
+    mass = [s["w"] for s in sites.values()]
+    weights = [sum(m) for m in mass] if share == "mass" else [1] * len(mass)
+    factor = np.concatenate([W * m / m.sum() for W, m in zip(weights, mass, strict=True)])
+    return X, np.concatenate([s["y"] for s in sites.values()]), factor
+
+
+def codes(labels):
+    """Numbers of labels, in the order in which they are seen first."""
+    return np.array([list(dict.fromkeys(labels)).index(label) for label in labels])
+
+
+@pytest.mark.parametrize("weight", ["samples", "sites"])
+@pytest.mark.parametrize("kind", ["pairs", "block", "cluster"])
+def test_a_replica_is_weighted_least_squares_of_all_rows_in_one_place(monkeypatch, kind, weight) -> None:
+    monkeypatch.setattr(replicas, "NUMBERS", 900)  # chunks of a few rows, which cut blocks and clusters
+    sites = panel()
+    options = {"lag": 4} if kind == "block" else {}
+    model = task(row_weights="w", cluster="g" if kind == "cluster" else None)
+    fit = fl.fit(sites, model, weight=weight, bootstrap=70, resample=kind, seed=3, **options, **RUN)
+    X, y, factor = stacked(sites, "mass" if weight == "samples" else "sites")
+    for b in (0, 1, 65):
+        V = []
+        for c, s in enumerate(sites.values()):
+            n = len(s["y"])
+            unit = {"pairs": np.arange(n), "block": np.arange(n) // 5, "cluster": codes(s["g"])}[kind]
+            V.append(Multipliers("coins", 3, c, b + 1).draw(unit.max() + 1)[unit, b])
+        root = np.sqrt(factor * np.concatenate(V))
+        twin = np.linalg.lstsq(X * root[:, None], y * root)[0]
+        np.testing.assert_allclose(fit.bootstrap.replicas[b], twin, rtol=1e-9, atol=1e-11)
+    assert fit.bootstrap.kind == {"pairs": "pairs", "block": "blocks of 5 rows", "cluster": "36 clusters"}[kind]
+
+
+def test_a_wild_replica_adds_signed_residuals_with_their_leverage_taken_out(monkeypatch) -> None:
+    monkeypatch.setattr(replicas, "NUMBERS", 900)
+    sites = panel()
+    X, y, factor = stacked(sites, "mass")
+    A = X.T @ (X * factor[:, None])
+    theta = np.linalg.solve(A, X.T @ (factor * y))
+    e, h = y - X @ theta, factor * np.einsum("ni,ni->n", X, np.linalg.solve(A, X.T).T)
+    sizes = [len(s["y"]) for s in sites.values()]
+
+    def signs(b, overlap=1, count=sizes):
+        return np.concatenate([Multipliers("signs", 3, c, b + 1, overlap).draw(n)[:, b] for c, n in enumerate(count)])
+
+    def replicas_of(**options):
+        lag = options.pop("lag", None)
+        fit = fl.fit(sites, task(row_weights="w", **options), bootstrap=70, resample="wild", seed=3, lag=lag, **RUN)
+        return fit.bootstrap.replicas
+
+    for b, found in enumerate(replicas_of()[:3]):
+        twin = theta - np.linalg.solve(A, X.T @ (factor * e / (1 - h) * signs(b)))
+        np.testing.assert_allclose(found, twin, rtol=1e-8, atol=1e-10)
+    for b, found in enumerate(replicas_of(lag=3)[:3]):  # Newey and West: scores as they are, signs that overlap
+        twin = theta - np.linalg.solve(A, X.T @ (factor * e * signs(b, overlap=4)))
+        np.testing.assert_allclose(found, twin, rtol=1e-8, atol=1e-10)
+    unit = [codes(s["g"]) for s in sites.values()]
+    counts = [u.max() + 1 for u in unit]
+    first = np.concatenate([u + sum(counts[:c]) for c, u in enumerate(unit)])
+    for b, found in enumerate(replicas_of(cluster="g")[:3]):
+        twin, sign = theta.copy(), signs(b, count=counts)
+        for k in range(sum(counts)):
+            Xk, wk = X[first == k], factor[first == k]
+            gone = A - Xk.T @ (Xk * wk[:, None])
+            twin -= sign[k] * np.linalg.solve(gone, Xk.T @ (wk * e[first == k]))
+        np.testing.assert_allclose(found, twin, rtol=1e-8, atol=1e-10)
+
+
+def logs(sizes=(170, 190, 260)):
+    """TD(0): u, v (n, d) and y (n,) of three logs."""
+    rng, out = np.random.default_rng(1), []
+    for n in sizes:
         phi, after = rng.random((2, n, 4))
-        sites.append((phi, phi - 0.9 * after, rng.standard_normal(n)))
-    return sites
+        out.append((phi, phi - 0.9 * after, rng.standard_normal(n)))
+    return out
 
 
-def means(sites: list[Site], weights: Floats, ridge: Floats) -> tuple[Floats, Floats]:
-    """The averaged system of plain rows."""
-    A = sum(w * (u.T @ v / len(y)) for w, (u, v, y) in zip(weights, sites, strict=True)) + np.diag(ridge)
-    return A, sum(w * (u.T @ y / len(y)) for w, (u, _, y) in zip(weights, sites, strict=True))
-
-
-def solutions(sites: list[Site], weights, ridge, piece=17, **options) -> Floats:
-    """The replicas of data that come in pieces of a few rows."""
+@pytest.mark.parametrize(("block", "piece"), [(1, 17), (5, 17), (8, 3), (4, 4)])
+def test_rows_of_a_log_vary_within_their_site(monkeypatch, block, piece) -> None:
+    monkeypatch.setattr(replicas, "NUMBERS", 900)
+    sites, weights, ridge = logs(), np.array([0.2, 0.5, 0.3]), np.array([0.1, 0.1, 0.1, 0.0])
+    systems = [SystemSums.of(Piece(*s)).system(ridge) for s in sites]
 
     def pieces(c):
-        u, v, y = sites[c]
-        for at in range(0, len(y), piece):
-            yield Piece(u[at : at + piece], v[at : at + piece], y[at : at + piece])
+        for at in range(0, len(sites[c][2]), piece):
+            yield Piece(*(a[at : at + piece] for a in sites[c]))
 
-    return reweighted_solutions(pieces, weights, ridge, means(sites, weights, ridge)[0], **options)
-
-
-def row_coins(seed: int, c: int, b: int, n: int, block: int) -> NDArray[np.bool_]:
-    """Which rows of site c replica b keeps, and doubles."""
-    return np.repeat(Coins(seed, c, b + 1).draw(-(-n // block))[:, b], block)[:n] == 1
-
-
-def resampled(sites: list[Site], weights, ridge, b: int, *, seed, block, centred) -> Floats:
-    """The slow twin: write every row that the replica keeps twice, drop the others, and solve."""
-    d = len(ridge)
-    A, right = np.zeros((d, d)), np.zeros(d)
-    for c, (w, (u, v, y)) in enumerate(zip(weights, sites, strict=True)):
-        rows = np.repeat(np.flatnonzero(row_coins(seed, c, b, len(y), block)), 2)
-        n = len(rows) if centred else len(y)
-        for k in rows:
-            A += w / n * (np.outer(u[k], v[k]) + np.diag(ridge))
-            right += w / n * y[k] * u[k]
-    return np.linalg.solve(A, right)
+    shared = solution(systems, weights, "abcd")
+    what = Resampling("block", block, within=True)
+    found = reweighted_solutions(pieces, systems, weights, shared, ridge, what, replicas=70, seed=3)
+    for b in (0, 65):
+        A, right = np.zeros((4, 4)), np.zeros(4)
+        for c, (w, (u, v, y)) in enumerate(zip(weights, sites, strict=True)):
+            kept = np.repeat(Multipliers("coins", 3, c, b + 1).draw(-(-len(y) // block))[:, b], block)[: len(y)] > 0
+            for k in np.flatnonzero(kept):
+                A += w / kept.sum() * (np.outer(u[k], v[k]) + np.diag(ridge))
+                right += w / kept.sum() * y[k] * u[k]
+        np.testing.assert_allclose(found[b], np.linalg.solve(A, right), rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.parametrize("centred", [True, False], ids=["centred", "uncentred"])
-@pytest.mark.parametrize(("block", "piece"), [(1, 17), (1, 1000), (5, 17), (8, 3), (4, 4)])
-@pytest.mark.parametrize("data", [panel, logs])
-def test_a_replica_is_the_solution_of_rows_resampled_one_by_one(monkeypatch, data, block, piece, centred) -> None:
-    monkeypatch.setattr(bootstrap, "NUMBERS", 900)  # chunks of a few rows, shorter than some pieces
-    sites, weights = data(), np.array([0.2, 0.5, 0.3])
-    d = sites[0][0].shape[1]
-    ridge = np.append(np.full(d - 1, 0.1), 0.0)
-    found = solutions(sites, weights, ridge, piece, replicas=70, seed=3, block=block, centred=centred)
-    for b in (0, 1, 65):
-        twin = resampled(sites, weights, ridge, b, seed=3, block=block, centred=centred)
-        np.testing.assert_allclose(found[b], twin, rtol=1e-9, atol=1e-11)
+# The standard deviation of 2,000 normal replicas has a relative standard error of 1/sqrt(4000): four of them. The wild
+# bootstrap's covariance is the sandwich itself; replicas of reweighted rows are not linear in their weights.
+MONTE_CARLO = 4 / np.sqrt(4000)
 
 
-def sandwich(sites: list[Site], weights, *, centred: bool, block: int = 1) -> Floats:
-    """Standard errors by A^-1 S A^-T, S = sum_c w_c^2 / n_c^2 sum_j s_j s_j^T, s_j a block's sum of scores."""
-    A, right = means(sites, weights, np.zeros(sites[0][0].shape[1]))
-    theta, S = np.linalg.solve(A, right), np.zeros_like(A)
-    for w, (u, v, y) in zip(weights, sites, strict=True):
-        g = u * (v @ theta - y)[:, None]
-        s = np.add.reduceat(g - g.mean(axis=0) if centred else g, np.arange(0, len(g), block))
-        S += (w / len(y)) ** 2 * s.T @ s
-    inverse = np.linalg.inv(A)
-    return np.sqrt(np.diag(inverse @ S @ inverse.T))
+@pytest.mark.parametrize(
+    ("options", "lag", "kind", "beyond"),
+    [
+        ({}, None, "wild", 0.0),
+        ({"covariance": "HC1"}, None, "wild", 0.0),
+        ({"cluster": "g"}, None, "wild", 0.0),
+        ({"cluster": "g", "covariance": "HC1"}, None, "wild", 0.0),
+        ({}, 4, "wild", 0.0),
+        ({}, None, "pairs", 0.03),
+        ({"cluster": "g"}, None, "cluster", 0.03),
+        ({}, 4, "block", 0.06),  # blocks at fixed places see some of the pairs of rows that Newey and West see
+    ],
+)
+def test_replicas_spread_as_the_sandwich_of_their_kind_says(options, lag, kind, beyond) -> None:
+    sites = panel((150, 300, 400), groups=30)
+    fit = fl.fit(sites, task(**options), bootstrap=2000, resample=kind, lag=lag, **RUN)
+    assert np.abs(fit.bootstrap.standard_error / fit.standard_error - 1).max() < MONTE_CARLO + beyond
+    assert fit.bootstrap.degrees_of_freedom == fit.degrees_of_freedom
+    wild = fit.bootstrap.covariance / np.outer(fit.standard_error, fit.standard_error)
+    true = fit.covariance / np.outer(fit.standard_error, fit.standard_error)
+    assert np.abs(wild - true).max() < 2 * (MONTE_CARLO + beyond)
 
 
-# The standard deviation of 1,500 normal replicas has a relative standard error of 1/sqrt(3000): four of them, and 2%
-# for what the linearised error leaves out, which is of the order 1/n with 150 rows at the smallest site.
-ALLOWED = 4 / np.sqrt(3000) + 0.02
-
-
-def spread(sites: list[Site], weights, **options) -> Floats:
-    ridge = np.zeros(sites[0][0].shape[1])
-    return solutions(sites, weights, ridge, 4000, replicas=1500, **options).std(axis=0, ddof=1)
-
-
-@pytest.mark.parametrize("shift", [0.0, 2.0], ids=["alike", "heterogeneous"])
-@pytest.mark.parametrize("centred", [True, False], ids=["centred", "uncentred"])
-def test_the_spread_is_the_sandwich_with_sites_of_unequal_size(centred, shift) -> None:
-    sites, weights = panel((150, 400, 1200), shift=shift), np.full(3, 1 / 3)
-    ratio = spread(sites, weights, centred=centred) / sandwich(sites, weights, centred=centred)
-    assert np.abs(ratio - 1).max() < ALLOWED
-
-
-def test_uncentred_errors_of_an_intercept_that_differs_between_sites_are_larger() -> None:
-    weights = np.full(3, 1 / 3)
-    for shift, least, most in ((0.0, 0.99, 1.02), (2.0, 1.5, 2.5)):
-        sites = panel((150, 400, 1200), shift=shift)
-        wider = sandwich(sites, weights, centred=False)[0] / sandwich(sites, weights, centred=True)[0]
-        assert least < wider < most
-
-
-def test_blocks_bring_the_wider_error_of_an_autocorrelated_log() -> None:
-    rho, n, rng = 0.8, 2000, np.random.default_rng(2)
-    sites, weights = [], np.full(2, 0.5)
-    for _ in range(2):
-        y = rng.standard_normal(n)
-        for k in range(1, n):
-            y[k] = rho * y[k - 1] + np.sqrt(1 - rho**2) * y[k]
-        sites.append((np.ones((n, 1)), np.ones((n, 1)), y))
-    single, blocked = spread(sites, weights), spread(sites, weights, block=40)
-    assert abs(single / sandwich(sites, weights, centred=True) - 1) < ALLOWED
-    assert abs(blocked / sandwich(sites, weights, centred=True, block=40) - 1) < ALLOWED
-    # the mean of an AR(1) series has sqrt((1 + rho)/(1 - rho)) = 3 times the error of independent rows; blocks of 40
-    # lose 2 rho / ((1 - rho^2) 40) = 11% of the variance, and 100 of them estimate its root with an error of 7%
-    true = np.sqrt((1 + rho) / (1 - rho) / (2 * n))
-    assert 0.94 - 3 * 0.07 < blocked[0] / true < 0.94 + 3 * 0.07
-    assert single[0] < 0.4 * true
-
-
-def test_weights_are_fair_coins_the_same_however_they_are_drawn() -> None:
-    coins = Coins(1, 0, 100).draw(1000)
-    assert set(np.unique(coins)) == {0.0, 1.0}
-    assert abs(2 * coins.mean() - 1) < 4 / np.sqrt(coins.size)  # variance one
-    pairs = np.corrcoef(coins.T)[np.triu_indices(100, 1)]
-    assert np.abs(pairs).max() < 5.5 / np.sqrt(1000)  # of 4950 independent pairs
-    again = Coins(1, 0, 100)
-    assert np.array_equal(coins, np.concatenate([again.draw(n) for n in (1, 0, 399, 600)]))
-    assert np.array_equal(coins[:, :70], Coins(1, 0, 70).draw(1000))
-    for seed, site in ((2, 0), (1, 1)):
-        assert 0.45 < (coins == Coins(seed, site, 100).draw(1000)).mean() < 0.55
-
-
-def as_arrays(sites: list[Site]) -> list[tuple[Floats, Floats]]:
-    return [(u[:, 1:], y) for u, _, y in sites]  # the first column is the intercept's
-
-
-RUN = {"step_size": 0.05, "local_steps": 4, "rounds": 3}  # far from the solution, which the bootstrap does not see
+def test_multipliers_have_mean_and_variance_one_and_are_the_same_however_they_are_drawn() -> None:
+    for kind, mean in (("coins", 1), ("signs", 0), ("webb", 0)):
+        drawn = Multipliers(kind, 1, 0, 100).draw(1000)
+        assert abs(drawn.mean() - mean) < 4 / np.sqrt(drawn.size)
+        assert abs(drawn.var() - 1) < 8 / np.sqrt(drawn.size)
+        pairs = np.corrcoef(drawn.T)[np.triu_indices(100, 1)]
+        assert np.abs(pairs).max() < 5.5 / np.sqrt(1000)  # of 4950 independent pairs
+        again = Multipliers(kind, 1, 0, 100)
+        assert np.array_equal(drawn, np.concatenate([again.draw(n) for n in (1, 0, 399, 600)]))
+        assert np.array_equal(drawn[:, : GROUP + 6], Multipliers(kind, 1, 0, GROUP + 6).draw(1000))
+        for seed, site in ((2, 0), (1, 1)):
+            assert abs(np.corrcoef(drawn.ravel(), Multipliers(kind, seed, site, 100).draw(1000).ravel())[0, 1]) < 0.02
+    assert set(np.unique(Multipliers("coins", 1, 0, 9).draw(99))) == {0.0, 2.0}
+    assert np.unique(Multipliers("webb", 1, 0, 9).draw(99)) ** 2 == pytest.approx([1.5, 1, 0.5, 0.5, 1, 1.5])
+    smooth = Multipliers("signs", 1, 0, 500, overlap=4)
+    V = np.concatenate([smooth.draw(n) for n in (1, 2, 97, 100)])
+    assert np.array_equal(V, Multipliers("signs", 1, 0, 500, overlap=4).draw(200))
+    near = [np.mean(V[: 200 - h] * V[h:]) for h in range(6)]
+    assert near == pytest.approx([1, 0.75, 0.5, 0.25, 0, 0], abs=5 / np.sqrt(200 * 500 / 4))
 
 
 def test_a_fit_has_replicas_of_the_datas_solution_whatever_its_run_is() -> None:
-    sites, task = as_arrays(panel()), fl.Regression("y")
-    with pytest.warns(fl.errors.FedLSAWarning, match="standard errors from the data's solution"):
-        coarse = fl.fit(sites, task, **RUN, local="rows", bootstrap=50)
-    for options in ({"local": "means"}, {"local": "log", "epsilon": 0.2}, {"memory": 1}, {"method": "fedlsa"}):
-        other = fl.fit(sites, task, bootstrap=50, **options)
-        np.testing.assert_allclose(other.bootstrap.replicas, coarse.bootstrap.replicas, rtol=1e-9, atol=1e-11)
-    assert np.array_equal(coarse.bootstrap.theta, coarse.theta)
-    more = fl.fit(sites, task, local="means", bootstrap=131).bootstrap.replicas
-    np.testing.assert_allclose(more[:50], coarse.bootstrap.replicas, rtol=1e-9, atol=1e-11)
-    assert not np.isclose(fl.fit(sites, task, bootstrap=50, seed=1).bootstrap.replicas, more[:50]).any()
+    sites = panel()
+    fit = fl.fit(sites, task(), bootstrap=50, **RUN)
+    for options in ({"local": "means", "epsilon": 0.2}, {**RUN, "memory": 1}, {**RUN, "method": "fedlsa"}):
+        other = fl.fit(sites, task(), bootstrap=50, **options)
+        np.testing.assert_allclose(other.bootstrap.replicas, fit.bootstrap.replicas, rtol=1e-9, atol=1e-11)
+    assert np.array_equal(fit.bootstrap.theta, fit.theta)
+    more = fl.fit(sites, task(), bootstrap=131, **RUN).bootstrap.replicas
+    np.testing.assert_allclose(more[:50], fit.bootstrap.replicas, rtol=1e-9, atol=1e-11)
+    assert not np.isclose(fl.fit(sites, task(), bootstrap=50, seed=1, **RUN).bootstrap.replicas, more[:50]).any()
+    for kind in ("wild", "pairs"):
+        units = [fl.fit(sites, task(standardise=s), bootstrap=20, resample=kind, **RUN) for s in (True, False)]
+        np.testing.assert_allclose(*(k.bootstrap.replicas for k in units), rtol=1e-6)
 
 
-def test_replicas_are_on_the_original_scale() -> None:
-    sites = [(20 + 7 * x, 30 * y) for x, y in as_arrays(panel())]
-    run = {"step_size": 1e-4, "local_steps": 1, "rounds": 1, "local": "means"}  # on which replicas do not depend
-    kinds = [fl.fit(sites, fl.Regression("y", standardise=s), bootstrap=20, **run) for s in (True, False)]
-    np.testing.assert_allclose(*(k.bootstrap.replicas for k in kinds), rtol=1e-6)
+def test_what_varies_follows_from_the_task_unless_it_is_said() -> None:
+    sites = panel()
+
+    def kind(model=None, **options):
+        return fl.fit(sites, model or task(), bootstrap=5, **{**RUN, **options}).bootstrap.kind
+
+    assert kind() == "pairs"
+    assert kind(lag=2) == "blocks of 3 rows"
+    assert kind(task(cluster="g")) == "36 clusters"
+    assert kind(task(cluster="sites")) == "wild, 3 clusters"  # too few to drop some
+    assert kind(task(cluster="g"), resample="wild") == "wild, 36 clusters"
+    assert kind(resample="wild") == "wild, rows"
+    assert kind(lag=2, resample="wild") == "wild, lag 2"
+    for model, resample, words in (
+        (task(), "cluster", "resample='cluster' needs a task with clusters"),
+        (task(), "block", "resample='block' needs rows in their order: a lag"),
+        (task(), "jackknife", "resample must be one of"),
+    ):
+        with pytest.raises(ArgumentError, match=words):
+            kind(model, resample=resample)
+    with pytest.raises(ArgumentError, match="resample must go with bootstrap"):
+        fl.fit(sites, task(), resample="wild", **RUN)
 
 
-def test_the_bootstrap_of_a_fit_agrees_with_its_standard_errors_on_rows_and_on_logs() -> None:
-    fit = fl.fit(as_arrays(panel((150, 400, 1200))), fl.Regression("y"), local="means", bootstrap=1500)
-    assert np.abs(fit.bootstrap.standard_error / fit.standard_error - 1).max() < ALLOWED
+def test_the_bootstrap_of_a_log_agrees_with_its_standard_errors() -> None:
     rng = np.random.default_rng(3)
     tables = []
     for _ in range(3):
@@ -194,18 +234,23 @@ def test_the_bootstrap_of_a_fit_agrees_with_its_standard_errors_on_rows_and_on_l
             x[k + 1] = 0.7 * x[k] + rng.normal(size=2)
         reward = x[:-1] @ [1, 2] + rng.normal(size=1000)  # the second state is not seen, so TD errors are correlated
         tables.append((x[:-1, :1], reward, x[1:, :1], np.zeros(1000)))
-    fit = fl.fit(tables, fl.Value(0.8), local="means", bootstrap=1500)
-    assert min(s.window for s in fit.per_site) > 0  # the rows are correlated, and blocks are longer than one row
-    # Bartlett's window of blocks against the flat-top one of the sandwich: 0.92 to 0.93 in docs/error-bars.md
-    assert np.abs(fit.bootstrap.standard_error / fit.standard_error - 0.93).max() < 0.1
+    found = {kind: fl.fit(tables, fl.Value(0.8), bootstrap=2000, resample=kind, **RUN) for kind in (None, "wild")}
+    blocks, wild = (fit.bootstrap.standard_error / fit.standard_error for fit in found.values())
+    assert found[None].bootstrap.kind.startswith("blocks of")
+    assert found["wild"].bootstrap.kind.endswith("slow cosines")
+    assert np.abs(wild - 1).max() < MONTE_CARLO
+    # 375 blocks and 120 cosines estimate one error apart, to 4% and 6%; and Bartlett's window loses some of it
+    assert np.abs(blocks - 0.95).max() < 3 * 0.075
 
 
-def test_intervals_hold_their_share_of_the_replicas_and_basic_ones_are_turned_round() -> None:
-    sites, weights = logs(), np.full(3, 1 / 3)
-    A, right = means(sites, weights, np.zeros(4))
-    made = Bootstrap(np.linalg.solve(A, right), solutions(sites, weights, np.zeros(4), replicas=400))
+def test_intervals_are_of_their_kinds() -> None:
+    rng = np.random.default_rng(0)
+    made = Bootstrap(np.array([1.0, 2.0]), np.array([1.0, 2.0]) + rng.exponential(size=(400, 2)), "pairs", 7.0)
     assert np.allclose(np.sqrt(np.diag(made.covariance)), made.standard_error)
-    low, high = made.interval(0.9).T
+    low, high = made.interval(0.95).T
+    assert (high - low) / 2 == pytest.approx(2.364624 * made.standard_error, rel=1e-6)  # t with 7 degrees of freedom
+    assert (high + low) / 2 == pytest.approx(made.theta)
+    low, high = made.interval(0.9, "percentile").T
     inside = ((made.replicas >= low) & (made.replicas <= high)).mean(axis=0)
     assert np.allclose(inside, 0.9, atol=0.005)
     turned_low, turned_high = made.interval(0.9, "basic").T
@@ -215,14 +260,45 @@ def test_intervals_hold_their_share_of_the_replicas_and_basic_ones_are_turned_ro
         made.interval(1.0)
 
 
-def test_what_a_replica_cannot_do_without_is_refused_by_name() -> None:
-    sites, weights = panel((30, 90)), np.full(2, 0.5)
-    with pytest.raises(ArgumentError, match=r"drops all of site 0, .* 1 blocks.* got blocks of 30"):
-        solutions(sites, weights, np.zeros(3), replicas=64, block=30)
-    uncentred = solutions(sites, weights, np.zeros(3), replicas=8, block=30, centred=False)
-    assert np.isfinite(uncentred).all()
-    rare = np.zeros(120)
-    rare[5] = 1  # a dummy for a single row, which half of the replicas drop
-    x = np.column_stack([np.random.default_rng(0).normal(size=(120, 2)), rare])
-    with pytest.raises(ArgumentError, match="every replica must determine all coefficients"):
-        fl.fit([(x, x @ np.ones(3) + np.sin(np.arange(120)))], fl.Regression("y"), local="means", bootstrap=50)
+def test_replicas_that_leave_a_coefficient_open_are_replaced_where_they_are_few_and_else_refused() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(14, 2))
+    sites = [(x, x @ [1.0, 2.0] + rng.normal(size=14))]
+    few = fl.fit(sites, fl.Regression("y"), bootstrap=2000, resample="pairs", **RUN).bootstrap
+    dropped = Multipliers("coins", 0, 0, 2000).draw(14) == 0
+    lost = np.flatnonzero((~dropped).sum(axis=0) < 3)  # of three coefficients
+    assert 0 < len(lost) <= 20
+    X = np.column_stack([x, np.ones(14)])
+    for b in lost:
+        other = np.linalg.lstsq(X[dropped[:, b]], sites[0][1][dropped[:, b]])[0]
+        np.testing.assert_allclose(few.replicas[b], other, rtol=1e-8)
+    rare = np.zeros((120, 3))
+    rare[:, :2], rare[5, 2] = rng.normal(size=(120, 2)), 1  # a dummy for a single row, which half of the replicas drop
+    sites = [(rare, rare @ np.ones(3) + np.sin(np.arange(120)))]
+    with pytest.raises(ArgumentError, match=r"\d\d of 50 drop all rows on which one depends .* resample='wild'"):
+        fl.fit(sites, fl.Regression("y"), bootstrap=50, **RUN)
+    assert np.isfinite(fl.fit(sites, fl.Regression("y"), bootstrap=50, resample="wild", **RUN).bootstrap.replicas).all()
+    one, half = logs((30, 90)), np.full(2, 0.5)
+    systems = [SystemSums.of(Piece(*s)).system(0.0) for s in one]
+    options = {"replicas": 64, "seed": 0}
+    shared, what = solution(systems, half, "abcd"), Resampling("block", 30, within=True)
+    with pytest.raises(ArgumentError, match=r"drops all of site 0, whose 30 rows make 1 blocks.* got blocks of 30"):
+        reweighted_solutions(lambda c: [Piece(*one[c])], systems, half, shared, np.zeros(4), what, **options)
+
+
+def test_intervals_of_few_clusters_cover() -> None:
+    """400 data sets of 14 clusters of 8 rows, 200 replicas: within three binomial errors of 95%, 3.3%."""
+    G, m, sets, truth = 14, 8, 400, np.array([2.0, 1.0])
+    inside, labels = [], np.repeat(np.arange(G), m)
+    for k in range(sets):
+        rng = np.random.default_rng([5, k])
+        x = np.column_stack([rng.normal(size=G)[labels] + rng.normal(size=G * m), np.ones(G * m)])
+        rows = Piece(x, x, x @ truth + rng.normal(size=G)[labels] + rng.normal(size=G * m), cluster=labels)
+        systems = [SystemSums.of(rows).system(0.0)]
+        shared, what = solution(systems, np.ones(1), "ab"), Resampling("cluster", unit="clusters")
+        options = {"replicas": 200, "seed": k}
+        found = reweighted_solutions(lambda c, p=rows: [p], systems, np.ones(1), shared, np.zeros(2), what, **options)
+        made = Bootstrap(shared[1], found, "cluster", G - 1.0)
+        low, high = np.stack([made.interval(kind=kind) for kind in ("normal", "percentile")]).transpose(2, 0, 1)
+        inside.append((low <= truth) & (high >= truth))
+    assert np.abs(np.mean(inside, axis=0) - 0.95).max() < 3 * np.sqrt(0.05 * 0.95 / sets)

@@ -8,7 +8,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import fedlsa as fl
-from fedlsa.fit import observe, score_sums
+from fedlsa.fit import cluster_sums, observe
 from fedlsa.fit.lag_windows import neighbour_correlation
 
 RUN = {"local": "means", "step_size": 0.01, "local_steps": 1, "rounds": 1}
@@ -163,7 +163,7 @@ def test_a_sites_own_covariance_is_that_of_a_fit_of_its_rows_alone(kind):
 def test_pieces_and_memory_change_nothing(monkeypatch):
     before = [fitted(tables(), kind, "sites", "w").covariance for kind in KINDS]
     monkeypatch.setattr(observe, "_rows", lambda task, columns: 7)
-    monkeypatch.setattr(score_sums, "HELD", 30)
+    monkeypatch.setattr(cluster_sums, "HELD", 30)
     for kind, expected in zip(KINDS, before, strict=True):
         assert_equal(fitted(tables(), kind, "sites", "w").covariance, expected)
 
@@ -211,7 +211,7 @@ def test_arguments_that_contradict_one_another_and_data_that_cannot_tell_are_ref
 
 
 def test_clusters_beyond_memory_name_the_kind_that_fits(monkeypatch):
-    monkeypatch.setattr(score_sums, "CLUSTER_BYTES", 900)
+    monkeypatch.setattr(cluster_sums, "CLUSTER_BYTES", 900)
     with pytest.raises(fl.errors.SiteDataError, match="covariance must be 'HC1' for so many clusters at one site"):
         fitted(tables(), "CR3")
     assert np.isfinite(fitted(tables(), "CR1").covariance).all()

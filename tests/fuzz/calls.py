@@ -192,7 +192,7 @@ def calls():
         "Regression": lambda: call(fl.Regression, "y", ("a", "b"), True, True, 0.1),
         "Value": lambda: call(fl.Value, 0.9, 0.5, "s", "n", "r", "e", "t", "i", None, True, True),
         "fit": lambda: call(fl.fit, sites(), regression, 0.3, method="scafflsa", lag=None, seed=0,
-                            bootstrap=3, baselines=False, progress=None, local="rows"),
+                            bootstrap=3, resample="pairs", baselines=False, progress=None, local="rows"),
         "fit by hand": lambda: call(fl.fit, sites(), regression, None, **by_hand),
         "fit value": lambda: call(fl.fit, [log()], fl.Value(0.9), 0.3, max_samples=None, local="means"),
         "site_problem": lambda: call(fl.site_problem, sites(), regression, "sites", "rows", memory=2**20),

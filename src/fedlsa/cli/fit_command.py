@@ -75,6 +75,7 @@ RUN = Options(
         "Error bars": {
             "lag": "How many rows apart errors may be correlated (HAC). By default 0; chosen for values.",
             "bootstrap": "Error bars from so many reweighted data sets too.",
+            "resample": "What varies in them: pairs, block, cluster or wild. By default it follows from the data.",
         },
         "Output": {"baselines": "Compare with protocols of one message per site."},
     },

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
+from scipy.special import chdtrc, fdtrc
 
 from ..checks import Floats
 from ..formatting import Displayed
@@ -76,7 +76,7 @@ def cochran(theta: Floats, W: Floats, df: Floats, known: Mask) -> CochranQ:
     trace, squares = np.einsum("nii->n", R), np.einsum("nij,nji->n", R, R)
     sizes = known.sum(axis=1)
     a = float(np.sum((sizes - 2 * trace + squares + (sizes - trace) ** 2) / (2 * np.where(sizes > 0, df, 1.0))))
-    p = float(stats.chi2.sf(q, f))
+    p = float(chdtrc(f, q))
     tau = np.nan
     if len(mean) == 1:
         w = W.ravel()
@@ -88,9 +88,7 @@ def cochran(theta: Floats, W: Floats, df: Floats, known: Mask) -> CochranQ:
 def _p_value(q: ArrayLike, f: ArrayLike, a: ArrayLike) -> Floats:
     """By the law of Q with f degrees of freedom; a : as above, 0 where covariances are known."""
     f, few = np.asarray(f, np.float64), np.maximum(a, 1e-12)  # where it is the chi-squared law, to rounding
-    return np.asarray(
-        stats.f.sf(np.asarray(q) / (f + 2 * few - 6 * few / (f + 2)), f, f * (f + 2) / (3 * few)), np.float64
-    )
+    return np.asarray(fdtrc(f, f * (f + 2) / (3 * few), np.asarray(q) / (f + 2 * few - 6 * few / (f + 2))), np.float64)
 
 
 def precisions(covariance: Floats, known: Mask) -> Floats:

@@ -32,14 +32,14 @@ import numpy as np
 
 from ..checks import Floats, integer
 from ..errors import ArgumentError, SiteDataError
+from .cluster_sums import ClusterSums
 from .lag_windows import PILOT, choose_window
 from .observe import Piece
 from .own_estimates import OwnEstimate, own_estimate
-from .score_sums import ClassicalSums, ClusterSums, LagSums, LeverageSums, LongRunSums, ScoreSums, Solved
+from .score_sums import ClassicalSums, LagSums, LeverageSums, LongRunSums, ScoreSums, Solved
 from .site_sums import System
 from .tasks import SITES, Regression, Task
 
-BLOCKS = 32  # of a site's rows in a bootstrap, at least: one in 2^32 replicas drops them all
 POWERS = {"HC2": 0.5, "HC3": 1.0}  # of 1 - h
 
 
@@ -261,16 +261,6 @@ def alone_text(name: str, s: Scores, kind: CovarianceKind) -> str:
     """What to say of a row or cluster with leverage 1; name : of its site."""
     what = kind.name if kind.cluster is None else kind.name.replace("HC", "CR")
     return f"{name}, {s.alone}, alone determines some coefficient, so that {what} does not exist"
-
-
-def block_length(sites: Sequence[Scores]) -> int:
-    """How many consecutive rows share a weight in a bootstrap: 1 for independent rows.
-
-    Blocks of L rows are Bartlett's window B(L), whose bias falls like 1/L: four times the lags that count
-    leave little of it. Every site keeps BLOCKS of them, or replicas would drop whole sites.
-    """
-    M, fewest = max(s.window for s in sites), min(s.n for s in sites)
-    return max(1, min(4 * M, fewest // BLOCKS))
 
 
 def sandwich(A: Floats, meat: Floats) -> Floats:

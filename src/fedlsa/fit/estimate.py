@@ -14,9 +14,8 @@ from ..errors import ArgumentError, DivergenceError, PrecisionError, SiteDataErr
 from ..problems import Problem
 from ..results.recipe import versions
 from ..theory.planner import MAX_EXACT_DIM, Plan
-from .bootstrap import Bootstrap, check_work, reweighted_solutions
 from .cautions import keeps_warnings, warn
-from .covariance import CovarianceKind, Scores, block_length, complete, sandwich, scores, sum_of_meats
+from .covariance import CovarianceKind, Scores, complete, sandwich, scores, sum_of_meats
 from .data_problem import make_problem, uses_rows
 from .error_sources import (
     Estimate,
@@ -36,6 +35,8 @@ from .observe import Piece
 from .one_message import compare
 from .planned_run import FitSettings, RunOutcome, checked_settings, no_run, planned, run
 from .reading import FitProgress, PooledData, read
+from .replicas import bootstrapped, choose_resampling
+from .resampling import RESAMPLED
 from .site_readers import MEMORY, open_sites
 from .solutions import solution, unreachable
 from .tasks import Regression, Task, Value, checked_weight
@@ -62,6 +63,7 @@ def fit(
     lag: int | None = None,
     seed: int = 0,
     bootstrap: int | None = None,
+    resample: str | None = None,
     plan: bool = True,
     baselines: bool = False,
     memory: float = MEMORY,
@@ -90,7 +92,10 @@ def fit(
         sites together need at most 1e8 steps; else means
     lag : how many rows apart errors may be correlated: for a regression Newey and West's covariance (HAC). None chooses
         it for a value function and for covariance="HAC", and is 0 for other regressions
-    bootstrap : how many solutions of reweighted data give error bars of their own
+    bootstrap : how many replicas, solutions of reweighted data, give error bars of their own
+    resample : what varies in them: "pairs" (rows), "block" (consecutive rows), "cluster", or "wild" (residuals' signs).
+        By default clusters where the task has them, blocks where rows are correlated, else pairs; wild where there are
+        too few to drop some: less than 12 clusters, or than 4 rows for each coefficient
     plan : plan and simulate the run; where that is not possible, and no run was asked for, a warning says so, and the
         estimate comes without one. False: the estimate and its error bars alone
     baselines : compare with the one-shot system, with the average of the sites' own solutions and, for a value
@@ -113,6 +118,10 @@ def fit(
     checks.boolean("baselines", baselines)
     if bootstrap is not None:
         checks.memory("bootstrap", checks.integer("bootstrap", bootstrap, at_least=2), 64, "a replica's answer")
+    if resample is not None:
+        checks.choice("resample", resample, RESAMPLED)
+        if bootstrap is None:
+            raise ArgumentError(f"resample must go with bootstrap, a number of replicas; got {resample!r} alone")
     checks.callback("progress", progress)
     report = progress or (lambda what, done, total: None)
 
@@ -141,8 +150,8 @@ def fit(
     rows_in_all = sum(s.n for s in systems)
     replicas = None
     if bootstrap is not None:
-        solutions = _replicas(data, estimate, bootstrap, kind.values, settings.seed, report)
-        replicas = Bootstrap(T @ theta + t, solutions @ T.T + t)
+        what = choose_resampling(resample, kind, noise, len(A))
+        replicas = bootstrapped(data, estimate, bootstrap, what, settings.seed, report)
 
     settings, outcome, steps = _outcome(data, estimate, settings, local, memory, report)
     reports = with_logs(site_reports(estimate, outcome), data.logs)
@@ -218,28 +227,6 @@ def _quick_plan(problem: Problem, s: FitSettings) -> Plan | None:
     except (ArgumentError, PrecisionError):  # out of reach for any step size, or for exact theory
         return None
     return plan if problem.n_agents * plan.samples <= SECONDS_OF_STEPS else None
-
-
-def _replicas(
-    data: PooledData, estimate: Estimate, count: int, centred: bool, seed: int, report: FitProgress
-) -> Floats:
-    """The solutions of reweighted data : (count, d), in the run's coordinates; rows of a window share their weight."""
-    check_work(count, sum(s.n for s in estimate.scores), len(estimate.A))
-
-    def pieces(c: int) -> Iterator[Piece]:
-        report("bootstrap", c, len(estimate.names))
-        return data.pieces(c)
-
-    return reweighted_solutions(
-        pieces,
-        estimate.weights,
-        data.penalty,
-        estimate.A,
-        replicas=count,
-        block=block_length(estimate.scores),
-        centred=centred,
-        seed=seed,
-    )
 
 
 def _with_default_accuracy(s: FitSettings, metric: Metric, theta: Floats) -> FitSettings:

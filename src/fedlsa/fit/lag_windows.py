@@ -92,9 +92,13 @@ class SlowCosines:
     def total(self) -> Floats:
         """(d, d): an estimate of the covariance of the sum of all rows, whose mean must be 0, with `count` degrees of
         freedom. Never negative."""
-        B = len(self._sums)
+        Z = self.parts()
+        return np.asarray(Z.T @ Z, np.float64)
+
+    def parts(self) -> Floats:
+        """(count, d): nearly independent sums, whose squares add up to the total."""
         Z = fft.dct(self._sums, axis=0, norm="ortho")[1 : self._count + 1]
-        return np.asarray(B / self._count * Z.T @ Z, np.float64)
+        return np.asarray(np.sqrt(len(self._sums) / self._count) * Z, np.float64)
 
 
 def neighbour_correlation(sites: Iterable[Floats]) -> tuple[float, float]:
