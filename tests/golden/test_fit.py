@@ -16,7 +16,6 @@ import fedlsa as fl
 
 GOLDEN = json.loads(RESULTS.read_text(encoding="utf-8"))
 NEARLY_COLLINEAR = ("statsmodels:longley",)
-NO_RUN = {"step_size": 1e-3, "local_steps": 1, "rounds": 1, "local": "means"}  # only the estimate is looked at
 load_once = cache(load)
 
 
@@ -35,7 +34,7 @@ def identity(entry):
 @pytest.mark.parametrize("entry", GOLDEN, ids=identity)
 def test_a_fit_says_what_the_packages_say(entry):
     table = with_sites(load_once(entry["data"]), entry["site"])
-    found = fl.fit(table, fl.Regression(**entry["task"]), site="site", **NO_RUN, **entry["fit"])
+    found = fl.fit(table, fl.Regression(**entry["task"]), site="site", plan=False, **entry["fit"])
     names = [our_name(name) for name in found.names]
     order = [names.index(our_name(name)) for name in entry["names"]]
     assert len(order) == len(names)

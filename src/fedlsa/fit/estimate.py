@@ -42,6 +42,7 @@ from .solutions import solution, unreachable
 from .tasks import Regression, Task, Value, checked_weight
 
 SECONDS_OF_STEPS = 1e8  # of all sites, on rows. Where more are needed, steps use means unless told otherwise
+MANY_SITES = 100  # for exact theory on rows: three seconds. With more, steps use means unless told otherwise
 ACCURACY = 0.1  # standard errors of any combination of coefficients: how exact the run is unless told otherwise
 SMALLEST = 1e-9  # accuracy that is asked for by itself, relative to the answer; data without noise have no error at all
 
@@ -88,8 +89,8 @@ def fit(
     weight : "samples" (w_c = n_c/n, the default of a regression: pooled least squares) or "sites" (w_c = 1/N, as in the
         paper, the default of a value function) in (sum_c w_c A_c) theta = sum_c w_c b_c
     local : what a local step uses: "rows" of the site drawn at random, "log" (rows in their order), the site's "means"
-        (A_c and b_c, no noise), or "auto": rows where they fit into memory, exact theory can plan for them, and all
-        sites together need at most 1e8 steps; else means
+        (A_c and b_c, no noise), or "auto": rows where they fit into memory, exact theory can plan for them
+        (at most 100 sites), and all sites together need at most 1e8 steps; else means
     lag : how many rows apart errors may be correlated: for a regression Newey and West's covariance (HAC). None chooses
         it for a value function and for covariance="HAC", and is 0 for other regressions
     bootstrap : how many replicas, solutions of reweighted data, give error bars of their own
@@ -221,7 +222,9 @@ def _chosen(data: PooledData, estimate: Estimate, s: FitSettings, local: str, ro
 
 
 def _quick_plan(problem: Problem, s: FitSettings) -> Plan | None:
-    """A plan on rows that takes seconds; None where they cannot reach the accuracy so soon."""
+    """A plan on rows that takes seconds; None where sites are many, or cannot reach the accuracy so soon."""
+    if problem.n_agents > MANY_SITES:
+        return None
     try:
         plan = planned(problem, s)
     except (ArgumentError, PrecisionError):  # out of reach for any step size, or for exact theory
