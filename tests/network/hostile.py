@@ -140,7 +140,8 @@ class Hostile:
         return self.answer(self.order(name, **more))
 
     def finish(self, name="trial", names=None, **more):
-        names = [f"x{j}" for j in range(self.dim)] if names is None else names
+        names = [f"x{j}" for j in range(self.dim - self.task.intercept)] if names is None else names
+        names += ["intercept"] * (self.task.intercept and len(names) < self.dim)
         return self.answer(Finish(name, **self.common({"names": json.dumps(names)} | more)))
 
     def answer(self, message):

@@ -12,7 +12,7 @@ from fedlsa.errors import MessageError, NetworkError, SiteDataError
 from fedlsa.fit.columns import Columns
 from fedlsa.fit.levels import MAX_LEVELS
 from fedlsa.network.coordinator.run_loop import complete_run
-from fedlsa.network.protocol.agreed_design import AgreedDesign, common_design
+from fedlsa.network.protocol.agreed_design import AgreedDesign, common_design, look_alikes
 
 REGION = (("region", ("north", "south")),)
 
@@ -109,6 +109,15 @@ def test_a_site_takes_a_design_of_its_own_columns_and_all_its_levels_alone():
     for other in ((False, True), (0.0, 1.0)):  # equal in Python, and not the same
         with pytest.raises(MessageError, match="'design' must have all levels"):
             AgreedDesign(("x",), (("x", other),)).chosen(numbers, task)
+
+
+def test_levels_that_look_alike_are_told():
+    composed, apart = "S\N{LATIN SMALL LETTER A WITH TILDE}o", "Sa\N{COMBINING TILDE}o"
+    levels = ("North", "north ", "south", composed, apart)
+    told = look_alikes(AgreedDesign(("x",), (("region", levels), ("year", (1, 2)))))
+    assert len(told) == 2
+    assert "'region' has the levels 'North' and 'north ', which look alike" in told[0]
+    assert "'S\\xe3o' and 'Sa\\u0303o'" in told[1]
 
 
 def test_a_coordinator_cannot_change_the_design_within_a_run_nor_choose_other_columns(tmp_path):

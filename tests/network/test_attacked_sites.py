@@ -79,7 +79,7 @@ class Sites:
         return Work(name, **self.everybody(members, weights), **said)
 
     def finish(self, name="r", members=None, **more):
-        names = json.dumps([f"c{i}" for i in range(self.dim)])
+        names = json.dumps([*(f"x{i}" for i in range(self.dim - 1)), "intercept" if self.task.intercept else "x2"])
         return Finish(name, **self.everybody(members), **self.past(members) | {"names": names} | more)
 
     def begin(self, name="r", token="t", terms=None, measures=None, **more):

@@ -516,10 +516,12 @@ def test_names_of_columns_cannot_write_to_a_terminal(tmp_path):
     assert all(name.isprintable() for name in coefficient_names(world.task, columns))
     world.standardise(design=said)
     world.measure(design=said)
-    world.finish(names=["\x1b[31mred", "b", "c"])
+    names = list(coefficient_names(world.task, columns))
+    for bad in (["\x1b[31mred", "b", "c"], ["a"], names[::-1], [*names, "d"]):
+        assert "'names' must be those of the coefficients" in world.finish(names=bad).meta["text"]
+    assert world.finish(names=names).kind == "finished"
     told = json.loads((world.site.results / "trial.json").read_text())
     assert all(name.isprintable() for name in told["names"])
-    assert world.finish(names=["a"]).kind == "refusal"
 
 
 def test_a_name_that_is_a_path_and_records_that_are_no_orders_are_refused(tmp_path):

@@ -128,6 +128,10 @@ def test_levels_of_the_coordinators_own_choosing_are_refused(tmp_path):
         answer = world.standardise(design=bad)
         assert answer.kind == "refusal"
         assert "'design' must" in answer.meta["text"]
+    many = Curious(tmp_path / "many")
+    many.describe()
+    answer = many.standardise(design=agreed(*own, *(f"l{k}" for k in range(148))))
+    assert "(most_levels)" in answer.meta["text"]
     more = agreed(*sorted((*own, "west")))
     assert world.standardise(design=more).kind == "sums"
     for other in (agreed(*own), agreed(*sorted((*own, "westt")))):  # another one later, in the same run

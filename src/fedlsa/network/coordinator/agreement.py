@@ -14,7 +14,7 @@ from ...checks import Floats
 from ...errors import NetworkError
 from ...fit.columns import Columns
 from ...fit.tasks import checked_weight
-from ..protocol.agreed_design import AgreedDesign, common_design
+from ..protocol.agreed_design import AgreedDesign, common_design, look_alikes
 from ..protocol.messages import Description, Measure, Measurement, Standardise, Sums
 from ..protocol.pooled import PlanNumbers, plan_numbers
 from ..protocol.records import printable
@@ -46,6 +46,8 @@ def agree(with_: Inquiry) -> tuple[ServerState, Agreement] | None:
         return None
     design = common_design([AgreedDesign.from_text(said.design) for said in described], sites)
     names = list(coefficient_names(task, Columns(design.columns, (), "", levels=design.levels)))
+    for text in look_alikes(design)[:10]:
+        run.note("levels", text=text)
     rows, weight = [said.rows for said in described], checked_weight(task, options.weight)
     weights = weights_of(rows, weight, options.max_weight)
     sums = None

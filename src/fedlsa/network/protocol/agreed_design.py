@@ -8,6 +8,7 @@ A site holds what comes back against its own table before it uses it (`chosen`).
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -87,6 +88,19 @@ def common_design(described: Sequence[AgreedDesign], sites: Sequence[str]) -> Ag
                 rule = f"{lacks} lacks the column {printable(column)!r} that {has} has"
                 raise SiteDataError(f"{rule}; add it there, or name the columns of the task")
     return AgreedDesign(first.columns, agree_levels({s: dict(d.levels) for s, d in zip(sites, described, strict=True)}))
+
+
+def look_alikes(design: AgreedDesign) -> list[str]:
+    """Levels that differ in case, spaces or the writing of a letter alone, and count as two: a sentence each."""
+    out = []
+    for column, levels in design.levels:
+        seen: dict[str, str] = {}
+        for level in (x for x in levels if isinstance(x, str)):
+            other = seen.setdefault(" ".join(unicodedata.normalize("NFKC", level).casefold().split()), level)
+            if other != level:
+                pair = f"{ascii(other)[:80]} and {ascii(level)[:80]}"
+                out.append(f"{printable(column)!r} has the levels {pair}, which look alike and count as two")
+    return out
 
 
 def _text(value: Any) -> str:

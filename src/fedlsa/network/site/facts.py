@@ -93,7 +93,8 @@ def view(site: Site, task: Task, design: AgreedDesign | None = None) -> TableVie
     sums = found.sums.in_scale(scale)
     names = coefficient_names(task, coded)
     rarest = counts.rarest((*names[: len(summary.mean) - 1], columns.reward), summary.n)
-    levels = tuple((c, len(count), min(count.values(), default=0)) for c, count in level_counts(site, task).items())
+    found_levels = level_counts(site, task) if design is None else {}  # those of a design are no news
+    levels = tuple((c, len(count), min(count.values(), default=0)) for c, count in found_levels.items())
     leverage = 0.0
     if isinstance(task, Regression) and task.formula is not None and parse_formula(task.formula).calculates:
         leverage = row_sizes(lambda: (piece for _, piece in recorded(site, task, coded))).leverage

@@ -143,7 +143,8 @@ class OrderHandler:
         run, terms, note = self._run(message)
         label = self._only(message, run, terms)
         scale = FeatureScale(message.centre, message.spread, message.y_centre, message.y_spread, message.intercept)
-        own, design = self._designed(message, terms, note).summary, AgreedDesign.from_text(message.design)
+        seen, design = self._designed(message, terms, note), AgreedDesign.from_text(message.design)
+        own = seen.summary
         weights = dict(zip(message.members, message.weights.tolist(), strict=True))
         with self._closing(message.experiment, terms.token):
             limits.check_coordinates(self.policy, scale, own, self.site.task)
@@ -162,14 +163,14 @@ class OrderHandler:
         answer = Measurement(message.experiment, own.n, *asks, share, *(shared or (None, None, None)))
         left = "three sums for planning" + (", and moments" if shared else "")
         numbers = 3 + sum(part.size for part in shared or ())
-        known = {"design": message.design, "scale": scale_to_json(scale), "weights": weights}
+        known = {"design": message.design, "names": seen.names, "scale": scale_to_json(scale), "weights": weights}
         self.files.remember(message.experiment, note | known)
         return self._enter(answer, terms.token, message, left, label, {"numbers": numbers})
 
     def _designed(self, message: Standardise | Measure, terms: RunTerms, note: dict[str, Any]) -> TableView:
         """The table as all sites agreed to read it."""
         with self._closing(message.experiment, terms.token):
-            seen = self.table.designed(self.policy, message.design, note["design"])
+            seen = self.table.designed(self.policy, message.design, note["design"], len(terms.sites))
         self.files.remember(message.experiment, note | {"design": message.design})
         return seen
 
@@ -211,8 +212,8 @@ class OrderHandler:
         names = [printable(name) for name in names_from(message.names, "names")]
         out: dict[str, Any] = {"names": names, "theta": message.theta.tolist()}
         T, t = scale_from_json(note["scale"]).original()
-        if len(names) != len(t):
-            raise MessageError(f"'names' must have {len(t)} entries; got {len(names)}")
+        if names != note["names"]:
+            raise MessageError("'names' must be those of the coefficients that this site has; they are others")
         out["coefficients"] = (T @ message.theta + t).tolist()
         label, whole = message.label(run.context).hex(), digest_of(message)
         known = self.ledger.run(terms.token)

@@ -21,7 +21,7 @@ from ..protocol.agreed_design import AgreedDesign
 from ..protocol.client import LocalSteps
 from ..protocol.run_settings import RunTerms
 from .facts import TableView, view
-from .limits import RowSizes, check_table
+from .limits import RowSizes, check_table, refused
 from .policy import Policy
 from .site_data import SiteData, Steps, prepare_steps, scale_to_json
 
@@ -49,14 +49,18 @@ class SiteTable:
             self.viewed = {"": self.viewed[""], design.text(): found}
         return self.viewed[design.text()]
 
-    def designed(self, policy: Policy, text: str, first: str | None) -> TableView:
+    def designed(self, policy: Policy, text: str, first: str | None, sites: int) -> TableView:
         """The table by the design of an order, one in a run, held against the policy like the table's own.
 
-        first : the design that the run began with, None where this is it
+        first : the design that the run began with, None where this is it; sites : how many there are
         """
         if first not in (None, text):
             raise MessageError("'design' must be the one that the run began with; it is another")
-        seen = self.view(AgreedDesign.from_text(text))
+        design = AgreedDesign.from_text(text)
+        most = policy.most_levels * sites  # each of which would be a column of all rows
+        if any(len(levels) > most for _, levels in design.levels):
+            raise refused("most_levels", f"a category has more than {most} levels of {sites} sites together")
+        seen = self.view(design)
         check_table(policy, seen.facts)
         return seen
 
