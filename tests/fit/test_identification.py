@@ -72,7 +72,7 @@ def test_F_is_the_rows_over_the_variance_inflation_factor_in_least_squares():
     z = rng.normal(size=(n, 2))
     x = np.column_stack([z[:, 0], z[:, 0] + 0.1 * z[:, 1]])  # squared correlation 1 / 1.01
     found = determination([x[: n // 4], x[n // 4 :]], [1000, n])
-    np.testing.assert_allclose(found, n / 101, rtol=0.6)  # 64 batches: a standard error of 18%
+    np.testing.assert_allclose(found, n / 101, rtol=0.45)  # 64 batches: a standard error of 18%
     np.testing.assert_allclose(determination([x[: n // 4], x[n // 4 :]], [7, 999, 4000]), found, rtol=1e-9)
 
 

@@ -73,8 +73,14 @@ def test_the_fit_has_error_bars_and_the_names_of_columns():
     assert clone(found).get_params() == found.get_params()
 
 
+def test_rows_of_weight_0_are_as_if_they_were_not_there():
+    found = FederatedRegressor().fit(X, Y, SITES, (SITES != "west") * W)
+    assert {site.name for site in found.fit_.per_site} == {"north", "south"}
+    assert found.fit_.rows == np.sum((SITES != "west") & (W > 0))
+
+
 def test_a_run_is_planned_where_it_is_asked_for():
-    found = FederatedRegressor(plan=True).fit(X, Y, SITES)
+    found = FederatedRegressor(plan=True).fit(X[:, :1], Y)
     np.testing.assert_allclose(found.fit_.protocol, found.fit_.theta, atol=0.2 * found.fit_.standard_error.max())
     assert found.fit_.communications > 0
 
