@@ -265,3 +265,13 @@ def test_slow_cosines_cover_what_errors_for_independent_rows_do_not():
             inside[kind].append((low <= 1) & (high >= 1))
     assert np.abs(np.mean(inside["HAC"], axis=0) - 0.95).max() < 4 * np.sqrt(0.05 * 0.95 / 120)
     assert np.mean(inside["HC3"], axis=0).max() < 0.85
+
+
+def test_fewer_clusters_than_coefficients_leave_lengths_finite_and_the_run_cheap():
+    rng = np.random.default_rng(0)
+    sites = [(x, x.sum(axis=1) + rng.normal(size=60)) for x in rng.normal(size=(3, 60, 3))]
+    few, rows = (fl.fit(sites, fl.Regression("y", cluster=c), local="means") for c in ("sites", None))
+    assert np.linalg.matrix_rank(few.covariance) == 3  # of four coefficients
+    assert few.epsilon > rows.epsilon / 3
+    assert 0.1 < few.error["finite data"] < 1
+    assert all(np.isfinite([s.distance, s.influence, s.finite_data]).all() for s in few.per_site)

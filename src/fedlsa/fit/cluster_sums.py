@@ -92,9 +92,10 @@ class ClusterSums(ScoreSums):
         for at in range(0, len(sums), max(1, HELD // d**2)):
             some = sums[at : at + max(1, HELD // d**2)]
             left = np.eye(d) - share * (white @ some[:, d:].reshape(-1, d, d) @ white.T)  # of A without the cluster
-            lowest = np.linalg.eigvalsh(left)[:, 0]
-            if lowest.min() < LEVERAGE_ONE:
-                label = self._grouped.labels[at + int(np.argmin(lowest))]
+            heavy = np.flatnonzero(np.trace(left, axis1=1, axis2=2) < d - 0.5)  # others have eigenvalues above 1/2
+            lowest = np.linalg.eigvalsh(left[heavy])[:, 0]
+            if lowest.min(initial=1.0) < LEVERAGE_ONE:
+                label = self._grouped.labels[at + int(heavy[np.argmin(lowest)])]
                 self._alone = "all its rows" if label is None else f"cluster {label!r}"
                 return
             change = np.linalg.solve(left, share * (some[:, :d] @ white.T)[:, :, None])[:, :, 0]

@@ -151,7 +151,7 @@ class Scores:
     window : how many lags count; clusters : how many; squares : sum r w e^2; alone : what has leverage 1
     degrees : of freedom of the meat, where it has fewer than there are rows
     own : (d, d) covariance of the site's own solution, NaN where its rows do not tell; freedom : its degrees of freedom
-    residuals : of the first rows
+    residuals : of the first rows; independent : (d, d) the meat if rows were independent (HC0)
     """
 
     n: int
@@ -167,6 +167,7 @@ class Scores:
     own: Floats = field(default_factory=lambda: np.empty((0, 0)))
     freedom: float = math.nan
     residuals: Floats = field(default_factory=lambda: np.empty(0))
+    independent: Floats = field(default_factory=lambda: np.empty((0, 0)))
 
 
 def scores(
@@ -221,7 +222,7 @@ def _scores(sums: ScoreSums, mean: Floats, own: System, window: int, kind: Covar
     row = second if kind.long_run else second - np.outer(mean, mean)
     squares, residuals = sums.at.share * sums.squares, np.concatenate(sums.residuals)
     found = Scores(own.n, mean, row, meat, spare, window, sums.clusters, squares, sums.alone, sums.degrees)
-    return replace(found, residuals=residuals[:PILOT])
+    return replace(found, residuals=residuals[:PILOT], independent=sums.at.share**2 * sums.second)
 
 
 def _own_covariance(home: OwnEstimate, s: Scores, kind: CovarianceKind) -> Floats:

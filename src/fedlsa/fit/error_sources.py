@@ -22,7 +22,7 @@ from scipy.linalg import solve_continuous_lyapunov
 
 from ..checks import Floats
 from .cautions import warn
-from .covariance import CovarianceKind, Scores, alone_text
+from .covariance import CovarianceKind, Scores, alone_text, sandwich
 from .fitted import SiteReport
 from .lag_windows import PILOT, SHARE, neighbour_correlation
 from .own_estimates import own_estimate
@@ -86,7 +86,19 @@ def metric_of(covariance: Floats, theta: Floats) -> Metric:
     values, directions = np.linalg.eigh(correlation)
     kept = values > NO_SPREAD * max(values[-1], 0.0) if values[-1] > 0 else np.zeros(len(values), np.bool_)
     whiten = (directions[:, kept] / np.sqrt(values[kept])).T / scale
-    return Metric(whiten, directions[:, ~kept].T, NO_DIFFERENCE * size)
+    exact = directions[:, ~kept].T / scale
+    exact /= np.linalg.norm(exact, axis=1, keepdims=True)
+    return Metric(whiten, exact, NO_DIFFERENCE * size)
+
+
+def metric_of_sites(covariance: Floats, theta: Floats, A: Floats, sites: Sequence[Scores]) -> Metric:
+    """The metric of an estimate. Fewer clusters than coefficients cannot tell the error of every combination of these:
+    then the covariance for independent rows is added."""
+    metric = metric_of(covariance, theta)
+    if not len(metric.exact):
+        return metric
+    independent = np.sum([s.independent for s in sites], axis=0)
+    return metric_of(covariance + sandwich(A, independent), theta)
 
 
 @dataclass(frozen=True, eq=False)

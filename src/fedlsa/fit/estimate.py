@@ -22,7 +22,7 @@ from .error_sources import (
     Metric,
     error_by_origin,
     explained,
-    metric_of,
+    metric_of_sites,
     optimisation_error,
     site_reports,
     warn_if_coarse,
@@ -144,7 +144,7 @@ def fit(
         determination.warn(data.names)
     warn_of_errors(names, noise, asked, kind)
     covariance = sandwich(A, sum_of_meats(noise))
-    metric = metric_of(covariance, theta)
+    metric = metric_of_sites(covariance, theta, A, noise)
     estimate = Estimate(names, systems, weights, A, theta, noise, covariance, metric, data.scale.original(), kind)
     T, t = estimate.original
     variance, r_squared = explained(data, estimate)
