@@ -105,6 +105,11 @@ def test_sites_are_compared_where_their_rows_allow_it(fitted):
     assert not any(text.startswith("Sites") for text in replace(fitted, per_site=(first,)).summary().foot)
 
 
+def test_without_slopes_there_is_no_f_statistic():
+    summary = fl.fit([{"y": [1.0, 2.0, 4.0, 3.0]}], fl.Regression("y ~ 1"), plan=False).summary()
+    assert entry(summary, "F-statistic") == entry(summary, "Prob (F-statistic)") == "-"
+
+
 def test_many_coefficients_and_long_names_are_shortened(fitted):
     d = 100
     names = tuple(f"a column whose name goes on and on and on {j:04d}" for j in range(d))

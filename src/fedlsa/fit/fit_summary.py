@@ -91,7 +91,7 @@ def _regression_head(fit: Any, task: Regression) -> tuple[tuple[str, str], ...]:
         ("Adj. R-squared", _fixed(adjusted)),
         ("Residual std. error", significant(math.sqrt(fit.residual_variance), 5)),
         ("F-statistic", significant(F, 5)),
-        ("Prob (F-statistic)", f"{p:.3g}"),
+        ("Prob (F-statistic)", "-" if math.isnan(p) else f"{p:.3g}"),
     )
 
 
@@ -220,7 +220,7 @@ def significant(value: float, digits: int) -> str:
     """A number to so many digits, without an exponent where it is of a usual size."""
     if math.isnan(value):
         return "-"
-    if value == 0 or not 1e-4 <= abs(value) < 1e6:
+    if value == 0 or not 1e-4 <= abs(value) < 1e8:
         return f"{value:.{digits - 1}g}"
     return f"{value:.{max(0, digits - 1 - math.floor(math.log10(abs(value))))}f}"
 
