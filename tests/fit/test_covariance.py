@@ -10,13 +10,13 @@ import fedlsa as fl
 from fedlsa.fit.covariance import (
     CovarianceKind,
     Scores,
-    block_length,
     complete,
     scores,
     sum_of_meats,
 )
 from fedlsa.fit.lag_windows import SHARE, Bartlett, SlowCosines, choose_window, cosine_count
 from fedlsa.fit.observe import Piece
+from fedlsa.fit.replicas import choose_resampling
 from fedlsa.fit.site_sums import System
 
 
@@ -206,6 +206,13 @@ def test_a_lag_longer_than_a_sixth_of_a_log_is_refused():
         fl.fit([log], fl.Value(0.9), lag=9)
 
 
+def test_a_log_too_short_to_show_its_correlations_is_said_to_be():
+    log = {"state": [0.1, 0.5, -0.3, 0.2, 0.9], "next_state": [0.5, -0.3, 0.2, 0.9, 0.4], "reward": [1, 2, 0, 1, 1]}
+    log |= {"terminated": np.zeros(5)}
+    with pytest.warns(fl.errors.FedLSAWarning, match="1 of 1 sites .* logs too short to see how far apart rows are"):
+        fl.fit([log], fl.Value(0.5), plan=False)
+
+
 def test_finite_data_of_the_sites_add_up_to_the_covariance():
     rng = np.random.default_rng(0)
     sites = [(3.0 + rng.normal(size=(n, 3)), rng.normal(size=n)) for n in (40, 90, 200)]
@@ -218,10 +225,11 @@ def test_finite_data_of_the_sites_add_up_to_the_covariance():
 
 
 def test_blocks_of_a_bootstrap_are_long_enough_for_the_window_and_many_enough_for_the_site():
-    def site(n, M):
-        return Scores(n, np.zeros(1), np.eye(1), np.eye(1), np.eye(1), M)
+    def block(*sites):
+        noise = [Scores(n, np.zeros(1), np.eye(1), np.eye(1), np.eye(1), M) for n, M in sites]
+        return choose_resampling(None, CovarianceKind.of(fl.Value(0.9), None), noise, 1).block
 
-    assert block_length([site(500, 0), site(40, 0)]) == 1
-    assert block_length([site(5000, 3), site(9000, 10)]) == 40
-    assert block_length([site(640, 10), site(9000, 10)]) == 20
-    assert block_length([site(10, 1)]) == 1
+    assert block((500, 0), (40, 0)) == 1
+    assert block((5000, 3), (9000, 10)) == 40
+    assert block((640, 10), (9000, 10)) == 20
+    assert block((10, 1)) == 1
