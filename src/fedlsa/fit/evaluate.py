@@ -44,7 +44,7 @@ class Residuals(Displayed, ReadOnly):
     name : of the hold-out
     rows : in it
     r_squared : 1 - rmse^2 / spread^2, the share of the targets' variance that is explained
-    rmse : root mean square of the residuals y - x^T theta, less the offset, in units of the target
+    rmse : root mean square of the residuals y - x^T theta - offset, in units of the target
     spread : standard deviation of the targets
     mean : of the residuals
     """

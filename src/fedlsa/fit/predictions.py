@@ -17,7 +17,7 @@ from ..problems import features as maps
 from .arrays import ROWS, by_name, has_names
 from .columns import require
 from .design import design_of
-from .site_readers import open_sites
+from .site_files import open_file
 from .site_sums import no_rows
 from .tasks import Regression, Value
 
@@ -79,7 +79,7 @@ def design_and_offset(fit: Any, new: Any) -> tuple[Floats, Floats | float]:
 
 def _from_file(fit: Any, path: str | os.PathLike[str], offset: str | None) -> tuple[str, dict[str, Any]]:
     """The name of a file, and the columns that the model needs, by name."""
-    (site,) = open_sites([path], fit.task)
+    site = open_file((file := checks.path("new", path)).name, file)
     wanted = [*fit.columns, *([] if offset is None else [offset])]
     for column in wanted:
         require(site, column)

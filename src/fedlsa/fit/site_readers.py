@@ -76,7 +76,7 @@ def open_sites(sites: Any, task: Task, site: str | None = None, memory: float = 
         return [open_site(str(name), entry, task, f"sites[{name!r}]") for name, entry in sites.items()]
     if site is not None and has_names(sites):
         return _split(from_columns(TABLE, sites), site)
-    if isinstance(sites, (str, os.PathLike)) and (site is not None or checks.path("sites", sites).is_dir()):
+    if isinstance(sites, (str, os.PathLike)) and (site is not None or os.path.isdir(checks.path("sites", sites))):
         sites = [sites]
     if not checks.is_sequence(sites) or has_names(sites) or hasattr(sites, "columns"):
         raise ArgumentTypeError(f"{RULE}; got {checks.show(sites)}")
@@ -123,7 +123,7 @@ def _named(entries: Sequence[Any]) -> list[tuple[str, Any, str]]:
         argument = f"sites[{c}]"
         if isinstance(entry, (str, os.PathLike)):
             path = checks.path(argument, entry)
-            found = files_of(path) if path.is_dir() else {path.name: path}
+            found = files_of(path) if os.path.isdir(path) else {path.name: path}
             out += [(name, file, argument) for name, file in found.items()]
         elif isinstance(entry, (tuple, list)) and _is_named(entry):
             out.append((str(entry[0]), entry[1], argument))
