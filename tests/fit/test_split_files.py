@@ -92,6 +92,22 @@ def test_shared_row_groups_are_read_once_where_memory_allows(write, batches, tab
     assert least * N <= sum(batches) <= most * N
 
 
+def test_rows_that_do_not_fit_are_read_once_for_as_many_sites_as_do(write, batches):
+    table = TABLE.assign(firm=np.arange(N) % 12)  # five rows each, of 96 bytes with their labels
+    path = write("t.csv", table)  # every pass reads all of it
+    expected = held(open_sites(table, TASK, "firm"))
+    for sites_at_once in (3, 4):
+        sites = open_sites(path, TASK, "firm", 4 * 5 * 96 * sites_at_once)
+        batches.clear()
+        found = held(sites)
+        assert sum(batches) == N * 12 / sites_at_once
+        for name, (values, labels, rows) in expected.items():
+            np.testing.assert_allclose(found[name][0], values, rtol=1e-15)
+            assert found[name][1] == labels
+            np.testing.assert_array_equal(found[name][2], rows)
+        assert not sites[0].files.held  # nothing stays in memory
+
+
 def test_folders_are_data_sets_whose_keys_are_columns_or_sites(tmp_path, write):
     for (firm, k), part in TABLE.groupby(["firm", "k"]):
         write(f"set/firm={firm}/k={k}/part.parquet", part.drop(columns=["firm", "k"]))

@@ -158,13 +158,6 @@ def labels_from_arrow(values: Any) -> NDArray[Any]:
     return plain_array(values, labels=True) if values.null_count else values.to_numpy(zero_copy_only=False)
 
 
-def name_of(label: Any) -> str:
-    """The name of a site from its label: whole numbers without a point, dates without the time where it is midnight."""
-    if isinstance(label, float) and label.is_integer():
-        return str(int(label))
-    return str(label).removesuffix(" 00:00:00")
-
-
 def _shown(value: Any) -> str:
     """Text in quotes, dates as they are written."""
     return checks.show(value) if isinstance(value, (str, bytes, list, dict, complex)) else str(value)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -136,6 +138,25 @@ def open_file(name: str, path: Path, fixed: Mapping[str, str] | None = None) -> 
     check_unique(name, site.columns)
     more = {c: text for c, text in (fixed or {}).items() if c not in site.columns}
     return replace(site, columns=(*site.columns, *more), fixed=more) if more else site
+
+
+def files_of(path: Path) -> dict[str, Path]:
+    """The Parquet and CSV files in a folder and below, by their path in it; hidden ones are left out."""
+    found = {}
+    for file in sorted(path.rglob("*")):
+        inside = file.relative_to(path)
+        hidden = any(part.startswith((".", "_")) for part in inside.parts)
+        if not hidden and file.name.lower().endswith(tuple(KINDS)) and file.is_file():
+            found[inside.as_posix()] = file
+    if not found:
+        raise SiteDataError(f"{path} must hold files that end in {', '.join(KINDS)}; it holds none")
+    return found
+
+
+def open_partitioned(name: str, path: Path) -> FileSite:
+    """A file with the values that folders give its rows: firm=3/part.parquet is of firm 3."""
+    found = (re.fullmatch(r"([^=]+)=(.*)", part) for part in Path(name).parts[:-1])
+    return open_file(name, path, {match[1]: unquote(match[2]) for match in found if match})
 
 
 def _open_parquet(blank: FileSite) -> FileSite:

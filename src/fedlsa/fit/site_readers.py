@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,8 +14,9 @@ from .. import checks
 from ..errors import ArgumentError, ArgumentTypeError, SiteDataError
 from .arrays import ROWS, Arrays, ColumnBlock, TablePart, from_columns, from_tuple, has_names
 from .conversion import plain_array
-from .site_files import open_file
-from .split_files import files_of, open_partitioned, site_labels, split_files, unlabelled_rows
+from .site_files import files_of, open_file, open_partitioned
+from .site_names import in_order, parts_of, site_labels, unlabelled_rows
+from .split_files import split_files
 from .tasks import Task
 
 ONE = "a path, a table (a data frame or a mapping of columns), or a tuple of arrays"
@@ -146,8 +146,7 @@ def _split_paths(paths: Sequence[Any], site: str, memory: float) -> list[Site]:
     if not all(isinstance(path, (str, os.PathLike)) for path in paths):
         raise ArgumentError(f"site must be given for one table, for files or for a folder; got {checks.show(paths)}")
     files = [open_partitioned(name, path) for name, path, _ in _named(paths)]
-    found = split_files(files, site, memory / 2)
-    return [found[name] for name in in_order(found)]
+    return [*split_files(files, site, memory / 2)]
 
 
 def _split(table: Arrays, site: str) -> list[Site]:
@@ -159,17 +158,5 @@ def _split(table: Arrays, site: str) -> list[Site]:
     lacking = codes < 0
     if lacking.any():
         raise unlabelled_rows(TABLE, site, int(lacking.sum()), len(codes), int(np.argmax(lacking)) + 1)
-    order = np.argsort(codes, kind="stable")
-    cuts = np.searchsorted(codes[order], np.arange(len(names) + 1))
-    parts = {name: order[a:b] for name, a, b in zip(names, cuts, cuts[1:], strict=False)}
+    parts = parts_of(names, codes)
     return [TablePart(name, table, parts[name], site) for name in in_order(names)]
-
-
-def in_order(names: Iterable[str]) -> list[str]:
-    """Names sorted: numbers by their size, text with the numbers in it by theirs."""
-    held = list(names)
-    try:
-        return sorted(held, key=float)
-    except ValueError:
-        parts = {name: re.split(r"(\d+)", name) for name in held}
-        return sorted(held, key=lambda name: [int(t) if k % 2 else t for k, t in enumerate(parts[name])])

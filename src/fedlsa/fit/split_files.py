@@ -1,20 +1,16 @@
 """Files that hold the rows of many sites, which a column tells apart, or the names of folders (firm=3/part.parquet).
 
 A first pass over that column finds the sites, and in which row groups of which files each has rows. Where sites share
-row groups, rows are read once and split in memory, if they take at most half of what the fit may use; else every site
-reads the groups that it has rows in. So a file that does not fit into memory should be sorted by site, or be a folder
-with a file for each: then nothing is read twice.
+few row groups, each reads its own. Else rows are read once and split in memory; where they do not fit, they are read
+once for as many sites as do.
 """
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import unquote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +18,9 @@ from numpy.typing import NDArray
 from .. import checks
 from ..errors import SiteDataError
 from .arrays import NUMBERS, ROWS, Arrays, ColumnBlock, blocks, piece_rows
-from .conversion import labels_from_arrow, name_of
-from .site_files import KINDS, FileSite, fixed_value, open_file
+from .conversion import labels_from_arrow
+from .site_files import FileSite, fixed_value
+from .site_names import in_order, parts_of, site_labels, unlabelled_rows
 
 LABEL = 64  # bytes that a label in memory may take
 READ_AGAIN = 1.5  # times that rows may be read on average before they are rather split in memory
@@ -43,6 +40,7 @@ class SplitFiles:
 
     read : rows that all sites would read, each on its own
     memory : bytes that rows may take when they are read once and split
+    held : rows that are split, until all sites have had theirs
     """
 
     split_by: str
@@ -53,71 +51,98 @@ class SplitFiles:
     read: int
     memory: float
     lock: threading.Lock = field(default_factory=threading.Lock)
-    held: dict[tuple[Any, ...], _Held] = field(default_factory=dict)
+    held: dict[tuple[Any, ...], _SplitRows] = field(default_factory=dict)
 
-    def pieces(self, name: str, columns: Sequence[str], rows: int, labels: Sequence[str]) -> Iterator[ColumnBlock]:
-        """The rows of one site, at most `rows` at a time."""
-        total = sum(self.counts.values())
-        size = total * (8 * (len(columns) + 2) + LABEL * len(labels))
-        if self.read <= READ_AGAIN * total or size > self.memory:
-            yield from self._apart(name, columns, rows, labels)
+    def pieces(self, name: str, columns: Sequence[str], size: int, labels: Sequence[str]) -> Iterator[ColumnBlock]:
+        """The rows of one site, at most `size` at a time."""
+        together = self._together(name, 8 * (len(columns) + 2) + LABEL * len(labels))
+        if len(together) == 1:
+            yield from self._apart(name, columns, size, labels)
             return
-        found = self._all(columns, labels)
+        key = (tuple(columns), tuple(labels), together)
+        with self.lock:
+            for other in [k for k in self.held if k[:2] != key[:2]]:  # of a pass that is over
+                del self.held[other]
+            if key not in self.held:
+                self.held[key] = self._split_rows(together, columns, labels)
+            found = self.held[key]
         part = found.parts[name]
         step = piece_rows(len(columns), NUMBERS)
         for at in range(0, len(part), step):
             some = part[at : at + step]
-            yield from found.table.block(name, some, some, columns, rows, labels)
+            yield from found.table.block(name, some, found.rows[some], columns, size, labels)
         with self.lock:
             found.taken.add(name)
-            if len(found.taken) == len(self.counts):
-                self.held.clear()
+            if len(found.taken) == len(together):
+                self.held.pop(key, None)
 
-    def _apart(self, name: str, columns: Sequence[str], rows: int, labels: Sequence[str]) -> Iterator[ColumnBlock]:
+    def _together(self, name: str, row: int) -> tuple[str, ...]:
+        """The sites that are read together with this one: all, or neighbours that fit into half of the memory, for the
+        next ones are read before these are done; row : bytes."""
+        total = sum(self.counts.values())
+        if self.read <= READ_AGAIN * total:
+            return (name,)
+        room = self.memory if total * row <= self.memory else self.memory / 2
+        together: list[str] = []
+        taken = 0
+        for site, count in self.counts.items():
+            if together and taken + count * row > room:
+                if name in together:
+                    break
+                together, taken = [], 0
+            together.append(site)
+            taken += count * row
+        return tuple(together)
+
+    def _apart(self, name: str, columns: Sequence[str], size: int, labels: Sequence[str]) -> Iterator[ColumnBlock]:
         """A site's rows from the groups that hold them."""
-        for file, start, groups in self.places[name]:
-            for at, batch in file.located(columns, labels, self._texts(file), groups):
+        for numbers, beside, _, rows in self._rows((name,), columns, labels):
+            yield from blocks(name, columns, numbers, size, rows, beside)
+
+    def _rows(
+        self, names: Sequence[str], columns: Sequence[str], labels: Sequence[str]
+    ) -> Iterator[tuple[list[NDArray[Any]], dict[str, NDArray[Any]], NDArray[np.int64], NDArray[np.int64]]]:
+        """Rows of some sites, batch by batch: numbers, labels, whose they are, and where they stand in all files."""
+        number = {name: k for k, name in enumerate(names)}
+        chosen: dict[int, tuple[FileSite, set[int] | None]] = {}
+        for file, start, groups in (place for name in names for place in self.places[name]):
+            before = chosen.get(start, (file, set()))[1]
+            chosen[start] = file, None if groups is None or before is None else before | set(groups)
+        for start, (file, wanted) in sorted(chosen.items(), key=lambda item: item[0]):
+            fixed = self.split_by in file.fixed
+            texts = () if fixed else (self.split_by,)
+            groups = None if wanted is None else sorted(wanted)
+            for at, batch in file.located(columns, labels, texts, groups):
                 numbers, beside = file.decoded(batch, columns, labels, at)
-                here = np.arange(len(batch))
-                if self.split_by not in file.fixed:
-                    names, codes = site_labels(labels_from_arrow(batch.column(self.split_by)))
-                    here = np.flatnonzero(codes == (names.index(name) if name in names else len(names)))
-                    numbers, beside = [v[here] for v in numbers], {c: v[here] for c, v in beside.items()}
+                if fixed:
+                    labelled = np.full(len(batch), fixed_value(file.fixed[self.split_by]), object)
+                else:
+                    labelled = labels_from_arrow(batch.column(self.split_by))
+                found, codes = site_labels(labelled)
+                sites = np.array([number.get(name, -1) for name in found], np.int64)[codes]
+                here = np.flatnonzero(sites >= 0)
                 if len(here):
-                    yield from blocks(name, columns, numbers, rows, start + at + here, beside)
+                    own = {c: v[here] for c, v in beside.items()}
+                    yield [v[here] for v in numbers], own, sites[here], start + at + here
 
-    def _all(self, columns: Sequence[str], labels: Sequence[str]) -> _Held:
-        """The rows of all sites, read once; kept until every site has had its own."""
-        key = (tuple(columns), tuple(labels))
-        with self.lock:
-            if key in self.held:
-                return self.held[key]
-            self.held.clear()
-            total, number = sum(self.counts.values()), {name: k for k, name in enumerate(self.counts)}
-            values = {c: np.empty(total) for c in columns}
-            texts: dict[str, list[NDArray[Any]]] = {c: [] for c in labels}
-            sites = np.empty(total, np.int32)
-            files = sorted({p.start: p.file for some in self.places.values() for p in some}.items())
-            for start, file in files:
-                for at, batch in file.located(columns, labels, self._texts(file)):
-                    numbers, beside = file.decoded(batch, columns, labels, at)
-                    here = slice(start + at, start + at + len(batch))
-                    for c, v in zip(columns, numbers, strict=True):
-                        values[c][here] = v
-                    for c, v in beside.items():
-                        texts[c].append(v)
-                    names, codes = site_labels(labels_from_arrow(batch.column(self.split_by)))
-                    sites[here] = np.array([number[name] for name in names], np.int32)[codes]
-            joined = {c: _joined(some) for c, some in texts.items()}
-            order = np.argsort(sites, kind="stable")
-            cuts = np.searchsorted(sites[order], np.arange(len(number) + 1))
-            parts = {name: order[a:b] for name, a, b in zip(number, cuts, cuts[1:], strict=False)}
-            table = Arrays("the files", {self.split_by: sites, **values, **joined}, values, joined)
-            self.held[key] = found = _Held(table, parts)
-            return found
-
-    def _texts(self, file: FileSite) -> tuple[str, ...]:
-        return () if self.split_by in file.fixed else (self.split_by,)
+    def _split_rows(self, names: Sequence[str], columns: Sequence[str], labels: Sequence[str]) -> _SplitRows:
+        """The rows of some sites in memory."""
+        total = sum(self.counts[name] for name in names)
+        values = {c: np.empty(total) for c in columns}
+        texts: dict[str, list[NDArray[Any]]] = {c: [] for c in labels}
+        sites, rows = np.empty(total, np.int64), np.empty(total, np.int64)
+        at = 0
+        for numbers, beside, whose, where in self._rows(names, columns, labels):
+            here = slice(at, at + len(where))
+            for c, v in zip(columns, numbers, strict=True):
+                values[c][here] = v
+            for c, v in beside.items():
+                texts[c].append(v)
+            sites[here], rows[here] = whose, where
+            at += len(where)
+        joined = {c: _joined(some) for c, some in texts.items()}
+        table = Arrays("the files", {self.split_by: rows, **values, **joined}, values, joined)
+        return _SplitRows(table, rows, parts_of(names, sites))
 
 
 def _joined(labels: list[NDArray[Any]]) -> NDArray[Any]:
@@ -127,10 +152,11 @@ def _joined(labels: list[NDArray[Any]]) -> NDArray[Any]:
 
 
 @dataclass(frozen=True, eq=False)
-class _Held:
-    """Rows of all sites in memory, and which are whose; taken : sites that have read theirs."""
+class _SplitRows:
+    """Rows of some sites in memory, where they stand in the files, and which are whose; taken : sites that are done."""
 
     table: Arrays
+    rows: NDArray[np.int64]
     parts: dict[str, NDArray[np.int64]]
     taken: set[str] = field(default_factory=set)
 
@@ -163,27 +189,8 @@ class FilePart:
         return self.files.pieces(self.name, columns, rows, labels)
 
 
-def files_of(path: Path) -> dict[str, Path]:
-    """The Parquet and CSV files in a folder and below, by their path in it; hidden ones are left out."""
-    found = {}
-    for file in sorted(path.rglob("*")):
-        inside = file.relative_to(path)
-        hidden = any(part.startswith((".", "_")) for part in inside.parts)
-        if not hidden and file.name.lower().endswith(tuple(KINDS)) and file.is_file():
-            found[inside.as_posix()] = file
-    if not found:
-        raise SiteDataError(f"{path} must hold files that end in {', '.join(KINDS)}; it holds none")
-    return found
-
-
-def open_partitioned(name: str, path: Path) -> FileSite:
-    """A file with the values that folders give its rows: firm=3/part.parquet is of firm 3."""
-    found = (re.fullmatch(r"([^=]+)=(.*)", part) for part in Path(name).parts[:-1])
-    return open_file(name, path, {match[1]: unquote(match[2]) for match in found if match})
-
-
-def split_files(files: Sequence[FileSite], split_by: str, memory: float) -> dict[str, FilePart]:
-    """The sites in files of many, by name; split_by : the column, or the folders' key, that tells them apart."""
+def split_files(files: Sequence[FileSite], split_by: str, memory: float) -> list[FilePart]:
+    """The sites in files of many, in the order of their names; split_by : a column, or the key of folders."""
     places: dict[str, list[SitePlace]] = {}
     counts: dict[str, int] = {}
     start = read = 0
@@ -202,8 +209,9 @@ def split_files(files: Sequence[FileSite], split_by: str, memory: float) -> dict
             if some[-1].file is file:
                 read += sum(file.groups[g] for g in some[-1].groups) if some[-1].groups is not None else size
         start += size
-    whole = SplitFiles(split_by, first.columns, first.categories, places, counts, read, memory)
-    return {site: FilePart(site, whole) for site in counts}
+    ordered = {site: counts[site] for site in in_order(counts)}
+    whole = SplitFiles(split_by, first.columns, first.categories, places, ordered, read, memory)
+    return [FilePart(site, whole) for site in ordered]
 
 
 def _sites_in(file: FileSite, split_by: str) -> dict[str, tuple[int, list[int] | None]]:
@@ -237,21 +245,3 @@ def _labels_of(file: FileSite, split_by: str) -> Iterator[tuple[int, NDArray[Any
     for group in range(max(len(file.groups), 1)):
         for _, batch in file.located((), (), (split_by,), [group] if file.groups else None):
             yield group, labels_from_arrow(batch.column(split_by))
-
-
-def site_labels(values: NDArray[Any]) -> tuple[list[str], NDArray[np.int64]]:
-    """The sites' names in a column of any labels, and which of them each row has : (n,), -1 where there is no label."""
-    import pandas as pd
-
-    codes, found = pd.factorize(values)
-    names = [name_of(label) for label in pd.Index(found)]
-    distinct = {name: k for k, name in enumerate(dict.fromkeys(names))}  # 1, 1.0 and "1" are one site
-    return list(distinct), np.array([*(distinct[name] for name in names), -1], np.int64)[codes]
-
-
-def unlabelled_rows(table: str, column: str, lacking: int, rows: int, first: int) -> SiteDataError:
-    """The error for rows of no site."""
-    return SiteDataError(
-        f"{table}: column {column!r} must say of every row what site it is of; {lacking:,} of {rows:,} rows have no "
-        f"value, the first is row {first:,}"
-    )
