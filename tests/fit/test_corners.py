@@ -67,6 +67,15 @@ def test_estimates_agree_with_rational_arithmetic(case, weight):
     assert (np.abs(found.protocol - found.theta) <= np.maximum(found.standard_error, 1e-7 * np.abs(expected))).all()
 
 
+def test_columns_that_nearly_determine_one_another_keep_their_digits():
+    """A year, its square and its cube: the condition number of their correlations is above 1e11."""
+    year = np.arange(1950.0, 2001.0)
+    y = np.random.default_rng(0).normal(size=51)
+    sites = [(np.stack([year, year**2, year**3], axis=1)[part], y[part]) for part in (slice(0, 20), slice(20, 51))]
+    found = fl.fit(sites, fl.Regression("y"), plan=False)
+    assert found.theta == pytest.approx(exactly(sites, np.array([20, 31]) / 51), rel=1e-8)
+
+
 X, Y = site(20)
 REFUSED = {
     "one row": ([site(1)], "has the same value, .* in every row of site 0; leave it out"),
@@ -75,7 +84,10 @@ REFUSED = {
     "no rows": ([(np.zeros((0, 3)), np.zeros(0))], "must have at least one row"),
     "a constant column": ([CONSTANT], "column 'x0' has the same value, 1, in every row of site 0"),
     "a column of zeros": ([(X * [0, 1, 1], Y)], "column 'x0' has the same value, 0, in every row"),
-    "not a number": ([(np.where(X[3] == X, np.nan, X), Y)], "must hold finite numbers; got nan in row 4"),
+    "not a number": (
+        [(np.where(X[3] == X, np.nan, X), Y)],
+        "values are missing at site 0 in 1 of 20 rows .*first in row 4",
+    ),
     "an infinite target": (
         [(X, np.where(Y[2] == Y, np.inf, Y))],
         "column 'y' must hold finite numbers; got inf in row 3",
@@ -109,7 +121,7 @@ def test_replicas_beyond_all_means_are_refused_with_what_would_fit(monkeypatch):
     run = {"step_size": 0.01, "local_steps": 10, "rounds": 100}
     with pytest.raises(ArgumentError, match=r"bootstrap must be at most .* to fit into .* of memory .*; got 10{18}"):
         fl.fit([site(60)], fl.Regression("y"), **run, bootstrap=10**18)
-    monkeypatch.setattr(import_module("fedlsa.fit.bootstrap"), "MOST_WORK", 1e5)
+    monkeypatch.setattr(import_module("fedlsa.fit.replicas"), "MOST_WORK", 1e5)
     most = round(1e5 / (60 * d * (d + 1)))
     with pytest.raises(
         ArgumentError, match=rf"bootstrap must be at most {most} for 60 rows and {d} coefficients: .*; got 100000"

@@ -208,6 +208,8 @@ def scores(
             apart.add(p)
     if sums.n != own.n:
         raise SiteDataError(f"a site must have the same rows when it is read again, {own.n:,}; got {sums.n:,}")
+    if not kind.values:
+        mean = sums.products / own.mass + penalty * theta  # the same, with the digits that A theta - b has lost
     found = _scores(sums, mean, own, window, kind)
     if apart is None:
         return replace(found, own=np.full_like(A, np.nan))

@@ -144,6 +144,8 @@ def fit(
         determination.warn(data.names)
     warn_of_errors(names, noise, asked, kind)
     covariance = sandwich(A, sum_of_meats(noise))
+    if isinstance(task, Regression):  # columns that nearly determine one another have lost digits, which rows give back
+        theta = theta - np.linalg.solve(A, weights @ np.stack([s.mean for s in noise]))
     metric = metric_of_sites(covariance, theta, A, noise)
     estimate = Estimate(names, systems, weights, A, theta, noise, covariance, metric, data.scale.original(), kind)
     T, t = estimate.original

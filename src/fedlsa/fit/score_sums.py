@@ -51,7 +51,7 @@ class ScoreSums:
     def __init__(self, at: Solved, penalty: Floats, mean: Floats | float = 0.0) -> None:
         self.at, self.penalty = at, penalty
         self.n, self.squares = 0, 0.0
-        self.second = np.zeros_like(at.A)  # sum g g^T : (d, d)
+        self.second, self.products = np.zeros_like(at.A), np.zeros_like(at.theta)  # sums of g g^T, and of u e : (d,)
         self.residuals: list[Floats] = []  # of the first rows
         self._shift = penalty * at.theta - mean
 
@@ -61,6 +61,7 @@ class ScoreSums:
         if self.n < PILOT:
             self.residuals.append(e[:PILOT])
         self.squares += float(e @ e)
+        self.products += p.u.T @ e
         g = self._scores(p, e)
         self.second += g.T @ g
         self._add(p, g)
