@@ -67,6 +67,10 @@ def main(folder: Path = Path("out/panel"), methods: Sequence[str] = METHODS) -> 
     )
     print(f"largest difference from HC3: {np.max(np.abs(long_run.standard_error / hc3 - 1)):.1e} of its size\n")
 
+    between = long_run.heterogeneity()
+    print(between, "\n")
+    fl.figures.save(between.plot("capital"), folder / "forest.png", command="python examples/panel.py")
+
     costs = []
     for method in methods:
         found = fl.fit(files, TASK, method=method, baselines=True)
@@ -84,7 +88,7 @@ def main(folder: Path = Path("out/panel"), methods: Sequence[str] = METHODS) -> 
     print("communications until no combination of coefficients is off by a tenth of its standard error")
     print(f"(on the standardised scale epsilon = {found.epsilon:.2g})")
     print(fl.results.table(costs))
-    print(f"picture: {folder / 'panel.png'}")
+    print(f"pictures: {folder / 'panel.png'}, {folder / 'forest.png'}")
 
 
 if __name__ == "__main__":

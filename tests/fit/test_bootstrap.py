@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -247,6 +249,8 @@ def test_intervals_are_of_their_kinds() -> None:
     rng = np.random.default_rng(0)
     made = Bootstrap(np.array([1.0, 2.0]), np.array([1.0, 2.0]) + rng.exponential(size=(400, 2)), "pairs", 7.0)
     assert np.allclose(np.sqrt(np.diag(made.covariance)), made.standard_error)
+    assert np.array_equal(made.interval(), made.interval(0.95, "percentile"))
+    made = replace(made, kind="wild, rows")
     low, high = made.interval(0.95).T
     assert (high - low) / 2 == pytest.approx(2.364624 * made.standard_error, rel=1e-6)  # t with 7 degrees of freedom
     assert (high + low) / 2 == pytest.approx(made.theta)

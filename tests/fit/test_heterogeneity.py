@@ -83,7 +83,7 @@ def test_all_together_is_the_quadratic_form_of_stacked_estimates_and_of_one_coef
 def test_what_a_site_leaves_open_is_left_out_and_the_rest_of_it_counts():
     theta, V, df = draws()
     theta[1, 2], V[1, 2], V[1, :, 2] = np.nan, np.nan, np.nan  # open
-    V[4], df[5] = 0, 0.0  # no noise; no degree of freedom
+    V[4], df[5] = 0, 5.0  # no noise; less than two degrees of freedom for each coefficient
     found = compare_sites(fitted(theta, V, df))
     assert found.left_out == ("s1", "s4", "s5")
     assert [q.sites for q in found.coefficients.values()] == [4, 4, 3]
@@ -152,6 +152,8 @@ def test_only_the_site_that_differs_stands_out_and_lengths_are_in_its_own_errors
     assert table.loc[("s2", "x1"), "p_value"] == found.p_values[2]
     assert compare_sites(fitted(theta, V, df, rows=29)).caution().startswith("6 of 6 sites with fewer than 10 rows")
     assert found.caution() == ""
+    assert not found.line().startswith("Sites: rough")
+    assert compare_sites(fitted(theta, V, df, rows=29)).line().startswith("Sites: rough, Q = ")
 
 
 @pytest.fixture(scope="module")

@@ -110,6 +110,10 @@ def fit(
     if json:
         bars = {"standard_error": fitted.standard_error, "interval": fitted.confidence_interval(level), "level": level}
         bars |= {"t_values": fitted.t_values, "p_values": fitted.p_values, "tests": tests}
+        if len(fitted.per_site) > 1:
+            between = fitted.heterogeneity()
+            bars |= {"heterogeneity": {**between.coefficients, "all together": between.together}}
+            bars |= {"stand_out": between.stands_out}
         print_json(**to_plain(fitted), **bars, saved=[path for path in (model, picture) if path is not None])
     elif not quiet:
         print_fit(fitted, tests, level)

@@ -43,13 +43,14 @@ class Bootstrap(Displayed, ReadOnly):
         """(d,): the standard deviation of the replicas."""
         return np.asarray(self.replicas.std(axis=0, ddof=1), np.float64)
 
-    def interval(self, level: float = 0.95, kind: str = "normal") -> Floats:
+    def interval(self, level: float = 0.95, kind: str | None = None) -> Floats:
         """(d, 2): lower and upper ends for each coordinate, which cover the truth with probability `level`.
 
-        kind : "normal", theta and t quantiles of the replicas' standard error on either side; "percentile", the
-            quantiles q of the replicas; or "basic", which turns them round: 2 theta - q
+        kind : "percentile", the quantiles q of the replicas, the default but for wild ones; "normal", theta and on both
+            sides t quantiles of the replicas' standard error, their default; or "basic", 2 theta - q
         """
         level = checks.real("level", level, above=0, below=1)
+        kind = kind or ("normal" if self.kind.startswith("wild") else "percentile")
         checks.choice("kind", kind, ("normal", "percentile", "basic"))
         if kind == "normal":
             reach = stdtrit(self.degrees_of_freedom, (1 + level) / 2) * self.standard_error

@@ -22,7 +22,6 @@ COLUMN, GAP, CELL = 38, 2, 10  # letters of a column of the head, between two, a
 NAME = 2 * COLUMN + GAP - 6 * CELL  # letters of a coefficient's name before the table grows wider than the head
 LONGEST = 40  # letters of a name that are shown
 MOST = 60  # coefficients that are shown
-ROWS_TO_COMPARE = 3  # of a site for each coefficient, for Cochran's Q
 LOCAL = {"rows": "rows at random", "log": "rows in their order", "means": "each site's means"}
 
 
@@ -189,11 +188,8 @@ def _protocol(fit: Any) -> list[str]:
 
 
 def _between(fit: Any) -> list[str]:
-    """Whether sites agree. Where their own covariances rest on next to no rows, Cochran's Q would cry wolf."""
-    few, N = sum(s.rows < ROWS_TO_COMPARE * len(fit.names) for s in fit.per_site), len(fit.per_site)
-    if few:
-        return [f"Sites: {few:,} of {N:,} with fewer than {ROWS_TO_COMPARE} rows per coefficient, too few for a test."]
-    return [f"{fit.heterogeneity().line()}."] if N > 1 else []
+    """Whether sites agree."""
+    return [f"{fit.heterogeneity().line()}."] if len(fit.per_site) > 1 else []
 
 
 def largest_distance(fit: Any) -> float:

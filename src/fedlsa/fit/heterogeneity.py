@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from .cochran import CochranQ, apart_from_the_others, cochran, determined, preci
 if TYPE_CHECKING:
     import pandas as pd
 
-ROWS_PER_COEFFICIENT = 10  # of a site, below which its covariance is poorly known, and p-values are approximate
+ROWS_PER_COEFFICIENT = 10  # of a site, or twice the root of the number of sites: with fewer p-values are too small
 SIGNIFICANT = 0.05  # of all sites together: a site stands out below it
 
 
@@ -82,7 +83,7 @@ class Heterogeneity(Displayed, ReadOnly):
 
     @property
     def left_out(self) -> tuple[str, ...]:
-        """Sites whose rows leave a coefficient, or its error, open."""
+        """Sites whose rows leave a coefficient, or its error, open; so do fewer than 3 rows for each coefficient."""
         known = determined(self.theta, self.covariance, self.degrees_of_freedom)
         return tuple(name for name, own in zip(self.sites, known, strict=True) if not own.all())
 
@@ -96,16 +97,18 @@ class Heterogeneity(Displayed, ReadOnly):
         out = self.stands_out
         names = ", ".join(out[:3]) + (", ..." if len(out) > 3 else "")
         verb = "stands" if len(out) == 1 else "stand"
-        return f"Sites: {self.together.line()}; " + (f"{names} {verb} out" if out else "no site stands out")
+        rough = "rough, " if self.caution() and self.together.sites > 1 else ""
+        return f"Sites: {rough}{self.together.line()}; " + (f"{names} {verb} out" if out else "no site stands out")
 
     def caution(self) -> str:
         """What to know of the p-values; empty where sites have rows enough."""
-        few = int((self.rows < ROWS_PER_COEFFICIENT * len(self.names)).sum())
+        least = max(ROWS_PER_COEFFICIENT, math.ceil(2 * math.sqrt(len(self.sites))))
+        few = int((self.rows < least * len(self.names)).sum())
         if not few:
             return ""
         return (
-            f"{few} of {counted(len(self.sites), 'site')} with fewer than {ROWS_PER_COEFFICIENT} rows for each "
-            "coefficient: their covariances are poorly known, and p-values are approximate"
+            f"{few:,} of {counted(len(self.sites), 'site')} with fewer than {least} rows for each coefficient: "
+            "their covariances are poorly known, and p-values may be too small"
         )
 
     def to_frame(self) -> pd.DataFrame:
