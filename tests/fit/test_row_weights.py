@@ -5,6 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import fedlsa as fl
+from fedlsa.fit.site_sums import CrossMoments
 
 RUN = {"local": "means", "step_size": 0.05, "local_steps": 2, "rounds": 3}
 
@@ -41,3 +42,31 @@ def test_weights_below_zero_and_a_site_without_weight_are_refused():
         fl.fit([first, second | {"w": -np.ones(30)}], task, **RUN)
     with pytest.raises(fl.errors.SiteDataError, match="site 1: column 'w' must have a weight above 0; it has none"):
         fl.fit([first, second | {"w": np.zeros(30)}], task, **RUN)
+
+
+@pytest.mark.parametrize("far", [1e6, 1e9, 1e15])
+@pytest.mark.parametrize("light", [0.0, 1e-60])
+def test_rows_of_no_weight_change_nothing_however_far_away_they_are(far, light):
+    rng = np.random.default_rng(5)
+    x, first = rng.normal(size=50), np.arange(50) < 5
+    y = 2 * x + rng.normal(size=50)
+    rows = {"x": np.where(first, far, x), "y": np.where(first, -far, y), "w": np.where(first, light, 1.0)}
+    task = fl.Regression("y", row_weights="w", covariance="HC0")
+    for order in (slice(None), slice(None, None, -1)):
+        found = fl.fit([{c: v[order] for c, v in rows.items()}], task, plan=False)
+        alone = fl.fit([{"x": x[5:], "y": y[5:]}], fl.Regression("y", covariance="HC0"), plan=False)
+        assert_allclose(found.theta, alone.theta, rtol=1e-11)
+        assert_allclose(found.standard_error, alone.standard_error, rtol=1e-11)
+        assert found.r_squared == pytest.approx(alone.r_squared, rel=1e-11)
+
+
+def test_a_piece_without_weight_leaves_the_moments_of_the_others_as_they_are():
+    rng = np.random.default_rng(6)
+    x, y = rng.normal(size=(9, 2)), rng.normal(size=9)
+    nothing = CrossMoments.of(x + 1e15, y, np.zeros(9))
+    some = CrossMoments.of(x, y, np.ones(9))
+    for both in (nothing + some, some + nothing):
+        assert_allclose(both.summary.mean, some.summary.mean, rtol=1e-15)
+        assert_allclose(both.scatter, some.scatter, rtol=1e-15)
+        assert_allclose((nothing.summary + some.summary).mean, some.summary.mean, rtol=1e-15)
+        assert_allclose((some.summary + nothing.summary).mean, some.summary.mean, rtol=1e-15)

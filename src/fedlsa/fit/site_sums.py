@@ -56,6 +56,8 @@ class Summary:
 
     def __add__(self, other: Summary) -> Summary:
         """The summary of the rows of both."""
+        if other.count > self.count:  # the lighter may be far away, and its mean a poor place to start from
+            return other + self
         count = (self.count + other.count) or 1.0
         gap = other.mean - self.mean
         return Summary(
@@ -86,20 +88,25 @@ class CrossMoments:
     def of(cls, x: Floats, y: Floats, root: Floats | None = None) -> CrossMoments:
         """Of features (n, k) and targets (n,); root : (n,) roots of the rows' weights, by default 1."""
         n, k = x.shape
-        origin, z = np.append(x.mean(axis=0), y.mean()), np.empty((k + 1, n))
+        mass = None if root is None else float(root @ root)
+        z, origin = np.empty((k + 1, n)), np.append(x.mean(axis=0), y.mean())
+        if root is not None and mass:  # rows of little weight may be far away
+            origin = np.append(root**2 @ x, root**2 @ y) / mass
         np.subtract(x.T, origin[:k, None], out=z[:k])
         np.subtract(y, origin[k], out=z[k])
-        if root is None:
+        if root is None or mass is None:
             offset = z.mean(axis=1)
             return cls(n, origin, offset, z @ z.T - n * np.outer(offset, offset), _largest(x, y))
-        mass = float(root @ root)
         z *= root
         offset = z @ root / (mass or 1.0)
-        return cls(n, origin, offset, z @ z.T - mass * np.outer(offset, offset), _largest(x, y), mass)
+        largest = _largest(x * (root > 0)[:, None], y * (root > 0))
+        return cls(n, origin, offset, z @ z.T - mass * np.outer(offset, offset), largest, mass)
 
     def __add__(self, other: CrossMoments) -> CrossMoments:
         """Those of the rows of both."""
         a, b = self.summary.count, other.summary.count
+        if b > a:  # as in a Summary
+            return other + self
         total, gap = (a + b) or 1.0, (other.origin - self.origin) + (other.offset - self.offset)
         scatter = self.scatter + other.scatter + np.outer(gap, gap) * (a * b / total)
         largest = np.maximum(self.largest, other.largest)
