@@ -419,6 +419,11 @@ def test_a_missing_label_is_an_error_with_its_place(sites):
         fitted([sites[0], bad], "wage ~ region")
 
 
+def test_a_site_that_has_no_value_of_a_column_is_told_so(sites):
+    with pytest.raises(SiteDataError, match=r"^site 1: column 'region' must have a value in some row; all are missing"):
+        fitted([sites[0], sites[1].assign(region=None)], "wage ~ region")
+
+
 def test_a_level_of_dropped_rows_alone_is_no_level(sites):
     odd = sites[1].assign(region=["elsewhere", *sites[1]["region"][1:]], educ=[None, *sites[1]["educ"][1:]])
     task = fl.Regression("wage ~ region + educ", missing="drop")

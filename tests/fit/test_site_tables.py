@@ -72,7 +72,7 @@ def test_one_table_tables_by_name_and_a_list_give_the_same_fit():
     assert one.names == ("a", "intercept")  # the site column explains nothing
     assert [s.name for s in one.per_site] == NAMES
     by_name = quick(APART)
-    grouped = quick(list(pd.DataFrame(COLUMNS).groupby("firm")), Regression("y", columns=["a"]))
+    grouped = quick(list(pd.DataFrame(COLUMNS).groupby(["firm"])), Regression("y", columns=["a"]))
     for other in (by_name, grouped, quick(list(APART.values()))):
         np.testing.assert_allclose(other.theta, one.theta, rtol=1e-12)
     assert [s.name for s in by_name.per_site] == NAMES
@@ -122,6 +122,8 @@ def test_what_is_no_list_of_sites_is_refused_in_one_line():
         open_sites(COLUMNS, TASK, 3)
     with pytest.raises(ArgumentError, match=r"^sites must have names of their own; got 'u' 2 times$"):
         open_sites([("u", APART["b"]), ("u", APART["a2"])], TASK)
+    with pytest.raises(SiteDataError, match=r"^the table must have at least one row; it has none$"):
+        open_sites(pd.DataFrame(COLUMNS)[:0], TASK, "firm")
     for frame in (pd.DataFrame(np.ones((2, 2)), columns=["a", "a"]), pa.table([[1.0], [2.0]], ["a", "a"])):
         with pytest.raises(SiteDataError, match=r"^site 0 must have each column once; 'a' appears 2 times$"):
             open_sites([frame], TASK)

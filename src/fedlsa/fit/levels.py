@@ -82,6 +82,9 @@ def _categories(site: Site, parsed: ParsedFormula) -> list[str]:
         open_ = [c for c, labels in there.items() if not len(labels)]
         if not open_:
             break
+    if open_ and site.rows != 0:
+        rule = f"{site.name}: column {open_[0]!r} must have a value in some row"
+        raise SiteDataError(f"{rule}; all are missing, so that it is neither a number nor a category")
     return [c for c in parsed.candidates if c in marked]
 
 

@@ -23,7 +23,9 @@ def site_labels(values: NDArray[Any]) -> tuple[list[str], NDArray[np.int64]]:
 
 
 def name_of(label: Any) -> str:
-    """The name of a site from its label: whole numbers without a point, dates without the time where it is midnight."""
+    """The name of a site from its label: whole numbers without a point, dates without a time that is midnight."""
+    if isinstance(label, tuple):
+        return ", ".join(map(name_of, label))
     if isinstance(label, float) and label.is_integer():
         return str(int(label))
     return str(label).removesuffix(" 00:00:00")

@@ -15,7 +15,7 @@ from ..errors import ArgumentError, ArgumentTypeError, SiteDataError
 from .arrays import ROWS, Arrays, ColumnBlock, TablePart, from_columns, from_tuple, has_names
 from .conversion import plain_array
 from .site_files import files_of, open_file, open_partitioned
-from .site_names import in_order, parts_of, site_labels, unlabelled_rows
+from .site_names import in_order, name_of, parts_of, site_labels, unlabelled_rows
 from .split_files import split_files
 from .tasks import Task
 
@@ -73,7 +73,7 @@ def open_sites(sites: Any, task: Task, site: str | None = None, memory: float = 
     if isinstance(sites, Mapping) and sites and all(_is_entry(entry) for entry in sites.values()):
         if site is not None:
             raise ArgumentError(f"site must not be given for a mapping, whose keys name the sites; got {site!r}")
-        return [open_site(str(name), entry, task, f"sites[{name!r}]") for name, entry in sites.items()]
+        return [open_site(name_of(name), entry, task, f"sites[{name!r}]") for name, entry in sites.items()]
     if site is not None and has_names(sites):
         return _split(from_columns(TABLE, sites), site)
     if isinstance(sites, (str, os.PathLike)) and (site is not None or os.path.isdir(checks.path("sites", sites))):
@@ -126,7 +126,7 @@ def _named(entries: Sequence[Any]) -> list[tuple[str, Any, str]]:
             found = files_of(path) if os.path.isdir(path) else {path.name: path}
             out += [(name, file, argument) for name, file in found.items()]
         elif isinstance(entry, (tuple, list)) and _is_named(entry):
-            out.append((str(entry[0]), entry[1], argument))
+            out.append((name_of(entry[0]), entry[1], argument))
         else:
             out.append((f"site {c}", entry, argument))
     seen: dict[Path, int] = {}
@@ -154,6 +154,8 @@ def _split(table: Arrays, site: str) -> list[Site]:
     if site not in table.columns:
         hint = checks.did_you_mean(site, table.columns) or f"; it has {', '.join(table.columns[:8])}"
         raise SiteDataError(f"{table.name} has no column {site!r}, which is to say what site a row is of{hint}")
+    if not table.rows:
+        raise SiteDataError(f"{table.name} must have at least one row; it has none")
     names, codes = site_labels(plain_array(table.held[site], labels=True))
     lacking = codes < 0
     if lacking.any():
