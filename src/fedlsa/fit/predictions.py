@@ -79,7 +79,8 @@ def design_and_offset(fit: Any, new: Any) -> tuple[Floats, Floats | float]:
 
 def _from_file(fit: Any, path: str | os.PathLike[str], offset: str | None) -> tuple[str, dict[str, Any]]:
     """The name of a file, and the columns that the model needs, by name."""
-    site = open_file((file := checks.path("new", path)).name, file)
+    file = checks.path("new", path)
+    site = open_file(file.name or str(file), file)
     wanted = [*fit.columns, *([] if offset is None else [offset])]
     for column in wanted:
         require(site, column)
