@@ -157,3 +157,11 @@ def test_a_file_that_does_not_exist_and_a_path_that_is_none(tmp_path):
         columns_of(tmp_path / "a.csv")
     with pytest.raises(ArgumentTypeError, match="path must be a path; got 3"):
         columns_of(3)
+
+
+def test_rows_are_drawn_where_they_fit_into_memory_with_the_copies_that_a_run_makes():
+    x = np.random.default_rng(0).normal(size=(50, 2))
+    sites, task, size = [(x, x.sum(axis=1))] * 2, fl.Regression("y"), 8 * 2 * 50 * (3 + 1)  # an intercept, and y
+    assert prepared(sites, task, memory=3 * size).rows
+    assert not prepared(sites, task, memory=3 * size - 1).rows
+    assert prepared(sites, task, local="rows", memory=size).rows

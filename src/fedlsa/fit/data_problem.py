@@ -50,7 +50,8 @@ def site_problem(
 
     sites, task, weight, site, memory : as for `fl.fit`
     local : what an observation is: "rows" of the site drawn at random, the site's "means" (A_c and b_c, no noise), or
-        "auto": rows where they fit into memory and exact theory knows all methods, in up to 20 dimensions; else means
+        "auto": rows where they fit three times into memory and exact theory knows all methods, in up to 20 dimensions;
+        else means
 
     It is in the run's coordinates: standardised as the task says, and with its ridge; see `prepared` for the way back.
 
@@ -85,10 +86,13 @@ def prepared(
 
 
 def uses_rows(data: PooledData, local: str, largest: int, memory: float) -> bool:
-    """Whether observations are rows: where they are asked for, or where they are in memory and few-dimensional."""
+    """Whether observations are rows: where they are asked for, or where they are few-dimensional and fit into memory
+    with the two copies that a run makes."""
     if local in ("rows", "log") and data.kept is None:
         raise ArgumentError(f"local must be 'means' where rows take more than memory, {memory:g} bytes; got {local!r}")
-    return local in ("rows", "log") or (local == "auto" and data.kept is not None and data.scale.dim <= largest)
+    if local != "auto" or data.kept is None or data.scale.dim > largest:
+        return local in ("rows", "log")
+    return 3 * sum(p.nbytes for pieces in data.kept for p in pieces) <= memory
 
 
 def make_problem(data: PooledData, systems: Sequence[System], weights: Floats, rows: bool) -> Problem:

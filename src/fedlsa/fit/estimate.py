@@ -89,8 +89,8 @@ def fit(
     weight : "samples" (w_c = n_c/n, the default of a regression: pooled least squares) or "sites" (w_c = 1/N, as in the
         paper, the default of a value function) in (sum_c w_c A_c) theta = sum_c w_c b_c
     local : what a local step uses: "rows" of the site drawn at random, "log" (rows in their order), the site's "means"
-        (A_c and b_c, no noise), or "auto": rows where they fit into memory, exact theory can plan for them
-        (at most 100 sites), and all sites together need at most 1e8 steps; else means
+        (A_c and b_c, no noise), or "auto": rows where they fit three times into memory, exact theory can plan
+        for them (at most 100 sites), and all sites together need at most 1e8 steps; else means
     lag : how many rows apart errors may be correlated: for a regression Newey and West's covariance (HAC). None chooses
         it for a value function and for covariance="HAC", and is 0 for other regressions
     bootstrap : how many replicas, solutions of reweighted data, give error bars of their own
