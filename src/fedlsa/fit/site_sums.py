@@ -31,7 +31,7 @@ class Summary:
     n: int
     mean: Floats
     scatter: Floats
-    largest: Floats  # (k + 1,) of the absolute values, against which a scatter of rounding errors is told
+    largest: Floats  # (k + 1,) of the absolute values
     mass: float | None = None
 
     @property
@@ -172,7 +172,7 @@ def scale_of(
     between = weights @ np.stack([(p.mean - mean) ** 2 for p in parts])
     variance, largest = within + between, np.max([p.largest for p in parts], axis=0)
     k, mapped = len(names), isinstance(task, Value) and task.features is not None
-    constant = variance <= (1e-12 * np.maximum(largest, 1e-300)) ** 2
+    constant = variance <= (1e-12 * mean) ** 2  # up to rounding errors
     where = sites[0] if len(sites) == 1 else f"all {len(sites)} sites ({sites[0]}, ...)"
     for j in np.flatnonzero(constant[:k]).tolist():
         instead = "leave it out"
