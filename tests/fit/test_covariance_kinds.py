@@ -275,3 +275,16 @@ def test_fewer_clusters_than_coefficients_leave_lengths_finite_and_the_run_cheap
     assert few.epsilon > rows.epsilon / 3
     assert 0.1 < few.error["finite data"] < 1
     assert all(np.isfinite([s.distance, s.influence, s.finite_data]).all() for s in few.per_site)
+
+
+def test_r_squared_is_about_the_mean_where_columns_add_up_to_a_constant():
+    sm = pytest.importorskip("statsmodels.api")
+    rng = np.random.default_rng(0)
+    x = np.column_stack([np.tile(np.eye(3), (20, 1)), rng.normal(size=60)])
+    y, w = 5 + x @ [1.0, 2.0, 3.0, 1.0] + rng.normal(size=60), rng.gamma(2, size=60)
+    names = ["a", "b", "c", "d"]
+    for columns in (names, names[1:]):  # with all three levels, and without one
+        table = dict(zip(names, x.T, strict=True)) | {"y": y, "w": w}
+        them = sm.WLS(y, x[:, -len(columns) :], weights=w).fit()
+        us = fl.fit([table], fl.Regression("y", columns, intercept=False, row_weights="w"), plan=False)
+        assert us.r_squared == pytest.approx(them.rsquared, rel=1e-10)
