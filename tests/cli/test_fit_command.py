@@ -177,6 +177,15 @@ def test_every_option_reaches_the_library(fedlsa, firms, monkeypatch):
     )
 
 
+def test_json_says_whether_the_sites_agree(fedlsa, firms):
+    words = ["--target", "invest", "--columns", "a,b,c", "--no-plan", "--json", "--out", "m.json"]
+    code, out, _ = fedlsa("fit", "regression", *firms, *words)
+    found, between = json.loads(out), fl.Fit.load("m.json").heterogeneity()
+    assert (code, found["stand_out"]) == (0, list(between.stands_out))
+    assert found["heterogeneity"]["b"]["i_squared"] == between.coefficients["b"].i_squared
+    assert found["heterogeneity"]["all together"]["q"] == between.together.q
+
+
 def test_bootstrap_errors_stand_beside_the_others(fedlsa, firms):
     words = ["--target", "invest", "--columns", "a,b,c", "--epsilon", "0.05", "--bootstrap", "16"]
     code, out, err = fedlsa("fit", "regression", *firms, *words, "--out", "m.json")

@@ -211,6 +211,7 @@ def test_what_varies_follows_from_the_task_unless_it_is_said() -> None:
 
     assert kind() == "pairs"
     assert kind(lag=2) == "blocks of 3 rows"
+    assert kind(lag=0, resample="block") == "pairs"
     assert kind(task(cluster="g")) == "36 clusters"
     assert kind(task(cluster="sites")) == "wild, 3 clusters"  # too few to drop some
     assert kind(task(cluster="g"), resample="wild") == "wild, 36 clusters"

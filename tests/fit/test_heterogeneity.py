@@ -211,6 +211,8 @@ def test_sites_of_logs_and_sites_that_are_clusters_are_compared_too():
     assert np.isfinite([found.together.p_value, *found.p_values]).all()
     assert (found.degrees_of_freedom == 60 / (6 * 2)).all()  # slow cosines
     x = rng.normal(size=(3, 30, 1))
+    exact = fl.fit([(u, 2 * u[:, 0]) for u in x], fl.Regression("y"), plan=False).heterogeneity()
+    assert exact.together.sites == 0  # without noise what is left are rounding errors, which are no spread
     sites = [(u, u[:, 0] + rng.normal(size=30)) for u in x]
     for cluster in ("sites", None):
         found = fl.fit(sites, fl.Regression("y", cluster=cluster), **RUN).heterogeneity()

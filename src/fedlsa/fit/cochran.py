@@ -110,8 +110,9 @@ def determined(theta: Floats, covariance: Floats, df: Floats) -> Mask:
     of coefficients has no error, or that rests on next to no rows, is none."""
     variance = np.diagonal(covariance, axis1=1, axis2=2)
     spread = np.sqrt(np.where(variance > 0, variance, 0.0))
-    known = np.isfinite(theta) & (spread > NO_SPREAD * np.abs(theta))
-    known &= (df >= np.maximum(LEAST_FREEDOM * np.isfinite(theta).sum(axis=1), 1))[:, None]
+    known = np.isfinite(theta) & (spread > 0)
+    exact = (np.isfinite(theta) & (spread <= NO_SPREAD * np.abs(theta))).any(axis=1)  # rows without noise
+    known &= (~exact & (df >= np.maximum(LEAST_FREEDOM * np.isfinite(theta).sum(axis=1), 1)))[:, None]
     for V, s, k in zip(covariance, spread, known, strict=True):
         values = np.linalg.eigvalsh(V[np.ix_(k, k)] / np.outer(s[k], s[k])) if k.any() else np.ones(1)
         k &= bool(values[0] > SINGULAR * values[-1])

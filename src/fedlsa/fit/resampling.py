@@ -49,7 +49,7 @@ class Resampling:
         what = f"{self.units:,} {self.unit}" if self.unit != "rows" else "rows" if self.block == 1 else ""
         if self.kind == "wild":
             return f"wild, {what or f'lag {self.block - 1}'}"
-        return self.kind if self.kind == "pairs" else what or f"blocks of {self.block} rows"
+        return "pairs" if what == "rows" else what or f"blocks of {self.block} rows"
 
 
 class Multipliers:
@@ -62,7 +62,7 @@ class Multipliers:
     def __init__(self, kind: str, seed: int, site: int, replicas: int, overlap: int = 1) -> None:
         self.kind, self.replicas, self.overlap = kind, replicas, overlap
         self._streams = [np.random.default_rng([seed, site, group]) for group in range(-(-replicas // GROUP))]
-        self._before = self._single(overlap - 1)
+        self._before = self._single(overlap - 1) if overlap > 1 else np.empty((0, replicas))
 
     def draw(self, units: int) -> Floats:
         """Those of the next units : (units, B)."""
