@@ -61,6 +61,20 @@ def test_columns_of_one_file_may_have_commas_and_points(opened):
     assert read(opened(text)) == EXPECTED
 
 
+def test_numbers_with_decimal_commas_are_no_categories_of_a_formula(opened, tmp_path):
+    rng = np.random.default_rng(0)
+    rows = [
+        f"{k};{k % 7 + 0.5};{'uv'[k % 2]};{'1,5' if k % 3 else 'x'};{rng.normal():.6f};M\xfcnchen" for k in range(40)
+    ]
+    site = opened("\n".join(["a;b;c;dose;y;town", *(row.replace(".", ",") for row in rows)]).encode("latin-1"))
+    assert read(site, labels=("a", "b", "c", "dose"))["a"][:2] == [0, 1]
+    found = read(site, ("y",), ("a", "b", "dose"))
+    assert (found["a"][9], found["b"][9], found["dose"][:2]) == (9, 2.5, ["x", "1,5"])
+    fit = fl.fit([tmp_path / "f.csv"], Regression("y ~ a + b + c + dose"), plan=False)
+    assert fit.names == ("a", "b", "c[T.v]", "dose[T.x]", "intercept")
+    assert np.isfinite(fit.predict(tmp_path / "f.csv")).all()
+
+
 def test_a_column_of_whole_numbers_may_have_a_decimal_comma_later(opened, monkeypatch):
     monkeypatch.setattr(csv_files, "BLOCK", 128)
     rows = ["a;b;y", *(f"{k},5;{k};1" for k in range(60)), "1,5;2,5;1"]
@@ -105,13 +119,13 @@ def test_marks_of_missing_values_are_missing_in_numbers_flags_and_labels(opened,
 
 def test_text_in_columns_that_are_not_used_may_be_broken(opened):
     assert read(opened(b"a,b,y,note\n1.5,3.25,1,\xff\xfe\n-2,4,2e3,\n0.25,5,3,x\n")) == EXPECTED
-    said = "f.csv: column 'note' must be text in UTF-8; row 1 of the data is not"
+    said = "f.csv: column 'note' must be text in UTF-8 (Excel: CSV UTF-8); row 1 of the data is not"
     assert refused(opened, b"a,b,y,note\n1.5,3.25,1,\xff\xfe\n", labels=("note",)) == said
 
 
 @pytest.mark.parametrize("coding", ["utf-16", "utf-16-le", "latin-1", "utf-32"])
 def test_other_encodings_are_refused_in_one_line(opened, coding):
-    said = "f.csv must be text in UTF-8; its first line is not"
+    said = "f.csv must be text in UTF-8 (Excel: CSV UTF-8); its first line is not"
     assert refused(opened, "a;gr\xf6\xdfe;y\n1;2;3\n".encode(coding)) == said
 
 

@@ -20,6 +20,7 @@ from fedlsa.fit.missing_rows import MissingRows, complete
 from fedlsa.fit.site_readers import open_sites
 
 TASK = Regression(target="y")
+NO_TEXT = "must be text in UTF-8 (Excel: CSV UTF-8); its first line is not"
 GOOD = "a,b,y\n" + "".join(f"{k},{k * k / 8},{k % 3}\n" for k in range(20))
 N = 20
 ROUTES = [1, 2**13]  # rows from which a Parquet file is read group by group, where those here have 7: so and in batches
@@ -162,9 +163,13 @@ def test_a_bad_row_of_a_csv_file_is_found_wherever_it_stands(write, monkeypatch,
         ("f.csv", "\n\n", "f.csv must begin with a line that names its columns; its first line is empty"),
         ("f.csv", "a,b,y", "f.csv must have at least one row; it has a header alone"),
         ("f.csv", "a,a,y\n1,2,3\n", "f.csv must have each column once; 'a' appears 2 times"),
-        ("f.csv", "a,b\xe9,y\n1,2,3\n".encode("latin-1"), "f.csv must be text in UTF-8; its first line is not"),
-        ("f.csv", GOOD.encode("utf-16"), "f.csv must be text in UTF-8; its first line is not"),
-        ("f.csv", bytes(100), "f.csv must be text in UTF-8; its first line is not"),
+        (
+            "f.csv",
+            "a,b\xe9,y\n1,2,3\n".encode("latin-1"),
+            f"f.csv {NO_TEXT}",
+        ),
+        ("f.csv", GOOD.encode("utf-16"), f"f.csv {NO_TEXT}"),
+        ("f.csv", bytes(100), f"f.csv {NO_TEXT}"),
         ("f.csv.gz", GOOD, "f.csv.gz cannot be read as a CSV file: "),
         ("f.csv.gz", gzip.compress(GOOD.encode(), mtime=0)[:40], "f.csv.gz cannot be read as a CSV file: "),
         ("f.parquet", b"no such thing", "f.parquet cannot be read as a Parquet file: "),

@@ -55,16 +55,25 @@ def open_csv(name: str, path: Path) -> tuple[tuple[str, ...], CsvDialect]:
         if separator != ",":
             first = reader.read_next_batch()
             texts = {f.name: first.column(k) for k, f in enumerate(schema) if pa.types.is_string(f.type)}
-            commas = frozenset(c for c, values in texts.items() if _has_commas(values))
+            shown = {c: _fields(values) for c, values in texts.items()}
+            commas = frozenset(c for c, fields in shown.items() if _has_commas(fields))
         if commas:
+            numbers |= frozenset(c for c in commas if all(map(COMMA.fullmatch, shown[c])))
             whole = (f.name for f in schema if pa.types.is_integer(f.type) or pa.types.is_null(f.type))
             commas |= frozenset(whole)
     return tuple(schema.names), CsvDialect(separator, flags, numbers, commas)
 
 
-def _has_commas(texts: Any) -> bool:
+def _fields(texts: Any) -> list[str]:
+    """The fields of a column that are there; what is not UTF-8 is no error yet, for the column may not be used."""
+    import pyarrow as pa
+
+    return [field.decode(errors="replace") for field in texts.cast(pa.binary()).to_pylist() if field is not None]
+
+
+def _has_commas(fields: Sequence[str]) -> bool:
     """Whether a column of text begins with numbers that have decimal commas; what is none is found when it is read."""
-    return any(text is not None and "," in text and COMMA.fullmatch(text) for text in texts.to_pylist())
+    return any("," in field and COMMA.fullmatch(field) for field in fields)
 
 
 def _stream(path: Path, dialect: CsvDialect, check: bool = False, **convert: Any) -> Any:
@@ -97,7 +106,7 @@ def csv_batches(
         return pa.bool_() if column in dialect.flags else pa.float64()
 
     types: dict[str, Any] = {c: kind(c) for c in (*columns, *labels, *texts)}
-    commas = [c for c in columns if c in dialect.commas]
+    commas = [c for c in dialect.commas if c in columns or (c in labels and c in dialect.numbers)]
     with _stream(path, dialect, bool(labels or texts), include_columns=list(types), column_types=types) as reader:
         for batch in reader:
             yield _with_points(batch, commas) if commas else batch
@@ -137,7 +146,7 @@ def _separator(name: str, path: Path) -> str:
     if not any(h.strip() for h in header):
         raise SiteDataError(f"{name} must begin with a line that names its columns; its first line is empty")
     if any("\0" in h or re.search("[\udc80-\udcff]", h) for h in header):
-        raise SiteDataError(f"{name} must be text in UTF-8; its first line is not")
+        raise SiteDataError(f"{name} must be text in UTF-8 (Excel: CSV UTF-8); its first line is not")
     return separator
 
 
@@ -161,7 +170,8 @@ def explain_csv(
                     return not_a_number(name, c, checks.show(fields[j]), k)
             for c, j in texts.items():
                 if re.search("[\udc80-\udcff]", fields[j]):
-                    return SiteDataError(f"{name}: column {c!r} must be text in UTF-8; row {k + 1} of the data is not")
-                if c in dialect.numbers and fields[j] not in NOTHING and not NUMBER.fullmatch(fields[j]):
+                    rule = f"{name}: column {c!r} must be text in UTF-8 (Excel: CSV UTF-8)"
+                    return SiteDataError(f"{rule}; row {k + 1} of the data is not")
+                if c in dialect.numbers and fields[j] not in NOTHING and not dialect.pattern(c).fullmatch(fields[j]):
                     return not_a_number(name, c, f"{checks.show(fields[j])} after numbers", k)
     return SiteDataError(f"{name} must have at least one row; it has a header alone") if empty else None
