@@ -251,6 +251,7 @@ def test_intervals_are_of_their_kinds() -> None:
     made = Bootstrap(np.array([1.0, 2.0]), np.array([1.0, 2.0]) + rng.exponential(size=(400, 2)), "pairs", 7.0)
     assert np.allclose(np.sqrt(np.diag(made.covariance)), made.standard_error)
     assert np.array_equal(made.interval(), made.interval(0.95, "percentile"))
+    assert np.array_equal(replace(made, kind="blocks of 3 rows").interval(), made.interval(0.95, "normal"))
     made = replace(made, kind="wild, rows")
     low, high = made.interval(0.95).T
     assert (high - low) / 2 == pytest.approx(2.364624 * made.standard_error, rel=1e-6)  # t with 7 degrees of freedom

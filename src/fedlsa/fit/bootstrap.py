@@ -46,11 +46,11 @@ class Bootstrap(Displayed, ReadOnly):
     def interval(self, level: float = 0.95, kind: str | None = None) -> Floats:
         """(d, 2): lower and upper ends for each coordinate, which cover the truth with probability `level`.
 
-        kind : "percentile", the quantiles q of the replicas, the default but for wild ones; "normal", theta and on both
-            sides t quantiles of the replicas' standard error, their default; or "basic", 2 theta - q
+        kind : "percentile", the quantiles q of the replicas, the default of pairs and clusters; "normal", theta and on
+            both sides t quantiles of the replicas' standard error, of blocks and signs; or "basic", 2 theta - q
         """
         level = checks.real("level", level, above=0, below=1)
-        kind = kind or ("normal" if self.kind.startswith("wild") else "percentile")
+        kind = kind or ("normal" if self.kind.startswith(("wild", "blocks")) else "percentile")
         checks.choice("kind", kind, ("normal", "percentile", "basic"))
         if kind == "normal":
             reach = stdtrit(self.degrees_of_freedom, (1 + level) / 2) * self.standard_error
