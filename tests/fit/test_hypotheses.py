@@ -100,7 +100,7 @@ def test_claims_that_say_too_much_are_refused(both):
 
 
 def test_without_error_there_is_no_test():
-    one = np.ones((2, 2))
+    one = np.ones((2, 1))
     with pytest.raises(ArgumentError, match="the covariance of these 2 is singular"):
         wald_test("a = 0, b = 0", None, ("a", "b"), np.ones(2), one, np.inf)
     with pytest.raises(ArgumentError, match="'a - b = 0' has 0"):

@@ -111,3 +111,17 @@ def test_one_new_observation_of_a_value_function_has_no_interval():
     assert_allclose(out.value, found.theta)
     assert_allclose(np.stack([out.low, out.high], axis=1), found.confidence_interval())
     assert np.isnan([out.observation_low, out.observation_high]).all()
+
+
+def test_intervals_keep_their_digits_where_columns_are_times():
+    rng = np.random.default_rng(8)
+    seconds, z = np.arange(40.0), rng.normal(size=40)
+    y = 0.3 * seconds + z + rng.normal(size=40)
+    early, late = (
+        fl.fit([{"y": y, "t": start + seconds, "z": z}], fl.Regression("y"), **MEANS) for start in (0.0, 1.7e9)
+    )
+    near = early.predict_interval({"t": seconds, "z": z}).standard_error
+    assert_allclose(late.predict_interval({"t": 1.7e9 + seconds, "z": z}).standard_error, near, rtol=1e-6)
+    found, expected = late.test([[1.7e9, 0, 1], [0, 1, 0]]), early.test([[0, 0, 1], [0, 1, 0]])
+    assert_allclose(found.statistic, expected.statistic, rtol=1e-5)
+    assert_allclose(late.root @ late.root.T, late.covariance, rtol=1e-12)

@@ -115,7 +115,9 @@ def test_many_coefficients_and_long_names_are_shortened(fitted):
     d = 100
     names = tuple(f"a column whose name goes on and on and on {j:04d}" for j in range(d))
     one = fitted.per_site[:1]
-    wide = replace(fitted, names=names, theta=np.ones(d), covariance=np.eye(d), protocol=np.ones(d), per_site=one)
+    wide = replace(
+        fitted, names=names, theta=np.ones(d), covariance=np.eye(d), root=np.eye(d), protocol=np.ones(d), per_site=one
+    )
     (headings, *rows), *_ = wide.summary().tables
     assert len(rows) == MOST
     assert rows[-1] == (f"... {d - MOST + 1} more; to_frame() has all",)
@@ -156,7 +158,8 @@ def test_what_is_no_level_is_refused(fitted):
 
 def test_numbers_stay_in_their_columns(fitted):
     values = np.array([-1234567.891, -1.23456e-7, 0.000123456, -0.00123456, 1e-300])
-    summary = replace(fitted, theta=values, covariance=np.diag(np.abs(values) * 1e9)).summary()
+    root = np.diag(np.sqrt(np.abs(values) * 1e9))
+    summary = replace(fitted, theta=values, covariance=root**2, root=root).summary()
     rows = str(summary).partition("-" * 78 + "\n")[2].partition("\n" + "=" * 78)[0].splitlines()
     assert len(rows) == 5
     for row in rows:

@@ -273,6 +273,14 @@ def sandwich(A: Floats, meat: Floats) -> Floats:
     return np.asarray((out + out.T) / 2, np.float64)
 
 
+def root_of_sandwich(A: Floats, meat: Floats) -> Floats:
+    """(d, d): R with R R^T = A^-1 meat A^-T."""
+    scale = np.sqrt(np.where(np.diag(meat) > 0, np.diag(meat), 1.0))
+    values, vectors = np.linalg.eigh(meat / np.outer(scale, scale))
+    root = scale[:, None] * vectors * np.sqrt(np.maximum(values, 0.0))
+    return np.asarray(np.linalg.solve(A, root), np.float64)
+
+
 def sum_of_meats(sites: Sequence[Scores]) -> Floats:
     """(d, d)."""
     return np.asarray(np.sum([s.meat for s in sites], axis=0), np.float64)

@@ -15,7 +15,7 @@ from ..problems import Problem
 from ..results.recipe import versions
 from ..theory.planner import MAX_EXACT_DIM, Plan
 from .cautions import keeps_warnings, warn
-from .covariance import CovarianceKind, Scores, complete, sandwich, scores, sum_of_meats
+from .covariance import CovarianceKind, Scores, complete, root_of_sandwich, sandwich, scores, sum_of_meats
 from .data_problem import make_problem, uses_rows
 from .error_sources import (
     Estimate,
@@ -165,6 +165,7 @@ def fit(
         columns=data.columns.state,
         levels=dict(data.columns.levels),
         covariance=T @ covariance @ T.T,
+        root=T @ root_of_sandwich(A, sum_of_meats(noise)),
         protocol=T @ outcome.theta + t,
         optimisation=optimisation_error(outcome, T),
         plan=outcome.plan,

@@ -81,6 +81,8 @@ class Fit(Displayed, ReadOnly):
     names : of the coefficients
     theta : (d,) coefficients of `names`: the data's own solution, found on this machine, where all the data are
     covariance : (d, d) of theta about the truth, because data are finite
+    root : (d, d), root root^T is the covariance. Combinations of coefficients keep digits that the covariance loses
+        where columns are far from 0, such as times
     protocol : (d,) where the run ended: the answer that sites would have got by communicating as planned
     optimisation : (d,) root mean squared distance of protocol from theta, at most, as exact theory says (or as it came
         out). An interval about `protocol` is wider for it: sqrt(covariance[j, j] + optimisation[j]**2)
@@ -119,6 +121,7 @@ class Fit(Displayed, ReadOnly):
     theta: Floats
     columns: tuple[str, ...]
     covariance: Floats
+    root: Floats
     protocol: Floats
     optimisation: Floats
     plan: Plan | None
@@ -200,7 +203,7 @@ class Fit(Displayed, ReadOnly):
         hypothesis : "educ = exper", or several that must hold together, "educ = 0, exper = 0"; names with spaces stand
             in backticks. Or an array R : (q, d), with values r : (q,), by default 0, for R theta = r
         """
-        return wald_test(hypothesis, values, self.names, self.theta, self.covariance, self.degrees_of_freedom)
+        return wald_test(hypothesis, values, self.names, self.theta, self.root, self.degrees_of_freedom)
 
     def to_frame(self, level: float = 0.95) -> pd.DataFrame:
         """A pandas table, by name: coefficient, standard_error, t, p, and low and high, intervals of `level`."""

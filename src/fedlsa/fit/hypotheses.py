@@ -55,10 +55,10 @@ def wald_test(
     values: ArrayLike | None,
     names: Sequence[str],
     theta: Floats,
-    covariance: Floats,
+    root: Floats,
     degrees_of_freedom: float,
 ) -> WaldTest:
-    """The test of a hypothesis about coefficients theta : (d,) that have these names and covariance : (d, d)."""
+    """The test of a hypothesis about coefficients theta : (d,) that have these names and the covariance root root^T."""
     if isinstance(hypothesis, str):
         if values is not None:
             raise ArgumentError(f"values must not be given beside a text, which says them; got {checks.show(values)}")
@@ -79,19 +79,19 @@ def wald_test(
             f"hypothesis must be claims of which none follows from the others, or contradicts them; got "
             f"{', '.join(claims)}"
         )
-    spread = R @ covariance @ R.T
-    error = np.sqrt(np.maximum(np.diag(spread), 0.0))
+    spread = R @ root
+    error = np.linalg.norm(spread, axis=1)
     for claim, e in zip(claims, error, strict=True):
         if not e > 0:
             raise ArgumentError(f"hypothesis must be about coefficients with an error; {claim!r} has {e:g}")
-    off, correlation = (R @ theta - r) / error, spread / np.outer(error, error)
-    lowest, *_, highest = np.linalg.eigvalsh(correlation)[[0, -1]]
-    if lowest <= SINGULAR * highest:
+    off, spread = (R @ theta - r) / error, spread / error[:, None]
+    left, values, _ = np.linalg.svd(spread)
+    if len(values) < len(R) or values[-1] ** 2 <= SINGULAR * values[0] ** 2:
         raise ArgumentError(
             f"hypothesis must have fewer claims, for the covariance of these {len(R)} is singular (as with fewer "
             f"clusters than claims); got {', '.join(claims)}"
         )
-    F, q = float(off @ np.linalg.solve(correlation, off)) / len(R), len(R)
+    F, q = float(np.sum((off @ left / values) ** 2)) / len(R), len(R)
     p = chdtrc(q, q * F) if math.isinf(degrees_of_freedom) else fdtrc(q, degrees_of_freedom, F)
     return WaldTest(F, q, degrees_of_freedom, float(p), claims, R @ theta, r, error)
 

@@ -94,7 +94,7 @@ def _from_file(fit: Any, path: str | os.PathLike[str], offset: str | None) -> tu
 
 def predict_rows(fit: Any, x: Floats, offset: Floats | float, reach: float) -> Prediction:
     """The model at rows x : (n, d), with intervals that reach so many standard errors to either side."""
-    variance = np.maximum(np.einsum("ni,ij,nj->n", x, fit.covariance, x), 0.0)
+    variance = np.sum((x @ fit.root) ** 2, axis=1)
     value, error = x @ fit.theta + offset, reach * np.sqrt(variance)
     wide = reach * np.sqrt(variance + fit.residual_variance)
     return Prediction(value, np.sqrt(variance), value - error, value + error, value - wide, value + wide)

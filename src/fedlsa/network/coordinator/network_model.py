@@ -40,6 +40,7 @@ def model_of(result: dict[str, Any], task: Task) -> Fit:
         theta=theta,
         columns=design.columns,
         covariance=square,
+        root=square,
         protocol=theta,
         optimisation=unknown,
         plan=None,
