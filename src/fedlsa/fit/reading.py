@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -83,7 +84,8 @@ def read(
     """
     columns = choose_columns(task, sites)
     design_of(task, columns.levels)  # made once, before threads ask for it
-    room = _Room(memory)
+    room, dropping = _Room(memory), isinstance(task, Regression) and task.missing == "drop"
+    in_all = 0 if dropping else sum(site.rows or 0 for site in sites)  # as far as that is known before rows are read
 
     missing = [MissingRows(site.name) for site in sites]
 
@@ -93,7 +95,7 @@ def read(
         def rows() -> Iterator[tuple[Floats, Piece]]:
             for x, p in watch(recorded(sites[c], task, columns, missing[c])):
                 kept.append(p)
-                if not room.take(p.nbytes):
+                if not room.take(p.nbytes, of=in_all * p.nbytes / max(len(p.y), 1)):
                     kept.clear()
                 yield x, p
 
@@ -173,12 +175,13 @@ class _Room:
     """Bytes that are left for rows; below 0, none are kept."""
 
     def __init__(self, size: float) -> None:
-        self.left = size
+        self.size = self.left = size
         self.lock = threading.Lock()
 
-    def take(self, size: int) -> bool:
+    def take(self, size: int, of: float) -> bool:
+        """Whether there is room for so many bytes, and for all of them; if not, there is none from now on."""
         with self.lock:
-            self.left -= size
+            self.left -= size if of <= self.size else math.inf
             return self.left >= 0
 
 
