@@ -28,6 +28,8 @@ def show(value: object) -> str:
     """The value as an error message shows it: short, on one line."""
     if isinstance(value, np.ndarray):
         return f"an array of shape {value.shape} and dtype {value.dtype}"
+    if isinstance(shape := getattr(value, "shape", None), tuple) and shape:  # a table, whose text has many lines
+        return f"a {type(value).__name__} of shape {shape}"
     try:
         text = " ".join(repr(value).split())
     except Exception:  # an integer of thousands of digits, or an object that has no text

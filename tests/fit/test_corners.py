@@ -80,7 +80,7 @@ X, Y = site(20)
 REFUSED = {
     "one row": ([site(1)], "has the same value, .* in every row of site 0; leave it out"),
     "as many rows as coefficients": ([site(4)], "error bars need more rows than coefficients, 4"),
-    "fewer rows than coefficients": ([site(3)], "at least as many rows as coefficients, 4; they have 3"),
+    "fewer rows than coefficients": ([site(3)], "more rows than coefficients, 4; they have 3"),
     "no rows": ([(np.zeros((0, 3)), np.zeros(0))], "must have at least one row"),
     "a constant column": ([CONSTANT], "column 'x0' has the same value, 1, in every row of site 0"),
     "a column of zeros": ([(X * [0, 1, 1], Y)], "column 'x0' has the same value, 0, in every row"),

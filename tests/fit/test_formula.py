@@ -324,6 +324,16 @@ def test_names_of_python_are_columns_like_any_other():
 def test_functions_that_learn_from_rows_are_refused_in_words():
     with pytest.raises(ArgumentError, match=r"center.* site's own rows.* from site to site"):
         fl.Regression("y ~ center(x)")
+    with pytest.raises(ArgumentError, match=r"^bs.* site's own rows.* from site to site"):
+        fl.Regression("y ~ bs(x, df=4)")
+
+
+def test_what_a_formula_would_silently_read_otherwise_is_refused(sites):
+    for power in ("exper**2", "exper^2", "log(exper)**2"):
+        with pytest.raises(ArgumentError, match=r"a square is I\(x\*\*2\); got "):
+            fl.Regression(f"wage ~ educ + {power}")
+    with pytest.raises(SiteDataError, match=r"no column 'wage = educ'; a formula has a ~ between"):
+        fitted(sites, "wage = educ")
 
 
 def test_a_number_that_a_transformation_cannot_make_is_an_error_with_its_place(sites):

@@ -33,6 +33,13 @@ def test_a_hypothesis_is_read_as_it_is_meant(text):
     assert len(claims) == len(r)
 
 
+def test_a_list_of_claims_is_one_hypothesis():
+    theta, covariance = np.array([1.0, 2.0]), np.eye(2)
+    listed, one = (wald_test(h, None, ("a", "b"), theta, covariance, 9) for h in (["a = 0", "b"], "a = 0, b"))
+    assert listed.claims == one.claims
+    assert listed.statistic == one.statistic
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

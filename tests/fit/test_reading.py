@@ -243,7 +243,7 @@ def test_collinear_at_each_site_but_not_together_is_no_error():
         (
             [([[1.0, 2, 3], [2, 5, 4]], [1.0, 2.0])],
             None,
-            "all sites together must have at least as many rows as coefficients, 4; they have 2",
+            "all sites together must have more rows than coefficients, 4; they have 2",
         ),
         ([{"a": [], "y": []}], None, "site 0 must have at least one row; it has none"),
         (

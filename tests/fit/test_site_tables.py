@@ -111,9 +111,19 @@ def test_rows_of_no_site_are_counted_and_refused(missing):
 
 
 def test_what_is_no_list_of_sites_is_refused_in_one_line():
-    for sites in (COLUMNS, pd.DataFrame(COLUMNS), pa.table(COLUMNS), "f.csv", 3):
-        with pytest.raises(ArgumentTypeError, match=r"^sites must be a list with one entry per site.* with site="):
+    for sites, shown in (
+        (pd.DataFrame(COLUMNS), r"a DataFrame of shape \(\d+, \d\)"),
+        ("f.csv", "'f.csv'"),
+        (COLUMNS, ""),
+    ):
+        with pytest.raises(
+            ArgumentTypeError, match=rf"^sites must come with site=\.\.\. where one .* is of; got {shown}"
+        ):
             open_sites(sites, TASK)
+    with pytest.raises(
+        ArgumentTypeError, match=r"^sites must be a list with one entry per site.* with site=\.\.\.; got 3$"
+    ):
+        open_sites(3, TASK)
     with pytest.raises(ArgumentError, match=r"^site must not be given for a mapping, whose keys name the sites"):
         open_sites(APART, TASK, "firm")
     with pytest.raises(SiteDataError, match=r"^the table has no column 'frim'.*did you mean 'firm'"):

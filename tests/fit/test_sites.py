@@ -308,12 +308,6 @@ def test_tuples_of_arrays_that_do_not_fit(entry, task, complaint):
         opened(entry, task)
 
 
-@pytest.mark.parametrize("sites", ["f.csv", {"a": [1]}, 3, pd.DataFrame({"a": [1.0]})])
-def test_sites_must_be_a_list(sites):
-    with pytest.raises(ArgumentTypeError, match=r"^sites must be a list with one entry per site"):
-        open_sites(sites, TASK)
-
-
 def test_there_must_be_a_site_and_each_must_be_of_a_known_kind():
     with pytest.raises(ArgumentError, match="got none"):
         open_sites([], TASK)

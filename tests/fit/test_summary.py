@@ -93,8 +93,26 @@ def test_the_foot_says_what_a_protocol_would_give(fitted):
 
 
 def test_without_a_planned_run_there_is_no_word_of_one(fitted):
-    (foot,) = replace(fitted, plan=None).summary().foot
+    errors, foot = replace(fitted, plan=None).summary().foot
+    assert errors.startswith("Standard errors are robust to ")
     assert foot.startswith("Sites: Q = ")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "are robust to unequal variances (HC3)."),
+        ({"covariance": "classical"}, "take errors to be independent and of one variance (classical)."),
+        ({"cluster": "sites"}, "are robust to correlation within sites, which are left out in turn (CR3)."),
+        ({"cluster": "k", "covariance": "HC1"}, "are robust to correlation within clusters by k (CR1)."),
+        ({"covariance": "HAC"}, "are robust to correlation in time (HAC)."),
+    ],
+)
+def test_the_summary_says_what_standard_errors_allow_for(options, words):
+    rng = np.random.default_rng(0)
+    sites = [{"x": rng.normal(size=40), "y": rng.normal(size=40), "k": np.arange(40) // 2} for _ in range(12)]
+    summary = fl.fit(sites, fl.Regression("y", columns="x", **options), plan=False).summary()
+    assert summary.foot[0] == f"Standard errors {words}"
 
 
 def test_sites_are_compared_where_their_rows_allow_it(fitted):
@@ -102,7 +120,7 @@ def test_sites_are_compared_where_their_rows_allow_it(fitted):
     first, *others = fitted.per_site
     tiny = [replace(s, rows=6, degrees_of_freedom=1.0) for s in others]
     small = replace(fitted, per_site=(first, *tiny)).summary().foot
-    assert small[-1] == "Sites: Q is not known, for fewer than two sites have rows enough; no site stands out."
+    assert small[-1] == "Sites: Q is not known, for fewer than two sites have rows enough."
     assert not any(text.startswith("Sites") for text in replace(fitted, per_site=(first,)).summary().foot)
 
 

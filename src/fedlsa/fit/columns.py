@@ -100,6 +100,9 @@ def _regression(task: Regression, site: Site) -> Columns:
     features = [c for c in site.columns if c not in others] if task.columns is None else task.columns
     if task.columns is None:
         refuse_index(site.name, features, "name the columns that explain the target (columns, --columns)")
+    if task.target not in site.columns and re.search("[=+]", task.target):
+        rule = "a formula has a ~ between its target and its terms, 'y ~ a + b'"
+        raise SiteDataError(f"{site.name} has no column {task.target!r}; {rule}")
     for column in (task.target, *features, *(c for c in (task.row_weights, task.offset, cluster) if c is not None)):
         require(site, column)
     if task.target in features:

@@ -16,7 +16,7 @@ from ..formatting import counted
 from ..frozen import ReadOnly
 from .inference import quantile
 from .one_message import ITERATIVE, LSTD, ONE_SHOT, Baseline
-from .tasks import Regression
+from .tasks import SITES, Regression
 
 COLUMN, GAP, CELL = 38, 2, 10  # letters of a column of the head, between two, and of a number in the table
 NAME = 2 * COLUMN + GAP - 6 * CELL  # letters of a coefficient's name before the table grows wider than the head
@@ -72,7 +72,7 @@ def summarise(fit: Any, level: float) -> FitSummary:
         tables.append(_bootstrap(fit, level))
     tables += [_baseline(fit, b) for b in fit.baselines if b.name not in (ITERATIVE, ONE_SHOT, LSTD)]
     notes = [f"[{i}] {text}" for i, text in enumerate(fit.notes, 1)]
-    return FitSummary(title, head, tuple(tables), (*_protocol(fit), *_between(fit), *notes))
+    return FitSummary(title, head, tuple(tables), (*_robust(fit), *_protocol(fit), *_between(fit), *notes))
 
 
 def _regression_head(fit: Any, task: Regression) -> tuple[tuple[str, str], ...]:
@@ -168,6 +168,21 @@ def _cut(name: str) -> str:
 
 def _ends(level: float) -> tuple[str, str]:
     return f"[{(1 - level) / 2:.6g}", f"{(1 + level) / 2:.6g}]"
+
+
+def _robust(fit: Any) -> list[str]:
+    """What the standard errors of a regression allow for."""
+    if not isinstance(fit.task, Regression):
+        return []
+    kind, cluster = fit.covariance_kind.partition(",")[0], fit.task.cluster
+    within = "sites" if cluster == SITES else f"clusters by {cluster}"
+    says = {
+        "cl": "take errors to be independent and of one variance",
+        "HC": "are robust to unequal variances",
+        "CR": f"are robust to correlation within {within}" + (", which are left out in turn" if kind == "CR3" else ""),
+        "HA": "are robust to correlation in time",
+    }
+    return [f"Standard errors {says[kind[:2]]} ({kind})."] if kind[:2] in says else []
 
 
 def _protocol(fit: Any) -> list[str]:

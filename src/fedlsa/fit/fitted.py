@@ -200,8 +200,8 @@ class Fit(Displayed, ReadOnly):
     def test(self, hypothesis: str | ArrayLike, values: ArrayLike | None = None) -> WaldTest:
         """The F test of linear claims about the coefficients, with the fit's covariance and degrees of freedom.
 
-        hypothesis : "educ = exper", or several that must hold together, "educ = 0, exper = 0"; names with spaces stand
-            in backticks. Or an array R : (q, d), with values r : (q,), by default 0, for R theta = r
+        hypothesis : "educ = exper", or several that must hold together, "educ = 0, exper = 0", or a list of such; names
+            with spaces stand in backticks. Or an array R : (q, d), with values r : (q,), by default 0, for R theta = r
         """
         return wald_test(hypothesis, values, self.names, self.theta, self.root, self.degrees_of_freedom)
 

@@ -158,7 +158,12 @@ def _most_terms(node: Any) -> int:
         if not power.isdecimal() or not 1 <= int(power) <= MAX_POWER:
             rule = f"a power of terms must be a whole number from 1 to {MAX_POWER}, of a column itself I(x**2)"
             raise ArgumentError(f"{rule}; got {power or parts[1]!r}")
-        return added + _most_terms(parts[0]) ** int(power)
+        terms = _most_terms(parts[0])
+        if terms == 1 and int(power) > 1:
+            what = f"{getattr(parts[0], 'token', 'x')}{symbol}{power}"
+            rule = "a power in a formula makes products of terms, as in (a + b)**2"
+            raise ArgumentError(f"{rule}; of one term it changes nothing, and a square is I(x**2); got {what}")
+        return added + terms ** int(power)
     counts = [_most_terms(part) for part in parts]
     if len(counts) == 2 and symbol in (":", "*"):
         return added + counts[0] * counts[1] + (sum(counts) if symbol == "*" else 0)
@@ -252,6 +257,11 @@ class _ExpressionReader:
                 return self.applied(OPERATORS[type(op)], left, right)
             case ast.UnaryOp(op=op, operand=operand) if type(op) in OPERATORS:
                 return self.applied(OPERATORS[type(op)], operand)
+            case ast.Call(func=ast.Name(id=name)) if name in STATEFUL:
+                raise ArgumentError(
+                    f"{name}(...) of a formula takes its numbers from a site's own rows, and would differ from site to "
+                    f"site; write them out, as in I(x - 3.5); got {self.text}"
+                )
             case ast.Call(func=func, args=arguments, keywords=[]):
                 return self.call(func, arguments)
         raise self.refused(node)
@@ -264,11 +274,6 @@ class _ExpressionReader:
                 raise self.refused(func)
         if isinstance(func, ast.Name) and name == "I" and len(arguments) == 1:
             return self.read(arguments[0])
-        if name in STATEFUL:
-            raise ArgumentError(
-                f"{name}(...) of a formula takes its numbers from a site's own rows, and would differ from site to "
-                f"site; write them out, as in I(x - 3.5); got {self.text}"
-            )
         if name not in FUNCTIONS:
             known = f"the functions of a formula are {', '.join(FUNCTIONS)}, I and C"
             raise ArgumentError(f"{known}; got {checks.show(self.text)}{checks.did_you_mean(name, FUNCTIONS)}")

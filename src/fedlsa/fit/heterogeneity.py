@@ -98,7 +98,8 @@ class Heterogeneity(Displayed, ReadOnly):
         names = ", ".join(out[:3]) + (", ..." if len(out) > 3 else "")
         verb = "stands" if len(out) == 1 else "stand"
         rough = "rough, " if self.caution() and self.together.sites > 1 else ""
-        return f"Sites: {rough}{self.together.line()}; " + (f"{names} {verb} out" if out else "no site stands out")
+        apart = f"; {names} {verb} out" if out else "; no site stands out" if self.together.sites > 1 else ""
+        return f"Sites: {rough}{self.together.line()}{apart}"
 
     def caution(self) -> str:
         """What to know of the p-values; empty where sites have rows enough."""

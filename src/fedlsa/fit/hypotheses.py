@@ -59,6 +59,8 @@ def wald_test(
     degrees_of_freedom: float,
 ) -> WaldTest:
     """The test of a hypothesis about coefficients theta : (d,) that have these names and the covariance root root^T."""
+    if isinstance(hypothesis, (list, tuple)) and hypothesis and all(isinstance(claim, str) for claim in hypothesis):
+        hypothesis = ", ".join(hypothesis)
     if isinstance(hypothesis, str):
         if values is not None:
             raise ArgumentError(f"values must not be given beside a text, which says them; got {checks.show(values)}")

@@ -78,7 +78,12 @@ def open_sites(sites: Any, task: Task, site: str | None = None, memory: float = 
         return _split(from_columns(TABLE, sites), site)
     if isinstance(sites, (str, os.PathLike)) and (site is not None or os.path.isdir(checks.path("sites", sites))):
         sites = [sites]
-    if not checks.is_sequence(sites) or has_names(sites) or hasattr(sites, "columns"):
+    if isinstance(sites, (str, os.PathLike)) or has_names(sites):
+        rule = (
+            f"sites must come with site=... where {'one table' if has_names(sites) else 'one file'} holds all of them"
+        )
+        raise ArgumentTypeError(f"{rule}: the column that says which site a row is of; got {checks.show(sites)}")
+    if not checks.is_sequence(sites) or hasattr(sites, "columns"):
         raise ArgumentTypeError(f"{RULE}; got {checks.show(sites)}")
     entries = checks.entries("sites", sites, RULE.removeprefix("sites must be "))
     if not entries:

@@ -61,8 +61,8 @@ def null_space(A: Floats) -> Floats:
 def _undetermined(free: Floats, names: Sequence[str], n: int) -> str:
     """What to say of a system with many solutions: the shortest relation between columns that the data show."""
     d = len(names)
-    if n < d:
-        return f"all sites together must have at least as many rows as coefficients, {d}; they have {n}"
+    if n <= d:
+        return f"all sites together must have more rows than coefficients, {d}; they have {n}"
     relations = [np.flatnonzero(np.abs(x) > 1e-6 * np.abs(x).max()).tolist() for x in _echelon(free)]
     involved = [names[j] for j in min(relations, key=len)]
     if len(involved) == 1:
