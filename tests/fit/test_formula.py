@@ -449,3 +449,26 @@ def test_a_formula_says_itself_whether_it_has_an_intercept():
         fl.Regression("y ~ x", intercept=False)
     with pytest.raises(ArgumentError, match="columns"):
         fl.Regression("y ~ x", columns="x")
+
+
+@pytest.mark.parametrize(
+    ("formula", "message"),
+    [
+        ("y ~ x + `1`", "must not name a column '1', a constant's name"),
+        ("y ~ x + Intercept", "must not name a column 'Intercept'"),
+    ],
+)
+def test_columns_that_formulaic_takes_for_a_constant_are_refused(formula, message):
+    with pytest.raises(ArgumentError, match=message):
+        fl.Regression(formula)
+
+
+def test_two_coefficients_of_one_name_are_refused():
+    rng = np.random.default_rng(0)
+    table = {c: rng.normal(size=20) for c in ("y", "x", "z", "x:z", "intercept")}
+    for task in (fl.Regression("y"), fl.Regression("y ~ x + intercept")):
+        with pytest.raises(SiteDataError, match="a name each; 'intercept' would be of two"):
+            fl.fit([table], task, plan=False)
+    with pytest.raises(SiteDataError, match="a name each; 'x:z' would be of two"):
+        fl.fit([table], fl.Regression("y ~ x * z + `x:z`"), plan=False)
+    assert fl.fit([table], fl.Regression("y", columns="intercept", intercept=False), plan=False).names == ("intercept",)

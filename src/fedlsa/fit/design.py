@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -136,7 +137,11 @@ def feature_names(task: Task, columns: Columns, k: int) -> tuple[str, ...]:
     if not isinstance(task, Regression) and task.features is not None:
         return tuple(f"feature {j}" for j in range(k))
     design = design_of(task, columns.levels)
-    return columns.state if design is None else design.names
+    names = columns.state if design is None else design.names
+    counts = Counter([*names, *(["intercept"] if task.intercept else [])])
+    for name in (n for n, count in counts.items() if count > 1):
+        raise SiteDataError(f"coefficients must have a name each; {name!r} would be of two: rename a column")
+    return names
 
 
 def feature_count(task: Task, columns: Columns) -> int:

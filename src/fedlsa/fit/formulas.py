@@ -122,6 +122,9 @@ def parse_formula(text: str) -> ParsedFormula:
         why = (str(error).splitlines() or [""])[0].rstrip(". ") or type(error).__name__
         raise ArgumentError(f"{checks.show(text)} cannot be read as a formula: {why[:200]}") from None
     sides = getattr(formula, "lhs", ()), getattr(formula, "rhs", ())
+    for word in re.findall(r"\"[^\"]*\"|'[^']*'|`[^`]*`|\w+", text):
+        if re.fullmatch(r"`[\d.]+`|`?Intercept`?", word):  # which formulaic takes for the constant
+            raise ArgumentError(f"a formula must not name a column {word.strip('`')!r}, a constant's name; rename it")
     left, right = ([t for t in side if str(t) != "1"] for side in sides)
     if len(left) != 1 or len(left[0].factors) != 1 or len(sides[0]) != 1:
         raise ArgumentError(f"a formula must have one target on its left, 'y ~ a + b'; got {checks.show(text)}")
