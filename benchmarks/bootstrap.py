@@ -17,9 +17,9 @@ from collections.abc import Callable
 import numpy as np
 
 from fedlsa.checks import Floats
-from fedlsa.fit.observe import Piece
-from fedlsa.fit.replicas import reweighted_solutions
-from fedlsa.fit.resampling import Resampling
+from fedlsa.fit.error_bars.replicas import reweighted_solutions
+from fedlsa.fit.error_bars.resampling import Resampling
+from fedlsa.fit.rows.observe import Piece
 from fedlsa.fit.site_sums import SystemSums
 from fedlsa.fit.solutions import solution
 

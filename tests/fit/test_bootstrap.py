@@ -9,11 +9,11 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError
-from fedlsa.fit import replicas
-from fedlsa.fit.bootstrap import Bootstrap
-from fedlsa.fit.observe import Piece
-from fedlsa.fit.replicas import reweighted_solutions
-from fedlsa.fit.resampling import GROUP, Multipliers, Resampling
+from fedlsa.fit.error_bars import replicas
+from fedlsa.fit.error_bars.bootstrap import Bootstrap
+from fedlsa.fit.error_bars.replicas import reweighted_solutions
+from fedlsa.fit.error_bars.resampling import GROUP, Multipliers, Resampling
+from fedlsa.fit.rows.observe import Piece
 from fedlsa.fit.site_sums import SystemSums
 from fedlsa.fit.solutions import solution
 

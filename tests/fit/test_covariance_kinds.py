@@ -8,8 +8,9 @@ import pytest
 from numpy.testing import assert_allclose
 
 import fedlsa as fl
-from fedlsa.fit import cluster_sums, observe
-from fedlsa.fit.lag_windows import neighbour_correlation
+from fedlsa.fit.error_bars import cluster_sums
+from fedlsa.fit.error_bars.lag_windows import neighbour_correlation
+from fedlsa.fit.rows import observe
 
 RUN = {"local": "means", "step_size": 0.01, "local_steps": 1, "rounds": 1}
 SIZES = (40, 90, 20)

@@ -10,8 +10,8 @@ import pytest
 import fedlsa as fl
 from fedlsa.errors import FedLSAWarning, SiteDataError
 from fedlsa.fit.identification import Determination
-from fedlsa.fit.log_facts import LogFacts
-from fedlsa.fit.observe import Piece
+from fedlsa.fit.rows.log_facts import LogFacts
+from fedlsa.fit.rows.observe import Piece
 from fedlsa.fit.site_sums import SystemSums
 
 OneHot = fl.problems.features.OneHot

@@ -10,9 +10,11 @@ from numpy.testing import assert_allclose
 
 import fedlsa as fl
 from fedlsa.errors import SiteDataError
-from fedlsa.fit import arrays, observe, reading
-from fedlsa.fit.arrays import Arrays
-from fedlsa.fit.site_readers import open_sites
+from fedlsa.fit import reading
+from fedlsa.fit.rows import observe
+from fedlsa.fit.sites import arrays
+from fedlsa.fit.sites.arrays import Arrays
+from fedlsa.fit.sites.site_readers import open_sites
 from fedlsa.fit.solutions import solution
 
 GAMMA = 0.9

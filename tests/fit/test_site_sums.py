@@ -8,8 +8,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 import fedlsa as fl
-from fedlsa.fit import observe
-from fedlsa.fit.observe import FeatureScale, Piece
+from fedlsa.fit.rows import observe
+from fedlsa.fit.rows.observe import FeatureScale, Piece
 from fedlsa.fit.site_sums import CrossMoments, Summary, SystemSums
 
 K = 3

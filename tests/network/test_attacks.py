@@ -15,8 +15,8 @@ from scipy.spatial import cKDTree
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, NetworkError, PolicyError
-from fedlsa.fit.columns import Columns
-from fedlsa.fit.observe import FeatureScale
+from fedlsa.fit.rows.columns import Columns
+from fedlsa.fit.rows.observe import FeatureScale
 from fedlsa.fit.site_sums import Summary
 from fedlsa.network import chain
 from fedlsa.network.folder import certificates, enrolment

@@ -9,7 +9,7 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, ArgumentTypeError, NetworkError, PolicyError
-from fedlsa.fit.observe import FeatureScale, Piece
+from fedlsa.fit.rows.observe import FeatureScale, Piece
 from fedlsa.fit.site_sums import Summary
 from fedlsa.network.protocol.coding import Coding
 from fedlsa.network.protocol.run_settings import RunTerms

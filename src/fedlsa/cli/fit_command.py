@@ -18,7 +18,7 @@ from ..fit import Fit, Regression, Value
 from ..fit import evaluate as on_holdout
 from ..fit import fit as fit_sites
 from ..fit.models import to_plain
-from ..fit.site_readers import MEMORY
+from ..fit.sites.site_readers import MEMORY
 from . import parsing
 from .derived import AS_JSON, CommandGroup, Given, Option, Options, Words, option, switch, takes
 from .display import print_json, stages

@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from ..lazy_names import load_lazily as _load_lazily
 
 if _TYPE_CHECKING:
-    from .bootstrap import Bootstrap
-    from .cochran import CochranQ
     from .data_problem import columns_of, site_problem
+    from .error_bars.bootstrap import Bootstrap
+    from .error_bars.cochran import CochranQ
+    from .error_bars.heterogeneity import Heterogeneity
     from .estimate import fit
     from .evaluate import Residuals, TDErrors, evaluate
     from .fit_summary import FitSummary
     from .fitted import Fit, SiteReport
-    from .heterogeneity import Heterogeneity
     from .hypotheses import WaldTest
     from .one_message import Baseline
     from .predictions import Prediction
@@ -21,14 +21,14 @@ if _TYPE_CHECKING:
 _load_lazily(
     __name__,
     {
-        "bootstrap": ("Bootstrap",),
-        "cochran": ("CochranQ",),
+        "error_bars.bootstrap": ("Bootstrap",),
+        "error_bars.cochran": ("CochranQ",),
         "data_problem": ("columns_of", "site_problem"),
         "estimate": ("fit",),
         "evaluate": ("Residuals", "TDErrors", "evaluate"),
         "fit_summary": ("FitSummary",),
         "fitted": ("Fit", "SiteReport"),
-        "heterogeneity": ("Heterogeneity",),
+        "error_bars.heterogeneity": ("Heterogeneity",),
         "hypotheses": ("WaldTest",),
         "one_message": ("Baseline",),
         "predictions": ("Prediction",),

@@ -16,9 +16,9 @@ from ..problems import Problem, RankOne, from_observations
 from ..problems.arguments import offsets
 from ..theory.planner import MAX_EXACT_DIM
 from .reading import PooledData, read
-from .site_files import open_file
-from .site_readers import MEMORY, open_sites
 from .site_sums import System
+from .sites.site_files import open_file
+from .sites.site_readers import MEMORY, open_sites
 from .solutions import solution
 from .tasks import Regression, Task, Value, checked_weight
 

@@ -15,9 +15,9 @@ from ..problems import Problem
 from ..results.recipe import versions
 from ..theory.planner import MAX_EXACT_DIM, Plan
 from .cautions import keeps_warnings, warn
-from .covariance import CovarianceKind, Scores, complete, root_of_sandwich, sandwich, scores, sum_of_meats
 from .data_problem import make_problem, uses_rows
-from .error_sources import (
+from .error_bars.covariance import CovarianceKind, Scores, complete, root_of_sandwich, sandwich, scores, sum_of_meats
+from .error_bars.error_sources import (
     Estimate,
     Metric,
     error_by_origin,
@@ -28,16 +28,16 @@ from .error_sources import (
     warn_if_coarse,
     warn_of_errors,
 )
+from .error_bars.replicas import bootstrapped, choose_resampling
+from .error_bars.resampling import RESAMPLED
 from .fitted import Fit
 from .identification import Determination, warn_of_logs, with_logs
 from .monte_carlo import monte_carlo
-from .observe import Piece
 from .one_message import compare
 from .planned_run import FitSettings, RunOutcome, checked_settings, no_run, planned, run
 from .reading import FitProgress, PooledData, read
-from .replicas import bootstrapped, choose_resampling
-from .resampling import RESAMPLED
-from .site_readers import MEMORY, open_sites
+from .rows.observe import Piece
+from .sites.site_readers import MEMORY, open_sites
 from .solutions import solution, unreachable
 from .tasks import Regression, Task, Value, checked_weight
 

@@ -24,13 +24,13 @@ from ..errors import SiteDataError
 from ..formatting import Displayed
 from ..frozen import ReadOnly
 from ..theory.threads import small_products
-from .arrays import piece_rows
-from .columns import Columns, choose_columns, no_weight
 from .fitted import Fit
-from .log_facts import SAME
-from .observe import recorded
-from .site_readers import Site, open_sites
+from .rows.columns import Columns, choose_columns, no_weight
+from .rows.log_facts import SAME
+from .rows.observe import recorded
 from .site_sums import CrossMoments, Summary, add_up, no_rows, summary
+from .sites.arrays import piece_rows
+from .sites.site_readers import Site, open_sites
 from .tasks import Regression, Value
 
 ALL = "all"

@@ -16,9 +16,9 @@ from ..formatting import Displayed, call, counted
 from ..frozen import ReadOnly
 from ..small_pictures import Strip, strips
 from ..theory.planner import Plan
-from .bootstrap import Bootstrap
+from .error_bars.bootstrap import Bootstrap
+from .error_bars.heterogeneity import Heterogeneity, compare_sites
 from .fit_summary import FitSummary, summarise
-from .heterogeneity import Heterogeneity, compare_sites
 from .hypotheses import WaldTest, wald_test
 from .inference import quantile, ratio, two_sided
 from .models import read_model, write_model

@@ -23,8 +23,8 @@ from ..errors import SiteDataError
 from ..formatting import counted
 from .cautions import warn
 from .fitted import SiteReport
-from .log_facts import LogFacts
-from .observe import Piece
+from .rows.log_facts import LogFacts
+from .rows.observe import Piece
 from .site_sums import System
 from .tasks import Value
 

@@ -17,11 +17,11 @@ from dataclasses import replace
 import numpy as np
 
 from ..checks import Floats
-from .covariance import CovarianceKind, Scores, complete, sandwich, scores, sum_of_meats
+from .error_bars.covariance import CovarianceKind, Scores, complete, sandwich, scores, sum_of_meats
 from .identification import warn_of_breaks
-from .observe import Piece
 from .one_message import MONTE_CARLO
 from .reading import FitProgress, PooledData
+from .rows.observe import Piece
 from .site_sums import System, SystemSums, add_up
 from .solutions import solution
 from .tasks import Value

@@ -14,11 +14,11 @@ from ..errors import ArgumentTypeError
 from ..formatting import Displayed
 from ..frozen import ReadOnly
 from ..problems import features as maps
-from .arrays import ROWS, by_name, has_names
-from .columns import require
-from .design import design_of
-from .site_files import open_file
+from .rows.columns import require
+from .rows.design import design_of
 from .site_sums import no_rows
+from .sites.arrays import ROWS, by_name, has_names
+from .sites.site_files import open_file
 from .tasks import Regression, Value
 
 if TYPE_CHECKING:

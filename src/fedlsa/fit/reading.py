@@ -16,14 +16,14 @@ from ..checks import Floats
 from ..errors import SiteDataError
 from ..problems.features import FeatureMap
 from ..theory.threads import cores, one_blas_thread
-from .columns import Columns, choose_columns, integers_error, may_number_states, no_weight
-from .design import design_of, feature_names
 from .identification import check_visited
-from .log_facts import LogFacts
-from .missing_rows import MissingRows, MissingValuesError, missing_values
-from .observe import FeatureScale, Piece, observations, recorded
-from .site_readers import Site
+from .rows.columns import Columns, choose_columns, integers_error, may_number_states, no_weight
+from .rows.design import design_of, feature_names
+from .rows.log_facts import LogFacts
+from .rows.observe import FeatureScale, Piece, observations, recorded
 from .site_sums import CrossMoments, Summary, System, SystemSums, add_up, scale_of
+from .sites.missing_rows import MissingRows, MissingValuesError, missing_values
+from .sites.site_readers import Site
 from .tasks import Regression, Task, Value
 
 FitProgress = Callable[[str, float, float], None]  # what is being done, how much of it, out of how much

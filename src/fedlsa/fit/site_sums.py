@@ -15,7 +15,7 @@ import numpy as np
 
 from ..checks import LARGEST_REAL, Floats
 from ..errors import SiteDataError
-from .observe import FeatureScale, Piece
+from .rows.observe import FeatureScale, Piece
 from .tasks import Regression, Task, Value
 
 Added = TypeVar("Added")

@@ -75,7 +75,7 @@ class Regression(Settings, ReadOnly):
 
     def _take_intercept(self, formula: str) -> None:
         """The intercept is the formula's: - 1 leaves it out."""
-        from .formulas import parse_formula
+        from .rows.formulas import parse_formula
 
         said = parse_formula(formula).intercept
         if said and not self.intercept:
@@ -94,7 +94,7 @@ class Regression(Settings, ReadOnly):
         """The column of the target; of a formula, the first on its left side."""
         if self.formula is None:
             return self.target
-        from .formulas import parse_formula
+        from .rows.formulas import parse_formula
 
         return parse_formula(self.formula).target.columns[0]
 

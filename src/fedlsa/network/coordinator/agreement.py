@@ -12,7 +12,7 @@ import numpy as np
 
 from ...checks import Floats
 from ...errors import NetworkError
-from ...fit.columns import Columns
+from ...fit.rows.columns import Columns
 from ...fit.tasks import checked_weight
 from ..protocol.agreed_design import AgreedDesign, common_design, look_alikes
 from ..protocol.messages import Description, Measure, Measurement, Standardise, Sums

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import ArgumentError
-from ...fit.columns import choose_columns
-from ...fit.site_readers import open_sites
+from ...fit.rows.columns import choose_columns
 from ...fit.site_sums import scale_of
+from ...fit.sites.site_readers import open_sites
 from ...fit.tasks import Task
 from ...theory.moments import Moments
 from ..protocol.agreed_design import AgreedDesign

@@ -44,7 +44,7 @@ from ... import checks
 from ...algorithms import METHODS, supporting
 from ...checks import Floats
 from ...errors import ArgumentError, SiteDataError
-from ...fit.observe import FeatureScale
+from ...fit.rows.observe import FeatureScale
 from ...fit.site_sums import System, scale_of, unscaled
 from ...fit.solutions import solution
 from ...fit.tasks import Task

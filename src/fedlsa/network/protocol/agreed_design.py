@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from ...errors import MessageError, SiteDataError
-from ...fit.columns import Columns
-from ...fit.levels import MAX_LEVELS, Levels, agree_levels, kind_of
+from ...fit.rows.columns import Columns
+from ...fit.rows.levels import MAX_LEVELS, Levels, agree_levels, kind_of
 from ...fit.tasks import Regression, Task
 from .records import printable
 

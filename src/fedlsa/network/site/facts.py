@@ -14,15 +14,15 @@ from typing import NamedTuple
 import numpy as np
 
 from ...checks import Floats
-from ...fit.columns import Columns, integers_error, listed
-from ...fit.design import feature_count
-from ...fit.formulas import parse_formula
-from ...fit.levels import Levels, kind_of, level_counts
-from ...fit.missing_rows import MissingRows
-from ...fit.observe import FeatureScale, Piece, observations, recorded
 from ...fit.reading import PooledData, first_pass
-from ...fit.site_readers import Site
+from ...fit.rows.columns import Columns, integers_error, listed
+from ...fit.rows.design import feature_count
+from ...fit.rows.formulas import parse_formula
+from ...fit.rows.levels import Levels, kind_of, level_counts
+from ...fit.rows.observe import FeatureScale, Piece, observations, recorded
 from ...fit.site_sums import Summary, SystemSums, add_up, unscaled
+from ...fit.sites.missing_rows import MissingRows
+from ...fit.sites.site_readers import Site
 from ...fit.solutions import null_space
 from ...fit.tasks import Regression, Task
 from ...theory import tuning

@@ -21,7 +21,7 @@ import numpy as np
 
 from ...checks import Floats
 from ...errors import MessageError, PolicyError
-from ...fit.observe import FeatureScale, Piece
+from ...fit.rows.observe import FeatureScale, Piece
 from ...fit.site_sums import Summary
 from ...fit.tasks import Regression, Task
 from ..protocol.run_settings import RunTerms

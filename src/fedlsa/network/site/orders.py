@@ -19,7 +19,7 @@ from typing import Any
 
 from ...checks import Floats
 from ...errors import FedLSAError, MessageError, PolicyError
-from ...fit.observe import FeatureScale
+from ...fit.rows.observe import FeatureScale
 from ..folder.certificates import private_key
 from ..folder.config import SiteFolder, task_text
 from ..protocol.agreed_design import AgreedDesign

@@ -15,7 +15,7 @@ from typing import Any, Self
 from ... import checks
 from ...errors import ArgumentError, ArgumentTypeError, FedLSAError, NetworkError
 from ...files import reason
-from ...fit.formulas import parse_formula
+from ...fit.rows.formulas import parse_formula
 from ...fit.tasks import Regression, Task
 
 POLICY_VERSION = 1

@@ -28,11 +28,11 @@ from ... import checks
 from ...engine.local import ClippedMeans, Means, Rows, alias_slots
 from ...errors import ArgumentError, ArgumentTypeError, SiteDataError
 from ...files import reason
-from ...fit.columns import Columns, choose_columns
-from ...fit.design import feature_count
-from ...fit.observe import FeatureScale, observations
-from ...fit.site_readers import Site, open_site
+from ...fit.rows.columns import Columns, choose_columns
+from ...fit.rows.design import feature_count
+from ...fit.rows.observe import FeatureScale, observations
 from ...fit.site_sums import SystemSums, add_up, no_rows
+from ...fit.sites.site_readers import Site, open_site
 from ...fit.tasks import Regression, Task
 from .. import disk
 from ..folder.config import task_text

@@ -15,7 +15,7 @@ from fractions import Fraction
 
 from ...checks import Floats
 from ...errors import MessageError, PolicyError
-from ...fit.observe import FeatureScale
+from ...fit.rows.observe import FeatureScale
 from ..folder.config import SiteFolder
 from ..protocol.agreed_design import AgreedDesign
 from ..protocol.client import LocalSteps

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import checks
-from ..checks import Floats
-from ..errors import ArgumentError, MissingExtraError
+from ... import checks
+from ...checks import Floats
+from ...errors import ArgumentError, MissingExtraError
 
 MAX_LENGTH = 10_000  # characters of a formula
 MAX_TERMS = 10_000  # that products and powers of a formula may make

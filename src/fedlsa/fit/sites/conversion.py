@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import checks
-from ..checks import Floats
-from ..errors import SiteDataError
+from ... import checks
+from ...checks import Floats
+from ...errors import SiteDataError
 
 Rows = int | NDArray[np.int64]  # the rows that a piece holds, counted from 0: the first of consecutive ones, or all
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import Floats
-from ..errors import SiteDataError
-from .observe import Piece
+from ...checks import Floats
+from ...errors import SiteDataError
+from ..rows.observe import Piece
 from .score_sums import LEVERAGE_ONE, ScoreSums, Solved
 
 HELD = 2**20  # numbers of rows' products, and of clusters' systems, that are worked on at a time

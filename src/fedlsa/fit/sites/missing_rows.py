@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import SiteDataError
+from ...errors import SiteDataError
 from .arrays import ColumnBlock
 from .conversion import is_missing, row_number
 

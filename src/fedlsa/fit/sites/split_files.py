@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import checks
-from ..errors import SiteDataError
+from ... import checks
+from ...errors import SiteDataError
 from .arrays import NUMBERS, ROWS, Arrays, ColumnBlock, blocks, piece_rows
 from .conversion import labels_from_arrow
 from .site_files import FileSite, fixed_value

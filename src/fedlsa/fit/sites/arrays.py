@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import checks
-from ..checks import Floats
-from ..errors import ArgumentError, MissingExtraError, SiteDataError
+from ... import checks
+from ...checks import Floats
+from ...errors import ArgumentError, MissingExtraError, SiteDataError
+from ..tasks import Names, Regression, Task
 from .conversion import Rows, finite_array, from_array, is_categorical, plain_array, refuse_infinite
-from .tasks import Names, Regression, Task
 
 NUMBERS = 2**21  # that a piece of a site holds at most, as long as it has some hundred rows
 CACHED_NUMBERS = 2**17  # of a piece that sums over it find in the cache

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import SiteDataError
+from ...errors import SiteDataError
 
 
 def site_labels(values: NDArray[Any]) -> tuple[list[str], NDArray[np.int64]]:

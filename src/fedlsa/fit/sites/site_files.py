@@ -19,7 +19,7 @@ from urllib.parse import unquote
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import MissingExtraError, SiteDataError
+from ...errors import MissingExtraError, SiteDataError
 from .arrays import NUMBERS, ROWS, ColumnBlock, blocks, check_unique, piece_rows
 from .conversion import from_array, from_arrow, is_categorical, labels_from_arrow
 from .csv_files import CsvDialect, csv_batches, explain_csv, open_csv

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..checks import Floats
+from ...checks import Floats
+from ..rows.observe import Piece
 from .cluster_sums import GroupedSums, cluster_labels
-from .observe import Piece
 
 GROUP = 64  # replicas that share a stream of random numbers: more replicas leave the first as they are
 WEBB = np.sqrt([0.5, 1.0, 1.5])

@@ -13,9 +13,9 @@ from functools import cached_property
 
 import numpy as np
 
-from ..checks import Floats
+from ...checks import Floats
+from ..rows.observe import Piece
 from .lag_windows import PILOT, Bartlett, SlowCosines, cosine_count
-from .observe import Piece
 
 LEVERAGE_ONE = 1e-9  # from 1: below it, what is left of a row or a cluster beside its own fit is a rounding error
 

@@ -20,17 +20,17 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import solve_continuous_lyapunov
 
-from ..checks import Floats
-from .cautions import warn
+from ...checks import Floats
+from ..cautions import warn
+from ..fitted import SiteReport
+from ..planned_run import FitSettings, RunOutcome
+from ..reading import PooledData
+from ..site_sums import System
+from ..solutions import own_solution, solution_without
+from ..tasks import Regression
 from .covariance import CovarianceKind, Scores, alone_text, sandwich
-from .fitted import SiteReport
 from .lag_windows import PILOT, SHARE, neighbour_correlation
 from .own_estimates import own_estimate
-from .planned_run import FitSettings, RunOutcome
-from .reading import PooledData
-from .site_sums import System
-from .solutions import own_solution, solution_without
-from .tasks import Regression
 
 NO_SPREAD = 1e-12  # of the largest eigenvalue of the correlation matrix, or of the solution's size: a rounding error
 NO_DIFFERENCE = 1e-9  # of the solution's size: what is below it, in directions without any error, is none

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .. import checks
-from ..errors import SiteDataError
+from ... import checks
+from ...errors import SiteDataError
 from .conversion import not_a_number
 
 BLOCK = 2**20  # bytes that are read at a time

@@ -25,9 +25,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import chdtrc, fdtrc
 
-from ..checks import Floats
-from ..formatting import Displayed
-from ..frozen import ReadOnly
+from ...checks import Floats
+from ...formatting import Displayed
+from ...frozen import ReadOnly
 
 Mask = NDArray[np.bool_]
 NO_SPREAD = 1e-12  # of a coefficient: a standard error of rounding errors, as of data without noise

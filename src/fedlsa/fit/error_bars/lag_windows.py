@@ -18,7 +18,7 @@ from collections.abc import Iterable
 import numpy as np
 from scipy import fft
 
-from ..checks import Floats
+from ...checks import Floats
 
 PILOT = 2**14  # first rows of a site, from which the window is chosen
 ENDING = 5  # lags in a row with negligible correlation that end the search

@@ -30,15 +30,15 @@ from itertools import chain
 
 import numpy as np
 
-from ..checks import Floats, integer
-from ..errors import ArgumentError, SiteDataError
+from ...checks import Floats, integer
+from ...errors import ArgumentError, SiteDataError
+from ..rows.observe import Piece
+from ..site_sums import System
+from ..tasks import SITES, Regression, Task
 from .cluster_sums import ClusterSums
 from .lag_windows import PILOT, choose_window
-from .observe import Piece
 from .own_estimates import OwnEstimate, own_estimate
 from .score_sums import ClassicalSums, LagSums, LeverageSums, LongRunSums, ScoreSums, Solved
-from .site_sums import System
-from .tasks import SITES, Regression, Task
 
 POWERS = {"HC2": 0.5, "HC3": 1.0}  # of 1 - h
 

@@ -22,19 +22,19 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import checks
-from ..checks import Floats
-from ..errors import ArgumentError
-from ..theory.threads import one_blas_thread
+from ... import checks
+from ...checks import Floats
+from ...errors import ArgumentError
+from ...theory.threads import one_blas_thread
+from ..reading import FitProgress, PooledData
+from ..rows.observe import Piece
+from ..site_sums import System
+from ..solutions import SINGULAR
 from .bootstrap import Bootstrap
 from .covariance import CovarianceKind, Scores
 from .error_sources import Estimate
-from .observe import Piece
-from .reading import FitProgress, PooledData
 from .resampling import FEW_UNITS, Multipliers, Resampling, in_chunks, unit_sums
 from .score_sums import ScoreSums, Solved
-from .site_sums import System
-from .solutions import SINGULAR
 
 NUMBERS = 2**18  # of units' products, and of their multipliers, that are held at a time
 MOST_WORK = 1e15  # products in all: about a day of one core

@@ -10,14 +10,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .. import checks
-from ..errors import ArgumentError, ArgumentTypeError, SiteDataError
+from ... import checks
+from ...errors import ArgumentError, ArgumentTypeError, SiteDataError
+from ..tasks import Task
 from .arrays import ROWS, Arrays, ColumnBlock, TablePart, from_columns, from_tuple, has_names
 from .conversion import plain_array
 from .site_files import files_of, open_file, open_partitioned
 from .site_names import in_order, name_of, parts_of, site_labels, unlabelled_rows
 from .split_files import split_files
-from .tasks import Task
 
 ONE = "a path, a table (a data frame or a mapping of columns), or a tuple of arrays"
 RULE = (

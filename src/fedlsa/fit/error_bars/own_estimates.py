@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..checks import Floats
-from .site_sums import System
-from .solutions import SINGULAR, own_solution
+from ...checks import Floats
+from ..site_sums import System
+from ..solutions import SINGULAR, own_solution
 
 OPEN = 1e-8  # of the largest part of an open direction: a coefficient with less of it is determined
 

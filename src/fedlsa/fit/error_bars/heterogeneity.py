@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..checks import Floats
-from ..errors import ArgumentError
-from ..formatting import Displayed, counted
-from ..frozen import ReadOnly
-from ..small_pictures import Strip, strips
+from ...checks import Floats
+from ...errors import ArgumentError
+from ...formatting import Displayed, counted
+from ...frozen import ReadOnly
+from ...small_pictures import Strip, strips
 from .cochran import CochranQ, apart_from_the_others, cochran, determined, precisions, squared_length
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class Heterogeneity(Displayed, ReadOnly):
 
     def plot(self, coefficient: str, **options: Any) -> Any:
         """The forest plot of a coefficient; options : as for fl.figures.forest."""
-        from ..figures import forest  # which loads matplotlib
+        from ...figures import forest  # which loads matplotlib
 
         return forest(self, coefficient, **options)
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..checks import Floats
-from ..problems.system import Flags
+from ...checks import Floats
+from ...problems.system import Flags
 
 SAME = 1e-6  # relative: a state and the same state in the next row may have been rounded
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from .. import checks
-from ..checks import Floats
-from ..errors import SiteDataError
-from .arrays import refuse_index
+from ... import checks
+from ...checks import Floats
+from ...errors import SiteDataError
+from ..sites.arrays import refuse_index
+from ..sites.site_readers import Site
+from ..tasks import SITES, Names, Regression, Task, Value
 from .formulas import parse_formula
 from .levels import Levels, agree_levels, levels_of
-from .site_readers import Site
-from .tasks import SITES, Names, Regression, Task, Value
 
 
 @dataclass(frozen=True)

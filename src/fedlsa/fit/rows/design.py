@@ -18,16 +18,16 @@ from typing import Any
 
 import numpy as np
 
-from .. import checks
-from ..checks import Floats
-from ..errors import ArgumentError, ArgumentTypeError, SiteDataError
-from ..problems.features import FeatureMap
-from .arrays import ColumnBlock, from_columns, has_names
+from ... import checks
+from ...checks import Floats
+from ...errors import ArgumentError, ArgumentTypeError, SiteDataError
+from ...problems.features import FeatureMap
+from ..sites.arrays import ColumnBlock, from_columns, has_names
+from ..sites.conversion import finite_array, plain_array, row_number
+from ..tasks import Regression, Task
 from .columns import Columns
-from .conversion import finite_array, plain_array, row_number
 from .formulas import FormulaFactor, parse_formula
 from .levels import LevelCodes, Levels, are_numbers, check_levels, known_levels
-from .tasks import Regression, Task
 
 MAX_COLUMNS = 4096  # of a formula: beyond, its tables and the system itself would fill the memory
 

@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..checks import Floats
-from ..errors import ArgumentError, ArgumentTypeError, SiteDataError
-from ..problems import features as maps
-from ..problems.system import Flags
-from ..problems.transitions import traces
-from .arrays import ColumnBlock, piece_rows
+from ...checks import Floats
+from ...errors import ArgumentError, ArgumentTypeError, SiteDataError
+from ...problems import features as maps
+from ...problems.system import Flags
+from ...problems.transitions import traces
+from ..sites.arrays import ColumnBlock, piece_rows
+from ..sites.conversion import refuse, row_number
+from ..sites.missing_rows import MissingRows, complete
+from ..sites.site_readers import Site
+from ..tasks import Regression, Task, Value
 from .columns import Columns
-from .conversion import refuse, row_number
 from .design import design_of
 from .log_facts import LogFacts
-from .missing_rows import MissingRows, complete
-from .site_readers import Site
-from .tasks import Regression, Task, Value
 
 MAPPED = 512  # numbers that a feature map of unknown dimension is thought to make of a row
 

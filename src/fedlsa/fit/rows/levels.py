@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import checks
-from ..errors import SiteDataError
-from .arrays import ColumnBlock
-from .conversion import Rows, is_missing, missing, row_number
+from ... import checks
+from ...errors import SiteDataError
+from ..sites.arrays import ColumnBlock
+from ..sites.conversion import Rows, is_missing, missing, row_number
+from ..sites.missing_rows import MissingRows, complete
+from ..sites.site_readers import Site
+from ..tasks import SITES, Regression, Task
 from .formulas import ParsedFormula, parse_formula
-from .missing_rows import MissingRows, complete
-from .site_readers import Site
-from .tasks import SITES, Regression, Task
 
 MAX_LEVELS = 1000  # of a category
 Levels = tuple[tuple[str, tuple[Any, ...]], ...]  # of each categorical column

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import stdtrit
 
-from .. import checks
-from ..checks import Floats
-from ..formatting import Displayed
-from ..frozen import ReadOnly
-from ..small_pictures import Strip, strips
+from ... import checks
+from ...checks import Floats
+from ...formatting import Displayed
+from ...frozen import ReadOnly
+from ...small_pictures import Strip, strips
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -1,0 +1,1 @@
+"""How far estimates may be off, and how sites differ: covariances, the bootstrap, heterogeneity."""

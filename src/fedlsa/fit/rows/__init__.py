@@ -1,0 +1,1 @@
+"""From a site's columns to observations: formulas, categories, features."""
