@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import fit as benchmark
+import large_fit
 import numpy as np
 import pytest
 
@@ -52,3 +53,14 @@ def test_the_clock_gives_every_moment_to_one_phase():
     clock.enter("done")
     assert set(clock.seconds) == {"reading", "error bars", "running"}
     assert np.isclose(clock.total, clock.since[0] - clock.begin)
+
+
+@pytest.mark.filterwarnings("ignore::fedlsa.errors.FedLSAWarning")  # patients differ
+def test_files_beyond_memory_are_made_in_pieces_and_every_fit_of_them_says_what_it_takes(tmp_path, monkeypatch):
+    monkeypatch.setattr(large_fit, "PIECE", 700)
+    large_fit.make(tmp_path, 2000)
+    for name in list(large_fit.FITS)[1:]:  # the first plans a run too
+        seconds, busy, memory, error = map(float, large_fit.fit(name, str(tmp_path)).removeprefix(name).split())
+        assert seconds >= 0 < busy
+        assert 0.05 < memory < 100
+        assert 0.01 < error < 0.3
