@@ -134,3 +134,27 @@ def test_a_log_of_one_row_is_said_to_be_one():
     logs = [(rng.normal(size=(n, 1)), rng.normal(size=n), rng.normal(size=(n, 1)), np.zeros(n)) for n in (1, 60)]
     with pytest.warns(FedLSAWarning, match=r"1 of 2 sites \(site 0\) with one row"):
         fl.fit(logs, fl.Value(0.5), plan=False)
+
+
+@pytest.mark.parametrize("nearly", [1e-2, 1e-4])
+def test_coefficients_of_columns_that_are_nearly_one_are_exact(nearly):
+    a, sign = np.arange(12.0) % 5, np.array([1.0, -1, 1, -1, -1, 1, 1, 1, -1, 1, -1, -1])
+    x = np.column_stack([a, a + nearly * sign])
+    y = 1 + x @ [3, 2] + 1e-3 * np.cos(a * sign)
+    np.testing.assert_allclose(
+        fl.fit([(x, y)], fl.Regression("y"), plan=False).theta, exactly([(x, y)], [1]), rtol=1e-10
+    )
+
+
+@pytest.mark.parametrize("start", [1e3, 3e5])
+def test_columns_far_from_zero_give_the_same_coefficients_standardised_or_not(start):
+    x, y = start + np.arange(30.0) % 7, np.cos(np.arange(30.0))
+    standardised = fl.fit([{"x": x, "y": y}], fl.Regression("y"), plan=False)
+    raw = fl.Regression("y", standardise=False)
+    if start == 3e5:
+        with pytest.warns(FedLSAWarning, match="far from 0, .* exact to about .* standardise=True helps"):
+            found = fl.fit([{"x": x, "y": y}], raw, plan=False)
+    else:
+        found = fl.fit([{"x": x, "y": y}], raw, plan=False)
+    np.testing.assert_allclose(found.theta, standardised.theta, rtol=1e-9)
+    np.testing.assert_allclose(found.standard_error, standardised.standard_error, rtol=1e-4)

@@ -38,7 +38,7 @@ from .planned_run import FitSettings, RunOutcome, checked_settings, no_run, plan
 from .reading import FitProgress, PooledData, read
 from .rows.observe import Piece
 from .sites.site_readers import MEMORY, open_sites
-from .solutions import solution, unreachable
+from .solutions import solution, unreachable, warn_of_lost_digits
 from .tasks import Regression, Task, Value, checked_weight
 
 SECONDS_OF_STEPS = 1e8  # of all sites, on rows. Where more are needed, steps use means unless told otherwise
@@ -129,6 +129,7 @@ def fit(
     room = checks.real("memory", memory, above=0)
     data, weights, systems = read(open_sites(sites, task, site, room), task, weight, room, report)
     A, theta = solution(systems, weights, data.names)
+    warn_of_lost_digits(A, isinstance(task, Value) or task.standardise)
     influence = data.scale.original()[0] @ np.linalg.inv(A)  # of the mean score on the coefficients
 
     determination = Determination(A, weights, systems) if isinstance(task, Value) else None

@@ -8,10 +8,12 @@ import numpy as np
 
 from ..checks import Floats
 from ..errors import SiteDataError
+from .cautions import warn
 from .site_sums import System
 
 SINGULAR = 1e-12  # of the largest singular value, rows and columns scaled to one size: below it are rounding errors
 ILL_CONDITIONED = 1e3  # condition number from which columns are said to be the reason that no run comes near enough
+FEW_DIGITS = 1e10  # condition number above which standard errors lose their sixth digit
 
 
 def solution(systems: Sequence[System], weights: Floats, names: Sequence[str]) -> tuple[Floats, Floats]:
@@ -81,9 +83,7 @@ def unreachable(A: Floats, names: Sequence[str], why: str) -> str:
 
     A : (d, d), of the shared system, in the run's coordinates; why : the planner's own words
     """
-    scale = 1 / np.sqrt(np.maximum(np.abs(np.diag(A)), 1e-300))
-    _, values, directions = np.linalg.svd(scale[:, None] * A * scale)
-    condition = values[0] / max(values[-1], 1e-300)
+    condition, directions = conditioning(A)
     what, remedy = "", "give epsilon"
     if condition > ILL_CONDITIONED:
         weakest = np.abs(directions[-1])
@@ -97,6 +97,24 @@ def unreachable(A: Floats, names: Sequence[str], why: str) -> str:
         f"{what}no run of local steps comes within a tenth of a standard error of the solution, and none is planned: "
         f"{remedy} ({why})"
     )
+
+
+def warn_of_lost_digits(A: Floats, standardised: bool) -> None:
+    """Say so where A : (d, d) is so near to singular that its inverse, and so the standard errors, lose digits."""
+    condition, _ = conditioning(A)
+    if condition > FEW_DIGITS:
+        warn(
+            f"columns nearly determine one another{'' if standardised else ', or are far from 0,'} in the data of all "
+            f"sites together (condition number {condition:.2g}): standard errors are only exact to about "
+            f"{1e-15 * condition:.0e} of their size; {'leave one out' if standardised else 'standardise=True helps'}"
+        )
+
+
+def conditioning(A: Floats) -> tuple[float, Floats]:
+    """The condition number of A with its columns scaled to one size, and its singular directions, the weakest last."""
+    scale = 1 / np.sqrt(np.maximum(np.abs(np.diag(A)), 1e-300))
+    _, values, directions = np.linalg.svd(scale[:, None] * A * scale)
+    return float(values[0] / max(values[-1], 1e-300)), np.asarray(directions, np.float64)
 
 
 def _echelon(directions: Floats) -> Floats:
