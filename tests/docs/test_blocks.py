@@ -19,15 +19,17 @@ FENCE = re.compile(r"^```(.*)\n((?:.*\n)*?)```$", re.M)
 SPAN = re.compile(r"`((?:fedlsa|make|pip install|python) [^`]*)`")
 
 OWN_SESSION = {  # their Python has tests of its own, which also look at what it prints
-    "docs/data.md": "test_data_page.py",
+    "docs/data.md": "test_data_pages.py",
+    "docs/statistics.md": "test_data_pages.py",
     "docs/theory.md": "test_theory_page.py",
     "docs/tutorial.md": "test_tutorial.py",
+    "docs/values.md": "test_data_pages.py",
 }
 OUTPUTS = {  # blocks of output that nothing compares here
-    "docs/data.md": 1,  # test_data_page.py compares it
     "docs/performance.md": 1,  # the time of a fit to 6.5 GB, copied from benchmarks/fit.py; the tutorial's are compared
+    "docs/statistics.md": 1,  # test_data_pages.py compares it
 }
-RUN = {  # the command lines that are run here, in their order; those of data.md run in test_data_page.py
+RUN = {  # the command lines that are run here, in their order; those of data.md and values.md run in test_data_pages.py
     "docs/tutorial.md": [
         "fedlsa simulate --preset authors --agents 10 --perturbation 0 --local-steps 1000 --rounds 100 --out out/first",
         "fedlsa plot out/first/*.nc --x samples --out out/samples.png",
@@ -51,7 +53,7 @@ PARSED = {  # the command lines that are only parsed, by the command's own parse
     "fedlsa network approve net site-1.csr": "asks a person: tests/network/test_enrolment.py",
     "fedlsa network install site-1 site-1.pem": "a file that the site was sent: tests/network/test_enrolment.py",
     "fedlsa network start net --epsilon 0.02": "needs a coordinator: tests/network",
-    "fedlsa network result net --out result.json": "needs a finished run: tests/network",
+    "fedlsa network result net --out result.json --model model.json": "needs a finished run: tests/network",
     "fedlsa network join site-1 --data site.parquet": "needs a coordinator: tests/network",
     'fedlsa explore "problem=files&target=response" --file north.csv --file south.csv': "serves: tests/browser",
     "fedlsa reproduce --quick": "minutes: tests/experiments runs it smaller still",
@@ -170,6 +172,7 @@ def test_commands_in_sentences_are_understood_too() -> None:
 def test_every_fedlsa_line_is_run_or_listed_with_a_reason() -> None:
     lines = {line for page in PAGES for line in commands(page) if line.startswith("fedlsa ")}
     run = {line for page in RUN for line in printed(RUN[page])} | set(commands("docs/data.md"))
+    run |= set(commands("docs/values.md"))
     assert lines == run | set(printed(list(PARSED)))
 
 
