@@ -1,4 +1,4 @@
-"""docs/data.md, statistics.md and values.md are a session each: blocks and commands run in their order, in one folder."""
+"""docs/data.md, statistics.md and values.md are a session each: blocks run in their order, in one folder."""
 
 import re
 from pathlib import Path
