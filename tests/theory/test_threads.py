@@ -83,7 +83,7 @@ CALLS = {
     "scores": ("fedlsa.fit.estimate.scores", lambda: fl.fit(SITES, fl.Regression("y"), local="means")),
     "run": ("fedlsa.fit.planned_run._end", lambda: fl.fit(SITES, fl.Regression("y"), local="means")),
     "evaluate": (
-        "fedlsa.fit.evaluate.summary",
+        "fedlsa.fit.evaluate._residuals",
         lambda: fl.evaluate(fl.fit(SITES, fl.Regression("y"), local="means"), SITES),
     ),
 }
