@@ -191,8 +191,9 @@ def scores(
     if kind.name == "HAC" and kind.lag is None:
         while sum(len(p.y) for p in first) < PILOT and (p := next(stream, None)) is not None:
             first.append(p)
-        g = np.concatenate([p.u * (p.v @ theta - p.y)[:, None] for p in first])[:PILOT]
-        window = choose_window(g @ influence.T)
+        e = np.concatenate([p.v @ theta - p.y for p in first])[:PILOT]
+        psi = np.concatenate([p.u for p in first])[:PILOT] * e[:, None] @ influence.T
+        window = choose_window(psi if kind.values else np.column_stack([psi, e]))  # e : the score of the middle's value
     else:
         window = kind.lag or 0
     if kind.values and own.n < 6 * window:

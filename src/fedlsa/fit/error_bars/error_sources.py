@@ -34,7 +34,7 @@ from .own_estimates import own_estimate
 
 NO_SPREAD = 1e-12  # of the largest eigenvalue of the correlation matrix, or of the solution's size: a rounding error
 NO_DIFFERENCE = 1e-9  # of the solution's size: what is below it, in directions without any error, is none
-LEAST_CORRELATION, FAR_OUT = 0.05, 3.72  # of residuals of consecutive rows: independent ones are beyond once in 10,000
+LEAST_CORRELATION = 0.05  # of residuals of consecutive rows: with less, error bars of independent rows are nearly right
 FEW_CLUSTERS = 10  # below which intervals are said to be rough
 ROWS_PER_LAG = 25  # below which intervals from a log were seen to cover less often than they say
 UNLUCKY = 2  # times epsilon: one run may well come out this far, since epsilon is a root mean square
@@ -178,8 +178,8 @@ def warn_of_errors(names: Sequence[str], scores: Sequence[Scores], asked: Covari
         name, s = next((name, s) for name, s in sites if s.alone)
         warn(f"{alone_text(name, s, asked)}; error bars are {kind.text(scores)} instead, which may be too short")
     if kind.independent:
-        rho, z = neighbour_correlation(s.residuals for s in scores)
-        if rho > LEAST_CORRELATION and z > FAR_OUT:
+        rho, z, pairs = neighbour_correlation(s.residuals for s in scores)
+        if plainly_correlated(rho, z, pairs):
             warn(
                 f"residuals of consecutive rows are correlated ({rho:.2g}, {z:.1f} standard errors from 0), so that "
                 "error bars for independent rows are too short: covariance='HAC', lag=... or cluster=... says what "
@@ -188,6 +188,18 @@ def warn_of_errors(names: Sequence[str], scores: Sequence[Scores], asked: Covari
     clusters = sum(s.clusters for s in scores)
     if 0 < clusters < FEW_CLUSTERS:
         warn(f"error bars from {clusters} clusters are rough: fewer than {FEW_CLUSTERS} hardly show their own spread")
+
+
+def plainly_correlated(rho: float, z: float, pairs: int) -> bool:
+    """Whether the correlation of neighbours is beyond chance: in standard errors for rows of one variance, pairs^-1/2,
+    and in its own, z, whose law has shorter tails for few rows.
+
+    Measured on independent rows, 10,000 to 100,000 data sets for each case of 1 to 200 sites and 8 to 5,000 rows: of
+    1,000 fits at most 0.5 are warned (normal, t with 3 degrees of freedom, exponential, lognormal, two values), and 1.2
+    where standard deviations grow along the rows up to fiftyfold (2.5 where one of four sites of 15 rows has ten
+    times that of the others in its last five). 56 rows with a correlation of 0.6 are warned in 8 of 10.
+    """
+    return bool(pairs and rho > max(LEAST_CORRELATION, 3.3 / math.sqrt(pairs)) and z > 3.09 - 18 / pairs)
 
 
 def _sites(which: Sequence[str], count: int) -> str:

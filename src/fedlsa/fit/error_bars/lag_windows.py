@@ -101,20 +101,23 @@ class SlowCosines:
         return np.asarray(np.sqrt(len(self._sums) / self._count) * Z, np.float64)
 
 
-def neighbour_correlation(sites: Iterable[Floats]) -> tuple[float, float]:
-    """The autocorrelation at lag 1 of residuals e : (n,) of each site, about its mean, and in standard errors.
+def neighbour_correlation(sites: Iterable[Floats]) -> tuple[float, float, int]:
+    """The autocorrelation at lag 1 of residuals e : (n,) of each site, about its mean; in standard errors; and of how
+    many pairs of rows.
 
     With t_i = e_i e_{i+1} these are S / sum e^2 and S / sqrt(sum t^2), where S = sum t + sum over sites of sum e^2 / n,
     which has mean 0 over all orders of a site's rows. Variances may differ between rows.
     """
     S = squares = spread = 0.0
+    pairs = 0
     for e in sites:
         e = e - e.mean()
         t = e[1:] * e[:-1]
         S += float(t.sum() + e @ e / len(e))
         squares += float(e @ e)
         spread += float(t @ t)
-    return (S / squares, S / np.sqrt(spread)) if spread > 0 else (0.0, 0.0)
+        pairs += len(t)
+    return (S / squares, S / np.sqrt(spread), pairs) if spread > 0 else (0.0, 0.0, pairs)
 
 
 def choose_window(psi: Floats) -> int:
@@ -122,7 +125,7 @@ def choose_window(psi: Floats) -> int:
 
     Negligible is below 2 sqrt(log10(n) / n) (Politis, 2003) or below twice the standard error that Bartlett's formula
     gives an autocorrelation whose true value is 0, sqrt((1 + 2 sum_{k < h} rho_k^2) / n). 0 for independent rows.
-    Twice, for what is negligible lag by lag is not in sum: intervals from Markov chains then cover 1% more often.
+    Twice, for what is negligible lag by lag need not be so in sum.
     """
     n = len(psi)
     most = n // SHARE
