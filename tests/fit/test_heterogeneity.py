@@ -10,14 +10,14 @@ from statsmodels.stats.meta_analysis import combine_effects
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError
-from fedlsa.fit.error_bars.cochran import apart_from_the_others, cochran, determined, precisions
+from fedlsa.fit.error_bars.cochran import apart_from_the_others, cochran, determined, pooled_cochran, precisions
 from fedlsa.fit.error_bars.heterogeneity import compare_sites
 
 RUN = {"step_size": 1e-3, "local_steps": 1, "rounds": 1, "local": "means"}  # on which sites do not depend
 pytestmark = pytest.mark.filterwarnings("ignore::fedlsa.errors.FedLSAWarning")
 
 
-def draws(sites=6, d=3, seed=0, freedom=(20, 60)):
+def draws(sites=6, d=3, seed=0, freedom=(50, 90)):
     """Estimates (N, d) with their covariances (N, d, d), on very different scales, and degrees of freedom."""
     rng = np.random.default_rng(seed)
     units = 1000.0 ** np.arange(d)
@@ -27,7 +27,7 @@ def draws(sites=6, d=3, seed=0, freedom=(20, 60)):
     return theta, V, rng.integers(*freedom, size=sites).astype(float)
 
 
-def fitted(theta, V, df, rows=200):
+def fitted(theta, V, df, rows=200, kind="classical"):
     """A fit as far as the comparison of its sites goes; its answer is the mean by precisions."""
     known = determined(theta, V, df)
     W = precisions(V, known)
@@ -39,8 +39,9 @@ def fitted(theta, V, df, rows=200):
     ]  # fmt: skip
     names = tuple(f"x{j}" for j in range(theta.shape[1]))
     return Plain(
-        names=names, theta=shared, covariance=np.linalg.inv(W.sum(0)), degrees_of_freedom=300.0, per_site=sites
-    )
+        names=names, theta=shared, covariance=np.linalg.inv(W.sum(0)), degrees_of_freedom=300.0, per_site=sites,
+        covariance_kind=kind,
+    )  # fmt: skip
 
 
 def test_each_coefficient_has_the_numbers_of_a_meta_analysis():
@@ -150,10 +151,52 @@ def test_only_the_site_that_differs_stands_out_and_lengths_are_in_its_own_errors
     table = found.site_frame()
     assert table.loc[("s2", "x1"), "estimate"] == theta[2, 1]
     assert table.loc[("s2", "x1"), "p_value"] == found.p_values[2]
-    assert compare_sites(fitted(theta, V, df, rows=29)).caution().startswith("6 of 6 sites with fewer than 10 rows")
-    assert found.caution() == ""
-    assert not found.line().startswith("Sites: rough")
-    assert compare_sites(fitted(theta, V, df, rows=29)).line().startswith("Sites: rough, Q = ")
+    assert found.note == ""
+
+
+def test_small_sites_have_pooled_covariances_or_no_test_at_all():
+    theta, V, df = draws(freedom=(20, 40))
+    found = compare_sites(fitted(theta, V, df, kind="HC3"))
+    assert found.note.startswith("6 of 6 sites with fewer than 15 degrees of freedom for each coefficient: covariances")
+    assert found.together.pooled
+    assert found.line().startswith("Sites: Q = ")
+    assert "pooled covariances" in found.line()
+    refused = compare_sites(fitted(theta, V, df, kind="CR1, 60 clusters"))
+    assert "where CR1 is too small: no test is right; covariance='HC3' has one" in refused.note
+    assert refused.line() == "Sites: Q is not known, for sites are too small"
+    assert np.isnan([refused.together.p_value, refused.coefficients["x0"].tau, *refused.p_values]).all()
+    large = compare_sites(fitted(theta, V, 10 * df, kind="HC1"))
+    assert large.together.pooled  # whose errors are small, so that they count in sums over sites alone
+
+
+def test_the_mean_and_variance_of_q_with_pooled_weights_are_those_of_its_quadratic_form():
+    """Q = x^T P x with x ~ N(0, V): mean tr(PV), variance 2 tr(PVPV); with a coefficient that one site leaves open."""
+    theta, V, df = draws(sites=4, d=2)
+    known = np.array([[True, True], [True, False], [True, True], [True, True]])
+    rows = np.array([10.0, 20, 30, 40])
+    found = pooled_cochran(theta, V, rows, df, known)
+    stacked, X = np.zeros((7, 7)), np.zeros((7, 2))
+    W, cells = np.zeros((7, 7)), [(c, j) for c in range(4) for j in range(2) if known[c, j]]
+    inside = [known[:, i] & known[:, j] for i in range(2) for j in range(2)]
+    B = np.array([np.mean(rows[k] * V[k, *divmod(a, 2)]) for a, k in enumerate(inside)]).reshape(2, 2)
+    for a, (c, j) in enumerate(cells):
+        X[a, j] = 1
+        precision = rows[c] * np.linalg.inv(B[np.ix_(known[c], known[c])])
+        for b, (other, i) in enumerate(cells):
+            if other == c:
+                stacked[a, b] = V[c, j, i]
+                place = list(np.flatnonzero(known[c]))
+                W[a, b] = precision[place.index(j), place.index(i)]
+    P = W - W @ X @ np.linalg.solve(X.T @ W @ X, X.T @ W)
+    x = np.array([theta[c, j] for c, j in cells])
+    PV = P @ stacked
+    parts = np.array([sum(PV[a, a] for a, (c, _) in enumerate(cells) if c == site) for site in range(4)])
+    nu = np.trace(PV) ** 2 / np.sum(parts**2 / df)
+    mean = np.trace(PV) * nu / (nu - 3)
+    assert found.q == pytest.approx(x @ P @ x / mean * 5, rel=1e-6)
+    assert found.p_value == pytest.approx(
+        stats.f.sf(x @ P @ x / mean, np.trace(PV) ** 2 / np.trace(PV @ PV), nu - 1), rel=1e-6
+    )
 
 
 @pytest.fixture(scope="module")
@@ -219,18 +262,38 @@ def test_sites_of_logs_and_sites_that_are_clusters_are_compared_too():
         assert (found.degrees_of_freedom == 28).all()  # a site that is one cluster has its rows
 
 
-def test_sites_that_are_alike_are_found_to_differ_about_as_often_as_the_level_says():
-    """Ten sites of 15 rows, three coefficients, HC3: 5% by the p-value, within four errors; a third by chi-squared."""
-    rng, sets, N, n, d = np.random.default_rng(1), 400, 10, 15, 3
-    X = rng.normal(size=(sets, N, n, d))
-    y = rng.normal(size=(sets, N, n))
-    inverse = np.linalg.inv(np.swapaxes(X, 2, 3) @ X)
-    theta = np.einsum("snij,snkj,snk->sni", inverse, X, y)
-    e = y - np.einsum("snkj,snj->snk", X, theta)
-    e /= 1 - np.einsum("snki,snij,snkj->snk", X, inverse, X)
-    V = inverse @ np.einsum("snki,snk,snkj->snij", X, e**2, X) @ inverse
-    known, df = np.ones((N, d), bool), np.full(N, n - d)
-    found = [cochran(t, precisions(v, known), df, known) for t, v in zip(theta, V, strict=True)]
-    rejected = np.mean([q.p_value < 0.05 for q in found])
-    assert rejected < 0.05 + 4 * np.sqrt(0.05 * 0.95 / sets)
-    assert np.mean([q.chi2_p_value < 0.05 for q in found]) > 2 * rejected
+def alike(rng, N, n, d):
+    """Own solutions (N, d) and their HC3 covariances (N, d, d) of N sites of n rows; errors grow with a column."""
+    X = rng.normal(size=(N, n, d))
+    y = rng.normal(size=(N, n)) * np.abs(X[:, :, 0])
+    inverse = np.linalg.inv(np.swapaxes(X, 1, 2) @ X)
+    theta = np.einsum("nij,nkj,nk->ni", inverse, X, y)
+    e = (y - np.einsum("nkj,nj->nk", X, theta)) / (1 - np.einsum("nki,nij,nkj->nk", X, inverse, X))
+    return theta, inverse @ np.einsum("nki,nk,nkj->nij", X, e**2, X) @ inverse
+
+
+@pytest.mark.parametrize(("N", "n", "d", "sets"), [(200, 30, 3, 50), (200, 30, 6, 40), (10, 15, 3, 100)])
+def test_small_sites_that_are_alike_are_found_to_differ_no_more_often_than_the_level_says(N, n, d, sets):
+    """At 5%, within four errors, of all coefficients, of the first, and of sites that stand out; by the covariances of
+    each site more often."""
+    rng, counts = np.random.default_rng(1), np.zeros(4)
+    for _ in range(sets):
+        theta, V = alike(rng, N, n, d)
+        found = compare_sites(fitted(theta, V, np.full(N, float(n - d)), n, "HC3"))
+        own = cochran(theta, np.linalg.inv(V), np.full(N, n - d), np.ones((N, d), bool))
+        p = found.together.p_value, found.coefficients["x0"].p_value, own.chi2_p_value
+        counts += [p[0] < 0.05, p[1] < 0.05, len(found.stands_out) > 0, p[2] < 0.05]
+    most = 0.05 + 4 * np.sqrt(0.05 * 0.95 / sets)
+    assert (counts[:3] / sets < most).all()
+    assert counts[3] / sets > most
+
+
+def test_small_sites_that_differ_are_found():
+    theta, V = alike(np.random.default_rng(3), 200, 30, 3)
+    found = compare_sites(fitted(theta, V, np.full(200, 27.0), 30, "HC3"))
+    apart = theta + np.random.default_rng(4).normal(0, 0.4, size=(200, 3))
+    different = compare_sites(fitted(apart, V, np.full(200, 27.0), 30, "HC3"))
+    assert found.coefficients["x1"].tau < 0.15
+    assert different.coefficients["x1"].tau == pytest.approx(0.4, abs=0.1)
+    assert different.together.p_value < 1e-6
+    assert found.together.i_squared < 0.1 < different.together.i_squared

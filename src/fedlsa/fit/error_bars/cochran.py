@@ -6,15 +6,24 @@ W = sum_c W_c. Where all sites have the same coefficients,
     Q = sum_c (t_c - m)^T W_c (t_c - m)
 
 is chi-squared with f = sum_c d_c - d degrees of freedom, if the V_c are known; d_c are the coefficients that site c
-determines, and W_c is 0 in the others. They are estimated: with 15 rows of unequal variances and 3 coefficients at
-each of ten sites that are alike, chi-squared finds a difference in a third of all data sets at the level of 5%, even
-with HC3. So p-values are by
+determines, and W_c is 0 in the others. They are estimated, so that p-values are by
 
     Q / (f + 2 a - 6 a / (f + 2)) ~ F(f, f (f + 2) / (3 a)),   a = sum_c (tr P_c^2 + (tr P_c)^2) / (2 nu_c),
 
 with P_c = I - W^-1 W_c on those d_c and nu_c the degrees of freedom of V_c (Welch, 1951, for one coefficient; Johansen,
-1980, for several): there, 10% of all data sets. For many rows it is the chi-squared law again. What is left of the
-error grows with the number of sites: of 200 with 30 rows each a third of all data sets, with 60 rows 10%.
+1980, for several). For many rows it is the chi-squared law again. What is left of the error grows with the number of
+sites: of 200 that are alike, with 12 rows each, p < 5% in a quarter of all data sets (HC3), and always with HC1.
+
+So small sites get weights that do not rest on their own covariances: W_c = n_c B^-1 with B the mean of n_c V_c over
+sites. For any such weights (DerSimonian and Kacker, 2007), with M_c = W_c - W_c W^-1 W_c,
+
+    E Q = e = sum_c tr(M_c V_c),   Var Q = 2 tr (P V)^2,   P = diag(W_c) - (W_c W^-1 W_b)_cb,
+
+so that Q / e ~ F(2 e^2 / Var Q, nu), where V enters in sums over sites only, which are known the better the more there
+are: nu = e^2 / sum_c tr(M_c V_c)^2 / nu_c, less d - 1 for the inverse of B, which makes Q larger by nu / (nu - d - 1).
+Of 400 data sets that are alike (150 of 200 sites) with 3 to 200 sites of 10 to 30 rows and 2 to 6 coefficients, p < 5%
+came in at most 8% (classical) and 3% (HC3, whose errors are too large on small sites); errors that grow with a column,
+are skew, or differ between sites make no difference. HC1, which is too small there, has up to 97%.
 """
 
 from __future__ import annotations
@@ -40,8 +49,9 @@ class CochranQ(Displayed, ReadOnly):
     """Cochran's test of whether sites have the same coefficients; NaN where fewer than two sites can be compared.
 
     q : sum of squared distances from the mean of the sites, each in the site's own covariance; df : of its law
+    pooled : whether sites are too small for that: then covariances are pooled, and q is scaled to have mean df
     p_value : by the F law that knows how few rows covariances come from; chi2_p_value : by chi-squared, as in
-    meta-analyses, too small for small sites
+    meta-analyses, NaN where pooled
     i_squared : max(0, 1 - df / q), the share of the spread between sites that chance does not explain
     tau : of one coefficient, the standard deviation between sites beyond chance (DerSimonian and Laird)
     sites : that could be compared
@@ -54,23 +64,27 @@ class CochranQ(Displayed, ReadOnly):
     i_squared: float
     tau: float
     sites: int
+    pooled: bool = False
 
     def line(self) -> str:
         """Q, its p-value and I^2 in a few words."""
         if self.sites < 2:
             return "Q is not known, for fewer than two sites have rows enough"
-        return f"Q = {self.q:.4g}, df = {self.df}, p = {self.p_value:.2g}, I² = {100 * self.i_squared:.0f}%"
+        if np.isnan(self.p_value):
+            return "Q is not known, for sites are too small"
+        how = ", pooled covariances" if self.pooled else ""
+        return f"Q = {self.q:.4g}, df = {self.df}, p = {self.p_value:.2g}, I² = {100 * self.i_squared:.0f}%{how}"
 
 
 def cochran(theta: Floats, W: Floats, df: Floats, known: Mask) -> CochranQ:
     """Cochran's Q of N estimates theta : (N, d) with precisions W : (N, d, d); those that are not known : (N, d) are 0
     in W. df : (N,) of the covariances."""
+    compared = compared_sites(known)
     used = known.any(axis=0)  # coefficients that some site determines
-    compared = int((known[:, known.sum(axis=0) > 1].any(axis=1)).sum())
     theta, W, known = np.where(known, theta, 0.0)[:, used], W[:, used][:, :, used], known[:, used]
     f = int(known.sum() - known.shape[1])
     if f < 1:
-        return CochranQ(np.nan, 0, np.nan, np.nan, np.nan, np.nan, compared)
+        return not_known(compared)
     inverse = _inverses(W.sum(axis=0))
     mean = inverse @ np.einsum("nij,nj->i", W, theta)
     q = float(sum(squared_length(t - mean, w, k) for t, w, k in zip(theta, W, known, strict=True)))
@@ -85,6 +99,46 @@ def cochran(theta: Floats, W: Floats, df: Floats, known: Mask) -> CochranQ:
         tau = float(np.sqrt(max(0.0, q - f) / (w.sum() - w @ w / w.sum())))
     p_value = float(_p_value(q, f, a))
     return CochranQ(q, f, p_value, p, max(0.0, 1 - f / q) if q > 0 else 0.0, tau, compared)
+
+
+def pooled_cochran(theta: Floats, covariance: Floats, rows: Floats, df: Floats, known: Mask) -> CochranQ:
+    """Cochran's Q of small sites, by weights from all sites' covariances : (N, d, d); rows : (N,) of each."""
+    compared = compared_sites(known)
+    used = known.any(axis=0)
+    f = int(known.sum() - used.sum())
+    if f < 1:
+        return not_known(compared)
+    theta, known = np.where(known, theta, 0.0)[:, used], known[:, used]
+    V = np.where(known[:, :, None] & known[:, None, :], covariance[:, used][:, :, used], 0.0)
+    B = np.einsum("n,nij->ij", rows, V) / np.maximum(np.einsum("ni,nj->ij", known, known.astype(float)), 1.0)
+    scale = np.sqrt(np.diag(B))
+    if np.linalg.eigvalsh(B / np.outer(scale, scale))[0] <= SINGULAR:  # of pairs of coefficients from different sites
+        B = np.diag(np.diag(B))
+    W = precisions(B / rows[:, None, None], known)
+    R = _inverses(W.sum(axis=0))
+    gap = np.where(known, theta - R @ np.einsum("nij,nj->i", W, theta), 0.0)
+    q, WV = float(np.einsum("ni,nij,nj->", gap, W, gap)), W @ V
+    G, parts = R @ np.einsum("nij,njk->ik", WV, W), np.einsum("nii->n", WV - W @ R @ WV)
+    spread = np.einsum("nij,nji->", WV, WV) - 2 * np.einsum("nij,nji->", WV @ W, R @ WV) + np.trace(G @ G)
+    mean, d = float(parts.sum()), len(R)
+    nu = mean**2 / float(np.sum(parts**2 / np.where(known.any(axis=1), df, 1.0)))
+    if nu < d + 2:
+        return not_known(compared)
+    own, mean = mean**2 / spread, mean * nu / (nu - d - 1)
+    p_value = float(fdtrc(own, nu - d + 1, q / mean))
+    w = W[:, 0, 0]
+    tau = float(np.sqrt(max(0.0, q - mean) / (w.sum() - w @ w / w.sum()))) if d == 1 else np.nan
+    return CochranQ(q * f / mean, f, p_value, np.nan, max(0.0, 1 - mean / q) if q > 0 else 0.0, tau, compared, True)
+
+
+def compared_sites(known: Mask) -> int:
+    """Sites that have a coefficient in common with another."""
+    return int((known[:, known.sum(axis=0) > 1].any(axis=1)).sum())
+
+
+def not_known(sites: int) -> CochranQ:
+    """Where so many sites cannot be compared, or are too small."""
+    return CochranQ(np.nan, 0, np.nan, np.nan, np.nan, np.nan, sites)
 
 
 def _p_value(q: ArrayLike, f: ArrayLike, a: ArrayLike) -> Floats:
