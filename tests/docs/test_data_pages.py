@@ -38,7 +38,7 @@ def test_blocks_and_commands_of_a_page_run_in_their_order(name, shell, capsys):
 
 
 def test_numbers_of_the_panel_are_those_of_the_fit(tmp_path):
-    fit = fl.fit(panel.write_sites(tmp_path), panel.TASK, weight="samples", baselines=True)
+    fit = fl.fit(panel.write_sites(tmp_path), panel.TASK, weight="samples", local="rows", baselines=True)
     p, page = fit.plan, PAGES["statistics.md"]
     assert f"| SCAFFLSA | {p.rounds} | {p.samples:,.0f} | {p.bytes:,} |" in page
     assert f"SCAFFLSA {p.algorithm.local_steps:,}" in page

@@ -136,7 +136,7 @@ def test_a_value_has_the_interval_of_the_delta_method():
 
 def test_epsilon_bounds_the_exact_error_about_the_datas_solution():
     sites = panel()
-    found = fl.fit(sites, fl.Regression("y"), epsilon=0.05, seed=3)
+    found = fl.fit(sites, fl.Regression("y"), epsilon=0.05, seed=3, local="rows")
     assert found.epsilon == 0.05
     assert found.plan.rmse <= 0.05
     assert found.local == "rows"
@@ -253,7 +253,7 @@ def test_steps_on_means_have_no_noise_and_their_error_is_what_came_out(method):
 def test_the_sites_share_the_noise_of_the_run():
     sites = panel()
     sites[2] = (sites[2][0], sites[2][1] + 20 * np.random.default_rng(1).normal(size=200))
-    found = fl.fit(sites, fl.Regression("y"), step_size=0.001, local_steps=5, rounds=2000)
+    found = fl.fit(sites, fl.Regression("y"), step_size=0.001, local_steps=5, rounds=2000, local="rows")
     noise = np.array([s.noise for s in found.per_site])
     assert np.sqrt(np.sum(noise**2)) == pytest.approx(found.error["noise"])
     assert noise[2] > 2 * noise[:2].max()
@@ -303,7 +303,8 @@ def test_a_coarse_run_says_so():
 
 def test_the_same_seed_gives_the_same_answer_and_another_seed_another():
     a, b, c = (
-        fl.fit(panel(), fl.Regression("y"), step_size=0.002, local_steps=5, rounds=600, seed=seed) for seed in (1, 1, 2)
+        fl.fit(panel(), fl.Regression("y"), step_size=0.002, local_steps=5, rounds=600, seed=seed, local="rows")
+        for seed in (1, 1, 2)
     )
     assert_allclose(a.protocol, b.protocol, rtol=0, atol=0)
     assert (a.protocol != c.protocol).all()
@@ -344,25 +345,42 @@ def test_a_site_in_which_columns_determine_one_another_is_an_error_only_where_al
 
 def test_an_unstable_step_size_is_an_error_that_names_a_stable_one():
     with pytest.raises(DivergenceError, match=r"step_size must be below 0\.\d+, .*; got 3") as error:
-        fl.fit(panel(), fl.Regression("y"), step_size=3.0, local_steps=5, rounds=3000)
+        fl.fit(panel(), fl.Regression("y"), step_size=3.0, local_steps=5, rounds=3000, local="rows")
     limit = float(str(error.value).split("below ")[1].split(",")[0])
     with pytest.warns(FedLSAWarning, match="standard errors from the data's solution"):  # stable, and noisy
-        fl.fit(panel(), fl.Regression("y"), step_size=0.97 * limit, local_steps=5, rounds=100)
+        fl.fit(panel(), fl.Regression("y"), step_size=0.97 * limit, local_steps=5, rounds=100, local="rows")
     with pytest.raises(DivergenceError, match="left the range of numbers at round"):
         fl.fit(panel(), fl.Regression("y"), step_size=9.0, local_steps=5, rounds=3000, local="means")
 
 
 def test_where_rows_would_need_very_many_steps_the_choice_falls_on_means():
     rng = np.random.default_rng(5)
-    sites = [(X := rng.normal(size=(60, 3)), X @ [1.0, 2.0, 3.0] + c + rng.normal(size=60)) for c in range(3)]
+    sites = [(X := rng.normal(size=(60, 2)), X @ [1.0, 2.0] + c + rng.normal(size=60)) for c in range(3)]
     task = fl.Regression("y")
     near, far, beyond = (fl.fit(sites, task, epsilon=epsilon) for epsilon in (1e-2, 1e-4, 1e-9))
     assert near.local == "rows"
     assert len(sites) * near.plan.samples <= 1e8
     assert far.local == "means"
-    assert len(sites) * fl.plan(_rows(sites), 1e-4, theta_0=np.zeros(4)).samples > 1e8
+    assert len(sites) * fl.plan(_rows(sites), 1e-4, theta_0=np.zeros(3)).samples > 1e8
     assert beyond.local == "means"  # no step size gets there on rows
     assert np.abs(beyond.protocol - beyond.theta).max() < 1e-7
+
+
+def test_by_default_the_size_of_the_data_decides_between_rows_and_means():
+    rng, hand = np.random.default_rng(5), {"step_size": 0.01, "local_steps": 1, "rounds": 1}
+
+    def fitted(d, sizes):
+        sites = [(X := rng.normal(size=(n, d - 1)), X.sum(axis=1) + rng.normal(size=n)) for n in sizes]
+        found = fl.fit(sites, fl.Regression("y"), **hand)
+        return found.local, " ".join(found.summary().foot)
+
+    largest, foot = fitted(3, [1000] * 10)
+    assert largest == "rows"
+    assert "Steps use rows by default up to 3 coefficients, 10 sites and 10,000 rows." in foot
+    for d, sizes in ((4, [20] * 2), (3, [20] * 11), (3, [1001] + [1000] * 9)):
+        beyond, foot = fitted(d, sizes)
+        assert beyond == "means"
+        assert "Steps use means by default beyond 3 coefficients, 10 sites or 10,000 rows: rows take long" in foot
 
 
 def _rows(sites):

@@ -75,7 +75,7 @@ def test_a_thousand_sites_of_five_rows_take_seconds():
     pooled = sm.OLS(y, sm.add_constant(x)).fit(cov_type="HC3")
     np.testing.assert_allclose(found.standard_error, pooled.bse[[1, 2, 0]], rtol=1e-9)
     assert (np.abs(found.protocol - found.theta) <= 0.2 * found.standard_error).all()
-    assert found.local == "means"  # exact theory on rows is for up to a hundred sites
+    assert found.local == "means"
 
 
 def polynomial(degree, noise):

@@ -51,7 +51,7 @@ def site_problem(
     sites, task, weight, site, memory : as for `fl.fit`
     local : what an observation is: "rows" of the site drawn at random, the site's "means" (A_c and b_c, no noise), or
         "auto": rows where they fit three times into memory and exact theory knows all methods, in up to 20 dimensions;
-        else means
+        else means. `fl.fit`, which plans a run as well, takes means of smaller data already
 
     It is in the run's coordinates: standardised as the task says, and with its ridge; see `prepared` for the way back.
 

@@ -13,7 +13,7 @@ from ..checks import Floats
 from ..errors import ArgumentError, DivergenceError, PrecisionError, SiteDataError
 from ..problems import Problem
 from ..results.recipe import versions
-from ..theory.planner import MAX_EXACT_DIM, Plan
+from ..theory.planner import Plan
 from .cautions import keeps_warnings, warn
 from .data_problem import make_problem, uses_rows
 from .error_bars.covariance import CovarianceKind, Scores, complete, root_of_sandwich, sandwich, scores, sum_of_meats
@@ -39,10 +39,9 @@ from .reading import FitProgress, PooledData, read
 from .rows.observe import Piece
 from .sites.site_readers import MEMORY, open_sites
 from .solutions import solution, unreachable, warn_of_lost_digits
-from .tasks import Regression, Task, Value, checked_weight
+from .tasks import QUICK_ON_ROWS, Regression, Task, Value, checked_weight, quick_on_rows
 
 SECONDS_OF_STEPS = 1e8  # of all sites, on rows. Where more are needed, steps use means unless told otherwise
-MANY_SITES = 100  # for exact theory on rows: three seconds. With more, steps use means unless told otherwise
 ACCURACY = 0.1  # standard errors of any combination of coefficients: how exact the run is unless told otherwise
 SMALLEST = 1e-9  # accuracy that is asked for by itself, relative to the answer; data without noise have no error at all
 
@@ -89,8 +88,8 @@ def fit(
     weight : "samples" (w_c = n_c/n, the default of a regression: pooled least squares) or "sites" (w_c = 1/N, as in the
         paper, the default of a value function) in (sum_c w_c A_c) theta = sum_c w_c b_c
     local : what a local step uses: "rows" of the site drawn at random, "log" (rows in their order), the site's "means"
-        (A_c and b_c, no noise), or "auto": rows where they fit three times into memory, exact theory can plan
-        for them (at most 100 sites), and all sites together need at most 1e8 steps; else means
+        (A_c and b_c, no noise), or "auto": rows where a run on them is planned and done in two seconds: at most 3
+        coefficients, 10 sites, 10,000 rows that fit three times into memory, and 1e8 steps in all; else means
     lag : how many rows apart errors may be correlated: for a regression Newey and West's covariance (HAC). None chooses
         it for a value function and for covariance="HAC", and is 0 for other regressions
     bootstrap : how many replicas, solutions of reweighted data, give error bars of their own
@@ -196,7 +195,9 @@ def _outcome(
     none = replace(s, epsilon=None), no_run(len(estimate.A)), "none"
     if not s.wanted:
         return none
-    rows = uses_rows(data, local, MAX_EXACT_DIM[s.method], memory)
+    rows = uses_rows(data, local, QUICK_ON_ROWS[0], memory)
+    if local == "auto":
+        rows = rows and quick_on_rows(len(estimate.A), len(estimate.systems), sum(one.n for one in estimate.systems))
     by_default = s.epsilon is None and s.by_hand is None
     if by_default and not estimate.theta.any():
         warn("every coefficient is 0, where a run would start, so that none is planned; is the target constant?")
@@ -226,9 +227,7 @@ def _chosen(data: PooledData, estimate: Estimate, s: FitSettings, local: str, ro
 
 
 def _quick_plan(problem: Problem, s: FitSettings) -> Plan | None:
-    """A plan on rows that takes seconds; None where sites are many, or cannot reach the accuracy so soon."""
-    if problem.n_agents > MANY_SITES:
-        return None
+    """A plan on rows; None where they cannot reach the accuracy in seconds."""
     try:
         plan = planned(problem, s)
     except (ArgumentError, PrecisionError):  # out of reach for any step size, or for exact theory

@@ -16,7 +16,7 @@ from ..formatting import counted
 from ..frozen import ReadOnly
 from .inference import quantile
 from .one_message import ITERATIVE, LSTD, ONE_SHOT, Baseline
-from .tasks import SITES, Regression
+from .tasks import QUICK_ON_ROWS, SITES, Regression, quick_on_rows
 
 COLUMN, GAP, CELL = 38, 2, 10  # letters of a column of the head, between two, and of a number in the table
 NAME = 2 * COLUMN + GAP - 6 * CELL  # letters of a coefficient's name before the table grows wider than the head
@@ -198,8 +198,21 @@ def _protocol(fit: Any) -> list[str]:
     return [
         "The coefficients solve all sites' data together. A protocol that exchanges parameters alone, "
         f"{type(a).__name__} on {LOCAL[fit.local]} with step size {a.step_size:.3g}, takes {rounds} and {plan.bytes:,} "
-        f"bytes; {near} {max(off, 0.001):.2g} standard errors."
+        f"bytes; {near} {max(off, 0.001):.2g} standard errors.{_why(fit)}"
     ]
+
+
+def _why(fit: Any) -> str:
+    """Why steps use rows or means, where that is what the size of the data decides."""
+    d, N, n = QUICK_ON_ROWS
+    quick = quick_on_rows(len(fit.theta), len(fit.per_site), fit.rows)
+    if fit.local == "rows" and quick:
+        return f" Steps use rows by default up to {d} coefficients, {N} sites and {n:,} rows."
+    if fit.local == "means" and not quick:
+        return (
+            f" Steps use means by default beyond {d} coefficients, {N} sites or {n:,} rows: rows take long to plan for."
+        )
+    return ""
 
 
 def _between(fit: Any) -> list[str]:

@@ -28,9 +28,9 @@ from ..theory.planner import MAX_EXACT_DIM, Plan
 from ..theory.threads import small_products
 
 HAND = "given by hand"  # the basis of a plan that is none
-# blocks of local steps of all sites that are run in NumPy: in the second that an engine would need to compile, where a
-# plan has taken as long already; in a tenth of one where a run is given by hand, perhaps one of many
-IN_NUMPY, BY_HAND_IN_NUMPY = 6e4, 5e3
+# blocks of local steps of all sites that are run in NumPy: in the half second that an engine would need to load, where
+# a plan has taken as long already; in a tenth of one where a run is given by hand, perhaps one of many
+IN_NUMPY, BY_HAND_IN_NUMPY = 2e4, 5e3
 STARTS_THREADS = 1e6  # local steps of all sites that are done sooner than threads start
 QUICK_LIMIT_DIM, QUICK_LIMIT_SITES = 8, 100  # up to which the largest stable step size takes a second at most
 

@@ -179,6 +179,8 @@ def follow(m: Moments, a: Algorithm, T: int, start: Floats, target: float = math
     Every round up to 2 T + 32 (200 more at most) is looked at, then rounds 5% apart up to 32 T, as far as that takes
     seconds, and the limit.
     """
+    if isinstance(a, SCAFFLSA) and a.local_steps == 1:  # control variates cancel in the average of single steps
+        a = FedLSA(a.step_size, 1)
     rounds = _later_rounds(m, a, T)
     record = exact_record(m, a, int(rounds[-1]), m.theta_star + start, record=rounds.tolist())
     found = record["data_vars"]["mse"][1]
