@@ -80,8 +80,9 @@ def test_a_level_is_a_probability():
         figures.coefficients(fit(2, 2), level=95)
 
 
-def test_without_a_run_only_finite_data_are_a_part_of_the_error():
+def test_without_a_run_there_are_no_parts_of_the_error():
     f = fit(2, 3)
     f.error = {"start": np.nan, "drift": np.nan, "noise": np.nan, "finite data": 1.0}
-    parts = figures.coefficients(f).axes[1]
-    assert [text.get_text() for text in parts.get_yticklabels()] == ["finite data"]
+    coefficients, sites = figures.coefficients(f).axes
+    assert coefficients.get_xlabel() == "coefficient"
+    assert sites.get_xlabel() == "sites, by influence"

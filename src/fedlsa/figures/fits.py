@@ -62,11 +62,12 @@ def coefficients(
     height = max(3.7, 1.25 + d * (0.3 if d <= 12 else 0.17 if d <= MAX_NAMED else 6.8 / d))
     with theme.own_figure(WIDTH, many=True) as (width, _, em):
         figure = theme.matplotlib().figure.Figure(figsize=(width, em * height), layout="constrained")
-        rest = height - HEADER - PARTS_HEIGHT - SITES_HEIGHT  # a tall list of coefficients leaves room below the sites
-        heights = (PARTS_HEIGHT, SITES_HEIGHT, rest) if rest > 0 else (PARTS_HEIGHT, height - HEADER - PARTS_HEIGHT)
+        parts = [] if np.isnan([*fit.error.values()]).any() else [PARTS_HEIGHT]  # without a run there are none
+        rest = height - HEADER - sum(parts) - SITES_HEIGHT  # a tall list of coefficients leaves room below the sites
+        heights = [*parts, SITES_HEIGHT, rest] if rest > 0 else [*parts, height - HEADER - sum(parts)]
         left, right = figure.subfigures(1, 2, width_ratios=(2, 1) if width >= em * WIDTH else (3, 2))
         grid = right.add_gridspec(len(heights), 1, height_ratios=heights)
-        main, *others = left.subplots(), right.add_subplot(grid[0]), right.add_subplot(grid[1])
+        main, *others = left.subplots(), *(right.add_subplot(grid[k]) for k in range(len(parts) + 1))
         _panels([main, *others], fit, level, legend)
         if legend:
             figure.legend(*main.get_legend_handles_labels(), loc="outside upper left", ncols=3, columnspacing=1.3,
@@ -77,9 +78,10 @@ def coefficients(
 
 def _panels(several: Sequence[Axes], fit: Any, level: float, legend: bool) -> None:
     _coefficients(several[0], fit, level)
-    if len(several) > 1:
+    if len(several) > 2:
         _parts(several[1], fit.error)
-        _sites(several[2], fit.per_site, legend)
+    if len(several) > 1:
+        _sites(several[-1], fit.per_site, legend)
 
 
 def _coefficients(axes: Axes, fit: Any, level: float) -> None:
@@ -139,7 +141,7 @@ def _limits(interval: Floats, own: Floats) -> tuple[float, float]:
 
 
 def _parts(axes: Axes, error: dict[str, float]) -> None:
-    error = {name: value for name, value in error.items() if not np.isnan(value)}  # without a run it has no parts
+    error = {name: value for name, value in error.items() if not np.isnan(value)}
     names, values = list(error), np.array(list(error.values()))
     row = np.arange(len(names))
     drawn = np.where(np.isfinite(values), values, 0.0)  # data without noise have no standard errors to count in

@@ -111,7 +111,8 @@ class Heterogeneity(Displayed, ReadOnly):
         out = self.stands_out
         names = ", ".join(out[:3]) + (", ..." if len(out) > 3 else "")
         verb = "stands" if len(out) == 1 else "stand"
-        apart = f"; {names} {verb} out" if out else "; no site stands out" if self.together.p_value >= 0 else ""
+        none = "they differ, none more than the others" if self.together.p_value < SIGNIFICANT else "no site stands out"
+        apart = f"; {names} {verb} out" if out else f"; {none}" if self.together.p_value >= 0 else ""
         return f"Sites: {self.together.line()}{apart}"
 
     def to_frame(self) -> pd.DataFrame:
