@@ -1,23 +1,30 @@
-"""Formulas of the pages as MathML, which browsers draw by themselves: the part of LaTeX that the pages use, no more."""
+"""Formulas of the pages as MathML, which browsers draw by themselves: the part of LaTeX that the pages use, no more.
+
+In a line of its own a formula stands between `$$`, in a sentence between `$`, as a repository's browser reads them too.
+"""
 
 import html
 import re
 from collections.abc import Iterator
 
 TOKEN = re.compile(r"\\[A-Za-z]+|\\.|\d+(?:\.\d+)?|\S")
-GREEK = ("eta", "sigma", "rho", "theta", "zeta", "omega", "Sigma", "Delta", "Omega")
+GREEK = ("gamma", "delta", "zeta", "eta", "theta", "kappa", "lambda", "nu", "xi", "pi", "rho", "sigma", "tau", "phi",
+         "psi", "omega", "Gamma", "Delta", "Sigma", "Omega")  # fmt: skip
 SYMBOLS = {name: f"&{name};" for name in GREEK} | {"varepsilon": "&epsilon;", "star": "&sstarf;", "top": "&top;"}
-ACCENTS = {"bar": "¯", "tilde": "~"}
+SYMBOLS |= {"infty": "∞", "ldots": "…"}
+SIGNS = {"le": "≤", "ge": "≥", "in": "∈", "gets": "←", "propto": "∝", "cdot": "·", "mapsto": "↦"}
+FENCES = {"Vert": "‖", "|": "‖", "lfloor": "⌊", "rfloor": "⌋"}
+ACCENTS = {"bar": "¯", "tilde": "~", "hat": "^"}
 SPACES = {",": "0.17em", " ": "0.33em", "quad": "1em", "qquad": "2em"}
 SUM = "<mo>∑</mo>"
 SIZES = {"big": "1.2em", "Big": "1.8em"}
-NAMES = ("min", "max")
+NAMES = ("min", "max", "sup", "log", "cos")
 
 
-def mathml(latex: str) -> str:
-    """A formula in a line of its own; what is not known here raises, and so ends the build."""
+def mathml(latex: str, display: str = "block") -> str:
+    """A formula in a line of its own, or "inline" in a sentence; what is not known here raises, and ends the build."""
     tokens = iter(TOKEN.findall(latex))
-    return f'<math display="block" alttext="{html.escape(latex, quote=True)}">{_row(tokens, None)}</math>'
+    return f'<math display="{display}" alttext="{html.escape(latex, quote=True)}">{_row(tokens, None)}</math>'
 
 
 def _row(tokens: Iterator[str], end: str | None) -> str:
@@ -53,6 +60,8 @@ def _atom(token: str, tokens: Iterator[str]) -> str:
         return f"<mn>{token}</mn>"
     if token.isalpha():
         return f"<mi>{token}</mi>"
+    if token == "/":
+        return '<mo lspace="0" rspace="0">/</mo>'
     if not token.startswith("\\"):
         return f'<mo stretchy="false">{html.escape(token).replace("-", "&minus;")}</mo>'
     return _command(token[1:], tokens)
@@ -67,8 +76,10 @@ def _command(name: str, tokens: Iterator[str]) -> str:
         return f'<mspace width="{SPACES[name]}"/>'
     if name == "sum":
         return SUM
-    if name == "|":
-        return '<mo stretchy="false" lspace="0" rspace="0">‖</mo>'
+    if name in SIGNS:
+        return f"<mo>{SIGNS[name]}</mo>"
+    if name in FENCES:
+        return f'<mo stretchy="false" lspace="0" rspace="0">{FENCES[name]}</mo>'
     if name == "mathrm":
         next(tokens)
         return f"<mi>{''.join(iter(lambda: next(tokens), '}'))}</mi>"

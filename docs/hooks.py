@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from markdown import Extension, Markdown
+from markdown.inlinepatterns import InlineProcessor
 from markdown.preprocessors import Preprocessor
 
 sys.path.append(str(Path(__file__).parent))
@@ -15,6 +16,11 @@ from formulas import mathml
 
 OUTSIDE = re.compile(r"(?<!!)\[([^\]]+)\]\((\.\./[^)#]+)(?:#[^)]*)?\)")
 TABLE = re.compile(r"^\[([^\]]+)\]\(([\w-]+\.csv)\)$", re.M)
+NAMED = re.compile(
+    r"\b(?:(?:Theorem|Lemma|Corollary|Claim) [A-H\d]\.\d+|Assumption (?:A|TD|UGE)\d+|(?:Algorithm|Figure|Table) \d+)\b"
+)
+ITEM = re.compile(rf"\[({NAMED.pattern})\]\(paper-map\.md\)")
+INLINE = r"(?<![\w\\$])\$(?![\s$])([^$]+?)(?<!\s)\$(?![\w$])"
 FORMULA = re.compile(r"^\$\$(.*?)\$\$$", re.S | re.M)
 CODE = re.compile(r"(<pre.*?</pre>|<code.*?</code>|<math.*?</math>|<[^>]+>)", re.S)
 UPPER = re.compile(r"(?<=\S)\^(?:\{([^}]*)\}|(\(\w+\)|\w))")
@@ -39,20 +45,30 @@ class Examples(Preprocessor):
         return out
 
 
-class WithExamples(Extension):
-    """Markdown that knows them; before fences are read."""
+class Formula(InlineProcessor):
+    """A formula in a sentence, `$x^2$`."""
+
+    def handleMatch(self, m: re.Match[str], data: str) -> tuple[str, int, int]:
+        return self.md.htmlStash.store(mathml(m[1], "inline")), m.start(), m.end()
+
+
+class OwnMarkdown(Extension):
+    """Markdown that knows both: examples before fences are read, formulas after code and before all else in a line."""
 
     def extendMarkdown(self, md: Markdown) -> None:
         md.preprocessors.register(Examples(md), "examples", 100)
+        md.inlinePatterns.register(Formula(INLINE, md), "formula", 185)
 
 
 def on_config(config: Any, **_: Any) -> None:
     """Docstrings are read with the extensions of pages."""
-    config.markdown_extensions.append(WithExamples())
+    config.markdown_extensions.append(OwnMarkdown())
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Formulas are drawn, and a line that is a link to a .csv file is its table.
+
+    `[Theorem 4.1](paper-map.md)` leads to its row of the map.
 
     `[text](../src/file.py)`, a link in the repository, becomes text: the site has no such page.
 
@@ -61,18 +77,29 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     if "/" in page.file.src_uri:
         return markdown
     markdown = TABLE.sub(lambda found: f"{found[1]}:\n\n{table(Path(__file__).with_name(found[2]))}", markdown)
+    markdown = ITEM.sub(lambda found: f"[{found[1]}](paper-map.md#{anchor(found[1])})", markdown)
     markdown = FORMULA.sub(lambda found: f'<div class="formula">{mathml(found[1])}</div>', markdown)
     return OUTSIDE.sub(_as_text, markdown)
 
 
 def table(path: Path) -> str:
-    """A .csv file in Markdown; a first column `section` becomes headings."""
+    """A .csv file in Markdown; a first column `section` becomes headings, items of the paper lead to the theory map."""
     with open(path, newline="", encoding="utf-8") as file:
         head, *rows = csv.reader(file)
+    if "item" in head:
+        at = head.index("item")
+        rows = [[*row[:at], f'<span id="{anchor(row[at])}">{row[at]}</span>', *row[at + 1 :]] for row in rows]
+    elif path.name != "pictures.csv":
+        rows = [[NAMED.sub(r"[\g<0>](paper-map.md)", cell) for cell in row] for row in rows]
     if head[0] != "section":
         return _rows(head, rows)
     parts = [(name, [row[1:] for row in part]) for name, part in groupby(rows, key=lambda row: row[0])]
     return "\n\n".join(f"## {name}\n\n{_rows(head[1:], part)}" for name, part in parts)
+
+
+def anchor(item: str) -> str:
+    """The name of an item's row in the theory map."""
+    return item.lower().replace(" ", "-")
 
 
 def _rows(head: list[str], rows: list[list[str]]) -> str:
@@ -102,7 +129,7 @@ def _with_indices(text: str) -> str:
 
 def _breakable(cell: re.Match[str]) -> str:
     parts = re.split(r"(<[^>]+>)", cell[0])
-    parts[::2] = [re.sub(r"(?<=\w)(?<!\bfl)(::?|[/._])(?=\w)", r"\1<wbr>", text) for text in parts[::2]]
+    parts[::2] = [re.sub(r"(?<=\w)(?<!\bfl)(::?|[/._])(?=[^\W\d])", r"\1<wbr>", text) for text in parts[::2]]
     return "".join(parts)
 
 

@@ -17,9 +17,9 @@ import fedlsa
 
 SOURCE = Path(fedlsa.__file__).parent
 ORDER = [
-    "lazy_names", "installation", "errors", "checks", "frozen", "formatting", "small_pictures", "files", "problems",
-    "sampling", "algorithms", "results", "theory", "engine", "figures", "experiments", "fit", "sklearn", "network",
-    "explore", "cli",
+    "lazy_names", "installation", "errors", "checks", "frozen", "formatting", "paper_items", "small_pictures", "files",
+    "problems", "sampling", "algorithms", "results", "theory", "engine", "figures", "experiments", "fit", "sklearn",
+    "network", "explore", "cli",
 ]  # fmt: skip
 FILES = sorted(SOURCE.rglob("*.py"))
 MODULES = {

@@ -57,7 +57,7 @@ def test_search_finds_a_page_from_the_disk(site, page):
 def test_a_formula_is_drawn_as_one(site, page):
     page.set_viewport_size({"width": 1280, "height": 844})
     page.goto(f"{site.as_uri()}/theory.html")
-    drawn = page.evaluate("[...document.querySelectorAll('math')].map(m => m.getBoundingClientRect().height)")
+    drawn = page.evaluate("[...document.querySelectorAll('.formula math')].map(m => m.getBoundingClientRect().height)")
     line = page.evaluate("parseFloat(getComputedStyle(document.querySelector('article p')).lineHeight)")
     assert len(drawn) == 3
     assert min(drawn) > 1.3 * line  # fractions stand above one another

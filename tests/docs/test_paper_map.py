@@ -12,6 +12,7 @@ from typing import NamedTuple
 import pytest
 
 import fedlsa
+from fedlsa.paper_items import ITEMS
 
 ROOT = Path(__file__).parents[2]
 with open(ROOT / "docs" / "paper-map.csv", newline="", encoding="utf8") as file:
@@ -20,6 +21,7 @@ with open(ROOT / "docs" / "paper-map.csv", newline="", encoding="utf8") as file:
 
 class Row(NamedTuple):
     section: str
+    item: str
     label: str
     says: str
     function: str
@@ -43,7 +45,7 @@ def resolve(name: str) -> object:
 
 
 def test_every_row_has_all_columns() -> None:
-    assert HEADING == ["section", "label", "what it says", "function", "test"]
+    assert HEADING == ["section", "item", "label", "what it says", "function", "test"]
     assert all(len(cells) == len(HEADING) for cells in LINES)
     assert len(ROWS) > 60  # the walk over the table sees what is there
 
@@ -62,8 +64,28 @@ def test_every_test_of_the_map_exists(named: str) -> None:
 
 
 def test_no_label_occurs_twice() -> None:
-    labels = [row.label for row in ROWS]
+    labels, items = [row.label for row in ROWS if row.label != "none"], [row.item for row in ROWS]
     assert sorted({label for label in labels if labels.count(label) > 1}) == []
+    assert sorted({name for name in items if items.count(name) > 1}) == []
+
+
+def test_items_have_the_names_that_the_library_gives_them() -> None:
+    assert {row.label: row.item for row in ROWS if row.label != "none"} == {
+        label: name for label, name in ITEMS.items() if not label.startswith("sec:")
+    }
+
+
+def test_numbers_count_up_within_a_section_of_the_paper() -> None:
+    """Theorems, lemmas, claims and corollaries share one counter; no number is left out."""
+    counted: dict[str, list[int]] = {}
+    for row in ROWS:
+        kind, _, number = row.item.partition(" ")
+        section, dot, last = number.rpartition(".")
+        series = section if dot else kind + re.sub(r"\d+", "", number)
+        counted.setdefault(series, []).append(int(re.sub(r"\D", "", last)))
+    assert len(counted) > 10
+    for series, numbers in counted.items():
+        assert sorted(numbers) == list(range(1, len(numbers) + 1)), series
 
 
 def test_every_row_has_a_function_or_says_why_not() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import csv
 import importlib.util
+import io
 import re
 import sys
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 
 import fedlsa
 from fedlsa.experiments import EXPERIMENTS, Results, Scale, compute
+from fedlsa.paper_items import ITEMS
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -56,11 +59,13 @@ def test_every_picture_exists_is_small_and_is_drawn_by_the_script() -> None:
         assert 0 < (DOCS / picture).stat().st_size < 80_000
 
 
-def test_every_label_of_the_page_is_in_the_paper_map_or_the_notation() -> None:
-    known = (DOCS / "paper-map.csv").read_text(encoding="utf8") + (DOCS / "notation.csv").read_text(encoding="utf8")
-    labels = set(re.findall(r"\b(?:assum|prop|th|thm|cor|lem|coro|algo|eq|fig|sec):[\w-]+", TEXT + CORRECTED))
-    assert len(labels) > 15
-    assert sorted(label for label in labels if label not in known) == []
+def test_statements_have_the_names_that_the_paper_prints() -> None:
+    named = set(re.findall(r"\b(?:Theorem|Lemma|Corollary|Claim|Figure|Algorithm) [A-H\d][\d.]*\b", TEXT + CORRECTED))
+    rows = csv.reader(io.StringIO((DOCS / "paper-map.csv").read_text(encoding="utf8")))
+    named |= set(re.findall(r"\bAssumption [A-Z]+\d+", TEXT + CORRECTED))
+    assert len(named) > 25
+    assert sorted(named - {row[1] for row in rows}) == []
+    assert sorted(label for label in ITEMS if re.search(rf"{re.escape(label)}(?![\w-])", TEXT + CORRECTED)) == []
 
 
 def test_every_test_that_the_table_names_exists() -> None:

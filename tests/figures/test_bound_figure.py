@@ -29,9 +29,9 @@ def test_the_lines_are_bound_exact_error_and_mean_of_simulations(problem, tmp_pa
     exact, runs = theory.exact(problem, method, 40), fl.simulate(problem, method, 40, seeds=5, record=11)
     figure = figures.bound_and_curve(bounds, exact, runs, title="Two bounds")
     drawn = lines(figure)
-    for b in bounds:
-        np.testing.assert_array_equal(drawn[f"bound ({b.label})"].get_xdata(), b.rounds)
-        np.testing.assert_array_equal(drawn[f"bound ({b.label})"].get_ydata(), b.mse)
+    for name, b in zip(("Corollary 4.2", "Theorem A.6"), bounds, strict=True):
+        np.testing.assert_array_equal(drawn[f"bound ({name})"].get_xdata(), b.rounds)
+        np.testing.assert_array_equal(drawn[f"bound ({name})"].get_ydata(), b.mse)
     np.testing.assert_array_equal(drawn["exact mean squared error"].get_ydata(), exact["mse"])
     np.testing.assert_allclose(drawn["their mean"].get_ydata(), runs["squared_error"].values.mean(axis=0))
     assert "from the 10% to the 90% quantile" in texts(figure)
@@ -47,7 +47,7 @@ def test_scaffnew_is_drawn_by_iteration_with_its_lyapunov_function(problem):
     figure = figures.bound_and_curve(bound, exact, x="samples", scale="log")
     drawn = lines(figure)
     np.testing.assert_array_equal(drawn["exact ψ"].get_ydata(), exact["psi"])
-    np.testing.assert_array_equal(drawn[f"bound on ψ ({bound.label})"].get_xdata(), 4 * bound.rounds)
+    np.testing.assert_array_equal(drawn["bound on ψ (Theorem F.2)"].get_xdata(), 4 * bound.rounds)
     assert "iterations" in figure.axes[0].get_xlabel()
     with pytest.raises(ArgumentError, match="per iteration"):
         figures.bound_and_curve(bound, exact)

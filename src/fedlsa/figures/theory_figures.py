@@ -11,6 +11,7 @@ import xarray as xr
 from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError
+from ..paper_items import item
 from ..results import recipe
 from ..results.curve_files import checked_curves
 from ..results.recipe import require_result
@@ -63,7 +64,7 @@ def bound_and_curve(
         Line(
             _bound_costs(b, x),
             b.mse,
-            f"bound on ψ ({b.label})" if "psi" in b.bounds else f"bound ({b.label})",
+            f"bound on ψ ({item(b.label)})" if "psi" in b.bounds else f"bound ({item(b.label)})",
             role=role,
         )
         for b, role in zip(drawn, BOUND_ROLES, strict=False)
@@ -131,7 +132,7 @@ def _bound_notes(
         notes.append(f"Band: from the {low} to the {high} quantile of the squared error over seeds.")
     if result is not None and per_iteration:
         notes.append("Simulations: the server's error at its communications, each at its mean iteration.")
-    failed = {b.label: [rule for rule, met in b.conditions.items() if not met] for b in drawn}
+    failed = {item(b.label): [rule for rule, met in b.conditions.items() if not met] for b in drawn}
     notes += [f"{label}: conditions not met: {'; '.join(rules)}." for label, rules in failed.items() if rules]
     if not any(failed.values()):
         notes.append(f"All conditions of {'the theorem' if len(drawn) == 1 else 'both bounds'} are met.")
