@@ -48,10 +48,12 @@ def exact(
     algorithm, rounds, theta_0, xi_0, sampling, record : as in `simulate`
 
     Returns a dataset over rounds: mean (rounds, dim), squared_bias = ||mean - theta_star||^2, variance, and mse, their
-    sum; for methods with control variates also psi, eq:definition:lyapunov_app at communications. And what it costs to
-    get there: communications, samples (expected, per agent) and bytes, counted as `simulate` and `plan` do. The
-    attribute `start` names the start, `route` the computation; `rounding` estimates the relative error that rounding
-    leaves in it.
+    sum; for methods with control variates also psi, eq:definition:lyapunov_app at communications. For independent
+    observations the squared bias is split into `start`, which is left of theta_0, and `drift`, the share of a run from
+    theta_star (th:2nd_moment_no_cv): mse = start + drift + variance, none below 0, the last of which is noise.
+    And what it costs to get there: communications, samples (expected, per agent) and bytes, counted as `simulate` and
+    `plan` do. The attribute `start` names the start, `route` the computation; `rounding` estimates the relative error
+    that rounding leaves in it.
 
     upload_noise : the standard deviation of noise that every agent adds to each coordinate of what it sends, and with
     which it corrects its own control variate too: what privacy costs, as long as no upload is clipped (i.i.d. only).
@@ -127,6 +129,8 @@ def _record(asked: CurveRequest, found: ExactCurve, rounding: Floats | float) ->
         "squared_bias": (("rounds",), squared_bias, {"description": "||E[theta] - theta_star||^2"}),
         "variance": (("rounds",), variance, {"description": "E||theta - E[theta]||^2"}),
     }
+    if not isinstance(asked.sampling, Markov):
+        values |= _origins(mean, asked.mean_from_solution(), squared_bias)
     if found.psi is not None:
         text = "E of the Lyapunov function, eq:definition:lyapunov_app"
         values["psi"] = (("rounds",), found.psi, {"description": text})
@@ -138,6 +142,26 @@ def _record(asked: CurveRequest, found: ExactCurve, rounding: Floats | float) ->
     attrs |= {"sampling": _label(asked.sampling), "moments": found.moments, "route": found.route}
     costs = _costs(m, algorithm, asked.sampling, asked.recorded)
     return {"data_vars": values | costs, "coords": {"rounds": asked.recorded}, "attrs": attrs}
+
+
+def _origins(mean: Floats, drifted: Floats, squared_bias: Floats) -> dict[str, Any]:
+    """What is left of the start, and drift; mean, drifted : (R, d), E[u] of the run and of the same from theta_star.
+
+    The recursion of means is linear, so that E[u] = s + b: b is the mean from theta_star (FedLSA's bias_t,
+    th:2nd_moment_no_cv), and s what is left of the start. They may cancel in part, and then ||s||^2 + ||b||^2 is more
+    than ||E[u]||^2. So this is shared between them as their squares are: both shares are at least 0, each is 0 where
+    its vector is, and their sum is the squared bias, exactly.
+    """
+    lengths = np.stack([np.linalg.norm(v, axis=1) for v in (mean - drifted, drifted)])
+    longest = lengths.max(0)
+    part = (lengths / np.where(longest > 0, longest, 1.0)) ** 2  # of numbers whose squares may overflow
+    share = np.where(np.isfinite(longest), part[1] / np.maximum(part.sum(0), 1.0), 0.0)
+    whole = np.where(np.isnan(squared_bias), np.inf, squared_bias)
+    drift = np.where(share > 0, share * whole, 0.0)
+    start = np.where(share < 1, whole - drift, 0.0)
+    texts = "what is left of the start, of the squared bias", "what a run from theta_star has, of the squared bias"
+    named = zip(("start", "drift"), (start, drift), texts, strict=True)
+    return {name: (("rounds",), value, {"description": text}) for name, value, text in named}
 
 
 def _costs(m: Moments, a: Algorithm, sampling: Sampling, recorded: NDArray[np.int64]) -> dict[str, Any]:

@@ -39,7 +39,7 @@ from . import noiseless, tuning
 from .compositions import FrozenSteps, LocalSteps
 from .linear import check_accuracy, contracts, refined
 from .moments import Moments, check_size
-from .recursions import Squares, at_rounds, repeat
+from .recursions import Squares, at_rounds, powers_on, repeat
 from .symmetric import smat, squares, svec, symkron, triangle, within
 from .threads import cores, share
 
@@ -122,6 +122,11 @@ class FedLSARound:
             return self.mean[:d, :d]
         return symkron(self.mean[:d, :d]) + self.noise[:, within(d, d + 1)]
 
+    @property
+    def noiseless(self) -> FedLSARound:
+        """What it does to means."""
+        return FedLSARound(self.mean)
+
     def added(self, u: Floats) -> Floats:
         """svec of the covariance that a round adds for a known u : (s,)."""
         assert self.noise is not None
@@ -182,17 +187,11 @@ def fedlsa_round(
 
 def fedlsa_curve(step: FedLSARound, u: Floats, rounds: NDArray[np.int64]) -> tuple[Floats, Floats]:
     """E[u] : (R, d) and E||u - E[u]||^2 : (R,) at the given rounds, from known u : (d,)."""
-    d, v, C = len(u), np.append(u, 1.0), np.zeros(0 if step.noise is None else len(step.own))
-    mean, covariance = np.empty((len(rounds), d)), np.empty((len(rounds), len(C)))
-    gaps = np.diff(rounds, prepend=0)
+    d, v = len(u), np.append(u, 1.0)
     if step.noise is None:
-        means = Squares(step.mean, lambda a, b: b @ a)
-        for i, gap in enumerate(gaps.tolist()):
-            short = gap < d * gap.bit_length()  # products with a vector are less work than squares
-            for M in [step.mean] * gap if short else means.of(gap):
-                v = M @ v
-            mean[i] = v[:d]
-        return mean, np.zeros(len(rounds))
+        return powers_on(step.mean, v, rounds)[:, :d], np.zeros(len(rounds))
+    C, gaps = np.zeros(len(step.own)), np.diff(rounds, prepend=0)
+    mean, covariance = np.empty((len(rounds), d)), np.empty((len(rounds), len(C)))
     powers = Squares(step.steps, FrozenSteps.then)
     often = {gap: [reduce(FrozenSteps.then, powers.of(gap))] for gap in _frequent(gaps)}
     both = np.concatenate([C, squares(v)])  # svec Cov(u) and svec E[v] E[v]^T

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import count
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from . import krylov, tuning
 from .noiseless import NoiselessMap
 from .pair_passes import Parts
 from .pairs import PairMap
-from .recursions import at_rounds
+from .recursions import at_rounds, powers_on
 from .stationary_pairs import limit
 from .symmetric import svec
 
@@ -44,6 +45,31 @@ def one_by_one(
             vector = step.advance(vector) if finite else step.advance_mean(vector)
 
     return at_rounds(states(), rounds, lambda state: (state[0].seen(state[1]),))[0]
+
+
+def mean_from_solution(
+    step_in: Callable[[int], PairMap | NoiselessMap], x: Floats, rounds: NDArray[np.int64], steady: bool
+) -> Floats:
+    """E[u] : (R, d) at the given rounds of a run from theta_star, u = 0, and x : (K, d); steady : all rounds alike."""
+    first = step_in(0)
+    if isinstance(first, NoiselessMap):
+        return one_by_one(step_in, np.zeros(x.shape[1]), x, rounds)[:, :-2]
+    if steady and x.size <= tuning.MEANS_WRITTEN_OUT:
+        M = np.stack([first.mean(e.reshape(x.shape)).ravel() for e in np.eye(x.size)], axis=1)
+        return np.stack([first.server(y.reshape(x.shape)) for y in powers_on(M, x.ravel(), rounds)])
+
+    def states() -> Iterator[tuple[PairMap, Floats]]:
+        step, y, least = first, x, tuning.VANISHED * np.abs(x).max()
+        for t in count():
+            yield step, y
+            if not least < np.abs(y).max() < np.inf:  # nothing is left of it, or it has overflowed
+                return
+            before, step = step, cast(PairMap, step_in(t))
+            if step is not before:
+                y = y + (before.gain - step.gain) * before.server(y)
+            y = step.mean(y)
+
+    return at_rounds(states(), rounds, lambda state: (state[0].server(state[1]),))[0]
 
 
 def krylov_curve(step: PairMap, u: Floats, x: Floats, rounds: NDArray[np.int64]) -> Floats | None:

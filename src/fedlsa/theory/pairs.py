@@ -152,10 +152,13 @@ class PairMap:
         """E[u] : (d,), Cov(u) : (d, d) and Cov(u, y) : (K, d, d) of one agent per group."""
         return self.second(vector)[3:]
 
+    def server(self, y: Floats) -> Floats:
+        """u : (d,) of y : (K, d)."""
+        return np.asarray(self.weights[0] @ y / -self.gain, np.float64)
+
     def mean(self, y: Floats) -> Floats:
         """E[y] : (K, d) one round later."""
-        u = self.weights[0] @ y / -self.gain
-        return (self.F @ y[..., None])[..., 0] + self.B @ u
+        return (self.F @ y[..., None])[..., 0] + self.B @ self.server(y)
 
     def carry(self, p: Parts) -> Floats:
         """The vector of the image of y under the mean of a round."""
@@ -190,7 +193,7 @@ class PairMap:
         """
         _, V, W = self.parts(out)
         m, k, (own, pair) = self.moments, self.gain, self.sampled
-        u = self.weights[0] @ y / -k
+        u = self.server(y)
         x, moved = y + k * u, y - self.mean(y)
         w = np.concatenate([np.broadcast_to(u, x.shape), x, np.full((len(x), 1), constant)], axis=1)
         V += (1 + own) * k**2 * (self.local_noise @ squares(w)[..., None])[..., 0] + own * squares(moved)

@@ -41,6 +41,17 @@ class Squares(Generic[Step]):
                 yield self._known[bit]
 
 
+def powers_on(M: Floats, v: Floats, rounds: NDArray[np.int64]) -> Floats:
+    """M^t v at the given rounds t, in increasing order : (R, n)."""
+    squares, found = Squares(M, lambda a, b: b @ a), np.empty((len(rounds), len(v)))
+    for i, gap in enumerate(np.diff(rounds, prepend=0).tolist()):
+        short = gap < len(v) * gap.bit_length()  # products with a vector are less work than squares
+        for power in [M] * gap if short else squares.of(gap):
+            v = power @ v
+        found[i] = v
+    return found
+
+
 def at_rounds(
     states: Iterable[State], rounds: NDArray[np.int64], show: Callable[[State], Sequence[Floats | float]]
 ) -> list[Floats]:

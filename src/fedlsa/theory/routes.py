@@ -74,6 +74,23 @@ class CurveRequest:
         among, noise = a.taking_part(m.n_agents), self.upload_noise
         return self._each(lambda eta: local_steps.fedlsa_round(m, eta, a.local_steps, x, among, noise))
 
+    def mean_from_solution(self) -> Floats:
+        """E[u] : (R, d) of the same run started at theta_star, of independent observations: the drift of its mean."""
+        nothing, at = np.zeros_like(self.u), self.recorded
+        if not isinstance(self.algorithm, FedLSA):
+            return many_rounds.mean_from_solution(self.rounds_of_pairs, self.x, at, self.steady)
+        if self.steady:
+            return local_steps.fedlsa_curve(self.rounds_of_fedlsa(0).noiseless, nothing, at)[0]
+        return local_steps.averaged_curve(
+            lambda t: self.rounds_of_fedlsa(t).noiseless, nothing, self.average_after, at
+        )[0]
+
+    @property
+    def average_after(self) -> int:
+        """The round from which iterates are averaged, after the last if they are not."""
+        after = self.algorithm.average_after
+        return self.last + 1 if after is None else after
+
     def _each(self, at: Callable[[float], _Round]) -> Callable[[int], _Round]:
         """Round t from what a round does at a step size; the same object as long as the step size is the same."""
         known = lru_cache(maxsize=1)(at)
@@ -139,9 +156,8 @@ def _by_powers(asked: CurveRequest) -> ExactCurve:
 
 
 def _by_fedlsa_rounds(asked: CurveRequest) -> ExactCurve:
-    after = asked.algorithm.average_after
-    after = asked.last + 1 if after is None else after
-    return ExactCurve(*local_steps.averaged_curve(asked.rounds_of_fedlsa, asked.u, after, asked.recorded))
+    found = local_steps.averaged_curve(asked.rounds_of_fedlsa, asked.u, asked.average_after, asked.recorded)
+    return ExactCurve(*found)
 
 
 def _by_krylov(asked: CurveRequest) -> ExactCurve | None:

@@ -100,4 +100,5 @@ NEAR_MINIMUM, OUT_OF_REACH = math.log(1.3), 1.5  # so near to its minimum, an er
 FOLLOWED_ROUNDS, FOLLOWED_RATIO = 200, 1.05  # after a plan's end: so many one by one, then some so far apart
 FOLLOWED_UNTIL = 32  # times as many rounds as planned, to which the curve is followed
 MAX_FOLLOWING_WORK = 2e9  # multiplications that following it may take: seconds
+MEANS_WRITTEN_OUT = 256  # numbers of a mean up to which the map of a round is one matrix, of which powers are taken
 NOISELESS_WRITTEN_OUT = 400  # numbers of a noiseless state up to which its round is written out
