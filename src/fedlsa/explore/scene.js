@@ -22,6 +22,7 @@
         methods: [{name, colour,
                    average: [[x, y], ...],  // T + 1: what the server holds
                    walks: [[[x0, y0, x1, y1, ...], ...], ...],   // T x N: where an agent goes in a round, as flat lists
+                   scatter: [...],          // T + 1: how far a noisy run strays from the average, drawn as a pale disc
                    end: [x, y] | null,      // limit of the mean; null with end_reason
                    end_reason}]},
       error: {
@@ -47,14 +48,14 @@ var FedLSAScene = (() => {
     .fs { color: var(--fs-ink); font: 0.95rem/1.4 system-ui, sans-serif; min-width: 0; }
     .fs-title { font-weight: 600; margin: 0 0 0.3rem; }
     .fs-stage { display: flex; flex-wrap: wrap; gap: 0.6rem; }
-    .fs-view { position: relative; flex: 1 1 21rem; min-width: 0; height: var(--fs-height); overflow: hidden; }
-    .fs-plane { flex-grow: 2; }
+    .fs-view { position: relative; flex: 1 1 0; min-width: min(17rem, 100%); height: var(--fs-height); overflow: hidden; }
+    .fs-plane { flex-grow: 1.9; min-width: min(21rem, 100%); }
     .fs canvas { position: absolute; inset: 0; width: 100%; height: 100%; touch-action: pan-y; }
     .fs-handle { position: absolute; width: 40px; height: 40px; margin: -20px; border: 0; padding: 0; border-radius: 50%;
       background: none; cursor: grab; touch-action: none; }
     .fs-handle:active { cursor: grabbing; }
     .fs-handle:focus-visible, .fs button:focus-visible, .fs input:focus-visible { outline: 3px solid #4c8dff; outline-offset: 1px; }
-    .fs-zoom { position: absolute; right: 4px; top: 4px; display: flex; gap: 4px; }
+    .fs-zoom { position: absolute; right: 4px; bottom: 4px; display: flex; gap: 4px; }
     .fs-bar { display: flex; flex-wrap: wrap; gap: 0.4rem 0.7rem; align-items: center; margin-top: 0.4rem; }
     .fs-bar input { flex: 1 1 9rem; min-width: 6rem; accent-color: var(--fs-SCAFFLSA); }
     .fs-bar button, .fs-zoom button { font: inherit; color: var(--fs-ink); background: var(--fs-paper); cursor: pointer;
@@ -151,7 +152,7 @@ var FedLSAScene = (() => {
       const dt = Math.min(0.1, (now - (last || now)) / 1000);
       last = now;
       if (playing) {
-        cursor = Math.min(T, cursor + dt / (options.seconds || clamp(14 / T, 0.12, 1.2)));
+        cursor = Math.min(T, cursor + dt / (options.seconds || clamp(14 / T, 0.12, 0.9) * (cursor < 4 ? 1.6 : 1)));  // most happens at first
         if (cursor >= T) stop();
         moved();
       }
@@ -389,7 +390,7 @@ var FedLSAScene = (() => {
     function drawPlane() {
       const [g, W, H] = brush(planeCanvas), methods = data.plane.methods, n = methods.length;
       const rows = [1, n].sort((a, b) => size(b) - size(a))[0];  // beside or below one another, whichever is larger
-      function size(r) { return Math.min(W / Math.ceil(n / r), H / r); }
+      function size(r) { return Math.min(W / Math.ceil(n / r) / goal.w, (H / r - HEAD) / goal.h); }
       const w = W / Math.ceil(n / rows), h = H / rows;
       panes = methods.map((_, i) => ({x: rows === 1 ? i * w : 0, y: rows === 1 ? 0 : i * h, w, h}));
       methods.forEach((m, i) => {
@@ -444,6 +445,12 @@ var FedLSAScene = (() => {
         if (isPoint(head)) disc(g, at(head), many ? 3 : 5, agentColour(c));
       });
       const here = t > 0 && gathered === 1 ? m.average[done + 1] : t > 0 ? m.average[done] : m.average[0];
+      const stray = m.scatter && scale(pane) * m.scatter[t > 0 && gathered === 1 ? done + 1 : Math.max(done, 0)];
+      if (isPoint(here) && stray > 6) {
+        g.globalAlpha = 0.13;
+        disc(g, at(here), stray, tint);
+        g.globalAlpha = 1;
+      }
       if (isPoint(here)) disc(g, at(here), 6, tint, css.getPropertyValue("--fs-paper"));
 
       const labels = [];
@@ -471,13 +478,14 @@ var FedLSAScene = (() => {
         labels.push([[x, y], `${m.name} ends here`, tint, 13]);
       }
       if (isPoint(m.average[0])) labels.push([at(m.average[0]), "start", tint, 13]);
-      placed(g, pane, labels, m.average.filter(isPoint).map(at));
+      const line3 = m.average.flatMap((p, t) => t ? [1 / 3, 2 / 3, 1].map(s => isPoint(p) ? between(m.average[t - 1], p, s) : p) : [p]);
+      placed(g, pane, labels, line3.filter(isPoint).map(at));
       text(g, m.name, pane.x + 10, pane.y + 16, tint, `600 16px ${FONT}`);
       if (!isPoint(m.end) && m.end_reason) text(g, m.end_reason, pane.x + 10, pane.y + pane.h - 12, soft, `12px ${FONT}`);
       scene.drawn.plane[m.name] = {average: here, heads, end: m.end || null};
     }
     function placed(g, pane, labels, taken) {  // each name stands where it hides least
-      const boxes = [[pane.x, pane.y, 110, 28], [pane.x + pane.w - 130, pane.y, 130, 40]], marks = [...taken, ...labels.map(l => l[0])];
+      const boxes = [[pane.x, pane.y, 110, 28], [pane.x + pane.w - 130, pane.y + pane.h - 42, 130, 42]], marks = [...taken, ...labels.map(l => l[0])];
       for (const [[x, y], words, style, size] of labels) {
         g.font = `600 ${size}px ${FONT}`;
         const w = g.measureText(words).width, h = size + 3;
@@ -498,10 +506,13 @@ var FedLSAScene = (() => {
     function drawError() {
       const [g, W, H] = brush(errorCanvas), {error} = data, methods = error.methods, xs = error.x, rounds = error.rounds || xs;
       const [ink1, soft, faint] = ["--fs-ink", "--fs-soft", "--fs-faint"].map(v => css.getPropertyValue(v));
-      const pos = v => Number.isFinite(v) && v > 0, all = methods.flatMap(m => [...(m.total || []), m.floor, ...(m.seeds || []).flat()]).filter(pos);
+      const pos = v => Number.isFinite(v) && v > 0, all = methods.flatMap(m => [...(m.total || []), ...(m.seeds || []).flat()]).filter(pos);
       const first = methods.flatMap(m => [(m.total || [])[0], ...(m.seeds || []).map(s => s[0])]).filter(pos);
       const top = Math.min(Math.max(...all), 30 * Math.max(...(first.length ? first : all))) || 1;
-      const bottom = Math.max(Math.min(...all), 1e-12 * top) || 1e-3;
+      const least = Math.min(...all), floors = methods.map(m => m.floor).filter(v => pos(v) && v > least / 10);
+      const shown = methods.find(m => m.name === bandsOf && m.parts);
+      const inside = shown ? PARTS.map(k => (shown.parts[k] || []).at(-1)).filter(v => pos(v) && v > least / 1000) : [];  // bands that last are seen
+      const bottom = Math.max(Math.min(least, ...floors, ...inside), 1e-12 * top) || 1e-3;
       const low = 10 ** (Math.floor(Math.log10(bottom) * 2 - 0.02) / 2), high = 10 ** (Math.ceil(Math.log10(top) * 2 + 0.02) / 2);
       const box = {l: 52, r: W - 14, t: 34, b: H - 40};
       const log = error.x_scale === "log", x0 = log ? Math.min(...xs.filter(v => v > 0)) : xs[0], x1 = xs[xs.length - 1];
@@ -526,7 +537,6 @@ var FedLSAScene = (() => {
       g.beginPath();
       g.rect(box.l, box.t - 2, box.r - box.l + 2, box.b - box.t + 2);
       g.clip();
-      const shown = methods.find(m => m.name === bandsOf && m.parts);
       if (shown) bands(g, shown, xs, X, Y, low, box);
       const now = interpolate(rounds, xs, Math.min(cursor, rounds[rounds.length - 1])), future = xs.filter(v => v > now), past = xs.filter(v => v <= now);
       for (const m of methods) {
@@ -557,11 +567,11 @@ var FedLSAScene = (() => {
       g.restore();
     }
     function ticks(from, to, most) {
-      const raw = (to - from) / most || 1, unit = 10 ** Math.floor(Math.log10(raw)), step = unit * [1, 2, 5, 10].find(s => s * unit >= raw);
+      const raw = Math.max((to - from) / most, Number.isInteger(to) ? 1 : 0) || 1, unit = 10 ** Math.floor(Math.log10(raw)), step = unit * [1, 2, 5, 10].find(s => s * unit >= raw);
       return Array.from({length: Math.floor((to - from) / step) + 1}, (_, i) => +(from + i * step).toPrecision(6));
     }
     function bands(g, m, xs, X, Y, low, box) {  // a band is as thick as the factor by which the error would fall without it
-      let under = xs.map(() => 0);
+      let under = xs.map(() => 0), named = [];
       for (const part of PARTS) {
         const values = m.parts[part];
         if (!values) continue;
@@ -575,7 +585,11 @@ var FedLSAScene = (() => {
         g.fill();
         g.globalAlpha = 1;
         const inner = xs.map((x, i) => X(x) > box.l + 24 && X(x) < box.r - 24 ? base[i] - Math.max(high[i], box.t) : 0), widest = inner.indexOf(Math.max(...inner));
-        if (inner[widest] > 16) text(g, part, X(xs[widest]), (Math.max(high[widest], box.t) + base[widest]) / 2, css.getPropertyValue("--fs-ink"), `12px ${FONT}`, "center");
+        const [x, y] = [X(xs[widest]), (Math.max(high[widest], box.t) + base[widest]) / 2];
+        if (inner[widest] > 16 && named.every(p => Math.abs(p[0] - x) > 44 || Math.abs(p[1] - y) > 15)) {
+          named.push([x, y]);
+          text(g, part, x, y, css.getPropertyValue("--fs-ink"), `12px ${FONT}`, "center");
+        }
         under = over;
       }
     }

@@ -1,0 +1,407 @@
+/* Federated linear stochastic approximation in the plane: the mathematics, the story, the laboratory.
+
+   Agent c has the system A_c (theta - own_c) = 0 and sees it with additive noise: b_c + e with covariance noise^2 I.
+   theta_star solves the weighted average of the systems. Tests hold everything here to the Python library. */
+"use strict";
+
+// ---------------------------------------------------------------------------------------------- the mathematics
+var FedLSAPlay = (() => {
+  const sum = list => list.reduce((a, b) => a + b, 0);
+  const times = (M, v) => M.map(row => sum(row.map((m, j) => m * v[j])));
+  const transposed = M => M[0].map((_, j) => M.map(row => row[j]));
+  const plus = (M, N, s = 1) => M.map((row, i) => row.map((m, j) => m + s * N[i][j]));
+  const scaled = (M, s) => M.map(row => row.map(m => s * m));
+  const zeros = (n, m) => Array.from({length: n}, () => new Array(m).fill(0));
+  const norm2 = v => v[0] * v[0] + v[1] * v[1];
+  const I2 = [[1, 0], [0, 1]];
+  function product(M, N) {
+    const out = zeros(M.length, N[0].length);
+    for (let i = 0; i < M.length; i++)
+      for (let k = 0; k < N.length; k++)
+        for (let j = 0; j < out[i].length; j++) out[i][j] += M[i][k] * N[k][j];
+    return out;
+  }
+  function solve2([[a, b], [c, d]], [x, y]) {
+    const det = a * d - b * c;
+    return [(d * x - b * y) / det, (a * y - c * x) / det];
+  }
+
+  /* Own solutions on a ring. An agent sees one direction well and the other badly, and which one differs from agent to
+     agent: without that there would be no bias. */
+  const angle = (c, N) => 2 * Math.PI * c / N + 0.4;
+  const ring = N => Array.from({length: N}, (_, c) => {
+    const radius = 1.3 + 0.3 * Math.cos(5 * c + 1);
+    return [radius * Math.cos(angle(c, N)), radius * Math.sin(angle(c, N))];
+  });
+  function problem(state) {
+    const N = state.agents, all = sum(state.weights.slice(0, N));
+    const agents = state.shape.slice(0, N).map((p, c) => {
+      const tilt = angle(c, N) / 2 + 0.9, [cos, sin] = [Math.cos(tilt), Math.sin(tilt)], [well, badly] = [1, 0.15];
+      const cross = (well - badly) * cos * sin;
+      const A = [[well * cos * cos + badly * sin * sin, cross], [cross, well * sin * sin + badly * cos * cos]];
+      const own = p.map(v => state.differ * v);
+      return {A, own, b: times(A, own), weight: state.weights[c] / all};
+    });
+    const A_bar = agents.map(a => scaled(a.A, a.weight)).reduce((M, N) => plus(M, N));
+    const b_bar = [0, 1].map(i => sum(agents.map(a => a.weight * a.b[i])));
+    return {agents, theta_star: solve2(A_bar, b_bar)};
+  }
+
+  /* Rounds without noise. gain 0: FedLSA (Algorithm 1); gain 1 / (eta H): SCAFFLSA (Algorithm 2).
+     average : T + 1 points; walks : T x N flat lists of points + 1 moments of the round */
+  function meanRounds({agents}, eta, H, rounds, gain, start, points = 1) {
+    const average = [start], walks = [];
+    let xi = agents.map(() => [0, 0]);
+    for (let t = 0; t < rounds; t++) {
+      const round = agents.map(({A: [[a, d], [, e]], b}, c) => {
+        const walk = [...average[t]], u = b[0] + xi[c][0], v = b[1] + xi[c][1];
+        for (let h = 0, k = 1, [x, y] = walk; k <= points; k++) {
+          for (; h < Math.round(k * H / points); h++) {
+            const right = a * x + d * y - u, up = d * x + e * y - v;
+            x -= eta * right;
+            y -= eta * up;
+          }
+          walk.push(x, y);
+        }
+        return walk;
+      });
+      const ends = round.map(walk => walk.slice(-2));
+      const theta = [0, 1].map(i => sum(agents.map((a, c) => a.weight * ends[c][i])));
+      xi = xi.map((v, c) => v.map((s, i) => s + gain * (theta[i] - ends[c][i])));
+      average.push(theta);
+      walks.push(round);
+    }
+    return {average, walks};
+  }
+
+  /* One round of the deviations z = (theta, xi_1, ..., xi_N) from their means: z <- M z + noise of covariance Q. */
+  function roundOfNoise({agents}, eta, H, gain, noise) {
+    const N = agents.length, n = gain ? 2 + 2 * N : 2, M = zeros(n, n), Q = zeros(n, n);
+    const put = (into, block, i, j, s = 1) => block.forEach((row, k) => row.forEach((v, l) => { into[i + k][j + l] += s * v; }));
+    const local = agents.map(({A, weight}) => {  // after H steps: P theta + eta S xi + noise of covariance V
+      const step = plus(I2, A, -eta);
+      let P = I2, S = zeros(2, 2), V = zeros(2, 2);
+      for (let h = 0; h < H; h++) {
+        S = plus(S, P);
+        V = plus(V, product(P, transposed(P)), (eta * noise) ** 2);
+        P = product(P, step);
+      }
+      return {P, S: scaled(S, eta), V, weight};
+    });
+    local.forEach(({P, S, weight}, c) => {  // the server's row, then each agent's: xi_c + gain (theta - theta_hat_c)
+      put(M, P, 0, 0, weight);
+      if (!gain) return;
+      put(M, S, 0, 2 + 2 * c, weight);
+      for (let k = 0; k < N; k++) {
+        const s = gain * (weight - (k === c ? 1 : 0));
+        put(M, P, 2 + 2 * k, 0, s);
+        put(M, S, 2 + 2 * k, 2 + 2 * c, s);
+      }
+      put(M, I2, 2 + 2 * c, 2 + 2 * c);
+    });
+    local.forEach(({V, weight}, c) => {
+      const enters = Array.from({length: n / 2}, (_, k) => k === 0 ? weight : gain * (weight - (k === c + 1 ? 1 : 0)));
+      enters.forEach((s, i) => enters.forEach((r, j) => put(Q, V, 2 * i, 2 * j, s * r)));
+    });
+    return {M, Q};
+  }
+  const carried = (M, C) => product(product(M, C), transposed(M));
+  const spread = C => C[0][0] + C[1][1];
+  function variances({M, Q}, rounds) {
+    const out = [0];
+    for (let t = 0, C = zeros(M.length, M.length); t < rounds; t++) {
+      C = plus(carried(M, C), Q);
+      out.push(spread(C));
+    }
+    return out;
+  }
+  function limitVariance({M, Q}) {  // sum of M^k Q M^k', twice as many terms each time
+    let C = Q;
+    for (let k = 0; k < 40; k++) {
+      const more = carried(M, C);
+      if (!(spread(more) < 1e30)) return Infinity;
+      if (spread(more) <= 1e-16 * spread(C)) break;
+      C = plus(C, more);
+      M = product(M, M);
+    }
+    return spread(C);
+  }
+
+  /* theta_star + bias, where FedLSA's mean ends (Theorem 1); null where it has no limit. */
+  function fedlsaLimit({agents}, eta, H) {
+    let Gamma = zeros(2, 2), rest = [0, 0];
+    for (const {A, own, weight} of agents) {
+      let P = I2;
+      for (let h = 0; h < H; h++) P = product(P, plus(I2, A, -eta));
+      Gamma = plus(Gamma, P, weight);
+      rest = rest.map((v, i) => v + weight * times(plus(I2, P, -1), own)[i]);
+    }
+    const [[a, b], [, d]] = Gamma, radius = Math.abs(a + d) / 2 + Math.hypot((a - d) / 2, b);  // Gamma is symmetric
+    return radius < 1 ? solve2(plus(I2, Gamma, -1), rest) : null;
+  }
+
+  const known = {};  // own solutions have no say in the noise: while one is dragged, it is not computed again
+  function noiseOf(name, p, {eta, H, rounds, noise}, gain) {
+    const key = String([eta, H, rounds, noise, p.agents.map(a => a.weight)]);
+    if (!known[name] || known[name].key !== key) {
+      const round = roundOfNoise(p, eta, H, gain, noise);
+      known[name] = {key, variance: variances(round, rounds), limit: limitVariance(round)};
+    }
+    return known[name];
+  }
+
+  const START = [-1.2, 3];
+  const CAPTION = "Paths are means over the noise; the pale disc shows how far a noisy run strays from the average.";
+  const gainOf = (name, state) => name === "SCAFFLSA" ? 1 / (state.eta * state.H) : 0;
+
+  /* Everything the picture shows of a state, as scene.js wants it. */
+  function picture(state) {
+    const p = problem(state), {eta, H, rounds} = state, plane = [], error = [];
+    for (const name of state.methods) {
+      const gain = gainOf(name, state), run = meanRounds(p, eta, H, rounds, gain, START, Math.min(H, 24));
+      const drifted = meanRounds(p, eta, H, rounds, gain, p.theta_star).average;
+      const {variance, limit} = noiseOf(name, p, state, gain);
+      const off = run.average.map(v => [v[0] - p.theta_star[0], v[1] - p.theta_star[1]]);
+      const parts = {start: [], drift: [], noise: variance};
+      off.forEach((v, t) => {  // the mean is start + drift; its square is shared between them as their squares are
+        const d = drifted[t].map((x, i) => x - p.theta_star[i]), left = v.map((x, i) => x - d[i]);
+        const share = norm2(d) / (norm2(d) + norm2(left) || 1);
+        parts.start.push((1 - share) * norm2(v));
+        parts.drift.push(share * norm2(v));
+      });
+      const total = off.map((v, t) => norm2(v) + variance[t]), bad = total.findIndex(v => !(v < 1e6 * total[0]));
+      const end = gain ? null : fedlsaLimit(p, eta, H);
+      const floor = gain ? limit : end ? norm2([end[0] - p.theta_star[0], end[1] - p.theta_star[1]]) + limit : Infinity;
+      plane.push({name, ...run, end, scatter: variance.map(Math.sqrt),
+                  end_reason: end || gain ? "" : "No end: these steps are too long."});
+      error.push({name, total, parts, floor: floor > 1e-25 && floor < Infinity ? floor : null, unstable_from: bad < 0 ? null : bad});
+    }
+    return {
+      rounds,
+      plane: {caption: CAPTION, theta_star: p.theta_star, methods: plane,
+              agents: p.agents.map((a, c) => ({name: `agent ${c + 1}`, own: a.own, weight: a.weight}))},
+      error: {title: "mean squared error", x_label: "communications", x: Array.from({length: rounds + 1}, (_, t) => t),
+              bands_of: state.bands || state.methods[0], methods: error},
+    };
+  }
+  return {problem, meanRounds, picture, ring, START};
+})();
+
+// ---------------------------------------------------------------------------------------------------- the page
+(() => {
+  const by = id => document.getElementById(id);
+  const MOST = 12;
+  const HOME = {agents: 3, H: 20, eta: 0.15, rounds: 15, differ: 1, noise: 0.3, methods: ["FedLSA", "SCAFFLSA"]};
+  const fresh = changes => {
+    const state = {...HOME, ...changes};
+    return {...state, shape: FedLSAPlay.ring(state.agents), weights: new Array(MOST).fill(1)};
+  };
+  const STORY = [
+    {name: "Start", state: {},
+     text: "Three agents look for one shared answer, θ⋆. Each walks towards its own solution (its circle), then the server averages. On the left they end in the wrong place; on the right they do not. Why? Drag a circle, or guess your way through five steps."},
+    {name: "One agent", state: {agents: 1, H: 5, eta: 0.3, noise: 0, methods: ["FedLSA"], rounds: 20}, peek: 1,
+     text: "One agent takes 5 small steps on its own data, reports, and goes on from there. Its own solution is θ⋆, for there is nobody else.",
+     question: "Without noise, how close does it come?", guesses: ["All the way to θ⋆", "It stops a little way off"], right: 0,
+     answer: "It goes all the way. Each round takes away the same share of what is left, so the error falls as a straight line on this scale. Nothing but the start is left in it."},
+    {name: "Two disagree", state: {agents: 2, H: 1, eta: 0.3, noise: 0, methods: ["FedLSA"], rounds: 30}, peek: 2,
+     text: "Two agents want different things. Each takes one step towards its own circle, then the server averages the two.",
+     question: "Where does the average settle?", guesses: ["Halfway between the circles", "At θ⋆, which is elsewhere", "With one of the agents"], right: 1,
+     answer: "It settles at θ⋆, which solves the average of their systems. That is not the midpoint: each agent sees one direction sharply and the other dimly, and counts for more where it sees well."},
+    {name: "More steps", state: {agents: 2, H: 20, noise: 0, methods: ["FedLSA"], rounds: 15}, peek: 1,
+     text: "Communication is dear, so now each agent takes 20 steps before it reports. In one round both come most of the way home.",
+     question: "What do 20 local steps change?", guesses: ["Faster, and just as exact", "Faster at first, but it misses θ⋆", "Nothing but the speed of one round"], right: 1,
+     answer: "It is faster at first, and then it misses. At home an agent forgets what the others want: the paths bend and part, and their average is no longer a step towards θ⋆. This is client drift."},
+    {name: "The floor", state: {agents: 3, H: 20, noise: 0.3, methods: ["FedLSA"], rounds: 30}, peek: 2,
+     text: "Three agents, 20 local steps, and now some noise in what they see. The error falls for a few rounds.",
+     question: "Will more rounds bring it to θ⋆?", guesses: ["Yes, it only takes longer", "No, it ends at a floor"], right: 1,
+     answer: "It ends at the cross, which theory gives in advance (dashed). The bands say why: the start is soon forgotten, the drift stays for ever, and the noise lies far below it."},
+    {name: "Control variates", state: {agents: 3, H: 20, noise: 0.3, rounds: 15, bands: "SCAFFLSA"}, peek: 2,
+     text: "SCAFFLSA lets each agent keep one arrow: how far it ended from the average. It adds a part of this to each of its next steps.",
+     question: "With the same 20 local steps, where does SCAFFLSA end?", guesses: ["At the same cross", "Half as far from θ⋆", "At θ⋆, up to noise"], right: 2,
+     answer: "It ends at θ⋆. The arrows learn by how much each agent disagrees and cancel it, so that the walks shrink and nobody leaves. Only noise is left, and shorter steps or more agents make it smaller."},
+  ];
+  const LAB = STORY.length;
+  const SLIDERS = [
+    ["agents", "agents", Array.from({length: MOST}, (_, i) => i + 1)],
+    ["H", "local steps in a round", [1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100]],
+    ["eta", "step size", [0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 2.2]],
+    ["rounds", "rounds", [5, 10, 15, 20, 25, 30, 40, 60, 80, 100]],
+    ["differ", "how much they differ", [0, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.3, 1.6, 2]],
+    ["noise", "noise", [0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5]],
+  ];
+  const calm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
+  const words = v => !(v < 1e6) ? "beyond all bounds" : v < 1e-12 ? "0" : v < 1e-3 ? v.toExponential(1).replace("-", "−") : String(+v.toPrecision(2));
+
+  let step = 0, state = fresh({}), guessed = null, shown = null, asked = 0;
+  const scene = FedLSAScene.create(by("scene"), {autoplay: true, onDrag: drag, describe});
+
+  /* The picture follows the state; how.keep: the round cursor stays where it is. */
+  function update(how) {
+    const story = STORY[step], hidden = story && story.question && guessed === null;
+    shown = FedLSAPlay.picture(hidden ? {...state, rounds: story.peek} : state);
+    if (hidden) {  // nothing gives the answer away
+      for (const m of shown.plane.methods) m.end = null;
+      for (const m of shown.error.methods) m.floor = null;
+    }
+    scene.show(shown, how);
+    writeAddress();
+  }
+  function follow() {  // as often as the screen is drawn, however often the finger moves
+    asked = asked || requestAnimationFrame(() => { asked = 0; update({keep: true}); });
+  }
+  function drag(c, at) {
+    if (!state.differ) { state.differ = 1; state.shape = state.shape.map(() => [0, 0]); fillLab(); }
+    state.shape[c] = at.map(v => v / state.differ);
+    follow();
+  }
+  function describe(t) {
+    const round = Math.round(t);
+    const said = shown.error.methods.map(m => {
+      const total = m.total[round], of = ["start", "drift", "noise"].map(k => [m.parts[k][round], k]).sort((a, b) => b[0] - a[0])[0];
+      return `${m.name}: error ${words(total)}${total < 1e6 && total >= 1e-12 ? `, ${of[0] > 0.9 * total ? "nearly all" : "mostly"} ${of[1]}` : ""}`;
+    });
+    return `Round ${round} of ${shown.rounds}. ${said.join(". ")}.`;
+  }
+
+  // ---- the story
+  function go(to, focus) {
+    step = to;
+    guessed = null;
+    const lab = step === LAB, story = STORY[step];
+    by("story").hidden = lab;
+    by("lab").hidden = !lab;
+    [...by("steps").querySelectorAll("button")].forEach((b, i) => i === step ? b.setAttribute("aria-current", "step") : b.removeAttribute("aria-current"));
+    if (!lab) {
+      state = fresh(story.state);
+      by("heading").textContent = step ? `${step}. ${story.name}` : "One answer, many agents";
+      by("text").textContent = story.text;
+      by("question").textContent = story.question || "";
+      by("answer").textContent = "";
+      by("guesses").replaceChildren(...(story.guesses || []).map((text, i) => button(text, () => guess(i))));
+    }
+    fillLab();
+    ready();
+    update();
+    if (!lab && story.question) { scene.pause(); scene.setRound(story.peek); }
+    else if (focus && !calm()) { scene.setRound(0); scene.play(); }
+    if (focus) (lab ? by("lab").querySelector("h2") : by("heading")).focus({preventScroll: true});
+    if (focus) scrollTo(0, 0);
+  }
+  function ready() {  // what can be done next
+    const story = STORY[step];
+    if (!story) return;
+    by("next").hidden = story.question && guessed === null;
+    by("next").textContent = step === 0 ? "Begin the story" : step < LAB - 1 ? "Next" : "To the laboratory";
+    by("to-lab").hidden = step === LAB - 1;
+  }
+  function guess(i) {
+    const story = STORY[step];
+    guessed = i;
+    [...by("guesses").children].forEach((b, k) => b.setAttribute("aria-pressed", k === i));
+    by("answer").textContent = `${i === story.right ? "Right." : "Not so."} ${story.answer}`;
+    ready();
+    update();
+    if (calm()) scene.setRound(state.rounds); else { scene.setRound(0); scene.play(); }
+  }
+  function button(text, act) {
+    const made = document.createElement("button");
+    made.type = "button";
+    made.textContent = text;
+    made.onclick = act;
+    return made;
+  }
+
+  // ---- the laboratory
+  function labelled(text, input, output) {
+    const label = document.createElement("label"), name = document.createElement("span");
+    name.textContent = text;
+    label.append(...(output ? [name, output, input] : [input, name]));
+    return label;
+  }
+  function range(text, stops, get, set) {
+    const input = document.createElement("input"), output = document.createElement("output");
+    Object.assign(input, {type: "range", min: 0, max: stops.length - 1, step: 1});
+    input.oninput = () => { set(stops[+input.value]); show(); follow(); };
+    const show = () => {
+      const at = stops.reduce((best, v, i) => Math.abs(v - get()) < Math.abs(stops[best] - get()) ? i : best, 0);
+      input.value = at;
+      output.textContent = String(get());
+      input.setAttribute("aria-valuetext", String(get()));
+    };
+    return {label: labelled(text, input, output), show};
+  }
+  const sliders = SLIDERS.map(([key, text, stops]) => range(text, stops, () => state[key], v => {
+    state[key] = v;
+    if (key === "agents") { state.shape = FedLSAPlay.ring(v); showWeights(); }
+  }));
+  const weights = Array.from({length: MOST}, (_, c) =>
+    range(`agent ${c + 1}`, [0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 7, 10], () => state.weights[c], v => { state.weights[c] = v; }));
+  const boxes = HOME.methods.map(name => {
+    const box = document.createElement("input");
+    box.type = "checkbox";
+    box.onchange = () => {
+      state.methods = HOME.methods.filter((_, i) => boxes[i].checked);
+      if (!state.methods.length) { state.methods = [name]; box.checked = true; }  // one is always shown
+      follow();
+    };
+    by("methods").append(labelled(name, box));
+    return box;
+  });
+  by("sliders").append(...sliders.map(s => s.label));
+  by("weights").append(...weights.map(s => s.label));
+  const showWeights = () => weights.forEach((s, c) => { s.label.hidden = c >= state.agents; s.show(); });
+  function fillLab() {
+    sliders.forEach(s => s.show());
+    showWeights();
+    boxes.forEach((box, i) => { box.checked = state.methods.includes(HOME.methods[i]); });
+  }
+
+  // ---- the address carries the state: settings that differ from those of the start
+  function writeAddress() {
+    const out = new URLSearchParams(), round = v => +v.toPrecision(4);
+    if (step < LAB) { if (step) out.set("step", step); } else {
+      out.set("lab", 1);
+      for (const [key] of SLIDERS) if (state[key] !== HOME[key]) out.set(key, state[key]);
+      if (state.methods.length < HOME.methods.length) out.set("methods", state.methods.join());
+      if (String(state.shape) !== String(FedLSAPlay.ring(state.agents))) out.set("own", state.shape.flat().map(round).join());
+      const w = state.weights.slice(0, state.agents);
+      if (w.some(v => v !== 1)) out.set("weights", w.join());
+    }
+    const hash = out.toString().replaceAll("%2C", ",");
+    if (hash !== location.hash.slice(1)) history.replaceState(null, "", hash ? `#${hash}` : location.pathname + location.search);
+  }
+  function readAddress(focus) {
+    const asked = new URLSearchParams(location.hash.slice(1)), numbers = key => (asked.get(key) || "").split(",").map(Number);
+    if (!asked.has("lab")) return go(Math.min(LAB - 1, Math.max(0, Math.floor(+asked.get("step")) || 0)), focus);
+    const changes = {};
+    for (const [key, , stops] of SLIDERS) {
+      const v = Number(asked.get(key));
+      if (asked.has(key) && v >= stops[0] && v <= stops.at(-1) && (key === "differ" || key === "noise" || key === "eta" || Number.isInteger(v))) changes[key] = v;
+    }
+    const methods = HOME.methods.filter(name => (asked.get("methods") || "").split(",").includes(name));
+    if (methods.length) changes.methods = methods;
+    state = fresh(changes);
+    const own = numbers("own"), w = numbers("weights"), N = state.agents;
+    if (own.length === 2 * N && own.every(v => Math.abs(v) < 1e6)) state.shape = state.shape.map((_, c) => own.slice(2 * c, 2 * c + 2));
+    if (w.length === N && w.every(v => v >= 0.1 && v <= 10)) w.forEach((v, c) => { state.weights[c] = v; });
+    go(LAB, focus);
+  }
+
+  by("steps").append(...[...STORY.map(s => s.name), "Lab"].map((name, i) => {
+    const item = document.createElement("li"), label = i && i < LAB ? String(i) : name, made = button(label, () => go(i, true));
+    if (label !== name) made.setAttribute("aria-label", `Step ${i}: ${name}`);
+    item.append(made);
+    return item;
+  }));
+  by("next").onclick = () => go(step + 1, true);
+  by("to-lab").onclick = () => go(LAB, true);
+  by("reset").onclick = () => { state = fresh({}); fillLab(); scene.fit(); update(); };
+  by("link").onclick = async () => {
+    try { await navigator.clipboard.writeText(location.href); by("copied").textContent = "Link copied."; }
+    catch { by("copied").textContent = "The address of this page is the link."; }
+  };
+  by("lab").onsubmit = e => e.preventDefault();
+  addEventListener("hashchange", () => readAddress(true));
+  readAddress(false);
+  window.fedlsaPlay = {scene, get state() { return state; }, get shown() { return shown; }};
+})();

@@ -1,0 +1,1 @@
+../../src/fedlsa/explore/scene.js
