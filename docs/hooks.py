@@ -16,6 +16,8 @@ from formulas import mathml
 
 OUTSIDE = re.compile(r"(?<!!)\[([^\]]+)\]\((\.\./[^)#]+)(?:#[^)]*)?\)")
 TABLE = re.compile(r"^\[([^\]]+)\]\(([\w-]+\.csv)\)$", re.M)
+PLAY = re.compile(r"^\[([^\]]+)\]\((play/index\.html)\)$", re.M)
+FRAME = r'<iframe class="play" src="\2?embed" title="\1" loading="lazy"></iframe>'
 NAMED = re.compile(
     r"\b(?:(?:Theorem|Lemma|Corollary|Claim) [A-H\d]\.\d+|Assumption (?:A|TD|UGE)\d+|(?:Algorithm|Figure|Table) \d+)\b"
 )
@@ -66,7 +68,7 @@ def on_config(config: Any, **_: Any) -> None:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Formulas are drawn, and a line that is a link to a .csv file is its table.
+    """Formulas are drawn, a line that is a link to a .csv file is its table, and one to play/ has its picture above it.
 
     `[Theorem 4.1](paper-map.md)` leads to its row of the map.
 
@@ -79,6 +81,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     markdown = TABLE.sub(lambda found: f"{found[1]}:\n\n{table(Path(__file__).with_name(found[2]))}", markdown)
     markdown = ITEM.sub(lambda found: f"[{found[1]}](paper-map.md#{anchor(found[1])})", markdown)
     markdown = FORMULA.sub(lambda found: f'<div class="formula">{mathml(found[1])}</div>', markdown)
+    markdown = PLAY.sub(rf"{FRAME}\n\n\g<0>", markdown)
     return OUTSIDE.sub(_as_text, markdown)
 
 
@@ -134,7 +137,10 @@ def _breakable(cell: re.Match[str]) -> str:
 
 
 def on_post_build(config: Any, **_: Any) -> None:
-    """The search index as a script, which pages opened from the disk can read (see search-from-disk.js)."""
+    """The search index as a script, which pages opened from the disk can read (see search-from-disk.js); a way home."""
     folder = Path(config.site_dir) / "search"
     index = (folder / "search_index.json").read_text(encoding="utf-8")
     (folder / "search_index.js").write_text(f"var __index = {index}", encoding="utf-8")
+    play = Path(config.site_dir) / "play" / "index.html"
+    text = play.read_text(encoding="utf-8")
+    play.write_text(text.replace("<!-- the site's link -->", '<a href="../index.html">fedlsa</a>'), encoding="utf-8")

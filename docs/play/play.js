@@ -120,8 +120,8 @@ var FedLSAPlay = (() => {
     for (let k = 0; k < 40; k++) {
       const more = carried(M, C);
       if (!(spread(more) < 1e30)) return Infinity;
-      if (spread(more) <= 1e-16 * spread(C)) break;
       C = plus(C, more);
+      if (spread(more) <= 1e-10 * spread(C)) break;  // what comes after is smaller than its square
       M = product(M, M);
     }
     return spread(C);
@@ -190,6 +190,7 @@ var FedLSAPlay = (() => {
 // ---------------------------------------------------------------------------------------------------- the page
 (() => {
   const by = id => document.getElementById(id);
+  document.documentElement.classList.toggle("embed", location.search === "?embed");  // the picture alone, in a frame
   const MOST = 12;
   const HOME = {agents: 3, H: 20, eta: 0.15, rounds: 15, differ: 1, noise: 0.3, methods: ["FedLSA", "SCAFFLSA"]};
   const fresh = changes => {
@@ -319,7 +320,8 @@ var FedLSAPlay = (() => {
     return label;
   }
   function range(text, stops, get, set) {
-    const input = document.createElement("input"), output = document.createElement("output");
+    const input = document.createElement("input"), output = document.createElement("span");
+    output.setAttribute("aria-hidden", "true");
     Object.assign(input, {type: "range", min: 0, max: stops.length - 1, step: 1});
     input.oninput = () => { set(stops[+input.value]); show(); follow(); };
     const show = () => {

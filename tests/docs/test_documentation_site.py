@@ -60,7 +60,7 @@ def in_nav(item: object) -> list[str]:
 
 def test_every_page_is_in_the_nav_and_every_page_of_the_nav_was_built(site):
     config, folder = site
-    listed = in_nav(config.nav)
+    listed = [name for name in in_nav(config.nav) if name != "play/index.html"]  # written by hand, copied as it is
     docs = ROOT / "docs"
     assert sorted(listed) == sorted(path.relative_to(docs).as_posix() for path in docs.rglob("*.md"))
     assert [name for name in listed if not (folder / name).with_suffix(".html").stat().st_size] == []

@@ -1,0 +1,217 @@
+"""The static page docs/play, opened from the disk: its mathematics against the library, its story, its laboratory."""
+
+from pathlib import Path
+from urllib.parse import quote
+
+import numpy as np
+import pytest
+
+import fedlsa as fl
+from fedlsa.engine.paths import round_paths
+
+HOME = (Path(__file__).parents[2] / "docs" / "play" / "index.html").as_uri()
+PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+STATES = [  # agents, local steps, step size, rounds, noise, weights
+    (1, 5, 0.3, 6, 0.2, [1]),
+    (3, 20, 0.15, 12, 0.3, [1, 1, 1]),
+    (5, 7, 0.5, 15, 0.7, [1, 2, 0.5, 3, 0.1]),
+    (4, 1, 0.7, 9, 0.0, [1, 1, 5, 1]),
+]
+
+
+def opened(browser, home=HOME, **more):
+    page = browser.new_page(**{"viewport": {"width": 1280, "height": 800}, **more})
+    page.set_default_timeout(180_000)
+    page.faults = []
+    page.on("pageerror", lambda error: page.faults.append(str(error)))
+    page.on("console", lambda said: page.faults.append(said.text) if said.type == "error" else None)
+    page.on("request", lambda asked: page.faults.append(asked.url) if asked.url.startswith("http") else None)
+    page.goto(home)
+    return page
+
+
+@pytest.fixture(scope="module")
+def still(browser):
+    """A desk's page for a reader who wants no motion."""
+    page = opened(browser, reduced_motion="reduce")
+    yield page
+    page.close()
+    assert page.faults == []
+
+
+def visit(page, hash):
+    page.evaluate("hash => { location.hash = hash; }", hash)
+    page.wait_for_function("hash => location.hash === '#' + hash", arg=hash)
+    step = "Lab" if "lab" in hash else f"Step {hash[-1]}"
+    page.locator(f"#steps [aria-current]:is(:text('{step}'), [aria-label^='{step}'])").wait_for()
+
+
+def the_same_problem(agents, noise):
+    """Additive noise of covariance noise^2 I: b is moved by noise sqrt(2) along an axis, either way."""
+    moves = noise * np.sqrt(2) * np.array([[1, 0], [-1, 0], [0, 1], [0, -1]])
+    systems = [(np.full(4, 0.25), np.tile(a["A"], (4, 1, 1)), np.array(a["b"]) + moves) for a in agents]
+    return fl.problems.from_observations(systems, weights=[a["weight"] for a in agents])
+
+
+@pytest.mark.parametrize(("agents", "steps", "eta", "rounds", "noise", "weights"), STATES)
+def test_its_numbers_are_those_of_the_library(still, agents, steps, eta, rounds, noise, weights):
+    state = {"agents": agents, "H": steps, "eta": eta, "rounds": rounds, "noise": noise, "weights": weights}
+    made, start, shown = still.evaluate(
+        """state => {
+          const all = {...state, differ: 0.8, shape: FedLSAPlay.ring(state.agents), methods: ["FedLSA", "SCAFFLSA"]};
+          return [FedLSAPlay.problem(all), FedLSAPlay.START, FedLSAPlay.picture(all)];
+        }""",
+        state,
+    )
+    p = the_same_problem(made["agents"], noise)
+    close = {"rtol": 1e-9, "atol": 1e-9}
+    np.testing.assert_allclose(made["theta_star"], p.theta_star, **close)
+    np.testing.assert_allclose([a["own"] for a in made["agents"]], p.theta_star_local, **close)
+    for method, plane, error in zip(
+        (fl.FedLSA(eta, steps), fl.SCAFFLSA(eta, steps)),
+        shown["plane"]["methods"],
+        shown["error"]["methods"],
+        strict=True,
+    ):
+        points = min(steps, 24)
+        paths = round_paths(p, method, rounds=rounds, theta_0=start, points=points)
+        np.testing.assert_allclose(plane["average"], paths.theta, **close)
+        walks = np.reshape(plane["walks"], (rounds, agents, points + 1, 2))
+        np.testing.assert_allclose(walks, paths.local, **close)
+        exact = fl.theory.exact(p, method, rounds=rounds, theta_0=start, record=range(rounds + 1))
+        np.testing.assert_allclose(error["total"], exact["mse"], **close)
+        for part, of in (("start", "start"), ("drift", "drift"), ("noise", "variance")):
+            np.testing.assert_allclose(error["parts"][part], exact[of], **close)
+        np.testing.assert_allclose(error["floor"] or 0, fl.theory.stationary(p, method).mse, **close)
+    bias = fl.theory.bias(p, eta, steps)
+    np.testing.assert_allclose(shown["plane"]["methods"][0]["end"], p.theta_star + bias, **close)
+
+
+def test_without_difference_no_drift_and_without_noise_no_noise_floor(still):
+    visit(still, "lab=1&differ=0")
+    parts = still.evaluate("fedlsaPlay.shown.error.methods.map(m => m.parts)")
+    assert max(max(p["drift"]) for p in parts) < 1e-25
+    assert min(p["noise"][-1] for p in parts) > 1e-4
+    visit(still, "lab=1&noise=0")
+    parts = still.evaluate("fedlsaPlay.shown.error.methods.map(m => m.parts)")
+    assert max(max(p["noise"]) for p in parts) == 0
+    assert parts[0]["drift"][-1] > 0.1
+
+
+def test_steps_that_are_too_long_have_no_end_and_say_so(still):
+    visit(still, "lab=1&eta=2.2")
+    fedlsa = still.evaluate("fedlsaPlay.shown.plane.methods[0]")
+    assert (fedlsa["end"], fedlsa["end_reason"]) == (None, "No end: these steps are too long.")
+    assert still.evaluate("fedlsaPlay.shown.error.methods[0].unstable_from") > 0
+    still.get_by_role("slider", name="Round", exact=True).press("End")
+    assert "FedLSA: error beyond all bounds" in still.locator(".fs-words").inner_text()
+
+
+@pytest.mark.parametrize("step", range(1, 6))
+def test_a_step_of_the_story_shows_its_answer_only_after_a_guess(still, step):
+    visit(still, f"step={step}")
+    before = still.evaluate("fedlsaPlay.shown")
+    assert all(m["end"] is None for m in before["plane"]["methods"])
+    assert not still.locator("#answer").inner_text()
+    assert not still.locator("#next").is_visible()
+    still.locator("#guesses button").last.click()
+    after = still.evaluate("fedlsaPlay.shown")
+    assert after["rounds"] > before["rounds"]
+    said = still.locator("#answer").inner_text()
+    right = {1: "Not so.", 2: "Not so.", 3: "Not so.", 4: "Right.", 5: "Right."}[step]
+    assert said.startswith(right)
+    end = after["plane"]["theta_star"] if step in (1, 2) else None
+    if end:
+        assert after["plane"]["methods"][0]["end"] == pytest.approx(end, abs=1e-9)
+    else:
+        assert after["error"]["methods"][0]["parts"]["drift"][-1] > 0.9 * after["error"]["methods"][0]["floor"]
+    if step == 5:
+        last = after["error"]["methods"][1]
+        assert last["parts"]["noise"][-1] > 0.9 * last["total"][-1]
+    still.locator("#next").click()
+    assert still.locator("#steps [aria-current]").inner_text() == (str(step + 1) if step < 5 else "Lab")
+
+
+def test_a_dragged_solution_moves_everything_and_the_link_carries_it(still):
+    visit(still, "lab=1")
+    before = still.evaluate("fedlsaPlay.shown")
+    box = still.get_by_role("button", name="agent 1").first.bounding_box()
+    x, y = box["x"] + 20, box["y"] + 20
+    still.mouse.move(x, y)
+    still.mouse.down()
+    still.mouse.move(x - 30, y + 50, steps=4)
+    still.mouse.up()
+    still.wait_for_function("location.hash.includes('own=')")
+    after = still.evaluate("fedlsaPlay.shown")
+    own = after["plane"]["agents"][0]["own"]
+    assert own[0] < before["plane"]["agents"][0]["own"][0]
+    assert own[1] < before["plane"]["agents"][0]["own"][1]
+    assert after["plane"]["theta_star"] != before["plane"]["theta_star"]
+    assert after["error"]["methods"][0]["total"] != before["error"]["methods"][0]["total"]
+    address = still.evaluate("location.hash.slice(1)")
+    visit(still, "step=1")
+    visit(still, address)
+    again = still.evaluate("fedlsaPlay.shown.plane.theta_star")
+    assert again == pytest.approx(after["plane"]["theta_star"], abs=1e-3)
+
+
+def test_keys_reach_a_solution_a_slider_and_a_weight(still):
+    visit(still, "lab=1")
+    at = "fedlsaPlay.shown.plane.agents[1].own[0]"
+    before = still.evaluate(at)
+    still.get_by_role("button", name="agent 2").first.focus()
+    still.keyboard.press("ArrowRight")
+    still.wait_for_function(f"{at} > {before}")
+    still.get_by_role("slider", name="local steps in a round").press("ArrowRight")
+    still.wait_for_function("fedlsaPlay.shown.plane.methods[0].walks[0][0].length === 50")  # 24 moments of 30 steps
+    assert still.get_by_role("slider", name="local steps in a round").get_attribute("aria-valuetext") == "30"
+    still.locator("summary").press("Enter")
+    still.get_by_role("slider", name="agent 3").press("End")
+    still.wait_for_function("fedlsaPlay.shown.plane.agents[2].weight > 0.8")
+    still.get_by_role("checkbox", name="FedLSA", exact=True).uncheck()
+    still.wait_for_function("fedlsaPlay.shown.plane.methods.length === 1")
+    still.get_by_role("button", name="Reset").click()
+    assert still.evaluate("location.hash") == "#lab=1"
+    assert still.evaluate("fedlsaPlay.shown.plane.methods.length") == 2
+
+
+def test_a_broken_address_opens_the_page_all_the_same(still):
+    for hash in ("lab=1&agents=99&H=x&eta=-1&weights=0,0,0&own=1,2", f"lab=1&methods={quote('<b>')}", "step=77"):
+        still.evaluate("hash => { location.hash = hash; }", hash)
+        still.wait_for_function("fedlsaPlay.shown.plane.agents.length === 3")
+
+
+def test_nothing_moves_for_a_reader_who_wants_no_motion(still):
+    assert not still.evaluate("fedlsaPlay.scene.playing")
+    live = still.locator(".fs-words")
+    assert live.get_attribute("aria-live") == "polite"
+
+
+def test_the_site_has_it_with_a_way_home_and_its_front_page_shows_it(browser, site):
+    page = opened(browser, home=f"{site.as_uri()}/index.html")
+    frame = page.frame_locator("iframe.play")
+    frame.locator(".fs-plane canvas").wait_for()
+    page.frames[1].wait_for_function("fedlsaPlay.scene.drawn && fedlsaPlay.scene.playing")
+    assert not frame.locator("#card").is_visible()
+    page.get_by_role("link", name="Drag an agent and see client drift").click()
+    page.locator("#story h2").wait_for()
+    page.get_by_role("link", name="fedlsa").click()
+    page.wait_for_url("**/index.html")
+    page.close()
+    assert page.faults == []
+
+
+def test_on_a_phone_it_plays_at_once_and_everything_can_be_reached(browser):
+    page = opened(browser, color_scheme="dark", **PHONE)
+    page.wait_for_function("fedlsaPlay.scene.playing && fedlsaPlay.scene.round > 0")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(28, 30, 34)"
+    for name in (".fs-plane canvas", ".fs-error canvas", "input[aria-label=Round]"):
+        box = page.locator(name).bounding_box()
+        assert box["y"] + box["height"] <= 844
+    for hash in ("step=2", "step=5", "lab=1"):
+        visit(page, hash)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.get_by_role("button", name="Copy link").scroll_into_view_if_needed()
+    assert page.get_by_role("button", name="Copy link").is_visible()
+    page.close()
+    assert page.faults == []
