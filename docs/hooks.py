@@ -137,7 +137,7 @@ def _breakable(cell: re.Match[str]) -> str:
 
 
 def on_post_build(config: Any, **_: Any) -> None:
-    """The search index as a script, which pages opened from the disk can read (see search-from-disk.js); a way home."""
+    """The search index as a script, which pages opened from the disk can read (see search.js); a way home."""
     folder = Path(config.site_dir) / "search"
     index = (folder / "search_index.json").read_text(encoding="utf-8")
     (folder / "search_index.js").write_text(f"var __index = {index}", encoding="utf-8")

@@ -1,5 +1,7 @@
 """The site in a real browser, opened from the disk, at the width of a desktop and of a telephone."""
 
+import re
+
 import pytest
 
 PAGES = (
@@ -16,6 +18,7 @@ PAGES = (
 )
 WIDE = "[...document.querySelectorAll('article *')].filter(e => e.getBoundingClientRect().right > innerWidth + 1"
 WIDE += " && !e.closest('.md-typeset__scrollwrap, pre, .formula')).map(e => e.outerHTML.slice(0, 80))"
+AT_ONCE = "(input, words) => { input.value = words; input.dispatchEvent(new Event('keyup')) }"  # one query
 BROKEN = "[...document.images].filter(i => !i.complete || !i.naturalWidth || !i.alt).map(i => i.src)"
 
 
@@ -51,6 +54,36 @@ def test_search_finds_a_page_from_the_disk(site, page):
     found = page.locator(".md-search-result__link").first
     found.wait_for()
     assert "api/theory.html" in found.get_attribute("href")
+    assert page.complaints == []
+
+
+def test_search_forgives_a_typo_and_only_in_words_that_no_page_has(site, page):
+    page.set_viewport_size({"width": 1280, "height": 844})
+    page.goto(f"{site.as_uri()}/index.html")
+    page.click("input.md-search__input")
+    for typed, wanted in (("hetrogeneity", "heterogeneity"), ("stablity limit", "stability"), ("scaflsa", "scafflsa")):
+        page.eval_on_selector("input.md-search__input", AT_ONCE, typed)
+        page.locator(".md-search-result__link mark", has_text=re.compile(wanted, re.I)).first.wait_for()
+    page.eval_on_selector("input.md-search__input", AT_ONCE, "drift")
+    page.locator(".md-search-result__link mark", has_text=re.compile("^drift", re.I)).first.wait_for()
+    marked = page.locator(".md-search-result__link mark").all_inner_texts()
+    assert {word.lower()[:5] for word in marked if word} == {"drift"}
+    assert page.complaints == []
+
+
+def test_a_table_that_is_too_wide_says_that_it_scrolls(site, page):
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(f"{site.as_uri()}/paper-map.html")
+    wide = page.get_by_role("region", name="Table: Main text. Scrolls sideways.")
+    wide.focus()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("document.activeElement.scrollLeft > 0")
+    assert "gradient" in wide.evaluate("box => getComputedStyle(box).backgroundImage")
+    page.goto(f"{site.as_uri()}/theory.html")
+    page.set_viewport_size({"width": 1280, "height": 844})
+    fits = page.locator(".md-typeset__scrollwrap", has_text="averaged iterates")
+    page.wait_for_function("box => !box.hasAttribute('tabindex')", arg=fits.element_handle())
+    assert fits.get_attribute("role") is None
     assert page.complaints == []
 
 

@@ -191,4 +191,4 @@ def test_search_has_its_index_as_a_script_for_pages_opened_from_the_disk(site):
     folder = site[1] / "search"
     index = (folder / "search_index.json").read_text(encoding="utf8")
     assert (folder / "search_index.js").read_text(encoding="utf8") == f"var __index = {index}"
-    assert 'src="../search-from-disk.js"' in (site[1] / "api" / "index.html").read_text(encoding="utf8")
+    assert 'src="../search.js"' in (site[1] / "api" / "index.html").read_text(encoding="utf8")
