@@ -81,7 +81,7 @@ def test_help_lists_families_with_their_options_and_methods(fedlsa, monkeypatch)
     monkeypatch.setenv("COLUMNS", "2000")
     for command in ("simulate", "theory", "plan"):
         _, out, _ = fedlsa(command, "--help")
-        assert "ring (--agents, --spread, --noise, --problem-seed)" in out
+        assert "ring (--agents, --spread, --noise, --problem-seed, --ideal/--no-ideal)" in out
         assert all(name in out for name in (*FAMILIES, *METHODS))
     _, out, _ = fedlsa("reproduce", "--help")
     assert all(name in out for name in EXPERIMENTS)

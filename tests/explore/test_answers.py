@@ -28,14 +28,17 @@ def test_a_curve_is_the_exact_error(name, scale):
     s = replace(RING, scale=scale)
     c = answers.curve(Question.of(s), name)
     expected = fl.theory.exact(
-        fl.problems.ring(agents=3, noise=0.3), s.method(name), rounds=12, record=s.record() if scale == "log" else 200
+        fl.problems.ring(agents=3, noise=0.3, ideal=True),
+        s.method(name),
+        rounds=12,
+        record=s.record() if scale == "log" else 200,
     )
     xr.testing.assert_identical(c.exact, expected)
     assert (c.method, c.runs, c.blown_up) == (name, None, None)
 
 
 def test_only_the_bias_of_fedlsa_is_predicted():
-    bias = fl.theory.bias(fl.problems.ring(agents=3, noise=0.3), RING.step_size, RING.local_steps)
+    bias = fl.theory.bias(fl.problems.ring(agents=3, noise=0.3, ideal=True), RING.step_size, RING.local_steps)
     found = {name: answers.curve(Question.of(RING), name).bias for name in METHODS}
     assert found["FedLSA"] == bias @ bias
     assert math.isnan(found["SCAFFLSA"])
@@ -72,7 +75,9 @@ def test_a_bias_of_rounding_errors_is_none():
 def test_an_unstable_setting_blows_up_at_the_round_that_theory_gives():
     s = replace(RING, step_size=3.0, local_steps=2)
     c = answers.curve(Question.of(s), "SCAFFLSA")
-    mse = fl.theory.exact(fl.problems.ring(agents=3, noise=0.3), fl.SCAFFLSA(3.0, 2), rounds=12)["mse"].values
+    mse = fl.theory.exact(fl.problems.ring(agents=3, noise=0.3, ideal=True), fl.SCAFFLSA(3.0, 2), rounds=12)[
+        "mse"
+    ].values
     first = next(t for t, value in enumerate(mse) if not value <= 1000 * mse[0])
     assert c.blown_up == first > 0
 

@@ -46,7 +46,7 @@ def test_every_bound_of_an_entry_is_held_by_its_function(name):
 def test_a_family_is_made_by_name_and_remembers_its_settings():
     p = make("ring", agents=4, noise=0.5)
     np.testing.assert_array_equal(p.theta_star, fl.problems.ring(4, noise=0.5).theta_star)
-    settings = {"agents": 4, "spread": 1.0, "noise": 0.5, "seed": 0, "weights": None}
+    settings = {"agents": 4, "spread": 1.0, "noise": 0.5, "seed": 0, "ideal": False, "weights": None}
     assert p.recipe == {"constructor": "ring", "arguments": settings}
 
 

@@ -33,6 +33,16 @@ def test_noise_moves_solutions_a_little_and_is_seen_in_the_error():
     assert fl.theory.stationary(noisy, m).mse > fl.theory.stationary(quiet, m).mse > 0
 
 
+def test_ideal_noise_leaves_solutions_where_they_are_and_without_it_nothing_is_random():
+    quiet, noisy = (fl.problems.ring(4, noise=noise, ideal=True) for noise in (0.0, 0.5))
+    for p in (quiet, noisy):
+        np.testing.assert_allclose(p.theta_star_local, fl.problems.ring(4).theta_star_local, atol=1e-14)
+        np.testing.assert_allclose(p.A_bar, fl.problems.ring(4).A_bar, atol=1e-14)
+    m = fl.SCAFFLSA(0.05, 10)
+    assert fl.theory.stationary(quiet, m).mse == 0
+    assert fl.theory.stationary(noisy, m).mse > fl.theory.stationary(fl.problems.ring(4), m).mse
+
+
 def test_a_result_on_it_can_be_made_again():
     r = fl.simulate(fl.problems.ring(3, noise=0.1), fl.FedLSA(0.05, 5), rounds=4, seeds=2, engine="reference")
     again = fl.simulate(**fl.results.arguments(r))

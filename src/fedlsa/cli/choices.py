@@ -15,7 +15,7 @@ from .derived import Option, Options, Words
 from .parsing import integers, reals, share
 
 USUAL = "garnet"  # the family that is meant without --problem
-FLAGS = {"heterogeneous": "--heterogeneous/--homogeneous", "seed": "--problem-seed"}
+FLAGS = {"heterogeneous": "--heterogeneous/--homogeneous", "ideal": "--ideal/--no-ideal", "seed": "--problem-seed"}
 METHOD_NAMES = f"{', '.join(list(METHODS)[:-1])} or {list(METHODS)[-1]}"
 REPEATED_METHODS = f"{METHOD_NAMES}; repeat it to compare."
 COMPARED = ("fedlsa", "scafflsa")  # without --method

@@ -14,6 +14,7 @@ from ..fit import Regression, Value, site_problem
 from ..problems import FAMILIES, Problem, make
 from .page_settings import OF_PROBLEM, PageSettings
 
+CONTROLLED = {"ring": {"ideal": True}}  # so that agents who differ by 0 do not drift, and noise 0 leaves no floor
 Stamps = tuple[tuple[int, int], ...]
 
 
@@ -49,11 +50,13 @@ def call(s: PageSettings, files: tuple[str, ...] = ()) -> Call:
     """How the problem of these settings is made; files : those of the sites, named by the user."""
     if s.problem in FAMILIES:
         known = FAMILIES[s.problem].parameters
-        asked = {name: getattr(s, name) for name in OF_PROBLEM[s.problem]}
+        asked = {name: getattr(s, name) for name in OF_PROBLEM[s.problem]} | CONTROLLED.get(s.problem, {})
         if "low" in known:
             asked["low"], asked["high"] = _around(known["low"].default, known["high"].default, asked.pop("spread"))
-        changed = tuple((k, asked[k]) for k in known if k in asked and asked[k] != known[k].default)
-        return Call(f"problems.{s.problem}", changed)
+            if asked["low"] == asked["high"]:  # logs of equal poles would differ: everybody has the same one
+                asked |= {"agents": 1, "assignment": (0,) * asked["agents"]}
+        changed = [(k, v) for k, v in asked.items() if k not in known or v != known[k].default]
+        return Call(f"problems.{s.problem}", tuple(sorted(changed, key=lambda one: [*known, one[0]].index(one[0]))))
     if not files:
         raise ArgumentError("files must hold one file per site, CSV or Parquet; got none yet")
     if s.task == "regression":
@@ -78,6 +81,8 @@ def _shown(value: Any) -> str:
         columns = "".join(f", {k}={getattr(value, k)!r}" for k in ("state", "next_state") if getattr(value, k) != k)
         return f"fl.Value(discount={value.discount!r}{columns})"
     if isinstance(value, tuple):
+        if set(value) == {0}:  # an assignment
+            return f"[0] * {len(value)}"
         return repr([Path(v).name for v in value])
     return repr(value)
 

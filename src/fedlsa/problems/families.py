@@ -17,7 +17,7 @@ from ..errors import ArgumentError
 from .arguments import Parameter, family
 from .features import Aggregation, Fourier
 from .gymnasium import from_gymnasium
-from .observations import regression
+from .observations import from_observations, regression
 from .rollouts import rollout
 from .system import Problem
 from .transitions import Log, from_logs
@@ -42,12 +42,14 @@ DISCOUNT = Parameter("Discount factor, below 1.", at_least=0, below=1)
     spread=Parameter("How far the sites' own solutions lie apart.", at_least=0),
     noise=Parameter("Standard deviation of what is left unexplained.", at_least=0),
     seed=Parameter("Seed of solutions and rows.", at_least=0),
+    ideal=Parameter("Whether spread 0 leaves no drift, and noise 0 no noise."),
 )
 def ring(
     agents: int = 3,
     spread: float = 1.0,
     noise: float = 0.0,
     seed: int = 0,
+    ideal: bool = False,
     *,
     weights: ArrayLike | None = None,
 ) -> Problem:
@@ -55,6 +57,9 @@ def ring(
 
     agents : how many sites; spread : the size of the ring on which their solutions lie, 0 for one solution of all
     noise : standard deviation of what the coefficients leave unexplained; seed : of solutions and rows
+    ideal : for control experiments. The noise then leaves each site's own solution where it is: without spread there is
+        no drift. And without noise nothing is random: a local step sees all rows of its site at once, for single rows
+        that a site's own solution explains would still be noise at theta_star
 
     A site sees one direction well and the other badly, and which one differs from site to site. So A_bar_c differ as
     well as the solutions, without which there would be no bias (th:2nd_moment_no_cv).
@@ -72,7 +77,13 @@ def ring(
         tilt = angle[c] / 2 + 0.9
         turn = np.array([[np.cos(tilt), -np.sin(tilt)], [np.sin(tilt), np.cos(tilt)]])
         X = rng.normal(size=(ROWS, 2)) @ np.diag([WIDE, NARROW]) @ turn.T
-        data.append((X, X @ home + noise * rng.normal(size=ROWS)))
+        left = rng.normal(size=ROWS)
+        if ideal:
+            left -= X @ np.linalg.lstsq(X, left, rcond=None)[0]
+        data.append((X, X @ home + noise * left))
+    if ideal and noise == 0:
+        means = [([1.0], [X.T @ X / ROWS], [X.T @ y / ROWS]) for X, y in data]
+        return from_observations(means, weights=weights)
     return regression(data, weights=weights)
 
 
