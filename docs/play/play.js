@@ -173,7 +173,7 @@ var FedLSAPlay = (() => {
       const end = gain ? null : fedlsaLimit(p, eta, H);
       const floor = gain ? limit : end ? norm2([end[0] - p.theta_star[0], end[1] - p.theta_star[1]]) + limit : Infinity;
       plane.push({name, ...run, end, scatter: variance.map(Math.sqrt),
-                  end_reason: end || gain ? "" : "No end: these steps are too long."});
+                  end_reason: end || (gain && bad < 0 && limit < Infinity) ? "" : "No end: these steps are too long."});
       error.push({name, total, parts, floor: floor > 1e-25 && floor < Infinity ? floor : null, unstable_from: bad < 0 ? null : bad});
     }
     return {
@@ -209,8 +209,8 @@ var FedLSAPlay = (() => {
      question: "Where does the average settle?", guesses: ["Halfway between the circles", "At θ⋆, which is elsewhere", "With one of the agents"], right: 1,
      answer: "It settles at θ⋆, which solves the average of their systems. That is not the midpoint: each agent sees one direction sharply and the other dimly, and counts for more where it sees well."},
     {name: "More steps", state: {agents: 2, H: 20, noise: 0, methods: ["FedLSA"], rounds: 15}, peek: 1,
-     text: "Communication is dear, so now each agent takes 20 steps before it reports. In one round both come most of the way home.",
-     question: "What do 20 local steps change?", guesses: ["Faster, and just as exact", "Faster at first, but it misses θ⋆", "Nothing but the speed of one round"], right: 1,
+     text: "Communication is dear, so now each agent takes 20 steps before it reports. In one round each goes a long way towards its circle.",
+     question: "What do 20 local steps change?", guesses: ["Faster, and just as exact", "Faster at first, but it misses θ⋆", "Nothing"], right: 1,
      answer: "It is faster at first, and then it misses. At home an agent forgets what the others want: the paths bend and part, and their average is no longer a step towards θ⋆. This is client drift."},
     {name: "The floor", state: {agents: 3, H: 20, noise: 0.3, methods: ["FedLSA"], rounds: 30}, peek: 2,
      text: "Three agents, 20 local steps, and now some noise in what they see. The error falls for a few rounds.",
@@ -337,7 +337,7 @@ var FedLSAPlay = (() => {
     if (key === "agents") { state.shape = FedLSAPlay.ring(v); showWeights(); }
   }));
   const weights = Array.from({length: MOST}, (_, c) =>
-    range(`agent ${c + 1}`, [0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 7, 10], () => state.weights[c], v => { state.weights[c] = v; }));
+    range(`weight of agent ${c + 1}`, [0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 7, 10], () => state.weights[c], v => { state.weights[c] = v; }));
   const boxes = HOME.methods.map(name => {
     const box = document.createElement("input");
     box.type = "checkbox";

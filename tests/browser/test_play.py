@@ -166,7 +166,7 @@ def test_keys_reach_a_solution_a_slider_and_a_weight(still):
     still.wait_for_function("fedlsaPlay.shown.plane.methods[0].walks[0][0].length === 50")  # 24 moments of 30 steps
     assert still.get_by_role("slider", name="local steps in a round").get_attribute("aria-valuetext") == "30"
     still.locator("summary").press("Enter")
-    still.get_by_role("slider", name="agent 3").press("End")
+    still.get_by_role("slider", name="weight of agent 3").press("End")
     still.wait_for_function("fedlsaPlay.shown.plane.agents[2].weight > 0.8")
     still.get_by_role("checkbox", name="FedLSA", exact=True).uncheck()
     still.wait_for_function("fedlsaPlay.shown.plane.methods.length === 1")

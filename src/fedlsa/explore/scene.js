@@ -55,10 +55,11 @@ var FedLSAScene = (() => {
       background: none; cursor: grab; touch-action: none; }
     .fs-handle:active { cursor: grabbing; }
     .fs-handle:focus-visible, .fs button:focus-visible, .fs input:focus-visible { outline: 3px solid #4c8dff; outline-offset: 1px; }
-    .fs-zoom { position: absolute; right: 4px; bottom: 4px; display: flex; gap: 4px; }
+    .fs-zoom { display: flex; gap: 4px; }
     .fs-bar { display: flex; flex-wrap: wrap; gap: 0.4rem 0.7rem; align-items: center; margin-top: 0.4rem; }
+    .fs-bar .fs-keys { margin: 0; }
     .fs-bar input { flex: 1 1 9rem; min-width: 6rem; accent-color: var(--fs-SCAFFLSA); }
-    .fs-bar button, .fs-zoom button { font: inherit; color: var(--fs-ink); background: var(--fs-paper); cursor: pointer;
+    .fs-bar button { font: inherit; color: var(--fs-ink); background: var(--fs-paper); cursor: pointer;
       border: 1px solid var(--fs-soft); border-radius: 6px; padding: 0.2rem 0.6rem; min-height: 32px; min-width: 32px; }
     .fs-bar .fs-play { min-width: 5.5rem; }
     .fs-key::before { content: ""; display: inline-block; width: 1.1em; height: 0.25em; margin-right: 0.4em;
@@ -131,12 +132,13 @@ var FedLSAScene = (() => {
   function create(host, options = {}) {
     host.classList.add("fs");
     host.innerHTML = `<style>${STYLE}</style><p class="fs-title"></p><div class="fs-stage">
-      <div class="fs-view fs-plane"><canvas role="img"></canvas><div class="fs-handles"></div><div class="fs-zoom">
-        <button type="button" aria-label="Zoom in">+</button><button type="button" aria-label="Zoom out">−</button>
-        <button type="button" aria-label="Fit everything into the picture">Fit</button></div></div>
+      <div class="fs-view fs-plane"><canvas role="img"></canvas><div class="fs-handles"></div></div>
       <div class="fs-view fs-error"><canvas role="img"></canvas></div></div>
       <div class="fs-bar"><button type="button" class="fs-play">Play</button>
-        <input type="range" min="0" max="1" step="1" value="0" aria-label="Round"><span class="fs-keys fs-bar"></span></div>
+        <input type="range" min="0" max="1" step="1" value="0" aria-label="Round">
+        <span class="fs-zoom"><button type="button" aria-label="Zoom in">+</button><button type="button" aria-label="Zoom out">−</button>
+        <button type="button" aria-label="Fit everything into the picture">Fit</button></span>
+        <span class="fs-keys fs-bar"></span></div>
       <p class="fs-words" aria-live="polite"></p><p class="fs-caption"></p>`;
     const find = selector => host.querySelector(selector);
     const [planeView, errorView, playButton, slider] = [".fs-plane", ".fs-error", ".fs-play", "input"].map(find);
@@ -208,7 +210,7 @@ var FedLSAScene = (() => {
       find(".fs-title").textContent = data.title || "";
       find(".fs-title").hidden = !data.title;
       find(".fs-caption").textContent = plane && plane.caption || "";
-      planeView.hidden = !plane;
+      planeView.hidden = find(".fs-zoom").hidden = !plane;
       errorView.hidden = !error;
       if (plane) {
         if (!how.keep || !goal || !dragged) goal = user || fitted(plane);
@@ -485,7 +487,7 @@ var FedLSAScene = (() => {
       scene.drawn.plane[m.name] = {average: here, heads, end: m.end || null};
     }
     function placed(g, pane, labels, taken) {  // each name stands where it hides least
-      const boxes = [[pane.x, pane.y, 110, 28], [pane.x + pane.w - 130, pane.y + pane.h - 42, 130, 42]], marks = [...taken, ...labels.map(l => l[0])];
+      const boxes = [[pane.x, pane.y, 110, 28]], marks = [...taken, ...labels.map(l => l[0])];
       for (const [[x, y], words, style, size] of labels) {
         g.font = `600 ${size}px ${FONT}`;
         const w = g.measureText(words).width, h = size + 3;
@@ -558,7 +560,7 @@ var FedLSAScene = (() => {
         if (Number.isFinite(m.unstable_from)) {
           const x = X(interpolate(rounds, xs, m.unstable_from));
           line(g, [[x, box.t], [x, box.b]], tint, 1.2, 0.9, [1, 4]);
-          text(g, `${m.name} unstable`, clamp(x + 6, box.l + 4, box.r - 130), box.t + 10, tint, `12px ${FONT}`);
+          text(g, `${m.name} unstable`, clamp(x + 6, box.l + 4, box.r - 130), box.t + 10 + 17 * methods.indexOf(m), tint, `12px ${FONT}`);
         }
         scene.drawn.error[m.name] = {x: now, value: here, floor: m.floor ?? null};
       }
