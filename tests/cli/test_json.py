@@ -135,7 +135,7 @@ def test_json_of_predict(printed, fedlsa, firms):
 def test_json_of_reproduce(printed, monkeypatch):
     fig1 = experiments.EXPERIMENTS["fig1"]
     outcome = experiments.Outcome(
-        fig1, experiments.Scale("paper", 3, True, 0), {}, {}, [[0.1 + 0.2] for _ in fig1.claims]
+        fig1, experiments.Scale("paper", 3, True, 0), {}, {}, {}, [[0.1 + 0.2] for _ in fig1.claims]
     )
     progress = SimpleNamespace(groups={}, computed=7, seconds=1.5)
     monkeypatch.setattr(experiments, "reproduce", lambda *_, **__: ([outcome], progress))

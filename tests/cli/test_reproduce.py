@@ -80,7 +80,7 @@ def claim(value, **bounds):
 def test_a_claim_that_comes_out_otherwise_is_exit_code_one(fedlsa, monkeypatch):
     claims = (
         claim(3.0, at_most=5.0),
-        claim(7.0, at_most=5.0, expected=False, kind="paper", quote="small"),
+        claim(7.0, at_most=5.0, expected=False, kind="paper", quote="small", why="It is large."),
         claim(9.5, at_most=5.0, kind="check"),
     )
     monkeypatch.setitem(EXPERIMENTS, "mine", Experiment("mine", "Mine", (), claims=claims))
@@ -97,7 +97,7 @@ def test_a_claim_that_comes_out_otherwise_is_exit_code_one(fedlsa, monkeypatch):
     assert [line for line in out.splitlines() if line.startswith("claims")] == [f"claims {kind}" for kind in kinds]
     monkeypatch.setitem(EXPERIMENTS, "mine", Experiment("mine", "Mine", (), claims=claims[:2]))
     assert fedlsa("reproduce", "mine", "--preset", "paper")[0] == 0
-    nothing = (claim(float("nan"), at_most=5.0, expected=False),)
+    nothing = (claim(float("nan"), at_most=5.0, expected=False, why="It is none."),)
     monkeypatch.setitem(EXPERIMENTS, "mine", Experiment("mine", "Mine", (), claims=nothing))
     assert fedlsa("reproduce", "mine", "--preset", "paper")[0] == 1
 

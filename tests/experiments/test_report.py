@@ -1,18 +1,29 @@
 """The report: whole in itself, well formed, escaped, the same bytes for the same outcomes."""
 
-import base64
 import csv
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
+from urllib.parse import parse_qsl
 
+import numpy as np
 import pytest
 import tiny
 
 from fedlsa.errors import ArgumentError, UnknownNameError
-from fedlsa.experiments import Local, Outcome, Verdict, reproduce
-from fedlsa.experiments.report_page import claims, interval, page, verdict_words
+from fedlsa.experiments import EXPERIMENTS, Local, Outcome, Scale, Verdict, reproduce
+from fedlsa.experiments.paper_items import LABEL, PAPER_ITEMS, cite
+from fedlsa.experiments.report_page import claims, page
+from fedlsa.experiments.report_settings import deciding_chart, explorer_settings
+from fedlsa.experiments.verdict_words import interval, verdict_words
+from fedlsa.explore.page_settings import PageSettings
+from fedlsa.figures.lines import Chart, ChartRows, Line, mean_line
+from fedlsa.figures.svg_charts import SvgSheet, sheet
 
 VOID = {"meta", "img", "br", "link", "input", "hr"}
+QUICK = Scale("paper", 3, quick=True)
+PANELS = [f"{world}, N = 10, H = {H}" for world in ("heterogeneous", "homogeneous") for H in ("10", "1,000")]
+SHEETS = {"fig1": SvgSheet(tuple((title, "", "") for title in PANELS), "", ())}
 CATALOGUE = {**tiny.CATALOGUE, "wrong": tiny.WRONG}
 
 
@@ -55,60 +66,129 @@ def made(tmp_path_factory):
 def test_tags_balance_and_the_page_fits_a_phone(made):
     reader = Reader(made[2])
     assert {"name": "viewport", "content": "width=device-width, initial-scale=1"} in [held for _, held in reader.tags]
-    assert "max-width: 100%" in made[2]
     assert "prefers-color-scheme: dark" in made[2]
 
 
 def test_the_page_asks_nothing_of_anyone(made):
     reader = Reader(made[2])
-    assert not {"script", "link", "iframe", "object"} & {tag for tag, _ in reader.tags}
+    assert not {"link", "iframe", "object", "img"} & {tag for tag, _ in reader.tags}
+    assert reader.attributes("src") == []
     assert "url(" not in made[2]
     assert "@import" not in made[2]
-    sources = reader.attributes("src")
-    assert len(sources) == 4  # two pictures of two instances
-    assert all(s.startswith("data:image/png;base64,") for s in sources)
-    assert base64.b64decode(sources[0].partition(",")[2]) == (made[0] / "figures" / "paper" / "one.png").read_bytes()
+    assert {link.partition("?")[0] for link in reader.attributes("href") if "://" in link} <= {"http://127.0.0.1:8765/"}
 
 
 def test_every_link_leads_somewhere(made):
     out, _, text = made
     reader = Reader(text)
-    names = set(reader.attributes("id"))
+    names = reader.attributes("id")
+    assert len(names) == len(set(names))
     links = reader.attributes("href")
-    assert {link[1:] for link in links if link.startswith("#")} == names == {"one", "two", "wrong"}
-    files = [link for link in links if not link.startswith("#")]
+    assert {link[1:] for link in links if link.startswith("#")} <= set(names)
+    assert {"one", "two", "wrong", "one-paper-0", "two-authors-0", "claim-near", "paper", "beyond"} <= set(names)
+    files = [link for link in links if link.startswith("..")]
     assert sorted({f.rpartition(".")[2] for f in files}) == ["csv", "pdf"]
     assert all((out / "report" / f).exists() for f in files)
+
+
+def test_every_chart_stands_once_and_is_shown_wherever_it_is_needed(made):
+    charts = [held["id"] for tag, held in Reader(made[2]).tags if tag == "symbol"]
+    assert charts == [f"{name}-{preset}-0" for name in ("one", "two") for preset in ("paper", "authors")]
+    assert made[2].count('href="#one-paper-0"') == 5  # twice in each of two cards, and among all pictures
 
 
 def test_text_is_escaped_and_comes_back_as_it_was(made):
     text = Reader(made[2]).text
     for words in ("First & foremost", "Means of 3 seeds, <paper>", "The means & more", "mean <i>", "<right> & near"):
         assert words in text
+    assert "the <means>" in text
     assert "<right>" not in made[2]
     assert "<i>" not in made[2]
 
 
-def test_it_shows_titles_labels_parameters_commands_and_verdicts(made):
+def test_it_shows_titles_numbers_parameters_commands_and_verdicts(made):
     text = Reader(made[2]).text
     for words in (
-        "fig:one",
+        "one · Figure 1 in the paper",
+        "means are small in Figure 1",
         "fedlsa reproduce one --preset authors --seeds 3 --instances 0 --quick",
         "place 0, 1, 2, 3, 4, 5, 6, 7",
-        "mean of all draws; holds if 1 … 2",
+        "holds if 1 … 2 the mean is <right> & near Number: mean of all draws.",
         "does not hold as stated",
+        "They are not.",
         "FAILED",
-        "Quick run.",
+        "The number does not lie where the claim says",
     ):
         assert words in text, words
 
 
-def test_the_summary_counts_verdicts_of_both_instances(made):
-    first = made[2].split("<section", 1)[0]
-    text = Reader(first + "</main></body></html>").text
-    assert "of the paper: 2 hold 2 not as stated beyond the paper: 2 FAILED" in text
-    assert "First & foremost of the paper: 1 hold 1 not as stated of the paper: 1 hold 1 not as stated" in text
-    assert "Second no claims no claims" in text
+def test_kinds_of_claims_stand_apart_with_totals_of_their_own_and_contradictions_first(made):
+    reader = Reader(made[2])
+    assert "What the paper says 2 not as stated 2 hold Beyond the paper 2 FAILED" in reader.text
+    cards = [(held["data-kind"], held["data-verdict"]) for _, held in reader.tags if "data-kind" in held]
+    assert cards == [("paper", "note"), ("paper", "good"), ("beyond", "bad")]
+
+
+def test_a_quick_run_says_what_it_ran_and_which_claims_it_decided():
+    claims = EXPERIMENTS["fig1"].claims
+    values = [(0.0,)] * (len(claims) - 1) + [(float("nan"),)]
+    text = Reader(page([Outcome(EXPERIMENTS["fig1"], QUICK, {}, SHEETS, {}, values)])).text
+    assert "It ran N = 10; H = 10, 1 000; η = 0.1; 5, 60, 200, 20 000 rounds; 3, 40 seeds." in text
+    assert "the same test as in a full run: 1 of 6" in text
+    assert "Not to be decided at this size: simulation-agrees-main" in text
+    assert "decided at a smaller size: N = 10 (full run: 100)" in text
+    full = Reader(page([Outcome(EXPERIMENTS["fig1"], replace(QUICK, quick=False), {}, SHEETS, {}, values)])).text
+    assert "Quick run" not in full
+
+
+def test_what_is_no_number_has_its_reason_and_numbers_stand_at_the_right(made):
+    assert "nan" not in Reader(made[2]).text.split()
+    assert '<span title="it was left out">—</span>' in made[2]
+    assert "— none: it was left out." in Reader(made[2]).text
+    assert '<td class="n">' in made[2]
+
+
+def test_the_chart_in_a_card_has_the_setting_of_the_claim():
+    claims = {c.name: c for c in EXPERIMENTS["fig1"].claims}
+    outcome = Outcome(EXPERIMENTS["fig1"], QUICK, {}, SHEETS, {}, [(0.0,)] * 6)
+    assert deciding_chart(claims["fedlsa-stalls"], outcome) == ("fig1", 1)
+    assert deciding_chart(claims["alike-when-homogeneous"], outcome) == ("fig1", 3)
+    assert deciding_chart(replace(claims["fedlsa-stalls"], panel="H = 10"), outcome) == ("fig1", 0)
+    assert deciding_chart(claims["fedlsa-stalls"], replace(outcome, sheets={})) is None
+
+
+@pytest.mark.parametrize("scale", [QUICK, Scale("authors")], ids=["quick", "full"])
+def test_links_into_the_explorer_are_settings_that_it_takes(scale):
+    every = {c.name: explorer_settings(c, scale) for e in EXPERIMENTS.values() for c in e.claims}
+    for name, text in every.items():
+        if text:
+            settings = PageSettings.from_address(text)
+            assert (settings.problem, settings.preset) == ("garnet", scale.preset), name
+            assert settings.from_query(dict(parse_qsl(text)))[1] == []
+    stalls = PageSettings.from_address(every["fedlsa-stalls"])
+    wanted = (10 if scale.quick else 100, 0.1, 1000, True)
+    assert (stalls.agents, stalls.step_size, stalls.local_steps, stalls.heterogeneous) == wanted
+    assert every["lower-bound-psi"] == every["table1-fedlsa-a"] == every["values-home"] == ""
+    assert PageSettings.from_address(every["markov-whole"]).sampling == "markov" if not scale.quick else True
+
+
+def test_every_label_has_the_number_that_the_paper_prints():
+    texts = [t for e in EXPERIMENTS.values() for c in e.claims for t in (c.source, c.quote)]
+    texts += [label for e in EXPERIMENTS.values() for label in e.labels]
+    assert {label for text in texts for label in LABEL.findall(text)} <= PAPER_ITEMS.keys()
+    assert not LABEL.search(" ".join(map(cite, texts)))
+    printed = {
+        "fig1": "Figure 1", "fig2": "Figure 2", "local-steps": "Figure 3, Figure 4",
+        "small-steps": "Figure 5, Figure 6", "debiased": "Figure 7, Figure 8", "table1": "Table 1, Theorem F.4",
+        "table2": "Table 2", "markov": "Corollary 4.5, Algorithm 3", "values": "Section 3.2, Appendix E",
+    }  # fmt: skip
+    assert {e.name: ", ".join(map(cite, e.labels)) for e in EXPERIMENTS.values() if e.labels} == printed
+    sources = {c.name: cite(c.source) for e in EXPERIMENTS.values() for c in e.claims}
+    assert sources["fedlsa-stalls"] == "Section 6, Figure 1; Theorem 4.1"
+    assert sources["scafflsa-unbiased"] == "Section 6, Figure 1; Theorem C.8"
+    assert sources["scafflsa-speed-up"] == "Section 6, Figure 2; Corollary 5.2"
+    assert sources["speed-up-synchronous"] == "Corollary A.7"
+    assert sources["markov-mixing-time"] == "Section 4, before Corollary 4.5"
 
 
 def test_equal_outcomes_give_equal_bytes_without_dates(made, tmp_path):
@@ -155,3 +235,28 @@ def test_claims_are_there_for_programs_too(made):
     assert [r["verdict"] for r in rows if r["preset"] == "paper"] == ["holds", "does not hold as stated", "FAILED"]
     assert claims(outcomes) == (out / "report" / "claims.csv").read_text()
     assert float(rows[0]["value"]) == outcomes[0].verdicts[0].value
+
+
+def test_a_full_report_is_under_two_megabytes():
+    rng = np.random.default_rng(0)
+    x = np.arange(0, 50_250, 250)
+
+    def panel(i):
+        noisy = 10 ** rng.normal(np.linspace(1, -3, 201), 0.2, (10, 201))
+        means = [mean_line(x, noisy, name, "#d55e00") for name in ("FedLSA", "SCAFFLSA")]
+        exact = [Line(x, noisy.mean(0), "exact expectation", role="expectation", name=f"exact {k}") for k in range(2)]
+        return Chart([*means, *exact], title=f"heterogeneous, N = {i}, H = 1,000")
+
+    ten = [panel(i) for i in range(10)]  # as many panels as the largest figures have
+    with_curves, outcomes = ("fig1", "local-steps", "small-steps", "debiased", "markov"), []
+    large, small = (sheet(ChartRows([panels])) for panels in (ten, ten[:3]))
+    for scale in (Scale("paper"), Scale("authors")):
+        for e in EXPERIMENTS.values():
+            sheets = {picture.name: large if e.name in with_curves else small for picture in e.pictures}
+            tables = {
+                t.name: [{"method": "SCAFFLSA, N = 10", **dict.fromkeys(map(str, range(25)), 0.1)}] * 30
+                for t in e.tables
+            }
+            outcomes.append(Outcome(e, scale, {}, sheets, tables, [(0.5, *[0.25] * 10)] * len(e.claims)))
+    assert sum(len(e.pictures) for e in EXPERIMENTS.values()) == 14
+    assert 1_000_000 < len(page(outcomes).encode()) < 2_000_000

@@ -25,7 +25,7 @@ from .. import checks, experiments
 from ..experiments import Local, Outcome, Scale, Store
 from ..experiments.executor import Cluster, Executor, RunProgress, Watch, processes
 from ..experiments.experiment import SOURCES, Verdict
-from ..experiments.report_page import COUNTED, FAILED, counts, elsewhere, interval, number, verdict_words
+from ..experiments.verdict_words import COUNTED, FAILED, counts, elsewhere, interval, number, verdict_words
 from ..figures import theme
 from ..problems.garnet import PRESETS
 from ..theory.threads import cores

@@ -35,7 +35,7 @@ def _lengths(name: str, step_size: float) -> tuple[Picture, ...]:
     return tuple(
         curves(
             f"{name}-{world(h)}",
-            f"{CURVES} for H = 1 to 10,000 local steps, {world(h)} agents, step size {step_size}, T H = 500,000.",
+            f"{CURVES} for H = 1 to 10,000 local steps, {world(h)} agents, step size {step_size}.",
             {"heterogeneous": (h,), "local_steps": MORE_LENGTHS, "step_size": (step_size,)},
             rows="agents",
             columns=("local_steps",),
@@ -116,6 +116,7 @@ def _debiased_claim(name: str, text: str, estimator: str, times: float, quote: s
         method_ratio(lambda limit: limit["variance"] + times**2 * limit["squared_bias"]),
         at_most=1.5,
         quote=quote,
+        panel="debiased-0.1 heterogeneous, N = 10, H = 1,000",
         **more,
     )
 
@@ -214,7 +215,7 @@ WITHOUT_BIAS = Experiment(
     tuple(
         curves(
             f"debiased-{eta}",
-            f"{CURVES}, with theta_t minus the limit bias as a third estimator; step size {eta}, T H = 500,000.",
+            f"{CURVES}, with theta_t minus the limit bias as a third estimator; step size {eta}.",
             {"heterogeneous": (True, False), "local_steps": LENGTHS, "step_size": (eta,)},
             debiased=True,
         )
@@ -235,6 +236,8 @@ WITHOUT_BIAS = Experiment(
             2.0,
             "Therefore, θ_t + θ̃_∞ is a proper estimator of θ⋆",
             expected=False,
+            why="The sign is a slip: in the mean θ_t tends to θ⋆ plus the bias, so the bias must be subtracted. Added, "
+            "it is doubled.",
         ),
     ),
 )

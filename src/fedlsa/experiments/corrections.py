@@ -35,9 +35,10 @@ def rows(results: Results, scale: Scale) -> list[Row]:
     table: list[Row] = []
     for cell, numbers in results:
         value = {str(name): 0.0 if abs(float(number)) < 1e-15 else float(number) for name, number in numbers.items()}
-        ratio = value["exact"] / value["printed"] if value["printed"] else math.inf
-        value = {**value, "exact/printed": ratio, "corrected": value.get("corrected", math.nan)}
-        table.append({"statement": cell["statement"], "what": numbers.attrs["what"], **value})
+        printed, exact, corrected = (value.get(name, math.nan) for name in ("printed", "exact", "corrected"))
+        ratio = exact / printed if printed else math.inf
+        row = {"printed": printed, "exact": exact, "corrected": corrected, "exact/printed": ratio}
+        table.append({"statement": cell["statement"].replace("_", " "), "what": numbers.attrs["what"], **row})
     return table
 
 
@@ -56,5 +57,14 @@ CLAIM = Claim(
     statements_that_hold,
     at_most=0.0,
 )
-TABLE = Table("corrections", "What is printed, the exact number, and what the corrected statement says.", cells, rows)
+TABLE = Table(
+    "corrections",
+    "What is printed, the exact number, and what the corrected statement says.",
+    cells,
+    rows,
+    {
+        "corrected": "the corrected statement gives no number here",
+        "exact/printed": "what is printed is 0: there is no ratio",
+    },
+)
 EXPERIMENT = Experiment("corrections", "Where the paper's statements are corrected", (), (), (TABLE,), (CLAIM,))

@@ -20,13 +20,12 @@ from ..algorithms import METHODS
 from ..checks import Floats
 from ..errors import ArgumentError
 from ..figures import theme
-from ..figures.lines import Chart, Line, method_line
-from ..figures.matplotlib_figures import draw_charts
+from ..figures.lines import Chart, ChartRows, Line, method_line
 from ..problems import RankOne
 from . import claim_statistics as laws
 from .cells import Cell, Results, computes
 from .compute import How, Settings, problem, scalars
-from .experiment import Claim, Figure, Row, Scale
+from .experiment import Claim, Row, Scale
 
 COST_PANEL = (3.8, 3.2)  # inches of a chart with its labels
 NAMES = {name: METHODS[name].__name__ for name in ("fedlsa", "scaffnew", "scafflsa")}
@@ -35,6 +34,7 @@ COPIES, QUICK_COPIES = 5, (1, 4)  # of two agents, one of each world
 QUICK_EPSILONS = (0.03, 0.003, 0.0005)
 QUICK_SIZE = {"states": 10, "features": 2}  # plans are quick; nothing is simulated, so nothing is compiled for it
 RULE = "the fewest communications with MSE ≤ ε² and at most four times the fewest observations"
+NO_PROMISE = {"promised": "its theorem does not speak of this problem"}
 UNCHANGED = {"first_feature": 1, "discount": 0.95}  # where these do not vary
 COSTS = {"rounds": "communications", "local_steps": "local updates", "samples": "samples"}
 
@@ -144,7 +144,7 @@ class CostTable:
         law, last = laws.better(x, T), laws.final_slope(x, T)
         row: dict[str, str | int | float] = {"method": TITLES[method], "communications, stated": stated.rounds}
         for at, i in shown:
-            row |= {f"communications{at}": int(T[i]), f"promised by its theorem{at}": f"{promise[i]:.3g}"}
+            row |= {f"communications{at}": int(T[i]), f"promised by its theorem{at}": float(f"{promise[i]:.3g}")}
         row |= {"law of communications": f"{law.name}: {law}", "last exponent": round(last, 2)}
         row |= {"local updates, stated": stated.local_steps, **{f"local updates{at}": f"{H[i]:.3g}" for at, i in shown}}
         row |= {"exponent of local updates": round(laws.slope(x, H), 2), "samples per agent, stated": stated.samples}
@@ -167,8 +167,8 @@ class CostTable:
             Chart(samples, "1 / ε", "observations per agent", "samples", x_scale="log"),
         ]
 
-    def draw(self, results: Results, scale: Scale) -> Figure:
-        return draw_charts([self.charts(results, scale)], notes=[note(scale)], panel=COST_PANEL, share="none")
+    def draw(self, results: Results, scale: Scale) -> ChartRows:
+        return ChartRows([self.charts(results, scale)], notes=[note(scale)], panel=COST_PANEL, share="none")
 
     def claims(self) -> tuple[Claim, ...]:
         """How costs grow with the accuracy."""
@@ -182,6 +182,7 @@ class CostTable:
                 statistic,
                 lambda scale: self.cells(scale, method, kinds=("plan",)),
                 lambda results: measure(*against_accuracy(results, what)),
+                panel="communications",
                 **k,
             )
 

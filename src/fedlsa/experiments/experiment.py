@@ -11,18 +11,15 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .. import checks
 from ..errors import ArgumentError
+from ..figures.lines import ChartRows
+from ..figures.svg_charts import SvgSheet
 from .cells import Cell, Results
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Figure
-else:
-    Figure = Any  # matplotlib is loaded when the first figure is drawn
 
 Row = Mapping[str, str | int | float]  # of a table that is shown: values by the heading of their column
 
@@ -71,17 +68,26 @@ class Picture:
     name: str
     caption: str
     cells: Cells
-    draw: Callable[[Results, Scale], Figure]
+    draw: Callable[[Results, Scale], ChartRows]
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table, in the report and as CSV. rows : from the results; all rows have the same columns."""
+    """A table, in the report and as CSV.
+
+    rows : from the results; all rows have the same columns; missing : why a column may have no number, by its heading's
+    beginning
+    """
 
     name: str
     caption: str
     cells: Cells
     rows: Callable[[Results, Scale], Sequence[Row]]
+    missing: Mapping[str, str] = field(default_factory=dict)
+
+    def reason(self, heading: str) -> str:
+        """Why there may be no number in a column; "" where there always is one."""
+        return next((why for begins, why in self.missing.items() if heading.startswith(begins)), "")
 
 
 SOURCES = {
@@ -99,7 +105,8 @@ class Claim:
     cells : those that decide it and no others; at_least, at_most : where the number must lie for the claim to hold
     quote : the paper's own words, for a claim of the paper; kind : who says it, one of `SOURCES`, by default the paper
         where it is quoted and nobody ("beyond") where it is not
-    expected : False for a claim that is not true as the paper states it: the report says so, with the number
+    expected : False for a claim that is not true as the paper states it: the report says so, with the number, and `why`
+    panel : words in the name or the title of the chart that shows it, where its cells do not tell
     """
 
     name: str
@@ -113,6 +120,8 @@ class Claim:
     expected: bool = True
     kind: str = ""
     quote: str = ""
+    why: str = ""
+    panel: str = ""
 
     def __post_init__(self) -> None:
         if not self.kind:
@@ -120,6 +129,8 @@ class Claim:
         checks.choice("kind", self.kind, tuple(SOURCES))
         if (self.kind == "paper") != bool(self.quote):
             raise ArgumentError(f"quote must hold the paper's words if kind is 'paper', and nothing else; got {self}")
+        if self.expected == bool(self.why):
+            raise ArgumentError(f"why must say why a claim is not expected to hold, and nothing else; got {self}")
         if not self.at_least > -math.inf and not self.at_most < math.inf:
             raise ArgumentError(f"at_least or at_most must be finite, or the claim could not fail; got {self}")
 
@@ -192,6 +203,7 @@ class Outcome:
     experiment: Experiment
     scale: Scale
     figures: Mapping[str, Path]  # by the name of the picture; the PNG, the PDF stands beside it
+    sheets: Mapping[str, SvgSheet]  # the same charts for the report
     tables: Mapping[str, Sequence[Row]]  # by the name of the table
     values: Sequence[Sequence[float]]  # of the claims: here, and on other instances
 

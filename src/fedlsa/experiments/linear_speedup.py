@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from ..figures.matplotlib_figures import draw_charts
+from ..figures.lines import ChartRows
 from .cells import Cell, Results
 from .claim_statistics import LEVEL, least_p_value, slope
 from .compute import problem, updates
-from .experiment import Cells, Claim, Experiment, Figure, Picture, Scale, grid
+from .experiment import Cells, Claim, Experiment, Picture, Scale, grid
 from .paper_curves import world
 from .speedup_charts import EXACT_ONLY, speed_up_charts
 
@@ -90,7 +90,7 @@ def all_cells(scale: Scale) -> list[Cell]:
     return [*limit_cells(scale), *(run for _, run in simulated(scale))]
 
 
-def draw(results: Results, scale: Scale) -> Figure:
+def draw(results: Results, scale: Scale) -> ChartRows:
     """The figure from what is stored; settings without a limit are named in the note."""
     charts = speed_up_charts(results, STEP_SIZES, SIMULATED)
     more = " For each N it is another one." if scale.preset == "authors" else ""
@@ -104,7 +104,7 @@ def draw(results: Results, scale: Scale) -> Figure:
     if unstable:
         more += "\nLines end where there is no limit (unstable): " + "; ".join(unstable) + "."
     note = NOTE.format(seeds=runs(scale), preset=scale.preset, fewest=FEWEST_ROUNDS, more=more)
-    return draw_charts(charts, notes=[note], panel=(2.35, 2.1), share="all")
+    return ChartRows(charts, notes=[note], panel=(2.35, 2.1), share="all")
 
 
 def _from_both_worlds(test: Callable[[Cell], bool]) -> Cells:
@@ -162,8 +162,8 @@ EXPERIMENT = Experiment(
     (
         Picture(
             "fig2",
-            "Mean squared error in the stationary regime against the number of agents, for four step sizes and "
-            "H = 1, 10 and 100 local steps; dotted: a line that falls like 1/N.",
+            "Mean squared error in the stationary regime against the number of agents, for several step sizes "
+            "and numbers of local steps H; dotted: a line that falls like 1/N.",
             all_cells,
             draw,
         ),

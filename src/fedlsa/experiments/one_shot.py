@@ -23,14 +23,13 @@ import xarray as xr
 from .. import theory
 from ..checks import Floats
 from ..figures import theme
-from ..figures.lines import Chart, Line, method_line
-from ..figures.matplotlib_figures import draw_charts
+from ..figures.lines import Chart, ChartRows, Line, method_line
 from ..problems import Problem
 from . import claim_statistics as laws
 from .cells import Cell, Results, computes
 from .compute import How, Settings, problem
 from .cost_tables import LSA, NAMES
-from .experiment import Claim, Experiment, Figure, Picture, Row, Scale, Table
+from .experiment import Claim, Experiment, Picture, Row, Scale, Table
 
 SAMPLES, QUICK_SAMPLES = tuple(10**k for k in range(2, 8)), (1_000, 10_000, 100_000, 1_000_000)
 DRAWS, FEWEST = 10, 50  # draws of a baseline for each seed of a simulation, and the fewest: they cost next to nothing
@@ -115,7 +114,7 @@ def errors_by_samples(results: Results, name: str) -> tuple[Floats, Floats, xr.D
     return baselines.column("samples"), np.stack([result[name].values for result in found]), found[-1]
 
 
-def draw(results: Results, scale: Scale) -> Figure:
+def draw(results: Results, scale: Scale) -> ChartRows:
     """MSE against observations per agent, of the baselines and of plans."""
     lines = []
     for name, label, colour, marker in (
@@ -139,7 +138,7 @@ def draw(results: Results, scale: Scale) -> Figure:
         f"the fewest communications. Instance: {scale.preset}, N = {agents}, d = {d}."
     )
     chart = Chart(lines, "observations per agent", "mean squared error", x_scale="log")
-    return draw_charts([[chart]], notes=[note])
+    return ChartRows([[chart]], notes=[note])
 
 
 def _size(results: Results) -> tuple[int, int]:

@@ -12,11 +12,10 @@ import xarray as xr
 from ..algorithms import METHODS
 from ..checks import Floats
 from ..figures import theme
-from ..figures.lines import Chart, Line, add_prediction, error_ceiling, mean_line
-from ..figures.matplotlib_figures import draw_charts
+from ..figures.lines import Chart, ChartRows, Line, add_prediction, error_ceiling, mean_line
 from .cells import Cell, Results
 from .claim_statistics import LEVEL, least_p_value, runs_and_laws
-from .experiment import Cells, Claim, Experiment, Figure, Picture, Scale, grid
+from .experiment import Cells, Claim, Experiment, Picture, Scale, grid
 
 STEPS, FEWEST = 500_000, 50  # T H of every run, and the fewest rounds (the authors' protocol)
 QUICK_STEPS = 2_000  # where only the path through the code matters
@@ -72,11 +71,11 @@ def curves(
             found.append(scale.cell("exact", record=RECORD, **place))
         return found
 
-    def draw(results: Results, scale: Scale) -> Figure:
+    def draw(results: Results, scale: Scale) -> ChartRows:
         charts = [[_chart(part, debiased) for part in row.by(*columns).values()] for row in results.by(rows).values()]
         note = NOTE.format(seeds=scale.seeds, preset=scale.preset, step_size=results.cells[0]["step_size"])
-        quick = f" Quick run: about {QUICK_STEPS:,} local steps." if scale.quick else ""
-        return draw_charts(charts, notes=[note + quick], panel=(1.95, 2.0))
+        length = f"T H = {QUICK_STEPS:,} (a quick run)" if scale.quick else f"T H = {STEPS:,}"
+        return ChartRows(charts, notes=[f"{note} {length}."], panel=(1.95, 2.0))
 
     return Picture(name, caption, cells, draw)
 
@@ -96,7 +95,7 @@ def _chart(results: Results, with_debiased: bool) -> Chart:
     for i, (name, (error, expected)) in enumerate(means.items()):
         colour = theme.METHODS.get(name, theme.OTHERS[0])
         lines.append(mean_line(x, error, name, colour, width=2.6 - 0.7 * i))  # where lines coincide, all are seen
-        lines.append(Line(rounds, expected, "exact expectation", role="expectation"))
+        lines.append(Line(rounds, expected, "exact expectation", role="expectation", name=f"{name}, exact"))
     title = f"{world(cell['heterogeneous'])},\nN = {cell['agents']}, H = {cell['local_steps']:,}"
     ceiling = error_ceiling([line.y for line in lines])
     chart = Chart(lines, y="mean squared error", title=title, ceiling=ceiling)
@@ -206,7 +205,7 @@ MAIN = Experiment(
     (
         curves(
             "fig1",
-            f"{CURVES} of federated TD(0) with heterogeneous and homogeneous agents, step size 0.1, T H = 500,000.",
+            f"{CURVES} of federated TD(0) with heterogeneous and homogeneous agents, step size 0.1.",
             {"heterogeneous": (True, False), "local_steps": LENGTHS, "step_size": (0.1,)},
         ),
     ),

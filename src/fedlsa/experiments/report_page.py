@@ -1,12 +1,11 @@
-"""The report: one page that needs nothing but itself, with every figure, table and verdict of a run.
+"""The report: one page that needs nothing but itself, with a card per claim, and every figure and table of a run.
 
-Its frame and its style are report.html: for a phone as for a wide screen, by day and by night.
-Equal outcomes give equal bytes: there is no date and no duration in it.
+Its frame, style and script are report.html: for a phone as for a wide screen, by day and by night; without the script
+everything is shown. Equal outcomes give equal bytes: there is no date and no duration in it.
 """
 
 from __future__ import annotations
 
-import base64
 import csv
 import io
 import math
@@ -18,17 +17,19 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from ..figures.svg_charts import HEIGHT, WIDTH
 from ..files import replacing
-from .experiment import SOURCES, Claim, Outcome, Scale, Verdict, command
+from .experiment import SOURCES, Outcome, Row, Scale, Table, command
+from .paper_items import cite
+from .report_cards import HEADINGS, INSTANCES, Cards, chart_id, sections, show_chart, totals
+from .report_settings import in_words, ran, smaller
+from .verdict_words import MARKS, number, verdict_words
 
-HOLDS, NOT_AS_STATED, FAILED = "holds", "does not hold as stated", "FAILED"
-MARKS = {HOLDS: "good", NOT_AS_STATED: "note", FAILED: "bad"}
-COUNTED = {HOLDS: "hold", NOT_AS_STATED: "not as stated", FAILED: "FAILED"}
 CLAIM_COLUMNS = (
     "experiment preset seeds claim kind source quote value at_least at_most verdict other_instances holds_on"
 )
 MOST_LISTED = 8  # values of a setting that are listed one by one
-Sections = list[tuple[str, list[Outcome]]]  # experiments by name, each with its outcomes at every scale
+Groups = list[tuple[str, list[Outcome]]]  # experiments by name, each with its outcomes at every scale
 
 
 def write(outcomes: Sequence[Outcome], out: Path) -> Path:
@@ -52,66 +53,138 @@ def csv_text(headings: Iterable[str], rows: Iterable[Sequence[object]]) -> str:
     return text.getvalue()
 
 
-def page(outcomes: Sequence[Outcome]) -> str:
-    """The whole page."""
-    sections: Sections = [(name, list(group)) for name, group in groupby(outcomes, lambda o: o.experiment.name)]
-    scales = list(dict.fromkeys(o.scale for o in outcomes))
-    frame = Template(resources.files(__package__).joinpath("report.html").read_text(encoding="utf-8"))
-    return frame.substitute(
-        lead=_lead(scales),
-        summary=_summary(sections, scales),
-        sections="\n".join(_section(group) for _, group in sections),
-    )
-
-
-def verdict_words(verdict: Verdict) -> str:
-    """What is said of a claim: it holds, it does not hold as stated (as we know), or it came out otherwise.
-
-    A number that is not finite came out otherwise.
-    """
-    if not verdict.ok:
-        return FAILED
-    return HOLDS if verdict.holds else NOT_AS_STATED
-
-
-def interval(claim: Claim) -> str:
-    """Where the number of a claim must lie for it to hold."""
-    low, high = number(claim.at_least), number(claim.at_most)
-    if math.isinf(claim.at_least):
-        return "any" if math.isinf(claim.at_most) else f"≤ {high}"
-    return f"≥ {low}" if math.isinf(claim.at_most) else f"{low} … {high}"
-
-
-def number(value: Any) -> str:
-    """A value as the report shows it: four digits of a number that is not whole."""
-    if isinstance(value, bool) or not isinstance(value, float):
-        return f"{value:,}".replace(",", "\u2009") if isinstance(value, int) and abs(value) >= 10_000 else str(value)
-    return f"{value:.4g}"
-
-
 def claims(outcomes: Sequence[Outcome]) -> str:
     """Every verdict as CSV."""
     rows = []
     for o in outcomes:
         for v in o.verdicts:
             c = v.claim
-            first = [o.experiment.name, o.scale.preset, o.scale.seeds, c.name, c.kind, c.source, c.quote]
+            first = [o.experiment.name, o.scale.preset, o.scale.seeds, c.name, c.kind, c.source, cite(c.quote)]
             bounds = [float(x) for x in (v.value, c.at_least, c.at_most)]
             rows.append([*first, *bounds, verdict_words(v), len(v.others), v.holds_elsewhere])
     return csv_text(CLAIM_COLUMNS.split(), rows)
 
 
-def counts(verdicts: Iterable[Verdict]) -> dict[str, dict[str, int]]:
-    """How many claims of each kind hold, do not hold as stated, or came out otherwise."""
-    found: dict[str, dict[str, int]] = {kind: dict.fromkeys(MARKS, 0) for kind in SOURCES}
-    for v in verdicts:
-        found[v.claim.kind][verdict_words(v)] += 1
-    return {kind: group for kind, group in found.items() if any(group.values())}
+def page(outcomes: Sequence[Outcome]) -> str:
+    """The whole page."""
+    groups: Groups = [(name, list(group)) for name, group in groupby(outcomes, lambda o: o.experiment.name)]
+    cards = [(claim, group) for _, group in groups for claim in group[0].experiment.claims]
+    frame = Template(resources.files(__package__).joinpath("report.html").read_text(encoding="utf-8"))
+    return frame.substitute(
+        lead=_lead(outcomes, cards),
+        summary=_summary(outcomes),
+        filters=_filters(outcomes),
+        cards=sections(cards),
+        details="\n".join(_details(group) for _, group in groups),
+        symbols="".join(map(_symbols, outcomes)),
+    )
 
 
-def elsewhere(verdict: Verdict) -> str:
-    """On how many other instances a claim holds, in words; nothing where it was not decided on others."""
-    return f"{verdict.holds_elsewhere} of {len(verdict.others)}" if verdict.others else ""
+def _lead(outcomes: Sequence[Outcome], cards: Cards) -> str:
+    scales = list(dict.fromkeys(o.scale for o in outcomes))
+    kinds = " and ".join(dict.fromkeys(INSTANCES[s.preset] for s in scales))
+    seeds = ", ".join(dict.fromkeys(str(s.seeds) for s in scales))
+    text = f"<p>Instances of {escape(kinds)}; {escape(seeds)} seeds per simulation, more where a claim needs them.</p>"
+    if any(s.quick for s in scales):
+        text += _quick(outcomes, cards)
+    if any(s.instances for s in scales):
+        text += (
+            "<p>Claims that need no simulation are also decided on other instances: Garnet problems with the seeds 1 "
+            f"to {max(s.instances for s in scales)}, at the size of a quick run.</p>"
+        )
+    return text
+
+
+def _quick(outcomes: Sequence[Outcome], cards: Cards) -> str:
+    """What a quick run has run, and what can be said of its verdicts."""
+    here = in_words(ran(cell for o in outcomes for cell in o.experiment.cells(o.scale)))
+    below = sum(any(smaller(claim, o.scale) for o in group) for claim, group in cards)
+    undecided = {v.claim.name for o in outcomes for v in o.verdicts if not math.isfinite(v.value)}
+    lacking = f"Not to be decided at this size: {', '.join(sorted(undecided))}" if undecided else "All were decided"
+    return (
+        f'<p class="warn"><strong>Quick run.</strong> It ran {escape(here)}. Claims that were put to the same test as '
+        f"in a full run: {len(cards) - below} of {len(cards)}; to a smaller one, which their cards describe: {below}. "
+        f"Those verdicts speak of that size alone. {escape(lacking)}. Leave out <code>--quick</code> for the paper's "
+        "sizes.</p>"
+    )
+
+
+def _summary(outcomes: Sequence[Outcome]) -> str:
+    """The totals of the three kinds of claims, side by side and never in one sum."""
+    boxes = []
+    for kind in SOURCES:
+        own = [v for o in outcomes for v in o.verdicts if v.claim.kind == kind]
+        if own:
+            boxes.append(f'<a class="box" href="#{kind}"><b>{HEADINGS[kind][0]}</b>{totals(own)}</a>')
+    return f'<nav class="boxes" aria-label="Totals">{"".join(boxes)}</nav>'
+
+
+def _filters(outcomes: Sequence[Outcome]) -> str:
+    """Choices for the page's script, which shows them."""
+    words = {MARKS[verdict_words(v)]: verdict_words(v) for o in outcomes for v in o.verdicts}
+    kinds = {v.claim.kind: HEADINGS[v.claim.kind][0] for o in outcomes for v in o.verdicts}
+    names = {o.experiment.name: f"{o.experiment.name}: {o.experiment.title}" for o in outcomes if o.experiment.claims}
+    chosen = {"verdict": words, "kind": kinds, "experiment": names}
+    parts = []
+    for name, options in chosen.items():
+        listed = "".join(f'<option value="{escape(v)}">{escape(text)}</option>' for v, text in options.items())
+        parts.append(
+            f'<label>{name.capitalize()} <select name="{name}"><option value="">all</option>{listed}</select></label>'
+        )
+    fold = '<button type="button" id="fold" aria-pressed="false">All open</button>'
+    return f'<form id="filters" hidden>{"".join(parts)}{fold}<output></output></form>'
+
+
+def _symbols(outcome: Outcome) -> str:
+    """Every chart once."""
+    return "".join(
+        f'<symbol id="{escape(chart_id(outcome, name, i))}" viewBox="0 0 {WIDTH} {HEIGHT}" {about}>{inside}</symbol>\n'
+        for name, made in outcome.sheets.items()
+        for i, (_, about, inside) in enumerate(made.panels)
+    )
+
+
+def _details(group: Sequence[Outcome]) -> str:
+    """All pictures, tables and settings of an experiment, folded."""
+    experiment = group[0].experiment
+    items = ", ".join(dict.fromkeys(map(cite, experiment.labels)))
+    inside = "\n".join(map(_at_one_scale, group))
+    count = ", ".join(
+        _counted(len(x), w) for x, w in ((experiment.pictures, "picture"), (experiment.tables, "table")) if x
+    )
+    return (
+        f'<section class="experiment" id="{escape(experiment.name)}"><h3>{escape(experiment.title)}</h3>'
+        f'<p class="soft">{escape(experiment.name)}{f" · {escape(items)} in the paper" if items else ""}</p>'
+        f"<details><summary>{count + ' and settings' if count else 'Settings'}</summary>{inside}</details></section>"
+    )
+
+
+def _counted(count: int, word: str) -> str:
+    return f"{count} {word}{'s' * (count > 1)}"
+
+
+def _at_one_scale(outcome: Outcome) -> str:
+    e, scale = outcome.experiment, outcome.scale
+    parts = [f"<h4>Instance of {INSTANCES[scale.preset]}</h4>"]
+    for picture in e.pictures:
+        made = outcome.sheets[picture.name]
+        link = _link("figures", scale, f"{picture.name}.pdf")
+        charts = "".join(
+            show_chart(chart_id(outcome, picture.name, i), title) for i, (title, *_) in enumerate(made.panels)
+        )
+        settings = in_words(ran(picture.cells(scale)))
+        notes = " ".join([_caption(picture.caption, scale), *made.notes, f"Ran: {settings}." if settings else ""])
+        parts.append(
+            f'<div class="picture"><div class="panels">{charts}</div><p class="legend">{made.legend}</p>'
+            f'<p class="soft">{escape(notes)} {link}</p></div>'
+        )
+    for table in e.tables:
+        caption = f"{escape(_caption(table.caption, scale))} {_link('tables', scale, f'{table.name}.csv')}"
+        parts.append(_table(table, outcome.tables[table.name], caption))
+    settings = "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in parameters(outcome).items())
+    parts.append(f"<details><summary>All settings</summary><dl>{settings}</dl></details>")
+    parts.append(f'<p class="soft">Made alone by</p><pre>{escape(command(e, scale))}</pre>')
+    return "\n".join(parts)
 
 
 def parameters(outcome: Outcome) -> dict[str, str]:
@@ -132,104 +205,33 @@ def _listed(values: list[Any]) -> str:
     return f"{len(ordered)} values" + (f" from {number(ordered[0])} to {number(ordered[-1])}" if numeric else "")
 
 
-def _lead(scales: Sequence[Scale]) -> str:
-    seeds = ", ".join(dict.fromkeys(f"{s.seeds} seeds" for s in scales))
-    kinds = " and ".join(dict.fromkeys(s.preset for s in scales))
-    text = f"<p>Instance: {escape(kinds)}; {escape(seeds)} per simulation.</p>"
-    if any(s.quick for s in scales):
-        text += (
-            '<p class="warn"><strong>Quick run.</strong> Few agents and short runs: it shows that everything works, '
-            "not what the paper shows. Leave out <code>--quick</code> for that.</p>"
-        )
-    if any(s.instances for s in scales):
-        text += (
-            "<p>Claims that need no simulation are also decided on other instances: Garnet problems with the seeds 1 "
-            f"to {max(s.instances for s in scales)}, at the size of a quick run.</p>"
-        )
-    return text
+def _table(table: Table, rows: Sequence[Row], caption: str) -> str:
+    """caption : HTML; numbers stand at the right, and what is none has its reason."""
+    numeric = {k for k in rows[0] if all(isinstance(row[k], int | float) for row in rows)}
+    reasons: dict[str, None] = {}
 
+    def cell(heading: str, value: str | int | float) -> str:
+        if isinstance(value, float) and not math.isfinite(value):
+            why = table.reason(heading) or "no finite number"
+            reasons[f"{heading}: {why}"] = None
+            return f'<span title="{escape(why)}">—</span>'
+        return escape(number(value))
 
-def _summary(sections: Sections, scales: Sequence[Scale]) -> str:
-    presets = list(dict.fromkeys(s.preset for s in scales))
-    rows = []
-    for name, group in sections:
-        verdicts = {o.scale.preset: o.verdicts for o in group}
-        link = f'<a href="#{escape(name)}">{escape(group[0].experiment.title)}</a>'
-        rows.append([link, *(_counts(verdicts.get(preset, ())) for preset in presets)])
-    every = [v for _, group in sections for o in group for v in o.verdicts]
-    return f'<div class="total">{_counts(every)}</div>{_table(["experiment", *presets], rows)}'
+    def tag(heading: str) -> str:
+        return ' class="n"' if heading in numeric else ""
 
-
-def _counts(verdicts: Iterable[Verdict]) -> str:
-    """A line per kind of claim."""
-    lines = []
-    for kind, found in counts(verdicts).items():
-        shown = (f'<span class="{MARKS[k]}">{n} {COUNTED[k]}</span>' for k, n in found.items() if n)
-        lines.append(f'<div><span class="soft">{SOURCES[kind]}:</span> {" ".join(shown)}</div>')
-    return "".join(lines) or '<span class="soft">no claims</span>'
-
-
-def _section(group: Sequence[Outcome]) -> str:
-    experiment = group[0].experiment
-    labels = ", ".join(f"<code>{escape(label)}</code>" for label in experiment.labels)
-    parts = [f'<section id="{escape(experiment.name)}"><h2>{escape(experiment.title)}</h2>']
-    if labels:
-        parts.append(f'<p class="soft">In the paper: {labels}</p>')
-    if experiment.claims:
-        parts.append(_verdicts(group))
-    parts += map(_at_one_scale, group)
-    return "\n".join([*parts, "</section>"])
-
-
-def _verdicts(group: Sequence[Outcome]) -> str:
-    out = []
-    for i, claim in enumerate(group[0].experiment.claims):
-        verdicts = [o.verdicts[i] for o in group]
-        values = "".join(
-            f'<li><span class="{MARKS[verdict_words(v)]}">{verdict_words(v)}</span> '
-            f"{escape(v.scale.preset)}: <b>{escape(number(v.value))}</b>"
-            + (f'<span class="soft">; holds on {elsewhere(v)} other instances</span>' if v.others else "")
-            + "</li>"
-            for v in verdicts
-        )
-        said = f'<p class="soft">“{escape(claim.quote)}” ({escape(claim.source)})</p>' if claim.quote else ""
-        note = "" if said else f' <span class="soft">({SOURCES[claim.kind]})</span>'
-        out.append(
-            f"<li><p>{escape(claim.text)}{note}</p>{said}<ul>{values}</ul>"
-            f'<p class="soft">{escape(claim.statistic)}; holds if {escape(interval(claim))}</p></li>'
-        )
-    return f'<h3>Claims</h3><ol class="claims">{"".join(out)}</ol>'
-
-
-def _at_one_scale(outcome: Outcome) -> str:
-    e, scale = outcome.experiment, outcome.scale
-    parts = [f"<h3>Instance: {escape(scale.preset)}</h3>"]
-    for picture in e.pictures:
-        path = outcome.figures[picture.name]
-        image = base64.b64encode(path.read_bytes()).decode()
-        caption, link = escape(_caption(picture.caption, scale)), _link("figures", scale, f"{picture.name}.pdf")
-        parts.append(
-            f'<figure><img alt="{caption}" src="data:image/png;base64,{image}">'
-            f"<figcaption>{caption} {link}</figcaption></figure>"
-        )
-    for table in e.tables:
-        rows = outcome.tables[table.name]
-        caption = f"{escape(_caption(table.caption, scale))} {_link('tables', scale, f'{table.name}.csv')}"
-        parts.append(_table(rows[0], [[escape(number(v)) for v in row.values()] for row in rows], caption))
-    settings = "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in parameters(outcome).items())
-    parts.append(f"<details><summary>Parameters</summary><dl>{settings}</dl></details>")
-    parts.append(f'<p class="soft">Made alone by</p><pre>{escape(command(e, scale))}</pre>')
-    return "\n".join(parts)
-
-
-def _table(headings: Iterable[str], rows: Iterable[Sequence[str]], caption: str = "") -> str:
-    """caption, rows : HTML."""
-    head = "".join(f'<th scope="col">{escape(heading)}</th>' for heading in headings)
+    head = "".join(f'<th scope="col"{tag(k)}>{escape(k)}</th>' for k in rows[0])
     body = ""
-    for first, *rest in rows:
-        body += f'<tr><th scope="row">{first}</th>' + "".join(f"<td>{cell}</td>" for cell in rest) + "</tr>"
-    above = f"<caption>{caption}</caption>" if caption else ""
-    return f'<div class="wide"><table>{above}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    for row in rows:
+        (first, begins), *rest = row.items()
+        body += f'<tr><th scope="row"{tag(first)}>{cell(first, begins)}</th>'
+        body += "".join(f"<td{tag(k)}>{cell(k, v)}</td>" for k, v in rest) + "</tr>"
+    notes = f'<p class="soft">— {escape("; ".join(reasons))}.</p>' if reasons else ""
+    return (
+        f'<p class="soft">{caption}</p><p class="hint" hidden>The table is wider than the page: scroll sideways →</p>'
+        f'<div class="wide" tabindex="0" role="region" aria-label="{escape(table.name)}"><table><thead><tr>{head}</tr>'
+        f"</thead><tbody>{body}</tbody></table></div>{notes}"
+    )
 
 
 def _caption(text: str, scale: Scale) -> str:

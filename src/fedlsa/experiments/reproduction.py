@@ -16,6 +16,8 @@ import xarray as xr
 
 from ..errors import ResultFileError
 from ..figures import save
+from ..figures.matplotlib_figures import draw_charts
+from ..figures.svg_charts import SvgSheet, sheet
 from ..files import reason
 from . import report_page
 from .catalogue import EXPERIMENTS
@@ -23,7 +25,8 @@ from .cells import Cell, Lookup, Results, Store
 from .executor import Executor, RunProgress, Watch, run
 from .experiment import Claim, Experiment, Outcome, Scale, command
 
-Shown = tuple[dict[str, Path], dict[str, list[dict[str, Any]]], list[tuple[float, ...]]]  # of an outcome, plain values
+# of an outcome, plain values: files of figures, charts for the report, tables, and the numbers of claims
+Shown = tuple[dict[str, Path], dict[str, SvgSheet], dict[str, list[dict[str, Any]]], list[tuple[float, ...]]]
 FOLDERS = ("cells", "figures", "tables", "report")  # of `out`: all that is ever written
 
 
@@ -111,11 +114,13 @@ def remove_partial_files(out: Path) -> None:
 def show(experiment: Experiment, scale: Scale, store: Store, out: Path) -> Shown:
     """Draw, tabulate and decide from what is stored."""
     lookup, made_by = store.__getitem__, command(experiment, scale)
-    figures, tables = {}, {}
+    figures, sheets, tables = {}, {}, {}
     folder = out / "figures" / scale.preset
     folder.mkdir(parents=True, exist_ok=True)
     for picture in experiment.pictures:
-        figure = picture.draw(Results(picture.cells(scale), lookup), scale)
+        charts = picture.draw(Results(picture.cells(scale), lookup), scale)
+        figure = draw_charts(charts.rows, notes=charts.notes, panel=charts.panel, share=charts.share)
+        sheets[picture.name] = sheet(charts)
         for suffix in (".pdf", ".png"):
             save(figure, folder / f"{picture.name}{suffix}", command=made_by)
         figures[picture.name] = folder / f"{picture.name}.png"
@@ -124,7 +129,7 @@ def show(experiment: Experiment, scale: Scale, store: Store, out: Path) -> Shown
         text = f"# {made_by}\n" + report_page.csv_text(rows[0], [list(row.values()) for row in rows])
         report_page.write_text(out / "tables" / scale.preset / f"{table.name}.csv", text, "the table")
         tables[table.name] = rows
-    return figures, tables, [measured(claim, lookup, scale) for claim in experiment.claims]
+    return figures, sheets, tables, [measured(claim, lookup, scale) for claim in experiment.claims]
 
 
 class Undecided(ArithmeticError):

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..algorithms import METHODS
 from ..figures import theme
 from ..figures.lines import Chart, Line
 from .cells import Results
@@ -52,14 +53,17 @@ def _lines(results: Results, colour: str, simulated: Sequence[int]) -> list[Line
     run = [n for n in numbers[marked] if n in ends]
     alone = marked & ~np.isin(numbers, run)
     mean = np.array([ends[n].mean() for n in run])
+    name = f"{METHODS[method].__name__}, η = {results.cells[0]['step_size']:g}"
     error = np.array([ends[n].std(ddof=1) / math.sqrt(len(ends[n])) if len(ends[n]) > 1 else 0.0 for n in run])
     if method == "fedlsa":
-        exact, marker, shift = Line(numbers, mse, "", colour, "prediction"), "circle", 1 / APART
+        exact, marker, shift = Line(numbers, mse, "", colour, "prediction", name=name), "circle", 1 / APART
     else:  # wide and light, so that a dashed line on top of it is seen
-        exact, marker, shift = Line(numbers, mse, "", theme.shade(colour, 2), width=2.8), "square", APART
+        exact, marker, shift = Line(numbers, mse, "", theme.shade(colour, 2), width=2.8, name=name), "square", APART
     return [
         exact,
-        Line(shift * np.array(run), mean, "", colour, "marks", deviation=error, marker=marker, size=3.2),
+        Line(
+            shift * np.array(run), mean, "", colour, "marks", None, error, marker=marker, size=3.2, name=f"{name}, runs"
+        ),
         Line(numbers[alone], mse[alone], "", colour, "samples", marker="diamond", size=4.0),
     ]
 

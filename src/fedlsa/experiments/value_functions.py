@@ -15,12 +15,11 @@ import xarray as xr
 from .. import theory
 from ..checks import Floats
 from ..figures import theme
-from ..figures.lines import Chart, Line
-from ..figures.matplotlib_figures import draw_charts
+from ..figures.lines import Chart, ChartRows, Line
 from ..problems import Problem, RankOne
 from .cells import Cell, Results, computes
 from .compute import How, Settings, problem
-from .experiment import Claim, Experiment, Figure, Picture, Row, Scale, Table, grid
+from .experiment import Claim, Experiment, Picture, Row, Scale, Table, grid
 from .paper_curves import sizes, world
 
 DRAWN = 10  # agents in a panel of the figure, a column each
@@ -89,7 +88,7 @@ def _title(cell: Cell) -> str:
     return f"{world(cell['heterogeneous'])}, N = {cell['agents']}"
 
 
-def draw(results: Results, scale: Scale) -> Figure:
+def draw(results: Results, scale: Scale) -> ChartRows:
     """Marks per agent: own value error with theta_star, its own solution and the virtual MDP's."""
     charts = []
     for cell, errors in results:
@@ -116,7 +115,7 @@ def draw(results: Results, scale: Scale) -> Figure:
     low, top = float(values.min()), 1.05 * float(values.max())
     limits = (0.97 * low if low > 0.5 else -0.04 * top, top)
     note = NOTE.format(preset=scale.preset)
-    return draw_charts([[replace(chart, limits=limits) for chart in charts]], notes=[note], panel=(3.8, 2.8))
+    return ChartRows([[replace(chart, limits=limits) for chart in charts]], notes=[note], panel=(3.8, 2.8))
 
 
 def rows(results: Results, scale: Scale) -> list[Row]:

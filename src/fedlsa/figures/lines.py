@@ -33,7 +33,7 @@ class Line:
     x, y : (n,), with NaN where there is a gap; band : lower and upper edge of a tint, (n,) each
     label : its name in the legend, "" for none; colour : "#rrggbb"; role : what it is, of theme.ROLES
     deviation : (n,), half the length of error bars; dash, marker, width, size : where they differ from the role's
-    steps : whether y holds until the next x
+    steps : whether y holds until the next x; name : what it is called under the pointer, by default its label
     """
 
     x: Floats
@@ -48,6 +48,7 @@ class Line:
     width: float = 0.0
     size: float = 0.0
     steps: bool = False
+    name: str = ""
 
     @property
     def look(self) -> Look:
@@ -86,6 +87,22 @@ class Chart:
             return self.x_limits
         x = np.concatenate([line.x for line in self.lines])
         return float(np.nanmin(x)), float(np.nanmax(x))
+
+
+@dataclass(frozen=True, eq=False)
+class ChartRows:
+    """Rows of charts that make one figure, as `matplotlib_figures.draw_charts` takes them."""
+
+    rows: Sequence[Sequence[Chart]]
+    notes: Sequence[str] = ()
+    panel: tuple[float, float] = (7.0, 3.5)
+    share: str = "row"
+
+    def limits(self) -> list[list[tuple[float, float]]]:
+        """The vertical limits of every chart: its own, or those that it shares."""
+        every = [chart for row in self.rows for chart in row]
+        groups = {"row": lambda row, chart: row, "all": lambda row, chart: every, "none": lambda row, chart: [chart]}
+        return [[c.limits or error_limits(groups[self.share](row, c)) for c in row] for row in self.rows]
 
 
 def level(value: float, lines: Sequence[Line], label: str = "", colour: str = INK) -> Line:

@@ -1,0 +1,157 @@
+"""A card per claim: the paper's sentence with its number, the chart that decides it, the verdict, and the way there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from html import escape
+
+from ..figures.svg_charts import HEIGHT, WIDTH
+from .experiment import SOURCES, Claim, Outcome, Verdict
+from .paper_items import cite, in_print
+from .report_settings import EXPLORER_PORT, deciding_chart, explorer_settings, smaller
+from .verdict_words import COUNTED, FAILED, HOLDS, MARKS, NOT_AS_STATED, elsewhere, interval, number, verdict_words
+
+HEADINGS = {
+    "paper": (
+        "What the paper says",
+        "Each sentence of the paper with the number that decides it, and a verdict per instance.",
+    ),
+    "check": ("Self-checks", "The library against itself: two ways to one number must agree."),
+    "beyond": ("Beyond the paper", "What nobody has claimed in print, and what corrects it."),
+}
+INSTANCES = {"paper": "the paper's text", "authors": "the authors' code"}
+Cards = Sequence[tuple[Claim, Sequence[Outcome]]]  # every claim, with the experiment's outcome at every scale
+
+
+def chart_id(outcome: Outcome, picture: str, place: int) -> str:
+    """What a chart's symbol is called in the page."""
+    return f"{picture}-{outcome.scale.preset}-{place}"
+
+
+def show_chart(identity: str, title: str) -> str:
+    """A chart by its symbol, with its title above."""
+    named = escape(title or "chart")
+    return (
+        f'<figure class="panel">{f"<figcaption>{named}</figcaption>" if title else ""}'
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" tabindex="0" aria-label="{named}: arrow keys read its values">'
+        f'<use href="#{escape(identity)}"/></svg></figure>'
+    )
+
+
+def sections(cards: Cards) -> str:
+    """Claims of the paper, self-checks and what lies beyond, apart; in each, contradictions first."""
+    parts = []
+    for kind in SOURCES:
+        own = [card for card in cards if card[0].kind == kind]
+        if own:
+            heading, about = HEADINGS[kind]
+            shown = "".join(_card(*card) for card in sorted(own, key=_contradicted))
+            total = totals(v for card in own for v in _verdicts(*card))
+            begin = f'<section class="kind" id="{kind}"><h2>{heading}</h2><p class="soft">{about}</p>'
+            parts.append(f"{begin}{total}{shown}</section>")
+    return "\n".join(parts)
+
+
+def totals(verdicts: Iterable[Verdict]) -> str:
+    """How many verdicts there are of each sort: what contradicts comes first."""
+    words = [verdict_words(v) for v in verdicts]
+    order = (FAILED, NOT_AS_STATED, *(w for w in MARKS if w not in (FAILED, NOT_AS_STATED)))
+    chips = "".join(f'<span class="chip {MARKS[w]}">{words.count(w)} {COUNTED[w]}</span>' for w in order if w in words)
+    return f'<p class="total">{chips}</p>'
+
+
+def _verdicts(claim: Claim, outcomes: Sequence[Outcome]) -> list[Verdict]:
+    return [o.verdicts[o.experiment.claims.index(claim)] for o in outcomes]
+
+
+def _contradicted(card: tuple[Claim, Sequence[Outcome]]) -> int:
+    words = {verdict_words(v) for v in _verdicts(*card)}
+    return 0 if FAILED in words else 1 if NOT_AS_STATED in words else 2
+
+
+def _card(claim: Claim, outcomes: Sequence[Outcome]) -> str:
+    verdicts, name = _verdicts(claim, outcomes), outcomes[0].experiment.name
+    words = list(dict.fromkeys(map(verdict_words, verdicts)))
+    contradicted, marks = any(w != HOLDS for w in words), " ".join(MARKS[w] for w in words)
+    explained = "".join(f'<p class="why">{escape(t)}</p>' for t in dict.fromkeys(map(_explained, verdicts)) if t)
+    below = next((s for o in outcomes if (s := smaller(claim, o.scale))), "")
+    size = f'<p class="soft">Quick run, decided at a smaller size: {escape(below)}.</p>' if below else ""
+    chart = deciding_chart(claim, outcomes[0])
+    keys = f'<p class="legend">{outcomes[0].sheets[chart[0]].legend}</p>' if chart else ""
+    small = _thumbnail(chart_id(outcomes[0], *chart)) if chart else ""
+    instances = "".join(_instance(claim, o, v) for o, v in zip(outcomes, verdicts, strict=True))
+    text = f'<p class="claim">{escape(in_print(claim.text))}</p>' if claim.quote else ""
+    about = f'data-verdict="{marks}" data-kind="{claim.kind}" data-experiment="{escape(name)}"'
+    return (
+        f'<article class="card {marks}" id="claim-{escape(claim.name)}" {about}>'
+        f"<details{' open' * contradicted}><summary><div>{_head(claim, verdicts)}</div>"
+        f'{small}</summary><div class="body"><div class="said">{text}{explained}'
+        f'<p class="soft">Number: {escape(in_print(claim.statistic))}.</p>'
+        f"{size}{keys}"
+        f'<p class="soft">All pictures and tables: <a href="#{escape(name)}">{escape(name)}</a></p></div>'
+        f'<div class="instances">{instances}</div></div></details></article>'
+    )
+
+
+def _head(claim: Claim, verdicts: Sequence[Verdict]) -> str:
+    """What is seen of a folded card: the sentence with its number in the paper, and the verdict on each instance."""
+    source = f'<p class="where">{escape(cite(claim.source))}</p>' if claim.source else ""
+    said = f"<q>{escape(cite(claim.quote))}</q>" if claim.quote else escape(in_print(claim.text))
+    shown = "".join(
+        f'<span><span class="chip {MARKS[w]}">{w}</span><b>{_value(v)}</b> '
+        f'<span class="soft">{INSTANCES[v.scale.preset]}</span></span>'
+        for v in verdicts
+        for w in [verdict_words(v)]
+    )
+    needed = f'<span class="soft">holds if {escape(interval(claim))}</span>'
+    return f'{source}<p class="sentence">{said}</p><p class="verdicts">{shown}{needed}</p>'
+
+
+def _value(verdict: Verdict) -> str:
+    return number(verdict.value) if math.isfinite(verdict.value) else '<span title="no finite number">—</span>'
+
+
+def _thumbnail(identity: str) -> str:
+    return (
+        f'<svg class="thumb" viewBox="0 0 {WIDTH} {HEIGHT}" aria-hidden="true"><use href="#{escape(identity)}"/></svg>'
+    )
+
+
+def _explained(verdict: Verdict) -> str:
+    """Why the paper is contradicted, or what came out otherwise than expected; nothing where all is well."""
+    words, claim = verdict_words(verdict), verdict.claim
+    if words == NOT_AS_STATED:
+        return claim.why
+    if words != FAILED:
+        return ""
+    if not math.isfinite(verdict.value):
+        return "There is no finite number: a result that it follows from is missing or infinite, and decides nothing."
+    if not all(map(math.isfinite, verdict.others)):
+        return "On another instance there is no finite number, which decides nothing."
+    lies = "lies where the claim says, though it should not" if verdict.holds else "does not lie where the claim says"
+    return f"The number {lies}: {number(verdict.value)} on the instance of {INSTANCES[verdict.scale.preset]}."
+
+
+def _instance(claim: Claim, outcome: Outcome, verdict: Verdict) -> str:
+    chart, others = deciding_chart(claim, outcome), elsewhere(verdict)
+    shown = show_chart(chart_id(outcome, *chart), outcome.sheets[chart[0]].panels[chart[1]][0]) if chart else ""
+    more = f"; holds on {others} other instances" if others else ""
+    return (
+        f'<div class="instance"><p class="soft">Instance of {INSTANCES[outcome.scale.preset]}: '
+        f'<b class="value">{_value(verdict)}</b>{more}</p>{shown}{_explore(claim, outcome)}</div>'
+    )
+
+
+def _explore(claim: Claim, outcome: Outcome) -> str:
+    """A command that opens the explorer at the claim's setting, and the address that it then has."""
+    settings = explorer_settings(claim, outcome.scale)
+    if not settings:
+        return ""
+    command = f'fedlsa explore --port {EXPLORER_PORT} "{settings}"'
+    link = f"http://127.0.0.1:{EXPLORER_PORT}/?{settings}"
+    return (
+        f'<details class="explore"><summary>Explore this setting</summary><pre>{escape(command)}</pre>'
+        f'<p><button type="button" class="copy" hidden>Copy the command</button> '
+        f'<a href="{escape(link)}">Open it</a> <span class="soft">while the explorer runs</span></p></details>'
+    )

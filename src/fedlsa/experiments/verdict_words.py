@@ -1,0 +1,51 @@
+"""Verdicts and their numbers in words, for the report, its table and the command line."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from .experiment import SOURCES, Claim, Verdict
+
+HOLDS, NOT_AS_STATED, FAILED = "holds", "does not hold as stated", "FAILED"
+MARKS = {HOLDS: "good", NOT_AS_STATED: "note", FAILED: "bad"}
+COUNTED = {HOLDS: "hold", NOT_AS_STATED: "not as stated", FAILED: "FAILED"}
+
+
+def verdict_words(verdict: Verdict) -> str:
+    """What is said of a claim: it holds, it does not hold as stated (as we know), or it came out otherwise.
+
+    A number that is not finite came out otherwise.
+    """
+    if not verdict.ok:
+        return FAILED
+    return HOLDS if verdict.holds else NOT_AS_STATED
+
+
+def interval(claim: Claim) -> str:
+    """Where the number of a claim must lie for it to hold."""
+    low, high = number(claim.at_least), number(claim.at_most)
+    if math.isinf(claim.at_least):
+        return "any" if math.isinf(claim.at_most) else f"≤ {high}"
+    return f"≥ {low}" if math.isinf(claim.at_most) else f"{low} … {high}"
+
+
+def number(value: Any) -> str:
+    """A value as the report shows it: four digits of a number that is not whole."""
+    if isinstance(value, bool) or not isinstance(value, float):
+        return f"{value:,}".replace(",", "\u2009") if isinstance(value, int) and abs(value) >= 10_000 else str(value)
+    return f"{value:.4g}"
+
+
+def counts(verdicts: Iterable[Verdict]) -> dict[str, dict[str, int]]:
+    """How many claims of each kind hold, do not hold as stated, or came out otherwise."""
+    found: dict[str, dict[str, int]] = {kind: dict.fromkeys(MARKS, 0) for kind in SOURCES}
+    for v in verdicts:
+        found[v.claim.kind][verdict_words(v)] += 1
+    return {kind: group for kind, group in found.items() if any(group.values())}
+
+
+def elsewhere(verdict: Verdict) -> str:
+    """On how many other instances a claim holds, in words; nothing where it was not decided on others."""
+    return f"{verdict.holds_elsewhere} of {len(verdict.others)}" if verdict.others else ""

@@ -1,0 +1,111 @@
+"""The report of `fedlsa reproduce` in a real browser, from the disk: filters, values under the pointer, every width."""
+
+import math
+
+import numpy as np
+import pytest
+
+from fedlsa.experiments import EXPERIMENTS, Outcome, Scale
+from fedlsa.experiments.report_page import write
+from fedlsa.figures.lines import Chart, ChartRows, Line, mean_line
+from fedlsa.figures.svg_charts import sheet
+
+ROUNDS = np.arange(0, 201.0)
+NOISY = 10 ** np.random.default_rng(1).normal(np.linspace(1, -3, 201), 0.1, (5, 201))
+CONTRADICTION = "#claim-debiased-as-printed"
+SHOWN = "[...document.querySelectorAll('.card')].filter(c => c.checkVisibility()).map(c => c.id.slice(6))"
+
+
+def chart(title):
+    exact = Line(ROUNDS, NOISY.mean(axis=0), "exact expectation", role="expectation", name="FedLSA, exact")
+    return Chart([mean_line(ROUNDS, NOISY, "FedLSA", "#d55e00"), exact], title=title)
+
+
+def outcome(name, preset, *values):
+    e = EXPERIMENTS[name]
+    titles = [f"{world}, N = 10, H = {H}" for world in ("heterogeneous", "homogeneous") for H in ("10", "1,000")]
+    sheets = {p.name: sheet(ChartRows([[chart(t) for t in titles]], ["what lines mean"])) for p in e.pictures}
+    row = {"setting": "FedLSA", **{f"a number, the {i}th": 1.25 for i in range(20)}, "squared bias": math.nan}
+    return Outcome(
+        e, Scale(preset, 3, True), {}, sheets, {t.name: [row, row] for t in e.tables}, [(v,) for v in values]
+    )
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    """A report of three experiments with made-up numbers: one contradiction, one number that is none."""
+    values = {"fig1": (0.6, 0.1, 1e-20, 1.1, 1.1, 0.5), "debiased": (1.1, 6.4), "markov": (0.01, 0.01, 0, math.nan, 1)}
+    outcomes = [outcome(name, preset, *values[name]) for name in values for preset in ("paper", "authors")]
+    return write(outcomes, tmp_path_factory.mktemp("report"))
+
+
+@pytest.fixture
+def page(browser, report):
+    page = browser.new_page(viewport={"width": 1280, "height": 800})
+    page.complaints = []
+    page.on("pageerror", lambda error: page.complaints.append(str(error)))
+    page.on("request", lambda asked: page.complaints.append(asked.url) if asked.url.startswith("http") else None)
+    page.goto(report.as_uri())
+    yield page
+    assert page.complaints == []
+    page.close()
+
+
+def test_filters_show_what_they_ask_for_and_a_contradiction_is_seen_without_them(page):
+    every = page.evaluate(SHOWN)
+    assert len(every) == 13
+    assert every[0] == CONTRADICTION.removeprefix("#claim-")
+    assert page.locator(f"{CONTRADICTION} .why").is_visible()
+    assert page.locator(f"{CONTRADICTION} .chip").first.inner_text() == "does not hold as stated"
+    page.select_option("[name=kind]", "check")
+    assert page.evaluate(SHOWN) == ["simulation-agrees-main"]
+    assert page.locator("#filters output").inner_text() == "1 of 13 claims"
+    page.select_option("[name=kind]", "")
+    page.select_option("[name=verdict]", "bad")
+    assert page.evaluate(SHOWN) == ["markov-whole"]
+    page.select_option("[name=verdict]", "")
+    page.select_option("[name=experiment]", "debiased")
+    assert page.evaluate(SHOWN) == ["debiased-as-printed", "debiased-matches"]
+    page.select_option("[name=experiment]", "")
+    assert page.evaluate(SHOWN) == every
+
+
+def test_a_chart_tells_its_values_to_the_pointer_and_to_the_keyboard(page):
+    svg = page.locator(f"{CONTRADICTION} .panel svg").first
+    svg.scroll_into_view_if_needed()
+    box = svg.bounding_box()
+    assert box["width"] > 200
+    svg.hover(position={"x": box["width"] * 0.6, "y": box["height"] * 0.5})
+    at, *said = page.locator("#tip").inner_text().split("\n")
+    place = int(np.argmin(abs(ROUNDS - float(at))))
+    assert 50 < place < 150
+    assert said[::2] == ["FedLSA", "FedLSA, exact"]
+    assert [float(v) for v in said[1::2]] == pytest.approx([NOISY[:, place].mean()] * 2, rel=0.006)
+    svg.focus()
+    page.keyboard.press("End")
+    at, *said = page.locator("#tip").inner_text().split("\n")
+    assert (at, float(said[1])) == ("200", pytest.approx(NOISY[:, -1].mean(), rel=0.006))
+    page.keyboard.press("Escape")
+    assert page.locator("#tip").is_hidden()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_is_wider_than_a_telephone_and_what_is_no_number_says_why(page, scheme):
+    page.emulate_media(color_scheme=scheme)
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    assert page.evaluate("document.scrollingElement.scrollWidth") <= 390
+    page.locator("#markov .hint").first.wait_for()  # the table scrolls inside, and says so
+    words = page.inner_text("body")
+    assert not {"nan", "NaN", "inf", "None"} & set(words.split())
+    assert "squared bias: a simulation does not know the mean of its law" in words
+
+
+def test_without_a_script_every_claim_is_there(browser, report):
+    page = browser.new_page(java_script_enabled=False)
+    page.goto(report.as_uri())
+    assert page.locator("#filters").is_hidden()
+    assert page.locator(".card").count() == 13
+    assert page.locator(".card").last.is_visible()
+    page.close()
+    assert report.stat().st_size < 200_000
