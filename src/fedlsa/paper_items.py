@@ -1,5 +1,7 @@
 """The names that the paper prints for what its LaTeX source labels: th:2nd_moment_no_cv is Theorem 4.1."""
 
+import re
+
 ITEMS = {
     "sec:numerical": "Section 6",
     "sec:appendix_numerics": "Appendix G",
@@ -65,6 +67,14 @@ ITEMS = {
     "fig:app-show-bias": "Figure 7",
     "fig:app-show-bias-smaller-step": "Figure 8",
 }
+PLACES = {  # where something stands that has no number of its own
+    "sec:analysis-fed-lsa-iid": "Section 4",
+    "sec:proof_markov_sampling": "Appendix B",
+    "eq:system_matrix": "Section 3.2",
+    "eq:td_virtual_iterates": "Appendix E",
+    "eq:q_block_size": "Appendix B",
+}
+LABEL = re.compile(r"\b(?:algo|assum|coro?|eq|fig|lem|lemma|prop|sec|tab|th|thm):[\w-]+")
 
 
 def item(label: str) -> str:
@@ -75,3 +85,13 @@ def item(label: str) -> str:
     ('Theorem 4.1', 'eq:lsa_syst_fed')
     """
     return ITEMS.get(label, label)
+
+
+def cite(text: str) -> str:
+    """A text with printed names instead of labels; what has no number of its own is named by its section.
+
+    >>> from fedlsa.paper_items import cite
+    >>> cite("sec:numerical, fig:show-bias; th:2nd_moment_no_cv")
+    'Section 6, Figure 1; Theorem 4.1'
+    """
+    return LABEL.sub(lambda label: PLACES.get(label[0], item(label[0])), text)

@@ -2,6 +2,7 @@
 
 import csv
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,10 @@ def test_everything_is_reproduced_and_every_claim_comes_out_as_expected(reproduc
     run = subprocess.run(command, capture_output=True, text=True, timeout=1800, env={**os.environ, "COLUMNS": "120"})
     assert run.returncode == 0, run.stdout[-4000:] + run.stderr[-2000:]
     page = (reproduced / "report" / "index.html").read_text(encoding="utf-8")
+    assert len(page.encode()) < 1_000_000
+    for title in re.findall(r'<span title="(.*?)">—</span>', page):
+        assert title not in ("", "no finite number")  # each table says why
+    assert page.count("<article") == sum(len(e.claims) for e in EXPERIMENTS.values())
     for name, experiment in EXPERIMENTS.items():
         assert f"fedlsa reproduce {name} " in page
         for preset in ("paper", "authors"):

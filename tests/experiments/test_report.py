@@ -12,13 +12,13 @@ import tiny
 
 from fedlsa.errors import ArgumentError, UnknownNameError
 from fedlsa.experiments import EXPERIMENTS, Local, Outcome, Scale, Verdict, reproduce
-from fedlsa.experiments.paper_items import LABEL, PAPER_ITEMS, cite
 from fedlsa.experiments.report_page import claims, page
 from fedlsa.experiments.report_settings import deciding_chart, explorer_settings
 from fedlsa.experiments.verdict_words import interval, verdict_words
 from fedlsa.explore.page_settings import PageSettings
 from fedlsa.figures.lines import Chart, ChartRows, Line, mean_line
 from fedlsa.figures.svg_charts import SvgSheet, sheet
+from fedlsa.paper_items import ITEMS, LABEL, PLACES, cite
 
 VOID = {"meta", "img", "br", "link", "input", "hr"}
 QUICK = Scale("paper", 3, quick=True)
@@ -175,7 +175,7 @@ def test_links_into_the_explorer_are_settings_that_it_takes(scale):
 def test_every_label_has_the_number_that_the_paper_prints():
     texts = [t for e in EXPERIMENTS.values() for c in e.claims for t in (c.source, c.quote)]
     texts += [label for e in EXPERIMENTS.values() for label in e.labels]
-    assert {label for text in texts for label in LABEL.findall(text)} <= PAPER_ITEMS.keys()
+    assert {label for text in texts for label in LABEL.findall(text)} <= ITEMS.keys() | PLACES.keys()
     assert not LABEL.search(" ".join(map(cite, texts)))
     printed = {
         "fig1": "Figure 1", "fig2": "Figure 2", "local-steps": "Figure 3, Figure 4",

@@ -7,10 +7,21 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from ..figures.svg_charts import HEIGHT, WIDTH
+from ..paper_items import cite
 from .experiment import SOURCES, Claim, Outcome, Verdict
-from .paper_items import cite, in_print
 from .report_settings import EXPLORER_PORT, deciding_chart, explorer_settings, smaller
-from .verdict_words import COUNTED, FAILED, HOLDS, MARKS, NOT_AS_STATED, elsewhere, interval, number, verdict_words
+from .verdict_words import (
+    COUNTED,
+    FAILED,
+    HOLDS,
+    MARKS,
+    NOT_AS_STATED,
+    elsewhere,
+    in_print,
+    interval,
+    number,
+    verdict_words,
+)
 
 HEADINGS = {
     "paper": (

@@ -19,8 +19,8 @@ from typing import Any
 
 from ..figures.svg_charts import HEIGHT, WIDTH
 from ..files import replacing
+from ..paper_items import cite
 from .experiment import SOURCES, Outcome, Row, Scale, Table, command
-from .paper_items import cite
 from .report_cards import HEADINGS, INSTANCES, Cards, chart_id, sections, show_chart, totals
 from .report_settings import in_words, ran, smaller
 from .verdict_words import MARKS, number, verdict_words

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,6 +12,21 @@ from .experiment import SOURCES, Claim, Verdict
 HOLDS, NOT_AS_STATED, FAILED = "holds", "does not hold as stated", "FAILED"
 MARKS = {HOLDS: "good", NOT_AS_STATED: "note", FAILED: "bad"}
 COUNTED = {HOLDS: "hold", NOT_AS_STATED: "not as stated", FAILED: "FAILED"}
+
+SYMBOLS = {
+    "theta_star": "θ⋆", "theta_t": "θ_t", "theta_0": "θ_0", "tau_mix": "τ_mix", "eta": "η", "||bias||^2": "‖bias‖²",
+}  # fmt: skip
+
+
+def in_print(text: str) -> str:
+    """A text with symbols instead of their names.
+
+    >>> in_print("theta_t minus theta_star")
+    'θ_t minus θ⋆'
+    """
+    for name, symbol in SYMBOLS.items():
+        text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", symbol, text)
+    return text
 
 
 def verdict_words(verdict: Verdict) -> str:
