@@ -56,7 +56,7 @@ def test_curves_come_together_before_what_waits_for_calm_and_limits_last(monkeyp
     ask(opened(pool), Q, page.wanted, page.put.append, settled.append)
     assert list(page.put[0].by_method) == list(updates.ORDER)
     assert not page.put[0].limits
-    assert set(page.put[-1].limits) == set(METHODS)
+    assert set(page.put[-1].limits) == set(page.put[-1].floors) == set(METHODS)
     assert [set(known.by_method) for known in settled] == [set(METHODS)]
     assert pool.dropped == ["agents", "ahead", "limits"]  # those of an older question
 
@@ -76,7 +76,7 @@ def test_curves_that_take_longer_are_drawn_as_they_finish():
 def test_limits_of_a_question_that_is_no_longer_the_pages_are_not_shown(monkeypatch):
     monkeypatch.setattr(updates, "CALM", 0)
     monkeypatch.setattr(updates, "REST", 0)
-    page = Page(after=3 * len(METHODS) + 1)  # a newer one comes while limits are looked for
+    page = Page(after=4 * len(METHODS) + 1)  # a newer one comes while limits are looked for
     ask(opened(Pool(page)), Q, page.wanted, page.put.append, lambda known: None)
     assert all(not known.limits for known in page.put)
 
@@ -84,9 +84,9 @@ def test_limits_of_a_question_that_is_no_longer_the_pages_are_not_shown(monkeypa
 def test_nothing_long_begins_for_a_question_that_was_replaced_while_sliders_rested(monkeypatch):
     monkeypatch.setattr(updates, "CALM", 0)
     monkeypatch.setattr(updates, "REST", 0)
-    page = Page(after=3 * len(METHODS))  # curves, and those of the next steps
+    page = Page(after=4 * len(METHODS))  # curves and their floors, and curves of the next steps
     ask(opened(Pool(page)), Q, page.wanted, page.put.append, lambda known: None)
-    assert page.heard == 3 * len(METHODS)
+    assert page.heard == 4 * len(METHODS)
 
 
 S = PageSettings(agents=3, rounds=5, local_steps=5)

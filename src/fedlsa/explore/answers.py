@@ -68,6 +68,13 @@ class Curve:
     bias: float
 
     @property
+    def end(self) -> tuple[float, dict[str, float]]:
+        """The exact error after the last round, and the start, drift and noise of which it is the sum."""
+        assert self.exact is not None
+        mse, *parts = (float(self.exact[name].values[-1]) for name in ("mse", "start", "drift", "variance"))
+        return mse, dict(zip(("start", "drift", "noise"), parts, strict=True))
+
+    @property
     def blown_up(self) -> int | None:
         """The first recorded round at which the error is far beyond its start, or not a number."""
         if self.exact is None:
@@ -89,6 +96,24 @@ def curve(q: Question, name: str) -> Curve:
     e = theory.exact(p, m, rounds=s.rounds, record=s.record())
     bias = level(p, m, s.order())
     return Curve(name, e, None, 0.0 if bias <= ROUNDING * float(e["mse"][0]) else bias)
+
+
+@dataclass(frozen=True)
+class Floor:
+    """What more and more rounds lead to: squared limit bias and limit variance, infinite where there is none."""
+
+    drift: float
+    noise: float
+
+    @property
+    def mse(self) -> float:
+        return self.drift + self.noise
+
+
+def floor(q: Question, name: str) -> Floor:
+    """The error of a method that more rounds do not remove (fl.theory.stationary)."""
+    found = theory.stationary(q.problem(), q.settings.method(name))
+    return Floor(float(found.bias @ found.bias), found.variance)
 
 
 def limit(q: Question, name: str) -> float:

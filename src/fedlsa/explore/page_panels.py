@@ -88,7 +88,7 @@ def error_panel(known: Curves, runs: Runs, width: str) -> Any:
     """The stable step sizes, small under the sliders, the picture of the error, and what it says, in words."""
     s, seeds = known.settings, runs.of(known.question)
     figure = mo.ui.plotly(error_figure(s, known.by_method, seeds, width), config=BARE)
-    lines = words.verdict(s, known.by_method, known.limits)
+    lines = words.verdict(s, known.by_method, known.limits, known.floors)
     if seeds:
         lines.append(f"Dotted: the mean of {s.seeds} simulated seeds; tinted: four fifths of them.")
     failed = known.failed

@@ -18,7 +18,7 @@ import xarray as xr
 
 from ..theory.planner import Plan
 from . import answers
-from .answers import Question
+from .answers import Floor, Question
 from .page_settings import METHODS, SETTINGS, PageSettings
 from .pool import SESSION, Pool
 from .pool_worker import LONG_LANE, Answer
@@ -91,9 +91,10 @@ class MethodAnswers:
 
 @dataclass(frozen=True, eq=False)
 class Curves(MethodAnswers):
-    """Curves of one question, and the step sizes below which methods are stable, as far as they are there."""
+    """Curves of one question, and as far as they are there: stable step sizes, and what more rounds lead to."""
 
     limits: dict[str, float] = field(default_factory=dict)
+    floors: dict[str, Floor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,6 +165,7 @@ def question(
     put_settled(known)
     if q.settings.sampling != "iid" or not known.by_method:
         return
+    known = floors(page, q, known, put)
     for _ in page.ask("ahead", answers.curve, *((n.without("seeds"), m) for n in next_steps(q, before) for m in ORDER)):
         pass  # the pool remembers them
     time.sleep(REST)
@@ -206,6 +208,16 @@ def agents(page: OpenPage, q: Question, wanted: Wanted, put: Put) -> None:
     asked = q.without("seeds", "scale", "probability")
     for a in page.ask("agents", answers.agents, (asked, page.width, q.page.round)):
         put(a.value)
+
+
+def floors(page: OpenPage, q: Question, state: Curves, put: Put) -> Curves:
+    """What more rounds lead to, of the methods that have curves; drawn when all are known."""
+    q, asked = q.without("rounds", "seeds", "scale"), [n for n in METHODS if n in state.by_method]
+    for a in page.ask("limits", answers.floor, *((q, n) for n in asked)):
+        if a.kind == "done":
+            state = replace(state, floors={**state.floors, asked[a.index]: a.value})
+    put(state)
+    return state
 
 
 def limits(page: OpenPage, q: Question, state: Curves, put: Put) -> None:

@@ -4,15 +4,33 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from ..figures.labels import start
-from .answers import DIGITS, Curve
+from .answers import DIGITS, ROUNDING, Curve, Floor
 from .page_settings import METHODS, PageSettings
 
+VISIBLE = 1e-3  # of an error: smaller parts are not named
+NEARLY = 0.05  # of an error, within which it has reached its floor
+NAMES = {"start": "what is left of the start", "drift": "drift", "noise": "noise"}
+LESS_DRIFT = "but fewer local steps, a smaller step size or control variates would."
+LESS_NOISE = "but a smaller step size would."
 
-def verdict(s: PageSettings, curves: Mapping[str, Curve], limits: Mapping[str, float]) -> list[str]:
-    """A line for each method whose curve is there: how it ends, or that it does not, as Markdown."""
-    lines = [_line(s, curves[name], limits.get(name)) for name in METHODS if name in curves]
+
+def verdict(
+    s: PageSettings,
+    curves: Mapping[str, Curve],
+    limits: Mapping[str, float],
+    floors: Mapping[str, Floor | None] = MappingProxyType({}),
+) -> list[str]:
+    """A line for each method whose curve is there: how it ends and of what its error is made, or that it does not end.
+
+    As Markdown. limits : stable step sizes; floors : what more rounds lead to, as far as both are known
+    """
+    lines = [_line(s, c, limits.get(n), floors.get(n)) for n in METHODS if (c := curves.get(n))]
+    ends = {n: c.end for n, c in curves.items() if c.exact is not None}
+    shown = {n: end for n, end in ends.items() if not _unstable(s, curves[n], limits.get(n), floors.get(n))}
+    lines += _above_fedlsa(shown)
     if s.sampling == "markov" and s.thin > 1 and lines:
         lines.append(
             f"H counts the observations that are received, of which one in {s.thin} is used; p is per used one."
@@ -20,23 +38,67 @@ def verdict(s: PageSettings, curves: Mapping[str, Curve], limits: Mapping[str, f
     return lines
 
 
-def _line(s: PageSettings, c: Curve, limit: float | None) -> str:
+def _line(s: PageSettings, c: Curve, limit: float | None, floor: Floor | None) -> str:
     if c.exact is None:
         return _simulated(c)
-    # a method that is stable may still settle far above its start, where observations are noisy
-    known = None if limit is None or math.isnan(limit) else limit
-    unstable = c.blown_up is not None if known is None else s.step_size >= known
-    if unstable:
+    if _unstable(s, c, limit, floor):
         when = "" if c.blown_up is None else f" The error is a thousand times its start by round {c.blown_up}."
-        return f"**{c.method} is unstable** at step size {s.step_size:g}.{when} {_cure(limit)}"
-    mse, bias = (float(c.exact[name].values[-1]) for name in ("mse", "squared_bias"))
-    share = bias / mse if mse > 0 else 0.0
-    text = f"**{c.method}** ends at {mse:.3g} after {s.rounds} rounds"
-    if c.method != "FedLSA" or c.bias == 0:  # control variates, or nothing to correct
-        return f"{text}, {share:.0%} of it bias, which more rounds remove."
-    if math.isnan(c.bias):
-        return text + "."
-    return f"{text}, {share:.0%} of it bias; more rounds lead to a squared bias of {c.bias:.3g}, not to 0."
+        calm = "The agents' paths are means, which may look calm while single runs scatter ever more."
+        return f"**{c.method} is unstable** at step size {s.step_size:g}.{when} {calm} {_cure(limit)}"
+    mse, parts = c.end
+    return f"**{c.method}** ends at {mse:.3g} after {s.rounds} rounds{_sum(parts)}. {_later(c, floor)}".rstrip()
+
+
+def _unstable(s: PageSettings, c: Curve, limit: float | None, floor: Floor | None) -> bool:
+    """A method that is stable may still settle far above its start, where observations are noisy."""
+    if floor is not None:
+        return not math.isfinite(floor.mse)
+    return c.blown_up is not None if limit is None or math.isnan(limit) else s.step_size >= limit
+
+
+def _sum(parts: Mapping[str, float]) -> str:
+    """The parts that are more than a thousandth of the whole, the largest first."""
+    least, ordered = VISIBLE * sum(parts.values()), sorted(parts.items(), key=lambda part: -part[1])
+    shown = [(name, value) for name, value in ordered if value > least]
+    if len(shown) == 1:
+        return f", all of it {NAMES[shown[0][0]]}"
+    return ": " + " + ".join(f"{name} {value:.3g}" for name, value in shown) if shown else ""
+
+
+def _later(c: Curve, floor: Floor | None) -> str:
+    """What more rounds do: they remove the start, and the drift of methods with control variates."""
+    assert c.exact is not None
+    mse, parts = c.end
+    if floor is None:  # not known yet
+        gone = [p for p in ("start", "drift")[: 1 + (c.method != "FedLSA")] if parts[p] > VISIBLE * mse]
+        much = sum(parts[p] for p in gone) > NEARLY * mse
+        return f"More rounds remove {' and '.join(NAMES[p] for p in gone)}." if much else ""
+    if floor.mse <= ROUNDING * float(c.exact["mse"][0]):
+        return "There is no floor: more rounds lead to 0."
+    what = "noise floor" if floor.drift <= VISIBLE * floor.mse else "floor"
+    made = "" if what == "noise floor" else f" ({_sum({'drift': floor.drift, 'noise': floor.noise}).lstrip(',: ')})"
+    if abs(mse - floor.mse) <= NEARLY * floor.mse:
+        text = f"That is its {what}: more rounds do not help"
+    elif mse > floor.mse:
+        return f"More rounds help, down to its {what} of {floor.mse:.3g}{made}."
+    else:
+        text = f"It still rises, to its {what} of {floor.mse:.3g}{made}: more rounds do not help"
+    return f"{text}, {LESS_DRIFT if floor.drift > floor.noise else LESS_NOISE}"
+
+
+def _above_fedlsa(ends: Mapping[str, tuple[float, dict[str, float]]]) -> list[str]:
+    """Why a method with control variates ends above FedLSA, where one does; ends : of stable methods."""
+    fed, of_fed = ends.get("FedLSA", (math.inf, {}))
+    above = [name for name in METHODS if name in ends and ends[name][0] > (1 + NEARLY) * fed]
+    if not above:
+        return []
+    mse, parts = ends[above[0]]
+    text = f"{' and '.join(above)} end{'s' * (len(above) == 1)} above FedLSA: "
+    added = parts["noise"] - of_fed["noise"]
+    if added <= max((mse - fed) / 2, of_fed["drift"] - parts["drift"]):
+        return [f"{text}control variates have still to be learnt, which takes rounds."]
+    noise = f"control variates add noise ({parts['noise']:.3g} instead of {of_fed['noise']:.3g})"
+    return [f"{text}{noise}, more than the drift that they take away ({of_fed['drift']:.3g})."]
 
 
 def _cure(limit: float | None) -> str:
