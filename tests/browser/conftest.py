@@ -73,7 +73,7 @@ class Explorer:
         self.until(lambda: self.shows(s), f"the curves are those of {s.address() or 'the start'}")
 
     def slider(self, label: str) -> Any:
-        return self.page.locator("marimo-slider").filter(has_text=label).get_by_role("slider")
+        return self.page.get_by_role("slider", name=label, exact=True)
 
     def press(self, label: str, key: str = "ArrowLeft", times: int = 1) -> None:
         self.slider(label).focus()

@@ -6,20 +6,72 @@ one of its sliders moves, so that nothing is drawn anew under the reader's finge
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
+from html import escape
+from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import marimo as mo
+from marimo._plugins.ui._core.ui_element import UIElement  # the base of all of mo.ui; it has no other address
 
 from .page_settings import SETTINGS, PageSettings
 
+SCRIPT = Path(__file__).with_name("controls.js")
 OF_METHOD = ("step_size", "local_steps", "rounds", "sampling", "thin", "own", "probability")
 OF_VIEW = ("x", "scale", "seeds")
 
 
-def problem_choice(s: PageSettings, put: Callable[[PageSettings], None]) -> Any:
+class OwnControl(UIElement[Any, Any]):  # type: ignore[misc]
+    """An element of controls.js; about : what it shows, on_change : called with its new value."""
+
+    def __init__(self, tag: str, value: Any, on_change: Callable[[Any], None] | None = None, **about: Any) -> None:
+        super().__init__(tag, value, None, on_change, about)
+
+    def _convert_value(self, value: Any) -> Any:
+        return value
+
+
+def script() -> Any:
+    """What makes the elements of controls.js work, on the page and in a notebook of the user's own."""
+    return mo.Html(f'<script src="data:text/javascript;base64,{b64encode(SCRIPT.read_bytes()).decode()}"></script>')
+
+
+class PageHistory:
+    """The page's steps, which the browser's Back undoes: a chosen problem, a reset, a plan that is used.
+
+    entry : counts them; put : shows settings on the page
+    """
+
+    def __init__(self, put: Callable[[PageSettings], None]) -> None:
+        self.entry, self._put = 0, put
+        self.back = OwnControl("marimo-fedlsa-back", None, self._go)
+
+    def begin(self, s: PageSettings) -> None:
+        """Another step, from these settings on."""
+        self.entry += 1
+        self._put(s)
+
+    def _go(self, to: Mapping[str, Any]) -> None:
+        """To the step that the browser has gone to; query : the address's settings."""
+        self.entry = int(to["entry"])
+        self._put(PageSettings.from_query(dict(parse_qsl(str(to["query"]).removeprefix("?"))))[0])
+
+    def address(self, s: PageSettings) -> Any:
+        """Puts the settings into the page's address."""
+        shown = f'data-query="{escape(s.address())}" data-entry="{self.entry}"'
+        return mo.Html(f"<marimo-fedlsa-address {shown}></marimo-fedlsa-address>")
+
+
+def problem_choice(s: PageSettings, steps: PageHistory) -> Any:
     """The choice of the problem; another one begins at settings of its own."""
-    return _control(s, "problem", on_change=lambda kind: put(PageSettings.start(kind)))
+    return _control(s, "problem", on_change=lambda kind: steps.begin(PageSettings.start(kind)))
+
+
+def reset_button(problem: str, steps: PageHistory) -> Any:
+    """Back to where the problem began."""
+    return mo.ui.button(label="Reset", on_change=lambda _: steps.begin(PageSettings.start(problem)))
 
 
 def target_choice(s: PageSettings, columns: Sequence[str]) -> Any:
@@ -55,15 +107,15 @@ def _control(s: PageSettings, name: str, **more: Any) -> Any:
     about = SETTINGS[name].metadata
     element, offers = about["element"], about["offers"]
     value = s.chance if name == "probability" else getattr(s, name)
-    if element == "slider":  # a value from elsewhere (a link, a plan) gets a place of its own on it
-        more |= {"steps": sorted({*offers, value}), "show_value": True}
-    elif element == "number":
+    if element == "slider":
+        return OwnControl("marimo-fedlsa-slider", value, name=about["label"], steps=list(offers), unit=about["unit"])
+    if element == "number":
         more |= {"start": offers[0], "stop": offers[-1], "step": 1}
     elif element in ("dropdown", "radio"):
         more["options"] = {text: key for key, text in offers.items()}
         value = offers[value]
     if element == "radio":
         more["inline"] = True
-    elif element in ("slider", "dropdown", "text"):
+    elif element in ("dropdown", "text"):
         more["full_width"] = True
     return getattr(mo.ui, element)(value=value, label=about["label"], **more)

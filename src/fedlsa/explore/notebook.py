@@ -30,10 +30,18 @@ def _():
     get_runs, set_runs = mo.state(updates.Runs())
     get_plans, set_plans = mo.state(updates.Plans())
     now = {"question": None, "plans": updates.Plans()}  # the newest, for what must not run again
+    steps = controls.PageHistory(set_start)
+    mo.Html(controls.script().text + steps.back.text)
     return (
         complaints, get_curves, get_plans, get_runs, get_scene, get_settled, get_start, now, page, set_curves,
-        set_plans, set_runs, set_scene, set_settled, set_start,
+        set_plans, set_runs, set_scene, set_settled, steps,
     )  # fmt: skip
+
+
+@app.cell
+def _(get_start, steps):
+    steps.address(get_start())  # at once: whoever goes back then stays on the page
+    return
 
 
 @app.cell
@@ -43,8 +51,8 @@ def _():
 
 
 @app.cell
-def _(get_start, set_start):
-    kind = controls.problem_choice(get_start(), set_start)
+def _(get_start, steps):
+    kind = controls.problem_choice(get_start(), steps)
     return (kind,)
 
 
@@ -74,9 +82,16 @@ def _(given, kind, target, upload, worlds):
 
 
 @app.cell
-def _(get_start):
+def _(kind, steps):
+    # not where sliders are made: a cell is not run again by what its own button puts
+    reset = controls.reset_button(kind.value, steps)
+    return (reset,)
+
+
+@app.cell
+def _(get_start, reset):
     method = controls.group(get_start(), controls.OF_METHOD)
-    panels.method_panel(method)
+    panels.method_panel(method, reset)
     return (method,)
 
 
@@ -91,8 +106,10 @@ def _(
         return not mo.current_thread().should_exit
 
     _shown = [group.value for group in (worlds, method, view, opens, target_accuracy)]
-    _settings, _trouble = controls.settings(kind.value, target.value, _shown, get_start())
-    _before, _q = now["question"], Question.of(_settings, given.files)
+    _before = now["question"]
+    _kept = get_start() if _before is None else _before.page
+    _settings, _trouble = controls.settings(kind.value, target.value, _shown, _kept)
+    _q = Question.of(_settings, given.files)
     now["question"] = _q
     if _before not in (None, _q):
         page.drop("runs")
@@ -126,7 +143,7 @@ def _(get_curves, get_runs, page):
 def _(get_start):
     view = controls.group(get_start(), controls.OF_VIEW)
     simulate, stop = mo.ui.run_button(label="Simulate"), mo.ui.run_button(label="Stop", kind="danger")
-    panels.box("line", *(view[name] for name in controls.OF_VIEW), simulate, stop)
+    panels.box("line", *(view[name] for name in controls.OF_VIEW), simulate, panels.box("stop", stop))
     return simulate, stop, view
 
 
@@ -177,24 +194,24 @@ def _(find, now, page, set_plans):
 
 
 @app.cell
-def _(now, set_start):
-    # made once: buttons that were made anew with every answer would lose a click that comes between two of them
-    use = panels.use_buttons(now, set_start)
+def _(now, steps):
+    # shown once, above all that answers change: a click is lost if its button is made anew or moves while it is pressed
+    use = panels.use_buttons(now, steps.begin)
+    panels.use_panel(use)
     return (use,)
 
 
 @app.cell
-def _(get_plans, now, use):
+def _(get_plans, now):
     now["plans"] = get_plans()
-    panels.plan_panel(get_plans(), use)
+    panels.plan_panel(get_plans())
     return
 
 
 @app.cell
-def _(get_settled):
+def _(get_settled, steps):
     # not before sliders rest: whatever else the page does then would hold up an answer
-    if get_settled().question is not None:
-        panels.write_address(mo.query_params(), get_settled().settings)
+    steps.address(get_settled().settings) if get_settled().question is not None else None
     return
 
 

@@ -49,16 +49,6 @@ TAKE = """## Take it with you
 The address of this page holds every setting: copy it, and it opens with what you see."""
 
 
-def write_address(query: Any, s: PageSettings) -> None:
-    """Put what differs from the defaults into the page's address, and nothing else of ours."""
-    wanted = s.query()
-    for name in [k for k in query.to_dict() if k not in wanted]:
-        query.remove(name)
-    for name, text in wanted.items():
-        if query.get(name) != text:
-            query.set(name, text)
-
-
 def problem_panel(kind: Any, worlds: Any, upload: Any, target: Any, sites: Sites) -> Any:
     """The sidebar: what the agents' worlds are."""
     parts = [worlds[name] for name in worlds]
@@ -77,9 +67,9 @@ def _files(sites: Sites) -> list[Any]:
     return [mo.md(f"{many}: {plain(names)}" if names else "No files yet: drop some above.")]
 
 
-def method_panel(method: Any) -> Any:
+def method_panel(method: Any, reset: Any) -> Any:
     """The sliders of the methods; what is rarely touched lies behind a fold."""
-    main = box("row", *(method[name] for name in ("step_size", "local_steps", "rounds")))
+    main = box("row", *(method[name] for name in ("step_size", "local_steps", "rounds")), reset)
     rest = box("row", *(method[name] for name in ("sampling", "thin", "own", "probability")))
     return mo.vstack([main, mo.accordion({"Trajectories, and Scaffnew's own rate": rest})])
 
@@ -123,13 +113,13 @@ def notes(*lines: str) -> Any:
     return mo.callout(mo.md("\n\n".join(map(plain, kept))), kind="warn") if kept else None
 
 
-def plan_panel(known: Plans, use: Any) -> Any:
-    """The plans, a button for each that takes it over, and the trade-off."""
+def plan_panel(known: Plans) -> Any:
+    """The plans and the trade-off; explore.css shows the button of each plan that is there."""
     parts: list[Any] = []
     if known.by_method or known.failed:
         what = f"{PROBLEMS[known.settings.problem]}, independent observations:"
-        parts += [box("quiet", what), mo.md(_table(known))]
-        parts += [box("line", *(use[name] for name in known.by_method))] if known.by_method else []
+        found = "".join(f'<i class="explore-found {name}"></i>' for name in known.by_method)
+        parts += [mo.Html(found), box("quiet", what), mo.md(_table(known))]
     if known.points or known.by_method:
         chart = trade_off_chart([*known.points, *known.by_method.values()])
         low, high = chart.span
@@ -149,8 +139,8 @@ def _table(known: Plans) -> str:
             a = p.algorithm
             steps = f"1/p = {1 / a.probability:.0f}" if isinstance(a, Scaffnew) else str(a.local_steps)
             rows.append(f"| **{name}** | {a.step_size:.3g} | {steps} | {p.rounds} | {p.samples:,.0f} | {p.bytes:,} |")
-        elif name in known.failed:
-            rows.append(f"| **{name}** | {plain(known.failed[name])} | | | | |")
+        else:
+            rows.append(f"| **{name}** | {plain(known.failed.get(name, '…'))} | | | | |")
     return "\n".join(rows)
 
 
@@ -158,13 +148,18 @@ def use_buttons(now: Mapping[str, Any], put: Callable[[PageSettings], None]) -> 
     """A button per method, which carries its plan into the sliders; now : the page's question and plans at a click."""
 
     def button(name: str) -> Any:
-        def adopt(_: int) -> None:
+        def adopt(_: Any) -> None:
             if name in now["plans"].by_method:  # else they went while the click was on its way
                 put(_with_plan(now["question"].page, now["plans"].by_method[name]))
 
-        return mo.ui.button(value=0, on_click=lambda n: n + 1, on_change=adopt, label=f"Use {name}'s plan")
+        return mo.ui.button(on_change=adopt, label=f"Use {name}'s plan")
 
     return mo.ui.dictionary({name: button(name) for name in METHODS})
+
+
+def use_panel(use: Any) -> Any:
+    """All of these buttons, each seen once its plan is there."""
+    return box("line", *(box(f"use {name}", use[name]) for name in METHODS))
 
 
 def _with_plan(s: PageSettings, p: Plan) -> PageSettings:
@@ -203,7 +198,7 @@ def take_panel(known: Curves, runs: Runs) -> Any:
         take.command(q, save="agents.png", agents=True),
         lambda path: take.write_agents(path, q),
     )
-    return mo.vstack([mo.md(TAKE), mo.ui.tabs({"The error": error, "The agents": agents})])
+    return mo.vstack([mo.md(TAKE), mo.md("### The error"), error, mo.md("### The agents"), agents])
 
 
 def box(kind: str, *parts: Any) -> Any:

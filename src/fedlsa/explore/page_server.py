@@ -27,9 +27,9 @@ NOTEBOOK, STYLE = (Path(__file__).with_name(name) for name in ("notebook.py", "e
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 # the page's own files, and nothing from another host: no fonts, no scripts, no pictures
 POLICY = (
-    "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; style-src 'self' 'unsafe-inline'; "
-    "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self' ws: wss: blob: data:; "
-    "worker-src 'self' blob:"
+    "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval' blob: data:; "
+    "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; "
+    "connect-src 'self' ws: wss: blob: data:; worker-src 'self' blob:"
 )
 
 

@@ -43,15 +43,18 @@ _positive = partial(checks.real, above=0)
 _text: Rule = lambda name, value: str(value)  # noqa: E731
 
 
-def _setting(default: Any, label: str, offers: Any = (), rule: Rule | None = None, element: str = "") -> Any:
+def _setting(
+    default: Any, label: str, offers: Any = (), rule: Rule | None = None, element: str = "", unit: str = ""
+) -> Any:
     """All that is to be said about one setting; checks, the address and the controls follow from it.
 
     offers : places of a slider, or words by value; rule : of any value; element : the control's name in marimo.ui
+    unit : what is counted, read aloud after a slider's value
     """
     if isinstance(offers, Mapping):
         rule, element = rule or partial(checks.choice, options=offers), element or "radio"
     element = element or ("slider" if offers else "text")
-    about = {"label": label, "offers": offers, "rule": rule or _text, "element": element}
+    about = {"label": label, "offers": offers, "rule": rule or _text, "element": element, "unit": unit}
     return field(default=default, metadata=about)
 
 
@@ -85,7 +88,7 @@ class PageSettings:
 
     problem: str = _setting("ring", "problem", PROBLEMS, element="dropdown")
     agents: int = _setting(
-        5, "agents N", (1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50, 70, 100), _family_rule("agents", 200)
+        5, "agents N", (1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50, 70, 100), _family_rule("agents", 200), unit="agents"
     )
     noise: float = _setting(0.2, "noise", (0.0, 0.05, 0.1, 0.2, 0.5, 1.0), _family_rule("noise", 10))
     preset: str = _setting("paper", "instance", PRESETS, _family_rule("preset"), "dropdown")
@@ -99,7 +102,7 @@ class PageSettings:
     discount: float = _setting(
         0.95, "discount \u03b3", (0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99), _family_rule("discount")
     )
-    features: int = _setting(8, "features d", range(2, 17), _family_rule("features", 16))
+    features: int = _setting(8, "features d", range(2, 17), _family_rule("features", 16), unit="features")
     seed: int = _setting(42, "seed of the worlds", (0, MAX_SEED), _family_rule("seed", MAX_SEED), "number")
     spread: float = _setting(1.0, "how much they differ", [k / 10 for k in range(11)], _family_rule("spread", 1))
     task: str = _setting("regression", "estimate", {"regression": "a linear model", "value": "a value function"})
@@ -108,14 +111,16 @@ class PageSettings:
     next_state: str = _setting("next_state", "next-state columns begin with")
     weight: str = _setting("sites", "sites count", {"sites": "all alike", "samples": "by their rows"})
     step_size: float = _setting(0.05, "step size η", _logarithmic(1e-3, 3, 61), partial(_positive, at_most=100))
-    local_steps: int = _setting(100, "local steps H", LOCAL_STEPS, _count(1_000_000))
+    local_steps: int = _setting(100, "local steps H", LOCAL_STEPS, _count(1_000_000), unit="local steps")
     probability: float | None = _setting(
         None, "its communication probability p", _logarithmic(1e-4, 1, 41), _probability
     )
-    rounds: int = _setting(50, "rounds T", (5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000), _count(100_000))
+    rounds: int = _setting(
+        50, "rounds T", (5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000), _count(100_000), unit="rounds"
+    )
     sampling: str = _setting("iid", "observations", {"iid": "independent", "markov": "along a trajectory"})
     thin: int = _setting(1, "use every q-th observation, q", (1, 2, 3, 5, 10, 20, 50, 100), _count(1000))
-    seeds: int = _setting(20, "seeds", (1, 5, 10, 20, 50, 100, 200), _count(1000))
+    seeds: int = _setting(20, "seeds", (1, 5, 10, 20, 50, 100, 200), _count(1000), unit="seeds")
     x: str = _setting("communications", "horizontal axis", AXES, element="dropdown")
     scale: str = _setting("linear", "its scale", {"linear": "linear", "log": "logarithmic"}, element="dropdown")
     epsilon: float = _setting(0.1, "accuracy ε (root mean squared error)", _logarithmic(0.01, 1, 21), _positive)

@@ -1,0 +1,142 @@
+/* The explorer's own controls, as elements that marimo's page takes for its own: where marimo cleans HTML, as in the
+   sidebar, it keeps no other elements than those whose names begin with marimo-.
+
+   slider   a native range and a field for a typed value, with a name and a value that are read aloud
+   address  shows the settings in the page's address: a new step is an entry of the history, others replace it
+   back     hears the reader go back or forward, and tells the page which settings stand in the address then
+
+   An element that has a value says so with the event marimo-value-input, and hears of others with marimo-value-update. */
+(() => {
+  "use strict";
+  if (customElements.get("marimo-fedlsa-slider")) return;
+
+  class Control extends HTMLElement {
+    __type__ = "__custom_marimo_element__"; // so marimo calls rerender() when the page gives the control another value
+    given(name) {
+      return JSON.parse(this.dataset[name] ?? "null");
+    }
+    send(value) {
+      const detail = { value, element: this };
+      this.dispatchEvent(new CustomEvent("marimo-value-input", { bubbles: true, composed: true, detail }));
+    }
+    rerender() {}
+    reset() {
+      this.rerender();
+    }
+  }
+
+  const LOOK = `<style>
+    :host { display: block; width: 100%; min-width: 0; }
+    label { display: flex; flex-wrap: wrap; justify-content: space-between; align-items: baseline; column-gap: 0.5rem; }
+    span { flex: 1 1 auto; }
+    input { font: inherit; color: inherit; accent-color: #2563eb; box-sizing: border-box; }
+    input[type=text] { width: 5.2em; padding: 0 0.3em; text-align: right; font-size: 0.9em; line-height: 1.5;
+      background: transparent; border: 1px solid color-mix(in srgb, currentColor 30%, transparent); border-radius: 4px; }
+    input:invalid { border-color: #dc2626; }
+    input[type=range] { display: block; width: 100%; margin: 0.3rem 0 0; height: 1.2rem; cursor: pointer; }
+    @media (pointer: coarse) { input[type=range] { height: 1.9rem; margin: 0; } }
+  </style>
+  <label><span></span><input type="text" inputmode="decimal" autocomplete="off"></label><input type="range" step="1" min="0">`;
+  const newest = new Map(); // by the name that marimo gives a control: a copy that is shown later begins here
+
+  class Slider extends Control {
+    connectedCallback() {
+      if (!this.shadowRoot) this.build();
+      this.rerender();
+    }
+    build() {
+      const root = this.attachShadow({ mode: "open" });
+      root.innerHTML = LOOK;
+      [this.field, this.range] = root.querySelectorAll("input");
+      this.range.addEventListener("input", () => this.choose(this.places[this.range.value]));
+      this.field.addEventListener("input", () => this.field.setCustomValidity(""));
+      this.field.addEventListener("change", () => this.typed());
+      this.field.addEventListener("keydown", (event) => {
+        const step = { ArrowUp: 1, ArrowDown: -1 }[event.key];
+        if (!step) return;
+        event.preventDefault();
+        this.choose(this.places[Math.min(Math.max(+this.range.value + step, 0), this.places.length - 1)]);
+      });
+      this.addEventListener("marimo-value-update", (event) => this.put(event.detail.value));
+    }
+    get key() {
+      return this.parentElement?.getAttribute("random-id");
+    }
+    rerender() {
+      const name = this.given("name");
+      this.shadowRoot.querySelector("span").textContent = name;
+      this.range.setAttribute("aria-label", name);
+      this.field.setAttribute("aria-label", `${name}, typed`);
+      this.put(newest.get(this.key) ?? this.given("initialValue"));
+    }
+    put(value) {
+      newest.set(this.key, value);
+      // a value from elsewhere (typed, a link, a plan) gets a place of its own
+      this.places = [...new Set([...this.given("steps"), value])].sort((a, b) => a - b);
+      this.range.max = this.places.length - 1;
+      this.range.value = this.places.indexOf(value);
+      this.range.setAttribute("aria-valuetext", `${value} ${this.given("unit")}`.trim());
+      this.field.value = value;
+      this.field.setCustomValidity("");
+    }
+    choose(value) {
+      if (value === newest.get(this.key)) return;
+      this.put(value);
+      this.send(value);
+    }
+    typed() {
+      const text = this.field.value.trim();
+      if (text !== "" && Number.isFinite(+text)) return this.choose(+text);
+      this.field.setCustomValidity("a number, such as 0.05");
+      this.field.reportValidity();
+    }
+  }
+
+  let entry = 0; // of the page's steps, the one whose settings the address shows
+
+  class Address extends HTMLElement {
+    static observedAttributes = ["data-query", "data-entry"];
+    connectedCallback() {
+      this.write();
+    }
+    attributeChangedCallback() {
+      this.waiting ??= setTimeout(() => this.write()); // both have changed by then
+    }
+    write() {
+      clearTimeout(this.waiting);
+      this.waiting = undefined;
+      const { query, entry: wanted } = this.dataset;
+      const url = location.pathname + (query && `?${query}`);
+      const how = +wanted !== entry && url !== location.pathname + location.search ? "pushState" : "replaceState";
+      entry = +wanted;
+      history[how]({ fedlsa: entry }, "", url);
+    }
+  }
+
+  class Back extends Control {
+    connectedCallback() {
+      this.heard = (event) => {
+        entry = event.state?.fedlsa ?? 0;
+        this.send({ query: location.search, entry });
+      };
+      addEventListener("popstate", this.heard);
+    }
+    disconnectedCallback() {
+      removeEventListener("popstate", this.heard);
+    }
+  }
+
+  // marimo's buttons that show a picture alone
+  const NAMES = { "chevron-left": "Hide or show the problem", menu: "Show the problem", ellipsis: "More actions" };
+  const name = () => {
+    for (const [picture, said] of Object.entries(NAMES)) {
+      const buttons = document.querySelectorAll(`button:not([aria-label]):has(> svg.lucide-${picture})`);
+      for (const button of buttons) button.setAttribute("aria-label", said);
+    }
+  };
+  new MutationObserver(name).observe(document.documentElement, { childList: true, subtree: true });
+
+  customElements.define("marimo-fedlsa-slider", Slider);
+  customElements.define("marimo-fedlsa-address", Address);
+  customElements.define("marimo-fedlsa-back", Back);
+})();

@@ -1,0 +1,115 @@
+"""The explorer's controls in a real browser: Back, typed values, what a screen reader hears, buttons that are there."""
+
+import re
+from dataclasses import replace
+
+from fedlsa.explore.page_settings import PageSettings
+
+HEARD = """() => {
+  const inside = root => [...root.querySelectorAll('*')].flatMap(
+    e => [e, ...(e.shadowRoot ? inside(e.shadowRoot) : [])]);
+  return inside(document).filter(e => e.checkVisibility({visibilityProperty: true}) && e.getBoundingClientRect().width);
+}"""
+NAMELESS = f"""() => ({HEARD})().filter(
+  e => e.tagName === 'BUTTON' && !(e.innerText.trim() || e.ariaLabel || e.labels?.length)
+).map(e => e.outerHTML.slice(0, 200))"""
+COPIES = f"""() => ({HEARD})().filter(e => e.tagName === 'PRE').map(
+  e => e.closest('.codehilite').parentElement.parentElement.querySelectorAll('button').length)"""
+
+
+def test_sliders_replace_the_address_steps_are_entries_and_back_shows_the_earlier_page(wide_page):
+    s = PageSettings()
+    wide_page.open().answers(s)
+    wide_page.follows(s)
+    before = wide_page.page.evaluate("history.length")
+    wide_page.page.evaluate("window.same = true")  # gone if the page were loaded anew
+    wide_page.press("local steps H", times=2)
+    moved = replace(s, local_steps=50)
+    wide_page.follows(moved)
+    assert wide_page.page.evaluate("history.length") == before
+    wide_page.choose("problem", "Garnet worlds")
+    garnet = PageSettings.start("garnet")
+    wide_page.answers(garnet)
+    wide_page.follows(garnet)
+    wide_page.press("agents N")
+    garnet = replace(garnet, agents=8)
+    wide_page.follows(garnet)
+    assert wide_page.page.evaluate("history.length") == before + 1
+    wide_page.page.go_back()
+    wide_page.answers(moved)
+    wide_page.follows(moved)
+    assert wide_page.slider("local steps H").get_attribute("aria-valuetext") == "50 local steps"
+    wide_page.page.go_forward()
+    wide_page.answers(garnet)
+    assert wide_page.page.evaluate("window.same")
+
+
+def test_reset_goes_to_where_the_problem_began_and_back_undoes_it(wide_page):
+    s = replace(PageSettings(), local_steps=30, agents=3)
+    wide_page.open(s).answers(s)
+    wide_page.press("rounds T")
+    s = replace(s, rounds=20)
+    wide_page.follows(s)
+    wide_page.button("Reset").click()
+    wide_page.answers(PageSettings())
+    wide_page.follows(PageSettings())
+    wide_page.page.go_back()
+    wide_page.answers(s)
+
+
+def test_a_slider_says_its_name_and_its_value_with_its_unit(wide_page):
+    for label, said in (("step size η", "0.05"), ("local steps H", "30 local steps"), ("agents N", "3 agents")):
+        assert wide_page.slider(label).get_attribute("aria-valuetext") == said
+
+
+def test_any_value_can_be_typed_and_one_that_cannot_be_is_one_line(wide_page):
+    s = wide_page.settings()
+    wide_page.page.get_by_role("textbox", name="local steps H, typed").fill("37")
+    wide_page.page.keyboard.press("Enter")
+    s = replace(s, local_steps=37)
+    wide_page.answers(s)
+    assert wide_page.slider("local steps H").get_attribute("aria-valuetext") == "37 local steps"
+    wide_page.page.get_by_role("textbox", name="agents N, typed").fill("0")
+    wide_page.page.keyboard.press("Enter")
+    wide_page.page.get_by_text("agents must be").wait_for()
+    assert wide_page.shows(s)  # what was there stays
+    wide_page.page.get_by_role("textbox", name="agents N, typed").fill("4")
+    wide_page.page.keyboard.press("Enter")
+    wide_page.answers(replace(s, agents=4))
+    assert not wide_page.page.get_by_text("agents must be").count()
+
+
+def test_every_button_has_a_name_and_each_code_block_one_button_to_copy_it(wide_page):
+    wide_page.until(lambda: wide_page.page.get_by_text("error.csv").count(), "there is something to take")
+    assert wide_page.page.evaluate(NAMELESS) == []
+    assert set(wide_page.page.evaluate(COPIES)) == {1}
+
+
+def test_stop_is_there_while_a_simulation_runs_and_no_longer(wide_page):
+    s = replace(PageSettings.start("garnet"), local_steps=10000, rounds=5000, seeds=200)  # an hour of work
+    wide_page.open(s).answers(s)
+    assert not wide_page.button("Stop").count()
+    wide_page.button("Simulate").click()
+    wide_page.until(lambda: re.search(r"simulating\s+\d+%", wide_page.words()), "progress is shown")
+    wide_page.button("Stop").click()
+    wide_page.until(lambda: "Stopped" in wide_page.words(), "it has stopped")
+    assert not wide_page.button("Stop").count()
+
+
+def test_no_label_is_covered_by_a_slider(wide_page):
+    for problem in ("ring", "garnet"):
+        wide_page.open(PageSettings.start(problem)).answers(PageSettings.start(problem))
+        assert wide_page.page.evaluate(COVERED) == []
+
+
+# words and fields of sliders where something else lies on top, or which stick out of the slider
+COVERED = f"""() => ({HEARD})().filter(e => e.tagName === 'MARIMO-FEDLSA-SLIDER').flatMap(slider => {{
+  const whole = slider.getBoundingClientRect();
+  return [...slider.shadowRoot.querySelectorAll('span, input')].filter(e => {{
+    const b = e.getBoundingClientRect();
+    const there = document.elementFromPoint(b.x + b.width / 2, b.y + b.height / 2);
+    const seen = b.y > 0 && b.bottom < innerHeight;
+    const cut = e.type !== 'range' && e.scrollWidth > e.clientWidth + 1;
+    return b.right > whole.right + 1 || (seen && there !== slider) || cut;
+  }}).map(e => slider.dataset.name + ' ' + e.tagName);
+}})"""
