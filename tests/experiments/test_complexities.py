@@ -22,6 +22,7 @@ from fedlsa.experiments import (
 )
 from fedlsa.experiments import claim_statistics as laws
 from fedlsa.experiments.compute import problem
+from fedlsa.figures.matplotlib_figures import draw_charts
 
 NAMES = ("table1", "table2", "one-shot")
 X = 5.0 * 2 ** np.arange(8)
@@ -186,15 +187,17 @@ def test_tables_have_one_set_of_columns_and_say_which_row_is_beaten(name, look):
 def test_pictures_are_drawn_from_stored_cells(name, look):
     scale = Scale("paper", 3, quick=True)
     for picture in EXPERIMENTS[name].pictures:
-        figure = picture.draw(Results(picture.cells(scale), look), scale)
+        charts = picture.draw(Results(picture.cells(scale), look), scale)
+        figure = draw_charts(charts.rows, notes=charts.notes, panel=charts.panel, share=charts.share)
+        assert figure.axes
         assert all(axes.lines for axes in figure.axes)
 
 
 def test_marks_of_the_lower_bound_are_the_stored_values(look):
     scale = Scale(quick=True)
     results = Results(lower_bound.cells(scale), look)
-    figure = lower_bound.draw(results, scale)
-    drawn = {tuple(np.round(line.get_ydata(), 12)) for line in figure.axes[0].lines}
+    ((chart,),) = lower_bound.draw(results, scale).rows
+    drawn = {tuple(np.round(line.y, 12)) for line in chart.lines}
     stored = tuple(np.round(results.values("psi"), 12))
     assert stored in drawn
 

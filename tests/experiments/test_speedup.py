@@ -60,9 +60,8 @@ def test_figure_is_drawn_from_stored_cells_and_names_what_is_unstable(look):
         return look(cell)
 
     cells = speedup.all_cells(QUICK)
-    assert "unstable" not in speedup.draw(Results(cells, look), QUICK).get_label()
-    figure = speedup.draw(Results(cells, unstable), QUICK)
-    assert "unstable" in figure.get_label()
-    assert len(figure.axes) == len({(c["heterogeneous"], c["local_steps"]) for c in cells})
-    for axes in figure.axes:
-        assert np.isfinite(axes.get_ylim()).all()
+    assert "unstable" not in speedup.draw(Results(cells, look), QUICK).notes[0]
+    charts = speedup.draw(Results(cells, unstable), QUICK)
+    assert "unstable" in charts.notes[0]
+    assert sum(map(len, charts.rows)) == len({(c["heterogeneous"], c["local_steps"]) for c in cells})
+    assert np.isfinite(charts.limits()).all()
