@@ -174,7 +174,8 @@ var FedLSAPlay = (() => {
       const floor = gain ? limit : end ? norm2([end[0] - p.theta_star[0], end[1] - p.theta_star[1]]) + limit : Infinity;
       plane.push({name, ...run, end, scatter: variance.map(Math.sqrt),
                   end_reason: end || (gain && bad < 0 && limit < Infinity) ? "" : "No end: these steps are too long."});
-      error.push({name, total, parts, floor: floor > 1e-25 && floor < Infinity ? floor : null, unstable_from: bad < 0 ? null : bad});
+      const drawn = floor > 1e-25 && floor < Infinity ? floor : null;
+      error.push({name, total, parts, floor: drawn, unstable_from: bad < 0 ? null : bad});
     }
     return {
       rounds,
@@ -231,7 +232,8 @@ var FedLSAPlay = (() => {
     ["noise", "noise", [0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5]],
   ];
   const calm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
-  const words = v => !(v < 1e6) ? "beyond all bounds" : v < 1e-12 ? "0" : v < 1e-3 ? v.toExponential(1).replace("-", "−") : String(+v.toPrecision(2));
+  const small = v => v < 1e-12 ? "0" : v.toExponential(1).replace("-", "−");
+  const words = v => !(v < 1e6) ? "beyond all bounds" : v < 1e-3 ? small(v) : String(+v.toPrecision(2));
 
   let step = 0, state = fresh({}), guessed = null, shown = null, asked = 0;
   const scene = FedLSAScene.create(by("scene"), {autoplay: true, onDrag: drag, describe});
@@ -258,8 +260,10 @@ var FedLSAPlay = (() => {
   function describe(t) {
     const round = Math.round(t);
     const said = shown.error.methods.map(m => {
-      const total = m.total[round], of = ["start", "drift", "noise"].map(k => [m.parts[k][round], k]).sort((a, b) => b[0] - a[0])[0];
-      return `${m.name}: error ${words(total)}${total < 1e6 && total >= 1e-12 ? `, ${of[0] > 0.9 * total ? "nearly all" : "mostly"} ${of[1]}` : ""}`;
+      const total = m.total[round], said = `${m.name}: error ${words(total)}`;
+      const part = Object.keys(m.parts).reduce((a, b) => m.parts[a][round] >= m.parts[b][round] ? a : b);
+      if (!(total < 1e6 && total >= 1e-12)) return said;
+      return `${said}, ${m.parts[part][round] > 0.9 * total ? "nearly all" : "mostly"} ${part}`;
     });
     return `Round ${round} of ${shown.rounds}. ${said.join(". ")}.`;
   }
@@ -271,7 +275,8 @@ var FedLSAPlay = (() => {
     const lab = step === LAB, story = STORY[step];
     by("story").hidden = lab;
     by("lab").hidden = !lab;
-    [...by("steps").querySelectorAll("button")].forEach((b, i) => i === step ? b.setAttribute("aria-current", "step") : b.removeAttribute("aria-current"));
+    for (const b of by("steps").querySelectorAll("[aria-current]")) b.removeAttribute("aria-current");
+    by("steps").querySelectorAll("button")[step].setAttribute("aria-current", "step");
     if (!lab) {
       state = fresh(story.state);
       by("heading").textContent = step ? `${step}. ${story.name}` : "One answer, many agents";
@@ -336,8 +341,9 @@ var FedLSAPlay = (() => {
     state[key] = v;
     if (key === "agents") { state.shape = FedLSAPlay.ring(v); showWeights(); }
   }));
+  const WEIGHTS = [0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 7, 10];
   const weights = Array.from({length: MOST}, (_, c) =>
-    range(`weight of agent ${c + 1}`, [0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 7, 10], () => state.weights[c], v => { state.weights[c] = v; }));
+    range(`weight of agent ${c + 1}`, WEIGHTS, () => state.weights[c], v => { state.weights[c] = v; }));
   const boxes = HOME.methods.map(name => {
     const box = document.createElement("input");
     box.type = "checkbox";
@@ -365,26 +371,29 @@ var FedLSAPlay = (() => {
       out.set("lab", 1);
       for (const [key] of SLIDERS) if (state[key] !== HOME[key]) out.set(key, state[key]);
       if (state.methods.length < HOME.methods.length) out.set("methods", state.methods.join());
-      if (String(state.shape) !== String(FedLSAPlay.ring(state.agents))) out.set("own", state.shape.flat().map(round).join());
+      const moved = String(state.shape) !== String(FedLSAPlay.ring(state.agents));
+      if (moved) out.set("own", state.shape.flat().map(round).join());
       const w = state.weights.slice(0, state.agents);
       if (w.some(v => v !== 1)) out.set("weights", w.join());
     }
     const hash = out.toString().replaceAll("%2C", ",");
-    if (hash !== location.hash.slice(1)) history.replaceState(null, "", hash ? `#${hash}` : location.pathname + location.search);
+    const here = location.pathname + location.search;
+    if (hash !== location.hash.slice(1)) history.replaceState(null, "", hash ? `#${hash}` : here);
   }
   function readAddress(focus) {
-    const asked = new URLSearchParams(location.hash.slice(1)), numbers = key => (asked.get(key) || "").split(",").map(Number);
+    const asked = new URLSearchParams(location.hash.slice(1)), list = key => (asked.get(key) || "").split(",");
     if (!asked.has("lab")) return go(Math.min(LAB - 1, Math.max(0, Math.floor(+asked.get("step")) || 0)), focus);
     const changes = {};
     for (const [key, , stops] of SLIDERS) {
-      const v = Number(asked.get(key));
-      if (asked.has(key) && v >= stops[0] && v <= stops.at(-1) && (key === "differ" || key === "noise" || key === "eta" || Number.isInteger(v))) changes[key] = v;
+      const v = Number(asked.get(key)), whole = stops.every(Number.isInteger);
+      if (asked.has(key) && v >= stops[0] && v <= stops.at(-1) && !(whole && v % 1)) changes[key] = v;
     }
-    const methods = HOME.methods.filter(name => (asked.get("methods") || "").split(",").includes(name));
+    const methods = HOME.methods.filter(name => list("methods").includes(name));
     if (methods.length) changes.methods = methods;
     state = fresh(changes);
-    const own = numbers("own"), w = numbers("weights"), N = state.agents;
-    if (own.length === 2 * N && own.every(v => Math.abs(v) < 1e6)) state.shape = state.shape.map((_, c) => own.slice(2 * c, 2 * c + 2));
+    const own = list("own").map(Number), w = list("weights").map(Number), N = state.agents;
+    const whole = own.length === 2 * N && own.every(v => Math.abs(v) < 1e6);
+    if (whole) state.shape = state.shape.map((_, c) => own.slice(2 * c, 2 * c + 2));
     if (w.length === N && w.every(v => v >= 0.1 && v <= 10)) w.forEach((v, c) => { state.weights[c] = v; });
     go(LAB, focus);
   }

@@ -54,7 +54,7 @@ var FedLSAScene = (() => {
     .fs-handle { position: absolute; width: 40px; height: 40px; margin: -20px; border: 0; padding: 0; border-radius: 50%;
       background: none; cursor: grab; touch-action: none; }
     .fs-handle:active { cursor: grabbing; }
-    .fs-handle:focus-visible, .fs button:focus-visible, .fs input:focus-visible { outline: 3px solid #4c8dff; outline-offset: 1px; }
+    .fs :is(button, input):focus-visible { outline: 3px solid #4c8dff; outline-offset: 1px; }
     .fs-zoom { display: flex; gap: 4px; }
     .fs-bar { display: flex; flex-wrap: wrap; gap: 0.4rem 0.7rem; align-items: center; margin-top: 0.4rem; }
     .fs-bar .fs-keys { margin: 0; }
@@ -74,12 +74,16 @@ var FedLSAScene = (() => {
   const MAX_NAMED = 8;      // agents that get a name each
   const WALK = 0.72;        // share of a round in which agents walk; then they go to their average
   const CLOSE_UP = 0.2;     // of the width that own solutions need: where paths need less, Fit leaves own solutions out
-  const FONT = "system-ui, sans-serif", STAR = "θ⋆";
+  const FONT = "system-ui, sans-serif", SMALL = `12px ${FONT}`, PLAIN = `13px ${FONT}`, STAR = "θ⋆";
+  const AROUND = [[1, 0], [-1, 0], [0, -1], [0, 1], [1, -1], [-1, -1], [1, 1], [-1, 1]];  // where a name may stand
   const PARTS = ["noise", "drift", "start"];  // from the bottom
   const still = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
   const isPoint = p => Array.isArray(p) && Number.isFinite(p[0]) && Number.isFinite(p[1]);
-  const short = v => !Number.isFinite(v) ? "beyond all bounds" : v >= 1e5 || (v && v < 1e-4) ? v.toExponential(1) : String(+v.toPrecision(2));
+  const plain = v => v && (Math.abs(v) >= 1e5 || Math.abs(v) < 1e-4) ? v.toExponential(1) : String(+v.toPrecision(2));
+  const short = v => Number.isFinite(v) ? plain(v) : "beyond all bounds";
   const clamp = (v, low, high) => Math.min(high, Math.max(low, v));
+  const least = list => list.reduce((a, b) => Math.min(a, b), Infinity);  // of lists too long for Math.min(...list)
+  const most = list => list.reduce((a, b) => Math.max(a, b), -Infinity);
   const between = (p, q, s) => [p[0] + s * (q[0] - p[0]), p[1] + s * (q[1] - p[1])];
 
   /* Where a walk [x0, y0, x1, y1, ...] is after a share s of it. */
@@ -104,17 +108,16 @@ var FedLSAScene = (() => {
     }
     const own = plane.agents.map(a => a.own).filter(isPoint), star = isPoint(plane.theta_star) ? plane.theta_star : [0, 0];
     const far = p => Math.hypot(p[0] - star[0], p[1] - star[1]);
-    const near = [star, ...plane.methods.flatMap(m => [m.average[0], m.end])].filter(isPoint);
+    let near = [star, ...plane.methods.flatMap(m => [m.average[0], m.end])].filter(isPoint);
     const reach = 1.5 * Math.max(...[...near, ...own].map(far), 1e-9);
     for (const m of plane.methods) {
       const ends = (m.walks || []).flatMap(round => round.map(walk => walk.slice(-2)));
-      near.push(...m.average.concat(ends).filter(p => isPoint(p) && far(p) < reach));
+      near = near.concat(m.average, ends).filter(p => isPoint(p) && far(p) < reach);
     }
     const box = points => {
-      const [l, r] = [Math.min(...points.map(p => p[0])), Math.max(...points.map(p => p[0]))];
-      const [b, t] = [Math.min(...points.map(p => p[1])), Math.max(...points.map(p => p[1]))];
-      const least = 0.15 * Math.max(r - l, t - b) || 1;
-      return {x: (l + r) / 2, y: (b + t) / 2, w: Math.max(r - l, least), h: Math.max(t - b, least)};
+      const [xs, ys] = [0, 1].map(i => points.map(p => p[i])), [l, r, b, t] = [least(xs), most(xs), least(ys), most(ys)];
+      const flat = 0.15 * Math.max(r - l, t - b) || 1;
+      return {x: (l + r) / 2, y: (b + t) / 2, w: Math.max(r - l, flat), h: Math.max(t - b, flat)};
     };
     const close = box(near), whole = box(near.concat(own));
     return Math.max(close.w, close.h) < CLOSE_UP * Math.max(whole.w, whole.h) ? close : whole;
@@ -136,7 +139,8 @@ var FedLSAScene = (() => {
       <div class="fs-view fs-error"><canvas role="img"></canvas></div></div>
       <div class="fs-bar"><button type="button" class="fs-play">Play</button>
         <input type="range" min="0" max="1" step="1" value="0" aria-label="Round">
-        <span class="fs-zoom"><button type="button" aria-label="Zoom in">+</button><button type="button" aria-label="Zoom out">−</button>
+        <span class="fs-zoom"><button type="button" aria-label="Zoom in">+</button>
+        <button type="button" aria-label="Zoom out">−</button>
         <button type="button" aria-label="Fit everything into the picture">Fit</button></span>
         <span class="fs-keys fs-bar"></span></div>
       <p class="fs-words" aria-live="polite"></p><p class="fs-caption"></p>`;
@@ -145,7 +149,7 @@ var FedLSAScene = (() => {
     const [planeCanvas, errorCanvas] = [planeView, errorView].map(v => v.firstElementChild);
     let data = {}, T = 1, cursor = 0, playing = false, frame = 0, last = 0, bandsOf = "", css = null;
     let view = null, goal = null, user = null;  // of the plane: what is shown, where it goes, what the reader chose
-    let panes = [], handles = [], axes = null, dragged = false, scene = null, began = false;
+    let panes = [], handles = [], roundAt = null, dragged = false, scene = null, began = false;
 
     // ---- time
     const wake = () => { frame = frame || requestAnimationFrame(step); };
@@ -154,7 +158,8 @@ var FedLSAScene = (() => {
       const dt = Math.min(0.1, (now - (last || now)) / 1000);
       last = now;
       if (playing) {
-        cursor = Math.min(T, cursor + dt / (options.seconds || clamp(14 / T, 0.12, 0.9) * (cursor < 4 ? 1.6 : 1)));  // most happens at first
+        const seconds = clamp(14 / T, 0.12, 0.9) * (cursor < 4 ? 1.6 : 1);  // most happens at first
+        cursor = Math.min(T, cursor + dt / (options.seconds || seconds));
         if (cursor >= T) stop();
         moved();
       }
@@ -164,7 +169,8 @@ var FedLSAScene = (() => {
     }
     function ease() {  // the view follows its goal
       if (!view || !goal) return true;
-      const far = Math.hypot(goal.x - view.x, goal.y - view.y) / goal.w + Math.abs(Math.log(goal.w / view.w)) + Math.abs(Math.log(goal.h / view.h));
+      const grown = k => Math.abs(Math.log(goal[k] / view[k]));
+      const far = Math.hypot(goal.x - view.x, goal.y - view.y) / goal.w + grown("w") + grown("h");
       const s = still() || far < 0.003 ? 1 : 0.18;
       for (const k of "xywh") view[k] += s * (goal[k] - view[k]);
       return s === 1;
@@ -188,15 +194,18 @@ var FedLSAScene = (() => {
       const words = find(".fs-words");
       words.setAttribute("aria-live", playing ? "off" : "polite");
       const text = data.plane || data.error ? (options.describe ? options.describe(cursor) : describe()) : "";
-      if (words.textContent !== text) words.textContent = text;
+      if (words.textContent === text) return;
+      words.textContent = text;
       planeCanvas.setAttribute("aria-label", `The agents in the plane. ${text}`);
       errorCanvas.setAttribute("aria-label", `The error, round by round. ${text}`);
     }
     function describe() {
-      const t = Math.round(cursor), plane = data.plane;
+      const t = Math.round(cursor), {plane, error} = data;
+      const far = m => short(distance(m.average[Math.min(t, m.average.length - 1)], plane.theta_star));
+      const value = m => short(interpolate(error.rounds || error.x, m.total, t));
       const said = plane && isPoint(plane.theta_star)
-        ? plane.methods.map(m => `${m.name} is ${short(distance(m.average[Math.min(t, m.average.length - 1)], plane.theta_star))} from ${STAR}`)
-        : (data.error ? data.error.methods : []).map(m => `${m.name} has error ${short(interpolate(data.error.rounds || data.error.x, m.total, t))}`);
+        ? plane.methods.map(m => `${m.name} is ${far(m)} from ${STAR}`)
+        : error.methods.filter(m => m.total).map(m => `${m.name} has error ${value(m)}`);
       return `Round ${t} of ${T}. ${said.join("; ")}.`;
     }
     const distance = (p, q) => isPoint(p) ? Math.hypot(p[0] - q[0], p[1] - q[1]) : Infinity;
@@ -205,7 +214,7 @@ var FedLSAScene = (() => {
     function show(fresh, how = {}) {
       data = fresh;
       const {plane, error} = data;
-      T = data.rounds || (plane ? plane.methods[0].average.length - 1 : Math.max(...(error.rounds || error.x)));
+      T = data.rounds || (plane ? plane.methods[0].average.length - 1 : most(error.rounds || error.x));
       slider.max = T;
       find(".fs-title").textContent = data.title || "";
       find(".fs-title").hidden = !data.title;
@@ -218,7 +227,9 @@ var FedLSAScene = (() => {
         makeHandles();
       }
       makeKeys();
-      cursor = how.keep ? Math.min(cursor, T) : data.round !== undefined ? clamp(data.round, 0, T) : playing ? 0 : Math.min(cursor, T);
+      if (!how.keep && playing) cursor = 0;
+      if (!how.keep && data.round !== undefined) cursor = data.round;
+      cursor = clamp(cursor, 0, T);
       if (!began && options.autoplay && !still()) playing = true;
       began = true;
       playButton.textContent = playing ? "Pause" : "Play";
@@ -248,7 +259,8 @@ var FedLSAScene = (() => {
       for (const key of keys.children) key.setAttribute("aria-pressed", key.textContent === bandsOf);
     }
     function colour(m) { return m.colour || `var(--fs-${m.name}, #8c6bb1)`; }
-    function ink(name) { return name.startsWith("var(") ? css.getPropertyValue(name.slice(4, -1).split(",")[0]).trim() || "#8c6bb1" : name; }
+    const paint = name => css.getPropertyValue(`--fs-${name}`);
+    const ink = m => m.colour || paint(m.name).trim() || "#8c6bb1";
     function agentColour(c) {
       const agents = data.plane.agents, a = agents[c], star = data.plane.theta_star || [0, 0];
       if (a.colour) return a.colour;
@@ -263,16 +275,19 @@ var FedLSAScene = (() => {
       while (handles.length > count) handles.pop().remove();
       while (handles.length < count) {
         const handle = document.createElement("button"), index = handles.length;
-        const agent = () => index % data.plane.agents.length, pane = () => panes[Math.floor(index / data.plane.agents.length)];
+        const agent = () => index % data.plane.agents.length;
         handle.type = "button";
         handle.className = "fs-handle";
         handle.onpointerdown = e => { handle.setPointerCapture(e.pointerId); dragged = true; };
         handle.onpointermove = e => {
           if (!handle.hasPointerCapture(e.pointerId)) return;
           const r = planeCanvas.getBoundingClientRect();
-          options.onDrag(agent(), toWorld(pane(), e.clientX - r.left, e.clientY - r.top), "move");
+          options.onDrag(agent(), toWorld(paneOf(index), e.clientX - r.left, e.clientY - r.top), "move");
         };
-        handle.onpointerup = handle.onpointercancel = () => { dragged = false; options.onDrag(agent(), data.plane.agents[agent()].own, "end"); };
+        handle.onpointerup = handle.onpointercancel = () => {
+          dragged = false;
+          options.onDrag(agent(), data.plane.agents[agent()].own, "end");
+        };
         handle.onkeydown = e => {
           const way = {ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1]}[e.key];
           const own = data.plane.agents[agent()].own;
@@ -287,7 +302,8 @@ var FedLSAScene = (() => {
       handles.forEach((handle, i) => {
         const a = agents[i % agents.length];
         handle.tabIndex = i < agents.length ? 0 : -1;  // once in the order of tabs, though in every pane
-        handle.setAttribute("aria-label", `${a.name}: its own solution${isPoint(a.own) ? ` at ${a.own.map(short).join(", ")}` : ""}. Arrow keys move it.`);
+        const place = isPoint(a.own) ? ` at ${a.own.map(short).join(", ")}` : "";
+        handle.setAttribute("aria-label", `${a.name}: its own solution${place}. Arrow keys move it.`);
       });
     }
 
@@ -295,8 +311,15 @@ var FedLSAScene = (() => {
     const HEAD = 34;  // pixels above a pane's picture, for the method's name
     const scale = pane => 0.84 * Math.min(pane.w / view.w, (pane.h - HEAD) / view.h);
     const middle = pane => [pane.x + pane.w / 2, pane.y + (pane.h + HEAD) / 2];
-    const toScreen = (pane, p) => [middle(pane)[0] + (p[0] - view.x) * scale(pane), middle(pane)[1] - (p[1] - view.y) * scale(pane)];
-    const toWorld = (pane, x, y) => [view.x + (x - middle(pane)[0]) / scale(pane), view.y - (y - middle(pane)[1]) / scale(pane)];
+    function toScreen(pane, p) {
+      const [x, y] = middle(pane), s = scale(pane);
+      return [x + (p[0] - view.x) * s, y - (p[1] - view.y) * s];
+    }
+    function toWorld(pane, px, py) {
+      const [x, y] = middle(pane), s = scale(pane);
+      return [view.x + (px - x) / s, view.y - (py - y) / s];
+    }
+    const paneOf = handle => panes[Math.floor(handle / data.plane.agents.length)];
     function zoom(factor, at) {  // the point under the pointer stays
       const to = {w: view.w / factor, h: view.h / factor, x: view.x, y: view.y};
       if (at) { to.x = at[0] + (view.x - at[0]) / factor; to.y = at[1] + (view.y - at[1]) / factor; }
@@ -304,9 +327,17 @@ var FedLSAScene = (() => {
       planeCanvas.style.touchAction = "none";  // fingers now move the picture
       wake();
     }
-    function fit() { user = null; if (data.plane) goal = fitted(data.plane); planeCanvas.style.touchAction = "pan-y"; wake(); }
+    function fit() {
+      user = null;
+      if (data.plane) goal = fitted(data.plane);
+      planeCanvas.style.touchAction = "pan-y";
+      wake();
+    }
     const paneAt = (x, y) => panes.find(p => x >= p.x && x <= p.x + p.w && y >= p.y && y <= p.y + p.h) || panes[0];
-    const worldAt = e => { const r = planeCanvas.getBoundingClientRect(), x = e.clientX - r.left, y = e.clientY - r.top; return toWorld(paneAt(x, y), x, y); };
+    function worldAt(e) {
+      const r = planeCanvas.getBoundingClientRect(), x = e.clientX - r.left, y = e.clientY - r.top;
+      return toWorld(paneAt(x, y), x, y);
+    }
     const fingers = new Map();
     planeCanvas.addEventListener("wheel", e => {
       if (!e.ctrlKey) return;
@@ -314,7 +345,10 @@ var FedLSAScene = (() => {
       zoom(Math.exp(-e.deltaY / 300), worldAt(e));
       Object.assign(view, goal);
     }, {passive: false});
-    planeCanvas.onpointerdown = e => { fingers.set(e.pointerId, e); if (user || fingers.size > 1) planeCanvas.setPointerCapture(e.pointerId); };
+    planeCanvas.onpointerdown = e => {
+      fingers.set(e.pointerId, e);
+      if (user || fingers.size > 1) planeCanvas.setPointerCapture(e.pointerId);
+    };
     planeCanvas.onpointerup = planeCanvas.onpointercancel = e => fingers.delete(e.pointerId);
     planeCanvas.onpointermove = e => {
       const before = fingers.get(e.pointerId);
@@ -333,7 +367,8 @@ var FedLSAScene = (() => {
       fingers.set(e.pointerId, e);
     };
     planeCanvas.addEventListener("touchmove", e => { if (e.touches.length > 1) e.preventDefault(); }, {passive: false});
-    [() => zoom(1.4), () => zoom(1 / 1.4), fit].forEach((act, i) => { host.querySelectorAll(".fs-zoom button")[i].onclick = act; });
+    const zooms = host.querySelectorAll(".fs-zoom button");
+    [() => zoom(1.4), () => zoom(1 / 1.4), fit].forEach((act, i) => { zooms[i].onclick = act; });
 
     // ---- drawing
     function resize() {
@@ -360,7 +395,8 @@ var FedLSAScene = (() => {
       let down = false;
       for (const p of points) {
         if (!isPoint(p)) { down = false; continue; }
-        if (down) g.lineTo(clamp(p[0], -1e5, 1e5), clamp(p[1], -1e5, 1e5)); else g.moveTo(clamp(p[0], -1e5, 1e5), clamp(p[1], -1e5, 1e5));
+        const [x, y] = p.map(v => clamp(v, -1e5, 1e5));
+        if (down) g.lineTo(x, y); else g.moveTo(x, y);
         down = true;
       }
       Object.assign(g, {strokeStyle: style, lineWidth: width, globalAlpha: alpha});
@@ -375,8 +411,9 @@ var FedLSAScene = (() => {
       if (fill) { g.fillStyle = fill; g.fill(); }
       if (edge) { g.strokeStyle = edge; g.lineWidth = width; g.stroke(); }
     }
-    function text(g, words, x, y, style, font = `13px ${FONT}`, align = "left") {
-      Object.assign(g, {font, textAlign: align, textBaseline: "middle", strokeStyle: css.getPropertyValue("--fs-paper"), lineWidth: 4, fillStyle: style});
+    function text(g, words, x, y, style, font = PLAIN, align = "left") {
+      Object.assign(g, {font, textAlign: align, textBaseline: "middle", fillStyle: style});
+      Object.assign(g, {strokeStyle: paint("paper"), lineWidth: 4});
       g.strokeText(words, x, y);
       g.fillText(words, x, y);
     }
@@ -403,11 +440,12 @@ var FedLSAScene = (() => {
         g.clip();
         drawPane(g, pane, m);
         g.restore();
-        if (i) line(g, rows === 1 ? [[pane.x, 8], [pane.x, H - 8]] : [[8, pane.y], [W - 8, pane.y]], css.getPropertyValue("--fs-faint"), 1);
+        const edge = rows === 1 ? [[pane.x, 8], [pane.x, H - 8]] : [[8, pane.y], [W - 8, pane.y]];
+        if (i) line(g, edge, paint("faint"), 1);
       });
       handles.forEach((handle, i) => {
-        const own = data.plane.agents[i % data.plane.agents.length].own, pane = panes[Math.floor(i / data.plane.agents.length)];
-        const [x, y] = isPoint(own) ? onPane(pane, own) : [-99, -99];
+        const own = data.plane.agents[i % data.plane.agents.length].own;
+        const [x, y] = isPoint(own) ? onPane(paneOf(i), own) : [-99, -99];
         handle.style.left = `${x}px`;
         handle.style.top = `${y}px`;
       });
@@ -418,18 +456,21 @@ var FedLSAScene = (() => {
       return [clamp(x, pane.x + EDGE, pane.x + pane.w - EDGE), clamp(y, pane.y + EDGE, pane.y + pane.h - EDGE)];
     }
     function drawPane(g, pane, m) {
-      const {agents, theta_star} = data.plane, tint = ink(colour(m)), soft = css.getPropertyValue("--fs-soft"), dark = css.getPropertyValue("--fs-ink");
-      const at = p => toScreen(pane, p), flat = walk => Array.from({length: walk.length / 2}, (_, i) => at([walk[2 * i], walk[2 * i + 1]]));
-      const many = agents.length > MAX_NAMED, walks = m.walks || [], most = m.average.length - 1;
-      const t = Math.min(cursor, most), done = Math.ceil(t) - 1, u = t - done;  // share u of round done + 1; u = 1 at its end
+      const {agents, theta_star} = data.plane, tint = ink(m), dark = paint("ink"), at = p => toScreen(pane, p);
+      const flat = walk => Array.from({length: walk.length / 2}, (_, i) => at([walk[2 * i], walk[2 * i + 1]]));
+      const many = agents.length > MAX_NAMED, walks = m.walks || [];
+      const t = Math.min(cursor, m.average.length - 1), done = Math.ceil(t) - 1;
+      const u = t - done;  // the share of round done + 1; 1 at its end
       const stars = isPoint(theta_star) ? at(theta_star) : null;
 
       if (stars) agents.forEach((a, c) => {  // theta_star's weights
-        if (isPoint(a.own)) line(g, [at(a.own), stars], agentColour(c), a.weight ? clamp(1.6 * a.weight * agents.length, 0.6, 7) : 1, 0.22, [2, 5]);
+        const width = a.weight ? clamp(1.6 * a.weight * agents.length, 0.6, 7) : 1;
+        if (isPoint(a.own)) line(g, [at(a.own), stars], agentColour(c), width, 0.22, [2, 5]);
       });
       for (const [r, alpha] of [[done - 2, 0.12], [done - 1, 0.3]])
         (walks[r] || []).forEach((walk, c) => line(g, flat(walk), agentColour(c), 1.2, alpha));
-      const path = m.average.slice(0, Math.max(done, 0) + 1), walked = clamp(u / WALK, 0, 1), gathered = clamp((u - WALK) / (1 - WALK), 0, 1);
+      const walked = clamp(u / WALK, 0, 1), gathered = clamp((u - WALK) / (1 - WALK), 0, 1);
+      const path = m.average.slice(0, Math.max(done, 0) + 1);
       if (t > 0 && gathered > 0) path.push(between(m.average[done], m.average[done + 1], gathered));
       line(g, path.map(p => isPoint(p) ? at(p) : p), tint, 2.5, 0.9);
       m.average.slice(0, done + 1).forEach(p => isPoint(p) && disc(g, at(p), many ? 2 : 2.6, tint));
@@ -453,22 +494,27 @@ var FedLSAScene = (() => {
         disc(g, at(here), stray, tint);
         g.globalAlpha = 1;
       }
-      if (isPoint(here)) disc(g, at(here), 6, tint, css.getPropertyValue("--fs-paper"));
+      if (isPoint(here)) disc(g, at(here), 6, tint, paint("paper"));
 
       const labels = [];
       agents.forEach((a, c) => {
         if (!isPoint(a.own)) return;
         const p = onPane(pane, a.own), real = at(a.own), out = Math.hypot(p[0] - real[0], p[1] - real[1]) > 1;
-        disc(g, p, many ? 4 : options.onDrag ? 10 : 8, many ? null : css.getPropertyValue("--fs-paper"), agentColour(c), many ? 1.5 : 3);
+        if (many) disc(g, p, 4, null, agentColour(c), 1.5);
+        else disc(g, p, options.onDrag ? 10 : 8, paint("paper"), agentColour(c), 3);
         if (!many && !out && options.onDrag) disc(g, p, 3, agentColour(c));
         const name = a.name && a.name.length > 22 ? `${a.name.slice(0, 20)}…` : a.name;
-        if (!many && name) labels.push([p, out && stars ? `${name}, ${short(distance(a.own, theta_star))} away` : name, agentColour(c), 13]);
+        const away = out && stars ? `, ${short(distance(a.own, theta_star))} away` : "";
+        if (!many && name) labels.push([p, name + away, agentColour(c), 13]);
       });
       if (stars) {
         g.beginPath();
-        for (let i = 0; i < 10; i++) g.lineTo(stars[0] + (i % 2 ? 4 : 10) * Math.sin(i * Math.PI / 5), stars[1] - (i % 2 ? 4 : 10) * Math.cos(i * Math.PI / 5));
+        for (let i = 0; i < 10; i++) {
+          const r = i % 2 ? 4 : 10, turn = i * Math.PI / 5;
+          g.lineTo(stars[0] + r * Math.sin(turn), stars[1] - r * Math.cos(turn));
+        }
         g.closePath();
-        Object.assign(g, {fillStyle: dark, strokeStyle: css.getPropertyValue("--fs-paper"), lineWidth: 1.5});
+        Object.assign(g, {fillStyle: dark, strokeStyle: paint("paper"), lineWidth: 1.5});
         g.fill();
         g.stroke();
         labels.unshift([stars, STAR, dark, 17]);
@@ -480,24 +526,27 @@ var FedLSAScene = (() => {
         labels.push([[x, y], `${m.name} ends here`, tint, 13]);
       }
       if (isPoint(m.average[0])) labels.push([at(m.average[0]), "start", tint, 13]);
-      const line3 = m.average.flatMap((p, t) => t ? [1 / 3, 2 / 3, 1].map(s => isPoint(p) ? between(m.average[t - 1], p, s) : p) : [p]);
-      placed(g, pane, labels, line3.filter(isPoint).map(at));
+      const known = m.average.filter(isPoint);  // names keep off the line through these
+      const taken = known.flatMap((p, t) => [1 / 3, 2 / 3, 1].map(s => between(known[Math.max(t - 1, 0)], p, s)));
+      placed(g, pane, labels, taken.map(at));
       text(g, m.name, pane.x + 10, pane.y + 16, tint, `600 16px ${FONT}`);
-      if (!isPoint(m.end) && m.end_reason) text(g, m.end_reason, pane.x + 10, pane.y + pane.h - 12, soft, `12px ${FONT}`);
+      if (!isPoint(m.end) && m.end_reason) text(g, m.end_reason, pane.x + 10, pane.y + pane.h - 12, paint("soft"), SMALL);
       scene.drawn.plane[m.name] = {average: here, heads, end: m.end || null};
     }
     function placed(g, pane, labels, taken) {  // each name stands where it hides least
       const boxes = [[pane.x, pane.y, 110, 28]], marks = [...taken, ...labels.map(l => l[0])];
+      const inside = (l, t, w, h) =>
+        l > pane.x + 2 && t > pane.y + 2 && l + w < pane.x + pane.w - 2 && t + h < pane.y + pane.h - 2;
       for (const [[x, y], words, style, size] of labels) {
         g.font = `600 ${size}px ${FONT}`;
         const w = g.measureText(words).width, h = size + 3;
         let best = null;
-        for (const gap of [14, 24, 38]) for (const [i, j] of [[1, 0], [-1, 0], [0, -1], [0, 1], [1, -1], [-1, -1], [1, 1], [-1, 1]]) {
-          const left = x + i * (gap + w / 2) * (i && j ? 0.8 : 1) - w / 2, top = y + j * (gap + h / 2) * (i && j ? 0.8 : 1) - h / 2;
-          const inside = left > pane.x + 2 && top > pane.y + 2 && left + w < pane.x + pane.w - 2 && top + h < pane.y + pane.h - 2;
-          const hits = boxes.filter(([a, b, c, d]) => left < a + c && a < left + w && top < b + d && b < top + h).length * 4
-            + marks.filter(p => p[0] > left - 6 && p[0] < left + w + 6 && p[1] > top - 4 && p[1] < top + h + 4).length + gap / 60;
-          if (inside && (!best || hits < best[0])) best = [hits, left, top];
+        for (const gap of [14, 24, 38]) for (const [i, j] of AROUND) {
+          const near = i && j ? 0.8 : 1;
+          const left = x + i * near * (gap + w / 2) - w / 2, top = y + j * near * (gap + h / 2) - h / 2;
+          const on = ([a, b, c, d]) => left < a + c && a < left + w && top < b + d && b < top + h;
+          const hits = 4 * boxes.filter(on).length + marks.filter(p => on([p[0] - 6, p[1] - 4, 12, 8])).length + gap / 60;
+          if (inside(left, top, w, h) && (!best || hits < best[0])) best = [hits, left, top];
         }
         if (!best) continue;
         boxes.push([best[1], best[2], w, h]);
@@ -506,33 +555,43 @@ var FedLSAScene = (() => {
     }
 
     function drawError() {
-      const [g, W, H] = brush(errorCanvas), {error} = data, methods = error.methods, xs = error.x, rounds = error.rounds || xs;
-      const [ink1, soft, faint] = ["--fs-ink", "--fs-soft", "--fs-faint"].map(v => css.getPropertyValue(v));
-      const pos = v => Number.isFinite(v) && v > 0, all = methods.flatMap(m => [...(m.total || []), ...(m.seeds || []).flat()]).filter(pos);
-      const first = methods.flatMap(m => [(m.total || [])[0], ...(m.seeds || []).map(s => s[0])]).filter(pos);
-      const top = Math.min(Math.max(...all), 30 * Math.max(...(first.length ? first : all))) || 1;
-      const least = Math.min(...all), floors = methods.map(m => m.floor).filter(v => pos(v) && v > least / 10);
+      const [g, W, H] = brush(errorCanvas), {error} = data, {methods, x: xs} = error, rounds = error.rounds || xs;
+      const [ink1, soft, faint] = ["ink", "soft", "faint"].map(paint);
+      const pos = v => Number.isFinite(v) && v > 0, curves = methods.flatMap(m => [m.total || [], ...(m.seeds || [])]);
+      const all = curves.flat().filter(pos), first = curves.map(c => c[0]).filter(pos);
+      const top = all.length ? Math.min(most(all), 30 * most(first.length ? first : all)) : 1;
+      const lowest = all.length ? least(all) : 0.1;
+      const floors = methods.map(m => m.floor).filter(v => pos(v) && v > lowest / 10);
       const shown = methods.find(m => m.name === bandsOf && m.parts);
-      const inside = shown ? PARTS.map(k => (shown.parts[k] || []).at(-1)).filter(v => pos(v) && v > least / 1000) : [];  // bands that last are seen
-      const bottom = Math.max(Math.min(least, ...floors, ...inside), 1e-12 * top) || 1e-3;
-      const low = 10 ** (Math.floor(Math.log10(bottom) * 2 - 0.02) / 2), high = 10 ** (Math.ceil(Math.log10(top) * 2 + 0.02) / 2);
+      const lasting = shown ? PARTS.map(k => (shown.parts[k] || []).at(-1)) : [];  // bands that last are to be seen
+      const inside = lasting.filter(v => pos(v) && v > lowest / 1000);
+      const bottom = Math.max(Math.min(lowest, ...floors, ...inside), 1e-12 * top);
+      const low = 10 ** (Math.floor(Math.log10(bottom) * 2 - 0.02) / 2);  // half decades: axes rest while a finger drags
+      const high = 10 ** (Math.ceil(Math.log10(top) * 2 + 0.02) / 2);
       const box = {l: 52, r: W - 14, t: 34, b: H - 40};
-      const log = error.x_scale === "log", x0 = log ? Math.min(...xs.filter(v => v > 0)) : xs[0], x1 = xs[xs.length - 1];
-      const X = v => box.l + (box.r - box.l) * (log ? Math.log(Math.max(v, x0) / x0) / Math.log(x1 / x0) : (v - x0) / (x1 - x0 || 1));
-      const Y = v => box.b - (box.b - box.t) * (pos(v) ? Math.log(Math.max(v, low * 1e-3) / low) : -9) / Math.log(high / low);
-      axes = {box, back: px => { const s = clamp((px - box.l) / (box.r - box.l), 0, 1); return interpolate(xs, rounds, log ? x0 * (x1 / x0) ** s : x0 + s * (x1 - x0)); }};
+      const log = error.x_scale === "log", x0 = log ? least(xs.filter(v => v > 0)) : xs[0], x1 = xs[xs.length - 1];
+      const share = v => log ? Math.log(Math.max(v, x0) / x0) / Math.log(x1 / x0) : (v - x0) / (x1 - x0 || 1);
+      const X = v => box.l + (box.r - box.l) * share(v);
+      const height = v => Math.log(Math.max(v, low * 1e-3) / low) / Math.log(high / low);
+      const Y = v => pos(v) ? box.b - (box.b - box.t) * height(v) : v === Infinity ? -1e4 : v === 0 ? H : NaN;
+      roundAt = px => {
+        const s = clamp((px - box.l) / (box.r - box.l), 0, 1);
+        return interpolate(xs, rounds, log ? x0 * (x1 / x0) ** s : x0 + s * (x1 - x0));
+      };
 
       for (const v of decades(low, high)) {
         line(g, [[box.l, Y(v)], [box.r, Y(v)]], faint, 1);
         const k = Math.round(Math.log10(v)), power = Math.abs(k) > 3 && high / low >= 60;
-        text(g, power ? `10${[..."" + k].map(d => "⁰¹²³⁴⁵⁶⁷⁸⁹"[d] || "⁻").join("")}` : String(v), box.l - 6, Y(v), soft, `12px ${FONT}`, "right");
+        const tick = power ? `10${[...String(k)].map(d => "⁰¹²³⁴⁵⁶⁷⁸⁹"[d] || "⁻").join("")}` : String(v);
+        text(g, tick, box.l - 6, Y(v), soft, SMALL, "right");
       }
       const gaps = log ? decades(x0, x1) : ticks(x0, x1, Math.max(2, Math.floor((box.r - box.l) / 70)));
       for (const v of gaps) {
         line(g, [[X(v), box.b], [X(v), box.b + 4]], soft, 1);
-        text(g, v >= 1e4 ? v.toExponential(0).replace("e+", "e") : String(v), X(v), box.b + 13, soft, `12px ${FONT}`, "center");
+        const tick = v >= 1e5 ? v.toExponential().replace("e+", "e") : String(v);
+        text(g, tick, X(v), box.b + 13, soft, SMALL, "center");
       }
-      text(g, error.x_label || "communications", (box.l + box.r) / 2, H - 9, soft, `12px ${FONT}`, "center");
+      text(g, error.x_label || "communications", (box.l + box.r) / 2, H - 9, soft, SMALL, "center");
       text(g, error.title || "mean squared error", 8, 14, ink1, `600 14px ${FONT}`);
 
       g.save();
@@ -540,9 +599,9 @@ var FedLSAScene = (() => {
       g.rect(box.l, box.t - 2, box.r - box.l + 2, box.b - box.t + 2);
       g.clip();
       if (shown) bands(g, shown, xs, X, Y, low, box);
-      const now = interpolate(rounds, xs, Math.min(cursor, rounds[rounds.length - 1])), future = xs.filter(v => v > now), past = xs.filter(v => v <= now);
+      const now = interpolate(rounds, xs, cursor), past = xs.filter(v => v <= now), future = xs.slice(past.length);
       for (const m of methods) {
-        const tint = ink(colour(m)), points = ys => ys.map((v, i) => [X(xs[i]), Y(v)]);
+        const tint = ink(m), points = ys => ys.map((v, i) => [X(xs[i]), Y(v)]);
         if (m.low && m.high) {
           g.beginPath();
           [...points(m.low), ...points(m.high).reverse()].forEach(p => g.lineTo(...p));
@@ -551,7 +610,7 @@ var FedLSAScene = (() => {
           g.globalAlpha = 1;
         }
         for (const one of m.seeds || []) line(g, points(one), tint, 0.8, 0.35);
-        const here = m.total ? Math.exp(interpolate(xs, m.total.map(Math.log), now)) : NaN;
+        const here = m.total ? Math.exp(interpolate(xs, m.total.map(v => v === null ? NaN : Math.log(v)), now)) : NaN;
         if (m.total) {  // it grows up to the cursor; what is to come is pale
           line(g, [[X(now), Y(here)], ...future.map((v, i) => [X(v), Y(m.total[past.length + i])])], tint, 2, 0.28);
           line(g, [...past.map((v, i) => [X(v), Y(m.total[i])]), [X(now), Y(here)]], tint, 3);
@@ -560,16 +619,21 @@ var FedLSAScene = (() => {
         if (Number.isFinite(m.unstable_from)) {
           const x = X(interpolate(rounds, xs, m.unstable_from));
           line(g, [[x, box.t], [x, box.b]], tint, 1.2, 0.9, [1, 4]);
-          text(g, `${m.name} unstable`, clamp(x + 6, box.l + 4, box.r - 130), box.t + 10 + 17 * methods.indexOf(m), tint, `12px ${FONT}`);
+          const y = box.t + 10 + 17 * methods.indexOf(m);
+          text(g, `${m.name} unstable`, clamp(x + 6, box.l + 4, box.r - 130), y, tint, SMALL);
         }
         scene.drawn.error[m.name] = {x: now, value: here, floor: m.floor ?? null};
       }
       line(g, [[X(now), box.t], [X(now), box.b]], ink1, 1.2, 0.8);
-      for (const m of methods) if (pos(scene.drawn.error[m.name].value)) disc(g, [X(now), Y(scene.drawn.error[m.name].value)], 5, ink(colour(m)), css.getPropertyValue("--fs-paper"));
+      for (const m of methods) {
+        const {value} = scene.drawn.error[m.name];
+        if (pos(value)) disc(g, [X(now), Y(value)], 5, ink(m), paint("paper"));
+      }
       g.restore();
     }
-    function ticks(from, to, most) {
-      const raw = Math.max((to - from) / most, Number.isInteger(to) ? 1 : 0) || 1, unit = 10 ** Math.floor(Math.log10(raw)), step = unit * [1, 2, 5, 10].find(s => s * unit >= raw);
+    function ticks(from, to, count) {
+      const raw = Math.max((to - from) / count, Number.isInteger(to) ? 1 : 0) || 1;
+      const unit = 10 ** Math.floor(Math.log10(raw)), step = unit * [1, 2, 5, 10].find(s => s * unit >= raw);
       return Array.from({length: Math.floor((to - from) / step) + 1}, (_, i) => +(from + i * step).toPrecision(6));
     }
     function bands(g, m, xs, X, Y, low, box) {  // a band is as thick as the factor by which the error would fall without it
@@ -577,7 +641,7 @@ var FedLSAScene = (() => {
       for (const part of PARTS) {
         const values = m.parts[part];
         if (!values) continue;
-        const over = under.map((v, i) => v + Math.max(0, values[i] || 0)), tint = css.getPropertyValue(`--fs-${part}`);
+        const over = under.map((v, i) => v + Math.max(0, values[i] || 0)), tint = paint(part);
         const ys = list => list.map(v => Math.min(box.b, v > 0 ? Y(v) : box.b));
         const [high, base] = [ys(over), ys(under)];
         g.beginPath();
@@ -586,11 +650,12 @@ var FedLSAScene = (() => {
         Object.assign(g, {fillStyle: tint, globalAlpha: 0.3});
         g.fill();
         g.globalAlpha = 1;
-        const inner = xs.map((x, i) => X(x) > box.l + 24 && X(x) < box.r - 24 ? base[i] - Math.max(high[i], box.t) : 0), widest = inner.indexOf(Math.max(...inner));
+        const room = x => X(x) > box.l + 24 && X(x) < box.r - 24;  // for its name, where it is thickest
+        const inner = xs.map((x, i) => room(x) ? base[i] - Math.max(high[i], box.t) : 0), widest = inner.indexOf(most(inner));
         const [x, y] = [X(xs[widest]), (Math.max(high[widest], box.t) + base[widest]) / 2];
         if (inner[widest] > 16 && named.every(p => Math.abs(p[0] - x) > 44 || Math.abs(p[1] - y) > 15)) {
           named.push([x, y]);
-          text(g, part, x, y, css.getPropertyValue("--fs-ink"), `12px ${FONT}`, "center");
+          text(g, part, x, y, paint("ink"), SMALL, "center");
         }
         under = over;
       }
@@ -598,18 +663,27 @@ var FedLSAScene = (() => {
 
     // ---- the reader
     playButton.onclick = () => playing ? stop() : play();
-    slider.oninput = () => { playing = false; playButton.textContent = "Play"; setRound(+slider.value); };
-    const scrub = e => { if (axes && e.buttons) { playing = false; playButton.textContent = "Play"; setRound(axes.back(e.clientX - errorCanvas.getBoundingClientRect().left)); } };
-    errorCanvas.onpointerdown = scrub;
-    errorCanvas.onpointermove = scrub;
-    const size = new ResizeObserver(() => data.plane || data.error ? resize() : 0), theme = matchMedia("(prefers-color-scheme: dark)");
+    slider.oninput = () => { const t = +slider.value; stop(); setRound(t); };
+    errorCanvas.onpointerdown = errorCanvas.onpointermove = e => {
+      if (!roundAt || !e.buttons) return;
+      stop();
+      setRound(roundAt(e.clientX - errorCanvas.getBoundingClientRect().left));
+    };
+    const size = new ResizeObserver(() => data.plane || data.error ? resize() : 0);
+    const theme = matchMedia("(prefers-color-scheme: dark)");
     size.observe(planeView);
     size.observe(errorView);
     theme.addEventListener("change", wake);
     scene = {show, play, pause: stop, fit, setRound, drawn: null,
       get round() { return cursor; },
       get playing() { return playing; },
-      destroy() { playing = false; cancelAnimationFrame(frame); size.disconnect(); theme.removeEventListener("change", wake); host.replaceChildren(); }};
+      destroy() {
+        playing = false;
+        cancelAnimationFrame(frame);
+        size.disconnect();
+        theme.removeEventListener("change", wake);
+        host.replaceChildren();
+      }};
     return scene;
   }
   return {create};
