@@ -191,3 +191,27 @@ def test_a_saved_figure_says_how_it_was_made(tmp_path, runs):
     assert [c["method"] for c in made["curves"]] == [c.attrs["method"] for c in CURVES]
     assert len(made["runs"]) == 3
     assert made["versions"]["fedlsa"] == fl.__version__
+
+
+def test_bands_of_the_first_error_add_up_to_it():
+    figure = figures.exact_curves(CURVES, parts=True)
+    bands = {c.get_label(): c.get_paths()[0].vertices for c in figure.axes[0].collections}
+    assert list(bands) == ["noise of FedLSA", "drift of FedLSA", "start of FedLSA"]
+    for (name, vertices), under, over in zip(
+        bands.items(),
+        (0, CURVES[0]["variance"], CURVES[0]["variance"] + CURVES[0]["drift"]),
+        (CURVES[0]["variance"], CURVES[0]["variance"] + CURVES[0]["drift"], CURVES[0]["mse"]),
+        strict=True,
+    ):
+        at = vertices[np.isclose(vertices[:, 0], 12)][:, 1]
+        assert at.max() == pytest.approx(float(over[-1])), name
+        assert name.startswith("noise") or at.min() == pytest.approx(float(under[-1])), name
+    assert "noise of FedLSA" in texts(figure)
+    low, high = figure.axes[0].get_ylim()
+    assert low > 0
+    assert high < 10 * float(CURVES[0]["mse"][0])
+
+
+def test_errors_of_trajectories_have_no_bands():
+    with pytest.raises(ArgumentError, match="parts must be False along trajectories"):
+        figures.exact_curves(CURVES[0].drop_vars("drift"), parts=True)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 PICTURES = (".png", ".svg", ".pdf")
 DATA = (".csv", ".nc")
-COLUMNS = ("communications", "samples", "bytes", "mse", "squared_bias", "variance")
+COLUMNS = ("communications", "samples", "bytes", "mse", "squared_bias", "start", "drift", "variance")
 
 
 def script(q: Question, simulated: bool = False, predicted: bool = True) -> str:
@@ -52,7 +52,7 @@ def script(q: Question, simulated: bool = False, predicted: bool = True) -> str:
     if simulated:
         lines.append(seeds)
         drawn += ", runs=runs"
-    return _drawn(q, lines, f"exact_curves({drawn}{look})", "error.png")
+    return _drawn(q, lines, f"exact_curves({drawn}{look}, parts=True)", "error.png")
 
 
 def agents_script(q: Question) -> str:
@@ -98,7 +98,8 @@ def picture(s: PageSettings, curves: Mapping[str, Curve], runs: Sequence[xr.Data
     shown, exact, seeds = _parts(curves, runs)
     if not exact:
         return figures.error_curves(seeds, x=s.x, scale=s.scale)
-    return figures.exact_curves(exact, bias=[c.bias for c in shown], runs=seeds or None, x=s.x, scale=s.scale)
+    levels = [c.bias for c in shown]
+    return figures.exact_curves(exact, bias=levels, runs=seeds or None, x=s.x, scale=s.scale, parts=True)
 
 
 def data(curves: Mapping[str, Curve], runs: Sequence[xr.Dataset], made_by: str) -> xr.Dataset:

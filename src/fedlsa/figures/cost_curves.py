@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 EXACT_COSTS = ("communications", "samples", "bytes")
+SMALL_BAND = 1e-3  # of the smallest error: a part that ends below it is not seen
 UNITS = {"bytes": 1, "kilobytes": 1e3, "megabytes": 1e6, "gigabytes": 1e9, "terabytes": 1e12}
 
 
@@ -141,6 +143,7 @@ def exact_curves(
     scale: str = "linear",
     title: str | None = None,
     band: tuple[float, float] = (0.1, 0.9),
+    parts: bool = False,
     legend: bool = True,
     ax: Axes | None = None,
 ) -> Drawn:
@@ -151,6 +154,9 @@ def exact_curves(
         between the two quantiles of `band`
     x : "communications", "samples" (per agent, expected) or "bytes" (both ways)
     scale : of this axis, "linear" or "log"
+    parts : whether the error of the first curve, of independent observations, is split into bands: noise at the bottom,
+        on it drift, on that what is left of the start. On a logarithmic axis a band is as thick as the factor by which
+        the error would fall without it and what stands on it
 
     A method that diverges leaves the figure at its top, and a note names it.
     """
@@ -170,6 +176,8 @@ def exact_curves(
         for c, e, n, (colour, dash) in zip(exact, errors, shown, strokes, strict=True)
     ]
     lines += _bias_lines(levels, lines, labels)
+    if checks.boolean("parts", parts):
+        lines = [*_bands(exact[0], exact[0][x].values / size, errors), *lines]
     summaries = [summarise_seeds(r, band, x, size) for r in simulated]
     one, many = "Thick: exact. Thin: one simulated seed.", "Thick: exact. Thin: mean over {simulated}; tint"
     notes = [_seeds_note(summaries, band, one, many)] if summaries else []
@@ -190,6 +198,20 @@ def exact_curves(
         description=recipe.text(origin | ({"runs": recipe.value(describe(simulated))} if simulated else {})),
         ax=ax,
     )
+
+
+def _bands(curve: xr.Dataset, x: Floats, errors: Sequence[Floats]) -> list[Line]:
+    """The parts of an error, one on the other, down to the smallest error or the smallest part that lasts."""
+    if "drift" not in curve:
+        raise ArgumentError("parts must be False along trajectories, whose errors are not split; got True")
+    stacked = np.cumsum([curve[part].values for part in ("variance", "drift", "start")], axis=0)
+    seen = np.concatenate([*errors, stacked[:, -1]])
+    least = min((e.min(initial=math.inf, where=e > 0) for e in errors), default=math.inf)
+    bottom = seen.min(initial=least, where=seen > SMALL_BAND * least) / 3  # below it there is room for the lowest band
+    edges = np.maximum(np.concatenate([np.zeros((1, len(x))), stacked]), bottom)
+    named = zip(theme.PARTS.items(), edges[:-1], edges[1:], strict=True)
+    of = f"of {method_name(curve)}"
+    return [Line(x, high, f"{part} {of}", colour, "tint", band=(low, high)) for (part, colour), low, high in named]
 
 
 def _distinct_strokes(results: Sequence[xr.Dataset]) -> list[tuple[str, str]]:

@@ -17,6 +17,7 @@ from .. import checks
 from ..errors import MissingExtraError
 
 INK, SOFT, FAINT = "#222222", "#666666", "#e4e4e4"
+PARTS = {"noise": "#8c6bb1", "drift": "#e69f00", "start": "#9a9a9a"}  # of an error, from the bottom
 METHODS = {"FedLSA": "#d55e00", "SCAFFLSA": "#0072b2", "Scaffnew": "#009e73"}
 OTHERS = ("#cc79a7", "#e69f00", "#56b4e9", "#000000")
 SEQUENCE = ("#440154", "#31688e", "#35a06b", "#d9a400")  # dark to light, in grey print too: from small to large
