@@ -142,6 +142,9 @@ def test_a_dragged_solution_moves_everything_and_the_link_carries_it(still):
     still.mouse.move(x - 30, y + 50, steps=4)
     still.mouse.up()
     still.wait_for_function("location.hash.includes('own=')")
+    still.evaluate(
+        "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+    )  # the last move
     after = still.evaluate("fedlsaPlay.shown")
     own = after["plane"]["agents"][0]["own"]
     assert own[0] < before["plane"]["agents"][0]["own"][0]
@@ -191,7 +194,7 @@ def test_the_site_has_it_with_a_way_home_and_its_front_page_shows_it(browser, si
     page = opened(browser, home=f"{site.as_uri()}/index.html")
     frame = page.frame_locator("iframe.play")
     frame.locator(".fs-plane canvas").wait_for()
-    page.frames[1].wait_for_function("fedlsaPlay.scene.drawn && fedlsaPlay.scene.playing")
+    page.frames[1].wait_for_function("window.fedlsaPlay && fedlsaPlay.scene.round > 0")
     assert not frame.locator("#card").is_visible()
     page.get_by_role("link", name="Drag an agent and see client drift").click()
     page.locator("#story h2").wait_for()
@@ -203,11 +206,20 @@ def test_the_site_has_it_with_a_way_home_and_its_front_page_shows_it(browser, si
 
 def test_on_a_phone_it_plays_at_once_and_everything_can_be_reached(browser):
     page = opened(browser, color_scheme="dark", **PHONE)
-    page.wait_for_function("fedlsaPlay.scene.playing && fedlsaPlay.scene.round > 0")
+    page.wait_for_function("fedlsaPlay.scene.round > 0")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(28, 30, 34)"
     for name in (".fs-plane canvas", ".fs-error canvas", "input[aria-label=Round]"):
         box = page.locator(name).bounding_box()
         assert box["y"] + box["height"] <= 844
+    box = page.get_by_role("button", name="agent 3").first.bounding_box()
+    touch, x, y = page.context.new_cdp_session(page), box["x"] + 20, box["y"] + 20
+    for kind, points in (("Start", [(x, y)]), ("Move", [(x, y - 20)]), ("Move", [(x, y - 40)]), ("End", [])):
+        at = [{"x": px, "y": py} for px, py in points]
+        touch.send("Input.dispatchTouchEvent", {"type": f"touch{kind}", "touchPoints": at})
+    page.wait_for_function(
+        "fedlsaPlay.shown.plane.agents[2].own[1] > -1.2"
+    )  # from -1.3: a finger pulls, nothing scrolls
+    assert page.evaluate("scrollY") == 0
     for hash in ("step=2", "step=5", "lab=1"):
         visit(page, hash)
         assert page.evaluate("document.documentElement.scrollWidth") <= 390

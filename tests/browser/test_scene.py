@@ -37,7 +37,7 @@ def page(browser):
     page.evaluate(f"""() => {{
       window.made = {DATA};
       window.pulled = [];
-      window.scene = FedLSAScene.create(here, {{onDrag: (c, at, phase) => pulled.push([c, at, phase])}});
+      window.scene = FedLSAScene.create(here, {{seconds: 60, onDrag: (...pull) => pulled.push(pull)}});
       scene.show(made(6));
     }}""")
     yield page
@@ -77,7 +77,7 @@ def test_a_touch_on_the_error_moves_the_agents_too(page):
 
 def test_new_data_replace_the_old_while_it_plays(page):
     page.get_by_role("button", name="Play").click()
-    page.wait_for_function("scene.drawn.round > 0.5")
+    page.wait_for_function("scene.drawn.round > 0.001")
     shown = page.evaluate("() => { scene.show(made(4)); return [scene.drawn, scene.playing]; }")
     assert shown[0]["title"] == page.locator(".fs-title").inner_text() == "4 rounds"
     assert (shown[0]["round"], shown[0]["rounds"], shown[1]) == (0, 4, True)
