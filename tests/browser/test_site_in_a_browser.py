@@ -94,3 +94,17 @@ def test_a_formula_is_drawn_as_one(site, page):
     line = page.evaluate("parseFloat(getComputedStyle(document.querySelector('article p')).lineHeight)")
     assert len(drawn) == 3
     assert min(drawn) > 1.3 * line  # fractions stand above one another
+
+
+def test_the_front_page_plays_the_agents_and_leads_to_their_page_and_back(site, page):
+    page.set_viewport_size({"width": 1280, "height": 844})
+    page.goto(f"{site.as_uri()}/index.html")
+    frame = page.frame_locator("iframe.play")
+    frame.locator(".fs-plane canvas").wait_for()
+    page.frames[1].wait_for_function("window.fedlsaPlay && fedlsaPlay.scene.round > 0")
+    assert not frame.locator("#card").is_visible()
+    page.get_by_role("link", name="Drag an agent and see client drift").click()
+    page.locator("#story h2").wait_for()
+    page.get_by_role("link", name="fedlsa").click()
+    page.locator("iframe.play").wait_for()
+    assert page.complaints == []
