@@ -3,6 +3,9 @@
 import re
 from dataclasses import replace
 
+import numpy as np
+
+import fedlsa as fl
 from fedlsa.explore.page_settings import PageSettings
 
 HEARD = """() => {
@@ -94,6 +97,28 @@ def test_stop_is_there_while_a_simulation_runs_and_no_longer(wide_page):
     wide_page.button("Stop").click()
     wide_page.until(lambda: "Stopped" in wide_page.words(), "it has stopped")
     assert not wide_page.button("Stop").count()
+
+
+def test_a_column_of_text_blocks_no_file_and_the_fit_is_that_of_the_columns_chosen(wide_page, tmp_path):
+    rng = np.random.default_rng(0)
+    files = [tmp_path / "north.csv", tmp_path / "south.csv"]
+    for file in files:
+        rows = [(x, z, "city" if z > 0 else "land", x + z + rng.normal()) for x, z in rng.normal(size=(40, 2))]
+        file.write_text("age,dose,region,response\n" + "\n".join(",".join(map(str, row)) for row in rows))
+    wide_page.open(replace(PageSettings.start("files"), step_size=0.01))
+    wide_page.page.locator(".app-sidebar input[type=file]").set_input_files([str(f) for f in files])
+
+    def fitted(task):
+        said = str(fl.fit([str(f) for f in files], task, weight="sites", plan=False).summary())
+        wide_page.until(lambda: said in "\n".join(wide_page.page.locator(".explore-fit").all_inner_texts()), "the fit")
+
+    fitted(fl.Regression("response", ["age", "dose"]))
+    assert wide_page.page.get_by_role("complementary").get_by_text("Text, left out: region").is_visible()
+    wide_page.page.locator(".app-sidebar marimo-multiselect").get_by_role("button").click()
+    wide_page.page.get_by_role("option", name="region (categories)").click()
+    fitted(fl.Regression("response ~ age + dose + C(region)"))
+    wide_page.page.keyboard.press("Escape")
+    assert wide_page.settings().columns == "age,dose,C(region)"
 
 
 def test_no_label_is_covered_by_a_slider(wide_page):

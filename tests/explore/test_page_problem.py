@@ -7,8 +7,9 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, FedLSAError, SiteDataError
+from fedlsa.explore import answers
 from fedlsa.explore.answers import Question
-from fedlsa.explore.page_problem import call
+from fedlsa.explore.page_problem import call, fit_call
 from fedlsa.explore.page_settings import PageSettings
 
 
@@ -73,6 +74,23 @@ def test_files_of_sites_as_a_regression(sites):
     )
     p = same(asked)
     np.testing.assert_allclose(p.weights, [0.6, 0.4])
+
+
+def test_chosen_columns_and_categories_and_rows_that_lack_a_value(sites, tmp_path):
+    s = PageSettings(problem="files", target="dose", columns="s1,n2", missing="drop")
+    same(call(s, sites))
+    assert "fl.Regression(target='dose', columns=['s1', 'n2'], missing='drop')" in str(call(s, sites))
+    for name in ("north.csv", "south.csv"):
+        header, *rows = (tmp_path / name).read_text().splitlines()
+        rows = [row + f",{'land' if k % 3 else 'city'}" for k, row in enumerate(rows)]
+        (tmp_path / name).write_text("\n".join([header.replace("s1", "a b") + ",region", *rows]))
+    s = PageSettings(problem="files", target="dose", columns="a b,C(region)")
+    assert "target='dose ~ `a b` + C(region)'" in str(call(s, sites))
+    assert same(call(s, sites)).dim == 3
+    task = fl.Regression("dose ~ `a b` + C(region)")
+    expected = fl.fit(list(sites), task, weight="sites", plan=False).summary()
+    assert answers.fit_table(Question.of(s, sites)).startswith(str(expected))
+    assert eval(str(fit_call(s, sites)), {"fl": fl}).summary() is not None
 
 
 def test_files_of_sites_as_a_value_function(sites):

@@ -14,20 +14,20 @@ OTHERS = {
     "perturbation": 0.3, "discount": 0.9, "features": 5, "seed": 2**31 - 1, "spread": 0.1 + 0.2, "task": "value",
     "target": "température & more?=#%", "state": "s_", "next_state": "next s", "weight": "samples", "step_size": 1e-3,
     "local_steps": 333, "probability": 1 / 3, "rounds": 1234, "sampling": "markov", "thin": 4, "seeds": 3,
-    "x": "bytes", "scale": "log", "epsilon": 0.037, "round": 9,
+    "x": "bytes", "scale": "log", "epsilon": 0.037, "round": 9, "columns": "a b,C(région)", "missing": "drop",
 }  # fmt: skip
 WRONG = {
     "problem": "granet", "agents": "0", "noise": "-1", "preset": "mine", "heterogeneous": "true", "perturbation": "nan",
     "discount": "1", "features": "17", "seed": "-1", "spread": "1.5", "task": "values", "weight": "rows",
     "step_size": "0", "local_steps": "1.5", "probability": "0", "rounds": "100001", "sampling": "replay", "thin": "x",
-    "seeds": "", "x": "uploads", "scale": "linlog", "epsilon": "inf", "round": "21",
+    "seeds": "", "x": "uploads", "scale": "linlog", "epsilon": "inf", "round": "21", "missing": "keep",
 }  # fmt: skip
 
 
 def test_the_tables_of_these_tests_know_every_setting():
     names = {f.name for f in fields(PageSettings)}
     assert set(OTHERS) == set(SETTINGS) == names
-    assert set(WRONG) == names - {"target", "state", "next_state"}  # any text can be the name of a column
+    assert set(WRONG) == names - {"target", "columns", "state", "next_state"}  # any text can be the name of a column
     assert all(OTHERS[name] != getattr(PageSettings(), name) for name in names)
 
 

@@ -52,6 +52,13 @@ def test_uploads_have_the_columns_that_all_of_them_have(folder):
     assert Path(found.files[0]).read_bytes() == GOOD
 
 
+def test_columns_of_text_are_known_and_block_no_file(folder):
+    text = b"a,where,y\n1,land,3\n,city,4\n0,,1\n"
+    found = uploads.sites("page", [upload("north.csv", text), upload("south.csv", text + b"2,land,5\n")])
+    assert (found.columns, found.texts, found.complete) == (("a", "where", "y"), ("where",), True)
+    assert not uploads.sites("page", [upload("north.csv", text), upload("south.csv")]).complete
+
+
 def test_without_uploads_the_files_of_the_command_line_count(tmp_path):
     assert uploads.sites("page", []) == Sites()
     (tmp_path / "named.csv").write_bytes(GOOD)

@@ -18,7 +18,7 @@ from ..errors import ArgumentError, FedLSAWarning
 from ..figures.prediction import level
 from ..problems import Problem
 from ..theory.planner import Plan
-from .page_problem import Stamps, call, stamps
+from .page_problem import Stamps, call, fit_call, stamps
 from .page_settings import METHODS, SETTINGS, PageSettings
 from .plane import agents_figure
 
@@ -136,6 +136,15 @@ def agents(q: Question, width: str, round: int) -> dict[str, Any]:
     rounds, used = min(s.rounds, SHOWN), replace(s, local_steps=s.used_steps)
     paths = [round_paths(p, m, rounds=rounds, points=MOMENTS) for m in used.methods()[:2]]
     return agents_figure(paths, round=min(round, rounds), width=width).to_dict()
+
+
+def fit_table(q: Question) -> str:
+    """The fit of the files' columns, as `fl.fit` sums it up, with its warnings."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", FedLSAWarning)
+        found = fit_call(q.settings, q.files).fit()
+    told = dict.fromkeys(str(w.message) for w in said if issubclass(w.category, FedLSAWarning))
+    return "\n".join([str(found.summary()), *told])
 
 
 def plan(q: Question, epsilon: float, name: str) -> Plan | str:

@@ -17,6 +17,7 @@ import marimo as mo
 from marimo._plugins.ui._core.ui_element import UIElement  # the base of all of mo.ui; it has no other address
 
 from .page_settings import SETTINGS, PageSettings
+from .uploads import Sites
 
 SCRIPT = Path(__file__).with_name("controls.js")
 OF_METHOD = ("step_size", "local_steps", "rounds", "sampling", "thin", "own", "probability")
@@ -74,12 +75,39 @@ def reset_button(problem: str, steps: PageHistory) -> Any:
     return mo.ui.button(label="Reset", on_change=lambda _: steps.begin(PageSettings.start(problem)))
 
 
-def target_choice(s: PageSettings, columns: Sequence[str]) -> Any:
-    """The column to be explained, among those of the files."""
-    if not columns:
+def target_choice(s: PageSettings, sites: Sites) -> Any:
+    """The column to be explained, among those of the files that hold numbers."""
+    numbers = [name for name in sites.columns if name not in sites.texts]
+    if not numbers:
         return _control(s, "target")
-    value = s.target if s.target in columns else columns[-1]
-    return mo.ui.dropdown(list(columns), value=value, label=SETTINGS["target"].metadata["label"], full_width=True)
+    value = s.target if s.target in numbers else numbers[-1]
+    return mo.ui.dropdown(numbers, value=value, label=SETTINGS["target"].metadata["label"], full_width=True)
+
+
+def column_choice(s: PageSettings, sites: Sites, target: str | None) -> Any:
+    """The columns that explain the target: numbers as they are, text as categories."""
+    offered = {_shown_column(name): name for name in explaining(sites, target)}
+    chosen = [name for name in s.columns.split(",") if name in offered.values()]
+    chosen = chosen or [name for name in offered.values() if not name.startswith("C(")]
+    shown = [text for text, name in offered.items() if name in chosen]
+    return mo.ui.multiselect(offered, value=shown, label=SETTINGS["columns"].metadata["label"], full_width=True)
+
+
+def _shown_column(name: str) -> str:
+    return f"{name[2:-1]} (categories)" if name.startswith("C(") else name
+
+
+def explaining(sites: Sites, target: str | None) -> list[str]:
+    """The columns that may explain the target, C(name) for text; a name that a list cannot hold is left out."""
+    names = [name for name in sites.columns if name != target and not set(",`") & set(name)]
+    return [f"C({name})" if name in sites.texts else name for name in names]
+
+
+def columns_text(chosen: Sequence[str], sites: Sites, target: str | None) -> str:
+    """The chosen columns as a setting: "" where they are all others than the target, numbers all of them."""
+    everything = explaining(sites, target)
+    whole = sites.complete and len(everything) == len(sites.columns) - 1 and not sites.texts
+    return "" if whole and list(chosen) in ([], everything) else ",".join(chosen)
 
 
 def group(s: PageSettings, names: Sequence[str]) -> Any:
@@ -88,14 +116,14 @@ def group(s: PageSettings, names: Sequence[str]) -> Any:
 
 
 def settings(
-    problem: str, target: str | None, groups: Sequence[Mapping[str, Any]], otherwise: PageSettings
+    problem: str, target: str | None, columns: str, groups: Sequence[Mapping[str, Any]], otherwise: PageSettings
 ) -> tuple[PageSettings, str]:
-    """The settings that the controls show, or others and why these cannot be; target : the column that is chosen."""
+    """The settings that the controls show, or others and why these cannot be; target, columns : of files."""
     named = {name: value for values in groups for name, value in values.items()}
     if not named.pop("own"):
         named["probability"] = None
     try:
-        return PageSettings(problem=problem, target=target or "", **named), ""
+        return PageSettings(problem=problem, target=target or "", columns=columns, **named), ""
     except ValueError as error:
         return otherwise, str(error)
 

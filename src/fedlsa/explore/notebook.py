@@ -29,12 +29,13 @@ def _():
     get_scene, set_scene = mo.state("")
     get_runs, set_runs = mo.state(updates.Runs())
     get_plans, set_plans = mo.state(updates.Plans())
+    get_fit, set_fit = mo.state((None, ""))
     now = {"question": None, "plans": updates.Plans()}  # the newest, for what must not run again
     steps = controls.PageHistory(set_start)
     mo.Html(controls.script().text + steps.back.text)
     return (
-        complaints, get_curves, get_plans, get_runs, get_scene, get_settled, get_start, now, page, set_curves,
-        set_plans, set_runs, set_scene, set_settled, steps,
+        complaints, get_curves, get_fit, get_plans, get_runs, get_scene, get_settled, get_start, now, page, set_curves,
+        set_fit, set_plans, set_runs, set_scene, set_settled, steps,
     )  # fmt: skip
 
 
@@ -65,8 +66,14 @@ def _():
 @app.cell
 def _(get_start, page, upload):
     given = sites(page.session, upload.value)
-    target = controls.target_choice(get_start(), given.columns)
+    target = controls.target_choice(get_start(), given)
     return given, target
+
+
+@app.cell
+def _(get_start, given, target):
+    columns = controls.column_choice(get_start(), given, target.value)
+    return (columns,)
 
 
 @app.cell
@@ -76,8 +83,8 @@ def _(get_start, kind):
 
 
 @app.cell
-def _(given, kind, target, upload, worlds):
-    mo.sidebar(panels.problem_panel(kind, worlds, upload, target, given), width="21rem")
+def _(columns, given, kind, target, upload, worlds):
+    mo.sidebar(panels.problem_panel(kind, worlds, upload, target, columns, given), width="21rem")
     return
 
 
@@ -97,8 +104,8 @@ def _(get_start, reset):
 
 @app.cell
 def _(
-    complaints, get_start, given, kind, method, now, opens, page, set_curves, set_plans, set_scene, set_settled, target,
-    target_accuracy, view, worlds,
+    columns, complaints, get_start, given, kind, method, now, opens, page, set_curves, set_fit, set_plans, set_scene,
+    set_settled, target, target_accuracy, view, worlds,
 ):  # fmt: skip
     # everything below follows from the question that the settings pose; no cell waits for this one, so that nothing
     # else runs before the answer is drawn
@@ -108,7 +115,8 @@ def _(
     _shown = [group.value for group in (worlds, method, view, opens, target_accuracy)]
     _before = now["question"]
     _kept = get_start() if _before is None else _before.page
-    _settings, _trouble = controls.settings(kind.value, target.value, _shown, _kept)
+    _columns = controls.columns_text(columns.value, given, target.value) if kind.value == "files" else ""
+    _settings, _trouble = controls.settings(kind.value, target.value, _columns, _shown, _kept)
     _q = Question.of(_settings, given.files)
     now["question"] = _q
     if _before not in (None, _q):
@@ -116,6 +124,7 @@ def _(
         if updates.plan_question(_before) != updates.plan_question(_q):  # of another problem
             page.drop("plans")
             set_plans(updates.Plans())
+    set_fit((None, ""))
     _unusable = given.trouble if _settings.problem == "files" else ""
     if _unusable:  # said below; there is nothing to ask
         _none = updates.Curves(_q, failed=dict.fromkeys(METHODS, "the files cannot be used"))
@@ -129,6 +138,8 @@ def _(
         _rest = (page, _first, _asked, wanted, set_curves, set_settled, _before)
         mo.Thread(target=updates.question, args=_rest).start()
         mo.Thread(target=updates.agents, args=(page, _q, wanted, set_scene)).start()
+        if _settings.problem == "files" and given.files:
+            mo.Thread(target=updates.fit_table, args=(page, _q, wanted, set_fit)).start()
     panels.notes(*complaints, _trouble, _unusable)
     return
 
@@ -172,6 +183,12 @@ def _(get_start):
 @app.cell
 def _(get_scene):
     panels.agents_panel(get_scene())
+    return
+
+
+@app.cell
+def _(get_fit):
+    panels.fit_panel(*get_fit())
     return
 
 

@@ -16,7 +16,9 @@ from ..algorithms import Scaffnew
 from ..figures.theory_figures import trade_off_chart
 from ..theory.planner import Plan
 from . import take, words
+from .answers import Question
 from .error_figure import error_figure
+from .page_problem import fit_call
 from .page_settings import METHODS, PROBLEMS, PageSettings
 from .plotly_figures import plotly_chart, unchecked
 from .updates import Curves, Plans, Runs
@@ -43,20 +45,30 @@ EXPLAINED = {
 WHERE = """## Where the agents go
 The plane through θ⋆ in which the agents' own solutions differ most. Step through the rounds or let them play: each
 agent walks from the average (the dot) towards its own solution (its circle); then all are averaged."""
+FIT = """## The fit
+One model from all of these files, in the columns that you chose: what the agents above are looking for."""
 PLAN = """## The plan
 Say how accurate the answer must be; exact errors then decide step size, local steps and rounds."""
 TAKE = """## Take it with you
 The address of this page holds every setting: copy it, and it opens with what you see."""
 
 
-def problem_panel(kind: Any, worlds: Any, upload: Any, target: Any, sites: Sites) -> Any:
+def problem_panel(kind: Any, worlds: Any, upload: Any, target: Any, columns: Any, sites: Sites) -> Any:
     """The sidebar: what the agents' worlds are."""
     parts = [worlds[name] for name in worlds]
     if kind.value == "files":
-        linear = worlds.value["task"] == "regression"
-        columns = [target] if linear else [worlds[name] for name in ("state", "next_state", "discount")]
-        parts = [upload, *_files(sites), worlds["task"], *columns, worlds["weight"]]
+        if worlds.value["task"] == "regression":
+            asked = [target, *([columns, *_left_out(columns, sites)] if sites.files else []), worlds["missing"]]
+        else:
+            asked = [worlds[name] for name in ("state", "next_state", "discount")]
+        parts = [upload, *_files(sites), worlds["task"], *asked, worlds["weight"]]
     return mo.vstack([mo.md("## The problem"), kind, *parts, mo.md(EXPLAINED[kind.value])], gap=1)
+
+
+def _left_out(columns: Any, sites: Sites) -> list[Any]:
+    """A line on columns of text that are not used."""
+    texts = [name for name in sites.texts if f"C({name})" not in columns.value]
+    return [box("quiet", mo.md(f"Text, left out: {plain(', '.join(texts))}"))] if texts else []
 
 
 def _files(sites: Sites) -> list[Any]:
@@ -105,6 +117,15 @@ def agents_panel(figure: dict[str, Any] | str) -> Any:
         return mo.md(plain(figure) or "…")
     drawn = unchecked(figure["data"], figure["layout"], figure["frames"])
     return box("picture", mo.ui.plotly(drawn, config={**BARE, "responsive": False}))
+
+
+def fit_panel(q: Question | None, table: str) -> Any:
+    """The fit of the reader's files: its summary, and the lines that make it."""
+    if q is None or not table:
+        return None
+    lines = f"import fedlsa as fl\n\nfit = {fit_call(q.settings, q.files)}\nprint(fit.summary())"
+    shown = mo.Html(f'<pre class="explore-fit" tabindex="0" aria-label="the fit">{html.escape(table)}</pre>')
+    return mo.vstack([mo.md(FIT), shown, mo.md(f"```python\n{lines}\n```")])
 
 
 def notes(*lines: str) -> Any:

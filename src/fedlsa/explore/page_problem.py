@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ArgumentError
-from ..fit import Regression, Value, site_problem
+from ..fit import Fit, Regression, Value, fit, site_problem
 from ..problems import FAMILIES, Problem, make
 from .page_settings import OF_PROBLEM, PageSettings
 
@@ -32,6 +32,14 @@ class Call:
         """The problem; the same object as long as nothing else is asked for and its files stay as they are."""
         files = next((v for k, v in self.arguments if k == "sites"), ())
         return _build(self, stamps(files))
+
+    def fit(self) -> Fit:
+        """The fit, where the call is one."""
+        return fit(**self.plain())
+
+    def plain(self) -> dict[str, Any]:
+        """The arguments, by name."""
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in self.arguments}
 
 
 def stamps(files: Sequence[str]) -> Stamps:
@@ -62,10 +70,29 @@ def call(s: PageSettings, files: tuple[str, ...] = ()) -> Call:
     if s.task == "regression":
         if not s.target:
             raise ArgumentError("target must be the column to be explained; got none yet")
-        task: Regression | Value = Regression(target=s.target)
+        task: Regression | Value = _regression(s)
     else:
         task = Value(s.discount, state=s.state, next_state=s.next_state)
     return Call("site_problem", (("sites", files), ("task", task), ("weight", s.weight)))
+
+
+def fit_call(s: PageSettings, files: tuple[str, ...]) -> Call:
+    """How the same files and columns are fitted; nothing is planned or run."""
+    return Call("fit", (*call(s, files).arguments, ("plan", False)))
+
+
+def _regression(s: PageSettings) -> Regression:
+    """The chosen columns; categories among them make it a formula."""
+    names = tuple(filter(None, s.columns.split(",")))
+    if not any(name.startswith("C(") for name in names):
+        return Regression(s.target, names or None, missing=s.missing)
+    terms = [f"C({_quoted(n[2:-1])})" if n.startswith("C(") else _quoted(n) for n in names]
+    return Regression(f"{_quoted(s.target)} ~ {' + '.join(terms)}", missing=s.missing)
+
+
+def _quoted(name: str) -> str:
+    """A column in a formula."""
+    return name if name.isidentifier() else f"`{name}`"
 
 
 def _around(low: float, high: float, spread: float) -> tuple[float, float]:
@@ -76,7 +103,9 @@ def _around(low: float, high: float, spread: float) -> tuple[float, float]:
 
 def _shown(value: Any) -> str:
     if isinstance(value, Regression):
-        return f"fl.Regression(target={value.target!r})"
+        columns = "" if value.columns is None else f", columns={list(value.columns)!r}"
+        missing = "" if value.missing == "error" else f", missing={value.missing!r}"
+        return f"fl.Regression(target={value.target!r}{columns}{missing})"
     if isinstance(value, Value):
         columns = "".join(f", {k}={getattr(value, k)!r}" for k in ("state", "next_state") if getattr(value, k) != k)
         return f"fl.Value(discount={value.discount!r}{columns})"
@@ -89,6 +118,5 @@ def _shown(value: Any) -> str:
 
 @lru_cache(maxsize=8)
 def _build(call: Call, changed: Stamps) -> Problem:
-    arguments: dict[str, Any] = {k: list(v) if isinstance(v, tuple) else v for k, v in call.arguments}
-    family = call.function.removeprefix("problems.")
+    arguments, family = call.plain(), call.function.removeprefix("problems.")
     return make(family, **arguments) if family in FAMILIES else site_problem(**arguments)

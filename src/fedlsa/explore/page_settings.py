@@ -31,7 +31,7 @@ OF_PROBLEM = {  # the settings of each problem that the page shows; `spread` is 
     "garnet": ("preset", "heterogeneous", "perturbation", "agents", "features", "discount", "seed"),
     "lakes": ("agents", "spread", "discount"),
     "cartpoles": ("agents", "spread", "discount"),
-    "files": ("task", "state", "next_state", "discount", "weight"),
+    "files": ("task", "state", "next_state", "discount", "weight", "missing"),
 }
 MAX_SEED = 2**31 - 1  # on the page
 PRESETS = {"authors": "of the authors' code", "paper": "of the paper's text"}
@@ -80,6 +80,7 @@ def _logarithmic(low: float, high: float, places: int) -> list[float]:
 class PageSettings:
     """One setting of the page. Fields of other kinds of problems than the chosen one play no part.
 
+    columns : names with commas between them, C(name) for categories; "" for all others than the target
     spread : 0 for equal sites, lakes or poles, 1 for those of the examples; noise : of the sites in a plane;
     probability : None for 1 / local_steps
     x, scale : the horizontal axis of the error; epsilon : the accuracy that a plan is asked for
@@ -107,6 +108,8 @@ class PageSettings:
     spread: float = _setting(1.0, "how much they differ", [k / 10 for k in range(11)], _family_rule("spread", 1))
     task: str = _setting("regression", "estimate", {"regression": "a linear model", "value": "a value function"})
     target: str = _setting("", "column to be explained")
+    columns: str = _setting("", "columns that explain it")
+    missing: str = _setting("error", "rows that lack a value", {"error": "are an error", "drop": "are left out"})
     state: str = _setting("state", "state columns begin with")
     next_state: str = _setting("next_state", "next-state columns begin with")
     weight: str = _setting("sites", "sites count", {"sites": "all alike", "samples": "by their rows"})

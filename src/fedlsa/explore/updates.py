@@ -19,7 +19,7 @@ import xarray as xr
 from ..theory.planner import Plan
 from . import answers
 from .answers import Floor, Question
-from .page_settings import METHODS, SETTINGS, PageSettings
+from .page_settings import METHODS, OF_PROBLEM, SETTINGS, PageSettings
 from .pool import SESSION, Pool
 from .pool_worker import LONG_LANE, Answer
 
@@ -123,7 +123,7 @@ def ask_curves(page: OpenPage, q: Question) -> Iterator[Answer]:
 
     Not in a thread, which might begin after that of a newer question and drop it.
     """
-    for topic in ("agents", "ahead", "limits"):
+    for topic in ("agents", "ahead", "limits", "fit"):
         page.drop(topic)
     asked = q.without("seeds") if q.settings.sampling == "iid" else q
     return page.ask("curves", answers.curve, *((asked, name) for name in ORDER), pause=TOGETHER)
@@ -218,6 +218,18 @@ def floors(page: OpenPage, q: Question, state: Curves, put: Put) -> Curves:
             state = replace(state, floors={**state.floors, asked[a.index]: a.value})
     put(state)
     return state
+
+
+def fit_table(page: OpenPage, q: Question, wanted: Wanted, put: Put) -> None:
+    """The fit of the reader's files with the question that it answers, or why there is none."""
+    time.sleep(CALM)
+    if not wanted():
+        return
+    of_files = ("problem", "target", "columns", *OF_PROBLEM["files"])
+    asked = q.without(*(name for name in SETTINGS if name not in of_files))
+    for a in page.ask("fit", answers.fit_table, (asked,)):
+        if wanted():
+            put((asked, a.value))
 
 
 def limits(page: OpenPage, q: Question, state: Curves, put: Put) -> None:

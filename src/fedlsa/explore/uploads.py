@@ -14,6 +14,7 @@ from typing import Any
 from ..errors import FedLSAError, SiteDataError
 from ..files import replacing
 from ..fit import columns_of
+from ..fit.data_problem import text_columns_of
 
 SUFFIXES = (".csv", ".parquet")
 MAX_UPLOAD_BYTES = 64 * 2**20  # bytes of one upload
@@ -23,11 +24,16 @@ _named: tuple[str, ...] = ()
 
 @dataclass(frozen=True)
 class Sites:
-    """files : one per site; columns : those that all have; trouble : one line about a file that cannot be used."""
+    """files : one per site; columns : those that all have; trouble : one line about a file that cannot be used.
+
+    texts : columns of text among them; complete : whether no site has other columns
+    """
 
     files: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
     trouble: str = ""
+    texts: tuple[str, ...] = ()
+    complete: bool = True
 
 
 def name_files(files: Sequence[str]) -> None:
@@ -44,6 +50,7 @@ def sites(owner: str, uploads: Sequence[Any]) -> Sites:
     try:
         files = _stored(owner, uploads) if uploads else _named
         shared = [columns_of(f) for f in files]
+        texts = {name for f in files for name in text_columns_of(f)}
     except FedLSAError as error:
         return Sites(trouble=str(error))
     except Exception as error:  # whatever a file's bytes can do to a reader of files
@@ -52,7 +59,8 @@ def sites(owner: str, uploads: Sequence[Any]) -> Sites:
     common = tuple(name for name in first if all(name in names for names in shared))
     if files and not common:
         return Sites(trouble="the files must have columns in common; got none")
-    return Sites(files, common)
+    complete = all(set(names) == set(common) for names in shared)
+    return Sites(files, common, texts=tuple(name for name in common if name in texts), complete=complete)
 
 
 def forget() -> None:

@@ -115,6 +115,22 @@ def columns_of(path: Any) -> list[str]:
     return list(open_file(file.name, file).columns)
 
 
+def text_columns_of(path: Any) -> list[str]:
+    """The columns of a site's file that hold no numbers at its beginning: a formula takes them as categories, C(name).
+
+    path : of the file
+    """
+    import pyarrow as pa
+
+    file = checks.path("path", path)
+    site = open_file(file.name, file)
+    _, beginning = next(site.located((), site.columns), (0, None))
+    kinds = {} if beginning is None else dict(zip(beginning.schema.names, beginning.schema.types, strict=True))
+    kinds = {c: kind.value_type if pa.types.is_dictionary(kind) else kind for c, kind in kinds.items()}
+    tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal, pa.types.is_null)
+    return [c for c, kind in kinds.items() if not any(test(kind) for test in tests)]
+
+
 def _rows_problem(data: PooledData, systems: Sequence[System], weights: Floats) -> Problem:
     """The sites' rows as tables of observations, each row with probability 1 / n_c."""
     kept = data.kept or []
