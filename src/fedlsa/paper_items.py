@@ -69,7 +69,6 @@ ITEMS = {
 }
 PLACES = {  # where something stands that has no number of its own
     "sec:analysis-fed-lsa-iid": "Section 4",
-    "sec:proof_markov_sampling": "Appendix B",
     "eq:system_matrix": "Section 3.2",
     "eq:td_virtual_iterates": "Appendix E",
     "eq:q_block_size": "Appendix B",

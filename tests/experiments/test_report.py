@@ -153,6 +153,7 @@ def test_the_chart_in_a_card_has_the_setting_of_the_claim():
     outcome = Outcome(EXPERIMENTS["fig1"], QUICK, {}, SHEETS, {}, [(0.0,)] * 6)
     assert deciding_chart(claims["fedlsa-stalls"], outcome) == ("fig1", 1)
     assert deciding_chart(claims["alike-when-homogeneous"], outcome) == ("fig1", 3)
+    assert deciding_chart(claims["simulation-agrees-main"], outcome) == ("fig1", 1)
     assert deciding_chart(replace(claims["fedlsa-stalls"], panel="H = 10"), outcome) == ("fig1", 0)
     assert deciding_chart(claims["fedlsa-stalls"], replace(outcome, sheets={})) is None
 

@@ -131,7 +131,7 @@ def _filters(outcomes: Sequence[Outcome]) -> str:
         parts.append(
             f'<label>{name.capitalize()} <select name="{name}"><option value="">all</option>{listed}</select></label>'
         )
-    fold = '<button type="button" id="fold" aria-pressed="false">All open</button>'
+    fold = '<button type="button" id="fold" aria-pressed="false">Open all</button>'
     return f'<form id="filters" hidden>{"".join(parts)}{fold}<output></output></form>'
 
 

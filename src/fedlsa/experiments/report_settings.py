@@ -58,7 +58,8 @@ def smaller(claim: Claim, scale: Scale) -> str | None:
 def deciding_chart(claim: Claim, outcome: Outcome) -> tuple[str, int] | None:
     """The name of the picture and the place of the chart in it that show a claim; None where there is no picture.
 
-    It is the chart that the claim names, or else the last one of whose title its cells have most: N, H and the world.
+    It is the chart that the claim names, or else the one of whose title its cells have most: N, H and the world. Of
+    several it is that of different agents, with the most of them and the longest rounds.
     """
     charts = [(name, i, panel[0]) for name, made in outcome.sheets.items() for i, panel in enumerate(made.panels)]
     if not charts:
@@ -67,9 +68,10 @@ def deciding_chart(claim: Claim, outcome: Outcome) -> tuple[str, int] | None:
         return next(((name, i) for name, i, title in charts if claim.panel in f"{name} {title}"), charts[0][:2])
     cells = [_title_words(cell) for cell in claim.cells(outcome.scale)]
 
-    def likeness(chart: tuple[str, int, str]) -> tuple[int, int]:
+    def likeness(chart: tuple[str, int, str]) -> tuple[int, bool, int]:
         words = set(re.split(r",\s+", f"{chart[0].rpartition('-')[2]}, {chart[2]}"))
-        return max((len(words & own) for own in cells), default=0), charts.index(chart)
+        alike = max((len(words & own) for own in cells), default=0)
+        return alike, world(True) in words, charts.index(chart)
 
     return max(charts, key=likeness)[:2]
 

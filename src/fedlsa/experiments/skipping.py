@@ -248,7 +248,7 @@ EXPERIMENT = Experiment(
         Claim(
             "markov-theorem",
             "With the theorem's q trajectories are as good as i.i.d. observations.",
-            "sec:proof_markov_sampling, eq:q_block_size",
+            "eq:q_block_size",
             ONE + "with the theorem's q",
             single_cells(None, "theorem"),
             difference("theorem"),
@@ -268,7 +268,7 @@ EXPERIMENT = Experiment(
         Claim(
             "markov-price",
             "As many rounds as with i.i.d. observations suffice, each with q times the observations.",
-            "after " + COROLLARY,
+            "After " + COROLLARY,
             "one agent, exact: observations with q = tau_mix to twice the last i.i.d. error, over tau_mix times those "
             "of i.i.d. observations",
             single_cells(None, "tau_mix"),
