@@ -96,7 +96,7 @@ def _card(claim: Claim, outcomes: Sequence[Outcome]) -> str:
     about = f'data-verdict="{marks}" data-kind="{claim.kind}" data-experiment="{escape(name)}"'
     return (
         f'<article class="card {marks}" id="claim-{escape(claim.name)}" {about}>'
-        f"<details{' open' * contradicted}><summary><div>{_head(claim, verdicts)}</div>"
+        f"<details{' open' * contradicted}><summary>{_head(claim, verdicts)}"
         f'{small}</summary><div class="body"><div class="said">{text}{explained}'
         f'<p class="soft">Number: {escape(in_print(claim.statistic))}.</p>'
         f"{size}{keys}"
@@ -107,7 +107,7 @@ def _card(claim: Claim, outcomes: Sequence[Outcome]) -> str:
 
 def _head(claim: Claim, verdicts: Sequence[Verdict]) -> str:
     """What is seen of a folded card: the sentence with its number in the paper, and the verdict on each instance."""
-    source = f'<p class="where">{escape(cite(claim.source))}</p>' if claim.source else ""
+    source = f'<span class="where">{escape(cite(claim.source))}</span>' if claim.source else ""
     said = f"<q>{escape(cite(claim.quote))}</q>" if claim.quote else escape(in_print(claim.text))
     shown = "".join(
         f'<span><span class="chip {MARKS[w]}">{w}</span><b>{_value(v)}</b> '
@@ -116,7 +116,7 @@ def _head(claim: Claim, verdicts: Sequence[Verdict]) -> str:
         for w in [verdict_words(v)]
     )
     needed = f'<span class="soft">holds if {escape(interval(claim))}</span>'
-    return f'{source}<p class="sentence">{said}</p><p class="verdicts">{shown}{needed}</p>'
+    return f'{source}<span class="sentence">{said}</span><span class="verdicts">{shown}{needed}</span>'
 
 
 def _value(verdict: Verdict) -> str:
