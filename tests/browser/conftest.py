@@ -13,18 +13,18 @@ import numpy as np
 import pytest
 
 from fedlsa.explore.answers import Question
-from fedlsa.explore.page_settings import METHODS, PageSettings
+from fedlsa.explore.page_settings import METHODS, PROBLEMS, PageSettings
 from fedlsa.theory import exact
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "docs"))
 from make_explorer_pictures import PHONE, explorer, find_chromium  # noqa: E402
 
-# every Plotly figure of the page, those in shadow trees too, with what it really draws
-FIGURES = """() => {
-  const inside = root => [...root.querySelectorAll('*')].flatMap(
-    e => [...(e._fullData ? [e] : []), ...(e.shadowRoot ? inside(e.shadowRoot) : [])]);
-  return inside(document).map(e => e._fullData.map(t => [t.name, [...(t.x ?? [])], [...(t.y ?? [])]]));
+# what the picture was given last, and what its last frame has drawn of it
+SCENE = """() => {
+  const element = document.querySelector('fedlsa-scene');
+  return element?.scene && {data: JSON.parse(element.dataset.scene), drawn: element.scene.drawn,
+                            round: element.scene.round, playing: element.scene.playing};
 }"""
 PATIENCE = 600  # seconds after which a test gives up on the page: far more than it ever takes, on a busy machine too
 
@@ -41,12 +41,17 @@ class Explorer:
         self.page.goto(f"{self.home}?{query}" if query else self.home)
         return self
 
-    def figures(self) -> list[dict[str, tuple[list[float], list[float]]]]:
-        return [{name: (x, y) for name, x, y in traces} for traces in self.page.evaluate(FIGURES)]
+    def scene(self) -> dict[str, Any]:
+        """What the picture was given, what its last frame has drawn, and the round of its cursor."""
+        return self.page.evaluate(SCENE) or {"data": {}, "drawn": None}
 
-    def drawn(self) -> dict[str, tuple[list[float], list[float]]]:
-        """The lines of the picture of the error: name to (x, y)."""
-        return next((f for f in self.figures() if "FedLSA" in f or not f or "trace 0" not in f), {})
+    def drawn(self) -> dict[str, dict[str, Any]]:
+        """The methods of the picture of the error, by name."""
+        return _methods(self.scene())
+
+    def agents(self) -> dict[str, Any]:
+        """Where the last frame has the agents, by method, once they are there."""
+        return self.until(lambda: (self.scene()["drawn"] or {}).get("plane"), "the agents are drawn")
 
     def settings(self) -> PageSettings:
         """Those in the page's address."""
@@ -65,9 +70,15 @@ class Explorer:
         return found
 
     def shows(self, s: PageSettings) -> bool:
-        """Whether all three curves are those of fl.theory.exact."""
-        drawn = self.drawn()
-        return all(name in drawn and agrees(drawn[name], s, name) for name in METHODS)
+        """Whether all three curves are those of fl.theory.exact, and the frame that is drawn is of this setting too."""
+        scene = self.scene()
+        drawn = _methods(scene)
+        if not scene["drawn"] or not all(
+            name in drawn and agrees((drawn[name]["x"], drawn[name]["total"]), s, name) for name in METHODS
+        ):
+            return False
+        title = f"{PROBLEMS[s.problem]}: step size {s.step_size:g}, {s.local_steps} local step"
+        return scene["drawn"]["title"].startswith(title) and list(scene["drawn"]["error"]) == list(METHODS)
 
     def answers(self, s: PageSettings) -> None:
         self.until(lambda: self.shows(s), f"the curves are those of {s.address() or 'the start'}")
@@ -89,6 +100,10 @@ class Explorer:
 
     def words(self) -> str:
         return self.page.inner_text("#App")
+
+
+def _methods(scene: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {m["name"]: m for m in (scene["data"].get("error") or {"methods": []})["methods"]}
 
 
 _known: dict[Any, Any] = {}

@@ -5,7 +5,7 @@ from dataclasses import replace
 from fedlsa.explore.page_settings import PageSettings
 
 TOO_WIDE = """() => [...document.querySelectorAll('#App *')].filter(
-  e => e.getBoundingClientRect().right > innerWidth + 2 && !e.closest('.explore-picture, table, pre, code, svg')
+  e => e.getBoundingClientRect().right > innerWidth + 2 && !e.closest('table, pre, code, svg')
 ).map(e => e.tagName + '.' + e.className + ' ' + e.textContent.slice(0, 40))"""
 
 
@@ -18,11 +18,12 @@ def test_it_opens_nothing_sticks_out_and_sliders_work(phone):
     phone.answers(replace(s, local_steps=70))
 
 
-def test_panels_of_the_agents_stand_one_below_the_other(phone):
-    width = phone.page.evaluate(
-        "Math.max(...[...document.querySelectorAll('.explore-picture')].map(e => e.scrollWidth))"
-    )
-    assert width <= 390
+def test_sliders_and_curve_fit_one_screen(phone):
+    phone.agents()
+    top = phone.slider("step size η").bounding_box()["y"]
+    curve = phone.page.locator(".fs-error").bounding_box()
+    assert curve["y"] + curve["height"] - top < 844
+    assert curve["y"] + curve["height"] < 844 + 60
 
 
 def test_the_problem_is_behind_the_menu(phone):

@@ -1,5 +1,6 @@
 """What the page shows is what the library computes: curves, limits, seeds, paths and plans."""
 
+import json
 import math
 from dataclasses import replace
 
@@ -12,7 +13,6 @@ from fedlsa.errors import ArgumentError
 from fedlsa.explore import answers, words
 from fedlsa.explore.answers import Question
 from fedlsa.explore.page_settings import METHODS, PageSettings
-from fedlsa.explore.plane import agents_figure
 
 RING = PageSettings(agents=3, noise=0.3, local_steps=10, rounds=12, seeds=4)
 GARNET = PageSettings(problem="garnet", agents=2, features=8, step_size=0.5, local_steps=6, rounds=5, seeds=3)
@@ -63,8 +63,7 @@ def test_sites_without_a_trajectory_say_so():
 
 def test_agents_on_trajectories_make_as_many_steps_as_they_use_observations():
     s = replace(GARNET, sampling="markov", thin=5, local_steps=50)
-    used = answers.agents(Question.of(replace(GARNET, local_steps=10)), "wide", 1)
-    assert answers.agents(Question.of(s), "wide", 1)["data"] == used["data"]
+    assert answers.agents(Question.of(s)) == answers.agents(Question.of(replace(GARNET, local_steps=10)))
 
 
 def test_a_bias_of_rounding_errors_is_none():
@@ -117,15 +116,22 @@ def test_runs_that_diverge_are_no_warning_of_the_page(recwarn):
     assert not recwarn.list
 
 
-def test_the_picture_of_the_agents_is_one_that_plotly_takes():
-    plotly = pytest.importorskip("plotly.graph_objects", reason="plotly is not installed")
-    s = replace(RING, rounds=4)
-    for width, round in (("wide", 2), ("narrow", 20)):  # a run of 4 rounds has no 20th: the last is shown
-        found = answers.agents(Question.of(s), width, round)
-        figure = plotly.Figure(found)
-        assert len(figure.layout.sliders[0].steps) == 4
-        assert figure.layout.sliders[0].active == min(round, 4) - 1
-        assert figure.frames
+@pytest.mark.parametrize(("agents", "rounds"), [(1, 4), (5, 50), (50, 20), (200, 20)])
+def test_many_agents_are_sent_with_fewer_rounds_and_points(agents, rounds):
+    sent = answers.agents(Question.of(replace(RING, agents=agents, rounds=min(rounds, 60) if agents == 1 else 60)))
+    plane = json.loads(sent)
+    assert [a["name"] for a in plane["agents"]] == [f"agent {c + 1}" for c in range(agents)]
+    assert [len(m["walks"]) for m in plane["methods"]] == [rounds, rounds]
+    assert len(sent) < 500_000
+
+
+def test_an_end_is_marked_where_second_moments_have_a_limit_and_else_the_reason_is_said():
+    for step_size, marked in ((0.05, True), (0.3, False)):  # means have a limit at both
+        s = replace(RING, step_size=step_size)
+        assert fl.theory.stationary(Question.of(s).problem(), s.method("FedLSA")).stable == marked
+        fedlsa, scafflsa = json.loads(answers.agents(Question.of(s)))["methods"]
+        assert (fedlsa.get("end") is not None, "unstable" in fedlsa.get("end_reason", "")) == (marked, not marked)
+        assert "end" not in scafflsa
 
 
 def test_a_plan_is_that_of_the_library_or_the_reason_why_there_is_none():
@@ -177,9 +183,10 @@ def test_runs_on_files_start_at_zero_as_fits_do(tmp_path):
     expected = fl.plan(p, 0.3, method="fedlsa", theta_0=zero)
     assert str(answers.plan(q, 0.3, "FedLSA")) == str(expected)
     assert min(p.rounds for p in answers.trade_off(q, 0.3, "FedLSA")) <= expected.rounds
-    drawn = str(answers.agents(q, "wide", 1))
-    paths = [fl.engine.paths.round_paths(p, m, 6, theta_0=zero, points=answers.MOMENTS) for m in s.methods()[:2]]
-    assert drawn == str(agents_figure(paths, round=1, width="wide").to_dict())
+    plane = json.loads(answers.agents(q))
+    assert [a["name"] for a in plane["agents"]] == ["a", "b"]
+    start = plane["methods"][0]["average"][0]
+    assert np.linalg.norm(start) == pytest.approx(np.linalg.norm(p.theta_star))
     assert words.start_line({"FedLSA": answers.curve(q, "FedLSA")}) == "Runs start: 0"
     ring = answers.curve(Question.of(RING), "FedLSA")
     assert words.start_line({"FedLSA": ring}) == "Runs start: θ* + 1"

@@ -138,11 +138,14 @@ def test_a_host_that_cannot_be_listened_on_is_one_line(host):
 
 def test_the_page_becomes_a_notebook_of_ones_own(tmp_path):
     page_server.copy_notebook(tmp_path / "new" / "mine.py")
-    assert sorted(p.name for p in (tmp_path / "new").iterdir()) == ["explore.css", "mine.py"]
+    assert sorted(p.name for p in (tmp_path / "new").iterdir()) == ["explore.css", "mine.py", "page_head.html"]
     text = (tmp_path / "new" / "mine.py").read_text(encoding="utf-8")
     compile(text, "mine.py", "exec")
     assert text == page_server.NOTEBOOK.read_text(encoding="utf-8")
     assert (tmp_path / "new" / "explore.css").read_text() == page_server.STYLE.read_text()
+    head = (tmp_path / "new" / "page_head.html").read_text(encoding="utf-8")
+    assert page_server.SCENE.read_text(encoding="utf-8") in head  # it needs no file beside it
+    assert "src=" not in head
     with pytest.raises(UnknownNameError, match=r"the suffix of 'mine\.txt' must be '\.py'"):
         page_server.copy_notebook(Path("mine.txt"))
 
@@ -212,7 +215,7 @@ def test_a_wrong_option_is_one_line(fedlsa, arguments, complaint):
 
 @pytest.mark.parametrize("arguments", [("--save", "error.csv"), ("--copy", "error.py"), ("--copy", "new.py")])
 def test_nothing_is_overwritten_without_force(fedlsa, arguments):
-    names = ("error.csv", "error.py", "explore.css")
+    names = ("error.csv", "error.py", "page_head.html")
     for name in names:
         Path(name).write_text("mine")
     code, out, err = fedlsa(RING, *arguments)

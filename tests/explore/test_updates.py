@@ -10,6 +10,7 @@ from fedlsa.explore.page_settings import METHODS, SETTINGS, PageSettings
 from fedlsa.explore.pool_worker import Answer
 
 Q = Question.of(PageSettings(agents=3, rounds=5, local_steps=5))
+EACH = len(METHODS) + 1  # what is asked for one setting: its curves and its agents
 
 
 class Page:
@@ -38,7 +39,7 @@ class Pool:
 
 
 def opened(pool):
-    return updates.OpenPage(pool, "me", "wide")
+    return updates.OpenPage(pool, "me")
 
 
 def ask(page, q, wanted, put, *rest):
@@ -58,25 +59,26 @@ def test_curves_come_together_before_what_waits_for_calm_and_limits_last(monkeyp
     assert not page.put[0].limits
     assert set(page.put[-1].limits) == set(page.put[-1].floors) == set(METHODS)
     assert [set(known.by_method) for known in settled] == [set(METHODS)]
-    assert pool.dropped == ["agents", "ahead", "limits"]  # those of an older question
+    assert pool.dropped == ["ahead", "limits", "fit"]  # those of an older question
 
 
 def test_curves_that_take_longer_are_drawn_as_they_finish():
     known = {name: answers.curve(Q, name) for name in updates.ORDER}
     replies = [Answer(1, "done", known["Scaffnew"]), Answer(0, "pause", None)]
-    asked = iter([*replies, Answer(2, "failed", "why"), Answer(0, "done", known["FedLSA"])])
+    later = Answer(2, "failed", "why"), Answer(0, "done", known["FedLSA"]), Answer(3, "done", b"{}")
+    asked = iter([*replies, *later])
     first, put = updates.at_once(Q, asked), []
     last = updates.curves(first, asked, put.append)
-    assert [list(state.by_method) for state in (first, *put)] == [["Scaffnew"], ["Scaffnew"], ["Scaffnew", "FedLSA"]]
+    assert [list(state.by_method) for state in (first, *put[:2])] == [["Scaffnew"]] * 2 + [["Scaffnew", "FedLSA"]]
     assert last is put[-1]
-    assert last.failed == {"SCAFFLSA": "why"}
+    assert (last.failed, last.agents) == ({"SCAFFLSA": "why"}, b"{}")
     assert updates.curves(first, iter(()), put.append) is None  # dropped: a newer question has come
 
 
 def test_limits_of_a_question_that_is_no_longer_the_pages_are_not_shown(monkeypatch):
     monkeypatch.setattr(updates, "CALM", 0)
     monkeypatch.setattr(updates, "REST", 0)
-    page = Page(after=4 * len(METHODS) + 1)  # a newer one comes while limits are looked for
+    page = Page(after=3 * EACH + len(METHODS) + 1)  # a newer one comes while limits are looked for
     ask(opened(Pool(page)), Q, page.wanted, page.put.append, lambda known: None)
     assert all(not known.limits for known in page.put)
 
@@ -84,9 +86,9 @@ def test_limits_of_a_question_that_is_no_longer_the_pages_are_not_shown(monkeypa
 def test_nothing_long_begins_for_a_question_that_was_replaced_while_sliders_rested(monkeypatch):
     monkeypatch.setattr(updates, "CALM", 0)
     monkeypatch.setattr(updates, "REST", 0)
-    page = Page(after=4 * len(METHODS))  # curves and their floors, and curves of the next steps
+    page = Page(after=3 * EACH + len(METHODS))  # curves and agents, floors, and those of the next steps
     ask(opened(Pool(page)), Q, page.wanted, page.put.append, lambda known: None)
-    assert page.heard == 4 * len(METHODS)
+    assert page.heard == 3 * EACH + len(METHODS)
 
 
 S = PageSettings(agents=3, rounds=5, local_steps=5)
@@ -130,7 +132,7 @@ def test_what_the_next_step_asks_has_been_answered_before(monkeypatch):
     for steps in (5, 3):
         q = Question.of(replace(S, local_steps=steps))
         ask(opened(Remembering(page)), q, page.wanted, page.put.append, lambda known: None)
-    assert set(asked["curves"][3:]) <= set(asked["ahead"][:6])
+    assert set(asked["curves"][EACH:]) <= set(asked["ahead"][: 2 * EACH])
 
 
 def test_a_thread_that_begins_late_drops_nothing_of_a_newer_question():
@@ -139,16 +141,16 @@ def test_a_thread_that_begins_late_drops_nothing_of_a_newer_question():
     asked = updates.ask_curves(opened(pool), Q)
     pool.dropped.clear()
     updates.question(opened(pool), updates.Curves(Q), iter(()), page.wanted, page.put.append, page.put.append)
-    updates.agents(opened(pool), Q, page.wanted, page.put.append)
     assert (pool.dropped, page.put, page.heard) == ([], [], 0)
-    assert [a.index for a in asked] == [0, 1, 2]
+    assert [a.index for a in asked] == [0, 1, 2, 3]
 
 
-def test_agents_that_come_too_late_are_not_shown(monkeypatch):
-    monkeypatch.setattr(updates, "CALM", 0)
-    page = Page(after=1)
-    updates.agents(opened(Pool(page)), Q, page.wanted, page.put.append)
-    assert page.put == []
+def test_a_method_is_called_unstable_by_its_limit_and_until_that_is_known_by_its_curve():
+    q = Question.of(PageSettings(agents=3, rounds=5, local_steps=5, step_size=1.0))
+    known = updates.Curves(q, {name: answers.curve(q, name) for name in METHODS})
+    assert known.unstable == [name for name in METHODS if known.by_method[name].blown_up is not None] != []
+    assert replace(known, limits=dict.fromkeys(METHODS, 2.0)).unstable == []
+    assert replace(known, limits={"SCAFFLSA": 0.5, "FedLSA": 2.0, "Scaffnew": 2.0}).unstable == ["SCAFFLSA"]
 
 
 def test_plans_of_another_problem_do_not_come_back(monkeypatch):

@@ -56,7 +56,7 @@ def explore(
     if save and copy:
         raise ArgumentError("--copy must stand without --save; got both")
     if copy is not None:
-        for path in (copy, copy.with_name(page_server.STYLE.name)):
+        for path in (copy, *(copy.with_name(beside.name) for beside in (page_server.STYLE, page_server.HEAD))):
             parsing.check_target("--copy", path, force)
         page_server.copy_notebook(copy)
         print(f"saved {copy}; open it with: marimo edit {copy}")

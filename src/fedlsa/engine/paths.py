@@ -100,22 +100,6 @@ def round_paths(
     return Paths(problem, algorithm, seed, noise, theta, local, steps, xi)
 
 
-@np.errstate(over="ignore", invalid="ignore")
-def uncorrected(paths: Paths) -> Floats:
-    """Where agents would go in each round from the same theta without control variates : (rounds, N, points + 1, d).
-
-    Only for paths without noise; NaN for agents that do not take part.
-    """
-    checks.instance("paths", paths, Paths, "what round_paths returns")
-    if paths.noise:
-        raise ArgumentError("paths must be without noise to be compared with others; got noise=True")
-    walk, none = noiseless_steps(paths.problem), np.zeros_like(paths.xi[0])
-    plan = schedule(paths.algorithm, IID(), paths.seed, paths.rounds, paths.problem.n_agents)
-    return np.stack(
-        [walk(paths.theta[t], none, plan.active(t), plan.step_sizes[t], paths.steps[t]) for t in range(paths.rounds)]
-    )
-
-
 def _check_work(what: str, count: int) -> None:
     """Refuse what Python would take hours for."""
     if count > MOST_STEPS:

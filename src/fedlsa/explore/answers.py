@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
+import json
 import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from .. import theory
+from ..algorithms import Algorithm
 from ..engine import simulate_grid
 from ..engine.paths import round_paths
-from ..errors import ArgumentError, FedLSAWarning
+from ..errors import ArgumentError, FedLSAWarning, PrecisionError
 from ..figures.prediction import level
 from ..problems import Problem
 from ..theory.planner import Plan
 from .page_problem import Stamps, call, fit_call, stamps
 from .page_settings import METHODS, SETTINGS, PageSettings
-from .plane import agents_figure
+from .scene_plane import plane_data
 
 Progress = Callable[[float, float], None]
 
 DIGITS = 1e-2  # of a stability limit, relative
-SHOWN = 20  # rounds whose inside is shown
-MOMENTS = 24  # of a round at which agents are shown
+SHOWN = 20  # rounds whose inside is saved
+WALKED = 50  # rounds whose inside the page shows, if agents are few
+POINTS_SENT = 8000  # of all walks: a tenth of a megabyte
 ROUNDING = 1e-20  # of the error at the start: a squared bias below it is none
 BLOWN_UP = 1e3  # times the error at the start: nobody waits for such a run to come back
 
@@ -130,12 +134,24 @@ def simulations(q: Question, names: Sequence[str] = METHODS, progress: Progress 
         return simulate_grid(q.problem(), [s.method(n) for n in names], s.rounds, s.seeds, **how)
 
 
-def agents(q: Question, width: str, round: int) -> dict[str, Any]:
-    """Where the agents go, FedLSA beside SCAFFLSA, as the data of a picture that opens with a round."""
+def agents(q: Question) -> bytes:
+    """Where the agents go, FedLSA beside SCAFFLSA, as JSON for scene.js (`plane_data`)."""
     s, p = q.settings, q.problem()
-    rounds, used = min(s.rounds, SHOWN), replace(s, local_steps=s.used_steps)
-    paths = [round_paths(p, m, rounds=rounds, points=MOMENTS) for m in used.methods()[:2]]
-    return agents_figure(paths, round=min(round, rounds), width=width).to_dict()
+    methods = replace(s, local_steps=s.used_steps).methods()[:2]
+    walks = len(methods) * p.n_agents
+    rounds = min(s.rounds, max(SHOWN, min(WALKED, POINTS_SENT // (8 * walks))))
+    points = min(24, max(2, POINTS_SENT // (walks * rounds)))
+    paths = [round_paths(p, m, rounds=rounds, points=points) for m in methods]
+    names = [Path(f).stem for f in q.files] or [f"agent {c + 1}" for c in range(p.n_agents)]
+    return json.dumps(plane_data(paths, names, {"FedLSA": _settles(p, methods[0])})).encode()
+
+
+def _settles(p: Problem, m: Algorithm) -> bool:
+    """Whether second moments have a limit; so near to the edge that rounding hides it, they are taken to have one."""
+    try:
+        return theory.stationary(p, m).stable
+    except PrecisionError:
+        return True
 
 
 def fit_table(q: Question) -> str:
@@ -165,4 +181,4 @@ def warm() -> None:
     q = Question(PageSettings(rounds=10))
     for name in METHODS:
         curve(q, name)
-    agents(q, "wide", 1)
+    agents(q)

@@ -1,3 +1,7 @@
+# /// script
+# [tool.marimo.display]
+# theme = "system"
+# ///
 """The explorer as a marimo notebook: `fedlsa explore` serves it; `fedlsa explore --copy mine.py` gives you one to edit.
 
 Cells only arrange: what is computed stands in answers.py and runs in processes of its own (pool.py). Threads of
@@ -6,7 +10,9 @@ updates.py wait for answers and put them into states; the cells that read a stat
 
 import marimo
 
-app = marimo.App(width="full", app_title="fedlsa: see client drift", css_file="explore.css")
+app = marimo.App(
+    width="full", app_title="fedlsa: see client drift", css_file="explore.css", html_head_file="page_head.html"
+)
 
 with app.setup:
     import marimo as mo
@@ -26,7 +32,6 @@ def _():
     get_start, set_start = mo.state(start)
     get_curves, set_curves = mo.state(updates.Curves())
     get_settled, set_settled = mo.state(updates.Curves())
-    get_scene, set_scene = mo.state("")
     get_runs, set_runs = mo.state(updates.Runs())
     get_plans, set_plans = mo.state(updates.Plans())
     get_fit, set_fit = mo.state((None, ""))
@@ -34,8 +39,8 @@ def _():
     steps = controls.PageHistory(set_start)
     mo.Html(controls.script().text + steps.back.text)
     return (
-        complaints, get_curves, get_fit, get_plans, get_runs, get_scene, get_settled, get_start, now, page, set_curves,
-        set_fit, set_plans, set_runs, set_scene, set_settled, steps,
+        complaints, get_curves, get_fit, get_plans, get_runs, get_settled, get_start, now, page, set_curves,
+        set_fit, set_plans, set_runs, set_settled, steps,
     )  # fmt: skip
 
 
@@ -104,7 +109,7 @@ def _(get_start, reset):
 
 @app.cell
 def _(
-    columns, complaints, get_start, given, kind, method, now, opens, page, set_curves, set_fit, set_plans, set_scene,
+    columns, complaints, get_start, given, kind, method, now, opens, page, set_curves, set_fit, set_plans,
     set_settled, target, target_accuracy, view, worlds,
 ):  # fmt: skip
     # everything below follows from the question that the settings pose; no cell waits for this one, so that nothing
@@ -127,17 +132,15 @@ def _(
     set_fit((None, ""))
     _unusable = given.trouble if _settings.problem == "files" else ""
     if _unusable:  # said below; there is nothing to ask
-        _none = updates.Curves(_q, failed=dict.fromkeys(METHODS, "the files cannot be used"))
+        _none = updates.Curves(_q, failed=dict.fromkeys(METHODS, "the files cannot be used"), agents="no files")
         set_curves(_none)
         set_settled(_none)
-        set_scene("")
     else:
         _asked = updates.ask_curves(page, _q)
         _first = updates.at_once(_q, _asked)
         set_curves(_first)
         _rest = (page, _first, _asked, wanted, set_curves, set_settled, _before)
         mo.Thread(target=updates.question, args=_rest).start()
-        mo.Thread(target=updates.agents, args=(page, _q, wanted, set_scene)).start()
         if _settings.problem == "files" and given.files:
             mo.Thread(target=updates.fit_table, args=(page, _q, wanted, set_fit)).start()
     panels.notes(*complaints, _trouble, _unusable)
@@ -145,8 +148,8 @@ def _(
 
 
 @app.cell
-def _(get_curves, get_runs, page):
-    panels.error_panel(get_curves(), get_runs(), page.width)
+def _(get_curves, get_runs):
+    panels.scene_panel(get_curves(), get_runs())
     return
 
 
@@ -170,19 +173,6 @@ def _(now, page, set_runs, simulate, stop):
 @app.cell
 def _(get_runs, get_settled):
     panels.runs_line(get_runs(), get_settled())
-    return
-
-
-@app.cell
-def _(get_start):
-    opens = controls.group(get_start(), ("round",))
-    mo.vstack([mo.md(panels.WHERE), panels.box("line", opens["round"])])
-    return (opens,)
-
-
-@app.cell
-def _(get_scene):
-    panels.agents_panel(get_scene())
     return
 
 
@@ -230,6 +220,13 @@ def _(get_settled, steps):
     # not before sliders rest: whatever else the page does then would hold up an answer
     steps.address(get_settled().settings) if get_settled().question is not None else None
     return
+
+
+@app.cell
+def _(get_start):
+    opens = controls.group(get_start(), ("round",))
+    panels.box("line", opens["round"])
+    return (opens,)
 
 
 @app.cell

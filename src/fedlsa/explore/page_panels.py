@@ -17,10 +17,10 @@ from ..figures.theory_figures import trade_off_chart
 from ..theory.planner import Plan
 from . import take, words
 from .answers import Question
-from .error_figure import error_figure
 from .page_problem import fit_call
 from .page_settings import METHODS, PROBLEMS, PageSettings
-from .plotly_figures import plotly_chart, unchecked
+from .plotly_figures import plotly_chart
+from .scene_data import scene_text
 from .updates import Curves, Plans, Runs
 from .uploads import Sites
 
@@ -28,9 +28,8 @@ BARE = {"displayModeBar": False, "responsive": True}  # pictures without Plotly'
 WELCOME = """
 # See client drift
 
-Agents in different worlds look for **one** parameter θ⋆ together. Each takes H local steps, then they average.
-Averaging alone (FedLSA) ends beside θ⋆, because each agent walks towards its own solution in between: *drift*. Control
-variates (SCAFFLSA, Scaffnew) take the drift out. Move **local steps**, and watch FedLSA's curve stop at a higher floor.
+Agents look for **one** θ⋆: each takes H local steps towards its own solution, then they average. Averaging alone
+(FedLSA) ends beside θ⋆: *drift*. Control variates (SCAFFLSA, Scaffnew) take it out. Move **local steps**.
 """
 EXPLAINED = {
     "ring": "Least squares with two coefficients. Each site's own solution lies on a ring, and each sees one direction "
@@ -42,9 +41,6 @@ EXPLAINED = {
     "files": "A CSV or Parquet file per site, read on your machine. Local steps draw rows of the site at random. For a "
     "value function the columns reward and terminated are needed too.",
 }
-WHERE = """## Where the agents go
-The plane through θ⋆ in which the agents' own solutions differ most. Step through the rounds or let them play: each
-agent walks from the average (the dot) towards its own solution (its circle); then all are averaged."""
 FIT = """## The fit
 One model from all of these files, in the columns that you chose: what the agents above are looking for."""
 PLAN = """## The plan
@@ -86,21 +82,24 @@ def method_panel(method: Any, reset: Any) -> Any:
     return mo.vstack([main, mo.accordion({"Trajectories, and Scaffnew's own rate": rest})])
 
 
-def error_panel(known: Curves, runs: Runs, width: str) -> Any:
-    """The stable step sizes, small under the sliders, the picture of the error, and what it says, in words."""
+def scene_panel(known: Curves, runs: Runs) -> Any:
+    """The picture of the agents and the error, the stable step sizes, and what it says, in words."""
     s, seeds = known.settings, runs.of(known.question)
-    figure = mo.ui.plotly(error_figure(s, known.by_method, seeds, width), config=BARE)
+    text = scene_text(s, known.by_method, known.agents, seeds, known.unstable, hash(known.question))
+    picture = mo.Html(f'<fedlsa-scene data-scene="{html.escape(text)}"></fedlsa-scene>')
     lines = words.verdict(s, known.by_method, known.limits, known.floors)
     if seeds:
         lines.append(f"Dotted: the mean of {s.seeds} simulated seeds; tinted: four fifths of them.")
     failed = known.failed
     if len(failed) == len(METHODS) and len(set(failed.values())) == 1:  # a reason that all share is said once
         failed = {"No curves": next(iter(failed.values()))}
+    elif isinstance(known.agents, str):
+        failed = {**failed, "No picture of the agents": known.agents}
     lines += [f"**{n}**: {plain(why)}" for n, why in failed.items()]
     lines += [f"**{n}**: computing …" for n in known.waiting] if known.question is not None else []
     said = mo.md("\n".join(f"- {line}" for line in lines)) if lines else mo.md("Computing …")
     said_small = box("quiet", words.limits_line(known.limits), words.start_line(known.by_method))
-    return mo.vstack([said_small, figure, said])
+    return mo.vstack([picture, said_small, said])
 
 
 def runs_line(runs: Runs, known: Curves) -> Any:
@@ -111,21 +110,13 @@ def runs_line(runs: Runs, known: Curves) -> Any:
     return box("quiet", mo.Html(f"simulating {bar} {runs.done:.0%}"))
 
 
-def agents_panel(figure: dict[str, Any] | str) -> Any:
-    """Where the agents go, or why that cannot be seen."""
-    if isinstance(figure, str):
-        return mo.md(plain(figure) or "…")
-    drawn = unchecked(figure["data"], figure["layout"], figure["frames"])
-    return box("picture", mo.ui.plotly(drawn, config={**BARE, "responsive": False}))
-
-
 def fit_panel(q: Question | None, table: str) -> Any:
     """The fit of the reader's files: its summary, and the lines that make it."""
     if q is None or not table:
         return None
     lines = f"import fedlsa as fl\n\nfit = {fit_call(q.settings, q.files)}\nprint(fit.summary())"
     shown = mo.Html(f'<pre class="explore-fit" tabindex="0" aria-label="the fit">{html.escape(table)}</pre>')
-    return mo.vstack([mo.md(FIT), shown, mo.md(f"```python\n{lines}\n```")])
+    return mo.vstack([mo.md(FIT), shown, code(lines)])
 
 
 def notes(*lines: str) -> Any:
@@ -145,7 +136,7 @@ def plan_panel(known: Plans) -> Any:
         chart = trade_off_chart([*known.points, *known.by_method.values()])
         low, high = chart.span
         chart = replace(chart, x_limits=(low / 1.25, high * 1.25))
-        parts.append(mo.ui.plotly(plotly_chart(chart, height=320), config=BARE))
+        parts.append(mo.ui.plotly(plotly_chart(chart, height=340), config=BARE))
     return mo.vstack([*parts, mo.md(known.busy)])
 
 
@@ -203,7 +194,7 @@ def take_panel(known: Curves, runs: Runs) -> Any:
             mo.download(partial(take.as_bytes, name + kind, write), filename=name + kind, label=name + kind)
             for kind in kinds
         ]
-        return mo.vstack([mo.md(f"```python\n{script}\n```"), mo.md(f"```bash\n{command}\n```"), box("line", *files)])
+        return mo.vstack([code(script), code(command), box("line", *files)])
 
     error = tab(
         "error",
@@ -220,6 +211,11 @@ def take_panel(known: Curves, runs: Runs) -> Any:
         lambda path: take.write_agents(path, q),
     )
     return mo.vstack([mo.md(TAKE), mo.md("### The error"), error, mo.md("### The agents"), agents])
+
+
+def code(text: str) -> Any:
+    """A block of code, with a button that copies it."""
+    return mo.Html(f"<fedlsa-code><pre>{html.escape(text)}</pre></fedlsa-code>")
 
 
 def box(kind: str, *parts: Any) -> Any:

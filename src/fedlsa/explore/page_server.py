@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import webbrowser
 from collections.abc import Sequence
@@ -23,7 +24,8 @@ from ..files import reason, replacing
 from .page_settings import PageSettings
 from .pool import SESSION, Pool
 
-NOTEBOOK, STYLE = (Path(__file__).with_name(name) for name in ("notebook.py", "explore.css"))
+NAMES = ("notebook.py", "explore.css", "page_head.html", "scene.js")
+NOTEBOOK, STYLE, HEAD, SCENE = (Path(__file__).with_name(name) for name in NAMES)
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 # the page's own files, and nothing from another host: no fonts, no scripts, no pictures
 POLICY = (
@@ -55,7 +57,9 @@ def serve(
     listening = _listen(host, port)
     named, query = f"[{host}]" if ":" in host else host, settings.address()
     link = f"http://{named}:{listening.getsockname()[1]}/" + (f"?{query}" if query else "")
-    builder = marimo.create_asgi_app(quiet=True).with_app(path="", root=str(NOTEBOOK))
+    folder = tempfile.TemporaryDirectory(prefix="fedlsa-explore-", ignore_cleanup_errors=True)
+    copy_notebook(Path(folder.name) / NOTEBOOK.name)
+    builder = marimo.create_asgi_app(quiet=True).with_app(path="", root=f"{folder.name}/{NOTEBOOK.name}")
     pool = updates.common_pool()  # its processes start while the page loads
     server = uvicorn.Server(
         uvicorn.Config(
@@ -77,6 +81,7 @@ def serve(
     finally:
         pool.close()
         uploads.forget()
+        folder.cleanup()
 
 
 def leave() -> None:
@@ -87,12 +92,15 @@ def leave() -> None:
 
 
 def copy_notebook(path: Path) -> None:
-    """The page as a notebook of the user's own, with its style sheet beside it."""
+    """The page as a notebook of the user's own; its style sheet and its head, which holds scene.js, lie beside it."""
     checks.choice(f"the suffix of {str(path)!r}", path.suffix, (".py",))
     path.parent.mkdir(parents=True, exist_ok=True)
-    for source, target in ((NOTEBOOK, path), (STYLE, path.with_name(STYLE.name))):
-        with replacing(target, "the notebook") as part:
-            part.write_text(source.read_text(encoding="utf-8"), encoding="utf-8")
+    for source in (NOTEBOOK, STYLE, HEAD):
+        text = source.read_text(encoding="utf-8")
+        if source is HEAD:
+            text = text.replace('<script src="scene.js">', f"<script>\n{SCENE.read_text(encoding='utf-8')}")
+        with replacing(path if source is NOTEBOOK else path.with_name(source.name), "the notebook") as part:
+            part.write_text(text, encoding="utf-8")
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -14,6 +14,7 @@ from ..figures import theme
 from ..figures.lines import OUT_OF_SIGHT, Chart, Line, error_limits, number
 
 FONT = "Inter, system-ui, sans-serif"
+CLEAR, GRID, GREY = "rgba(0,0,0,0)", "rgba(128,128,128,0.25)", "#7a7a7a"  # on a page that is light or dark
 
 
 def plotly() -> Any:
@@ -25,23 +26,16 @@ def plotly() -> Any:
     return plotly.graph_objects
 
 
-def unchecked(data: Sequence[dict[str, Any]], layout: dict[str, Any], frames: Sequence[dict[str, Any]] = ()) -> Any:
+def unchecked(data: Sequence[dict[str, Any]], layout: dict[str, Any]) -> Any:
     """A figure whose parts Plotly does not check again, which would take longer than all the rest; tests check them.
 
     Nor does it have Plotly's template, half of what would be sent: layouts here say all that they want.
     """
-    graph = plotly()
-    figure = graph.Figure(data=list(data), layout={"template": {"layout": {}}, **layout}, _validate=False)
-    if frames:
-        figure._frame_objs = tuple(graph.Frame(_validate=False, **f) for f in frames)  # there is no other way around it
-    return figure
+    return plotly().Figure(data=list(data), layout={"template": {"layout": {}}, **layout}, _validate=False)
 
 
-def plotly_chart(chart: Chart, *, height: float = 400, legend_rows: int = 1, revision: str = "") -> Any:
-    """A chart of `figures.lines` as a Plotly figure, of `height` pixels without its legend.
-
-    revision : as long as it stays the same, a figure that takes the place of this one keeps what the reader has zoomed
-    """
+def plotly_chart(chart: Chart, *, height: float = 400) -> Any:
+    """A chart of `figures.lines` as a Plotly figure of `height` pixels; its colours can be read in the dark too."""
     low, high = chart.limits or error_limits([chart])
     legend = {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "font": {"size": 12.5}}
     layout = {
@@ -49,10 +43,10 @@ def plotly_chart(chart: Chart, *, height: float = 400, legend_rows: int = 1, rev
         "yaxis": _axis(chart.y, chart.y_scale, (low, high)),
         "legend": {**legend, "traceorder": "normal"},
         # margins that are given need no second pass of drawing
-        "margin": {"l": 68, "r": 14, "t": 14 + 20 * legend_rows, "b": 52, "autoexpand": False},
-        "height": height + 20 * legend_rows, "autosize": True, "hovermode": "x unified", "dragmode": False,
-        "font": {"family": FONT, "size": 13, "color": theme.INK},
-        "plot_bgcolor": "white", "paper_bgcolor": "white", "uirevision": revision,
+        "margin": {"l": 68, "r": 14, "t": 34, "b": 52, "autoexpand": False},
+        "height": height, "autosize": True, "hovermode": "x unified", "dragmode": False,
+        "font": {"family": FONT, "size": 13, "color": GREY},
+        "plot_bgcolor": CLEAR, "paper_bgcolor": CLEAR,
     }  # fmt: skip
     return unchecked([trace for line in chart.lines for trace in _traces(line, chart.ceiling)], layout)
 
@@ -60,8 +54,8 @@ def plotly_chart(chart: Chart, *, height: float = 400, legend_rows: int = 1, rev
 def _axis(title: str, scale: str, limits: tuple[float, float] | None) -> dict[str, Any]:
     """An axis; where a logarithmic one spans less than two powers of ten, with plain numbers between them."""
     axis: dict[str, Any] = {
-        "title": {"text": title, "standoff": 8}, "type": scale, "linecolor": theme.SOFT, "gridcolor": theme.FAINT,
-        "zeroline": False, "ticks": "outside", "tickcolor": theme.SOFT,
+        "title": {"text": title, "standoff": 8}, "type": scale, "linecolor": GREY, "gridcolor": GRID,
+        "zeroline": False, "ticks": "outside", "tickcolor": GREY,
     }  # fmt: skip
     if scale != "log":
         return {**axis, "rangemode": "tozero", "separatethousands": True}

@@ -11,6 +11,7 @@
      onDrag(c, [x, y], phase)    agent c's own solution is pulled; phase "move" or "end". Without it nothing can be pulled
      describe(t)                 the words under the picture, for everybody and for screen readers
      seconds                     of one round in play
+     future                      how strongly curves are drawn beyond the cursor, 0 to 1
 
    data is plain JSON; every part may be missing, a value that is not a finite number is not drawn
      {title, rounds, round,                 // T; round: where the cursor goes (default: it stays)
@@ -27,12 +28,12 @@
                    end_reason}]},
       error: {
         title, x_label, x_scale: "linear" | "log",
-        x: [...],                           // as long as the curves
+        x: [...],                           // as long as the curves; a method whose costs differ has an x of its own
         rounds: [...],                      // the round of each x (default: x itself)
         bands_of: "FedLSA",                 // whose bands are shown first
         methods: [{name, colour, total: [...], parts: {start: [...], drift: [...], noise: [...]},   // they add up to total
                    floor,                   // predicted: a dashed level
-                   seeds: [[...], ...], low: [...], high: [...],   // simulated runs, or quantiles of them
+                   seeds: [[...], ...], mean: [...], low: [...], high: [...],   // simulated runs, their mean, quantiles
                    unstable_from}]}}        // the round from which there is nothing more to say
 
    Colours are CSS variables of the element (--fs-ink, --fs-paper, --fs-FedLSA, ...); dark follows the reader's system, or
@@ -158,7 +159,7 @@ var FedLSAScene = (() => {
       const dt = Math.min(0.1, (now - (last || now)) / 1000);
       last = now;
       if (playing) {
-        const seconds = clamp(14 / T, 0.12, 0.9) * (cursor < 4 ? 1.6 : 1);  // most happens at first
+        const seconds = clamp(14 / T, 0.001, 0.9) * (cursor < 4 ? 1.6 : 1);  // most happens at first
         cursor = Math.min(T, cursor + dt / (options.seconds || seconds));
         if (cursor >= T) stop();
         moved();
@@ -557,7 +558,8 @@ var FedLSAScene = (() => {
     function drawError() {
       const [g, W, H] = brush(errorCanvas), {error} = data, {methods, x: xs} = error, rounds = error.rounds || xs;
       const [ink1, soft, faint] = ["ink", "soft", "faint"].map(paint);
-      const pos = v => Number.isFinite(v) && v > 0, curves = methods.flatMap(m => [m.total || [], ...(m.seeds || [])]);
+      const pos = v => Number.isFinite(v) && v > 0;
+      const curves = methods.flatMap(m => [m.total || [], m.mean || [], ...(m.seeds || [])]);
       const all = curves.flat().filter(pos), first = curves.map(c => c[0]).filter(pos);
       const top = all.length ? Math.min(most(all), 30 * most(first.length ? first : all)) : 1;
       const lowest = all.length ? least(all) : 0.1;
@@ -569,7 +571,8 @@ var FedLSAScene = (() => {
       const low = 10 ** (Math.floor(Math.log10(bottom) * 2 - 0.02) / 2);  // half decades: axes rest while a finger drags
       const high = 10 ** (Math.ceil(Math.log10(top) * 2 + 0.02) / 2);
       const box = {l: 52, r: W - 14, t: 34, b: H - 40};
-      const log = error.x_scale === "log", x0 = log ? least(xs.filter(v => v > 0)) : xs[0], x1 = xs[xs.length - 1];
+      const log = error.x_scale === "log", x0 = log ? least(xs.filter(v => v > 0)) : xs[0];
+      const x1 = most(methods.map(m => (m.x || xs).at(-1)));
       const share = v => log ? Math.log(Math.max(v, x0) / x0) / Math.log(x1 / x0) : (v - x0) / (x1 - x0 || 1);
       const X = v => box.l + (box.r - box.l) * share(v);
       const height = v => Math.log(Math.max(v, low * 1e-3) / low) / Math.log(high / low);
@@ -598,10 +601,11 @@ var FedLSAScene = (() => {
       g.beginPath();
       g.rect(box.l, box.t - 2, box.r - box.l + 2, box.b - box.t + 2);
       g.clip();
-      if (shown) bands(g, shown, xs, X, Y, low, box);
-      const now = interpolate(rounds, xs, cursor), past = xs.filter(v => v <= now), future = xs.slice(past.length);
+      if (shown) bands(g, shown, shown.x || xs, X, Y, low, box);
       for (const m of methods) {
-        const tint = ink(m), points = ys => ys.map((v, i) => [X(xs[i]), Y(v)]);
+        const own = m.x || xs, now = interpolate(rounds, own, cursor);
+        const past = own.filter(v => v <= now), future = own.slice(past.length);
+        const tint = ink(m), points = ys => ys.map((v, i) => [X(own[i]), Y(v)]);
         if (m.low && m.high) {
           g.beginPath();
           [...points(m.low), ...points(m.high).reverse()].forEach(p => g.lineTo(...p));
@@ -610,24 +614,27 @@ var FedLSAScene = (() => {
           g.globalAlpha = 1;
         }
         for (const one of m.seeds || []) line(g, points(one), tint, 0.8, 0.35);
-        const here = m.total ? Math.exp(interpolate(xs, m.total.map(v => v === null ? NaN : Math.log(v)), now)) : NaN;
+        if (m.mean) line(g, points(m.mean), tint, 2, 0.9, [2, 4]);
+        const here = m.total ? Math.exp(interpolate(own, m.total.map(v => v === null ? NaN : Math.log(v)), now)) : NaN;
         if (m.total) {  // it grows up to the cursor; what is to come is pale
-          line(g, [[X(now), Y(here)], ...future.map((v, i) => [X(v), Y(m.total[past.length + i])])], tint, 2, 0.28);
+          const rest = future.map((v, i) => [X(v), Y(m.total[past.length + i])]);
+          line(g, [[X(now), Y(here)], ...rest], tint, 2, options.future ?? 0.28);
           line(g, [...past.map((v, i) => [X(v), Y(m.total[i])]), [X(now), Y(here)]], tint, 3);
         }
         if (pos(m.floor)) line(g, [[box.l, Y(m.floor)], [box.r, Y(m.floor)]], tint, 1.4, 0.9, [6, 5]);
         if (Number.isFinite(m.unstable_from)) {
-          const x = X(interpolate(rounds, xs, m.unstable_from));
+          const x = X(interpolate(rounds, own, m.unstable_from));
           line(g, [[x, box.t], [x, box.b]], tint, 1.2, 0.9, [1, 4]);
           const y = box.t + 10 + 17 * methods.indexOf(m);
           text(g, `${m.name} unstable`, clamp(x + 6, box.l + 4, box.r - 130), y, tint, SMALL);
         }
         scene.drawn.error[m.name] = {x: now, value: here, floor: m.floor ?? null};
       }
-      line(g, [[X(now), box.t], [X(now), box.b]], ink1, 1.2, 0.8);
+      const here = X(interpolate(rounds, xs, cursor));
+      line(g, [[here, box.t], [here, box.b]], ink1, 1.2, 0.8);
       for (const m of methods) {
-        const {value} = scene.drawn.error[m.name];
-        if (pos(value)) disc(g, [X(now), Y(value)], 5, ink(m), paint("paper"));
+        const {x, value} = scene.drawn.error[m.name];
+        if (pos(value)) disc(g, [X(x), Y(value)], 5, ink(m), paint("paper"));
       }
       g.restore();
     }

@@ -20,9 +20,9 @@ from ..files import replacing
 from ..results.recipe import versions
 from . import answers
 from .answers import SHOWN, Curve, Question
-from .error_figure import BAND
 from .page_problem import call
 from .page_settings import METHODS, SETTINGS, PageSettings
+from .scene_data import BAND
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -21,11 +21,12 @@ from . import answers
 from .answers import Floor, Question
 from .page_settings import METHODS, OF_PROBLEM, SETTINGS, PageSettings
 from .pool import SESSION, Pool
-from .pool_worker import LONG_LANE, Answer
+from .pool_worker import LONG_LANE, Answer, Computation
 
 ORDER = ("FedLSA", "Scaffnew", "SCAFFLSA")  # two processes are then busy for the same time
+AGENTS = "agents"  # what is asked after the curves
 TOGETHER = 0.1  # seconds within which answers are drawn together, and for which a cell waits for them
-CALM = 0.4  # seconds without a newer question before the large pictures are drawn
+CALM = 0.4  # seconds without a newer question before files and addresses are made
 REST = 0.8  # seconds more before long work begins, whose process a newer question would end
 REDRAW = 0.2  # seconds between two pictures of progress
 
@@ -43,19 +44,17 @@ def common_pool() -> Pool:
 
 @dataclass(frozen=True)
 class OpenPage:
-    """An open page, which asks the pool under a name of its own; width : "wide", or "narrow" on a phone."""
+    """An open page, which asks the pool under a name of its own."""
 
     pool: Pool
     session: str
-    width: str
 
     @classmethod
     def of(cls, request: Any) -> OpenPage:
         """The page of a request; its name is the one under which the server hears that it is closed."""
         known = {} if request is None else dict(request.query_params)
-        browser = "" if request is None else str(dict(request.headers).get("user-agent", ""))
         session = str(known.get(SESSION, [uuid.uuid4().hex])[0])
-        return cls(common_pool(), session, "narrow" if "Mobi" in browser else "wide")
+        return cls(common_pool(), session)
 
     def ask(self, topic: str, function: Callable[..., Any], *given: tuple[Any, ...], **how: Any) -> Iterator[Answer]:
         """Answers of one function to each of the arguments given, as they come; how : see `Pool.ask`."""
@@ -91,10 +90,26 @@ class MethodAnswers:
 
 @dataclass(frozen=True, eq=False)
 class Curves(MethodAnswers):
-    """Curves of one question, and as far as they are there: stable step sizes, and what more rounds lead to."""
+    """Curves of one question, and as far as they are there: stable step sizes, and what more rounds lead to.
+
+    agents : where they go, as JSON, or why that cannot be seen; None as long as neither is known
+    """
 
     limits: dict[str, float] = field(default_factory=dict)
     floors: dict[str, Floor] = field(default_factory=dict)
+    agents: bytes | str | None = None
+
+    def with_answer(self, name: str, answer: Any) -> Self:
+        return replace(self, agents=answer) if name == AGENTS else super().with_answer(name, answer)
+
+    @property
+    def unstable(self) -> list[str]:
+        """Methods whose second moments have no limit at this step size, as far as it is known."""
+        found = self.limits
+        return [
+            n for n, c in self.by_method.items()
+            if (c.blown_up is not None if math.isnan(found.get(n, math.nan)) else self.settings.step_size >= found[n])
+        ]  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,18 +134,24 @@ class Runs:
 
 
 def ask_curves(page: OpenPage, q: Question) -> Iterator[Answer]:
-    """Ask for the three curves, and drop what is open on older questions.
+    """Ask for the three curves and the agents, and drop what is open on older questions.
 
     Not in a thread, which might begin after that of a newer question and drop it.
     """
-    for topic in ("agents", "ahead", "limits", "fit"):
+    for topic in ("ahead", "limits", "fit"):
         page.drop(topic)
+    return page.pool.ask(page.session, "curves", questions(q), pause=TOGETHER)
+
+
+def questions(q: Question) -> list[Computation]:
+    """What the pictures of a question need: the curves in ORDER, then the agents."""
     asked = q.without("seeds") if q.settings.sampling == "iid" else q
-    return page.ask("curves", answers.curve, *((asked, name) for name in ORDER), pause=TOGETHER)
+    curves: list[Computation] = [(answers.curve, (asked, name)) for name in ORDER]
+    return [*curves, (answers.agents, (q.without("seeds", "scale", "probability"),))]
 
 
 def at_once(q: Question, asked: Iterator[Answer]) -> Curves:
-    """The curves that come within a moment; asked : from `ask_curves`, has the others.
+    """What comes within a moment; asked : from `ask_curves`, has the others.
 
     A cell waits for them: what it puts itself is drawn sooner than what a thread puts.
     """
@@ -138,7 +159,7 @@ def at_once(q: Question, asked: Iterator[Answer]) -> Curves:
     for a in asked:
         if a.kind == "pause":
             break
-        state = state.with_answer(ORDER[a.index], a.value)
+        state = state.with_answer((*ORDER, AGENTS)[a.index], a.value)
     return state
 
 
@@ -166,7 +187,7 @@ def question(
     if q.settings.sampling != "iid" or not known.by_method:
         return
     known = floors(page, q, known, put)
-    for _ in page.ask("ahead", answers.curve, *((n.without("seeds"), m) for n in next_steps(q, before) for m in ORDER)):
+    for _ in page.pool.ask(page.session, "ahead", [one for n in next_steps(q, before) for one in questions(n)]):
         pass  # the pool remembers them
     time.sleep(REST)
     if wanted():
@@ -192,22 +213,11 @@ def _while(wanted: Wanted, put: Put) -> Put:
 
 
 def curves(state: Curves, asked: Iterator[Answer], put: Put) -> Curves | None:
-    """All three curves, those that are missing drawn as they finish; None if dropped before the last."""
+    """All three curves and the agents, those that are missing drawn as they finish; None if dropped before the last."""
     for a in asked:
-        state = state.with_answer(ORDER[a.index], a.value)
+        state = state.with_answer((*ORDER, AGENTS)[a.index], a.value)
         put(state)
-    return None if state.waiting else state
-
-
-def agents(page: OpenPage, q: Question, wanted: Wanted, put: Put) -> None:
-    """The picture of where the agents go, or why there is none: a large one, so not while a slider is being dragged."""
-    put = _while(wanted, put)
-    time.sleep(CALM)
-    if not wanted():
-        return
-    asked = q.without("seeds", "scale", "probability")
-    for a in page.ask("agents", answers.agents, (asked, page.width, q.page.round)):
-        put(a.value)
+    return None if state.waiting or state.agents is None else state
 
 
 def floors(page: OpenPage, q: Question, state: Curves, put: Put) -> Curves:

@@ -109,11 +109,8 @@ def method_colour(p: Paths) -> str:
     return theme.colour(name, [name])
 
 
-def agent_colours(problem: Problem, plane: Plane, steps: int | None = None) -> list[Any]:
-    """A colour for each agent: of its group, if groups of equal agents are few, else by where its own solution lies.
-
-    steps : how many colours there are for directions; None for as many as there are agents
-    """
+def agent_colours(problem: Problem, plane: Plane) -> list[Any]:
+    """A colour for each agent: of its group, if groups of equal agents are few, else by where its own solution lies."""
     if names_agents(problem):
         return list(AGENT_COLOURS[: problem.n_agents])
     _, group = np.unique(problem.assignment, return_inverse=True)
@@ -121,24 +118,19 @@ def agent_colours(problem: Problem, plane: Plane, steps: int | None = None) -> l
         return [AGENT_COLOURS[g] for g in group]
     x, y = plane.project(problem.theta_star_local).T
     turn = np.nan_to_num(np.arctan2(y, x)) / (2 * np.pi) % 1
-    if steps is not None:
-        turn = np.rint(turn * steps) % steps / steps
     wheel = theme.matplotlib().colors.LinearSegmentedColormap.from_list("directions", COLOUR_WHEEL)
     return [wheel(v) for v in turn]
 
 
 @np.errstate(over="ignore", invalid="ignore")  # of a run that diverges
-def view_box(runs: Sequence[Paths], plane: Plane, rounds: Sequence[int], with_own: bool = True) -> Box:
-    """Limits that hold what matters in these rounds; what ran away, or lies very far out, does not shrink the rest.
-
-    with_own : whether the agents' own solutions matter, beside where they go
-    """
+def view_box(runs: Sequence[Paths], plane: Plane, rounds: Sequence[int]) -> Box:
+    """Limits that hold what matters in these rounds; what ran away, or lies very far out, does not shrink the rest."""
     own = plane.project(runs[0].problem.theta_star_local)
     own = own[np.isfinite(own).all(axis=1)]
     starts = np.array([plane.project(p.theta[0]) for p in runs])
     typical = float(np.median(np.linalg.norm(own, axis=1))) if len(own) else 0.0
     reach = max(MAX_REACH * typical, 1.2 * float(np.linalg.norm(starts, axis=1).max()), 1e-12)
-    seen = [np.zeros((1, 2)), starts, *([own] if with_own else [])]
+    seen = [np.zeros((1, 2)), starts, own]
     for p in runs:
         inside = p.local[np.asarray(rounds) - 1]
         seen += [plane.project(p.theta), plane.project(inside).reshape(-1, 2)]
@@ -175,10 +167,10 @@ def method_heading(p: Paths) -> str:
     return f"{type(a).__name__}  ({', '.join(inside)})" if inside else type(a).__name__
 
 
-def caption(p: Paths, plane: Plane, when: str, own: str = "Circles") -> str:
-    """What is drawn. when : the agents' curves are; own : where their own solutions are"""
+def caption(p: Paths, plane: Plane, when: str) -> str:
+    """What is drawn. when : the agents' curves are"""
     curves = "Curve: the agent" if p.problem.n_agents == 1 else f"Curves: the {p.problem.n_agents} agents"
-    text = f"{own}: own solutions.  {curves} during {when}.  Line with dots: their average, round after round."
+    text = f"Circles: own solutions.  {curves} during {when}.  Line with dots: their average, round after round."
     if p.problem.dim > 2:
         text += f"  Plane: {100 * plane.share:.0f} % of how own solutions differ."
     return text

@@ -1,0 +1,124 @@
+"""The explorer's picture in a real browser: agents beside the error, one question at a time, for every reader."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import fedlsa as fl
+from fedlsa.engine.paths import round_paths
+from fedlsa.explore.answers import Question
+from fedlsa.explore.page_settings import PageSettings
+from fedlsa.figures.agent_plane import plane_of
+
+# what lies outside the window, of what can be seen
+OUTSIDE = """selector => [...document.querySelectorAll(selector)].filter(e => {
+  const r = e.getBoundingClientRect();
+  return r.width && (r.right > innerWidth + 1 || r.left < -1 || r.bottom > innerHeight + 1 || r.top < -1);
+}).map(e => e.tagName + '.' + e.className)"""
+TOO_WIDE = """() => [...document.querySelectorAll('#App *')].filter(
+  e => e.getBoundingClientRect().right > innerWidth + 2 && !e.closest('table, pre, code, svg')
+).map(e => e.tagName + '.' + e.className + ' ' + e.textContent.slice(0, 40))"""
+
+
+def average(s, name, t):
+    """Where theory has the average of a method after t rounds, in the plane."""
+    p = Question.of(s).problem()
+    run = round_paths(p, s.method(name), rounds=t)
+    return plane_of(p, [run.theta[0]]).project(run.theta[t])
+
+
+def test_agents_and_error_stand_beside_each_other_on_the_first_screen(wide_page):
+    wide_page.page.set_viewport_size({"width": 1280, "height": 800})
+    s = PageSettings()
+    wide_page.open(s).answers(s)
+    wide_page.agents()
+    assert wide_page.page.evaluate(OUTSIDE, "h1, .fs-view, .fs-play, .fs-bar input") == []
+    for label in ("step size η", "local steps H", "rounds T"):
+        slider = wide_page.slider(label).bounding_box()
+        assert slider["x"] + slider["width"] < 1280
+        assert slider["y"] < 300
+    plane, error = (wide_page.page.locator(f".fs-{view}").bounding_box() for view in ("plane", "error"))
+    assert plane["y"] == error["y"]
+    assert min(plane["width"], error["width"]) > 350
+
+
+def test_one_cursor_moves_both_to_the_numbers_of_theory_by_keyboard(wide_page):
+    s = PageSettings()
+    wide_page.page.get_by_role("slider", name="Round", exact=True).focus()
+    wide_page.page.keyboard.press("ArrowRight")
+    wide_page.until(lambda: wide_page.scene()["drawn"]["round"] == 4, "the cursor has moved")
+    exact = fl.theory.exact(Question.of(s).problem(), s.method("FedLSA"), s.rounds)["mse"].values
+    drawn = wide_page.scene()["drawn"]
+    assert drawn["error"]["FedLSA"]["value"] == pytest.approx(exact[4], rel=1e-9)
+    for name in ("FedLSA", "SCAFFLSA"):
+        np.testing.assert_allclose(drawn["plane"][name]["average"], average(s, name, 4), atol=1e-9)
+    assert "Round 4 of 50" in wide_page.page.locator(".fs-words").inner_text()
+    assert "means" in wide_page.page.locator(".fs-caption").inner_text()
+
+
+def test_a_slider_that_moves_while_it_plays_leaves_nothing_of_the_old_question(wide_page):
+    """Title, frames and numbers are of one setting, also when the problem becomes another."""
+    s = PageSettings()
+    for other in (replace(s, local_steps=70), PageSettings.start("garnet")):
+        wide_page.page.evaluate("document.querySelector('.fs-play').focus()")
+        wide_page.page.keyboard.press("Enter")
+        wide_page.until(lambda: wide_page.scene()["playing"], "it plays")
+        if other.problem == s.problem:
+            wide_page.press("local steps H")
+        else:
+            wide_page.choose("problem", "Garnet worlds")
+        wide_page.answers(other)
+        wide_page.agents()
+        wide_page.page.wait_for_timeout(300)  # for whatever might still be on its way from the old frames
+        wide_page.page.get_by_role("slider", name="Round", exact=True).fill("5")
+        wide_page.until(lambda: wide_page.scene()["drawn"]["round"] == 5, "the cursor is there")
+        drawn = wide_page.scene()["drawn"]
+        for name in ("FedLSA", "SCAFFLSA"):
+            np.testing.assert_allclose(drawn["plane"][name]["average"], average(other, name, 5), atol=1e-9)
+        assert f"{other.local_steps} local steps" in drawn["title"]
+
+
+def test_at_an_unstable_step_size_no_end_is_shown_but_the_reason(wide_page):
+    s = replace(PageSettings(), step_size=0.3)  # means have a limit, second moments have none
+    p = Question.of(s).problem()
+    assert np.linalg.norm(fl.theory.bias(p, s.step_size, s.local_steps)) < 10
+    assert not fl.theory.stationary(p, s.method("FedLSA")).stable
+    wide_page.open(s)
+    assert wide_page.agents()["FedLSA"]["end"] is None
+    assert "unstable" in wide_page.scene()["data"]["plane"]["methods"][0]["end_reason"]
+    wide_page.until(lambda: "SCAFFLSA" in wide_page.scene()["data"]["unstable"], "its curve says so too")
+
+
+def test_the_reader_can_zoom_in_and_come_back_and_every_button_has_a_name(wide_page):
+    wide_page.open().answers(PageSettings())
+    wide_page.agents()
+
+    def ink():
+        return wide_page.page.evaluate("document.querySelector('.fs-plane canvas').toDataURL()")
+
+    before = ink()
+    wide_page.button("Zoom in").click()
+    wide_page.until(lambda: ink() != before, "it is larger")
+    wide_page.button("Fit everything into the picture").click()
+    wide_page.until(lambda: ink() == before, "it is as before")
+
+
+@pytest.mark.parametrize("width", [640, 800, 1024])
+def test_nothing_is_off_the_screen_in_narrow_windows_or_at_twice_the_size(wide_page, width):
+    wide_page.page.set_viewport_size({"width": width, "height": width * 5 // 8})
+    wide_page.page.wait_for_timeout(200)
+    assert wide_page.page.evaluate(TOO_WIDE) == []
+    wide_page.page.set_viewport_size({"width": 1280, "height": 800})
+
+
+def test_the_page_is_dark_for_whoever_wants_it_and_something_is_seen_at_once(wide_page):
+    page = wide_page.page
+    page.emulate_media(color_scheme="dark")
+    page.goto(wide_page.home, wait_until="commit")
+    page.wait_for_function("document.body && getComputedStyle(document.body, '::before').content.includes('loading')")
+    wide_page.answers(PageSettings())
+    shade = "e => Number(getComputedStyle(e).backgroundColor.match(/[0-9.]+/g).slice(0, 3).reduce((a, b) => +a + +b))"
+    assert page.locator("#App").evaluate(shade) < 150
+    assert page.locator(".fs").evaluate("e => getComputedStyle(e).color") == "rgb(236, 236, 236)"
+    page.emulate_media(color_scheme="light")
