@@ -176,6 +176,22 @@ def test_keys_reach_a_solution_a_slider_and_a_weight(still):
     assert still.evaluate("fedlsaPlay.shown.plane.methods.length") == 2
 
 
+def test_tab_goes_through_story_agents_picture_and_sliders_and_all_have_names(still):
+    visit(still, "lab=1")
+    named = "e => e.getAttribute('aria-label') || (e.labels && e.labels.length ? e.labels[0] : e).innerText.trim()"
+    controls = "[...document.querySelectorAll('button, input, summary')]"
+    assert still.evaluate(f"{controls}.filter(e => !({named})(e)).length") == 0
+    still.evaluate("scrollTo(0, 0); document.activeElement.blur(); getSelection().removeAllRanges();")
+    still.get_by_role("button", name="Start", exact=True).focus()
+    order = []
+    for _ in range(30):
+        order.append(still.evaluate(f"({named})(document.activeElement)").split("\n")[0].split(":")[0])
+        still.keyboard.press("Tab")
+    wanted = ["Start", "Step 5", "Lab", "agent 1", "agent 3", "Play", "Round", "Zoom in", "agents", "noise", "Reset"]
+    places = [order.index(name) for name in wanted]
+    assert places == sorted(places)
+
+
 def test_a_broken_address_opens_the_page_all_the_same(still):
     for hash in ("lab=1&agents=99&H=x&eta=-1&weights=0,0,0&own=1,2", f"lab=1&methods={quote('<b>')}", "step=77"):
         still.evaluate("hash => { location.hash = hash; }", hash)

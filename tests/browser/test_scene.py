@@ -29,7 +29,7 @@ INK = """view => {
 
 @pytest.fixture(scope="module")
 def page(browser):
-    page = browser.new_page(viewport={"width": 1000, "height": 700})
+    page = browser.new_page(viewport={"width": 1000, "height": 700}, reduced_motion="reduce")  # views jump, never glide
     page.faults = []
     page.on("pageerror", lambda error: page.faults.append(str(error)))
     page.set_content("<body><div id=here></div></body>")

@@ -506,7 +506,7 @@ var FedLSAScene = (() => {
         if (!many && !out && options.onDrag) disc(g, p, 3, agentColour(c));
         const name = a.name && a.name.length > 22 ? `${a.name.slice(0, 20)}…` : a.name;
         const away = out && stars ? `, ${short(distance(a.own, theta_star))} away` : "";
-        if (!many && name) labels.push([p, name + away, agentColour(c), 13]);
+        if (!many && name) labels.push([p, name + away, dark, 13]);  // some agents' colours are too pale for words
       });
       if (stars) {
         g.beginPath();
