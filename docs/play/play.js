@@ -365,7 +365,9 @@ var FedLSAPlay = (() => {
   }
 
   // ---- the address carries the state: settings that differ from those of the start
+  let written = location.hash;
   function writeAddress() {
+    if (location.hash !== written) return;  // the reader has just given another one, which is about to be read
     const out = new URLSearchParams(), round = v => +v.toPrecision(4);
     if (step < LAB) { if (step) out.set("step", step); } else {
       out.set("lab", 1);
@@ -379,8 +381,10 @@ var FedLSAPlay = (() => {
     const hash = out.toString().replaceAll("%2C", ",");
     const here = location.pathname + location.search;
     if (hash !== location.hash.slice(1)) history.replaceState(null, "", hash ? `#${hash}` : here);
+    written = location.hash;
   }
   function readAddress(focus) {
+    written = location.hash;
     const asked = new URLSearchParams(location.hash.slice(1)), list = key => (asked.get(key) || "").split(",");
     if (!asked.has("lab")) return go(Math.min(LAB - 1, Math.max(0, Math.floor(+asked.get("step")) || 0)), focus);
     const changes = {};

@@ -198,6 +198,13 @@ def test_a_broken_address_opens_the_page_all_the_same(still):
         still.wait_for_function("fedlsaPlay.shown.plane.agents.length === 3")
 
 
+def test_an_address_wins_over_an_answer_that_comes_at_the_same_moment(still):
+    visit(still, "lab=1")
+    still.evaluate("() => { location.hash = 'step=2'; document.getElementById('reset').click(); }")
+    still.locator("#steps [aria-label^='Step 2'][aria-current]").wait_for()
+    assert still.evaluate("location.hash") == "#step=2"
+
+
 def test_nothing_moves_for_a_reader_who_wants_no_motion(still):
     assert not still.evaluate("fedlsaPlay.scene.playing")
     live = still.locator(".fs-words")
