@@ -3,6 +3,7 @@
 
    slider   a native range and a field for a typed value, with a name and a value that are read aloud
    address  shows the settings in the page's address: a new step is an entry of the history, others replace it
+   map      a grid of buttons, one for each step size and number of local steps; cells says what they show
    back     hears the reader go back or forward, and tells the page which settings stand in the address then
 
    An element that has a value says so with the event marimo-value-input, and hears of others with marimo-value-update. */
@@ -126,6 +127,101 @@
     }
   }
 
+  const MAP = `<style>
+    :host { display: block; --FedLSA: #d55e00; --SCAFFLSA: #0072b2; --Scaffnew: #009e73; }
+    table { border-collapse: collapse; table-layout: fixed; width: 100%; max-width: 52rem; font-size: 0.8rem; }
+    th { font-weight: normal; padding: 2px; overflow: visible; white-space: nowrap; }
+    tr > th:first-child { width: 3.6rem; text-align: right; }
+    td { padding: 0; height: 1.7rem; }
+    td.edge { border-left: 3px solid currentColor; }
+    button { display: block; width: 100%; height: 100%; min-height: 1.7rem; padding: 0; cursor: pointer; border-radius: 0;
+      border: 1px solid color-mix(in srgb, currentColor 15%, transparent); background: transparent; }
+    button:is(:hover, :focus-visible) { outline: 3px solid currentColor; outline-offset: -3px; }
+    .here button { box-shadow: inset 0 0 0 3px white, inset 0 0 0 5px black; }
+    .unstable { background: repeating-linear-gradient(45deg, #8886 0 2px, transparent 2px 8px); }
+    .refused { background: radial-gradient(#888 1.5px, transparent 2px) 0 0 / 8px 8px; }
+    i { display: inline-block; width: 1.1em; height: 1.1em; margin: 0 0.3em -0.2em 1em; border: 1px solid #8888; }
+    output { display: block; min-height: 2.8em; }
+  </style><table role="grid" aria-label="Step size η across, local steps H upwards"></table><p></p><output></output>`;
+  const maps = new Set();
+  let known = { cells: {}, methods: [] }; // of the newest answer
+
+  class MethodMap extends Control {
+    connectedCallback() {
+      maps.add(this);
+      if (!this.shadowRoot) this.build();
+      this.show();
+    }
+    disconnectedCallback() {
+      maps.delete(this);
+    }
+    build() {
+      const root = this.attachShadow({ mode: "open" });
+      root.innerHTML = MAP;
+      const [columns, rows] = [this.given("columns"), this.given("rows")];
+      const table = root.querySelector("table");
+      this.places = rows.map((steps) => {
+        const row = table.insertRow();
+        row.append(Object.assign(document.createElement("th"), { textContent: steps, scope: "row" }));
+        return columns.map((size) => {
+          const button = document.createElement("button");
+          Object.assign(button, { tabIndex: -1, place: `${steps} ${size}` });
+          button.onclick = () => this.send({ step_size: size, local_steps: steps, at: Date.now() });
+          button.onfocus = button.onmouseenter = () => (root.querySelector("output").textContent = button.ariaLabel);
+          row.insertCell().append(button);
+          return button;
+        });
+      });
+      const foot = table.insertRow();
+      for (const [i, text] of ["H \u2191 \u03b7 \u2192", ...columns].entries())
+        foot.append(Object.assign(document.createElement("th"), { textContent: i % 3 === 1 || !i ? text : "", scope: "col" }));
+      table.onkeydown = (event) => this.move(event);
+    }
+    move(event) {
+      const way = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
+      const i = this.places.findIndex((row) => row.includes(event.target));
+      if (!way || i < 0) return;
+      event.preventDefault();
+      const next = this.places[i + way[0]]?.[this.places[i].indexOf(event.target) + way[1]];
+      if (!next) return;
+      event.target.tabIndex = -1;
+      next.tabIndex = 0;
+      next.focus();
+    }
+    show() {
+      const sizes = Object.values(known.cells).filter(([best]) => known.methods.includes(best)).map((cell) => cell[1]);
+      const [least, most] = [Math.min(...sizes), Math.max(...sizes)];
+      for (const row of this.places)
+        for (const [j, button] of row.entries()) {
+          const [best = "", size = 0, said = "Not computed yet."] = known.cells[button.place] ?? [];
+          const share = 100 - 65 * ((size - least) / (most - least || 1)); // the smaller the error the stronger the colour
+          button.className = best;
+          button.style.background = known.methods.includes(best) ? `color-mix(in srgb, var(--${best}) ${share}%, transparent)` : "";
+          button.ariaLabel = said;
+          const before = known.cells[row[j - 1]?.place]?.[0];
+          button.parentElement.className = (best === "unstable" && known.methods.includes(before) ? "edge " : "")
+            + (button.place === known.here ? "here" : "");
+        }
+      const all = this.places.flat();
+      if (!all.some((button) => button.tabIndex === 0))
+        (all.find((button) => button.place === known.here) ?? all[0]).tabIndex = 0;
+      const keys = known.methods.map((name) => `<i style="background: var(--${name})"></i>${name}`);
+      this.shadowRoot.querySelector("p").innerHTML = Object.keys(known.cells).length
+        ? `best: ${keys.join("")} <i class="unstable"></i>unstable <i class="refused"></i>refused. The stronger the colour, the smaller the error.` : "";
+    }
+  }
+
+  class Cells extends HTMLElement {
+    static observedAttributes = ["data-map"];
+    connectedCallback() {
+      this.attributeChangedCallback();
+    }
+    attributeChangedCallback() {
+      known = JSON.parse(this.dataset.map ?? "null") ?? known;
+      for (const map of maps) map.show();
+    }
+  }
+
   // marimo's buttons that show a picture alone
   const NAMES = { "chevron-left": "Hide or show the problem", menu: "Show the problem", ellipsis: "More actions" };
   const name = () => {
@@ -139,4 +235,6 @@
   customElements.define("marimo-fedlsa-slider", Slider);
   customElements.define("marimo-fedlsa-address", Address);
   customElements.define("marimo-fedlsa-back", Back);
+  customElements.define("marimo-fedlsa-map", MethodMap);
+  customElements.define("marimo-fedlsa-cells", Cells);
 })();

@@ -17,7 +17,7 @@ app = marimo.App(
 with app.setup:
     import marimo as mo
 
-    from fedlsa.explore import controls, updates
+    from fedlsa.explore import controls, method_map, updates
     from fedlsa.explore import page_panels as panels
     from fedlsa.explore.answers import Question
     from fedlsa.explore.page_settings import METHODS, OF_PROBLEM, PageSettings
@@ -34,13 +34,14 @@ def _():
     get_settled, set_settled = mo.state(updates.Curves())
     get_runs, set_runs = mo.state(updates.Runs())
     get_plans, set_plans = mo.state(updates.Plans())
+    get_map, set_map = mo.state(method_map.MethodMap())
     get_fit, set_fit = mo.state((None, ""))
     now = {"question": None, "plans": updates.Plans()}  # the newest, for what must not run again
     steps = controls.PageHistory(set_start)
     mo.Html(controls.script().text + steps.back.text)
     return (
-        complaints, get_curves, get_fit, get_plans, get_runs, get_settled, get_start, now, page, set_curves,
-        set_fit, set_plans, set_runs, set_settled, steps,
+        complaints, get_curves, get_fit, get_map, get_plans, get_runs, get_settled, get_start, now, page,
+        set_curves, set_fit, set_map, set_plans, set_runs, set_settled, steps,
     )  # fmt: skip
 
 
@@ -109,7 +110,7 @@ def _(get_start, reset):
 
 @app.cell
 def _(
-    columns, complaints, get_start, given, kind, method, now, opens, page, set_curves, set_fit, set_plans,
+    columns, complaints, get_start, given, kind, method, now, opens, page, set_curves, set_fit, set_map, set_plans,
     set_settled, target, target_accuracy, view, worlds,
 ):  # fmt: skip
     # everything below follows from the question that the settings pose; no cell waits for this one, so that nothing
@@ -129,6 +130,9 @@ def _(
         if updates.plan_question(_before) != updates.plan_question(_q):  # of another problem
             page.drop("plans")
             set_plans(updates.Plans())
+        if method_map.map_question(_before) != method_map.map_question(_q):
+            page.drop("map")
+            set_map(method_map.MethodMap())
     set_fit((None, ""))
     _unusable = given.trouble if _settings.problem == "files" else ""
     if _unusable:  # said below; there is nothing to ask
@@ -179,6 +183,30 @@ def _(get_runs, get_settled):
 @app.cell
 def _(get_fit):
     panels.fit_panel(*get_fit())
+    return
+
+
+@app.cell
+def _(now, steps):
+    draw = mo.ui.run_button(label="Draw the map")
+    places = method_map.map_control(now, steps.begin)
+    mo.vstack([mo.md(method_map.MAP), draw, places])
+    return (draw,)
+
+
+@app.cell
+def _(draw, now, page, set_map):
+    def same_map(asked=now["question"]) -> bool:
+        return method_map.map_question(now["question"]) == method_map.map_question(asked)
+
+    if draw.value:
+        mo.Thread(target=method_map.draw, args=(page, now["question"], same_map, set_map)).start()
+    return
+
+
+@app.cell
+def _(get_map, get_settled):
+    method_map.map_cells(get_map(), get_settled().settings)
     return
 
 

@@ -153,7 +153,8 @@ def _round(m: Moments, a: Algorithm, eta: float) -> local_steps.FedLSARound | Pa
     return local_steps.fedlsa_round(m, eta, a.local_steps, -m.xi_star, a.taking_part(m.n_agents))
 
 
-def _stable(m: Moments, a: Algorithm, eta: float) -> bool:
+def stable_at(m: Moments, a: Algorithm, eta: float) -> bool:
+    """Whether second moments of a method converge at a step size."""
     a = replace(a, step_size=eta)
     with np.errstate(all="ignore"):
         try:
@@ -180,20 +181,20 @@ def stability_limit(problem: Problem | Moments, algorithm: Algorithm, tolerance:
     size = float(np.linalg.norm(m.A_bar, 2, axis=(1, 2)).max())
     start = 1 / max(size, 1e-300)  # from here down, since tiny steps are stable by too little to tell
     low = high = start
-    while not _stable(m, algorithm, low):
+    while not stable_at(m, algorithm, low):
         low, high = low / 2, low
         if low < start / tuning.STEP_SIZE_RANGE:
             return 0.0
-    while low == high or _stable(m, algorithm, high):
+    while low == high or stable_at(m, algorithm, high):
         low, high = high, high * 2
         if high > start * tuning.STEP_SIZE_RANGE:
             return np.inf
     if getattr(algorithm, "local_steps", 0) != 1:
-        low, high = _first_change(lambda eta: _stable(m, algorithm, eta), high, start / tuning.STEP_SIZE_RANGE)
+        low, high = _first_change(lambda eta: stable_at(m, algorithm, eta), high, start / tuning.STEP_SIZE_RANGE)
     while high - low > tolerance * high:
         middle = (low + high) / 2
         try:
-            low, high = (middle, high) if _stable(m, algorithm, middle) else (low, middle)
+            low, high = (middle, high) if stable_at(m, algorithm, middle) else (low, middle)
         except PrecisionError:  # so near to the edge that rounding hides it
             break
     return high
