@@ -122,3 +122,14 @@ def test_the_page_is_dark_for_whoever_wants_it_and_something_is_seen_at_once(wid
     assert page.locator("#App").evaluate(shade) < 150
     assert page.locator(".fs").evaluate("e => getComputedStyle(e).color") == "rgb(236, 236, 236)"
     page.emulate_media(color_scheme="light")
+
+
+def test_each_block_of_code_can_be_copied_by_one_button(wide_page):
+    wide_page.page.locator("fedlsa-code:visible").first.wait_for()
+    copies = wide_page.page.locator("fedlsa-code:visible").get_by_role("button")
+    assert copies.count() == wide_page.page.get_by_role("button", name="Copy").count()  # nobody adds others
+    assert copies.count() == wide_page.page.locator("fedlsa-code:visible").count() == 4
+    wide_page.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    copies.first.click()
+    wide_page.button("Copied").wait_for()
+    assert "fl.problems.ring" in wide_page.page.evaluate("navigator.clipboard.readText()")
