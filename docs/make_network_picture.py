@@ -167,12 +167,13 @@ def table(found: dict[str, tuple[Floats, float]]) -> list[str]:
 
 def draw(curves: dict[str, Floats]) -> Figure:
     """Root mean squared distance against communications, a line for each way to write uploads."""
-    colours = (theme.METHODS["SCAFFLSA"], theme.INK, *theme.OTHERS[:2], theme.METHODS["FedLSA"], theme.OTHERS[2])
+    colours = (theme.INK, theme.SOFT, *theme.OTHERS[:3], theme.SEQUENCE[2])  # none of a method: all run the same ones
     shown = [name for name in curves if name != "16 bits" and len(curves[name]) > 1]  # 16 bits lie under 64
     lines = []
     for name, colour in zip(shown, colours, strict=False):
         t = np.arange(float(len(curves[name])))
-        lines.append(Line(t, curves[name], name, colour, dash="dotted" if name == "8 bits" else "solid"))
+        dash, marker = "dotted" if name == "8 bits" else "solid", "square" * (len(t) < 3)  # a short line is seen too
+        lines.append(Line(t, curves[name], name, colour, dash=dash, marker=marker, size=4.5))
     return draw_charts([[Chart(lines, y="distance from the data's solution")]], legend="right")
 
 

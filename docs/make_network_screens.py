@@ -56,7 +56,7 @@ def wait(true: object, what: str) -> None:
 def shoot(driver: object, place: str, out: Path, name: str) -> None:
     """A picture of a page."""
     browser = driver.chromium.launch(executable_path=find_chromium(), args=["--no-sandbox"])  # type: ignore[attr-defined]
-    page = browser.new_page(viewport={"width": 1120, "height": 900}, device_scale_factor=1.25)
+    page = browser.new_page(viewport={"width": 1120, "height": 900}, device_scale_factor=1.5)
     page.goto(place)
     page.get_by_text("Updated").wait_for()
     page.screenshot(path=out / name, full_page=True)

@@ -12,15 +12,12 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
-from PIL import Image
-from PIL.PngImagePlugin import PngInfo
 
 import fedlsa as fl
 from fedlsa import figures, theory
 
 IMAGES = Path(__file__).parent / "images"
 SEEDS = 100
-WIDTH = 900  # of a picture, in pixels
 
 
 def agents_that_differ(agents: int = 10) -> fl.problems.Problem:
@@ -111,25 +108,12 @@ def td() -> Figure:
 PICTURES = {"fedlsa": fedlsa, "scafflsa": scafflsa, "scaffnew": scaffnew, "markov": markov, "td": td}
 
 
-def shrink(path: Path) -> None:
-    """The same picture, WIDTH pixels wide and with 96 colours; its texts stay."""
-    with Image.open(path) as large:
-        texts = PngInfo()
-        for key, text in large.text.items():
-            texts.add_text(key, text)
-        small = large.convert("RGB").resize(
-            (WIDTH, round(WIDTH * large.height / large.width)), Image.Resampling.LANCZOS
-        )
-    small.quantize(96).save(path, pnginfo=texts, optimize=True)
-
-
 def main(names: list[str]) -> None:
     warnings.simplefilter("error")  # a condition that fails is an error here
     for name in names or PICTURES:
         figure = PICTURES[name]()
         path = IMAGES / f"theory-{name}.png"
         figures.save(figure, path, command=f"python docs/make_theory_pictures.py {name}")
-        shrink(path)
         print(path, path.stat().st_size)
 
 

@@ -31,7 +31,7 @@ def main(out: Path = Path("out/cartpoles.png"), steps: int = STEPS, rounds: int 
     falls, cuts = (sum(int(getattr(log, end).sum()) for log in logs) for end in ("terminated", "truncated"))
     print(f"{SITES} sites, {steps} steps each: {falls} episodes ended, {cuts} were cut short; d = {problem.dim}")
     size = float(np.linalg.norm(problem.theta_star))
-    print(f"{'':<12}{'V(upright)':>11}{'error':>9}{'of ‖θ*‖':>10}{'bias':>9}{'rounds to 5%':>14}")
+    print(f"{'':<12}{'V(upright)':>11}{'error':>9}{'of ‖θ⋆‖':>10}{'bias':>9}{'rounds to 5%':>14}")
     print(f"{'shared':<12}{_upright(problem.theta_star):>11.2f}")
     for method, run, bias, theta in zip(METHODS, runs, biases, found, strict=True):
         error = np.sqrt(run["squared_error"].mean("seed").values)
@@ -51,68 +51,63 @@ def _upright(theta: np.ndarray) -> np.ndarray:
 
 def draw(problem, logs, runs, biases, found):
     """The learnt values; what each site alone would say of the upright pole; error against communications."""
-    matplotlib = theme.matplotlib()
-    with fl.figures.style("notebook"), matplotlib.rc_context({"font.size": 8.6, "lines.linewidth": 1.5}):
-        figure = matplotlib.figure.Figure(figsize=(9.6, 3.7))
-        left, middle, right = figure.subplots(1, 3, width_ratios=(1.15, 1, 1.15))
-        figure.subplots_adjust(left=0.052, right=0.985, top=0.8, bottom=0.25, wspace=0.27)
-        _draw_values(figure, left, found[1], logs)
-        _draw_sites(middle, problem, found)
-        _draw_errors(right, problem, runs, biases)
-        figure.text(0.012, 0.955, "Fifty poles, one value function", fontsize=11.5, fontweight="bold", va="top")
+    with fl.figures.style("notebook"):
+        figure = theme.matplotlib().figure.Figure(figsize=(7.0, 6.4), layout="constrained")
+        figure.get_layout_engine().set(rect=(0.01, 0.13, 0.98, 0.82), hspace=0.07, wspace=0.06)
+        panels = figure.subplot_mosaic([["values", "sites"], ["errors", "errors"]], height_ratios=(1.2, 1))
+        _draw_values(panels["values"], found[1], logs)
+        _draw_sites(panels["sites"], problem, found)
+        _draw_errors(panels["errors"], problem, runs, biases)
+        figure.text(0.015, 0.985, "Fifty poles, one value function", fontsize="large", fontweight="bold", va="top")
         note = (
-            "Value: discounted number of steps until an episode ends, at most 20. Left: 98% of visited angles and of "
-            "velocities lie between the dashed lines; dots are last states\n(at the sides the pole fell, in the middle "
-            "the cart left its track). Middle: long poles seldom fall, so a site alone knows little of it. Right: "
-            "dashed is FedLSA's predicted bias."
+            "Value: discounted number of steps until an episode ends, at most 20. Left: 98% of visited angles and\n"
+            "of velocities lie within the dashed frame; dots are last states (at the sides the pole fell, in the\n"
+            "middle the cart left its track). Right: long poles seldom fall, so a site alone knows little of it.\n"
+            "Below: dashed is FedLSA's predicted bias."
         )
-        figure.text(0.012, 0.02, note, fontsize=7, color=theme.SOFT, va="bottom", linespacing=1.4)
+        figure.text(0.015, 0.01, note, fontsize="small", color=theme.SOFT, va="bottom", linespacing=1.4)
     return figure
 
 
-def _draw_values(figure, axes, theta, logs):
-    angle, speed = (
-        np.linspace(POLE_BASIS.low[0], POLE_BASIS.high[0], 121),
-        np.linspace(POLE_BASIS.low[1], POLE_BASIS.high[1], 121),
-    )
+def _draw_values(axes, theta, logs):
+    angle, speed = (np.linspace(POLE_BASIS.low[k], POLE_BASIS.high[k], 121) for k in (0, 1))
     grid = np.stack(np.meshgrid(angle, speed), axis=-1)
     value = (POLE_BASIS(grid.reshape(-1, 2)) @ theta).reshape(121, 121)
     levels = np.arange(0, 22, 2)
-    axes.contourf(np.degrees(angle), speed, value, levels=levels, cmap="Blues", extend="both")
-    lines = axes.contour(np.degrees(angle), speed, value, levels=levels[::2], colors=theme.INK, linewidths=0.5)
-    axes.clabel(lines, fontsize=6.5)
+    shades = axes.contourf(np.degrees(angle), speed, value, levels=levels, cmap="Blues", extend="both")
+    axes.figure.colorbar(shades, ax=axes, ticks=levels[::2], shrink=0.9, pad=0.02)
     seen = np.concatenate([log.state[:, 2:] for log in logs])
     fell = np.concatenate([log.state[log.terminated][:, 2:] for log in logs])
     (a, c), (b, d) = np.quantile(seen, [0.01, 0.99], axis=0) * [180 / np.pi, 1]
     axes.plot([a, b, b, a, a], [c, c, d, d, c], color=theme.INK, linestyle=theme.DASHED, linewidth=0.9)
     inside = (np.abs(fell) < POLE_BASIS.high).all(axis=1)
     axes.plot(
-        np.degrees(fell[inside, 0]), fell[inside, 1], ".", color=theme.METHODS["FedLSA"], markersize=1.8, alpha=0.7
+        np.degrees(fell[inside, 0]), fell[inside, 1], ".", color=theme.METHODS["FedLSA"], markersize=2.2, alpha=0.7
     )
     axes.set(xlabel="angle of the pole (degrees)", ylabel="angular velocity (rad/s)")
     axes.grid(visible=False)
-    axes.set_title("learnt by SCAFFLSA: value of a state", fontsize=8.5, loc="left")
+    axes.set_title("learnt by SCAFFLSA: value of a state", loc="left")
 
 
 def _draw_sites(axes, problem, found):
     own = _upright(problem.theta_star_local)
     axes.plot(2 * LENGTHS, own, "o", color=theme.INK, markersize=3.4)
-    axes.text(2 * LENGTHS[-1], np.nanmin(own), "dots: each site's\nown solution", fontsize=7.5, ha="right", va="bottom")
-    levels = [(problem.theta_star, theme.INK, theme.DASHED), (found[0], theme.METHODS["FedLSA"], "-")]
-    for theta, hue, stroke in [*levels, (found[1], theme.METHODS["SCAFFLSA"], "-")]:
-        axes.axhline(_upright(theta), color=hue, linestyle=stroke, linewidth=1.3, zorder=1 if stroke == "-" else 2)
-    shared, fedlsa = _upright(problem.theta_star), _upright(found[0])
-    above = fedlsa > shared
-    gap = 0.12
-    axes.text(0.41, fedlsa + (gap if above else -gap), "FedLSA", fontsize=7.5, color=theme.METHODS["FedLSA"],
-              va="bottom" if above else "top")  # fmt: skip
-    axes.text(2 * LENGTHS[-1], shared + (-gap if above else gap), "θ* and SCAFFLSA", fontsize=7.5, ha="right",
-              color=theme.METHODS["SCAFFLSA"], va="top" if above else "bottom")  # fmt: skip
+    axes.text(
+        2 * LENGTHS[-1], np.nanmin(own), "dots: each site's\nown solution", fontsize="small", ha="right", va="bottom"
+    )
+    shared, fedlsa, scafflsa = (float(_upright(theta)) for theta in (problem.theta_star, *found))
+    axes.axhline(shared, color=theme.INK, linestyle=theme.DASHED, linewidth=1.3, zorder=2)
+    for value, name, words in ((fedlsa, "FedLSA", "FedLSA"), (scafflsa, "SCAFFLSA", "SCAFFLSA\nand θ⋆")):
+        hue = theme.METHODS[name]
+        axes.axhline(value, color=hue, linewidth=1.3, zorder=1)
+        above = (name == "FedLSA") == (fedlsa > shared)
+        axes.annotate(words, (1, value), (3, 1 if above else -1), xycoords=("axes fraction", "data"), color=hue,
+                      textcoords="offset points", fontsize="small", va="bottom" if above else "top")  # fmt: skip
     axes.set_xscale("log")
     axes.set_xticks(ticks := [0.5, 1, 2, 3], [f"{t:g}" for t in ticks])
     axes.minorticks_off()
     axes.set(xlabel="length of the pole (metres)")
-    axes.set_title("value of the upright pole", fontsize=8.5, loc="left")
+    axes.set_title("value of the upright pole", loc="left")
 
 
 def _draw_errors(axes, problem, runs, biases):
@@ -121,13 +116,14 @@ def _draw_errors(axes, problem, runs, biases):
         name = type(method).__name__
         hue, t = theme.METHODS[name], run["rounds"].values
         error = np.sqrt(run["squared_error"].mean("seed").values) / size
-        axes.plot(t, error, color=hue, zorder=3)
-        axes.text(t[-1], error[-8:].max() * 1.1, name, color=hue, ha="right", fontsize=8.5, fontweight="bold")
+        axes.plot(t, error, color=hue, linewidth=1.5, zorder=3)
+        top = max(bias / size, *error[t > 0.8 * t[-1]])
+        axes.annotate(name, (t[-1], top), (0, 5), textcoords="offset points", color=hue, ha="right", fontweight="bold")
         if bias > 0:
             axes.axhline(bias / size, color=hue, linestyle=theme.DASHED, linewidth=1.1)
     axes.set_yscale("log")
     axes.set(xlabel="communications", xlim=(0, int(t[-1])))
-    axes.set_title("‖θ \u2212 θ*‖ / ‖θ*‖, 4000 local steps in a round", fontsize=8.5, loc="left")
+    axes.set_title("‖θ \u2212 θ⋆‖ / ‖θ⋆‖, 4000 local steps in a round", loc="left")
 
 
 if __name__ == "__main__":

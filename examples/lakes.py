@@ -52,93 +52,80 @@ def _value_error(problem: fl.Problem, theta: np.ndarray) -> float:
 
 def draw(problem, runs, curves, biases, found):
     """The shared values on the map; the lakes' own values of the start; error against communications."""
-    matplotlib = theme.matplotlib()
-    with fl.figures.style("notebook"), matplotlib.rc_context({"font.size": 8.6, "lines.linewidth": 1.5}):
-        figure = matplotlib.figure.Figure(figsize=(9.6, 3.7))
-        board, middle, right = figure.subplots(1, 3, width_ratios=(1, 1.05, 1.25))
-        figure.subplots_adjust(left=0.012, right=0.985, top=0.8, bottom=0.235, wspace=0.24)
-        _draw_map(board, problem, found[0])
-        _draw_start(middle, problem, found)
-        _draw_errors(right, runs, curves, biases)
+    with fl.figures.style("notebook"):
+        figure = theme.matplotlib().figure.Figure(figsize=(7.0, 6.3), layout="constrained")
+        figure.get_layout_engine().set(rect=(0.01, 0.105, 0.98, 0.84), hspace=0.07, wspace=0.06)
+        panels = figure.subplot_mosaic([["map", "start"], ["errors", "errors"]], height_ratios=(1.15, 1))
+        _draw_map(panels["map"], problem, found[0])
+        _draw_start(panels["start"], problem, found)
+        _draw_errors(panels["errors"], runs, curves, biases)
         figure.text(
-            0.012, 0.955, "Twenty slippery lakes, one value function", fontsize=11.5, fontweight="bold", va="top"
+            0.015, 0.985, "Twenty slippery lakes, one value function", fontsize="large", fontweight="bold", va="top"
         )
         note = (
-            "Left: in small type what FedLSA's local steps add to a shared value, mean over seeds; the four cells in "
-            "the upper right share one value; dark cells are holes.\nRight: lines are simulated (root mean square over "
-            "seeds), dots are the exact curves of fl.theory.exact, dashed is the predicted bias."
+            "Map: below a shared value, what FedLSA's local steps add to it, mean over seeds; the four cells in the\n"
+            "upper right share one value; dark cells are holes. Errors: lines are simulated (root mean square over\n"
+            "seeds), dots are exact (fl.theory.exact), dashed is the predicted bias."
         )
-        figure.text(0.012, 0.02, note, fontsize=7, color=theme.SOFT, va="bottom", linespacing=1.4)
+        figure.text(0.015, 0.01, note, fontsize="small", color=theme.SOFT, va="bottom", linespacing=1.4)
     return figure
 
 
 def _draw_map(axes, problem, theta):
     cells = LAKE_CELLS(np.arange(16))
     values, drift = cells @ problem.theta_star, cells @ (theta - problem.theta_star)
-    blues = theme.matplotlib().colormaps["Blues"]
+    matplotlib = theme.matplotlib()
+    blues, middle = matplotlib.colormaps["Blues"], {"ha": "center", "va": "center"}
     for s, letter in enumerate(LAKE_MAP):
         x, y = s % 4, s // 4
-        shade = theme.SOFT if letter == "H" else "#fff3d6" if letter == "G" else blues(0.1 + 0.55 * values[s])
-        axes.add_patch(
-            theme.matplotlib().patches.Rectangle((x, y), 1, 1, facecolor=shade, edgecolor="white", linewidth=2)
-        )
+        shade = theme.SOFT if letter == "H" else "#fff3d6" if letter == "G" else blues(0.1 + 0.4 * values[s])
+        axes.add_patch(matplotlib.patches.Rectangle((x, y), 1, 1, facecolor=shade, edgecolor="white", linewidth=2))
         if letter == "G":
-            axes.text(x + 0.5, y + 0.5, "goal", ha="center", va="center", fontsize=8)
+            axes.text(x + 0.5, y + 0.5, "goal", **middle)
         elif letter != "H":
-            axes.text(x + 0.5, y + 0.4, f"{values[s]:.2f}", ha="center", va="center", fontsize=9)
-            axes.text(
-                x + 0.5, y + 0.74, f"{drift[s]:+.3f}".replace("-", "\u2212"), ha="center", va="center", fontsize=7,
-                color=theme.METHODS["FedLSA"],
-            )  # fmt: skip
+            axes.text(x + 0.5, y + 0.45, f"{values[s]:.2f}", **middle)
+            words = f"{drift[s]:+.3f}".replace("-", "\u2212")
+            axes.text(x + 0.5, y + 0.77, words, fontsize="small", color="#a34700", **middle)  # orange, read on blue
         if letter == "S":
-            axes.text(x + 0.07, y + 0.19, "start", fontsize=6.5, color=theme.INK)
-    axes.set(xlim=(0, 4), ylim=(4, 0), aspect="equal")
+            axes.text(x + 0.5, y + 0.16, "start", fontsize="small", **middle)
+    axes.set(xlim=(0, 4), ylim=(4, 0), aspect="equal", anchor="W")
     axes.axis("off")
-    axes.set_title("shared values θ*, and FedLSA's drift", fontsize=8.5, loc="left")
+    axes.set_title("shared values θ⋆, and FedLSA's drift", loc="left")
 
 
 def _draw_start(axes, problem, found):
     V = fl.theory.value_functions(problem)[:, 0]
     axes.plot(RATES, V, "o", color=theme.INK, markersize=3.6)
-    axes.annotate("each lake's own,\nby dynamic programming", (RATES[13], V[13]), (0.345, 0.44), fontsize=7.5)
-    levels = [("θ*", problem.theta_star[0], theme.INK), ("FedLSA", found[0][0], theme.METHODS["FedLSA"])]
-    levels.append(("SCAFFLSA", found[1][0], theme.METHODS["SCAFFLSA"]))
-    for name, value, hue in levels:
-        axes.axhline(value, color=hue, linewidth=1.3, linestyle="-" if name != "θ*" else theme.DASHED, zorder=1)
-    axes.text(
-        0.36,
-        levels[1][1] + (0.008 if levels[1][1] > levels[0][1] else -0.032),
-        "FedLSA",
-        fontsize=7.5,
-        color=levels[1][2],
-    )
-    axes.text(
-        0.36,
-        levels[0][1] + (-0.032 if levels[1][1] > levels[0][1] else 0.008),
-        "θ* and SCAFFLSA",
-        fontsize=7.5,
-        color=levels[2][2],
-    )
+    axes.text(0.34, V.max(), "each lake's own,\nby dynamic programming", fontsize="small", va="top")
+    shared, (fedlsa, scafflsa) = problem.theta_star[0], (theta[0] for theta in found)
+    axes.axhline(shared, color=theme.INK, linewidth=1.3, linestyle=theme.DASHED, zorder=2)
+    for value, name, words in ((fedlsa, "FedLSA", "FedLSA"), (scafflsa, "SCAFFLSA", "θ⋆ and SCAFFLSA")):
+        above = (name == "FedLSA") == (fedlsa > shared)
+        hue = theme.METHODS[name]
+        axes.axhline(value, color=hue, linewidth=1.3, zorder=1)
+        axes.annotate(words, (0.34, value), (0, 3 if above else -3), textcoords="offset points", fontsize="small",
+                      color=hue, va="bottom" if above else "top")  # fmt: skip
     axes.set(xlabel="probability that a step succeeds", ylim=(0, None))
-    axes.set_title("value of the start", fontsize=8.5, loc="left")
+    axes.set_title("value of the start", loc="left")
 
 
 def _draw_errors(axes, runs, curves, biases):
     for method, run, curve, bias in zip(METHODS, runs, curves, biases, strict=True):
         name = type(method).__name__
         hue, t = theme.METHODS[name], run["rounds"].values
-        axes.plot(t, np.sqrt(run["squared_error"].mean("seed").values), color=hue, zorder=3)
+        error = np.sqrt(run["squared_error"].mean("seed").values)
+        axes.plot(t, error, color=hue, linewidth=1.5, zorder=3)
         axes.plot(t, np.sqrt(curve["mse"].values), ".", color=hue, markersize=4.5, zorder=4)
         if bias > 0:
             axes.axhline(bias, color=hue, linestyle=theme.DASHED, linewidth=1.1)
-        end = float(np.sqrt(curve["mse"][-1]))
-        axes.text(t[-1], end * 1.22, name, color=hue, ha="right", fontsize=8.5, fontweight="bold")
+        axes.annotate(name, (t[-1], max(bias, *error[t > t[-1] / 5])), (0, 5), textcoords="offset points", color=hue,
+                      ha="right", fontweight="bold")  # fmt: skip
     axes.set_xscale("symlog", linthresh=1, linscale=0.3)
     axes.set_yscale("log")
     last = int(runs[0]["rounds"][-1])
     axes.set_xticks(ticks := [t for t in (0, 1, 10, 50, 1000) if t <= last], [str(t) for t in ticks])
     axes.set(xlabel="communications", xlim=(0, last))
-    axes.set_title("‖θ \u2212 θ*‖, 5000 local steps in a round", fontsize=8.5, loc="left")
+    axes.set_title("‖θ \u2212 θ⋆‖, 5000 local steps in a round", loc="left")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ import sys
 import threading
 from pathlib import Path
 
+import pytest
+
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy: on busy cores, threads of BLAS wait for one another
 
 # hundreds of processes are started, each of which would compile all sources again
@@ -39,3 +41,21 @@ def pytest_collection_modifyitems(items):
 
 def pytest_collection_finish():
     gc.freeze()  # what the libraries and thousands of tests are made of is not looked through again and again
+
+
+@pytest.fixture
+def pictures(monkeypatch):
+    """Every picture that a test saves is fit for print; their names are in this list."""
+    from print_quality import faults
+
+    from fedlsa import figures
+
+    save, saved = figures.save, []
+
+    def checked(figure, path, **more):
+        assert faults(figure) == [], path
+        saved.append(Path(path).name)
+        save(figure, path, **more)
+
+    monkeypatch.setattr(figures, "save", checked)
+    return saved

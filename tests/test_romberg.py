@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from print_quality import faults
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, ArgumentTypeError
@@ -152,6 +153,10 @@ def test_the_table_of_the_page_is_what_its_script_prints() -> None:
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
     problem = script.instance()
-    made = script.table(problem, script.side_by_side(problem))
+    both = script.side_by_side(problem)
+    made = script.table(problem, both)
     assert made.count("\n") == 3
     assert made in (docs / "richardson-romberg.md").read_text(encoding="utf8")
+    limits = script.limit(problem, both, 3), script.limit(problem, both, 30_000)
+    script.limit = lambda problem, both, H: limits[H > 1000]  # what its picture looks like depends on the ends alone
+    assert faults(script.picture(problem, both)) == []

@@ -19,6 +19,7 @@ PAGES = (
 WIDE = "[...document.querySelectorAll('article *')].filter(e => e.getBoundingClientRect().right > innerWidth + 1"
 WIDE += " && !e.closest('.md-typeset__scrollwrap, pre, .formula')).map(e => e.outerHTML.slice(0, 80))"
 AT_ONCE = "(input, words) => { input.value = words; input.dispatchEvent(new Event('keyup')) }"  # one query
+COARSE = "[...document.querySelectorAll('article img')].filter(i => i.naturalWidth < 2 * i.width - 2).map(i => i.src)"
 BROKEN = "[...document.images].filter(i => !i.complete || !i.naturalWidth || !i.alt).map(i => i.src)"
 
 
@@ -39,6 +40,7 @@ def test_pages_fit_have_their_pictures_and_ask_no_other_host(site, page):
         page.set_viewport_size({"width": 1280, "height": 844})
         page.goto(f"{site.as_uri()}/{name}.html")
         assert page.evaluate(BROKEN) == [], name
+        assert page.evaluate(COARSE) == [], name
         for width in (1280, 390):
             page.set_viewport_size({"width": width, "height": 844})
             assert page.evaluate("document.scrollingElement.scrollWidth") <= width, name

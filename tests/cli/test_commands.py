@@ -295,7 +295,7 @@ def test_a_warning_and_an_error_are_one_line_each(monkeypatch, fedlsa):
     assert (code, err.splitlines()) == (2, ["fedlsa: warning: lost", "fedlsa: --rounds must be odd; got 20"])
 
 
-def test_the_demo_saves_its_picture_and_results(tmp_path, capsys, monkeypatch):
+def test_the_demo_saves_its_picture_and_results(tmp_path, capsys, pictures):
     from importlib.util import module_from_spec, spec_from_file_location
     from pathlib import Path
 
@@ -303,6 +303,7 @@ def test_the_demo_saves_its_picture_and_results(tmp_path, capsys, monkeypatch):
     demo = module_from_spec(spec)
     spec.loader.exec_module(demo)
     demo.main(tmp_path / "out", rounds=6, seeds=2)
+    assert pictures == ["demo.png"]
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["demo-fedlsa.nc", "demo-scafflsa.nc", "demo.png"]
     r = fl.results.load(tmp_path / "out" / "demo-fedlsa.nc")
     assert r.attrs["method"] == "FedLSA(step_size=0.1, local_steps=1000)"

@@ -70,6 +70,12 @@ def test_a_picture_was_made_by_the_command_that_the_list_names(image: Path) -> N
     assert source is None or source == made()[image.name]
 
 
+@pytest.mark.parametrize("image", [i for i in IMAGES if not i.name.startswith("explore")], ids=lambda p: p.name)
+def test_a_picture_has_two_pixels_for_each_of_a_column_of_840(image: Path) -> None:
+    with Image.open(image) as picture:
+        assert picture.width >= 1680
+
+
 @pytest.mark.parametrize("image", IMAGES, ids=lambda p: p.name)
 def test_every_picture_is_shown_on_a_page(image: Path) -> None:
     shown = {(page.parent / file).resolve() for page in PAGES for _, file in PICTURE.findall(prose(page))}

@@ -5,6 +5,9 @@ import re
 import runpy
 from pathlib import Path
 
+import numpy as np
+from print_quality import faults
+
 from fedlsa.cli import main
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -18,6 +21,11 @@ def test_the_table_of_uploads_is_what_the_script_measures():
     some = {name: script["UPLOADS"][name] for name in ("8 bits", "a site, ε = 10")}  # the others take longer
     lines = script["table"](script["measured"](some))
     assert set(lines) <= set(shown)
+
+
+def test_the_picture_of_uploads_is_fit_for_print():
+    script = runpy.run_path(str(DOCS / "make_network_picture.py"))
+    assert faults(script["draw"]({name: np.geomspace(1, 0.1, 2 + i) for i, name in enumerate(script["UPLOADS"])})) == []
 
 
 def test_every_command_and_option_of_the_page_exists(capsys, monkeypatch):

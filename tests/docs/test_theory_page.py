@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from print_quality import faults
 
 import fedlsa
 from fedlsa.experiments import EXPERIMENTS, Results, Scale, compute
@@ -51,12 +52,18 @@ def test_every_function_that_the_page_names_exists() -> None:
             found = getattr(found, part)
 
 
-def test_every_picture_exists_is_small_and_is_drawn_by_the_script() -> None:
+def test_every_picture_exists_is_not_large_and_is_drawn_by_the_script() -> None:
     linked = re.findall(r"!\[[^\]]+\]\((images/[^)]+)\)", TEXT)
     drawn = {f"images/theory-{name}.png" for name in script("make_theory_pictures").PICTURES}
     assert set(linked) == drawn
     for picture in linked:
-        assert 0 < (DOCS / picture).stat().st_size < 80_000
+        assert 0 < (DOCS / picture).stat().st_size < 250_000
+
+
+def test_the_picture_of_the_corollary_is_fit_for_print(monkeypatch) -> None:
+    drawing = script("make_theory_pictures")
+    monkeypatch.setattr(drawing, "SEEDS", 2)
+    assert faults(drawing.td()) == []
 
 
 def test_statements_have_the_names_that_the_paper_prints() -> None:

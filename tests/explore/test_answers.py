@@ -189,4 +189,4 @@ def test_runs_on_files_start_at_zero_as_fits_do(tmp_path):
     assert np.linalg.norm(start) == pytest.approx(np.linalg.norm(p.theta_star))
     assert words.start_line({"FedLSA": answers.curve(q, "FedLSA")}) == "Runs start: 0"
     ring = answers.curve(Question.of(RING), "FedLSA")
-    assert words.start_line({"FedLSA": ring}) == "Runs start: θ* + 1"
+    assert words.start_line({"FedLSA": ring}) == "Runs start: θ⋆ + 1"

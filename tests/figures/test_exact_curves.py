@@ -46,7 +46,7 @@ def test_lines_are_the_exact_errors_against_their_cost(x, scale):
     axes = figure.axes[0]
     assert axes.get_yscale() == "log"
     assert axes.get_xlim() == (0, float(CURVES[0][x][-1]))
-    assert "N = 4,  η = 0.1,  H = 10,  p = 0.1,  start: θ* + 1,  exact, no simulation" in texts(figure)
+    assert "N = 4,  η = 0.1,  H = 10,  p = 0.1,  start: θ⋆ + 1,  exact, no simulation" in texts(figure)
     assert "diverge" not in texts(figure)
 
 
@@ -147,7 +147,7 @@ def test_two_curves_of_one_method_are_told_apart():
     figure = figures.exact_curves([CURVES[0], fl.theory.exact(PROBLEM, fl.FedLSA(0.05, 10), rounds=12)])
     first, second = line_of(figure, "FedLSA, η = 0.1"), line_of(figure, "FedLSA, η = 0.05")
     assert first.get_linestyle() != second.get_linestyle()
-    assert "N = 4,  H = 10,  start: θ* + 1,  exact" in texts(figure)
+    assert "N = 4,  H = 10,  start: θ⋆ + 1,  exact" in texts(figure)
 
 
 def test_the_heading_says_how_agents_meet_their_observations():

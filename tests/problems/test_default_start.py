@@ -40,7 +40,7 @@ def test_every_room_begins_where_the_problem_says(name):
         np.testing.assert_allclose(curve["mean"].values[0], start, rtol=1e-15, atol=1e-15)
     assert (round_paths(problem, METHOD, rounds=1).theta[0] == start).all()
     assert [d.attrs["start"] for d in (run, exact, estimated)] == [label] * 3
-    words = "start: " + label.replace("theta_star", "θ*")
+    words = "start: " + label.replace("theta_star", "θ⋆")
     assert words in common_setting([run])
     assert words in common_setting([exact])
     assert ("runs start at", label) in problem._display()[1]
@@ -78,6 +78,6 @@ def test_a_result_holds_its_start_and_an_older_one_without_meant_theta_star_plus
     del older.attrs["start"]
     fl.results.save(older, tmp_path / "older.nc")
     again = fl.results.load(tmp_path / "older.nc")
-    assert "start: θ* + 1" in common_setting([again])
+    assert "start: θ⋆ + 1" in common_setting([again])
     repeated = fl.simulate(**fl.results.arguments(again, problem=problem))
     assert np.array_equal(repeated["theta"].values, older["theta"].values)

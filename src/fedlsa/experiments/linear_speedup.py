@@ -26,7 +26,7 @@ MOST_UPDATES, QUICK_MOST_UPDATES = 1e9, 1e7  # of a simulated point
 RUNS = 30  # of a simulated point, at least: fewer would not tell its variance from twice as much
 NOTE = (
     "Lines: exact stationary mean squared error (MSE). Marks: mean over {seeds} simulated runs, with its standard "
-    "error. They start at the limit of the mean,\nθ* plus bias or (θ*, ξ*), and take 3/(2ηλ) local steps, at least "
+    "error. They start at the limit of the mean,\nθ⋆ plus bias or (θ⋆, ξ⋆), and take 3/(2ηλ) local steps, at least "
     "{fewest} rounds, with λ the smallest real part of an eigenvalue of the averaged Ā:\nwhat their variance still "
     "lacks fades like exp(\u22123), 5%. With H = 1 the methods are one. Instance: {preset}.{more}"
 )

@@ -102,7 +102,7 @@ def draw(results: Results, scale: Scale) -> ChartRows:
             Line(ends[[0, -2]], np.ones(2), "", theme.SOFT, "guide"),
         ]
         for shift, label, y, colour, role, marker in (
-            (-0.27, "θ*, shared", root["shared"] / unit, theme.INK, "samples", "square"),
+            (-0.27, "θ⋆, shared", root["shared"] / unit, theme.INK, "samples", "square"),
             (-0.09, "own solution, at home", root["home"] / unit, own, "marks", "circle"),
             (0.09, "own solution, all worlds", root["everywhere"] / overall, own, "marks", "cross"),
             (0.27, "virtual MDP", root["virtual"] / unit, virtual, "samples", "triangle"),

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-PANEL, GAP, LEFT = 4.3, 0.12, 0.12  # width of a panel, space between two and at the edges, in inches
+PANEL, GAP, LEFT = 3.32, 0.12, 0.12  # width of a panel, space between two and at the edges, in inches: two make 7
 LETTERS = 16.5  # of a note in an inch
 ARROW_LENGTH = 0.03  # inches of path that give an arrow its direction; a shorter path gets none
 
@@ -42,6 +42,8 @@ def agent_paths(
     plane = agent_plane.plane_of(problem, [p.theta[0] for p in runs])
     box, colours = agent_plane.view_box(runs, plane, [round]), agent_plane.agent_colours(problem, plane)
     caption = agent_plane.caption(runs[0], plane, f"round {round}")
+    if not agent_plane.names_agents(problem) and any(agent_plane.fixed_point(p) is not None for p in runs):
+        caption += "  Cross: fixed point, θ⋆ + bias."  # among many paths there is no room for its name
     if ax is not None:
         for axes, p in zip(given_axes(ax, (len(runs),), title), runs, strict=True):
             _draw(axes, p, plane, round, colours, box)
@@ -53,7 +55,9 @@ def agent_paths(
         wide = (width - around) / len(runs)
         high = wide * (box[3] - box[2]) / (box[1] - box[0])
         note = textwrap.wrap(caption, int(LETTERS * width / em))
-        summaries = [textwrap.wrap(agent_plane.round_summary(p, round), int(LETTERS * wide / em)) for p in runs]
+        said = [agent_plane.round_summary(p, round) for p in runs]
+        long = max(map(len, said)) > LETTERS * wide / em
+        summaries = [words.replace(", ", ",\n").split("\n") if long else [words] for words in said]
         lines = max(map(len, summaries))
         above, below = em * (0.3 + 0.16 * lines + 0.36 * bool(title)), em * (0.2 + 0.156 * len(note))
         height = high + above + below
@@ -138,13 +142,10 @@ def _labels(axes: Axes, p: Paths, plane: Plane, round: int, colours: list[Any], 
     end = agent_plane.fixed_point(p)
     marks = [np.zeros((1, 2)), *([] if end is None else [plane.project(end)[None]])]
     names = Placer(box, inches, np.concatenate([own, line, local, *marks]))
-    names.label(axes, np.zeros(2), "θ*", theme.INK, 1.2, fontweight="bold")
-    if end is not None:
-        names.label(axes, plane.project(end), "fixed point\nθ* + bias", colour, fontweight="bold")
+    names.label(axes, np.zeros(2), "θ⋆", theme.INK, 1.2, fontweight="bold")
+    named = agent_plane.names_agents(problem)
+    if end is not None and named:
+        names.label(axes, plane.project(end), "fixed point\nθ⋆ + bias", colour, fontweight="bold")
     names.label(axes, theta[0], "start", colour)
-    if agent_plane.names_agents(problem):
-        for c, colour in enumerate(colours):
-            names.label(axes, own[c], f"agent {c + 1}", colour)
-    else:
-        outer = np.argsort(-np.nan_to_num(np.linalg.norm(own, axis=1)))[:8]
-        names.label(axes, own[outer], "agents' own\nsolutions", theme.SOFT)
+    for c, hue in enumerate(colours if named else ()):
+        names.label(axes, own[c], f"agent {c + 1}", hue)

@@ -155,7 +155,7 @@ def round_summary(p: Paths, round: int) -> str:
     share = w[active] / w[active].sum()
     spread = share @ np.linalg.norm(theta_hat[active] - share @ theta_hat[active], axis=1)
     error = np.linalg.norm(p.theta[round] - p.problem.theta_star)
-    return f"round {round}: agents end {spread:.2g} from their average, which is {error:.2g} from θ*"
+    return f"round {round}: agents end {spread:.2g} from their average, which is {error:.2g} from θ⋆"
 
 
 def method_heading(p: Paths) -> str:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 ESTIMATE_COLOUR, SITE_COLOUR = theme.METHODS["SCAFFLSA"], theme.OTHERS[1]
 MAX_SCALE_RATIO = 30.0  # coefficients whose standard errors differ by more do not share a scale
 MAX_NAMED = 40  # so many coefficients can still be named
-WIDTH, HEADER = 7.6, 0.4  # of the figure and of its legend, in inches; a row of coefficients takes 0.17 to 0.3
+WIDTH, HEADER = 7.0, 0.4  # of the figure and of its legend, in inches; a row of coefficients takes 0.17 to 0.3
 PARTS_HEIGHT, SITES_HEIGHT = 1.5, 3.1  # of the axes in the right column with their labels
 FIT_FIELDS = ("names", "theta", "standard_error", "confidence_interval", "error", "per_site")
 SITES = (("influence", "influence", "o", theme.METHODS["FedLSA"]), ("noise", "noise", "^", theme.METHODS["Scaffnew"]),
@@ -60,12 +60,12 @@ def coefficients(
         return ax
     d = len(fit.names)
     height = max(3.7, 1.25 + d * (0.3 if d <= 12 else 0.17 if d <= MAX_NAMED else 6.8 / d))
-    with theme.own_figure(WIDTH, many=True) as (width, _, em):
+    with theme.own_figure(WIDTH) as (width, _, em):
         figure = theme.matplotlib().figure.Figure(figsize=(width, em * height), layout="constrained")
         parts = [] if np.isnan([*fit.error.values()]).any() else [PARTS_HEIGHT]  # without a run there are none
         rest = height - HEADER - sum(parts) - SITES_HEIGHT  # a tall list of coefficients leaves room below the sites
         heights = [*parts, SITES_HEIGHT, rest] if rest > 0 else [*parts, height - HEADER - sum(parts)]
-        left, right = figure.subfigures(1, 2, width_ratios=(2, 1) if width >= em * WIDTH else (3, 2))
+        left, right = figure.subfigures(1, 2, width_ratios=(3, 2))
         grid = right.add_gridspec(len(heights), 1, height_ratios=heights)
         main, *others = left.subplots(), *(right.add_subplot(grid[k]) for k in range(len(parts) + 1))
         _panels([main, *others], fit, level, legend)
@@ -177,6 +177,7 @@ def _sites(axes: Axes, per_site: Any, legend: bool) -> None:
             )
     if largest > 0:
         axes.set_yscale("log")
+        axes.margins(y=0.1)  # no mark lies on the edge
         set_log_ticks(axes.yaxis)
     axes.set_xlim(0.4, len(order) + 0.6)
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))

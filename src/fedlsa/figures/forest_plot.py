@@ -6,6 +6,7 @@ degrees_of_freedom, shared, shared_covariance, shared_degrees_of_freedom, coeffi
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from ..checks import Floats
 from ..errors import ArgumentError, ArgumentTypeError
 from . import theme
 from .drawing_checks import checked
+from .lines import power
 from .matplotlib_figures import Drawn, given_axes
 
 if TYPE_CHECKING:
@@ -150,7 +152,8 @@ def _draw(axes: Axes, rows: ForestRows, title: str | None) -> None:
         _numbers(axes, rows, foot)
     if N > MAX_NAMED:
         axes.set_ylabel(f"{N:,} sites")
-    words = f"{rows.note}\nsquares: inverse variances; lines: {100 * rows.level:g}% intervals"
+    note = re.sub(r"\b\de-\d+", lambda small: power(float(small[0])), rows.note)
+    words = f"{note}\nsquares: inverse variances; lines: {100 * rows.level:g}% intervals"
     axes.set_xlabel(words, color=theme.SOFT, fontsize="small", linespacing=1.5)
     axes.set_title(rows.coefficient if title is None else title, loc="left", fontweight="bold")
 
@@ -175,7 +178,7 @@ def _numbers(axes: Axes, rows: ForestRows, foot: float) -> None:
     for i, (low, middle, high) in enumerate([*zip(rows.low, rows.theta, rows.high, strict=True), rows.shared]):
         last = i == len(rows.names)
         text = f"{middle:{form}} [{low:{form}}, {high:{form}}]".replace("-", "\u2212")
-        axes.text(1.015, foot if last else i, text, transform=axes.get_yaxis_transform(), va="center_baseline",
+        axes.text(1.03, foot if last else i, text, transform=axes.get_yaxis_transform(), va="center_baseline",
                   fontsize="small", color=SHARED_COLOUR if last else theme.SOFT)  # fmt: skip
 
 

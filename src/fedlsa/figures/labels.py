@@ -12,9 +12,17 @@ from ..algorithms import PowerStep
 from ..problems.start import name_start
 from ..results import recipe
 from ..results.long_values import whole
+from .lines import printed
 
 SYMBOLS = {"step_size": "η", "local_steps": "H", "probability": "p", "agents": "N"}
 UNSET = {"sampling": "i.i.d. sampling", "participation": "all agents", "average_after": "last iterate"}
+
+MADE_FROM = {
+    "from_observations": "tables of observations",
+    "from_mdps": "decision processes",
+    "from_chains": "Markov chains",
+    "from_transitions": "logs of transitions",
+}
 
 
 def method_name(result: xr.Dataset) -> str:
@@ -85,7 +93,7 @@ def _ordinal(n: int) -> str:
 
 
 def start(result: xr.Dataset) -> str | None:
-    """Where it starts, such as "start: θ* + 1"; None for an exact curve of an older version, which does not say."""
+    """Where it starts, such as "start: θ⋆ + 1"; None for an exact curve of an older version, which does not say."""
     named = result.attrs.get("start")
     if named is None and "arguments" in result.attrs:
         named = name_start(recipe.stored_arguments(result)["theta_0"], result.attrs["theta_star"])
@@ -94,7 +102,7 @@ def start(result: xr.Dataset) -> str | None:
 
 def start_words(named: str) -> str:
     """The attribute `start` of a result, a curve or a plan, as figures write it."""
-    return f"start: {named}".replace("theta_star", "θ*")
+    return f"start: {named}".replace("theta_star", "θ⋆")
 
 
 def _problem(result: xr.Dataset) -> str | None:
@@ -105,7 +113,8 @@ def _problem(result: xr.Dataset) -> str | None:
     if problem["constructor"] == "garnet":
         kind = "heterogeneous" if facts["heterogeneous"] else "homogeneous"
         return f"{kind} Garnet, preset {facts['preset']}"
-    return str(problem["constructor"]) if problem["constructor"] else None
+    made = str(problem["constructor"] or "")
+    return MADE_FROM.get(made, made.replace("_", " ")) or None
 
 
 def _plain(arguments: dict[str, Any]) -> dict[str, Any]:
@@ -117,6 +126,11 @@ def _plain(arguments: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in arguments.items() if v is not None and small(v)}
 
 
+def _grouped(value: Any) -> str:
+    """Thin spaces between the thousands of long numbers."""
+    return f"{value:,}".replace(",", "\u2009") if isinstance(value, int) and value >= 100_000 else str(value)
+
+
 def _shown(name: str, value: Any) -> str:
     if isinstance(value, PowerStep):
         return f"η = {value.eta_0:g}/(t+1)^{value.power:g}"
@@ -125,5 +139,5 @@ def _shown(name: str, value: Any) -> str:
     if isinstance(value, str):
         return value
     if name in SYMBOLS:
-        return f"{SYMBOLS[name]} = {value:g}" if isinstance(value, float) else f"{SYMBOLS[name]} = {value}"
+        return f"{SYMBOLS[name]} = {printed(f'{value:g}') if isinstance(value, float) else _grouped(value)}"
     return f"{name.replace('_', ' ')} {value:g}"

@@ -20,7 +20,7 @@ COSTS = {
     "uploads": "messages to the server, all agents",
     "bytes": "bytes, up and down, all agents",
 }
-ERROR = "mean squared error  ‖θ \u2212 θ*‖²"
+ERROR = "mean squared error  ‖θ \u2212 θ⋆‖²"
 HEADROOM = 30.0  # how far above the largest sound error the axis may reach for runs that diverge
 OUT_OF_SIGHT = 100.0  # times the ceiling: there what is above it is drawn, so that a line leaves the figure
 FAR_BELOW = 30.0  # times below all lines a level would press them together
@@ -181,6 +181,13 @@ def number(value: float) -> str:
 
 def power(value: float) -> str:
     """A small number in print: 6 · 10⁻¹⁴."""
-    digits, _, exponent = f"{value:.0e}".partition("e")
+    return printed(f"{value:.0e}")
+
+
+def printed(number: str) -> str:
+    """A number as Python writes it, 3.2e-05, in print: 3.2 · 10⁻⁵."""
+    digits, e, exponent = number.partition("e")
+    if not e:
+        return number
     raised = str(int(exponent)).translate(str.maketrans("-0123456789", "\u207b⁰¹²³⁴⁵⁶⁷⁸⁹"))
     return f"{digits}\u2009·\u200910{raised}"

@@ -227,8 +227,8 @@ def _parts_limits(exact: Sequence[xr.Dataset], ends: Sequence[Stationary]) -> tu
 
 
 def _parts_notes(exact: Sequence[xr.Dataset], ends: Sequence[Stationary]) -> list[str]:
-    parts = "Mean squared error = variance + ‖mean \u2212 θ*‖².  Transient: ‖mean \u2212 limit‖²."
-    notes = [f"{parts}  Squared bias: ‖limit \u2212 θ*‖²."]
+    parts = "Mean squared error = variance + ‖mean \u2212 θ⋆‖².  Transient: ‖mean \u2212 limit‖²."
+    notes = [f"{parts}  Squared bias: ‖limit \u2212 θ⋆‖²."]
     named = [(method_name(c), end) for c, end in zip(exact, ends, strict=True)]
     for name, end in named:
         if not end.stable:
