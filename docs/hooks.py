@@ -23,7 +23,7 @@ NAMED = re.compile(
     r"\b(?:(?:Theorem|Lemma|Corollary|Claim) [A-H\d]\.\d+|Assumption (?:A|TD|UGE)\d+|(?:Algorithm|Figure|Table) \d+)\b"
 )
 ITEM = re.compile(rf"\[({NAMED.pattern})\]\(paper-map\.md\)")
-INLINE = r"(?<![\w\\$])\$(?![\s$])([^$]+?)(?<!\s)\$(?![\w$])"
+INLINE = r"(?<![\w\\$])\$(?![\s$])([^$]+?)(?<!\s)\$([.,;:)]*)(?![\w$])"
 FORMULA = re.compile(r"^\$\$(.*?)\$\$$", re.S | re.M)
 CODE = re.compile(r"(<pre.*?</pre>|<code.*?</code>|<math.*?</math>|<[^>]+>)", re.S)
 UPPER = re.compile(r"(?<=\S)\^(?:\{([^}]*)\}|(\(\w+\)|\w))")
@@ -49,10 +49,11 @@ class Examples(Preprocessor):
 
 
 class Formula(InlineProcessor):
-    """A formula in a sentence, `$x^2$`."""
+    """A formula in a sentence, `$x^2$`, with the signs after it, which do not begin a line."""
 
     def handleMatch(self, m: re.Match[str], data: str) -> tuple[str, int, int]:
-        return self.md.htmlStash.store(mathml(m[1], "inline")), m.start(), m.end()
+        formula = f'<span class="inline-formula">{mathml(m[1], "inline")}{m[2]}</span>'
+        return self.md.htmlStash.store(formula), m.start(), m.end()
 
 
 class OwnMarkdown(Extension):

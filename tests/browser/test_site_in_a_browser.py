@@ -11,6 +11,7 @@ PAGES = (
     "network",
     "explore",
     "theory",
+    "error-bars",
     "paper-map",
     "notation",
     "performance",
