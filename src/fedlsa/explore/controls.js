@@ -140,7 +140,9 @@
     .here button { box-shadow: inset 0 0 0 3px white, inset 0 0 0 5px black; }
     .unstable { background: repeating-linear-gradient(45deg, #8886 0 2px, transparent 2px 8px); }
     .refused { background: radial-gradient(#888 1.5px, transparent 2px) 0 0 / 8px 8px; }
-    i { display: inline-block; width: 1.1em; height: 1.1em; margin: 0 0.3em -0.2em 1em; border: 1px solid #8888; }
+    @media (prefers-color-scheme: dark) { :host { --FedLSA: #ff8d45; --SCAFFLSA: #58b1ee; --Scaffnew: #35c99b; } }
+    p span { margin-left: 1em; white-space: nowrap; }
+    i { display: inline-block; width: 1.1em; height: 1.1em; margin: 0 0.3em -0.2em 0; border: 1px solid #8888; }
     output { display: block; min-height: 2.8em; }
   </style><table role="grid" aria-label="Step size η across, local steps H upwards"></table><p></p><output></output>`;
   const maps = new Set();
@@ -205,9 +207,10 @@
       const all = this.places.flat();
       if (!all.some((button) => button.tabIndex === 0))
         (all.find((button) => button.place === known.here) ?? all[0]).tabIndex = 0;
-      const keys = known.methods.map((name) => `<i style="background: var(--${name})"></i>${name}`);
+      const keys = [...known.methods.map((name) => [name, `background: var(--${name})`]), ["unstable"], ["refused"]];
+      const legend = keys.map(([name, style = ""]) => `<span><i class="${style ? "" : name}" style="${style}"></i>${name}</span>`);
       this.shadowRoot.querySelector("p").innerHTML = Object.keys(known.cells).length
-        ? `best: ${keys.join("")} <i class="unstable"></i>unstable <i class="refused"></i>refused. The stronger the colour, the smaller the error.` : "";
+        ? `Best: ${legend.join(" ")}. The stronger the colour, the smaller the error.` : "";
     }
   }
 

@@ -22,6 +22,7 @@ from .answers import Floor, Question
 from .page_settings import METHODS, OF_PROBLEM, SETTINGS, PageSettings
 from .pool import SESSION, Pool
 from .pool_worker import LONG_LANE, Answer, Computation
+from .words import is_unstable
 
 ORDER = ("FedLSA", "Scaffnew", "SCAFFLSA")  # two processes are then busy for the same time
 AGENTS = "agents"  # what is asked after the curves
@@ -105,11 +106,8 @@ class Curves(MethodAnswers):
     @property
     def unstable(self) -> list[str]:
         """Methods whose second moments have no limit at this step size, as far as it is known."""
-        found = self.limits
-        return [
-            n for n, c in self.by_method.items()
-            if (c.blown_up is not None if math.isnan(found.get(n, math.nan)) else self.settings.step_size >= found[n])
-        ]  # fmt: skip
+        s, limits, floors = self.settings, self.limits, self.floors
+        return [n for n, c in self.by_method.items() if is_unstable(s, c, limits.get(n), floors.get(n))]
 
 
 @dataclass(frozen=True, eq=False)

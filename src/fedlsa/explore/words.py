@@ -29,7 +29,7 @@ def verdict(
     """
     lines = [_line(s, c, limits.get(n), floors.get(n)) for n in METHODS if (c := curves.get(n))]
     ends = {n: c.end for n, c in curves.items() if c.exact is not None}
-    shown = {n: end for n, end in ends.items() if not _unstable(s, curves[n], limits.get(n), floors.get(n))}
+    shown = {n: end for n, end in ends.items() if not is_unstable(s, curves[n], limits.get(n), floors.get(n))}
     lines += _above_fedlsa(shown)
     if s.sampling == "markov" and s.thin > 1 and lines:
         lines.append(
@@ -41,7 +41,7 @@ def verdict(
 def _line(s: PageSettings, c: Curve, limit: float | None, floor: Floor | None) -> str:
     if c.exact is None:
         return _simulated(c)
-    if _unstable(s, c, limit, floor):
+    if is_unstable(s, c, limit, floor):
         when = "" if c.blown_up is None else f" The error is a thousand times its start by round {c.blown_up}."
         calm = "The agents' paths are means, which may look calm while single runs scatter ever more."
         return f"**{c.method} is unstable** at step size {s.step_size:g}.{when} {calm} {_cure(limit)}"
@@ -49,8 +49,11 @@ def _line(s: PageSettings, c: Curve, limit: float | None, floor: Floor | None) -
     return f"**{c.method}** ends at {mse:.3g} after {s.rounds} rounds{_sum(parts)}. {_later(c, floor)}".rstrip()
 
 
-def _unstable(s: PageSettings, c: Curve, limit: float | None, floor: Floor | None) -> bool:
-    """A method that is stable may still settle far above its start, where observations are noisy."""
+def is_unstable(s: PageSettings, c: Curve, limit: float | None, floor: Floor | None) -> bool:
+    """Whether second moments of a method have no limit: by its floor, else by its limit, else by its curve.
+
+    A method that is stable may still settle far above its start, where observations are noisy.
+    """
     if floor is not None:
         return not math.isfinite(floor.mse)
     return c.blown_up is not None if limit is None or math.isnan(limit) else s.step_size >= limit
