@@ -15,6 +15,15 @@ def test_words_split_each_error_and_say_when_more_rounds_help(wide_page):
     assert "which more rounds remove" not in wide_page.words()
 
 
+def test_agents_who_do_not_differ_do_not_drift_and_without_noise_there_is_no_floor(wide_page):
+    wide_page.open("spread=0.0")
+    line = re.compile(r"FedLSA ends at \S+ after 50 rounds, all of it noise\.")
+    wide_page.until(lambda: line.search(wide_page.words()), "FedLSA does not drift")
+    wide_page.open("noise=0.0")
+    wide_page.until(lambda: wide_page.words().count("There is no floor: more rounds lead to 0.") == 2, "no floors")
+    assert re.search(r"FedLSA ends at \S+ after 50 rounds, all of it drift\.", wide_page.words())
+
+
 def test_an_unstable_method_is_said_to_be_shown_by_means(wide_page):
     wide_page.open("step_size=1.2")
     wide_page.until(lambda: "FedLSA is unstable" in wide_page.words(), "it is called unstable")
