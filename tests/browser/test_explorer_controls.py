@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 import fedlsa as fl
+from fedlsa.explore.answers import Question
 from fedlsa.explore.page_settings import PageSettings
 
 HEARD = """() => {
@@ -86,6 +87,21 @@ def test_every_button_has_a_name_and_each_code_block_one_button_to_copy_it(wide_
     wide_page.until(lambda: wide_page.page.get_by_text("error.csv").count(), "there is something to take")
     assert wide_page.page.evaluate(NAMELESS) == []
     assert set(wide_page.page.evaluate(COPIES)) == {1}
+
+
+def test_a_button_that_is_held_while_answers_come_is_still_pressed(wide_page):
+    s = replace(PageSettings(), agents=3)
+    wide_page.open(s).answers(s)
+    wide_page.button("Find plans").click()
+    button = wide_page.button("Use FedLSA's plan")
+    button.hover()
+    wide_page.page.mouse.down()
+    wide_page.button("Use Scaffnew's plan").wait_for()  # the last of the plans
+    wide_page.until(lambda: "Looking for" not in wide_page.words(), "the trade-off is there")
+    wide_page.page.mouse.up()
+    plan = fl.plan(Question.of(s).problem(), s.epsilon, method="fedlsa")
+    a = plan.algorithm
+    wide_page.follows(replace(s, step_size=a.step_size, local_steps=a.local_steps, rounds=plan.rounds))
 
 
 def test_stop_is_there_while_a_simulation_runs_and_no_longer(wide_page):

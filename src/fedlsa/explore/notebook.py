@@ -133,7 +133,8 @@ def _(
         if method_map.map_question(_before) != method_map.map_question(_q):
             page.drop("map")
             set_map(method_map.MethodMap())
-    set_fit((None, ""))
+        if updates.fit_question(_before) != updates.fit_question(_q):
+            set_fit((None, ""))
     _unusable = given.trouble if _settings.problem == "files" else ""
     if _unusable:  # said below; there is nothing to ask
         _none = updates.Curves(_q, failed=dict.fromkeys(METHODS, "the files cannot be used"), agents="no files")

@@ -228,14 +228,17 @@ def floors(page: OpenPage, q: Question, state: Curves, put: Put) -> Curves:
     return state
 
 
+def fit_question(q: Question) -> Question:
+    """What a fit depends on: files and columns."""
+    of_files = ("problem", "target", "columns", *OF_PROBLEM["files"])
+    return q.without(*(name for name in SETTINGS if name not in of_files))
+
+
 def fit_table(page: OpenPage, q: Question, wanted: Wanted, put: Put) -> None:
     """The fit of the reader's files with the question that it answers, or why there is none."""
     time.sleep(CALM)
-    if not wanted():
-        return
-    of_files = ("problem", "target", "columns", *OF_PROBLEM["files"])
-    asked = q.without(*(name for name in SETTINGS if name not in of_files))
-    for a in page.ask("fit", answers.fit_table, (asked,)):
+    asked = fit_question(q)
+    for a in page.ask("fit", answers.fit_table, (asked,)) if wanted() else ():
         if wanted():
             put((asked, a.value))
 
