@@ -17,8 +17,8 @@ HEARD = """() => {
 NAMELESS = f"""() => ({HEARD})().filter(
   e => e.tagName === 'BUTTON' && !(e.innerText.trim() || e.ariaLabel || e.labels?.length)
 ).map(e => e.outerHTML.slice(0, 200))"""
-COPIES = f"""() => ({HEARD})().filter(e => e.tagName === 'PRE').map(
-  e => e.closest('.codehilite').parentElement.parentElement.querySelectorAll('button').length)"""
+COPIES = f"""() => ({HEARD})().filter(e => e.tagName === 'PRE').map(e => [
+  e.parentElement, e.parentElement.shadowRoot].flatMap(root => [...root?.querySelectorAll('button') ?? []]).length)"""
 
 
 def test_sliders_replace_the_address_steps_are_entries_and_back_shows_the_earlier_page(wide_page):
