@@ -134,7 +134,7 @@ def test_a_column_of_text_blocks_no_file_and_the_fit_is_that_of_the_columns_chos
     wide_page.page.get_by_role("option", name="region (categories)").click()
     fitted(fl.Regression("response ~ age + dose + C(region)"))
     wide_page.page.keyboard.press("Escape")
-    assert wide_page.settings().columns == "age,dose,C(region)"
+    wide_page.until(lambda: wide_page.settings().columns == "age,dose,C(region)", "the address has the columns")
 
 
 def test_no_label_is_covered_by_a_slider(wide_page):
