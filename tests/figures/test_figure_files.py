@@ -4,6 +4,7 @@ import sys
 
 import pytest
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from PIL import Image
 from test_error_curves import a_result
 
@@ -21,6 +22,28 @@ def test_equal_results_give_equal_files(tmp_path, suffix):
     one, two = ((tmp_path / (name + suffix)).read_bytes() for name in ("one", "two"))
     assert one == two
     assert sorted(p.name for p in tmp_path.iterdir()) == ["one" + suffix, "two" + suffix]
+
+
+class Rounding(ConstrainedLayoutEngine):
+    """A layout whose last bits depend on what came before, as those of a long process may."""
+
+    def execute(self, fig):
+        super().execute(fig)
+        for axes in fig.axes:
+            left, bottom, width, height = axes.get_position(original=True).bounds
+            axes.set_position([left, bottom * (1 + self.off), width, height])
+            axes.set_in_layout(True)
+
+
+def test_the_last_bits_of_a_layout_are_not_in_the_file(tmp_path):
+    for off in (0.0, 1e-12):
+        figure = figures.error_curves([a_result()])
+        engine = Rounding(**figure.get_layout_engine().get())
+        engine.off = off
+        figure.set_layout_engine(engine)
+        figures.save(figure, tmp_path / f"{off}.pdf")
+        assert figure.get_layout_engine() is engine
+    assert (tmp_path / "0.0.pdf").read_bytes() == (tmp_path / "1e-12.pdf").read_bytes()
 
 
 def test_a_file_says_how_it_was_made(tmp_path):

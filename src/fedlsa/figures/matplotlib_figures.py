@@ -272,10 +272,12 @@ def save(figure: Figure, path: str | os.PathLike[str], *, command: str | None = 
     types to draw it again; there is no date, so equal figures give equal bytes.
     """
     matplotlib = theme.matplotlib()
+    from .steady_layout import steady
+
     checks.instance("figure", figure, matplotlib.figure.Figure, "a matplotlib figure")
     target = checked_path(path)
     kind = target.suffix.lower()[1:]
-    with replacing(target, "the figure") as part, matplotlib.rc_context(theme.RC):
+    with replacing(target, "the figure") as part, matplotlib.rc_context(theme.RC), steady(figure):
         figure.savefig(part, format=kind, metadata=_metadata(kind, str(figure.get_label()), command))
 
 
