@@ -60,7 +60,7 @@ def reproduce(
         "paper: as its text says; authors: as their code does; both.", "both", "Run", names=(*PRESETS, "both")
     ),
     seeds: int | None = option("Simulations of each setting.", None, "Run", shown=f"{SEEDS}; quick: {QUICK_SEEDS}"),
-    quick: bool = switch("--quick", "Few agents, short runs: all of it in under a minute.", "Run"),
+    quick: bool = switch("--quick", "Few agents, short runs: all of it in minutes.", "Run"),
     instances: int | None = option(
         "Other Garnet problems on which claims without simulations are decided, too.",
         None,

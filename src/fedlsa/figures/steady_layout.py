@@ -1,7 +1,7 @@
 """Layouts that depend on the figure alone.
 
-Matplotlib's constrained layout is solved by iterations whose last bits depend on what a process has drawn before. A PDF
-holds ten decimals, so that equal figures could have unequal bytes.
+The last bits of Matplotlib's constrained layout may differ from process to process. A PDF holds ten decimals, so that
+equal figures could have unequal bytes.
 """
 
 from __future__ import annotations
