@@ -1,5 +1,7 @@
 """The room in which both pages draw (src/fedlsa/explore/scene.js), alone in a browser."""
 
+import math
+import re
 from pathlib import Path
 
 import pytest
@@ -73,6 +75,23 @@ def test_a_touch_on_the_error_moves_the_agents_too(page):
     page.locator(".fs-error canvas").click(position={"x": 53, "y": 100})
     page.wait_for_function("scene.drawn.round < 0.1")
     assert drawn(page)["plane"]["SCAFFLSA"]["average"] == [2, 1]
+
+
+def test_the_axis_of_the_error_has_powers_of_ten_alone(page):
+    texts = page.evaluate("""() => {
+      const seen = [], brush = CanvasRenderingContext2D.prototype, real = brush.fillText;
+      brush.fillText = function (text, ...rest) {
+        if (this.textAlign === "right") seen.push(text);
+        real.call(this, text, ...rest);
+      };
+      scene.show(made(4));
+      brush.fillText = real;
+      return seen;
+    }""")
+    ticks = [float(text) for text in texts if re.fullmatch(r"[0-9.]+", text)]
+    assert len(ticks) >= 2
+    assert len(set(ticks)) == len(ticks)
+    assert all(math.log10(tick) == pytest.approx(round(math.log10(tick)), abs=1e-12) for tick in ticks)
 
 
 def test_new_data_replace_the_old_while_it_plays(page):
