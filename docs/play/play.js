@@ -21,9 +21,15 @@ var FedLSAPlay = (() => {
         for (let j = 0; j < out[i].length; j++) out[i][j] += M[i][k] * N[k][j];
     return out;
   }
-  function solve2([[a, b], [c, d]], [x, y]) {
-    const det = a * d - b * c;
-    return [(d * x - b * y) / det, (a * y - c * x) / det];
+  function solve(M, v) {  // elimination with pivots
+    const rows = M.map((row, i) => [...row, v[i]]), n = v.length;
+    for (let j = 0; j < n; j++) {
+      rows.push(...rows.splice(j).sort((p, q) => Math.abs(q[j]) - Math.abs(p[j])));
+      for (let i = j + 1; i < n; i++) rows[i] = rows[i].map((x, k) => x - rows[i][j] / rows[j][j] * rows[j][k]);
+    }
+    const x = new Array(n).fill(0);
+    for (let i = n - 1; i >= 0; i--) x[i] = (rows[i][n] - sum(x.map((y, j) => rows[i][j] * y))) / rows[i][i];
+    return x;
   }
 
   /* Own solutions on a ring. An agent sees one direction well and the other badly, and which one differs from agent to
@@ -42,9 +48,39 @@ var FedLSAPlay = (() => {
       const own = p.map(v => state.differ * v);
       return {A, own, b: times(A, own), weight: state.weights[c] / all};
     });
-    const A_bar = agents.map(a => scaled(a.A, a.weight)).reduce((M, N) => plus(M, N));
-    const b_bar = [0, 1].map(i => sum(agents.map(a => a.weight * a.b[i])));
-    return {agents, theta_star: solve2(A_bar, b_bar)};
+    return {agents, ...averaged(agents, agents.map(a => a.weight))};
+  }
+  function averaged(agents, w) {
+    const A_bar = agents.map((a, c) => scaled(a.A, w[c])).reduce((M, N) => plus(M, N));
+    return {A_bar, theta_star: solve(A_bar, [0, 1].map(i => sum(agents.map((a, c) => w[c] * a.b[i]))))};
+  }
+
+  /* The weights (sum 1, none below `low`) with which theta_star is at p, or as near to it as it comes; of those that do,
+     the nearest to `from`. They minimise |theta_star(w) - p|^2 + small |w - from|^2, by Gauss-Newton: with w_c, theta_star
+     moves by A_bar^-1 A_c (own_c - theta_star). A step's best w is max(low, from + C m), with three multipliers m. */
+  function weightsFor(agents, from, p, low) {
+    const minus = (v, u) => v.map((x, i) => x - u[i]), dot = (v, u) => v[0] * u[0] + v[1] * u[1] + v[2] * u[2];
+    const off = w => norm2(minus(averaged(agents, w).theta_star, p)), small = 1e-7 * (1 + Math.sqrt(off(from)));
+    const cost = w => off(w) + small * sum(minus(w, from).map(x => x * x));
+    for (let w = from, now = cost(w), k = 0; ; k++) {
+      const {A_bar, theta_star} = averaged(agents, w);
+      const C = agents.map(({A, own}) => [...solve(A_bar, times(A, minus(own, theta_star))), 1]);
+      let m = [0, 0, 0], free = [], before;
+      do {
+        [before, free] = [String(free), C.map((row, c) => from[c] + dot(row, m) > low)];
+        const M = [[small, 0, 0], [0, small, 0], [0, 0, 1e-15]], rest = [...minus(p, theta_star), 1];
+        C.forEach((row, c) => row.forEach((x, i) => {
+          rest[i] -= x * (free[c] ? from[c] : low);
+          if (free[c]) row.forEach((y, j) => { M[i][j] += x * y; });
+        }));
+        m = solve(M, rest);
+      } while (String(free) !== before && k++ < 200);
+      const next = C.map((row, c) => Math.max(low, from[c] + dot(row, m))), all = sum(next);
+      let s = 1, tried = next.map(v => v / all);
+      for (; cost(tried) > now && s > 1e-6; s /= 2) tried = w.map((v, c) => v + s / 2 * (next[c] / all - v));
+      if (!(cost(tried) < now * (1 - 1e-10)) || k > 200) return w;
+      [w, now] = [tried, cost(tried)];
+    }
   }
 
   /* Rounds without noise. gain 0: FedLSA (Algorithm 1); gain 1 / (eta H): SCAFFLSA (Algorithm 2).
@@ -137,7 +173,7 @@ var FedLSAPlay = (() => {
       rest = rest.map((v, i) => v + weight * times(plus(I2, P, -1), own)[i]);
     }
     const [[a, b], [, d]] = Gamma, radius = Math.abs(a + d) / 2 + Math.hypot((a - d) / 2, b);  // Gamma is symmetric
-    return radius < 1 ? solve2(plus(I2, Gamma, -1), rest) : null;
+    return radius < 1 ? solve(plus(I2, Gamma, -1), rest) : null;
   }
 
   const known = {};  // own solutions have no say in the noise: while one is dragged, it is not computed again
@@ -181,11 +217,11 @@ var FedLSAPlay = (() => {
       rounds,
       plane: {caption: CAPTION, theta_star: p.theta_star, methods: plane,
               agents: p.agents.map((a, c) => ({name: `agent ${c + 1}`, own: a.own, weight: a.weight}))},
-      error: {title: "mean squared error", x_label: "communications", x: Array.from({length: rounds + 1}, (_, t) => t),
+      error: {x: Array.from({length: rounds + 1}, (_, t) => t),
               bands_of: state.bands || state.methods[0], methods: error},
     };
   }
-  return {problem, meanRounds, picture, ring, START};
+  return {problem, picture, ring, weightsFor, START};
 })();
 
 // ---------------------------------------------------------------------------------------------------- the page
@@ -235,8 +271,8 @@ var FedLSAPlay = (() => {
   const small = v => v < 1e-12 ? "0" : v.toExponential(1).replace("-", "−");
   const words = v => !(v < 1e6) ? "beyond all bounds" : v < 1e-3 ? small(v) : String(+v.toPrecision(2));
 
-  let step = 0, state = fresh({}), guessed = null, shown = null, asked = 0;
-  const scene = FedLSAScene.create(by("scene"), {autoplay: true, onDrag: drag, describe});
+  let step = 0, state = fresh({}), guessed = null, shown = null, asked = 0, weighed = [];
+  const scene = FedLSAScene.create(by("scene"), {autoplay: true, onDrag: drag, onStar: weigh, describe});
 
   /* The picture follows the state; how.keep: the round cursor stays where it is. */
   function update(how) {
@@ -257,8 +293,15 @@ var FedLSAPlay = (() => {
     state.shape[c] = at.map(v => v / state.differ);
     follow();
   }
-  function describe(t) {
-    const round = Math.round(t);
+  function weigh(at, first) {  // theta_star goes along with the finger: its weights change, as little as may be
+    const {agents} = FedLSAPlay.problem(state), N = agents.length;
+    if (first) weighed = agents.map(a => a.weight);
+    FedLSAPlay.weightsFor(agents, weighed, at, WEIGHTS[0] / N).forEach((w, c) => { state.weights[c] = N * w; });
+    by("weights").parentElement.open = true;
+    showWeights();
+    follow();
+  }
+  function describe(round) {
     const said = shown.error.methods.map(m => {
       const total = m.total[round], said = `${m.name}: error ${words(total)}`;
       const part = Object.keys(m.parts).reduce((a, b) => m.parts[a][round] >= m.parts[b][round] ? a : b);
@@ -332,8 +375,8 @@ var FedLSAPlay = (() => {
     const show = () => {
       const at = stops.reduce((best, v, i) => Math.abs(v - get()) < Math.abs(stops[best] - get()) ? i : best, 0);
       input.value = at;
-      output.textContent = String(get());
-      input.setAttribute("aria-valuetext", String(get()));
+      output.textContent = String(+get().toPrecision(2));
+      input.setAttribute("aria-valuetext", output.textContent);
     };
     return {label: labelled(text, input, output), show};
   }
@@ -376,7 +419,7 @@ var FedLSAPlay = (() => {
       const moved = String(state.shape) !== String(FedLSAPlay.ring(state.agents));
       if (moved) out.set("own", state.shape.flat().map(round).join());
       const w = state.weights.slice(0, state.agents);
-      if (w.some(v => v !== 1)) out.set("weights", w.join());
+      if (w.some(v => v !== 1)) out.set("weights", w.map(round).join());
     }
     const hash = out.toString().replaceAll("%2C", ",");
     const here = location.pathname + location.search;
@@ -398,7 +441,7 @@ var FedLSAPlay = (() => {
     const own = list("own").map(Number), w = list("weights").map(Number), N = state.agents;
     const whole = own.length === 2 * N && own.every(v => Math.abs(v) < 1e6);
     if (whole) state.shape = state.shape.map((_, c) => own.slice(2 * c, 2 * c + 2));
-    if (w.length === N && w.every(v => v >= 0.1 && v <= 10)) w.forEach((v, c) => { state.weights[c] = v; });
+    if (w.length === N && w.every(v => v >= WEIGHTS[0] && v <= MOST)) w.forEach((v, c) => { state.weights[c] = v; });
     go(LAB, focus);
   }
 

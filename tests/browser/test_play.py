@@ -5,6 +5,7 @@ from urllib.parse import quote
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize
 
 import fedlsa as fl
 from fedlsa.engine.paths import round_paths
@@ -87,6 +88,50 @@ def test_its_numbers_are_those_of_the_library(still, agents, steps, eta, rounds,
     np.testing.assert_allclose(shown["plane"]["methods"][0]["end"], p.theta_star + bias, **close)
 
 
+WEIGHTS_FOR = """([from, p, low]) => {
+  const all = {agents: from.length, differ: 1, shape: FedLSAPlay.ring(from.length), weights: from};
+  const {agents} = FedLSAPlay.problem(all);
+  return [agents, FedLSAPlay.weightsFor(agents, from, p, low)];
+}"""
+
+
+def theta_star(agents, weights):
+    return the_same_problem([{**a, "weight": w} for a, w in zip(agents, weights, strict=True)], 0).theta_star
+
+
+@pytest.mark.parametrize("within", [[0.5, 0.3, 0.2], [0.05, 0.5, 0.1, 0.25, 0.1], [0.3, *[0.02] * 6, 0.58]])
+def test_a_pulled_theta_star_is_where_the_finger_is_with_the_least_change_of_weights(still, within):
+    n = len(within)
+    start, low = np.arange(1, n + 1) / (n * (n + 1) / 2), 0.1 / n
+    agents, _ = still.evaluate(WEIGHTS_FOR, [start.tolist(), [0, 0], low])
+    target = theta_star(agents, within)
+    _, w = still.evaluate(WEIGHTS_FOR, [start.tolist(), target.tolist(), low])
+    np.testing.assert_allclose(theta_star(agents, w), target, atol=1e-6)
+    pulls = np.array([np.array(a["A"]) @ (target - a["own"]) for a in agents]).T  # sum w_c pull_c = 0 at theta_star
+    least = minimize(
+        lambda v: (v - start) @ (v - start), start, jac=lambda v: 2 * (v - start), bounds=[(low, 1)] * n,
+        constraints=[{"type": "eq", "fun": lambda v: pulls @ v, "jac": lambda v: pulls},
+                     {"type": "eq", "fun": lambda v: v.sum() - 1, "jac": np.ones_like}],
+        method="SLSQP", options={"ftol": 1e-14, "maxiter": 500},
+    )  # fmt: skip
+    assert least.success
+    np.testing.assert_allclose(w, least.x, atol=1e-5)
+    assert (sum(w), min(w) > low - 1e-9) == (pytest.approx(1, abs=1e-12), True)
+
+
+@pytest.mark.parametrize("target", [[0, 0], [5, 0], [-3, 3], [1000, -1000]])
+def test_a_theta_star_that_cannot_reach_the_finger_comes_as_near_as_it_can(still, target):
+    low = 0.1 / 3
+    agents, w = still.evaluate(WEIGHTS_FOR, [[1 / 3] * 3, target, low])
+    fine = [(i, j) for i in range(101) for j in range(101 - i)]
+    grid = [low + (1 - 3 * low) * np.array([i, j, 100 - i - j]) / 100 for i, j in fine]
+    A, b = np.array([a["A"] for a in agents]), np.array([a["b"] for a in agents])
+    away = [np.linalg.norm(np.linalg.solve(np.tensordot(v, A, 1), v @ b) - target) for v in grid]
+    far = np.linalg.norm(theta_star(agents, w) - target)
+    assert min(away) - 0.02 < far < min(away) + 1e-6
+    assert (sum(w), min(w) > low - 1e-9) == (pytest.approx(1, abs=1e-12), True)
+
+
 def test_without_difference_no_drift_and_without_noise_no_noise_floor(still):
     visit(still, "lab=1&differ=0")
     parts = still.evaluate("fedlsaPlay.shown.error.methods.map(m => m.parts)")
@@ -156,6 +201,39 @@ def test_a_dragged_solution_moves_everything_and_the_link_carries_it(still):
     assert again == pytest.approx(after["plane"]["theta_star"], abs=1e-3)
 
 
+def test_theta_star_is_a_handle_of_its_weights(still):
+    visit(still, "lab=1&agents=5")
+    star = still.locator(".fs-star").first
+    box = star.bounding_box()
+    x, y = box["x"] + 20, box["y"] + 20
+    still.mouse.move(x, y)
+    still.mouse.down()
+    still.mouse.move(x + 10, y + 8, steps=3)
+    still.wait_for_function(
+        "([x, y]) => { const r = document.querySelector('.fs-star').getBoundingClientRect();"
+        "return Math.abs(r.left + 20 - x) < 0.5 && Math.abs(r.top + 20 - y) < 0.5; }",
+        arg=[x + 10, y + 8],
+    )
+    still.mouse.up()
+    weights = still.evaluate("fedlsaPlay.state.weights.slice(0, 5)")
+    assert sum(weights) == pytest.approx(5)
+    told = [
+        still.get_by_role("slider", name=f"weight of agent {c}").get_attribute("aria-valuetext") for c in range(1, 6)
+    ]
+    assert [float(text) for text in told] == pytest.approx(weights, rel=0.06)
+    still.wait_for_function("location.hash.includes('weights=')")
+    at = still.evaluate("fedlsaPlay.shown.plane.theta_star[0]")
+    star.press("ArrowLeft")
+    still.wait_for_function(f"fedlsaPlay.shown.plane.theta_star[0] < {at} - 0.01")
+    address = still.evaluate("location.hash.slice(1)")
+    at = still.evaluate("fedlsaPlay.shown.plane.theta_star")
+    visit(still, "step=1")
+    assert still.locator(".fs-star").count() == 0  # one agent has nothing to weigh
+    visit(still, address)
+    still.wait_for_function("fedlsaPlay.shown.plane.agents.length === 5")
+    assert still.evaluate("fedlsaPlay.shown.plane.theta_star") == pytest.approx(at, abs=1e-3)
+
+
 def test_keys_reach_a_solution_a_slider_and_a_weight(still):
     visit(still, "lab=1")
     at = "fedlsaPlay.shown.plane.agents[1].own[0]"
@@ -166,6 +244,7 @@ def test_keys_reach_a_solution_a_slider_and_a_weight(still):
     still.get_by_role("slider", name="local steps in a round").press("ArrowRight")
     still.wait_for_function("fedlsaPlay.shown.plane.methods[0].walks[0][0].length === 50")  # 24 moments of 30 steps
     assert still.get_by_role("slider", name="local steps in a round").get_attribute("aria-valuetext") == "30"
+    still.evaluate("document.querySelector('details').open = false")
     still.locator("summary").press("Enter")
     still.get_by_role("slider", name="weight of agent 3").press("End")
     still.wait_for_function("fedlsaPlay.shown.plane.agents[2].weight > 0.8")
@@ -184,10 +263,10 @@ def test_tab_goes_through_story_agents_picture_and_sliders_and_all_have_names(st
     still.evaluate("scrollTo(0, 0); document.activeElement.blur(); getSelection().removeAllRanges();")
     still.get_by_role("button", name="Start", exact=True).focus()
     order = []
-    for _ in range(30):
+    for _ in range(40):
         order.append(still.evaluate(f"({named})(document.activeElement)").split("\n")[0].split(":")[0])
         still.keyboard.press("Tab")
-    wanted = ["Start", "Step 5", "Lab", "agent 1", "agent 3", "Play", "Round", "Zoom in", "agents", "noise", "Reset"]
+    wanted = ["Start", "Step 5", "Lab", "agent 1", "agent 3", "Zoom in", "Play", "Round", "agents", "noise", "Reset"]
     places = [order.index(name) for name in wanted]
     assert places == sorted(places)
 
@@ -215,7 +294,7 @@ def test_on_a_phone_it_plays_at_once_and_everything_can_be_reached(browser):
     page = opened(browser, color_scheme="dark", **PHONE)
     page.wait_for_function("fedlsaPlay.scene.round > 0")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(28, 30, 34)"
-    for name in (".fs-plane canvas", ".fs-error canvas", "input[aria-label=Round]"):
+    for name in (".fs-plane", ".fs-error", "input[aria-label=Round]"):
         box = page.locator(name).bounding_box()
         assert box["y"] + box["height"] <= 844
     box = page.get_by_role("button", name="agent 3").first.bounding_box()

@@ -29,6 +29,19 @@ INK = """view => {
 }"""
 
 
+# a scene of its own whose frames come when they are asked for: frames(milliseconds of each, ...)
+BY_HAND = """data => {
+  const real = requestAnimationFrame, room = document.body.appendChild(document.createElement("div"));
+  let asked = null, now = 1;
+  window.requestAnimationFrame = f => { asked = f; return 1; };
+  const scene = FedLSAScene.create(room, {});
+  scene.show(data);
+  scene.play();
+  return {scene, frames: (...lengths) => lengths.forEach(ms => { const f = asked; asked = null; if (f) f(now += ms); }),
+          end() { window.requestAnimationFrame = real; room.remove(); }};
+}"""
+
+
 @pytest.fixture(scope="module")
 def page(browser):
     page = browser.new_page(viewport={"width": 1000, "height": 700}, reduced_motion="reduce")  # views jump, never glide
@@ -38,6 +51,7 @@ def page(browser):
     page.add_script_tag(path=SCRIPT)
     page.evaluate(f"""() => {{
       window.made = {DATA};
+      window.byHand = {BY_HAND};
       window.pulled = [];
       window.scene = FedLSAScene.create(here, {{seconds: 60, onDrag: (...pull) => pulled.push(pull)}});
       scene.show(made(6));
@@ -72,9 +86,58 @@ def test_one_slider_moves_the_agents_and_the_error(page):
 
 
 def test_a_touch_on_the_error_moves_the_agents_too(page):
-    page.locator(".fs-error canvas").click(position={"x": 53, "y": 100})
+    page.locator(".fs-error").click(position={"x": 53, "y": 100})
     page.wait_for_function("scene.drawn.round < 0.1")
     assert drawn(page)["plane"]["SCAFFLSA"]["average"] == [2, 1]
+
+
+def table(page):
+    return page.evaluate("[...document.querySelectorAll('.fs-tip tr')].map(r => [...r.cells].map(c => c.textContent))")
+
+
+def test_the_values_under_the_pointer_are_shown_with_what_they_are_made_of(page):
+    wanted = [["error", "start", "drift", "noise"], ["0.078", "0.039", "0.02", "0.02"], ["1.3", "", "", ""]]
+    view = page.locator(".fs-error").bounding_box()
+    at, y = view["x"] + 52 + (view["width"] - 66) / 2 + 3, view["y"] + view["height"] / 2  # near round 3 of 6
+    page.evaluate("scene.setRound(0)")
+    page.mouse.move(at, y)
+    page.locator(".fs-tip").wait_for()
+    assert [row[1:] for row in table(page)] == wanted
+    assert [row[0] for row in table(page)] == ["round 3", "FedLSA", "SCAFFLSA"]
+    assert page.evaluate("scene.round") == 0  # to look is not to move
+    page.mouse.move(5, 5)
+    page.locator(".fs-tip").wait_for(state="hidden")
+    page.get_by_role("slider", name="Round").press("ArrowRight")
+    page.locator(".fs-tip").wait_for()
+    assert table(page)[0][0] == "round 1"
+    page.get_by_role("button", name="All rounds").focus()
+    page.locator(".fs-tip").wait_for(state="hidden")
+
+
+def test_the_error_can_be_looked_at_more_closely_about_the_cursor(page):
+    axis = """() => {
+      const seen = [], brush = CanvasRenderingContext2D.prototype, real = brush.fillText;
+      brush.fillText = function (text, ...rest) {
+        if (this.textAlign === "center" && /^[0-9.]+$/.test(text)) seen.push(+text);
+        real.call(this, text, ...rest);
+      };
+      scene.show(made(24), {keep: true});
+      brush.fillText = real;
+      return seen;
+    }"""
+    page.evaluate("() => { scene.show(made(24)); scene.setRound(10); }")
+    assert page.evaluate(axis)[-1] >= 20
+    for _ in range(3):
+        page.get_by_role("button", name="Fewer rounds").click()
+    ticks = page.evaluate(axis)
+    assert (ticks[0] >= 7, ticks[-1] <= 13) == (True, True)
+    page.evaluate("scene.setRound(20)")  # the picture goes along
+    page.wait_for_function("scene.drawn.round === 20")
+    ticks = page.evaluate(axis)
+    assert (ticks[0] >= 17, ticks[-1] <= 23) == (True, True)
+    page.get_by_role("button", name="All rounds").click()
+    assert page.evaluate(axis)[-1] >= 20
+    page.evaluate("() => { scene.show(made(6)); scene.setRound(0); }")
 
 
 def test_the_axis_of_the_error_has_powers_of_ten_alone(page):
@@ -104,18 +167,62 @@ def test_new_data_replace_the_old_while_it_plays(page):
     assert not page.evaluate("scene.playing")
 
 
+def test_a_slow_machine_drops_frames_but_rounds_take_as_long_as_ever(page):
+    fast, slow = page.evaluate("""() => [Array(601).fill(1000 / 60), [1, ...Array(25).fill(400)]].map(lengths => {
+      const {scene, frames, end} = byHand(made(12));
+      frames(...lengths);
+      end();
+      return scene.round;
+    })""")
+    assert 8 < fast < 9
+    assert slow == pytest.approx(fast, rel=1e-9)
+
+
+def test_a_frame_draws_only_what_moves(page):
+    """With 200 agents: no words, no axes, no style is asked for, and of each walk only its last piece."""
+    calls = page.evaluate("""() => {
+      const data = made(6), {plane} = data, {walks} = plane.methods[0];
+      plane.agents = Array.from({length: 200}, (_, c) => ({name: `agent ${c}`, own: [Math.cos(c), Math.sin(c)]}));
+      const many = point => Array.from({length: 25}, (_, k) => [point + k / 50, k / 25]).flat();
+      for (const m of plane.methods) m.walks = m.walks.map(() => plane.agents.map((_, c) => many(c / 200)));
+      const {scene, frames, end} = byHand(data), brush = CanvasRenderingContext2D.prototype, counts = {};
+      frames(1, ...Array(60).fill(1000 / 60));
+      const real = {}, style = window.getComputedStyle;
+      counts.style = 0;
+      for (const name of ["fillText", "measureText", "lineTo", "stroke", "arc"]) {
+        real[name] = brush[name];
+        counts[name] = 0;
+        brush[name] = function (...args) { counts[name] += 1; return real[name].apply(this, args); };
+      }
+      window.getComputedStyle = (...args) => { counts.style += 1; return style(...args); };
+      const before = scene.round;
+      frames(1000 / 60);
+      Object.assign(brush, real);
+      window.getComputedStyle = style;
+      end();
+      return [Math.floor(before) === Math.floor(scene.round) && before < scene.round, counts];
+    }""")
+    moved, counts = calls
+    assert moved
+    assert counts["fillText"] == counts["measureText"] == counts["style"] == 0
+    assert counts["arc"] < 2 * (200 + 10)
+    assert counts["stroke"] < 2 * 200 + 20
+    assert counts["lineTo"] < 2 * 2 * 200 + 50  # of 2 x 25 x 200
+
+
 def test_arrows_move_an_own_solution_and_so_does_the_mouse(page):
     handle = page.get_by_role("button", name="north").first
     handle.focus()
     page.keyboard.press("ArrowRight")
-    (agent, (x, y), phase) = page.evaluate("pulled.at(-1)")
-    assert (agent, x > 0, y, phase) == (0, True, 1, "end")
+    (agent, (x, y), first) = page.evaluate("pulled.at(-1)")
+    assert (agent, x > 0, y, first) == (0, True, 1, True)
     box = handle.bounding_box()
     page.mouse.move(box["x"] + 20, box["y"] + 20)
     page.mouse.down()
     page.mouse.move(box["x"] + 20, box["y"] + 80, steps=3)
     page.mouse.up()
-    assert page.evaluate("pulled.at(-2)")[1][1] < 1
+    assert page.evaluate("pulled.at(-1)")[1][1] < 1
+    assert page.evaluate("pulled.slice(-3).map(pull => pull[2])") == [True, False, False]
 
 
 def test_zoom_and_fit(page):

@@ -103,7 +103,7 @@ def test_the_front_page_plays_the_agents_and_leads_to_their_page_and_back(site, 
     page.set_viewport_size({"width": 1280, "height": 844})
     page.goto(f"{site.as_uri()}/index.html")
     frame = page.frame_locator("iframe.play")
-    frame.locator(".fs-plane canvas").wait_for()
+    frame.locator(".fs-plane").wait_for()
     page.frames[1].wait_for_function("window.fedlsaPlay && fedlsaPlay.scene.round > 0")
     assert not frame.locator("#card").is_visible()
     page.get_by_role("link", name="Drag an agent and see client drift").click()

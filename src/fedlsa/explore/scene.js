@@ -3,13 +3,13 @@
    const scene = FedLSAScene.create(element, options);
    scene.show(data);             // new data replace the old at once; an animation that runs starts again on them
    scene.show(data, {keep: 1});  // the cursor and the animation go on where they are (while a finger drags)
-   scene.play(), .pause(), .fit(), .setRound(t), .destroy();  scene.round, .playing, .drawn (what the last frame shows)
+   scene.play(), .pause(), .fit(), .setRound(t);  scene.round, .playing, .drawn (what the last frame shows)
 
    options, all optional
      autoplay: true              play on the first data, unless the reader asks for reduced motion
-     onRound(t)                  the cursor has moved; t is real: 3.4 lies within round 4
-     onDrag(c, [x, y], phase)    agent c's own solution is pulled; phase "move" or "end". Without it nothing can be pulled
-     describe(t)                 the words under the picture, for everybody and for screen readers
+     onDrag(c, [x, y], first)    agent c's own solution is pulled; first: a new pull begins. Without it none can be pulled
+     onStar([x, y], first)       theta_star is pulled, likewise
+     describe(t)                 the words under the picture at round t, for everybody and for screen readers
      seconds                     of one round in play
      future                      how strongly curves are drawn beyond the cursor, 0 to 1
 
@@ -17,85 +17,118 @@
      {title, rounds, round,                 // T; round: where the cursor goes (default: it stays)
       plane: {
         caption,                            // e.g. "Paths are means over the noise; a noisy run scatters about them."
-        agents: [{name, own: [x, y] | null, weight, colour}],    // weight: share of the agent in theta_star
+        agents: [{name, own: [x, y] | null, weight}],            // weight: share of the agent in theta_star
         theta_star: [x, y],
-        box: [left, right, bottom, top],    // what "Fit" shows; by default what holds solutions and averages
-        methods: [{name, colour,
+        methods: [{name,
                    average: [[x, y], ...],  // T + 1: what the server holds
                    walks: [[[x0, y0, x1, y1, ...], ...], ...],   // T x N: where an agent goes in a round, as flat lists
                    scatter: [...],          // T + 1: how far a noisy run strays from the average, drawn as a pale disc
                    end: [x, y] | null,      // limit of the mean; null with end_reason
                    end_reason}]},
       error: {
-        title, x_label, x_scale: "linear" | "log",
+        x_label, x_scale: "linear" | "log",
         x: [...],                           // as long as the curves; a method whose costs differ has an x of its own
         rounds: [...],                      // the round of each x (default: x itself)
         bands_of: "FedLSA",                 // whose bands are shown first
-        methods: [{name, colour, total: [...], parts: {start: [...], drift: [...], noise: [...]},   // they add up to total
+        methods: [{name, total: [...], parts: {start: [...], drift: [...], noise: [...]},   // they add up to total
                    floor,                   // predicted: a dashed level
                    seeds: [[...], ...], mean: [...], low: [...], high: [...],   // simulated runs, their mean, quantiles
                    unstable_from}]}}        // the round from which there is nothing more to say
 
-   Colours are CSS variables of the element (--fs-ink, --fs-paper, --fs-FedLSA, ...); dark follows the reader's system, or
-   data-theme="light" | "dark" on the element. Its height is --fs-height. */
+   Colours are CSS variables of the element (--fs-ink, --fs-paper, --fs-FedLSA, ...), light or dark as the reader's system
+   is. Its height is --fs-height.
+
+   A frame of an animation is cheap: what stands still has canvases of its own and is drawn when it changes (`stale`), walks
+   grow on a canvas that is not cleared, and only heads, averages and the round cursor are drawn again and again. */
 "use strict";
 var FedLSAScene = (() => {
+  const DARK = `--fs-ink: #ececec; --fs-soft: #a8a8a8; --fs-faint: #3a3d42; --fs-paper: #1c1e22; --fs-FedLSA: #ff8d45;
+    --fs-SCAFFLSA: #58b1ee; --fs-Scaffnew: #35c99b; --fs-start: #8b8f96; --fs-drift: #d39a1c; --fs-noise: #a78bd0;`;
   const STYLE = `
     :where(.fs) { --fs-ink: #222; --fs-soft: #5f5f5f; --fs-faint: #e0e0e0; --fs-paper: #fff; --fs-height: 26rem;
       --fs-FedLSA: #c85200; --fs-SCAFFLSA: #0072b2; --fs-Scaffnew: #008862;
       --fs-start: #9a9a9a; --fs-drift: #e69f00; --fs-noise: #8c6bb1; }
-    :where(.fs[data-theme=dark]) { DARK }
-    @media (prefers-color-scheme: dark) { :where(.fs:not([data-theme=light])) { DARK } }
+    @media (prefers-color-scheme: dark) { :where(.fs) { ${DARK} } }
     .fs { color: var(--fs-ink); font: 0.95rem/1.4 system-ui, sans-serif; min-width: 0; }
     .fs-title { font-weight: 600; margin: 0 0 0.3rem; }
     .fs-stage { display: flex; flex-wrap: wrap; gap: 0.6rem; }
     .fs-view { position: relative; flex: 1 1 0; min-width: min(17rem, 100%); height: var(--fs-height); overflow: hidden; }
     .fs-plane { flex-grow: 1.9; min-width: min(21rem, 100%); }
     .fs canvas { position: absolute; inset: 0; width: 100%; height: 100%; touch-action: pan-y; }
+    .fs-plane canvas:first-child { z-index: 1; }  /* names above walks */
+    .fs-handles { position: relative; z-index: 2; }
     .fs-handle { position: absolute; width: 40px; height: 40px; margin: -20px; border: 0; padding: 0; border-radius: 50%;
       background: none; cursor: grab; touch-action: none; }
     .fs-handle:active { cursor: grabbing; }
+    .fs-star { z-index: -1; }  /* an own solution that lies on it goes first */
     .fs :is(button, input):focus-visible { outline: 3px solid #4c8dff; outline-offset: 1px; }
-    .fs-zoom { display: flex; gap: 4px; }
+    .fs-zoom { position: absolute; right: 2px; top: 2px; z-index: 3; display: flex; gap: 2px; }
+    .fs-tip { position: absolute; top: 36px; z-index: 2; pointer-events: none; font-size: 12px; line-height: 1.35;
+      background: var(--fs-paper); border: 1px solid var(--fs-soft); border-radius: 5px; padding: 2px 3px; }
+    .fs-tip td { padding: 0 4px; text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
+    .fs-tip td:first-child { text-align: left; }
     .fs-bar { display: flex; flex-wrap: wrap; gap: 0.4rem 0.7rem; align-items: center; margin-top: 0.4rem; }
     .fs-bar .fs-keys { margin: 0; }
     .fs-bar input { flex: 1 1 9rem; min-width: 6rem; accent-color: var(--fs-SCAFFLSA); }
-    .fs-bar button { font: inherit; color: var(--fs-ink); background: var(--fs-paper); cursor: pointer;
+    :is(.fs-bar, .fs-zoom) button { font: inherit; color: var(--fs-ink); background: var(--fs-paper); cursor: pointer;
       border: 1px solid var(--fs-soft); border-radius: 6px; padding: 0.2rem 0.6rem; min-height: 32px; min-width: 32px; }
+    .fs-zoom button { padding: 0; min-width: 28px; min-height: 28px; font-size: 14px; }
     .fs-bar .fs-play { min-width: 5.5rem; }
     .fs-key::before { content: ""; display: inline-block; width: 1.1em; height: 0.25em; margin-right: 0.4em;
       vertical-align: middle; background: var(--key); }
     .fs-key[aria-pressed=true] { border-color: var(--key) !important; box-shadow: 0 0 0 1px var(--key); }
     .fs-words, .fs-caption { margin: 0.35rem 0 0; min-height: 1.4em; font-variant-numeric: tabular-nums; }
     .fs-caption { color: var(--fs-soft); font-size: 0.88em; }
-    .fs [hidden] { display: none; }`.replaceAll("DARK", `--fs-ink: #ececec; --fs-soft: #a8a8a8; --fs-faint: #3a3d42;
-      --fs-paper: #1c1e22; --fs-FedLSA: #ff8d45; --fs-SCAFFLSA: #58b1ee; --fs-Scaffnew: #35c99b;
-      --fs-start: #8b8f96; --fs-drift: #d39a1c; --fs-noise: #a78bd0;`);
+    .fs [hidden] { display: none; }`;
+  const BODY = `<p class="fs-title"></p><div class="fs-stage">
+    <div class="fs-view fs-plane"><canvas role="img"></canvas><canvas></canvas><canvas></canvas>
+      <div class="fs-handles"></div><span class="fs-zoom"><button type="button" aria-label="Zoom in">+</button>
+      <button type="button" aria-label="Zoom out">−</button>
+      <button type="button" aria-label="Fit everything into the picture">Fit</button></span></div>
+    <div class="fs-view fs-error"><canvas role="img"></canvas><canvas></canvas>
+      <table class="fs-tip" aria-hidden="true" hidden></table><span class="fs-zoom"><button type="button" aria-label="Fewer rounds">+</button>
+      <button type="button" aria-label="More rounds">−</button>
+      <button type="button" aria-label="All rounds">Fit</button></span></div></div>
+    <div class="fs-bar"><button type="button" class="fs-play">Play</button>
+      <input type="range" min="0" max="1" step="1" value="0" aria-label="Round">
+      <span class="fs-keys fs-bar"></span></div>
+    <p class="fs-words" aria-live="polite"></p><p class="fs-caption"></p>`;
   const AGENTS = ["#cc79a7", "#d98f00", "#3f9bd8", "#009e73", "#8c6bb1", "#8a8a8a"];
   const MAX_NAMED = 8;      // agents that get a name each
   const WALK = 0.72;        // share of a round in which agents walk; then they go to their average
+  const LONGER = 1.6, EARLY = 4;  // the first rounds, in which most happens, take longer
   const CLOSE_UP = 0.2;     // of the width that own solutions need: where paths need less, Fit leaves own solutions out
-  const FONT = "system-ui, sans-serif", SMALL = `12px ${FONT}`, PLAIN = `13px ${FONT}`, STAR = "θ⋆";
+  const HEAD = 34;          // pixels above a view's picture, for its name
+  const EDGE = 14;          // pixels from a pane's edge at which what lies outside is marked
+  const FONT = "system-ui, sans-serif", SMALL = `12px ${FONT}`, STAR = "θ⋆";
   const AROUND = [[1, 0], [-1, 0], [0, -1], [0, 1], [1, -1], [-1, -1], [1, 1], [-1, 1]];  // where a name may stand
   const PARTS = ["noise", "drift", "start"];  // from the bottom
-  const still = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
+  const motion = matchMedia("(prefers-reduced-motion: reduce)");
   const isPoint = p => Array.isArray(p) && Number.isFinite(p[0]) && Number.isFinite(p[1]);
   const plain = v => v && (Math.abs(v) >= 1e5 || Math.abs(v) < 1e-4) ? v.toExponential(1) : String(+v.toPrecision(2));
   const short = v => Number.isFinite(v) ? plain(v) : "beyond all bounds";
   const clamp = (v, low, high) => Math.min(high, Math.max(low, v));
   const least = list => list.reduce((a, b) => Math.min(a, b), Infinity);  // of lists too long for Math.min(...list)
   const most = list => list.reduce((a, b) => Math.max(a, b), -Infinity);
-  const between = (p, q, s) => [p[0] + s * (q[0] - p[0]), p[1] + s * (q[1] - p[1])];
+  const positive = v => Number.isFinite(v) && v > 0;
+  const distance = (p, q) => isPoint(p) ? Math.hypot(p[0] - q[0], p[1] - q[1]) : Infinity;
+  const between = (p, q, s) => isPoint(p) && isPoint(q) ? p.map((v, i) => v + s * (q[i] - v)) : [NaN, NaN];
 
-  /* Where a walk [x0, y0, x1, y1, ...] is after a share s of it. */
-  function along(walk, s) {
-    const at = s * (walk.length / 2 - 1), i = Math.min(Math.floor(at), walk.length / 2 - 2);
-    return i < 0 ? [walk[0], walk[1]] : between(walk.slice(2 * i, 2 * i + 2), walk.slice(2 * i + 2, 2 * i + 4), at - i);
+  /* A walk [x0, y0, x1, y1, ...] from a share of it to a later one, as points. */
+  function piece(walk, from, to) {
+    const n = walk.length / 2 - 1, point = i => [walk[2 * i], walk[2 * i + 1]];
+    const at = s => {
+      const i = clamp(Math.floor(s * n), 0, Math.max(n - 1, 0));
+      return n ? between(point(i), point(i + 1), s * n - i) : point(0);
+    };
+    const inner = [];
+    for (let i = Math.floor(from * n) + 1; i < to * n; i++) inner.push(point(i));
+    return [at(from), ...inner, at(to)];
   }
 
   /* y at x for increasing xs, straight between its points. */
   function interpolate(xs, ys, x) {
-    let i = xs.findIndex(v => v >= x);
+    const i = xs.findIndex(v => v >= x);
     if (i < 0) return ys[ys.length - 1];
     if (i === 0 || xs[i] === x) return ys[i];
     return ys[i - 1] + (ys[i] - ys[i - 1]) * (x - xs[i - 1]) / (xs[i] - xs[i - 1]);
@@ -103,17 +136,12 @@ var FedLSAScene = (() => {
 
   /* What holds the solutions and the averages : {x, y, w, h}. Runs that left for infinity have no say. */
   function fitted(plane) {
-    if (plane.box) {
-      const [l, r, b, t] = plane.box;
-      return {x: (l + r) / 2, y: (b + t) / 2, w: r - l, h: t - b};
-    }
     const own = plane.agents.map(a => a.own).filter(isPoint), star = isPoint(plane.theta_star) ? plane.theta_star : [0, 0];
-    const far = p => Math.hypot(p[0] - star[0], p[1] - star[1]);
     let near = [star, ...plane.methods.flatMap(m => [m.average[0], m.end])].filter(isPoint);
-    const reach = 1.5 * Math.max(...[...near, ...own].map(far), 1e-9);
+    const reach = 1.5 * Math.max(...[...near, ...own].map(p => distance(p, star)), 1e-9);
     for (const m of plane.methods) {
       const ends = (m.walks || []).flatMap(round => round.map(walk => walk.slice(-2)));
-      near = near.concat(m.average, ends).filter(p => isPoint(p) && far(p) < reach);
+      near = near.concat(m.average, ends).filter(p => distance(p, star) < reach);
     }
     const box = points => {
       const [xs, ys] = [0, 1].map(i => points.map(p => p[i])), [l, r, b, t] = [least(xs), most(xs), least(ys), most(ys)];
@@ -124,7 +152,7 @@ var FedLSAScene = (() => {
     return Math.max(close.w, close.h) < CLOSE_UP * Math.max(whole.w, whole.h) ? close : whole;
   }
 
-  /* Ticks of a logarithmic axis: whole decades, and 2 and 5 between them where there are few. */
+  /* Ticks of an axis. Logarithmic: whole decades, and 2 and 5 between them where there are few. */
   function decades(low, high) {
     const out = [], every = Math.max(1, Math.ceil(Math.log10(high / low) / 7));
     for (let k = Math.floor(Math.log10(low)); k <= Math.ceil(Math.log10(high)); k++)
@@ -132,84 +160,128 @@ var FedLSAScene = (() => {
         if (m > 1 || k % every === 0) out.push(m * 10 ** k);
     return out.map(v => +v.toPrecision(3)).filter(v => v >= low * 0.999 && v <= high * 1.001);
   }
+  function evenly(from, to, count) {
+    const raw = Math.max((to - from) / count, Number.isInteger(to) ? 1 : 0) || 1;
+    const unit = 10 ** Math.floor(Math.log10(raw)), step = unit * [1, 2, 5, 10].find(s => s * unit >= raw);
+    const first = Math.ceil(from / step - 1e-9);
+    return Array.from({length: Math.floor(to / step + 1e-9) - first + 1}, (_, i) => +((first + i) * step).toPrecision(6));
+  }
+
+  // ---- the brush
+  function line(g, points, style, width, alpha = 1, dash = null) {
+    g.beginPath();
+    let down = false;
+    for (const p of points) {
+      if (!isPoint(p)) { down = false; continue; }
+      const x = clamp(p[0], -1e5, 1e5), y = clamp(p[1], -1e5, 1e5);
+      if (down) g.lineTo(x, y); else g.moveTo(x, y);
+      down = true;
+    }
+    g.strokeStyle = style;
+    g.lineWidth = width;
+    if (alpha === 1 && !dash) return g.stroke();
+    g.globalAlpha = alpha;
+    g.setLineDash(dash || []);
+    g.stroke();
+    g.globalAlpha = 1;
+    g.setLineDash([]);
+  }
+  function discs(g, points, r, fill, edge, width = 2) {
+    g.beginPath();
+    for (const p of points.filter(isPoint)) {
+      g.moveTo(p[0] + r, p[1]);
+      g.arc(p[0], p[1], r, 0, 2 * Math.PI);
+    }
+    if (fill) { g.fillStyle = fill; g.fill(); }
+    if (edge) { g.strokeStyle = edge; g.lineWidth = width; g.stroke(); }
+  }
+  function area(g, points, style, alpha) {
+    g.beginPath();
+    for (const p of points) g.lineTo(...p);
+    Object.assign(g, {fillStyle: style, globalAlpha: alpha}).fill();
+    g.globalAlpha = 1;
+  }
 
   function create(host, options = {}) {
     host.classList.add("fs");
-    host.innerHTML = `<style>${STYLE}</style><p class="fs-title"></p><div class="fs-stage">
-      <div class="fs-view fs-plane"><canvas role="img"></canvas><div class="fs-handles"></div></div>
-      <div class="fs-view fs-error"><canvas role="img"></canvas></div></div>
-      <div class="fs-bar"><button type="button" class="fs-play">Play</button>
-        <input type="range" min="0" max="1" step="1" value="0" aria-label="Round">
-        <span class="fs-zoom"><button type="button" aria-label="Zoom in">+</button>
-        <button type="button" aria-label="Zoom out">−</button>
-        <button type="button" aria-label="Fit everything into the picture">Fit</button></span>
-        <span class="fs-keys fs-bar"></span></div>
-      <p class="fs-words" aria-live="polite"></p><p class="fs-caption"></p>`;
+    host.innerHTML = `<style>${STYLE}</style>${BODY}`;
     const find = selector => host.querySelector(selector);
-    const [planeView, errorView, playButton, slider] = [".fs-plane", ".fs-error", ".fs-play", "input"].map(find);
-    const [planeCanvas, errorCanvas] = [planeView, errorView].map(v => v.firstElementChild);
-    let data = {}, T = 1, cursor = 0, playing = false, frame = 0, last = 0, bandsOf = "", css = null;
-    let view = null, goal = null, user = null;  // of the plane: what is shown, where it goes, what the reader chose
-    let panes = [], handles = [], roundAt = null, dragged = false, scene = null, began = false;
+    const [planeView, errorView, playButton] = [".fs-plane", ".fs-error", ".fs-play"].map(find);
+    const [slider, tip, words] = ["input", ".fs-tip", ".fs-words"].map(find);
+    const [planeStill, trail, planeMoving, errorStill, errorMoving] = host.querySelectorAll("canvas");
+    const css = getComputedStyle(host), theme = matchMedia("(prefers-color-scheme: dark)");
+    let data = {}, T = 1, cursor = 0, playing = false, frame = 0, last = 0, said = null, began = false, bandsOf = "";
+    let stale = true, tints = {}, colours = [];  // what stands still is to be drawn again; colours by name and by agent
+    let view = null, goal = null, user = null;   // of the plane: what is shown, where it goes, what the reader chose
+    let panes = [], pulls = [], handles = [], held = false, trailed = 0;  // trailed: the round up to which walks are drawn
+    let axes = null, close = 1, pointed = null;  // of the error: its scales, how far zoomed in, the entry under the pointer
 
-    // ---- time
+    // ---- time: a slow machine drops frames, but rounds take as long as ever
     const wake = () => { frame = frame || requestAnimationFrame(step); };
+    const renew = () => { stale = true; wake(); };
+    const later = (t, dt) => {
+      const more = (LONGER - 1) * EARLY, seconds = options.seconds || clamp(14 / T, 0.001, 0.9);
+      const clock = (t < EARLY ? LONGER * t : t + more) + dt / seconds;
+      return Math.min(T, clock < LONGER * EARLY ? clock / LONGER : clock - more);
+    };
     function step(now) {
       frame = 0;
-      const dt = Math.min(0.1, (now - (last || now)) / 1000);
+      const dt = Math.min(1, (now - (last || now)) / 1000);
       last = now;
       if (playing) {
-        const seconds = clamp(14 / T, 0.001, 0.9) * (cursor < 4 ? 1.6 : 1);  // most happens at first
-        cursor = Math.min(T, cursor + dt / (options.seconds || seconds));
-        if (cursor >= T) stop();
+        cursor = later(cursor, dt);
+        if (cursor >= T) pause();
         moved();
       }
-      const settled = ease();
+      const settled = ease(dt);
       draw();
       if (playing || !settled) wake(); else last = 0;
     }
-    function ease() {  // the view follows its goal
-      if (!view || !goal) return true;
+    function ease(dt) {  // the view follows its goal
+      if (!goal || view && "xywh".split("").every(k => view[k] === goal[k])) return true;
       const grown = k => Math.abs(Math.log(goal[k] / view[k]));
-      const far = Math.hypot(goal.x - view.x, goal.y - view.y) / goal.w + grown("w") + grown("h");
-      const s = still() || far < 0.003 ? 1 : 0.18;
-      for (const k of "xywh") view[k] += s * (goal[k] - view[k]);
-      return s === 1;
+      const far = view && distance([goal.x, goal.y], [view.x, view.y]) / goal.w + grown("w") + grown("h");
+      const there = !view || motion.matches || far < 0.003, s = 1 - Math.exp(-12 * dt);
+      view = there ? {...goal} : Object.fromEntries([..."xywh"].map(k => [k, view[k] + s * (goal[k] - view[k])]));
+      stale = true;
+      return there;
     }
     function moved() {
       const t = Math.round(cursor);
+      if (said === t) return;
       slider.value = t;
       slider.setAttribute("aria-valuetext", `round ${t} of ${T}`);
-      if (options.onRound) options.onRound(cursor);
+      say(t);
     }
-    function stop() { playing = false; playButton.textContent = "Play"; say(); wake(); }
-    function play() {
-      if (cursor >= T) cursor = 0;
-      playing = true;
-      playButton.textContent = "Pause";
-      say();
+    function say(t) {  // a screen reader hears where the cursor stands, not every round of an animation
+      const text = data.plane || data.error ? (options.describe || describe)(t) : "";
+      said = t;
+      words.textContent = text;
+      planeStill.setAttribute("aria-label", `The agents in the plane. ${text}`);
+      errorStill.setAttribute("aria-label", `The error, round by round. ${text}`);
+    }
+    function setPlaying(now) {
+      playing = now;
+      playButton.textContent = playing ? "Pause" : "Play";
+      words.setAttribute("aria-live", playing ? "off" : "polite");
       wake();
     }
-    function setRound(t) { cursor = clamp(t, 0, T); moved(); say(); wake(); }
-    function say() {  // a screen reader hears where the cursor stands, not every frame
-      const words = find(".fs-words");
-      words.setAttribute("aria-live", playing ? "off" : "polite");
-      const text = data.plane || data.error ? (options.describe ? options.describe(cursor) : describe()) : "";
-      if (words.textContent === text) return;
-      words.textContent = text;
-      planeCanvas.setAttribute("aria-label", `The agents in the plane. ${text}`);
-      errorCanvas.setAttribute("aria-label", `The error, round by round. ${text}`);
+    const pause = () => setPlaying(false);
+    function play() {
+      if (cursor >= T) cursor = 0;
+      point(null);
+      setPlaying(true);
     }
-    function describe() {
-      const t = Math.round(cursor), {plane, error} = data;
+    function setRound(t) { cursor = clamp(t, 0, T); moved(); wake(); }
+    function describe(t) {
+      const {plane, error} = data;
       const far = m => short(distance(m.average[Math.min(t, m.average.length - 1)], plane.theta_star));
       const value = m => short(interpolate(error.rounds || error.x, m.total, t));
-      const said = plane && isPoint(plane.theta_star)
+      const each = plane && isPoint(plane.theta_star)
         ? plane.methods.map(m => `${m.name} is ${far(m)} from ${STAR}`)
         : error.methods.filter(m => m.total).map(m => `${m.name} has error ${value(m)}`);
-      return `Round ${t} of ${T}. ${said.join("; ")}.`;
+      return `Round ${t} of ${T}. ${each.join("; ")}.`;
     }
-    const distance = (p, q) => isPoint(p) ? Math.hypot(p[0] - q[0], p[1] - q[1]) : Infinity;
 
     // ---- data
     function show(fresh, how = {}) {
@@ -220,22 +292,21 @@ var FedLSAScene = (() => {
       find(".fs-title").textContent = data.title || "";
       find(".fs-title").hidden = !data.title;
       find(".fs-caption").textContent = plane && plane.caption || "";
-      planeView.hidden = find(".fs-zoom").hidden = !plane;
+      planeView.hidden = !plane;
       errorView.hidden = !error;
       if (plane) {
-        if (!how.keep || !goal || !dragged) goal = user || fitted(plane);
-        if (!view) view = {...goal};
+        if (!held) goal = user || fitted(plane);
         makeHandles();
       }
       makeKeys();
+      point(null);
       if (!how.keep && playing) cursor = 0;
       if (!how.keep && data.round !== undefined) cursor = data.round;
       cursor = clamp(cursor, 0, T);
-      if (!began && options.autoplay && !still()) playing = true;
+      setPlaying(playing || !began && options.autoplay && !motion.matches);
       began = true;
-      playButton.textContent = playing ? "Pause" : "Play";
+      said = null;
       moved();
-      say();
       resize();
     }
     function makeKeys() {
@@ -247,297 +318,271 @@ var FedLSAScene = (() => {
         keys.dataset.shown = wanted;
         keys.replaceChildren(...methods.map(m => {
           const key = document.createElement("button");
-          key.type = "button";
-          key.className = "fs-key";
-          key.textContent = m.name;
-          key.style.setProperty("--key", colour(m));
-          key.disabled = !split.includes(m.name);
+          Object.assign(key, {type: "button", className: "fs-key", textContent: m.name, disabled: !split.includes(m.name)});
+          key.style.setProperty("--key", `var(--fs-${m.name}, #8c6bb1)`);
           key.title = key.disabled ? "" : `Show what the error of ${m.name} is made of`;
-          key.onclick = () => { bandsOf = m.name; makeKeys(); wake(); };
+          key.onclick = () => { bandsOf = m.name; makeKeys(); renew(); };
           return key;
         }));
       }
       for (const key of keys.children) key.setAttribute("aria-pressed", key.textContent === bandsOf);
     }
-    function colour(m) { return m.colour || `var(--fs-${m.name}, #8c6bb1)`; }
-    const paint = name => css.getPropertyValue(`--fs-${name}`);
-    const ink = m => m.colour || paint(m.name).trim() || "#8c6bb1";
-    function agentColour(c) {
-      const agents = data.plane.agents, a = agents[c], star = data.plane.theta_star || [0, 0];
-      if (a.colour) return a.colour;
+    const paint = name => tints[name] ??= css.getPropertyValue(`--fs-${name}`).trim() || "#8c6bb1";
+    function agentColour(a, c, agents) {
       if (agents.length <= AGENTS.length) return AGENTS[c];
-      const turn = isPoint(a.own) ? Math.atan2(a.own[1] - star[1], a.own[0] - star[0]) : c;
+      const [x, y] = data.plane.theta_star || [0, 0], turn = isPoint(a.own) ? Math.atan2(a.own[1] - y, a.own[0] - x) : c;
       return `hsl(${Math.round(turn * 180 / Math.PI + 360) % 360} 60% 52%)`;
     }
 
-    // ---- handles: real buttons over own solutions, for fingers, keys and screen readers
+    // ---- handles: real buttons over what can be pulled, for fingers, keys and screen readers
     function makeHandles() {
-      const agents = options.onDrag ? data.plane.agents : [], count = agents.length * data.plane.methods.length;
+      const {agents, methods, theta_star} = data.plane, place = p => isPoint(p) ? ` at ${p.map(short).join(", ")}` : "";
+      pulls = !options.onDrag ? [] : agents.map((a, c) => ({
+        at: a.own, pull: (...to) => options.onDrag(c, ...to),
+        says: `${a.name}: its own solution${place(a.own)}. Arrow keys move it.`}));
+      if (options.onStar && agents.length > 1) pulls.push({
+        at: theta_star, pull: options.onStar,
+        says: `${STAR}${place(theta_star)}. Arrow keys move it, and the weights follow.`});
+      const count = pulls.length * methods.length;
       while (handles.length > count) handles.pop().remove();
-      while (handles.length < count) {
-        const handle = document.createElement("button"), index = handles.length;
-        const agent = () => index % data.plane.agents.length;
-        handle.type = "button";
-        handle.className = "fs-handle";
-        handle.onpointerdown = e => { handle.setPointerCapture(e.pointerId); dragged = true; };
-        handle.onpointermove = e => {
-          if (!handle.hasPointerCapture(e.pointerId)) return;
-          const r = planeCanvas.getBoundingClientRect();
-          options.onDrag(agent(), toWorld(paneOf(index), e.clientX - r.left, e.clientY - r.top), "move");
-        };
-        handle.onpointerup = handle.onpointercancel = () => {
-          dragged = false;
-          options.onDrag(agent(), data.plane.agents[agent()].own, "end");
-        };
-        handle.onkeydown = e => {
-          const way = {ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1]}[e.key];
-          const own = data.plane.agents[agent()].own;
-          if (!way || !isPoint(own)) return;
-          e.preventDefault();
-          const by = (e.shiftKey ? 0.1 : 0.02) * Math.max(view.w, view.h);
-          options.onDrag(agent(), [own[0] + by * way[0], own[1] + by * way[1]], "end");
-        };
-        handles.push(handle);
-        find(".fs-handles").append(handle);
-      }
+      while (handles.length < count) handles.push(newHandle(handles.length));
       handles.forEach((handle, i) => {
-        const a = agents[i % agents.length];
-        handle.tabIndex = i < agents.length ? 0 : -1;  // once in the order of tabs, though in every pane
-        const place = isPoint(a.own) ? ` at ${a.own.map(short).join(", ")}` : "";
-        handle.setAttribute("aria-label", `${a.name}: its own solution${place}. Arrow keys move it.`);
+        const c = i % pulls.length;
+        handle.tabIndex = i < pulls.length ? 0 : -1;  // once in the order of tabs, though in every pane
+        handle.classList.toggle("fs-star", c >= agents.length);
+        handle.setAttribute("aria-label", pulls[c].says);
       });
+    }
+    function newHandle(index) {
+      const handle = document.createElement("button"), pulled = () => pulls[index % pulls.length];
+      let first = true;
+      Object.assign(handle, {type: "button", className: "fs-handle"});
+      handle.onpointerdown = e => { handle.setPointerCapture(e.pointerId); held = first = true; };
+      handle.onpointermove = e => {
+        if (!handle.hasPointerCapture(e.pointerId)) return;
+        pulled().pull(toWorld(panes[Math.floor(index / pulls.length)], ...inside(planeView, e)), first);
+        first = false;
+      };
+      handle.onpointerup = handle.onpointercancel = () => { held = false; goal = user || fitted(data.plane); wake(); };
+      handle.onkeydown = e => {
+        const way = {ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1]}[e.key];
+        const {at, pull} = pulled();
+        if (!way || !isPoint(at)) return;
+        e.preventDefault();
+        const by = (e.shiftKey ? 0.1 : 0.02) * Math.max(view.w, view.h);
+        pull([at[0] + by * way[0], at[1] + by * way[1]], true);
+      };
+      find(".fs-handles").append(handle);
+      return handle;
     }
 
     // ---- the plane on the screen
-    const HEAD = 34;  // pixels above a pane's picture, for the method's name
+    function inside(element, e) {
+      const {left, top} = element.getBoundingClientRect();
+      return [e.clientX - left, e.clientY - top];
+    }
     const scale = pane => 0.84 * Math.min(pane.w / view.w, (pane.h - HEAD) / view.h);
     const middle = pane => [pane.x + pane.w / 2, pane.y + (pane.h + HEAD) / 2];
     function toScreen(pane, p) {
       const [x, y] = middle(pane), s = scale(pane);
-      return [x + (p[0] - view.x) * s, y - (p[1] - view.y) * s];
+      return isPoint(p) ? [x + (p[0] - view.x) * s, y - (p[1] - view.y) * s] : [NaN, NaN];
     }
     function toWorld(pane, px, py) {
       const [x, y] = middle(pane), s = scale(pane);
       return [view.x + (px - x) / s, view.y - (py - y) / s];
     }
-    const paneOf = handle => panes[Math.floor(handle / data.plane.agents.length)];
-    function zoom(factor, at) {  // the point under the pointer stays
-      const to = {w: view.w / factor, h: view.h / factor, x: view.x, y: view.y};
-      if (at) { to.x = at[0] + (view.x - at[0]) / factor; to.y = at[1] + (view.y - at[1]) / factor; }
-      user = goal = to;
-      planeCanvas.style.touchAction = "none";  // fingers now move the picture
-      wake();
+    function zoom(factor, at, now) {  // the point under the pointer stays
+      user = goal = {w: view.w / factor, h: view.h / factor, x: view.x, y: view.y};
+      if (at) Object.assign(goal, {x: at[0] + (view.x - at[0]) / factor, y: at[1] + (view.y - at[1]) / factor});
+      if (now) view = {...goal};
+      planeStill.style.touchAction = "none";  // fingers now move the picture
+      renew();
     }
     function fit() {
       user = null;
       if (data.plane) goal = fitted(data.plane);
-      planeCanvas.style.touchAction = "pan-y";
+      planeStill.style.touchAction = "pan-y";
       wake();
     }
-    const paneAt = (x, y) => panes.find(p => x >= p.x && x <= p.x + p.w && y >= p.y && y <= p.y + p.h) || panes[0];
     function worldAt(e) {
-      const r = planeCanvas.getBoundingClientRect(), x = e.clientX - r.left, y = e.clientY - r.top;
-      return toWorld(paneAt(x, y), x, y);
+      const [x, y] = inside(planeView, e);
+      return toWorld(panes.find(p => x >= p.x && x <= p.x + p.w && y >= p.y && y <= p.y + p.h) || panes[0], x, y);
     }
     const fingers = new Map();
-    planeCanvas.addEventListener("wheel", e => {
+    planeStill.addEventListener("wheel", e => {
       if (!e.ctrlKey) return;
       e.preventDefault();
-      zoom(Math.exp(-e.deltaY / 300), worldAt(e));
-      Object.assign(view, goal);
+      zoom(Math.exp(-e.deltaY / 300), worldAt(e), true);
     }, {passive: false});
-    planeCanvas.onpointerdown = e => {
+    planeStill.onpointerdown = e => {
       fingers.set(e.pointerId, e);
-      if (user || fingers.size > 1) planeCanvas.setPointerCapture(e.pointerId);
+      if (user || fingers.size > 1) planeStill.setPointerCapture(e.pointerId);
     };
-    planeCanvas.onpointerup = planeCanvas.onpointercancel = e => fingers.delete(e.pointerId);
-    planeCanvas.onpointermove = e => {
+    planeStill.onpointerup = planeStill.onpointercancel = e => fingers.delete(e.pointerId);
+    planeStill.onpointermove = e => {
       const before = fingers.get(e.pointerId);
       if (!before) return;
       if (fingers.size === 2) {
         const other = [...fingers.values()].find(f => f.pointerId !== e.pointerId);
         const apart = f => Math.hypot(f.clientX - other.clientX, f.clientY - other.clientY);
-        zoom(apart(e) / Math.max(1, apart(before)), worldAt(other));
-        Object.assign(view, goal);
+        zoom(apart(e) / Math.max(1, apart(before)), worldAt(other), true);
       } else if (user) {
         const s = scale(panes[0]);
-        user = goal = {...view, x: view.x - (e.clientX - before.clientX) / s, y: view.y + (e.clientY - before.clientY) / s};
-        Object.assign(view, goal);
-        wake();
+        view = {...view, x: view.x - (e.clientX - before.clientX) / s, y: view.y + (e.clientY - before.clientY) / s};
+        user = goal = {...view};
+        renew();
       }
       fingers.set(e.pointerId, e);
     };
-    planeCanvas.addEventListener("touchmove", e => { if (e.touches.length > 1) e.preventDefault(); }, {passive: false});
-    const zooms = host.querySelectorAll(".fs-zoom button");
-    [() => zoom(1.4), () => zoom(1 / 1.4), fit].forEach((act, i) => { zooms[i].onclick = act; });
+    planeStill.addEventListener("touchmove", e => { if (e.touches.length > 1) e.preventDefault(); }, {passive: false});
 
     // ---- drawing
     function resize() {
-      for (const canvas of [planeCanvas, errorCanvas]) {
-        const {width, height} = canvas.getBoundingClientRect(), ratio = devicePixelRatio || 1;
-        const [w, h] = [Math.round(width * ratio), Math.round(height * ratio)];
+      const ratio = devicePixelRatio || 1;
+      for (const canvas of host.querySelectorAll("canvas")) {
+        const {clientWidth, clientHeight} = canvas.parentElement;
+        const [w, h] = [Math.round(clientWidth * ratio), Math.round(clientHeight * ratio)];
         if (w && (canvas.width !== w || canvas.height !== h)) [canvas.width, canvas.height] = [w, h];
       }
       cancelAnimationFrame(frame);  // drawn now, so that title and picture are never of two questions
       frame = 0;
-      ease();
+      stale = true;
+      ease(0);
       draw();
       wake();
     }
-    function brush(canvas) {
-      const g = canvas.getContext("2d"), ratio = devicePixelRatio || 1;
+    function brush(canvas, clear = true) {
+      const g = canvas.getContext("2d"), ratio = devicePixelRatio || 1, W = canvas.width / ratio, H = canvas.height / ratio;
       g.setTransform(ratio, 0, 0, ratio, 0, 0);
-      g.clearRect(0, 0, canvas.width, canvas.height);
+      if (clear) g.clearRect(0, 0, W, H);
       g.lineJoin = g.lineCap = "round";
-      return [g, canvas.width / ratio, canvas.height / ratio];
+      return [g, W, H];
     }
-    function line(g, points, style, width, alpha = 1, dash = []) {
-      g.beginPath();
-      let down = false;
-      for (const p of points) {
-        if (!isPoint(p)) { down = false; continue; }
-        const [x, y] = p.map(v => clamp(v, -1e5, 1e5));
-        if (down) g.lineTo(x, y); else g.moveTo(x, y);
-        down = true;
-      }
-      Object.assign(g, {strokeStyle: style, lineWidth: width, globalAlpha: alpha});
-      g.setLineDash(dash);
-      g.stroke();
-      g.globalAlpha = 1;
-      g.setLineDash([]);
-    }
-    function disc(g, p, r, fill, edge, width = 2) {
-      g.beginPath();
-      g.arc(p[0], p[1], r, 0, 2 * Math.PI);
-      if (fill) { g.fillStyle = fill; g.fill(); }
-      if (edge) { g.strokeStyle = edge; g.lineWidth = width; g.stroke(); }
-    }
-    function text(g, words, x, y, style, font = PLAIN, align = "left") {
+    function text(g, words, x, y, style, font = SMALL, align = "left") {
       Object.assign(g, {font, textAlign: align, textBaseline: "middle", fillStyle: style});
       Object.assign(g, {strokeStyle: paint("paper"), lineWidth: 4});
       g.strokeText(words, x, y);
       g.fillText(words, x, y);
     }
     function draw() {
-      if (!planeCanvas.isConnected || !(data.plane || data.error)) return;
-      css = getComputedStyle(host);
+      if (!host.isConnected || !(data.plane || data.error)) return;
+      if (stale) tints = {};
       scene.drawn = {title: data.title || "", round: cursor, rounds: T, plane: {}, error: {}};
-      if (data.plane && planeCanvas.width) drawPlane();
-      if (data.error && errorCanvas.width) drawError();
-      if (playing) say();
+      if (data.plane && planeStill.width) drawPlane();
+      if (data.error && errorStill.width) drawError();
+      stale = false;
     }
 
     function drawPlane() {
-      const [g, W, H] = brush(planeCanvas), methods = data.plane.methods, n = methods.length;
-      const rows = [1, n].sort((a, b) => size(b) - size(a))[0];  // beside or below one another, whichever is larger
-      function size(r) { return Math.min(W / Math.ceil(n / r) / goal.w, (H / r - HEAD) / goal.h); }
-      const w = W / Math.ceil(n / rows), h = H / rows;
-      panes = methods.map((_, i) => ({x: rows === 1 ? i * w : 0, y: rows === 1 ? 0 : i * h, w, h}));
-      methods.forEach((m, i) => {
+      if (stale) drawStill();
+      const {agents, methods} = data.plane, many = agents.length > MAX_NAMED;
+      const t = Math.min(cursor, most(methods.map(m => m.average.length)) - 1), done = Math.max(0, Math.ceil(t) - 1);
+      const u = t - done;  // the share of round done + 1; 1 at its end
+      const walked = clamp(u / WALK, 0, 1), gathered = clamp((u - WALK) / (1 - WALK), 0, 1);
+      const now = gathered === 1 ? done + 1 : done, upto = done + walked;
+
+      const again = stale || upto < trailed || upto > trailed + 2, [paper, W, H] = brush(trail, again);
+      if (again) trailed = Math.max(0, done - 2);
+      while (trailed < upto) {
+        const r = Math.floor(trailed), to = Math.min(r + 1, upto);
+        if (trailed === r) {  // walks of earlier rounds grow pale
+          Object.assign(paper, {globalCompositeOperation: "destination-out", fillStyle: "rgb(0 0 0 / 72%)"});
+          paper.fillRect(0, 0, W, H);
+          paper.globalCompositeOperation = "source-over";
+        }
+        inPanes(paper, (m, at) => (m.walks && m.walks[r] || []).forEach((walk, c) =>
+          line(paper, piece(walk, trailed - r, to - r).map(at), colours[c], many ? 1.3 : 2.4)));
+        trailed = to;
+      }
+      const [g] = brush(planeMoving);
+      inPanes(g, (m, at, pane) => {
+        const {average} = m, tint = paint(m.name), here = average[now], path = average.slice(0, done + 1).map(at);
+        if (gathered) path.push(at(between(average[done], average[done + 1], gathered)));
+        line(g, path, tint, 2.5, 0.9);
+        discs(g, path.slice(0, done + 1), many ? 2 : 2.6, tint);
+        (m.walks && m.walks[done] || []).forEach((walk, c) => {
+          const [end] = piece(walk, walked, walked);
+          const head = gathered && isPoint(average[done + 1]) ? between(end, average[done + 1], gathered) : end;
+          if (gathered) line(g, [at(end), at(head)], colours[c], 1.2, 0.7, many ? null : [3, 3]);
+          discs(g, [at(head)], many ? 3 : 5, colours[c]);
+        });
+        const stray = m.scatter && scale(pane) * m.scatter[now];
+        g.globalAlpha = 0.13;
+        if (stray > 6) discs(g, [at(here)], stray, tint);
+        g.globalAlpha = 1;
+        discs(g, [at(here)], 6, tint, paint("paper"));
+        scene.drawn.plane[m.name] = {average: here, end: m.end || null};
+      });
+    }
+    function inPanes(g, draw) {
+      data.plane.methods.forEach((m, i) => {
         const pane = panes[i];
         g.save();
         g.beginPath();
         g.rect(pane.x, pane.y, pane.w, pane.h);
         g.clip();
-        drawPane(g, pane, m);
+        draw(m, p => toScreen(pane, p), pane);
         g.restore();
-        const edge = rows === 1 ? [[pane.x, 8], [pane.x, H - 8]] : [[8, pane.y], [W - 8, pane.y]];
-        if (i) line(g, edge, paint("faint"), 1);
-      });
-      handles.forEach((handle, i) => {
-        const own = data.plane.agents[i % data.plane.agents.length].own;
-        const [x, y] = isPoint(own) ? onPane(paneOf(i), own) : [-99, -99];
-        handle.style.left = `${x}px`;
-        handle.style.top = `${y}px`;
       });
     }
-    const EDGE = 14;
     function onPane(pane, p) {  // on the screen, drawn in to the pane's edge
       const [x, y] = toScreen(pane, p);
-      return [clamp(x, pane.x + EDGE, pane.x + pane.w - EDGE), clamp(y, pane.y + EDGE, pane.y + pane.h - EDGE)];
+      return [clamp(x, pane.x + EDGE, pane.x + pane.w - EDGE), clamp(y, pane.y + HEAD, pane.y + pane.h - EDGE)];
     }
-    function drawPane(g, pane, m) {
-      const {agents, theta_star} = data.plane, tint = ink(m), dark = paint("ink"), at = p => toScreen(pane, p);
-      const flat = walk => Array.from({length: walk.length / 2}, (_, i) => at([walk[2 * i], walk[2 * i + 1]]));
-      const many = agents.length > MAX_NAMED, walks = m.walks || [];
-      const t = Math.min(cursor, m.average.length - 1), done = Math.ceil(t) - 1;
-      const u = t - done;  // the share of round done + 1; 1 at its end
-      const stars = isPoint(theta_star) ? at(theta_star) : null;
-
-      if (stars) agents.forEach((a, c) => {  // theta_star's weights
-        const width = a.weight ? clamp(1.6 * a.weight * agents.length, 0.6, 7) : 1;
-        if (isPoint(a.own)) line(g, [at(a.own), stars], agentColour(c), width, 0.22, [2, 5]);
-      });
-      for (const [r, alpha] of [[done - 2, 0.12], [done - 1, 0.3]])
-        (walks[r] || []).forEach((walk, c) => line(g, flat(walk), agentColour(c), 1.2, alpha));
-      const walked = clamp(u / WALK, 0, 1), gathered = clamp((u - WALK) / (1 - WALK), 0, 1);
-      const path = m.average.slice(0, Math.max(done, 0) + 1);
-      if (t > 0 && gathered > 0) path.push(between(m.average[done], m.average[done + 1], gathered));
-      line(g, path.map(p => isPoint(p) ? at(p) : p), tint, 2.5, 0.9);
-      m.average.slice(0, done + 1).forEach(p => isPoint(p) && disc(g, at(p), many ? 2 : 2.6, tint));
-      const heads = [];
-      if (t > 0) (walks[done] || []).forEach((walk, c) => {
-        const points = flat(walk), upto = Math.ceil(walked * (points.length - 1));
-        let head = along(walk, walked);
-        line(g, [...points.slice(0, upto), at(head)], agentColour(c), many ? 1.3 : 2.6);
-        if (gathered) {
-          const end = head, average = m.average[done + 1];
-          head = isPoint(average) ? between(end, average, gathered) : end;
-          line(g, [at(end), at(head)], agentColour(c), 1.2, 0.7, [3, 3]);
+    function drawStill() {
+      const [g, W, H] = brush(planeStill), {agents, methods, theta_star} = data.plane, n = methods.length;
+      const size = r => Math.min(W / Math.ceil(n / r) / goal.w, (H / r - HEAD) / goal.h);
+      const rows = size(n) > size(1) ? n : 1;  // beside or below one another, whichever is larger
+      const w = rows === 1 ? W / n : W, h = H / rows, many = agents.length > MAX_NAMED, dark = paint("ink");
+      panes = methods.map((_, i) => ({x: rows === 1 ? i * w : 0, y: rows === 1 ? 0 : i * h, w, h}));
+      colours = agents.map(agentColour);
+      for (const {x, y} of panes.slice(1))
+        line(g, rows === 1 ? [[x, 8], [x, H - 8]] : [[8, y], [W - 8, y]], paint("faint"), 1);
+      inPanes(g, (m, at, pane) => {
+        const tint = paint(m.name), star = isPoint(theta_star) ? at(theta_star) : null, labels = [];
+        if (star) agents.forEach((a, c) => {  // theta_star's weights
+          const width = a.weight ? clamp(1.6 * a.weight * agents.length, 0.6, 7) : 1;
+          line(g, [at(a.own), star], colours[c], width, 0.22, many ? null : [2, 5]);
+        });
+        agents.forEach((a, c) => {
+          if (!isPoint(a.own)) return;
+          const p = onPane(pane, a.own), out = distance(p, at(a.own)) > 1;
+          if (many) discs(g, [p], 4, null, colours[c], 1.5);
+          else discs(g, [p], options.onDrag ? 10 : 8, paint("paper"), colours[c], 3);
+          if (!many && !out && options.onDrag) discs(g, [p], 3, colours[c]);
+          const name = a.name && a.name.length > 22 ? `${a.name.slice(0, 20)}…` : a.name;
+          const away = out && star ? `, ${short(distance(a.own, theta_star))} away` : "";
+          if (!many && name) labels.push([p, name + away, dark, 13]);  // some agents' colours are too pale for words
+        });
+        if (star) {
+          const outline = Array.from({length: 11}, (_, i) => {
+            const r = i % 2 ? 4 : 10, turn = i * Math.PI / 5;
+            return [star[0] + r * Math.sin(turn), star[1] - r * Math.cos(turn)];
+          });
+          area(g, outline, dark, 1);
+          line(g, outline, paint("paper"), 1.5);
+          labels.unshift([star, STAR, dark, 17]);
         }
-        heads.push(head);
-        if (isPoint(head)) disc(g, at(head), many ? 3 : 5, agentColour(c));
-      });
-      const here = t > 0 && gathered === 1 ? m.average[done + 1] : t > 0 ? m.average[done] : m.average[0];
-      const stray = m.scatter && scale(pane) * m.scatter[t > 0 && gathered === 1 ? done + 1 : Math.max(done, 0)];
-      if (isPoint(here) && stray > 6) {
-        g.globalAlpha = 0.13;
-        disc(g, at(here), stray, tint);
-        g.globalAlpha = 1;
-      }
-      if (isPoint(here)) disc(g, at(here), 6, tint, paint("paper"));
-
-      const labels = [];
-      agents.forEach((a, c) => {
-        if (!isPoint(a.own)) return;
-        const p = onPane(pane, a.own), real = at(a.own), out = Math.hypot(p[0] - real[0], p[1] - real[1]) > 1;
-        if (many) disc(g, p, 4, null, agentColour(c), 1.5);
-        else disc(g, p, options.onDrag ? 10 : 8, paint("paper"), agentColour(c), 3);
-        if (!many && !out && options.onDrag) disc(g, p, 3, agentColour(c));
-        const name = a.name && a.name.length > 22 ? `${a.name.slice(0, 20)}…` : a.name;
-        const away = out && stars ? `, ${short(distance(a.own, theta_star))} away` : "";
-        if (!many && name) labels.push([p, name + away, dark, 13]);  // some agents' colours are too pale for words
-      });
-      if (stars) {
-        g.beginPath();
-        for (let i = 0; i < 10; i++) {
-          const r = i % 2 ? 4 : 10, turn = i * Math.PI / 5;
-          g.lineTo(stars[0] + r * Math.sin(turn), stars[1] - r * Math.cos(turn));
+        if (isPoint(m.end)) {
+          const [x, y] = at(m.end);
+          line(g, [[x - 6, y - 6], [x + 6, y + 6], null, [x - 6, y + 6], [x + 6, y - 6]], tint, 3);
+          labels.push([[x, y], `${m.name} ends here`, tint, 13]);
         }
-        g.closePath();
-        Object.assign(g, {fillStyle: dark, strokeStyle: paint("paper"), lineWidth: 1.5});
-        g.fill();
-        g.stroke();
-        labels.unshift([stars, STAR, dark, 17]);
-      }
-      if (isPoint(m.end)) {
-        const [x, y] = at(m.end);
-        line(g, [[x - 6, y - 6], [x + 6, y + 6]], tint, 3);
-        line(g, [[x - 6, y + 6], [x + 6, y - 6]], tint, 3);
-        labels.push([[x, y], `${m.name} ends here`, tint, 13]);
-      }
-      if (isPoint(m.average[0])) labels.push([at(m.average[0]), "start", tint, 13]);
-      const known = m.average.filter(isPoint);  // names keep off the line through these
-      const taken = known.flatMap((p, t) => [1 / 3, 2 / 3, 1].map(s => between(known[Math.max(t - 1, 0)], p, s)));
-      placed(g, pane, labels, taken.map(at));
-      text(g, m.name, pane.x + 10, pane.y + 16, tint, `600 16px ${FONT}`);
-      if (!isPoint(m.end) && m.end_reason) text(g, m.end_reason, pane.x + 10, pane.y + pane.h - 12, paint("soft"), SMALL);
-      scene.drawn.plane[m.name] = {average: here, heads, end: m.end || null};
+        if (isPoint(m.average[0])) labels.push([at(m.average[0]), "start", tint, 13]);
+        const path = m.average.filter(isPoint).map(at).filter((p, t, all) => !t || distance(p, all[t - 1]) > 5);
+        placed(g, pane, labels, path.flatMap((p, t) => [1 / 3, 2 / 3, 1].map(s => between(path[Math.max(t - 1, 0)], p, s))));
+        text(g, m.name, pane.x + 10, pane.y + 16, tint, `600 16px ${FONT}`);
+        if (!isPoint(m.end) && m.end_reason) text(g, m.end_reason, pane.x + 10, pane.y + pane.h - 12, paint("soft"));
+      });
+      handles.forEach((handle, i) => {
+        const {at} = pulls[i % pulls.length], pane = panes[Math.floor(i / pulls.length)];
+        const [x, y] = isPoint(at) ? onPane(pane, at) : [-99, -99];
+        Object.assign(handle.style, {left: `${x}px`, top: `${y}px`});
+      });
     }
-    function placed(g, pane, labels, taken) {  // each name stands where it hides least
-      const boxes = [[pane.x, pane.y, 110, 28]], marks = [...taken, ...labels.map(l => l[0])];
-      const inside = (l, t, w, h) =>
-        l > pane.x + 2 && t > pane.y + 2 && l + w < pane.x + pane.w - 2 && t + h < pane.y + pane.h - 2;
+    function placed(g, pane, labels, taken) {  // each name stands where it hides least, off the line through `taken`
+      const boxes = [[pane.x, pane.y, pane.w, 28]], marks = [...taken, ...labels.map(l => l[0])];
+      const [l, r, t, b] = [pane.x + 2, pane.x + pane.w - 2, pane.y + 2, pane.y + pane.h - 2];
       for (const [[x, y], words, style, size] of labels) {
         g.font = `600 ${size}px ${FONT}`;
         const w = g.measureText(words).width, h = size + 3;
@@ -547,7 +592,8 @@ var FedLSAScene = (() => {
           const left = x + i * near * (gap + w / 2) - w / 2, top = y + j * near * (gap + h / 2) - h / 2;
           const on = ([a, b, c, d]) => left < a + c && a < left + w && top < b + d && b < top + h;
           const hits = 4 * boxes.filter(on).length + marks.filter(p => on([p[0] - 6, p[1] - 4, 12, 8])).length + gap / 60;
-          if (inside(left, top, w, h) && (!best || hits < best[0])) best = [hits, left, top];
+          const fits = left > l && left + w < r && top > t && top + h < b;
+          if (fits && (!best || hits < best[0])) best = [hits, left, top];
         }
         if (!best) continue;
         boxes.push([best[1], best[2], w, h]);
@@ -555,112 +601,102 @@ var FedLSAScene = (() => {
       }
     }
 
-    function drawError() {
-      const [g, W, H] = brush(errorCanvas), {error} = data, {methods, x: xs} = error, rounds = error.rounds || xs;
-      const [ink1, soft, faint] = ["ink", "soft", "faint"].map(paint);
-      const pos = v => Number.isFinite(v) && v > 0;
-      const curves = methods.flatMap(m => [m.total || [], m.mean || [], ...(m.seeds || [])]);
-      const all = curves.flat().filter(pos), first = curves.map(c => c[0]).filter(pos);
-      const top = all.length ? Math.min(most(all), 30 * most(first.length ? first : all)) : 1;
-      const lowest = all.length ? least(all) : 0.1;
-      const floors = methods.map(m => m.floor).filter(v => pos(v) && v > lowest / 10);
-      const shown = methods.find(m => m.name === bandsOf && m.parts);
+    // ---- the error on the screen
+    function makeAxes(W, H) {  // zoomed in, the rounds about the cursor are shown, and heights follow what is seen
+      const {error} = data, {methods, x: xs} = error, rounds = error.rounds || xs, log = error.x_scale === "log";
+      const x0 = log ? least(xs.filter(v => v > 0)) : xs[0], x1 = most(methods.map(m => (m.x || xs).at(-1)));
+      const share = v => log ? Math.log(Math.max(v, x0) / x0) / Math.log(x1 / x0) : (v - x0) / (x1 - x0 || 1);
+      const value = s => log ? x0 * (x1 / x0) ** s : x0 + s * (x1 - x0);
+      const from = clamp(share(interpolate(rounds, xs, cursor)) - 0.5 / close, 0, 1 - 1 / close), to = from + 1 / close;
+      const seen = methods.flatMap(m => [m.total || [], m.mean || [], ...(m.seeds || [])].map(curve => {
+        const own = (m.x || xs).map(share);
+        return curve.filter((v, i) => positive(v) && !(own[i + 1] < from) && !(own[i - 1] > to));
+      })).filter(curve => curve.length);
+      const all = seen.flat(), top = all.length ? Math.min(most(all), 30 * most(seen.map(curve => curve[0]))) : 1;
+      const lowest = all.length ? least(all) : 0.1, shown = methods.find(m => m.name === bandsOf && m.parts);
       const lasting = shown ? PARTS.map(k => (shown.parts[k] || []).at(-1)) : [];  // bands that last are to be seen
-      const inside = lasting.filter(v => pos(v) && v > lowest / 1000);
-      const bottom = Math.max(Math.min(lowest, ...floors, ...inside), 1e-12 * top);
+      const also = [...methods.map(m => m.floor).filter(v => v > lowest / 10), ...lasting.filter(v => v > lowest / 1000)];
+      const bottom = Math.max(least([lowest, ...also.filter(positive)]), 1e-12 * top);
       const low = 10 ** (Math.floor(Math.log10(bottom) * 2 - 0.02) / 2);  // half decades: axes rest while a finger drags
       const high = 10 ** (Math.ceil(Math.log10(top) * 2 + 0.02) / 2);
-      const box = {l: 52, r: W - 14, t: 34, b: H - 40};
-      const log = error.x_scale === "log", x0 = log ? least(xs.filter(v => v > 0)) : xs[0];
-      const x1 = most(methods.map(m => (m.x || xs).at(-1)));
-      const share = v => log ? Math.log(Math.max(v, x0) / x0) / Math.log(x1 / x0) : (v - x0) / (x1 - x0 || 1);
-      const X = v => box.l + (box.r - box.l) * share(v);
+      const box = {l: 52, r: W - 14, t: HEAD, b: H - 40};
       const height = v => Math.log(Math.max(v, low * 1e-3) / low) / Math.log(high / low);
-      const Y = v => pos(v) ? box.b - (box.b - box.t) * height(v) : v === Infinity ? -1e4 : v === 0 ? H : NaN;
-      roundAt = px => {
-        const s = clamp((px - box.l) / (box.r - box.l), 0, 1);
-        return interpolate(xs, rounds, log ? x0 * (x1 / x0) ** s : x0 + s * (x1 - x0));
-      };
-
+      return {box, low, high, log, rounds, shown, from: value(from), to: value(to),
+        holds: v => share(v) >= from - 1e-9 && share(v) <= to + 1e-9,
+        X: v => box.l + (box.r - box.l) * (share(v) - from) * close,
+        Y: v => positive(v) ? box.b - (box.b - box.t) * height(v) : v === Infinity ? -1e4 : v === 0 ? H : NaN,
+        roundAt: px => interpolate(xs, rounds, value(from + clamp((px - box.l) / (box.r - box.l), 0, 1) / close))};
+    }
+    function drawError() {
+      const {error} = data, {methods, x: xs} = error, ratio = devicePixelRatio || 1;
+      if (stale || !axes.holds(interpolate(axes.rounds, xs, cursor))) {
+        axes = makeAxes(errorStill.width / ratio, errorStill.height / ratio);
+        drawAxes();
+      }
+      const [g] = brush(errorMoving), {X, Y, box, rounds} = axes, here = X(interpolate(rounds, xs, cursor));
+      g.save();
+      onAxes(g);
+      line(g, [[here, box.t], [here, box.b]], paint("ink"), 1.2, 0.8);
+      if (pointed !== null) line(g, [[X(xs[pointed]), box.t], [X(xs[pointed]), box.b]], paint("soft"), 1, 1, [2, 3]);
+      const ends = methods.map(m => {
+        const own = m.x || xs, x = interpolate(rounds, own, cursor), total = m.total || [];
+        const value = Math.exp(interpolate(own, total.map(v => v === null ? NaN : Math.log(v)), x));
+        const past = own.filter(v => v <= x).map((v, i) => [X(v), Y(total[i])]);
+        line(g, [...past, [X(x), Y(value)]], paint(m.name), 3);  // it grows up to the cursor
+        scene.drawn.error[m.name] = {x, value, floor: m.floor ?? null};
+        return [X(x), Y(value)];
+      });
+      methods.forEach((m, i) => discs(g, [ends[i]], 5, paint(m.name), paint("paper")));
+      g.restore();
+    }
+    function onAxes(g) {
+      const {box} = axes;
+      g.beginPath();
+      g.rect(box.l, box.t - 2, box.r - box.l + 2, box.b - box.t + 2);
+      g.clip();
+    }
+    function drawAxes() {
+      const [g, , H] = brush(errorStill), {error} = data, {X, Y, box, low, high, shown, rounds} = axes, soft = paint("soft");
       for (const v of decades(low, high)) {
-        line(g, [[box.l, Y(v)], [box.r, Y(v)]], faint, 1);
+        line(g, [[box.l, Y(v)], [box.r, Y(v)]], paint("faint"), 1);
         const k = Math.round(Math.log10(v)), power = Math.abs(k) > 3 && high / low >= 60;
         const tick = power ? `10${[...String(k)].map(d => "⁰¹²³⁴⁵⁶⁷⁸⁹"[d] || "⁻").join("")}` : String(v);
         text(g, tick, box.l - 6, Y(v), soft, SMALL, "right");
       }
-      const gaps = log ? decades(x0, x1) : ticks(x0, x1, Math.max(2, Math.floor((box.r - box.l) / 70)));
-      for (const v of gaps) {
+      const {log, from, to} = axes, room = Math.max(2, Math.floor((box.r - box.l) / 70));
+      for (const v of log ? decades(from, to) : evenly(from, to, room)) {
         line(g, [[X(v), box.b], [X(v), box.b + 4]], soft, 1);
-        const tick = v >= 1e5 ? v.toExponential().replace("e+", "e") : String(v);
-        text(g, tick, X(v), box.b + 13, soft, SMALL, "center");
+        text(g, v >= 1e5 ? v.toExponential().replace("e+", "e") : String(v), X(v), box.b + 13, soft, SMALL, "center");
       }
       text(g, error.x_label || "communications", (box.l + box.r) / 2, H - 9, soft, SMALL, "center");
-      text(g, error.title || "mean squared error", 8, 14, ink1, `600 14px ${FONT}`);
-
+      text(g, "mean squared error", 8, 16, paint("ink"), `600 14px ${FONT}`);
       g.save();
-      g.beginPath();
-      g.rect(box.l, box.t - 2, box.r - box.l + 2, box.b - box.t + 2);
-      g.clip();
-      if (shown) bands(g, shown, shown.x || xs, X, Y, low, box);
-      for (const m of methods) {
-        const own = m.x || xs, now = interpolate(rounds, own, cursor);
-        const past = own.filter(v => v <= now), future = own.slice(past.length);
-        const tint = ink(m), points = ys => ys.map((v, i) => [X(own[i]), Y(v)]);
-        if (m.low && m.high) {
-          g.beginPath();
-          [...points(m.low), ...points(m.high).reverse()].forEach(p => g.lineTo(...p));
-          Object.assign(g, {fillStyle: tint, globalAlpha: 0.15});
-          g.fill();
-          g.globalAlpha = 1;
-        }
+      onAxes(g);
+      if (shown) bands(g, shown);
+      error.methods.forEach((m, i) => {
+        const own = m.x || error.x, tint = paint(m.name), points = ys => ys.map((v, k) => [X(own[k]), Y(v)]);
+        if (m.low && m.high) area(g, [...points(m.low), ...points(m.high).reverse()], tint, 0.15);
         for (const one of m.seeds || []) line(g, points(one), tint, 0.8, 0.35);
         if (m.mean) line(g, points(m.mean), tint, 2, 0.9, [2, 4]);
-        const here = m.total ? Math.exp(interpolate(own, m.total.map(v => v === null ? NaN : Math.log(v)), now)) : NaN;
-        if (m.total) {  // it grows up to the cursor; what is to come is pale
-          const rest = future.map((v, i) => [X(v), Y(m.total[past.length + i])]);
-          line(g, [[X(now), Y(here)], ...rest], tint, 2, options.future ?? 0.28);
-          line(g, [...past.map((v, i) => [X(v), Y(m.total[i])]), [X(now), Y(here)]], tint, 3);
-        }
-        if (pos(m.floor)) line(g, [[box.l, Y(m.floor)], [box.r, Y(m.floor)]], tint, 1.4, 0.9, [6, 5]);
-        if (Number.isFinite(m.unstable_from)) {
-          const x = X(interpolate(rounds, own, m.unstable_from));
-          line(g, [[x, box.t], [x, box.b]], tint, 1.2, 0.9, [1, 4]);
-          const y = box.t + 10 + 17 * methods.indexOf(m);
-          text(g, `${m.name} unstable`, clamp(x + 6, box.l + 4, box.r - 130), y, tint, SMALL);
-        }
-        scene.drawn.error[m.name] = {x: now, value: here, floor: m.floor ?? null};
-      }
-      const here = X(interpolate(rounds, xs, cursor));
-      line(g, [[here, box.t], [here, box.b]], ink1, 1.2, 0.8);
-      for (const m of methods) {
-        const {x, value} = scene.drawn.error[m.name];
-        if (pos(value)) disc(g, [X(x), Y(value)], 5, ink(m), paint("paper"));
-      }
+        if (m.total) line(g, points(m.total), tint, 2, options.future ?? 0.28);  // what is to come is pale
+        if (positive(m.floor)) line(g, [[box.l, Y(m.floor)], [box.r, Y(m.floor)]], tint, 1.4, 0.9, [6, 5]);
+        if (!Number.isFinite(m.unstable_from)) return;
+        const x = X(interpolate(rounds, own, m.unstable_from));
+        line(g, [[x, box.t], [x, box.b]], tint, 1.2, 0.9, [1, 4]);
+        text(g, `${m.name} unstable`, clamp(x + 6, box.l + 4, box.r - 130), box.t + 10 + 17 * i, tint);
+      });
       g.restore();
     }
-    function ticks(from, to, count) {
-      const raw = Math.max((to - from) / count, Number.isInteger(to) ? 1 : 0) || 1;
-      const unit = 10 ** Math.floor(Math.log10(raw)), step = unit * [1, 2, 5, 10].find(s => s * unit >= raw);
-      return Array.from({length: Math.floor((to - from) / step) + 1}, (_, i) => +(from + i * step).toPrecision(6));
-    }
-    function bands(g, m, xs, X, Y, low, box) {  // a band is as thick as the factor by which the error would fall without it
-      let under = xs.map(() => 0), named = [];
-      for (const part of PARTS) {
-        const values = m.parts[part];
-        if (!values) continue;
-        const over = under.map((v, i) => v + Math.max(0, values[i] || 0)), tint = paint(part);
-        const ys = list => list.map(v => Math.min(box.b, v > 0 ? Y(v) : box.b));
-        const [high, base] = [ys(over), ys(under)];
-        g.beginPath();
-        xs.forEach((x, i) => g.lineTo(X(x), high[i]));
-        for (let i = xs.length - 1; i >= 0; i--) g.lineTo(X(xs[i]), base[i]);
-        Object.assign(g, {fillStyle: tint, globalAlpha: 0.3});
-        g.fill();
-        g.globalAlpha = 1;
-        const room = x => X(x) > box.l + 24 && X(x) < box.r - 24;  // for its name, where it is thickest
-        const inner = xs.map((x, i) => room(x) ? base[i] - Math.max(high[i], box.t) : 0), widest = inner.indexOf(most(inner));
-        const [x, y] = [X(xs[widest]), (Math.max(high[widest], box.t) + base[widest]) / 2];
-        if (inner[widest] > 16 && named.every(p => Math.abs(p[0] - x) > 44 || Math.abs(p[1] - y) > 15)) {
+    function bands(g, m) {  // a band is as thick as the factor by which the error would fall without it
+      const {X, Y, box} = axes, xs = (m.x || data.error.x).map(X), named = [];
+      let under = xs.map(() => 0);
+      for (const part of PARTS.filter(k => m.parts[k])) {
+        const over = under.map((v, i) => v + Math.max(0, m.parts[part][i] || 0));
+        const [high, base] = [over, under].map(list => list.map(v => Math.min(box.b, v > 0 ? Y(v) : box.b)));
+        area(g, [...xs.map((x, i) => [x, high[i]]), ...xs.map((x, i) => [x, base[i]]).reverse()], paint(part), 0.3);
+        const thick = xs.map((x, i) => x > box.l + 24 && x < box.r - 24 ? base[i] - Math.max(high[i], box.t) : 0);
+        const i = thick.indexOf(most(thick)), x = xs[i], y = base[i] - thick[i] / 2;  // its name stands where it is thickest
+        if (thick[i] > 16 && named.every(p => Math.abs(p[0] - x) > 44 || Math.abs(p[1] - y) > 15)) {
           named.push([x, y]);
           text(g, part, x, y, paint("ink"), SMALL, "center");
         }
@@ -668,29 +704,59 @@ var FedLSAScene = (() => {
       }
     }
 
-    // ---- the reader
-    playButton.onclick = () => playing ? stop() : play();
-    slider.oninput = () => { const t = +slider.value; stop(); setRound(t); };
-    errorCanvas.onpointerdown = errorCanvas.onpointermove = e => {
-      if (!roundAt || !e.buttons) return;
-      stop();
-      setRound(roundAt(e.clientX - errorCanvas.getBoundingClientRect().left));
+    // ---- the values under the pointer, as a small table: the words under the picture are there for screen readers
+    function point(entry) {
+      if (entry !== pointed) wake();
+      pointed = entry;
+      tip.hidden = entry === null;
+      if (tip.hidden) return;
+      const {methods, x} = data.error, kinds = PARTS.toReversed().filter(k => methods.some(m => m.parts && m.parts[k]));
+      const value = v => v === undefined ? "" : Number.isFinite(v) ? plain(v) : "∞";
+      const rows = methods.filter(m => m.total).map(m =>
+        [m.name, value(m.total[entry]), ...kinds.map(k => value(m.parts ? m.parts[k]?.[entry] : undefined))]);
+      tip.replaceChildren(...[[`round ${axes.rounds[entry]}`, "error", ...kinds], ...rows].map(cells => {
+        const row = document.createElement("tr");
+        row.append(...cells.map(words => Object.assign(document.createElement("td"), {textContent: words})));
+        return row;
+      }));
+      const at = axes.X(x[entry]), width = tip.offsetWidth, right = errorView.clientWidth - width - 2;
+      tip.style.left = `${clamp(at < axes.box.r / 2 ? at + 12 : at - width - 12, 2, right)}px`;
+    }
+    function pointAt(t) {
+      const far = axes.rounds.map(r => Math.abs(r - t));
+      point(far.indexOf(least(far)));
+    }
+    errorMoving.onpointerdown = errorMoving.onpointermove = e => {
+      if (!axes) return;
+      const t = axes.roundAt(inside(errorView, e)[0]);
+      if (e.buttons) { pause(); setRound(t); }
+      pointAt(t);
     };
-    const size = new ResizeObserver(() => data.plane || data.error ? resize() : 0);
-    const theme = matchMedia("(prefers-color-scheme: dark)");
-    size.observe(planeView);
-    size.observe(errorView);
-    theme.addEventListener("change", wake);
-    scene = {show, play, pause: stop, fit, setRound, drawn: null,
+    errorMoving.onpointerleave = e => { if (e.pointerType === "mouse") point(null); };
+    slider.onblur = () => point(null);
+
+    // ---- the reader
+    playButton.onclick = () => playing ? pause() : play();
+    slider.oninput = () => { pause(); setRound(+slider.value); if (data.error && axes) pointAt(cursor); };
+    function closer(factor) {
+      close = clamp(close * factor, 1, Math.max(1, (data.error.x.length - 1) / 3));
+      point(null);
+      renew();
+    }
+    errorMoving.addEventListener("wheel", e => {
+      if (!e.ctrlKey) return;
+      e.preventDefault();
+      closer(Math.exp(-e.deltaY / 300));
+    }, {passive: false});
+    const acts = [() => zoom(1.4), () => zoom(1 / 1.4), fit, () => closer(1.6), () => closer(1 / 1.6), () => closer(0)];
+    host.querySelectorAll(".fs-zoom button").forEach((button, i) => { button.onclick = acts[i]; });
+    const sizes = new ResizeObserver(() => data.plane || data.error ? resize() : 0);
+    sizes.observe(planeView);
+    sizes.observe(errorView);
+    theme.addEventListener("change", renew);
+    const scene = {show, play, pause, fit, setRound, drawn: null,
       get round() { return cursor; },
-      get playing() { return playing; },
-      destroy() {
-        playing = false;
-        cancelAnimationFrame(frame);
-        size.disconnect();
-        theme.removeEventListener("change", wake);
-        host.replaceChildren();
-      }};
+      get playing() { return playing; }};
     return scene;
   }
   return {create};
