@@ -61,14 +61,14 @@ def test_csv_has_a_row_per_method_and_round(tmp_path):
     places = [(c, i) for c in CURVES for i in range(len(c["rounds"]))]
     for row, (c, i) in zip(rows, places, strict=True):
         assert (row["method"], int(row["rounds"])) == (c.attrs["method"], int(c["rounds"][i]))
-        for name in ("mse", "squared_bias", "variance", "psi", "samples", "bytes"):
+        for name in ("mse", "start", "drift", "noise", "psi", "samples", "bytes"):
             number = float(c[name][i]) if name in c else None
             np.testing.assert_array_equal(float(row[name]) if row[name] else None, number)
 
 
 def test_csv_of_one_curve_without_a_command_begins_with_its_header(tmp_path):
     save_curves(CURVES[0], tmp_path / "a.csv")
-    assert (tmp_path / "a.csv").read_text().startswith("method,rounds,mse,squared_bias,variance,psi,samples,bytes\n")
+    assert (tmp_path / "a.csv").read_text().startswith("method,rounds,mse,start,drift,noise,psi,samples,bytes\n")
 
 
 def test_an_estimated_error_of_moments_has_a_column_where_there_is_one(tmp_path):

@@ -81,8 +81,8 @@ def test_its_numbers_are_those_of_the_library(still, agents, steps, eta, rounds,
         np.testing.assert_allclose(walks, paths.local, **close)
         exact = fl.theory.exact(p, method, rounds=rounds, theta_0=start, record=range(rounds + 1))
         np.testing.assert_allclose(error["total"], exact["mse"], **close)
-        for part, of in (("start", "start"), ("drift", "drift"), ("noise", "variance")):
-            np.testing.assert_allclose(error["parts"][part], exact[of], **close)
+        for part in ("start", "drift", "noise"):
+            np.testing.assert_allclose(error["parts"][part], exact[part], **close)
         np.testing.assert_allclose(error["floor"] or 0, fl.theory.stationary(p, method).mse, **close)
     bias = fl.theory.bias(p, eta, steps)
     np.testing.assert_allclose(shown["plane"]["methods"][0]["end"], p.theta_star + bias, **close)

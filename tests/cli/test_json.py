@@ -73,7 +73,7 @@ def test_json_of_simulate(printed):
     ]  # fmt: skip
     alone = fl.simulate(fl.problems.ring(), fl.SCAFFLSA(0.1, 4), rounds=5, seeds=2, engine="reference")
     assert said["runs"][-1]["mse"] == float(alone["squared_error"][:, -1].mean())
-    assert said["runs"][-1]["squared_bias"] is None
+    assert said["runs"][-1]["predicted_drift"] is None
 
 
 def test_json_of_theory(printed):
@@ -81,8 +81,10 @@ def test_json_of_theory(printed):
     assert said["saved"] == ["c.csv"]
     stable, unstable = said["methods"][:2]
     exact = fl.theory.exact(fl.problems.ring(), fl.FedLSA(0.1, 4), rounds=5)
-    assert stable["mse"] == pytest.approx(float(exact["mse"][-1]), rel=1e-12)
-    assert stable["stationary"]["mse"] > 0
+    for part in ("mse", "start", "drift", "noise"):
+        assert stable[part] == pytest.approx(float(exact[part][-1]), rel=1e-12)
+    assert list(stable["stationary"]) == ["mse", "drift", "noise", "bias"]
+    assert stable["stationary"]["mse"] == stable["stationary"]["drift"] + stable["stationary"]["noise"] > 0
     assert (unstable["stable"], unstable["stationary"]) == (False, None)
 
 

@@ -20,8 +20,12 @@ def problem():
     return fl.problems.garnet(agents=4, perturbation=0.0, features=8)
 
 
+def rows(out, name):
+    return [line.split()[1:] for line in out.splitlines() if line.split()[:1] == [name] and "is" not in line.split()]
+
+
 def row(out, name):
-    return next(line.split()[1:] for line in out.splitlines() if line.split()[:1] == [name])
+    return rows(out, name)[-1]
 
 
 def test_theory_prints_the_exact_moments_of_each_method_and_draws_them(fedlsa, problem):
@@ -29,11 +33,12 @@ def test_theory_prints_the_exact_moments_of_each_method_and_draws_them(fedlsa, p
     assert (code, err) == (0, "")
     for a in (fl.FedLSA(0.1, 20), fl.SCAFFLSA(0.1, 20)):
         end = theory.stationary(problem, a)
-        values = [theory.exact(problem, a, rounds=40)["mse"][-1], end.mse, end.bias @ end.bias, end.variance]
-        shown = [f"{float(v):.3g}" for v in values] + [f"{end.radius:.6g}"]
-        cells = row(out, type(a).__name__)
-        assert cells[:-1] == shown
-        assert float(cells[-1]) == pytest.approx(theory.stability_limit(problem, a, tolerance=1e-3), rel=0.01)
+        last = theory.exact(problem, a, rounds=40).isel(rounds=-1)
+        after, limit, stability = rows(out, type(a).__name__)
+        assert after == ["40", *(f"{float(last[part]):.3g}" for part in ("mse", "start", "drift", "noise"))]
+        assert limit == ["limit", *(f"{v:.3g}" for v in (end.mse, 0, end.bias @ end.bias, end.variance))]
+        assert stability[0] == f"{end.radius:.6g}"
+        assert float(stability[1]) == pytest.approx(theory.stability_limit(problem, a, tolerance=1e-3), rel=0.01)
     assert "saved deep/parts.png" in out
     with Image.open("deep/parts.png") as image:
         assert image.width >= 1000
@@ -45,7 +50,7 @@ def test_theory_saves_its_curves_with_the_command_that_makes_them(fedlsa, proble
     assert fedlsa(*THEORY, *words)[0] == 0
     first, head, *rows = Path("deep/curve.csv").read_text().splitlines()
     assert first.startswith("# fedlsa theory --agents 4")
-    assert head == "method,rounds,mse,squared_bias,variance,psi,samples,bytes"
+    assert head == "method,rounds,mse,start,drift,noise,psi,samples,bytes"
     expected = theory.exact(problem, fl.SCAFFLSA(0.1, 20), rounds=6, record=range(7))
     for line, t in zip(csv.reader(rows), range(7), strict=True):
         assert int(line[1]) == t
@@ -64,7 +69,7 @@ def test_theory_says_in_words_that_a_setting_is_unstable(fedlsa):
     code, out, err = fedlsa(*THEORY, "--method", "fedlsa", "--step-size", "3", "--rounds", "30", "--plot", "f.svg")
     assert (code, err) == (0, "")
     assert "FedLSA is unstable with step size 3: its second moment grows without bound" in out
-    assert row(out, "FedLSA")[1:4] == ["-"] * 3
+    assert rows(out, "FedLSA")[1] == ["limit", *["-"] * 4]
 
 
 def test_theory_leaves_out_a_limit_that_takes_minutes_unless_asked(fedlsa, monkeypatch):

@@ -70,7 +70,7 @@ def test_moments_over_seeds_are_the_exact_ones(name, part, dtype):
     run["theta_0"] = start = problem.theta_star + 1
     for a, found in zip(methods, fl.simulate_grid(problem, methods, **run), strict=True):
         exact = fl.theory.exact(problem, a, ROUNDS, start, record=[ROUNDS])
-        theta, mean, variance = found["theta"].values[:, 0], exact["mean"].values[0], float(exact["variance"][0])
+        theta, mean, variance = found["theta"].values[:, 0], exact["mean"].values[0], float(exact["noise"][0])
         rounding = np.finfo(dtype).eps * 50 * max(1.0, float(np.abs(theta).max()))
         assert agree(theta, mean, rounding)
         squares = np.sum((theta - mean) ** 2, axis=1)

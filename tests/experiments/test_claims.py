@@ -123,7 +123,7 @@ def test_the_law_of_a_run_has_the_exact_mean_and_error(look):
             law, T = look(cell), cell.settings["rounds"]
             exact = compute(type(cell)("exact", {**cell.settings, "record": [0, T]})).isel(rounds=-1)
             np.testing.assert_allclose(law["mean"], exact["mean"], rtol=1e-8)
-            np.testing.assert_allclose(np.trace(law["covariance"]), exact["variance"], rtol=1e-6)
+            np.testing.assert_allclose(np.trace(law["covariance"]), exact["noise"], rtol=1e-6)
 
 
 def test_claims_without_simulations_are_decided_on_other_instances_too(look):

@@ -16,7 +16,7 @@ def test_removing_the_bias_twice_is_as_bad_as_not_at_all(look):
     assert not claims["debiased-as-printed"].expected
 
 
-LABEL = "predicted ‖bias‖² of FedLSA"
+LABEL = "predicted drift ‖bias‖² of FedLSA"
 
 
 def lines(value):

@@ -56,7 +56,7 @@ def test_figure_is_drawn_from_stored_cells_and_names_what_is_unstable(look):
     def unstable(cell):
         s = cell.settings
         if cell.kind == "limit" and s["problem"]["agents"] == 10 and s["step_size"] == 0.1:
-            return xr.Dataset(dict.fromkeys(("mse", "variance", "squared_bias"), ((), math.inf)))
+            return xr.Dataset(dict.fromkeys(("mse", "noise", "drift"), ((), math.inf)))
         return look(cell)
 
     cells = speedup.all_cells(QUICK)

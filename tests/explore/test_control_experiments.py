@@ -20,7 +20,7 @@ EQUAL = {
 
 def parts(s, name):
     exact = answers.curve(Question.of(s), name).exact
-    return {part: exact[part].values for part in ("mse", "start", "drift", "variance")}
+    return {part: exact[part].values for part in ("mse", "start", "drift", "noise")}
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -45,7 +45,7 @@ def test_without_noise_what_is_left_is_drift_alone():
         else:
             assert found["mse"][-1] < 1e-20 * first
         if name != "Scaffnew":  # the lengths of its rounds are random
-            assert not found["variance"].any()
+            assert not found["noise"].any()
     alone = answers.simulations(Question.of(replace(s, rounds=5, seeds=2)), ["FedLSA", "SCAFFLSA"])
     for run in alone:
         np.testing.assert_array_equal(run["theta"][0], run["theta"][1])

@@ -36,9 +36,9 @@ def test_methods_that_settle_are_described_in_the_order_of_the_page():
     for name, line in zip(METHODS, lines, strict=True):
         end = known[name].exact.isel(rounds=-1)
         assert f"ends at {float(end['mse']):.3g} after 12 rounds" in line
-        for part, variable in (("start", "start"), ("drift", "drift"), ("noise", "variance")):
-            share = float(end[variable] / end["mse"])
-            assert (f"{part} {float(end[variable]):.3g}" in line) == (1e-3 < share < 0.999)
+        for part in ("start", "drift", "noise"):
+            share = float(end[part] / end["mse"])
+            assert (f"{part} {float(end[part]):.3g}" in line) == (1e-3 < share < 0.999)
             assert (f"all of it {part}" in line) == (share >= 0.999)
 
 

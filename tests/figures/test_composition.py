@@ -1,6 +1,7 @@
 """Figures compose: every drawing function draws into the user's axes, and touches nothing else."""
 
 import inspect
+from functools import partial
 
 import matplotlib
 import matplotlib.pyplot as plt
@@ -20,7 +21,7 @@ from fedlsa.theory.planner import Plan
 NOT_DRAWING = {"predicted_bias", "save", "style"}
 WIDTHS = {"paper": 5.5, "slide": 10.0}
 SMALLEST = {"paper": 8.0, "slide": 12.4, "notebook": 6.9}  # points of text
-LEGENDS = {"error_curves", "exact_curves", "bound_and_curve", "exact_parts", "trade_off", "coefficients", "forest"}
+LEGENDS = {"error_curves", "exact_curves", "bound_and_curve", "trade_off", "coefficients", "forest"}
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,6 @@ def drawings():
         "coefficients": ([fit(4, 3)], 3),
         "error_curves": ([[a_result(m) for m in methods]], 1),
         "exact_curves": ([curves], 1),
-        "exact_parts": ([curves, [theory.stationary(problem, m) for m in methods]], 2),
         "forest": ([alike(5), "x0"], 1),
         "trade_off": ([[Plan(m, 9, 300.0, 0.1, 36, 4608) for m in methods], 0.1], 1),
     }
@@ -173,16 +173,16 @@ def test_sizes_follow_the_settings_of_matplotlib(drawings):
 
 
 def test_wrong_axes_and_styles_are_named(drawings):
-    parts, _ = drawings["exact_parts"]
+    split = partial(figures.exact_curves, *drawings["exact_curves"][0], parts=True)
     figure, axes = plt.subplots(1, 3)
     with pytest.raises(ArgumentError, match="ax must hold 2 Axes, one per panel; got 3"):
-        figures.exact_parts(*parts, ax=axes)
+        split(ax=axes)
     with pytest.raises(ArgumentError, match="ax must hold 1 or 3 Axes, one per panel; got 2"):
         figures.coefficients(fit(2, 2), ax=axes[:2])
     with pytest.raises(ArgumentTypeError, match="ax must be matplotlib Axes, or a sequence of them; got"):
-        figures.exact_parts(*parts, ax=figure)
+        split(ax=figure)
     with pytest.raises(ArgumentError, match="title must be None where ax holds several Axes"):
-        figures.exact_parts(*parts, ax=axes[:2], title="Both")
+        split(ax=axes[:2], title="Both")
     plt.close(figure)
     with (
         pytest.raises(UnknownNameError, match=r"style must be one of .* did you mean 'paper'"),

@@ -81,7 +81,7 @@ def test_the_predicted_bias_is_a_dashed_line_at_its_height():
     level = [line for line in figure.axes[0].get_lines() if list(line.get_ydata()) == [0.25, 0.25]]
     assert len(level) == 1
     assert level[0].is_dashed()
-    assert "predicted ‖bias‖²\nof FedLSA" in texts(figure)
+    assert "predicted drift\n‖bias‖² of FedLSA" in texts(figure)
     assert texts(figure).count("predicted") == 1
 
 

@@ -30,7 +30,8 @@ def line_of(figure, label):
 
 
 def texts(figure):
-    return "\n".join(t.get_text() for t in [*figure.texts, *figure.axes[0].get_legend().get_texts()])
+    legend = figure.legends[0] if figure.legends else figure.axes[0].get_legend()
+    return "\n".join(t.get_text() for t in [*figure.texts, *legend.get_texts()])
 
 
 @pytest.mark.parametrize("scale", ["linear", "log"])
@@ -64,7 +65,7 @@ def test_predicted_bias_is_dashed_at_its_height():
     dashed = [line for line in figure.axes[0].get_lines() if set(line.get_ydata()) == {level}]
     assert len(dashed) == 1
     assert dashed[0].is_dashed()
-    assert "predicted ‖bias‖²\nof FedLSA" in texts(figure)
+    assert "predicted drift\n‖bias‖² of FedLSA" in texts(figure)
     low, high = figure.axes[0].get_ylim()
     assert low < level < high
     with pytest.raises(ArgumentError, match="bias must hold one number per curve, 3; got 1"):
@@ -75,7 +76,7 @@ def test_predicted_bias_is_dashed_at_its_height():
 def test_simulated_seeds_lie_on_the_exact_curve_of_their_method(runs, x):
     figure = figures.exact_curves(CURVES, runs=[runs[2], runs[0]], x=x, band=(0.25, 0.75))
     axes = figure.axes[0]
-    for run, band in zip((runs[2], runs[0]), axes.collections, strict=True):
+    for run, band in zip((runs[0], runs[2]), axes.collections, strict=True):
         name = run.attrs["method"].partition("(")[0]
         error = run["squared_error"].values
         cost = 16 * 2 * run["uploads"] if x == "bytes" else run[x]
@@ -193,23 +194,40 @@ def test_a_saved_figure_says_how_it_was_made(tmp_path, runs):
     assert made["versions"]["fedlsa"] == fl.__version__
 
 
-def test_bands_of_the_first_error_add_up_to_it():
+def test_bands_of_every_error_add_up_to_it():
     figure = figures.exact_curves(CURVES, parts=True)
-    bands = {c.get_label(): c.get_paths()[0].vertices for c in figure.axes[0].collections}
-    assert list(bands) == ["noise of FedLSA", "drift of FedLSA", "start of FedLSA"]
-    for (name, vertices), under, over in zip(
-        bands.items(),
-        (0, CURVES[0]["variance"], CURVES[0]["variance"] + CURVES[0]["drift"]),
-        (CURVES[0]["variance"], CURVES[0]["variance"] + CURVES[0]["drift"], CURVES[0]["mse"]),
-        strict=True,
-    ):
-        at = vertices[np.isclose(vertices[:, 0], 12)][:, 1]
-        assert at.max() == pytest.approx(float(over[-1])), name
-        assert name.startswith("noise") or at.min() == pytest.approx(float(under[-1])), name
-    assert "noise of FedLSA" in texts(figure)
-    low, high = figure.axes[0].get_ylim()
-    assert low > 0
-    assert high < 10 * float(CURVES[0]["mse"][0])
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["FedLSA", "SCAFFLSA", "Scaffnew"]
+    for axes, curve in zip(figure.axes, CURVES, strict=True):
+        bands = {c.get_label(): c.get_paths()[0].vertices for c in axes.collections}
+        assert list(bands) == ["noise", "drift", "start"]
+        low, high = axes.get_ylim()
+        floor, under = 0.0, 0.0
+        for name, vertices in bands.items():
+            over, at = under + float(curve[name][-1]), vertices[np.isclose(vertices[:, 0], 12)][:, 1]
+            floor = floor or at.min()
+            assert at.max() == pytest.approx(max(over, floor)), name
+            assert at.min() == pytest.approx(max(under, floor)), name
+            under = over
+        assert under == pytest.approx(float(curve["mse"][-1]))
+        (whole,) = [line for line in axes.get_lines() if line.get_label() == "mean squared error"]
+        np.testing.assert_array_equal(whole.get_ydata(), curve["mse"].values)
+        assert 0 < low <= floor
+        assert high < 10 * float(curve["mse"][0])
+    assert "mean squared error" in texts(figure)
+
+
+def test_panels_with_bands_have_the_level_and_the_seeds_of_their_own_curve(runs):
+    figure = figures.exact_curves(CURVES, bias=[0.01, 0, 0], runs=runs[1], parts=True)
+    counts = [(sum(line.is_dashed() for line in a.get_lines()), len(a.get_lines())) for a in figure.axes]
+    assert counts == [(1, 2), (0, 2), (0, 1)]
+    assert "predicted drift ‖bias‖²" in texts(figure)
+
+
+def test_an_unstable_method_leaves_its_panel_at_the_top_and_is_named():
+    figure = figures.exact_curves(WILD, parts=True)
+    assert figure.axes[0].get_title(loc="left") == "FedLSA diverges"
+    assert figure.axes[0].get_ylim()[1] < 1e3 * float(WILD["mse"][0])
+    assert "beyond the figure from round" in texts(figure)
 
 
 def test_errors_of_trajectories_have_no_bands():

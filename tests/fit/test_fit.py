@@ -230,11 +230,12 @@ def test_what_is_given_by_hand_is_run_and_priced_by_exact_theory():
     assert found.epsilon is None
     assert found.plan.rmse == pytest.approx(float(np.sqrt(exact["mse"])))
     bias, drift = exact["mean"].values - p.theta_star, fl.theory.bias(p, 0.02, 10)
-    assert found.error["drift"] == pytest.approx(length(found, drift))
-    assert found.error["start"] == pytest.approx(length(found, bias - drift))
-    largest = np.sqrt(float(exact["variance"]) / np.linalg.eigvalsh(found.covariance)[0] / 3)
+    left, drifted = length(found, bias - drift), length(found, drift)
+    assert found.error["start"] / found.error["drift"] == pytest.approx(left / drifted)
+    assert np.hypot(found.error["start"], found.error["drift"]) == pytest.approx(length(found, bias))
+    largest = np.sqrt(float(exact["noise"]) / np.linalg.eigvalsh(found.covariance)[0] / 3)
     assert found.error["noise"] == pytest.approx(largest)
-    assert_allclose(found.optimisation, np.sqrt(bias**2 + float(exact["variance"])))
+    assert_allclose(found.optimisation, np.sqrt(bias**2 + float(exact["noise"])))
 
 
 @pytest.mark.parametrize("method", ["fedlsa", "scafflsa"])

@@ -304,7 +304,6 @@ def calls():
                                      scale="log", legend=False, ax=figure().axes[0]),
         "exact_curves": lambda: call(figures.exact_curves, [curve()], bias=0.1, runs=[run()], x="communications",
                                      scale="log", title="t", band=(0.1, 0.9), parts=True),
-        "exact_parts": lambda: call(figures.exact_parts, curve(), theory.stationary(p, m), title="t", scale="log"),
         "predicted_bias": lambda: call(figures.predicted_bias, run(), p),
         "figures.save": lambda: call(figures.save, figure(), "figure.svg", command="c"),
         "figures.style": lambda: call(figures.style, "paper"),

@@ -85,7 +85,7 @@ def fedlsa_checks(problem, steps, lengths, find=fl.theory.bound):
             if got.holds:
                 e = fl.theory.exact(problem, algorithm, rounds[-1], theta_0, record=rounds)
                 bias = np.stack([fl.theory.bias_at(problem, eta, H, t) for t in rounds])
-                around = np.sum((e["mean"].values - problem.theta_star - bias) ** 2, axis=1) + e["variance"].values
+                around = np.sum((e["mean"].values - problem.theta_star - bias) ** 2, axis=1) + e["noise"].values
                 assert (around <= got.value**2 * SLACK + rounding).all()
                 assert (e["mse"].values <= got.mse * SLACK + rounding).all()
                 checked += len(rounds)

@@ -1,4 +1,4 @@
-"""Every exact error is start + drift + variance: each part is what it is called, on kind and on hostile problems."""
+"""Every exact error is start + drift + noise: each part is what it is called, on kind and on hostile problems."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ METHODS = (fl.FedLSA(0.2, 4), fl.SCAFFLSA(0.2, 4), fl.Scaffnew(0.2, 0.25))
 def parts(problem, a, rounds=3, away=1.0, record=200):
     """The parts of a run from theta_star + away."""
     values = exact_record(problem, a, rounds, problem.theta_star + away, record=record)["data_vars"]
-    return {name: values[name][1] for name in ("mse", "squared_bias", "variance", "start", "drift")}
+    return {name: values[name][1] for name in ("mse", "start", "drift", "noise")}
 
 
 @pytest.mark.parametrize("i", range(3))
@@ -27,13 +27,15 @@ def test_parts_are_shares_of_what_the_twin_has_from_the_solution_and_from_the_st
     found = parts(problem, a)
     assert (found["start"] >= 0).all()
     assert (found["drift"] >= 0).all()
-    np.testing.assert_allclose(found["start"] + found["drift"] + found["variance"], found["mse"], rtol=1e-14)
+    np.testing.assert_allclose(found["start"] + found["drift"] + found["noise"], found["mse"], rtol=1e-14)
     b = Twin(problem, a).curve(3, problem.theta_star)["mean"]
     s = Twin(problem, a).curve(3)["mean"] - b
     b, s = np.sum(b**2, axis=1), np.sum(s**2, axis=1)
     share = b / (b + s)
     # means are as accurate as the error they are a part of; that of a run from theta_star begins at 0
-    np.testing.assert_allclose(found["drift"], share * found["squared_bias"], rtol=1e-8, atol=1e-12 * found["mse"][0])
+    np.testing.assert_allclose(
+        found["drift"], share * (found["start"] + found["drift"]), rtol=1e-8, atol=1e-12 * found["mse"][0]
+    )
 
 
 @pytest.mark.parametrize("a", METHODS, ids=repr)
@@ -52,7 +54,7 @@ def test_drift_tends_to_the_limit_bias_of_fedlsa_and_to_zero_with_control_variat
         last = {name: value[-1] for name, value in parts(p, a, 400).items()}
         assert last["drift"] == pytest.approx(bias @ bias if a is METHODS[0] else 0.0, rel=1e-10, abs=1e-20)
         assert last["start"] == pytest.approx(0.0, abs=1e-20)
-        assert last["variance"] == pytest.approx(fl.theory.stationary(p, a).variance, rel=1e-9)
+        assert last["noise"] == pytest.approx(fl.theory.stationary(p, a).noise, rel=1e-9)
 
 
 @pytest.mark.parametrize("a", METHODS, ids=repr)
@@ -61,8 +63,8 @@ def test_equal_agents_do_not_drift_and_without_noise_there_is_no_noise(a):
     assert (parts(equal, a, 30)["drift"] <= 1e-28).all()
     sure = parts(fl.problems.from_observations([([1.0], [np.eye(2)], [[c, 1.0]]) for c in (0.0, 1.0)]), a, 30)
     if not isinstance(a, fl.Scaffnew):  # the lengths of its rounds are random
-        assert not sure["variance"].any()
-    assert sure["variance"][-1] <= 1e-9
+        assert not sure["noise"].any()
+    assert sure["noise"][-1] <= 1e-9
 
 
 @pytest.mark.parametrize(
@@ -80,7 +82,7 @@ def test_equal_agents_do_not_drift_and_without_noise_there_is_no_noise(a):
 def test_the_mean_from_the_solution_is_that_of_a_run_from_there(a, noise):
     p = tiny(4, 2, 3 if noise else 1, 2)
     alone, found = parts(p, a, 12, away=0.0), parts(p, a, 12, away=1e-12)
-    np.testing.assert_allclose(found["drift"], alone["squared_bias"], rtol=1e-9, atol=1e-20)
+    np.testing.assert_allclose(found["drift"], alone["start"] + alone["drift"], rtol=1e-9, atol=1e-20)
 
 
 @pytest.mark.parametrize("a", METHODS[1:], ids=repr)
@@ -95,7 +97,7 @@ def test_means_are_the_same_by_powers_of_a_matrix_and_round_by_round(a, monkeypa
 def test_parts_of_an_unstable_run_are_numbers_or_infinite(a):
     found = parts(tiny(3, 2, 3, 1), a, 400)
     assert not np.isnan([found["start"], found["drift"]]).any()
-    whole = found["start"] + found["drift"] + found["variance"]
+    whole = found["start"] + found["drift"] + found["noise"]
     assert whole[-1] == found["mse"][-1] == np.inf
 
 

@@ -177,7 +177,7 @@ def test_parts_of_the_error_of_fedlsa(name):
         starts = (
             (parts.transient, zero + 1, "mse", lemma["transient"]),
             (parts.noise, zero, "mse", lemma["noise"]),
-            (parts.heterogeneity, problem.theta_star, "variance", fluctuation),
+            (parts.heterogeneity, problem.theta_star, "noise", fluctuation),
         )
         for part, start, kind, bound in starts:
             after = float(fl.theory.exact(part, method, 30, start, record=[30])[kind][-1])

@@ -40,7 +40,7 @@ def test_a_run_from_a_solution_without_noise_stays_there(a, far):
     problem = without_noise_at_the_solution(far)
     xi = problem.xi_star
     e = fl.theory.exact(problem, a, 400, problem.theta_star, xi, record=[1, 50, 200, 400])
-    assert (e["variance"].values >= 0).all()
+    assert (e["noise"].values >= 0).all()
     assert (e["mse"].values <= 1e-24 * far**2).all()
     if not isinstance(a, fl.FedLSA):  # which keeps its control variates at 0
         limit = fl.theory.stationary(problem, a)
@@ -53,7 +53,7 @@ def test_estimated_moments_may_be_around_any_point():
     m = fl.theory.moments(problem)
     plain = replace(m, noise=gallery.uncentred(m), centre=None)
     for a in (fl.FedLSA(0.1, 3), fl.SCAFFLSA(0.1, 3)):
-        one, other = (fl.theory.exact(x, a, 30)["variance"].values for x in (m, plain))
+        one, other = (fl.theory.exact(x, a, 30)["noise"].values for x in (m, plain))
         np.testing.assert_allclose(other, one, rtol=1e-10, atol=1e-15)
     assert fl.theory.stationary(plain, a).variance <= 1e-14
 
@@ -68,7 +68,7 @@ def test_a_negative_variance_is_refused_unless_it_is_rounding(monkeypatch, by, r
     real = local_steps.fedlsa_limit
     monkeypatch.setattr(local_steps, "fedlsa_limit", lambda step: replace(real(step), covariance=np.diag([1.0, -by])))
     if not refused:
-        assert (fl.theory.exact(problem, a, 30, start)["variance"].values == 0).all()
+        assert (fl.theory.exact(problem, a, 30, start)["noise"].values == 0).all()
         assert fl.theory.stationary(problem, a).variance == 1
         assert law.error(0.1, 3, 5) == 0
         return
@@ -102,9 +102,10 @@ def test_a_variance_along_trajectories_is_0_or_refused_too(monkeypatch):
     problem = gallery.mdp([[[0, 1], [1, 0]]], [[1.0, 0.3]], np.array([[0.7], [1.1]]))
     a, sampling = fl.FedLSA(0.1, 3), fl.Markov(start=[0])
     found = fl.theory.exact(problem, a, 100, sampling=sampling)
-    assert (found["variance"].values >= 0).all()
-    assert (found["variance"].values <= 1e-14 * (1 + found["squared_bias"].values)).all()
-    assert (found["mse"].values >= found["squared_bias"].values).all()
+    assert (found["noise"].values >= 0).all()
+    off = np.sum((found["mean"].values - problem.theta_star) ** 2, axis=1)
+    assert (found["noise"].values <= 1e-14 * (1 + off)).all()
+    np.testing.assert_allclose(found["mse"], found["noise"] + off, atol=1e-15)  # means were rounded with theta_star
     monkeypatch.setattr(trajectories, "_variance", lambda mean, mse: mse - np.sum(mean**2, axis=1) - 1e-5)
     with pytest.raises(PrecisionError, match="variances by states of chains must not be negative"):
         fl.theory.exact(problem, a, 100, sampling=sampling)
@@ -188,8 +189,8 @@ def test_many_rounds_from_the_solution_begin_as_few_do(name):
     case = gallery.CASES[name]()
     for a in case.methods():
         start = case.problem.theta_star, case.problem.xi_star
-        few = fl.theory.exact(case.problem, a, 20, *start)["variance"].values
-        many = fl.theory.exact(case.problem, a, 3000, *start, record=[*range(20), 3000])["variance"].values
+        few = fl.theory.exact(case.problem, a, 20, *start)["noise"].values
+        many = fl.theory.exact(case.problem, a, 3000, *start, record=[*range(20), 3000])["noise"].values
         assert few[1] < 0.9 * many[-1]
         np.testing.assert_allclose(many[:20], few[:20], rtol=0, atol=1e-11 * many[-1])
 

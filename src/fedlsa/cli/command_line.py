@@ -55,7 +55,7 @@ COMMANDS = {  # the module of each, and the first line of its help
     ),
     "theory": (
         "predict_command",
-        "The exact expected error of methods, round by round and in the limit, for i.i.d. observations.",
+        "The exact expected error of methods, split into start, drift and noise, for i.i.d. observations.",
     ),
     "plan": (
         "predict_command",

@@ -23,7 +23,7 @@ from . import parsing
 from .choices import BASIC_METHODS, PROBLEM, REPEATED_METHODS, as_options, check_methods, described
 from .derived import AS_JSON, Given, in_words_of, option, switch, takes
 from .display import live_bar, print_json
-from .summaries import print_exact, print_plans
+from .summaries import ERROR_PARTS, print_exact, print_plans
 
 DIGITS = 5e-4  # relative, of the stability limit: as many as the table shows
 EARLY = 50  # rounds that are all drawn: on a logarithmic axis they take most of the room
@@ -48,14 +48,16 @@ def theory(
     problem: Given,
     methods: Given,
     rounds: int = option("Communications T.", 500, "Method"),
-    plot: Path | None = option("Draw the exact error and its parts: .png, .pdf, .svg.", None, "Output"),
+    plot: Path | None = option(
+        "Draw exact errors, split into start, drift and noise: .png, .pdf, .svg.", None, "Output"
+    ),
     out: Path | None = option("Save the curves: a table, FILE.csv, or netCDF, FILE.nc.", None, "Output"),
     scale: str = option("Of the horizontal axis: linear or log.", "log", "Output", names=SCALES),
     limit: bool = switch("--limit", "Find the unstable step size of many different agents too: minutes."),
     force: bool = switch("--force", "Replace a file that exists.", "Output"),
     json: bool = AS_JSON,
 ) -> None:
-    """The exact expected error of methods, round by round and in the limit, for i.i.d. observations."""
+    """The exact expected error of methods, split into start, drift and noise, for i.i.d. observations."""
     chosen = methods()
     checks.integer("--rounds", rounds, at_least=1)
     checks.choice("--scale", scale, SCALES)
@@ -74,17 +76,21 @@ def theory(
                 progress(i, len(chosen))
     if json:
         found = zip(chosen, curves, ends, limits, strict=True)
-        rows = [{**described(a), "mse": c["mse"][-1].item(), **_limit(end, eta)} for a, c, end, eta in found]
+        rows = [
+            {**described(a), **{part: c[part][-1].item() for part in ("mse", *ERROR_PARTS)}, **_limit(end, eta)}
+            for a, c, end, eta in found
+        ]
         print_json(rounds=rounds, methods=rows, saved=[path for path in (out, picture) if path is not None])
     else:
         print_exact(curves, ends, limits, [a.step_size for a in chosen])
     parsing.write(out, lambda path: results.save_curves(curves, path, command=context.obj), quiet=json)
-    parsing.write_picture(picture, partial(figures.exact_parts, curves, ends, scale=scale), context.obj, quiet=json)
+    drawn = partial(figures.exact_curves, curves, scale=scale, parts=True)
+    parsing.write_picture(picture, drawn, context.obj, quiet=json)
 
 
 def _limit(end: exactly.Stationary, unstable_from: float) -> dict[str, Any]:
     """The limit law of a method, for programs; None where there is none."""
-    names = ("mse", "bias", "variance") if end.stable else ()
+    names = ("mse", "drift", "noise", "bias") if end.stable else ()
     law = {name: getattr(end, name) for name in names}
     return {"stable": end.stable, "radius": end.radius, "stationary": law or None, "unstable_from": unstable_from}
 

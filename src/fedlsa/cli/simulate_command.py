@@ -105,7 +105,7 @@ def simulate(
     saved = [*files, *([picture] if picture is not None else [])]
     if json:
         rows = zip(chosen, bias, results.summary(runs).to_dict("records"), strict=True)
-        print_json(runs=[{**described(a), **row, "squared_bias": level} for a, level, row in rows], saved=saved)
+        print_json(runs=[{**described(a), **row, "predicted_drift": level} for a, level, row in rows], saved=saved)
     elif files and not quiet:
         print(f"draw it:  fedlsa plot {shlex.join(map(str, files))}")
     elif not quiet and picture is None:

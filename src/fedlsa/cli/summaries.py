@@ -24,12 +24,13 @@ if TYPE_CHECKING:  # a command that prints one of them has loaded it, and needs 
     from ..theory.stationary import Stationary
 
 ROWS = SITES = 20  # that are shown at most
+ERROR_PARTS = ("start", "drift", "noise")  # of an exact error
 
 
 def print_table(runs: Sequence[xr.Dataset], bias: Sequence[float]) -> None:
     """One row per result: what it cost, its final error with a standard error, and what theory predicts for FedLSA."""
     rows = results.summary(runs).to_dict("records")
-    headings = ["communi-\ncations", "samples\nper agent", "final MSE ±\nstandard error", "predicted\n‖bias‖²"]
+    headings = ["communi-\ncations", "samples\nper agent", "final MSE ±\nstandard error", "predicted\ndrift"]
     cells = [
         [
             name,
@@ -49,12 +50,14 @@ def print_table(runs: Sequence[xr.Dataset], bias: Sequence[float]) -> None:
 def print_exact(
     curves: Sequence[xr.Dataset], ends: Sequence[Stationary], limits: Sequence[float], step_sizes: Sequence[float]
 ) -> None:
-    """One row per method: its exact error at the last round and in the limit, and how far it is from unstable."""
-    rows, notes = [], []
+    """Exact errors at the last round and in the limit, with their parts, and how far each method is from unstable."""
+    errors, stability, notes = [], [], []
     for name, c, end, limit, eta in zip(names(curves), curves, ends, limits, step_sizes, strict=True):
-        parts = (end.mse, float(end.bias @ end.bias), end.variance)
-        shown = map(number, parts) if end.stable else ["-"] * 3
-        rows.append([name, number(float(c["mse"][-1])), *shown, f"{end.radius:.6g}", number(limit)])
+        values = [float(c[part][-1]) for part in ("mse", *ERROR_PARTS)]
+        final = [end.mse, 0.0, end.drift, end.noise] if end.stable else [math.nan] * 4
+        errors.append([name, f"{int(c['rounds'][-1]):,}", *map(number, values)])
+        errors.append([name, "limit", *map(number, final)])
+        stability.append([name, f"{end.radius:.6g}", number(limit)])
         if not end.stable:
             notes.append(
                 f"{name} is unstable with step size {eta:g}: its second moment grows without bound"
@@ -62,13 +65,13 @@ def print_exact(
             )
     if any(math.isnan(limit) for limit in limits):
         notes.append("Step sizes that take minutes to find are left out; --limit finds them.")
-    found = table(
-        "method", f"exact MSE,\nround {int(curves[0]['rounds'][-1]):,}", "stationary\nMSE", "squared\nbias", "variance",
-        "mean-square\nradius", "unstable from\nstep size", rows=rows,
-    )  # fmt: skip
+    found = [
+        table("method", "round", "exact MSE", *(f"of it\n{part}" for part in ERROR_PARTS), rows=errors),
+        table("method", "mean-square\nradius", "unstable from\nstep size", rows=stability),
+    ]
     attrs = curves[0].attrs
     setting = f"N = {attrs['agents']},  d = {attrs['dim']},  i.i.d. sampling,  {start(curves[0])},  exact"
-    print_all(found, *notes, heading=setting)
+    print_all(*found, *notes, heading=setting)
 
 
 def print_plans(plans: Sequence[Plan]) -> None:

@@ -61,18 +61,18 @@ def _early(heterogeneous: bool, methods: Sequence[str]) -> Cells:
 
 def _longer(results: Results) -> Iterator[tuple[float, bool, bool, bool]]:
     """Ten times the local steps instead of H: the ratio of the errors after 50 communications; whether noise dominates
-    with H by then; whether bias dominates in the limit, with H and with 10 H."""
+    with H by then; whether drift dominates in the limit, with H and with 10 H."""
 
     def biased(cell: Cell, local_steps: int) -> bool:
         end = results.partner(cell, kind="limit", local_steps=local_steps)
-        return end is not None and bool(end["squared_bias"] > end["variance"])
+        return end is not None and bool(end["drift"] > end["noise"])
 
     for cell, curve in results.select(kind="exact"):
         H = cell["local_steps"]
         more = results.partner(cell, local_steps=10 * H)
         if more is not None:
             before, then = curve.isel(rounds=-1), more.isel(rounds=-1)
-            noisy = bool(before["variance"] > before["squared_bias"])
+            noisy = bool(before["noise"] > before["start"] + before["drift"])
             yield float(then["mse"] / before["mse"]), noisy, biased(cell, H), biased(cell, 10 * H)
 
 
@@ -113,7 +113,7 @@ def _debiased_claim(name: str, text: str, estimator: str, times: float, quote: s
         f"stationary MSE (exact) of {estimator} over that of SCAFFLSA; both settings and step sizes, N = 10 and 100 "
         "(quick: 10), H = 10 and 1000: the one furthest from 1, as a factor",
         limits(heterogeneous=(True, False), step_size=(0.1, 0.01), local_steps=LENGTHS),
-        method_ratio(lambda limit: limit["variance"] + times**2 * limit["squared_bias"]),
+        method_ratio(lambda limit: limit["noise"] + times**2 * limit["drift"]),
         at_most=1.5,
         quote=quote,
         panel="debiased-0.1 heterogeneous, N = 10, H = 1,000",
@@ -131,8 +131,8 @@ LOCAL_STEPS = Experiment(
             "speed-up",
             "With homogeneous agents more local steps speed up the training until noise dominates.",
             _early(False, tuple(NAMES)),
-            "homogeneous, both methods, N = 10 and 100 (quick: 10): the largest where at H the squared bias of the "
-            "mean still exceeds the variance",
+            "homogeneous, both methods, N = 10 and 100 (quick: 10): the largest where at H start and drift together "
+            "still exceed noise",
             "In both methods, increasing the number of local steps speeds-up the training, until the stochastic noise "
             "dominates",
         ),
@@ -140,8 +140,8 @@ LOCAL_STEPS = Experiment(
             "speed-up-fedlsa",
             "With heterogeneous agents more local steps speed FedLSA up while its bias is small.",
             _early(True, ("fedlsa",)),
-            "heterogeneous, FedLSA: the largest where at H noise does not dominate, and at 10 H the limit's squared "
-            "bias is below its variance",
+            "heterogeneous, FedLSA: the largest where at H noise does not dominate, and at 10 H the limit's drift "
+            "is below its noise",
             "In heterogeneous settings, while FedLSA's bias is smaller than the variance of its iterates, training "
             "speeds up when the number of local steps increases",
         ),
@@ -150,7 +150,7 @@ LOCAL_STEPS = Experiment(
             "With heterogeneous agents there is a number of local steps from which on bias dominates, and more of "
             "them make FedLSA no better.",
             _early(True, ("fedlsa",)),
-            "heterogeneous, FedLSA: the smallest where at H the limit's squared bias exceeds its variance",
+            "heterogeneous, FedLSA: the smallest where at H the limit's drift exceeds its noise",
             "After that point, bias dominates",
             stuck=True,
         ),
@@ -197,10 +197,10 @@ SMALLER_STEPS = Experiment(
             "smaller-steps-smaller-bias",
             "FedLSA's bias is smaller with a smaller step size.",
             f"{SMALL_STEPS}; th:2nd_moment_no_cv",
-            "squared bias of FedLSA with step size 0.01 over that with 0.1; heterogeneous, N = 10 and 100 (quick: 10), "
-            "H = 10 and 1000: the largest",
+            "limit's drift ‖bias‖² of FedLSA with step size 0.01 over that with 0.1; heterogeneous, N = 10 and 100 "
+            "(quick: 10), H = 10 and 1000: the largest",
             limits(method=("fedlsa",), heterogeneous=(True,), step_size=(0.1, 0.01), local_steps=LENGTHS),
-            _smaller("squared_bias"),
+            _smaller("drift"),
             at_most=0.5,
             quote="Additionally, FedLSA's bias is smaller than in [fig:app-show-bias], which is also in line with the "
             "upper bound",

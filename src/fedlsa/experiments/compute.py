@@ -133,10 +133,10 @@ def _with_q(result: xr.Dataset, sampling: Sampling) -> xr.Dataset:
 
 @computes("limit")
 def limit(settings: Settings, how: How) -> xr.Dataset:
-    """The stationary law without its radius: mse, squared bias, variance, mean and covariance."""
+    """The stationary law without its radius: mse, its drift and noise, mean and covariance."""
     p, a, _ = run_of(settings)
     end = theory.stationary(p, a)
-    values = {"mse": end.mse, "squared_bias": float(end.bias @ end.bias), "variance": end.variance}
+    values = {"mse": end.mse, "drift": end.drift, "noise": end.noise}
     return _law(end.mean, end.covariance).assign({k: ((), v) for k, v in values.items()})
 
 

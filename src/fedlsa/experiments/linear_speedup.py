@@ -129,8 +129,8 @@ def _largest_limit(scale: Scale) -> list[Cell]:
 
 
 def speed_up_ends(results: Results) -> float:
-    """N at which FedLSA's variance has fallen to its squared bias, from the limit at one N."""
-    return float((results.column("agents") * results.values("variance") / results.values("squared_bias"))[0])
+    """N at which FedLSA's noise has fallen to its drift, from the limit at one N."""
+    return float((results.column("agents") * results.values("noise") / results.values("drift"))[0])
 
 
 def _tenfold(scale: Scale) -> list[Cell]:
@@ -198,10 +198,10 @@ EXPERIMENT = Experiment(
             "bias-ignores-agents",
             "FedLSA loses the speed-up to a bias that does not fall with the number of agents.",
             SOURCE,
-            "slope of log squared bias (exact limit) against log N, from N = 2 on; heterogeneous, H = 100: the "
+            "slope of log drift ‖bias‖² (exact limit) against log N, from N = 2 on; heterogeneous, H = 100: the "
             "smallest over step sizes",
             _from_both_worlds(lambda c: c["method"] == "fedlsa" and c["heterogeneous"] and c["local_steps"] == 100),
-            lambda results: float(np.min(_slopes(results, "squared_bias"))),
+            lambda results: float(np.min(_slopes(results, "drift"))),
             at_least=-SLOPE,
             quote=LOST,
         ),
@@ -210,7 +210,7 @@ EXPERIMENT = Experiment(
             "With heterogeneous agents and many local steps FedLSA loses the speed-up within the figure's thousand "
             "agents.",
             SOURCE,
-            "number of agents at which FedLSA's variance, which falls like 1/N, equals its squared bias; "
+            "number of agents at which FedLSA's noise, which falls like 1/N, equals its drift; "
             "heterogeneous, H = 100, step size 0.1, from the exact limit at the largest N",
             _largest_limit,
             speed_up_ends,

@@ -144,7 +144,7 @@ def rows(results: Results, scale: Scale) -> list[Row]:
                     "mean squared error": mse,
                     "standard error": error,
                     "over exact i.i.d.": mse / expected,
-                    "squared bias": float(run["squared_bias"][-1]) if "squared_bias" in run else math.nan,
+                    "squared bias": float(np.sum((run["mean"][-1] - run["theta_star"]) ** 2)) if single else math.nan,
                 }
             )
     return out

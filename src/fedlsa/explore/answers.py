@@ -31,7 +31,8 @@ DIGITS = 1e-2  # of a stability limit, relative
 SHOWN = 20  # rounds whose inside is saved
 WALKED = 50  # rounds whose inside the page shows, if agents are few
 POINTS_SENT = 8000  # of all walks: a tenth of a megabyte
-ROUNDING = 1e-20  # of the error at the start: a squared bias below it is none
+PARTS = ("start", "drift", "noise")  # of an exact error, which is their sum
+ROUNDING = 1e-20  # of the error at the start: a drift below it is none
 BLOWN_UP = 1e3  # times the error at the start: nobody waits for such a run to come back
 
 
@@ -75,8 +76,8 @@ class Curve:
     def end(self) -> tuple[float, dict[str, float]]:
         """The exact error after the last round, and the start, drift and noise of which it is the sum."""
         assert self.exact is not None
-        mse, *parts = (float(self.exact[name].values[-1]) for name in ("mse", "start", "drift", "variance"))
-        return mse, dict(zip(("start", "drift", "noise"), parts, strict=True))
+        mse, *parts = (float(self.exact[name].values[-1]) for name in ("mse", *PARTS))
+        return mse, dict(zip(PARTS, parts, strict=True))
 
     @property
     def blown_up(self) -> int | None:
@@ -104,7 +105,7 @@ def curve(q: Question, name: str) -> Curve:
 
 @dataclass(frozen=True)
 class Floor:
-    """What more and more rounds lead to: squared limit bias and limit variance, infinite where there is none."""
+    """What more and more rounds lead to: drift and noise in the limit, infinite where there is none."""
 
     drift: float
     noise: float
@@ -117,7 +118,7 @@ class Floor:
 def floor(q: Question, name: str) -> Floor:
     """The error of a method that more rounds do not remove (fl.theory.stationary)."""
     found = theory.stationary(q.problem(), q.settings.method(name))
-    return Floor(float(found.bias @ found.bias), found.variance)
+    return Floor(found.drift, found.noise)
 
 
 def limit(q: Question, name: str) -> float:

@@ -8,14 +8,13 @@ from typing import Any
 
 import xarray as xr
 
-from ..figures.cost_curves import summarise_seeds
 from ..figures.labels import method_name
-from .answers import Curve
+from ..figures.seed_summaries import summarise_seeds
+from .answers import PARTS, Curve
 from .page_settings import AXES, METHODS, PROBLEMS, PageSettings
 from .scene_plane import UNSTABLE, finite_lists
 
 BAND = (0.1, 0.9)  # quantiles over seeds
-PARTS = {"start": "start", "drift": "drift", "noise": "variance"}  # in the picture, and in fl.theory.exact
 
 
 def error_data(s: PageSettings, curves: Mapping[str, Curve], runs: Sequence[xr.Dataset] = ()) -> dict[str, Any] | None:
@@ -32,8 +31,8 @@ def error_data(s: PageSettings, curves: Mapping[str, Curve], runs: Sequence[xr.D
         if exact is not None:
             rounds = exact["rounds"].values.tolist()
             shown |= {"x": exact[s.x].values.tolist(), "total": finite_lists(exact["mse"].values)}
-            if all(part in exact for part in PARTS.values()):
-                shown["parts"] = {key: finite_lists(exact[part].values) for key, part in PARTS.items()}
+            if all(part in exact for part in PARTS):
+                shown["parts"] = {part: finite_lists(exact[part].values) for part in PARTS}
             if curves[name].bias > 0:
                 shown["floor"] = curves[name].bias
             if curves[name].blown_up is not None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 PICTURES = (".png", ".svg", ".pdf")
 DATA = (".csv", ".nc")
-COLUMNS = ("communications", "samples", "bytes", "mse", "squared_bias", "start", "drift", "variance")
+COLUMNS = ("communications", "samples", "bytes", "mse", "start", "drift", "noise")
 
 
 def script(q: Question, simulated: bool = False, predicted: bool = True) -> str:
@@ -109,7 +109,7 @@ def data(curves: Mapping[str, Curve], runs: Sequence[xr.Dataset], made_by: str) 
     values: dict[str, Any] = {}
     if exact:
         values = {k: (over, np.stack([e[k].values for e in exact])) for k in COLUMNS}
-        values["predicted_squared_bias"] = ("method", np.array([c.bias for c in shown]))
+        values["predicted_drift"] = ("method", np.array([c.bias for c in shown]))
     if seeds:
         errors = [r["squared_error"].values for r in seeds]
         values["simulated_mean"] = over, np.stack([e.mean(axis=0) for e in errors])
@@ -138,10 +138,10 @@ def _kind(path: Path, kinds: Sequence[str] = (*PICTURES, *DATA)) -> str:
 
 
 def _write_csv(table: xr.Dataset, path: Path) -> None:
-    """A row per method and round, all numbers with all their digits; the bias, where one is predicted, comes last."""
+    """A row per method and round, all numbers with all their digits; the drift, where one is predicted, comes last."""
     rows = table.astype(float).to_dataframe(["method", "rounds"])
-    bias = rows.pop("predicted_squared_bias") if "predicted_squared_bias" in rows else [math.nan] * len(rows)
-    rows["predicted_squared_bias"] = ["" if math.isnan(value) else repr(value) for value in bias]
+    bias = rows.pop("predicted_drift") if "predicted_drift" in rows else [math.nan] * len(rows)
+    rows["predicted_drift"] = ["" if math.isnan(value) else repr(value) for value in bias]
     with open(path, "w", encoding="utf-8", newline="") as file:
         file.write(f"# {table.attrs['command']}\n")
         rows.to_csv(file, na_rep="nan", lineterminator="\n")

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from .matplotlib_figures import save
     from .prediction import predicted_bias
     from .theme import style
-    from .theory_figures import bound_and_curve, exact_parts, trade_off
+    from .theory_figures import bound_and_curve, trade_off
 
 _load_lazily(
     __name__,
@@ -46,7 +46,7 @@ _load_lazily(
         "matplotlib_figures": ("save",),
         "prediction": ("predicted_bias",),
         "theme": ("style",),
-        "theory_figures": ("bound_and_curve", "exact_parts", "trade_off"),
+        "theory_figures": ("bound_and_curve", "trade_off"),
     },
 )
 
@@ -56,7 +56,6 @@ __all__ = [
     "coefficients",
     "error_curves",
     "exact_curves",
-    "exact_parts",
     "forest",
     "predicted_bias",
     "save",

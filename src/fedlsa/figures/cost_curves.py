@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,73 +18,17 @@ from ..results.curve_files import checked_curves
 from . import theme
 from .drawing_checks import checked, checked_levels, checked_results
 from .labels import common_setting, describe, method_name, names
-from .lines import COSTS, Chart, Line, error_ceiling, first_beyond, level
+from .lines import COSTS, WHOLE, Chart, Line, error_ceiling, error_limits, first_beyond, level
 from .matplotlib_figures import Drawn, draw_charts
+from .seed_summaries import SeedSummary, summarise_seeds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 EXACT_COSTS = ("communications", "samples", "bytes")
+PREDICTED = "predicted drift\n‖bias‖²"
 SMALL_BAND = 1e-3  # of the smallest error: a part that ends below it is not seen
 UNITS = {"bytes": 1, "kilobytes": 1e3, "megabytes": 1e6, "gigabytes": 1e9, "terabytes": 1e12}
-
-
-@dataclass(frozen=True, eq=False)
-class SeedSummary:
-    """What is drawn of one result: x, mean, low, high (R,); the runs that diverged, (k, R), NaN from there on."""
-
-    x: Floats
-    mean: Floats
-    low: Floats
-    high: Floats
-    diverged: Floats
-    seeds: int
-    first_diverged: int
-
-    def line(self, label: str, colour: str, role: str = "curve", dash: str = "") -> Line:
-        """The mean over seeds, with the band between the two quantiles."""
-        return Line(self.x, self.mean, label, colour, role, (self.low, self.high), dash=dash)
-
-    def diverged_lines(self, colour: str, ceiling: float) -> list[Line]:
-        """Each run that diverged as a thin line of its own, with a cross where it leaves the figure."""
-        out = []
-        for run in self.diverged:
-            inside = np.flatnonzero(run <= ceiling)  # NaN is not
-            if len(inside):
-                last = int(inside[-1])
-                out.append(Line(self.x[: last + 2], run[: last + 2], "", colour, "diverged"))
-                out.append(Line(self.x[[last]], run[[last]], "", colour, "departure"))
-        return out
-
-    def divergence_notes(self, label: str) -> list[str]:
-        """How many seeds diverged, if any did."""
-        count = len(self.diverged)
-        if not count:
-            return []
-        note = f"{count} of {self.seeds} seeds of {label} diverged (\u00d7), the first in round {self.first_diverged}"
-        return [note + ("; they are not in the mean." if count < self.seeds else ".")]
-
-
-def summarise_seeds(result: xr.Dataset, band: tuple[float, float], x: str, unit: float = 1.0) -> SeedSummary:
-    """The mean and two quantiles over the seeds that did not diverge; if all did, of all up to the first that did.
-
-    unit : in which the cost x is counted
-    """
-    error = result["squared_error"].values
-    at = result["diverged_at"].values
-    sound = error[at < 0] if (at < 0).any() else error
-    with np.errstate(invalid="ignore", over="ignore"):
-        mean = sound.mean(axis=0)
-        low, high = np.quantile(sound, band, axis=0)
-    first = int(at[at >= 0].min()) if (at >= 0).any() else -1
-    return SeedSummary(cost(result, x) / unit, mean, low, high, error[at >= 0], len(error), first)
-
-
-def cost(result: xr.Dataset, x: str) -> Floats:
-    """What a run has cost at its recorded rounds, on average over seeds."""
-    if x == "bytes" and "bytes" not in result:  # eight for each number, up and down
-        return 2 * 8 * int(result.attrs["dim"]) * np.asarray(result["uploads"].values.mean(axis=0), np.float64)
-    return np.asarray(result[x].values.mean(axis=0), np.float64)
 
 
 @checked
@@ -102,7 +46,8 @@ def error_curves(
     """The mean squared error of each result against what it cost, on a logarithmic axis.
 
     results : of `simulate`, or sweeps, each run of which has its line
-    bias : ||bias||^2 as predicted for each result (NaN for none; see `predicted_bias`), drawn as a dashed line
+    bias : ||bias||^2, the drift in the limit, as predicted for each result (NaN for none; see `predicted_bias`), drawn
+        as a dashed line
     band : the two quantiles over seeds between which the area is tinted; the figure says which
     x : "communications", "samples" (per agent), "uploads" (messages) or "bytes" (both ways)
     scale : of this axis, "linear" or "log"
@@ -116,9 +61,10 @@ def error_curves(
     labels, strokes = names(runs), _distinct_strokes(runs)
     ceiling = error_ceiling([s.mean for s in summaries], [len(s.diverged) < s.seeds for s in summaries])
     lines = [s.line(n, colour, dash=dash) for s, n, (colour, dash) in zip(summaries, labels, strokes, strict=True)]
+    predicted = _bias_lines(levels, lines, labels)
     for s, (colour, _) in zip(summaries, strokes, strict=True):
         lines += s.diverged_lines(colour, ceiling)
-    lines += _bias_lines(levels, lines, labels)
+    lines += [line for own in predicted for line in own]
     notes = [_seeds_note(summaries, band, "One seed: no band.", "Line: mean over {seeds}. Band")]
     for s, label in zip(summaries, labels, strict=True):
         notes += s.divergence_notes(label)
@@ -145,16 +91,17 @@ def exact_curves(
     band: tuple[float, float] = (0.1, 0.9),
     parts: bool = False,
     legend: bool = True,
-    ax: Axes | None = None,
+    ax: Axes | Sequence[Axes] | None = None,
 ) -> Drawn:
     """The exact mean squared error of each method against what it costs, on a logarithmic axis.
 
-    curves : datasets of `theory.exact`; bias : ||bias||^2 as predicted for each (NaN for none), drawn dashed
+    curves : datasets of `theory.exact`
+    bias : ||bias||^2, the drift in the limit, as predicted for each (NaN for none), drawn dashed
     runs : results of `simulate` of the same methods, any of them: the mean over seeds as a thin line, and a tint
         between the two quantiles of `band`
     x : "communications", "samples" (per agent, expected) or "bytes" (both ways)
     scale : of this axis, "linear" or "log"
-    parts : whether the error of the first curve, of independent observations, is split into bands: noise at the bottom,
+    parts : whether errors of independent observations are split into bands, one panel per curve: noise at the bottom,
         on it drift, on that what is left of the start. On a logarithmic axis a band is as thick as the factor by which
         the error would fall without it and what stands on it
 
@@ -171,47 +118,65 @@ def exact_curves(
     ceiling = error_ceiling(errors)
     departures = [first_beyond(e, ceiling) for e in errors]
     shown = [n if at is None else f"{n} diverges" for n, at in zip(labels, departures, strict=True)]
-    lines = [
-        Line(c[x].values / size, e, n, colour, dash=dash)
+    split, count = checks.boolean("parts", parts), len(exact)
+    whole = [
+        Line(c[x].values / size, e, WHOLE if split else n, colour, dash=dash)
         for c, e, n, (colour, dash) in zip(exact, errors, shown, strokes, strict=True)
     ]
-    lines += _bias_lines(levels, lines, labels)
-    if checks.boolean("parts", parts):
-        lines = [*_bands(exact[0], exact[0][x].values / size, errors), *lines]
+    predicted = _bias_lines(levels, whole, labels)
+    seeds: list[list[Line]] = [[] for _ in exact]
     summaries = [summarise_seeds(r, band, x, size) for r in simulated]
     one, many = "Thick: exact. Thin: one simulated seed.", "Thick: exact. Thin: mean over {simulated}; tint"
     notes = [_seeds_note(summaries, band, one, many)] if summaries else []
     notes += _leaving_notes(exact, labels, departures)
     for s, i in zip(summaries, owners, strict=True):
         colour, _ = strokes[i]
-        lines += [s.line("", colour, "tint"), Line(s.x, s.mean, "", theme.mix(colour, "#000000", 0.45), "seeds")]
-        lines += s.diverged_lines(colour, ceiling)
+        seeds[i] += [s.line("", colour, "tint"), Line(s.x, s.mean, "", theme.mix(colour, "#000000", 0.45), "seeds")]
+        seeds[i] += s.diverged_lines(colour, ceiling)
         notes += s.divergence_notes(labels[i])
-    chart = Chart(lines, COSTS[x].replace("bytes", unit), x_scale=scale, ceiling=ceiling)
+    chart = Chart([], COSTS[x].replace("bytes", unit), x_scale=scale, ceiling=ceiling)
+    if split:
+        bottom, bands = _bands(exact, errors, x, size)
+        chart = replace(chart, limits=(bottom, error_limits([replace(chart, lines=whole)])[1]))
+        for own in predicted:  # each panel has its own, and the legend above them is one line high
+            own[:] = [replace(line, label=PREDICTED.replace("\n", " "), colour=theme.INK) for line in own]
+        charts = [
+            replace(chart, lines=[*bands[i], whole[i], *predicted[i], *seeds[i]], title=n, title_colour=strokes[i][0])
+            for i, n in enumerate(shown)
+        ]
+    else:
+        charts = [replace(chart, lines=[*whole, *(line for own in (*predicted, *seeds) for line in own)])]
     origin = {"curves": [dict(c.attrs) for c in exact], "versions": recipe.versions()}
     return draw_charts(
-        [[chart]],
+        [charts],
         title=title,
         heading=",  ".join([common_setting(exact), *_foundation(exact, simulated)]),
         notes=notes,
-        legend="right" * legend,
+        panel=(7.0, 3.5) if len(charts) == 1 else ((7.0 if count < 3 else 9.0) / count, 3.2),
+        legend=("above" if split else "right") * legend,
         description=recipe.text(origin | ({"runs": recipe.value(describe(simulated))} if simulated else {})),
         ax=ax,
     )
 
 
-def _bands(curve: xr.Dataset, x: Floats, errors: Sequence[Floats]) -> list[Line]:
-    """The parts of an error, one on the other, down to the smallest error or the smallest part that lasts."""
-    if "drift" not in curve:
+def _bands(
+    exact: Sequence[xr.Dataset], errors: Sequence[Floats], x: str, size: float
+) -> tuple[float, list[list[Line]]]:
+    """The parts of each error, one on the other, down to below the smallest error or the smallest part that lasts."""
+    if any("drift" not in c for c in exact):
         raise ArgumentError("parts must be False along trajectories, whose errors are not split; got True")
-    stacked = np.cumsum([curve[part].values for part in ("variance", "drift", "start")], axis=0)
-    seen = np.concatenate([*errors, stacked[:, -1]])
-    least = min((e.min(initial=math.inf, where=e > 0) for e in errors), default=math.inf)
-    bottom = seen.min(initial=least, where=seen > SMALL_BAND * least) / 3  # below it there is room for the lowest band
-    edges = np.maximum(np.concatenate([np.zeros((1, len(x))), stacked]), bottom)
-    named = zip(theme.PARTS.items(), edges[:-1], edges[1:], strict=True)
-    of = f"of {method_name(curve)}"
-    return [Line(x, high, f"{part} {of}", colour, "tint", band=(low, high)) for (part, colour), low, high in named]
+    stacked = [np.cumsum([c[part].values for part in theme.PARTS], axis=0) for c in exact]
+    seen = np.concatenate([*errors, *(s[:, -1] for s in stacked)])
+    least = min(e.min(initial=math.inf, where=e > 0) for e in errors)
+    least = least if least < math.inf else 1.0  # nothing is off
+    bottom = float(seen.min(initial=least, where=seen > SMALL_BAND * least)) / 3  # there is room for the lowest band
+    out = []
+    for c, whole in zip(exact, stacked, strict=True):
+        edges = np.maximum(np.concatenate([np.zeros((1, whole.shape[1])), whole]), bottom)
+        named = zip(theme.PARTS.items(), edges[:-1], edges[1:], strict=True)
+        at = c[x].values / size
+        out.append([Line(at, high, part, colour, "part", band=(low, high)) for (part, colour), low, high in named])
+    return bottom, out
 
 
 def _distinct_strokes(results: Sequence[xr.Dataset]) -> list[tuple[str, str]]:
@@ -226,16 +191,14 @@ def _distinct_strokes(results: Sequence[xr.Dataset]) -> list[tuple[str, str]]:
     return out
 
 
-def _bias_lines(levels: Sequence[float], lines: Sequence[Line], labels: Sequence[str]) -> list[Line]:
-    """Predictions: in ink with a name of its own, or, where there are several, in the colours of their curves."""
-    if sum(value > 0 for value in levels) > 1:
-        wanted = [
-            (value, "predicted ‖bias‖²\nof the same colour", line.colour)
-            for value, line in zip(levels, lines, strict=False)
-        ]
-    else:
-        wanted = [(value, f"predicted ‖bias‖²\nof {n}", theme.INK) for value, n in zip(levels, labels, strict=True)]
-    return [level(value, lines, label, colour) for value, label, colour in wanted if value > 0]
+def _bias_lines(levels: Sequence[float], lines: Sequence[Line], labels: Sequence[str]) -> list[list[Line]]:
+    """The prediction of each curve, or none: in ink with its name, or, where several are, in the colours of curves."""
+    several = sum(value > 0 for value in levels) > 1
+    out = []
+    for value, line, n in zip(levels, lines, labels, strict=True):
+        name = f"{PREDICTED} of {'the same colour' if several else n}"
+        out.append([level(value, lines, name, line.colour if several else theme.INK)] if value > 0 else [])
+    return out
 
 
 def _seeds_note(summaries: Sequence[SeedSummary], band: tuple[float, float], one: str, several: str) -> str:

@@ -20,7 +20,8 @@ COSTS = {
     "uploads": "messages to the server, all agents",
     "bytes": "bytes, up and down, all agents",
 }
-ERROR = "mean squared error  ‖θ \u2212 θ⋆‖²"
+WHOLE = "mean squared error"
+ERROR = f"{WHOLE}  ‖θ \u2212 θ⋆‖²"
 HEADROOM = 30.0  # how far above the largest sound error the axis may reach for runs that diverge
 OUT_OF_SIGHT = 100.0  # times the ceiling: there what is above it is drawn, so that a line leaves the figure
 FAR_BELOW = 30.0  # times below all lines a level would press them together

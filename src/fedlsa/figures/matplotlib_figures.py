@@ -34,6 +34,7 @@ TITLE, HEADING, ENTRY, NOTE = 0.27, 0.2, 0.19, 0.156  # heights of a line of eac
 LETTERS = 16.4  # of a note in an inch
 TICKS = 1.65  # on an inch of an axis of costs
 SUFFIXES = (".png", ".pdf", ".svg")
+BANDS = ("tint", "part")  # roles of lines of which only the band is drawn
 
 
 def draw_charts(
@@ -136,8 +137,8 @@ def _legend_entries(lines: Sequence[Line]) -> dict[str, Any]:
     for line in sorted(lines, key=lambda line: line.role in ("expectation", "guide")):
         if line.label and line.label not in entries:
             colour = line.colour if len(colours[line.label]) == 1 else theme.SOFT
-            if line.role == "tint":
-                entries[line.label] = matplotlib.patches.Patch(color=colour, alpha=0.2, linewidth=0)
+            if line.role in BANDS:
+                entries[line.label] = matplotlib.patches.Patch(color=colour, alpha=line.look.opacity, linewidth=0)
             else:
                 entries[line.label] = matplotlib.lines.Line2D([], [], **_look(line, colour))
     return entries
@@ -177,10 +178,10 @@ def draw_line(axes: Axes, line: Line, ceiling: float = np.inf) -> None:
     top = OUT_OF_SIGHT * ceiling
     if line.band is not None:
         low, high = (np.minimum(edge, top) for edge in line.band)
-        label = line.label if line.role == "tint" else None
-        axes.fill_between(line.x, low, high, color=line.colour, alpha=0.2, linewidth=0, zorder=2, label=label)
+        label, alpha = (line.label, line.look.opacity) if line.role in BANDS else (None, theme.ROLES["tint"].opacity)
+        axes.fill_between(line.x, low, high, color=line.colour, alpha=alpha, linewidth=0, zorder=2, label=label)
     y = np.minimum(line.y, top)
-    if line.role != "tint" and len(line.x):  # without points there is only its entry in the legend
+    if line.role not in BANDS and len(line.x):  # without points there is only its entry in the legend
         axes.plot(line.x, y, label=line.label or None, **_look(line, line.colour))
     if line.deviation is not None:
         thick = 0.9 * theme.stroke()

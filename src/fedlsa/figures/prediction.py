@@ -1,4 +1,4 @@
-"""What theory says about a result: the squared bias at which FedLSA must stall."""
+"""What theory says about a result: the drift, ||bias||^2, at which FedLSA must stall."""
 
 from __future__ import annotations
 

@@ -66,11 +66,10 @@ ROLES = {  # what a line can be in a figure
     "prediction": Look("dashed", 1.2, layer=5),
     "bound": Look("dashed", layer=3),
     "second bound": Look("dotted", layer=3),
-    "variance": Look("dashdot", 1.2, layer=5),
-    "transient": Look("dotted", 1.4, layer=5),
     "guide": Look("dotted", 1.2, layer=2),  # a slope to compare with
     "law": Look(width=1.2, layer=3),  # fitted to marks
-    "tint": Look("none"),  # its band alone
+    "tint": Look("none", opacity=0.2),  # its band alone
+    "part": Look("none", opacity=0.4),  # of an error: the same, where bands stand on one another
     "samples": Look("none", marker="circle", size=3.6, hollow=True, layer=6),  # simulated values on a curve
     "marks": Look("none", marker="circle"),
     "joined": Look(width=1.2, marker="circle"),

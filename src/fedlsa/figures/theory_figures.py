@@ -1,4 +1,4 @@
-"""What theory says, drawn: a theorem's bound beside what happens, the parts of an exact error, and what plans cost."""
+"""What theory says, drawn: a theorem's bound beside what happens, and what plans cost."""
 
 from __future__ import annotations
 
@@ -17,22 +17,19 @@ from ..results.curve_files import checked_curves
 from ..results.recipe import require_result
 from ..theory.bounds.theorems import Bound
 from ..theory.planner import Plan
-from ..theory.stationary import Stationary
 from ..theory.trade_offs import pareto_front
 from . import theme
-from .cost_curves import summarise_seeds
 from .drawing_checks import checked
-from .labels import SYMBOLS, common_setting, describe, method_name, start, start_words
-from .lines import COSTS, ERROR, Chart, Line, level
+from .labels import common_setting, describe, method_name, start, start_words
+from .lines import COSTS, ERROR, Chart, Line
 from .matplotlib_figures import Drawn, draw_charts
+from .seed_summaries import summarise_seeds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 BOUND_ROLES = ("bound", "second bound")
 SAMPLED_ROUNDS = 24  # at which the mean of simulations is marked: more marks would hide the exact curve
-NEGLIGIBLE = 1e-6  # times the smallest error: a bias that is not worth the room below the curve
-EXPLODED = 1e6  # times the error at the start: no more of an unstable method is shown
 
 
 @checked
@@ -156,87 +153,6 @@ def _check_bounds(drawn: Sequence[Any], exact: Any, result: Any, x: str) -> None
             raise ArgumentError('x must be "samples" where exact errors are those per iteration; got "communications"')
     if result is not None:
         require_result("result", result)
-
-
-@checked
-def exact_parts(
-    curves: xr.Dataset | Sequence[xr.Dataset],
-    stationary: Stationary | Sequence[Stationary],
-    *,
-    title: str | None = None,
-    scale: str = "log",
-    legend: bool = True,
-    ax: Axes | Sequence[Axes] | None = None,
-) -> Drawn:
-    """The exact mean squared error of `theory.exact` with its parts, one panel per method, on a logarithmic axis.
-
-    stationary : the limit of each, from `theory.stationary`. With mean m_t and limit m of the mean, the parts are the
-    transient ||m_t - m||^2, the squared bias ||m - theta_star||^2 and the variance; where there is no limit, only the
-    variance is drawn.
-    scale : of the horizontal axis, "linear" or "log" (linear up to the first round, so that 0 is seen)
-    """
-    exact = checked_curves(curves, ("mse", "variance", "mean", "rounds"), ("method", "agents", "dim"))
-    ends = checks.instances("stationary", stationary, Stationary, "a limit of theory.stationary")
-    if len(exact) != len(ends):
-        raise ArgumentError(f"stationary must hold one limit per curve, {len(exact)}; got {len(ends)}")
-    limits = _parts_limits(exact, ends)
-    between = "  (" if len(exact) < 3 else "\n("  # a method and its parameters
-    charts = [_parts_chart(c, end, scale, limits, between) for c, end in zip(exact, ends, strict=True)]
-    return draw_charts(
-        [charts],
-        title=title,
-        heading=_joined(
-            "N = {agents},  d = {dim},  i.i.d. sampling".format(**exact[0].attrs), start(exact[0]), "exact"
-        ),
-        notes=_parts_notes(exact, ends),
-        panel=((7.0 if len(charts) < 3 else 9.0) / len(charts), 3.2),
-        legend="above" * legend,
-        description=recipe.text([dict(c.attrs) for c in exact]),
-        ax=ax,
-    )
-
-
-def _parts_chart(c: xr.Dataset, end: Stationary, scale: str, limits: tuple[float, float], between: str) -> Chart:
-    t, name = c["rounds"].values.astype(np.float64), method_name(c)
-    colour = theme.colour(name, [name])
-    lines = [
-        Line(t, c["mse"].values, "mean squared error", colour, width=2.2),
-        Line(t, c["variance"].values, "variance", role="variance"),
-    ]
-    if end.stable:
-        transient = np.sum((c["mean"].values - end.mean) ** 2, axis=1)
-        lines.append(Line(t, transient, "transient", role="transient"))
-        bias = float(end.bias @ end.bias)
-        lines += [level(bias, lines, "squared bias")] if bias > 0 else []
-    title = str(c.attrs["method"]).replace("(", between, 1)
-    for word, symbol in SYMBOLS.items():
-        title = title.replace(f"{word}=", f"{symbol} = ")
-    return Chart(lines, y="exact error and its parts", title=title, title_colour=colour, x_scale=scale, limits=limits)
-
-
-def _parts_limits(exact: Sequence[xr.Dataset], ends: Sequence[Stationary]) -> tuple[float, float]:
-    """Room for every error and for every part that stays; the transient may leave below, and what diverges above."""
-    mse = np.concatenate([c["mse"].values for c in exact])
-    mse = mse[np.isfinite(mse) & (mse > 0)]
-    if not len(mse):
-        return 0.1, 10.0
-    stays = [v for e in ends if e.stable for v in (float(e.bias @ e.bias), e.variance)]
-    low = min([mse.min(), *(v for v in stays if v > NEGLIGIBLE * mse.min())])
-    start = max(float(c["mse"][0]) for c in exact)
-    return float(low / 3), float(min(mse.max(), EXPLODED * start) * 2)
-
-
-def _parts_notes(exact: Sequence[xr.Dataset], ends: Sequence[Stationary]) -> list[str]:
-    parts = "Mean squared error = variance + ‖mean \u2212 θ⋆‖².  Transient: ‖mean \u2212 limit‖²."
-    notes = [f"{parts}  Squared bias: ‖limit \u2212 θ⋆‖²."]
-    named = [(method_name(c), end) for c, end in zip(exact, ends, strict=True)]
-    for name, end in named:
-        if not end.stable:
-            notes.append(f"{name} is unstable (mean-square radius {end.radius:.4g}): it has no limit and no bias.")
-    unbiased = [name for name, end in named if end.stable and not float(end.bias @ end.bias) > 0]
-    if unbiased:
-        notes.append(f"{' and '.join(unbiased)}: no bias, so no dashed line.")
-    return notes
 
 
 @checked

@@ -167,7 +167,7 @@ def _error(
     if problem.dim > MAX_EXACT_DIM[s.method]:
         return zero, float(off @ off), False
     moments = exact_record(problem, algorithm, rounds, zero, record=[0, rounds])["data_vars"]
-    bias, variance = moments["mean"][1][-1] - problem.theta_star, float(moments["variance"][1][-1])
+    bias, variance = moments["mean"][1][-1] - problem.theta_star, float(moments["noise"][1][-1])
     if not s.in_order:
         return bias, max(variance, 0.0), True
     if not np.isfinite(bias).all():  # a log may be kinder than rows at random

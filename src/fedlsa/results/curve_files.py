@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
 SUFFIXES = (".csv", ".nc")
-COLUMNS = ("mse", "squared_bias", "variance", "psi", "samples", "bytes")
+COLUMNS = ("mse", "start", "drift", "noise", "psi", "samples", "bytes")
 OF_THE_PROBLEM = ("agents", "dim")  # attributes; the others are a method's
 
 

@@ -53,6 +53,8 @@ def bias(problem: Problem, step_size: float, local_steps: int) -> Floats:
 
     bias = (I - E_c[(I - eta A_bar_c)^H])^{-1} rho_H. Where the mean recursion is unstable there is no limit: a
     TheoryWarning says so, and the recursion's fixed point is returned (NaN where floating-point numbers have none).
+
+    It is a vector, with a sign; its square ||bias||^2 is the drift of `stationary`, to which that of `exact` tends.
     """
     eta, H = _checked(problem, step_size, local_steps)
     matrix, drift = _averages(problem, eta, H)
@@ -140,7 +142,9 @@ def bias_gap_bound(problem: Problem, step_size: float, local_steps: int, rounds:
 class FedLSAParts(Displayed, ReadOnly):
     """The parts of FedLSA's error, each as a problem of its own (eq:FLSA_recursion_expanded_appendix).
 
-    theta_t - theta_star = transient + bias + fluctuation of the bias + noise.
+    theta_t - theta_star = transient + bias + fluctuation of the bias + noise. These are the paper's terms, random but
+    for the bias; in the split of `exact`, start is the mean of the transient, drift the bias, and noise all that is
+    random.
 
     transient : run from theta_0 - theta_star; its error is the transient part (lem:transient_term_bound)
     noise : run from 0; its error is the noise part (lem:fluctuation_term_bound)

@@ -47,13 +47,17 @@ def exact(
     problem : a problem, or its moments (estimated ones serve as well)
     algorithm, rounds, theta_0, xi_0, sampling, record : as in `simulate`
 
-    Returns a dataset over rounds: mean (rounds, dim), squared_bias = ||mean - theta_star||^2, variance, and mse, their
-    sum; for methods with control variates also psi, eq:definition:lyapunov_app at communications. For independent
-    observations the squared bias is split into `start`, which is left of theta_0, and `drift`, the share of a run from
-    theta_star (th:2nd_moment_no_cv): mse = start + drift + variance, none below 0, the last of which is noise.
+    Returns a dataset over rounds: mean (rounds, dim) and mse; for methods with control variates also psi,
+    eq:definition:lyapunov_app at communications. mse = start + drift + noise, none of which is below 0:
+    start, what is left of theta_0; drift, what a run from theta_star has of ||mean - theta_star||^2, for FedLSA in the
+    limit ||bias||^2 (th:2nd_moment_no_cv), with control variates 0; noise, the variance E||theta - mean||^2.
     And what it costs to get there: communications, samples (expected, per agent) and bytes, counted as `simulate` and
     `plan` do. The attribute `start` names the start, `route` the computation; `rounding` estimates the relative error
     that rounding leaves in it.
+
+    Only exact errors of independent observations are split. Of a simulated run no part can be seen: lay its error over
+    the exact curve. Along trajectories even equal agents, who do not drift, have a mean off theta_star, since
+    observations remember each other: there mse = ||mean - theta_star||^2 + noise.
 
     upload_noise : the standard deviation of noise that every agent adds to each coordinate of what it sends, and with
     which it corrects its own control variate too: what privacy costs, as long as no upload is clipped (i.i.d. only).
@@ -119,15 +123,14 @@ def round_length(a: Algorithm) -> float:
 def _record(asked: CurveRequest, found: ExactCurve, rounding: Floats | float) -> dict[str, dict[str, Any]]:
     m, algorithm = asked.moments, asked.algorithm
     mean, squared_bias = found.mean, np.sum(found.mean**2, axis=1)
-    variance = np.where(np.isnan(found.variance), np.inf, found.variance)
+    noise = np.where(np.isnan(found.variance), np.inf, found.variance)
     rounding = rounding + tuning.VARIANCE_ROUNDING * squared_bias
-    variance = not_negative(variance, rounding, f"variances by {found.route}")
-    mse = np.where(np.isnan(squared_bias), np.inf, squared_bias + variance)
+    noise = not_negative(noise, rounding, f"variances by {found.route}")
+    mse = np.where(np.isnan(squared_bias), np.inf, squared_bias + noise)
     values = {
         "mse": (("rounds",), mse, {"long_name": "mean squared error", "description": "E||theta - theta_star||^2"}),
         "mean": (("rounds", "dim"), mean + m.theta_star, {"long_name": "mean iterate", "description": "E[theta]"}),
-        "squared_bias": (("rounds",), squared_bias, {"description": "||E[theta] - theta_star||^2"}),
-        "variance": (("rounds",), variance, {"description": "E||theta - E[theta]||^2"}),
+        "noise": (("rounds",), noise, {"description": "the variance, E||theta - E[theta]||^2"}),
     }
     if not isinstance(asked.sampling, Markov):
         values |= _origins(mean, asked.mean_from_solution(), squared_bias)
@@ -148,20 +151,28 @@ def _origins(mean: Floats, drifted: Floats, squared_bias: Floats) -> dict[str, A
     """What is left of the start, and drift; mean, drifted : (R, d), E[u] of the run and of the same from theta_star.
 
     The recursion of means is linear, so that E[u] = s + b: b is the mean from theta_star (FedLSA's bias_t,
-    th:2nd_moment_no_cv), and s what is left of the start. They may cancel in part, and then ||s||^2 + ||b||^2 is more
-    than ||E[u]||^2. So this is shared between them as their squares are: both shares are at least 0, each is 0 where
-    its vector is, and their sum is the squared bias, exactly.
+    th:2nd_moment_no_cv), and s what is left of the start.
     """
-    lengths = np.stack([np.linalg.norm(v, axis=1) for v in (mean - drifted, drifted)])
+    shares = start_and_drift(*(np.linalg.norm(v, axis=1) for v in (mean - drifted, drifted)))
+    whole = np.where(np.isnan(squared_bias), np.inf, squared_bias)
+    parts = np.where(shares > 0, shares * whole, 0.0)
+    texts = "of ||E[theta] - theta_star||^2, what is left of theta_0", "and what a run from theta_star has"
+    named = zip(("start", "drift"), parts, texts, strict=True)
+    return {name: (("rounds",), value, {"description": text}) for name, value, text in named}
+
+
+def start_and_drift(left: ArrayLike, drifted: ArrayLike) -> Floats:
+    """The shares of both in ||s + b||^2, (2, ...), from ||s||, what is left of the start, and ||b||, drift.
+
+    The two may cancel in part, and then ||s||^2 + ||b||^2 is more than the whole. So this is shared between them as
+    their squares are: both shares are at least 0, each is 0 where its vector is, and they add up to 1. Where there are
+    no numbers, or where all is 0, the first is 1.
+    """
+    lengths = np.stack([np.asarray(left, np.float64), np.asarray(drifted, np.float64)])
     longest = lengths.max(0)
     part = (lengths / np.where(longest > 0, longest, 1.0)) ** 2  # of numbers whose squares may overflow
-    share = np.where(np.isfinite(longest), part[1] / np.maximum(part.sum(0), 1.0), 0.0)
-    whole = np.where(np.isnan(squared_bias), np.inf, squared_bias)
-    drift = np.where(share > 0, share * whole, 0.0)
-    start = np.where(share < 1, whole - drift, 0.0)
-    texts = "what is left of the start, of the squared bias", "what a run from theta_star has, of the squared bias"
-    named = zip(("start", "drift"), (start, drift), texts, strict=True)
-    return {name: (("rounds",), value, {"description": text}) for name, value, text in named}
+    known, alone = np.isfinite(longest) & (longest > 0), np.array([1.0, 0.0]).reshape(2, *(1,) * longest.ndim)
+    return np.where(known, part / np.maximum(part.sum(0), 1.0), alone)
 
 
 def _costs(m: Moments, a: Algorithm, sampling: Sampling, recorded: NDArray[np.int64]) -> dict[str, Any]:

@@ -53,9 +53,9 @@ def exact_iterations(
     theta_0, xi_0, record : as in `exact`
 
     Returns a dataset over iteration: psi (eq:definition:lyapunov_app; bounded by thm:potential_psi_t_sto_com_appendix),
-    agents_mse = E_c E||theta^c - theta_star||^2, its first part; mse, variance and mean (iteration, dim) of the average
-    of the agents, which is what a server would hold if it asked. A curve costs as many steps as its last iteration.
-    Everybody takes part.
+    agents_mse = E_c E||theta^c - theta_star||^2, its first part; mse, noise (the variance) and mean (iteration, dim) of
+    the average of the agents, which is what a server would hold if it asked. A curve costs as many steps as its last
+    iteration. Everybody takes part.
     """
     checks.instance("algorithm", algorithm, Scaffnew, "a Scaffnew: other methods have nothing between communications")
     m, x = centred_start(problem, xi_0)
@@ -89,7 +89,7 @@ def exact_iterations(
         "psi": ("iteration", psis, {"description": "E of the Lyapunov function, eq:definition:lyapunov_app"}),
         "agents_mse": ("iteration", agents_mse, {"description": "mean over agents of E||theta^c - theta_star||^2"}),
         "mse": ("iteration", squared_bias + variances, {"description": "E||mean of the agents - theta_star||^2"}),
-        "variance": ("iteration", variances, {"description": "E||mean of the agents - its expectation||^2"}),
+        "noise": ("iteration", variances, {"description": "E||mean of the agents - its expectation||^2"}),
         "mean": (("iteration", "dim"), average_mean + m.theta_star, {"description": "E of the mean of the agents"}),
     }
     attrs = {"method": results.method_label(algorithm), "agents": m.n_agents, "dim": d, "sampling": "IID"}

@@ -33,10 +33,11 @@ class Stationary(Displayed, ReadOnly):
     """The law that theta tends to, by its first two moments.
 
     mean : (d,) of theta
-    bias : (d,) mean - theta_star, FedLSA's drift
+    bias : (d,) mean - theta_star: FedLSA's limit bias; 0 with control variates
     covariance : (d, d) of theta
     variance : the trace of the covariance
-    mse : mean squared error, variance + ||bias||^2; infinite where second moments do not converge
+    mse : mean squared error, drift + noise; infinite where second moments do not converge
+    drift, noise : ||bias||^2 and the variance, to which those of `exact` tend; nothing is left of the start
     route : how the covariance was found: "linear system" or "means" (FedLSA), "lyapunov", "krylov" or "dense" (methods
         with control variates, stationary_pairs.py), or what shows that there is none: "mean" (it grows already) or
         "radius"
@@ -56,6 +57,14 @@ class Stationary(Displayed, ReadOnly):
     route: str
     error: float
     _radius: Callable[[], float] = field(repr=False, compare=False)
+
+    @property
+    def drift(self) -> float:
+        return float(self.bias @ self.bias)
+
+    @property
+    def noise(self) -> float:
+        return self.variance
 
     @property
     def stable(self) -> bool:

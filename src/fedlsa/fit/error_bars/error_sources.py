@@ -21,6 +21,7 @@ import numpy as np
 from scipy.linalg import solve_continuous_lyapunov
 
 from ...checks import Floats
+from ...theory.exact import start_and_drift
 from ..cautions import warn
 from ..fitted import SiteReport
 from ..planned_run import FitSettings, RunOutcome
@@ -218,13 +219,18 @@ def optimisation_error(outcome: RunOutcome, T: Floats) -> Floats:
 def error_by_origin(outcome: RunOutcome, estimate: Estimate) -> dict[str, float]:
     """Root mean squared errors of all coefficients together, in standard errors.
 
-    "start" and "drift" are lengths of vectors that add up to the mean error of the run; "noise" is at most what is
-    given, for only the total variance of the run is known; "finite data" is 1 unless some have no error at all.
+    Squares of "start" and "drift" add up to that of the mean error, split as `theory.exact` splits it, but for one
+    thing: drift here is that of the limit, so that start is all that more rounds would remove, and with it what control
+    variates have still to learn. "noise" is at most what is given, for only the total variance of the run is known;
+    "finite data" is 1 unless some have no error at all.
     """
     metric = estimate.metric
+    left, drifted = metric.length(outcome.bias - outcome.drift), metric.length(outcome.drift)
+    if math.isfinite(left + drifted):
+        left, drifted = metric.length(outcome.bias) * np.sqrt(start_and_drift(left, drifted))
     return {
-        "start": metric.length(outcome.bias - outcome.drift),
-        "drift": metric.length(outcome.drift),
+        "start": float(left),
+        "drift": float(drifted),
         "noise": metric.largest_spread(outcome.variance),
         "finite data": metric.spread(estimate.covariance),
     }
