@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Callable, Mapping
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 from .vectors import ELEMENT, I32, I64, operation
 
 LINE = 64  # bytes of a cache line: vectors that straddle two cost two loads
+SMALL = 4096  # bytes of an array that is sooner copied than asked where it stands
 KERNEL = types.void(*[types.int64] * 8)
 HOOK = types.int32(*[types.CPointer(types.float64)] * 3, types.int64, types.int64)
 YIELDS = hasattr(os, "sched_yield")  # else a thread that waits would hold its core
@@ -98,17 +100,40 @@ class FieldRecord:
         self.arrays: dict[str, NDArray[Any]] = {}
         self.address = self.words.ctypes.data
 
+    def copy(self) -> FieldRecord:
+        """Another with the same numbers and the same arrays, until others are put in their place."""
+        out = copy(self)
+        out.words, out.arrays = self.words.copy(), self.arrays.copy()
+        out.address = out.words.ctypes.data
+        return out
+
     def put(self, **values: Any) -> None:
-        """Set fields; arrays that are not aligned are copied."""
+        """Set fields; small arrays are copied, side by side, and so are larger ones that are not aligned."""
+        small, room = {}, LINE
         for name, value in values.items():
-            at = self.place[name]
-            if isinstance(value, np.ndarray):
-                self.arrays[name] = value = align(value)
-                self.words[at] = value.ctypes.data
-            elif isinstance(value, float):
-                self.words[at : at + 1].view(np.float64)[0] = value
+            if not isinstance(value, np.ndarray):
+                words = self.words.view(np.float64) if isinstance(value, float) else self.words
+                words[self.place[name]] = value
+            elif value.nbytes <= SMALL:
+                small[name] = value
+                room += -(-value.nbytes // LINE) * LINE
             else:
-                self.words[at] = value
+                self.arrays[name] = value = align(value)
+                self.words[self.place[name]] = value.ctypes.data
+        if not small:
+            return
+        store = np.empty(room, np.uint8)
+        begin = store.ctypes.data
+        at = -begin % LINE
+        for name, value in small.items():
+            self.arrays[name] = out = np.ndarray(value.shape, value.dtype, store, at)
+            out[...] = value
+            self.words[self.place[name]] = begin + at
+            at += -(-value.nbytes // LINE) * LINE
+
+    def share(self, name: str, other: str) -> None:
+        """Let two fields be one array."""
+        self.arrays[name], self.words[self.place[name]] = self.arrays[other], self.words[self.place[other]]
 
 
 def align(array: NDArray[Any]) -> NDArray[Any]:

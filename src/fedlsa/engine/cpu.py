@@ -33,44 +33,61 @@ ABANDONED = 2**62  # rounds: who waits for them to be served waits no longer
 class CpuTask:
     """A job, or some seeds of one, ready to go: `advance` does the next segment of rounds."""
 
-    def __init__(self, job: Job, tables: dict[str, Any]) -> None:
-        p, a, R, dtype = job.problem, job.algorithm, len(job.seeds), job.dtype
-        N, m, D = p.n_agents, job.participants, shapes(p, dtype)[2]
+    def __init__(self, job: Job, tables: dict[str, Any], like: CpuTask | None = None) -> None:
+        """like : a task of as many other seeds of the same job, from which it takes what does not depend on them."""
+        if like is None:
+            self._lay_out(job, tables)
+        else:
+            vars(self).update(vars(like))
+            self.record = like.record.copy()
+        R, D, record = len(job.seeds), self.D, self.record
         self.job, self.done, self.received = job, job.start.first, int(job.start.received[0])
         self.observed = np.zeros(len(job.recorded), np.int64)
-        self.updates_per_round = job.updates_per_round
-        self.work = round_work(job)
-        self.groups = -(-m * R // LANES)
-        lanes = self.groups * LANES
-        self.agent, self.seed = chain_order(N, R)
-        spare = (0, max(0, lanes - N * R))  # idle lanes
-        agent, seed = np.pad(self.agent, spare, constant_values=N - 1), np.pad(self.seed, spare)
-        words = chain_words(job, agent, seed)
-        ahead = m == N and self.updates_per_round <= MOST_DRAWN_AHEAD * N * R
-        stride = lanes + LANES if ahead else LANES  # one more, so that steps do not stand at multiples of a page
-        room = int(np.clip(131072 // lanes, 16, DRAWN_AT_ONCE)) if ahead else DRAWN_AT_ONCE
-        self.record = record = FieldRecord(FIELDS)
-        record.put(**tables, slots=job.outcomes.slots, successor=job.outcomes.successor)
-        record.put(lanes=words[:, :lanes].copy(), chains=words[:, :N].copy())
-        record.put(dim=p.dim, D=D, seeds=R, agents=N, participants=m, groups=self.groups, whole=m // LANES * R)
+        words = chain_words(job, *self.lane_order)
+        record.put(lanes=words[:, : self.lanes], chains=words[:, : job.problem.n_agents])
+        record.put(drawn=np.zeros(self.drawn, np.uint32), record=np.zeros(len(job.recorded) * R * D + LANES))
+        self._put_parameters()
         record.put(
-            ahead=int(ahead), room=room, stride=stride, drawn=np.zeros(room * stride * ahead + FETCHED_AHEAD, np.uint32)
+            marks=np.zeros(3, np.int64),
+            counters=np.zeros(MEMBER * (self.groups + 2), np.int64),
+            diverged=job.start.diverged_at,
+            failed=np.zeros(R, np.int64),
+            squares=np.zeros(R),
         )
-        record.put(radius=float(a.projection or 0))
-        record.put(average_after=-1 if a.average_after is None else a.average_after)
-        record.put(parameters=parameters(a), parameter_count=len(parameters(a)))
-        record.put(recorded_rounds=np.append(job.recorded, -1), record=np.zeros(len(job.recorded) * R * D + LANES))
-        record.put(start=seed[:lanes] * D, weights=np.append(p.weights[agent[: N * R]], np.zeros(lanes))[:lanes])
-        self._put_parameters(lanes)
-        record.put(marks=np.zeros(3, np.int64), counters=np.zeros(MEMBER * (self.groups + 2), np.int64))
-        record.put(diverged=job.start.diverged_at.copy(), failed=np.zeros(R, np.int64), squares=np.zeros(R))
         if 0 in job.recorded[:1]:
             record.arrays["record"][: R * D] = record.arrays["theta"][: R * D]
             record.arrays["marks"][2] = 1
 
-    def _put_parameters(self, lanes: int) -> None:
+    def _lay_out(self, job: Job, tables: dict[str, Any]) -> None:
+        """What is the same for all tasks of a job that have as many seeds."""
+        p, a, R = job.problem, job.algorithm, len(job.seeds)
+        N, m = p.n_agents, job.participants
+        _, self.G, self.D = shapes(p, job.dtype)
+        self.updates_per_round = job.updates_per_round
+        self.work = round_work(job)
+        self.groups = -(-m * R // LANES)
+        self.lanes = lanes = self.groups * LANES
+        self.agent, self.seed = chain_order(N, R)
+        spare = (0, max(0, lanes - N * R))  # idle lanes
+        agent, seed = self.lane_order = np.pad(self.agent, spare, constant_values=N - 1), np.pad(self.seed, spare)
+        ahead = m == N and self.updates_per_round <= MOST_DRAWN_AHEAD * N * R
+        stride = lanes + LANES if ahead else LANES  # one more, so that steps do not stand at multiples of a page
+        room = int(np.clip(131072 // lanes, 16, DRAWN_AT_ONCE)) if ahead else DRAWN_AT_ONCE
+        self.drawn = room * stride * ahead + FETCHED_AHEAD
+        self.record = record = FieldRecord(FIELDS)
+        record.put(**tables, slots=job.outcomes.slots, successor=job.outcomes.successor)
+        record.put(dim=p.dim, D=self.D, seeds=R, agents=N, participants=m, groups=self.groups, whole=m // LANES * R)
+        record.put(ahead=int(ahead), room=room, stride=stride, radius=float(a.projection or 0))
+        record.put(average_after=-1 if a.average_after is None else a.average_after)
+        record.put(parameters=parameters(a), parameter_count=len(parameters(a)))
+        record.put(recorded_rounds=np.append(job.recorded, -1), start=seed[:lanes] * self.D)
+        record.put(weights=np.append(p.weights[agent[: N * R]], np.zeros(lanes))[:lanes])
+        if m < N:
+            record.put(all_weights=p.weights)
+
+    def _put_parameters(self) -> None:
         """Rows of parameters, with room at their ends for vectors that begin in the last row."""
-        job, record, (_, G, D) = self.job, self.record, shapes(self.job.problem, self.job.dtype)
+        job, record, D, lanes = self.job, self.record, self.D, self.lanes
         (N, dim), R, dtype = (job.problem.n_agents, job.problem.dim), len(job.seeds), job.dtype
 
         def rows(n: int, kind: str = "float64") -> NDArray[Any]:
@@ -83,19 +100,21 @@ class CpuTask:
         xi = begin.variates if partial else begin.control_variates  # those of all are shifted anew in every round
         variates[: N * R * D].reshape(-1, D)[:, :dim] = xi[self.seed, self.agent]
         left = lanes - (LANES - 1) * (job.participants // LANES * R)  # a row for each group of one seed, for each other
-        record.put(theta=theta, mean=theta.copy(), running=running, shift_all=shift if partial else rows(R))
-        record.put(hat=rows(lanes, dtype), variates=rows(lanes) if partial else variates, partial=rows(left))
-        record.put(pending=rows(R) if partial else record.arrays["shift_all"])
+        put = {"theta": theta, "mean": theta.copy(), "running": running, "shift_all": shift if partial else rows(R)}
+        put |= {"hat": rows(lanes, dtype), "variates": rows(lanes) if partial else variates, "partial": rows(left)}
         if partial:
-            record.put(all_variates=variates, all_weights=job.problem.weights)
-        if not G:
-            record.put(drift=rows(lanes, dtype), spare=rows(lanes, dtype))
+            put |= {"pending": rows(R), "all_variates": variates}
+        if not self.G:
+            put |= {"drift": rows(lanes, dtype), "spare": rows(lanes, dtype)}
+        record.put(**put)
+        if not partial:
+            record.share("pending", "shift_all")
 
     @property
     def outcome(self) -> JobOutcome:
         """What has come of it."""
         arrays, job, R = self.record.arrays, self.job, len(self.job.seeds)
-        (N, dim), D = (job.problem.n_agents, job.problem.dim), shapes(job.problem, job.dtype)[2]
+        (N, dim), D = (job.problem.n_agents, job.problem.dim), self.D
         record = arrays["record"][:-LANES].reshape(-1, R, D).transpose(1, 0, 2)[:, :, :dim].copy()
         theta, running, shift = (arrays[k][: R * D].reshape(R, D)[:, :dim] for k in ("theta", "running", "shift_all"))
         rows = arrays.get("all_variates", arrays["variates"])[: N * R * D].reshape(-1, D)[:, :dim]
@@ -151,8 +170,14 @@ class CpuTask:
         if m < self.job.problem.n_agents:
             rounds = min(rounds, max(1, MOST_PARTICIPANTS // m))
         self.plan = plan = self.next_rounds(rounds)
-        self.record.put(first=plan.first, thin=plan.thin, observations=plan.observations, gains=plan.gains)
-        self.record.put(step_sizes=plan.step_sizes.astype(self.job.dtype), taking_part=plan.participants)
+        self.record.put(
+            first=plan.first,
+            thin=plan.thin,
+            observations=plan.observations,
+            gains=plan.gains,
+            step_sizes=plan.step_sizes.astype(self.job.dtype),
+            taking_part=plan.participants,
+        )
         self.record.arrays["counters"][:] = 0
 
     def run(self, member: int, members: int) -> None:
@@ -182,7 +207,7 @@ class CpuTask:
 
     def _report_failure(self) -> None:
         """Raise what the server's step raised first."""
-        failed, dim, D = self.record.arrays["failed"], self.job.problem.dim, shapes(self.job.problem, self.job.dtype)[2]
+        failed, dim, D = self.record.arrays["failed"], self.job.problem.dim, self.D
         t = int(failed[failed > 0].min())
         row = slice(int(np.argmax(failed == t)) * D, None)
         theta, mean = (self.record.arrays[name][row][:dim].copy() for name in ("theta", "mean"))
@@ -227,8 +252,13 @@ def run_all(jobs: list[Job], threads: int, report: Progress | None) -> list[JobO
         if id(job.problem) not in tables:
             tables[id(job.problem)] = observation_tables(job)
         S, n = len(job.seeds), parts(job, -(-threads // len(jobs)))
-        seeds = [job.of_seeds(slice(S * i // n, S * (i + 1) // n)) for i in range(n)]
-        tasks.append([CpuTask(some, tables[id(job.problem)]) for some in seeds])
+        made: dict[int, CpuTask] = {}  # by the number of seeds
+        tasks.append([])
+        for i in range(n):
+            some = job.of_seeds(slice(S * i // n, S * (i + 1) // n))
+            R = len(some.seeds)
+            made[R] = CpuTask(some, tables[id(job.problem)], made.get(R))
+            tasks[-1].append(made[R])
     with notice(COMPILING):
         for job, group in zip(jobs, tasks, strict=True):
             addresses = compile_for(job)

@@ -88,6 +88,9 @@ def _controller(scipy: bool) -> Any:
 
 def share(work: Callable[[int, int], None], cuts: Sequence[int]) -> None:
     """work(a, b) for each two neighbours a, b of `cuts`: the first here, the others in threads of their own."""
+    if len(cuts) == 2:  # nobody to share it with
+        work(cuts[0], cuts[1])
+        return
     here = [copy_context() for _ in cuts[2:]]  # NumPy's treatment of overflow holds in the others too
     others = [
         threading.Thread(target=c.run, args=(work, *pair)) for c, pair in zip(here, pairwise(cuts[1:]), strict=True)

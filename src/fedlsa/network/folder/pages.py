@@ -7,12 +7,13 @@ import getpass
 import shlex
 import shutil
 import sys
-from importlib import metadata, resources
+from importlib import resources
 from pathlib import Path
 from string import Template
 
 from ...fit import Regression
 from ...fit.tasks import Task
+from ...installation import __version__
 from ..protocol.records import printable
 from .config import Network, SiteFolder
 
@@ -33,7 +34,7 @@ def render(template: str, of: Network | SiteFolder) -> str:
 
     folder = str(of.folder)
     values = {name: str(getattr(of, name, "")) for name in ("host", "port", "page_port", "name")}
-    values |= {"version": metadata.version("fedlsa"), "task": _task(of.task), "folder": shlex.quote(folder)}
+    values |= {"version": __version__, "task": _task(of.task), "folder": shlex.quote(folder)}
     values |= {"network": grouped(of.id if isinstance(of, Network) else of.network)}
     names = of.sites if isinstance(of, Network) else ()
     values |= {"sites": "\n".join(f"| {c} | {name} | bundles/{name}.zip |" for c, name in enumerate(names))}
