@@ -10,6 +10,7 @@ and nothing is ever subtracted from a second moment. There are no groups, no bas
 after the other, sets of participants and lengths of rounds are summed over. Meant for a few agents in a few dimensions.
 """
 
+import functools
 import itertools
 import math
 
@@ -32,7 +33,7 @@ class Twin:
         self.x = [slice((N + 1 + c) * d, (N + 2 + c) * d) for c in range(N)]
         self.sum = slice(self.n - 1 - d, self.n - 1)
         self.m = algorithm.taking_part(N) if participants is None else participants
-        self.known = {}
+        self.known = {}  # laws of local steps, by their step size
 
     # one random linear map after the other: (probabilities, matrices)
 
@@ -72,7 +73,9 @@ class Twin:
 
     def steps(self, m, C, eta, many=1):
         """`many` local steps of all agents, one by one; very many by a power of the operator on (C, m m^T)."""
-        laws = self.known.setdefault(("steps", eta), [self.local(c, eta) for c in range(self.N)])
+        if eta not in self.known:
+            self.known[eta] = [self.local(c, eta) for c in range(self.N)]
+        laws = self.known[eta]
         if many > 64:
             return self.power(laws, m, C, many)
         for _ in range(many):
@@ -177,6 +180,7 @@ class Twin:
                 columns.append(one[:, self.x[c]] - w[c] / w[top] * one[:, self.x[top]])
         return np.concatenate(columns, axis=1)
 
+    @functools.cached_property
     def operator(self):
         """What a round does to covariances, on vec : (r^2, r^2); and the map of means (r, r) with its constant (r,)."""
         E = self.free()
@@ -193,7 +197,7 @@ class Twin:
 
     def radius(self):
         """The mean-square radius of a round."""
-        return float(np.abs(np.linalg.eigvals(self.operator()[0])).max())
+        return float(np.abs(np.linalg.eigvals(self.operator[0])).max())
 
     def stationary(self):
         """E[u] (d,) and Cov(u) (d, d) in the limit; needs a radius below one."""
@@ -202,7 +206,7 @@ class Twin:
 
     def fixed_point(self):
         """Mean and covariance of the joint state that a round leaves as they are, by one dense linear system each."""
-        second, mean, constant, (E, back, begin) = self.operator()
+        second, mean, constant, (E, back, begin) = self.operator
         r = len(mean)
         m = np.linalg.solve(np.eye(r) - mean, constant)
         source = back @ self.round(begin + E @ m, np.zeros((self.n, self.n)))[1] @ back.T

@@ -115,7 +115,7 @@ def test_groups_of_identical_agents_change_nothing(a):
     ids=repr,
 )
 def test_simulation_agrees_with_the_exact_mean_and_error(a):
-    seeds = 3000
+    seeds = 1000 if a.random_lengths or a.taking_part(3) < 3 else 3000  # each of the former has rounds of its own
     p = fl.problems.garnet(agents=3, states=12, features=5, discount=0.7, weights=[1.0, 2.0, 4.0], seed=3)
     run = fl.simulate(p, a, rounds=12, seeds=seeds, record=[0, 1, 5, 12])
     found = fl.theory.exact(p, a, rounds=12, record=[0, 1, 5, 12])
@@ -149,14 +149,14 @@ def random_problem(seed: int) -> tuple[fl.Problem, list[fl.algorithms.Algorithm]
     return p, [fl.FedLSA(eta, H), fl.SCAFFLSA(eta, H), fl.Scaffnew(eta, 1 / H)]
 
 
-@pytest.mark.parametrize("seed", range(9))
+@pytest.mark.parametrize("seed", range(6))
 def test_simulation_agrees_on_random_problems(seed):
     p, methods = random_problem(seed)
-    runs = fl.simulate_grid(p, methods, rounds=9, seeds=1500, record=[2, 9])
+    runs = fl.simulate_grid(p, methods, rounds=9, seeds=1000, record=[2, 9])
     for run, a in zip(runs, methods, strict=True):
         found = fl.theory.exact(p, a, rounds=9, record=[2, 9])
         for got, expected in ((run["squared_error"], found["mse"]), (run["theta"], found["mean"])):
-            off = np.abs(got.values.mean(0) - expected.values) / (got.values.std(0, ddof=1) / np.sqrt(1500))
+            off = np.abs(got.values.mean(0) - expected.values) / (got.values.std(0, ddof=1) / np.sqrt(1000))
             assert off.max() <= BEYOND, (a, off)
 
 
@@ -192,10 +192,10 @@ def test_a_site_with_a_singular_matrix_has_exact_moments():
     p = fl.problems.regression(sites)
     assert np.isnan(p.theta_star_local[0]).all()
     for a in (fl.FedLSA(0.05, 5), fl.SCAFFLSA(0.05, 5), fl.Scaffnew(0.05, 0.2)):
-        run = fl.simulate(p, a, rounds=20, seeds=4000, record=[20])
+        run = fl.simulate(p, a, rounds=20, seeds=1000, record=[20])
         error = run["squared_error"].values[:, 0]
         found = float(fl.theory.exact(p, a, rounds=20, record=[20])["mse"][0])
-        assert abs(error.mean() - found) <= BEYOND * error.std(ddof=1) / np.sqrt(4000)
+        assert abs(error.mean() - found) <= BEYOND * error.std(ddof=1) / np.sqrt(1000)
 
 
 def test_started_at_the_ideal_control_variates_the_mean_stays_at_the_solution():

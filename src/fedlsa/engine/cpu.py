@@ -33,6 +33,8 @@ ABANDONED = 2**62  # rounds: who waits for them to be served waits no longer
 class CpuTask:
     """A job, or some seeds of one, ready to go: `advance` does the next segment of rounds."""
 
+    record: FieldRecord
+
     def __init__(self, job: Job, tables: dict[str, Any], like: CpuTask | None = None) -> None:
         """like : a task of as many other seeds of the same job, from which it takes what does not depend on them."""
         if like is None:
@@ -74,7 +76,7 @@ class CpuTask:
         stride = lanes + LANES if ahead else LANES  # one more, so that steps do not stand at multiples of a page
         room = int(np.clip(131072 // lanes, 16, DRAWN_AT_ONCE)) if ahead else DRAWN_AT_ONCE
         self.drawn = room * stride * ahead + FETCHED_AHEAD
-        self.record = record = FieldRecord(FIELDS)
+        record = self.record = FieldRecord(FIELDS)
         record.put(**tables, slots=job.outcomes.slots, successor=job.outcomes.successor)
         record.put(dim=p.dim, D=self.D, seeds=R, agents=N, participants=m, groups=self.groups, whole=m // LANES * R)
         record.put(ahead=int(ahead), room=room, stride=stride, radius=float(a.projection or 0))
@@ -247,7 +249,8 @@ def compile_for(job: Job) -> dict[str, int]:
 
 def run_all(jobs: list[Job], threads: int, report: Progress | None) -> list[JobOutcome]:
     """Bring all jobs to their end; seeds of a job share a task unless each has rounds of its own."""
-    tables, tasks = {}, []
+    tables: dict[int, dict[str, Any]] = {}
+    tasks: list[list[CpuTask]] = []
     for job in jobs:
         if id(job.problem) not in tables:
             tables[id(job.problem)] = observation_tables(job)
