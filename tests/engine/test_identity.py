@@ -37,6 +37,31 @@ def same(a, b):
         np.testing.assert_array_equal(a[name].values, b[name].values)
 
 
+@pytest.mark.parametrize("problem_of", ["rank-one", "dense"])
+def test_tasks_of_one_job_write_into_nothing_that_they_share(problem_of, monkeypatch):
+    weights, finish = np.arange(1.0, 6.0), cpu.finish
+    problem = fl.problems.garnet(agents=5, states=6, features=3, weights=weights)
+    if problem_of == "dense":
+        A, b = np.eye(2) + 0.1 * np.arange(4).reshape(2, 2), np.ones((1, 2))
+        problem = fl.problems.from_observations([([1.0], A[None], b * c) for c in range(5)], weights=weights)
+    looked = 0
+
+    def watch(tasks, threads, report):
+        nonlocal looked
+        one, other = (task.record.arrays for task in tasks)
+        shared = {name: array.copy() for name, array in one.items() if np.shares_memory(array, other[name])}
+        finish(tasks, threads, report)
+        for name, before in shared.items():
+            np.testing.assert_array_equal(one[name], before, err_msg=name)
+        looked += "slots" in shared and "start" in shared
+
+    monkeypatch.setattr(cpu, "finish", watch)
+    options = {"projection": 9.0, "average_after": 1}
+    for algorithm in (fl.Scaffnew(0.1, 0.3, **options), fl.SCAFFLSA(0.1, 3, participants=2, **options)):
+        run(problem, algorithm, seeds=2, rounds=20)
+    assert looked == 2
+
+
 @every_method
 @every_sampling
 def test_threads_do_not_change_a_bit(problem, algorithm, sampling):

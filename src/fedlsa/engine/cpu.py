@@ -46,7 +46,7 @@ class CpuTask:
         self.job, self.done, self.received = job, job.start.first, int(job.start.received[0])
         self.observed = np.zeros(len(job.recorded), np.int64)
         words = chain_words(job, *self.lane_order)
-        record.put(lanes=words[:, : self.lanes], chains=words[:, : job.problem.n_agents])
+        record.put(lanes=words[:, : self.lanes], chains=words[:, : job.problem.n_agents], weights=self.weights)
         record.put(drawn=np.zeros(self.drawn, np.uint32), record=np.zeros(len(job.recorded) * R * D + LANES))
         self._put_parameters()
         record.put(
@@ -83,7 +83,7 @@ class CpuTask:
         record.put(average_after=-1 if a.average_after is None else a.average_after)
         record.put(parameters=parameters(a), parameter_count=len(parameters(a)))
         record.put(recorded_rounds=np.append(job.recorded, -1), start=seed[:lanes] * self.D)
-        record.put(weights=np.append(p.weights[agent[: N * R]], np.zeros(lanes))[:lanes])
+        self.weights = np.append(p.weights[agent[: N * R]], np.zeros(lanes))[:lanes]
         if m < N:
             record.put(all_weights=p.weights)
 
