@@ -110,8 +110,9 @@ var FedLSAPlay = (() => {
     return {average, walks};
   }
 
-  /* One round of the deviations z = (theta, xi_1, ..., xi_N) from their means: z <- M z + noise of covariance Q. */
-  function roundOfNoise({agents}, eta, H, gain, noise) {
+  /* One round of the deviations z = (theta, xi_1, ..., xi_N) from their means: z <- M z + noise of
+     covariance Q, where observations have unit noise. */
+  function roundOfNoise({agents}, eta, H, gain) {
     const N = agents.length, n = gain ? 2 + 2 * N : 2, M = zeros(n, n), Q = zeros(n, n);
     const put = (into, block, i, j, s = 1) => block.forEach((row, k) => row.forEach((v, l) => { into[i + k][j + l] += s * v; }));
     const local = agents.map(({A, weight}) => {  // after H steps: P theta + eta S xi + noise of covariance V
@@ -119,7 +120,7 @@ var FedLSAPlay = (() => {
       let P = I2, S = zeros(2, 2), V = zeros(2, 2);
       for (let h = 0; h < H; h++) {
         S = plus(S, P);
-        V = plus(V, product(P, transposed(P)), (eta * noise) ** 2);
+        V = plus(V, product(P, transposed(P)), eta ** 2);
         P = product(P, step);
       }
       return {P, S: scaled(S, eta), V, weight};
@@ -151,19 +152,18 @@ var FedLSAPlay = (() => {
     }
     return out;
   }
-  function limitVariance({M, Q}) {  // sum of M^k Q M^k', twice as many terms each time
-    let C = Q;
-    for (let k = 0; k < 40; k++) {
+  function limitVariance({M, Q}) {  // sum of M^k Q M^k', twice as many terms each time; Infinity where it has no limit
+    for (let k = 0, C = Q; k < 40; k++) {
       const more = carried(M, C);
-      if (!(spread(more) < 1e30)) return Infinity;
       C = plus(C, more);
-      if (spread(more) <= 1e-10 * spread(C)) break;  // what comes after is smaller than its square
+      if (spread(more) <= 1e-10 * spread(C)) return spread(C);  // what comes after is smaller than its square
+      if (!(spread(more) < 1e30)) break;
       M = product(M, M);
     }
-    return spread(C);
+    return Infinity;
   }
 
-  /* theta_star + bias, where FedLSA's mean ends (Theorem 1); null where it has no limit. */
+  /* theta_star + bias, where FedLSA's mean ends (Theorem 1), if it has a limit. */
   function fedlsaLimit({agents}, eta, H) {
     let Gamma = zeros(2, 2), rest = [0, 0];
     for (const {A, own, weight} of agents) {
@@ -172,31 +172,31 @@ var FedLSAPlay = (() => {
       Gamma = plus(Gamma, P, weight);
       rest = rest.map((v, i) => v + weight * times(plus(I2, P, -1), own)[i]);
     }
-    const [[a, b], [, d]] = Gamma, radius = Math.abs(a + d) / 2 + Math.hypot((a - d) / 2, b);  // Gamma is symmetric
-    return radius < 1 ? solve(plus(I2, Gamma, -1), rest) : null;
+    return solve(plus(I2, Gamma, -1), rest);
   }
 
   const known = {};  // own solutions have no say in the noise: while one is dragged, it is not computed again
-  function noiseOf(name, p, {eta, H, rounds, noise}, gain) {
-    const key = String([eta, H, rounds, noise, p.agents.map(a => a.weight)]);
+  function unitNoise(name, p, {eta, H, rounds}, gain) {
+    const key = String([eta, H, rounds, p.agents.map(a => a.weight)]);
     if (!known[name] || known[name].key !== key) {
-      const round = roundOfNoise(p, eta, H, gain, noise);
+      const round = roundOfNoise(p, eta, H, gain);
       known[name] = {key, variance: variances(round, rounds), limit: limitVariance(round)};
     }
     return known[name];
   }
 
-  const START = [-1.2, 3];
+  const START = [-1.4, -2.4];  // from here no error falls below FedLSA's floor on its way
   const CAPTION = "Paths are means over the noise; the pale disc shows how far a noisy run strays from the average.";
   const gainOf = (name, state) => name === "SCAFFLSA" ? 1 / (state.eta * state.H) : 0;
 
   /* Everything the picture shows of a state, as scene.js wants it. */
   function picture(state) {
-    const p = problem(state), {eta, H, rounds} = state, plane = [], error = [];
+    const p = problem(state), {eta, H, rounds, noise} = state, plane = [], error = [];
     for (const name of state.methods) {
       const gain = gainOf(name, state), run = meanRounds(p, eta, H, rounds, gain, START, Math.min(H, 24));
       const drifted = meanRounds(p, eta, H, rounds, gain, p.theta_star).average;
-      const {variance, limit} = noiseOf(name, p, state, gain);
+      const unit = unitNoise(name, p, state, gain), stable = unit.limit < Infinity;
+      const variance = unit.variance.map(v => noise ** 2 * v);
       const off = run.average.map(v => [v[0] - p.theta_star[0], v[1] - p.theta_star[1]]);
       const parts = {start: [], drift: [], noise: variance};
       off.forEach((v, t) => {  // the mean is start + drift; its square is shared between them as their squares are
@@ -205,13 +205,12 @@ var FedLSAPlay = (() => {
         parts.start.push((1 - share) * norm2(v));
         parts.drift.push(share * norm2(v));
       });
-      const total = off.map((v, t) => norm2(v) + variance[t]), bad = total.findIndex(v => !(v < 1e6 * total[0]));
-      const end = gain ? null : fedlsaLimit(p, eta, H);
-      const floor = gain ? limit : end ? norm2([end[0] - p.theta_star[0], end[1] - p.theta_star[1]]) + limit : Infinity;
+      const total = off.map((v, t) => norm2(v) + variance[t]), end = gain || !stable ? null : fedlsaLimit(p, eta, H);
+      const floor = (end ? norm2([end[0] - p.theta_star[0], end[1] - p.theta_star[1]]) : 0) + noise ** 2 * unit.limit;
+      const bad = stable ? -1 : total.findIndex(v => !(v < 1e6 * (total[0] + 1)));
       plane.push({name, ...run, end, scatter: variance.map(Math.sqrt),
-                  end_reason: end || (gain && bad < 0 && limit < Infinity) ? "" : "No end: these steps are too long."});
-      const drawn = floor > 1e-25 && floor < Infinity ? floor : null;
-      error.push({name, total, parts, floor: drawn, unstable_from: bad < 0 ? null : bad});
+                  end_reason: stable ? "" : "No end: these steps are too long."});
+      error.push({name, total, parts, floor: stable && floor > 1e-25 ? floor : null, unstable_from: bad < 0 ? null : bad});
     }
     return {
       rounds,
@@ -232,15 +231,15 @@ var FedLSAPlay = (() => {
   const HOME = {agents: 3, H: 20, eta: 0.15, rounds: 15, differ: 1, noise: 0.3, methods: ["FedLSA", "SCAFFLSA"]};
   const fresh = changes => {
     const state = {...HOME, ...changes};
-    return {...state, shape: FedLSAPlay.ring(state.agents), weights: new Array(MOST).fill(1)};
+    return {...state, shape: FedLSAPlay.ring(state.agents), kept: {}, weights: new Array(MOST).fill(1)};
   };
   const STORY = [
     {name: "Start", state: {},
-     text: "Three agents look for one shared answer, θ⋆. Each walks towards its own solution (its circle), then the server averages. On the left they end in the wrong place; on the right they do not. Why? Drag a circle, or guess your way through five steps."},
+     text: "Three agents look for one shared answer, θ⋆. Each walks towards its own solution (its circle), then the server averages. With FedLSA they end in the wrong place; with SCAFFLSA they do not. Why? Drag a circle, or guess your way through five steps."},
     {name: "One agent", state: {agents: 1, H: 5, eta: 0.3, noise: 0, methods: ["FedLSA"], rounds: 20}, peek: 1,
      text: "One agent takes 5 small steps on its own data, reports, and goes on from there. Its own solution is θ⋆, for there is nobody else.",
      question: "Without noise, how close does it come?", guesses: ["All the way to θ⋆", "It stops a little way off"], right: 0,
-     answer: "It goes all the way. Each round takes away the same share of what is left, so the error falls as a straight line on this scale. Nothing but the start is left in it."},
+     answer: "It goes all the way. Soon each round takes away the same share of what is left, so the error falls as a straight line on this scale. Nothing but the start is left in it."},
     {name: "Two disagree", state: {agents: 2, H: 1, eta: 0.3, noise: 0, methods: ["FedLSA"], rounds: 30}, peek: 2,
      text: "Two agents want different things. Each takes one step towards its own circle, then the server averages the two.",
      question: "Where does the average settle?", guesses: ["Halfway between the circles", "At θ⋆, which is elsewhere", "With one of the agents"], right: 1,
@@ -253,7 +252,7 @@ var FedLSAPlay = (() => {
      text: "Three agents, 20 local steps, and now some noise in what they see. The error falls for a few rounds.",
      question: "Will more rounds bring it to θ⋆?", guesses: ["Yes, it only takes longer", "No, it ends at a floor"], right: 1,
      answer: "It ends at the cross, which theory gives in advance (dashed). The bands say why: the start is soon forgotten, the drift stays for ever, and the noise lies far below it."},
-    {name: "Control variates", state: {agents: 3, H: 20, noise: 0.3, rounds: 15, bands: "SCAFFLSA"}, peek: 2,
+    {name: "Control variates", state: {agents: 3, H: 20, noise: 0.3, rounds: 15, bands: "SCAFFLSA"}, peek: 1,
      text: "SCAFFLSA lets each agent keep one arrow: how far it ended from the average. It adds a part of this to each of its next steps.",
      question: "With the same 20 local steps, where does SCAFFLSA end?", guesses: ["At the same cross", "Half as far from θ⋆", "At θ⋆, up to noise"], right: 2,
      answer: "It ends at θ⋆. The arrows learn by how much each agent disagrees and cancel it, so that the walks shrink and nobody leaves. Only noise is left, and shorter steps or more agents make it smaller."},
@@ -268,8 +267,8 @@ var FedLSAPlay = (() => {
     ["noise", "noise", [0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5]],
   ];
   const calm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
-  const small = v => v < 1e-12 ? "0" : v.toExponential(1).replace("-", "−");
-  const words = v => !(v < 1e6) ? "beyond all bounds" : v < 1e-3 ? small(v) : String(+v.toPrecision(2));
+  const small = v => v < 1e-12 ? "0" : v.toExponential(1).replace("-", "−").replace("+", "");
+  const words = v => !(v < 1e15) ? "beyond all bounds" : v < 1e-3 || v >= 1e5 ? small(v) : String(+v.toPrecision(2));
 
   let step = 0, state = fresh({}), guessed = null, shown = null, asked = 0, weighed = [];
   const scene = FedLSAScene.create(by("scene"), {autoplay: true, onDrag: drag, onStar: weigh, describe});
@@ -291,7 +290,7 @@ var FedLSAPlay = (() => {
   function drag(c, at) {
     if (!state.differ) { state.differ = 1; state.shape = state.shape.map(() => [0, 0]); fillLab(); }
     state.shape[c] = at.map(v => v / state.differ);
-    follow();
+    touched();
   }
   function weigh(at, first) {  // theta_star goes along with the finger: its weights change, as little as may be
     const {agents} = FedLSAPlay.problem(state), N = agents.length;
@@ -299,14 +298,16 @@ var FedLSAPlay = (() => {
     FedLSAPlay.weightsFor(agents, weighed, at, WEIGHTS[0] / N).forEach((w, c) => { state.weights[c] = N * w; });
     by("weights").parentElement.open = true;
     showWeights();
-    follow();
+    touched();
   }
+  function touched() { by("moved").hidden = step === LAB || step === 0; follow(); }
+  function restore() { state = fresh(STORY[step].state); by("moved").hidden = true; update({keep: true}); }
   function describe(round) {
     const said = shown.error.methods.map(m => {
-      const total = m.total[round], said = `${m.name}: error ${words(total)}`;
-      const part = Object.keys(m.parts).reduce((a, b) => m.parts[a][round] >= m.parts[b][round] ? a : b);
-      if (!(total < 1e6 && total >= 1e-12)) return said;
-      return `${said}, ${m.parts[part][round] > 0.9 * total ? "nearly all" : "mostly"} ${part}`;
+      const total = m.total[round], error = `${m.name}: error ${words(total)}`;
+      const [[first, most], [second]] = Object.entries(m.parts).map(([k, v]) => [k, v[round]]).sort((p, q) => q[1] - p[1]);
+      if (!(total < 1e15 && total >= 1e-12)) return error;
+      return `${error}, ${most > 0.9 * total ? `nearly all ${first}` : most > total / 2 ? `mostly ${first}` : `${first} and ${second} above all`}`;
     });
     return `Round ${round} of ${shown.rounds}. ${said.join(". ")}.`;
   }
@@ -326,10 +327,12 @@ var FedLSAPlay = (() => {
       by("text").textContent = story.text;
       by("question").textContent = story.question || "";
       by("answer").textContent = "";
+      by("moved").hidden = true;
       by("guesses").replaceChildren(...(story.guesses || []).map((text, i) => button(text, () => guess(i))));
     }
     fillLab();
     ready();
+    scene.fit();
     update();
     if (!lab && story.question) { scene.pause(); scene.setRound(story.peek); }
     else if (focus && !calm()) { scene.setRound(0); scene.play(); }
@@ -346,11 +349,12 @@ var FedLSAPlay = (() => {
   function guess(i) {
     const story = STORY[step];
     guessed = i;
+    restore();  // the answer is about the step's own picture
     [...by("guesses").children].forEach((b, k) => b.setAttribute("aria-pressed", k === i));
     by("answer").textContent = `${i === story.right ? "Right." : "Not so."} ${story.answer}`;
     ready();
-    update();
     if (calm()) scene.setRound(state.rounds); else { scene.setRound(0); scene.play(); }
+    by("next").scrollIntoView({block: "nearest", behavior: calm() ? "auto" : "smooth"});
   }
   function button(text, act) {
     const made = document.createElement("button");
@@ -381,8 +385,10 @@ var FedLSAPlay = (() => {
     return {label: labelled(text, input, output), show};
   }
   const sliders = SLIDERS.map(([key, text, stops]) => range(text, stops, () => state[key], v => {
+    state.kept[state.agents] = state.shape;
     state[key] = v;
-    if (key === "agents") { state.shape = FedLSAPlay.ring(v); showWeights(); }
+    state.shape = state.kept[state.agents] || FedLSAPlay.ring(state.agents);  // as they were when there were as many
+    showWeights();
   }));
   const WEIGHTS = [0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 7, 10];
   const weights = Array.from({length: MOST}, (_, c) =>
@@ -453,12 +459,17 @@ var FedLSAPlay = (() => {
   }));
   by("next").onclick = () => go(step + 1, true);
   by("to-lab").onclick = () => go(LAB, true);
+  by("restore").onclick = restore;
   by("reset").onclick = () => { state = fresh({}); fillLab(); scene.fit(); update(); };
   by("link").onclick = async () => {
     try { await navigator.clipboard.writeText(location.href); by("copied").textContent = "Link copied."; }
     catch { by("copied").textContent = "The address of this page is the link."; }
   };
   by("lab").onsubmit = e => e.preventDefault();
+  new ResizeObserver(() => {  // what gets the focus is not to hide under the picture
+    const over = getComputedStyle(by("scene")).position === "sticky" ? by("scene").offsetHeight : 0;
+    document.documentElement.style.scrollPaddingTop = `${over}px`;
+  }).observe(by("scene"));
   addEventListener("hashchange", () => readAddress(true));
   readAddress(false);
   window.fedlsaPlay = {scene, get state() { return state; }, get shown() { return shown; }};

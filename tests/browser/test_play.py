@@ -157,11 +157,17 @@ def test_a_step_of_the_story_shows_its_answer_only_after_a_guess(still, step):
     visit(still, f"step={step}")
     before = still.evaluate("fedlsaPlay.shown")
     assert all(m["end"] is None for m in before["plane"]["methods"])
+    assert all(m["floor"] is None for m in before["error"]["methods"])
     assert not still.locator("#answer").inner_text()
     assert not still.locator("#next").is_visible()
+    still.get_by_role("button", name="agent 1").first.press("Shift+ArrowLeft")
+    still.locator("#restore").wait_for()  # the words are about the picture as it was, which comes back with the answer
     still.locator("#guesses button").last.click()
+    still.locator("#restore").wait_for(state="hidden")
     after = still.evaluate("fedlsaPlay.shown")
+    assert after["plane"]["agents"] == before["plane"]["agents"]
     assert after["rounds"] > before["rounds"]
+    assert still.locator(".fs-key[aria-pressed=true]").inner_text() == ("SCAFFLSA" if step == 5 else "FedLSA")
     said = still.locator("#answer").inner_text()
     right = {1: "Not so.", 2: "Not so.", 3: "Not so.", 4: "Right.", 5: "Right."}[step]
     assert said.startswith(right)
@@ -169,7 +175,9 @@ def test_a_step_of_the_story_shows_its_answer_only_after_a_guess(still, step):
     if end:
         assert after["plane"]["methods"][0]["end"] == pytest.approx(end, abs=1e-9)
     else:
-        assert after["error"]["methods"][0]["parts"]["drift"][-1] > 0.9 * after["error"]["methods"][0]["floor"]
+        error = after["error"]["methods"][0]
+        assert error["parts"]["drift"][-1] > 0.9 * error["floor"]
+        assert min(error["total"]) > 0.99 * error["floor"]  # it comes down to its floor, never below
     if step == 5:
         last = after["error"]["methods"][1]
         assert last["parts"]["noise"][-1] > 0.9 * last["total"][-1]
@@ -199,6 +207,55 @@ def test_a_dragged_solution_moves_everything_and_the_link_carries_it(still):
     visit(still, address)
     again = still.evaluate("fedlsaPlay.shown.plane.theta_star")
     assert again == pytest.approx(after["plane"]["theta_star"], abs=1e-3)
+
+
+def test_stable_is_what_has_a_limit_however_it_starts_and_without_noise_too(still):
+    visit(still, "lab=1&agents=1&own=-1.4,-2.4")  # the start is the solution
+    assert still.evaluate("fedlsaPlay.shown.error.methods.map(m => m.unstable_from)") == [None, None]
+    assert still.evaluate("fedlsaPlay.shown.plane.methods.map(m => m.end_reason)") == ["", ""]
+    visit(still, "lab=1&own=100000,100000,-100000,100000,0,0")
+    still.get_by_role("slider", name="Round", exact=True).press("End")
+    still.locator(".fs-words", has_text="Round 15").wait_for()
+    assert "beyond" not in still.locator(".fs-words").inner_text()
+    for hash in ("lab=1&agents=1&H=2&eta=2.2&noise=0", "lab=1&agents=1&H=1&eta=2&noise=0"):
+        visit(still, hash)
+        reasons = still.evaluate("fedlsaPlay.shown.plane.methods.map(m => m.end_reason)")
+        assert reasons == ["No end: these steps are too long."] * 2
+    visit(still, "lab=1&H=30")
+    parts = still.evaluate("fedlsaPlay.shown.error.methods[0].parts")
+    said = still.evaluate(
+        "() => { fedlsaPlay.scene.setRound(2); return document.querySelector('.fs-words').innerText; }"
+    )
+    total, share = sum(p[2] for p in parts.values()), max(p[2] for p in parts.values())
+    assert ("mostly" in said.split("SCAFFLSA")[0]) == (0.5 < share / total <= 0.9)
+
+
+def test_what_the_reader_has_moved_is_kept_and_a_mere_click_moves_nothing(still):
+    visit(still, "lab=1")
+    still.get_by_role("button", name="agent 1").first.press("ArrowRight")
+    still.wait_for_function("location.hash.includes('own=')")
+    moved, agents = still.evaluate("location.hash"), still.get_by_role("slider", name="agents", exact=True)
+    agents.press("ArrowRight")
+    still.wait_for_function("fedlsaPlay.shown.plane.agents.length === 4")
+    agents.press("ArrowLeft")
+    still.wait_for_function("moved => location.hash === moved", arg=moved)
+    visit(still, "lab=1&differ=0")
+    still.get_by_role("button", name="agent 3").first.click()
+    plane = still.locator(".fs-plane").bounding_box()  # and a press that ends outside the picture is over
+    still.mouse.move(plane["x"] + 9, plane["y"] + plane["height"] - 60)
+    still.mouse.down()
+    still.mouse.move(plane["x"] + 40, plane["y"] + plane["height"] + 60)
+    still.mouse.up()
+    still.get_by_role("button", name="Zoom in").click()
+    where = "document.querySelector('.fs-handle').style.left"
+    before = still.evaluate(where)
+    still.mouse.move(plane["x"] + 9, plane["y"] + plane["height"] - 60)
+    still.mouse.move(plane["x"] + 99, plane["y"] + plane["height"] - 90, steps=3)
+    still.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    assert still.evaluate(where) == before
+    assert (still.evaluate("location.hash"), still.evaluate("fedlsaPlay.state.differ")) == ("#lab=1&differ=0", 0)
+    visit(still, "step=2")  # another step is seen whole
+    assert still.evaluate("document.querySelector('.fs-plane canvas').style.touchAction") == "pan-y"
 
 
 def test_theta_star_is_a_handle_of_its_weights(still):
@@ -304,10 +361,33 @@ def test_on_a_phone_it_plays_at_once_and_everything_can_be_reached(browser):
         touch.send("Input.dispatchTouchEvent", {"type": f"touch{kind}", "touchPoints": at})
     page.wait_for_function("fedlsaPlay.shown.plane.agents[2].own[1] > -1.2")  # from -1.3
     assert page.evaluate("scrollY") == 0
+    visit(page, "step=4")
+    page.locator("#guesses button").last.tap()  # the answer comes into sight, and what comes next
+    seen = "e => { const r = e.getBoundingClientRect(); return r.top > 0 && r.bottom <= innerHeight; }"
+    page.wait_for_function(f"['answer', 'next'].every(id => ({seen})(document.getElementById(id)))")
+    page.evaluate("scrollTo(0, 0)")
+    view = page.locator(".fs-error").bounding_box()
+    x, y, round = view["x"] + 200, view["y"] + 110, page.evaluate("fedlsaPlay.scene.playing")
+    for kind, up in (("Start", 0), ("Move", 10), ("Move", 40), ("Move", 80), ("End", None)):  # a finger that scrolls
+        at = [] if up is None else [{"x": x, "y": y - up}]
+        touch.send("Input.dispatchTouchEvent", {"type": f"touch{kind}", "touchPoints": at})
+    assert page.evaluate("fedlsaPlay.scene.playing") == round
     for hash in ("step=2", "step=5", "lab=1"):
         visit(page, hash)
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    page.get_by_role("button", name="Copy link").scroll_into_view_if_needed()
+    page.get_by_role("button", name="Copy link").focus()
+    for _ in range(9):  # back through the sliders: what has the focus is not under the picture
+        page.keyboard.press("Shift+Tab")
+    top, over = page.evaluate(
+        "[document.activeElement, document.getElementById('scene')].map(e => e.getBoundingClientRect())"
+        ".map((r, i) => i ? r.bottom : r.top)"
+    )
+    assert top >= over - 1
+    page.set_viewport_size({"width": 844, "height": 390})  # on its side: curve, Play and round on the first screen
+    page.evaluate("scrollTo(0, 0)")
+    for name in (".fs-error", "input[aria-label=Round]"):
+        page.wait_for_function(f"document.querySelector('{name}').getBoundingClientRect().bottom <= 390")
+    page.set_viewport_size(PHONE["viewport"])
     assert page.get_by_role("button", name="Copy link").is_visible()
     page.close()
     assert page.faults == []

@@ -210,6 +210,32 @@ def test_a_frame_draws_only_what_moves(page):
     assert counts["lineTo"] < 2 * 2 * 200 + 50  # of 2 x 25 x 200
 
 
+def test_what_is_beyond_all_bounds_or_beyond_the_walks_is_said_and_shown(page):
+    lines, filled = page.evaluate("""() => {
+      const data = made(6), [fedlsa] = data.error.methods, gone = list => list.map((v, t) => t < 4 ? v : null);
+      Object.assign(fedlsa, {total: gone(fedlsa.total), parts: {...fedlsa.parts, noise: gone(fedlsa.parts.noise)}});
+      Object.assign(data.plane.methods[0], {end: null, end_reason: "far too long a reason for one line ".repeat(3)});
+      Object.assign(data, {rounds: 100}).error.x[6] = 100;
+      const seen = [], brush = CanvasRenderingContext2D.prototype, real = brush.fillText;
+      brush.fillText = function (text, ...rest) {
+        if (this.canvas.closest(".fs-plane")) seen.push([text, this.measureText(text).width]);
+        real.call(this, text, ...rest);
+      };
+      scene.show(data);
+      scene.setRound(100);
+      brush.fillText = real;
+      const canvas = document.querySelector(".fs-error canvas"), [x, y] = [0.9 * canvas.width, 0.3 * canvas.height];
+      return [seen, canvas.getContext("2d").getImageData(x, y, 1, 1).data[3]];
+    }""")
+    assert filled > 0  # the noise has run off the top: its band does too
+    reason = [(words, width) for words, width in lines if "far" in words or "reason" in words or "line" in words]
+    half = page.locator(".fs-plane").bounding_box()["width"] / 2
+    assert len(reason) > 1
+    assert all(width < half - 10 for _, width in reason)
+    assert "Round 100 of 100. Agents are shown up to round 6: FedLSA is" in page.locator(".fs-words").inner_text()
+    page.evaluate("() => { scene.show(made(4)); scene.setRound(0); }")
+
+
 def test_arrows_move_an_own_solution_and_so_does_the_mouse(page):
     handle = page.get_by_role("button", name="north").first
     handle.focus()

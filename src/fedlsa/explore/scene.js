@@ -75,8 +75,8 @@ var FedLSAScene = (() => {
     .fs-zoom button { padding: 0; min-width: 28px; min-height: 28px; font-size: 14px; }
     .fs-bar .fs-play { min-width: 5.5rem; }
     .fs-key::before { content: ""; display: inline-block; width: 1.1em; height: 0.25em; margin-right: 0.4em;
-      vertical-align: middle; background: var(--key); }
-    .fs-key[aria-pressed=true] { border-color: var(--key) !important; box-shadow: 0 0 0 1px var(--key); }
+      vertical-align: middle; background: var(--key); forced-color-adjust: none; }
+    .fs-key[aria-pressed=true] { outline: 2px solid var(--key); outline-offset: -2px; }
     .fs-words, .fs-caption { margin: 0.35rem 0 0; min-height: 1.4em; font-variant-numeric: tabular-nums; }
     .fs-caption { color: var(--fs-soft); font-size: 0.88em; }
     .fs [hidden] { display: none; }`;
@@ -86,7 +86,8 @@ var FedLSAScene = (() => {
       <button type="button" aria-label="Zoom out">−</button>
       <button type="button" aria-label="Fit everything into the picture">Fit</button></span></div>
     <div class="fs-view fs-error"><canvas role="img"></canvas><canvas></canvas>
-      <table class="fs-tip" aria-hidden="true" hidden></table><span class="fs-zoom"><button type="button" aria-label="Fewer rounds">+</button>
+      <table class="fs-tip" aria-hidden="true" hidden></table>
+      <span class="fs-zoom"><button type="button" aria-label="Fewer rounds">+</button>
       <button type="button" aria-label="More rounds">−</button>
       <button type="button" aria-label="All rounds">Fit</button></span></div></div>
     <div class="fs-bar"><button type="button" class="fs-play">Play</button>
@@ -209,7 +210,7 @@ var FedLSAScene = (() => {
     const [planeView, errorView, playButton] = [".fs-plane", ".fs-error", ".fs-play"].map(find);
     const [slider, tip, words] = ["input", ".fs-tip", ".fs-words"].map(find);
     const [planeStill, trail, planeMoving, errorStill, errorMoving] = host.querySelectorAll("canvas");
-    const css = getComputedStyle(host), theme = matchMedia("(prefers-color-scheme: dark)");
+    const css = getComputedStyle(host);
     let data = {}, T = 1, cursor = 0, playing = false, frame = 0, last = 0, said = null, began = false, bandsOf = "";
     let stale = true, tints = {}, colours = [];  // what stands still is to be drawn again; colours by name and by agent
     let view = null, goal = null, user = null;   // of the plane: what is shown, where it goes, what the reader chose
@@ -275,12 +276,13 @@ var FedLSAScene = (() => {
     function setRound(t) { cursor = clamp(t, 0, T); moved(); wake(); }
     function describe(t) {
       const {plane, error} = data;
-      const far = m => short(distance(m.average[Math.min(t, m.average.length - 1)], plane.theta_star));
+      const end = plane ? Math.min(t, plane.methods[0].average.length - 1) : t;  // of the agents' picture
+      const far = m => short(distance(m.average[end], plane.theta_star));
       const value = m => short(interpolate(error.rounds || error.x, m.total, t));
       const each = plane && isPoint(plane.theta_star)
         ? plane.methods.map(m => `${m.name} is ${far(m)} from ${STAR}`)
         : error.methods.filter(m => m.total).map(m => `${m.name} has error ${value(m)}`);
-      return `Round ${t} of ${T}. ${each.join("; ")}.`;
+      return `Round ${t} of ${T}. ${end < t ? `Agents are shown up to round ${end}: ` : ""}${each.join("; ")}.`;
     }
 
     // ---- data
@@ -298,6 +300,7 @@ var FedLSAScene = (() => {
         if (!held) goal = user || fitted(plane);
         makeHandles();
       }
+      if (error && error.bands_of && !how.keep) bandsOf = error.bands_of;
       makeKeys();
       point(null);
       if (!how.keep && playing) cursor = 0;
@@ -312,7 +315,7 @@ var FedLSAScene = (() => {
     function makeKeys() {
       const error = data.error, keys = find(".fs-keys"), methods = error ? error.methods : [];
       const split = methods.filter(m => m.parts).map(m => m.name);
-      if (!split.includes(bandsOf)) bandsOf = split.includes(error && error.bands_of) ? error.bands_of : split[0] || "";
+      if (!split.includes(bandsOf)) bandsOf = split[0] || "";
       const wanted = methods.map(m => `${m.name}${split.includes(m.name)}`).join();
       if (keys.dataset.shown !== wanted) {
         keys.dataset.shown = wanted;
@@ -355,11 +358,12 @@ var FedLSAScene = (() => {
     }
     function newHandle(index) {
       const handle = document.createElement("button"), pulled = () => pulls[index % pulls.length];
-      let first = true;
+      let first = true, pressed = null;
       Object.assign(handle, {type: "button", className: "fs-handle"});
-      handle.onpointerdown = e => { handle.setPointerCapture(e.pointerId); held = first = true; };
+      handle.onpointerdown = e => { handle.setPointerCapture(e.pointerId); held = first = true; pressed = e; };
       handle.onpointermove = e => {
         if (!handle.hasPointerCapture(e.pointerId)) return;
+        if (first && Math.hypot(e.clientX - pressed.clientX, e.clientY - pressed.clientY) < 3) return;  // a click
         pulled().pull(toWorld(panes[Math.floor(index / pulls.length)], ...inside(planeView, e)), first);
         first = false;
       };
@@ -400,6 +404,7 @@ var FedLSAScene = (() => {
     }
     function fit() {
       user = null;
+      closer(0);
       if (data.plane) goal = fitted(data.plane);
       planeStill.style.touchAction = "pan-y";
       wake();
@@ -416,7 +421,7 @@ var FedLSAScene = (() => {
     }, {passive: false});
     planeStill.onpointerdown = e => {
       fingers.set(e.pointerId, e);
-      if (user || fingers.size > 1) planeStill.setPointerCapture(e.pointerId);
+      planeStill.setPointerCapture(e.pointerId);
     };
     planeStill.onpointerup = planeStill.onpointercancel = e => fingers.delete(e.pointerId);
     planeStill.onpointermove = e => {
@@ -463,6 +468,13 @@ var FedLSAScene = (() => {
       Object.assign(g, {strokeStyle: paint("paper"), lineWidth: 4});
       g.strokeText(words, x, y);
       g.fillText(words, x, y);
+    }
+    function wrapped(g, words, width) {  // as lines that are no wider
+      g.font = SMALL;
+      return words.split(" ").reduce((lines, word) => {
+        const longer = `${lines.at(-1)} ${word}`.trim();
+        return g.measureText(longer).width < width ? [...lines.slice(0, -1), longer] : [...lines, word];
+      }, [""]);
     }
     function draw() {
       if (!host.isConnected || !(data.plane || data.error)) return;
@@ -572,7 +584,8 @@ var FedLSAScene = (() => {
         const path = m.average.filter(isPoint).map(at).filter((p, t, all) => !t || distance(p, all[t - 1]) > 5);
         placed(g, pane, labels, path.flatMap((p, t) => [1 / 3, 2 / 3, 1].map(s => between(path[Math.max(t - 1, 0)], p, s))));
         text(g, m.name, pane.x + 10, pane.y + 16, tint, `600 16px ${FONT}`);
-        if (!isPoint(m.end) && m.end_reason) text(g, m.end_reason, pane.x + 10, pane.y + pane.h - 12, paint("soft"));
+        const reason = isPoint(m.end) || !m.end_reason ? [] : wrapped(g, m.end_reason, pane.w - 20);
+        reason.reverse().forEach((words, i) => text(g, words, pane.x + 10, pane.y + pane.h - 12 - 15 * i, paint("soft")));
       });
       handles.forEach((handle, i) => {
         const {at} = pulls[i % pulls.length], pane = panes[Math.floor(i / pulls.length)];
@@ -581,7 +594,7 @@ var FedLSAScene = (() => {
       });
     }
     function placed(g, pane, labels, taken) {  // each name stands where it hides least, off the line through `taken`
-      const boxes = [[pane.x, pane.y, pane.w, 28]], marks = [...taken, ...labels.map(l => l[0])];
+      const boxes = [[pane.x, pane.y, pane.w, 28], ...labels.map(([[x, y]]) => [x - 10, y - 10, 20, 20])];
       const [l, r, t, b] = [pane.x + 2, pane.x + pane.w - 2, pane.y + 2, pane.y + pane.h - 2];
       for (const [[x, y], words, style, size] of labels) {
         g.font = `600 ${size}px ${FONT}`;
@@ -589,10 +602,13 @@ var FedLSAScene = (() => {
         let best = null;
         for (const gap of [14, 24, 38]) for (const [i, j] of AROUND) {
           const near = i && j ? 0.8 : 1;
-          const left = x + i * near * (gap + w / 2) - w / 2, top = y + j * near * (gap + h / 2) - h / 2;
+          const left = clamp(x + i * near * (gap + w / 2) - w / 2, l, r - w), top = y + j * near * (gap + h / 2) - h / 2;
+          const off = ([a, b]) => Math.hypot(Math.max(left - a, a - left - w, 0), Math.max(top - b, b - top - h, 0));
+          const nearer = labels.filter(([p]) => off(p) < off([x, y])).length;  // it is not to be taken for another's
           const on = ([a, b, c, d]) => left < a + c && a < left + w && top < b + d && b < top + h;
-          const hits = 4 * boxes.filter(on).length + marks.filter(p => on([p[0] - 6, p[1] - 4, 12, 8])).length + gap / 60;
-          const fits = left > l && left + w < r && top > t && top + h < b;
+          const struck = taken.filter(p => on([p[0] - 6, p[1] - 4, 12, 8])).length;
+          const hits = 4 * boxes.filter(on).length + struck + 2 * nearer + gap / 60;
+          const fits = w < r - l && top > t && top + h < b;
           if (fits && (!best || hits < best[0])) best = [hits, left, top];
         }
         if (!best) continue;
@@ -656,20 +672,21 @@ var FedLSAScene = (() => {
       g.clip();
     }
     function drawAxes() {
-      const [g, , H] = brush(errorStill), {error} = data, {X, Y, box, low, high, shown, rounds} = axes, soft = paint("soft");
+      const [g, W, H] = brush(errorStill), {error} = data, soft = paint("soft");
+      const {X, Y, box, low, high, shown, rounds, log, from, to} = axes;
       for (const v of decades(low, high)) {
         line(g, [[box.l, Y(v)], [box.r, Y(v)]], paint("faint"), 1);
         const k = Math.round(Math.log10(v)), power = Math.abs(k) > 3 && high / low >= 60;
         const tick = power ? `10${[...String(k)].map(d => "⁰¹²³⁴⁵⁶⁷⁸⁹"[d] || "⁻").join("")}` : String(v);
         text(g, tick, box.l - 6, Y(v), soft, SMALL, "right");
       }
-      const {log, from, to} = axes, room = Math.max(2, Math.floor((box.r - box.l) / 70));
+      const room = Math.max(2, Math.floor((box.r - box.l) / 70));
       for (const v of log ? decades(from, to) : evenly(from, to, room)) {
         line(g, [[X(v), box.b], [X(v), box.b + 4]], soft, 1);
         text(g, v >= 1e5 ? v.toExponential().replace("e+", "e") : String(v), X(v), box.b + 13, soft, SMALL, "center");
       }
       text(g, error.x_label || "communications", (box.l + box.r) / 2, H - 9, soft, SMALL, "center");
-      text(g, "mean squared error", 8, 16, paint("ink"), `600 14px ${FONT}`);
+      text(g, W < 250 ? "error" : "mean squared error", 8, 16, paint("ink"), `600 14px ${FONT}`);
       g.save();
       onAxes(g);
       if (shown) bands(g, shown);
@@ -691,11 +708,20 @@ var FedLSAScene = (() => {
       const {X, Y, box} = axes, xs = (m.x || data.error.x).map(X), named = [];
       let under = xs.map(() => 0);
       for (const part of PARTS.filter(k => m.parts[k])) {
-        const over = under.map((v, i) => v + Math.max(0, m.parts[part][i] || 0));
+        // what is no number any more has left all bounds
+        const over = under.map((v, i) => v + Math.max(0, m.parts[part][i] ?? Infinity));
         const [high, base] = [over, under].map(list => list.map(v => Math.min(box.b, v > 0 ? Y(v) : box.b)));
         area(g, [...xs.map((x, i) => [x, high[i]]), ...xs.map((x, i) => [x, base[i]]).reverse()], paint(part), 0.3);
-        const thick = xs.map((x, i) => x > box.l + 24 && x < box.r - 24 ? base[i] - Math.max(high[i], box.t) : 0);
-        const i = thick.indexOf(most(thick)), x = xs[i], y = base[i] - thick[i] / 2;  // its name stands where it is thickest
+        const thick = xs.map((x, i) => {  // its name stands where it is thickest and no curve strikes it
+          const height = base[i] - Math.max(high[i], box.t), y = base[i] - height / 2, close = xs.map((at, k) => k).filter(
+            k => Math.abs(k - i) < 2 || Math.abs(xs[k] - x) < 30);
+          const struck = data.error.methods.some(({total}) => {
+            const ys = total ? close.map(k => Y(total[k])) : [];
+            return least(ys) < y + 9 && most(ys) > y - 9;
+          });
+          return struck || x < box.l + 24 || x > box.r - 24 ? 0 : height;
+        });
+        const i = thick.indexOf(most(thick)), x = xs[i], y = base[i] - thick[i] / 2;
         if (thick[i] > 16 && named.every(p => Math.abs(p[0] - x) > 44 || Math.abs(p[1] - y) > 15)) {
           named.push([x, y]);
           text(g, part, x, y, paint("ink"), SMALL, "center");
@@ -726,10 +752,12 @@ var FedLSAScene = (() => {
       const far = axes.rounds.map(r => Math.abs(r - t));
       point(far.indexOf(least(far)));
     }
-    errorMoving.onpointerdown = errorMoving.onpointermove = e => {
-      if (!axes) return;
-      const t = axes.roundAt(inside(errorView, e)[0]);
-      if (e.buttons) { pause(); setRound(t); }
+    let pressed = null;
+    errorMoving.onpointerdown = e => { pressed = e; };
+    errorMoving.onclick = errorMoving.onpointermove = e => {
+      const t = axes.roundAt(inside(errorView, e)[0]), across = Math.abs(e.clientX - (pressed || e).clientX);
+      if (e.pointerType === "touch" && e.buttons && across <= Math.abs(e.clientY - pressed.clientY)) return;  // it scrolls
+      if (e.buttons || e.type === "click") { pause(); setRound(t); }
       pointAt(t);
     };
     errorMoving.onpointerleave = e => { if (e.pointerType === "mouse") point(null); };
@@ -739,7 +767,7 @@ var FedLSAScene = (() => {
     playButton.onclick = () => playing ? pause() : play();
     slider.oninput = () => { pause(); setRound(+slider.value); if (data.error && axes) pointAt(cursor); };
     function closer(factor) {
-      close = clamp(close * factor, 1, Math.max(1, (data.error.x.length - 1) / 3));
+      close = clamp(close * factor, 1, Math.max(1, data.error ? (data.error.x.length - 1) / 3 : 1));
       point(null);
       renew();
     }
@@ -753,7 +781,8 @@ var FedLSAScene = (() => {
     const sizes = new ResizeObserver(() => data.plane || data.error ? resize() : 0);
     sizes.observe(planeView);
     sizes.observe(errorView);
-    theme.addEventListener("change", renew);
+    for (const media of ["(prefers-color-scheme: dark)", "print"])  // paper is light: it is drawn anew, at once
+      matchMedia(media).addEventListener("change", () => { stale = true; draw(); });
     const scene = {show, play, pause, fit, setRound, drawn: null,
       get round() { return cursor; },
       get playing() { return playing; }};
