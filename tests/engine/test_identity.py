@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fedlsa as fl
-from fedlsa.engine import cpu, cpu_tables
+from fedlsa.engine import addresses, cpu, cpu_tables
 
 SEEDS = [5, 0, 2**63 + 5, 17, 9, 2, 31]
 
@@ -60,6 +60,17 @@ def test_tasks_of_one_job_write_into_nothing_that_they_share(problem_of, monkeyp
     for algorithm in (fl.Scaffnew(0.1, 0.3, **options), fl.SCAFFLSA(0.1, 3, participants=2, **options)):
         run(problem, algorithm, seeds=2, rounds=20)
     assert looked == 2
+
+
+def test_rounds_write_into_copies_also_of_large_arrays_that_are_aligned(monkeypatch):
+    problem = fl.problems.garnet(agents=16, states=6, features=3)
+    algorithm = fl.SCAFFLSA(0.1, 3, participants=15)  # as many lanes as chains
+    expected = run(problem, algorithm, seeds=1, rounds=20)
+    words, made = cpu.chain_words, []
+    monkeypatch.setattr(addresses, "SMALL", 0)
+    monkeypatch.setattr(cpu, "chain_words", lambda *args: made.append(addresses.align(words(*args))) or made[-1])
+    same(run(problem, algorithm, seeds=1, rounds=20), expected)
+    assert made
 
 
 @every_method

@@ -46,13 +46,15 @@ class CpuTask:
         self.job, self.done, self.received = job, job.start.first, int(job.start.received[0])
         self.observed = np.zeros(len(job.recorded), np.int64)
         words = chain_words(job, *self.lane_order)
-        record.put(lanes=words[:, : self.lanes], chains=words[:, : job.problem.n_agents], weights=self.weights)
+        # copies, since rounds write into them: `put` keeps a large array that happens to be aligned as it is
+        record.put(lanes=words[:, : self.lanes].copy(), chains=words[:, : job.problem.n_agents].copy())
+        record.put(weights=self.weights.copy())
         record.put(drawn=np.zeros(self.drawn, np.uint32), record=np.zeros(len(job.recorded) * R * D + LANES))
         self._put_parameters()
         record.put(
             marks=np.zeros(3, np.int64),
             counters=np.zeros(MEMBER * (self.groups + 2), np.int64),
-            diverged=job.start.diverged_at,
+            diverged=job.start.diverged_at.copy(),
             failed=np.zeros(R, np.int64),
             squares=np.zeros(R),
         )
