@@ -30,35 +30,35 @@ def run(script):
     return done.stdout
 
 
-def loaded(script):
-    """The heavy libraries that a script has loaded at its end."""
-    return run(f"{script}\nimport sys; print(); print(*({set(HEAVY)} & set(sys.modules)))").splitlines()[-1].split()
+def loaded(*lines):
+    """The heavy libraries that are loaded after each of some lines, in one process."""
+    tell = f"\nimport sys; print(); print('loaded:', *({set(HEAVY)} & set(sys.modules)))\n"
+    said = run(tell.join((*lines, ""))).splitlines()
+    after = [line.split()[1:] for line in said if line.startswith("loaded:")]
+    assert len(after) == len(lines)
+    return after
 
 
 COMMAND_LINE = "from fedlsa.cli import main; assert main(['{}']) == 0"
 
 
-@pytest.mark.parametrize(
-    "script",
-    [
+def test_nothing_heavy_is_loaded_before_it_is_needed():
+    """What one line loaded would be there after all later ones."""
+    lines = [
         "import fedlsa",
         "import fedlsa as fl; fl.SCAFFLSA(0.1, local_steps=10), fl.Scaffnew(0.1, 0.2), fl.IID(), fl.errors, dir(fl)",
         "import fedlsa.theory, fedlsa.engine, fedlsa.figures, fedlsa.results",
-        "import fedlsa as fl; fl.problems.regression([([[1.0], [2.0]], [3.0, 4.0])])",
+        "fl.problems.regression([([[1.0], [2.0]], [3.0, 4.0])])",
+        "fl.problems.garnet(agents=100)",
         COMMAND_LINE.format("--help"),
         COMMAND_LINE.format("--version"),
-    ],
-)
-def test_nothing_heavy_is_loaded_before_it_is_needed(script):
-    assert loaded(script) == []
-
-
-def test_a_garnet_needs_no_other_library():
-    assert loaded("import fedlsa as fl; fl.problems.garnet(agents=100)") == []
+    ]
+    assert dict(zip(lines, loaded(*lines), strict=True)) == {line: [] for line in lines}
 
 
 def test_saved_results_are_drawn_without_the_compiler():
-    assert set(loaded("import fedlsa as fl; fl.figures.error_curves, fl.results.load")) <= {
+    (found,) = loaded("import fedlsa as fl; fl.figures.error_curves, fl.results.load")
+    assert set(found) <= {
         "xarray",
         "pandas",
         "pyarrow",
@@ -70,18 +70,16 @@ SMALL = (
 )
 
 
-@pytest.mark.parametrize(
-    "call",
-    ["plan(p, 0.1)", "theory.stationary(p, fl.SCAFFLSA(0.1, 10))", "theory.bound(p, fl.FedLSA(0.1, 1), 9)"],
-)
-def test_theory_of_small_problems_needs_neither_the_compiler_nor_xarray(call):
-    assert loaded(f"import warnings; warnings.simplefilter('ignore'); {SMALL} fl.{call}") == ["scipy"]
-
-
-def test_exact_curves_of_small_problems_need_no_compiler():
-    assert "numba" not in loaded(
-        f"{SMALL} [fl.theory.exact(p, a) for a in (fl.SCAFFLSA(0.1, 9), fl.Scaffnew(0.1, 0.1))]"
-    )
+def test_theory_of_small_problems_needs_no_compiler_and_plans_and_limits_no_xarray():
+    lines = [
+        f"import warnings; warnings.simplefilter('ignore'); {SMALL} fl.plan(p, 0.1)",
+        "fl.theory.stationary(p, fl.SCAFFLSA(0.1, 10))",
+        "fl.theory.bound(p, fl.FedLSA(0.1, 1), 9)",
+        "[fl.theory.exact(p, a) for a in (fl.SCAFFLSA(0.1, 9), fl.Scaffnew(0.1, 0.1))]",
+    ]
+    *before, curves = loaded(*lines)
+    assert before == [["scipy"]] * 3
+    assert "numba" not in curves
 
 
 def test_a_small_fit_compiles_no_engine_and_loads_no_data_frames():
@@ -92,11 +90,12 @@ def test_a_small_fit_compiles_no_engine_and_loads_no_data_frames():
         found = fl.fit(sites, fl.Regression("y"))
         assert found.local == "rows" and found.plan.samples > 1e4
     """
-    assert set(loaded("\n".join(line.strip() for line in script.splitlines()))) == {"scipy", "numba"}
+    (found,) = loaded("\n".join(line.strip() for line in script.splitlines()))
+    assert set(found) == {"scipy", "numba"}
 
 
 def test_the_look_at_what_is_loaded_sees_what_is_there():
-    assert loaded("import scipy") == ["scipy"]
+    assert loaded("import sys", "import scipy") == [[], ["scipy"]]
 
 
 @pytest.mark.parametrize("package", LAZY)
@@ -168,7 +167,7 @@ def test_modules_of_a_lazy_package_are_attributes_and_what_is_not_there_is_an_er
 
 
 @pytest.mark.parametrize(
-    "first", ["import fedlsa.fit.tasks", "import fedlsa.fit", "from fedlsa.fit.estimate import fit", ""]
+    "first", ["import fedlsa.fit.tasks", "import fedlsa.fit", "from fedlsa.fit.estimate import fit"]
 )
 def test_fit_is_the_function_whatever_was_imported_first(first):
     script = (

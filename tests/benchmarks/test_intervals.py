@@ -1,6 +1,6 @@
 """Intervals of fl.fit cover the truth as often as they say.
 
-What an interval is made of is held to other packages elsewhere (tests/golden): here a few situations, each on 100 data
+What an interval is made of is held to other packages elsewhere (tests/golden): here a few situations, each on 60 data
 sets, hold the choice of its parts.
 """
 
@@ -13,7 +13,7 @@ from intervals import measure, situations
 
 import fedlsa as fl
 
-FEW = 100
+FEW = 60
 ALL = list(situations())
 HELD = (  # cheap ones, one for each reason why intervals may be wrong
     "four sites of 10 rows: defaults",

@@ -11,11 +11,10 @@ import pytest
 SMALL = ["--sites", "3", "--rows", "400", "--features", "24"]  # so many that the run is one on means
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_all_phases_are_timed_beside_an_alternative_that_solves_the_same_system(tmp_path, capsys, monkeypatch, dtype):
+def test_all_phases_are_timed_beside_an_alternative_that_solves_the_same_system(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(benchmark, "REPEATS", 1)
     monkeypatch.setattr(benchmark, "peak", lambda way, folder: 2e9)  # a process of its own: the test below
-    assert benchmark.main([*SMALL, "--dtype", dtype, "--folder", str(tmp_path)]) == 0
+    assert benchmark.main([*SMALL, "--dtype", "float32", "--folder", str(tmp_path)]) == 0
     text = capsys.readouterr().out
     for phase in benchmark.PHASES.values():
         assert phase in text

@@ -11,7 +11,7 @@ import worker
 
 import fedlsa as fl
 
-COUNT, SEED = int(os.environ.get("FEDLSA_FUZZ", "600")), int(os.environ.get("FEDLSA_SEED", "0"))
+COUNT, SEED = int(os.environ.get("FEDLSA_FUZZ", "400")), int(os.environ.get("FEDLSA_SEED", "0"))
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -4,7 +4,7 @@ import os
 
 import worker
 
-COUNT, SEED = int(os.environ.get("FEDLSA_FUZZ", "100")), int(os.environ.get("FEDLSA_SEED", "0"))
+COUNT, SEED = int(os.environ.get("FEDLSA_FUZZ", "60")), int(os.environ.get("FEDLSA_SEED", "0"))
 
 
 def test_bad_command_lines_are_refused_in_one_line():

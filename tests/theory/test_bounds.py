@@ -45,7 +45,7 @@ def noise_at_the_solution_alone(s):
 
 
 PROBLEMS = {
-    **{f"random {seed}": well(seed, agents=1 + seed % 3) for seed in range(8)},
+    **{f"random {seed}": well(seed, agents=1 + seed % 3) for seed in range(4)},
     "weights": well(11, agents=3, weights=[1.0, 5.0, 2.0]),
     "noiseless at home": noiseless_at_home(0),
     "noise at the solution alone": noise_at_the_solution_alone(0.9),
@@ -79,12 +79,13 @@ def fedlsa_checks(problem, steps, lengths, find=fl.theory.bound):
     checked, rounds = 0, [0, 1, 30, 3000]
     rounding = 1e-14 * (1 + problem.theta_star @ problem.theta_star)  # of a second moment about theta_star
     for eta, H in itertools.product(steps, lengths):
-        algorithm = fl.FedLSA(eta, H)
+        algorithm, bias = fl.FedLSA(eta, H), None
         for theta_0 in starts(problem):
             got = found(problem, algorithm, rounds, theta_0, find)
             if got.holds:
                 e = fl.theory.exact(problem, algorithm, rounds[-1], theta_0, record=rounds)
-                bias = np.stack([fl.theory.bias_at(problem, eta, H, t) for t in rounds])
+                if bias is None:
+                    bias = np.stack([fl.theory.bias_at(problem, eta, H, t) for t in rounds])
                 around = np.sum((e["mean"].values - problem.theta_star - bias) ** 2, axis=1) + e["noise"].values
                 assert (around <= got.value**2 * SLACK + rounding).all()
                 assert (e["mse"].values <= got.mse * SLACK + rounding).all()
@@ -109,7 +110,7 @@ def test_the_theorem_on_scafflsa_holds_and_its_noise_is_below_half_of_its_term(n
     assert fl.theory.constants(parts.virtual).sigma_omega == pytest.approx(0, abs=1e-20 * (1 + known.sigma_omega))
     for share, H in ((0.9, 1), (0.9, 8), (0.1, 40)):
         algorithm = scafflsa_setting(problem, share, H)
-        for theta_0 in starts(problem):
+        for theta_0 in itertools.islice(starts(problem), 2):
             got = found(problem, algorithm, rounds, theta_0)
             assert got.holds
             assert np.array_equal(got.mse, got.value)
@@ -230,7 +231,7 @@ def test_fedlsa_fails_with_the_printed_order_of_sigma_a():
     assert printed < np.sqrt(mean_square) <= got.value
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(3))
 def test_the_td_corollaries_hold_with_the_constants_of_the_claim(seed):
     problem = fl.problems.garnet(agents=2, states=4, features=2, discount=0.5, perturbation=0.0, seed=seed)
     eta_inf = fl.theory.td_claim(problem).eta_inf

@@ -216,17 +216,17 @@ LASTING += ["jordan block", "corridor"]
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", LASTING)
 def test_the_accuracy_of_a_plan_lasts_on_problems_that_break_things(name, method):
-    """Held to the exact curve beyond the plan, every round of it, and to the limit."""
+    """Held to the exact curve beyond the plan, every round of it, and to the limit; one method in three coarsely."""
     problem = gallery.CASES[name]().problem
     start, far = problem.theta_star + 1, problem.dim**0.5
-    for epsilon in (0.6 * far, 0.1 * far):
-        plan = fl.plan(problem, epsilon, method=method, theta_0=start)
-        rounds = list(range(plan.rounds, plan.rounds + 40))
-        mse = fl.theory.exact(problem, plan.algorithm, rounds[-1], start, record=rounds)["mse"].values
-        assert plan.rmse == pytest.approx(np.sqrt(mse[0]), rel=1e-9)
-        assert np.sqrt(mse.max()) <= plan.later * (1 + 1e-9)
-        assert plan.later <= epsilon
-        assert fl.theory.stationary(problem, plan.algorithm).mse <= epsilon**2
+    epsilon = far * (0.6 if METHODS.index(method) == LASTING.index(name) % 3 else 0.1)
+    plan = fl.plan(problem, epsilon, method=method, theta_0=start)
+    rounds = list(range(plan.rounds, plan.rounds + 40))
+    mse = fl.theory.exact(problem, plan.algorithm, rounds[-1], start, record=rounds)["mse"].values
+    assert plan.rmse == pytest.approx(np.sqrt(mse[0]), rel=1e-9)
+    assert np.sqrt(mse.max()) <= plan.later * (1 + 1e-9)
+    assert plan.later <= epsilon
+    assert fl.theory.stationary(problem, plan.algorithm).mse <= epsilon**2
 
 
 def test_a_crossing_of_start_and_drift_is_no_plan():

@@ -1,7 +1,5 @@
 """Moments along trajectories against enumeration of all paths, against simulation; the closure against the truth."""
 
-import itertools
-
 import numpy as np
 import pytest
 
@@ -41,20 +39,21 @@ def enumerated(problem, a, rounds, theta_0, sampling):
     N, w, H, eta = problem.n_agents, problem.weights, a.local_steps, a.step_size
     gain = 0.0 if isinstance(a, fl.FedLSA) else 1 / (eta * (H // sampling.thin))
     A, b = problem.observations.matrices(slice(0, len(problem.prob)))
+    each = [paths(problem, c, rounds * H, sampling.start) for c in range(N)]
+    joint = np.stack(np.meshgrid(*(np.arange(len(own)) for own in each), indexing="ij"), -1).reshape(-1, N)
+    p = np.prod([np.array([chance for chance, _ in own])[joint[:, c]] for c, own in enumerate(each)], axis=0)
+    seen = np.stack([np.array([k for _, k in own])[joint[:, c]] for c, own in enumerate(each)], axis=1)
     mean, mse = np.zeros((rounds + 1, problem.dim)), np.zeros(rounds + 1)
-    for joint in itertools.product(*(paths(problem, c, rounds * H, sampling.start) for c in range(N))):
-        p = np.prod([chance for chance, _ in joint])
-        theta, xi = theta_0, np.zeros((N, problem.dim))
-        for t in range(rounds + 1):
-            mean[t] += p * theta
-            mse[t] += p * np.sum((theta - problem.theta_star) ** 2)
-            if t < rounds:
-                hat = np.tile(theta, (N, 1))
-                for c in range(N):
-                    for k in joint[c][1][t * H : (t + 1) * H][sampling.thin - 1 :: sampling.thin]:
-                        hat[c] = hat[c] - eta * (A[k] @ hat[c] - b[k] - xi[c])
-                theta = w @ hat
-                xi = xi + gain * (theta - hat)
+    theta, xi = np.tile(theta_0, (len(p), 1)), np.zeros((len(p), N, problem.dim))
+    for t in range(rounds + 1):
+        mean[t], mse[t] = p @ theta, p @ np.sum((theta - problem.theta_star) ** 2, axis=1)
+        if t < rounds:
+            hat = np.repeat(theta[:, None], N, axis=1)
+            for i in range(t * H, (t + 1) * H)[sampling.thin - 1 :: sampling.thin]:
+                k = seen[:, :, i]
+                hat = hat - eta * (np.einsum("pcij,pcj->pci", A[k], hat) - b[k] - xi)
+            theta = np.einsum("c,pci->pi", w, hat)
+            xi = xi + gain * (theta[:, None] - hat)
     return mean, mse
 
 

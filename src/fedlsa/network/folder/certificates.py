@@ -7,6 +7,7 @@ a digest of the public keys of its authority and of its coordinator's signatures
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -132,6 +133,7 @@ def fingerprint(pem: bytes) -> str:
     return identity(pem).fingerprint
 
 
+@functools.lru_cache(maxsize=1024)  # every order of a run comes with those of all sites
 def identity(pem: bytes) -> SiteIdentity:
     """Who a request or a certificate is for; one that says anything else than ours do is refused.
 
