@@ -45,7 +45,7 @@ WATCH = """() => {
   look();
 }"""
 
-# two methods of N agents, 15 rounds of 24 points, a round in 0.3 s; frames are counted in `drawn`
+# two methods of N agents, 15 rounds of 24 points; frames are counted in `drawn`
 PLAY = """N => {
   const T = 15, times = f => Array.from({length: T + 1}, (_, t) => f(t));
   const between = (p, q, u) => [p[0] + u * (q[0] - p[0]), p[1] + u * u * (q[1] - p[1])];
@@ -58,7 +58,7 @@ PLAY = """N => {
     return {name, average, end: [0.3, 0.1], scatter: times(() => 0.1), total, parts, floor: 0.01,
             walks: average.slice(1).map((_, t) => agents.map(a => walk(average[t], a)))};
   });
-  window.scene ??= FedLSAScene.create(document.body, {seconds: 0.3});
+  window.scene ??= FedLSAScene.create(document.body);
   scene.show({rounds: T, plane: {theta_star: [0, 0], agents, methods}, error: {x: times(t => t), methods}});
   scene.setRound(0);
   scene.play();

@@ -12,7 +12,8 @@ var FedLSAPlay = (() => {
   const plus = (M, N, s = 1) => M.map((row, i) => row.map((m, j) => m + s * N[i][j]));
   const scaled = (M, s) => M.map(row => row.map(m => s * m));
   const zeros = (n, m) => Array.from({length: n}, () => new Array(m).fill(0));
-  const norm2 = v => v[0] * v[0] + v[1] * v[1];
+  const norm2 = v => sum(v.map(x => x * x));
+  const minus = (v, u) => v.map((x, i) => x - u[i]);
   const I2 = [[1, 0], [0, 1]];
   function product(M, N) {
     const out = zeros(M.length, N[0].length);
@@ -59,9 +60,9 @@ var FedLSAPlay = (() => {
      the nearest to `from`. They minimise |theta_star(w) - p|^2 + small |w - from|^2, by Gauss-Newton: with w_c, theta_star
      moves by A_bar^-1 A_c (own_c - theta_star). A step's best w is max(low, from + C m), with three multipliers m. */
   function weightsFor(agents, from, p, low) {
-    const minus = (v, u) => v.map((x, i) => x - u[i]), dot = (v, u) => v[0] * u[0] + v[1] * u[1] + v[2] * u[2];
+    const dot = (v, u) => v[0] * u[0] + v[1] * u[1] + v[2] * u[2];
     const off = w => norm2(minus(averaged(agents, w).theta_star, p)), small = 1e-7 * (1 + Math.sqrt(off(from)));
-    const cost = w => off(w) + small * sum(minus(w, from).map(x => x * x));
+    const cost = w => off(w) + small * norm2(minus(w, from));
     for (let w = from, now = cost(w), k = 0; ; k++) {
       const {A_bar, theta_star} = averaged(agents, w);
       const C = agents.map(({A, own}) => [...solve(A_bar, times(A, minus(own, theta_star))), 1]);
@@ -84,10 +85,9 @@ var FedLSAPlay = (() => {
   }
 
   /* Rounds without noise. gain 0: FedLSA (Algorithm 1); gain 1 / (eta H): SCAFFLSA (Algorithm 2).
-     average : T + 1 points; walks : T x N flat lists of points + 1 moments of the round */
-  function meanRounds({agents}, eta, H, rounds, gain, start, points = 1) {
+     average : T + 1 points; walks : T x N flat lists of points + 1 moments of the round; xi : N, at the end */
+  function meanRounds(agents, eta, H, rounds, gain, start, points = 1, xi = agents.map(() => [0, 0])) {
     const average = [start], walks = [];
-    let xi = agents.map(() => [0, 0]);
     for (let t = 0; t < rounds; t++) {
       const round = agents.map(({A: [[a, d], [, e]], b}, c) => {
         const walk = [...average[t]], u = b[0] + xi[c][0], v = b[1] + xi[c][1];
@@ -107,38 +107,25 @@ var FedLSAPlay = (() => {
       average.push(theta);
       walks.push(round);
     }
-    return {average, walks};
+    return {average, walks, xi};
   }
 
-  /* One round of the deviations z = (theta, xi_1, ..., xi_N) from their means: z <- M z + noise of
-     covariance Q, where observations have unit noise. */
-  function roundOfNoise({agents}, eta, H, gain) {
-    const N = agents.length, n = gain ? 2 + 2 * N : 2, M = zeros(n, n), Q = zeros(n, n);
-    const put = (into, block, i, j, s = 1) => block.forEach((row, k) => row.forEach((v, l) => { into[i + k][j + l] += s * v; }));
-    const local = agents.map(({A, weight}) => {  // after H steps: P theta + eta S xi + noise of covariance V
-      const step = plus(I2, A, -eta);
-      let P = I2, S = zeros(2, 2), V = zeros(2, 2);
-      for (let h = 0; h < H; h++) {
-        S = plus(S, P);
-        V = plus(V, product(P, transposed(P)), eta ** 2);
-        P = product(P, step);
-      }
-      return {P, S: scaled(S, eta), V, weight};
-    });
-    local.forEach(({P, S, weight}, c) => {  // the server's row, then each agent's: xi_c + gain (theta - theta_hat_c)
-      put(M, P, 0, 0, weight);
-      if (!gain) return;
-      put(M, S, 0, 2 + 2 * c, weight);
-      for (let k = 0; k < N; k++) {
-        const s = gain * (weight - (k === c ? 1 : 0));
-        put(M, P, 2 + 2 * k, 0, s);
-        put(M, S, 2 + 2 * k, 2 + 2 * c, s);
-      }
-      put(M, I2, 2 + 2 * c, 2 + 2 * c);
-    });
-    local.forEach(({V, weight}, c) => {
-      const enters = Array.from({length: n / 2}, (_, k) => k === 0 ? weight : gain * (weight - (k === c + 1 ? 1 : 0)));
-      enters.forEach((s, i) => enters.forEach((r, j) => put(Q, V, 2 * i, 2 * j, s * r)));
+  /* One round of the deviations z = (theta, xi_1, ..., xi_N) from their means: z <- M z + noise of covariance Q, where
+     observations have unit noise. M is what a round without noise makes of the unit vectors. */
+  function roundOfNoise(agents, eta, H, gain) {
+    const n = gain ? 2 + 2 * agents.length : 2, Q = zeros(n, n), still = agents.map(a => ({...a, b: [0, 0]}));
+    const M = transposed(zeros(n, n).map((z, i) => {
+      z[i] = 1;
+      const xi = agents.map((_, c) => gain ? z.slice(2 + 2 * c, 4 + 2 * c) : [0, 0]);
+      const next = meanRounds(still, eta, H, 1, gain, z.slice(0, 2), 1, xi);
+      return [...next.average[1], ...next.xi.flat()].slice(0, n);
+    }));
+    agents.forEach(({A, weight}, c) => {  // V: covariance of the noise in theta_hat_c, some of which enters theta and each xi
+      let P = I2, V = zeros(2, 2);
+      for (let h = 0; h < H; h++, P = product(P, plus(I2, A, -eta))) V = plus(V, product(P, transposed(P)), eta ** 2);
+      const enters = k => k === 0 ? weight : gain * (weight - (k === c + 1 ? 1 : 0));
+      for (let i = 0; i < n; i++)
+        for (let j = 0; j < n; j++) Q[i][j] += enters(i >> 1) * enters(j >> 1) * V[i % 2][j % 2];
     });
     return {M, Q};
   }
@@ -163,50 +150,38 @@ var FedLSAPlay = (() => {
     return Infinity;
   }
 
-  /* theta_star + bias, where FedLSA's mean ends (Theorem 1), if it has a limit. */
-  function fedlsaLimit({agents}, eta, H) {
-    let Gamma = zeros(2, 2), rest = [0, 0];
-    for (const {A, own, weight} of agents) {
-      let P = I2;
-      for (let h = 0; h < H; h++) P = product(P, plus(I2, A, -eta));
-      Gamma = plus(Gamma, P, weight);
-      rest = rest.map((v, i) => v + weight * times(plus(I2, P, -1), own)[i]);
-    }
-    return solve(plus(I2, Gamma, -1), rest);
-  }
-
   const known = {};  // own solutions have no say in the noise: while one is dragged, it is not computed again
   function unitNoise(name, p, {eta, H, rounds}, gain) {
     const key = String([eta, H, rounds, p.agents.map(a => a.weight)]);
     if (!known[name] || known[name].key !== key) {
-      const round = roundOfNoise(p, eta, H, gain);
-      known[name] = {key, variance: variances(round, rounds), limit: limitVariance(round)};
+      const round = roundOfNoise(p.agents, eta, H, gain);
+      known[name] = {key, M: round.M, variance: variances(round, rounds), limit: limitVariance(round)};
     }
     return known[name];
   }
 
   const START = [-1.4, -2.4];  // from here no error falls below FedLSA's floor on its way
   const CAPTION = "Paths are means over the noise; the pale disc shows how far a noisy run strays from the average.";
-  const gainOf = (name, state) => name === "SCAFFLSA" ? 1 / (state.eta * state.H) : 0;
 
   /* Everything the picture shows of a state, as scene.js wants it. */
   function picture(state) {
-    const p = problem(state), {eta, H, rounds, noise} = state, plane = [], error = [];
+    const p = problem(state), {agents, theta_star} = p, {eta, H, rounds, noise} = state, plane = [], error = [];
     for (const name of state.methods) {
-      const gain = gainOf(name, state), run = meanRounds(p, eta, H, rounds, gain, START, Math.min(H, 24));
-      const drifted = meanRounds(p, eta, H, rounds, gain, p.theta_star).average;
+      const gain = name === "SCAFFLSA" ? 1 / (eta * H) : 0;
+      const run = meanRounds(agents, eta, H, rounds, gain, START, Math.min(H, 24));
+      const drifted = meanRounds(agents, eta, H, rounds, gain, theta_star).average;
       const unit = unitNoise(name, p, state, gain), stable = unit.limit < Infinity;
       const variance = unit.variance.map(v => noise ** 2 * v);
-      const off = run.average.map(v => [v[0] - p.theta_star[0], v[1] - p.theta_star[1]]);
+      const off = run.average.map(v => minus(v, theta_star));
       const parts = {start: [], drift: [], noise: variance};
       off.forEach((v, t) => {  // the mean is start + drift; its square is shared between them as their squares are
-        const d = drifted[t].map((x, i) => x - p.theta_star[i]), left = v.map((x, i) => x - d[i]);
-        const share = norm2(d) / (norm2(d) + norm2(left) || 1);
+        const d = minus(drifted[t], theta_star), share = norm2(d) / (norm2(d) + norm2(minus(v, d)) || 1);
         parts.start.push((1 - share) * norm2(v));
         parts.drift.push(share * norm2(v));
       });
-      const total = off.map((v, t) => norm2(v) + variance[t]), end = gain || !stable ? null : fedlsaLimit(p, eta, H);
-      const floor = (end ? norm2([end[0] - p.theta_star[0], end[1] - p.theta_star[1]]) : 0) + noise ** 2 * unit.limit;
+      const total = off.map((v, t) => norm2(v) + variance[t]), [, moved] = meanRounds(agents, eta, H, 1, 0, [0, 0]).average;
+      const end = gain || !stable ? null : solve(plus(I2, unit.M, -1), moved);  // theta_star + bias: a round leaves it there
+      const floor = (end ? norm2(minus(end, theta_star)) : 0) + noise ** 2 * unit.limit;
       const bad = stable ? -1 : total.findIndex(v => !(v < 1e6 * (total[0] + 1)));
       plane.push({name, ...run, end, scatter: variance.map(Math.sqrt),
                   end_reason: stable ? "" : "No end: these steps are too long."});
@@ -214,10 +189,9 @@ var FedLSAPlay = (() => {
     }
     return {
       rounds,
-      plane: {caption: CAPTION, theta_star: p.theta_star, methods: plane,
-              agents: p.agents.map((a, c) => ({name: `agent ${c + 1}`, own: a.own, weight: a.weight}))},
-      error: {x: Array.from({length: rounds + 1}, (_, t) => t),
-              bands_of: state.bands || state.methods[0], methods: error},
+      plane: {caption: CAPTION, theta_star, methods: plane,
+              agents: agents.map((a, c) => ({name: `agent ${c + 1}`, own: a.own, weight: a.weight}))},
+      error: {x: plane[0].average.map((_, t) => t), bands_of: state.bands || state.methods[0], methods: error},
     };
   }
   return {problem, picture, ring, weightsFor, START};
@@ -267,11 +241,9 @@ var FedLSAPlay = (() => {
     ["noise", "noise", [0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5]],
   ];
   const calm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
-  const small = v => v < 1e-12 ? "0" : v.toExponential(1).replace("-", "−").replace("+", "");
-  const words = v => !(v < 1e15) ? "beyond all bounds" : v < 1e-3 || v >= 1e5 ? small(v) : String(+v.toPrecision(2));
 
   let step = 0, state = fresh({}), guessed = null, shown = null, asked = 0, weighed = [];
-  const scene = FedLSAScene.create(by("scene"), {autoplay: true, onDrag: drag, onStar: weigh, describe});
+  const scene = FedLSAScene.create(by("scene"), {autoplay: true, onDrag: drag, onStar: weigh});
 
   /* The picture follows the state; how.keep: the round cursor stays where it is. */
   function update(how) {
@@ -302,15 +274,6 @@ var FedLSAPlay = (() => {
   }
   function touched() { by("moved").hidden = step === LAB || step === 0; follow(); }
   function restore() { state = fresh(STORY[step].state); by("moved").hidden = true; update({keep: true}); }
-  function describe(round) {
-    const said = shown.error.methods.map(m => {
-      const total = m.total[round], error = `${m.name}: error ${words(total)}`;
-      const [[first, most], [second]] = Object.entries(m.parts).map(([k, v]) => [k, v[round]]).sort((p, q) => q[1] - p[1]);
-      if (!(total < 1e15 && total >= 1e-12)) return error;
-      return `${error}, ${most > 0.9 * total ? `nearly all ${first}` : most > total / 2 ? `mostly ${first}` : `${first} and ${second} above all`}`;
-    });
-    return `Round ${round} of ${shown.rounds}. ${said.join(". ")}.`;
-  }
 
   // ---- the story
   function go(to, focus) {
@@ -319,8 +282,7 @@ var FedLSAPlay = (() => {
     const lab = step === LAB, story = STORY[step];
     by("story").hidden = lab;
     by("lab").hidden = !lab;
-    for (const b of by("steps").querySelectorAll("[aria-current]")) b.removeAttribute("aria-current");
-    by("steps").querySelectorAll("button")[step].setAttribute("aria-current", "step");
+    by("steps").querySelectorAll("button").forEach((b, i) => b.setAttribute("aria-current", i === step ? "step" : "false"));
     if (!lab) {
       state = fresh(story.state);
       by("heading").textContent = step ? `${step}. ${story.name}` : "One answer, many agents";
@@ -365,16 +327,10 @@ var FedLSAPlay = (() => {
   }
 
   // ---- the laboratory
-  function labelled(text, input, output) {
-    const label = document.createElement("label"), name = document.createElement("span");
-    name.textContent = text;
-    label.append(...(output ? [name, output, input] : [input, name]));
-    return label;
-  }
   function range(text, stops, get, set) {
-    const input = document.createElement("input"), output = document.createElement("span");
-    output.setAttribute("aria-hidden", "true");
-    Object.assign(input, {type: "range", min: 0, max: stops.length - 1, step: 1});
+    const label = document.createElement("label");
+    label.innerHTML = `<span>${text}</span><span aria-hidden="true"></span><input type="range" max="${stops.length - 1}">`;
+    const [, output, input] = label.children;
     input.oninput = () => { set(stops[+input.value]); show(); follow(); };
     const show = () => {
       const at = stops.reduce((best, v, i) => Math.abs(v - get()) < Math.abs(stops[best] - get()) ? i : best, 0);
@@ -382,7 +338,7 @@ var FedLSAPlay = (() => {
       output.textContent = String(+get().toPrecision(2));
       input.setAttribute("aria-valuetext", output.textContent);
     };
-    return {label: labelled(text, input, output), show};
+    return {label, show};
   }
   const sliders = SLIDERS.map(([key, text, stops]) => range(text, stops, () => state[key], v => {
     state.kept[state.agents] = state.shape;
@@ -393,17 +349,12 @@ var FedLSAPlay = (() => {
   const WEIGHTS = [0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 7, 10];
   const weights = Array.from({length: MOST}, (_, c) =>
     range(`weight of agent ${c + 1}`, WEIGHTS, () => state.weights[c], v => { state.weights[c] = v; }));
-  const boxes = HOME.methods.map(name => {
-    const box = document.createElement("input");
-    box.type = "checkbox";
-    box.onchange = () => {
-      state.methods = HOME.methods.filter((_, i) => boxes[i].checked);
-      if (!state.methods.length) { state.methods = [name]; box.checked = true; }  // one is always shown
-      follow();
-    };
-    by("methods").append(labelled(name, box));
-    return box;
-  });
+  const boxes = [...by("methods").querySelectorAll("input")];
+  by("methods").onchange = e => {
+    if (boxes.every(box => !box.checked)) e.target.checked = true;  // one is always shown
+    state.methods = HOME.methods.filter((_, i) => boxes[i].checked);
+    follow();
+  };
   by("sliders").append(...sliders.map(s => s.label));
   by("weights").append(...weights.map(s => s.label));
   const showWeights = () => weights.forEach((s, c) => { s.label.hidden = c >= state.agents; s.show(); });
@@ -451,12 +402,7 @@ var FedLSAPlay = (() => {
     go(LAB, focus);
   }
 
-  by("steps").append(...[...STORY.map(s => s.name), "Lab"].map((name, i) => {
-    const item = document.createElement("li"), label = i && i < LAB ? String(i) : name, made = button(label, () => go(i, true));
-    if (label !== name) made.setAttribute("aria-label", `Step ${i}: ${name}`);
-    item.append(made);
-    return item;
-  }));
+  by("steps").querySelectorAll("button").forEach((made, i) => { made.onclick = () => go(i, true); });
   by("next").onclick = () => go(step + 1, true);
   by("to-lab").onclick = () => go(LAB, true);
   by("restore").onclick = restore;

@@ -44,7 +44,7 @@ def visit(page, hash):
     page.evaluate("hash => { location.hash = hash; }", hash)
     page.wait_for_function("hash => location.hash === '#' + hash", arg=hash)
     step = "Lab" if "lab" in hash else f"Step {hash[-1]}"
-    page.locator(f"#steps [aria-current]:is(:text('{step}'), [aria-label^='{step}'])").wait_for()
+    page.locator(f"#steps [aria-current=step]:is(:text('{step}'), [aria-label^='{step}'])").wait_for()
 
 
 def the_same_problem(agents, noise):
@@ -182,7 +182,7 @@ def test_a_step_of_the_story_shows_its_answer_only_after_a_guess(still, step):
         last = after["error"]["methods"][1]
         assert last["parts"]["noise"][-1] > 0.9 * last["total"][-1]
     still.locator("#next").click()
-    assert still.locator("#steps [aria-current]").inner_text() == (str(step + 1) if step < 5 else "Lab")
+    assert still.locator("#steps [aria-current=step]").inner_text() == (str(step + 1) if step < 5 else "Lab")
 
 
 def test_a_dragged_solution_moves_everything_and_the_link_carries_it(still):
@@ -337,7 +337,7 @@ def test_a_broken_address_opens_the_page_all_the_same(still):
 def test_an_address_wins_over_an_answer_that_comes_at_the_same_moment(still):
     visit(still, "lab=1")
     still.evaluate("() => { location.hash = 'step=2'; document.getElementById('reset').click(); }")
-    still.locator("#steps [aria-label^='Step 2'][aria-current]").wait_for()
+    still.locator("#steps [aria-label^='Step 2'][aria-current=step]").wait_for()
     assert still.evaluate("location.hash") == "#step=2"
 
 

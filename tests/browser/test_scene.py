@@ -53,7 +53,7 @@ def page(browser):
       window.made = {DATA};
       window.byHand = {BY_HAND};
       window.pulled = [];
-      window.scene = FedLSAScene.create(here, {{seconds: 60, onDrag: (...pull) => pulled.push(pull)}});
+      window.scene = FedLSAScene.create(here, {{onDrag: (...pull) => pulled.push(pull)}});
       scene.show(made(6));
     }}""")
     yield page
@@ -82,7 +82,8 @@ def test_one_slider_moves_the_agents_and_the_error(page):
     assert slider.get_attribute("aria-valuetext") == "round 3 of 6"
     assert shown["plane"]["FedLSA"]["average"] == [0.25, 0.125]
     assert shown["error"]["FedLSA"] == {"x": 3, "value": pytest.approx(0.078125), "floor": 0.01}
-    assert "Round 3 of 6. FedLSA is 0.28 from θ⋆" in page.locator(".fs-words").inner_text()
+    said = page.locator(".fs-words").inner_text()
+    assert said == "Round 3 of 6. FedLSA: error 0.078, start and drift. SCAFFLSA: error 1.3."
 
 
 def test_a_touch_on_the_error_moves_the_agents_too(page):
@@ -232,7 +233,8 @@ def test_what_is_beyond_all_bounds_or_beyond_the_walks_is_said_and_shown(page):
     half = page.locator(".fs-plane").bounding_box()["width"] / 2
     assert len(reason) > 1
     assert all(width < half - 10 for _, width in reason)
-    assert "Round 100 of 100. Agents are shown up to round 6: FedLSA is" in page.locator(".fs-words").inner_text()
+    said = page.locator(".fs-words").inner_text()
+    assert said.startswith("Round 100 of 100. Agents are shown up to round 6. FedLSA: error beyond all bounds.")
     page.evaluate("() => { scene.show(made(4)); scene.setRound(0); }")
 
 

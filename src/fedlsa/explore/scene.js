@@ -9,8 +9,6 @@
      autoplay: true              play on the first data, unless the reader asks for reduced motion
      onDrag(c, [x, y], first)    agent c's own solution is pulled; first: a new pull begins. Without it none can be pulled
      onStar([x, y], first)       theta_star is pulled, likewise
-     describe(t)                 the words under the picture at round t, for everybody and for screen readers
-     seconds                     of one round in play
      future                      how strongly curves are drawn beyond the cursor, 0 to 1
 
    data is plain JSON; every part may be missing, a value that is not a finite number is not drawn
@@ -59,7 +57,6 @@ var FedLSAScene = (() => {
     .fs-handles { position: relative; z-index: 2; }
     .fs-handle { position: absolute; width: 40px; height: 40px; margin: -20px; border: 0; padding: 0; border-radius: 50%;
       background: none; cursor: grab; touch-action: none; }
-    .fs-handle:active { cursor: grabbing; }
     .fs-star { z-index: -1; }  /* an own solution that lies on it goes first */
     .fs :is(button, input):focus-visible { outline: 3px solid #4c8dff; outline-offset: 1px; }
     .fs-zoom { position: absolute; right: 2px; top: 2px; z-index: 3; display: flex; gap: 2px; }
@@ -107,7 +104,7 @@ var FedLSAScene = (() => {
   const motion = matchMedia("(prefers-reduced-motion: reduce)");
   const isPoint = p => Array.isArray(p) && Number.isFinite(p[0]) && Number.isFinite(p[1]);
   const plain = v => v && (Math.abs(v) >= 1e5 || Math.abs(v) < 1e-4) ? v.toExponential(1) : String(+v.toPrecision(2));
-  const short = v => Number.isFinite(v) ? plain(v) : "beyond all bounds";
+  const short = v => Number.isFinite(v) && v < 1e15 ? plain(v) : "beyond all bounds";
   const clamp = (v, low, high) => Math.min(high, Math.max(low, v));
   const least = list => list.reduce((a, b) => Math.min(a, b), Infinity);  // of lists too long for Math.min(...list)
   const most = list => list.reduce((a, b) => Math.max(a, b), -Infinity);
@@ -118,20 +115,16 @@ var FedLSAScene = (() => {
   /* A walk [x0, y0, x1, y1, ...] from a share of it to a later one, as points. */
   function piece(walk, from, to) {
     const n = walk.length / 2 - 1, point = i => [walk[2 * i], walk[2 * i + 1]];
-    const at = s => {
-      const i = clamp(Math.floor(s * n), 0, Math.max(n - 1, 0));
-      return n ? between(point(i), point(i + 1), s * n - i) : point(0);
-    };
+    const at = s => between(point(Math.floor(s)), point(Math.ceil(s)), s % 1);
     const inner = [];
     for (let i = Math.floor(from * n) + 1; i < to * n; i++) inner.push(point(i));
-    return [at(from), ...inner, at(to)];
+    return [at(from * n), ...inner, at(to * n)];
   }
 
   /* y at x for increasing xs, straight between its points. */
   function interpolate(xs, ys, x) {
     const i = xs.findIndex(v => v >= x);
-    if (i < 0) return ys[ys.length - 1];
-    if (i === 0 || xs[i] === x) return ys[i];
+    if (i <= 0 || xs[i] === x) return ys.at(i);
     return ys[i - 1] + (ys[i] - ys[i - 1]) * (x - xs[i - 1]) / (xs[i] - xs[i - 1]);
   }
 
@@ -169,29 +162,23 @@ var FedLSAScene = (() => {
   }
 
   // ---- the brush
-  function line(g, points, style, width, alpha = 1, dash = null) {
+  function line(g, points, style, width, alpha = 1, dash = []) {
     g.beginPath();
     let down = false;
     for (const p of points) {
-      if (!isPoint(p)) { down = false; continue; }
-      const x = clamp(p[0], -1e5, 1e5), y = clamp(p[1], -1e5, 1e5);
-      if (down) g.lineTo(x, y); else g.moveTo(x, y);
-      down = true;
+      if (isPoint(p)) g[down ? "lineTo" : "moveTo"](clamp(p[0], -1e5, 1e5), clamp(p[1], -1e5, 1e5));
+      down = isPoint(p);
     }
-    g.strokeStyle = style;
-    g.lineWidth = width;
-    if (alpha === 1 && !dash) return g.stroke();
-    g.globalAlpha = alpha;
-    g.setLineDash(dash || []);
+    Object.assign(g, {strokeStyle: style, lineWidth: width, globalAlpha: alpha}).setLineDash(dash);
     g.stroke();
     g.globalAlpha = 1;
-    g.setLineDash([]);
+    if (dash.length) g.setLineDash([]);
   }
   function discs(g, points, r, fill, edge, width = 2) {
     g.beginPath();
-    for (const p of points.filter(isPoint)) {
-      g.moveTo(p[0] + r, p[1]);
-      g.arc(p[0], p[1], r, 0, 2 * Math.PI);
+    for (const [x, y] of points.filter(isPoint)) {
+      g.moveTo(x + r, y);
+      g.arc(x, y, r, 0, 2 * Math.PI);
     }
     if (fill) { g.fillStyle = fill; g.fill(); }
     if (edge) { g.strokeStyle = edge; g.lineWidth = width; g.stroke(); }
@@ -201,6 +188,14 @@ var FedLSAScene = (() => {
     for (const p of points) g.lineTo(...p);
     Object.assign(g, {fillStyle: style, globalAlpha: alpha}).fill();
     g.globalAlpha = 1;
+  }
+  function within(g, l, t, w, h, draw) {
+    g.save();
+    g.beginPath();
+    g.rect(l, t, w, h);
+    g.clip();
+    draw();
+    g.restore();
   }
 
   function create(host, options = {}) {
@@ -221,8 +216,7 @@ var FedLSAScene = (() => {
     const wake = () => { frame = frame || requestAnimationFrame(step); };
     const renew = () => { stale = true; wake(); };
     const later = (t, dt) => {
-      const more = (LONGER - 1) * EARLY, seconds = options.seconds || clamp(14 / T, 0.001, 0.9);
-      const clock = (t < EARLY ? LONGER * t : t + more) + dt / seconds;
+      const more = (LONGER - 1) * EARLY, clock = (t < EARLY ? LONGER * t : t + more) + dt / clamp(14 / T, 0.001, 0.9);
       return Math.min(T, clock < LONGER * EARLY ? clock / LONGER : clock - more);
     };
     function step(now) {
@@ -239,7 +233,7 @@ var FedLSAScene = (() => {
       if (playing || !settled) wake(); else last = 0;
     }
     function ease(dt) {  // the view follows its goal
-      if (!goal || view && "xywh".split("").every(k => view[k] === goal[k])) return true;
+      if (!goal || view && [..."xywh"].every(k => view[k] === goal[k])) return true;
       const grown = k => Math.abs(Math.log(goal[k] / view[k]));
       const far = view && distance([goal.x, goal.y], [view.x, view.y]) / goal.w + grown("w") + grown("h");
       const there = !view || motion.matches || far < 0.003, s = 1 - Math.exp(-12 * dt);
@@ -247,19 +241,14 @@ var FedLSAScene = (() => {
       stale = true;
       return there;
     }
-    function moved() {
+    function moved() {  // a screen reader hears where the cursor stands, not every round of an animation
       const t = Math.round(cursor);
       if (said === t) return;
-      slider.value = t;
+      said = slider.value = t;
       slider.setAttribute("aria-valuetext", `round ${t} of ${T}`);
-      say(t);
-    }
-    function say(t) {  // a screen reader hears where the cursor stands, not every round of an animation
-      const text = data.plane || data.error ? (options.describe || describe)(t) : "";
-      said = t;
-      words.textContent = text;
-      planeStill.setAttribute("aria-label", `The agents in the plane. ${text}`);
-      errorStill.setAttribute("aria-label", `The error, round by round. ${text}`);
+      words.textContent = data.plane || data.error ? describe(t) : "";
+      planeStill.setAttribute("aria-label", `The agents in the plane. ${words.textContent}`);
+      errorStill.setAttribute("aria-label", `The error, round by round. ${words.textContent}`);
     }
     function setPlaying(now) {
       playing = now;
@@ -274,15 +263,16 @@ var FedLSAScene = (() => {
       setPlaying(true);
     }
     function setRound(t) { cursor = clamp(t, 0, T); moved(); wake(); }
-    function describe(t) {
-      const {plane, error} = data;
-      const end = plane ? Math.min(t, plane.methods[0].average.length - 1) : t;  // of the agents' picture
-      const far = m => short(distance(m.average[end], plane.theta_star));
-      const value = m => short(interpolate(error.rounds || error.x, m.total, t));
-      const each = plane && isPoint(plane.theta_star)
-        ? plane.methods.map(m => `${m.name} is ${far(m)} from ${STAR}`)
-        : error.methods.filter(m => m.total).map(m => `${m.name} has error ${value(m)}`);
-      return `Round ${t} of ${T}. ${end < t ? `Agents are shown up to round ${end}: ` : ""}${each.join("; ")}.`;
+    function describe(t) {  // each method's error, and what it is made of
+      const {plane, error} = data, end = plane ? most(plane.methods.map(m => m.average.length)) - 1 : T;
+      const each = (error ? error.methods : []).filter(m => m.total).map(m => {
+        const at = list => interpolate(error.rounds || error.x, list.map(v => v ?? Infinity), t), total = at(m.total);
+        const parts = Object.entries(m.parts || {}).map(([k, list]) => [k, at(list)]).sort((p, q) => q[1] - p[1]);
+        const [[first, size], [second]] = [...parts, [], []];
+        const made = size > 0.9 * total ? `nearly all ${first}` : size > total / 2 ? `mostly ${first}` : `${first} and ${second}`;
+        return `${m.name}: error ${short(total)}${size && total < 1e15 ? `, ${made}` : ""}`;
+      });
+      return `Round ${t} of ${T}. ${[...end < t ? [`Agents are shown up to round ${end}`] : [], ...each].join(". ")}.`;
     }
 
     // ---- data
@@ -313,22 +303,18 @@ var FedLSAScene = (() => {
       resize();
     }
     function makeKeys() {
-      const error = data.error, keys = find(".fs-keys"), methods = error ? error.methods : [];
+      const keys = find(".fs-keys"), methods = data.error ? data.error.methods : [];
       const split = methods.filter(m => m.parts).map(m => m.name);
       if (!split.includes(bandsOf)) bandsOf = split[0] || "";
-      const wanted = methods.map(m => `${m.name}${split.includes(m.name)}`).join();
-      if (keys.dataset.shown !== wanted) {
-        keys.dataset.shown = wanted;
-        keys.replaceChildren(...methods.map(m => {
-          const key = document.createElement("button");
-          Object.assign(key, {type: "button", className: "fs-key", textContent: m.name, disabled: !split.includes(m.name)});
-          key.style.setProperty("--key", `var(--fs-${m.name}, #8c6bb1)`);
-          key.title = key.disabled ? "" : `Show what the error of ${m.name} is made of`;
-          key.onclick = () => { bandsOf = m.name; makeKeys(); renew(); };
-          return key;
-        }));
-      }
-      for (const key of keys.children) key.setAttribute("aria-pressed", key.textContent === bandsOf);
+      while (keys.children.length > methods.length) keys.lastChild.remove();
+      methods.forEach(({name}, i) => {
+        const key = keys.children[i] || keys.appendChild(document.createElement("button"));
+        Object.assign(key, {type: "button", className: "fs-key", textContent: name, disabled: !split.includes(name)});
+        key.title = key.disabled ? "" : `Show what the error of ${name} is made of`;
+        key.style.setProperty("--key", `var(--fs-${name}, #8c6bb1)`);
+        key.setAttribute("aria-pressed", name === bandsOf);
+        key.onclick = () => { bandsOf = name; makeKeys(); renew(); };
+      });
     }
     const paint = name => tints[name] ??= css.getPropertyValue(`--fs-${name}`).trim() || "#8c6bb1";
     function agentColour(a, c, agents) {
@@ -414,15 +400,12 @@ var FedLSAScene = (() => {
       return toWorld(panes.find(p => x >= p.x && x <= p.x + p.w && y >= p.y && y <= p.y + p.h) || panes[0], x, y);
     }
     const fingers = new Map();
-    planeStill.addEventListener("wheel", e => {
-      if (!e.ctrlKey) return;
+    host.addEventListener("wheel", e => {
+      if (!e.ctrlKey || ![planeStill, errorMoving].includes(e.target)) return;
       e.preventDefault();
-      zoom(Math.exp(-e.deltaY / 300), worldAt(e), true);
+      if (e.target === planeStill) zoom(Math.exp(-e.deltaY / 300), worldAt(e), true); else closer(Math.exp(-e.deltaY / 300));
     }, {passive: false});
-    planeStill.onpointerdown = e => {
-      fingers.set(e.pointerId, e);
-      planeStill.setPointerCapture(e.pointerId);
-    };
+    planeStill.onpointerdown = e => { fingers.set(e.pointerId, e); planeStill.setPointerCapture(e.pointerId); };
     planeStill.onpointerup = planeStill.onpointercancel = e => fingers.delete(e.pointerId);
     planeStill.onpointermove = e => {
       const before = fingers.get(e.pointerId);
@@ -515,7 +498,7 @@ var FedLSAScene = (() => {
         (m.walks && m.walks[done] || []).forEach((walk, c) => {
           const [end] = piece(walk, walked, walked);
           const head = gathered && isPoint(average[done + 1]) ? between(end, average[done + 1], gathered) : end;
-          if (gathered) line(g, [at(end), at(head)], colours[c], 1.2, 0.7, many ? null : [3, 3]);
+          if (gathered) line(g, [at(end), at(head)], colours[c], 1.2, 0.7, many ? [] : [3, 3]);
           discs(g, [at(head)], many ? 3 : 5, colours[c]);
         });
         const stray = m.scatter && scale(pane) * m.scatter[now];
@@ -529,12 +512,7 @@ var FedLSAScene = (() => {
     function inPanes(g, draw) {
       data.plane.methods.forEach((m, i) => {
         const pane = panes[i];
-        g.save();
-        g.beginPath();
-        g.rect(pane.x, pane.y, pane.w, pane.h);
-        g.clip();
-        draw(m, p => toScreen(pane, p), pane);
-        g.restore();
+        within(g, pane.x, pane.y, pane.w, pane.h, () => draw(m, p => toScreen(pane, p), pane));
       });
     }
     function onPane(pane, p) {  // on the screen, drawn in to the pane's edge
@@ -554,7 +532,7 @@ var FedLSAScene = (() => {
         const tint = paint(m.name), star = isPoint(theta_star) ? at(theta_star) : null, labels = [];
         if (star) agents.forEach((a, c) => {  // theta_star's weights
           const width = a.weight ? clamp(1.6 * a.weight * agents.length, 0.6, 7) : 1;
-          line(g, [at(a.own), star], colours[c], width, 0.22, many ? null : [2, 5]);
+          line(g, [at(a.own), star], colours[c], width, 0.22, many ? [] : [2, 5]);
         });
         agents.forEach((a, c) => {
           if (!isPoint(a.own)) return;
@@ -644,14 +622,16 @@ var FedLSAScene = (() => {
         roundAt: px => interpolate(xs, rounds, value(from + clamp((px - box.l) / (box.r - box.l), 0, 1) / close))};
     }
     function drawError() {
-      const {error} = data, {methods, x: xs} = error, ratio = devicePixelRatio || 1;
-      if (stale || !axes.holds(interpolate(axes.rounds, xs, cursor))) {
+      const ratio = devicePixelRatio || 1;
+      if (stale || !axes.holds(interpolate(axes.rounds, data.error.x, cursor))) {
         axes = makeAxes(errorStill.width / ratio, errorStill.height / ratio);
         drawAxes();
       }
-      const [g] = brush(errorMoving), {X, Y, box, rounds} = axes, here = X(interpolate(rounds, xs, cursor));
-      g.save();
-      onAxes(g);
+      const [g] = brush(errorMoving);
+      onAxes(g, () => drawCurves(g));
+    }
+    function drawCurves(g) {
+      const {methods, x: xs} = data.error, {X, Y, box, rounds} = axes, here = X(interpolate(rounds, xs, cursor));
       line(g, [[here, box.t], [here, box.b]], paint("ink"), 1.2, 0.8);
       if (pointed !== null) line(g, [[X(xs[pointed]), box.t], [X(xs[pointed]), box.b]], paint("soft"), 1, 1, [2, 3]);
       const ends = methods.map(m => {
@@ -663,17 +643,11 @@ var FedLSAScene = (() => {
         return [X(x), Y(value)];
       });
       methods.forEach((m, i) => discs(g, [ends[i]], 5, paint(m.name), paint("paper")));
-      g.restore();
     }
-    function onAxes(g) {
-      const {box} = axes;
-      g.beginPath();
-      g.rect(box.l, box.t - 2, box.r - box.l + 2, box.b - box.t + 2);
-      g.clip();
-    }
+    const onAxes = (g, draw) => within(g, axes.box.l, HEAD - 2, axes.box.r - axes.box.l + 2, axes.box.b - HEAD + 2, draw);
     function drawAxes() {
       const [g, W, H] = brush(errorStill), {error} = data, soft = paint("soft");
-      const {X, Y, box, low, high, shown, rounds, log, from, to} = axes;
+      const {X, Y, box, low, high, log, from, to} = axes;
       for (const v of decades(low, high)) {
         line(g, [[box.l, Y(v)], [box.r, Y(v)]], paint("faint"), 1);
         const k = Math.round(Math.log10(v)), power = Math.abs(k) > 3 && high / low >= 60;
@@ -687,8 +661,10 @@ var FedLSAScene = (() => {
       }
       text(g, error.x_label || "communications", (box.l + box.r) / 2, H - 9, soft, SMALL, "center");
       text(g, W < 250 ? "error" : "mean squared error", 8, 16, paint("ink"), `600 14px ${FONT}`);
-      g.save();
-      onAxes(g);
+      onAxes(g, () => drawStillCurves(g));
+    }
+    function drawStillCurves(g) {
+      const {error} = data, {X, Y, box, shown, rounds} = axes;
       if (shown) bands(g, shown);
       error.methods.forEach((m, i) => {
         const own = m.x || error.x, tint = paint(m.name), points = ys => ys.map((v, k) => [X(own[k]), Y(v)]);
@@ -702,24 +678,23 @@ var FedLSAScene = (() => {
         line(g, [[x, box.t], [x, box.b]], tint, 1.2, 0.9, [1, 4]);
         text(g, `${m.name} unstable`, clamp(x + 6, box.l + 4, box.r - 130), box.t + 10 + 17 * i, tint);
       });
-      g.restore();
     }
     function bands(g, m) {  // a band is as thick as the factor by which the error would fall without it
       const {X, Y, box} = axes, xs = (m.x || data.error.x).map(X), named = [];
+      const reach = Math.ceil(30 * close * xs.length / (box.r - box.l));  // entries under half a name
       let under = xs.map(() => 0);
       for (const part of PARTS.filter(k => m.parts[k])) {
         // what is no number any more has left all bounds
         const over = under.map((v, i) => v + Math.max(0, m.parts[part][i] ?? Infinity));
         const [high, base] = [over, under].map(list => list.map(v => Math.min(box.b, v > 0 ? Y(v) : box.b)));
         area(g, [...xs.map((x, i) => [x, high[i]]), ...xs.map((x, i) => [x, base[i]]).reverse()], paint(part), 0.3);
+        const struck = (i, y) => data.error.methods.some(({total}) => {
+          const ys = (total || []).slice(Math.max(0, i - reach), i + reach + 1).map(Y);
+          return least(ys) < y + 9 && most(ys) > y - 9;
+        });
         const thick = xs.map((x, i) => {  // its name stands where it is thickest and no curve strikes it
-          const height = base[i] - Math.max(high[i], box.t), y = base[i] - height / 2, close = xs.map((at, k) => k).filter(
-            k => Math.abs(k - i) < 2 || Math.abs(xs[k] - x) < 30);
-          const struck = data.error.methods.some(({total}) => {
-            const ys = total ? close.map(k => Y(total[k])) : [];
-            return least(ys) < y + 9 && most(ys) > y - 9;
-          });
-          return struck || x < box.l + 24 || x > box.r - 24 ? 0 : height;
+          const height = base[i] - Math.max(high[i], box.t);
+          return x < box.l + 24 || x > box.r - 24 || struck(i, base[i] - height / 2) ? 0 : height;
         });
         const i = thick.indexOf(most(thick)), x = xs[i], y = base[i] - thick[i] / 2;
         if (thick[i] > 16 && named.every(p => Math.abs(p[0] - x) > 44 || Math.abs(p[1] - y) > 15)) {
@@ -771,11 +746,6 @@ var FedLSAScene = (() => {
       point(null);
       renew();
     }
-    errorMoving.addEventListener("wheel", e => {
-      if (!e.ctrlKey) return;
-      e.preventDefault();
-      closer(Math.exp(-e.deltaY / 300));
-    }, {passive: false});
     const acts = [() => zoom(1.4), () => zoom(1 / 1.4), fit, () => closer(1.6), () => closer(1 / 1.6), () => closer(0)];
     host.querySelectorAll(".fs-zoom button").forEach((button, i) => { button.onclick = acts[i]; });
     const sizes = new ResizeObserver(() => data.plane || data.error ? resize() : 0);
