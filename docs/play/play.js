@@ -120,7 +120,7 @@ var FedLSAPlay = (() => {
       const next = meanRounds(still, eta, H, 1, gain, z.slice(0, 2), 1, xi);
       return [...next.average[1], ...next.xi.flat()].slice(0, n);
     }));
-    agents.forEach(({A, weight}, c) => {  // V: covariance of the noise in theta_hat_c, some of which enters theta and each xi
+    agents.forEach(({A, weight}, c) => {  // V: covariance of the noise in theta_hat_c; it enters theta and each xi
       let P = I2, V = zeros(2, 2);
       for (let h = 0; h < H; h++, P = product(P, plus(I2, A, -eta))) V = plus(V, product(P, transposed(P)), eta ** 2);
       const enters = k => k === 0 ? weight : gain * (weight - (k === c + 1 ? 1 : 0));
@@ -161,7 +161,6 @@ var FedLSAPlay = (() => {
   }
 
   const START = [-1.4, -2.4];  // from here no error falls below FedLSA's floor on its way
-  const CAPTION = "Paths are means over the noise; the pale disc shows how far a noisy run strays from the average.";
 
   /* Everything the picture shows of a state, as scene.js wants it. */
   function picture(state) {
@@ -189,8 +188,8 @@ var FedLSAPlay = (() => {
     }
     return {
       rounds,
-      plane: {caption: CAPTION, theta_star, methods: plane,
-              agents: agents.map((a, c) => ({name: `agent ${c + 1}`, own: a.own, weight: a.weight}))},
+      plane: {caption: "Paths are means over the noise; the pale disc shows how far a noisy run strays from the average.",
+              theta_star, methods: plane, agents: agents.map(({own, weight}, c) => ({name: `agent ${c + 1}`, own, weight}))},
       error: {x: plane[0].average.map((_, t) => t), bands_of: state.bands || state.methods[0], methods: error},
     };
   }
@@ -280,8 +279,7 @@ var FedLSAPlay = (() => {
     step = to;
     guessed = null;
     const lab = step === LAB, story = STORY[step];
-    by("story").hidden = lab;
-    by("lab").hidden = !lab;
+    [by("story").hidden, by("lab").hidden] = [lab, !lab];
     by("steps").querySelectorAll("button").forEach((b, i) => b.setAttribute("aria-current", i === step ? "step" : "false"));
     if (!lab) {
       state = fresh(story.state);
@@ -290,7 +288,8 @@ var FedLSAPlay = (() => {
       by("question").textContent = story.question || "";
       by("answer").textContent = "";
       by("moved").hidden = true;
-      by("guesses").replaceChildren(...(story.guesses || []).map((text, i) => button(text, () => guess(i))));
+      by("guesses").replaceChildren(...(story.guesses || []).map((textContent, i) =>
+        Object.assign(document.createElement("button"), {type: "button", textContent, onclick: () => guess(i)})));
     }
     fillLab();
     ready();
@@ -298,8 +297,9 @@ var FedLSAPlay = (() => {
     update();
     if (!lab && story.question) { scene.pause(); scene.setRound(story.peek); }
     else if (focus && !calm()) { scene.setRound(0); scene.play(); }
-    if (focus) (lab ? by("lab").querySelector("h2") : by("heading")).focus({preventScroll: true});
-    if (focus) scrollTo(0, 0);
+    if (!focus) return;
+    (lab ? by("lab").querySelector("h2") : by("heading")).focus({preventScroll: true});
+    scrollTo(0, 0);
   }
   function ready() {  // what can be done next
     const story = STORY[step];
@@ -318,13 +318,6 @@ var FedLSAPlay = (() => {
     if (calm()) scene.setRound(state.rounds); else { scene.setRound(0); scene.play(); }
     by("next").scrollIntoView({block: "nearest", behavior: calm() ? "auto" : "smooth"});
   }
-  function button(text, act) {
-    const made = document.createElement("button");
-    made.type = "button";
-    made.textContent = text;
-    made.onclick = act;
-    return made;
-  }
 
   // ---- the laboratory
   function range(text, stops, get, set) {
@@ -333,9 +326,8 @@ var FedLSAPlay = (() => {
     const [, output, input] = label.children;
     input.oninput = () => { set(stops[+input.value]); show(); follow(); };
     const show = () => {
-      const at = stops.reduce((best, v, i) => Math.abs(v - get()) < Math.abs(stops[best] - get()) ? i : best, 0);
-      input.value = at;
-      output.textContent = String(+get().toPrecision(2));
+      input.value = stops.reduce((best, v, i) => Math.abs(v - get()) < Math.abs(stops[best] - get()) ? i : best, 0);
+      output.textContent = String(+get().toPrecision(3));
       input.setAttribute("aria-valuetext", output.textContent);
     };
     return {label, show};
@@ -373,13 +365,12 @@ var FedLSAPlay = (() => {
       out.set("lab", 1);
       for (const [key] of SLIDERS) if (state[key] !== HOME[key]) out.set(key, state[key]);
       if (state.methods.length < HOME.methods.length) out.set("methods", state.methods.join());
-      const moved = String(state.shape) !== String(FedLSAPlay.ring(state.agents));
-      if (moved) out.set("own", state.shape.flat().map(round).join());
+      const own = state.shape.flat().map(round).join();
+      if (own !== FedLSAPlay.ring(state.agents).flat().map(round).join()) out.set("own", own);
       const w = state.weights.slice(0, state.agents);
       if (w.some(v => v !== 1)) out.set("weights", w.map(round).join());
     }
-    const hash = out.toString().replaceAll("%2C", ",");
-    const here = location.pathname + location.search;
+    const hash = out.toString().replaceAll("%2C", ","), here = location.pathname + location.search;
     if (hash !== location.hash.slice(1)) history.replaceState(null, "", hash ? `#${hash}` : here);
     written = location.hash;
   }
@@ -396,8 +387,8 @@ var FedLSAPlay = (() => {
     if (methods.length) changes.methods = methods;
     state = fresh(changes);
     const own = list("own").map(Number), w = list("weights").map(Number), N = state.agents;
-    const whole = own.length === 2 * N && own.every(v => Math.abs(v) < 1e6);
-    if (whole) state.shape = state.shape.map((_, c) => own.slice(2 * c, 2 * c + 2));
+    if (own.length === 2 * N && own.every(v => Math.abs(v) < 1e6))
+      state.shape = state.shape.map((_, c) => own.slice(2 * c, 2 * c + 2));
     if (w.length === N && w.every(v => v >= WEIGHTS[0] && v <= MOST)) w.forEach((v, c) => { state.weights[c] = v; });
     go(LAB, focus);
   }

@@ -47,6 +47,11 @@ def visit(page, hash):
     page.locator(f"#steps [aria-current=step]:is(:text('{step}'), [aria-label^='{step}'])").wait_for()
 
 
+def drawn(page):
+    """Whatever has been asked for is on the screen."""
+    page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+
 def the_same_problem(agents, noise):
     """Additive noise of covariance noise^2 I: b is moved by noise sqrt(2) along an axis, either way."""
     moves = noise * np.sqrt(2) * np.array([[1, 0], [-1, 0], [0, 1], [0, -1]])
@@ -149,7 +154,7 @@ def test_steps_that_are_too_long_have_no_end_and_say_so(still):
     assert (fedlsa["end"], fedlsa["end_reason"]) == (None, "No end: these steps are too long.")
     assert still.evaluate("fedlsaPlay.shown.error.methods[0].unstable_from") > 0
     still.get_by_role("slider", name="Round", exact=True).press("End")
-    assert "FedLSA: error beyond all bounds" in still.locator(".fs-words").inner_text()
+    still.locator(".fs-words", has_text="FedLSA: error beyond all bounds").wait_for()
 
 
 @pytest.mark.parametrize("step", range(1, 6))
@@ -182,7 +187,7 @@ def test_a_step_of_the_story_shows_its_answer_only_after_a_guess(still, step):
         last = after["error"]["methods"][1]
         assert last["parts"]["noise"][-1] > 0.9 * last["total"][-1]
     still.locator("#next").click()
-    assert still.locator("#steps [aria-current=step]").inner_text() == (str(step + 1) if step < 5 else "Lab")
+    still.locator("#steps [aria-current=step]", has_text=str(step + 1) if step < 5 else "Lab").wait_for()
 
 
 def test_a_dragged_solution_moves_everything_and_the_link_carries_it(still):
@@ -195,7 +200,7 @@ def test_a_dragged_solution_moves_everything_and_the_link_carries_it(still):
     still.mouse.move(x - 30, y + 50, steps=4)
     still.mouse.up()
     still.wait_for_function("location.hash.includes('own=')")
-    still.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    drawn(still)
     after = still.evaluate("fedlsaPlay.shown")
     own = after["plane"]["agents"][0]["own"]
     assert own[0] < before["plane"]["agents"][0]["own"][0]
@@ -248,10 +253,11 @@ def test_what_the_reader_has_moved_is_kept_and_a_mere_click_moves_nothing(still)
     still.mouse.up()
     still.get_by_role("button", name="Zoom in").click()
     where = "document.querySelector('.fs-handle').style.left"
+    drawn(still)
     before = still.evaluate(where)
     still.mouse.move(plane["x"] + 9, plane["y"] + plane["height"] - 60)
     still.mouse.move(plane["x"] + 99, plane["y"] + plane["height"] - 90, steps=3)
-    still.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    drawn(still)
     assert still.evaluate(where) == before
     assert (still.evaluate("location.hash"), still.evaluate("fedlsaPlay.state.differ")) == ("#lab=1&differ=0", 0)
     visit(still, "step=2")  # another step is seen whole
@@ -308,8 +314,7 @@ def test_keys_reach_a_solution_a_slider_and_a_weight(still):
     still.get_by_role("checkbox", name="FedLSA", exact=True).uncheck()
     still.wait_for_function("fedlsaPlay.shown.plane.methods.length === 1")
     still.get_by_role("button", name="Reset").click()
-    assert still.evaluate("location.hash") == "#lab=1"
-    assert still.evaluate("fedlsaPlay.shown.plane.methods.length") == 2
+    still.wait_for_function("location.hash === '#lab=1' && fedlsaPlay.shown.plane.methods.length === 2")
 
 
 def test_tab_goes_through_story_agents_picture_and_sliders_and_all_have_names(still):
@@ -367,22 +372,22 @@ def test_on_a_phone_it_plays_at_once_and_everything_can_be_reached(browser):
     page.wait_for_function(f"['answer', 'next'].every(id => ({seen})(document.getElementById(id)))")
     page.evaluate("scrollTo(0, 0)")
     view = page.locator(".fs-error").bounding_box()
-    x, y, round = view["x"] + 200, view["y"] + 110, page.evaluate("fedlsaPlay.scene.playing")
+    x, y = view["x"] + 200, view["y"] + 110
+    page.evaluate("() => { fedlsaPlay.scene.pause(); fedlsaPlay.scene.setRound(3); }")
     for kind, up in (("Start", 0), ("Move", 10), ("Move", 40), ("Move", 80), ("End", None)):  # a finger that scrolls
         at = [] if up is None else [{"x": x, "y": y - up}]
         touch.send("Input.dispatchTouchEvent", {"type": f"touch{kind}", "touchPoints": at})
-    assert page.evaluate("fedlsaPlay.scene.playing") == round
+    drawn(page)
+    assert page.evaluate("fedlsaPlay.scene.round") == 3
     for hash in ("step=2", "step=5", "lab=1"):
         visit(page, hash)
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
     page.get_by_role("button", name="Copy link").focus()
     for _ in range(9):  # back through the sliders: what has the focus is not under the picture
         page.keyboard.press("Shift+Tab")
-    top, over = page.evaluate(
-        "[document.activeElement, document.getElementById('scene')].map(e => e.getBoundingClientRect())"
-        ".map((r, i) => i ? r.bottom : r.top)"
+    page.wait_for_function(
+        "document.activeElement.getBoundingClientRect().top >= scene.getBoundingClientRect().bottom - 1"
     )
-    assert top >= over - 1
     page.set_viewport_size({"width": 844, "height": 390})  # on its side: curve, Play and round on the first screen
     page.evaluate("scrollTo(0, 0)")
     for name in (".fs-error", "input[aria-label=Round]"):

@@ -2,7 +2,7 @@
 
    const scene = FedLSAScene.create(element, options);
    scene.show(data);             // new data replace the old at once; an animation that runs starts again on them
-   scene.show(data, {keep: 1});  // the cursor and the animation go on where they are (while a finger drags)
+   scene.show(data, {keep: 1});  // cursor and animation go on where they are (while a finger drags)
    scene.play(), .pause(), .fit(), .setRound(t);  scene.round, .playing, .drawn (what the last frame shows)
 
    options, all optional
@@ -33,11 +33,9 @@
                    seeds: [[...], ...], mean: [...], low: [...], high: [...],   // simulated runs, their mean, quantiles
                    unstable_from}]}}        // the round from which there is nothing more to say
 
-   Colours are CSS variables of the element (--fs-ink, --fs-paper, --fs-FedLSA, ...), light or dark as the reader's system
-   is. Its height is --fs-height.
-
-   A frame of an animation is cheap: what stands still has canvases of its own and is drawn when it changes (`stale`), walks
-   grow on a canvas that is not cleared, and only heads, averages and the round cursor are drawn again and again. */
+   Colours and the height are CSS variables of the element (--fs-ink, --fs-FedLSA, ..., --fs-height). A frame is
+   cheap: what stands still has canvases of its own and is drawn when it changes (`stale`), walks grow on a canvas that is
+   not cleared, and only heads, averages and the round cursor are drawn again and again. */
 "use strict";
 var FedLSAScene = (() => {
   const DARK = `--fs-ink: #ececec; --fs-soft: #a8a8a8; --fs-faint: #3a3d42; --fs-paper: #1c1e22; --fs-FedLSA: #ff8d45;
@@ -48,56 +46,48 @@ var FedLSAScene = (() => {
       --fs-start: #9a9a9a; --fs-drift: #e69f00; --fs-noise: #8c6bb1; }
     @media (prefers-color-scheme: dark) { :where(.fs) { ${DARK} } }
     .fs { color: var(--fs-ink); font: 0.95rem/1.4 system-ui, sans-serif; min-width: 0; }
-    .fs-title { font-weight: 600; margin: 0 0 0.3rem; }
-    .fs-stage { display: flex; flex-wrap: wrap; gap: 0.6rem; }
+    .fs-title { font-weight: 600; margin: 0 0 0.3rem; } .fs-stage { display: flex; flex-wrap: wrap; gap: 0.6rem; }
     .fs-view { position: relative; flex: 1 1 0; min-width: min(17rem, 100%); height: var(--fs-height); overflow: hidden; }
     .fs-plane { flex-grow: 1.9; min-width: min(21rem, 100%); }
     .fs canvas { position: absolute; inset: 0; width: 100%; height: 100%; touch-action: pan-y; }
     .fs-plane canvas:first-child { z-index: 1; }  /* names above walks */
-    .fs-handles { position: relative; z-index: 2; }
+    .fs-handles { position: relative; z-index: 2; } .fs-star { z-index: -1; }  /* under an own solution that lies on it */
     .fs-handle { position: absolute; width: 40px; height: 40px; margin: -20px; border: 0; padding: 0; border-radius: 50%;
       background: none; cursor: grab; touch-action: none; }
-    .fs-star { z-index: -1; }  /* an own solution that lies on it goes first */
     .fs :is(button, input):focus-visible { outline: 3px solid #4c8dff; outline-offset: 1px; }
     .fs-zoom { position: absolute; right: 2px; top: 2px; z-index: 3; display: flex; gap: 2px; }
     .fs-tip { position: absolute; top: 36px; z-index: 2; pointer-events: none; font-size: 12px; line-height: 1.35;
       background: var(--fs-paper); border: 1px solid var(--fs-soft); border-radius: 5px; padding: 2px 3px; }
-    .fs-tip td { padding: 0 4px; text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
-    .fs-tip td:first-child { text-align: left; }
+    .fs-tip td { padding: 0 4px; white-space: nowrap; font-variant-numeric: tabular-nums; }
+    .fs-tip td + td { text-align: right; }
     .fs-bar { display: flex; flex-wrap: wrap; gap: 0.4rem 0.7rem; align-items: center; margin-top: 0.4rem; }
-    .fs-bar .fs-keys { margin: 0; }
+    .fs-bar .fs-keys { margin: 0; } .fs-bar .fs-play { min-width: 5.5rem; }
     .fs-bar input { flex: 1 1 9rem; min-width: 6rem; accent-color: var(--fs-SCAFFLSA); }
     :is(.fs-bar, .fs-zoom) button { font: inherit; color: var(--fs-ink); background: var(--fs-paper); cursor: pointer;
       border: 1px solid var(--fs-soft); border-radius: 6px; padding: 0.2rem 0.6rem; min-height: 32px; min-width: 32px; }
     .fs-zoom button { padding: 0; min-width: 28px; min-height: 28px; font-size: 14px; }
-    .fs-bar .fs-play { min-width: 5.5rem; }
     .fs-key::before { content: ""; display: inline-block; width: 1.1em; height: 0.25em; margin-right: 0.4em;
       vertical-align: middle; background: var(--key); forced-color-adjust: none; }
     .fs-key[aria-pressed=true] { outline: 2px solid var(--key); outline-offset: -2px; }
     .fs-words, .fs-caption { margin: 0.35rem 0 0; min-height: 1.4em; font-variant-numeric: tabular-nums; }
-    .fs-caption { color: var(--fs-soft); font-size: 0.88em; }
-    .fs [hidden] { display: none; }`;
+    .fs-caption { color: var(--fs-soft); font-size: 0.88em; } .fs [hidden] { display: none; }`;
+  const zooms = (...names) => `<span class="fs-zoom">${["+", "−", "Fit"].map((sign, i) =>
+    `<button type="button" aria-label="${names[i]}">${sign}</button>`).join("")}</span>`;
   const BODY = `<p class="fs-title"></p><div class="fs-stage">
     <div class="fs-view fs-plane"><canvas role="img"></canvas><canvas></canvas><canvas></canvas>
-      <div class="fs-handles"></div><span class="fs-zoom"><button type="button" aria-label="Zoom in">+</button>
-      <button type="button" aria-label="Zoom out">−</button>
-      <button type="button" aria-label="Fit everything into the picture">Fit</button></span></div>
+      <div class="fs-handles"></div>${zooms("Zoom in", "Zoom out", "Fit everything into the picture")}</div>
     <div class="fs-view fs-error"><canvas role="img"></canvas><canvas></canvas>
-      <table class="fs-tip" aria-hidden="true" hidden></table>
-      <span class="fs-zoom"><button type="button" aria-label="Fewer rounds">+</button>
-      <button type="button" aria-label="More rounds">−</button>
-      <button type="button" aria-label="All rounds">Fit</button></span></div></div>
+      <table class="fs-tip" aria-hidden="true" hidden></table>${zooms("Fewer rounds", "More rounds", "All rounds")}</div>
+    </div>
     <div class="fs-bar"><button type="button" class="fs-play">Play</button>
-      <input type="range" min="0" max="1" step="1" value="0" aria-label="Round">
-      <span class="fs-keys fs-bar"></span></div>
+      <input type="range" min="0" max="1" step="1" value="0" aria-label="Round"><span class="fs-keys fs-bar"></span></div>
     <p class="fs-words" aria-live="polite"></p><p class="fs-caption"></p>`;
   const AGENTS = ["#cc79a7", "#d98f00", "#3f9bd8", "#009e73", "#8c6bb1", "#8a8a8a"];
   const MAX_NAMED = 8;      // agents that get a name each
   const WALK = 0.72;        // share of a round in which agents walk; then they go to their average
   const LONGER = 1.6, EARLY = 4;  // the first rounds, in which most happens, take longer
   const CLOSE_UP = 0.2;     // of the width that own solutions need: where paths need less, Fit leaves own solutions out
-  const HEAD = 34;          // pixels above a view's picture, for its name
-  const EDGE = 14;          // pixels from a pane's edge at which what lies outside is marked
+  const HEAD = 34, EDGE = 14;  // pixels above a view's picture, for its name; from an edge to the mark of what lies beyond
   const FONT = "system-ui, sans-serif", SMALL = `12px ${FONT}`, STAR = "θ⋆";
   const AROUND = [[1, 0], [-1, 0], [0, -1], [0, 1], [1, -1], [-1, -1], [1, 1], [-1, 1]];  // where a name may stand
   const PARTS = ["noise", "drift", "start"];  // from the bottom
@@ -131,12 +121,10 @@ var FedLSAScene = (() => {
   /* What holds the solutions and the averages : {x, y, w, h}. Runs that left for infinity have no say. */
   function fitted(plane) {
     const own = plane.agents.map(a => a.own).filter(isPoint), star = isPoint(plane.theta_star) ? plane.theta_star : [0, 0];
-    let near = [star, ...plane.methods.flatMap(m => [m.average[0], m.end])].filter(isPoint);
-    const reach = 1.5 * Math.max(...[...near, ...own].map(p => distance(p, star)), 1e-9);
-    for (const m of plane.methods) {
-      const ends = (m.walks || []).flatMap(round => round.map(walk => walk.slice(-2)));
-      near = near.concat(m.average, ends).filter(p => distance(p, star) < reach);
-    }
+    const ends = plane.methods.flatMap(m => [m.average[0], m.end]), far = p => distance(p, star);
+    const paths = plane.methods.flatMap(m => [...m.average, ...(m.walks || []).flat().map(walk => walk.slice(-2))]);
+    const reach = 1.5 * most([1e-9, ...[...ends, ...own].filter(isPoint).map(far)]);
+    const near = [star, ...ends, ...paths].filter(p => far(p) < reach);
     const box = points => {
       const [xs, ys] = [0, 1].map(i => points.map(p => p[i])), [l, r, b, t] = [least(xs), most(xs), least(ys), most(ys)];
       const flat = 0.15 * Math.max(r - l, t - b) || 1;
@@ -189,14 +177,7 @@ var FedLSAScene = (() => {
     Object.assign(g, {fillStyle: style, globalAlpha: alpha}).fill();
     g.globalAlpha = 1;
   }
-  function within(g, l, t, w, h, draw) {
-    g.save();
-    g.beginPath();
-    g.rect(l, t, w, h);
-    g.clip();
-    draw();
-    g.restore();
-  }
+  function within(g, box, draw) { g.save(); g.beginPath(); g.rect(...box); g.clip(); draw(); g.restore(); }
 
   function create(host, options = {}) {
     host.classList.add("fs");
@@ -209,7 +190,8 @@ var FedLSAScene = (() => {
     let data = {}, T = 1, cursor = 0, playing = false, frame = 0, last = 0, said = null, began = false, bandsOf = "";
     let stale = true, tints = {}, colours = [];  // what stands still is to be drawn again; colours by name and by agent
     let view = null, goal = null, user = null;   // of the plane: what is shown, where it goes, what the reader chose
-    let panes = [], pulls = [], handles = [], held = false, trailed = 0;  // trailed: the round up to which walks are drawn
+    let panes = [], pulls = [], handles = [], trailed = 0;  // trailed: the round up to which walks are drawn
+    let held = null;  // a handle: where it was pressed, then true
     let axes = null, close = 1, pointed = null;  // of the error: its scales, how far zoomed in, the entry under the pointer
 
     // ---- time: a slow machine drops frames, but rounds take as long as ever
@@ -269,7 +251,8 @@ var FedLSAScene = (() => {
         const at = list => interpolate(error.rounds || error.x, list.map(v => v ?? Infinity), t), total = at(m.total);
         const parts = Object.entries(m.parts || {}).map(([k, list]) => [k, at(list)]).sort((p, q) => q[1] - p[1]);
         const [[first, size], [second]] = [...parts, [], []];
-        const made = size > 0.9 * total ? `nearly all ${first}` : size > total / 2 ? `mostly ${first}` : `${first} and ${second}`;
+        const share = size / total, made = share > 0.9 ? `nearly all ${first}`
+          : share > 0.5 ? `mostly ${first}` : `${first} and ${second}`;
         return `${m.name}: error ${short(total)}${size && total < 1e15 ? `, ${made}` : ""}`;
       });
       return `Round ${t} of ${T}. ${[...end < t ? [`Agents are shown up to round ${end}`] : [], ...each].join(". ")}.`;
@@ -281,11 +264,9 @@ var FedLSAScene = (() => {
       const {plane, error} = data;
       T = data.rounds || (plane ? plane.methods[0].average.length - 1 : most(error.rounds || error.x));
       slider.max = T;
-      find(".fs-title").textContent = data.title || "";
-      find(".fs-title").hidden = !data.title;
+      Object.assign(find(".fs-title"), {textContent: data.title || "", hidden: !data.title});
       find(".fs-caption").textContent = plane && plane.caption || "";
-      planeView.hidden = !plane;
-      errorView.hidden = !error;
+      [planeView.hidden, errorView.hidden] = [!plane, !error];
       if (plane) {
         if (!held) goal = user || fitted(plane);
         makeHandles();
@@ -293,9 +274,7 @@ var FedLSAScene = (() => {
       if (error && error.bands_of && !how.keep) bandsOf = error.bands_of;
       makeKeys();
       point(null);
-      if (!how.keep && playing) cursor = 0;
-      if (!how.keep && data.round !== undefined) cursor = data.round;
-      cursor = clamp(cursor, 0, T);
+      cursor = clamp(how.keep ? cursor : data.round ?? (playing ? 0 : cursor), 0, T);
       setPlaying(playing || !began && options.autoplay && !motion.matches);
       began = true;
       said = null;
@@ -332,45 +311,32 @@ var FedLSAScene = (() => {
       if (options.onStar && agents.length > 1) pulls.push({
         at: theta_star, pull: options.onStar,
         says: `${STAR}${place(theta_star)}. Arrow keys move it, and the weights follow.`});
-      const count = pulls.length * methods.length;
+      const count = pulls.length * methods.length, room = find(".fs-handles");
       while (handles.length > count) handles.pop().remove();
-      while (handles.length < count) handles.push(newHandle(handles.length));
+      while (handles.length < count) handles.push(room.appendChild(document.createElement("button")));
       handles.forEach((handle, i) => {
-        const c = i % pulls.length;
-        handle.tabIndex = i < pulls.length ? 0 : -1;  // once in the order of tabs, though in every pane
-        handle.classList.toggle("fs-star", c >= agents.length);
+        const c = i % pulls.length, tabIndex = i < pulls.length ? 0 : -1;  // once in the order of tabs, though in every pane
+        Object.assign(handle, {type: "button", tabIndex, className: c < agents.length ? "fs-handle" : "fs-handle fs-star"});
         handle.setAttribute("aria-label", pulls[c].says);
+        handle.onpointerdown = e => { handle.setPointerCapture(e.pointerId); held = inside(planeView, e); };
+        handle.onpointermove = e => {
+          const now = inside(planeView, e), first = Array.isArray(held);
+          if (!held || first && distance(now, held) < 3) return;  // a mere click moves nothing
+          held = true;
+          pulls[c].pull(toWorld(panes[Math.floor(i / pulls.length)], ...now), first);
+        };
+        handle.onpointerup = handle.onpointercancel = () => { held = null; goal = user || fitted(data.plane); wake(); };
+        handle.onkeydown = e => {
+          const way = {ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1]}[e.key], {at} = pulls[c];
+          if (!way || !isPoint(at)) return;
+          e.preventDefault();
+          pulls[c].pull(at.map((v, k) => v + (e.shiftKey ? 0.1 : 0.02) * Math.max(view.w, view.h) * way[k]), true);
+        };
       });
-    }
-    function newHandle(index) {
-      const handle = document.createElement("button"), pulled = () => pulls[index % pulls.length];
-      let first = true, pressed = null;
-      Object.assign(handle, {type: "button", className: "fs-handle"});
-      handle.onpointerdown = e => { handle.setPointerCapture(e.pointerId); held = first = true; pressed = e; };
-      handle.onpointermove = e => {
-        if (!handle.hasPointerCapture(e.pointerId)) return;
-        if (first && Math.hypot(e.clientX - pressed.clientX, e.clientY - pressed.clientY) < 3) return;  // a click
-        pulled().pull(toWorld(panes[Math.floor(index / pulls.length)], ...inside(planeView, e)), first);
-        first = false;
-      };
-      handle.onpointerup = handle.onpointercancel = () => { held = false; goal = user || fitted(data.plane); wake(); };
-      handle.onkeydown = e => {
-        const way = {ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1]}[e.key];
-        const {at, pull} = pulled();
-        if (!way || !isPoint(at)) return;
-        e.preventDefault();
-        const by = (e.shiftKey ? 0.1 : 0.02) * Math.max(view.w, view.h);
-        pull([at[0] + by * way[0], at[1] + by * way[1]], true);
-      };
-      find(".fs-handles").append(handle);
-      return handle;
     }
 
     // ---- the plane on the screen
-    function inside(element, e) {
-      const {left, top} = element.getBoundingClientRect();
-      return [e.clientX - left, e.clientY - top];
-    }
+    const inside = (element, e, r = element.getBoundingClientRect()) => [e.clientX - r.left, e.clientY - r.top];
     const scale = pane => 0.84 * Math.min(pane.w / view.w, (pane.h - HEAD) / view.h);
     const middle = pane => [pane.x + pane.w / 2, pane.y + (pane.h + HEAD) / 2];
     function toScreen(pane, p) {
@@ -432,23 +398,19 @@ var FedLSAScene = (() => {
         const [w, h] = [Math.round(clientWidth * ratio), Math.round(clientHeight * ratio)];
         if (w && (canvas.width !== w || canvas.height !== h)) [canvas.width, canvas.height] = [w, h];
       }
-      cancelAnimationFrame(frame);  // drawn now, so that title and picture are never of two questions
-      frame = 0;
       stale = true;
       ease(0);
-      draw();
+      draw();  // now, so that title and picture are never of two questions
       wake();
     }
     function brush(canvas, clear = true) {
       const g = canvas.getContext("2d"), ratio = devicePixelRatio || 1, W = canvas.width / ratio, H = canvas.height / ratio;
       g.setTransform(ratio, 0, 0, ratio, 0, 0);
       if (clear) g.clearRect(0, 0, W, H);
-      g.lineJoin = g.lineCap = "round";
-      return [g, W, H];
+      return [Object.assign(g, {lineJoin: "round", lineCap: "round", textBaseline: "middle"}), W, H];
     }
     function text(g, words, x, y, style, font = SMALL, align = "left") {
-      Object.assign(g, {font, textAlign: align, textBaseline: "middle", fillStyle: style});
-      Object.assign(g, {strokeStyle: paint("paper"), lineWidth: 4});
+      Object.assign(g, {font, textAlign: align, fillStyle: style, strokeStyle: paint("paper"), lineWidth: 4});
       g.strokeText(words, x, y);
       g.fillText(words, x, y);
     }
@@ -512,7 +474,7 @@ var FedLSAScene = (() => {
     function inPanes(g, draw) {
       data.plane.methods.forEach((m, i) => {
         const pane = panes[i];
-        within(g, pane.x, pane.y, pane.w, pane.h, () => draw(m, p => toScreen(pane, p), pane));
+        within(g, [pane.x, pane.y, pane.w, pane.h], () => draw(m, p => toScreen(pane, p), pane));
       });
     }
     function onPane(pane, p) {  // on the screen, drawn in to the pane's edge
@@ -545,12 +507,7 @@ var FedLSAScene = (() => {
           if (!many && name) labels.push([p, name + away, dark, 13]);  // some agents' colours are too pale for words
         });
         if (star) {
-          const outline = Array.from({length: 11}, (_, i) => {
-            const r = i % 2 ? 4 : 10, turn = i * Math.PI / 5;
-            return [star[0] + r * Math.sin(turn), star[1] - r * Math.cos(turn)];
-          });
-          area(g, outline, dark, 1);
-          line(g, outline, paint("paper"), 1.5);
+          text(g, "★", star[0], star[1], dark, `24px ${FONT}`, "center");
           labels.unshift([star, STAR, dark, 17]);
         }
         if (isPoint(m.end)) {
@@ -586,8 +543,7 @@ var FedLSAScene = (() => {
           const on = ([a, b, c, d]) => left < a + c && a < left + w && top < b + d && b < top + h;
           const struck = taken.filter(p => on([p[0] - 6, p[1] - 4, 12, 8])).length;
           const hits = 4 * boxes.filter(on).length + struck + 2 * nearer + gap / 60;
-          const fits = w < r - l && top > t && top + h < b;
-          if (fits && (!best || hits < best[0])) best = [hits, left, top];
+          if (w < r - l && top > t && top + h < b && (!best || hits < best[0])) best = [hits, left, top];
         }
         if (!best) continue;
         boxes.push([best[1], best[2], w, h]);
@@ -627,8 +583,7 @@ var FedLSAScene = (() => {
         axes = makeAxes(errorStill.width / ratio, errorStill.height / ratio);
         drawAxes();
       }
-      const [g] = brush(errorMoving);
-      onAxes(g, () => drawCurves(g));
+      onAxes(brush(errorMoving)[0], drawCurves);
     }
     function drawCurves(g) {
       const {methods, x: xs} = data.error, {X, Y, box, rounds} = axes, here = X(interpolate(rounds, xs, cursor));
@@ -644,24 +599,22 @@ var FedLSAScene = (() => {
       });
       methods.forEach((m, i) => discs(g, [ends[i]], 5, paint(m.name), paint("paper")));
     }
-    const onAxes = (g, draw) => within(g, axes.box.l, HEAD - 2, axes.box.r - axes.box.l + 2, axes.box.b - HEAD + 2, draw);
+    const onAxes = (g, draw, {l, r, t, b} = axes.box) => within(g, [l, t - 2, r - l + 2, b - t + 2], () => draw(g));
     function drawAxes() {
-      const [g, W, H] = brush(errorStill), {error} = data, soft = paint("soft");
-      const {X, Y, box, low, high, log, from, to} = axes;
+      const [g, W, H] = brush(errorStill), {X, Y, box, low, high, log, from, to} = axes, soft = paint("soft");
       for (const v of decades(low, high)) {
         line(g, [[box.l, Y(v)], [box.r, Y(v)]], paint("faint"), 1);
         const k = Math.round(Math.log10(v)), power = Math.abs(k) > 3 && high / low >= 60;
         const tick = power ? `10${[...String(k)].map(d => "⁰¹²³⁴⁵⁶⁷⁸⁹"[d] || "⁻").join("")}` : String(v);
         text(g, tick, box.l - 6, Y(v), soft, SMALL, "right");
       }
-      const room = Math.max(2, Math.floor((box.r - box.l) / 70));
-      for (const v of log ? decades(from, to) : evenly(from, to, room)) {
+      for (const v of log ? decades(from, to) : evenly(from, to, Math.max(2, Math.floor((box.r - box.l) / 70)))) {
         line(g, [[X(v), box.b], [X(v), box.b + 4]], soft, 1);
         text(g, v >= 1e5 ? v.toExponential().replace("e+", "e") : String(v), X(v), box.b + 13, soft, SMALL, "center");
       }
-      text(g, error.x_label || "communications", (box.l + box.r) / 2, H - 9, soft, SMALL, "center");
+      text(g, data.error.x_label || "communications", (box.l + box.r) / 2, H - 9, soft, SMALL, "center");
       text(g, W < 250 ? "error" : "mean squared error", 8, 16, paint("ink"), `600 14px ${FONT}`);
-      onAxes(g, () => drawStillCurves(g));
+      onAxes(g, drawStillCurves);
     }
     function drawStillCurves(g) {
       const {error} = data, {X, Y, box, shown, rounds} = axes;
@@ -680,12 +633,11 @@ var FedLSAScene = (() => {
       });
     }
     function bands(g, m) {  // a band is as thick as the factor by which the error would fall without it
-      const {X, Y, box} = axes, xs = (m.x || data.error.x).map(X), named = [];
+      const {X, Y, box} = axes, xs = (m.x || data.error.x).map(X);
       const reach = Math.ceil(30 * close * xs.length / (box.r - box.l));  // entries under half a name
       let under = xs.map(() => 0);
       for (const part of PARTS.filter(k => m.parts[k])) {
-        // what is no number any more has left all bounds
-        const over = under.map((v, i) => v + Math.max(0, m.parts[part][i] ?? Infinity));
+        const over = under.map((v, i) => v + Math.max(0, m.parts[part][i] ?? Infinity));  // no number: beyond all bounds
         const [high, base] = [over, under].map(list => list.map(v => Math.min(box.b, v > 0 ? Y(v) : box.b)));
         area(g, [...xs.map((x, i) => [x, high[i]]), ...xs.map((x, i) => [x, base[i]]).reverse()], paint(part), 0.3);
         const struck = (i, y) => data.error.methods.some(({total}) => {
@@ -697,10 +649,7 @@ var FedLSAScene = (() => {
           return x < box.l + 24 || x > box.r - 24 || struck(i, base[i] - height / 2) ? 0 : height;
         });
         const i = thick.indexOf(most(thick)), x = xs[i], y = base[i] - thick[i] / 2;
-        if (thick[i] > 16 && named.every(p => Math.abs(p[0] - x) > 44 || Math.abs(p[1] - y) > 15)) {
-          named.push([x, y]);
-          text(g, part, x, y, paint("ink"), SMALL, "center");
-        }
+        if (thick[i] > 16) text(g, part, x, y, paint("ink"), SMALL, "center");
         under = over;
       }
     }
@@ -711,15 +660,12 @@ var FedLSAScene = (() => {
       pointed = entry;
       tip.hidden = entry === null;
       if (tip.hidden) return;
-      const {methods, x} = data.error, kinds = PARTS.toReversed().filter(k => methods.some(m => m.parts && m.parts[k]));
+      const {methods, x} = data.error, kinds = [...PARTS].reverse().filter(k => methods.some(m => m.parts && m.parts[k]));
       const value = v => v === undefined ? "" : Number.isFinite(v) ? plain(v) : "∞";
       const rows = methods.filter(m => m.total).map(m =>
         [m.name, value(m.total[entry]), ...kinds.map(k => value(m.parts ? m.parts[k]?.[entry] : undefined))]);
-      tip.replaceChildren(...[[`round ${axes.rounds[entry]}`, "error", ...kinds], ...rows].map(cells => {
-        const row = document.createElement("tr");
-        row.append(...cells.map(words => Object.assign(document.createElement("td"), {textContent: words})));
-        return row;
-      }));
+      tip.innerHTML = [[`round ${axes.rounds[entry]}`, "error", ...kinds], ...rows].map(
+        cells => `<tr><td>${cells.join("</td><td>")}</td></tr>`).join("");
       const at = axes.X(x[entry]), width = tip.offsetWidth, right = errorView.clientWidth - width - 2;
       tip.style.left = `${clamp(at < axes.box.r / 2 ? at + 12 : at - width - 12, 2, right)}px`;
     }
@@ -749,13 +695,11 @@ var FedLSAScene = (() => {
     const acts = [() => zoom(1.4), () => zoom(1 / 1.4), fit, () => closer(1.6), () => closer(1 / 1.6), () => closer(0)];
     host.querySelectorAll(".fs-zoom button").forEach((button, i) => { button.onclick = acts[i]; });
     const sizes = new ResizeObserver(() => data.plane || data.error ? resize() : 0);
-    sizes.observe(planeView);
-    sizes.observe(errorView);
+    for (const element of [planeView, errorView]) sizes.observe(element);
     for (const media of ["(prefers-color-scheme: dark)", "print"])  // paper is light: it is drawn anew, at once
       matchMedia(media).addEventListener("change", () => { stale = true; draw(); });
     const scene = {show, play, pause, fit, setRound, drawn: null,
-      get round() { return cursor; },
-      get playing() { return playing; }};
+      get round() { return cursor; }, get playing() { return playing; }};
     return scene;
   }
   return {create};
