@@ -15,7 +15,7 @@ sys.path.append(str(Path(__file__).parent))
 from formulas import mathml
 
 OUTSIDE = re.compile(r"(?<!!)\[([^\]]+)\]\((\.\./[^)#]+)(?:#[^)]*)?\)")
-TABLE = re.compile(r"^\[([^\]]+)\]\(([\w-]+\.csv)\)$", re.M)
+TABLE = re.compile(r"^\[([^\]]+)\]\(([\w./-]+\.csv)\)$", re.M)
 PLAY = re.compile(r"^\[([^\]]+)\]\((play/index\.html)\)$", re.M)
 FRAME = r'<iframe class="play" src="\2?embed" title="\1" loading="lazy"></iframe>'
 IMAGE = re.compile(r'<img([^>]*)src="(images/[^"]+\.png)"')
@@ -80,7 +80,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """
     if "/" in page.file.src_uri:
         return markdown
-    markdown = TABLE.sub(lambda found: f"{found[1]}:\n\n{table(Path(__file__).with_name(found[2]))}", markdown)
+    markdown = TABLE.sub(lambda found: f"{found[1]}:\n\n{table(Path(__file__).parent / found[2])}", markdown)
     markdown = ITEM.sub(lambda found: f"[{found[1]}](paper-map.md#{anchor(found[1])})", markdown)
     markdown = FORMULA.sub(lambda found: f'<div class="formula">{mathml(found[1])}</div>', markdown)
     markdown = PLAY.sub(rf"{FRAME}\n\n\g<0>", markdown)

@@ -54,6 +54,8 @@ def page(browser, report):
 def test_filters_show_what_they_ask_for_and_a_contradiction_is_seen_without_them(page):
     every = page.evaluate(SHOWN)
     assert len(every) == 13
+    chips = page.locator("#paper > .total .chip").all_inner_texts()
+    assert chips == ["1 not as stated", "10 hold"]  # each claim once, however many instances it has
     assert every[0] == CONTRADICTION.removeprefix("#claim-")
     assert page.locator(f"{CONTRADICTION} .why").is_visible()
     assert page.locator(f"{CONTRADICTION} .chip").first.inner_text() == "does not hold as stated"
@@ -66,6 +68,12 @@ def test_filters_show_what_they_ask_for_and_a_contradiction_is_seen_without_them
     page.select_option("[name=verdict]", "")
     page.select_option("[name=experiment]", "debiased")
     assert page.evaluate(SHOWN) == ["debiased-as-printed", "debiased-matches"]
+    assert not page.locator(".kind .total").first.is_visible()  # it counts all claims, and not those that are shown
+    assert [page.locator(f"#{name}").is_visible() for name in ("debiased", "fig1")] == [True, False]
+    page.select_option("[name=verdict]", "bad")
+    assert page.locator("#everything").is_hidden()
+    assert "choose" in page.locator("#filters output").inner_text()
+    page.select_option("[name=verdict]", "")
     page.select_option("[name=experiment]", "")
     assert page.evaluate(SHOWN) == every
 

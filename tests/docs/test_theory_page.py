@@ -21,7 +21,7 @@ from fedlsa.paper_items import ITEMS
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 TEXT = (DOCS / "theory.md").read_text(encoding="utf8")
-CORRECTED = (DOCS / "corrections.csv").read_text(encoding="utf8")
+CORRECTED = (ROOT / "src" / "fedlsa" / "experiments" / "corrections.csv").read_text(encoding="utf8")
 
 
 def script(name: str) -> ModuleType:

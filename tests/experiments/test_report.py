@@ -124,9 +124,24 @@ def test_it_shows_titles_numbers_parameters_commands_and_verdicts(made):
 
 def test_kinds_of_claims_stand_apart_with_totals_of_their_own_and_contradictions_first(made):
     reader = Reader(made[2])
-    assert "What the paper says 2 not as stated 2 hold Beyond the paper 2 FAILED" in reader.text
+    assert "What the paper says 1 not as stated 1 holds Beyond the paper 1 FAILED" in reader.text
     cards = [(held["data-kind"], held["data-verdict"]) for _, held in reader.tags if "data-kind" in held]
     assert cards == [("paper", "note"), ("paper", "good"), ("beyond", "bad")]
+
+
+def test_what_is_printed_and_fails_has_a_card_each_that_does_not_hold_with_its_numbers():
+    e = EXPERIMENTS["corrections"]
+    gaps = [(-0.5,) if c.at_least == 0 else (0.5,) for c in e.claims]
+    table = [{"statement": c.row, "what": "RMSE, at most", "printed": 0.25, "exact": 0.75} for c in e.claims]
+    text = page([Outcome(e, scale, {}, {}, {"corrections": table}, gaps) for scale in tiny.SCALES])
+    reader = Reader(text)
+    cards = [held["data-verdict"] for tag, held in reader.tags if tag == "article"]
+    assert cards == ["note"] * len(e.claims) == ["note"] * 24
+    assert "Printed statements that are corrected 24 not as stated" in reader.text
+    assert reader.text.count("what RMSE, at most printed 0.25 exact 0.75") == 24  # once, and not on each instance
+    assert "Lemma A.3" in reader.text
+    assert "‖\u03c1\u0304<sub>H</sub>‖ ≤ η²H² E<sub>c</sub>[e<sup>ηH‖Ā<sub>c</sub>‖</sup>" in text
+    assert not re.search(r"[\u0391-\u03c9]\u0304?_", reader.text)
 
 
 def test_a_quick_run_says_what_it_ran_and_which_claims_it_decided():
@@ -221,7 +236,7 @@ def test_what_is_no_number_is_a_failure_whatever_was_expected(value, expected, b
 
 
 def test_a_claim_of_the_paper_quotes_it_and_every_claim_could_fail():
-    with pytest.raises(ArgumentError, match="quote must hold the paper's words"):
+    with pytest.raises(ArgumentError, match="quote must hold the words of a claim of the paper"):
         tiny.claim("it", at_most=1.0, kind="paper")
     with pytest.raises(ArgumentError, match="could not fail"):
         tiny.claim("it")

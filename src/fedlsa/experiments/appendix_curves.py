@@ -215,7 +215,7 @@ WITHOUT_BIAS = Experiment(
     tuple(
         curves(
             f"debiased-{eta}",
-            f"{CURVES}, with theta_t minus the limit bias as a third estimator; step size {eta}.",
+            f"{CURVES}, with theta_t minus the limit bias, and plus it, as further estimators; step size {eta}.",
             {"heterogeneous": (True, False), "local_steps": LENGTHS, "step_size": (eta,)},
             debiased=True,
         )

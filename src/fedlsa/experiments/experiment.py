@@ -91,7 +91,8 @@ class Table:
 
 
 SOURCES = {
-    "paper": "of the paper",  # a sentence, a theorem or a table of the paper says it
+    "paper": "of the paper",  # a sentence or a table of the paper says it
+    "printed": "of the paper, corrected here",  # a formula or a statement that fails on a counterexample
     "check": "of the library itself",  # two ways to one number agree
     "beyond": "beyond the paper",
 }
@@ -103,10 +104,11 @@ class Claim:
 
     text : the claim in words; source : its label in the paper; statistic : its number, in words
     cells : those that decide it and no others; at_least, at_most : where the number must lie for the claim to hold
-    quote : the paper's own words, for a claim of the paper; kind : who says it, one of `SOURCES`, by default the paper
-        where it is quoted and nobody ("beyond") where it is not
+    quote : the paper's own words or formula, for a claim of the paper; kind : who says it, one of `SOURCES`, by default
+        the paper where it is quoted and nobody ("beyond") where it is not
     expected : False for a claim that is not true as the paper states it: the report says so, with the number, and `why`
     panel : words in the name or the title of the chart that shows it, where its cells do not tell
+    row : the first cell of the row, in the experiment's first table, that has its numbers
     """
 
     name: str
@@ -122,13 +124,14 @@ class Claim:
     quote: str = ""
     why: str = ""
     panel: str = ""
+    row: str = ""
 
     def __post_init__(self) -> None:
         if not self.kind:
             object.__setattr__(self, "kind", "paper" if self.quote else "beyond")
         checks.choice("kind", self.kind, tuple(SOURCES))
-        if (self.kind == "paper") != bool(self.quote):
-            raise ArgumentError(f"quote must hold the paper's words if kind is 'paper', and nothing else; got {self}")
+        if (self.kind in ("paper", "printed")) != bool(self.quote):
+            raise ArgumentError(f"quote must hold the words of a claim of the paper, and nothing else; got {self}")
         if self.expected == bool(self.why):
             raise ArgumentError(f"why must say why a claim is not expected to hold, and nothing else; got {self}")
         if not self.at_least > -math.inf and not self.at_most < math.inf:

@@ -186,7 +186,7 @@ EXPERIMENTS = (
                 "synchronous",
                 f"{TITLES['synchronous']}: its samples fall like 1/N, where the table's row of earlier work has N²",
                 "cor:sample_compl_h_1_proof",
-                quote="T = O((v_heter or sigma_eps) / (N a² ε²) · log ||theta_0 - theta_star|| / ε)",
+                quote="T = O((ṽ_{heter} \u2228 \u03c3\u0304_ε) / (N a² ε²) · log(‖θ_0 \u2212 θ⋆‖ / ε))",
             ),
             _speed_up_claim("fedlsa", "FedLSA's samples fall like 1/N", quote=_stated_samples("fedlsa")),
             _speed_up_claim("scafflsa", "SCAFFLSA's samples fall like 1/N", quote=_stated_samples("scafflsa")),

@@ -21,7 +21,7 @@ STEPS, FEWEST = 500_000, 50  # T H of every run, and the fewest rounds (the auth
 QUICK_STEPS = 2_000  # where only the path through the code matters
 RECORD = 200
 NAMES = {name: METHODS[name].__name__ for name in ("fedlsa", "scafflsa")}
-DEBIASED = "FedLSA, bias removed"
+SHIFTED = {"FedLSA, bias removed": -1, "FedLSA, bias added, as printed": 1}
 NOTE = (
     "Line: mean of the squared error over {seeds} seeds; band: from their 10% to their 90% quantile. Thin black line: "
     "its exact expectation.\nDashed: FedLSA's drift ‖bias‖² as theory predicts it; far below the curves, its value is "
@@ -59,7 +59,7 @@ def curves(
 ) -> Picture:
     """A figure of simulations and exact curves of both methods, with 10 and 100 agents (quick: 10).
 
-    axes : the other settings; rows, columns : what panels differ in; debiased : theta_t minus the limit bias, too
+    axes : the other settings; rows, columns : what panels differ in; debiased : theta_t less, and plus, the bias
     """
 
     def cells(scale: Scale) -> list[Cell]:
@@ -89,12 +89,14 @@ def _chart(results: Results, with_debiased: bool) -> Chart:
         if method == "fedlsa":
             bias = float(np.sum(exact["bias"].values ** 2))
             if with_debiased:
-                means[DEBIASED] = _debiased(run["theta"].values, exact)
+                means |= {name: _shifted(run["theta"].values, exact, sign) for name, sign in SHIFTED.items()}
     x, rounds = run["rounds"].values, exact["rounds"].values
     lines = []
     for i, (name, (error, expected)) in enumerate(means.items()):
-        colour = theme.METHODS.get(name, theme.OTHERS[0])
-        lines.append(mean_line(x, error, name, colour, width=2.6 - 0.7 * i))  # where lines coincide, all are seen
+        colour = theme.METHODS.get(name) or theme.OTHERS[list(SHIFTED).index(name)]
+        lines.append(
+            mean_line(x, error, name, colour, width=max(2.6 - 0.7 * i, 1.2))
+        )  # where lines coincide, all are seen
         lines.append(Line(rounds, expected, "exact expectation", role="expectation", name=f"{name}, exact"))
     title = f"{world(cell['heterogeneous'])},\nN = {cell['agents']}, H = {cell['local_steps']:,}"
     ceiling = error_ceiling([line.y for line in lines])
@@ -102,9 +104,9 @@ def _chart(results: Results, with_debiased: bool) -> Chart:
     return add_prediction(chart, bias, "predicted drift ‖bias‖² of FedLSA", "‖bias‖²")
 
 
-def _debiased(theta: Floats, exact: xr.Dataset) -> tuple[Floats, Floats]:
-    """Squared errors (seed, round) of theta_t minus the limit bias, and their exact expectation (round)."""
-    centre = exact["theta_star"].values + exact["bias"].values
+def _shifted(theta: Floats, exact: xr.Dataset, sign: int) -> tuple[Floats, Floats]:
+    """Squared errors (seed, round) of theta_t with the limit bias added or removed, and their expectation (round)."""
+    centre = exact["theta_star"].values - sign * exact["bias"].values
     expected = exact["noise"].values + np.sum((exact["mean"].values - centre) ** 2, axis=-1)
     return np.sum((theta - centre) ** 2, axis=-1), expected
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from html import escape
 
 from ..figures.svg_charts import HEIGHT, WIDTH
@@ -28,9 +28,14 @@ HEADINGS = {
         "What the paper says",
         "Each sentence of the paper with the number that decides it, and a verdict per instance.",
     ),
+    "printed": (
+        "Printed statements that are corrected",
+        "Theorems, lemmas and formulas of the paper that fail as printed on a counterexample, with exact numbers.",
+    ),
     "check": ("Self-checks", "The library against itself: two ways to one number must agree."),
     "beyond": ("Beyond the paper", "What nobody has claimed in print, and what corrects it."),
 }
+ORDER = (FAILED, NOT_AS_STATED, HOLDS)  # the worst first
 INSTANCES = {"paper": "the paper's text", "authors": "the authors' code"}
 Cards = Sequence[tuple[Claim, Sequence[Outcome]]]  # every claim, with the experiment's outcome at every scale
 
@@ -58,17 +63,17 @@ def sections(cards: Cards) -> str:
         if own:
             heading, about = HEADINGS[kind]
             shown = "".join(_card(*card) for card in sorted(own, key=_contradicted))
-            total = totals(v for card in own for v in _verdicts(*card))
+            total = totals(own)
             begin = f'<section class="kind" id="{kind}"><h2>{heading}</h2><p class="soft">{about}</p>'
             parts.append(f"{begin}{total}{shown}</section>")
     return "\n".join(parts)
 
 
-def totals(verdicts: Iterable[Verdict]) -> str:
-    """How many verdicts there are of each sort: what contradicts comes first."""
-    words = [verdict_words(v) for v in verdicts]
-    order = (FAILED, NOT_AS_STATED, *(w for w in MARKS if w not in (FAILED, NOT_AS_STATED)))
-    chips = "".join(f'<span class="chip {MARKS[w]}">{words.count(w)} {COUNTED[w]}</span>' for w in order if w in words)
+def totals(cards: Cards) -> str:
+    """How many claims there are of each sort, each by its worst verdict: what contradicts comes first."""
+    found = [ORDER[_contradicted(card)] for card in cards]
+    counted = {w: f"{found.count(w)} {w if (w, found.count(w)) == (HOLDS, 1) else COUNTED[w]}" for w in ORDER}
+    chips = "".join(f'<span class="chip {MARKS[w]}">{counted[w]}</span>' for w in ORDER if w in found)
     return f'<p class="total">{chips}</p>'
 
 
@@ -77,28 +82,29 @@ def _verdicts(claim: Claim, outcomes: Sequence[Outcome]) -> list[Verdict]:
 
 
 def _contradicted(card: tuple[Claim, Sequence[Outcome]]) -> int:
-    words = {verdict_words(v) for v in _verdicts(*card)}
-    return 0 if FAILED in words else 1 if NOT_AS_STATED in words else 2
+    return min(ORDER.index(verdict_words(v)) for v in _verdicts(*card))
 
 
 def _card(claim: Claim, outcomes: Sequence[Outcome]) -> str:
+    if claim.row:  # a counterexample is the same on every instance
+        outcomes = outcomes[:1]
     verdicts, name = _verdicts(claim, outcomes), outcomes[0].experiment.name
     words = list(dict.fromkeys(map(verdict_words, verdicts)))
     contradicted, marks = any(w != HOLDS for w in words), " ".join(MARKS[w] for w in words)
-    explained = "".join(f'<p class="why">{escape(t)}</p>' for t in dict.fromkeys(map(_explained, verdicts)) if t)
+    explained = "".join(f'<p class="why">{in_print(t)}</p>' for t in dict.fromkeys(map(_explained, verdicts)) if t)
     below = next((s for o in outcomes if (s := smaller(claim, o.scale))), "")
     size = f'<p class="soft">Quick run, decided at a smaller size: {escape(below)}.</p>' if below else ""
     chart = deciding_chart(claim, outcomes[0])
     keys = f'<p class="legend">{outcomes[0].sheets[chart[0]].legend}</p>' if chart else ""
     small = _thumbnail(chart_id(outcomes[0], *chart)) if chart else ""
     instances = "".join(_instance(claim, o, v) for o, v in zip(outcomes, verdicts, strict=True))
-    text = f'<p class="claim">{escape(in_print(claim.text))}</p>' if claim.quote else ""
+    text = f'<p class="claim">{in_print(claim.text)}</p>' if claim.quote and not claim.row else ""
     about = f'data-verdict="{marks}" data-kind="{claim.kind}" data-experiment="{escape(name)}"'
     return (
         f'<article class="card {marks}" id="claim-{escape(claim.name)}" {about}>'
-        f"<details{' open' * contradicted}><summary>{_head(claim, verdicts)}"
+        f"<details{' open' * (contradicted and not claim.row)}><summary>{_head(claim, verdicts)}"
         f'{small}</summary><div class="body"><div class="said">{text}{explained}'
-        f'<p class="soft">Number: {escape(in_print(claim.statistic))}.</p>'
+        f'<p class="soft">Number: {in_print(claim.statistic)}.</p>'
         f"{size}{keys}"
         f'<p class="soft">All pictures and tables: <a href="#{escape(name)}">{escape(name)}</a></p></div>'
         f'<div class="instances">{instances}</div></div></details></article>'
@@ -108,15 +114,19 @@ def _card(claim: Claim, outcomes: Sequence[Outcome]) -> str:
 def _head(claim: Claim, verdicts: Sequence[Verdict]) -> str:
     """What is seen of a folded card: the sentence with its number in the paper, and the verdict on each instance."""
     source = f'<span class="where">{escape(cite(claim.source))}</span>' if claim.source else ""
-    said = f"<q>{escape(cite(claim.quote))}</q>" if claim.quote else escape(in_print(claim.text))
+    said = f"<q>{in_print(cite(claim.quote))}</q>" if claim.quote else in_print(claim.text)
     shown = "".join(
         f'<span><span class="chip {MARKS[w]}">{w}</span><b>{_value(v)}</b> '
-        f'<span class="soft">{INSTANCES[v.scale.preset]}</span></span>'
+        f'<span class="soft">{_place(claim, v.scale.preset)}</span></span>'
         for v in verdicts
         for w in [verdict_words(v)]
     )
     needed = f'<span class="soft">holds if {escape(interval(claim))}</span>'
     return f'{source}<span class="sentence">{said}</span><span class="verdicts">{shown}{needed}</span>'
+
+
+def _place(claim: Claim, preset: str) -> str:
+    return "a counterexample" if claim.row else INSTANCES[preset]
 
 
 def _value(verdict: Verdict) -> str:
@@ -149,9 +159,21 @@ def _instance(claim: Claim, outcome: Outcome, verdict: Verdict) -> str:
     shown = show_chart(chart_id(outcome, *chart), outcome.sheets[chart[0]].panels[chart[1]][0]) if chart else ""
     more = f"; holds on {others} other instances" if others else ""
     return (
-        f'<div class="instance"><p class="soft">Instance of {INSTANCES[outcome.scale.preset]}: '
-        f'<b class="value">{_value(verdict)}</b>{more}</p>{shown}{_explore(claim, outcome)}</div>'
+        f'<div class="instance"><p class="soft">{"" if claim.row else "Instance of "}'
+        f'{_place(claim, outcome.scale.preset)}: <b class="value">{_value(verdict)}</b>{more}</p>{shown}'
+        f"{_numbers(claim, outcome)}{_explore(claim, outcome)}</div>"
     )
+
+
+def _numbers(claim: Claim, outcome: Outcome) -> str:
+    """The row of the experiment's first table that has the numbers of a claim."""
+    found = (
+        [list(row.items()) for row in outcome.tables.get(outcome.experiment.tables[0].name, ())] if claim.row else []
+    )
+    row = next((rest for (_, name), *rest in found if name == claim.row), [])
+    known = [(k, v) for k, v in row if isinstance(v, str) or math.isfinite(v)]
+    listed = "".join(f"<dt>{in_print(k)}</dt><dd>{in_print(number(v))}</dd>" for k, v in known)
+    return f"<dl>{listed}</dl>" if listed else ""
 
 
 def _explore(claim: Claim, outcome: Outcome) -> str:

@@ -23,7 +23,7 @@ from ..paper_items import cite
 from .experiment import SOURCES, Outcome, Row, Scale, Table, command
 from .report_cards import HEADINGS, INSTANCES, Cards, chart_id, sections, show_chart, totals
 from .report_settings import in_words, ran, smaller
-from .verdict_words import MARKS, number, verdict_words
+from .verdict_words import MARKS, in_print, number, verdict_words
 
 CLAIM_COLUMNS = (
     "experiment preset seeds claim kind source quote value at_least at_most verdict other_instances holds_on"
@@ -70,14 +70,15 @@ def page(outcomes: Sequence[Outcome]) -> str:
     groups: Groups = [(name, list(group)) for name, group in groupby(outcomes, lambda o: o.experiment.name)]
     cards = [(claim, group) for _, group in groups for claim in group[0].experiment.claims]
     frame = Template(resources.files(__package__).joinpath("report.html").read_text(encoding="utf-8"))
-    return frame.substitute(
+    whole = frame.substitute(
         lead=_lead(outcomes, cards),
-        summary=_summary(outcomes),
+        summary=_summary(cards),
         filters=_filters(outcomes),
         cards=sections(cards),
         details="\n".join(_details(group) for _, group in groups),
         symbols="".join(map(_symbols, outcomes)),
     )
+    return whole.replace("\u2009", "\u202f")  # thin spaces inside of numbers: no line ends there
 
 
 def _lead(outcomes: Sequence[Outcome], cards: Cards) -> str:
@@ -109,11 +110,11 @@ def _quick(outcomes: Sequence[Outcome], cards: Cards) -> str:
     )
 
 
-def _summary(outcomes: Sequence[Outcome]) -> str:
-    """The totals of the three kinds of claims, side by side and never in one sum."""
+def _summary(cards: Cards) -> str:
+    """The totals of the kinds of claims, side by side and never in one sum."""
     boxes = []
     for kind in SOURCES:
-        own = [v for o in outcomes for v in o.verdicts if v.claim.kind == kind]
+        own = [card for card in cards if card[0].kind == kind]
         if own:
             boxes.append(f'<a class="box" href="#{kind}"><b>{HEADINGS[kind][0]}</b>{totals(own)}</a>')
     return f'<nav class="boxes" aria-label="Totals">{"".join(boxes)}</nav>'
@@ -176,10 +177,10 @@ def _at_one_scale(outcome: Outcome) -> str:
         notes = " ".join([_caption(picture.caption, scale), *made.notes, f"Ran: {settings}." if settings else ""])
         parts.append(
             f'<div class="picture"><div class="panels">{charts}</div><p class="legend">{made.legend}</p>'
-            f'<p class="soft">{escape(notes)} {link}</p></div>'
+            f'<p class="soft">{in_print(notes)} {link}</p></div>'
         )
     for table in e.tables:
-        caption = f"{escape(_caption(table.caption, scale))} {_link('tables', scale, f'{table.name}.csv')}"
+        caption = f"{in_print(_caption(table.caption, scale))} {_link('tables', scale, f'{table.name}.csv')}"
         parts.append(_table(table, outcome.tables[table.name], caption))
     settings = "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in parameters(outcome).items())
     parts.append(f"<details><summary>All settings</summary><dl>{settings}</dl></details>")
@@ -215,12 +216,12 @@ def _table(table: Table, rows: Sequence[Row], caption: str) -> str:
             why = table.reason(heading) or "no finite number"
             reasons[f"{heading}: {why}"] = None
             return f'<span title="{escape(why)}">—</span>'
-        return escape(number(value))
+        return in_print(number(value))
 
     def tag(heading: str) -> str:
         return ' class="n"' if heading in numeric else ""
 
-    head = "".join(f'<th scope="col"{tag(k)}>{escape(k)}</th>' for k in rows[0])
+    head = "".join(f'<th scope="col"{tag(k)}>{in_print(k)}</th>' for k in rows[0])
     body = ""
     for row in rows:
         (first, begins), *rest = row.items()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
+from html import escape
 from typing import Any
 
 from .experiment import SOURCES, Claim, Verdict
@@ -16,17 +17,22 @@ COUNTED = {HOLDS: "hold", NOT_AS_STATED: "not as stated", FAILED: "FAILED"}
 SYMBOLS = {
     "theta_star": "θ⋆", "theta_t": "θ_t", "theta_0": "θ_0", "tau_mix": "τ_mix", "eta": "η", "||bias||^2": "‖bias‖²",
 }  # fmt: skip
+UPPER = re.compile(r"(?<=\S)\^(?:\{([^}]*)\}|(\w))")
+LOWER = re.compile(  # of one letter, with its accent or star; a name with a sign in it is left as it is
+    r"(?<![A-Za-z0-9_])([^\W\d_][\u0300-\u036f]?⋆?|min|max)_(?:\{([^}]*)\}|(heter|corr|mix|[^\W_]|∞))(?![A-Za-z0-9_])"
+)
 
 
 def in_print(text: str) -> str:
-    """A text with symbols instead of their names.
+    """A text as HTML, with symbols instead of their names, and with indices and powers that are set as such.
 
-    >>> in_print("theta_t minus theta_star")
-    'θ_t minus θ⋆'
+    >>> in_print("theta_t minus theta_star, e^{-t}")
+    'θ<sub>t</sub> minus θ⋆, e<sup>-t</sup>'
     """
     for name, symbol in SYMBOLS.items():
         text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", symbol, text)
-    return text
+    text = UPPER.sub(lambda found: f"<sup>{found[1] or found[2]}</sup>", escape(text))
+    return LOWER.sub(lambda found: f"{found[1]}<sub>{found[2] or found[3]}</sub>", text)
 
 
 def verdict_words(verdict: Verdict) -> str:
