@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from gallery import CASES
+from gallery import CASES, shaken
 from tables import tiny
 from twin import Twin
 
@@ -99,6 +99,37 @@ def test_parts_of_an_unstable_run_are_numbers_or_infinite(a):
     assert not np.isnan([found["start"], found["drift"]]).any()
     whole = found["start"] + found["drift"] + found["noise"]
     assert whole[-1] == found["mse"][-1] == np.inf
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_parts_stay_parts_where_some_take_part_and_uploads_have_noise(name):
+    case = CASES[name]()
+    p, some = case.problem, {"participation": 0.5} if case.problem.n_agents > 1 else {}
+    for a in case.methods(**some):
+        for options in ({}, {"upload_noise": 0.1}):
+            values = exact_record(p, a, 40, p.theta_star + 1, record=[0, 1, 7, 40], **options)["data_vars"]
+            mse, *found = (values[part][1] for part in ("mse", "start", "drift", "noise"))
+            assert np.min(found) >= 0
+            np.testing.assert_allclose(np.sum(found, axis=0), mse, rtol=1e-13)
+        if not isinstance(a, fl.FedLSA):  # with the right control variates nobody drifts
+            values = exact_record(p, a, 7, p.theta_star + 1, p.xi_star)["data_vars"]
+            assert (values["drift"][1] <= 1e-25 * values["mse"][1][0]).all()
+
+
+@pytest.mark.parametrize("a", METHODS[:2], ids=repr)
+def test_drift_and_noise_are_those_of_many_simulated_runs_from_the_solution(a):
+    tables = (np.diag([1.5, 0.5]), [1.0, -1.0]), (np.diag([0.5, 1.5]), [-1.0, 2.0])
+    p, n = fl.problems.from_observations([shaken(A, b, noise_b=0.3) for A, b in tables]), 4000
+    runs = fl.simulate(p, a, rounds=2, seeds=n, theta_0=p.theta_star, record=[0, 2], threads=1)
+    theta, exact = runs["theta"].values[:, -1], {name: value[-1] for name, value in parts(p, a, 2, 0.0).items()}
+    off, C = theta.mean(axis=0) - p.theta_star, np.cov(theta.T)
+    squares = np.sum((theta - theta.mean(axis=0)) ** 2, axis=1) * n / (n - 1)
+    for found, want, error in (
+        (squares.mean(), exact["noise"], squares.std() / np.sqrt(n)),
+        (off @ off - np.trace(C) / n, exact["drift"], np.sqrt(4 * off @ C @ off / n + 2 * np.sum(C**2) / n**2)),
+    ):
+        assert error < want / 8  # half as much, or twice, would be found
+        assert abs(found - want) < 4 * error
 
 
 def test_trajectories_have_a_memory_of_their_own_and_no_such_parts():

@@ -50,7 +50,7 @@ def show_chart(identity: str, title: str) -> str:
     named = escape(title or "chart")
     return (
         f'<figure class="panel">{f"<figcaption>{named}</figcaption>" if title else ""}'
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" tabindex="0" aria-label="{named}: arrow keys read its values">'
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" tabindex="0" aria-label="{named}: arrow keys read values">'
         f'<use href="#{escape(identity)}"/></svg></figure>'
     )
 
@@ -114,7 +114,8 @@ def _card(claim: Claim, outcomes: Sequence[Outcome]) -> str:
 def _head(claim: Claim, verdicts: Sequence[Verdict]) -> str:
     """What is seen of a folded card: the sentence with its number in the paper, and the verdict on each instance."""
     source = f'<span class="where">{escape(cite(claim.source))}</span>' if claim.source else ""
-    said = f"<q>{in_print(cite(claim.quote))}</q>" if claim.quote else in_print(claim.text)
+    said = in_print(cite(claim.quote or claim.text))
+    said = f"<q>{said}</q>" if claim.kind == "paper" else said
     shown = "".join(
         f'<span><span class="chip {MARKS[w]}">{w}</span><b>{_value(v)}</b> '
         f'<span class="soft">{_place(claim, v.scale.preset)}</span></span>'
@@ -130,7 +131,9 @@ def _place(claim: Claim, preset: str) -> str:
 
 
 def _value(verdict: Verdict) -> str:
-    return number(verdict.value) if math.isfinite(verdict.value) else '<span title="no finite number">—</span>'
+    return (
+        in_print(number(verdict.value)) if math.isfinite(verdict.value) else '<span title="no finite number">—</span>'
+    )
 
 
 def _thumbnail(identity: str) -> str:

@@ -17,6 +17,8 @@ COUNTED = {HOLDS: "hold", NOT_AS_STATED: "not as stated", FAILED: "FAILED"}
 SYMBOLS = {
     "theta_star": "θ⋆", "theta_t": "θ_t", "theta_0": "θ_0", "tau_mix": "τ_mix", "eta": "η", "||bias||^2": "‖bias‖²",
 }  # fmt: skip
+MINUS = "\u2212"
+POWER = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)e\+?(-?)0*(\d+)(?!\w)")
 UPPER = re.compile(r"(?<=\S)\^(?:\{([^}]*)\}|(\w))")
 LOWER = re.compile(  # of one letter, with its accent or star; a name with a sign in it is left as it is
     r"(?<![A-Za-z0-9_])([^\W\d_][\u0300-\u036f]?⋆?|min|max)_(?:\{([^}]*)\}|(heter|corr|mix|[^\W_]|∞))(?![A-Za-z0-9_])"
@@ -28,10 +30,13 @@ def in_print(text: str) -> str:
 
     >>> in_print("theta_t minus theta_star, e^{-t}")
     'θ<sub>t</sub> minus θ⋆, e<sup>-t</sup>'
+    >>> in_print("1.2e-05").replace("\u202f", " ")
+    '1.2 · 10<sup>\u22125</sup>'
     """
     for name, symbol in SYMBOLS.items():
         text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", symbol, text)
     text = UPPER.sub(lambda found: f"<sup>{found[1] or found[2]}</sup>", escape(text))
+    text = POWER.sub(lambda found: f"{found[1]}\u202f·\u202f10<sup>{MINUS * len(found[2])}{found[3]}</sup>", text)
     return LOWER.sub(lambda found: f"{found[1]}<sub>{found[2] or found[3]}</sub>", text)
 
 
