@@ -55,7 +55,7 @@ def _gap(results: Results) -> float:
 
 def _claim(item: str, printed: str, holds: str, name: str) -> Claim:
     statement = name.replace(" ", "_")
-    bound = {"at_least": 0.0} if statement in BELOW else {"at_most": 0.0}
+    below = statement in BELOW
     return Claim(
         f"printed-{name.replace(' ', '-')}",
         f"Corrected: {holds}.",
@@ -63,7 +63,8 @@ def _claim(item: str, printed: str, holds: str, name: str) -> Claim:
         "the exact number less the one that is printed, on a counterexample",
         lambda scale: [Cell("counterexample", {"statement": statement})],
         _gap,
-        **bound,
+        at_least=0.0 if below else -math.inf,
+        at_most=math.inf if below else 0.0,
         expected=False,
         kind="printed",
         quote=printed,
