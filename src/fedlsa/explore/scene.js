@@ -51,7 +51,7 @@ var FedLSAScene = (() => {
     .fs-plane { flex-grow: 1.9; min-width: min(21rem, 100%); }
     .fs canvas { position: absolute; inset: 0; width: 100%; height: 100%; touch-action: pan-y; }
     .fs-plane canvas:first-child { z-index: 1; }  /* names above walks */
-    .fs-handles { position: relative; z-index: 2; } .fs-star { z-index: -1; }  /* under an own solution that lies on it */
+    .fs-handles { position: relative; z-index: 2; }
     .fs-handle { position: absolute; width: 40px; height: 40px; margin: -20px; border: 0; padding: 0; border-radius: 50%;
       background: none; cursor: grab; touch-action: none; }
     .fs :is(button, input):focus-visible { outline: 3px solid #4c8dff; outline-offset: 1px; }
@@ -66,6 +66,7 @@ var FedLSAScene = (() => {
     :is(.fs-bar, .fs-zoom) button { font: inherit; color: var(--fs-ink); background: var(--fs-paper); cursor: pointer;
       border: 1px solid var(--fs-soft); border-radius: 6px; padding: 0.2rem 0.6rem; min-height: 32px; min-width: 32px; }
     .fs-zoom button { padding: 0; min-width: 28px; min-height: 28px; font-size: 14px; }
+    @media (max-width: 26rem) { .fs-zoom button:nth-child(2) { display: none; } }  /* room for a method's name */
     .fs-key::before { content: ""; display: inline-block; width: 1.1em; height: 0.25em; margin-right: 0.4em;
       vertical-align: middle; background: var(--key); forced-color-adjust: none; }
     .fs-key[aria-pressed=true] { outline: 2px solid var(--key); outline-offset: -2px; }
@@ -190,8 +191,7 @@ var FedLSAScene = (() => {
     let data = {}, T = 1, cursor = 0, playing = false, frame = 0, last = 0, said = null, began = false, bandsOf = "";
     let stale = true, tints = {}, colours = [];  // what stands still is to be drawn again; colours by name and by agent
     let view = null, goal = null, user = null;   // of the plane: what is shown, where it goes, what the reader chose
-    let panes = [], pulls = [], handles = [], trailed = 0;  // trailed: the round up to which walks are drawn
-    let held = null;  // a handle: where it was pressed, then true
+    let panes = [], pulls = [], handles = [], held = null, trailed = 0;  // trailed: the round up to which walks are drawn
     let axes = null, close = 1, pointed = null;  // of the error: its scales, how far zoomed in, the entry under the pointer
 
     // ---- time: a slow machine drops frames, but rounds take as long as ever
@@ -318,12 +318,17 @@ var FedLSAScene = (() => {
         const c = i % pulls.length, tabIndex = i < pulls.length ? 0 : -1;  // once in the order of tabs, though in every pane
         Object.assign(handle, {type: "button", tabIndex, className: c < agents.length ? "fs-handle" : "fs-handle fs-star"});
         handle.setAttribute("aria-label", pulls[c].says);
-        handle.onpointerdown = e => { handle.setPointerCapture(e.pointerId); held = inside(planeView, e); };
+        handle.onpointerdown = e => {  // where several overlap, the nearest is pulled
+          handle.setPointerCapture(e.pointerId);
+          const at = inside(planeView, e), far = handles.map(h => distance(at, [h.style.left, h.style.top].map(parseFloat)));
+          held = {at, nearest: far.indexOf(least(far)), first: true};
+        };
         handle.onpointermove = e => {
-          const now = inside(planeView, e), first = Array.isArray(held);
-          if (!held || first && distance(now, held) < 3) return;  // a mere click moves nothing
-          held = true;
-          pulls[c].pull(toWorld(panes[Math.floor(i / pulls.length)], ...now), first);
+          const now = inside(planeView, e);
+          if (!held || held.first && distance(now, held.at) < 3) return;  // a mere click moves nothing
+          const {nearest, first} = held, pane = panes[Math.floor(nearest / pulls.length)];
+          held.first = false;
+          pulls[nearest % pulls.length].pull(toWorld(pane, now), first);
         };
         handle.onpointerup = handle.onpointercancel = () => { held = null; goal = user || fitted(data.plane); wake(); };
         handle.onkeydown = e => {
@@ -339,14 +344,10 @@ var FedLSAScene = (() => {
     const inside = (element, e, r = element.getBoundingClientRect()) => [e.clientX - r.left, e.clientY - r.top];
     const scale = pane => 0.84 * Math.min(pane.w / view.w, (pane.h - HEAD) / view.h);
     const middle = pane => [pane.x + pane.w / 2, pane.y + (pane.h + HEAD) / 2];
-    function toScreen(pane, p) {
-      const [x, y] = middle(pane), s = scale(pane);
-      return isPoint(p) ? [x + (p[0] - view.x) * s, y - (p[1] - view.y) * s] : [NaN, NaN];
-    }
-    function toWorld(pane, px, py) {
-      const [x, y] = middle(pane), s = scale(pane);
-      return [view.x + (px - x) / s, view.y - (py - y) / s];
-    }
+    const toScreen = (pane, p, [x, y] = middle(pane), s = scale(pane)) =>
+      isPoint(p) ? [x + (p[0] - view.x) * s, y - (p[1] - view.y) * s] : [NaN, NaN];
+    const toWorld = (pane, [px, py], [x, y] = middle(pane), s = scale(pane)) =>
+      [view.x + (px - x) / s, view.y - (py - y) / s];
     function zoom(factor, at, now) {  // the point under the pointer stays
       user = goal = {w: view.w / factor, h: view.h / factor, x: view.x, y: view.y};
       if (at) Object.assign(goal, {x: at[0] + (view.x - at[0]) / factor, y: at[1] + (view.y - at[1]) / factor});
@@ -363,7 +364,7 @@ var FedLSAScene = (() => {
     }
     function worldAt(e) {
       const [x, y] = inside(planeView, e);
-      return toWorld(panes.find(p => x >= p.x && x <= p.x + p.w && y >= p.y && y <= p.y + p.h) || panes[0], x, y);
+      return toWorld(panes.find(p => x >= p.x && x <= p.x + p.w && y >= p.y && y <= p.y + p.h) || panes[0], [x, y]);
     }
     const fingers = new Map();
     host.addEventListener("wheel", e => {
@@ -437,7 +438,6 @@ var FedLSAScene = (() => {
       const u = t - done;  // the share of round done + 1; 1 at its end
       const walked = clamp(u / WALK, 0, 1), gathered = clamp((u - WALK) / (1 - WALK), 0, 1);
       const now = gathered === 1 ? done + 1 : done, upto = done + walked;
-
       const again = stale || upto < trailed || upto > trailed + 2, [paper, W, H] = brush(trail, again);
       if (again) trailed = Math.max(0, done - 2);
       while (trailed < upto) {
