@@ -152,5 +152,5 @@ COVERED = f"""() => ({HEARD})().filter(e => e.tagName === 'MARIMO-FEDLSA-SLIDER'
     const seen = b.y > 0 && b.bottom < innerHeight;
     const cut = e.type !== 'range' && e.scrollWidth > e.clientWidth + 1;
     return b.right > whole.right + 1 || (seen && there !== slider) || cut;
-  }}).map(e => slider.dataset.name + ' ' + e.tagName);
+  }}).map(e => slider.about.label + ' ' + e.tagName);
 }})"""

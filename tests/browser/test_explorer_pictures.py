@@ -55,6 +55,7 @@ def test_one_cursor_moves_both_to_the_numbers_of_theory_by_keyboard(wide_page):
         np.testing.assert_allclose(drawn["plane"][name]["average"], average(s, name, 4), atol=1e-9)
     assert "Round 4 of 50" in wide_page.page.locator(".fs-words").inner_text()
     assert "means" in wide_page.page.locator(".fs-caption").inner_text()
+    wide_page.follows(replace(s, round=4))  # a link opens with the round that is shown
 
 
 def test_a_slider_that_moves_while_it_plays_leaves_nothing_of_the_old_question(wide_page):

@@ -13,6 +13,7 @@ import fedlsa as fl
 from fedlsa.errors import PrecisionError
 from fedlsa.explore import method_map
 from fedlsa.explore.answers import Question
+from fedlsa.explore.controls import PageHistory
 from fedlsa.explore.method_map import STEP_SIZES, MapCell, MethodMap
 from fedlsa.explore.page_settings import METHODS, PageSettings
 
@@ -76,7 +77,7 @@ def test_cells_are_said_in_words_and_the_place_of_the_sliders_is_marked():
 
 def test_a_chosen_cell_moves_the_sliders_and_leaves_the_problem():
     put, now = [], {"question": Question.of(replace(S, sampling="markov", probability=0.5, x="bytes"))}
-    method_map.map_control(now, put.append)._on_change({"step_size": 0.12, "local_steps": 30, "at": 1})
+    PageHistory(put.append, now).go({"step_size": 0.12, "local_steps": 30, "at": 1})
     assert put == [replace(S, step_size=0.12, local_steps=30, x="bytes")]
 
 

@@ -99,6 +99,7 @@ def test_every_answer_forbids_the_browser_to_fetch_from_elsewhere():
         policy = headers[b"content-security-policy"].decode()
         assert "default-src 'self'" in policy
         assert "http" not in policy
+        assert "data:" not in policy.split("script-src")[1].split(";")[0]
 
 
 @pytest.mark.parametrize("kind", ["http", "websocket"])
@@ -144,7 +145,8 @@ def test_the_page_becomes_a_notebook_of_ones_own(tmp_path):
     assert text == page_server.NOTEBOOK.read_text(encoding="utf-8")
     assert (tmp_path / "new" / "explore.css").read_text() == page_server.STYLE.read_text()
     head = (tmp_path / "new" / "page_head.html").read_text(encoding="utf-8")
-    assert page_server.SCENE.read_text(encoding="utf-8") in head  # it needs no file beside it
+    for script in ("scene.js", "controls.js"):  # it needs no file beside it
+        assert page_server.HEAD.with_name(script).read_text(encoding="utf-8") in head
     assert "src=" not in head
     with pytest.raises(UnknownNameError, match=r"the suffix of 'mine\.txt' must be '\.py'"):
         page_server.copy_notebook(Path("mine.txt"))

@@ -20,7 +20,7 @@ WRONG = {
     "problem": "granet", "agents": "0", "noise": "-1", "preset": "mine", "heterogeneous": "true", "perturbation": "nan",
     "discount": "1", "features": "17", "seed": "-1", "spread": "1.5", "task": "values", "weight": "rows",
     "step_size": "0", "local_steps": "1.5", "probability": "0", "rounds": "100001", "sampling": "replay", "thin": "x",
-    "seeds": "", "x": "uploads", "scale": "linlog", "epsilon": "inf", "round": "21", "missing": "keep",
+    "seeds": "", "x": "uploads", "scale": "linlog", "epsilon": "inf", "round": "-1", "missing": "keep",
 }  # fmt: skip
 
 

@@ -72,7 +72,9 @@ def test_the_lines_draw_the_picture_that_is_saved(case, tmp_path):
     np.testing.assert_array_equal(pixels("error.png"), pixels("saved.png"))
 
 
-@pytest.mark.parametrize("s", [replace(RING, round=20), replace(UNSTABLE, rounds=50)])
+@pytest.mark.parametrize(
+    "s", [replace(RING, round=20), replace(RING, rounds=40, round=30), replace(UNSTABLE, rounds=50)]
+)
 def test_the_lines_draw_where_the_agents_go(s, tmp_path):
     take.write_agents(tmp_path / "saved.png", Question.of(s))
     exec(take.agents_script(Question.of(s)), {})

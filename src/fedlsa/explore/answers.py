@@ -28,8 +28,8 @@ from .scene_plane import plane_data
 Progress = Callable[[float, float], None]
 
 DIGITS = 1e-2  # of a stability limit, relative
-SHOWN = 20  # rounds whose inside is saved
-WALKED = 50  # rounds whose inside the page shows, if agents are few
+SHOWN = 20  # rounds whose inside is saved, or more if the cursor stands there
+WALKED = 50  # rounds whose inside the page shows at most, if agents are few
 POINTS_SENT = 8000  # of all walks: a tenth of a megabyte
 PARTS = ("start", "drift", "noise")  # of an exact error, which is their sum
 ROUNDING = 1e-20  # of the error at the start: a drift below it is none

@@ -1,28 +1,46 @@
-/* The explorer's own controls, as elements that marimo's page takes for its own: where marimo cleans HTML, as in the
-   sidebar, it keeps no other elements than those whose names begin with marimo-.
+/* The explorer's own controls. What they say goes to the page by two text fields of marimo's, out of sight. Where marimo
+   cleans HTML, as in the sidebar, it keeps no other elements than those whose names begin with marimo-.
 
+   carrier  holds such a field: values, of all sliders by name, or message, from back and the map
    slider   a native range and a field for a typed value, with a name and a value that are read aloud
    address  shows the settings in the page's address: a new step is an entry of the history, others replace it
    map      a grid of buttons, one for each step size and number of local steps; cells says what they show
-   back     hears the reader go back or forward, and tells the page which settings stand in the address then
-
-   An element that has a value says so with the event marimo-value-input, and hears of others with marimo-value-update. */
+   scene    the picture of scene.js, whose data-scene is JSON; its cursor is the setting round
+   code     a block with one button that copies it */
 (() => {
   "use strict";
-  if (customElements.get("marimo-fedlsa-slider")) return;
+  const carriers = {}, sliders = new Set();
+  let values = {}; // by setting
+  let begun = null; // the name of the field that began with them
+  let wanted = null; // the round to which the cursor has still to go
+  const choose = (name, value) => {
+    if (value === values[name]) return;
+    values[name] = value;
+    for (const slider of sliders) slider.put(); // some are there twice
+    carriers.values.send(values);
+  };
 
-  class Control extends HTMLElement {
-    __type__ = "__custom_marimo_element__"; // so marimo calls rerender() when the page gives the control another value
-    given(name) {
-      return JSON.parse(this.dataset[name] ?? "null");
+  class Carrier extends HTMLElement {
+    watch = new MutationObserver(() => this.read());
+    connectedCallback() {
+      if (!this.shadowRoot) this.attachShadow({ mode: "open" }); // empty: nobody sees the field
+      carriers[this.dataset.of] = this;
+      this.watch.observe(this, { attributes: true, childList: true, subtree: true });
+      this.read();
     }
-    send(value) {
-      const detail = { value, element: this };
-      this.dispatchEvent(new CustomEvent("marimo-value-input", { bubbles: true, composed: true, detail }));
+    get field() {
+      return this.querySelector("marimo-text");
     }
-    rerender() {}
-    reset() {
-      this.rerender();
+    read() {
+      const name = this.field.parentElement.getAttribute("random-id"); // another one for other settings
+      if (this.dataset.of !== "values" || begun === name) return;
+      [values, begun] = [JSON.parse(JSON.parse(this.field.dataset.initialValue)), name];
+      wanted = values.round;
+      for (const slider of sliders) slider.put();
+    }
+    send(message) {
+      const detail = { value: JSON.stringify(message), element: this.field };
+      this.field.dispatchEvent(new CustomEvent("marimo-value-input", { bubbles: true, composed: true, detail }));
     }
   }
 
@@ -38,58 +56,52 @@
     @media (pointer: coarse) { input[type=range] { height: 1.9rem; margin: 0; } }
   </style>
   <label><span></span><input type="text" inputmode="decimal" autocomplete="off"></label><input type="range" step="1" min="0">`;
-  const newest = new Map(); // by the name that marimo gives a control: a copy that is shown later begins here
 
-  class Slider extends Control {
-    connectedCallback() {
-      if (!this.shadowRoot) this.build();
-      this.rerender();
-    }
-    build() {
-      const root = this.attachShadow({ mode: "open" });
-      root.innerHTML = LOOK;
-      [this.field, this.range] = root.querySelectorAll("input");
-      this.range.addEventListener("input", () => this.choose(this.places[this.range.value]));
-      this.field.addEventListener("input", () => this.field.setCustomValidity(""));
-      this.field.addEventListener("change", () => this.typed());
-      this.field.addEventListener("keydown", (event) => {
+  class Slider extends HTMLElement {
+    static observedAttributes = ["data-about"];
+    constructor() {
+      super();
+      this.attachShadow({ mode: "open" }).innerHTML = LOOK;
+      [this.typed, this.range] = this.shadowRoot.querySelectorAll("input");
+      this.range.oninput = () => choose(this.about.name, this.places[this.range.value]);
+      this.typed.oninput = () => this.typed.setCustomValidity("");
+      this.typed.onchange = () => this.read();
+      this.typed.onkeydown = (event) => {
         const step = { ArrowUp: 1, ArrowDown: -1 }[event.key];
         if (!step) return;
         event.preventDefault();
-        this.choose(this.places[Math.min(Math.max(+this.range.value + step, 0), this.places.length - 1)]);
-      });
-      this.addEventListener("marimo-value-update", (event) => this.put(event.detail.value));
+        choose(this.about.name, this.places[Math.min(Math.max(+this.range.value + step, 0), this.places.length - 1)]);
+      };
     }
-    get key() {
-      return this.parentElement?.getAttribute("random-id");
+    connectedCallback() {
+      sliders.add(this);
+      this.put();
     }
-    rerender() {
-      const name = this.given("name");
-      this.shadowRoot.querySelector("span").textContent = name;
-      this.range.setAttribute("aria-label", name);
-      this.field.setAttribute("aria-label", `${name}, typed`);
-      this.put(newest.get(this.key) ?? this.given("initialValue"));
+    disconnectedCallback() {
+      sliders.delete(this);
     }
-    put(value) {
-      newest.set(this.key, value);
+    attributeChangedCallback() {
+      this.about = JSON.parse(this.dataset.about);
+      this.shadowRoot.querySelector("span").textContent = this.range.ariaLabel = this.about.label;
+      this.typed.ariaLabel = `${this.about.label}, typed`;
+      this.put();
+    }
+    put() {
+      const { name, steps, unit } = this.about, value = values[name];
+      if (value === undefined) return; // they are still on the way
       // a value from elsewhere (typed, a link, a plan) gets a place of its own
-      this.places = [...new Set([...this.given("steps"), value])].sort((a, b) => a - b);
+      this.places = [...new Set([...steps, value])].sort((a, b) => a - b);
       this.range.max = this.places.length - 1;
       this.range.value = this.places.indexOf(value);
-      this.range.setAttribute("aria-valuetext", `${value} ${this.given("unit")}`.trim());
-      this.field.value = value;
-      this.field.setCustomValidity("");
+      this.range.setAttribute("aria-valuetext", `${value} ${unit}`.trim());
+      this.typed.value = value;
+      this.typed.setCustomValidity("");
     }
-    choose(value) {
-      if (value === newest.get(this.key)) return;
-      this.put(value);
-      this.send(value);
-    }
-    typed() {
-      const text = this.field.value.trim();
-      if (text !== "" && Number.isFinite(+text)) return this.choose(+text);
-      this.field.setCustomValidity("a number, such as 0.05");
-      this.field.reportValidity();
+    read() {
+      const text = this.typed.value.trim();
+      if (text !== "" && Number.isFinite(+text)) return choose(this.about.name, +text);
+      this.typed.setCustomValidity("a number, such as 0.05");
+      this.typed.reportValidity();
     }
   }
 
@@ -114,18 +126,10 @@
     }
   }
 
-  class Back extends Control {
-    connectedCallback() {
-      this.heard = (event) => {
-        entry = event.state?.fedlsa ?? 0;
-        this.send({ query: location.search, entry });
-      };
-      addEventListener("popstate", this.heard);
-    }
-    disconnectedCallback() {
-      removeEventListener("popstate", this.heard);
-    }
-  }
+  addEventListener("popstate", (event) => {
+    entry = event.state?.fedlsa ?? 0;
+    carriers.message?.send({ query: location.search, entry });
+  });
 
   const MAP = `<style>
     :host { display: block; --FedLSA: #d55e00; --SCAFFLSA: #0072b2; --Scaffnew: #009e73; }
@@ -148,7 +152,7 @@
   const maps = new Set();
   let known = { cells: {}, methods: [] }; // of the newest answer
 
-  class MethodMap extends Control {
+  class MethodMap extends HTMLElement {
     connectedCallback() {
       maps.add(this);
       if (!this.shadowRoot) this.build();
@@ -160,7 +164,7 @@
     build() {
       const root = this.attachShadow({ mode: "open" });
       root.innerHTML = MAP;
-      const [columns, rows] = [this.given("columns"), this.given("rows")];
+      const { columns, rows } = JSON.parse(this.dataset.about);
       const table = root.querySelector("table");
       this.places = rows.map((steps) => {
         const row = table.insertRow();
@@ -168,7 +172,7 @@
         return columns.map((size) => {
           const button = document.createElement("button");
           Object.assign(button, { tabIndex: -1, place: `${steps} ${size}` });
-          button.onclick = () => this.send({ step_size: size, local_steps: steps, at: Date.now() });
+          button.onclick = () => carriers.message.send({ step_size: size, local_steps: steps, at: Date.now() });
           button.onfocus = button.onmouseenter = () => (root.querySelector("output").textContent = button.ariaLabel);
           row.insertCell().append(button);
           return button;
@@ -225,6 +229,55 @@
     }
   }
 
+  // There is one picture in a page, and it keeps its round and its zoom if the element is taken out and put back in.
+  const room = document.createElement("div");
+  let scene = null, last = {}, resting = 0;
+  const onRound = (t) => {
+    clearTimeout(resting);
+    resting = setTimeout(() => {
+      const round = Math.round(t);
+      if (!scene.playing && round !== Math.min(values.round, last.rounds)) choose("round", round);
+    }, 300);
+  };
+
+  class Scene extends HTMLElement {
+    static observedAttributes = ["data-scene"];
+    connectedCallback() {
+      this.append(room);
+      this.attributeChangedCallback();
+    }
+    attributeChangedCallback() {
+      const text = this.dataset.scene;
+      if (!this.isConnected || !text || text === last.text) return;
+      const data = { ...JSON.parse(text), text };
+      for (const m of data.plane?.methods ?? [])
+        if (m.name in data.unstable) Object.assign(m, { end: null, end_reason: data.unstable[m.name] });
+      const keep = data.round !== wanted; // else another setting has begun, from a link or by going back
+      if (keep) delete data.round;
+      else wanted = null;
+      this.classList.toggle("without-agents", data.plane === null);
+      scene ??= FedLSAScene.create(room, { future: 0.75, onRound });
+      if (data.problem !== last.problem) scene.fit();
+      scene.show(data, { keep: keep && data.question === last.question });
+      last = data;
+      this.scene = scene;
+    }
+  }
+
+  class Code extends HTMLElement {
+    constructor() {
+      super();
+      const shadow = this.attachShadow({ mode: "open" }); // nobody takes its button for a part of the block
+      shadow.innerHTML = "<style>button { position: absolute; top: 0.4rem; right: 0.4rem; }</style><slot></slot>"
+        + "<button type=button>Copy</button>";
+      const button = shadow.querySelector("button");
+      button.onclick = async () => {
+        await navigator.clipboard.writeText(this.querySelector("pre").textContent);
+        button.textContent = "Copied";
+      };
+    }
+  }
+
   // marimo's buttons that show a picture alone
   const NAMES = { "chevron-left": "Hide or show the problem", menu: "Show the problem", ellipsis: "More actions" };
   const name = () => {
@@ -235,9 +288,11 @@
   };
   new MutationObserver(name).observe(document.documentElement, { childList: true, subtree: true });
 
+  customElements.define("fedlsa-scene", Scene);
+  customElements.define("fedlsa-code", Code);
+  customElements.define("marimo-fedlsa-carrier", Carrier);
   customElements.define("marimo-fedlsa-slider", Slider);
   customElements.define("marimo-fedlsa-address", Address);
-  customElements.define("marimo-fedlsa-back", Back);
   customElements.define("marimo-fedlsa-map", MethodMap);
   customElements.define("marimo-fedlsa-cells", Cells);
 })();

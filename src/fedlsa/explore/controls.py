@@ -1,63 +1,64 @@
 """The sliders and choices of the page, and settings from their values.
 
-They come in groups, each a dictionary that marimo watches: a cell that shows a group and makes it is not run again when
-one of its sliders moves, so that nothing is drawn anew under the reader's finger.
+Sliders are elements of controls.js, whose values come by a text field of marimo's, out of sight. Choices come in
+groups, dictionaries that marimo watches. A cell that makes and shows a group is not run again when the reader chooses,
+so that nothing is drawn anew under the finger.
 """
 
 from __future__ import annotations
 
-from base64 import b64encode
+import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from html import escape
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
 import marimo as mo
-from marimo._plugins.ui._core.ui_element import UIElement  # the base of all of mo.ui; it has no other address
 
-from .page_settings import SETTINGS, PageSettings
+from ..errors import FedLSAError
+from .page_settings import OF_PROBLEM, SETTINGS, PageSettings
 from .uploads import Sites
 
-SCRIPT = Path(__file__).with_name("controls.js")
+SLIDERS = [name for name, about in SETTINGS.items() if about.metadata["element"] in ("slider", "cursor")]
 OF_METHOD = ("step_size", "local_steps", "rounds", "sampling", "thin", "own", "probability")
 OF_VIEW = ("x", "scale", "seeds")
 
 
-class OwnControl(UIElement[Any, Any]):  # type: ignore[misc]
-    """An element of controls.js; about : what it shows, on_change : called with its new value."""
-
-    def __init__(self, tag: str, value: Any, on_change: Callable[[Any], None] | None = None, **about: Any) -> None:
-        super().__init__(tag, value, None, on_change, about)
-
-    def _convert_value(self, value: Any) -> Any:
-        return value
+def carrier(of: str, field: Any) -> Any:
+    """The element of controls.js that holds a field; of : what the field carries."""
+    return mo.Html(f'<marimo-fedlsa-carrier data-of="{of}">{field.text}</marimo-fedlsa-carrier>')
 
 
-def script() -> Any:
-    """What makes the elements of controls.js work, on the page and in a notebook of the user's own."""
-    return mo.Html(f'<script src="data:text/javascript;base64,{b64encode(SCRIPT.read_bytes()).decode()}"></script>')
+def element(kind: str, **about: Any) -> Any:
+    """An element of controls.js; about : what it shows."""
+    return mo.Html(f'<marimo-fedlsa-{kind} data-about="{escape(json.dumps(about))}"></marimo-fedlsa-{kind}>')
 
 
 class PageHistory:
-    """The page's steps, which the browser's Back undoes: a chosen problem, a reset, a plan that is used.
+    """The page's steps, which the browser's Back undoes: a chosen problem, a reset, a plan or a place that is used.
 
-    entry : counts them; put : shows settings on the page
+    entry : counts them; put : shows settings on the page; now : the page's question at that moment
+    message : carries where the reader wants to go
     """
 
-    def __init__(self, put: Callable[[PageSettings], None]) -> None:
-        self.entry, self._put = 0, put
-        self.back = OwnControl("marimo-fedlsa-back", None, self._go)
+    def __init__(self, put: Callable[[PageSettings], None], now: Mapping[str, Any]) -> None:
+        self.entry, self._put, self._now = 0, put, now
+        self.message = mo.ui.text(debounce=False, on_change=lambda text: self.go(json.loads(text)))
 
     def begin(self, s: PageSettings) -> None:
         """Another step, from these settings on."""
         self.entry += 1
         self._put(s)
 
-    def _go(self, to: Mapping[str, Any]) -> None:
-        """To the step that the browser has gone to; query : the address's settings."""
-        self.entry = int(to["entry"])
-        self._put(PageSettings.from_query(dict(parse_qsl(str(to["query"]).removeprefix("?"))))[0])
+    def go(self, to: Mapping[str, Any]) -> None:
+        """To the step that the browser has gone to, whose address has this query, or to a place of the map."""
+        if "entry" in to:
+            self.entry = int(to["entry"])
+            self._put(PageSettings.from_query(dict(parse_qsl(str(to["query"]).removeprefix("?"))))[0])
+        else:
+            chosen = {"step_size": float(to["step_size"]), "local_steps": int(to["local_steps"])}
+            self.begin(replace(self._now["question"].page, sampling="iid", probability=None, **chosen))
 
     def address(self, s: PageSettings) -> Any:
         """Puts the settings into the page's address."""
@@ -110,22 +111,41 @@ def columns_text(chosen: Sequence[str], sites: Sites, target: str | None) -> str
     return "" if whole and list(chosen) in ([], everything) else ",".join(chosen)
 
 
+def sliders(s: PageSettings) -> Any:
+    """The field that carries the values of all sliders, from those of s on."""
+    return mo.ui.text(json.dumps({name: _value(s, name) for name in SLIDERS}), debounce=False)
+
+
 def group(s: PageSettings, names: Sequence[str]) -> Any:
-    """Controls of those names at the values of s, as one dictionary that marimo watches."""
-    return mo.ui.dictionary({name: _control(s, name) for name in names})
+    """Choices among those names at the values of s, as one dictionary that marimo watches."""
+    return mo.ui.dictionary({name: _control(s, name) for name in names if name not in SLIDERS})
+
+
+def show(group: Mapping[str, Any], *names: str) -> list[Any]:
+    """Sliders, and choices of a group."""
+    return [_slider(name, SETTINGS[name].metadata) if name in SLIDERS else group[name] for name in names]
+
+
+def _slider(name: str, about: Mapping[str, Any]) -> Any:
+    return element("slider", name=name, label=about["label"], steps=list(about["offers"]), unit=about["unit"])
 
 
 def settings(
-    problem: str, target: str | None, columns: str, groups: Sequence[Mapping[str, Any]], otherwise: PageSettings
+    problem: str, target: str | None, columns: str, values: Sequence[Mapping[str, Any]], otherwise: PageSettings
 ) -> tuple[PageSettings, str]:
     """The settings that the controls show, or others and why these cannot be; target, columns : of files."""
-    named = {name: value for values in groups for name, value in values.items()}
+    of_others = {name for names in OF_PROBLEM.values() for name in names} - {*OF_PROBLEM[problem]}
+    named = {name: value for group in values for name, value in group.items() if name not in of_others}
     if not named.pop("own"):
         named["probability"] = None
     try:
         return PageSettings(problem=problem, target=target or "", columns=columns, **named), ""
-    except ValueError as error:
+    except FedLSAError as error:
         return otherwise, str(error)
+
+
+def _value(s: PageSettings, name: str) -> Any:
+    return s.chance if name == "probability" else getattr(s, name)
 
 
 def _control(s: PageSettings, name: str, **more: Any) -> Any:
@@ -133,17 +153,15 @@ def _control(s: PageSettings, name: str, **more: Any) -> Any:
     if name == "own":
         return mo.ui.switch(s.probability is not None, label="Scaffnew at a rate of its own")
     about = SETTINGS[name].metadata
-    element, offers = about["element"], about["offers"]
-    value = s.chance if name == "probability" else getattr(s, name)
-    if element == "slider":
-        return OwnControl("marimo-fedlsa-slider", value, name=about["label"], steps=list(offers), unit=about["unit"])
-    if element == "number":
+    kind, offers = about["element"], about["offers"]
+    value = _value(s, name)
+    if kind == "number":
         more |= {"start": offers[0], "stop": offers[-1], "step": 1}
-    elif element in ("dropdown", "radio"):
+    elif kind in ("dropdown", "radio"):
         more["options"] = {text: key for key, text in offers.items()}
         value = offers[value]
-    if element == "radio":
+    if kind == "radio":
         more["inline"] = True
-    elif element in ("dropdown", "text"):
+    elif kind in ("dropdown", "text"):
         more["full_width"] = True
-    return getattr(mo.ui, element)(value=value, label=about["label"], **more)
+    return getattr(mo.ui, kind)(value=value, label=about["label"], **more)

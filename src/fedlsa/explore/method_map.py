@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from html import escape
 from typing import Any
@@ -19,7 +18,7 @@ from ..theory.exact import exact_record
 from ..theory.moments import moments
 from ..theory.stationary import stable_at
 from .answers import BLOWN_UP, Question
-from .controls import OwnControl
+from .controls import element
 from .page_settings import METHODS, SETTINGS, PageSettings
 from .pool_worker import LONG_LANE
 from .updates import OpenPage, Put, Wanted
@@ -104,14 +103,9 @@ def draw(page: OpenPage, q: Question, wanted: Wanted, put: Put) -> None:
         put(known)
 
 
-def map_control(now: Mapping[str, Any], begin: Callable[[PageSettings], None]) -> Any:
-    """The places of the map, made once; a chosen one moves the sliders. now : the page's question at that moment."""
-
-    def go(to: Mapping[str, Any]) -> None:
-        chosen = {"step_size": float(to["step_size"]), "local_steps": int(to["local_steps"])}
-        begin(replace(now["question"].page, sampling="iid", probability=None, **chosen))
-
-    return OwnControl("marimo-fedlsa-map", None, go, columns=list(STEP_SIZES), rows=sorted(LOCAL_STEPS, reverse=True))
+def map_places() -> Any:
+    """The places of the map, made once; a chosen one moves the sliders."""
+    return element("map", columns=STEP_SIZES, rows=sorted(LOCAL_STEPS, reverse=True))
 
 
 def map_cells(known: MethodMap, s: PageSettings) -> Any:

@@ -15,6 +15,8 @@ app = marimo.App(
 )
 
 with app.setup:
+    import json
+
     import marimo as mo
 
     from fedlsa.explore import controls, method_map, updates
@@ -37,8 +39,8 @@ def _():
     get_map, set_map = mo.state(method_map.MethodMap())
     get_fit, set_fit = mo.state((None, ""))
     now = {"question": None, "plans": updates.Plans()}  # the newest, for what must not run again
-    steps = controls.PageHistory(set_start)
-    mo.Html(controls.script().text + steps.back.text)
+    steps = controls.PageHistory(set_start, now)
+    controls.carrier("message", steps.message)
     return (
         complaints, get_curves, get_fit, get_map, get_plans, get_runs, get_settled, get_start, now, page,
         set_curves, set_fit, set_map, set_plans, set_runs, set_settled, steps,
@@ -47,8 +49,10 @@ def _():
 
 @app.cell
 def _(get_start, steps):
-    steps.address(get_start())  # at once: whoever goes back then stays on the page
-    return
+    sliders = controls.sliders(get_start())
+    # the address at once: whoever goes back then stays on the page
+    mo.vstack([steps.address(get_start()), controls.carrier("values", sliders)])
+    return (sliders,)
 
 
 @app.cell
@@ -110,15 +114,15 @@ def _(get_start, reset):
 
 @app.cell
 def _(
-    columns, complaints, get_start, given, kind, method, now, opens, page, set_curves, set_fit, set_map, set_plans,
-    set_settled, target, target_accuracy, view, worlds,
+    columns, complaints, get_start, given, kind, method, now, page, set_curves, set_fit, set_map, set_plans,
+    set_settled, sliders, target, view, worlds,
 ):  # fmt: skip
     # everything below follows from the question that the settings pose; no cell waits for this one, so that nothing
     # else runs before the answer is drawn
     def wanted() -> bool:
         return not mo.current_thread().should_exit
 
-    _shown = [group.value for group in (worlds, method, view, opens, target_accuracy)]
+    _shown = [json.loads(sliders.value), *(group.value for group in (worlds, method, view))]
     _before = now["question"]
     _kept = get_start() if _before is None else _before.page
     _columns = controls.columns_text(columns.value, given, target.value) if kind.value == "files" else ""
@@ -162,7 +166,7 @@ def _(get_curves, get_runs):
 def _(get_start):
     view = controls.group(get_start(), controls.OF_VIEW)
     simulate, stop = mo.ui.run_button(label="Simulate"), mo.ui.run_button(label="Stop", kind="danger")
-    panels.box("line", *(view[name] for name in controls.OF_VIEW), simulate, panels.box("stop", stop))
+    panels.box("line", *controls.show(view, *controls.OF_VIEW), simulate, panels.box("stop", stop))
     return simulate, stop, view
 
 
@@ -188,10 +192,9 @@ def _(get_fit):
 
 
 @app.cell
-def _(now, steps):
+def _():
     draw = mo.ui.run_button(label="Draw the map")
-    places = method_map.map_control(now, steps.begin)
-    mo.vstack([mo.md(method_map.MAP), draw, places])
+    mo.vstack([mo.md(method_map.MAP), draw, method_map.map_places()])
     return (draw,)
 
 
@@ -212,11 +215,10 @@ def _(get_map, get_settled):
 
 
 @app.cell
-def _(get_start):
-    target_accuracy = controls.group(get_start(), ("epsilon",))
+def _():
     find = mo.ui.run_button(label="Find plans")
-    mo.vstack([mo.md(panels.PLAN), panels.box("line", target_accuracy["epsilon"], find)])
-    return find, target_accuracy
+    mo.vstack([mo.md(panels.PLAN), panels.box("line", *controls.show({}, "epsilon"), find)])
+    return (find,)
 
 
 @app.cell
@@ -249,13 +251,6 @@ def _(get_settled, steps):
     # not before sliders rest: whatever else the page does then would hold up an answer
     steps.address(get_settled().settings) if get_settled().question is not None else None
     return
-
-
-@app.cell
-def _(get_start):
-    opens = controls.group(get_start(), ("round",))
-    panels.box("line", opens["round"])
-    return (opens,)
 
 
 @app.cell

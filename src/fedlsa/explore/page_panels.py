@@ -15,10 +15,10 @@ import marimo as mo
 from ..algorithms import Scaffnew
 from ..figures.theory_figures import trade_off_chart
 from ..theory.planner import Plan
-from . import take, words
+from . import controls, take, words
 from .answers import Question
 from .page_problem import fit_call
-from .page_settings import METHODS, PROBLEMS, PageSettings
+from .page_settings import METHODS, OF_PROBLEM, PROBLEMS, PageSettings
 from .plotly_figures import plotly_chart
 from .scene_data import scene_text
 from .updates import Curves, Plans, Runs
@@ -51,12 +51,12 @@ The address of this page holds every setting: copy it, and it opens with what yo
 
 def problem_panel(kind: Any, worlds: Any, upload: Any, target: Any, columns: Any, sites: Sites) -> Any:
     """The sidebar: what the agents' worlds are."""
-    parts = [worlds[name] for name in worlds]
+    parts = controls.show(worlds, *OF_PROBLEM[kind.value])
     if kind.value == "files":
         if worlds.value["task"] == "regression":
             asked = [target, *([columns, *_left_out(columns, sites)] if sites.files else []), worlds["missing"]]
         else:
-            asked = [worlds[name] for name in ("state", "next_state", "discount")]
+            asked = controls.show(worlds, "state", "next_state", "discount")
         parts = [upload, *_files(sites), worlds["task"], *asked, worlds["weight"]]
     return mo.vstack([mo.md("## The problem"), kind, *parts, mo.md(EXPLAINED[kind.value])], gap=1)
 
@@ -77,8 +77,8 @@ def _files(sites: Sites) -> list[Any]:
 
 def method_panel(method: Any, reset: Any) -> Any:
     """The sliders of the methods; what is rarely touched lies behind a fold."""
-    main = box("row", *(method[name] for name in ("step_size", "local_steps", "rounds")), reset)
-    rest = box("row", *(method[name] for name in ("sampling", "thin", "own", "probability")))
+    main = box("row", *controls.show(method, "step_size", "local_steps", "rounds"), reset)
+    rest = box("row", *controls.show(method, "sampling", "thin", "own", "probability"))
     return mo.vstack([main, mo.accordion({"Trajectories, and Scaffnew's own rate": rest})])
 
 

@@ -7,6 +7,7 @@ import functools
 import gc
 import importlib.metadata
 import os
+import re
 import signal
 import socket
 import sys
@@ -24,12 +25,11 @@ from ..files import reason, replacing
 from .page_settings import PageSettings
 from .pool import SESSION, Pool
 
-NAMES = ("notebook.py", "explore.css", "page_head.html", "scene.js")
-NOTEBOOK, STYLE, HEAD, SCENE = (Path(__file__).with_name(name) for name in NAMES)
+NOTEBOOK, STYLE, HEAD = (Path(__file__).with_name(name) for name in ("notebook.py", "explore.css", "page_head.html"))
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 # the page's own files, and nothing from another host: no fonts, no scripts, no pictures
 POLICY = (
-    "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval' blob: data:; "
+    "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; "
     "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; "
     "connect-src 'self' ws: wss: blob: data:; worker-src 'self' blob:"
 )
@@ -92,13 +92,15 @@ def leave() -> None:
 
 
 def copy_notebook(path: Path) -> None:
-    """The page as a notebook of the user's own; its style sheet and its head, which holds scene.js, lie beside it."""
+    """The page as a notebook of the user's own; its style sheet and its head, with all scripts, lie beside it."""
     checks.choice(f"the suffix of {str(path)!r}", path.suffix, (".py",))
     path.parent.mkdir(parents=True, exist_ok=True)
     for source in (NOTEBOOK, STYLE, HEAD):
         text = source.read_text(encoding="utf-8")
         if source is HEAD:
-            text = text.replace('<script src="scene.js">', f"<script>\n{SCENE.read_text(encoding='utf-8')}")
+            for name in re.findall(r'<script src="(.+)">', text):
+                script = HEAD.with_name(name).read_text(encoding="utf-8")
+                text = text.replace(f'<script src="{name}">', f"<script>\n{script}")
         with replacing(path if source is NOTEBOOK else path.with_name(source.name), "the notebook") as part:
             part.write_text(text, encoding="utf-8")
 

@@ -33,7 +33,7 @@ OF_PROBLEM = {  # the settings of each problem that the page shows; `spread` is 
     "cartpoles": ("agents", "spread", "discount"),
     "files": ("task", "state", "next_state", "discount", "weight", "missing"),
 }
-MAX_SEED = 2**31 - 1  # on the page
+MAX_SEED, MAX_ROUNDS = 2**31 - 1, 100_000  # on the page
 PRESETS = {"authors": "of the authors' code", "paper": "of the paper's text"}
 LOCAL_STEPS = (1, 2, 3, 5, 7, 10, 20, 30, 50, 70, 100, 200, 300, 500, 700, 1000, 2000, 3000, 5000, 7000, 10000)
 POINTS = 120  # recorded rounds on a logarithmic axis
@@ -84,7 +84,7 @@ class PageSettings:
     spread : 0 for equal sites, lakes or poles, 1 for those of the examples; noise : of the sites in a plane;
     probability : None for 1 / local_steps
     x, scale : the horizontal axis of the error; epsilon : the accuracy that a plan is asked for
-    round : the round whose inside is shown first, and saved
+    round : where the cursor of the picture stands, and whose inside is saved
     """
 
     problem: str = _setting("ring", "problem", PROBLEMS, element="dropdown")
@@ -119,7 +119,7 @@ class PageSettings:
         None, "its communication probability p", _logarithmic(1e-4, 1, 41), _probability
     )
     rounds: int = _setting(
-        50, "rounds T", (5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000), _count(100_000), unit="rounds"
+        50, "rounds T", (5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000), _count(MAX_ROUNDS), unit="rounds"
     )
     sampling: str = _setting("iid", "observations", {"iid": "independent", "markov": "along a trajectory"})
     thin: int = _setting(1, "use every q-th observation, q", (1, 2, 3, 5, 10, 20, 50, 100), _count(1000))
@@ -127,7 +127,7 @@ class PageSettings:
     x: str = _setting("communications", "horizontal axis", AXES, element="dropdown")
     scale: str = _setting("linear", "its scale", {"linear": "linear", "log": "logarithmic"}, element="dropdown")
     epsilon: float = _setting(0.1, "accuracy ε (root mean squared error)", _logarithmic(0.01, 1, 21), _positive)
-    round: int = _setting(3, "opens with round, here and where it is saved", range(1, 21), _count(20))
+    round: int = _setting(3, "round", (), partial(checks.integer, at_least=0, at_most=MAX_ROUNDS), "cursor")
 
     def __post_init__(self) -> None:
         for name, setting in SETTINGS.items():

@@ -70,7 +70,7 @@ def scene_text(
     steps = f"{s.local_steps} local step{'s' if s.local_steps > 1 else ''}"
     known: dict[str, Any] = {
         "title": f"{PROBLEMS[s.problem]}: step size {s.step_size:g}, {steps}",
-        "rounds": s.rounds, "round": min(s.round, s.rounds), "problem": s.problem, "question": question,
+        "rounds": s.rounds, "round": s.round, "problem": s.problem, "question": question,
         "unstable": dict.fromkeys(unstable, UNSTABLE), "error": error_data(s, curves, runs),
     }  # fmt: skip
     if isinstance(agents, str):

@@ -19,7 +19,7 @@ from ..figures.labels import method_name
 from ..files import replacing
 from ..results.recipe import versions
 from . import answers
-from .answers import SHOWN, Curve, Question
+from .answers import SHOWN, WALKED, Curve, Question
 from .page_problem import call
 from .page_settings import METHODS, SETTINGS, PageSettings
 from .scene_data import BAND
@@ -57,10 +57,16 @@ def script(q: Question, simulated: bool = False, predicted: bool = True) -> str:
 
 def agents_script(q: Question) -> str:
     """The Python lines that draw where the agents go."""
-    s = q.page
-    paths = f"paths = [round_paths(p, m, rounds={min(s.rounds, SHOWN)}) for m in ({_methods(s, 2)})]"
-    drawn = f"agent_paths(*paths, round={min(s.round, s.rounds)})"
+    rounds, shown = _saved(q.page)
+    paths = f"paths = [round_paths(p, m, rounds={rounds}) for m in ({_methods(q.page, 2)})]"
+    drawn = f"agent_paths(*paths, round={shown})"
     return _drawn(q, [paths], drawn, "agents.png", "from fedlsa.engine.paths import round_paths")
+
+
+def _saved(s: PageSettings) -> tuple[int, int]:
+    """How many rounds are saved, and the one whose inside is shown: that of the cursor, as far as agents are seen."""
+    rounds = min(s.rounds, max(SHOWN, min(s.round, WALKED)))
+    return rounds, min(max(s.round, 1), rounds)
 
 
 def _drawn(q: Question, lines: Sequence[str], figure: str, name: str, *imports: str) -> str:
@@ -149,9 +155,9 @@ def _write_csv(table: xr.Dataset, path: Path) -> None:
 
 def write_agents(path: Path, q: Question) -> None:
     """The picture of where the agents go, in the round of the settings."""
-    rounds = min(q.page.rounds, SHOWN)
+    rounds, shown = _saved(q.page)
     paths = [round_paths(q.problem(), m, rounds=rounds) for m in q.page.methods()[:2]]
-    figure = figures.agent_paths(*paths, round=min(q.page.round, rounds))
+    figure = figures.agent_paths(*paths, round=shown)
     figures.save(figure, path, command=command(q, save=path.name, agents=True))
 
 
