@@ -15,7 +15,7 @@ from fedlsa.cli.command_line import COMMANDS, application
 from fedlsa.lazy_names import LazyPackage
 
 SOURCE = Path(fedlsa.__file__).parent
-HEAVY = ["numba", "scipy", "xarray", "pandas", "matplotlib", "h5netcdf", "pyarrow", "plotly"]
+HEAVY = ["numba", "scipy", "xarray", "pandas", "matplotlib", "h5netcdf", "pyarrow"]
 LAZY = sorted(
     ".".join(("fedlsa", *f.parent.relative_to(SOURCE).parts))
     for f in SOURCE.rglob("__init__.py")

@@ -175,9 +175,10 @@ def _watched(page, home):
     page.set_default_timeout(1000 * PATIENCE)
     faults, outside = [], []
     page.on("pageerror", lambda error: faults.append(str(error)) if str(error) != "undefined" else None)
-    page.on("requestfinished", lambda r: outside.append(r.url) if urlsplit(r.url).hostname != "127.0.0.1" else None)
+    page.on("console", lambda line: faults.append(line.text) if line.type == "error" else None)
+    page.on("request", lambda r: outside.append(r.url) if urlsplit(r.url).hostname != "127.0.0.1" else None)
     yield Explorer(page, home)
     page.close()
     outside = [url for url in outside if not url.startswith(("data:", "blob:"))]
-    assert not outside, "the page has fetched something from elsewhere"
-    assert not faults, "an error in the browser"
+    assert not outside, "the page has asked for something from elsewhere"
+    assert not faults, "an error in the browser, or in its console"

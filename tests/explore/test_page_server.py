@@ -152,7 +152,7 @@ def test_the_page_becomes_a_notebook_of_ones_own(tmp_path):
         page_server.copy_notebook(Path("mine.txt"))
 
 
-@pytest.mark.parametrize("library", ["marimo", "plotly", "plotly.graph_objects", "uvicorn"])
+@pytest.mark.parametrize("library", ["marimo", "uvicorn"])
 def test_a_page_without_its_libraries_says_what_to_install(library, monkeypatch):
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(MissingExtraError, match=r"pip install 'fedlsa\[explore\]'"):
@@ -232,7 +232,7 @@ def test_nothing_is_overwritten_without_force(fedlsa, arguments):
 
 
 def test_pictures_can_be_saved_without_the_libraries_of_the_page(fedlsa, monkeypatch):
-    for library in ("marimo", "plotly", "plotly.graph_objects", "uvicorn"):
+    for library in ("marimo", "uvicorn"):
         monkeypatch.setitem(sys.modules, library, None)
     assert fedlsa(RING, "--save", "error.csv", "--save", "error.svg")[0] == 0
     assert fedlsa(RING, "--save", "agents.svg", "--agents")[0] == 0
@@ -291,7 +291,7 @@ def test_other_commands_do_without_the_libraries_of_the_page(tmp_path):
         "import sys; from fedlsa.cli import main; "
         "main(['--help']); main(['explore', '--help']); "
         "main(['simulate', '--agents', '2', '--rounds', '2', '--local-steps', '2', '--seeds', '1', '--quiet']); "
-        "held = {m.split('.')[0] for m in sys.modules} & {'marimo', 'plotly', 'uvicorn', 'starlette'}; "
+        "held = {m.split('.')[0] for m in sys.modules} & {'marimo', 'uvicorn', 'starlette'}; "
         "print('held:', held)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=True)

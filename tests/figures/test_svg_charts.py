@@ -35,6 +35,17 @@ def test_a_line_is_read_back_to_three_digits():
     np.testing.assert_allclose(y, Y, rtol=2e-3)
 
 
+def test_a_value_that_holds_until_the_next_is_drawn_in_steps():
+    _, x, y = read_back(Chart([Line(np.array([1.0, 2.0, 4.0]), np.array([8.0, 4.0, 2.0]), "it", steps=True)]), "it")
+    np.testing.assert_allclose(x, [1, 2, 2, 4, 4], rtol=2e-3)
+    np.testing.assert_allclose(y, [8, 8, 4, 4, 2], rtol=2e-3)
+
+
+def test_a_single_point_has_room_on_a_logarithmic_axis():
+    _, x, _ = read_back(Chart([Line(np.array([300.0]), np.array([5.0]), "it")], x_scale="log"), "it")
+    np.testing.assert_allclose(x, [300], rtol=2e-3)
+
+
 def test_long_lines_keep_every_other_point_and_the_last():
     x = np.arange(201.0)
     path, found, _ = read_back(Chart([mean_line(x, np.tile(1 + x, (3, 1)), "it", "#d55e00")]), "it")

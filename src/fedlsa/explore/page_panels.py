@@ -13,18 +13,18 @@ from typing import Any
 import marimo as mo
 
 from ..algorithms import Scaffnew
+from ..figures.lines import Chart, ChartRows
+from ..figures.svg_charts import HEIGHT, WIDTH, sheet
 from ..figures.theory_figures import trade_off_chart
 from ..theory.planner import Plan
 from . import controls, take, words
 from .answers import Question
 from .page_problem import fit_call
 from .page_settings import METHODS, OF_PROBLEM, PROBLEMS, PageSettings
-from .plotly_figures import plotly_chart
 from .scene_data import scene_text
 from .updates import Curves, Plans, Runs
 from .uploads import Sites
 
-BARE = {"displayModeBar": False, "responsive": True}  # pictures without Plotly's own buttons
 WELCOME = """
 # See client drift
 
@@ -133,11 +133,16 @@ def plan_panel(known: Plans) -> Any:
         found = "".join(f'<i class="explore-found {name}"></i>' for name in known.by_method)
         parts += [mo.Html(found), box("quiet", what), mo.md(_table(known))]
     if known.points or known.by_method:
-        chart = trade_off_chart([*known.points, *known.by_method.values()])
-        low, high = chart.span
-        chart = replace(chart, x_limits=(low / 1.25, high * 1.25))
-        parts.append(mo.ui.plotly(plotly_chart(chart, height=340), config=BARE))
+        parts.append(_picture(trade_off_chart([*known.points, *known.by_method.values()])))
     return mo.vstack([*parts, mo.md(known.busy)])
+
+
+def _picture(chart: Chart) -> Any:
+    """A chart in the colours of the page."""
+    drawn = sheet(ChartRows([[chart]]))
+    inside, named = drawn.panels[0][2], html.escape(f"{chart.y} against {chart.x}")
+    svg = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{named}">{inside}</svg>'
+    return mo.Html(f'<figure class="explore-chart">{svg}<figcaption>{drawn.legend}</figcaption></figure>')
 
 
 def _table(known: Plans) -> str:

@@ -47,10 +47,9 @@ def serve(
     importlib.metadata.entry_points = functools.cache(importlib.metadata.entry_points)  # type: ignore[assignment]
     try:
         import marimo
-        import plotly.graph_objects  # noqa: F401  the page needs it: complain here
         import uvicorn
     except ImportError:
-        raise MissingExtraError("the explorer needs marimo and plotly: pip install 'fedlsa[explore]'") from None
+        raise MissingExtraError("the explorer needs marimo: pip install 'fedlsa[explore]'") from None
     from . import page_panels, updates, uploads  # noqa: F401  the page is made of the first
 
     uploads.name_files(files)

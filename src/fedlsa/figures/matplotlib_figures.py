@@ -161,11 +161,11 @@ def _end(lines: Sequence[Line], label: str, ceiling: float) -> float:
 
 def _look(line: Line, colour: str) -> dict[str, Any]:
     look = line.look
-    marker = theme.MARKERS[look.marker][0] if look.marker else ""
+    marker = theme.MARKERS[look.marker] if look.marker else ""
     fill = {"markerfacecolor": "white"} if look.hollow else {}
     larger = theme.stroke()
     return {
-        "color": colour, "alpha": look.opacity, "linestyle": theme.DASHES[look.dash][0],
+        "color": colour, "alpha": look.opacity, "linestyle": theme.DASHES[look.dash],
         "linewidth": larger * look.width, "marker": marker, "markersize": larger * look.size,
         "markeredgewidth": larger * (1.5 if marker == "x" else 1.0), **fill,
         "zorder": look.layer, "clip_on": line.role != "samples", "in_layout": False,

@@ -123,7 +123,8 @@ def _x_axis(chart: Chart) -> Scaled:
     if chart.x_scale == "log":
         positive = np.concatenate([line.x for line in chart.lines])
         low = float(np.nanmin(positive[positive > 0]))
-        return Scaled("log", low * (low / high) ** 0.03, high * (high / low) ** 0.03, PLOT_WIDTH)
+        room = (high / low) ** 0.03 if high > low else 2.0  # about a single point too
+        return Scaled("log", low / room, high * room, PLOT_WIDTH)
     marked = any(line.look.marker and len(line.x) for line in chart.lines)
     room = 0.6 if marked else 0.0
     return Scaled("linear", low - room, high + room if high + room > low - room else low + 1, PLOT_WIDTH)
@@ -143,7 +144,10 @@ def _drawn(line: Line, x: Scaled, y: Scaled) -> str:
             if np.isfinite([place, *ends]).all():
                 parts.append(f'<path class="l" d="M{place:.0f},{ends[0]:.0f}V{ends[1]:.0f}"/>')
     keep = _some(len(line.x), MOST_POINTS)
-    path = _path(x.units(line.x[keep]), y, line.y[keep])
+    X, Y = line.x[keep], line.y[keep]
+    if line.steps:  # each value holds until the next
+        X, Y = np.repeat(X, 2)[1:], np.repeat(Y, 2)[:-1]
+    path = _path(x.units(X), y, Y)
     drawn = f' stroke-dasharray="{DASHES[look.dash]}"' if look.dash in DASHES else ""
     name = escape(_plain(line.name or line.label))
     named = f' data-n="{name}"' if name else ""

@@ -1,8 +1,7 @@
 """How every figure looks, in a paper, on a slide or in a notebook: read without colour vision and in grey print.
 
 Hues are those of Okabe and Ito, which all common kinds of colour vision tell apart. A method keeps its colour in every
-figure; several runs of one method differ in dashes and lightness. The tables are read by matplotlib's drawings and by
-Plotly's alike.
+figure; several runs of one method differ in dashes and lightness.
 """
 
 from __future__ import annotations
@@ -22,25 +21,17 @@ METHODS = {"FedLSA": "#d55e00", "SCAFFLSA": "#0072b2", "Scaffnew": "#009e73"}
 OTHERS = ("#cc79a7", "#e69f00", "#56b4e9", "#000000")
 SEQUENCE = ("#440154", "#31688e", "#35a06b", "#d9a400")  # dark to light, in grey print too: from small to large
 
-# What matplotlib and Plotly call the same thing.
-DASHES: dict[str, tuple[Any, str]] = {
-    "solid": ("-", "solid"),
-    "dashed": ((0, (4.5, 2.5)), "dash"),
-    "dotted": ((0, (1, 1.4)), "dot"),
-    "dashdot": ((0, (6, 1.5, 1, 1.5)), "dashdot"),
-    "dashdotdot": ((0, (6, 1.5, 1, 1.5, 1, 1.5)), "longdashdot"),
-    "none": ("none", "solid"),
+DASHES: dict[str, Any] = {  # as matplotlib calls them
+    "solid": "-",
+    "dashed": (0, (4.5, 2.5)),
+    "dotted": (0, (1, 1.4)),
+    "dashdot": (0, (6, 1.5, 1, 1.5)),
+    "dashdotdot": (0, (6, 1.5, 1, 1.5, 1, 1.5)),
+    "none": "none",
 }
-MARKERS = {
-    "circle": ("o", "circle"),
-    "square": ("s", "square"),
-    "triangle": ("^", "triangle-up"),
-    "triangle down": ("v", "triangle-down"),
-    "diamond": ("D", "diamond"),
-    "cross": ("x", "x-thin"),
-}
+MARKERS = {"circle": "o", "square": "s", "triangle": "^", "triangle down": "v", "diamond": "D", "cross": "x"}
 METHOD_MARKERS = {"FedLSA": "circle", "SCAFFLSA": "square", "Scaffnew": "triangle"}
-DASHED = DASHES["dashed"][0]  # for predictions alone
+DASHED = DASHES["dashed"]  # for predictions alone
 TWIN_DASHES = ("solid", "dashdot", "dotted", "dashdotdot")  # of several runs of one method
 
 
