@@ -8,7 +8,9 @@ import signal
 import socket
 import subprocess
 import sys
+from base64 import b64decode
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -150,6 +152,21 @@ def test_the_page_becomes_a_notebook_of_ones_own(tmp_path):
     assert "src=" not in head
     with pytest.raises(UnknownNameError, match=r"the suffix of 'mine\.txt' must be '\.py'"):
         page_server.copy_notebook(Path("mine.txt"))
+
+
+@pytest.mark.parametrize("mode", ["edit", "run"])
+def test_a_notebook_that_is_edited_brings_its_scripts_which_marimo_leaves_out(mode, monkeypatch):
+    marimo = pytest.importorskip("marimo", reason="marimo is not installed")
+    from fedlsa.explore import controls
+
+    monkeypatch.setattr(marimo, "app_meta", lambda: SimpleNamespace(mode=mode))
+    texts = [b64decode(text).decode() for text in re.findall(r"base64,([^\"]+)", controls.scripts().text)]
+    assert (
+        texts
+        == [page_server.HEAD.with_name(name).read_text("utf-8") for name in ("scene.js", "controls.js")][
+            : 2 * (mode == "edit")
+        ]
+    )
 
 
 @pytest.mark.parametrize("library", ["marimo", "uvicorn"])

@@ -9,6 +9,7 @@
    code     a block with one button that copies it */
 (() => {
   "use strict";
+  if (customElements.get("fedlsa-scene")) return; // a notebook's cell that is run again
   const carriers = {}, sliders = new Set();
   let values = {}; // by setting
   let begun = null; // the name of the field that began with them

@@ -8,9 +8,11 @@ so that nothing is drawn anew under the finger.
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from html import escape
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -23,6 +25,14 @@ from .uploads import Sites
 SLIDERS = [name for name, about in SETTINGS.items() if about.metadata["element"] in ("slider", "cursor")]
 OF_METHOD = ("step_size", "local_steps", "rounds", "sampling", "thin", "own", "probability")
 OF_VIEW = ("x", "scale", "seeds")
+
+
+def scripts() -> Any:
+    """The scripts of the page for a notebook that is being edited, where marimo leaves out the page's head."""
+    if mo.app_meta().mode != "edit":
+        return mo.Html("")
+    texts = [b64encode(Path(__file__).with_name(name).read_bytes()).decode() for name in ("scene.js", "controls.js")]
+    return mo.Html("".join(f'<script src="data:text/javascript;base64,{text}"></script>' for text in texts))
 
 
 def carrier(of: str, field: Any) -> Any:

@@ -40,7 +40,7 @@ def _():
     get_fit, set_fit = mo.state((None, ""))
     now = {"question": None, "plans": updates.Plans()}  # the newest, for what must not run again
     steps = controls.PageHistory(set_start, now)
-    controls.carrier("message", steps.message)
+    mo.vstack([controls.scripts(), controls.carrier("message", steps.message)])
     return (
         complaints, get_curves, get_fit, get_map, get_plans, get_runs, get_settled, get_start, now, page,
         set_curves, set_fit, set_map, set_plans, set_runs, set_settled, steps,
