@@ -13,7 +13,10 @@
   const carriers = {}, sliders = new Set();
   let values = {}; // by setting
   let begun = null; // the name of the field that began with them
-  let wanted = null; // the round to which the cursor has still to go
+  // There is one picture in a page, and it keeps its round and its zoom if the element is taken out and put back in.
+  const room = document.createElement("div");
+  let scene = null, last = {}; // its newest data; sent: the round that they came with
+  let wanted = null; // the round to which its cursor has still to go
   const choose = (name, value) => {
     if (value === values[name]) return;
     values[name] = value;
@@ -36,7 +39,8 @@
       const name = this.field.parentElement.getAttribute("random-id"); // another one for other settings
       if (this.dataset.of !== "values" || begun === name) return;
       [values, begun] = [JSON.parse(JSON.parse(this.field.dataset.initialValue)), name];
-      wanted = values.round;
+      wanted = last.sent === values.round ? null : values.round;
+      if (wanted === null) scene?.setRound(values.round);
       for (const slider of sliders) slider.put();
     }
     send(message) {
@@ -230,17 +234,6 @@
     }
   }
 
-  // There is one picture in a page, and it keeps its round and its zoom if the element is taken out and put back in.
-  const room = document.createElement("div");
-  let scene = null, last = {}, resting = 0;
-  const onRound = (t) => {
-    clearTimeout(resting);
-    resting = setTimeout(() => {
-      const round = Math.round(t);
-      if (!scene.playing && round !== Math.min(values.round, last.rounds)) choose("round", round);
-    }, 300);
-  };
-
   class Scene extends HTMLElement {
     static observedAttributes = ["data-scene"];
     connectedCallback() {
@@ -251,19 +244,28 @@
       const text = this.dataset.scene;
       if (!this.isConnected || !text || text === last.text) return;
       const data = { ...JSON.parse(text), text };
+      data.sent = data.round;
       for (const m of data.plane?.methods ?? [])
         if (m.name in data.unstable) Object.assign(m, { end: null, end_reason: data.unstable[m.name] });
       const keep = data.round !== wanted; // else another setting has begun, from a link or by going back
       if (keep) delete data.round;
       else wanted = null;
       this.classList.toggle("without-agents", data.plane === null);
-      scene ??= FedLSAScene.create(room, { future: 0.75, onRound });
+      scene ??= FedLSAScene.create(room, { future: 0.75 });
       if (data.problem !== last.problem) scene.fit();
       scene.show(data, { keep: keep && data.question === last.question });
       last = data;
       this.scene = scene;
     }
   }
+
+  let seen = 0;
+  setInterval(() => { // a cursor that rests is where a link opens
+    if (!scene) return;
+    const round = Math.round(scene.round), moved = round !== Math.min(values.round, last.rounds);
+    if (moved && round === seen && !scene.playing && wanted === null) choose("round", round);
+    seen = round;
+  }, 300);
 
   class Code extends HTMLElement {
     constructor() {
