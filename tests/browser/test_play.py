@@ -190,6 +190,38 @@ def test_a_step_of_the_story_shows_its_answer_only_after_a_guess(still, step):
     still.locator("#steps [aria-current=step]", has_text=str(step + 1) if step < 5 else "Lab").wait_for()
 
 
+def test_what_the_story_says_is_true_by_the_library(still):
+    of, start = {}, still.evaluate("FedLSAPlay.START")
+    for step in range(1, 6):
+        visit(still, f"step={step}")
+        state, agents = still.evaluate("[fedlsaPlay.state, FedLSAPlay.problem(fedlsaPlay.state).agents]")
+        of[step] = the_same_problem(agents, state["noise"]), fl.FedLSA(state["eta"], state["H"])
+    mse = {step: fl.theory.exact(*of[step], rounds=15, theta_0=start, record=range(16))["mse"].values for step in of}
+    bias = {step: np.linalg.norm(fl.theory.bias(p, m.step_size, m.local_steps)) for step, (p, m) in of.items()}
+    share = mse[1][1:] / mse[1][:-1]
+    assert (share[4:] == pytest.approx(share[-1], rel=0.01), bias[1] < 1e-12) == (
+        True,
+        True,
+    )  # a straight line to theta_star
+    two = of[2][0]
+    assert (bias[2] < 1e-12, np.linalg.norm(two.theta_star - two.theta_star_local.mean(axis=0)) > 0.5) == (True, True)
+    assert (mse[3][1] < mse[2][1] / 2, bias[3] > 0.3) == (True, True)  # faster at first, and then it misses
+    noisy, fedlsa = of[4]
+    assert bias[4] ** 2 > 10 * (fl.theory.stationary(noisy, fedlsa).mse - bias[4] ** 2)  # the noise lies far below it
+    p, method = of[5][0], fl.SCAFFLSA(0.15, 20)
+    ends = fl.theory.stationary(p, method)
+    walks = round_paths(p, method, rounds=15, theta_0=start, points=1).local
+    gone = np.linalg.norm(walks[:, :, 1] - walks[:, :, 0], axis=-1).max(axis=1)
+    assert (np.linalg.norm(ends.bias) < 1e-12, gone[-1] < gone[0] / 100) == (
+        True,
+        True,
+    )  # only noise is left, walks shrink
+    six = "FedLSAPlay.problem({...fedlsaPlay.state, agents: 6, shape: FedLSAPlay.ring(6)}).agents"
+    more = the_same_problem(still.evaluate(six), 0.3)
+    shorter = fl.theory.stationary(p, fl.SCAFFLSA(0.05, 20)).mse
+    assert max(shorter, fl.theory.stationary(more, method).mse) < ends.mse
+
+
 def test_a_dragged_solution_moves_everything_and_the_link_carries_it(still):
     visit(still, "lab=1")
     before = still.evaluate("fedlsaPlay.shown")
