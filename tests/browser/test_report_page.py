@@ -25,7 +25,7 @@ def outcome(name, preset, *values):
     e = EXPERIMENTS[name]
     titles = [f"{world}, N = 10, H = {H}" for world in ("heterogeneous", "homogeneous") for H in ("10", "1,000")]
     sheets = {p.name: sheet(ChartRows([[chart(t) for t in titles]], ["what lines mean"])) for p in e.pictures}
-    row = {"setting": "FedLSA", **{f"a number, the {i}th": 1.25 for i in range(20)}, "squared bias": math.nan}
+    row = {"setting": "FedLSA", **{f"a number, the {i}th": 1.25 for i in range(7)}, "squared bias": math.nan}
     return Outcome(
         e, Scale(preset, 3, True), {}, sheets, {t.name: [row, row] for t in e.tables}, [(v,) for v in values]
     )
@@ -95,6 +95,16 @@ def test_a_chart_tells_its_values_to_the_pointer_and_to_the_keyboard(page):
     assert (at, float(said[1])) == ("200", pytest.approx(NOISY[:, -1].mean(), rel=0.006))
     page.keyboard.press("Escape")
     assert page.locator("#tip").is_hidden()
+
+
+def test_a_finger_reads_values_too(browser, report):
+    page = browser.new_page(viewport={"width": 390, "height": 844}, has_touch=True)
+    page.goto(report.as_uri())
+    page.locator(f"{CONTRADICTION} .panel svg").first.tap()
+    assert page.locator("#tip").inner_text().split("\n")[1::2] == ["FedLSA", "FedLSA, exact"]
+    page.locator("h1").tap()
+    assert page.locator("#tip").is_hidden()
+    page.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

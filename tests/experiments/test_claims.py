@@ -54,7 +54,7 @@ def test_a_claim_comes_out_as_expected_and_depends_on_each_of_its_cells(name, lo
 
 def changes(variable, first):
     """Other numbers that a variable may hold: multiples, something added, and what the first cell holds."""
-    yield from (times(factor, variable) for factor in (1e3, 1e-3, 2.0))
+    yield from (times(factor, variable) for factor in (1e3, 1e-3, 2.0, 0.0))
     yield times(1.0, variable, plus=1.0)
     same = variable in first
     yield lambda held: held.assign({variable: first[variable]}) if same and first.sizes == held.sizes else held

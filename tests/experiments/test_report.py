@@ -163,6 +163,16 @@ def test_what_is_no_number_has_its_reason_and_numbers_stand_at_the_right(made):
     assert '<td class="n">' in made[2]
 
 
+def test_a_table_with_many_columns_and_few_rows_stands_on_its_side():
+    e = EXPERIMENTS["markov"]
+    row = {"setting": "FedLSA", **{f"number {i}": float(i) for i in range(20)}, "squared bias": float("nan")}
+    tables = {"markov": [row, {**row, "setting": "SCAFFLSA"}]}
+    reader = Reader(page([Outcome(e, QUICK, {}, {p.name: SHEETS["fig1"] for p in e.pictures}, tables, [(0.0,)] * 5)]))
+    assert [held["scope"] for tag, held in reader.tags if tag == "th"] == ["col"] * 3 + ["row"] * 21
+    assert "setting FedLSA SCAFFLSA number 0 0 0 number 1 1 1" in reader.text
+    assert "squared bias: a simulation does not know the mean of its law" in reader.text
+
+
 def test_the_chart_in_a_card_has_the_setting_of_the_claim():
     claims = {c.name: c for c in EXPERIMENTS["fig1"].claims}
     outcome = Outcome(EXPERIMENTS["fig1"], QUICK, {}, SHEETS, {}, [(0.0,)] * 6)
@@ -175,7 +185,11 @@ def test_the_chart_in_a_card_has_the_setting_of_the_claim():
 
 @pytest.mark.parametrize("scale", [QUICK, Scale("authors")], ids=["quick", "full"])
 def test_links_into_the_explorer_are_settings_that_it_takes(scale):
-    every = {c.name: explorer_settings(c, scale) for e in EXPERIMENTS.values() for c in e.claims}
+    every = {
+        c.name: explorer_settings(c, Outcome(e, scale, {}, {p.name: SHEETS["fig1"] for p in e.pictures}, {}, []))
+        for e in EXPERIMENTS.values()
+        for c in e.claims
+    }
     for name, text in every.items():
         if text:
             settings = PageSettings.from_address(text)
@@ -184,6 +198,9 @@ def test_links_into_the_explorer_are_settings_that_it_takes(scale):
     stalls = PageSettings.from_address(every["fedlsa-stalls"])
     wanted = (10 if scale.quick else 100, 0.1, 1000, True)
     assert (stalls.agents, stalls.step_size, stalls.local_steps, stalls.heterogeneous) == wanted
+    printed = PageSettings.from_address(every["debiased-as-printed"])  # that of the picture in its card
+    assert (printed.step_size, printed.local_steps, printed.heterogeneous) == (0.1, 1000, True)
+    assert not PageSettings.from_address(every["alike-when-homogeneous"]).heterogeneous
     assert every["lower-bound-psi"] == every["table1-fedlsa-a"] == every["values-home"] == ""
     assert PageSettings.from_address(every["markov-whole"]).sampling == "markov" if not scale.quick else True
 

@@ -181,7 +181,7 @@ def _numbers(claim: Claim, outcome: Outcome) -> str:
 
 def _explore(claim: Claim, outcome: Outcome) -> str:
     """A command that opens the explorer at the claim's setting, and the address that it then has."""
-    settings = explorer_settings(claim, outcome.scale)
+    settings = explorer_settings(claim, outcome)
     if not settings:
         return ""
     command = f'fedlsa explore --port {EXPLORER_PORT} "{settings}"'

@@ -29,6 +29,7 @@ CLAIM_COLUMNS = (
     "experiment preset seeds claim kind source quote value at_least at_most verdict other_instances holds_on"
 )
 MOST_LISTED = 8  # values of a setting that are listed one by one
+MOST_COLUMNS = 9  # of a table that fits a screen
 Groups = list[tuple[str, list[Outcome]]]  # experiments by name, each with its outcomes at every scale
 
 
@@ -207,32 +208,40 @@ def _listed(values: list[Any]) -> str:
 
 
 def _table(table: Table, rows: Sequence[Row], caption: str) -> str:
-    """caption : HTML; numbers stand at the right, and what is none has its reason."""
-    numeric = {k for k in rows[0] if all(isinstance(row[k], int | float) for row in rows)}
+    """caption : HTML; numbers stand at the right, and what is none has its reason. What is wide stands on its side."""
+    turned = len(rows[0]) > max(MOST_COLUMNS, len(rows) + 1)
+    if turned:
+        rows = _turned(rows)
     reasons: dict[str, None] = {}
 
-    def cell(heading: str, value: str | int | float) -> str:
+    def cell(tag: str, heading: str, value: str | int | float) -> str:
+        shown = in_print(number(value))
         if isinstance(value, float) and not math.isfinite(value):
             why = table.reason(heading) or "no finite number"
             reasons[f"{heading}: {why}"] = None
-            return f'<span title="{escape(why)}">—</span>'
-        return in_print(number(value))
+            shown = f'<span title="{escape(why)}">—</span>'
+        kind = ' class="n"' if isinstance(value, int | float) else ""
+        return f"<{tag}{kind}>{shown}</{tag.split()[0]}>"
 
-    def tag(heading: str) -> str:
-        return ' class="n"' if heading in numeric else ""
-
-    head = "".join(f'<th scope="col"{tag(k)}>{in_print(k)}</th>' for k in rows[0])
+    numeric = {k: ' class="n"' for k in rows[0] if all(isinstance(row[k], int | float) for row in rows)}
+    head = "".join(f'<th scope="col"{numeric.get(k, "")}>{in_print(k)}</th>' for k in rows[0])
     body = ""
     for row in rows:
         (first, begins), *rest = row.items()
-        body += f'<tr><th scope="row"{tag(first)}>{cell(first, begins)}</th>'
-        body += "".join(f"<td{tag(k)}>{cell(k, v)}</td>" for k, v in rest) + "</tr>"
+        body += "<tr>" + cell('th scope="row"', first, begins)
+        body += "".join(cell("td", str(begins) if turned else k, v) for k, v in rest) + "</tr>"
     notes = f'<p class="soft">— {escape("; ".join(reasons))}.</p>' if reasons else ""
     return (
         f'<p class="soft">{caption}</p><p class="hint" hidden>The table is wider than the page: scroll sideways →</p>'
         f'<div class="wide" tabindex="0" role="region" aria-label="{escape(table.name)}"><table><thead><tr>{head}</tr>'
         f"</thead><tbody>{body}</tbody></table></div>{notes}"
     )
+
+
+def _turned(rows: Sequence[Row]) -> list[Row]:
+    """Columns as rows; what the first column holds, once each, is the new head."""
+    first, *rest = rows[0]
+    return [{first: key, **{str(row[first]): row[key] for row in rows}} for key in rest]
 
 
 def _caption(text: str, scale: Scale) -> str:

@@ -69,11 +69,19 @@ def deciding_chart(claim: Claim, outcome: Outcome) -> tuple[str, int] | None:
     cells = [_title_words(cell) for cell in claim.cells(outcome.scale)]
 
     def likeness(chart: tuple[str, int, str]) -> tuple[int, bool, int]:
-        words = set(re.split(r",\s+", f"{chart[0].rpartition('-')[2]}, {chart[2]}"))
+        words = _chart_words(chart[0], chart[2])
         alike = max((len(words & own) for own in cells), default=0)
         return alike, world(True) in words, charts.index(chart)
 
-    return max(charts, key=likeness)[:2]
+    name, i, title = max(charts, key=likeness)
+    sizes = {word for word in _chart_words(name, title) if word.startswith("N = ")}
+    if sizes and not any(sizes & own for own in cells):  # it is about other numbers of agents
+        return None
+    return name, i
+
+
+def _chart_words(picture: str, title: str) -> set[str]:
+    return set(re.split(r",\s+", f"{picture.rpartition('-')[2]}, {title}"))
 
 
 def _title_words(cell: Cell) -> set[str]:
@@ -83,10 +91,19 @@ def _title_words(cell: Cell) -> set[str]:
     return named | ({str(cell["step_size"])} if "step_size" in cell else set())
 
 
-def explorer_settings(claim: Claim, scale: Scale) -> str:
-    """The explorer's settings, as in its address, of the claim's last cell that it can show; or nothing."""
-    found = [settings for cell in claim.cells(scale) if (settings := _address(cell))]
-    return urlencode(found[-1]) if found else ""
+def explorer_settings(claim: Claim, outcome: Outcome) -> str:
+    """The explorer's settings, as in its address, of a cell that it can show; or nothing.
+
+    Of the claim's cells it is the one that is most like the chart in its card, of several the last.
+    """
+    chart = deciding_chart(claim, outcome)
+    words = _chart_words(chart[0], outcome.sheets[chart[0]].panels[chart[1]][0]) if chart else set()
+    cells = list(claim.cells(outcome.scale))
+    if any("skip" in cell for cell in cells):  # about trajectories, and not about what they are compared with
+        cells = [cell for cell in cells if "skip" in cell]
+    found = [(cell, settings) for cell in cells if (settings := _address(cell))]
+    ordered = sorted(found, key=lambda pair: len(words & _title_words(pair[0])))
+    return urlencode(ordered[-1][1]) if ordered else ""
 
 
 def _address(cell: Cell) -> dict[str, Any]:
