@@ -78,9 +78,9 @@ def test_errors_are_those_of_exact_second_moments(kind, method):
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("dim", "engine"), [(8, "cpu"), (40, "reference")])
-def test_the_planned_run_lands_where_the_plan_says(kind, method, dim, engine):
-    problem, zero, epsilon = noiseless(kind, 12, dim), np.zeros(dim), 0.01
+@pytest.mark.parametrize(("agents", "dim", "engine"), [(12, 8, "cpu"), (5, 40, "reference")])
+def test_the_planned_run_lands_where_the_plan_says(kind, method, agents, dim, engine):
+    problem, zero, epsilon = noiseless(kind, agents, dim), np.zeros(dim), 0.01
     plan = fl.plan(problem, epsilon=epsilon, method=method, theta_0=zero)
     run = fl.simulate(problem, plan.algorithm, rounds=plan.rounds, seeds=1, theta_0=zero, engine=engine)
     error = np.sqrt(run["squared_error"].values[0])
