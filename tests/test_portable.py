@@ -7,7 +7,7 @@ import sys
 import portable
 import pytest
 
-FEW = ["tests/figures/test_plane.py", "tests/theory/test_bias.py", "tests/problems/test_stationary.py"]
+FEW = ["tests/theory/test_bias.py", "tests/problems/test_stationary.py"]
 
 
 @pytest.fixture(scope="module")

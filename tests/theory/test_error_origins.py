@@ -28,8 +28,9 @@ def test_parts_are_shares_of_what_the_twin_has_from_the_solution_and_from_the_st
     assert (found["start"] >= 0).all()
     assert (found["drift"] >= 0).all()
     np.testing.assert_allclose(found["start"] + found["drift"] + found["noise"], found["mse"], rtol=1e-14)
-    b = Twin(problem, a).curve(3, problem.theta_star)["mean"]
-    s = Twin(problem, a).curve(3)["mean"] - b
+    twin = Twin(problem, a)
+    b = twin.curve(3, problem.theta_star)["mean"]
+    s = twin.curve(3)["mean"] - b
     b, s = np.sum(b**2, axis=1), np.sum(s**2, axis=1)
     share = b / (b + s)
     # means are as accurate as the error they are a part of; that of a run from theta_star begins at 0
