@@ -1,5 +1,6 @@
 """One description makes the problem and prints the call: the printed one, evaluated, makes the same problem."""
 
+import csv
 import os
 
 import numpy as np
@@ -7,10 +8,11 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, FedLSAError, SiteDataError
-from fedlsa.explore import answers
+from fedlsa.explore import answers, controls, words
 from fedlsa.explore.answers import Question
 from fedlsa.explore.page_problem import call, fit_call
-from fedlsa.explore.page_settings import PageSettings
+from fedlsa.explore.page_settings import PageSettings, split_names
+from fedlsa.explore.uploads import Sites
 
 
 def same(call):
@@ -91,6 +93,35 @@ def test_chosen_columns_and_categories_and_rows_that_lack_a_value(sites, tmp_pat
     expected = fl.fit(list(sites), task, weight="sites", plan=False).summary()
     assert answers.fit_table(Question.of(s, sites)).startswith(str(expected))
     assert eval(str(fit_call(s, sites)), {"fl": fl}).summary() is not None
+
+
+def test_no_column_is_lost_for_the_letters_of_its_name(tmp_path):
+    names, rows = ["height, cm", "the `age`", 'said "so"', "two\nlines"], np.random.default_rng(0).normal(size=(30, 5))
+    file = tmp_path / "site.csv"
+    with file.open("w", newline="") as opened:
+        csv.writer(opened).writerows([[*names, "y"], *rows])
+    found = Sites((str(file),), (*names, "y"))
+    assert controls.explaining(found, "y") == names
+    some = controls.columns_text(names[:3], found, "y")
+    assert split_names(some) == names[:3]
+    for columns, used in (("", names), (some, names[:3])):
+        s = PageSettings.from_address("?" + PageSettings(problem="files", target="y", columns=columns).address())
+        expected = fl.fit([str(file)], fl.Regression("y", used), weight="sites", plan=False).summary()
+        assert answers.fit_table(Question.of(s, found.files)).startswith(str(expected))
+    with pytest.raises(ArgumentError, match="no backtick in their names beside categories; got 'the `age`'"):
+        call(PageSettings(problem="files", target="y", columns="the `age`,C(where)"), found.files)
+
+
+def test_that_local_steps_take_means_is_said_where_they_do(tmp_path):
+    rows = np.random.default_rng(0).normal(size=(60, 23))
+    for dim, said in ((3, False), (22, True)):
+        names = [f"x{k}" for k in range(dim)]
+        files = tuple(str(tmp_path / f"{dim}-{half}.csv") for half in "ab")
+        for file, part in zip(files, (rows[:30], rows[30:]), strict=True):
+            np.savetxt(file, part[:, : dim + 1], delimiter=",", header=",".join([*names, "y"]), comments="")
+        s = PageSettings(problem="files", target="y", local_steps=2, rounds=5)
+        lines = words.verdict(s, {"FedLSA": answers.curve(Question.of(s, files), "FedLSA")}, {})
+        assert any("local steps take a site's means" in line for line in lines) == said
 
 
 def test_files_of_sites_as_a_value_function(sites):

@@ -19,7 +19,7 @@ from urllib.parse import parse_qsl
 import marimo as mo
 
 from ..errors import FedLSAError
-from .page_settings import OF_PROBLEM, SETTINGS, PageSettings
+from .page_settings import OF_PROBLEM, SETTINGS, PageSettings, join_names, split_names
 from .uploads import Sites
 
 SLIDERS = [name for name, about in SETTINGS.items() if about.metadata["element"] in ("slider", "cursor")]
@@ -98,7 +98,7 @@ def target_choice(s: PageSettings, sites: Sites) -> Any:
 def column_choice(s: PageSettings, sites: Sites, target: str | None) -> Any:
     """The columns that explain the target: numbers as they are, text as categories."""
     offered = {_shown_column(name): name for name in explaining(sites, target)}
-    chosen = [name for name in s.columns.split(",") if name in offered.values()]
+    chosen = [name for name in split_names(s.columns) if name in offered.values()]
     chosen = chosen or [name for name in offered.values() if not name.startswith("C(")]
     shown = [text for text, name in offered.items() if name in chosen]
     return mo.ui.multiselect(offered, value=shown, label=SETTINGS["columns"].metadata["label"], full_width=True)
@@ -109,16 +109,15 @@ def _shown_column(name: str) -> str:
 
 
 def explaining(sites: Sites, target: str | None) -> list[str]:
-    """The columns that may explain the target, C(name) for text; a name that a list cannot hold is left out."""
-    names = [name for name in sites.columns if name != target and not set(",`") & set(name)]
-    return [f"C({name})" if name in sites.texts else name for name in names]
+    """The columns that may explain the target, C(name) for text."""
+    return [f"C({name})" if name in sites.texts else name for name in sites.columns if name != target]
 
 
 def columns_text(chosen: Sequence[str], sites: Sites, target: str | None) -> str:
     """The chosen columns as a setting: "" where they are all others than the target, numbers all of them."""
     everything = explaining(sites, target)
-    whole = sites.complete and len(everything) == len(sites.columns) - 1 and not sites.texts
-    return "" if whole and list(chosen) in ([], everything) else ",".join(chosen)
+    whole = sites.complete and not sites.texts
+    return "" if whole and list(chosen) in ([], everything) else join_names(chosen)
 
 
 def sliders(s: PageSettings) -> Any:

@@ -38,8 +38,8 @@ EXPLAINED = {
     "world, half in another; the perturbation makes each agent's world a little different.",
     "lakes": "Gymnasium's FrozenLake, a lake per agent, each slippery in its own way; TD(0) with one value per region.",
     "cartpoles": "Gymnasium's CartPole, a pole of its own length per agent; TD(0) on logs of 1000 steps.",
-    "files": "A CSV or Parquet file per site, read on your machine. Local steps draw rows of the site at random. For a "
-    "value function the columns reward and terminated are needed too.",
+    "files": "A CSV or Parquet file per site, read on your machine. Local steps draw rows of the site at random; "
+    f"{words.MEANS}, which have no noise. For a value function the columns reward and terminated are needed too.",
 }
 FIT = """## The fit
 One model from all of these files, in the columns that you chose: what the agents above are looking for."""

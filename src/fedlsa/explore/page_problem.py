@@ -12,7 +12,7 @@ from typing import Any
 from ..errors import ArgumentError
 from ..fit import Fit, Regression, Value, fit, site_problem
 from ..problems import FAMILIES, Problem, make
-from .page_settings import OF_PROBLEM, PageSettings
+from .page_settings import OF_PROBLEM, PageSettings, split_names
 
 CONTROLLED = {"ring": {"ideal": True}}  # so that agents who differ by 0 do not drift, and noise 0 leaves no floor
 Stamps = tuple[tuple[int, int], ...]
@@ -83,7 +83,7 @@ def fit_call(s: PageSettings, files: tuple[str, ...]) -> Call:
 
 def _regression(s: PageSettings) -> Regression:
     """The chosen columns; categories among them make it a formula."""
-    names = tuple(filter(None, s.columns.split(",")))
+    names = tuple(split_names(s.columns))
     if not any(name.startswith("C(") for name in names):
         return Regression(s.target, names or None, missing=s.missing)
     terms = [f"C({_quoted(n[2:-1])})" if n.startswith("C(") else _quoted(n) for n in names]
@@ -92,6 +92,8 @@ def _regression(s: PageSettings) -> Regression:
 
 def _quoted(name: str) -> str:
     """A column in a formula."""
+    if "`" in name:
+        raise ArgumentError(f"columns must have no backtick in their names beside categories; got {name!r}")
     return name if name.isidentifier() else f"`{name}`"
 
 

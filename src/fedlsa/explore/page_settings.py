@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import csv
+import io
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
@@ -76,11 +78,26 @@ def _logarithmic(low: float, high: float, places: int) -> list[float]:
     return [float(f"{value:.2g}") for value in np.geomspace(low, high, places)]
 
 
+def split_names(text: str) -> list[str]:
+    """The names of columns in a setting; a name with a comma stands in quotation marks."""
+    try:
+        return list(filter(None, next(csv.reader([text]), [])))
+    except csv.Error:
+        return [text]
+
+
+def join_names(names: Sequence[str]) -> str:
+    """The setting of some columns."""
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(names)
+    return line.getvalue()
+
+
 @dataclass(frozen=True)
 class PageSettings:
     """One setting of the page. Fields of other kinds of problems than the chosen one play no part.
 
-    columns : names with commas between them, C(name) for categories; "" for all others than the target
+    columns : names as in a line of a CSV file, C(name) for categories; "" for all others than the target
     spread : 0 for equal sites, lakes or poles, 1 for those of the examples; noise : of the sites in a plane;
     probability : None for 1 / local_steps
     x, scale : the horizontal axis of the error; epsilon : the accuracy that a plan is asked for

@@ -15,6 +15,7 @@ NEARLY = 0.05  # of an error, within which it has reached its floor
 NAMES = {"start": "what is left of the start", "drift": "drift", "noise": "noise"}
 LESS_DRIFT = "but fewer local steps, a smaller step size or control variates would."
 LESS_NOISE = "but a smaller step size would."
+MEANS = "with more than 20 coefficients, or more rows than fit into memory, local steps take a site's means"
 
 
 def verdict(
@@ -31,6 +32,8 @@ def verdict(
     ends = {n: c.end for n, c in curves.items() if c.exact is not None}
     shown = {n: end for n, end in ends.items() if not is_unstable(s, curves[n], limits.get(n), floors.get(n))}
     lines += _above_fedlsa(shown)
+    if s.problem == "files" and ends and not any(parts["noise"] for _, parts in ends.values()):
+        lines.append(f"There is no noise: {MEANS}.")
     if s.sampling == "markov" and s.thin > 1 and lines:
         lines.append(
             f"H counts the observations that are received, of which one in {s.thin} is used; p is per used one."
