@@ -220,10 +220,11 @@ def _table(table: Table, rows: Sequence[Row], caption: str) -> str:
             why = table.reason(heading) or "no finite number"
             reasons[f"{heading}: {why}"] = None
             shown = f'<span title="{escape(why)}">—</span>'
-        kind = ' class="n"' if isinstance(value, int | float) else ""
+        kind = ' class="n"' if isinstance(value, int | float) and not turned else ""  # one side for all of a column
         return f"<{tag}{kind}>{shown}</{tag.split()[0]}>"
 
-    numeric = {k: ' class="n"' for k in rows[0] if all(isinstance(row[k], int | float) for row in rows)}
+    every = [] if turned else [k for k in rows[0] if all(isinstance(row[k], int | float) for row in rows)]
+    numeric = dict.fromkeys(every, ' class="n"')
     head = "".join(f'<th scope="col"{numeric.get(k, "")}>{in_print(k)}</th>' for k in rows[0])
     body = ""
     for row in rows:

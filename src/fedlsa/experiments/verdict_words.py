@@ -19,7 +19,7 @@ SYMBOLS = {
 }  # fmt: skip
 MINUS = "\u2212"
 POWER = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)e\+?(-?)0*(\d+)(?!\w)")
-UPPER = re.compile(r"(?<=\S)\^(?:\{([^}]*)\}|(\w))")
+UPPER = re.compile(r"(?<=\S)\^(?:\{([^}]*)\}|(-?\d+(?:\.\d+)?|\w))")
 LOWER = re.compile(  # of one letter, with its accent or star; a name with a sign in it is left as it is
     r"(?<![A-Za-z0-9_])([^\W\d_][\u0300-\u036f]?⋆?|min|max)_(?:\{([^}]*)\}|(heter|corr|mix|[^\W_]|∞))(?![A-Za-z0-9_])"
 )
@@ -30,6 +30,8 @@ def in_print(text: str) -> str:
 
     >>> in_print("theta_t minus theta_star, e^{-t}")
     'θ<sub>t</sub> minus θ⋆, e<sup>-t</sup>'
+    >>> in_print("N^2.23")
+    'N<sup>2.23</sup>'
     >>> in_print("1.2e-05").replace("\u202f", " ")
     '1.2 · 10<sup>\u22125</sup>'
     """
