@@ -8,6 +8,7 @@ same bytes for the same figure, and with how it was made.
 from __future__ import annotations
 
 import os
+import re
 import textwrap
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -65,7 +66,7 @@ def draw_charts(
         letters = (width - 2 * EDGE) / em
         entries = _legend_entries(lines) if legend else {}
         columns = _legend_columns(list(entries), letters)
-        set_in = [textwrap.wrap(words, int(LETTERS * letters)) for words in (heading, *notes)]
+        set_in = [_wrapped(words, int(LETTERS * letters)) for words in (heading, *notes)]
         said = [part for note in set_in[1:] for part in note]
         above = EDGE + em * (TITLE * bool(title) + HEADING * len(set_in[0]))
         below = EDGE + em * NOTE * len(said)
@@ -96,6 +97,12 @@ def draw_charts(
                           bbox_to_anchor=(left, 1 - legend_top / height))  # fmt: skip
         figure.set_label(description or "\n".join(notes))
     return figure
+
+
+def _wrapped(words: str, letters: int) -> list[str]:
+    """Lines of at most so many letters; none ends at a sign between two numbers."""
+    lines = textwrap.wrap(re.sub(r" ([=+·]) ", "\u00a0\\1\u00a0", words), letters)
+    return [line.replace("\u00a0", " ") for line in lines]
 
 
 def _draw_into(ax: Any, charts: Sequence[Chart], title: str | None, legend: str, caption: Sequence[str]) -> Any:
