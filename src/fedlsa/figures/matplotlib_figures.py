@@ -100,8 +100,8 @@ def draw_charts(
 
 
 def _wrapped(words: str, letters: int) -> list[str]:
-    """Lines of at most so many letters; none ends at a sign between two numbers."""
-    lines = textwrap.wrap(re.sub(r" ([=+·]) ", "\u00a0\\1\u00a0", words), letters)
+    """Lines of at most so many letters; none ends at a sign between two numbers, or at a colon."""
+    lines = textwrap.wrap(re.sub(r" (?=[=+·] )|(?<= [=+·]) |(?<=:) ", "\u00a0", words), letters)
     return [line.replace("\u00a0", " ") for line in lines]
 
 
