@@ -77,7 +77,7 @@ class Explorer:
             name in drawn and agrees((drawn[name]["x"], drawn[name]["total"]), s, name) for name in METHODS
         ):
             return False
-        title = f"{PROBLEMS[s.problem]}: step size {s.step_size:g}, {s.local_steps} local step"
+        title = f"{PROBLEMS[s.problem]}: step size {s.step_size:.4g}, {s.local_steps} local step"
         return scene["drawn"]["title"].startswith(title) and list(scene["drawn"]["error"]) == list(METHODS)
 
     def answers(self, s: PageSettings) -> None:

@@ -77,10 +77,18 @@ def test_any_value_can_be_typed_and_one_that_cannot_be_is_one_line(wide_page):
     wide_page.page.keyboard.press("Enter")
     wide_page.page.get_by_text("agents must be").wait_for()
     assert wide_page.shows(s)  # what was there stays
+    wide_page.page.get_by_role("textbox", name="rounds T, typed").fill("2.5")
+    wide_page.page.keyboard.press("Enter")
+    for name in ("agents", "rounds"):  # of several, each
+        wide_page.page.get_by_text(f"{name} must be").wait_for()
+    wide_page.page.get_by_role("textbox", name="rounds T, typed").fill(str(s.rounds))
+    wide_page.page.keyboard.press("Enter")
     wide_page.page.get_by_role("textbox", name="agents N, typed").fill("4")
     wide_page.page.keyboard.press("Enter")
     wide_page.answers(replace(s, agents=4))
-    assert not wide_page.page.get_by_text("agents must be").count()
+    wide_page.until(
+        lambda: not wide_page.page.get_by_text(re.compile("(agents|rounds) must be")).count(), "all is well"
+    )
 
 
 def test_every_button_has_a_name_and_each_code_block_one_button_to_copy_it(wide_page):

@@ -167,5 +167,5 @@ def test_seeds_that_diverge_are_counted():
 
 def test_the_limits_stand_in_one_line_as_far_as_they_are_known():
     assert words.limits_line({}) == ""
-    line = words.limits_line({"Scaffnew": 0.5, "FedLSA": math.inf})
-    assert line == "Stable below: FedLSA inf · Scaffnew 0.49"
+    line = words.limits_line({"Scaffnew": 0.5, "FedLSA": math.inf, "SCAFFLSA": math.nan})
+    assert line == "Stable below: FedLSA inf · SCAFFLSA not found · Scaffnew 0.49"

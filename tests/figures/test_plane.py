@@ -10,7 +10,7 @@ import fedlsa as fl
 from fedlsa import figures
 from fedlsa.engine.paths import round_paths
 from fedlsa.errors import ArgumentError, ArgumentTypeError
-from fedlsa.figures.agent_plane import fixed_point, plane_of
+from fedlsa.figures.agent_plane import fixed_point, plane_of, plane_words
 
 ROOT = Path(__file__).parents[2]
 ROUNDING = {"rtol": 1e-12, "atol": 1e-12}
@@ -70,6 +70,7 @@ def test_agents_without_a_solution_have_no_say_and_missing_directions_are_filled
     np.testing.assert_allclose(np.abs(plane.axes), [[1, 0, 0], [0, 0, 1]], atol=1e-12)
     assert plane.share == 1
     same = fl.problems.regression([whole, whole])
+    assert plane_words(plane_of(same)) == ""  # nothing differs, of which it could show a part
     np.testing.assert_allclose(np.abs(plane_of(same).axes), [[1, 0, 0], [0, 1, 0]])
     runs = [round_paths(p, fl.FedLSA(0.1, 5), 3) for p in (problem, same)]
     for run in runs:

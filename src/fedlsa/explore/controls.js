@@ -98,8 +98,9 @@
       this.places = [...new Set([...steps, value])].sort((a, b) => a - b);
       this.range.max = this.places.length - 1;
       this.range.value = this.places.indexOf(value);
-      this.range.setAttribute("aria-valuetext", `${value} ${unit}`.trim());
-      this.typed.value = value;
+      const shown = Number.isInteger(value) ? value : +value.toPrecision(4); // as far as there is room
+      this.range.setAttribute("aria-valuetext", `${shown} ${unit}`.trim());
+      Object.assign(this.typed, { value: shown, title: value });
       this.typed.setCustomValidity("");
     }
     read() {

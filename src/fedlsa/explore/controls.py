@@ -141,16 +141,21 @@ def _slider(name: str, about: Mapping[str, Any]) -> Any:
 
 def settings(
     problem: str, target: str | None, columns: str, values: Sequence[Mapping[str, Any]], otherwise: PageSettings
-) -> tuple[PageSettings, str]:
-    """The settings that the controls show, or others and why these cannot be; target, columns : of files."""
+) -> tuple[PageSettings, list[str]]:
+    """The settings that the controls show, and a line for each value that cannot be, instead of which the one of
+    `otherwise` counts; target, columns : of files."""
     of_others = {name for names in OF_PROBLEM.values() for name in names} - {*OF_PROBLEM[problem]}
     named = {name: value for group in values for name, value in group.items() if name not in of_others}
     if not named.pop("own"):
         named["probability"] = None
-    try:
-        return PageSettings(problem=problem, target=target or "", columns=columns, **named), ""
-    except FedLSAError as error:
-        return otherwise, str(error)
+    chosen, complaints = PageSettings(problem=problem, target=target or "", columns=columns), []
+    for name, value in named.items():
+        try:
+            chosen = replace(chosen, **{name: value})
+        except FedLSAError as error:
+            chosen = replace(chosen, **{name: getattr(otherwise, name)})
+            complaints.append(str(error))
+    return chosen, complaints
 
 
 def _value(s: PageSettings, name: str) -> Any:

@@ -43,7 +43,7 @@ def _():
     mo.vstack([controls.scripts(), controls.carrier("message", steps.message)])
     return (
         complaints, get_curves, get_fit, get_map, get_plans, get_runs, get_settled, get_start, now, page,
-        set_curves, set_fit, set_map, set_plans, set_runs, set_settled, steps,
+        set_curves, set_fit, set_map, set_plans, set_runs, set_settled, start, steps,
     )  # fmt: skip
 
 
@@ -115,7 +115,7 @@ def _(get_start, reset):
 @app.cell
 def _(
     columns, complaints, get_start, given, kind, method, now, page, set_curves, set_fit, set_map, set_plans,
-    set_settled, sliders, target, view, worlds,
+    set_settled, sliders, start, target, view, worlds,
 ):  # fmt: skip
     # everything below follows from the question that the settings pose; no cell waits for this one, so that nothing
     # else runs before the answer is drawn
@@ -152,7 +152,7 @@ def _(
         mo.Thread(target=updates.question, args=_rest).start()
         if _settings.problem == "files" and given.files:
             mo.Thread(target=updates.fit_table, args=(page, _q, wanted, set_fit)).start()
-    panels.notes(*complaints, _trouble, _unusable)
+    panels.notes(*(complaints if _settings == start else ()), *_trouble, _unusable)
     return
 
 

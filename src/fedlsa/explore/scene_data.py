@@ -69,7 +69,7 @@ def scene_text(
     """
     steps = f"{s.local_steps} local step{'s' if s.local_steps > 1 else ''}"
     known: dict[str, Any] = {
-        "title": f"{PROBLEMS[s.problem]}: step size {s.step_size:g}, {steps}",
+        "title": f"{PROBLEMS[s.problem]}: step size {s.step_size:.4g}, {steps}",
         "rounds": s.rounds, "round": s.round, "problem": s.problem, "question": question,
         "unstable": dict.fromkeys(unstable, UNSTABLE), "error": error_data(s, curves, runs),
     }  # fmt: skip

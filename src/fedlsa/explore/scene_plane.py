@@ -51,8 +51,8 @@ def plane_data(paths: Sequence[Paths], names: Sequence[str], stable: Mapping[str
     own = finite_lists(np.round(plane.project(problem.theta_star_local), 12))
     each = zip(names, own, problem.weights.tolist(), strict=True)
     agents = [{"name": name, "own": None if None in xy else xy, "weight": w} for name, xy, w in each]
-    share = f" Plane: {100 * plane.share:.0f} % of how own solutions differ." if problem.dim > 2 else ""
-    return {"theta_star": [0, 0], "agents": agents, "methods": methods, "caption": MEANS + share}
+    said = f"{MEANS} {agent_plane.plane_words(plane)}".rstrip()
+    return {"theta_star": [0, 0], "agents": agents, "methods": methods, "caption": said}
 
 
 def finite_lists(xy: Floats) -> Any:

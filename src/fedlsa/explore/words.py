@@ -47,7 +47,7 @@ def _line(s: PageSettings, c: Curve, limit: float | None, floor: Floor | None) -
     if is_unstable(s, c, limit, floor):
         when = "" if c.blown_up is None else f" The error is a thousand times its start by round {c.blown_up}."
         calm = "The agents' paths are means, which may look calm while single runs scatter ever more."
-        return f"**{c.method} is unstable** at step size {s.step_size:g}.{when} {calm} {_cure(limit)}"
+        return f"**{c.method} is unstable** at step size {s.step_size:.4g}.{when} {calm} {_cure(limit)}"
     mse, parts = c.end
     return f"**{c.method}** ends at {mse:.3g} after {s.rounds} rounds{_sum(parts)}. {_later(c, floor)}".rstrip()
 
@@ -136,7 +136,7 @@ def start_line(curves: Mapping[str, Curve]) -> str:
 
 def limits_line(limits: Mapping[str, float]) -> str:
     """The stable step sizes in one line, as far as they are known."""
-    known = [f"{name} {_below(limits[name])}" for name in METHODS if not math.isnan(limits.get(name, math.nan))]
+    known = [f"{n} {'not found' if math.isnan(limits[n]) else _below(limits[n])}" for n in METHODS if n in limits]
     return "Stable below: " + " · ".join(known) if known else ""
 
 

@@ -6,6 +6,7 @@ weighted as the agents are. Agents without a solution of their own have no say i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -40,7 +41,7 @@ Box = tuple[float, float, float, float]  # left, right, bottom, top
 @dataclass(frozen=True, eq=False)
 class Plane:
     """origin : (d,), theta_star; axes : (2, d), orthonormal; share : of the weighted variation of the agents' own
-    solutions around theta_star that the two axes show (1 where the solutions do not differ)."""
+    solutions around theta_star that the two axes show (not a number where the solutions do not differ)."""
 
     origin: Floats
     axes: Floats
@@ -67,7 +68,7 @@ def plane_of(problem: Problem, towards: Iterable[Floats] = ()) -> Plane:
     size = float(np.linalg.norm(origin)) + 1
     kept = [v for v, length in zip(Vt[:2], s[:2], strict=True) if length > 1e-10 * size]
     total = float(np.sum(s**2))
-    share = float(np.sum(s[:2] ** 2)) / total if kept else 1.0
+    share = float(np.sum(s[:2] ** 2)) / total if kept else math.nan
     for candidate in (*(np.asarray(p) - origin for p in towards), *np.eye(d)):
         if len(kept) == 2:
             break
@@ -171,6 +172,11 @@ def caption(p: Paths, plane: Plane, when: str) -> str:
     """What is drawn. when : the agents' curves are"""
     curves = "Curve: the agent" if p.problem.n_agents == 1 else f"Curves: the {p.problem.n_agents} agents"
     text = f"Circles: own solutions.  {curves} during {when}.  Line with dots: their average, round after round."
-    if p.problem.dim > 2:
-        text += f"  Plane: {100 * plane.share:.0f} % of how own solutions differ."
-    return text
+    return f"{text}  {plane_words(plane)}".rstrip()
+
+
+def plane_words(plane: Plane) -> str:
+    """How much of the agents' differences the plane shows, where it may not be all."""
+    if len(plane.origin) == 2 or math.isnan(plane.share):
+        return ""
+    return f"Plane: {100 * plane.share:.0f} % of how own solutions differ."
