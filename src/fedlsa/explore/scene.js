@@ -228,9 +228,10 @@ var FedLSAScene = (() => {
       if (said === t) return;
       said = slider.value = t;
       slider.setAttribute("aria-valuetext", `round ${t} of ${T}`);
-      words.textContent = data.plane || data.error ? describe(t) : "";
-      planeStill.setAttribute("aria-label", `The agents in the plane. ${words.textContent}`);
-      errorStill.setAttribute("aria-label", `The error, round by round. ${words.textContent}`);
+      const text = describe(t);
+      if (words.textContent !== text) words.textContent = text;  // what stays the same is not read aloud again
+      planeStill.setAttribute("aria-label", `The agents in the plane. ${text}`);
+      errorStill.setAttribute("aria-label", `The error, round by round. ${text}`);
     }
     function setPlaying(now) {
       playing = now;
@@ -255,7 +256,7 @@ var FedLSAScene = (() => {
           : share > 0.5 ? `mostly ${first}` : `${first} and ${second}`;
         return `${m.name}: error ${short(total)}${size && total < 1e15 ? `, ${made}` : ""}`;
       });
-      return `Round ${t} of ${T}. ${[...end < t ? [`Agents are shown up to round ${end}`] : [], ...each].join(". ")}.`;
+      return `${[`Round ${t} of ${T}`, ...end < t ? [`Agents are shown up to round ${end}`] : [], ...each].join(". ")}.`;
     }
 
     // ---- data
@@ -267,15 +268,13 @@ var FedLSAScene = (() => {
       Object.assign(find(".fs-title"), {textContent: data.title || "", hidden: !data.title});
       find(".fs-caption").textContent = plane && plane.caption || "";
       [planeView.hidden, errorView.hidden] = [!plane, !error];
-      if (plane) {
-        if (!held) goal = user || fitted(plane);
-        makeHandles();
-      }
+      if (plane && !held) goal = user || fitted(plane);
+      if (plane) makeHandles();
       if (error && error.bands_of && !how.keep) bandsOf = error.bands_of;
       makeKeys();
       point(null);
       cursor = clamp(how.keep ? cursor : data.round ?? (playing ? 0 : cursor), 0, T);
-      setPlaying(playing || !began && options.autoplay && !motion.matches);
+      setPlaying(playing || !began && !!options.autoplay && !motion.matches);
       began = true;
       said = null;
       moved();
@@ -513,7 +512,7 @@ var FedLSAScene = (() => {
         if (isPoint(m.end)) {
           const [x, y] = at(m.end);
           line(g, [[x - 6, y - 6], [x + 6, y + 6], null, [x - 6, y + 6], [x + 6, y - 6]], tint, 3);
-          labels.push([[x, y], `${m.name} ends here`, tint, 13]);
+          labels.push([[x, y], pane.w < 240 ? "ends here" : `${m.name} ends here`, tint, 13]);
         }
         if (isPoint(m.average[0])) labels.push([at(m.average[0]), "start", tint, 13]);
         const path = m.average.filter(isPoint).map(at).filter((p, t, all) => !t || distance(p, all[t - 1]) > 5);
