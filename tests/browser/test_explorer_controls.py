@@ -73,6 +73,13 @@ def test_any_value_can_be_typed_and_one_that_cannot_be_is_one_line(wide_page):
     s = replace(s, local_steps=37)
     wide_page.answers(s)
     assert wide_page.slider("local steps H").get_attribute("aria-valuetext") == "37 local steps"
+    wide_page.page.get_by_text("a rate of Scaffnew's own").click()
+    rate = wide_page.page.get_by_role("textbox", name="Scaffnew's probability p")
+    assert rate.input_value() == f"{1 / 37:.4g}"  # it follows local steps, until it is chosen
+    for typed, probability in (("0.1", 0.1), ("", None)):
+        rate.fill(typed)
+        wide_page.page.keyboard.press("Enter")
+        wide_page.answers(replace(s, probability=probability))
     wide_page.page.get_by_role("textbox", name="agents N, typed").fill("0")
     wide_page.page.keyboard.press("Enter")
     wide_page.page.get_by_text("agents must be").wait_for()

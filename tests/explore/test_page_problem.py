@@ -2,6 +2,8 @@
 
 import csv
 import os
+import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from fedlsa.errors import ArgumentError, FedLSAError, SiteDataError
 from fedlsa.explore import answers, controls, words
 from fedlsa.explore.answers import Question
 from fedlsa.explore.page_problem import call, fit_call
-from fedlsa.explore.page_settings import PageSettings, split_names
+from fedlsa.explore.page_settings import PageSettings, column_name, split_names
 from fedlsa.explore.uploads import Sites
 
 
@@ -96,20 +98,26 @@ def test_chosen_columns_and_categories_and_rows_that_lack_a_value(sites, tmp_pat
 
 
 def test_no_column_is_lost_for_the_letters_of_its_name(tmp_path):
-    names, rows = ["height, cm", "the `age`", 'said "so"', "two\nlines"], np.random.default_rng(0).normal(size=(30, 5))
+    names = ["height, cm", "the `age`", 'said "so"', "two\nlines", "C(age)", "N(2)"]
+    rows = np.random.default_rng(0).normal(size=(30, len(names) + 1))
     file = tmp_path / "site.csv"
     with file.open("w", newline="") as opened:
         csv.writer(opened).writerows([[*names, "y"], *rows])
     found = Sites((str(file),), (*names, "y"))
-    assert controls.explaining(found, "y") == names
-    some = controls.columns_text(names[:3], found, "y")
-    assert split_names(some) == names[:3]
-    for columns, used in (("", names), (some, names[:3])):
+    terms = controls.explaining(found, "y")
+    assert [column_name(term) for term in terms] == [(name, False) for name in names]
+    some = controls.columns_text(terms[1:], found, "y")
+    assert split_names(some) == terms[1:]
+    for columns, used in (("", names), (some, names[1:])):
         s = PageSettings.from_address("?" + PageSettings(problem="files", target="y", columns=columns).address())
         expected = fl.fit([str(file)], fl.Regression("y", used), weight="sites", plan=False).summary()
         assert answers.fit_table(Question.of(s, found.files)).startswith(str(expected))
-    with pytest.raises(ArgumentError, match="no backtick in their names beside categories; got 'the `age`'"):
-        call(PageSettings(problem="files", target="y", columns="the `age`,C(where)"), found.files)
+    for bad in ("the `age`", "slash\\"):
+        with pytest.raises(ArgumentError, match=f"beside categories; got {re.escape(repr(bad))}"):
+            call(PageSettings(problem="files", target="y", columns=f"{bad},C(where)"), found.files)
+    both = replace(found, columns=("x", "x (categories)", "y"), texts=("x",))
+    offered = controls.column_choice(PageSettings(problem="files", target="y"), both, "y").options
+    assert offered == {"x, in categories": "C(x)", "x (categories)": "x (categories)"}
 
 
 def test_that_local_steps_take_means_is_said_where_they_do(tmp_path):

@@ -92,8 +92,9 @@
       this.put();
     }
     put() {
-      const { name, steps, unit } = this.about, value = values[name];
-      if (value === undefined) return; // they are still on the way
+      const { name, steps, unit } = this.about;
+      if (!(name in values)) return; // they are still on the way
+      const value = values[name] ?? 1 / values.local_steps; // Scaffnew's probability follows, until it is chosen
       // a value from elsewhere (typed, a link, a plan) gets a place of its own
       this.places = [...new Set([...steps, value])].sort((a, b) => a - b);
       this.range.max = this.places.length - 1;
@@ -105,6 +106,7 @@
     }
     read() {
       const text = this.typed.value.trim();
+      if (text === "" && this.about.name === "probability") return choose("probability", null);
       if (text !== "" && Number.isFinite(+text)) return choose(this.about.name, +text);
       this.typed.setCustomValidity("a number, such as 0.05");
       this.typed.reportValidity();

@@ -19,11 +19,11 @@ from urllib.parse import parse_qsl
 import marimo as mo
 
 from ..errors import FedLSAError
-from .page_settings import OF_PROBLEM, SETTINGS, PageSettings, join_names, split_names
+from .page_settings import OF_PROBLEM, SETTINGS, PageSettings, column_name, column_term, join_names, split_names
 from .uploads import Sites
 
 SLIDERS = [name for name, about in SETTINGS.items() if about.metadata["element"] in ("slider", "cursor")]
-OF_METHOD = ("step_size", "local_steps", "rounds", "sampling", "thin", "own", "probability")
+OF_METHOD = ("step_size", "local_steps", "rounds", "sampling", "thin", "probability")
 OF_VIEW = ("x", "scale", "seeds")
 
 
@@ -97,20 +97,22 @@ def target_choice(s: PageSettings, sites: Sites) -> Any:
 
 def column_choice(s: PageSettings, sites: Sites, target: str | None) -> Any:
     """The columns that explain the target: numbers as they are, text as categories."""
-    offered = {_shown_column(name): name for name in explaining(sites, target)}
-    chosen = [name for name in split_names(s.columns) if name in offered.values()]
-    chosen = chosen or [name for name in offered.values() if not name.startswith("C(")]
-    shown = [text for text, name in offered.items() if name in chosen]
+    offered = {_shown_column(term, sites): term for term in explaining(sites, target)}
+    chosen = [term for term in split_names(s.columns) if term in offered.values()]
+    chosen = chosen or [term for term in offered.values() if not column_name(term)[1]]
+    shown = [text for text, term in offered.items() if term in chosen]
     return mo.ui.multiselect(offered, value=shown, label=SETTINGS["columns"].metadata["label"], full_width=True)
 
 
-def _shown_column(name: str) -> str:
-    return f"{name[2:-1]} (categories)" if name.startswith("C(") else name
+def _shown_column(term: str, sites: Sites) -> str:
+    name, text = column_name(term)
+    shown = f"{name} (categories)"
+    return name if not text else f"{name}, in categories" if shown in sites.columns else shown
 
 
 def explaining(sites: Sites, target: str | None) -> list[str]:
-    """The columns that may explain the target, C(name) for text."""
-    return [f"C({name})" if name in sites.texts else name for name in sites.columns if name != target]
+    """The columns that may explain the target, as terms of a setting."""
+    return [column_term(name, name in sites.texts) for name in sites.columns if name != target]
 
 
 def columns_text(chosen: Sequence[str], sites: Sites, target: str | None) -> str:
@@ -122,7 +124,7 @@ def columns_text(chosen: Sequence[str], sites: Sites, target: str | None) -> str
 
 def sliders(s: PageSettings) -> Any:
     """The field that carries the values of all sliders, from those of s on."""
-    return mo.ui.text(json.dumps({name: _value(s, name) for name in SLIDERS}), debounce=False)
+    return mo.ui.text(json.dumps({name: getattr(s, name) for name in SLIDERS}), debounce=False)
 
 
 def group(s: PageSettings, names: Sequence[str]) -> Any:
@@ -146,8 +148,6 @@ def settings(
     `otherwise` counts; target, columns : of files."""
     of_others = {name for names in OF_PROBLEM.values() for name in names} - {*OF_PROBLEM[problem]}
     named = {name: value for group in values for name, value in group.items() if name not in of_others}
-    if not named.pop("own"):
-        named["probability"] = None
     chosen, complaints = PageSettings(problem=problem, target=target or "", columns=columns), []
     for name, value in named.items():
         try:
@@ -158,17 +158,11 @@ def settings(
     return chosen, complaints
 
 
-def _value(s: PageSettings, name: str) -> Any:
-    return s.chance if name == "probability" else getattr(s, name)
-
-
 def _control(s: PageSettings, name: str, **more: Any) -> Any:
     """The control of one setting, at its value in s; more : for the element of marimo."""
-    if name == "own":
-        return mo.ui.switch(s.probability is not None, label="Scaffnew at a rate of its own")
     about = SETTINGS[name].metadata
     kind, offers = about["element"], about["offers"]
-    value = _value(s, name)
+    value = getattr(s, name)
     if kind == "number":
         more |= {"start": offers[0], "stop": offers[-1], "step": 1}
     elif kind in ("dropdown", "radio"):

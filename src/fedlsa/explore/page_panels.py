@@ -78,8 +78,8 @@ def _files(sites: Sites) -> list[Any]:
 def method_panel(method: Any, reset: Any) -> Any:
     """The sliders of the methods; what is rarely touched lies behind a fold."""
     main = box("row", *controls.show(method, "step_size", "local_steps", "rounds"), reset)
-    rest = box("row", *controls.show(method, "sampling", "thin", "own", "probability"))
-    return mo.vstack([main, mo.accordion({"Trajectories, and Scaffnew's own rate": rest})])
+    rest = box("row", *controls.show(method, "sampling", "thin", "probability"))
+    return mo.vstack([main, mo.accordion({"Trajectories, and a rate of Scaffnew's own": rest})])
 
 
 def scene_panel(known: Curves, runs: Runs) -> Any:

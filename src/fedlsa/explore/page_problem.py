@@ -12,7 +12,7 @@ from typing import Any
 from ..errors import ArgumentError
 from ..fit import Fit, Regression, Value, fit, site_problem
 from ..problems import FAMILIES, Problem, make
-from .page_settings import OF_PROBLEM, PageSettings, split_names
+from .page_settings import OF_PROBLEM, PageSettings, column_name, split_names
 
 CONTROLLED = {"ring": {"ideal": True}}  # so that agents who differ by 0 do not drift, and noise 0 leaves no floor
 Stamps = tuple[tuple[int, int], ...]
@@ -83,17 +83,18 @@ def fit_call(s: PageSettings, files: tuple[str, ...]) -> Call:
 
 def _regression(s: PageSettings) -> Regression:
     """The chosen columns; categories among them make it a formula."""
-    names = tuple(split_names(s.columns))
-    if not any(name.startswith("C(") for name in names):
-        return Regression(s.target, names or None, missing=s.missing)
-    terms = [f"C({_quoted(n[2:-1])})" if n.startswith("C(") else _quoted(n) for n in names]
+    columns = [column_name(term) for term in split_names(s.columns)]
+    if not any(text for _, text in columns):
+        return Regression(s.target, tuple(name for name, _ in columns) or None, missing=s.missing)
+    terms = [f"C({_quoted(name)})" if text else _quoted(name) for name, text in columns]
     return Regression(f"{_quoted(s.target)} ~ {' + '.join(terms)}", missing=s.missing)
 
 
 def _quoted(name: str) -> str:
     """A column in a formula."""
-    if "`" in name:
-        raise ArgumentError(f"columns must have no backtick in their names beside categories; got {name!r}")
+    if "`" in name or (len(name) - len(name.rstrip("\\"))) % 2:
+        rule = "columns must have no backtick in their names, nor a backslash at their end, beside categories"
+        raise ArgumentError(f"{rule}; got {name!r}")
     return name if name.isidentifier() else f"`{name}`"
 
 

@@ -81,23 +81,34 @@ def _logarithmic(low: float, high: float, places: int) -> list[float]:
 def split_names(text: str) -> list[str]:
     """The names of columns in a setting; a name with a comma stands in quotation marks."""
     try:
-        return list(filter(None, next(csv.reader([text]), [])))
+        return list(filter(None, next(csv.reader(io.StringIO(text, newline="")), [])))
     except csv.Error:
         return [text]
 
 
 def join_names(names: Sequence[str]) -> str:
     """The setting of some columns."""
-    line = io.StringIO()
-    csv.writer(line, lineterminator="").writerow(names)
-    return line.getvalue()
+    line = io.StringIO(newline="")
+    csv.writer(line, lineterminator="\r\n").writerow(names)
+    return line.getvalue()[:-2]
+
+
+def column_term(name: str, text: bool) -> str:
+    """A column in a setting: C(name) for categories, N(name) for numbers whose name looks like one of these."""
+    return f"C({name})" if text else f"N({name})" if name.startswith(("C(", "N(")) else name
+
+
+def column_name(term: str) -> tuple[str, bool]:
+    """The column that a term of a setting names, and whether it stands for categories."""
+    inside = term[2:-1] if term.startswith(("C(", "N(")) and term.endswith(")") else term
+    return inside, term.startswith("C(") and inside != term
 
 
 @dataclass(frozen=True)
 class PageSettings:
     """One setting of the page. Fields of other kinds of problems than the chosen one play no part.
 
-    columns : names as in a line of a CSV file, C(name) for categories; "" for all others than the target
+    columns : terms as in a line of a CSV file (`column_term`); "" for all others than the target
     spread : 0 for equal sites, lakes or poles, 1 for those of the examples; noise : of the sites in a plane;
     probability : None for 1 / local_steps
     x, scale : the horizontal axis of the error; epsilon : the accuracy that a plan is asked for
@@ -133,7 +144,7 @@ class PageSettings:
     step_size: float = _setting(0.05, "step size η", _logarithmic(1e-3, 3, 61), partial(_positive, at_most=100))
     local_steps: int = _setting(100, "local steps H", LOCAL_STEPS, _count(1_000_000), unit="local steps")
     probability: float | None = _setting(
-        None, "its communication probability p", _logarithmic(1e-4, 1, 41), _probability
+        None, "Scaffnew's probability p (1/H if empty)", _logarithmic(1e-4, 1, 41), _probability
     )
     rounds: int = _setting(
         50, "rounds T", (5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000), _count(MAX_ROUNDS), unit="rounds"
