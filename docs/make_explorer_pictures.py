@@ -69,15 +69,16 @@ def main(out: Path = IMAGES) -> None:
         page = opened(browser, f"{home}?{MANY}", 1280, 900, device_scale_factor=1.5)
         page.locator("fedlsa-scene").screenshot(path=out / "explore-agents.png")
         page = opened(
-            browser, f"{home}?problem=garnet&preset=authors&agents=10&perturbation=0.0&step_size=0.1", 1280, 900
-        )
+            browser, f"{home}?problem=garnet&preset=authors&agents=10&perturbation=0.0&step_size=0.1", 1280, 900,
+            device_scale_factor=2,
+        )  # fmt: skip
         page.get_by_role("button", name="Find plans").click()
         page.get_by_text("Looking for").wait_for()
         page.get_by_text("Looking for").wait_for(state="detached", timeout=300_000)
         page.wait_for_timeout(CALM)
         page.mouse.move(0, 0)
         page.get_by_role("heading", name="The plan").evaluate("e => e.scrollIntoView()")
-        page.screenshot(path=out / "explore-plan.png", clip={"x": 303, "y": 0, "width": 977, "height": 700})
+        page.screenshot(path=out / "explore-plan.png", clip={"x": 303, "y": 0, "width": 640, "height": 735})
         page = opened(browser, home, 390, 844, device_scale_factor=2, **PHONE)
         page.screenshot(path=out / "explore-phone.png")
         browser.close()
