@@ -107,6 +107,8 @@ def test_every_button_has_a_name_and_each_code_block_one_button_to_copy_it(wide_
 def test_a_button_that_is_held_while_answers_come_is_still_pressed(wide_page):
     s = replace(PageSettings(), agents=3)
     wide_page.open(s).answers(s)
+    wide_page.until(lambda: wide_page.words().count("Stable below: FedLSA"), "all is there that would move the page")
+    wide_page.until(lambda: "Scaffnew" in wide_page.words().split("Stable below")[1].split("\n")[0], "the last limit")
     wide_page.button("Find plans").click()
     button = wide_page.button("Use FedLSA's plan")
     button.hover()

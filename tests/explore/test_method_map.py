@@ -75,6 +75,13 @@ def test_cells_are_said_in_words_and_the_place_of_the_sliders_is_marked():
     assert shown(MethodMap())["cells"] == {}
 
 
+def test_a_row_that_takes_too_long_is_left_out_and_says_so(monkeypatch):
+    monkeypatch.setattr(method_map, "ROW_SECONDS", -1.0)
+    said = shown(MethodMap(Q, {10: method_map.map_row(Q, 10)}))["cells"].values()
+    assert {cell[0] for cell in said} == {"refused"}
+    assert all("with fewer agents it is whole" in cell[2] for cell in said)
+
+
 def test_a_chosen_cell_moves_the_sliders_and_leaves_the_problem():
     put, now = [], {"question": Question.of(replace(S, sampling="markov", probability=0.5, x="bytes"))}
     PageHistory(put.append, now).go({"step_size": 0.12, "local_steps": 30, "at": 1})

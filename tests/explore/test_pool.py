@@ -146,6 +146,14 @@ def test_long_work_does_not_keep_quick_questions_waiting(pool, tmp_path):
     assert list(old) == []
 
 
+def test_of_long_work_that_waits_the_newest_goes_first_and_its_parts_in_their_order(pool, tmp_path):
+    begun(pool, tmp_path / "slow", lane=LONG_LANE)
+    for topic in ("map", "plans"):
+        pool.ask("me", topic, [(ask.double, (f"{topic} {i}",)) for i in range(2)], lane=LONG_LANE)
+    assert [asked.call[1][0] for asked in pool._waiting[LONG_LANE]] == ["plans 0", "plans 1", "map 0", "map 1"]
+    pool.drop("me")
+
+
 def test_a_question_that_waits_is_dropped_before_it_begins(pool, tmp_path):
     old, _ = begun(pool, tmp_path / "slow")
     waiting = pool.ask("me", "waiting", [(ask.patience, (str(tmp_path / "never"),))])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from dataclasses import dataclass, field, replace
 from html import escape
 from typing import Any
@@ -25,6 +26,7 @@ from .updates import OpenPage, Put, Wanted
 
 STEP_SIZES = tuple(SETTINGS["step_size"].metadata["offers"][::4])
 LOCAL_STEPS = (1, 10, 100, 1000, 10000, 3, 30, 300, 3000)  # coarse first, then what lies between
+ROW_SECONDS = 20.0  # after which the rest of a row is left out: other long work waits for it
 ALIKE = 0.01  # relative: errors that differ by less are no reason to prefer a method
 MAP = """## The map
 Which method has the smallest exact error after the rounds T above, for step sizes η (across) and local steps H
@@ -70,7 +72,11 @@ def map_row(q: Question, local_steps: int) -> tuple[MapCell, ...]:
     `stability_limit` does.
     """
     m, cells, stable = moments(q.problem()), list[MapCell](), False
+    end = time.monotonic() + ROW_SECONDS
     for eta in reversed(STEP_SIZES):
+        if time.monotonic() > end:
+            cells.append(MapCell({}, why=f"The row has taken {ROW_SECONDS:g} s; with fewer agents it is whole."))
+            continue
         s = replace(q.settings, step_size=eta, local_steps=local_steps)
         errors, lasting, why = dict[str, float](), list[str](), ""
         for name in METHODS:

@@ -61,6 +61,7 @@ class Pool:
         replies: queue.SimpleQueue[Answer] = queue.SimpleQueue()
         with self._lock:
             self.drop(session, topic)
+            fresh: list[Asked] = []
             for i, call in enumerate(questions):
                 asked = Asked(i, (session, topic), call, replies)
                 if call in self._memory:
@@ -71,7 +72,9 @@ class Pool:
                 elif self._stillborn > MAX_STILLBORN:
                     asked.reply("failed", NO_PROCESS)
                 else:
-                    self._waiting[lane].append(asked)
+                    fresh.append(asked)
+            before = self._waiting[lane]
+            self._waiting[lane] = fresh + before if lane == LONG_LANE else before + fresh  # long work: newest first
             self._hand_out()
         return _until_all(replies, len(questions), pause)
 
