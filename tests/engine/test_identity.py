@@ -67,7 +67,7 @@ def test_rounds_write_into_copies_also_of_large_arrays_that_are_aligned(monkeypa
     algorithm = fl.SCAFFLSA(0.1, 3, participants=15)  # as many lanes as chains
     expected = run(problem, algorithm, seeds=1, rounds=20)
     words, made = cpu.chain_words, []
-    monkeypatch.setattr(addresses, "SMALL", 0)
+    monkeypatch.setattr(addresses, "COPIED_BYTES", 0)
     monkeypatch.setattr(cpu, "chain_words", lambda *args: made.append(addresses.align(words(*args))) or made[-1])
     same(run(problem, algorithm, seeds=1, rounds=20), expected)
     assert made

@@ -100,6 +100,17 @@ def test_parts_of_an_unstable_run_are_numbers_or_infinite(a):
     assert not np.isnan([found["start"], found["drift"]]).any()
     whole = found["start"] + found["drift"] + found["noise"]
     assert whole[-1] == found["mse"][-1] == np.inf
+    grown = 1e-9 if isinstance(a, fl.Scaffnew) else np.inf  # its means settle, and noise alone grows
+    for name in ("start", "drift"):
+        assert (found[name][-1] >= grown) == (grown == np.inf), f"{name} has grown, and has not changed places"
+    from_solution = parts(tiny(3, 2, 3, 1), a, 400, away=0.0)
+    assert (from_solution["start"] == 0).all()
+    assert (from_solution["drift"][-1] >= grown) == (grown == np.inf)
+
+
+def test_the_limit_of_means_that_grow_is_infinite_drift():
+    end = fl.theory.stationary(tiny(3, 2, 3, 1), fl.FedLSA(9.0, 4))
+    assert end.mse == end.drift == end.noise == np.inf
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from .vectors import ELEMENT, I32, I64, operation
 
 LINE = 64  # bytes of a cache line: vectors that straddle two cost two loads
-SMALL = 4096  # bytes of an array that is sooner copied than asked where it stands
+COPIED_BYTES = 4096  # of an array, at most: it is sooner copied than asked where it stands
 KERNEL = types.void(*[types.int64] * 8)
 HOOK = types.int32(*[types.CPointer(types.float64)] * 3, types.int64, types.int64)
 YIELDS = hasattr(os, "sched_yield")  # else a thread that waits would hold its core
@@ -114,7 +114,7 @@ class FieldRecord:
             if not isinstance(value, np.ndarray):
                 words = self.words.view(np.float64) if isinstance(value, float) else self.words
                 words[self.place[name]] = value
-            elif value.nbytes <= SMALL:
+            elif value.nbytes <= COPIED_BYTES:
                 small[name] = value
                 room += -(-value.nbytes // LINE) * LINE
             else:

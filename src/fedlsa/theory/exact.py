@@ -133,7 +133,7 @@ def _record(asked: CurveRequest, found: ExactCurve, rounding: Floats | float) ->
         "noise": (("rounds",), noise, {"description": "the variance, E||theta - E[theta]||^2"}),
     }
     if not isinstance(asked.sampling, Markov):
-        values |= _origins(mean, asked.mean_from_solution(), squared_bias)
+        values |= _origins(asked.u, mean, asked.mean_from_solution(), squared_bias)
     if found.psi is not None:
         text = "E of the Lyapunov function, eq:definition:lyapunov_app"
         values["psi"] = (("rounds",), found.psi, {"description": text})
@@ -147,15 +147,21 @@ def _record(asked: CurveRequest, found: ExactCurve, rounding: Floats | float) ->
     return {"data_vars": values | costs, "coords": {"rounds": asked.recorded}, "attrs": attrs}
 
 
-def _origins(mean: Floats, drifted: Floats, squared_bias: Floats) -> dict[str, Any]:
-    """What is left of the start, and drift; mean, drifted : (R, d), E[u] of the run and of the same from theta_star.
+def _origins(start: Floats, mean: Floats, drifted: Floats, squared_bias: Floats) -> dict[str, Any]:
+    """What is left of the start, u_0 : (d,), and drift.
+
+    mean, drifted : (R, d), E[u] of the run and of the same from theta_star
 
     The recursion of means is linear, so that E[u] = s + b: b is the mean from theta_star (FedLSA's bias_t,
     th:2nd_moment_no_cv), and s what is left of the start.
     """
-    shares = start_and_drift(*(np.linalg.norm(v, axis=1) for v in (mean - drifted, drifted)))
+    left = mean - drifted if start.any() else np.zeros_like(mean)
+    lengths = np.linalg.norm(left, axis=1), np.linalg.norm(drifted, axis=1)
+    shares, squares = start_and_drift(*lengths), np.square(lengths)
     whole = np.where(np.isnan(squared_bias), np.inf, squared_bias)
     parts = np.where(shares > 0, shares * whole, 0.0)
+    beyond = ~np.isfinite(whole)  # what has no bound is not shared: each has its own square
+    parts = np.where(beyond, np.where(np.isnan(squares), np.inf, squares), parts)
     texts = "of ||E[theta] - theta_star||^2, what is left of theta_0", "and what a run from theta_star has"
     named = zip(("start", "drift"), parts, texts, strict=True)
     return {name: (("rounds",), value, {"description": text}) for name, value, text in named}

@@ -60,7 +60,8 @@ class Stationary(Displayed, ReadOnly):
 
     @property
     def drift(self) -> float:
-        return float(self.bias @ self.bias)
+        squared = float(self.bias @ self.bias)
+        return math.inf if math.isnan(squared) else squared  # means that grow have no limit
 
     @property
     def noise(self) -> float:
