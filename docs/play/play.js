@@ -266,7 +266,10 @@ var FedLSAPlay = (() => {
   function weigh(at, first) {  // theta_star goes along with the finger: its weights change, as little as may be
     const {agents} = FedLSAPlay.problem(state), N = agents.length;
     if (first) weighed = agents.map(a => a.weight);
-    FedLSAPlay.weightsFor(agents, weighed, at, WEIGHTS[0] / N).forEach((w, c) => { state.weights[c] = N * w; });
+    const [low, high] = [WEIGHTS[0], WEIGHTS.at(-1)], share = low / (high + (N - 1) * low);  // the least of one agent
+    const w = FedLSAPlay.weightsFor(agents, weighed, at, Math.min(share, ...weighed));
+    const unit = Math.min(Math.max(N, low / Math.min(...w)), high / Math.max(...w));  // they sum to N where sliders allow it
+    w.forEach((v, c) => { state.weights[c] = Math.min(high, Math.max(low, unit * v)); });
     by("weights").parentElement.open = true;
     showWeights();
     touched();
@@ -389,7 +392,8 @@ var FedLSAPlay = (() => {
     const own = list("own").map(Number), w = list("weights").map(Number), N = state.agents;
     if (own.length === 2 * N && own.every(v => Math.abs(v) < 1e6))
       state.shape = state.shape.map((_, c) => own.slice(2 * c, 2 * c + 2));
-    if (w.length === N && w.every(v => v >= WEIGHTS[0] && v <= MOST)) w.forEach((v, c) => { state.weights[c] = v; });
+    if (w.length === N && w.every(v => v >= WEIGHTS[0] && v <= WEIGHTS.at(-1)))
+      w.forEach((v, c) => { state.weights[c] = v; });
     go(LAB, focus);
   }
 

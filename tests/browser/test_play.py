@@ -329,6 +329,34 @@ def test_theta_star_is_a_handle_of_its_weights(still):
     assert still.evaluate("fedlsaPlay.shown.plane.theta_star") == pytest.approx(at, abs=1e-3)
 
 
+@pytest.mark.parametrize("weights", ["10,0.1,0.1", "10,0.1,10", "1,1,2"])
+def test_weights_of_a_pulled_theta_star_stay_where_sliders_and_links_can_be(still, weights):
+    star, at = still.locator(".fs-star").first, "fedlsaPlay.shown.plane.theta_star"
+    visit(still, f"lab=1&weights={weights}")
+    drawn(still)
+    before, box = still.evaluate(at), star.bounding_box()
+    x, y = box["x"] + 20, box["y"] + 20
+    for far in [(4, 0), (300, -150), (-300, 100)]:  # a little is a little; then beyond its reach, either way
+        still.mouse.move(x, y)
+        still.mouse.down()
+        still.mouse.move(x + far[0], y + far[1], steps=2)
+        drawn(still)
+        still.mouse.up()
+        drawn(still)
+        now, given = still.evaluate(f"[{at}, fedlsaPlay.state.weights.slice(0, 3)]")
+        assert (min(given) >= 0.1, max(given) <= 10) == (True, True)
+        if far == (4, 0):
+            assert np.linalg.norm(np.subtract(now, before)) < 0.2
+        address = still.evaluate("location.hash.slice(1)")
+        visit(still, "step=1")
+        visit(still, address)
+        drawn(still)
+        assert still.evaluate("fedlsaPlay.state.weights.slice(0, 3)") == pytest.approx(given, rel=1e-3)
+        assert still.evaluate(at) == pytest.approx(now, abs=5e-3)
+        box = star.bounding_box()
+        x, y = box["x"] + 20, box["y"] + 20
+
+
 def test_keys_reach_a_solution_a_slider_and_a_weight(still):
     visit(still, "lab=1")
     at = "fedlsaPlay.shown.plane.agents[1].own[0]"

@@ -116,6 +116,62 @@ def test_the_values_under_the_pointer_are_shown_with_what_they_are_made_of(page)
     page.locator(".fs-tip").wait_for(state="hidden")
 
 
+def test_where_methods_have_an_x_of_their_own_values_clicks_and_cursors_are_those_of_their_curves(page):
+    """FedLSA ends at x = 6, SCAFFLSA, ten times as dear, at 60."""
+    page.evaluate("""() => {
+      const data = made(6), {error} = data;
+      error.methods[1].x = error.x.map(t => 10 * t);
+      scene.show({...data, error: {...error, rounds: error.x}});
+      scene.setRound(0);
+    }""")
+    view = page.locator(".fs-error").bounding_box()
+
+    def at(x):
+        return view["x"] + 52 + (view["width"] - 66) * x / 60
+
+    y = view["y"] + view["height"] / 2
+    page.mouse.move(at(4), y)
+    page.locator(".fs-tip").wait_for()
+    assert [row[1:3] for row in table(page)] == [["round", "error"], ["4", "0.02"], ["0", "5"]]
+    page.mouse.move(at(49), y)  # FedLSA's curve has ended
+    page.locator(".fs-tip", has_text="at 49").wait_for()
+    assert [row[1:3] for row in table(page)[1:]] == [["ended", ""], ["5", "0.54"]]
+    assert page.evaluate("scene.round") == 0
+    page.mouse.click(at(50), y)
+    assert page.evaluate("scene.round") == pytest.approx(5, abs=0.1)
+    page.mouse.move(5, 5)
+    page.wait_for_function("scene.drawn.round === scene.round")
+    ink = """x => { const c = document.querySelectorAll('.fs-error canvas')[1], k = c.width / c.clientWidth;
+      return c.getContext('2d').getImageData(k * (x - 3), k * 120, k * 6, 1).data.some(v => v); }"""
+    inked = [page.evaluate(ink, at(x) - view["x"]) for x in (5, 50, 25)]
+    assert inked == [True, True, False]  # a line where each method's round is
+    page.get_by_role("slider", name="Round").press("Home")
+    page.locator(".fs-tip").wait_for()
+    assert [row[:2] for row in table(page)] == [["round 0", "error"], ["FedLSA", "5"], ["SCAFFLSA", "5"]]
+    page.get_by_role("button", name="All rounds").focus()
+    page.evaluate("() => { scene.show(made(6)); scene.setRound(0); }")
+
+
+def test_bands_keep_their_names_when_the_error_is_looked_at_closely(page):
+    named = """() => {
+      const seen = [], brush = CanvasRenderingContext2D.prototype, real = brush.fillText;
+      brush.fillText = function (text, ...rest) { seen.push(text); real.call(this, text, ...rest); };
+      const data = made(100), [fedlsa, other] = data.error.methods, flat = v => fedlsa.total.map(() => v);
+      Object.assign(fedlsa, {total: flat(1), parts: {noise: flat(0.001), drift: flat(0.999)}, floor: null});
+      other.total = other.total.map((_, t) => t < 70 ? 2 : 0.04);  // far from what is seen about round 20
+      scene.show(data, {keep: true});
+      brush.fillText = real;
+      return seen.includes("drift");
+    }"""
+    page.evaluate("() => { scene.show(made(100)); scene.setRound(20); }")
+    assert page.evaluate(named)
+    for _ in range(6):
+        page.get_by_role("button", name="Fewer rounds").click()
+    assert page.evaluate(named)
+    page.get_by_role("button", name="All rounds").click()
+    page.evaluate("() => { scene.show(made(6)); scene.setRound(0); }")
+
+
 def test_the_error_can_be_looked_at_more_closely_about_the_cursor(page):
     axis = """() => {
       const seen = [], brush = CanvasRenderingContext2D.prototype, real = brush.fillText;

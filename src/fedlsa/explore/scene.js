@@ -192,7 +192,7 @@ var FedLSAScene = (() => {
     let stale = true, tints = {}, colours = [];  // what stands still is to be drawn again; colours by name and by agent
     let view = null, goal = null, user = null;   // of the plane: what is shown, where it goes, what the reader chose
     let panes = [], pulls = [], handles = [], held = null, trailed = 0;  // trailed: the round up to which walks are drawn
-    let axes = null, close = 1, pointed = null;  // of the error: its scales, how far zoomed in, the entry under the pointer
+    let axes = null, close = 1, pointed = null;  // of the error: its scales, how far zoomed in, the x under the pointer
 
     // ---- time: a slow machine drops frames, but rounds take as long as ever
     const wake = () => { frame = frame || requestAnimationFrame(step); };
@@ -552,13 +552,16 @@ var FedLSAScene = (() => {
 
     // ---- the error on the screen
     function makeAxes(W, H) {  // zoomed in, the rounds about the cursor are shown, and heights follow what is seen
-      const {error} = data, {methods, x: xs} = error, rounds = error.rounds || xs, log = error.x_scale === "log";
-      const x0 = log ? least(xs.filter(v => v > 0)) : xs[0], x1 = most(methods.map(m => (m.x || xs).at(-1)));
+      const {error} = data, {methods} = error, rounds = error.rounds || error.x, log = error.x_scale === "log";
+      const each = methods.map(m => m.x || error.x);
+      const xs = each.reduce((a, b) => b.at(-1) > a.at(-1) ? b : a, error.x), x1 = xs.at(-1);  // the x that reaches farthest
+      const same = each.flat().every((v, i) => Math.abs(v - xs[i % xs.length]) <= 1e-9 * x1);
+      const x0 = least(each.flat().filter(v => v > 0 || !log));
       const share = v => log ? Math.log(Math.max(v, x0) / x0) / Math.log(x1 / x0) : (v - x0) / (x1 - x0 || 1);
       const value = s => log ? x0 * (x1 / x0) ** s : x0 + s * (x1 - x0);
       const from = clamp(share(interpolate(rounds, xs, cursor)) - 0.5 / close, 0, 1 - 1 / close), to = from + 1 / close;
       const seen = methods.flatMap(m => [m.total || [], m.mean || [], ...(m.seeds || [])].map(curve => {
-        const own = (m.x || xs).map(share);
+        const own = (m.x || error.x).map(share);
         return curve.filter((v, i) => positive(v) && !(own[i + 1] < from) && !(own[i - 1] > to));
       })).filter(curve => curve.length);
       const all = seen.flat(), top = all.length ? Math.min(most(all), 30 * most(seen.map(curve => curve[0]))) : 1;
@@ -570,26 +573,28 @@ var FedLSAScene = (() => {
       const high = 10 ** (Math.ceil(Math.log10(top) * 2 + 0.02) / 2);
       const box = {l: 52, r: W - 14, t: HEAD, b: H - 40};
       const height = v => Math.log(Math.max(v, low * 1e-3) / low) / Math.log(high / low);
-      return {box, low, high, log, rounds, shown, from: value(from), to: value(to),
+      return {box, low, high, log, rounds, xs, same, shown, from: value(from), to: value(to),
         holds: v => share(v) >= from - 1e-9 && share(v) <= to + 1e-9,
         X: v => box.l + (box.r - box.l) * (share(v) - from) * close,
         Y: v => positive(v) ? box.b - (box.b - box.t) * height(v) : v === Infinity ? -1e4 : v === 0 ? H : NaN,
-        roundAt: px => interpolate(xs, rounds, value(from + clamp((px - box.l) / (box.r - box.l), 0, 1) / close))};
+        xAt: px => value(from + clamp((px - box.l) / (box.r - box.l), 0, 1) / close)};
     }
     function drawError() {
       const ratio = devicePixelRatio || 1;
-      if (stale || !axes.holds(interpolate(axes.rounds, data.error.x, cursor))) {
+      if (stale || !axes.holds(interpolate(axes.rounds, axes.xs, cursor))) {
         axes = makeAxes(errorStill.width / ratio, errorStill.height / ratio);
         drawAxes();
       }
       onAxes(brush(errorMoving)[0], drawCurves);
     }
     function drawCurves(g) {
-      const {methods, x: xs} = data.error, {X, Y, box, rounds} = axes, here = X(interpolate(rounds, xs, cursor));
-      line(g, [[here, box.t], [here, box.b]], paint("ink"), 1.2, 0.8);
-      if (pointed !== null) line(g, [[X(xs[pointed]), box.t], [X(xs[pointed]), box.b]], paint("soft"), 1, 1, [2, 3]);
-      const ends = methods.map(m => {
-        const own = m.x || xs, x = interpolate(rounds, own, cursor), total = m.total || [];
+      const {methods} = data.error, {X, Y, box, rounds, same} = axes;
+      const upright = (x, ...style) => line(g, [[X(x), box.t], [X(x), box.b]], ...style);
+      const here = methods.map(m => interpolate(rounds, m.x || data.error.x, cursor));
+      here.slice(0, same ? 1 : undefined).forEach((x, i) => upright(x, paint(same ? "ink" : methods[i].name), 1.2, 0.8));
+      if (pointed !== null) upright(pointed, paint("soft"), 1, 1, [2, 3]);
+      const ends = methods.map((m, k) => {
+        const own = m.x || data.error.x, x = here[k], total = m.total || [];
         const value = Math.exp(interpolate(own, total.map(v => v === null ? NaN : Math.log(v)), x));
         const past = own.filter(v => v <= x).map((v, i) => [X(v), Y(total[i])]);
         line(g, [...past, [X(x), Y(value)]], paint(m.name), 3);  // it grows up to the cursor
@@ -632,53 +637,57 @@ var FedLSAScene = (() => {
       });
     }
     function bands(g, m) {  // a band is as thick as the factor by which the error would fall without it
-      const {X, Y, box} = axes, xs = (m.x || data.error.x).map(X);
-      const reach = Math.ceil(30 * close * xs.length / (box.r - box.l));  // entries under half a name
+      const {X, Y, box} = axes, pixels = one => (one.x || data.error.x).map(X), xs = pixels(m);
+      const curves = data.error.methods.filter(one => one.total).map(one => [pixels(one), one.total.map(Y)]);
       let under = xs.map(() => 0);
       for (const part of PARTS.filter(k => m.parts[k])) {
         const over = under.map((v, i) => v + Math.max(0, m.parts[part][i] ?? Infinity));  // no number: beyond all bounds
         const [high, base] = [over, under].map(list => list.map(v => Math.min(box.b, v > 0 ? Y(v) : box.b)));
         area(g, [...xs.map((x, i) => [x, high[i]]), ...xs.map((x, i) => [x, base[i]]).reverse()], paint(part), 0.3);
-        const struck = (i, y) => data.error.methods.some(({total}) => {
-          const ys = (total || []).slice(Math.max(0, i - reach), i + reach + 1).map(Y);
+        const struck = (x, y) => curves.some(([across, up]) => {
+          const ys = [-30, -15, 0, 15, 30].map(d => interpolate(across, up, x + d));
           return least(ys) < y + 9 && most(ys) > y - 9;
         });
         const thick = xs.map((x, i) => {  // its name stands where it is thickest and no curve strikes it
           const height = base[i] - Math.max(high[i], box.t);
-          return x < box.l + 24 || x > box.r - 24 || struck(i, base[i] - height / 2) ? 0 : height;
+          return x < box.l + 24 || x > box.r - 24 || height <= 16 || struck(x, base[i] - height / 2) ? 0 : height;
         });
         const i = thick.indexOf(most(thick)), x = xs[i], y = base[i] - thick[i] / 2;
-        if (thick[i] > 16) text(g, part, x, y, paint("ink"), SMALL, "center");
+        if (thick[i]) text(g, part, x, y, paint("ink"), SMALL, "center");
         under = over;
       }
     }
 
     // ---- the values under the pointer, as a small table: the words under the picture are there for screen readers
-    function point(entry) {
-      if (entry !== pointed) wake();
-      pointed = entry;
-      tip.hidden = entry === null;
+    function point(x, entries, round) {  // entries: one of each method; without a round they have rounds of their own
+      if (x !== pointed) wake();
+      pointed = x;
+      tip.hidden = x === null;
       if (tip.hidden) return;
-      const {methods, x} = data.error, kinds = [...PARTS].reverse().filter(k => methods.some(m => m.parts && m.parts[k]));
-      const value = v => v === undefined ? "" : Number.isFinite(v) ? plain(v) : "∞";
-      const rows = methods.filter(m => m.total).map(m =>
-        [m.name, value(m.total[entry]), ...kinds.map(k => value(m.parts ? m.parts[k]?.[entry] : undefined))]);
-      tip.innerHTML = [[`round ${axes.rounds[entry]}`, "error", ...kinds], ...rows].map(
-        cells => `<tr><td>${cells.join("</td><td>")}</td></tr>`).join("");
-      const at = axes.X(x[entry]), width = tip.offsetWidth, right = errorView.clientWidth - width - 2;
+      const {methods} = data.error, kinds = [...PARTS].reverse().filter(k => methods.some(m => m.parts && m.parts[k]));
+      const value = v => v === undefined ? "" : Number.isFinite(v) ? plain(v) : "∞", apart = round === undefined;
+      const rows = methods.map((m, i) => !m.total ? [] : [m.name, ...(apart ? [axes.rounds[entries[i]] ?? "ended"] : []),
+        ...[m.total, ...kinds.map(k => m.parts?.[k])].map(list => value(list?.[entries[i]]))]).filter(row => row.length);
+      const head = [...(apart ? [`at ${+x.toPrecision(3)}`, "round"] : [`round ${round}`]), "error", ...kinds];
+      tip.innerHTML = [head, ...rows].map(cells => `<tr><td>${cells.join("</td><td>")}</td></tr>`).join("");
+      const at = axes.X(x), width = tip.offsetWidth, right = errorView.clientWidth - width - 2;
       tip.style.left = `${clamp(at < axes.box.r / 2 ? at + 12 : at - width - 12, 2, right)}px`;
     }
+    const nearest = (list, v, far = list.map(u => Math.abs(u - v))) => far.indexOf(least(far));
     function pointAt(t) {
-      const far = axes.rounds.map(r => Math.abs(r - t));
-      point(far.indexOf(least(far)));
+      const entry = nearest(axes.rounds, t);
+      point(axes.xs[entry], data.error.methods.map(() => entry), axes.rounds[entry]);
     }
     let pressed = null;
     errorMoving.onpointerdown = e => { pressed = e; };
     errorMoving.onclick = errorMoving.onpointermove = e => {
-      const t = axes.roundAt(inside(errorView, e)[0]), across = Math.abs(e.clientX - (pressed || e).clientX);
+      const x = axes.xAt(inside(errorView, e)[0]), t = interpolate(axes.xs, axes.rounds, x);
+      const across = Math.abs(e.clientX - (pressed || e).clientX);
       if (e.pointerType === "touch" && e.buttons && across <= Math.abs(e.clientY - pressed.clientY)) return;  // it scrolls
-      if (e.buttons || e.type === "click") { pause(); setRound(t); }
-      pointAt(t);
+      if (e.buttons || e.type === "click") { pause(); setRound(t); }  // of the x that reaches farthest: it has all rounds
+      if (axes.same) return pointAt(t);
+      const own = data.error.methods.map(m => m.x || data.error.x);
+      point(x, own.map(list => x > list.at(-1) * (1 + 1e-9) ? -1 : nearest(list, x)));
     };
     errorMoving.onpointerleave = e => { if (e.pointerType === "mouse") point(null); };
     slider.onblur = () => point(null);
