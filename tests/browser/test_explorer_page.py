@@ -43,15 +43,18 @@ def test_sliders_move_the_curves_to_the_numbers_of_theory(wide_page):
 def test_the_newest_setting_wins(wide_page):
     wide_page.open(GARNET).answers(GARNET)
     wide_page.press("local steps H", times=8)
-    wide_page.answers(replace(GARNET, local_steps=LOCAL_STEPS[LOCAL_STEPS.index(GARNET.local_steps) - 8]))
+    s = replace(GARNET, local_steps=LOCAL_STEPS[LOCAL_STEPS.index(GARNET.local_steps) - 8])
+    wide_page.answers(s)
+    wide_page.follows(s)
 
 
 def test_the_axis_can_be_observations_or_bytes(wide_page):
+    s = replace(wide_page.settings(), x="bytes")
     wide_page.choose("horizontal axis", "bytes sent, all agents")
-    wide_page.answers(replace(wide_page.settings(), x="bytes"))
+    wide_page.answers(s)
     wide_page.choose("its scale", "logarithmic")
-    wide_page.until(lambda: wide_page.settings().scale == "log", "the address says log")
-    wide_page.answers(replace(wide_page.settings(), scale="log"))
+    wide_page.answers(replace(s, scale="log"))
+    wide_page.follows(replace(s, scale="log"))
 
 
 def test_simulated_seeds_are_laid_on_top(wide_page):

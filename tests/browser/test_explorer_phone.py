@@ -16,6 +16,7 @@ def test_it_opens_nothing_sticks_out_and_sliders_work(phone):
     assert phone.page.evaluate(TOO_WIDE) == []
     phone.press("local steps H")
     phone.answers(replace(s, local_steps=70))
+    phone.follows(replace(s, local_steps=70))
 
 
 def test_sliders_and_curve_fit_one_screen(phone):
