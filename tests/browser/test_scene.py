@@ -133,7 +133,7 @@ def test_where_methods_have_an_x_of_their_own_values_clicks_and_cursors_are_thos
     page.mouse.move(at(4), y)
     page.locator(".fs-tip").wait_for()
     assert [row[1:3] for row in table(page)] == [["round", "error"], ["4", "0.02"], ["0", "5"]]
-    page.mouse.move(at(49), y)  # FedLSA's curve has ended
+    page.mouse.move(at(49.3), y)  # FedLSA's curve has ended
     page.locator(".fs-tip", has_text="at 49").wait_for()
     assert [row[1:3] for row in table(page)[1:]] == [["ended", ""], ["5", "0.54"]]
     assert page.evaluate("scene.round") == 0
@@ -276,6 +276,7 @@ def test_what_is_beyond_all_bounds_or_beyond_the_walks_is_said_and_shown(page):
     lines, filled = page.evaluate("""() => {
       const data = made(6), [fedlsa] = data.error.methods, gone = list => list.map((v, t) => t < 4 ? v : null);
       Object.assign(fedlsa, {total: gone(fedlsa.total), parts: {...fedlsa.parts, noise: gone(fedlsa.parts.noise)}});
+      fedlsa.parts.noise.fill(NaN, 5);
       Object.assign(data.plane.methods[0], {end: null, end_reason: "far too long a reason for one line ".repeat(3)});
       Object.assign(data, {rounds: 100}).error.x[6] = 100;
       const seen = [], brush = CanvasRenderingContext2D.prototype, real = brush.fillText;

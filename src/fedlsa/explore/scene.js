@@ -639,9 +639,10 @@ var FedLSAScene = (() => {
     function bands(g, m) {  // a band is as thick as the factor by which the error would fall without it
       const {X, Y, box} = axes, pixels = one => (one.x || data.error.x).map(X), xs = pixels(m);
       const curves = data.error.methods.filter(one => one.total).map(one => [pixels(one), one.total.map(Y)]);
+      const size = v => Number.isFinite(v) ? Math.max(0, v) : Infinity;  // no number: beyond all bounds
       let under = xs.map(() => 0);
       for (const part of PARTS.filter(k => m.parts[k])) {
-        const over = under.map((v, i) => v + Math.max(0, m.parts[part][i] ?? Infinity));  // no number: beyond all bounds
+        const over = under.map((v, i) => v + size(m.parts[part][i]));
         const [high, base] = [over, under].map(list => list.map(v => Math.min(box.b, v > 0 ? Y(v) : box.b)));
         area(g, [...xs.map((x, i) => [x, high[i]]), ...xs.map((x, i) => [x, base[i]]).reverse()], paint(part), 0.3);
         const struck = (x, y) => curves.some(([across, up]) => {
