@@ -26,7 +26,7 @@ SCENE = """() => {
   return element?.scene && {data: JSON.parse(element.dataset.scene), drawn: element.scene.drawn,
                             round: element.scene.round, playing: element.scene.playing};
 }"""
-PATIENCE = 600  # seconds after which a test gives up on the page: far more than it ever takes, on a busy machine too
+PATIENCE = 240  # seconds after which a test gives up on the page: far more than it ever takes, on a busy machine too
 
 
 @dataclass

@@ -25,7 +25,7 @@ def test_it_opens_with_the_exact_curves_and_says_what_they_mean(wide_page):
     bias = fl.theory.bias(Question.of(s).problem(), s.step_size, s.local_steps)
     assert wide_page.drawn()["FedLSA"]["floor"] == pytest.approx(bias @ bias, rel=1e-9)
     end = float(fl.theory.exact(Question.of(s).problem(), s.method("SCAFFLSA"), s.rounds)["mse"][-1])
-    assert f"SCAFFLSA ends at {end:.3g} after 50 rounds" in wide_page.words()
+    wide_page.until(lambda: f"SCAFFLSA ends at {end:.3g} after 50 rounds" in wide_page.words(), "words say it too")
 
 
 def test_sliders_move_the_curves_to_the_numbers_of_theory(wide_page):
@@ -46,6 +46,22 @@ def test_the_newest_setting_wins(wide_page):
     s = replace(GARNET, local_steps=LOCAL_STEPS[LOCAL_STEPS.index(GARNET.local_steps) - 8])
     wide_page.answers(s)
     wide_page.follows(s)
+
+
+def test_a_message_that_comes_late_does_not_undo_a_newer_one(wide_page):
+    s = PageSettings()
+    wide_page.open(s).answers(s)
+    held = []
+    wide_page.page.route("**/set_ui_element_value", lambda r: r.continue_() if held else held.append(r))
+    wide_page.press("local steps H", times=2)
+    newest = replace(s, local_steps=LOCAL_STEPS[LOCAL_STEPS.index(s.local_steps) - 2])
+    wide_page.answers(newest)
+    with wide_page.page.expect_response("**/set_ui_element_value"):
+        held[0].continue_()
+    wide_page.page.unroute("**/set_ui_element_value")
+    wide_page.choose("its scale", "logarithmic")  # the page asks anew, by what it was told last
+    wide_page.follows(replace(newest, scale="log"))
+    wide_page.answers(replace(newest, scale="log"))
 
 
 def test_the_axis_can_be_observations_or_bytes(wide_page):

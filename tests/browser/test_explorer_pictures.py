@@ -28,6 +28,17 @@ def average(s, name, t):
     return plane_of(p, [run.theta[0]]).project(run.theta[t])
 
 
+def test_a_picture_that_is_put_into_another_element_is_the_same_and_can_be_asked(wide_page):
+    s = PageSettings()
+    wide_page.open(s).answers(s)
+    wide_page.page.evaluate("""() => {
+      const old = document.querySelector('fedlsa-scene');
+      old.replaceWith(old.cloneNode(false));
+    }""")
+    wide_page.answers(s)
+    assert wide_page.page.evaluate("() => document.querySelectorAll('fedlsa-scene canvas').length") > 0
+
+
 def test_agents_and_error_stand_beside_each_other_on_the_first_screen(wide_page):
     wide_page.page.set_viewport_size({"width": 1280, "height": 800})
     s = PageSettings()

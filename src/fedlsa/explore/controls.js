@@ -12,6 +12,7 @@
   if (customElements.get("fedlsa-scene")) return; // a notebook's cell that is run again
   const carriers = {}, sliders = new Set();
   let values = {}; // by setting
+  let sent = 0; // messages, which may overtake each other on their way
   let begun = null; // the name of the field that began with them
   // There is one picture in a page, and it keeps its round and its zoom if the element is taken out and put back in.
   const room = document.createElement("div");
@@ -21,7 +22,7 @@
     if (value === values[name]) return;
     values[name] = value;
     for (const slider of sliders) slider.put(); // some are there twice
-    carriers.values.send(values);
+    carriers.values.send({ ...values, sent: ++sent });
   };
 
   class Carrier extends HTMLElement {
@@ -245,7 +246,12 @@
     }
     attributeChangedCallback() {
       const text = this.dataset.scene;
-      if (!this.isConnected || !text || text === last.text) return;
+      if (!this.isConnected || !text) return;
+      if (text !== last.text) this.show(text); // else the picture has come with another element
+      this.classList.toggle("without-agents", last.plane === null);
+      this.scene = scene;
+    }
+    show(text) {
       const data = { ...JSON.parse(text), text };
       data.sent = data.round;
       for (const m of data.plane?.methods ?? [])
@@ -253,12 +259,10 @@
       const keep = data.round !== wanted; // else another setting has begun, from a link or by going back
       if (keep) delete data.round;
       else wanted = null;
-      this.classList.toggle("without-agents", data.plane === null);
       scene ??= FedLSAScene.create(room, { future: 0.75 });
       if (data.problem !== last.problem) scene.fit();
       scene.show(data, { keep: keep && data.question === last.question });
       last = data;
-      this.scene = scene;
     }
   }
 

@@ -127,6 +127,18 @@ def sliders(s: PageSettings) -> Any:
     return mo.ui.text(json.dumps({name: getattr(s, name) for name in SLIDERS}), debounce=False)
 
 
+def newest(text: str, now: dict[str, Any]) -> dict[str, Any]:
+    """The values of the sliders, from their field, unless newer ones have been there: messages overtake each other.
+
+    now : keeps them
+    """
+    values = json.loads(text)
+    sent = values.pop("sent", None)  # none: they begin anew
+    if sent is None or sent > now["sent"]:
+        now["values"], now["sent"] = values, now["sent"] if sent is None else sent
+    return dict(now["values"])
+
+
 def group(s: PageSettings, names: Sequence[str]) -> Any:
     """Choices among those names at the values of s, as one dictionary that marimo watches."""
     return mo.ui.dictionary({name: _control(s, name) for name in names if name not in SLIDERS})

@@ -15,8 +15,6 @@ app = marimo.App(
 )
 
 with app.setup:
-    import json
-
     import marimo as mo
 
     from fedlsa.explore import controls, method_map, updates
@@ -38,7 +36,8 @@ def _():
     get_plans, set_plans = mo.state(updates.Plans())
     get_map, set_map = mo.state(method_map.MethodMap())
     get_fit, set_fit = mo.state((None, ""))
-    now = {"question": None, "plans": updates.Plans()}  # the newest, for what must not run again
+    # the newest, for what must not run again
+    now = {"question": None, "plans": updates.Plans(), "values": None, "sent": 0}
     steps = controls.PageHistory(set_start, now)
     mo.vstack([controls.scripts(), controls.carrier("message", steps.message)])
     return (
@@ -122,7 +121,7 @@ def _(
     def wanted() -> bool:
         return not mo.current_thread().should_exit
 
-    _shown = [json.loads(sliders.value), *(group.value for group in (worlds, method, view))]
+    _shown = [controls.newest(sliders.value, now), *(group.value for group in (worlds, method, view))]
     _before = now["question"]
     _kept = get_start() if _before is None else _before.page
     _columns = controls.columns_text(columns.value, given, target.value) if kind.value == "files" else ""
