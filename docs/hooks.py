@@ -2,7 +2,6 @@
 
 import csv
 import re
-import sys
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,7 @@ from markdown import Extension, Markdown
 from markdown.inlinepatterns import InlineProcessor
 from markdown.preprocessors import Preprocessor
 
-sys.path.append(str(Path(__file__).parent))
-from formulas import mathml
+from fedlsa.mathml import INLINE, inline, mathml
 
 OUTSIDE = re.compile(r"(?<!!)\[([^\]]+)\]\((\.\./[^)#]+)(?:#[^)]*)?\)")
 TABLE = re.compile(r"^\[([^\]]+)\]\(([\w./-]+\.csv)\)$", re.M)
@@ -23,14 +21,7 @@ NAMED = re.compile(
     r"\b(?:(?:Theorem|Lemma|Corollary|Claim) [A-H\d]\.\d+|Assumption (?:A|TD|UGE)\d+|(?:Algorithm|Figure|Table) \d+)\b"
 )
 ITEM = re.compile(rf"\[({NAMED.pattern})\]\(paper-map\.md\)")
-INLINE = r"(?<![\w\\$])\$(?![\s$])([^$]+?)(?<!\s)\$([.,;:)]*)(?![\w$])"
 FORMULA = re.compile(r"^\$\$(.*?)\$\$$", re.S | re.M)
-CODE = re.compile(r"(<pre.*?</pre>|<code.*?</code>|<math.*?</math>|<[^>]+>)", re.S)
-UPPER = re.compile(r"(?<=\S)\^(?:\{([^}]*)\}|(\(\w+\)|\w))")
-LOWER = re.compile(
-    r"(?<![A-Za-z_:-])(\w\u0304?⋆?|min|sup|bias)_(?:\{([^}]*)\}|(heter|corr|mix|2η|[\w∞]))(?![A-Za-z0-9_])"
-)
-BRACED = re.compile(r"_\{([^}]*)\}")
 ARGUMENT = re.compile(r"\n(?=\*{0,2}\w+(?:, \*{0,2}\w+)* : )|\n(?=Returns? )")
 
 
@@ -49,11 +40,10 @@ class Examples(Preprocessor):
 
 
 class Formula(InlineProcessor):
-    """A formula in a sentence, `$x^2$`, with the signs after it, which do not begin a line."""
+    """A formula in a sentence, `$x^2$`."""
 
     def handleMatch(self, m: re.Match[str], data: str) -> tuple[str, int, int]:
-        formula = f'<span class="inline-formula">{mathml(m[1], "inline")}{m[2]}</span>'
-        return self.md.htmlStash.store(formula), m.start(), m.end()
+        return self.md.htmlStash.store(inline(m)), m.start(), m.end()
 
 
 class OwnMarkdown(Extension):
@@ -118,16 +108,14 @@ def _as_text(link: re.Match[str]) -> str:
 
 
 def on_page_content(html: str, page: Any, **_: Any) -> str:
-    """Pictures have their size, indices are set as indices, a docstring's arguments have a line each.
+    """Pictures have their size, a docstring's arguments have a line each.
 
     Long names in tables break after a sign.
     """
     if "/" in page.file.src_uri:
         return re.sub(r"<p>.*?</p>", lambda found: ARGUMENT.sub("<br>", found[0]), html, flags=re.S)
     html = IMAGE.sub(_at_half_size, html)
-    parts = CODE.split(html)
-    parts[::2] = [_with_indices(text) for text in parts[::2]]
-    return re.sub(r"<t[dh][ >].*?</t[dh]>", _breakable, "".join(parts), flags=re.S)
+    return re.sub(r"<t[dh][ >].*?</t[dh]>", _breakable, html, flags=re.S)
 
 
 def _at_half_size(image: re.Match[str]) -> str:
@@ -135,12 +123,6 @@ def _at_half_size(image: re.Match[str]) -> str:
     head = (Path(__file__).parent / image[2]).read_bytes()[16:24]
     width, height = (int.from_bytes(head[i : i + 4], "big") // 2 for i in (0, 4))
     return f'<img{image[1]}src="{image[2]}" width="{width}" height="{height}"'
-
-
-def _with_indices(text: str) -> str:
-    text = UPPER.sub(lambda found: f"<sup>{found[1] or found[2]}</sup>", text)
-    text = LOWER.sub(lambda found: f"{found[1]}<sub>{found[2] or found[3]}</sub>", text)
-    return BRACED.sub(r"<sub>\1</sub>", text)
 
 
 def _breakable(cell: re.Match[str]) -> str:

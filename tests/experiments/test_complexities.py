@@ -174,7 +174,7 @@ def test_tables_have_one_set_of_columns_and_say_which_row_is_beaten(name, look):
         assert by_name["Scaffnew"]["communications are"] == "fewer than stated"
         assert by_name["Scaffnew"]["samples with many agents are"] == "fewer than stated"
         assert by_name["SCAFFLSA"]["communications are"] == "as stated"
-        assert by_name["SCAFFLSA"]["local updates, stated"] == "1 / (N ε²)"
+        assert by_name["SCAFFLSA"]["local updates, stated"] == r"$\mathcal{O}(\frac{1}{N\varepsilon^2})$"
         assert by_name["SCAFFLSA"]["exponent of local updates"] == pytest.approx(2, abs=0.1)
         assert by_name["FedLSA, H = 1 (Doan)"]["exponent of 1/a in communications"] == pytest.approx(1, abs=0.1)
         assert by_name["FedLSA"]["exponent of N in local updates"] == pytest.approx(-1, abs=0.2)

@@ -202,7 +202,7 @@ SMALLER_STEPS = Experiment(
             limits(method=("fedlsa",), heterogeneous=(True,), step_size=(0.1, 0.01), local_steps=LENGTHS),
             _smaller("drift"),
             at_most=0.5,
-            quote="Additionally, FedLSA's bias is smaller than in [fig:app-show-bias], which is also in line with the "
+            quote="Additionally, FedLSA's bias is smaller than in fig:app-show-bias, which is also in line with the "
             "upper bound",
         ),
         agreement("small-steps", SMALL_STEPS, 0.01, MORE_LENGTHS),
@@ -234,10 +234,10 @@ WITHOUT_BIAS = Experiment(
             "theta_t plus the limit bias estimates theta_star (a slip of the sign: it must be minus).",
             "theta_t plus the limit bias",
             2.0,
-            "Therefore, θ_t + θ̃_∞ is a proper estimator of θ⋆",
+            r"Therefore, $\theta_t+\tilde\theta^{(bi,bi)}_\infty$ is a proper estimator of $\theta_\star$",
             expected=False,
-            why="The sign is a slip: in the mean θ_t tends to θ⋆ plus the bias, so the bias must be subtracted. Added, "
-            "it is doubled.",
+            why="The sign is a slip: in the mean theta_t tends to theta_star plus the bias, so the bias must be "
+            "subtracted. Added, it is doubled.",
         ),
     ),
 )

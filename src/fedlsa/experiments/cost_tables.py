@@ -16,19 +16,19 @@ import numpy as np
 import xarray as xr
 
 from .. import theory
-from ..algorithms import METHODS
 from ..checks import Floats
 from ..errors import ArgumentError
 from ..figures import theme
 from ..figures.lines import Chart, ChartRows, Line, method_line
 from ..problems import RankOne
 from . import claim_statistics as laws
+from . import stated_costs
 from .cells import Cell, Results, computes
 from .compute import How, Settings, problem, scalars
 from .experiment import Claim, Row, Scale
+from .stated_costs import NAMES, PrintedTable
 
 COST_PANEL = (3.8, 3.2)  # inches of a chart with its labels
-NAMES = {name: METHODS[name].__name__ for name in ("fedlsa", "scaffnew", "scafflsa")}
 TITLES = {"synchronous": "FedLSA, H = 1 (Doan)", **NAMES}
 COPIES, QUICK_COPIES = 5, (1, 4)  # of two agents, one of each world
 QUICK_EPSILONS = (0.03, 0.003, 0.0005)
@@ -82,35 +82,11 @@ def promised(settings: Settings, how: How) -> xr.Dataset:
 
 
 @dataclass(frozen=True)
-class StatedCosts:
-    """A row of the paper's table, up to constants: T, H and T H in words; power : of 1/epsilon in T, 0 for a logarithm;
-    agents : the power of N in the samples."""
-
-    rounds: str
-    local_steps: str
-    samples: str
-    power: float
-    agents: float
-
-
-def _stated(rate: str, alone: str, scaffnew: StatedCosts) -> dict[str, StatedCosts]:
-    """The rows of a table; rate : of contraction, a^2 or its bound in TD learning; alone : as a denominator."""
-    earlier, new = f"N² / ({rate} ε²) · log 1/ε", f"1 / (N {rate} ε²) · log 1/ε"
-    return {
-        "synchronous": StatedCosts(earlier, "1", earlier, 2.0, 2.0),
-        "fedlsa": StatedCosts(f"1 / ({rate} ε) · log 1/ε", "1 / (N ε)", new, 1.0, -1.0),
-        "scaffnew": scaffnew,
-        "scafflsa": StatedCosts(f"1 / {alone} · log 1/ε", "1 / (N ε²)", new, 0.0, -1.0),
-    }
-
-
-@dataclass(frozen=True)
 class CostTable:
     """One of the two tables: its instance, its accuracies, and what the paper states."""
 
     name: str
-    label: str
-    stated: Mapping[str, StatedCosts]
+    printed: PrintedTable
     epsilons: Sequence[float]
     perturbed: bool
 
@@ -126,17 +102,17 @@ class CostTable:
         epsilons = QUICK_EPSILONS if scale.quick else self.epsilons
         return [
             Cell(kind, {"problem": self.problem(scale), "method": method, "epsilon": e})
-            for method in methods or self.stated
+            for method in methods or self.printed.rows
             for kind in kinds
             for e in epsilons
         ]
 
     def rows(self, results: Results, scale: Scale) -> list[Row]:
         """What is stated beside what is measured, a row per method."""
-        return [self._row(method, results.of(self.cells(scale, method)).by("kind")) for method in self.stated]
+        return [self._row(method, results.of(self.cells(scale, method)).by("kind")) for method in self.printed.rows]
 
     def _row(self, method: str, kinds: Mapping[str, Results]) -> Row:
-        stated, plans = self.stated[method], kinds["plan"]
+        stated, plans = self.printed.rows[method], kinds["plan"]
         x, every = against_accuracy(plans, "rounds")[0], plans.column("epsilon")
         T, H, n = (plans.values(cost) for cost in COSTS)
         promise = kinds["promise"].values("rounds")
@@ -173,32 +149,46 @@ class CostTable:
     def claims(self) -> tuple[Claim, ...]:
         """How costs grow with the accuracy."""
 
-        def claim(name: str, text: str, statistic: str, measure: laws.Measure, what: str = "rounds", **k: Any) -> Claim:
+        def claim(
+            name: str,
+            text: str,
+            statistic: str,
+            measure: laws.Measure,
+            what: str = "rounds",
+            source: str = self.printed.label,
+            **more: Any,
+        ) -> Claim:
             method = name.partition("-")[0]
             return Claim(
                 f"{self.name}-{name}",
                 text,
-                self.label,
+                source,
                 statistic,
                 lambda scale: self.cells(scale, method, kinds=("plan",)),
                 lambda results: measure(*against_accuracy(results, what)),
                 panel="communications",
-                **k,
+                **more,
             )
 
-        fed, scaff, more = self.stated["fedlsa"], self.stated["scafflsa"], laws.CLEARLY_LARGER
-        logarithm = laws.residual_ratio(laws.logarithm, laws.power)
+        larger, logarithm = laws.CLEARLY_LARGER, laws.residual_ratio(laws.logarithm, laws.power)
         ratio = "residual of the logarithm over that of the power, root mean square in T"
         last = ("exponent of 1/ε in T over the smaller half of the accuracies", laws.final_slope)
         steps = ("exponent of 1/ε in the local updates H of the plan", laws.slope, "local_steps")
+        law = {"quote": self.printed.quote("fedlsa", "rounds")}
+        if not self.perturbed:
+            law = {
+                "quote": r"Importantly, the number of communications $T$ required to achieve precision $\varepsilon^2$ "
+                r"scales as $\varepsilon^{-1}$",
+                "source": "After cor:sample_complexity_lsa",
+            }
         both = (
             claim(
                 "fedlsa-power",
                 "FedLSA's communications grow like 1/ε, up to a logarithm",
                 *last,
                 at_least=0.9,
-                at_most=1.0 + more,
-                quote=f"FedLSA: communication O({fed.rounds})",
+                at_most=1.0 + larger,
+                quote=self.printed.quote("fedlsa", "rounds"),
             ),
             claim(
                 "fedlsa-law",
@@ -206,14 +196,14 @@ class CostTable:
                 "residual of the power over that of the logarithm, root mean square in T",
                 laws.residual_ratio(laws.power, laws.logarithm),
                 at_most=1.0,
-                quote="Importantly, the number of communications T required to achieve precision ε² scales as 1/ε",
+                **law,
             ),
             claim(
                 "scafflsa-power",
                 "SCAFFLSA's grow far more slowly than 1/ε",
                 *last,
                 at_most=0.5,
-                quote=f"SCAFFLSA: communication O({scaff.rounds})",
+                quote=self.printed.quote("scafflsa", "rounds"),
             ),
             claim(
                 "scaffnew-power",
@@ -225,26 +215,27 @@ class CostTable:
                 "fedlsa-local",
                 "FedLSA's local updates grow like 1/ε",
                 *steps,
-                at_least=1.0 - more,
-                at_most=1.0 + more,
-                quote=f"FedLSA: local updates O({fed.local_steps})",
+                at_least=1.0 - larger,
+                at_most=1.0 + larger,
+                quote=self.printed.quote("fedlsa", "local_steps"),
             ),
             claim(
                 "scafflsa-local",
                 "SCAFFLSA's local updates grow like 1/ε²",
                 *steps,
-                at_least=2.0 - more,
-                at_most=2.0 + more,
-                quote=f"SCAFFLSA: local updates O({scaff.local_steps})",
+                at_least=2.0 - larger,
+                at_most=2.0 + larger,
+                quote=self.printed.quote("scafflsa", "local_steps"),
             ),
         )
         if self.perturbed:  # four accuracies do not tell a logarithm from a power of 0.2
             return both
-        only = "the total number of communications depends only logarithmically on the precision ε"
+        only = r"the total number of communications depends only logarithmically on the precision $\varepsilon$"
+        after = "After cor:iteration-complexity-fed-lsa-constant"
         grow = "communications grow like log 1/ε"
         return (
             *both,
-            claim("scafflsa-law", f"SCAFFLSA's {grow}", ratio, logarithm, at_most=1.0, quote=only),
+            claim("scafflsa-law", f"SCAFFLSA's {grow}", ratio, logarithm, at_most=1.0, quote=only, source=after),
             claim("scaffnew-law", f"Scaffnew's {grow}, too", ratio, logarithm, at_most=1.0),
         )
 
@@ -262,18 +253,5 @@ def note(scale: Scale) -> str:
     )
 
 
-TD_RATE, NO_ROW = "(1\u2212\u03b3)² ν²", "no row; as for LSA"
-LSA = CostTable(
-    "table1",
-    "tab:summary-of-results",
-    _stated("a²", "a²", StatedCosts("1 / (a ε) · log 1/ε", "1 / (a ε)", "1 / (a² ε²) · log 1/ε", 1.0, 0.0)),
-    tuple(0.2 / 2**k for k in range(8)),
-    perturbed=False,
-)
-TD = CostTable(
-    "table2",
-    "tab:summary-of-results-TD",
-    _stated(TD_RATE, f"({TD_RATE})", StatedCosts(NO_ROW, NO_ROW, NO_ROW, 1.0, 0.0)),
-    (0.1, 0.025, 0.00625, 0.0015625),
-    perturbed=True,
-)
+LSA = CostTable("table1", stated_costs.LSA, tuple(0.2 / 2**k for k in range(8)), perturbed=False)
+TD = CostTable("table2", stated_costs.TD, (0.1, 0.025, 0.00625, 0.0015625), perturbed=True)

@@ -23,7 +23,6 @@ from .cost_tables import (
     COST_PANEL,
     COSTS,
     LSA,
-    NAMES,
     NO_PROMISE,
     QUICK_COPIES,
     QUICK_EPSILONS,
@@ -34,6 +33,7 @@ from .cost_tables import (
     note,
 )
 from .experiment import Claim, Experiment, Picture, Row, Scale, Table
+from .stated_costs import NAMES
 
 EPSILON = 0.025
 
@@ -100,7 +100,7 @@ class Growth:
     def rows(self, results: Results, scale: Scale) -> list[Row]:
         """The table's rows, each with the exponents."""
         rows: list[Row] = []
-        stated = self.table.stated.items()
+        stated = self.table.printed.rows.items()
         for row, (method, costs) in zip(self.table.rows(results, scale), stated, strict=True):
             exponents = {}
             for axis in self.axes:
@@ -120,11 +120,11 @@ class Growth:
             axis.exponent_claim(
                 f"{self.table.name}-{method}-{axis.name}",
                 f"{NAMES[method]}'s communications grow no faster than the square of {axis.symbol}",
-                self.table.label,
+                self.table.printed.label,
                 method,
                 "rounds",
                 at_most=2.0 + laws.CLEARLY_SMALLER,
-                quote=f"{NAMES[method]}: communication O({self.table.stated[method].rounds})",
+                quote=self.table.printed.quote(method, "rounds"),
             )
             for axis in self.axes[1:]
             for method in ("fedlsa", "scafflsa")
@@ -145,20 +145,16 @@ def draw_speed_up(results: Results, scale: Scale) -> ChartRows:
     return ChartRows([[*LSA.charts(results, scale), last]], notes=[note(scale)], panel=COST_PANEL, share="none")
 
 
-def _speed_up_claim(method: str, text: str, source: str = LSA.label, **more: Any) -> Claim:
+def _speed_up_claim(method: str, text: str, source: str = LSA.printed.label, **more: Any) -> Claim:
     bounds = {"at_least": -1.2, "at_most": -0.8}
     return N.exponent_claim(f"speed-up-{method}", text, source, method, "samples", **bounds, **more)
-
-
-def _stated_samples(method: str) -> str:
-    return f"{NAMES[method]}: sample complexity O({LSA.stated[method].samples})"
 
 
 EXPERIMENTS = (
     Experiment(
         "table1",
         "What an accuracy costs: communications, local updates and samples of each method",
-        (LSA.label, "thm:no-speed-up-proxskip"),
+        (LSA.printed.label, "thm:no-speed-up-proxskip"),
         (
             Picture(
                 "table1",
@@ -186,10 +182,13 @@ EXPERIMENTS = (
                 "synchronous",
                 f"{TITLES['synchronous']}: its samples fall like 1/N, where the table's row of earlier work has N²",
                 "cor:sample_compl_h_1_proof",
-                quote="T = O((ṽ_{heter} \u2228 \u03c3\u0304_ε) / (N a² ε²) · log(‖θ_0 \u2212 θ⋆‖ / ε))",
+                quote=r"$T = \mathcal{O}(\frac{\tilde v_{\mathrm{heter}}\vee\bar\sigma_\varepsilon}{Na^2\varepsilon^2}"
+                r"\log\frac{\Vert\theta_0-\theta_\star\Vert}{\varepsilon})$",
             ),
-            _speed_up_claim("fedlsa", "FedLSA's samples fall like 1/N", quote=_stated_samples("fedlsa")),
-            _speed_up_claim("scafflsa", "SCAFFLSA's samples fall like 1/N", quote=_stated_samples("scafflsa")),
+            _speed_up_claim("fedlsa", "FedLSA's samples fall like 1/N", quote=LSA.printed.quote("fedlsa", "samples")),
+            _speed_up_claim(
+                "scafflsa", "SCAFFLSA's samples fall like 1/N", quote=LSA.printed.quote("scafflsa", "samples")
+            ),
             _speed_up_claim("scaffnew", "Scaffnew's samples fall like 1/N, which its row does not say"),
             *lower_bound.CLAIMS,
         ),
@@ -197,7 +196,7 @@ EXPERIMENTS = (
     Experiment(
         "table2",
         "What an accuracy costs in federated TD learning",
-        (TD.label,),
+        (TD.printed.label,),
         (
             Picture(
                 "table2",

@@ -234,7 +234,7 @@ MAIN = Experiment(
             _biased,
             bias_off,
             at_most=MARGIN,
-            quote="its bias (green dashed line) is in line with the value predicted by our theory",
+            quote="its bias (green dashed line [...]) is in line with the value predicted by our theory",
         ),
         Claim(
             "scafflsa-unbiased",

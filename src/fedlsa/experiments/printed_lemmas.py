@@ -25,6 +25,7 @@ class Comparison(NamedTuple):
     corrected: float = math.nan
 
 
+COVARIANCE = r"$\Vert E[xx^\top]\Vert$ (corrected: traces over $d$)"
 COUNTEREXAMPLES: dict[str, Callable[[], Comparison]] = {}
 
 
@@ -61,20 +62,22 @@ def spiky() -> tuple[float, float]:
 def averaged_products() -> Comparison:
     """lemma:bound-i-c_sto at H = 2, where I - C / H = eta A(z) / 2; corrected: with ||E[M^T M]|| on the left."""
     eta, (square, _) = 0.01, spiky()
-    return Comparison("E||I - C / H||^2, at most", eta**2 * (0.01 + 1), eta**2 / 4 * square, eta**2 / 4 * (0.01 + 1))
+    return Comparison(
+        r"$E\Vert I-C/H\Vert^2$, at most", eta**2 * (0.01 + 1), eta**2 / 4 * square, eta**2 / 4 * (0.01 + 1)
+    )
 
 
 @counterexample
 def centred_products() -> Comparison:
     """lemma:bound-c-tilde-sto at H = 2 with one agent, where C - E C = -eta A~(z)."""
     eta, (_, square) = 0.01, spiky()
-    return Comparison("E||C - E C||^2, at most", eta**2 * 16 * (0.01 + 1), eta**2 * square, eta**2)
+    return Comparison(r"$E\Vert C-E C\Vert^2$, at most", eta**2 * 16 * (0.01 + 1), eta**2 * square, eta**2)
 
 
 @counterexample
 def products_apart() -> Comparison:
     """lemma:bound-dcprod: A = 0.01 and 0.02 without noise, eta = H = 1; C_A^2 is printed for C_A."""
-    return Comparison("||G - G_c||, at most", 2 * 0.02**2, 0.005, 2 * 0.02)
+    return Comparison(r"$\Vert\Gamma-\Gamma_c\Vert$, at most", 2 * 0.02**2, 0.005, 2 * 0.02)
 
 
 @counterexample
@@ -88,7 +91,7 @@ def first_covariance() -> Comparison:
     first = eta**2 * (1 + (1 - eta) ** 2 + eta**2 * s**2)
     rest = eta**2 * (1 + (1 - eta) ** 2)
     assert left < 1  # assum:exp_stability holds
-    return Comparison("||E[x x^T]|| (corrected: traces over d)", 2 * eta**2, first, (first + (d - 1) * rest) / d)
+    return Comparison(COVARIANCE, 2 * eta**2, first, (first + (d - 1) * rest) / d)
 
 
 def covariances(c: float, d: int, eta: float = 1e-3) -> tuple[float, float, float]:
@@ -103,7 +106,7 @@ def covariances(c: float, d: int, eta: float = 1e-3) -> tuple[float, float, floa
 def next_covariance() -> Comparison:
     """lem:ineq-bounds-fluctuations, run to its limit: p <= (1 - eta a)^2 p + 3 eta^2."""
     eta, (first, mean, a) = 1e-3, covariances(0.6, 16)
-    return Comparison("||E[x x^T]|| (corrected: traces over d)", 3 * eta**2 / (1 - (1 - eta * a) ** 2), first, mean)
+    return Comparison(COVARIANCE, 3 * eta**2 / (1 - (1 - eta * a) ** 2), first, mean)
 
 
 @counterexample
@@ -111,7 +114,7 @@ def last_covariance() -> Comparison:
     """coro:analysis-noise-param: 18 eta / a, with its condition met."""
     eta, (first, mean, a) = 1e-3, covariances(1 / 400, 40_000)
     assert eta * (1 + 1 / (400 * eta)) <= a / 240
-    return Comparison("||E[x x^T]|| (corrected: traces over d)", 18 * eta / a, first, mean)
+    return Comparison(COVARIANCE, 18 * eta / a, first, mean)
 
 
 @counterexample
@@ -121,7 +124,7 @@ def rate_of_scaffnew() -> Comparison:
     At eta = 1 / L one step has E||(I - eta A) u||^2 = (1 - a) ||u||^2.
     """
     a = 0.01
-    return Comparison("E^{1/2}||(I - eta A) u||^2, at most", 1 - a, math.sqrt(1 - a), 1 - a / 2)
+    return Comparison(r"$E^{1/2}\Vert(I-\eta A)u\Vert^2$, at most", 1 - a, math.sqrt(1 - a), 1 - a / 2)
 
 
 @counterexample
@@ -134,7 +137,7 @@ def short_products() -> Comparison:
     assert chain is not None
     here = chain.origin == 0
     fourth = chain.conditional[here] @ (1 - eta * A[here]) ** 4
-    return Comparison("E^{1/4}||I - eta A(z)||^4 - 1 from one state, at most", 0.0, fourth**0.25 - 1)
+    return Comparison(r"$E^{1/4}\Vert I-\eta A(z)\Vert^4-1$ from one state, at most", 0.0, fourth**0.25 - 1)
 
 
 @counterexample

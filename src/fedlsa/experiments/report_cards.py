@@ -8,7 +8,7 @@ from html import escape
 
 from ..figures.svg_charts import HEIGHT, WIDTH
 from ..paper_items import cite
-from .experiment import SOURCES, Claim, Outcome, Verdict
+from .experiment import SOURCES, Claim, Outcome, Row, Verdict
 from .report_settings import EXPLORER_PORT, deciding_chart, explorer_settings, smaller
 from .verdict_words import (
     COUNTED,
@@ -30,7 +30,7 @@ HEADINGS = {
     ),
     "printed": (
         "Printed statements that are corrected",
-        "Theorems, lemmas and formulas of the paper that fail as printed on a counterexample, with exact numbers.",
+        "Theorems, lemmas, formulas and steps of proofs that fail as printed on a counterexample, with exact numbers.",
     ),
     "check": ("Self-checks", "The library against itself: two ways to one number must agree."),
     "beyond": ("Beyond the paper", "What nobody has claimed in print, and what corrects it."),
@@ -88,12 +88,12 @@ def _contradicted(card: tuple[Claim, Sequence[Outcome]]) -> int:
 def _card(claim: Claim, outcomes: Sequence[Outcome]) -> str:
     if claim.row:  # a counterexample is the same on every instance
         outcomes = outcomes[:1]
-    verdicts, name = _verdicts(claim, outcomes), outcomes[0].experiment.name
+    verdicts, name, row = _verdicts(claim, outcomes), outcomes[0].experiment.name, _row(claim, outcomes[0])
     words = list(dict.fromkeys(map(verdict_words, verdicts)))
     contradicted, marks = any(w != HOLDS for w in words), " ".join(MARKS[w] for w in words)
     explained = "".join(f'<p class="why">{in_print(t)}</p>' for t in dict.fromkeys(map(_explained, verdicts)) if t)
     below = next((s for o in outcomes if (s := smaller(claim, o.scale))), "")
-    size = f'<p class="soft">Quick run, decided at a smaller size: {escape(below)}.</p>' if below else ""
+    size = f'<p class="soft">Quick run, decided at a smaller size: {in_print(below)}.</p>' if below else ""
     chart = deciding_chart(claim, outcomes[0])
     keys = f'<p class="legend">{outcomes[0].sheets[chart[0]].legend}</p>' if chart else ""
     small = _thumbnail(chart_id(outcomes[0], *chart)) if chart else ""
@@ -102,7 +102,7 @@ def _card(claim: Claim, outcomes: Sequence[Outcome]) -> str:
     about = f'data-verdict="{marks}" data-kind="{claim.kind}" data-experiment="{escape(name)}"'
     return (
         f'<article class="card {marks}" id="claim-{escape(claim.name)}" {about}>'
-        f"<details{' open' * (contradicted and not claim.row)}><summary>{_head(claim, verdicts)}"
+        f"<details{' open' * (contradicted and not claim.row)}><summary>{_head(claim, verdicts, row)}"
         f'{small}</summary><div class="body"><div class="said">{text}{explained}'
         f'<p class="soft">Number: {in_print(claim.statistic)}.</p>'
         f"{size}{keys}"
@@ -111,18 +111,23 @@ def _card(claim: Claim, outcomes: Sequence[Outcome]) -> str:
     )
 
 
-def _head(claim: Claim, verdicts: Sequence[Verdict]) -> str:
-    """What is seen of a folded card: the sentence with its number in the paper, and the verdict on each instance."""
+def _head(claim: Claim, verdicts: Sequence[Verdict], row: Row) -> str:
+    """What is seen of a folded card: the sentence with its number in the paper, and the verdict on each instance.
+
+    On a counterexample it is one verdict, with the number that is printed beside the exact one.
+    """
     source = f'<span class="where">{escape(cite(claim.source))}</span>' if claim.source else ""
     said = in_print(cite(claim.quote or claim.text))
     said = f"<q>{said}</q>" if claim.kind == "paper" else said
-    shown = "".join(
-        f'<span><span class="chip {MARKS[w]}">{w}</span><b>{_value(v)}</b> '
-        f'<span class="soft">{_place(claim, v.scale.preset)}</span></span>'
-        for v in verdicts
-        for w in [verdict_words(v)]
-    )
-    needed = f'<span class="soft">holds if {escape(interval(claim))}</span>'
+    shown, needed = "", interval(claim)
+    for v in verdicts:
+        words, place, value = verdict_words(v), _place(claim, v.scale.preset), _value(v)
+        if row:
+            place, value = "exact, on a counterexample", in_print(number(row["exact"]))
+            needed = f"{'=' if claim.at_least == 0 else '≤'} {number(row['printed'])}, as printed"
+        place = f'<span class="soft">{place}</span>'
+        shown += f'<span><span class="chip {MARKS[words]}">{words}</span><b>{value}</b> {place}</span>'
+    needed = f'<span class="soft">holds if {in_print(needed)}</span>'
     return f'{source}<span class="sentence">{said}</span><span class="verdicts">{shown}{needed}</span>'
 
 
@@ -168,13 +173,14 @@ def _instance(claim: Claim, outcome: Outcome, verdict: Verdict) -> str:
     )
 
 
+def _row(claim: Claim, outcome: Outcome) -> Row:
+    """The row of the experiment's first table that has the numbers of a claim; of most claims there is none."""
+    rows = outcome.tables.get(outcome.experiment.tables[0].name, ()) if claim.row else ()
+    return next((row for row in rows if next(iter(row.values())) == claim.row), {})
+
+
 def _numbers(claim: Claim, outcome: Outcome) -> str:
-    """The row of the experiment's first table that has the numbers of a claim."""
-    found = (
-        [list(row.items()) for row in outcome.tables.get(outcome.experiment.tables[0].name, ())] if claim.row else []
-    )
-    row = next((rest for (_, name), *rest in found if name == claim.row), [])
-    known = [(k, v) for k, v in row if isinstance(v, str) or math.isfinite(v)]
+    known = [(k, v) for k, v in list(_row(claim, outcome).items())[1:] if isinstance(v, str) or math.isfinite(v)]
     listed = "".join(f"<dt>{in_print(k)}</dt><dd>{in_print(number(v))}</dd>" for k, v in known)
     return f"<dl>{listed}</dl>" if listed else ""
 

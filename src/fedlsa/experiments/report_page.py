@@ -104,10 +104,10 @@ def _quick(outcomes: Sequence[Outcome], cards: Cards) -> str:
     undecided = {v.claim.name for o in outcomes for v in o.verdicts if not math.isfinite(v.value)}
     lacking = f"Not to be decided at this size: {', '.join(sorted(undecided))}" if undecided else "All were decided"
     return (
-        f'<p class="warn"><strong>Quick run.</strong> It ran {escape(here)}. Claims that were put to the same test as '
-        f"in a full run: {len(cards) - below} of {len(cards)}; to a smaller one, which their cards describe: {below}. "
-        f"Those verdicts speak of that size alone. {escape(lacking)}. Leave out <code>--quick</code> for the paper's "
-        "sizes.</p>"
+        f'<p class="warn"><strong>Quick run.</strong> It ran {in_print(here)}. Claims that were put to the same test '
+        f"as in a full run: {len(cards) - below} of {len(cards)}; to a smaller one, which their cards describe: "
+        f"{below}, and those verdicts speak of that size alone. {escape(lacking)}. Leave out <code>--quick</code> for "
+        "the paper's sizes.</p>"
     )
 
 
@@ -183,7 +183,7 @@ def _at_one_scale(outcome: Outcome) -> str:
     for table in e.tables:
         caption = f"{in_print(_caption(table.caption, scale))} {_link('tables', scale, f'{table.name}.csv')}"
         parts.append(_table(table, outcome.tables[table.name], caption))
-    settings = "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in parameters(outcome).items())
+    settings = "".join(f"<dt>{escape(k)}</dt><dd>{in_print(v)}</dd>" for k, v in parameters(outcome).items())
     parts.append(f"<details><summary>All settings</summary><dl>{settings}</dl></details>")
     parts.append(f'<p class="soft">Made alone by</p><pre>{escape(command(e, scale))}</pre>')
     return "\n".join(parts)

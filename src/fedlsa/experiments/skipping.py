@@ -39,6 +39,7 @@ ALLOWED = 0.05  # relative difference of exact errors that counts as none
 MARGIN = 0.2  # of simulated ones: runs in the number we make tell this from none
 REACHED = 2.0  # what is to be reached: so many times the last i.i.d. error
 COROLLARY = "cor:sample_complexity_lsa_Markov"
+PROOF = f"eq:q_block_size, proof of {COROLLARY}"
 
 
 def recorded(rounds: int) -> list[int]:
@@ -224,15 +225,15 @@ EXPERIMENT = Experiment(
         Claim(
             "markov-iid",
             "With one observation in tau_mix, or in the theorem's q, the error is that of i.i.d. observations.",
-            COROLLARY,
+            PROOF,
             f"{RUNS} runs or more: p-value of a mean squared error in the last half of the rounds that is off the "
             f"exact i.i.d. one by {MARGIN:.0%} or more (two one-sided Student tests of its logarithm), the largest "
             "over methods, N and both q; large where noise hides the answer",
             _compared,
             inequivalence,
             at_most=0.05,
-            quote="with probability at least 1-δ the results of algo:fed-lsa-markov are indistinguishable "
-            "from the result of its counterpart algo:fed-lsa applied with number of local steps H / q",
+            quote=r"with probability at least $1-\delta$ the results of algo:fed-lsa-markov are indistinguishable from "
+            "the result of its counterpart algo:fed-lsa applied with number of local steps $H/q$",
         ),
         Claim(
             "markov-mixing-time",
@@ -242,19 +243,19 @@ EXPERIMENT = Experiment(
             single_cells(None, "tau_mix"),
             difference("tau_mix"),
             at_most=ALLOWED,
-            quote="adjusting the number of skipped observations (keeping about 1 observation out of τ_mix(c)) allows "
-            "to control the correlation of successive observations",
+            quote=r"adjusting the number of skipped observations (keeping about $1$ observation out of "
+            r"$\tau_{\mathrm{mix}}(c)$) allows to control the correlation of successive observations",
         ),
         Claim(
             "markov-theorem",
             "With the theorem's q trajectories are as good as i.i.d. observations.",
-            "eq:q_block_size",
+            PROOF,
             ONE + "with the theorem's q",
             single_cells(None, "theorem"),
             difference("theorem"),
             at_most=1e-6,
-            quote="setting the block size q as in [eq:q_block_size], [...] the results of algo:fed-lsa-markov "
-            "are indistinguishable",
+            quote=r"setting the block size $q$ as in [...], we get that [...] with probability at least $1-\delta$ the "
+            "results of algo:fed-lsa-markov are indistinguishable from the result of its counterpart algo:fed-lsa",
         ),
         Claim(
             "markov-whole",

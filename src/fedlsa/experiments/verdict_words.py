@@ -8,38 +8,48 @@ from collections.abc import Iterable
 from html import escape
 from typing import Any
 
+from ..mathml import INLINE, inline, mathml
 from .experiment import SOURCES, Claim, Verdict
 
 HOLDS, NOT_AS_STATED, FAILED = "holds", "does not hold as stated", "FAILED"
 MARKS = {HOLDS: "good", NOT_AS_STATED: "note", FAILED: "bad"}
 COUNTED = {HOLDS: "hold", NOT_AS_STATED: "not as stated", FAILED: "FAILED"}
 
-SYMBOLS = {
-    "theta_star": "θ⋆", "theta_t": "θ_t", "theta_0": "θ_0", "tau_mix": "τ_mix", "eta": "η", "||bias||^2": "‖bias‖²",
+NAMED = {  # symbols by their names in code and in charts
+    "theta_star": r"\theta_\star", "theta_t": r"\theta_t", "eta": r"\eta", "psi": r"\psi",
+    **dict.fromkeys(("tau_mix", "τ_mix"), r"\tau_{\mathrm{mix}}"),
+    **dict.fromkeys(("||bias||^2", "‖bias‖²"), r"\Vert\mathrm{bias}\Vert^2"),
 }  # fmt: skip
-MINUS = "\u2212"
+SYMBOL = rf"(?<![\w.])({'|'.join(map(re.escape, NAMED))}|[NHTKdnqεηψ\u03b3\u03bd])(?![A-Za-z0-9_])"
+FORMULA = re.compile(f"{INLINE}|{SYMBOL}")
 POWER = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)e\+?(-?)0*(\d+)(?!\w)")
-UPPER = re.compile(r"(?<=\S)\^(?:\{([^}]*)\}|(-?\d+(?:\.\d+)?|\w))")
-LOWER = re.compile(  # of one letter, with its accent or star; a name with a sign in it is left as it is
-    r"(?<![A-Za-z0-9_])([^\W\d_][\u0300-\u036f]?⋆?|min|max)_(?:\{([^}]*)\}|(heter|corr|mix|[^\W_]|∞))(?![A-Za-z0-9_])"
-)
+RAISED = re.compile(r"(?<=\S)\^(-?\d+(?:\.\d+)?)")
+NEGATIVE = re.compile(r"(?<![\w)])-(?=\d)")
 
 
 def in_print(text: str) -> str:
-    """A text as HTML, with symbols instead of their names, and with indices and powers that are set as such.
+    """A text as HTML: its formulas and its symbols are MathML, its numbers have powers of ten and a minus sign.
 
-    >>> in_print("theta_t minus theta_star, e^{-t}")
-    'θ<sub>t</sub> minus θ⋆, e<sup>-t</sup>'
-    >>> in_print("N^2.23")
-    'N<sup>2.23</sup>'
-    >>> in_print("1.2e-05").replace("\u202f", " ")
-    '1.2 · 10<sup>\u22125</sup>'
+    >>> in_print("N agents").replace(in_print("N"), "symbol")
+    'symbol agents'
+    >>> in_print("-1.2e-05").replace("\u202f", " ")
+    '\u22121.2 · 10<sup>\u22125</sup>'
     """
-    for name, symbol in SYMBOLS.items():
-        text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", symbol, text)
-    text = UPPER.sub(lambda found: f"<sup>{found[1] or found[2]}</sup>", escape(text))
-    text = POWER.sub(lambda found: f"{found[1]}\u202f·\u202f10<sup>{MINUS * len(found[2])}{found[3]}</sup>", text)
-    return LOWER.sub(lambda found: f"{found[1]}<sub>{found[2] or found[3]}</sub>", text)
+    parts, end = [], 0
+    for found in FORMULA.finditer(text):
+        shown = inline(found) if found[1] else mathml(NAMED.get(found[3], found[3]), "inline")
+        parts += [_with_powers(text[end : found.start()]), shown]
+        end = found.end()
+    return "".join([*parts, _with_powers(text[end:])])
+
+
+def _with_powers(text: str) -> str:
+    text = POWER.sub(lambda found: _times(found[1]) + f"10^{found[2]}{found[3]}", escape(text))
+    return NEGATIVE.sub("\u2212", RAISED.sub(r"<sup>\1</sup>", text))
+
+
+def _times(digits: str) -> str:
+    return "" if digits == "1" else f"{digits}\u202f·\u202f"
 
 
 def verdict_words(verdict: Verdict) -> str:

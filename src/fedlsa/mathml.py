@@ -1,29 +1,41 @@
-"""Formulas of the pages as MathML, which browsers draw by themselves: the part of LaTeX that the pages use, no more.
+"""Formulas of pages as MathML, which browsers draw by themselves: the part of LaTeX that the pages use, no more.
 
-In a line of its own a formula stands between `$$`, in a sentence between `$`, as a repository's browser reads them too.
+In a sentence a formula stands between `$`, on the documentation's pages in a line of its own between `$$`, as a
+repository's browser reads them too.
 """
 
 import html
 import re
 from collections.abc import Iterator
 
+from .errors import ArgumentError
+
+INLINE = r"(?<![\w\\$])\$(?![\s$])([^$]+?)(?<!\s)\$([.,;:)]*)(?![\w$])"  # of a sentence, with the signs after it
 TOKEN = re.compile(r"\\[A-Za-z]+|\\.|\d+(?:\.\d+)?|\S")
-GREEK = ("gamma", "delta", "zeta", "eta", "theta", "kappa", "lambda", "nu", "xi", "pi", "rho", "sigma", "tau", "phi",
-         "psi", "omega", "Gamma", "Delta", "Sigma", "Omega")  # fmt: skip
+GREEK = ("gamma", "delta", "zeta", "eta", "theta", "kappa", "lambda", "mu", "nu", "xi", "pi", "rho", "sigma", "tau",
+         "phi", "chi", "psi", "omega", "Gamma", "Delta", "Sigma", "Omega")  # fmt: skip
 SYMBOLS = {name: f"&{name};" for name in GREEK} | {"varepsilon": "&epsilon;", "star": "&sstarf;", "top": "&top;"}
-SYMBOLS |= {"infty": "∞", "ldots": "…"}
-SIGNS = {"le": "≤", "ge": "≥", "in": "∈", "gets": "←", "propto": "∝", "cdot": "·", "mapsto": "↦"}
+SYMBOLS |= {"vartheta": "ϑ", "infty": "∞", "ldots": "…"}
+SIGNS = {"le": "≤", "ge": "≥", "in": "∈", "gets": "←", "propto": "∝", "cdot": "·", "mapsto": "↦", "vee": "&vee;"}
 FENCES = {"vert": "|", "Vert": "‖", "|": "‖", "lfloor": "⌊", "rfloor": "⌋"}
 ACCENTS = {"bar": "¯", "tilde": "~", "hat": "^"}
 SPACES = {",": "0.17em", " ": "0.33em", "quad": "1em", "qquad": "2em"}
 SUM = "<mo>∑</mo>"
 SIZES = {"big": "1.2em", "Big": "1.8em"}
 NAMES = ("min", "max", "sup", "log", "cos")
+_NAMED = "|".join(NAMES)
+BEFORE_NAME = re.compile(rf"(?<=[\w}}])\s*(?=\\(?:{_NAMED})(?![A-Za-z]))")  # as in print: a thin space on both sides,
+AFTER_NAME = re.compile(rf"(?<=\\(?:{_NAMED}))(?![A-Za-z])\s*(?=[^\s(_^])")  # but none before a bracket or an index
+
+
+def inline(found: re.Match[str]) -> str:
+    """What `INLINE` finds in a sentence, as HTML: no line begins with the signs after a formula."""
+    return f'<span class="inline-formula">{mathml(found[1], "inline")}{found[2]}</span>'
 
 
 def mathml(latex: str, display: str = "block") -> str:
-    """A formula in a line of its own, or "inline" in a sentence; what is not known here raises, and ends the build."""
-    tokens = iter(TOKEN.findall(latex))
+    """A formula in a line of its own, or "inline" in a sentence; what is not known here raises."""
+    tokens = iter(TOKEN.findall(AFTER_NAME.sub(r"\\,", BEFORE_NAME.sub(r"\\,", latex))))
     return f'<math display="{display}" alttext="{html.escape(latex, quote=True)}">{_row(tokens, None)}</math>'
 
 
@@ -80,7 +92,7 @@ def _command(name: str, tokens: Iterator[str]) -> str:
         return f"<mo>{SIGNS[name]}</mo>"
     if name in FENCES:
         return f'<mo stretchy="false" lspace="0" rspace="0">{FENCES[name]}</mo>'
-    if name == "mathrm":
+    if name in ("mathrm", "mathcal"):
         next(tokens)
         return f"<mi>{''.join(iter(lambda: next(tokens), '}'))}</mi>"
     if name in SIZES:
@@ -91,4 +103,4 @@ def _command(name: str, tokens: Iterator[str]) -> str:
         return f"<msqrt>{_atom(next(tokens), tokens)}</msqrt>"
     if name == "frac":
         return f"<mfrac>{_atom(next(tokens), tokens)}{_atom(next(tokens), tokens)}</mfrac>"
-    raise ValueError(f"a formula must keep to the commands of docs/formulas.py; got \\{name}")
+    raise ArgumentError(f"a formula must keep to the commands of fedlsa/mathml.py; got \\{name}")
