@@ -16,11 +16,11 @@ var FedLSAPlay = (() => {
   const minus = (v, u) => v.map((x, i) => x - u[i]);
   const I2 = [[1, 0], [0, 1]];
   function product(M, N) {
-    const out = zeros(M.length, N[0].length);
-    for (let i = 0; i < M.length; i++)
-      for (let k = 0; k < N.length; k++)
-        for (let j = 0; j < out[i].length; j++) out[i][j] += M[i][k] * N[k][j];
-    return out;
+    return M.map(row => {
+      const out = new Array(N[0].length).fill(0);
+      N.forEach((other, k) => { for (let j = 0, m = row[k]; j < out.length; j++) out[j] += m * other[j]; });
+      return out;
+    });
   }
   function solve(M, v) {  // elimination with pivots
     const rows = M.map((row, i) => [...row, v[i]]), n = v.length;
@@ -92,7 +92,7 @@ var FedLSAPlay = (() => {
       const round = agents.map(({A: [[a, d], [, e]], b}, c) => {
         const walk = [...average[t]], u = b[0] + xi[c][0], v = b[1] + xi[c][1];
         for (let h = 0, k = 1, [x, y] = walk; k <= points; k++) {
-          for (; h < Math.round(k * H / points); h++) {
+          for (const until = Math.round(k * H / points); h < until; h++) {
             const right = a * x + d * y - u, up = d * x + e * y - v;
             x -= eta * right;
             y -= eta * up;
@@ -120,24 +120,31 @@ var FedLSAPlay = (() => {
       const next = meanRounds(still, eta, H, 1, gain, z.slice(0, 2), 1, xi);
       return [...next.average[1], ...next.xi.flat()].slice(0, n);
     }));
-    agents.forEach(({A, weight}, c) => {  // V: covariance of the noise in theta_hat_c; it enters theta and each xi
-      let P = I2, V = zeros(2, 2);
-      for (let h = 0; h < H; h++, P = product(P, plus(I2, A, -eta))) V = plus(V, product(P, transposed(P)), eta ** 2);
+    agents.forEach(({A, weight}, c) => {  // the noise in theta_hat_c enters theta and each xi
+      const V = kept(`noise of agent ${c}`, [A, eta, H], () => localNoise(A, eta, H));
       const enters = k => k === 0 ? weight : gain * (weight - (k === c + 1 ? 1 : 0));
       for (let i = 0; i < n; i++)
         for (let j = 0; j < n; j++) Q[i][j] += enters(i >> 1) * enters(j >> 1) * V[i % 2][j % 2];
     });
     return {M, Q};
   }
+  function localNoise(A, eta, H) {  // covariance of the noise in theta_hat_c
+    let P = I2, V = zeros(2, 2);
+    for (let h = 0; h < H; h++, P = product(P, plus(I2, A, -eta))) V = plus(V, product(P, transposed(P)), eta ** 2);
+    return V;
+  }
   const carried = (M, C) => product(product(M, C), transposed(M));
   const spread = C => C[0][0] + C[1][1];
-  function variances({M, Q}, rounds) {
-    const out = [0];
-    for (let t = 0, C = zeros(M.length, M.length); t < rounds; t++) {
-      C = plus(carried(M, C), Q);
-      out.push(spread(C));
+  /* G_t, the first two rows of M^t, say what is left in theta of z_0, and of each round's noise t rounds later.
+     left : T + 1 matrices, of the part of z_0 that is theta */
+  function remember({M, Q}, rounds) {
+    const variance = [0], left = [I2];
+    for (let t = 0, G = [0, 1].map(i => M.map((_, j) => +(i === j))); t < rounds; t++) {
+      variance.push(variance[t] + spread(carried(G, Q)));
+      G = product(G, M);
+      left.push(G.map(row => row.slice(0, 2)));
     }
-    return out;
+    return {variance, left};
   }
   function limitVariance({M, Q}) {  // sum of M^k Q M^k', twice as many terms each time; Infinity where it has no limit
     for (let k = 0, C = Q; k < 40; k++) {
@@ -150,31 +157,30 @@ var FedLSAPlay = (() => {
     return Infinity;
   }
 
-  const known = {};  // own solutions have no say in the noise: while one is dragged, it is not computed again
-  function unitNoise(name, p, {eta, H, rounds}, gain) {
-    const key = String([eta, H, rounds, p.agents.map(a => a.weight)]);
-    if (!known[name] || known[name].key !== key) {
-      const round = roundOfNoise(p.agents, eta, H, gain);
-      known[name] = {key, M: round.M, variance: variances(round, rounds), limit: limitVariance(round)};
-    }
-    return known[name];
+  const newest = {};  // while something is dragged, what does not depend on it is not computed again
+  function kept(name, key, make) {
+    if (newest[name]?.key !== String(key)) newest[name] = {key: String(key), value: make()};
+    return newest[name].value;
   }
 
   const START = [-1.4, -2.4];  // from here no error falls below FedLSA's floor on its way
 
   /* Everything the picture shows of a state, as scene.js wants it. */
   function picture(state) {
-    const p = problem(state), {agents, theta_star} = p, {eta, H, rounds, noise} = state, plane = [], error = [];
+    const {agents, theta_star} = problem(state), {eta, H, rounds, noise} = state, plane = [], error = [];
     for (const name of state.methods) {
       const gain = name === "SCAFFLSA" ? 1 / (eta * H) : 0;
       const run = meanRounds(agents, eta, H, rounds, gain, START, Math.min(H, 24));
-      const drifted = meanRounds(agents, eta, H, rounds, gain, theta_star).average;
-      const unit = unitNoise(name, p, state, gain), stable = unit.limit < Infinity;
+      const unit = kept(name, [eta, H, rounds, agents.map(a => [a.A, a.weight])], () => {  // of noise 1
+        const round = roundOfNoise(agents, eta, H, gain);
+        return {M: round.M, ...remember(round, rounds), limit: limitVariance(round)};
+      });
+      const stable = unit.limit < Infinity;
       const variance = unit.variance.map(v => noise ** 2 * v);
       const off = run.average.map(v => minus(v, theta_star));
       const parts = {start: [], drift: [], noise: variance};
       off.forEach((v, t) => {  // the mean is start + drift; its square is shared between them as their squares are
-        const d = minus(drifted[t], theta_star), share = norm2(d) / (norm2(d) + norm2(minus(v, d)) || 1);
+        const s = times(unit.left[t], off[0]), d = minus(v, s), share = norm2(d) / (norm2(d) + norm2(s) || 1);
         parts.start.push((1 - share) * norm2(v));
         parts.drift.push(share * norm2(v));
       });
@@ -241,7 +247,7 @@ var FedLSAPlay = (() => {
   ];
   const calm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 
-  let step = 0, state = fresh({}), guessed = null, shown = null, asked = 0, weighed = [];
+  let step = 0, state = fresh({}), guessed = null, shown = null, asked = 0, writing = 0, weighed = [];
   const scene = FedLSAScene.create(by("scene"), {autoplay: true, onDrag: drag, onStar: weigh});
 
   /* The picture follows the state; how.keep: the round cursor stays where it is. */
@@ -253,7 +259,8 @@ var FedLSAPlay = (() => {
       for (const m of shown.error.methods) m.floor = null;
     }
     scene.show(shown, how);
-    writeAddress();
+    clearTimeout(writing);  // browsers bear few changes of the address: it waits for the finger to rest
+    if (how) writing = setTimeout(writeAddress, 200); else writeAddress();
   }
   function follow() {  // as often as the screen is drawn, however often the finger moves
     asked = asked || requestAnimationFrame(() => { asked = 0; update({keep: true}); });
@@ -403,6 +410,7 @@ var FedLSAPlay = (() => {
   by("restore").onclick = restore;
   by("reset").onclick = () => { state = fresh({}); fillLab(); scene.fit(); update(); };
   by("link").onclick = async () => {
+    writeAddress();
     try { await navigator.clipboard.writeText(location.href); by("copied").textContent = "Link copied."; }
     catch { by("copied").textContent = "The address of this page is the link."; }
   };

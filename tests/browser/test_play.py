@@ -52,6 +52,12 @@ def drawn(page):
     page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
 
+def link(page):
+    """What follows the # in the link that the page gives away."""
+    page.evaluate("document.getElementById('link').click()")
+    return page.evaluate("location.hash.slice(1)")
+
+
 def the_same_problem(agents, noise):
     """Additive noise of covariance noise^2 I: b is moved by noise sqrt(2) along an axis, either way."""
     moves = noise * np.sqrt(2) * np.array([[1, 0], [-1, 0], [0, 1], [0, -1]])
@@ -320,7 +326,7 @@ def test_theta_star_is_a_handle_of_its_weights(still):
     at = still.evaluate("fedlsaPlay.shown.plane.theta_star[0]")
     star.press("ArrowLeft")
     still.wait_for_function(f"fedlsaPlay.shown.plane.theta_star[0] < {at} - 0.01")
-    address = still.evaluate("location.hash.slice(1)")
+    address = link(still)
     at = still.evaluate("fedlsaPlay.shown.plane.theta_star")
     visit(still, "step=1")
     assert still.locator(".fs-star").count() == 0  # one agent has nothing to weigh
@@ -347,7 +353,7 @@ def test_weights_of_a_pulled_theta_star_stay_where_sliders_and_links_can_be(stil
         assert (min(given) >= 0.1, max(given) <= 10) == (True, True)
         if far == (4, 0):
             assert np.linalg.norm(np.subtract(now, before)) < 0.2
-        address = still.evaluate("location.hash.slice(1)")
+        address = link(still)
         visit(still, "step=1")
         visit(still, address)
         drawn(still)

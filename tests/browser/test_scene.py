@@ -268,8 +268,51 @@ def test_a_frame_draws_only_what_moves(page):
     assert moved
     assert counts["fillText"] == counts["measureText"] == counts["style"] == 0
     assert counts["arc"] < 2 * (200 + 10)
-    assert counts["stroke"] < 2 * 200 + 20
+    assert counts["stroke"] < 2 * 24 + 20  # agents of one colour at one stroke
     assert counts["lineTo"] < 2 * 2 * 200 + 50  # of 2 x 25 x 200
+
+
+def test_new_data_are_drawn_once_and_what_they_leave_as_it_was_is_not_written_again(page):
+    drawings, writings = page.evaluate("""() => {
+      const {scene, frames, end} = byHand(made(6)), brush = CanvasRenderingContext2D.prototype, real = brush.clearRect;
+      scene.pause();
+      frames(1, 16, 16);
+      let drawings = 0;
+      const watch = new MutationObserver(() => {});
+      watch.observe(document.body, {subtree: true, childList: true, characterData: true, attributes: true});
+      brush.clearRect = function (...args) { drawings += 1; real.apply(this, args); };
+      scene.show(made(6), {keep: true});
+      frames(16, 16, 16);
+      brush.clearRect = real;
+      const changed = watch.takeRecords().filter(r => r.attributeName !== "hidden").map(r => r.attributeName || r.type);
+      end();
+      return [drawings, changed];
+    }""")
+    assert drawings == 5  # each canvas once
+    assert set(writings) <= {"style"}
+
+
+def test_a_finer_screen_is_used_and_a_slow_machine_spares_its_pixels_while_it_plays(page):
+    slow, fast = page.evaluate("""() => [40, 16].map(ms => {
+      const media = window.matchMedia, told = {};
+      window.matchMedia = query => ({matches: true, addEventListener: (_, f) => { told[query] = f; }});
+      const {scene, frames, end} = byHand(made(60)), room = document.body.lastElementChild, seen = [];
+      const look = () => seen.push([...room.querySelectorAll(".fs-plane canvas")].map(c => c.width / c.clientWidth));
+      window.matchMedia = media;
+      look();
+      Object.defineProperty(window, "devicePixelRatio", {value: 2, configurable: true});
+      told["(min-resolution: 1.5dppx)"]();
+      look();
+      frames(1, 2000, ...Array(30).fill(ms));  // a page that was hidden for two seconds is not slow
+      look();
+      scene.pause();
+      look();
+      end();
+      Object.defineProperty(window, "devicePixelRatio", {value: 1, configurable: true});
+      return seen;
+    })""")
+    assert slow == [[1, 1, 1], [2, 2, 2], [2, 1, 1], [2, 2, 2]]
+    assert fast == [[1, 1, 1], [2, 2, 2], [2, 2, 2], [2, 2, 2]]
 
 
 def test_what_is_beyond_all_bounds_or_beyond_the_walks_is_said_and_shown(page):

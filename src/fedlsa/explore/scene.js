@@ -35,7 +35,8 @@
 
    Colours and the height are CSS variables of the element (--fs-ink, --fs-FedLSA, ..., --fs-height). A frame is
    cheap: what stands still has canvases of its own and is drawn when it changes (`stale`), walks grow on a canvas that is
-   not cleared, and only heads, averages and the round cursor are drawn again and again. */
+   not cleared, only heads, averages and the round cursor are drawn again and again, and agents of one colour are drawn at
+   one stroke. Where frames come slowly all the same, what moves is drawn with fewer pixels until it rests. */
 "use strict";
 var FedLSAScene = (() => {
   const DARK = `--fs-ink: #ececec; --fs-soft: #a8a8a8; --fs-faint: #3a3d42; --fs-paper: #1c1e22; --fs-FedLSA: #ff8d45;
@@ -85,6 +86,8 @@ var FedLSAScene = (() => {
     <p class="fs-words" aria-live="polite"></p><p class="fs-caption"></p>`;
   const AGENTS = ["#cc79a7", "#d98f00", "#3f9bd8", "#009e73", "#8c6bb1", "#8a8a8a"];
   const MAX_NAMED = 8;      // agents that get a name each
+  const SLOW = 1 / 45;      // seconds from frame to frame
+  const HUES = 24;          // of many agents: those of one colour are drawn at one stroke
   const WALK = 0.72;        // share of a round in which agents walk; then they go to their average
   const LONGER = 1.6, EARLY = 4;  // the first rounds, in which most happens, take longer
   const CLOSE_UP = 0.2;     // of the width that own solutions need: where paths need less, Fit leaves own solutions out
@@ -103,6 +106,12 @@ var FedLSAScene = (() => {
   const distance = (p, q) => isPoint(p) ? Math.hypot(p[0] - q[0], p[1] - q[1]) : Infinity;
   const between = (p, q, s) => isPoint(p) && isPoint(q) ? p.map((v, i) => v + s * (q[i] - v)) : [NaN, NaN];
 
+  // what stays the same is not written: it would be laid out, and read aloud, again
+  const say = (element, text) => { if (element.textContent !== text) element.textContent = text; };
+  const set = (element, name, value) => {
+    if (element.getAttribute(name) !== String(value)) element.setAttribute(name, value);
+  };
+
   /* A walk [x0, y0, x1, y1, ...] from a share of it to a later one, as points. */
   function piece(walk, from, to) {
     const n = walk.length / 2 - 1, point = i => [walk[2 * i], walk[2 * i + 1]];
@@ -114,8 +123,13 @@ var FedLSAScene = (() => {
 
   /* y at x for increasing xs, straight between its points. */
   function interpolate(xs, ys, x) {
-    const i = xs.findIndex(v => v >= x);
-    if (i <= 0 || xs[i] === x) return ys.at(i);
+    let i = 0;  // the first that is not below x, found by halves
+    for (let end = xs.length; i < end;) {
+      const half = (i + end) >> 1;
+      if (xs[half] >= x) end = half; else i = half + 1;
+    }
+    if (i === xs.length) return ys.at(-1);
+    if (i === 0 || xs[i] === x) return ys[i];
     return ys[i - 1] + (ys[i] - ys[i - 1]) * (x - xs[i - 1]) / (xs[i] - xs[i - 1]);
   }
 
@@ -185,17 +199,22 @@ var FedLSAScene = (() => {
     host.innerHTML = `<style>${STYLE}</style>${BODY}`;
     const find = selector => host.querySelector(selector);
     const [planeView, errorView, playButton] = [".fs-plane", ".fs-error", ".fs-play"].map(find);
-    const [slider, tip, words] = ["input", ".fs-tip", ".fs-words"].map(find);
+    const [slider, tip, words, title, caption, room] = ["input", ".fs-tip", ".fs-words", ".fs-title", ".fs-caption",
+      ".fs-handles"].map(find);
     const [planeStill, trail, planeMoving, errorStill, errorMoving] = host.querySelectorAll("canvas");
     const css = getComputedStyle(host);
-    let data = {}, T = 1, cursor = 0, playing = false, frame = 0, last = 0, said = null, began = false, bandsOf = "";
-    let stale = true, tints = {}, colours = [];  // what stands still is to be drawn again; colours by name and by agent
+    const ratios = new Map();  // of each canvas: its pixels for one of the page
+    let data = {}, T = 1, cursor = 0, playing = false, frame = 0, last = 0, said = null, began = false, bandsOf = "", keyed = "";
+    let changed = true, stale = true;  // something is to be drawn again; what stands still too
+    let tints = {}, colours = [], groups = new Map();  // colours by name and by agent; the agents of each colour
     let view = null, goal = null, user = null;   // of the plane: what is shown, where it goes, what the reader chose
+    let crisp = true, pace = 0;  // on a slow machine what moves is drawn with fewer pixels; seconds from frame to frame
     let panes = [], pulls = [], handles = [], held = null, trailed = 0;  // trailed: the round up to which walks are drawn
     let axes = null, close = 1, pointed = null;  // of the error: its scales, how far zoomed in, the x under the pointer
 
     // ---- time: a slow machine drops frames, but rounds take as long as ever
-    const wake = () => { frame = frame || requestAnimationFrame(step); };
+    const next = () => { frame = frame || requestAnimationFrame(step); };
+    const wake = () => { changed = true; next(); };
     const renew = () => { stale = true; wake(); };
     const later = (t, dt) => {
       const more = (LONGER - 1) * EARLY, clock = (t < EARLY ? LONGER * t : t + more) + dt / clamp(14 / T, 0.001, 0.9);
@@ -209,10 +228,13 @@ var FedLSAScene = (() => {
         cursor = later(cursor, dt);
         if (cursor >= T) pause();
         moved();
+        changed = true;
+        pace += 0.1 * (Math.min(dt, 2 * SLOW) - pace);
+        if (crisp && pace > SLOW) { crisp = false; resize(); }
       }
       const settled = ease(dt);
-      draw();
-      if (playing || !settled) wake(); else last = 0;
+      if (changed || stale) draw();
+      if (playing || !settled) next(); else last = 0;
     }
     function ease(dt) {  // the view follows its goal
       if (!goal || view && [..."xywh"].every(k => view[k] === goal[k])) return true;
@@ -227,16 +249,18 @@ var FedLSAScene = (() => {
       const t = Math.round(cursor);
       if (said === t) return;
       said = slider.value = t;
-      slider.setAttribute("aria-valuetext", `round ${t} of ${T}`);
       const text = describe(t);
-      if (words.textContent !== text) words.textContent = text;  // what stays the same is not read aloud again
-      planeStill.setAttribute("aria-label", `The agents in the plane. ${text}`);
-      errorStill.setAttribute("aria-label", `The error, round by round. ${text}`);
+      say(words, text);
+      set(slider, "aria-valuetext", `round ${t} of ${T}`);
+      set(planeStill, "aria-label", `The agents in the plane. ${text}`);
+      set(errorStill, "aria-label", `The error, round by round. ${text}`);
     }
     function setPlaying(now) {
+      const sharpen = !crisp && playing !== now;
       playing = now;
-      playButton.textContent = playing ? "Pause" : "Play";
-      words.setAttribute("aria-live", playing ? "off" : "polite");
+      say(playButton, playing ? "Pause" : "Play");
+      set(words, "aria-live", playing ? "off" : "polite");
+      if (sharpen) resize();
       wake();
     }
     const pause = () => setPlaying(false);
@@ -264,9 +288,11 @@ var FedLSAScene = (() => {
       data = fresh;
       const {plane, error} = data;
       T = data.rounds || (plane ? plane.methods[0].average.length - 1 : most(error.rounds || error.x));
-      slider.max = T;
-      Object.assign(find(".fs-title"), {textContent: data.title || "", hidden: !data.title});
-      find(".fs-caption").textContent = plane && plane.caption || "";
+      set(slider, "max", T);
+      say(title, data.title || "");
+      say(caption, plane && plane.caption || "");
+      title.hidden = !data.title;
+      const measured = ratios.size && planeView.hidden === !plane && errorView.hidden === !error;
       [planeView.hidden, errorView.hidden] = [!plane, !error];
       if (plane && !held) goal = user || fitted(plane);
       if (plane) makeHandles();
@@ -278,12 +304,16 @@ var FedLSAScene = (() => {
       began = true;
       said = null;
       moved();
-      resize();
+      if (!how.keep) tints = {};
+      if (measured) redraw(); else resize();
     }
     function makeKeys() {
       const keys = find(".fs-keys"), methods = data.error ? data.error.methods : [];
       const split = methods.filter(m => m.parts).map(m => m.name);
       if (!split.includes(bandsOf)) bandsOf = split[0] || "";
+      const all = String([bandsOf, split, ...methods.map(m => m.name)]);
+      if (all === keyed) return;
+      keyed = all;
       while (keys.children.length > methods.length) keys.lastChild.remove();
       methods.forEach(({name}, i) => {
         const key = keys.children[i] || keys.appendChild(document.createElement("button"));
@@ -298,7 +328,7 @@ var FedLSAScene = (() => {
     function agentColour(a, c, agents) {
       if (agents.length <= AGENTS.length) return AGENTS[c];
       const [x, y] = data.plane.theta_star || [0, 0], turn = isPoint(a.own) ? Math.atan2(a.own[1] - y, a.own[0] - x) : c;
-      return `hsl(${Math.round(turn * 180 / Math.PI + 360) % 360} 60% 52%)`;
+      return `hsl(${(Math.round(turn * HUES / 2 / Math.PI) + HUES) % HUES * 360 / HUES} 60% 52%)`;
     }
 
     // ---- handles: real buttons over what can be pulled, for fingers, keys and screen readers
@@ -310,34 +340,37 @@ var FedLSAScene = (() => {
       if (options.onStar && agents.length > 1) pulls.push({
         at: theta_star, pull: options.onStar,
         says: `${STAR}${place(theta_star)}. Arrow keys move it, and the weights follow.`});
-      const count = pulls.length * methods.length, room = find(".fs-handles");
+      const count = pulls.length * methods.length;
       while (handles.length > count) handles.pop().remove();
-      while (handles.length < count) handles.push(room.appendChild(document.createElement("button")));
+      while (handles.length < count)
+        handles.push(room.appendChild(Object.assign(document.createElement("button"), {type: "button"})));
       handles.forEach((handle, i) => {
-        const c = i % pulls.length, tabIndex = i < pulls.length ? 0 : -1;  // once in the order of tabs, though in every pane
-        Object.assign(handle, {type: "button", tabIndex, className: c < agents.length ? "fs-handle" : "fs-handle fs-star"});
-        handle.setAttribute("aria-label", pulls[c].says);
-        handle.onpointerdown = e => {  // where several overlap, the nearest is pulled
-          handle.setPointerCapture(e.pointerId);
-          const at = inside(planeView, e), far = handles.map(h => distance(at, [h.style.left, h.style.top].map(parseFloat)));
-          held = {at, nearest: far.indexOf(least(far)), first: true};
-        };
-        handle.onpointermove = e => {
-          const now = inside(planeView, e);
-          if (!held || held.first && distance(now, held.at) < 3) return;  // a mere click moves nothing
-          const {nearest, first} = held, pane = panes[Math.floor(nearest / pulls.length)];
-          held.first = false;
-          pulls[nearest % pulls.length].pull(toWorld(pane, now), first);
-        };
-        handle.onpointerup = handle.onpointercancel = () => { held = null; goal = user || fitted(data.plane); wake(); };
-        handle.onkeydown = e => {
-          const way = {ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1]}[e.key], {at} = pulls[c];
-          if (!way || !isPoint(at)) return;
-          e.preventDefault();
-          pulls[c].pull(at.map((v, k) => v + (e.shiftKey ? 0.1 : 0.02) * Math.max(view.w, view.h) * way[k]), true);
-        };
+        const c = i % pulls.length;
+        set(handle, "class", c < agents.length ? "fs-handle" : "fs-handle fs-star");
+        set(handle, "tabindex", i < pulls.length ? 0 : -1);  // once in the order of tabs, though in every pane
+        set(handle, "aria-label", pulls[c].says);
       });
     }
+    room.onpointerdown = e => {  // where several overlap, the nearest is pulled
+      e.target.setPointerCapture(e.pointerId);
+      const at = inside(planeView, e), far = handles.map(h => distance(at, [h.style.left, h.style.top].map(parseFloat)));
+      held = {at, nearest: far.indexOf(least(far)), first: true};
+    };
+    room.onpointermove = e => {
+      const now = inside(planeView, e);
+      if (!held || held.first && distance(now, held.at) < 3) return;  // a mere click moves nothing
+      const {nearest, first} = held, pane = panes[Math.floor(nearest / pulls.length)];
+      held.first = false;
+      pulls[nearest % pulls.length].pull(toWorld(pane, now), first);
+    };
+    room.onpointerup = room.onpointercancel = () => { held = null; goal = user || fitted(data.plane); wake(); };
+    room.onkeydown = e => {
+      const way = {ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1]}[e.key];
+      const {at, pull} = pulls[handles.indexOf(e.target) % pulls.length];
+      if (!way || !isPoint(at)) return;
+      e.preventDefault();
+      pull(at.map((v, k) => v + (e.shiftKey ? 0.1 : 0.02) * Math.max(view.w, view.h) * way[k]), true);
+    };
 
     // ---- the plane on the screen
     const inside = (element, e, r = element.getBoundingClientRect()) => [e.clientX - r.left, e.clientY - r.top];
@@ -392,19 +425,24 @@ var FedLSAScene = (() => {
 
     // ---- drawing
     function resize() {
-      const ratio = devicePixelRatio || 1;
-      for (const canvas of host.querySelectorAll("canvas")) {
-        const {clientWidth, clientHeight} = canvas.parentElement;
+      const coarse = playing && !crisp ? [trail, planeMoving, errorMoving] : [];
+      for (const canvas of [planeStill, trail, planeMoving, errorStill, errorMoving]) {
+        const {clientWidth, clientHeight} = canvas.parentElement, ratio = coarse.includes(canvas) ? 1 : devicePixelRatio;
         const [w, h] = [Math.round(clientWidth * ratio), Math.round(clientHeight * ratio)];
         if (w && (canvas.width !== w || canvas.height !== h)) [canvas.width, canvas.height] = [w, h];
+        ratios.set(canvas, ratio);
       }
+      tints = {};
+      redraw();
+    }
+    function redraw() {  // now, so that title and picture are never of two questions
       stale = true;
       ease(0);
-      draw();  // now, so that title and picture are never of two questions
-      wake();
+      draw();
+      next();
     }
     function brush(canvas, clear = true) {
-      const g = canvas.getContext("2d"), ratio = devicePixelRatio || 1, W = canvas.width / ratio, H = canvas.height / ratio;
+      const g = canvas.getContext("2d"), ratio = ratios.get(canvas), W = canvas.width / ratio, H = canvas.height / ratio;
       g.setTransform(ratio, 0, 0, ratio, 0, 0);
       if (clear) g.clearRect(0, 0, W, H);
       return [Object.assign(g, {lineJoin: "round", lineCap: "round", textBaseline: "middle"}), W, H];
@@ -423,11 +461,10 @@ var FedLSAScene = (() => {
     }
     function draw() {
       if (!host.isConnected || !(data.plane || data.error)) return;
-      if (stale) tints = {};
       scene.drawn = {title: data.title || "", round: cursor, rounds: T, plane: {}, error: {}};
       if (data.plane && planeStill.width) drawPlane();
       if (data.error && errorStill.width) drawError();
-      stale = false;
+      changed = stale = false;
     }
 
     function drawPlane() {
@@ -446,8 +483,9 @@ var FedLSAScene = (() => {
           paper.fillRect(0, 0, W, H);
           paper.globalCompositeOperation = "source-over";
         }
-        inPanes(paper, (m, at) => (m.walks && m.walks[r] || []).forEach((walk, c) =>
-          line(paper, piece(walk, trailed - r, to - r).map(at), colours[c], many ? 1.3 : 2.4)));
+        inPanes(paper, (m, at) => groups.forEach((members, colour) =>
+          line(paper, walksOf(m, r, members).flatMap(walk => [...piece(walk, trailed - r, to - r).map(at), null]),
+            colour, many ? 1.3 : 2.4)));
         trailed = to;
       }
       const [g] = brush(planeMoving);
@@ -456,11 +494,12 @@ var FedLSAScene = (() => {
         if (gathered) path.push(at(between(average[done], average[done + 1], gathered)));
         line(g, path, tint, 2.5, 0.9);
         discs(g, path.slice(0, done + 1), many ? 2 : 2.6, tint);
-        (m.walks && m.walks[done] || []).forEach((walk, c) => {
-          const [end] = piece(walk, walked, walked);
-          const head = gathered && isPoint(average[done + 1]) ? between(end, average[done + 1], gathered) : end;
-          if (gathered) line(g, [at(end), at(head)], colours[c], 1.2, 0.7, many ? [] : [3, 3]);
-          discs(g, [at(head)], many ? 3 : 5, colours[c]);
+        groups.forEach((members, colour) => {
+          const ends = walksOf(m, done, members).map(walk => piece(walk, walked, walked)[0]);
+          const heads = gathered && isPoint(average[done + 1]) ? ends.map(p => between(p, average[done + 1], gathered)) : ends;
+          if (gathered)
+            line(g, ends.flatMap((p, i) => [at(p), at(heads[i]), null]), colour, 1.2, 0.7, many ? [] : [3, 3]);
+          discs(g, heads.map(at), many ? 3 : 5, colour);
         });
         const stray = m.scatter && scale(pane) * m.scatter[now];
         g.globalAlpha = 0.13;
@@ -470,6 +509,7 @@ var FedLSAScene = (() => {
         scene.drawn.plane[m.name] = {average: here, end: m.end || null};
       });
     }
+    const walksOf = (m, r, members) => m.walks?.[r] ? members.map(c => m.walks[r][c]).filter(walk => walk) : [];
     function inPanes(g, draw) {
       data.plane.methods.forEach((m, i) => {
         const pane = panes[i];
@@ -487,6 +527,8 @@ var FedLSAScene = (() => {
       const w = rows === 1 ? W / n : W, h = H / rows, many = agents.length > MAX_NAMED, dark = paint("ink");
       panes = methods.map((_, i) => ({x: rows === 1 ? i * w : 0, y: rows === 1 ? 0 : i * h, w, h}));
       colours = agents.map(agentColour);
+      groups = new Map(colours.map(colour => [colour, []]));
+      colours.forEach((colour, c) => groups.get(colour).push(c));
       for (const {x, y} of panes.slice(1))
         line(g, rows === 1 ? [[x, 8], [x, H - 8]] : [[8, y], [W - 8, y]], paint("faint"), 1);
       inPanes(g, (m, at, pane) => {
@@ -580,11 +622,7 @@ var FedLSAScene = (() => {
         xAt: px => value(from + clamp((px - box.l) / (box.r - box.l), 0, 1) / close)};
     }
     function drawError() {
-      const ratio = devicePixelRatio || 1;
-      if (stale || !axes.holds(interpolate(axes.rounds, axes.xs, cursor))) {
-        axes = makeAxes(errorStill.width / ratio, errorStill.height / ratio);
-        drawAxes();
-      }
+      if (stale || !axes.holds(interpolate(axes.rounds, axes.xs, cursor))) drawAxes();
       onAxes(brush(errorMoving)[0], drawCurves);
     }
     function drawCurves(g) {
@@ -605,7 +643,9 @@ var FedLSAScene = (() => {
     }
     const onAxes = (g, draw, {l, r, t, b} = axes.box) => within(g, [l, t - 2, r - l + 2, b - t + 2], () => draw(g));
     function drawAxes() {
-      const [g, W, H] = brush(errorStill), {X, Y, box, low, high, log, from, to} = axes, soft = paint("soft");
+      const [g, W, H] = brush(errorStill), soft = paint("soft");
+      axes = makeAxes(W, H);
+      const {X, Y, box, low, high, log, from, to} = axes;
       for (const v of decades(low, high)) {
         line(g, [[box.l, Y(v)], [box.r, Y(v)]], paint("faint"), 1);
         const k = Math.round(Math.log10(v)), power = Math.abs(k) > 3 && high / low >= 60;
@@ -703,10 +743,10 @@ var FedLSAScene = (() => {
     }
     const acts = [() => zoom(1.4), () => zoom(1 / 1.4), fit, () => closer(1.6), () => closer(1 / 1.6), () => closer(0)];
     host.querySelectorAll(".fs-zoom button").forEach((button, i) => { button.onclick = acts[i]; });
-    const sizes = new ResizeObserver(() => data.plane || data.error ? resize() : 0);
+    const sizes = new ResizeObserver(resize);
     for (const element of [planeView, errorView]) sizes.observe(element);
-    for (const media of ["(prefers-color-scheme: dark)", "print"])  // paper is light: it is drawn anew, at once
-      matchMedia(media).addEventListener("change", () => { stale = true; draw(); });
+    for (const media of ["(prefers-color-scheme: dark)", "print", "(min-resolution: 1.5dppx)"])
+      matchMedia(media).addEventListener("change", resize);  // at once: paper is light, another screen is finer
     const scene = {show, play, pause, fit, setRound, drawn: null,
       get round() { return cursor; }, get playing() { return playing; }};
     return scene;
