@@ -326,7 +326,7 @@ var FedLSAPlay = (() => {
     by("answer").textContent = `${i === story.right ? "Right." : "Not so."} ${story.answer}`;
     ready();
     if (calm()) scene.setRound(state.rounds); else { scene.setRound(0); scene.play(); }
-    by("next").scrollIntoView({block: "nearest", behavior: calm() ? "auto" : "smooth"});
+    by("next").scrollIntoView({block: "nearest"});  // at once: while it glides, Tab could lead out of sight
   }
 
   // ---- the laboratory

@@ -49,13 +49,63 @@ def visit(page, hash):
 
 def drawn(page):
     """Whatever has been asked for is on the screen."""
-    page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    page.evaluate("""() => new Promise((done, fail) => {
+      setTimeout(() => fail(Error("the page has drawn nothing for a minute")), 60_000);
+      requestAnimationFrame(() => requestAnimationFrame(done));
+    })""")
 
 
 def link(page):
     """What follows the # in the link that the page gives away."""
     page.evaluate("document.getElementById('link').click()")
     return page.evaluate("location.hash.slice(1)")
+
+
+def touch(page, *path):
+    """A finger goes along points of the screen."""
+    finger = page.context.new_cdp_session(page)
+    for kind, at in [("Start", path[0]), *[("Move", at) for at in path[1:]], ("End", None)]:
+        points = [{"x": at[0], "y": at[1]}] if at else []
+        finger.send("Input.dispatchTouchEvent", {"type": f"touch{kind}", "touchPoints": points})
+    drawn(page)
+
+
+def middle(handle):
+    box = handle.bounding_box()
+    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+
+NAMED = "e => e.getAttribute('aria-label') || (e.labels && e.labels.length ? e.labels[0] : e).innerText.trim()"
+FOCUS = f"""() => {{
+  const e = document.activeElement, r = e.getBoundingClientRect(), style = getComputedStyle(e);
+  const above = document.elementFromPoint((r.left + r.right) / 2, (r.top + r.bottom) / 2);
+  const seen = e.contains(above) || !!above?.closest(".fs-handles");
+  return [({NAMED})(e).split("\\n")[0].split(":")[0], style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2,
+          seen && r.top >= 0 && r.left >= 0 && r.bottom <= innerHeight && r.right <= innerWidth];
+}}"""
+
+
+def focused(page):
+    """The name of what has the focus, which has a ring about it and nothing above it, once the page has scrolled."""
+    for _ in range(100):
+        name, ringed, seen = page.evaluate(FOCUS)
+        if ringed and seen:
+            return name
+        page.wait_for_timeout(100)
+    pytest.fail(f"{name} has the focus: ring {ringed}, in sight {seen}")
+
+
+def press_until(page, key, name):
+    """Tab, or Shift+Tab, until something has the focus; everything on the way is seen too."""
+    on_the_way = []
+    for _ in range(60):
+        page.keyboard.press(key)
+        if page.evaluate("document.activeElement === document.body"):
+            continue  # the browser's own buttons
+        on_the_way.append(focused(page))
+        if on_the_way[-1].startswith(name):
+            return
+    pytest.fail(f"{key} does not lead to {name}; it leads to {on_the_way}")
 
 
 def the_same_problem(agents, noise):
@@ -385,18 +435,65 @@ def test_keys_reach_a_solution_a_slider_and_a_weight(still):
 
 def test_tab_goes_through_story_agents_picture_and_sliders_and_all_have_names(still):
     visit(still, "lab=1")
-    named = "e => e.getAttribute('aria-label') || (e.labels && e.labels.length ? e.labels[0] : e).innerText.trim()"
     controls = "[...document.querySelectorAll('button, input, summary')]"
-    assert still.evaluate(f"{controls}.filter(e => !({named})(e)).length") == 0
+    assert still.evaluate(f"{controls}.filter(e => !({NAMED})(e)).length") == 0
     still.evaluate("scrollTo(0, 0); document.activeElement.blur(); getSelection().removeAllRanges();")
     still.get_by_role("button", name="Start", exact=True).focus()
     order = []
     for _ in range(40):
-        order.append(still.evaluate(f"({named})(document.activeElement)").split("\n")[0].split(":")[0])
+        order.append(still.evaluate(FOCUS)[0])
         still.keyboard.press("Tab")
     wanted = ["Start", "Step 5", "Lab", "agent 1", "agent 3", "Zoom in", "Play", "Round", "agents", "noise", "Reset"]
     places = [order.index(name) for name in wanted]
     assert places == sorted(places)
+
+
+@pytest.mark.parametrize("look", [{"reduced_motion": "reduce"}, {"color_scheme": "dark", **PHONE}])
+def test_keys_alone_lead_through_the_story_and_the_laboratory(browser, look):
+    page = opened(browser, **look)
+    press_until(page, "Tab", "Begin the story")
+    page.keyboard.press("Enter")
+    right = ["All the way to θ⋆", "At θ⋆, which is elsewhere", "Faster at first, but it misses θ⋆",
+             "No, it ends at a floor", "At θ⋆, up to noise"]  # fmt: skip
+    for step, guess in enumerate(right, 1):
+        page.wait_for_function(f"document.activeElement.innerText.startsWith('{step}. ')")
+        assert focused(page).startswith(f"{step}. ")
+        press_until(page, "Tab", guess)
+        page.keyboard.press("Space")
+        page.locator("#answer", has_text="Right.").wait_for()
+        press_until(page, "Tab", "Next" if step < 5 else "To the laboratory")
+        page.keyboard.press("Enter")
+    page.wait_for_function("document.activeElement.innerText === 'Laboratory'")
+    assert focused(page) == "Laboratory"
+    press_until(page, "Shift+Tab", "Round")
+    page.keyboard.press("Home")
+    page.wait_for_function("fedlsaPlay.scene.round === 0 && !fedlsaPlay.scene.playing")
+    for _ in range(3):
+        page.keyboard.press("ArrowRight")
+    page.wait_for_function("fedlsaPlay.scene.drawn.round === 3")
+    press_until(page, "Shift+Tab", "Play")
+    page.keyboard.press("Space")
+    page.wait_for_function("fedlsaPlay.scene.playing && fedlsaPlay.scene.round > 3")
+    page.keyboard.press("Space")
+    page.wait_for_function("!fedlsaPlay.scene.playing")
+    for name, place in (("θ⋆ at", "theta_star"), ("agent 2", "agents[1].own")):
+        at = f"fedlsaPlay.shown.plane.{place}[0]"
+        before = page.evaluate(at)
+        press_until(page, "Shift+Tab", name)
+        page.keyboard.press("ArrowRight")
+        page.wait_for_function(f"{at} > {before}")
+        assert focused(page).startswith(name)
+    press_until(page, "Tab", "step size")
+    page.keyboard.press("End")
+    page.wait_for_function("fedlsaPlay.shown.plane.methods[0].end_reason")
+    page.keyboard.press("Home")
+    page.wait_for_function("!fedlsaPlay.shown.plane.methods[0].end_reason")
+    press_until(page, "Tab", "Reset")
+    page.keyboard.press("Enter")
+    page.wait_for_function("location.hash === '#lab=1'")
+    assert focused(page) == "Reset"
+    page.close()
+    assert page.faults == []
 
 
 def test_a_broken_address_opens_the_page_all_the_same(still):
@@ -425,12 +522,17 @@ def test_on_a_phone_it_plays_at_once_and_everything_can_be_reached(browser):
     for name in (".fs-plane", ".fs-error", "input[aria-label=Round]"):
         box = page.locator(name).bounding_box()
         assert box["y"] + box["height"] <= 844
-    box = page.get_by_role("button", name="agent 3").first.bounding_box()
-    touch, x, y = page.context.new_cdp_session(page), box["x"] + 20, box["y"] + 20
-    for kind, points in (("Start", [(x, y)]), ("Move", [(x, y - 20)]), ("Move", [(x, y - 40)]), ("End", [])):
-        at = [{"x": px, "y": py} for px, py in points]
-        touch.send("Input.dispatchTouchEvent", {"type": f"touch{kind}", "touchPoints": at})
+    x, y = middle(page.get_by_role("button", name="agent 3").first)
+    touch(page, (x, y), (x, y - 20), (x, y - 40))
     page.wait_for_function("fedlsaPlay.shown.plane.agents[2].own[1] > -1.2")  # from -1.3
+    page.evaluate("fedlsaPlay.scene.pause()")
+    page.wait_for_function("!fedlsaPlay.scene.playing")
+    star, before = page.locator(".fs-star").first, page.evaluate("fedlsaPlay.state.weights.slice(0, 3)")
+    drawn(page)
+    x, y = middle(star)
+    touch(page, (x, y), (x + 6, y + 8), (x + 9, y + 12))
+    weights = page.evaluate("fedlsaPlay.state.weights.slice(0, 3)")
+    assert (weights != before, sum(weights)) == (True, pytest.approx(3))
     assert page.evaluate("scrollY") == 0
     visit(page, "step=4")
     page.locator("#guesses button").last.tap()  # the answer comes into sight, and what comes next
@@ -440,10 +542,7 @@ def test_on_a_phone_it_plays_at_once_and_everything_can_be_reached(browser):
     view = page.locator(".fs-error").bounding_box()
     x, y = view["x"] + 200, view["y"] + 110
     page.evaluate("() => { fedlsaPlay.scene.pause(); fedlsaPlay.scene.setRound(3); }")
-    for kind, up in (("Start", 0), ("Move", 10), ("Move", 40), ("Move", 80), ("End", None)):  # a finger that scrolls
-        at = [] if up is None else [{"x": x, "y": y - up}]
-        touch.send("Input.dispatchTouchEvent", {"type": f"touch{kind}", "touchPoints": at})
-    drawn(page)
+    touch(page, (x, y), (x, y - 10), (x, y - 40), (x, y - 80))  # a finger that scrolls
     assert page.evaluate("fedlsaPlay.scene.round") == 3
     for hash in ("step=2", "step=5", "lab=1"):
         visit(page, hash)

@@ -735,7 +735,9 @@ var FedLSAScene = (() => {
 
     // ---- the reader
     playButton.onclick = () => playing ? pause() : play();
-    slider.oninput = () => { pause(); setRound(+slider.value); if (data.error && axes) pointAt(cursor); };
+    const takeRound = () => { pause(); setRound(+slider.value); if (data.error && axes) pointAt(cursor); };
+    slider.oninput = slider.onpointerdown = takeRound;  // it stops for a hand on the slider, though its value stays
+    slider.onkeydown = e => { if (/^(Arrow|Page|Home|End)/.test(e.key)) takeRound(); };
     function closer(factor) {
       close = clamp(close * factor, 1, Math.max(1, data.error ? (data.error.x.length - 1) / 3 : 1));
       point(null);
