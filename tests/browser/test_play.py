@@ -80,7 +80,8 @@ FOCUS = f"""() => {{
   const e = document.activeElement, r = e.getBoundingClientRect(), style = getComputedStyle(e);
   const above = document.elementFromPoint((r.left + r.right) / 2, (r.top + r.bottom) / 2);
   const seen = e.contains(above) || !!above?.closest(".fs-handles");
-  return [({NAMED})(e).split("\\n")[0].split(":")[0], style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2,
+  const ringed = style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2;
+  return [({NAMED})(e).split("\\n")[0].split(":")[0], ringed,
           seen && r.top >= 0 && r.left >= 0 && r.bottom <= innerHeight && r.right <= innerWidth];
 }}"""
 
