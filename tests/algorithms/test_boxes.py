@@ -18,7 +18,8 @@ SEED = 11
 def observers(problem, sampling, outcomes_only=False):
     """One stream of observations per agent; with `outcomes_only` they give the numbers of the outcomes instead."""
     where = outcome_tables(problem, sampling)
-    states = first_states(problem, sampling, where, SEED) if isinstance(sampling, fl.Markov) else [None] * N
+    seeds = np.array([SEED], np.uint64)
+    states = first_states(problem, sampling, where, seeds)[0] if isinstance(sampling, fl.Markov) else [None] * N
     if outcomes_only:
         numbered = SimpleNamespace(matrices=lambda span: ([span.start], [None]))
         problem = SimpleNamespace(assignment=problem.assignment, observations=numbered)

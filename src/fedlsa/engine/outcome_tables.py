@@ -112,13 +112,13 @@ def _outgoing(problem: Problem, agent: int) -> Integers:
     return problem.chain.origin[problem.first[m] : problem.first[m + 1]]
 
 
-def first_states(problem: Problem, sampling: Markov, outcomes: OutcomeTables, seed: int) -> Integers:
-    """(N,): the state in which each agent's trajectory starts, as given or drawn from its stationary law."""
+def first_states(problem: Problem, sampling: Markov, outcomes: OutcomeTables, seeds: NDArray[np.uint64]) -> Integers:
+    """(S, N): the state in which each agent's trajectory starts, as given or drawn from its stationary law."""
     if sampling.start is not None:
-        return np.array(sampling.start)
+        return np.broadcast_to(np.array(sampling.start), (len(seeds), problem.n_agents))
     law = outcomes.start
     assert law is not None
     m = problem.assignment
-    word = block(seed, np.arange(problem.n_agents, dtype=np.uint64), START, 0)[0].astype(np.int64)
+    word = block(seeds[:, None], np.arange(problem.n_agents, dtype=np.uint64), START, 0)[0].astype(np.int64)
     entry = law.slots[law.slot[m] + (word >> law.shift[m])].astype(np.int64)
     return choose_all(word, entry, law.shift[m])

@@ -70,7 +70,7 @@ def beginning(
     none = np.zeros(S, np.int64)
     chain = np.broadcast_to(np.int64(0), (S, N))
     if isinstance(sampling, Markov):
-        chain = np.stack([first_states(problem, sampling, outcomes, int(s)) for s in seeds])
+        chain = first_states(problem, sampling, outcomes, seeds)
     return RunState(
         theta,
         theta,
