@@ -19,8 +19,17 @@ def test_the_table_of_uploads_is_what_the_script_measures():
     shown = TEXT.split("<!-- uploads -->\n")[1].split("<!-- /uploads -->")[0].splitlines()
     assert [line.split(" | ")[0].strip("| ") for line in shown[2:]] == list(script["UPLOADS"])
     some = {name: script["UPLOADS"][name] for name in ("8 bits", "a site, ε = 10")}  # the others take longer
-    lines = script["table"](script["measured"](some))
-    assert set(lines) <= set(shown)
+    head, rule, coded, private = script["table"](script["measured"](some))
+    assert {head, rule, coded} <= set(shown)
+    # the sampler of discrete noise takes another path where the planned variance has another last bit, as it may on
+    # another processor: what is measured agrees within standard errors, all else to the digit
+    (private_shown,) = (line for line in shown if line.startswith("| a site, ε = 10 |"))
+    *same, measured = private.strip(" |").split(" | ")
+    *same_shown, measured_shown = private_shown.strip(" |").split(" | ")
+    assert same == same_shown
+    error = float(same[-1]) / np.sqrt(2 * script["SEEDS"] * script["D"])  # of a root mean square of normal numbers
+    for found in (measured, measured_shown):
+        assert abs(float(found) - float(same[-1])) < 3 * error
 
 
 def test_the_picture_of_uploads_is_fit_for_print():

@@ -1,13 +1,14 @@
 """Every claim of the catalogue: it comes out as expected, and every one of its numbers could have made it fail."""
 
 import itertools
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import scipy.stats
 
-from fedlsa.experiments import EXPERIMENTS, Results, Scale, Verdict, compute, linear_speedup, paper_curves
+from fedlsa.experiments import EXPERIMENTS, Results, Scale, Verdict, compute, linear_speedup, paper_curves, skipping
 from fedlsa.experiments.claim_statistics import LEVEL, p_values
 from fedlsa.experiments.reproduction import measured
 
@@ -108,6 +109,13 @@ def test_the_power_of_the_checks_is_what_they_say():
     points = 2 * 4 * 4 * (2 * 2 * 2 + 2)  # mean and spread, step sizes, N, panels and methods
     assert power(linear_speedup.RUNS, 8, points, 2.0) > 0.99
     assert power(linear_speedup.RUNS, 8, points, 0.5) > 0.99
+
+
+def test_equal_errors_of_trajectories_are_found_equal():
+    comparisons, spread = 2 * 2 * 2, 0.36  # methods, N and q; relative, of one run, where it is largest
+    error, student = spread / skipping.RUNS**0.5, scipy.stats.t(skipping.RUNS - 1)
+    missed = 2 * student.sf(math.log1p(skipping.MARGIN) / error - student.ppf(0.95))
+    assert comparisons * missed < 0.05
 
 
 def test_p_values_of_a_normal_law_are_uniform():
