@@ -119,6 +119,18 @@ def test_nothing_is_wider_than_a_telephone_and_what_is_no_number_says_why(page, 
     assert "squared bias: a simulation does not know the mean of its law" in words
 
 
+def test_the_formulas_of_every_claim_fit_a_telephone_and_a_finger_finds_what_opens(browser, tmp_path):
+    outcomes = [outcome(e.name, "paper", *[0.5] * len(e.claims)) for e in EXPERIMENTS.values()]
+    page = browser.new_page(viewport={"width": 390, "height": 844})
+    page.goto(write(outcomes, tmp_path).as_uri())
+    page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    assert page.locator("math").count() > 300
+    assert page.evaluate("document.scrollingElement.scrollWidth") <= 390
+    heights = "[...document.querySelectorAll('summary, select, button, a')].map(e => e.getBoundingClientRect().height)"
+    assert min(height for height in page.evaluate(heights) if height) >= 24  # pixels: WCAG 2.2, target size
+    page.close()
+
+
 def test_without_a_script_every_claim_is_there(browser, report):
     page = browser.new_page(java_script_enabled=False)
     page.goto(report.as_uri())

@@ -75,3 +75,8 @@ def test_text_is_escaped_and_mathematics_is_plain():
     assert "a &amp; b" in made.panels[0][2]
     assert "q = τ_mix &lt; 1" in made.legend
     assert (made.panels[0][0], made.notes) == ("the title", ("one two",))
+
+
+def test_labels_of_the_vertical_axis_have_room_beside_it():
+    labels = [text for _, text in Scaled("log", 15_000, 300_000, PLOT_WIDTH).ticks()]
+    assert [re.sub(r"\s", " ", text) for text in labels] == ["20 000", "50 000", "1 · 10⁵", "2 · 10⁵"]

@@ -168,8 +168,8 @@ EXPERIMENTS = (
             Table(
                 "table1",
                 f"Stated and measured costs of an accuracy ε; measured: {RULE}. Exponents of N and 1/a: at one "
-                "accuracy; a, the least eigenvalue of the symmetric part of an agent's matrix, is lowered by a smaller "
-                "first feature.",
+                "accuracy; $a$, the least eigenvalue of the symmetric part of an agent's matrix, is lowered by a "
+                "smaller first feature.",
                 LSA_GROWTH.cells,
                 LSA_GROWTH.rows,
                 NO_PROMISE,

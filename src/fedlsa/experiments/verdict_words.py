@@ -20,7 +20,7 @@ NAMED = {  # symbols by their names in code and in charts
     **dict.fromkeys(("tau_mix", "τ_mix"), r"\tau_{\mathrm{mix}}"),
     **dict.fromkeys(("||bias||^2", "‖bias‖²"), r"\Vert\mathrm{bias}\Vert^2"),
 }  # fmt: skip
-SYMBOL = rf"(?<![\w.])({'|'.join(map(re.escape, NAMED))}|[NHTKdnqεηψ\u03b3\u03bd])(?![A-Za-z0-9_])"
+SYMBOL = rf"(?<![\w.])({'|'.join(map(re.escape, NAMED))}|[NHTKdnpqεηψ\u03b3\u03bd]|(?<=1/)a)(?![A-Za-z0-9_])"
 FORMULA = re.compile(f"{INLINE}|{SYMBOL}")
 POWER = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)e\+?(-?)0*(\d+)(?!\w)")
 RAISED = re.compile(r"(?<=\S)\^(-?\d+(?:\.\d+)?)")
@@ -74,7 +74,7 @@ def number(value: Any) -> str:
     """A value as the report shows it: four digits of a number that is not whole."""
     if isinstance(value, bool) or not isinstance(value, float):
         return f"{value:,}".replace(",", "\u2009") if isinstance(value, int) and abs(value) >= 10_000 else str(value)
-    return f"{value:.4g}"
+    return f"{value + 0.0:.4g}"  # no minus before a zero
 
 
 def counts(verdicts: Iterable[Verdict]) -> dict[str, dict[str, int]]:

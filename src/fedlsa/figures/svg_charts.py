@@ -16,7 +16,7 @@ from html import escape
 import numpy as np
 
 from ..checks import Floats
-from .lines import Chart, ChartRows, Line, number
+from .lines import Chart, ChartRows, Line, number, printed
 
 WIDTH, HEIGHT = 26_000, 19_000  # of a symbol; a hundred units are a pixel or more on the screen
 LEFT, TOP, RIGHT, BOTTOM = 4_300, 2_000, 900, 3_500  # around the axes
@@ -70,7 +70,7 @@ class Scaled:
                 break
         if len(inside) < 2:
             inside = _round_values(self.low, self.high)
-        return [(v, f"{v:.3g}" if v < 100 else number(v)) for v in inside]
+        return [(v, f"{v:.3g}" if v < 100 else _large(v)) for v in inside]
 
     @property
     def described(self) -> str:
@@ -83,6 +83,10 @@ def _round_values(low: float, high: float) -> list[float]:
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= rough * 0.999)
     return [round(k * step, 12) for k in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
+
+
+def _large(value: float) -> str:
+    return number(value) if value < 1e5 else printed(f"{value:.3g}")  # 2 · 10⁵: there is no room for six digits
 
 
 def _decade(k: int) -> str:
