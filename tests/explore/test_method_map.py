@@ -15,6 +15,7 @@ from fedlsa.explore import method_map
 from fedlsa.explore.answers import Question
 from fedlsa.explore.controls import PageHistory
 from fedlsa.explore.method_map import STEP_SIZES, MapCell, MethodMap
+from fedlsa.explore.open_page import OpenPage
 from fedlsa.explore.page_settings import METHODS, PageSettings
 
 S = PageSettings(agents=2, rounds=5, noise=0.3)
@@ -83,8 +84,9 @@ def test_a_row_that_takes_too_long_is_left_out_and_says_so(monkeypatch):
 
 
 def test_a_chosen_cell_moves_the_sliders_and_leaves_the_problem():
-    put, now = [], {"question": Question.of(replace(S, sampling="markov", probability=0.5, x="bytes"))}
-    PageHistory(put.append, now).go({"step_size": 0.12, "local_steps": 30, "at": 1})
+    put, asked = [], Question.of(replace(S, sampling="markov", probability=0.5, x="bytes"))
+    page = OpenPage(None, "me", question=asked)
+    PageHistory(put.append, page).go({"step_size": 0.12, "local_steps": 30, "at": 1})
     assert put == [replace(S, step_size=0.12, local_steps=30, x="bytes")]
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from html import escape
 from pathlib import Path
@@ -19,6 +20,7 @@ from urllib.parse import parse_qsl
 import marimo as mo
 
 from ..errors import FedLSAError
+from .open_page import OpenPage
 from .page_settings import OF_PROBLEM, SETTINGS, PageSettings, column_name, column_term, join_names, split_names
 from .uploads import Sites
 
@@ -48,12 +50,12 @@ def element(kind: str, **about: Any) -> Any:
 class PageHistory:
     """The page's steps, which the browser's Back undoes: a chosen problem, a reset, a plan or a place that is used.
 
-    entry : counts them; put : shows settings on the page; now : the page's question at that moment
+    entry : counts them; put : shows settings on the page
     message : carries where the reader wants to go
     """
 
-    def __init__(self, put: Callable[[PageSettings], None], now: Mapping[str, Any]) -> None:
-        self.entry, self._put, self._now = 0, put, now
+    def __init__(self, put: Callable[[PageSettings], None], page: OpenPage) -> None:
+        self.entry, self._put, self._page = 0, put, page
         self.message = mo.ui.text(debounce=False, on_change=lambda text: self.go(json.loads(text)))
 
     def begin(self, s: PageSettings) -> None:
@@ -67,8 +69,9 @@ class PageHistory:
             self.entry = int(to["entry"])
             self._put(PageSettings.from_query(dict(parse_qsl(str(to["query"]).removeprefix("?"))))[0])
         else:
-            chosen = {"step_size": float(to["step_size"]), "local_steps": int(to["local_steps"])}
-            self.begin(replace(self._now["question"].page, sampling="iid", probability=None, **chosen))
+            chosen: dict[str, Any] = {"step_size": float(to["step_size"]), "local_steps": int(to["local_steps"])}
+            assert self._page.question is not None
+            self.begin(replace(self._page.question.page, sampling="iid", probability=None, **chosen))
 
     def address(self, s: PageSettings) -> Any:
         """Puts the settings into the page's address."""
@@ -127,16 +130,13 @@ def sliders(s: PageSettings) -> Any:
     return mo.ui.text(json.dumps({name: getattr(s, name) for name in SLIDERS}), debounce=False)
 
 
-def newest(text: str, now: dict[str, Any]) -> dict[str, Any]:
-    """The values of the sliders, from their field, unless newer ones have been there: messages overtake each other.
-
-    now : keeps them
-    """
+def newest(text: str, page: OpenPage) -> dict[str, Any]:
+    """The values of the sliders, from their field, unless newer ones have been there: messages overtake each other."""
     values = json.loads(text)
     sent = values.pop("sent", None)  # none: they begin anew
-    if sent is None or sent > now["sent"]:
-        now["values"], now["sent"] = values, now["sent"] if sent is None else sent
-    return dict(now["values"])
+    if sent is None or sent > page.sent:
+        page.values, page.sent = values, page.sent if sent is None else sent
+    return page.values
 
 
 def group(s: PageSettings, names: Sequence[str]) -> Any:
@@ -160,8 +160,10 @@ def settings(
     `otherwise` counts; target, columns : of files."""
     of_others = {name for names in OF_PROBLEM.values() for name in names} - {*OF_PROBLEM[problem]}
     named = {name: value for group in values for name, value in group.items() if name not in of_others}
-    chosen, complaints = PageSettings(problem=problem, target=target or "", columns=columns), []
-    for name, value in named.items():
+    chosen, complaints = PageSettings(problem=problem, target=target or "", columns=columns), list[str]()
+    with suppress(FedLSAError):
+        return replace(chosen, **named), complaints
+    for name, value in named.items():  # to find those that cannot be
         try:
             chosen = replace(chosen, **{name: value})
         except FedLSAError as error:

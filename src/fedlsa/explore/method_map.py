@@ -20,9 +20,10 @@ from ..theory.moments import moments
 from ..theory.stationary import stable_at
 from .answers import BLOWN_UP, Question
 from .controls import element
+from .open_page import OpenPage
 from .page_settings import METHODS, SETTINGS, PageSettings
 from .pool_worker import LONG_LANE
-from .updates import OpenPage, Put, Wanted
+from .updates import Put
 
 STEP_SIZES = tuple(SETTINGS["step_size"].metadata["offers"][::4])
 LOCAL_STEPS = (1, 10, 100, 1000, 10000, 3, 30, 300, 3000)  # coarse first, then what lies between
@@ -94,13 +95,13 @@ def map_row(q: Question, local_steps: int) -> tuple[MapCell, ...]:
     return tuple(reversed(cells))
 
 
-def draw(page: OpenPage, q: Question, wanted: Wanted, put: Put) -> None:
+def draw(page: OpenPage, q: Question, put: Put) -> None:
     """The map row by row, as rows are found."""
     q = map_question(q)
     known = MethodMap(q)
     put(known)
     for a in page.ask("map", map_row, *((q, steps) for steps in LOCAL_STEPS), lane=LONG_LANE):
-        if not wanted():
+        if page.question is None or map_question(page.question) != q:
             return
         if a.kind == "done":
             known = replace(known, rows={**known.rows, LOCAL_STEPS[a.index]: a.value})

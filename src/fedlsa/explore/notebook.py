@@ -5,7 +5,7 @@
 """The explorer as a marimo notebook: `fedlsa explore` serves it; `fedlsa explore --copy mine.py` gives you one to edit.
 
 Cells only arrange: what is computed stands in answers.py and runs in processes of its own (pool.py). Threads of
-updates.py wait for answers and put them into states; the cells that read a state draw it.
+updates.py wait for answers and put them into states; the cells that read a state draw it. A slider runs one cell alone.
 """
 
 import marimo
@@ -20,29 +20,28 @@ with app.setup:
     from fedlsa.explore import controls, method_map, updates
     from fedlsa.explore import page_panels as panels
     from fedlsa.explore.answers import Question
-    from fedlsa.explore.page_settings import METHODS, OF_PROBLEM, PageSettings
+    from fedlsa.explore.open_page import Curves, OpenPage, Plans, Runs
+    from fedlsa.explore.page_settings import OF_PROBLEM, PageSettings
     from fedlsa.explore.uploads import sites
 
 
 @app.cell
 def _():
     # this page, which asks a pool that all pages share, and what it knows so far
-    page = updates.OpenPage.of(mo.app_meta().request)
+    page = OpenPage.of(mo.app_meta().request)
     start, complaints = PageSettings.from_query(mo.query_params().to_dict())
     get_start, set_start = mo.state(start)
-    get_curves, set_curves = mo.state(updates.Curves())
-    get_settled, set_settled = mo.state(updates.Curves())
-    get_runs, set_runs = mo.state(updates.Runs())
-    get_plans, set_plans = mo.state(updates.Plans())
+    get_curves, set_curves = mo.state(Curves(), allow_self_loops=True)
+    get_settled, set_settled = mo.state(Curves())
+    get_runs, set_runs = mo.state(Runs())
+    get_plans, set_plans = mo.state(Plans())
     get_map, set_map = mo.state(method_map.MethodMap())
     get_fit, set_fit = mo.state((None, ""))
-    # the newest, for what must not run again
-    now = {"question": None, "plans": updates.Plans(), "values": None, "sent": 0}
-    steps = controls.PageHistory(set_start, now)
+    steps = controls.PageHistory(set_start, page)
     mo.vstack([controls.scripts(), controls.carrier("message", steps.message)])
     return (
-        complaints, get_curves, get_fit, get_map, get_plans, get_runs, get_settled, get_start, now, page,
-        set_curves, set_fit, set_map, set_plans, set_runs, set_settled, start, steps,
+        complaints, get_curves, get_fit, get_map, get_plans, get_runs, get_settled, get_start, page, set_curves,
+        set_fit, set_map, set_plans, set_runs, set_settled, start, steps,
     )  # fmt: skip
 
 
@@ -113,51 +112,35 @@ def _(get_start, reset):
 
 @app.cell
 def _(
-    columns, complaints, get_start, given, kind, method, now, page, set_curves, set_fit, set_map, set_plans,
-    set_settled, sliders, start, target, view, worlds,
+    columns, complaints, get_curves, get_runs, get_start, given, kind, method, page, set_curves, set_fit, set_map,
+    set_plans, set_settled, sliders, start, target, view, worlds,
 ):  # fmt: skip
-    # everything below follows from the question that the settings pose; no cell waits for this one, so that nothing
-    # else runs before the answer is drawn
-    def wanted() -> bool:
-        return not mo.current_thread().should_exit
-
-    _shown = [controls.newest(sliders.value, now), *(group.value for group in (worlds, method, view))]
-    _before = now["question"]
-    _kept = get_start() if _before is None else _before.page
+    # the question that the settings pose, and its picture; no cell waits for this one, so that nothing else runs
+    # before the answer is drawn
+    _before = page.question
+    _shown = [controls.newest(sliders.value, page), *(group.value for group in (worlds, method, view))]
     _columns = controls.columns_text(columns.value, given, target.value) if kind.value == "files" else ""
-    _settings, _trouble = controls.settings(kind.value, target.value, _columns, _shown, _kept)
-    _q = Question.of(_settings, given.files)
-    now["question"] = _q
-    if _before not in (None, _q):
-        page.drop("runs")
-        if updates.plan_question(_before) != updates.plan_question(_q):  # of another problem
-            page.drop("plans")
-            set_plans(updates.Plans())
-        if method_map.map_question(_before) != method_map.map_question(_q):
-            page.drop("map")
-            set_map(method_map.MethodMap())
-        if updates.fit_question(_before) != updates.fit_question(_q):
-            set_fit((None, ""))
+    _otherwise = get_start() if _before is None else _before.page
+    _settings, _trouble = controls.settings(kind.value, target.value, _columns, _shown, _otherwise)
     _unusable = given.trouble if _settings.problem == "files" else ""
-    if _unusable:  # said below; there is nothing to ask
-        _none = updates.Curves(_q, failed=dict.fromkeys(METHODS, "the files cannot be used"), agents="no files")
-        set_curves(_none)
-        set_settled(_none)
-    else:
-        _asked = updates.ask_curves(page, _q)
-        _first = updates.at_once(_q, _asked)
-        set_curves(_first)
-        _rest = (page, _first, _asked, wanted, set_curves, set_settled, _before)
-        mo.Thread(target=updates.question, args=_rest).start()
-        if _settings.problem == "files" and given.files:
-            mo.Thread(target=updates.fit_table, args=(page, _q, wanted, set_fit)).start()
-    panels.notes(*(complaints if _settings == start else ()), *_trouble, _unusable)
-    return
-
-
-@app.cell
-def _(get_curves, get_runs):
-    panels.scene_panel(get_curves(), get_runs())
+    _q = Question.of(_settings, given.files)
+    if _before is None or (_q, _q.page) != (_before, _before.page):
+        for _topic, _on, _put, _nothing in (
+            ("runs", lambda q: q, lambda _: None, None),
+            ("plans", updates.plan_question, set_plans, Plans()),
+            ("map", method_map.map_question, set_map, method_map.MethodMap()),
+            ("fit", updates.fit_question, set_fit, (None, "")),
+        ):  # what no longer holds
+            if _before is not None and _on(_q) != _on(_before):
+                page.drop(_topic)
+                _put(_nothing)
+        _asked = updates.begin(page, _q, _unusable)
+        _rest = (page, page.first, _asked, set_curves, set_settled, _before)
+        mo.Thread(target=updates.follow, args=_rest).start()
+        if _settings.problem == "files" and given.files and not _unusable:
+            mo.Thread(target=updates.fit_table, args=(page, _q, set_fit)).start()
+    _link = complaints if _settings == start else []
+    panels.scene_panel(page.newest(get_curves()), get_runs(), *_link, *_trouble, _unusable)
     return
 
 
@@ -170,11 +153,11 @@ def _(get_start):
 
 
 @app.cell
-def _(now, page, set_runs, simulate, stop):
+def _(page, set_runs, simulate, stop):
     if simulate.value or stop.value:
         page.drop("runs")
     if simulate.value and not stop.value:
-        mo.Thread(target=updates.runs, args=(page, now["question"], set_runs)).start()
+        mo.Thread(target=updates.runs, args=(page, page.question, set_runs)).start()
     return
 
 
@@ -198,12 +181,9 @@ def _():
 
 
 @app.cell
-def _(draw, now, page, set_map):
-    def same_map(asked=now["question"]) -> bool:
-        return method_map.map_question(now["question"]) == method_map.map_question(asked)
-
+def _(draw, page, set_map):
     if draw.value:
-        mo.Thread(target=method_map.draw, args=(page, now["question"], same_map, set_map)).start()
+        mo.Thread(target=method_map.draw, args=(page, page.question, set_map)).start()
     return
 
 
@@ -221,27 +201,24 @@ def _():
 
 
 @app.cell
-def _(find, now, page, set_plans):
-    def same_problem(asked=now["question"]) -> bool:
-        return updates.plan_question(now["question"]) == updates.plan_question(asked)
-
+def _(find, page, set_plans):
     if find.value:
-        mo.Thread(target=updates.plans, args=(page, now["question"], same_problem, set_plans)).start()
+        mo.Thread(target=updates.plans, args=(page, page.question, set_plans)).start()
     return
 
 
 @app.cell
-def _(now, steps):
+def _(page, steps):
     # shown once, above all that answers change: a click is lost if its button is made anew or moves while it is pressed
-    use = panels.use_buttons(now, steps.begin)
+    use = panels.use_buttons(page, steps.begin)
     panels.use_panel(use)
     return (use,)
 
 
 @app.cell
-def _(get_plans, now):
-    now["plans"] = get_plans()
-    panels.plan_panel(get_plans())
+def _(get_plans, page):
+    page.plans = get_plans()
+    panels.plan_panel(page.plans)
     return
 
 

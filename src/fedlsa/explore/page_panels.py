@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,10 @@ from ..figures.theory_figures import trade_off_chart
 from ..theory.planner import Plan
 from . import controls, take, words
 from .answers import Question
+from .open_page import Curves, OpenPage, Plans, Runs
 from .page_problem import fit_call
 from .page_settings import METHODS, OF_PROBLEM, PROBLEMS, PageSettings
 from .scene_data import scene_text
-from .updates import Curves, Plans, Runs
 from .uploads import Sites
 
 WELCOME = """
@@ -82,11 +82,11 @@ def method_panel(method: Any, reset: Any) -> Any:
     return mo.vstack([main, mo.accordion({"Trajectories, and a rate of Scaffnew's own": rest})])
 
 
-def scene_panel(known: Curves, runs: Runs) -> Any:
+def scene_panel(known: Curves, runs: Runs, *complaints: str) -> Any:
     """The picture of the agents and the error, the stable step sizes, and what it says, in words."""
     s, seeds = known.settings, runs.of(known.question)
     text = scene_text(s, known.by_method, known.agents, seeds, known.unstable, hash(known.question))
-    picture = mo.Html(f'<fedlsa-scene data-scene="{html.escape(text)}"></fedlsa-scene>')
+    picture = f'<fedlsa-scene data-scene="{html.escape(text)}"></fedlsa-scene>'
     lines = words.verdict(s, known.by_method, known.limits, known.floors)
     if seeds:
         lines.append(f"Dotted: the mean of {s.seeds} simulated seeds; tinted: four fifths of them.")
@@ -99,7 +99,8 @@ def scene_panel(known: Curves, runs: Runs) -> Any:
     lines += [f"**{n}**: computing …" for n in known.waiting] if known.question is not None else []
     said = mo.md("\n".join(f"- {line}" for line in lines)) if lines else mo.md("Computing …")
     said_small = box("quiet", words.limits_line(known.limits), words.start_line(known.by_method))
-    return mo.vstack([picture, said_small, said])
+    noted = mo.Html(f"<div><div>{notes(complaints)}</div>{picture}</div>")
+    return WithoutHeadings(mo.vstack([noted, said_small, said]))
 
 
 def runs_line(runs: Runs, known: Curves) -> Any:
@@ -119,10 +120,20 @@ def fit_panel(q: Question | None, table: str) -> Any:
     return mo.vstack([mo.md(FIT), shown, code(lines)])
 
 
-def notes(*lines: str) -> Any:
+@dataclass(frozen=True)
+class WithoutHeadings:
+    """HTML in which marimo looks for no headings: whenever its cell runs, that would hold up a large picture."""
+
+    shown: Any
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        return {"text/html": self.shown.text}
+
+
+def notes(lines: Sequence[str]) -> str:
     """Complaints, one line each; nothing where there are none."""
-    kept = [line for line in lines if line]
-    return mo.callout(mo.md("\n\n".join(map(plain, kept))), kind="warn") if kept else None
+    kept = [plain(line) for line in lines if line]
+    return str(mo.callout(mo.md("\n\n".join(kept)), kind="warn").text) if kept else ""
 
 
 def plan_panel(known: Plans) -> Any:
@@ -161,13 +172,13 @@ def _table(known: Plans) -> str:
     return "\n".join(rows)
 
 
-def use_buttons(now: Mapping[str, Any], put: Callable[[PageSettings], None]) -> Any:
-    """A button per method, which carries its plan into the sliders; now : the page's question and plans at a click."""
+def use_buttons(page: OpenPage, put: Callable[[PageSettings], None]) -> Any:
+    """A button per method, which carries its plan into the sliders."""
 
     def button(name: str) -> Any:
         def adopt(_: Any) -> None:
-            if name in now["plans"].by_method:  # else they went while the click was on its way
-                put(_with_plan(now["question"].page, now["plans"].by_method[name]))
+            if page.question is not None and name in page.plans.by_method:  # else they went while the click was coming
+                put(_with_plan(page.question.page, page.plans.by_method[name]))
 
         return mo.ui.button(on_change=adopt, label=f"Use {name}'s plan")
 

@@ -50,7 +50,7 @@ def serve(
         import uvicorn
     except ImportError:
         raise MissingExtraError("the explorer needs marimo: pip install 'fedlsa[explore]'") from None
-    from . import page_panels, updates, uploads  # noqa: F401  the page is made of the first
+    from . import open_page, page_panels, uploads  # noqa: F401  the page is made of the second
 
     uploads.name_files(files)
     listening = _listen(host, port)
@@ -59,10 +59,14 @@ def serve(
     folder = tempfile.TemporaryDirectory(prefix="fedlsa-explore-", ignore_cleanup_errors=True)
     copy_notebook(Path(folder.name) / NOTEBOOK.name)
     builder = marimo.create_asgi_app(quiet=True).with_app(path="", root=f"{folder.name}/{NOTEBOOK.name}")
-    pool = updates.common_pool()  # its processes start while the page loads
+    pool = open_page.common_pool()  # its processes start while the page loads
     server = uvicorn.Server(
         uvicorn.Config(
-            Guard(builder.build(), host, pool), log_level="warning", ws_max_size=2**27, timeout_graceful_shutdown=1
+            Guard(builder.build(), host, pool),
+            log_level="warning",
+            ws_max_size=2**27,
+            ws_per_message_deflate=host not in LOOPBACK,  # to pack a picture takes longer than to send it
+            timeout_graceful_shutdown=1,
         )
     )
     print(f"fedlsa explore: {link}  (Ctrl-C ends it)", flush=True)
