@@ -4,7 +4,8 @@
     python benchmarks/explorer.py --frames [OTHER/scene.js ...]
 
 The page as it opens; every move is one step of "local steps", a second and a half after the last, in which the page has
-asked ahead for the steps beside it, as it does for a reader. Medians with quartiles, and the machine's load.
+asked ahead for the steps beside it, as it does for a reader; then jumps of the step size by Page Up and Page Down, each
+to a place that nobody has asked for. Medians with quartiles, and the machine's load.
 --frames plays scene.js alone, in turns with other versions of it: processor time of the page's main thread per frame,
 drawing included, and frames in a second, of the best of three turns.
 """
@@ -25,6 +26,8 @@ SCENE = Path(__file__).parents[1] / "src" / "fedlsa" / "explore" / "scene.js"
 GOALS = {"curves": 150, "agents": 300}  # milliseconds
 SIZES = {"desk": (900, 760, 600), "phone": (390, 844, 260)}  # width, height, height of a view
 TURNS = 3  # of each version, a second long
+# the last key of each counts; three steps aside, and the way up meets other places than the way down
+JUMPS = [["PageDown"]] * 4 + [["ArrowRight"] * 3 + ["PageUp"]] + [["PageUp"]] * 5
 
 # notes when the first picture with another question's curves is drawn, and the first with its agents
 WATCH = """() => {
@@ -71,16 +74,23 @@ def sliders(browser: Any, moves: int) -> None:
     with explorer() as address:
         page = opened(browser, address, 1280, 900)
         page.evaluate(WATCH)
-        page.get_by_role("slider", name="local steps H", exact=True).focus()
-        for i in range(moves):
-            page.keyboard.press("ArrowLeft" if i % 20 < 10 else "ArrowRight")
-            page.wait_for_function(f"() => window.took.agents.length > {i}", timeout=60_000)
-            page.wait_for_timeout(1500)
-        took = page.evaluate("() => window.took")
-    for what, goal in GOALS.items():
-        low, median, high = statistics.quantiles(took[what], n=4)
-        print(f"slider to {what}: {median:.0f} ms in the median (goal: {goal}), quartiles {low:.0f} and {high:.0f}")
-    print(f"{moves} moves")
+        steps = [["ArrowLeft" if i % 20 < 10 else "ArrowRight"] for i in range(moves)]
+        for label, kind, keys in (("local steps H", "one step", steps), ("step size η", "a jump", JUMPS)):
+            page.get_by_role("slider", name=label, exact=True).focus()
+            took: dict[str, list[float]] = {what: [] for what in GOALS}
+            for *aside, key in keys:
+                for other in aside:
+                    page.keyboard.press(other)
+                page.wait_for_timeout(1500)
+                page.evaluate("() => { window.took = {curves: [], agents: []} }")
+                page.keyboard.press(key)
+                page.wait_for_function("() => window.took.agents.length", timeout=60_000)
+                for what, times in page.evaluate("() => window.took").items():
+                    took[what] += times
+            for what, goal in GOALS.items():
+                low, median, high = statistics.quantiles(took[what], n=4)
+                said = f"{median:.0f} ms in the median (goal: {goal}), quartiles {low:.0f} and {high:.0f}"
+                print(f"{kind} of a slider to {what}: {said}, {len(took[what])} moves", flush=True)
 
 
 def frames(browser: Any, scripts: list[Path]) -> None:
