@@ -206,7 +206,7 @@ var FedLSAPlay = (() => {
 (() => {
   const by = id => document.getElementById(id);
   document.documentElement.classList.toggle("embed", location.search === "?embed");  // the picture alone, in a frame
-  const MOST = 12;
+  const MOST = 12, FARTHEST = 1e6;  // agents; a number of an own solution
   const HOME = {agents: 3, H: 20, eta: 0.15, rounds: 15, differ: 1, noise: 0.3, methods: ["FedLSA", "SCAFFLSA"]};
   const fresh = changes => {
     const state = {...HOME, ...changes};
@@ -267,7 +267,7 @@ var FedLSAPlay = (() => {
   }
   function drag(c, at) {
     if (!state.differ) { state.differ = 1; state.shape = state.shape.map(() => [0, 0]); fillLab(); }
-    state.shape[c] = at.map(v => v / state.differ);
+    state.shape[c] = at.map(v => Math.min(FARTHEST, Math.max(-FARTHEST, v / state.differ)));
     touched();
   }
   function weigh(at, first) {  // theta_star goes along with the finger: its weights change, as little as may be
@@ -387,17 +387,18 @@ var FedLSAPlay = (() => {
   function readAddress(focus) {
     written = location.hash;
     const asked = new URLSearchParams(location.hash.slice(1)), list = key => (asked.get(key) || "").split(",");
+    const number = text => text.trim() ? Number(text) : NaN;  // nothing is not 0
     if (!asked.has("lab")) return go(Math.min(LAB - 1, Math.max(0, Math.floor(+asked.get("step")) || 0)), focus);
     const changes = {};
     for (const [key, , stops] of SLIDERS) {
-      const v = Number(asked.get(key)), whole = stops.every(Number.isInteger);
-      if (asked.has(key) && v >= stops[0] && v <= stops.at(-1) && !(whole && v % 1)) changes[key] = v;
+      const v = number(asked.get(key) || ""), whole = stops.every(Number.isInteger);
+      if (v >= stops[0] && v <= stops.at(-1) && !(whole && v % 1)) changes[key] = v;
     }
     const methods = HOME.methods.filter(name => list("methods").includes(name));
     if (methods.length) changes.methods = methods;
     state = fresh(changes);
-    const own = list("own").map(Number), w = list("weights").map(Number), N = state.agents;
-    if (own.length === 2 * N && own.every(v => Math.abs(v) < 1e6))
+    const own = list("own").map(number), w = list("weights").map(number), N = state.agents;
+    if (own.length === 2 * N && own.every(v => Math.abs(v) <= FARTHEST))
       state.shape = state.shape.map((_, c) => own.slice(2 * c, 2 * c + 2));
     if (w.length === N && w.every(v => v >= WEIGHTS[0] && v <= WEIGHTS.at(-1)))
       w.forEach((v, c) => { state.weights[c] = v; });

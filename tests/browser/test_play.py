@@ -497,10 +497,96 @@ def test_keys_alone_lead_through_the_story_and_the_laboratory(browser, look):
     assert page.faults == []
 
 
-def test_a_broken_address_opens_the_page_all_the_same(still):
-    for hash in ("lab=1&agents=99&H=x&eta=-1&weights=0,0,0&own=1,2", f"lab=1&methods={quote('<b>')}", "step=77"):
+@pytest.mark.parametrize(
+    "hash",
+    [
+        "lab=1&agents=99&H=x&eta=-1&weights=0,0,0&own=1,2",
+        "lab=1&agents=NaN&H=Infinity&eta=1e999&rounds=-5&differ=-0.1&noise=1e9&weights=NaN,1,1&own=NaN,1,1,1,1,1",
+        "lab=1&agents=&H=&eta=&rounds=&differ=&noise=%20&weights=,,&own=,,,,,",
+        "lab=1&agents=2.5&H=0.5&rounds=5.5&own=" + "1," * 20_000,
+        f"lab=1&methods={quote('<b>')}&__proto__=1&%E0%A4%A&" + "x=1&" * 2000,
+        "lab=1&lab=0&own=1000001,0,0,0,0,0",
+    ],
+)
+def test_a_broken_address_opens_the_laboratory_as_it_begins(still, hash):
+    visit(still, "lab=1&agents=2")
+    still.evaluate("hash => { location.hash = hash; }", hash)
+    still.wait_for_function("location.hash === '#lab=1'")
+    state = still.evaluate("fedlsaPlay.state")
+    home = {"agents": 3, "H": 20, "eta": 0.15, "rounds": 15, "differ": 1, "noise": 0.3, "weights": [1] * 12}
+    assert {key: state[key] for key in home} == home
+    assert state["shape"] == still.evaluate("FedLSAPlay.ring(3)")
+    assert state["methods"] == ["FedLSA", "SCAFFLSA"]
+
+
+def test_of_what_is_given_twice_the_first_counts_and_a_far_step_is_the_last(still):
+    for hash, where, agents in (("step=77", "step=5", 3), ("lab=1&agents=4&agents=x", "lab=1&agents=4", 4)):
         still.evaluate("hash => { location.hash = hash; }", hash)
-        still.wait_for_function("fedlsaPlay.shown.plane.agents.length === 3")
+        still.wait_for_function("where => location.hash === '#' + where", arg=where)
+        assert still.evaluate("fedlsaPlay.state.agents") == agents
+
+
+def test_the_farthest_solution_is_one_that_a_link_can_carry(still):
+    visit(still, "lab=1&differ=0.1")
+    still.evaluate("() => { for (let i = 0; i < 60; i++) scene.querySelector('[aria-label=\"Zoom out\"]').click(); }")
+    drawn(still)
+    still.get_by_role("button", name="agent 1").first.press("Shift+ArrowLeft")
+    drawn(still)
+    assert still.evaluate("fedlsaPlay.state.shape[0][0]") == -1e6
+    address = link(still)
+    visit(still, "step=1")
+    visit(still, address)
+    assert still.evaluate("fedlsaPlay.state.shape[0][0]") == -1e6
+
+
+def test_a_slider_that_is_moved_back_and_forth_writes_the_address_when_it_rests(still):
+    """Browsers stop a page that changes its address too often, and the link would be an old one."""
+    visit(still, "lab=1")
+    written, took = still.evaluate("""async () => {
+      const real = history.replaceState, from = performance.now(), slider = document.querySelector("#sliders input");
+      let written = 0;
+      history.replaceState = function (...args) { written += 1; real.apply(this, args); };
+      for (let i = 0; i < 60; i++) {
+        slider.value = 1 + i % 8;
+        slider.oninput();
+        await new Promise(requestAnimationFrame);
+      }
+      const count = written, took = performance.now() - from;
+      delete history.replaceState;
+      return [count, took];
+    }""")
+    assert written <= took / 200
+    still.wait_for_function("location.hash === '#lab=1&agents=5'")  # 1 + 1 + 59 % 8
+
+
+def test_a_page_whose_size_changes_while_it_plays_goes_on(browser):
+    page = opened(browser)
+    for size in ((844, 390), (320, 640), (1280, 800)):
+        page.evaluate("() => { fedlsaPlay.scene.setRound(0); fedlsaPlay.scene.play(); }")
+        page.set_viewport_size({"width": size[0], "height": size[1]})
+        fits = "c => c.height === c.clientHeight && Math.abs(c.width - c.clientWidth) <= 1 && c.clientWidth"
+        page.wait_for_function(f"innerWidth === {size[0]} && [...document.querySelectorAll('canvas')].every({fits})")
+        page.wait_for_function("fedlsaPlay.scene.drawn.round > 0")
+    page.close()
+    assert page.faults == []
+
+
+def test_dark_and_light_come_at_once_and_paper_has_the_words_without_the_buttons(still):
+    visit(still, "lab=1&agents=12")
+    picture = "document.querySelector('.fs-plane canvas').toDataURL()"
+    light = still.evaluate(picture)
+    still.emulate_media(color_scheme="dark")
+    still.wait_for_function(f"light => {picture} !== light", arg=light)
+    assert still.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(28, 30, 34)"
+    still.emulate_media(color_scheme="light")
+    still.wait_for_function(f"light => {picture} === light", arg=light)
+    still.locator("details").evaluate("e => { e.open = true; }")  # longer than the screen
+    still.emulate_media(media="print")
+    assert not still.get_by_role("button", name="Play", exact=True).is_visible()
+    assert still.locator("#card").evaluate("e => e.scrollHeight <= e.clientHeight")
+    still.emulate_media(media="screen")
+    assert still.get_by_role("button", name="Play", exact=True).is_visible()
+    still.locator("details").evaluate("e => { e.open = false; }")
 
 
 def test_an_address_wins_over_an_answer_that_comes_at_the_same_moment(still):
@@ -511,7 +597,9 @@ def test_an_address_wins_over_an_answer_that_comes_at_the_same_moment(still):
 
 
 def test_nothing_moves_for_a_reader_who_wants_no_motion(still):
-    assert not still.evaluate("fedlsaPlay.scene.playing")
+    visit(still, "step=4")
+    still.locator("#guesses button").first.click()
+    assert still.evaluate("[fedlsaPlay.scene.playing, fedlsaPlay.scene.round]") == [False, 30]  # the answer at once
     live = still.locator(".fs-words")
     assert live.get_attribute("aria-live") == "polite"
 
@@ -528,6 +616,14 @@ def test_on_a_phone_it_plays_at_once_and_everything_can_be_reached(browser):
     page.wait_for_function("fedlsaPlay.shown.plane.agents[2].own[1] > -1.2")  # from -1.3
     page.evaluate("fedlsaPlay.scene.pause()")
     page.wait_for_function("!fedlsaPlay.scene.playing")
+    finger, own = page.context.new_cdp_session(page), "fedlsaPlay.shown.plane.agents.map(a => a.own[1])"
+    places = [middle(page.get_by_role("button", name=f"agent {c}").first) for c in (2, 3)]
+    before = page.evaluate(own)
+    for kind, up in (("Start", 0), ("Move", 9), ("Move", 18), ("End", None)):  # a second finger waits for the first
+        points = [] if up is None else [{"x": x, "y": y - i * up, "id": i} for i, (x, y) in enumerate(places)]
+        finger.send("Input.dispatchTouchEvent", {"type": f"touch{kind}", "touchPoints": points})
+    drawn(page)
+    assert page.evaluate(own) == before
     star, before = page.locator(".fs-star").first, page.evaluate("fedlsaPlay.state.weights.slice(0, 3)")
     drawn(page)
     x, y = middle(star)
@@ -554,10 +650,22 @@ def test_on_a_phone_it_plays_at_once_and_everything_can_be_reached(browser):
     page.wait_for_function(
         "document.activeElement.getBoundingClientRect().top >= scene.getBoundingClientRect().bottom - 1"
     )
-    for width in (320, 390):  # the right method's name is not under the buttons
+    page.evaluate("""() => {
+      const brush = CanvasRenderingContext2D.prototype, real = brush.fillText;
+      window.texts = {};
+      brush.fillText = function (text, x, ...rest) {
+        texts[text] = x + this.measureText(text).width;
+        real.call(this, text, x, ...rest);
+      };
+    }""")
+    for width in (320, 390):  # the right method's name is not under the buttons, and no solution lies outside
+        page.evaluate("texts = {}")
         page.set_viewport_size({"width": width, "height": 844})
-        left = "document.querySelector('.fs-zoom').getBoundingClientRect().left"
-        page.wait_for_function(f"innerWidth === {width} && {left} > {width / 2} + 90")
+        page.wait_for_function(f"innerWidth === {width} && texts.SCAFFLSA")
+        box, zoom = (page.locator(f".fs-{part}").first.bounding_box() for part in ("plane", "zoom"))
+        texts = page.evaluate("texts")
+        assert box["x"] + texts["SCAFFLSA"] < zoom["x"]
+        assert not [text for text in texts if "away" in text]
     page.set_viewport_size({"width": 844, "height": 390})  # on its side: curve, Play and round on the first screen
     page.evaluate("scrollTo(0, 0)")
     for name in (".fs-error", "input[aria-label=Round]"):

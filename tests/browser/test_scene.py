@@ -237,6 +237,13 @@ def test_a_slow_machine_drops_frames_but_rounds_take_as_long_as_ever(page):
       return scene.round;
     })""")
     assert 8 < fast < 9
+    hidden = page.evaluate("""() => {
+      const {scene, frames, end} = byHand(made(12));
+      frames(1, 3_600_000);
+      end();
+      return scene.round;
+    }""")
+    assert 0 < hidden < 2  # an hour in another tab is a second here
     assert slow == pytest.approx(fast, rel=1e-9)
 
 
@@ -357,6 +364,21 @@ def test_arrows_move_an_own_solution_and_so_does_the_mouse(page):
     page.wait_for_function("pulled.at(-1)[1][1] < 0.8")
     firsts = [first for _, _, first in page.evaluate("known => pulled.slice(known)", known)]
     assert firsts == [True] + [False] * (len(firsts) - 1)
+    known = page.evaluate("pulled.length")
+    page.mouse.move(box["x"] + 20, box["y"] + 20)
+    page.mouse.down(button="right")  # which asks for a menu
+    page.mouse.move(box["x"] + 20, box["y"] + 90, steps=3)
+    page.mouse.up(button="right")
+    assert page.evaluate("pulled.length") == known
+
+
+def test_the_mark_of_the_last_round_is_whole(page):
+    page.evaluate("() => { scene.show(made(6)); scene.setRound(6); }")
+    page.wait_for_function("scene.drawn.round === 6")
+    outside = """() => { const c = document.querySelectorAll('.fs-error canvas')[1], x = c.width - 14 + 4;
+      return c.getContext('2d').getImageData(x, 0, 1, c.height).data.some(v => v); }"""
+    assert page.evaluate(outside)
+    page.evaluate("() => { scene.show(made(4)); scene.setRound(0); }")
 
 
 def test_zoom_and_fit(page):

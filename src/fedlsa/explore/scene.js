@@ -341,6 +341,7 @@ var FedLSAScene = (() => {
         at: theta_star, pull: options.onStar,
         says: `${STAR}${place(theta_star)}. Arrow keys move it, and the weights follow.`});
       const count = pulls.length * methods.length;
+      if (count !== handles.length) held = null;
       while (handles.length > count) handles.pop().remove();
       while (handles.length < count)
         handles.push(room.appendChild(Object.assign(document.createElement("button"), {type: "button"})));
@@ -351,19 +352,20 @@ var FedLSAScene = (() => {
         set(handle, "aria-label", pulls[c].says);
       });
     }
-    room.onpointerdown = e => {  // where several overlap, the nearest is pulled
+    room.onpointerdown = e => {  // where several overlap, the nearest is pulled; another finger waits
+      if (held || e.button) return;
       e.target.setPointerCapture(e.pointerId);
       const at = inside(planeView, e), far = handles.map(h => distance(at, [h.style.left, h.style.top].map(parseFloat)));
-      held = {at, nearest: far.indexOf(least(far)), first: true};
+      held = {at, nearest: far.indexOf(least(far)), first: true, pointer: e.pointerId};
     };
     room.onpointermove = e => {
       const now = inside(planeView, e);
-      if (!held || held.first && distance(now, held.at) < 3) return;  // a mere click moves nothing
+      if (held?.pointer !== e.pointerId || held.first && distance(now, held.at) < 3) return;  // a mere click moves nothing
       const {nearest, first} = held, pane = panes[Math.floor(nearest / pulls.length)];
       held.first = false;
       pulls[nearest % pulls.length].pull(toWorld(pane, now), first);
     };
-    room.onpointerup = room.onpointercancel = () => { held = null; goal = user || fitted(data.plane); wake(); };
+    room.onlostpointercapture = () => { held = null; goal = user || fitted(data.plane); wake(); };
     room.onkeydown = e => {
       const way = {ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1]}[e.key];
       const {at, pull} = pulls[handles.indexOf(e.target) % pulls.length];
@@ -374,15 +376,15 @@ var FedLSAScene = (() => {
 
     // ---- the plane on the screen
     const inside = (element, e, r = element.getBoundingClientRect()) => [e.clientX - r.left, e.clientY - r.top];
-    const scale = pane => 0.84 * Math.min(pane.w / view.w, (pane.h - HEAD) / view.h);
+    const scale = ({w, h}) => Math.min(Math.min(0.84 * w, w - 2 * EDGE - 2) / view.w, 0.84 * (h - HEAD) / view.h);
     const middle = pane => [pane.x + pane.w / 2, pane.y + (pane.h + HEAD) / 2];
     const toScreen = (pane, p, [x, y] = middle(pane), s = scale(pane)) =>
       isPoint(p) ? [x + (p[0] - view.x) * s, y - (p[1] - view.y) * s] : [NaN, NaN];
     const toWorld = (pane, [px, py], [x, y] = middle(pane), s = scale(pane)) =>
       [view.x + (px - x) / s, view.y - (py - y) / s];
     function zoom(factor, at, now) {  // the point under the pointer stays
-      user = goal = {w: view.w / factor, h: view.h / factor, x: view.x, y: view.y};
-      if (at) Object.assign(goal, {x: at[0] + (view.x - at[0]) / factor, y: at[1] + (view.y - at[1]) / factor});
+      const [x, y] = at || [goal.x, goal.y];
+      user = goal = {w: goal.w / factor, h: goal.h / factor, x: x + (goal.x - x) / factor, y: y + (goal.y - y) / factor};
       if (now) view = {...goal};
       planeStill.style.touchAction = "none";  // fingers now move the picture
       renew();
@@ -405,7 +407,7 @@ var FedLSAScene = (() => {
       if (e.target === planeStill) zoom(Math.exp(-e.deltaY / 300), worldAt(e), true); else closer(Math.exp(-e.deltaY / 300));
     }, {passive: false});
     planeStill.onpointerdown = e => { fingers.set(e.pointerId, e); planeStill.setPointerCapture(e.pointerId); };
-    planeStill.onpointerup = planeStill.onpointercancel = e => fingers.delete(e.pointerId);
+    planeStill.onlostpointercapture = e => fingers.delete(e.pointerId);
     planeStill.onpointermove = e => {
       const before = fingers.get(e.pointerId);
       if (!before) return;
@@ -559,7 +561,7 @@ var FedLSAScene = (() => {
         if (isPoint(m.average[0])) labels.push([at(m.average[0]), "start", tint, 13]);
         const path = m.average.filter(isPoint).map(at).filter((p, t, all) => !t || distance(p, all[t - 1]) > 5);
         placed(g, pane, labels, path.flatMap((p, t) => [1 / 3, 2 / 3, 1].map(s => between(path[Math.max(t - 1, 0)], p, s))));
-        text(g, m.name, pane.x + 10, pane.y + 16, tint, `600 16px ${FONT}`);
+        text(g, m.name, pane.x + 10, pane.y + 16, tint, `600 ${pane.w < 170 ? 13 : 16}px ${FONT}`);  // beside the buttons
         const reason = isPoint(m.end) || !m.end_reason ? [] : wrapped(g, m.end_reason, pane.w - 20);
         reason.reverse().forEach((words, i) => text(g, words, pane.x + 10, pane.y + pane.h - 12 - 15 * i, paint("soft")));
       });
@@ -611,7 +613,7 @@ var FedLSAScene = (() => {
       const lasting = shown ? PARTS.map(k => (shown.parts[k] || []).at(-1)) : [];  // bands that last are to be seen
       const also = [...methods.map(m => m.floor).filter(v => v > lowest / 10), ...lasting.filter(v => v > lowest / 1000)];
       const bottom = Math.max(least([lowest, ...also.filter(positive)]), 1e-12 * top);
-      const low = 10 ** (Math.floor(Math.log10(bottom) * 2 - 0.02) / 2);  // half decades: axes rest while a finger drags
+      const low = 10 ** (Math.floor(Math.log10(bottom) * 2 - 0.12) / 2);  // half decades: axes rest while a finger drags
       const high = 10 ** (Math.ceil(Math.log10(top) * 2 + 0.02) / 2);
       const box = {l: 52, r: W - 14, t: HEAD, b: H - 40};
       const height = v => Math.log(Math.max(v, low * 1e-3) / low) / Math.log(high / low);
@@ -623,7 +625,10 @@ var FedLSAScene = (() => {
     }
     function drawError() {
       if (stale || !axes.holds(interpolate(axes.rounds, axes.xs, cursor))) drawAxes();
-      onAxes(brush(errorMoving)[0], drawCurves);
+      const [g] = brush(errorMoving);
+      let ends = [];
+      onAxes(g, () => { ends = drawCurves(g); });
+      onAxes(g, () => ends.forEach(([p, tint]) => discs(g, [p], 5, tint, paint("paper"))), 6);  // whole at the edge too
     }
     function drawCurves(g) {
       const {methods} = data.error, {X, Y, box, rounds, same} = axes;
@@ -631,17 +636,17 @@ var FedLSAScene = (() => {
       const here = methods.map(m => interpolate(rounds, m.x || data.error.x, cursor));
       here.slice(0, same ? 1 : undefined).forEach((x, i) => upright(x, paint(same ? "ink" : methods[i].name), 1.2, 0.8));
       if (pointed !== null) upright(pointed, paint("soft"), 1, 1, [2, 3]);
-      const ends = methods.map((m, k) => {
+      return methods.map((m, k) => {
         const own = m.x || data.error.x, x = here[k], total = m.total || [];
         const value = Math.exp(interpolate(own, total.map(v => v === null ? NaN : Math.log(v)), x));
         const past = own.filter(v => v <= x).map((v, i) => [X(v), Y(total[i])]);
         line(g, [...past, [X(x), Y(value)]], paint(m.name), 3);  // it grows up to the cursor
         scene.drawn.error[m.name] = {x, value, floor: m.floor ?? null};
-        return [X(x), Y(value)];
+        return [[X(x), Y(value)], paint(m.name)];
       });
-      methods.forEach((m, i) => discs(g, [ends[i]], 5, paint(m.name), paint("paper")));
     }
-    const onAxes = (g, draw, {l, r, t, b} = axes.box) => within(g, [l, t - 2, r - l + 2, b - t + 2], () => draw(g));
+    const onAxes = (g, draw, more = 0, {l, r, t, b} = axes.box) =>
+      within(g, [l - more, t - 2 - more, r - l + 2 + 2 * more, b - t + 2 + 2 * more], () => draw(g));
     function drawAxes() {
       const [g, W, H] = brush(errorStill), soft = paint("soft");
       axes = makeAxes(W, H);
