@@ -616,20 +616,30 @@ def test_on_a_phone_it_plays_at_once_and_everything_can_be_reached(browser):
     page.wait_for_function("fedlsaPlay.shown.plane.agents[2].own[1] > -1.2")  # from -1.3
     page.evaluate("fedlsaPlay.scene.pause()")
     page.wait_for_function("!fedlsaPlay.scene.playing")
-    finger, own = page.context.new_cdp_session(page), "fedlsaPlay.shown.plane.agents.map(a => a.own[1])"
-    places = [middle(page.get_by_role("button", name=f"agent {c}").first) for c in (2, 3)]
-    before = page.evaluate(own)
-    for kind, up in (("Start", 0), ("Move", 9), ("Move", 18), ("End", None)):  # a second finger waits for the first
-        points = [] if up is None else [{"x": x, "y": y - i * up, "id": i} for i, (x, y) in enumerate(places)]
-        finger.send("Input.dispatchTouchEvent", {"type": f"touch{kind}", "touchPoints": points})
-    drawn(page)
-    assert page.evaluate(own) == before
     star, before = page.locator(".fs-star").first, page.evaluate("fedlsaPlay.state.weights.slice(0, 3)")
     drawn(page)
     x, y = middle(star)
     touch(page, (x, y), (x + 6, y + 8), (x + 9, y + 12))
     weights = page.evaluate("fedlsaPlay.state.weights.slice(0, 3)")
     assert (weights != before, sum(weights)) == (True, pytest.approx(3))
+    finger, own = page.context.new_cdp_session(page), "fedlsaPlay.shown.plane.agents.map(a => a.own[1])"
+    places = [middle(page.get_by_role("button", name=f"agent {c}").first) for c in (2, 3)]
+    before = page.evaluate(own)
+    (x, y), other = places
+    for kind, at in (
+        ("Start", [(x, y), other]),
+        ("Move", [(x, y), (other[0], other[1] - 9)]),  # a second finger waits for the first
+        ("Move", [(x, y), (other[0], other[1] - 18)]),
+        ("Move", [(x, y)]),  # it leaves, and the first goes on
+        ("Move", [(x, y + 9)]),
+        ("Move", [(x, y + 18)]),
+        ("End", []),
+    ):
+        points = [{"x": px, "y": py, "id": i} for i, (px, py) in enumerate(at)]
+        finger.send("Input.dispatchTouchEvent", {"type": f"touch{kind}", "touchPoints": points})
+    drawn(page)
+    now = page.evaluate(own)
+    assert (now[1] < before[1], now[::2]) == (True, before[::2])
     assert page.evaluate("scrollY") == 0
     visit(page, "step=4")
     page.locator("#guesses button").last.tap()  # the answer comes into sight, and what comes next

@@ -208,7 +208,7 @@ var FedLSAScene = (() => {
     let changed = true, stale = true;  // something is to be drawn again; what stands still too
     let tints = {}, colours = [], groups = new Map();  // colours by name and by agent; the agents of each colour
     let view = null, goal = null, user = null;   // of the plane: what is shown, where it goes, what the reader chose
-    let crisp = true, pace = 0;  // on a slow machine what moves is drawn with fewer pixels; seconds from frame to frame
+    let crisp = true, pace = 0;  // not crisp: what moves has fewer pixels until it rests; seconds from frame to frame
     let panes = [], pulls = [], handles = [], held = null, trailed = 0;  // trailed: the round up to which walks are drawn
     let axes = null, close = 1, pointed = null;  // of the error: its scales, how far zoomed in, the x under the pointer
 
@@ -256,11 +256,10 @@ var FedLSAScene = (() => {
       set(errorStill, "aria-label", `The error, round by round. ${text}`);
     }
     function setPlaying(now) {
-      const sharpen = !crisp && playing !== now;
       playing = now;
       say(playButton, playing ? "Pause" : "Play");
       set(words, "aria-live", playing ? "off" : "polite");
-      if (sharpen) resize();
+      if (!playing && !crisp) { [crisp, pace] = [true, 0]; resize(); }
       wake();
     }
     const pause = () => setPlaying(false);
@@ -365,7 +364,12 @@ var FedLSAScene = (() => {
       held.first = false;
       pulls[nearest % pulls.length].pull(toWorld(pane, now), first);
     };
-    room.onlostpointercapture = () => { held = null; goal = user || fitted(data.plane); wake(); };
+    room.onlostpointercapture = e => {
+      if (held?.pointer !== e.pointerId) return;
+      held = null;
+      goal = user || fitted(data.plane);
+      wake();
+    };
     room.onkeydown = e => {
       const way = {ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1]}[e.key];
       const {at, pull} = pulls[handles.indexOf(e.target) % pulls.length];
@@ -427,9 +431,9 @@ var FedLSAScene = (() => {
 
     // ---- drawing
     function resize() {
-      const coarse = playing && !crisp ? [trail, planeMoving, errorMoving] : [];
       for (const canvas of [planeStill, trail, planeMoving, errorStill, errorMoving]) {
-        const {clientWidth, clientHeight} = canvas.parentElement, ratio = coarse.includes(canvas) ? 1 : devicePixelRatio;
+        const {clientWidth, clientHeight} = canvas.parentElement, still = canvas === planeStill || canvas === errorStill;
+        const ratio = crisp || still ? devicePixelRatio : 1;
         const [w, h] = [Math.round(clientWidth * ratio), Math.round(clientHeight * ratio)];
         if (w && (canvas.width !== w || canvas.height !== h)) [canvas.width, canvas.height] = [w, h];
         ratios.set(canvas, ratio);
@@ -514,8 +518,8 @@ var FedLSAScene = (() => {
     const walksOf = (m, r, members) => m.walks?.[r] ? members.map(c => m.walks[r][c]).filter(walk => walk) : [];
     function inPanes(g, draw) {
       data.plane.methods.forEach((m, i) => {
-        const pane = panes[i];
-        within(g, [pane.x, pane.y, pane.w, pane.h], () => draw(m, p => toScreen(pane, p), pane));
+        const pane = panes[i], centre = middle(pane), s = scale(pane);
+        within(g, [pane.x, pane.y, pane.w, pane.h], () => draw(m, p => toScreen(pane, p, centre, s), pane));
       });
     }
     function onPane(pane, p) {  // on the screen, drawn in to the pane's edge
