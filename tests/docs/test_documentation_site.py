@@ -156,7 +156,7 @@ def test_a_formula_has_the_structure_that_latex_gives_it():
     assert body == (
         "<mrow><msqrt><mrow><mfrac><mrow><mn>2</mn><mi>&eta;</mi></mrow><mrow><mi>N</mi></mrow></mfrac></mrow></msqrt>"
         '<mo stretchy="false">+</mo><msubsup><mi>x</mi><mi>c</mi><mn>2</mn></msubsup><mo stretchy="false">&minus;</mo>'
-        '<msub><mover accent="true"><mi>&rho;</mi><mo>¯</mo></mover><mi>H</mi></msub></mrow></math>'
+        '<msub><mover accent="true"><mi>&rho;</mi><mo>‾</mo></mover><mi>H</mi></msub></mrow></math>'
     )
 
 
