@@ -309,3 +309,13 @@ def test_a_full_report_is_under_two_megabytes():
             outcomes.append(Outcome(e, scale, {}, sheets, tables, [(0.5, *[0.25] * 10)] * len(e.claims)))
     assert sum(len(e.pictures) for e in EXPERIMENTS.values()) == 14
     assert 1_000_000 < len(page(outcomes).encode()) < 2_000_000
+
+
+def test_a_card_that_holds_here_says_on_how_many_other_instances_it_holds():
+    e = EXPERIMENTS["values"]
+    sheets = {p.name: SHEETS["fig1"] for p in e.pictures}
+    tables = {t.name: [{"method": "it", "n": 1}] for t in e.tables}
+    text = page([Outcome(e, QUICK, {}, sheets, tables, [(0.5, 2.0, 0.25)] * len(e.claims))])
+    assert text.count('<span class="soft few">holds on 1 of 2 others</span>') == len(e.claims)
+    text = page([Outcome(e, QUICK, {}, sheets, tables, [(0.5, 0.5, 0.25)] * len(e.claims))])
+    assert text.count('<span class="soft">holds on 2 of 2 others</span>') == len(e.claims)

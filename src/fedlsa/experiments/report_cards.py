@@ -126,6 +126,9 @@ def _head(claim: Claim, verdicts: Sequence[Verdict], row: Row) -> str:
             place, value = "exact, on a counterexample", in_print(number(row["exact"]))
             needed = f"{'=' if claim.at_least == 0 else '≤'} {number(row['printed'])}, as printed"
         place = f'<span class="soft">{place}</span>'
+        if v.others:
+            few = " few" * (v.holds and v.holds_elsewhere < len(v.others))
+            place += f' <span class="soft{few}">holds on {elsewhere(v)} others</span>'
         shown += f'<span><span class="chip {MARKS[words]}">{words}</span><b>{value}</b> {place}</span>'
     needed = f'<span class="soft">holds if {in_print(needed)}</span>'
     return f'{source}<span class="sentence">{said}</span><span class="verdicts">{shown}{needed}</span>'
@@ -163,12 +166,11 @@ def _explained(verdict: Verdict) -> str:
 
 
 def _instance(claim: Claim, outcome: Outcome, verdict: Verdict) -> str:
-    chart, others = deciding_chart(claim, outcome), elsewhere(verdict)
+    chart = deciding_chart(claim, outcome)
     shown = show_chart(chart_id(outcome, *chart), outcome.sheets[chart[0]].panels[chart[1]][0]) if chart else ""
-    more = f"; holds on {others} other instances" if others else ""
     return (
         f'<div class="instance"><p class="soft">{"" if claim.row else "Instance of "}'
-        f'{_place(claim, outcome.scale.preset)}: <b class="value">{_value(verdict)}</b>{more}</p>{shown}'
+        f'{_place(claim, outcome.scale.preset)}: <b class="value">{_value(verdict)}</b></p>{shown}'
         f"{_numbers(claim, outcome)}{_explore(claim, outcome)}</div>"
     )
 
