@@ -172,6 +172,27 @@ def test_bands_keep_their_names_when_the_error_is_looked_at_closely(page):
     page.evaluate("() => { scene.show(made(6)); scene.setRound(0); }")
 
 
+def test_the_cursor_does_not_strike_the_name_of_a_band(page):
+    """FedLSA's error is level, and so is its only band; the cursor goes through the band's name."""
+    on_name, beside = page.evaluate("""async () => {
+      const brush = CanvasRenderingContext2D.prototype, real = brush.fillText, data = made(100), {error} = data;
+      let at;
+      brush.fillText = function (text, x, y) { if (text === "noise") at = [x, y]; real.call(this, text, x, y); };
+      const level = error.x.map((_, t) => t ? 1 : 100), [{name}] = error.methods;
+      scene.show({...data, error: {...error, methods: [{name, total: level, parts: {noise: level}}]}});
+      brush.fillText = real;
+      const canvas = document.querySelectorAll(".fs-error canvas")[1], r = canvas.getBoundingClientRect();
+      const [l, w] = [52, r.width - 66], k = canvas.width / r.width;
+      scene.setRound(100 * (at[0] + 2 - l) / w);
+      await new Promise(requestAnimationFrame);
+      const g = canvas.getContext("2d"), x = k * (at[0] - 2);
+      const ink = y => g.getImageData(x, k * (y - 4), k * 8, k * 8).data.some(v => v);
+      return [ink(at[1]), ink(at[1] + 20)];
+    }""")
+    assert (on_name, beside) == (False, True)
+    page.evaluate("() => { scene.show(made(6)); scene.setRound(0); }")
+
+
 def test_the_error_can_be_looked_at_more_closely_about_the_cursor(page):
     axis = """() => {
       const seen = [], brush = CanvasRenderingContext2D.prototype, real = brush.fillText;

@@ -621,7 +621,7 @@ var FedLSAScene = (() => {
       const high = 10 ** (Math.ceil(Math.log10(top) * 2 + 0.02) / 2);
       const box = {l: 52, r: W - 14, t: HEAD, b: H - 40};
       const height = v => Math.log(Math.max(v, low * 1e-3) / low) / Math.log(high / low);
-      return {box, low, high, log, rounds, xs, same, shown, from: value(from), to: value(to),
+      return {box, low, high, log, rounds, xs, same, shown, names: [], from: value(from), to: value(to),
         holds: v => share(v) >= from - 1e-9 && share(v) <= to + 1e-9,
         X: v => box.l + (box.r - box.l) * (share(v) - from) * close,
         Y: v => positive(v) ? box.b - (box.b - box.t) * height(v) : v === Infinity ? -1e4 : v === 0 ? H : NaN,
@@ -635,8 +635,11 @@ var FedLSAScene = (() => {
       onAxes(g, () => ends.forEach(([p, tint]) => discs(g, [p], 5, tint, paint("paper"))), 6);  // whole at the edge too
     }
     function drawCurves(g) {
-      const {methods} = data.error, {X, Y, box, rounds, same} = axes;
-      const upright = (x, ...style) => line(g, [[X(x), box.t], [X(x), box.b]], ...style);
+      const {methods} = data.error, {X, Y, box, rounds, same, names} = axes;
+      const upright = (x, ...style) => {  // it leaves words out
+        const at = X(x), struck = names.filter(([l, r]) => l < at && at < r).sort((p, q) => p[2] - q[2]);
+        line(g, [[at, box.t], ...struck.flatMap(([, , y]) => [[at, y - 9], null, [at, y + 9]]), [at, box.b]], ...style);
+      };
       const here = methods.map(m => interpolate(rounds, m.x || data.error.x, cursor));
       here.slice(0, same ? 1 : undefined).forEach((x, i) => upright(x, paint(same ? "ink" : methods[i].name), 1.2, 0.8));
       if (pointed !== null) upright(pointed, paint("soft"), 1, 1, [2, 3]);
@@ -682,8 +685,13 @@ var FedLSAScene = (() => {
         if (!Number.isFinite(m.unstable_from)) return;
         const x = X(interpolate(rounds, own, m.unstable_from));
         line(g, [[x, box.t], [x, box.b]], tint, 1.2, 0.9, [1, 4]);
-        text(g, `${m.name} unstable`, clamp(x + 6, box.l + 4, box.r - 130), box.t + 10 + 17 * i, tint);
+        written(g, `${m.name} unstable`, clamp(x + 6, box.l + 4, box.r - 130), box.t + 10 + 17 * i, tint);
       });
+    }
+    function written(g, words, x, y, style, align) {  // the round cursor's line leaves them out
+      text(g, words, x, y, style, SMALL, align);
+      const {width} = g.measureText(words), left = align === "center" ? x - width / 2 : x;
+      axes.names.push([left - 3, left + width + 3, y]);
     }
     function bands(g, m) {  // a band is as thick as the factor by which the error would fall without it
       const {X, Y, box} = axes, pixels = one => (one.x || data.error.x).map(X), xs = pixels(m);
@@ -703,7 +711,7 @@ var FedLSAScene = (() => {
           return x < box.l + 24 || x > box.r - 24 || height <= 16 || struck(x, base[i] - height / 2) ? 0 : height;
         });
         const i = thick.indexOf(most(thick)), x = xs[i], y = base[i] - thick[i] / 2;
-        if (thick[i]) text(g, part, x, y, paint("ink"), SMALL, "center");
+        if (thick[i]) written(g, part, x, y, paint("ink"), "center");
         under = over;
       }
     }
