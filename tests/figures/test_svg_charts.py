@@ -78,5 +78,11 @@ def test_text_is_escaped_and_mathematics_is_plain():
 
 
 def test_labels_of_the_vertical_axis_have_room_beside_it():
-    labels = [text for _, text in Scaled("log", 15_000, 300_000, PLOT_WIDTH).ticks()]
-    assert [re.sub(r"\s", " ", text) for text in labels] == ["20 000", "50 000", "1 · 10⁵", "2 · 10⁵"]
+    x = np.array([15_000.0, 300_000.0])
+    ((_, _, inside),) = sheet(ChartRows([[Chart([Line(x, x)], x_scale="log")]])).panels
+    below, beside = (
+        [re.sub(r"\s", " ", text) for text in re.findall(rf'text-anchor="{anchor}">(\d[^<]*)<', inside)]
+        for anchor in ("middle", "end")
+    )
+    assert below == ["20 000", "50 000", "100 000", "200 000"]
+    assert beside == ["20 000", "50 000", "10⁵", "2 · 10⁵"]

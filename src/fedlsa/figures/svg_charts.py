@@ -24,6 +24,7 @@ PLOT_WIDTH, PLOT_HEIGHT = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
 OUTSIDE = 2_000  # units: so far beyond the axes a curve that leaves them is followed
 MOST_POINTS, MOST_BAND_POINTS = 101, 51  # of a curve, and of each edge of its band
 MOST_TICKS = 5
+MOST_LETTERS = 6  # of a number beside the vertical axis: 50 000, but 10⁵
 RAISED = str.maketrans("-0123456789", "\u207b⁰¹²³⁴⁵⁶⁷⁸⁹")
 DASHES = {"dashed": "900 500", "dotted": "200 300", "dashdot": "1200 300 200 300", "dashdotdot": "1200 300 200 300 200"}
 
@@ -70,7 +71,7 @@ class Scaled:
                 break
         if len(inside) < 2:
             inside = _round_values(self.low, self.high)
-        return [(v, f"{v:.3g}" if v < 100 else _large(v)) for v in inside]
+        return [(v, f"{v:.3g}" if v < 100 else number(v)) for v in inside]
 
     @property
     def described(self) -> str:
@@ -83,10 +84,6 @@ def _round_values(low: float, high: float) -> list[float]:
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= rough * 0.999)
     return [round(k * step, 12) for k in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
-
-
-def _large(value: float) -> str:
-    return number(value) if value < 1e5 else printed(f"{value:.3g}")  # 2 · 10⁵: there is no room for six digits
 
 
 def _decade(k: int) -> str:
@@ -109,6 +106,8 @@ def _symbol(chart: Chart, limits: tuple[float, float]) -> tuple[str, str]:
         place = LEFT + int(x.units(np.array([value]))[0])
         parts.append(f'<text x="{place}" y="{HEIGHT - BOTTOM + 1500}" text-anchor="middle">{text}</text>')
     for value, text in y.ticks():
+        if len(text) > MOST_LETTERS:
+            text = printed(f"{value:.3g}").removeprefix("1\u2009·\u2009")
         place = HEIGHT - BOTTOM - int(y.units(np.array([value]))[0])
         parts.append(f'<path class="g" d="M{LEFT},{place}h{PLOT_WIDTH}"/>')
         parts.append(f'<text x="{LEFT - 400}" y="{place + 400}" text-anchor="end">{text}</text>')
