@@ -216,22 +216,29 @@ def check_site(pem: bytes, ca: bytes, network: str, name: str) -> SiteIdentity:
     if b"BEGIN CERTIFICATE REQUEST" in pem:
         raise NetworkError(f"the certificate of {name} must be a certificate; got a request")
     found = identity(pem)
-    read = x509.load_pem_x509_certificate(pem)
     if (found.name, found.network) != (name, network):
         raise NetworkError(
             f"the certificate must be for {name} of network {network}; got {found.name} of {found.network}"
         )
     try:
-        read.verify_directly_issued_by(x509.load_pem_x509_certificate(ca))
+        start, end = _issued(pem, ca)
     except Exception as error:  # another issuer, another algorithm, another key
         raise NetworkError(f"the certificate of {name} is not from this network's authority: {reason(error)}") from None
     now = datetime.now(UTC)
-    if not read.not_valid_before_utc <= now <= read.not_valid_after_utc:
+    if not start <= now <= end:
         raise NetworkError(
-            f"the certificate of {name} holds from {read.not_valid_before_utc:%Y-%m-%d %H:%M} to "
-            f"{read.not_valid_after_utc:%Y-%m-%d %H:%M} UTC; this machine's clock says {now:%Y-%m-%d %H:%M}"
+            f"the certificate of {name} holds from {start:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC; "
+            f"this machine's clock says {now:%Y-%m-%d %H:%M}"
         )
     return found
+
+
+@functools.lru_cache(maxsize=1024)  # asked for every other site in every round; errors are not kept
+def _issued(pem: bytes, ca: bytes) -> tuple[datetime, datetime]:
+    """From when to when a certificate holds, once its signature is known to be that of the authority."""
+    read = x509.load_pem_x509_certificate(pem)
+    read.verify_directly_issued_by(x509.load_pem_x509_certificate(ca))
+    return read.not_valid_before_utc, read.not_valid_after_utc
 
 
 def check_own(found: SiteIdentity, key: bytes, mask: bytes) -> None:
