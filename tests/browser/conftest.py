@@ -26,6 +26,20 @@ SCENE = """() => {
   return element?.scene && {data: JSON.parse(element.dataset.scene), drawn: element.scene.drawn,
                             round: element.scene.round, playing: element.scene.playing};
 }"""
+# to other settings as the browser's Back goes there: the page is not loaded anew, but its sliders are
+GO = """query => {
+  const begun = () => document.querySelector('[data-of=values] marimo-ui-element').getAttribute('random-id');
+  const before = begun();
+  history.pushState({fedlsa: 0}, '', location.pathname + query);
+  dispatchEvent(new PopStateEvent('popstate', {state: {fedlsa: 0}}));
+  return new Promise(done => {
+    const look = () => begun() === before ? requestAnimationFrame(look) : done();
+    look();
+  });
+}"""
+FRAMES = (
+    "many => new Promise(done => { const next = () => many-- > 0 ? requestAnimationFrame(next) : done(); next(); })"
+)
 PATIENCE = 240  # seconds after which a test gives up on the page: far more than it ever takes, on a busy machine too
 
 
@@ -40,6 +54,23 @@ class Explorer:
         query = settings if isinstance(settings, str) else settings.address()
         self.page.goto(f"{self.home}?{query}" if query else self.home)
         return self
+
+    def go(self, settings: PageSettings | str = "") -> "Explorer":
+        """The same without loading the page anew, once it is there."""
+        if not self.page.url.startswith(self.home):
+            return self.open(settings)
+        query = settings if isinstance(settings, str) else settings.address()
+        self.page.evaluate(GO, f"?{query}" if query else "")
+        return self
+
+    def frames(self, many: int) -> None:
+        """Let the browser draw some more."""
+        self.page.evaluate(FRAMES, many)
+
+    def says(self, label: str, text: str) -> None:
+        """A slider does, to a screen reader."""
+        found = self.slider(label).first
+        self.until(lambda: found.get_attribute("aria-valuetext") == text, f"{label} says {text}")
 
     def scene(self) -> dict[str, Any]:
         """What the picture was given, what its last frame has drawn, and the round of its cursor."""
