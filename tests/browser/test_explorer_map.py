@@ -9,30 +9,29 @@ S = PageSettings(agents=2, rounds=5)
 
 
 def test_words_split_each_error_and_say_when_more_rounds_help(wide_page):
-    wide_page.open()
+    wide_page.go()
     wide_page.until(lambda: "its noise floor: more rounds do not help" in wide_page.words(), "the floors are named")
     assert re.search(r"FedLSA ends at \S+ after 50 rounds: drift \S+ \+ noise \S+\.", wide_page.words())
     assert "which more rounds remove" not in wide_page.words()
 
 
 def test_agents_who_do_not_differ_do_not_drift_and_without_noise_there_is_no_floor(wide_page):
-    wide_page.open("spread=0.0")
+    wide_page.go("spread=0.0")
     line = re.compile(r"FedLSA ends at \S+ after 50 rounds, all of it noise\.")
     wide_page.until(lambda: line.search(wide_page.words()), "FedLSA does not drift")
-    wide_page.open("noise=0.0")
+    wide_page.go("noise=0.0")
     wide_page.until(lambda: wide_page.words().count("There is no floor: more rounds lead to 0.") == 2, "no floors")
     assert re.search(r"FedLSA ends at \S+ after 50 rounds, all of it drift\.", wide_page.words())
 
 
 def test_an_unstable_method_is_said_to_be_shown_by_means(wide_page):
-    wide_page.open("step_size=1.2")
+    wide_page.go("step_size=1.2")
     wide_page.until(lambda: "FedLSA is unstable" in wide_page.words(), "it is called unstable")
     assert "The agents' paths are means" in wide_page.words()
 
 
 def test_the_map_appears_and_a_chosen_cell_moves_the_sliders(wide_page):
-    wide_page.open(S)
-    wide_page.until(lambda: "SCAFFLSA ends at" in wide_page.words(), "curves are there")
+    wide_page.go(S).answers(S)
     wide_page.button("Draw the map").click()
     wide_page.until(lambda: "After 5 rounds of independent observations." in wide_page.words(), "the map is whole")
     cells = wide_page.page.locator("marimo-fedlsa-map button")
