@@ -164,6 +164,25 @@ var FedLSAScene = (() => {
     return Array.from({length: Math.floor(to / step + 1e-9) - first + 1}, (_, i) => +((first + i) * step).toPrecision(6));
   }
 
+  /* Where a name of width w and height h stands about its point [x, y]: [left, top], or null where there is no room. Of
+     24 places the one that hides least: names and marks that are there (boxes), a path (taken), what is another's. */
+  function freePlace([x, y], w, h, pane, labels, boxes, taken) {
+    const [l, r, t, b] = [pane.x + 2, pane.x + pane.w - 2, pane.y + 2, pane.y + pane.h - 2];
+    let best = null, fewest = Infinity;
+    for (const gap of [14, 24, 38]) for (const [i, j] of AROUND) {
+      const near = i && j ? 0.8 : 1;
+      const left = clamp(x + i * near * (gap + w / 2) - w / 2, l, r - w), top = y + j * near * (gap + h / 2) - h / 2;
+      if (w >= r - l || top <= t || top + h >= b) continue;
+      const off = ([a, b]) => Math.hypot(Math.max(left - a, a - left - w, 0), Math.max(top - b, b - top - h, 0));
+      const nearer = labels.filter(([p]) => off(p) < off([x, y])).length;  // it is not to be taken for another's
+      const on = ([a, b, c, d]) => left < a + c && a < left + w && top < b + d && b < top + h;
+      const struck = taken.filter(p => on([p[0] - 6, p[1] - 4, 12, 8])).length;
+      const hidden = 4 * boxes.filter(on).length + struck + 2 * nearer + gap / 60;
+      if (hidden < fewest) [best, fewest] = [[left, top], hidden];
+    }
+    return best;
+  }
+
   // ---- the brush
   function line(g, points, style, width, alpha = 1, dash = []) {
     g.beginPath();
@@ -526,17 +545,19 @@ var FedLSAScene = (() => {
       const [x, y] = toScreen(pane, p);
       return [clamp(x, pane.x + EDGE, pane.x + pane.w - EDGE), clamp(y, pane.y + HEAD, pane.y + pane.h - EDGE)];
     }
+    function makePanes(W, H) {  // one of each method, beside or below one another, whichever is larger
+      const n = data.plane.methods.length, size = (w, h) => Math.min(w / goal.w, (h - HEAD) / goal.h);
+      const [across, down] = size(W, H / n) > size(W / n, H) ? [0, 1] : [1, 0], w = across ? W / n : W, h = down ? H / n : H;
+      panes = data.plane.methods.map((_, i) => ({x: across * i * w, y: down * i * h, w, h}));
+    }
     function drawStill() {
-      const [g, W, H] = brush(planeStill), {agents, methods, theta_star} = data.plane, n = methods.length;
-      const size = r => Math.min(W / Math.ceil(n / r) / goal.w, (H / r - HEAD) / goal.h);
-      const rows = size(n) > size(1) ? n : 1;  // beside or below one another, whichever is larger
-      const w = rows === 1 ? W / n : W, h = H / rows, many = agents.length > MAX_NAMED, dark = paint("ink");
-      panes = methods.map((_, i) => ({x: rows === 1 ? i * w : 0, y: rows === 1 ? 0 : i * h, w, h}));
+      const [g, W, H] = brush(planeStill), {agents, theta_star} = data.plane;
+      const many = agents.length > MAX_NAMED, dark = paint("ink");
+      makePanes(W, H);
       colours = agents.map(agentColour);
       groups = new Map(colours.map(colour => [colour, []]));
       colours.forEach((colour, c) => groups.get(colour).push(c));
-      for (const {x, y} of panes.slice(1))
-        line(g, rows === 1 ? [[x, 8], [x, H - 8]] : [[8, y], [W - 8, y]], paint("faint"), 1);
+      for (const {x, y} of panes.slice(1)) line(g, x ? [[x, 8], [x, H - 8]] : [[8, y], [W - 8, y]], paint("faint"), 1);
       inPanes(g, (m, at, pane) => {
         const tint = paint(m.name), star = isPoint(theta_star) ? at(theta_star) : null, labels = [];
         if (star) agents.forEach((a, c) => {  // theta_star's weights
@@ -577,24 +598,12 @@ var FedLSAScene = (() => {
     }
     function placed(g, pane, labels, taken) {  // each name stands where it hides least, off the line through `taken`
       const boxes = [[pane.x, pane.y, pane.w, 28], ...labels.map(([[x, y]]) => [x - 10, y - 10, 20, 20])];
-      const [l, r, t, b] = [pane.x + 2, pane.x + pane.w - 2, pane.y + 2, pane.y + pane.h - 2];
-      for (const [[x, y], words, style, size] of labels) {
+      for (const [point, words, style, size] of labels) {
         g.font = `600 ${size}px ${FONT}`;
-        const w = g.measureText(words).width, h = size + 3;
-        let best = null;
-        for (const gap of [14, 24, 38]) for (const [i, j] of AROUND) {
-          const near = i && j ? 0.8 : 1;
-          const left = clamp(x + i * near * (gap + w / 2) - w / 2, l, r - w), top = y + j * near * (gap + h / 2) - h / 2;
-          const off = ([a, b]) => Math.hypot(Math.max(left - a, a - left - w, 0), Math.max(top - b, b - top - h, 0));
-          const nearer = labels.filter(([p]) => off(p) < off([x, y])).length;  // it is not to be taken for another's
-          const on = ([a, b, c, d]) => left < a + c && a < left + w && top < b + d && b < top + h;
-          const struck = taken.filter(p => on([p[0] - 6, p[1] - 4, 12, 8])).length;
-          const hits = 4 * boxes.filter(on).length + struck + 2 * nearer + gap / 60;
-          if (w < r - l && top > t && top + h < b && (!best || hits < best[0])) best = [hits, left, top];
-        }
-        if (!best) continue;
-        boxes.push([best[1], best[2], w, h]);
-        text(g, words, best[1], best[2] + h / 2, style, g.font);
+        const w = g.measureText(words).width, h = size + 3, found = freePlace(point, w, h, pane, labels, boxes, taken);
+        if (!found) continue;
+        boxes.push([...found, w, h]);
+        text(g, words, found[0], found[1] + h / 2, style, g.font);
       }
     }
 
