@@ -39,22 +39,12 @@ class SteadyLayout(LayoutEngine):
 
 @contextmanager
 def steady(figure: Any) -> Iterator[None]:
-    """Such a layout for as long as the figure is saved, for which it is drawn once: to lay it out, Matplotlib draws the
-    whole of it without output first, of which the layout alone has an effect."""
+    """Such a layout for as long as the figure is saved."""
     engine = figure.get_layout_engine()
-    if engine is None:
-        yield
-        return
-    layout = SteadyLayout(engine)
-
-    def lay_out(renderer: Any) -> None:
-        del figure.draw  # the next is the real one
-        layout.execute(figure)
-
-    figure.set_layout_engine(layout)
-    figure.draw = lay_out
+    if engine is not None:
+        figure.set_layout_engine(SteadyLayout(engine))
     try:
         yield
     finally:
-        vars(figure).pop("draw", None)
-        figure.set_layout_engine(engine)
+        if engine is not None:
+            figure.set_layout_engine(engine)
