@@ -42,7 +42,7 @@ def test_sliders_replace_the_address_steps_are_entries_and_back_shows_the_earlie
     wide_page.page.go_back()
     wide_page.answers(moved)
     wide_page.follows(moved)
-    assert wide_page.slider("local steps H").get_attribute("aria-valuetext") == "50 local steps"
+    wide_page.says("local steps H", "50 local steps")
     wide_page.page.go_forward()
     wide_page.answers(garnet)
     assert wide_page.page.evaluate("window.same")
@@ -50,7 +50,7 @@ def test_sliders_replace_the_address_steps_are_entries_and_back_shows_the_earlie
 
 def test_reset_goes_to_where_the_problem_began_and_back_undoes_it(wide_page):
     s = replace(PageSettings(), local_steps=30, agents=3)
-    wide_page.open(s).answers(s)
+    wide_page.go(s).answers(s)
     wide_page.press("rounds T")
     s = replace(s, rounds=20)
     wide_page.follows(s)
@@ -63,7 +63,7 @@ def test_reset_goes_to_where_the_problem_began_and_back_undoes_it(wide_page):
 
 def test_a_slider_says_its_name_and_its_value_with_its_unit(wide_page):
     for label, said in (("step size η", "0.05"), ("local steps H", "30 local steps"), ("agents N", "3 agents")):
-        assert wide_page.slider(label).get_attribute("aria-valuetext") == said
+        wide_page.says(label, said)
 
 
 def test_any_value_can_be_typed_and_one_that_cannot_be_is_one_line(wide_page):
@@ -72,7 +72,7 @@ def test_any_value_can_be_typed_and_one_that_cannot_be_is_one_line(wide_page):
     wide_page.page.keyboard.press("Enter")
     s = replace(s, local_steps=37)
     wide_page.answers(s)
-    assert wide_page.slider("local steps H").get_attribute("aria-valuetext") == "37 local steps"
+    wide_page.says("local steps H", "37 local steps")
     wide_page.page.get_by_text("a rate of Scaffnew's own").click()
     rate = wide_page.page.get_by_role("textbox", name="Scaffnew's probability p")
     assert rate.input_value() == f"{1 / 37:.4g}"  # it follows local steps, until it is chosen
@@ -106,7 +106,7 @@ def test_every_button_has_a_name_and_each_code_block_one_button_to_copy_it(wide_
 
 def test_a_button_that_is_held_while_answers_come_is_still_pressed(wide_page):
     s = replace(PageSettings(), agents=3)
-    wide_page.open(s).answers(s)
+    wide_page.go(s).answers(s)
     wide_page.until(lambda: wide_page.words().count("Stable below: FedLSA"), "all is there that would move the page")
     wide_page.until(lambda: "Scaffnew" in wide_page.words().split("Stable below")[1].split("\n")[0], "the last limit")
     wide_page.button("Find plans").click()
@@ -123,7 +123,7 @@ def test_a_button_that_is_held_while_answers_come_is_still_pressed(wide_page):
 
 def test_stop_is_there_while_a_simulation_runs_and_no_longer(wide_page):
     s = replace(PageSettings.start("garnet"), local_steps=10000, rounds=5000, seeds=200)  # an hour of work
-    wide_page.open(s).answers(s)
+    wide_page.go(s).answers(s)
     assert not wide_page.button("Stop").count()
     wide_page.button("Simulate").click()
     wide_page.until(lambda: re.search(r"simulating\s+\d+%", wide_page.words()), "progress is shown")
@@ -138,7 +138,7 @@ def test_a_column_of_text_blocks_no_file_and_the_fit_is_that_of_the_columns_chos
     for file in files:
         rows = [(x, z, "city" if z > 0 else "land", x + z + rng.normal()) for x, z in rng.normal(size=(40, 2))]
         file.write_text("age,dose,region,response\n" + "\n".join(",".join(map(str, row)) for row in rows))
-    wide_page.open(replace(PageSettings.start("files"), step_size=0.01))
+    wide_page.go(replace(PageSettings.start("files"), step_size=0.01))
     wide_page.page.locator(".app-sidebar input[type=file]").set_input_files([str(f) for f in files])
 
     def fitted(task):
@@ -146,7 +146,7 @@ def test_a_column_of_text_blocks_no_file_and_the_fit_is_that_of_the_columns_chos
         wide_page.until(lambda: said in "\n".join(wide_page.page.locator(".explore-fit").all_inner_texts()), "the fit")
 
     fitted(fl.Regression("response", ["age", "dose"]))
-    assert wide_page.page.get_by_role("complementary").get_by_text("Text, left out: region").is_visible()
+    wide_page.page.get_by_role("complementary").get_by_text("Text, left out: region").wait_for()
     wide_page.page.locator(".app-sidebar marimo-multiselect").get_by_role("button").click()
     wide_page.page.get_by_role("option", name="region (categories)").click()
     fitted(fl.Regression("response ~ age + dose + C(region)"))
@@ -155,8 +155,9 @@ def test_a_column_of_text_blocks_no_file_and_the_fit_is_that_of_the_columns_chos
 
 
 def test_no_label_is_covered_by_a_slider(wide_page):
-    for problem in ("ring", "garnet"):
-        wide_page.open(PageSettings.start(problem)).answers(PageSettings.start(problem))
+    for problem, its_own in (("ring", "noise"), ("garnet", "perturbation within a world")):
+        wide_page.go(PageSettings.start(problem)).answers(PageSettings.start(problem))
+        wide_page.slider(its_own).first.wait_for()
         assert wide_page.page.evaluate(COVERED) == []
 
 
