@@ -17,6 +17,7 @@ from ..figures.lines import Chart, ChartRows
 from ..figures.svg_charts import HEIGHT, WIDTH, sheet
 from ..figures.theory_figures import trade_off_chart
 from ..theory.planner import Plan
+from ..theory.trade_offs import pareto_front
 from . import controls, take, words
 from .answers import Question
 from .open_page import Curves, OpenPage, Plans, Runs
@@ -142,9 +143,14 @@ def plan_panel(known: Plans) -> Any:
     if known.by_method or known.failed:
         what = f"{PROBLEMS[known.settings.problem]}, independent observations:"
         found = "".join(f'<i class="explore-found {name}"></i>' for name in known.by_method)
-        parts += [mo.Html(found), box("quiet", what), mo.md(_table(known))]
-    if known.points or known.by_method:
-        parts.append(_picture(trade_off_chart([*known.points, *known.by_method.values()])))
+        lines = [_line(n, known.by_method.get(n), known.failed.get(n, "…")) for n in METHODS]
+        parts += [mo.Html(found), box("quiet", what), mo.md(_table(known.settings, lines))]
+    if drawn := [*known.points, *known.by_method.values()]:
+        parts.append(_picture(trade_off_chart(drawn)))
+        if not known.busy:  # else it would close in the reader's hands
+            fronts = {n: pareto_front([p for p in drawn if type(p.algorithm).__name__ == n]) for n in known.by_method}
+            marks = _table(known.settings, [_line(n, p) for n, front in fronts.items() for p in front])
+            parts.append(mo.accordion({"Every mark in numbers": mo.md(marks)}))
     return mo.vstack([*parts, mo.md(known.busy)])
 
 
@@ -156,20 +162,18 @@ def _picture(chart: Chart) -> Any:
     return mo.Html(f'<figure class="explore-chart">{svg}<figcaption>{drawn.legend}</figcaption></figure>')
 
 
-def _table(known: Plans) -> str:
-    rows = [
-        f"| RMSE ≤ {known.settings.epsilon:g} | step size | local steps | rounds | observations per agent | bytes |"
-    ]
-    rows += ["|---|---|---|---|---|---|"]
-    for name in METHODS:
-        if name in known.by_method:
-            p = known.by_method[name]
-            a = p.algorithm
-            steps = f"1/p = {1 / a.probability:.0f}" if isinstance(a, Scaffnew) else str(a.local_steps)
-            rows.append(f"| **{name}** | {a.step_size:.3g} | {steps} | {p.rounds} | {p.samples:,.0f} | {p.bytes:,} |")
-        else:
-            rows.append(f"| **{name}** | {plain(known.failed.get(name, '…'))} | | | | |")
-    return "\n".join(rows)
+def _table(s: PageSettings, lines: Sequence[str]) -> str:
+    head = f"| RMSE ≤ {s.epsilon:g} | step size | local steps | rounds | observations per agent | bytes |"
+    return "\n".join([head, "|---|---|---|---|---|---|", *lines])
+
+
+def _line(name: str, p: Plan | None, why: str = "") -> str:
+    """A plan as a line of the table; why : there is none."""
+    if p is None:
+        return f"| **{name}** | {plain(why)} | | | | |"
+    a = p.algorithm
+    steps = f"1/p = {1 / a.probability:.0f}" if isinstance(a, Scaffnew) else str(a.local_steps)
+    return f"| **{name}** | {a.step_size:.3g} | {steps} | {p.rounds} | {p.samples:,.0f} | {p.bytes:,} |"
 
 
 def use_buttons(page: OpenPage, put: Callable[[PageSettings], None]) -> Any:
