@@ -55,7 +55,7 @@
     label { display: flex; flex-wrap: wrap; justify-content: space-between; align-items: baseline; column-gap: 0.5rem; }
     span { flex: 1 1 auto; }
     input { font: inherit; color: inherit; accent-color: #2563eb; box-sizing: border-box; }
-    input[type=text] { width: 5.2em; padding: 0 0.3em; text-align: right; font-size: 0.9em; line-height: 1.5;
+    input[type=text] { width: 6em; padding: 0 0.3em; text-align: right; font-size: 0.9em; line-height: 1.5;
       background: transparent; border: 1px solid color-mix(in srgb, currentColor 30%, transparent); border-radius: 4px; }
     input:invalid { border-color: #dc2626; }
     input[type=range] { display: block; width: 100%; margin: 0.3rem 0 0; height: 1.2rem; cursor: pointer; }

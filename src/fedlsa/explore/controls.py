@@ -160,7 +160,8 @@ def settings(
     `otherwise` counts; target, columns : of files."""
     of_others = {name for names in OF_PROBLEM.values() for name in names} - {*OF_PROBLEM[problem]}
     named = {name: value for group in values for name, value in group.items() if name not in of_others}
-    chosen, complaints = PageSettings(problem=problem, target=target or "", columns=columns), list[str]()
+    read: dict[str, Any] = {"target": target or "", "columns": columns} if problem == "files" else {}
+    chosen, complaints = PageSettings(problem=problem, **read), list[str]()
     with suppress(FedLSAError):
         return replace(chosen, **named), complaints
     for name, value in named.items():  # to find those that cannot be

@@ -119,7 +119,7 @@ def _(
     # before the answer is drawn
     _before = page.question
     _shown = [controls.newest(sliders.value, page), *(group.value for group in (worlds, method, view))]
-    _columns = controls.columns_text(columns.value, given, target.value) if kind.value == "files" else ""
+    _columns = controls.columns_text(columns.value, given, target.value)
     _otherwise = get_start() if _before is None else _before.page
     _settings, _trouble = controls.settings(kind.value, target.value, _columns, _shown, _otherwise)
     _unusable = given.trouble if _settings.problem == "files" else ""

@@ -171,7 +171,7 @@ def _line(name: str, p: Plan | None, why: str = "") -> str:
     """A plan as a line of the table; why : there is none."""
     if p is None:
         return f"| **{name}** | {plain(why)} | | | | |"
-    a = p.algorithm
+    a: Any = p.algorithm
     steps = f"1/p = {1 / a.probability:.0f}" if isinstance(a, Scaffnew) else str(a.local_steps)
     return f"| **{name}** | {a.step_size:.3g} | {steps} | {p.rounds} | {p.samples:,.0f} | {p.bytes:,} |"
 
