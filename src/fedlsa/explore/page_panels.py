@@ -148,10 +148,15 @@ def plan_panel(known: Plans) -> Any:
     if drawn := [*known.points, *known.by_method.values()]:
         parts.append(_picture(trade_off_chart(drawn)))
         if not known.busy:  # else it would close in the reader's hands
-            fronts = {n: pareto_front([p for p in drawn if type(p.algorithm).__name__ == n]) for n in known.by_method}
-            marks = _table(known.settings, [_line(n, p) for n, front in fronts.items() for p in front])
-            parts.append(mo.accordion({"Every mark in numbers": mo.md(marks)}))
+            parts.append(mo.accordion({"Every mark in numbers": mo.md(marks_table(known))}))
     return mo.vstack([*parts, mo.md(known.busy)])
+
+
+def marks_table(known: Plans) -> str:
+    """The marks of the trade-off's picture, method by method."""
+    drawn = [*known.points, *known.by_method.values()]
+    fronts = {n: pareto_front([p for p in drawn if type(p.algorithm).__name__ == n]) for n in METHODS}
+    return _table(known.settings, [_line(n, p) for n, front in fronts.items() for p in front])
 
 
 def _picture(chart: Chart) -> Any:
