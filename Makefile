@@ -2,16 +2,22 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-BESIDE := $(VENV)/beside.log
-BROWSER := $(VENV)/browser.log
-# what most tests need, compiled once while they are collected, and not by every process at the same time
-COMPILE := import fedlsa as fl; p, a = fl.problems.garnet(), fl.SCAFFLSA(0.1, 10); fl.simulate(p, a, 10), fl.theory.exact(p, a, 10)
+TYPES := $(VENV)/types.log
+SMOKE := $(VENV)/smoke.log
+PYTEST := $(BIN)/python -m pytest
+PARALLEL := -n auto --dist worksteal
+# The tiers. What stands in none of these lists, and is not marked as long, is `make test`.
+PAGES := tests/browser tests/experiments/test_everything.py
+SHOWN := tests/docs tests/examples tests/benchmarks tests/test_doctests.py
+LONG := tests/fuzz tests/network/long tests/experiments/test_cluster.py tests/test_portable.py
+QUICK := tests -m "not long" $(addprefix --ignore=,tests/gpu tests/nvflare $(PAGES) $(SHOWN) $(LONG))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo explore test test-simulator test-portable fuzz mutate test-gpu test-network test-nvflare lint bench reproduce network wheels docs clean
+.PHONY: help demo explore test test-all test-pages test-simulator test-docs test-long test-fuzz test-network test-nvflare \
+	test-portable test-marked mutate test-gpu lint style bench reproduce network wheels docs clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.installed-cli ## FedLSA against SCAFFLSA: a table, and the picture out/demo.png
 	@$(BIN)/python examples/demo.py
@@ -19,39 +25,59 @@ demo: $(VENV)/.installed-cli ## FedLSA against SCAFFLSA: a table, and the pictur
 explore: $(VENV)/.installed-explore ## a page in the browser: move a slider, see client drift (ARGS="--port 8000")
 	@$(BIN)/fedlsa explore $(ARGS)
 
-test: $(VENV)/.installed-test ## style, types and all tests; what waits more than it works beside the rest
-	@$(MAKE) --no-print-directory -k lint test-simulator > $(BESIDE) 2>&1 & beside=$$!; \
-	{ $(BIN)/python -c "$(COMPILE)" && $(BIN)/python -m pytest tests/browser; } > $(BROWSER) 2>&1 & browser=$$!; \
-	$(BIN)/python -m pytest -n auto --dist worksteal --ignore=tests/gpu --ignore=tests/browser --ignore=tests/nvflare; main=$$?; \
-	wait $$beside || main=1; wait $$browser || main=1; cat $(BESIDE) $(BROWSER); exit $$main
+test: $(VENV)/.installed-test ## style, types, all numerics, fits, protocol, and a look at each page: six minutes on two cores
+	@$(MAKE) --no-print-directory style
+	@$(BIN)/mypy > $(TYPES) 2>&1 & types=$$!; $(BIN)/python tests/compile_kernels.py; \
+	$(PYTEST) tests/browser -m smoke > $(SMOKE) 2>&1 & smoke=$$!; \
+	$(PYTEST) $(PARALLEL) $(QUICK) & main=$$!; \
+	wait $$types || { kill $$main $$smoke; cat $(TYPES); exit 1; }; \
+	wait $$main; failed=$$?; wait $$smoke || failed=1; cat $(TYPES) $(SMOKE); exit $$failed
 
-test-simulator:  # the GPU engine on a simulator, which needs a process of its own
-	@NUMBA_ENABLE_CUDASIM=1 $(BIN)/python -m pytest tests/gpu
+test-all: ## every tier in turn: about two hours
+	@$(MAKE) --no-print-directory -k test test-pages test-simulator test-docs test-long
 
-test-gpu: $(VENV)/.installed-test $(VENV)/.installed-cuda ## the tests of the GPU engine on a real GPU
-	@$(BIN)/python -m pytest tests/gpu
+test-pages: $(VENV)/.installed-test ## every page in a browser: explorer, play, report, network, site
+	@$(PYTEST) -n auto --dist loadfile $(PAGES)
+
+test-simulator: $(VENV)/.installed-test ## the GPU engine on a simulator, which needs a process of its own
+	@NUMBA_ENABLE_CUDASIM=1 $(PYTEST) tests/gpu
+
+test-docs: $(VENV)/.installed-test ## what is shown runs as shown: documentation, examples, benchmarks
+	@$(PYTEST) $(PARALLEL) $(SHOWN)
+
+test-long: ## what takes long: tests marked so, fuzz, network, nvflare, portable, mutate; each has a name of its own too
+	@$(MAKE) --no-print-directory -k test-marked test-fuzz test-network test-nvflare test-portable mutate
+
+test-marked: $(VENV)/.installed-test  # moments over thousands of seeds, clusters of processes
+	@$(PYTEST) $(PARALLEL) -m long tests $(addprefix --ignore=,tests/gpu tests/nvflare $(PAGES) $(SHOWN) $(LONG))
+	@$(PYTEST) $(PARALLEL) tests/experiments/test_cluster.py tests/test_portable.py
+
+test-fuzz: $(VENV)/.installed-test ## odd calls of every public function, and bad command lines (COUNT=40000 SEED=1)
+	@FEDLSA_FUZZ=$(or $(COUNT),40000) FEDLSA_SEED=$(or $(SEED),1) $(PYTEST) tests/fuzz
 
 test-network: $(VENV)/.installed-test ## the longer matrix of faults on real processes over loopback: about a quarter of an hour
-	@FEDLSA_TEST_NETWORK=1 $(BIN)/python -m pytest tests/network/long
+	@$(PYTEST) tests/network/long
 
 test-nvflare: ## the carrier over NVIDIA FLARE, on real FLARE processes, in an environment of its own: about ten minutes
 	@$(MAKE) --no-print-directory VENV=.venv-nvflare .venv-nvflare/.installed-nvflare
 	@.venv-nvflare/bin/python -m pip install --quiet --disable-pip-version-check 'pytest>=8'
 	@.venv-nvflare/bin/python -m pytest tests/nvflare
 
-test-portable: $(VENV)/.installed-test ## all tests as older processors, more BLAS threads and busy machines run them (ARGS="tests/theory")
-	@$(BIN)/python tests/portable.py -n auto --dist worksteal $(or $(ARGS),--ignore=tests/gpu --ignore=tests/browser --ignore=tests/nvflare)
+test-portable: $(VENV)/.installed-test ## all of `make test` as older processors, more BLAS threads and busy machines run it (ARGS="tests/theory")
+	@$(BIN)/python tests/portable.py $(PARALLEL) $(or $(ARGS),$(QUICK))
 
-fuzz: $(VENV)/.installed-test ## odd calls of every public function, and bad command lines (COUNT=40000 SEED=1)
-	@FEDLSA_FUZZ=$(or $(COUNT),40000) FEDLSA_SEED=$(or $(SEED),1) $(BIN)/python -m pytest tests/fuzz
+test-gpu: $(VENV)/.installed-test $(VENV)/.installed-cuda ## the tests of the GPU engine on a real GPU
+	@$(PYTEST) tests/gpu
 
 mutate: $(VENV)/.installed-test ## break one line at a time and see that tests notice (JOBS=2): tests/mutation/mutations.txt
 	@$(BIN)/python tests/mutation/run.py --jobs $(or $(JOBS),2)
 
-lint: $(VENV)/.installed-test ## style and types
+lint: style ## style and types
+	@$(BIN)/mypy
+
+style: $(VENV)/.installed-test
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/mypy
 
 bench: $(VENV)/.installed-bench ## nanoseconds per agent update, beside NumPy and JAX; exact curves beside simulation; fits
 	@$(BIN)/python benchmarks/speed.py

@@ -30,6 +30,7 @@ WIDTHS = {
     "phone": {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2, **PHONE},
     "dark": {**DESK, "color_scheme": "dark"},
 }
+every_width = pytest.mark.parametrize("kind", [pytest.param("desk", marks=pytest.mark.smoke), "phone", "dark"])
 PATIENCE = 60  # seconds, far more than it ever takes
 
 
@@ -103,7 +104,7 @@ def until(page, selector, said):
         page.wait_for_timeout(100)
 
 
-@pytest.mark.parametrize("kind", WIDTHS)
+@every_width
 def test_the_coordinators_page_says_where_a_run_stands(network, shown, look, kind):
     written(network, 30)
     page = look(shown[0].url, kind)
@@ -177,7 +178,7 @@ def test_hostile_words_are_text(network, shown, look):
     assert page.locator("main img, main script").count() == 0
 
 
-@pytest.mark.parametrize("kind", WIDTHS)
+@every_width
 def test_a_sites_page_says_what_was_asked_and_what_left(site, ledger, look, kind):
     policy = Policy(privacy="site", epsilon=2.0)
     fill_ledger(ledger)

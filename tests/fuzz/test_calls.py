@@ -1,6 +1,6 @@
 """Whatever a public function is given, it returns, or refuses with an error of fedlsa's own, soon and within memory.
 
-`FEDLSA_FUZZ=40000 pytest tests/fuzz` (or `make fuzz`) makes more calls than the suite does; FEDLSA_SEED draws others.
+`make test-fuzz` makes more calls than the suite does (COUNT=40000), of another SEED.
 """
 
 import os

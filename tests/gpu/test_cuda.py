@@ -1,6 +1,6 @@
 """engine="cuda" against the others, run by run: on Numba's CUDA simulator (NUMBA_ENABLE_CUDASIM=1), or on a real GPU.
 
-`make test` runs this file on the simulator, `make test-gpu` on a GPU, where the same cases are larger.
+`make test-simulator` runs this file on the simulator, `make test-gpu` on a GPU, where the same cases are larger.
 """
 
 import warnings
@@ -16,7 +16,7 @@ from fedlsa.results.long_values import whole
 SIMULATED = bool(config.ENABLE_CUDASIM)
 REAL = not SIMULATED and cuda.available()
 pytestmark = pytest.mark.skipif(
-    not (SIMULATED or REAL), reason="needs NUMBA_ENABLE_CUDASIM=1 or an NVIDIA GPU: make test runs it on the simulator"
+    not (SIMULATED or REAL), reason="needs NUMBA_ENABLE_CUDASIM=1 or an NVIDIA GPU: make test-simulator runs it"
 )
 AGENTS, SEEDS, LONGER = (5, 1, 1) if SIMULATED else (100, 5, 20)  # the simulator takes milliseconds per step and agent
 OTHER = "reference" if SIMULATED else "cpu"  # of few steps the readable engine knows sooner what the compiled one says

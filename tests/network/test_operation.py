@@ -363,37 +363,39 @@ def test_every_command_of_an_operator_starts_and_is_healthy(network, spare):
 
 CONTAINED = """
 mount --make-rprivate /
-mount --bind "$1" /mnt && mount --bind "$2" /srv && mount --bind "$3" /media
-mount -o remount,ro,bind / && mount -t tmpfs tmpfs /tmp
-if touch /etc/written 2>/dev/null || touch /opt/written 2>/dev/null; then exit 77; fi
-shift 3; exec setpriv --no-new-privs --bounding-set=-all --inh-caps=-all "$@"
+mount --bind "$1" "$1"
+for folder in "$2" "$3" "$4"; do mount --bind "$folder" "$folder"; done
+mount -o remount,ro,bind "$1" && mount -o remount,ro,bind /
+for folder in /etc /opt "$1"; do if touch "$folder/written" 2>/dev/null; then exit 77; fi; done
+shift 4; exec setpriv --no-new-privs --bounding-set=-all --inh-caps=-all "$@"
 """
 START = "import sys; from fedlsa.cli import main; sys.exit(main())"
 
 
 def test_both_roles_run_where_only_their_folders_can_be_written(network, tmp_path):
-    """Namespaces of the kernel instead of a container engine: a read-only root, /tmp in memory, no capabilities."""
+    """Namespaces of the kernel instead of a container engine: read-only but for three folders, no capabilities."""
     root = network.folder.parent
     shell = [tool("unshare"), "--mount", "sh", "-euc"]
     tool("setpriv")
-    if subprocess.run([*shell, "mount --make-rprivate / && mount -t tmpfs tmpfs /mnt"], capture_output=True).returncode:
+    mounts = f"mount --make-rprivate / && mount --bind {shlex.quote(str(tmp_path))} {shlex.quote(str(tmp_path))}"
+    if subprocess.run([*shell, mounts], capture_output=True).returncode:
         pytest.skip("needs the right to make mount namespaces")
-    table, state = tmp_path / "table", tmp_path / "state"
-    table.mkdir()
+    state, scratch = tmp_path / "state", tmp_path / "scratch"
     state.mkdir()
-    shutil.copy(root / "b.csv", table)
+    scratch.mkdir()
     ports = {"serve": network.page_port, "join": free_port()}
+    data = ["--data", str(root / "b.csv"), "--yes"]
     words = {
-        "serve": (network.folder, ["serve", "/mnt", "--page-address", "127.0.0.1"]),
-        "join": (root / "b", ["join", "/mnt", "--data", "/srv/b.csv", "--yes", "--page-port", str(ports["join"])]),
+        "serve": (network.folder, ["serve", str(network.folder), "--page-address", "127.0.0.1"]),
+        "join": (root / "b", ["join", str(root / "b"), *data, "--page-port", str(ports["join"])]),
     }
-    source = str(Path(fl.__file__).parents[1])
-    env = {**os.environ, "XDG_STATE_HOME": "/media", "NUMBA_CACHE_DIR": "/tmp/numba", "MPLCONFIGDIR": "/tmp/matplotlib"}
-    env |= {"OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": source, "PYTHONDONTWRITEBYTECODE": "1"}
+    env = {**os.environ, "XDG_STATE_HOME": str(state), "TMPDIR": str(scratch), "OPENBLAS_NUM_THREADS": "1"}
+    env |= {"NUMBA_CACHE_DIR": str(scratch / "numba"), "MPLCONFIGDIR": str(scratch / "matplotlib")}
+    env |= {"PYTHONPATH": str(Path(fl.__file__).parents[1]), "PYTHONDONTWRITEBYTECODE": "1"}
     running = {}
     try:
         for role, (folder, said) in words.items():
-            command = [*shell, CONTAINED, "sh", str(folder), str(table), str(state)]
+            command = [*shell, CONTAINED, "sh", *map(str, (tmp_path.parent, folder, state, scratch))]
             with (tmp_path / f"{role}.log").open("w") as log:
                 command += [sys.executable, "-c", START, "network", *said]
                 running[role] = subprocess.Popen(command, stdout=log, stderr=log, env=env, cwd="/")

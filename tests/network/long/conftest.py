@@ -1,10 +1,6 @@
-"""The longer matrix of faults is collected where FEDLSA_TEST_NETWORK is set (make test-network)."""
+"""What the longer matrix of faults shares with the tests above it."""
 
-import os
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-
-if not os.environ.get("FEDLSA_TEST_NETWORK"):
-    collect_ignore_glob = ["test_*.py"]
