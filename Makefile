@@ -7,8 +7,8 @@ SMOKE := $(VENV)/smoke.log
 PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n auto --dist worksteal
 # The tiers. What stands in none of these lists, and is not marked as long, is `make test`.
-PAGES := tests/browser tests/experiments/test_everything.py
-SHOWN := tests/docs tests/examples tests/benchmarks tests/test_doctests.py
+PAGES := tests/browser tests/explore tests/experiments/test_everything.py
+SHOWN := tests/docs tests/examples tests/benchmarks tests/test_doctests.py tests/fit/test_panel.py
 LONG := tests/fuzz tests/network/long tests/experiments/test_cluster.py tests/test_portable.py
 QUICK := tests -m "not long" $(addprefix --ignore=,tests/gpu tests/nvflare $(PAGES) $(SHOWN) $(LONG))
 
@@ -37,7 +37,8 @@ test-all: ## every tier in turn: about two hours
 	@$(MAKE) --no-print-directory -k test test-pages test-simulator test-docs test-long
 
 test-pages: $(VENV)/.installed-test ## every page in a browser: explorer, play, report, network, site
-	@$(PYTEST) -n auto --dist loadfile $(PAGES)
+	@$(PYTEST) -n auto --dist loadfile tests/browser
+	@$(PYTEST) $(PARALLEL) $(filter-out tests/browser,$(PAGES))
 
 test-simulator: $(VENV)/.installed-test ## the GPU engine on a simulator, which needs a process of its own
 	@NUMBA_ENABLE_CUDASIM=1 $(PYTEST) tests/gpu

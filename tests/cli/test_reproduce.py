@@ -47,6 +47,7 @@ def wait_for_cells(process, out, count):
     assert process.poll() is None, "it ended before it could be stopped"
 
 
+@pytest.mark.long
 @pytest.mark.skipif(os.name == "nt", reason="there is no signal 9")
 def test_stopped_and_killed_it_goes_on_and_ends_with_the_same_files(fedlsa, monkeypatch):
     process = start("out")

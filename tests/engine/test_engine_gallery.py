@@ -57,6 +57,7 @@ def agree(values, expected, floor=0.0):
     return bool((np.abs(values.mean(axis=0) - expected) <= ERRORS * error + floor).all())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "part", "dtype"),
     [(*pair, "float64") for pair in PAIRS]

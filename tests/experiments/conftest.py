@@ -20,6 +20,13 @@ def reproduced(tmp_path_factory, request):
 
 @pytest.fixture(scope="session")
 def look(reproduced):
-    """Results of cells: as reproduced, where they have been already, or else computed, each once."""
+    """Results of cells, each computed once for the tests of all processes."""
     store = Store(reproduced / "cells")
-    return functools.cache(lambda cell: store[cell] if store.has(cell) else compute(cell))
+
+    @functools.cache
+    def result(cell):
+        if not store.has(cell):
+            store[cell] = compute(cell)
+        return store[cell]
+
+    return result

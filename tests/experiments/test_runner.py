@@ -38,6 +38,7 @@ def groups(*names):
     return {k: v for name in names for k, v in tiny.CATALOGUE[name].groups(QUICK).items()}
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="children are made by fork")
 def test_killed_at_twenty_random_moments_it_ends_with_the_bytes_of_a_run_in_one_go(tmp_path):
     done = subprocess.run(

@@ -26,6 +26,7 @@ from fedlsa.network.site import join as joining
 from fedlsa.network.site.orders import OrderHandler
 from fedlsa.network.site.site_data import open_data
 
+pytestmark = pytest.mark.long  # real processes, killed and started again
 ROUNDS = 60  # so many that what happens in a run happens before its end, also where rounds are short
 
 

@@ -4,6 +4,7 @@ import json
 import re
 
 import numpy as np
+import pytest
 from deployment import after_round, deployed
 
 from fedlsa.network.folder import certificates, enrolment
@@ -30,6 +31,7 @@ def compare_fingerprints(it):
         folder.policy.write_text(text)
 
 
+@pytest.mark.long
 def test_certificates_and_keys_change_in_service(tmp_path):
     with deployed(tmp_path, 3) as it:
         two, three = it.sites["site-2"], it.sites["site-3"]

@@ -209,6 +209,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="the unit of the largest memory of a process differs")
 def test_a_hundred_thousand_states_take_less_than_a_gigabyte():
     done = subprocess.run([sys.executable, "-c", LARGE], capture_output=True, text=True, check=True)
