@@ -19,6 +19,7 @@ from fedlsa.cli import main as command
 REFUSED = Path(__file__).with_name("refused.txt")
 Entries = Iterator[tuple[str, Any]]  # names and values: arrays are vectors, lists are numbers, dictionaries are entries
 ROUNDS, FEW = [0, 1, 2, 7, 30], [0, 1, 2]
+label = fl.results.method_label
 ETA = 0.1  # suits all of families()
 SLOW = ("nearly singular average", "badly scaled", "very long rounds", "turning modes")  # limits that amplify rounding
 NOISELESS = ("no noise", "tiny noise", "absorbing chain")  # errors fall until they are rounding
@@ -93,12 +94,17 @@ def cases(*left_out: str) -> Iterator[tuple[str, str, fl.Problem, fl.Algorithm]]
     listed = [(name, case.problem, a) for name, case, a in gallery.everything()]
     for name, p, a in listed + [(name, p, a) for name, p in families().items() for a in methods]:
         if name not in left_out:
-            yield name, f"{name} / {fl.results.method_label(a)}", p, a
+            yield name, f"{name} / {label(a)}", p, a
 
 
 def each(values: Any) -> list[Any]:
     """Numbers that are compared one by one, unlike the entries of a vector."""
     return np.asarray(values).tolist()
+
+
+def p_values(values: Any) -> list[float]:
+    """One by one, where they are large enough to keep the digits of their statistics."""
+    return [float(p) if p > 1e-12 else 0.0 for p in np.atleast_1d(values)]
 
 
 def fields(found: Any, *left_out: str) -> dict[str, Any]:
@@ -109,10 +115,8 @@ def fields(found: Any, *left_out: str) -> dict[str, Any]:
 
 def settings(found: Any) -> dict[str, Any]:
     """A plan or complexity with its method in numbers."""
-    a = found.algorithm
-    return {"method": type(a).__name__, "step_size": a.step_size, "mean_steps": float(a.mean_steps)} | fields(
-        found, "algorithm"
-    )
+    a, rest = found.algorithm, fields(found, "algorithm", "method")
+    return {"method": type(a).__name__, "step_size": a.step_size, "mean_steps": float(a.mean_steps)} | rest
 
 
 # ---------------------------------------------------------------- theory
@@ -156,7 +160,7 @@ def curves_with_options() -> Entries:
     yield "moments", curve(fl.theory.moments(p), fl.SCAFFLSA(ETA, 5))
     shared = dense(2, assignment=[0, 1, 1, 0, 1], weights=[1, 2, 3, 4, 5])
     for a in (fl.FedLSA(ETA, 4), fl.SCAFFLSA(ETA, 4, participation=0.6), fl.Scaffnew(ETA, 0.3)):
-        yield f"weights, assignment / {fl.results.method_label(a)}", curve(shared, a)
+        yield f"weights, assignment / {label(a)}", curve(shared, a)
     found = fl.theory.exact_iterations(p, fl.Scaffnew(ETA, 0.25), 30, record=ROUNDS)
     yield "iterations", {name: each(found[name]) for name in ("psi", "agents_mse", "mse")}
 
@@ -165,7 +169,7 @@ def curves_along_trajectories() -> Entries:
     two = (fl.FedLSA(ETA, 6), fl.SCAFFLSA(ETA, 6), fl.Scaffnew(ETA, 0.4), fl.FedLSA(fl.PowerStep(0.4, 0.5), 6))
     for agents, a in ((1, two[0]), *((2, a) for a in two), (4, two[0])):
         for sampling in (fl.Markov(), fl.Markov(thin=3), fl.Markov(2, start=(1,) * agents)):
-            name = f"{agents} agents / {fl.results.method_label(a)} / {sampling}"
+            name = f"{agents} agents / {label(a)} / {sampling}"
             yield name, curve(chains(agents), a, split=False, sampling=sampling)
 
 
@@ -215,9 +219,9 @@ def bounds() -> Entries:
     named = families()
     for name in ("garnet", "ring", "chains", "dense", "regression"):
         for a in (fl.FedLSA(0.01, 5), fl.SCAFFLSA(1e-4, 3), fl.Scaffnew(0.01, 0.2)):
-            yield f"{name} / {fl.results.method_label(a)}", theorem(fl.theory.bound(named[name], a, 100))
+            yield f"{name} / {label(a)}", theorem(fl.theory.bound(named[name], a, 100))
     for a in (fl.FedLSA(0.01, 5), fl.SCAFFLSA(1e-4, 3)):
-        text = fl.results.method_label(a)
+        text = label(a)
         yield f"td_bound / {text}", theorem(fl.theory.td_bound(named["garnet"], a, 100))
         yield f"a curve / {text}", each(fl.theory.bound(named["garnet"], a, 100, [1, 2], record=[0, 10, 100]).value)
 
@@ -263,7 +267,7 @@ def fitted(task: Any, data: Any = None, **options: Any) -> dict[str, Any]:
     found = fl.fit(sites() if data is None else data, task, plan=False, **options)
     kept = ("theta", "covariance", "covariance_kind", "degrees_of_freedom", "residual_variance", "r_squared")
     values = {name: getattr(found, name) for name in kept}
-    return values | {"t": each(found.t_values), "p": each(found.p_values), "90%": found.confidence_interval(0.9).T}
+    return values | {"t": each(found.t_values), "p": p_values(found.p_values), "90%": found.confidence_interval(0.9).T}
 
 
 def regression(**options: Any) -> fl.Regression:
@@ -300,7 +304,8 @@ def what_follows_from_a_fit() -> Entries:
         yield f"{kind} / heterogeneity", fields(compared, *left_out) | one_by_one
         yield f"{kind} / prediction", found.predict_interval([[0.0, 1.0], [2.0, -1.0], [10.0, 3.0]], 0.9)
         for claim in ("x = 1", "x = 1, z = 0", "x + z = 1"):
-            yield f"{kind} / {claim}", fields(found.test(claim), "claims")
+            tested = found.test(claim)
+            yield f"{kind} / {claim}", fields(tested, "claims", "p_value") | {"p": p_values(tested.p_value)}
         yield kind, {site.name: fields(site, "noise", "effective_rows") for site in found.per_site}
         yield kind, {other.name: fields(other, "reveals", "distance") for other in found.baselines}
         yield f"{kind} / evaluate", {s.name: fields(s, "mean") for s in fl.evaluate(found, sites())}
@@ -327,18 +332,14 @@ def simulated(**options: Any) -> Iterator[tuple[str, Any]]:
         "participation": fl.Scaffnew(0.25, 0.25, participation=0.5),
         "PowerStep": fl.SCAFFLSA(fl.PowerStep(0.5, 0.5), 4),
     }
-    replayed = fl.problems.from_transitions(logs(), 0.75)
     asked = {}
     for name, a in methods.items():
-        asked |= {
-            f"dense / {name} / IID": (dense(), a, fl.IID()),
-            f"logs / {name} / Replay": (replayed, a, fl.Replay()),
-        }
-        asked[f"chains / {name} / Markov"] = (chains(3, 4), a, fl.Markov(thin=2))
-    asked["one dimension"] = (dense(5, 1), methods["SCAFFLSA"], fl.IID())
-    asked["five dimensions, 20 agents"] = (dense(20, 5), methods["participants"], fl.IID())
-    shared = dense(assignment=[0, 1, 2, 1], weights=[1, 1, 2, 4])
-    asked["weights, assignment"] = (shared, methods["FedLSA"], fl.IID())
+        asked[f"dense / {name} / IID"] = dense(), a, fl.IID()
+        asked[f"logs / {name} / Replay"] = fl.problems.from_transitions(logs(), 0.75), a, fl.Replay()
+        asked[f"chains / {name} / Markov"] = chains(3, 4), a, fl.Markov(thin=2)
+    asked["one dimension"] = dense(5, 1), methods["SCAFFLSA"], fl.IID()
+    asked["five dimensions, 20 agents"] = dense(20, 5), methods["participants"], fl.IID()
+    asked["weights, assignment"] = dense(assignment=[0, 1, 2, 1], weights=[1, 1, 2, 4]), methods["FedLSA"], fl.IID()
     for name, (p, a, sampling) in asked.items():
         given = {"rounds": 8, "seeds": [0, 7, 2**40], "theta_0": np.zeros(p.dim), "keep": ("theta", "xi"), "record": 9}
         yield name, fl.simulate(p, a, sampling=sampling, **given, **options)
@@ -347,13 +348,10 @@ def simulated(**options: Any) -> Iterator[tuple[str, Any]]:
 def bits_of_runs() -> Entries:
     for dtype in ("float64", "float32"):
         for name, found in simulated(dtype=dtype, threads=1):
-            theta = np.ascontiguousarray(found["theta"].values, "<f8")
-            for i, seed in enumerate(found["seed"].values.tolist()):
-                last = " ".join(x.hex() for x in theta[i, -1].tolist())
-                yield (
-                    f"{name} / {dtype} / seed {seed}",
-                    f"{last}; {hashlib.sha256(theta[i].tobytes()).hexdigest()[:16]}",
-                )
+            for seed, theta in zip(found["seed"].values, found["theta"].values.astype("<f8"), strict=True):
+                digest = hashlib.sha256(np.ascontiguousarray(theta).tobytes()).hexdigest()[:16]
+                if "PowerStep" not in name:  # powers are the mathematical library's
+                    yield f"{name} / {dtype} / seed {seed}", " ".join([*map(float.hex, theta[-1].tolist()), digest])
 
 
 def runs() -> Entries:
