@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import io
 from collections.abc import Iterator
@@ -16,10 +17,10 @@ import numpy as np
 import fedlsa as fl
 from fedlsa.cli import main as command
 
-REFUSED = Path(__file__).with_name("refused.txt")
+REFUSED = Path(__file__).with_name("refused.txt").read_text(encoding="utf-8").splitlines()
 Entries = Iterator[tuple[str, Any]]  # names and values: arrays are vectors, lists are numbers, dictionaries are entries
 ROUNDS, FEW = [0, 1, 2, 7, 30], [0, 1, 2]
-label = fl.results.method_label
+label, regression = fl.results.method_label, functools.partial(fl.Regression, "y", columns=["x", "z"])
 ETA = 0.1  # suits all of families()
 SLOW = ("nearly singular average", "badly scaled", "very long rounds", "turning modes")  # limits that amplify rounding
 NOISELESS = ("no noise", "tiny noise", "absorbing chain")  # errors fall until they are rounding
@@ -64,9 +65,9 @@ def rows(c: int) -> tuple[np.ndarray, np.ndarray]:
 
 def sites() -> dict[str, dict[str, Any]]:
     """The same as tables, with weights w and clusters g."""
-    data, tables = [rows(c) for c in range(4)], {}
-    for c, (x, y) in enumerate(data):
-        k = np.arange(len(y))
+    tables = {}
+    for c in range(4):
+        (x, y), k = rows(c), np.arange(14 + c)
         tables[f"site {c}"] = {"x": x[:, 0], "z": x[:, 1], "y": y, "w": 1 + k % 3, "g": (k // 3 + 5 * c).tolist()}
     return tables
 
@@ -270,10 +271,6 @@ def fitted(task: Any, data: Any = None, **options: Any) -> dict[str, Any]:
     return values | {"t": each(found.t_values), "p": p_values(found.p_values), "90%": found.confidence_interval(0.9).T}
 
 
-def regression(**options: Any) -> fl.Regression:
-    return fl.Regression("y", columns=["x", "z"], **options)
-
-
 def fits() -> Entries:
     for kind in ("classical", "HC0", "HC1", "HC2", "HC3", "HAC"):
         yield kind, fitted(regression(covariance=kind))
@@ -365,20 +362,18 @@ def runs() -> Entries:
 def refusals_of_calls() -> Entries:
     p = fl.problems.garnet(agents=3, states=4, features=2, seed=1)
     known = {"fl": fl, "np": np, "p": p, "a": fl.FedLSA(0.1, 5), "sites": sites}
-    for call in REFUSED.read_text(encoding="utf-8").splitlines():
-        if not call.startswith("fedlsa "):
-            try:
-                yield call, f"no refusal: {eval(call, known)!r:.100}"
-            except fl.errors.FedLSAError as error:
-                yield call, f"{type(error).__name__}: {error}"
+    for call in (line for line in REFUSED if line.startswith("fl.")):
+        try:
+            yield call, f"no refusal: {eval(call, known)!r:.100}"
+        except fl.errors.FedLSAError as error:
+            yield call, f"{type(error).__name__}: {error}"
 
 
 def refusals_of_commands() -> Entries:
-    for line in REFUSED.read_text(encoding="utf-8").splitlines():
-        if line.startswith("fedlsa "):
-            with contextlib.redirect_stderr(io.StringIO()) as complaint, contextlib.redirect_stdout(io.StringIO()):
-                code = command(line.split()[1:])
-            yield line, f"{code}: {complaint.getvalue().strip()}"
+    for line in (line for line in REFUSED if line.startswith("fedlsa ")):
+        with contextlib.redirect_stderr(io.StringIO()) as complaint, contextlib.redirect_stdout(io.StringIO()):
+            code = command(line.split()[1:])
+        yield line, f"{code}: {complaint.getvalue().strip()}"
 
 
 GROUPS = {make.__name__.replace("_", " "): make for make in (

@@ -6,11 +6,12 @@
 
 A number changes only with a line in CHANGELOG.md that says why the old one was wrong.
 
-An entry is named by its room, its problem and the call. Texts, integers and truth values must be equal. A list of
-numbers is compared one by one, each relative to itself. Of a list of rows, each row is a vector (coefficients, a row of
-a covariance, the means of a whole curve) and is compared relative to its largest entry. All agree to 1e-11 on any
-machine: problems whose own tables' rounding moves a number by more are left out. Runs on the processor are compared by
-their bits, which the kernel promises, from tables and starts that no library has rounded. Only public names are used.
+The cases stand in own_cases.py, and calls that are refused in refused.txt. An entry is named by its group, its problem
+and the call. Texts, integers and truth values must be equal. A list of numbers is compared one by one, each relative to
+itself. Of a list of rows, each row is a vector (coefficients, a row of a covariance, the means of a whole curve) and is
+compared relative to its largest entry. All agree to 1e-11 on any machine: problems whose own tables' rounding moves a
+number by more are left out. Runs on the processor are compared by their bits, which the kernel promises, from tables
+and starts that no library has rounded. Only public names are used.
 """
 
 from __future__ import annotations
