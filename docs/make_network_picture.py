@@ -27,12 +27,10 @@ from fedlsa.figures.lines import Chart, Line
 from fedlsa.figures.matplotlib_figures import draw_charts
 from fedlsa.network.coordinator.budget import AffordablePlan, PrivacyBudget, affordable
 from fedlsa.network.protocol.client import ClientState, SiteRun, client_step
-from fedlsa.network.protocol.closing import close_round
 from fedlsa.network.protocol.messages import Reply
 from fedlsa.network.protocol.privacy import discrete_gaussian
 from fedlsa.network.protocol.run_settings import RunSettings
-from fedlsa.network.protocol.server import accept, open_round
-from fedlsa.network.protocol.server_state import ServerState
+from fedlsa.network.protocol.server import ServerState, accept, close_round, open_round
 from fedlsa.theory.moments import moments
 
 PICTURE = Path(__file__).parent / "images" / "network-uploads.png"

@@ -11,12 +11,10 @@ from collections import Counter
 import numpy as np
 
 from fedlsa.network.protocol.client import ClientState, SiteRun, client_step
-from fedlsa.network.protocol.closing import close_round, finished
 from fedlsa.network.protocol.messages import Refusal, Work, mark
 from fedlsa.network.protocol.records import Record
 from fedlsa.network.protocol.run_settings import RunSettings
-from fedlsa.network.protocol.server import accept, open_round, reissued
-from fedlsa.network.protocol.server_state import ServerState
+from fedlsa.network.protocol.server import ServerState, accept, close_round, finished, open_round, reissued
 
 DEADLINE = 4  # ticks
 TOLERANCE = 1e-12

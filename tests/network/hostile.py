@@ -9,12 +9,10 @@ from fedlsa.network.folder import setup
 from fedlsa.network.folder.config import task_text
 from fedlsa.network.protocol.agreed_design import AgreedDesign
 from fedlsa.network.protocol.client import SiteRun
-from fedlsa.network.protocol.coding import Coding
 from fedlsa.network.protocol.messages import Describe, Finish, Measure, Standardise, Work, mark
-from fedlsa.network.protocol.ring import STATISTICS, VECTORS, add, from_share, to_floats
+from fedlsa.network.protocol.ring import STATISTICS, VECTORS, Coding, add, from_share, to_floats
 from fedlsa.network.protocol.run_settings import RunTerms
-from fedlsa.network.site.orders import OrderHandler
-from fedlsa.network.site.peers import mask_secrets
+from fedlsa.network.site.orders import OrderHandler, mask_secrets
 from fedlsa.network.site.policy import Policy
 from fedlsa.network.site.site_data import open_data
 

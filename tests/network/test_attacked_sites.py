@@ -14,10 +14,9 @@ from fedlsa.errors import MessageError
 from fedlsa.network.disk import load_state
 from fedlsa.network.folder import setup
 from fedlsa.network.folder.config import task_text
-from fedlsa.network.protocol.coding import Coding
 from fedlsa.network.protocol.messages import Describe, Finish, Measure, Standardise, Work, mark
 from fedlsa.network.protocol.records import Record
-from fedlsa.network.protocol.ring import STATISTICS, VECTORS, add, from_share, to_floats
+from fedlsa.network.protocol.ring import STATISTICS, VECTORS, Coding, add, from_share, to_floats
 from fedlsa.network.protocol.run_settings import RunTerms
 from fedlsa.network.site.orders import OrderHandler
 from fedlsa.network.site.policy import Policy

@@ -22,15 +22,13 @@ from fedlsa.network import chain
 from fedlsa.network.folder import certificates, enrolment
 from fedlsa.network.folder.config import task_text
 from fedlsa.network.protocol.agreed_design import AgreedDesign
-from fedlsa.network.protocol.coding import Coding
 from fedlsa.network.protocol.messages import Describe, Measure, Standardise, Work
-from fedlsa.network.protocol.ring import VECTORS, add, from_share, to_floats
+from fedlsa.network.protocol.ring import VECTORS, Coding, add, from_share, to_floats
 from fedlsa.network.protocol.run_settings import RunTerms
-from fedlsa.network.site.approvals import allow, waiting
 from fedlsa.network.site.facts import coefficient_names
 from fedlsa.network.site.limits import check_coordinates
 from fedlsa.network.site.orders import OrderHandler
-from fedlsa.network.site.policy import Policy
+from fedlsa.network.site.policy import Policy, allow, waiting
 from fedlsa.network.site.site_data import open_data, prepare_steps
 
 

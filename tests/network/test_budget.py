@@ -12,12 +12,19 @@ import fedlsa as fl
 from fedlsa.engine.local import ClippedMeans, Means
 from fedlsa.engine.reference import Iterate, serve
 from fedlsa.errors import ArgumentError
-from fedlsa.network.coordinator.budget import PrivacyBudget, affordable, best_run, least_error, noise_sentence
-from fedlsa.network.coordinator.example_data import example_moments
-from fedlsa.network.coordinator.noisy_runs import NoisyRun, noisy_run
+from fedlsa.network.coordinator.budget import (
+    NoisyRun,
+    PrivacyBudget,
+    affordable,
+    best_run,
+    example_moments,
+    least_error,
+    noise_sentence,
+    noisy_run,
+)
 from fedlsa.network.coordinator.run_loop import complete_run
-from fedlsa.network.protocol.coding import Coding, encode
 from fedlsa.network.protocol.privacy import delta_left, discrete_gaussian, epsilon_of, privacy_spent, rho_of_answer
+from fedlsa.network.protocol.ring import Coding, encode
 from fedlsa.network.protocol.run_settings import RunSettings
 from fedlsa.network.site import orders
 from fedlsa.theory.moments import moments

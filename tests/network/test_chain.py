@@ -8,7 +8,7 @@ import re
 import pytest
 
 from fedlsa.errors import ArgumentError, NetworkError
-from fedlsa.network import chain, logs
+from fedlsa.network import chain, processes
 from fedlsa.network.chain import ChainHead, append, entries, verify
 
 
@@ -174,14 +174,14 @@ def test_two_processes_that_append_at_once_make_one_chain(tmp_path):
 
 
 def test_logs_turn_over_by_size_are_private_and_keep_others_words_on_their_line(tmp_path, monkeypatch):
-    monkeypatch.setattr(logs, "LOG_BYTES", 2000)
+    monkeypatch.setattr(processes, "LOG_BYTES", 2000)
     path = tmp_path / "logs" / "serve.log"
-    logger = logs.rotating(path)
-    assert logs.rotating(path) is logger
+    logger = processes.rotating(path)
+    assert processes.rotating(path) is logger
     for k in range(200):
         logger.info("refused %d: %s", k, "\x1b[2J\nINFO all is well " + "x" * 100)
     files = sorted(path.parent.iterdir())
-    assert len(files) == 1 + logs.OLD_LOGS
+    assert len(files) == 1 + processes.OLD_LOGS
     assert all(f.stat().st_size <= 2000 and f.stat().st_mode & 0o777 == 0o600 for f in files)
     lines = path.read_text().splitlines()
     assert all(re.match(r"\d{4}-\d\d-\d\d .* INFO refused \d+: ", line) for line in lines)
@@ -191,7 +191,7 @@ def test_logs_turn_over_by_size_are_private_and_keep_others_words_on_their_line(
 
 
 def test_a_full_disk_does_not_stop_who_logs(tmp_path, monkeypatch, capsys):
-    logger = logs.rotating(tmp_path / "serve.log")
+    logger = processes.rotating(tmp_path / "serve.log")
 
     def full():
         raise OSError(28, "No space left on device")
@@ -204,4 +204,4 @@ def test_a_full_disk_does_not_stop_who_logs(tmp_path, monkeypatch, capsys):
 def test_a_log_that_cannot_be_made_says_why(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(NetworkError, match="cannot write the log"):
-        logs.rotating(tmp_path / "file" / "serve.log")
+        processes.rotating(tmp_path / "file" / "serve.log")

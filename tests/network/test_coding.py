@@ -9,13 +9,13 @@ from faulty_world import pair_secrets
 
 from fedlsa.errors import ArgumentError, MessageError
 from fedlsa.network.protocol.client import SiteRun, client_finish, client_step
-from fedlsa.network.protocol.closing import close_round, finish, finished
-from fedlsa.network.protocol.coding import Coding, encode
 from fedlsa.network.protocol.ring import (
     STATISTICS,
     VECTORS,
+    Coding,
     Grid,
     add,
+    encode,
     from_share,
     masked,
     negative,
@@ -25,8 +25,7 @@ from fedlsa.network.protocol.ring import (
     to_share,
 )
 from fedlsa.network.protocol.run_settings import RunSettings
-from fedlsa.network.protocol.server import accept, open_round
-from fedlsa.network.protocol.server_state import ServerState
+from fedlsa.network.protocol.server import ServerState, accept, close_round, finish, finished, open_round
 
 D = 2
 SITES = ("a", "b", "c")

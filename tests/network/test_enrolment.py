@@ -17,7 +17,7 @@ from cryptography.x509.oid import AttributeOID, NameOID
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, FedLSAError, NetworkError
 from fedlsa.network.coordinator import commands
-from fedlsa.network.folder import authority, certificates, enrolment, expiry, setup
+from fedlsa.network.folder import certificates, config, enrolment, setup
 from fedlsa.network.folder.config import Network, SiteFolder
 
 PEM = serialization.Encoding.PEM
@@ -380,8 +380,10 @@ def test_a_certificate_is_installed_only_where_it_belongs(world, tmp_path):
     keys = site.key.read_bytes(), site.mask_key.read_bytes()
     ca_key = certificates.new_key()
     asked = certificates.identity(site.request.read_bytes())
-    stranger = authority.site(authority.new_authority(ca_key), ca_key, asked)  # the right names, another authority
-    foreign = authority.site(other_net.ca.read_bytes(), other_net.ca_key.read_bytes(), asked)
+    stranger = certificates.certify_site(
+        certificates.new_authority(ca_key), ca_key, asked
+    )  # the right names, another authority
+    foreign = certificates.certify_site(other_net.ca.read_bytes(), other_net.ca_key.read_bytes(), asked)
     for wrong, what in (
         (second.certificate.read_bytes(), "must be for site-1"),
         (stranger, "not from this network's authority"),
@@ -449,9 +451,9 @@ def ending(network, days):
             return moved
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(authority, "datetime", Clock)
+        patch.setattr(certificates, "datetime", Clock)
         asked = certificates.identity(network.site_certificate("site-1").read_bytes())
-        pem = authority.site(network.ca.read_bytes(), network.ca_key.read_bytes(), asked)
+        pem = certificates.certify_site(network.ca.read_bytes(), network.ca_key.read_bytes(), asked)
     network.site_certificate("site-1").write_bytes(pem)
 
 
@@ -459,7 +461,7 @@ def test_a_program_that_goes_on_warns_when_it_starts_and_once_a_day(world):
     network, site = world
     enrolment.install(site.folder, approve(network, site))
     said, now = [], [5.0]
-    warn = expiry.warn_daily(network, said.append, lambda: now[0])
+    warn = config.warn_daily(network, said.append, lambda: now[0])
     warn()
     assert said == []
     ending(network, 20)
@@ -470,9 +472,9 @@ def test_a_program_that_goes_on_warns_when_it_starts_and_once_a_day(world):
         assert len(said) == count
     assert said[0].startswith(f"WARNING: the certificate {network.site_certificate('site-1')} ends on")
     assert "site-2.pem: a certificate is damaged" in said[1]
-    assert expiry.certificate_warnings(site) == []
+    assert config.certificate_warnings(site) == []
     site.certificate.write_bytes(network.site_certificate("site-1").read_bytes())
-    assert "in 19 days" in expiry.certificate_warnings(site)[0]
+    assert "in 19 days" in config.certificate_warnings(site)[0]
     assert "site-1.pem ends on" in (told := commands.status(network.folder))
     assert "not approved yet: site-3 (fedlsa network approve)" in told
 

@@ -8,11 +8,9 @@ import pytest
 from faulty_world import CODINGS, World
 
 from fedlsa.network.protocol.client import client_step
-from fedlsa.network.protocol.closing import close_round
 from fedlsa.network.protocol.messages import Refusal, Reply
 from fedlsa.network.protocol.records import Record
-from fedlsa.network.protocol.server import accept, open_round
-from fedlsa.network.protocol.server_state import ServerState
+from fedlsa.network.protocol.server import ServerState, accept, close_round, open_round
 
 SCHEDULES = 80  # ten thousand are in long/test_schedules.py
 

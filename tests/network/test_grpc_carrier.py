@@ -16,7 +16,7 @@ from fedlsa.errors import MessageError, NetworkError
 from fedlsa.network.carriers import grpc_carrier
 from fedlsa.network.carriers.grpc_carrier import FRAME, GrpcCarrier
 from fedlsa.network.carriers.grpc_site import SiteLink
-from fedlsa.network.versions import greeting
+from fedlsa.network.processes import greeting
 
 PATIENCE = 60.0  # seconds, on a busy machine
 

@@ -13,12 +13,10 @@ from hostile import VICTIM, Hostile, gaussian_table
 import fedlsa as fl
 from fedlsa.errors import NetworkError, PolicyError
 from fedlsa.network import chain
-from fedlsa.network.protocol.coding import Coding
 from fedlsa.network.protocol.messages import Measure
 from fedlsa.network.protocol.privacy import epsilon_of
-from fedlsa.network.protocol.ring import STATISTICS
-from fedlsa.network.site.ledger import MOST_REFUSALS, Ledger, copy_place
-from fedlsa.network.site.receipts import LedgerTotals
+from fedlsa.network.protocol.ring import STATISTICS, Coding
+from fedlsa.network.site.ledger import MOST_REFUSALS, Ledger, LedgerTotals, copy_place
 
 KEY = ec.generate_private_key(ec.SECP256R1())
 

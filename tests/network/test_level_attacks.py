@@ -15,8 +15,8 @@ from fedlsa.network.coordinator import commands
 from fedlsa.network.coordinator.run_loop import complete_run
 from fedlsa.network.folder.config import task_from_text, task_text
 from fedlsa.network.protocol.agreed_design import AgreedDesign
-from fedlsa.network.protocol.coding import Coding
 from fedlsa.network.protocol.messages import Standardise
+from fedlsa.network.protocol.ring import Coding
 from fedlsa.network.site.facts import check
 from fedlsa.network.site.orders import OrderHandler
 from fedlsa.network.site.policy import Policy, explain, template

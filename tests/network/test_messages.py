@@ -10,7 +10,6 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedlsa.errors import FedLSAError, MessageError
 from fedlsa.network.protocol.agreed_design import AgreedDesign
-from fedlsa.network.protocol.envelope import MAX_BYTES, pack, sign, unpack, verify
 from fedlsa.network.protocol.messages import (
     ANSWERS,
     ORDERS,
@@ -29,7 +28,7 @@ from fedlsa.network.protocol.messages import (
     with_receipt,
 )
 from fedlsa.network.protocol.messages import read as read_one_of
-from fedlsa.network.protocol.records import VERSION, Record
+from fedlsa.network.protocol.records import MAX_BYTES, VERSION, Record, pack, sign, unpack, verify
 
 v = np.array([1.5, -2.0])
 share = np.array([[1, -3], [7, 32767]], np.int16)

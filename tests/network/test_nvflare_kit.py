@@ -15,7 +15,7 @@ import pytest
 from fedlsa.cli import main
 from fedlsa.errors import MessageError, MissingExtraError, NetworkError
 from fedlsa.network.carriers.nvflare import kit, relay
-from fedlsa.network.carriers.nvflare.carrier import FlareCarrier
+from fedlsa.network.carriers.nvflare.supervisor import FlareCarrier
 from fedlsa.network.folder import setup
 
 SITES = ("lisbon", "oslo", "site-3")

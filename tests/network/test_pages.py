@@ -14,7 +14,7 @@ from shown_runs import HOSTILE, SITES, fill_ledger, round_event, write_run
 from fedlsa.errors import ArgumentError, NetworkError
 from fedlsa.network import chain, pages
 from fedlsa.network.folder import setup
-from fedlsa.network.pages import http_pages, run_view
+from fedlsa.network.pages import coordinator_state, http_pages
 from fedlsa.network.pages.coordinator_state import CoordinatorState
 from fedlsa.network.pages.site_state import SiteState
 from fedlsa.network.protocol.privacy import epsilon_of
@@ -128,7 +128,7 @@ def test_nothing_is_predicted_where_nothing_was_planned(network):
 
 
 def test_events_are_read_as_they_come_and_a_long_curve_is_thinned(network, monkeypatch):
-    monkeypatch.setattr(run_view, "CURVE_POINTS", 20)
+    monkeypatch.setattr(coordinator_state, "CURVE_POINTS", 20)
     folder = write_run(network, events=[round_event(k, error=1 / k) for k in range(1, 4)])
     seen = state(network)
     assert seen._content()["run"]["averages"] == 3
@@ -141,7 +141,7 @@ def test_events_are_read_as_they_come_and_a_long_curve_is_thinned(network, monke
     assert len(curve) <= 40
     assert all(value == 1 / k for k, value in curve)
     assert curve[-1][0] > 900
-    assert len(now["events"]) == run_view.SHOWN_EVENTS
+    assert len(now["events"]) == coordinator_state.SHOWN_EVENTS
 
 
 @pytest.mark.parametrize(
@@ -292,7 +292,7 @@ def test_metrics_are_in_the_exposition_format(network):
 
 
 def test_labels_cannot_break_out_of_their_quotes():
-    from fedlsa.network.pages.exposition import MetricFamily, exposition
+    from fedlsa.network.pages.http_pages import MetricFamily, exposition
 
     text = exposition([MetricFamily("fedlsa_x", "gauge", "a\\b\nc", [({"site": 'o"} 1\nfedlsa_forged 2\\'}, 1.0)])])
     assert len(text.splitlines()) == 3

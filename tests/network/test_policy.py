@@ -11,7 +11,7 @@ import fedlsa as fl
 from fedlsa.errors import ArgumentError, ArgumentTypeError, NetworkError, PolicyError
 from fedlsa.fit.rows.observe import FeatureScale, Piece
 from fedlsa.fit.site_sums import Summary
-from fedlsa.network.protocol.coding import Coding
+from fedlsa.network.protocol.ring import Coding
 from fedlsa.network.protocol.run_settings import RunTerms
 from fedlsa.network.site import limits
 from fedlsa.network.site.limits import RowSizes, TableFacts

@@ -14,7 +14,6 @@ from scipy.stats import chisquare, kstest, norm
 
 from fedlsa.errors import ArgumentError, ArgumentTypeError
 from fedlsa.network.protocol import privacy
-from fedlsa.network.protocol.coding import Coding, encode
 from fedlsa.network.protocol.privacy import (
     delta_left,
     discrete_gaussian,
@@ -27,6 +26,7 @@ from fedlsa.network.protocol.privacy import (
     rho_of,
     rho_of_answer,
 )
+from fedlsa.network.protocol.ring import Coding, encode
 
 
 def noise_variance(noise, clip, grid):

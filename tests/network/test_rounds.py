@@ -12,19 +12,20 @@ from fedlsa.engine.random import participants
 from fedlsa.engine.reference import Observer
 from fedlsa.errors import ArgumentError, FedLSAError, MessageError
 from fedlsa.network.protocol.client import OutOfProportionError, SiteRun, client_finish, client_step
-from fedlsa.network.protocol.closing import (
+from fedlsa.network.protocol.messages import Finish, Refusal, Reply, Work
+from fedlsa.network.protocol.ring import VECTORS, add, from_share, masked, to_share
+from fedlsa.network.protocol.run_settings import RunSettings
+from fedlsa.network.protocol.server import (
+    ServerState,
+    accept,
     close_round,
     estimated_error,
     finish,
     finished,
+    open_round,
     sum_of_controls,
     trimmed_mean,
 )
-from fedlsa.network.protocol.messages import Finish, Refusal, Reply, Work
-from fedlsa.network.protocol.ring import VECTORS, add, from_share, masked, to_share
-from fedlsa.network.protocol.run_settings import RunSettings
-from fedlsa.network.protocol.server import accept, open_round
-from fedlsa.network.protocol.server_state import ServerState
 
 METHODS = {
     "fedlsa": fl.FedLSA(0.2, 5),

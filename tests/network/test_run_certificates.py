@@ -5,13 +5,13 @@ import shutil
 import pytest
 
 from fedlsa.errors import MessageError, NetworkError
-from fedlsa.network.coordinator.inquiry import Inquiry
+from fedlsa.network.coordinator.agreement import Inquiry
 from fedlsa.network.coordinator.runs import RunFolder
 from fedlsa.network.folder import certificates, enrolment, setup
 from fedlsa.network.folder.config import Network, SiteFolder
 from fedlsa.network.protocol.messages import Describe
 from fedlsa.network.protocol.run_settings import RunTerms, StartOptions
-from fedlsa.network.site.peers import mask_secrets
+from fedlsa.network.site.orders import mask_secrets
 
 
 class Lobby:

@@ -18,7 +18,7 @@ from fedlsa.network.coordinator.run_loop import complete_run
 from fedlsa.network.coordinator.runs import amount, line, standing, summary, table, unfinished
 from fedlsa.network.protocol.messages import Refusal
 from fedlsa.network.protocol.records import Record
-from fedlsa.network.site import table as table_module
+from fedlsa.network.site import facts as table_module
 from fedlsa.network.site.site_data import scale_from_json
 
 

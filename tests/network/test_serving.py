@@ -8,10 +8,10 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.errors import MessageError, NetworkError, ResultFileError
-from fedlsa.network.carriers.log_limit import MAX_LINES, LimitedLog
-from fedlsa.network.coordinator import pinning, serving
-from fedlsa.network.coordinator.pinning import Lineage, PinnedCertificates
+from fedlsa.network.carriers.grpc_wire import MAX_LINES, LimitedLog
+from fedlsa.network.coordinator import serving
 from fedlsa.network.coordinator.runs import RunFolder
+from fedlsa.network.coordinator.serving import Lineage, PinnedCertificates
 from fedlsa.network.folder import certificates, setup
 from fedlsa.network.protocol.run_settings import StartOptions
 from fedlsa.network.site.join import Acquaintance
@@ -52,7 +52,7 @@ def test_a_certificate_that_has_expired_meanwhile_is_none(network, monkeypatch):
     pinned = PinnedCertificates(network.folder)
     assert pinned("site-1") is not None
     late = type("Late", (datetime,), {"now": classmethod(lambda cls, tz=None: datetime(2100, 1, 1, tzinfo=UTC))})
-    monkeypatch.setattr(pinning, "datetime", late)
+    monkeypatch.setattr(serving, "datetime", late)
     assert pinned("site-1") is None
 
 

@@ -20,7 +20,7 @@ from cryptography import x509
 import fedlsa as fl
 from fedlsa.errors import ArgumentError, FedLSAError, MissingExtraError, NetworkError
 from fedlsa.network import disk
-from fedlsa.network.folder import authority, bundles, certificates, enrolment, pages, setup
+from fedlsa.network.folder import certificates, enrolment, setup
 from fedlsa.network.folder.config import Network, SiteFolder, host_kind, task_from_text, task_text
 from fedlsa.network.site import policy
 
@@ -52,8 +52,8 @@ def bundle(network, tmp_path):
 def leaf(host):
     """An authority and a server certificate from it."""
     ca_key = certificates.new_key()
-    ca = authority.new_authority(ca_key)
-    return ca, ca_key, authority.server(ca, ca_key, host, certificates.new_key())
+    ca = certificates.new_authority(ca_key)
+    return ca, ca_key, certificates.certify_server(ca, ca_key, host, certificates.new_key())
 
 
 def files(folder):
@@ -152,7 +152,7 @@ def test_another_authority_is_not_believed():
     with pytest.raises(verification.VerificationError):
         verifier.verify(x509.load_pem_x509_certificate(other[2]), [])
     with pytest.raises(NetworkError, match=r"ca\.key is not the key of ca\.pem"):
-        authority.server(mine[0], other[1], "localhost", certificates.new_key())
+        certificates.certify_server(mine[0], other[1], "localhost", certificates.new_key())
 
 
 def test_certificates_last_as_documented(made):
@@ -224,7 +224,7 @@ def test_nothing_is_overwritten_and_an_empty_folder_will_do(network, tmp_path):
 
 
 def test_what_fails_in_the_middle_leaves_nothing(tmp_path, monkeypatch):
-    monkeypatch.setitem(pages.COORDINATOR_PAGES, "other.md", "no such template")
+    monkeypatch.setitem(enrolment.COORDINATOR_PAGES, "other.md", "no such template")
     with pytest.raises(NetworkError, match="No such file"):
         setup.init(tmp_path / "net", 2, "localhost")
     assert list(tmp_path.iterdir()) == []
@@ -313,7 +313,7 @@ def test_a_bundle_unpacks_once_and_again_without_a_change(bundle):
     site = enrolment.request(bundle)
     assert site.folder == bundle.with_suffix("")
     own = {"site.key", "mask.key", "site-1.csr", "policy.toml", "fedlsa-site.service"}
-    assert {p.name for p in site.folder.iterdir()} == {*bundles.MEMBERS, *own}
+    assert {p.name for p in site.folder.iterdir()} == {*enrolment.MEMBERS, *own}
     site.policy.write_text("# ours\n")
     before = {p.name: (p.read_bytes(), p.stat().st_mtime_ns) for p in site.folder.iterdir()}
     assert enrolment.request(bundle) == enrolment.request(site.folder) == SiteFolder.load(site.folder) == site
@@ -347,7 +347,7 @@ def test_a_bundle_read_on_its_way_gives_nothing(network, bundle, tmp_path):
     """The attack: copy the bundle before its site has it, and look for what only one of the two may know."""
     secrets = [(network.folder / name).read_text().splitlines()[1] for name in SECRETS]
     with zipfile.ZipFile(bundle) as file:
-        assert set(file.namelist()) == set(bundles.MEMBERS)
+        assert set(file.namelist()) == set(enrolment.MEMBERS)
         content = b"".join(file.read(name) for name in file.namelist()).decode()
     assert "PRIVATE" not in content
     assert not any(secret in content for secret in secrets)
@@ -466,7 +466,9 @@ def test_units_parse_restart_and_may_write_to_the_folder_alone(made, bundle):
 
 
 def test_a_unit_quotes_what_systemd_would_read_otherwise():
-    unit = pages.render("coordinator.service", Network(Path('a "b" 100%'), "0" * 32, "h", ("s",), fl.Regression("y")))
+    unit = enrolment.render(
+        "coordinator.service", Network(Path('a "b" 100%'), "0" * 32, "h", ("s",), fl.Regression("y"))
+    )
     assert r'network serve "a \"b\" 100%%"' in unit
 
 

@@ -7,9 +7,8 @@ import fedlsa as fl
 from fedlsa.errors import MessageError
 from fedlsa.network.carriers.signed import SignedSite, SignedTransport
 from fedlsa.network.folder import setup
-from fedlsa.network.protocol.envelope import pack, sign
 from fedlsa.network.protocol.messages import Describe
-from fedlsa.network.protocol.records import VERSION, Record
+from fedlsa.network.protocol.records import VERSION, Record, pack, sign
 
 
 class Wire:

@@ -10,8 +10,7 @@ from fedlsa.errors import MessageError, ResultFileError
 from fedlsa.network.disk import load_state, save_state
 from fedlsa.network.protocol.client import ClientState
 from fedlsa.network.protocol.run_settings import RunSettings
-from fedlsa.network.protocol.server import open_round
-from fedlsa.network.protocol.server_state import ServerState
+from fedlsa.network.protocol.server import ServerState, open_round
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from memory_world import MemoryWorld, by_hand
 from test_grpc_carrier import Place, until
 
 from fedlsa.errors import NetworkError
-from fedlsa.network import versions
+from fedlsa.network import processes
 from fedlsa.network.carriers import grpc_carrier, grpc_site
 from fedlsa.network.coordinator.runs import RunFolder
 from fedlsa.network.coordinator.serving import carry
@@ -27,7 +27,7 @@ def place(tmp_path):
 
 
 def told(protocol, program="9.9.9"):
-    return ((versions.PROTOCOL, str(protocol)), (versions.PROGRAM, program))
+    return ((processes.PROTOCOL, str(protocol)), (processes.PROGRAM, program))
 
 
 def test_the_same_protocol_is_accepted_whatever_the_program(place, monkeypatch):
@@ -70,10 +70,10 @@ def test_a_site_from_before_the_handshake_is_told_to_upgrade(place, monkeypatch)
 
 
 def test_what_the_other_side_says_of_itself_cannot_steer_a_terminal():
-    text = versions.mismatch(dict(told(10**30, "\x1b[31m" + "x" * 500 + "\n")), "site")
+    text = processes.mismatch(dict(told(10**30, "\x1b[31m" + "x" * 500 + "\n")), "site")
     assert text.isprintable()
     assert len(text) < 300
-    assert "upgrade the site" in versions.mismatch({versions.PROTOCOL: "٣"}, "site")  # a digit, but none of ours
+    assert "upgrade the site" in processes.mismatch({processes.PROTOCOL: "٣"}, "site")  # a digit, but none of ours
 
 
 @pytest.fixture
@@ -84,8 +84,8 @@ def run(tmp_path):
 
 
 def test_a_run_keeps_the_version_that_began_it(run):
-    assert run[1].read("version.json") == {"protocol": VERSION, "program": versions.program()}
-    versions.check_stamp("trial", run[1].read("version.json"))
+    assert run[1].read("version.json") == {"protocol": VERSION, "program": processes.program()}
+    processes.check_stamp("trial", run[1].read("version.json"))
 
 
 @pytest.mark.parametrize(
@@ -104,11 +104,11 @@ def test_a_run_of_another_protocol_ends_with_a_sentence_and_its_files_stay(run, 
     carry(network, folder, Nobody())
     why = folder.read("failed.json")["error"]
     assert "the run trial was begun by fedlsa" in why
-    assert f"this is fedlsa {versions.program()} (protocol {VERSION})" in why
+    assert f"this is fedlsa {processes.program()} (protocol {VERSION})" in why
     assert "finish it with that version, or start a new run" in why
     assert (folder.folder / "state.npz").read_bytes() == b"of another version"
     with pytest.raises(NetworkError, match="was begun by"):
-        versions.check_stamp("trial", kept)
+        processes.check_stamp("trial", kept)
 
 
 def test_a_run_goes_on_when_the_program_is_upgraded_in_its_middle(tmp_path, monkeypatch):
@@ -134,5 +134,5 @@ def test_a_run_goes_on_when_the_program_is_upgraded_in_its_middle(tmp_path, monk
             world.meddle = lambda site, answer: answer
             carry(world.network, run, world)
         results[upgraded] = run.read("result.json")["theta"]
-    assert versions.program() == "9.9.9"
+    assert processes.program() == "9.9.9"
     assert results[True] == results[False]

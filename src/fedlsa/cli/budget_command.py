@@ -64,7 +64,7 @@ def budget(
     json: bool = AS_JSON,
 ) -> None:
     """What error a privacy budget buys, or that it cannot be afforded: exact on files, a lower bound from numbers."""
-    from ..network.coordinator.example_data import example_moments
+    from ..network.coordinator.budget import example_moments
 
     given, run = budget.arguments, plan.arguments
     if not files:

@@ -41,7 +41,7 @@ def ledger(
     """Verify a site's ledger, a hash chain, and show what was asked, what left, and what is spent."""
     require_cryptography()
     from ..network import chain
-    from ..network.site import ledger_report as report
+    from ..network.site import ledger as report
 
     if head is not None:
         chain.verify(SiteFolder.load(folder).ledger, chain.ChainHead.from_text(head))
@@ -62,10 +62,10 @@ def allow(
 ) -> None:
     """Let a run in, at a site whose policy wants a person to allow each (approve_runs)."""
     require_cryptography()
-    from ..network.site import approvals
+    from ..network.site import policy
 
     site = SiteFolder.load(folder)
-    waiting = approvals.waiting(site.folder)
+    waiting = policy.waiting(site.folder)
     for name, words in waiting.items() if run is None else ():
         print(f"{name} waits: {' '.join(words)}")
     if run is None:
@@ -76,5 +76,5 @@ def allow(
         print(line)
     if run in waiting and not yes and not typer.confirm(f"allow {run}?", default=False):
         raise NetworkError(f"{run} is not allowed: nothing of it is answered")
-    approvals.allow(site.folder, run)
+    policy.allow(site.folder, run)
     print(f"{run} is allowed on these terms; other terms would ask again")

@@ -1,20 +1,25 @@
-"""Processes of this machine: one per folder, started and ended by their own ids; and free ports."""
+"""What programs of a network share: one process per folder, free ports, logs that stay small, versions of each side."""
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import signal
 import socket
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from importlib import metadata
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from threading import Event, current_thread, main_thread
+from typing import Any
 
 from ..errors import NetworkError
 from ..files import reason
+from .protocol.records import VERSION, printable
 
 OWN_PORTS = range(20_000, 32_000)  # below those that systems give to connections (Linux 32768 and up, others 49152)
 
@@ -130,3 +135,99 @@ def free_port(host: str = "127.0.0.1") -> int:
 def bracketed(host: str) -> str:
     """A host as it stands before a port."""
     return f"[{host}]" if ":" in host else host
+
+
+# Logs that stay small: `serve` and `join` write to a file that is turned over when it has grown.
+
+LOG_BYTES = 5 * 2**20
+OLD_LOGS = 4  # kept beside the one that is written
+MAX_LINE = 2000  # characters of one entry; more is cut
+
+
+class _OneLine(logging.Formatter):
+    """What others wrote stays on its line: no control characters reach a terminal, and no line can be forged."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record), MAX_LINE)
+
+
+class _PrivateFile(RotatingFileHandler):
+    """A rotated file of mode 600, whose disk may be full: logging must not stop a run."""
+
+    def _open(self):  # type: ignore[no-untyped-def]
+        return open(self.baseFilename, self.mode, encoding="utf-8", opener=lambda p, flags: os.open(p, flags, 0o600))
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """The line is lost."""
+
+
+def rotating(path: Path) -> logging.Logger:
+    """A logger that writes to this file, at most LOG_BYTES of it and OLD_LOGS older ones; the same one each time."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        logger = logging.getLogger(f"fedlsa.file.{str(path.resolve()).replace('.', '_')}")
+        if not logger.handlers:
+            handler = _PrivateFile(path, maxBytes=LOG_BYTES, backupCount=OLD_LOGS, encoding="utf-8")
+            handler.setFormatter(_OneLine("%(asctime)s %(levelname)s %(message)s"))
+            logger.addHandler(handler)
+            logger.setLevel(logging.INFO)
+            logger.propagate = False
+    except OSError as error:
+        raise NetworkError(f"cannot write the log {path}: {reason(error)}") from error
+    return logger
+
+
+# Which protocol and which program each side has: told when a site joins, and kept with every run.
+#
+# Two sides speak the same protocol or not at all; the refusal says which of them is to be upgraded. Programs of
+# different versions may speak the same protocol, so that one side can be upgraded before the other, also during a run.
+
+PROTOCOL, PROGRAM = "fedlsa-protocol", "fedlsa-program"  # metadata of a stream
+OTHER = {"site": "coordinator", "coordinator": "site"}
+
+
+def program() -> str:
+    """The version of this package."""
+    return metadata.version("fedlsa")
+
+
+def greeting() -> tuple[tuple[str, str], ...]:
+    """What each side says of itself when a stream begins."""
+    return (PROTOCOL, str(VERSION)), (PROGRAM, program())
+
+
+def mismatch(told: Mapping[str, Any], who: str) -> str | None:
+    """Why the two sides cannot speak with each other, or None; told : by the other side, who : a site or coordinator.
+
+    A side that says nothing is older than the first that does.
+    """
+    said = str(told.get(PROTOCOL, "0"))[:12]
+    theirs = int(said) if said.isascii() and said.isdecimal() else 0
+    if theirs == VERSION:
+        return None
+    of = f"fedlsa {printable(told.get(PROGRAM, 'of an older version'), 40)}, protocol {theirs or 'unknown'}"
+    older = who if theirs < VERSION else OTHER[who]
+    return (
+        f"the {who} has {of}, the {OTHER[who]} fedlsa {program()}, protocol {VERSION}: upgrade the {older}; "
+        "what is stored stays"
+    )
+
+
+def stamp() -> dict[str, Any]:
+    """What a run's folder keeps of the program that began it."""
+    return {"protocol": VERSION, "program": program()}
+
+
+def check_stamp(run: str, kept: Mapping[str, Any] | None) -> None:
+    """Refuse to go on with a run that was begun with another protocol; kept : its stamp, None where there is none."""
+    said = {} if kept is None else kept
+    if said.get("protocol") == VERSION:
+        return
+    old, protocol = (
+        printable(said.get("program", "an older version"), 40),
+        printable(said.get("protocol", "unknown"), 12),
+    )
+    raise NetworkError(
+        f"the run {run} was begun by fedlsa {old} (protocol {protocol}), and this is "
+        f"fedlsa {program()} (protocol {VERSION}): finish it with that version, or start a new run; its files stay"
+    )

@@ -8,7 +8,7 @@ import pytest
 from deployment import deployed, keys
 
 from fedlsa.network.carriers.grpc_wire import FRAME
-from fedlsa.network.versions import greeting
+from fedlsa.network.processes import greeting
 
 
 @pytest.fixture(scope="module")

@@ -13,17 +13,18 @@ from __future__ import annotations
 import asyncio
 import queue
 import secrets
+import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ...errors import FedLSAError, MessageError, NetworkError
 from ...files import reason
-from ..protocol.envelope import MAX_BYTES
-from ..versions import greeting, mismatch
-from .event_loop import LoopThread
+from ..processes import greeting, mismatch
+from ..protocol.records import MAX_BYTES
 from .grpc_wire import (
     COORDINATOR,
     FRAME,
@@ -32,11 +33,44 @@ from .grpc_wire import (
     METHOD,
     SERVER_LIMITS,
     SERVICE,
+    LimitedLog,
     SiteTraffic,
     grpc,
     same_certificate,
 )
-from .log_limit import LimitedLog
+
+MAX_SECONDS = 20.0  # in which a server must have begun or ended
+
+
+class LoopThread:
+    """An event loop in a thread of its own, for callers that are ordinary functions; runs until `end`."""
+
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still takes work."""
+        return not self._loop.is_closed()
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """The result of a coroutine, which runs in the loop."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(MAX_SECONDS)
+
+    def call(self, function: Callable[..., None], *arguments: Any) -> None:
+        """Call a function in the loop, soon; nothing is done once the loop has ended."""
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(function, *arguments)
+
+    def end(self) -> None:
+        """Stop the loop and its thread."""
+        self.call(self._loop.stop)
+        self._thread.join(MAX_SECONDS)
+        if not self._thread.is_alive():
+            self._loop.close()
+
 
 MAX_UNASKED = 100  # messages that nobody asked for, after which a stream is closed and its site waits
 PENALTY = 10.0  # seconds for which such a site is not let in

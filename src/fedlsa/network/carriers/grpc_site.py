@@ -21,11 +21,10 @@ from typing import Any
 
 from ...errors import FedLSAError
 from ...files import reason
+from ..processes import greeting, mismatch
 from ..protocol.records import printable
-from ..versions import greeting, mismatch
 from . import Answer
-from .grpc_wire import COORDINATOR, FRAME, INSTANCE, KNOWN, LIMITS, METHOD, SERVICE, grpc
-from .log_limit import LimitedLog
+from .grpc_wire import COORDINATOR, FRAME, INSTANCE, KNOWN, LIMITS, METHOD, SERVICE, LimitedLog, grpc
 
 FIRST_PAUSE, MAX_PAUSE = 0.2, 10.0  # seconds before a stream is opened again: they double
 STEADY = 10.0  # seconds: after a stream that lived this long the pause is short again

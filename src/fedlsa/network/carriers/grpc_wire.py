@@ -1,14 +1,16 @@
-"""What both sides of the gRPC carrier agree on: names, frames and limits; and what is counted of a site's streams."""
+"""What both sides of the gRPC carrier agree on: names, frames, limits and logs; what is counted of a stream."""
 
 from __future__ import annotations
 
 import os
 import ssl
 import struct
-from dataclasses import dataclass
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from ...errors import MissingExtraError
-from ..protocol.envelope import MAX_BYTES
+from ..protocol.records import MAX_BYTES
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # a line for every stranger's handshake would fill the journal
 try:
@@ -60,3 +62,31 @@ def same_certificate(one: bytes, other: bytes) -> bool:
         return ssl.PEM_cert_to_DER_cert(one.decode()) == ssl.PEM_cert_to_DER_cert(other.decode())
     except ValueError:
         return False
+
+
+MAX_LINES = 20  # about one subject, in a minute
+WINDOW_SECONDS = 60.0
+
+
+@dataclass
+class LimitedLog:
+    """A log that nobody can fill: so many lines a minute about each subject, and then how many were left out.
+
+    Subjects are few: names of sites, and one for all strangers.
+    """
+
+    write: Callable[[str], None]
+    clock: Callable[[], float] = time.monotonic
+    _windows: dict[str, tuple[float, int]] = field(default_factory=dict)  # subject -> (its beginning, lines in it)
+
+    def say(self, subject: str, text: str) -> None:
+        """Write a line, unless too many were written about this subject."""
+        now = self.clock()
+        began, count = self._windows.get(subject, (now, 0))
+        if now - began >= WINDOW_SECONDS:
+            if count > MAX_LINES:
+                self.write(f"{subject}: {count - MAX_LINES} more lines within a minute were left out")
+            began, count = now, 0
+        self._windows[subject] = began, count + 1
+        if count < MAX_LINES:
+            self.write(text)

@@ -2,7 +2,7 @@
 
 The coordinator signs with the network's signing key, a site with the key of its certificate. Before an answer's record
 stands the digest of the order, so what a site said to an earlier order, of this run or of another, is no answer to this
-one; and what was signed for one site, or as an order, is nothing for another site, or as an answer (envelope.py).
+one; and what was signed for one site, or as an order, is nothing for another site, or as an answer (records.py).
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from ...errors import MessageError
 from ...theory.threads import one_blas_thread
 from ..folder.certificates import private_key, public_key
 from ..folder.config import Network, SiteFolder
-from ..protocol.envelope import pack, sign, unpack, verify
-from ..protocol.records import Record
+from ..protocol.records import Record, pack, sign, unpack, verify
 from . import Carrier
 
 DIGEST_BYTES = hashlib.sha256().digest_size

@@ -2,23 +2,74 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ...errors import NetworkError
+from ...fit.fitted import Fit, SiteReport
+from ...fit.tasks import Task
+from ...results.recipe import versions
 from ..disk import write_json
-from ..folder.config import Network
-from ..folder.expiry import certificate_warnings
+from ..folder.config import Network, certificate_warnings
 from ..processes import is_held
+from ..protocol.agreed_design import AgreedDesign
 from ..protocol.run_settings import StartOptions
 from .runs import RunFolder, all_runs, chosen, line, standing, summary, table
 from .serving import SERVED
 
 if TYPE_CHECKING:
     from ...fit.fitted import Fit
+
+# A run's result as a model: what predicts, is saved and read as every fit is; of errors a run knows nothing.
+
+NO_ERRORS = "none: a run across sites gives no error bars"
+
+
+def model_of(result: dict[str, Any], task: Task) -> Fit:
+    """The fit of a run's result.json. Its covariance, and what sites say of themselves alone, are NaN."""
+    theta = np.array(result["coefficients"], np.float64)
+    d, design, settings = len(theta), AgreedDesign.from_text(result["design"]), result["settings"]
+    unknown, square = np.full(d, np.nan), np.full((d, d), np.nan)
+    alone: dict[str, Any] = {
+        "distance": math.nan,
+        "influence": math.nan,
+        "noise": math.nan,
+        "finite_data": math.nan,
+        "window": 0,
+    }
+    weights = dict(zip(result["rows"], result["weights"], strict=True))
+    reports = tuple(
+        SiteReport(
+            name, rows, weights[name], unknown, **alone, covariance=square, degrees_of_freedom=math.nan, without=unknown
+        )
+        for name, rows in result["rows"].items()
+    )
+    return Fit(
+        task=task,
+        names=tuple(result["names"]),
+        theta=theta,
+        columns=design.columns,
+        covariance=square,
+        root=square,
+        protocol=theta,
+        optimisation=unknown,
+        plan=None,
+        epsilon=result["epsilon"],
+        error={},
+        per_site=reports,
+        weight=settings["weight"],
+        local=settings["local"],
+        made_by={"versions": versions(), "network run": result["experiment"]},
+        covariance_kind=NO_ERRORS,
+        degrees_of_freedom=math.nan,
+        levels=dict(design.levels),
+    )
 
 
 def start(
@@ -90,7 +141,6 @@ def result(folder: Path | str, name: str | None = None, *, out: Path | None = No
 
 def model(folder: Path | str, name: str | None = None) -> Fit:
     """What came of a run as a model, which predicts and is saved as every fit is; its error bars are NaN."""
-    from .network_model import model_of
 
     found = outcome(folder, name)
     if "names" not in found:

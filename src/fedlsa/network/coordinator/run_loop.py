@@ -15,16 +15,25 @@ import numpy as np
 
 from ...errors import MessageError, NetworkError
 from ..folder.config import Network
-from ..protocol.closing import close_round, estimated_error, finish, finished, sum_of_controls
 from ..protocol.messages import Finished, Refusal
 from ..protocol.privacy import promise
 from ..protocol.records import Record, printable
 from ..protocol.ring import VECTORS
-from ..protocol.server import accept, open_round, reissued
-from ..protocol.server_state import DOWN_BYTES, UP_BYTES, ServerState
+from ..protocol.server import (
+    DOWN_BYTES,
+    UP_BYTES,
+    ServerState,
+    accept,
+    close_round,
+    estimated_error,
+    finish,
+    finished,
+    open_round,
+    reissued,
+    sum_of_controls,
+)
 from ..site.site_data import scale_from_json
-from .agreement import Agreement, agree, measure
-from .inquiry import Inquiry, Transport
+from .agreement import Agreement, Inquiry, Transport, agree, measure
 from .run_plan import error_left, settled
 from .runs import RunFolder
 

@@ -6,7 +6,7 @@ runs/EXPERIMENT/options.json   what `fedlsa network start` asked for; version.js
                 events.jsonl   one line per thing that happened, for the display and for people; when it has grown
                                it becomes events.old.jsonl (what counts is in the audit log as well: audit.py)
                 terms.json     names of coefficients, the run's coordinates, the plan: known after all sites were heard
-                state.npz      the server's state (server_state.py), stored after every round
+                state.npz      the server's state (server.py), stored after every round
                 stop           there once `fedlsa network stop` was called
                 result.json    there once the run is over; failed.json: there once it cannot go on
 """
@@ -26,9 +26,9 @@ from ...errors import NetworkError
 from .. import audit
 from ..disk import load_state, read_json, save_state, write_json
 from ..folder.config import Network
+from ..processes import stamp
 from ..protocol.run_settings import StartOptions
-from ..protocol.server_state import ServerState
-from ..versions import stamp
+from ..protocol.server import ServerState
 
 EVENTS_POLL = 0.25  # seconds between looks for new events
 LAST_BYTES = 2**16  # of the events, in which the last one lies

@@ -5,21 +5,176 @@ Private keys are made where they are used and never leave. Of a request nothing 
 
 from __future__ import annotations
 
+import contextlib
+import getpass
 import hashlib
+import io
+import shlex
 import shutil
 import stat
+import sys
+import zipfile
+import zlib
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from importlib import resources
 from pathlib import Path
+from string import Template
 
 from ... import checks
 from ...errors import ArgumentError, FedLSAError, NetworkError
 from ...files import reason
+from ...fit import Regression
+from ...fit.tasks import Task
+from ...installation import __version__
 from .. import audit, disk
+from ..protocol.records import printable
 from ..site import policy
-from . import authority, bundles, certificates, pages
+from . import certificates
 from .certificates import SiteIdentity
 from .config import Network, SiteFolder
+
+# The bundle that a site is sent: a zip of four files with fixed names, none of them secret.
+#
+# Three are taken over, and they are data. The fourth is for people. The site's own program writes README, service file
+# and policy: whoever sends a bundle can neither have commands started nor loosen a policy.
+
+UNPACKED = ("site.toml", "ca.pem", "signing.pem")
+MEMBERS = (*UNPACKED, "README.md")
+MAX_BYTES, MAX_MEMBER_BYTES = 2**20, 2**18  # thousands of times what a bundle needs
+FIXED_DATE = (1980, 1, 1, 0, 0, 0)  # the same bytes for the same content
+
+
+def pack_bundle(content: Mapping[str, bytes]) -> bytes:
+    """The bytes of a bundle."""
+    if set(content) != set(MEMBERS):
+        raise NetworkError(f"a bundle must hold {', '.join(MEMBERS)}; got {', '.join(sorted(content))}")
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as file:
+        for name in MEMBERS:
+            entry = zipfile.ZipInfo(name, FIXED_DATE)
+            entry.create_system = 3  # Unix: the mode below counts
+            entry.external_attr = (stat.S_IFREG | 0o644) << 16
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            file.writestr(entry, content[name])
+    return out.getvalue()
+
+
+def read_bundle(path: Path) -> dict[str, bytes]:
+    """The files of a bundle, by name, once each has been checked; nothing is written.
+
+    Refused are names that are not ours (so none can point outside the folder), missing or repeated ones, links,
+    encryption, and sizes that no bundle has.
+    """
+    try:
+        info = path.stat()
+        if not stat.S_ISREG(info.st_mode):
+            raise NetworkError(f"the bundle {path} is not a file")
+        if info.st_size > MAX_BYTES:
+            raise NetworkError(f"the bundle {path} must have at most {MAX_BYTES} bytes; got {info.st_size}")
+        with zipfile.ZipFile(path) as file:
+            content = _checked(file, path)
+    except FileNotFoundError:
+        raise NetworkError(f"there is no bundle {path}") from None
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+        raise NetworkError(f"{path} is not a bundle, or is damaged: {reason(error)}") from error
+    except OSError as error:
+        raise NetworkError(f"cannot read the bundle {path}: {reason(error)}") from error
+    return content
+
+
+def _checked(file: zipfile.ZipFile, path: Path) -> dict[str, bytes]:
+    out: dict[str, bytes] = {}
+    for entry in file.infolist():
+        name, mode = entry.filename, entry.external_attr >> 16
+        if name not in MEMBERS:
+            raise NetworkError(f"the bundle {path} holds {name[:80]!r}, which no bundle does; nothing was unpacked")
+        if name in out:
+            raise NetworkError(f"the bundle {path} holds {name!r} twice; nothing was unpacked")
+        if stat.S_IFMT(mode) not in (0, stat.S_IFREG):  # 0: the kind was not written down
+            raise NetworkError(f"the bundle {path} holds {name!r} as a link or a folder; nothing was unpacked")
+        if entry.flag_bits & 1:
+            raise NetworkError(f"the bundle {path} is encrypted; decrypt it first")
+        with file.open(entry) as stream:
+            content = stream.read(MAX_MEMBER_BYTES + 1)  # whatever size the header claims
+        if len(content) > MAX_MEMBER_BYTES:
+            raise NetworkError(f"{name} in the bundle {path} must have at most {MAX_MEMBER_BYTES} bytes; got more")
+        out[name] = content
+    missing = [name for name in MEMBERS if name not in out]
+    if missing:
+        raise NetworkError(f"the bundle {path} lacks {', '.join(missing)}")
+    return out
+
+
+def check_same(path: Path, content: Mapping[str, bytes], into: Path) -> None:
+    """Refuse to unpack a bundle over a folder that is not this bundle's."""
+    if not into.is_dir() or not (into / "site.toml").is_file():
+        raise NetworkError(f"{into} exists and is not a site's folder; --folder names another one")
+    if any(_bytes(into / name) != content[name] for name in UNPACKED):
+        raise NetworkError(f"{path} is for another site, network or task than {into}; --folder names another folder")
+
+
+def _bytes(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None
+
+
+# Texts for people and service managers, from templates/: READMEs of both roles, systemd units.
+
+COORDINATOR_PAGES = {
+    "README.md": "coordinator.md",
+    "systemd/fedlsa-coordinator.service": "coordinator.service",
+}  # path in the coordinator's folder: template
+SITE_PAGES = {"README.md": "site.md", "fedlsa-site.service": "site.service"}
+
+
+class _Page(Template):
+    delimiter = "%"  # shells have uses of their own for the dollar
+
+
+def render(template: str, of: Network | SiteFolder) -> str:
+    """A text for a folder, which has its final name already."""
+    from .certificates import grouped
+
+    folder = str(of.folder)
+    values = {name: str(getattr(of, name, "")) for name in ("host", "port", "page_port", "name")}
+    values |= {"version": __version__, "task": _task(of.task), "folder": shlex.quote(folder)}
+    values |= {"network": grouped(of.id if isinstance(of, Network) else of.network)}
+    names = of.sites if isinstance(of, Network) else ()
+    values |= {"sites": "\n".join(f"| {c} | {name} | bundles/{name}.zip |" for c, name in enumerate(names))}
+    if template.endswith(".service"):
+        beside = Path(sys.executable).with_name("fedlsa")
+        command = str(beside) if beside.is_file() else shutil.which("fedlsa")
+        program = "@FEDLSA@" if command is None else str(Path(command).absolute())
+        values |= {"program": _word(program), "folder": _word(folder), "working_directory": _plain(folder)}
+        values |= {"cache": _word(f"NUMBA_CACHE_DIR={of.folder / 'cache'}"), "user": "@USER@"}
+        with contextlib.suppress(OSError, KeyError, ImportError):
+            values["user"] = getpass.getuser()
+    text = resources.files(__package__).joinpath("templates", template).read_text(encoding="utf-8")
+    return _Page(text).substitute(values)
+
+
+def _plain(text: str) -> str:
+    """Text in a unit, where a percent sign would begin a specifier."""
+    return text.replace("%", "%%")
+
+
+def _word(text: str) -> str:
+    """One word of a command line or a list in a unit."""
+    quoted = _plain(text).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{quoted}"'
+
+
+def _task(task: Task) -> str:
+    if isinstance(task, Regression):
+        if task.formula is not None:
+            return f"The task: the linear model `{printable(task.formula)}`."
+        by = "all other columns" if task.columns is None else ", ".join(f"`{printable(n)}`" for n in task.columns)
+        return f"The task: a linear model of the column `{printable(task.target)}` by {by}."
+    return f"The task: the value function of the logged policy, discount {task.discount:g}, trace {task.trace:g}."
+
 
 KEYS = "site.key", "mask.key"
 NEXT = "next"  # folder of new keys whose certificate has not come yet
@@ -34,12 +189,12 @@ def request(bundle: Path | str, folder: Path | str | None = None, *, new_key: bo
     path = checks.path("bundle", bundle)
     target = path if path.is_dir() else path.with_suffix("") if folder is None else checks.path("folder", folder)
     if not path.is_dir():
-        content = bundles.read(path)
+        content = read_bundle(path)
         site = SiteFolder.from_bundle(content, target.absolute(), path)
         if disk.is_new(target):
             _unpack(content, site)
         else:
-            bundles.check_same(path, content, target)
+            check_same(path, content, target)
     site = SiteFolder.load(target)
     if new_key and not (target / NEXT).exists():
         with disk.new_folder(target / NEXT) as part:
@@ -50,10 +205,10 @@ def request(bundle: Path | str, folder: Path | str | None = None, *, new_key: bo
 
 def _unpack(content: Mapping[str, bytes], site: SiteFolder) -> None:
     """A new folder: what the bundle says, and the site's own keys, policy, service file and README."""
-    texts = {name: pages.render(template, site) for name, template in pages.SITE_PAGES.items()}
+    texts = {name: render(template, site) for name, template in SITE_PAGES.items()}
     texts["policy.toml"] = policy.template(site.task)
     with disk.new_folder(site.folder) as part:
-        for name in bundles.UNPACKED:
+        for name in UNPACKED:
             disk.create(part / name, content[name], secret=False)
         for name, text in texts.items():
             disk.create(part / name, text.encode(), secret=False)
@@ -129,7 +284,7 @@ def approve(folder: Path | str, path: Path | str, fingerprint: str, *, renew: bo
         raise NetworkError(f"{asked.name} has a certificate already, {target}; --renew replaces it")
     _refuse_known_keys(network, asked)
     ca_key = disk.check_secret(network.ca_key, "the authority's key").read_bytes()
-    content = authority.site(network.ca.read_bytes(), ca_key, asked)
+    content = certificates.certify_site(network.ca.read_bytes(), ca_key, asked)
     put_on_record(network, asked.name, "replaced")
     audit.note(network.folder, "approved", site=asked.name, text=asked.fingerprint)
     disk.replace(target, content, secret=False)

@@ -12,7 +12,6 @@ from ...fit import Regression
 from ...fit.tasks import Task
 from .. import audit, disk
 from ..protocol.run_settings import plain_name
-from . import bundles, pages
 from .config import PORT, Network, SiteFolder, require_cryptography, site_names, task_text
 
 MAX_SITES = 1000  # of one network
@@ -53,11 +52,11 @@ def init(
 
 def _write(network: Network, final: Path) -> None:
     """All files of a new network, in a folder that will be called `final`."""
-    from . import authority, certificates
+    from . import certificates, enrolment
 
     ca_key, key, signing_key = (certificates.new_key() for _ in range(3))
-    ca, signing = authority.new_authority(ca_key), certificates.public_pem(signing_key)
-    certificate = authority.server(ca, ca_key, network.host, key)
+    ca, signing = certificates.new_authority(ca_key), certificates.public_pem(signing_key)
+    certificate = certificates.certify_server(ca, ca_key, network.host, key)
     network = replace(network, id=certificates.network_id(ca, signing))
     for path, content in ((network.ca, ca), (network.certificate, certificate), (network.signing_public, signing)):
         disk.create(path, content, secret=False)
@@ -67,17 +66,19 @@ def _write(network: Network, final: Path) -> None:
         disk.folder(network.folder / name)
     for site in network.sites:
         _write_bundle(network, site)
-    for name, template in pages.COORDINATOR_PAGES.items():
-        text = pages.render(template, replace(network, folder=final))
+    for name, template in enrolment.COORDINATOR_PAGES.items():
+        text = enrolment.render(template, replace(network, folder=final))
         disk.create(network.folder / name, text.encode(), secret=False)
     disk.create(network.folder / network.FILE, network.text().encode(), secret=False)
 
 
 def _write_bundle(network: Network, site: str) -> None:
+    from . import enrolment
+
     at_site = SiteFolder(Path(site), site, network.id, network.host, network.port, network.task)
-    content = {"site.toml": at_site.text().encode(), "README.md": pages.render("site.md", at_site).encode()}
+    content = {"site.toml": at_site.text().encode(), "README.md": enrolment.render("site.md", at_site).encode()}
     content |= {"ca.pem": network.ca.read_bytes(), "signing.pem": network.signing_public.read_bytes()}
-    disk.replace(network.bundle(site), bundles.pack(content), secret=False)
+    disk.replace(network.bundle(site), enrolment.pack_bundle(content), secret=False)
 
 
 def add_site(folder: Path | str, site: str) -> Path:
@@ -115,12 +116,12 @@ def remove_site(folder: Path | str, site: str) -> Network:
 def renew(folder: Path | str) -> Network:
     """A new server certificate, and a new key for it, from the same authority; sites need nothing new."""
     require_cryptography()
-    from . import authority, certificates
+    from . import certificates
 
     network = Network.load(folder)
     ca_key = disk.check_secret(network.ca_key, "the authority's key").read_bytes()
     key = certificates.new_key()
-    certificate = authority.server(network.ca.read_bytes(), ca_key, network.host, key)
+    certificate = certificates.certify_server(network.ca.read_bytes(), ca_key, network.host, key)
     audit.note(network.folder, "server certificate renewed")
     disk.replace(network.key, key, secret=True)  # interrupted here, the two do not match: renew again
     disk.replace(network.certificate, certificate, secret=False)

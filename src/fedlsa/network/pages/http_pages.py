@@ -15,7 +15,7 @@ import socket
 import socketserver
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
 from typing import Any, NamedTuple
@@ -221,3 +221,38 @@ class _ReadOnlyHandler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """Requests are not written down: whoever can reach the page could fill the disk."""
+
+
+# Prometheus' text format (version 0.0.4), written by hand: a name, a kind, a sentence, and samples with labels.
+
+
+class MetricFamily(NamedTuple):
+    """One family; samples : (labels, value)."""
+
+    name: str
+    kind: str
+    text: str
+    samples: Sequence[tuple[Mapping[str, str], float]]
+
+
+def gauge(name: str, text: str, value: float | None, labels: Mapping[str, str] | None = None) -> MetricFamily:
+    """A family of one sample; without a value, of none."""
+    return MetricFamily(name, "gauge", text, [] if value is None else [(labels or {}, float(value))])
+
+
+def exposition(metrics: Iterable[MetricFamily]) -> str:
+    """The families as a monitor reads them; those without samples are left out."""
+    lines = []
+    for metric in metrics:
+        if not metric.samples:
+            continue
+        text = metric.text.replace("\\", "\\\\").replace("\n", "\\n")
+        lines += [f"# HELP {metric.name} {text}", f"# TYPE {metric.name} {metric.kind}"]
+        for labels, value in metric.samples:
+            inside = ",".join(f'{name}="{_escaped(label)}"' for name, label in labels.items())
+            lines.append(f"{metric.name}{{{inside}}} {value!r}" if inside else f"{metric.name} {value!r}")
+    return "\n".join(lines) + "\n"
+
+
+def _escaped(label: str) -> str:
+    return label.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')

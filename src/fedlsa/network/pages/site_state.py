@@ -14,17 +14,13 @@ from typing import Any
 from ...errors import ArgumentError, FedLSAError
 from .. import chain
 from ..chain import ChainHead
-from ..folder.config import SiteFolder
-from ..folder.expiry import certificate_warnings
+from ..folder.config import SiteFolder, certificate_warnings
 from ..protocol.privacy import delta_left, epsilon_of
 from ..protocol.records import VERSION, printable
-from ..site.approvals import waiting
 from ..site.ledger import Ledger
-from ..site.policy import Policy, explain
-from .coordinator_state import FRESH, JSON_KIND, METRICS_KIND
-from .exposition import MetricFamily, exposition, gauge
-from .http_pages import Shown
-from .run_view import number
+from ..site.policy import Policy, explain, waiting
+from .coordinator_state import FRESH, JSON_KIND, METRICS_KIND, number
+from .http_pages import MetricFamily, Shown, exposition, gauge
 
 SHOWN_ENTRIES = 80
 SHOWN_RESULTS = 20

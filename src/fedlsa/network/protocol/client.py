@@ -23,10 +23,9 @@ import numpy as np
 
 from ...checks import Floats
 from ...errors import MessageError, PolicyError
-from .coding import MAX_ENTRY, MAX_THETA, Coding, Noise, encode
 from .messages import Acknowledged, Averaged, Finish, Finished, Refusal, Reply, Share, Work, mark, names_from
 from .records import Stored
-from .ring import VECTORS, masked, to_integers, to_share, within
+from .ring import MAX_ENTRY, MAX_THETA, VECTORS, Coding, Noise, encode, masked, to_integers, to_share, within
 
 # (theta, xi, eta, steps, label) -> theta_hat, all vectors (d,); what is drawn is a function of the order's label
 LocalSteps = Callable[[Floats, Floats, float, int, bytes], Floats]

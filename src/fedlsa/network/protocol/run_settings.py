@@ -15,8 +15,8 @@ from ...algorithms import METHODS, Algorithm, FedLSA, supporting
 from ...checks import Floats
 from ...errors import ArgumentError, ArgumentTypeError, MessageError, NetworkError
 from ...fit.tasks import WEIGHTS
-from .coding import Coding
 from .privacy import LOCAL
+from .ring import Coding
 
 LARGEST_COUNT = 2**31  # sites: only to check participation before their number is known
 ABSENCE = ("restart", "freeze")
@@ -55,7 +55,7 @@ class StartOptions:
     outlier : without clip, changes longer than so many times the running median are shortened or refused; 0: none
     trim : replies left out on each side, coordinate by coordinate; needs plain aggregation
     quantise : bits of a number sent, 8 or 16; noise : standard deviation in units of clip
-    unit, row_clip : what the noise hides, all rows of a site or any one row (coding.py)
+    unit, row_clip : what the noise hides, all rows of a site or any one row (ring.py)
     patience : rounds missed in a row, of those that were averaged, after which a site counts as gone
     absence : "restart": when a site is gone, the others begin again at xi = 0, and it would too; "freeze": control
         variates are kept for the site's return, and the others' sum is not 0 until then

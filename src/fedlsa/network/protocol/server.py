@@ -27,19 +27,117 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Self
 
 import numpy as np
 
+from ... import checks
 from ...checks import Floats
+from ...engine.reference import Iterate, serve
 from ...engine.schedule import schedule
 from ...errors import ArgumentError, MessageError
 from ...sampling import IID
-from .messages import Refusal, Reply, Work, mark
-from .records import Record, printable, structure, zeros
-from .ring import Limbs, from_share, to_floats
-from .server_state import DOWN_BYTES, DOWN_MESSAGES, UP_BYTES, UP_MESSAGES, OpenRound, ServerState
+from .messages import Finish, Refusal, Reply, Work, mark
+from .records import Flags, Integers, Record, Stored, printable, structure, zeros
+from .ring import MAX_THETA, Limbs, add, from_share, shortening, to_floats
+from .run_settings import RunSettings
+
+DOWN_MESSAGES, DOWN_BYTES, UP_MESSAGES, UP_BYTES = range(4)  # columns of `traffic`
+REMEMBERED = 5  # rounds whose median sizes bound the next one
+
+PerSite = Annotated[Floats, "N"]
+Counts = Annotated[Integers, np.int64, "N"]
+Chosen = Annotated[Flags, np.bool_, "N"]
+Vectors = Annotated[Floats, "N", "d"]
+Vector = Annotated[Floats, "d"]
+
+
+@dataclass(frozen=True, eq=False)
+class OpenRound(Stored):
+    """The open round: who was invited, who is counted as missing without a reply, and what has come so far.
+
+    order : the digest of its orders; clip : as they say (messages.Work)
+    shares : (N, d, limbs), what came; sizes : lengths of single changes, where they can be seen; marks : of each reply
+    """
+
+    round: int
+    order: str
+    steps: int
+    gain: float
+    clip: float
+    invited: Chosen
+    expected: Chosen
+    accepted: Chosen
+    sizes: PerSite
+    marks: Counts
+    shares: Annotated[Limbs, np.int16, "N", "d", "limbs"]
+
+
+@dataclass(frozen=True, eq=False)
+class ServerState(Stored):
+    """The state between two events; arrays are never changed in place. N sites in the order of settings.sites.
+
+    opened : the last round ever opened; averages : how many were averaged (t); attempts : rounds in vain since the last
+    generation : of all control variates; acked, acked_mean, acked_mark : what was last averaged of each site in it
+    missed, refused, strikes : counts of rounds missed in a row, answers not taken, answers against the protocol
+    gone, aside : sites that are away for good until they return, and those that are asked no more
+    typical : (at most REMEMBERED,), of the last rounds of this generation, per local step: the median length of single
+        changes, or of masked ones the length of their mean
+    traffic : (N, 4), messages and bytes down, messages and bytes up; movement : (averages,), ||theta_t - theta_{t-1}||
+    """
+
+    settings: RunSettings
+    theta: Vector
+    opened: int
+    averages: int
+    attempts: int
+    generation: int
+    acked: Counts
+    acked_mean: Vectors
+    acked_mark: Counts
+    missed: Counts
+    refused: Counts
+    strikes: Counts
+    gone: Chosen
+    aside: Chosen
+    typical: Annotated[Floats, "remembered"]
+    traffic: Annotated[Integers, np.int64, "N", "directions"]
+    movement: Annotated[Floats, "averages"]
+    pending: OpenRound | None = None
+
+    @classmethod
+    def start(cls, settings: RunSettings, dim: int) -> Self:
+        """The state before the first round, at theta = 0 : (dim,)."""
+        N, d = len(settings.sites), checks.integer("dim", dim, at_least=1)
+        arrays = zeros(cls, {"N": N, "d": d, "directions": 4, "averages": 0, "remembered": 0})
+        return cls(settings, opened=0, averages=0, attempts=0, generation=0, **arrays)
+
+    def check(self) -> None:
+        if len(self.movement) != self.averages or len(self.gone) != len(self.settings.sites):
+            raise MessageError("a movement per average, and a row per site")
+
+    @property
+    def dim(self) -> int:
+        return len(self.theta)
+
+    def bound(self, steps: int) -> float:
+        """The longest change after so many local steps, or of masked ones the longest mean; 0: not known yet."""
+        s = self.settings
+        if s.clip is not None:
+            return s.clip
+        usual, most = s.outlier * float(self.typical.max(initial=0.0)) * steps, s.outlier * s.reach
+        return min(usual, most) if usual and most else usual or most
+
+    @property
+    def secure(self) -> bool:
+        """Whether single changes are hidden in sums."""
+        return self.settings.secure(len(self.settings.sites))
+
+    def agent(self, site: object) -> int | None:
+        """The number of a site; None where it is none of ours."""
+        return self.settings.sites.index(site) if isinstance(site, str) and site in self.settings.sites else None
+
 
 ROUNDING = 1e-6  # relative, of lengths on coarse grids
 
@@ -216,3 +314,141 @@ def restarted(state: ServerState) -> ServerState:
     """A new generation: all control variates begin at 0. Sizes of before say nothing of it."""
     zero = np.zeros_like(state.acked)
     return replace(state, generation=state.generation + 1, typical=np.zeros(0), acked=zero, acked_mark=zero)
+
+
+# How a round ends: the average of what was counted, or nothing, and who is gone or put aside.
+
+WINDOW = 10  # movements from which the contraction is estimated
+
+
+@dataclass(frozen=True)
+class ClosedRound:
+    """How a round ended.
+
+    steps : local steps of each; averaged : whether theta is a new average, over `sites`; why : in a sentence, if not
+    missing : expected, no reply counted; gone, aside : from now on
+    """
+
+    round: int
+    steps: int
+    averaged: bool
+    why: str
+    sites: tuple[str, ...]
+    missing: tuple[str, ...]
+    gone: tuple[str, ...]
+    aside: tuple[str, ...]
+
+
+def trimmed_mean(weights: Floats, values: Floats, trim: int) -> Floats:
+    """The weighted mean (d,) of the values (n, d); each coordinate leaves out `trim` at each end."""
+    order = np.argsort(values, axis=0, kind="stable")[trim : len(values) - trim]
+    kept = weights[order]  # (n - 2 trim, d)
+    return np.asarray((kept * np.take_along_axis(values, order, 0)).sum(axis=0) / kept.sum(axis=0), np.float64)
+
+
+def close_round(state: ServerState) -> tuple[ServerState, ClosedRound]:
+    """End the open round: average what was counted, or change nothing but counts and say why."""
+    pending, s = state.pending, state.settings
+    if pending is None:
+        raise ArgumentError("close_round must follow open_round; got a state without an open round")
+    took, bound = pending.accepted, pending.clip
+    secure = state.secure
+    if secure:
+        bound = state.bound(pending.steps) or MAX_THETA
+    elif not bound and s.outlier and took.any():  # the first round: by its own median
+        bound = s.outlier * float(np.median(pending.sizes[took]))
+    if bound and not secure:  # the others are told the bound with the next order
+        took = took & (pending.sizes <= s.coding.longest(bound, state.dim) * (1 + ROUNDING))
+    missing = pending.expected & ~took
+    missed = np.where(took, 0, state.missed + missing)
+    state = replace(state, pending=None)
+    why, moved = "", np.zeros(state.dim)
+    if took.sum() < s.least(len(s.sites)):
+        why = f"{s.least(len(s.sites))} sites are needed, {took.sum()} answered"
+    elif secure and (took != pending.invited).any():
+        why = "only the sum over all who were asked can be read, and not all answered"
+    else:
+        moved = _mean(state, pending, took)
+        longest = s.coding.longest(bound, state.dim)
+        if longest and shortening(moved, longest) < 1 - ROUNDING:
+            why = (
+                f"the mean must have a length of at most {longest:.3g}: the step size is too large, or one of the "
+                "sites does not keep to the orders"
+            )
+    aside = state.aside | (state.strikes >= s.strikes)
+    away = pending.expected & ~took & (missed >= s.patience) if not why else np.zeros_like(took)
+    leaving, banned = away & ~state.gone, aside & ~state.aside
+    if why:
+        state = replace(state, attempts=state.attempts + 1, missed=missed)
+    else:
+        state = _averaged(state, pending, took, moved)
+        state = replace(state, missed=np.where(leaving, 0, missed))
+    state = replace(state, gone=state.gone | leaving, aside=aside)
+    if banned.any() or (leaving.any() and s.absence == "restart"):
+        state = restarted(state)
+    names = (_names(state, which) for which in (took & (not why), missing, leaving, banned))
+    return state, ClosedRound(pending.round, pending.steps, not why, why, *names)
+
+
+def _mean(state: ServerState, pending: OpenRound, took: Flags) -> Floats:
+    """The weighted mean change (d,) of those who took part."""
+    s = state.settings
+    weights, shares = s.shares[took], pending.shares[took]
+    if s.trim:
+        return trimmed_mean(weights, changes(shares, weights, s.coding.grid.unit), s.trim)
+    return np.array(to_floats(from_share(add(list(shares))), s.coding.grid.unit)) / weights.sum()
+
+
+def _averaged(state: ServerState, pending: OpenRound, took: Flags, moved: Floats) -> ServerState:
+    """The state after an average, by which theta moves."""
+    start = Iterate.start(state.theta, np.zeros((1, state.dim)))
+    theta = serve(start, state.settings.algorithm, state.averages + 1, moved[None], np.ones(1), 0.0).theta
+    size = float(np.linalg.norm(moved)) if state.secure else float(np.median(pending.sizes[took]))
+    return replace(
+        state,
+        theta=theta,
+        averages=state.averages + 1,
+        attempts=0,
+        acked=np.where(took, pending.round, state.acked),
+        acked_mean=np.where(took[:, None], theta, state.acked_mean),
+        acked_mark=np.where(took, pending.marks, state.acked_mark),
+        typical=np.append(state.typical, size / pending.steps)[-REMEMBERED:],
+        movement=np.append(state.movement, np.linalg.norm(theta - state.theta)),
+    )
+
+
+def finish(state: ServerState, names: str = "[]") -> dict[str, Finish]:
+    """The last message to each site that belongs; names : JSON list of the coefficients."""
+    belong = np.flatnonzero(~state.gone & ~state.aside)
+    common = summed(state, belong)
+    return {state.settings.sites[c]: Finish(**common, names=names) for c in belong.tolist()}
+
+
+def sum_of_controls(shares: Sequence[Limbs], unit: float) -> float:
+    """||sum_c w_c xi_c|| from the shares of all sites that were told to finish."""
+    return float(np.linalg.norm(to_floats(from_share(add(shares)), unit)))
+
+
+def finished(state: ServerState) -> str | None:
+    """Why the run is over, in a sentence; None while it is not."""
+    rounds = state.settings.rounds
+    return f"all {rounds} rounds are done" if state.averages >= rounds else None
+
+
+def estimated_error(state: ServerState) -> float:
+    """||last movement|| / (1 - contraction), the contraction being the mean shrinkage of the last movements.
+
+    What is still to go if theta keeps moving in the same way, and shrinks as it did: an extrapolation, not a bound. It
+    knows nothing of sampling noise, bias or the error of the data. inf while movements do not shrink or are too few.
+    """
+    last = state.movement[-WINDOW:]
+    if len(last) < 3:
+        return float("inf")
+    if last[-1] == 0:
+        return 0.0
+    contraction = (last[-1] / last[0]) ** (1 / (len(last) - 1)) if last[0] > 0 else float("inf")
+    return float(last[-1] / (1 - contraction)) if contraction < 1 else float("inf")
+
+
+def _names(state: ServerState, which: Flags) -> tuple[str, ...]:
+    return tuple(state.settings.sites[c] for c in np.flatnonzero(which).tolist())

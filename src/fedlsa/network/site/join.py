@@ -13,12 +13,10 @@ from ..carriers.grpc_site import SiteKeys, SiteLink
 from ..carriers.nvflare.relay import RelaySite
 from ..carriers.signed import SignedSite
 from ..disk import replace
-from ..folder.config import SiteFolder
-from ..folder.expiry import warn_daily
-from ..logs import rotating
+from ..folder.config import SiteFolder, warn_daily
 from ..pages import announce, start_site_page
 from ..pages.http_pages import PagePlace
-from ..processes import bracketed, only_one, until_ended
+from ..processes import bracketed, only_one, rotating, until_ended
 from .facts import check
 from .orders import OrderHandler
 from .policy import Policy, explain

@@ -11,19 +11,111 @@ would betray their difference: what was answered to a label is remembered, and o
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import time
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ...errors import FedLSAError, NetworkError, PolicyError
+import numpy as np
+
+from ...errors import ArgumentError, FedLSAError, NetworkError, PolicyError
 from ...files import reason
+from ...fit.tasks import Regression, Task
 from .. import chain, disk
-from ..chain import ChainHead
-from ..protocol.records import printable
-from .receipts import LedgerTotals, read_receipt, write_receipt
+from ..chain import ChainHead, entries
+from ..folder.config import SiteFolder
+from ..protocol.client import ClientState
+from ..protocol.messages import Work
+from ..protocol.privacy import check_unit, delta_left, epsilon_of, rho_of_answer
+from ..protocol.records import Message, printable
+from ..protocol.run_settings import RunTerms
+from .limits import RowSizes, check_steps, refused
+from .policy import Policy
+from .site_data import ridge_of
+
+# The totals of a ledger, and receipts of them that the site signs and the coordinator keeps.
+
+
+@dataclass(frozen=True)
+class LedgerTotals:
+    """Over all runs. rho : spent by answers with noise (privacy.py), of which there are `noised`."""
+
+    answers: int = 0
+    runs: int = 0
+    rounds: int = 0
+    noised: int = 0
+    rho: float = 0.0
+
+    @classmethod
+    def read(cls, content: Mapping[str, Any]) -> LedgerTotals:
+        """From JSON that somebody else may have written."""
+        values = {name: content[name] for name in ("answers", "runs", "rounds", "noised")}
+        rho = content["rho"]
+        if any(type(v) is not int or not 0 <= v < 2**53 for v in values.values()):
+            raise ValueError("counts must be integers of at least 0")
+        if type(rho) not in (int, float) or not 0 <= rho < float("inf"):
+            raise ValueError("rho must be at least 0")
+        return cls(**values, rho=float(rho))
+
+    def combined(self, other: LedgerTotals, both: bool) -> LedgerTotals:
+        """The larger of each, or with `both` their sums: for two branches of one past, of which each was answered."""
+        pairs = {name: (value, asdict(other)[name]) for name, value in asdict(self).items()}
+        return LedgerTotals(**{name: sum(pair) if both else max(pair) for name, pair in pairs.items()})
+
+
+def digest_of(message: Message) -> str:
+    """Of all that a message holds."""
+    record = message.record()
+    digest = hashlib.sha256(json.dumps(record.meta, sort_keys=True).encode())
+    for name in sorted(record.arrays):
+        digest.update(name.encode() + record.arrays[name].tobytes())
+    return digest.hexdigest()
+
+
+def write_receipt(key: Any, content: Mapping[str, Any]) -> str:
+    """A receipt; key : the site's private key (ECDSA); content : site, number and hash of the head, totals."""
+    said = json.dumps(content, sort_keys=True)
+    return json.dumps({"said": said, "signature": _sign(key, said).hex()})
+
+
+def read_receipt(key: Any, site: str, text: str) -> tuple[ChainHead, LedgerTotals] | None:
+    """Head and totals of a receipt that this site signed; None of anything else."""
+    try:
+        found = json.loads(text)
+        said, signature = found["said"], bytes.fromhex(found["signature"])
+        if not _verify(key, said, signature):
+            return None
+        kept = json.loads(said)
+        if kept["site"] != site:
+            return None
+        return ChainHead.from_text(f"{kept['number']}:{kept['hash']}"), LedgerTotals.read(kept)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, FedLSAError):
+        return None
+
+
+def _sign(key: Any, content: str) -> bytes:
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    return bytes(key.sign(b"fedlsa receipt\n" + content.encode(), ec.ECDSA(hashes.SHA256())))
+
+
+def _verify(key: Any, content: str, signature: bytes) -> bool:
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    try:
+        key.public_key().verify(signature, b"fedlsa receipt\n" + content.encode(), ec.ECDSA(hashes.SHA256()))
+    except InvalidSignature:
+        return False
+    return True
+
 
 MOST_REFUSALS = 10_000  # that are entered: who asks in vain for ever shall not fill the disk
 RESTORED, CLOSE = "restored", "close"  # what entries say that raise the totals, or close a run
@@ -248,3 +340,131 @@ def copy_place(folder: str, network: str, site: str) -> Path:
     """The file for the copy of a ledger's totals; folder : ledger_copy of the policy, or empty."""
     home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "fedlsa"
     return (Path(folder) if folder else home) / f"{network}-{site}.ledger.json"
+
+
+# The ledger for people: verified, its last entries, and what has been spent.
+
+
+def ledger_report(folder: Path | str, last: int = 20) -> list[str]:
+    """Verify a site's ledger against its chain and its copy, and say what it holds."""
+    site, policy, ledger = _opened(folder)
+    out = [_line(entry) for entry in deque(entries(site.ledger), maxlen=last)] if last else []
+    t = ledger.totals
+    out.append(f"{site.ledger}: {ledger.head.number} entries, each holds the one before it; its copy agrees")
+    out.append(
+        f"in all: {t.answers} answers of {policy.most_answers}, {t.runs} runs of {policy.most_runs}, "
+        f"{t.rounds} rounds, {ledger.refusals} refusals"
+    )
+    if policy.privacy != "none":
+        out.append(
+            f"privacy ({policy.privacy}): epsilon {_spent(policy, ledger):.4g} of {policy.epsilon:g} is spent, "
+            f"at delta {policy.delta:g}, by {t.noised} answers with noise"
+        )
+    return [*out, f"keep this elsewhere: {ledger.head}"]
+
+
+def ledger_facts(folder: Path | str) -> dict[str, Any]:
+    """The same for programs, with every entry."""
+    site, policy, ledger = _opened(folder)
+    content: dict[str, Any] = {"head": str(ledger.head), "totals": asdict(ledger.totals), "refusals": ledger.refusals}
+    content |= {"epsilon_spent": None if policy.privacy == "none" else _spent(policy, ledger)}
+    return content | {"peers": ledger.roster, "entries": list(entries(site.ledger))}
+
+
+def _opened(folder: Path | str) -> tuple[SiteFolder, Policy, Ledger]:
+    site = SiteFolder.load(folder)
+    policy = Policy.load(site.policy)
+    return site, policy, Ledger(site.ledger, copy_place(policy.ledger_copy, site.network, site.name), site.name)
+
+
+def _spent(policy: Policy, ledger: Ledger) -> float:
+    t = ledger.totals
+    return epsilon_of(t.rho, delta_left(policy.privacy, policy.delta, t.noised))
+
+
+def _line(entry: dict[str, Any]) -> str:
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(entry["time"]))
+    asked = " ".join(str(entry[name]) for name in ("asked", "round") if name in entry)
+    left = entry["left"] + (f" ({entry['numbers']} numbers)" if "numbers" in entry else "")
+    more = [f"rho {entry['rho']:.3g}"] if "rho" in entry else []
+    more += ["again"] * bool(entry.get("again")) + [str(entry[name]) for name in ("text", "closed") if name in entry]
+    words = [entry.get("run", ""), asked, left, *more]
+    return f"{entry['number']:>7}  {when} UTC  {printable('; '.join(w for w in words if w), 300)}"
+
+
+# What a round asks and what its answer costs in privacy (protocol/privacy.py), against policy and ledger.
+
+
+def check_noise(policy: Policy, terms: RunTerms, task: Task, totals: LedgerTotals) -> None:
+    """Refuse a run whose noise does not hide what the policy wants hidden, or whose rounds cost more than is left."""
+    coding = terms.coding
+    if coding.noise is not None:
+        try:
+            check_unit(coding.unit, isinstance(task, Regression))
+        except ArgumentError as error:
+            raise refused("privacy", str(error)) from None
+    if policy.privacy == "none":
+        return
+    if coding.noise is None or coding.clip is None:
+        raise refused("privacy", "every answer must have noise; the run asks for none")
+    if policy.privacy == "site" and coding.unit != "site":
+        raise refused("privacy", "the whole table must be hidden; the noise of the run hides single rows")
+    if coding.unit == "site":  # the cost of a row depends on the plan, and is counted as rounds come
+        check_budget(policy, totals, rho_of_answer("site", coding.clip, coding.noise), max(terms.rounds, 1))
+
+
+def check_round(
+    policy: Policy,
+    ledger: Ledger,
+    work: Work,
+    terms: RunTerms,
+    site: SiteFolder,
+    sizes: RowSizes,
+    state: ClientState | None,
+) -> dict[str, Any]:
+    """Refuse a round that asks for more than the policy allows; what its answer spends, for the ledger."""
+    known = ledger.run(terms.token)
+    if known is not None and known.rounds >= policy.most_rounds:
+        raise refused("most_rounds", f"this run has had {known.rounds}")
+    if work.steps > policy.most_local_steps:
+        raise refused("most_local_steps", f"at most {policy.most_local_steps} are allowed; got {work.steps}")
+    if policy.privacy == "none":  # noise hides each row, and then no refusal may tell of one
+        check_steps(policy, work.eta, work.steps, sizes, terms.local == "rows")
+    elif terms.local == "rows" and work.steps < policy.least_local_steps:
+        raise refused("least_local_steps", f"{policy.least_local_steps} must be behind an answer; got {work.steps}")
+    spent = cost(work, terms, site, sizes.rows, state)
+    check_budget(policy, ledger.totals, spent)
+    return {"rho": spent, "unit": terms.coding.unit} if spent else {}
+
+
+def cost(work: Work, terms: RunTerms, site: SiteFolder, rows: int, state: ClientState | None) -> float:
+    """The rho of the answer to an order; 0 without noise."""
+    coding = terms.coding
+    if coding.noise is None or coding.clip is None:
+        return 0.0
+    longest = 0.0
+    if coding.row_clip is not None:
+        xi = 0.0
+        if state is not None:  # the correction that this order may bring is in the bound
+            sizes = [float(np.linalg.norm(v)) for v in (work.averaged(site.name).mean, state.start, state.delta)]
+            xi = float(np.linalg.norm(state.xi)) + state.gain * sum(sizes)
+        longest = float(np.linalg.norm(work.theta)) + work.eta * (work.steps + 1) * (coding.row_clip + xi)
+    return rho_of_answer(
+        coding.unit, coding.clip, coding.noise, dim=len(work.theta), grid=coding.grid.unit / work.weight(site.name),
+        local=terms.local, step_size=work.eta, row_clip=coding.row_clip, local_steps=work.steps, rows=rows,
+        ridge=ridge_of(site.task), longest=longest,
+    )  # fmt: skip
+
+
+def check_budget(policy: Policy, totals: LedgerTotals, rho: float, answers: int = 1) -> None:
+    """Refuse what would spend more than the policy allows over all runs."""
+    if policy.privacy == "none":
+        return
+    left = delta_left(policy.privacy, policy.delta, totals.noised + answers)
+    would = epsilon_of(totals.rho + answers * rho, left)
+    if would > policy.epsilon:
+        raise refused(
+            "epsilon",
+            f"{policy.epsilon:g} may be spent in all; {epsilon_of(totals.rho, left):.3g} is, and {answers} more "
+            f"answer{'s' * (answers > 1)} would make it {would:.3g}",
+        )

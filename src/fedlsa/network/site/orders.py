@@ -12,18 +12,22 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
+import secrets
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from ...checks import Floats
-from ...errors import FedLSAError, MessageError, PolicyError
+from ...errors import FedLSAError, MessageError, NetworkError, PolicyError, ResultFileError, SiteDataError
 from ...fit.rows.observe import FeatureScale
-from ..folder.certificates import private_key
+from ..disk import check_secret, create, load_state, read_json, save_state, write_json
+from ..folder.certificates import SiteIdentity, check_site, mask_key, private_key
 from ..folder.config import SiteFolder, task_text
 from ..protocol.agreed_design import AgreedDesign
-from ..protocol.client import SiteRun, client_finish, client_step
+from ..protocol.client import ClientState, SiteRun, client_finish, client_step
 from ..protocol.messages import (
     Acknowledged,
     Describe,
@@ -39,24 +43,171 @@ from ..protocol.messages import (
     names_from,
     read,
     with_receipt,
-)  # fmt: skip
+)
 from ..protocol.pooled import plan_sums, scale_sums
 from ..protocol.privacy import discrete_gaussian, rho_for
 from ..protocol.records import Message, Record, printable
-from ..protocol.ring import STATISTICS, to_integers
+from ..protocol.ring import STATISTICS, pair_secret, to_integers
 from ..protocol.run_settings import RunTerms, plain_name
 from . import limits
-from .approvals import check_approved
-from .facts import TableView, measure
-from .ledger import Ledger, copy_place
-from .peers import check_peers, mask_secrets
-from .policy import Policy
-from .receipts import digest_of
-from .refusals import refusal
-from .run_files import RunFiles
+from .facts import SiteTable, TableView, measure
+from .ledger import Ledger, check_noise, check_round, copy_place, digest_of
+from .limits import refused
+from .policy import ApprovalMissing, Policy, check_approved, plain_fingerprint
 from .site_data import SiteData, scale_from_json, scale_to_json
-from .spending import check_noise, check_round
-from .table import SiteTable
+
+# A site's no: why an order was not followed, in words that tell nothing of the table.
+
+
+def refusal(message: Message | None, error: Exception, ledger: Ledger, say: Callable[[str], None]) -> Record:
+    """What is answered, with an entry in the ledger; what may quote the table stays in the site's log (say)."""
+    reasons = ((ApprovalMissing, "approval"), (PolicyError, "policy"), (MessageError, "other"))
+    reason = next((word for kind, word in reasons if isinstance(error, kind)), "data")
+    round_ = message.round if isinstance(message, Work) else 0
+    generation = message.generation if isinstance(message, Work | Finish) else 0
+    name, asked = (printable(message.experiment, 64), message.KIND) if message else ("", "?")
+    text = printable(error, 500)
+    if isinstance(error, SiteDataError | OSError) or not isinstance(error, FedLSAError):
+        say(f"{name}: {type(error).__name__}: {text}")  # it may quote what is in the table
+        text = "this site cannot read its data or its files; its own log says why"
+    try:
+        receipt = ledger.refuse(name, asked, text)
+    except FedLSAError as unwritten:  # a full disk: a refusal holds nothing that must be counted
+        say(str(unwritten))
+        receipt = ""
+    return Refusal(name, generation, round_, reason, text, receipt).record()
+
+
+# The other sites of a run: whether they are who they were, and the secrets that this site shares with each for masks.
+#
+# Masks hide this site's answers from who does not know these secrets. A coordinator that could put keys of its own in
+# the place of other sites' would know them: so keys are those whose fingerprints a person has compared (`peers` of the
+# policy), or where there are none those of the first run, and others are refused.
+
+
+def check_peers(policy: Policy, terms: RunTerms, site: SiteFolder, pinned: Mapping[str, str]) -> dict[str, str]:
+    """The fingerprints of the other sites by name; keys that are not known here are refused.
+
+    pinned : fingerprints of the first run, by name; empty before it
+    """
+    if not terms.secure:
+        return {}
+    compared = {plain_fingerprint(text) for text in policy.peers}
+    out: dict[str, str] = {}
+    for name, found in _others(terms, site).items():
+        own = plain_fingerprint(found.fingerprint)
+        out[name] = own
+        known = own in compared if compared else pinned.get(name, "" if pinned else own) == own
+        if not known:
+            what = "another key than before" if name in pinned else "a key that nobody here has compared"
+            raise refused(
+                "peers", f"{name} comes with {what}, fingerprint {found.fingerprint}; ask that site, then enter it"
+            )
+    return out
+
+
+def mask_secrets(terms: RunTerms, site: SiteFolder) -> dict[str, bytes]:
+    """What this site shares with each other site of a run; nothing with plain aggregation."""
+    if not terms.secure:
+        return {}
+    private = mask_key(site.mask_key.read_bytes())
+    return {name: pair_secret(private, found.mask) for name, found in _others(terms, site).items()}
+
+
+def _others(terms: RunTerms, site: SiteFolder) -> dict[str, SiteIdentity]:
+    """The other sites by name, all of this network, each with a key of its own; the run must know this site's own."""
+    ca, mask = site.ca.read_bytes(), mask_key(site.mask_key.read_bytes()).public_key().public_bytes_raw()
+    pems = zip(terms.sites, terms.certificates, strict=True)
+    out = {name: check_site(pem.encode(), ca, site.network, name) for name, pem in pems}
+    if len({found.mask for found in out.values()}) < len(out):
+        raise MessageError("'certificates' must have a key for masks for each site; two are the same")
+    if out.pop(site.name).mask != mask:  # nobody could take away what this site adds
+        raise MessageError("the run began with other keys of this site; with new ones it takes part in later runs")
+    return out
+
+
+# What a site keeps of a run.
+#
+# <site's folder>/state/EXPERIMENT.json   what the run is: its terms, the run's coordinates, the sites' weights
+# <site's folder>/state/EXPERIMENT.npz    the control variate and the last answer (client.py)
+# <site's folder>/results/EXPERIMENT.json the estimate, when the run is over
+# <site's folder>/draws.secret            the site's own randomness
+
+SECRET_BYTES = 32
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """The files of a site's runs; a folder that was lost is made again."""
+
+    site: SiteFolder
+    say: Callable[[str], None]
+    latest: dict[tuple[str, int, int], ClientState] = field(default_factory=dict)  # one, as of a file as it was written
+
+    def _path(self, experiment: str, kind: str) -> Path:
+        self.site.state.mkdir(exist_ok=True, mode=0o700)
+        return self.site.state / f"{experiment}.{kind}"
+
+    def note(self, experiment: str) -> dict[str, Any] | None:
+        """What the site has been told of a run; a damaged note is none."""
+        try:
+            return read_json(self._path(experiment, "json"))
+        except ValueError:
+            return None
+
+    def remember(self, experiment: str, note: dict[str, Any]) -> None:
+        """Write the note."""
+        write_json(self._path(experiment, "json"), note, "a site's note")
+
+    def state(self, experiment: str) -> ClientState | None:
+        """The stored state; a damaged one is put aside, and the site begins again as one that forgot."""
+        path = self._path(experiment, "npz")
+        key = _key(path)
+        if key in self.latest:
+            return self.latest[key]
+        try:
+            arrays = load_state(path)
+        except ResultFileError as error:
+            os.replace(path, path.with_suffix(".damaged"))
+            self.say(str(error))
+            return None
+        return None if arrays is None else ClientState.from_arrays(arrays)
+
+    def store(self, experiment: str, old: ClientState | None, new: ClientState | None) -> None:
+        """Write a state that has changed, to the disk."""
+        if new is not None and new is not old:
+            path = self._path(experiment, "npz")
+            save_state(path, new.arrays())
+            self.latest.clear()
+            self.latest[_key(path)] = new
+
+    def forget(self, experiment: str) -> None:
+        """Remove the state of a run, for another one of the same name."""
+        self._path(experiment, "npz").unlink(missing_ok=True)
+
+    def write_result(self, experiment: str, content: dict[str, Any]) -> None:
+        """Write the estimate of a run."""
+        self.site.results.mkdir(exist_ok=True)
+        write_json(self.site.results / f"{experiment}.json", content, "a result")
+
+    def draws_secret(self) -> bytes:
+        """The secret from which the site draws its rows; made at first, of mode 600."""
+        path = self.site.folder / "draws.secret"
+        if not path.exists():
+            create(path, secrets.token_bytes(SECRET_BYTES), secret=True)
+        content = check_secret(path, "the site's secret for draws").read_bytes()
+        if len(content) != SECRET_BYTES:
+            raise NetworkError(f"the site's secret for draws {path} is damaged; remove it, and a new one is made")
+        return content
+
+
+def _key(path: Path) -> tuple[str, int, int]:
+    """What tells a file from another of the same name: files are replaced, never changed."""
+    try:
+        there = path.stat()
+    except OSError:
+        return str(path), 0, 0
+    return str(path), there.st_ino, there.st_mtime_ns
 
 
 class OrderHandler:
