@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import fedlsa as fl
-from fedlsa.theory.symmetric import symkron
+from fedlsa.theory.linear import symkron
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,18 +8,7 @@ import numpy as np
 import pytest
 
 import fedlsa as fl
-from fedlsa.experiments import (
-    EXPERIMENTS,
-    Cell,
-    Results,
-    Scale,
-    compute,
-    cost_tables,
-    growth,
-    lower_bound,
-    one_shot,
-    printed_lemmas,
-)
+from fedlsa.experiments import EXPERIMENTS, Cell, Results, Scale, compute, corrections, cost_tables, growth, one_shot
 from fedlsa.experiments import claim_statistics as laws
 from fedlsa.experiments.compute import problem
 from fedlsa.figures.matplotlib_figures import draw_charts
@@ -118,7 +107,7 @@ def test_a_theorem_that_does_not_speak_promises_nothing():
 
 
 def test_agents_of_the_lower_bound_are_those_of_the_paper():
-    p = printed_lemmas.no_speed_up_example(4)
+    p = corrections.no_speed_up_example(4)
     np.testing.assert_allclose(p.theta_star, 0, atol=1e-15)
     known = fl.theory.constants(p)
     assert known.sigma_eps == pytest.approx(2)  # tr of the covariance of +-(1, 1)
@@ -195,8 +184,8 @@ def test_pictures_are_drawn_from_stored_cells(name, look):
 
 def test_marks_of_the_lower_bound_are_the_stored_values(look):
     scale = Scale(quick=True)
-    results = Results(lower_bound.cells(scale), look)
-    ((chart,),) = lower_bound.draw(results, scale).rows
+    results = Results(growth.cells(scale), look)
+    ((chart,),) = growth.draw(results, scale).rows
     drawn = {tuple(np.round(line.y, 12)) for line in chart.lines}
     stored = tuple(np.round(results.values("psi"), 12))
     assert stored in drawn

@@ -12,9 +12,9 @@ import tiny
 
 from fedlsa.errors import ArgumentError, UnknownNameError
 from fedlsa.experiments import EXPERIMENTS, Local, Outcome, Scale, Verdict, reproduce
+from fedlsa.experiments.experiment import interval, verdict_words
+from fedlsa.experiments.report_cards import deciding_chart, explorer_settings
 from fedlsa.experiments.report_page import claims, page
-from fedlsa.experiments.report_settings import deciding_chart, explorer_settings
-from fedlsa.experiments.verdict_words import interval, verdict_words
 from fedlsa.explore.page_settings import PageSettings
 from fedlsa.figures.lines import Chart, ChartRows, Line, mean_line
 from fedlsa.figures.svg_charts import SvgSheet, sheet

@@ -5,9 +5,9 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.linalg import schur
 
-from fedlsa.theory import pair_kernels, pair_passes, tuning
-from fedlsa.theory.stein_kernel import from_lanes, in_lanes, maps_in_lanes, solve_pairs
-from fedlsa.theory.symmetric import svec
+from fedlsa.theory import pair_kernels, pairs, tuning
+from fedlsa.theory.linear import svec
+from fedlsa.theory.pair_kernels import from_lanes, in_lanes, maps_in_lanes, solve_pairs
 
 COUNTS = [[1], [3], [1, 2, 1], [4, 1, 1, 2]]
 
@@ -30,9 +30,9 @@ def test_few_pairs_are_passed_over_as_many_are(count, d):
         "doubled": (W, powers, turned(powers), count),
     }.items():
         few, many = before.copy(), before.copy()
-        getattr(pair_passes, name)(*arguments, few)
+        getattr(pairs, name)(*arguments, few)
         getattr(pair_kernels, name)(*arguments, 0, K, many)
-        exist = pair_passes.existing(count)
+        exist = pairs.existing(count)
         assert_allclose(few, many, rtol=0, atol=1e-12 * np.abs(many).max())
         assert (many != before)[exist].all()
         assert (few == before)[~exist].all()
@@ -47,7 +47,7 @@ def test_few_pairs_are_summed_as_many_are(count, d):
     W = rng.standard_normal((len(count) * (len(count) + 1) // 2, d, d))
     pair_kernels.sums(W, weight, count, 0, len(count), many)
     assert np.abs(many).max() > 0
-    assert_allclose(pair_passes.sums(W, weight, count), many, rtol=0, atol=1e-12)
+    assert_allclose(pairs.sums(W, weight, count), many, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("count", COUNTS[1:], ids=str)
@@ -66,14 +66,14 @@ def test_few_pairs_have_the_fixed_point_that_many_have(count, d, radius, defecti
     lanes = maps_in_lanes(in_lanes(T), in_lanes(Z), adjoint @ R, adjoint @ B)
     many = np.zeros(lanes[0].shape)
     solve_pairs(lanes, weight, count, 0, K, many, expected)
-    W = pair_passes.stationary(pair_passes.stein_inverses(F, count), F, R, B, count)
+    W = pairs.stationary(pairs.stein_inverses(F, count), F, R, B, count)
     assert np.abs(expected).max() > 0
     accuracy = (
         1e-11  # eps / (1 - radius^2), once for each of 2 d - 1 steps along Jordan blocks; condition numbers of 4e3
     )
     assert_allclose(W, expected, rtol=0, atol=accuracy * np.abs(expected).max())
     summed = (from_lanes(many, K) @ adjoint).real
-    assert_allclose(pair_passes.sums(W, weight, count), summed, rtol=0, atol=accuracy * np.abs(summed).max())
+    assert_allclose(pairs.sums(W, weight, count), summed, rtol=0, atol=accuracy * np.abs(summed).max())
 
 
 def test_moments_of_single_groups_are_those_of_matrices():
@@ -81,19 +81,17 @@ def test_moments_of_single_groups_are_those_of_matrices():
     F, B, R, root = rng.standard_normal((4, 2, d, d))
     V = root @ turned(root)
     mixed = R @ turned(B)
-    assert_allclose(
-        pair_passes.alone(svec(V), R, F, B), svec(F @ V @ turned(F) + mixed + turned(mixed)), rtol=0, atol=1e-12
-    )
+    assert_allclose(pairs.alone(svec(V), R, F, B), svec(F @ V @ turned(F) + mixed + turned(mixed)), rtol=0, atol=1e-12)
     y, u, uy, own = (rng.standard_normal(s) for s in ((2, d), (d,), (2, d, d), (2, 6, 28)))
     U = V[0]
     for k in range(2):
         w = np.block([[U, uy[k], u[:, None]], [uy[k].T, V[k], y[k][:, None]], [u, y[k], 0.0]])
-        found = pair_passes.noise((y, svec(V), u, U, uy), own)[k]
+        found = pairs.noise((y, svec(V), u, U, uy), own)[k]
         assert_allclose(found, own[k] @ w[np.triu_indices(2 * d + 1)], rtol=0, atol=1e-12)
 
 
 def test_the_choice_goes_by_size_alone(monkeypatch):
     monkeypatch.setattr(tuning, "COMPILED_FROM", 3 * 2**4)
-    assert not pair_passes.compiled(2, 2)
-    assert pair_passes.compiled(2, 3)
-    assert pair_passes.compiled(3, 2)
+    assert not pairs.compiled(2, 2)
+    assert pairs.compiled(2, 3)
+    assert pairs.compiled(3, 2)

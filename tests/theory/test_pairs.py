@@ -11,8 +11,7 @@ import fedlsa as fl
 from fedlsa.theory import local_steps, many_rounds, moments, stationary_pairs, tuning
 from fedlsa.theory.controlled import _shared, controlled_round
 from fedlsa.theory.krylov import Krylov
-from fedlsa.theory.recursions import repeat
-from fedlsa.theory.symmetric import smat, squares, symkron
+from fedlsa.theory.linear import repeat, smat, squares, symkron
 
 METHODS = [fl.SCAFFLSA(0.2, 7), fl.SCAFFLSA(0.2, 1), fl.Scaffnew(0.2, 0.2), fl.Scaffnew(0.2, 1.0)]
 

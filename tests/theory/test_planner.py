@@ -8,9 +8,8 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.errors import ArgumentError
-from fedlsa.theory import method_errors
-from fedlsa.theory.method_errors import follow
-from fedlsa.theory.search import merged
+from fedlsa.theory import search
+from fedlsa.theory.search import follow, merged
 
 METHODS = ("fedlsa", "scafflsa", "scaffnew")
 
@@ -276,9 +275,9 @@ def test_many_different_agents_are_looked_at_a_few_times_only(monkeypatch):
         X = rng.standard_normal((30, 2))
         sites.append((X, X @ (np.ones(2) + 0.2 * rng.standard_normal(2)) + rng.standard_normal(30)))
     problem, looked = fl.problems.regression(sites), []
-    real = method_errors.round_on_pairs
+    real = search.round_on_pairs
     watched = lambda m, a, eta: looked.append(len(m.table)) or real(m, a, eta)  # noqa: E731
-    monkeypatch.setattr(method_errors, "round_on_pairs", watched)
+    monkeypatch.setattr(search, "round_on_pairs", watched)
     plan = fl.plan(problem, 0.02, theta_0=np.zeros(2))
     assert plan.later <= 0.02
     assert max(looked) <= 8

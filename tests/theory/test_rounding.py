@@ -9,15 +9,7 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.errors import PrecisionError
-from fedlsa.theory import (
-    controlled,
-    local_steps,
-    many_rounds,
-    method_errors,
-    pair_passes,
-    stationary_pairs,
-    trajectories,
-)
+from fedlsa.theory import controlled, local_steps, many_rounds, pairs, search, stationary_pairs, trajectories
 from fedlsa.theory.noiseless import Modes, Powers, modes_of
 
 METHODS = (fl.FedLSA(0.1, 1), fl.SCAFFLSA(0.1, 1), fl.SCAFFLSA(0.1, 3), fl.Scaffnew(0.1, 0.4))
@@ -63,7 +55,7 @@ def test_a_negative_variance_is_refused_unless_it_is_rounding(monkeypatch, by, r
     problem, a = without_noise_at_the_solution(), fl.FedLSA(0.1, 3)
     start = problem.theta_star + 1
     m = fl.theory.moments(problem)
-    law = method_errors.MethodErrors(m, "fedlsa", np.zeros(2))
+    law = search.MethodErrors(m, "fedlsa", np.zeros(2))
     monkeypatch.setattr(local_steps, "fedlsa_curve", lambda step, v, t: (np.zeros((len(t), 2)), np.full(len(t), -by)))
     real = local_steps.fedlsa_limit
     monkeypatch.setattr(local_steps, "fedlsa_limit", lambda step: replace(real(step), covariance=np.diag([1.0, -by])))
@@ -201,7 +193,7 @@ def test_sums_over_lengths_have_their_digits_at_both_ends(eigenvalues):
     Z, p = np.array(eigenvalues).reshape(-1, 1, 1), 1e-6
     factor, powers = controlled._shared(Z, p)
     found, i, j = np.zeros((3, 1, 1)), [0, 0, 1], [0, 1, 1]
-    pair_passes.doubled(factor[i] * factor[j], powers, powers, np.full(2, 2), found)
+    pairs.doubled(factor[i] * factor[j], powers, powers, np.full(2, 2), found)
     one = [(1 - Fraction(z)) for z in eigenvalues]
     want = [float(1 / (1 - (1 - Fraction(p)) * one[k] * one[n])) for k, n in zip(i, j, strict=True)]
     np.testing.assert_allclose(found.ravel(), want, rtol=1e-9)

@@ -7,7 +7,7 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.theory import stationary_pairs
-from fedlsa.theory.recursions import Squares, at_rounds, repeat
+from fedlsa.theory.linear import Squares, at_rounds, repeat
 from fedlsa.theory.routes import CURVES, LIMITS, table
 
 TWO = fl.problems.garnet(agents=2, states=3, features=2, seed=1)

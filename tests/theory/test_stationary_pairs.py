@@ -9,10 +9,9 @@ import scipy.linalg
 from twin import Twin
 
 import fedlsa as fl
-from fedlsa.theory import moments, stationary_pairs, stein_kernel, tuning
+from fedlsa.theory import moments, pair_kernels, stationary_pairs, tuning
 from fedlsa.theory.controlled import controlled_round
-from fedlsa.theory.lyapunov import limit_by_series
-from fedlsa.theory.pair_series import pair_series
+from fedlsa.theory.lyapunov import limit_by_series, pair_series
 
 SLOW = "seventeen dimensions"  # for the twin
 ALL = [pytest.param(case, a, id=f"{name}-{type(a).__name__}") for name, case, a in gallery.everything() if name != SLOW]
@@ -78,7 +77,7 @@ def test_a_route_whose_divisor_rounds_to_zero_leaves_the_limit_to_the_next(monke
     def singular(step):
         found = equation(step)
         Z, _, lanes = found._turned
-        found.__dict__["_turned"] = Z, stein_kernel.in_lanes(np.zeros_like(Z) + np.eye(3)), lanes
+        found.__dict__["_turned"] = Z, pair_kernels.in_lanes(np.zeros_like(Z) + np.eye(3)), lanes
         return found
 
     monkeypatch.setattr(stationary_pairs, "Lyapunov", singular)
@@ -281,7 +280,7 @@ def test_what_the_series_cannot_know_is_left_to_others():
             assert limit_by_series(controlled_round(moments(problem), a, a.step_size)) is None
 
 
-@pytest.mark.parametrize(("K", "d"), [(3, 2), (2 * stein_kernel.LANES + 5, 3)])
+@pytest.mark.parametrize(("K", "d"), [(3, 2), (2 * pair_kernels.LANES + 5, 3)])
 def test_the_compiled_pass_solves_the_equation_of_every_pair(K, d):
     rng = np.random.default_rng(K)
     F, R, B = stable_maps(rng, K, d), rng.normal(size=(K, d, d)), rng.normal(size=(K, d, d))
@@ -292,12 +291,12 @@ def test_the_compiled_pass_solves_the_equation_of_every_pair(K, d):
     T, Z = (np.array(x) for x in zip(*(scipy.linalg.schur(f, output="complex") for f in F), strict=True))
     adjoint = Z.conj().transpose(0, 2, 1)
     sums, tiles = every_pair(F, R, B, weight, count)
-    maps = stein_kernel.maps_in_lanes(*map(stein_kernel.in_lanes, (T, Z)), adjoint @ R, adjoint @ B)
-    np.testing.assert_array_equal(stein_kernel.from_lanes(maps[0], K), T)
+    maps = pair_kernels.maps_in_lanes(*map(pair_kernels.in_lanes, (T, Z)), adjoint @ R, adjoint @ B)
+    np.testing.assert_array_equal(pair_kernels.from_lanes(maps[0], K), T)
     out, found, middle = np.zeros_like(maps[0]), np.zeros_like(tiles), K // 2
     for begin, end in ((0, middle), (middle, K)):  # as two threads would share it
-        stein_kernel.solve_pairs(maps, weight, count, begin, end, out, found)
+        pair_kernels.solve_pairs(maps, weight, count, begin, end, out, found)
     size = np.abs(tiles).max()
     np.testing.assert_allclose(found, tiles, rtol=0, atol=1e-10 * size)
-    own = stein_kernel.from_lanes(out, K) @ adjoint
+    own = pair_kernels.from_lanes(out, K) @ adjoint
     np.testing.assert_allclose(own, sums, rtol=0, atol=1e-10 * np.abs(sums).max())

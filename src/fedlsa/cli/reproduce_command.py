@@ -24,8 +24,17 @@ from rich.text import Text
 from .. import checks, experiments
 from ..experiments import Local, Outcome, Scale, Store
 from ..experiments.executor import Cluster, Executor, RunProgress, Watch, processes
-from ..experiments.experiment import SOURCES, Verdict
-from ..experiments.verdict_words import COUNTED, FAILED, counts, elsewhere, interval, number, verdict_words
+from ..experiments.experiment import (
+    COUNTED,
+    FAILED,
+    SOURCES,
+    Verdict,
+    counts,
+    elsewhere,
+    interval,
+    number,
+    verdict_words,
+)
 from ..figures import theme
 from ..problems.garnet import PRESETS
 from ..theory.threads import cores

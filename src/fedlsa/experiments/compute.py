@@ -24,11 +24,10 @@ from ..errors import TheoryWarning
 from ..problems import Problem
 from ..sampling import IID, Markov, Sampling
 from ..theory import local_steps
-from ..theory.compositions import FrozenSteps
 from ..theory.controlled import controlled_round
+from ..theory.linear import repeat, smat, squares
+from ..theory.local_steps import FrozenSteps
 from ..theory.moments import moments
-from ..theory.recursions import repeat
-from ..theory.symmetric import smat, squares
 from .cells import Cell, computes
 
 Settings = Mapping[str, Any]

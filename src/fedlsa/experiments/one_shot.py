@@ -28,9 +28,8 @@ from ..problems import Problem
 from . import claim_statistics as laws
 from .cells import Cell, Results, computes
 from .compute import How, Settings, problem
-from .cost_tables import LSA
+from .cost_tables import LSA, NAMES
 from .experiment import Claim, Experiment, Picture, Row, Scale, Table
-from .stated_costs import NAMES
 
 SAMPLES, QUICK_SAMPLES = tuple(10**k for k in range(2, 8)), (1_000, 10_000, 100_000, 1_000_000)
 DRAWS, FEWEST = 10, 50  # draws of a baseline for each seed of a simulation, and the fewest: they cost next to nothing

@@ -20,10 +20,8 @@ from typing import Any
 from ..figures.svg_charts import HEIGHT, WIDTH
 from ..files import replacing
 from ..paper_items import cite
-from .experiment import SOURCES, Outcome, Row, Scale, Table, command
-from .report_cards import HEADINGS, INSTANCES, Cards, chart_id, sections, show_chart, totals
-from .report_settings import in_words, ran, smaller
-from .verdict_words import MARKS, in_print, number, verdict_words
+from .experiment import MARKS, SOURCES, Outcome, Row, Scale, Table, command, in_print, number, verdict_words
+from .report_cards import HEADINGS, INSTANCES, Cards, chart_id, in_words, ran, sections, show_chart, smaller, totals
 
 CLAIM_COLUMNS = (
     "experiment preset seeds claim kind source quote value at_least at_most verdict other_instances holds_on"

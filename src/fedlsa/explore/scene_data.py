@@ -9,7 +9,7 @@ from typing import Any
 import xarray as xr
 
 from ..figures.labels import method_name
-from ..figures.seed_summaries import summarise_seeds
+from ..figures.lines import summarise_seeds
 from .answers import PARTS, Curve
 from .page_settings import AXES, METHODS, PROBLEMS, PageSettings
 from .scene_plane import UNSTABLE, finite_lists

@@ -29,8 +29,7 @@ from ..lazy_names import load_lazily as _load_lazily
 if TYPE_CHECKING:
     from .agent_paths_figure import agent_paths
     from .cost_curves import error_curves, exact_curves
-    from .fits import coefficients
-    from .forest_plot import forest
+    from .fits import coefficients, forest
     from .matplotlib_figures import save
     from .prediction import predicted_bias
     from .theme import style
@@ -41,8 +40,7 @@ _load_lazily(
     {
         "agent_paths_figure": ("agent_paths",),
         "cost_curves": ("error_curves", "exact_curves"),
-        "fits": ("coefficients",),
-        "forest_plot": ("forest",),
+        "fits": ("coefficients", "forest"),
         "matplotlib_figures": ("save",),
         "prediction": ("predicted_bias",),
         "theme": ("style",),

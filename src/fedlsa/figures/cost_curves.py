@@ -18,9 +18,19 @@ from ..results.curve_files import checked_curves
 from . import theme
 from .drawing_checks import checked, checked_levels, checked_results
 from .labels import common_setting, describe, method_name, names
-from .lines import COSTS, WHOLE, Chart, Line, error_ceiling, error_limits, first_beyond, level
+from .lines import (
+    COSTS,
+    WHOLE,
+    Chart,
+    Line,
+    SeedSummary,
+    error_ceiling,
+    error_limits,
+    first_beyond,
+    level,
+    summarise_seeds,
+)
 from .matplotlib_figures import Drawn, draw_charts
-from .seed_summaries import SeedSummary, summarise_seeds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -21,9 +21,8 @@ from ..theory.trade_offs import pareto_front
 from . import theme
 from .drawing_checks import checked
 from .labels import common_setting, describe, method_name, start, start_words
-from .lines import COSTS, ERROR, Chart, Line
+from .lines import COSTS, ERROR, Chart, Line, summarise_seeds
 from .matplotlib_figures import Drawn, draw_charts
-from .seed_summaries import summarise_seeds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

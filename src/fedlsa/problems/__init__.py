@@ -6,6 +6,7 @@
 """
 
 from . import features
+from .environments import rollout
 from .families import cartpoles, lakes, ring
 from .garnet import garnet
 from .gymnasium import from_gymnasium
@@ -13,7 +14,6 @@ from .mdp import from_chains, from_mdps
 from .minari import from_minari
 from .observations import from_observations, regression
 from .registry import CONSTRUCTORS, FAMILIES, from_recipe, make
-from .rollouts import rollout
 from .system import DATA, Chain, Dense, Problem, RankOne
 from .transitions import Log, from_logs, from_transitions
 

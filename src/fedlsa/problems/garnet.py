@@ -16,8 +16,8 @@ from .. import checks
 from ..checks import Floats
 from .arguments import Parameter, family
 from .arguments import agents as agents_of
+from .mdp import Edges, temporal_difference
 from .system import Integers, Problem
-from .temporal_difference import Edges, temporal_difference
 
 PRESETS = ("paper", "authors")
 WORLD, FEATURES, AGENT = 0, 1, 2  # first entries of the spawn keys: one random stream for each purpose

@@ -12,9 +12,8 @@ from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError, SingularSystemError
 from . import features as maps
-from .environments import environments, initial_law, prepare_policy, table_of
+from .environments import environments, initial_law, prepare_policy, rollout, table_of
 from .mdp import from_chains
-from .rollouts import rollout
 from .system import Problem
 from .transitions import from_logs, unseen
 

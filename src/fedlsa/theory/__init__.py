@@ -25,16 +25,14 @@ if TYPE_CHECKING:
         scafflsa_parts,
     )
     from .bounds import bound, markov_bound, td_bound
-    from .bounds.theorem_inputs import TDClaim, td_claim
-    from .bounds.theorems import Bound
+    from .bounds.theorems import Bound, TDClaim, td_claim
     from .bounds.trajectory_bounds import MarkovBlock, MarkovConstants, markov_block, markov_constants, mixing_times
     from .complexity import Complexity, complexity
-    from .constants import constants, stability
+    from .constants import Constants, constants, stability
     from .decision_processes import VirtualMDP, stationary_law, value_error, value_functions, virtual_mdp
     from .exact import exact
     from .iterations import exact_iterations
     from .moments import Moments, moments
-    from .named_constants import Constants
     from .planner import Plan, plan, synchronous_plan
     from .stationary import Stationary, radius, stability_limit, stationary
     from .trade_offs import trade_off
@@ -55,8 +53,7 @@ _load_lazily(
             "scafflsa_parts",
         ),
         "bounds": ("bound", "markov_bound", "td_bound"),
-        "bounds.theorem_inputs": ("TDClaim", "td_claim"),
-        "bounds.theorems": ("Bound",),
+        "bounds.theorems": ("Bound", "TDClaim", "td_claim"),
         "bounds.trajectory_bounds": (
             "MarkovBlock",
             "MarkovConstants",
@@ -65,12 +62,11 @@ _load_lazily(
             "mixing_times",
         ),
         "complexity": ("Complexity", "complexity"),
-        "constants": ("constants", "stability"),
+        "constants": ("Constants", "constants", "stability"),
         "decision_processes": ("VirtualMDP", "stationary_law", "value_error", "value_functions", "virtual_mdp"),
         "exact": ("exact",),
         "iterations": ("exact_iterations",),
         "moments": ("Moments", "moments"),
-        "named_constants": ("Constants",),
         "planner": ("Plan", "plan", "synchronous_plan"),
         "trade_offs": ("trade_off",),
         "stationary": ("Stationary", "radius", "stability_limit", "stationary"),

@@ -29,7 +29,7 @@ from ..formatting import Displayed
 from ..frozen import ReadOnly
 from ..problems import Dense, Problem, RankOne
 from .constants import stability
-from .recursions import repeat
+from .linear import repeat
 
 
 def round_bias(problem: Problem, step_size: float, local_steps: int) -> Floats:

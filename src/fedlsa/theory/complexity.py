@@ -22,11 +22,17 @@ from ..formatting import Displayed
 from ..frozen import ReadOnly
 from ..problems import Problem
 from .bounds import theorem
-from .bounds.theorem_inputs import computed_inputs, constant_step, equal_weights, start_distance
-from .bounds.theorems import Bound, iterations, largest_bias
+from .bounds.theorems import (
+    Bound,
+    computed_inputs,
+    constant_step,
+    equal_weights,
+    iterations,
+    largest_bias,
+    start_distance,
+)
 from .bounds.trajectory_bounds import coupled_bound, markov_constants, round_lengths
-from .constants import constants
-from .named_constants import Constants
+from .constants import Constants, constants
 
 NOISE, BIAS, TRANSIENT = 0.5, 0.25, 0.25  # shares of epsilon in FedLSA's theorem, which bounds the RMS error
 Setting = tuple[FedLSA | SCAFFLSA | Scaffnew, int, int]  # method, rounds, thin

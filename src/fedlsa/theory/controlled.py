@@ -17,13 +17,11 @@ import numpy as np
 from ..algorithms import SCAFFLSA, Algorithm, Scaffnew
 from ..checks import Floats
 from . import noiseless, tuning
-from .compositions import LocalSteps
-from .linear import check_accuracy
-from .local_steps import local_maps, one_step, with_upload_noise
+from .linear import check_accuracy, functionals, rows_of, smat, svec, symkron
+from .local_steps import LocalSteps, local_maps, one_step, with_upload_noise
 from .moments import Moments
 from .noiseless import NoiselessMap
 from .pairs import PairMap
-from .symmetric import functionals, rows_of, smat, svec, symkron
 
 
 def round_on_pairs(m: Moments, a: Algorithm, eta: float, upload_noise: float = 0.0) -> PairMap | NoiselessMap:

@@ -26,11 +26,9 @@ from ..problems import Problem
 from ..sampling import IID
 from . import tuning
 from .exact import centred_start, check_method
-from .linear import not_negative
+from .linear import at_rounds, not_negative, smat, svec
 from .local_steps import one_step
 from .moments import Moments, start_error
-from .recursions import at_rounds
-from .symmetric import smat, svec
 from .threads import small_products
 
 Covariances = tuple[Floats, Floats, Floats]  # m (K, 2d) = E[w], S (K, 2d, 2d) and T (K, 2d, K, 2d)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ..checks import Floats
 from ..errors import ArgumentError
 from . import tuning
-from .recursions import Squares
+from .linear import Squares
 from .threads import cores, share
 
 Map = Callable[[Floats], Floats]

@@ -1,9 +1,14 @@
-"""Questions about a matrix, answered with a check: do its powers vanish, is it positive, what solves its system."""
+"""Linear algebra of moments: checked answers about a matrix, symmetric matrices as vectors, steps that are repeated."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Generic, TypeVar
+
 import numpy as np
-from scipy.linalg import LinAlgError, cholesky
+from numpy.typing import NDArray
 
 from ..checks import Floats
 from ..errors import PrecisionError
@@ -28,6 +33,8 @@ def contracts(M: Floats) -> bool:
 
 def positive(X: Floats) -> bool | None:
     """Whether X, which is overwritten, is positive definite; its scale does not matter."""
+    from scipy.linalg import LinAlgError, cholesky
+
     size = np.diagonal(X)
     if not (size > 0).all():
         return False
@@ -64,3 +71,131 @@ def check_accuracy(error: float, what: str) -> None:
         raise PrecisionError(
             f"{what} must be known to {tuning.SOLUTION_ERROR:g}, relative; got an error of {error:.1e}"
         )
+
+
+# Symmetric matrices as vectors: svec is the upper triangle, symkron(M) the map svec(X) -> svec(M X M^T).
+
+Index = NDArray[np.intp]
+
+
+@functools.cache
+def triangle(n: int) -> tuple[Index, Index]:
+    """Row and column of each entry of svec in dimension n; there are n (n + 1) / 2."""
+    return np.triu_indices(n)
+
+
+def svec(X: Floats) -> Floats:
+    """The upper triangle of each symmetric matrix : (..., n, n) -> (..., n (n + 1) / 2)."""
+    i, j = triangle(X.shape[-1])
+    return X[..., i, j]
+
+
+def squares(w: Floats) -> Floats:
+    """svec(w w^T) of each vector : (..., n) -> (..., n (n + 1) / 2)."""
+    i, j = triangle(w.shape[-1])
+    return w[..., i] * w[..., j]
+
+
+def smat(x: Floats, n: int) -> Floats:
+    """The inverse of `svec`."""
+    i, j = triangle(n)
+    out = np.empty((*x.shape[:-1], n, n), x.dtype)
+    out[..., i, j] = x
+    out[..., j, i] = x
+    return out
+
+
+def symkron(M: Floats) -> Floats:
+    """The matrix of X -> M X M^T on svec, for each M : (..., m, n) -> (..., m (m + 1) / 2, n (n + 1) / 2)."""
+    (i, j), (k, q) = triangle(M.shape[-2]), triangle(M.shape[-1])
+    first, second = M[..., k], M[..., q]  # columns of the small matrices; what follows copies whole rows
+    out = first[..., i, :] * second[..., j, :]
+    out += np.where(k == q, 0.0, second)[..., i, :] * first[..., j, :]
+    return out
+
+
+def folded(T: Floats) -> Floats:
+    """The matrix on svec of X -> sum_kl T[i, k, j, l] X[k, l], for a T that keeps symmetry; T : (..., m, n, m, n)."""
+    m, n = T.shape[-4], T.shape[-3]
+    i, j = triangle(m)
+    k, q = triangle(n)
+    direct = T[..., i[:, None], k, j[:, None], q]
+    crossed = T[..., i[:, None], q, j[:, None], k]
+    return np.where(k == q, direct, direct + crossed)
+
+
+def functionals(C: Floats, n: int) -> Floats:
+    """Rows of a matrix on svec as symmetric matrices: C svec(X) = sum_kl T[..., k, l] X[k, l], T : (..., n, n)."""
+    k, q = triangle(n)
+    return smat(np.where(k == q, C, C / 2), n)
+
+
+def rows_of(T: Floats) -> Floats:
+    """The inverse of `functionals`."""
+    k, q = triangle(T.shape[-1])
+    return np.where(k == q, 1.0, 2.0) * svec(T)
+
+
+def within(inner: int, outer: int) -> Index:
+    """Where the entries of the leading inner x inner block stand in svec of dimension `outer`."""
+    _, j = triangle(outer)
+    return np.flatnonzero(j < inner)
+
+
+# A step that is repeated: many times at once by repeated squaring, or one by one up to the rounds that are wanted.
+
+Step = TypeVar("Step")
+State = TypeVar("State")
+
+
+def repeat(step: Step, n: int, then: Callable[[Step, Step], Step]) -> Step:
+    """n >= 1 times the same step in O(log n) compositions; then(a, b) : a, and after it b.
+
+    Factor by factor, which for round numbers takes fewer compositions than digit by digit: 12 for 1000 instead of 14.
+    """
+    while n > 1:
+        factor, twice = next((f for f in (2, 3, 5) if n % f == 0), n), then(step, step)
+        step, n = then(repeat(twice, factor // 2, then), step) if factor > 2 else twice, n // factor
+    return step
+
+
+class Squares(Generic[Step]):
+    """A step twice, four times, eight times, ...: as many as were asked for so far. For many numbers of repetitions."""
+
+    def __init__(self, step: Step, then: Callable[[Step, Step], Step]) -> None:
+        self._then, self._known = then, [step]
+
+    def of(self, n: int) -> Iterator[Step]:
+        """Those which, one after the other, are n steps."""
+        for bit in range(n.bit_length()):
+            if bit == len(self._known):
+                self._known.append(self._then(self._known[-1], self._known[-1]))
+            if n >> bit & 1:
+                yield self._known[bit]
+
+
+def powers_on(M: Floats, v: Floats, rounds: NDArray[np.int64]) -> Floats:
+    """M^t v at the given rounds t, in increasing order : (R, n)."""
+    squares, found = Squares(M, lambda a, b: b @ a), np.empty((len(rounds), len(v)))
+    for i, gap in enumerate(np.diff(rounds, prepend=0).tolist()):
+        short = gap < len(v) * gap.bit_length()  # products with a vector are less work than squares
+        for power in [M] * gap if short else squares.of(gap):
+            v = power @ v
+        found[i] = v
+    return found
+
+
+def at_rounds(
+    states: Iterable[State], rounds: NDArray[np.int64], show: Callable[[State], Sequence[Floats | float]]
+) -> list[Floats]:
+    """What `show` says at the given rounds, in increasing order : one array (R, ...) for each of its values.
+
+    states : after 0, 1, 2, ... rounds; where they end the last one stays.
+    """
+    ahead, at, shown = iter(states), -1, []
+    for t in rounds.tolist():
+        for state in islice(ahead, t - at):
+            now = state
+        at = t
+        shown.append(show(now))
+    return [np.array(column) for column in zip(*shown, strict=True)]

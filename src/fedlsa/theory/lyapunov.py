@@ -7,7 +7,7 @@ In the coordinates of theory/pairs.py a fixed point obeys, with S_k = E[u y_k^T]
 Given the S_k, each V_k is a small linear solve and each W_kl a Stein equation, triangular in the Schur bases of the
 F_k: unitary, so nothing depends on how good eigenvectors are; where pairs are few, its matrix is inverted instead. What
 remains is linear in the S_k alone, K d^2 numbers, and GMRES solves it in some 10 to 20 passes over the pairs, or over
-the terms of a series where these are fewer (pair_series.py). It is told of the slow modes that agents have in common by
+the terms of a series where these are fewer (`PairSeries`). It is told of the slow modes that agents have in common by
 the same equation for one agent that is their average. Many pairs are summed, not kept: memory grows with K.
 """
 
@@ -23,11 +23,64 @@ from scipy.linalg import schur
 from scipy.sparse.linalg import LinearOperator, gmres
 
 from ..checks import Floats
-from . import pair_passes, tuning
-from .pair_series import PairSeries, pair_series
+from . import pairs, tuning
+from .linear import smat, svec, triangle
 from .pairs import PairMap
-from .symmetric import smat, svec, triangle
 from .threads import share
+
+# Sums over all pairs of groups without going through the pairs.
+#
+# The Stein equation has the solution
+#
+#     W_kl = sum_n F_k^n (R_k B_l^T + B_k R_l^T) F_l^nT,
+#
+# each term of which has its k and its l apart. So sum_l w_l W_lk, all that the equation for S needs, takes K times as
+# many products as there are terms. What is left out after n terms is F_k^n W_kl F_l^nT, bounded by norms of powers.
+
+
+@dataclass(frozen=True, eq=False)
+class PairSeries:
+    """w_l W_lk summed over all other agents, for an agent of each group, as a linear function of R : (K, d, d).
+
+    spread : (n d, K d), t_k F_k^n, t the total weight of a group; gather : (n d, K d), (F_k^n B_k)^T
+    own : (K, d^2, d^2), what agent k's own R_k has in the sums of others, less the pair of it with itself
+    """
+
+    spread: Floats
+    gather: Floats
+    own: Floats
+
+    def sums(self, R: Floats) -> Floats:
+        """(K, d, d), for R : (K, d, d)."""
+        K, d, _ = R.shape
+        P = (self.spread @ R.reshape(K * d, d)).reshape(-1, d, d)  # sum_l t_l F_l^n R_l
+        others = P.transpose(1, 0, 2).reshape(d, -1) @ self.gather
+        return others.reshape(d, K, d).transpose(1, 0, 2) + (self.own @ R.reshape(K, d * d, 1)).reshape(K, d, d)
+
+
+def pair_series(F: Floats, B: Floats, total: Floats, weight: Floats) -> PairSeries | None:
+    """None where powers of F fade so slowly that going through the pairs takes less.
+
+    total, weight : (K,), of a group, and of one agent in it
+    """
+    K, d, _ = F.shape
+    powers, last = np.broadcast_to(np.eye(d), (1, K, d, d)), F
+    while not np.linalg.norm(last, axis=(1, 2)).max() <= tuning.PAIR_SERIES_POWER:
+        if 2 * len(powers) > min(K, tuning.PAIR_SERIES_NUMBERS // F.size):
+            return None
+        powers, last = np.concatenate([powers, powers @ last]), last @ last
+    n = len(powers)
+    moved = powers @ B
+    Q = np.einsum("k,nkij->nij", total, moved)
+    crossed = (powers.transpose(1, 2, 3, 0).reshape(-1, n) @ Q.reshape(n, -1)).reshape(K, d, d, d, d)  # k, j, m, i, a
+    mine = powers.transpose(1, 2, 3, 0).reshape(K, d * d, n) @ moved.transpose(1, 0, 2, 3).reshape(K, n, d * d)
+    mine = mine.reshape(K, d, d, d, d)  # k, i, m, j, a: F^n R (F^n B)^T of R[m, a]
+    own = crossed.transpose(0, 3, 1, 2, 4) - weight[:, None, None, None, None] * (
+        mine.transpose(0, 1, 3, 2, 4) + mine.transpose(0, 3, 1, 2, 4)
+    )
+    spread = (total[:, None, None] * powers).transpose(0, 2, 1, 3).reshape(n * d, K * d)
+    gather = np.ascontiguousarray(moved.transpose(0, 3, 1, 2)).reshape(n * d, K * d)
+    return PairSeries(spread, gather, own.reshape(K, d * d, d * d))
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,12 +92,12 @@ class Lyapunov:
     @cached_property
     def _inverses(self) -> Floats:
         """Of the Stein equations, where pairs are few."""
-        return pair_passes.stein_inverses(self.pairs.F, self.pairs.moments.count)
+        return pairs.stein_inverses(self.pairs.F, self.pairs.moments.count)
 
     @cached_property
     def _turned(self) -> tuple[NDArray[np.complex128], Floats, Floats]:
         """Where they are many: Z of F = Z T Z^H : (K, d, d), and T and Z as compiled passes read them."""
-        from .stein_kernel import in_lanes
+        from .pair_kernels import in_lanes
 
         T, Z = map(np.array, zip(*(schur(F, output="complex") for F in self.pairs.F), strict=True))
         return Z, in_lanes(T), in_lanes(Z)
@@ -147,11 +200,11 @@ class Lyapunov:
         """sum of w_l W_lk over all other agents, for an agent of each group k : (K, d, d); store : for W, or empty."""
         F, B, m = self.pairs.F, self.pairs.B, self.pairs.moments
         R = self._R(S)
-        if not pair_passes.compiled(*self.pairs.shape):
-            W = pair_passes.stationary(self._inverses, F, R, B, m.count)
+        if not pairs.compiled(*self.pairs.shape):
+            W = pairs.stationary(self._inverses, F, R, B, m.count)
             store[:] = W[: len(store)]
             return self.pairs.sums(W)
-        from .stein_kernel import from_lanes, maps_in_lanes, solve_pairs
+        from .pair_kernels import from_lanes, maps_in_lanes, solve_pairs
 
         Z, T_lanes, Z_lanes = self._turned
         adjoint, cuts = Z.conj().transpose(0, 2, 1), self.pairs.cuts(16 * len(F) ** 2 * F.shape[1] ** 2)

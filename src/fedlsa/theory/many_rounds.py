@@ -12,12 +12,10 @@ from numpy.typing import NDArray
 from ..checks import Floats
 from ..errors import ArgumentError, PrecisionError
 from . import krylov, tuning
+from .linear import at_rounds, powers_on, svec
 from .noiseless import NoiselessMap
-from .pair_passes import Parts
-from .pairs import PairMap
-from .recursions import at_rounds, powers_on
+from .pairs import PairMap, Parts
 from .stationary_pairs import limit
-from .symmetric import svec
 
 
 def one_by_one(

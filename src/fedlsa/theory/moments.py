@@ -25,7 +25,7 @@ from ..frozen import ReadOnly, frozen_property
 from ..problems import Problem, RankOne
 from ..problems.start import DefaultStart
 from . import tuning
-from .symmetric import folded, symkron, triangle
+from .linear import folded, symkron, triangle
 
 EPS = float(np.finfo(np.float64).eps)
 

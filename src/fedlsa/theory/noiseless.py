@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from ..checks import Floats
 from . import tuning
+from .linear import repeat
 from .moments import Moments
-from .recursions import repeat
 
 Factor = NDArray[Any]  # real or complex
 

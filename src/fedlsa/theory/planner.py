@@ -22,9 +22,8 @@ from ..frozen import ReadOnly
 from ..problems import Problem
 from . import tuning
 from .complexity import best_within, complexity
-from .method_errors import Lasting, follow
 from .moments import Moments, moments, random, start_error
-from .search import Search
+from .search import Lasting, Search, follow
 from .threads import small_products
 
 MAX_EXACT_DIM = {"fedlsa": 32, "scafflsa": 20, "scaffnew": 20}  # dimensions in which exact moments are quick enough

@@ -20,11 +20,10 @@ from ..sampling import IID
 from . import local_steps, stationary_pairs, tuning
 from .controlled import controlled_round
 from .exact import check_method, round_length
-from .linear import contracts, not_negative
+from .linear import contracts, not_negative, smat
 from .lyapunov import limit_by_series
 from .moments import Moments, moments
 from .pairs import PairMap
-from .symmetric import smat
 from .threads import small_products
 
 

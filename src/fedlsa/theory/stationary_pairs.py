@@ -18,10 +18,9 @@ from scipy.linalg import LinAlgError
 from ..checks import Floats
 from ..errors import PrecisionError
 from . import krylov, tuning
-from .linear import positive, refined
+from .linear import positive, refined, smat, svec, triangle
 from .lyapunov import Lyapunov
 from .pairs import PairMap
-from .symmetric import smat, svec, triangle
 
 ROUTES = ("lyapunov", "krylov", "dense")  # the first is quickest by far, but for rounds of known length with all agents
 

@@ -35,20 +35,15 @@ from ... import checks
 from ...algorithms import METHODS
 from ...checks import Floats
 from ...errors import ArgumentError
-from ...fit.rows.columns import choose_columns
-from ...fit.site_sums import scale_of
-from ...fit.sites.site_readers import open_sites
 from ...fit.tasks import Task
 from ...theory.controlled import controlled_round
 from ...theory.exact import exact
+from ...theory.linear import smat, squares, svec, triangle
 from ...theory.local_steps import fedlsa_round, frozen_step, local_maps
 from ...theory.moments import Moments
 from ...theory.planner import MAX_EXACT_DIM
-from ...theory.symmetric import smat, squares, svec, triangle
-from ..protocol.agreed_design import AgreedDesign
 from ..protocol.privacy import DELTA, LOCAL, UNITS, delta_left, epsilon_of, rho_for, rho_of_answer
 from ..protocol.run_settings import RunSettings
-from ..site.facts import MOMENTS, measure, view
 
 # Errors of runs with noise on uploads, and how long the changes are that sites send, round by round, exactly.
 #
@@ -378,6 +373,12 @@ def _too_small(
 def example_moments(files: Sequence[Path], task: Task) -> tuple[Moments, int]:
     """The moments of one file per site that resembles its own, in the coordinates that a run on them would have;
     and the rows of the smallest. Each has the same weight."""
+    from ...fit.rows.columns import choose_columns  # readers of tables load the compiler, which other plans do not need
+    from ...fit.site_sums import scale_of
+    from ...fit.sites.site_readers import open_sites
+    from ..protocol.agreed_design import AgreedDesign
+    from ..site.facts import MOMENTS, measure, view
+
     sites = open_sites(list(files), task)
     design = AgreedDesign.of(choose_columns(task, sites))
     seen = [view(site, task, design) for site in sites]

@@ -34,8 +34,6 @@ import numpy as np
 
 from ... import checks
 from ...checks import Floats
-from ...engine.reference import Iterate, serve
-from ...engine.schedule import schedule
 from ...errors import ArgumentError, MessageError
 from ...sampling import IID
 from .messages import Finish, Refusal, Reply, Work, mark
@@ -153,6 +151,8 @@ def open_round(state: ServerState, present: Sequence[str]) -> tuple[ServerState,
     are left. With m participants, fewer than they are, m of them are drawn, with the random numbers of fl.simulate for
     this average if all N are there. A site that was gone and is present belongs again. An open round is given up.
     """
+    from ...engine.schedule import schedule  # loads the compiler, which commands that only read a run do not need
+
     s = state.settings
     N, d = state.acked_mean.shape
     here = np.isin(np.array(s.sites), list(present)) & ~state.aside
@@ -401,6 +401,8 @@ def _mean(state: ServerState, pending: OpenRound, took: Flags) -> Floats:
 
 def _averaged(state: ServerState, pending: OpenRound, took: Flags, moved: Floats) -> ServerState:
     """The state after an average, by which theta moves."""
+    from ...engine.reference import Iterate, serve
+
     start = Iterate.start(state.theta, np.zeros((1, state.dim)))
     theta = serve(start, state.settings.algorithm, state.averages + 1, moved[None], np.ones(1), 0.0).theta
     size = float(np.linalg.norm(moved)) if state.secure else float(np.median(pending.sizes[took]))

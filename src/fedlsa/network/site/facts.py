@@ -31,15 +31,15 @@ from ...fit.sites.site_readers import Site
 from ...fit.solutions import null_space
 from ...fit.tasks import Regression, Task
 from ...theory import tuning
-from ...theory.symmetric import symkron, triangle
+from ...theory.linear import symkron, triangle
 from ..folder.config import SiteFolder
 from ..protocol.agreed_design import AgreedDesign
 from ..protocol.client import LocalSteps
 from ..protocol.records import printable
 from ..protocol.run_settings import RunTerms
-from .limits import RowSizes, TableFacts, check_table, refused, row_sizes
+from .limits import RowSizes, TableFacts, check_table, refused, ridge_of, row_sizes
 from .policy import Policy
-from .site_data import SiteData, Steps, check_scale, prepare_steps, ridge_of, scale_to_json, site_columns
+from .site_data import SiteData, Steps, check_scale, prepare_steps, scale_to_json, site_columns
 
 MOMENTS = 32  # dimensions up to which noise moments are shared: the exact planner reads no larger ones
 TAILS = 4  # times (d + 2) L^2, as Gaussian rows have it, that E[A(z)^T A(z)] may reach before L is called larger

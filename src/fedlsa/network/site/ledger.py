@@ -34,9 +34,8 @@ from ..protocol.messages import Work
 from ..protocol.privacy import check_unit, delta_left, epsilon_of, rho_of_answer
 from ..protocol.records import Message, printable
 from ..protocol.run_settings import RunTerms
-from .limits import RowSizes, check_steps, refused
+from .limits import RowSizes, check_steps, refused, ridge_of
 from .policy import Policy
-from .site_data import ridge_of
 
 # The totals of a ledger, and receipts of them that the site signs and the coordinator keeps.
 

@@ -31,6 +31,11 @@ ROUNDING = 1e-13  # of the largest singular value: directions below it are round
 COUNTED = 0.1  # of this site's weight: a site of smaller weight hides nothing in a sum
 
 
+def ridge_of(task: Task) -> float:
+    """The ridge of the task, in the run's coordinates."""
+    return task.ridge if isinstance(task, Regression) else 0.0
+
+
 @dataclass(frozen=True)
 class TableFacts:
     """What the policy asks of the table. columns : those that are used; rarest : column with the fewest rows of

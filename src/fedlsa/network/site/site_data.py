@@ -33,11 +33,11 @@ from ...fit.rows.design import feature_count
 from ...fit.rows.observe import FeatureScale, observations
 from ...fit.site_sums import SystemSums, add_up, no_rows
 from ...fit.sites.site_readers import Site, open_site
-from ...fit.tasks import Regression, Task
+from ...fit.tasks import Task
 from .. import disk
 from ..folder.config import task_text
 from ..protocol.agreed_design import AgreedDesign
-from .limits import RowSizes, row_sizes
+from .limits import RowSizes, ridge_of, row_sizes
 
 Steps = Rows | Means | ClippedMeans
 LOADER_FORM = "package.module:function or file.py:function"
@@ -169,11 +169,6 @@ def scale_from_json(content: Mapping[str, Any]) -> FeatureScale:
 def clear_prepared(folder: Path) -> None:
     """Forget what was prepared: done when a site with a loader joins, for its data may be others than last time."""
     shutil.rmtree(folder / PREPARED, ignore_errors=True)
-
-
-def ridge_of(task: Task) -> float:
-    """The ridge of the task, in the run's coordinates."""
-    return task.ridge if isinstance(task, Regression) else 0.0
 
 
 def site_columns(site: Site, task: Task, design: AgreedDesign | None) -> Columns:

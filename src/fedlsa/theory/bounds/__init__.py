@@ -13,8 +13,18 @@ from ...errors import ArgumentError, ArgumentTypeError
 from ...problems import Problem
 from ...sampling import IID, Markov, Sampling
 from ..constants import constants
-from .theorem_inputs import Inputs, claim_inputs, computed_inputs, constant_step, start_distance
-from .theorems import Bound, Rounds, fedlsa_bound, scafflsa_bound, scaffnew_bound
+from .theorems import (
+    Bound,
+    Inputs,
+    Rounds,
+    claim_inputs,
+    computed_inputs,
+    constant_step,
+    fedlsa_bound,
+    scafflsa_bound,
+    scaffnew_bound,
+    start_distance,
+)
 from .trajectory_bounds import coupled_bound, last_iterate_bound, markov_constants
 
 THEOREMS: dict[type[Algorithm], tuple[Callable[..., Bound], str, str]] = {  # with its label, and that for TD(0)

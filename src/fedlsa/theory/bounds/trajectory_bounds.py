@@ -26,10 +26,8 @@ from ...errors import ArgumentError, ArgumentTypeError
 from ...formatting import Displayed
 from ...frozen import ReadOnly
 from ...problems import Problem
-from ..constants import constants
-from ..named_constants import Constants
-from .theorem_inputs import Conditions, computed_inputs, constant_step, start_distance
-from .theorems import Bound, Rounds, fedlsa_bound
+from ..constants import Constants, constants
+from .theorems import Bound, Conditions, Rounds, computed_inputs, constant_step, fedlsa_bound, start_distance
 
 NAME = "FedLSA on trajectories"
 PERIODIC_FROM = 2**40  # steps: a chain that has not mixed by then counts as periodic

@@ -1,7 +1,7 @@
 """First and second moments of methods whose agents follow trajectories (assum:P_pi_ergodicity, algo:fed-lsa-markov).
 
 One agent: exact, indexed by the state of its chain. Several agents, whose chains go on across rounds, correlate with
-theta each on its own: exact on the product of the chains where that is small (product.py), otherwise closed over pairs
+theta each on its own: exact on the product of the chains where that is small (chains.py), otherwise closed over pairs
 of agents with an estimate of the error (closure.py). A result says which.
 """
 
@@ -20,9 +20,8 @@ from ...errors import ArgumentError
 from ...problems import Problem
 from ...sampling import Markov
 from .. import tuning
-from . import closure, product
-from .chains import ChainMap, first_law, whole_round
-from .product import JointLayout
+from . import chains, closure
+from .chains import ChainMap, JointLayout, first_law, whole_round
 
 EXACT, PRODUCT, CLOSURE = "exact", "exact on the product of chains", "closure over pairs of agents"
 
@@ -58,11 +57,11 @@ def curve(
     def advance(t: int, Y: Floats) -> tuple[Floats, float]:
         agents, gain = maps(float(etas[t])), 1 / (float(etas[t]) * updates)
         if isinstance(algorithm, Scaffnew):
-            return product.random_steps(Y, layout, agents, algorithm.probability), gain
-        return product.local_steps(Y, layout, agents), gain
+            return chains.random_steps(Y, layout, agents, algorithm.probability), gain
+        return chains.local_steps(Y, layout, agents), gain
 
     x = xi - problem.xi_star
-    mean, mse, spread = product.curve(layout, laws, u, x, w, advance, steady, recorded)
+    mean, mse, spread = chains.curve(layout, laws, u, x, w, advance, steady, recorded)
     kind, psi = EXACT if N == 1 else PRODUCT, None
     if not isinstance(algorithm, FedLSA):
         psi = mse + (etas[np.maximum(recorded - 1, 0)] * updates) ** 2 * spread

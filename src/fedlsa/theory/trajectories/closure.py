@@ -30,10 +30,8 @@ from numpy.typing import NDArray
 
 from ...checks import Floats
 from .. import tuning
-from ..recursions import at_rounds
-from ..symmetric import smat, svec, symkron
-from .chains import ChainMap
-from .product import Stillness
+from ..linear import at_rounds, smat, svec, symkron
+from .chains import ChainMap, Stillness
 
 
 @dataclass(frozen=True, eq=False)
