@@ -18,6 +18,7 @@ from fedlsa.explore import answers, take
 from fedlsa.explore.answers import Question
 from fedlsa.explore.page_settings import METHODS, PageSettings
 from fedlsa.figures import theme
+from fedlsa.files import as_bytes
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 
@@ -202,7 +203,7 @@ def test_a_method_without_a_curve_is_left_out_of_picture_and_data(tmp_path):
 
 def test_downloads_are_the_bytes_of_the_file(plain, tmp_path):
     q, curves, _ = plain
-    made = take.as_bytes("error.csv", lambda path: take.write(path, q, curves, []))
+    made = as_bytes("error.csv", lambda path: take.write(path, q, curves, []))
     take.write(tmp_path / "error.csv", q, curves, [])
     assert made == (tmp_path / "error.csv").read_bytes()
 

@@ -312,15 +312,15 @@ def test_an_installation_that_was_interrupted_is_refused_and_can_be_done_again(s
     network, site = world
     enrolment.install(site.folder, approve(network, site))
     enrolment.request(site.folder, new_key=True)
-    new, real, calls = approve(network, site, renew=True), enrolment.disk.replace, []
+    new, real, calls = approve(network, site, renew=True), enrolment.files.write, []
 
-    def interrupted(path, content, *, secret):
+    def interrupted(path, *rest, **more):
         calls.append(path)
         if len(calls) == step:
             raise NetworkError("the power is off")
-        real(path, content, secret=secret)
+        real(path, *rest, **more)
 
-    monkeypatch.setattr(enrolment.disk, "replace", interrupted)
+    monkeypatch.setattr(enrolment.files, "write", interrupted)
     with pytest.raises(NetworkError, match="the power is off"):
         enrolment.install(site.folder, new)
     monkeypatch.undo()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from rich.table import Table
 
 from .. import results
 from ..figures.labels import common_setting, names, start, start_words
-from ..files import replacing
+from ..files import write
 from .display import number, print_all, table
 
 if TYPE_CHECKING:  # a command that prints one of them has loaded it, and needs none of the others
@@ -188,10 +189,11 @@ def print_predictions(found: Prediction, level: float) -> None:
 
 def save_table(rows: Iterable[Mapping[str, Any]], path: Path, command: str) -> None:
     """Rows as CSV, after a comment with the command that makes them; NaN is left empty."""
-    with replacing(path, "the table") as part, open(part, "w", encoding="utf-8", newline="") as file:
-        file.write(f"# {command}\n")
-        writer = csv.writer(file, lineterminator="\n")
-        for i, row in enumerate(rows):
-            if i == 0:
-                writer.writerow(row)
-            writer.writerow("" if isinstance(v, float) and math.isnan(v) else v for v in row.values())
+    text = io.StringIO()
+    text.write(f"# {command}\n")
+    writer = csv.writer(text, lineterminator="\n")
+    for i, row in enumerate(rows):
+        if i == 0:
+            writer.writerow(row)
+        writer.writerow("" if isinstance(v, float) and math.isnan(v) else v for v in row.values())
+    write(path, text.getvalue().encode("utf-8", "surrogateescape"), "the table")

@@ -17,8 +17,8 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from .. import files
 from ..figures.svg_charts import HEIGHT, WIDTH
-from ..files import replacing
 from ..paper_items import cite
 from .experiment import MARKS, SOURCES, Outcome, Row, Scale, Table, command, in_print, number, verdict_words
 from .report_cards import HEADINGS, INSTANCES, Cards, chart_id, in_words, ran, sections, show_chart, smaller, totals
@@ -40,8 +40,7 @@ def write(outcomes: Sequence[Outcome], out: Path) -> Path:
 def write_text(path: Path, text: str, what: str) -> Path:
     """A text on disk, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path, what) as part:
-        part.write_bytes(text.encode())
+    files.write(path, text.encode(), what)
     return path
 
 

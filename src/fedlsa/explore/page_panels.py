@@ -16,6 +16,7 @@ from ..algorithms import Scaffnew
 from ..figures.lines import Chart, ChartRows
 from ..figures.svg_charts import HEIGHT, WIDTH, sheet
 from ..figures.theory_figures import trade_off_chart
+from ..files import as_bytes
 from ..theory.planner import Plan
 from ..theory.trade_offs import pareto_front
 from . import controls, take, words
@@ -216,7 +217,7 @@ def take_panel(known: Curves, runs: Runs) -> Any:
 
     def tab(name: str, kinds: Sequence[str], script: str, command: str, write: Callable[[Path], None]) -> Any:
         files = [
-            mo.download(partial(take.as_bytes, name + kind, write), filename=name + kind, label=name + kind)
+            mo.download(partial(as_bytes, name + kind, write), filename=name + kind, label=name + kind)
             for kind in kinds
         ]
         return mo.vstack([code(script), code(command), box("line", *files)])

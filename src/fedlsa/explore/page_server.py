@@ -21,7 +21,7 @@ from urllib.parse import parse_qs
 
 from .. import checks
 from ..errors import ArgumentError, MissingExtraError
-from ..files import reason, replacing
+from ..files import reason, write
 from .page_settings import PageSettings
 from .pool import SESSION, Pool
 
@@ -104,8 +104,7 @@ def copy_notebook(path: Path) -> None:
             for name in re.findall(r'<script src="(.+)">', text):
                 script = HEAD.with_name(name).read_text(encoding="utf-8")
                 text = text.replace(f'<script src="{name}">', f"<script>\n{script}")
-        with replacing(path if source is NOTEBOOK else path.with_name(source.name), "the notebook") as part:
-            part.write_text(text, encoding="utf-8")
+        write(path if source is NOTEBOOK else path.with_name(source.name), text.encode(), "the notebook")
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shlex
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,8 @@ import xarray as xr
 from .. import checks, figures
 from ..engine.paths import round_paths
 from ..figures.labels import method_name
-from ..files import replacing
+from ..files import write as write_file
+from ..results import result_files
 from ..results.recipe import versions
 from . import answers
 from .answers import SHOWN, WALKED, Curve, Question
@@ -132,25 +132,22 @@ def write(path: Path, q: Question, curves: Mapping[str, Curve], runs: Sequence[x
         figures.save(picture(q.page, curves, runs), path, command=made_by)
         return
     table = data(curves, runs, made_by)
-    with replacing(path, "the data") as part:
-        if _kind(path) == ".nc":
-            table.to_netcdf(part, engine="h5netcdf")
-        else:
-            _write_csv(table, part)
+    if _kind(path) == ".nc":
+        result_files.write(table, path)
+    else:
+        write_file(path, _csv(table).encode("utf-8", "surrogateescape"), "the data")
 
 
 def _kind(path: Path, kinds: Sequence[str] = (*PICTURES, *DATA)) -> str:
     return checks.choice(f"the suffix of {str(path)!r}", path.suffix.lower(), kinds)
 
 
-def _write_csv(table: xr.Dataset, path: Path) -> None:
+def _csv(table: xr.Dataset) -> str:
     """A row per method and round, all numbers with all their digits; the drift, where one is predicted, comes last."""
     rows = table.astype(float).to_dataframe(["method", "rounds"])
     bias = rows.pop("predicted_drift") if "predicted_drift" in rows else [math.nan] * len(rows)
     rows["predicted_drift"] = ["" if math.isnan(value) else repr(value) for value in bias]
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        file.write(f"# {table.attrs['command']}\n")
-        rows.to_csv(file, na_rep="nan", lineterminator="\n")
+    return f"# {table.attrs['command']}\n" + rows.to_csv(na_rep="nan", lineterminator="\n")
 
 
 def write_agents(path: Path, q: Question) -> None:
@@ -159,14 +156,6 @@ def write_agents(path: Path, q: Question) -> None:
     paths = [round_paths(q.problem(), m, rounds=rounds) for m in q.page.methods()[:2]]
     figure = figures.agent_paths(*paths, round=shown)
     figures.save(figure, path, command=command(q, save=path.name, agents=True))
-
-
-def as_bytes(name: str, make: Callable[[Path], None]) -> bytes:
-    """What `make` writes to a file of that name."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / name
-        make(path)
-        return path.read_bytes()
 
 
 def save_all(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FedLSAError, SiteDataError
-from ..files import replacing
+from ..files import write
 from ..fit import columns_of
 from ..fit.data_problem import text_columns_of
 
@@ -94,8 +94,8 @@ def _stored(owner: str, uploads: Sequence[Any]) -> tuple[str, ...]:
         if str(path) in files:
             raise SiteDataError(f"files must have different names, one per site; got {name} twice")
         if not path.exists() or path.read_bytes() != upload.contents:  # else it keeps its time, and its answers
-            with replacing(path, "the upload") as part:
-                part.write_bytes(upload.contents)
+            path.unlink(missing_ok=True)  # also a link, which must not lead the upload elsewhere
+            write(path, upload.contents, "the upload")
         files.append(str(path))
     return tuple(files)
 

@@ -7,6 +7,7 @@ same bytes for the same figure, and with how it was made.
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import textwrap
@@ -17,9 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import checks
+from .. import checks, files
 from ..errors import ArgumentError
-from ..files import replacing
 from . import theme
 from .drawing_checks import checked
 from .lines import OUT_OF_SIGHT, Chart, Line, error_limits, number
@@ -283,10 +283,11 @@ def save(figure: Figure, path: str | os.PathLike[str], *, command: str | None = 
     from .steady_layout import steady
 
     checks.instance("figure", figure, matplotlib.figure.Figure, "a matplotlib figure")
-    target = checked_path(path)
+    target, drawn = checked_path(path), io.BytesIO()
     kind = target.suffix.lower()[1:]
-    with replacing(target, "the figure") as part, matplotlib.rc_context(theme.RC), steady(figure):
-        figure.savefig(part, format=kind, metadata=_metadata(kind, str(figure.get_label()), command))
+    with matplotlib.rc_context(theme.RC), steady(figure):
+        figure.savefig(drawn, format=kind, metadata=_metadata(kind, str(figure.get_label()), command))
+    files.write(target, drawn.getbuffer(), "the figure")
 
 
 def _metadata(kind: str, description: str, command: str | None) -> dict[str, str | None]:

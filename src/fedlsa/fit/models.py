@@ -19,7 +19,7 @@ import numpy as np
 from ..algorithms import METHODS, Algorithm
 from ..checks import Floats
 from ..errors import ArgumentError, FedLSAError, FedLSAWarning, ResultFileError
-from ..files import reason, replacing
+from ..files import reason, write
 from ..problems import features as maps
 from .tasks import Regression, Task, Value
 
@@ -39,8 +39,7 @@ def write_model(fit: Any, path: Path) -> None:
             FedLSAWarning,
             stacklevel=3,
         )
-    with replacing(path, "the model") as part:
-        part.write_text(_text(content) + "\n", encoding="utf-8", newline="\n")
+    write(path, (_text(content) + "\n").encode(), "the model")
 
 
 def read_model(path: Path, kind: type, features: Any = None) -> Any:

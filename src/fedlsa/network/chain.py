@@ -23,8 +23,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..errors import ArgumentError, NetworkError
-from ..files import reason
-from .disk import sync
+from ..files import reason, sync_folder
 
 ORIGIN = "0" * 64  # stands before the first entry
 OWN = ("number", "time", "before", "hash")  # what the chain itself writes
@@ -137,10 +136,10 @@ def _append(path: Path, entry: Mapping[str, Any]) -> dict[str, Any]:
                 os.ftruncate(file.fileno(), end)
             raise
     if end == 0:
-        sync(path.parent)
+        sync_folder(path.parent)
     if end + len(line) > SEGMENT_BYTES:
         path.rename(path.with_name(f"{path.stem}.{len(_segments(path)) + 1:06d}{path.suffix}"))
-        sync(path.parent)
+        sync_folder(path.parent)
     return full
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import json
 import os
 import secrets
@@ -20,10 +21,11 @@ import numpy as np
 
 from .. import checks
 from ..errors import NetworkError, ResultFileError
-from ..files import reason, replacing
+from ..files import reason, sync_folder, write
 from .protocol.records import Arrays
 
 CHECKSUM = "checksum"
+SECRET = 0o600  # only its owner reads and writes it
 OTHERS = 0o077  # what a group and everybody else may do
 CHECKED = os.name == "posix"  # elsewhere modes mean little
 
@@ -31,20 +33,13 @@ CHECKED = os.name == "posix"  # elsewhere modes mean little
 def create(path: Path, content: bytes, *, secret: bool) -> None:
     """Write a new file, to the disk; a secret has mode 600 before it holds anything. One that exists is an error."""
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if secret else 0o644)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, SECRET if secret else 0o644)
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
         raise NetworkError(f"cannot write {path}: {reason(error)}") from error
-
-
-def replace(path: Path, content: bytes, *, secret: bool) -> None:
-    """Write a file in the place of one that may exist: whole or not at all."""
-    with replacing(path, "the file") as part:
-        create(part, content, secret=secret)
-    sync(path.parent)
 
 
 def folder(path: Path) -> Path:
@@ -66,7 +61,7 @@ def new_folder(target: Path) -> Iterator[Path]:
         if target.is_dir():
             target.rmdir()  # refuses when something has come into it meanwhile
         os.rename(part, target)
-        sync(target.parent)
+        sync_folder(target.parent)
     except OSError as error:
         raise NetworkError(f"cannot make the folder {target}: {reason(error)}") from error
     finally:
@@ -79,16 +74,6 @@ def is_new(target: Path) -> bool:
         return not target.exists() or (target.is_dir() and not any(target.iterdir()))
     except OSError as error:
         raise NetworkError(f"cannot read the folder {target}: {reason(error)}") from error
-
-
-def sync(path: Path) -> None:
-    """Bring the names in a folder to the disk, where the system can."""
-    with contextlib.suppress(OSError):
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def check_secret(path: Path, what: str) -> Path:
@@ -107,8 +92,7 @@ def check_secret(path: Path, what: str) -> Path:
 
 def write_json(path: Path, content: dict[str, Any], what: str) -> None:
     """Write a JSON object, whole or not at all; what : names the file in errors."""
-    with replacing(path, what) as part:
-        part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    write(path, (json.dumps(content, indent=1) + "\n").encode(), what)
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -125,10 +109,9 @@ def save_state(path: str | Path, arrays: Arrays) -> None:
     target = checks.path("path", path)
     if CHECKSUM in arrays or any(a.dtype.hasobject for a in arrays.values()):
         raise ResultFileError(f"cannot write state {target}: names and dtypes must be plain")
-    with replacing(target, "state") as part, open(part, "wb") as file:
-        os.fchmod(file.fileno(), 0o600)  # a control variate is the site's own
-        np.savez(file, **{CHECKSUM: np.frombuffer(_digest(arrays), np.uint8)}, **arrays)  # type: ignore[arg-type]
-    sync(target.parent)
+    file = io.BytesIO()
+    np.savez(file, **{CHECKSUM: np.frombuffer(_digest(arrays), np.uint8)}, **arrays)  # type: ignore[arg-type]
+    write(target, file.getbuffer(), "state", mode=SECRET)  # a control variate is the site's own
 
 
 def load_state(path: str | Path) -> Arrays | None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import csv
+import io
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import checks
+from .. import checks, files
 from ..errors import ArgumentError
-from ..files import replacing
 from . import recipe
 from .long_values import whole
 from .result_files import write
@@ -50,17 +50,18 @@ def checked_path(path: str | os.PathLike[str]) -> Path:
 
 
 def _write_csv(curves: list[xr.Dataset], target: Path, command: str | None) -> None:
-    with replacing(target, "the table") as part, open(part, "w", encoding="utf-8", newline="") as file:
-        if command:
-            file.write(f"# {' '.join(command.split())}\n")
-        rows = csv.writer(file, lineterminator="\n")
-        names = [*COLUMNS, *(["mse_error"] if any("mse_error" in c for c in curves) else [])]
-        rows.writerow(["method", "rounds", *names])
-        for c in curves:
-            columns = [c[name].values if name in c else None for name in names]
-            for i, t in enumerate(c["rounds"].values):
-                numbers = ["" if column is None else repr(column[i].item()) for column in columns]
-                rows.writerow([c.attrs["method"], int(t), *numbers])
+    text = io.StringIO()
+    if command:
+        text.write(f"# {' '.join(command.split())}\n")
+    rows = csv.writer(text, lineterminator="\n")
+    names = [*COLUMNS, *(["mse_error"] if any("mse_error" in c for c in curves) else [])]
+    rows.writerow(["method", "rounds", *names])
+    for c in curves:
+        columns = [c[name].values if name in c else None for name in names]
+        for i, t in enumerate(c["rounds"].values):
+            numbers = ["" if column is None else repr(column[i].item()) for column in columns]
+            rows.writerow([c.attrs["method"], int(t), *numbers])
+    files.write(target, text.getvalue().encode("utf-8", "surrogateescape"), "the table")
 
 
 def _together(curves: list[xr.Dataset], command: str | None) -> xr.Dataset:

@@ -1,25 +1,24 @@
-"""Results on disk: netCDF-4, written whole or not at all, and checked when read.
+"""Results on disk: netCDF-4, made in memory, written whole or not at all, and checked before HDF5 sees a byte.
 
-HDF5 limits an attribute to 64 KB, so all attributes travel as JSON text in a compressed variable of bytes. A sha256
-over names, dimensions, types, bytes and attributes tells a damaged file from a sound one. Nothing is ever unpickled.
-Plain datasets, numbers over named dimensions as nearly every result is, are written and read by h5py itself, some ten
-times faster than by way of xarray; any netCDF program reads them. The rest is left to xarray.
+HDF5 limits an attribute to 64 KB, so all attributes travel as JSON text in a compressed variable of bytes. After the
+end of the HDF5 file, where its readers do not look, stands the sha256 of all before it: HDF5 may read a damaged file
+for ever. Nothing is ever unpickled. h5py itself writes and reads, some ten times faster than by way of xarray; any
+netCDF program reads the files. Those of formats 1 and 2 have a checksum of their content among their attributes.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import checks
+from .. import checks, files
 from ..errors import ArgumentError, ResultFileError
-from ..files import reason, replacing
 from ..problems import Problem
 from . import recipe, sweeps
 from .long_values import abridged, whole
@@ -27,12 +26,15 @@ from .long_values import abridged, whole
 if TYPE_CHECKING:
     import xarray as xr
 
-FORMAT = 2  # in format 1 the dimension "rounds" was called "round", which is also a function of xarray
+FORMAT = 3  # in format 1 the dimension "rounds" was called "round", which is also a function of xarray
 ATTRIBUTES = "fedlsa_attributes"
 LAYOUT = "fedlsa_layout"  # attribute: every variable's dimensions, and whether it is a coordinate
 NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable. {:10d}"  # netCDF's own words
 MAX_COMMAND = 8000  # letters of a command that are shown to other programs, within the limit on an attribute
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
+LIBVER = "v108"  # the format of HDF5 1.8, whose superblock has version 2; files of formats 1 and 2 have version 0
+SEAL = b"\nfedlsa sha256 %b\n"
+SEAL_BYTES = len(SEAL % b"") + 64
 
 
 def save(dataset: xr.Dataset, path: str | os.PathLike[str], *, problem: Problem | None = None) -> None:
@@ -55,24 +57,10 @@ def save(dataset: xr.Dataset, path: str | os.PathLike[str], *, problem: Problem 
 
 
 def write(dataset: xr.Dataset, path: str | os.PathLike[str]) -> None:
-    """The same for any dataset whose attributes a recipe can hold."""
+    """The same for any dataset of numbers and texts whose attributes a recipe can hold."""
     target = checks.path("path", path)
-    attributes = _attributes(dataset)
-    packed = np.frombuffer(attributes.encode(), np.uint8)
-    bare = dataset.assign({ATTRIBUTES: ((f"{ATTRIBUTES}_byte",), packed)})
-    bare.attrs = {"fedlsa_format": FORMAT, "fedlsa_sha256": _checksum(dataset, attributes)}
-    if dataset.attrs.get("command"):
-        bare.attrs["command"] = str(whole(dataset.attrs["command"]))[:MAX_COMMAND]
-    for name, variable in bare.variables.items():
-        variable.encoding = {}
-        if name in dataset.variables:  # for other programs, which do not read our attributes
-            labels = dataset.variables[name].attrs
-            variable.attrs = {k: labels[k] for k in ("long_name", "description") if k in labels}
-    with replacing(target, "the result file") as part:
-        if _is_plain(bare):
-            write_plain(bare, part)
-        else:
-            bare.to_netcdf(str(part), engine="h5netcdf", encoding={ATTRIBUTES: {"zlib": True}})
+    content = _encoded(dataset)
+    files.write(target, content + SEAL % hashlib.sha256(content).hexdigest().encode(), "the result file")
 
 
 def load(path: str | os.PathLike[str]) -> xr.Dataset:
@@ -82,121 +70,125 @@ def load(path: str | os.PathLike[str]) -> xr.Dataset:
     """
     target = checks.path("path", path)
     try:
-        with open(target, "rb") as file:
-            magic = file.read(len(HDF5_MAGIC))
+        content = target.read_bytes()
     except FileNotFoundError:
         raise ResultFileError(f"there is no result file {target}") from None
     except OSError as error:
-        raise ResultFileError(f"cannot read the result file {target}: {reason(error)}") from error
-    if magic != HDF5_MAGIC:
+        raise ResultFileError(f"cannot read the result file {target}: {files.reason(error)}") from error
+    if not content.startswith(HDF5_MAGIC):
         raise ResultFileError(f"{target} is not a result file: it is not netCDF-4")
+    body, seal = content[:-SEAL_BYTES], content[-SEAL_BYTES:]
+    sealed = seal.startswith(SEAL[:8])
+    if sealed and seal != SEAL % hashlib.sha256(body).hexdigest().encode():
+        raise ResultFileError(f"{target} is damaged: its bytes do not match its sha256")
+    if not sealed and content[len(HDF5_MAGIC) :][:1] != b"\0":
+        raise ResultFileError(f"{target} is damaged, cut short or not a result file of fedlsa: its sha256 is missing")
     try:
-        dataset = _read(target)
+        dataset = _decoded(content)
     except ImportError:  # h5py is missing: no fault of the file
         raise
     except Exception as error:  # a damaged file can raise anything at all
-        raise ResultFileError(f"{target} is damaged or cut short: {reason(error)}") from error
+        raise ResultFileError(f"{target} is damaged or cut short: {files.reason(error)}") from error
     if "fedlsa_format" not in dataset.attrs or ATTRIBUTES not in dataset:
         raise ResultFileError(f"{target} is not a result file of fedlsa, as fl.results.save writes them")
     written, expected = dataset.attrs["fedlsa_format"], dataset.attrs.get("fedlsa_sha256")
-    if written not in (1, FORMAT):
+    if written not in range(1, FORMAT + 1):
         raise ResultFileError(f"{target} has format {written}; this version of fedlsa reads formats up to {FORMAT}")
     packed = dataset[ATTRIBUTES].values
     dataset = dataset.drop_vars(ATTRIBUTES)
     try:
         attributes = packed.tobytes().decode()
-        sound = _checksum(dataset, attributes) == expected
+        sound = sealed or _checksum(dataset, attributes) == expected
     except (TypeError, ValueError):
         sound = False
     if not sound:
         raise ResultFileError(f"{target} is damaged: its content does not match its checksum")
-    content = recipe.value(attributes)
-    dataset.attrs, dataset.encoding = abridged(content["dataset"]), {}
+    stored = recipe.value(attributes)
+    dataset.attrs, dataset.encoding = abridged(stored["dataset"]), {}
     for name, variable in dataset.variables.items():
-        variable.attrs, variable.encoding = content["variables"][str(name)], {}
+        variable.attrs, variable.encoding = stored["variables"][str(name)], {}
     return dataset.rename(round="rounds") if written == 1 and "round" in dataset.dims else dataset
 
 
-def _read(path: Path) -> xr.Dataset:
-    """Every variable as it is on disk: no masking, no dates."""
-    import xarray as xr
-
-    fast = _read_plain(path)
-    if fast is not None:
-        return fast
-    with xr.open_dataset(str(path), engine="h5netcdf", mask_and_scale=False, decode_times=False) as opened:
-        return opened.load()
-
-
-def _is_plain(dataset: xr.Dataset) -> bool:
-    """Whether all variables are numbers, and all coordinates belong to a dimension of their name."""
-    numbers = all(v.dtype.kind in "fiu" and v.size > 0 for v in dataset.variables.values())
-    return numbers and all(dataset.variables[c].dims == (c,) for c in dataset.coords)
-
-
-def write_plain(dataset: xr.Dataset, path: Path) -> None:
-    """Write a plain dataset with the attributes of the file; those of fedlsa, which are long, are compressed."""
+def _encoded(dataset: xr.Dataset) -> bytes:
+    """A dataset as an HDF5 file; the attributes of fedlsa, which are long, are compressed."""
     import h5py
 
-    layout = {str(k): [list(map(str, v.dims)), k in dataset.coords] for k, v in dataset.variables.items()}
-    with h5py.File(path, "w", track_order=True) as file:
-        for key, value in {**dataset.attrs, LAYOUT: json.dumps(layout)}.items():
-            file.attrs[key] = value
-        scales: dict[Any, Any] = {}
-        for i, (name, size) in enumerate(dataset.sizes.items()):
-            if name in dataset.variables:
-                scale = file.create_dataset(name, data=dataset.variables[name].values)
-                scale.make_scale(name)
+    variables = {str(name): variable for name, variable in dataset.variables.items()}
+    attributes = recipe.text({"dataset": dataset.attrs, "variables": {k: v.attrs for k, v in variables.items()}})
+    packed = np.frombuffer(attributes.encode(), np.uint8)
+    layout: dict[str, Any] = {k: [list(map(str, v.dims)), k in dataset.coords] for k, v in variables.items()}
+    layout[ATTRIBUTES] = [[f"{ATTRIBUTES}_byte"], False]
+    sizes = {**dataset.sizes, f"{ATTRIBUTES}_byte": len(packed)}
+    image = io.BytesIO()
+    with h5py.File(image, "w", libver=(LIBVER, LIBVER), track_order=True) as file:
+        about: dict[str, Any] = {"fedlsa_format": FORMAT, LAYOUT: json.dumps(layout)}
+        for key in ("command", "versions"):  # for other programs, which do not read our attributes
+            if dataset.attrs.get(key):
+                about[key] = str(whole(dataset.attrs[key]))[:MAX_COMMAND]
+        if outside := [name for name in map(str, dataset.coords) if name not in sizes]:
+            about["coordinates"] = " ".join(outside)  # as xarray itself marks them
+        file.attrs.update(about)
+        for i, (name, size) in enumerate(sizes.items()):
+            if name in variables:
+                _put(file, str(name), variables[str(name)].values).make_scale(name)
             else:
-                scale = file.create_dataset(name, (size,), ">f4")
-                scale.make_scale(NO_VARIABLE.format(size))
-            scale.attrs["_Netcdf4Dimid"] = np.int32(i)
-            scales[name] = scale
-        for name, variable in dataset.variables.items():
-            stored = scales.get(name)
-            if stored is None:
-                options = {"compression": "gzip", "shuffle": True} if name == ATTRIBUTES else {}
-                stored = file.create_dataset(name, data=variable.values, **options)
-                for i, dim in enumerate(variable.dims):
-                    stored.dims[i].attach_scale(scales[dim])
-            for key, value in variable.attrs.items():
-                stored.attrs[key] = value
+                file.create_dataset(name, (size,), ">f4").make_scale(NO_VARIABLE.format(size))
+            file[name].attrs["_Netcdf4Dimid"] = np.int32(i)
+        for name, (dims, _) in layout.items():
+            if name not in sizes:
+                stored = _put(file, name, packed if name == ATTRIBUTES else variables[name].values)
+                for i, dim in enumerate(dims):
+                    stored.dims[i].attach_scale(file[dim])
+        for name, variable in variables.items():
+            labels = {k: variable.attrs[k] for k in ("long_name", "description") if k in variable.attrs}
+            file[name].attrs.update(labels)
+    return image.getvalue()
 
 
-def _read_plain(path: Path) -> xr.Dataset | None:
-    """What `write_plain` wrote, with the attributes of the file; None for a file by another writer."""
+def _put(file: Any, name: str, values: NDArray[Any]) -> Any:
+    """A new variable of a file."""
+    import h5py
+
+    if values.dtype.kind in "fiub":
+        return file.create_dataset(name, data=values, compression="gzip" if name == ATTRIBUTES else None)
+    if values.dtype.kind not in "OUT" or not all(isinstance(text, str) for text in values.ravel().tolist()):
+        raise ArgumentError(f"{name} must hold numbers or texts to be written; got {checks.show(values)}")
+    return file.create_dataset(name, data=values.astype(object), dtype=h5py.string_dtype())
+
+
+def _decoded(content: bytes) -> xr.Dataset:
+    """Every variable as it is in a file, and the file's attributes: no masking, no dates."""
     import h5py
     import xarray as xr
 
-    with h5py.File(path, "r") as file:
-        attributes = {k: v for k, v in file.attrs.items() if k.startswith("fedlsa_")}
-        text = attributes.pop(LAYOUT, None)
-        if text is None:
-            return None
-        layout = json.loads(text)
-        variables = {name: (tuple(dims), file[name][()]) for name, (dims, _) in layout.items()}
+    with h5py.File(io.BytesIO(content), "r") as file:
+        about = {k: v for k, v in file.attrs.items() if k.startswith("fedlsa_")}
+        layout = json.loads(about.pop(LAYOUT, "{}"))
+        variables = {name: (tuple(dims), _get(file[name])) for name, (dims, _) in layout.items()}
+    if not layout:  # formats 1 and 2: whatever was not numbers over dimensions with labels
+        with xr.open_dataset(
+            io.BytesIO(content), engine="h5netcdf", mask_and_scale=False, decode_times=False
+        ) as opened:
+            return opened.load()
     coords = {name: variables.pop(name) for name, (_, is_coord) in layout.items() if is_coord}
-    return xr.Dataset(variables, coords, attributes)
+    return xr.Dataset(variables, coords, about)
 
 
-def _attributes(dataset: xr.Dataset) -> str:
-    variables = {str(name): variable.attrs for name, variable in dataset.variables.items()}
-    return recipe.text({"dataset": dataset.attrs, "variables": variables})
+def _get(stored: Any) -> NDArray[Any]:
+    return np.asarray(stored.asstr()[()], str) if stored.dtype.kind == "O" else stored[()]
 
 
 def _checksum(dataset: xr.Dataset, attributes: str) -> str:
+    """Of formats 1 and 2, over names, dimensions, types, bytes and attributes."""
     digest = hashlib.sha256(attributes.encode())
     for name in sorted(map(str, dataset.variables)):
         variable = dataset.variables[name]
-        kind, data = _canonical(variable.values)
+        if variable.dtype.kind in "OUT":
+            kind, data = "text", json.dumps([str(v) for v in variable.values.ravel()]).encode()
+        else:
+            little = np.ascontiguousarray(variable.values, variable.dtype.newbyteorder("<"))
+            kind, data = little.dtype.str, little.tobytes()
         digest.update(json.dumps([name, variable.dims, variable.shape, kind, name in dataset.coords]).encode())
         digest.update(data)
     return digest.hexdigest()
-
-
-def _canonical(values: NDArray[Any]) -> tuple[str, Any]:
-    """A name for the type and the bytes, the same on every machine; text as JSON."""
-    if values.dtype.kind in "OUT":
-        return "text", json.dumps([str(v) for v in values.ravel()]).encode()
-    little = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
-    return little.dtype.str, little.tobytes()

@@ -21,14 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import FedLSAError, NetworkError, ResultFileError
-from ...files import reason
+from ...files import reason, sync_folder
 from ...theory.threads import small_products
 from .. import audit
 from ..audit import AuditedCarrier
 from ..carriers.grpc_carrier import GrpcCarrier
 from ..carriers.nvflare.supervisor import SupervisedCarrier
 from ..carriers.signed import SignedTransport
-from ..disk import sync
 from ..folder.certificates import check_site, expires
 from ..folder.config import Network, warn_daily
 from ..pages import announce, start_coordinator_page
@@ -98,7 +97,7 @@ class Lineage:
                 file.write(self.identity + "\n")
                 file.flush()
                 os.fsync(file.fileno())
-            sync(path.parent)
+            sync_folder(path.parent)
         except OSError as error:
             raise NetworkError(f"cannot write {path}: {reason(error)}") from error
 

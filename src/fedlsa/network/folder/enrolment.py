@@ -21,7 +21,7 @@ from importlib import resources
 from pathlib import Path
 from string import Template
 
-from ... import checks
+from ... import checks, files
 from ...errors import ArgumentError, FedLSAError, NetworkError
 from ...files import reason
 from ...fit import Regression
@@ -237,7 +237,7 @@ def _write_request(site: SiteFolder) -> None:
         certificates.check_own(certificates.identity(site.request.read_bytes()), *keys)
     except (OSError, FedLSAError):
         content = certificates.request(site.name, site.network, *keys)
-        disk.replace(site.request, content, secret=False)
+        files.write(site.request, content, "the file")
 
 
 def read_request(network: Network, path: Path | str) -> SiteIdentity:
@@ -287,7 +287,7 @@ def approve(folder: Path | str, path: Path | str, fingerprint: str, *, renew: bo
     content = certificates.certify_site(network.ca.read_bytes(), ca_key, asked)
     put_on_record(network, asked.name, "replaced")
     audit.note(network.folder, "approved", site=asked.name, text=asked.fingerprint)
-    disk.replace(target, content, secret=False)
+    files.write(target, content, "the file")
     return target
 
 
@@ -313,7 +313,7 @@ def put_on_record(network: Network, name: str, why: str) -> None:
         content = path.read_bytes()  # a damaged one is put on record as well
         digest = hashlib.sha256(content).hexdigest()[:16]
         audit.note(network.folder, why, site=name, text=f"the certificate with the digest {digest}")
-        disk.replace(network.revoked / f"{name}-{datetime.now(UTC):%Y-%m-%d}-{digest}-{why}.pem", content, secret=False)
+        files.write(network.revoked / f"{name}-{datetime.now(UTC):%Y-%m-%d}-{digest}-{why}.pem", content, "the file")
 
 
 def revoke(folder: Path | str, name: str) -> Network:
@@ -338,7 +338,7 @@ def install(folder: Path | str, path: Path | str) -> SiteFolder:
         for name, secret in zip(
             KEYS, keys, strict=True
         ):  # interrupted here, keys and certificate differ: install again
-            disk.replace(site.folder / name, secret, secret=True)
-    disk.replace(site.certificate, content, secret=False)
+            files.write(site.folder / name, secret, "the file", mode=disk.SECRET)
+    files.write(site.certificate, content, "the file")
     shutil.rmtree(site.folder / NEXT, ignore_errors=True)
     return site

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ... import checks
+from ... import checks, files
 from ...errors import ArgumentError
 from ...fit import Regression
 from ...fit.tasks import Task
@@ -78,7 +78,7 @@ def _write_bundle(network: Network, site: str) -> None:
     at_site = SiteFolder(Path(site), site, network.id, network.host, network.port, network.task)
     content = {"site.toml": at_site.text().encode(), "README.md": enrolment.render("site.md", at_site).encode()}
     content |= {"ca.pem": network.ca.read_bytes(), "signing.pem": network.signing_public.read_bytes()}
-    disk.replace(network.bundle(site), enrolment.pack_bundle(content), secret=False)
+    files.write(network.bundle(site), enrolment.pack_bundle(content), "the file")
 
 
 def add_site(folder: Path | str, site: str) -> Path:
@@ -91,7 +91,7 @@ def add_site(folder: Path | str, site: str) -> Path:
         raise ArgumentError(f"a network must have at most {MAX_SITES} sites; got {len(larger.sites)}")
     _write_bundle(larger, site)
     audit.note(network.folder, "site added", site=site)
-    disk.replace(network.folder / network.FILE, larger.text().encode(), secret=False)
+    files.write(network.folder / network.FILE, larger.text().encode(), "the file")
     return network.bundle(site)
 
 
@@ -107,7 +107,7 @@ def remove_site(folder: Path | str, site: str) -> Network:
     smaller = replace(network, sites=tuple(s for s in network.sites if s != site))
     put_on_record(network, site, "revoked")
     audit.note(network.folder, "site removed", site=site)
-    disk.replace(network.folder / network.FILE, smaller.text().encode(), secret=False)
+    files.write(network.folder / network.FILE, smaller.text().encode(), "the file")
     network.site_certificate(site).unlink(missing_ok=True)
     network.bundle(site).unlink(missing_ok=True)
     return smaller
@@ -123,8 +123,8 @@ def renew(folder: Path | str) -> Network:
     key = certificates.new_key()
     certificate = certificates.certify_server(network.ca.read_bytes(), ca_key, network.host, key)
     audit.note(network.folder, "server certificate renewed")
-    disk.replace(network.key, key, secret=True)  # interrupted here, the two do not match: renew again
-    disk.replace(network.certificate, certificate, secret=False)
+    files.write(network.key, key, "the file", mode=disk.SECRET)  # interrupted here, the two do not match: renew again
+    files.write(network.certificate, certificate, "the file")
     return network
 
 

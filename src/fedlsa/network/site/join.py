@@ -8,11 +8,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from ... import files
 from ...errors import NetworkError
 from ..carriers.grpc_site import SiteKeys, SiteLink
 from ..carriers.nvflare.relay import RelaySite
 from ..carriers.signed import SignedSite
-from ..disk import replace
 from ..folder.config import SiteFolder, warn_daily
 from ..pages import announce, start_site_page
 from ..pages.http_pages import PagePlace
@@ -50,7 +50,7 @@ class Acquaintance:
                 f"restored. The site stays with the first; if this one is right, remove {self.path}"
             )
         if identity != last:
-            replace(self.path, identity.encode("ascii", "replace")[:64], secret=False)
+            files.write(self.path, identity.encode("ascii", "replace")[:64], "the note")
         return None
 
 

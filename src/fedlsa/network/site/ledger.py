@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ArgumentError, FedLSAError, NetworkError, PolicyError
-from ...files import reason
+from ...files import reason, write
 from ...fit.tasks import Regression, Task
 from .. import chain, disk
 from ..chain import ChainHead, entries
@@ -278,12 +278,9 @@ class Ledger:
             "roster": self.roster, "tokens": sorted(self.runs), "groups": sorted(self.groups),
             "table": self.table,
         }  # fmt: skip
-        part = self.copy.with_name(f".{self.copy.name}.part")
         try:
-            part.unlink(missing_ok=True)
-            disk.create(part, json.dumps(content).encode(), secret=True)
-            os.replace(part, self.copy)
-        except (OSError, FedLSAError) as error:
+            write(self.copy, json.dumps(content).encode(), "it", mode=disk.SECRET)
+        except FedLSAError as error:
             raise NetworkError(f"the copy of the ledger's totals must be written before an answer: {error}") from None
 
     def _read_copy(self) -> tuple[ChainHead, LedgerTotals, str, dict[str, Any]] | None:
