@@ -14,12 +14,14 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import cfunc, types
+from numba import types
 from numba.core import cgutils
+from numba.core.ccallback import CFunc
 from numba.core.typing.templates import AttributeTemplate
 from numba.extending import infer_getattr, intrinsic, lower_getattr_generic, models, register_model
 from numpy.typing import NDArray
 
+from ..kernel_cache import cached
 from .vectors import ELEMENT, I32, I64, operation
 
 LINE = 64  # bytes of a cache line: vectors that straddle two cost two loads
@@ -36,7 +38,10 @@ def compiled(function: Callable[..., None]) -> Any:
     collecting = gc.isenabled()
     gc.disable()  # a compiler makes many objects and little garbage: looking for it takes a tenth of the time
     try:
-        return cfunc(KERNEL, cache=True, error_model="numpy", _nrt=False)(function)
+        options = {"error_model": "numpy", "_nrt": False}
+        kernel = cached(CFunc(function, (KERNEL.args, KERNEL.return_type), {}, options), function)
+        kernel.compile()
+        return kernel
     finally:
         if collecting:
             gc.enable()

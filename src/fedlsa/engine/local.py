@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numba.extending import register_jitable
 from numpy.typing import NDArray
 
 from ..checks import Floats
 from ..errors import ArgumentError
+from ..kernel_cache import kernel
 from .compiled import SOURCES
 from .random import OBSERVATION, alias_bits, alias_tables, block, choose
 
@@ -141,7 +141,7 @@ def _shortened(error, length, eta, clip):
     return error / stiffness if stiffness > 1 else error
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
+@kernel(error_model="numpy", nogil=True)
 def _on_rows(rows, draws, xi, eta, clip, hat, sources=SOURCES):
     """theta_hat <- theta_hat - eta (u (v . theta_hat - y) + ridge theta_hat - xi), on rows drawn one by one."""
     (u, v, y, ridge, slots), (seed, agent, first, steps) = rows, draws
@@ -169,7 +169,7 @@ def _on_rows(rows, draws, xi, eta, clip, hat, sources=SOURCES):
             hat[i] -= eta * (u[k, i] * error + ridge * hat[i] - xi[i])
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
+@kernel(error_model="numpy", nogil=True)
 def _on_means(A, b, eta, steps, hat):
     """theta_hat <- theta_hat - eta (A theta_hat - b), with the control variate in b."""
     d = len(hat)
@@ -184,7 +184,7 @@ def _on_means(A, b, eta, steps, hat):
             hat[i] -= eta * change[i]
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
+@kernel(error_model="numpy", nogil=True)
 def _on_every_row(rows, xi, eta, steps, hat):
     """theta_hat <- theta_hat - eta (mean of u error over all rows + ridge theta_hat - xi), with shortened errors."""
     u, y, ridge, clip = rows

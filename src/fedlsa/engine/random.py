@@ -11,12 +11,13 @@ import functools
 from typing import Any
 
 import numpy as np
-from numba import float64, int64, njit, uint32
+from numba import float64, int64, uint32
 from numba.extending import register_jitable
 from numpy.typing import NDArray
 
 from ..checks import Floats
 from ..errors import ArgumentError
+from ..kernel_cache import kernel
 from .addresses import compiled, pointer
 from .compiled import SOURCES
 
@@ -66,7 +67,7 @@ def uniforms(seed: int, first: int, count: int) -> Floats:
     return out
 
 
-@njit(cache=True, error_model="numpy")
+@kernel(error_model="numpy")
 def participants(seed, first, agents, out):
     """out[i] = the sorted agents that take part in round first + i, drawn without replacement; out : (rounds, m)."""
     order, chosen = np.arange(agents), np.zeros(agents, np.bool_)

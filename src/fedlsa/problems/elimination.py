@@ -11,13 +11,14 @@ Entries of states that have left are dropped when the links are next followed.
 import math
 
 import numpy as np
-from numba import njit
+
+from ..kernel_cache import kernel
 
 ALWAYS_ELIMINATED = 1024  # states left of a chain: at worst 4e8 pairs, a few seconds
 MOST_FILL = 8  # times the transitions of a chain: one that resists elimination so much mixes fast instead
 
 
-@njit(cache=True)
+@kernel()
 def eliminate(origin, successor, value, used, states, most_pairs):
     """Eliminate states of few neighbours first: all but one of them, unless more than `most_pairs` had to be touched.
 
@@ -91,7 +92,7 @@ def eliminate(origin, successor, value, used, states, most_pairs):
     return order[:gone], leaving, when, used, column, down
 
 
-@njit(cache=True)
+@kernel()
 def _note_row(row, right, successor, when, i, entry):
     """entry[j] <- the entry from i to j, for all states j that are left; the others are dropped from the row."""
     last, e = -1, row[i]
@@ -106,7 +107,7 @@ def _note_row(row, right, successor, when, i, entry):
         e = right[e]
 
 
-@njit(cache=True)
+@kernel()
 def _find(column, down, origin, when, i, j):
     """The entry from i to j, or -1; entries of states that have left are dropped from the column."""
     last, e = -1, column[j]
@@ -123,7 +124,7 @@ def _find(column, down, origin, when, i, j):
     return -1
 
 
-@njit(cache=True)
+@kernel()
 def bring_back(law, order, leaving, when, origin, value, column, down):
     """The law of all states up to a factor, in place; law : (states,) that of the states which are left, 0 elsewhere.
 

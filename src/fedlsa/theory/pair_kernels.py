@@ -8,15 +8,15 @@ plain threads share the rows. Entries are copied one by one: slices would take s
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from ..checks import Floats
+from ..kernel_cache import kernel
 
-OPTIONS = {"cache": True, "nogil": True, "error_model": "numpy", "fastmath": {"contract", "reassoc", "nsz"}}
+OPTIONS = {"nogil": True, "error_model": "numpy", "fastmath": {"contract", "reassoc", "nsz"}}
 
 
-@njit(**OPTIONS)
+@kernel(**OPTIONS)
 def pairs(W, mixed, form, count, times, begin, end, out):
     """Add `times` (F_k W_kl F_l^T + R_k B_l^T + B_k R_l^T) for the rows begin <= k < end.
 
@@ -43,7 +43,7 @@ def pairs(W, mixed, form, count, times, begin, end, out):
                         o[i, j] += h * F_t[n, m, j] + r * B_t[n, m, j] + b * R_t[n, m, j]
 
 
-@njit(**OPTIONS)
+@kernel(**OPTIONS)
 def doubled(X, powers, powers_t, count, begin, end, out):
     """Add Y_kl = sum_j B_k^j X_kl B_l^jT, by Y += Q_j Y Q_j^T with powers Q_j = B^(2^j) : (J, K, d, d)."""
     J, K, d = powers.shape[0], powers.shape[1], powers.shape[2]
@@ -73,7 +73,7 @@ def doubled(X, powers, powers_t, count, begin, end, out):
                     out[first + n - k, i, j] += Y[i, j]
 
 
-@njit(**OPTIONS)
+@kernel(**OPTIONS)
 def sums(W, weight, count, begin, end, out):
     """Add to out_l : (K, d, d), for an agent of group l, the sum of all others' weights and E[y' y^T], as far as rows
     begin <= k < end know it; weight : (K,), of each of the `count` agents.
@@ -127,7 +127,7 @@ def maps_in_lanes(T: Floats, Z: Floats, R: Complexes, B: Complexes) -> tuple[Flo
     return T, Z, *both, columns.reshape(len(T), 4 * T.shape[2], -1)
 
 
-@njit(**OPTIONS)
+@kernel(**OPTIONS)
 def solve_pairs(maps, weight, count, begin, end, out, tiles):
     """Solve W_kl = F_k W_kl F_l^T + R_k B_l^T + B_k R_l^T for the rows begin <= k < end, F = Z T Z^H, T triangular.
 

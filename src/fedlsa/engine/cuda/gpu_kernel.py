@@ -19,6 +19,7 @@ from typing import Any
 
 from numba import cuda, float32, float64, int32, int64, uint32
 
+from ...kernel_cache import cached_on_gpu
 from ..compiled import SOURCES
 from .blocks import Kind
 from .gpu_draws import PACKED, hold, next_block, own_entries
@@ -42,7 +43,7 @@ def build(kind: Kind, hook: Any = None) -> Any:
     half = 8 if draws == PACKED else 16  # bits of a row's number in a pair, where rows are in shared memory
     shape, static = (L, E), (L, E, copies, half, int(kind.differences), int(kind.ridged))
 
-    @(cuda.jit if SIMULATED else cuda.jit(cache=True, max_registers=registers))
+    @(cuda.jit if SIMULATED else cuda.jit(max_registers=registers))
     def run(blocks, tables, state, schedule, parameters, t1, blocks_each):
         sources = compiled_from, registers  # noqa: F841
         parts = int32(blocks_each if spread else 1)
@@ -261,4 +262,4 @@ def build(kind: Kind, hook: Any = None) -> Any:
         if first and at == 0:
             state.recorded[b], state.diverged[b] = nth, lost
 
-    return run
+    return run if SIMULATED else cached_on_gpu(run)

@@ -1,0 +1,72 @@
+"""Compiled functions on disk: Numba's cache, which starts afresh where its files are damaged or cannot be written."""
+
+# mypy: disallow-subclassing-any=False
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+from numba import njit
+from numba.core.caching import CompileResultCacheImpl, FunctionCache
+
+
+class _StartsAfresh:
+    """What any cache of Numba does about files that it cannot use: it forgets them, and functions are compiled anew."""
+
+    def load_overload(self: Any, *key: Any) -> Any:
+        try:
+            return super().load_overload(*key)  # type: ignore[misc]
+        except Exception:  # whatever comes of reading what a power cut, or a full disk, has left
+            try:
+                self.flush()
+            except OSError:
+                self.disable()
+            return None
+
+    def save_overload(self: Any, *entry: Any) -> None:
+        with contextlib.suppress(OSError):  # a full disk: this process has its code
+            super().save_overload(*entry)  # type: ignore[misc]
+
+
+class _CheckedCode(CompileResultCacheImpl):
+    """Machine code with its digest: some blocks of zeros would be unpickled without complaint, and run."""
+
+    def reduce(self, result: Any) -> Any:
+        payload = super().reduce(result)
+        return _digest(payload), payload
+
+    def rebuild(self, context: Any, stored: Any) -> Any:
+        digest, payload = stored
+        if digest != _digest(payload):
+            raise ValueError("the machine code is damaged")
+        return super().rebuild(context, payload)
+
+
+class _KernelCache(_StartsAfresh, FunctionCache):
+    _impl_class = _CheckedCode
+
+
+def _digest(payload: Any) -> str:
+    return hashlib.sha256(repr(payload[0]).encode()).hexdigest()  # its library: names and bytes
+
+
+def cached(kernel: Any, function: Callable[..., Any]) -> Any:
+    """The same kernel of Numba, from now on with a cache on disk, if there is a place for one."""
+    with contextlib.suppress(RuntimeError):
+        kernel._cache = _KernelCache(function)
+    return kernel
+
+
+def cached_on_gpu(kernel: Any) -> Any:
+    """The same for a kernel of numba-cuda, whose caches have another class."""
+    with contextlib.suppress(RuntimeError):
+        kernel.enable_caching()
+        kernel._cache.__class__ = type("GPUKernelCache", (_StartsAfresh, type(kernel._cache)), {})
+    return kernel
+
+
+def kernel(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """The decorator of a function that Numba compiles when it is first called, or finds on disk."""
+    return lambda function: cached(njit(**options)(function), function)
