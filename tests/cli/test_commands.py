@@ -268,14 +268,6 @@ def test_a_real_interrupt_stops_a_real_run(tmp_path):
     assert all(path.suffix == ".partial" for path in tmp_path.rglob("*.*"))  # from which it would go on
 
 
-@pytest.mark.parametrize("missing", ["typer", "rich"])
-def test_without_the_extra_the_command_says_what_to_install(fedlsa, monkeypatch, missing):
-    monkeypatch.setitem(sys.modules, missing, None)
-    code, out, err = fedlsa("--help")
-    assert (code, out) == (2, "")
-    assert err == "fedlsa: the command line needs typer and rich: pip install 'fedlsa[cli]'\n"
-
-
 def test_without_matplotlib_a_plot_is_one_line(fedlsa, monkeypatch):
     fedlsa(*SMALL, "--out", "run", "--quiet")
     monkeypatch.setitem(sys.modules, "matplotlib", None)

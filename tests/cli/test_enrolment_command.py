@@ -215,24 +215,6 @@ def test_sites_and_certificates_change_from_the_command_line(fedlsa, net):
     refused(fedlsa("network", "add-site", net, "a b"), "letters, digits and dashes")
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["init", "new", "--sites", 1, "--host", "a"],
-        ["request", "net/bundles/site-2.zip"],
-        ["approve", "net", "site-1/site-1.csr", "--fingerprint", "0"],
-        ["install", "site-1", "site-1.pem"],
-        ["revoke", "net", "site-1"],
-        ["renew", "net"],
-        ["add-site", "net", "oslo"],
-        ["remove-site", "net", "site-1"],
-    ],
-)
-def test_a_missing_extra_is_one_line(fedlsa, net, asked, monkeypatch, words):
-    monkeypatch.setitem(sys.modules, "cryptography", None)
-    refused(fedlsa("network", *words), "pip install 'fedlsa[network]'")
-
-
 def test_the_readmes_hold_the_commands_that_work(fedlsa, net, asked):
     """Every command line of both pages, with its names, is one that the program knows."""
     import re

@@ -30,7 +30,7 @@ def test_the_module_tells_its_version_where_no_extra_is_installed():
     ]
     assert (ran[0].returncode, ran[0].stdout, ran[0].stderr) == (0, f"fedlsa {fl.__version__}\n", "")
     assert (ran[1].returncode, ran[1].stdout) == (2, "")
-    assert ran[1].stderr == "fedlsa: the command line needs typer and rich: pip install 'fedlsa[cli]'\n"
+    assert ran[1].stderr == "fedlsa: this needs typer, which is not installed: pip install 'fedlsa[cli]'\n"
 
 
 @pytest.mark.parametrize("missing", ["typer", "rich"])

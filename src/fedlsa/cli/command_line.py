@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
 from collections.abc import Iterable
 from importlib import import_module
 from itertools import pairwise
@@ -17,6 +16,7 @@ import typer
 
 from .. import checks
 from ..errors import FedLSAError
+from . import complain
 from .derived import CommandGroup, in_words_of
 from .display import warnings_as_lines
 
@@ -86,7 +86,7 @@ def run(arguments: list[str]) -> int:
     """The exit code of a command line; whatever the user can cause ends as one line on standard error."""
     try:
         with warnings_as_lines():
-            command = shlex.join(["fedlsa", *arguments])
+            command = shlex.join(["fedlsa", *arguments]).encode(errors="replace").decode()  # it goes into files
             known = application(_called(arguments or _being_completed()))
             code = known(arguments, prog_name="fedlsa", standalone_mode=False, obj=command)
         if code == INTERRUPTED:  # typer has caught the interruption itself
@@ -95,15 +95,23 @@ def run(arguments: list[str]) -> int:
     except SystemExit as leave:  # a shell has its completions
         return leave.code if isinstance(leave.code, int) else 0
     except (KeyboardInterrupt, typer.Abort):
-        return _complain("interrupted", INTERRUPTED)
+        return complain("interrupted", INTERRUPTED)
     except FedLSAError as error:
-        return _complain(in_words_of(_command(arguments), str(error)), 2)
+        return complain(in_words_of(_command(arguments), str(error)))
     except ClickException as error:
         if type(error).__name__ == "NoArgsIsHelpError":  # the help has been shown
             return 2
-        return _complain(_usage(error, arguments), 2)
-    except (OSError, MemoryError) as error:
-        return _complain(str(error) or type(error).__name__, 2)
+        return complain(_usage(error, arguments))
+    except BrokenPipeError:  # nobody reads what is printed
+        raise
+    except RecursionError:
+        return complain("too deep: a path has at most some hundred folders, a formula as many brackets")
+    except (OSError, MemoryError, UnicodeError) as error:
+        return complain(str(error) or type(error).__name__)
+    except RuntimeError as error:
+        if "start new thread" not in str(error):
+            raise
+        return complain(f"{error}: the limit of processes is reached (ulimit -u)")
 
 
 def _called(arguments: list[str]) -> list[str]:
@@ -140,11 +148,6 @@ def _usage(error: Any, arguments: list[str]) -> str:
         if given and repr(given[-1]) not in message:
             return f"{message}; got {given[-1]!r}"
     return message
-
-
-def _complain(message: str, code: int) -> int:
-    print(f"fedlsa: {' '.join(message.split())}", file=sys.stderr)
-    return code
 
 
 def fedlsa(version: Annotated[bool, typer.Option("--version", help="Show the version and leave.")] = False) -> None:

@@ -12,7 +12,7 @@ import typer
 from .. import checks
 from ..errors import ArgumentError, NetworkError
 from ..fit import Regression
-from ..network.folder.config import PORT, Network, require_cryptography
+from ..network.folder.config import PORT, Network
 from . import parsing
 from .derived import CommandGroup, Given, option, switch, takes
 from .task_options import REGRESSION_TASK, VALUE_TASK, chosen_task
@@ -40,7 +40,6 @@ app = CommandGroup()
 
 def _enrolment() -> Any:
     """The module behind these commands, or which extra is missing."""
-    require_cryptography()
     from ..network.folder import enrolment
 
     return enrolment

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ..errors import NetworkError
-from ..network.folder.config import SiteFolder, require_cryptography
+from ..network.folder.config import SiteFolder
 from .derived import AS_JSON, CommandGroup, option, switch
 from .display import print_json
 from .enrolment_command import SITE_PANEL
@@ -39,7 +39,6 @@ def ledger(
     json: bool = AS_JSON,
 ) -> None:
     """Verify a site's ledger, a hash chain, and show what was asked, what left, and what is spent."""
-    require_cryptography()
     from ..network import chain
     from ..network.site import ledger as report
 
@@ -61,7 +60,6 @@ def allow(
     yes: bool = switch("--yes", "Do not ask."),
 ) -> None:
     """Let a run in, at a site whose policy wants a person to allow each (approve_runs)."""
-    require_cryptography()
     from ..network.site import policy
 
     site = SiteFolder.load(folder)

@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, cast
 
 from .. import checks
@@ -48,7 +48,8 @@ def notice(text: str, after: float = 0.5) -> Iterator[None]:
     """Say `text` on standard error if the body takes longer than `after` seconds."""
     timer = threading.Timer(after, lambda: print(text, file=sys.stderr, flush=True))
     timer.daemon = True
-    timer.start()
+    with suppress(RuntimeError):  # no more threads may be started
+        timer.start()
     try:
         yield
     finally:

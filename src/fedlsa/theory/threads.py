@@ -73,9 +73,17 @@ def one_blas_thread_for_good() -> None:
 def _apart(work: Callable[[], Any]) -> None:
     """In a thread that ends at once: who limits BLAS owns it while alive, and here the last to leave is often another
     thread than the first to enter."""
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
+    _begin(threading.Thread(target=work))()
+
+
+def _begin(thread: threading.Thread) -> Callable[[], None]:
+    """Start a thread, or do its work here where no more may be started; what waits for its end."""
+    try:
+        thread.start()
+    except RuntimeError:
+        thread.run()
+        return lambda: None
+    return thread.join
 
 
 @cache
@@ -96,8 +104,7 @@ def share(work: Callable[[int, int], None], cuts: Sequence[int]) -> None:
         threading.Thread(target=c.run, args=(work, *pair)) for c, pair in zip(here, pairwise(cuts[1:]), strict=True)
     ]
     with one_blas_thread():
-        for thread in others:
-            thread.start()
+        ends = [_begin(thread) for thread in others]
         work(cuts[0], cuts[1])
-        for thread in others:
-            thread.join()
+        for wait in ends:
+            wait()

@@ -237,5 +237,6 @@ def _explained(
 
 def _unreadable(site: FileSite, error: Exception) -> SiteDataError:
     """The error for a file that is not what its name says, with the first line of the reason."""
-    reason = (str(error).splitlines() or [""])[0].rstrip(". ")
+    named = isinstance(error, UnicodeEncodeError)  # by bytes that are no text
+    reason = "its name is not UTF-8" if named else (str(error).splitlines() or [""])[0].rstrip(". ")
     return SiteDataError(f"{site.name} cannot be read as {site.kind}: {reason[:200] or type(error).__name__}")

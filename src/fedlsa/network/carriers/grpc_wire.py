@@ -9,14 +9,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ...errors import MissingExtraError
 from ..protocol.records import MAX_BYTES
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # a line for every stranger's handshake would fill the journal
-try:
-    import grpc as grpc  # others take it from here, so that this stands before it
-except ImportError:
-    raise MissingExtraError("a network needs grpcio: pip install 'fedlsa[network]'") from None
+import grpc as grpc  # others take it from here, so that this stands before it
 
 FRAME = struct.Struct(">Q")  # the number of an order
 SERVICE, METHOD = "fedlsa.Site", "Join"

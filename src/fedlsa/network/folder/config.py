@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from ... import checks
-from ...errors import ArgumentError, ArgumentTypeError, FedLSAError, MissingExtraError, NetworkError
+from ...errors import ArgumentError, ArgumentTypeError, FedLSAError, NetworkError
 from ...files import reason
 from ...fit import Regression, Value, models
 from ...fit.tasks import Task
@@ -27,14 +27,6 @@ NOT_HERE = {
     "cluster": "whose runs give no error bars",
     "covariance": "whose runs give no error bars",
 }  # of a regression
-
-
-def require_cryptography() -> None:
-    """Say which extra is missing, before any work."""
-    try:
-        import cryptography  # noqa: F401
-    except ImportError:
-        raise MissingExtraError("a network needs cryptography: pip install 'fedlsa[network]'") from None
 
 
 def site_names(given: Any) -> tuple[str, ...]:
@@ -174,7 +166,6 @@ def _content(path: Path) -> bytes:
 
 def _check_id(where: Path, given: Any, ca: bytes, signing: bytes) -> None:
     """The id is a digest of two keys: where one of them was exchanged, nothing is believed."""
-    require_cryptography()
     from . import certificates
 
     found = certificates.network_id(ca, signing)

@@ -12,7 +12,7 @@ from ...fit import Regression
 from ...fit.tasks import Task
 from .. import audit, disk
 from ..protocol.run_settings import plain_name
-from .config import PORT, Network, SiteFolder, require_cryptography, site_names, task_text
+from .config import PORT, Network, SiteFolder, site_names, task_text
 
 MAX_SITES = 1000  # of one network
 
@@ -34,7 +34,6 @@ def init(
     task : what is estimated, by default the regression of the column "y" on all others
     page_port : of the coordinator's page, on loopback; by default the next one
     """
-    require_cryptography()
     target = checks.path("folder", folder)
     if isinstance(sites, int) or not checks.is_sequence(sites):
         sites = [f"site-{c}" for c in range(1, checks.integer("sites", sites, at_least=1, at_most=MAX_SITES) + 1)]
@@ -83,7 +82,6 @@ def _write_bundle(network: Network, site: str) -> None:
 
 def add_site(folder: Path | str, site: str) -> Path:
     """Add a site, with the next number; its bundle. Runs that were started before go on without it."""
-    require_cryptography()
     network = Network.load(folder)
     plain_name("site", site)
     larger = replace(network, sites=(*network.sites, site))
@@ -97,7 +95,6 @@ def add_site(folder: Path | str, site: str) -> Path:
 
 def remove_site(folder: Path | str, site: str) -> Network:
     """Take a site off the list; its certificate is revoked. The last one stays."""
-    require_cryptography()
     from .enrolment import put_on_record
 
     network = Network.load(folder)
@@ -115,8 +112,7 @@ def remove_site(folder: Path | str, site: str) -> Network:
 
 def renew(folder: Path | str) -> Network:
     """A new server certificate, and a new key for it, from the same authority; sites need nothing new."""
-    require_cryptography()
-    from . import certificates
+from .config import PORT, Network, SiteFolder, site_names, task_text
 
     network = Network.load(folder)
     ca_key = disk.check_secret(network.ca_key, "the authority's key").read_bytes()
@@ -130,7 +126,6 @@ def renew(folder: Path | str) -> Network:
 
 def enrol(network: Network, bundle: Path | str, folder: Path | str) -> SiteFolder:
     """Request, approval and installation in one call, where coordinator and site are on one machine."""
-    require_cryptography()
     from . import enrolment
 
     site = enrolment.request(bundle, folder)
