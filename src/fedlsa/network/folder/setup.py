@@ -112,7 +112,7 @@ def remove_site(folder: Path | str, site: str) -> Network:
 
 def renew(folder: Path | str) -> Network:
     """A new server certificate, and a new key for it, from the same authority; sites need nothing new."""
-from .config import PORT, Network, SiteFolder, site_names, task_text
+    from . import certificates
 
     network = Network.load(folder)
     ca_key = disk.check_secret(network.ca_key, "the authority's key").read_bytes()
