@@ -18,7 +18,7 @@ import pytest
 from cryptography import x509
 
 import fedlsa as fl
-from fedlsa.errors import ArgumentError, FedLSAError, MissingExtraError, NetworkError
+from fedlsa.errors import ArgumentError, FedLSAError, NetworkError
 from fedlsa.network import disk
 from fedlsa.network.folder import certificates, enrolment, setup
 from fedlsa.network.folder.config import Network, SiteFolder, host_kind, task_from_text, task_text
@@ -470,12 +470,6 @@ def test_a_unit_quotes_what_systemd_would_read_otherwise():
         "coordinator.service", Network(Path('a "b" 100%'), "0" * 32, "h", ("s",), fl.Regression("y"))
     )
     assert r'network serve "a \"b\" 100%%"' in unit
-
-
-def test_without_cryptography_the_extra_is_named(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "cryptography", None)
-    with pytest.raises(MissingExtraError, match=r"fedlsa\[network\]"):
-        setup.init(tmp_path / "net", 1, "localhost")
 
 
 def test_the_command_line_loads_neither_grpc_nor_cryptography():
