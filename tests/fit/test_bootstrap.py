@@ -116,8 +116,8 @@ def logs(sizes=(170, 190, 260)):
     return out
 
 
-@pytest.mark.parametrize(("block", "piece"), [(1, 17), (5, 17), (8, 3), (4, 4)])
-def test_rows_of_a_log_vary_within_their_site(monkeypatch, block, piece) -> None:
+@pytest.mark.parametrize(("block", "piece", "within"), [(1, 17, True), (5, 17, True), (8, 3, True), (4, 4, False)])
+def test_rows_of_a_log_vary_within_their_site_or_with_its_weight(monkeypatch, block, piece, within) -> None:
     monkeypatch.setattr(replicas, "NUMBERS", 900)
     sites, weights, ridge = logs(), np.array([0.2, 0.5, 0.3]), np.array([0.1, 0.1, 0.1, 0.0])
     systems = [SystemSums.of(Piece(*s)).system(ridge) for s in sites]
@@ -127,15 +127,16 @@ def test_rows_of_a_log_vary_within_their_site(monkeypatch, block, piece) -> None
             yield Piece(*(a[at : at + piece] for a in sites[c]))
 
     shared = solution(systems, weights, "abcd")
-    what = Resampling("block", block, within=True)
+    what = Resampling("block", block, within=within)
     found = reweighted_solutions(pieces, systems, weights, shared, ridge, what, replicas=70, seed=3)
     for b in (0, 65):
         A, right = np.zeros((4, 4)), np.zeros(4)
         for c, (w, (u, v, y)) in enumerate(zip(weights, sites, strict=True)):
-            kept = np.repeat(Multipliers("coins", 3, c, b + 1).draw(-(-len(y) // block))[:, b], block)[: len(y)] > 0
-            for k in np.flatnonzero(kept):
-                A += w / kept.sum() * (np.outer(u[k], v[k]) + np.diag(ridge))
-                right += w / kept.sum() * y[k] * u[k]
+            coins = np.repeat(Multipliers("coins", 3, c, b + 1).draw(-(-len(y) // block))[:, b], block)[: len(y)]
+            coins *= w / (coins.sum() if within else len(y))
+            for k in np.flatnonzero(coins):
+                A += coins[k] * (np.outer(u[k], v[k]) + np.diag(ridge))
+                right += coins[k] * y[k] * u[k]
         np.testing.assert_allclose(found[b], np.linalg.solve(A, right), rtol=1e-9, atol=1e-11)
 
 
