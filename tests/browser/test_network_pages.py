@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from fedlsa.network import pages
 from fedlsa.network.folder import setup
 from fedlsa.network.folder.certificates import private_key
+from fedlsa.network.pages.coordinator_state import CoordinatorState
+from fedlsa.network.pages.site_state import SiteState
 from fedlsa.network.site.ledger import Ledger
 from fedlsa.network.site.policy import Policy
 
@@ -48,7 +49,7 @@ def site(network, tmp_path_factory):
 def shown(network):
     """The coordinator's page; present and alive can be changed."""
     told = {"present": SITES[:3], "alive": True}
-    page = pages.start_coordinator_page(network, lambda: told["present"], 0, alive=lambda: told["alive"])
+    page = CoordinatorState(network, lambda: told["present"], lambda: told["alive"]).show(0)
     yield page, told
     page.close()
 
@@ -183,7 +184,7 @@ def test_a_sites_page_says_what_was_asked_and_what_left(site, ledger, look, kind
     policy = Policy(privacy="site", epsilon=2.0)
     fill_ledger(ledger)
     ledger.refuse(HOSTILE, "work", HOSTILE)
-    page_server = pages.start_site_page(site, policy, ledger, 0)
+    page_server = SiteState(site, policy, ledger).show(0)
     page = look(page_server.url, kind)
     assert page.title() == "lisbon · fedlsa"
     cards = text(page, "#cards")
@@ -207,7 +208,7 @@ def test_a_sites_page_says_what_was_asked_and_what_left(site, ledger, look, kind
 def test_pages_work_by_keyboard_and_have_names_for_those_who_listen(network, shown, site, ledger, look):
     written(network, 30)
     fill_ledger(ledger)
-    page_server = pages.start_site_page(site, Policy(), ledger, 0)
+    page_server = SiteState(site, Policy(), ledger).show(0)
     for url in (shown[0].url, page_server.url):
         page = look(url)
         page.keyboard.press("Tab")

@@ -10,7 +10,7 @@ import scipy.stats
 
 from fedlsa.experiments import EXPERIMENTS, Results, Scale, Verdict, compute, linear_speedup, paper_curves, skipping
 from fedlsa.experiments.claim_statistics import LEVEL, p_values
-from fedlsa.experiments.reproduction import measured
+from fedlsa.experiments.executor import measured
 
 QUICK = Scale("paper", 3, quick=True)
 CLAIMS = {claim.name: claim for experiment in EXPERIMENTS.values() for claim in experiment.claims}

@@ -9,7 +9,7 @@ import pytest
 import fedlsa as fl
 from fedlsa import figures
 from fedlsa.errors import ArgumentError, ArgumentTypeError, UnknownNameError
-from fedlsa.figures.labels import common_setting, names
+from fedlsa.figures.lines import common_setting, names
 from fedlsa.results import assemble
 
 

@@ -10,8 +10,7 @@ import pytest
 import fedlsa as fl
 from fedlsa import figures
 from fedlsa.errors import ArgumentError, ArgumentTypeError, UnknownNameError
-from fedlsa.figures.labels import common_setting
-from fedlsa.figures.lines import first_beyond, number
+from fedlsa.figures.lines import common_setting, first_beyond, number
 
 PROBLEM = fl.problems.garnet(agents=4, states=6, features=2, seed=3)
 METHODS = [fl.FedLSA(0.1, 10), fl.SCAFFLSA(0.1, 10), fl.Scaffnew(0.1, 0.1)]

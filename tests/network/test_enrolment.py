@@ -64,7 +64,7 @@ def test_a_certificate_holds_what_the_coordinator_gives_and_the_two_keys_that_th
     pem = site.certificate.read_bytes()
     assert pem == path.read_bytes()
     assert certificates.public_key(pem) == certificates.private_key(site.key.read_bytes()).public_key()
-    assert certificates.mask_public(pem) == raw(certificates.mask_key(site.mask_key.read_bytes()))
+    assert certificates.identity(pem).mask == raw(certificates.mask_key(site.mask_key.read_bytes()))
     assert certificates.fingerprint(pem) == fingerprint(site)
     found = x509.load_pem_x509_certificate(pem)
     usage = found.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
@@ -72,7 +72,7 @@ def test_a_certificate_holds_what_the_coordinator_gives_and_the_two_keys_that_th
     assert not found.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
     names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert names.get_values_for_type(x509.DNSName) == ["site-1"]
-    mask = certificates.mask_public(pem).hex()
+    mask = certificates.identity(pem).mask.hex()
     assert names.get_values_for_type(x509.UniformResourceIdentifier) == [f"urn:fedlsa:mask:{mask}"]
     assert abs(found.not_valid_after_utc - datetime.now(UTC) - timedelta(days=825)) < timedelta(minutes=30)
     assert found.serial_number.bit_length() > 100  # drawn at random
@@ -418,7 +418,7 @@ def test_a_site_cannot_take_another_name_by_a_file_of_two_parts(world, tmp_path)
     for forged_file in (claim + true, true + claim, claim):
         with pytest.raises(NetworkError, match="got a request"):
             certificates.check_site(forged_file, ca, network.id, "site-1")
-    for read in (certificates.public_key, certificates.mask_public, certificates.fingerprint):
+    for read in (certificates.public_key, certificates.identity, certificates.fingerprint):
         for forged_file in (claim + true, true + claim, true + true):
             with pytest.raises(NetworkError, match="got several"):
                 read(forged_file)

@@ -14,7 +14,7 @@ import pytest
 
 from fedlsa.cli import main
 from fedlsa.errors import MessageError, MissingExtraError, NetworkError
-from fedlsa.network.carriers.nvflare import kit, relay
+from fedlsa.network.carriers.nvflare import relay
 from fedlsa.network.carriers.nvflare.supervisor import FlareCarrier
 from fedlsa.network.folder import setup
 
@@ -42,7 +42,7 @@ def local(folder, name):
 
 
 def test_the_job_holds_no_code_no_path_and_no_argument():
-    files = kit.job_files(SITES)
+    files = relay.job_files(SITES)
     assert sorted(files) == [
         "coordinator/config/config_fed_server.json", "meta.json", "site/config/config_fed_client.json",
     ]  # fmt: skip
@@ -50,16 +50,16 @@ def test_the_job_holds_no_code_no_path_and_no_argument():
     assert "byoc" not in words(list(files.values()))
     assert not [w for w in words(list(files.values())) if "/" in w]
     (executor,) = files["site/config/config_fed_client.json"]["executors"]
-    assert executor == {"tasks": [relay.TASK], "executor": {"path": kit.SITE_CLASS, "args": {}}}
+    assert executor == {"tasks": [relay.TASK], "executor": {"path": relay.SITE_CLASS, "args": {}}}
     (workflow,) = files["coordinator/config/config_fed_server.json"]["workflows"]
-    assert (workflow["path"], workflow["args"]) == (kit.SERVER_CLASS, {})
+    assert (workflow["path"], workflow["args"]) == (relay.SERVER_CLASS, {})
 
 
 def test_a_hardened_site_runs_one_class_streams_no_logs_and_gives_nobody_a_right(tmp_path):
     site = flare_folder(tmp_path / "kit")
-    assert kit.harden(site, tmp_path / "s.sock") == "site"
+    assert relay.harden(site, tmp_path / "s.sock") == "site"
     resources, rights = local(site, "resources.json"), local(site, "authorization.json")["permissions"]
-    assert resources["class_allow_list"] == [kit.SITE_CLASS, kit.FILTER_CLASS]
+    assert resources["class_allow_list"] == [relay.SITE_CLASS, relay.FILTER_CLASS]
     assert resources["class_list_enforcement_mode"] == "enforce"
     assert resources["allow_log_streaming"] is False
     assert not [w for w in words(resources) if "log_streamer" in w.lower()]
@@ -67,26 +67,26 @@ def test_a_hardened_site_runs_one_class_streams_no_logs_and_gives_nobody_a_right
     assert rights == {"project_admin": "none", "org_admin": "none", "member": "none"}
     allowed = {right for right, who in lead.items() if who != "none"}
     assert allowed == {"submit_job", "manage_job", "view"}
-    assert {lead[right] for right in allowed} == {f"n:{kit.SUPERVISOR}"}
+    assert {lead[right] for right in allowed} == {f"n:{relay.SUPERVISOR}"}
     assert {"byoc", "shell_commands", "operate", "download_job", "clone_job"} <= lead.keys()
 
 
 def test_a_hardened_site_has_one_scope_whose_filters_stand_on_both_ways(tmp_path):
     site = flare_folder(tmp_path / "kit")
-    kit.harden(site, tmp_path / "s.sock")
+    relay.harden(site, tmp_path / "s.sock")
     privacy = local(site, "privacy.json")
     (scope,) = privacy["scopes"]
     assert privacy["default_scope"] == scope["name"]
     assert scope["properties"] == {relay.SOCKET: str(tmp_path / "s.sock")}
     for way in ("task_data_filters", "task_result_filters"):
-        assert [f["path"] for f in scope[way]] == [kit.FILTER_CLASS]
+        assert [f["path"] for f in scope[way]] == [relay.FILTER_CLASS]
 
 
 def test_a_hardened_server_runs_the_relay_alone_and_receives_no_logs(tmp_path):
     server = flare_folder(tmp_path / "kit", "server")
-    assert kit.harden(server, tmp_path / "s.sock") == "server"
+    assert relay.harden(server, tmp_path / "s.sock") == "server"
     resources = local(server, "resources.json")
-    assert resources["class_allow_list"] == [kit.SERVER_CLASS]
+    assert resources["class_allow_list"] == [relay.SERVER_CLASS]
     assert not [w for w in words(resources) if "log_receiver" in w.lower() or w.startswith("/tmp/nvflare")]
     assert not (server / "local" / "privacy.json").exists()
 
@@ -95,13 +95,13 @@ def test_a_hardened_server_runs_the_relay_alone_and_receives_no_logs(tmp_path):
 def test_a_flare_folder_without_mutual_tls_or_signed_jobs_is_not_hardened(tmp_path, flaw):
     folder = flare_folder(tmp_path / "kit", **flaw)
     with pytest.raises(NetworkError, match="mutual TLS and signed jobs"):
-        kit.harden(folder, tmp_path / "s.sock")
+        relay.harden(folder, tmp_path / "s.sock")
     assert not (folder / "local").exists()
 
 
 def test_another_folder_is_not_hardened(tmp_path):
     with pytest.raises(NetworkError, match="must be a FLARE folder"):
-        kit.harden(tmp_path, tmp_path / "s.sock")
+        relay.harden(tmp_path, tmp_path / "s.sock")
 
 
 def test_the_commands_write_the_kit_and_the_limits(tmp_path, capsys):

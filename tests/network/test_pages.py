@@ -12,7 +12,7 @@ import pytest
 from shown_runs import HOSTILE, SITES, fill_ledger, round_event, write_run
 
 from fedlsa.errors import ArgumentError, NetworkError
-from fedlsa.network import chain, pages
+from fedlsa.network import chain
 from fedlsa.network.folder import setup
 from fedlsa.network.pages import coordinator_state, http_pages
 from fedlsa.network.pages.coordinator_state import CoordinatorState
@@ -39,7 +39,7 @@ def network(folder):
 
 @pytest.fixture
 def page(network):
-    shown = pages.start_coordinator_page(network, lambda: SITES[:3], 0)
+    shown = CoordinatorState(network, lambda: SITES[:3]).show(0)
     yield shown
     shown.close()
 
@@ -393,7 +393,7 @@ def test_the_page_of_a_site_shows_no_secret(site):
     fill_ledger(ledger)
     site.results.mkdir()
     (site.results / "trial.json").write_text('{"coefficients": [3.14159265]}')
-    shown = pages.start_site_page(site, policy, ledger, 0)
+    shown = SiteState(site, policy, ledger).show(0)
     assert get(shown, "/")[0] == get(shown, "/site.js")[0] == 200
     assert get(shown, "/coordinator.js")[0] == 404
     for path in ("/state.json", "/health", "/metrics"):
@@ -478,7 +478,7 @@ def test_a_name_that_somebody_else_made_mean_this_machine_is_refused(page, host)
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:8080", "[::1]:9", "10.1.2.3:9093", "monitor.example.org:1"])
 def test_numbers_localhost_and_given_names_are_allowed(network, host):
-    shown = pages.start_coordinator_page(network, lambda: SITES, 0, names=("Monitor.example.org",))
+    shown = CoordinatorState(network, lambda: SITES).show(0, names=("Monitor.example.org",))
     assert get(shown, "/health", host=[host])[0] == 200
     shown.close()
 
@@ -513,7 +513,7 @@ def until_closed(link, part, times, pause):
 
 def test_a_request_has_its_time_however_slowly_it_comes(network, monkeypatch):
     monkeypatch.setattr(http_pages, "REQUEST_SECONDS", 1.0)
-    shown = pages.start_coordinator_page(network, lambda: SITES, 0)
+    shown = CoordinatorState(network, lambda: SITES).show(0)
     with socket.create_connection(("127.0.0.1", shown.port), timeout=60) as link:
         # a byte every tenth of a second would keep a limit per read waiting for ever
         assert until_closed(link, b"x", 300, 0.1), "still connected after 30 seconds"
@@ -542,7 +542,7 @@ def test_a_page_that_cannot_be_made_is_a_500_that_says_nothing(network, caplog):
     def broken():
         raise RuntimeError("a secret of ours")
 
-    shown = pages.start_coordinator_page(network, broken, 0)
+    shown = CoordinatorState(network, broken).show(0)
     code, _, body = get(shown, "/state.json")
     assert (code, body) == (500, b"the page could not be made; the log says why\n")
     assert "a secret of ours" in caplog.text
@@ -551,15 +551,15 @@ def test_a_page_that_cannot_be_made_is_a_500_that_says_nothing(network, caplog):
 
 def test_ports_that_are_taken_or_wrong_are_said(network, page):
     with pytest.raises(NetworkError, match=r"cannot show a page at 127\.0\.0\.1"):
-        pages.start_coordinator_page(network, lambda: SITES, page.port)
+        CoordinatorState(network, lambda: SITES).show(page.port)
     with pytest.raises(ArgumentError, match="port"):
-        pages.start_coordinator_page(network, lambda: SITES, 70000)
+        CoordinatorState(network, lambda: SITES).show(70000)
     with pytest.raises(NetworkError, match="cannot show a page"):
-        pages.start_coordinator_page(network, lambda: SITES, 0, address="no address")
+        CoordinatorState(network, lambda: SITES).show(0, address="no address")
 
 
 def test_the_page_listens_on_loopback_and_a_closed_one_is_gone(network):
-    shown = pages.start_coordinator_page(network, lambda: SITES, 0)
+    shown = CoordinatorState(network, lambda: SITES).show(0)
     assert shown.url == f"http://127.0.0.1:{shown.port}/"
     assert shown._server.socket.getsockname()[0] == "127.0.0.1"
     silent = socket.create_connection(("127.0.0.1", shown.port), timeout=60)

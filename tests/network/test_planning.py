@@ -13,8 +13,8 @@ from fedlsa.fit.reading import read
 from fedlsa.fit.site_sums import Summary
 from fedlsa.fit.sites.site_readers import open_sites
 from fedlsa.network.coordinator import run_plan as planning
+from fedlsa.network.protocol.agreed_design import PlanNumbers, plan_numbers, plan_sums, scale_sums
 from fedlsa.network.protocol.messages import Measurement
-from fedlsa.network.protocol.pooled import PlanNumbers, plan_numbers, plan_sums, scale_sums
 from fedlsa.network.protocol.ring import STATISTICS, to_integers
 from fedlsa.network.site import facts as site
 from fedlsa.network.site.site_data import open_data, prepare_steps

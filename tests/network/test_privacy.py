@@ -19,7 +19,6 @@ from fedlsa.network.protocol.privacy import (
     discrete_gaussian,
     epsilon_of,
     most_draws,
-    noise_for,
     privacy_spent,
     promise,
     rho_for,
@@ -171,13 +170,6 @@ def test_more_replies_cost_more_more_noise_costs_less_and_runs_add_up():
     assert epsilon_of(30 * each + 70 * each, 1e-6) == pytest.approx(privacy_spent(20, 100, 1e-6), rel=1e-12)
 
 
-def test_the_noise_for_an_epsilon_spends_that_epsilon():
-    for rounding in (0.0, 0.25):
-        spent = privacy_spent(noise_for(1.5, 50, 1e-6, rounding), 50, 1e-6, rounding)
-        assert spent <= 1.5
-        assert spent == pytest.approx(1.5, rel=1e-9)
-
-
 def test_the_promise_names_replies_epsilon_and_delta():
     said = promise(10, 10, 1e-5)
     assert "the 10 noised answers of this run" in said
@@ -196,8 +188,6 @@ def test_wrong_arguments_are_named(arguments, words):
         privacy_spent(*arguments)
     with pytest.raises(ArgumentTypeError, match="releases must be"):
         privacy_spent(1.0, 2.5, 1e-5)
-    with pytest.raises(ArgumentTypeError, match="releases must be"):
-        noise_for(1.0, 2.5, 1e-5)
 
 
 # rounding, and how often a row is drawn

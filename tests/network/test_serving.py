@@ -8,7 +8,7 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.errors import MessageError, NetworkError, ResultFileError
-from fedlsa.network.carriers.grpc_wire import MAX_LINES, LimitedLog
+from fedlsa.network.carriers.grpc_site import MAX_LINES, LimitedLog
 from fedlsa.network.coordinator import serving
 from fedlsa.network.coordinator.runs import RunFolder
 from fedlsa.network.coordinator.serving import Lineage, PinnedCertificates

@@ -13,13 +13,13 @@ import psutil
 from nvflare.fuel.flare_api.flare_api import new_secure_session
 
 import fedlsa as fl
-from fedlsa.network.carriers.nvflare import kit
+from fedlsa.network.carriers.nvflare import relay
 from fedlsa.network.folder import setup
 from fedlsa.network.processes import free_port
 
 BIN = Path(sys.executable).parent
 SITES = ("site-1", "site-2", "site-3")
-SERVER, SUPERVISOR = "localhost", kit.SUPERVISOR
+SERVER, SUPERVISOR = "localhost", relay.SUPERVISOR
 PATIENCE = 300.0  # seconds for whatever is waited for; the machine may be busy
 
 
@@ -40,7 +40,7 @@ class Machines:
             np.savetxt(self.data(site), np.c_[x, y], delimiter=",", header="a,b,c,y", comments="")
         self._make_keys()
         for name in (SERVER, *SITES):
-            kit.harden(self.kit(name), self.socket(name))
+            relay.harden(self.kit(name), self.socket(name))
 
     def data(self, site):
         return self.folder / f"{site}.csv"
@@ -57,7 +57,7 @@ class Machines:
     def _make_keys(self):
         """Every side makes its own key and sends a request; the coordinator approves; every side packs its folder."""
         out = self.folder / "kit"
-        kit.write_kit(out, self.network.id, SERVER, free_port(), SITES)
+        relay.write_kit(out, self.network.id, SERVER, free_port(), SITES)
         ca, profile = self.folder / "flare-ca", out / "profile.yaml"
         self._nvflare("cert", "init", "--profile", profile, "-o", ca)
         fingerprint = json.loads((ca / "ca.json").read_text())["rootCA_fingerprint"]

@@ -17,9 +17,9 @@ pytest.importorskip("nvflare.apis", reason="needs fedlsa[nvflare]: make test-nvf
 from flare_machines import PATIENCE, SERVER, SITES, Machines
 from hostile_job import ATTACKS
 
-from fedlsa.network.carriers.nvflare import kit
+from fedlsa.network.carriers.nvflare import relay
 
-EXECUTOR = {"path": kit.SITE_CLASS, "args": {}}
+EXECUTOR = {"path": relay.SITE_CLASS, "args": {}}
 SOFT, HARD = "site-3", ("site-1", "site-2")
 TAKES_LOGS = {"id": "log_receiver", "path": "nvflare.app_common.logging.job_log_receiver.JobLogReceiver", "args": {}}
 FOREIGN = """
@@ -41,8 +41,8 @@ def machines(tmp_path_factory):
     resources["components"].append(TAKES_LOGS)
     for name in ("resources.json", "authorization.json", "privacy.json"):
         (found.kit(SOFT) / "local" / name).unlink()
-    rights = {"format_version": "1.0", "permissions": dict.fromkeys(kit.ROLES, "any")}
-    kit.write_files(local, {"resources.json": resources, "authorization.json": rights})
+    rights = {"format_version": "1.0", "permissions": dict.fromkeys(relay.ROLES, "any")}
+    relay.write_files(local, {"resources.json": resources, "authorization.json": rights})
     found.start_flare(SERVER, PYTHONPATH=str(Path(__file__).parent), HOSTILE_OUT=str(found.folder / "seen.json"))
     for site in SITES:
         found.start_flare(site)
@@ -63,13 +63,13 @@ def session(machines):
 
 def run_job(machines, session, name, executor, code=None, sites=SITES):
     """Submit a job whose controller is the attacker's; how it ended."""
-    files = kit.job_files(sites)
+    files = relay.job_files(sites)
     server, client = (next(c for f, c in files.items() if f.endswith(f"fed_{s}.json")) for s in ("server", "client"))
     server["workflows"] = [{"id": "hostile", "path": "hostile_job.HostileController", "args": {}}]
     client["executors"] = [{"tasks": ["*"], "executor": executor}]
     files["meta.json"]["name"] = name
     folder = machines.folder / name
-    kit.write_files(folder, files)
+    relay.write_files(folder, files)
     if code is not None:
         (folder / "site" / "custom").mkdir()
         (folder / "site" / "custom" / "foreign.py").write_text(code)

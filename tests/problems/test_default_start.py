@@ -7,7 +7,7 @@ import pytest
 
 import fedlsa as fl
 from fedlsa.engine.paths import round_paths
-from fedlsa.figures.labels import common_setting
+from fedlsa.figures.lines import common_setting
 from fedlsa.results import recipe
 
 METHOD = fl.SCAFFLSA(0.1, 3)

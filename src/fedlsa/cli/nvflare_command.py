@@ -33,11 +33,11 @@ def nvflare_kit(
     port: int = option("Of FLARE's server.", FLARE_PORT),
 ) -> None:
     """Write what each side needs to get a FLARE key of its own, the job to look at, and a README for institutions."""
-    from ..network.carriers.nvflare import kit
+    from ..network.carriers.nvflare import relay
 
     network = Network.load(folder)
     parsing.check_target("the kit", out)
-    kit.write_kit(
+    relay.write_kit(
         out, network.id, host or network.host, checks.integer("port", port, at_least=1, at_most=65535), network.sites
     )
     print(f"made {out}: send each site its NAME.yaml and README.md; how to go on: {out / 'README.md'}")
@@ -49,7 +49,7 @@ def nvflare_harden(
     socket: Path = option("Where this machine's fedlsa listens for it.", ...),
 ) -> None:
     """Write this side's own limits into its FLARE folder: class list, rights, filter, no streaming of logs."""
-    from ..network.carriers.nvflare import kit as hardening
+    from ..network.carriers.nvflare import relay
 
-    side = hardening.harden(kit, socket)
+    side = relay.harden(kit, socket)
     print(f"{kit} is hardened as a {side}: it runs the relay of fedlsa and nothing else; restart FLARE there")

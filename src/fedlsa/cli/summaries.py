@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from .. import results
-from ..figures.labels import common_setting, names, start, start_words
+from ..figures.lines import common_setting, names, start, start_words
 from ..files import write
 from .display import number, print_all, table
 

@@ -6,9 +6,8 @@ True
 
 from .catalogue import EXPERIMENTS
 from .cells import Cell, Results, Store, compute, computes
-from .executor import Local, run
+from .executor import Local, reproduce, run
 from .experiment import Claim, Experiment, Outcome, Picture, Scale, Table, Verdict
-from .reproduction import reproduce
 
 __all__ = [
     "EXPERIMENTS",

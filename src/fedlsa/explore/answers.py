@@ -19,7 +19,7 @@ from ..algorithms import Algorithm
 from ..engine import simulate_grid
 from ..engine.paths import round_paths
 from ..errors import ArgumentError, FedLSAWarning, PrecisionError
-from ..figures.prediction import level
+from ..figures.agent_plane import level
 from ..problems import Problem
 from ..theory.planner import Plan
 from .page_problem import Stamps, call, fit_call, stamps

@@ -8,8 +8,7 @@ from typing import Any
 
 import xarray as xr
 
-from ..figures.labels import method_name
-from ..figures.lines import summarise_seeds
+from ..figures.lines import method_name, summarise_seeds
 from .answers import PARTS, Curve
 from .page_settings import AXES, METHODS, PROBLEMS, PageSettings
 from .scene_plane import UNSTABLE, finite_lists

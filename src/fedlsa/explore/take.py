@@ -14,7 +14,7 @@ import xarray as xr
 
 from .. import checks, figures
 from ..engine.paths import round_paths
-from ..figures.labels import method_name
+from ..figures.lines import method_name
 from ..files import write as write_file
 from ..results import result_files
 from ..results.recipe import versions

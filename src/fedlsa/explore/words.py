@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from ..figures.labels import start
+from ..figures.lines import start
 from .answers import DIGITS, ROUNDING, Curve, Floor
 from .page_settings import METHODS, PageSettings
 

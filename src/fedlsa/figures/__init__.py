@@ -28,10 +28,10 @@ from ..lazy_names import load_lazily as _load_lazily
 
 if TYPE_CHECKING:
     from .agent_paths_figure import agent_paths
+    from .agent_plane import predicted_bias
     from .cost_curves import error_curves, exact_curves
     from .fits import coefficients, forest
     from .matplotlib_figures import save
-    from .prediction import predicted_bias
     from .theme import style
     from .theory_figures import bound_and_curve, trade_off
 
@@ -39,10 +39,10 @@ _load_lazily(
     __name__,
     {
         "agent_paths_figure": ("agent_paths",),
+        "agent_plane": ("predicted_bias",),
         "cost_curves": ("error_curves", "exact_curves"),
         "fits": ("coefficients", "forest"),
         "matplotlib_figures": ("save",),
-        "prediction": ("predicted_bias",),
         "theme": ("style",),
         "theory_figures": ("bound_and_curve", "trade_off"),
     },

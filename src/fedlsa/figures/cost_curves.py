@@ -17,17 +17,20 @@ from ..results import recipe
 from ..results.curve_files import checked_curves
 from . import theme
 from .drawing_checks import checked, checked_levels, checked_results
-from .labels import common_setting, describe, method_name, names
 from .lines import (
     COSTS,
     WHOLE,
     Chart,
     Line,
     SeedSummary,
+    common_setting,
+    describe,
     error_ceiling,
     error_limits,
     first_beyond,
     level,
+    method_name,
+    names,
     summarise_seeds,
 )
 from .matplotlib_figures import Drawn, draw_charts

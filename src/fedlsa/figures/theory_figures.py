@@ -20,8 +20,7 @@ from ..theory.planner import Plan
 from ..theory.trade_offs import pareto_front
 from . import theme
 from .drawing_checks import checked
-from .labels import common_setting, describe, method_name, start, start_words
-from .lines import COSTS, ERROR, Chart, Line, summarise_seeds
+from .lines import COSTS, ERROR, Chart, Line, common_setting, describe, method_name, start, start_words, summarise_seeds
 from .matplotlib_figures import Drawn, draw_charts
 
 if TYPE_CHECKING:

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from .complexity import Complexity, complexity
     from .constants import Constants, constants, stability
     from .decision_processes import VirtualMDP, stationary_law, value_error, value_functions, virtual_mdp
-    from .exact import exact
-    from .iterations import exact_iterations
+    from .exact import exact, exact_iterations
     from .moments import Moments, moments
     from .planner import Plan, plan, synchronous_plan
     from .stationary import Stationary, radius, stability_limit, stationary
@@ -64,8 +63,7 @@ _load_lazily(
         "complexity": ("Complexity", "complexity"),
         "constants": ("Constants", "constants", "stability"),
         "decision_processes": ("VirtualMDP", "stationary_law", "value_error", "value_functions", "virtual_mdp"),
-        "exact": ("exact",),
-        "iterations": ("exact_iterations",),
+        "exact": ("exact", "exact_iterations"),
         "moments": ("Moments", "moments"),
         "planner": ("Plan", "plan", "synchronous_plan"),
         "trade_offs": ("trade_off",),

@@ -7,7 +7,7 @@ import grpc
 import pytest
 from deployment import deployed, keys
 
-from fedlsa.network.carriers.grpc_wire import FRAME
+from fedlsa.network.carriers.grpc_site import FRAME
 from fedlsa.network.processes import greeting
 
 

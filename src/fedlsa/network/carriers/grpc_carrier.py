@@ -25,7 +25,7 @@ from ...errors import FedLSAError, MessageError, NetworkError
 from ...files import reason
 from ..processes import greeting, mismatch
 from ..protocol.records import MAX_BYTES
-from .grpc_wire import (
+from .grpc_site import (
     COORDINATOR,
     FRAME,
     INSTANCE,

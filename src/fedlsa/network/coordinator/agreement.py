@@ -19,9 +19,8 @@ from ...fit.tasks import checked_weight
 from ..disk import read_json, write_json
 from ..folder.certificates import check_site
 from ..folder.config import Network, task_text
-from ..protocol.agreed_design import AgreedDesign, common_design, look_alikes
+from ..protocol.agreed_design import AgreedDesign, PlanNumbers, common_design, look_alikes, plan_numbers
 from ..protocol.messages import Describe, Description, Measure, Measurement, Refusal, Standardise, Sums
-from ..protocol.pooled import PlanNumbers, plan_numbers
 from ..protocol.records import Message, Record, printable
 from ..protocol.ring import STATISTICS, Limbs, add, from_share, to_floats
 from ..protocol.run_settings import RunSettings, RunTerms, StartOptions

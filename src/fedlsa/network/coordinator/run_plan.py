@@ -51,8 +51,8 @@ from ...fit.tasks import Task
 from ...theory.exact import exact
 from ...theory.moments import Moments
 from ...theory.planner import MAX_EXACT_DIM, Plan, plan
+from ..protocol.agreed_design import PlanNumbers, pooled_summary
 from ..protocol.messages import Measurement
-from ..protocol.pooled import PlanNumbers, pooled_summary
 from ..protocol.run_settings import SECURE_SITES
 
 WINDOW = 3  # movements that must be small before a run stops
@@ -97,7 +97,7 @@ def weights_of(rows: Sequence[int], weight: str, max_weight: float | None = None
 
 
 def scale_from(sums: Sequence[int] | None, task: Task, names: Sequence[str], sites: Sequence[str]) -> FeatureScale:
-    """The coordinates of the run, as fl.fit has them; sums : of all sites (pooled.py), None where none are needed."""
+    """The coordinates of the run, as fl.fit has them; sums : of all sites, None where none are needed."""
     k = len(names) - task.intercept
     if sums is None:
         return unscaled(k, task.intercept)

@@ -18,7 +18,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from ...errors import FedLSAError, NetworkError, ResultFileError
 from ...files import reason, sync_folder
@@ -30,8 +29,8 @@ from ..carriers.nvflare.supervisor import SupervisedCarrier
 from ..carriers.signed import SignedTransport
 from ..folder.certificates import check_site, expires
 from ..folder.config import Network, warn_daily
-from ..pages import announce, start_coordinator_page
-from ..pages.http_pages import PagePlace
+from ..pages.coordinator_state import CoordinatorState
+from ..pages.http_pages import PagePlace, announce
 from ..processes import bracketed, check_stamp, only_one, rotating, until_ended
 from .agreement import Transport
 from .run_loop import complete_run
@@ -289,9 +288,9 @@ def serve(
             where = "over NVIDIA FLARE" if nvflare else f"at {bracketed(network.host)}:{network.port}"
             report(f"serving {len(network.sites)} sites {where}; Ctrl-C ends it")
             if page is not None:
-                place = (service.carrier.present, network.page_port if page.port is None else page.port)
-                how: dict[str, Any] = {"alive": lambda: service.alive, "address": page.address}
-                shown = announce(lambda: start_coordinator_page(network, *place, **how), report)
+                port = network.page_port if page.port is None else page.port
+                state = CoordinatorState(network, service.carrier.present, lambda: service.alive)
+                shown = announce(lambda: state.show(port, page.address), report)
             report("ready: sites can join, runs can start")
             until_ended(check)
         finally:

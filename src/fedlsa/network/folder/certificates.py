@@ -124,11 +124,6 @@ def _p256(key: object) -> ec.EllipticCurvePublicKey:
     return key
 
 
-def mask_public(pem: bytes) -> bytes:
-    """The public key for masks in a site's certificate: 32 bytes."""
-    return identity(pem).mask
-
-
 def fingerprint(pem: bytes) -> str:
     """The fingerprint of a site's request or certificate; those of the same keys have the same."""
     return identity(pem).fingerprint

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -19,7 +18,7 @@ from ..coordinator.runs import RunFolder, all_runs
 from ..disk import read_json
 from ..folder.config import Network, certificate_warnings
 from ..protocol.records import VERSION, printable
-from .http_pages import MetricFamily, Shown, exposition, gauge
+from .http_pages import MetricFamily, PageState, gauge
 
 # What is shown of a run, from the files that its folder has anyway; events are read once, as they come.
 
@@ -151,54 +150,29 @@ def _text(event: dict[str, Any]) -> str:
     return f"{kind}: {site}{event.get('text', '')}"
 
 
-FRESH = 0.5  # seconds for which an answer is given again, however many look
 CERTIFICATES_POLL = 60.0  # seconds
 OTHER_RUNS = 12
 ASKED = ("method", "epsilon", "step_size", "local_steps", "local", "aggregation", "clip", "noise", "quantise",
          "deadline", "min_sites", "absence", "trim")  # fmt: skip
-JSON_KIND = "application/json"
-METRICS_KIND = "text/plain; version=0.0.4; charset=utf-8"
 
 
-class CoordinatorState:
-    """Everything that is shown of a network; safe to be asked by many threads.
+class CoordinatorState(PageState):
+    """Everything that is shown of a network. present : names of the sites that are connected; alive : the run loop."""
 
-    present : names of the sites that are connected; alive : whether the run loop is
-    """
+    FILES = ("coordinator.html", "coordinator.js", "chart.js")
 
-    def __init__(self, network: Network, present: Callable[[], Sequence[str]], alive: Callable[[], bool]) -> None:
-        self.network, self.present, self.alive = network, present, alive
+    def __init__(
+        self, network: Network, present: Callable[[], Sequence[str]], alive: Callable[[], bool] = lambda: True
+    ) -> None:
+        super().__init__(alive)
+        self.network, self.present = network, present
         self._view: RunView | None = None
         self._written = 0  # when network.toml was
         self._expiring: tuple[float, list[str]] | None = None
-        self._guard = threading.Lock()
-        self._last: tuple[float, dict[str, Any]] | None = None
 
-    def content(self) -> dict[str, Any]:
-        """What the page shows, as plain values; put together at most every FRESH seconds."""
-        with self._guard:
-            if self._last is None or time.monotonic() - self._last[0] > FRESH:
-                self._last = time.monotonic(), self._content()
-            return self._last[1]
-
-    def state(self) -> Shown:
-        """For the page."""
-        return Shown(json.dumps(self.content(), allow_nan=False).encode(), JSON_KIND)
-
-    def health(self) -> Shown:
-        """For monitors: 503 when the run loop is dead."""
-        now = self.content()
+    def _latest_run(self, now: dict[str, Any]) -> dict[str, Any]:
         run = now["run"] or {"name": None, "state": "none"}
-        told = {"status": now["status"], "version": now["version"], "protocol": now["protocol"]}
-        told |= {"run": {"name": run["name"], "state": run["state"]}, "why": now["why"]}
-        told |= {"expiring": now["certificates"]}
-        return Shown(json.dumps(told).encode() + b"\n", JSON_KIND, 503 if now["status"] == "dead" else 200)
-
-    def metrics(self) -> Shown:
-        """For Prometheus."""
-        return Shown(exposition(_families(self.content())).encode(), METRICS_KIND)
-
-    # what it is made of
+        return {"name": run["name"], "state": run["state"]}
 
     def _content(self) -> dict[str, Any]:
         network, here = self._loaded(), {str(name) for name in self.present()}
@@ -292,6 +266,36 @@ class CoordinatorState:
             self._expiring = time.monotonic(), soon
         return self._expiring[1]
 
+    def _families(self, now: dict[str, Any]) -> list[MetricFamily]:
+        """What the page says, as metrics; those of the latest run bear its name."""
+        sites, run = now["sites"], now["run"]
+        out = [
+            gauge("fedlsa_up", "Whether the run loop is alive.", now["status"] != "dead"),
+            gauge("fedlsa_sites", "Sites of the network.", len(sites)),
+            gauge("fedlsa_sites_present", "Sites that are connected.", sum(s["present"] for s in sites)),
+            gauge("fedlsa_certificates_expiring", "Certificates that end within 30 days.", len(now["certificates"])),
+        ]
+        if run is None:
+            return out
+        name = {"run": run["name"]}
+        each = [({**name, "site": site["name"]}, site) for site in sites]
+        moved = [({**label, "direction": way}, site[way]) for label, site in each for way in ("up", "down")]
+        refused = [(label, site["refused"]) for label, site in each]
+        spent = [(label, site["rho"]) for label, site in each if site["rho"] is not None]
+        out += [
+            MetricFamily("fedlsa_run_rounds_total", "counter", "Rounds closed.", [(name, run["rounds"])]),
+            MetricFamily("fedlsa_run_averages_total", "counter", "Rounds averaged.", [(name, run["averages"])]),
+            gauge("fedlsa_run_alarms", "Alarms of this run that are shown.", len(now["alarms"]), name),
+            MetricFamily("fedlsa_run_bytes_total", "counter", "Bytes moved; up: from the site.", moved),
+            MetricFamily("fedlsa_run_refused_total", "counter", "Answers and orders refused.", refused),
+            gauge("fedlsa_run_over", "Whether the run has ended.", run["state"] in ("over", "failed"), name),
+            gauge("fedlsa_run_failed", "Whether the run has failed.", run["state"] == "failed", name),
+            gauge("fedlsa_run_last_round_seconds", "Seconds of the last round.", run["seconds"], name),
+            gauge("fedlsa_run_estimated_error", "Estimated distance from the solution.", run["error"], name),
+            MetricFamily("fedlsa_privacy_rho", "gauge", "Privacy spent (zCDP), by the site's receipt.", spent),
+        ]
+        return out
+
 
 def _receipts(path: Path) -> dict[str, dict[str, Any]]:
     """What the sites' last receipts say: texts of their own, so anything may stand in them."""
@@ -316,34 +320,3 @@ def _end(run: RunFolder) -> str | None:
         if content is not None:
             return printable(content.get(key, "it is over"), 300)
     return None
-
-
-def _families(now: dict[str, Any]) -> list[MetricFamily]:
-    """What the page says, as metrics; those of the latest run bear its name."""
-    sites, run = now["sites"], now["run"]
-    out = [
-        gauge("fedlsa_up", "Whether the run loop is alive.", now["status"] != "dead"),
-        gauge("fedlsa_sites", "Sites of the network.", len(sites)),
-        gauge("fedlsa_sites_present", "Sites that are connected.", sum(s["present"] for s in sites)),
-        gauge("fedlsa_certificates_expiring", "Certificates that end within 30 days.", len(now["certificates"])),
-    ]
-    if run is None:
-        return out
-    name = {"run": run["name"]}
-    each = [({**name, "site": site["name"]}, site) for site in sites]
-    moved = [({**label, "direction": way}, site[way]) for label, site in each for way in ("up", "down")]
-    refused = [(label, site["refused"]) for label, site in each]
-    spent = [(label, site["rho"]) for label, site in each if site["rho"] is not None]
-    out += [
-        MetricFamily("fedlsa_run_rounds_total", "counter", "Rounds closed.", [(name, run["rounds"])]),
-        MetricFamily("fedlsa_run_averages_total", "counter", "Rounds averaged.", [(name, run["averages"])]),
-        MetricFamily("fedlsa_run_alarms", "gauge", "Alarms of this run that are shown.", [(name, len(now["alarms"]))]),
-        MetricFamily("fedlsa_run_bytes_total", "counter", "Bytes moved; up: from the site.", moved),
-        MetricFamily("fedlsa_run_refused_total", "counter", "Answers and orders refused.", refused),
-        gauge("fedlsa_run_over", "Whether the run has ended.", run["state"] in ("over", "failed"), name),
-        gauge("fedlsa_run_failed", "Whether the run has failed.", run["state"] == "failed", name),
-        gauge("fedlsa_run_last_round_seconds", "Seconds of the last round.", run["seconds"], name),
-        gauge("fedlsa_run_estimated_error", "Estimated distance from the solution.", run["error"], name),
-        MetricFamily("fedlsa_privacy_rho", "gauge", "Privacy spent (zCDP), by the site's receipt.", spent),
-    ]
-    return out

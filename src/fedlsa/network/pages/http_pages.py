@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import io
 import ipaddress
+import json
 import logging
 import socket
 import socketserver
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
@@ -43,6 +45,9 @@ KINDS = {
     "js": "text/javascript; charset=utf-8",
     "svg": "image/svg+xml",
 }
+JSON_KIND, METRICS_KIND = "application/json", "text/plain; version=0.0.4; charset=utf-8"
+SHARED_FILES = ("page.css", "page.js", "mark.svg")
+FRESH = 0.5  # seconds for which an answer is given again, however many look
 log = logging.getLogger(__name__)
 
 
@@ -87,6 +92,76 @@ class Page:
         self._server.server_close()
         self._server.let_go(0)
         self._thread.join(REQUEST_SECONDS)
+
+
+class PageState(ABC):
+    """What a page, /health and /metrics say; safe to be asked by many threads. alive : whether its program still works
+
+    FILES : of static/, the page itself first
+    """
+
+    FILES: tuple[str, ...]
+
+    def __init__(self, alive: Callable[[], bool]) -> None:
+        self.alive = alive
+        self._guard = threading.Lock()
+        self._last: tuple[float, dict[str, Any]] | None = None
+
+    @abstractmethod
+    def _content(self) -> dict[str, Any]:
+        """What is shown, as plain values."""
+
+    @abstractmethod
+    def _latest_run(self, now: dict[str, Any]) -> Any:
+        """What /health says of the latest run; now : the content."""
+
+    @abstractmethod
+    def _families(self, now: dict[str, Any]) -> Iterable[MetricFamily]:
+        """The content as metrics."""
+
+    def content(self) -> dict[str, Any]:
+        """What the page shows; put together at most every FRESH seconds."""
+        with self._guard:
+            if self._last is None or time.monotonic() - self._last[0] > FRESH:
+                self._last = time.monotonic(), self._content()
+            return self._last[1]
+
+    def state(self) -> Shown:
+        """For the page."""
+        return Shown(json.dumps(self.content(), allow_nan=False).encode(), JSON_KIND)
+
+    def health(self) -> Shown:
+        """For monitors: 503 when the program no longer works."""
+        now = self.content()
+        told = {name: now[name] for name in ("status", "version", "protocol", "why")}
+        told |= {"run": self._latest_run(now), "expiring": now["certificates"]}
+        return Shown(json.dumps(told).encode() + b"\n", JSON_KIND, 503 if now["status"] == "dead" else 200)
+
+    def metrics(self) -> Shown:
+        """For Prometheus."""
+        return Shown(exposition(self._families(self.content())).encode(), METRICS_KIND)
+
+    def show(self, port: int, address: str = LOOPBACK, names: tuple[str, ...] = ()) -> Page:
+        """Show it at http://127.0.0.1:port/, with /health and /metrics; port 0 takes a free one.
+
+        address : to listen on, loopback by default: whoever can reach the page can read it
+        names : host names by which browsers may call it, besides localhost and numbers
+        """
+        routes = {f"/{name}": static(name) for name in (*self.FILES[1:], *SHARED_FILES)}
+        routes |= {"/": static(self.FILES[0]), "/favicon.ico": static("mark.svg")}
+        routes |= {"/state.json": self.state, "/health": self.health, "/metrics": self.metrics}
+        return Page(routes, port, address, names)
+
+
+def announce(start: Callable[[], Page], say: Callable[[str], None]) -> Page | None:
+    """Start a page and say where it is; a port that is taken is a pity, and no reason not to take part."""
+    try:
+        page = start()
+    except NetworkError as error:
+        say(f"WARNING: {error}")
+        return None
+    say(f"the page: {page.url}")
+    return page
 
 
 def static(name: str) -> Callable[[], Shown]:

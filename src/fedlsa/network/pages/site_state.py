@@ -3,8 +3,6 @@ of the budget. All of it from the site's own ledger and policy."""
 
 from __future__ import annotations
 
-import json
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -19,57 +17,41 @@ from ..protocol.privacy import delta_left, epsilon_of
 from ..protocol.records import VERSION, printable
 from ..site.ledger import Ledger
 from ..site.policy import Policy, explain, waiting
-from .coordinator_state import FRESH, JSON_KIND, METRICS_KIND, number
-from .http_pages import MetricFamily, Shown, exposition, gauge
+from .coordinator_state import number
+from .http_pages import MetricFamily, PageState, gauge
 
 SHOWN_ENTRIES = 80
 SHOWN_RESULTS = 20
 VERIFY_SHARE = 0.02  # of one processor's time, at most, goes into reading the ledger again
 
 
-class SiteState:
-    """Everything that is shown of a site; safe to be asked by many threads.
+class SiteState(PageState):
+    """Everything that is shown of a site.
 
     connected : whether the coordinator is reached; alive : whether the program still tries
     """
+
+    FILES = ("site.html", "site.js")
 
     def __init__(
         self,
         site: SiteFolder,
         policy: Policy,
         ledger: Ledger,
-        connected: Callable[[], bool],
-        alive: Callable[[], bool],
+        connected: Callable[[], bool] = lambda: True,
+        alive: Callable[[], bool] = lambda: True,
     ) -> None:
-        self.site, self.policy, self.ledger, self.connected, self.alive = site, policy, ledger, connected, alive
-        self._guard = threading.Lock()
-        self._last: tuple[float, dict[str, Any]] | None = None
+        super().__init__(alive)
+        self.site, self.policy, self.ledger, self.connected = site, policy, ledger, connected
         self._verified: dict[str, Any] = {}
         self._verify_again = 0.0
 
-    def content(self) -> dict[str, Any]:
-        """What the page shows, as plain values; put together at most every FRESH seconds."""
-        with self._guard:
-            if self._last is None or time.monotonic() - self._last[0] > FRESH:
-                self._last = time.monotonic(), self._content()
-            return self._last[1]
+    def _latest_run(self, now: dict[str, Any]) -> str | None:
+        return now["entries"][0]["run"] if now["entries"] else None
 
-    def state(self) -> Shown:
-        """For the page."""
-        return Shown(json.dumps(self.content(), allow_nan=False).encode(), JSON_KIND)
-
-    def health(self) -> Shown:
-        """For monitors: 503 when the program no longer tries to take part."""
-        now = self.content()
-        told = {name: now[name] for name in ("status", "version", "protocol", "why")}
-        told |= {"run": now["entries"][0]["run"] if now["entries"] else None, "expiring": now["certificates"]}
-        return Shown(json.dumps(told).encode() + b"\n", JSON_KIND, 503 if now["status"] == "dead" else 200)
-
-    def metrics(self) -> Shown:
-        """For Prometheus."""
-        now = self.content()
+    def _families(self, now: dict[str, Any]) -> list[MetricFamily]:
         totals, budget, ledger = now["totals"], now["budget"], now["ledger"]
-        out = [
+        return [
             gauge("fedlsa_up", "Whether the site tries to take part.", now["status"] != "dead"),
             gauge("fedlsa_site_connected", "Whether the coordinator is reached.", now["connected"]),
             gauge("fedlsa_site_ledger_whole", "Whether the ledger's chain is whole.", ledger["whole"]),
@@ -83,9 +65,6 @@ class SiteState:
             gauge("fedlsa_site_epsilon_spent", "Privacy spent.", budget and budget["spent"]),
             gauge("fedlsa_site_epsilon_budget", "Privacy that may be spent in all.", budget and budget["total"]),
         ]
-        return Shown(exposition(out).encode(), METRICS_KIND)
-
-    # what it is made of
 
     def _content(self) -> dict[str, Any]:
         why, entries, waits = [], [], {}

@@ -110,7 +110,7 @@ class Summed(Message):
 
 @dataclass(frozen=True, eq=False)
 class Standardise(Summed):
-    """Asks for the sums from which the run's coordinates follow (pooled.py); design : agreed by all sites."""
+    """Asks for the sums from which the run's coordinates follow (agreed_design.py); design : agreed by all sites."""
 
     design: str
 
@@ -141,7 +141,7 @@ class Measure(Summed):
 
 @dataclass(frozen=True, eq=False)
 class Measurement(Message):
-    """A share of the sums from which a plan follows (pooled.py); moments only from a site that shares them.
+    """A share of the sums from which a plan follows (agreed_design.py); moments only from a site that shares them.
 
     least_steps, largest_eta : what the site's policy asks of local steps; 0 for any step size
     A : (d, d), b : (d,), noise_map : (d (d + 1) / 2, (d + 1) (d + 2) / 2), as in theory/moments.py

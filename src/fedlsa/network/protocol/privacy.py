@@ -240,13 +240,6 @@ def privacy_spent(noise: float, releases: int, delta: float, rounding: float = 0
     return epsilon_of(checks.integer("releases", releases) * each, delta)
 
 
-def noise_for(epsilon: float, releases: int, delta: float, rounding: float = 0.0) -> float:
-    """The noise with which `releases` answers cost this epsilon at this delta: the inverse of `privacy_spent`."""
-    releases = checks.integer("releases", releases, at_least=1)
-    each = rho_of_answer("site", 1.0, 1.0, dim=1, grid=rounding)
-    return math.sqrt(each * releases / rho_for(epsilon, delta)) * (1 + 1e-12)
-
-
 def promise(noise: float, releases: int, delta: float = DELTA, rounding: float = 0.0, unit: str = "site") -> str:
     """The promise of a run in words, for the display; what a site has spent in all, its ledger says."""
     spent = privacy_spent(noise, releases, delta, rounding)

@@ -279,28 +279,40 @@ def unpack(body: bytes) -> Record:
 
 def sign(key: Any, purpose: str, network: str, site: str, body: bytes) -> bytes:
     """A sealed body; key : the writer's private key (ECDSA); site : for whom the order or from whom the answer is."""
-    from cryptography.hazmat.primitives import hashes
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    signature: bytes = key.sign(_signed(purpose, network, site, body), ec.ECDSA(hashes.SHA256()))
+    signature = sign_bytes(key, _signed(purpose, network, site, body))
     return len(signature).to_bytes(2, "big") + signature + body
 
 
 def verify(public: Any, purpose: str, network: str, site: str, sealed: bytes) -> bytes:
     """The body, if the holder of this public key sealed it for this purpose, network and site; else MessageError."""
-    from cryptography.exceptions import InvalidSignature
-    from cryptography.hazmat.primitives import hashes
-    from cryptography.hazmat.primitives.asymmetric import ec
-
     if len(sealed) > MAX_BYTES:
         raise MessageError(f"a message must have at most {MAX_BYTES} bytes; got {len(sealed)}")
     length = 2 + int.from_bytes(sealed[:2], "big")
     signature, body = sealed[2:length], sealed[length:]
-    try:
-        public.verify(signature, _signed(purpose, network, site, body), ec.ECDSA(hashes.SHA256()))
-    except InvalidSignature:
-        raise MessageError(f"the {purpose} must be signed by who is said to have written it; it is not") from None
+    if not is_signed(public, signature, _signed(purpose, network, site, body)):
+        raise MessageError(f"the {purpose} must be signed by who is said to have written it; it is not")
     return body
+
+
+def sign_bytes(key: Any, content: bytes) -> bytes:
+    """The signature of a private key (ECDSA)."""
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    return bytes(key.sign(content, ec.ECDSA(hashes.SHA256())))
+
+
+def is_signed(public: Any, signature: bytes, content: bytes) -> bool:
+    """Whether the holder of this public key has signed the content."""
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    try:
+        public.verify(signature, content, ec.ECDSA(hashes.SHA256()))
+    except InvalidSignature:
+        return False
+    return True
 
 
 def _signed(purpose: str, network: str, site: str, body: bytes) -> bytes:

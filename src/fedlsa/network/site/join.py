@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from ... import files
 from ...errors import NetworkError
@@ -14,8 +14,8 @@ from ..carriers.grpc_site import SiteKeys, SiteLink
 from ..carriers.nvflare.relay import RelaySite
 from ..carriers.signed import SignedSite
 from ..folder.config import SiteFolder, warn_daily
-from ..pages import announce, start_site_page
-from ..pages.http_pages import PagePlace
+from ..pages.http_pages import PagePlace, announce
+from ..pages.site_state import SiteState
 from ..processes import bracketed, only_one, rotating, until_ended
 from .facts import check
 from .orders import OrderHandler
@@ -104,9 +104,9 @@ def join(
         report(f"{site.name} joins {where}; logs in {home / 'logs'}; Ctrl-C leaves")
         seen, shown = set(site.results.glob("*.json")), None
         if page is not None:
-            how: dict[str, Any] = {"connected": lambda: getattr(link, "connected", True), "alive": thread.is_alive}
-            place = (site, handler.policy, handler.ledger, page.port or 0)
-            shown = announce(lambda: start_site_page(*place, **how, address=page.address), report)
+            connected = partial(getattr, link, "connected", True)
+            state = SiteState(site, handler.policy, handler.ledger, connected, thread.is_alive)
+            shown = announce(lambda: state.show(page.port or 0, page.address), report)
 
         def look() -> None:
             warn()

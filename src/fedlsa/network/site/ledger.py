@@ -32,7 +32,7 @@ from ..folder.config import SiteFolder
 from ..protocol.client import ClientState
 from ..protocol.messages import Work
 from ..protocol.privacy import check_unit, delta_left, epsilon_of, rho_of_answer
-from ..protocol.records import Message, printable
+from ..protocol.records import Message, is_signed, printable, sign_bytes
 from ..protocol.run_settings import RunTerms
 from .limits import RowSizes, check_steps, refused, ridge_of
 from .policy import Policy
@@ -67,6 +67,9 @@ class LedgerTotals:
         return LedgerTotals(**{name: sum(pair) if both else max(pair) for name, pair in pairs.items()})
 
 
+RECEIPT = b"fedlsa receipt\n"  # stands before what is signed
+
+
 def digest_of(message: Message) -> str:
     """Of all that a message holds."""
     record = message.record()
@@ -79,7 +82,7 @@ def digest_of(message: Message) -> str:
 def write_receipt(key: Any, content: Mapping[str, Any]) -> str:
     """A receipt; key : the site's private key (ECDSA); content : site, number and hash of the head, totals."""
     said = json.dumps(content, sort_keys=True)
-    return json.dumps({"said": said, "signature": _sign(key, said).hex()})
+    return json.dumps({"said": said, "signature": sign_bytes(key, RECEIPT + said.encode()).hex()})
 
 
 def read_receipt(key: Any, site: str, text: str) -> tuple[ChainHead, LedgerTotals] | None:
@@ -87,7 +90,7 @@ def read_receipt(key: Any, site: str, text: str) -> tuple[ChainHead, LedgerTotal
     try:
         found = json.loads(text)
         said, signature = found["said"], bytes.fromhex(found["signature"])
-        if not _verify(key, said, signature):
+        if not is_signed(key.public_key(), signature, RECEIPT + said.encode()):
             return None
         kept = json.loads(said)
         if kept["site"] != site:
@@ -95,25 +98,6 @@ def read_receipt(key: Any, site: str, text: str) -> tuple[ChainHead, LedgerTotal
         return ChainHead.from_text(f"{kept['number']}:{kept['hash']}"), LedgerTotals.read(kept)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, FedLSAError):
         return None
-
-
-def _sign(key: Any, content: str) -> bytes:
-    from cryptography.hazmat.primitives import hashes
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    return bytes(key.sign(b"fedlsa receipt\n" + content.encode(), ec.ECDSA(hashes.SHA256())))
-
-
-def _verify(key: Any, content: str, signature: bytes) -> bool:
-    from cryptography.exceptions import InvalidSignature
-    from cryptography.hazmat.primitives import hashes
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    try:
-        key.public_key().verify(signature, b"fedlsa receipt\n" + content.encode(), ec.ECDSA(hashes.SHA256()))
-    except InvalidSignature:
-        return False
-    return True
 
 
 MOST_REFUSALS = 10_000  # that are entered: who asks in vain for ever shall not fill the disk

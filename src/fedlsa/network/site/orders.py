@@ -26,7 +26,7 @@ from ...fit.rows.observe import FeatureScale
 from ..disk import check_secret, create, load_state, read_json, save_state, write_json
 from ..folder.certificates import SiteIdentity, check_site, mask_key, private_key
 from ..folder.config import SiteFolder, task_text
-from ..protocol.agreed_design import AgreedDesign
+from ..protocol.agreed_design import AgreedDesign, plan_sums, scale_sums
 from ..protocol.client import ClientState, SiteRun, client_finish, client_step
 from ..protocol.messages import (
     Acknowledged,
@@ -44,7 +44,6 @@ from ..protocol.messages import (
     read,
     with_receipt,
 )
-from ..protocol.pooled import plan_sums, scale_sums
 from ..protocol.privacy import discrete_gaussian, rho_for
 from ..protocol.records import Message, Record, printable
 from ..protocol.ring import STATISTICS, pair_secret, to_integers

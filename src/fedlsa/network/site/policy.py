@@ -115,8 +115,14 @@ class Policy:
     )
 
     def __post_init__(self) -> None:
-        for name in ("tasks", "columns", "named_levels", "peers"):
-            object.__setattr__(self, name, _texts(name, getattr(self, name)))
+        for field in dataclasses.fields(self):
+            name, value = field.name, getattr(self, field.name)
+            if field.type == "int":
+                checks.integer(name, value, at_least=1)
+            elif field.type == "bool":
+                checks.boolean(name, value)
+            elif field.type == "tuple[str, ...]":
+                object.__setattr__(self, name, _texts(name, value))
         for name in self.tasks:
             checks.choice("each of tasks", name, TASKS)
         for name in self.peers:
@@ -124,29 +130,12 @@ class Policy:
                 rule = "each of peers must be a fingerprint of 32 hexadecimal digits"
                 raise ArgumentError(f"{rule}; got {checks.show(name)}")
         checks.choice("privacy", self.privacy, UNITS)
-        for name in (
-            "least_rows_per_level",
-            "most_levels",
-            "least_rows",
-            "least_rows_off_common_value",
-            "least_changed_rows",
-            "least_local_steps",
-            "most_local_steps",
-            "least_sites",
-            "most_groups",
-            "most_rounds",
-            "most_runs",
-            "most_answers",
-        ):
-            checks.integer(name, getattr(self, name), at_least=1)
         for name, most in (
             ("largest_step", 1.0), ("largest_row_share", None), ("largest_deviation", None), ("largest_weight", 1.0),
             ("epsilon", None),
         ):  # fmt: skip
             object.__setattr__(self, name, checks.real(name, getattr(self, name), above=0, at_most=most))
         object.__setattr__(self, "delta", checks.real("delta", self.delta, above=0, below=1))
-        for name in ("draw_rows", "noiseless_sums", "share_moments", "approve_runs"):
-            checks.boolean(name, getattr(self, name))
         if not isinstance(self.ledger_copy, str) or "\0" in self.ledger_copy:
             raise ArgumentTypeError(f"ledger_copy must be a path as text; got {checks.show(self.ledger_copy)}")
 

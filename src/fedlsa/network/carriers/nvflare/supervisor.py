@@ -25,8 +25,7 @@ from ....errors import MessageError, MissingExtraError, NetworkError
 from ....files import reason
 from ...folder.config import Network
 from ...protocol.records import printable
-from .kit import job_files, write_files
-from .relay import REFUSED, SOCKET, TASK, listening, receive, send
+from .relay import REFUSED, SOCKET, TASK, job_files, listening, receive, send, write_files
 
 # The carrier (present, ask) whose messages a FLARE job passes on: the coordinator's end of the socket.
 
