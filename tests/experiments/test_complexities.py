@@ -8,7 +8,17 @@ import numpy as np
 import pytest
 
 import fedlsa as fl
-from fedlsa.experiments import EXPERIMENTS, Cell, Results, Scale, compute, corrections, cost_tables, growth, one_shot
+from fedlsa.experiments import (
+    EXPERIMENTS,
+    Cell,
+    Results,
+    Scale,
+    compute,
+    cost_tables,
+    counterexamples,
+    growth,
+    one_shot,
+)
 from fedlsa.experiments import claim_statistics as laws
 from fedlsa.experiments.compute import problem
 from fedlsa.figures.matplotlib_figures import draw_charts
@@ -107,7 +117,7 @@ def test_a_theorem_that_does_not_speak_promises_nothing():
 
 
 def test_agents_of_the_lower_bound_are_those_of_the_paper():
-    p = corrections.no_speed_up_example(4)
+    p = counterexamples.no_speed_up_example(4)
     np.testing.assert_allclose(p.theta_star, 0, atol=1e-15)
     known = fl.theory.constants(p)
     assert known.sigma_eps == pytest.approx(2)  # tr of the covariance of +-(1, 1)

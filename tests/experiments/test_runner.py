@@ -132,7 +132,7 @@ def test_the_digest_follows_every_source_that_computes_cells(tmp_path):
     own = {kind: module for kind, module in own.items() if module.startswith("fedlsa.")}
     shared = {inspect.unwrap(f).__module__ for f in (fl.simulate, fl.theory.exact, fl.plan)}
     shared |= {"fedlsa.engine.cpu_steps", "fedlsa.problems.garnet", "fedlsa.algorithms.scafflsa", "fedlsa.sampling"}
-    shared |= {"fedlsa.experiments.compute", "fedlsa.experiments.corrections"}
+    shared |= {"fedlsa.experiments.compute", "fedlsa.experiments.counterexamples"}
     before = {kind: cells.source_digest(package, kind) for kind in own}
     assert before == {kind: cells.source_digest(tmp_path / "fedlsa", kind) for kind in own}
     for module in sorted({*shared, *own.values()}):

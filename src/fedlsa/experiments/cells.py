@@ -32,7 +32,7 @@ F = TypeVar("F", bound=Compute)
 PACKAGE = Path(__file__).parents[1]
 # what every result may depend on; beside them it depends on the file that computes its kind
 ROOMS = ("checks.py", "sampling.py", "problems", "algorithms", "results", "theory", "engine")
-COMPUTES = (*ROOMS, *(f"experiments/{name}.py" for name in ("compute", "counterexamples", "printed_lemmas")))
+COMPUTES = (*ROOMS, "experiments/compute.py", "experiments/counterexamples.py")
 CELL = "cell"  # the attribute of a stored result that holds its description
 BYTES_IN_MEMORY = 256 * 2**20  # of results that have been read: a large figure's fit into it
 

@@ -22,7 +22,6 @@ from . import claim_statistics as laws
 from .cells import Cell, Results, computes
 from .claim_statistics import slope
 from .compute import How, Settings, scalars
-from .corrections import no_speed_up_example
 from .cost_tables import (
     COST_PANEL,
     COSTS,
@@ -37,6 +36,7 @@ from .cost_tables import (
     CostTable,
     note,
 )
+from .counterexamples import no_speed_up_example
 from .experiment import Claim, Experiment, Picture, Row, Scale, Table
 
 # Scaffnew's lower bound (thm:no-speed-up-proxskip): what does not fall with the number of agents, and what does.

@@ -234,7 +234,7 @@ CURVES = (
         "states of chains",
         (FedLSA, *CONTROLLED),
         f"one agent, or S^N times the joint size squared at most {tuning.MAX_PRODUCT_MOMENTS}",
-        "trajectories.product",
+        "trajectories.chains",
         "T S^N (N d)^2 times S d^2; Scaffnew: times the terms of a sum over lengths",
         "rounding",
         sampling=Markov,
