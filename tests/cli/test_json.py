@@ -13,6 +13,7 @@ import fedlsa as fl
 from fedlsa import experiments
 from fedlsa.cli import reproduce_command
 from fedlsa.network.coordinator import commands as coordinator
+from fedlsa.network.coordinator import runs
 from fedlsa.network.folder import setup
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "network"))
@@ -164,7 +165,7 @@ def test_json_of_network_audit(printed, net):
 
 def test_json_of_network_result(printed, net, monkeypatch):
     monkeypatch.setattr(coordinator, "outcome", lambda *_: RESULT)
-    monkeypatch.setattr(coordinator, "summary", lambda _: [])
+    monkeypatch.setattr(runs, "summary", lambda _: [])
     assert printed("network result", net, "--out", "r.json") == RESULT
     assert json.loads(Path("r.json").read_text())["coefficients"] == RESULT["coefficients"]
 

@@ -1,5 +1,6 @@
 """`fedlsa network` parses, calls one function and prints; wrong input gets one line, and danger is said loudly."""
 
+import json
 import shutil
 import sys
 
@@ -8,7 +9,7 @@ import pytest
 import fedlsa as fl
 from fedlsa.errors import ArgumentError
 from fedlsa.network.coordinator import commands as coordinator
-from fedlsa.network.coordinator import serving
+from fedlsa.network.coordinator import runs, serving
 from fedlsa.network.folder import setup
 from fedlsa.network.folder.config import Network
 from fedlsa.network.protocol.run_settings import StartOptions
@@ -42,8 +43,9 @@ def called(monkeypatch):
         return stub
 
     for name, answer in (("start", None), ("status", "two lines\nof it"), ("stop", "ends"),
-                         ("result", "theta")):  # fmt: skip
+                         ("outcome", {"theta": 1})):  # fmt: skip
         monkeypatch.setattr(coordinator, name, note(name, answer))
+    monkeypatch.setattr(runs, "summary", lambda content: list(content))
     monkeypatch.setattr(serving, "serve", note("serve", None))
     monkeypatch.setattr(joining, "join", note("join", None))
     return calls
@@ -121,8 +123,9 @@ def test_status_stop_and_result_print_what_they_are_told(fedlsa, net, called, tm
     assert fedlsa("network", "status", net) == (0, "two lines\nof it\n", "")
     assert fedlsa("network", "stop", net, "--name", "trial") == (0, "ends\n", "")
     assert fedlsa("network", "result", net, "--out", "deep/r.json") == (0, "theta\nsaved deep/r.json\n", "")
-    assert [c[:-1] for c in called] == [("status", "net", None), ("stop", "net", "trial"), ("result", "net", None)]
-    assert (tmp_path / "deep").is_dir()
+    assert [c[:-1] for c in called] == [("status", "net", None), ("stop", "net", "trial"), ("outcome", "net", None)]
+    made = "fedlsa network result net --out deep/r.json"
+    assert json.loads((tmp_path / "deep" / "r.json").read_text()) == {"theta": 1, "command": made}
     refused(fedlsa("network", "result", net, "--out", "r.txt"), "'.json'")
     (tmp_path / "r.json").write_text("")
     refused(fedlsa("network", "result", net, "--out", "r.json"), "r.json exists; --force replaces it")

@@ -226,7 +226,7 @@ def test_a_write_that_fails_leaves_what_was_there(plain, name, tmp_path, monkeyp
 def test_another_ending_is_refused_before_anything_is_computed(tmp_path):
     slow = replace(RING, agents=200, rounds=100_000)
     with pytest.raises(UnknownNameError, match=r"the suffix of 'b\.jpg' must be one of '\.png'"):
-        take.save_all(slow, (), [tmp_path / "a.png", Path("b.jpg")])
+        take.writers(Question.of(slow), [tmp_path / "a.png", Path("b.jpg")])
     with pytest.raises(UnknownNameError, match=r"the suffix of 'b\.csv' must be one of '\.png'"):
-        take.save_all(slow, (), [Path("b.csv")], agents=True)
+        take.writers(Question.of(slow), [Path("b.csv")], agents=True)
     assert list(tmp_path.iterdir()) == []

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -122,7 +123,7 @@ def test_the_file_is_for_people_and_other_programs(fitted, tmp_path):
     fitted.save(tmp_path / "model.json")
     text = (tmp_path / "model.json").read_text()
     held = json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
-    assert (held["format"], held["version"]) == ("fedlsa-fit", 4)
+    assert (held["format"], held["version"]) == ("fedlsa-fit", 5)
     assert held["per_site"][3]["theta"] == [None] * 4
     assert max(map(len, text.splitlines())) < 250  # a row of a table has a line
 
@@ -133,15 +134,15 @@ def test_the_file_is_for_people_and_other_programs(fitted, tmp_path):
         (lambda text: text[: len(text) // 2], "is not a model file, or is cut short"),
         (lambda text: "[1, 2]", "is not a model file of fedlsa"),
         (lambda text: text.replace('"fedlsa-fit"', '"other"'), "is not a model file of fedlsa"),
-        (lambda text: text.replace('"version": 4', '"version": 1'), "has version 1; this fedlsa reads version 4"),
         (
-            lambda text: text.replace('"version": 4', '"version": 2').replace('"baselines"', '"rivals"'),
-            "has version 2; this fedlsa reads version 4",
+            lambda text: text.replace('"version": 5', '"version": 1'),
+            "has version 1; this fedlsa reads 4 and 5",
         ),
-        (lambda text: text.replace('"theta":', '"thetas":', 1), "is damaged"),
-        (lambda text: text.replace('"names": ["x0", ', '"names": ['), "is damaged: 3 names"),
-        (lambda text: text.replace('"SCAFFLSA"', '"SGD"'), "is damaged"),
-        (lambda text: text.replace('"Regression"', '"Classification"'), "is damaged"),
+        (lambda text: text.replace('"theta":', '"thetas":', 1), "is damaged or was edited"),
+        (lambda text: text.replace('"version": 5', '"version": 4'), "is damaged or was edited"),
+        (lambda text: text.replace("null", "NaN", 1), "is damaged"),
+        (lambda text: text[: text.rindex(",")] + "\n}\n", "is damaged or was edited"),  # without the digest
+        (lambda text: text + " ", "is damaged or was edited"),
     ],
 )
 def test_a_file_that_is_no_model_is_told_in_a_line(fitted, tmp_path, spoil, why):
@@ -152,6 +153,45 @@ def test_a_file_that_is_no_model_is_told_in_a_line(fitted, tmp_path, spoil, why)
         fl.Fit.load(path)
     assert "\n" not in str(caught.value)
     assert str(path) in str(caught.value)
+
+
+def test_no_changed_digit_lost_line_or_exchanged_lines_are_read(fitted, tmp_path):
+    fitted.save(tmp_path / "model.json")
+    text = (tmp_path / "model.json").read_text()
+    digits = [i for i, letter in enumerate(text) if letter.isdigit()]
+    spoilt = [text[:i] + str((int(text[i]) + 4) % 10) + text[i + 1 :] for i in digits[:: len(digits) // 100]]
+    lines = text.splitlines(keepends=True)
+    spoilt += ["".join(lines[:i] + lines[i + 1 :]) for i in range(len(lines))]
+    spoilt += ["".join([*lines[:i], lines[i + 1], lines[i], *lines[i + 2 :]]) for i in range(1, len(lines) - 2)]
+    for changed in spoilt:
+        if changed != text:
+            (tmp_path / "model.json").write_text(changed)
+            with pytest.raises(ResultFileError, match=r"model\.json (is|has version)"):
+                fl.Fit.load(tmp_path / "model.json")
+    (tmp_path / "model.json").write_bytes(text.replace("\n", "\r\n").encode())  # as a mail may bring it
+    assert same(fl.Fit.load(tmp_path / "model.json"), fitted)
+
+
+OLD = Path(__file__).parent.parent / "old" / "model-of-version-4.json"
+
+
+def test_a_model_of_version_4_has_no_digest_and_is_read():
+    assert "sha256" not in OLD.read_text()
+    assert fl.Fit.load(OLD).predict([[1.0, 1.0]]) == pytest.approx([2.75], abs=0.5)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    [
+        (lambda text: text.replace('"theta":', '"thetas":', 1), "is damaged"),
+        (lambda text: text.replace('"names": ["x0", ', '"names": ['), "is damaged: 2 names"),
+        (lambda text: text.replace('"Regression"', '"Classification"'), "is damaged"),
+    ],
+)
+def test_an_older_model_that_is_damaged_is_told_in_a_line(tmp_path, spoil, why):
+    (tmp_path / "model.json").write_text(spoil(OLD.read_text()))
+    with pytest.raises(ResultFileError, match=why):
+        fl.Fit.load(tmp_path / "model.json")
 
 
 def test_a_missing_file_and_a_picture_are_told_in_a_line(tmp_path):

@@ -56,18 +56,20 @@ def explore(
     if save and copy:
         raise ArgumentError("--copy must stand without --save; got both")
     if copy is not None:
-        for path in (copy, *(copy.with_name(beside.name) for beside in (page_server.STYLE, page_server.HEAD))):
-            parsing.check_target("--copy", path, force)
+        for path, content in page_server.notebook_files(copy).items():
+            parsing.check_target("--copy", path, force or (path.is_file() and path.read_bytes() == content))
         page_server.copy_notebook(copy)
         print(f"saved {copy}; open it with: marimo edit {copy}")
     elif save:
         from ..explore import take
+        from ..explore.answers import Question
 
+        q = Question.of(chosen, tuple(files))
+        seeds = simulated and chosen.sampling == "iid"
         for path in save:
-            parsing.check_target("--save", path, force)
-        take.save_all(chosen, tuple(files), save, simulated, agents)
-        for path in save:
-            print(f"saved {path}")
+            parsing.check_target("--save", path, force, take.command(q, seeds, path.name, agents))
+        for path, write in take.writers(q, save, simulated, agents).items():
+            parsing.write(path, write, force=force)
     else:
         page_server.serve(chosen, files, host, port, browser)
         page_server.leave()

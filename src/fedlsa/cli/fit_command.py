@@ -98,7 +98,8 @@ def fit(
     json: bool = AS_JSON,
 ) -> None:
     """The fit of a task, shown, saved and drawn as asked."""
-    model, picture = parsing.target("--out", out, force, (".json",)), parsing.target("--plot", plot, force)
+    model = parsing.target("--out", out, force, context.obj, (".json",))
+    picture = parsing.target("--plot", plot, force, context.obj)
     checks.real("--level", level, above=0, below=1)
     arguments, wanted, sites = run.arguments, task(), parsing.site_files(files)
     if picture is not None:
@@ -118,9 +119,9 @@ def fit(
     elif not quiet:
         print_fit(fitted, tests, level)
     quiet = quiet or json
-    parsing.write(model, fitted.save, quiet=quiet)
+    parsing.write(model, fitted.save, force=force, quiet=quiet)
     draw = partial(figures.coefficients, fitted, level=level)
-    parsing.write_picture(picture, draw, context.obj, quiet=quiet)
+    parsing.write_picture(picture, draw, context.obj, force=force, quiet=quiet)
     if model is not None and not quiet:
         print(f"on other data:  fedlsa predict or fedlsa evaluate, {shlex.quote(str(model))} FILE")
     elif picture is None and not quiet:
@@ -147,13 +148,14 @@ def evaluate(
     json: bool = AS_JSON,
 ) -> None:
     """How a fitted model does on data that it has not seen, file by file and on all together."""
-    table = parsing.target("--out", out, force, (".csv",))
+    table = parsing.target("--out", out, force, context.obj, (".csv",))
     found = on_holdout(_load(model), parsing.site_files(files), site=site)
     if json:
         print_json(model=model, files=list(found), saved=[table] if table is not None else [])
     else:
         print_evaluation(found)
-    parsing.write(table, lambda path: save_table(map(asdict, found), path, context.obj), quiet=json)
+    save = partial(save_table, list(map(asdict, found)), context.obj)
+    parsing.write(table, save, force=force, quiet=json)
 
 
 def predict(
@@ -166,7 +168,7 @@ def predict(
     json: bool = AS_JSON,
 ) -> None:
     """A fitted model at the rows of a file: values with standard errors, intervals, and those of a new observation."""
-    table = parsing.target("--out", out, force, (".csv",))
+    table = parsing.target("--out", out, force, context.obj, (".csv",))
     checks.real("--level", level, above=0, below=1)
     points = parsing.site_files([file])
     if len(points) > 1:
@@ -176,8 +178,8 @@ def predict(
         print_json(model=model, file=file, level=level, **vars(found), saved=[table] if table is not None else [])
     else:
         print_predictions(found, level)
-    rows = found.to_frame().to_dict("records")
-    parsing.write(table, lambda path: save_table(rows, path, context.obj), quiet=json)
+    save = partial(save_table, found.to_frame().to_dict("records"), context.obj)
+    parsing.write(table, save, force=force, quiet=json)
 
 
 def _load(model: Path) -> Fit:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -159,6 +160,7 @@ def stop(folder: Folder, name: Experiment = None) -> None:
 
 @app.command()
 def result(
+    context: typer.Context,
     folder: Folder,
     name: Experiment = None,
     out: Path | None = option("Save it: FILE.json."),
@@ -168,14 +170,22 @@ def result(
 ) -> None:
     """The estimate of a run, on the original scale, with rounds, messages and bytes per site."""
     from ..network.coordinator import commands as coordinator
+    from ..network.coordinator.runs import summary
+    from ..network.disk import write_json
 
-    file = parsing.target("--out", out, force, (".json",))
-    fitted = parsing.target("--model", model, force, (".json",))
-    show = (lambda words: print_json(**coordinator.outcome(folder, name))) if json else say
-    if file is None:
-        show(coordinator.result(folder, name, out=None))
-    parsing.write(file, lambda path: show(coordinator.result(folder, name, out=path)), quiet=json)
-    parsing.write(fitted, lambda path: coordinator.model(folder, name).save(path), quiet=json)
+    file = parsing.target("--out", out, force, context.obj, (".json",))
+    fitted = parsing.target("--model", model, force, context.obj, (".json",))
+    content = coordinator.outcome(folder, name)
+    if json:
+        print_json(**content)
+    else:
+        say("\n".join(summary(content)))
+    saved = {**content, "command": context.obj}
+    parsing.write(file, lambda path: write_json(path, saved, "the result"), force=force, quiet=json)
+    if fitted is not None:
+        made = coordinator.model(folder, name)
+        made = replace(made, made_by={"command": context.obj} | made.made_by)
+        parsing.write(fitted, made.save, force=force, quiet=json)
 
 
 @app.command()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import glob
+import html
+import json
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -13,7 +15,9 @@ from typing import Any
 from .. import checks, figures
 from ..errors import ArgumentError, ArgumentTypeError, ResultFileError, SiteDataError
 from ..figures.matplotlib_figures import checked_path
+from ..files import as_bytes
 from ..problems import features as maps
+from ..results.result_files import MAX_COMMAND
 from ..sampling import IID, Markov, Sampling
 
 SAMPLINGS = ("iid", "markov")  # no problem of the command line is a log that could be replayed
@@ -156,16 +160,30 @@ def result_paths(out: Path, names: list[str]) -> list[Path]:
     return [out / f"{name}.nc" for name in names]
 
 
-def check_target(option: str, path: Path, force: bool = True) -> None:
-    """Complain now, not after the work, about a file that exists or a folder that cannot be made or written to."""
-    if path.exists() and not force:
+def check_target(option: str, path: Path, force: bool = True, command: str = "") -> None:
+    """Complain now, not after the work, about a file that exists or a folder that cannot be made or written to.
+
+    A file that says that this very command made it may stand there: the command was killed before its end.
+    """
+    if not force and (path.is_file() or path.is_dir()) and not _made_by(path, command):
         raise ArgumentError(f"{path} exists; --force replaces it")
     home = next(p for p in path.absolute().parents if p.exists())
     if not home.is_dir() or not os.access(home, os.W_OK):
         raise ResultFileError(f"{option} cannot write {path}: {home} is not a folder that can be written to")
 
 
-def target(option: str, path: Path | None, force: bool, suffixes: Sequence[str] = ()) -> Path | None:
+def _made_by(path: Path, command: str) -> bool:
+    """Whether a file holds a command, as any of our formats writes it."""
+    if not command or not path.is_file():
+        return False
+    content, known = path.read_bytes(), command[:MAX_COMMAND]
+    texts = (known, html.escape(known, quote=False), json.dumps(known)[1:-1])  # SVG, JSON
+    forms = {text.encode(code, "surrogateescape") for text in texts for code in ("utf-8", "utf-16-be")}
+    forms |= {re.sub(rb"([\\()])", rb"\\\1", form) for form in forms}  # PDF
+    return any(form in content for form in (*forms, known.encode("latin-1", "replace")))  # PNG
+
+
+def target(option: str, path: Path | None, force: bool, command: str, suffixes: Sequence[str] = ()) -> Path | None:
     """The file that a command will write, checked now and not after the work; without suffixes it is a picture."""
     if path is None:
         return None
@@ -173,19 +191,25 @@ def target(option: str, path: Path | None, force: bool, suffixes: Sequence[str] 
         checks.choice(f"the suffix of {str(path)!r}", path.suffix.lower(), suffixes)
     else:
         path = checked_path(path)
-    check_target(option, path, force)
+    check_target(option, path, force, command)
     return path
 
 
-def write_picture(path: Path | None, draw: Callable[[], Any], command: str, *, quiet: bool = False) -> None:
+def write_picture(
+    path: Path | None, draw: Callable[[], Any], command: str, *, force: bool, quiet: bool = False
+) -> None:
     """Draw a figure only where it was asked for; it remembers the command that drew it."""
-    write(path, lambda target: figures.save(draw(), target, command=command), quiet=quiet)
+    write(path, lambda target: figures.save(draw(), target, command=command), force=force, quiet=quiet)
 
 
-def write(path: Path | None, save: Callable[[Path], Any], *, quiet: bool = False) -> None:
-    """Save something where it was asked for, and say so."""
-    if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+def write(path: Path | None, save: Callable[[Path], Any], *, force: bool, quiet: bool = False) -> None:
+    """Save something where it was asked for, and say so; without `force` no other content is ever replaced."""
+    if path is None:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if force or not path.is_file():
         save(path)
-        if not quiet:
-            print(f"saved {path}")
+    elif as_bytes(path.name, save) != path.read_bytes():
+        raise ResultFileError(f"{path} exists, and holds something else than this command gives; --force replaces it")
+    if not quiet:
+        print(f"saved {path}")

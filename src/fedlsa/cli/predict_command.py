@@ -61,7 +61,8 @@ def theory(
     chosen = methods()
     checks.integer("--rounds", rounds, at_least=1)
     checks.choice("--scale", scale, SCALES)
-    picture, out = parsing.target("--plot", plot, force), parsing.target("--out", out, force, SUFFIXES)
+    picture = parsing.target("--plot", plot, force, context.obj)
+    out = parsing.target("--out", out, force, context.obj, SUFFIXES)
     moments = exactly.moments(problem())
     kept = sorted({*range(min(rounds, EARLY) + 1), *(round(k * rounds / 200) for k in range(201))})
     curves, ends, limits = [], [], []
@@ -83,9 +84,9 @@ def theory(
         print_json(rounds=rounds, methods=rows, saved=[path for path in (out, picture) if path is not None])
     else:
         print_exact(curves, ends, limits, [a.step_size for a in chosen])
-    parsing.write(out, lambda path: results.save_curves(curves, path, command=context.obj), quiet=json)
+    parsing.write(out, partial(results.save_curves, curves, command=context.obj), force=force, quiet=json)
     drawn = partial(figures.exact_curves, curves, scale=scale, parts=True)
-    parsing.write_picture(picture, drawn, context.obj, quiet=json)
+    parsing.write_picture(picture, drawn, context.obj, force=force, quiet=json)
 
 
 def _limit(end: exactly.Stationary, unstable_from: float) -> dict[str, Any]:
@@ -120,7 +121,7 @@ def plan(
         raise ArgumentError("--max-samples goes with --epsilon or --rounds; got --samples")
     if plot is not None and epsilon is None:
         raise ArgumentError(f"--plot needs --epsilon: the trade-off is that of an accuracy; got {given[0]}")
-    picture, made = parsing.target("--plot", plot, force), problem()
+    picture, made = parsing.target("--plot", plot, force, context.obj), problem()
     plans: dict[str, Plan] = {}
     refused: list[ArgumentError] = []
     target: Any = {"rounds": rounds, "samples": samples, "max_samples": max_samples}
@@ -148,7 +149,7 @@ def plan(
         with live_bar("trade-off", updates=False) as progress:
             points = exactly.trade_off(made, epsilon, list(plans), progress=progress)
         draw = partial(figures.trade_off, [*points, *plans.values()], epsilon)
-        parsing.write_picture(picture, draw, context.obj, quiet=json)
+        parsing.write_picture(picture, draw, context.obj, force=force, quiet=json)
 
 
 def _cost(plan: Plan, by_rounds: bool) -> tuple[float, float, float]:

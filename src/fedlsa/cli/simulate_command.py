@@ -12,9 +12,10 @@ import typer
 
 from .. import checks, engine, figures, results
 from ..algorithms import Algorithm
-from ..engine.checkpoints import partial_file, remove_partial_file, simulate_to_files
+from ..engine.checkpoints import partial_file, simulate_to_files
 from ..figures.drawing_checks import SCALES
 from ..figures.lines import COSTS
+from ..files import remove
 from ..problems import Problem
 from ..results.sweeps import separate, stack
 from . import parsing
@@ -85,8 +86,8 @@ def simulate(
     axes = sweep_axes(chosen, methods.arguments) if out is not None else {}
     files = [] if out is None else parsing.result_paths(out, ["sweep"] if axes else names)
     for path in files:
-        parsing.check_target("--out", path, force)
-    picture = parsing.target("--plot", plot, force)
+        parsing.check_target("--out", path, force, context.obj)
+    picture = parsing.target("--plot", plot, force, context.obj)
     made = problem()
     compiled = arguments["engine"] != "reference"
     kept = [files[0].with_name(f"{files[0].name}.{i}") for i in range(len(chosen))] if axes else files
@@ -98,10 +99,12 @@ def simulate(
         print_table(runs, bias)
     quiet = quiet or json
     for result, path in zip([stack(runs, axes)] if axes else runs, files, strict=False):
-        parsing.write(path, partial(results.save, result), quiet=quiet)
-    for path in kept:
-        remove_partial_file(path)
-    parsing.write_picture(picture, partial(figures.error_curves, runs, bias=bias), context.obj, quiet=quiet)
+        save = partial(results.save, result, command=context.obj)
+        parsing.write(path, save, force=force, quiet=quiet)
+    draw = partial(figures.error_curves, runs, bias=bias)
+    parsing.write_picture(picture, draw, context.obj, force=force, quiet=quiet)
+    for path in kept:  # in the end: with them a command that is killed before goes on at once
+        remove(partial_file(path))
     saved = [*files, *([picture] if picture is not None else [])]
     if json:
         rows = zip(chosen, bias, results.summary(runs).to_dict("records"), strict=True)
@@ -138,7 +141,7 @@ def plot(
     """Draw the error of saved results against their cost, with the bias that theory predicts for FedLSA."""
     checks.choice("--x", x, COSTS)
     checks.choice("--scale", scale, SCALES)
-    picture = parsing.target("--out", out, force)
+    picture = parsing.target("--out", out, force, context.obj)
     runs = separate(results.load(path) for path in result)
     figure = figures.error_curves(runs, bias=[figures.predicted_bias(r) for r in runs], title=title, x=x, scale=scale)
-    parsing.write_picture(picture, lambda: figure, context.obj)
+    parsing.write_picture(picture, lambda: figure, context.obj, force=force)

@@ -187,7 +187,7 @@ def print_predictions(found: Prediction, level: float) -> None:
     print_all(table("row", *headings, rows=rows), *([f"and {more:,} more; --out keeps all"] if more > 0 else []))
 
 
-def save_table(rows: Iterable[Mapping[str, Any]], path: Path, command: str) -> None:
+def save_table(rows: Iterable[Mapping[str, Any]], command: str, path: Path) -> None:
     """Rows as CSV, after a comment with the command that makes them; NaN is left empty."""
     text = io.StringIO()
     text.write(f"# {command}\n")

@@ -6,7 +6,6 @@ bits of a run that was never interrupted; `fl.resume` goes on from it too.
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import time
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import results
-from ..errors import ArgumentError
+from ..errors import ArgumentError, ResultFileError
 from ..results import recipe
 from ..results.dataset import append_rounds
 from .jobs import Job
@@ -39,20 +38,13 @@ def partial_file(path: Path) -> Path:
     return path.with_name(path.name + ".partial")
 
 
-def remove_partial_file(path: Path) -> None:
-    """Once the result itself is written; also what a kill has left of one that was being written."""
-    partial = partial_file(path)
-    for part in (partial, *path.parent.glob(f".{glob.escape(partial.name)}.*.part")):
-        part.unlink(missing_ok=True)
-
-
 def simulate_to_files(
     problem: Any, algorithms: Any, files: Sequence[Path], *, replaces: bool = False, **arguments: Any
 ) -> list[xr.Dataset]:
     """What `simulate_grid` gives, kept beside `files`, one per result, as it comes; a later call goes on.
 
     replaces : whether partial files of other runs are replaced; else they are an error. The caller writes the results
-    themselves, and then `remove_partial_file`.
+    themselves, and then removes the partial files.
     """
     grid = prepare(problem, algorithms, **arguments)
     kept = [partial_file(path) for path in files]
@@ -98,7 +90,12 @@ def _read(job: Job, path: Path, replaces: bool) -> xr.Dataset | None:
     """What an interrupted run of the same job has left."""
     if not path.exists():
         return None
-    found = results.load(path)
+    try:
+        found = results.load(path)
+    except ResultFileError as error:
+        if replaces:
+            return None
+        raise ResultFileError(f"{error}; --force begins again without it") from None
     if found.attrs.get(PART_OF) == _identity(job):
         return found
     if replaces:

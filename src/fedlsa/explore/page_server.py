@@ -95,16 +95,24 @@ def leave() -> None:
 
 
 def copy_notebook(path: Path) -> None:
-    """The page as a notebook of the user's own; its style sheet and its head, with all scripts, lie beside it."""
-    checks.choice(f"the suffix of {str(path)!r}", path.suffix, (".py",))
+    """Write the page as a notebook of the user's own."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    for file, content in notebook_files(path).items():
+        write(file, content, "the notebook")
+
+
+def notebook_files(path: Path) -> dict[Path, bytes]:
+    """The notebook, and its style sheet and its head, with all scripts, that lie beside it."""
+    checks.choice(f"the suffix of {str(path)!r}", path.suffix, (".py",))
+    files = {}
     for source in (NOTEBOOK, STYLE, HEAD):
         text = source.read_text(encoding="utf-8")
         if source is HEAD:
             for name in re.findall(r'<script src="(.+)">', text):
                 script = HEAD.with_name(name).read_text(encoding="utf-8")
                 text = text.replace(f'<script src="{name}">', f"<script>\n{script}")
-        write(path if source is NOTEBOOK else path.with_name(source.name), text.encode(), "the notebook")
+        files[path if source is NOTEBOOK else path.with_name(source.name)] = text.encode()
+    return files
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -158,18 +159,14 @@ def write_agents(path: Path, q: Question) -> None:
     figures.save(figure, path, command=command(q, save=path.name, agents=True))
 
 
-def save_all(
-    s: PageSettings, files: tuple[str, ...], paths: Sequence[Path], simulated: bool = False, agents: bool = False
-) -> None:
-    """Compute here what the picture shows and write each file; agents : where they go, instead of the error."""
+def writers(
+    q: Question, paths: Sequence[Path], simulated: bool = False, agents: bool = False
+) -> dict[Path, Callable[[Path], None]]:
+    """Compute here what the picture shows; what writes each file. agents : where they go, instead of the error."""
     for path in paths:
         _kind(path, PICTURES if agents else (*PICTURES, *DATA))
-    q = Question.of(s, files)
-    curves = {} if agents else {name: answers.curve(q, name) for name in METHODS}
-    runs = answers.simulations(q) if simulated and s.sampling == "iid" else []
-    for path in paths:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if agents:
-            write_agents(path, q)
-        else:
-            write(path, q, curves, runs)
+    if agents:
+        return dict.fromkeys(paths, partial(write_agents, q=q))
+    curves = {name: answers.curve(q, name) for name in METHODS}
+    runs = answers.simulations(q) if simulated and q.page.sampling == "iid" else []
+    return dict.fromkeys(paths, partial(write, q=q, curves=curves, runs=runs))

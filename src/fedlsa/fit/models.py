@@ -1,10 +1,12 @@
 """Fitted models on disk: JSON that a person can read, the same bytes for the same fit, every number to its last bit.
 
-Numbers are written as Python's repr, so they come back exactly; NaN is null, infinities are "inf" and "-inf".
+Numbers are written as Python's repr, so they come back exactly; NaN is null, infinities are "inf" and "-inf". The last
+entry is the sha256 of the text of all others: a digit that was changed would give another answer in silence.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import warnings
@@ -23,8 +25,10 @@ from ..files import reason, write
 from ..problems import features as maps
 from .tasks import Regression, Task, Value
 
-FORMAT, VERSION = "fedlsa-fit", 4
+FORMAT, VERSION = "fedlsa-fit", 5
+WITHOUT_DIGEST = 4  # the version before, which is still read
 TASKS: dict[str, type[Task]] = {"Regression": Regression, "Value": Value}
+DIGEST = "sha256"
 LOST = "not in this file"  # in place of features that are code
 
 
@@ -39,13 +43,15 @@ def write_model(fit: Any, path: Path) -> None:
             FedLSAWarning,
             stacklevel=3,
         )
-    write(path, (_text(content) + "\n").encode(), "the model")
+    write(path, _with_digest(content).encode(), "the model")
 
 
 def read_model(path: Path, kind: type, features: Any = None) -> Any:
     """The fit, of class `kind`, that `write_model` wrote."""
-    content = _content(path)
+    content, text = _content(path)
     try:
+        if (content.pop(DIGEST, None) is not None or content["version"] == VERSION) and text != _with_digest(content):
+            raise ResultFileError(f"{path} is damaged or was edited: its text does not match its {DIGEST}; fit again")
         task = task_from_plain(content.pop("task"), path, features)
         out = _record(kind, {k: v for k, v in content.items() if k not in ("format", "version")}, task=task)
         d = len(out.names)
@@ -59,10 +65,10 @@ def read_model(path: Path, kind: type, features: Any = None) -> Any:
     return out
 
 
-def _content(path: Path) -> dict[str, Any]:
-    """The JSON object in a file, of a format and a version that this program knows."""
+def _content(path: Path) -> tuple[dict[str, Any], str]:
+    """The JSON object in a file, of a format and a version that this program knows, and its text."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(text := path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ResultFileError(f"there is no model file {path}") from None
     except OSError as error:
@@ -73,12 +79,12 @@ def _content(path: Path) -> dict[str, Any]:
         raise ResultFileError(f"{path} is not a model file, or is cut short: {reason(error)}") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise ResultFileError(f"{path} is not a model file of fedlsa fit")
-    if content.get("version") != VERSION:
+    if content.get("version") not in (WITHOUT_DIGEST, VERSION):
         raise ResultFileError(
-            f"{path} has version {content.get('version')!r}; this fedlsa reads version {VERSION}: "
+            f"{path} has version {content.get('version')!r}; this fedlsa reads {WITHOUT_DIGEST} and {VERSION}: "
             "fit again, or use the fedlsa that wrote it"
         )
-    return content
+    return content, text
 
 
 def to_plain(value: Any) -> Any:
@@ -160,6 +166,12 @@ def _numbers(value: Any) -> Any:
     if isinstance(value, list):
         return [_numbers(v) for v in value]
     return math.nan if value is None else float(value)
+
+
+def _with_digest(content: dict[str, Any]) -> str:
+    """The text of a file."""
+    digest = hashlib.sha256(_text(content).encode()).hexdigest()
+    return _text({**content, DIGEST: digest}) + "\n"
 
 
 def _text(value: Any, margin: str = "") -> str:

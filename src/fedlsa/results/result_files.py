@@ -37,14 +37,18 @@ SEAL = b"\nfedlsa sha256 %b\n"
 SEAL_BYTES = len(SEAL % b"") + 64
 
 
-def save(dataset: xr.Dataset, path: str | os.PathLike[str], *, problem: Problem | None = None) -> None:
+def save(
+    dataset: xr.Dataset, path: str | os.PathLike[str], *, problem: Problem | None = None, command: str | None = None
+) -> None:
     """Write a result or a sweep; a file that was there before is replaced only once the new one is complete on disk.
 
     Rows of sites are never written: a problem made of them is identified by a digest, `attrs["run_again_needs"]` says
     so, and `arguments(result, problem=...)` asks for it.
     problem : the one of the result, to be written with all that it is made of, RAW ROWS OF SITES INCLUDED, so that the
         file can be run again by itself
+    command : what a reader types to make it again, an attribute of the file for all programs
     """
+    checks.text("command", command)
     sweeps.require_runs("dataset", dataset)
     if problem is not None:
         if "problem" not in dataset.attrs:
@@ -53,13 +57,13 @@ def save(dataset: xr.Dataset, path: str | os.PathLike[str], *, problem: Problem 
         dataset = dataset.assign_attrs(abridged({"problem": recipe.problem_text(problem, with_data=True)}))
         if recipe.missing(dataset.attrs["problem"]) is None:
             dataset.attrs.pop(recipe.NEEDS, None)
-    write(dataset, path)
+    write(dataset, path, command)
 
 
-def write(dataset: xr.Dataset, path: str | os.PathLike[str]) -> None:
+def write(dataset: xr.Dataset, path: str | os.PathLike[str], command: str | None = None) -> None:
     """The same for any dataset of numbers and texts whose attributes a recipe can hold."""
     target = checks.path("path", path)
-    content = _encoded(dataset)
+    content = _encoded(dataset, command or str(whole(dataset.attrs.get("command", ""))))
     files.write(target, content + SEAL % hashlib.sha256(content).hexdigest().encode(), "the result file")
 
 
@@ -110,39 +114,40 @@ def load(path: str | os.PathLike[str]) -> xr.Dataset:
     return dataset.rename(round="rounds") if written == 1 and "round" in dataset.dims else dataset
 
 
-def _encoded(dataset: xr.Dataset) -> bytes:
+def _encoded(dataset: xr.Dataset, command: str) -> bytes:
     """A dataset as an HDF5 file; the attributes of fedlsa, which are long, are compressed."""
     import h5py
 
-    variables = {str(name): variable for name, variable in dataset.variables.items()}
+    # equal datasets give equal bytes, in whatever order xarray has put labels and dimensions
+    variables = {str(name): dataset.variables[name] for name in (*dataset.data_vars, *sorted(dataset.coords, key=str))}
+    dims = dict.fromkeys(str(dim) for variable in variables.values() for dim in variable.dims)
     attributes = recipe.text({"dataset": dataset.attrs, "variables": {k: v.attrs for k, v in variables.items()}})
     packed = np.frombuffer(attributes.encode(), np.uint8)
     layout: dict[str, Any] = {k: [list(map(str, v.dims)), k in dataset.coords] for k, v in variables.items()}
     layout[ATTRIBUTES] = [[f"{ATTRIBUTES}_byte"], False]
-    sizes = {**dataset.sizes, f"{ATTRIBUTES}_byte": len(packed)}
+    sizes = {**{dim: dataset.sizes[dim] for dim in dims}, f"{ATTRIBUTES}_byte": len(packed)}
     image = io.BytesIO()
     with h5py.File(image, "w", libver=(LIBVER, LIBVER), track_order=True) as file:
         about: dict[str, Any] = {"fedlsa_format": FORMAT, LAYOUT: json.dumps(layout)}
-        for key in ("command", "versions"):  # for other programs, which do not read our attributes
-            if dataset.attrs.get(key):
-                about[key] = str(whole(dataset.attrs[key]))[:MAX_COMMAND]
-        if outside := [name for name in map(str, dataset.coords) if name not in sizes]:
-            about["coordinates"] = " ".join(outside)  # as xarray itself marks them
+        known = {"command": command[:MAX_COMMAND], "versions": str(dataset.attrs.get("versions", ""))}
+        about |= {key: text for key, text in known.items() if text}  # for programs that do not read our attributes
+        if others := [name for name, (_, is_coord) in layout.items() if is_coord and name not in sizes]:
+            about["coordinates"] = " ".join(others)  # as xarray itself marks them
         file.attrs.update(about)
         for i, (name, size) in enumerate(sizes.items()):
             if name in variables:
-                _put(file, str(name), variables[str(name)].values).make_scale(name)
+                _put(file, name, variables[name].values).make_scale(name)
             else:
                 file.create_dataset(name, (size,), ">f4").make_scale(NO_VARIABLE.format(size))
             file[name].attrs["_Netcdf4Dimid"] = np.int32(i)
-        for name, (dims, _) in layout.items():
+        for name, (over, _) in layout.items():
             if name not in sizes:
                 stored = _put(file, name, packed if name == ATTRIBUTES else variables[name].values)
-                for i, dim in enumerate(dims):
+                for i, dim in enumerate(over):
                     stored.dims[i].attach_scale(file[dim])
         for name, variable in variables.items():
-            labels = {k: variable.attrs[k] for k in ("long_name", "description") if k in variable.attrs}
-            file[name].attrs.update(labels)
+            own = variable.attrs
+            file[name].attrs.update({k: own[k] for k in ("long_name", "description") if k in own})
     return image.getvalue()
 
 

@@ -15,12 +15,11 @@ from ...errors import NetworkError
 from ...fit.fitted import Fit, SiteReport
 from ...fit.tasks import Task
 from ...results.recipe import versions
-from ..disk import write_json
 from ..folder.config import Network, certificate_warnings
 from ..processes import is_held
 from ..protocol.agreed_design import AgreedDesign
 from ..protocol.run_settings import StartOptions
-from .runs import RunFolder, all_runs, chosen, line, standing, summary, table
+from .runs import RunFolder, all_runs, chosen, line, standing, table
 from .serving import SERVED
 
 if TYPE_CHECKING:
@@ -129,14 +128,6 @@ def stop(folder: Path | str, name: str | None = None) -> str:
     served = is_held(network.folder / SERVED)
     when = "after the round that is open" if served else "when the coordinator is served again"
     return f"{run.name} will end {when}; what it has so far is its result"
-
-
-def result(folder: Path | str, name: str | None = None, *, out: Path | None = None) -> str:
-    """What came of a run, in words and numbers on the original scale; out : a JSON file to save it in."""
-    content = outcome(folder, name)
-    if out is not None:
-        write_json(out, content, "the result")
-    return "\n".join(summary(content))
 
 
 def model(folder: Path | str, name: str | None = None) -> Fit:
