@@ -8,12 +8,14 @@ temporary file, so that the next one knows what a killed one has left, and remov
 from __future__ import annotations
 
 import contextlib
+import csv
 import glob
+import io
 import os
 import secrets
 import stat
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from .errors import ResultFileError
@@ -60,6 +62,15 @@ def as_bytes(name: str, save: Callable[[Path], object]) -> bytes:
         path = Path(folder) / name
         save(path)
         return path.read_bytes()
+
+
+def csv_bytes(rows: Iterable[Iterable[object]], command: str | None = None) -> bytes:
+    """A table, headings first, as CSV; before it a comment with the command that makes it."""
+    text = io.StringIO()
+    if command:
+        text.write(f"# {' '.join(command.split())}\n")
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue().encode("utf-8", "surrogateescape")
 
 
 def sync_folder(path: Path) -> None:

@@ -282,7 +282,7 @@ def test_claims_are_there_for_programs_too(made):
     assert all(isinstance(o, Outcome) for o in outcomes)
     rows = list(csv.DictReader((out / "report" / "claims.csv").open()))
     assert [r["verdict"] for r in rows if r["preset"] == "paper"] == ["holds", "does not hold as stated", "FAILED"]
-    assert claims(outcomes) == (out / "report" / "claims.csv").read_text()
+    assert claims(outcomes) == (out / "report" / "claims.csv").read_bytes()
     assert float(rows[0]["value"]) == outcomes[0].verdicts[0].value
 
 

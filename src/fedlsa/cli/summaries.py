@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +11,7 @@ from rich.table import Table
 
 from .. import results
 from ..figures.lines import common_setting, names, start, start_words
-from ..files import write
+from ..files import csv_bytes, write
 from .display import number, print_all, table
 
 if TYPE_CHECKING:  # a command that prints one of them has loaded it, and needs none of the others
@@ -187,13 +185,7 @@ def print_predictions(found: Prediction, level: float) -> None:
     print_all(table("row", *headings, rows=rows), *([f"and {more:,} more; --out keeps all"] if more > 0 else []))
 
 
-def save_table(rows: Iterable[Mapping[str, Any]], command: str, path: Path) -> None:
+def save_table(rows: Sequence[Mapping[str, Any]], command: str, path: Path) -> None:
     """Rows as CSV, after a comment with the command that makes them; NaN is left empty."""
-    text = io.StringIO()
-    text.write(f"# {command}\n")
-    writer = csv.writer(text, lineterminator="\n")
-    for i, row in enumerate(rows):
-        if i == 0:
-            writer.writerow(row)
-        writer.writerow("" if isinstance(v, float) and math.isnan(v) else v for v in row.values())
-    write(path, text.getvalue().encode("utf-8", "surrogateescape"), "the table")
+    cells = [["" if isinstance(v, float) and math.isnan(v) else v for v in row.values()] for row in rows]
+    write(path, csv_bytes([*rows[:1], *cells], command), "the table")

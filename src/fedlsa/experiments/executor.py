@@ -23,13 +23,12 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from .. import checks
+from .. import checks, files
 from ..engine.ray_tasks import LOCAL, OTHER_VERSION, RayTasks
 from ..errors import ClusterError, ResultFileError
 from ..figures import save
 from ..figures.matplotlib_figures import draw_charts
 from ..figures.svg_charts import SvgSheet, sheet
-from ..files import reason
 from ..theory.threads import one_blas_thread_for_good
 from . import report_page
 from .catalogue import EXPERIMENTS
@@ -284,7 +283,7 @@ def alone(out: Path) -> Iterator[None]:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ResultFileError(f"cannot write to the folder {out}: {reason(error)}") from error
+        raise ResultFileError(f"cannot write to the folder {out}: {files.reason(error)}") from error
     try:
         import fcntl
     except ImportError:  # Windows: no such lock
@@ -325,8 +324,9 @@ def show(experiment: Experiment, scale: Scale, store: Store, out: Path) -> Shown
         figures[picture.name] = folder / f"{picture.name}.png"
     for table in experiment.tables:
         rows = [dict(row) for row in table.rows(Results(table.cells(scale), lookup), scale)]
-        text = f"# {made_by}\n" + report_page.csv_text(rows[0], [list(row.values()) for row in rows])
-        report_page.write_text(out / "tables" / scale.preset / f"{table.name}.csv", text, "the table")
+        file = out / "tables" / scale.preset / f"{table.name}.csv"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        files.write(file, files.csv_bytes([rows[0], *(row.values() for row in rows)], made_by), "the table")
         tables[table.name] = rows
     return figures, sheets, tables, [measured(claim, lookup, scale) for claim in experiment.claims]
 

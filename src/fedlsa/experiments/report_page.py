@@ -6,10 +6,8 @@ everything is shown. Equal outcomes give equal bytes: there is no date and no du
 
 from __future__ import annotations
 
-import csv
-import io
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from html import escape
 from importlib import resources
 from itertools import groupby
@@ -33,25 +31,14 @@ Groups = list[tuple[str, list[Outcome]]]  # experiments by name, each with its o
 
 def write(outcomes: Sequence[Outcome], out: Path) -> Path:
     """Write `out`/report/index.html and, for programs, claims.csv beside it; the path of the page."""
-    write_text(out / "report" / "claims.csv", claims(outcomes), "the report")
-    return write_text(out / "report" / "index.html", page(outcomes), "the report")
+    folder = out / "report"
+    folder.mkdir(parents=True, exist_ok=True)
+    files.write(folder / "claims.csv", claims(outcomes), "the report")
+    files.write(folder / "index.html", page(outcomes).encode(), "the report")
+    return folder / "index.html"
 
 
-def write_text(path: Path, text: str, what: str) -> Path:
-    """A text on disk, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    files.write(path, text.encode(), what)
-    return path
-
-
-def csv_text(headings: Iterable[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table as CSV."""
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([list(headings), *rows])
-    return text.getvalue()
-
-
-def claims(outcomes: Sequence[Outcome]) -> str:
+def claims(outcomes: Sequence[Outcome]) -> bytes:
     """Every verdict as CSV."""
     rows = []
     for o in outcomes:
@@ -60,7 +47,7 @@ def claims(outcomes: Sequence[Outcome]) -> str:
             first = [o.experiment.name, o.scale.preset, o.scale.seeds, c.name, c.kind, c.source, cite(c.quote)]
             bounds = [float(x) for x in (v.value, c.at_least, c.at_most)]
             rows.append([*first, *bounds, verdict_words(v), len(v.others), v.holds_elsewhere])
-    return csv_text(CLAIM_COLUMNS.split(), rows)
+    return files.csv_bytes([CLAIM_COLUMNS.split(), *rows])
 
 
 def page(outcomes: Sequence[Outcome]) -> str:

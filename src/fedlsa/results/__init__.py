@@ -12,9 +12,8 @@ from .dataset import STATE, assemble, method_label, recorded_rounds
 from .recipe import problem_text
 from .result_files import load, save
 from .romberg import richardson_romberg
-from .run_again import arguments
 from .summary import summary, table
-from .sweeps import runs
+from .sweeps import arguments, runs
 
 __all__ = [
     "STATE",

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +35,7 @@ def save_curves(
     datasets = checked_curves(curves, ("mse", "rounds"), ("method", *OF_THE_PROBLEM))
     target = checked_path(path)
     if target.suffix.lower() == ".csv":
-        _write_csv(datasets, target, command)
+        files.write(target, files.csv_bytes(_rows(datasets), command), "the table")
     else:
         write(_together(datasets, command), target)
 
@@ -49,19 +47,13 @@ def checked_path(path: str | os.PathLike[str]) -> Path:
     return target
 
 
-def _write_csv(curves: list[xr.Dataset], target: Path, command: str | None) -> None:
-    text = io.StringIO()
-    if command:
-        text.write(f"# {' '.join(command.split())}\n")
-    rows = csv.writer(text, lineterminator="\n")
+def _rows(curves: list[xr.Dataset]) -> Iterator[list[Any]]:
     names = [*COLUMNS, *(["mse_error"] if any("mse_error" in c for c in curves) else [])]
-    rows.writerow(["method", "rounds", *names])
+    yield ["method", "rounds", *names]
     for c in curves:
         columns = [c[name].values if name in c else None for name in names]
         for i, t in enumerate(c["rounds"].values):
-            numbers = ["" if column is None else repr(column[i].item()) for column in columns]
-            rows.writerow([c.attrs["method"], int(t), *numbers])
-    files.write(target, text.getvalue().encode("utf-8", "surrogateescape"), "the table")
+            yield [c.attrs["method"], int(t), *("" if v is None else repr(v[i].item()) for v in columns)]
 
 
 def _together(curves: list[xr.Dataset], command: str | None) -> xr.Dataset:
