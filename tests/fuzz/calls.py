@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from dataclasses import fields
 from functools import cache, partial
 from pathlib import Path
 
@@ -311,6 +312,7 @@ def calls():
         "round_paths": lambda: call(round_paths, p, m, 3, 0, start, 4, True),
         "Scale": lambda: call(fl.experiments.Scale, "paper", 2, True),
         "Cell": lambda: call(fl.experiments.Cell, "exact", CELL),
+        **{type(o).__name__: lambda o=o: call(type(o), **given(o)) for o in given_outright()},
         "Store": lambda: call(fl.experiments.Store, Path("cells"), 100),
         "Local": lambda: call(fl.experiments.Local, None),
     }  # fmt: skip
@@ -321,6 +323,17 @@ def bases():
     return {name: make() for name, make in calls().items()}
 
 
+def given(thing):
+    """The fields of a dataclass by name."""
+    return {f.name: getattr(thing, f.name) for f in fields(thing)}
+
+
+def given_outright():
+    """Objects that are mostly made by others, and may be made by hand."""
+    p = fl.problems.garnet(agents=3, states=5, features=2)
+    return p, p.observations, p.on_means().observations, p.chain, fl.theory.moments(p)
+
+
 def a_log():
     flags = np.arange(6) % 3 == 2
     states = np.array([0, 1, 2, 0, 1, 2])
@@ -329,9 +342,8 @@ def a_log():
 
 # Public names that are not called here, and why.
 RECORDS = {
-    "Fit", "Bound", "Complexity", "Constants", "FedLSAParts", "MarkovBlock", "MarkovConstants", "Moments", "Plan",
-    "SCAFFLSAParts", "Stationary", "TDClaim", "VirtualMDP", "Chain", "Dense", "RankOne", "Problem", "Outcome",
-    "Verdict",
+    "Fit", "Bound", "Complexity", "Constants", "FedLSAParts", "MarkovBlock", "MarkovConstants", "Plan",
+    "SCAFFLSAParts", "Stationary", "TDClaim", "VirtualMDP", "Outcome", "Verdict",
 }  # fmt: skip
 ABSTRACT = {"Algorithm", "FeatureMap"}
 EXPERIMENTS = {

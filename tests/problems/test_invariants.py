@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fedlsa as fl
-from fedlsa.errors import ArgumentError
+from fedlsa.errors import ArgumentError, ArgumentTypeError, FedLSAError
 from fedlsa.problems import Dense
 
 
@@ -28,11 +28,11 @@ WRONG = {
     "prob must have shape": lambda p: {"prob": p.prob[:-1]},
     "first must rise": lambda p: {"first": p.first[:-1]},
     "assignment must hold numbers from 0 to": lambda p: {"assignment": changed(p.assignment, 0, 9)},
-    "assignment must be integers": lambda p: {"assignment": p.assignment * 1.0},
+    "assignment must be an array of integers": lambda p: {"assignment": p.assignment * 1.0},
     "weights must sum to one": lambda p: {"weights": 2 * p.weights},
     "weights must be positive": lambda p: {"weights": np.array([1.0, 0.0, 0.0])},
     "left must hold numbers": lambda p: {"observations": replace(p.observations, left=p.observations.left + 10**6)},
-    "right must be": lambda p: {"observations": replace(p.observations, right=p.observations.right[1:])},
+    "right must have shape": lambda p: {"observations": replace(p.observations, right=p.observations.right[1:])},
     "y must hold finite": lambda p: {"observations": replace(p.observations, y=changed(p.observations.y, 1, np.inf))},
     "following must hold": lambda p: {"observations": replace(p.observations, features=1)},
     "origin must hold": lambda p: {"chain": replace(p.chain, origin=p.chain.origin + 6)},
@@ -47,7 +47,7 @@ WRONG = {
 
 @pytest.mark.parametrize("rule", WRONG)
 def test_a_problem_refuses_what_cannot_be(problem, rule):
-    with pytest.raises(ArgumentError, match=f"^{rule}"):
+    with pytest.raises(FedLSAError, match=f"^{rule}"):
         replace(problem, **WRONG[rule](problem))
 
 
@@ -73,3 +73,59 @@ def test_what_a_problem_takes_in_is_frozen_or_copied():
     truth = q.theta_star.copy()
     data[0][:] = 7.0  # the caller's own arrays stay the caller's
     np.testing.assert_array_equal(fl.problems.from_recipe(q.recipe).theta_star, truth)
+
+
+def outright(problem):
+    """A problem, what it is made of, its means as a Dense, and its moments: all that users may make by hand."""
+    return problem, problem.observations, problem.on_means().observations, problem.chain, fl.theory.moments(problem)
+
+
+@pytest.mark.parametrize("i", range(5), ids=["Problem", "RankOne", "Dense", "Chain", "Moments"])
+@pytest.mark.parametrize("junk", [3.5, "x", [1.0], np.nan, None.__class__], ids=str)
+def test_every_array_must_be_one(problem, i, junk):
+    thing = outright(problem)[i]
+    arrays = [name for name, value in vars(thing).items() if name in thing.__match_args__ and hasattr(value, "dtype")]
+    assert len(arrays) >= 2
+    for name in arrays:
+        with pytest.raises(ArgumentTypeError, match=f"^{name} must be an array of (float64|integers)"):
+            replace(thing, **{name: junk})
+
+
+def test_other_fields_must_be_what_they_are_called(problem):
+    for thing, name, value in [
+        (problem, "observations", 3.5), (problem, "chain", 1), (problem, "ordered", 1), (problem, "recipe", None),
+        (problem.observations, "ridge", "x"), (problem.observations, "discount", 1.5),
+        (problem.observations, "features", -1), (fl.theory.moments(problem), "laboratory", "yes"),
+    ]:  # fmt: skip
+        with pytest.raises(FedLSAError, match=f"^{name} must be"):
+            replace(thing, **{name: value})
+
+
+MOMENTS = {
+    "table must hold numbers from 0 to 2": lambda m: {"table": m.table + 99},
+    r"weight must have shape \(3,\)": lambda m: {"weight": m.weight[:1]},
+    "weight must hold positive numbers; got -0.33": lambda m: {"weight": -m.weight},
+    "weight times count must sum to one": lambda m: {"weight": 2 * m.weight},
+    "count must hold positive": lambda m: {"count": 0 * m.count},
+    r"noise must have shape \(3, 3, 6\)": lambda m: {"noise": m.noise[:, 1:]},
+    "noise must hold finite": lambda m: {"noise": m.noise + np.nan},
+    r"centre must have shape \(2,\)": lambda m: {"centre": np.zeros(3)},
+}
+
+
+@pytest.mark.parametrize("rule", MOMENTS)
+def test_moments_refuse_what_cannot_be(problem, rule):
+    m = fl.theory.moments(problem)
+    with pytest.raises(ArgumentError, match=f"^{rule}"):
+        replace(m, **MOMENTS[rule](m))
+
+
+def test_moments_without_a_solution_say_so(problem):
+    m = replace(fl.theory.moments(problem), A_bar=np.zeros((3, 2, 2)))
+    with pytest.raises(fl.errors.SingularSystemError, match="A_bar must be invertible"):
+        fl.theory.exact(m, fl.FedLSA(0.1, 3), rounds=3)
+
+
+def test_progress_of_a_trade_off_must_be_a_function(problem):
+    with pytest.raises(ArgumentTypeError, match="^progress must be a function"):
+        fl.trade_off(problem, 0.5, "fedlsa", progress=3)

@@ -24,7 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         extra = extra_of(error.name)
         if extra is None:
             raise
-        return complain(f"this needs {error.name}, which is not installed: pip install 'fedlsa[{extra}]'")
+        name = str(error.name).partition(".")[0]
+        return complain(f"this needs {name}, which is not installed: pip install 'fedlsa[{extra}]'")
     except OSError as error:  # of standard output: `run` sees to the rest
         sys.stdout = None  # what it still holds would be tried again at the end
         return 1 if isinstance(error, BrokenPipeError) else code or complain(f"standard output: {error.strerror}")

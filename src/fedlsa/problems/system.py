@@ -17,12 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import checks
 from ..checks import Floats
 from ..errors import SingularSystemError
 from ..formatting import Displayed, counted
 from ..frozen import ReadOnly, frozen_property
 from ..small_pictures import Strip, strips
-from .invariants import check_problem
+from .invariants import check_arrays, check_problem, check_range
 from .start import DefaultStart
 
 Integers = NDArray[np.int64]
@@ -53,6 +54,19 @@ class RankOne(Displayed, ReadOnly):
     following: NDArray[np.uint32] | None = None
     discount: float = 0.0
     features: int = 0
+
+    def __post_init__(self) -> None:
+        check_arrays(
+            self, rows="nd", left="K", right="K", y="K", **({} if self.following is None else {"following": "K"})
+        )
+        checks.real("ridge", self.ridge, at_least=0)
+        checks.real("discount", self.discount, at_least=0, at_most=1)
+        checks.integer("features", self.features, at_most=len(self.rows))
+        for name in ("left", "right"):
+            check_range(name, getattr(self, name), len(self.rows))
+        if self.following is not None:
+            check_range("following", self.following, self.features + 1)
+        super().__post_init__()
 
     @property
     def dim(self) -> int:
@@ -91,6 +105,10 @@ class Dense(Displayed, ReadOnly):
     A: Floats
     b: Floats
 
+    def __post_init__(self) -> None:
+        check_arrays(self, b="Kd", A="Kdd")
+        super().__post_init__()
+
     @property
     def dim(self) -> int:
         return int(self.b.shape[1])
@@ -123,6 +141,10 @@ class Chain(Displayed, ReadOnly):
     conditional: Floats
     stationary: Floats
     first_state: Integers
+
+    def __post_init__(self) -> None:
+        check_arrays(self, origin="K", successor="K", conditional="K", stationary="S", first_state="T")
+        super().__post_init__()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -158,8 +180,12 @@ class Problem(Displayed, ReadOnly, DefaultStart):
     recipe: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        checks.instance("observations", self.observations, (RankOne, Dense), "RankOne(...) or Dense(...)")
+        checks.instance("chain", self.chain, (Chain, type(None)), "Chain(...) or None")
+        checks.boolean("ordered", self.ordered)
+        checks.instance("recipe", self.recipe, dict, "a dictionary")
         check_problem(self)
+        super().__post_init__()
         self.theta_star  # noqa: B018  a singular averaged system is an error now, not in the middle of a run
 
     def _display(self) -> tuple[str, list[tuple[str, Any]]]:

@@ -19,10 +19,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from .. import checks
 from ..checks import Floats
-from ..errors import ArgumentError, PrecisionError
+from ..errors import ArgumentError, PrecisionError, SingularSystemError
 from ..formatting import Displayed
 from ..frozen import ReadOnly, frozen_property
 from ..problems import Problem, RankOne
+from ..problems.invariants import check_arrays, check_law, check_range
 from ..problems.start import DefaultStart
 from . import tuning
 from .linear import folded, symkron, triangle
@@ -53,6 +54,19 @@ class Moments(Displayed, ReadOnly, DefaultStart):
     centre: Floats | None = None
     laboratory: bool = False
 
+    def __post_init__(self) -> None:
+        sizes = check_arrays(self, b_bar="Md", A_bar="Mdd", table="K", weight="K", count="K")
+        d = sizes["d"]
+        sizes |= {"s": d * (d + 1) // 2, "q": (d + 1) * (d + 2) // 2}
+        check_arrays(self, sizes, noise="Msq", **({} if self.centre is None else {"centre": "d"}))
+        check_range("table", self.table, sizes["M"])
+        for name, values in (("weight", self.weight), ("count", self.count)):
+            if not (values > 0).all():
+                raise ArgumentError(f"{name} must hold positive numbers; got {values.min():g}")
+        check_law("weight times count", self.weight * self.count, np.zeros(sizes["K"], np.int64), "set of groups")
+        checks.boolean("laboratory", self.laboratory)
+        super().__post_init__()
+
     @property
     def dim(self) -> int:
         return int(self.b_bar.shape[1])
@@ -73,7 +87,10 @@ class Moments(Displayed, ReadOnly, DefaultStart):
         """(d,): the solution of the averaged system (eq:lsa_syst_fed)."""
         w = self.count * self.weight
         A = np.tensordot(w, self.A_bar[self.table], 1)
-        return np.asarray(np.linalg.solve(A, w @ self.b_bar[self.table]), np.float64)
+        try:
+            return np.asarray(np.linalg.solve(A, w @ self.b_bar[self.table]), np.float64)
+        except np.linalg.LinAlgError:
+            raise SingularSystemError("the average of A_bar must be invertible for theta_star to exist") from None
 
     @frozen_property
     def offset(self) -> Floats:

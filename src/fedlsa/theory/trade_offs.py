@@ -45,6 +45,7 @@ def trade_off(
     asked_for = checks.instances("method", method, str, "a method's name")
     names = [checks.choice("method", m, supporting("plan")) for m in asked_for]
     epsilon = checks.real("epsilon", epsilon, above=0)
+    checks.callback("progress", progress)
     asked = [(name, cap) for name in dict.fromkeys(names) for cap in _caps(problem, name, epsilon, theta_0)]
     found, refused = list[Plan](), list[ArgumentError]()
     for i, (name, cap) in enumerate(asked, 1):
