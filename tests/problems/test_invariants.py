@@ -127,5 +127,5 @@ def test_moments_without_a_solution_say_so(problem):
 
 
 def test_progress_of_a_trade_off_must_be_a_function(problem):
-    with pytest.raises(ArgumentTypeError, match="^progress must be a function"):
+    with pytest.raises(ArgumentTypeError, match=r"^progress must be a function"):
         fl.trade_off(problem, 0.5, "fedlsa", progress=3)
