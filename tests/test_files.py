@@ -9,6 +9,7 @@ import signal
 import socket
 import stat
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -129,7 +130,9 @@ def test_folders_sockets_and_missing_folders_are_refused_in_a_sentence(tmp_path,
     assert names(tmp_path) == ["socket"]
 
 
-@pytest.mark.parametrize("name", ["x" * 255, "ü" * 127, "\N{GRINNING FACE}" * 63, "*[a]?", os.fsdecode(b"\xff.nc")])
+@pytest.mark.parametrize(
+    "name", ["x" * 255, "ü" * 127, "\N{GRINNING FACE}" * 63, "*[a]?", os.fsdecode(b"\xff.nc")], ids=range(5)
+)
 def test_every_name_that_the_system_takes_is_good_enough(tmp_path, name):
     for content in (b"one", b"two"):
         files.write(tmp_path / name, content, "it")
@@ -165,6 +168,53 @@ def test_a_limit_on_the_size_of_files_is_a_sentence(tmp_path):
 
     assert in_a_child(limited) == 9
     assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("before", [None, b"old"])
+def test_a_writer_that_is_killed_anywhere_leaves_the_old_file_or_the_new_one(tmp_path, before):
+    """Real kills: a child for every operation, ended before it, after it, and after half of a write."""
+    ended, target, content = {"killed": 0, "whole": 0}, tmp_path / "x", b"new content"
+
+    def kill(*_):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def until(count, when):
+        def counted(real):
+            def operation(*given):
+                nonlocal count
+                count -= 1
+                if count == 0 and when != "after":
+                    if when == "half" and real is write:
+                        real(given[0], given[1][:5])
+                    kill()
+                done = real(*given)
+                if count == 0:
+                    kill()
+                return done
+
+            return operation
+
+        write = os.write
+        for name in ("open", "fchmod", "write", "fsync", "replace", "unlink", "close"):
+            setattr(os, name, counted(getattr(os, name)))
+        files.write(target, content, "it")
+
+    for when in ("before", "half", "after"):
+        for count in range(1, 40):
+            for path in tmp_path.iterdir():
+                path.unlink()
+            if before is not None:
+                target.write_bytes(before)
+            code = in_a_child(partial(until, count, when))
+            ended["whole" if code == 0 else "killed"] += 1
+            assert code in (0, -signal.SIGKILL)
+            assert (target.read_bytes() if target.exists() else None) in (before, content)
+            files.write(target, content, "it")
+            assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [("x", content)]
+            if code == 0:
+                break
+    assert ended["whole"] == 3  # every operation of a write was tried
+    assert ended["killed"] >= 3 * 7
 
 
 def test_what_a_killed_writer_left_is_removed_and_what_a_live_one_writes_is_not(tmp_path):

@@ -176,11 +176,14 @@ def memory_limit() -> int:
     return min(limits)
 
 
-def path(name: str, value: Any) -> Path:
-    """A path to a file, as text or as a path object."""
+def path(name: str, value: Any, suffixes: Iterable[str] = ()) -> Path:
+    """A path to a file, as text or as a path object; suffixes : with which it may end."""
     if not isinstance(value, (str, os.PathLike)) or "\0" in str(value):
         raise ArgumentTypeError(f"{name} must be a path; got {show(value)}")
-    return Path(value)
+    out = Path(value)
+    if suffixes:
+        choice(f"the suffix of {str(out)!r}", out.suffix.lower(), suffixes)
+    return out
 
 
 def as_array(name: str, value: Any, rule: str = "an array of numbers") -> NDArray[Any]:

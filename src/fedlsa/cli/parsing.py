@@ -14,7 +14,7 @@ from typing import Any
 
 from .. import checks, figures
 from ..errors import ArgumentError, ArgumentTypeError, ResultFileError, SiteDataError
-from ..figures.matplotlib_figures import checked_path
+from ..figures.matplotlib_figures import SUFFIXES as PICTURES
 from ..files import as_bytes
 from ..problems import features as maps
 from ..results.result_files import MAX_COMMAND
@@ -178,20 +178,18 @@ def _made_by(path: Path, command: str) -> bool:
         return False
     content, known = path.read_bytes(), command[:MAX_COMMAND]
     texts = (known, html.escape(known, quote=False), json.dumps(known)[1:-1])  # SVG, JSON
-    forms = {text.encode(code, "surrogateescape") for text in texts for code in ("utf-8", "utf-16-be")}
+    codes = (("utf-8", "surrogateescape"), ("utf-16-be", "surrogatepass"))
+    forms = {text.encode(*code) for text in texts for code in codes}
     forms |= {re.sub(rb"([\\()])", rb"\\\1", form) for form in forms}  # PDF
     return any(form in content for form in (*forms, known.encode("latin-1", "replace")))  # PNG
 
 
-def target(option: str, path: Path | None, force: bool, command: str, suffixes: Sequence[str] = ()) -> Path | None:
-    """The file that a command will write, checked now and not after the work; without suffixes it is a picture."""
-    if path is None:
-        return None
-    if suffixes:
-        checks.choice(f"the suffix of {str(path)!r}", path.suffix.lower(), suffixes)
-    else:
-        path = checked_path(path)
-    check_target(option, path, force, command)
+def target(
+    option: str, path: Path | None, force: bool, command: str, suffixes: Sequence[str] = PICTURES
+) -> Path | None:
+    """The file that a command will write, checked now and not after the work."""
+    if path is not None:
+        check_target(option, checks.path(option, path, suffixes), force, command)
     return path
 
 

@@ -129,18 +129,14 @@ def data(curves: Mapping[str, Curve], runs: Sequence[xr.Dataset], made_by: str) 
 def write(path: Path, q: Question, curves: Mapping[str, Curve], runs: Sequence[xr.Dataset]) -> None:
     """The picture or its data, by the ending of the path."""
     made_by = command(q, bool(runs), path.name)
-    if _kind(path) in PICTURES:
+    if path.suffix.lower() in PICTURES:
         figures.save(picture(q.page, curves, runs), path, command=made_by)
         return
     table = data(curves, runs, made_by)
-    if _kind(path) == ".nc":
+    if path.suffix.lower() == ".nc":
         result_files.write(table, path)
     else:
         write_file(path, _csv(table).encode("utf-8", "surrogateescape"), "the data")
-
-
-def _kind(path: Path, kinds: Sequence[str] = (*PICTURES, *DATA)) -> str:
-    return checks.choice(f"the suffix of {str(path)!r}", path.suffix.lower(), kinds)
 
 
 def _csv(table: xr.Dataset) -> str:
@@ -164,7 +160,7 @@ def writers(
 ) -> dict[Path, Callable[[Path], None]]:
     """Compute here what the picture shows; what writes each file. agents : where they go, instead of the error."""
     for path in paths:
-        _kind(path, PICTURES if agents else (*PICTURES, *DATA))
+        checks.path("save", path, PICTURES if agents else (*PICTURES, *DATA))
     if agents:
         return dict.fromkeys(paths, partial(write_agents, q=q))
     curves = {name: answers.curve(q, name) for name in METHODS}

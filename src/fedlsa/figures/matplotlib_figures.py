@@ -13,7 +13,6 @@ import re
 import textwrap
 from collections.abc import Sequence
 from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -265,13 +264,6 @@ def set_log_ticks(axis: Axis) -> None:
         axis.set_major_formatter(FuncFormatter(lambda v, _: number(v)))
 
 
-def checked_path(path: str | os.PathLike[str]) -> Path:
-    """A path with a suffix that `save` knows."""
-    target = checks.path("path", path)
-    checks.choice(f"the suffix of {str(target)!r}", target.suffix.lower(), SUFFIXES)
-    return target
-
-
 @checked
 def save(figure: Figure, path: str | os.PathLike[str], *, command: str | None = None) -> None:
     """Write a figure as PNG, PDF or SVG, by the suffix of `path`.
@@ -283,7 +275,7 @@ def save(figure: Figure, path: str | os.PathLike[str], *, command: str | None = 
     from .steady_layout import steady
 
     checks.instance("figure", figure, matplotlib.figure.Figure, "a matplotlib figure")
-    target, drawn = checked_path(path), io.BytesIO()
+    target, drawn = checks.path("path", path, SUFFIXES), io.BytesIO()
     kind = target.suffix.lower()[1:]
     with matplotlib.rc_context(theme.RC), steady(figure):
         figure.savefig(drawn, format=kind, metadata=_metadata(kind, str(figure.get_label()), command))

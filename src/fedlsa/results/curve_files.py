@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import checks, files
@@ -33,18 +32,11 @@ def save_curves(
     """
     checks.text("command", command)
     datasets = checked_curves(curves, ("mse", "rounds"), ("method", *OF_THE_PROBLEM))
-    target = checked_path(path)
+    target = checks.path("path", path, SUFFIXES)
     if target.suffix.lower() == ".csv":
         files.write(target, files.csv_bytes(_rows(datasets), command), "the table")
     else:
         write(_together(datasets, command), target)
-
-
-def checked_path(path: str | os.PathLike[str]) -> Path:
-    """A path with a suffix that `save_curves` knows."""
-    target = checks.path("path", path)
-    checks.choice(f"the suffix of {str(target)!r}", target.suffix.lower(), SUFFIXES)
-    return target
 
 
 def _rows(curves: list[xr.Dataset]) -> Iterator[list[Any]]:
