@@ -8,9 +8,11 @@ import warnings
 
 import numpy as np
 import pytest
+from numba import float64, int64
 
 import fedlsa as fl
-from fedlsa.engine import cpu, cpu_tables, progress
+from fedlsa.engine import cpu, cpu_tables, outcome_tables, progress
+from fedlsa.engine.addresses import FieldRecord
 from fedlsa.engine.simulate import ENGINES
 from fedlsa.errors import ArgumentError, ArgumentTypeError, DivergenceWarning, FedLSAError, UnknownNameError
 
@@ -354,8 +356,9 @@ def test_a_notice_is_given_once_and_only_when_the_work_takes_long(monkeypatch):
     monkeypatch.setattr(progress, "print", lambda text, **_: (said.append(text), heard.set()), raising=False)
     with progress.notice("compiling", after=0.01):
         assert heard.wait(60)
+    before = set(threading.enumerate())  # a timer that has just been called off may still be among them
     with progress.notice("compiling", after=60):
-        (timer,) = (t for t in threading.enumerate() if isinstance(t, threading.Timer))
+        (timer,) = (t for t in set(threading.enumerate()) - before if isinstance(t, threading.Timer))
     timer.join(30)  # it has been called off
     assert not timer.is_alive()
     assert said == ["compiling"]
@@ -403,3 +406,23 @@ def test_a_result_knows_how_to_make_itself_again(problem, algorithm, changes, tm
     loaded = fl.results.load(tmp_path / "run.nc")
     assert r.identical(loaded)
     assert r.identical(fl.simulate(**fl.results.arguments(loaded)))
+
+
+def test_a_record_stores_numbers_by_the_kind_of_their_field():
+    record = FieldRecord({"count": int64, "radius": float64, "list": (float64,)})
+    record.put(count=np.int64(3), radius=2, list=np.ones(2))
+    assert record.words[0] == 3
+    assert record.words.view(np.float64)[1] == 2.0
+
+
+@pytest.mark.parametrize("sampling", [fl.IID(), fl.Markov()], ids=str)
+def test_alias_tables_are_made_once_per_problem(sampling, monkeypatch):
+    made, alias_tables = [], outcome_tables.alias_tables
+    monkeypatch.setattr(outcome_tables, "alias_tables", lambda *args: (made.append(args), alias_tables(*args))[1])
+    p = fl.problems.garnet(agents=2, states=5, features=2, seed=11)
+    runs = [fl.simulate(p, fl.FedLSA(0.1, 2), rounds=2, seeds=1, sampling=sampling) for _ in range(3)]
+    fl.simulate_grid([p, p], [fl.SCAFFLSA(0.1, 2)], rounds=2, seeds=1, sampling=sampling)
+    assert len(made) == (1 if sampling == fl.IID() else 2)  # outcomes, and first states
+    assert all(run.identical(runs[0]) for run in runs)
+    other = fl.problems.garnet(agents=2, states=5, features=2, seed=12)
+    assert not fl.simulate(other, fl.FedLSA(0.1, 2), rounds=2, seeds=1, sampling=sampling).identical(runs[0])

@@ -101,6 +101,7 @@ class FieldRecord:
 
     def __init__(self, fields: Mapping[str, Any]) -> None:
         self.place = {name: i for i, name in enumerate(fields)}
+        self.floats = {name for name, kind in fields.items() if kind == types.float64}
         self.words = np.zeros(len(fields), np.int64)
         self.arrays: dict[str, NDArray[Any]] = {}
         self.address = self.words.ctypes.data
@@ -117,7 +118,7 @@ class FieldRecord:
         small, room = {}, LINE
         for name, value in values.items():
             if not isinstance(value, np.ndarray):
-                words = self.words.view(np.float64) if isinstance(value, float) else self.words
+                words = self.words.view(np.float64) if name in self.floats else self.words
                 words[self.place[name]] = value
             elif value.nbytes <= COPIED_BYTES:
                 small[name] = value

@@ -6,6 +6,7 @@ Both engines draw from these, so that they see the same observations.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +42,7 @@ class OutcomeTables:
 
 
 _NONE = np.empty(0, np.uint32)
+_KNOWN: WeakKeyDictionary[Problem, dict[bool, OutcomeTables]] = WeakKeyDictionary()  # problems do not change
 
 
 def _independent(prob: NDArray[np.float64], first: Integers) -> OutcomeTables:
@@ -81,17 +83,19 @@ def _trajectory(problem: Problem) -> OutcomeTables:
 
 
 def outcome_tables(problem: Problem, sampling: Sampling) -> OutcomeTables:
-    """The tables of a problem under a way of sampling."""
-    if isinstance(sampling, Markov):
-        if sampling.start is not None:
-            _check_start(problem, sampling.start)
-        return _trajectory(problem)
+    """The tables of a problem under a way of sampling; made once per problem."""
+    trajectory = isinstance(sampling, Markov)
+    if isinstance(sampling, Markov) and sampling.start is not None:
+        _check_start(problem, sampling.start)
     if isinstance(sampling, Replay) and not problem.ordered:
         raise ArgumentError(
             "sampling must be IID() or Markov() for a problem that is not a log; got Replay() "
             f"for a problem made by {problem.recipe.get('constructor', 'hand')}"
         )
-    return _independent(problem.prob, problem.first)
+    known = _KNOWN.setdefault(problem, {})
+    if trajectory not in known:
+        known[trajectory] = _trajectory(problem) if trajectory else _independent(problem.prob, problem.first)
+    return known[trajectory]
 
 
 def _check_start(problem: Problem, start: tuple[int, ...]) -> None:

@@ -139,10 +139,9 @@ def prepare(
         record = checks.entries("record", record, "a count of rounds, or the rounds to record")
 
     arguments = {"seeds": seeds, "record": record, "keep": keep, "dtype": dtype, "engine": engine}
-    outcomes = {id(p): outcome_tables(p, sampling) for p, _, _ in chosen}
-    work = [make_job(p, a, T, sampling, outcomes[id(p)], theta_0, xi_0, arguments) for p, a, T in chosen]
-    if engine == "auto":  # the GPU, where there is one and enough to do
-        engine = "cuda" if sum(job.updates for job in work) > cuda.LEAST_UPDATES and cuda.available() else "cpu"
+    work = [make_job(p, a, T, sampling, outcome_tables(p, sampling), theta_0, xi_0, arguments) for p, a, T in chosen]
+    if engine == "auto":  # the GPU, where there is one, with enough to do and nothing that it refuses
+        engine = "cuda" if sum(job.updates for job in work) > cuda.LEAST_UPDATES and cuda.takes(work) else "cpu"
         for job in work:
             job.arguments["engine"] = engine
     return PreparedGrid(work, engine, keep, threads, report)

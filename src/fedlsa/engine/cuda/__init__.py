@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 
-from ...errors import MissingExtraError
+from ...errors import ArgumentError, MissingExtraError
 from ..jobs import Job, JobOutcome
 from ..progress import Progress
 
@@ -36,6 +36,19 @@ def why_not() -> str | None:
 def available() -> bool:
     """Whether a GPU can be used."""
     return why_not() is None
+
+
+def takes(jobs: list[Job]) -> bool:
+    """Whether there is a GPU that refuses none of these jobs for its dimension, its memory or its server step."""
+    if not available():
+        return False
+    from . import gpu_launch
+
+    try:
+        gpu_launch.parts(jobs)
+    except ArgumentError:
+        return False
+    return True
 
 
 def run_all(jobs: list[Job], report: Progress | None) -> list[JobOutcome]:

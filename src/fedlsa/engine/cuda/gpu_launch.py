@@ -52,7 +52,6 @@ ALONE = threading.Lock()  # blocks that wait for one another must all be on the 
 @functools.cache
 def device_hook(method: type[Algorithm]) -> Any:
     """A method's server_step for the kernel: one object per method, so that a kernel is compiled once."""
-    refuse_raising(method)
     return device(method.server_step)  # type: ignore[no-untyped-call]
 
 
@@ -228,19 +227,25 @@ def observations_received(job: Job, i: int) -> Array:
     return np.asarray(before + np.append(0, np.cumsum(lengths))[rounds])
 
 
+def parts(jobs: list[Job]) -> list[list[Job]]:
+    """The jobs in parts that fit into the device's memory; what cannot be run there is refused."""
+    for job in jobs:
+        if job.problem.dim > MOST_DIMENSIONS:
+            raise ArgumentError(f"dim must be at most {MOST_DIMENSIONS} with engine='cuda'; got {job.problem.dim}")
+        refuse_raising(type(job.algorithm))
+    return batches(jobs)
+
+
 def run_all(jobs: list[Job], report: Progress | None) -> list[JobOutcome]:
     """Bring all jobs to their end; jobs of one kind share a launch, kinds run beside one another.
 
     What does not fit into the device's memory at once is done in parts, a job at least.
     """
-    for job in jobs:
-        if job.problem.dim > MOST_DIMENSIONS:
-            raise ArgumentError(f"dim must be at most {MOST_DIMENSIONS} with engine='cuda'; got {job.problem.dim}")
     total, done = sum(job.updates for job in jobs), 0.0
     out: list[JobOutcome] = []
     with ALONE:
         last.__init__()  # type: ignore[misc]
-        for part in batches(jobs):
+        for part in parts(jobs):
             out += _run_together(part, lambda more, before=done: report and report(before + more, total))  # type: ignore[misc]
             done += sum(job.updates for job in part)
     return out
