@@ -65,7 +65,7 @@ class Raising(fl.FedLSA):
         theta[:] = mean
 
 def engine(problem, algorithm):
-    return prepare(problem, algorithm, rounds=1, seeds=1, engine="auto").engine
+    return prepare(problem, [algorithm], rounds=1, seeds=1, engine="auto").engine
 
 def wide(d):
     return fl.problems.from_observations([([1.0], np.eye(d)[None], np.ones((1, d)))])

@@ -1,5 +1,6 @@
 """The runner: each cell once, kept at once, and the same files however often it was killed on the way."""
 
+import ast
 import inspect
 import json
 import math
@@ -8,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from concurrent.futures import Future
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -133,6 +135,7 @@ def test_the_digest_follows_every_source_that_computes_cells(tmp_path):
     shared = {inspect.unwrap(f).__module__ for f in (fl.simulate, fl.theory.exact, fl.plan)}
     shared |= {"fedlsa.engine.cpu_steps", "fedlsa.problems.garnet", "fedlsa.algorithms.scafflsa", "fedlsa.sampling"}
     shared |= {"fedlsa.experiments.compute", "fedlsa.experiments.counterexamples"}
+    shared |= {"fedlsa.frozen", "fedlsa.kernel_cache", "fedlsa.theory.bounds.theorems"}
     before = {kind: cells.source_digest(package, kind) for kind in own}
     assert before == {kind: cells.source_digest(tmp_path / "fedlsa", kind) for kind in own}
     for module in sorted({*shared, *own.values()}):
@@ -142,6 +145,27 @@ def test_the_digest_follows_every_source_that_computes_cells(tmp_path):
         changed = {kind for kind in own if before[kind] != after[kind]}
         assert changed == (set(own) if module in shared else {kind for kind in own if own[kind] == module}), module
         before = after
+
+
+@pytest.mark.parametrize("library", ["numpy", "scipy", "numba"])
+def test_a_cell_of_another_version_of_a_library_is_another_cell(monkeypatch, library):
+    here = tiny.place(QUICK, 0)
+    assert json.loads(here.text)["libraries"][library] == metadata.version(library)
+    monkeypatch.setitem(cells.LIBRARIES, library, "0.0")
+    there = tiny.place(QUICK, 0)
+    assert here != there
+    assert here.key != there.key
+
+
+def test_the_digest_covers_every_room_from_which_cells_are_computed():
+    """Rooms import only those before them, so that what these files import from are all of them."""
+    package = Path(fl.__file__).parent
+    covered = {*cells.ROOMS, *(path.stem for path in package.glob("*.py"))}
+    for own in cells.HERE:
+        nodes = [node for node in ast.walk(ast.parse((package / own).read_text())) if isinstance(node, ast.ImportFrom)]
+        rooms = {(node.module or alias.name).split(".")[0] for node in nodes if node.level == 2 for alias in node.names}
+        assert len(rooms) >= 3
+        assert rooms <= covered
 
 
 def test_a_file_of_another_cell_does_not_count(tmp_path, log):

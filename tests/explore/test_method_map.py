@@ -2,9 +2,12 @@
 
 import json
 import math
+import pickle
+import queue
 import re
 from dataclasses import replace
 from html import unescape
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +20,8 @@ from fedlsa.explore.controls import PageHistory
 from fedlsa.explore.method_map import STEP_SIZES, MapCell, MethodMap
 from fedlsa.explore.open_page import OpenPage
 from fedlsa.explore.page_settings import METHODS, PageSettings
+from fedlsa.explore.pool import Pool
+from fedlsa.explore.pool_worker import Asked, Unfinished
 
 S = PageSettings(agents=2, rounds=5, noise=0.3)
 Q = method_map.map_question(Question.of(S))
@@ -81,6 +86,25 @@ def test_a_row_that_takes_too_long_is_left_out_and_says_so(monkeypatch):
     said = shown(MethodMap(Q, {10: method_map.map_row(Q, 10)}))["cells"].values()
     assert {cell[0] for cell in said} == {"refused"}
     assert all("with fewer agents it is whole" in cell[2] for cell in said)
+
+
+def test_a_row_with_gaps_is_shown_and_computed_again_when_it_is_asked_for_again():
+    pool, replies, call = Pool(quick=0, long=0), queue.SimpleQueue(), (method_map.map_row, (Q, 10))
+    try:
+        for row, remembered in ((Unfinished(("a gap",)), False), (("whole",), True)):
+            worker = SimpleNamespace(asked=Asked(0, ("me", "map"), call, replies), unwanted=False)
+            pool.heard(worker, "done", pickle.loads(pickle.dumps(row)))  # as it comes from a process
+            assert replies.get(timeout=1).value == row
+            assert (call in pool._memory) == remembered
+    finally:
+        pool.close()
+
+
+def test_a_row_is_given_up_by_the_time_of_the_processor_and_not_of_the_clock(monkeypatch):
+    monkeypatch.setattr("time.monotonic", lambda: pytest.fail("a busy machine is no reason"))
+    assert type(method_map.map_row(Q, 10)) is tuple
+    monkeypatch.setattr(method_map, "ROW_SECONDS", -1.0)
+    assert type(method_map.map_row(Q, 10)) is Unfinished
 
 
 def test_a_chosen_cell_moves_the_sliders_and_leaves_the_problem():

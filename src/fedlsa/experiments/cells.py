@@ -1,8 +1,8 @@
 """A cell is one computation of an experiment, described by plain values alone; equal descriptions are one cell.
 
-Its key is derived from the description and from the source code that computes it: a result on disk is found by what it
-is, whatever asked for it, and after a change of the code it is not found any more. `Store` keeps results on disk;
-`Results` is the tidy table that figures, tables and claims are functions of.
+Its key is derived from the description, from the source code that computes it and from the versions of libraries: a
+result on disk is found by what it is, whatever asked for it, and after a change of either it is not found any more.
+`Store` keeps results on disk; `Results` is the tidy table that figures, tables and claims are functions of.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,8 +32,9 @@ F = TypeVar("F", bound=Compute)
 
 PACKAGE = Path(__file__).parents[1]
 # what every result may depend on; beside them it depends on the file that computes its kind
-ROOMS = ("checks.py", "sampling.py", "problems", "algorithms", "results", "theory", "engine")
-COMPUTES = (*ROOMS, "experiments/compute.py", "experiments/counterexamples.py")
+ROOMS = ("problems", "algorithms", "results", "theory", "engine")
+HERE = ("experiments/compute.py", "experiments/counterexamples.py")
+LIBRARIES = {name: version(name) for name in ("numpy", "scipy", "numba")}  # which compute, too
 CELL = "cell"  # the attribute of a stored result that holds its description
 BYTES_IN_MEMORY = 256 * 2**20  # of results that have been read: a large figure's fit into it
 
@@ -51,9 +53,8 @@ def source_digest(package: Path, kind: str) -> str:
     """A digest of the source code, in a folder like `PACKAGE`, that computes a kind of cell."""
     digest, own = hashlib.sha256(), Path(inspect.getfile(inspect.unwrap(KINDS[kind])))
     own = package / own.relative_to(PACKAGE) if own.is_relative_to(PACKAGE) else own
-    places = [package / name for name in COMPUTES]
-    every = [file for place in places for file in (sorted(place.rglob("*.py")) if place.is_dir() else [place])]
-    for file in (*every, own):
+    every = [*package.glob("*.py"), *(file for room in ROOMS for file in (package / room).rglob("*.py"))]
+    for file in (*sorted(every), *(package / name for name in HERE), own):
         text = file.read_bytes().replace(b"\r\n", b"\n")
         name = file.relative_to(package).as_posix() if file.is_relative_to(package) else file.name
         digest.update(f"{name} {len(text)}\n".encode() + text)
@@ -98,7 +99,8 @@ class Cell:
         settings = dict(self.settings)
         if settings.get("method") == "scafflsa" and 1 in (self.columns.get("agents"), settings.get("local_steps")):
             settings["method"] = "fedlsa"  # one agent, or one local step, makes all methods the same
-        return json.dumps({"code": code(self.kind), "kind": self.kind, "settings": settings}, sort_keys=True)
+        made_by = {"code": code(self.kind), "libraries": LIBRARIES}
+        return json.dumps({**made_by, "kind": self.kind, "settings": settings}, sort_keys=True)
 
     @cached_property
     def key(self) -> str:

@@ -22,12 +22,12 @@ from .answers import BLOWN_UP, Question
 from .controls import element
 from .open_page import OpenPage
 from .page_settings import METHODS, SETTINGS, PageSettings
-from .pool_worker import LONG_LANE
+from .pool_worker import LONG_LANE, Unfinished
 from .updates import Put
 
 STEP_SIZES = tuple(SETTINGS["step_size"].metadata["offers"][::4])
 LOCAL_STEPS = (1, 10, 100, 1000, 10000, 3, 30, 300, 3000)  # coarse first, then what lies between
-ROW_SECONDS = 20.0  # after which the rest of a row is left out: other long work waits for it
+ROW_SECONDS = 20.0  # of the processor, after which the rest of a row is left out: other long work waits for it
 ALIKE = 0.01  # relative: errors that differ by less are no reason to prefer a method
 MAP = """## The map
 Which method has the smallest exact error after the rounds T above, for step sizes η (across) and local steps H
@@ -73,10 +73,11 @@ def map_row(q: Question, local_steps: int) -> tuple[MapCell, ...]:
     `stability_limit` does.
     """
     m, cells, stable = moments(q.problem()), list[MapCell](), False
-    end = time.monotonic() + ROW_SECONDS
+    end, row = time.process_time() + ROW_SECONDS, tuple[MapCell, ...]
     for eta in reversed(STEP_SIZES):
-        if time.monotonic() > end:
+        if time.process_time() > end:  # however busy the machine is with others
             cells.append(MapCell({}, why=f"The row has taken {ROW_SECONDS:g} s; with fewer agents it is whole."))
+            row = Unfinished
             continue
         s = replace(q.settings, step_size=eta, local_steps=local_steps)
         errors, lasting, why = dict[str, float](), list[str](), ""
@@ -92,7 +93,7 @@ def map_row(q: Question, local_steps: int) -> tuple[MapCell, ...]:
         best = next((n for n in settled if errors[n] <= (1 + ALIKE) * least), "")  # the simplest of those alike
         stable = stable or bool(best)
         cells.append(MapCell(errors, best, why))
-    return tuple(reversed(cells))
+    return row(reversed(cells))
 
 
 def draw(page: OpenPage, q: Question, put: Put) -> None:

@@ -16,7 +16,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from .pool_worker import LOADING, LONG_LANE, QUICK_LANE, Answer, Asked, Computation, PoolWorker
+from .pool_worker import LOADING, LONG_LANE, QUICK_LANE, Answer, Asked, Computation, PoolWorker, Unfinished
 
 SESSION = "session_id"  # marimo's name for an open page, in the address of its websocket
 GRACE = 0.5  # seconds in which a quick question that nobody wants any more may still end by itself
@@ -166,7 +166,7 @@ class Pool:
                 asked.reply(kind, value)
             if kind == "progress":
                 return
-            if kind == "done":
+            if kind == "done" and not isinstance(value, Unfinished):
                 self._memory[asked.call] = value
                 while len(self._memory) > REMEMBERED:
                     self._memory.popitem(last=False)

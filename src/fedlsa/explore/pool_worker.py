@@ -20,6 +20,10 @@ QUICK_LANE, LONG_LANE, LOADING = "quick", "long", "loading"
 Computation = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
+class Unfinished(tuple[Any, ...]):
+    """An answer with gaps, where the work was given up: it is shown, and not remembered."""
+
+
 @dataclass(frozen=True, eq=False)
 class Answer:
     """index : of the question among those asked together; kind : "done", "failed", "progress",
