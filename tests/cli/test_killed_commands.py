@@ -20,7 +20,7 @@ import fedlsa as fl
 from fedlsa import experiments, figures
 from fedlsa.cli import main
 from fedlsa.engine import checkpoints
-from fedlsa.experiments import reproduction
+from fedlsa.experiments import executor
 from fedlsa.network.coordinator import commands as coordinator
 from fedlsa.network.coordinator import runs
 
@@ -204,7 +204,7 @@ def test_force_gets_past_a_damaged_partial_file(quick, tmp_path, monkeypatch, ca
 
 def test_a_reproduction_that_is_killed_anywhere_is_given_again(quick, tmp_path, monkeypatch):
     monkeypatch.setattr(tiny, "PAUSE", 0)
-    monkeypatch.setattr(reproduction, "draw_charts", lambda *_, **__: Figure((0.5, 0.5)))
+    monkeypatch.setattr(executor, "draw_charts", lambda *_, **__: Figure((0.5, 0.5)))
     first = replace(tiny.ONE, claims=(), pictures=(replace(tiny.ONE.pictures[0], cells=tiny.cells(0, 1)),))
     one = replace(first, tables=(replace(first.tables[0], cells=tiny.cells(0, 1)),))
 
