@@ -101,8 +101,7 @@ def test_a_fit_that_was_saved_is_the_fit(make, tmp_path):
     again = fl.Fit.load(tmp_path / "fit.json")
     assert again == fit
     assert hash(again) == hash(fit)
-    (tmp_path / "fit.json").write_text((tmp_path / "fit.json").read_text().replace('"local": "', '"local": "x'))
-    assert fl.Fit.load(tmp_path / "fit.json") != fit
+    assert dataclasses.replace(again, local="x") != fit
 
 
 def callables():
