@@ -54,31 +54,43 @@ def test_a_new_file_has_the_permissions_of_the_system_and_an_old_one_keeps_its_o
     assert names(tmp_path) == ["new", "secret"]
 
 
-def test_a_file_that_may_not_be_written_is_refused_and_root_keeps_its_permissions_and_owner(tmp_path):
+def test_a_file_that_may_not_be_written_is_refused(tmp_path):
     file = tmp_path / "x"
     file.write_bytes(b"kept")
     file.chmod(0o400)
-    if os.geteuid() != 0:
-        with pytest.raises(ResultFileError, match=r"cannot write it .*x: Permission denied"):
-            files.write(file, b"new", "it")
-        assert (file.read_bytes(), names(tmp_path)) == (b"kept", ["x"])
-        return
-    os.chown(file, PLAIN_USER, PLAIN_USER)
+
+    def as_a_plain_user():
+        if os.geteuid() == 0:
+            tmp_path.chmod(0o777)
+            os.chroot(tmp_path)  # the folders above are closed to others
+            os.chdir("/")
+            os.setgid(PLAIN_USER)
+            os.setuid(PLAIN_USER)
+        else:
+            os.chdir(tmp_path)
+        files.write(Path("new"), b"new", "it")
+        files.write(Path("x"), b"newer", "it")
+
+    code = in_a_child(as_a_plain_user)
+    if code == 1 and os.geteuid() == 0:
+        pytest.skip("this root may not become another user")
+    assert code == 9
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == {"x": b"kept", "new": b"new"}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_root_writes_every_file_and_leaves_its_owner_and_permissions(tmp_path):
+    file = tmp_path / "x"
+    file.write_bytes(b"old")
+    try:
+        os.chown(file, PLAIN_USER, PLAIN_USER)
+    except OSError:
+        pytest.skip("this root may not give files away")
+    file.chmod(0o400)
     files.write(file, b"new", "it")
     found = file.stat()
     assert (file.read_bytes(), stat.S_IMODE(found.st_mode)) == (b"new", 0o400)
     assert (found.st_uid, found.st_gid) == (PLAIN_USER, PLAIN_USER)
-    tmp_path.chmod(0o777)
-
-    def as_a_plain_user():
-        os.chroot(tmp_path)  # the folders above are closed to others
-        os.setgid(PLAIN_USER)
-        os.setuid(PLAIN_USER)
-        files.write(Path("/new"), b"new", "it")
-        files.write(Path("/x"), b"newer", "it")
-
-    assert in_a_child(as_a_plain_user) == 9
-    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == {"x": b"new", "new": b"new"}
 
 
 def test_a_link_stays_a_link_and_its_target_is_written_also_one_that_is_not_there_yet(tmp_path):
@@ -172,7 +184,7 @@ def test_a_limit_on_the_size_of_files_is_a_sentence(tmp_path):
 
 @pytest.mark.parametrize("before", [None, b"old"])
 def test_a_writer_that_is_killed_anywhere_leaves_the_old_file_or_the_new_one(tmp_path, before):
-    """Real kills: a child for every operation, ended before it, after it, and after half of a write."""
+    """Real kills: a child for every operation, ended before it (of a write: after half of it) and after it."""
     ended, target, content = {"killed": 0, "whole": 0}, tmp_path / "x", b"new content"
 
     def kill(*_):
@@ -183,8 +195,8 @@ def test_a_writer_that_is_killed_anywhere_leaves_the_old_file_or_the_new_one(tmp
             def operation(*given):
                 nonlocal count
                 count -= 1
-                if count == 0 and when != "after":
-                    if when == "half" and real is write:
+                if count == 0 and when == "before":
+                    if real is write:
                         real(given[0], given[1][:5])
                     kill()
                 done = real(*given)
@@ -199,7 +211,7 @@ def test_a_writer_that_is_killed_anywhere_leaves_the_old_file_or_the_new_one(tmp
             setattr(os, name, counted(getattr(os, name)))
         files.write(target, content, "it")
 
-    for when in ("before", "half", "after"):
+    for when in ("before", "after"):
         for count in range(1, 40):
             for path in tmp_path.iterdir():
                 path.unlink()
@@ -213,8 +225,8 @@ def test_a_writer_that_is_killed_anywhere_leaves_the_old_file_or_the_new_one(tmp
             assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [("x", content)]
             if code == 0:
                 break
-    assert ended["whole"] == 3  # every operation of a write was tried
-    assert ended["killed"] >= 3 * 7
+    assert ended["whole"] == 2  # every operation of a write was tried
+    assert ended["killed"] >= 2 * 7
 
 
 def test_what_a_killed_writer_left_is_removed_and_what_a_live_one_writes_is_not(tmp_path):

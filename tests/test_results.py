@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import fedlsa as fl
 from fedlsa import results
 from fedlsa.errors import ArgumentError, ArgumentTypeError, ResultFileError
-from fedlsa.results import long_values, recipe, result_files
+from fedlsa.results import recipe, result_files
 
 
 @dataclass(frozen=True)
@@ -597,7 +597,7 @@ def test_xarray_itself_writes_a_result_with_a_long_problem(long_result, tmp_path
 
 
 def test_a_long_text_is_the_text():
-    text, other = (long_values.abridged({"a": letter * 2000})["a"] for letter in "xy")
+    text, other = (recipe.abridged({"a": letter * 2000})["a"] for letter in "xy")
     assert text == "x" * 2000
     assert text != other
     assert len({text, "x" * 2000, other}) == 2

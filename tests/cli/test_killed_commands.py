@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import fedlsa as fl
-from fedlsa import experiments, figures
+from fedlsa import experiments, figures, theory
 from fedlsa.cli import main
 from fedlsa.engine import checkpoints
 from fedlsa.experiments import executor
@@ -128,6 +128,7 @@ def quick(monkeypatch, tmp_path):
     """Pictures are a small square, the network has one result, and what is temporary stays here."""
     for name in ("error_curves", "exact_curves", "coefficients", "trade_off"):
         monkeypatch.setattr(figures, name, lambda *_, **__: Figure((0.5, 0.5)))
+    monkeypatch.setattr(theory, "trade_off", lambda *_, **__: [])
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     found = {"experiment": "trial", "names": ["a"], "theta": [0.1]}

@@ -11,7 +11,7 @@ from numba import NumbaPerformanceWarning, config
 
 import fedlsa as fl
 from fedlsa.engine import cuda
-from fedlsa.results.long_values import whole
+from fedlsa.results.recipe import whole
 
 SIMULATED = bool(config.ENABLE_CUDASIM)
 REAL = not SIMULATED and cuda.available()

@@ -17,7 +17,7 @@ from .. import theory as exactly
 from ..algorithms import METHODS, FedLSA, supporting
 from ..errors import ArgumentError
 from ..figures.drawing_checks import SCALES
-from ..results.curve_files import SUFFIXES
+from ..results.result_files import CURVE_SUFFIXES
 from ..theory.planner import Plan
 from . import parsing
 from .choices import BASIC_METHODS, PROBLEM, REPEATED_METHODS, as_options, check_methods, described
@@ -62,7 +62,7 @@ def theory(
     checks.integer("--rounds", rounds, at_least=1)
     checks.choice("--scale", scale, SCALES)
     picture = parsing.target("--plot", plot, force, context.obj)
-    out = parsing.target("--out", out, force, context.obj, SUFFIXES)
+    out = parsing.target("--out", out, force, context.obj, CURVE_SUFFIXES)
     moments = exactly.moments(problem())
     kept = sorted({*range(min(rounds, EARLY) + 1), *(round(k * rounds / 200) for k in range(201))})
     curves, ends, limits = [], [], []

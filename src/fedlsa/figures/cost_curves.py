@@ -14,7 +14,7 @@ from .. import checks
 from ..checks import Floats
 from ..errors import ArgumentError
 from ..results import recipe
-from ..results.curve_files import checked_curves
+from ..results.result_files import checked_curves
 from . import theme
 from .drawing_checks import checked, checked_levels, checked_results
 from .lines import (

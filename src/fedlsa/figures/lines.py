@@ -16,7 +16,7 @@ from ..algorithms import PowerStep
 from ..checks import Floats
 from ..problems.start import name_start
 from ..results import recipe
-from ..results.long_values import whole
+from ..results.recipe import whole
 from .theme import INK, METHOD_MARKERS, METHODS, ROLES, Look
 
 if TYPE_CHECKING:

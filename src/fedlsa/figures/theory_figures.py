@@ -13,8 +13,8 @@ from ..checks import Floats
 from ..errors import ArgumentError
 from ..paper_items import item
 from ..results import recipe
-from ..results.curve_files import checked_curves
 from ..results.recipe import require_result
+from ..results.result_files import checked_curves
 from ..theory.bounds.theorems import Bound
 from ..theory.planner import Plan
 from ..theory.trade_offs import pareto_front

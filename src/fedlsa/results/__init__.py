@@ -7,10 +7,9 @@
 True
 """
 
-from .curve_files import save_curves
 from .dataset import STATE, assemble, method_label, recorded_rounds
 from .recipe import problem_text
-from .result_files import load, save
+from .result_files import load, save, save_curves
 from .romberg import richardson_romberg
 from .summary import summary, table
 from .sweeps import arguments, runs

@@ -15,8 +15,7 @@ from ..formatting import call
 from ..problems import Problem
 from ..sampling import Sampling
 from . import recipe
-from .long_values import abridged
-from .recipe import NEEDS
+from .recipe import NEEDS, abridged
 
 if TYPE_CHECKING:
     import xarray as xr

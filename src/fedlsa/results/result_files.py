@@ -4,6 +4,7 @@ HDF5 limits an attribute to 64 KB, so all attributes travel as JSON text in a co
 end of the HDF5 file, where its readers do not look, stands the sha256 of all before it: HDF5 may read a damaged file
 for ever. Nothing is ever unpickled. h5py itself writes and reads, some ten times faster than by way of xarray; any
 netCDF program reads the files. Those of formats 1 and 2 have a checksum of their content among their attributes.
+Exact curves, of one method or several, are written in the same way, or as a table.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import hashlib
 import io
 import json
 import os
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +23,7 @@ from .. import checks, files
 from ..errors import ArgumentError, ResultFileError
 from ..problems import Problem
 from . import recipe, sweeps
-from .long_values import abridged, whole
+from .recipe import abridged, whole
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -35,6 +37,9 @@ HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 LIBVER = "v108"  # the format of HDF5 1.8, whose superblock has version 2; files of formats 1 and 2 have version 0
 SEAL = b"\nfedlsa sha256 %b\n"
 SEAL_BYTES = len(SEAL % b"") + 64
+CURVE_SUFFIXES = (".csv", ".nc")
+CURVE_COLUMNS = ("mse", "start", "drift", "noise", "psi", "samples", "bytes")
+OF_THE_PROBLEM = ("agents", "dim")  # attributes; the others are a method's
 
 
 def save(
@@ -197,3 +202,71 @@ def _checksum(dataset: xr.Dataset, attributes: str) -> str:
         digest.update(json.dumps([name, variable.dims, variable.shape, kind, name in dataset.coords]).encode())
         digest.update(data)
     return digest.hexdigest()
+
+
+def save_curves(
+    curves: xr.Dataset | Iterable[xr.Dataset], path: str | os.PathLike[str], *, command: str | None = None
+) -> None:
+    """Write datasets of `theory.exact`, by the suffix of `path`; a file is replaced once the new one is complete.
+
+    .csv : a row per method and round, after a comment with `command`, what a reader types to make it again
+    .nc : netCDF-4 with the dimensions (curve, rounds, dim), where `curve` holds the methods' names; NaN where a method
+        has no such number or round. Any netCDF program reads it, and `load` gives all its attributes: command,
+        versions, and what each method is
+    """
+    checks.text("command", command)
+    datasets = checked_curves(curves, ("mse", "rounds"), ("method", *OF_THE_PROBLEM))
+    target = checks.path("path", path, CURVE_SUFFIXES)
+    if target.suffix.lower() == ".csv":
+        files.write(target, files.csv_bytes(_rows(datasets), command), "the table")
+    else:
+        write(_together(datasets, command), target)
+
+
+def _rows(curves: list[xr.Dataset]) -> Iterator[list[Any]]:
+    names = [*CURVE_COLUMNS, *(["mse_error"] if any("mse_error" in c for c in curves) else [])]
+    yield ["method", "rounds", *names]
+    for c in curves:
+        columns = [c[name].values if name in c else None for name in names]
+        for i, t in enumerate(c["rounds"].values):
+            yield [c.attrs["method"], int(t), *("" if v is None else repr(v[i].item()) for v in columns)]
+
+
+def _together(curves: list[xr.Dataset], command: str | None) -> xr.Dataset:
+    """One dataset over (curve, rounds, dim); what the methods' attributes say stands in lists."""
+    import xarray as xr
+
+    for c in curves[1:]:
+        for key in OF_THE_PROBLEM:
+            if c.attrs[key] != curves[0].attrs[key]:
+                rule = f"curves must be of one problem to share a file, with {key} = {curves[0].attrs[key]}"
+                raise ArgumentError(f"{rule}; got {c.attrs[key]}")
+    # not "method": xarray's own argument of that name would catch d.sel(method=...)
+    labels = xr.Variable("curve", [str(c.attrs["method"]) for c in curves])
+    out = xr.concat(
+        [c.drop_attrs(deep=False) for c in curves],
+        labels,
+        data_vars="all",
+        coords="minimal",
+        compat="override",
+        join="outer",
+        combine_attrs="drop",
+    )
+    for name, variable in out.variables.items():
+        variable.attrs = next((dict(c[name].attrs) for c in curves if name in c), {})  # psi: of those who have it
+    own = {k: [str(whole(c.attrs.get(k, ""))) for c in curves] for k in ("algorithm", "sampling", "moments")}
+    out.attrs = {k: curves[0].attrs[k] for k in OF_THE_PROBLEM} | own
+    out.attrs |= {"command": command or "", "versions": recipe.text(recipe.versions())}
+    return out
+
+
+def checked_curves(
+    curves: Any, variables: Sequence[str], attributes: Sequence[str], name: str = "curves"
+) -> list[xr.Dataset]:
+    """Datasets of `theory.exact`, each with these variables and attributes; one alone is a list of one."""
+    import xarray as xr
+
+    datasets = checks.instances(name, curves, xr.Dataset, "a dataset of theory.exact")
+    for c in datasets:
+        recipe.require_numbers(name, c, "a dataset of theory.exact", variables, attributes)
+    return datasets

@@ -18,8 +18,7 @@ from ..algorithms import METHODS, Algorithm
 from ..errors import ArgumentError, ArgumentTypeError
 from ..problems import Problem
 from . import recipe
-from .long_values import LongText, abridged
-from .recipe import SWEEP
+from .recipe import SWEEP, LongText, abridged
 
 if TYPE_CHECKING:
     import xarray as xr
