@@ -3,14 +3,16 @@
 import os
 import signal
 import socket
+import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from fedlsa.errors import NetworkError
 from fedlsa.network import processes
-from fedlsa.network.processes import OWN_PORTS, Child, bracketed, free_port, is_held, only_one
+from fedlsa.network.processes import OWN_PORTS, Child, bracketed, free_port, interrupted_by_signals, is_held, only_one
 
 SLEEP = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
 STUBBORN = [
@@ -87,3 +89,54 @@ def test_a_port_in_use_is_not_free(monkeypatch):
 
 def test_hosts():
     assert (bracketed("::1"), bracketed("a.example")) == ("[::1]", "a.example")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda n: n.name)
+def test_the_first_signal_interrupts_and_the_next_ones_do_not_disturb_what_is_tidied_up(number):
+    before = signal.getsignal(number)
+    tidied = []
+    with pytest.raises(KeyboardInterrupt), interrupted_by_signals():
+        try:
+            os.kill(os.getpid(), number)
+            time.sleep(60)
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+            tidied.append(True)
+    assert tidied
+    assert signal.getsignal(number) is before
+
+
+def children(pid):
+    return {int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"  # ended, nobody has looked
+    except OSError:
+        return False
+
+
+def until(condition):
+    end = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="who is whose child is read from /proc")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=lambda n: n.name)
+def test_a_demonstration_that_is_ended_leaves_no_process(tmp_path, number):
+    command = [sys.executable, "-m", "fedlsa", "network", "demo", "--folder", str(tmp_path / "here")]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as demo:
+        until(lambda: demo.poll() is not None or len(children(demo.pid)) == 5)
+        started = children(demo.pid)
+        demo.send_signal(number)
+        _, err = demo.communicate(timeout=120)
+    assert len(started) == 5
+    if number == signal.SIGKILL:
+        assert demo.returncode == -signal.SIGKILL
+        until(lambda: not any(map(alive, started)))
+    else:
+        assert not any(map(alive, started))
+        assert (demo.returncode, err) == (130, "fedlsa: interrupted\n")

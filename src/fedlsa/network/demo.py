@@ -28,7 +28,7 @@ from .coordinator.commands import outcome
 from .coordinator.runs import RunFolder, amount, balance, line
 from .coordinator.serving import SERVED
 from .folder.setup import enrol, init
-from .processes import Child, free_port, is_held
+from .processes import Child, free_port, interrupted_by_signals, is_held
 from .protocol.run_settings import StartOptions
 from .site.site_data import scale_from_json
 
@@ -36,7 +36,13 @@ SITES, ROWS, COLUMNS = 4, 500, ("age", "dose", "weight", "visits", "delay")
 ETA, H, ROUNDS = 0.05, 60, 25
 KILLED, AFTER = "site-3", 8  # which site is killed, and after which round
 MAX_SECONDS = 600.0  # after which the demonstration gives up
-COMMAND = (sys.executable, "-P", "-c", "import sys; from fedlsa.cli import main; sys.exit(main())", "network")
+# a command of fedlsa that ends with its parent, also where that is killed
+CHILD = """import os, signal, sys, threading
+watch = lambda: (os.read(0, 1), os.kill(os.getpid(), signal.SIGTERM))
+threading.Thread(target=watch, daemon=True).start()
+from fedlsa.cli import main
+sys.exit(main())"""
+COMMAND = (sys.executable, "-P", "-c", CHILD, "network")
 
 Say = Callable[[str], None]
 
@@ -50,11 +56,12 @@ def demo(folder: Path | str | None = None, *, say: Say = print) -> float:
         raise NetworkError(f"cannot make the folder {where}: {reason(error)}") from error
     if any(where.iterdir()):
         raise NetworkError(f"folder must be a new or an empty one; {where} has files in it")
-    try:
-        return _demo(where.resolve(), say)
-    finally:
-        if folder is None:
-            shutil.rmtree(where, ignore_errors=True)
+    with interrupted_by_signals():
+        try:
+            return _demo(where.resolve(), say)
+        finally:
+            if folder is None:
+                shutil.rmtree(where, ignore_errors=True)
 
 
 def _demo(where: Path, say: Say) -> float:

@@ -73,6 +73,26 @@ def until_ended(each_time: Callable[[], None], seconds: float = 0.5) -> None:
         each_time()
 
 
+@contextmanager
+def interrupted_by_signals() -> Iterator[None]:
+    """Within it SIGTERM and SIGHUP do what Ctrl-C does; only the first of them, so that tidying up comes to its end."""
+    meant = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP] if current_thread() is main_thread() else []
+    before = {n: old for n in meant if (old := signal.getsignal(n)) != signal.SIG_IGN}  # nohup ignores SIGHUP
+
+    def interrupt(*_: object) -> None:
+        for number in before:
+            signal.signal(number, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    for number in before:
+        signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
 @dataclass
 class Child:
     """A process with a log of its own; nobody starts it again unless asked."""
@@ -93,7 +113,7 @@ class Child:
         with self.log.open("ab") as out:
             self.process = subprocess.Popen(
                 list(self.command),
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,  # which ends when we do, however that is
                 stdout=out,
                 stderr=out,
                 env=self.env,
@@ -104,7 +124,7 @@ class Child:
         """kill -9, by its own id."""
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
-            self.process.wait()
+            self.process.communicate()
 
     def end(self, patience: float = 10.0) -> int | None:
         """End it by its own id, first politely, then for certain; its exit code."""
@@ -112,10 +132,10 @@ class Child:
             return None
         if self.process.poll() is None:
             self.process.terminate()
-            try:
-                self.process.wait(patience)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
+        try:
+            self.process.communicate(timeout=patience)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
         return self.process.wait()
 
 
