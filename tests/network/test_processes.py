@@ -95,13 +95,17 @@ def test_hosts():
 def test_the_first_signal_interrupts_and_the_next_ones_do_not_disturb_what_is_tidied_up(number):
     before = signal.getsignal(number)
     tidied = []
-    with pytest.raises(KeyboardInterrupt), interrupted_by_signals():
+
+    def interrupted_twice():
         try:
             os.kill(os.getpid(), number)
             time.sleep(60)
         finally:
             os.kill(os.getpid(), signal.SIGTERM)
             tidied.append(True)
+
+    with pytest.raises(KeyboardInterrupt), interrupted_by_signals():
+        interrupted_twice()
     assert tidied
     assert signal.getsignal(number) is before
 
