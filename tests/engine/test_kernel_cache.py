@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from numba import config
+from numba import config, njit
 
 import fedlsa as fl
 from fedlsa import kernel_cache
@@ -100,3 +100,14 @@ def test_a_command_whose_cached_kernels_are_all_damaged_runs_and_leaves_good_one
         path.write_bytes(path.read_bytes()[: 20 * (i % 2)])
     assert run() == first
     assert all(path.stat().st_size > 100 for path in files)
+
+
+def test_a_cache_of_another_class_starts_afresh_too(double, tmp_path):
+    """Kernels of numba-cuda keep their own class of cache; what is added to it is tried on a kernel of the CPU."""
+    function = double().py_func
+    for damage in (None, b"", None):
+        for path in tmp_path.rglob("*.nb?") if damage is not None else ():
+            path.write_bytes(damage)
+        kernel = kernel_cache.cached_on_gpu(njit(function))
+        assert kernel(3) == 6
+    assert hits(kernel) == 1
