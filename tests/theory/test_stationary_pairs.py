@@ -11,7 +11,7 @@ from twin import Twin
 import fedlsa as fl
 from fedlsa.theory import moments, pair_kernels, stationary_pairs, tuning
 from fedlsa.theory.controlled import controlled_round
-from fedlsa.theory.lyapunov import limit_by_series, pair_series
+from fedlsa.theory.stationary_pairs import limit_by_series, pair_series
 
 SLOW = "seventeen dimensions"  # for the twin
 ALL = [pytest.param(case, a, id=f"{name}-{type(a).__name__}") for name, case, a in gallery.everything() if name != SLOW]

@@ -13,9 +13,9 @@ from typing import Any
 import marimo as mo
 
 from ..algorithms import Scaffnew
+from ..figures.cost_curves import trade_off_chart
 from ..figures.lines import Chart, ChartRows
 from ..figures.svg_charts import HEIGHT, WIDTH, sheet
-from ..figures.theory_figures import trade_off_chart
 from ..files import as_bytes
 from ..theory.planner import Plan
 from ..theory.trade_offs import pareto_front

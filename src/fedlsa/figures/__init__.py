@@ -29,22 +29,20 @@ from ..lazy_names import load_lazily as _load_lazily
 if TYPE_CHECKING:
     from .agent_paths_figure import agent_paths
     from .agent_plane import predicted_bias
-    from .cost_curves import error_curves, exact_curves
+    from .cost_curves import bound_and_curve, error_curves, exact_curves, trade_off
     from .fits import coefficients, forest
     from .matplotlib_figures import save
     from .theme import style
-    from .theory_figures import bound_and_curve, trade_off
 
 _load_lazily(
     __name__,
     {
         "agent_paths_figure": ("agent_paths",),
         "agent_plane": ("predicted_bias",),
-        "cost_curves": ("error_curves", "exact_curves"),
+        "cost_curves": ("bound_and_curve", "error_curves", "exact_curves", "trade_off"),
         "fits": ("coefficients", "forest"),
         "matplotlib_figures": ("save",),
         "theme": ("style",),
-        "theory_figures": ("bound_and_curve", "trade_off"),
     },
 )
 

@@ -197,6 +197,18 @@ def rotating(path: Path) -> logging.Logger:
     return logger
 
 
+def reporting(path: Path, say: Callable[[str], None]) -> Callable[[str], None]:
+    """What writes a line to a log of `rotating` and says it; a full disk or a closed terminal stops nothing."""
+    log = rotating(path)
+
+    def report(line: str) -> None:
+        log.info(line)
+        with suppress(OSError):
+            say(line)
+
+    return report
+
+
 # Which protocol and which program each side has: told when a site joins, and kept with every run.
 #
 # Two sides speak the same protocol or not at all; the refusal says which of them is to be upgraded. Programs of

@@ -6,12 +6,11 @@
 """
 
 from . import features
-from .environments import rollout
+from .environments import from_minari, rollout
 from .families import cartpoles, lakes, ring
 from .garnet import garnet
 from .gymnasium import from_gymnasium
 from .mdp import from_chains, from_mdps
-from .minari import from_minari
 from .observations import from_observations, regression
 from .registry import CONSTRUCTORS, FAMILIES, from_recipe, make
 from .system import DATA, Chain, Dense, Problem, RankOne

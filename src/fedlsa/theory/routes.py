@@ -256,7 +256,9 @@ _REFINED, _RESIDUAL = "estimated by one refinement", "its residual"
 LIMITS = (
     Route("linear system", (FedLSA,), "noise", "local_steps.fedlsa_limit", "K d^6 log H", _REFINED),
     Route("means", (FedLSA,), "no noise, any dimension", "local_steps.fedlsa_limit", "K d^3", _REFINED),
-    Route("lyapunov", (SCAFFLSA,), "all agents take part", "lyapunov.Lyapunov", "a few times K^2 d^3", _RESIDUAL),
+    Route(
+        "lyapunov", (SCAFFLSA,), "all agents take part", "stationary_pairs.Lyapunov", "a few times K^2 d^3", _RESIDUAL
+    ),
     Route("krylov", CONTROLLED, "a space fits into memory", "krylov.Krylov", "some 100 times K^2 d^3", _RESIDUAL),
     Route("dense", CONTROLLED, "few groups and dimensions", "stationary_pairs._by_matrix", "K^6 d^6", _REFINED),
 )

@@ -21,9 +21,9 @@ from . import local_steps, stationary_pairs, tuning
 from .controlled import controlled_round
 from .exact import check_method, round_length
 from .linear import contracts, not_negative, smat
-from .lyapunov import limit_by_series
 from .moments import Moments, moments
 from .pairs import PairMap
+from .stationary_pairs import limit_by_series
 from .threads import small_products
 
 

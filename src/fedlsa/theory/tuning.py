@@ -76,7 +76,9 @@ LIMIT_GOAL, STABILITY_GOAL = 1e-12, 1e-6  # error that routes to a limit aim at;
 MAX_LIMIT_ERROR = 1e-6  # up to which a limit is returned, with that error, where no route is accurate
 WRITTEN_OUT = 2000  # numbers of a state up to which a round is written out as a matrix: 32 MB
 NOISE_DEFINITE = 1e-6  # least eigenvalue of a round's noise, relative, that makes it as good a source as the identity
-PAIR_SERIES_POWER = 1e-9  # norm of F^n from which on terms of lyapunov.py are left out: a share of 1e-18 of the sum
+PAIR_SERIES_POWER = (
+    1e-9  # norm of F^n from which on terms of stationary_pairs.py are left out: a share of 1e-18 of the sum
+)
 PAIR_SERIES_NUMBERS = 2**25  # in all its powers: 256 MB; and no more terms than groups, each takes less than a pair
 PAIR_SERIES_SHARE = (
     8  # numbers of all agents' y for each of the series' terms, at least: eigenvalues of all take longer

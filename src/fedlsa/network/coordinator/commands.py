@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -22,9 +22,6 @@ from ..protocol.run_settings import StartOptions
 from .runs import RunFolder, all_runs, chosen, line, standing, table
 from .serving import SERVED
 
-if TYPE_CHECKING:
-    from ...fit.fitted import Fit
-
 # A run's result as a model: what predicts, is saved and read as every fit is; of errors a run knows nothing.
 
 NO_ERRORS = "none: a run across sites gives no error bars"
@@ -35,17 +32,19 @@ def model_of(result: dict[str, Any], task: Task) -> Fit:
     theta = np.array(result["coefficients"], np.float64)
     d, design, settings = len(theta), AgreedDesign.from_text(result["design"]), result["settings"]
     unknown, square = np.full(d, np.nan), np.full((d, d), np.nan)
-    alone: dict[str, Any] = {
-        "distance": math.nan,
-        "influence": math.nan,
-        "noise": math.nan,
-        "finite_data": math.nan,
-        "window": 0,
-    }
+    alone: dict[str, Any] = dict.fromkeys(("distance", "influence", "noise", "finite_data"), math.nan)
     weights = dict(zip(result["rows"], result["weights"], strict=True))
     reports = tuple(
         SiteReport(
-            name, rows, weights[name], unknown, **alone, covariance=square, degrees_of_freedom=math.nan, without=unknown
+            name,
+            rows,
+            weights[name],
+            unknown,
+            **alone,
+            window=0,
+            covariance=square,
+            degrees_of_freedom=math.nan,
+            without=unknown,
         )
         for name, rows in result["rows"].items()
     )
@@ -132,7 +131,6 @@ def stop(folder: Path | str, name: str | None = None) -> str:
 
 def model(folder: Path | str, name: str | None = None) -> Fit:
     """What came of a run as a model, which predicts and is saved as every fit is; its error bars are NaN."""
-
     found = outcome(folder, name)
     if "names" not in found:
         raise NetworkError(f"{found['experiment']} ended before it had an estimate: {found['over']}")

@@ -31,7 +31,7 @@ from ..folder.certificates import check_site, expires
 from ..folder.config import Network, warn_daily
 from ..pages.coordinator_state import CoordinatorState
 from ..pages.http_pages import PagePlace, announce
-from ..processes import bracketed, check_stamp, only_one, rotating, until_ended
+from ..processes import bracketed, check_stamp, only_one, reporting, until_ended
 from .agreement import Transport
 from .run_loop import complete_run
 from .runs import RunFolder, unfinished
@@ -268,13 +268,7 @@ def serve(
     """
     network = Network.load(folder)
     home = network.folder.resolve()
-    log = rotating(home / "logs" / "serve.log")
-
-    def report(line: str) -> None:
-        log.info(line)
-        with suppress(OSError):  # a full disk or a closed terminal stops nothing
-            say(line)
-
+    report = reporting(home / "logs" / "serve.log", say)
     with only_one(home / SERVED, "this network is being served already"):
         warn = warn_daily(network, report)
         warn()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from ..carriers.signed import SignedSite
 from ..folder.config import SiteFolder, warn_daily
 from ..pages.http_pages import PagePlace, announce
 from ..pages.site_state import SiteState
-from ..processes import bracketed, only_one, rotating, until_ended
+from ..processes import bracketed, only_one, reporting, until_ended
 from .facts import check
 from .orders import OrderHandler
 from .policy import Policy, explain
@@ -82,13 +81,7 @@ def join(
         say(text)
     if not agree():
         raise NetworkError("not joined: nothing has left this site")
-    log = rotating(home / "logs" / "join.log")
-
-    def report(line: str) -> None:
-        log.info(line)
-        with suppress(OSError):  # a full disk or a closed terminal stops nothing
-            say(line)
-
+    report = reporting(home / "logs" / "join.log", say)
     with only_one(home / "join.pid", "this site has joined already"):
         if loader is not None:
             clear_prepared(site.folder)
